@@ -1,0 +1,79 @@
+//! The table of codes: every error and lint that fxc can report, one row each.
+//!
+//! A row's explanation is `explain/CODE.md` beside this file; a file in `tests/ui/` named after the code shows it.
+//! Ranges: E00 text, E01 graph, E02 ops and arguments, E03 types and sizes, E04 archives and weights, E05 running,
+//! E06 compiling; L0 lints.
+
+use super::Severity;
+use std::fmt;
+
+macro_rules! codes {
+    ($($name:ident $severity:ident $title:literal;)*) => {
+        /// A kind of finding.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[allow(missing_docs)]
+        pub enum Code { $($name),* }
+
+        impl Code {
+            /// Every code, in the table's order.
+            pub const ALL: &'static [Code] = &[$(Code::$name),*];
+
+            /// The code's name: `E0201`.
+            pub fn name(self) -> &'static str {
+                match self { $(Code::$name => stringify!($name)),* }
+            }
+
+            /// What the code is about, in a few words.
+            pub fn title(self) -> &'static str {
+                match self { $(Code::$name => $title),* }
+            }
+
+            /// How bad a finding of this kind is.
+            pub fn severity(self) -> Severity {
+                match self { $(Code::$name => Severity::$severity),* }
+            }
+
+            /// The page that `fxc explain` prints.
+            pub fn explanation(self) -> &'static str {
+                match self { $(Code::$name => include_str!(concat!("explain/", stringify!($name), ".md"))),* }
+            }
+
+            /// The code named `name`.
+            pub fn from_name(name: &str) -> Option<Code> {
+                Self::ALL.iter().copied().find(|c| c.name().eq_ignore_ascii_case(name))
+            }
+        }
+    };
+}
+
+codes! {
+    // E00: text that does not lex or parse.
+    E0001 Error "unexpected token";
+
+    // E01: graphs that do not hold together.
+    E0101 Error "undefined node";
+
+    // E02: ops and their arguments.
+    E0201 Error "unknown op";
+
+    // E03: types and sizes.
+    E0301 Error "type annotation does not match";
+
+    // E04: archives and weights.
+    E0401 Error "missing weight";
+
+    // E05: running.
+    E0501 Error "missing input";
+
+    // E06: compiling.
+    E0601 Error "op cannot be compiled";
+
+    // L0: lints.
+    L0001 Warning "unused node";
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

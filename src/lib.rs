@@ -1,0 +1,7 @@
+//! fxc: the optimizing compiler for torch.fx graphs.
+
+pub mod diag;
+pub mod scalar;
+pub mod source;
+pub mod tensor;
+pub mod types;

@@ -1,0 +1,312 @@
+//! The meaning of one element.
+//!
+//! A pointwise op means a scalar expression: `gelu` is `0.5 * x * (1 + erf(x * 0.70710678))`. An [`Expr`] is that
+//! expression as a DAG in SSA form with a dtype at every node and nothing implicit: promotion and rounding are casts.
+//! One expression is read by four stages: the interpreter evaluates it, the constant folder too, kernels are made of
+//! it, and the Python emitter prints it.
+//!
+//! f16 and bf16 occur only as the dtype of arguments, of casts and of roots; arithmetic on them is f32 arithmetic
+//! between casts, as torch computes.
+
+use crate::tensor::Scalar;
+use crate::types::DType;
+use std::collections::HashMap;
+
+/// Functions of one operand. The result has the operand's dtype unless said otherwise. On integer operands the rounding
+/// functions are the identity, [`Unary::Neg`] and [`Unary::Abs`] wrap, and the transcendental ones are not defined
+/// (cast first).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Unary {
+    Neg,
+    Abs,
+    /// -1, 0 or 1; NaN gives 0.
+    Sign,
+    /// Logical not of a b8.
+    Not,
+    /// Bitwise not of an integer; logical not of a b8.
+    BitNot,
+    Floor,
+    Ceil,
+    /// Half to even.
+    Round,
+    Trunc,
+    Sqrt,
+    Rsqrt,
+    Recip,
+    Exp,
+    Exp2,
+    Expm1,
+    Log,
+    Log2,
+    Log10,
+    Log1p,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    Erf,
+    Erfc,
+    Erfinv,
+    Lgamma,
+    Digamma,
+    /// Modified Bessel function of the first kind, order 0.
+    I0,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// b8 result.
+    IsNan,
+    /// b8 result.
+    IsInf,
+    /// The sign bit, b8 result.
+    SignBit,
+}
+
+/// Functions of two operands of one dtype, which is the result's. Integers wrap. On b8, `Add`, `Max` and `Or` are
+/// logical or; `Mul`, `Min` and `And` are logical and.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    /// True division; floats only.
+    Div,
+    /// Division rounded towards minus infinity (`//`). Integer division by zero is an error that the caller raises.
+    FloorDiv,
+    /// Division rounded towards zero.
+    TruncDiv,
+    /// Remainder with the divisor's sign (`%`).
+    Mod,
+    /// Remainder with the dividend's sign (C's `fmod`).
+    Fmod,
+    Pow,
+    Atan2,
+    /// NaN if either is NaN; the left one of equal operands.
+    Max,
+    /// NaN if either is NaN; the left one of equal operands.
+    Min,
+    /// The other one if one is NaN.
+    Fmax,
+    /// The other one if one is NaN.
+    Fmin,
+    And,
+    Or,
+    Xor,
+    /// 0 for counts below 0 or at least the width.
+    Shl,
+    /// Arithmetic for signed types; counts below 0 or at least the width give 0 or -1 by the sign.
+    Shr,
+    Copysign,
+    Hypot,
+    Nextafter,
+}
+
+/// Comparisons of two operands of one dtype; the result is b8, false (or true for `Ne`) where an operand is NaN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum Compare {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+/// A value within an [`Expr`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ref(pub u32);
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Node {
+    /// The element of operand `n` at the current index.
+    Arg(u32),
+    /// The current index along dimension `d` of the output, counted from the last (0 is the innermost): an i64.
+    Index(u32),
+    /// A constant of its own dtype.
+    Const(Scalar),
+    /// A function of one value.
+    Unary(Unary, Ref),
+    /// A function of two values of one dtype.
+    Binary(Binary, Ref, Ref),
+    /// A comparison.
+    Compare(Compare, Ref, Ref),
+    /// `a * b + c`, rounded once where the machine can and twice where it cannot: written only where torch leaves it open.
+    Fma(Ref, Ref, Ref),
+    /// `cond ? a : b`; `cond` is b8, `a` and `b` of one dtype.
+    Select(Ref, Ref, Ref),
+    /// Conversion as torch casts.
+    Cast(DType, Ref),
+}
+
+/// A scalar expression: values in evaluation order (operands before users), equal values merged, and the results.
+#[derive(Clone, Debug, Default)]
+pub struct Expr {
+    nodes: Vec<(Node, DType)>,
+    /// The results, usually one.
+    pub roots: Vec<Ref>,
+    index: HashMap<Key, Ref>,
+}
+
+/// A node by its bits, so that 0.0 and -0.0 differ and NaN equals itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key(u8, u64, u64, u64, DType);
+
+fn key(node: &Node, dtype: DType) -> Key {
+    let (tag, a, b, c) = match *node {
+        Node::Arg(n) => (0, n as u64, 0, 0),
+        Node::Index(n) => (1, n as u64, 0, 0),
+        Node::Const(s) => (2, const_bits(s), 0, 0),
+        Node::Unary(op, x) => (3, op as u64, x.0 as u64, 0),
+        Node::Binary(op, x, y) => (4, op as u64, x.0 as u64, y.0 as u64),
+        Node::Compare(op, x, y) => (5, op as u64, x.0 as u64, y.0 as u64),
+        Node::Fma(x, y, z) => (6, x.0 as u64, y.0 as u64, z.0 as u64),
+        Node::Select(x, y, z) => (7, x.0 as u64, y.0 as u64, z.0 as u64),
+        Node::Cast(d, x) => (8, d as u64, x.0 as u64, 0),
+    };
+    Key(tag, a, b, c, dtype)
+}
+
+fn const_bits(s: Scalar) -> u64 {
+    match s {
+        Scalar::F64(x) => x.to_bits(),
+        Scalar::F32(x) | Scalar::Half(_, x) => x.to_bits() as u64,
+        Scalar::Int(_, x) => x as u64,
+        Scalar::Bool(b) => b as u64,
+    }
+}
+
+impl Expr {
+    /// An empty expression.
+    pub fn new() -> Expr {
+        Expr::default()
+    }
+
+    /// Adds a value (or finds the equal one). `dtype` is needed for arguments; other nodes know theirs.
+    fn add(&mut self, node: Node, dtype: DType) -> Ref {
+        let key = key(&node, dtype);
+        if let Some(&r) = self.index.get(&key) {
+            return r;
+        }
+        let r = Ref(self.nodes.len() as u32);
+        self.nodes.push((node, dtype));
+        self.index.insert(key, r);
+        r
+    }
+
+    /// The element of operand `n`, of `dtype`.
+    pub fn arg(&mut self, n: u32, dtype: DType) -> Ref {
+        self.add(Node::Arg(n), dtype)
+    }
+
+    /// The index along output dimension `d` counted from the last: an i64.
+    pub fn out_index(&mut self, d: u32) -> Ref {
+        self.add(Node::Index(d), DType::I64)
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, v: Scalar) -> Ref {
+        self.add(Node::Const(v), v.dtype())
+    }
+
+    /// `op(x)`.
+    pub fn unary(&mut self, op: Unary, x: Ref) -> Ref {
+        let d = match op {
+            Unary::IsNan | Unary::IsInf | Unary::SignBit | Unary::Not => DType::B8,
+            _ => self.dtype(x),
+        };
+        self.add(Node::Unary(op, x), d)
+    }
+
+    /// `op(x, y)`. Panics if the dtypes differ.
+    pub fn binary(&mut self, op: Binary, x: Ref, y: Ref) -> Ref {
+        assert_eq!(self.dtype(x), self.dtype(y), "operands of {op:?}");
+        self.add(Node::Binary(op, x, y), self.dtype(x))
+    }
+
+    /// `x op y` as a b8. Panics if the dtypes differ.
+    pub fn compare(&mut self, op: Compare, x: Ref, y: Ref) -> Ref {
+        assert_eq!(self.dtype(x), self.dtype(y), "operands of {op:?}");
+        self.add(Node::Compare(op, x, y), DType::B8)
+    }
+
+    /// `x * y + z`.
+    pub fn fma(&mut self, x: Ref, y: Ref, z: Ref) -> Ref {
+        self.add(Node::Fma(x, y, z), self.dtype(x))
+    }
+
+    /// `c ? x : y`. Panics unless `c` is b8 and the others agree.
+    pub fn select(&mut self, c: Ref, x: Ref, y: Ref) -> Ref {
+        assert_eq!(self.dtype(c), DType::B8, "condition");
+        assert_eq!(self.dtype(x), self.dtype(y), "alternatives");
+        self.add(Node::Select(c, x, y), self.dtype(x))
+    }
+
+    /// `x` converted to `to`; `x` itself if it has that dtype.
+    pub fn cast(&mut self, to: DType, x: Ref) -> Ref {
+        if self.dtype(x) == to {
+            x
+        } else {
+            self.add(Node::Cast(to, x), to)
+        }
+    }
+
+    /// What `r` is.
+    pub fn node(&self, r: Ref) -> Node {
+        self.nodes[r.0 as usize].0
+    }
+
+    /// The dtype of `r`.
+    pub fn dtype(&self, r: Ref) -> DType {
+        self.nodes[r.0 as usize].1
+    }
+
+    /// All values in evaluation order.
+    pub fn nodes(&self) -> impl Iterator<Item = (Ref, Node, DType)> {
+        self.nodes.iter().enumerate().map(|(i, &(n, d))| (Ref(i as u32), n, d))
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Copies `other` into this expression with its arguments replaced by `args` (values of this expression, of the
+    /// arguments' dtypes) and gives its roots here: how fusion composes expressions.
+    pub fn inline(&mut self, other: &Expr, args: &[Ref]) -> Vec<Ref> {
+        let mut map: Vec<Ref> = Vec::with_capacity(other.len());
+        for (_, node, dtype) in other.nodes() {
+            let m = |r: Ref| map[r.0 as usize];
+            let new = match node {
+                Node::Arg(n) => {
+                    assert_eq!(self.dtype(args[n as usize]), dtype, "operand {n}");
+                    args[n as usize]
+                }
+                Node::Index(_) | Node::Const(_) => self.add(node, dtype),
+                Node::Unary(op, x) => self.add(Node::Unary(op, m(x)), dtype),
+                Node::Binary(op, x, y) => self.add(Node::Binary(op, m(x), m(y)), dtype),
+                Node::Compare(op, x, y) => self.add(Node::Compare(op, m(x), m(y)), dtype),
+                Node::Fma(x, y, z) => self.add(Node::Fma(m(x), m(y), m(z)), dtype),
+                Node::Select(x, y, z) => self.add(Node::Select(m(x), m(y), m(z)), dtype),
+                Node::Cast(d, x) => self.cast(d, m(x)),
+            };
+            map.push(new);
+        }
+        other.roots.iter().map(|r| map[r.0 as usize]).collect()
+    }
+}

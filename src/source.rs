@@ -1,0 +1,102 @@
+//! Source files and places in them.
+//!
+//! Every diagnostic points at a [`Span`]: a byte range of one file of a [`Sources`] store. Spans are plain values that
+//! travel with tokens, syntax nodes and graph nodes through all stages.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Names one file of a [`Sources`] store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct FileId(pub u32);
+
+/// A byte range of one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Span {
+    /// The file the range lies in.
+    pub file: FileId,
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The span of bytes `start..end` of `file`.
+    pub fn new(file: FileId, start: usize, end: usize) -> Span {
+        Span {
+            file,
+            start: start as u32,
+            end: end as u32,
+        }
+    }
+
+    /// The smallest span that holds both (of the same file).
+    pub fn to(self, other: Span) -> Span {
+        Span {
+            file: self.file,
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
+    }
+
+    /// The byte range.
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+}
+
+/// One source file: its name as the user wrote it, and its text.
+#[derive(Debug)]
+pub struct Source {
+    /// The path as given, `<stdin>`, or a made-up name for text that has no file.
+    pub name: String,
+    /// The text; bytes that are not UTF-8 are replaced when the file is read.
+    pub text: Arc<str>,
+}
+
+/// All source files of one compilation.
+#[derive(Debug, Default)]
+pub struct Sources {
+    files: Vec<Source>,
+}
+
+impl Sources {
+    /// An empty store.
+    pub fn new() -> Sources {
+        Sources::default()
+    }
+
+    /// Adds a file and gives its id.
+    pub fn add(&mut self, name: impl Into<String>, text: impl Into<Arc<str>>) -> FileId {
+        self.files.push(Source {
+            name: name.into(),
+            text: text.into(),
+        });
+        FileId(self.files.len() as u32 - 1)
+    }
+
+    /// The file `id` names.
+    pub fn get(&self, id: FileId) -> &Source {
+        &self.files[id.0 as usize]
+    }
+
+    /// The text under `span`.
+    pub fn text(&self, span: Span) -> &str {
+        self.get(span.file).text.get(span.range()).unwrap_or("")
+    }
+
+    /// The one-based line and column (in characters) of the first byte of `span`.
+    pub fn line_col(&self, span: Span) -> (usize, usize) {
+        let text = &self.get(span.file).text;
+        let head = text.get(..span.start as usize).unwrap_or(text);
+        let line = head.bytes().filter(|&b| b == b'\n').count() + 1;
+        let col = head.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+        (line, col)
+    }
+
+    /// All files with their ids, in the order they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (FileId, &Source)> {
+        self.files.iter().enumerate().map(|(i, f)| (FileId(i as u32), f))
+    }
+}

@@ -1,0 +1,428 @@
+//! Symbolic sizes in a normal form.
+//!
+//! A [`Dim`] is a constant, an unknown (`?`), or a polynomial over atoms with integer coefficients. An atom is a size
+//! variable (`N`) or a floor division or remainder whose operands did not simplify. Equal polynomials are equal values,
+//! so `==` decides equality of sizes as far as the normal form does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A size: constant, symbolic, or unknown.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dim {
+    /// A known size (or any integer value a symbolic computation gave).
+    Const(i64),
+    /// A polynomial with at least one variable: its terms, sorted.
+    Poly(Arc<[DimTerm]>),
+    /// A size that is not known before run time: `?`.
+    Unknown,
+}
+
+/// `coef * product(factors)`; no factors is the constant term.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DimTerm {
+    factors: Vec<Atom>,
+    coef: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Atom {
+    Var(Arc<str>),
+    FloorDiv(Box<Dim>, Box<Dim>),
+    Mod(Box<Dim>, Box<Dim>),
+    Max(Box<Dim>, Box<Dim>),
+    Min(Box<Dim>, Box<Dim>),
+}
+
+type Terms = BTreeMap<Vec<Atom>, i64>;
+
+impl From<i64> for Dim {
+    fn from(v: i64) -> Dim {
+        Dim::Const(v)
+    }
+}
+
+impl From<usize> for Dim {
+    fn from(v: usize) -> Dim {
+        Dim::Const(v as i64)
+    }
+}
+
+impl Dim {
+    /// The size variable `name`.
+    pub fn var(name: &str) -> Dim {
+        Dim::atom(Atom::Var(name.into()))
+    }
+
+    /// The value if it is a constant.
+    pub fn as_const(&self) -> Option<i64> {
+        match self {
+            Dim::Const(c) => Some(*c),
+            _ => None,
+        }
+    }
+
+    /// The variable's name if this is one variable and nothing else.
+    pub fn as_var(&self) -> Option<&str> {
+        match self {
+            Dim::Poly(t) => match &**t {
+                [DimTerm { factors, coef: 1 }] => match &factors[..] {
+                    [Atom::Var(v)] => Some(v),
+                    _ => None,
+                },
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn atom(a: Atom) -> Dim {
+        Dim::Poly(Arc::new([DimTerm {
+            factors: vec![a],
+            coef: 1,
+        }]))
+    }
+
+    fn terms(&self) -> Terms {
+        match self {
+            Dim::Const(0) | Dim::Unknown => Terms::new(),
+            Dim::Const(c) => Terms::from([(vec![], *c)]),
+            Dim::Poly(t) => t.iter().map(|t| (t.factors.clone(), t.coef)).collect(),
+        }
+    }
+
+    fn from_terms(mut terms: Terms) -> Dim {
+        terms.retain(|_, c| *c != 0);
+        match terms.len() {
+            0 => Dim::Const(0),
+            1 if terms.contains_key(&vec![]) => Dim::Const(terms[&vec![]]),
+            _ => Dim::Poly(
+                terms
+                    .into_iter()
+                    .map(|(factors, coef)| DimTerm { factors, coef })
+                    .collect(),
+            ),
+        }
+    }
+
+    /// `self + other`; unknown on overflow.
+    pub fn add(&self, other: &Dim) -> Dim {
+        match (self, other) {
+            (Dim::Const(a), Dim::Const(b)) => a.checked_add(*b).map_or(Dim::Unknown, Dim::Const),
+            (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
+            _ => {
+                let mut t = self.terms();
+                for (k, v) in other.terms() {
+                    let slot = t.entry(k).or_insert(0);
+                    match slot.checked_add(v) {
+                        Some(s) => *slot = s,
+                        None => return Dim::Unknown,
+                    }
+                }
+                Dim::from_terms(t)
+            }
+        }
+    }
+
+    /// `-self`.
+    pub fn neg(&self) -> Dim {
+        self.mul(&Dim::Const(-1))
+    }
+
+    /// `self - other`.
+    pub fn sub(&self, other: &Dim) -> Dim {
+        self.add(&other.neg())
+    }
+
+    /// `self * other`; unknown on overflow.
+    pub fn mul(&self, other: &Dim) -> Dim {
+        match (self, other) {
+            (Dim::Const(a), Dim::Const(b)) => a.checked_mul(*b).map_or(Dim::Unknown, Dim::Const),
+            (Dim::Const(0), _) | (_, Dim::Const(0)) => Dim::Const(0),
+            (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
+            _ => {
+                let mut t = Terms::new();
+                for (fa, ca) in self.terms() {
+                    for (fb, cb) in other.terms() {
+                        let mut f = fa.clone();
+                        f.extend(fb);
+                        f.sort();
+                        let slot = t.entry(f).or_insert(0);
+                        match ca.checked_mul(cb).and_then(|c| slot.checked_add(c)) {
+                            Some(s) => *slot = s,
+                            None => return Dim::Unknown,
+                        }
+                    }
+                }
+                Dim::from_terms(t)
+            }
+        }
+    }
+
+    /// Floor division, as Python's `//`. Exact where every term divides; unknown when dividing by the constant 0.
+    pub fn floordiv(&self, other: &Dim) -> Dim {
+        match (self, other) {
+            (_, Dim::Const(0)) | (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
+            (Dim::Const(a), Dim::Const(b)) => Dim::Const(floor_div(*a, *b)),
+            (_, Dim::Const(1)) => self.clone(),
+            _ if self == other => Dim::Const(1),
+            _ => self
+                .exact_div(other)
+                .unwrap_or_else(|| Dim::atom(Atom::FloorDiv(Box::new(self.clone()), Box::new(other.clone())))),
+        }
+    }
+
+    /// Remainder with the divisor's sign, as Python's `%`.
+    pub fn modulo(&self, other: &Dim) -> Dim {
+        match (self, other) {
+            (_, Dim::Const(0)) | (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
+            (Dim::Const(a), Dim::Const(b)) => Dim::Const(a.wrapping_sub(floor_div(*a, *b).wrapping_mul(*b))),
+            (_, Dim::Const(1)) => Dim::Const(0),
+            _ if self.exact_div(other).is_some() => Dim::Const(0),
+            _ => Dim::atom(Atom::Mod(Box::new(self.clone()), Box::new(other.clone()))),
+        }
+    }
+
+    /// The larger of two sizes.
+    pub fn max_of(&self, other: &Dim) -> Dim {
+        self.extremum(other, true)
+    }
+
+    /// The smaller of two sizes.
+    pub fn min_of(&self, other: &Dim) -> Dim {
+        self.extremum(other, false)
+    }
+
+    fn extremum(&self, other: &Dim, max: bool) -> Dim {
+        match (self, other) {
+            (Dim::Const(a), Dim::Const(b)) => Dim::Const(if max { *a.max(b) } else { *a.min(b) }),
+            (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
+            _ if self == other => self.clone(),
+            _ => {
+                let (a, b) = if self <= other { (self, other) } else { (other, self) };
+                let (a, b) = (Box::new(a.clone()), Box::new(b.clone()));
+                Dim::atom(if max { Atom::Max(a, b) } else { Atom::Min(a, b) })
+            }
+        }
+    }
+
+    /// The quotient when `other` is one term that divides every term of `self`.
+    pub fn exact_div(&self, other: &Dim) -> Option<Dim> {
+        let d = other.terms();
+        if d.len() != 1 {
+            return (self == other).then_some(Dim::Const(1));
+        }
+        let (df, dc) = d.into_iter().next()?;
+        let mut out = Terms::new();
+        for (mut f, c) in self.terms() {
+            for a in &df {
+                let at = f.iter().position(|x| x == a)?;
+                f.remove(at);
+            }
+            if dc == 0 || c.checked_rem(dc)? != 0 {
+                return None;
+            }
+            out.insert(f, c / dc);
+        }
+        Some(Dim::from_terms(out))
+    }
+
+    /// The value when every variable is bound by `bind`; `None` if one is not, on overflow, or for `?`.
+    pub fn eval(&self, bind: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
+        let Dim::Poly(terms) = self else { return self.as_const() };
+        let mut sum = 0i64;
+        for t in terms.iter() {
+            let mut p = t.coef;
+            for a in &t.factors {
+                p = p.checked_mul(a.eval(bind)?)?;
+            }
+            sum = sum.checked_add(p)?;
+        }
+        Some(sum)
+    }
+
+    /// Replaces variables: `bind` gives a size for a name, or `None` to keep the variable.
+    pub fn substitute(&self, bind: &dyn Fn(&str) -> Option<Dim>) -> Dim {
+        let Dim::Poly(terms) = self else { return self.clone() };
+        let mut sum = Dim::Const(0);
+        for t in terms.iter() {
+            let mut p = Dim::Const(t.coef);
+            for a in &t.factors {
+                p = p.mul(&a.substitute(bind));
+            }
+            sum = sum.add(&p);
+        }
+        sum
+    }
+
+    /// Calls `f` with the name of every variable.
+    pub fn visit_vars(&self, f: &mut dyn FnMut(&str)) {
+        let Dim::Poly(terms) = self else { return };
+        for a in terms.iter().flat_map(|t| &t.factors) {
+            match a {
+                Atom::Var(v) => f(v),
+                Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+                    a.visit_vars(f);
+                    b.visit_vars(f);
+                }
+            }
+        }
+    }
+
+    /// If `self = coef * var + rest` with constant `coef` and `rest` and no other atom, `(var, coef, rest)`:
+    /// what solving an equation with a known right side needs.
+    pub fn as_linear(&self) -> Option<(&str, i64, i64)> {
+        let Dim::Poly(terms) = self else { return None };
+        let mut rest = 0;
+        let mut var = None;
+        for t in terms.iter() {
+            match &t.factors[..] {
+                [] => rest = t.coef,
+                [Atom::Var(v)] if var.is_none() => var = Some((&**v, t.coef)),
+                _ => return None,
+            }
+        }
+        var.map(|(v, c)| (v, c, rest))
+    }
+}
+
+impl Atom {
+    fn eval(&self, bind: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
+        let pair = |a: &Dim, b: &Dim| Some((a.eval(bind)?, b.eval(bind)?));
+        match self {
+            Atom::Var(v) => bind(v),
+            Atom::FloorDiv(a, b) => pair(a, b).and_then(|(a, b)| (b != 0).then(|| floor_div(a, b))),
+            Atom::Mod(a, b) => pair(a, b).and_then(|(a, b)| (b != 0).then(|| a - floor_div(a, b) * b)),
+            Atom::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
+            Atom::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
+        }
+    }
+
+    fn substitute(&self, bind: &dyn Fn(&str) -> Option<Dim>) -> Dim {
+        match self {
+            Atom::Var(v) => bind(v).unwrap_or_else(|| Dim::atom(self.clone())),
+            Atom::FloorDiv(a, b) => a.substitute(bind).floordiv(&b.substitute(bind)),
+            Atom::Mod(a, b) => a.substitute(bind).modulo(&b.substitute(bind)),
+            Atom::Max(a, b) => a.substitute(bind).max_of(&b.substitute(bind)),
+            Atom::Min(a, b) => a.substitute(bind).min_of(&b.substitute(bind)),
+        }
+    }
+}
+
+fn floor_div(a: i64, b: i64) -> i64 {
+    let q = a.wrapping_div(b);
+    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) {
+        q - 1
+    } else {
+        q
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dim::Const(c) => write!(f, "{c}"),
+            Dim::Unknown => f.write_str("?"),
+            Dim::Poly(terms) => {
+                // Constant last, as a person writes it: `2*N + 1`.
+                let (constant, vars): (Vec<_>, Vec<_>) = terms.iter().partition(|t| t.factors.is_empty());
+                for (i, t) in vars.into_iter().chain(constant).enumerate() {
+                    let sign = match (i, t.coef < 0) {
+                        (0, false) => "",
+                        (0, true) => "-",
+                        (_, false) => " + ",
+                        (_, true) => " - ",
+                    };
+                    f.write_str(sign)?;
+                    let c = t.coef.unsigned_abs();
+                    let mut parts: Vec<String> = t.factors.iter().map(|a| a.to_string()).collect();
+                    if c != 1 || parts.is_empty() {
+                        parts.insert(0, c.to_string());
+                    }
+                    f.write_str(&parts.join("*"))?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Atom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let simple = |d: &Dim| {
+            if matches!(d, Dim::Const(_) | Dim::Unknown) || d.as_var().is_some() {
+                d.to_string()
+            } else {
+                format!("({d})")
+            }
+        };
+        match self {
+            Atom::Var(v) => f.write_str(v),
+            Atom::FloorDiv(a, b) => write!(f, "({} // {})", simple(a), simple(b)),
+            Atom::Mod(a, b) => write!(f, "({} % {})", simple(a), simple(b)),
+            Atom::Max(a, b) => write!(f, "max({a}, {b})"),
+            Atom::Min(a, b) => write!(f, "min({a}, {b})"),
+        }
+    }
+}
+
+/// Broadcasts two shapes, right-aligned. `Err(dim)` names the first output dimension (from the left) whose sizes are
+/// known and differ. A symbolic size meeting a constant other than 1 takes the constant (a guard); two different
+/// symbolic sizes give the first (also a guard), which the caller records.
+pub fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, usize> {
+    let rank = a.len().max(b.len());
+    let at = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
+    let mut out = Vec::with_capacity(rank);
+    for i in 0..rank {
+        out.push(match (at(a, i), at(b, i)) {
+            (Some(x), None) | (None, Some(x)) => x,
+            (Some(x), Some(y)) if x == y => x,
+            (Some(Dim::Const(1)), Some(y)) => y,
+            (Some(x), Some(Dim::Const(1))) => x,
+            (Some(Dim::Const(_)), Some(Dim::Const(_))) => return Err(i),
+            (Some(c @ Dim::Const(_)), Some(_)) | (Some(_), Some(c @ Dim::Const(_))) => c,
+            (Some(Dim::Unknown), Some(y)) => y,
+            (Some(x), Some(_)) => x,
+            (None, None) => unreachable!("one of the shapes has the rank"),
+        });
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normal_form_makes_equal_sizes_equal() {
+        let n = Dim::var("N");
+        let m = Dim::var("M");
+        let two_n_1 = n.mul(&Dim::Const(2)).add(&Dim::Const(1));
+        assert_eq!(two_n_1.to_string(), "2*N + 1");
+        assert_eq!(two_n_1.sub(&n).sub(&n), Dim::Const(1));
+        assert_eq!(n.mul(&m), m.mul(&n));
+        assert_eq!(n.mul(&Dim::Const(6)).floordiv(&Dim::Const(3)), n.mul(&Dim::Const(2)));
+        assert_eq!(n.mul(&m).floordiv(&m), n);
+        assert_eq!(n.floordiv(&Dim::Const(2)).to_string(), "(N // 2)");
+        assert_eq!(n.floordiv(&Dim::Const(2)).eval(&|_| Some(7)), Some(3));
+        assert_eq!(two_n_1.as_linear(), Some(("N", 2, 1)));
+        assert_eq!(Dim::Const(i64::MAX).add(&Dim::Const(1)), Dim::Unknown);
+    }
+
+    #[test]
+    fn division_floors_as_python_does() {
+        for (a, b, q, r) in [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1)] {
+            assert_eq!(Dim::Const(a).floordiv(&Dim::Const(b)), Dim::Const(q));
+            assert_eq!(Dim::Const(a).modulo(&Dim::Const(b)), Dim::Const(r));
+        }
+    }
+
+    #[test]
+    fn broadcasting_aligns_right() {
+        let d = |v: &[i64]| v.iter().map(|&x| Dim::Const(x)).collect::<Vec<_>>();
+        assert_eq!(broadcast_dims(&d(&[3, 1]), &d(&[4])), Ok(d(&[3, 4])));
+        assert_eq!(broadcast_dims(&d(&[0]), &d(&[1])), Ok(d(&[0])));
+        assert_eq!(broadcast_dims(&d(&[2]), &d(&[3])), Err(0));
+    }
+}

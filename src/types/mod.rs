@@ -1,0 +1,13 @@
+//! What every stage knows about values: element types and their promotion ([`DType`]), sizes that may be symbolic
+//! ([`Dim`]), tensor types ([`TensorType`]) and the one domain of argument values ([`Val`]).
+
+mod dim;
+mod dtype;
+mod val;
+
+pub use dim::{Dim, DimTerm, broadcast_dims};
+pub use dtype::{Category, DType, Promotion, promote_types, result_type};
+pub use val::{Kind, TensorType, Val, write_float, write_str};
+
+/// The type of a node: an abstract value whose tensors are types and whose scalars may be unknown ([`Val::Any`]).
+pub type Type = Val<TensorType>;

@@ -1,0 +1,383 @@
+//! The one domain of argument values.
+//!
+//! torch.fx arguments, run-time values and inferred types have the same structure: scalars, strings, dtypes, nested
+//! lists, tuples, dicts and slices around tensors. [`Val`] is that structure, generic over what stands for a tensor:
+//!
+//! * `Val<NodeId>` is a graph argument (`graph::Arg`): the leaf is a reference to a node;
+//! * `Val<Tensor>` is a run-time value (`interp::Value`);
+//! * `Val<TensorType>` is a type ([`Type`](super::Type)): what inference knows of a value before it exists.
+
+use super::{DType, Dim};
+use std::fmt;
+use std::sync::Arc;
+
+/// A value around leaves of type `T`. See the module for what `T` may be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Val<T> {
+    /// The leaf: a node, a tensor, or a tensor's type.
+    Leaf(T),
+    /// `None`.
+    None,
+    /// A Python `bool`.
+    Bool(bool),
+    /// A Python `int`, symbolic where it is computed from symbolic sizes.
+    Int(Dim),
+    /// A Python `float`.
+    Float(f64),
+    /// A Python `complex`.
+    Complex(f64, f64),
+    /// A string.
+    Str(Arc<str>),
+    /// `torch.float32` and its like.
+    DType(DType),
+    /// `torch.device("cpu")`.
+    Device(Arc<str>),
+    /// Another name of the `torch` module: `torch.contiguous_format`, `torch.strided`, `torch.per_tensor_affine`.
+    TorchName(Arc<str>),
+    /// `Ellipsis`.
+    Ellipsis,
+    /// A graph of the same file, by name: `@then_graph`.
+    Graph(Arc<str>),
+    /// A list.
+    List(Vec<Val<T>>),
+    /// A tuple.
+    Tuple(Vec<Val<T>>),
+    /// A dict, in order.
+    Dict(Vec<(Val<T>, Val<T>)>),
+    /// `slice(start, stop, step)`.
+    Slice(Box<[Val<T>; 3]>),
+    /// `range(start, stop, step)`.
+    Range(Box<[Val<T>; 3]>),
+    /// Text that torch prints for an object that has no literal: `<built-in function add>`, `tensor([1., 1.])`.
+    Opaque(Arc<str>),
+    /// In types: a scalar of this kind whose value is not known.
+    Any(Kind),
+    /// In types: nothing is known, because an error was already reported here or no rule covers the op.
+    Unknown,
+}
+
+/// The kinds of scalars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Int,
+    Float,
+    Bool,
+    Str,
+}
+
+impl<T> Val<T> {
+    /// A constant int.
+    pub fn int(v: i64) -> Val<T> {
+        Val::Int(Dim::Const(v))
+    }
+
+    /// A string.
+    pub fn str(s: &str) -> Val<T> {
+        Val::Str(s.into())
+    }
+
+    /// The leaf, if this is one.
+    pub fn as_leaf(&self) -> Option<&T> {
+        match self {
+            Val::Leaf(t) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// The constant int (bools count as 0 and 1, as in Python).
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Val::Int(d) => d.as_const(),
+            Val::Bool(b) => Some(*b as i64),
+            _ => None,
+        }
+    }
+
+    /// The number as f64: int, float or bool.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            Val::Float(f) => Some(*f),
+            _ => self.as_int().map(|i| i as f64),
+        }
+    }
+
+    /// The string.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Val::Str(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The items of a list or tuple.
+    pub fn items(&self) -> Option<&[Val<T>]> {
+        match self {
+            Val::List(v) | Val::Tuple(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// Whether this is `None`.
+    pub fn is_none(&self) -> bool {
+        matches!(self, Val::None)
+    }
+
+    /// What kind of value this is, in a word a diagnostic can use.
+    pub fn kind_name(&self) -> &'static str {
+        match self {
+            Val::Leaf(_) => "Tensor",
+            Val::None => "None",
+            Val::Bool(_) | Val::Any(Kind::Bool) => "bool",
+            Val::Int(_) | Val::Any(Kind::Int) => "int",
+            Val::Float(_) | Val::Any(Kind::Float) => "float",
+            Val::Complex(..) => "complex",
+            Val::Str(_) | Val::Any(Kind::Str) => "str",
+            Val::DType(_) => "dtype",
+            Val::Device(_) => "device",
+            Val::TorchName(_) => "torch constant",
+            Val::Ellipsis => "Ellipsis",
+            Val::Graph(_) => "graph",
+            Val::List(_) => "list",
+            Val::Tuple(_) => "tuple",
+            Val::Dict(_) => "dict",
+            Val::Slice(_) => "slice",
+            Val::Range(_) => "range",
+            Val::Opaque(_) => "object",
+            Val::Unknown => "unknown",
+        }
+    }
+
+    /// Rebuilds the value with every leaf mapped by `f` (to any value).
+    pub fn try_map<U, E>(&self, f: &mut dyn FnMut(&T) -> Result<Val<U>, E>) -> Result<Val<U>, E> {
+        let mut seq = |v: &[Val<T>]| v.iter().map(|x| x.try_map(f)).collect::<Result<Vec<_>, E>>();
+        Ok(match self {
+            Val::Leaf(t) => f(t)?,
+            Val::List(v) => Val::List(seq(v)?),
+            Val::Tuple(v) => Val::Tuple(seq(v)?),
+            Val::Dict(v) => {
+                let mut out = Vec::with_capacity(v.len());
+                for (k, x) in v {
+                    out.push((k.try_map(f)?, x.try_map(f)?));
+                }
+                Val::Dict(out)
+            }
+            Val::Slice(v) => Val::Slice(Box::new([v[0].try_map(f)?, v[1].try_map(f)?, v[2].try_map(f)?])),
+            Val::Range(v) => Val::Range(Box::new([v[0].try_map(f)?, v[1].try_map(f)?, v[2].try_map(f)?])),
+            Val::None => Val::None,
+            Val::Bool(b) => Val::Bool(*b),
+            Val::Int(d) => Val::Int(d.clone()),
+            Val::Float(x) => Val::Float(*x),
+            Val::Complex(a, b) => Val::Complex(*a, *b),
+            Val::Str(s) => Val::Str(s.clone()),
+            Val::DType(d) => Val::DType(*d),
+            Val::Device(s) => Val::Device(s.clone()),
+            Val::TorchName(s) => Val::TorchName(s.clone()),
+            Val::Ellipsis => Val::Ellipsis,
+            Val::Graph(s) => Val::Graph(s.clone()),
+            Val::Opaque(s) => Val::Opaque(s.clone()),
+            Val::Any(k) => Val::Any(*k),
+            Val::Unknown => Val::Unknown,
+        })
+    }
+
+    /// [`Val::try_map`] with a function that cannot fail and maps leaves to leaves.
+    pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> Val<U> {
+        let r: Result<Val<U>, std::convert::Infallible> = self.try_map(&mut |t| Ok(Val::Leaf(f(t))));
+        match r {
+            Ok(v) => v,
+        }
+    }
+
+    /// Calls `f` with every leaf, in the order they are written (dict keys hold none, as in torch.fx).
+    pub fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a T)) {
+        match self {
+            Val::Leaf(t) => f(t),
+            Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| x.visit(f)),
+            Val::Dict(v) => v.iter().for_each(|(_, x)| x.visit(f)),
+            Val::Slice(v) | Val::Range(v) => v.iter().for_each(|x| x.visit(f)),
+            _ => {}
+        }
+    }
+
+    /// The leaves in the order they are written.
+    pub fn leaves(&self) -> Vec<&T> {
+        let mut out = Vec::new();
+        self.visit(&mut |t| out.push(t));
+        out
+    }
+
+    /// torch's pytree flattening: the non-container values in order (dict values in insertion order).
+    pub fn flatten(&self) -> Vec<&Val<T>> {
+        fn go<'a, T>(v: &'a Val<T>, out: &mut Vec<&'a Val<T>>) {
+            match v {
+                Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| go(x, out)),
+                Val::Dict(v) => v.iter().for_each(|(_, x)| go(x, out)),
+                _ => out.push(v),
+            }
+        }
+        let mut out = Vec::new();
+        go(self, &mut out);
+        out
+    }
+}
+
+/// A tensor's type: element type and shape; `None` is an unknown rank (`f32[*]`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TensorType {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, outermost first; `None` when the rank is unknown.
+    pub shape: Option<Vec<Dim>>,
+}
+
+impl TensorType {
+    /// A type with known rank.
+    pub fn new(dtype: DType, shape: impl Into<Vec<Dim>>) -> TensorType {
+        TensorType {
+            dtype,
+            shape: Some(shape.into()),
+        }
+    }
+
+    /// A type with all sizes known.
+    pub fn fixed(dtype: DType, shape: &[usize]) -> TensorType {
+        TensorType::new(dtype, shape.iter().map(|&d| Dim::from(d)).collect::<Vec<_>>())
+    }
+
+    /// The rank, if known.
+    pub fn rank(&self) -> Option<usize> {
+        self.shape.as_ref().map(Vec::len)
+    }
+
+    /// All sizes, if all are known constants.
+    pub fn fixed_shape(&self) -> Option<Vec<usize>> {
+        self.shape
+            .as_ref()?
+            .iter()
+            .map(|d| d.as_const().and_then(|c| usize::try_from(c).ok()))
+            .collect()
+    }
+
+    /// The number of elements as a size; unknown when the rank is.
+    pub fn numel(&self) -> Dim {
+        match &self.shape {
+            None => Dim::Unknown,
+            Some(s) => s.iter().fold(Dim::Const(1), |a, d| a.mul(d)),
+        }
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.shape {
+            None => write!(f, "{}[*]", self.dtype),
+            Some(s) => {
+                let dims: Vec<String> = s.iter().map(|d| d.to_string()).collect();
+                write!(f, "{}[{}]", self.dtype, dims.join(", "))
+            }
+        }
+    }
+}
+
+/// A type as FXIR writes it: `f32[N, 3]`, `int`, `(f32[], i64[])`, `{"k": int}`.
+impl fmt::Display for Val<TensorType> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seq = |f: &mut fmt::Formatter<'_>, v: &[Val<TensorType>]| -> fmt::Result {
+            for (i, x) in v.iter().enumerate() {
+                write!(f, "{}{x}", if i > 0 { ", " } else { "" })?;
+            }
+            Ok(())
+        };
+        match self {
+            Val::Leaf(t) => t.fmt(f),
+            Val::Tuple(v) => {
+                f.write_str("(")?;
+                seq(f, v)?;
+                f.write_str(if v.len() == 1 { ",)" } else { ")" })
+            }
+            Val::List(v) if v.len() > 1 && v.windows(2).all(|w| w[0].to_string() == w[1].to_string()) => {
+                write!(f, "[{}]", v[0])
+            }
+            Val::List(v) => {
+                f.write_str("[")?;
+                seq(f, v)?;
+                f.write_str("]")
+            }
+            Val::Dict(v) => {
+                f.write_str("{")?;
+                for (i, (k, x)) in v.iter().enumerate() {
+                    f.write_str(if i > 0 { ", " } else { "" })?;
+                    match k {
+                        Val::Str(s) => write!(f, "{}: {x}", write_str(s))?,
+                        Val::Int(d) => write!(f, "{d}: {x}")?,
+                        _ => write!(f, "{k}: {x}")?,
+                    }
+                }
+                f.write_str("}")
+            }
+            Val::Unknown => f.write_str("?"),
+            _ => f.write_str(self.kind_name()),
+        }
+    }
+}
+
+/// A float as Python's `repr` writes it: `1.0`, `1e-05`, `inf`, `-0.0`, `nan`.
+pub fn write_float(x: f64) -> String {
+    if x.is_nan() {
+        return "nan".into();
+    }
+    if x.is_infinite() {
+        return if x > 0.0 { "inf" } else { "-inf" }.into();
+    }
+    let sci = format!("{x:e}");
+    let (mantissa, exp) = sci.split_once('e').unwrap_or((&sci, "0"));
+    let exp: i32 = exp.parse().unwrap_or(0);
+    if (-4..16).contains(&exp) {
+        let s = format!("{x}");
+        if s.contains('.') { s } else { s + ".0" }
+    } else {
+        format!("{mantissa}e{}{:02}", if exp < 0 { '-' } else { '+' }, exp.abs())
+    }
+}
+
+/// A string as Python's `repr` writes it, except that double quotes are FXIR's usual ones.
+pub fn write_str(s: &str) -> String {
+    let mut out = String::from("\"");
+    for c in s.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_print_as_python_does() {
+        for (x, s) in [
+            (1.0, "1.0"),
+            (-0.0, "-0.0"),
+            (1e-5, "1e-05"),
+            (0.0001, "0.0001"),
+            (1e16, "1e+16"),
+            (1e15, "1000000000000000.0"),
+            (1.5e300, "1.5e+300"),
+            (5e-324, "5e-324"),
+            (0.1, "0.1"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(write_float(x), s);
+        }
+    }
+}
