@@ -1,6 +1,7 @@
 //! fxc: the optimizing compiler for torch.fx graphs.
 
 pub mod diag;
+pub mod op;
 pub mod scalar;
 pub mod source;
 pub mod tensor;

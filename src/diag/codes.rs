@@ -55,15 +55,21 @@ codes! {
 
     // E02: ops and their arguments.
     E0201 Error "unknown op";
+    E0202 Error "wrong argument";
+    E0203 Error "arguments do not fit the schema";
 
     // E03: types and sizes.
     E0301 Error "type annotation does not match";
+    E0302 Error "shapes do not fit";
+    E0303 Error "dtypes do not fit";
+    E0304 Error "shape is not known";
 
     // E04: archives and weights.
     E0401 Error "missing weight";
 
     // E05: running.
     E0501 Error "missing input";
+    E0502 Error "value out of range";
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";

@@ -1,0 +1,342 @@
+//! Arguments to parameters, as torch's Python argument parser does it.
+//!
+//! A [`Binding`] says for each parameter where its value comes from. It is computed once from the arguments' *types*
+//! (which decide between overloads) and can then be applied to the same arguments in any form: nodes, types, tensors.
+
+use super::schema::{Literal, NoLeaf, Param, ParamType, Schema};
+use crate::diag::nearest;
+use crate::types::{Kind, Type, Val};
+
+/// Where a parameter's value comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// Positional argument `n`.
+    Positional(usize),
+    /// All positional arguments from `n` on, as one list: `x.view(-1, 10)`.
+    Rest(usize),
+    /// Keyword argument `n` (in the order written).
+    Keyword(usize),
+    /// Not given: this value.
+    Default(Literal),
+}
+
+/// Where each parameter's value comes from, in parameter order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Binding {
+    origins: Vec<Origin>,
+    /// Lists of a fixed length that were given as one item, and lists given as tuples.
+    types: Vec<ParamType>,
+}
+
+/// Why arguments do not fit a schema.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BindError {
+    /// No value for the parameter.
+    Missing(String),
+    /// More positional arguments than parameters that take them.
+    TooMany {
+        /// How many were given.
+        given: usize,
+        /// How many fit.
+        max: usize,
+    },
+    /// No parameter of that name.
+    UnknownKeyword {
+        /// The name given.
+        name: String,
+        /// The parameter probably meant.
+        nearest: Option<String>,
+    },
+    /// Given by position and by name.
+    Twice(String),
+    /// A value of the wrong type.
+    WrongType {
+        /// The parameter.
+        param: String,
+        /// What it takes.
+        expected: ParamType,
+        /// What was given.
+        found: &'static str,
+        /// Where the value came from.
+        origin: Origin,
+    },
+}
+
+impl Binding {
+    /// A binding that takes exactly the positional arguments, in order.
+    pub fn positional(schema: &Schema) -> Binding {
+        Binding {
+            origins: (0..schema.params.len()).map(Origin::Positional).collect(),
+            types: schema.params.iter().map(|p| p.ty.clone()).collect(),
+        }
+    }
+
+    /// Binds arguments of these types to `schema`. `numbers_as_tensors`: a `Tensor` parameter also takes a Python
+    /// number (pointwise ops).
+    pub fn new(
+        schema: &Schema,
+        args: &[Type],
+        kwargs: &[(&str, &Type)],
+        numbers_as_tensors: bool,
+    ) -> Result<Binding, BindError> {
+        let mut origins: Vec<Option<Origin>> = vec![None; schema.params.len()];
+        let positional: Vec<usize> = (0..schema.params.len())
+            .filter(|&i| !schema.params[i].keyword_only)
+            .collect();
+        let mut at = 0;
+        for (slot, &p) in positional.iter().enumerate() {
+            let Some(v) = args.get(slot) else { break };
+            at = slot + 1;
+            // A list of ints may be written as several arguments, but only as the first parameter or just behind `self`.
+            let spread = slot <= 1 && is_int_list(&schema.params[p].ty) && is_int(v);
+            let all_ints = || args[slot..].iter().all(is_int);
+            if spread && args.len() > slot + 1 && all_ints() && !fits_rest(schema, &positional, slot, args.len()) {
+                origins[p] = Some(Origin::Rest(slot));
+                at = args.len();
+                break;
+            }
+            origins[p] = Some(Origin::Positional(slot));
+        }
+        if at < args.len() {
+            return Err(BindError::TooMany {
+                given: args.len(),
+                max: positional.len(),
+            });
+        }
+        for (i, (name, _)) in kwargs.iter().enumerate() {
+            let p = find_param(schema, name).ok_or_else(|| BindError::UnknownKeyword {
+                name: name.to_string(),
+                nearest: nearest(name, schema.params.iter().map(|p| &*p.name)).map(str::to_string),
+            })?;
+            if origins[p].is_some() {
+                return Err(BindError::Twice(schema.params[p].name.clone()));
+            }
+            origins[p] = Some(Origin::Keyword(i));
+        }
+        Self::check(schema, origins, args, kwargs, numbers_as_tensors)
+    }
+
+    fn check(
+        schema: &Schema,
+        origins: Vec<Option<Origin>>,
+        args: &[Type],
+        kwargs: &[(&str, &Type)],
+        numbers_as_tensors: bool,
+    ) -> Result<Binding, BindError> {
+        let mut out = Vec::with_capacity(origins.len());
+        for (param, origin) in schema.params.iter().zip(origins) {
+            let origin = match (origin, &param.default) {
+                (Some(o), _) => o,
+                (None, Some(d)) => Origin::Default(d.clone()),
+                (None, None) => match &param.ty {
+                    ParamType::Optional(_) => Origin::Default(Val::None),
+                    _ => return Err(BindError::Missing(param.name.clone())),
+                },
+            };
+            let bad = match &origin {
+                Origin::Positional(i) => wrong(param, &args[*i], numbers_as_tensors),
+                Origin::Keyword(i) => wrong(param, kwargs[*i].1, numbers_as_tensors),
+                Origin::Rest(_) | Origin::Default(_) => None,
+            };
+            if let Some(found) = bad {
+                return Err(BindError::WrongType {
+                    param: param.name.clone(),
+                    expected: param.ty.clone(),
+                    found,
+                    origin,
+                });
+            }
+            out.push(origin);
+        }
+        Ok(Binding {
+            origins: out,
+            types: schema.params.iter().map(|p| p.ty.clone()).collect(),
+        })
+    }
+
+    /// Where each parameter's value comes from.
+    pub fn origins(&self) -> &[Origin] {
+        &self.origins
+    }
+
+    /// The parameters' values, in parameter order: tuples given for lists become lists, one item given for a list of a
+    /// fixed length is repeated.
+    pub fn apply<U: Clone>(&self, args: &[Val<U>], kwargs: &[(&str, &Val<U>)]) -> Vec<Val<U>> {
+        self.origins
+            .iter()
+            .zip(&self.types)
+            .map(|(o, ty)| {
+                let v = match o {
+                    Origin::Positional(i) => args[*i].clone(),
+                    Origin::Rest(i) => Val::List(args[*i..].to_vec()),
+                    Origin::Keyword(i) => kwargs[*i].1.clone(),
+                    Origin::Default(d) => lift(d),
+                };
+                normalise(v, ty)
+            })
+            .collect()
+    }
+}
+
+/// A default as a value with any leaf.
+pub fn lift<U>(d: &Literal) -> Val<U> {
+    d.map(|x: &NoLeaf| match *x {})
+}
+
+fn normalise<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
+    match (ty, v) {
+        (ParamType::Optional(t), v) => {
+            if v.is_none() {
+                v
+            } else {
+                normalise(v, t)
+            }
+        }
+        (ParamType::List(..), Val::Tuple(items)) => Val::List(items),
+        (ParamType::List(..), v @ (Val::List(_) | Val::None | Val::Unknown)) => v,
+        (ParamType::List(_, n), v) => Val::List(vec![v; n.unwrap_or(1)]),
+        (_, v) => v,
+    }
+}
+
+/// Names that Python spellings use for torch's own.
+const ALIASES: &[(&str, &str)] = &[
+    ("input", "self"),
+    ("self", "input"),
+    ("x", "self"),
+    ("a", "self"),
+    ("axis", "dim"),
+    ("axes", "dim"),
+    ("keepdims", "keepdim"),
+    ("tensor", "self"),
+    ("dims", "dim"),
+    ("dim", "dims"),
+];
+
+fn find_param(schema: &Schema, name: &str) -> Option<usize> {
+    schema.index_of(name).or_else(|| {
+        ALIASES
+            .iter()
+            .filter(|(from, _)| *from == name)
+            .find_map(|(_, to)| schema.index_of(to))
+    })
+}
+
+/// Whether the arguments from `slot` on also fit the parameters one by one, because these take ints too.
+fn fits_rest(schema: &Schema, positional: &[usize], slot: usize, given: usize) -> bool {
+    let rest = &positional[slot..];
+    // `sum(0, True)`-like calls never get here (a bool is not an int); `zeros(2, 3)`, `view(2, 3)` must spread.
+    given - slot <= rest.len()
+        && rest[1..given - slot]
+            .iter()
+            .all(|&p| is_int_param(&schema.params[p].ty))
+}
+
+fn is_int_param(ty: &ParamType) -> bool {
+    match ty {
+        ParamType::Int | ParamType::Number | ParamType::Any => true,
+        ParamType::Optional(t) => is_int_param(t),
+        ParamType::List(t, Some(_)) => is_int_param(t),
+        _ => false,
+    }
+}
+
+fn is_int_list(ty: &ParamType) -> bool {
+    match ty {
+        ParamType::List(t, _) => **t == ParamType::Int,
+        ParamType::Optional(t) => is_int_list(t),
+        _ => false,
+    }
+}
+
+fn is_int(v: &Type) -> bool {
+    matches!(v, Val::Int(_) | Val::Any(Kind::Int))
+}
+
+fn wrong(param: &Param, v: &Type, numbers_as_tensors: bool) -> Option<&'static str> {
+    (!accepts(&param.ty, v, numbers_as_tensors)).then(|| v.kind_name())
+}
+
+/// Whether a value of type `v` may stand for a parameter of type `ty`.
+pub fn accepts(ty: &ParamType, v: &Type, numbers_as_tensors: bool) -> bool {
+    use ParamType as P;
+    let number = matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..))
+        || matches!(v, Val::Any(Kind::Int | Kind::Float | Kind::Bool));
+    // A 0-d tensor converts to a number implicitly, as torch's parser allows.
+    let zero_dim = matches!(v, Val::Leaf(t) if t.rank() == Some(0));
+    match (ty, v) {
+        (_, Val::Unknown) | (P::Any, _) => true,
+        (P::Optional(_), Val::None) => true,
+        (P::Optional(t), _) => accepts(t, v, numbers_as_tensors),
+        (P::Tensor, Val::Leaf(_)) => true,
+        (P::Tensor, _) => numbers_as_tensors && number,
+        (P::Int, Val::Int(_) | Val::Any(Kind::Int) | Val::Bool(_) | Val::Any(Kind::Bool)) => true,
+        (P::Float, _) | (P::Number, _) => number || zero_dim,
+        (P::Bool, Val::Bool(_) | Val::Any(Kind::Bool)) => true,
+        (P::Bool, Val::Int(d)) => matches!(d.as_const(), Some(0 | 1)),
+        (P::Str, Val::Str(_) | Val::Any(Kind::Str)) => true,
+        (P::DType, Val::DType(_)) => true,
+        (P::Device, Val::Device(_) | Val::Str(_)) => true,
+        (P::Layout | P::MemoryFormat, Val::TorchName(_)) => true,
+        (P::Generator, Val::Opaque(_)) => true,
+        (P::List(t, _), Val::List(items) | Val::Tuple(items)) => {
+            items.iter().all(|x| accepts(t, x, numbers_as_tensors))
+        }
+        (P::List(t, Some(_)), _) => accepts(t, v, numbers_as_tensors),
+        (P::Int, Val::Leaf(_)) => zero_dim,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{DType, TensorType};
+
+    fn tensor() -> Type {
+        Val::Leaf(TensorType::fixed(DType::F32, &[2, 3]))
+    }
+
+    fn bind(schema: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<Vec<Type>, BindError> {
+        Binding::new(&Schema::parse(schema), args, kwargs, false).map(|b| b.apply(args, kwargs))
+    }
+
+    #[test]
+    fn spreads_ints_over_a_list() {
+        let view = "view(Tensor self, SymInt[] size) -> Tensor";
+        let want = vec![tensor(), Val::List(vec![Val::int(3), Val::int(2)])];
+        assert_eq!(bind(view, &[tensor(), Val::int(3), Val::int(2)], &[]), Ok(want.clone()));
+        assert_eq!(
+            bind(view, &[tensor(), Val::Tuple(vec![Val::int(3), Val::int(2)])], &[]),
+            Ok(want)
+        );
+        let pool = "max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0) -> Tensor";
+        let two = |n| Val::List(vec![Val::int(n); 2]);
+        assert_eq!(
+            bind(pool, &[tensor(), Val::int(3), Val::int(2)], &[]),
+            Ok(vec![tensor(), two(3), two(2), two(0)])
+        );
+    }
+
+    #[test]
+    fn says_what_does_not_fit() {
+        let s = "softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor";
+        assert_eq!(bind(s, &[tensor()], &[]), Err(BindError::Missing("dim".into())));
+        let one = Val::int(1);
+        assert_eq!(
+            bind(s, &[tensor()], &[("dmi", &one)]),
+            Err(BindError::UnknownKeyword {
+                name: "dmi".into(),
+                nearest: Some("dim".into())
+            })
+        );
+        assert!(matches!(
+            bind(s, &[tensor(), Val::str("x")], &[]),
+            Err(BindError::WrongType { found: "str", .. })
+        ));
+        assert_eq!(
+            bind(s, &[], &[("input", &tensor()), ("axis", &one)]),
+            Ok(vec![tensor(), one, Val::None])
+        );
+    }
+}

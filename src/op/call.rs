@@ -1,0 +1,303 @@
+//! An op applied to bound arguments, and what can go wrong with it.
+
+use super::Op;
+use crate::diag::Code;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// An op with one value per parameter of its schema, in order.
+#[derive(Clone, Debug)]
+pub struct Call<T> {
+    /// The op.
+    pub op: &'static Op,
+    /// One value per parameter.
+    pub args: Vec<Val<T>>,
+}
+
+/// Why an op cannot be applied to its arguments: a diagnostic without its place, which the caller knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpError {
+    /// The kind of error.
+    pub code: Code,
+    /// What is wrong, with torch's text where torch has one.
+    pub title: String,
+    /// Why.
+    pub notes: Vec<String>,
+    /// What to write instead.
+    pub help: Vec<String>,
+    /// The parameter at fault, if it is one.
+    pub param: Option<String>,
+}
+
+impl OpError {
+    /// An error of shapes, sizes or dtypes (E0302).
+    pub fn shape(title: impl Into<String>) -> OpError {
+        OpError::new(Code::E0302, title)
+    }
+
+    /// An error of an argument's value or kind (E0202).
+    pub fn arg(param: &str, title: impl Into<String>) -> OpError {
+        OpError {
+            param: Some(param.into()),
+            ..OpError::new(Code::E0202, title)
+        }
+    }
+
+    /// An error of dtypes (E0303).
+    pub fn dtype(title: impl Into<String>) -> OpError {
+        OpError::new(Code::E0303, title)
+    }
+
+    /// An error that only the values show: an index out of bounds, an integer division by zero (E0502).
+    pub fn value(title: impl Into<String>) -> OpError {
+        OpError::new(Code::E0502, title)
+    }
+
+    /// An error of any kind.
+    pub fn new(code: Code, title: impl Into<String>) -> OpError {
+        OpError {
+            code,
+            title: title.into(),
+            notes: vec![],
+            help: vec![],
+            param: None,
+        }
+    }
+
+    /// Adds why.
+    pub fn note(mut self, text: impl Into<String>) -> OpError {
+        self.notes.push(text.into());
+        self
+    }
+
+    /// Adds what to write instead.
+    pub fn help(mut self, text: impl Into<String>) -> OpError {
+        self.help.push(text.into());
+        self
+    }
+}
+
+/// The result of applying an op.
+pub type OpResult<T> = Result<T, OpError>;
+
+impl<T> Call<T> {
+    /// The value of parameter `name`. Panics if the op has no such parameter: the table and its rules are one program.
+    pub fn get(&self, name: &str) -> &Val<T> {
+        let i = self.op.schema.index_of(name);
+        &self.args[i.unwrap_or_else(|| panic!("{} has no parameter {name}", self.op.name))]
+    }
+
+    /// The tensor given for `name`.
+    pub fn leaf(&self, name: &str) -> OpResult<&T> {
+        self.opt_leaf(name).ok_or_else(|| self.wrong(name, "a tensor"))
+    }
+
+    /// The tensor given for `name`, if one is.
+    pub fn opt_leaf(&self, name: &str) -> Option<&T> {
+        self.get(name).as_leaf()
+    }
+
+    /// The tensors of a list parameter.
+    pub fn leaves(&self, name: &str) -> OpResult<Vec<&T>> {
+        let items = self
+            .get(name)
+            .items()
+            .ok_or_else(|| self.wrong(name, "a list of tensors"))?;
+        items
+            .iter()
+            .map(|v| v.as_leaf().ok_or_else(|| self.wrong(name, "a list of tensors")))
+            .collect()
+    }
+
+    /// The constant int given for `name`.
+    pub fn int(&self, name: &str) -> OpResult<i64> {
+        self.get(name)
+            .as_int()
+            .ok_or_else(|| self.wrong(name, "a constant int"))
+    }
+
+    /// The constant int given for `name`, or `None` for `None`.
+    pub fn opt_int(&self, name: &str) -> OpResult<Option<i64>> {
+        if self.get(name).is_none() {
+            Ok(None)
+        } else {
+            self.int(name).map(Some)
+        }
+    }
+
+    /// The constant ints of a list parameter; an int alone counts as a list of one.
+    pub fn ints(&self, name: &str) -> OpResult<Vec<i64>> {
+        match self.get(name) {
+            Val::List(v) | Val::Tuple(v) => v
+                .iter()
+                .map(|x| x.as_int().ok_or_else(|| self.wrong(name, "a list of constant ints")))
+                .collect(),
+            v => v
+                .as_int()
+                .map(|i| vec![i])
+                .ok_or_else(|| self.wrong(name, "a list of constant ints")),
+        }
+    }
+
+    /// [`Call::ints`], or `None` for `None`.
+    pub fn opt_ints(&self, name: &str) -> OpResult<Option<Vec<i64>>> {
+        if self.get(name).is_none() {
+            Ok(None)
+        } else {
+            self.ints(name).map(Some)
+        }
+    }
+
+    /// The sizes of a list parameter, symbolic where they are.
+    pub fn dims(&self, name: &str) -> OpResult<Vec<Dim>> {
+        let one = |v: &Val<T>| match v {
+            Val::Int(d) => Ok(d.clone()),
+            Val::Bool(b) => Ok(Dim::Const(*b as i64)),
+            Val::Any(_) | Val::Unknown => Ok(Dim::Unknown),
+            // A 0-d tensor used as a size is known only at run time.
+            Val::Leaf(_) => Ok(Dim::Unknown),
+            _ => Err(self.wrong(name, "a list of ints")),
+        };
+        match self.get(name) {
+            Val::List(v) | Val::Tuple(v) => v.iter().map(one).collect(),
+            v => one(v).map(|d| vec![d]),
+        }
+    }
+
+    /// The bool given for `name`.
+    pub fn bool(&self, name: &str) -> OpResult<bool> {
+        match self.get(name) {
+            Val::Bool(b) => Ok(*b),
+            v => v
+                .as_int()
+                .map(|i| i != 0)
+                .ok_or_else(|| self.wrong(name, "a constant bool")),
+        }
+    }
+
+    /// The number given for `name`.
+    pub fn f64(&self, name: &str) -> OpResult<f64> {
+        self.get(name)
+            .as_f64()
+            .ok_or_else(|| self.wrong(name, "a constant number"))
+    }
+
+    /// The string given for `name`.
+    pub fn str(&self, name: &str) -> OpResult<&str> {
+        self.get(name).as_str().ok_or_else(|| self.wrong(name, "a string"))
+    }
+
+    /// The dtype given for `name`, if one is.
+    pub fn opt_dtype(&self, name: &str) -> Option<DType> {
+        match self.get(name) {
+            Val::DType(d) => Some(*d),
+            _ => None,
+        }
+    }
+
+    /// Whether `name` is `None`.
+    pub fn is_none(&self, name: &str) -> bool {
+        self.get(name).is_none()
+    }
+
+    fn wrong(&self, name: &str, expected: &str) -> OpError {
+        let found = self.get(name).kind_name();
+        OpError::arg(
+            name,
+            format!(
+                "argument `{name}` of `{}` must be {expected}, not {found}",
+                self.op.name
+            ),
+        )
+    }
+
+    /// The same call with every leaf mapped.
+    pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> Call<U> {
+        Call {
+            op: self.op,
+            args: self.args.iter().map(|v| v.map(&mut f)).collect(),
+        }
+    }
+}
+
+impl Call<TensorType> {
+    /// The type of the tensor given for `name`, with its rank known.
+    pub fn shaped(&self, name: &str) -> OpResult<(DType, &[Dim])> {
+        let t = self.leaf(name)?;
+        match &t.shape {
+            Some(s) => Ok((t.dtype, s)),
+            None => Err(
+                OpError::new(Code::E0304, format!("`{}` needs the rank of `{name}`", self.op.name))
+                    .help("annotate the tensor with its shape"),
+            ),
+        }
+    }
+
+    /// The dtype and constant sizes of the tensor given for `name`: what a meaning, instantiated for known sizes, uses.
+    pub fn fixed(&self, name: &str) -> OpResult<(DType, Vec<usize>)> {
+        let t = self.leaf(name)?;
+        t.fixed_shape()
+            .map(|s| (t.dtype, s))
+            .ok_or_else(|| OpError::new(Code::E0304, format!("the sizes of `{name}` are not known: {t}")))
+    }
+}
+
+/// `dim` of a tensor of `rank`, counted from the front. torch's error otherwise. A 0-d tensor has dims -1 and 0.
+pub fn wrap_dim(dim: i64, rank: usize) -> OpResult<usize> {
+    let n = rank.max(1) as i64;
+    if (-n..n).contains(&dim) {
+        Ok(dim.rem_euclid(n) as usize)
+    } else {
+        Err(OpError::shape(format!(
+            "Dimension out of range (expected to be in range of [{}, {}], but got {dim})",
+            -n,
+            n - 1
+        )))
+    }
+}
+
+/// What inference learns beside types: equations between sizes.
+#[derive(Clone, Debug, Default)]
+pub struct Sizes {
+    /// Pairs of sizes that must be equal for the graph to run, with what demands it.
+    pub equations: Vec<(Dim, Dim, String)>,
+}
+
+impl Sizes {
+    /// The one size that `a` and `b` must both be. Known, different sizes are an error with `what` as its title.
+    pub fn equal(&mut self, a: &Dim, b: &Dim, what: impl FnOnce() -> String) -> OpResult<Dim> {
+        match (a, b) {
+            _ if a == b => Ok(a.clone()),
+            (Dim::Const(_), Dim::Const(_)) => Err(OpError::shape(what())),
+            (Dim::Unknown, d) | (d, Dim::Unknown) => Ok(d.clone()),
+            _ => {
+                if a.sub(b).as_const().is_some() {
+                    return Err(OpError::shape(what()));
+                }
+                self.equations.push((a.clone(), b.clone(), what()));
+                Ok(if a.as_const().is_some() { a.clone() } else { b.clone() })
+            }
+        }
+    }
+
+    /// The broadcast of two shapes, with torch's error text.
+    pub fn broadcast(&mut self, a: &[Dim], b: &[Dim]) -> OpResult<Vec<Dim>> {
+        let rank = a.len().max(b.len());
+        let at = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
+        (0..rank)
+            .map(|i| match (at(a, i), at(b, i)) {
+                (Some(x), None) | (None, Some(x)) => Ok(x),
+                (Some(Dim::Const(1)), Some(y)) => Ok(y),
+                (Some(x), Some(Dim::Const(1))) => Ok(x),
+                (Some(x), Some(y)) => self.equal(&x, &y, || {
+                    format!(
+                        "The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {i}"
+                    )
+                }),
+                (None, None) => Ok(Dim::Const(1)),
+            })
+            .collect()
+    }
+}
+
+/// A type rule: the type of an op's result from its arguments' types.
+pub type TypeRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<Type>;

@@ -1,0 +1,246 @@
+//! What ops mean, in the few forms that every later stage understands.
+
+use super::call::{Call, OpResult};
+use crate::scalar::Expr;
+use crate::tensor::Tensor;
+use crate::types::{DType, TensorType, Val};
+
+/// What an op computes: exactly one of these.
+#[derive(Clone, Copy)]
+pub enum Meaning {
+    /// `out[i] = expr(a[i], b[i], …)` with broadcasting.
+    Pointwise(Pointwise),
+    /// A combination of the elements along some dimensions.
+    Reduce(fn(&Call<TensorType>) -> OpResult<Reduction>),
+    /// The same elements at other places; nothing is computed.
+    View(fn(&Call<TensorType>) -> OpResult<View>),
+    /// Other ops.
+    Decompose(Decompose),
+    /// A matrix product or convolution.
+    Contract(fn(&Call<TensorType>) -> OpResult<Contraction>),
+    /// A computation on whole tensors, written out in Rust.
+    Routine(fn(&Call<Tensor>) -> OpResult<Val<Tensor>>),
+    /// No tensor is computed: the type rule already gives the value (sizes, dtypes, Python arithmetic on them).
+    Host,
+}
+
+/// A pointwise meaning: a scalar expression over the parameters that hold tensors or numbers.
+#[derive(Clone, Copy)]
+pub struct Pointwise {
+    /// How the operands' dtypes decide the dtype of computing and of the result.
+    pub dtypes: DtypeRule,
+    /// The expression.
+    pub expr: ExprText,
+}
+
+/// Where a scalar expression's text comes from. The language is Python's: parameter names, numbers, `inf`, `nan`,
+/// `+ - * / // % ** < <= > >= == != & | ^ ~ << >>`, `where(c, a, b)`, the functions of `scalar::Unary` and
+/// `scalar::Binary` in lower case, and `i0`, `i1`, … for the index along the last, second to last, … dimension.
+#[derive(Clone, Copy)]
+pub enum ExprText {
+    /// Always this one.
+    Fixed(&'static str),
+    /// Depending on the arguments (a mode, an optional bound, a dtype).
+    By(fn(&Call<TensorType>) -> OpResult<&'static str>),
+}
+
+/// How a pointwise op's dtypes follow from its operands'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DtypeRule {
+    /// Compute in and give the promoted dtype.
+    Promote,
+    /// The same, but integers and bools become f32 first.
+    PromoteFloat,
+    /// The same as `Promote`; integer and bool operands are an error.
+    FloatOnly,
+    /// The same as `Promote`; bool operands are an error.
+    NoBool,
+    /// The same as `Promote`; only integers and bools.
+    IntOrBool,
+    /// Compute in the promoted dtype, give b8.
+    Compare,
+    /// Operands become bools; gives b8.
+    Logical,
+    /// Compute in the dtype of the operand, give b8 (`isnan`).
+    Predicate,
+    /// Compute in and give the dtype that the `dtype` parameter says, or the default for it.
+    Given,
+    /// `where`: the condition is b8, the others promote.
+    Where,
+    /// Compute in and give the dtype of the first tensor.
+    First,
+}
+
+/// A pointwise op made concrete for given types.
+#[derive(Clone, Debug)]
+pub struct PointwiseCall {
+    /// The expression, with its casts; argument `n` is `operands[n]`.
+    pub expr: Expr,
+    /// For each argument of the expression, the parameter that gives it (always a tensor; numbers became constants).
+    pub operands: Vec<usize>,
+    /// The result's type.
+    pub out: TensorType,
+}
+
+/// How a reduction combines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Combine {
+    /// Sum, from 0.
+    Sum,
+    /// Product, from 1.
+    Prod,
+    /// Maximum; NaN wins; from the lowest value.
+    Max,
+    /// Minimum; NaN wins; from the highest value.
+    Min,
+    /// Logical or.
+    Any,
+    /// Logical and.
+    All,
+}
+
+/// A reduction: `out[o] = post(combine over the reduced dims of pre(x[o, r]))`.
+#[derive(Clone, Debug)]
+pub struct Reduction {
+    /// The parameter that holds the tensor.
+    pub operand: usize,
+    /// The dims reduced, sorted, counted from the front.
+    pub dims: Vec<usize>,
+    /// Whether the reduced dims stay with size 1.
+    pub keepdim: bool,
+    /// How to combine.
+    pub combine: Combine,
+    /// Before combining: one argument (the operand's dtype), one root (the accumulator's dtype).
+    pub pre: Expr,
+    /// After combining: one argument (the accumulator's dtype), one root (the result's dtype).
+    pub post: Expr,
+    /// The accumulator's dtype.
+    pub acc: DType,
+    /// The result's type.
+    pub out: TensorType,
+}
+
+/// A view: each result element is an element of the operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The parameter that holds the tensor.
+    pub operand: usize,
+    /// Which element.
+    pub map: IndexMap,
+    /// The result's shape.
+    pub shape: Vec<usize>,
+}
+
+/// Which element of a view's operand an element of the result is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IndexMap {
+    /// The element at the same row-major position.
+    Reshape,
+    /// Per operand dimension: `offset + Σ coefficient * out_index[dim]`. Covers permute, expand, slice, select, flip,
+    /// diagonal, unfold.
+    Affine(Vec<AffineIndex>),
+    /// Strides over the operand's row-major elements: `offset + Σ out_index[d] * strides[d]` (`as_strided`).
+    Strided {
+        /// First element.
+        offset: i64,
+        /// One stride per result dimension.
+        strides: Vec<i64>,
+    },
+}
+
+/// An index into one dimension of a view's operand.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct AffineIndex {
+    /// Constant part.
+    pub offset: i64,
+    /// `(result dimension, coefficient)`.
+    pub terms: Vec<(usize, i64)>,
+}
+
+/// A contraction: what `math::contract` computes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Contraction {
+    /// `out[…, m, n] = beta * bias + alpha * Σ_k a[…, m, k] * b[…, k, n]`, batch dims broadcast.
+    MatMul {
+        /// Parameter of the left operand, `[…, M, K]` (or `[…, K, M]` if `a_transposed`).
+        a: usize,
+        /// Parameter of the right operand, `[…, K, N]` (or `[…, N, K]` if `b_transposed`).
+        b: usize,
+        /// Parameter of the addend, broadcast over the result.
+        bias: Option<usize>,
+        /// Whether the left operand's last two dims are swapped.
+        a_transposed: bool,
+        /// Whether the right operand's last two dims are swapped.
+        b_transposed: bool,
+        /// Factor of the product.
+        alpha: f64,
+        /// Factor of the addend; a factor of 0 ignores NaN in it.
+        beta: f64,
+        /// The result's type.
+        out: TensorType,
+    },
+    /// A convolution over 1 to 3 spatial dims.
+    Conv {
+        /// Parameter of the input, `[N, C, …]`.
+        input: usize,
+        /// Parameter of the weight, `[O, C / groups, …]`, or `[C, O / groups, …]` if transposed.
+        weight: usize,
+        /// Parameter of the bias, `[O]`.
+        bias: Option<usize>,
+        /// Per spatial dim.
+        stride: Vec<usize>,
+        /// Per spatial dim, on both sides (negative is not legal).
+        padding: Vec<usize>,
+        /// Per spatial dim.
+        dilation: Vec<usize>,
+        /// Transposed convolution.
+        transposed: bool,
+        /// Per spatial dim; transposed only.
+        output_padding: Vec<usize>,
+        /// Groups.
+        groups: usize,
+        /// The result's type.
+        out: TensorType,
+    },
+}
+
+/// A value within a decomposition: an opaque id and its type.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// The builder's own number for it.
+    pub id: u32,
+    /// Its type.
+    pub ty: TensorType,
+}
+
+/// What a decomposition writes to: a graph, an evaluator, or only types.
+pub trait Build {
+    /// Applies `op` (a canonical name) to arguments in parameter order; trailing parameters that are left out take
+    /// their defaults.
+    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>>;
+}
+
+impl dyn Build + '_ {
+    /// [`Build::call`] for an op with one tensor as its result.
+    pub fn op(&mut self, op: &str, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Traced> {
+        match self.call(op, args.into())? {
+            Val::Leaf(t) => Ok(t),
+            v => panic!("`{op}` in a decomposition gives a {}", v.kind_name()),
+        }
+    }
+}
+
+/// A decomposition.
+pub type Decompose = fn(&mut dyn Build, &Call<Traced>) -> OpResult<Val<Traced>>;
+
+impl From<&Traced> for Val<Traced> {
+    fn from(t: &Traced) -> Val<Traced> {
+        Val::Leaf(t.clone())
+    }
+}
+
+impl From<Traced> for Val<Traced> {
+    fn from(t: Traced) -> Val<Traced> {
+        Val::Leaf(t)
+    }
+}

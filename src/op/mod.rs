@@ -1,0 +1,210 @@
+//! The one place an operation is declared.
+//!
+//! A row of the table ([`Op`]) holds the canonical name, torch's schema, every spelling, the type rule and the meaning.
+//! Argument checks, inference, printing, documentation, the interpreter and code generation follow from the row, so
+//! that adding an op is adding a row (`rows/`). For example, all that fxc knows of `hardswish`:
+//!
+//! ```text
+//! pointwise("hardswish", "hardswish(Tensor self) -> Tensor", DtypeRule::FloatOnly,
+//!           "self * min(max(self + 3, 0), 6) / 6")
+//!     .doc("x * relu6(x + 3) / 6")
+//!     .spelled("aten.hardswish.default torch.nn.functional.hardswish")
+//!     .inplace("aten.hardswish_.default")
+//!     .module("Hardswish(inplace=False) = hardswish(input)")
+//! ```
+
+mod bind;
+mod call;
+mod meaning;
+mod registry;
+pub mod rows;
+mod schema;
+
+pub use bind::{BindError, Binding, Origin, accepts, lift};
+pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
+pub use meaning::*;
+pub use registry::{Candidate, Spelling, all, by_name, canonical_path, resolve, spellings};
+pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
+
+/// What an op does beside computing its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing: may be merged, folded, dropped.
+    Pure,
+    /// Draws random numbers: never merged, folded or dropped.
+    Random,
+    /// Checks something or talks to the outside: never dropped.
+    Effect,
+}
+
+/// One spelling or several with the same schema.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// Paths: `aten.add.Tensor`, `torch.add`, `Tensor.add` (the method), `operator.add`.
+    pub paths: Vec<&'static str>,
+    /// The schema where it differs from the row's; parameters go by name, others take the row's defaults.
+    pub schema: Option<Schema>,
+    /// Parameters of the row that this spelling fixes.
+    pub fixed: Vec<(&'static str, Literal)>,
+    /// Writes its result to the first parameter (`add_`, `operator.iadd`).
+    pub inplace: bool,
+}
+
+/// How a module class calls ops: `Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias?)`.
+/// On the left the constructor's parameters with torch's defaults; on the right a canonical op with the forward's
+/// inputs (`input`, or `$0`, `$1`), constructor parameters by name, literals, attributes (`@weight`), and attributes
+/// that may be missing (`@bias?`).
+#[derive(Clone, Copy, Debug)]
+pub struct ModuleForm {
+    /// The text.
+    pub text: &'static str,
+}
+
+/// One operation.
+pub struct Op {
+    /// fxc's canonical name.
+    pub name: &'static str,
+    /// torch's schema: parameters, defaults, number of results.
+    pub schema: Schema,
+    /// What it computes, in a line.
+    pub doc: &'static str,
+    /// Its spellings beside the bare canonical name.
+    pub forms: Vec<Form>,
+    /// The module classes that are this op.
+    pub modules: Vec<ModuleForm>,
+    /// What it does beside computing.
+    pub effect: Effect,
+    /// The type of the result.
+    pub rule: TypeRule,
+    /// What it computes.
+    pub meaning: Meaning,
+    /// Whether the first two operands may be swapped.
+    pub commutative: bool,
+    /// Whether the result may share the first parameter's memory in torch (views, `contiguous`, `to`): what
+    /// functionalisation must know.
+    pub aliases: bool,
+}
+
+impl std::fmt::Debug for Op {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for Op {
+    fn eq(&self, other: &Op) -> bool {
+        std::ptr::eq(self, other) || self.name == other.name
+    }
+}
+
+impl Op {
+    /// A row. The doc, the spellings and the rest are added by the methods below.
+    pub fn new(name: &'static str, schema: &'static str, rule: TypeRule, meaning: Meaning) -> Op {
+        Op {
+            name,
+            schema: Schema::parse(schema),
+            doc: "",
+            forms: vec![],
+            modules: vec![],
+            effect: Effect::Pure,
+            rule,
+            meaning,
+            commutative: false,
+            aliases: matches!(meaning, Meaning::View(_)),
+        }
+    }
+
+    /// What it computes, in a line.
+    pub fn doc(mut self, doc: &'static str) -> Op {
+        self.doc = doc;
+        self
+    }
+
+    /// Spellings with the row's own schema, separated by white space.
+    pub fn spelled(mut self, paths: &'static str) -> Op {
+        self.forms.push(Form {
+            paths: paths.split_whitespace().collect(),
+            schema: None,
+            fixed: vec![],
+            inplace: false,
+        });
+        self
+    }
+
+    /// Spellings with a schema of their own.
+    pub fn form(mut self, paths: &'static str, schema: &'static str) -> Op {
+        let schema = Some(Schema::parse(schema));
+        self.forms.push(Form {
+            paths: paths.split_whitespace().collect(),
+            schema,
+            fixed: vec![],
+            inplace: false,
+        });
+        self
+    }
+
+    /// Spellings with a schema of their own that fix some of the row's parameters.
+    pub fn form_with(mut self, paths: &'static str, schema: &'static str, fixed: &[(&'static str, Literal)]) -> Op {
+        let schema = Some(Schema::parse(schema));
+        let paths = paths.split_whitespace().collect();
+        self.forms.push(Form {
+            paths,
+            schema,
+            fixed: fixed.to_vec(),
+            inplace: false,
+        });
+        self
+    }
+
+    /// Spellings that write the result to the first parameter, with the row's schema.
+    pub fn inplace(mut self, paths: &'static str) -> Op {
+        self.forms.push(Form {
+            paths: paths.split_whitespace().collect(),
+            schema: None,
+            fixed: vec![],
+            inplace: true,
+        });
+        self
+    }
+
+    /// Spellings that write the result to the first parameter, with a schema of their own.
+    pub fn inplace_form(mut self, paths: &'static str, schema: &'static str) -> Op {
+        let schema = Some(Schema::parse(schema));
+        self.forms.push(Form {
+            paths: paths.split_whitespace().collect(),
+            schema,
+            fixed: vec![],
+            inplace: true,
+        });
+        self
+    }
+
+    /// A module class that is this op. See [`ModuleForm`].
+    pub fn module(mut self, text: &'static str) -> Op {
+        self.modules.push(ModuleForm { text });
+        self
+    }
+
+    /// The first two operands may be swapped.
+    pub fn commutative(mut self) -> Op {
+        self.commutative = true;
+        self
+    }
+
+    /// The result may share the first parameter's memory in torch.
+    pub fn aliasing(mut self) -> Op {
+        self.aliases = true;
+        self
+    }
+
+    /// What it does beside computing.
+    pub fn effect(mut self, effect: Effect) -> Op {
+        self.effect = effect;
+        self
+    }
+
+    /// Whether `Tensor` parameters also take Python numbers.
+    pub fn takes_numbers(&self) -> bool {
+        matches!(self.meaning, Meaning::Pointwise(_))
+    }
+}

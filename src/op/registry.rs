@@ -1,0 +1,172 @@
+//! From a spelling and the arguments' types to a row of the table.
+
+use super::{BindError, Binding, Form, Literal, Op, Schema, rows};
+use crate::op::{Call, lift};
+use crate::types::{Type, Val};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+struct Registry {
+    ops: Vec<Op>,
+    by_name: HashMap<&'static str, usize>,
+    /// Path to `(op, form)`; `None` is the bare canonical name. In table order, which is the order overloads are tried.
+    by_path: HashMap<&'static str, Vec<(usize, Option<usize>)>>,
+}
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let ops = rows::all();
+    let mut by_name = HashMap::new();
+    let mut by_path: HashMap<&'static str, Vec<_>> = HashMap::new();
+    for (i, op) in ops.iter().enumerate() {
+        assert!(
+            by_name.insert(op.name, i).is_none(),
+            "op `{}` is declared twice",
+            op.name
+        );
+        by_path.entry(op.name).or_default().push((i, None));
+        for (f, form) in op.forms.iter().enumerate() {
+            for path in &form.paths {
+                by_path.entry(path).or_default().push((i, Some(f)));
+            }
+            // `aten.add` (torch's overload packet) tries every overload of `add`.
+            let mut packets: Vec<&str> = form.paths.iter().filter_map(|p| packet(p)).collect();
+            packets.dedup();
+            for p in packets {
+                by_path.entry(p).or_default().push((i, Some(f)));
+            }
+        }
+    }
+    Registry { ops, by_name, by_path }
+});
+
+fn packet(path: &'static str) -> Option<&'static str> {
+    let (head, _) = path
+        .strip_prefix("aten.")
+        .and_then(|r| r.rsplit_once('.'))
+        .map(|(h, o)| (h, o))?;
+    Some(&path[..5 + head.len()])
+}
+
+/// Every row, in the table's order.
+pub fn all() -> &'static [Op] {
+    &REGISTRY.ops
+}
+
+/// The row of the canonical name.
+pub fn by_name(name: &str) -> Option<&'static Op> {
+    REGISTRY.by_name.get(name).map(|&i| &REGISTRY.ops[i])
+}
+
+/// Every spelling there is, canonical names included.
+pub fn spellings() -> impl Iterator<Item = &'static str> {
+    REGISTRY.by_path.keys().copied()
+}
+
+/// A target as the table spells it: `torch.ops.aten.add.Tensor` is `aten.add.Tensor`, `torch.Tensor.add` and the method
+/// `add` are `Tensor.add`, `_operator.add` is `operator.add`.
+pub fn canonical_path(target: &str, is_method: bool) -> String {
+    if is_method {
+        return format!("Tensor.{target}");
+    }
+    let t = target.strip_prefix("torch.ops.").unwrap_or(target);
+    let t = match t.strip_prefix("torch.Tensor.") {
+        Some(m) => return format!("Tensor.{m}"),
+        None => t,
+    };
+    match t.strip_prefix("_operator.") {
+        Some(m) => format!("operator.{m}"),
+        None => t.to_string(),
+    }
+}
+
+/// One reading of a spelling.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// The row.
+    pub op: &'static Op,
+    /// The spelling's form; `None` for the bare canonical name.
+    pub form: Option<&'static Form>,
+}
+
+/// All readings of the spelling `path` (see [`canonical_path`]), in the order to try.
+pub fn candidates(path: &str) -> Vec<Candidate> {
+    let list = REGISTRY.by_path.get(path).map(Vec::as_slice).unwrap_or_default();
+    list.iter()
+        .map(|&(op, form)| Candidate {
+            op: &REGISTRY.ops[op],
+            form: form.map(|f| &REGISTRY.ops[op].forms[f]),
+        })
+        .collect()
+}
+
+/// A spelling resolved against arguments: the row and how its parameters are filled.
+#[derive(Clone, Debug)]
+pub struct Spelling {
+    /// The row.
+    pub op: &'static Op,
+    /// Whether the result is written to the first parameter.
+    pub inplace: bool,
+    binding: Binding,
+    /// For each of the row's parameters: the position in the form's schema, or a fixed value.
+    params: Vec<Result<usize, Literal>>,
+}
+
+impl Spelling {
+    /// The call with arguments in any form. They must be the ones (in shape) that the spelling was resolved with.
+    pub fn apply<U: Clone>(&self, args: &[Val<U>], kwargs: &[(&str, &Val<U>)]) -> Call<U> {
+        let bound = self.binding.apply(args, kwargs);
+        let args = self
+            .params
+            .iter()
+            .map(|p| match p {
+                Ok(i) => bound[*i].clone(),
+                Err(v) => lift(v),
+            })
+            .collect();
+        Call { op: self.op, args }
+    }
+}
+
+impl Candidate {
+    /// The schema of this reading.
+    pub fn schema(&self) -> &'static Schema {
+        self.form.and_then(|f| f.schema.as_ref()).unwrap_or(&self.op.schema)
+    }
+
+    /// Fits arguments of these types to this reading.
+    pub fn bind(&self, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<Spelling, BindError> {
+        let schema = self.schema();
+        let binding = Binding::new(schema, args, kwargs, self.op.takes_numbers())?;
+        let params = self.op.schema.params.iter().map(|p| {
+            if let Some((_, v)) = self.form.iter().flat_map(|f| &f.fixed).find(|(n, _)| *n == p.name) {
+                return Err(v.clone());
+            }
+            schema
+                .index_of(&p.name)
+                .ok_or_else(|| p.default.clone().unwrap_or(Val::None))
+        });
+        Ok(Spelling {
+            op: self.op,
+            inplace: self.form.is_some_and(|f| f.inplace),
+            params: params.collect(),
+            binding,
+        })
+    }
+}
+
+/// The row that `path` means for arguments of these types: the first overload that fits. `Err(None)` for a spelling
+/// that is not in the table, else the reason the last overload does not fit.
+pub fn resolve(
+    path: &str,
+    args: &[Type],
+    kwargs: &[(&str, &Type)],
+) -> Result<Spelling, Option<(Candidate, BindError)>> {
+    let mut last = None;
+    for c in candidates(path) {
+        match c.bind(args, kwargs) {
+            Ok(s) => return Ok(s),
+            Err(e) => last = Some((c, e)),
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,303 @@
+//! torch's schema strings, parsed: `gelu(Tensor self, *, str approximate='none') -> Tensor`.
+
+use crate::types::{Val, write_float, write_str};
+use std::fmt;
+
+/// A value without leaves: what a schema's default can be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NoLeaf {}
+
+/// A default value.
+pub type Literal = Val<NoLeaf>;
+
+/// The type of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum ParamType {
+    Tensor,
+    /// `int` or `SymInt`.
+    Int,
+    Float,
+    /// torch's `Scalar`: a Python number.
+    Number,
+    Bool,
+    Str,
+    DType,
+    Device,
+    Layout,
+    MemoryFormat,
+    Generator,
+    /// Anything at all (`getattr`, `getitem`, higher-order ops).
+    Any,
+    Optional(Box<ParamType>),
+    /// A list; with a length, one item also stands for that many.
+    List(Box<ParamType>, Option<usize>),
+}
+
+/// One parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Param {
+    /// Its name: `self`, `dim`.
+    pub name: String,
+    /// Its type.
+    pub ty: ParamType,
+    /// Its default, if it may be left out.
+    pub default: Option<Literal>,
+    /// Behind the `*`.
+    pub keyword_only: bool,
+    /// Written to (`Tensor(a!)`).
+    pub mutated: bool,
+}
+
+/// A schema.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schema {
+    /// The op's name as the schema writes it, with the overload if it has one.
+    pub name: String,
+    /// Parameters in order.
+    pub params: Vec<Param>,
+    /// How many results there are; a list counts as one.
+    pub results: usize,
+}
+
+impl Schema {
+    /// Parses a schema. The op table's schemas are part of the program, so a bad one is a bug and panics (a test parses all).
+    pub fn parse(text: &str) -> Schema {
+        Parser { text, rest: text }
+            .schema()
+            .unwrap_or_else(|what| panic!("schema {text:?}: {what}"))
+    }
+
+    /// The position of the parameter `name`.
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        self.params.iter().position(|p| p.name == name)
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    rest: &'a str,
+}
+
+impl<'a> Parser<'a> {
+    fn eat(&mut self, token: &str) -> bool {
+        self.rest = self.rest.trim_start();
+        match self.rest.strip_prefix(token) {
+            Some(r) => {
+                self.rest = r;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, token: &str) -> Result<(), String> {
+        if self.eat(token) {
+            Ok(())
+        } else {
+            Err(format!("expected {token:?} before {:?}", self.rest))
+        }
+    }
+
+    fn word(&mut self) -> Result<&'a str, String> {
+        self.rest = self.rest.trim_start();
+        let end = self
+            .rest
+            .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.'))
+            .unwrap_or(self.rest.len());
+        if end == 0 {
+            return Err(format!("expected a name before {:?} in {:?}", self.rest, self.text));
+        }
+        let (w, r) = self.rest.split_at(end);
+        self.rest = r;
+        Ok(w)
+    }
+
+    fn schema(mut self) -> Result<Schema, String> {
+        let name = self.word()?.to_string();
+        self.expect("(")?;
+        let mut params = vec![];
+        let mut keyword_only = false;
+        while !self.eat(")") {
+            if !params.is_empty() || keyword_only {
+                self.expect(",")?;
+            }
+            if self.eat("*") {
+                keyword_only = true;
+                continue;
+            }
+            params.push(self.param(keyword_only)?);
+        }
+        self.expect("->")?;
+        let results = if self.eat("(") {
+            let inner = self.rest.trim_end().strip_suffix(')').ok_or("unclosed results")?;
+            if inner.trim().is_empty() {
+                0
+            } else {
+                inner.split(',').count()
+            }
+        } else {
+            1
+        };
+        Ok(Schema { name, params, results })
+    }
+
+    fn param(&mut self, keyword_only: bool) -> Result<Param, String> {
+        let (ty, mutated) = self.param_type()?;
+        let name = self.word()?.to_string();
+        let default = if self.eat("=") { Some(self.literal()?) } else { None };
+        Ok(Param {
+            name,
+            ty,
+            default,
+            keyword_only,
+            mutated,
+        })
+    }
+
+    fn param_type(&mut self) -> Result<(ParamType, bool), String> {
+        let word = self.word()?;
+        let mut ty = match word {
+            "Tensor" => ParamType::Tensor,
+            "int" | "SymInt" => ParamType::Int,
+            "float" => ParamType::Float,
+            "Scalar" => ParamType::Number,
+            "bool" => ParamType::Bool,
+            "str" => ParamType::Str,
+            "ScalarType" => ParamType::DType,
+            "Device" => ParamType::Device,
+            "Layout" => ParamType::Layout,
+            "MemoryFormat" => ParamType::MemoryFormat,
+            "Generator" => ParamType::Generator,
+            "Any" => ParamType::Any,
+            _ => return Err(format!("unknown type {word:?}")),
+        };
+        let mut mutated = false;
+        if self.eat("(") {
+            let end = self.rest.find(')').ok_or("unclosed alias set")?;
+            mutated = self.rest[..end].contains('!');
+            self.rest = &self.rest[end + 1..];
+        }
+        loop {
+            if self.rest.starts_with('?') {
+                self.rest = &self.rest[1..];
+                ty = ParamType::Optional(Box::new(ty));
+            } else if self.rest.starts_with('[') {
+                let end = self.rest.find(']').ok_or("unclosed list type")?;
+                let len = self.rest[1..end].parse().ok();
+                self.rest = &self.rest[end + 1..];
+                ty = ParamType::List(Box::new(ty), len);
+            } else {
+                return Ok((ty, mutated));
+            }
+        }
+    }
+
+    fn literal(&mut self) -> Result<Literal, String> {
+        self.rest = self.rest.trim_start();
+        if self.eat("[") {
+            let mut items = vec![];
+            while !self.eat("]") {
+                if !items.is_empty() {
+                    self.expect(",")?;
+                }
+                items.push(self.literal()?);
+            }
+            return Ok(Val::List(items));
+        }
+        for quote in ['\'', '"'] {
+            if let Some(r) = self.rest.strip_prefix(quote) {
+                let end = r.find(quote).ok_or("unclosed string")?;
+                self.rest = &r[end + 1..];
+                return Ok(Val::str(&r[..end]));
+            }
+        }
+        let end = self.rest.find([',', ')', ']']).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        Ok(match word.trim() {
+            "None" => Val::None,
+            "True" => Val::Bool(true),
+            "False" => Val::Bool(false),
+            "inf" => Val::Float(f64::INFINITY),
+            w @ ("contiguous_format" | "preserve_format" | "strided") => Val::TorchName(w.into()),
+            w => match w.parse::<i64>() {
+                Ok(i) => Val::int(i),
+                Err(_) => Val::Float(w.parse().map_err(|_| format!("bad default {w:?}"))?),
+            },
+        })
+    }
+}
+
+impl fmt::Display for ParamType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ParamType::Tensor => f.write_str("Tensor"),
+            ParamType::Int => f.write_str("int"),
+            ParamType::Float => f.write_str("float"),
+            ParamType::Number => f.write_str("number"),
+            ParamType::Bool => f.write_str("bool"),
+            ParamType::Str => f.write_str("str"),
+            ParamType::DType => f.write_str("dtype"),
+            ParamType::Device => f.write_str("device"),
+            ParamType::Layout => f.write_str("layout"),
+            ParamType::MemoryFormat => f.write_str("memory format"),
+            ParamType::Generator => f.write_str("generator"),
+            ParamType::Any => f.write_str("value"),
+            ParamType::Optional(t) => write!(f, "{t}?"),
+            ParamType::List(t, None) => write!(f, "{t}[]"),
+            ParamType::List(t, Some(n)) => write!(f, "{t}[{n}]"),
+        }
+    }
+}
+
+/// A literal as a schema or FXIR writes it.
+pub fn write_literal(v: &Literal) -> String {
+    match v {
+        Val::None => "None".into(),
+        Val::Bool(b) => if *b { "True" } else { "False" }.into(),
+        Val::Int(d) => d.to_string(),
+        Val::Float(x) => write_float(*x),
+        Val::Str(s) => write_str(s),
+        Val::TorchName(s) => format!("torch.{s}"),
+        Val::List(v) => format!("[{}]", v.iter().map(write_literal).collect::<Vec<_>>().join(", ")),
+        _ => v.kind_name().into(),
+    }
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}(", self.name)?;
+        let mut star = false;
+        for (i, p) in self.params.iter().enumerate() {
+            f.write_str(if i > 0 { ", " } else { "" })?;
+            if p.keyword_only && !star {
+                star = true;
+                f.write_str("*, ")?;
+            }
+            write!(f, "{} {}", p.ty, p.name)?;
+            if let Some(d) = &p.default {
+                write!(f, "={}", write_literal(d))?;
+            }
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_torch_schemas() {
+        let s = Schema::parse(
+            "conv2d.padding(Tensor input, Tensor? bias=None, SymInt[2] stride=1, str padding='valid', Scalar x=1e-05, *, \
+             ScalarType? dtype=None, Tensor(a!) out) -> (Tensor, Tensor)",
+        );
+        assert_eq!(s.params.len(), 7);
+        assert_eq!(s.results, 2);
+        assert_eq!(s.params[2].ty, ParamType::List(Box::new(ParamType::Int), Some(2)));
+        assert_eq!(s.params[4].default, Some(Val::Float(1e-5)));
+        assert!(s.params[5].keyword_only && s.params[6].mutated && !s.params[4].keyword_only);
+    }
+}
