@@ -1,6 +1,7 @@
 //! fxc: the optimizing compiler for torch.fx graphs.
 
 pub mod diag;
+pub mod graph;
 pub mod op;
 pub mod scalar;
 pub mod source;

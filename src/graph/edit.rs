@@ -1,0 +1,439 @@
+//! Editing: torch.fx's `Graph` and `Node` methods, with its error texts.
+
+use super::{Arg, Graph, Node, NodeId, Opcode, namer};
+use crate::types::Val;
+use indexmap::IndexSet;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Where new nodes go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InsertPoint {
+    /// Behind the last node.
+    #[default]
+    End,
+    /// Before this node.
+    Before(NodeId),
+}
+
+/// An edit that would break the graph. The text is torch's where torch has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphError(pub String);
+
+impl fmt::Display for GraphError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for GraphError {}
+
+type EditResult<T> = Result<T, GraphError>;
+
+/// Building.
+impl Graph {
+    /// Adds a node at the insertion point. `name` is a wish: torch's rules make it unique.
+    pub fn create_node(
+        &mut self,
+        op: Opcode,
+        target: &str,
+        args: Vec<Arg>,
+        kwargs: Vec<(Arc<str>, Arg)>,
+        name: Option<&str>,
+    ) -> NodeId {
+        let candidate = match name {
+            Some(n) => n.to_string(),
+            None => namer::candidate(target.trim_start_matches('*'), op == Opcode::CallFunction),
+        };
+        let name = self.namer.create(&candidate);
+        self.push(op, target, args, kwargs, name)
+    }
+
+    /// Adds a node at the insertion point with exactly this name, as a file gives it. An error if it is taken.
+    pub fn create_named(
+        &mut self,
+        op: Opcode,
+        target: &str,
+        args: Vec<Arg>,
+        kwargs: Vec<(Arc<str>, Arg)>,
+        name: &str,
+    ) -> EditResult<NodeId> {
+        if !self.namer.reserve(name) {
+            return Err(GraphError(format!("Node redefined name {name}!")));
+        }
+        Ok(self.push(op, target, args, kwargs, name.to_string()))
+    }
+
+    fn push(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>, name: String) -> NodeId {
+        let id = self.nodes.push(Node {
+            name,
+            op,
+            target: target.into(),
+            args,
+            kwargs,
+            users: IndexSet::new(),
+            prev: None,
+            next: None,
+            erased: false,
+            meta: Default::default(),
+        });
+        self.add_uses(id);
+        self.link(id, self.insert);
+        id
+    }
+
+    /// A parameter of the graph.
+    pub fn placeholder(&mut self, name: &str, default: Option<Arg>) -> NodeId {
+        self.create_node(Opcode::Placeholder, name, default.into_iter().collect(), vec![], None)
+    }
+
+    /// A parameter, buffer or constant of the module.
+    pub fn get_attr(&mut self, path: &str) -> NodeId {
+        self.create_node(Opcode::GetAttr, path, vec![], vec![], None)
+    }
+
+    /// A call of a function.
+    pub fn call_function(&mut self, target: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
+        self.create_node(Opcode::CallFunction, target, args, kwargs, None)
+    }
+
+    /// A call of a method of `args[0]`.
+    pub fn call_method(&mut self, method: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
+        self.create_node(Opcode::CallMethod, method, args, kwargs, None)
+    }
+
+    /// A call of a submodule.
+    pub fn call_module(&mut self, path: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
+        self.create_node(Opcode::CallModule, path, args, kwargs, None)
+    }
+
+    /// The graph's result.
+    pub fn set_output(&mut self, result: Arg) -> NodeId {
+        self.create_node(Opcode::Output, "output", vec![result], vec![], None)
+    }
+
+    /// Runs `f` with new nodes going before `n`; `None` is the start of the graph.
+    pub fn inserting_before<R>(&mut self, n: Option<NodeId>, f: impl FnOnce(&mut Graph) -> R) -> EditResult<R> {
+        if n.is_some_and(|n| !self.is_live(n)) {
+            return Err(GraphError("Node to insert before is not in graph.".into()));
+        }
+        let point = n.or(self.first).map_or(InsertPoint::End, InsertPoint::Before);
+        Ok(self.inserting_at(point, f))
+    }
+
+    /// Runs `f` with new nodes going behind `n`, in the order they are made; `None` is the end of the graph.
+    pub fn inserting_after<R>(&mut self, n: Option<NodeId>, f: impl FnOnce(&mut Graph) -> R) -> EditResult<R> {
+        if n.is_some_and(|n| !self.is_live(n)) {
+            return Err(GraphError("Node to insert after is not in graph.".into()));
+        }
+        let point = n
+            .and_then(|n| self.nodes[n].next)
+            .map_or(InsertPoint::End, InsertPoint::Before);
+        Ok(self.inserting_at(point, f))
+    }
+
+    fn inserting_at<R>(&mut self, point: InsertPoint, f: impl FnOnce(&mut Graph) -> R) -> R {
+        let before = std::mem::replace(&mut self.insert, point);
+        let r = f(self);
+        self.insert = before;
+        r
+    }
+
+    /// Where new nodes go now.
+    pub fn insert_point(&self) -> InsertPoint {
+        self.insert
+    }
+
+    /// Sets where new nodes go from now on.
+    pub fn set_insert_point(&mut self, point: InsertPoint) {
+        self.insert = point;
+    }
+}
+
+/// Changing.
+impl Graph {
+    /// Removes a node that nothing uses.
+    pub fn erase_node(&mut self, n: NodeId) -> EditResult<()> {
+        if !self.is_live(n) {
+            return Err(GraphError(format!(
+                "erase_node({}) on an already erased node",
+                self.nodes[n].name
+            )));
+        }
+        let node = &self.nodes[n];
+        if !node.users.is_empty() {
+            let users: Vec<String> = node.users().map(|u| format!("{}: None", self.nodes[u].name)).collect();
+            return Err(GraphError(format!(
+                "Tried to erase Node {} but it still had {} users in the graph: {{{}}}!",
+                node.name,
+                users.len(),
+                users.join(", ")
+            )));
+        }
+        if self.insert == InsertPoint::Before(n) {
+            self.insert = self.nodes[n].next.map_or(InsertPoint::End, InsertPoint::Before);
+        }
+        self.remove_uses(n);
+        self.unlink(n);
+        let node = &mut self.nodes[n];
+        node.erased = true;
+        node.args.clear();
+        node.kwargs.clear();
+        Ok(())
+    }
+
+    /// Makes every user of `old` use `new` instead, and gives the users changed.
+    pub fn replace_all_uses_with(&mut self, old: NodeId, new: NodeId) -> Vec<NodeId> {
+        self.replace_uses_where(old, new, |_, _| true)
+    }
+
+    /// Makes the users of `old` for which `pick` is true use `new` instead, and gives the users changed.
+    pub fn replace_uses_where(
+        &mut self,
+        old: NodeId,
+        new: NodeId,
+        pick: impl Fn(&Graph, NodeId) -> bool,
+    ) -> Vec<NodeId> {
+        let users: Vec<NodeId> = self.nodes[old].users().filter(|&u| pick(self, u)).collect();
+        for &u in &users {
+            self.replace_input_with(u, old, new);
+        }
+        users
+    }
+
+    /// Makes `user` use `new` wherever it used `old`.
+    pub fn replace_input_with(&mut self, user: NodeId, old: NodeId, new: NodeId) {
+        self.map_args(user, |n| Val::Leaf(if n == old { new } else { n }));
+    }
+
+    /// Rebuilds a node's arguments with every node in them mapped.
+    pub fn map_args(&mut self, user: NodeId, mut f: impl FnMut(NodeId) -> Arg) {
+        self.remove_uses(user);
+        let map = |v: &Arg, f: &mut dyn FnMut(NodeId) -> Arg| -> Arg {
+            let r: Result<Arg, std::convert::Infallible> = v.try_map(&mut |&n| Ok(f(n)));
+            match r {
+                Ok(v) => v,
+            }
+        };
+        let node = &mut self.nodes[user];
+        node.args = node.args.iter().map(|v| map(v, &mut f)).collect();
+        node.kwargs = node.kwargs.iter().map(|(k, v)| (k.clone(), map(v, &mut f))).collect();
+        self.add_uses(user);
+    }
+
+    /// Replaces the positional arguments.
+    pub fn set_args(&mut self, n: NodeId, args: Vec<Arg>) {
+        self.remove_uses(n);
+        self.nodes[n].args = args;
+        self.add_uses(n);
+    }
+
+    /// Replaces the keyword arguments.
+    pub fn set_kwargs(&mut self, n: NodeId, kwargs: Vec<(Arc<str>, Arg)>) {
+        self.remove_uses(n);
+        self.nodes[n].kwargs = kwargs;
+        self.add_uses(n);
+    }
+
+    /// Replaces positional argument `i`.
+    pub fn update_arg(&mut self, n: NodeId, i: usize, value: Arg) -> EditResult<()> {
+        if i >= self.nodes[n].args.len() {
+            return Err(GraphError("tuple index out of range".into()));
+        }
+        self.remove_uses(n);
+        self.nodes[n].args[i] = value;
+        self.add_uses(n);
+        Ok(())
+    }
+
+    /// Inserts a positional argument before argument `i`.
+    pub fn insert_arg(&mut self, n: NodeId, i: usize, value: Arg) -> EditResult<()> {
+        if i > self.nodes[n].args.len() {
+            return Err(GraphError(format!(
+                "insert_args index must be between 0 and len(self.args), got {i}"
+            )));
+        }
+        self.remove_uses(n);
+        self.nodes[n].args.insert(i, value);
+        self.add_uses(n);
+        Ok(())
+    }
+
+    /// Sets the keyword argument `name`, in its place if it is there.
+    pub fn update_kwarg(&mut self, n: NodeId, name: &str, value: Arg) {
+        self.remove_uses(n);
+        let kwargs = &mut self.nodes[n].kwargs;
+        match kwargs.iter_mut().find(|(k, _)| &**k == name) {
+            Some((_, v)) => *v = value,
+            None => kwargs.push((name.into(), value)),
+        }
+        self.add_uses(n);
+    }
+
+    /// Changes opcode and target, keeping name, arguments and users: a respelling.
+    pub fn set_target(&mut self, n: NodeId, op: Opcode, target: &str) {
+        let node = &mut self.nodes[n];
+        node.op = op;
+        node.target = target.into();
+    }
+
+    /// Renames a node; torch's rules make the name unique.
+    pub fn rename(&mut self, n: NodeId, candidate: &str) {
+        if self.nodes[n].name != candidate {
+            self.nodes[n].name = self.namer.create(candidate);
+        }
+    }
+
+    /// Moves `n` to just before `before` (torch's `before.prepend(n)`).
+    pub fn move_before(&mut self, n: NodeId, before: NodeId) {
+        if n != before {
+            self.unlink(n);
+            self.link(n, InsertPoint::Before(before));
+        }
+    }
+
+    /// Moves `n` to just behind `after` (torch's `after.append(n)`).
+    pub fn move_after(&mut self, n: NodeId, after: NodeId) {
+        if n != after {
+            self.unlink(n);
+            self.link(n, self.nodes[after].next.map_or(InsertPoint::End, InsertPoint::Before));
+        }
+    }
+
+    /// Copies a node of another graph to the insertion point, its arguments mapped by `transform` (torch's `node_copy`).
+    pub fn node_copy(&mut self, from: &Graph, n: NodeId, mut transform: impl FnMut(NodeId) -> Arg) -> NodeId {
+        let node = &from[n];
+        let map = |v: &Arg, f: &mut dyn FnMut(NodeId) -> Arg| -> Arg {
+            let r: Result<Arg, std::convert::Infallible> = v.try_map(&mut |&n| Ok(f(n)));
+            match r {
+                Ok(v) => v,
+            }
+        };
+        let args = node.args.iter().map(|v| map(v, &mut transform)).collect();
+        let kwargs = node
+            .kwargs
+            .iter()
+            .map(|(k, v)| (k.clone(), map(v, &mut transform)))
+            .collect();
+        let new = self.create_node(node.op, &node.target, args, kwargs, Some(&node.name));
+        self.nodes[new].meta = node.meta.clone();
+        new
+    }
+
+    /// Copies all nodes of another graph but its output to the insertion point. `map` holds the values for nodes that
+    /// are not to be copied (placeholders bound to values here) and receives those that are; the result is what the
+    /// other graph's output node returns, in terms of this graph (torch's `graph_copy`).
+    pub fn graph_copy(&mut self, from: &Graph, map: &mut HashMap<NodeId, Arg>) -> EditResult<Option<Arg>> {
+        for n in from.iter() {
+            if map.contains_key(&n) {
+                continue;
+            }
+            let missing = from[n].inputs().into_iter().find(|i| !map.contains_key(i));
+            if let Some(i) = missing {
+                return Err(GraphError(format!(
+                    "Argument '{}' of Node '{}' was used before it has been defined! Please check that Nodes in the \
+                     graph are topologically ordered",
+                    from[i].name, from[n].name
+                )));
+            }
+            if from[n].op == Opcode::Output {
+                let result = from[n].args.first().unwrap_or(&Val::None);
+                let r: Result<Arg, std::convert::Infallible> = result.try_map(&mut |i| Ok(map[i].clone()));
+                return Ok(r.ok());
+            }
+            let new = self.node_copy(from, n, |i| map[&i].clone());
+            map.insert(n, Val::Leaf(new));
+        }
+        Ok(None)
+    }
+}
+
+/// The list and the users.
+impl Graph {
+    /// Whether `n` is a node of this graph that was not erased.
+    pub fn is_live(&self, n: NodeId) -> bool {
+        self.nodes.get(n).is_some_and(|n| !n.erased)
+    }
+
+    fn add_uses(&mut self, n: NodeId) {
+        for i in self.nodes[n].inputs() {
+            self.nodes[i].users.insert(n);
+        }
+    }
+
+    fn remove_uses(&mut self, n: NodeId) {
+        for i in self.nodes[n].inputs() {
+            self.nodes[i].users.shift_remove(&n);
+        }
+    }
+
+    fn link(&mut self, n: NodeId, at: InsertPoint) {
+        let (prev, next) = match at {
+            InsertPoint::End => (self.last, None),
+            InsertPoint::Before(b) => (self.nodes[b].prev, Some(b)),
+        };
+        self.nodes[n].prev = prev;
+        self.nodes[n].next = next;
+        match prev {
+            Some(p) => self.nodes[p].next = Some(n),
+            None => self.first = Some(n),
+        }
+        match next {
+            Some(x) => self.nodes[x].prev = Some(n),
+            None => self.last = Some(n),
+        }
+        self.len += 1;
+    }
+
+    fn unlink(&mut self, n: NodeId) {
+        let (prev, next) = (self.nodes[n].prev, self.nodes[n].next);
+        match prev {
+            Some(p) => self.nodes[p].next = next,
+            None => self.first = next,
+        }
+        match next {
+            Some(x) => self.nodes[x].prev = prev,
+            None => self.last = prev,
+        }
+        self.len -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(n: NodeId) -> Arg {
+        Val::Leaf(n)
+    }
+
+    #[test]
+    fn edits_keep_users_and_order() {
+        let mut g = Graph::new();
+        let x = g.placeholder("x", None);
+        let add = g.call_function("operator.add", vec![leaf(x), leaf(x)], vec![]);
+        g.set_output(leaf(add));
+        let relu = g
+            .inserting_after(Some(add), |g| g.call_function("torch.relu", vec![leaf(add)], vec![]))
+            .unwrap();
+        let changed = g.replace_uses_where(add, relu, |_, u| u != relu);
+        assert_eq!(changed.len(), 1);
+        assert_eq!(
+            g.iter().map(|n| g[n].name().to_string()).collect::<Vec<_>>(),
+            ["x", "add", "relu", "output"]
+        );
+        assert_eq!(g[x].users().count(), 1);
+        let e = g.erase_node(add).unwrap_err();
+        assert_eq!(
+            e.0,
+            "Tried to erase Node add but it still had 1 users in the graph: {relu: None}!"
+        );
+        g.replace_all_uses_with(relu, x);
+        g.erase_node(relu).unwrap();
+        g.erase_node(add).unwrap();
+        assert_eq!(g.len(), 2);
+        assert_eq!(g[x].users().map(|u| g[u].op()).collect::<Vec<_>>(), [Opcode::Output]);
+        assert_eq!(g.iter().rev().count(), 2);
+    }
+}

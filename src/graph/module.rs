@@ -1,0 +1,132 @@
+//! A file's graphs with what they refer to: modules, parameters, buffers, constants and sizes.
+
+use super::Graph;
+use crate::op::Literal;
+use crate::source::Span;
+use crate::tensor::Tensor;
+use crate::types::{Type, Val};
+use indexmap::IndexMap;
+use std::sync::Arc;
+
+/// `module fc1 = Linear(784, 512)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModuleDecl {
+    /// The class: `Linear`.
+    pub class: Arc<str>,
+    /// Positional constructor arguments.
+    pub args: Vec<Literal>,
+    /// Keyword constructor arguments.
+    pub kwargs: Vec<(Arc<str>, Literal)>,
+    /// Where it is declared.
+    pub span: Option<Span>,
+}
+
+/// What kind of attribute a `get_attr` reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttributeKind {
+    /// A parameter: in the weights file.
+    Parameter,
+    /// A buffer: in the weights file.
+    Buffer,
+    /// A constant written out in the file, or lifted by the exporter.
+    Constant,
+}
+
+/// A parameter, buffer or constant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attribute {
+    /// Which.
+    pub kind: AttributeKind,
+    /// Its declared type, if it is declared.
+    pub ty: Option<Type>,
+    /// Its value, once it is known. Shared, and mapped where it comes from a file.
+    pub value: Option<Tensor>,
+    /// Where it is declared.
+    pub span: Option<Span>,
+}
+
+/// `dim N in 1..4096`: bounds of a size, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DimRange {
+    /// Least value.
+    pub min: i64,
+    /// Greatest value, if bounded.
+    pub max: Option<i64>,
+    /// Where it is declared.
+    pub span: Option<Span>,
+}
+
+/// A leading result of a graph that replaces a buffer or an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// The buffer of this name.
+    Buffer(Arc<str>),
+    /// The input (placeholder) of this name.
+    Input(Arc<str>),
+}
+
+/// The graphs of a file and what they refer to.
+#[derive(Clone, Debug, Default)]
+pub struct GraphModule {
+    /// Its name: the file's, or the model's class.
+    pub name: String,
+    /// The graphs by name, in order.
+    pub graphs: IndexMap<Arc<str>, Graph>,
+    /// Module declarations by path, in order.
+    pub modules: IndexMap<Arc<str>, ModuleDecl>,
+    /// Parameters, buffers and constants by path, in order.
+    pub attributes: IndexMap<Arc<str>, Attribute>,
+    /// Declared bounds of sizes.
+    pub dims: IndexMap<Arc<str>, DimRange>,
+    /// The weights file as the source names it (relative to the source), and where it does.
+    pub weights: Option<(String, Option<Span>)>,
+}
+
+impl GraphModule {
+    /// A module with one graph.
+    pub fn new(name: &str, graph: Graph) -> GraphModule {
+        GraphModule {
+            name: name.into(),
+            graphs: IndexMap::from([(name.into(), graph)]),
+            ..GraphModule::default()
+        }
+    }
+
+    /// The name of the entry graph: `main` if there is one, else the first.
+    pub fn entry_name(&self) -> Option<&Arc<str>> {
+        self.graphs
+            .get_key_value("main")
+            .map(|(k, _)| k)
+            .or_else(|| self.graphs.keys().next())
+    }
+
+    /// The entry graph.
+    pub fn entry(&self) -> Option<&Graph> {
+        self.graphs.get(self.entry_name()?)
+    }
+
+    /// The entry graph for editing.
+    pub fn entry_mut(&mut self) -> Option<&mut Graph> {
+        let name = self.entry_name()?.clone();
+        self.graphs.get_mut(&name)
+    }
+
+    /// Adds a constant under a name made from `hint` that is not taken, and gives the name.
+    pub fn add_constant(&mut self, hint: &str, value: Tensor) -> Arc<str> {
+        let mut name: Arc<str> = hint.into();
+        let mut n = 0;
+        while self.attributes.contains_key(&name) {
+            n += 1;
+            name = format!("{hint}_{n}").into();
+        }
+        let ty = Some(Val::Leaf(value.ty()));
+        let attribute = Attribute {
+            kind: AttributeKind::Constant,
+            ty,
+            value: Some(value),
+            span: None,
+        };
+        self.attributes.insert(name.clone(), attribute);
+        name
+    }
+}

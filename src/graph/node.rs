@@ -1,0 +1,175 @@
+//! Nodes: the six opcodes of torch.fx.
+
+use crate::source::Span;
+use crate::types::{Type, Val};
+use cranelift_entity::entity_impl;
+use indexmap::IndexSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// Names a node of one graph. Ids are stable under edits and never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u32);
+entity_impl!(NodeId, "n");
+
+/// An argument: a literal, a node, or a container of them.
+pub type Arg = Val<NodeId>;
+
+/// torch.fx's six opcodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Opcode {
+    /// A parameter of the graph. `args[0]` is the default, if there is one.
+    Placeholder,
+    /// A parameter, buffer or constant of the module.
+    GetAttr,
+    /// A free function, or a graph of the same file.
+    CallFunction,
+    /// A method of the first argument.
+    CallMethod,
+    /// A submodule's forward.
+    CallModule,
+    /// The result: `args[0]`.
+    Output,
+}
+
+impl Opcode {
+    /// All opcodes.
+    pub const ALL: [Opcode; 6] = [
+        Opcode::Placeholder,
+        Opcode::GetAttr,
+        Opcode::CallFunction,
+        Opcode::CallMethod,
+        Opcode::CallModule,
+        Opcode::Output,
+    ];
+
+    /// torch's name: `call_function`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Opcode::Placeholder => "placeholder",
+            Opcode::GetAttr => "get_attr",
+            Opcode::CallFunction => "call_function",
+            Opcode::CallMethod => "call_method",
+            Opcode::CallModule => "call_module",
+            Opcode::Output => "output",
+        }
+    }
+
+    /// The opcode of torch's name.
+    pub fn from_name(name: &str) -> Option<Opcode> {
+        Self::ALL.into_iter().find(|o| o.name() == name)
+    }
+
+    /// Whether this is one of the three calls.
+    pub fn is_call(self) -> bool {
+        matches!(self, Opcode::CallFunction | Opcode::CallMethod | Opcode::CallModule)
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A place in the user's Python.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Loc {
+    /// The file as the tracer saw it.
+    pub file: Arc<str>,
+    /// One-based line.
+    pub line: u32,
+    /// The function around it; may be empty.
+    pub function: Arc<str>,
+}
+
+/// What is known of a node beside its operation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meta {
+    /// The type a file or caller declares, or inference found.
+    pub ty: Option<Type>,
+    /// Whether `ty` was written by the user (and is therefore checked) rather than inferred.
+    pub declared: bool,
+    /// The statement in an FXIR file.
+    pub span: Option<Span>,
+    /// The target within it.
+    pub target_span: Option<Span>,
+    /// Each positional argument within it.
+    pub arg_spans: Vec<Span>,
+    /// The place in the user's Python, innermost frame.
+    pub loc: Option<Loc>,
+    /// torch's own text of the Python type annotation (`torch.Tensor`, `Tensor "f32[4]"`), kept to print it again.
+    pub annotation: Option<Arc<str>>,
+    /// Names of the nodes and passes this one came from.
+    pub provenance: Vec<Arc<str>>,
+}
+
+/// One node. Edited through its [`Graph`](super::Graph), which keeps the users true.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub(super) name: String,
+    pub(super) op: Opcode,
+    pub(super) target: Arc<str>,
+    pub(super) args: Vec<Arg>,
+    pub(super) kwargs: Vec<(Arc<str>, Arg)>,
+    pub(super) users: IndexSet<NodeId>,
+    pub(super) prev: Option<NodeId>,
+    pub(super) next: Option<NodeId>,
+    pub(super) erased: bool,
+    /// What is known of it.
+    pub meta: Meta,
+}
+
+impl Node {
+    /// Its name, unique in the graph.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its opcode.
+    pub fn op(&self) -> Opcode {
+        self.op
+    }
+
+    /// What it calls or reads, as written: `torch.add`, `layer1.0.conv1`, `view`; the parameter's name for a
+    /// placeholder, `output` for the output.
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Positional arguments.
+    pub fn args(&self) -> &[Arg] {
+        &self.args
+    }
+
+    /// Keyword arguments, in order.
+    pub fn kwargs(&self) -> &[(Arc<str>, Arg)] {
+        &self.kwargs
+    }
+
+    /// The keyword argument `name`.
+    pub fn kwarg(&self, name: &str) -> Option<&Arg> {
+        self.kwargs.iter().find(|(k, _)| &**k == name).map(|(_, v)| v)
+    }
+
+    /// The nodes that use this one, each once, in the order they began to.
+    pub fn users(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
+        self.users.iter().copied()
+    }
+
+    /// The nodes this one uses, each once, in the order they are written (torch's `all_input_nodes`).
+    pub fn inputs(&self) -> Vec<NodeId> {
+        let mut seen = IndexSet::new();
+        for a in self.args.iter().chain(self.kwargs.iter().map(|(_, v)| v)) {
+            a.visit(&mut |&n| {
+                seen.insert(n);
+            });
+        }
+        seen.into_iter().collect()
+    }
+
+    /// Whether it was erased from the graph.
+    pub fn is_erased(&self) -> bool {
+        self.erased
+    }
+}
