@@ -3,6 +3,7 @@
 pub mod diag;
 pub mod graph;
 pub mod op;
+pub mod parallel;
 pub mod scalar;
 pub mod source;
 pub mod tensor;
