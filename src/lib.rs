@@ -2,6 +2,7 @@
 
 pub mod diag;
 pub mod graph;
+pub mod kernel;
 pub mod op;
 pub mod parallel;
 pub mod scalar;

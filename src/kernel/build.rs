@@ -1,0 +1,469 @@
+//! Writing kernels.
+
+use super::*;
+use crate::scalar::{Expr, Node};
+use std::collections::HashMap;
+
+/// Writes a [`Kernel`] statement by statement. Loops are closures that get the builder back together with their
+/// variables; equal values in scope are found again instead of computed twice; buffers, variables and values of another builder
+/// are not to be mixed in.
+///
+/// A pointwise map with a broadcast operand, `out[i, j] = relu(x[i, j] + b[j])`:
+/// ```
+/// use fxc::kernel::{KernelBuilder, ReduceOp};
+/// use fxc::scalar::Binary;
+/// use fxc::tensor::Scalar;
+/// use fxc::types::DType::F32;
+///
+/// let mut k = KernelBuilder::new("bias_relu");
+/// let (x, b, out) = (k.input("x", F32, &[16, 64]), k.input("b", F32, &[64]), k.output("out", F32, &[16, 64]));
+/// k.parallel(&[16], |k, i| {
+///     k.vector(64, |k, j| {
+///         let (xv, bv) = (k.load(x, i[0] * 64 + j), k.load(b, j));
+///         let sum = k.binary(Binary::Add, xv, bv);
+///         let zero = k.constant(Scalar::F32(0.0));
+///         let r = k.binary(Binary::Max, sum, zero);
+///         k.store(out, i[0] * 64 + j, r);
+///     });
+/// });
+/// let kernel = k.finish().unwrap();
+/// # fxc::kernel::verify(&kernel).unwrap();
+/// ```
+///
+/// Rows in phases, with a local buffer: a softmax over the last dimension:
+/// ```
+/// # use fxc::kernel::{KernelBuilder, ReduceOp};
+/// # use fxc::scalar::{Binary, Unary};
+/// # use fxc::tensor::Scalar;
+/// # use fxc::types::DType::F32;
+/// let mut k = KernelBuilder::new("softmax");
+/// let (x, out) = (k.input("x", F32, &[16, 64]), k.output("out", F32, &[16, 64]));
+/// let row = k.local("row", F32, &[64]);
+/// k.parallel(&[16], |k, i| {
+///     let max = k.vector_reduce(ReduceOp::Max, F32, 64, |k, j| k.load(x, i[0] * 64 + j));
+///     let sum = k.vector_reduce(ReduceOp::Add, F32, 64, |k, j| {
+///         let v = k.load(x, i[0] * 64 + j);
+///         let d = k.binary(Binary::Sub, v, max);
+///         let e = k.unary(Unary::Exp, d);
+///         k.store(row, j, e);
+///         e
+///     });
+///     k.vector(64, |k, j| {
+///         let e = k.load(row, j);
+///         let r = k.binary(Binary::Div, e, sum);
+///         k.store(out, i[0] * 64 + j, r);
+///     });
+/// });
+/// # fxc::kernel::verify(&k.finish().unwrap()).unwrap();
+/// ```
+///
+/// A gather with a checked index (`embedding`), and a padded load:
+/// ```
+/// # use fxc::kernel::*;
+/// # use fxc::tensor::Scalar;
+/// # use fxc::types::DType::{F32, I64};
+/// let mut k = KernelBuilder::new("embedding");
+/// let (ids, table, out) = (k.input("ids", I64, &[10]), k.input("table", F32, &[100, 32]), k.output("out", F32, &[10, 32]));
+/// k.parallel(&[10], |k, i| {
+///     let id = k.load(ids, i[0]);
+///     let id = k.bounded(id, 100, Bound::Check);
+///     k.vector(32, |k, j| {
+///         let v = k.load(table, Index::from(j).plus(id, 32));
+///         k.store(out, i[0] * 32 + j, v);
+///     });
+/// });
+/// # verify(&k.finish().unwrap()).unwrap();
+///
+/// let mut k = KernelBuilder::new("pad1");
+/// let (x, out) = (k.input("x", F32, &[8]), k.output("out", F32, &[10]));
+/// k.parallel_vector(10, |k, i| {
+///     let v = k.load_or(x, i - 1, vec![Cond::within(i - 1, 8)], Scalar::F32(0.0));
+///     k.store(out, i, v);
+/// });
+/// # verify(&k.finish().unwrap()).unwrap();
+/// ```
+pub struct KernelBuilder {
+    kernel: Kernel,
+    /// Statements of the loops that are open, outermost first; the first entry is the kernel's body.
+    open: Vec<Vec<Stmt>>,
+    /// Values by what they are, one map for each open loop.
+    known: Vec<HashMap<Vec<u64>, Value>>,
+}
+
+impl KernelBuilder {
+    /// An empty kernel.
+    pub fn new(name: impl Into<String>) -> KernelBuilder {
+        KernelBuilder {
+            kernel: Kernel {
+                name: name.into(),
+                buffers: vec![],
+                extents: vec![],
+                values: vec![],
+                body: vec![],
+            },
+            open: vec![vec![]],
+            known: vec![HashMap::new()],
+        }
+    }
+
+    /// Adds a buffer.
+    pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[usize], role: Role) -> Buf {
+        self.kernel.buffers.push(Buffer {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+            role,
+        });
+        Buf(self.kernel.buffers.len() as u32 - 1)
+    }
+
+    /// A buffer that is only read.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Buf {
+        self.buffer(name, dtype, shape, Role::In)
+    }
+
+    /// A buffer that is written.
+    pub fn output(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Buf {
+        self.buffer(name, dtype, shape, Role::Out)
+    }
+
+    /// Scratch memory of the thread.
+    pub fn local(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Buf {
+        self.buffer(name, dtype, shape, Role::Local)
+    }
+
+    /// The dtype of a value.
+    pub fn dtype(&self, v: Value) -> DType {
+        self.kernel.dtype(v)
+    }
+
+    /// The dtype of a buffer.
+    pub fn buffer_dtype(&self, b: Buf) -> DType {
+        self.kernel.buffer(b).dtype
+    }
+
+    // Values.
+
+    fn fresh(&mut self, dtype: DType) -> Value {
+        self.kernel.values.push(dtype);
+        Value(self.kernel.values.len() as u32 - 1)
+    }
+
+    fn push(&mut self, s: Stmt) {
+        self.open.last_mut().expect("the kernel's body is always open").push(s);
+    }
+
+    fn define(&mut self, inst: Inst, dtype: DType) -> Value {
+        let mut key = vec![];
+        key::inst(&inst, &mut key);
+        if let Some(&v) = self.known.iter().rev().find_map(|m| m.get(&key)) {
+            return v;
+        }
+        let v = self.fresh(dtype);
+        self.known
+            .last_mut()
+            .expect("as many maps as open loops")
+            .insert(key, v);
+        self.push(Stmt::Let(v, inst));
+        v
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, s: Scalar) -> Value {
+        self.define(Inst::Const(s), s.dtype())
+    }
+
+    /// An affine expression of loop variables as an i64 value.
+    pub fn index(&mut self, a: impl Into<Affine>) -> Value {
+        self.define(Inst::Index(a.into()), DType::I64)
+    }
+
+    /// An element of a buffer.
+    pub fn load(&mut self, b: Buf, at: impl Into<Index>) -> Value {
+        let dtype = self.buffer_dtype(b);
+        self.define(Inst::Load(b, at.into(), None), dtype)
+    }
+
+    /// An element of a buffer where all conditions hold, `other` elsewhere.
+    pub fn load_or(&mut self, b: Buf, at: impl Into<Index>, conds: Vec<Cond>, other: Scalar) -> Value {
+        let dtype = self.buffer_dtype(b);
+        self.define(Inst::Load(b, at.into(), Some(Guard { conds, other })), dtype)
+    }
+
+    /// The i64 `v` as an index in `0..size`.
+    pub fn bounded(&mut self, v: Value, size: usize, bound: Bound) -> Value {
+        self.define(Inst::Bounded(v, size, bound), DType::I64)
+    }
+
+    /// `op(x)`.
+    pub fn unary(&mut self, op: Unary, x: Value) -> Value {
+        let d = match op {
+            Unary::IsNan | Unary::IsInf | Unary::SignBit | Unary::Not => DType::B8,
+            _ => self.dtype(x),
+        };
+        self.define(Inst::Unary(op, x), d)
+    }
+
+    /// `op(x, y)`.
+    pub fn binary(&mut self, op: Binary, x: Value, y: Value) -> Value {
+        self.define(Inst::Binary(op, x, y), self.dtype(x))
+    }
+
+    /// `x op y` as a b8.
+    pub fn compare(&mut self, op: Compare, x: Value, y: Value) -> Value {
+        self.define(Inst::Compare(op, x, y), DType::B8)
+    }
+
+    /// `x * y + z`.
+    pub fn fma(&mut self, x: Value, y: Value, z: Value) -> Value {
+        self.define(Inst::Fma(x, y, z), self.dtype(x))
+    }
+
+    /// `c ? x : y`.
+    pub fn select(&mut self, c: Value, x: Value, y: Value) -> Value {
+        self.define(Inst::Select(c, x, y), self.dtype(x))
+    }
+
+    /// `x` converted to `to`; `x` itself if it has that dtype.
+    pub fn cast(&mut self, to: DType, x: Value) -> Value {
+        if self.dtype(x) == to {
+            return x;
+        }
+        self.define(Inst::Cast(to, x), to)
+    }
+
+    /// A scalar expression: its roots, with `args` for its operands and `index[d]` for the output's index along dimension
+    /// `d` counted from the last.
+    pub fn inline(&mut self, e: &Expr, args: &[Value], index: &[Affine]) -> Vec<Value> {
+        let mut map: Vec<Value> = Vec::with_capacity(e.len());
+        for (_, node, _) in e.nodes() {
+            let m = |r: crate::scalar::Ref| map[r.0 as usize];
+            let v = match node {
+                Node::Arg(n) => args[n as usize],
+                Node::Index(d) => self.index(index[d as usize].clone()),
+                Node::Const(s) => self.constant(s),
+                Node::Unary(op, x) => self.unary(op, m(x)),
+                Node::Binary(op, x, y) => self.binary(op, m(x), m(y)),
+                Node::Compare(op, x, y) => self.compare(op, m(x), m(y)),
+                Node::Fma(x, y, z) => self.fma(m(x), m(y), m(z)),
+                Node::Select(c, x, y) => self.select(m(c), m(x), m(y)),
+                Node::Cast(d, x) => self.cast(d, m(x)),
+            };
+            map.push(v);
+        }
+        e.roots.iter().map(|r| map[r.0 as usize]).collect()
+    }
+
+    /// Writes `v`, converted to the buffer's dtype.
+    pub fn store(&mut self, b: Buf, at: impl Into<Index>, v: Value) {
+        let v = self.cast(self.buffer_dtype(b), v);
+        self.forget_loads(b);
+        self.push(Stmt::Store(b, at.into(), v));
+    }
+
+    /// Loads of a buffer that was written to are not the same value any more.
+    fn forget_loads(&mut self, b: Buf) {
+        for m in &mut self.known {
+            m.retain(|k, _| !key::is_load_of(k, b));
+        }
+    }
+
+    // Loops.
+
+    /// Adds a loop variable, opens a loop, lets `body` fill it, and closes it. `body` gives what the loop's results need.
+    fn nest<R>(&mut self, extents: &[usize], body: impl FnOnce(&mut Self, &[Var]) -> R) -> (Vec<Var>, Vec<Stmt>, R) {
+        let first = self.kernel.extents.len() as u32;
+        self.kernel.extents.extend(extents);
+        let vars: Vec<Var> = (first..first + extents.len() as u32).map(Var).collect();
+        self.open.push(vec![]);
+        // An earlier iteration may have stored what this one loads, so loads from outside count only if read-only.
+        let read_only = |k: &Vec<u64>, kernel: &Kernel| {
+            !kernel
+                .buffers
+                .iter()
+                .enumerate()
+                .any(|(i, b)| b.role != Role::In && key::is_load_of(k, Buf(i as u32)))
+        };
+        for m in &mut self.known {
+            let kernel = &self.kernel;
+            m.retain(|k, _| read_only(k, kernel));
+        }
+        self.known.push(HashMap::new());
+        let r = body(self, &vars);
+        self.known.pop();
+        let stmts = self.open.pop().expect("opened above");
+        (vars, stmts, r)
+    }
+
+    fn plain(&mut self, extents: &[usize], parallel: bool, vector: bool, body: impl FnOnce(&mut Self, &[Var])) {
+        let (vars, body, ()) = self.nest(extents, body);
+        self.push(Stmt::Loop(Loop {
+            vars,
+            parallel,
+            vector,
+            reduces: vec![],
+            carries: vec![],
+            body,
+        }));
+    }
+
+    /// The parallel loop over all combinations of `extents`.
+    pub fn parallel(&mut self, extents: &[usize], body: impl FnOnce(&mut Self, &[Var])) {
+        self.plain(extents, true, false, body);
+    }
+
+    /// The parallel loop of a flat kernel: its iterations are split over threads and run in vectors.
+    pub fn parallel_vector(&mut self, extent: usize, body: impl FnOnce(&mut Self, Var)) {
+        self.plain(&[extent], true, true, |k, v| body(k, v[0]));
+    }
+
+    /// A vector loop.
+    pub fn vector(&mut self, extent: usize, body: impl FnOnce(&mut Self, Var)) {
+        self.plain(&[extent], false, true, |k, v| body(k, v[0]));
+    }
+
+    /// A serial loop.
+    pub fn serial(&mut self, extent: usize, body: impl FnOnce(&mut Self, Var)) {
+        self.plain(&[extent], false, false, |k, v| body(k, v[0]));
+    }
+
+    /// Serial loops within each other around a vector loop over the last of `extents` (which are at least one).
+    pub fn map_nest(&mut self, extents: &[usize], body: impl FnOnce(&mut Self, &[Var])) {
+        self.map_rest(extents, &mut vec![], body);
+    }
+
+    fn map_rest(&mut self, extents: &[usize], vars: &mut Vec<Var>, body: impl FnOnce(&mut Self, &[Var])) {
+        let vector = extents.len() == 1;
+        self.plain(&extents[..1], false, vector, |k, v| {
+            vars.push(v[0]);
+            if vector {
+                body(k, vars);
+            } else {
+                k.map_rest(&extents[1..], vars, body);
+            }
+        });
+    }
+
+    /// A loop with reductions: `of` gives each one's operation and initial values (see [`ReduceOp::arity`]), `body` the
+    /// values that an iteration adds, all in one list. Gives the results in the same order.
+    pub fn reduce(
+        &mut self,
+        extent: usize,
+        vector: bool,
+        of: &[(ReduceOp, &[Value])],
+        body: impl FnOnce(&mut Self, Var) -> Vec<Value>,
+    ) -> Vec<Value> {
+        let (vars, body, values) = self.nest(&[extent], |k, v| body(k, v[0]));
+        let mut outs = vec![];
+        let mut reduces = vec![];
+        let mut rest = &values[..];
+        for (op, init) in of {
+            assert!(
+                init.len() == op.arity() && rest.len() >= op.arity(),
+                "{op:?} takes {} values",
+                op.arity()
+            );
+            let (value, tail) = rest.split_at(op.arity());
+            rest = tail;
+            let out: Vec<Value> = init.iter().map(|&v| self.fresh(self.dtype(v))).collect();
+            outs.extend(&out);
+            reduces.push(Reduce {
+                op: *op,
+                init: init.to_vec(),
+                value: value.to_vec(),
+                out,
+            });
+        }
+        assert!(rest.is_empty(), "a value without a reduction");
+        self.push(Stmt::Loop(Loop {
+            vars,
+            parallel: false,
+            vector,
+            reduces,
+            carries: vec![],
+            body,
+        }));
+        outs
+    }
+
+    /// A vector loop with one reduction of values of `dtype`, begun with the operation's identity (for sums: 0).
+    pub fn vector_reduce(
+        &mut self,
+        op: ReduceOp,
+        dtype: DType,
+        extent: usize,
+        body: impl FnOnce(&mut Self, Var) -> Value,
+    ) -> Value {
+        self.one_reduce(op, dtype, extent, true, body)
+    }
+
+    /// A serial loop with one reduction: for windows and columns inside a vector loop.
+    pub fn serial_reduce(
+        &mut self,
+        op: ReduceOp,
+        dtype: DType,
+        extent: usize,
+        body: impl FnOnce(&mut Self, Var) -> Value,
+    ) -> Value {
+        self.one_reduce(op, dtype, extent, false, body)
+    }
+
+    fn one_reduce(
+        &mut self,
+        op: ReduceOp,
+        dtype: DType,
+        extent: usize,
+        vector: bool,
+        body: impl FnOnce(&mut Self, Var) -> Value,
+    ) -> Value {
+        assert_eq!(op.arity(), 1, "reductions of pairs go through `reduce`");
+        let init = self.initial(op, dtype);
+        self.reduce(extent, vector, &[(op, &[init])], |k, v| vec![body(k, v)])[0]
+    }
+
+    /// The value that a reduction as torch defines it begins with: 0 for sums (so that a sum of nothing but -0 is 0), else the identity.
+    pub fn initial(&mut self, op: ReduceOp, dtype: DType) -> Value {
+        self.constant(match op {
+            ReduceOp::Add => Scalar::from_i64(dtype, 0),
+            op => op.identity(dtype),
+        })
+    }
+
+    /// A serial loop with carried values (scans): `body` gets the values as they are before an iteration and gives them as they are after it.
+    /// Gives them as they are after the last.
+    pub fn scan(
+        &mut self,
+        extent: usize,
+        init: &[Value],
+        body: impl FnOnce(&mut Self, Var, &[Value]) -> Vec<Value>,
+    ) -> Vec<Value> {
+        let phis: Vec<Value> = init.iter().map(|&v| self.fresh(self.dtype(v))).collect();
+        let (vars, body, nexts) = self.nest(&[extent], |k, v| body(k, v[0], &phis));
+        assert_eq!(nexts.len(), init.len(), "carried values");
+        let outs: Vec<Value> = init.iter().map(|&v| self.fresh(self.dtype(v))).collect();
+        let carries = (0..init.len())
+            .map(|i| Carry {
+                init: init[i],
+                phi: phis[i],
+                next: nexts[i],
+                out: outs[i],
+            })
+            .collect();
+        self.push(Stmt::Loop(Loop {
+            vars,
+            parallel: false,
+            vector: false,
+            reduces: vec![],
+            carries,
+            body,
+        }));
+        outs
+    }
+
+    /// The kernel, verified.
+    pub fn finish(mut self) -> Result<Kernel, VerifyError> {
+        self.kernel.body = self.open.pop().expect("the kernel's body is always open");
+        verify(&self.kernel)?;
+        Ok(self.kernel)
+    }
+}

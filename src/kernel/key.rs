@@ -1,0 +1,114 @@
+//! Kernels as words: equal words, equal code. Floats count by their bits, names do not count.
+
+use super::*;
+
+/// The kernel's structure. Kernels with equal keys differ at most in names and in the printed shapes.
+pub fn structure(k: &Kernel) -> Vec<u64> {
+    let mut w = vec![k.buffers.len() as u64];
+    for b in &k.buffers {
+        w.extend([b.dtype as u64, b.role as u64, b.numel() as u64]);
+    }
+    w.push(k.extents.len() as u64);
+    w.extend(k.extents.iter().map(|&e| e as u64));
+    stmts(&k.body, &mut w);
+    w
+}
+
+fn stmts(body: &[Stmt], w: &mut Vec<u64>) {
+    w.push(body.len() as u64);
+    for s in body {
+        match s {
+            Stmt::Let(v, i) => {
+                w.extend([0, v.0 as u64]);
+                inst(i, w);
+            }
+            Stmt::Store(b, i, v) => {
+                w.extend([1, b.0 as u64, v.0 as u64]);
+                index(i, w);
+            }
+            Stmt::Loop(l) => loop_(l, w),
+        }
+    }
+}
+
+fn loop_(l: &Loop, w: &mut Vec<u64>) {
+    w.extend([2, l.parallel as u64, l.vector as u64, l.vars.len() as u64]);
+    w.extend(l.vars.iter().map(|v| v.0 as u64));
+    w.push(l.reduces.len() as u64);
+    for r in &l.reduces {
+        w.push(r.op as u64);
+        for v in r.init.iter().chain(&r.value).chain(&r.out) {
+            w.push(v.0 as u64);
+        }
+    }
+    w.push(l.carries.len() as u64);
+    for c in &l.carries {
+        w.extend([c.init, c.phi, c.next, c.out].map(|v| v.0 as u64));
+    }
+    stmts(&l.body, w);
+}
+
+fn affine(a: &Affine, w: &mut Vec<u64>) {
+    w.extend([a.base as u64, a.terms().len() as u64]);
+    for &(v, s) in a.terms() {
+        w.extend([v.0 as u64, s as u64]);
+    }
+}
+
+fn index(i: &Index, w: &mut Vec<u64>) {
+    affine(&i.affine, w);
+    w.push(i.dynamic.len() as u64);
+    for &(v, s) in &i.dynamic {
+        w.extend([v.0 as u64, s as u64]);
+    }
+}
+
+fn scalar(s: Scalar, w: &mut Vec<u64>) {
+    let bits = match s {
+        Scalar::F64(x) => x.to_bits(),
+        Scalar::F32(x) | Scalar::Half(_, x) => x.to_bits() as u64,
+        Scalar::Int(_, x) => x as u64,
+        Scalar::Bool(b) => b as u64,
+    };
+    w.extend([s.dtype() as u64, bits]);
+}
+
+const LOAD: u64 = 2;
+
+/// The words of an instruction.
+pub fn inst(i: &Inst, w: &mut Vec<u64>) {
+    match i {
+        Inst::Const(s) => {
+            w.push(0);
+            scalar(*s, w);
+        }
+        Inst::Index(a) => {
+            w.push(1);
+            affine(a, w);
+        }
+        Inst::Load(b, i, g) => {
+            w.extend([LOAD, b.0 as u64]);
+            index(i, w);
+            if let Some(g) = g {
+                w.push(g.conds.len() as u64);
+                for c in &g.conds {
+                    affine(&c.expr, w);
+                    w.extend([c.lo as u64, c.hi as u64]);
+                }
+                scalar(g.other, w);
+            }
+        }
+        Inst::Bounded(v, n, b) => w.extend([3, v.0 as u64, *n as u64, *b as u64]),
+        Inst::Unary(op, x) => w.extend([4, *op as u64, x.0 as u64]),
+        Inst::Binary(op, x, y) => w.extend([5, *op as u64, x.0 as u64, y.0 as u64]),
+        Inst::Compare(op, x, y) => w.extend([6, *op as u64, x.0 as u64, y.0 as u64]),
+        Inst::Fma(x, y, z) => w.extend([7, x.0 as u64, y.0 as u64, z.0 as u64]),
+        Inst::Select(x, y, z) => w.extend([8, x.0 as u64, y.0 as u64, z.0 as u64]),
+        Inst::Cast(d, x) => w.extend([9, *d as u64, x.0 as u64]),
+    }
+}
+
+/// Whether `words` are those of a load of `b`.
+pub(super) fn is_load_of(words: &[u64], b: Buf) -> bool {
+    words[..2] == [LOAD, b.0 as u64]
+}

@@ -1,0 +1,480 @@
+//! What a kernel must satisfy, proven before it is compiled. A failure is a mistake of the stage that wrote the kernel, never of the user.
+
+use super::*;
+use crate::tensor::byte_len;
+use std::collections::HashMap;
+use std::fmt;
+
+/// What does not hold, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifyError {
+    /// The kernel.
+    pub kernel: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for VerifyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kernel {}: {}", self.kernel, self.message)
+    }
+}
+
+impl std::error::Error for VerifyError {}
+
+type Checked<T = ()> = Result<T, String>;
+
+macro_rules! ensure {
+    ($cond:expr, $($message:tt)+) => {
+        if !$cond { return Err(format!($($message)+)); }
+    };
+}
+
+/// Checks a kernel: buffers have sizes that fit and dtypes that compute; values are defined once, before their uses, and in scope; dtypes agree
+/// with what each operation takes; loops nest as their kinds allow; every access, guarded or dynamic, lies within its buffer; iterations of
+/// parallel and vector loops do not write to each other's elements.
+pub fn verify(k: &Kernel) -> Result<(), VerifyError> {
+    check(k).map_err(|message| VerifyError {
+        kernel: k.name.clone(),
+        message,
+    })
+}
+
+fn check(k: &Kernel) -> Checked {
+    for b in &k.buffers {
+        ensure!(b.dtype.is_computed(), "buffer {} of {}", b.name, b.dtype);
+        ensure!(byte_len(b.dtype, &b.shape).is_some(), "buffer {} is too large", b.name);
+    }
+    let local = k.buffers.iter().filter(|b| b.role == Role::Local);
+    let scratch: usize = local.map(|b| b.numel() * b.dtype.size()).fold(0, usize::saturating_add);
+    ensure!(scratch <= MAX_SCRATCH, "{scratch} bytes of local buffers");
+    if let Some(l) = k.parallel_loop() {
+        let total = l.vars.iter().try_fold(1usize, |a, &v| {
+            k.extents.get(v.0 as usize).and_then(|&e| a.checked_mul(e.max(1)))
+        });
+        ensure!(
+            total.is_some_and(|t| t <= i64::MAX as usize),
+            "the parallel range is too large"
+        );
+        let before = &k.body[..k.body.len() - 1];
+        ensure!(
+            before.iter().all(|s| matches!(s, Stmt::Let(_, Inst::Const(_)))),
+            "only constants may come before a parallel loop"
+        );
+    }
+    let mut v = Verifier {
+        k,
+        defined: vec![State::Unseen; k.values.len()],
+        vars: vec![State::Unseen; k.extents.len()],
+        sizes: HashMap::new(),
+        open: vec![],
+    };
+    v.body(&k.body)
+}
+
+/// The most scratch memory that a kernel may ask for.
+const MAX_SCRATCH: usize = 1 << 30;
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Unseen,
+    Live,
+    Gone,
+}
+
+struct Open<'k> {
+    l: &'k Loop,
+}
+
+struct Verifier<'k> {
+    k: &'k Kernel,
+    defined: Vec<State>,
+    vars: Vec<State>,
+    /// Bounded values with their sizes.
+    sizes: HashMap<Value, usize>,
+    open: Vec<Open<'k>>,
+}
+
+impl<'k> Verifier<'k> {
+    fn body(&mut self, body: &'k [Stmt]) -> Checked {
+        let mut here = vec![];
+        for s in body {
+            match s {
+                Stmt::Let(v, i) => {
+                    let d = self.inst(i)?;
+                    ensure!(
+                        self.k.values.get(v.0 as usize) == Some(&d),
+                        "v{} is not declared as {d}",
+                        v.0
+                    );
+                    self.define(*v, &mut here)?;
+                    if let Inst::Bounded(_, n, _) = i {
+                        self.sizes.insert(*v, *n);
+                    }
+                }
+                Stmt::Store(b, i, v) => self.store(*b, i, *v)?,
+                Stmt::Loop(l) => self.nest(l, &mut here)?,
+            }
+        }
+        for v in here {
+            self.defined[v.0 as usize] = State::Gone;
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, v: Value, here: &mut Vec<Value>) -> Checked {
+        let state = self.defined.get_mut(v.0 as usize).ok_or("unknown value")?;
+        ensure!(*state == State::Unseen, "v{} is defined twice", v.0);
+        *state = State::Live;
+        here.push(v);
+        Ok(())
+    }
+
+    fn used(&self, v: Value) -> Checked<DType> {
+        ensure!(
+            self.defined.get(v.0 as usize) == Some(&State::Live),
+            "v{} is not defined here",
+            v.0
+        );
+        Ok(self.k.dtype(v))
+    }
+
+    fn same(&self, a: Value, b: Value) -> Checked<DType> {
+        let (x, y) = (self.used(a)?, self.used(b)?);
+        ensure!(x == y, "v{} is {x} but v{} is {y}", a.0, b.0);
+        Ok(x)
+    }
+
+    fn inst(&self, i: &Inst) -> Checked<DType> {
+        match i {
+            Inst::Const(s) => {
+                ensure!(s.dtype().is_computed(), "constant of {}", s.dtype());
+                Ok(s.dtype())
+            }
+            Inst::Index(a) => {
+                self.affine(a)?;
+                let (lo, hi) = a.range(|v| self.k.extent(v).max(1));
+                ensure!(
+                    lo >= i64::MIN as i128 && hi <= i64::MAX as i128,
+                    "index {a} does not fit 64 bits"
+                );
+                Ok(DType::I64)
+            }
+            Inst::Load(b, i, g) => {
+                let buffer = self.k.buffers.get(b.0 as usize).ok_or("unknown buffer")?;
+                if let Some(g) = g {
+                    ensure!(
+                        g.other.dtype() == buffer.dtype,
+                        "the guard's value is not {}",
+                        buffer.dtype
+                    );
+                    g.conds.iter().try_for_each(|c| self.affine(&c.expr))?;
+                }
+                self.access(*b, i, g.as_ref().map_or(&[], |g| &g.conds))?;
+                Ok(buffer.dtype)
+            }
+            Inst::Bounded(v, n, _) => {
+                ensure!(self.used(*v)? == DType::I64, "a bounded index is not an i64");
+                ensure!(*n <= i64::MAX as usize, "bound too large");
+                Ok(DType::I64)
+            }
+            Inst::Unary(op, x) => unary(*op, self.used(*x)?),
+            Inst::Binary(op, x, y) => binary(*op, self.same(*x, *y)?),
+            Inst::Compare(op, x, y) => {
+                let d = self.same(*x, *y)?;
+                ensure!(d.compute() == d, "{op:?} of {d}");
+                Ok(DType::B8)
+            }
+            Inst::Fma(x, y, z) => {
+                let d = self.same(*x, *y)?;
+                self.same(*y, *z)?;
+                ensure!(matches!(d, DType::F32 | DType::F64), "Fma of {d}");
+                Ok(d)
+            }
+            Inst::Select(c, x, y) => {
+                ensure!(self.used(*c)? == DType::B8, "the condition v{} is not a b8", c.0);
+                self.same(*x, *y)
+            }
+            Inst::Cast(d, x) => {
+                self.used(*x)?;
+                ensure!(d.is_computed(), "cast to {d}");
+                Ok(*d)
+            }
+        }
+    }
+
+    fn affine(&self, a: &Affine) -> Checked {
+        for (v, _) in a.terms() {
+            ensure!(
+                self.vars.get(v.0 as usize) == Some(&State::Live),
+                "i{} is not a loop variable here",
+                v.0
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether some enclosing loop never runs, so that nothing needs to be proven.
+    fn dead(&self) -> bool {
+        self.open
+            .iter()
+            .any(|o| o.l.vars.iter().any(|&v| self.k.extent(v) == 0))
+    }
+
+    fn access(&self, b: Buf, i: &Index, conds: &[Cond]) -> Checked {
+        let buffer = self.k.buffers.get(b.0 as usize).ok_or("unknown buffer")?;
+        self.affine(&i.affine)?;
+        let mut dynamic = (0i128, 0i128);
+        let mut possible = true;
+        for &(v, s) in &i.dynamic {
+            self.used(v)?;
+            let n = *self.sizes.get(&v).ok_or(format!("the index v{} is not bounded", v.0))?;
+            // A bounded value is 0 at least, even if there is nothing to index: codegen must not reach the access then.
+            possible &= n > 0;
+            let span = s as i128 * (n.max(1) as i128 - 1);
+            dynamic = (dynamic.0 + span.min(0), dynamic.1 + span.max(0));
+        }
+        if self.dead() {
+            return Ok(());
+        }
+        ensure!(possible, "an index into an empty dimension of {}", buffer.name);
+        let Some((lo, hi)) = guarded_range(&i.affine, conds, |v| self.k.extent(v)) else {
+            return Ok(());
+        };
+        let (lo, hi) = (lo + dynamic.0, hi + dynamic.1);
+        let n = buffer.numel();
+        ensure!(
+            lo >= 0 && hi < n as i128,
+            "{}[{}] reaches {lo}..={hi} of {n} elements",
+            buffer.name,
+            i.affine
+        );
+        Ok(())
+    }
+
+    fn store(&self, b: Buf, i: &Index, v: Value) -> Checked {
+        let buffer = self.k.buffers.get(b.0 as usize).ok_or("unknown buffer")?;
+        ensure!(buffer.role != Role::In, "a store to the input {}", buffer.name);
+        let d = self.used(v)?;
+        ensure!(
+            d == buffer.dtype,
+            "a store of {d} to {} of {}",
+            buffer.name,
+            buffer.dtype
+        );
+        self.access(b, i, &[])?;
+        if self.dead() {
+            return Ok(());
+        }
+        for o in &self.open {
+            // A thread's own memory is not shared between parallel iterations.
+            if o.l.vector || (o.l.parallel && buffer.role != Role::Local) {
+                ensure!(
+                    self.disjoint(i, &o.l.vars),
+                    "iterations of i{} may write to the same element of {}",
+                    o.l.vars[0].0,
+                    buffer.name
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether different values of `vars` certainly give different elements: each stride is larger than all the
+    /// smaller ones can reach together.
+    fn disjoint(&self, i: &Index, vars: &[Var]) -> bool {
+        let missing = |&v: &Var| self.k.extent(v) > 1 && i.affine.stride(v) == 0;
+        if vars.iter().any(missing) {
+            return false;
+        }
+        let affine = i.affine.terms().iter().map(|&(v, s)| (s, self.k.extent(v)));
+        let dynamic = i
+            .dynamic
+            .iter()
+            .map(|&(v, s)| (s, self.sizes.get(&v).copied().unwrap_or(usize::MAX)));
+        let mut terms: Vec<(u128, u128)> = affine
+            .chain(dynamic)
+            .filter(|t| t.1 > 1)
+            .map(|(s, e)| (s.unsigned_abs() as u128, e as u128))
+            .collect();
+        terms.sort();
+        let mut reach = 0u128;
+        terms.into_iter().all(|(s, e)| {
+            let free = s > reach;
+            reach += s * (e - 1);
+            free
+        })
+    }
+
+    fn nest(&mut self, l: &'k Loop, here: &mut Vec<Value>) -> Checked {
+        self.kind(l)?;
+        for &v in &l.vars {
+            let state = self.vars.get_mut(v.0 as usize).ok_or("unknown loop variable")?;
+            ensure!(*state == State::Unseen, "i{} is the variable of two loops", v.0);
+            *state = State::Live;
+        }
+        for init in l
+            .reduces
+            .iter()
+            .flat_map(|r| &r.init)
+            .chain(l.carries.iter().map(|c| &c.init))
+        {
+            self.used(*init)?;
+        }
+        let mut inner = vec![];
+        for c in &l.carries {
+            self.define(c.phi, &mut inner)?;
+        }
+        self.open.push(Open { l });
+        self.in_body(l)?;
+        self.open.pop();
+        for v in inner {
+            self.defined[v.0 as usize] = State::Gone;
+        }
+        for &v in &l.vars {
+            self.vars[v.0 as usize] = State::Gone;
+        }
+        for r in &l.reduces {
+            for &v in &r.out {
+                self.define(v, here)?;
+            }
+        }
+        for c in &l.carries {
+            self.define(c.out, here)?;
+        }
+        Ok(())
+    }
+
+    /// The body, and what the loop's results take from it: those values are in scope at its end only.
+    fn in_body(&mut self, l: &'k Loop) -> Checked {
+        self.body(&l.body)?;
+        let in_body = |v: &Value| {
+            let outer = self.defined.get(v.0 as usize) == Some(&State::Live);
+            let own = l.body.iter().any(|s| defines(s, *v)) || l.carries.iter().any(|c| c.phi == *v);
+            (own || outer).then(|| self.k.dtype(*v))
+        };
+        for r in &l.reduces {
+            let n = r.op.arity();
+            ensure!(
+                [r.init.len(), r.value.len(), r.out.len()] == [n; 3],
+                "{:?} takes {n} values",
+                r.op
+            );
+            for i in 0..n {
+                let d = in_body(&r.value[i]).ok_or("a reduction of a value that is not in its loop")?;
+                ensure!(
+                    d == self.k.dtype(r.init[i]) && Some(&d) == self.k.values.get(r.out[i].0 as usize),
+                    "a reduction of {d} with another dtype"
+                );
+                ensure!(d.compute() == d, "a reduction in {d}");
+                ensure!(i == 0 || d == DType::I64, "the index of {:?} is not an i64", r.op);
+            }
+            if let Some(op) = r.op.binary() {
+                binary(op, self.k.dtype(r.value[0]))?;
+            }
+        }
+        for c in &l.carries {
+            let d = in_body(&c.next).ok_or("a carried value that is not in its loop")?;
+            let same = [c.init, c.phi, c.out]
+                .iter()
+                .all(|v| self.k.values.get(v.0 as usize) == Some(&d));
+            ensure!(same, "a carried value of {d} with another dtype");
+        }
+        Ok(())
+    }
+
+    fn kind(&self, l: &Loop) -> Checked {
+        ensure!(!l.vars.is_empty(), "a loop without a variable");
+        ensure!(
+            l.vars.len() == 1 || l.parallel,
+            "only parallel loops have several variables"
+        );
+        ensure!(l.vars.len() == 1 || !l.vector, "a vector loop has one variable");
+        ensure!(!l.parallel || self.open.is_empty(), "a parallel loop within a loop");
+        if l.parallel {
+            ensure!(
+                self.k.parallel_loop().is_some_and(|p| std::ptr::eq(p, l)),
+                "a parallel loop that is not the last statement"
+            );
+            ensure!(
+                l.reduces.is_empty() && l.carries.is_empty(),
+                "a result of a parallel loop"
+            );
+        }
+        if l.vector {
+            ensure!(
+                !self.open.iter().any(|o| o.l.vector),
+                "a vector loop within a vector loop"
+            );
+            ensure!(l.carries.is_empty(), "a value carried through a vector loop");
+        }
+        Ok(())
+    }
+}
+
+fn defines(s: &Stmt, v: Value) -> bool {
+    match s {
+        Stmt::Let(w, _) => *w == v,
+        Stmt::Store(..) => false,
+        Stmt::Loop(l) => l.reduces.iter().any(|r| r.out.contains(&v)) || l.carries.iter().any(|c| c.out == v),
+    }
+}
+
+/// The values that `index` takes where all `conds` hold, or `None` if they never do: each condition's expression is taken out of the index
+/// as often as it is in there and bounded by the condition, the rest by the loops.
+fn guarded_range(index: &Affine, conds: &[Cond], extent: impl Fn(Var) -> usize + Copy) -> Option<(i128, i128)> {
+    let extent = |v| extent(v).max(1);
+    let mut rest = index.clone();
+    let (mut lo, mut hi) = (0i128, 0i128);
+    for c in conds {
+        let (a, b) = c.expr.range(extent);
+        let (a, b) = (a.max(c.lo as i128), b.min(c.hi as i128 - 1));
+        if a > b {
+            return None;
+        }
+        let Some(&(v, s)) = c.expr.terms().first() else {
+            continue;
+        };
+        let times = rest.stride(v) / s;
+        if times == 0 || rest.stride(v) % s != 0 {
+            continue;
+        }
+        rest = rest - c.expr.clone() * times;
+        let (x, y) = (times as i128 * a, times as i128 * b);
+        lo += x.min(y);
+        hi += x.max(y);
+    }
+    let (a, b) = rest.range(extent);
+    Some((lo + a, hi + b))
+}
+
+fn unary(op: Unary, d: DType) -> Checked<DType> {
+    use Unary::*;
+    let float = matches!(d, DType::F32 | DType::F64);
+    let ok = match op {
+        Not => d == DType::B8,
+        BitNot => d.is_int() || d == DType::B8,
+        Neg | Floor | Ceil | Round | Trunc => float || d.is_int(),
+        Abs | Sign | IsNan | IsInf | SignBit => float || d.is_int() || d == DType::B8,
+        _ => float,
+    };
+    ensure!(ok, "{op:?} of {d}");
+    Ok(match op {
+        IsNan | IsInf | SignBit | Not => DType::B8,
+        _ => d,
+    })
+}
+
+fn binary(op: Binary, d: DType) -> Checked<DType> {
+    use Binary::*;
+    let float = matches!(d, DType::F32 | DType::F64);
+    let ok = match op {
+        Add | Mul | Max | Min => float || d.is_int() || d == DType::B8,
+        Sub | FloorDiv | TruncDiv | Mod | Fmod | Pow | Fmax | Fmin => float || d.is_int(),
+        And | Or | Xor => d.is_int() || d == DType::B8,
+        Shl | Shr => d.is_int(),
+        Div | Atan2 | Copysign | Hypot | Nextafter => float,
+    };
+    ensure!(ok, "{op:?} of {d}");
+    Ok(d)
+}
