@@ -8,6 +8,8 @@
 //! f16 and bf16 occur only as the dtype of arguments, of casts and of roots; arithmetic on them is f32 arithmetic
 //! between casts, as torch computes.
 
+pub mod math;
+
 use crate::tensor::Scalar;
 use crate::types::DType;
 use std::collections::HashMap;
@@ -55,11 +57,21 @@ pub enum Unary {
     Atanh,
     Erf,
     Erfc,
+    /// `exp(x * x) * erfc(x)`.
+    Erfcx,
     Erfinv,
     Lgamma,
     Digamma,
     /// Modified Bessel function of the first kind, order 0.
     I0,
+    /// `exp(-abs(x)) * i0(x)`.
+    I0e,
+    /// Modified Bessel function of the first kind, order 1.
+    I1,
+    /// `exp(-abs(x)) * i1(x)`.
+    I1e,
+    /// Inverse of the normal distribution function.
+    Ndtri,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
     /// b8 result.
@@ -108,6 +120,10 @@ pub enum Binary {
     Copysign,
     Hypot,
     Nextafter,
+    /// Greatest common divisor of the magnitudes; integers only.
+    Gcd,
+    /// Hurwitz zeta function; floats only.
+    Zeta,
 }
 
 /// Comparisons of two operands of one dtype; the result is b8, false (or true for `Ne`) where an operand is NaN.
