@@ -3,6 +3,7 @@
 pub mod diag;
 pub mod graph;
 pub mod kernel;
+pub mod infer;
 pub mod op;
 pub mod parallel;
 pub mod scalar;

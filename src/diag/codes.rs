@@ -63,6 +63,8 @@ codes! {
     E0302 Error "shapes do not fit";
     E0303 Error "dtypes do not fit";
     E0304 Error "shape is not known";
+    E0305 Error "sizes contradict each other";
+    E0306 Error "size overflows";
 
     // E04: archives and weights.
     E0401 Error "missing weight";

@@ -23,7 +23,7 @@ mod schema;
 pub use bind::{BindError, Binding, Origin, accepts, lift};
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use meaning::*;
-pub use registry::{Candidate, Spelling, all, by_name, canonical_path, resolve, spellings};
+pub use registry::{Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, spellings};
 pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
 
 /// What an op does beside computing its result.

@@ -1,0 +1,124 @@
+//! Declared types against inferred ones.
+
+use super::solve::{Contradiction, Origin, Solver};
+use crate::diag::Diagnostic;
+use crate::types::{Dim, Kind, TensorType, Type, Val};
+
+/// Why two types do not agree.
+#[derive(Clone, Debug)]
+pub enum Mismatch {
+    /// Different kinds, dtypes, ranks or lengths.
+    Kind,
+    /// Sizes that cannot be equal.
+    Size(Contradiction),
+}
+
+impl Mismatch {
+    /// Sentences that say why, where the two types do not show it.
+    pub fn notes(&self) -> Vec<String> {
+        match self {
+            Mismatch::Kind => vec![],
+            Mismatch::Size(c) => c.why.clone().into_iter().collect(),
+        }
+    }
+
+    /// Adds labels at the places that bound the sizes in question.
+    pub fn label(&self, mut d: Diagnostic) -> Diagnostic {
+        if let Mismatch::Size(c) = self {
+            for (var, value, origin) in &c.because {
+                let text = format!("`{var}` is {value} because of this: {}", origin.what);
+                d = match origin.span {
+                    Some(s) => d.see(s, text),
+                    None => d.note(text),
+                };
+            }
+        }
+        d
+    }
+}
+
+/// The type that is both `a` (declared) and `b` (found): unknown parts of either are filled from the other, symbolic
+/// sizes become equations.
+pub fn merge(a: &Type, b: &Type, solver: &mut Solver, origin: &Origin) -> Result<Type, Mismatch> {
+    match (a, b) {
+        (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
+        (Val::Leaf(x), Val::Leaf(y)) => merge_tensors(x, y, solver, origin).map(Val::Leaf),
+        (Val::List(x) | Val::Tuple(x), Val::List(y) | Val::Tuple(y)) => {
+            // `[T]` declares a list of any length whose items are `T`.
+            let item_type = matches!(a, Val::List(v) if v.len() == 1) && y.len() != 1;
+            if x.len() != y.len() && !item_type {
+                return Err(Mismatch::Kind);
+            }
+            let items = y
+                .iter()
+                .enumerate()
+                .map(|(i, y)| merge(if item_type { &x[0] } else { &x[i] }, y, solver, origin));
+            let items = items.collect::<Result<Vec<_>, _>>()?;
+            Ok(if matches!(b, Val::List(_)) {
+                Val::List(items)
+            } else {
+                Val::Tuple(items)
+            })
+        }
+        (Val::Dict(x), Val::Dict(y)) => {
+            if x.len() != y.len() {
+                return Err(Mismatch::Kind);
+            }
+            let items = x.iter().zip(y).map(|((k, x), (l, y))| {
+                if k != l {
+                    return Err(Mismatch::Kind);
+                }
+                Ok((k.clone(), merge(x, y, solver, origin)?))
+            });
+            Ok(Val::Dict(items.collect::<Result<Vec<_>, _>>()?))
+        }
+        (Val::Int(x), Val::Int(y)) => size(x, y, solver, origin).map(Val::Int),
+        (Val::Any(k), v) | (v, Val::Any(k)) => {
+            if kind(v) == Some(*k) {
+                Ok(v.clone())
+            } else {
+                Err(Mismatch::Kind)
+            }
+        }
+        _ if a.kind_name() == b.kind_name() => Ok(b.clone()),
+        _ => Err(Mismatch::Kind),
+    }
+}
+
+fn kind(v: &Type) -> Option<Kind> {
+    match v {
+        Val::Int(_) => Some(Kind::Int),
+        Val::Float(_) => Some(Kind::Float),
+        Val::Bool(_) => Some(Kind::Bool),
+        Val::Str(_) => Some(Kind::Str),
+        Val::Any(k) => Some(*k),
+        _ => None,
+    }
+}
+
+fn size(a: &Dim, b: &Dim, solver: &mut Solver, origin: &Origin) -> Result<Dim, Mismatch> {
+    match (a, b) {
+        (Dim::Unknown, d) | (d, Dim::Unknown) => Ok(d.clone()),
+        _ => {
+            solver.equate(a, b, origin).map_err(Mismatch::Size)?;
+            Ok(solver.apply_dim(b))
+        }
+    }
+}
+
+fn merge_tensors(a: &TensorType, b: &TensorType, solver: &mut Solver, origin: &Origin) -> Result<TensorType, Mismatch> {
+    if a.dtype != b.dtype {
+        return Err(Mismatch::Kind);
+    }
+    let shape = match (&a.shape, &b.shape) {
+        (None, s) | (s, None) => s.clone(),
+        (Some(x), Some(y)) => {
+            if x.len() != y.len() {
+                return Err(Mismatch::Kind);
+            }
+            let dims = x.iter().zip(y).map(|(x, y)| size(x, y, solver, origin));
+            Some(dims.collect::<Result<Vec<_>, _>>()?)
+        }
+    };
+    Ok(TensorType { dtype: a.dtype, shape })
+}

@@ -1,0 +1,238 @@
+//! From a node to the op or graph it calls.
+//!
+//! [`resolve_node`] is the one way in which stages see a node as a call of a canonical op: functions, methods and
+//! modules, whatever their spelling, become a row of the op table with one argument per parameter.
+
+use super::{arg_type, attribute_type, report};
+use crate::diag::Diagnostic;
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::op::{self, Call, ParamType, Spelling};
+use crate::types::{TensorType, Type, Val};
+use std::sync::Arc;
+
+/// What stands for a value in a resolved call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// A node's value.
+    Node(NodeId),
+    /// An item of a node's value, which is a list or tuple (of such, for more than one index).
+    Item(NodeId, Vec<usize>),
+    /// An attribute of the called module: a parameter or buffer by path.
+    Attr(Arc<str>),
+}
+
+/// What a node calls.
+#[derive(Clone, Debug)]
+pub enum Callee {
+    /// An op of the table.
+    Op(Spelling),
+    /// A graph of the same file.
+    Graph(Arc<str>),
+}
+
+/// A call with its arguments and their types.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// What is called.
+    pub callee: Callee,
+    /// Positional arguments; for a module these are the op's.
+    pub args: Vec<Val<Operand>>,
+    /// Keyword arguments.
+    pub kwargs: Vec<(Arc<str>, Val<Operand>)>,
+    /// The types of `args`.
+    pub arg_types: Vec<Type>,
+    /// The types of `kwargs`.
+    pub kwarg_types: Vec<(Arc<str>, Type)>,
+}
+
+fn refs<T>(kwargs: &[(Arc<str>, Val<T>)]) -> Vec<(&str, &Val<T>)> {
+    kwargs.iter().map(|(k, v)| (&**k, v)).collect()
+}
+
+impl Resolved {
+    /// The op, if it is one.
+    pub fn op(&self) -> Option<&'static op::Op> {
+        match &self.callee {
+            Callee::Op(s) => Some(s.op),
+            Callee::Graph(_) => None,
+        }
+    }
+
+    /// Whether the result is written to the first parameter.
+    pub fn inplace(&self) -> bool {
+        matches!(&self.callee, Callee::Op(s) if s.inplace)
+    }
+
+    /// The call with types as arguments: what rules and meanings look at.
+    pub fn types(&self) -> Option<Call<TensorType>> {
+        match &self.callee {
+            Callee::Op(s) => Some(s.apply(&self.arg_types, &refs(&self.kwarg_types))),
+            Callee::Graph(_) => None,
+        }
+    }
+
+    /// The call with operands as arguments. Values that inference knows (sizes, numbers, dtypes) are written out, and a
+    /// node whose value is a list of tensors stands as the list of its items, except for parameters of any type.
+    pub fn call(&self) -> Option<Call<Operand>> {
+        let Callee::Op(s) = &self.callee else { return None };
+        let expanded = |apart: bool| {
+            let args: Vec<_> = self
+                .args
+                .iter()
+                .zip(&self.arg_types)
+                .map(|(a, t)| expand(a, t, apart))
+                .collect();
+            let kwargs: Vec<_> = self
+                .kwargs
+                .iter()
+                .zip(&self.kwarg_types)
+                .map(|((k, a), (_, t))| (k.clone(), expand(a, t, apart)))
+                .collect();
+            s.apply(&args, &refs(&kwargs))
+        };
+        let mut call = expanded(true);
+        if s.op.schema.params.iter().any(|p| p.ty == ParamType::Any) {
+            let whole = expanded(false);
+            for ((a, p), w) in call.args.iter_mut().zip(&s.op.schema.params).zip(whole.args) {
+                if p.ty == ParamType::Any {
+                    *a = w;
+                }
+            }
+        }
+        Some(call)
+    }
+
+    /// The call with arguments of any kind, given for each operand.
+    pub fn apply<T: Clone>(&self, f: &mut dyn FnMut(&Operand) -> Val<T>) -> Option<Call<T>> {
+        let Callee::Op(s) = &self.callee else { return None };
+        let args: Vec<Val<T>> = self.args.iter().map(|a| map(a, f)).collect();
+        let kwargs: Vec<(Arc<str>, Val<T>)> = self.kwargs.iter().map(|(k, a)| (k.clone(), map(a, f))).collect();
+        Some(s.apply(&args, &refs(&kwargs)))
+    }
+}
+
+/// Maps every leaf to a value.
+pub fn map<T, U>(v: &Val<T>, f: &mut dyn FnMut(&T) -> Val<U>) -> Val<U> {
+    let r: Result<Val<U>, std::convert::Infallible> = v.try_map(&mut |t| Ok(f(t)));
+    match r {
+        Ok(v) => v,
+    }
+}
+
+/// Whether the value holds no operand and nothing unknown.
+fn is_value<T>(v: &Val<T>) -> bool {
+    match v {
+        Val::Leaf(_) | Val::Unknown | Val::Any(_) => false,
+        Val::Int(d) => d.as_const().is_some(),
+        Val::List(v) | Val::Tuple(v) => v.iter().all(is_value),
+        Val::Dict(v) => v.iter().all(|(_, x)| is_value(x)),
+        Val::Slice(v) | Val::Range(v) => v.iter().all(is_value),
+        _ => true,
+    }
+}
+
+/// An argument with known values written out and, if `apart`, lists of tensors taken apart.
+fn expand(arg: &Val<Operand>, ty: &Type, apart: bool) -> Val<Operand> {
+    let seq = |v: &[Val<Operand>], t: &[Type]| v.iter().zip(t).map(|(v, t)| expand(v, t, apart)).collect();
+    match (arg, ty) {
+        (Val::Leaf(o), t) => expand_leaf(o, t, apart),
+        (Val::List(v), Val::List(t)) => Val::List(seq(v, t)),
+        (Val::Tuple(v), Val::Tuple(t)) => Val::Tuple(seq(v, t)),
+        (Val::Dict(v), Val::Dict(t)) => Val::Dict(
+            v.iter()
+                .zip(t)
+                .map(|((k, v), (_, t))| (k.clone(), expand(v, t, apart)))
+                .collect(),
+        ),
+        (Val::Slice(v), Val::Slice(t)) => Val::Slice(Box::new([0, 1, 2].map(|i| expand(&v[i], &t[i], apart)))),
+        (Val::Range(v), Val::Range(t)) => Val::Range(Box::new([0, 1, 2].map(|i| expand(&v[i], &t[i], apart)))),
+        _ => arg.clone(),
+    }
+}
+
+fn expand_leaf(o: &Operand, ty: &Type, apart: bool) -> Val<Operand> {
+    if is_value(ty) {
+        return ty.map(|_| unreachable!("a value holds no tensors"));
+    }
+    let item = |i: usize| match o {
+        Operand::Node(n) => Some(Operand::Item(*n, vec![i])),
+        Operand::Item(n, path) => Some(Operand::Item(*n, [&path[..], &[i]].concat())),
+        Operand::Attr(_) => None,
+    };
+    let items = |v: &[Type]| -> Option<Vec<Val<Operand>>> {
+        v.iter()
+            .enumerate()
+            .map(|(i, t)| item(i).map(|o| expand_leaf(&o, t, apart)))
+            .collect()
+    };
+    match ty {
+        Val::List(v) if apart => items(v).map(Val::List),
+        Val::Tuple(v) if apart => items(v).map(Val::Tuple),
+        _ => None,
+    }
+    .unwrap_or_else(|| Val::Leaf(o.clone()))
+}
+
+/// The graph of the same file that a node calls. A graph does not call itself: in a graph named `softmax`, `softmax` is
+/// the op.
+pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: NodeId) -> Option<Arc<str>> {
+    let n = &graph[node];
+    if n.op() != Opcode::CallFunction || n.target() == caller {
+        return None;
+    }
+    module.graphs.get_key_value(n.target()).map(|(k, _)| k.clone())
+}
+
+/// What a call node calls, by the types stored in the nodes.
+pub fn resolve_node(module: &GraphModule, graph: &Graph, node: NodeId) -> Result<Resolved, Diagnostic> {
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    resolve_with(module, "", graph, node, &ty)
+}
+
+/// What a call node calls, when `ty` gives the types of nodes. `caller` is the name of `graph` (empty if not known).
+pub fn resolve_with(
+    module: &GraphModule,
+    caller: &str,
+    graph: &Graph,
+    node: NodeId,
+    ty: &dyn Fn(NodeId) -> Type,
+) -> Result<Resolved, Diagnostic> {
+    let n = &graph[node];
+    let operand = |a: &Arg| a.map(|&n| Operand::Node(n));
+    let args: Vec<_> = n.args().iter().map(operand).collect();
+    let kwargs: Vec<_> = n.kwargs().iter().map(|(k, v)| (k.clone(), operand(v))).collect();
+    let arg_types: Vec<_> = n.args().iter().map(|a| arg_type(a, ty)).collect();
+    let kwarg_types: Vec<_> = n.kwargs().iter().map(|(k, v)| (k.clone(), arg_type(v, ty))).collect();
+    let mut resolved = Resolved {
+        callee: Callee::Graph("".into()),
+        args,
+        kwargs,
+        arg_types,
+        kwarg_types,
+    };
+    let path = match n.op() {
+        Opcode::CallModule => return module_call(module, graph, node, resolved),
+        Opcode::CallMethod => op::canonical_path(n.target(), true),
+        _ => {
+            if let Some(name) = graph_callee(module, caller, graph, node) {
+                resolved.callee = Callee::Graph(name);
+                return Ok(resolved);
+            }
+            op::canonical_path(n.target(), false)
+        }
+    };
+    match op::resolve(&path, &resolved.arg_types, &refs(&resolved.kwarg_types)) {
+        Ok(s) => {
+            resolved.callee = Callee::Op(s);
+            Ok(resolved)
+        }
+        Err(None) => Err(report::unknown_op(module, graph, node, &path)),
+        Err(Some((candidate, e))) => Err(report::bind_error(graph, node, &path, candidate, e)),
+    }
+}
+
+/// A module's call as the op it stands for.
+fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolved) -> Result<Resolved, Diagnostic> {
+    let _ = (attribute_type(module, ""), &given);
+    Err(report::unknown_op(module, graph, node, graph[node].target()))
+}

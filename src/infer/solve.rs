@@ -1,0 +1,274 @@
+//! Equations between symbolic sizes.
+
+use crate::graph::{DimRange, Graph, NodeId};
+use crate::source::Span;
+use crate::types::{Dim, TensorType, Type, Val};
+use indexmap::IndexMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What demands an equation, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// torch's text of the error that would be raised, or what is declared.
+    pub what: String,
+    /// The node's name.
+    pub node: String,
+    /// Where the node stands.
+    pub span: Option<Span>,
+}
+
+impl Origin {
+    /// The demand `what` of node `n`.
+    pub fn new(graph: &Graph, n: NodeId, what: impl Into<String>) -> Origin {
+        Origin {
+            what: what.into(),
+            node: graph[n].name().to_string(),
+            span: graph[n].meta.span,
+        }
+    }
+
+    /// The annotation of node `n`.
+    pub fn of(graph: &Graph, n: NodeId) -> Origin {
+        Origin::new(graph, n, format!("the annotation of `%{}`", graph[n].name()))
+    }
+}
+
+/// An equation that could be neither solved nor decided: it must hold when the sizes are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// One size.
+    pub left: Dim,
+    /// The other.
+    pub right: Dim,
+    /// What demands that they be equal.
+    pub origin: Origin,
+}
+
+/// An equation that cannot hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contradiction {
+    /// The sizes as they are now known.
+    pub left: Dim,
+    /// The other side.
+    pub right: Dim,
+    /// Why, if it is not just that they differ: a range, no whole number.
+    pub why: Option<String>,
+    /// The variables in the equation that are bound, to what, and what bound them.
+    pub because: Vec<(Arc<str>, Dim, Origin)>,
+}
+
+/// Solves equations that are linear in one variable; keeps the others as guards.
+#[derive(Clone, Debug, Default)]
+pub struct Solver {
+    ranges: IndexMap<Arc<str>, DimRange>,
+    /// Variables that are determined; no right side holds a variable that is itself bound.
+    bound: IndexMap<Arc<str>, (Dim, Origin)>,
+    guards: Vec<Guard>,
+}
+
+impl Solver {
+    /// A solver for sizes with these declared bounds.
+    pub fn new(ranges: IndexMap<Arc<str>, DimRange>) -> Solver {
+        Solver {
+            ranges,
+            ..Solver::default()
+        }
+    }
+
+    /// The size with everything known put in.
+    pub fn apply_dim(&self, d: &Dim) -> Dim {
+        if self.bound.is_empty() {
+            return d.clone();
+        }
+        d.substitute(&|v| self.bound.get(v).map(|(d, _)| d.clone()))
+    }
+
+    /// The type with everything known put in.
+    pub fn apply(&self, ty: &Type) -> Type {
+        if self.bound.is_empty() {
+            return ty.clone();
+        }
+        self.apply_ints(ty.map(|t| TensorType {
+            dtype: t.dtype,
+            shape: t.shape.as_ref().map(|s| s.iter().map(|d| self.apply_dim(d)).collect()),
+        }))
+    }
+
+    fn apply_ints(&self, ty: Type) -> Type {
+        let seq = |v: Vec<Type>| v.into_iter().map(|x| self.apply_ints(x)).collect();
+        match ty {
+            Val::Int(d) => Val::Int(self.apply_dim(&d)),
+            Val::List(v) => Val::List(seq(v)),
+            Val::Tuple(v) => Val::Tuple(seq(v)),
+            Val::Dict(v) => Val::Dict(v.into_iter().map(|(k, x)| (k, self.apply_ints(x))).collect()),
+            Val::Slice(v) => Val::Slice(Box::new(v.map(|x| self.apply_ints(x)))),
+            Val::Range(v) => Val::Range(Box::new(v.map(|x| self.apply_ints(x)))),
+            t => t,
+        }
+    }
+
+    /// Demands that `a` and `b` be equal.
+    pub fn equate(&mut self, a: &Dim, b: &Dim, origin: &Origin) -> Result<(), Contradiction> {
+        let (left, right) = (self.apply_dim(a), self.apply_dim(b));
+        if left == right || left == Dim::Unknown || right == Dim::Unknown {
+            return Ok(());
+        }
+        let fail = |s: &Solver, why: Option<String>| {
+            Err(Contradiction {
+                left: left.clone(),
+                right: right.clone(),
+                why,
+                because: s.because(a, b),
+            })
+        };
+        let diff = left.sub(&right);
+        if diff.as_const().is_some() {
+            return fail(self, None);
+        }
+        if let Some((v, coef, rest)) = diff.as_linear() {
+            let value = rest
+                .checked_neg()
+                .and_then(|r| (r.checked_rem(coef)? == 0).then(|| r / coef));
+            let Some(value) = value else {
+                return fail(self, Some(format!("no whole number `{v}` makes {left} equal {right}")));
+            };
+            if let Some(why) = self.out_of_range(v, value) {
+                return fail(self, Some(why));
+            }
+            self.bind(v.into(), Dim::Const(value), origin);
+            return Ok(());
+        }
+        for (x, y) in [(&left, &right), (&right, &left)] {
+            if let Some(v) = x.as_var()
+                && !mentions(y, v)
+            {
+                self.bind(v.into(), y.clone(), origin);
+                return Ok(());
+            }
+        }
+        let guard = Guard {
+            left,
+            right,
+            origin: origin.clone(),
+        };
+        if !self
+            .guards
+            .iter()
+            .any(|g| g.left == guard.left && g.right == guard.right)
+        {
+            self.guards.push(guard);
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, var: Arc<str>, value: Dim, origin: &Origin) {
+        for (d, _) in self.bound.values_mut() {
+            *d = d.substitute(&|v| (v == &*var).then(|| value.clone()));
+        }
+        self.bound.insert(var, (value, origin.clone()));
+    }
+
+    fn out_of_range(&self, var: &str, value: i64) -> Option<String> {
+        if value < 0 {
+            return Some(format!("`{var}` would be {value}, and a size is not negative"));
+        }
+        let r = self.ranges.get(var)?;
+        let outside = value < r.min || r.max.is_some_and(|m| value > m);
+        outside.then(|| match r.max {
+            Some(max) => format!("`{var}` would be {value}, but is declared to be in {}..{max}", r.min),
+            None => format!("`{var}` would be {value}, but is declared to be at least {}", r.min),
+        })
+    }
+
+    fn because(&self, a: &Dim, b: &Dim) -> Vec<(Arc<str>, Dim, Origin)> {
+        let mut vars = BTreeSet::new();
+        a.visit_vars(&mut |v| {
+            vars.insert(v.to_string());
+        });
+        b.visit_vars(&mut |v| {
+            vars.insert(v.to_string());
+        });
+        vars.iter()
+            .filter_map(|v| {
+                let (k, (d, o)) = self.bound.get_key_value(v.as_str())?;
+                Some((k.clone(), d.clone(), o.clone()))
+            })
+            .collect()
+    }
+
+    /// Looks at the guards again with what is known now: those that hold are dropped, those that cannot are given back.
+    pub fn check_guards(&mut self) -> Vec<(Origin, Contradiction)> {
+        let guards = std::mem::take(&mut self.guards);
+        let mut bad = vec![];
+        for g in guards {
+            if let Err(e) = self.equate(&g.left, &g.right, &g.origin) {
+                bad.push((g.origin, e));
+            }
+        }
+        bad
+    }
+
+    /// The equations left over.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// The variables that are determined.
+    pub fn solved(&self) -> Vec<(Arc<str>, Dim)> {
+        self.bound.iter().map(|(k, (d, _))| (k.clone(), d.clone())).collect()
+    }
+}
+
+fn mentions(d: &Dim, var: &str) -> bool {
+    let mut found = false;
+    d.visit_vars(&mut |v| found |= v == var);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(what: &str) -> Origin {
+        Origin {
+            what: what.into(),
+            node: "x".into(),
+            span: None,
+        }
+    }
+
+    #[test]
+    fn solves_linear_equations_and_finds_contradictions() {
+        let (n, m) = (Dim::var("N"), Dim::var("M"));
+        let mut s = Solver::default();
+        let two_n = n.mul(&Dim::Const(2));
+        assert!(
+            s.equate(&two_n.add(&Dim::Const(1)), &Dim::Const(9), &origin("first"))
+                .is_ok()
+        );
+        assert_eq!(s.apply_dim(&n), Dim::Const(4));
+        let e = s.equate(&n, &Dim::Const(5), &origin("second")).unwrap_err();
+        assert_eq!(e.because[0].2.what, "first");
+        assert!(
+            s.equate(&m.mul(&Dim::Const(2)), &Dim::Const(3), &origin("odd"))
+                .is_err()
+        );
+        assert!(s.equate(&m.mul(&m), &Dim::Const(9), &origin("square")).is_ok());
+        assert_eq!(s.guards().len(), 1);
+        assert!(s.equate(&m, &Dim::Const(2), &origin("m")).is_ok());
+        assert_eq!(s.check_guards().len(), 1);
+    }
+
+    #[test]
+    fn ranges_bound_what_a_variable_can_be() {
+        let range = DimRange {
+            min: 1,
+            max: Some(8),
+            span: None,
+        };
+        let mut s = Solver::new(IndexMap::from([("N".into(), range)]));
+        assert!(s.equate(&Dim::var("N"), &Dim::Const(9), &origin("x")).is_err());
+        assert!(s.equate(&Dim::var("N"), &Dim::Const(8), &origin("x")).is_ok());
+    }
+}
