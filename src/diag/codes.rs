@@ -2,7 +2,7 @@
 //!
 //! A row's explanation is `explain/CODE.md` beside this file; a file in `tests/ui/` named after the code shows it.
 //! Ranges: E00 text, E01 graph, E02 ops and arguments, E03 types and sizes, E04 archives and weights, E05 running,
-//! E06 compiling; L0 lints.
+//! E06 compiling, E07 files; L0 lints.
 
 use super::Severity;
 use std::fmt;
@@ -72,9 +72,19 @@ codes! {
     // E05: running.
     E0501 Error "missing input";
     E0502 Error "value out of range";
+    E0503 Error "input has the wrong dtype";
+    E0504 Error "input has the wrong shape";
+    E0505 Error "unknown input";
+    E0506 Error "results differ";
+    E0507 Error "input file does not hold tensors";
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";
+
+    // E07: files.
+    E0701 Error "file cannot be read";
+    E0702 Error "file cannot be written";
+    E0703 Error "kind of file is not known";
 
     // L0: lints.
     L0001 Warning "unused node";

@@ -6,10 +6,13 @@
 
 pub mod codes;
 pub mod nearest;
+pub mod render;
 
 use crate::source::Span;
 pub use codes::Code;
 pub use nearest::nearest;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +26,7 @@ pub enum Severity {
 }
 
 /// A place and what is to be said of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
     /// Where.
     pub span: Span,
@@ -34,7 +37,7 @@ pub struct Label {
 }
 
 /// A change to the source that would mend it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Suggestion {
     /// What to replace.
     pub span: Span,
@@ -45,7 +48,7 @@ pub struct Suggestion {
 }
 
 /// One finding.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Diagnostic {
     /// The kind of finding, explained by `fxc explain CODE`.
     pub code: Code,
@@ -137,6 +140,8 @@ impl Diagnostic {
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
+    /// Positions in `list` by the finding's hash: what makes `push` cheap for a file with very many errors.
+    seen: HashMap<u64, Vec<usize>>,
 }
 
 impl Diagnostics {
@@ -147,7 +152,11 @@ impl Diagnostics {
 
     /// Adds a finding, unless the very same one is there already.
     pub fn push(&mut self, d: Diagnostic) {
-        if !self.list.contains(&d) {
+        let mut hasher = DefaultHasher::new();
+        d.hash(&mut hasher);
+        let same = self.seen.entry(hasher.finish()).or_default();
+        if !same.iter().any(|&i| self.list[i] == d) {
+            same.push(self.list.len());
             self.list.push(d);
         }
     }
@@ -198,6 +207,8 @@ impl IntoIterator for Diagnostics {
 
 impl From<Diagnostic> for Diagnostics {
     fn from(d: Diagnostic) -> Diagnostics {
-        Diagnostics { list: vec![d] }
+        let mut list = Diagnostics::new();
+        list.push(d);
+        list
     }
 }

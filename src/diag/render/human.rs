@@ -1,0 +1,140 @@
+//! For people: codespan draws the excerpt; suggestions follow as the line they would make.
+
+use super::view::{View, Windows, printable};
+use crate::diag::{Diagnostic, Severity, Suggestion};
+use codespan_reporting::diagnostic as cs;
+use codespan_reporting::term::{self, termcolor};
+use std::io::Write as _;
+use termcolor::{Buffer, Color, ColorSpec, WriteColor};
+
+/// One diagnostic, ending in a newline.
+pub(super) fn render(view: &View, d: &Diagnostic, color: bool) -> String {
+    let mut out = if color { Buffer::ansi() } else { Buffer::no_color() };
+    let (files, spans) = Windows::around(view, &d.labels);
+    let labels = d.labels.iter().zip(spans).map(|(l, span)| {
+        let style = if l.primary {
+            cs::LabelStyle::Primary
+        } else {
+            cs::LabelStyle::Secondary
+        };
+        cs::Label::new(style, l.span.file, span).with_message(printable(&l.text))
+    });
+    let severity = match d.severity {
+        Severity::Error => cs::Severity::Error,
+        Severity::Warning => cs::Severity::Warning,
+        Severity::Note => cs::Severity::Note,
+    };
+    let notes = d.notes.iter().map(|n| format!("note: {}", printable(n)));
+    let help = d.help.iter().map(|h| format!("help: {}", printable(h)));
+    let diagnostic = cs::Diagnostic::new(severity)
+        .with_code(d.code.name())
+        .with_message(printable(&d.title))
+        .with_labels(labels.collect())
+        .with_notes(notes.chain(help).collect());
+    let drawn = term::emit_to_write_style(&mut out, &term::Config::default(), &files, &diagnostic);
+    if drawn.is_err() {
+        // Only a span outside of its file could do it, and those were mended; still, say what there is to say.
+        let _ = writeln!(out, "{}[{}]: {}", super::severity_name(d.severity), d.code, d.title);
+    }
+    let mut bytes = out.into_inner();
+    // codespan ends with an empty line; the caller separates.
+    while bytes.ends_with(b"\n\n") {
+        bytes.pop();
+    }
+    let drawn_part = String::from_utf8_lossy(&bytes).into_owned();
+    let suggestions: String = d.suggestions.iter().map(|s| suggestion(view, s, color)).collect();
+    strip_control(&drawn_part, color) + &suggestions
+}
+
+/// `help:` with the line as the edit would make it, the new part underlined.
+fn suggestion(view: &View, s: &Suggestion, color: bool) -> String {
+    let mut out = if color { Buffer::ansi() } else { Buffer::no_color() };
+    // Writing to a buffer in memory cannot fail.
+    let _ = write_suggestion(view, s, &mut out);
+    String::from_utf8_lossy(&out.into_inner()).into_owned()
+}
+
+fn write_suggestion(view: &View, s: &Suggestion, out: &mut Buffer) -> std::io::Result<()> {
+    let (file, span) = (s.span.file, view.fit(s.span));
+    let text = view.text(file);
+    let first = view.line_of(file, span.start);
+    let line = view.line(file, first);
+    let rest = view.line(file, view.line_of(file, span.end));
+    let cut = |range: std::ops::Range<usize>, from_end: bool| {
+        let t = &text[range];
+        if t.len() <= 120 {
+            t
+        } else if from_end {
+            &t[t.ceil_char_boundary(t.len() - 120)..]
+        } else {
+            &t[..t.floor_char_boundary(120)]
+        }
+    };
+    let head = printable(cut(line.start..span.start, true));
+    let tail = printable(cut(span.end..rest.end.max(span.end), false).trim_end_matches(['\n', '\r']));
+    let number = (first + 1).to_string();
+    let gutter = " ".repeat(number.len());
+    let mut bold = ColorSpec::new();
+    bold.set_fg(Some(Color::Cyan)).set_bold(true);
+    let mut green = ColorSpec::new();
+    green.set_fg(Some(Color::Green));
+
+    out.set_color(&bold)?;
+    write!(out, "help")?;
+    out.reset()?;
+    writeln!(out, ": {}", printable(&s.text))?;
+    writeln!(out, "{gutter} │")?;
+    let replacement = printable(&s.replacement);
+    let mut lines = replacement.split('\n').peekable();
+    write!(out, "{number} │ {head}")?;
+    let mut n = first + 1;
+    while let Some(part) = lines.next() {
+        out.set_color(&green)?;
+        write!(out, "{part}")?;
+        out.reset()?;
+        if lines.peek().is_some() {
+            n += 1;
+            write!(out, "\n{n:w$} │ ", w = number.len())?;
+        }
+    }
+    writeln!(out, "{tail}")?;
+    if !replacement.contains('\n') {
+        let blank: String = head.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        out.set_color(&green)?;
+        let width = replacement.chars().count().max(1);
+        write!(out, "{}", format_args!("{gutter} │ {blank}{}", "~".repeat(width)))?;
+        out.reset()?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// codespan shows source lines as they are: control characters in them are replaced, its own colours kept.
+fn strip_control(text: &str, color: bool) -> String {
+    if !color {
+        return printable(text);
+    }
+    // A colour is ESC [ digits-and-semicolons m; any other escape came from the source.
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(i) = rest.find('\u{1b}') {
+        out.push_str(&printable(&rest[..i]));
+        let tail = &rest[i + 1..];
+        let body = tail.strip_prefix('[').map(|t| {
+            let n = t.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(t.len());
+            (&t[..n], &t[n..])
+        });
+        match body {
+            Some((code, after)) if after.starts_with('m') => {
+                out.push_str(&format!("\u{1b}[{code}m"));
+                rest = &after[1..];
+            }
+            _ => {
+                out.push(char::REPLACEMENT_CHARACTER);
+                rest = tail;
+            }
+        }
+    }
+    out.push_str(&printable(rest));
+    out
+}

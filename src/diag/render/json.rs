@@ -1,0 +1,46 @@
+//! One JSON object per diagnostic and line.
+
+use super::severity_name;
+use super::view::View;
+use crate::diag::{Diagnostic, Label, Suggestion};
+use crate::source::Span;
+use serde_json::{Map, Value, json};
+
+/// The object and a newline. `file`, `line`, `column` and `span` are absent where the diagnostic has no place.
+pub(super) fn line(view: &View, d: &Diagnostic) -> String {
+    let mut o = Map::new();
+    o.insert("code".into(), d.code.name().into());
+    o.insert("severity".into(), severity_name(d.severity).into());
+    o.insert("message".into(), d.title.clone().into());
+    if let Some(p) = view.place(d) {
+        o.extend(place(view, p.span));
+    }
+    let label = |l: &Label| {
+        let mut o = place(view, l.span);
+        o.insert("text".into(), l.text.clone().into());
+        o.insert("primary".into(), l.primary.into());
+        Value::Object(o)
+    };
+    let suggestion = |s: &Suggestion| {
+        let mut o = place(view, s.span);
+        o.insert("replacement".into(), s.replacement.clone().into());
+        o.insert("text".into(), s.text.clone().into());
+        Value::Object(o)
+    };
+    o.insert("labels".into(), d.labels.iter().map(label).collect());
+    o.insert("notes".into(), d.notes.clone().into());
+    o.insert("help".into(), d.help.clone().into());
+    o.insert("suggestions".into(), d.suggestions.iter().map(suggestion).collect());
+    Value::Object(o).to_string() + "\n"
+}
+
+fn place(view: &View, span: Span) -> Map<String, Value> {
+    let p = view.place_of(span);
+    let range = view.fit(span);
+    let mut o = Map::new();
+    o.insert("file".into(), p.file.into());
+    o.insert("line".into(), p.line.into());
+    o.insert("column".into(), p.column.into());
+    o.insert("span".into(), json!({"start": range.start, "end": range.end}));
+    o
+}

@@ -1,0 +1,189 @@
+//! Sources as the renderers look at them: line tables made once, spans forced into the text, long lines cut.
+
+use crate::diag::{Diagnostic, Label};
+use crate::source::{FileId, Sources, Span};
+use codespan_reporting::files::{Error, Files};
+use std::cell::OnceCell;
+use std::ops::Range;
+
+/// The most bytes of a line that are shown.
+const WIDTH: usize = 200;
+/// How many bytes before the first label on a long line are shown.
+const LEAD: usize = 40;
+
+/// Where a diagnostic stands.
+pub(super) struct Place<'a> {
+    pub file: &'a str,
+    /// One-based.
+    pub line: usize,
+    /// One-based, in characters.
+    pub column: usize,
+    pub span: Span,
+}
+
+/// A [`Sources`] store with line tables.
+pub(super) struct View<'a> {
+    sources: &'a Sources,
+    /// First byte of each line, by file.
+    starts: Vec<OnceCell<Vec<usize>>>,
+}
+
+impl<'a> View<'a> {
+    pub fn new(sources: &'a Sources) -> View<'a> {
+        let starts = sources.iter().map(|_| OnceCell::new()).collect();
+        View { sources, starts }
+    }
+
+    pub fn name(&self, file: FileId) -> &'a str {
+        &self.sources.get(file).name
+    }
+
+    pub fn text(&self, file: FileId) -> &'a str {
+        &self.sources.get(file).text
+    }
+
+    /// The span with both ends on character boundaries inside the text, in order.
+    pub fn fit(&self, span: Span) -> Range<usize> {
+        let text = self.text(span.file);
+        let start = text.floor_char_boundary(span.start as usize);
+        let end = text.ceil_char_boundary(span.end as usize);
+        start..end.max(start)
+    }
+
+    /// The zero-based line that holds `byte`.
+    pub fn line_of(&self, file: FileId, byte: usize) -> usize {
+        self.starts(file).partition_point(|&s| s <= byte).saturating_sub(1)
+    }
+
+    /// The bytes of a line, line end included.
+    pub fn line(&self, file: FileId, line: usize) -> Range<usize> {
+        let starts = self.starts(file);
+        let end = starts.get(line + 1).copied().unwrap_or(self.text(file).len());
+        starts.get(line).copied().unwrap_or(end)..end
+    }
+
+    /// The one-based column of `byte`, in characters.
+    pub fn column(&self, file: FileId, byte: usize) -> usize {
+        let start = self.line(file, self.line_of(file, byte)).start;
+        self.text(file)[start..byte].chars().count() + 1
+    }
+
+    /// Where the diagnostic stands: its first primary label, or its first.
+    pub fn place(&self, d: &Diagnostic) -> Option<Place<'a>> {
+        let label = d.labels.iter().find(|l| l.primary).or(d.labels.first())?;
+        Some(self.place_of(label.span))
+    }
+
+    /// Where a span begins.
+    pub fn place_of(&self, span: Span) -> Place<'a> {
+        let start = self.fit(span).start;
+        Place {
+            file: self.name(span.file),
+            line: self.line_of(span.file, start) + 1,
+            column: self.column(span.file, start),
+            span,
+        }
+    }
+
+    fn starts(&self, file: FileId) -> &[usize] {
+        self.starts[file.0 as usize].get_or_init(|| {
+            let ends = self
+                .text(file)
+                .bytes()
+                .enumerate()
+                .filter(|(_, b)| *b == b'\n')
+                .map(|(i, _)| i + 1);
+            std::iter::once(0).chain(ends).collect()
+        })
+    }
+}
+
+/// A view that shows only a window of long lines: what codespan draws from.
+pub(super) struct Windows<'v, 'a> {
+    view: &'v View<'a>,
+    windows: Vec<(FileId, usize, Range<usize>)>,
+}
+
+impl<'v, 'a> Windows<'v, 'a> {
+    /// Windows around `labels`, and the labels' spans forced into them.
+    pub fn around(view: &'v View<'a>, labels: &[Label]) -> (Windows<'v, 'a>, Vec<Range<usize>>) {
+        let mut windows: Vec<(FileId, usize, Range<usize>)> = vec![];
+        let spans: Vec<Range<usize>> = labels.iter().map(|l| view.fit(l.span)).collect();
+        for (label, span) in labels.iter().zip(&spans) {
+            let file = label.span.file;
+            for byte in [span.start, span.end] {
+                let line = view.line_of(file, byte);
+                let whole = view.line(file, line);
+                if whole.len() <= WIDTH || windows.iter().any(|(f, l, _)| (*f, *l) == (file, line)) {
+                    continue;
+                }
+                // The window begins before the first label that touches the line: codespan counts from there.
+                let first = labels.iter().zip(&spans).filter(|(l, _)| l.span.file == file);
+                let first = first
+                    .flat_map(|(_, s)| [s.start, s.end])
+                    .filter(|b| whole.contains(b))
+                    .min();
+                let text = view.text(file);
+                let start = text.floor_char_boundary(first.unwrap_or(byte).saturating_sub(LEAD).max(whole.start));
+                let end = text.floor_char_boundary((start + WIDTH).min(whole.end));
+                windows.push((file, line, start..end));
+            }
+        }
+        let windows = Windows { view, windows };
+        let fitted = labels
+            .iter()
+            .zip(spans)
+            .map(|(l, s)| windows.clip(l.span.file, s))
+            .collect();
+        (windows, fitted)
+    }
+
+    fn window(&self, file: FileId, line: usize) -> Option<Range<usize>> {
+        self.windows
+            .iter()
+            .find(|(f, l, _)| (*f, *l) == (file, line))
+            .map(|(_, _, w)| w.clone())
+    }
+
+    fn clip(&self, file: FileId, span: Range<usize>) -> Range<usize> {
+        let one = |byte: usize| match self.window(file, self.view.line_of(file, byte)) {
+            Some(w) => byte.clamp(w.start, w.end),
+            None => byte,
+        };
+        one(span.start)..one(span.end)
+    }
+}
+
+impl<'f> Files<'f> for Windows<'_, '_> {
+    type FileId = FileId;
+    type Name = &'f str;
+    type Source = &'f str;
+
+    fn name(&'f self, id: FileId) -> Result<&'f str, Error> {
+        Ok(self.view.name(id))
+    }
+
+    fn source(&'f self, id: FileId) -> Result<&'f str, Error> {
+        Ok(self.view.text(id))
+    }
+
+    fn line_index(&'f self, id: FileId, byte: usize) -> Result<usize, Error> {
+        Ok(self.view.line_of(id, byte))
+    }
+
+    fn line_range(&'f self, id: FileId, line: usize) -> Result<Range<usize>, Error> {
+        Ok(self.window(id, line).unwrap_or_else(|| self.view.line(id, line)))
+    }
+
+    fn column_number(&'f self, id: FileId, _line: usize, byte: usize) -> Result<usize, Error> {
+        Ok(self.view.column(id, byte))
+    }
+}
+
+/// Text without control characters (a file must not steer the terminal); new lines and tabs stay.
+pub(super) fn printable(text: &str) -> String {
+    let keep = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.chars()
+        .map(|c| if keep(c) { c } else { char::REPLACEMENT_CHARACTER })
+        .collect()
+}
