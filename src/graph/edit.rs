@@ -44,7 +44,7 @@ impl Graph {
     ) -> NodeId {
         let candidate = match name {
             Some(n) => n.to_string(),
-            None => namer::candidate(target.trim_start_matches('*'), op == Opcode::CallFunction),
+            None => namer::candidate(target, op == Opcode::CallFunction),
         };
         let name = self.namer.create(&candidate);
         self.push(op, target, args, kwargs, name)

@@ -11,10 +11,18 @@
 //! What torch.fx leaves to convention (one output, at the end; placeholders first; definitions before uses) is checked
 //! by `lint`. One graph type serves every tensor level: torch functions and modules, ATen, core ATen, canonical ops.
 
+pub mod dot;
 mod edit;
+mod md5;
 mod module;
 pub mod namer;
 mod node;
+pub mod pyrepr;
+pub mod python;
+mod python_names;
+pub mod tabular;
+mod torch_form;
+pub mod torch_print;
 
 pub use edit::{GraphError, InsertPoint};
 pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation};

@@ -1,0 +1,402 @@
+//! Python source of a graph: `gm.code` of torch 2.15, byte for byte (`torch/fx/graph.py`, `CodeGen`).
+//!
+//! ```text
+//! def forward(self, x, n = 2):
+//!     lin = self.lin(x);  x = None
+//!     add = lin + n;  lin = n = None
+//!     return add
+//! ```
+//!
+//! Where torch's text computes something else than torch's own Interpreter does, or is no Python at all, the text here
+//! is the one that is right:
+//!
+//! * `operator.pow(-2, x)` is `(-2) ** x`, and a method of a literal `(3).add(x)`;
+//! * a parameter that would hide a name the body needs (`nan`, `inf`, `torch`, `device`, `slice`), or that is no
+//!   identifier (`input.1`, `class`), is called by its node's name;
+//! * attribute names that are keywords or hold quotes go through `getattr`, keyword arguments that are no identifiers
+//!   through `**{"from": 1}`;
+//! * `operator.iadd(a, b)` is `a += b` only if that cannot rebind a Python number that is used again; the value of
+//!   `operator.setitem` is `None`;
+//! * operators called with keyword arguments or a wrong number of operands stay calls.
+
+use super::pyrepr::{self, Style};
+use super::python_names::{Names, format_target};
+use super::torch_form::torch_form;
+use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
+use crate::types::Val;
+use std::collections::{HashMap, HashSet};
+
+/// Generated Python source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PythonCode {
+    /// `gm.code`.
+    pub source: String,
+    /// The names that the source takes from outside and that are not torch's own, with the path each stands for:
+    /// `math_sqrt` is `math.sqrt`.
+    pub globals: Vec<(String, String)>,
+}
+
+/// Operators written infix, with the number of operands (`magic_methods` of torch).
+const INFIX: &[(&str, &str)] = &[
+    ("eq", "=="),
+    ("ne", "!="),
+    ("lt", "<"),
+    ("gt", ">"),
+    ("le", "<="),
+    ("ge", ">="),
+    ("add", "+"),
+    ("sub", "-"),
+    ("mul", "*"),
+    ("floordiv", "//"),
+    ("truediv", "/"),
+    ("div", "/"),
+    ("mod", "%"),
+    ("pow", "**"),
+    ("lshift", "<<"),
+    ("rshift", ">>"),
+    ("and_", "&"),
+    ("or_", "|"),
+    ("xor", "^"),
+    ("matmul", "@"),
+];
+const PREFIX: &[(&str, &str)] = &[("pos", "+"), ("neg", "-"), ("invert", "~")];
+const INPLACE: &[(&str, &str)] = &[
+    ("iadd", "+="),
+    ("iand", "&="),
+    ("ifloordiv", "//="),
+    ("ilshift", "<<="),
+    ("imod", "%="),
+    ("imul", "*="),
+    ("imatmul", "@="),
+    ("ior", "|="),
+    ("ipow", "**="),
+    ("irshift", ">>="),
+    ("isub", "-="),
+    ("itruediv", "/="),
+    ("ixor", "^="),
+];
+
+/// `gm.code` of a graph. `module` tells which names are graphs of the same file, which are then submodules.
+pub fn code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
+    let graph = torch_form(graph, module);
+    let mut w = Writer::new(&graph);
+    for n in graph.iter() {
+        w.node(n);
+    }
+    w.finish()
+}
+
+struct Parameter {
+    node: NodeId,
+    /// As torch prints it: `x`, `*args`.
+    target: String,
+    /// ` : torch.Tensor = 3`.
+    rest: String,
+    /// The line of the body that gives the node its name, where that differs from the parameter's.
+    line: Option<usize>,
+    /// Whether the parameter cannot be printed under its target.
+    hidden: bool,
+}
+
+struct Writer<'a> {
+    graph: &'a Graph,
+    names: Names,
+    last_uses: HashMap<NodeId, Vec<NodeId>>,
+    lines: Vec<Option<String>>,
+    params: Vec<Parameter>,
+    /// Names bound so far in the body.
+    bound: HashSet<String>,
+    wrapped: Vec<String>,
+    returns: String,
+}
+
+impl<'a> Writer<'a> {
+    fn new(graph: &'a Graph) -> Writer<'a> {
+        Writer {
+            graph,
+            names: Names::new(),
+            last_uses: last_uses(graph),
+            lines: vec![],
+            params: vec![],
+            bound: HashSet::new(),
+            wrapped: vec![],
+            returns: String::new(),
+        }
+    }
+
+    fn node(&mut self, n: NodeId) {
+        let node = &self.graph[n];
+        let ty = match node.meta.annotation.as_deref() {
+            Some(a) if !a.is_empty() && !a.starts_with("Tensor \"") => self.names.type_repr(a),
+            _ => String::new(),
+        };
+        let colon = if ty.is_empty() {
+            String::new()
+        } else {
+            format!(" : {ty}")
+        };
+        match node.op() {
+            Opcode::Placeholder => return self.placeholder(n, &colon),
+            Opcode::Output => {
+                if !ty.is_empty() {
+                    self.returns = format!(" -> {ty}");
+                }
+                let value = node.args().first().map(|v| self.value(v));
+                self.lines.push(Some(
+                    format!("return {}", value.unwrap_or_default()).trim_end().to_string(),
+                ));
+                return;
+            }
+            _ => {}
+        }
+        let text = match node.op() {
+            Opcode::CallFunction => self.function(n, &colon),
+            Opcode::CallMethod => {
+                let name = self.name(n);
+                let base = node.args().first().map_or_else(|| "None".to_string(), |v| self.base(v));
+                let callee = self.attribute(&base, node.target());
+                let args = self.arguments(node, 1);
+                format!("{name}{colon} = {callee}({args})")
+            }
+            Opcode::CallModule => {
+                let name = self.name(n);
+                let callee = self.attribute("self", node.target());
+                let args = self.arguments(node, 0);
+                format!("{name}{colon} = {callee}({args})")
+            }
+            _ => {
+                let name = self.name(n);
+                format!("{name}{colon} = {}", self.attribute("self", node.target()))
+            }
+        };
+        let name = self.name(n);
+        self.bound.insert(name);
+        let freed = self.freed(n);
+        self.lines.push(Some(text + &freed));
+    }
+
+    fn placeholder(&mut self, n: NodeId, colon: &str) {
+        let node = &self.graph[n];
+        let default = node.args().first().map(|v| format!(" = {}", self.value(v)));
+        let raw = node.target().trim_start_matches('*');
+        let name = self.name(n);
+        let first = self.params.is_empty();
+        let twice = self.params.iter().any(|p| p.target.trim_start_matches('*') == raw);
+        let hidden = !pyrepr::is_identifier(raw)
+            || pyrepr::is_keyword(raw)
+            || (raw == "self" && !first)
+            || twice
+            || (raw != name && self.bound.contains(raw));
+        let line = (raw != name).then(|| {
+            self.lines.push(Some(format!("{name} = {raw}")));
+            self.lines.len() - 1
+        });
+        self.bound.insert(name);
+        self.params.push(Parameter {
+            node: n,
+            target: node.target().to_string(),
+            rest: format!("{colon}{}", default.unwrap_or_default()),
+            line,
+            hidden,
+        });
+    }
+
+    fn function(&mut self, n: NodeId, colon: &str) -> String {
+        let node = &self.graph[n];
+        if let Some(op) = node.target().strip_prefix("operator.") {
+            if let Some(text) = self.operator(n, op, colon) {
+                return text;
+            }
+        }
+        let (global, path) = self.names.function(node.target());
+        let is_getattr = path == "getattr";
+        if let (true, [base, Val::Str(attr)], []) = (is_getattr, node.args(), node.kwargs()) {
+            if pyrepr::is_identifier(attr) && !pyrepr::is_keyword(attr) {
+                let name = self.name(n);
+                let base = self.base(base);
+                return format!("{name}{colon} = {base}.{attr}");
+            }
+        }
+        if self.names.is_wrapped(&path) && !self.wrapped.contains(&global) {
+            self.wrapped.push(global.clone());
+        }
+        let args = self.arguments(node, 0);
+        let name = self.name(n);
+        format!("{name}{colon} = {global}({args})")
+    }
+
+    /// The statement of an `operator` function that torch writes infix, if it can be written so.
+    fn operator(&mut self, n: NodeId, op: &str, colon: &str) -> Option<String> {
+        let node = &self.graph[n];
+        if !node.kwargs().is_empty() {
+            return None;
+        }
+        let find = |table: &[(&str, &'static str)]| table.iter().find(|(k, _)| *k == op).map(|(_, v)| *v);
+        if let (Some(sign), [a]) = (find(PREFIX), node.args()) {
+            let name = self.name(n);
+            return Some(format!("{name}{colon} = {sign}{}", self.operand(a, false)));
+        }
+        if let ("getitem", [a, i]) = (op, node.args()) {
+            let name = self.name(n);
+            return Some(format!("{name}{colon} = {}[{}]", self.operand(a, false), self.value(i)));
+        }
+        if let ("setitem", [a, i, v]) = (op, node.args()) {
+            let (base, index, value) = (self.operand(a, false), self.value(i), self.value(v));
+            let name = self.name(n);
+            let result = if node.users().len() == 0 { &base } else { "None" };
+            return Some(format!("{base}[{index}] = {value};  {name}{colon} = {result}"));
+        }
+        let [a, b] = node.args() else { return None };
+        if let Some(sign) = find(INFIX) {
+            let name = self.name(n);
+            let (a, b) = (self.operand(a, sign == "**"), self.operand(b, false));
+            return Some(format!("{name}{colon} = {a} {sign} {b}"));
+        }
+        let sign = find(INPLACE)?;
+        let target = *a.as_leaf()?;
+        if self.may_rebind_number(target, n) {
+            return None;
+        }
+        let (a, b) = (self.operand(a, false), self.value(b));
+        let name = self.name(n);
+        Some(format!("{a} {sign} {b};  {name}{colon} = {a}"))
+    }
+
+    /// Whether `target` may hold a Python number and is read after `n`, which `a += b` would change under the reader.
+    fn may_rebind_number(&self, target: NodeId, n: NodeId) -> bool {
+        let freed_here = self.last_uses.get(&n).is_some_and(|l| l.contains(&target));
+        !freed_here && !matches!(self.graph[target].meta.ty, Some(Val::Leaf(_)))
+    }
+
+    /// `;  a = b = None` for the values whose last use this is, and for the node itself if nothing uses it.
+    fn freed(&mut self, n: NodeId) -> String {
+        let mut list = self.last_uses.get(&n).cloned().unwrap_or_default();
+        if self.graph[n].users().len() == 0 {
+            list.push(n);
+        }
+        if list.is_empty() {
+            return String::new();
+        }
+        let names: Vec<String> = list.into_iter().map(|n| self.name(n)).collect();
+        format!(";  {} = None", names.join(" = "))
+    }
+
+    fn name(&mut self, n: NodeId) -> String {
+        self.names.node(n, self.graph[n].name())
+    }
+
+    fn value(&mut self, v: &Arg) -> String {
+        for n in v.leaves() {
+            self.names.node(*n, self.graph[*n].name());
+        }
+        self.names.note(v);
+        let names = &self.names;
+        pyrepr::write(v, Style::Code, &|n, _| names.of(*n).to_string())
+    }
+
+    /// A value as the operand of an operator: `power` if a `**` follows, which binds tighter than a sign.
+    fn operand(&mut self, v: &Arg, power: bool) -> String {
+        let text = self.value(v);
+        let symbolic = matches!(v, Val::Int(d) if d.as_const().is_none() && d.as_var().is_none());
+        if symbolic || (power && text.starts_with('-')) {
+            return format!("({text})");
+        }
+        text
+    }
+
+    /// A value in front of a dot.
+    fn base(&mut self, v: &Arg) -> String {
+        let text = self.value(v);
+        match v {
+            Val::Int(_) => format!("({text})"),
+            Val::Float(_) if text.starts_with('-') => format!("({text})"),
+            _ => text,
+        }
+    }
+
+    fn attribute(&mut self, base: &str, path: &str) -> String {
+        let text = format_target(base, path);
+        if text.contains("getattr(") {
+            self.names.needs("getattr");
+        }
+        text
+    }
+
+    fn arguments(&mut self, node: &Node, skip: usize) -> String {
+        let mut out: Vec<String> = node.args().iter().skip(skip).map(|v| self.value(v)).collect();
+        let mut odd = vec![];
+        for (k, v) in node.kwargs() {
+            let v = self.value(v);
+            if pyrepr::is_identifier(k) && !pyrepr::is_keyword(k) {
+                out.push(format!("{k} = {v}"));
+            } else {
+                odd.push(format!("{}: {v}", pyrepr::quote(k)));
+            }
+        }
+        if !odd.is_empty() {
+            out.push(format!("**{{{}}}", odd.join(", ")));
+        }
+        out.join(", ")
+    }
+
+    fn finish(mut self) -> PythonCode {
+        let params = std::mem::take(&mut self.params);
+        let mut free_vars = vec![];
+        for p in params {
+            let raw = p.target.trim_start_matches('*');
+            let name = self.name(p.node);
+            if raw != name && (p.hidden || self.names.is_needed(raw)) {
+                let stars = &p.target[..p.target.len() - raw.len()];
+                free_vars.push(format!("{stars}{name}{}", p.rest));
+                if let Some(line) = p.line {
+                    self.lines[line] = None;
+                }
+            } else {
+                free_vars.push(format!("{}{}", p.target, p.rest));
+            }
+        }
+        if free_vars.first().is_none_or(|v| v != "self") {
+            free_vars.insert(0, "self".into());
+        }
+        let mut body: Vec<String> = self.lines.into_iter().flatten().collect();
+        if body.is_empty() {
+            body.push("pass".into());
+        }
+        body.push(String::new());
+        let body: Vec<String> = body.into_iter().map(|l| format!("    {l}")).collect();
+        let wraps: Vec<String> = self
+            .wrapped
+            .iter()
+            .map(|w| format!("torch.fx._symbolic_trace.wrap(\"{w}\")"))
+            .collect();
+        let source = format!(
+            "\n{}\n\ndef forward({}){}:\n{}",
+            wraps.join("\n"),
+            free_vars.join(", "),
+            self.returns,
+            body.join("\n")
+        );
+        PythonCode {
+            source,
+            globals: self.names.into_globals(),
+        }
+    }
+}
+
+/// For each node, the values that it is the last to use, in the order of its arguments.
+fn last_uses(graph: &Graph) -> HashMap<NodeId, Vec<NodeId>> {
+    let mut seen = HashSet::new();
+    let mut out: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+    for user in graph.iter().rev() {
+        for input in graph[user].inputs() {
+            if seen.insert(input) {
+                out.entry(user).or_default().push(input);
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+#[path = "python_tests.rs"]
+mod tests;

@@ -1,0 +1,124 @@
+//! A graph in the form that torch itself can hold: what torch's printers see.
+//!
+//! FXIR has two conveniences that torch.fx lacks: a graph named as an argument (`@then_graph`) or called by name, and
+//! canonical op names (`call_function gelu`). In torch the first is a `get_attr` node whose attribute is a `GraphModule`,
+//! the second a `call_module`, the third an ATen overload.
+
+use super::{Arg, Graph, GraphModule, Opcode};
+use crate::op;
+use crate::types::Val;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// `graph` with the spellings that only fxc knows replaced by torch's. `module` tells which bare names are graphs.
+pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a, Graph> {
+    let is_graph = |name: &str| module.is_some_and(|m| m.graphs.contains_key(name));
+    let foreign = graph.iter().any(|n| {
+        let node = &graph[n];
+        node.op() == Opcode::CallFunction && torch_target(node.target()).is_none_or(|t| t != node.target())
+            || node
+                .args()
+                .iter()
+                .chain(node.kwargs().iter().map(|(_, v)| v))
+                .any(names_graph)
+    });
+    if !foreign {
+        return Cow::Borrowed(graph);
+    }
+    let mut g = graph.clone();
+    for n in graph.ids() {
+        if graph[n].op() == Opcode::CallFunction {
+            let target = graph[n].target();
+            if is_graph(target) {
+                g.set_target(n, Opcode::CallModule, target);
+            } else if let Some(t) = torch_target(target) {
+                g.set_target(n, Opcode::CallFunction, &t);
+            }
+        }
+    }
+    lift_graph_arguments(&mut g);
+    Cow::Owned(g)
+}
+
+/// torch's full path of a function: `aten.add.Tensor` is `torch.ops.aten.add.Tensor`, `_operator.add` is
+/// `operator.add`, fxc's `gelu` is `torch.ops.aten.gelu.default`. `None` for a bare name that is no op of the table.
+pub fn torch_target(target: &str) -> Option<Cow<'_, str>> {
+    if target.starts_with("aten.") || target.starts_with("prims.") {
+        return Some(format!("torch.ops.{target}").into());
+    }
+    if let Some(name) = target.strip_prefix("_operator.") {
+        return Some(format!("operator.{name}").into());
+    }
+    if target.contains(['.', '<', ' ']) {
+        return Some(target.into());
+    }
+    let op = op::by_name(target)?;
+    let own = op
+        .forms
+        .iter()
+        .filter(|f| f.schema.is_none() && !f.inplace && f.fixed.is_empty());
+    let mut paths = own.flat_map(|f| f.paths.iter().copied());
+    let found = paths
+        .clone()
+        .find(|p| p.starts_with("aten."))
+        .or_else(|| paths.find(|p| p.starts_with("torch.") || p.starts_with("operator.") || p.starts_with("math.")));
+    found.map(|p| match p.strip_prefix("aten.") {
+        Some(_) => format!("torch.ops.{p}").into(),
+        None => p.into(),
+    })
+}
+
+fn names_graph(v: &Arg) -> bool {
+    match v {
+        Val::Graph(_) => true,
+        Val::List(v) | Val::Tuple(v) => v.iter().any(names_graph),
+        Val::Dict(v) => v.iter().any(|(_, x)| names_graph(x)),
+        Val::Slice(v) | Val::Range(v) => v.iter().any(names_graph),
+        _ => false,
+    }
+}
+
+/// Puts a `get_attr` node before the first use of each graph that is an argument.
+fn lift_graph_arguments(g: &mut Graph) {
+    let mut made: HashMap<Arc<str>, Arg> = HashMap::new();
+    for n in g.ids() {
+        let mut names = vec![];
+        let node = &g[n];
+        for v in node.args().iter().chain(node.kwargs().iter().map(|(_, v)| v)) {
+            collect(v, &mut names);
+        }
+        if names.is_empty() {
+            continue;
+        }
+        let (args, kwargs) = (node.args().to_vec(), node.kwargs().to_vec());
+        for name in names {
+            if !made.contains_key(&name) {
+                let id = g.inserting_before(Some(n), |g| g.get_attr(&name));
+                made.insert(name, id.map_or(Val::None, Val::Leaf));
+            }
+        }
+        g.set_args(n, args.iter().map(|v| replace(v, &made)).collect());
+        g.set_kwargs(n, kwargs.iter().map(|(k, v)| (k.clone(), replace(v, &made))).collect());
+    }
+}
+
+fn collect(v: &Arg, out: &mut Vec<Arc<str>>) {
+    match v {
+        Val::Graph(n) => out.push(n.clone()),
+        Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| collect(x, out)),
+        Val::Dict(v) => v.iter().for_each(|(_, x)| collect(x, out)),
+        _ => {}
+    }
+}
+
+fn replace(v: &Arg, made: &HashMap<Arc<str>, Arg>) -> Arg {
+    let seq = |v: &[Arg]| v.iter().map(|x| replace(x, made)).collect();
+    match v {
+        Val::Graph(n) => made[n].clone(),
+        Val::List(v) => Val::List(seq(v)),
+        Val::Tuple(v) => Val::Tuple(seq(v)),
+        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), replace(x, made))).collect()),
+        v => v.clone(),
+    }
+}
