@@ -90,6 +90,11 @@ impl Binding {
             // A list of ints may be written as several arguments, but only as the first parameter or just behind `self`.
             let spread = slot <= 1 && is_int_list(&schema.params[p].ty) && is_int(v);
             let all_ints = || args[slot..].iter().all(is_int);
+            // One int for a list without a fixed length: `x.view(6)`.
+            if spread && args.len() == slot + 1 && is_open_list(&schema.params[p].ty) {
+                origins[p] = Some(Origin::Rest(slot));
+                break;
+            }
             if spread && args.len() > slot + 1 && all_ints() && !fits_rest(schema, &positional, slot, args.len()) {
                 origins[p] = Some(Origin::Rest(slot));
                 at = args.len();
@@ -211,6 +216,13 @@ const ALIASES: &[(&str, &str)] = &[
     ("tensor", "self"),
     ("dims", "dim"),
     ("dim", "dims"),
+    ("split_size_or_sections", "split_size"),
+    ("split_size_or_sections", "split_sizes"),
+    ("split_size", "split_sizes"),
+    ("indices_or_sections", "sections"),
+    ("indices_or_sections", "indices"),
+    ("sections", "indices_or_sections"),
+    ("indices", "indices_or_sections"),
 ];
 
 fn find_param(schema: &Schema, name: &str) -> Option<usize> {
@@ -245,6 +257,14 @@ fn is_int_list(ty: &ParamType) -> bool {
     match ty {
         ParamType::List(t, _) => **t == ParamType::Int,
         ParamType::Optional(t) => is_int_list(t),
+        _ => false,
+    }
+}
+
+fn is_open_list(ty: &ParamType) -> bool {
+    match ty {
+        ParamType::List(_, len) => len.is_none(),
+        ParamType::Optional(t) => is_open_list(t),
         _ => false,
     }
 }

@@ -15,13 +15,17 @@
 
 mod bind;
 mod call;
+pub mod emit;
 mod meaning;
+pub mod modules;
 mod registry;
 pub mod rows;
 mod schema;
+pub mod view;
 
 pub use bind::{BindError, Binding, Origin, accepts, lift};
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
+pub use emit::decomposed_type;
 pub use meaning::*;
 pub use registry::{Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, spellings};
 pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
@@ -83,6 +87,8 @@ pub struct Op {
     /// Whether the result may share the first parameter's memory in torch (views, `contiguous`, `to`): what
     /// functionalisation must know.
     pub aliases: bool,
+    /// For views: the rule that also holds for symbolic sizes.
+    pub view: Option<view::ViewRule>,
 }
 
 impl std::fmt::Debug for Op {
@@ -111,7 +117,13 @@ impl Op {
             meaning,
             commutative: false,
             aliases: matches!(meaning, Meaning::View(_)),
+            view: None,
         }
+    }
+
+    /// A row whose type follows from what it decomposes into.
+    pub fn composite(name: &'static str, schema: &'static str, f: Decompose) -> Op {
+        Op::new(name, schema, decomposed_type, Meaning::Decompose(f))
     }
 
     /// What it computes, in a line.
@@ -194,6 +206,12 @@ impl Op {
     /// The result may share the first parameter's memory in torch.
     pub fn aliasing(mut self) -> Op {
         self.aliases = true;
+        self
+    }
+
+    /// The result never shares memory with the first parameter in torch, though it is a view in meaning (`flip`).
+    pub fn copies(mut self) -> Op {
+        self.aliases = false;
         self
     }
 

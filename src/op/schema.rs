@@ -74,6 +74,16 @@ impl Schema {
     }
 }
 
+/// A Python literal as schemas and module forms write it.
+pub(super) fn parse_literal(text: &str) -> Result<Literal, String> {
+    let mut p = Parser { text, rest: text };
+    let v = p.literal()?;
+    match p.rest.trim() {
+        "" => Ok(v),
+        rest => Err(format!("unexpected {rest:?}")),
+    }
+}
+
 struct Parser<'a> {
     text: &'a str,
     rest: &'a str,

@@ -1,8 +1,15 @@
 //! The rows of the op table, by family.
 
+mod affine;
+mod splits;
+mod views;
+
 use super::Op;
 
 /// Every row.
 pub fn all() -> Vec<Op> {
-    vec![]
+    [views::rows(), affine::rows(), splits::rows()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

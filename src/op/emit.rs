@@ -1,0 +1,170 @@
+//! Shorthand for writing decompositions: arguments, and the ops that most of them use.
+
+use super::{Build, Call, OpError, OpResult, Sizes, Traced, by_name, lift};
+use crate::diag::Code;
+use crate::op::Meaning;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// A list of constant ints as an argument.
+pub fn ints_val<T>(v: &[i64]) -> Val<T> {
+    Val::List(v.iter().map(|&i| Val::int(i)).collect())
+}
+
+/// A list of sizes as an argument.
+pub fn dims_val<T>(v: &[Dim]) -> Val<T> {
+    Val::List(v.iter().map(|d| Val::Int(d.clone())).collect())
+}
+
+/// A list of tensors as an argument.
+pub fn list_val(v: &[Traced]) -> Val<Traced> {
+    Val::List(v.iter().map(Val::from).collect())
+}
+
+impl Traced {
+    /// The shape; E0304 if the rank is not known.
+    pub fn shape(&self) -> OpResult<&[Dim]> {
+        self.ty
+            .shape
+            .as_deref()
+            .ok_or_else(|| OpError::new(Code::E0304, "the rank of a tensor is not known"))
+    }
+
+    /// The rank; E0304 if it is not known.
+    pub fn rank(&self) -> OpResult<usize> {
+        self.shape().map(<[Dim]>::len)
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+}
+
+impl Call<Traced> {
+    /// The same call on types.
+    pub fn types(&self) -> Call<TensorType> {
+        self.map(|t| t.ty.clone())
+    }
+}
+
+impl dyn Build + '_ {
+    /// [`Build::call`] for an op with several tensors as its result.
+    pub fn many(&mut self, op: &str, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Vec<Traced>> {
+        let v = self.call(op, args.into())?;
+        let items = v.items().unwrap_or_default();
+        Ok(items.iter().filter_map(|x| x.as_leaf().cloned()).collect())
+    }
+
+    /// A pointwise op of one tensor.
+    pub fn unary(&mut self, op: &str, x: &Traced) -> OpResult<Traced> {
+        self.op(op, [x.into()])
+    }
+
+    /// A pointwise op of two operands, each a tensor or a number.
+    pub fn binary(&mut self, op: &str, x: impl Into<Val<Traced>>, y: impl Into<Val<Traced>>) -> OpResult<Traced> {
+        self.op(op, [x.into(), y.into()])
+    }
+
+    /// `x` converted to `dtype`; `x` itself if it has it.
+    pub fn to_dtype(&mut self, x: &Traced, dtype: DType) -> OpResult<Traced> {
+        if x.dtype() == dtype {
+            return Ok(x.clone());
+        }
+        self.op("to_dtype", [x.into(), Val::DType(dtype)])
+    }
+
+    /// A reduction over `dims` with the dims kept or not: `sum`, `mean`, `amax`, `amin`.
+    pub fn reduce(&mut self, op: &str, x: &Traced, dims: &[usize], keepdim: bool) -> OpResult<Traced> {
+        let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+        self.op(op, [x.into(), ints_val(&dims), Val::Bool(keepdim)])
+    }
+
+    /// A tensor of one value.
+    pub fn full(&mut self, shape: &[Dim], value: Val<Traced>, dtype: DType) -> OpResult<Traced> {
+        self.op("full", [dims_val(shape), value, Val::DType(dtype)])
+    }
+
+    /// A new dim of size 1.
+    pub fn unsqueeze(&mut self, x: &Traced, dim: usize) -> OpResult<Traced> {
+        self.op("unsqueeze", [x.into(), Val::int(dim as i64)])
+    }
+
+    /// Removes the dim if it has size 1.
+    pub fn squeeze(&mut self, x: &Traced, dim: usize) -> OpResult<Traced> {
+        self.op("squeeze", [x.into(), ints_val(&[dim as i64])])
+    }
+
+    /// Stretches dims of size 1.
+    pub fn expand(&mut self, x: &Traced, shape: &[Dim]) -> OpResult<Traced> {
+        if x.ty.shape.as_deref() == Some(shape) && !shape.contains(&Dim::Unknown) {
+            return Ok(x.clone());
+        }
+        self.op("expand", [x.into(), dims_val(shape)])
+    }
+
+    /// Swaps two dims.
+    pub fn transpose(&mut self, x: &Traced, a: usize, b: usize) -> OpResult<Traced> {
+        let mut dims: Vec<usize> = (0..x.rank()?).collect();
+        dims.swap(a, b);
+        self.permute(x, &dims)
+    }
+
+    /// The elements from `start` up to `end` in steps along `dim`.
+    pub fn slice(&mut self, x: &Traced, dim: usize, start: Dim, end: Dim, step: i64) -> OpResult<Traced> {
+        let args = [
+            x.into(),
+            Val::int(dim as i64),
+            Val::Int(start),
+            Val::Int(end),
+            Val::int(step),
+        ];
+        self.op("slice", args)
+    }
+
+    /// The elements at one index of `dim`, which goes.
+    pub fn select(&mut self, x: &Traced, dim: usize, index: Dim) -> OpResult<Traced> {
+        self.op("select", [x.into(), Val::int(dim as i64), Val::Int(index)])
+    }
+
+    /// Tensors one behind the other along `dim`.
+    pub fn cat(&mut self, tensors: &[Traced], dim: usize) -> OpResult<Traced> {
+        self.op("cat", [list_val(tensors), Val::int(dim as i64)])
+    }
+
+    /// Matrix product with torch's rules for ranks.
+    pub fn matmul(&mut self, a: &Traced, b: &Traced) -> OpResult<Traced> {
+        self.binary("matmul", a, b)
+    }
+}
+
+/// A call of a row with arguments in parameter order; trailing parameters take their defaults.
+pub fn call_of<T: Clone>(op: &str, mut args: Vec<Val<T>>) -> OpResult<Call<T>> {
+    let op = by_name(op).ok_or_else(|| OpError::new(Code::E0201, format!("unknown op `{op}`")))?;
+    for p in op.schema.params.iter().skip(args.len()) {
+        args.push(p.default.as_ref().map_or(Val::None, lift));
+    }
+    Ok(Call { op, args })
+}
+
+/// A builder that only computes types.
+struct Types<'a> {
+    sizes: &'a mut Sizes,
+}
+
+impl Build for Types<'_> {
+    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+        let call = call_of(op, args)?;
+        let ty = (call.op.rule)(&call.types(), self.sizes)?;
+        Ok(ty.map(|t| Traced { id: 0, ty: t.clone() }))
+    }
+}
+
+/// The type rule of ops that are other ops: the type of what the decomposition gives. Panics if the op's meaning is not
+/// a decomposition.
+pub fn decomposed_type(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let Meaning::Decompose(f) = call.op.meaning else {
+        panic!("`{}` does not decompose", call.op.name)
+    };
+    let traced = call.map(|ty| Traced { id: 0, ty: ty.clone() });
+    Ok(f(&mut Types { sizes }, &traced)?.map(|t| t.ty.clone()))
+}

@@ -1,0 +1,313 @@
+//! Views: which element of the operand each element of the result is, for known and for symbolic sizes.
+//!
+//! A view row states one [`ViewRule`]; the type rule and [`Meaning::View`](super::Meaning::View) follow from it. Because
+//! operands are dense and row-major, every view is an offset and a stride per result dimension
+//! ([`View::strided`]), which is what loops and the inverse ([`write_through`]) use.
+
+use super::emit::{dims_val, ints_val};
+use super::{AffineIndex, Build, Call, IndexMap, OpError, OpResult, Sizes, Traced, View};
+use crate::diag::Code;
+use crate::tensor::contiguous_strides;
+use crate::types::{Dim, TensorType, Type, Val};
+
+/// A view whose sizes may be symbolic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DimView {
+    /// The result's shape.
+    pub shape: Vec<Dim>,
+    /// Which element.
+    pub map: DimMap,
+}
+
+/// [`IndexMap`] with symbolic offsets and strides.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DimMap {
+    /// The element at the same row-major position.
+    Reshape,
+    /// Per operand dimension.
+    Affine(Vec<DimIndex>),
+    /// Strides over the operand's row-major elements.
+    Strided {
+        /// First element.
+        offset: Dim,
+        /// One stride per result dimension.
+        strides: Vec<Dim>,
+    },
+}
+
+/// [`AffineIndex`] with a symbolic offset.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DimIndex {
+    /// Constant part.
+    pub offset: Dim,
+    /// `(result dimension, coefficient)`.
+    pub terms: Vec<(usize, i64)>,
+}
+
+/// The rule of a view row: its view of the parameter `self`.
+pub type ViewRule = fn(&Call<TensorType>, &mut Sizes) -> OpResult<DimView>;
+
+impl DimIndex {
+    /// Just the index along result dimension `d`.
+    pub fn dim(d: usize) -> DimIndex {
+        DimIndex {
+            offset: Dim::Const(0),
+            terms: vec![(d, 1)],
+        }
+    }
+
+    /// Always this index.
+    pub fn at(offset: Dim) -> DimIndex {
+        DimIndex { offset, terms: vec![] }
+    }
+}
+
+impl DimView {
+    /// The same elements in order, in another shape.
+    pub fn reshape(shape: Vec<Dim>) -> DimView {
+        DimView {
+            shape,
+            map: DimMap::Reshape,
+        }
+    }
+
+    /// Result dimension `i` is operand dimension `dims[i]`.
+    pub fn permute(shape: &[Dim], dims: &[usize]) -> DimView {
+        let mut map = vec![DimIndex::at(Dim::Const(0)); shape.len()];
+        for (i, &d) in dims.iter().enumerate() {
+            map[d] = DimIndex::dim(i);
+        }
+        DimView {
+            shape: dims.iter().map(|&d| shape[d].clone()).collect(),
+            map: DimMap::Affine(map),
+        }
+    }
+
+    /// The view for constant sizes, of parameter `operand`. E0304 if a size is not known.
+    pub fn fix(&self, operand: usize) -> OpResult<View> {
+        let known = |d: &Dim| {
+            d.as_const()
+                .ok_or_else(|| OpError::new(Code::E0304, format!("a size of the view is not known: {d}")))
+        };
+        let sizes = self.shape.iter().map(|d| {
+            let c = known(d)?;
+            usize::try_from(c).map_err(|_| OpError::shape(format!("a size of the view is negative: {c}")))
+        });
+        let map = match &self.map {
+            DimMap::Reshape => IndexMap::Reshape,
+            DimMap::Affine(v) => {
+                let index = |x: &DimIndex| {
+                    Ok(AffineIndex {
+                        offset: known(&x.offset)?,
+                        terms: x.terms.clone(),
+                    })
+                };
+                IndexMap::Affine(v.iter().map(index).collect::<OpResult<_>>()?)
+            }
+            DimMap::Strided { offset, strides } => IndexMap::Strided {
+                offset: known(offset)?,
+                strides: strides.iter().map(known).collect::<OpResult<_>>()?,
+            },
+        };
+        Ok(View {
+            operand,
+            map,
+            shape: sizes.collect::<OpResult<_>>()?,
+        })
+    }
+
+    /// Offset and strides over the row-major elements of an operand of shape `operand`.
+    pub fn strided(&self, operand: &[Dim]) -> (Dim, Vec<Dim>) {
+        match &self.map {
+            DimMap::Reshape => (Dim::Const(0), dim_strides(&self.shape)),
+            DimMap::Strided { offset, strides } => (offset.clone(), strides.clone()),
+            DimMap::Affine(map) => {
+                let mut offset = Dim::Const(0);
+                let mut strides = vec![Dim::Const(0); self.shape.len()];
+                for (x, s) in map.iter().zip(dim_strides(operand)) {
+                    offset = offset.add(&x.offset.mul(&s));
+                    for &(d, c) in &x.terms {
+                        strides[d] = strides[d].add(&s.mul(&Dim::Const(c)));
+                    }
+                }
+                (offset, strides)
+            }
+        }
+    }
+
+    /// The permutation (result dimension to operand dimension) if that is all the view does.
+    pub fn as_permutation(&self) -> Option<Vec<usize>> {
+        let DimMap::Affine(map) = &self.map else { return None };
+        let mut dims = vec![usize::MAX; map.len()];
+        for (d, x) in map.iter().enumerate() {
+            match &x.terms[..] {
+                [(i, 1)] if x.offset == Dim::Const(0) && *i < dims.len() => dims[*i] = d,
+                _ => return None,
+            }
+        }
+        (self.shape.len() == map.len() && !dims.contains(&usize::MAX)).then_some(dims)
+    }
+}
+
+fn dim_strides(shape: &[Dim]) -> Vec<Dim> {
+    let mut strides = vec![Dim::Const(1); shape.len()];
+    for i in (1..shape.len()).rev() {
+        // An empty tensor has no elements to step over, but its strides stay positive.
+        let size = if shape[i] == Dim::Const(0) {
+            Dim::Const(1)
+        } else {
+            shape[i].clone()
+        };
+        strides[i - 1] = strides[i].mul(&size);
+    }
+    strides
+}
+
+impl View {
+    /// Offset and strides, in elements, over the row-major elements of an operand of shape `operand`: element
+    /// `out[i]` is element `offset + Σ i[d] * strides[d]`.
+    pub fn strided(&self, operand: &[usize]) -> (i64, Vec<i64>) {
+        match &self.map {
+            IndexMap::Reshape => {
+                let s = contiguous_strides(&self.shape);
+                (0, s.into_iter().map(|s| s as i64).collect())
+            }
+            IndexMap::Strided { offset, strides } => (*offset, strides.clone()),
+            IndexMap::Affine(map) => {
+                let mut offset = 0;
+                let mut strides = vec![0; self.shape.len()];
+                for (x, s) in map.iter().zip(contiguous_strides(operand)) {
+                    offset += x.offset * s as i64;
+                    for &(d, c) in &x.terms {
+                        strides[d] += c * s as i64;
+                    }
+                }
+                (offset, strides)
+            }
+        }
+    }
+
+    /// Calls `f(i, p)` for every element `i` of the result in row-major order, with the position `p` of the operand's
+    /// element.
+    pub fn for_each(&self, operand: &[usize], mut f: impl FnMut(usize, usize)) {
+        let (offset, strides) = self.strided(operand);
+        strided_positions(&self.shape, offset, &strides, &mut f);
+    }
+}
+
+/// Calls `f(i, offset + Σ index[d] * strides[d])` for every index of `shape` in row-major order; `i` counts up.
+pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut dyn FnMut(usize, usize)) {
+    if shape.contains(&0) {
+        return;
+    }
+    let (inner, inner_stride) = match (shape.last(), strides.last()) {
+        (Some(&n), Some(&s)) => (n, s),
+        _ => (1, 0),
+    };
+    let outer = shape.len().saturating_sub(1);
+    let mut index = vec![0usize; outer];
+    let mut base = offset;
+    let mut i = 0;
+    loop {
+        let mut p = base;
+        for _ in 0..inner {
+            f(i, p as usize);
+            i += 1;
+            p += inner_stride;
+        }
+        let mut d = outer;
+        loop {
+            if d == 0 {
+                return;
+            }
+            d -= 1;
+            index[d] += 1;
+            base += strides[d];
+            if index[d] < shape[d] {
+                break;
+            }
+            base -= strides[d] * shape[d] as i64;
+            index[d] = 0;
+        }
+    }
+}
+
+/// The type of a view of `self`.
+pub fn view_type(call: &Call<TensorType>, view: DimView) -> OpResult<Type> {
+    Ok(Val::Leaf(TensorType::new(call.leaf("self")?.dtype, view.shape)))
+}
+
+/// The base with `new` written through a view: what `view(base, …).copy_(new)` leaves in `base`. `view` is a call of a
+/// view row on the base; `new` has the view's shape and the base's dtype.
+pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> OpResult<Traced> {
+    let base = view.leaf("self")?.clone();
+    let rule = view
+        .op
+        .view
+        .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` is not a view", view.op.name)))?;
+    let dim_view = rule(&view.map(|t| t.ty.clone()), &mut Sizes::default())?;
+    if matches!(dim_view.map, DimMap::Reshape) {
+        return b.reshape(new, base.shape()?);
+    }
+    if let Some(dims) = dim_view.as_permutation() {
+        let mut inverse = vec![0; dims.len()];
+        dims.iter().enumerate().for_each(|(i, &d)| inverse[d] = i);
+        return b.permute(new, &inverse);
+    }
+    let scatter = match view.op.name {
+        "slice" => Some("slice_scatter"),
+        "select" => Some("select_scatter"),
+        "diagonal" => Some("diagonal_scatter"),
+        _ => None,
+    };
+    if let Some(op) = scatter {
+        let mut args = view.args.clone();
+        args.insert(1, new.into());
+        return b.op(op, args);
+    }
+    let (offset, strides) = dim_view.strided(base.shape()?);
+    let overlaps = |(n, s): (&Dim, &Dim)| *s == Dim::Const(0) && !matches!(n, Dim::Const(0 | 1));
+    if dim_view.shape.iter().zip(&strides).any(overlaps) {
+        return Err(OpError::shape(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
+             Please clone() the tensor before performing the operation.",
+        ));
+    }
+    let args = vec![
+        (&base).into(),
+        new.into(),
+        dims_val(&dim_view.shape),
+        dims_val(&strides),
+        Val::Int(offset),
+    ];
+    b.op("as_strided_scatter", args)
+}
+
+impl dyn Build + '_ {
+    /// Dims in another order.
+    pub fn permute(&mut self, x: &Traced, dims: &[usize]) -> OpResult<Traced> {
+        if dims.iter().enumerate().all(|(i, &d)| i == d) {
+            return Ok(x.clone());
+        }
+        let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+        self.op("permute", [x.into(), ints_val(&dims)])
+    }
+
+    /// Another shape for the same elements; `x` itself if it has that shape.
+    pub fn reshape(&mut self, x: &Traced, shape: &[Dim]) -> OpResult<Traced> {
+        if x.ty.shape.as_deref() == Some(shape) && !shape.contains(&Dim::Unknown) {
+            return Ok(x.clone());
+        }
+        // One unknown size can still be asked for as -1.
+        let unknown = shape.iter().filter(|d| **d == Dim::Unknown).count() == 1;
+        let ask = |d: &Dim| {
+            if unknown && *d == Dim::Unknown {
+                Dim::Const(-1)
+            } else {
+                d.clone()
+            }
+        };
+        let shape: Vec<Dim> = shape.iter().map(ask).collect();
+        self.op("reshape", [x.into(), dims_val(&shape)])
+    }
+}
