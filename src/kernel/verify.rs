@@ -472,8 +472,8 @@ fn binary(op: Binary, d: DType) -> Checked<DType> {
         Add | Mul | Max | Min => float || d.is_int() || d == DType::B8,
         Sub | FloorDiv | TruncDiv | Mod | Fmod | Pow | Fmax | Fmin => float || d.is_int(),
         And | Or | Xor => d.is_int() || d == DType::B8,
-        Shl | Shr => d.is_int(),
-        Div | Atan2 | Copysign | Hypot | Nextafter => float,
+        Shl | Shr | Gcd => d.is_int(),
+        Div | Atan2 | Copysign | Hypot | Nextafter | Zeta => float,
     };
     ensure!(ok, "{op:?} of {d}");
     Ok(d)
