@@ -2,8 +2,8 @@
 
 pub mod diag;
 pub mod graph;
-pub mod kernel;
 pub mod infer;
+pub mod kernel;
 pub mod op;
 pub mod parallel;
 pub mod scalar;

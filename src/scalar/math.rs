@@ -88,12 +88,15 @@ macro_rules! binary_table {
 
         /// `op` on f32: arithmetic in f32 (which rounding a result from f64 once is), the rest computed in f64.
         pub fn f32_binary(op: Binary) -> Option<fn(f32, f32) -> f32> {
+            // Written in several f32 steps by torch, whose rounding decides between two integers.
+            match op {
+                Binary::FloorDiv => return Some(floor_div32),
+                Binary::Mod => return Some(mod32),
+                Binary::TruncDiv => return Some(|x, y| (x / y).trunc()),
+                Binary::Nextafter => return Some(nextafter32),
+                _ => {}
+            }
             Some(match op {
-                // Written in several f32 steps by torch, whose rounding decides between two integers.
-                Binary::FloorDiv => floor_div32,
-                Binary::Mod => mod32,
-                Binary::TruncDiv => |x, y| (x / y).trunc(),
-                Binary::Nextafter => nextafter32,
                 $(Binary::$op => |x, y| $f(x as f64, y as f64) as f32,)*
                 _ => return None,
             })

@@ -8,7 +8,12 @@
 //! f16 and bf16 occur only as the dtype of arguments, of casts and of roots; arithmetic on them is f32 arithmetic
 //! between casts, as torch computes.
 
+mod eval;
 pub mod math;
+mod parse;
+
+pub use eval::{EvalError, Evaluator, Lane, Source, eval, eval_tensors};
+pub use parse::{Input, Number, ParseError, Settings, parse};
 
 use crate::tensor::Scalar;
 use crate::types::DType;
