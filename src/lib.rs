@@ -5,6 +5,7 @@ pub mod graph;
 pub mod infer;
 pub mod kernel;
 pub mod op;
+pub mod math;
 pub mod parallel;
 pub mod scalar;
 pub mod source;

@@ -1,0 +1,68 @@
+//! f16 and bf16 to f32 and back.
+
+use super::scratch::Shared;
+use crate::parallel::Pool;
+use crate::types::DType;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+
+/// Elements of one chunk.
+const CHUNK: usize = 16 * 1024;
+
+/// Converts `dst.len()` elements of 16-bit `dtype` from `src`.
+///
+/// # Safety
+/// `src` is readable for them and aligned to 2 bytes (or `dst` is empty).
+pub unsafe fn widen(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) {
+    let n = dst.len();
+    let (to, from) = (Shared(dst.as_mut_ptr()), Shared(src.cast_mut()));
+    pool.run(n.div_ceil(CHUNK), |i| {
+        let (at, len) = (i * CHUNK, CHUNK.min(n - i * CHUNK));
+        // SAFETY: the part lies in both; chunks do not overlap.
+        unsafe {
+            let dst = std::slice::from_raw_parts_mut(to.get().add(at), len);
+            match dtype {
+                DType::F16 => std::slice::from_raw_parts(from.get().cast::<f16>().add(at), len).convert_to_f32_slice(dst),
+                _ => std::slice::from_raw_parts(from.get().cast::<bf16>().add(at), len).convert_to_f32_slice(dst),
+            }
+        }
+    });
+}
+
+/// [`widen`] for bytes of any alignment; `bytes` has two for each element of `dst`.
+pub fn widen_bytes(dtype: DType, bytes: &[u8], dst: &mut [f32]) {
+    for (x, b) in dst.iter_mut().zip(bytes.chunks_exact(2)) {
+        let bits = u16::from_le_bytes([b[0], b[1]]);
+        *x = match dtype {
+            DType::F16 => f16::from_bits(bits).to_f32(),
+            _ => bf16::from_bits(bits).to_f32(),
+        };
+    }
+}
+
+/// Rounds `src` to 16-bit `dtype` (to nearest, ties to even) at `dst`.
+///
+/// # Safety
+/// `dst` is writable for as many elements and aligned to 2 bytes.
+pub unsafe fn narrow_row(dtype: DType, src: &[f32], dst: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F16 => std::slice::from_raw_parts_mut(dst.cast::<f16>(), src.len()).convert_from_f32_slice(src),
+            _ => std::slice::from_raw_parts_mut(dst.cast::<bf16>(), src.len()).convert_from_f32_slice(src),
+        }
+    }
+}
+
+/// [`narrow_row`] for a whole operand, in chunks.
+///
+/// # Safety
+/// As for [`narrow_row`].
+pub unsafe fn narrow(pool: &Pool, dtype: DType, src: &[f32], dst: *mut u8) {
+    let to = Shared(dst);
+    pool.run(src.len().div_ceil(CHUNK), |i| {
+        let part = &src[i * CHUNK..((i + 1) * CHUNK).min(src.len())];
+        // SAFETY: the part lies in the destination; chunks do not overlap.
+        unsafe { narrow_row(dtype, part, to.get().add(2 * i * CHUNK)) };
+    });
+}

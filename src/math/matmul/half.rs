@@ -1,0 +1,90 @@
+//! Products of f16 and bf16: converted to f32, multiplied there, rounded once at the end.
+
+use super::native::F32Plan;
+use super::{Offsets, Rect, run_tail};
+use crate::math::contract::{MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
+use crate::math::convert::{self, widen};
+use crate::math::isa::Isa;
+use crate::math::scratch::{self, Shared};
+use crate::parallel::Pool;
+use crate::types::DType;
+
+/// A plan of a 16-bit product.
+pub(super) struct HalfPlan {
+    desc: MatMul,
+    inner: F32Plan,
+    /// Elements of A, B, the addend and C to convert; 0 for constants.
+    extents: [usize; 4],
+}
+
+impl HalfPlan {
+    /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
+    pub fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants, extents: [usize; 4]) -> HalfPlan {
+        let wide = |bytes: Option<&[u8]>, n: usize| {
+            bytes.map(|b| {
+                let mut v = vec![0f32; n];
+                convert::widen_bytes(desc.dtype, &b[..2 * n], &mut v);
+                v.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>()
+            })
+        };
+        let a = wide(constants.a, extents[0]);
+        let b = wide(constants.b.filter(|_| a.is_none()), extents[1]);
+        let inner = MatMul { dtype: DType::F32, ..desc.clone() };
+        let wide = MatMulConstants { a: a.as_deref(), b: b.as_deref() };
+        let mut left = extents;
+        left[0] = if a.is_some() { 0 } else { extents[0] };
+        left[1] = if b.is_some() { 0 } else { extents[1] };
+        left[2] = if desc.beta == 0.0 { 0 } else { extents[2] };
+        HalfPlan { desc: desc.clone(), inner: F32Plan::new(isa, &inner, wide), extents: left }
+    }
+}
+
+impl MatMulPlan for HalfPlan {
+    unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
+        let d = &self.desc;
+        let dtype = d.dtype;
+        let [na, nb, nd, nc] = self.extents;
+        if nc == 0 {
+            return;
+        }
+        let mut a = scratch::take(na);
+        let mut b = scratch::take(nb);
+        let mut addend = scratch::take(nd);
+        let mut c = scratch::take(nc);
+        // SAFETY: the operands are valid for their extents; the buffers are as long.
+        unsafe {
+            widen(pool, dtype, args.a, &mut a);
+            widen(pool, dtype, args.b, &mut b);
+            widen(pool, dtype, args.addend, &mut addend);
+            let inner = MatMulArgs {
+                a: a.as_ptr().cast(),
+                b: b.as_ptr().cast(),
+                addend: addend.as_ptr().cast(),
+                c: c.as_mut_ptr().cast(),
+                tail: None,
+            };
+            self.inner.run(pool, &inner);
+        }
+        let rows = d.batch_size() * d.m;
+        let per = (4096 / d.n.max(1)).max(1);
+        let (out, tail) = (Shared(args.c), args.tail);
+        pool.run(rows.div_ceil(per), |i| {
+            for r in i * per..((i + 1) * per).min(rows) {
+                let (batch, row) = (r / d.m, r % d.m);
+                let offset = Offsets::of(d, batch).c;
+                let at = offset + row * d.c_row;
+                // SAFETY: the row lies in C, and one chunk has it.
+                unsafe {
+                    convert::narrow_row(dtype, &c[at..at + d.n], out.get().add(2 * at));
+                    if let Some(t) = &tail {
+                        run_tail(d, t, out.get(), offset, Rect { batch, row, col: 0, rows: 1, cols: d.n });
+                    }
+                }
+            }
+        });
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe().replace("f32", &format!("{} in f32", self.desc.dtype))
+    }
+}

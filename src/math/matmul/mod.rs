@@ -1,0 +1,98 @@
+//! Matrix products.
+//!
+//! f32 has kernels of its own ([`native`]: packed operands, register tiles, blocking; [`dot`] for a few rows times a
+//! transposed dynamic matrix). f64 goes to the `gemm` crate, integers to plain loops, and 16-bit floats to the f32 code
+//! between two conversions.
+
+pub(crate) mod dot;
+mod grid;
+mod half;
+pub(crate) mod native;
+mod other;
+#[cfg(test)]
+mod tests;
+
+use super::contract::{MatMul, MatMulConstants, MatMulPlan, PlanError, Tail, Tile};
+use super::isa::Isa;
+use crate::types::DType;
+
+/// Plans a product for the instruction set `isa`, which the machine must have.
+pub fn plan(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
+    let extents = desc.extents().ok_or(PlanError::Size)?;
+    if desc.c_row < desc.n && desc.m > 1 {
+        return Err(PlanError::Size);
+    }
+    let need = |bytes: Option<&[u8]>, n: usize| match bytes {
+        Some(b) if b.len() < n * desc.dtype.size() => Err(PlanError::Constant {
+            need: n * desc.dtype.size(),
+            got: b.len(),
+        }),
+        _ => Ok(()),
+    };
+    need(constants.a, extents[0])?;
+    need(constants.b, extents[1])?;
+    match desc.dtype {
+        DType::F32 => Ok(Box::new(native::F32Plan::new(isa, desc, constants))),
+        DType::F16 | DType::BF16 => Ok(Box::new(half::HalfPlan::new(isa, desc, constants, extents))),
+        DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
+            Ok(Box::new(other::OtherPlan::new(desc, constants)))
+        }
+        d => Err(PlanError::Dtype(d)),
+    }
+}
+
+/// Offsets of A, B, C and the addend of one matrix of a batch, in elements.
+#[derive(Clone, Copy, Default, Debug)]
+struct Offsets {
+    a: usize,
+    b: usize,
+    c: usize,
+    addend: usize,
+}
+
+impl Offsets {
+    /// Those of matrix `index`, row-major over the batch dimensions.
+    fn of(desc: &MatMul, mut index: usize) -> Offsets {
+        let mut o = Offsets::default();
+        for d in desc.batch.iter().rev() {
+            let i = index % d.size;
+            index /= d.size;
+            o.a += i * d.a;
+            o.b += i * d.b;
+            o.c += i * d.c;
+            o.addend += i * d.addend;
+        }
+        o
+    }
+}
+
+/// A rectangle of one matrix of a result.
+#[derive(Clone, Copy, Debug)]
+struct Rect {
+    batch: usize,
+    row: usize,
+    col: usize,
+    rows: usize,
+    cols: usize,
+}
+
+/// Runs `tail` on a rectangle of the matrix that begins `offset` elements into the result at `c`.
+///
+/// # Safety
+/// The rectangle lies in the result and is finished; nothing else uses it.
+unsafe fn run_tail(desc: &MatMul, tail: &Tail, c: *mut u8, offset: usize, r: Rect) {
+    let at = offset + r.row * desc.c_row + r.col;
+    let tile = Tile {
+        // SAFETY: the rectangle lies in the result.
+        data: unsafe { c.add(at * desc.dtype.size()) },
+        offset: at,
+        batch: r.batch,
+        row: r.row,
+        col: r.col,
+        rows: r.rows,
+        cols: r.cols,
+        row_stride: desc.c_row,
+    };
+    // SAFETY: the tail accepts any finished tile.
+    unsafe { (tail.call)(tail.context, &tile) };
+}

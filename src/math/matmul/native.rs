@@ -1,0 +1,480 @@
+//! f32 products on register tiles.
+//!
+//! The loops are those of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): blocks of
+//! product indices, packed panels of B, packed tiles of A, and the register tile inside. A constant operand is packed
+//! once, when the plan is made; a dynamic one is packed per block when it is used often enough to pay, else it is read
+//! where it is.
+
+use super::grid::{self, Grid, Shape};
+use super::{Offsets, Rect, dot, run_tail};
+use crate::math::contract::{Addend, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, Tail};
+use crate::math::isa::Isa;
+use crate::math::pack::pack_panel;
+use crate::math::scratch::{self, Shared};
+use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
+use crate::parallel::Pool;
+use crate::tensor::AlignedBytes;
+
+/// A plan of an f32 product.
+pub(crate) struct F32Plan {
+    desc: MatMul,
+    kernels: &'static Kernels,
+    tiles: Tiles,
+    a: Option<Packed>,
+    b: Option<Packed>,
+    start: Start,
+    /// Use [`dot`] and not tiles.
+    dots: bool,
+}
+
+/// What becomes of `alpha`, `beta` and the addend.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Start {
+    Zero,
+    ColumnBias,
+    RowBias,
+    /// After the product, in a pass over the tile.
+    After,
+}
+
+/// A constant operand, packed: for A tile after tile, for B panel after panel, each over the whole product size.
+struct Packed {
+    data: AlignedBytes,
+    /// Elements of one matrix.
+    item: usize,
+    /// For each batch dimension, matrices to step over; 0 where the operand repeats.
+    steps: Vec<usize>,
+}
+
+impl Packed {
+    /// Packs every distinct matrix: `strides[i]` is the operand's stride along batch dimension `i`; `pack` packs the
+    /// matrix at an element offset into a destination of `item` elements.
+    fn new(desc: &MatMul, strides: &[usize], item: usize, pack: impl Fn(usize, *mut f32)) -> Packed {
+        let mut steps = vec![0; strides.len()];
+        let mut count = 1;
+        for i in (0..strides.len()).rev() {
+            if strides[i] != 0 && desc.batch[i].size > 1 {
+                steps[i] = count;
+                count *= desc.batch[i].size;
+            }
+        }
+        let mut data = AlignedBytes::zeroed(item * count * 4);
+        let base = data.bytes_mut().as_mut_ptr().cast::<f32>();
+        for index in 0..desc.batch_size() {
+            let (mut offset, mut at, mut rest) = (0, 0, index);
+            for i in (0..strides.len()).rev() {
+                let x = rest % desc.batch[i].size;
+                rest /= desc.batch[i].size;
+                offset += x * strides[i];
+                at += x * steps[i];
+            }
+            // SAFETY: `at < count`.
+            pack(offset, unsafe { base.add(at * item) });
+        }
+        Packed { data, item, steps }
+    }
+
+    /// The matrix that matrix `index` of the batch uses.
+    fn matrix(&self, desc: &MatMul, mut index: usize) -> *const f32 {
+        let mut at = 0;
+        for (d, step) in desc.batch.iter().zip(&self.steps).rev() {
+            at += index % d.size * step;
+            index /= d.size;
+        }
+        // SAFETY: `at` is below the number of matrices packed.
+        unsafe { self.data.bytes().as_ptr().cast::<f32>().add(at * self.item) }
+    }
+}
+
+/// The operands of one matrix of the batch.
+#[derive(Clone, Copy)]
+struct Operands {
+    a: *const f32,
+    b: *const f32,
+    c: *mut f32,
+    addend: *const f32,
+    batch: usize,
+    /// Where this matrix begins in the result, for the tail.
+    offset: usize,
+    tail: Option<Tail>,
+}
+
+/// Columns after which the tail runs: together with the rows of a slab they are still in the L2 cache.
+const TAIL_COLS: usize = 128;
+
+impl F32Plan {
+    /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
+    pub fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> F32Plan {
+        let kernels = Kernels::of(isa);
+        let tiles = Tiles::new(desc.m, kernels.mr);
+        let mut plan = F32Plan {
+            desc: desc.clone(),
+            kernels,
+            tiles,
+            a: None,
+            b: None,
+            start: start(desc),
+            dots: false,
+        };
+        if let Some(a) = constants.a {
+            plan.a = Some(plan.pack_a(&aligned(a)));
+        } else if let Some(b) = constants.b {
+            plan.b = Some(plan.pack_b(&aligned(b)));
+        } else {
+            plan.dots = desc.m <= dot::ROWS && desc.b[0] == 1 && desc.b[1] != 1 && desc.a[1] == 1 && desc.k > 0;
+        }
+        plan
+    }
+
+    fn pack_a(&self, a: &[f32]) -> Packed {
+        let (d, t) = (&self.desc, self.tiles);
+        let strides: Vec<usize> = d.batch.iter().map(|b| b.a).collect();
+        Packed::new(d, &strides, d.m * d.k, |offset, dst| {
+            for i in 0..t.count() {
+                let (r0, rows) = (t.start(i), t.start(i + 1) - t.start(i));
+                // SAFETY: the constant holds the extents; the tile lies in the item.
+                unsafe {
+                    let src = a.as_ptr().add(offset + r0 * d.a[0]);
+                    pack_panel(src, d.a[0], d.a[1], rows, rows, d.k, dst.add(r0 * d.k));
+                }
+            }
+        })
+    }
+
+    fn pack_b(&self, b: &[f32]) -> Packed {
+        let (d, nr) = (&self.desc, self.kernels.nr);
+        let strides: Vec<usize> = d.batch.iter().map(|b| b.b).collect();
+        Packed::new(d, &strides, self.panels() * nr * d.k, |offset, dst| {
+            for j in 0..self.panels() {
+                // SAFETY: the constant holds the extents; the panel lies in the item.
+                unsafe {
+                    let src = b.as_ptr().add(offset + j * nr * d.b[1]);
+                    pack_panel(src, d.b[1], d.b[0], self.width(j), nr, d.k, dst.add(j * nr * d.k));
+                }
+            }
+        })
+    }
+
+    fn panels(&self) -> usize {
+        self.desc.n.div_ceil(self.kernels.nr)
+    }
+
+    /// Columns of panel `j`.
+    fn width(&self, j: usize) -> usize {
+        (self.desc.n - j * self.kernels.nr).min(self.kernels.nr)
+    }
+
+    fn grid(&self, threads: usize) -> Grid {
+        let shape = Shape {
+            tiles: self.tiles,
+            mr: self.tiles.start(1).max(1),
+            panels: self.panels(),
+            nr: self.kernels.nr,
+            k: self.desc.k,
+            a_packed: self.a.is_some(),
+            b_packed: self.b.is_some(),
+        };
+        Grid::new(shape, threads, self.desc.batch_size())
+    }
+
+    /// The operands of matrix `batch`.
+    ///
+    /// # Safety
+    /// `args` is as for [`MatMulPlan::run`].
+    unsafe fn operands(&self, args: &MatMulArgs, batch: usize) -> Operands {
+        let (d, o) = (&self.desc, Offsets::of(&self.desc, batch));
+        let dynamic = |p: *const u8, offset: usize| p.cast::<f32>().wrapping_add(offset);
+        Operands {
+            a: self.a.as_ref().map_or(dynamic(args.a, o.a), |p| p.matrix(d, batch)),
+            b: self.b.as_ref().map_or(dynamic(args.b, o.b), |p| p.matrix(d, batch)),
+            c: args.c.cast::<f32>().wrapping_add(o.c),
+            addend: dynamic(args.addend, o.addend),
+            batch,
+            offset: o.c,
+            tail: args.tail,
+        }
+    }
+
+    /// Computes the tiles and panels of one chunk.
+    ///
+    /// # Safety
+    /// The operands are valid for the descriptor; no other thread writes this chunk's part of C.
+    unsafe fn chunk(&self, x: &Operands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
+        let (d, nr) = (&self.desc, self.kernels.nr);
+        let (m0, m1) = (self.tiles.start(t0), self.tiles.start(t1));
+        let pack_a = self.a.is_none() && m1 - m0 >= 4 && {
+            // Rows a multiple of 1 KiB apart fall into the same few sets of the L1 cache.
+            let alias = d.a[1] == 1 && d.a[0].is_multiple_of(256);
+            p1 - p0 >= 4 || (p1 - p0 >= 2 && alias)
+        };
+        let pack_b = self.b.is_none() && (t1 - t0 >= 2 || d.b[1] != 1);
+        let most = if t1 - t0 == 1 && !pack_a && !pack_b { d.k.max(1) } else { grid::KC };
+        let kc = grid::block(d.k, most);
+        let mut a_buf = scratch::take(if pack_a { (m1 - m0) * kc } else { 0 });
+        // The last panel is packed in any case if it is not whole: tiles read whole vectors of B.
+        let pack_last = self.b.is_none() && !pack_b && self.width(p1 - 1) < nr;
+        let packed_panels = if pack_b { p1 - p0 } else { pack_last as usize };
+        let mut b_buf = scratch::take(packed_panels * nr * kc);
+        let mut k0 = 0;
+        loop {
+            let k1 = (k0 + kc).min(d.k);
+            // SAFETY: the buffers hold a block; the operands are valid for it.
+            unsafe {
+                if pack_a {
+                    for t in t0..t1 {
+                        let (r0, rows) = (self.tiles.start(t), self.tiles.start(t + 1) - self.tiles.start(t));
+                        let dst = a_buf.as_mut_ptr().add((r0 - m0) * kc);
+                        let src = x.a.add(r0 * d.a[0] + k0 * d.a[1]);
+                        pack_panel(src, d.a[0], d.a[1], rows, rows, k1 - k0, dst);
+                    }
+                }
+                for i in 0..packed_panels {
+                    let j = p1 - packed_panels + i;
+                    let src = x.b.add(k0 * d.b[0] + j * nr * d.b[1]);
+                    let dst = b_buf.as_mut_ptr().add(i * nr * kc);
+                    pack_panel(src, d.b[1], d.b[0], self.width(j), nr, k1 - k0, dst);
+                }
+                let block = Block {
+                    k0,
+                    k1,
+                    kc,
+                    m0,
+                    a: pack_a.then_some(a_buf.as_ptr()),
+                    b: b_buf.as_ptr(),
+                    b_first: p1 - packed_panels,
+                };
+                self.block(x, &block, [t0, t1], [p0, p1]);
+            }
+            k0 = k1;
+            if k0 >= d.k {
+                break;
+            }
+        }
+    }
+
+    /// Multiplies one block of product indices.
+    ///
+    /// # Safety
+    /// As for [`F32Plan::chunk`]; the block's packed parts are filled.
+    unsafe fn block(&self, x: &Operands, k: &Block, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
+        let (d, nr) = (&self.desc, self.kernels.nr);
+        let last = k.k1 >= d.k;
+        let (mut j, mut tailed) = (p0, p0);
+        while j < p1 {
+            let direct_b = self.b.is_none() && j < k.b_first;
+            // One short tile: take two panels at once, so that there are enough independent sums.
+            let rows = self.tiles.start(t0 + 1) - self.tiles.start(t0);
+            let pair = t1 - t0 == 1
+                && rows <= self.kernels.mr_wide
+                && j + 1 < p1
+                && (!direct_b || j + 1 < k.b_first);
+            let cols = if pair { nr + self.width(j + 1) } else { self.width(j) };
+            let vectors = if pair { 4 } else { 1 + (cols > nr / 2) as usize };
+            // SAFETY: each source is valid for the block.
+            let (b, b_k, b_panel) = unsafe {
+                match &self.b {
+                    Some(_) => (x.b.add(j * nr * d.k + k.k0 * nr), nr, nr * d.k),
+                    None if direct_b => (x.b.add(k.k0 * d.b[0] + j * nr), d.b[0], nr),
+                    None => (k.b.add((j - k.b_first) * nr * k.kc), nr, nr * k.kc),
+                }
+            };
+            for t in t0..t1 {
+                let (r0, rows) = (self.tiles.start(t), self.tiles.start(t + 1) - self.tiles.start(t));
+                // SAFETY: as above.
+                let (a, a_row, a_k) = unsafe {
+                    match (&self.a, k.a) {
+                        (Some(_), _) => (x.a.add(r0 * d.k + k.k0 * rows), 1, rows),
+                        (None, Some(a)) => (a.add((r0 - k.m0) * k.kc), 1, rows),
+                        (None, None) => (x.a.add(r0 * d.a[0] + k.k0 * d.a[1]), d.a[0], d.a[1]),
+                    }
+                };
+                let (init, bias) = self.init(x, k.k0, r0, j * nr);
+                let job = TileJob {
+                    a,
+                    a_row,
+                    a_k,
+                    segments: ONE_SEGMENT.as_ptr(),
+                    segment_count: 1,
+                    run: k.k1 - k.k0,
+                    b,
+                    b_k,
+                    b_panel,
+                    c: x.c.wrapping_add(r0 * d.c_row + j * nr),
+                    c_row: d.c_row,
+                    cols,
+                    init,
+                    bias,
+                    clamp: if last && self.start != Start::After { d.activation.bounds() } else { None },
+                };
+                // SAFETY: the job describes valid parts of the operands; the machine has the kernels' level.
+                unsafe { self.kernels.tile(rows, vectors, a_row == 1)(&job) };
+            }
+            if last && self.start == Start::After {
+                let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));
+                let rect = Rect { batch: x.batch, row, col: j * nr, rows: end - row, cols };
+                // SAFETY: the chunk owns the rectangle.
+                unsafe { add_after(d, x, rect) };
+            }
+            j += 1 + pair as usize;
+            if last && (j >= p1 || (j - tailed) * nr >= TAIL_COLS) {
+                // SAFETY: these panels are finished and belong to this chunk.
+                unsafe { self.tail(x, [t0, t1], [tailed, j.min(p1)]) };
+                tailed = j;
+            }
+        }
+    }
+
+    fn init(&self, x: &Operands, k0: usize, row: usize, col: usize) -> (Init, *const f32) {
+        match self.start {
+            _ if k0 > 0 => (Init::Output, std::ptr::null()),
+            Start::Zero | Start::After => (Init::Zero, std::ptr::null()),
+            Start::ColumnBias => (Init::Bias, x.addend.wrapping_add(col)),
+            Start::RowBias => (Init::RowBias, x.addend.wrapping_add(row)),
+        }
+    }
+}
+
+/// One block of product indices, and what of it is packed.
+struct Block {
+    k0: usize,
+    k1: usize,
+    kc: usize,
+    m0: usize,
+    a: Option<*const f32>,
+    b: *const f32,
+    /// The first panel that is in `b`.
+    b_first: usize,
+}
+
+/// What becomes of the addend.
+fn start(desc: &MatMul) -> Start {
+    match desc.addend {
+        _ if desc.alpha != 1.0 => Start::After,
+        None => Start::Zero,
+        Some(_) if desc.beta == 0.0 => Start::Zero,
+        Some(Addend { row: 0, col: 1 }) if desc.beta == 1.0 => Start::ColumnBias,
+        Some(Addend { row: 1, col: 0 }) if desc.beta == 1.0 => Start::RowBias,
+        Some(_) => Start::After,
+    }
+}
+
+/// `c = activation(alpha * c + beta * addend)` on a rectangle.
+///
+/// # Safety
+/// The operands are valid; nothing else uses the rectangle.
+unsafe fn add_after(d: &MatMul, x: &Operands, r: Rect) {
+    let (alpha, beta) = (d.alpha as f32, d.beta as f32);
+    let addend = d.addend.filter(|_| d.beta != 0.0);
+    let (lo, hi) = d.activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+    for i in r.row..r.row + r.rows {
+        for j in r.col..r.col + r.cols {
+            // SAFETY: the indices lie in the rectangle.
+            unsafe {
+                let c = x.c.add(i * d.c_row + j);
+                let mut y = alpha * *c;
+                if let Some(s) = addend {
+                    y += beta * *x.addend.add(i * s.row + j * s.col);
+                }
+                y = if lo > y { lo } else { y };
+                *c = if hi < y { hi } else { y };
+            }
+        }
+    }
+}
+
+/// Constant bytes as f32, copied only if they are not aligned.
+pub(crate) fn aligned(bytes: &[u8]) -> std::borrow::Cow<'_, [f32]> {
+    // SAFETY: any bits are an f32.
+    match unsafe { bytes.align_to::<f32>() } {
+        ([], body, _) => body.into(),
+        _ => {
+            let le = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            bytes.chunks_exact(4).map(le).collect::<Vec<f32>>().into()
+        }
+    }
+}
+
+impl MatMulPlan for F32Plan {
+    unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
+        let d = &self.desc;
+        if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
+            return;
+        }
+        let grid = self.grid(pool.threads());
+        let (per, batch) = (grid.chunks(), d.batch_size());
+        // Several small matrices make one chunk.
+        let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;
+        let together = if per > 1 { 1 } else { (100e3 / macs).ceil().min(batch as f64) as usize }.max(1);
+        let shared = Shared(args as *const MatMulArgs as *mut MatMulArgs);
+        pool.run((batch * per).div_ceil(together), |i| {
+            // SAFETY: `args` outlives the job and is only read.
+            let args = unsafe { &*shared.get() };
+            for i in i * together..((i + 1) * together).min(batch * per) {
+                let (tiles, panels) = grid.chunk(i % per);
+                // SAFETY: the caller's promise; chunks own disjoint parts of C.
+                unsafe {
+                    let x = self.operands(args, i / per);
+                    if self.dots {
+                        self.dot_chunk(&x, panels);
+                        self.tail(&x, tiles, panels);
+                    } else {
+                        self.chunk(&x, tiles, panels);
+                    }
+                }
+            }
+        });
+    }
+
+    fn describe(&self) -> String {
+        let k = self.kernels;
+        let how = match (&self.a, &self.b) {
+            (Some(_), _) => "A packed",
+            (_, Some(_)) => "B packed",
+            _ if self.dots => "dot products",
+            _ => "dynamic",
+        };
+        format!("matmul f32 {how} {}x{} {}", k.mr, k.nr, k.isa)
+    }
+}
+
+impl F32Plan {
+    /// Computes the columns of `panels` as dot products.
+    ///
+    /// # Safety
+    /// As for [`F32Plan::chunk`].
+    unsafe fn dot_chunk(&self, x: &Operands, [p0, p1]: [usize; 2]) {
+        let (d, nr) = (&self.desc, self.kernels.nr);
+        let (col, end) = (p0 * nr, (p1 * nr).min(d.n));
+        let job = dot::DotJob {
+            a: x.a,
+            a_row: d.a[0],
+            rows: d.m,
+            b: x.b.wrapping_add(col * d.b[1]),
+            b_col: d.b[1],
+            cols: end - col,
+            k: d.k,
+            c: x.c.wrapping_add(col),
+            c_row: d.c_row,
+        };
+        // SAFETY: the operands are valid for these columns; the machine has the level.
+        unsafe {
+            dot::kernel(self.kernels.isa)(&job);
+            add_after(d, x, Rect { batch: x.batch, row: 0, col, rows: d.m, cols: end - col });
+        }
+    }
+
+    /// Runs the tail, if there is one, on finished panels.
+    ///
+    /// # Safety
+    /// The panels are finished and belong to this thread.
+    unsafe fn tail(&self, x: &Operands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
+        let Some(tail) = &x.tail else { return };
+        let nr = self.kernels.nr;
+        let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));
+        let (col, cols) = (p0 * nr, (p1 * nr).min(self.desc.n) - p0 * nr);
+        let rect = Rect { batch: x.batch, row, col, rows: end - row, cols };
+        let result = x.c.wrapping_sub(x.offset).cast();
+        // SAFETY: the rectangle is finished.
+        unsafe { run_tail(&self.desc, tail, result, x.offset, rect) };
+    }
+}

@@ -1,0 +1,176 @@
+//! Products of f64 (by the `gemm` crate) and of integers (plain loops, wrapping).
+
+use super::{Offsets, Rect, run_tail};
+use crate::math::contract::{Activation, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
+use crate::math::number::Number;
+use crate::math::scratch::Shared;
+use crate::parallel::Pool;
+use crate::tensor::AlignedBytes;
+use crate::types::DType;
+
+/// A plan of an f64 or integer product. Constants are copied, not packed.
+pub(super) struct OtherPlan {
+    desc: MatMul,
+    a: Option<AlignedBytes>,
+    b: Option<AlignedBytes>,
+}
+
+impl OtherPlan {
+    /// Plans `desc`, whose extents were checked.
+    pub fn new(desc: &MatMul, constants: MatMulConstants) -> OtherPlan {
+        OtherPlan {
+            desc: desc.clone(),
+            a: constants.a.map(AlignedBytes::from_slice),
+            b: constants.b.filter(|_| constants.a.is_none()).map(AlignedBytes::from_slice),
+        }
+    }
+
+    /// Rows `r0..r1` of one matrix.
+    ///
+    /// # Safety
+    /// `args` is as for [`MatMulPlan::run`]; nothing else writes these rows.
+    unsafe fn rows<T: Product>(&self, args: &MatMulArgs, batch: usize, r0: usize, r1: usize) {
+        let d = &self.desc;
+        let o = Offsets::of(d, batch);
+        let a = self.a.as_ref().map_or(args.a, |c| c.bytes().as_ptr()).cast::<T>();
+        let b = self.b.as_ref().map_or(args.b, |c| c.bytes().as_ptr()).cast::<T>();
+        let c = args.c.cast::<T>();
+        // SAFETY: the operands are valid for the descriptor's extents.
+        unsafe {
+            let c0 = c.add(o.c + r0 * d.c_row);
+            T::product(d, r1 - r0, a.wrapping_add(o.a + r0 * d.a[0]), b.wrapping_add(o.b), c0);
+            finish(d, args.addend.cast::<T>().wrapping_add(o.addend), c.add(o.c), r0, r1);
+            if let Some(t) = &args.tail {
+                let rect = Rect { batch, row: r0, col: 0, rows: r1 - r0, cols: d.n };
+                run_tail(d, t, args.c, o.c, rect);
+            }
+        }
+    }
+
+    unsafe fn run_as<T: Product>(&self, pool: &Pool, args: &MatMulArgs) {
+        let d = &self.desc;
+        let (step, batch) = (block_rows(d), d.batch_size());
+        let per = d.m.div_ceil(step);
+        let shared = Shared(args as *const MatMulArgs as *mut MatMulArgs);
+        pool.run(batch * per, |i| {
+            let r0 = i % per * step;
+            // SAFETY: the caller's promise; chunks own disjoint rows.
+            unsafe { self.rows::<T>(&*shared.get(), i / per, r0, (r0 + step).min(d.m)) };
+        });
+    }
+}
+
+/// `c = activation(alpha * c + beta * addend)` on rows.
+///
+/// # Safety
+/// `addend` and `c` are those of a valid matrix.
+unsafe fn finish<T: Number>(d: &MatMul, addend: *const T, c: *mut T, r0: usize, r1: usize) {
+    let s = d.addend.filter(|_| d.beta != 0.0);
+    if s.is_none() && d.alpha == 1.0 && d.activation == Activation::None {
+        return;
+    }
+    let (alpha, beta) = (T::from_f64(d.alpha), T::from_f64(d.beta));
+    let bounds = d.activation.bounds().map(|(lo, hi)| (T::bound(lo as f64), T::bound(hi as f64)));
+    for i in r0..r1 {
+        for j in 0..d.n {
+            // SAFETY: the indices lie in the matrix.
+            unsafe {
+                let p = c.add(i * d.c_row + j);
+                let mut y = alpha.mul(*p);
+                if let Some(s) = s {
+                    y = y.add(beta.mul(*addend.add(i * s.row + j * s.col)));
+                }
+                if let Some((lo, hi)) = bounds {
+                    y = if lo > y { lo } else { y };
+                    y = if hi < y { hi } else { y };
+                }
+                *p = y;
+            }
+        }
+    }
+}
+
+/// Rows of one chunk, from the problem alone: `gemm` may sum in another order for another number of rows, and results
+/// must not depend on the number of threads.
+fn block_rows(d: &MatMul) -> usize {
+    let macs_per_row = (d.n * d.k).max(1);
+    (1_000_000 / macs_per_row).clamp(1, 128).max(d.m.div_ceil(64))
+}
+
+/// How a type multiplies matrices.
+trait Product: Number {
+    /// `rows` rows of the plain product, with the descriptor's strides.
+    ///
+    /// # Safety
+    /// The pointers are valid for `rows` rows.
+    unsafe fn product(d: &MatMul, rows: usize, a: *const Self, b: *const Self, c: *mut Self);
+}
+
+impl Product for f64 {
+    unsafe fn product(d: &MatMul, rows: usize, a: *const f64, b: *const f64, c: *mut f64) {
+        if d.k == 0 {
+            for i in 0..rows {
+                // SAFETY: the row lies in C.
+                unsafe { c.add(i * d.c_row).write_bytes(0, d.n) };
+            }
+            return;
+        }
+        let s = |x: usize| x as isize;
+        // SAFETY: the caller's promise; strides fit `isize` because extents do.
+        unsafe {
+            gemm::gemm(
+                rows, d.n, d.k, c, 1, s(d.c_row), false, a, s(d.a[1]), s(d.a[0]), b, s(d.b[1]), s(d.b[0]), 0.0, 1.0,
+                false, false, false, gemm::Parallelism::None,
+            );
+        }
+    }
+}
+
+macro_rules! integers {
+    ($($t:ty),*) => { $(
+        impl Product for $t {
+            unsafe fn product(d: &MatMul, rows: usize, a: *const $t, b: *const $t, c: *mut $t) {
+                // SAFETY: all indices lie within the extents of `rows` rows.
+                unsafe {
+                    for i in 0..rows {
+                        let c = c.add(i * d.c_row);
+                        c.write_bytes(0, d.n);
+                        for k in 0..d.k {
+                            let x = *a.add(i * d.a[0] + k * d.a[1]);
+                            for j in 0..d.n {
+                                let y = *b.add(k * d.b[0] + j * d.b[1]);
+                                *c.add(j) = (*c.add(j)).wrapping_add(x.wrapping_mul(y));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    )* };
+}
+integers!(i64, i32, i16, i8, u8);
+
+impl MatMulPlan for OtherPlan {
+    unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
+        let d = &self.desc;
+        if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            match d.dtype {
+                DType::F64 => self.run_as::<f64>(pool, args),
+                DType::I64 => self.run_as::<i64>(pool, args),
+                DType::I32 => self.run_as::<i32>(pool, args),
+                DType::I16 => self.run_as::<i16>(pool, args),
+                DType::I8 => self.run_as::<i8>(pool, args),
+                _ => self.run_as::<u8>(pool, args),
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        let how = if self.desc.dtype == DType::F64 { "gemm" } else { "loops" };
+        format!("matmul {} {how}", self.desc.dtype)
+    }
+}

@@ -1,0 +1,45 @@
+//! What Cranelift cannot say: matrix products, convolution, attention, transposes.
+//!
+//! [`contract`] is the seam: descriptors, plans, and the [`Library`](contract::Library) trait that makes one from the
+//! other. [`native`] is fxc's own library: plain Rust with SIMD intrinsics, compiled for several instruction sets
+//! ([`Isa`]) and chosen at run time. [`mod@reference`] computes the same from the definitions, slowly.
+
+pub mod contract;
+mod convert;
+mod isa;
+mod matmul;
+mod number;
+mod pack;
+pub mod reference;
+mod scratch;
+mod simd;
+mod tile;
+
+pub use isa::Isa;
+
+use contract::*;
+
+/// fxc's own kernels at one instruction set level.
+#[derive(Clone, Copy, Debug)]
+pub struct Native {
+    isa: Isa,
+}
+
+/// fxc's own kernels for this machine.
+pub fn native() -> Native {
+    Native { isa: Isa::best() }
+}
+
+impl Native {
+    /// The kernels of a given level; `None` if the machine does not have it.
+    pub fn at(isa: Isa) -> Option<Native> {
+        (isa <= Isa::best()).then_some(Native { isa })
+    }
+}
+
+impl Native {
+    /// [`Library::matmul`] until the rest is there.
+    pub fn matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
+        matmul::plan(self.isa, desc, constants)
+    }
+}

@@ -1,0 +1,51 @@
+//! Arithmetic of the element types that compute in themselves: floats, and integers that wrap.
+
+use crate::tensor::Element;
+
+/// An element type with wrapping addition and multiplication.
+pub trait Number: Element + PartialOrd + Default {
+    /// `self + other`.
+    fn add(self, other: Self) -> Self;
+    /// `self * other`.
+    fn mul(self, other: Self) -> Self;
+    /// The number nearest to `x`; integers truncate and wrap.
+    fn from_f64(x: f64) -> Self;
+    /// The number nearest to `x`; integers truncate and saturate.
+    fn bound(x: f64) -> Self;
+    /// `x`, rounded or wrapped.
+    fn from_i64(x: i64) -> Self;
+    /// The value as f64.
+    fn to_f64(self) -> f64;
+    /// The value as i64.
+    fn to_i64(self) -> i64;
+}
+
+macro_rules! floats {
+    ($($t:ty),*) => { $(
+        impl Number for $t {
+            fn add(self, other: $t) -> $t { self + other }
+            fn mul(self, other: $t) -> $t { self * other }
+            fn from_f64(x: f64) -> $t { x as $t }
+            fn bound(x: f64) -> $t { x as $t }
+            fn from_i64(x: i64) -> $t { x as $t }
+            fn to_f64(self) -> f64 { self as f64 }
+            fn to_i64(self) -> i64 { self as i64 }
+        }
+    )* };
+}
+floats!(f32, f64);
+
+macro_rules! integers {
+    ($($t:ty),*) => { $(
+        impl Number for $t {
+            fn add(self, other: $t) -> $t { self.wrapping_add(other) }
+            fn mul(self, other: $t) -> $t { self.wrapping_mul(other) }
+            fn from_f64(x: f64) -> $t { x as i64 as $t }
+            fn bound(x: f64) -> $t { x as $t }
+            fn from_i64(x: i64) -> $t { x as $t }
+            fn to_f64(self) -> f64 { self as f64 }
+            fn to_i64(self) -> i64 { self as i64 }
+        }
+    )* };
+}
+integers!(i64, i32, i16, i8, u8);

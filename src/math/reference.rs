@@ -1,0 +1,234 @@
+//! The oracle: matrix product, convolution and attention straight from their definitions, over [`Tensor`]s.
+//!
+//! Floats of every width accumulate in f64 and round once at the end; integers wrap. No blocking, no threads, nothing to
+//! get wrong. The interpreter computes with these, and the fast kernels are tested against them.
+
+use super::contract::{Conv, Layout};
+use super::number::Number;
+use crate::tensor::{Element, Scalar, Tensor, contiguous_strides};
+use crate::types::{Category, DType};
+
+/// The elements as the type that sums: f64 for floats, i64 for integers.
+fn widened<T: Number>(t: &Tensor) -> Vec<T> {
+    fn of<E: Element, T: Number>(t: &Tensor, f: impl Fn(E) -> f64) -> Vec<T> {
+        t.as_slice::<E>().iter().map(|&x| T::from_f64(f(x))).collect()
+    }
+    match t.dtype() {
+        DType::F32 => of::<f32, T>(t, |x| x as f64),
+        DType::F64 => of::<f64, T>(t, |x| x),
+        DType::I64 => t.as_slice::<i64>().iter().map(|&x| T::from_i64(x)).collect(),
+        _ => (0..t.numel())
+            .map(|i| match t.get(i) {
+                Scalar::Int(_, x) => T::from_i64(x),
+                s => T::from_f64(s.to_f64()),
+            })
+            .collect(),
+    }
+}
+
+/// Sums rounded (or wrapped) to `dtype`.
+fn narrowed<T: Number>(dtype: DType, shape: &[usize], sums: &[T]) -> Tensor {
+    if dtype == DType::F32 {
+        let v: Vec<f32> = sums.iter().map(|x| x.to_f64() as f32).collect();
+        return Tensor::from_slice(shape, &v);
+    }
+    Tensor::from_fn(dtype, shape, |i| match dtype.category() {
+        Category::Int => Scalar::from_i64(dtype, sums[i].to_i64()),
+        _ => Scalar::F64(sums[i].to_f64()),
+    })
+}
+
+/// `a[…, m, k] · b[…, k, n]` with equal batch dimensions and dtypes, as `torch.bmm` for any number of them. Panics if the
+/// shapes do not fit.
+pub fn matmul_ref(a: &Tensor, b: &Tensor) -> Tensor {
+    let (ra, rb) = (a.rank(), b.rank());
+    assert!(ra >= 2 && ra == rb && a.dtype() == b.dtype(), "operands of matmul_ref");
+    let (m, k, n) = (a.shape()[ra - 2], a.shape()[ra - 1], b.shape()[rb - 1]);
+    assert_eq!((&a.shape()[..ra - 2], k), (&b.shape()[..rb - 2], b.shape()[rb - 2]));
+    let shape = [&a.shape()[..ra - 1], &[n]].concat();
+    match a.dtype().category() {
+        Category::Int => narrowed(a.dtype(), &shape, &matmul_sums::<i64>(a, b, m, k, n)),
+        _ => narrowed(a.dtype(), &shape, &matmul_sums::<f64>(a, b, m, k, n)),
+    }
+}
+
+fn matmul_sums<T: Number>(a: &Tensor, b: &Tensor, m: usize, k: usize, n: usize) -> Vec<T> {
+    let (x, y) = (widened::<T>(a), widened::<T>(b));
+    let batch: usize = a.shape()[..a.rank() - 2].iter().product();
+    let mut c = vec![T::default(); batch * m * n];
+    for i in 0..batch * m {
+        let c = &mut c[i * n..][..n];
+        for p in 0..k {
+            let (f, row) = (x[i * k + p], &y[(i / m * k + p) * n..][..n]);
+            for (c, &y) in c.iter_mut().zip(row) {
+                *c = c.add(f.mul(y));
+            }
+        }
+    }
+    c
+}
+
+/// The convolution that `conv` describes, without its activation. `x` is `[N, C, D, H, W]`, `w` in torch's order with
+/// three spatial dimensions, the result `[N, O, D, H, W]`: missing dimensions are of size 1, and only
+/// [`Layout::ChannelsFirst`] is known here. Panics if the shapes are not the descriptor's or it is not legal.
+pub fn conv_ref(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, conv: &Conv) -> Tensor {
+    assert!(conv.input_layout == Layout::ChannelsFirst && conv.output_layout == Layout::ChannelsFirst);
+    let [nx, nw, ..] = conv.extents().expect("a legal convolution");
+    assert_eq!((x.numel(), w.numel()), (nx, nw), "operands of conv_ref");
+    let [d, h, wd] = conv.output().expect("a legal convolution");
+    let shape = [conv.batch, conv.out_channels, d, h, wd];
+    match x.dtype().category() {
+        Category::Int => narrowed(x.dtype(), &shape, &conv_sums::<i64>(x, w, bias, conv)),
+        _ => narrowed(x.dtype(), &shape, &conv_sums::<f64>(x, w, bias, conv)),
+    }
+}
+
+fn conv_sums<T: Number>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv) -> Vec<T> {
+    let (x, w) = (widened::<T>(x), widened::<T>(w));
+    let bias = bias.map(widened::<T>);
+    let out = c.output().expect("checked by the caller");
+    let (in_size, out_size): (usize, usize) = (c.input.iter().product(), out.iter().product());
+    let taps: usize = c.kernel.iter().product();
+    let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
+    let mut y = vec![T::default(); c.batch * c.out_channels * out_size];
+    for image in 0..c.batch {
+        for o in 0..c.out_channels {
+            let y = &mut y[(image * c.out_channels + o) * out_size..][..out_size];
+            y.fill(bias.as_ref().map_or(T::default(), |b| b[o]));
+            for i in 0..gi {
+                let channel = o / go * gi + i;
+                let x = &x[(image * c.in_channels + channel) * in_size..][..in_size];
+                let at = if c.transposed { channel * go + o % go } else { o * gi + i };
+                plane(c, out, x, &w[at * taps..][..taps], y);
+            }
+        }
+    }
+    y
+}
+
+/// Adds one input channel times one kernel to one output channel.
+fn plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
+    // A plain convolution reads `in = out * stride + tap * dilation - padding`; a transposed one has the two exchanged.
+    let (from, to) = if c.transposed { (c.input, out) } else { (out, c.input) };
+    let reach = |d: usize, at: usize, tap: usize| {
+        let p = at * c.stride[d] + tap * c.dilation[d];
+        p.checked_sub(c.padding[d]).filter(|&p| p < to[d])
+    };
+    for (t, &f) in w.iter().enumerate() {
+        let tap = [t / (c.kernel[1] * c.kernel[2]), t / c.kernel[2] % c.kernel[1], t % c.kernel[2]];
+        for a in 0..from[0] {
+            let Some(pa) = reach(0, a, tap[0]) else { continue };
+            for b in 0..from[1] {
+                let Some(pb) = reach(1, b, tap[1]) else { continue };
+                let (row, prow) = ((a * from[1] + b) * from[2], (pa * to[1] + pb) * to[2]);
+                for e in 0..from[2] {
+                    let Some(pe) = reach(2, e, tap[2]) else { continue };
+                    let (i, o) = if c.transposed { (row + e, prow + pe) } else { (prow + pe, row + e) };
+                    y[o] = y[o].add(x[i].mul(f));
+                }
+            }
+        }
+    }
+}
+
+/// `scaled_dot_product_attention(q, k, v, mask, is_causal, scale)` without dropout: q `[B, H, L, E]`, k `[B, Hk, S, E]`,
+/// v `[B, Hk, S, Ev]`; the mask (b8 or float) broadcasts to `[B, H, L, S]`. Rows whose keys are all masked are zero.
+/// Panics if the shapes do not fit.
+pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, causal: bool, scale: f64) -> Tensor {
+    let (&[b, h, l, e], &[kb, hk, s, ke]) = (q.shape(), k.shape()) else {
+        panic!("attention_ref takes four dimensions")
+    };
+    let ev = v.shape()[3];
+    assert_eq!((b, e, &[b, hk, s][..]), (kb, ke, &v.shape()[..3]), "operands of attention_ref");
+    let (qd, kd, vd) = (widened::<f64>(q), widened::<f64>(k), widened::<f64>(v));
+    let mask = mask.map(|m| (m, mask_strides(m, [b, h, l, s])));
+    let mut out = vec![0f64; b * h * l * ev];
+    for row in 0..b * h * l {
+        let (bi, hi, li) = (row / (h * l), row / l % h, row % l);
+        let kv = (bi * hk + hi / (h / hk)) * s;
+        let mut p: Vec<f64> = (0..s)
+            .map(|j| {
+                let dot: f64 = (0..e).map(|i| qd[row * e + i] * kd[(kv + j) * e + i]).sum();
+                let at = |st: &[usize; 4]| bi * st[0] + hi * st[1] + li * st[2] + j * st[3];
+                match &mask {
+                    _ if causal && j > li => f64::NEG_INFINITY,
+                    Some((m, st)) if m.dtype() == DType::B8 => {
+                        if m.get(at(st)).to_bool() { dot * scale } else { f64::NEG_INFINITY }
+                    }
+                    Some((m, st)) => dot * scale + m.get(at(st)).to_f64(),
+                    None => dot * scale,
+                }
+            })
+            .collect();
+        softmax(&mut p);
+        for (j, &p) in p.iter().enumerate() {
+            for i in 0..ev {
+                out[row * ev + i] += p * vd[(kv + j) * ev + i];
+            }
+        }
+    }
+    narrowed(q.dtype(), &[b, h, l, ev], &out)
+}
+
+/// Strides of a mask broadcast to `to`.
+fn mask_strides(m: &Tensor, to: [usize; 4]) -> [usize; 4] {
+    let own = contiguous_strides(m.shape());
+    let pad = 4 - m.rank();
+    std::array::from_fn(|i| match i.checked_sub(pad) {
+        Some(j) if m.shape()[j] == to[i] && to[i] != 1 => own[j],
+        Some(j) => {
+            assert_eq!(m.shape()[j], 1, "a mask broadcasts");
+            0
+        }
+        None => 0,
+    })
+}
+
+/// torch's safe softmax: all zeros where every score is minus infinity.
+fn softmax(p: &mut [f64]) {
+    let max = p.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if max == f64::NEG_INFINITY && !p.iter().any(|x| x.is_nan()) {
+        p.fill(0.0);
+        return;
+    }
+    p.iter_mut().for_each(|x| *x = (*x - max).exp());
+    let sum: f64 = p.iter().sum();
+    p.iter_mut().for_each(|x| *x /= sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_wrap_and_round_once() {
+        let a = Tensor::from_slice::<i8>(&[1, 2], &[100, 100]);
+        let b = Tensor::from_slice::<i8>(&[2, 1], &[2, 1]);
+        assert_eq!(matmul_ref(&a, &b).as_slice::<i8>(), &[300i64 as i8]);
+        let a = Tensor::from_slice::<f32>(&[1, 3], &[1e8, 1.0, -1e8]);
+        let b = Tensor::from_slice::<f32>(&[3, 1], &[1.0; 3]);
+        assert_eq!(matmul_ref(&a, &b).as_slice::<f32>(), &[1.0]);
+    }
+
+    /// Values from torch 2.15.
+    #[test]
+    fn convolutions_are_those_of_torch() {
+        let x = Tensor::from_fn(DType::F32, &[1, 1, 1, 3, 3], |i| Scalar::F32(i as f32));
+        let w = Tensor::from_slice::<f32>(&[1, 1, 1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
+        let conv = Conv::new2d(1, 1, [3, 3], [2, 2]);
+        assert_eq!(conv_ref(&x, &w, None, &conv).as_slice::<f32>(), &[27.0, 37.0, 57.0, 67.0]);
+        let conv = Conv { transposed: true, stride: [1, 2, 2], padding: [0, 1, 1], ..conv };
+        let want = [0.0, 3.0, 4.0, 6.0, 6.0, 4.0, 8.0, 5.0, 12.0, 12.0, 16.0, 15.0, 12.0, 7.0, 14.0, 8.0];
+        let y = conv_ref(&x, &w, None, &conv);
+        assert_eq!(y.shape(), &[1, 1, 1, 4, 4]);
+        assert_eq!(y.as_slice::<f32>(), &want);
+    }
+
+    #[test]
+    fn masked_rows_are_zero() {
+        let q = Tensor::from_slice::<f32>(&[1, 1, 2, 1], &[1.0, 1.0]);
+        let mask = Tensor::from_fn(DType::B8, &[2, 2], |i| Scalar::Bool(i < 2));
+        let y = attention_ref(&q, &q, &q, Some(&mask), false, 1.0);
+        assert_eq!(y.as_slice::<f32>(), &[1.0, 0.0]);
+    }
+}

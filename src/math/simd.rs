@@ -1,0 +1,326 @@
+//! Vectors of f32 behind one trait, so that a kernel is written once and compiled for each [`Isa`](super::Isa).
+//!
+//! Every method is `#[inline(always)]` and becomes one or a few instructions when it is inlined into a function that has
+//! the level's target features (see `per_isa!`); called from anywhere else it would be slow or, where the machine lacks
+//! the instructions, undefined. That, and the validity of pointers, is what makes the methods unsafe.
+
+/// A vector type and its operations.
+///
+/// # Safety
+/// The methods may be called only on a machine that has the level's instructions. Loads and stores touch
+/// [`Simd::LANES`] elements, the `_first` forms exactly the first `n`; no alignment is needed.
+#[allow(clippy::missing_safety_doc)]
+pub unsafe trait Simd: Copy + 'static {
+    /// One vector.
+    type V: Copy;
+    /// Elements of a vector.
+    const LANES: usize;
+
+    /// All lanes `x`.
+    unsafe fn splat(x: f32) -> Self::V;
+    /// Reads a vector.
+    unsafe fn load(p: *const f32) -> Self::V;
+    /// Writes a vector.
+    unsafe fn store(p: *mut f32, v: Self::V);
+    /// Reads the first `n <= LANES` lanes; the others are 0.
+    unsafe fn load_first(p: *const f32, n: usize) -> Self::V;
+    /// Writes the first `n <= LANES` lanes.
+    unsafe fn store_first(p: *mut f32, n: usize, v: Self::V);
+    /// `a + b`.
+    unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
+    /// `a - b`.
+    unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b`.
+    unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
+    /// `a * b + c`, rounded once where the level has the instruction.
+    unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// `a > b ? a : b`, hence `b` where either is NaN and where both are zero.
+    unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
+    /// `a < b ? a : b`, hence `b` where either is NaN and where both are zero.
+    unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
+    /// `a < b ? x : y`.
+    unsafe fn select_lt(a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V;
+    /// `2^n` for integral `n` in -126..=127.
+    unsafe fn pow2(n: Self::V) -> Self::V;
+    /// The even elements of `2 * LANES` from `p` on.
+    unsafe fn load_even(p: *const f32) -> Self::V;
+
+    /// The sum of the lanes, as a fixed tree.
+    #[inline(always)]
+    unsafe fn sum(v: Self::V) -> f32 {
+        let mut x = [0f32; 16];
+        // SAFETY: the array holds the largest vector.
+        unsafe { Self::store(x.as_mut_ptr(), v) };
+        let mut n = Self::LANES / 2;
+        while n > 0 {
+            for i in 0..n {
+                x[i] += x[i + n];
+            }
+            n /= 2;
+        }
+        x[0]
+    }
+
+    /// The greatest lane; lanes that are NaN may or may not win.
+    #[inline(always)]
+    unsafe fn greatest(v: Self::V) -> f32 {
+        let mut x = [f32::NEG_INFINITY; 16];
+        // SAFETY: the array holds the largest vector.
+        unsafe { Self::store(x.as_mut_ptr(), v) };
+        let mut m = x[0];
+        for &y in &x[1..Self::LANES] {
+            m = if y > m { y } else { m };
+        }
+        m
+    }
+}
+
+/// Four lanes in plain Rust.
+#[derive(Clone, Copy)]
+pub struct Portable;
+
+macro_rules! lanewise {
+    ($f:expr, $($x:ident),*) => {{
+        let mut out = [0f32; 4];
+        let mut i = 0;
+        while i < 4 {
+            out[i] = $f($($x[i]),*);
+            i += 1;
+        }
+        out
+    }};
+}
+
+// SAFETY: plain Rust; the pointer methods touch what the trait says.
+unsafe impl Simd for Portable {
+    type V = [f32; 4];
+    const LANES: usize = 4;
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> [f32; 4] {
+        [x; 4]
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> [f32; 4] {
+        // SAFETY: the caller gives four readable elements.
+        unsafe { p.cast::<[f32; 4]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: [f32; 4]) {
+        // SAFETY: the caller gives four writable elements.
+        unsafe { p.cast::<[f32; 4]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(p: *const f32, n: usize) -> [f32; 4] {
+        let mut v = [0f32; 4];
+        // SAFETY: the caller gives `n <= 4` readable elements.
+        unsafe { std::ptr::copy_nonoverlapping(p, v.as_mut_ptr(), n) };
+        v
+    }
+    #[inline(always)]
+    unsafe fn store_first(p: *mut f32, n: usize, v: [f32; 4]) {
+        // SAFETY: the caller gives `n <= 4` writable elements.
+        unsafe { std::ptr::copy_nonoverlapping(v.as_ptr(), p, n) };
+    }
+    #[inline(always)]
+    unsafe fn add(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        lanewise!(|x: f32, y: f32| x + y, a, b)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        lanewise!(|x: f32, y: f32| x - y, a, b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        lanewise!(|x: f32, y: f32| x * y, a, b)
+    }
+    #[inline(always)]
+    unsafe fn fma(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
+        lanewise!(|x: f32, y: f32, z: f32| x * y + z, a, b, c)
+    }
+    #[inline(always)]
+    unsafe fn max(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        lanewise!(|x: f32, y: f32| if x > y { x } else { y }, a, b)
+    }
+    #[inline(always)]
+    unsafe fn min(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        lanewise!(|x: f32, y: f32| if x < y { x } else { y }, a, b)
+    }
+    #[inline(always)]
+    unsafe fn select_lt(a: [f32; 4], b: [f32; 4], x: [f32; 4], y: [f32; 4]) -> [f32; 4] {
+        lanewise!(|a: f32, b: f32, x: f32, y: f32| if a < b { x } else { y }, a, b, x, y)
+    }
+    #[inline(always)]
+    unsafe fn pow2(n: [f32; 4]) -> [f32; 4] {
+        lanewise!(|n: f32| f32::from_bits(((n as i32).wrapping_add(127) as u32) << 23), n)
+    }
+    #[inline(always)]
+    unsafe fn load_even(p: *const f32) -> [f32; 4] {
+        // SAFETY: the caller gives eight readable elements.
+        unsafe { [*p, *p.add(2), *p.add(4), *p.add(6)] }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Simd;
+    use std::arch::x86_64::*;
+
+    /// AVX2 with FMA.
+    #[derive(Clone, Copy)]
+    pub struct Avx2;
+
+    /// Masks for `_mm256_maskload_ps`: eight lanes from index `8 - n` on have the first `n` set.
+    static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    impl Avx2 {
+        #[inline(always)]
+        unsafe fn mask(n: usize) -> __m256i {
+            // SAFETY: `n <= 8`, so eight elements from `8 - n` lie in the table.
+            unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
+        }
+    }
+
+    macro_rules! simple {
+        ($v:ty; $($name:ident = $op:ident ( $($a:ident),* );)*) => { $(
+            #[inline(always)]
+            unsafe fn $name($($a: $v),*) -> $v {
+                // SAFETY: the caller runs on a machine with the instructions.
+                unsafe { $op($($a),*) }
+            }
+        )* };
+    }
+
+    // SAFETY: each method is the instruction it names; the pointer methods touch what the trait says.
+    unsafe impl Simd for Avx2 {
+        type V = __m256;
+        const LANES: usize = 8;
+        simple! { __m256;
+            add = _mm256_add_ps(a, b);
+            sub = _mm256_sub_ps(a, b);
+            mul = _mm256_mul_ps(a, b);
+            fma = _mm256_fmadd_ps(a, b, c);
+            max = _mm256_max_ps(a, b);
+            min = _mm256_min_ps(a, b);
+        }
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> __m256 {
+            // SAFETY: the machine has AVX2.
+            unsafe { _mm256_set1_ps(x) }
+        }
+        #[inline(always)]
+        unsafe fn load(p: *const f32) -> __m256 {
+            // SAFETY: the caller gives eight readable elements.
+            unsafe { _mm256_loadu_ps(p) }
+        }
+        #[inline(always)]
+        unsafe fn store(p: *mut f32, v: __m256) {
+            // SAFETY: the caller gives eight writable elements.
+            unsafe { _mm256_storeu_ps(p, v) }
+        }
+        #[inline(always)]
+        unsafe fn load_first(p: *const f32, n: usize) -> __m256 {
+            // SAFETY: lanes that are masked off are not read.
+            unsafe { _mm256_maskload_ps(p, Self::mask(n)) }
+        }
+        #[inline(always)]
+        unsafe fn store_first(p: *mut f32, n: usize, v: __m256) {
+            // SAFETY: lanes that are masked off are not written.
+            unsafe { _mm256_maskstore_ps(p, Self::mask(n), v) }
+        }
+        #[inline(always)]
+        unsafe fn select_lt(a: __m256, b: __m256, x: __m256, y: __m256) -> __m256 {
+            // SAFETY: the machine has AVX2.
+            unsafe { _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_LT_OQ>(a, b)) }
+        }
+        #[inline(always)]
+        unsafe fn pow2(n: __m256) -> __m256 {
+            // SAFETY: the machine has AVX2.
+            unsafe {
+                let e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(e))
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_even(p: *const f32) -> __m256 {
+            // SAFETY: the caller gives sixteen readable elements.
+            unsafe {
+                let x = _mm256_shuffle_ps::<0b10_00_10_00>(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8)));
+                _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(_mm256_castps_pd(x)))
+            }
+        }
+    }
+
+    /// AVX-512 F.
+    #[derive(Clone, Copy)]
+    pub struct Avx512;
+
+    impl Avx512 {
+        #[inline(always)]
+        fn mask(n: usize) -> __mmask16 {
+            ((1u32 << n) - 1) as u16
+        }
+    }
+
+    // SAFETY: each method is the instruction it names; the pointer methods touch what the trait says.
+    unsafe impl Simd for Avx512 {
+        type V = __m512;
+        const LANES: usize = 16;
+        simple! { __m512;
+            add = _mm512_add_ps(a, b);
+            sub = _mm512_sub_ps(a, b);
+            mul = _mm512_mul_ps(a, b);
+            fma = _mm512_fmadd_ps(a, b, c);
+            max = _mm512_max_ps(a, b);
+            min = _mm512_min_ps(a, b);
+        }
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> __m512 {
+            // SAFETY: the machine has AVX-512 F.
+            unsafe { _mm512_set1_ps(x) }
+        }
+        #[inline(always)]
+        unsafe fn load(p: *const f32) -> __m512 {
+            // SAFETY: the caller gives sixteen readable elements.
+            unsafe { _mm512_loadu_ps(p) }
+        }
+        #[inline(always)]
+        unsafe fn store(p: *mut f32, v: __m512) {
+            // SAFETY: the caller gives sixteen writable elements.
+            unsafe { _mm512_storeu_ps(p, v) }
+        }
+        #[inline(always)]
+        unsafe fn load_first(p: *const f32, n: usize) -> __m512 {
+            // SAFETY: lanes that are masked off are not read.
+            unsafe { _mm512_maskz_loadu_ps(Self::mask(n), p) }
+        }
+        #[inline(always)]
+        unsafe fn store_first(p: *mut f32, n: usize, v: __m512) {
+            // SAFETY: lanes that are masked off are not written.
+            unsafe { _mm512_mask_storeu_ps(p, Self::mask(n), v) }
+        }
+        #[inline(always)]
+        unsafe fn select_lt(a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
+            // SAFETY: the machine has AVX-512 F.
+            unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }
+        }
+        #[inline(always)]
+        unsafe fn pow2(n: __m512) -> __m512 {
+            // SAFETY: the machine has AVX-512 F.
+            unsafe {
+                let e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+                _mm512_castsi512_ps(_mm512_slli_epi32::<23>(e))
+            }
+        }
+        #[inline(always)]
+        unsafe fn load_even(p: *const f32) -> __m512 {
+            // SAFETY: the caller gives thirty-two readable elements.
+            unsafe {
+                let i = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+                _mm512_permutex2var_ps(_mm512_loadu_ps(p), i, _mm512_loadu_ps(p.add(16)))
+            }
+        }
+    }
+}
