@@ -154,7 +154,10 @@ impl MatMul {
 
     /// `linear(x[m, k], w[n, k])`: B is the transpose of row-major `w`.
     pub fn linear(dtype: DType, m: usize, n: usize, k: usize) -> MatMul {
-        MatMul { b: [1, k], ..MatMul::new(dtype, m, n, k) }
+        MatMul {
+            b: [1, k],
+            ..MatMul::new(dtype, m, n, k)
+        }
     }
 
     /// How many elements each of A, B, addend and C spans, or `None` if one does not fit the address space. A plan
@@ -168,7 +171,10 @@ impl MatMul {
             extent(size, dims(|d| d.b).chain([(self.k, self.b[0]), (self.n, self.b[1])]))?,
             match self.addend {
                 None => 0,
-                Some(_) => extent(size, dims(|d| d.addend).chain([(self.m, addend.row), (self.n, addend.col)]))?,
+                Some(_) => extent(
+                    size,
+                    dims(|d| d.addend).chain([(self.m, addend.row), (self.n, addend.col)]),
+                )?,
             },
             extent(size, dims(|d| d.c).chain([(self.m, self.c_row), (self.n, 1)]))?,
         ])
@@ -339,7 +345,11 @@ impl Conv {
 
     /// Multiply-adds of the whole convolution, for estimates.
     pub fn macs(&self) -> f64 {
-        let at = if self.transposed { Some(self.input) } else { self.output() };
+        let at = if self.transposed {
+            Some(self.input)
+        } else {
+            self.output()
+        };
         let pixels: f64 = at.unwrap_or([0; 3]).iter().map(|&x| x as f64).product();
         let taps: f64 = self.kernel.iter().map(|&x| x as f64).product();
         let pairs = self.in_channels as f64 * self.out_channels as f64 / self.groups.max(1) as f64;
@@ -441,7 +451,10 @@ impl Attention {
         }
         let size = self.dtype.size();
         let one = |heads: usize, rows: usize, last: usize, s: [usize; 3]| {
-            extent(size, [(self.batch, s[0]), (heads, s[1]), (rows, s[2]), (last, 1)].into_iter())
+            extent(
+                size,
+                [(self.batch, s[0]), (heads, s[1]), (rows, s[2]), (last, 1)].into_iter(),
+            )
         };
         let mask = match self.mask {
             None => 0,

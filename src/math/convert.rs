@@ -22,7 +22,9 @@ pub unsafe fn widen(pool: &Pool, dtype: DType, src: *const u8, dst: &mut [f32]) 
         unsafe {
             let dst = std::slice::from_raw_parts_mut(to.get().add(at), len);
             match dtype {
-                DType::F16 => std::slice::from_raw_parts(from.get().cast::<f16>().add(at), len).convert_to_f32_slice(dst),
+                DType::F16 => {
+                    std::slice::from_raw_parts(from.get().cast::<f16>().add(at), len).convert_to_f32_slice(dst)
+                }
                 _ => std::slice::from_raw_parts(from.get().cast::<bf16>().add(at), len).convert_to_f32_slice(dst),
             }
         }

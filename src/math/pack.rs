@@ -9,15 +9,7 @@
 /// # Safety
 /// `src` is readable at `l * line + i * k` for `l < count`, `i < kc`; `dst` is writable for `kc * width`;
 /// `count <= width`.
-pub unsafe fn pack_panel(
-    src: *const f32,
-    line: usize,
-    k: usize,
-    count: usize,
-    width: usize,
-    kc: usize,
-    dst: *mut f32,
-) {
+pub unsafe fn pack_panel(src: *const f32, line: usize, k: usize, count: usize, width: usize, kc: usize, dst: *mut f32) {
     // SAFETY: each helper reads and writes within what the caller promised.
     unsafe {
         if line == 1 {
@@ -51,7 +43,9 @@ unsafe fn copy(src: *const f32, dst: *mut f32, n: usize) {
     // SAFETY: the blocks and the rest cover `n` elements.
     unsafe {
         for i in (0..whole).step_by(4) {
-            dst.add(i).cast::<[f32; 4]>().write_unaligned(src.add(i).cast::<[f32; 4]>().read_unaligned());
+            dst.add(i)
+                .cast::<[f32; 4]>()
+                .write_unaligned(src.add(i).cast::<[f32; 4]>().read_unaligned());
         }
         for i in whole..n {
             *dst.add(i) = *src.add(i);

@@ -98,7 +98,11 @@ fn conv_sums<T: Number>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv)
             for i in 0..gi {
                 let channel = o / go * gi + i;
                 let x = &x[(image * c.in_channels + channel) * in_size..][..in_size];
-                let at = if c.transposed { channel * go + o % go } else { o * gi + i };
+                let at = if c.transposed {
+                    channel * go + o % go
+                } else {
+                    o * gi + i
+                };
                 plane(c, out, x, &w[at * taps..][..taps], y);
             }
         }
@@ -115,7 +119,11 @@ fn plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
         p.checked_sub(c.padding[d]).filter(|&p| p < to[d])
     };
     for (t, &f) in w.iter().enumerate() {
-        let tap = [t / (c.kernel[1] * c.kernel[2]), t / c.kernel[2] % c.kernel[1], t % c.kernel[2]];
+        let tap = [
+            t / (c.kernel[1] * c.kernel[2]),
+            t / c.kernel[2] % c.kernel[1],
+            t % c.kernel[2],
+        ];
         for a in 0..from[0] {
             let Some(pa) = reach(0, a, tap[0]) else { continue };
             for b in 0..from[1] {
@@ -123,7 +131,11 @@ fn plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
                 let (row, prow) = ((a * from[1] + b) * from[2], (pa * to[1] + pb) * to[2]);
                 for e in 0..from[2] {
                     let Some(pe) = reach(2, e, tap[2]) else { continue };
-                    let (i, o) = if c.transposed { (row + e, prow + pe) } else { (prow + pe, row + e) };
+                    let (i, o) = if c.transposed {
+                        (row + e, prow + pe)
+                    } else {
+                        (prow + pe, row + e)
+                    };
                     y[o] = y[o].add(x[i].mul(f));
                 }
             }
@@ -139,7 +151,11 @@ pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, 
         panic!("attention_ref takes four dimensions")
     };
     let ev = v.shape()[3];
-    assert_eq!((b, e, &[b, hk, s][..]), (kb, ke, &v.shape()[..3]), "operands of attention_ref");
+    assert_eq!(
+        (b, e, &[b, hk, s][..]),
+        (kb, ke, &v.shape()[..3]),
+        "operands of attention_ref"
+    );
     let (qd, kd, vd) = (widened::<f64>(q), widened::<f64>(k), widened::<f64>(v));
     let mask = mask.map(|m| (m, mask_strides(m, [b, h, l, s])));
     let mut out = vec![0f64; b * h * l * ev];
@@ -153,7 +169,11 @@ pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, 
                 match &mask {
                     _ if causal && j > li => f64::NEG_INFINITY,
                     Some((m, st)) if m.dtype() == DType::B8 => {
-                        if m.get(at(st)).to_bool() { dot * scale } else { f64::NEG_INFINITY }
+                        if m.get(at(st)).to_bool() {
+                            dot * scale
+                        } else {
+                            f64::NEG_INFINITY
+                        }
                     }
                     Some((m, st)) => dot * scale + m.get(at(st)).to_f64(),
                     None => dot * scale,
@@ -216,9 +236,19 @@ mod tests {
         let x = Tensor::from_fn(DType::F32, &[1, 1, 1, 3, 3], |i| Scalar::F32(i as f32));
         let w = Tensor::from_slice::<f32>(&[1, 1, 1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
         let conv = Conv::new2d(1, 1, [3, 3], [2, 2]);
-        assert_eq!(conv_ref(&x, &w, None, &conv).as_slice::<f32>(), &[27.0, 37.0, 57.0, 67.0]);
-        let conv = Conv { transposed: true, stride: [1, 2, 2], padding: [0, 1, 1], ..conv };
-        let want = [0.0, 3.0, 4.0, 6.0, 6.0, 4.0, 8.0, 5.0, 12.0, 12.0, 16.0, 15.0, 12.0, 7.0, 14.0, 8.0];
+        assert_eq!(
+            conv_ref(&x, &w, None, &conv).as_slice::<f32>(),
+            &[27.0, 37.0, 57.0, 67.0]
+        );
+        let conv = Conv {
+            transposed: true,
+            stride: [1, 2, 2],
+            padding: [0, 1, 1],
+            ..conv
+        };
+        let want = [
+            0.0, 3.0, 4.0, 6.0, 6.0, 4.0, 8.0, 5.0, 12.0, 12.0, 16.0, 15.0, 12.0, 7.0, 14.0, 8.0,
+        ];
         let y = conv_ref(&x, &w, None, &conv);
         assert_eq!(y.shape(), &[1, 1, 1, 4, 4]);
         assert_eq!(y.as_slice::<f32>(), &want);

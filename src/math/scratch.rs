@@ -36,7 +36,10 @@ pub(crate) fn take(len: usize) -> Scratch {
             }
         }
     });
-    Scratch { bytes: Some(bytes), len }
+    Scratch {
+        bytes: Some(bytes),
+        len,
+    }
 }
 
 impl Deref for Scratch {

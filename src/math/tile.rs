@@ -8,9 +8,9 @@
 //! caller splits the index, so results do not depend on how a problem is cut into tiles.
 
 use super::isa::Isa;
-use super::simd::{Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
+use super::simd::{Portable, Simd};
 
 /// What the accumulators start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +253,10 @@ pub struct Tiles {
 impl Tiles {
     /// The cut.
     pub fn new(rows: usize, most: usize) -> Tiles {
-        Tiles { rows, count: rows.div_ceil(most) }
+        Tiles {
+            rows,
+            count: rows.div_ceil(most),
+        }
     }
 
     /// How many tiles.
@@ -359,7 +362,12 @@ mod tests {
                     if let Some((lo, hi)) = clamp {
                         want = want.clamp(lo, hi);
                     }
-                    assert_eq!(c[r * (cols + 1) + j], want, "{} {rows}x{vectors} {unit} {cols} {r},{j}", k.isa);
+                    assert_eq!(
+                        c[r * (cols + 1) + j],
+                        want,
+                        "{} {rows}x{vectors} {unit} {cols} {r},{j}",
+                        k.isa
+                    );
                 }
                 assert_eq!(c[r * (cols + 1) + cols], 1.0, "nothing beyond the columns is written");
             }

@@ -48,8 +48,16 @@ impl Grid {
     /// The cut of one matrix for `threads` threads when the batch has `batch` matrices.
     pub fn new(s: Shape, threads: usize, batch: usize) -> Grid {
         let tiles = s.tiles.count();
-        let slab = if s.a_packed { tiles } else { (SLAB_ROWS / s.mr).min(tiles) };
-        let group = if s.b_packed { s.panels } else { (GROUP_COLS / s.nr).min(s.panels) };
+        let slab = if s.a_packed {
+            tiles
+        } else {
+            (SLAB_ROWS / s.mr).min(tiles)
+        };
+        let group = if s.b_packed {
+            s.panels
+        } else {
+            (GROUP_COLS / s.nr).min(s.panels)
+        };
         let mut g = Grid {
             tiles,
             panels: s.panels,
@@ -127,7 +135,15 @@ mod tests {
         ] {
             for (a_packed, b_packed) in [(false, false), (true, false), (false, true)] {
                 let tiles = Tiles::new(m, 14);
-                let shape = Shape { tiles, mr: 14, panels, nr: 32, k, a_packed, b_packed };
+                let shape = Shape {
+                    tiles,
+                    mr: 14,
+                    panels,
+                    nr: 32,
+                    k,
+                    a_packed,
+                    b_packed,
+                };
                 let g = Grid::new(shape, threads, batch);
                 let mut hit = vec![0; tiles.count() * panels];
                 for i in 0..g.chunks() {
@@ -145,6 +161,9 @@ mod tests {
 
     #[test]
     fn blocks_are_even() {
-        assert_eq!((block(0, 384), block(384, 384), block(385, 384), block(1000, 384)), (1, 384, 193, 334));
+        assert_eq!(
+            (block(0, 384), block(384, 384), block(385, 384), block(1000, 384)),
+            (1, 384, 193, 334)
+        );
     }
 }

@@ -29,13 +29,23 @@ impl HalfPlan {
         };
         let a = wide(constants.a, extents[0]);
         let b = wide(constants.b.filter(|_| a.is_none()), extents[1]);
-        let inner = MatMul { dtype: DType::F32, ..desc.clone() };
-        let wide = MatMulConstants { a: a.as_deref(), b: b.as_deref() };
+        let inner = MatMul {
+            dtype: DType::F32,
+            ..desc.clone()
+        };
+        let wide = MatMulConstants {
+            a: a.as_deref(),
+            b: b.as_deref(),
+        };
         let mut left = extents;
         left[0] = if a.is_some() { 0 } else { extents[0] };
         left[1] = if b.is_some() { 0 } else { extents[1] };
         left[2] = if desc.beta == 0.0 { 0 } else { extents[2] };
-        HalfPlan { desc: desc.clone(), inner: F32Plan::new(isa, &inner, wide), extents: left }
+        HalfPlan {
+            desc: desc.clone(),
+            inner: F32Plan::new(isa, &inner, wide),
+            extents: left,
+        }
     }
 }
 
@@ -77,7 +87,19 @@ impl MatMulPlan for HalfPlan {
                 unsafe {
                     convert::narrow_row(dtype, &c[at..at + d.n], out.get().add(2 * at));
                     if let Some(t) = &tail {
-                        run_tail(d, t, out.get(), offset, Rect { batch, row, col: 0, rows: 1, cols: d.n });
+                        run_tail(
+                            d,
+                            t,
+                            out.get(),
+                            offset,
+                            Rect {
+                                batch,
+                                row,
+                                col: 0,
+                                rows: 1,
+                                cols: d.n,
+                            },
+                        );
                     }
                 }
             }
@@ -85,6 +107,8 @@ impl MatMulPlan for HalfPlan {
     }
 
     fn describe(&self) -> String {
-        self.inner.describe().replace("f32", &format!("{} in f32", self.desc.dtype))
+        self.inner
+            .describe()
+            .replace("f32", &format!("{} in f32", self.desc.dtype))
     }
 }

@@ -208,7 +208,11 @@ impl F32Plan {
             p1 - p0 >= 4 || (p1 - p0 >= 2 && alias)
         };
         let pack_b = self.b.is_none() && (t1 - t0 >= 2 || d.b[1] != 1);
-        let most = if t1 - t0 == 1 && !pack_a && !pack_b { d.k.max(1) } else { grid::KC };
+        let most = if t1 - t0 == 1 && !pack_a && !pack_b {
+            d.k.max(1)
+        } else {
+            grid::KC
+        };
         let kc = grid::block(d.k, most);
         let mut a_buf = scratch::take(if pack_a { (m1 - m0) * kc } else { 0 });
         // The last panel is packed in any case if it is not whole: tiles read whole vectors of B.
@@ -264,10 +268,7 @@ impl F32Plan {
             let direct_b = self.b.is_none() && j < k.b_first;
             // One short tile: take two panels at once, so that there are enough independent sums.
             let rows = self.tiles.start(t0 + 1) - self.tiles.start(t0);
-            let pair = t1 - t0 == 1
-                && rows <= self.kernels.mr_wide
-                && j + 1 < p1
-                && (!direct_b || j + 1 < k.b_first);
+            let pair = t1 - t0 == 1 && rows <= self.kernels.mr_wide && j + 1 < p1 && (!direct_b || j + 1 < k.b_first);
             let cols = if pair { nr + self.width(j + 1) } else { self.width(j) };
             let vectors = if pair { 4 } else { 1 + (cols > nr / 2) as usize };
             // SAFETY: each source is valid for the block.
@@ -304,14 +305,24 @@ impl F32Plan {
                     cols,
                     init,
                     bias,
-                    clamp: if last && self.start != Start::After { d.activation.bounds() } else { None },
+                    clamp: if last && self.start != Start::After {
+                        d.activation.bounds()
+                    } else {
+                        None
+                    },
                 };
                 // SAFETY: the job describes valid parts of the operands; the machine has the kernels' level.
                 unsafe { self.kernels.tile(rows, vectors, a_row == 1)(&job) };
             }
             if last && self.start == Start::After {
                 let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));
-                let rect = Rect { batch: x.batch, row, col: j * nr, rows: end - row, cols };
+                let rect = Rect {
+                    batch: x.batch,
+                    row,
+                    col: j * nr,
+                    rows: end - row,
+                    cols,
+                };
                 // SAFETY: the chunk owns the rectangle.
                 unsafe { add_after(d, x, rect) };
             }
@@ -404,7 +415,12 @@ impl MatMulPlan for F32Plan {
         let (per, batch) = (grid.chunks(), d.batch_size());
         // Several small matrices make one chunk.
         let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;
-        let together = if per > 1 { 1 } else { (100e3 / macs).ceil().min(batch as f64) as usize }.max(1);
+        let together = if per > 1 {
+            1
+        } else {
+            (100e3 / macs).ceil().min(batch as f64) as usize
+        }
+        .max(1);
         let shared = Shared(args as *const MatMulArgs as *mut MatMulArgs);
         pool.run((batch * per).div_ceil(together), |i| {
             // SAFETY: `args` outlives the job and is only read.
@@ -459,7 +475,17 @@ impl F32Plan {
         // SAFETY: the operands are valid for these columns; the machine has the level.
         unsafe {
             dot::kernel(self.kernels.isa)(&job);
-            add_after(d, x, Rect { batch: x.batch, row: 0, col, rows: d.m, cols: end - col });
+            add_after(
+                d,
+                x,
+                Rect {
+                    batch: x.batch,
+                    row: 0,
+                    col,
+                    rows: d.m,
+                    cols: end - col,
+                },
+            );
         }
     }
 
@@ -472,7 +498,13 @@ impl F32Plan {
         let nr = self.kernels.nr;
         let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));
         let (col, cols) = (p0 * nr, (p1 * nr).min(self.desc.n) - p0 * nr);
-        let rect = Rect { batch: x.batch, row, col, rows: end - row, cols };
+        let rect = Rect {
+            batch: x.batch,
+            row,
+            col,
+            rows: end - row,
+            cols,
+        };
         let result = x.c.wrapping_sub(x.offset).cast();
         // SAFETY: the rectangle is finished.
         unsafe { run_tail(&self.desc, tail, result, x.offset, rect) };

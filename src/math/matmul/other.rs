@@ -21,7 +21,10 @@ impl OtherPlan {
         OtherPlan {
             desc: desc.clone(),
             a: constants.a.map(AlignedBytes::from_slice),
-            b: constants.b.filter(|_| constants.a.is_none()).map(AlignedBytes::from_slice),
+            b: constants
+                .b
+                .filter(|_| constants.a.is_none())
+                .map(AlignedBytes::from_slice),
         }
     }
 
@@ -41,7 +44,13 @@ impl OtherPlan {
             T::product(d, r1 - r0, a.wrapping_add(o.a + r0 * d.a[0]), b.wrapping_add(o.b), c0);
             finish(d, args.addend.cast::<T>().wrapping_add(o.addend), c.add(o.c), r0, r1);
             if let Some(t) = &args.tail {
-                let rect = Rect { batch, row: r0, col: 0, rows: r1 - r0, cols: d.n };
+                let rect = Rect {
+                    batch,
+                    row: r0,
+                    col: 0,
+                    rows: r1 - r0,
+                    cols: d.n,
+                };
                 run_tail(d, t, args.c, o.c, rect);
             }
         }
@@ -70,7 +79,10 @@ unsafe fn finish<T: Number>(d: &MatMul, addend: *const T, c: *mut T, r0: usize, 
         return;
     }
     let (alpha, beta) = (T::from_f64(d.alpha), T::from_f64(d.beta));
-    let bounds = d.activation.bounds().map(|(lo, hi)| (T::bound(lo as f64), T::bound(hi as f64)));
+    let bounds = d
+        .activation
+        .bounds()
+        .map(|(lo, hi)| (T::bound(lo as f64), T::bound(hi as f64)));
     for i in r0..r1 {
         for j in 0..d.n {
             // SAFETY: the indices lie in the matrix.
@@ -119,8 +131,25 @@ impl Product for f64 {
         // SAFETY: the caller's promise; strides fit `isize` because extents do.
         unsafe {
             gemm::gemm(
-                rows, d.n, d.k, c, 1, s(d.c_row), false, a, s(d.a[1]), s(d.a[0]), b, s(d.b[1]), s(d.b[0]), 0.0, 1.0,
-                false, false, false, gemm::Parallelism::None,
+                rows,
+                d.n,
+                d.k,
+                c,
+                1,
+                s(d.c_row),
+                false,
+                a,
+                s(d.a[1]),
+                s(d.a[0]),
+                b,
+                s(d.b[1]),
+                s(d.b[0]),
+                0.0,
+                1.0,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
             );
         }
     }

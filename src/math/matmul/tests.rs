@@ -46,13 +46,28 @@ fn case() -> impl Strategy<Value = Case> {
         (dtype, batch, size(), size(), k, any::<[bool; 3]>()),
         (0..3u8, 0..4u8, factor(), factor(), activation, 0..3usize, any::<u64>()),
     )
-        .prop_map(|((dtype, batch, m, n, k, [a_transposed, b_transposed, b_broadcast]), rest)| {
-            let (constant, addend, alpha, beta, activation, gap, seed) = rest;
-            Case {
-                dtype, batch, m, n, k, a_transposed, b_transposed, b_broadcast, constant, addend, alpha, beta,
-                activation, gap, seed,
-            }
-        })
+        .prop_map(
+            |((dtype, batch, m, n, k, [a_transposed, b_transposed, b_broadcast]), rest)| {
+                let (constant, addend, alpha, beta, activation, gap, seed) = rest;
+                Case {
+                    dtype,
+                    batch,
+                    m,
+                    n,
+                    k,
+                    a_transposed,
+                    b_transposed,
+                    b_broadcast,
+                    constant,
+                    addend,
+                    alpha,
+                    beta,
+                    activation,
+                    gap,
+                    seed,
+                }
+            },
+        )
 }
 
 /// Small values, exact in every dtype, so that sums are exact too as long as they are small.
@@ -99,7 +114,10 @@ fn build(c: &Case) -> (MatMul, Tensor, Tensor, Option<Tensor>, Tensor) {
         a: if c.a_transposed { [1, c.m] } else { [c.k, 1] },
         b: if c.b_transposed { [1, c.k] } else { [c.n, 1] },
         c_row,
-        addend: addend.as_ref().map(|_| Addend { row: strides.0, col: strides.1 }),
+        addend: addend.as_ref().map(|_| Addend {
+            row: strides.0,
+            col: strides.1,
+        }),
         alpha: c.alpha,
         beta: c.beta,
         activation: c.activation,
@@ -112,9 +130,15 @@ fn build(c: &Case) -> (MatMul, Tensor, Tensor, Option<Tensor>, Tensor) {
 
 fn expected(c: &Case, a: &Tensor, b: &Tensor, addend: Option<&Tensor>, s: (usize, usize)) -> Tensor {
     let nb = c.batch[0] * c.batch[1];
-    let whole = Tensor::from_fn(c.dtype, &[nb, c.k, c.n], |i| b.get(if c.b_broadcast { i % (c.k * c.n) } else { i }));
+    let whole = Tensor::from_fn(c.dtype, &[nb, c.k, c.n], |i| {
+        b.get(if c.b_broadcast { i % (c.k * c.n) } else { i })
+    });
     // Sixteen-bit floats round once, after everything.
-    let wide = if c.dtype.compute() == DType::F32 && c.dtype != DType::F32 { DType::F32 } else { c.dtype };
+    let wide = if c.dtype.compute() == DType::F32 && c.dtype != DType::F32 {
+        DType::F32
+    } else {
+        c.dtype
+    };
     let product = matmul_ref(&a.to(wide), &whole.to(wide));
     let (lo, hi) = c.activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
     Tensor::from_fn(c.dtype, &[nb, c.m, c.n], |i| {
@@ -125,7 +149,11 @@ fn expected(c: &Case, a: &Tensor, b: &Tensor, addend: Option<&Tensor>, s: (usize
             let y = x.wrapping_add(extra.map_or(0, |e| e.to_i64().wrapping_mul(c.beta as i64)));
             let y = Scalar::from_i64(c.dtype, y).to_i64();
             let least = if c.dtype == DType::U8 { 0 } else { lo.max(-200.0) as i64 };
-            let y = if c.activation == Activation::None { y } else { y.clamp(least, hi.min(1e18) as i64) };
+            let y = if c.activation == Activation::None {
+                y
+            } else {
+                y.clamp(least, hi.min(1e18) as i64)
+            };
             return Scalar::from_i64(c.dtype, y);
         }
         let y = product.get(i).to_f64() * c.alpha + extra.map_or(0.0, |e| e.to_f64() * c.beta);
@@ -200,8 +228,21 @@ fn blocked_products_agree() {
     for (m, n, k) in [(500, 700, 900), (1, 1000, 1100), (3, 2000, 400), (700, 33, 800)] {
         for constant in 0..3 {
             let c = Case {
-                dtype: DType::F32, batch: [1, 1], m, n, k, a_transposed: false, b_transposed: true, b_broadcast: false,
-                constant, addend: 1, alpha: 1.0, beta: 1.0, activation: Activation::Relu, gap: 0, seed: 5,
+                dtype: DType::F32,
+                batch: [1, 1],
+                m,
+                n,
+                k,
+                a_transposed: false,
+                b_transposed: true,
+                b_broadcast: false,
+                constant,
+                addend: 1,
+                alpha: 1.0,
+                beta: 1.0,
+                activation: Activation::Relu,
+                gap: 0,
+                seed: 5,
             };
             let (desc, a, b, addend, want) = build(&c);
             for isa in Isa::available() {
@@ -234,8 +275,21 @@ unsafe extern "C" fn double(context: *const c_void, tile: *const Tile) {
 fn tails_see_every_element_once() {
     for (constant, m, n, k) in [(0, 5, 70, 8), (2, 100, 300, 400), (1, 60, 90, 33), (0, 2, 500, 300)] {
         let c = Case {
-            dtype: DType::F32, batch: [2, 1], m, n, k, a_transposed: false, b_transposed: true, b_broadcast: true,
-            constant, addend: 0, alpha: 1.0, beta: 1.0, activation: Activation::None, gap: 0, seed: 9,
+            dtype: DType::F32,
+            batch: [2, 1],
+            m,
+            n,
+            k,
+            a_transposed: false,
+            b_transposed: true,
+            b_broadcast: true,
+            constant,
+            addend: 0,
+            alpha: 1.0,
+            beta: 1.0,
+            activation: Activation::None,
+            gap: 0,
+            seed: 9,
         };
         let (desc, a, b, _, want) = build(&c);
         let constants = MatMulConstants {
@@ -250,7 +304,10 @@ fn tails_see_every_element_once() {
             b: b.bytes().as_ptr(),
             addend: std::ptr::null(),
             c: out.bytes_mut().as_mut_ptr(),
-            tail: Some(Tail { call: double, context: (&raw const seen).cast() }),
+            tail: Some(Tail {
+                call: double,
+                context: (&raw const seen).cast(),
+            }),
         };
         // SAFETY: the operands hold the descriptor's extents.
         unsafe { plan.run(&Pool::new(2), &args) };
