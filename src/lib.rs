@@ -9,5 +9,6 @@ pub mod op;
 pub mod parallel;
 pub mod scalar;
 pub mod source;
+pub mod syntax;
 pub mod tensor;
 pub mod types;

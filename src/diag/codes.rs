@@ -49,6 +49,21 @@ macro_rules! codes {
 codes! {
     // E00: text that does not lex or parse.
     E0001 Error "unexpected token";
+    E0002 Error "text that begins no token";
+    E0003 Error "string is not closed";
+    E0004 Error "unknown escape in a string";
+    E0005 Error "integer is too large";
+    E0006 Error "bracket is not closed";
+    E0007 Error "bracket closes nothing";
+    E0008 Error "nested too deeply";
+    E0009 Error "unknown bare name";
+    E0010 Error "unknown opcode";
+    E0011 Error "tuple of one lacks its comma";
+    E0012 Error "not a value";
+    E0013 Error "torch's text cannot be read";
+    E0014 Error "positional argument after a keyword argument";
+    E0015 Error "unknown type";
+    E0016 Error "not a size";
 
     // E01: graphs that do not hold together.
     E0101 Error "undefined node";

@@ -73,6 +73,11 @@ impl DType {
         DType::B8,
     ];
 
+    /// Every dtype, in the table's order.
+    pub fn all() -> impl Iterator<Item = DType> {
+        TABLE.iter().map(|r| r.0)
+    }
+
     fn row(self) -> &'static (DType, &'static str, &'static str, &'static [&'static str], usize) {
         &TABLE[self as usize]
     }

@@ -7,7 +7,7 @@ mod val;
 
 pub use dim::{Dim, DimTerm, broadcast_dims};
 pub use dtype::{Category, DType, Promotion, promote_types, result_type};
-pub use val::{Kind, TensorType, Val, write_float, write_str};
+pub use val::{Kind, TensorType, Val, write_complex, write_float, write_str};
 
 /// The type of a node: an abstract value whose tensors are types and whose scalars may be unknown ([`Val::Any`]).
 pub type Type = Val<TensorType>;

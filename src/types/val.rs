@@ -341,6 +341,20 @@ pub fn write_float(x: f64) -> String {
     }
 }
 
+/// A complex number as Python's `repr` writes it: `1j`, `(1+2j)`, `(-0-infj)`.
+pub fn write_complex(re: f64, im: f64) -> String {
+    let short = |x: f64| {
+        let s = write_float(x);
+        s.strip_suffix(".0").map(str::to_string).unwrap_or(s)
+    };
+    let im_text = short(im);
+    if re == 0.0 && re.is_sign_positive() {
+        return format!("{im_text}j");
+    }
+    let plus = if im_text.starts_with('-') { "" } else { "+" };
+    format!("({}{plus}{im_text}j)", short(re))
+}
+
 /// A string as Python's `repr` writes it, except that double quotes are FXIR's usual ones.
 pub fn write_str(s: &str) -> String {
     let mut out = String::from("\"");

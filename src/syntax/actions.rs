@@ -1,0 +1,344 @@
+//! What the grammar's actions do: build syntax tree, and note the slips the grammar lets through to name them well.
+
+use super::ast::*;
+use super::errors;
+use super::token::Token;
+use crate::diag::{Code, Diagnostic, nearest};
+use crate::source::{FileId, Span};
+use lalrpop_util::ErrorRecovery;
+use std::sync::Arc;
+
+/// What the parser carries along: the file, and what is wrong with it so far.
+pub struct Cx {
+    /// The file being parsed.
+    pub file: FileId,
+    /// Findings, in the order they were made.
+    pub errors: Vec<Diagnostic>,
+}
+
+/// One argument of a call, before positional and keyword arguments are told apart.
+pub enum Arg {
+    /// `value`
+    Positional(Value),
+    /// `name=value`
+    Keyword(Name, Value),
+}
+
+/// The opcodes a statement may have.
+pub const OPCODES: [&str; 6] = [
+    "placeholder",
+    "get_attr",
+    "call_function",
+    "call_method",
+    "call_module",
+    "output",
+];
+
+/// A statement that torch did not print.
+pub fn stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Loc>, span: Span) -> Stmt {
+    Stmt {
+        name,
+        ty,
+        op,
+        loc,
+        torch: None,
+        span,
+    }
+}
+
+/// A graph of FXIR.
+pub fn graph(name: Name, updates: Option<Vec<Update>>, body: Body, span: Span) -> Item {
+    Item::Graph(Graph {
+        name: Some(name),
+        updates: updates.unwrap_or_default(),
+        body,
+        dialect: Dialect::Fxir,
+        span,
+    })
+}
+
+/// A type at a place.
+pub fn ty(kind: TypeKind, span: Span) -> Type {
+    Type { kind, span }
+}
+
+/// `head` before `rest`.
+pub fn cons<T>(head: T, mut rest: Vec<T>) -> Vec<T> {
+    rest.insert(0, head);
+    rest
+}
+
+/// `a op b`.
+pub fn binary(op: BinaryOp, a: Value, b: Value) -> Value {
+    let span = a.span.to(b.span);
+    Value::new(ValueKind::Binary(op, Box::new(a), Box::new(b)), span)
+}
+
+/// `a + b` or `a - b`, which is a complex number when `a` is real and `b` imaginary.
+pub fn sum(op: BinaryOp, a: Value, b: Value) -> Value {
+    if let ValueKind::Complex(0.0, im) = b.kind
+        && let Some(re) = real_part(&a)
+    {
+        let im = if op == BinaryOp::Sub { -im } else { im };
+        return Value::new(ValueKind::Complex(re, im), a.span.to(b.span));
+    }
+    binary(op, a, b)
+}
+
+/// The real part that `a` is when an imaginary one follows. Python prints a real part of minus zero as `-0`.
+fn real_part(a: &Value) -> Option<f64> {
+    match &a.kind {
+        ValueKind::Int(i) => Some(*i as f64),
+        ValueKind::Float(x) => Some(*x),
+        ValueKind::Unary(UnaryOp::Neg, v) if matches!(v.kind, ValueKind::Int(0)) => Some(-0.0),
+        _ => None,
+    }
+}
+
+/// `-v`: a negative literal, or a negation. `-0` stays a negation, for the real part of `(-0+1j)`.
+pub fn negate(v: Value, span: Span) -> Value {
+    let kind = match v.kind {
+        ValueKind::Int(i) if i != 0 && i != i64::MIN => ValueKind::Int(-i),
+        ValueKind::Float(x) => ValueKind::Float(-x),
+        ValueKind::Complex(0.0, im) => ValueKind::Complex(0.0, -im),
+        kind => ValueKind::Unary(UnaryOp::Neg, Box::new(Value::new(kind, v.span))),
+    };
+    Value::new(kind, span)
+}
+
+/// A bare word as a value: one of Python's constants, or a name.
+pub fn word(text: &str, span: Span) -> Value {
+    let kind = match text {
+        "None" => ValueKind::None,
+        "True" => ValueKind::Bool(true),
+        "False" => ValueKind::Bool(false),
+        "Ellipsis" => ValueKind::Ellipsis,
+        "inf" => ValueKind::Float(f64::INFINITY),
+        "nan" => ValueKind::Float(f64::NAN),
+        "infj" => ValueKind::Complex(0.0, f64::INFINITY),
+        "nanj" => ValueKind::Complex(0.0, f64::NAN),
+        _ => ValueKind::Name(text.into()),
+    };
+    Value::new(kind, span)
+}
+
+impl Cx {
+    /// The span of bytes `l..r`.
+    pub fn span(&self, l: usize, r: usize) -> Span {
+        Span::new(self.file, l, r)
+    }
+
+    /// A name at bytes `l..r`.
+    pub fn name(&self, text: &str, l: usize, r: usize) -> Name {
+        Name::new(text, self.span(l, r))
+    }
+
+    /// A value at bytes `l..r`.
+    pub fn value(&self, kind: ValueKind, l: usize, r: usize) -> Value {
+        Value::new(kind, self.span(l, r))
+    }
+
+    /// A syntax error from which the parser recovered.
+    pub fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
+        let d = errors::unexpected(self.file, e.error);
+        self.errors.push(d);
+    }
+
+    /// Sorts arguments; one by position after one by name is reported.
+    pub fn args(&mut self, list: Vec<Arg>) -> Args {
+        let mut args = Args::default();
+        for a in list {
+            match a {
+                Arg::Keyword(k, v) => args.keyword.push((k, v)),
+                Arg::Positional(v) => {
+                    if let Some((k, _)) = args.keyword.last() {
+                        let d = Diagnostic::new(Code::E0014, "positional argument after a keyword argument")
+                            .at(v.span, "has no name")
+                            .see(k.span, "arguments from here on need one")
+                            .help("move it before the keyword arguments, or write `name=` before it");
+                        self.errors.push(d);
+                    }
+                    args.positional.push(v);
+                }
+            }
+        }
+        args
+    }
+
+    /// `loc("file":line in function)`.
+    pub fn loc(&mut self, file: Arc<str>, line: i64, function: Option<Name>, l: usize, r: usize) -> Loc {
+        let span = self.span(l, r);
+        let line = u32::try_from(line).unwrap_or_else(|_| {
+            let d = Diagnostic::new(Code::E0005, format!("{line} is no line number")).at(span, "lines have 32 bits");
+            self.errors.push(d);
+            0
+        });
+        Loc {
+            file,
+            line,
+            function: function.map(|n| n.text),
+            span,
+        }
+    }
+
+    /// `x = …` where `%x = …` is meant.
+    pub fn missing_percent(&mut self, name: &str, l: usize, r: usize) -> Name {
+        let span = self.span(l, r);
+        let d = Diagnostic::new(Code::E0009, format!("the node `{name}` lacks its `%`"))
+            .at(span, "a node's name begins with `%`")
+            .suggest(span, format!("%{name}"), "write the name with `%`");
+        self.errors.push(d);
+        Name::new(name, span)
+    }
+
+    /// `%y = relu(%x)`.
+    pub fn missing_opcode(&mut self, name: &str, l: usize, r: usize) {
+        let span = self.span(l, r);
+        let title = match nearest(name, OPCODES) {
+            Some(_) => format!("`{name}` is not an opcode"),
+            None => format!("an opcode is missing before `{name}`"),
+        };
+        let d = Diagnostic::new(Code::E0010, title)
+            .at(span, "expected an opcode before the target")
+            .help("the opcodes that call are call_function, call_method and call_module")
+            .suggest(span, format!("call_function {name}"), "to call a function");
+        self.errors.push(d);
+    }
+
+    /// `%y = call_fn relu(%x)`.
+    pub fn unknown_opcode(&mut self, name: &str, l: usize, r: usize) {
+        let span = self.span(l, r);
+        let mut d = Diagnostic::new(Code::E0010, format!("unknown opcode `{name}`"))
+            .at(span, "not one of torch.fx's six opcodes")
+            .help(format!("the opcodes are {}", OPCODES.join(", ")));
+        if let Some(near) = nearest(name, OPCODES) {
+            d = d.suggest(span, near, "an opcode with a similar name exists");
+        }
+        self.errors.push(d);
+    }
+
+    /// `(v)`: arithmetic in brackets, or a tuple that lacks its comma.
+    pub fn in_parens(&mut self, v: Value, l: usize, r: usize) -> Value {
+        let span = self.span(l, r);
+        let grouped = matches!(
+            v.kind,
+            ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Complex(..) | ValueKind::Call(..)
+        );
+        if !grouped {
+            self.one_tuple(span, v.span);
+            return Value::new(ValueKind::Tuple(vec![v]), span);
+        }
+        Value { span, ..v }
+    }
+
+    /// `(T)` as a type.
+    pub fn type_in_parens(&mut self, t: Type, l: usize, r: usize) -> Type {
+        let span = self.span(l, r);
+        self.one_tuple(span, t.span);
+        ty(TypeKind::Tuple(vec![t]), span)
+    }
+
+    fn one_tuple(&mut self, span: Span, inner: Span) {
+        let after = Span {
+            start: inner.end,
+            ..inner
+        };
+        let d = Diagnostic::new(Code::E0011, "a tuple of one needs a comma")
+            .at(span, "neither a tuple nor arithmetic")
+            .help("leave the brackets out if no tuple is meant")
+            .suggest(after, ",", "write the comma");
+        self.errors.push(d);
+    }
+
+    /// `name(args)` as a value: `slice`, `range`, `device`, `opaque`, or a function of a rule's condition.
+    pub fn call(&mut self, name: Name, list: Vec<Arg>, l: usize, r: usize) -> Value {
+        let span = self.span(l, r);
+        let args = self.args(list);
+        match known_call(&name.text, &args) {
+            Ok(Some(kind)) => return Value::new(kind, span),
+            Ok(None) => {}
+            Err(usage) => {
+                let d = Diagnostic::new(Code::E0012, format!("`{}` with the wrong arguments", name.text))
+                    .at(span, "cannot be read")
+                    .help(format!("write {usage}"));
+                self.errors.push(d);
+            }
+        }
+        if let Some((k, _)) = args.keyword.first().filter(|_| !is_value_call(&name.text)) {
+            let d = Diagnostic::new(Code::E0012, format!("`{}` takes no keyword arguments", name.text))
+                .at(k.span, "named here");
+            self.errors.push(d);
+        }
+        Value::new(ValueKind::Call(name, args.positional), span)
+    }
+}
+
+/// Names whose calls are literals.
+pub fn is_value_call(name: &str) -> bool {
+    matches!(
+        name,
+        "slice" | "range" | "device" | "torch.device" | "opaque" | "torch.Size"
+    )
+}
+
+/// The literal that a call of `name` writes; `Err` says how it should be written.
+fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str> {
+    let none = |span| Value::new(ValueKind::None, span);
+    let int = |i, span| Value::new(ValueKind::Int(i), span);
+    let p = &args.positional[..];
+    if !is_value_call(name) {
+        return Ok(None);
+    }
+    let kind = match (name, p, args.keyword.is_empty()) {
+        ("slice", [b], true) => ValueKind::Slice(Box::new([none(b.span), b.clone(), none(b.span)])),
+        ("slice", [a, b], true) => ValueKind::Slice(Box::new([a.clone(), b.clone(), none(b.span)])),
+        ("slice", [a, b, c], true) => ValueKind::Slice(Box::new([a.clone(), b.clone(), c.clone()])),
+        ("slice", ..) => return Err("`slice(start, stop, step)`"),
+        ("range", [b], true) => ValueKind::Range(Box::new([int(0, b.span), b.clone(), int(1, b.span)])),
+        ("range", [a, b], true) => ValueKind::Range(Box::new([a.clone(), b.clone(), int(1, b.span)])),
+        ("range", [a, b, c], true) => ValueKind::Range(Box::new([a.clone(), b.clone(), c.clone()])),
+        ("range", ..) => return Err("`range(start, stop, step)`"),
+        ("torch.Size", [Value { kind, .. }], true) => match kind {
+            ValueKind::List(v) | ValueKind::Tuple(v) => ValueKind::Tuple(v.clone()),
+            _ => return Err("`torch.Size([2, 3])`, which is a tuple"),
+        },
+        ("torch.Size", ..) => return Err("`torch.Size([2, 3])`, which is a tuple"),
+        (
+            "opaque",
+            [
+                Value {
+                    kind: ValueKind::Str(s),
+                    ..
+                },
+            ],
+            true,
+        ) => ValueKind::Opaque(s.clone()),
+        ("opaque", ..) => return Err("`opaque(\"text\")`"),
+        _ => {
+            return device(args)
+                .map(Some)
+                .ok_or("`device(\"cpu\")` or `device(\"cuda:0\")`");
+        }
+    };
+    Ok(Some(kind))
+}
+
+/// `device("cuda:0")`, `device("cuda", 0)` or `device(type="cuda", index=0)`.
+fn device(args: &Args) -> Option<ValueKind> {
+    let given = |i: usize, name: &str| {
+        let by_name = || args.keyword.iter().find(|(k, _)| &*k.text == name).map(|(_, v)| v);
+        args.positional.get(i).or_else(by_name)
+    };
+    let known = |k: &Name| matches!(&*k.text, "type" | "index");
+    if args.positional.len() + args.keyword.len() > 2 || !args.keyword.iter().all(|(k, _)| known(k)) {
+        return None;
+    }
+    let ValueKind::Str(kind) = &given(0, "type")?.kind else {
+        return None;
+    };
+    match given(1, "index").map(|v| &v.kind) {
+        None => Some(ValueKind::Device(kind.clone())),
+        Some(ValueKind::Int(i)) => Some(ValueKind::Device(format!("{kind}:{i}").into())),
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,515 @@
+//! The syntax tree of FXIR: what a file says, before any name is looked up.
+//!
+//! Every node carries the [`Span`] it was read from. torch's own texts are read into the same tree; what torch's
+//! printer needs to give such a text back unchanged is kept in [`TorchPrint`] and [`TorchStmt`].
+
+use crate::source::Span;
+use std::sync::Arc;
+
+/// A file: its items in order, and its comments apart from them.
+#[derive(Clone, Debug, Default)]
+pub struct File {
+    /// The items in the order they are written.
+    pub items: Vec<Item>,
+    /// All comments of FXIR text, in order; the formatter puts them back by their place.
+    pub comments: Vec<Comment>,
+    /// The whole text.
+    pub span: Span,
+}
+
+/// A comment: from `#` to the end of the line.
+#[derive(Clone, Debug)]
+pub struct Comment {
+    /// The text with its `#`, without trailing white space.
+    pub text: Arc<str>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// A name (or dotted path, or the text of a quoted string where a name is expected).
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// The name without `%`, `@`, `$` or quotes.
+    pub text: Arc<str>,
+    /// Where it stands, sigil or quotes included.
+    pub span: Span,
+}
+
+/// One declaration of a file.
+#[derive(Clone, Debug)]
+pub enum Item {
+    /// `weights "file.safetensors"`
+    Weights(Weights),
+    /// `module fc1 = Linear(784, 512)`
+    Module(ModuleDecl),
+    /// `const scale : f32[] = 0.5`
+    Const(ConstDecl),
+    /// `param fc2.weight : f32[10, 512]` or `buffer running_mean : f32[512]`
+    Tensor(TensorDecl),
+    /// `dim N in 1..4096`
+    Dim(DimDecl),
+    /// `graph name { … }`, or a graph that torch printed
+    Graph(Graph),
+    /// `rewrite name(…) { … } => { … } where …`
+    Rewrite(Rewrite),
+}
+
+impl Item {
+    /// The whole item.
+    pub fn span(&self) -> Span {
+        match self {
+            Item::Weights(x) => x.span,
+            Item::Module(x) => x.span,
+            Item::Const(x) => x.span,
+            Item::Tensor(x) => x.span,
+            Item::Dim(x) => x.span,
+            Item::Graph(x) => x.span,
+            Item::Rewrite(x) => x.span,
+        }
+    }
+}
+
+/// `weights "mlp.safetensors"`: where parameters and buffers are; relative to the file that says it.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// The path.
+    pub path: Name,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `module fc1 = Linear(784, 512)`: a module that `call_module` can name, as torch prints it.
+#[derive(Clone, Debug)]
+pub struct ModuleDecl {
+    /// The dotted name.
+    pub name: Name,
+    /// The module class: `Linear` or `torch.nn.Linear`.
+    pub class: Name,
+    /// Its hyper-parameters. A bare name among them is a string, as torch prints `padding_mode=circular`.
+    pub args: Args,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `const scale : f32[] = 0.5`: a small tensor written out.
+#[derive(Clone, Debug)]
+pub struct ConstDecl {
+    /// The dotted name that `get_attr` uses.
+    pub name: Name,
+    /// The tensor's type.
+    pub ty: Type,
+    /// A scalar, or nested lists of scalars.
+    pub value: Value,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `param fc2.weight : f32[10, 512]` or `buffer …`: what the weights file must hold.
+#[derive(Clone, Debug)]
+pub struct TensorDecl {
+    /// A buffer rather than a parameter.
+    pub buffer: bool,
+    /// The dotted name.
+    pub name: Name,
+    /// The tensor's type.
+    pub ty: Type,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `dim N in 1..4096`: the range of a symbolic size, both ends included.
+#[derive(Clone, Debug)]
+pub struct DimDecl {
+    /// The size's name.
+    pub name: Name,
+    /// The least value.
+    pub min: i64,
+    /// The greatest value; `None` if there is no limit.
+    pub max: Option<i64>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// A graph.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// The name; torch's own texts have none.
+    pub name: Option<Name>,
+    /// What the leading results are new values of, rather than results a caller sees.
+    pub updates: Vec<Update>,
+    /// The statements.
+    pub body: Body,
+    /// Which text it was read from.
+    pub dialect: Dialect,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// One of `graph f updates (buffer bn.running_mean, %x) { … }`: a leading result of the graph is the new value of this.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// `buffer bn.running_mean`
+    Buffer(Name),
+    /// `%x`: the argument of this placeholder.
+    Input(Name),
+}
+
+/// Statements in braces. For a graph that torch printed the braces' spans are the empty ends of its text.
+#[derive(Clone, Debug, Default)]
+pub struct Body {
+    /// The statements in order.
+    pub stmts: Vec<Stmt>,
+    /// The opening brace.
+    pub open: Span,
+    /// The closing brace.
+    pub close: Span,
+}
+
+/// Which text a graph was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// FXIR.
+    Fxir,
+    /// What `print(graph)` prints.
+    Torch(TorchPrint),
+}
+
+/// The frame of a graph that torch printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TorchPrint {
+    /// The line before the statements, as written: `graph():`, `graph(x) -> Tensor:`, `# Graph fragment:`, or none.
+    pub header: Option<Arc<str>>,
+    /// Whether this is a fragment (Inductor's comments, or lines without a `graph` header): nodes may be used that
+    /// stand outside of it, and it need not have a `return`.
+    pub fragment: bool,
+}
+
+/// The shape of a statement that torch printed, beyond what the statement means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TorchStmt {
+    /// What stands on the line before `%` or `return`: `    `, or `#   ` in Inductor's comments.
+    pub indent: Arc<str>,
+    /// The text between ` : ` and the users tag (or ` = `), trailing space included: `torch.Tensor `,
+    /// `Tensor "f32[4, 5][5, 1]cpu"`; empty if there is none.
+    pub annotation: Arc<str>,
+    /// The users tag.
+    pub tag: Option<UsersTag>,
+    /// How the rest is written.
+    pub form: TorchForm,
+}
+
+/// `[num_users=3]` in one of its historical spellings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsersTag {
+    /// The word: `num_users`, `#users`, `users` or `uses`.
+    pub word: Arc<str>,
+    /// The count.
+    pub count: u32,
+}
+
+/// How torch wrote the part of a statement after ` = `.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TorchForm {
+    /// `opcode[target=…](…)`.
+    Bracketed,
+    /// Inductor's `PlaceHolder[target=…]`.
+    CapitalPlaceholder,
+    /// torch 1.7's `self.linear.weight` for `get_attr`.
+    SelfAttr,
+    /// torch 1.7's placeholder: a name in the header `graph(x):`, with no line of its own.
+    HeaderParam,
+    /// `return` with Python's repr of the value: nodes have no `%`.
+    Return,
+    /// `return %a,%b`, of torch 1.7 and Inductor. Several values make a tuple.
+    ReturnPercent,
+}
+
+/// A rewrite rule.
+#[derive(Clone, Debug)]
+pub struct Rewrite {
+    /// `exact` or `fast` before `rewrite`; `None` if it says neither.
+    pub mark: Option<RewriteMark>,
+    /// The rule's name.
+    pub name: Name,
+    /// The parameters.
+    pub params: Vec<RewriteParam>,
+    /// What to look for.
+    pub pattern: Body,
+    /// What to put in its place.
+    pub replacement: Body,
+    /// The condition after `where`.
+    pub condition: Option<Value>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// What a rewrite rule may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RewriteMark {
+    /// Nothing: the result is the same to the last bit.
+    Exact,
+    /// Rounding, NaN or signed zeros: runs only under `--fast-math`.
+    Fast,
+}
+
+/// A parameter of a rewrite rule.
+#[derive(Clone, Debug)]
+pub enum RewriteParam {
+    /// `%x` matches any value.
+    Node(Name),
+    /// `$a` matches any literal.
+    Literal(Name),
+}
+
+/// One node of a graph.
+#[derive(Clone, Debug)]
+pub struct Stmt {
+    /// The node's name; only `output` may do without.
+    pub name: Option<Name>,
+    /// The type annotation.
+    pub ty: Option<Type>,
+    /// What the node does.
+    pub op: Op,
+    /// Where in the user's Python it came from.
+    pub loc: Option<Loc>,
+    /// If torch printed it: how.
+    pub torch: Option<Box<TorchStmt>>,
+    /// The whole statement.
+    pub span: Span,
+}
+
+/// One of torch.fx's opcodes with its operands.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// `placeholder x = default`; the target may begin with `*` or `**`.
+    Placeholder {
+        /// The parameter's name.
+        target: Name,
+        /// The default value.
+        default: Option<Value>,
+    },
+    /// `get_attr fc.weight`
+    GetAttr {
+        /// The dotted path of the attribute.
+        target: Name,
+    },
+    /// `call_function`, `call_method` or `call_module`.
+    Call {
+        /// Which of the three.
+        kind: CallKind,
+        /// What is called, as it is spelled.
+        target: Name,
+        /// With what.
+        args: Args,
+    },
+    /// `output value`
+    Output {
+        /// What the graph returns.
+        value: Value,
+    },
+}
+
+/// The calling opcodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum CallKind {
+    Function,
+    Method,
+    Module,
+}
+
+impl CallKind {
+    /// The opcode: `call_function`.
+    pub fn opcode(self) -> &'static str {
+        match self {
+            CallKind::Function => "call_function",
+            CallKind::Method => "call_method",
+            CallKind::Module => "call_module",
+        }
+    }
+}
+
+/// Arguments of a call.
+#[derive(Clone, Debug, Default)]
+pub struct Args {
+    /// By position.
+    pub positional: Vec<Value>,
+    /// By name, in order.
+    pub keyword: Vec<(Name, Value)>,
+}
+
+/// `loc("model.py":13 in forward)`
+#[derive(Clone, Debug)]
+pub struct Loc {
+    /// The Python file.
+    pub file: Arc<str>,
+    /// The line, from one.
+    pub line: u32,
+    /// The function.
+    pub function: Option<Arc<str>>,
+    /// Where this stands.
+    pub span: Span,
+}
+
+/// A type as written.
+#[derive(Clone, Debug)]
+pub struct Type {
+    /// What it says.
+    pub kind: TypeKind,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// The forms of types.
+#[derive(Clone, Debug)]
+pub enum TypeKind {
+    /// `f32[N, 3]`; the shape is `None` for `f32[*]`. Sizes are values: integers, names, `?` and arithmetic.
+    Tensor {
+        /// The element type's name.
+        dtype: Name,
+        /// The sizes.
+        shape: Option<Vec<Value>>,
+    },
+    /// `int`, `float`, `bool`, `str`, `None` and other words.
+    Word(Arc<str>),
+    /// `?`
+    Unknown,
+    /// `(T, U)`
+    Tuple(Vec<Type>),
+    /// `[T]`
+    List(Vec<Type>),
+    /// `{"k": T}`
+    Dict(Vec<(Value, Type)>),
+}
+
+/// An argument as written. Arithmetic and comparisons stand here too: on sizes anywhere, on literals in rewrite rules.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// What it says.
+    pub kind: ValueKind,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// The forms of values.
+#[derive(Clone, Debug)]
+pub enum ValueKind {
+    /// `%x`
+    Node(Arc<str>),
+    /// `@then_graph`
+    Graph(Arc<str>),
+    /// `$a`, in rewrite rules
+    Literal(Arc<str>),
+    /// `None`
+    None,
+    /// `True`, `False`
+    Bool(bool),
+    /// `Ellipsis`
+    Ellipsis,
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// `(1+2j)`: real and imaginary part.
+    Complex(f64, f64),
+    /// A string.
+    Str(Arc<str>),
+    /// A bare name or path: a dtype, a name of the torch module, or a symbolic size.
+    Name(Arc<str>),
+    /// `device("cpu")`
+    Device(Arc<str>),
+    /// `opaque("<built-in function add>")`: the text torch prints for an object that has no literal.
+    Opaque(Arc<str>),
+    /// `?`, a size that is not known; only in types.
+    Unknown,
+    /// `[a, b]`
+    List(Vec<Value>),
+    /// `(a, b)`, `(a,)`, `()`
+    Tuple(Vec<Value>),
+    /// `{key: value}` in order
+    Dict(Vec<(Value, Value)>),
+    /// `slice(start, stop, step)`
+    Slice(Box<[Value; 3]>),
+    /// `range(start, stop, step)`
+    Range(Box<[Value; 3]>),
+    /// `-a`, `not a`
+    Unary(UnaryOp, Box<Value>),
+    /// `a + b` and its like
+    Binary(BinaryOp, Box<Value>, Box<Value>),
+    /// `max(a, b)` of sizes; in a rule's condition `dtype(%x)` and its like.
+    Call(Name, Vec<Value>),
+}
+
+/// Operators of one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum UnaryOp {
+    Neg,
+    Not,
+}
+
+/// Operators of two operands, loosest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum BinaryOp {
+    Or,
+    And,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    In,
+    NotIn,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Mod,
+    Pow,
+}
+
+impl BinaryOp {
+    /// The operator as written.
+    pub fn symbol(self) -> &'static str {
+        use BinaryOp::*;
+        match self {
+            Or => "or",
+            And => "and",
+            Eq => "==",
+            Ne => "!=",
+            Lt => "<",
+            Le => "<=",
+            Gt => ">",
+            Ge => ">=",
+            In => "in",
+            NotIn => "not in",
+            Add => "+",
+            Sub => "-",
+            Mul => "*",
+            Div => "/",
+            FloorDiv => "//",
+            Mod => "%",
+            Pow => "**",
+        }
+    }
+}
+
+impl Name {
+    /// A name at a place.
+    pub fn new(text: impl Into<Arc<str>>, span: Span) -> Name {
+        Name {
+            text: text.into(),
+            span,
+        }
+    }
+}
+
+impl Value {
+    /// A value at a place.
+    pub fn new(kind: ValueKind, span: Span) -> Value {
+        Value { kind, span }
+    }
+}

@@ -1,0 +1,260 @@
+//! Brackets, before the parser sees them.
+//!
+//! The token stream is balanced here: an unclosed bracket is reported with the place that opened it and closed where
+//! its statement ends; a stray one is reported and left out. So the parser meets no bracket errors, and its recovery
+//! stays inside one statement. The same walk limits how deeply a file may nest, and marks the tokens by which a
+//! statement or a body is known ([`Token::NodeDef`], [`Token::BareDef`], [`Token::BodyOpen`], [`Token::BodyClose`]).
+
+use super::lexer::Spanned;
+use super::token::Token;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+
+/// How many brackets and operators may be open at one place.
+pub const MAX_DEPTH: usize = 256;
+
+struct Open<'s> {
+    token: Token<'s>,
+    span: Span,
+    /// Operators since the last separator in this bracket: each may nest the tree by one.
+    operators: usize,
+    /// For a body: what it is the body of.
+    owner: Option<String>,
+}
+
+struct Walk<'s> {
+    file: FileId,
+    out: Vec<Spanned<'s>>,
+    stack: Vec<Open<'s>>,
+    /// Brackets and operators open now.
+    depth: usize,
+    top_operators: usize,
+    errors: Vec<Diagnostic>,
+}
+
+/// Balances `tokens`. `None` for the tokens if they nest too deeply to be parsed.
+pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Option<Vec<Spanned<'s>>>, Vec<Diagnostic>) {
+    let mut w = Walk {
+        file,
+        out: Vec::with_capacity(tokens.len() + 8),
+        stack: vec![],
+        depth: 0,
+        top_operators: 0,
+        errors: vec![],
+    };
+    for i in 0..tokens.len() {
+        let next = |n: usize| tokens.get(i + n).map(|t| &t.1);
+        let (start, token, stop) = tokens[i].clone();
+        w.step((start, token, stop), next(1), next(2));
+        if w.depth > MAX_DEPTH {
+            w.errors.push(too_deep(Span::new(file, start, stop)));
+            return (None, w.errors);
+        }
+    }
+    w.close_down_to(0, end);
+    (Some(w.out), w.errors)
+}
+
+/// The diagnostic for nesting beyond [`MAX_DEPTH`].
+pub fn too_deep(span: Span) -> Diagnostic {
+    Diagnostic::new(Code::E0008, "this nests too deeply")
+        .at(
+            span,
+            format!("more than {MAX_DEPTH} brackets and operators are open here"),
+        )
+        .help("split the value: give parts of it to nodes of their own")
+}
+
+impl<'s> Walk<'s> {
+    fn step(&mut self, (start, token, stop): Spanned<'s>, next: Option<&Token<'s>>, after: Option<&Token<'s>>) {
+        use Token::*;
+        let defines = matches!(next, Some(Assign | Colon));
+        match token {
+            LParen | LBracket | LBrace => self.open(start, token, stop),
+            RParen | RBracket | RBrace => self.close(start, token, stop),
+            Node(name) if defines && self.statement_may_begin() => {
+                self.begin_statement(start);
+                self.out.push((start, NodeDef(name), stop));
+            }
+            Ident(name) if defines && self.bare_name_may_begin() => {
+                self.begin_statement(start);
+                self.out.push((start, BareDef(name), stop));
+            }
+            // Inside brackets these words are names only after `,` or the bracket.
+            Output | Loc if self.out.last().is_some_and(|t| t.1.ends_value()) => {
+                let body = self.stack.iter().rposition(|o| o.owner.is_some());
+                if body.is_some() {
+                    self.begin_statement(start);
+                }
+                self.out.push((start, token, stop));
+            }
+            _ => {
+                let header = matches!(
+                    (&token, next, after),
+                    (Graph, Some(Ident(_)), Some(LBrace | Updates)) | (Rewrite, Some(Ident(_)), Some(LParen))
+                );
+                if header && !self.stack.is_empty() && !self.after_opcode() {
+                    self.close_down_to(0, start);
+                }
+                if token.is_operator() {
+                    self.count_operator();
+                } else if matches!(token, Comma | Assign | Colon | FatArrow | Where) || token.begins_item() {
+                    self.reset_operators();
+                }
+                self.out.push((start, token, stop));
+            }
+        }
+    }
+
+    /// A name that is followed by `=` or `:` begins a statement, unless it is a key in braces.
+    fn statement_may_begin(&self) -> bool {
+        let in_body = self.stack.iter().any(|o| o.owner.is_some());
+        let in_dict = self
+            .stack
+            .last()
+            .is_some_and(|o| o.owner.is_none() && o.token == Token::LBrace);
+        let key = matches!(self.out.last(), Some((_, Token::LBrace | Token::Comma, _)));
+        in_body && !(in_dict && key)
+    }
+
+    fn bare_name_may_begin(&self) -> bool {
+        let after_statement = |t: &Token<'_>| t.ends_value() || *t == Token::BodyOpen;
+        self.stack.last().is_some_and(|o| o.owner.is_some())
+            && self.out.last().is_some_and(|t| after_statement(&t.1))
+            && !self.after_opcode()
+    }
+
+    fn after_opcode(&self) -> bool {
+        match &self.out[..] {
+            [.., (_, Token::Placeholder, _), (_, Token::Star | Token::StarStar, _)] => true,
+            [.., (_, t, _)] => t.is_opcode(),
+            [] => false,
+        }
+    }
+
+    fn begin_statement(&mut self, at: usize) {
+        let body = self.stack.iter().rposition(|o| o.owner.is_some());
+        if let Some(body) = body {
+            self.close_down_to(body + 1, at);
+        }
+        self.reset_operators();
+    }
+
+    fn open(&mut self, start: usize, token: Token<'s>, stop: usize) {
+        let owner = (token == Token::LBrace && self.stack.is_empty())
+            .then(|| self.owner())
+            .flatten();
+        let kind = if owner.is_some() {
+            Token::BodyOpen
+        } else {
+            token.clone()
+        };
+        if owner.is_some() {
+            self.reset_operators();
+        }
+        self.out.push((start, kind, stop));
+        self.stack.push(Open {
+            token,
+            span: Span::new(self.file, start, stop),
+            operators: 0,
+            owner,
+        });
+        self.depth += 1;
+    }
+
+    /// What a `{` here is the body of, or `None` if it opens a dict.
+    fn owner(&self) -> Option<String> {
+        use Token::*;
+        match &self.out[..] {
+            [.., (_, Graph, _), (_, Ident(name), _)] => Some(format!("graph `{name}`")),
+            [.., (_, FatArrow, _)] => Some("the rule's replacement".into()),
+            [.., (_, RParen, _)] => Some("this body".into()),
+            [.., (_, t, _)] if matches!(t, Ident(_) | Path(_) | Str(_) | BodyClose) || t.begins_item() => {
+                Some("this body".into())
+            }
+            [] => Some("this body".into()),
+            _ => None,
+        }
+    }
+
+    fn close(&mut self, start: usize, token: Token<'s>, stop: usize) {
+        let opener = match token {
+            Token::RParen => Token::LParen,
+            Token::RBracket => Token::LBracket,
+            _ => Token::LBrace,
+        };
+        // A `)` or `]` never closes a body, so look for its opener above the innermost one only.
+        let floor = match token {
+            Token::RBrace => 0,
+            _ => self.stack.iter().rposition(|o| o.owner.is_some()).map_or(0, |b| b + 1),
+        };
+        let found = self.stack[floor..].iter().rposition(|o| o.token == opener);
+        let Some(found) = found.map(|f| f + floor) else {
+            self.errors.push(stray(&token, Span::new(self.file, start, stop)));
+            return;
+        };
+        self.close_down_to(found + 1, start);
+        if let Some(open) = self.pop() {
+            let kind = if open.owner.is_some() { Token::BodyClose } else { token };
+            self.out.push((start, kind, stop));
+            if self.stack.is_empty() && open.owner.is_some() {
+                self.reset_operators();
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Open<'s>> {
+        let open = self.stack.pop()?;
+        self.depth -= 1 + open.operators;
+        Some(open)
+    }
+
+    /// Closes and reports everything above `level` of the stack.
+    fn close_down_to(&mut self, level: usize, at: usize) {
+        while self.stack.len() > level {
+            let Some(open) = self.pop() else { return };
+            let (closer, word) = match (&open.token, open.owner.is_some()) {
+                (Token::LParen, _) => (Token::RParen, ")"),
+                (Token::LBracket, _) => (Token::RBracket, "]"),
+                (_, true) => (Token::BodyClose, "}"),
+                _ => (Token::RBrace, "}"),
+            };
+            self.errors.push(unclosed(&open, word, Span::new(self.file, at, at)));
+            self.out.push((at, closer, at));
+        }
+    }
+
+    fn operators(&mut self) -> &mut usize {
+        match self.stack.last_mut() {
+            Some(o) => &mut o.operators,
+            None => &mut self.top_operators,
+        }
+    }
+
+    fn count_operator(&mut self) {
+        *self.operators() += 1;
+        self.depth += 1;
+    }
+
+    fn reset_operators(&mut self) {
+        let n = std::mem::take(self.operators());
+        self.depth -= n;
+    }
+}
+
+fn unclosed(open: &Open<'_>, word: &str, at: Span) -> Diagnostic {
+    let what = match &open.owner {
+        Some(owner) => format!("{owner} is not closed"),
+        None => format!("{} is not closed", open.token),
+    };
+    Diagnostic::new(Code::E0006, what)
+        .at(open.span, "opened here")
+        .see(at, format!("`{word}` is missing before this"))
+        .help(format!("add `{word}`"))
+}
+
+fn stray(token: &Token<'_>, span: Span) -> Diagnostic {
+    Diagnostic::new(Code::E0007, format!("{token} closes nothing"))
+        .at(span, "no bracket of this kind is open here")
+        .help("remove it, or add the bracket it should close")
+}

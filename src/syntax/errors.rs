@@ -1,0 +1,187 @@
+//! The parser's errors in words.
+
+use super::token::Token;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use lalrpop_util::ParseError;
+
+/// A group of tokens that a reader knows by one name; the first of `needs` shows that the group is expected.
+struct Group {
+    needs: &'static [&'static str],
+    covers: &'static [&'static str],
+    words: &'static str,
+}
+
+/// Widest first: a group takes the tokens it covers from the list.
+const GROUPS: &[Group] = &[
+    Group {
+        needs: &["weights", "graph", "module"],
+        covers: &[
+            "weights", "module", "const", "param", "buffer", "dim", "graph", "rewrite", "exact", "fast",
+        ],
+        words: "an item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim` or `rewrite`)",
+    },
+    Group {
+        needs: &["placeholder", "get_attr", "call_function"],
+        covers: &[
+            "placeholder",
+            "get_attr",
+            "call_function",
+            "call_method",
+            "call_module",
+            "output",
+            "name",
+            "path",
+        ],
+        words: "an opcode (`placeholder`, `get_attr`, `call_function`, `call_method`, `call_module` or `output`)",
+    },
+    Group {
+        needs: &["%node =", "output"],
+        covers: &["%node =", "name =", "output"],
+        words: "a statement (`%name = …` or `output …`)",
+    },
+    Group {
+        needs: &["%node", "integer", "string"],
+        covers: &[
+            "%node",
+            "@graph",
+            "$literal",
+            "integer",
+            "float",
+            "imaginary",
+            "string",
+            "name",
+            "path",
+            "(",
+            "[",
+            "{",
+            "?",
+            "-",
+            "not",
+        ],
+        words: "a value",
+    },
+    Group {
+        needs: &["name", "path", "?", "[", "("],
+        covers: &["name", "path", "?", "[", "(", "{"],
+        words: "a type",
+    },
+    Group {
+        needs: &["path", "string", "name"],
+        covers: &["path", "string", "name"],
+        words: "a name, a dotted path or a string",
+    },
+];
+
+const OPERATORS: [&str; 17] = [
+    "+", "-", "*", "**", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not",
+];
+
+const KEYWORDS: [&str; 19] = [
+    "weights",
+    "module",
+    "const",
+    "param",
+    "buffer",
+    "dim",
+    "graph",
+    "rewrite",
+    "exact",
+    "fast",
+    "updates",
+    "where",
+    "loc",
+    "placeholder",
+    "get_attr",
+    "call_function",
+    "call_method",
+    "call_module",
+    "output",
+];
+
+/// The diagnostic for a token the grammar does not expect.
+pub fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
+    match error {
+        ParseError::UnrecognizedToken {
+            token: (start, token, end),
+            expected,
+        } => {
+            let want = expected_words(&expected);
+            let d = Diagnostic::new(Code::E0001, format!("unexpected {token}"))
+                .at(Span::new(file, start, end), format!("expected {want}"));
+            help(d, &token, &expected)
+        }
+        ParseError::UnrecognizedEof { location, expected } => Diagnostic::new(Code::E0001, "the text ends too early")
+            .at(
+                Span::new(file, location, location),
+                format!("expected {}", expected_words(&expected)),
+            ),
+        ParseError::ExtraToken {
+            token: (start, token, end),
+        } => Diagnostic::new(Code::E0001, format!("unexpected {token}"))
+            .at(Span::new(file, start, end), "expected nothing more"),
+        ParseError::InvalidToken { location } => {
+            Diagnostic::new(Code::E0001, "invalid token").at(Span::new(file, location, location), "here")
+        }
+        ParseError::User { .. } => Diagnostic::new(Code::E0001, "invalid syntax"),
+    }
+}
+
+/// Advice for the usual slips.
+fn help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic {
+    let wants = |t: &str| expected.iter().any(|e| e.trim_matches('"') == t);
+    match token {
+        Token::Colon if wants(",") && wants(")") => d.help("keyword arguments are written `name=value`"),
+        Token::Assign if wants(":") && wants("+") => d.help("entries of a dict are written `key: value`"),
+        Token::Assign if wants(":") => d.help("a declaration gives the type first: `: f32[2, 3]`"),
+        Token::Int(_) | Token::Float(_) if wants("path") => {
+            d.help("a path that begins with a digit is written as a string: `\"0.weight\"`")
+        }
+        Token::Node(_) if wants("graph") => d.help("statements stand inside of `graph name { … }`"),
+        Token::Node(name) if wants("path") && !wants("integer") => {
+            d.help(format!("a target is a name, not a node; write `{name}`"))
+        }
+        Token::In | Token::And | Token::Or | Token::Not if wants("path") => {
+            d.help("this word is an operator; write it as a string to use it as a name")
+        }
+        Token::BodyOpen | Token::LParen if wants("name") && wants("graph") => d.help("a graph needs a name"),
+        Token::Ident(_) if wants(")") && wants(",") => d.help("arguments are separated by `,`"),
+        _ => d,
+    }
+}
+
+/// LALRPOP's list of expected tokens as a reader would say it.
+fn expected_words(expected: &[String]) -> String {
+    let mut left: Vec<&str> = expected.iter().map(|e| e.trim_matches('"')).collect();
+    let mut words: Vec<String> = vec![];
+    // A name may be any keyword; saying so for each would bury the rest.
+    if KEYWORDS.iter().all(|k| left.contains(k)) && left.contains(&"name") {
+        left.retain(|t| !KEYWORDS.contains(t));
+    }
+    for g in GROUPS {
+        if g.needs.iter().all(|t| left.contains(t)) {
+            left.retain(|t| !g.covers.contains(t));
+            words.push(g.words.into());
+        }
+    }
+    // An operator may follow any value; it is worth saying only if nothing else is expected.
+    if !words.is_empty() || left.iter().any(|t| !OPERATORS.contains(t)) {
+        left.retain(|t| !OPERATORS.contains(t));
+    }
+    words.extend(left.iter().map(|t| match *t {
+        "name" => "a name".into(),
+        "path" => "a dotted path".into(),
+        "string" => "a string".into(),
+        "integer" => "an integer".into(),
+        "body {" => "`{`".into(),
+        "body }" => "`}`".into(),
+        "%node =" | "name =" => "a statement".into(),
+        t => format!("`{t}`"),
+    }));
+    words.dedup();
+    match words.len() {
+        0 => "the end of the text".into(),
+        1 => words.remove(0),
+        n => format!("{} or {}", words[..n - 1].join(", "), words[n - 1]),
+    }
+}

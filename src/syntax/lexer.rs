@@ -1,0 +1,168 @@
+//! Text to tokens. Every text lexes: what begins no token is reported and left out.
+
+use super::ast::Comment;
+use super::token::{Extras, Token, too_large};
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use logos::Logos;
+
+/// A token between its first byte and one past its last.
+pub type Spanned<'s> = (usize, Token<'s>, usize);
+
+/// What [`lex`] finds.
+#[derive(Debug, Default)]
+pub struct Lexed<'s> {
+    /// The tokens in order.
+    pub tokens: Vec<Spanned<'s>>,
+    /// The comments in order.
+    pub comments: Vec<Comment>,
+    /// What does not lex.
+    pub errors: Vec<Diagnostic>,
+}
+
+/// Lexes `text`, the content of `file`.
+pub fn lex(file: FileId, text: &str) -> Lexed<'_> {
+    let extras = Extras {
+        file,
+        ..Extras::default()
+    };
+    let mut lexer = Token::lexer_with_extras(text, extras);
+    let mut out = Lexed::default();
+    let mut unknown: Vec<Span> = vec![];
+    while let Some(token) = lexer.next() {
+        let at = lexer.span();
+        match token {
+            Ok(Token::IntDots(v)) => {
+                out.tokens.push((at.start, Token::Int(v), at.end - 2));
+                out.tokens.push((at.end - 2, Token::Dots, at.end));
+            }
+            Ok(Token::Int(i64::MIN)) => least_integer(file, &mut out, at),
+            Ok(t) => out.tokens.push((at.start, t, at.end)),
+            Err(()) => match unknown.last_mut() {
+                Some(s) if s.end as usize == at.start => s.end = at.end as u32,
+                _ => unknown.push(Span::new(file, at.start, at.end)),
+            },
+        }
+    }
+    let Extras { errors, comments, .. } = lexer.extras;
+    out.errors.extend(errors);
+    out.errors.extend(unknown.into_iter().map(|s| unknown_text(text, s)));
+    out.comments = comments
+        .into_iter()
+        .map(|r| Comment {
+            text: text[r.clone()].trim_end().into(),
+            span: Span::new(file, r.start, r.end),
+        })
+        .collect();
+    out
+}
+
+/// 9223372036854775808 is an integer only after a minus sign that does not subtract.
+fn least_integer(file: FileId, out: &mut Lexed<'_>, at: std::ops::Range<usize>) {
+    let before = out.tokens.len().checked_sub(2).map(|i| &out.tokens[i].1);
+    let negated = matches!(out.tokens.last(), Some((_, Token::Minus, _))) && !before.is_some_and(Token::ends_value);
+    let start = if negated {
+        out.tokens.pop().map_or(at.start, |t| t.0)
+    } else {
+        out.errors.push(too_large(Span::new(file, at.start, at.end)));
+        at.start
+    };
+    out.tokens.push((start, Token::Int(i64::MIN), at.end));
+}
+
+fn unknown_text(text: &str, span: Span) -> Diagnostic {
+    let piece = &text[span.range()];
+    let d = Diagnostic::new(Code::E0002, format!("`{}` begins no token", piece.escape_debug())).at(span, "not FXIR");
+    match piece.chars().next() {
+        Some('.') => d.help("a path that does not begin with a letter is written as a string: `\"0.weight\"`"),
+        Some('%' | '@' | '$') => d.help("a name follows directly: letters, digits and `_`, not beginning with a digit"),
+        Some(';') => d.help("statements need no separator"),
+        Some('\u{201c}' | '\u{201d}' | '\u{2018}' | '\u{2019}') => {
+            d.help("strings are written with the plain quotes `\"` or `'`")
+        }
+        Some(c) if c.is_alphabetic() => {
+            d.help("names are made of A-Z, a-z, 0-9 and `_`; write any other name as a string")
+        }
+        _ => d.help("outside of strings and comments, FXIR is plain ASCII; remove this"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Token::*;
+
+    fn tokens(text: &str) -> Vec<Token<'_>> {
+        let l = lex(FileId(0), text);
+        assert!(l.errors.is_empty(), "{text}: {:?}", l.errors);
+        l.tokens.into_iter().map(|t| t.1).collect()
+    }
+
+    fn codes(text: &str) -> Vec<Code> {
+        lex(FileId(0), text).errors.iter().map(|d| d.code).collect()
+    }
+
+    #[test]
+    fn numbers_are_pythons() {
+        assert_eq!(tokens("1_000"), [Int(1000)]);
+        for (text, want) in [
+            ("1.0", 1.0),
+            ("1.", 1.0),
+            (".5", 0.5),
+            ("1e-05", 1e-5),
+            ("1E+3", 1e3),
+            ("5e-324", 5e-324),
+        ] {
+            assert_eq!(tokens(text), [Float(want)], "{text}");
+        }
+        assert_eq!(tokens("2.5j"), [Imag(2.5)]);
+        assert_eq!(tokens("1..4096"), [Int(1), Dots, Int(4096)]);
+        assert_eq!(tokens("9223372036854775807"), [Int(i64::MAX)]);
+        assert_eq!(tokens("(-9223372036854775808)"), [LParen, Int(i64::MIN), RParen]);
+        assert_eq!(codes("9223372036854775808"), [Code::E0005]);
+        assert_eq!(codes("1 - 9223372036854775808"), [Code::E0005]);
+        assert_eq!(codes("99999999999999999999"), [Code::E0005]);
+    }
+
+    #[test]
+    fn strings_know_pythons_escapes() {
+        let s = |t| vec![Str(std::sync::Arc::from(t))];
+        assert_eq!(tokens(r#""a\n\x41\u00e9\101\"""#), s("a\nA\u{e9}A\""));
+        assert_eq!(tokens(r"'it\'s'"), s("it's"));
+        assert_eq!(tokens("'a\\\nb'"), s("ab"));
+        assert_eq!(codes("'open"), [Code::E0003]);
+        assert_eq!(codes("\"open\\"), [Code::E0003]);
+        assert_eq!(codes(r"'\q \ud800 \xg'"), [Code::E0004, Code::E0004, Code::E0004]);
+    }
+
+    #[test]
+    fn names_and_operators() {
+        assert_eq!(
+            tokens("%x = call_function torch.add(%x, @g, a//2) # end"),
+            [
+                Node("x"),
+                Assign,
+                CallFunction,
+                Path("torch.add"),
+                LParen,
+                Node("x"),
+                Comma,
+                GraphRef("g"),
+                Comma,
+                Ident("a"),
+                SlashSlash,
+                Int(2),
+                RParen
+            ]
+        );
+        assert_eq!(tokens("layer1.0.conv1"), [Path("layer1.0.conv1")]);
+        assert_eq!(tokens("(N % 2)"), [LParen, Ident("N"), Percent, Int(2), RParen]);
+    }
+
+    #[test]
+    fn unknown_text_is_one_error_per_run() {
+        assert_eq!(codes("a \u{1f600}\u{1f600} b ;"), [Code::E0002, Code::E0002]);
+        let l = lex(FileId(0), "x # c \n# d");
+        assert_eq!(l.comments.iter().map(|c| &*c.text).collect::<Vec<_>>(), ["# c", "# d"]);
+    }
+}

@@ -1,0 +1,20 @@
+//! Text to syntax tree and back.
+//!
+//! [`parse()`] reads a file: FXIR through [`lexer`], [`delimiters`] (which balances brackets and limits depth) and the
+//! LALRPOP grammar of `grammar/fxir.lalrpop`; torch's own `print(graph)` text, alone or pasted among FXIR, through
+//! [`torch_text`]. Both give the same tree, [`ast`]. [`format()`] writes a tree in canonical form with its comments;
+//! [`resolve`] turns types, sizes and values of the tree into those of [`crate::types`].
+
+mod actions;
+pub mod ast;
+mod check;
+pub mod delimiters;
+mod errors;
+pub mod lexer;
+pub mod parse;
+pub mod resolve;
+mod spans;
+pub mod token;
+pub mod torch_text;
+
+pub use parse::{parse, parse_text, parse_type, parse_value};

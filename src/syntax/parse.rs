@@ -1,0 +1,204 @@
+//! Text to syntax tree.
+
+use super::actions::Cx;
+use super::ast::{File, Type, Value};
+use super::errors::unexpected;
+use super::lexer::{Lexed, Spanned, lex};
+use super::{check, delimiters, torch_text};
+use crate::diag::Diagnostics;
+use crate::source::{FileId, Sources, Span};
+
+#[allow(missing_docs, clippy::all, unused_qualifications)]
+#[rustfmt::skip]
+mod grammar {
+    include!(concat!(env!("OUT_DIR"), "/fxir.rs"));
+}
+
+/// Parses file `file`. The tree holds whatever could be read; it is whole only if no finding is an error.
+pub fn parse(sources: &Sources, file: FileId) -> (File, Diagnostics) {
+    parse_text(file, &sources.get(file).text)
+}
+
+/// [`parse`] of a text that stands in no store.
+pub fn parse_text(file: FileId, text: &str) -> (File, Diagnostics) {
+    let torch = torch_text::read(file, text);
+    let (tokens, comments, mut cx) = tokens(file, &torch.rest);
+    cx.errors.extend(torch.errors);
+    let mut items = tokens
+        .and_then(|t| {
+            let result = grammar::FileParser::new().parse(&mut cx, t);
+            result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
+        })
+        .unwrap_or_default();
+    items.extend(torch.graphs);
+    items.sort_by_key(|i| i.span().start);
+    let tree = File {
+        items,
+        comments,
+        span: Span::new(file, 0, text.len()),
+    };
+    check::check(&tree, &mut cx.errors);
+    (tree, findings(cx))
+}
+
+/// Parses one type, such as `f32[N, 3]`.
+pub fn parse_type(file: FileId, text: &str) -> (Option<Type>, Diagnostics) {
+    let (tokens, _, mut cx) = tokens(file, text);
+    let result = tokens.and_then(|t| {
+        let result = grammar::TypeParser::new().parse(&mut cx, t);
+        result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
+    });
+    (result, findings(cx))
+}
+
+/// Parses one value, such as `(%x, 1e-05)`.
+pub fn parse_value(file: FileId, text: &str) -> (Option<Value>, Diagnostics) {
+    let (tokens, _, mut cx) = tokens(file, text);
+    let result = tokens.and_then(|t| {
+        let result = grammar::ValueParser::new().parse(&mut cx, t);
+        result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
+    });
+    (result, findings(cx))
+}
+
+/// Lexes and balances; no tokens if the text nests too deeply.
+fn tokens(file: FileId, text: &str) -> (Option<impl Iterator<Item = Spanned<'_>>>, Vec<super::ast::Comment>, Cx) {
+    let Lexed {
+        tokens,
+        comments,
+        mut errors,
+    } = lex(file, text);
+    let (tokens, unbalanced) = delimiters::balance(file, tokens, text.trim_end().len());
+    errors.extend(unbalanced);
+    (tokens.map(Vec::into_iter), comments, Cx { file, errors })
+}
+
+/// In the order of their places.
+fn findings(mut cx: Cx) -> Diagnostics {
+    cx.errors.sort_by_key(|d| d.labels.first().map_or(0, |l| l.span.start));
+    let mut out = Diagnostics::new();
+    out.extend(cx.errors);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diag::Code;
+
+    fn codes(text: &str) -> Vec<Code> {
+        parse_text(FileId(0), text).1.iter().map(|d| d.code).collect()
+    }
+
+    fn titles(text: &str) -> Vec<String> {
+        let d = parse_text(FileId(0), text).1;
+        d.iter()
+            .map(|d| format!("{} | {}", d.title, d.labels[0].text))
+            .collect()
+    }
+
+    #[test]
+    fn the_whole_language_parses() {
+        let text = include_str!("testdata/language.fxir");
+        let (file, findings) = parse_text(FileId(0), text);
+        assert!(findings.is_empty(), "{findings:#?}");
+        assert_eq!(file.items.len(), 14);
+    }
+
+    #[test]
+    fn every_error_of_a_file_is_reported() {
+        let text = "graph a {\n %x = placeholder\n %y = call_function relu(%x,,)\n %z = call_functio add(%x, %y)\n q = get_attr w\n output (%x)\n}\nmodul b = Linear(1)\ngraph c { output %x + }\nconst k : f32[] 3\n";
+        assert_eq!(
+            codes(text),
+            [
+                Code::E0001,
+                Code::E0001,
+                Code::E0010,
+                Code::E0009,
+                Code::E0011,
+                Code::E0001,
+                Code::E0001,
+                Code::E0001
+            ],
+            "{:#?}",
+            titles(text)
+        );
+    }
+
+    #[test]
+    fn brackets_are_named_with_their_opening() {
+        let text = "graph a {\n %x = placeholder x\n %y = call_function relu(%x, [1, 2)\n %z = call_function add(%x, %y\n output %z\n\ngraph b {\n output ()\n}\n}\n";
+        let found = titles(text);
+        assert_eq!(
+            found,
+            [
+                "graph `a` is not closed | opened here",
+                "`[` is not closed | opened here",
+                "`(` is not closed | opened here",
+                "`}` closes nothing | no bracket of this kind is open here"
+            ]
+        );
+    }
+
+    #[test]
+    fn depth_is_limited_and_said_once() {
+        let n = 100_000;
+        let deep = |open: &str, close: &str| format!("graph a {{ output {}1{} }}", open.repeat(n), close.repeat(n));
+        for text in [
+            deep("(", ")"),
+            deep("[", "]"),
+            deep("{1: ", "}"),
+            deep("- ", ""),
+            deep("1 + ", ""),
+            deep("2 ** ", ""),
+            deep("not ", ""),
+            deep("f(", ")"),
+        ] {
+            assert_eq!(codes(&text), [Code::E0008], "{}", &text[..40]);
+        }
+        let wide = format!("graph a {{ output [{}] }}", "-1, ".repeat(n));
+        assert_eq!(codes(&wide), []);
+        let negatives = format!("graph a {{ {} output () }}", "%x = placeholder x = -1 ".repeat(1000));
+        assert_eq!(codes(&negatives), []);
+    }
+
+    #[test]
+    fn slips_get_help() {
+        for (text, code, title) in [
+            ("graph a { output x }", Code::E0009, "unknown name `x`"),
+            (
+                "graph a { %x = relu(%y) }",
+                Code::E0010,
+                "an opcode is missing before `relu`",
+            ),
+            (
+                "graph a { %x = call_function f(1, a=2, 3) output %x }",
+                Code::E0014,
+                "positional argument after a keyword argument",
+            ),
+            ("graph a { output $a }", Code::E0012, "`$a` outside of a rewrite rule"),
+            (
+                "graph a { output %x + 1 }",
+                Code::E0012,
+                "arithmetic on what is not a size",
+            ),
+            (
+                "graph a { output slice() }",
+                Code::E0012,
+                "`slice` with the wrong arguments",
+            ),
+            ("graph a { output frob(1) }", Code::E0012, "`frob(…)` is not a value"),
+        ] {
+            let (_, d) = parse_text(FileId(0), text);
+            let d: Vec<_> = d.iter().collect();
+            assert_eq!(d.len(), 1, "{text}: {d:#?}");
+            assert_eq!((d[0].code, &*d[0].title), (code, title));
+        }
+    }
+
+    #[test]
+    fn keywords_are_names_where_names_stand() {
+        let text = "module output = Linear(1, 2) graph graph { %dim = placeholder dim %x = call_method output(%dim, dim=1, where=2) loc(\"f.py\":3 in loc) output %x }";
+        assert_eq!(codes(text), []);
+    }
+}

@@ -1,0 +1,212 @@
+//! Types, sizes and values of the tree as those of [`crate::types`].
+
+use super::ast::{self, BinaryOp, TypeKind, UnaryOp, ValueKind};
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::source::Span;
+use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+
+/// Names of the torch module that are values and not dtypes.
+const TORCH_NAMES: [&str; 21] = [
+    "torch.strided",
+    "torch.sparse_coo",
+    "torch.sparse_csr",
+    "torch.sparse_csc",
+    "torch.sparse_bsr",
+    "torch.sparse_bsc",
+    "torch.jagged",
+    "torch._mkldnn",
+    "torch.contiguous_format",
+    "torch.preserve_format",
+    "torch.channels_last",
+    "torch.channels_last_3d",
+    "torch.per_tensor_affine",
+    "torch.per_channel_affine",
+    "torch.per_tensor_symmetric",
+    "torch.per_channel_symmetric",
+    "torch.per_channel_affine_float_qparams",
+    "torch.quint8",
+    "torch.qint8",
+    "torch.qint32",
+    "torch.float8_e4m3fnuz",
+];
+
+/// Whether `name` is a dtype, layout, memory format or the like as torch prints it.
+pub fn is_torch_name(name: &str) -> bool {
+    name.starts_with("torch.") && (DType::from_torch(name).is_some() || TORCH_NAMES.contains(&name))
+}
+
+/// Whether `name` is a symbolic size as torch names them: `s77`, `u0`. Such names need no declaration.
+pub fn is_torch_symbol(name: &str) -> bool {
+    let digits = name.strip_prefix(['s', 'u', 'z']);
+    digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// The type that `t` writes. What cannot be told is [`Val::Unknown`]; a name that is no type is reported.
+pub fn ty(t: &ast::Type, d: &mut Diagnostics) -> Type {
+    match &t.kind {
+        TypeKind::Tensor { dtype, shape } => {
+            let shape = shape.as_ref().map(|s| s.iter().map(|v| size(v, d)).collect());
+            match tensor_dtype(&dtype.text) {
+                Some(dtype) => Val::Leaf(TensorType { dtype, shape }),
+                None => {
+                    d.push(unknown_dtype(&dtype.text, dtype.span));
+                    Val::Unknown
+                }
+            }
+        }
+        TypeKind::Word(w) => word(w, t.span, d),
+        TypeKind::Unknown => Val::Unknown,
+        TypeKind::Tuple(v) => Val::Tuple(v.iter().map(|t| ty(t, d)).collect()),
+        TypeKind::List(v) => Val::List(v.iter().map(|t| ty(t, d)).collect()),
+        TypeKind::Dict(v) => {
+            let mut no_nodes = |_: &str, _| None;
+            Val::Dict(v.iter().map(|(k, t)| (value(k, &mut no_nodes, d), ty(t, d))).collect())
+        }
+    }
+}
+
+fn tensor_dtype(name: &str) -> Option<DType> {
+    DType::from_short(name).or_else(|| name.starts_with("torch.").then(|| DType::from_torch(name)).flatten())
+}
+
+fn unknown_dtype(name: &str, span: Span) -> Diagnostic {
+    let d = Diagnostic::new(Code::E0015, format!("unknown element type `{name}`")).at(span, "not a dtype");
+    let shorts = || DType::all().map(DType::short);
+    let near = DType::from_torch(name)
+        .map(DType::short)
+        .or_else(|| nearest(name, shorts()));
+    match near {
+        Some(n) => d.suggest(span, n, "write torch's abbreviation"),
+        None => d.help(format!("the dtypes are {}", shorts().collect::<Vec<_>>().join(" "))),
+    }
+}
+
+fn word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
+    const WORDS: [&str; 6] = ["int", "float", "bool", "str", "complex", "None"];
+    match w {
+        "int" => Val::Any(Kind::Int),
+        "float" => Val::Any(Kind::Float),
+        "bool" => Val::Any(Kind::Bool),
+        "str" => Val::Any(Kind::Str),
+        "None" => Val::None,
+        "Ellipsis" => Val::Ellipsis,
+        // Kinds of values that carry no type of their own here.
+        "complex" | "dtype" | "device" | "slice" | "range" | "graph" | "object" | "Tensor" => Val::Unknown,
+        _ => {
+            let e = Diagnostic::new(Code::E0015, format!("unknown type `{w}`")).at(span, "not a type");
+            d.push(match (tensor_dtype(w), nearest(w, WORDS)) {
+                (Some(_), _) => e.help(format!("a tensor's type has a shape: `{w}[]`, `{w}[2, 3]`, `{w}[*]`")),
+                (_, Some(n)) => e.suggest(span, n, "a similar type exists"),
+                _ => e.help(
+                    "types are `f32[2, 3]` and its like, int, float, bool, str, None, `(T, U)`, `[T]`, `{\"k\": T}`",
+                ),
+            });
+            Val::Unknown
+        }
+    }
+}
+
+/// The size that `v` writes; reports what is no size or does not fit in 64 bits.
+pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
+    let (size, whole) = dim(v, d);
+    match size {
+        Some(Dim::Unknown) if whole => {
+            let e = Diagnostic::new(Code::E0016, "size cannot be computed")
+                .at(v.span, "overflows 64 bits, or divides by zero");
+            d.push(e);
+            Dim::Unknown
+        }
+        Some(Dim::Const(c)) if c < 0 => {
+            let e = Diagnostic::new(Code::E0016, format!("negative size {c}")).at(v.span, "a size is at least 0");
+            d.push(e.help("write `?` for a size that is not known"));
+            Dim::Unknown
+        }
+        Some(s) => s,
+        None => Dim::Unknown,
+    }
+}
+
+/// The size, if `v` is one, and whether it is free of `?`.
+fn dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
+    let mut pair = |a: &ast::Value, b: &ast::Value, f: &dyn Fn(&Dim, &Dim) -> Dim| {
+        let (a, wa) = dim(a, d);
+        let (b, wb) = dim(b, d);
+        (a.zip(b).map(|(a, b)| f(&a, &b)), wa && wb)
+    };
+    match &v.kind {
+        ValueKind::Int(i) => (Some(Dim::Const(*i)), true),
+        ValueKind::Name(n) if !n.contains('.') => (Some(Dim::var(n)), true),
+        ValueKind::Unknown => (Some(Dim::Unknown), false),
+        ValueKind::Unary(UnaryOp::Neg, a) => {
+            let (a, w) = dim(a, d);
+            (a.map(|a| a.neg()), w)
+        }
+        ValueKind::Binary(BinaryOp::Add, a, b) => pair(a, b, &Dim::add),
+        ValueKind::Binary(BinaryOp::Sub, a, b) => pair(a, b, &Dim::sub),
+        ValueKind::Binary(BinaryOp::Mul, a, b) => pair(a, b, &Dim::mul),
+        ValueKind::Binary(BinaryOp::FloorDiv, a, b) => pair(a, b, &Dim::floordiv),
+        ValueKind::Binary(BinaryOp::Mod, a, b) => pair(a, b, &Dim::modulo),
+        ValueKind::Call(f, args) if matches!(&*f.text, "max" | "min") && args.len() == 2 => {
+            let f: fn(&Dim, &Dim) -> Dim = if &*f.text == "max" { Dim::max_of } else { Dim::min_of };
+            pair(&args[0], &args[1], &f)
+        }
+        _ => {
+            let e = Diagnostic::new(Code::E0016, "this is not a size").at(
+                v.span,
+                "expected an integer, a name, `?`, or arithmetic (+ - * // %, max, min) on them",
+            );
+            d.push(e);
+            (None, false)
+        }
+    }
+}
+
+/// The value that `v` writes. `node` gives the leaf for `%name`, or `None` after reporting that there is none; such a
+/// value is [`Val::Unknown`]. A `$literal` is asked for with its `$`.
+pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T>>, d: &mut Diagnostics) -> Val<T> {
+    let mut seq = |v: &[ast::Value], d: &mut Diagnostics| v.iter().map(|x| value(x, node, d)).collect::<Vec<_>>();
+    let three = |mut v: Vec<Val<T>>| {
+        let c = v.pop().unwrap_or(Val::None);
+        let b = v.pop().unwrap_or(Val::None);
+        Box::new([v.pop().unwrap_or(Val::None), b, c])
+    };
+    match &v.kind {
+        ValueKind::Node(n) => node(n, v.span).unwrap_or(Val::Unknown),
+        ValueKind::Literal(n) => node(&format!("${n}"), v.span).unwrap_or(Val::Unknown),
+        ValueKind::Graph(n) => Val::Graph(n.clone()),
+        ValueKind::None => Val::None,
+        ValueKind::Bool(b) => Val::Bool(*b),
+        ValueKind::Ellipsis => Val::Ellipsis,
+        ValueKind::Int(i) => Val::int(*i),
+        ValueKind::Float(x) => Val::Float(*x),
+        ValueKind::Complex(a, b) => Val::Complex(*a, *b),
+        ValueKind::Str(s) => Val::Str(s.clone()),
+        ValueKind::Name(n) => name(n),
+        ValueKind::Device(s) => Val::Device(s.clone()),
+        ValueKind::Opaque(s) => Val::Opaque(s.clone()),
+        ValueKind::List(x) => Val::List(seq(x, d)),
+        ValueKind::Tuple(x) => Val::Tuple(seq(x, d)),
+        ValueKind::Dict(x) => Val::Dict(x.iter().map(|(k, x)| (value(k, node, d), value(x, node, d))).collect()),
+        ValueKind::Slice(x) => Val::Slice(three(seq(&x[..], d))),
+        ValueKind::Range(x) => Val::Range(three(seq(&x[..], d))),
+        ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..) | ValueKind::Unknown => match dim(v, d).0 {
+            Some(Dim::Unknown) => {
+                let e = Diagnostic::new(Code::E0016, "size cannot be computed")
+                    .at(v.span, "overflows 64 bits, or divides by zero");
+                d.push(e);
+                Val::Unknown
+            }
+            Some(s) => Val::Int(s),
+            None => Val::Unknown,
+        },
+    }
+}
+
+/// A bare name: a dtype, a name of the torch module, or else a symbolic size.
+fn name<T>(n: &str) -> Val<T> {
+    match tensor_dtype(n) {
+        Some(d) => Val::DType(d),
+        None if n.contains('.') => Val::TorchName(n.into()),
+        None => Val::Int(Dim::var(n)),
+    }
+}

@@ -1,0 +1,142 @@
+//! Walks over every span of a tree: to move pieces that were parsed apart, and to compare trees without their places.
+
+use super::ast::*;
+use crate::source::Span;
+
+type F<'f> = &'f mut dyn FnMut(&mut Span);
+
+fn of_name(n: &mut Name, f: F) {
+    f(&mut n.span);
+}
+
+/// Every span of a value.
+pub fn of_value(v: &mut Value, f: F) {
+    f(&mut v.span);
+    match &mut v.kind {
+        ValueKind::List(x) | ValueKind::Tuple(x) => x.iter_mut().for_each(|x| of_value(x, f)),
+        ValueKind::Dict(x) => x.iter_mut().for_each(|(k, x)| {
+            of_value(k, f);
+            of_value(x, f);
+        }),
+        ValueKind::Slice(x) | ValueKind::Range(x) => x.iter_mut().for_each(|x| of_value(x, f)),
+        ValueKind::Unary(_, a) => of_value(a, f),
+        ValueKind::Binary(_, a, b) => {
+            of_value(a, f);
+            of_value(b, f);
+        }
+        ValueKind::Call(n, args) => {
+            of_name(n, f);
+            args.iter_mut().for_each(|x| of_value(x, f));
+        }
+        _ => {}
+    }
+}
+
+/// Every span of a type.
+pub fn of_type(t: &mut Type, f: F) {
+    f(&mut t.span);
+    match &mut t.kind {
+        TypeKind::Tensor { dtype, shape } => {
+            of_name(dtype, f);
+            shape.iter_mut().flatten().for_each(|v| of_value(v, f));
+        }
+        TypeKind::Tuple(x) | TypeKind::List(x) => x.iter_mut().for_each(|t| of_type(t, f)),
+        TypeKind::Dict(x) => x.iter_mut().for_each(|(k, t)| {
+            of_value(k, f);
+            of_type(t, f);
+        }),
+        TypeKind::Word(_) | TypeKind::Unknown => {}
+    }
+}
+
+#[cfg(test)]
+fn of_args(a: &mut Args, f: F) {
+    a.positional.iter_mut().for_each(|v| of_value(v, f));
+    a.keyword.iter_mut().for_each(|(k, v)| {
+        of_name(k, f);
+        of_value(v, f);
+    });
+}
+
+#[cfg(test)]
+fn of_body(b: &mut Body, f: F) {
+    f(&mut b.open);
+    f(&mut b.close);
+    b.stmts.iter_mut().for_each(|s| of_stmt(s, f));
+}
+
+#[cfg(test)]
+fn of_stmt(s: &mut Stmt, f: F) {
+    f(&mut s.span);
+    s.name.iter_mut().for_each(|n| of_name(n, f));
+    s.ty.iter_mut().for_each(|t| of_type(t, f));
+    s.loc.iter_mut().for_each(|l| f(&mut l.span));
+    match &mut s.op {
+        Op::Placeholder { target, default } => {
+            of_name(target, f);
+            default.iter_mut().for_each(|v| of_value(v, f));
+        }
+        Op::GetAttr { target } => of_name(target, f),
+        Op::Call { target, args, .. } => {
+            of_name(target, f);
+            of_args(args, f);
+        }
+        Op::Output { value } => of_value(value, f),
+    }
+}
+
+#[cfg(test)]
+/// Every span of a file, its comments' aside.
+pub fn of_file(file: &mut File, f: F) {
+    f(&mut file.span);
+    file.items.iter_mut().for_each(|i| of_item(i, f));
+}
+
+#[cfg(test)]
+fn of_item(item: &mut Item, f: F) {
+    match item {
+        Item::Weights(x) => {
+            of_name(&mut x.path, f);
+            f(&mut x.span);
+        }
+        Item::Module(x) => {
+            of_name(&mut x.name, f);
+            of_name(&mut x.class, f);
+            of_args(&mut x.args, f);
+            f(&mut x.span);
+        }
+        Item::Const(x) => {
+            of_name(&mut x.name, f);
+            of_type(&mut x.ty, f);
+            of_value(&mut x.value, f);
+            f(&mut x.span);
+        }
+        Item::Tensor(x) => {
+            of_name(&mut x.name, f);
+            of_type(&mut x.ty, f);
+            f(&mut x.span);
+        }
+        Item::Dim(x) => {
+            of_name(&mut x.name, f);
+            f(&mut x.span);
+        }
+        Item::Graph(x) => {
+            x.name.iter_mut().for_each(|n| of_name(n, f));
+            x.updates.iter_mut().for_each(|u| match u {
+                Update::Buffer(n) | Update::Input(n) => of_name(n, f),
+            });
+            of_body(&mut x.body, f);
+            f(&mut x.span);
+        }
+        Item::Rewrite(x) => {
+            of_name(&mut x.name, f);
+            x.params.iter_mut().for_each(|p| match p {
+                RewriteParam::Node(n) | RewriteParam::Literal(n) => of_name(n, f),
+            });
+            of_body(&mut x.pattern, f);
+            of_body(&mut x.replacement, f);
+            x.condition.iter_mut().for_each(|v| of_value(v, f));
+            f(&mut x.span);
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! The tokens of FXIR.
+//!
+//! Keywords are words that begin an item, an opcode or an operator. All but the operators are still names wherever a
+//! name is expected (`call_method output(…)`, `dim=1`). [`Token::NodeDef`], [`Token::BareDef`] and the body braces are
+//! not lexed: [`super::delimiters`] tells them from their look-alikes, so that the parser can find its way after errors.
+
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use logos::{Lexer, Logos};
+use std::fmt;
+use std::sync::Arc;
+
+/// What the lexer collects beside the tokens.
+#[derive(Debug, Default)]
+pub struct Extras {
+    /// The file being lexed.
+    pub file: FileId,
+    /// Malformed numbers and strings.
+    pub errors: Vec<Diagnostic>,
+    /// Comments, as byte ranges.
+    pub comments: Vec<std::ops::Range<usize>>,
+}
+
+/// A token of FXIR.
+#[derive(Logos, Clone, Debug, PartialEq)]
+#[logos(extras = Extras)]
+#[logos(skip r"[ \t\r\n\f\u{feff}]+")]
+#[logos(skip(r"#[^\n]*", comment, allow_greedy = true))]
+#[allow(missing_docs)]
+pub enum Token<'s> {
+    #[regex(r"[A-Za-z_][A-Za-z0-9_]*")]
+    Ident(&'s str),
+    /// A dotted path: `torch.float32`, `layer1.0.conv1`.
+    #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")]
+    Path(&'s str),
+    /// `%x`
+    #[regex(r"%[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
+    Node(&'s str),
+    /// `%x` at the head of a statement.
+    NodeDef(&'s str),
+    /// A name at the head of a statement, where its `%` is missing.
+    BareDef(&'s str),
+    /// `@f`
+    #[regex(r"@[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
+    GraphRef(&'s str),
+    /// `$a`
+    #[regex(r"\$[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
+    Literal(&'s str),
+    #[regex(r"[0-9][0-9_]*", integer)]
+    Int(i64),
+    /// `1..`, which would else begin with the float `1.`; the lexer splits it.
+    #[regex(r"[0-9][0-9_]*\.\.", |l| integer_text(l, 2))]
+    IntDots(i64),
+    #[regex(r"([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", float)]
+    #[regex(r"[0-9]+[eE][+-]?[0-9]+", float)]
+    Float(f64),
+    #[regex(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[jJ]", imaginary)]
+    Imag(f64),
+    #[regex(r#""([^"\\\n]|\\(.|\n))*""#, string)]
+    #[regex(r"'([^'\\\n]|\\(.|\n))*'", string)]
+    #[regex(r#""([^"\\\n]|\\(.|\n))*\\?"#, open_string)]
+    #[regex(r"'([^'\\\n]|\\(.|\n))*\\?", open_string)]
+    Str(Arc<str>),
+
+    #[token("weights")]
+    Weights,
+    #[token("module")]
+    Module,
+    #[token("const")]
+    Const,
+    #[token("param")]
+    Param,
+    #[token("buffer")]
+    Buffer,
+    #[token("dim")]
+    Dim,
+    #[token("graph")]
+    Graph,
+    #[token("rewrite")]
+    Rewrite,
+    #[token("exact")]
+    Exact,
+    #[token("fast")]
+    Fast,
+    #[token("updates")]
+    Updates,
+    #[token("where")]
+    Where,
+    #[token("loc")]
+    Loc,
+    #[token("placeholder")]
+    Placeholder,
+    #[token("get_attr")]
+    GetAttr,
+    #[token("call_function")]
+    CallFunction,
+    #[token("call_method")]
+    CallMethod,
+    #[token("call_module")]
+    CallModule,
+    #[token("output")]
+    Output,
+    #[token("in")]
+    In,
+    #[token("and")]
+    And,
+    #[token("or")]
+    Or,
+    #[token("not")]
+    Not,
+
+    #[token("(")]
+    LParen,
+    #[token(")")]
+    RParen,
+    #[token("[")]
+    LBracket,
+    #[token("]")]
+    RBracket,
+    #[token("{")]
+    LBrace,
+    #[token("}")]
+    RBrace,
+    /// `{` around statements.
+    BodyOpen,
+    /// `}` around statements.
+    BodyClose,
+    #[token(",")]
+    Comma,
+    #[token(":")]
+    Colon,
+    #[token("=")]
+    Assign,
+    #[token("=>")]
+    FatArrow,
+    #[token("?")]
+    Question,
+    #[token("..")]
+    Dots,
+    #[token("==")]
+    EqEq,
+    #[token("!=")]
+    NotEq,
+    #[token("<")]
+    Less,
+    #[token("<=")]
+    LessEq,
+    #[token(">")]
+    Greater,
+    #[token(">=")]
+    GreaterEq,
+    #[token("+")]
+    Plus,
+    #[token("-")]
+    Minus,
+    #[token("*")]
+    Star,
+    #[token("**")]
+    StarStar,
+    #[token("/")]
+    Slash,
+    #[token("//")]
+    SlashSlash,
+    #[token("%")]
+    Percent,
+}
+
+/// Words that are operators and so are never names.
+pub const RESERVED: [&str; 4] = ["in", "and", "or", "not"];
+
+impl Token<'_> {
+    /// Whether a value can end with this token, so that a `-` after it subtracts.
+    pub fn ends_value(&self) -> bool {
+        use Token::*;
+        matches!(
+            self,
+            Ident(_) | Path(_) | Node(_) | GraphRef(_) | Literal(_) | Int(_) | Float(_) | Imag(_) | Str(_)
+        ) || matches!(self, RParen | RBracket | RBrace | Question)
+    }
+
+    /// Whether this is an operator that nests the syntax tree by one level.
+    pub fn is_operator(&self) -> bool {
+        use Token::*;
+        matches!(
+            self,
+            In | And | Or | Not | EqEq | NotEq | Less | LessEq | Greater | GreaterEq | Plus | Minus
+        ) || matches!(self, Star | StarStar | Slash | SlashSlash | Percent)
+    }
+
+    /// Whether this word begins an item.
+    pub fn begins_item(&self) -> bool {
+        use Token::*;
+        matches!(
+            self,
+            Weights | Module | Const | Param | Buffer | Dim | Graph | Rewrite | Exact | Fast
+        )
+    }
+
+    /// Whether this is an opcode.
+    pub fn is_opcode(&self) -> bool {
+        use Token::*;
+        matches!(
+            self,
+            Placeholder | GetAttr | CallFunction | CallMethod | CallModule | Output
+        )
+    }
+}
+
+/// What a diagnostic calls the token.
+impl fmt::Display for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Token::*;
+        let word = match self {
+            Ident(s) | BareDef(s) => return write!(f, "the name `{s}`"),
+            Path(s) => return write!(f, "the path `{s}`"),
+            Node(s) | NodeDef(s) => return write!(f, "`%{s}`"),
+            GraphRef(s) => return write!(f, "`@{s}`"),
+            Literal(s) => return write!(f, "`${s}`"),
+            Int(v) | IntDots(v) => return write!(f, "the number `{v}`"),
+            Float(v) => return write!(f, "the number `{}`", crate::types::write_float(*v)),
+            Imag(_) => return f.write_str("an imaginary number"),
+            Str(_) => return f.write_str("a string"),
+            Weights => "weights",
+            Module => "module",
+            Const => "const",
+            Param => "param",
+            Buffer => "buffer",
+            Dim => "dim",
+            Graph => "graph",
+            Rewrite => "rewrite",
+            Exact => "exact",
+            Fast => "fast",
+            Updates => "updates",
+            Where => "where",
+            Loc => "loc",
+            Placeholder => "placeholder",
+            GetAttr => "get_attr",
+            CallFunction => "call_function",
+            CallMethod => "call_method",
+            CallModule => "call_module",
+            Output => "output",
+            In => "in",
+            And => "and",
+            Or => "or",
+            Not => "not",
+            LParen => "(",
+            RParen => ")",
+            LBracket => "[",
+            RBracket => "]",
+            LBrace | BodyOpen => "{",
+            RBrace | BodyClose => "}",
+            Comma => ",",
+            Colon => ":",
+            Assign => "=",
+            FatArrow => "=>",
+            Question => "?",
+            Dots => "..",
+            EqEq => "==",
+            NotEq => "!=",
+            Less => "<",
+            LessEq => "<=",
+            Greater => ">",
+            GreaterEq => ">=",
+            Plus => "+",
+            Minus => "-",
+            Star => "*",
+            StarStar => "**",
+            Slash => "/",
+            SlashSlash => "//",
+            Percent => "%",
+        };
+        write!(f, "`{word}`")
+    }
+}
+
+fn comment<'s>(lex: &mut Lexer<'s, Token<'s>>) {
+    let span = lex.span();
+    lex.extras.comments.push(span);
+}
+
+fn integer<'s>(lex: &mut Lexer<'s, Token<'s>>) -> i64 {
+    integer_text(lex, 0)
+}
+
+/// The integer under the lexer without its last `tail` bytes. 2^63 becomes `i64::MIN`: the lexer accepts it after a
+/// minus sign and reports it elsewhere.
+fn integer_text<'s>(lex: &mut Lexer<'s, Token<'s>>, tail: usize) -> i64 {
+    let text = &lex.slice()[..lex.slice().len() - tail];
+    let digits: String = text.chars().filter(|&c| c != '_').collect();
+    match digits.parse::<u64>() {
+        Ok(v) if v <= i64::MAX as u64 + 1 => v as i64,
+        _ => {
+            let d = too_large(span(lex));
+            lex.extras.errors.push(d);
+            0
+        }
+    }
+}
+
+/// The diagnostic for an integer that 64 bits do not hold.
+pub fn too_large(span: Span) -> Diagnostic {
+    Diagnostic::new(Code::E0005, "integer does not fit in 64 bits")
+        .at(span, "outside of -9223372036854775808 to 9223372036854775807")
+        .help("torch's integers have 64 bits; for a larger magnitude write a float, such as `1e20`")
+}
+
+fn float<'s>(lex: &mut Lexer<'s, Token<'s>>) -> f64 {
+    lex.slice().parse().unwrap_or(f64::NAN)
+}
+
+fn imaginary<'s>(lex: &mut Lexer<'s, Token<'s>>) -> f64 {
+    let s = lex.slice();
+    s[..s.len() - 1].parse().unwrap_or(f64::NAN)
+}
+
+fn span<'s>(lex: &Lexer<'s, Token<'s>>) -> Span {
+    Span::new(lex.extras.file, lex.span().start, lex.span().end)
+}
+
+fn string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
+    let s = lex.slice();
+    let start = lex.span().start + 1;
+    unescape(&s[1..s.len() - 1], lex.extras.file, start, &mut lex.extras.errors).into()
+}
+
+/// A string whose line ends before its quote: reported, then taken to end there.
+fn open_string<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
+    let s = lex.slice();
+    let quote = &s[..1];
+    let d = Diagnostic::new(Code::E0003, "string is not closed")
+        .at(span(lex), format!("no closing `{quote}` on this line"))
+        .help(format!(
+            "close it with `{quote}`; a new line in a string is written `\\n`"
+        ));
+    lex.extras.errors.push(d);
+    s[1..].into()
+}
+
+/// Python's escapes. `start` is where `body` stands in the file, for the places of errors.
+pub fn unescape(body: &str, file: FileId, start: usize, errors: &mut Vec<Diagnostic>) -> String {
+    let mut out = String::with_capacity(body.len());
+    let mut rest = body.char_indices().peekable();
+    while let Some((at, c)) = rest.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        let Some((_, e)) = rest.next() else { break };
+        let mut digits = |radix: u32, least: usize, most: usize, first: Option<char>| {
+            let mut v = first.and_then(|c| c.to_digit(radix)).unwrap_or(0);
+            let mut n = first.is_some() as usize;
+            while n < most {
+                let Some(d) = rest.peek().and_then(|&(_, c)| c.to_digit(radix)) else {
+                    break;
+                };
+                v = v * radix + d;
+                n += 1;
+                rest.next();
+            }
+            (n >= least).then_some(v).and_then(char::from_u32)
+        };
+        let plain = match e {
+            'n' => Some('\n'),
+            'r' => Some('\r'),
+            't' => Some('\t'),
+            '\\' | '\'' | '"' => Some(e),
+            'a' => Some('\x07'),
+            'b' => Some('\x08'),
+            'f' => Some('\x0c'),
+            'v' => Some('\x0b'),
+            '\n' => continue,
+            '0'..='7' => digits(8, 1, 3, Some(e)),
+            'x' => digits(16, 2, 2, None),
+            'u' => digits(16, 4, 4, None),
+            'U' => digits(16, 8, 8, None),
+            _ => None,
+        };
+        match plain {
+            Some(c) => out.push(c),
+            None => {
+                let end = rest.peek().map_or(body.len(), |&(i, _)| i);
+                errors.push(bad_escape(&body[at..end], Span::new(file, start + at, start + end)));
+                out.push_str(&body[at..end]);
+            }
+        }
+    }
+    out
+}
+
+fn bad_escape(text: &str, span: Span) -> Diagnostic {
+    Diagnostic::new(Code::E0004, format!("unknown escape `{text}` in a string"))
+        .at(span, "not one of Python's escapes")
+        .help("write `\\\\` for a backslash; the escapes are \\n \\r \\t \\a \\b \\f \\v \\\\ \\' \\\" \\ooo \\xhh \\uhhhh \\Uhhhhhhhh")
+}

@@ -1,0 +1,439 @@
+//! What `print(gm.graph)` prints, torch 1.7 to 2.15, and the "Graph fragment" lines of Inductor's comments.
+//!
+//! Strings stand unquoted in this text, so it has a reader of its own ([`value`] says how a token is told from a
+//! string). A token is taken for a literal only where printing the literal gives the token back; all else is a string.
+//! So the graph that comes out prints as the text that went in, byte for byte.
+
+mod regions;
+mod value;
+
+use super::actions::stmt;
+use super::ast::*;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use regions::{OPENERS, Region, indent_len};
+use std::borrow::Cow;
+use std::ops::Range;
+use value::Reader;
+
+/// What [`read`] finds in a text.
+#[derive(Debug)]
+pub struct Found<'a> {
+    /// The graphs that torch printed.
+    pub graphs: Vec<Item>,
+    /// What of them cannot be read.
+    pub errors: Vec<Diagnostic>,
+    /// The text with those graphs blanked out, so that every other byte keeps its place.
+    pub rest: Cow<'a, str>,
+}
+
+/// Reads every graph that torch printed into `text`.
+pub fn read(file: FileId, text: &str) -> Found<'_> {
+    let regions = regions::find(text);
+    if regions.is_empty() {
+        return Found {
+            graphs: vec![],
+            errors: vec![],
+            rest: Cow::Borrowed(text),
+        };
+    }
+    let mut rest = text.as_bytes().to_vec();
+    let mut graphs = vec![];
+    let mut errors = vec![];
+    for r in &regions {
+        let mut reader = Reader::new(file, text);
+        graphs.push(Item::Graph(graph(&mut reader, r)));
+        errors.append(&mut reader.errors);
+        rest[r.range.clone()]
+            .iter_mut()
+            .filter(|b| **b != b'\n')
+            .for_each(|b| *b = b' ');
+    }
+    Found {
+        graphs,
+        errors,
+        rest: Cow::Owned(String::from_utf8(rest).unwrap_or_default()),
+    }
+}
+
+fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
+    let mut stmts = vec![];
+    let text = r.text;
+    if let Some(h) = region.header.as_ref().filter(|_| region.whole) {
+        header_params(r, h.clone(), &mut stmts);
+    }
+    for s in &region.stmts {
+        let line = &text[s.clone()];
+        r.defined.extend(defined(line));
+    }
+    for s in &region.stmts {
+        stmts.extend(statement(r, s.clone()));
+    }
+    let span = r.span(region.range.start, region.range.end);
+    let end = |at: usize| r.span(at, at);
+    Graph {
+        name: None,
+        updates: vec![],
+        body: Body {
+            stmts,
+            open: end(region.range.start),
+            close: end(region.range.end),
+        },
+        dialect: Dialect::Torch(TorchPrint {
+            header: region.header.as_ref().map(|h| text[h.clone()].into()),
+            fragment: !region.whole,
+        }),
+        span,
+    }
+}
+
+/// The name of the node that a statement defines.
+fn defined(line: &str) -> Option<&str> {
+    let rest = line[indent_len(line)..].strip_prefix('%')?;
+    let end = rest.find(|c: char| !is_ident(c)).unwrap_or(rest.len());
+    Some(&rest[..end])
+}
+
+fn is_ident(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// torch 1.7's placeholders: `graph(x, y : torch.Tensor):`.
+fn header_params<'a>(r: &mut Reader<'a>, header: Range<usize>, stmts: &mut Vec<Stmt>) {
+    let line = &r.text[header.clone()];
+    let Some(open) = line.find('(') else { return };
+    let Some(close) = line.rfind("):").or(line.rfind(") -> ")) else {
+        return;
+    };
+    let range = header.start + open + 1..header.start + close;
+    let Some(params) = r.split(range, false) else { return };
+    for p in params {
+        let text = &r.text[p.clone()];
+        let (target, annotation) = text
+            .split_once(':')
+            .map_or((text, ""), |(n, t)| (n.trim_end(), t.trim()));
+        let name: String = target.chars().map(|c| if is_ident(c) { c } else { '_' }).collect();
+        let span = r.span(p.start, p.end);
+        r.headed.insert(name.clone());
+        let op = Op::Placeholder {
+            target: Name::new(target, span),
+            default: None,
+        };
+        let mut s = stmt(
+            Some(Name::new(name, span)),
+            annotation_type(annotation, span),
+            op,
+            None,
+            span,
+        );
+        s.torch = Some(Box::new(TorchStmt {
+            indent: "".into(),
+            annotation: annotation.into(),
+            tag: None,
+            form: TorchForm::HeaderParam,
+        }));
+        stmts.push(s);
+    }
+}
+
+/// One statement; `None` after reporting that it cannot be read.
+fn statement<'a>(r: &mut Reader<'a>, range: Range<usize>) -> Option<Stmt> {
+    let range = range.start..range.start + r.text[range.clone()].trim_end().len();
+    let line = &r.text[range.clone()];
+    let indent = indent_len(line);
+    let at = range.start + indent;
+    let body = &line[indent..];
+    let mut out = match body.strip_prefix("return") {
+        Some(_) => returned(r, at..range.end)?,
+        None => node(r, at..range.end)?,
+    };
+    if let Some(t) = &mut out.torch {
+        t.indent = line[..indent].into();
+    }
+    Some(out)
+}
+
+fn returned<'a>(r: &mut Reader<'a>, range: Range<usize>) -> Option<Stmt> {
+    let text = &r.text[range.clone()];
+    let start = range.start + text.len().min("return ".len());
+    let (value, form) = match &r.text[start..range.end] {
+        t if t.starts_with('%') => (r.percent_list(start..range.end)?, TorchForm::ReturnPercent),
+        _ => (r.repr(start..range.end)?, TorchForm::Return),
+    };
+    let mut s = stmt(None, None, Op::Output { value }, None, r.span(range.start, range.end));
+    s.torch = Some(Box::new(TorchStmt {
+        indent: "".into(),
+        annotation: "".into(),
+        tag: None,
+        form,
+    }));
+    Some(s)
+}
+
+/// `%name : TYPE [num_users=N] = OP[target=…](args = …, kwargs = …)`.
+fn node<'a>(r: &mut Reader<'a>, range: Range<usize>) -> Option<Stmt> {
+    let text = &r.text[range.clone()];
+    let span = r.span(range.start, range.end);
+    let name = defined(text).filter(|n| !n.is_empty() && !n.starts_with(|c: char| c.is_ascii_digit()));
+    let opener = OPENERS.iter().filter_map(|o| text.find(o).map(|i| (i, *o))).min();
+    let (Some(name), Some((eq, opener))) = (name, opener) else {
+        return r.malformed(
+            range,
+            "neither `%name : [num_users=N] = opcode[target=…](…)` nor `return …`",
+        );
+    };
+    let Some(before) = text[..eq].get(name.len() + 1..).and_then(|t| t.strip_prefix(" : ")) else {
+        return r.malformed(range, "after the name ` : ` is expected");
+    };
+    let (annotation, tag) = users_tag(before);
+    let tail = range.start + eq + opener.len()..range.end;
+    let (op, form) = match opener {
+        " = self." => (self_attr(r, tail), TorchForm::SelfAttr),
+        " = placeholder[target=" => (placeholder(r, tail)?, TorchForm::Bracketed),
+        " = PlaceHolder[target=" => (placeholder(r, tail)?, TorchForm::CapitalPlaceholder),
+        " = get_attr[target=" => (get_attr(r, tail)?, TorchForm::Bracketed),
+        " = call_function[target=" => (call(r, CallKind::Function, tail)?, TorchForm::Bracketed),
+        " = call_method[target=" => (call(r, CallKind::Method, tail)?, TorchForm::Bracketed),
+        _ => (call(r, CallKind::Module, tail)?, TorchForm::Bracketed),
+    };
+    let name = Name::new(name, r.span(range.start, range.start + 1 + name.len()));
+    let ty = annotation_type(annotation, span);
+    let mut s = stmt(Some(name), ty, op, None, span);
+    s.torch = Some(Box::new(TorchStmt {
+        indent: "".into(),
+        annotation: annotation.into(),
+        tag,
+        form,
+    }));
+    Some(s)
+}
+
+/// Splits `TYPE [num_users=N]` before the tag.
+fn users_tag(before: &str) -> (&str, Option<UsersTag>) {
+    for word in ["num_users", "#users", "users", "uses"] {
+        let open = format!("[{word}=");
+        if let Some(at) = before.rfind(&open)
+            && let Some(digits) = before[at + open.len()..].strip_suffix(']')
+            && let Ok(count) = digits.parse()
+        {
+            let word = word.into();
+            return (&before[..at], Some(UsersTag { word, count }));
+        }
+    }
+    (before, None)
+}
+
+/// The type that torch's annotation means, where FXIR has it: `int`, `Tensor "f32[4, 5][5, 1]cpu"`.
+fn annotation_type(annotation: &str, span: Span) -> Option<Type> {
+    let text = annotation.trim();
+    let kind = match text {
+        "int" | "float" | "bool" | "str" => TypeKind::Word(text.into()),
+        _ => {
+            let inner = text.strip_prefix("Tensor \"")?.strip_suffix('"')?;
+            let shape = &inner[..inner.find(']')? + 1];
+            let (ty, errors) = super::parse_type(span.file, shape);
+            let mut ty = ty.filter(|_| errors.is_empty())?;
+            super::spans::of_type(&mut ty, &mut |s| *s = span);
+            ty.kind
+        }
+    };
+    Some(Type { kind, span })
+}
+
+fn self_attr(r: &Reader<'_>, tail: Range<usize>) -> Op {
+    Op::GetAttr {
+        target: Name::new(&r.text[tail.clone()], r.span(tail.start, tail.end)),
+    }
+}
+
+fn placeholder<'a>(r: &mut Reader<'a>, tail: Range<usize>) -> Option<Op> {
+    let text = &r.text[tail.clone()];
+    let (target, default) = match text.find("](default=") {
+        Some(at) => {
+            let start = tail.start + at + "](default=".len();
+            let Some(raw) = r.text[start..tail.end].strip_suffix(')') else {
+                return r.malformed(tail, "the default ends with `)`");
+            };
+            (&text[..at], Some(r.default(start..start + raw.len())?))
+        }
+        None => match text.strip_suffix(']') {
+            Some(t) => (t, None),
+            None => return r.malformed(tail, "the target ends with `]`"),
+        },
+    };
+    let target = Name::new(target, r.span(tail.start, tail.start + target.len()));
+    Some(Op::Placeholder { target, default })
+}
+
+fn get_attr<'a>(r: &mut Reader<'a>, tail: Range<usize>) -> Option<Op> {
+    let Some(target) = r.text[tail.clone()].strip_suffix(']') else {
+        return r.malformed(tail, "the target ends with `]`");
+    };
+    Some(Op::GetAttr {
+        target: Name::new(target, r.span(tail.start, tail.start + target.len())),
+    })
+}
+
+/// `TARGET](args = (…), kwargs = {…})`.
+fn call<'a>(r: &mut Reader<'a>, kind: CallKind, tail: Range<usize>) -> Option<Op> {
+    const ARGS: &str = "](args = (";
+    const KWARGS: &str = "), kwargs = {";
+    let text = &r.text[tail.clone()];
+    let parts = text.find(ARGS).and_then(|a| {
+        let k = text.rfind(KWARGS)?;
+        (k + 1 >= a + ARGS.len() && text.ends_with("})")).then_some((a, k))
+    });
+    let Some((a, k)) = parts else {
+        return r.malformed(tail, "a call ends with `](args = (…), kwargs = {…})`");
+    };
+    let target = &text[..a];
+    let args = tail.start + a + ARGS.len()..tail.start + k;
+    let kwargs = tail.start + k + KWARGS.len()..tail.end - 2;
+    let positional = r.arguments(target, args)?;
+    let keyword = r.keywords(kwargs)?;
+    Some(Op::Call {
+        kind,
+        target: Name::new(target, r.span(tail.start, tail.start + a)),
+        args: Args { positional, keyword },
+    })
+}
+
+impl Reader<'_> {
+    /// Reports that the text of `range` cannot be read.
+    fn malformed<T>(&mut self, range: Range<usize>, why: &str) -> Option<T> {
+        let first = self.text[range.clone()].lines().next().map_or(0, str::len);
+        let span = self.span(range.start, range.start + first);
+        let d = Diagnostic::new(Code::E0013, "this is not what torch prints").at(span, why);
+        self.errors
+            .push(d.help("paste the whole output of `print(gm.graph)`, with its strings as they are"));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_text;
+    use super::*;
+
+    fn only_graph(text: &str) -> Graph {
+        let (file, findings) = parse_text(FileId(0), text);
+        assert!(findings.is_empty(), "{findings:#?}");
+        let mut graphs = file.items.into_iter().filter_map(|i| match i {
+            Item::Graph(g) => Some(g),
+            _ => None,
+        });
+        let g = graphs.next().expect("a graph");
+        assert!(graphs.next().is_none());
+        g
+    }
+
+    fn args(stmt: &Stmt) -> Vec<&ValueKind> {
+        match &stmt.op {
+            Op::Call { args, .. } => args.positional.iter().map(|v| &v.kind).collect(),
+            _ => panic!("not a call"),
+        }
+    }
+
+    #[test]
+    fn reads_every_kind_of_statement() {
+        let g = only_graph(include_str!("../testdata/print.txt"));
+        assert_eq!(g.body.stmts.len(), 37);
+        let find = |n: &str| {
+            g.body
+                .stmts
+                .iter()
+                .find(|s| s.name.as_ref().is_some_and(|x| &*x.text == n))
+                .expect(n)
+        };
+        let t = find("x").torch.as_ref().expect("torch");
+        assert_eq!(
+            (&*t.annotation, t.tag.as_ref().map(|t| t.count)),
+            ("torch.Tensor ", Some(6))
+        );
+        assert!(
+            matches!(&find("ds").op, Op::Placeholder { default: Some(v), .. } if matches!(&v.kind, ValueKind::Str(s) if &**s == "a b"))
+        );
+        assert!(matches!(&find("dx").op, Op::Placeholder { default: Some(v), .. }
+            if matches!(&v.kind, ValueKind::Tuple(t) if matches!(&t[0].kind, ValueKind::Node(n) if &**n == "x"))));
+        assert!(matches!(args(find("getitem"))[1], ValueKind::Tuple(t) if t.len() == 4
+            && matches!(&t[1].kind, ValueKind::Slice(s) if matches!(s[1].kind, ValueKind::Node(_)))));
+        assert!(matches!(args(find("mul"))[1], ValueKind::Complex(1.0, 2.0)));
+        assert!(matches!(args(find("einsum"))[0], ValueKind::Str(s) if &**s == "B G H I D, B G H J D -> B G H I J"));
+        assert!(matches!(args(find("einsum"))[2], ValueKind::Node(_)));
+        assert!(matches!(args(find("getattr_1"))[1], ValueKind::Str(s) if &**s == "device"));
+        assert!(
+            matches!(args(find("odd"))[..], [ValueKind::Str(a), ValueKind::Str(b), ValueKind::Int(-1), ValueKind::Str(c)]
+            if &**a == "007" && &**b == "1e5" && c.is_empty())
+        );
+        let text = find("lin").torch.as_ref().map(|t| t.annotation.to_string());
+        assert_eq!(text.as_deref(), Some("Tensor \"f32[4, 5][5, 1]cpu\""));
+        assert!(find("lin").ty.is_some());
+    }
+
+    #[test]
+    fn reads_inductors_fragments() {
+        let text = "# Topologically Sorted Source Nodes: [sin], Original ATen: [aten.sin]\n# Graph fragment:\n#   %arg2_1 : Tensor \"f32[4, 4][4, 1]cuda:0\" = PlaceHolder[target=arg2_1]\n#   %cos : Tensor \"f32[s77, 4][4, 1]cuda:0\"[num_users=1] = call_function[target=torch.ops.aten.cos.default](args = (%arg2_1,), kwargs = {})\n#   return %cos,%arg2_1\n";
+        let g = only_graph(text);
+        assert_eq!(g.body.stmts.len(), 3);
+        assert!(
+            matches!(&g.body.stmts[2].op, Op::Output { value } if matches!(&value.kind, ValueKind::Tuple(t) if t.len() == 2))
+        );
+        assert!(matches!(&g.dialect, Dialect::Torch(t) if t.fragment));
+        // Among FXIR the same lines are comments.
+        let (file, findings) = parse_text(FileId(0), &format!("{text}graph a {{ output () }}"));
+        assert!(findings.is_empty());
+        assert_eq!((file.items.len(), file.comments.len()), (1, 5));
+    }
+
+    #[test]
+    fn reads_the_oldest_form() {
+        let text = "graph(x, y : torch.Tensor):\n    %w : [uses=1] = self.linear.weight\n    %add_1 : [#users=1] = call_function[target=<built-in function add>](args = (%x, %w), kwargs = {})\n    return %add_1";
+        let g = only_graph(text);
+        let forms: Vec<_> = g
+            .body
+            .stmts
+            .iter()
+            .filter_map(|s| s.torch.as_ref())
+            .map(|t| t.form)
+            .collect();
+        use TorchForm::*;
+        assert_eq!(forms, [HeaderParam, HeaderParam, SelfAttr, Bracketed, ReturnPercent]);
+    }
+
+    #[test]
+    fn stands_among_fxir() {
+        let text = "weights \"w.safetensors\"\ngraph():\n    %x : [num_users=1] = placeholder[target=x]\n\n    # a remark\n    %c : [num_users=0] = call_function[target=f](args = (%x, tensor([[1., 2.],\n        [3., 4.]])), kwargs = {mode: a\nb})\n    return x\nmodule fc = Linear(1, 2)\n";
+        let (file, findings) = parse_text(FileId(0), text);
+        assert!(findings.is_empty(), "{findings:#?}");
+        assert_eq!(file.items.len(), 3);
+        assert!(matches!(&file.items[1], Item::Graph(g) if g.body.stmts.len() == 3));
+    }
+
+    #[test]
+    fn says_what_it_cannot_read() {
+        let deep = format!(
+            "graph():\n    %a : [num_users=1] = call_function[target=f](args = ({}), kwargs = {{}})\n    return {}",
+            "[".repeat(5000) + &"]".repeat(5000),
+            "(".repeat(5000)
+        );
+        for (text, codes) in [
+            (
+                "graph():\n    %x = add(1, 2)\n    %y : [num_users=1] = call_function[target=f](args = (a(b, %x), kwargs = {})\n    return (y",
+                vec![Code::E0013; 3],
+            ),
+            (
+                "graph():\n    %y : [num_users=1] = call_function[target=f](args = (123456789012345678901,), kwargs = {})\n    return y",
+                vec![Code::E0005],
+            ),
+            (&deep, vec![Code::E0008, Code::E0008]),
+        ] {
+            let (_, findings) = parse_text(FileId(0), text);
+            assert_eq!(
+                findings.iter().map(|d| d.code).collect::<Vec<_>>(),
+                codes,
+                "{:.80}",
+                text
+            );
+        }
+    }
+}

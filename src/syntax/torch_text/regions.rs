@@ -1,0 +1,193 @@
+//! Where in a text torch's `print(graph)` stands.
+//!
+//! A region is a header line (`graph():`, `# Graph fragment:`) or a first statement, and the statements after it up to
+//! and with `return`. Strings and tensors may hold new lines, so a statement lasts until it is complete or the next one
+//! begins.
+
+use std::ops::Range;
+
+/// The statements of one printed graph, as byte ranges of the text.
+#[derive(Debug)]
+pub struct Region {
+    /// The header line, with what stands before it on its line.
+    pub header: Option<Range<usize>>,
+    /// Whether the header is torch's `graph(…):` rather than Inductor's.
+    pub whole: bool,
+    /// Statements from the start of their line; the last may be a `return`.
+    pub stmts: Vec<Range<usize>>,
+    /// All of it.
+    pub range: Range<usize>,
+}
+
+/// What a line begins.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Head {
+    Graph,
+    Fragment,
+    Stmt,
+    /// `%…` that is no statement of torch's; only in a region one that is malformed.
+    Percent,
+    Return,
+    Comment,
+    Blank,
+    Other,
+}
+
+/// What follows ` = ` in a statement of torch's.
+pub const OPENERS: [&str; 7] = [
+    " = placeholder[target=",
+    " = PlaceHolder[target=",
+    " = get_attr[target=",
+    " = call_function[target=",
+    " = call_method[target=",
+    " = call_module[target=",
+    " = self.",
+];
+
+/// A line without its end, and whether a `#` begins it.
+struct Line<'a> {
+    range: Range<usize>,
+    text: &'a str,
+    head: Head,
+    commented: bool,
+}
+
+/// The length of what may stand before a statement on its line: white space, and `#` with white space.
+pub fn indent_len(line: &str) -> usize {
+    let rest = line.trim_start();
+    let rest = rest.strip_prefix('#').map_or(rest, str::trim_start);
+    line.len() - rest.len()
+}
+
+fn head(line: &str) -> Head {
+    let body = &line[indent_len(line)..];
+    let commented = line.trim_start().starts_with('#');
+    if body.is_empty() {
+        return if commented { Head::Comment } else { Head::Blank };
+    }
+    if body.starts_with('%') {
+        let stmt = OPENERS.iter().any(|o| body.contains(o)) && body.contains(" : ");
+        let old_attr = !body.contains("[target=") && !body.contains("users=") && !body.contains("uses=");
+        return if stmt && !old_attr { Head::Stmt } else { Head::Percent };
+    }
+    match body {
+        "Graph fragment:" => Head::Fragment,
+        b if b.starts_with("graph(") && b.ends_with(':') => Head::Graph,
+        b if b == "return" || b.starts_with("return ") => Head::Return,
+        _ if commented => Head::Comment,
+        _ => Head::Other,
+    }
+}
+
+fn lines(text: &str) -> Vec<Line<'_>> {
+    let mut at = 0;
+    let mut out = vec![];
+    for raw in text.split_inclusive('\n') {
+        let line = raw.trim_end_matches(['\n', '\r']);
+        out.push(Line {
+            range: at..at + line.len(),
+            text: line,
+            head: head(line),
+            commented: line.trim_start().starts_with('#'),
+        });
+        at += raw.len();
+    }
+    out
+}
+
+/// Finds every printed graph. Commented ones count only in a text that is all comments: in FXIR a comment is a comment.
+pub fn find(text: &str) -> Vec<Region> {
+    if !text.contains("[target=") && !text.contains("graph(") {
+        return vec![];
+    }
+    let lines = lines(text);
+    let all_comments = lines.iter().all(|l| l.commented || l.head == Head::Blank);
+    let mut out = vec![];
+    let mut i = 0;
+    while i < lines.len() {
+        let begins = matches!(lines[i].head, Head::Graph | Head::Fragment | Head::Stmt);
+        if begins && (!lines[i].commented || all_comments) {
+            let (region, next) = region(&lines, i);
+            out.extend(region);
+            i = next;
+        } else {
+            i += 1;
+        }
+    }
+    out
+}
+
+/// The region that begins at line `i`, and the line after it. A fragment header with no statement is none.
+fn region(lines: &[Line<'_>], mut i: usize) -> (Option<Region>, usize) {
+    let start = lines[i].range.start;
+    let commented = lines[i].commented;
+    let whole = lines[i].head == Head::Graph;
+    let header = (lines[i].head != Head::Stmt).then(|| lines[i].range.clone());
+    if header.is_some() {
+        i += 1;
+    }
+    let mut end = header.as_ref().map_or(start, |h| h.end);
+    let mut next = i;
+    let mut stmts: Vec<Range<usize>> = vec![];
+    let mut open = String::new();
+    while i < lines.len() {
+        let line = &lines[i];
+        let begins = match line.head {
+            Head::Stmt => true,
+            Head::Percent => whole && open.is_empty(),
+            Head::Return => open.is_empty() || complete(&open) || line.text.starts_with("    return "),
+            _ => false,
+        } && line.commented == commented;
+        if begins {
+            open = line.text.to_string();
+            stmts.push(line.range.clone());
+        } else if !open.is_empty() && line.commented == commented {
+            open.push('\n');
+            open.push_str(line.text);
+            if let Some(s) = stmts.last_mut() {
+                s.end = line.range.end;
+            }
+        } else if !matches!(line.head, Head::Blank | Head::Comment) {
+            break;
+        }
+        i += 1;
+        if complete(&open) {
+            let returned = open[indent_len(&open)..].starts_with("return");
+            open.clear();
+            if returned {
+                break;
+            }
+        }
+        if begins || open.is_empty() {
+            (end, next) = stmts.last().map_or((end, next), |s| (s.end, i));
+        }
+    }
+    if let Some(s) = stmts.last() {
+        (end, next) = (s.end, i);
+    }
+    let region = Region {
+        header,
+        whole,
+        stmts,
+        range: start..end,
+    };
+    ((whole || !region.stmts.is_empty()).then_some(region), next.max(i))
+}
+
+/// Whether a statement's text can end here.
+fn complete(stmt: &str) -> bool {
+    let s = stmt.trim_end();
+    if s[indent_len(s)..].starts_with("return") {
+        let depth = s.chars().fold(0i64, |d, c| match c {
+            '(' | '[' | '{' => d + 1,
+            ')' | ']' | '}' => d - 1,
+            _ => d,
+        });
+        return depth <= 0;
+    }
+    match OPENERS.iter().filter_map(|o| s.find(o).map(|i| (i, *o))).min() {
+        None | Some((_, " = self.")) => true,
+        Some((_, o)) if o.starts_with(" = call") => s.ends_with("})"),
+        Some(_) => s.ends_with(']') || s.ends_with(')'),
+    }
+}
