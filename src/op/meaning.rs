@@ -3,7 +3,7 @@
 use super::call::{Call, OpResult};
 use crate::scalar::Expr;
 use crate::tensor::Tensor;
-use crate::types::{DType, TensorType, Val};
+use crate::types::{DType, Dim, TensorType, Val};
 
 /// What an op computes: exactly one of these.
 #[derive(Clone, Copy)]
@@ -25,17 +25,24 @@ pub enum Meaning {
 }
 
 /// A pointwise meaning: a scalar expression over the parameters that hold tensors or numbers.
+///
+/// `Tensor` parameters take part in promotion, also where a number stands for the tensor; `Scalar`, `int` and `float`
+/// parameters are constants. Parameters called `condition` and `mask` are b8 and promote nothing.
 #[derive(Clone, Copy)]
 pub struct Pointwise {
     /// How the operands' dtypes decide the dtype of computing and of the result.
     pub dtypes: DtypeRule,
+    /// The result's shape.
+    pub shape: ShapeRule,
     /// The expression.
     pub expr: ExprText,
+    /// In f16 and bf16, numbers and 0-d tensors given for `Tensor` parameters keep f32 precision. Otherwise they are
+    /// rounded to the dtype first. (torch does one or the other, op by op.)
+    pub wide_numbers: bool,
 }
 
-/// Where a scalar expression's text comes from. The language is Python's: parameter names, numbers, `inf`, `nan`,
-/// `+ - * / // % ** < <= > >= == != & | ^ ~ << >>`, `where(c, a, b)`, the functions of `scalar::Unary` and
-/// `scalar::Binary` in lower case, and `i0`, `i1`, … for the index along the last, second to last, … dimension.
+/// Where a scalar expression's text comes from. The language is that of [`scalar::parse`](crate::scalar::parse) over
+/// the parameters' names.
 #[derive(Clone, Copy)]
 pub enum ExprText {
     /// Always this one.
@@ -44,31 +51,56 @@ pub enum ExprText {
     By(fn(&Call<TensorType>) -> OpResult<&'static str>),
 }
 
-/// How a pointwise op's dtypes follow from its operands'.
+/// A pointwise op's shape.
+#[derive(Clone, Copy)]
+pub enum ShapeRule {
+    /// The broadcast of the tensors' shapes.
+    Broadcast,
+    /// What this says (creation ops).
+    By(fn(&Call<TensorType>) -> OpResult<Vec<Dim>>),
+}
+
+/// How a pointwise op's dtypes follow from its operands'. The strings are what torch says when it refuses: a kernel's
+/// name, which becomes `"NAME" not implemented for 'Long'`, or a whole message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DtypeRule {
     /// Compute in and give the promoted dtype.
     Promote,
     /// The same, but integers and bools become f32 first.
     PromoteFloat,
-    /// The same as `Promote`; integer and bool operands are an error.
-    FloatOnly,
-    /// The same as `Promote`; bool operands are an error.
-    NoBool,
-    /// The same as `Promote`; only integers and bools.
-    IntOrBool,
+    /// The same as `Promote`; integer and bool operands are an error of this kernel.
+    FloatOnly(&'static str),
+    /// The same as `Promote`; bool is an error of this kernel.
+    NoBool(&'static str),
+    /// The same as `Promote`; a bool result is an error with this message.
+    NoBoolMessage(&'static str),
+    /// Subtraction: bool operands are an error, with one message for two and another for one of them.
+    Subtract,
+    /// The same as `Promote`; floats are an error of this kernel.
+    IntOrBool(&'static str),
+    /// The same as `Promote`; floats and bools are an error of this kernel.
+    IntOnly(&'static str),
+    /// True division (`PromoteFloat`), or with a `rounding_mode` as `NoBool`.
+    Division,
+    /// `Promote`, but bools become i64 (`square`, which is a power).
+    BoolToInt,
+    /// Compute in and give f64.
+    Double,
     /// Compute in the promoted dtype, give b8.
     Compare,
     /// Operands become bools; gives b8.
     Logical,
     /// Compute in the dtype of the operand, give b8 (`isnan`).
     Predicate,
-    /// Compute in and give the dtype that the `dtype` parameter says, or the default for it.
+    /// Compute in and give what the `dtype` parameter says; without one, the dtype of the first tensor; without one,
+    /// f32.
     Given,
-    /// `where`: the condition is b8, the others promote.
-    Where,
+    /// The same, but without a `dtype` the category of the numbers decides: f32, i64 or b8.
+    GivenByValue,
     /// Compute in and give the dtype of the first tensor.
     First,
+    /// Compute in and give the one dtype of all tensors, which must be a float (an error of this kernel) and the same.
+    Same(&'static str),
 }
 
 /// A pointwise op made concrete for given types.

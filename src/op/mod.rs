@@ -5,7 +5,7 @@
 //! that adding an op is adding a row (`rows/`). For example, all that fxc knows of `hardswish`:
 //!
 //! ```text
-//! pointwise("hardswish", "hardswish(Tensor self) -> Tensor", DtypeRule::FloatOnly,
+//! pointwise("hardswish", "hardswish(Tensor self) -> Tensor", DtypeRule::FloatOnly("hardswish_cpu"),
 //!           "self * min(max(self + 3, 0), 6) / 6")
 //!     .doc("x * relu6(x + 3) / 6")
 //!     .spelled("aten.hardswish.default torch.nn.functional.hardswish")
@@ -18,6 +18,8 @@ mod call;
 pub mod emit;
 mod meaning;
 pub mod modules;
+pub mod number;
+pub mod pointwise;
 mod registry;
 pub mod rows;
 mod schema;
@@ -27,6 +29,7 @@ pub use bind::{BindError, Binding, Origin, accepts, lift};
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use emit::decomposed_type;
 pub use meaning::*;
+pub use pointwise::{instantiate, pointwise_rule};
 pub use registry::{Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, spellings};
 pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
 

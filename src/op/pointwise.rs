@@ -1,0 +1,430 @@
+//! Pointwise ops made concrete: their dtypes, shapes and expressions for arguments of given types.
+
+use super::{
+    Call, DtypeRule, ExprText, Meaning, Op, OpError, OpResult, ParamType, Pointwise, PointwiseCall, ShapeRule, Sizes,
+    number,
+};
+use crate::diag::Code;
+use crate::scalar::{Expr, Input, Number, Settings, parse};
+use crate::types::{Category, DType, Dim, Kind, Promotion, TensorType, Type, Val, result_type};
+
+/// A pointwise row with a fixed expression and the broadcast shape.
+pub fn pointwise(name: &'static str, schema: &'static str, dtypes: DtypeRule, text: &'static str) -> Op {
+    pointwise_row(name, schema, dtypes, ShapeRule::Broadcast, ExprText::Fixed(text))
+}
+
+/// A pointwise row whose expression depends on the arguments.
+pub fn pointwise_by(
+    name: &'static str,
+    schema: &'static str,
+    dtypes: DtypeRule,
+    text: fn(&Call<TensorType>) -> OpResult<&'static str>,
+) -> Op {
+    pointwise_row(name, schema, dtypes, ShapeRule::Broadcast, ExprText::By(text))
+}
+
+/// A row that makes a tensor out of numbers and indices.
+pub fn creation(
+    name: &'static str,
+    schema: &'static str,
+    dtypes: DtypeRule,
+    shape: fn(&Call<TensorType>) -> OpResult<Vec<Dim>>,
+    text: &'static str,
+) -> Op {
+    pointwise_row(name, schema, dtypes, ShapeRule::By(shape), ExprText::Fixed(text))
+}
+
+/// A pointwise row.
+pub fn pointwise_row(
+    name: &'static str,
+    schema: &'static str,
+    dtypes: DtypeRule,
+    shape: ShapeRule,
+    expr: ExprText,
+) -> Op {
+    let meaning = Pointwise {
+        dtypes,
+        shape,
+        expr,
+        wide_numbers: false,
+    };
+    Op::new(name, schema, pointwise_rule, Meaning::Pointwise(meaning))
+}
+
+impl Op {
+    /// See [`Pointwise::wide_numbers`]. Panics on a row that is not pointwise.
+    pub fn wide_numbers(mut self) -> Op {
+        let Meaning::Pointwise(p) = &mut self.meaning else {
+            panic!("{} is not pointwise", self.name)
+        };
+        p.wide_numbers = true;
+        self
+    }
+}
+
+/// The dtypes of a pointwise call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dtypes {
+    /// What operands are converted to: the promoted dtype.
+    pub common: DType,
+    /// What the expression computes in.
+    pub compute: DType,
+    /// What the result is.
+    pub result: DType,
+}
+
+impl Dtypes {
+    fn of(d: DType) -> Dtypes {
+        Dtypes {
+            common: d,
+            compute: d.compute(),
+            result: d,
+        }
+    }
+
+    fn to_bool(d: DType) -> Dtypes {
+        Dtypes {
+            result: DType::B8,
+            ..Dtypes::of(d)
+        }
+    }
+}
+
+/// The row's pointwise meaning. Panics if it has another.
+fn meaning(op: &Op) -> &Pointwise {
+    match &op.meaning {
+        Meaning::Pointwise(p) => p,
+        _ => panic!("{} is not pointwise", op.name),
+    }
+}
+
+/// Whether a parameter is a condition, which is b8 whatever the others are.
+fn is_condition(name: &str) -> bool {
+    matches!(name, "condition" | "mask")
+}
+
+fn is_tensor_param(ty: &ParamType) -> bool {
+    match ty {
+        ParamType::Tensor => true,
+        ParamType::Optional(t) => is_tensor_param(t),
+        _ => false,
+    }
+}
+
+/// The parameters that promote, with their values.
+fn promoting(call: &Call<TensorType>) -> impl Iterator<Item = &Type> {
+    let params = call.op.schema.params.iter().zip(&call.args);
+    params
+        .filter(|(p, v)| is_tensor_param(&p.ty) && !is_condition(&p.name) && !v.is_none())
+        .map(|(_, v)| v)
+}
+
+/// The category of a number; `None` for what is no number.
+fn category<T>(v: &Val<T>) -> Option<Category> {
+    Some(match v {
+        Val::Bool(_) | Val::Any(Kind::Bool) => Category::Bool,
+        Val::Int(_) | Val::Any(Kind::Int) => Category::Int,
+        Val::Float(_) | Val::Any(Kind::Float) => Category::Float,
+        Val::Complex(..) => Category::Complex,
+        _ => return None,
+    })
+}
+
+/// The promoted dtype of the tensor parameters.
+fn promoted(call: &Call<TensorType>) -> OpResult<DType> {
+    let mut operands = vec![];
+    for v in promoting(call) {
+        operands.push(match v {
+            Val::Leaf(t) if t.rank() == Some(0) => Promotion::ZeroDim(t.dtype),
+            Val::Leaf(t) => Promotion::Dimensioned(t.dtype),
+            v => match category(v) {
+                Some(c) => Promotion::Number(c),
+                None => return Err(refused(call, format!("a {} is no operand", v.kind_name()))),
+            },
+        });
+    }
+    let d = result_type(operands.iter().copied()).ok_or_else(|| no_promotion(call, &operands))?;
+    if !d.is_computed() {
+        return Err(refused(call, format!("fxc does not compute with {}", d.torch_name())));
+    }
+    Ok(d)
+}
+
+fn no_promotion(call: &Call<TensorType>, operands: &[Promotion]) -> OpError {
+    let dtypes: Vec<&str> = operands
+        .iter()
+        .filter_map(|o| match o {
+            Promotion::Dimensioned(d) | Promotion::ZeroDim(d) => Some(d.torch_name()),
+            Promotion::Number(_) => None,
+        })
+        .collect();
+    refused(
+        call,
+        format!("Promotion for {} types is not supported", dtypes.join(", ")),
+    )
+}
+
+fn refused(call: &Call<TensorType>, why: String) -> OpError {
+    OpError::dtype(format!("`{}` cannot take these operands: {why}", call.op.name))
+}
+
+/// torch's message of a kernel that lacks a dtype.
+pub fn not_implemented(kernel: &str, d: DType) -> OpError {
+    OpError::dtype(format!("\"{kernel}\" not implemented for '{}'", d.scalar_type_name()))
+}
+
+/// The dtypes of a call, or torch's refusal.
+pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
+    let rule = meaning(call.op).dtypes;
+    check_conditions(call)?;
+    let (float, bool) = (|d: DType| d.is_float(), |d: DType| d == DType::B8);
+    let refuse = |d: DType, bad: bool, kernel: &str| match bad {
+        true => Err(not_implemented(kernel, d)),
+        false => Ok(Dtypes::of(d)),
+    };
+    match rule {
+        DtypeRule::Promote => promoted(call).map(Dtypes::of),
+        DtypeRule::PromoteFloat => promoted(call).map(|d| Dtypes::of(d.to_float())),
+        DtypeRule::FloatOnly(k) => promoted(call).and_then(|d| refuse(d, !float(d), k)),
+        DtypeRule::NoBool(k) => promoted(call).and_then(|d| refuse(d, bool(d), k)),
+        DtypeRule::NoBoolMessage(text) => match promoted(call)? {
+            DType::B8 => Err(OpError::dtype(text)),
+            d => Ok(Dtypes::of(d)),
+        },
+        DtypeRule::Subtract => subtract(call),
+        DtypeRule::IntOrBool(k) => promoted(call).and_then(|d| refuse(d, float(d), k)),
+        DtypeRule::IntOnly(k) => promoted(call).and_then(|d| refuse(d, !d.is_int(), k)),
+        DtypeRule::Division => match call.get("rounding_mode").as_str() {
+            None => promoted(call).map(|d| Dtypes::of(d.to_float())),
+            Some(mode) => promoted(call).and_then(|d| refuse(d, bool(d), &format!("div_{mode}_cpu"))),
+        },
+        DtypeRule::BoolToInt => promoted(call).map(|d| Dtypes::of(if bool(d) { DType::I64 } else { d })),
+        DtypeRule::Double => promoted(call).map(|_| Dtypes::of(DType::F64)),
+        DtypeRule::Compare | DtypeRule::Predicate => promoted(call).map(Dtypes::to_bool),
+        DtypeRule::Logical => promoted(call).map(|_| Dtypes::of(DType::B8)),
+        DtypeRule::Given => given(call, DType::F32),
+        DtypeRule::GivenByValue => given(call, default_of_numbers(call)),
+        DtypeRule::First => first(call).map(|t| Dtypes::of(t.dtype)),
+        DtypeRule::Same(k) => same(call, k),
+    }
+}
+
+fn check_conditions(call: &Call<TensorType>) -> OpResult<()> {
+    for (p, v) in call.op.schema.params.iter().zip(&call.args) {
+        let Val::Leaf(t) = v else { continue };
+        if is_condition(&p.name) && !matches!(t.dtype, DType::B8 | DType::U8) {
+            let title = match &*p.name {
+                "condition" => format!(
+                    "where expected condition to be a boolean tensor, but got a tensor with dtype {}",
+                    t.dtype.scalar_type_name()
+                ),
+                _ => {
+                    "masked_fill_ only supports boolean masks, but got mask with dtype ".to_string()
+                        + t.dtype.torch_name()
+                }
+            };
+            return Err(OpError::dtype(title));
+        }
+    }
+    Ok(())
+}
+
+fn subtract(call: &Call<TensorType>) -> OpResult<Dtypes> {
+    let is_bool = |v: &Type| match v {
+        Val::Leaf(t) => t.dtype == DType::B8,
+        v => category(v) == Some(Category::Bool),
+    };
+    match promoting(call).filter(|v| is_bool(v)).count() {
+        0 => promoted(call).map(Dtypes::of),
+        1 => Err(OpError::dtype(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, \
+             use the `~` or `logical_not()` operator instead.",
+        )),
+        _ => Err(OpError::dtype(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` \
+             operator instead.",
+        )),
+    }
+}
+
+/// The first tensor given.
+fn first(call: &Call<TensorType>) -> OpResult<&TensorType> {
+    let t = call.args.iter().find_map(Val::as_leaf);
+    let t = t.ok_or_else(|| refused(call, "none of them is a tensor".into()))?;
+    if !t.dtype.is_computed() {
+        let d = t.dtype.torch_name();
+        return Err(refused(call, format!("fxc does not compute with {d}")));
+    }
+    Ok(t)
+}
+
+fn given(call: &Call<TensorType>, default: DType) -> OpResult<Dtypes> {
+    let explicit = call.op.schema.index_of("dtype").and_then(|_| call.opt_dtype("dtype"));
+    let d = match explicit {
+        Some(d) => d,
+        None => call.args.iter().find_map(Val::as_leaf).map_or(default, |t| t.dtype),
+    };
+    if !d.is_computed() {
+        return Err(refused(call, format!("fxc does not compute with {}", d.torch_name())));
+    }
+    Ok(Dtypes::of(d))
+}
+
+/// The dtype that torch gives a tensor made of the call's `Scalar` arguments.
+fn default_of_numbers(call: &Call<TensorType>) -> DType {
+    let params = call.op.schema.params.iter().zip(&call.args);
+    let numbers = params.filter(|(p, _)| matches!(p.ty, ParamType::Number));
+    match numbers.filter_map(|(_, v)| category(v)).max() {
+        Some(Category::Int) => DType::I64,
+        Some(Category::Bool) => DType::B8,
+        _ => DType::F32,
+    }
+}
+
+fn same(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
+    let d = first(call)?.dtype;
+    if !d.is_float() {
+        return Err(not_implemented(kernel, d));
+    }
+    for (p, v) in call.op.schema.params.iter().zip(&call.args) {
+        if let Val::Leaf(t) = v
+            && t.dtype != d
+        {
+            return Err(OpError::dtype(format!(
+                "expected dtype {} for `{}` but got dtype {}",
+                d.torch_name(),
+                p.name,
+                t.dtype.torch_name()
+            )));
+        }
+    }
+    Ok(Dtypes::of(d))
+}
+
+/// The type rule of pointwise ops. Python numbers alone give a Python number, as Python's operators do.
+pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let p = meaning(call.op);
+    if call.args.iter().any(|v| matches!(v, Val::Unknown)) {
+        return Ok(Val::Unknown);
+    }
+    let tensors = call.args.iter().filter_map(Val::as_leaf);
+    if matches!(p.shape, ShapeRule::Broadcast) && tensors.clone().next().is_none() {
+        return number::apply(call.op.name, &call.args).unwrap_or_else(|| {
+            let name = call.op.schema.params.first().map_or("self", |p| &p.name);
+            Err(OpError::arg(
+                name,
+                format!("`{}` needs a tensor among its operands", call.op.name),
+            ))
+        });
+    }
+    let dtype = dtypes(call)?.result;
+    let shape = match p.shape {
+        ShapeRule::By(f) => Some(f(call)?),
+        ShapeRule::Broadcast => {
+            let mut shape = Some(vec![]);
+            for t in tensors {
+                shape = match (shape, &t.shape) {
+                    (Some(a), Some(b)) => Some(sizes.broadcast(&a, b)?),
+                    _ => None,
+                };
+            }
+            shape
+        }
+    };
+    Ok(Val::Leaf(TensorType { dtype, shape }))
+}
+
+/// The call's expression, with promotion and rounding written out as casts, and which parameters are its operands.
+pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
+    let p = meaning(call.op);
+    let out = match pointwise_rule(call, &mut Sizes::default())? {
+        Val::Leaf(t) => t,
+        _ => return Err(refused(call, "none of them is a tensor of known type".into())),
+    };
+    let dtypes = dtypes(call)?;
+    let text = match p.expr {
+        ExprText::Fixed(t) => t,
+        ExprText::By(f) => f(call)?,
+    };
+    let settings = Settings {
+        compute: dtypes.compute,
+        storage: dtypes.common,
+    };
+    let mut expr = Expr::new();
+    let mut operands: Vec<usize> = vec![];
+    let mut failed = None;
+    let value = parse(text, settings, &mut expr, &mut |name, expr| {
+        let i = call.op.schema.index_of(name)?;
+        match input(call, i, dtypes, p.wide_numbers, &mut operands, expr) {
+            Ok(v) => Some(v),
+            Err(e) => {
+                failed = Some(e);
+                None
+            }
+        }
+    });
+    if let Some(e) = failed {
+        return Err(e);
+    }
+    let value =
+        value.map_err(|e| not_implemented(&format!("{}_cpu", call.op.name), dtypes.common).note(e.to_string()))?;
+    expr.roots = vec![expr.cast(dtypes.result, value)];
+    Ok(PointwiseCall { expr, operands, out })
+}
+
+/// What parameter `i` is in the expression.
+fn input(
+    call: &Call<TensorType>,
+    i: usize,
+    dtypes: Dtypes,
+    wide_numbers: bool,
+    operands: &mut Vec<usize>,
+    expr: &mut Expr,
+) -> OpResult<Input> {
+    let param = &call.op.schema.params[i];
+    let condition = is_condition(&param.name);
+    if let Val::Leaf(t) = &call.args[i] {
+        let n = operands.iter().position(|&o| o == i).unwrap_or_else(|| {
+            operands.push(i);
+            operands.len() - 1
+        });
+        let arg = expr.arg(n as u32, t.dtype);
+        if condition {
+            return Ok(Input::Value(expr.cast(DType::B8, arg)));
+        }
+        // torch reads 0-d operands of some ops without rounding them to the common dtype.
+        let keep = wide_numbers && t.rank() == Some(0) && t.dtype.is_float() && dtypes.common.is_float();
+        let arg = if keep { arg } else { expr.cast(dtypes.common, arg) };
+        return Ok(Input::Value(expr.cast(dtypes.compute, arg)));
+    }
+    let n = number_of(&call.args[i]).ok_or_else(|| unknown_number(call, &param.name, &call.args[i]))?;
+    let promotes = is_tensor_param(&param.ty);
+    let scalar = promotes || matches!(&param.ty, ParamType::Number);
+    Ok(Input::Number(match dtypes.common.category() {
+        Category::Float if promotes && !wide_numbers => Number::from_scalar(n.to_scalar(dtypes.common)),
+        Category::Int | Category::Bool if scalar => Number::from_scalar(n.to_scalar(dtypes.common)),
+        _ => n,
+    }))
+}
+
+/// A constant number.
+pub fn number_of<T>(v: &Val<T>) -> Option<Number> {
+    match v {
+        Val::Bool(b) => Some(Number::Bool(*b)),
+        Val::Int(d) => d.as_const().map(Number::Int),
+        Val::Float(x) => Some(Number::Float(*x)),
+        _ => None,
+    }
+}
+
+fn unknown_number(call: &Call<TensorType>, name: &str, v: &Type) -> OpError {
+    let title = format!(
+        "the value of `{name}` of `{}` must be a known number, not {}",
+        call.op.name,
+        v.kind_name()
+    );
+    OpError {
+        code: Code::E0304,
+        ..OpError::arg(name, title)
+    }
+}
