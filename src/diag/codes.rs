@@ -67,6 +67,16 @@ codes! {
 
     // E01: graphs that do not hold together.
     E0101 Error "undefined node";
+    E0102 Error "used before it is defined";
+    E0103 Error "name is taken";
+    E0104 Error "output is missing or misplaced";
+    E0105 Error "placeholder is misplaced";
+    E0106 Error "unknown module or attribute";
+    E0107 Error "illegal name";
+    E0108 Error "method without a receiver";
+    E0109 Error "graph is inconsistent";
+    E0110 Error "unknown graph";
+    E0111 Error "graph calls itself";
 
     // E02: ops and their arguments.
     E0201 Error "unknown op";

@@ -351,6 +351,21 @@ impl Graph {
 
 /// The list and the users.
 impl Graph {
+    /// Whether `a` stands before `b` (torch's `a < b`). Takes time in proportion to their distance.
+    pub fn is_before(&self, a: NodeId, b: NodeId) -> bool {
+        let (mut from_a, mut from_b) = (self.nodes[a].next, self.nodes[b].next);
+        loop {
+            match (from_a, from_b) {
+                (Some(n), _) if n == b => return true,
+                (_, Some(n)) if n == a => return false,
+                // Whoever reaches the end without meeting the other is the later one, or they are the same node.
+                (None, _) => return false,
+                (_, None) => return a != b,
+                (Some(x), Some(y)) => (from_a, from_b) = (self.nodes[x].next, self.nodes[y].next),
+            }
+        }
+    }
+
     /// Whether `n` is a node of this graph that was not erased.
     pub fn is_live(&self, n: NodeId) -> bool {
         self.nodes.get(n).is_some_and(|n| !n.erased)
@@ -435,5 +450,56 @@ mod tests {
         assert_eq!(g.len(), 2);
         assert_eq!(g[x].users().map(|u| g[u].op()).collect::<Vec<_>>(), [Opcode::Output]);
         assert_eq!(g.iter().rev().count(), 2);
+    }
+
+    #[test]
+    fn errors_have_torchs_texts() {
+        let mut g = Graph::new();
+        let x = g.placeholder("x", None);
+        let a = g.call_function("torch.relu", vec![leaf(x)], vec![]);
+        g.erase_node(a).unwrap();
+        assert_eq!(
+            g.erase_node(a).unwrap_err().0,
+            "erase_node(relu) on an already erased node"
+        );
+        let e = g.inserting_before(Some(a), |_| ()).unwrap_err();
+        assert_eq!(e.0, "Node to insert before is not in graph.");
+        let e = g.inserting_after(Some(a), |_| ()).unwrap_err();
+        assert_eq!(e.0, "Node to insert after is not in graph.");
+        let e = g.insert_arg(x, 5, Val::None).unwrap_err();
+        assert_eq!(e.0, "insert_args index must be between 0 and len(self.args), got 5");
+        let e = g
+            .create_named(Opcode::Placeholder, "x", vec![], vec![], "x")
+            .unwrap_err();
+        assert_eq!(e.0, "Node redefined name x!");
+    }
+
+    #[test]
+    fn order_is_the_lists() {
+        let mut g = Graph::new();
+        let ids: Vec<NodeId> = ["a", "b", "c", "d"].iter().map(|n| g.placeholder(n, None)).collect();
+        g.move_before(ids[3], ids[0]);
+        let order = g.ids();
+        for (i, &a) in order.iter().enumerate() {
+            for (j, &b) in order.iter().enumerate() {
+                assert_eq!(g.is_before(a, b), i < j, "{i} {j}");
+            }
+        }
+    }
+
+    #[test]
+    fn copies_map_values_and_give_the_result() {
+        let mut from = Graph::new();
+        let x = from.placeholder("x", None);
+        let a = from.call_function("torch.add", vec![leaf(x), Val::List(vec![leaf(x)])], vec![]);
+        from.set_output(Val::Tuple(vec![leaf(a), Val::int(1)]));
+        let mut to = Graph::new();
+        let y = to.placeholder("add", None);
+        let mut map = HashMap::from([(x, leaf(y))]);
+        let result = to.graph_copy(&from, &mut map).unwrap();
+        let copy = *map[&a].as_leaf().unwrap();
+        assert_eq!(to[copy].name(), "add_1");
+        assert_eq!(to[copy].args(), [leaf(y), Val::List(vec![leaf(y)])]);
+        assert_eq!(result, Some(Val::Tuple(vec![leaf(copy), Val::int(1)])));
     }
 }

@@ -13,10 +13,13 @@
 
 pub mod dot;
 mod edit;
+pub mod lint;
+mod lint_targets;
 mod md5;
 mod module;
 pub mod namer;
 mod node;
+pub mod purity;
 pub mod pyrepr;
 pub mod python;
 mod python_names;
@@ -25,6 +28,7 @@ mod torch_form;
 pub mod torch_print;
 
 pub use edit::{GraphError, InsertPoint};
+pub use lint::lint;
 pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation};
 pub use namer::Namer;
 pub use node::{Arg, Loc, Meta, Node, NodeId, Opcode};

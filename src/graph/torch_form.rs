@@ -86,7 +86,7 @@ fn lift_graph_arguments(g: &mut Graph) {
         let mut names = vec![];
         let node = &g[n];
         for v in node.args().iter().chain(node.kwargs().iter().map(|(_, v)| v)) {
-            collect(v, &mut names);
+            graph_names(v, &mut names);
         }
         if names.is_empty() {
             continue;
@@ -103,11 +103,12 @@ fn lift_graph_arguments(g: &mut Graph) {
     }
 }
 
-fn collect(v: &Arg, out: &mut Vec<Arc<str>>) {
+/// The graphs that a value names, in order.
+pub(super) fn graph_names(v: &Arg, out: &mut Vec<Arc<str>>) {
     match v {
         Val::Graph(n) => out.push(n.clone()),
-        Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| collect(x, out)),
-        Val::Dict(v) => v.iter().for_each(|(_, x)| collect(x, out)),
+        Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| graph_names(x, out)),
+        Val::Dict(v) => v.iter().for_each(|(_, x)| graph_names(x, out)),
         _ => {}
     }
 }

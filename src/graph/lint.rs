@@ -1,0 +1,283 @@
+//! `lint`: whether graphs hold together.
+//!
+//! torch's `Graph.lint()` checks ownership, order of definitions, duplicate names and, with an owning module, that
+//! targets exist; its texts are the `note:` lines here. It does not see a missing, second or misplaced output, misplaced
+//! or repeated placeholders, a `call_method` without a receiver, users that are not true, graphs that call themselves,
+//! or dead code. All findings are reported at once, each with the node and its place.
+
+use super::lint_targets::{check_cycles, check_targets};
+use super::purity::is_impure;
+use super::{Graph, GraphModule, NodeId, Opcode, pyrepr};
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use std::collections::{HashMap, HashSet};
+
+/// Checks every graph of a module. Warnings (dead code) are among the findings.
+pub fn lint(module: &GraphModule) -> Diagnostics {
+    let mut out = Diagnostics::new();
+    for (name, graph) in &module.graphs {
+        out.extend(lint_graph(name, graph, Some(module)));
+    }
+    check_cycles(module, &mut out);
+    out
+}
+
+/// Checks one graph, called `name` in messages. Without a `module` the targets of attributes, modules and graphs are not
+/// checked, as in torch.
+pub fn lint_graph(name: &str, graph: &Graph, module: Option<&GraphModule>) -> Diagnostics {
+    let mut lint = Lint {
+        name,
+        graph,
+        module,
+        out: Diagnostics::new(),
+    };
+    let sound = lint.check_links();
+    lint.check_order();
+    lint.check_interface();
+    lint.check_calls();
+    if sound {
+        lint.check_dead_code();
+    }
+    lint.out
+}
+
+struct Lint<'a> {
+    name: &'a str,
+    graph: &'a Graph,
+    module: Option<&'a GraphModule>,
+    out: Diagnostics,
+}
+
+impl Lint<'_> {
+    /// The finding, placed at the node's statement.
+    fn at_node(&self, code: Code, n: NodeId, title: String, text: &str) -> Diagnostic {
+        Diagnostic::new(code, title).at_opt(self.graph[n].meta.span, text)
+    }
+
+    /// Arguments are live nodes of this graph, and users say so. False if an argument cannot even be looked up.
+    fn check_links(&mut self) -> bool {
+        let g = self.graph;
+        let mut sound = true;
+        let mut users: HashMap<NodeId, HashSet<NodeId>> = HashMap::new();
+        for n in g.iter() {
+            for i in g[n].inputs() {
+                users.entry(i).or_default().insert(n);
+                if !g.is_live(i) {
+                    sound = false;
+                    let d = self.foreign(n, i);
+                    self.out.push(d);
+                }
+            }
+        }
+        for n in g.iter() {
+            let real = users.remove(&n).unwrap_or_default();
+            if real.len() != g[n].users().len() || !g[n].users().all(|u| real.contains(&u)) {
+                let title = format!("the users of `%{}` are not those that use it", g[n].name());
+                let d = self.at_node(Code::E0109, n, title, "");
+                self.out
+                    .push(d.note("users are kept by the graph's editing methods; this graph was changed past them"));
+            }
+        }
+        sound
+    }
+
+    fn foreign(&self, n: NodeId, i: NodeId) -> Diagnostic {
+        let erased = (i.as_u32() as usize) < self.graph.id_bound();
+        let arg = if erased {
+            self.graph[i].name().to_string()
+        } else {
+            format!("{i:?}")
+        };
+        let what = if erased {
+            "was erased"
+        } else {
+            "belongs to another graph"
+        };
+        let name = self.graph[n].name();
+        self.at_node(Code::E0109, n, format!("argument `%{arg}` of `%{name}` {what}"), "used here").note(format!(
+            "torch.fx: Argument '{arg}' of Node '{name}' does not belong to this Graph, but was used as an argument! If \
+             you are copying nodes from another graph, make sure to use ``arg_transform`` on node_copy() to remap values"
+        ))
+    }
+
+    /// Names are legal and not taken twice; nothing is used before it is defined.
+    fn check_order(&mut self) {
+        let g = self.graph;
+        let mut seen: HashMap<&str, NodeId> = HashMap::new();
+        let mut defined: HashSet<NodeId> = HashSet::new();
+        for n in g.iter() {
+            for i in g[n].inputs() {
+                if g.is_live(i) && !defined.contains(&i) {
+                    let d = self.used_early(n, i);
+                    self.out.push(d);
+                }
+            }
+            defined.insert(n);
+            let name = g[n].name();
+            if !name.is_ascii() || !pyrepr::is_identifier(name) {
+                let d = self.at_node(Code::E0107, n, format!("`{name}` cannot be the name of a node"), "");
+                self.out
+                    .push(d.help("a name is a letter or underscore followed by letters, digits and underscores"));
+            }
+            if let Some(first) = seen.insert(name, n) {
+                let mut d = self.at_node(
+                    Code::E0103,
+                    n,
+                    format!("`%{name}` is defined twice"),
+                    "defined again here",
+                );
+                if let Some(span) = g[first].meta.span {
+                    d = d.see(span, "first defined here");
+                }
+                self.out.push(d.note(format!("torch.fx: Node redefined name {name}!")));
+            }
+        }
+    }
+
+    fn used_early(&self, n: NodeId, i: NodeId) -> Diagnostic {
+        let g = self.graph;
+        let (user, arg) = (g[n].name(), g[i].name());
+        let title = match n == i {
+            true => format!("`%{user}` uses itself"),
+            false => format!("`%{arg}` is used before it is defined"),
+        };
+        let place = g[n].args().iter().position(|v| v.leaves().contains(&&i));
+        let span = place
+            .and_then(|p| g[n].meta.arg_spans.get(p).copied())
+            .or(g[n].meta.span);
+        let mut d = Diagnostic::new(Code::E0102, title).at_opt(span, "used here");
+        if let (Some(def), true) = (g[i].meta.span, n != i) {
+            d = d.see(def, "defined here");
+        }
+        let d = d.note(format!(
+            "torch.fx: Argument '{arg}' of Node '{user}' was used before it has been defined! Please check that Nodes in \
+             the graph are topologically ordered"
+        ));
+        if n == i {
+            d
+        } else {
+            d.help(format!("move the definition of `%{arg}` above `%{user}`"))
+        }
+    }
+
+    /// One output, at the end, with one argument; placeholders first, each name once.
+    fn check_interface(&mut self) {
+        let g = self.graph;
+        let outputs = g.find_nodes(Opcode::Output, None);
+        match outputs[..] {
+            [] => {
+                let title = format!("graph `{}` has no output", self.name);
+                let d = Diagnostic::new(Code::E0104, title).at_opt(g.last().and_then(|n| g[n].meta.span), "");
+                self.out.push(d.help("end the graph with `output %value`"));
+            }
+            [first, ref more @ ..] => {
+                for &n in more {
+                    let title = format!("graph `{}` has a second output", self.name);
+                    let mut d = self.at_node(Code::E0104, n, title, "never reached");
+                    if let Some(span) = g[first].meta.span {
+                        d = d.see(span, "the graph returns here");
+                    }
+                    self.out
+                        .push(d.help("return both values in one tuple: `output (%a, %b)`"));
+                }
+                self.check_after(first);
+            }
+        }
+        for &n in &outputs {
+            let node = &g[n];
+            if node.args().len() != 1 || !node.kwargs().is_empty() {
+                let title = format!("the output of graph `{}` has {} values", self.name, node.args().len());
+                let d = self.at_node(Code::E0104, n, title, "");
+                self.out
+                    .push(d.help("an output has one argument; several values are a tuple, a list or a dict"));
+            }
+        }
+        self.check_placeholders();
+    }
+
+    fn check_after(&mut self, output: NodeId) {
+        let g = self.graph;
+        let mut next = g.next(output);
+        while let Some(n) = next {
+            if g[n].op() != Opcode::Output {
+                let title = format!("`%{}` stands behind the output", g[n].name());
+                let mut d = self.at_node(Code::E0104, n, title, "never reached");
+                if let Some(span) = g[output].meta.span {
+                    d = d.see(span, "the graph returns here");
+                }
+                self.out.push(d.help("move the output to the end"));
+            }
+            next = g.next(n);
+        }
+    }
+
+    fn check_placeholders(&mut self) {
+        let g = self.graph;
+        let mut before: Option<NodeId> = None;
+        let mut targets: HashMap<&str, NodeId> = HashMap::new();
+        for n in g.iter() {
+            let node = &g[n];
+            if node.op() != Opcode::Placeholder {
+                // torch's own lowering puts attributes first, which does no harm.
+                if node.op() != Opcode::GetAttr {
+                    before.get_or_insert(n);
+                }
+                continue;
+            }
+            if let Some(b) = before {
+                let title = format!("placeholder `%{}` stands behind other nodes", node.name());
+                let mut d = self.at_node(Code::E0105, n, title, "");
+                if let Some(span) = g[b].meta.span {
+                    d = d.see(span, "the first node that is no placeholder");
+                }
+                self.out
+                    .push(d.help("placeholders are the parameters of the graph: put them first"));
+            }
+            if let Some(first) = targets.insert(node.target(), n) {
+                let title = format!("two placeholders are called `{}`", node.target());
+                let mut d = self.at_node(Code::E0105, n, title, "");
+                if let Some(span) = g[first].meta.span {
+                    d = d.see(span, "the first one");
+                }
+                self.out.push(d.help("each parameter needs a name of its own"));
+            }
+        }
+    }
+
+    /// Methods have a receiver, targets exist.
+    fn check_calls(&mut self) {
+        let g = self.graph;
+        for n in g.iter() {
+            let node = &g[n];
+            if node.op() == Opcode::CallMethod && node.args().is_empty() {
+                let title = format!("method `{}` is called without a value to call it on", node.target());
+                let d = self.at_node(Code::E0108, n, title, "");
+                self.out.push(d.help(format!(
+                    "the first argument is the receiver: `call_method {}(%x)`",
+                    node.target()
+                )));
+            }
+            if node.target().is_empty() {
+                let d = self.at_node(Code::E0106, n, format!("`%{}` has an empty target", node.name()), "");
+                self.out.push(d);
+            } else if let Some(m) = self.module {
+                self.out.extend(check_targets(g, n, m));
+            }
+        }
+    }
+
+    /// Nodes that nothing uses and that do nothing: a warning each, not also for those that only they use.
+    fn check_dead_code(&mut self) {
+        let g = self.graph;
+        for n in g.iter() {
+            if g[n].users().len() == 0 && !is_impure(g, n, self.module) {
+                let title = format!("`%{}` is never used", g[n].name());
+                let d = self.at_node(Code::L0001, n, title, "its value goes nowhere");
+                self.out.push(d.help("remove the node, or return its value"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "lint_tests.rs"]
+mod tests;

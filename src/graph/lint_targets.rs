@@ -1,0 +1,175 @@
+//! Whether the targets of nodes exist: attributes, modules and graphs; and whether graphs call themselves.
+
+use super::torch_form::graph_names;
+use super::{Graph, GraphModule, NodeId, Opcode};
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use std::sync::Arc;
+
+/// Findings about what one node refers to in its module.
+pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostics {
+    let mut out = Diagnostics::new();
+    let node = &g[n];
+    let mut graphs = vec![];
+    node.args()
+        .iter()
+        .chain(node.kwargs().iter().map(|(_, v)| v))
+        .for_each(|v| graph_names(v, &mut graphs));
+    for name in graphs {
+        if !m.graphs.contains_key(&name) {
+            out.push(unknown_graph(g, n, &name, m));
+        }
+    }
+    let target = node.target();
+    match node.op() {
+        // A text that declares nothing cannot be checked: torch's own `print(graph)` never does.
+        Opcode::CallModule if !m.modules.is_empty() || !m.attributes.is_empty() => {
+            if !m.modules.contains_key(target) && !m.graphs.contains_key(target) {
+                out.push(unknown_module(g, n, m));
+            }
+        }
+        // With a weights file the attributes are what it holds: binding it reports those that are missing.
+        Opcode::GetAttr if m.weights.is_none() && (!m.attributes.is_empty() || !m.modules.is_empty()) => {
+            if !m.attributes.contains_key(target) && !m.graphs.contains_key(target) && !is_module(m, target) {
+                out.push(unknown_attribute(g, n, m));
+            }
+        }
+        _ => {}
+    }
+    out
+}
+
+fn is_module(m: &GraphModule, target: &str) -> bool {
+    m.modules.contains_key(target)
+}
+
+fn unknown_graph(g: &Graph, n: NodeId, name: &str, m: &GraphModule) -> Diagnostic {
+    let d = Diagnostic::new(Code::E0110, format!("no graph is called `{name}`"))
+        .at_opt(g[n].meta.span, format!("`@{name}` is named here"));
+    match nearest(name, m.graphs.keys().map(|k| &**k)) {
+        Some(near) => d.help(format!("a graph with a similar name exists: `@{near}`")),
+        None => d.help(format!("add `graph {name} {{ … }}` to the file")),
+    }
+}
+
+fn unknown_module(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic {
+    let target = g[n].target();
+    let span = g[n].meta.target_span.or(g[n].meta.span);
+    let d = Diagnostic::new(Code::E0106, format!("no module is called `{target}`"));
+    let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
+    match nearest(target, m.modules.keys().map(|k| &**k)) {
+        Some(near) => suggest(d, span, near, "a module with a similar name exists"),
+        None => d.help(format!("declare it: `module {target} = Class(…)`")),
+    }
+}
+
+fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic {
+    let target = g[n].target();
+    let span = g[n].meta.target_span.or(g[n].meta.span);
+    let d = Diagnostic::new(
+        Code::E0106,
+        format!("no parameter, buffer or constant is called `{target}`"),
+    );
+    let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
+    match nearest(target, m.attributes.keys().map(|k| &**k)) {
+        Some(near) => suggest(d, span, near, "an attribute with a similar name exists"),
+        None => d.help(format!("declare it: `param {target} : f32[…]`, `buffer` or `const`")),
+    }
+}
+
+fn suggest(d: Diagnostic, span: Option<crate::source::Span>, near: &str, why: &str) -> Diagnostic {
+    match span {
+        Some(s) => d.suggest(s, near, why),
+        None => d.help(format!("{why}: `{near}`")),
+    }
+}
+
+/// torch's text, which names the first part of the path that does not exist.
+fn torch_text(g: &Graph, n: NodeId, m: &GraphModule) -> String {
+    let (node, target) = (g[n].name(), g[n].target());
+    let known = |path: &str| {
+        let inside = |k: &Arc<str>| **k == *path || k.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+        m.modules.keys().chain(m.attributes.keys()).any(inside)
+    };
+    let mut prefix = "";
+    for (i, c) in target.char_indices().chain([(target.len(), '.')]) {
+        if c != '.' {
+            continue;
+        }
+        let atom = target[prefix.len()..i].trim_start_matches('.');
+        if !known(&target[..i]) {
+            return format!(
+                "torch.fx: Node {node} target {target} references nonexistent attribute {atom} of {prefix}"
+            );
+        }
+        if g[n].op() == Opcode::CallModule && m.attributes.contains_key(&target[..i]) {
+            return format!("torch.fx: Node {node} target {target} {atom} of {prefix} does not reference an nn.Module");
+        }
+        prefix = &target[..i];
+    }
+    format!("torch.fx: `{target}` is a module without a forward of its own")
+}
+
+/// Graphs that call themselves, directly or through others: each cycle once.
+pub(super) fn check_cycles(m: &GraphModule, out: &mut Diagnostics) {
+    let calls: Vec<Vec<(usize, NodeId)>> = m.graphs.values().map(|g| calls_of(g, m)).collect();
+    // Depth-first with an explicit stack: 0 is not visited, 1 is on the path, 2 is done.
+    let mut state = vec![0u8; calls.len()];
+    for root in 0..calls.len() {
+        if state[root] != 0 {
+            continue;
+        }
+        let mut path = vec![(root, 0)];
+        state[root] = 1;
+        while let Some((g, i)) = path.last_mut() {
+            let Some(&(callee, node)) = calls[*g].get(*i) else {
+                state[*g] = 2;
+                path.pop();
+                continue;
+            };
+            *i += 1;
+            match state[callee] {
+                0 => {
+                    state[callee] = 1;
+                    path.push((callee, 0));
+                }
+                1 => {
+                    let caller = *g;
+                    let start = path.iter().position(|(p, _)| *p == callee).unwrap_or(0);
+                    let cycle: Vec<usize> = path[start..].iter().map(|(p, _)| *p).collect();
+                    out.push(cycle_found(m, caller, node, &cycle));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn cycle_found(m: &GraphModule, caller: usize, node: NodeId, cycle: &[usize]) -> Diagnostic {
+    let name = |i: usize| m.graphs.get_index(i).map_or("", |(k, _)| &**k);
+    let span = m.graphs.get_index(caller).and_then(|(_, g)| g[node].meta.span);
+    let first = name(cycle[0]);
+    let mut names: Vec<String> = cycle.iter().map(|&i| format!("`{}`", name(i))).collect();
+    names.push(format!("`{first}`"));
+    Diagnostic::new(Code::E0111, format!("graph `{first}` calls itself"))
+        .at_opt(span, "this call closes the circle")
+        .note(format!("the calls are {}", names.join(" → ")))
+        .help("graphs are inlined, so calls may not be circular; a loop is `while_loop` or `scan`")
+}
+
+/// The graphs that `g` calls or names, as indices, with the nodes that do.
+fn calls_of(g: &Graph, m: &GraphModule) -> Vec<(usize, NodeId)> {
+    let mut out = vec![];
+    for n in g.iter() {
+        let node = &g[n];
+        let mut names: Vec<Arc<str>> = vec![];
+        if matches!(node.op(), Opcode::CallFunction | Opcode::CallModule | Opcode::GetAttr) {
+            names.push(node.target().into());
+        }
+        node.args()
+            .iter()
+            .chain(node.kwargs().iter().map(|(_, v)| v))
+            .for_each(|v| graph_names(v, &mut names));
+        out.extend(names.iter().filter_map(|name| Some((m.graphs.get_index_of(name)?, n))));
+    }
+    out
+}

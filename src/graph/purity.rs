@@ -1,0 +1,352 @@
+//! What a node does beside computing its value: torch's `Node.is_impure`, made strict.
+//!
+//! torch counts in-place methods (`x.add_(1)`), `torch.relu_`, `operator.iadd`, `out=` and `inplace=True` as pure, and its
+//! dead code elimination deletes them. Here they are effects.
+
+use super::torch_form::graph_names;
+use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
+use crate::op::{self, modules};
+use crate::types::Val;
+
+/// What a node does beside computing its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing: it may be merged, moved and dropped.
+    Pure,
+    /// It is a parameter or the result of the graph.
+    Interface,
+    /// It draws random numbers.
+    Random,
+    /// It writes to one of its arguments.
+    Mutates,
+    /// It checks something, or changes a setting.
+    External,
+}
+
+/// Functions that check or set something (`torch/fx/node.py`, `_side_effectful_functions`).
+const EXTERNAL: &[&str] = &[
+    "torch._assert",
+    "torch._assert_async",
+    "torch._C._set_grad_enabled",
+    "torch.amp.autocast_mode._enter_autocast",
+    "torch.amp.autocast_mode._exit_autocast",
+    "torch.amp._enter_autocast",
+    "torch.amp._exit_autocast",
+    "torch.autograd.grad_mode._enter_inference_mode",
+    "torch.autograd.grad_mode._exit_inference_mode",
+    "aten._assert_async",
+    "aten._assert_scalar",
+    "aten._assert_tensor_metadata",
+    "aten.sym_constrain_range",
+    "aten.sym_constrain_range_for_size",
+    "profiler._record_function_enter",
+    "profiler._record_function_enter_new",
+    "profiler._record_function_exit",
+];
+
+/// Functions that draw random numbers, by the last part of their path.
+const RANDOM: &[&str] = &[
+    "rand",
+    "randn",
+    "randint",
+    "randperm",
+    "rand_like",
+    "randn_like",
+    "randint_like",
+    "normal",
+    "poisson",
+    "bernoulli",
+    "multinomial",
+    "native_dropout",
+];
+
+/// Whether dead code elimination must keep the node though nothing uses it. `module` gives the declarations of the
+/// modules that `call_module` nodes name.
+pub fn is_impure(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> bool {
+    effect(graph, n, module) != Effect::Pure
+}
+
+/// What the node does beside computing its value.
+pub fn effect(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Effect {
+    let node = &graph[n];
+    match node.op() {
+        Opcode::Placeholder | Opcode::Output => Effect::Interface,
+        Opcode::GetAttr => Effect::Pure,
+        Opcode::CallModule => module_effect(node, module),
+        Opcode::CallMethod if is_mutating_name(node.target()) => Effect::Mutates,
+        Opcode::CallMethod if matches!(node.target(), "__setitem__" | "__delitem__") => Effect::Mutates,
+        Opcode::CallMethod if in_place_dunder(node.target()) => Effect::Mutates,
+        Opcode::CallMethod => table_effect(node, true),
+        Opcode::CallFunction => function_effect(node, module),
+    }
+}
+
+fn function_effect(node: &Node, module: Option<&GraphModule>) -> Effect {
+    let target = node.target();
+    if let Some(graph) = module.and_then(|m| m.graphs.get(target)) {
+        // A graph of the file: whatever it holds. Calls may not be cyclic, but that is not known here: one level is
+        // looked at, deeper calls count as effects.
+        return called_graph_effect(graph, module);
+    }
+    let path = op::canonical_path(target, false);
+    let (packet, name) = packet_and_name(&path);
+    if let Some(op) = path.strip_prefix("operator.") {
+        let in_place = matches!(op, "setitem" | "delitem") || in_place_dunder(&format!("__{op}__"));
+        return if in_place { Effect::Mutates } else { Effect::Pure };
+    }
+    if node.kwarg("out").is_some_and(|v| !v.is_none()) || is_mutating_name(name) {
+        return Effect::Mutates;
+    }
+    if names_impure_graph(node, module) {
+        return Effect::External;
+    }
+    if EXTERNAL.contains(&packet) || EXTERNAL.contains(&target) {
+        return Effect::External;
+    }
+    match table_effect(node, false) {
+        Effect::Pure if RANDOM.contains(&name) && is_torch(&path) => Effect::Random,
+        e => e,
+    }
+}
+
+/// Whether an argument is a graph (`@then_graph`) that does anything beside computing.
+fn names_impure_graph(node: &Node, module: Option<&GraphModule>) -> bool {
+    let Some(m) = module else { return false };
+    let mut names = vec![];
+    node.args()
+        .iter()
+        .chain(node.kwargs().iter().map(|(_, v)| v))
+        .for_each(|v| graph_names(v, &mut names));
+    let pure = |g: &Graph| called_graph_effect(g, module) == Effect::Pure;
+    !names.iter().all(|name| m.graphs.get(name).is_none_or(pure))
+}
+
+fn is_torch(path: &str) -> bool {
+    path.starts_with("torch.") || path.starts_with("aten.") || !path.contains('.')
+}
+
+/// `aten.add_.Tensor` is `("aten.add_", "add_")`, `torch.relu_` is `("torch.relu_", "relu_")`.
+fn packet_and_name(path: &str) -> (&str, &str) {
+    let packet = match path.split_once('.') {
+        Some((space, rest)) if matches!(space, "aten" | "prims" | "profiler" | "inductor") => {
+            let end = rest.find('.').map_or(path.len(), |i| space.len() + 1 + i);
+            &path[..end]
+        }
+        _ => path,
+    };
+    (packet, packet.rsplit('.').next().unwrap_or(packet))
+}
+
+/// torch's convention: a name with one trailing underscore writes to its first argument. `__and__` does not, nor do
+/// names that only avoid a keyword.
+fn is_mutating_name(name: &str) -> bool {
+    name.ends_with('_') && !name.ends_with("__") && !matches!(name, "and_" | "or_" | "not_" | "is_")
+}
+
+/// `__iadd__` and its like.
+fn in_place_dunder(name: &str) -> bool {
+    const NAMES: &[&str] = &[
+        "iadd",
+        "iand",
+        "iconcat",
+        "ifloordiv",
+        "ilshift",
+        "imatmul",
+        "imod",
+        "imul",
+        "ior",
+        "ipow",
+        "irshift",
+        "isub",
+        "itruediv",
+        "ixor",
+    ];
+    name.strip_prefix("__")
+        .and_then(|n| n.strip_suffix("__"))
+        .is_some_and(|n| NAMES.contains(&n))
+}
+
+/// What the op table says of a spelling: the row's effect, arguments that its schema marks as written to, a true
+/// `inplace`. Dropout that does not train draws nothing.
+fn table_effect(node: &Node, is_method: bool) -> Effect {
+    let path = op::canonical_path(node.target(), is_method);
+    let mut result = Effect::Pure;
+    for c in op::candidates(&path) {
+        let schema = c.schema();
+        let given = |name: &str| {
+            let by_position = schema.index_of(name).and_then(|i| node.args().get(i));
+            by_position.or_else(|| node.kwarg(name))
+        };
+        if c.form.is_some_and(|f| f.inplace) || schema.params.iter().any(|p| p.mutated) {
+            return Effect::Mutates;
+        }
+        if given("inplace").is_some_and(is_true) || given("out").is_some_and(|v| !v.is_none()) {
+            return Effect::Mutates;
+        }
+        let trains = ["train", "training"].into_iter().find_map(|p| {
+            let default = || {
+                schema
+                    .index_of(p)
+                    .and_then(|i| schema.params[i].default.as_ref())
+                    .and_then(Val::as_int)
+            };
+            given(p)
+                .map(|v| is_true(v) || v.as_int().is_none())
+                .or_else(|| default().map(|d| d != 0))
+        });
+        match c.op.effect {
+            op::Effect::Random if trains != Some(false) => result = Effect::Random,
+            op::Effect::Effect => result = Effect::External,
+            _ => {}
+        }
+    }
+    result
+}
+
+fn is_true<T>(v: &Val<T>) -> bool {
+    v.as_int().is_some_and(|i| i != 0)
+}
+
+fn module_effect(node: &Node, module: Option<&GraphModule>) -> Effect {
+    let Some(m) = module else { return Effect::Pure };
+    if let Some(graph) = m.graphs.get(node.target()) {
+        return called_graph_effect(graph, module);
+    }
+    let Some(decl) = m.modules.get(node.target()) else {
+        return Effect::Pure;
+    };
+    let by_name = decl.kwargs.iter().find(|(k, _)| &**k == "inplace").map(|(_, v)| v);
+    let by_position = || {
+        let params = modules::constructor(&decl.class)?;
+        decl.args.get(params.iter().position(|(p, _)| *p == "inplace")?)
+    };
+    match by_name.or_else(by_position) {
+        Some(v) if is_true(v) => Effect::Mutates,
+        _ => Effect::Pure,
+    }
+}
+
+fn called_graph_effect(graph: &Graph, module: Option<&GraphModule>) -> Effect {
+    for n in graph.iter() {
+        let node = &graph[n];
+        let mut names = vec![];
+        node.args().iter().for_each(|v| graph_names(v, &mut names));
+        let calls_graph = !names.is_empty()
+            || matches!(node.op(), Opcode::CallFunction | Opcode::CallModule)
+                && module.is_some_and(|m| m.graphs.contains_key(node.target()));
+        let e = if calls_graph {
+            Effect::External
+        } else {
+            effect(graph, n, module)
+        };
+        if !matches!(e, Effect::Pure | Effect::Interface) {
+            return e;
+        }
+    }
+    Effect::Pure
+}
+
+/// Removes the nodes that nothing uses and that are pure, to the last one, and tells whether any was (torch's
+/// `eliminate_dead_code`). The graph must be in order of definition.
+pub fn eliminate_dead_code(graph: &mut Graph, module: Option<&GraphModule>) -> bool {
+    let mut changed = false;
+    for n in graph.ids().into_iter().rev() {
+        if graph[n].users().len() == 0 && !is_impure(graph, n, module) {
+            changed |= graph.erase_node(n).is_ok();
+        }
+    }
+    changed
+}
+
+/// The argument that a node writes to, when it does: the tensor that `add_`, `setitem`, `relu(inplace=True)` or `out=`
+/// changes.
+pub fn mutated(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Option<NodeId> {
+    if effect(graph, n, module) != Effect::Mutates {
+        return None;
+    }
+    let node = &graph[n];
+    let out = node.kwarg("out").filter(|v| !v.is_none());
+    let target: &Arg = out
+        .or_else(|| node.args().first())
+        .or_else(|| node.kwargs().first().map(|(_, v)| v))?;
+    target.as_leaf().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ModuleDecl;
+    use super::*;
+
+    fn of(op: Opcode, target: &str, kwargs: &[(&str, Arg)]) -> Effect {
+        let mut g = Graph::new();
+        let x = g.placeholder("x", None);
+        let kwargs = kwargs.iter().map(|(k, v)| ((*k).into(), v.clone())).collect();
+        let n = g.create_node(op, target, vec![Val::Leaf(x)], kwargs, None);
+        effect(&g, n, None)
+    }
+
+    #[test]
+    fn torchs_effects_and_those_it_misses() {
+        use Effect::*;
+        use Opcode::*;
+        for (op, target, want) in [
+            (CallMethod, "add_", Mutates),
+            (CallMethod, "__iadd__", Mutates),
+            (CallMethod, "__and__", Pure),
+            (CallMethod, "relu", Pure),
+            (CallFunction, "torch.relu_", Mutates),
+            (CallFunction, "torch.ops.aten.add_.Tensor", Mutates),
+            (CallFunction, "torch.ops.aten.add.Tensor", Pure),
+            (CallFunction, "operator.iadd", Mutates),
+            (CallFunction, "operator.setitem", Mutates),
+            (CallFunction, "operator.and_", Pure),
+            (CallFunction, "operator.invert", Pure),
+            (CallFunction, "torch.rand_like", Random),
+            (CallFunction, "torch.ops.aten.bernoulli.p", Random),
+            (CallFunction, "torch._assert", External),
+            (CallFunction, "torch.ops.aten._assert_async.msg", External),
+            (CallFunction, "torch.ops.aten.sym_constrain_range.default", External),
+            (GetAttr, "w", Pure),
+        ] {
+            assert_eq!(of(op, target, &[]), want, "{target}");
+        }
+        assert_eq!(
+            of(CallFunction, "torch.add", &[("out", Val::Leaf(NodeId::from_u32(0)))]),
+            Mutates
+        );
+        assert_eq!(of(CallFunction, "torch.add", &[("out", Val::None)]), Pure);
+    }
+
+    #[test]
+    fn dead_code_goes_and_effects_stay() {
+        let mut g = Graph::new();
+        let x = g.placeholder("x", None);
+        let a = g.call_function("torch.exp", vec![Val::Leaf(x)], vec![]);
+        g.call_function("torch.relu", vec![Val::Leaf(a)], vec![]);
+        g.call_method("add_", vec![Val::Leaf(x), Val::int(1)], vec![]);
+        g.set_output(Val::Leaf(x));
+        assert!(eliminate_dead_code(&mut g, None));
+        assert!(!eliminate_dead_code(&mut g, None));
+        let names: Vec<&str> = g.iter().map(|n| g[n].name()).collect();
+        assert_eq!(names, ["x", "add_", "output"]);
+    }
+
+    #[test]
+    fn modules_that_work_in_place() {
+        let mut g = Graph::new();
+        let x = g.placeholder("x", None);
+        let n = g.call_module("act", vec![Val::Leaf(x)], vec![]);
+        let mut m = GraphModule::new("m", Graph::new());
+        let mut decl = ModuleDecl {
+            class: "ReLU".into(),
+            args: vec![],
+            kwargs: vec![],
+            span: None,
+        };
+        m.modules.insert("act".into(), decl.clone());
+        assert_eq!(effect(&g, n, Some(&m)), Effect::Pure);
+        decl.kwargs.push(("inplace".into(), Val::Bool(true)));
+        m.modules.insert("act".into(), decl);
+        assert_eq!(mutated(&g, n, Some(&m)), Some(x));
+    }
+}
