@@ -3,6 +3,7 @@
 pub mod diag;
 pub mod graph;
 pub mod infer;
+pub mod interp;
 pub mod kernel;
 pub mod math;
 pub mod op;

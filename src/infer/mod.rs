@@ -14,7 +14,8 @@ mod report;
 mod resolve;
 mod solve;
 
-pub use resolve::{Callee, Operand, Resolved, graph_callee, resolve_node, resolve_with};
+pub use report::{op_error, place_note};
+pub use resolve::{Callee, Operand, Resolved, graph_callee, map, resolve_node, resolve_with};
 pub use solve::{Guard, Origin, Solver};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
@@ -167,10 +168,14 @@ fn has_unknown(v: &Type) -> bool {
 }
 
 /// The result of an in-place call: the first parameter's type, if the result can be stored there.
-fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpError> {
+pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpError> {
     let (Some(Val::Leaf(dst)), Val::Leaf(res)) = (call.args.first(), &result) else {
         return Ok(result);
     };
+    // `x.unsqueeze_(0)` changes what `x` is, not its elements.
+    if call.op.view.is_some() && call.op.aliases {
+        return Ok(result);
+    }
     if promote_types(dst.dtype, res.dtype).is_none_or(|p| p.category() > dst.dtype.category()) {
         return Err(OpError::dtype(format!(
             "result type {} can't be cast to the desired output type {}",

@@ -65,6 +65,30 @@ pub fn unknown_op(module: &GraphModule, graph: &Graph, n: NodeId, path: &str) ->
     d
 }
 
+/// A module that is not declared (E0201).
+pub fn unknown_module(module: &GraphModule, graph: &Graph, n: NodeId) -> Diagnostic {
+    let node = &graph[n];
+    let span = node.meta.target_span.or(node.meta.span);
+    let d = Diagnostic::new(Code::E0201, format!("module `{}` is not declared", node.target())).at_opt(span, "");
+    match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
+        Some(near) => d.help(format!("a module with a similar name is declared: `{near}`")),
+        None => d.help(format!("declare it, for example `module {} = ReLU()`", node.target())),
+    }
+}
+
+/// A module whose class or constructor arguments are wrong.
+pub fn module_error(graph: &Graph, n: NodeId, declared: Option<Span>, e: OpError) -> Diagnostic {
+    let node = &graph[n];
+    let mut d = Diagnostic::new(e.code, e.title);
+    d = match declared {
+        Some(s) => d.at(s, format!("called by `%{}`", node.name())),
+        None => d.at_opt(node.meta.target_span.or(node.meta.span), ""),
+    };
+    d.notes.extend(e.notes);
+    d.help.extend(e.help);
+    d
+}
+
 /// The spelling of the same family (`torch.`, `aten.`, `Tensor.` …) whose last part is nearest.
 fn nearest_by_last_part(path: &str) -> Option<String> {
     let (head, last) = path.rsplit_once('.')?;

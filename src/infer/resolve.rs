@@ -6,6 +6,7 @@
 use super::{arg_type, attribute_type, report};
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::op::modules::Source;
 use crate::op::{self, Call, ParamType, Spelling};
 use crate::types::{TensorType, Type, Val};
 use std::sync::Arc;
@@ -233,6 +234,58 @@ pub fn resolve_with(
 
 /// A module's call as the op it stands for.
 fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolved) -> Result<Resolved, Diagnostic> {
-    let _ = (attribute_type(module, ""), &given);
-    Err(report::unknown_op(module, graph, node, graph[node].target()))
+    let n = &graph[node];
+    let path = n.target();
+    let Some(decl) = module.modules.get(path) else {
+        return Err(report::unknown_module(module, graph, node));
+    };
+    let attr = |name: &str| -> Arc<str> { format!("{path}.{name}").into() };
+    // Keyword arguments of a module's call have its forward's parameter names, which the forms do not know: by order.
+    let inputs: Vec<(Val<Operand>, Type)> = given
+        .args
+        .into_iter()
+        .zip(given.arg_types)
+        .chain(
+            given
+                .kwargs
+                .into_iter()
+                .map(|(_, v)| v)
+                .zip(given.kwarg_types.into_iter().map(|(_, t)| t)),
+        )
+        .collect();
+    let has_attr = |name: &str| module.attributes.contains_key(&attr(name));
+    let call = op::modules::expand(&decl.class, &decl.args, &decl.kwargs, inputs.len(), &has_attr)
+        .map_err(|e| report::module_error(graph, node, decl.span, e))?;
+    let value = |s: &Source| -> (Val<Operand>, Type) {
+        match s {
+            Source::Input(i) => inputs[*i].clone(),
+            Source::Attr(name) => {
+                let path = attr(name);
+                let ty = attribute_type(module, &path);
+                (Val::Leaf(Operand::Attr(path)), ty)
+            }
+            Source::Value(v) => (op::lift(v), op::lift(v)),
+        }
+    };
+    let (args, arg_types): (Vec<_>, Vec<_>) = call.args.iter().map(value).unzip();
+    let (mut kwargs, mut kwarg_types) = (vec![], vec![]);
+    for (name, s) in &call.kwargs {
+        let (v, t) = value(s);
+        kwargs.push((Arc::from(*name), v));
+        kwarg_types.push((Arc::from(*name), t));
+    }
+    let candidate = op::Candidate {
+        op: call.op,
+        form: None,
+    };
+    let spelling = candidate
+        .bind(&arg_types, &refs(&kwarg_types))
+        .map_err(|e| report::bind_error(graph, node, call.op.name, candidate, e))?;
+    Ok(Resolved {
+        callee: Callee::Op(spelling),
+        args,
+        kwargs,
+        arg_types,
+        kwarg_types,
+    })
 }

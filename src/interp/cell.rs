@@ -1,0 +1,266 @@
+//! Values that may share memory.
+//!
+//! Host tensors copy, torch's views do not: after `y = x.view(-1); y.add_(1)` the change is seen through `x`. A [`Cell`]
+//! is a tensor with the storage it is a view of and where in it; a write goes to the storage, and every other cell of
+//! that storage gathers its elements anew when it is next read.
+
+use crate::op::view::strided_positions;
+use crate::op::{IndexMap, OpError, OpResult, View};
+use crate::tensor::{Tensor, contiguous_strides};
+use crate::types::TensorType;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Memory that cells share: its elements in a row, and how often it was written.
+struct Storage {
+    data: Tensor,
+    version: u64,
+}
+
+/// A tensor and its place in a storage.
+#[derive(Clone)]
+pub struct Cell {
+    tensor: Tensor,
+    storage: Rc<RefCell<Storage>>,
+    version: u64,
+    offset: i64,
+    strides: Vec<i64>,
+}
+
+impl Cell {
+    /// A tensor with a storage of its own.
+    pub fn new(tensor: Tensor) -> Cell {
+        let data = tensor.reshape(&[tensor.numel()]);
+        let strides = contiguous_strides(tensor.shape())
+            .into_iter()
+            .map(|s| s as i64)
+            .collect();
+        Cell {
+            tensor,
+            storage: Rc::new(RefCell::new(Storage { data, version: 0 })),
+            version: 0,
+            offset: 0,
+            strides,
+        }
+    }
+
+    /// The cell with its elements as they are in the storage now.
+    pub fn fresh(&self) -> Cell {
+        let mut cell = self.clone();
+        let storage = self.storage.borrow();
+        if storage.version != self.version {
+            cell.tensor = gather(&storage.data, self.tensor.shape(), self.offset, &self.strides);
+            cell.version = storage.version;
+        }
+        cell
+    }
+
+    /// The elements. They are those of the storage if the cell is [`Cell::fresh`].
+    pub fn tensor(&self) -> &Tensor {
+        &self.tensor
+    }
+
+    /// The type.
+    pub fn ty(&self) -> TensorType {
+        self.tensor.ty()
+    }
+
+    /// Whether the elements lie in row-major order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        let shape = self.tensor.shape();
+        let want = contiguous_strides(shape);
+        shape.contains(&0) || (0..shape.len()).all(|d| shape[d] == 1 || self.strides[d] == want[d] as i64)
+    }
+
+    /// A view. It shares the storage where torch's would: always, except for a reshape that no strides can say.
+    pub fn view(&self, view: &View) -> OpResult<Cell> {
+        let tensor = apply_view(&self.tensor, view)?;
+        let place = match &view.map {
+            IndexMap::Reshape => {
+                reshape_strides(self.tensor.shape(), &self.strides, &view.shape).map(|s| (self.offset, s))
+            }
+            // `as_strided` speaks of the storage, which is the operand's elements if the operand has them in order.
+            IndexMap::Strided { offset, strides } => {
+                self.is_contiguous().then(|| (self.offset + offset, strides.clone()))
+            }
+            IndexMap::Affine(map) => {
+                let mut offset = self.offset;
+                let mut strides = vec![0; view.shape.len()];
+                for (x, s) in map.iter().zip(&self.strides) {
+                    offset += x.offset * s;
+                    x.terms.iter().for_each(|&(d, c)| strides[d] += c * s);
+                }
+                Some((offset, strides))
+            }
+        };
+        let Some((offset, strides)) = place else {
+            return Ok(Cell::new(tensor));
+        };
+        Ok(Cell {
+            tensor,
+            storage: self.storage.clone(),
+            version: self.version,
+            offset,
+            strides,
+        })
+    }
+
+    /// Writes `value`, which has the cell's type, to the cell's place in the storage.
+    pub fn write(&self, value: &Tensor) -> OpResult<Cell> {
+        let shape = self.tensor.shape();
+        let overlaps = |(&n, &s): (&usize, &i64)| n > 1 && s == 0;
+        if shape.iter().zip(&self.strides).any(overlaps) {
+            return Err(OpError::shape(
+                "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
+                 Please clone() the tensor before performing the operation.",
+            ));
+        }
+        let mut storage = self.storage.borrow_mut();
+        let size = self.tensor.dtype().size();
+        let source = value.bytes();
+        let target = storage.data.bytes_mut();
+        strided_positions(shape, self.offset, &self.strides, &mut |i, p| {
+            target[p * size..(p + 1) * size].copy_from_slice(&source[i * size..(i + 1) * size]);
+        });
+        storage.version += 1;
+        let mut cell = self.clone();
+        cell.tensor = value.clone();
+        cell.version = storage.version;
+        Ok(cell)
+    }
+}
+
+/// The elements of a view.
+pub fn apply_view(t: &Tensor, view: &View) -> OpResult<Tensor> {
+    let numel = view.shape.iter().try_fold(1usize, |a, &d| a.checked_mul(d));
+    if view.map == IndexMap::Reshape {
+        if numel != Some(t.numel()) {
+            return Err(OpError::shape(format!(
+                "shape '{:?}' is invalid for input of size {}",
+                view.shape,
+                t.numel()
+            )));
+        }
+        return Ok(t.reshape(&view.shape));
+    }
+    if crate::tensor::byte_len(t.dtype(), &view.shape).is_none() {
+        return Err(OpError::shape(format!(
+            "the size of a view of shape {:?} overflows",
+            view.shape
+        )));
+    }
+    let (offset, strides) = view.strided(t.shape());
+    let (mut low, mut high) = (offset as i128, offset as i128);
+    for (&n, &s) in view.shape.iter().zip(&strides) {
+        let reach = (n as i128 - 1) * s as i128;
+        if reach < 0 { low += reach } else { high += reach }
+    }
+    if numel != Some(0) && (low < 0 || high >= t.numel() as i128) {
+        return Err(OpError::shape(format!(
+            "a view of sizes {:?}, strides {strides:?} and storage offset {offset} is out of bounds for storage of size {}",
+            view.shape,
+            t.numel()
+        )));
+    }
+    Ok(gather(t, &view.shape, offset, &strides))
+}
+
+/// The elements of `data` at `offset + Σ index[d] * strides[d]`, which must be in bounds.
+fn gather(data: &Tensor, shape: &[usize], offset: i64, strides: &[i64]) -> Tensor {
+    fn go<const N: usize>(data: &[u8], out: &mut [u8], shape: &[usize], offset: i64, strides: &[i64]) {
+        let (data, _) = data.as_chunks::<N>();
+        let (out, _) = out.as_chunks_mut::<N>();
+        strided_positions(shape, offset, strides, &mut |i, p| out[i] = data[p]);
+    }
+    let mut out = Tensor::zeros(data.dtype(), shape);
+    let (src, dst) = (data.bytes(), out.bytes_mut());
+    match data.dtype().size() {
+        1 => go::<1>(src, dst, shape, offset, strides),
+        2 => go::<2>(src, dst, shape, offset, strides),
+        4 => go::<4>(src, dst, shape, offset, strides),
+        8 => go::<8>(src, dst, shape, offset, strides),
+        _ => go::<16>(src, dst, shape, offset, strides),
+    }
+    out
+}
+
+/// The strides a reshape has as a view (torch's `computeStride`), or `None` if it must copy.
+fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<Vec<i64>> {
+    if old.contains(&0) || old.is_empty() {
+        return Some(contiguous_strides(new).into_iter().map(|s| s as i64).collect());
+    }
+    let mut out = vec![0; new.len()];
+    let mut view_d = new.len();
+    let mut chunk_stride = strides[old.len() - 1];
+    let (mut tensor_numel, mut view_numel) = (1usize, 1usize);
+    for d in (0..old.len()).rev() {
+        tensor_numel *= old[d];
+        let ends_chunk = d == 0 || (old[d - 1] != 1 && strides[d - 1] != tensor_numel as i64 * chunk_stride);
+        if !ends_chunk {
+            continue;
+        }
+        while view_d > 0 && (view_numel < tensor_numel || new[view_d - 1] == 1) {
+            out[view_d - 1] = view_numel as i64 * chunk_stride;
+            view_numel *= new[view_d - 1];
+            view_d -= 1;
+        }
+        if view_numel != tensor_numel {
+            return None;
+        }
+        if d > 0 {
+            chunk_stride = strides[d - 1];
+            tensor_numel = 1;
+            view_numel = 1;
+        }
+    }
+    (view_d == 0).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshapes_are_views_where_strides_can_say_them() {
+        // Of a transposed [2, 3]: splitting a dim is a view, joining them is not.
+        assert_eq!(reshape_strides(&[3, 2], &[1, 3], &[3, 2, 1]), Some(vec![1, 3, 3]));
+        assert_eq!(reshape_strides(&[3, 2], &[1, 3], &[6]), None);
+        assert_eq!(reshape_strides(&[2, 3, 4], &[12, 4, 1], &[6, 4]), Some(vec![4, 1]));
+    }
+
+    #[test]
+    fn a_write_through_a_view_of_a_view_is_seen_by_all() {
+        let base = Cell::new(Tensor::from_slice(&[2, 3], &[0f32, 1., 2., 3., 4., 5.]));
+        let view = |map, shape: &[usize]| View {
+            operand: 0,
+            map,
+            shape: shape.to_vec(),
+        };
+        let swap = IndexMap::Affine(vec![
+            crate::op::AffineIndex {
+                offset: 0,
+                terms: vec![(1, 1)],
+            },
+            crate::op::AffineIndex {
+                offset: 0,
+                terms: vec![(0, 1)],
+            },
+        ]);
+        let t = base.view(&view(swap, &[3, 2])).unwrap();
+        let row = IndexMap::Affine(vec![
+            crate::op::AffineIndex {
+                offset: 1,
+                terms: vec![],
+            },
+            crate::op::AffineIndex {
+                offset: 0,
+                terms: vec![(0, 1)],
+            },
+        ]);
+        let row = t.view(&view(row, &[2])).unwrap();
+        assert_eq!(row.tensor().as_slice::<f32>(), [1., 4.]);
+        row.write(&Tensor::from_slice(&[2], &[10f32, 40.])).unwrap();
+        assert_eq!(base.fresh().tensor().as_slice::<f32>(), [0., 10., 2., 3., 40., 5.]);
+        assert_eq!(t.fresh().tensor().as_slice::<f32>(), [0., 3., 10., 40., 2., 5.]);
+    }
+}

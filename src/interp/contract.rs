@@ -1,0 +1,469 @@
+//! Matrix products and convolutions by the definition: every sum is taken in f64 (floats) or wrapping i64 (integers) and
+//! rounded to the result's dtype once.
+
+use crate::op::{Contraction, OpError, OpResult};
+use crate::tensor::{Element, Scalar, Tensor, byte_len};
+use crate::types::{DType, TensorType};
+
+/// Numbers that sums are taken in.
+trait Number: Copy + Default {
+    fn mul_add(self, a: Self, b: Self) -> Self;
+    fn scale(self, by: f64) -> Self;
+    fn add(self, other: Self) -> Self;
+    fn read(t: &Tensor) -> Vec<Self>;
+    fn write(v: Vec<Self>, dtype: DType, shape: &[usize]) -> Tensor;
+}
+
+impl Number for f64 {
+    fn mul_add(self, a: f64, b: f64) -> f64 {
+        self + a * b
+    }
+    fn scale(self, by: f64) -> f64 {
+        if by == 1.0 { self } else { self * by }
+    }
+    fn add(self, other: f64) -> f64 {
+        self + other
+    }
+    fn read(t: &Tensor) -> Vec<f64> {
+        fn go<T: Element>(t: &Tensor, f: impl Fn(T) -> f64) -> Vec<f64> {
+            t.as_slice::<T>().iter().map(|&x| f(x)).collect()
+        }
+        match t.dtype() {
+            DType::F32 => go::<f32>(t, f64::from),
+            DType::F64 => go::<f64>(t, |x| x),
+            _ => (0..t.numel()).map(|i| t.get(i).to_f64()).collect(),
+        }
+    }
+    fn write(v: Vec<f64>, dtype: DType, shape: &[usize]) -> Tensor {
+        match dtype {
+            DType::F32 => Tensor::from_slice(shape, &v.iter().map(|&x| x as f32).collect::<Vec<_>>()),
+            DType::F64 => Tensor::from_slice(shape, &v),
+            _ => Tensor::from_fn(dtype, shape, |i| Scalar::F64(v[i])),
+        }
+    }
+}
+
+impl Number for i64 {
+    fn mul_add(self, a: i64, b: i64) -> i64 {
+        self.wrapping_add(a.wrapping_mul(b))
+    }
+    fn scale(self, by: f64) -> i64 {
+        self.wrapping_mul(by as i64)
+    }
+    fn add(self, other: i64) -> i64 {
+        self.wrapping_add(other)
+    }
+    fn read(t: &Tensor) -> Vec<i64> {
+        (0..t.numel()).map(|i| t.get(i).to_i64()).collect()
+    }
+    fn write(v: Vec<i64>, dtype: DType, shape: &[usize]) -> Tensor {
+        Tensor::from_fn(dtype, shape, |i| Scalar::from_i64(dtype, v[i]))
+    }
+}
+
+/// The contraction of these operands (one per parameter of the op; `None` where there is no tensor).
+pub fn contract(c: &Contraction, operands: &[Option<&Tensor>]) -> OpResult<Tensor> {
+    let out = match c {
+        Contraction::MatMul { out, .. } | Contraction::Conv { out, .. } => out,
+    };
+    let shape = fixed(out)?;
+    if out.dtype.is_float() {
+        run::<f64>(c, operands, out.dtype, &shape)
+    } else {
+        run::<i64>(c, operands, out.dtype, &shape)
+    }
+}
+
+fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
+    t.fixed_shape()
+        .filter(|s| byte_len(DType::F64, s).is_some())
+        .ok_or_else(|| OpError::shape(format!("the size of {t} overflows or is not known")))
+}
+
+fn operand<'t>(operands: &[Option<&'t Tensor>], i: usize) -> OpResult<&'t Tensor> {
+    operands
+        .get(i)
+        .copied()
+        .flatten()
+        .ok_or_else(|| OpError::shape(format!("operand {i} of a contraction is not a tensor")))
+}
+
+fn run<T: Number>(c: &Contraction, operands: &[Option<&Tensor>], dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
+    match c {
+        Contraction::MatMul {
+            a,
+            b,
+            bias,
+            a_transposed,
+            b_transposed,
+            alpha,
+            beta,
+            ..
+        } => {
+            let bias = bias.map(|i| operand(operands, i)).transpose()?.filter(|_| *beta != 0.0);
+            let (a, b) = (operand(operands, *a)?, operand(operands, *b)?);
+            let mut v: Vec<T> = matmul(a, *a_transposed, b, *b_transposed, shape)?;
+            v.iter_mut().for_each(|x| *x = x.scale(*alpha));
+            if let Some(bias) = bias {
+                let addend = T::read(bias);
+                let at = broadcast_positions(bias.shape(), shape);
+                v.iter_mut()
+                    .zip(at)
+                    .for_each(|(x, p)| *x = x.add(addend[p].scale(*beta)));
+            }
+            Ok(T::write(v, dtype, shape))
+        }
+        Contraction::Conv {
+            input,
+            weight,
+            bias,
+            stride,
+            padding,
+            dilation,
+            transposed,
+            groups,
+            ..
+        } => {
+            let (input, weight) = (operand(operands, *input)?, operand(operands, *weight)?);
+            let geometry = Geometry {
+                n: shape[0],
+                channels: input.shape()[1],
+                features: shape[1],
+                groups: *groups,
+                input: &input.shape()[2..],
+                kernel: &weight.shape()[2..],
+                output: &shape[2..],
+                stride,
+                padding,
+                dilation,
+            };
+            let (x, w) = (T::read(input), T::read(weight));
+            let mut v = if *transposed {
+                geometry.transposed(&x, &w)
+            } else {
+                geometry.direct(&x, &w)
+            };
+            if let Some(bias) = bias.map(|i| operand(operands, i)).transpose()? {
+                let addend = T::read(bias);
+                let spatial: usize = shape[2..].iter().product();
+                for (i, x) in v.iter_mut().enumerate() {
+                    *x = x.add(addend[i / spatial.max(1) % addend.len()]);
+                }
+            }
+            Ok(T::write(v, dtype, shape))
+        }
+    }
+}
+
+/// For every element of `shape`, the position of the element of `operand` that stands there.
+fn broadcast_positions(operand: &[usize], shape: &[usize]) -> Vec<usize> {
+    let lead = shape.len().saturating_sub(operand.len());
+    let own = crate::tensor::contiguous_strides(operand);
+    let stride = |d: usize| match d.checked_sub(lead) {
+        Some(i) if operand[i] != 1 => own[i],
+        _ => 0,
+    };
+    let strides: Vec<usize> = (0..shape.len()).map(stride).collect();
+    let count = shape.iter().product();
+    let mut index = vec![0; shape.len()];
+    let mut out = Vec::with_capacity(count);
+    let mut at = 0;
+    for _ in 0..count {
+        out.push(at);
+        for d in (0..shape.len()).rev() {
+            index[d] += 1;
+            at += strides[d];
+            if index[d] < shape[d] {
+                break;
+            }
+            at -= strides[d] * index[d];
+            index[d] = 0;
+        }
+    }
+    out
+}
+
+/// Batched `a @ b` for a result of `shape`, `[…, m, n]`.
+fn matmul<T: Number>(a: &Tensor, at: bool, b: &Tensor, bt: bool, shape: &[usize]) -> OpResult<Vec<T>> {
+    let (ra, rb) = (a.rank(), b.rank());
+    if ra < 2 || rb < 2 || shape.len() < 2 {
+        return Err(OpError::shape("a matrix product needs matrices"));
+    }
+    let (m, n) = (shape[shape.len() - 2], shape[shape.len() - 1]);
+    let k = a.shape()[if at { ra - 2 } else { ra - 1 }];
+    let batch = &shape[..shape.len() - 2];
+    let pa = broadcast_positions(&a.shape()[..ra - 2], batch);
+    let pb = broadcast_positions(&b.shape()[..rb - 2], batch);
+    let (va, vb) = (T::read(a), T::read(b));
+    let va = if at { transpose_each(&va, k, m) } else { va };
+    let vb = if bt { transpose_each(&vb, n, k) } else { vb };
+    let mut out = vec![T::default(); shape.iter().product()];
+    for (i, (pa, pb)) in pa.into_iter().zip(pb).enumerate() {
+        let (x, y) = (&va[pa * m * k..][..m * k], &vb[pb * k * n..][..k * n]);
+        product(m, k, n, x, y, &mut out[i * m * n..][..m * n]);
+    }
+    Ok(out)
+}
+
+/// Every `rows x cols` matrix of `v` transposed.
+fn transpose_each<T: Number>(v: &[T], rows: usize, cols: usize) -> Vec<T> {
+    let mut out = vec![T::default(); v.len()];
+    if rows * cols == 0 {
+        return out;
+    }
+    for (src, dst) in v.chunks(rows * cols).zip(out.chunks_mut(rows * cols)) {
+        for (r, row) in src.chunks(cols).enumerate() {
+            for (c, &x) in row.iter().enumerate() {
+                dst[c * rows + r] = x;
+            }
+        }
+    }
+    out
+}
+
+/// Columns taken at a time, so that a row of the result and of `b` stay in the first-level cache.
+const COLUMNS: usize = 512;
+
+/// `out += a @ b`, row-major, `a` being `m x k` and `b` being `k x n`.
+fn product<T: Number>(m: usize, k: usize, n: usize, a: &[T], b: &[T], out: &mut [T]) {
+    if n == 0 || k == 0 {
+        return;
+    }
+    for j in (0..n).step_by(COLUMNS) {
+        let w = COLUMNS.min(n - j);
+        let mut rows = out.chunks_mut(n).take(m).enumerate();
+        while let Some((i, r0)) = rows.next() {
+            let a0 = &a[i * k..][..k];
+            // Two rows of the result at a time halve the loads of `b`.
+            match rows.next() {
+                Some((_, r1)) => {
+                    let a1 = &a[(i + 1) * k..][..k];
+                    two_rows((a0, a1), b, n, j, &mut r0[j..j + w], &mut r1[j..j + w]);
+                }
+                None => {
+                    for (p, &x) in a0.iter().enumerate() {
+                        let y = &b[p * n + j..][..w];
+                        r0[j..j + w].iter_mut().zip(y).for_each(|(o, &y)| *o = o.mul_add(x, y));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn two_rows<T: Number>(a: (&[T], &[T]), b: &[T], n: usize, j: usize, r0: &mut [T], r1: &mut [T]) {
+    let w = r0.len();
+    for (p, (&x0, &x1)) in a.0.iter().zip(a.1).enumerate() {
+        let y = &b[p * n + j..][..w];
+        for ((o0, o1), &y) in r0.iter_mut().zip(r1.iter_mut()).zip(y) {
+            *o0 = o0.mul_add(x0, y);
+            *o1 = o1.mul_add(x1, y);
+        }
+    }
+}
+
+/// The sizes of a convolution.
+struct Geometry<'a> {
+    n: usize,
+    channels: usize,
+    features: usize,
+    groups: usize,
+    input: &'a [usize],
+    kernel: &'a [usize],
+    output: &'a [usize],
+    stride: &'a [usize],
+    padding: &'a [usize],
+    dilation: &'a [usize],
+}
+
+/// Result positions whose patches are gathered at a time.
+const PATCHES: usize = 2048;
+
+impl Geometry<'_> {
+    /// Which input element the kernel element `tap` meets at result position `at`; `None` in the padding.
+    fn source(&self, at: &[usize], tap: &[usize], grid: &[usize]) -> Option<usize> {
+        let mut pos = 0;
+        for d in 0..grid.len() {
+            let p = (at[d] * self.stride[d] + tap[d] * self.dilation[d]).checked_sub(self.padding[d])?;
+            if p >= grid[d] {
+                return None;
+            }
+            pos = pos * grid[d] + p;
+        }
+        Some(pos)
+    }
+
+    fn taps(&self) -> Vec<Vec<usize>> {
+        indices(self.kernel)
+    }
+
+    fn direct<T: Number>(&self, x: &[T], w: &[T]) -> Vec<T> {
+        let (cg, fg) = (self.channels / self.groups, self.features / self.groups);
+        let taps = self.taps();
+        let places = indices(self.output);
+        let size_in: usize = self.input.iter().product();
+        let mut out = vec![T::default(); self.n * self.features * places.len()];
+        let k = cg * taps.len();
+        for chunk in (0..places.len()).step_by(PATCHES) {
+            let here = &places[chunk..places.len().min(chunk + PATCHES)];
+            // Where each tap reads, for all channels and images: usize::MAX is the padding.
+            let reads: Vec<usize> = taps
+                .iter()
+                .flat_map(|t| here.iter().map(|p| self.source(p, t, self.input).unwrap_or(usize::MAX)))
+                .collect();
+            let mut patches = vec![T::default(); k * here.len()];
+            let mut part = vec![T::default(); fg * here.len()];
+            for (image, group) in (0..self.n).flat_map(|i| (0..self.groups).map(move |g| (i, g))) {
+                for c in 0..cg {
+                    let plane = &x[(image * self.channels + group * cg + c) * size_in..][..size_in];
+                    let rows = &mut patches[c * reads.len()..][..reads.len()];
+                    for (o, &r) in rows.iter_mut().zip(&reads) {
+                        *o = if r == usize::MAX { T::default() } else { plane[r] };
+                    }
+                }
+                part.fill(T::default());
+                product(fg, k, here.len(), &w[group * fg * k..][..fg * k], &patches, &mut part);
+                for (f, row) in part.chunks(here.len()).enumerate() {
+                    let o = (image * self.features + group * fg + f) * places.len() + chunk;
+                    out[o..o + here.len()].copy_from_slice(row);
+                }
+            }
+        }
+        out
+    }
+
+    /// Transposed: every input element adds its kernel to the result.
+    fn transposed<T: Number>(&self, x: &[T], w: &[T]) -> Vec<T> {
+        let (cg, fg) = (self.channels / self.groups, self.features / self.groups);
+        let taps = self.taps();
+        let places = indices(self.input);
+        let size_out: usize = self.output.iter().product();
+        let mut out = vec![T::default(); self.n * self.features * size_out];
+        let k = fg * taps.len();
+        // The roles of input and result are swapped: `source` gives where a tap of an input element lands.
+        let lands: Vec<usize> = taps
+            .iter()
+            .flat_map(|t| {
+                places
+                    .iter()
+                    .map(|p| self.source(p, t, self.output).unwrap_or(usize::MAX))
+            })
+            .collect();
+        for (image, group) in (0..self.n).flat_map(|i| (0..self.groups).map(move |g| (i, g))) {
+            let planes = &x[(image * self.channels + group * cg) * places.len()..][..cg * places.len()];
+            let kernels = transpose_each(&w[group * cg * k..][..cg * k], cg, k);
+            let mut parts = vec![T::default(); k * places.len()];
+            product(k, cg, places.len(), &kernels, planes, &mut parts);
+            for f in 0..fg {
+                let plane = &mut out[(image * self.features + group * fg + f) * size_out..][..size_out];
+                let part = &parts[f * lands.len()..][..lands.len()];
+                for (&v, &at) in part.iter().zip(&lands) {
+                    if at != usize::MAX {
+                        plane[at] = plane[at].add(v);
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Every index of `shape` in row-major order.
+fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
+    let mut out = vec![vec![]];
+    for &n in shape {
+        out = out
+            .into_iter()
+            .flat_map(|p| (0..n).map(move |i| [&p[..], &[i]].concat()))
+            .collect();
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seq(shape: &[usize]) -> Tensor {
+        let n: usize = shape.iter().product();
+        Tensor::from_slice(shape, &(0..n).map(|i| i as f32 % 7.0 - 3.0).collect::<Vec<_>>())
+    }
+
+    fn conv(x: &Tensor, w: &Tensor, out: &[usize], transposed: bool, groups: usize, s: usize, p: usize) -> Vec<f32> {
+        let c = Contraction::Conv {
+            input: 0,
+            weight: 1,
+            bias: None,
+            stride: vec![s; 2],
+            padding: vec![p; 2],
+            dilation: vec![1; 2],
+            transposed,
+            output_padding: vec![0; 2],
+            groups,
+            out: TensorType::fixed(DType::F32, out),
+        };
+        contract(&c, &[Some(x), Some(w)]).unwrap().as_slice::<f32>().to_vec()
+    }
+
+    /// Convolution by its definition, one element at a time.
+    fn naive(x: &Tensor, w: &Tensor, out: &[usize], groups: usize, s: usize, p: usize) -> Vec<f32> {
+        let (xs, ws) = (x.shape(), w.shape());
+        let at = |v: &Tensor, i: usize| v.as_slice::<f32>()[i];
+        let mut r = vec![];
+        for i in indices(out) {
+            let mut sum = 0.0;
+            for t in indices(&ws[1..]) {
+                let c = i[1] / (out[1] / groups) * ws[1] + t[0];
+                let (y, z) = (i[2] * s + t[1], i[3] * s + t[2]);
+                if y >= p && z >= p && y - p < xs[2] && z - p < xs[3] {
+                    let xi = ((i[0] * xs[1] + c) * xs[2] + y - p) * xs[3] + z - p;
+                    let wi = ((i[1] * ws[1] + t[0]) * ws[2] + t[1]) * ws[3] + t[2];
+                    sum += at(x, xi) * at(w, wi);
+                }
+            }
+            r.push(sum);
+        }
+        r
+    }
+
+    #[test]
+    fn convolution_is_its_definition() {
+        let (x, w) = (seq(&[2, 4, 6, 5]), seq(&[6, 2, 3, 3]));
+        for (s, p, out) in [(1, 1, [2, 6, 6, 5]), (2, 0, [2, 6, 2, 2]), (2, 1, [2, 6, 3, 3])] {
+            assert_eq!(conv(&x, &w, &out, false, 2, s, p), naive(&x, &w, &out, 2, s, p));
+        }
+    }
+
+    #[test]
+    fn transposed_convolution_is_the_adjoint() {
+        // <conv(x), y> == <x, conv_transpose(y)> for the same weight.
+        let (x, w, y) = (seq(&[1, 4, 5, 5]), seq(&[6, 2, 3, 3]), seq(&[1, 6, 3, 3]));
+        let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        let forward = conv(&x, &w, &[1, 6, 3, 3], false, 2, 2, 1);
+        let back = conv(&y, &w, &[1, 4, 5, 5], true, 2, 2, 1);
+        assert_eq!(dot(&forward, y.as_slice()), dot(x.as_slice(), &back));
+    }
+
+    #[test]
+    fn batches_broadcast() {
+        let (a, b) = (seq(&[3, 1, 2, 4]), seq(&[5, 3, 4]));
+        let c = Contraction::MatMul {
+            a: 0,
+            b: 1,
+            bias: None,
+            a_transposed: false,
+            b_transposed: true,
+            alpha: 2.0,
+            beta: 1.0,
+            out: TensorType::fixed(DType::F32, &[3, 5, 2, 3]),
+        };
+        let out = contract(&c, &[Some(&a), Some(&b)]).unwrap();
+        let (x, y) = (a.as_slice::<f32>(), b.as_slice::<f32>());
+        for (i, at) in indices(&[3, 5, 2, 3]).iter().enumerate() {
+            let want: f32 = (0..4)
+                .map(|k| x[(at[0] * 2 + at[2]) * 4 + k] * y[(at[1] * 3 + at[3]) * 4 + k])
+                .sum();
+            assert_eq!(out.as_slice::<f32>()[i], 2.0 * want);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! One call, by its op's meaning.
+
+use super::cell::{Cell, apply_view};
+use super::{contract, reduce};
+use crate::op::emit::call_of;
+use crate::op::pointwise::instantiate;
+use crate::op::{Build, Call, Meaning, OpError, OpResult, Sizes, Traced};
+use crate::scalar::{EvalError, eval_tensors};
+use crate::tensor::Tensor;
+use crate::types::{TensorType, Type, Val};
+
+/// An error that the values of a scalar expression give.
+pub fn value_error(e: EvalError) -> OpError {
+    OpError::value(e.to_string())
+}
+
+/// The type of a value.
+pub fn type_of(v: &Val<Cell>) -> Type {
+    v.map(Cell::ty)
+}
+
+/// The result of `call`. The rule is asked first: it holds torch's checks.
+pub fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
+    let types = call.map(Cell::ty);
+    let ty = (call.op.rule)(&types, &mut Sizes::default())?;
+    super::check_size(&ty, call.op.name)?;
+    meaning(call, &types, ty)
+}
+
+fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Val<Cell>> {
+    let new = |t: Tensor| Ok(Val::Leaf(Cell::new(t)));
+    match call.op.meaning {
+        Meaning::Pointwise(_) => {
+            // `x.to(x.dtype)` is `x` itself.
+            if let (true, Some(Val::Leaf(x))) = (call.op.aliases, call.args.first())
+                && ty == Val::Leaf(x.ty())
+            {
+                return Ok(Val::Leaf(x.clone()));
+            }
+            new(pointwise(call, types)?)
+        }
+        Meaning::Reduce(f) => {
+            let r = f(types)?;
+            new(reduce::reduce(&r, operand(call, r.operand)?.tensor())?)
+        }
+        Meaning::View(f) => {
+            let view = f(types)?;
+            let x = operand(call, view.operand)?;
+            if call.op.aliases && !(call.op.name == "contiguous" && !x.is_contiguous()) {
+                return Ok(Val::Leaf(x.view(&view)?));
+            }
+            new(apply_view(x.tensor(), &view)?)
+        }
+        Meaning::Decompose(f) => {
+            let mut e = Evaluator::default();
+            let traced = Call {
+                op: call.op,
+                args: call.args.iter().map(|v| e.trace(v)).collect(),
+            };
+            let result = f(&mut e, &traced)?;
+            Ok(e.untrace(&result))
+        }
+        Meaning::Contract(f) => {
+            let c = f(types)?;
+            let operands: Vec<Option<&Tensor>> = call.args.iter().map(|v| v.as_leaf().map(Cell::tensor)).collect();
+            new(contract::contract(&c, &operands)?)
+        }
+        Meaning::Routine(f) => Ok(f(&call.map(|c| c.tensor().clone()))?.map(|t| Cell::new(t.clone()))),
+        Meaning::Host => {
+            let value: Result<Val<Cell>, OpError> = ty.try_map(&mut |t| {
+                Err(OpError::value(format!(
+                    "`{}` has no value at run time: {t}",
+                    call.op.name
+                )))
+            });
+            match value? {
+                Val::Unknown | Val::Any(_) => Err(OpError::value(format!(
+                    "the value of `{}` is not known for these arguments",
+                    call.op.name
+                ))),
+                v => Ok(v),
+            }
+        }
+    }
+}
+
+fn operand(call: &Call<Cell>, i: usize) -> OpResult<&Cell> {
+    let name = call.op.schema.params.get(i).map_or("", |p| &p.name);
+    call.args.get(i).and_then(Val::as_leaf).ok_or_else(|| {
+        OpError::arg(
+            name,
+            format!("argument `{name}` of `{}` must be a tensor", call.op.name),
+        )
+    })
+}
+
+fn pointwise(call: &Call<Cell>, types: &Call<TensorType>) -> OpResult<Tensor> {
+    let p = instantiate(types)?;
+    let operands = p.operands.iter().map(|&i| operand(call, i).map(Cell::tensor));
+    let operands = operands.collect::<OpResult<Vec<_>>>()?;
+    let shape = p
+        .out
+        .fixed_shape()
+        .ok_or_else(|| OpError::shape(format!("the size of {} is not known", p.out)))?;
+    let result = eval_tensors(&p.expr, &operands, &shape).map_err(value_error)?;
+    result
+        .into_iter()
+        .next()
+        .ok_or_else(|| OpError::value("an expression without a result"))
+}
+
+/// Evaluates a decomposition as it is written down.
+#[derive(Default)]
+struct Evaluator {
+    cells: Vec<Cell>,
+}
+
+impl Evaluator {
+    fn trace(&mut self, v: &Val<Cell>) -> Val<Traced> {
+        v.map(|c| {
+            self.cells.push(c.clone());
+            Traced {
+                id: self.cells.len() as u32 - 1,
+                ty: c.ty(),
+            }
+        })
+    }
+
+    fn untrace(&self, v: &Val<Traced>) -> Val<Cell> {
+        v.map(|t| self.cells[t.id as usize].clone())
+    }
+}
+
+impl Build for Evaluator {
+    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+        let args = args.iter().map(|v| self.untrace(v)).collect();
+        let call = call_of(op, args)?;
+        let result = match call.op.meaning {
+            // The rule of a decomposition is often the decomposition itself; its parts are checked as they are met.
+            Meaning::Decompose(_) => meaning(&call, &call.map(Cell::ty), Val::Unknown)?,
+            _ => apply(&call)?,
+        };
+        Ok(self.trace(&result))
+    }
+}

@@ -1,0 +1,382 @@
+//! The oracle: runs a graph at any level, node by node, from the meaning of the op table's rows.
+//!
+//! It does nothing clever: no fusion, no layouts, no approximations. Pointwise ops are evaluated in the dtype's own
+//! arithmetic; sums, matrix products and convolutions are taken in f64 and rounded once, so that they are at least as
+//! accurate as torch's. Passes and compiled code are tested against it.
+//!
+//! In-place ops and writes through views are done as torch does them, by modelling which values share memory ([`cell`]):
+//! the graph need not be functional.
+//!
+//! A value is dropped at its last use. [`Interpreter::boxed_run`] takes its inputs out of the caller's list, so that
+//! they too are freed when nothing needs them any more.
+
+pub mod cell;
+pub mod contract;
+mod eval;
+mod reduce;
+
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{self, Callee, Operand, Resolved, graph_inputs, literal};
+use crate::op::{Call, OpError, OpResult};
+use crate::tensor::{Tensor, byte_len};
+use crate::types::{Dim, TensorType, Type, Val};
+use cell::Cell;
+use cranelift_entity::SecondaryMap;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A run-time value: a tensor, a Python value, or a structure of them.
+pub type Value = Val<Tensor>;
+
+/// How deep calls of graphs may nest.
+const MAX_CALL_DEPTH: usize = 64;
+
+/// Runs the entry graph. `inputs` are the values of its placeholders in order; those that are missing take their
+/// defaults, surplus ones are ignored, as torch's `Interpreter.run` does.
+pub fn run(module: &GraphModule, inputs: Vec<Value>) -> Result<Value, Diagnostic> {
+    Interpreter::new(module).run(inputs)
+}
+
+/// The result of a call of one op on tensors: what the constant folder uses.
+pub fn evaluate(call: &Call<Tensor>) -> OpResult<Value> {
+    let result = eval::apply(&call.map(|t| Cell::new(t.clone())))?;
+    Ok(result.map(|c| c.tensor().clone()))
+}
+
+/// The value a module's attribute has.
+pub fn attribute(module: &GraphModule, path: &str) -> Result<Tensor, Diagnostic> {
+    match module.attributes.get(path) {
+        Some(a) => a.value.clone().ok_or_else(|| {
+            Diagnostic::new(Code::E0401, format!("no value for `{path}`"))
+                .at_opt(a.span, "declared here")
+                .help("give the weights file that holds it")
+        }),
+        None => Err(Diagnostic::new(
+            Code::E0401,
+            format!("the module has no attribute `{path}`"),
+        )),
+    }
+}
+
+/// What may watch or take over the running of nodes (torch's `run_node` of a subclassed `Interpreter`).
+pub trait Hooks {
+    /// Called before a node runs, with its arguments' values. A value given back is the node's result instead.
+    fn before(&mut self, _graph: &Graph, _node: NodeId, _args: &[Value]) -> Result<Option<Value>, Diagnostic> {
+        Ok(None)
+    }
+
+    /// Called with a node's result.
+    fn after(&mut self, _graph: &Graph, _node: NodeId, _result: &Value) -> Result<(), Diagnostic> {
+        Ok(())
+    }
+}
+
+struct NoHooks;
+impl Hooks for NoHooks {}
+
+/// Runs the graphs of a module.
+pub struct Interpreter<'m> {
+    module: &'m GraphModule,
+    /// Attributes that were read; those written in place keep their new value for the rest of the run.
+    attributes: HashMap<Arc<str>, Cell>,
+    depth: usize,
+}
+
+impl<'m> Interpreter<'m> {
+    /// An interpreter of `module`.
+    pub fn new(module: &'m GraphModule) -> Interpreter<'m> {
+        Interpreter {
+            module,
+            attributes: HashMap::new(),
+            depth: 0,
+        }
+    }
+
+    /// Runs the entry graph. See [`run`].
+    pub fn run(&mut self, inputs: Vec<Value>) -> Result<Value, Diagnostic> {
+        self.run_with(inputs, &mut NoHooks)
+    }
+
+    /// Runs the entry graph, taking the inputs out of the list. Their count must be right.
+    pub fn boxed_run(&mut self, inputs: &mut Vec<Value>) -> Result<Value, Diagnostic> {
+        let expected = self.module.entry().map_or(0, |g| g.placeholders().len());
+        if inputs.len() != expected {
+            let detail = if inputs.len() > expected {
+                "extra arguments"
+            } else {
+                "missing arguments"
+            };
+            return Err(Diagnostic::new(
+                Code::E0501,
+                format!(
+                    "Interpreter.boxed_run expected {expected} arguments for placeholders but received {} ({detail})",
+                    inputs.len()
+                ),
+            ));
+        }
+        self.run(std::mem::take(inputs))
+    }
+
+    /// Runs the entry graph with `hooks` called for every node, of called graphs too.
+    pub fn run_with(&mut self, inputs: Vec<Value>, hooks: &mut dyn Hooks) -> Result<Value, Diagnostic> {
+        let name = self
+            .module
+            .entry_name()
+            .ok_or_else(|| Diagnostic::new(Code::E0101, "there is no graph to run"))?;
+        self.attributes.clear();
+        self.depth = 0;
+        let inputs = inputs.into_iter().map(|v| v.map(|t| Cell::new(t.clone()))).collect();
+        let result = self.graph(name, inputs, hooks)?;
+        Ok(plain(&result))
+    }
+
+    fn graph(&mut self, name: &str, inputs: Vec<Val<Cell>>, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
+        let graph = &self.module.graphs[name];
+        if self.depth >= MAX_CALL_DEPTH {
+            let title = format!("calls of graphs nest deeper than {MAX_CALL_DEPTH} at `{name}`");
+            return Err(Diagnostic::new(Code::E0101, title));
+        }
+        self.depth += 1;
+        let last = last_uses(graph);
+        let mut frame = Frame {
+            name,
+            graph,
+            env: SecondaryMap::new(),
+            inputs: inputs.into_iter(),
+        };
+        for n in graph.iter() {
+            let value = self.node(&mut frame, n, hooks)?;
+            if graph[n].op() == Opcode::Output {
+                self.depth -= 1;
+                return Ok(value);
+            }
+            frame.env[n] = Some(value);
+            for &dead in &last[n] {
+                frame.env[dead] = None;
+            }
+        }
+        self.depth -= 1;
+        Ok(Val::None)
+    }
+
+    fn node(&mut self, frame: &mut Frame<'_>, n: NodeId, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
+        let graph = frame.graph;
+        let args = graph[n].args().iter().map(|a| frame.fetch(n, a).map(|v| plain(&v)));
+        let args = args.collect::<Result<Vec<_>, _>>()?;
+        let result = match hooks.before(graph, n, &args)? {
+            Some(v) => v.map(|t| Cell::new(t.clone())),
+            None => self.run_node(frame, n, hooks)?,
+        };
+        hooks.after(graph, n, &plain(&result))?;
+        Ok(result)
+    }
+
+    fn run_node(&mut self, frame: &mut Frame<'_>, n: NodeId, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
+        let node = &frame.graph[n];
+        match node.op() {
+            Opcode::Placeholder => frame.placeholder(n),
+            Opcode::GetAttr => self.attribute(frame.graph, n, node.target()).map(Val::Leaf),
+            Opcode::Output => node.args().first().map_or(Ok(Val::None), |a| frame.fetch(n, a)),
+            _ => {
+                let ty = |i: NodeId| frame.env[i].as_ref().map_or(Val::Unknown, eval::type_of);
+                let resolved = infer::resolve_with(self.module, frame.name, frame.graph, n, &ty)?;
+                self.call(frame, n, &resolved, hooks)
+            }
+        }
+    }
+
+    fn attribute(&mut self, graph: &Graph, n: NodeId, path: &str) -> Result<Cell, Diagnostic> {
+        if let Some(c) = self.attributes.get(path) {
+            return Ok(c.fresh());
+        }
+        let value = attribute(self.module, path).map_err(|d| d.at_opt(graph[n].meta.span, "needed here"))?;
+        let cell = Cell::new(value);
+        self.attributes.insert(path.into(), cell.clone());
+        Ok(cell)
+    }
+
+    fn call(
+        &mut self,
+        frame: &mut Frame<'_>,
+        n: NodeId,
+        resolved: &Resolved,
+        hooks: &mut dyn Hooks,
+    ) -> Result<Val<Cell>, Diagnostic> {
+        let graph = frame.graph;
+        let mut missing = None;
+        let mut fetch = |o: &Operand| match self.operand(frame, n, o) {
+            Ok(v) => v,
+            Err(e) => {
+                missing.get_or_insert(e);
+                Val::Unknown
+            }
+        };
+        if let Callee::Graph(name) = &resolved.callee {
+            let args: Vec<_> = resolved.args.iter().map(|a| infer::map(a, &mut fetch)).collect();
+            let kwargs: Vec<_> = resolved
+                .kwargs
+                .iter()
+                .map(|(k, a)| (k.clone(), infer::map(a, &mut fetch)))
+                .collect();
+            if let Some(e) = missing {
+                return Err(e);
+            }
+            let inputs = graph_inputs(&self.module.graphs[name], &args, &kwargs).map_err(|e| {
+                let title = format!("arguments do not fit the graph `{name}`: {e}");
+                Diagnostic::new(Code::E0203, title).at_opt(graph[n].meta.span, "")
+            })?;
+            return self.graph(name, inputs, hooks);
+        }
+        let call = resolved.apply(&mut fetch);
+        if let Some(e) = missing {
+            return Err(e);
+        }
+        let call = call.ok_or_else(|| Diagnostic::new(Code::E0201, "not an op"))?;
+        let result = eval::apply(&call).and_then(|v| {
+            if resolved.inplace() {
+                frame.store(resolved, &call, v)
+            } else {
+                Ok(v)
+            }
+        });
+        result.map_err(|e| {
+            let ty = |i: NodeId| frame.env[i].as_ref().map_or(Val::Unknown, eval::type_of);
+            infer::op_error(graph, n, resolved, e, &ty)
+        })
+    }
+
+    fn operand(&mut self, frame: &Frame<'_>, n: NodeId, o: &Operand) -> Result<Val<Cell>, Diagnostic> {
+        match o {
+            Operand::Node(i) => frame.fetch(n, &Val::Leaf(*i)),
+            Operand::Item(i, path) => {
+                let mut v = frame.fetch(n, &Val::Leaf(*i))?;
+                for &at in path {
+                    v = v.items().and_then(|x| x.get(at)).cloned().unwrap_or(Val::Unknown);
+                }
+                Ok(v)
+            }
+            Operand::Attr(path) => self.attribute(frame.graph, n, path).map(Val::Leaf),
+        }
+    }
+}
+
+/// The tensors of a value.
+fn plain(v: &Val<Cell>) -> Value {
+    v.map(|c| c.fresh().tensor().clone())
+}
+
+/// One graph being run.
+struct Frame<'g> {
+    name: &'g str,
+    graph: &'g Graph,
+    env: SecondaryMap<NodeId, Option<Val<Cell>>>,
+    inputs: std::vec::IntoIter<Val<Cell>>,
+}
+
+impl Frame<'_> {
+    /// The value of an argument of node `n`.
+    fn fetch(&self, n: NodeId, arg: &Arg) -> Result<Val<Cell>, Diagnostic> {
+        arg.try_map(&mut |&i| {
+            let v = self.env[i].as_ref().ok_or_else(|| {
+                Diagnostic::new(
+                    Code::E0101,
+                    format!(
+                        "`%{}` uses `%{}` before it is defined",
+                        self.graph[n].name(),
+                        self.graph[i].name()
+                    ),
+                )
+                .at_opt(self.graph[n].meta.span, "")
+            })?;
+            Ok(v.map(Cell::fresh))
+        })
+    }
+
+    fn placeholder(&mut self, n: NodeId) -> Result<Val<Cell>, Diagnostic> {
+        let node = &self.graph[n];
+        if node.target().starts_with('*') {
+            return Ok(Val::List(self.inputs.by_ref().collect()));
+        }
+        if let Some(v) = self.inputs.next() {
+            return Ok(v);
+        }
+        node.args().first().and_then(literal).ok_or_else(|| {
+            let title = format!(
+                "Expected positional argument for parameter {}, but one was not passed in!",
+                node.target()
+            );
+            Diagnostic::new(Code::E0501, title).at_opt(node.meta.span, "declared here")
+        })
+    }
+
+    /// Writes the result of an in-place call to its first argument, and gives that.
+    fn store(&mut self, resolved: &Resolved, call: &Call<Cell>, result: Val<Cell>) -> OpResult<Val<Cell>> {
+        let (Some(Val::Leaf(target)), Val::Leaf(new)) = (call.args.first(), &result) else {
+            return Ok(result);
+        };
+        // `x.unsqueeze_(0)` writes no element: `x` itself has another shape from here on.
+        if matches!(call.op.meaning, crate::op::Meaning::View(_)) && call.op.aliases {
+            if let Some(Val::Leaf(Operand::Node(x))) = resolved.args.first() {
+                self.env[*x] = Some(result.clone());
+            }
+            return Ok(result);
+        }
+        let types = call.map(Cell::ty);
+        infer::inplace_type(&types, Val::Leaf(new.ty()))?;
+        let mut value = new.tensor().to(target.tensor().dtype());
+        if value.shape() != target.tensor().shape() {
+            value = broadcast(&value, target.tensor().shape())?;
+        }
+        target.write(&value).map(Val::Leaf)
+    }
+}
+
+/// `t` stretched to `shape`.
+fn broadcast(t: &Tensor, shape: &[usize]) -> OpResult<Tensor> {
+    let sizes = Val::List(shape.iter().map(|&d| Val::int(d as i64)).collect());
+    let call = crate::op::emit::call_of("expand", vec![Val::Leaf(Cell::new(t.clone())), sizes])?;
+    match eval::apply(&call)? {
+        Val::Leaf(c) => Ok(c.tensor().clone()),
+        _ => Err(OpError::shape("`expand` gives no tensor")),
+    }
+}
+
+/// For each node, the nodes whose last use it is (torch's `user_to_last_uses`).
+pub fn last_uses(graph: &Graph) -> SecondaryMap<NodeId, Vec<NodeId>> {
+    let mut last: SecondaryMap<NodeId, Vec<NodeId>> = SecondaryMap::new();
+    let mut seen: SecondaryMap<NodeId, bool> = SecondaryMap::new();
+    for n in graph.iter().rev() {
+        for i in graph[n].inputs() {
+            if !std::mem::replace(&mut seen[i], true) {
+                last[n].push(i);
+            }
+        }
+    }
+    last
+}
+
+/// An error if a result would be larger than memory can be.
+fn check_size(ty: &Type, op: &str) -> OpResult<()> {
+    for t in ty.leaves() {
+        let fits = |t: &TensorType| {
+            let shape = t.shape.as_ref()?;
+            let sizes: Option<Vec<usize>> = shape
+                .iter()
+                .map(|d| match d {
+                    Dim::Const(c) => usize::try_from(*c).ok(),
+                    // Known only from values: the meaning checks it.
+                    _ => Some(1),
+                })
+                .collect();
+            byte_len(t.dtype, &sizes?)
+        };
+        if t.shape.is_some() && fits(t).is_none() {
+            return Err(OpError::new(
+                Code::E0306,
+                format!("`{op}` gives {t}, which is more bytes than a machine can address"),
+            ));
+        }
+    }
+    Ok(())
+}

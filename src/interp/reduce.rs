@@ -1,0 +1,77 @@
+//! Reductions. Sums are taken in f64 and rounded once to the accumulator's dtype; integers wrap.
+
+use crate::op::view::strided_positions;
+use crate::op::{Combine, OpError, OpResult, Reduction};
+use crate::scalar::eval_tensors;
+use crate::tensor::{Scalar, Tensor, contiguous_strides};
+use crate::types::{Category, DType};
+
+/// The reduction of `x`.
+pub fn reduce(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
+    let one = |t: Vec<Tensor>| {
+        t.into_iter()
+            .next()
+            .ok_or_else(|| OpError::value("an expression without a result"))
+    };
+    let mapped = one(eval_tensors(&r.pre, &[x], x.shape()).map_err(super::eval::value_error)?)?;
+    let kept: Vec<usize> = (0..x.rank())
+        .map(|d| if r.dims.contains(&d) { 1 } else { x.shape()[d] })
+        .collect();
+    let own = contiguous_strides(&kept);
+    let strides: Vec<i64> = (0..x.rank())
+        .map(|d| if r.dims.contains(&d) { 0 } else { own[d] as i64 })
+        .collect();
+    let combined = match r.acc.category() {
+        Category::Bool | Category::Int => ints(r, &mapped, &strides, kept.iter().product()),
+        _ if r.combine == Combine::Prod && r.acc == DType::F32 => products(&mapped, &strides, kept.iter().product()),
+        _ => floats(r, &mapped, &strides, kept.iter().product()),
+    };
+    let shape = r
+        .out
+        .fixed_shape()
+        .ok_or_else(|| OpError::shape("the size of a reduction is not known"))?;
+    let combined = Tensor::from_fn(r.acc, &shape, |i| combined[i]);
+    one(eval_tensors(&r.post, &[&combined], &shape).map_err(super::eval::value_error)?)
+}
+
+fn floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
+    let (start, f): (f64, fn(f64, f64) -> f64) = match r.combine {
+        Combine::Sum => (0.0, |a, b| a + b),
+        Combine::Prod => (1.0, |a, b| a * b),
+        Combine::Max => (f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }),
+        Combine::Min => (f64::INFINITY, |a, b| if b < a || b.is_nan() { b } else { a }),
+        Combine::Any => (0.0, |a, b| (a != 0.0 || b != 0.0) as u8 as f64),
+        Combine::All => (1.0, |a, b| (a != 0.0 && b != 0.0) as u8 as f64),
+    };
+    let mut acc = vec![start; n];
+    if x.dtype() == DType::F32 {
+        let v = x.as_slice::<f32>();
+        strided_positions(x.shape(), 0, strides, &mut |i, p| acc[p] = f(acc[p], v[i] as f64));
+    } else {
+        strided_positions(x.shape(), 0, strides, &mut |i, p| acc[p] = f(acc[p], x.get(i).to_f64()));
+    }
+    acc.into_iter().map(Scalar::F64).collect()
+}
+
+/// Products of f32 in f32: they overflow where torch's do.
+fn products(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
+    let mut acc = vec![1f32; n];
+    let v = x.as_slice::<f32>();
+    strided_positions(x.shape(), 0, strides, &mut |i, p| acc[p] *= v[i]);
+    acc.into_iter().map(Scalar::F32).collect()
+}
+
+fn ints(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
+    let (start, f): (i64, fn(i64, i64) -> i64) = match r.combine {
+        Combine::Sum => (0, i64::wrapping_add),
+        Combine::Prod => (1, i64::wrapping_mul),
+        Combine::Max => (i64::MIN, i64::max),
+        Combine::Min => (i64::MAX, i64::min),
+        Combine::Any => (0, |a, b| (a != 0 || b != 0) as i64),
+        Combine::All => (1, |a, b| (a != 0 && b != 0) as i64),
+    };
+    let mut acc = vec![start; n];
+    strided_positions(x.shape(), 0, strides, &mut |i, p| acc[p] = f(acc[p], x.get(i).to_i64()));
+    // Over nothing, the largest value of a narrow type is its own, not that of i64.
+    acc.into_iter().map(|v| Scalar::from_i64(r.acc, v)).collect()
+}
