@@ -62,6 +62,27 @@ pub enum BindError {
     },
 }
 
+/// How far a value may be from what a parameter asks for. torch's overloads are first tried as they are declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Leniency {
+    /// A `Tensor` parameter also takes a Python number (pointwise ops).
+    pub numbers_as_tensors: bool,
+    /// A number parameter also takes a 0-d tensor.
+    pub tensors_as_numbers: bool,
+}
+
+/// Keywords that every factory function of torch takes and that mean nothing here: there is one device, one layout and
+/// one random stream.
+const IGNORED: &[&str] = &[
+    "layout",
+    "device",
+    "pin_memory",
+    "requires_grad",
+    "memory_format",
+    "generator",
+    "names",
+];
+
 impl Binding {
     /// A binding that takes exactly the positional arguments, in order.
     pub fn positional(schema: &Schema) -> Binding {
@@ -71,13 +92,12 @@ impl Binding {
         }
     }
 
-    /// Binds arguments of these types to `schema`. `numbers_as_tensors`: a `Tensor` parameter also takes a Python
-    /// number (pointwise ops).
+    /// Binds arguments of these types to `schema`.
     pub fn new(
         schema: &Schema,
         args: &[Type],
         kwargs: &[(&str, &Type)],
-        numbers_as_tensors: bool,
+        lenient: Leniency,
     ) -> Result<Binding, BindError> {
         let mut origins: Vec<Option<Origin>> = vec![None; schema.params.len()];
         let positional: Vec<usize> = (0..schema.params.len())
@@ -109,16 +129,21 @@ impl Binding {
             });
         }
         for (i, (name, _)) in kwargs.iter().enumerate() {
-            let p = find_param(schema, name).ok_or_else(|| BindError::UnknownKeyword {
-                name: name.to_string(),
-                nearest: nearest(name, schema.params.iter().map(|p| &*p.name)).map(str::to_string),
-            })?;
+            let Some(p) = find_param(schema, name) else {
+                if IGNORED.contains(name) {
+                    continue;
+                }
+                return Err(BindError::UnknownKeyword {
+                    name: name.to_string(),
+                    nearest: nearest(name, schema.params.iter().map(|p| &*p.name)).map(str::to_string),
+                });
+            };
             if origins[p].is_some() {
                 return Err(BindError::Twice(schema.params[p].name.clone()));
             }
             origins[p] = Some(Origin::Keyword(i));
         }
-        Self::check(schema, origins, args, kwargs, numbers_as_tensors)
+        Self::check(schema, origins, args, kwargs, lenient)
     }
 
     fn check(
@@ -126,7 +151,7 @@ impl Binding {
         origins: Vec<Option<Origin>>,
         args: &[Type],
         kwargs: &[(&str, &Type)],
-        numbers_as_tensors: bool,
+        lenient: Leniency,
     ) -> Result<Binding, BindError> {
         let mut out = Vec::with_capacity(origins.len());
         for (param, origin) in schema.params.iter().zip(origins) {
@@ -139,8 +164,8 @@ impl Binding {
                 },
             };
             let bad = match &origin {
-                Origin::Positional(i) => wrong(param, &args[*i], numbers_as_tensors),
-                Origin::Keyword(i) => wrong(param, kwargs[*i].1, numbers_as_tensors),
+                Origin::Positional(i) => wrong(param, &args[*i], lenient),
+                Origin::Keyword(i) => wrong(param, kwargs[*i].1, lenient),
                 Origin::Rest(_) | Origin::Default(_) => None,
             };
             if let Some(found) = bad {
@@ -273,23 +298,23 @@ fn is_int(v: &Type) -> bool {
     matches!(v, Val::Int(_) | Val::Any(Kind::Int))
 }
 
-fn wrong(param: &Param, v: &Type, numbers_as_tensors: bool) -> Option<&'static str> {
-    (!accepts(&param.ty, v, numbers_as_tensors)).then(|| v.kind_name())
+fn wrong(param: &Param, v: &Type, lenient: Leniency) -> Option<&'static str> {
+    (!accepts(&param.ty, v, lenient)).then(|| v.kind_name())
 }
 
 /// Whether a value of type `v` may stand for a parameter of type `ty`.
-pub fn accepts(ty: &ParamType, v: &Type, numbers_as_tensors: bool) -> bool {
+pub fn accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
     use ParamType as P;
     let number = matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..))
         || matches!(v, Val::Any(Kind::Int | Kind::Float | Kind::Bool));
     // A 0-d tensor converts to a number implicitly, as torch's parser allows.
-    let zero_dim = matches!(v, Val::Leaf(t) if t.rank() == Some(0));
+    let zero_dim = lenient.tensors_as_numbers && matches!(v, Val::Leaf(t) if t.rank() == Some(0));
     match (ty, v) {
         (_, Val::Unknown) | (P::Any, _) => true,
         (P::Optional(_), Val::None) => true,
-        (P::Optional(t), _) => accepts(t, v, numbers_as_tensors),
+        (P::Optional(t), _) => accepts(t, v, lenient),
         (P::Tensor, Val::Leaf(_)) => true,
-        (P::Tensor, _) => numbers_as_tensors && number,
+        (P::Tensor, _) => lenient.numbers_as_tensors && number,
         (P::Int, Val::Int(_) | Val::Any(Kind::Int) | Val::Bool(_) | Val::Any(Kind::Bool)) => true,
         (P::Float, _) | (P::Number, _) => number || zero_dim,
         (P::Bool, Val::Bool(_) | Val::Any(Kind::Bool)) => true,
@@ -299,10 +324,8 @@ pub fn accepts(ty: &ParamType, v: &Type, numbers_as_tensors: bool) -> bool {
         (P::Device, Val::Device(_) | Val::Str(_)) => true,
         (P::Layout | P::MemoryFormat, Val::TorchName(_)) => true,
         (P::Generator, Val::Opaque(_)) => true,
-        (P::List(t, _), Val::List(items) | Val::Tuple(items)) => {
-            items.iter().all(|x| accepts(t, x, numbers_as_tensors))
-        }
-        (P::List(t, Some(_)), _) => accepts(t, v, numbers_as_tensors),
+        (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|x| accepts(t, x, lenient)),
+        (P::List(t, Some(_)), _) => accepts(t, v, lenient),
         (P::Int, Val::Leaf(_)) => zero_dim,
         _ => false,
     }
@@ -318,7 +341,7 @@ mod tests {
     }
 
     fn bind(schema: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<Vec<Type>, BindError> {
-        Binding::new(&Schema::parse(schema), args, kwargs, false).map(|b| b.apply(args, kwargs))
+        Binding::new(&Schema::parse(schema), args, kwargs, Leniency::default()).map(|b| b.apply(args, kwargs))
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub mod rows;
 mod schema;
 pub mod view;
 
-pub use bind::{BindError, Binding, Origin, accepts, lift};
+pub use bind::{BindError, Binding, Leniency, Origin, accepts, lift};
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use emit::decomposed_type;
 pub use meaning::*;

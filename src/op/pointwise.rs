@@ -354,7 +354,7 @@ pub fn instantiate(call: &Call<TensorType>) -> OpResult<PointwiseCall> {
     let mut operands: Vec<usize> = vec![];
     let mut failed = None;
     let value = parse(text, settings, &mut expr, &mut |name, expr| {
-        let i = call.op.schema.index_of(name)?;
+        let i = call.op.schema.index_of(name).filter(|&i| !call.args[i].is_none())?;
         match input(call, i, dtypes, p.wide_numbers, &mut operands, expr) {
             Ok(v) => Some(v),
             Err(e) => {

@@ -1,6 +1,6 @@
 //! From a spelling and the arguments' types to a row of the table.
 
-use super::{BindError, Binding, Form, Literal, Op, Schema, rows};
+use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, rows};
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
@@ -133,10 +133,18 @@ impl Candidate {
         self.form.and_then(|f| f.schema.as_ref()).unwrap_or(&self.op.schema)
     }
 
-    /// Fits arguments of these types to this reading.
-    pub fn bind(&self, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<Spelling, BindError> {
+    /// Fits arguments of these types to this reading: as it is declared, or leniently (numbers for tensors where the op
+    /// takes them, 0-d tensors for numbers).
+    pub fn bind(&self, args: &[Type], kwargs: &[(&str, &Type)], lenient: bool) -> Result<Spelling, BindError> {
         let schema = self.schema();
-        let binding = Binding::new(schema, args, kwargs, self.op.takes_numbers())?;
+        let leniency = Leniency {
+            numbers_as_tensors: lenient && self.op.takes_numbers(),
+            tensors_as_numbers: lenient,
+        };
+        let binding = Binding::new(schema, args, kwargs, leniency)?;
+        // `relu(x, inplace=True)`.
+        let flag = schema.index_of("inplace");
+        let inplace = flag.is_some_and(|i| binding.apply(args, kwargs)[i] == Val::Bool(true));
         let params = self.op.schema.params.iter().map(|p| {
             if let Some((_, v)) = self.form.iter().flat_map(|f| &f.fixed).find(|(n, _)| *n == p.name) {
                 return Err(v.clone());
@@ -147,14 +155,15 @@ impl Candidate {
         });
         Ok(Spelling {
             op: self.op,
-            inplace: self.form.is_some_and(|f| f.inplace),
+            inplace: inplace || self.form.is_some_and(|f| f.inplace),
             params: params.collect(),
             binding,
         })
     }
 }
 
-/// The row that `path` means for arguments of these types: the first overload that fits. `Err(None)` for a spelling
+/// The row that `path` means for arguments of these types: the first overload that fits as declared, else the first
+/// that fits leniently. `Err(None)` for a spelling
 /// that is not in the table, else the reason the last overload does not fit.
 pub fn resolve(
     path: &str,
@@ -162,10 +171,13 @@ pub fn resolve(
     kwargs: &[(&str, &Type)],
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
     let mut last = None;
-    for c in candidates(path) {
-        match c.bind(args, kwargs) {
-            Ok(s) => return Ok(s),
-            Err(e) => last = Some((c, e)),
+    let candidates = candidates(path);
+    for lenient in [false, true] {
+        for c in &candidates {
+            match c.bind(args, kwargs, lenient) {
+                Ok(s) => return Ok(s),
+                Err(e) => last = Some((*c, e)),
+            }
         }
     }
     Err(last)

@@ -7,7 +7,9 @@
 //! * the functions of [`Unary`] and [`Binary`] in lower case: `exp(x)`, `isnan(x)`, `truncdiv(a, b)`, `fmax(a, b)`;
 //! * `where(cond, a, b)` and `fma(a, b, c)`;
 //! * `f32(x)`, `i64(x)`, …: conversion to a dtype; `compute(x)`: to the dtype the expression computes in; `rounded(x)`:
-//!   through the result's dtype and back, which changes something only for f16 and bf16.
+//!   through the result's dtype and back, which changes something only for f16 and bf16;
+//! * `given(name, default)`: the named input if there is one, else the default;
+//! * `largest()`: the largest finite number of the result's dtype.
 //!
 //! `i0`, `i1`, … are the indices along the last, second to last, … dimension of the result: i64 values.
 //!
@@ -428,6 +430,17 @@ impl<'a> Parser<'a> {
 
     fn call(&mut self, at: usize, word: &str) -> Result<Input> {
         let mut args = vec![];
+        if word == "given" {
+            let name = match self.word() {
+                Some(name) => name,
+                None => return self.error(self.at, "`given` takes a name and a default"),
+            };
+            args.extend((self.input)(name, self.expr));
+            self.expect(",")?;
+            args.push(self.value(0)?);
+            self.expect(")")?;
+            return Ok(args[0]);
+        }
         while !self.eat(")") {
             if !args.is_empty() {
                 self.expect(",")?;
@@ -463,6 +476,10 @@ impl<'a> Parser<'a> {
                 arity(1)?;
                 Ok(self.rounded(args[0]))
             }
+            ("largest", _) => {
+                arity(0)?;
+                Ok(Input::Number(Number::Float(largest(self.settings.storage))))
+            }
             ("compute", _) => {
                 arity(1)?;
                 Ok(self.cast(self.settings.compute, args[0]))
@@ -477,7 +494,7 @@ impl<'a> Parser<'a> {
 
     fn unknown_function(&self, at: usize, word: &str) -> Result<Input> {
         let known = UNARY.iter().map(|f| f.0).chain(BINARY.iter().map(|f| f.0));
-        let known = known.chain(["where", "fma", "rounded", "compute"]);
+        let known = known.chain(["where", "fma", "rounded", "compute", "given", "largest"]);
         let hint = nearest(word, known).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
         self.error(at, format!("unknown function `{word}`{hint}"))
     }
@@ -618,6 +635,18 @@ impl<'a> Parser<'a> {
             return self.error(at, "operands of `fma` must be numbers of one dtype");
         }
         Ok(Input::Value(self.expr.fma(a, b, c)))
+    }
+}
+
+/// The largest finite number of a dtype.
+fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::MAX,
+        DType::F32 => f32::MAX as f64,
+        DType::F16 => 65504.0,
+        DType::BF16 => half::bf16::MAX.to_f64(),
+        DType::B8 => 1.0,
+        d => ((1i128 << (8 * d.size() - (d != DType::U8) as usize)) - 1) as f64,
     }
 }
 
