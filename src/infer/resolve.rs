@@ -279,7 +279,7 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         form: None,
     };
     let spelling = candidate
-        .bind(&arg_types, &refs(&kwarg_types))
+        .bind(&arg_types, &refs(&kwarg_types), true)
         .map_err(|e| report::bind_error(graph, node, call.op.name, candidate, e))?;
     Ok(Resolved {
         callee: Callee::Op(spelling),
