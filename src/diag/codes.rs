@@ -105,6 +105,8 @@ codes! {
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";
+    E0602 Error "kernel does not verify";
+    E0603 Error "kernels do not compile";
 
     // E07: files.
     E0701 Error "file cannot be read";

@@ -1,0 +1,141 @@
+//! Views as strides: which element of a buffer an element of a value is.
+
+use super::ir::{Def, Tir, ValueId};
+use crate::op::IndexMap;
+use crate::tensor::contiguous_strides;
+
+/// A strided window on the buffer of a value: element `i` of the window is element `offset + Σ i[d] * strides[d]` of
+/// the buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The value whose buffer it is.
+    pub base: ValueId,
+    /// First element.
+    pub offset: i64,
+    /// One stride per dim, in elements.
+    pub strides: Vec<i64>,
+}
+
+impl Access {
+    /// The whole buffer of `v`, row-major.
+    pub fn whole(v: ValueId, shape: &[usize]) -> Access {
+        let strides = contiguous_strides(shape).into_iter().map(|s| s as i64).collect();
+        Access {
+            base: v,
+            offset: 0,
+            strides,
+        }
+    }
+
+    /// Whether it is a row-major run of elements from `offset` on (sizes of one may have any stride).
+    pub fn is_contiguous(&self, shape: &[usize]) -> bool {
+        shape.contains(&0)
+            || contiguous_strides(shape)
+                .iter()
+                .zip(&self.strides)
+                .zip(shape)
+                .all(|((&c, &s), &d)| d == 1 || c as i64 == s)
+    }
+
+    /// The access of a view of this window of shape `from`, or `None` if no strides say it.
+    fn through(&self, from: &[usize], map: &IndexMap, to: &[usize]) -> Option<Access> {
+        match map {
+            IndexMap::Affine(dims) => {
+                let mut strides = vec![0; to.len()];
+                let mut offset = self.offset;
+                for (index, s) in dims.iter().zip(&self.strides) {
+                    offset += index.offset * s;
+                    index.terms.iter().for_each(|&(d, c)| strides[d] += c * s);
+                }
+                Some(Access {
+                    base: self.base,
+                    offset,
+                    strides,
+                })
+            }
+            IndexMap::Reshape => {
+                let strides = reshape_strides(from, &self.strides, to)?;
+                Some(Access {
+                    base: self.base,
+                    offset: self.offset,
+                    strides,
+                })
+            }
+            IndexMap::Strided { offset, strides } => self.is_contiguous(from).then(|| Access {
+                base: self.base,
+                offset: self.offset + offset,
+                strides: strides.clone(),
+            }),
+        }
+    }
+}
+
+/// Strides for the same elements in another shape (torch's `computeStride`), or `None` if there are none.
+pub fn reshape_strides(from: &[usize], strides: &[i64], to: &[usize]) -> Option<Vec<i64>> {
+    if to.contains(&0) {
+        return Some(contiguous_strides(to).into_iter().map(|s| s as i64).collect());
+    }
+    let mut out = vec![0i64; to.len()];
+    let mut at = to.len();
+    let mut chunk_stride = strides.last().copied().unwrap_or(1);
+    let (mut old, mut new) = (1usize, 1usize);
+    for d in (0..from.len()).rev() {
+        old *= from[d];
+        let ends = d == 0 || (from[d - 1] != 1 && strides[d - 1] != old as i64 * chunk_stride);
+        if !ends {
+            continue;
+        }
+        while at > 0 && (new < old || to[at - 1] == 1) {
+            at -= 1;
+            out[at] = new as i64 * chunk_stride;
+            new *= to[at];
+        }
+        if new != old {
+            return None;
+        }
+        if d > 0 {
+            chunk_stride = strides[d - 1];
+            old = 1;
+            new = 1;
+        }
+    }
+    // What is left of the target has size 1.
+    (0..at).all(|d| to[d] == 1).then_some(out)
+}
+
+/// Where the elements of every value are. `stored` says which values have a buffer of their own. A view that no strides
+/// express, or one of a value without a buffer, has no access: it must be copied.
+pub fn access(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Option<Access> {
+    // Follow the chain of views down to a buffer, then compose on the way back.
+    let mut chain = vec![v];
+    let mut at = v;
+    while !stored(at) {
+        match &tir.value(at).def {
+            Def::View { arg, .. } => at = *arg,
+            _ => return None,
+        }
+        chain.push(at);
+    }
+    let mut a = Access::whole(at, &tir.value(at).shape);
+    for pair in chain.windows(2).rev() {
+        let (to, from) = (tir.value(pair[0]), tir.value(pair[1]));
+        let Def::View { map, .. } = &to.def else { return None };
+        a = a.through(&from.shape, map, &to.shape)?;
+    }
+    Some(a)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshapes_strides_as_torch_does() {
+        assert_eq!(reshape_strides(&[2, 3, 4], &[12, 4, 1], &[6, 4]), Some(vec![4, 1]));
+        assert_eq!(reshape_strides(&[4, 3], &[1, 4], &[12]), None);
+        assert_eq!(reshape_strides(&[4, 6], &[1, 4], &[4, 2, 3]), Some(vec![1, 12, 4]));
+        assert!(reshape_strides(&[], &[], &[1, 1]).is_some());
+        assert_eq!(reshape_strides(&[2, 3], &[0, 1], &[6]), None);
+        assert_eq!(reshape_strides(&[4, 4], &[0, 0], &[16]), Some(vec![0]));
+    }
+}

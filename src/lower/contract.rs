@@ -1,0 +1,378 @@
+//! Contractions: from an op's meaning and strided operands to the descriptors of `math`.
+
+use super::ir::{Def, Special, Tir, ValueId};
+use super::{BufferId, LowerError, Operand};
+use crate::diag::{Code, Diagnostic};
+use crate::math::contract::{Activation, Addend, Attention, BatchDim, Conv, Layout, Mask, MatMul};
+use crate::op::{Call, Contraction, IndexMap, OpResult};
+use crate::types::{DType, TensorType};
+
+/// A contraction with its operands.
+#[derive(Clone, Debug)]
+pub enum Contract {
+    /// A product of matrices: A, B and the addend.
+    MatMul(MatMul, Vec<Operand>),
+    /// A convolution: input, weight and bias.
+    Conv(Conv, Vec<Operand>),
+    /// Attention: q, k, v and the mask.
+    Attention(Attention, Vec<Operand>),
+}
+
+impl Contract {
+    /// The operands.
+    pub fn operands(&self) -> &[Operand] {
+        match self {
+            Contract::MatMul(_, o) | Contract::Conv(_, o) | Contract::Attention(_, o) => o,
+        }
+    }
+
+    /// Multiply-adds, for estimates.
+    pub fn macs(&self) -> f64 {
+        match self {
+            Contract::MatMul(d, _) => d.batch_size() as f64 * d.m as f64 * d.n as f64 * d.k as f64,
+            Contract::Conv(d, _) => d.macs(),
+            Contract::Attention(d, _) => {
+                let scores = d.batch as f64 * d.heads as f64 * d.queries as f64 * d.keys as f64;
+                scores * (d.size + d.value_size) as f64
+            }
+        }
+    }
+}
+
+/// Non-negative strides, as `math` takes them; sizes of one may have any.
+fn unsigned(o: &Operand) -> Vec<usize> {
+    o.strides.iter().map(|&s| s.max(0) as usize).collect()
+}
+
+/// A matrix product over `operands` (numbered as in `how`).
+pub(super) fn matmul(
+    how: &Contraction,
+    operands: &[Operand],
+    dtype: DType,
+    out: &[usize],
+    act: Activation,
+) -> Contract {
+    let Contraction::MatMul {
+        a,
+        b,
+        bias,
+        a_transposed,
+        b_transposed,
+        alpha,
+        beta,
+        ..
+    } = how
+    else {
+        unreachable!("the caller matched it")
+    };
+    let (a, b) = (&operands[*a], &operands[*b]);
+    let rank = out.len();
+    let last2 = |o: &Operand, swap: bool| {
+        let s = unsigned(o);
+        let (r, c) = (s[s.len() - 2], s[s.len() - 1]);
+        if swap { [c, r] } else { [r, c] }
+    };
+    let (ka, kb) = if *a_transposed {
+        (a.shape.len() - 2, 0)
+    } else {
+        (a.shape.len() - 1, 0)
+    };
+    let _ = kb;
+    let addend = bias.map(|i| broadcast_to(&operands[i], out));
+    let stride = |o: &Operand, d: usize| {
+        // Batch dims align right; a dim that is missing or of size one repeats.
+        let skip = rank - o.shape.len();
+        d.checked_sub(skip).map_or(0, |i| {
+            if o.shape[i] == 1 {
+                0
+            } else {
+                o.strides[i].max(0) as usize
+            }
+        })
+    };
+    let own = crate::tensor::contiguous_strides(out);
+    let batch = (0..rank - 2)
+        .filter(|&d| out[d] != 1)
+        .map(|d| BatchDim {
+            size: out[d],
+            a: stride(a, d),
+            b: stride(b, d),
+            c: own[d],
+            addend: addend.as_ref().map_or(0, |o| stride(o, d)),
+        })
+        .collect();
+    let desc = MatMul {
+        dtype,
+        batch,
+        m: out[rank - 2],
+        n: out[rank - 1],
+        k: a.shape[ka],
+        a: last2(a, *a_transposed),
+        b: last2(b, *b_transposed),
+        c_row: out[rank - 1],
+        addend: addend.as_ref().map(|o| {
+            let s = unsigned(o);
+            Addend {
+                row: s[rank - 2],
+                col: s[rank - 1],
+            }
+        }),
+        alpha: *alpha,
+        beta: *beta,
+        activation: act,
+    };
+    Contract::MatMul(
+        merge_rows(desc),
+        [Some(a.clone()), Some(b.clone()), addend]
+            .into_iter()
+            .flatten()
+            .collect(),
+    )
+}
+
+/// A batch whose rows follow each other and share B is one larger matrix: `[B, T, K] · [K, N]` is `[B * T, K] · [K, N]`.
+fn merge_rows(mut d: MatMul) -> MatMul {
+    while let Some(last) = d.batch.last() {
+        let addend = d.addend.unwrap_or(Addend { row: 0, col: 0 });
+        let follows = last.b == 0
+            && last.a == d.a[0] * d.m
+            && last.c == d.c_row * d.m
+            && (d.addend.is_none() || last.addend == addend.row * d.m);
+        if !follows {
+            break;
+        }
+        d.m *= last.size;
+        d.batch.pop();
+    }
+    d
+}
+
+fn broadcast_to(o: &Operand, out: &[usize]) -> Operand {
+    let skip = out.len() - o.shape.len();
+    let strides = (0..out.len())
+        .map(|d| {
+            d.checked_sub(skip)
+                .map_or(0, |i| if o.shape[i] == 1 { 0 } else { o.strides[i] })
+        })
+        .collect();
+    Operand {
+        shape: out.to_vec(),
+        strides,
+        ..o.clone()
+    }
+}
+
+/// A convolution; its operands are contiguous (see [`prepare`]).
+pub(super) fn conv(how: &Contraction, operands: &[Operand], dtype: DType, act: Activation) -> Contract {
+    let Contraction::Conv {
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
+        ..
+    } = how
+    else {
+        unreachable!("the caller matched it")
+    };
+    let (x, w) = (&operands[*input], &operands[*weight]);
+    // Missing spatial dims are of size one, in front.
+    let three = |v: &[usize], fill: usize| {
+        let mut out = [fill; 3];
+        out[3 - v.len()..].copy_from_slice(v);
+        out
+    };
+    let out_channels = if *transposed { w.shape[1] * groups } else { w.shape[0] };
+    let desc = Conv {
+        dtype,
+        batch: x.shape[0],
+        in_channels: x.shape[1],
+        out_channels,
+        groups: *groups,
+        input: three(&x.shape[2..], 1),
+        kernel: three(&w.shape[2..], 1),
+        stride: three(stride, 1),
+        padding: three(padding, 0),
+        dilation: three(dilation, 1),
+        transposed: *transposed,
+        output_padding: three(output_padding, 0),
+        bias: bias.is_some(),
+        input_layout: Layout::ChannelsFirst,
+        output_layout: Layout::ChannelsFirst,
+        activation: act,
+    };
+    let operands = [Some(*input), Some(*weight), *bias]
+        .into_iter()
+        .flatten()
+        .map(|i| operands[i].clone())
+        .collect();
+    Contract::Conv(desc, operands)
+}
+
+/// Attention over operands of rank 4.
+pub(super) fn attention(
+    operands: &[Operand],
+    dtype: DType,
+    mask: Option<DType>,
+    causal: bool,
+    scale: f64,
+    out: &[usize],
+) -> Contract {
+    let strides = |o: &Operand| {
+        let s: Vec<usize> = o
+            .strides
+            .iter()
+            .zip(&o.shape)
+            .map(|(&s, &d)| if d == 1 { 0 } else { s.max(0) as usize })
+            .collect();
+        [s[0], s[1], s[2]]
+    };
+    let (q, k, v) = (&operands[0], &operands[1], &operands[2]);
+    let own = crate::tensor::contiguous_strides(out);
+    let full = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]];
+    let masked = mask.map(|dtype| (dtype, broadcast_to(&operands[3], &full)));
+    let desc = Attention {
+        dtype,
+        batch: q.shape[0],
+        heads: q.shape[1],
+        kv_heads: k.shape[1],
+        queries: q.shape[2],
+        keys: k.shape[2],
+        size: q.shape[3],
+        value_size: v.shape[3],
+        q: strides(q),
+        k: strides(k),
+        v: strides(v),
+        out: [own[0], own[1], own[2]],
+        mask: masked.as_ref().map(|(dtype, o)| {
+            let s = unsigned(o);
+            Mask {
+                dtype: *dtype,
+                strides: [s[0], s[1], s[2], s[3]],
+            }
+        }),
+        causal,
+        scale,
+    };
+    let operands = [q.clone(), k.clone(), v.clone()]
+        .into_iter()
+        .chain(masked.map(|m| m.1))
+        .collect();
+    Contract::Attention(desc, operands)
+}
+
+/// Copies the operands that `math` cannot read as they are: negative strides; for convolutions any gaps.
+pub(super) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
+    let conv = matches!(how, Contraction::Conv { .. });
+    for a in args {
+        let shape = tir.value(*a).shape.clone();
+        let Some(access) = tir.access(*a) else { continue };
+        let bad = access.strides.iter().zip(&shape).any(|(&s, &d)| s < 0 && d > 1);
+        if bad || (conv && !access.is_contiguous(&shape)) {
+            *a = tir.copy(*a)?;
+        }
+    }
+    Ok(())
+}
+
+/// `scaled_dot_product_attention` as one step, where its shapes allow: rank 3 or 4, equal batch sizes, no dropout.
+pub(super) fn recognise_attention(
+    tir: &mut Tir,
+    types: &Call<TensorType>,
+    ids: &Call<ValueId>,
+) -> OpResult<Option<ValueId>> {
+    let dropout = ids.f64("dropout_p")?;
+    let (dtype, q) = types.fixed("query")?;
+    let (_, k) = types.fixed("key")?;
+    let (_, v) = types.fixed("value")?;
+    let rank = q.len();
+    let same = (3..=4).contains(&rank) && k.len() == rank && v.len() == rank && k[..rank - 1] == v[..rank - 1];
+    let heads = rank == 3 || (q[0] == k[0] && k[1] != 0 && q[1].is_multiple_of(k[1]));
+    let heads = heads && (rank == 4 || q[0] == k[0]) && (rank == 3 || q[1] == k[1] || ids.bool("enable_gqa")?);
+    let known = matches!(dtype, DType::F32 | DType::F64);
+    if dropout != 0.0 || !same || !heads || !known || [&q, &k, &v].iter().any(|s| s.contains(&0)) {
+        return Ok(None);
+    }
+    let scale = match ids.get("scale") {
+        s if s.is_none() => 1.0 / (q[rank - 1] as f64).sqrt(),
+        _ => ids.f64("scale")?,
+    };
+    let mut args = vec![];
+    for name in ["query", "key", "value"] {
+        args.push(four_dims(tir, *ids.leaf(name)?)?);
+    }
+    let mut mask = None;
+    if let Some(&m) = ids.opt_leaf("attn_mask") {
+        let (mt, ms) = (tir.value(m).dtype, tir.value(m).shape.clone());
+        let full = [&q[..rank - 1], &k[rank - 2..rank - 1]].concat();
+        let skip = full.len().checked_sub(ms.len());
+        let fits = skip.is_some_and(|skip| ms.iter().enumerate().all(|(d, &s)| s == 1 || s == full[d + skip]));
+        if !fits || (mt != DType::B8 && mt != dtype) {
+            return Ok(None);
+        }
+        // Rank 3 has its heads in front: line the mask up with the four dims.
+        let mut shape = vec![1; full.len() - ms.len()];
+        shape.extend(&ms);
+        shape.splice(0..0, vec![1; 4 - shape.len()]);
+        args.push(tir.view(m, IndexMap::Reshape, &shape)?);
+        mask = Some(mt);
+    }
+    let causal = ids.bool("is_causal")?;
+    let mut out: Vec<usize> = [&q[..rank - 1], &v[rank - 1..]].concat();
+    let result = out.clone();
+    out.splice(0..0, vec![1; 4 - out.len()]);
+    let how = Special::Attention { mask, causal, scale };
+    let y = tir.push(dtype, &out, Def::Special { args, how })?;
+    tir.view(y, IndexMap::Reshape, &result).map(Some)
+}
+
+/// `v` with four dims, its last one contiguous and no stride negative.
+fn four_dims(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
+    let mut shape = tir.value(v).shape.clone();
+    shape.splice(0..0, vec![1; 4 - shape.len()]);
+    let v = tir.view(v, IndexMap::Reshape, &shape)?;
+    let good = tir.access(v).is_some_and(|a| {
+        let ok = |(&s, &d): (&i64, &usize)| s >= 0 || d == 1;
+        (a.strides[3] == 1 || shape[3] == 1) && a.strides.iter().zip(&shape).all(ok)
+    });
+    if good { Ok(v) } else { tir.copy(v) }
+}
+
+/// The step of a contraction.
+pub(super) fn step(
+    def: &Def,
+    operands: &[Operand],
+    dtype: DType,
+    out: &[usize],
+    act: Activation,
+) -> Result<Contract, LowerError> {
+    Ok(match def {
+        Def::Contract {
+            how: how @ Contraction::MatMul { .. },
+            ..
+        } => {
+            // Vectors are matrices with one row or column by the time they get here (see the op rows).
+            if operands.iter().take(2).any(|o| o.shape.len() < 2) || out.len() < 2 {
+                let d = Diagnostic::new(Code::E0602, "a matrix product of operands that are not matrices");
+                return Err(Box::new(d));
+            }
+            matmul(how, operands, dtype, out, act)
+        }
+        Def::Contract { how, .. } => conv(how, operands, dtype, act),
+        Def::Special {
+            how: Special::Attention { mask, causal, scale },
+            ..
+        } => attention(operands, dtype, *mask, *causal, *scale, out),
+        _ => unreachable!("the caller matched contractions"),
+    })
+}
+
+/// The buffer a contraction's operand lies in, if it is the whole of it from its first element: what packing a
+/// constant needs to know.
+pub fn whole_buffer(o: &Operand) -> Option<BufferId> {
+    (o.offset == 0).then_some(o.buffer)
+}

@@ -1,0 +1,405 @@
+//! Lowering: from an optimised graph to a [`Program`], a list of steps over planned buffers.
+//!
+//! ```text
+//! Graph ──Tir::read──▶ tensor IR ──fuse──▶ clusters ──schedule──▶ kernels ──memory::plan──▶ Program
+//! ```
+//!
+//! * [`ir`] — the graph's ops become their meanings, with all sizes known;
+//! * [`fuse`] — pointwise values and reductions gather in clusters, one kernel each;
+//! * [`schedule`] and [`special`] — clusters and special values become loop nests;
+//! * [`access`] — views become strides, so that nothing is copied for them;
+//! * [`memory`] — buffers get places in one arena.
+//!
+//! Contractions and library calls are steps of their own, carried out by `math` and by the ops' routines.
+
+pub mod access;
+pub mod contract;
+pub mod fuse;
+pub mod ir;
+pub mod memory;
+pub mod print;
+pub mod schedule;
+pub mod special;
+#[cfg(test)]
+mod tests;
+
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Graph, GraphModule};
+use crate::kernel::Kernel;
+use crate::math::contract::Activation;
+use crate::op::Call;
+use crate::tensor::Tensor;
+use crate::types::{DType, Val};
+use access::{Access, access};
+use contract::Contract;
+use fuse::{Fusion, Unit, fuse};
+use ir::{Def, Tir, ValueId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Why a graph cannot be lowered.
+pub type LowerError = Box<Diagnostic>;
+
+/// A buffer of a program, by its position in [`Program::buffers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BufferId(pub usize);
+
+/// Where a buffer's memory comes from.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Input `n`, given at each run.
+    Input(usize),
+    /// A weight or constant.
+    Constant(Tensor),
+    /// At this offset of the arena.
+    Arena(usize),
+    /// Result `n`: memory that the caller receives.
+    Output(usize),
+}
+
+/// A buffer.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// The graph node it belongs to.
+    pub name: Arc<str>,
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, row-major.
+    pub shape: Vec<usize>,
+    /// Where it is.
+    pub place: Place,
+}
+
+impl Buffer {
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+}
+
+/// A strided window on a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// First element.
+    pub offset: i64,
+    /// Sizes.
+    pub shape: Vec<usize>,
+    /// Strides in elements.
+    pub strides: Vec<i64>,
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Runs a loop kernel on these buffers.
+    Kernel {
+        /// Index into [`Program::kernels`].
+        kernel: usize,
+        /// One per parameter.
+        buffers: Vec<BufferId>,
+    },
+    /// A matrix product, convolution or attention.
+    Contract {
+        /// What to compute, on what.
+        what: Contract,
+        /// The result, row-major.
+        out: BufferId,
+    },
+    /// Calls the op's routine on tensors.
+    Routine {
+        /// The op and its arguments.
+        call: Call<Operand>,
+        /// The tensors among its results, flattened, row-major.
+        outs: Vec<BufferId>,
+    },
+}
+
+/// An input of a program.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The placeholder.
+    pub name: Arc<str>,
+    /// Its type; `None` for one that is not a tensor and was fixed when the program was made.
+    pub ty: Option<(DType, Vec<usize>)>,
+}
+
+/// What to run: steps over buffers.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// All buffers.
+    pub buffers: Vec<Buffer>,
+    /// The loop kernels, each named after the nodes it computes.
+    pub kernels: Vec<Kernel>,
+    /// The steps in order.
+    pub steps: Vec<Step>,
+    /// The inputs in order.
+    pub inputs: Vec<Input>,
+    /// The result's structure around buffers (outputs, or inputs and constants handed through) with the shapes in which
+    /// they are handed out.
+    pub output: Option<Val<(BufferId, Vec<usize>)>>,
+    /// How many results have memory of their own.
+    pub outputs: usize,
+    /// Bytes of the arena.
+    pub arena: usize,
+    /// Bytes that the intermediate buffers would take without sharing.
+    pub naive_arena: usize,
+}
+
+/// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
+pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Program, LowerError> {
+    let mut tir = Tir::read(module, graph, dims)?;
+    copy_view_results(&mut tir)?;
+    let fusion = fuse(&tir);
+    let mut l = Lowering {
+        tir: &tir,
+        fusion: &fusion,
+        program: Program::default(),
+        buffer_of: HashMap::new(),
+    };
+    l.program.inputs = tir.inputs.iter().map(|(name, v)| l.input(name, v)).collect();
+    for &u in &fusion.order {
+        l.unit(fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist"))?;
+    }
+    l.outputs()?;
+    l.place();
+    Ok(l.program)
+}
+
+/// A result must be a whole row-major buffer: results that are views of one get a copy.
+fn copy_view_results(tir: &mut Tir) -> Result<(), LowerError> {
+    let Some(output) = tir.output.take() else { return Ok(()) };
+    let copied = output.try_map(&mut |&v| {
+        let is_view = matches!(tir.value(v).def, Def::View { .. });
+        let whole = access(tir, v, &|v| !matches!(tir.value(v).def, Def::View { .. }))
+            .is_some_and(|a| a.offset == 0 && a.is_contiguous(&tir.value(v).shape) && same_size(tir, &a, v));
+        if is_view && !whole {
+            tir.copy(v).map(Val::Leaf)
+        } else {
+            Ok(Val::Leaf(v))
+        }
+    });
+    tir.output = Some(copied.map_err(|e| Box::new(Diagnostic::new(e.code, e.title)))?);
+    Ok(())
+}
+
+fn same_size(tir: &Tir, a: &Access, v: ValueId) -> bool {
+    tir.value(a.base).numel() == tir.value(v).numel()
+}
+
+struct Lowering<'a> {
+    tir: &'a Tir,
+    fusion: &'a Fusion,
+    program: Program,
+    buffer_of: HashMap<ValueId, BufferId>,
+}
+
+impl Lowering<'_> {
+    fn input(&self, name: &Arc<str>, v: &Val<ValueId>) -> Input {
+        let ty = v
+            .as_leaf()
+            .map(|&v| (self.tir.value(v).dtype, self.tir.value(v).shape.clone()));
+        Input { name: name.clone(), ty }
+    }
+
+    /// The buffer of a stored value.
+    fn buffer(&mut self, v: ValueId) -> BufferId {
+        if let Some(&b) = self.buffer_of.get(&v) {
+            return b;
+        }
+        let def = self.tir.value(v);
+        let place = match &def.def {
+            Def::Input(n) => Place::Input(*n),
+            Def::Constant(t) => Place::Constant(t.clone()),
+            _ => Place::Arena(0),
+        };
+        let id = BufferId(self.program.buffers.len());
+        let buffer = Buffer {
+            name: def.name.clone(),
+            dtype: def.dtype,
+            shape: def.shape.clone(),
+            place,
+        };
+        self.program.buffers.push(buffer);
+        self.buffer_of.insert(v, id);
+        id
+    }
+
+    fn operand(&mut self, v: ValueId) -> Operand {
+        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
+        let a = access(self.tir, v, &stored).expect("views have strides, see Tir::view");
+        let buffer = self.buffer(a.base);
+        Operand {
+            buffer,
+            offset: a.offset,
+            shape: self.tir.value(v).shape.clone(),
+            strides: a.strides,
+        }
+    }
+
+    fn unit(&mut self, unit: &Unit) -> Result<(), LowerError> {
+        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
+        match unit {
+            Unit::Cluster(c) => {
+                if c.members
+                    .iter()
+                    .all(|m| !stored(m.value) || self.tir.value(m.value).numel() == 0)
+                {
+                    // Dead, or nothing to write.
+                    for m in c.members.iter().filter(|m| stored(m.value)) {
+                        self.buffer(m.value);
+                    }
+                    return Ok(());
+                }
+                let name = self.kernel_name(c.members.iter().map(|m| m.value));
+                let s = schedule::schedule(self.tir, self.fusion, c, &name);
+                self.kernel(s.map_err(|e| internal(&name, &e.to_string()))?)
+            }
+            &Unit::Value(v) => match &self.tir.value(v).def {
+                _ if self.tir.value(v).numel() == 0 => {
+                    self.buffer(v);
+                    Ok(())
+                }
+                def @ (Def::Contract { args, .. }
+                | Def::Special {
+                    args,
+                    how: ir::Special::Attention { .. },
+                }) => self.contract(v, def, args),
+                _ => {
+                    let s = special::write(self.tir, v, &stored);
+                    self.kernel(s.map_err(|e| internal(&self.tir.value(v).name, &e.to_string()))?)
+                }
+            },
+            &Unit::Call(i) => {
+                let c = &self.tir.calls[i];
+                let call = Call {
+                    op: c.call.op,
+                    args: c.call.args.iter().map(|a| a.map(|&v| self.operand(v))).collect(),
+                };
+                let outs = c.results.iter().map(|&v| self.buffer(v)).collect();
+                self.program.steps.push(Step::Routine { call, outs });
+                Ok(())
+            }
+        }
+    }
+
+    fn contract(&mut self, v: ValueId, def: &Def, args: &[ValueId]) -> Result<(), LowerError> {
+        let operands: Vec<Operand> = args.iter().map(|&a| self.operand(a)).collect();
+        let (dtype, shape) = (self.tir.value(v).dtype, self.tir.value(v).shape.clone());
+        let (result, act) = match self.fusion.activated.get(&v) {
+            Some(&r) => (r, self.tir.activations[&r]),
+            None => (v, Activation::None),
+        };
+        let what = contract::step(def, &operands, dtype, &shape, act)?;
+        let out = self.buffer(result);
+        self.program.steps.push(Step::Contract { what, out });
+        Ok(())
+    }
+
+    /// A name that says what a kernel computes: its stored values' nodes.
+    fn kernel_name(&self, values: impl Iterator<Item = ValueId>) -> String {
+        let mut names: Vec<&str> = vec![];
+        for v in values.filter(|v| self.fusion.stored[v.0 as usize]) {
+            let n = &*self.tir.value(v).name;
+            if !names.contains(&n) {
+                names.push(n);
+            }
+        }
+        names.truncate(4);
+        names.join("_and_")
+    }
+
+    fn kernel(&mut self, s: schedule::Scheduled) -> Result<(), LowerError> {
+        let buffers = s.buffers.iter().map(|&v| self.buffer(v)).collect();
+        self.program.kernels.push(s.kernel);
+        let kernel = self.program.kernels.len() - 1;
+        self.program.steps.push(Step::Kernel { kernel, buffers });
+        Ok(())
+    }
+
+    fn outputs(&mut self) -> Result<(), LowerError> {
+        let Some(output) = &self.tir.output else {
+            return Err(Box::new(Diagnostic::new(Code::E0601, "the graph has no output")));
+        };
+        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
+        let result = output.map(|&v| {
+            let a = access(self.tir, v, &stored).expect("results have buffers");
+            (v, a.base)
+        });
+        let bases: Vec<ValueId> = result.leaves().iter().map(|(_, b)| *b).collect();
+        let mut n = 0;
+        for b in bases {
+            let id = self.buffer(b);
+            let place = &mut self.program.buffers[id.0].place;
+            if matches!(place, Place::Arena(_)) {
+                *place = Place::Output(n);
+                n += 1;
+            }
+        }
+        self.program.outputs = n;
+        self.program.output = Some(result.map(|(v, b)| (self.buffer_of[b], self.tir.value(*v).shape.clone())));
+        Ok(())
+    }
+
+    /// Places the buffers in the arena.
+    fn place(&mut self) {
+        let n = self.program.buffers.len();
+        let mut lives: Vec<Option<memory::Life>> = vec![None; n];
+        for (i, step) in self.program.steps.iter().enumerate() {
+            for b in step.buffers() {
+                let size = self.program.buffers[b.0].bytes();
+                let life = lives[b.0].get_or_insert(memory::Life {
+                    size,
+                    first: i,
+                    last: i,
+                });
+                life.last = i;
+            }
+        }
+        let in_arena: Vec<usize> = (0..n)
+            .filter(|&b| matches!(self.program.buffers[b].place, Place::Arena(_)))
+            .collect();
+        let lives: Vec<memory::Life> = in_arena
+            .iter()
+            .map(|&b| {
+                lives[b].unwrap_or(memory::Life {
+                    size: 0,
+                    first: 0,
+                    last: 0,
+                })
+            })
+            .collect();
+        let (offsets, total) = memory::plan(&lives);
+        for (&b, offset) in in_arena.iter().zip(offsets) {
+            self.program.buffers[b].place = Place::Arena(offset);
+        }
+        self.program.arena = total;
+        self.program.naive_arena = lives
+            .iter()
+            .map(|l| l.size.next_multiple_of(crate::tensor::ALIGN))
+            .sum();
+    }
+}
+
+fn internal(name: &str, what: &str) -> LowerError {
+    let d = Diagnostic::new(Code::E0602, format!("the kernel of `{name}` does not verify: {what}"));
+    Box::new(d.help("this is a fault in fxc; run it with --interpret, and please report the graph"))
+}
+
+impl Step {
+    /// The buffers a step reads or writes.
+    pub fn buffers(&self) -> Vec<BufferId> {
+        match self {
+            Step::Kernel { buffers, .. } => buffers.clone(),
+            Step::Contract { what, out } => what.operands().iter().map(|o| o.buffer).chain([*out]).collect(),
+            Step::Routine { call, outs } => {
+                let args = call
+                    .args
+                    .iter()
+                    .flat_map(|a| a.leaves().into_iter().map(|o| o.buffer).collect::<Vec<_>>());
+                args.chain(outs.iter().copied()).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Programs as text.
+//!
+//! ```text
+//! program: 3 steps, 2 kernels, arena 8.0 KiB (12.0 KiB without sharing)
+//!   input   b0 x            f32[32, 64]
+//!   const   b1 fc.weight    f32[10, 64]
+//!   arena   b2 linear       f32[32, 10]   at 0
+//!   output  b3 softmax      f32[32, 10]
+//! steps:
+//!   0  matmul   b2 = b0 · b1[1, 64]    m=32 n=10 k=64
+//!   1  kernel   softmax(b2, b3)
+//! ```
+
+use super::contract::Contract;
+use super::{Buffer, Operand, Place, Program, Step};
+use crate::types::TensorType;
+use std::fmt;
+
+/// A number of bytes as a person writes it: `12.5 KiB`.
+pub fn bytes(n: usize) -> String {
+    match n {
+        0..1024 => format!("{n} B"),
+        1024..1_048_576 => format!("{:.1} KiB", n as f64 / 1024.0),
+        _ => format!("{:.1} MiB", n as f64 / 1_048_576.0),
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "program: {} steps, {} kernels, arena {} ({} without sharing)",
+            self.steps.len(),
+            self.kernels.len(),
+            bytes(self.arena),
+            bytes(self.naive_arena)
+        )?;
+        for (i, b) in self.buffers.iter().enumerate() {
+            write_buffer(f, i, b)?;
+        }
+        writeln!(f, "steps:")?;
+        for (i, s) in self.steps.iter().enumerate() {
+            write!(f, "  {i:<3} ")?;
+            self.write_step(f, s)?;
+        }
+        if let Some(out) = &self.output {
+            let names: Vec<String> = out
+                .leaves()
+                .iter()
+                .map(|(b, shape)| format!("b{}{shape:?}", b.0))
+                .collect();
+            writeln!(f, "results: {}", names.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_buffer(f: &mut fmt::Formatter<'_>, i: usize, b: &Buffer) -> fmt::Result {
+    let ty = TensorType::fixed(b.dtype, &b.shape);
+    match &b.place {
+        Place::Input(n) => writeln!(f, "  input   b{i} {} {ty}   number {n}", b.name),
+        Place::Constant(_) => writeln!(f, "  const   b{i} {} {ty}", b.name),
+        Place::Arena(at) => writeln!(f, "  arena   b{i} {} {ty}   at {at}", b.name),
+        Place::Output(n) => writeln!(f, "  output  b{i} {} {ty}   number {n}", b.name),
+    }
+}
+
+impl Program {
+    fn write_step(&self, f: &mut fmt::Formatter<'_>, s: &Step) -> fmt::Result {
+        match s {
+            Step::Kernel { kernel, buffers } => {
+                let args: Vec<String> = buffers.iter().map(|b| format!("b{}", b.0)).collect();
+                writeln!(f, "kernel    {}({})", self.kernels[*kernel].name, args.join(", "))
+            }
+            Step::Contract { what, out } => {
+                let args: Vec<String> = what.operands().iter().map(|o| self.operand(o)).collect();
+                let (name, sizes) = describe(what);
+                writeln!(f, "{name:<9} b{} = ({})   {sizes}", out.0, args.join(", "))
+            }
+            Step::Routine { call, outs } => {
+                let outs: Vec<String> = outs.iter().map(|b| format!("b{}", b.0)).collect();
+                let args: Vec<String> = call
+                    .args
+                    .iter()
+                    .flat_map(|a| a.leaves().into_iter().map(|o| self.operand(o)).collect::<Vec<_>>())
+                    .collect();
+                writeln!(
+                    f,
+                    "library   {} = {}({})",
+                    outs.join(", "),
+                    call.op.name,
+                    args.join(", ")
+                )
+            }
+        }
+    }
+
+    /// An operand: the buffer alone if it is the whole of it, else with offset and strides.
+    fn operand(&self, o: &Operand) -> String {
+        let whole = crate::tensor::contiguous_strides(&self.buffers[o.buffer.0].shape);
+        let same = o.offset == 0
+            && o.shape == self.buffers[o.buffer.0].shape
+            && whole.iter().zip(&o.strides).all(|(&a, &b)| a as i64 == b);
+        if same {
+            return format!("b{}", o.buffer.0);
+        }
+        format!("b{}[{}; {:?} by {:?}]", o.buffer.0, o.offset, o.shape, o.strides)
+    }
+}
+
+fn describe(what: &Contract) -> (&'static str, String) {
+    match what {
+        Contract::MatMul(d, _) => {
+            let batch: usize = d.batch_size();
+            (
+                "matmul",
+                format!("batch={batch} m={} n={} k={} {:?}", d.m, d.n, d.k, d.activation),
+            )
+        }
+        Contract::Conv(d, _) => (
+            "conv",
+            format!(
+                "batch={} channels={}->{} groups={} input={:?} kernel={:?} stride={:?} {:?}",
+                d.batch, d.in_channels, d.out_channels, d.groups, d.input, d.kernel, d.stride, d.activation
+            ),
+        ),
+        Contract::Attention(d, _) => (
+            "attention",
+            format!(
+                "batch={} heads={} queries={} keys={} size={} causal={}",
+                d.batch, d.heads, d.queries, d.keys, d.size, d.causal
+            ),
+        ),
+    }
+}

@@ -1,0 +1,671 @@
+//! Scheduling: from a cluster to a kernel.
+//!
+//! A cluster without reductions is a map: a parallel loop over the outer dims and a vector loop over the last. One
+//! with reductions runs in *stages*, one loop over the reduced dims each: a stage computes what needs only the
+//! reductions of earlier stages. Softmax has three (maximum, sum of exponentials, quotient). Full values that a later
+//! stage needs are read back if they are stored, kept in a row of scratch memory if they are expensive, and computed
+//! again if not. Where the reduced dims are the contiguous ones the loop over them runs in vectors (*rows*); else the vectors
+//! lie along the last kept dim, each lane with its own accumulators (*columns*).
+//!
+//! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop.
+
+use super::access::access;
+use super::fuse::{Along, Cluster, Fusion, Level, broadcast_along, trace};
+use super::ir::{Def, Tir, ValueId};
+use crate::kernel::{Affine, Buf, Kernel, KernelBuilder, ReduceOp, Role, Value, Var, VerifyError};
+use crate::op::Combine;
+use crate::scalar::{Expr, Node, Unary};
+use crate::tensor::Scalar;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A kernel with the values whose buffers it takes, in the order of its parameters.
+pub struct Scheduled {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// One value per parameter.
+    pub buffers: Vec<ValueId>,
+}
+
+/// Local rows larger than this are not worth keeping: values are computed again instead.
+const MAX_LOCAL_BYTES: usize = 256 << 10;
+
+/// Where an operand of a member comes from.
+#[derive(Clone, Debug)]
+enum Source {
+    /// A number.
+    Number(Scalar),
+    /// Computed at the same point by the cluster.
+    Member(ValueId),
+    /// Computed from nothing at the place it is used.
+    Inline(ValueId, Along),
+    /// Loaded: base value, offset, stride per dim of the space.
+    Load(ValueId, i64, Vec<i64>),
+}
+
+/// One loop: some merged dims of the space, with the last dim's stride.
+#[derive(Clone, Debug)]
+struct LoopDim {
+    extent: usize,
+    last: usize,
+}
+
+struct Scheduler<'a> {
+    tir: &'a Tir,
+    fusion: &'a Fusion,
+    cluster: &'a Cluster,
+    /// For each member, its operands.
+    sources: BTreeMap<ValueId, Vec<Source>>,
+    /// For each member, the loop over the row that computes it (full), or the loops that come before it (reduced).
+    stage: HashMap<ValueId, usize>,
+    kept: Vec<LoopDim>,
+    row: Vec<LoopDim>,
+    columns: bool,
+    bufs: HashMap<ValueId, Buf>,
+    buffers: Vec<ValueId>,
+    /// Scratch rows.
+    locals: HashMap<ValueId, Buf>,
+    /// Values of reduced members, in scope of the current parallel iteration.
+    reduced_values: HashMap<ValueId, Value>,
+}
+
+/// The kernel of a cluster.
+pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Result<Scheduled, VerifyError> {
+    let mut s = Scheduler {
+        tir,
+        fusion,
+        cluster,
+        sources: BTreeMap::new(),
+        stage: HashMap::new(),
+        kept: vec![],
+        row: vec![],
+        columns: false,
+        bufs: HashMap::new(),
+        buffers: vec![],
+        locals: HashMap::new(),
+        reduced_values: HashMap::new(),
+    };
+    s.find_sources();
+    s.find_stages();
+    s.choose_loops();
+    let mut k = KernelBuilder::new(name);
+    s.declare(&mut k);
+    s.body(&mut k);
+    Ok(Scheduled {
+        kernel: k.finish()?,
+        buffers: s.buffers,
+    })
+}
+
+fn is_expensive(e: &Expr) -> bool {
+    e.nodes().any(|(_, n, _)| match n {
+        Node::Unary(op, _) => !matches!(
+            op,
+            Unary::Neg
+                | Unary::Abs
+                | Unary::Not
+                | Unary::BitNot
+                | Unary::Sqrt
+                | Unary::Floor
+                | Unary::Ceil
+                | Unary::Round
+                | Unary::Trunc
+                | Unary::Sign
+                | Unary::IsNan
+                | Unary::IsInf
+                | Unary::SignBit
+        ),
+        Node::Binary(crate::scalar::Binary::Pow | crate::scalar::Binary::Atan2, ..) => true,
+        _ => false,
+    })
+}
+
+fn reduce_op(c: Combine) -> ReduceOp {
+    match c {
+        Combine::Sum => ReduceOp::Add,
+        Combine::Prod => ReduceOp::Mul,
+        Combine::Max => ReduceOp::Max,
+        Combine::Min => ReduceOp::Min,
+        Combine::Any => ReduceOp::Or,
+        Combine::All => ReduceOp::And,
+    }
+}
+
+/// Analysis.
+impl Scheduler<'_> {
+    fn stored(&self, v: ValueId) -> bool {
+        self.fusion.stored[v.0 as usize]
+    }
+
+    fn source(&self, operand: ValueId, along: &Along) -> Source {
+        let def = self.tir.value(operand);
+        let along = broadcast_along(&def.shape, along);
+        if let Some((base, found)) = trace(self.tir, operand, &along) {
+            if self.cluster.member(base).is_some() {
+                return Source::Member(base);
+            }
+            if self.fusion.inlined[base.0 as usize] {
+                return Source::Inline(base, found);
+            }
+            if let Def::Constant(t) = &self.tir.value(base).def
+                && let Some(x) = t.item()
+            {
+                return Source::Number(x);
+            }
+        }
+        let a = access(self.tir, operand, &|v| self.stored(v)).expect("views have strides, see Tir::view");
+        let mut strides = vec![0; self.cluster.space.len()];
+        for (d, s) in along.iter().zip(&a.strides) {
+            if let Some(d) = d {
+                strides[*d] += s;
+            }
+        }
+        Source::Load(a.base, a.offset, strides)
+    }
+
+    fn find_sources(&mut self) {
+        for m in &self.cluster.members {
+            let sources = match &self.tir.value(m.value).def {
+                Def::Pointwise { args, .. } => args.iter().map(|&a| self.source(a, &m.along)).collect(),
+                Def::Reduce { arg, .. } => {
+                    // The operand lies along the whole space, not only the kept dims.
+                    let shape = &self.tir.value(*arg).shape;
+                    vec![self.source(*arg, &full_along(self.cluster, shape))]
+                }
+                _ => unreachable!("only pointwise values and reductions are members"),
+            };
+            self.sources.insert(m.value, sources);
+        }
+    }
+
+    fn is_reduce(&self, v: ValueId) -> bool {
+        matches!(self.tir.value(v).def, Def::Reduce { .. })
+    }
+
+    fn find_stages(&mut self) {
+        for m in &self.cluster.members {
+            let before = self.sources[&m.value].iter().filter_map(|s| match s {
+                Source::Member(o) => Some(self.stage[o]),
+                _ => None,
+            });
+            let stage = before.max().unwrap_or(0) + self.is_reduce(m.value) as usize;
+            self.stage.insert(m.value, stage);
+        }
+    }
+
+    /// The strides, per dim of the space, of everything the kernel loads or stores.
+    fn all_strides(&self) -> Vec<Vec<i64>> {
+        let mut all: Vec<Vec<i64>> = vec![];
+        for m in &self.cluster.members {
+            for s in &self.sources[&m.value] {
+                if let Source::Load(_, _, strides) = s {
+                    all.push(strides.clone());
+                }
+            }
+            if self.stored(m.value) {
+                all.push(self.own_strides(m.value, &m.along));
+            }
+        }
+        all
+    }
+
+    /// The strides of a value's own buffer per dim of the space.
+    fn own_strides(&self, v: ValueId, along: &Along) -> Vec<i64> {
+        let mut strides = vec![0; self.cluster.space.len()];
+        let own = crate::tensor::contiguous_strides(&self.tir.value(v).shape);
+        for (d, s) in along.iter().zip(own) {
+            if let Some(d) = d {
+                strides[*d] = s as i64;
+            }
+        }
+        strides
+    }
+
+    /// The dims of the space whose index a member's expression uses.
+    fn indexed_dims(&self) -> BTreeSet<usize> {
+        let mut dims = BTreeSet::new();
+        let mut look = |v: ValueId, along: &Along| {
+            if let Def::Pointwise { expr, .. } = &self.tir.value(v).def {
+                for (_, n, _) in expr.nodes() {
+                    if let Node::Index(d) = n {
+                        dims.extend((along.len() - 1).checked_sub(d as usize).and_then(|i| along[i]));
+                    }
+                }
+            }
+        };
+        for m in &self.cluster.members {
+            look(m.value, &m.along);
+            for s in &self.sources[&m.value] {
+                if let Source::Inline(v, along) = s {
+                    look(*v, along);
+                }
+            }
+        }
+        dims
+    }
+
+    fn choose_loops(&mut self) {
+        let space = &self.cluster.space;
+        let strides = self.all_strides();
+        let indexed = self.indexed_dims();
+        let merge = |reduced: bool| -> Vec<LoopDim> {
+            let mut loops: Vec<LoopDim> = vec![];
+            for d in (0..space.len()).filter(|&d| self.cluster.reduced[d] == reduced && space[d] != 1) {
+                if let Some(l) = loops.last_mut() {
+                    let joins = strides
+                        .iter()
+                        .all(|s| s[l.last] == s[d].saturating_mul(space[d] as i64))
+                        && !indexed.contains(&l.last)
+                        && !indexed.contains(&d);
+                    if joins && l.extent.checked_mul(space[d]).is_some() {
+                        *l = LoopDim {
+                            extent: l.extent * space[d],
+                            last: d,
+                        };
+                        continue;
+                    }
+                }
+                loops.push(LoopDim {
+                    extent: space[d],
+                    last: d,
+                });
+            }
+            loops
+        };
+        let (kept, mut row) = (merge(false), merge(true));
+        let reduces = self.cluster.members.iter().any(|m| self.is_reduce(m.value));
+        if reduces && row.is_empty() {
+            // Reduced dims of size one: a loop of one iteration.
+            let last = self.cluster.reduced.iter().position(|&r| r).unwrap_or(0);
+            row.push(LoopDim { extent: 1, last });
+        }
+        let unit = |l: Option<&LoopDim>| l.map_or(0, |l| strides.iter().filter(|s| s[l.last] == 1).count());
+        self.columns = !row.is_empty() && unit(kept.last()) > unit(row.last());
+        self.kept = kept;
+        self.row = row;
+    }
+}
+
+/// How a value with an element at every point lies in the space of a cluster.
+fn full_along(c: &Cluster, shape: &[usize]) -> Along {
+    let mut rest = (0..c.space.len()).filter(|&d| c.space[d] != 1);
+    shape.iter().map(|&s| if s == 1 { None } else { rest.next() }).collect()
+}
+
+/// The loop variables over the dims of the space.
+#[derive(Clone, Default)]
+struct Vars(Vec<(usize, Var)>);
+
+impl Vars {
+    fn with(&self, dims: &[LoopDim], vars: &[Var]) -> Vars {
+        let mut v = self.clone();
+        v.0.extend(dims.iter().map(|d| d.last).zip(vars.iter().copied()));
+        v
+    }
+
+    fn index(&self, offset: i64, strides: &[i64]) -> Affine {
+        Affine::new(offset, self.0.iter().map(|&(d, v)| (v, strides[d])))
+    }
+
+    fn dim(&self, d: usize) -> Affine {
+        self.0
+            .iter()
+            .find(|x| x.0 == d)
+            .map_or(Affine::from(0), |x| Affine::from(x.1))
+    }
+}
+
+/// Emission.
+impl Scheduler<'_> {
+    fn declare(&mut self, k: &mut KernelBuilder) {
+        let mut inputs = BTreeSet::new();
+        for sources in self.sources.values() {
+            inputs.extend(sources.iter().filter_map(|s| match s {
+                Source::Load(base, ..) => Some(*base),
+                _ => None,
+            }));
+        }
+        let outputs: Vec<ValueId> = self
+            .cluster
+            .members
+            .iter()
+            .map(|m| m.value)
+            .filter(|&v| self.stored(v))
+            .collect();
+        let mut names = BTreeSet::new();
+        let all = inputs
+            .iter()
+            .map(|&v| (v, Role::In))
+            .chain(outputs.iter().map(|&v| (v, Role::Out)));
+        for (v, role) in all.collect::<Vec<_>>() {
+            let def = self.tir.value(v);
+            let mut name = def.name.to_string();
+            if !names.insert(name.clone()) {
+                name = format!("{name}_{}", v.0);
+                names.insert(name.clone());
+            }
+            let b = k.buffer(&name, def.dtype, &def.shape, role);
+            self.bufs.insert(v, b);
+            self.buffers.push(v);
+        }
+        self.declare_locals(k);
+    }
+
+    /// Scratch rows for expensive full values that a later stage needs.
+    fn declare_locals(&mut self, k: &mut KernelBuilder) {
+        let shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
+        let numel: usize = shape.iter().product();
+        if self.columns || self.row.is_empty() {
+            return;
+        }
+        for m in &self.cluster.members {
+            let Def::Pointwise { expr, .. } = &self.tir.value(m.value).def else {
+                continue;
+            };
+            let dtype = self.tir.value(m.value).dtype;
+            let later = self.used_in_later_stage(m.value);
+            if m.level == Level::Full
+                && later
+                && !self.stored(m.value)
+                && is_expensive(expr)
+                && numel.saturating_mul(dtype.size()) <= MAX_LOCAL_BYTES
+            {
+                let b = k.local(&format!("{}_row", self.tir.value(m.value).name), dtype, &shape);
+                self.locals.insert(m.value, b);
+            }
+        }
+    }
+
+    fn used_in_later_stage(&self, v: ValueId) -> bool {
+        self.sources.iter().any(|(u, s)| {
+            let loop_of_user = self.stage[u] - self.is_reduce(*u) as usize;
+            loop_of_user > self.stage[&v] && s.iter().any(|s| matches!(s, Source::Member(m) if *m == v))
+        })
+    }
+
+    fn body(&mut self, k: &mut KernelBuilder) {
+        let kept = self.kept.clone();
+        let extents: Vec<usize> = kept.iter().map(|l| l.extent).collect();
+        // The vectors lie along the last kept dim in maps and columns.
+        let vector_kept = self.row.is_empty() || self.columns;
+        match extents.len() {
+            0 => self.point(k, Vars::default()),
+            1 if vector_kept => k.parallel_vector(extents[0], |k, v| {
+                self.point(k, Vars::default().with(&kept, &[v]));
+            }),
+            n if vector_kept => k.parallel(&extents[..n - 1], |k, v| {
+                let outer = Vars::default().with(&kept[..n - 1], v);
+                k.vector(extents[n - 1], |k, v| {
+                    self.point(k, outer.with(&kept[n - 1..], &[v]));
+                });
+            }),
+            _ => k.parallel(&extents, |k, v| {
+                self.point(k, Vars::default().with(&kept, v));
+            }),
+        }
+    }
+
+    /// One point of the kept dims: all stages.
+    fn point(&mut self, k: &mut KernelBuilder, vars: Vars) {
+        self.reduced_values.clear();
+        if self.row.is_empty() {
+            let roots: Vec<ValueId> = self
+                .cluster
+                .members
+                .iter()
+                .map(|m| m.value)
+                .filter(|&v| self.stored(v))
+                .collect();
+            self.full(k, &vars, 0, &roots, &roots);
+            return;
+        }
+        let last = self.stage.values().copied().max().unwrap_or(0);
+        for stage in 0..=last {
+            self.reduced_members(k, &vars, stage);
+            self.stage_loop(k, &vars, stage);
+        }
+    }
+
+    /// Pointwise members on reduced values that are ready before the loop of `stage`, and the stores of all reduced ones.
+    fn reduced_members(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
+        let ready: Vec<ValueId> = self
+            .cluster
+            .members
+            .iter()
+            .filter(|m| m.level == Level::Reduced && self.stage[&m.value] == stage)
+            .map(|m| m.value)
+            .collect();
+        for v in ready {
+            if !self.is_reduce(v) {
+                let value = self.compute(k, vars, v, &HashMap::new());
+                self.reduced_values.insert(v, value);
+            }
+            if self.stored(v) {
+                self.store(k, vars, v, self.reduced_values[&v]);
+            }
+        }
+    }
+
+    fn stage_loop(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
+        let members = &self.cluster.members;
+        let reduces: Vec<ValueId> = members
+            .iter()
+            .map(|m| m.value)
+            .filter(|&v| self.is_reduce(v) && self.stage[&v] == stage + 1)
+            .collect();
+        let stores: Vec<ValueId> = members
+            .iter()
+            .filter(|m| m.level == Level::Full && self.stage[&m.value] == stage && self.stored(m.value))
+            .map(|m| m.value)
+            .collect();
+        if reduces.is_empty() && stores.is_empty() {
+            return;
+        }
+        let row = self.row.clone();
+        if reduces.is_empty() {
+            self.store_nest(k, vars, &row, stage, &stores);
+            return;
+        }
+        let inits: Vec<(ReduceOp, Value)> = reduces
+            .iter()
+            .map(|&r| {
+                let Def::Reduce { how, .. } = &self.tir.value(r).def else {
+                    unreachable!("filtered")
+                };
+                let op = reduce_op(how.combine);
+                (op, k.initial(op, how.acc))
+            })
+            .collect();
+        let accs = self.reduce_nest(k, vars, &row, &inits, stage, &reduces, &stores);
+        for (&r, acc) in reduces.iter().zip(accs) {
+            let Def::Reduce { how, .. } = &self.tir.value(r).def else {
+                unreachable!("filtered")
+            };
+            let v = k.inline(&how.post, &[acc], &[])[0];
+            self.reduced_values.insert(r, v);
+        }
+    }
+
+    fn store_nest(&mut self, k: &mut KernelBuilder, vars: &Vars, row: &[LoopDim], stage: usize, stores: &[ValueId]) {
+        let Some((first, rest)) = row.split_first() else {
+            self.full(k, vars, stage, stores, stores);
+            return;
+        };
+        let vector = rest.is_empty() && !self.columns;
+        let mut body = |k: &mut KernelBuilder, v: Var| {
+            let vars = vars.with(std::slice::from_ref(first), &[v]);
+            self.store_nest(k, &vars, rest, stage, stores);
+        };
+        if vector {
+            k.vector(first.extent, &mut body)
+        } else {
+            k.serial(first.extent, &mut body)
+        }
+    }
+
+    fn reduce_nest(
+        &mut self,
+        k: &mut KernelBuilder,
+        vars: &Vars,
+        row: &[LoopDim],
+        inits: &[(ReduceOp, Value)],
+        stage: usize,
+        reduces: &[ValueId],
+        stores: &[ValueId],
+    ) -> Vec<Value> {
+        let (first, rest) = row.split_first().expect("a cluster with reductions has a row");
+        let of: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
+        let of: Vec<(ReduceOp, &[Value])> = of.iter().map(|(op, v)| (*op, &v[..])).collect();
+        let vector = rest.is_empty() && !self.columns;
+        k.reduce(first.extent, vector, &of, |k, v| {
+            let vars = vars.with(std::slice::from_ref(first), &[v]);
+            if rest.is_empty() {
+                return self.reduce_values(k, &vars, stage, reduces, stores);
+            }
+            let inner: Vec<(ReduceOp, Value)> = inits
+                .iter()
+                .map(|&(op, v)| {
+                    let dtype = k.dtype(v);
+                    (op, k.constant(op.identity(dtype)))
+                })
+                .collect();
+            self.reduce_nest(k, &vars, rest, &inner, stage, reduces, stores)
+        })
+    }
+
+    /// The values that one point of the row adds to the reductions.
+    fn reduce_values(
+        &mut self,
+        k: &mut KernelBuilder,
+        vars: &Vars,
+        stage: usize,
+        reduces: &[ValueId],
+        stores: &[ValueId],
+    ) -> Vec<Value> {
+        let mut roots: Vec<ValueId> = stores.to_vec();
+        roots.extend(reduces.iter().filter_map(|r| match self.sources[r][0] {
+            Source::Member(v) => Some(v),
+            _ => None,
+        }));
+        let known = self.full(k, vars, stage, &roots, stores);
+        reduces
+            .iter()
+            .map(|&r| {
+                let Def::Reduce { how, .. } = &self.tir.value(r).def else {
+                    unreachable!("filtered")
+                };
+                let source = self.sources[&r][0].clone();
+                let x = self.operand(k, vars, &source, &known);
+                k.inline(&how.pre, &[x], &[])[0]
+            })
+            .collect()
+    }
+
+    /// Computes full members at one point: `roots` and what they need; stores `stores`, and keeps what later stages want.
+    fn full(
+        &mut self,
+        k: &mut KernelBuilder,
+        vars: &Vars,
+        stage: usize,
+        roots: &[ValueId],
+        stores: &[ValueId],
+    ) -> HashMap<ValueId, Value> {
+        let mut known: HashMap<ValueId, Value> = HashMap::new();
+        for v in self.needed(roots, stage) {
+            let earlier = self.stage[&v] < stage;
+            let value = if earlier && self.stored(v) {
+                let m = self.cluster.member(v).expect("needed values are members");
+                let strides = self.own_strides(v, &m.along);
+                k.load(self.bufs[&v], vars.index(0, &strides))
+            } else if earlier && self.locals.contains_key(&v) {
+                let at = self.row_index(vars);
+                k.load(self.locals[&v], at)
+            } else {
+                self.compute(k, vars, v, &known)
+            };
+            known.insert(v, value);
+            if !earlier {
+                if stores.contains(&v) {
+                    self.store(k, vars, v, value);
+                }
+                if let Some(&row) = self.locals.get(&v) {
+                    let at = self.row_index(vars);
+                    k.store(row, at, value);
+                }
+            }
+        }
+        known
+    }
+
+    /// The full members that `roots` need in the loop of `stage`, in order.
+    fn needed(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
+        let mut needed = BTreeSet::new();
+        let mut todo: Vec<ValueId> = roots.to_vec();
+        while let Some(v) = todo.pop() {
+            let full = self.cluster.member(v).is_some_and(|m| m.level == Level::Full);
+            if !full || !needed.insert(v) {
+                continue;
+            }
+            let at_hand = self.stage[&v] < stage && (self.stored(v) || self.locals.contains_key(&v));
+            if !at_hand {
+                todo.extend(self.sources[&v].iter().filter_map(|s| match s {
+                    Source::Member(m) => Some(*m),
+                    _ => None,
+                }));
+            }
+        }
+        needed
+    }
+
+    /// The index into a scratch row.
+    fn row_index(&self, vars: &Vars) -> Affine {
+        let shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
+        let strides = crate::tensor::contiguous_strides(&shape);
+        let terms = self.row.iter().zip(strides).map(|(l, s)| vars.dim(l.last) * s as i64);
+        terms.fold(Affine::from(0), |a, t| a + t)
+    }
+
+    fn compute(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, known: &HashMap<ValueId, Value>) -> Value {
+        let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
+            unreachable!("reductions come from loops")
+        };
+        let args: Vec<Value> = self.sources[&v]
+            .iter()
+            .map(|s| self.operand(k, vars, s, known))
+            .collect();
+        let along = &self.cluster.member(v).expect("a member").along;
+        k.inline(expr, &args, &index_of(vars, along))[0]
+    }
+
+    fn operand(&self, k: &mut KernelBuilder, vars: &Vars, s: &Source, known: &HashMap<ValueId, Value>) -> Value {
+        match s {
+            Source::Number(x) => k.constant(*x),
+            Source::Member(v) => known
+                .get(v)
+                .or_else(|| self.reduced_values.get(v))
+                .copied()
+                .expect("computed before"),
+            Source::Load(base, offset, strides) => k.load(self.bufs[base], vars.index(*offset, strides)),
+            Source::Inline(v, along) => {
+                let Def::Pointwise { expr, .. } = &self.tir.value(*v).def else {
+                    unreachable!("see is_inlined")
+                };
+                k.inline(expr, &[], &index_of(vars, along))[0]
+            }
+        }
+    }
+
+    fn store(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, value: Value) {
+        let along = &self.cluster.member(v).expect("a member").along;
+        let strides = self.own_strides(v, along);
+        k.store(self.bufs[&v], vars.index(0, &strides), value);
+    }
+}
+
+/// The index along each dim of a value, counted from the last.
+fn index_of(vars: &Vars, along: &Along) -> Vec<Affine> {
+    along
+        .iter()
+        .rev()
+        .map(|d| d.map_or(Affine::from(0), |d| vars.dim(d)))
+        .collect()
+}

@@ -1,0 +1,557 @@
+//! Ops with a loop nest of their own: joining, gathering rows, padding, pooling, running sums.
+
+use super::access::{Access, access};
+use super::ir::{Def, Special, Tir, ValueId, Window};
+use super::schedule::Scheduled;
+use crate::kernel::{Affine, Bound, Buf, Cond, Index, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest};
+use crate::op::{Call, IndexMap, OpResult};
+use crate::scalar::{Binary, Compare, Expr};
+use crate::tensor::Scalar;
+use crate::types::{DType, TensorType};
+
+/// The value of a call that has a kernel here, or `None` for one that has not.
+pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+    match types.op.name {
+        "cat" => concat(tir, ids),
+        "embedding" => {
+            let (table, rows) = (*ids.leaf("weight")?, *ids.leaf("indices")?);
+            gather_rows(tir, table, rows, false).map(Some)
+        }
+        "index_select" if ids.int("dim").is_ok_and(|d| d == 0) => {
+            let (table, rows) = (*ids.leaf("self")?, *ids.leaf("index")?);
+            if tir.value(table).shape.is_empty() {
+                return Ok(None);
+            }
+            gather_rows(tir, table, rows, false).map(Some)
+        }
+        "constant_pad_nd" => pad(tir, ids),
+        "max_pool1d" | "max_pool2d" | "max_pool3d" => max_pool(tir, types, ids),
+        "avg_pool1d" | "avg_pool2d" | "avg_pool3d" => avg_pool(tir, types, ids),
+        "cumsum" => cumsum(tir, types, ids),
+        "scaled_dot_product_attention" => super::contract::recognise_attention(tir, types, ids),
+        _ => Ok(None),
+    }
+}
+
+/// `v` converted to `dtype`, as a value of its own (fused into its producer where it can be).
+fn converted(tir: &mut Tir, v: ValueId, dtype: DType) -> OpResult<ValueId> {
+    let from = tir.value(v).dtype;
+    if from == dtype {
+        return Ok(v);
+    }
+    let mut expr = Expr::new();
+    let x = expr.arg(0, from);
+    let root = expr.cast(dtype, x);
+    expr.roots.push(root);
+    let shape = tir.value(v).shape.clone();
+    tir.push(dtype, &shape, Def::Pointwise { expr, args: vec![v] })
+}
+
+fn concat(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+    let all: Vec<ValueId> = ids.leaves("tensors")?.into_iter().copied().collect();
+    // torch skips one-dimensional empty tensors.
+    let parts: Vec<ValueId> = all.iter().copied().filter(|&v| tir.value(v).shape != [0]).collect();
+    let Some(&first) = parts.first() else { return Ok(None) };
+    let dtype = tir.value(first).dtype;
+    if all.iter().any(|&v| tir.value(v).dtype != dtype) {
+        return Ok(None);
+    }
+    let mut shape = tir.value(first).shape.clone();
+    if shape.is_empty() {
+        return Ok(None);
+    }
+    let dim = crate::op::wrap_dim(ids.int("dim")?, shape.len())?;
+    shape[dim] = parts.iter().map(|&v| tir.value(v).shape[dim]).sum();
+    tir.push(
+        dtype,
+        &shape,
+        Def::Special {
+            args: parts,
+            how: Special::Concat { dim },
+        },
+    )
+    .map(Some)
+}
+
+fn gather_rows(tir: &mut Tir, table: ValueId, rows: ValueId, wrap: bool) -> OpResult<ValueId> {
+    let mut shape = tir.value(rows).shape.clone();
+    shape.extend_from_slice(&tir.value(table).shape[1..]);
+    let dtype = tir.value(table).dtype;
+    tir.push(
+        dtype,
+        &shape,
+        Def::Special {
+            args: vec![table, rows],
+            how: Special::Rows { wrap },
+        },
+    )
+}
+
+fn pad(tir: &mut Tir, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+    let x = *ids.leaf("self")?;
+    let (dtype, mut shape) = (tir.value(x).dtype, tir.value(x).shape.clone());
+    let amounts = ids.ints("pad")?;
+    let value = match ids.get("value") {
+        v if v.is_none() => Scalar::from_i64(dtype, 0),
+        v => match (v.as_int(), v.as_f64()) {
+            (Some(i), _) => Scalar::Int(DType::I64, i).cast(dtype),
+            (None, Some(f)) => Scalar::from_f64(dtype, f),
+            _ => return Ok(None),
+        },
+    };
+    if amounts.len() / 2 > shape.len() {
+        return Ok(None);
+    }
+    let rank = shape.len();
+    let mut before = vec![0; rank];
+    for (i, pair) in amounts.chunks_exact(2).enumerate() {
+        let d = rank - 1 - i;
+        before[d] = pair[0];
+        let size = shape[d] as i64 + pair[0] + pair[1];
+        let Ok(size) = usize::try_from(size) else {
+            return Ok(None);
+        };
+        shape[d] = size;
+    }
+    tir.push(
+        dtype,
+        &shape,
+        Def::Special {
+            args: vec![x],
+            how: Special::Pad { before, value },
+        },
+    )
+    .map(Some)
+}
+
+fn sizes(ids: &Call<ValueId>, name: &str, n: usize) -> OpResult<Option<Vec<usize>>> {
+    let v = ids.ints(name)?;
+    let v: Option<Vec<usize>> = v.iter().map(|&x| usize::try_from(x).ok()).collect();
+    Ok(v.map(|v| if v.len() == 1 { vec![v[0]; n] } else { v })
+        .filter(|v| v.len() == n))
+}
+
+fn window(ids: &Call<ValueId>, spatial: usize, dilated: bool) -> OpResult<Option<Window>> {
+    let Some(kernel) = sizes(ids, "kernel_size", spatial)? else {
+        return Ok(None);
+    };
+    let stride = match ids.ints("stride") {
+        Ok(s) if !s.is_empty() => sizes(ids, "stride", spatial)?,
+        _ => Some(kernel.clone()),
+    };
+    let padding = sizes(ids, "padding", spatial)?;
+    let dilation = if dilated {
+        sizes(ids, "dilation", spatial)?
+    } else {
+        Some(vec![1; spatial])
+    };
+    Ok(match (stride, padding, dilation) {
+        (Some(stride), Some(padding), Some(dilation)) => Some(Window {
+            kernel,
+            stride,
+            padding,
+            dilation,
+        }),
+        _ => None,
+    })
+}
+
+fn spatial_dims(name: &str) -> usize {
+    name.trim_end_matches('d')
+        .chars()
+        .last()
+        .and_then(|c| c.to_digit(10))
+        .unwrap_or(2) as usize
+}
+
+fn pooled(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, how: Special) -> OpResult<Option<ValueId>> {
+    let out = (types.op.rule)(types, &mut Default::default())?;
+    let shape = out.as_leaf().and_then(|t| t.fixed_shape());
+    let dtype = tir.value(x).dtype;
+    match shape {
+        Some(shape) => tir.push(dtype, &shape, Def::Special { args: vec![x], how }).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn max_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+    let spatial = spatial_dims(types.op.name);
+    match window(ids, spatial, true)? {
+        Some(w) => pooled(tir, types, *ids.leaf("self")?, Special::MaxPool(w)),
+        None => Ok(None),
+    }
+}
+
+fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+    let x = *ids.leaf("self")?;
+    let spatial = spatial_dims(types.op.name);
+    let f = tir.value(x).dtype;
+    if !matches!(f, DType::F32 | DType::F64) || ids.bool("ceil_mode")? {
+        return Ok(None);
+    }
+    let has_divisor = types.op.schema.index_of("divisor_override").is_some();
+    let divisor = if has_divisor {
+        ids.opt_int("divisor_override")?
+    } else {
+        None
+    };
+    let Some(window) = window(ids, spatial, false)? else {
+        return Ok(None);
+    };
+    let count_include_pad = ids.bool("count_include_pad")?;
+    pooled(
+        tir,
+        types,
+        x,
+        Special::AvgPool {
+            window,
+            count_include_pad,
+            divisor,
+        },
+    )
+}
+
+fn cumsum(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+    let x = *ids.leaf("self")?;
+    let shape = tir.value(x).shape.clone();
+    let out = (types.op.rule)(types, &mut Default::default())?;
+    let Some(dtype) = out.as_leaf().map(|t| t.dtype) else {
+        return Ok(None);
+    };
+    if shape.is_empty() || matches!(dtype, DType::F16 | DType::BF16 | DType::B8) {
+        return Ok(None);
+    }
+    let dim = crate::op::wrap_dim(ids.int("dim")?, shape.len())?;
+    let x = converted(tir, x, dtype)?;
+    tir.push(
+        dtype,
+        &shape,
+        Def::Special {
+            args: vec![x],
+            how: Special::CumSum { dim },
+        },
+    )
+    .map(Some)
+}
+
+/// A special kernel being written.
+struct Writer<'a> {
+    tir: &'a Tir,
+    stored: &'a dyn Fn(ValueId) -> bool,
+    k: KernelBuilder,
+    buffers: Vec<ValueId>,
+}
+
+impl Writer<'_> {
+    fn operand(&mut self, v: ValueId) -> (Buf, Access) {
+        let a = access(self.tir, v, self.stored).expect("views have strides, see Tir::view");
+        if let Some(i) = self.buffers.iter().position(|&b| b == a.base) {
+            return (Buf(i as u32), a);
+        }
+        let def = self.tir.value(a.base);
+        let name = format!("{}_{}", def.name, self.buffers.len());
+        self.buffers.push(a.base);
+        (self.k.input(&name, def.dtype, &def.shape), a)
+    }
+
+    fn result(&mut self, v: ValueId) -> (Buf, Access) {
+        let def = self.tir.value(v);
+        self.buffers.push(v);
+        (
+            self.k.output(&def.name, def.dtype, &def.shape),
+            Access::whole(v, &def.shape),
+        )
+    }
+}
+
+fn at(a: &Access, vars: &[Affine]) -> Affine {
+    let terms = vars.iter().zip(&a.strides).map(|(v, &s)| v.clone() * s);
+    terms.fold(Affine::from(a.offset), |x, t| x + t)
+}
+
+fn affine(vars: &[Var]) -> Vec<Affine> {
+    vars.iter().map(|&v| Affine::from(v)).collect()
+}
+
+/// The kernel of a special value.
+pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<Scheduled, VerifyError> {
+    let def = tir.value(v);
+    let Def::Special { args, how } = &def.def else {
+        unreachable!("the caller matched it")
+    };
+    let mut w = Writer {
+        tir,
+        stored,
+        k: KernelBuilder::new(&*def.name),
+        buffers: vec![],
+    };
+    let operands: Vec<(Buf, Access)> = args.iter().map(|&a| w.operand(a)).collect();
+    let out = w.result(v);
+    let k = &mut w.k;
+    let shape = &def.shape;
+    match how {
+        Special::Concat { dim } => {
+            let sizes: Vec<Vec<usize>> = args.iter().map(|&a| tir.value(a).shape.clone()).collect();
+            write_concat(k, &operands, &sizes, &out, *dim);
+        }
+        Special::Rows { wrap } => {
+            let table = &tir.value(args[0]).shape;
+            write_rows(k, &operands, &out, table, &tir.value(args[1]).shape, *wrap);
+        }
+        Special::Pad { before, value } => {
+            let from = &tir.value(args[0]).shape;
+            over(k, shape, |k, i| {
+                let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
+                let conds = src.iter().zip(from).map(|(s, &n)| Cond::within(s.clone(), n)).collect();
+                let x = k.load_or(operands[0].0, at(&operands[0].1, &src), conds, *value);
+                k.store(out.0, at(&out.1, i), x);
+            });
+        }
+        Special::MaxPool(window) => {
+            let from = &tir.value(args[0]).shape;
+            let init = lowest(def.dtype);
+            over(k, shape, |k, i| {
+                let m = windowed(k, ReduceOp::Max, def.dtype, window, from, &operands[0], i, init);
+                k.store(out.0, at(&out.1, i), m);
+            });
+        }
+        Special::AvgPool {
+            window,
+            count_include_pad,
+            divisor,
+        } => {
+            let from = &tir.value(args[0]).shape;
+            over(k, shape, |k, i| {
+                let zero = Scalar::from_i64(def.dtype, 0);
+                let sum = windowed(k, ReduceOp::Add, def.dtype, window, from, &operands[0], i, zero);
+                let n = pool_count(k, window, from, i, *count_include_pad, *divisor);
+                let n = k.cast(def.dtype, n);
+                let mean = k.binary(Binary::Div, sum, n);
+                k.store(out.0, at(&out.1, i), mean);
+            });
+        }
+        Special::CumSum { dim } => write_cumsum(k, &operands[0], &out, shape, *dim, def.dtype),
+        Special::Attention { .. } => unreachable!("a contraction, see `contract`"),
+    }
+    Ok(Scheduled {
+        kernel: w.k.finish()?,
+        buffers: w.buffers,
+    })
+}
+
+/// Loops over all of `shape`: parallel outside, a vector loop over the last dim.
+fn over(k: &mut KernelBuilder, shape: &[usize], body: impl FnOnce(&mut KernelBuilder, &[Affine])) {
+    match shape {
+        [] => body(k, &[]),
+        [n] => k.parallel_vector(*n, |k, v| body(k, &[v.into()])),
+        [outer @ .., n] => k.parallel(outer, |k, o| {
+            let mut vars = affine(o);
+            k.vector(*n, |k, v| {
+                vars.push(v.into());
+                body(k, &vars);
+            });
+        }),
+    }
+}
+
+fn write_concat(k: &mut KernelBuilder, parts: &[(Buf, Access)], sizes: &[Vec<usize>], out: &(Buf, Access), dim: usize) {
+    let copies = |k: &mut KernelBuilder, outer: &[Affine]| {
+        let mut first = 0i64;
+        for ((buf, a), shape) in parts.iter().zip(sizes) {
+            // The whole rest of a contiguous part is one run.
+            let rest: usize = shape[dim..].iter().product();
+            let runs = Access {
+                strides: a.strides[dim..].to_vec(),
+                ..a.clone()
+            }
+            .is_contiguous(&shape[dim..]);
+            if runs {
+                let zeros = vec![Affine::from(0); shape.len() - dim];
+                let full: Vec<Affine> = outer.iter().cloned().chain(zeros).collect();
+                let from = at(a, &full);
+                let to = at(&out.1, &full) + first * out.1.strides[dim];
+                k.vector(rest, |k, j| {
+                    let x = k.load(*buf, from + j);
+                    k.store(out.0, to + j, x);
+                });
+            } else {
+                k.map_nest(&shape[dim..], |k, inner| {
+                    let mut full: Vec<Affine> = outer.iter().cloned().chain(affine(inner)).collect();
+                    let x = k.load(*buf, at(a, &full));
+                    full[dim] = full[dim].clone() + first;
+                    k.store(out.0, at(&out.1, &full), x);
+                });
+            }
+            first += shape[dim] as i64;
+        }
+    };
+    if dim == 0 {
+        copies(k, &[]);
+    } else {
+        let outer = sizes[0][..dim].to_vec();
+        k.parallel(&outer, |k, v| copies(k, &affine(v)));
+    }
+}
+
+fn write_rows(
+    k: &mut KernelBuilder,
+    operands: &[(Buf, Access)],
+    out: &(Buf, Access),
+    table: &[usize],
+    rows: &[usize],
+    wrap: bool,
+) {
+    let bound = if wrap { Bound::Wrap } else { Bound::Check };
+    let body = |k: &mut KernelBuilder, outer: &[Affine]| {
+        let id = k.load(operands[1].0, at(&operands[1].1, outer));
+        let id = k.cast(DType::I64, id);
+        let id = k.bounded(id, table[0], bound);
+        let row = Access {
+            strides: operands[0].1.strides[1..].to_vec(),
+            ..operands[0].1.clone()
+        };
+        let stride = operands[0].1.strides[0];
+        let copy = |k: &mut KernelBuilder, inner: &[Affine]| {
+            let index = Index::from(at(&row, inner)).plus(id, stride);
+            let x = k.load(operands[0].0, index);
+            let full: Vec<Affine> = outer.iter().chain(inner).cloned().collect();
+            k.store(out.0, at(&out.1, &full), x);
+        };
+        if table.len() == 1 {
+            copy(k, &[]);
+        } else {
+            k.map_nest(&table[1..], |k, v| copy(k, &affine(v)));
+        }
+    };
+    if rows.is_empty() {
+        body(k, &[]);
+    } else {
+        k.parallel(rows, |k, v| body(k, &affine(v)));
+    }
+}
+
+/// A reduction over the window at output index `i`; the window lies over the last dims.
+fn windowed(
+    k: &mut KernelBuilder,
+    op: ReduceOp,
+    dtype: DType,
+    w: &Window,
+    from: &[usize],
+    x: &(Buf, Access),
+    i: &[Affine],
+    outside: Scalar,
+) -> Value {
+    #[allow(clippy::too_many_arguments)]
+    fn go(
+        k: &mut KernelBuilder,
+        op: ReduceOp,
+        dtype: DType,
+        w: &Window,
+        from: &[usize],
+        x: &(Buf, Access),
+        at_dims: Vec<Affine>,
+        conds: Vec<Cond>,
+        i: &[Affine],
+        outside: Scalar,
+        init: Value,
+    ) -> Value {
+        let lead = from.len() - w.kernel.len();
+        let s = at_dims.len() - lead;
+        if s == w.kernel.len() {
+            let index = at(&x.1, &at_dims);
+            return if conds.is_empty() {
+                k.load(x.0, index)
+            } else {
+                k.load_or(x.0, index, conds, outside)
+            };
+        }
+        k.reduce(w.kernel[s], false, &[(op, &[init])], |k, v| {
+            let pos = i[lead + s].clone() * w.stride[s] as i64 + v * w.dilation[s] as i64 - w.padding[s] as i64;
+            let mut conds = conds;
+            conds.push(Cond::within(pos.clone(), from[lead + s]));
+            let mut dims = at_dims;
+            dims.push(pos);
+            let inner = k.constant(op.identity(dtype));
+            vec![go(k, op, dtype, w, from, x, dims, conds, i, outside, inner)]
+        })[0]
+    }
+    let lead = from.len() - w.kernel.len();
+    let init = k.initial(op, dtype);
+    go(k, op, dtype, w, from, x, i[..lead].to_vec(), vec![], i, outside, init)
+}
+
+/// How many elements a window's mean is over: an i64 value.
+fn pool_count(
+    k: &mut KernelBuilder,
+    w: &Window,
+    from: &[usize],
+    i: &[Affine],
+    count_include_pad: bool,
+    divisor: Option<i64>,
+) -> Value {
+    let lead = from.len() - w.kernel.len();
+    let whole: i64 = w.kernel.iter().product::<usize>() as i64;
+    if let Some(d) = divisor {
+        return k.constant(Scalar::Int(DType::I64, d));
+    }
+    if count_include_pad || w.padding.iter().all(|&p| p == 0) {
+        return k.constant(Scalar::Int(DType::I64, whole));
+    }
+    let mut n = k.constant(Scalar::Int(DType::I64, 1));
+    for s in 0..w.kernel.len() {
+        let start = i[lead + s].clone() * w.stride[s] as i64 - w.padding[s] as i64;
+        let end = k.index(start.clone() + w.kernel[s] as i64);
+        let start = k.index(start);
+        let (zero, size) = (
+            k.constant(Scalar::Int(DType::I64, 0)),
+            k.constant(Scalar::Int(DType::I64, from[lead + s] as i64)),
+        );
+        let below = k.compare(Compare::Lt, start, zero);
+        let start = k.select(below, zero, start);
+        let above = k.compare(Compare::Gt, end, size);
+        let end = k.select(above, size, end);
+        let len = k.binary(Binary::Sub, end, start);
+        n = k.binary(Binary::Mul, n, len);
+    }
+    n
+}
+
+fn write_cumsum(
+    k: &mut KernelBuilder,
+    x: &(Buf, Access),
+    out: &(Buf, Access),
+    shape: &[usize],
+    dim: usize,
+    dtype: DType,
+) {
+    let others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
+    let run = |k: &mut KernelBuilder, outer: &[Affine]| {
+        let zero = k.constant(Scalar::from_i64(dtype, 0));
+        k.scan(shape[dim], &[zero], |k, j, sum| {
+            let mut i = outer.to_vec();
+            i.insert(dim, j.into());
+            let v = k.load(x.0, at(&x.1, &i));
+            let s = k.binary(Binary::Add, sum[0], v);
+            k.store(out.0, at(&out.1, &i), s);
+            vec![s]
+        });
+    };
+    if others.is_empty() {
+        run(k, &[]);
+    } else {
+        k.parallel(&others, |k, v| run(k, &affine(v)));
+    }
+}
+
+/// The strides of a broadcast of `shape` to `to`, as an index map.
+pub fn broadcast_map(shape: &[usize], to: &[usize]) -> IndexMap {
+    let skip = to.len() - shape.len();
+    let dims = shape.iter().enumerate().map(|(d, &s)| {
+        if s == 1 {
+            crate::op::AffineIndex::default()
+        } else {
+            super::ir::same_dim(d + skip)
+        }
+    });
+    IndexMap::Affine(dims.collect())
+}
