@@ -150,6 +150,9 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     }
     let ty = result?;
     check_bytes(&ty, call.op.name)?;
+    if let Some((_, Val::Leaf(target))) = &resolved.out {
+        return stored_type(target, ty);
+    }
     if spelling.inplace {
         inplace_type(&call, ty)
     } else {
@@ -169,28 +172,34 @@ fn has_unknown(v: &Type) -> bool {
 
 /// The result of an in-place call: the first parameter's type, if the result can be stored there.
 pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpError> {
-    let (Some(Val::Leaf(dst)), Val::Leaf(res)) = (call.args.first(), &result) else {
-        return Ok(result);
-    };
     // `x.unsqueeze_(0)` changes what `x` is, not its elements.
     if call.op.view.is_some() && call.op.aliases {
         return Ok(result);
     }
-    if promote_types(dst.dtype, res.dtype).is_none_or(|p| p.category() > dst.dtype.category()) {
+    match call.args.first() {
+        Some(Val::Leaf(target)) => stored_type(target, result),
+        _ => Ok(result),
+    }
+}
+
+/// The type of a tensor of type `target` once a result of type `result` is written to it, if it can be.
+pub fn stored_type(target: &TensorType, result: Type) -> Result<Type, OpError> {
+    let Val::Leaf(res) = &result else { return Ok(result) };
+    if promote_types(target.dtype, res.dtype).is_none_or(|p| p.category() > target.dtype.category()) {
         return Err(OpError::dtype(format!(
             "result type {} can't be cast to the desired output type {}",
             res.dtype.scalar_type_name(),
-            dst.dtype.scalar_type_name()
+            target.dtype.scalar_type_name()
         )));
     }
-    if let (Some(d), Some(r)) = (dst.fixed_shape(), res.fixed_shape())
-        && d != r
+    if let (Some(t), Some(r)) = (target.fixed_shape(), res.fixed_shape())
+        && t != r
     {
         return Err(OpError::shape(format!(
-            "output with shape {d:?} doesn't match the broadcast shape {r:?}"
+            "output with shape {t:?} doesn't match the broadcast shape {r:?}"
         )));
     }
-    Ok(Val::Leaf(dst.clone()))
+    Ok(Val::Leaf(target.clone()))
 }
 
 /// An error if a tensor in `ty` is too large for the address space, as far as its sizes are known.

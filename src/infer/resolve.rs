@@ -44,6 +44,8 @@ pub struct Resolved {
     pub arg_types: Vec<Type>,
     /// The types of `kwargs`.
     pub kwarg_types: Vec<(Arc<str>, Type)>,
+    /// The tensor of an `out=` argument (not among `kwargs`), to which the result is written.
+    pub out: Option<(Operand, Type)>,
 }
 
 fn refs<T>(kwargs: &[(Arc<str>, Val<T>)]) -> Vec<(&str, &Val<T>)> {
@@ -62,6 +64,17 @@ impl Resolved {
     /// Whether the result is written to the first parameter.
     pub fn inplace(&self) -> bool {
         matches!(&self.callee, Callee::Op(s) if s.inplace)
+    }
+
+    /// The operand that the result is written to: the first parameter of an in-place call, or `out=`.
+    pub fn written(&self) -> Option<Operand> {
+        if let Some((o, _)) = &self.out {
+            return Some(o.clone());
+        }
+        if !self.inplace() {
+            return None;
+        }
+        self.call()?.args.first()?.as_leaf().cloned()
     }
 
     /// The call with types as arguments: what rules and meanings look at.
@@ -210,7 +223,9 @@ pub fn resolve_with(
         kwargs,
         arg_types,
         kwarg_types,
+        out: None,
     };
+    take_out(&mut resolved);
     let path = match n.op() {
         Opcode::CallModule => return module_call(module, graph, node, resolved),
         Opcode::CallMethod => op::canonical_path(n.target(), true),
@@ -287,5 +302,20 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         kwargs,
         arg_types,
         kwarg_types,
+        out: None,
     })
+}
+
+/// Moves `out=` from the keyword arguments to its own place: schemas do not have it.
+fn take_out(resolved: &mut Resolved) {
+    let Some(i) = resolved.kwargs.iter().position(|(k, _)| &**k == "out") else {
+        return;
+    };
+    match (&resolved.kwargs[i].1, &resolved.kwarg_types[i].1) {
+        (Val::Leaf(o), t @ Val::Leaf(_)) => resolved.out = Some((o.clone(), t.clone())),
+        (Val::None, _) => {}
+        _ => return,
+    }
+    resolved.kwargs.remove(i);
+    resolved.kwarg_types.remove(i);
 }

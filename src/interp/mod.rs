@@ -233,12 +233,14 @@ impl<'m> Interpreter<'m> {
             return Err(e);
         }
         let call = call.ok_or_else(|| Diagnostic::new(Code::E0201, "not an op"))?;
-        let result = eval::apply(&call).and_then(|v| {
-            if resolved.inplace() {
-                frame.store(resolved, &call, v)
-            } else {
-                Ok(v)
-            }
+        let out = match &resolved.out {
+            Some((o, _)) => Some(self.operand(frame, n, o)?),
+            None => None,
+        };
+        let result = eval::apply(&call).and_then(|v| match out {
+            Some(Val::Leaf(target)) => write(&target, v),
+            _ if resolved.inplace() => frame.store(resolved, &call, v),
+            _ => Ok(v),
         });
         result.map_err(|e| {
             let ty = |i: NodeId| frame.env[i].as_ref().map_or(Val::Unknown, eval::type_of);
@@ -312,7 +314,7 @@ impl Frame<'_> {
 
     /// Writes the result of an in-place call to its first argument, and gives that.
     fn store(&mut self, resolved: &Resolved, call: &Call<Cell>, result: Val<Cell>) -> OpResult<Val<Cell>> {
-        let (Some(Val::Leaf(target)), Val::Leaf(new)) = (call.args.first(), &result) else {
+        let (Some(Val::Leaf(target)), Val::Leaf(_)) = (call.args.first(), &result) else {
             return Ok(result);
         };
         // `x.unsqueeze_(0)` writes no element: `x` itself has another shape from here on.
@@ -322,24 +324,16 @@ impl Frame<'_> {
             }
             return Ok(result);
         }
-        let types = call.map(Cell::ty);
-        infer::inplace_type(&types, Val::Leaf(new.ty()))?;
-        let mut value = new.tensor().to(target.tensor().dtype());
-        if value.shape() != target.tensor().shape() {
-            value = broadcast(&value, target.tensor().shape())?;
-        }
-        target.write(&value).map(Val::Leaf)
+        write(target, result)
     }
 }
 
-/// `t` stretched to `shape`.
-fn broadcast(t: &Tensor, shape: &[usize]) -> OpResult<Tensor> {
-    let sizes = Val::List(shape.iter().map(|&d| Val::int(d as i64)).collect());
-    let call = crate::op::emit::call_of("expand", vec![Val::Leaf(Cell::new(t.clone())), sizes])?;
-    match eval::apply(&call)? {
-        Val::Leaf(c) => Ok(c.tensor().clone()),
-        _ => Err(OpError::shape("`expand` gives no tensor")),
-    }
+/// Writes a result to `target`, converted to its dtype, and gives the target.
+fn write(target: &Cell, result: Val<Cell>) -> OpResult<Val<Cell>> {
+    let Val::Leaf(new) = &result else { return Ok(result) };
+    infer::stored_type(&target.ty(), Val::Leaf(new.ty()))?;
+    let value = new.tensor().to(target.tensor().dtype());
+    target.write(&value).map(Val::Leaf)
 }
 
 /// For each node, the nodes whose last use it is (torch's `user_to_last_uses`).
