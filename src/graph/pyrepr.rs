@@ -1,6 +1,6 @@
 //! Python's `repr` of argument values, as torch's printers use it.
 
-use crate::types::{DType, Dim, Val, write_float};
+use crate::types::{DType, Dim, Val, write_complex, write_float};
 use std::fmt::Write;
 
 /// How values are written where torch's printers differ from each other.
@@ -128,16 +128,7 @@ fn complex(re: f64, im: f64, style: Style) -> String {
     if style == Style::Code && (re == 0.0 || im == 0.0 || !re.is_finite() || !im.is_finite()) {
         return format!("complex({}, {})", write_float(re), write_float(im));
     }
-    // Python's complex repr leaves out the `.0` of whole parts.
-    let part = |x: f64| {
-        let s = write_float(x);
-        s.strip_suffix(".0").map(str::to_string).unwrap_or(s)
-    };
-    if re == 0.0 && re.is_sign_positive() {
-        return format!("{}j", part(im));
-    }
-    let sign = if im.is_nan() || im.is_sign_positive() { "+" } else { "" };
-    format!("({}{sign}{}j)", part(re), part(im))
+    write_complex(re, im)
 }
 
 /// `repr` of a string: single quotes unless it holds one and no double quote.

@@ -468,7 +468,6 @@ pub enum BinaryOp {
     Div,
     FloorDiv,
     Mod,
-    Pow,
 }
 
 impl BinaryOp {
@@ -492,7 +491,6 @@ impl BinaryOp {
             Div => "/",
             FloorDiv => "//",
             Mod => "%",
-            Pow => "**",
         }
     }
 }

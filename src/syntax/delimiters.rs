@@ -89,10 +89,11 @@ impl<'s> Walk<'s> {
                 self.out.push((start, token, stop));
             }
             _ => {
-                let header = matches!(
-                    (&token, next, after),
-                    (Graph, Some(Ident(_)), Some(LBrace | Updates)) | (Rewrite, Some(Ident(_)), Some(LParen))
+                let opens = matches!(
+                    (&token, after),
+                    (Graph, Some(LBrace | Updates)) | (Rewrite, Some(LParen))
                 );
+                let header = opens && next.is_some_and(|t| t.word().is_some());
                 if header && !self.stack.is_empty() && !self.after_opcode() {
                     self.close_down_to(0, start);
                 }
@@ -165,15 +166,16 @@ impl<'s> Walk<'s> {
     /// What a `{` here is the body of, or `None` if it opens a dict.
     fn owner(&self) -> Option<String> {
         use Token::*;
-        match &self.out[..] {
-            [.., (_, Graph, _), (_, Ident(name), _)] => Some(format!("graph `{name}`")),
-            [.., (_, FatArrow, _)] => Some("the rule's replacement".into()),
-            [.., (_, RParen, _)] => Some("this body".into()),
-            [.., (_, t, _)] if matches!(t, Ident(_) | Path(_) | Str(_) | BodyClose) || t.begins_item() => {
-                Some("this body".into())
-            }
-            [] => Some("this body".into()),
-            _ => None,
+        let (before, last) = match &self.out[..] {
+            [] => return Some("this body".into()),
+            [(_, last, _)] => (None, last),
+            [.., (_, before, _), (_, last, _)] => (Some(before), last),
+        };
+        match (before, last) {
+            (Some(Graph), t) if t.word().is_some() => t.word().map(|name| format!("graph `{name}`")),
+            (_, FatArrow) => Some("the rule's replacement".into()),
+            (_, Path(_) | Str(_) | BodyClose | RParen) => Some("this body".into()),
+            (_, t) => t.word().map(|_| "this body".into()),
         }
     }
 

@@ -73,8 +73,8 @@ const GROUPS: &[Group] = &[
     },
 ];
 
-const OPERATORS: [&str; 17] = [
-    "+", "-", "*", "**", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not",
+const OPERATORS: [&str; 16] = [
+    "+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not",
 ];
 
 const KEYWORDS: [&str; 19] = [

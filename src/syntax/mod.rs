@@ -10,11 +10,19 @@ pub mod ast;
 mod check;
 pub mod delimiters;
 mod errors;
+pub mod format;
 pub mod lexer;
 pub mod parse;
+#[cfg(test)]
+mod random;
 pub mod resolve;
 mod spans;
 pub mod token;
 pub mod torch_text;
+pub mod write;
 
+pub use format::format;
 pub use parse::{parse, parse_text, parse_type, parse_value};
+
+#[cfg(test)]
+use parse::parse_unchecked;

@@ -206,7 +206,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
 fn name<T>(n: &str) -> Val<T> {
     match tensor_dtype(n) {
         Some(d) => Val::DType(d),
-        None if n.contains('.') => Val::TorchName(n.into()),
+        None if n.contains('.') => Val::TorchName(n.strip_prefix("torch.").unwrap_or(n).into()),
         None => Val::Int(Dim::var(n)),
     }
 }

@@ -196,6 +196,17 @@ impl Token<'_> {
         )
     }
 
+    /// The word this is, if it can be a name: an identifier or a keyword.
+    pub fn word(&self) -> Option<String> {
+        use Token::*;
+        match self {
+            Ident(s) => Some(s.to_string()),
+            Updates | Where | Loc => Some(self.to_string().trim_matches('`').to_string()),
+            t if t.begins_item() || t.is_opcode() => Some(t.to_string().trim_matches('`').to_string()),
+            _ => None,
+        }
+    }
+
     /// Whether this is an opcode.
     pub fn is_opcode(&self) -> bool {
         use Token::*;

@@ -1,0 +1,258 @@
+//! The tree as canonical text, comments kept.
+//!
+//! One item or statement a line, statements indented by four spaces, one space around `:` and `=`, at most one blank
+//! line where the source had some, always one around graphs and rules. A comment stays before or behind the line it
+//! stood at; one inside of a statement goes before it. A graph that torch printed stays as it is: that text is its
+//! canonical form. Formatting a formatted text changes nothing.
+
+use super::ast::*;
+use super::write::label;
+use crate::types::write_str;
+
+/// `file`, which was parsed from `text`, in canonical form. For a tree that has no text, `text` is empty; its spans are
+/// not looked at then.
+pub fn format(file: &File, text: &str) -> String {
+    let mut p = Printer {
+        out: String::new(),
+        text,
+        comments: if text.is_empty() { &[] } else { &file.comments },
+        indent: 0,
+        fresh: true,
+        blank: false,
+    };
+    for item in &file.items {
+        p.item(item);
+    }
+    p.comments_before(u32::MAX);
+    p.out
+}
+
+struct Printer<'a> {
+    out: String,
+    text: &'a str,
+    /// Comments not yet written.
+    comments: &'a [Comment],
+    indent: usize,
+    /// Nothing stands in this block yet, so no blank line may begin it.
+    fresh: bool,
+    /// A blank line is due before the next line.
+    blank: bool,
+}
+
+impl Printer<'_> {
+    fn item(&mut self, item: &Item) {
+        let block = matches!(item, Item::Graph(_) | Item::Rewrite(_));
+        self.blank |= block;
+        match item {
+            Item::Weights(w) => self.line(item, format!("weights {}", write_str(&w.path.text))),
+            Item::Module(m) => {
+                let class = label(&m.class.text);
+                self.line(item, format!("module {} = {class}{}", label(&m.name.text), m.args));
+            }
+            Item::Const(c) => self.line(item, format!("const {} : {} = {}", label(&c.name.text), c.ty, c.value)),
+            Item::Tensor(t) => {
+                let word = if t.buffer { "buffer" } else { "param" };
+                self.line(item, format!("{word} {} : {}", label(&t.name.text), t.ty));
+            }
+            Item::Dim(d) => {
+                let max = d.max.map_or(String::new(), |m| m.to_string());
+                self.line(item, format!("dim {} in {}..{max}", d.name.text, d.min));
+            }
+            Item::Graph(g) => self.graph(g),
+            Item::Rewrite(r) => self.rewrite(r),
+        }
+        self.blank |= block;
+    }
+
+    /// An item of one line.
+    fn line(&mut self, item: &Item, line: String) {
+        let span = item.span();
+        self.put(span.start, span.end, &line);
+    }
+
+    fn graph(&mut self, g: &Graph) {
+        if g.dialect != Dialect::Fxir && !self.text.is_empty() {
+            let raw = self.text[g.span.range()].to_string();
+            self.comments_before(g.span.start);
+            self.blank_before(g.span.start);
+            self.out.push_str(&raw);
+            self.end_line(g.span.end);
+            return;
+        }
+        let mut head = format!("graph {}", g.name.as_ref().map_or("main", |n| &n.text));
+        if !g.updates.is_empty() {
+            let list: Vec<String> = g.updates.iter().map(update).collect();
+            head.push_str(&format!(" updates ({})", list.join(", ")));
+        }
+        self.body(&head, g.span.start, &g.body, "", 0);
+        self.end_line(g.span.end);
+    }
+
+    fn rewrite(&mut self, r: &Rewrite) {
+        let mark = match r.mark {
+            None => "",
+            Some(RewriteMark::Exact) => "exact ",
+            Some(RewriteMark::Fast) => "fast ",
+        };
+        let params: Vec<String> = r.params.iter().map(parameter).collect();
+        let head = format!("{mark}rewrite {}({})", r.name.text, params.join(", "));
+        self.body(&head, r.span.start, &r.pattern, "", 0);
+        self.out.push_str(" =>");
+        let condition = r.condition.as_ref().map_or(String::new(), |c| format!(" where {c}"));
+        self.body("", r.span.start, &r.replacement, &condition, r.span.end);
+        self.end_line(r.span.end);
+    }
+
+    /// `head { … }tail`, with no line end behind the tail. Comments before byte `end` go into the body.
+    fn body(&mut self, head: &str, start: u32, b: &Body, tail: &str, end: u32) {
+        if head.is_empty() {
+            self.out.push(' ');
+        } else {
+            self.comments_before(start);
+            self.blank_before(start);
+            self.comments_within(b.open.start);
+        }
+        self.out.push_str(head);
+        self.out.push_str(if head.is_empty() { "{" } else { " {" });
+        self.end_line(b.open.end);
+        self.indent += 1;
+        self.fresh = true;
+        for s in &b.stmts {
+            self.put(s.span.start, s.span.end, &s.to_string());
+        }
+        self.comments_before(b.close.start);
+        self.comments_within(end);
+        self.indent -= 1;
+        self.fresh = false;
+        self.blank = false;
+        self.out.push_str(&"    ".repeat(self.indent));
+        self.out.push('}');
+        self.out.push_str(tail);
+    }
+
+    /// One line for bytes `start..end` of the text.
+    fn put(&mut self, start: u32, end: u32, line: &str) {
+        self.comments_before(start);
+        self.blank_before(start);
+        self.comments_within(end);
+        self.out.push_str(&"    ".repeat(self.indent));
+        self.out.push_str(line);
+        self.end_line(end);
+    }
+
+    /// Ends the line, with the comment that stands behind byte `end` on its line.
+    fn end_line(&mut self, end: u32) {
+        if let Some((c, rest)) = self.comments.split_first() {
+            let between = self.text.get(end as usize..c.span.start as usize);
+            if between.is_some_and(|t| !t.contains('\n') && t.trim().is_empty()) {
+                self.out.push_str("  ");
+                self.out.push_str(&c.text);
+                self.comments = rest;
+            }
+        }
+        self.out.push('\n');
+        self.fresh = false;
+    }
+
+    /// The comments that begin before byte `before`, a line each.
+    fn comments_before(&mut self, before: u32) {
+        while let Some((c, rest)) = self.comments.split_first().filter(|(c, _)| c.span.start < before) {
+            self.blank_before(c.span.start);
+            self.out.push_str(&"    ".repeat(self.indent));
+            self.out.push_str(&c.text);
+            self.out.push('\n');
+            self.comments = rest;
+            self.fresh = false;
+        }
+    }
+
+    /// The comments inside of a line up to byte `end`, a line each before it.
+    fn comments_within(&mut self, end: u32) {
+        while let Some((c, rest)) = self.comments.split_first().filter(|(c, _)| c.span.start < end) {
+            self.out.push_str(&"    ".repeat(self.indent));
+            self.out.push_str(&c.text);
+            self.out.push('\n');
+            self.comments = rest;
+        }
+    }
+
+    /// A blank line, if one is due or stands before byte `at` of the text.
+    fn blank_before(&mut self, at: u32) {
+        let before = self.text.get(..at as usize).unwrap_or("");
+        let gap = &before[before.trim_end().len()..];
+        let blank = self.blank || gap.matches('\n').count() > 1;
+        if blank && !self.fresh {
+            self.out.push('\n');
+        }
+        self.blank = false;
+        self.fresh = false;
+    }
+}
+
+fn update(u: &Update) -> String {
+    match u {
+        Update::Buffer(n) => format!("buffer {}", label(&n.text)),
+        Update::Input(n) => format!("%{}", n.text),
+    }
+}
+
+fn parameter(p: &RewriteParam) -> String {
+    match p {
+        RewriteParam::Node(n) => format!("%{}", n.text),
+        RewriteParam::Literal(n) => format!("${}", n.text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_text;
+    use super::*;
+    use crate::source::FileId;
+
+    fn formatted(text: &str) -> String {
+        let (file, findings) = parse_text(FileId(0), text);
+        assert!(findings.is_empty(), "{text}\n{findings:#?}");
+        format(&file, text)
+    }
+
+    #[track_caller]
+    fn stable(text: &str) -> String {
+        let once = formatted(text);
+        assert_eq!(formatted(&once), once);
+        once
+    }
+
+    #[test]
+    fn the_whole_language_is_stable() {
+        let text = include_str!("testdata/language.fxir");
+        let once = stable(text);
+        let comments = |t: &str| t.matches('#').count();
+        assert_eq!(comments(&once), comments(text));
+    }
+
+    #[test]
+    fn comments_and_blank_lines_stay_where_they_are() {
+        let text = "# top\n\n\n\nweights   'w'# trailing\n# before graph\ngraph a{ # open\n\n  # first\n  %x:f32[ 2,N ]=placeholder x\n\n\n  %y = call_function f(%x, # inner\n   1)   # behind\n  output(%x,%y)\n # last\n} # close\n# end";
+        let want = "# top\n\nweights \"w\"  # trailing\n\n# before graph\ngraph a {  # open\n    # first\n    %x : f32[2, N] = placeholder x\n\n    # inner\n    %y = call_function f(%x, 1)  # behind\n    output (%x, %y)\n    # last\n}  # close\n\n# end\n";
+        assert_eq!(stable(text), want);
+    }
+
+    #[test]
+    fn rules_and_odd_comments_are_stable() {
+        stable(
+            "fast rewrite r(%x, # a\n $b) # b\n{ output %x } # c\n => # d\n { # e\n output max(%x, 1) # f\n } # g\n where # h\n ($b + 1)*2 - (3 - 4) == -$b and not (rank(%x) in [1]) or 1 < 2 # i\n",
+        );
+    }
+
+    #[test]
+    fn torchs_text_stays() {
+        let print = include_str!("testdata/print.txt");
+        assert_eq!(formatted(print), print);
+        let mixed =
+            "# c\nmodule   lin=Linear(1,2)\ngraph():\n    %x : [num_users=1] = placeholder[target=x]\n    return x\n";
+        assert_eq!(
+            stable(mixed),
+            "# c\nmodule lin = Linear(1, 2)\n\ngraph():\n    %x : [num_users=1] = placeholder[target=x]\n    return x\n"
+        );
+    }
+}

@@ -1,0 +1,383 @@
+//! Random trees: printed and parsed again they are the same, and no text makes the front end panic.
+
+use super::ast::*;
+use super::*;
+use crate::source::{FileId, Span};
+use proptest::prelude::*;
+
+fn name() -> impl Strategy<Value = Name> {
+    let word = prop_oneof![
+        "[a-zA-Z_][a-zA-Z0-9_]{0,6}",
+        prop::sample::select(vec![
+            "graph", "output", "dim", "loc", "updates", "param", "slice", "None", "inf"
+        ])
+        .prop_map(String::from),
+    ];
+    word.prop_filter("operators are no names", |s| !token::RESERVED.contains(&&**s))
+        .prop_map(at)
+}
+
+/// A bare name that is no constant of Python.
+fn size_name() -> impl Strategy<Value = Name> {
+    "[A-Z][a-z]?[0-9]?".prop_map(at)
+}
+
+fn label() -> impl Strategy<Value = Name> {
+    prop_oneof![
+        4 => name(),
+        2 => "[a-z]{1,4}(\\.[a-z0-9_]{1,4}){1,3}".prop_map(at),
+        1 => any::<String>().prop_map(at),
+        1 => prop::sample::select(vec!["in", "0.weight", "a..b", "", "*", "not", "é"]).prop_map(|s| at(s.into())),
+    ]
+}
+
+fn at(text: String) -> Name {
+    Name::new(text, Span::default())
+}
+
+fn val(kind: ValueKind) -> Value {
+    Value::new(kind, Span::default())
+}
+
+fn literal() -> impl Strategy<Value = ValueKind> {
+    use ValueKind as V;
+    prop_oneof![
+        "[a-z_][a-z0-9_]{0,5}".prop_map(|s| V::Node(s.into())),
+        "[a-z]{1,5}".prop_map(|s| V::Graph(s.into())),
+        Just(V::None),
+        any::<bool>().prop_map(V::Bool),
+        Just(V::Ellipsis),
+        any::<i64>().prop_map(V::Int),
+        (-9i64..9).prop_map(V::Int),
+        prop::num::f64::ANY.prop_map(V::Float),
+        prop::sample::select(vec![0.0, -0.0, 1e-5, 1e16, f64::INFINITY, f64::NEG_INFINITY, 0.1]).prop_map(V::Float),
+        (parts(), parts()).prop_map(|(a, b)| V::Complex(a, b)),
+        any::<String>().prop_map(|s| V::Str(s.into())),
+        prop::sample::select(vec![
+            "f32",
+            "torch.float32",
+            "torch.contiguous_format",
+            "b8",
+            "N",
+            "s77"
+        ])
+        .prop_map(|s| V::Name(s.into())),
+        any::<String>().prop_map(|s| V::Device(s.into())),
+        any::<String>().prop_map(|s| V::Opaque(s.into())),
+    ]
+}
+
+fn parts() -> impl Strategy<Value = f64> {
+    prop::sample::select(vec![
+        0.0,
+        -0.0,
+        1.0,
+        -2.5,
+        1e-5,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        1e20,
+    ])
+}
+
+/// Arithmetic on sizes, as the parser would build it: a negated number is a negative number.
+fn size() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        (-9i64..100).prop_map(|i| val(ValueKind::Int(i))),
+        size_name().prop_map(|n| val(ValueKind::Name(n.text))),
+    ];
+    leaf.prop_recursive(3, 12, 2, |inner| {
+        use BinaryOp::*;
+        let op = prop::sample::select(vec![Add, Sub, Mul, FloorDiv, Mod]);
+        let pair = (op, inner.clone(), inner.clone());
+        prop_oneof![
+            4 => pair.prop_map(|(op, a, b)| val(ValueKind::Binary(op, Box::new(a), Box::new(b)))),
+            1 => inner.clone().prop_map(|a| actions::negate(a, Span::default())),
+            1 => (inner.clone(), inner).prop_map(|(a, b)| val(ValueKind::Call(at("max".into()), vec![a, b]))),
+        ]
+    })
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![6 => literal().prop_map(val), 1 => size()];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        use ValueKind as V;
+        let three = || [inner.clone(), inner.clone(), inner.clone()];
+        let key = prop_oneof![
+            any::<String>().prop_map(|s| val(V::Str(s.into()))),
+            (0i64..9).prop_map(|i| val(V::Int(i)))
+        ];
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|v| val(V::List(v))),
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|v| val(V::Tuple(v))),
+            prop::collection::vec((key, inner.clone()), 0..3).prop_map(|v| val(V::Dict(v))),
+            three().prop_map(|v| val(V::Slice(Box::new(v)))),
+            three().prop_map(|v| val(V::Range(Box::new(v)))),
+        ]
+    })
+}
+
+fn condition() -> impl Strategy<Value = Value> {
+    use BinaryOp::*;
+    let leaf = prop_oneof![
+        size(),
+        "[a-z]{1,3}".prop_map(|s| val(ValueKind::Literal(s.into()))),
+        "[a-z]{1,3}".prop_map(|s| val(ValueKind::Call(
+            at("dtype".into()),
+            vec![val(ValueKind::Node(s.into()))]
+        ))),
+    ];
+    leaf.prop_recursive(4, 24, 2, |inner| {
+        let op = prop::sample::select(vec![Or, And, Eq, Ne, Lt, Le, Gt, Ge, In, NotIn, Add, Sub, Mul, Div]);
+        prop_oneof![
+            4 => (op, inner.clone(), inner.clone()).prop_map(|(op, a, b)| val(ValueKind::Binary(op, Box::new(a), Box::new(b)))),
+            1 => inner.prop_map(|a| val(ValueKind::Unary(UnaryOp::Not, Box::new(a)))),
+        ]
+    })
+}
+
+fn ty() -> impl Strategy<Value = Type> {
+    let t = |kind| Type {
+        kind,
+        span: Span::default(),
+    };
+    let dtype = || prop::sample::select(vec!["f32", "b8", "i64", "c64", "f8e5m2"]);
+    let size = || prop_oneof![3 => size(), 1 => Just(val(ValueKind::Unknown))];
+    let leaf = prop_oneof![
+        (dtype(), prop::option::of(prop::collection::vec(size(), 0..4))).prop_map(|(d, shape)| TypeKind::Tensor {
+            dtype: at(d.into()),
+            shape
+        }),
+        prop::sample::select(vec!["int", "float", "bool", "str", "None"]).prop_map(|w| TypeKind::Word(w.into())),
+        Just(TypeKind::Unknown),
+    ]
+    .prop_map(t);
+    leaf.prop_recursive(3, 12, 3, move |inner| {
+        let many = || prop::collection::vec(inner.clone(), 0..4);
+        let key = any::<String>().prop_map(|s| val(ValueKind::Str(s.into())));
+        prop_oneof![
+            many().prop_map(TypeKind::Tuple),
+            many().prop_map(TypeKind::List),
+            prop::collection::vec((key, inner.clone()), 0..3).prop_map(TypeKind::Dict),
+        ]
+        .prop_map(t)
+    })
+}
+
+fn args() -> impl Strategy<Value = Args> {
+    let keyword = prop::collection::vec((label(), value()), 0..3);
+    (prop::collection::vec(value(), 0..4), keyword).prop_map(|(positional, keyword)| Args { positional, keyword })
+}
+
+fn stmt() -> impl Strategy<Value = Stmt> {
+    let kind = prop::sample::select(vec![CallKind::Function, CallKind::Method, CallKind::Module]);
+    let starred = ("\\*{1,2}", "[a-z]{1,5}").prop_map(|(a, b)| at(a + &b));
+    let op = prop_oneof![
+        2 => (prop_oneof![3 => label(), 1 => starred], prop::option::of(value()))
+            .prop_map(|(target, default)| Op::Placeholder { target, default }),
+        1 => label().prop_map(|target| Op::GetAttr { target }),
+        5 => (kind, label(), args()).prop_map(|(kind, target, args)| Op::Call { kind, target, args }),
+        1 => value().prop_map(|value| Op::Output { value }),
+    ];
+    let loc = (any::<String>(), 0u32..9999, prop::option::of(label())).prop_map(|(file, line, function)| Loc {
+        file: file.into(),
+        line,
+        function: function.map(|n| n.text),
+        span: Span::default(),
+    });
+    let node = "[a-z_][a-z0-9_]{0,6}".prop_map(at);
+    (node, prop::option::of(ty()), op, prop::option::weighted(0.2, loc))
+        .prop_map(|(name, ty, op, loc)| actions::stmt(Some(name), ty, op, loc, Span::default()))
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    let output = value().prop_map(|value| actions::stmt(None, None, Op::Output { value }, None, Span::default()));
+    (prop::collection::vec(stmt(), 0..6), output).prop_map(|(mut stmts, o)| {
+        stmts.push(o);
+        Body {
+            stmts,
+            ..Body::default()
+        }
+    })
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    let span = Span::default();
+    let node = || "[a-z]{1,3}".prop_map(at);
+    let param = prop_oneof![
+        node().prop_map(RewriteParam::Node),
+        node().prop_map(RewriteParam::Literal)
+    ];
+    let mark = prop::sample::select(vec![None, Some(RewriteMark::Exact), Some(RewriteMark::Fast)]);
+    let update = prop_oneof![label().prop_map(Update::Buffer), node().prop_map(Update::Input)];
+    prop_oneof![
+        label().prop_map(move |path| Item::Weights(Weights { path, span })),
+        (label(), label(), args()).prop_map(move |(name, class, args)| Item::Module(ModuleDecl {
+            name,
+            class,
+            args,
+            span
+        })),
+        (label(), ty(), value()).prop_map(move |(name, ty, value)| Item::Const(ConstDecl { name, ty, value, span })),
+        (any::<bool>(), label(), ty()).prop_map(move |(buffer, name, ty)| Item::Tensor(TensorDecl {
+            buffer,
+            name,
+            ty,
+            span
+        })),
+        (name(), any::<i64>(), prop::option::of(any::<i64>())).prop_map(move |(name, min, max)| Item::Dim(DimDecl {
+            name,
+            min,
+            max,
+            span
+        })),
+        (name(), prop::collection::vec(update, 0..3), body()).prop_map(move |(name, updates, body)| Item::Graph(
+            Graph {
+                name: Some(name),
+                updates,
+                body,
+                dialect: Dialect::Fxir,
+                span
+            }
+        )),
+        (
+            mark,
+            name(),
+            prop::collection::vec(param, 0..3),
+            body(),
+            body(),
+            prop::option::of(condition())
+        )
+            .prop_map(
+                move |(mark, name, params, pattern, replacement, condition)| Item::Rewrite(Rewrite {
+                    mark,
+                    name,
+                    params,
+                    pattern,
+                    replacement,
+                    condition,
+                    span
+                })
+            ),
+    ]
+}
+
+/// A tree as text without its places, for comparison: NaN equals NaN there.
+fn without_places(mut file: File) -> String {
+    spans::of_file(&mut file, &mut |s| *s = Span::default());
+    format!("{:#?}", file.items)
+}
+
+proptest! {
+    #[test]
+    fn printed_trees_parse_to_themselves(items in prop::collection::vec(item(), 0..4)) {
+        let file = File { items, ..File::default() };
+        let text = format(&file, "");
+        let (again, findings) = parse_unchecked(FileId(0), &text);
+        prop_assert!(findings.is_empty(), "{text}\n{findings:#?}");
+        prop_assert_eq!(without_places(again.clone()), without_places(file), "{}", &text);
+        prop_assert_eq!(format(&again, &text), text);
+    }
+
+    #[test]
+    fn no_text_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let text = String::from_utf8_lossy(&bytes);
+        let (file, _) = parse_text(FileId(0), &text);
+        format(&file, &text);
+    }
+
+    #[test]
+    fn no_heap_of_tokens_panics(words in prop::collection::vec(prop::sample::select(WORDS.to_vec()), 0..60)) {
+        let text = words.join(" ");
+        let (file, findings) = parse_text(FileId(0), &text);
+        let once = format(&file, &text);
+        if findings.is_empty() {
+            let (file, findings) = parse_text(FileId(0), &once);
+            prop_assert!(findings.is_empty(), "{once}\n{findings:#?}");
+            prop_assert_eq!(format(&file, &once), once);
+        }
+    }
+}
+
+const WORDS: [&str; 62] = [
+    "graph",
+    "a",
+    "{",
+    "}",
+    "%x",
+    "=",
+    ":",
+    "placeholder",
+    "call_function",
+    "output",
+    "(",
+    ")",
+    "[",
+    "]",
+    ",",
+    "1",
+    "2.5",
+    "1j",
+    "-",
+    "+",
+    "*",
+    "\"s\"",
+    "'t'",
+    "f32",
+    "loc",
+    "in",
+    "where",
+    "rewrite",
+    "=>",
+    "$a",
+    "@g",
+    "not",
+    "and",
+    "?",
+    "..",
+    "dim",
+    "N",
+    "module",
+    "Linear",
+    "const",
+    "\n",
+    "# c\n",
+    "\ngraph():\n",
+    "\n    %x : [num_users=1] = placeholder[target=x]\n",
+    "\n    %y : [num_users=1] = call_function[target=f](args = (%x, a, [1]), kwargs = {k: v})\n",
+    "\n    return x\n",
+    "\n    return {'a': x}\n",
+    "\"",
+    "'",
+    "\\",
+    "slice",
+    "torch.float32",
+    "\u{e9}",
+    "**",
+    "//",
+    "%",
+    "a.b",
+    "1..",
+    "updates",
+    "buffer",
+    "get_attr",
+    "==",
+];
+
+/// A few well-formed statements, then pieces cut from and moved within them.
+#[test]
+fn cut_texts_do_not_panic() {
+    for text in [
+        include_str!("testdata/language.fxir"),
+        include_str!("testdata/print.txt"),
+    ] {
+        for end in (0..text.len()).filter(|&i| text.is_char_boundary(i)) {
+            let (file, _) = parse_text(FileId(0), &text[..end]);
+            format(&file, &text[..end]);
+        }
+        for start in (0..text.len()).filter(|&i| i % 7 == 0 && text.is_char_boundary(i)) {
+            parse_text(FileId(0), &text[start..]);
+        }
+    }
+}

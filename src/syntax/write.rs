@@ -1,0 +1,224 @@
+//! Pieces of the tree as canonical text: one statement, type or value on one line.
+
+use super::ast::*;
+use super::token::RESERVED;
+use crate::types::{write_complex, write_float, write_str};
+use std::fmt::{self, Display, Formatter, Write};
+
+/// Whether `s` lexes as one identifier.
+pub fn is_identifier(s: &str) -> bool {
+    !s.is_empty()
+        && !s.starts_with(|c: char| c.is_ascii_digit())
+        && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Whether `s` lexes as an identifier or a dotted path, and is no operator.
+fn is_path(s: &str) -> bool {
+    let mut parts = s.split('.');
+    let word = |p: &str| !p.is_empty() && p.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    parts.next().is_some_and(is_identifier) && parts.all(word) && !RESERVED.contains(&s)
+}
+
+/// A target, or a name of a declaration: bare where it lexes, else as a string.
+pub fn label(s: &str) -> String {
+    if is_path(s) { s.to_string() } else { write_str(s) }
+}
+
+/// A placeholder's target, which may begin with `*` or `**`.
+fn parameter(s: &str) -> String {
+    let stars = s.len() - s.trim_start_matches('*').len();
+    let rest = &s[stars..];
+    if (1..=2).contains(&stars) && is_identifier(rest) && !RESERVED.contains(&rest) {
+        s.to_string()
+    } else {
+        label(s)
+    }
+}
+
+fn keyword(s: &str) -> String {
+    if is_identifier(s) && !RESERVED.contains(&s) {
+        s.to_string()
+    } else {
+        write_str(s)
+    }
+}
+
+fn list<T>(
+    f: &mut Formatter<'_>,
+    items: &[T],
+    mut put: impl FnMut(&mut Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    for (i, x) in items.iter().enumerate() {
+        f.write_str(if i > 0 { ", " } else { "" })?;
+        put(f, x)?;
+    }
+    Ok(())
+}
+
+fn tuple<T: Display>(f: &mut Formatter<'_>, items: &[T]) -> fmt::Result {
+    f.write_char('(')?;
+    list(f, items, |f, x| x.fmt(f))?;
+    f.write_str(if items.len() == 1 { ",)" } else { ")" })
+}
+
+impl Display for Args {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('(')?;
+        list(f, &self.positional, |f, x| x.fmt(f))?;
+        if !self.positional.is_empty() && !self.keyword.is_empty() {
+            f.write_str(", ")?;
+        }
+        list(f, &self.keyword, |f, (k, v)| write!(f, "{}={v}", keyword(&k.text)))?;
+        f.write_char(')')
+    }
+}
+
+impl Display for Loc {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "loc({}:{}", write_str(&self.file), self.line)?;
+        if let Some(name) = &self.function {
+            write!(f, " in {}", label(name))?;
+        }
+        f.write_char(')')
+    }
+}
+
+impl Display for Op {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Placeholder { target, default } => {
+                write!(f, "placeholder {}", parameter(&target.text))?;
+                default.iter().try_for_each(|v| write!(f, " = {v}"))
+            }
+            Op::GetAttr { target } => write!(f, "get_attr {}", label(&target.text)),
+            Op::Call { kind, target, args } => write!(f, "{} {}{args}", kind.opcode(), label(&target.text)),
+            Op::Output { value } => write!(f, "output {value}"),
+        }
+    }
+}
+
+impl Display for Stmt {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, "%{}", name.text)?;
+            self.ty.iter().try_for_each(|t| write!(f, " : {t}"))?;
+            f.write_str(" = ")?;
+        }
+        self.op.fmt(f)?;
+        self.loc.iter().try_for_each(|l| write!(f, "  {l}"))
+    }
+}
+
+impl Display for Type {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            TypeKind::Tensor { dtype, shape } => {
+                write!(f, "{}[", dtype.text)?;
+                match shape {
+                    None => f.write_char('*')?,
+                    Some(s) => list(f, s, |f, x| x.fmt(f))?,
+                }
+                f.write_char(']')
+            }
+            TypeKind::Word(w) => f.write_str(w),
+            TypeKind::Unknown => f.write_char('?'),
+            TypeKind::Tuple(v) => tuple(f, v),
+            TypeKind::List(v) => {
+                f.write_char('[')?;
+                list(f, v, |f, x| x.fmt(f))?;
+                f.write_char(']')
+            }
+            TypeKind::Dict(v) => {
+                f.write_char('{')?;
+                list(f, v, |f, (k, t)| write!(f, "{k}: {t}"))?;
+                f.write_char('}')
+            }
+        }
+    }
+}
+
+/// How tightly a value binds; an operand in a tighter place needs brackets.
+fn precedence(v: &Value) -> u8 {
+    use BinaryOp::*;
+    match &v.kind {
+        ValueKind::Binary(Or, ..) => 1,
+        ValueKind::Binary(And, ..) => 2,
+        ValueKind::Unary(UnaryOp::Not, _) => 3,
+        ValueKind::Binary(Eq | Ne | Lt | Le | Gt | Ge | In | NotIn, ..) => 4,
+        ValueKind::Binary(Add | Sub, ..) => 5,
+        ValueKind::Binary(Mul | Div | FloorDiv | Mod, ..) => 6,
+        ValueKind::Unary(UnaryOp::Neg, _) => 7,
+        _ => 8,
+    }
+}
+
+struct Operand<'a>(&'a Value, u8);
+
+impl Display for Operand<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match precedence(self.0) < self.1 {
+            true => write!(f, "({})", self.0),
+            false => self.0.fmt(f),
+        }
+    }
+}
+
+fn binary(f: &mut Formatter<'_>, op: BinaryOp, v: &Value, a: &Value, b: &Value) -> fmt::Result {
+    use BinaryOp::*;
+    let p = precedence(v);
+    let (left, right) = match op {
+        // Comparisons do not chain.
+        Eq | Ne | Lt | Le | Gt | Ge | In | NotIn => (p + 1, p + 1),
+        _ => (p, p + 1),
+    };
+    let space = if op == Mul { "" } else { " " };
+    write!(
+        f,
+        "{}{space}{}{space}{}",
+        Operand(a, left),
+        op.symbol(),
+        Operand(b, right)
+    )
+}
+
+impl Display for Value {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            ValueKind::Node(n) => write!(f, "%{n}"),
+            ValueKind::Graph(n) => write!(f, "@{n}"),
+            ValueKind::Literal(n) => write!(f, "${n}"),
+            ValueKind::None => f.write_str("None"),
+            ValueKind::Bool(b) => f.write_str(if *b { "True" } else { "False" }),
+            ValueKind::Ellipsis => f.write_str("Ellipsis"),
+            ValueKind::Int(i) => write!(f, "{i}"),
+            ValueKind::Float(x) => f.write_str(&write_float(*x)),
+            ValueKind::Complex(re, im) => f.write_str(&write_complex(*re, *im)),
+            ValueKind::Str(s) => f.write_str(&write_str(s)),
+            ValueKind::Name(n) => f.write_str(n),
+            ValueKind::Device(d) => write!(f, "device({})", write_str(d)),
+            ValueKind::Opaque(s) => write!(f, "opaque({})", write_str(s)),
+            ValueKind::Unknown => f.write_char('?'),
+            ValueKind::List(v) => {
+                f.write_char('[')?;
+                list(f, v, |f, x| x.fmt(f))?;
+                f.write_char(']')
+            }
+            ValueKind::Tuple(v) => tuple(f, v),
+            ValueKind::Dict(v) => {
+                f.write_char('{')?;
+                list(f, v, |f, (k, x)| write!(f, "{k}: {x}"))?;
+                f.write_char('}')
+            }
+            ValueKind::Slice(v) => write!(f, "slice({}, {}, {})", v[0], v[1], v[2]),
+            ValueKind::Range(v) => write!(f, "range({}, {}, {})", v[0], v[1], v[2]),
+            ValueKind::Unary(UnaryOp::Neg, a) => write!(f, "-{}", Operand(a, 7)),
+            ValueKind::Unary(UnaryOp::Not, a) => write!(f, "not {}", Operand(a, 3)),
+            ValueKind::Binary(op, a, b) => binary(f, *op, self, a, b),
+            ValueKind::Call(name, args) => {
+                write!(f, "{}(", name.text)?;
+                list(f, args, |f, x| x.fmt(f))?;
+                f.write_char(')')
+            }
+        }
+    }
+}
