@@ -18,6 +18,7 @@
 mod affine;
 mod build;
 mod key;
+pub mod python;
 mod verify;
 
 pub use affine::{Affine, Cond, Index};

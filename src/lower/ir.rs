@@ -583,10 +583,17 @@ impl Reader<'_> {
         let node = &self.graph[n];
         let op = op::by_name(node.target())
             .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` is not a canonical op", node.target())))?;
-        let args = node.args().iter().map(|a| self.arg(a)).collect::<OpResult<Vec<_>>>()?;
         let tir = &self.tir;
-        let args = args.iter().map(|a| a.map(|&v| tir.traced(v))).collect();
-        let result = self.tir.apply(with_defaults(op, args))?;
+        let traced = |a: &Val<NodeId>| Ok(self.arg(a)?.map(|&v| tir.traced(v)));
+        let mut call = with_defaults(op, node.args().iter().map(traced).collect::<OpResult<Vec<_>>>()?);
+        for (name, v) in node.kwargs() {
+            let i = op
+                .schema
+                .index_of(name)
+                .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` has no parameter `{name}`", op.name)))?;
+            call.args[i] = traced(v)?;
+        }
+        let result = self.tir.apply(call)?;
         Ok(result.map(|t| ValueId(t.id)))
     }
 

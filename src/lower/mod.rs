@@ -18,6 +18,7 @@ pub mod fuse;
 pub mod ir;
 pub mod memory;
 pub mod print;
+#[cfg(test)]
 pub mod schedule;
 pub mod special;
 #[cfg(test)]
@@ -149,11 +150,16 @@ pub struct Program {
 
 /// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
 pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Program, LowerError> {
-    let mut tir = Tir::read(module, graph, dims)?;
-    copy_view_results(&mut tir)?;
-    let fusion = fuse(&tir);
+    lower_tir(&mut Tir::read(module, graph, dims)?)
+}
+
+/// Lowers tensor IR.
+pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
+    copy_view_results(tir)?;
+    let tir = &*tir;
+    let fusion = fuse(tir);
     let mut l = Lowering {
-        tir: &tir,
+        tir,
         fusion: &fusion,
         program: Program::default(),
         buffer_of: HashMap::new(),
