@@ -18,7 +18,6 @@ pub mod fuse;
 pub mod ir;
 pub mod memory;
 pub mod print;
-#[cfg(test)]
 pub mod schedule;
 pub mod special;
 #[cfg(test)]
