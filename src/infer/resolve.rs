@@ -293,9 +293,10 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         op: call.op,
         form: None,
     };
-    let spelling = candidate
+    let mut spelling = candidate
         .bind(&arg_types, &refs(&kwarg_types), true)
         .map_err(|e| report::bind_error(graph, node, call.op.name, candidate, e))?;
+    spelling.inplace |= call.inplace;
     Ok(Resolved {
         callee: Callee::Op(spelling),
         args,

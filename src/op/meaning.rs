@@ -82,6 +82,8 @@ pub enum DtypeRule {
     IntOnly(&'static str),
     /// True division (`PromoteFloat`), or with a `rounding_mode` as `NoBool`.
     Division,
+    /// `Promote`, but two integer divisors are an error.
+    Addcdiv,
     /// `Promote`, but bools become i64 (`square`, which is a power).
     BoolToInt,
     /// Compute in and give f64.

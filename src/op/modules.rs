@@ -72,6 +72,8 @@ pub struct ModuleCall {
     pub args: Vec<Source>,
     /// Keyword arguments.
     pub kwargs: Vec<(&'static str, Source)>,
+    /// The module was constructed with `inplace=True`: it writes its result to its input.
+    pub inplace: bool,
 }
 
 static CLASSES: LazyLock<HashMap<&'static str, Class>> = LazyLock::new(|| {
@@ -112,6 +114,7 @@ pub fn expand(
         op,
         args: vec![],
         kwargs: vec![],
+        inplace: given.get("inplace") == Some(&Val::Bool(true)),
     };
     let mut most = 0;
     for (name, expr) in &form.args {

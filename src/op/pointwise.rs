@@ -198,6 +198,13 @@ pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
             None => promoted(call).map(|d| Dtypes::of(d.to_float())),
             Some(mode) => promoted(call).and_then(|d| refuse(d, bool(d), &format!("div_{mode}_cpu"))),
         },
+        DtypeRule::Addcdiv => {
+            let integral = |p| call.opt_leaf(p).is_none_or(|t| !t.dtype.is_float());
+            match integral("tensor1") && integral("tensor2") {
+                true => Err(OpError::dtype(INTEGER_ADDCDIV)),
+                false => promoted(call).map(Dtypes::of),
+            }
+        }
         DtypeRule::BoolToInt => promoted(call).map(|d| Dtypes::of(if bool(d) { DType::I64 } else { d })),
         DtypeRule::Double => promoted(call).map(|_| Dtypes::of(DType::F64)),
         DtypeRule::Compare | DtypeRule::Predicate => promoted(call).map(Dtypes::to_bool),
@@ -208,6 +215,13 @@ pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
         DtypeRule::Same(k) => same(call, k),
     }
 }
+
+/// torch's text.
+const INTEGER_ADDCDIV: &str = "Integer division with addcdiv is no longer supported, and in a future  release addcdiv \
+     will perform a true division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + \
+     value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / \
+     tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * \
+     tensor1 / tensor2), for all dtypes.";
 
 fn check_conditions(call: &Call<TensorType>) -> OpResult<()> {
     for (p, v) in call.op.schema.params.iter().zip(&call.args) {
@@ -227,6 +241,23 @@ fn check_conditions(call: &Call<TensorType>) -> OpResult<()> {
         }
     }
     Ok(())
+}
+
+/// The C++ type of a dtype, as some of torch's messages name it.
+fn cpp_name(d: DType) -> &'static str {
+    match d {
+        DType::F64 => "double",
+        DType::F32 => "float",
+        DType::F16 => "c10::Half",
+        DType::BF16 => "c10::BFloat16",
+        DType::I64 => "long int",
+        DType::I32 => "int",
+        DType::I16 => "short int",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::B8 => "bool",
+        d => d.torch_name(),
+    }
 }
 
 fn subtract(call: &Call<TensorType>) -> OpResult<Dtypes> {
@@ -287,14 +318,17 @@ fn same(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
         return Err(not_implemented(kernel, d));
     }
     for (p, v) in call.op.schema.params.iter().zip(&call.args) {
+        // A 0-d weight is a number with a dtype.
+        let number = matches!(v, Val::Leaf(t) if t.rank() == Some(0)) && p.name == "weight";
         if let Val::Leaf(t) = v
             && t.dtype != d
+            && !number
         {
             return Err(OpError::dtype(format!(
                 "expected dtype {} for `{}` but got dtype {}",
-                d.torch_name(),
+                cpp_name(d),
                 p.name,
-                t.dtype.torch_name()
+                cpp_name(t.dtype)
             )));
         }
     }
@@ -426,5 +460,71 @@ fn unknown_number(call: &Call<TensorType>, name: &str, v: &Type) -> OpError {
     OpError {
         code: Code::E0304,
         ..OpError::arg(name, title)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{all, by_name, emit::call_of};
+
+    /// A value that a parameter of this type takes.
+    fn sample(ty: &ParamType, name: &str, tensor: &TensorType) -> Type {
+        match ty {
+            ParamType::Tensor if is_condition(name) => Val::Leaf(TensorType::fixed(DType::B8, &[2, 3])),
+            ParamType::Tensor if name == "value" => Val::Leaf(TensorType::fixed(tensor.dtype, &[])),
+            ParamType::Tensor => Val::Leaf(tensor.clone()),
+            ParamType::Optional(t) => sample(t, name, tensor),
+            ParamType::Number | ParamType::Int => Val::int(1),
+            ParamType::Float => Val::Float(1.0),
+            ParamType::Bool => Val::Bool(false),
+            ParamType::DType => Val::DType(tensor.dtype),
+            ParamType::List(..) => Val::List(vec![Val::int(2), Val::int(3)]),
+            _ => Val::None,
+        }
+    }
+
+    #[test]
+    fn every_row_is_an_expression_for_every_dtype_it_takes() {
+        for op in all() {
+            if !matches!(op.meaning, Meaning::Pointwise(_)) {
+                continue;
+            }
+            let mut taken = 0;
+            for d in DType::COMPUTED {
+                let tensor = TensorType::fixed(d, &[2, 3]);
+                let params = op.schema.params.iter();
+                let args = params.map(|p| match (&p.default, is_tensor_param(&p.ty)) {
+                    (Some(v), false) => crate::op::lift(v),
+                    _ => sample(&p.ty, &p.name, &tensor),
+                });
+                let call = Call {
+                    op,
+                    args: args.collect(),
+                };
+                match instantiate(&call) {
+                    Ok(p) => {
+                        taken += 1;
+                        assert_eq!(p.expr.dtype(p.expr.roots[0]), p.out.dtype, "{op:?} of {d}");
+                    }
+                    Err(e) => assert!(
+                        e.notes.is_empty() && !op.doc.is_empty(),
+                        "{op:?} of {d}: {} {:?}",
+                        e.title,
+                        e.notes
+                    ),
+                }
+            }
+            assert!(taken > 0, "{op:?} takes no dtype");
+        }
+    }
+
+    #[test]
+    fn numbers_alone_are_python_s() {
+        let call = call_of("add", vec![Val::int(2), Val::Float(0.5)]).expect("a row");
+        assert_eq!(pointwise_rule(&call, &mut Sizes::default()), Ok(Val::Float(2.5)));
+        let call = call_of("exp", vec![Val::int(2)]).expect("a row");
+        assert!(pointwise_rule(&call, &mut Sizes::default()).is_err());
+        assert!(by_name("add").is_some());
     }
 }

@@ -1,0 +1,327 @@
+//! Activation functions.
+
+use super::spell::{one, one_};
+use crate::op::pointwise::{dtypes, number_of, pointwise, pointwise_by};
+use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, TensorType, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [rectifiers(), clipped(), smooth(), shrinking(), parametric()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// `F.relu(input, inplace=False)`, `F.relu_`.
+macro_rules! functional {
+    ($op:expr, $n:literal, $params:literal) => {
+        $op.form(
+            concat!("torch.nn.functional.", $n),
+            concat!($n, "(Tensor input", $params, ", bool inplace=False) -> Tensor"),
+        )
+        .inplace_form(
+            concat!("torch.nn.functional.", $n, "_"),
+            concat!($n, "(Tensor input", $params, ") -> Tensor"),
+        )
+    };
+}
+
+/// A row with the ATen spellings and `torch.nn.functional`'s.
+macro_rules! activation {
+    ($n:literal, $params:literal, $rule:expr, $text:expr, $doc:literal) => {
+        functional!(
+            pointwise($n, concat!($n, "(Tensor self", $params, ") -> Tensor"), $rule, $text),
+            $n,
+            $params
+        )
+        .doc($doc)
+        .spelled(one!($n))
+        .inplace(one_!($n))
+    };
+}
+
+fn rectifiers() -> Vec<Op> {
+    vec![
+        activation!(
+            "relu",
+            "",
+            D::NoBoolMessage("Boolean inputs not supported for relu"),
+            "max(self, 0)",
+            "self where it is positive (or NaN), else 0"
+        )
+        .module("ReLU(inplace=False) = relu(input)"),
+        activation!(
+            "relu6",
+            "",
+            D::NoBoolMessage("Bool inputs not supported for hardtanh"),
+            "min(max(self, 0), 6)",
+            "self between 0 and 6"
+        )
+        .module("ReLU6(inplace=False) = relu6(input)"),
+        activation!(
+            "leaky_relu",
+            ", Scalar negative_slope=0.01",
+            D::FloatOnly("leaky_relu_cpu"),
+            "where(self > 0, self, self * negative_slope)",
+            "self, times the slope where it is negative"
+        )
+        .module("LeakyReLU(negative_slope=0.01, inplace=False) = leaky_relu(input, negative_slope)"),
+        rrelu(),
+        activation!(
+            "threshold",
+            ", Scalar threshold, Scalar value",
+            D::NoBool("threshold_cpu"),
+            "where(self <= threshold, value, self)",
+            "self where it is above the threshold, else the value"
+        )
+        .module("Threshold(threshold, value, inplace=False) = threshold(input, threshold, value)"),
+    ]
+}
+
+fn rrelu() -> Op {
+    let schema = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False) -> \
+                  Tensor";
+    pointwise_by("rrelu", schema, D::FloatOnly("rrelu_cpu"), |c| {
+        match c.bool("training")? {
+            false => Ok("where(self > 0, self, self * ((lower + upper) / 2))"),
+            true => Err(OpError::arg(
+                "training",
+                "rrelu draws random slopes when training; only inference is supported",
+            )),
+        }
+    })
+    .doc("leaky_relu with the mean of the slopes (inference)")
+    .spelled(one!("rrelu"))
+    .form(
+        "torch.nn.functional.rrelu",
+        "rrelu(Tensor input, float lower=0.125, float upper=0.3333333333333333, bool training=False, bool \
+         inplace=False) -> Tensor",
+    )
+    .inplace(one_!("rrelu"))
+    .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper)")
+}
+
+fn clipped() -> Vec<Op> {
+    let hardtanh = "hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor";
+    vec![
+        functional!(
+            pointwise_by(
+                "hardtanh",
+                hardtanh,
+                D::NoBoolMessage("Bool inputs not supported for hardtanh"),
+                clip_text
+            ),
+            "hardtanh",
+            ", float min_val=-1., float max_val=1."
+        )
+        .doc("self between two bounds")
+        .spelled(one!("hardtanh"))
+        .inplace(one_!("hardtanh"))
+        .module("Hardtanh(min_val=-1.0, max_val=1.0, inplace=False) = hardtanh(input, min_val, max_val)"),
+        activation!(
+            "hardsigmoid",
+            "",
+            D::FloatOnly("hardsigmoid_cpu"),
+            "min(max(self + 3, 0), 6) / 6",
+            "relu6(self + 3) / 6"
+        )
+        .module("Hardsigmoid(inplace=False) = hardsigmoid(input)"),
+        activation!(
+            "hardswish",
+            "",
+            D::FloatOnly("hardswish_cpu"),
+            "self * min(max(self + 3, 0), 6) / 6",
+            "self * relu6(self + 3) / 6"
+        )
+        .module("Hardswish(inplace=False) = hardswish(input)"),
+    ]
+}
+
+fn clip_text(c: &Call<TensorType>) -> OpResult<&'static str> {
+    let bound = |name| number_of(c.get(name)).map(|n| n.to_f64());
+    match (bound("min_val"), bound("max_val")) {
+        (Some(a), Some(b)) if a > b => Err(OpError::arg("min_val", "min_val cannot be greater than max_val")),
+        // Of an unsigned type nothing is below a negative bound.
+        (Some(a), Some(b)) if dtypes(c)?.common == DType::U8 && a < 0.0 => Ok(match b < 0.0 {
+            true => "0",
+            false => "min(self, max_val)",
+        }),
+        _ => Ok("min(max(self, min_val), max_val)"),
+    }
+}
+
+fn smooth() -> Vec<Op> {
+    vec![
+        pointwise_by(
+            "gelu",
+            "gelu(Tensor self, *, str approximate='none') -> Tensor",
+            D::FloatOnly("GeluKernelImpl"),
+            |c| match c.str("approximate")? {
+                "none" => Ok("self * 0.5 * (1 + erf(self * sqrt(1 / 2)))"),
+                "tanh" => Ok("0.5 * self * (1 + tanh(sqrt(2 / pi) * (self + 0.044715 * (self * self * self))))"),
+                _ => Err(OpError::arg(
+                    "approximate",
+                    "approximate argument must be either none or tanh.",
+                )),
+            },
+        )
+        .doc("self times the normal distribution function of self, or its tanh approximation")
+        .spelled("aten.gelu.default")
+        .form(
+            "torch.nn.functional.gelu",
+            "gelu(Tensor input, str approximate='none') -> Tensor",
+        )
+        .inplace("aten.gelu_.default")
+        .module("GELU(approximate='none') = gelu(input, approximate=approximate)"),
+        activation!(
+            "silu",
+            "",
+            D::FloatOnly("silu_cpu"),
+            "self / (1 + exp(-self))",
+            "self * sigmoid(self)"
+        )
+        .module("SiLU(inplace=False) = silu(input)"),
+        activation!(
+            "mish",
+            "",
+            D::FloatOnly("mish_cpu"),
+            "self * tanh(log1p(exp(self)))",
+            "self * tanh(softplus(self))"
+        )
+        .module("Mish(inplace=False) = mish(input)"),
+        activation!(
+            "elu",
+            ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1",
+            D::FloatOnly("elu_cpu"),
+            "where(self < 0, expm1(self * input_scale) * (alpha * scale), self * scale)",
+            "scale * self, or scale * alpha * expm1(input_scale * self) where self is negative"
+        )
+        .form(
+            "torch.nn.functional.elu",
+            "elu(Tensor input, float alpha=1., bool inplace=False) -> Tensor",
+        )
+        .module("ELU(alpha=1.0, inplace=False) = elu(input, alpha)"),
+        activation!(
+            "selu",
+            "",
+            D::FloatOnly("elu_cpu"),
+            "where(self < 0, expm1(self) * (1.6732632423543772 * 1.0507009873554805), self * 1.0507009873554805)",
+            "elu with the scales of self-normalising networks"
+        )
+        .module("SELU(inplace=False) = selu(input)"),
+        activation!(
+            "celu",
+            ", Scalar alpha=1.",
+            D::FloatOnly("elu_cpu"),
+            "where(self < 0, expm1(self * (1 / alpha)) * alpha, self)",
+            "self, or alpha * expm1(self / alpha) where it is negative"
+        )
+        .module("CELU(alpha=1.0, inplace=False) = celu(input, alpha)"),
+        pointwise(
+            "softplus",
+            "softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
+            D::FloatOnly("softplus_cpu"),
+            "where(self * beta > threshold, self, log1p(exp(self * beta)) / beta)",
+        )
+        .doc("log(1 + exp(beta * self)) / beta; self itself above the threshold")
+        .spelled("aten.softplus.default torch.nn.functional.softplus")
+        .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)"),
+        pointwise(
+            "log_sigmoid",
+            "log_sigmoid(Tensor self) -> Tensor",
+            D::FloatOnly("log_sigmoid_cpu"),
+            "min(self, 0) - log1p(exp(-abs(self)))",
+        )
+        .doc("log(sigmoid(self))")
+        .spelled("aten.log_sigmoid.default torch.nn.functional.logsigmoid")
+        .module("LogSigmoid() = log_sigmoid(input)"),
+        pointwise(
+            "softsign",
+            "softsign(Tensor self) -> Tensor",
+            D::PromoteFloat,
+            "self / rounded(1 + abs(self))",
+        )
+        .doc("self / (1 + |self|)")
+        .spelled("torch.nn.functional.softsign")
+        .module("Softsign() = softsign(input)"),
+    ]
+}
+
+fn shrinking() -> Vec<Op> {
+    vec![
+        pointwise(
+            "hardshrink",
+            "hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
+            D::FloatOnly("hardshrink_cpu"),
+            "l = rounded(lambd); where((self >= -l) & (self <= l), 0, self)",
+        )
+        .doc("0 within lambd of 0, else self")
+        .spelled("aten.hardshrink.default torch.hardshrink torch.nn.functional.hardshrink Tensor.hardshrink")
+        .module("Hardshrink(lambd=0.5) = hardshrink(input, lambd)"),
+        pointwise_by(
+            "softshrink",
+            "softshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
+            D::FloatOnly("softshrink_check"),
+            |c| match number_of(c.get("lambd")).map(|n| n.to_f64()) {
+                Some(l) if l < 0.0 => Err(OpError::arg(
+                    "lambd",
+                    format!("lambda must be greater or equal to 0, but found to be {l}"),
+                )),
+                _ => Ok("l = rounded(lambd); where(self > l, self - l, where(self < -l, self + l, self * 0))"),
+            },
+        )
+        .doc("self moved towards 0 by lambd, and 0 within lambd of it")
+        .spelled("aten.softshrink.default torch.nn.functional.softshrink")
+        .module("Softshrink(lambd=0.5) = softshrink(input, lambd)"),
+        pointwise(
+            "tanhshrink",
+            "tanhshrink(Tensor self) -> Tensor",
+            D::PromoteFloat,
+            "self - rounded(tanh(self))",
+        )
+        .doc("self - tanh(self)")
+        .spelled("torch.nn.functional.tanhshrink")
+        .module("Tanhshrink() = tanhshrink(input)"),
+    ]
+}
+
+fn parametric() -> Vec<Op> {
+    vec![
+        pointwise(
+            "_prelu_kernel",
+            "_prelu_kernel(Tensor self, Tensor weight) -> Tensor",
+            D::Same("prelu_cpu"),
+            "where(self > 0, self, self * weight)",
+        )
+        .doc("self, times the weight where it is negative")
+        .spelled("aten._prelu_kernel.default"),
+        Op::composite("prelu", "prelu(Tensor self, Tensor weight) -> Tensor", prelu)
+            .doc("self, times the channel's weight where it is negative; channels are dim 1")
+            .spelled("aten.prelu.default torch.prelu Tensor.prelu torch.nn.functional.prelu")
+            .module("PReLU(num_parameters=1, init=0.25) = prelu(input, @weight)"),
+    ]
+}
+
+fn prelu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, w) = (c.leaf("self")?, c.leaf("weight")?);
+    let weights = w.ty.numel();
+    let rank = x.rank()?;
+    let mut shape = vec![Dim::Const(1); rank];
+    if weights.as_const() != Some(1) {
+        let channels = x.shape()?.get(1).cloned().unwrap_or(Dim::Const(1));
+        if let (Some(n), Some(m)) = (weights.as_const(), channels.as_const())
+            && n != m
+        {
+            return Err(OpError::shape(format!(
+                "Mismatch of parameter numbers and input channel size. Found parameter numbers = {n} and channel size \
+                 = {m}."
+            )));
+        }
+        if rank >= 2 {
+            shape[1] = weights;
+        }
+    }
+    let w = b.op("view", [w.into(), crate::op::emit::dims_val(&shape)])?;
+    Ok(b.binary("_prelu_kernel", x, &w)?.into())
+}
