@@ -77,6 +77,17 @@ unsafe impl Send for Tail {}
 // SAFETY: as above.
 unsafe impl Sync for Tail {}
 
+impl Tail {
+    /// Runs the function on a tile.
+    ///
+    /// # Safety
+    /// The tile is finished, valid, and used by nothing else.
+    pub unsafe fn run(&self, tile: &Tile) {
+        // SAFETY: the caller's promise; the function accepts every finished tile.
+        unsafe { (self.call)(self.context, tile) };
+    }
+}
+
 /// One dimension of a batch: its size and each operand's stride along it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchDim {

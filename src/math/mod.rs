@@ -5,6 +5,7 @@
 //! ([`Isa`]) and chosen at run time. [`mod@reference`] computes the same from the definitions, slowly.
 
 pub mod contract;
+mod conv;
 mod convert;
 mod isa;
 mod matmul;
@@ -14,6 +15,7 @@ pub mod reference;
 mod scratch;
 mod simd;
 mod tile;
+pub mod transpose;
 
 pub use isa::Isa;
 
@@ -38,8 +40,12 @@ impl Native {
 }
 
 impl Native {
-    /// [`Library::matmul`] until the rest is there.
+    /// [`Library::matmul`].
     pub fn matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
         matmul::plan(self.isa, desc, constants)
+    }
+    /// [`Library::conv`].
+    pub fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+        conv::plan(self.isa, desc, constants)
     }
 }

@@ -103,15 +103,15 @@ fn conv_sums<T: Number>(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, c: &Conv)
                 } else {
                     o * gi + i
                 };
-                plane(c, out, x, &w[at * taps..][..taps], y);
+                add_plane(c, out, x, &w[at * taps..][..taps], y);
             }
         }
     }
     y
 }
 
-/// Adds one input channel times one kernel to one output channel.
-fn plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
+/// Adds one input channel times one kernel to one output channel of a convolution whose output is of size `out`.
+pub(super) fn add_plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], y: &mut [T]) {
     // A plain convolution reads `in = out * stride + tap * dilation - padding`; a transposed one has the two exchanged.
     let (from, to) = if c.transposed { (c.input, out) } else { (out, c.input) };
     let reach = |d: usize, at: usize, tap: usize| {
@@ -252,6 +252,64 @@ mod tests {
         let y = conv_ref(&x, &w, None, &conv);
         assert_eq!(y.shape(), &[1, 1, 1, 4, 4]);
         assert_eq!(y.as_slice::<f32>(), &want);
+    }
+
+    /// `x[i] = i % 7 - 3`, `w[i] = i % 5 - 2` in torch 2.15: `conv_transpose1d(x[2, 4, 5], w[4, 3, 3], stride=2,
+    /// padding=1, dilation=2, output_padding=1, groups=2)`.
+    #[test]
+    fn transposed_groups_are_those_of_torch() {
+        let conv = Conv {
+            batch: 2,
+            in_channels: 4,
+            out_channels: 6,
+            groups: 2,
+            stride: [1, 1, 2],
+            padding: [0, 0, 1],
+            dilation: [1, 1, 2],
+            output_padding: [0, 0, 1],
+            transposed: true,
+            ..Conv::new2d(1, 1, [1, 5], [1, 3])
+        };
+        let y = ramp_conv(&conv, 40, 36);
+        assert_eq!(y.shape(), &[2, 6, 1, 1, 12]);
+        // Odd places only: the others are zero.
+        let want = [
+            9, -10, 0, 3, 3, 1, -6, 8, 5, -5, -3, -4, -6, 1, 5, 2, 1, 1, -1, -1, 3, 0, -8, 10, 3, -1, -4, 0, 1, -3, -3,
+            4, 4, -10, 5, -1,
+        ];
+        for (i, &v) in y.as_slice::<f32>()[..72].iter().enumerate() {
+            assert_eq!(v as i32, if i % 2 == 0 { 0 } else { want[i / 2] }, "element {i}");
+        }
+    }
+
+    /// The same ramps: `conv3d(x[1, 4, 3, 4, 3], w[4, 2, 2, 1, 2], stride=(1, 2, 1), padding=(1, 0, 1),
+    /// dilation=(1, 1, 2), groups=2)`.
+    #[test]
+    fn grouped_volumes_are_those_of_torch() {
+        let conv = Conv {
+            in_channels: 4,
+            out_channels: 4,
+            groups: 2,
+            input: [3, 4, 3],
+            kernel: [2, 1, 2],
+            stride: [1, 2, 1],
+            padding: [1, 0, 1],
+            dilation: [1, 1, 2],
+            ..Conv::new2d(1, 1, [1, 1], [1, 1])
+        };
+        let y = ramp_conv(&conv, 144, 32);
+        assert_eq!(y.shape(), &[1, 4, 4, 2, 3]);
+        let want = [
+            -2, 1, 1, -3, 1, 2, 7, -3, 5, 9, -7, -1, 4, 10, -14, -8, 6, 1, -5, -6, 2, -2, -3, 2, 4, 3, 2, 7, -8, 2,
+        ];
+        let got: Vec<i32> = y.as_slice::<f32>()[..30].iter().map(|&v| v as i32).collect();
+        assert_eq!(got, want);
+    }
+
+    fn ramp_conv(conv: &Conv, nx: usize, nw: usize) -> Tensor {
+        let x = Tensor::from_fn(DType::F32, &[nx], |i| Scalar::F32((i % 7) as f32 - 3.0));
+        let w = Tensor::from_fn(DType::F32, &[nw], |i| Scalar::F32((i % 5) as f32 - 2.0));
+        conv_ref(&x, &w, None, conv)
     }
 
     #[test]

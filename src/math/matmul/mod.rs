@@ -94,5 +94,5 @@ unsafe fn run_tail(desc: &MatMul, tail: &Tail, c: *mut u8, offset: usize, r: Rec
         row_stride: desc.c_row,
     };
     // SAFETY: the tail accepts any finished tile.
-    unsafe { (tail.call)(tail.context, &tile) };
+    unsafe { tail.run(&tile) };
 }

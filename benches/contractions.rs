@@ -1,0 +1,296 @@
+//! Matrix products and convolutions: GFLOP/s, and the share of the machine's multiply-add peak measured in the same run,
+//! on one thread and on all. `cargo bench --bench contractions -- [matmul|conv|attention] [substring]`.
+
+use fxc::math::contract::*;
+use fxc::math::{Isa, native};
+use fxc::parallel::Pool;
+use fxc::types::DType;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Rounds of one measurement.
+const ROUNDS: usize = 31;
+/// Seconds of one round at least: shorter than a time slice, so that on a busy machine some rounds are undisturbed.
+const ROUND_SECONDS: f64 = 0.001;
+
+/// Seconds of one call of `f`: the median and the least of the rounds.
+fn time(mut f: impl FnMut()) -> [f64; 2] {
+    f();
+    let once = {
+        let t = Instant::now();
+        f();
+        t.elapsed().as_secs_f64()
+    };
+    let calls = (ROUND_SECONDS / once.max(1e-9)).ceil().clamp(1.0, 1e6) as usize;
+    let mut rounds: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let t = Instant::now();
+            (0..calls).for_each(|_| f());
+            t.elapsed().as_secs_f64() / calls as f64
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    [rounds[ROUNDS / 2], rounds[0]]
+}
+
+/// Ten independent chains of fused multiply-adds on full vectors: GFLOP/s of one core.
+fn peak() -> f64 {
+    const STEPS: usize = 20_000;
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::*;
+        #[target_feature(enable = "avx512f")]
+        fn wide() -> f32 {
+            let (a, b) = (_mm512_set1_ps(black_box(0.5)), _mm512_set1_ps(black_box(1.0)));
+            let mut x = [_mm512_set1_ps(1.0); 10];
+            for _ in 0..STEPS {
+                for x in &mut x {
+                    *x = _mm512_fmadd_ps(*x, a, b);
+                }
+            }
+            x.iter().map(|&x| _mm512_reduce_add_ps(x)).sum()
+        }
+        #[target_feature(enable = "avx2,fma")]
+        fn narrow() -> f32 {
+            let (a, b) = (_mm256_set1_ps(black_box(0.5)), _mm256_set1_ps(black_box(1.0)));
+            let mut x = [_mm256_set1_ps(1.0); 10];
+            for _ in 0..STEPS {
+                for x in &mut x {
+                    *x = _mm256_fmadd_ps(*x, a, b);
+                }
+            }
+            x.iter().map(|&x| _mm256_cvtss_f32(x)).sum()
+        }
+        let flops = |lanes: usize| 2.0 * 10.0 * lanes as f64 * STEPS as f64 / 1e9;
+        // SAFETY: the machine has the level.
+        match Isa::best() {
+            Isa::Avx512 => return flops(16) / time(|| drop(black_box(unsafe { wide() })))[1],
+            // SAFETY: as above.
+            Isa::Avx2 => return flops(8) / time(|| drop(black_box(unsafe { narrow() })))[1],
+            Isa::Portable => {}
+        }
+    }
+    f64::NAN
+}
+
+fn data(n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7919) % 1013) as f32 * 0.002 - 1.0).collect()
+}
+
+fn bytes(v: &[f32]) -> &[u8] {
+    // SAFETY: any f32 is four bytes.
+    unsafe { std::slice::from_raw_parts(v.as_ptr().cast(), v.len() * 4) }
+}
+
+struct Bench {
+    pools: Vec<Pool>,
+    peak: f64,
+    filter: Vec<String>,
+}
+
+impl Bench {
+    fn wanted(&self, name: &str) -> bool {
+        self.filter.iter().all(|f| name.contains(f.as_str()))
+    }
+
+    fn row(&self, name: &str, flops: f64, mut f: impl FnMut(&Pool)) {
+        print!("{name:<36}");
+        for pool in &self.pools {
+            let [median, least] = time(|| f(pool));
+            let (rate, peak) = (flops / least / 1e9, self.peak * pool.threads() as f64);
+            print!(
+                " | {:>9.1} {:>9.1} {rate:>7.1} {:>4.0}",
+                median * 1e6,
+                least * 1e6,
+                100.0 * rate / peak
+            );
+        }
+        println!();
+    }
+
+    /// `batch` products; `side` is the constant operand: A, B, or X for none.
+    fn matmul(&self, batch: usize, m: usize, k: usize, n: usize, side: char) {
+        let name = format!("matmul {batch}x {m}x{k}x{n} {side}");
+        if !self.wanted(&name) {
+            return;
+        }
+        let mut d = match side {
+            'B' | 'T' => MatMul::linear(DType::F32, m, n, k),
+            _ => MatMul::new(DType::F32, m, n, k),
+        };
+        d.batch = vec![BatchDim {
+            size: batch,
+            a: m * k,
+            b: k * n,
+            c: m * n,
+            addend: 0,
+        }];
+        let (a, b, mut c) = (data(batch * m * k), data(batch * k * n), vec![0f32; batch * m * n]);
+        let constants = MatMulConstants {
+            a: (side == 'A').then_some(bytes(&a)),
+            b: (side == 'B').then_some(bytes(&b)),
+        };
+        let plan = native().matmul(&d, constants).expect("a plan");
+        let args = MatMulArgs {
+            a: a.as_ptr().cast(),
+            b: b.as_ptr().cast(),
+            addend: std::ptr::null(),
+            c: c.as_mut_ptr().cast(),
+            tail: None,
+        };
+        let flops = 2.0 * (batch * m * n * k) as f64;
+        // SAFETY: the operands hold the descriptor's extents.
+        self.row(&name, flops, |pool| unsafe { plan.run(pool, &args) });
+        if self.filter.iter().any(|f| f == "matmul") && batch == 1 {
+            self.row("   the gemm crate", flops, |pool| {
+                let parallel = if pool.threads() == 1 {
+                    gemm::Parallelism::None
+                } else {
+                    return;
+                };
+                let s = |x: usize| x as isize;
+                // SAFETY: as above.
+                unsafe {
+                    gemm::gemm(
+                        m,
+                        n,
+                        k,
+                        c.as_mut_ptr(),
+                        1,
+                        s(n),
+                        false,
+                        a.as_ptr(),
+                        s(d.a[1]),
+                        s(d.a[0]),
+                        b.as_ptr(),
+                        s(d.b[1]),
+                        s(d.b[0]),
+                        0f32,
+                        1f32,
+                        false,
+                        false,
+                        false,
+                        parallel,
+                    );
+                }
+            });
+        }
+    }
+}
+
+impl Bench {
+    /// One image; `[in, out, size, kernel, stride, groups]`, padding `kernel / 2`.
+    fn conv(&self, [c, o, size, kernel, stride, groups]: [usize; 6], layout: Layout) {
+        let last = if layout == Layout::ChannelsLast { " last" } else { "" };
+        let name = format!("conv {c}->{o} k{kernel}s{stride}g{groups} @{size}{last}");
+        if !self.wanted(&name) {
+            return;
+        }
+        let conv = Conv {
+            groups,
+            stride: [1, stride, stride],
+            padding: [0, kernel / 2, kernel / 2],
+            bias: true,
+            activation: Activation::Relu,
+            input_layout: layout,
+            output_layout: layout,
+            ..Conv::new2d(c, o, [size, size], [kernel, kernel])
+        };
+        let [nx, nw, nb, ny] = conv.extents().expect("a legal convolution");
+        let (x, w, b, mut y) = (data(nx), data(nw), data(nb), vec![0f32; ny]);
+        let constants = ConvConstants {
+            weight: Some(bytes(&w)),
+            bias: Some(bytes(&b)),
+        };
+        let plan = native().conv(&conv, constants).expect("a plan");
+        let args = ConvArgs {
+            x: x.as_ptr().cast(),
+            weight: std::ptr::null(),
+            bias: std::ptr::null(),
+            y: y.as_mut_ptr().cast(),
+            tail: None,
+        };
+        // SAFETY: the operands hold the descriptor's extents.
+        self.row(&name, 2.0 * conv.macs(), |pool| unsafe { plan.run(pool, &args) });
+    }
+}
+
+/// Layers met in models: `[in, out, size, kernel, stride, groups]`.
+const CONVS: &[[usize; 6]] = &[
+    [3, 64, 224, 7, 2, 1],
+    [64, 64, 56, 3, 1, 1],
+    [64, 256, 56, 1, 1, 1],
+    [64, 128, 56, 3, 2, 1],
+    [64, 128, 56, 1, 2, 1],
+    [128, 128, 28, 3, 1, 1],
+    [256, 256, 14, 3, 1, 1],
+    [512, 512, 7, 3, 1, 1],
+    [1024, 256, 14, 1, 1, 1],
+    [512, 2048, 7, 1, 1, 1],
+    [16, 96, 112, 1, 1, 1],
+    [96, 24, 56, 1, 1, 1],
+    [320, 1280, 7, 1, 1, 1],
+    [3, 32, 224, 3, 2, 1],
+    [32, 32, 112, 3, 1, 32],
+    [96, 96, 112, 3, 2, 96],
+    [144, 144, 56, 3, 1, 144],
+    [144, 144, 56, 3, 2, 144],
+    [384, 384, 14, 3, 1, 384],
+    [576, 576, 14, 3, 1, 576],
+    [960, 960, 7, 3, 1, 960],
+    [120, 120, 28, 5, 1, 120],
+    [128, 128, 56, 3, 1, 32],
+];
+
+/// Products met in models: `(batch, m, k, n, constant operand)`.
+const MATMULS: &[(usize, usize, usize, usize, char)] = &[
+    (1, 32, 27, 12544, 'A'),
+    (1, 256, 64, 3136, 'A'),
+    (1, 64, 576, 3136, 'A'),
+    (1, 512, 4608, 49, 'A'),
+    (1, 1, 768, 768, 'B'),
+    (1, 4, 768, 768, 'B'),
+    (1, 1, 4096, 4096, 'B'),
+    (1, 16, 768, 3072, 'B'),
+    (1, 64, 768, 768, 'B'),
+    (1, 4, 4096, 4096, 'B'),
+    (1, 128, 768, 768, 'B'),
+    (1, 512, 512, 512, 'B'),
+    (1, 128, 768, 3072, 'B'),
+    (1, 128, 3072, 768, 'B'),
+    (1, 197, 768, 3072, 'B'),
+    (1, 1024, 1024, 1024, 'B'),
+    (1, 2048, 2048, 2048, 'B'),
+    (12, 128, 64, 128, 'X'),
+    (12, 128, 128, 64, 'X'),
+    (12, 128, 64, 128, 'T'),
+    (1, 1024, 1024, 1024, 'X'),
+    (1, 512, 512, 512, 'X'),
+    (1, 1, 4096, 4096, 'T'),
+    (1, 1, 4096, 4096, 'X'),
+];
+
+fn main() {
+    let filter: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
+    let all = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let pools = vec![Pool::new(1), Pool::new(all)];
+    let b = Bench {
+        pools,
+        peak: peak(),
+        filter,
+    };
+    println!(
+        "{} lanes ({}), peak {:.0} GFLOP/s a core, {all} cores",
+        Isa::best().lanes(),
+        Isa::best(),
+        b.peak
+    );
+    println!("per thread count: median us, least us, GFLOP/s and % of peak of the least");
+    for &(batch, m, k, n, side) in MATMULS {
+        b.matmul(batch, m, k, n, side);
+    }
+    for &layer in CONVS {
+        b.conv(layer, Layout::ChannelsFirst);
+        b.conv(layer, Layout::ChannelsLast);
+    }
+}

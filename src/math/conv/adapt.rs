@@ -1,0 +1,216 @@
+//! Plans around other plans: 16-bit floats through f32, and other layouts through channels first.
+
+use super::{plan_f32, widened};
+use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError, Tail, Tile};
+use crate::math::convert::{narrow, widen};
+use crate::math::isa::Isa;
+use crate::math::scratch::{self, Shared};
+use crate::math::transpose::permute;
+use crate::parallel::Pool;
+use crate::types::DType;
+
+/// A convolution of f16 or bf16: converted to f32, computed there, rounded once.
+pub struct Adapted {
+    conv: Conv,
+    inner: Box<dyn ConvPlan>,
+    /// Elements of input, weight, bias and output to convert; 0 for constants.
+    lens: [usize; 4],
+}
+
+impl Adapted {
+    /// Plans `conv`, whose extents are given.
+    pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants, extents: [usize; 4]) -> Result<Adapted, PlanError> {
+        let (weight, bias) = (
+            widened(conv.dtype, constants.weight),
+            widened(conv.dtype, constants.bias),
+        );
+        let inner = Conv {
+            dtype: DType::F32,
+            ..conv.clone()
+        };
+        let wide = ConvConstants {
+            weight: weight.as_deref(),
+            bias: bias.as_deref(),
+        };
+        let mut lens = extents;
+        if weight.is_some() {
+            lens[1] = 0;
+            lens[2] = if bias.is_some() { 0 } else { lens[2] };
+        }
+        Ok(Adapted {
+            conv: conv.clone(),
+            inner: plan_f32(isa, &inner, wide)?,
+            lens,
+        })
+    }
+}
+
+impl ConvPlan for Adapted {
+    unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
+        let dtype = self.conv.dtype;
+        let [nx, nw, nb, ny] = self.lens;
+        if ny == 0 {
+            return;
+        }
+        let (mut x, mut weight) = (scratch::take(nx), scratch::take(nw));
+        let (mut bias, mut y) = (scratch::take(nb), scratch::take(ny));
+        // SAFETY: the caller's promise; the buffers are as long as the operands.
+        unsafe {
+            widen(pool, dtype, args.x, &mut x);
+            widen(pool, dtype, args.weight, &mut weight);
+            widen(pool, dtype, args.bias, &mut bias);
+            let inner = ConvArgs {
+                x: x.as_ptr().cast(),
+                weight: weight.as_ptr().cast(),
+                bias: bias.as_ptr().cast(),
+                y: y.as_mut_ptr().cast(),
+                tail: None,
+            };
+            self.inner.run(pool, &inner);
+            narrow(pool, dtype, &y, args.y);
+            run_tail(pool, &self.conv, args.y, args.tail);
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.inner
+            .describe()
+            .replace("f32", &format!("{} in f32", self.conv.dtype))
+    }
+}
+
+/// A convolution whose method knows channels first only, for other layouts.
+pub struct Relaid {
+    conv: Conv,
+    inner: Box<dyn ConvPlan>,
+    lens: [usize; 4],
+}
+
+impl Relaid {
+    /// Plans `conv` around the plan of the same convolution channels first.
+    pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Relaid, PlanError> {
+        let first = Layout::ChannelsFirst;
+        let inner = Conv {
+            input_layout: first,
+            output_layout: first,
+            ..conv.clone()
+        };
+        Ok(Relaid {
+            inner: plan_f32(isa, &inner, constants)?,
+            lens: conv.extents().ok_or(PlanError::Size)?,
+            conv: conv.clone(),
+        })
+    }
+}
+
+/// Copies images of `channels * pixels` f32 from one layout to the other.
+///
+/// # Safety
+/// Both hold `batch` images.
+pub unsafe fn relay(
+    pool: &Pool,
+    to: Layout,
+    batch: usize,
+    channels: usize,
+    pixels: usize,
+    size: usize,
+    src: *const u8,
+    dst: *mut u8,
+) {
+    let image = channels * pixels;
+    let (shape, strides) = match to {
+        Layout::ChannelsFirst => ([batch, channels, pixels], [image, 1, channels]),
+        Layout::ChannelsLast => ([batch, pixels, channels], [image, 1, pixels]),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { permute(pool, size, &shape, &strides, src, dst) };
+}
+
+impl ConvPlan for Relaid {
+    unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
+        let c = &self.conv;
+        let [nx, _, _, ny] = self.lens;
+        if ny == 0 {
+            return;
+        }
+        let (x_moves, y_moves) = (
+            c.input_layout == Layout::ChannelsLast,
+            c.output_layout == Layout::ChannelsLast,
+        );
+        let mut x = scratch::take(if x_moves { nx } else { 0 });
+        let mut y = scratch::take(if y_moves { ny } else { 0 });
+        let (in_pixels, out_pixels) = (c.input.iter().product(), ny / (c.batch * c.out_channels).max(1));
+        // SAFETY: the caller's promise; the buffers are as long as the operands.
+        unsafe {
+            let mut inner = ConvArgs { tail: None, ..*args };
+            if x_moves {
+                let to = x.as_mut_ptr().cast();
+                relay(
+                    pool,
+                    Layout::ChannelsFirst,
+                    c.batch,
+                    c.in_channels,
+                    in_pixels,
+                    4,
+                    args.x,
+                    to,
+                );
+                inner.x = to;
+            }
+            if y_moves {
+                inner.y = y.as_mut_ptr().cast();
+            }
+            self.inner.run(pool, &inner);
+            if y_moves {
+                relay(
+                    pool,
+                    Layout::ChannelsLast,
+                    c.batch,
+                    c.out_channels,
+                    out_pixels,
+                    4,
+                    inner.y,
+                    args.y,
+                );
+            }
+            run_tail(pool, c, args.y, args.tail);
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, relaid", self.inner.describe())
+    }
+}
+
+/// Runs the tail over a whole finished output, image by image.
+///
+/// # Safety
+/// `y` is the finished output of `conv`.
+pub unsafe fn run_tail(pool: &Pool, conv: &Conv, y: *mut u8, tail: Option<Tail>) {
+    let Some(tail) = tail else { return };
+    let pixels: usize = conv.output().unwrap_or_default().iter().product();
+    let (rows, cols) = match conv.output_layout {
+        Layout::ChannelsFirst => (conv.out_channels, pixels),
+        Layout::ChannelsLast => (pixels, conv.out_channels),
+    };
+    let per = (16 * 1024 / cols.max(1)).clamp(1, rows.max(1));
+    let (parts, y) = (rows.div_ceil(per), Shared(y));
+    pool.run(conv.batch * parts, |i| {
+        let (batch, row) = (i / parts, i % parts * per);
+        let offset = (batch * rows + row) * cols;
+        // SAFETY: the rows lie in the output, and belong to this chunk.
+        unsafe {
+            let tile = Tile {
+                data: y.get().add(offset * conv.dtype.size()),
+                offset,
+                batch,
+                row,
+                col: 0,
+                rows: per.min(rows - row),
+                cols,
+                row_stride: cols,
+            };
+            tail.run(&tile);
+        }
+    });
+}

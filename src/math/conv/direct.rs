@@ -1,0 +1,282 @@
+//! Direct convolution on register tiles: for each run of the padded channels-last input that is contiguous under the
+//! kernel (a kernel row, or a tap), the tile multiplies a row of pixels with a panel of output channels. Nothing is
+//! unfolded. Any number of spatial dimensions, groups, strides and dilations.
+
+use super::padded::Padded;
+use super::strip::{Cut, Load, Output, Part, cut};
+use super::{Method, Operands};
+use crate::math::contract::{Conv, PlanError};
+use crate::math::isa::Isa;
+use crate::math::scratch;
+use crate::math::tile::{Init, Kernels, TileJob, Tiles};
+use crate::parallel::Pool;
+
+/// Pixels of a row when all pixels of an image form one line.
+const FLAT_ROW: usize = 112;
+
+/// Some output channels of one group: the columns of one tile.
+#[derive(Clone, Copy, Debug)]
+struct Panel {
+    /// First input channel of the group.
+    input: usize,
+    /// First output channel.
+    channel: usize,
+    /// How many output channels.
+    cols: usize,
+}
+
+/// The method.
+pub struct Direct {
+    conv: Conv,
+    kernels: &'static Kernels,
+    padded: Padded,
+    output: Output,
+    out: [usize; 3],
+    panels: Vec<Panel>,
+    /// Where each run begins, from the pixel's first.
+    segments: Vec<usize>,
+    /// Elements of a run.
+    run: usize,
+    /// Whether output pixels and input pixels are the same line (1x1, stride 1).
+    flat: bool,
+    load: Load,
+}
+
+impl Direct {
+    /// Plans `conv`, which is not transposed.
+    pub fn new(isa: Isa, conv: &Conv) -> Result<Direct, PlanError> {
+        let kernels = Kernels::of(isa);
+        let padded = Padded::new(isa, conv)?;
+        let out = conv.output().ok_or(PlanError::Size)?;
+        let panels = panels(conv, kernels.nr);
+        let whole_rows = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
+        let per_group = conv.in_channels / conv.groups;
+        let mut segments = vec![];
+        for d in 0..conv.kernel[0] {
+            for h in 0..conv.kernel[1] {
+                for w in 0..if whole_rows { 1 } else { conv.kernel[2] } {
+                    segments.push(padded.at(d * conv.dilation[0], h * conv.dilation[1], w * conv.dilation[2]));
+                }
+            }
+        }
+        let run = per_group * if whole_rows { conv.kernel[2] } else { 1 };
+        let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
+        let output = Output::new(isa, conv);
+        let (rows, row_pixels) = match flat {
+            true => (output.pixels.div_ceil(FLAT_ROW), FLAT_ROW.min(output.pixels)),
+            false => (out[0] * out[1], out[2]),
+        };
+        let load = Load {
+            rows,
+            row_pixels,
+            panels: panels.len(),
+            panel_cols: kernels.nr,
+            images: conv.batch,
+            macs: conv.macs(),
+            weights: panels.len() * kernels.nr * segments.len() * run,
+            input: conv.batch.saturating_mul(padded.image),
+            buffered: output.is_buffered(),
+        };
+        Ok(Direct {
+            conv: conv.clone(),
+            kernels,
+            padded,
+            output,
+            out,
+            panels,
+            segments,
+            run,
+            flat,
+            load,
+        })
+    }
+
+    /// Product indices of one output element.
+    fn depth(&self) -> usize {
+        self.segments.len() * self.run
+    }
+
+    /// The input pixel under the first tap of row `r`, and the row's first output pixel and length.
+    fn row(&self, r: usize) -> (usize, usize, usize) {
+        if self.flat {
+            let first = r * FLAT_ROW;
+            return (
+                first * self.padded.pixel,
+                first,
+                FLAT_ROW.min(self.output.pixels - first),
+            );
+        }
+        let (d, h) = (r / self.out[1], r % self.out[1]);
+        let at = self.padded.at(d * self.padded.stride[0], h * self.padded.stride[1], 0);
+        (at, r * self.out[2], self.out[2])
+    }
+
+    /// Rows `r0..r1` of one image, padded at `x`, for panels `p0..p1`.
+    ///
+    /// # Safety
+    /// The operands are valid; no other thread writes this part.
+    unsafe fn chunk(&self, o: &Operands, x: *const f32, image: usize, [r0, r1]: [usize; 2], [p0, p1]: [usize; 2]) {
+        let (nr, depth) = (self.kernels.nr, self.depth());
+        let (_, first, _) = self.row(r0);
+        let (_, last, len) = self.row(r1 - 1);
+        let (channel, end) = (self.panels[p0].channel, self.panels[p1 - 1]);
+        let part = Part {
+            image,
+            pixel: first,
+            pixels: last + len - first,
+            channel,
+            channels: end.channel + end.cols - channel,
+        };
+        // SAFETY: the part lies in the output; every pointer below lies in its operand.
+        unsafe {
+            let strip = self.output.begin(o.y, &part);
+            for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
+                let bias = o.bias.wrapping_add(panel.channel);
+                for r in r0..r1 {
+                    let (at, pixel, len) = self.row(r);
+                    let x = x.add(at + panel.input);
+                    let c = strip.base.add((pixel - first) * strip.row + panel.channel - channel);
+                    let b = o.weight.add(p * depth * nr);
+                    self.tiles(x, b, c, strip.row, bias, panel.cols, len, o.bias.is_null());
+                }
+            }
+            self.output.finish(strip, &part, o);
+        }
+    }
+
+    /// One row of pixels for one panel.
+    ///
+    /// # Safety
+    /// As for [`Direct::chunk`].
+    unsafe fn tiles(
+        &self,
+        x: *const f32,
+        b: *const f32,
+        c: *mut f32,
+        c_row: usize,
+        bias: *const f32,
+        cols: usize,
+        len: usize,
+        no_bias: bool,
+    ) {
+        let nr = self.kernels.nr;
+        let vectors = 1 + (cols > nr / 2) as usize;
+        let tiles = Tiles::new(len, self.kernels.mr);
+        let a_row = self.padded.stride[2] * self.padded.pixel;
+        for t in 0..tiles.count() {
+            let (w, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
+            // SAFETY: the tile's pixels lie in the row, and their windows in the padded image.
+            unsafe {
+                let job = TileJob {
+                    a: x.add(w * a_row),
+                    a_row,
+                    a_k: 1,
+                    segments: self.segments.as_ptr(),
+                    segment_count: self.segments.len(),
+                    run: self.run,
+                    b,
+                    b_k: nr,
+                    b_panel: 0,
+                    c: c.add(w * c_row),
+                    c_row,
+                    cols,
+                    init: if no_bias { Init::Zero } else { Init::Bias },
+                    bias,
+                    clamp: self.conv.activation.bounds(),
+                };
+                self.kernels.tile(rows, vectors, false)(&job);
+            }
+        }
+    }
+
+    /// All chunks of `count` images from `image` on, padded at `x`.
+    ///
+    /// # Safety
+    /// The operands are valid.
+    unsafe fn images(&self, pool: &Pool, o: &Operands, x: *const f32, image: usize, count: usize, c: Cut) {
+        let (row_chunks, panel_chunks) = (self.load.rows.div_ceil(c.rows), self.panels.len().div_ceil(c.panels));
+        let x = scratch::Shared(x.cast_mut());
+        pool.run(count * row_chunks * panel_chunks, |i| {
+            // Neighbouring chunks share their panel: the weights stay in cache.
+            let (r, rest) = (i % row_chunks, i / row_chunks);
+            let (p, n) = (rest % panel_chunks, rest / panel_chunks);
+            let rows = [r * c.rows, ((r + 1) * c.rows).min(self.load.rows)];
+            let panels = [p * c.panels, ((p + 1) * c.panels).min(self.panels.len())];
+            // SAFETY: the padded images are `count`; chunks own disjoint parts of the output.
+            unsafe { self.chunk(o, x.get().add(n * self.padded.image), image + n, rows, panels) };
+        });
+    }
+}
+
+/// The panels of all groups.
+fn panels(conv: &Conv, nr: usize) -> Vec<Panel> {
+    let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+    let one = |g: usize| {
+        (0..go.div_ceil(nr)).map(move |p| Panel {
+            input: g * gi,
+            channel: g * go + p * nr,
+            cols: (go - p * nr).min(nr),
+        })
+    };
+    (0..conv.groups).flat_map(one).collect()
+}
+
+impl Method for Direct {
+    fn packed_len(&self) -> usize {
+        self.panels.len() * self.kernels.nr * self.depth()
+    }
+
+    /// Panel after panel: for each tap and input channel, the panel's output channels side by side.
+    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+        let (nr, depth) = (self.kernels.nr, self.depth());
+        let taps: usize = self.conv.kernel.iter().product();
+        let gi = self.conv.in_channels / self.conv.groups;
+        let dst = scratch::Shared(packed.as_mut_ptr());
+        pool.run(self.panels.len(), |p| {
+            let panel = &self.panels[p];
+            // SAFETY: panel `p` is this chunk's.
+            let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * depth * nr), depth * nr) };
+            for (k, out) in out.chunks_exact_mut(nr).enumerate() {
+                let (tap, i) = (k / gi, k % gi);
+                for (j, out) in out.iter_mut().enumerate() {
+                    *out = if j < panel.cols {
+                        weight[((panel.channel + j) * gi + i) * taps + tap]
+                    } else {
+                        0.0
+                    };
+                }
+            }
+        });
+    }
+
+    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+        let together = self.padded.images_at_once(self.conv.batch);
+        let c = cut(
+            &Load {
+                images: together,
+                ..self.load
+            },
+            pool.threads(),
+        );
+        let in_place = self.padded.in_place;
+        let mut buffer = scratch::take(if in_place { 0 } else { together * self.padded.image });
+        for image in (0..self.conv.batch).step_by(together) {
+            let count = together.min(self.conv.batch - image);
+            // SAFETY: the caller's promise; the buffer holds the padded images.
+            unsafe {
+                let x =
+                    o.x.add(image * self.conv.in_channels * self.conv.input.iter().product::<usize>());
+                if in_place {
+                    self.images(pool, o, x, image, count, c);
+                } else {
+                    self.padded.fill(pool, x, count, buffer.as_mut_ptr());
+                    self.images(pool, o, buffer.as_ptr(), image, count, c);
+                }
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("direct {}x{} {}", self.kernels.mr, self.kernels.nr, self.kernels.isa)
+    }
+}

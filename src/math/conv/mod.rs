@@ -1,0 +1,218 @@
+//! Convolutions.
+//!
+//! | case (f32) | how |
+//! | --- | --- |
+//! | 1x1, stride 1, channels first | a matrix product `W · X`, weights packed as A ([`pointwise`]) |
+//! | 1x1, stride 1, channels last | a matrix product `X · Wᵀ`, weights packed as B ([`pointwise`]) |
+//! | one channel per group, wide rows, channels first | rows of the planes ([`plane`]) |
+//! | one channel per group, else | vectors of channels ([`channels`]) |
+//! | transposed | a matrix product, then overlapping sums ([`transposed`]) |
+//! | everything else | register tiles on padded channels-last input, nothing unfolded ([`direct`]) |
+//!
+//! f16 and bf16 compute in f32 and round once ([`adapt`]); f64 and integers take plain loops ([`general`]).
+
+mod adapt;
+mod channels;
+mod direct;
+mod general;
+mod padded;
+mod plane;
+mod pointwise;
+mod strip;
+#[cfg(test)]
+mod tests;
+mod transposed;
+
+use super::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError};
+use super::isa::Isa;
+use super::matmul::native::aligned;
+use crate::parallel::Pool;
+use crate::types::DType;
+use std::borrow::Cow;
+
+/// Plans a convolution for the instruction set `isa`, which the machine must have.
+pub fn plan(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+    let extents = conv.extents().ok_or(PlanError::Size)?;
+    check(conv, constants.weight, extents[1])?;
+    check(conv, constants.bias, extents[2])?;
+    match conv.dtype {
+        DType::F32 => plan_f32(isa, conv, constants),
+        DType::F16 | DType::BF16 => Ok(Box::new(adapt::Adapted::new(isa, conv, constants, extents)?)),
+        DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
+            Ok(Box::new(general::General::new(conv, constants)))
+        }
+        d => Err(PlanError::Dtype(d)),
+    }
+}
+
+/// Chooses the way for an f32 convolution whose parameters were checked.
+fn plan_f32(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+    let first = conv.input_layout == Layout::ChannelsFirst && conv.output_layout == Layout::ChannelsFirst;
+    if conv.transposed && first {
+        return Ok(Box::new(transposed::Transposed::new(isa, conv, constants)?));
+    }
+    if conv.transposed {
+        return Ok(Box::new(adapt::Relaid::new(isa, conv, constants)?));
+    }
+    if pointwise::suits(conv, isa) {
+        return Ok(Box::new(pointwise::Pointwise::new(isa, conv, constants)));
+    }
+    let depthwise = conv.groups == conv.in_channels && conv.in_channels > 1;
+    let method: Box<dyn Method> = if depthwise && plane::suits(conv) {
+        Box::new(plane::Plane::new(isa, conv))
+    } else if depthwise && conv.groups == conv.out_channels {
+        Box::new(channels::Channels::new(isa, conv)?)
+    } else {
+        Box::new(direct::Direct::new(isa, conv)?)
+    };
+    Ok(Box::new(F32Plan::new(method, conv, constants)))
+}
+
+fn check(conv: &Conv, bytes: Option<&[u8]>, n: usize) -> Result<(), PlanError> {
+    match bytes {
+        Some(b) if b.len() != n * conv.dtype.size() => Err(PlanError::Constant {
+            need: n * conv.dtype.size(),
+            got: b.len(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A way to compute an f32 convolution. Weights are prepared apart from the rest, because they may be dynamic.
+trait Method: Send + Sync {
+    /// Elements of prepared weights; 0 if they are used as they are.
+    fn packed_len(&self) -> usize;
+    /// Prepares the weights, in torch's order, into `packed`.
+    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]);
+    /// Computes the output from prepared weights.
+    ///
+    /// # Safety
+    /// The operands are valid for the convolution; `bias` is null or holds one element per output channel.
+    unsafe fn run(&self, pool: &Pool, operands: &Operands);
+    /// For reports.
+    fn name(&self) -> String;
+}
+
+/// Where the operands of a [`Method`] are.
+#[derive(Clone, Copy)]
+struct Operands {
+    x: *const f32,
+    weight: *const f32,
+    bias: *const f32,
+    y: *mut f32,
+    tail: Option<super::contract::Tail>,
+}
+
+// SAFETY: a method's chunks read the inputs and write disjoint parts of the output.
+unsafe impl Send for Operands {}
+// SAFETY: as above.
+unsafe impl Sync for Operands {}
+
+/// A plan of an f32 convolution.
+struct F32Plan {
+    method: Box<dyn Method>,
+    weight_len: usize,
+    has_bias: bool,
+    empty: bool,
+    weight: Option<crate::tensor::AlignedBytes>,
+    bias: Option<Vec<f32>>,
+}
+
+impl F32Plan {
+    fn new(method: Box<dyn Method>, conv: &Conv, constants: ConvConstants) -> F32Plan {
+        let [_, weight_len, _, out_len] = conv.extents().unwrap_or_default();
+        let weight = constants.weight.map(|w| prepare(&*method, &aligned(w)));
+        F32Plan {
+            method,
+            weight_len,
+            has_bias: conv.bias,
+            empty: out_len == 0,
+            bias: constant_bias(conv, &constants),
+            weight,
+        }
+    }
+}
+
+/// The bias, if it is constant and the weight is too.
+fn constant_bias(conv: &Conv, constants: &ConvConstants) -> Option<Vec<f32>> {
+    match (constants.weight, constants.bias) {
+        (Some(_), Some(b)) if conv.bias => Some(aligned(b).into_owned()),
+        _ => None,
+    }
+}
+
+/// The bias to use: the constant, the argument, or null.
+fn bias_of(conv_has_bias: bool, constant: &Option<Vec<f32>>, args: &ConvArgs) -> *const f32 {
+    match constant {
+        Some(b) => b.as_ptr(),
+        None if conv_has_bias => args.bias.cast(),
+        None => std::ptr::null(),
+    }
+}
+
+/// The prepared form of constant weights.
+fn prepare(method: &dyn Method, weight: &[f32]) -> crate::tensor::AlignedBytes {
+    let n = method.packed_len();
+    let mut bytes = crate::tensor::AlignedBytes::zeroed(4 * if n == 0 { weight.len() } else { n });
+    // SAFETY: the buffer is aligned and of this many f32.
+    let out = unsafe {
+        let len = bytes.bytes().len() / 4;
+        std::slice::from_raw_parts_mut(bytes.bytes_mut().as_mut_ptr().cast::<f32>(), len)
+    };
+    match n {
+        0 => out.copy_from_slice(weight),
+        _ => method.pack(&Pool::new(1), weight, out),
+    }
+    bytes
+}
+
+impl ConvPlan for F32Plan {
+    unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
+        if self.empty {
+            return;
+        }
+        let bias = bias_of(self.has_bias, &self.bias, args);
+        let n = if self.weight.is_some() {
+            0
+        } else {
+            self.method.packed_len()
+        };
+        let mut packed = super::scratch::take(n);
+        let weight = match &self.weight {
+            Some(w) => w.bytes().as_ptr().cast(),
+            None if n == 0 => args.weight.cast(),
+            None => {
+                // SAFETY: the caller gives the weights.
+                let raw = unsafe { std::slice::from_raw_parts(args.weight.cast::<f32>(), self.weight_len) };
+                self.method.pack(pool, raw, &mut packed);
+                packed.as_ptr()
+            }
+        };
+        let operands = Operands {
+            x: args.x.cast(),
+            weight,
+            bias,
+            y: args.y.cast(),
+            tail: args.tail,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.method.run(pool, &operands) };
+    }
+
+    fn describe(&self) -> String {
+        let how = if self.weight.is_some() { "packed" } else { "dynamic" };
+        format!("conv f32 {} {how}", self.method.name())
+    }
+}
+
+/// The dtype's bytes as f32, for constants of 16-bit floats.
+fn widened<'a>(dtype: DType, bytes: Option<&'a [u8]>) -> Option<Cow<'a, [u8]>> {
+    bytes.map(|b| match dtype {
+        DType::F32 => Cow::Borrowed(b),
+        _ => {
+            let mut v = vec![0f32; b.len() / 2];
+            super::convert::widen_bytes(dtype, b, &mut v);
+            Cow::Owned(v.iter().flat_map(|x| x.to_ne_bytes()).collect())
+        }
+    })
+}

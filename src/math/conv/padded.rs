@@ -1,0 +1,147 @@
+//! The input as the channels-last kernels read it: `[image][depth][height][width][channel]` with the padding in place.
+//!
+//! Copying costs about 1 / (output channels * taps) of the work and frees the kernels of every test for the border.
+
+use crate::math::contract::{Conv, Layout, PlanError};
+use crate::math::isa::Isa;
+use crate::math::scratch::Shared;
+use crate::math::transpose::transpose;
+use crate::parallel::Pool;
+
+/// Bytes of padded input to prepare at once: what stays in the last-level cache until it is used.
+const AT_ONCE: usize = 8 << 20;
+
+/// The geometry of the padded input.
+#[derive(Clone, Debug)]
+pub struct Padded {
+    isa: Isa,
+    layout: Layout,
+    channels: usize,
+    input: [usize; 3],
+    padding: [usize; 3],
+    /// Take every so-many-th row only: a kernel of size 1 never looks at the others.
+    step: [usize; 3],
+    /// Depth, height and width with padding.
+    pub size: [usize; 3],
+    /// The stride that is left for the kernels.
+    pub stride: [usize; 3],
+    /// From one pixel to the next: the channels, and a gap if their number would put the pixels of a tile into the
+    /// same sets of the L1 cache.
+    pub pixel: usize,
+    /// Elements of one image.
+    pub image: usize,
+    /// Whether the input can be read where it is.
+    pub in_place: bool,
+}
+
+impl Padded {
+    /// The padded input of `conv`; an error if its size does not fit the address space.
+    pub fn new(isa: Isa, conv: &Conv) -> Result<Padded, PlanError> {
+        let (mut step, mut stride) = ([1; 3], conv.stride);
+        let out = conv.output().ok_or(PlanError::Size)?;
+        let mut size = [0; 3];
+        for d in 0..3 {
+            size[d] = conv.padding[d]
+                .checked_mul(2)
+                .and_then(|p| p.checked_add(conv.input[d]))
+                .ok_or(PlanError::Size)?;
+            if d < 2 && conv.kernel[d] == 1 && conv.padding[d] == 0 && conv.stride[d] > 1 {
+                (step[d], stride[d], size[d]) = (conv.stride[d], 1, out[d]);
+            }
+        }
+        let layout = conv.input_layout;
+        let in_place =
+            conv.padding == [0; 3] && step == [1; 3] && (layout == Layout::ChannelsLast || conv.in_channels == 1);
+        let alias = conv.in_channels.is_multiple_of(512) && !in_place;
+        let pixel = conv.in_channels + if alias { 16 } else { 0 };
+        let image = size
+            .iter()
+            .try_fold(pixel, |a, &s| a.checked_mul(s))
+            .ok_or(PlanError::Size)?;
+        // One row more may be read by the kernels that load whole vectors.
+        let fits = image.checked_mul(4).is_some_and(|b| b < isize::MAX as usize / 2);
+        if !fits {
+            return Err(PlanError::Size);
+        }
+        Ok(Padded {
+            isa,
+            layout,
+            channels: conv.in_channels,
+            input: conv.input,
+            padding: conv.padding,
+            step,
+            size,
+            stride,
+            pixel,
+            image,
+            in_place,
+        })
+    }
+
+    /// How many of `batch` images to prepare at once.
+    pub fn images_at_once(&self, batch: usize) -> usize {
+        match self.in_place {
+            true => batch,
+            false => (AT_ONCE / (4 * self.image).max(1)).clamp(1, batch.max(1)),
+        }
+    }
+
+    /// Where pixel `(d, h, w)` of the padded image begins.
+    pub fn at(&self, d: usize, h: usize, w: usize) -> usize {
+        ((d * self.size[1] + h) * self.size[2] + w) * self.pixel
+    }
+
+    /// Fills `dst` with `count` images from `x`.
+    ///
+    /// # Safety
+    /// `x` is readable for the images, `dst` writable for `count` padded ones.
+    pub unsafe fn fill(&self, pool: &Pool, x: *const f32, count: usize, dst: *mut f32) {
+        let rows = count * self.size[0] * self.size[1];
+        let per = (8192 / (self.size[2] * self.pixel).max(1)).max(1);
+        let (src, dst) = (Shared(x.cast_mut()), Shared(dst));
+        pool.run(rows.div_ceil(per), |i| {
+            for r in i * per..((i + 1) * per).min(rows) {
+                // SAFETY: row `r` is written by this chunk only.
+                unsafe { self.fill_row(src.get(), r, dst.get().add(r * self.size[2] * self.pixel)) };
+            }
+        });
+    }
+
+    /// Row `r` of all padded rows.
+    ///
+    /// # Safety
+    /// As for [`Padded::fill`]; `dst` is where the row begins.
+    unsafe fn fill_row(&self, x: *const f32, r: usize, dst: *mut f32) {
+        let [_, h, w] = self.input;
+        let (image, row) = (r / (self.size[0] * self.size[1]), r % (self.size[0] * self.size[1]));
+        let source = |d: usize, at: usize| {
+            (at * self.step[d])
+                .checked_sub(self.padding[d])
+                .filter(|&p| p < self.input[d])
+        };
+        let (z, y) = (source(0, row / self.size[1]), source(1, row % self.size[1]));
+        let (row_len, pad) = (self.size[2] * self.pixel, self.padding[2] * self.pixel);
+        // SAFETY: the row lies in the padded buffer; the source row lies in the image.
+        unsafe {
+            let (Some(z), Some(y)) = (z, y) else {
+                dst.write_bytes(0, row_len);
+                return;
+            };
+            dst.write_bytes(0, pad);
+            dst.add(row_len - pad).write_bytes(0, pad);
+            let (c, plane) = (self.channels, self.input.iter().product::<usize>());
+            let (src, dst) = (x.add(image * c * plane), dst.add(pad));
+            match self.layout {
+                Layout::ChannelsFirst => transpose(self.isa, src.add((z * h + y) * w), plane, c, w, dst, self.pixel),
+                Layout::ChannelsLast if c == self.pixel => {
+                    std::ptr::copy_nonoverlapping(src.add((z * h + y) * w * c), dst, w * c);
+                }
+                Layout::ChannelsLast => {
+                    for p in 0..w {
+                        std::ptr::copy_nonoverlapping(src.add(((z * h + y) * w + p) * c), dst.add(p * self.pixel), c);
+                    }
+                }
+            }
+        }
+    }
+}

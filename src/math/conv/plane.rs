@@ -1,0 +1,293 @@
+//! Depthwise convolution along rows of the planes, channels first: lanes are neighbouring output pixels of one row.
+
+use super::{Method, Operands};
+use crate::math::contract::{Conv, Layout, Tile};
+use crate::math::isa::{Isa, per_isa};
+use crate::math::scratch;
+use crate::math::simd::Simd;
+use crate::parallel::Pool;
+
+/// The least width of the output for which rows fill vectors well enough.
+const NARROWEST: usize = 24;
+/// Elements that kernels may read beyond the padded plane.
+const SLACK: usize = 64;
+/// Multiply-adds of a chunk, about.
+const CHUNK: usize = 100_000;
+
+/// The method.
+pub struct Plane {
+    conv: Conv,
+    isa: Isa,
+    out: [usize; 2],
+    /// Padded height and width.
+    size: [usize; 2],
+}
+
+/// Whether `conv`, which is depthwise, is for this method: two dimensions at most, channels first, steps of 1 or 2.
+pub fn suits(conv: &Conv) -> bool {
+    let flat = conv.input[0] == 1 && conv.kernel[0] == 1 && conv.padding[0] == 0;
+    let fits = |d: usize| conv.padding[d] <= 1024 && conv.input[d] <= 1 << 20;
+    flat && conv.input_layout == Layout::ChannelsFirst
+        && conv.output_layout == Layout::ChannelsFirst
+        && conv.stride[2] <= 2
+        && fits(1)
+        && fits(2)
+        && conv.output().is_some_and(|o| o[2] >= NARROWEST)
+}
+
+impl Plane {
+    /// Plans `conv`, for which [`suits`] holds.
+    pub fn new(isa: Isa, conv: &Conv) -> Plane {
+        let [_, oh, ow] = conv.output().unwrap_or_default();
+        Plane {
+            conv: conv.clone(),
+            isa,
+            out: [oh, ow],
+            size: [conv.input[1] + 2 * conv.padding[1], conv.input[2] + 2 * conv.padding[2]],
+        }
+    }
+
+    /// Copies the plane at `x` between its padding. The padding is written by [`Plane::border`].
+    ///
+    /// # Safety
+    /// `x` is a plane of the input, `dst` a padded plane.
+    unsafe fn copy(&self, x: *const f32, dst: *mut f32) {
+        let (w, [_, ph, pw]) = (self.conv.input[2], self.conv.padding);
+        for y in 0..self.conv.input[1] {
+            // SAFETY: row `y` lies in both.
+            unsafe { std::ptr::copy_nonoverlapping(x.add(y * w), dst.add((y + ph) * self.size[1] + pw), w) };
+        }
+    }
+
+    /// Zeroes the padding of a plane.
+    fn border(&self, plane: &mut [f32]) {
+        let (h, [_, ph, pw]) = (self.conv.input[1], self.conv.padding);
+        for (y, row) in plane.chunks_exact_mut(self.size[1]).take(self.size[0]).enumerate() {
+            if y < ph || y >= ph + h {
+                row.fill(0.0);
+            } else {
+                row[..pw].fill(0.0);
+                row[self.size[1] - pw..].fill(0.0);
+            }
+        }
+    }
+
+    /// Output planes `first..end` of all images.
+    ///
+    /// # Safety
+    /// The operands are valid; no other thread writes these planes.
+    unsafe fn planes(&self, o: &Operands, first: usize, end: usize) {
+        let c = &self.conv;
+        let times = c.out_channels / c.in_channels;
+        let (pixels, taps) = (c.input[1] * c.input[2], c.kernel[1] * c.kernel[2]);
+        let mut plane = scratch::take(self.size[0] * self.size[1] + SLACK);
+        self.border(&mut plane);
+        let mut held = usize::MAX;
+        for p in first..end {
+            let channel = p % c.out_channels;
+            let source = p / c.out_channels * c.in_channels + channel / times;
+            // SAFETY: the planes lie in their operands.
+            unsafe {
+                if source != held {
+                    self.copy(o.x.add(source * pixels), plane.as_mut_ptr());
+                    held = source;
+                }
+                let y = o.y.add(p * self.out[0] * self.out[1]);
+                let job = Job {
+                    x: plane.as_ptr(),
+                    x_row: self.size[1],
+                    kernel: [c.kernel[1], c.kernel[2]],
+                    dilation: [c.dilation[1], c.dilation[2]],
+                    stride: [c.stride[1], c.stride[2]],
+                    weight: o.weight.add(channel * taps),
+                    bias: if o.bias.is_null() { 0.0 } else { *o.bias.add(channel) },
+                    y,
+                    out: self.out,
+                    clamp: c.activation.bounds(),
+                };
+                self.kernel()(&job);
+                if let Some(tail) = &o.tail {
+                    let tile = Tile {
+                        data: y.cast(),
+                        offset: p * self.out[0] * self.out[1],
+                        batch: p / c.out_channels,
+                        row: channel,
+                        col: 0,
+                        rows: 1,
+                        cols: self.out[0] * self.out[1],
+                        row_stride: self.out[0] * self.out[1],
+                    };
+                    tail.run(&tile);
+                }
+            }
+        }
+    }
+
+    fn kernel(&self) -> unsafe fn(&Job) {
+        let c = &self.conv;
+        let square = c.dilation == [1; 3] || (c.dilation[1] == 1 && c.dilation[2] == 1);
+        match (square, c.kernel[1], c.kernel[2], c.stride[1], c.stride[2]) {
+            (true, 3, 3, 1, 1) => fixed::<3, 1, 4>(self.isa),
+            (true, 3, 3, 2, 2) => fixed::<3, 2, 4>(self.isa),
+            (true, 5, 5, 1, 1) => fixed::<5, 1, 2>(self.isa),
+            (true, 5, 5, 2, 2) => fixed::<5, 2, 2>(self.isa),
+            (_, _, _, _, 1) => any::<1>(self.isa),
+            _ => any::<2>(self.isa),
+        }
+    }
+}
+
+impl Method for Plane {
+    fn packed_len(&self) -> usize {
+        0
+    }
+
+    fn pack(&self, _: &Pool, _: &[f32], _: &mut [f32]) {}
+
+    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+        let c = &self.conv;
+        let planes = c.batch * c.out_channels;
+        let macs = self.out[0] * self.out[1] * c.kernel[1] * c.kernel[2];
+        let per = (CHUNK / macs.max(1)).max(1);
+        pool.run(planes.div_ceil(per), |i| {
+            // SAFETY: the caller's promise; chunks own disjoint planes.
+            unsafe { self.planes(o, i * per, ((i + 1) * per).min(planes)) };
+        });
+    }
+
+    fn name(&self) -> String {
+        format!("depthwise along rows {}", self.isa)
+    }
+}
+
+/// One plane.
+struct Job {
+    x: *const f32,
+    x_row: usize,
+    kernel: [usize; 2],
+    dilation: [usize; 2],
+    stride: [usize; 2],
+    weight: *const f32,
+    bias: f32,
+    y: *mut f32,
+    out: [usize; 2],
+    clamp: Option<(f32, f32)>,
+}
+
+/// A vector of the input, with column step `ST`.
+#[inline(always)]
+unsafe fn load<S: Simd, const ST: usize>(p: *const f32) -> S::V {
+    // SAFETY: the padded plane has slack behind it.
+    unsafe { if ST == 1 { S::load(p) } else { S::load_even(p) } }
+}
+
+#[inline(always)]
+unsafe fn store<S: Simd>(j: &Job, row: usize, col: usize, v: S::V) {
+    // SAFETY: the place lies in the plane; only columns of the row are written.
+    unsafe {
+        let v = match j.clamp {
+            Some((lo, hi)) => S::min(S::splat(hi), S::max(S::splat(lo), v)),
+            None => v,
+        };
+        let y = j.y.add(row * j.out[1] + col);
+        if col + S::LANES <= j.out[1] {
+            S::store(y, v);
+        } else {
+            S::store_first(y, j.out[1] - col, v);
+        }
+    }
+}
+
+/// A `K x K` kernel with step `ST` both ways, `T` rows of output at once: a vector of input serves all rows it meets.
+#[inline(always)]
+unsafe fn fixed_body<S: Simd, const K: usize, const ST: usize, const T: usize>(j: &Job) {
+    // SAFETY: rows and columns lie in the planes.
+    unsafe {
+        let mut row = 0;
+        while row < j.out[0] {
+            let whole = row + T <= j.out[0];
+            let mut col = 0;
+            while col < j.out[1] {
+                if whole {
+                    rows::<S, K, ST, T>(j, row, col);
+                } else {
+                    rows::<S, K, ST, 1>(j, row, col);
+                }
+                col += S::LANES;
+            }
+            row += if whole { T } else { 1 };
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn rows<S: Simd, const K: usize, const ST: usize, const T: usize>(j: &Job, row: usize, col: usize) {
+    // SAFETY: as in `fixed_body`.
+    unsafe {
+        let mut acc = [S::splat(j.bias); T];
+        let x = j.x.add(row * ST * j.x_row + col * ST);
+        for i in 0..(T - 1) * ST + K {
+            for k in 0..K {
+                let v = load::<S, ST>(x.add(i * j.x_row + k));
+                for t in 0..T {
+                    if i >= t * ST && i < t * ST + K {
+                        acc[t] = S::fma(v, S::splat(*j.weight.add((i - t * ST) * K + k)), acc[t]);
+                    }
+                }
+            }
+        }
+        for t in 0..T {
+            store::<S>(j, row + t, col, acc[t]);
+        }
+    }
+}
+
+/// Any kernel, column step `ST`, four vectors of one row at once.
+#[inline(always)]
+unsafe fn any_body<S: Simd, const ST: usize>(j: &Job) {
+    // SAFETY: rows and columns lie in the planes.
+    unsafe {
+        for row in 0..j.out[0] {
+            let mut col = 0;
+            while col < j.out[1] {
+                if col + 3 * S::LANES < j.out[1] {
+                    vectors::<S, ST, 4>(j, row, col);
+                    col += 4 * S::LANES;
+                } else {
+                    vectors::<S, ST, 1>(j, row, col);
+                    col += S::LANES;
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn vectors<S: Simd, const ST: usize, const V: usize>(j: &Job, row: usize, col: usize) {
+    // SAFETY: as in `any_body`.
+    unsafe {
+        let mut acc = [S::splat(j.bias); V];
+        let x = j.x.add(row * j.stride[0] * j.x_row + col * ST);
+        for a in 0..j.kernel[0] {
+            for b in 0..j.kernel[1] {
+                let w = S::splat(*j.weight.add(a * j.kernel[1] + b));
+                let x = x.add(a * j.dilation[0] * j.x_row + b * j.dilation[1]);
+                for v in 0..V {
+                    acc[v] = S::fma(load::<S, ST>(x.add(v * S::LANES * ST)), w, acc[v]);
+                }
+            }
+        }
+        for v in 0..V {
+            store::<S>(j, row, col + v * S::LANES, acc[v]);
+        }
+    }
+}
+
+per_isa! {
+    /// See [`fixed_body`].
+    fn fixed = fixed_body<K: usize, ST: usize, T: usize>(j: &Job)
+}
+per_isa! {
+    /// See [`any_body`].
+    fn any = any_body<ST: usize>(j: &Job)
+}

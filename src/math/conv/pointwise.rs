@@ -1,0 +1,104 @@
+//! Convolutions of one tap and stride 1: matrix products on the activations where they are.
+
+use super::{bias_of, constant_bias};
+use crate::math::contract::{
+    Addend, BatchDim, Conv, ConvArgs, ConvConstants, ConvPlan, Layout, MatMul, MatMulArgs, MatMulConstants, MatMulPlan,
+};
+use crate::math::isa::Isa;
+use crate::math::matmul::native::F32Plan;
+use crate::parallel::Pool;
+use crate::types::DType;
+
+/// A plan of such a convolution.
+pub struct Pointwise {
+    product: F32Plan,
+    first: bool,
+    has_bias: bool,
+    bias: Option<Vec<f32>>,
+}
+
+/// Whether `conv` is such a convolution and a matrix product serves it well: channels first, the pixels are the columns
+/// of the product, and few pixels would leave vectors half empty.
+pub fn suits(conv: &Conv, isa: Isa) -> bool {
+    let pixels: usize = conv.input.iter().product();
+    let one = conv.kernel == [1; 3] && conv.stride == [1; 3] && conv.padding == [0; 3];
+    let columns = pixels.next_multiple_of(isa.lanes());
+    one && conv.groups == 1
+        && !conv.transposed
+        && conv.input_layout == conv.output_layout
+        && (conv.input_layout == Layout::ChannelsLast || pixels * 100 >= columns * 85)
+}
+
+impl Pointwise {
+    /// Plans `conv`, for which [`suits`] holds.
+    pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Pointwise {
+        let (c, o) = (conv.in_channels, conv.out_channels);
+        let pixels: usize = conv.input.iter().product();
+        let first = conv.input_layout == Layout::ChannelsFirst;
+        let (x, y) = (c * pixels, o * pixels);
+        let dims = |a: usize, b: usize| {
+            vec![BatchDim {
+                size: conv.batch,
+                a,
+                b,
+                c: y,
+                addend: 0,
+            }]
+        };
+        let mut d = match first {
+            true => MatMul {
+                batch: dims(0, x),
+                ..MatMul::new(DType::F32, o, pixels, c)
+            },
+            false => MatMul {
+                batch: dims(x, 0),
+                ..MatMul::linear(DType::F32, pixels, o, c)
+            },
+        };
+        d.activation = conv.activation;
+        d.addend = conv.bias.then_some(Addend {
+            row: first as usize,
+            col: !first as usize,
+        });
+        let constant = match first {
+            true => MatMulConstants {
+                a: constants.weight,
+                b: None,
+            },
+            false => MatMulConstants {
+                a: None,
+                b: constants.weight,
+            },
+        };
+        Pointwise {
+            product: F32Plan::new(isa, &d, constant),
+            first,
+            has_bias: conv.bias,
+            bias: constant_bias(conv, &constants),
+        }
+    }
+}
+
+impl ConvPlan for Pointwise {
+    unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
+        let (a, b) = if self.first {
+            (args.weight, args.x)
+        } else {
+            (args.x, args.weight)
+        };
+        let bias = bias_of(self.has_bias, &self.bias, args);
+        let product = MatMulArgs {
+            a,
+            b,
+            addend: bias.cast(),
+            c: args.y,
+            tail: args.tail,
+        };
+        // SAFETY: the operands of the convolution are those of the product.
+        unsafe { self.product.run(pool, &product) };
+    }
+
+    fn describe(&self) -> String {
+        format!("conv f32 1x1 as {}", self.product.describe())
+    }
+}

@@ -1,0 +1,195 @@
+//! Where the channels-last kernels put their results, and how the work is cut.
+//!
+//! A chunk computes some rows of output pixels for some columns (output channels). Channels-last output is written in
+//! place; channels-first output goes to a strip in the thread's cache first and is transposed into place when the chunk
+//! is finished.
+
+use super::Operands;
+use crate::math::contract::{Conv, Layout, Tile};
+use crate::math::isa::Isa;
+use crate::math::scratch::{self, Scratch};
+use crate::math::transpose::transpose;
+
+/// The output of a convolution.
+#[derive(Clone, Debug)]
+pub struct Output {
+    isa: Isa,
+    layout: Layout,
+    /// Output channels.
+    pub channels: usize,
+    /// Pixels of one image.
+    pub pixels: usize,
+}
+
+/// The part of the output that one chunk computes: pixels of one image times channels.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The image.
+    pub image: usize,
+    /// The first pixel.
+    pub pixel: usize,
+    /// How many pixels.
+    pub pixels: usize,
+    /// The first channel.
+    pub channel: usize,
+    /// How many channels.
+    pub channels: usize,
+}
+
+/// A chunk's destination.
+pub struct Strip {
+    buffer: Option<Scratch>,
+    /// The part's first element.
+    pub base: *mut f32,
+    /// From one pixel to the next.
+    pub row: usize,
+}
+
+impl Output {
+    /// The output of `conv`.
+    pub fn new(isa: Isa, conv: &Conv) -> Output {
+        Output {
+            isa,
+            layout: conv.output_layout,
+            channels: conv.out_channels,
+            pixels: conv.output().map_or(0, |o| o.iter().product()),
+        }
+    }
+
+    /// Whether results go through a buffer.
+    pub fn is_buffered(&self) -> bool {
+        self.layout == Layout::ChannelsFirst && self.channels > 1
+    }
+
+    /// The destination of `part`.
+    ///
+    /// # Safety
+    /// `y` is the output; the part lies in it.
+    pub unsafe fn begin(&self, y: *mut f32, part: &Part) -> Strip {
+        if self.is_buffered() {
+            // Pixels a multiple of 4 KiB apart would share one set of the L1 cache.
+            let row = part.channels + if part.channels.is_multiple_of(256) { 16 } else { 0 };
+            let mut buffer = scratch::take(part.pixels * row);
+            let base = buffer.as_mut_ptr();
+            return Strip {
+                buffer: Some(buffer),
+                base,
+                row,
+            };
+        }
+        // SAFETY: the caller's promise.
+        let base = unsafe { y.add((part.image * self.pixels + part.pixel) * self.channels + part.channel) };
+        Strip {
+            buffer: None,
+            base,
+            row: self.channels,
+        }
+    }
+
+    /// Moves a finished strip into place and runs the tail.
+    ///
+    /// # Safety
+    /// As for [`Output::begin`]; the strip is the part's and all of it is written.
+    pub unsafe fn finish(&self, strip: Strip, part: &Part, o: &Operands) {
+        let first = self.layout == Layout::ChannelsFirst;
+        let at = match first {
+            true => (part.image * self.channels + part.channel) * self.pixels + part.pixel,
+            false => (part.image * self.pixels + part.pixel) * self.channels + part.channel,
+        };
+        // SAFETY: the part lies in the output.
+        unsafe {
+            let data = o.y.add(at);
+            if strip.buffer.is_some() {
+                transpose(
+                    self.isa,
+                    strip.base,
+                    strip.row,
+                    part.pixels,
+                    part.channels,
+                    data,
+                    self.pixels,
+                );
+            }
+            let Some(tail) = &o.tail else { return };
+            let tile = Tile {
+                data: data.cast(),
+                offset: at,
+                batch: part.image,
+                row: if first { part.channel } else { part.pixel },
+                col: if first { part.pixel } else { part.channel },
+                rows: if first { part.channels } else { part.pixels },
+                cols: if first { part.pixels } else { part.channels },
+                row_stride: if first { self.pixels } else { self.channels },
+            };
+            tail.run(&tile);
+        }
+    }
+}
+
+/// How rows and columns are cut into chunks: see [`cut`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Rows of one chunk.
+    pub rows: usize,
+    /// Column panels of one chunk.
+    pub panels: usize,
+}
+
+/// What decides a [`Cut`].
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Rows of one image.
+    pub rows: usize,
+    /// Pixels of a row.
+    pub row_pixels: usize,
+    /// Column panels.
+    pub panels: usize,
+    /// Columns of a panel.
+    pub panel_cols: usize,
+    /// Images.
+    pub images: usize,
+    /// Multiply-adds in all.
+    pub macs: f64,
+    /// Elements of weights.
+    pub weights: usize,
+    /// Elements of input.
+    pub input: usize,
+    /// Whether results go through a buffer.
+    pub buffered: bool,
+}
+
+/// The most elements of a strip: half of a 1 MB L2 cache.
+const STRIP: usize = 128 * 1024;
+/// Multiply-adds of the smallest chunk worth handing out.
+const SMALLEST: f64 = 200e3;
+
+/// Cuts the work for `threads` threads. Each output element belongs to one chunk, so the cut does not affect results.
+pub fn cut(l: &Load, threads: usize) -> Cut {
+    let mut c = Cut {
+        rows: l.rows.max(1),
+        panels: l.panels.max(1),
+    };
+    // Weights that outweigh the input are read by one thread each; else rows are shared out.
+    let by_panels = l.weights > l.input;
+    let split = |c: &mut Cut, panels: bool| {
+        if c.panels > 1 && (panels || c.rows == 1) {
+            c.panels = c.panels.div_ceil(2);
+        } else if c.rows > 1 {
+            c.rows = c.rows.div_ceil(2);
+        } else {
+            return false;
+        }
+        true
+    };
+    if l.buffered {
+        while c.rows * l.row_pixels * c.panels * l.panel_cols > STRIP && split(&mut c, by_panels) {}
+    }
+    let chunks = |c: &Cut| l.images * l.rows.div_ceil(c.rows) * l.panels.div_ceil(c.panels);
+    if threads > 1 {
+        while chunks(&c) < 4 * threads && l.macs / chunks(&c) as f64 > SMALLEST && split(&mut c, by_panels) {}
+    }
+    Cut {
+        rows: l.rows.div_ceil(l.rows.div_ceil(c.rows).max(1)).max(1),
+        panels: l.panels.div_ceil(l.panels.div_ceil(c.panels).max(1)).max(1),
+    }
+}

@@ -1,0 +1,398 @@
+//! Random convolutions of every kind, dtype, layout and level against the reference.
+
+use super::super::contract::*;
+use super::super::isa::Isa;
+use super::super::reference::conv_ref;
+use super::plan;
+use crate::parallel::Pool;
+use crate::tensor::{Scalar, Tensor};
+use crate::types::DType;
+use proptest::prelude::*;
+use std::ffi::c_void;
+
+/// What is random besides the descriptor.
+#[derive(Clone, Debug)]
+struct Case {
+    conv: Conv,
+    constant: bool,
+    constant_bias: bool,
+    seed: u64,
+}
+
+fn dim() -> impl Strategy<Value = [usize; 6]> {
+    // Input, kernel, stride, padding, dilation, output padding.
+    let input = prop_oneof![2 => 1..9usize, 2 => 9..40usize];
+    (input, 1..6usize, 1..4usize, 0..4usize, 1..4usize, 0..3usize).prop_map(|(i, k, s, p, d, o)| [i, k, s, p, d, o])
+}
+
+fn conv() -> impl Strategy<Value = Conv> {
+    let dtype = prop_oneof![
+        8 => Just(DType::F32), 1 => Just(DType::F64), 1 => Just(DType::F16), 1 => Just(DType::BF16),
+        1 => Just(DType::I64), 1 => Just(DType::I32), 1 => Just(DType::U8)
+    ];
+    // (groups, input channels per group, output channels per group)
+    let channels = prop_oneof![
+        4 => (Just(1usize), 1..40usize, 1..70usize),
+        2 => (2..5usize, 1..6usize, 1..40usize),
+        3 => (2..40usize, Just(1usize), 1..3usize),
+    ];
+    let layout = || prop_oneof![Just(Layout::ChannelsFirst), Just(Layout::ChannelsLast)];
+    let activation =
+        prop_oneof![2 => Just(Activation::None), 1 => Just(Activation::Relu), 1 => Just(Activation::Clamp(-1.0, 2.0))];
+    let small = (1..5usize, 1..3usize, 1..3usize, 0..2usize, 1..3usize);
+    (
+        (dtype, 0..4usize, channels, [dim(), dim()], small, 0..6usize),
+        (any::<[bool; 2]>(), layout(), layout(), activation),
+    )
+        .prop_map(
+            |((dtype, batch, (groups, gi, go), [h, w], (id, kd, sd, pd, dd), rank), rest)| {
+                let ([transposed, bias], input_layout, output_layout, activation) = rest;
+                let deep = rank == 0;
+                let line = rank == 1;
+                let d = if deep {
+                    [id, kd, sd, pd, dd, 0]
+                } else {
+                    [1, 1, 1, 0, 1, 0]
+                };
+                let h = if line { [1, 1, 1, 0, 1, 0] } else { h };
+                let column = |i: usize| [d[i], h[i], w[i]];
+                // Same channels on both sides make pointwise and depthwise cases common enough.
+                Conv {
+                    dtype,
+                    batch,
+                    in_channels: groups * gi,
+                    out_channels: groups * go,
+                    groups,
+                    input: column(0),
+                    kernel: column(1),
+                    stride: column(2),
+                    padding: column(3),
+                    dilation: column(4),
+                    transposed: transposed && rank != 2,
+                    output_padding: column(5),
+                    bias,
+                    input_layout,
+                    output_layout,
+                    activation,
+                }
+            },
+        )
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    (conv(), any::<[bool; 2]>(), any::<u64>(), 0..4u8).prop_map(|(mut conv, [constant, constant_bias], seed, plain)| {
+        if plain == 0 {
+            // The special case of one tap.
+            (conv.kernel, conv.stride, conv.padding) = ([1; 3], [1; 3], [0; 3]);
+        }
+        if !conv.transposed {
+            conv.output_padding = [0; 3];
+        }
+        Case {
+            conv,
+            constant,
+            constant_bias,
+            seed,
+        }
+    })
+}
+
+fn fill(dtype: DType, shape: &[usize], seed: &mut u64) -> Tensor {
+    Tensor::from_fn(dtype, shape, |_| {
+        *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        Scalar::from_f64(dtype, ((*seed >> 40) % 17) as f64 * 0.25 - 2.0)
+    })
+}
+
+/// `[n, c, pixels]` to `[n, pixels, c]`, or back with the sizes exchanged.
+fn swap(t: &Tensor, n: usize, c: usize, pixels: usize) -> Tensor {
+    Tensor::from_fn(t.dtype(), &[n, pixels, c], |i| {
+        let (image, p, ch) = (i / (pixels * c), i / c % pixels, i % c);
+        t.get((image * c + ch) * pixels + p)
+    })
+}
+
+/// Input, weight and bias, channels first.
+fn operands(case: &Case) -> (Tensor, Tensor, Option<Tensor>) {
+    let c = &case.conv;
+    let [nx, nw, nb, _] = c.extents().expect("a legal convolution");
+    let mut seed = case.seed;
+    let (x, w) = (fill(c.dtype, &[nx], &mut seed), fill(c.dtype, &[nw], &mut seed));
+    (x, w, c.bias.then(|| fill(c.dtype, &[nb], &mut seed)))
+}
+
+/// The reference with the activation, channels first.
+fn expected(c: &Conv, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Tensor {
+    let first = Conv {
+        input_layout: Layout::ChannelsFirst,
+        output_layout: Layout::ChannelsFirst,
+        ..c.clone()
+    };
+    let y = conv_ref(x, w, b, &first);
+    let Some((lo, hi)) = c.activation.bounds() else {
+        return y;
+    };
+    Tensor::from_fn(c.dtype, y.shape(), |i| match y.get(i) {
+        Scalar::Int(d, v) => {
+            let lo = if d == DType::U8 { lo.max(0.0) } else { lo };
+            Scalar::Int(d, v.clamp(lo as i64, hi as i64))
+        }
+        s => Scalar::F64(s.to_f64().clamp(lo as f64, hi as f64)),
+    })
+}
+
+/// Runs the plan; the result is channels first.
+fn run(case: &Case, isa: Isa, pool: &Pool, x: &Tensor, w: &Tensor, b: Option<&Tensor>, tail: Option<Tail>) -> Tensor {
+    let c = &case.conv;
+    let constants = ConvConstants {
+        weight: case.constant.then(|| w.bytes()),
+        bias: b.filter(|_| case.constant_bias).map(|b| b.bytes()),
+    };
+    let plan = plan(isa, c, constants).expect("a plan");
+    let (in_pixels, out) = (c.input.iter().product(), c.output().expect("legal"));
+    let out_pixels: usize = out.iter().product();
+    let x = match c.input_layout {
+        Layout::ChannelsFirst => x.clone(),
+        Layout::ChannelsLast => swap(x, c.batch, c.in_channels, in_pixels),
+    };
+    let mut y = Tensor::from_fn(c.dtype, &[c.batch, out_pixels * c.out_channels], |_| {
+        Scalar::from_f64(c.dtype, 77.0)
+    });
+    let args = ConvArgs {
+        x: x.bytes().as_ptr(),
+        weight: w.bytes().as_ptr(),
+        bias: b.map_or(std::ptr::null(), |b| b.bytes().as_ptr()),
+        y: y.bytes_mut().as_mut_ptr(),
+        tail,
+    };
+    // SAFETY: the operands hold the descriptor's extents.
+    unsafe { plan.run(pool, &args) };
+    match c.output_layout {
+        Layout::ChannelsFirst => y,
+        Layout::ChannelsLast => swap(&y, c.batch, out_pixels, c.out_channels),
+    }
+}
+
+fn close(c: &Conv, got: &Tensor, want: &Tensor, what: &str) {
+    let tol = match got.dtype() {
+        DType::F32 => 1e-5,
+        DType::F64 => 1e-13,
+        DType::F16 => 1e-3,
+        DType::BF16 => 8e-3,
+        _ => 0.0,
+    };
+    let scale = (c.in_channels / c.groups * c.kernel.iter().product::<usize>()) as f64;
+    assert_eq!(got.numel(), want.numel());
+    for i in 0..got.numel() {
+        let (x, y) = (got.get(i).to_f64(), want.get(i).to_f64());
+        assert!(
+            (x - y).abs() <= tol * (scale + y.abs()),
+            "{what} element {i}: {x} and {y}"
+        );
+    }
+}
+
+fn check(case: &Case, one: &Pool, two: &Pool) {
+    let c = &case.conv;
+    let (x, w, b) = operands(case);
+    let want = expected(c, &x, &w, b.as_ref());
+    for isa in Isa::available() {
+        let got = run(case, isa, one, &x, &w, b.as_ref(), None);
+        close(c, &got, &want, &format!("{isa}"));
+        assert_eq!(
+            got,
+            run(case, isa, two, &x, &w, b.as_ref(), None),
+            "{isa}: threads change the result"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn convolutions_agree_with_the_reference(case in case()) {
+        prop_assume!(case.conv.extents().is_some());
+        check(&case, &Pool::new(1), &Pool::new(3));
+    }
+}
+
+fn square(c: usize, o: usize, groups: usize, size: usize, kernel: usize, stride: usize) -> Conv {
+    Conv {
+        groups,
+        stride: [1, stride, stride],
+        padding: [0, kernel / 2, kernel / 2],
+        bias: true,
+        ..Conv::new2d(c, o, [size, size], [kernel, kernel])
+    }
+}
+
+/// Layers of real networks: large enough to be cut, and gaps between pixels.
+#[test]
+fn layers_agree() {
+    let (one, two) = (Pool::new(1), Pool::new(2));
+    for (i, conv) in [
+        square(3, 64, 1, 60, 7, 2),
+        square(64, 64, 1, 28, 3, 1),
+        square(512, 96, 1, 7, 3, 1),
+        square(128, 256, 1, 28, 1, 2),
+        square(96, 64, 1, 28, 1, 1),
+        square(512, 64, 1, 7, 1, 1),
+        square(48, 48, 48, 56, 3, 1),
+        square(48, 48, 48, 56, 5, 2),
+        square(96, 96, 96, 14, 3, 1),
+        square(64, 64, 4, 20, 3, 1),
+        Conv {
+            transposed: true,
+            ..square(32, 48, 1, 30, 4, 2)
+        },
+        Conv {
+            batch: 5,
+            ..square(32, 48, 1, 30, 3, 2)
+        },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+            let conv = Conv {
+                input_layout: layout,
+                output_layout: layout,
+                ..conv.clone()
+            };
+            check(
+                &Case {
+                    conv,
+                    constant: i % 2 == 0,
+                    constant_bias: true,
+                    seed: i as u64,
+                },
+                &one,
+                &two,
+            );
+        }
+    }
+}
+
+/// Adds an element's place to it, and counts.
+unsafe extern "C" fn place(context: *const c_void, tile: *const Tile) {
+    // SAFETY: the plan passes a finished tile of f32.
+    unsafe {
+        let t = &*tile;
+        (*context.cast::<std::sync::atomic::AtomicUsize>())
+            .fetch_add(t.rows * t.cols, std::sync::atomic::Ordering::Relaxed);
+        for i in 0..t.rows {
+            for j in 0..t.cols {
+                let p = t.data.cast::<f32>().add(i * t.row_stride + j);
+                *p += 1000.0 * (t.row + i) as f32 + 10.0 * (t.col + j) as f32 + 1e5 * t.batch as f32;
+            }
+        }
+    }
+}
+
+#[test]
+fn tails_see_every_element_once() {
+    let pool = Pool::new(2);
+    for conv in [
+        square(3, 40, 1, 20, 3, 1),
+        square(16, 40, 1, 12, 1, 1),
+        square(16, 16, 16, 30, 3, 1),
+        square(16, 16, 16, 10, 3, 1),
+        Conv {
+            transposed: true,
+            ..square(8, 6, 1, 9, 3, 2)
+        },
+        Conv {
+            dtype: DType::F64,
+            ..square(8, 6, 1, 9, 3, 2)
+        },
+    ] {
+        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+            let first = layout == Layout::ChannelsFirst;
+            let conv = Conv {
+                batch: 2,
+                input_layout: layout,
+                output_layout: layout,
+                ..conv.clone()
+            };
+            let case = Case {
+                conv,
+                constant: true,
+                constant_bias: true,
+                seed: 3,
+            };
+            let c = &case.conv;
+            let (x, w, b) = operands(&case);
+            let plain = run(&case, Isa::best(), &pool, &x, &w, b.as_ref(), None);
+            let seen = std::sync::atomic::AtomicUsize::new(0);
+            if c.dtype != DType::F32 {
+                continue;
+            }
+            let tail = Tail {
+                call: place,
+                context: (&raw const seen).cast(),
+            };
+            let got = run(&case, Isa::best(), &pool, &x, &w, b.as_ref(), Some(tail));
+            assert_eq!(seen.into_inner(), got.numel());
+            let pixels = got.numel() / (c.batch * c.out_channels);
+            for i in 0..got.numel() {
+                let (n, ch, p) = (i / pixels / c.out_channels, i / pixels % c.out_channels, i % pixels);
+                let (row, col) = if first { (ch, p) } else { (p, ch) };
+                let want = plain.get(i).to_f64() + 1000.0 * row as f64 + 10.0 * col as f64 + 1e5 * n as f64;
+                assert!((got.get(i).to_f64() - want).abs() < 0.1, "{:?} element {i}", c);
+            }
+        }
+    }
+}
+
+#[test]
+fn illegal_parameters_are_refused() {
+    let good = Conv::new2d(4, 4, [5, 5], [3, 3]);
+    for bad in [
+        Conv {
+            groups: 3,
+            ..good.clone()
+        },
+        Conv {
+            groups: 0,
+            ..good.clone()
+        },
+        Conv {
+            stride: [1, 0, 1],
+            ..good.clone()
+        },
+        Conv {
+            dilation: [1, 1, 0],
+            ..good.clone()
+        },
+        Conv {
+            kernel: [1, 6, 6],
+            ..good.clone()
+        },
+        Conv {
+            dtype: DType::B8,
+            ..good.clone()
+        },
+        Conv {
+            padding: [0, usize::MAX / 2 + 1, 0],
+            ..good.clone()
+        },
+        Conv {
+            padding: [0, 1 << 40, 1 << 40],
+            ..good.clone()
+        },
+        Conv {
+            batch: usize::MAX,
+            ..good.clone()
+        },
+    ] {
+        assert!(plan(Isa::best(), &bad, ConvConstants::default()).is_err(), "{bad:?}");
+    }
+    let short = ConvConstants {
+        weight: Some(&[0; 8]),
+        bias: None,
+    };
+    assert_eq!(
+        plan(Isa::best(), &good, short).err(),
+        Some(PlanError::Constant { need: 576, got: 8 })
+    );
+}

@@ -1,0 +1,229 @@
+//! Transposed convolution: for every input pixel and output channel, all taps as one matrix product
+//! (`[out * taps, in] · [in, pixels]`), then each output plane gathers the taps that fall on it.
+//!
+//! The product goes through working memory; large ones are cut into blocks of groups or of output channels.
+
+use super::{bias_of, constant_bias};
+use crate::math::contract::{
+    BatchDim, Conv, ConvArgs, ConvConstants, ConvPlan, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, PlanError, Tile,
+};
+use crate::math::isa::Isa;
+use crate::math::matmul::native::F32Plan;
+use crate::math::scratch::{self, Shared};
+use crate::parallel::Pool;
+use crate::types::DType;
+
+/// Elements of a block's product, about (4 MB).
+const BLOCK: usize = 1 << 20;
+
+/// A plan of such a convolution, channels first.
+pub struct Transposed {
+    conv: Conv,
+    out: [usize; 3],
+    blocks: Vec<Block>,
+    bias: Option<Vec<f32>>,
+}
+
+/// Some groups, or some output channels of one group.
+struct Block {
+    product: F32Plan,
+    /// The first group, and how many.
+    groups: [usize; 2],
+    /// The first output channel within each group, and how many.
+    channels: [usize; 2],
+    constant: bool,
+}
+
+impl Transposed {
+    /// Plans `conv`, which is transposed and channels first.
+    pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Transposed, PlanError> {
+        let out = conv.output().ok_or(PlanError::Size)?;
+        let (taps, pixels): (usize, usize) = (conv.kernel.iter().product(), conv.input.iter().product());
+        let go = conv.out_channels / conv.groups;
+        let per_channel = taps
+            .checked_mul(pixels)
+            .filter(|p| p.checked_mul(8).is_some())
+            .ok_or(PlanError::Size)?;
+        let mut blocks = vec![];
+        if conv.batch > 0 && conv.in_channels > 0 && go > 0 {
+            let channels = (BLOCK / per_channel.max(1)).clamp(1, go);
+            let groups = if channels < go {
+                1
+            } else {
+                (BLOCK / (per_channel * go).max(1)).clamp(1, conv.groups)
+            };
+            for g in (0..conv.groups).step_by(groups) {
+                for c in (0..go).step_by(channels) {
+                    let (groups, channels) = ([g, groups.min(conv.groups - g)], [c, channels.min(go - c)]);
+                    blocks.push(Block::new(isa, conv, constants, groups, channels));
+                }
+            }
+        }
+        Ok(Transposed {
+            conv: conv.clone(),
+            out,
+            blocks,
+            bias: constant_bias(conv, &constants),
+        })
+    }
+
+    /// Gathers the output plane `y` from the products of its channel: `taps` rows of input pixels.
+    ///
+    /// # Safety
+    /// `products` holds `taps * pixels` elements, `y` one plane.
+    unsafe fn gather(&self, products: *const f32, bias: f32, y: *mut f32) {
+        let c = &self.conv;
+        let [od, oh, ow] = self.out;
+        let [id, ih, iw] = c.input;
+        let pixels = id * ih * iw;
+        // SAFETY: the plane is this thread's.
+        let y = unsafe { std::slice::from_raw_parts_mut(y, od * oh * ow) };
+        y.fill(bias);
+        for t in 0..c.kernel.iter().product() {
+            let tap = [
+                t / (c.kernel[1] * c.kernel[2]),
+                t / c.kernel[2] % c.kernel[1],
+                t % c.kernel[2],
+            ];
+            let place = |d: usize, at: usize| {
+                let p = at * c.stride[d] + tap[d] * c.dilation[d];
+                p.checked_sub(c.padding[d]).filter(|&p| p < self.out[d])
+            };
+            // The columns of the input that fall into the output row.
+            let Some(w0) = (0..iw).find(|&w| place(2, w).is_some()) else {
+                continue;
+            };
+            let n = (w0..iw).take_while(|&w| place(2, w).is_some()).count();
+            let o0 = place(2, w0).unwrap_or(0);
+            for d in 0..id {
+                let Some(pd) = place(0, d) else { continue };
+                for h in 0..ih {
+                    let Some(ph) = place(1, h) else { continue };
+                    let from = t * pixels + (d * ih + h) * iw + w0;
+                    // SAFETY: `n` products of this row and tap.
+                    let row = unsafe { std::slice::from_raw_parts(products.add(from), n) };
+                    add_row(row, &mut y[(pd * oh + ph) * ow + o0..], c.stride[2]);
+                }
+            }
+        }
+        if let Some((lo, hi)) = c.activation.bounds() {
+            for y in y {
+                let v = if lo > *y { lo } else { *y };
+                *y = if hi < v { hi } else { v };
+            }
+        }
+    }
+}
+
+/// `y[i * step] += x[i]`.
+fn add_row(x: &[f32], y: &mut [f32], step: usize) {
+    if step == 1 {
+        x.iter().zip(y).for_each(|(x, y)| *y += x);
+    } else {
+        x.iter().zip(y.iter_mut().step_by(step)).for_each(|(x, y)| *y += x);
+    }
+}
+
+impl Block {
+    fn new(isa: Isa, conv: &Conv, constants: ConvConstants, groups: [usize; 2], channels: [usize; 2]) -> Block {
+        let (taps, pixels): (usize, usize) = (conv.kernel.iter().product(), conv.input.iter().product());
+        let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+        let rows = channels[1] * taps;
+        let group = BatchDim {
+            size: groups[1],
+            a: gi * go * taps,
+            b: gi * pixels,
+            c: rows * pixels,
+            addend: 0,
+        };
+        let d = MatMul {
+            batch: vec![group],
+            // Weights are `[in, out / groups, taps]`: A is their transpose.
+            a: [1, go * taps],
+            ..MatMul::new(DType::F32, rows, pixels, gi)
+        };
+        let at = Self::weight_at(conv, groups[0], channels[0]);
+        let constant = MatMulConstants {
+            a: constants.weight.map(|w| &w[4 * at..]),
+            b: None,
+        };
+        Block {
+            product: F32Plan::new(isa, &d, constant),
+            groups,
+            channels,
+            constant: constant.a.is_some(),
+        }
+    }
+
+    /// Where the weights of a group's channel begin.
+    fn weight_at(conv: &Conv, group: usize, channel: usize) -> usize {
+        let taps: usize = conv.kernel.iter().product();
+        let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+        (group * gi * go + channel) * taps
+    }
+}
+
+impl ConvPlan for Transposed {
+    unsafe fn run(&self, pool: &Pool, args: &ConvArgs) {
+        let c = &self.conv;
+        let (taps, pixels): (usize, usize) = (c.kernel.iter().product(), c.input.iter().product());
+        let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
+        let plane: usize = self.out.iter().product();
+        let bias = Shared(bias_of(c.bias, &self.bias, args).cast_mut());
+        let (x, y, tail) = (args.x.cast::<f32>(), Shared(args.y.cast::<f32>()), args.tail);
+        for image in 0..c.batch {
+            for b in &self.blocks {
+                let ([g0, groups], [c0, channels]) = (b.groups, b.channels);
+                let mut products = scratch::take(groups * channels * taps * pixels);
+                // SAFETY: the operands of the block lie in those of the convolution.
+                unsafe {
+                    let weight = if b.constant {
+                        std::ptr::null()
+                    } else {
+                        args.weight.cast::<f32>().add(Block::weight_at(c, g0, c0)).cast()
+                    };
+                    let product = MatMulArgs {
+                        a: weight,
+                        b: x.add((image * c.in_channels + g0 * gi) * pixels).cast(),
+                        addend: std::ptr::null(),
+                        c: products.as_mut_ptr().cast(),
+                        tail: None,
+                    };
+                    b.product.run(pool, &product);
+                }
+                let products = Shared(products.as_mut_ptr());
+                pool.run(groups * channels, |i| {
+                    let channel = (g0 + i / channels) * go + c0 + i % channels;
+                    let at = (image * c.out_channels + channel) * plane;
+                    // SAFETY: chunk `i` has this output plane and these products.
+                    unsafe {
+                        let bias = if bias.get().is_null() {
+                            0.0
+                        } else {
+                            *bias.get().add(channel)
+                        };
+                        self.gather(products.get().add(i * taps * pixels), bias, y.get().add(at));
+                        if let Some(tail) = &tail {
+                            let tile = Tile {
+                                data: y.get().add(at).cast(),
+                                offset: at,
+                                batch: image,
+                                row: channel,
+                                col: 0,
+                                rows: 1,
+                                cols: plane,
+                                row_stride: plane,
+                            };
+                            tail.run(&tile);
+                        }
+                    }
+                });
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        let how = self.blocks.first().map_or("empty".into(), |b| b.product.describe());
+        format!("conv f32 transposed, {how}")
+    }
+}

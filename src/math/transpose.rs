@@ -1,0 +1,349 @@
+//! Transposes and permutations: copies that cannot stream both sides.
+//!
+//! Vectors of the source's contiguous dimension become vectors of the result's through register transposes of 8 x 8 (AVX2)
+//! or 4 x 4 elements of 4 bytes; other sizes go through tiles that fit the L1 cache.
+
+use super::isa::Isa;
+use super::pack::transpose4;
+use super::scratch::Shared;
+use crate::parallel::Pool;
+
+/// Elements of one chunk of a permutation, about.
+const CHUNK: usize = 16 * 1024;
+/// Side of the tiles of elements that are not 4 bytes wide.
+const SIDE: usize = 16;
+
+/// `dst[c * dst_row + r] = src[r * src_row + c]` for `r < rows`, `c < cols`, elements of 4 bytes.
+///
+/// # Safety
+/// The machine has `isa`; `src` is readable and `dst` writable at these places, and they do not overlap.
+pub unsafe fn transpose(
+    isa: Isa,
+    src: *const f32,
+    src_row: usize,
+    rows: usize,
+    cols: usize,
+    dst: *mut f32,
+    dst_row: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 | Isa::Avx512 => x86::transpose(src, src_row, rows, cols, dst, dst_row),
+            _ => blocks4(src, src_row, [0, rows], [0, cols], dst, dst_row),
+        }
+    }
+}
+
+/// A rectangle in blocks of four by four, and its edges one by one.
+///
+/// # Safety
+/// As for [`transpose`].
+unsafe fn blocks4(
+    src: *const f32,
+    src_row: usize,
+    [r0, r1]: [usize; 2],
+    [c0, c1]: [usize; 2],
+    dst: *mut f32,
+    dst_row: usize,
+) {
+    let (r4, c4) = (r0 + (r1 - r0) / 4 * 4, c0 + (c1 - c0) / 4 * 4);
+    // SAFETY: every index lies in the rectangle.
+    unsafe {
+        for r in (r0..r4).step_by(4) {
+            for c in (c0..c4).step_by(4) {
+                transpose4(src.add(r * src_row + c), src_row, dst.add(c * dst_row + r), dst_row);
+            }
+            for c in c4..c1 {
+                for q in r..r + 4 {
+                    *dst.add(c * dst_row + q) = *src.add(q * src_row + c);
+                }
+            }
+        }
+        for r in r4..r1 {
+            for c in c0..c1 {
+                *dst.add(c * dst_row + r) = *src.add(r * src_row + c);
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::blocks4;
+    use std::arch::x86_64::*;
+
+    /// See [`super::transpose`].
+    ///
+    /// # Safety
+    /// The machine has AVX2; memory as for [`super::transpose`].
+    #[target_feature(enable = "avx2")]
+    pub unsafe fn transpose(src: *const f32, src_row: usize, rows: usize, cols: usize, dst: *mut f32, dst_row: usize) {
+        let (r8, c8) = (rows / 8 * 8, cols / 8 * 8);
+        // SAFETY: blocks and edges cover the rectangle.
+        unsafe {
+            // Two blocks of rows side by side write whole cache lines of the result.
+            for r in (0..r8).step_by(16) {
+                for c in (0..c8).step_by(8) {
+                    for r in (r..(r + 16).min(r8)).step_by(8) {
+                        block8(src.add(r * src_row + c), src_row, dst.add(c * dst_row + r), dst_row);
+                    }
+                }
+            }
+            blocks4(src, src_row, [0, r8], [c8, cols], dst, dst_row);
+            blocks4(src, src_row, [r8, rows], [0, cols], dst, dst_row);
+        }
+    }
+
+    /// Eight rows of eight.
+    #[target_feature(enable = "avx2")]
+    unsafe fn block8(src: *const f32, src_row: usize, dst: *mut f32, dst_row: usize) {
+        // SAFETY: the caller gives eight rows on each side.
+        unsafe {
+            let mut a = [_mm256_setzero_ps(); 8];
+            for (i, a) in a.iter_mut().enumerate() {
+                *a = _mm256_loadu_ps(src.add(i * src_row));
+            }
+            let mut b = a;
+            for i in 0..4 {
+                b[2 * i] = _mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]);
+                b[2 * i + 1] = _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]);
+            }
+            for i in 0..2 {
+                let (x, y) = (4 * i, 4 * i + 2);
+                a[x] = _mm256_shuffle_ps::<0x44>(b[x], b[y]);
+                a[x + 1] = _mm256_shuffle_ps::<0xee>(b[x], b[y]);
+                a[x + 2] = _mm256_shuffle_ps::<0x44>(b[x + 1], b[y + 1]);
+                a[x + 3] = _mm256_shuffle_ps::<0xee>(b[x + 1], b[y + 1]);
+            }
+            for i in 0..4 {
+                _mm256_storeu_ps(dst.add(i * dst_row), _mm256_permute2f128_ps::<0x20>(a[i], a[i + 4]));
+                _mm256_storeu_ps(
+                    dst.add((i + 4) * dst_row),
+                    _mm256_permute2f128_ps::<0x31>(a[i], a[i + 4]),
+                );
+            }
+        }
+    }
+}
+
+/// Copies the strided array at `src` into row-major order at `dst`: element `(i0, i1, …)` of `shape` is read at
+/// `Σ i * strides` elements. `size` is an element's bytes: 1, 2, 4, 8 or 16.
+///
+/// # Safety
+/// `src` is readable at all those elements, `dst` writable for as many as the shape has; both aligned to the element and
+/// not overlapping.
+pub unsafe fn permute(pool: &Pool, size: usize, shape: &[usize], strides: &[usize], src: *const u8, dst: *mut u8) {
+    let p = Permutation::new(shape, strides);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match size {
+            1 => p.run::<u8>(pool, src, dst),
+            2 => p.run::<u16>(pool, src, dst),
+            4 => p.run::<f32>(pool, src, dst),
+            8 => p.run::<u64>(pool, src, dst),
+            16 => p.run::<u128>(pool, src, dst),
+            _ => panic!("elements of {size} bytes"),
+        }
+    }
+}
+
+/// The most dimensions, once those that belong together are merged.
+const MAX_DIMS: usize = 16;
+
+/// A permutation with dimensions of size 1 dropped and neighbours merged where the strides allow.
+struct Permutation {
+    dims: [(usize, usize); MAX_DIMS],
+    count: usize,
+}
+
+impl Permutation {
+    fn new(shape: &[usize], strides: &[usize]) -> Permutation {
+        let mut p = Permutation {
+            dims: [(1, 0); MAX_DIMS],
+            count: 0,
+        };
+        for (&n, &s) in shape.iter().zip(strides) {
+            if n == 1 {
+                continue;
+            }
+            let last = &mut p.dims[p.count.saturating_sub(1)];
+            if p.count > 0 && last.1 == n * s {
+                *last = (last.0 * n, s);
+            } else {
+                assert!(p.count < MAX_DIMS, "at most {MAX_DIMS} dimensions after merging");
+                p.dims[p.count] = (n, s);
+                p.count += 1;
+            }
+        }
+        p
+    }
+
+    /// Splits off two inner dimensions: the last one, and the one that is contiguous in the source (if it is another).
+    unsafe fn run<T: Copy + 'static>(&self, pool: &Pool, src: *const u8, dst: *mut u8) {
+        let dims = &self.dims[..self.count];
+        let total: usize = dims.iter().map(|d| d.0).product();
+        if total == 0 {
+            return;
+        }
+        let Some((&(cols, col_stride), outer)) = dims.split_last() else {
+            // SAFETY: one element.
+            return unsafe { *dst.cast::<T>() = *src.cast::<T>() };
+        };
+        let contiguous = outer.iter().rposition(|d| d.1 == 1).filter(|_| col_stride != 1);
+        let mut out = [0; MAX_DIMS];
+        let mut step = cols;
+        for i in (0..outer.len()).rev() {
+            out[i] = step;
+            step *= outer[i].0;
+        }
+        let rows = contiguous.map_or(1, |i| outer[i].0);
+        let row_out = contiguous.map_or(0, |i| out[i]);
+        let matrices = total / (rows * cols);
+        // A chunk is some matrices, or a part of the columns of one.
+        let parts = if matrices >= 8 {
+            1
+        } else {
+            (rows * cols).div_ceil(CHUNK).min(cols.div_ceil(64))
+        };
+        let (part, together) = (
+            cols.div_ceil(parts).next_multiple_of(16),
+            (CHUNK / (rows * cols)).max(1),
+        );
+        let parts = cols.div_ceil(part);
+        let (src, dst) = (Shared(src.cast_mut().cast::<T>()), Shared(dst.cast::<T>()));
+        pool.run(matrices.div_ceil(together) * parts, |chunk| {
+            let (first, c0) = (chunk / parts * together, chunk % parts * part);
+            for m in first..(first + together).min(matrices) {
+                let (mut from, mut to, mut rest) = (0, 0, m);
+                for i in (0..outer.len()).rev().filter(|&i| Some(i) != contiguous) {
+                    let x = rest % outer[i].0;
+                    rest /= outer[i].0;
+                    from += x * outer[i].1;
+                    to += x * out[i];
+                }
+                let n = part.min(cols - c0);
+                // SAFETY: the places are those of the permutation; chunks write different ones.
+                unsafe {
+                    let s = src.get().cast_const().add(from + c0 * col_stride);
+                    copy_matrix(s, col_stride, rows, n, dst.get().add(to + c0), row_out);
+                }
+            }
+        });
+    }
+}
+
+/// `dst[r * dst_row + c] = src[c * stride + r]` for `rows` contiguous in the source and `cols` in the result.
+///
+/// # Safety
+/// Both are valid at these places.
+unsafe fn copy_matrix<T: Copy + 'static>(
+    src: *const T,
+    stride: usize,
+    rows: usize,
+    cols: usize,
+    dst: *mut T,
+    dst_row: usize,
+) {
+    // SAFETY: the caller's promise; an f32 stands for any four bytes.
+    unsafe {
+        if stride == 1 && rows == 1 {
+            std::ptr::copy_nonoverlapping(src, dst, cols);
+        } else if rows > 1 && std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>() {
+            transpose(Isa::best(), src.cast(), stride, cols, rows, dst.cast(), dst_row);
+        } else {
+            for r0 in (0..rows).step_by(SIDE) {
+                for c0 in (0..cols).step_by(SIDE) {
+                    for c in c0..(c0 + SIDE).min(cols) {
+                        for r in r0..(r0 + SIDE).min(rows) {
+                            *dst.add(r * dst_row + c) = *src.add(c * stride + r);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check<T: Copy + PartialEq + std::fmt::Debug + 'static>(
+        shape: &[usize],
+        order: &[usize],
+        value: impl Fn(usize) -> T,
+    ) {
+        // The source is row-major over the shape permuted by `order`.
+        let mut strides = vec![0; shape.len()];
+        let mut step = 1;
+        for &d in order.iter().rev() {
+            strides[d] = step;
+            step *= shape[d];
+        }
+        let src: Vec<T> = (0..step).map(&value).collect();
+        let mut dst = vec![value(0); step];
+        for pool in [Pool::new(1), Pool::new(2)] {
+            let size = std::mem::size_of::<T>();
+            // SAFETY: both hold every element of the shape.
+            unsafe {
+                permute(
+                    &pool,
+                    size,
+                    shape,
+                    &strides,
+                    src.as_ptr().cast(),
+                    dst.as_mut_ptr().cast(),
+                )
+            };
+            for (i, got) in dst.iter().enumerate() {
+                let (mut rest, mut at) = (i, 0);
+                for d in (0..shape.len()).rev() {
+                    at += rest % shape[d] * strides[d];
+                    rest /= shape[d];
+                }
+                assert_eq!(*got, src[at], "{shape:?} {order:?} element {i}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn permutations_move_every_element(
+            shape in proptest::collection::vec(0..20usize, 4),
+            order in Just(vec![0usize, 1, 2, 3]).prop_shuffle(),
+        ) {
+            check(&shape, &order, |i| i as f32);
+            check(&shape, &order, |i| i as u8);
+            check(&shape, &order, |i| i as u16);
+            check(&shape, &order, |i| i as u64);
+        }
+    }
+
+    #[test]
+    fn large_transposes() {
+        check(&[300, 517], &[1, 0], |i| i as f32);
+        check(&[130, 70, 33], &[0, 2, 1], |i| i as f32);
+        check(&[517, 300], &[1, 0], |i| i as u64);
+    }
+
+    #[test]
+    fn every_level_transposes() {
+        let src: Vec<f32> = (0..50 * 40).map(|i| i as f32).collect();
+        for isa in Isa::available() {
+            for (rows, cols) in [(1, 1), (8, 8), (17, 31), (40, 9), (3, 33)] {
+                let mut dst = vec![0f32; 50 * 40];
+                // SAFETY: both hold the rectangle.
+                unsafe { transpose(isa, src.as_ptr(), 40, rows, cols, dst.as_mut_ptr(), 50) };
+                for r in 0..rows {
+                    for c in 0..cols {
+                        assert_eq!(dst[c * 50 + r], src[r * 40 + c]);
+                    }
+                }
+            }
+        }
+    }
+}
