@@ -16,13 +16,16 @@
 //! [`KernelBuilder`] writes kernels; its documentation has examples.
 
 mod affine;
+mod apply;
 mod build;
+mod interp;
 mod key;
 pub mod python;
 mod verify;
 
 pub use affine::{Affine, Cond, Index};
 pub use build::KernelBuilder;
+pub use interp::interpret;
 pub use key::structure;
 pub use verify::{VerifyError, verify};
 

@@ -469,8 +469,8 @@ fn binary(op: Binary, d: DType) -> Checked<DType> {
     use Binary::*;
     let float = matches!(d, DType::F32 | DType::F64);
     let ok = match op {
-        Add | Mul | Max | Min => float || d.is_int() || d == DType::B8,
-        Sub | FloorDiv | TruncDiv | Mod | Fmod | Pow | Fmax | Fmin => float || d.is_int(),
+        Add | Mul | Max | Min | Fmax | Fmin | Pow => float || d.is_int() || d == DType::B8,
+        Sub | FloorDiv | TruncDiv | Mod | Fmod => float || d.is_int(),
         And | Or | Xor => d.is_int() || d == DType::B8,
         Shl | Shr | Gcd => d.is_int(),
         Div | Atan2 | Copysign | Hypot | Nextafter | Zeta => float,

@@ -1,0 +1,500 @@
+//! Groups of lanes: one CLIF instruction per vector of a group, or one scalar instruction.
+//!
+//! A group is the values of as many consecutive loop iterations as the loop runs at a time, spread over one or more
+//! vectors. Every operation is written once: [`Emitter::scalar`] decides between the scalar and the vector type. Constants are loads from
+//! a table, one for each use: CLIF folds such a load into its user, and nothing has to be kept in registers.
+
+use super::table::Table;
+use crate::types::DType;
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::types::{F32, F32X4, F64, F64X2, I8, I8X16, I32, I32X4, I64, I64X2};
+use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, StackSlot, Type, Value};
+use cranelift_frontend::FunctionBuilder;
+
+/// The values of a group: one scalar, or the vectors in lane order.
+pub(super) type Lanes = Vec<Value>;
+
+/// What holds a value in a register. Integers narrower than 32 bits are I32, sign- or zero-extended; f16 and bf16 are their
+/// bits in an I32; b8 is an I8 of 0 or 1 as a scalar and an all-ones or all-zeros mask as a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Class {
+    F32,
+    F64,
+    I32,
+    I64,
+    Bool,
+}
+
+impl Class {
+    /// The class of a dtype's values.
+    pub fn of(d: DType) -> Class {
+        match d {
+            DType::F64 => Class::F64,
+            DType::F32 => Class::F32,
+            DType::I64 => Class::I64,
+            DType::B8 => Class::Bool,
+            _ => Class::I32,
+        }
+    }
+
+    /// The type of a scalar.
+    pub fn scalar(self) -> Type {
+        match self {
+            Class::F32 => F32,
+            Class::F64 => F64,
+            Class::I32 => I32,
+            Class::I64 => I64,
+            Class::Bool => I8,
+        }
+    }
+
+    /// The type of a vector.
+    pub fn vector(self) -> Type {
+        match self {
+            Class::F32 => F32X4,
+            Class::F64 => F64X2,
+            Class::I32 | Class::Bool => I32X4,
+            Class::I64 => I64X2,
+        }
+    }
+
+    /// The integer class of the same width.
+    pub fn bits(self) -> Class {
+        match self {
+            Class::F32 => Class::I32,
+            Class::F64 => Class::I64,
+            c => c,
+        }
+    }
+
+    /// Bytes of a lane.
+    pub fn size(self) -> usize {
+        if matches!(self, Class::F64 | Class::I64) { 8 } else { 4 }
+    }
+
+    /// F32 or F64.
+    pub fn is_float(self) -> bool {
+        matches!(self, Class::F32 | Class::F64)
+    }
+}
+
+/// Accesses that are proven to be in bounds. Elements need not be aligned to vectors.
+pub(super) const MEM: MemFlagsData = MemFlagsData::new().with_notrap();
+
+/// Writes instructions for groups of lanes.
+pub(super) struct Emitter<'a> {
+    pub b: FunctionBuilder<'a>,
+    pub table: &'a mut Table,
+    pub table_ptr: Value,
+    /// Where faults are recorded: an I32 of [`Status`](crate::kernel::Status) bits.
+    pub status: StackSlot,
+    /// Whether groups are single scalars at the moment.
+    pub scalar: bool,
+    /// Iterations in a group when not scalar.
+    pub elements: usize,
+    /// Bytes from one vector of a group to the next.
+    pub width: usize,
+    /// Whether the machine multiplies and adds in one rounding.
+    pub fma: bool,
+    /// Whether x86's own instructions may be used.
+    pub x86: bool,
+}
+
+impl Emitter<'_> {
+    /// The type of a class in the current form.
+    pub fn ty(&self, c: Class) -> Type {
+        if self.scalar { c.scalar() } else { c.vector() }
+    }
+
+    /// How many values a group of this class has.
+    pub fn count(&self, c: Class) -> usize {
+        if self.scalar {
+            1
+        } else {
+            self.elements * c.size() / self.width
+        }
+    }
+
+    /// Runs `f` with scalar groups.
+    pub fn as_scalar<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let before = std::mem::replace(&mut self.scalar, true);
+        let r = f(self);
+        self.scalar = before;
+        r
+    }
+
+    // Constants.
+
+    /// A constant of `c`'s type by its bits, `n` times, each a load of its own.
+    pub fn constant(&mut self, c: Class, bits: u64, n: usize) -> Lanes {
+        if self.scalar && !c.is_float() {
+            let bits = if c == Class::I32 { bits as u32 as i64 } else { bits as i64 };
+            return vec![self.b.ins().iconst(c.scalar(), bits); n];
+        }
+        let at = self.table.offset(bits, c.size());
+        let ty = self.ty(c);
+        let flags = MEM.with_aligned();
+        (0..n)
+            .map(|_| self.b.ins().load(ty, flags, self.table_ptr, at))
+            .collect()
+    }
+
+    /// An f32 for a group like `x`.
+    pub fn kf(&mut self, x: &Lanes, v: f32) -> Lanes {
+        self.constant(Class::F32, v.to_bits() as u64, x.len())
+    }
+
+    /// A float of `c`, f32 or f64, for a group like `x`.
+    pub fn kfloat(&mut self, c: Class, x: &Lanes, v: f64) -> Lanes {
+        match c {
+            Class::F64 => self.constant(c, v.to_bits(), x.len()),
+            _ => self.kf(x, v as f32),
+        }
+    }
+
+    /// An integer of `c`, I32 or I64, for a group like `x`.
+    pub fn ki(&mut self, c: Class, x: &Lanes, v: i64) -> Lanes {
+        let bits = if c == Class::I32 { v as u32 as u64 } else { v as u64 };
+        self.constant(c, bits, x.len())
+    }
+
+    /// `0, 1, 2 …` over the lanes of a whole group, as I64.
+    pub fn lane_indices(&mut self) -> Lanes {
+        let n = self.count(Class::I64);
+        let per = self.width / 8;
+        (0..n)
+            .map(|k| {
+                let at = self.table.iota((k * per) as i64);
+                self.b.ins().load(I64X2, MEM.with_aligned(), self.table_ptr, at)
+            })
+            .collect()
+    }
+
+    // Lane by lane.
+
+    /// `f` on each value.
+    pub fn map1(&mut self, x: &Lanes, f: impl Fn(&mut Self, Value) -> Value) -> Lanes {
+        x.iter().map(|&x| f(self, x)).collect()
+    }
+
+    /// `f` on each pair of values.
+    pub fn map2(&mut self, x: &Lanes, y: &Lanes, f: impl Fn(&mut Self, Value, Value) -> Value) -> Lanes {
+        debug_assert_eq!(x.len(), y.len());
+        x.iter().zip(y).map(|(&x, &y)| f(self, x, y)).collect()
+    }
+
+    pub fn fadd(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().fadd(x, y))
+    }
+
+    pub fn fsub(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().fsub(x, y))
+    }
+
+    pub fn fmul(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().fmul(x, y))
+    }
+
+    pub fn fdiv(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().fdiv(x, y))
+    }
+
+    /// `x * y + z`, in one rounding if the machine can.
+    pub fn fma(&mut self, x: &Lanes, y: &Lanes, z: &Lanes) -> Lanes {
+        if !self.fma {
+            let p = self.fmul(x, y);
+            return self.fadd(&p, z);
+        }
+        (0..x.len()).map(|i| self.b.ins().fma(x[i], y[i], z[i])).collect()
+    }
+
+    pub fn iadd(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().iadd(x, y))
+    }
+
+    pub fn isub(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().isub(x, y))
+    }
+
+    pub fn band(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().band(x, y))
+    }
+
+    pub fn bor(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().bor(x, y))
+    }
+
+    pub fn shl(&mut self, x: &Lanes, n: i64) -> Lanes {
+        self.map1(x, |e, x| {
+            let n = e.b.ins().iconst(I32, n);
+            e.b.ins().ishl(x, n)
+        })
+    }
+
+    pub fn sar(&mut self, x: &Lanes, n: i64) -> Lanes {
+        self.map1(x, |e, x| {
+            let n = e.b.ins().iconst(I32, n);
+            e.b.ins().sshr(x, n)
+        })
+    }
+
+    pub fn shr(&mut self, x: &Lanes, n: i64) -> Lanes {
+        self.map1(x, |e, x| {
+            let n = e.b.ins().iconst(I32, n);
+            e.b.ins().ushr(x, n)
+        })
+    }
+
+    /// The same bits as another type of that width.
+    pub fn bitcast(&mut self, ty: Type, x: Value) -> Value {
+        let from = self.b.func.dfg.value_type(x);
+        if from == ty {
+            return x;
+        }
+        let mut flags = MemFlagsData::new();
+        if ty.is_vector() || from.is_vector() {
+            flags = flags.with_endianness(Endianness::Little);
+        }
+        self.b.ins().bitcast(ty, flags, x)
+    }
+
+    /// The bits of a float class as integers, or the integers' bits as the float class.
+    pub fn recast(&mut self, to: Class, x: &Lanes) -> Lanes {
+        let ty = self.ty(to);
+        self.map1(x, |e, x| e.bitcast(ty, x))
+    }
+
+    /// `x` with its sign bit inverted.
+    pub fn fneg(&mut self, c: Class, x: &Lanes) -> Lanes {
+        if self.scalar {
+            return self.map1(x, |e, x| e.b.ins().fneg(x));
+        }
+        let sign = self.sign_mask(c, x);
+        self.map2(x, &sign, |e, x, y| e.b.ins().bxor(x, y))
+    }
+
+    /// `x` without its sign bit.
+    pub fn fabs(&mut self, c: Class, x: &Lanes) -> Lanes {
+        if self.scalar {
+            return self.map1(x, |e, x| e.b.ins().fabs(x));
+        }
+        let bits = if c == Class::F64 { i64::MAX as u64 } else { 0x7fff_ffff };
+        let mask = self.constant(c, bits, x.len());
+        self.band(x, &mask)
+    }
+
+    fn sign_mask(&mut self, c: Class, x: &Lanes) -> Lanes {
+        let bits = if c == Class::F64 { 1 << 63 } else { 0x8000_0000 };
+        self.constant(c, bits, x.len())
+    }
+
+    /// `magnitude`, which is not negative, with the sign of `sign`.
+    pub fn or_sign(&mut self, c: Class, magnitude: &Lanes, sign: &Lanes) -> Lanes {
+        if self.scalar {
+            return self.map2(magnitude, sign, |e, m, s| e.b.ins().fcopysign(m, s));
+        }
+        let mask = self.sign_mask(c, sign);
+        let s = self.band(sign, &mask);
+        self.bor(magnitude, &s)
+    }
+
+    /// `magnitude` with the sign of `sign`.
+    pub fn copysign(&mut self, c: Class, magnitude: &Lanes, sign: &Lanes) -> Lanes {
+        if self.scalar {
+            return self.or_sign(c, magnitude, sign);
+        }
+        let m = self.fabs(c, magnitude);
+        self.or_sign(c, &m, sign)
+    }
+
+    // Comparisons and choices. A condition is what `fcmp` or `icmp` gave for lanes of the choices' width.
+
+    pub fn fcmp(&mut self, cc: FloatCC, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().fcmp(cc, x, y))
+    }
+
+    pub fn icmp(&mut self, cc: IntCC, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| e.b.ins().icmp(cc, x, y))
+    }
+
+    /// `c ? x : y`.
+    pub fn choose(&mut self, c: &Lanes, x: &Lanes, y: &Lanes) -> Lanes {
+        (0..c.len()).map(|i| self.choose1(c[i], x[i], y[i])).collect()
+    }
+
+    fn choose1(&mut self, c: Value, x: Value, y: Value) -> Value {
+        if self.scalar {
+            return self.b.ins().select(c, x, y);
+        }
+        let ty = self.b.func.dfg.value_type(x);
+        let mask = self.bitcast(ty, c);
+        self.b.ins().bitselect(mask, x, y)
+    }
+
+    /// `x < y ? x : y`: x86's `minps`, which gives `y` if either is NaN.
+    pub fn min_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| {
+            let c = e.b.ins().fcmp(FloatCC::LessThan, x, y);
+            e.choose1(c, x, y)
+        })
+    }
+
+    /// `x > y ? x : y`: x86's `maxps`, which gives `y` if either is NaN.
+    pub fn max_xy(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        self.map2(x, y, |e, x, y| {
+            let c = e.b.ins().fcmp(FloatCC::LessThan, y, x);
+            e.choose1(c, x, y)
+        })
+    }
+
+    // Between forms.
+
+    /// One scalar in every lane of a group of class `c`.
+    pub fn splat(&mut self, c: Class, s: Value) -> Lanes {
+        let s = match c {
+            Class::Bool => self.mask_of_bool(s),
+            _ => s,
+        };
+        let v = self.b.ins().splat(c.vector(), s);
+        vec![v; self.count(c)]
+    }
+
+    /// 0 or 1 as an I32 of all zeros or all ones.
+    fn mask_of_bool(&mut self, s: Value) -> Value {
+        let w = self.b.ins().uextend(I32, s);
+        self.b.ins().ineg(w)
+    }
+
+    /// The scalars of a group, in order; conditions as I8.
+    pub fn extract(&mut self, c: Class, x: &Lanes) -> Vec<Value> {
+        let x = if c == Class::Bool { self.mask32(x) } else { x.clone() };
+        let per = 16 / c.size();
+        let mut out = vec![];
+        for v in x {
+            for k in 0..per {
+                let s = self.b.ins().extractlane(v, k as u8);
+                out.push(if c == Class::Bool {
+                    let one = self.b.ins().iconst(I32, 1);
+                    let bit = self.b.ins().band(s, one);
+                    self.b.ins().ireduce(I8, bit)
+                } else {
+                    s
+                });
+            }
+        }
+        out
+    }
+
+    /// A group of these scalars.
+    pub fn insert(&mut self, c: Class, scalars: &[Value]) -> Lanes {
+        let per = 16 / c.size();
+        let mut out = vec![];
+        for chunk in scalars.chunks(per) {
+            let first = self.lane_of(c, chunk[0]);
+            let mut v = self.b.ins().scalar_to_vector(c.vector(), first);
+            for (k, &s) in chunk.iter().enumerate().skip(1) {
+                let s = self.lane_of(c, s);
+                v = self.b.ins().insertlane(v, s, k as u8);
+            }
+            out.push(v);
+        }
+        out
+    }
+
+    fn lane_of(&mut self, c: Class, s: Value) -> Value {
+        if c == Class::Bool { self.mask_of_bool(s) } else { s }
+    }
+
+    /// `f` on the scalars of groups, lane by lane.
+    pub fn per_lane(
+        &mut self,
+        args: &[(Class, &Lanes)],
+        result: Class,
+        f: impl Fn(&mut Self, &[Value]) -> Value,
+    ) -> Lanes {
+        if self.scalar {
+            let args: Vec<Value> = args.iter().map(|a| a.1[0]).collect();
+            return vec![f(self, &args)];
+        }
+        let args: Vec<Vec<Value>> = args.iter().map(|(c, x)| self.extract(*c, x)).collect();
+        let out: Vec<Value> = (0..args[0].len())
+            .map(|i| {
+                let args: Vec<Value> = args.iter().map(|a| a[i]).collect();
+                self.as_scalar(|e| f(e, &args))
+            })
+            .collect();
+        self.insert(result, &out)
+    }
+
+    /// Bytes of two vectors, by the sixteen positions of `mask`.
+    pub fn shuffle(&mut self, x: Value, y: Value, mask: [u8; 16]) -> Value {
+        let ty = self.b.func.dfg.value_type(x);
+        let (x, y) = (self.bitcast(I8X16, x), self.bitcast(I8X16, y));
+        let mask = self.b.func.dfg.immediates.push(mask.as_slice().into());
+        let r = self.b.ins().shuffle(x, y, mask);
+        self.bitcast(ty, r)
+    }
+
+    /// 32-bit lanes of two vectors, by four positions of 0..8.
+    pub fn shuffle32(&mut self, x: Value, y: Value, lanes: [u8; 4]) -> Value {
+        let mut mask = [0; 16];
+        for (i, m) in mask.iter_mut().enumerate() {
+            *m = lanes[i / 4] * 4 + i as u8 % 4;
+        }
+        self.shuffle(x, y, mask)
+    }
+
+    /// Vectors of 64-bit lanes as half as many of 32-bit lanes: the low halves.
+    pub fn narrow64(&mut self, x: &Lanes) -> Lanes {
+        let mut out = vec![];
+        for p in x.chunks_exact(2) {
+            let (a, b) = (self.bitcast(I32X4, p[0]), self.bitcast(I32X4, p[1]));
+            out.push(self.shuffle32(a, b, [0, 2, 4, 6]));
+        }
+        out
+    }
+
+    /// Each vector as it is, then with its high half moved down.
+    pub fn halves(&mut self, x: &Lanes) -> Lanes {
+        x.iter()
+            .flat_map(|&v| [v, self.shuffle32(v, v, [2, 3, 2, 3])])
+            .collect()
+    }
+
+    /// I32 lanes as I64 lanes, sign-extended.
+    pub fn widen32(&mut self, x: &Lanes) -> Lanes {
+        x.iter()
+            .flat_map(|&v| [self.b.ins().swiden_low(v), self.b.ins().swiden_high(v)])
+            .collect()
+    }
+
+    /// A condition as masks of 32-bit lanes.
+    pub fn mask32(&mut self, c: &Lanes) -> Lanes {
+        if self.scalar || self.b.func.dfg.value_type(c[0]) != I64X2 {
+            return c.clone();
+        }
+        self.narrow64(c)
+    }
+
+    /// A condition as masks of 64-bit lanes.
+    pub fn mask64(&mut self, c: &Lanes) -> Lanes {
+        if self.scalar || self.b.func.dfg.value_type(c[0]) == I64X2 {
+            return c.clone();
+        }
+        self.widen32(c)
+    }
+
+    /// A condition as masks for lanes of class `c`.
+    pub fn mask_for(&mut self, c: Class, m: &Lanes) -> Lanes {
+        if c.size() == 8 { self.mask64(m) } else { self.mask32(m) }
+    }
+
+    /// An I8 that is not zero if the condition holds anywhere.
+    pub fn any(&mut self, c: &Lanes) -> Value {
+        if self.scalar {
+            return c[0];
+        }
+        let all = c[1..].iter().fold(c[0], |a, &x| self.b.ins().bor(a, x));
+        self.b.ins().vany_true(all)
+    }
+}

@@ -1,0 +1,45 @@
+//! The table of constants of a kernel.
+
+use std::collections::HashMap;
+
+/// Bytes of an entry: the widest vector, so that code of any vector width can load from it.
+const ENTRY: usize = 64;
+
+/// Constants, each repeated over 64 bytes.
+#[derive(Default)]
+pub(super) struct Table {
+    bytes: Vec<u8>,
+    known: HashMap<(u64, usize), i32>,
+    iotas: HashMap<i64, i32>,
+}
+
+impl Table {
+    /// The offset of the constant with these bits in every lane of `size` bytes.
+    pub fn offset(&mut self, bits: u64, size: usize) -> i32 {
+        let bytes = &mut self.bytes;
+        *self.known.entry((bits, size)).or_insert_with(|| {
+            let at = bytes.len() as i32;
+            for _ in 0..ENTRY / size {
+                bytes.extend(&bits.to_le_bytes()[..size]);
+            }
+            at
+        })
+    }
+
+    /// The offset of `start, start + 1, …` as I64.
+    pub fn iota(&mut self, start: i64) -> i32 {
+        let bytes = &mut self.bytes;
+        *self.iotas.entry(start).or_insert_with(|| {
+            let at = bytes.len() as i32;
+            for k in 0..(ENTRY / 8) as i64 {
+                bytes.extend((start + k).to_le_bytes());
+            }
+            at
+        })
+    }
+
+    /// The table.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}

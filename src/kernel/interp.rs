@@ -1,0 +1,211 @@
+//! Running a kernel statement by statement, in order, in the dtypes' own arithmetic: the oracle of the code generator.
+
+use super::*;
+use super::apply as eval;
+
+/// Runs iterations `begin..end` of the parallel loop (`0..1` for a kernel without one) over the bytes of the buffers
+/// that [`Kernel::params`] lists. The kernel must be verified. Panics if a buffer is shorter than declared.
+pub fn interpret(k: &Kernel, buffers: &mut [&mut [u8]], begin: usize, end: usize) -> Status {
+    let mut at = 0;
+    let mut local = vec![];
+    let places = k.buffers.iter().map(|b| {
+        if b.role == Role::Local {
+            // All ones is NaN in every float type: reading what was not written shows.
+            local.push(vec![0xffu8; b.numel() * b.dtype.size()]);
+            Place::Local(local.len() - 1)
+        } else {
+            at += 1;
+            Place::Param(at - 1)
+        }
+    });
+    let places = places.collect();
+    let mut m = Machine {
+        k,
+        places,
+        params: buffers,
+        local,
+        values: vec![Scalar::Bool(false); k.values.len()],
+        vars: vec![0; k.extents.len()],
+        range: (begin, end),
+        status: Status::OK,
+    };
+    m.body(&k.body);
+    m.status
+}
+
+enum Place {
+    Param(usize),
+    Local(usize),
+}
+
+struct Machine<'a, 'b> {
+    k: &'a Kernel,
+    places: Vec<Place>,
+    params: &'a mut [&'b mut [u8]],
+    local: Vec<Vec<u8>>,
+    values: Vec<Scalar>,
+    vars: Vec<i64>,
+    range: (usize, usize),
+    status: Status,
+}
+
+impl Machine<'_, '_> {
+    fn body(&mut self, body: &[Stmt]) {
+        for s in body {
+            match s {
+                Stmt::Let(v, i) => {
+                    let x = self.inst(i);
+                    self.values[v.0 as usize] = x;
+                }
+                Stmt::Store(b, i, v) => {
+                    let at = self.element(i);
+                    let x = self.get(*v);
+                    x.write(self.bytes_mut(*b), at);
+                }
+                Stmt::Loop(l) => self.nest(l),
+            }
+        }
+    }
+
+    fn get(&self, v: Value) -> Scalar {
+        self.values[v.0 as usize]
+    }
+
+    fn bytes(&self, b: Buf) -> &[u8] {
+        match self.places[b.0 as usize] {
+            Place::Param(i) => self.params[i],
+            Place::Local(i) => &self.local[i],
+        }
+    }
+
+    fn bytes_mut(&mut self, b: Buf) -> &mut [u8] {
+        match self.places[b.0 as usize] {
+            Place::Param(i) => self.params[i],
+            Place::Local(i) => &mut self.local[i],
+        }
+    }
+
+    fn affine(&self, a: &Affine) -> i64 {
+        a.eval(|v| self.vars[v.0 as usize])
+    }
+
+    fn element(&self, i: &Index) -> usize {
+        let dynamic = i.dynamic.iter().map(|&(v, s)| self.get(v).to_i64() * s);
+        (self.affine(&i.affine) + dynamic.sum::<i64>()) as usize
+    }
+
+    fn inst(&mut self, i: &Inst) -> Scalar {
+        match i {
+            Inst::Const(s) => *s,
+            Inst::Index(a) => Scalar::Int(DType::I64, self.affine(a)),
+            Inst::Load(b, i, guard) => {
+                if let Some(g) = guard
+                    && !g.conds.iter().all(|c| c.holds(|v| self.vars[v.0 as usize]))
+                {
+                    return g.other;
+                }
+                Scalar::read(self.k.buffer(*b).dtype, self.bytes(*b), self.element(i))
+            }
+            Inst::Bounded(v, n, bound) => {
+                let x = self.get(*v).to_i64();
+                Scalar::Int(DType::I64, self.bound(x, *n as i64, *bound))
+            }
+            Inst::Unary(op, x) => eval::unary(*op, self.get(*x)),
+            Inst::Binary(op, x, y) => self.binary(*op, self.get(*x), self.get(*y)),
+            Inst::Compare(op, x, y) => Scalar::Bool(eval::compare(*op, self.get(*x), self.get(*y))),
+            Inst::Fma(x, y, z) => eval::fma(self.get(*x), self.get(*y), self.get(*z)),
+            Inst::Select(c, x, y) => self.get(if self.get(*c).to_bool() { *x } else { *y }),
+            Inst::Cast(d, x) => self.get(*x).cast(*d),
+        }
+    }
+
+    /// A division by zero is recorded and gives 0.
+    fn binary(&mut self, op: Binary, x: Scalar, y: Scalar) -> Scalar {
+        eval::binary(op, x, y).unwrap_or_else(|_| {
+            self.status.record(Fault::ZeroDivision);
+            Scalar::from_i64(x.dtype(), 0)
+        })
+    }
+
+    fn bound(&mut self, x: i64, n: i64, bound: Bound) -> i64 {
+        let wrapped = if bound == Bound::Wrap && x < 0 {
+            x.wrapping_add(n)
+        } else {
+            x
+        };
+        match bound {
+            Bound::Clamp => x.clamp(0, (n - 1).max(0)),
+            _ if (0..n).contains(&wrapped) => wrapped,
+            _ => {
+                self.status.record(Fault::Index);
+                0
+            }
+        }
+    }
+
+    fn nest(&mut self, l: &Loop) {
+        for r in &l.reduces {
+            for (o, i) in r.out.iter().zip(&r.init) {
+                self.values[o.0 as usize] = self.get(*i);
+            }
+        }
+        for c in &l.carries {
+            self.values[c.phi.0 as usize] = self.get(c.init);
+        }
+        let (begin, end) = match l.parallel {
+            true => self.range,
+            false => (0, self.k.extent(l.vars[0])),
+        };
+        for i in begin..end {
+            let mut rest = i;
+            for &v in l.vars.iter().rev() {
+                let n = self.k.extent(v);
+                self.vars[v.0 as usize] = (rest % n) as i64;
+                rest /= n;
+            }
+            self.body(&l.body);
+            for r in &l.reduces {
+                self.combine(r);
+            }
+            // All at once: one carried value's next may be another one's phi.
+            let next: Vec<Scalar> = l.carries.iter().map(|c| self.get(c.next)).collect();
+            for (c, x) in l.carries.iter().zip(next) {
+                self.values[c.phi.0 as usize] = x;
+            }
+        }
+        for c in &l.carries {
+            self.values[c.out.0 as usize] = self.get(c.phi);
+        }
+    }
+
+    fn combine(&mut self, r: &Reduce) {
+        let (best, x) = (self.get(r.out[0]), self.get(r.value[0]));
+        let Some(op) = r.op.binary() else {
+            let index = |v: Value, m: &Self| m.get(v).to_i64();
+            let (at, i) = (index(r.out[1], self), index(r.value[1], self));
+            if better(r.op, (x, i), (best, at)) {
+                self.values[r.out[0].0 as usize] = x;
+                self.values[r.out[1].0 as usize] = Scalar::Int(DType::I64, i);
+            }
+            return;
+        };
+        let x = self.binary(op, best, x);
+        self.values[r.out[0].0 as usize] = x;
+    }
+}
+
+/// Whether the pair `a` replaces `b` in an arg-reduction.
+fn better(op: ReduceOp, a: (Scalar, i64), b: (Scalar, i64)) -> bool {
+    let nan = |s: Scalar| s.to_f64().is_nan();
+    match (nan(a.0), nan(b.0)) {
+        (true, true) => return a.1 < b.1,
+        (x, y) if x != y => return x,
+        _ => {}
+    }
+    let order = if op == ReduceOp::ArgMax {
+        Compare::Gt
+    } else {
+        Compare::Lt
+    };
+    eval::compare(order, a.0, b.0) || (eval::compare(Compare::Eq, a.0, b.0) && a.1 < b.1)
+}
