@@ -34,6 +34,7 @@
 //!
 //! `ARCHITECTURE.md` tells the invariants of each representation and how to add an op or a pass.
 
+pub mod codegen;
 pub mod diag;
 pub mod graph;
 pub mod infer;

@@ -128,7 +128,11 @@ impl Emitter<'_> {
     /// A constant of `c`'s type by its bits, `n` times, each a load of its own.
     pub fn constant(&mut self, c: Class, bits: u64, n: usize) -> Lanes {
         if self.scalar && !c.is_float() {
-            let bits = if c == Class::I32 { bits as u32 as i64 } else { bits as i64 };
+            let bits = if c == Class::I32 {
+                bits as u32 as i64
+            } else {
+                bits as i64
+            };
             return vec![self.b.ins().iconst(c.scalar(), bits); n];
         }
         let at = self.table.offset(bits, c.size());

@@ -214,14 +214,8 @@ mod tests {
                 "{op:?} {a} {b}"
             );
         }
-        assert_eq!(
-            binary(Binary::Mod, int(I32, 1), int(I32, 0)),
-            Err(DivisionByZero)
-        );
-        assert_eq!(
-            binary(Binary::Mul, int(I8, 100), int(I8, 3)),
-            Ok(int(I8, 44))
-        );
+        assert_eq!(binary(Binary::Mod, int(I32, 1), int(I32, 0)), Err(DivisionByZero));
+        assert_eq!(binary(Binary::Mul, int(I8, 100), int(I8, 3)), Ok(int(I8, 44)));
         assert_eq!(unary(Unary::Neg, int(U8, 1)), int(U8, 255));
     }
 

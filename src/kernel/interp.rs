@@ -1,7 +1,7 @@
 //! Running a kernel statement by statement, in order, in the dtypes' own arithmetic: the oracle of the code generator.
 
-use super::*;
 use super::apply as eval;
+use super::*;
 
 /// Runs iterations `begin..end` of the parallel loop (`0..1` for a kernel without one) over the bytes of the buffers
 /// that [`Kernel::params`] lists. The kernel must be verified. Panics if a buffer is shorter than declared.

@@ -18,13 +18,16 @@
 mod affine;
 mod apply;
 mod build;
+mod hoist;
 mod interp;
 mod key;
 pub mod python;
 mod verify;
 
 pub use affine::{Affine, Cond, Index};
+pub(crate) use apply::pow_int;
 pub use build::KernelBuilder;
+pub use hoist::hoist;
 pub use interp::interpret;
 pub use key::structure;
 pub use verify::{VerifyError, verify};
@@ -121,6 +124,31 @@ pub enum Inst {
     Select(Value, Value, Value),
     /// Conversion as torch casts.
     Cast(DType, Value),
+}
+
+impl Inst {
+    /// Calls `f` with every value this uses.
+    pub fn operands(&self, f: &mut dyn FnMut(Value)) {
+        match self {
+            Inst::Const(_) | Inst::Index(_) => {}
+            Inst::Load(_, i, _) => i.dynamic.iter().for_each(|d| f(d.0)),
+            Inst::Bounded(x, ..) | Inst::Unary(_, x) | Inst::Cast(_, x) => f(*x),
+            Inst::Binary(_, x, y) | Inst::Compare(_, x, y) => [*x, *y].into_iter().for_each(f),
+            Inst::Fma(x, y, z) | Inst::Select(x, y, z) => [*x, *y, *z].into_iter().for_each(f),
+        }
+    }
+
+    /// Calls `f` with every affine expression of loop variables in this.
+    pub fn affines(&self, f: &mut dyn FnMut(&Affine)) {
+        match self {
+            Inst::Index(a) => f(a),
+            Inst::Load(_, i, g) => {
+                f(&i.affine);
+                g.iter().flat_map(|g| &g.conds).for_each(|c| f(&c.expr));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// How a reduction combines. The dtype is the operands'; integers wrap.

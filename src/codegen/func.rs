@@ -1,0 +1,379 @@
+//! One kernel as one CLIF function.
+
+use super::lanes::{Class, Emitter, Lanes, MEM};
+use super::memory::Partials;
+use super::table::Table;
+use crate::kernel::{self, Bound, Fault, Inst, Kernel, Role, Stmt, Var};
+use crate::scalar::Binary;
+use crate::tensor::Scalar;
+use crate::types::DType;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I32, I64};
+use cranelift_codegen::ir::{AbiParam, InstBuilder, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use std::collections::HashMap;
+
+/// What a kernel value is at this place of the code.
+#[derive(Clone, Debug)]
+pub(super) enum Val {
+    /// Not computed here.
+    None,
+    /// A constant, made where it is used.
+    Const(Scalar),
+    /// One scalar, the same for all iterations of the group.
+    Uniform(Value),
+    /// One lane for each iteration of the group.
+    Lanes(Lanes),
+}
+
+/// What a loop variable is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum VarAt {
+    /// Known; also what variables of loops that are not open are.
+    Const(i64),
+    /// In a register; in a group the first iteration's value.
+    At(Value),
+}
+
+/// The state of writing one kernel.
+pub(super) struct Lowering<'a> {
+    pub e: Emitter<'a>,
+    pub k: &'a Kernel,
+    /// Base addresses.
+    pub buffers: Vec<Value>,
+    pub vars: Vec<VarAt>,
+    pub vals: Vec<Val>,
+    /// The vector loop whose iterations run in groups at the moment.
+    pub lane: Option<Var>,
+    pub partials: Partials,
+    /// Uniform values that were spread over lanes before the loop.
+    pub splats: HashMap<kernel::Value, Value>,
+    /// The chunk of the parallel loop.
+    pub range: (Value, Value),
+}
+
+/// The signature of compiled kernels: `(buffers, begin, end, scratch, constants) -> status`.
+pub(super) fn signature(isa: &dyn TargetIsa) -> cranelift_codegen::ir::Signature {
+    let mut s = cranelift_codegen::ir::Signature::new(isa.default_call_conv());
+    s.params.extend([AbiParam::new(I64); 5]);
+    s.returns.push(AbiParam::new(I32));
+    s
+}
+
+/// Whether a flag of the target is set.
+fn has(isa: &dyn TargetIsa, name: &str) -> bool {
+    isa.isa_flags()
+        .iter()
+        .any(|f| f.name == name && f.as_bool() == Some(true))
+}
+
+/// Writes `k`, with vectors `width` bytes apart, into `func`, whose signature is [`signature`]'s.
+pub(super) fn define(
+    k: &Kernel,
+    isa: &dyn TargetIsa,
+    width: usize,
+    func: &mut cranelift_codegen::ir::Function,
+    frontend: &mut FunctionBuilderContext,
+    table: &mut Table,
+) {
+    let x86 = isa.name() == "x64";
+    let mut b = FunctionBuilder::new(func, frontend);
+    let entry = b.create_block();
+    b.append_block_params_for_function_params(entry);
+    b.switch_to_block(entry);
+    b.seal_block(entry);
+    let p = b.block_params(entry).to_vec();
+    let status = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 4, 2));
+    let e = Emitter {
+        b,
+        table,
+        table_ptr: p[4],
+        status,
+        scalar: true,
+        elements: 1,
+        width,
+        fma: !x86 || has(isa, "has_fma"),
+        x86,
+    };
+    let mut s = Lowering {
+        e,
+        k,
+        buffers: vec![],
+        vars: vec![VarAt::Const(0); k.extents.len()],
+        vals: vec![Val::None; k.values.len()],
+        lane: None,
+        partials: HashMap::new(),
+        splats: HashMap::new(),
+        range: (p[1], p[2]),
+    };
+    s.bind_buffers(p[0], p[3]);
+    let zero = s.e.b.ins().iconst(I32, 0);
+    let at = s.e.slot_address(status);
+    s.e.b.ins().store(MEM.with_aligned(), zero, at, 0);
+    s.body(&k.body);
+    let at = s.e.slot_address(status);
+    let r = s.e.b.ins().load(I32, MEM.with_aligned(), at, 0);
+    s.e.b.ins().return_(&[r]);
+    s.e.b.finalize(isa.frontend_config());
+}
+
+impl Lowering<'_> {
+    fn bind_buffers(&mut self, list: Value, scratch: Value) {
+        let (offsets, _) = self.k.scratch_layout();
+        let mut n = 0;
+        for (b, off) in self.k.buffers.iter().zip(offsets) {
+            self.buffers.push(if b.role == Role::Local {
+                self.e.b.ins().iadd_imm_s(scratch, off as i64)
+            } else {
+                n += 1;
+                self.e.b.ins().load(I64, MEM.with_aligned(), list, 8 * (n - 1))
+            });
+        }
+    }
+
+    /// Statements in order.
+    pub fn body(&mut self, body: &[Stmt]) {
+        for s in body {
+            match s {
+                Stmt::Let(v, i) => {
+                    let x = self.inst(*v, i);
+                    self.vals[v.0 as usize] = x;
+                }
+                Stmt::Store(b, i, v) => self.store(*b, i, *v),
+                Stmt::Loop(l) => self.nest(l),
+            }
+        }
+    }
+
+    /// What a body defined is gone at its end.
+    pub fn forget(&mut self, body: &[Stmt]) {
+        for s in body {
+            match s {
+                Stmt::Let(v, _) => self.vals[v.0 as usize] = Val::None,
+                Stmt::Store(..) => {}
+                Stmt::Loop(l) => {
+                    let outs = l.reduces.iter().flat_map(|r| r.out.iter().copied());
+                    for v in outs.chain(l.carries.iter().flat_map(|c| [c.phi, c.out])) {
+                        self.vals[v.0 as usize] = Val::None;
+                    }
+                    self.forget(&l.body);
+                }
+            }
+        }
+    }
+
+    /// The variable of the vector loop that runs in groups.
+    pub fn lane_var(&self) -> Option<Var> {
+        self.lane
+    }
+
+    /// `f` while the emitter writes vectors or scalars.
+    pub fn with_form<R>(&mut self, lanes: bool, f: impl FnOnce(&mut Self) -> R) -> R {
+        let before = std::mem::replace(&mut self.e.scalar, !lanes);
+        let r = f(self);
+        self.e.scalar = before;
+        r
+    }
+
+    /// A constant in the current form, `n` times.
+    pub fn constant_lanes(&mut self, s: Scalar, n: usize) -> Lanes {
+        let (class, bits) = match s {
+            Scalar::F32(x) => (Class::F32, x.to_bits() as u64),
+            Scalar::F64(x) => (Class::F64, x.to_bits()),
+            Scalar::Half(DType::F16, x) => (Class::I32, half::f16::from_f32(x).to_bits() as u64),
+            Scalar::Half(_, x) => (Class::I32, half::bf16::from_f32(x).to_bits() as u64),
+            Scalar::Int(DType::I64, x) => (Class::I64, x as u64),
+            Scalar::Int(_, x) => (Class::I32, x as u32 as u64),
+            Scalar::Bool(x) if self.e.scalar => return vec![self.e.b.ins().iconst(I8, x as i64); n],
+            Scalar::Bool(x) => (Class::I32, if x { u32::MAX as u64 } else { 0 }),
+        };
+        self.e.constant(class, bits, n)
+    }
+
+    /// The scalar of a value that is the same for the whole group; `None` if it is not, or not known yet.
+    pub fn uniform(&mut self, v: kernel::Value) -> Option<Value> {
+        match self.vals[v.0 as usize] {
+            Val::Uniform(x) => Some(x),
+            Val::Const(s) => Some(self.with_form(false, |l| l.constant_lanes(s, 1))[0]),
+            Val::None | Val::Lanes(_) => None,
+        }
+    }
+
+    /// The scalar of a uniform value.
+    pub fn scalar(&mut self, v: kernel::Value) -> Value {
+        self.uniform(v).expect("a value that does not vary over the group")
+    }
+
+    /// The lanes of a value, spread if it is uniform.
+    pub fn group(&mut self, v: kernel::Value) -> Lanes {
+        let class = Class::of(self.k.dtype(v));
+        let n = self.with_form(true, |l| l.e.count(class));
+        match self.vals[v.0 as usize].clone() {
+            Val::Lanes(x) => x,
+            Val::Const(s) => self.with_form(true, |l| l.constant_lanes(s, n)),
+            Val::Uniform(x) => match self.splats.get(&v) {
+                Some(&s) => vec![s; n],
+                None => self.with_form(true, |l| l.e.splat(class, x)),
+            },
+            Val::None => unreachable!("the verifier saw v{} defined", v.0),
+        }
+    }
+
+    /// A value's registers: the scalar outside groups, the lanes inside. Conditions have 32-bit lanes.
+    pub fn registers(&mut self, v: kernel::Value) -> Lanes {
+        if self.lane.is_none() {
+            return vec![self.scalar(v)];
+        }
+        let x = self.group(v);
+        self.canonical(self.k.dtype(v), Val::Lanes(x))
+    }
+
+    /// Registers as block parameters take them.
+    pub fn canonical(&mut self, dtype: DType, v: Val) -> Lanes {
+        match v {
+            Val::Uniform(x) => vec![x],
+            Val::Lanes(x) if dtype == DType::B8 => self.with_form(true, |l| l.e.mask32(&x)),
+            Val::Lanes(x) => x,
+            Val::Const(_) | Val::None => unreachable!("a value in registers"),
+        }
+    }
+
+    /// The inverse of [`Lowering::registers`].
+    pub fn from_registers(&self, x: &[Value]) -> Val {
+        match self.lane {
+            None => Val::Uniform(x[0]),
+            Some(_) => Val::Lanes(x.to_vec()),
+        }
+    }
+
+    /// Whether an operand differs over the group.
+    fn varying(&self, i: &Inst) -> bool {
+        let mut any = false;
+        i.operands(&mut |v| any |= matches!(self.vals[v.0 as usize], Val::Lanes(_)));
+        any
+    }
+
+    fn inst(&mut self, _v: kernel::Value, i: &Inst) -> Val {
+        match i {
+            Inst::Const(s) => return Val::Const(*s),
+            Inst::Load(b, i, g) => return self.load(*b, i, g),
+            Inst::Index(a) => {
+                let s = self.lane.map_or(0, |v| a.stride(v));
+                let first = self.affine(a);
+                if s == 0 {
+                    return Val::Uniform(first);
+                }
+                return Val::Lanes(self.with_form(true, |l| l.lane_index(first, s)));
+            }
+            _ => {}
+        }
+        let varying = self.varying(i);
+        let r = self.with_form(varying, |l| l.compute(i, varying));
+        if varying { Val::Lanes(r) } else { Val::Uniform(r[0]) }
+    }
+
+    /// `first + stride * lane`.
+    fn lane_index(&mut self, first: Value, stride: i64) -> Lanes {
+        let base = self.e.splat(Class::I64, first);
+        let mut lanes = self.e.lane_indices();
+        if stride != 1 {
+            let s = self.e.ki(Class::I64, &lanes, stride);
+            lanes = self.e.map2(&lanes, &s, |e, x, y| e.b.ins().imul(x, y));
+        }
+        self.e.iadd(&base, &lanes)
+    }
+
+    fn operand(&mut self, v: kernel::Value, varying: bool) -> Lanes {
+        if varying { self.group(v) } else { vec![self.scalar(v)] }
+    }
+
+    /// An operation in the current form.
+    fn compute(&mut self, i: &Inst, varying: bool) -> Lanes {
+        match i {
+            Inst::Bounded(x, n, how) => {
+                let x = self.operand(*x, varying);
+                self.bounded(&x, *n as i64, *how)
+            }
+            Inst::Unary(op, x) => {
+                let d = self.k.dtype(*x);
+                let x = self.operand(*x, varying);
+                self.e.unary(*op, d, &x)
+            }
+            Inst::Binary(op, x, y) => {
+                if let Some(r) = self.max_with_constant(*op, *x, *y, varying) {
+                    return r;
+                }
+                let d = self.k.dtype(*x);
+                let (x, y) = (self.operand(*x, varying), self.operand(*y, varying));
+                self.e.binary(*op, d, &x, &y)
+            }
+            Inst::Compare(op, x, y) => {
+                let d = self.k.dtype(*x);
+                let (x, y) = (self.operand(*x, varying), self.operand(*y, varying));
+                self.e.compare(*op, d, &x, &y)
+            }
+            Inst::Fma(x, y, z) => {
+                let [x, y, z] = [*x, *y, *z].map(|v| self.operand(v, varying));
+                self.e.fma(&x, &y, &z)
+            }
+            Inst::Select(c, x, y) => {
+                let d = self.k.dtype(*x);
+                let [c, x, y] = [*c, *x, *y].map(|v| self.operand(v, varying));
+                self.e.select(d, &c, &x, &y)
+            }
+            Inst::Cast(to, x) => {
+                let d = self.k.dtype(*x);
+                let x = self.operand(*x, varying);
+                self.e.cast(d, *to, &x)
+            }
+            Inst::Const(_) | Inst::Load(..) | Inst::Index(_) => unreachable!("handled by `inst`"),
+        }
+    }
+
+    /// Max or min of floats where one operand is a constant that is not NaN: one instruction. The sign of a zero result
+    /// is right because the constant is compared first, or is not zero.
+    fn max_with_constant(&mut self, op: Binary, x: kernel::Value, y: kernel::Value, varying: bool) -> Option<Lanes> {
+        let larger = match op {
+            Binary::Max => true,
+            Binary::Min => false,
+            _ => return None,
+        };
+        let number = |l: &Self, v: kernel::Value| match l.vals[v.0 as usize] {
+            Val::Const(s @ (Scalar::F32(_) | Scalar::F64(_))) if !s.to_f64().is_nan() => Some(s.to_f64()),
+            _ => None,
+        };
+        let (k, x) = match (number(self, x), number(self, y)) {
+            (_, Some(_)) => (y, x),
+            (Some(k), None) if k != 0.0 => (x, y),
+            _ => return None,
+        };
+        let (k, x) = (self.operand(k, varying), self.operand(x, varying));
+        Some(self.e.max_known(larger, &k, &x))
+    }
+
+    fn bounded(&mut self, x: &Lanes, n: i64, how: Bound) -> Lanes {
+        let c = Class::I64;
+        let e = &mut self.e;
+        let zero = e.ki(c, x, 0);
+        let mut x = x.clone();
+        if how == Bound::Wrap {
+            let neg = e.icmp(IntCC::SignedLessThan, &x, &zero);
+            let size = e.ki(c, &x, n);
+            let moved = e.iadd(&x, &size);
+            x = e.choose(&neg, &moved, &x);
+        }
+        let below = e.icmp(IntCC::SignedLessThan, &x, &zero);
+        let last = e.ki(c, &x, n - 1);
+        let above = e.icmp(IntCC::SignedGreaterThan, &x, &last);
+        if how == Bound::Clamp {
+            let last = e.ki(c, &x, (n - 1).max(0));
+            x = e.choose(&above, &last, &x);
+            return e.choose(&below, &zero, &x);
+        }
+        let bad = e.bor(&below, &above);
+        let any = e.any(&bad);
+        e.fault_if(any, Fault::Index);
+        e.choose(&bad, &zero, &x)
+    }
+}

@@ -1,0 +1,638 @@
+//! Loops: serial, parallel, and in groups of lanes.
+
+use super::func::{Lowering, Val, VarAt};
+use super::lanes::Class;
+use crate::kernel::{self, Inst, Loop, ReduceOp, Stmt, Var};
+use crate::scalar::{Binary, Compare, Unary};
+use crate::tensor::Scalar;
+use crate::types::DType;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
+use std::collections::HashSet;
+
+/// Loops are unrolled whose iterations times statements are at most this.
+const UNROLL: usize = 48;
+
+/// The registers of each value that goes from iteration to iteration.
+type State = Vec<Vec<Value>>;
+
+/// One end of a range of iterations.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Const(i64),
+    At(Value),
+}
+
+impl Lowering<'_> {
+    /// A loop and what comes out of it.
+    pub fn nest(&mut self, l: &Loop) {
+        let saved = self.partials.clone();
+        if l.parallel {
+            self.parallel(l);
+        } else if l.vector && self.lane.is_none() {
+            let n = self.k.extent(l.vars[0]) as i64;
+            self.vector(l, End::Const(0), End::Const(n));
+        } else {
+            self.serial(l);
+        }
+        self.partials = saved;
+    }
+
+    fn parallel(&mut self, l: &Loop) {
+        let (begin, end) = self.range;
+        if l.vector {
+            return self.vector(l, End::At(begin), End::At(end));
+        }
+        self.hoist_addresses(&l.body);
+        self.counted(End::At(begin), End::At(end), 1, vec![], |s, i, _| {
+            s.decompose(&l.vars, i);
+            s.body(&l.body);
+            vec![]
+        });
+        self.close(l);
+    }
+
+    /// Binds the variables of a parallel loop from its flat index.
+    fn decompose(&mut self, vars: &[Var], flat: Value) {
+        let mut rest = flat;
+        for (n, &v) in vars.iter().enumerate().rev() {
+            let extent = self.k.extent(v) as i64;
+            let at = if n == 0 {
+                VarAt::At(rest)
+            } else if extent == 1 {
+                VarAt::Const(0)
+            } else {
+                let size = self.e.b.ins().iconst(I64, extent);
+                let q = self.e.b.ins().udiv(rest, size);
+                let p = self.e.b.ins().imul(q, size);
+                let r = self.e.b.ins().isub(rest, p);
+                rest = q;
+                VarAt::At(r)
+            };
+            self.vars[v.0 as usize] = at;
+        }
+    }
+
+    /// Values and variables of a loop are gone after it.
+    fn close(&mut self, l: &Loop) {
+        self.forget(&l.body);
+        for c in &l.carries {
+            self.vals[c.phi.0 as usize] = Val::None;
+        }
+        for &v in &l.vars {
+            self.vars[v.0 as usize] = VarAt::Const(0);
+        }
+    }
+
+    /// Everything that goes through a loop: reductions, then carried values; as they are before it.
+    fn initial(&mut self, l: &Loop) -> State {
+        let inits = l.reduces.iter().flat_map(|r| r.init.iter().copied());
+        let all: Vec<_> = inits.chain(l.carries.iter().map(|c| c.init)).collect();
+        all.into_iter().map(|v| self.registers(v)).collect()
+    }
+
+    /// Binds what comes out of a loop.
+    fn results(&mut self, l: &Loop, state: &State) {
+        let outs = l.reduces.iter().flat_map(|r| r.out.iter().copied());
+        let all: Vec<_> = outs.chain(l.carries.iter().map(|c| c.out)).collect();
+        for (v, x) in all.into_iter().zip(state) {
+            self.vals[v.0 as usize] = self.from_registers(x);
+        }
+    }
+
+    /// One iteration of the body: the state after it.
+    fn iteration(&mut self, l: &Loop, state: &State) -> State {
+        let carried = &state[state.len() - l.carries.len()..];
+        for (c, x) in l.carries.iter().zip(carried) {
+            self.vals[c.phi.0 as usize] = self.from_registers(x);
+        }
+        self.body(&l.body);
+        let mut out = vec![];
+        for r in &l.reduces {
+            let values: State = r.value.iter().map(|&v| self.registers(v)).collect();
+            let acc = &state[out.len()..out.len() + values.len()];
+            let dtype = self.k.dtype(r.value[0]);
+            let lanes = self.lane.is_some();
+            out.extend(self.with_form(lanes, |s| s.combine(r.op, dtype, acc, &values)));
+        }
+        for c in &l.carries {
+            out.push(self.registers(c.next));
+        }
+        out
+    }
+
+    /// A loop in order, in scalars or within a group.
+    fn serial(&mut self, l: &Loop) {
+        let n = self.k.extent(l.vars[0]);
+        let mut state = self.initial(l);
+        let var = l.vars[0].0 as usize;
+        if n <= 1 || n * weight(&l.body) <= UNROLL {
+            for i in 0..n {
+                self.vars[var] = VarAt::Const(i as i64);
+                state = self.iteration(l, &state);
+                self.forget(&l.body);
+            }
+        } else {
+            self.hoist_addresses(&l.body);
+            (state, _) = self.counted(End::Const(0), End::Const(n as i64), 1, state, |s, i, state| {
+                s.vars[var] = VarAt::At(i);
+                s.iteration(l, state)
+            });
+        }
+        self.close(l);
+        self.results(l, &state);
+    }
+
+    fn end_value(&mut self, e: End) -> Value {
+        match e {
+            End::Const(c) => self.e.b.ins().iconst(I64, c),
+            End::At(v) => v,
+        }
+    }
+
+    /// `while i + step <= end { state = body(i, state); i += step }` from `start`: the state and `i` after it.
+    fn counted(
+        &mut self,
+        start: End,
+        end: End,
+        step: i64,
+        state: State,
+        body: impl FnOnce(&mut Self, Value, &State) -> State,
+    ) -> (State, End) {
+        let known = match (start, end) {
+            (End::Const(a), End::Const(b)) => Some(((b - a).div_euclid(step).max(0), a)),
+            _ => None,
+        };
+        if let Some((0, _)) = known {
+            return (state, start);
+        }
+        let (header, exit) = (self.e.b.create_block(), self.e.b.create_block());
+        let first = self.end_value(start);
+        let i = self.e.b.append_block_param(header, I64);
+        let inner = self.params(header, &state);
+        let after_i = self.e.b.append_block_param(exit, I64);
+        let after = self.params(exit, &state);
+        // The last start of a whole step; signed, because it may be negative.
+        let limit = match end {
+            End::Const(c) => self.e.b.ins().iconst(I64, c - step),
+            End::At(v) => self.e.b.ins().iadd_imm_s(v, -step),
+        };
+        if known.is_some() {
+            self.jump_with(header, first, &state);
+        } else {
+            let c = self.e.b.ins().icmp(IntCC::SignedLessThanOrEqual, first, limit);
+            self.branch(c, (header, first, &state), (exit, first, &state));
+        }
+        self.e.b.switch_to_block(header);
+        let next = body(self, i, &inner);
+        let i2 = self.e.b.ins().iadd_imm_s(i, step);
+        let c = self.e.b.ins().icmp(IntCC::SignedLessThanOrEqual, i2, limit);
+        self.branch(c, (header, i2, &next), (exit, i2, &next));
+        self.e.b.seal_block(header);
+        self.e.b.seal_block(exit);
+        self.e.b.switch_to_block(exit);
+        let i = known.map_or(End::At(after_i), |(trips, a)| End::Const(a + trips * step));
+        (after, i)
+    }
+
+    fn params(&mut self, block: Block, like: &State) -> State {
+        like.iter()
+            .map(|x| {
+                x.iter()
+                    .map(|&v| {
+                        let ty = self.e.b.func.dfg.value_type(v);
+                        self.e.b.append_block_param(block, ty)
+                    })
+                    .collect()
+            })
+            .collect()
+    }
+
+    fn jump_with(&mut self, to: Block, i: Value, state: &State) {
+        let args = block_args(i, state);
+        self.e.b.ins().jump(to, &args);
+    }
+
+    fn branch(&mut self, c: Value, yes: (Block, Value, &State), no: (Block, Value, &State)) {
+        let (a, b) = (block_args(yes.1, yes.2), block_args(no.1, no.2));
+        self.e.b.ins().brif(c, yes.0, &a, no.0, &b);
+    }
+
+    // Vector loops.
+
+    /// A vector loop over `start..end`: iterations where a guarded load may be outside one by one, the rest in groups.
+    fn vector(&mut self, l: &Loop, start: End, end: End) {
+        let mut acc = self.identities(l);
+        let (low, high) = self.inner_range(l, start, end);
+        acc = self.scalar_part(l, start, low, acc);
+        let mut at = low;
+        for elements in self.group_sizes(l) {
+            (acc, at) = self.lane_part(l, at, high, elements, acc);
+        }
+        acc = self.scalar_part(l, at, high, acc);
+        acc = self.scalar_part(l, high, end, acc);
+        self.close(l);
+        let mut out = vec![];
+        for r in &l.reduces {
+            let init: State = r.init.iter().map(|&v| self.registers(v)).collect();
+            let part = &acc[out.len()..out.len() + init.len()];
+            let dtype = self.k.dtype(r.init[0]);
+            out.extend(self.with_form(false, |s| s.combine(r.op, dtype, &init, part)));
+        }
+        self.results(l, &out);
+    }
+
+    /// The identities of a loop's reductions in the current form.
+    fn identities(&mut self, l: &Loop) -> State {
+        let lanes = self.lane.is_some();
+        let mut out = vec![];
+        for r in &l.reduces {
+            for (n, &v) in r.init.iter().enumerate() {
+                let d = self.k.dtype(v);
+                let s = if n == 0 {
+                    r.op.identity(d)
+                } else {
+                    Scalar::Int(DType::I64, i64::MAX)
+                };
+                out.push(self.with_form(lanes, |l| {
+                    let n = l.e.count(Class::of(d));
+                    l.constant_lanes(s, n)
+                }));
+            }
+        }
+        out
+    }
+
+    fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: State) -> State {
+        if matches!((start, end), (End::Const(a), End::Const(b)) if a >= b) {
+            return acc;
+        }
+        if let (End::At(a), End::At(b)) = (start, end)
+            && a == b
+        {
+            return acc;
+        }
+        let saved = self.partials.clone();
+        self.hoist_addresses(&l.body);
+        let var = l.vars[0].0 as usize;
+        let (acc, _) = self.counted(start, end, 1, acc, |s, i, acc| {
+            s.vars[var] = VarAt::At(i);
+            s.iteration(l, acc)
+        });
+        self.close(l);
+        self.partials = saved;
+        acc
+    }
+
+    /// Groups of `elements` iterations as far as they fit; results combined into `acc`, which is scalar.
+    fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: State) -> (State, End) {
+        if let (End::Const(a), End::Const(b)) = (start, end)
+            && b - a < elements as i64
+        {
+            return (acc, start);
+        }
+        let saved = self.partials.clone();
+        self.hoist_addresses(&l.body);
+        self.e.elements = elements;
+        self.spread_invariants(l);
+        self.lane = Some(l.vars[0]);
+        let var = l.vars[0].0 as usize;
+        let wide = self.identities(l);
+        let (wide, at) = self.counted(start, end, elements as i64, wide, |s, i, wide| {
+            s.vars[var] = VarAt::At(i);
+            s.iteration(l, wide)
+        });
+        self.lane = None;
+        self.splats.clear();
+        self.close(l);
+        self.partials = saved;
+        let mut out = vec![];
+        for r in &l.reduces {
+            let n = r.op.arity();
+            let (from, dtype) = (out.len(), self.k.dtype(r.init[0]));
+            let part = self.collapse(r.op, dtype, wide[from..from + n].to_vec());
+            let before = &acc[from..from + n];
+            out.extend(self.with_form(false, |s| s.combine(r.op, dtype, before, &part)));
+        }
+        self.e.elements = 1;
+        (out, at)
+    }
+
+    /// A group's lanes combined into one scalar: halves of the group by vectors, then lane pairs; always the same tree.
+    fn collapse(&mut self, op: ReduceOp, dtype: DType, mut x: State) -> State {
+        let classes = [Class::of(dtype), Class::I64];
+        let mut elements = self.e.elements;
+        while elements > 4 {
+            let half = |x: &State, k: usize| -> State {
+                x.iter()
+                    .map(|v| v[k * v.len() / 2..(k + 1) * v.len() / 2].to_vec())
+                    .collect()
+            };
+            let (a, b) = (half(&x, 0), half(&x, 1));
+            x = self.with_form(true, |s| s.combine(op, dtype, &a, &b));
+            elements /= 2;
+        }
+        let mut lanes: Vec<State> = vec![vec![]; elements];
+        for (v, c) in x.iter().zip(classes) {
+            let scalars = self.with_form(true, |s| s.e.extract(c, v));
+            for (lane, s) in lanes.iter_mut().zip(scalars) {
+                lane.push(vec![s]);
+            }
+        }
+        self.with_form(false, |s| {
+            while lanes.len() > 1 {
+                let pairs: Vec<State> = lanes.chunks(2).map(|p| s.combine(op, dtype, &p[0], &p[1])).collect();
+                lanes = pairs;
+            }
+        });
+        lanes.swap_remove(0)
+    }
+
+    /// `a ⊕ b` in the current form.
+    fn combine(&mut self, op: ReduceOp, dtype: DType, a: &[Vec<Value>], b: &[Vec<Value>]) -> State {
+        if let Some(op) = op.binary() {
+            return vec![self.e.binary(op, dtype, &a[0], &b[0])];
+        }
+        let e = &mut self.e;
+        let order = if op == ReduceOp::ArgMax {
+            Compare::Gt
+        } else {
+            Compare::Lt
+        };
+        let mut better = e.compare(order, dtype, &b[0], &a[0]);
+        let mut equal = e.compare(Compare::Eq, dtype, &b[0], &a[0]);
+        better = e.mask32(&better);
+        equal = e.mask32(&equal);
+        if dtype.is_float() {
+            let (na, nb) = (e.unary(Unary::IsNan, dtype, &a[0]), e.unary(Unary::IsNan, dtype, &b[0]));
+            let (na, nb) = (e.mask32(&na), e.mask32(&nb));
+            let only = e.map2(&nb, &na, |e, x, y| e.b.ins().band_not(x, y));
+            let both = e.band(&na, &nb);
+            better = e.bor(&better, &only);
+            equal = e.bor(&equal, &both);
+        }
+        let first = e.compare(Compare::Lt, DType::I64, &b[1], &a[1]);
+        let first = e.mask32(&first);
+        let tie = e.band(&equal, &first);
+        let better = e.bor(&better, &tie);
+        let value = e.select(dtype, &better, &b[0], &a[0]);
+        let value = if dtype == DType::B8 { e.mask32(&value) } else { value };
+        vec![value, e.select(DType::I64, &better, &b[1], &a[1])]
+    }
+
+    /// How many iterations run as one group: first the main loop's, then smaller ones for what is left.
+    fn group_sizes(&self, l: &Loop) -> Vec<usize> {
+        let shape = shape(&l.body, self.k);
+        let mut n: usize = if (shape.reduces || !l.reduces.is_empty()) && !shape.heavy {
+            16
+        } else {
+            8
+        };
+        if shape.wide {
+            n /= 2;
+        }
+        let extent = self.k.extent(l.vars[0]);
+        while n > 4 && n > extent {
+            n /= 2;
+        }
+        if n > 4 { vec![n, 4] } else { vec![n] }
+    }
+
+    /// Spreads over lanes, before the loop, the uniform values that its iterations combine with varying ones.
+    fn spread_invariants(&mut self, l: &Loop) {
+        let mut varying = HashSet::new();
+        let mut needed = vec![];
+        let mut spread = |v: kernel::Value, varying: &HashSet<kernel::Value>| {
+            if !varying.contains(&v) && !needed.contains(&v) {
+                needed.push(v);
+            }
+        };
+        find_varying(&l.body, l.vars[0], &mut varying, &mut spread);
+        for v in needed {
+            if let Val::Uniform(x) = self.vals[v.0 as usize] {
+                let class = Class::of(self.k.dtype(v));
+                let s = self.with_form(true, |s| s.e.splat(class, x)[0]);
+                self.splats.insert(v, s);
+            }
+        }
+    }
+
+    // Guarded loads.
+
+    /// The part of `start..end` in which every condition on the loop's variable holds whatever the inner loops do.
+    fn inner_range(&mut self, l: &Loop, start: End, end: End) -> (End, End) {
+        let mut conds = vec![];
+        guards(&l.body, l.vars[0], &mut conds);
+        conds.retain(|c| !self.within(c));
+        let (mut low, mut high) = (start, end);
+        for c in &conds {
+            let (a, b) = self.solve(c, l);
+            low = self.later(low, a, true);
+            high = self.later(high, b, false);
+        }
+        if conds.is_empty() {
+            return (start, end);
+        }
+        // start <= low <= high <= end, even where the conditions hold nowhere.
+        low = self.later(low, end, false);
+        high = self.later(high, low, true);
+        (low, high)
+    }
+
+    fn within(&self, c: &kernel::Cond) -> bool {
+        let (lo, hi) = c.expr.range(|v| self.k.extent(v).max(1));
+        lo >= c.lo as i128 && hi < c.hi as i128
+    }
+
+    /// The larger (or smaller) of two ends.
+    fn later(&mut self, a: End, b: End, larger: bool) -> End {
+        if let (End::Const(x), End::Const(y)) = (a, b) {
+            return End::Const(if larger { x.max(y) } else { x.min(y) });
+        }
+        let (x, y) = (self.end_value(a), self.end_value(b));
+        End::At(if larger {
+            self.e.b.ins().smax(x, y)
+        } else {
+            self.e.b.ins().smin(x, y)
+        })
+    }
+
+    /// The range of the loop's variable in which `lo <= s * var + outer + inner < hi` for all values of the inner variables.
+    fn solve(&mut self, c: &kernel::Cond, l: &Loop) -> (End, End) {
+        let var = l.vars[0];
+        let (mut expr, mut lo, mut hi) = (c.expr.clone(), c.lo, c.hi);
+        if expr.stride(var) < 0 {
+            (expr, lo, hi) = (-expr, 1i64.saturating_sub(hi), 1i64.saturating_sub(lo));
+        }
+        let s = expr.stride(var);
+        let mut inner = vec![];
+        loop_vars(&l.body, &mut inner);
+        let mut rest = expr.without(var);
+        let (mut least, mut most) = (0i64, 0i64);
+        for v in inner {
+            let span = rest.stride(v).saturating_mul(self.k.extent(v).max(1) as i64 - 1);
+            least = least.saturating_add(span.min(0));
+            most = most.saturating_add(span.max(0));
+            rest = rest.without(v);
+        }
+        // s * var >= lo - rest - least, and s * var < hi - rest - most.
+        let first = self.quotient(lo.saturating_sub(least).saturating_add(s - 1), &rest, s);
+        let last = self.quotient(hi.saturating_sub(most).saturating_add(s - 1), &rest, s);
+        (first, last)
+    }
+
+    /// `floor((k - rest) / s)`.
+    fn quotient(&mut self, k: i64, rest: &kernel::Affine, s: i64) -> End {
+        let x = -rest.clone() + k;
+        let known = |v: &(Var, i64)| matches!(self.vars[v.0.0 as usize], VarAt::Const(_));
+        if x.terms().iter().all(known) {
+            let value = x.eval(|v| match self.vars[v.0 as usize] {
+                VarAt::Const(c) => c,
+                VarAt::At(_) => 0,
+            });
+            return End::Const(value.div_euclid(s));
+        }
+        let v = self.affine(&x);
+        if s == 1 {
+            return End::At(v);
+        }
+        if (s as u64).is_power_of_two() {
+            return End::At(self.e.b.ins().sshr_imm_u(v, s.trailing_zeros() as i64));
+        }
+        let d = self.e.b.ins().iconst(I64, s);
+        let q = self.e.b.ins().sdiv(v, d);
+        let p = self.e.b.ins().imul(q, d);
+        let above = self.e.b.ins().icmp(IntCC::SignedGreaterThan, p, v);
+        let above = self.e.b.ins().uextend(I64, above);
+        End::At(self.e.b.ins().isub(q, above))
+    }
+}
+
+fn block_args(i: Value, state: &State) -> Vec<BlockArg> {
+    std::iter::once(i)
+        .chain(state.iter().flatten().copied())
+        .map(|v| v.into())
+        .collect()
+}
+
+/// How many instructions a body is, roughly; loops make it too heavy to unroll.
+fn weight(body: &[Stmt]) -> usize {
+    body.iter()
+        .map(|s| match s {
+            Stmt::Let(_, Inst::Const(_) | Inst::Index(_)) => 0,
+            Stmt::Let(_, i) if polynomial(i) => 12,
+            Stmt::Let(..) | Stmt::Store(..) => 1,
+            Stmt::Loop(_) => UNROLL + 1,
+        })
+        .sum::<usize>()
+        .max(1)
+}
+
+/// Whether an instruction becomes many.
+fn polynomial(i: &Inst) -> bool {
+    use Unary::*;
+    let Inst::Unary(op, _) = i else {
+        return matches!(
+            i,
+            Inst::Binary(Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Mod, ..)
+        );
+    };
+    !matches!(
+        op,
+        Neg | Abs | Sign | Not | BitNot | Floor | Ceil | Round | Trunc | Sqrt | Rsqrt | Recip | IsNan | IsInf | SignBit
+    )
+}
+
+/// What decides the size of groups.
+struct Shape {
+    reduces: bool,
+    heavy: bool,
+    wide: bool,
+}
+
+fn shape(body: &[Stmt], k: &kernel::Kernel) -> Shape {
+    let mut r = Shape {
+        reduces: false,
+        heavy: false,
+        wide: false,
+    };
+    for s in body {
+        match s {
+            Stmt::Let(v, i) => {
+                r.heavy |= polynomial(i);
+                let register = !matches!(i, Inst::Const(_) | Inst::Index(_));
+                r.wide |= register && k.dtype(*v).size() == 8;
+            }
+            Stmt::Store(..) => {}
+            Stmt::Loop(l) => {
+                let inner = shape(&l.body, k);
+                r.reduces |= inner.reduces || !l.reduces.is_empty();
+                r.heavy |= inner.heavy;
+                r.wide |= inner.wide;
+            }
+        }
+    }
+    r
+}
+
+/// The conditions that depend on `var`.
+fn guards(body: &[Stmt], var: Var, out: &mut Vec<kernel::Cond>) {
+    for s in body {
+        match s {
+            Stmt::Let(_, Inst::Load(_, _, Some(g))) => {
+                out.extend(g.conds.iter().filter(|c| c.expr.stride(var) != 0).cloned());
+            }
+            Stmt::Loop(l) => guards(&l.body, var, out),
+            _ => {}
+        }
+    }
+}
+
+/// The variables of all loops in a body.
+fn loop_vars(body: &[Stmt], out: &mut Vec<Var>) {
+    for s in body {
+        if let Stmt::Loop(l) = s {
+            out.extend(&l.vars);
+            loop_vars(&l.body, out);
+        }
+    }
+}
+
+/// Finds the values that differ over iterations of `var`'s loop, and tells `uniform` about each other operand of
+/// instructions that compute such values.
+fn find_varying(
+    body: &[Stmt],
+    var: Var,
+    varying: &mut HashSet<kernel::Value>,
+    uniform: &mut dyn FnMut(kernel::Value, &HashSet<kernel::Value>),
+) {
+    for s in body {
+        match s {
+            Stmt::Let(v, i) => {
+                let mut any = false;
+                i.operands(&mut |x| any |= varying.contains(&x));
+                match i {
+                    Inst::Load(_, at, _) => any |= at.affine.stride(var) != 0,
+                    Inst::Index(a) => any |= a.stride(var) != 0,
+                    _ if any => i.operands(&mut |x| uniform(x, varying)),
+                    _ => {}
+                }
+                if any {
+                    varying.insert(*v);
+                }
+            }
+            Stmt::Store(_, i, v) => {
+                if i.affine.stride(var) != 0 {
+                    uniform(*v, varying);
+                }
+            }
+            Stmt::Loop(l) => {
+                // Within a group everything that goes through a loop is in lanes.
+                varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
+                varying.extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
+                find_varying(&l.body, var, varying, uniform);
+            }
+        }
+    }
+}

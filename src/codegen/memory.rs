@@ -1,0 +1,400 @@
+//! Addresses, loads and stores.
+
+use super::func::{Lowering, Val, VarAt};
+use super::lanes::{Class, Emitter, Lanes, MEM};
+use crate::kernel::{Affine, Buf, Cond, Guard, Index, Inst, Stmt, Var};
+use crate::types::DType;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{F32, F64, I8, I8X16, I16X8, I32, I32X4, I64, I64X2};
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
+
+/// What accesses with equal addresses up to a constant have in common.
+type Key = (Buf, Vec<(Var, i64)>, Vec<(crate::kernel::Value, i64)>);
+
+/// The part of an address that enclosing loops decide, computed before the loop inside.
+#[derive(Clone)]
+pub(super) struct Partial {
+    ptr: Value,
+    vars: Vec<Var>,
+    dynamic: bool,
+}
+
+pub(super) type Partials = std::collections::HashMap<Key, Partial>;
+
+fn key(b: Buf, i: &Index) -> Key {
+    (b, i.affine.terms().to_vec(), i.dynamic.clone())
+}
+
+/// Largest constant offset that goes into an instruction; groups of lanes add a little.
+const MAX_OFFSET: i64 = 1 << 30;
+
+impl Lowering<'_> {
+    /// `v * factor` as an I64.
+    fn scaled(&mut self, v: Value, factor: i64) -> Value {
+        let b = &mut self.e.b;
+        if factor == 1 {
+            v
+        } else if factor > 0 && (factor as u64).is_power_of_two() {
+            b.ins().ishl_imm_u(v, factor.trailing_zeros() as i64)
+        } else {
+            let f = b.ins().iconst(I64, factor);
+            b.ins().imul(v, f)
+        }
+    }
+
+    /// The value of an affine expression at the group's first iteration, as an I64.
+    pub fn affine(&mut self, a: &Affine) -> Value {
+        let mut base = a.base;
+        let mut sum = None;
+        for &(v, s) in a.terms() {
+            match self.vars[v.0 as usize] {
+                VarAt::Const(c) => base = base.wrapping_add(c.wrapping_mul(s)),
+                VarAt::At(x) => {
+                    let t = self.scaled(x, s);
+                    sum = Some(match sum {
+                        None => t,
+                        Some(u) => self.e.b.ins().iadd(u, t),
+                    });
+                }
+            }
+        }
+        match sum {
+            None => self.e.b.ins().iconst(I64, base),
+            Some(u) if base == 0 => u,
+            Some(u) => self.e.b.ins().iadd_imm_s(u, base),
+        }
+    }
+
+    /// What is known of an access's address so far, extended by all variables that have a value now.
+    fn partial(&mut self, b: Buf, i: &Index) -> Partial {
+        let key = key(b, i);
+        let size = self.k.buffer(b).dtype.size() as i64;
+        let mut p = self.partials.get(&key).cloned().unwrap_or(Partial {
+            ptr: self.buffers[b.0 as usize],
+            vars: vec![],
+            dynamic: i.dynamic.is_empty(),
+        });
+        for &(v, s) in i.affine.terms() {
+            if let (VarAt::At(x), false) = (self.vars[v.0 as usize], p.vars.contains(&v)) {
+                let t = self.scaled(x, s * size);
+                p.ptr = self.e.b.ins().iadd(p.ptr, t);
+                p.vars.push(v);
+            }
+        }
+        if !p.dynamic && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
+            for &(v, s) in &i.dynamic {
+                let x = self.uniform(v).expect("just found");
+                let t = self.scaled(x, s * size);
+                p.ptr = self.e.b.ins().iadd(p.ptr, t);
+            }
+            p.dynamic = true;
+        }
+        p
+    }
+
+    /// Computes, before a loop, what the loop's accesses share over all its iterations.
+    pub fn hoist_addresses(&mut self, body: &[Stmt]) {
+        let mut accesses = vec![];
+        collect_accesses(body, &mut accesses);
+        for (b, i) in accesses {
+            let p = self.partial(b, i);
+            self.partials.insert(key(b, i), p);
+        }
+    }
+
+    /// The address of an access at the group's first iteration: a pointer and a constant offset. Values that differ over the
+    /// group are left out.
+    fn address(&mut self, b: Buf, i: &Index) -> (Value, i32) {
+        let p = self.partial(b, i);
+        let size = self.k.buffer(b).dtype.size() as i64;
+        let constant = i
+            .affine
+            .terms()
+            .iter()
+            .fold(i.affine.base, |a, &(v, s)| match self.vars[v.0 as usize] {
+                VarAt::Const(c) => a.wrapping_add(c.wrapping_mul(s)),
+                VarAt::At(_) => a,
+            });
+        let offset = constant.wrapping_mul(size);
+        if offset.abs() < MAX_OFFSET {
+            (p.ptr, offset as i32)
+        } else {
+            (self.e.b.ins().iadd_imm_s(p.ptr, offset), 0)
+        }
+    }
+
+    /// An I8 that says whether all conditions hold at this scalar iteration (in a group: those that do not depend on its variable; the
+    /// others are known to hold); `None` if there is nothing to test.
+    fn conditions(&mut self, conds: &[Cond]) -> Option<Value> {
+        let lane = self.lane_var();
+        let mut all = None;
+        for c in conds {
+            if lane.is_some_and(|v| c.expr.stride(v) != 0) || self.always(c) {
+                continue;
+            }
+            let x = self.affine(&c.expr);
+            let x = self.e.b.ins().iadd_imm_s(x, c.lo.wrapping_neg());
+            let span = c.hi.saturating_sub(c.lo).max(0);
+            let ok = self.e.b.ins().icmp_imm_s(IntCC::UnsignedLessThan, x, span);
+            all = Some(match all {
+                None => ok,
+                Some(a) => self.e.b.ins().band(a, ok),
+            });
+        }
+        all
+    }
+
+    /// Whether the loops alone make a condition true.
+    fn always(&self, c: &Cond) -> bool {
+        let (lo, hi) = c.expr.range(|v| self.k.extent(v).max(1));
+        lo >= c.lo as i128 && hi < c.hi as i128
+    }
+
+    /// A load.
+    pub fn load(&mut self, b: Buf, i: &Index, guard: &Option<Guard>) -> Val {
+        let varies = self.varies(i);
+        let Some(g) = guard else {
+            return self.load_now(b, i, varies);
+        };
+        let Some(ok) = self.conditions(&g.conds) else {
+            return self.load_now(b, i, varies);
+        };
+        let dtype = self.k.buffer(b).dtype;
+        let (then, other, join) = {
+            let f = &mut self.e.b;
+            (f.create_block(), f.create_block(), f.create_block())
+        };
+        self.e.b.ins().brif(ok, then, &[], other, &[]);
+        self.e.b.seal_block(then);
+        self.e.b.seal_block(other);
+        self.e.b.switch_to_block(then);
+        let v = self.load_now(b, i, varies);
+        let v = self.canonical(dtype, v);
+        self.jump(join, &v);
+        self.e.b.switch_to_block(other);
+        let n = v.len();
+        let o = self.with_form(varies, |s| s.constant_lanes(g.other, n));
+        self.jump(join, &o);
+        let params: Lanes = v
+            .iter()
+            .map(|&x| {
+                let ty = self.e.b.func.dfg.value_type(x);
+                self.e.b.append_block_param(join, ty)
+            })
+            .collect();
+        self.e.b.seal_block(join);
+        self.e.b.switch_to_block(join);
+        if varies {
+            Val::Lanes(params)
+        } else {
+            Val::Uniform(params[0])
+        }
+    }
+
+    fn jump(&mut self, to: cranelift_codegen::ir::Block, args: &[Value]) {
+        let args: Vec<BlockArg> = args.iter().map(|&v| v.into()).collect();
+        self.e.b.ins().jump(to, &args);
+    }
+
+    /// Whether an access goes to different elements within a group.
+    fn varies(&self, i: &Index) -> bool {
+        self.lane_var().is_some_and(|v| i.affine.stride(v) != 0)
+            || i.dynamic
+                .iter()
+                .any(|d| matches!(self.vals[d.0.0 as usize], Val::Lanes(_)))
+    }
+
+    fn load_now(&mut self, b: Buf, i: &Index, varies: bool) -> Val {
+        let dtype = self.k.buffer(b).dtype;
+        if !varies {
+            let (p, off) = self.address(b, i);
+            return Val::Uniform(self.e.load_scalar(dtype, p, off));
+        }
+        let stride = self.lane_var().map_or(0, |v| i.affine.stride(v));
+        if stride == 1 && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
+            let (p, off) = self.address(b, i);
+            return Val::Lanes(self.with_form(true, |l| l.e.load_lanes(dtype, p, off)));
+        }
+        let places = self.lane_addresses(b, i, stride);
+        let scalars: Vec<Value> = places
+            .into_iter()
+            .map(|(p, off)| self.e.as_scalar(|e| e.load_scalar(dtype, p, off)))
+            .collect();
+        Val::Lanes(self.with_form(true, |l| l.e.insert(Class::of(dtype), &scalars)))
+    }
+
+    /// The address of each lane of a group.
+    fn lane_addresses(&mut self, b: Buf, i: &Index, stride: i64) -> Vec<(Value, i32)> {
+        let size = self.k.buffer(b).dtype.size() as i64;
+        let (p, off) = self.address(b, i);
+        let mut out: Vec<(Value, i32)> = (0..self.e.elements as i64)
+            .map(|l| {
+                let at = (l * stride).wrapping_mul(size);
+                if at.abs() < MAX_OFFSET {
+                    (p, off + at as i32)
+                } else {
+                    (self.e.b.ins().iadd_imm_s(p, at), off)
+                }
+            })
+            .collect();
+        // Dynamic terms are in the address already if none of them varies.
+        if i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
+            return out;
+        }
+        for &(v, s) in &i.dynamic {
+            let lanes = self.group(v);
+            let lanes = self.with_form(true, |l| l.e.extract(Class::I64, &lanes));
+            for (place, x) in out.iter_mut().zip(lanes) {
+                let t = self.scaled(x, s * size);
+                place.0 = self.e.b.ins().iadd(place.0, t);
+            }
+        }
+        out
+    }
+
+    /// A store.
+    pub fn store(&mut self, b: Buf, i: &Index, v: crate::kernel::Value) {
+        let dtype = self.k.buffer(b).dtype;
+        if !self.varies(i) {
+            let (p, off) = self.address(b, i);
+            let x = self.scalar(v);
+            self.e.as_scalar(|e| e.store_scalar(dtype, x, p, off));
+            return;
+        }
+        let stride = self.lane_var().map_or(0, |v| i.affine.stride(v));
+        let x = self.group(v);
+        if stride == 1 && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
+            let (p, off) = self.address(b, i);
+            self.with_form(true, |l| l.e.store_lanes(dtype, &x, p, off));
+            return;
+        }
+        let places = self.lane_addresses(b, i, stride);
+        let scalars = self.with_form(true, |l| l.e.extract(Class::of(dtype), &x));
+        for ((p, off), x) in places.into_iter().zip(scalars) {
+            self.e.as_scalar(|e| e.store_scalar(dtype, x, p, off));
+        }
+    }
+}
+
+/// Every access within a body, however deep.
+fn collect_accesses<'s>(body: &'s [Stmt], out: &mut Vec<(Buf, &'s Index)>) {
+    for s in body {
+        match s {
+            Stmt::Let(_, Inst::Load(b, i, _)) | Stmt::Store(b, i, _) => out.push((*b, i)),
+            Stmt::Let(..) => {}
+            Stmt::Loop(l) => collect_accesses(&l.body, out),
+        }
+    }
+}
+
+impl Emitter<'_> {
+    /// One element.
+    fn load_scalar(&mut self, d: DType, p: Value, off: i32) -> Value {
+        let b = self.b.ins();
+        match d {
+            DType::F32 => b.load(F32, MEM, p, off),
+            DType::F64 => b.load(F64, MEM, p, off),
+            DType::I64 => b.load(I64, MEM, p, off),
+            DType::I16 => b.sload16(I32, MEM, p, off),
+            DType::I8 => b.sload8(I32, MEM, p, off),
+            DType::U8 => b.uload8(I32, MEM, p, off),
+            DType::F16 | DType::BF16 => b.uload16(I32, MEM, p, off),
+            DType::B8 => {
+                // A file may hold other bytes than 0 and 1.
+                let x = b.load(I8, MEM, p, off);
+                self.b.ins().icmp_imm_u(IntCC::NotEqual, x, 0)
+            }
+            _ => b.load(I32, MEM, p, off),
+        }
+    }
+
+    fn store_scalar(&mut self, d: DType, x: Value, p: Value, off: i32) {
+        let b = self.b.ins();
+        match d {
+            DType::I16 | DType::F16 | DType::BF16 => b.istore16(MEM, x, p, off),
+            DType::I8 | DType::U8 => b.istore8(MEM, x, p, off),
+            _ => b.store(MEM, x, p, off),
+        };
+    }
+
+    /// A group of consecutive elements.
+    fn load_lanes(&mut self, d: DType, p: Value, off: i32) -> Lanes {
+        let c = Class::of(d);
+        let n = self.count(c);
+        if d.size() >= 4 {
+            let ty = c.vector();
+            let w = self.width as i32;
+            return (0..n as i32)
+                .map(|k| self.b.ins().load(ty, MEM, p, off + w * k))
+                .collect();
+        }
+        if d.size() == 2 {
+            let at = |k: usize| off + 8 * k as i32;
+            return (0..n)
+                .map(|k| match d {
+                    DType::I16 => self.b.ins().sload16x4(MEM, p, at(k)),
+                    _ => self.b.ins().uload16x4(MEM, p, at(k)),
+                })
+                .collect();
+        }
+        let mut out = vec![];
+        for k in 0..n {
+            let bytes = self.b.ins().load(I32, MEM, p, off + 4 * k as i32);
+            let v = self.b.ins().scalar_to_vector(I32X4, bytes);
+            let v = self.bitcast(I8X16, v);
+            let v = match d {
+                DType::I8 => {
+                    let v = self.b.ins().swiden_low(v);
+                    self.b.ins().swiden_low(v)
+                }
+                _ => {
+                    let v = self.b.ins().uwiden_low(v);
+                    self.b.ins().uwiden_low(v)
+                }
+            };
+            out.push(v);
+        }
+        if d == DType::B8 {
+            let zero = self.ki(Class::I32, &out, 0);
+            return self.icmp(IntCC::NotEqual, &out, &zero);
+        }
+        out
+    }
+
+    fn store_lanes(&mut self, d: DType, x: &Lanes, p: Value, off: i32) {
+        if d.size() >= 4 {
+            for (k, &v) in x.iter().enumerate() {
+                self.b.ins().store(MEM, v, p, off + (self.width * k) as i32);
+            }
+            return;
+        }
+        let x = if d == DType::B8 {
+            let m = self.mask32(x);
+            let one = self.ki(Class::I32, &m, 1);
+            self.band(&m, &one)
+        } else {
+            x.clone()
+        };
+        for (k, &v) in x.iter().enumerate() {
+            // Values are in range, so that saturation changes nothing.
+            let half = match d {
+                DType::F16 | DType::BF16 => self.b.ins().unarrow(v, v),
+                _ => self.b.ins().snarrow(v, v),
+            };
+            debug_assert_eq!(self.b.func.dfg.value_type(half), I16X8);
+            if d.size() == 2 {
+                let half = self.bitcast(I64X2, half);
+                let low = self.b.ins().extractlane(half, 0);
+                self.b.ins().store(MEM, low, p, off + 8 * k as i32);
+                continue;
+            }
+            let bytes = match d {
+                DType::I8 => self.b.ins().snarrow(half, half),
+                _ => self.b.ins().unarrow(half, half),
+            };
+            let bytes = self.bitcast(I32X4, bytes);
+            let low = self.b.ins().extractlane(bytes, 0);
+            self.b.ins().store(MEM, low, p, off + 4 * k as i32);
+        }
+    }
+}

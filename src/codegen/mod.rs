@@ -1,0 +1,246 @@
+//! Machine code for kernels, by Cranelift.
+//!
+//! Each kernel becomes one function. Vector loops run in groups of lanes ([`lanes`]): several F32X4, F64X2, I32X4 or I64X2
+//! vectors for as many iterations, then one vector, then scalars; everything has a vector form, if need be lane by
+//! lane. The optimisation level is `none`: it leaves constants beside their uses, where `speed` would
+//! hoist and spill them; what must be hoisted is hoisted here ([`kernel::hoist`](crate::kernel::hoist()), addresses in `memory`).
+//!
+//! Results do not depend on how the parallel loop is split: reductions run within one iteration, in an order that only
+//! the kernel decides, and lanes compute what scalars compute.
+
+mod calls;
+mod convert;
+mod func;
+mod lanes;
+mod loops;
+mod memory;
+mod ops;
+mod poly;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use crate::kernel::{Kernel, Status, hoist, structure};
+use crate::tensor::AlignedBytes;
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{Context, ir};
+use cranelift_frontend::FunctionBuilderContext;
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Mutex;
+
+/// What to do besides compiling.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Keep each kernel's CLIF and assembly text.
+    pub text: bool,
+}
+
+/// Why kernels could not be compiled. Not the user's mistake, and not expected.
+#[derive(Clone, Debug)]
+pub struct CodegenError {
+    /// The kernel, if it is one's fault.
+    pub kernel: String,
+    /// What Cranelift or the host says.
+    pub message: String,
+}
+
+impl fmt::Display for CodegenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot compile kernel `{}`: {}", self.kernel, self.message)
+    }
+}
+
+impl std::error::Error for CodegenError {}
+
+/// The convention of compiled kernels: the caller's buffers (as [`Kernel::params`] lists them), the part of the parallel
+/// loop to run, scratch memory (as [`Kernel::scratch_layout`] says, 64-byte aligned, one per thread) and the
+/// kernel's constants. The result holds the bits of a [`Status`].
+type Entry = unsafe extern "C" fn(*const *mut u8, usize, usize, *mut u8, *const u8) -> u32;
+
+/// One function; kernels of equal structure share it.
+struct Function {
+    id: FuncId,
+    entry: Option<Entry>,
+    constants: AlignedBytes,
+    code_bytes: usize,
+    clif: String,
+    asm: String,
+}
+
+/// The texts of a compiled kernel; empty unless [`Options::text`] was set.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    /// Cranelift's intermediate representation.
+    pub clif: &'a str,
+    /// The machine instructions, as Cranelift prints them.
+    pub asm: &'a str,
+}
+
+/// Compiled kernels, with the memory their code is in; it is freed when this is dropped.
+pub struct CompiledKernels {
+    functions: Vec<Function>,
+    /// The function of each kernel.
+    kernels: Vec<usize>,
+    /// How many buffers each kernel takes.
+    arity: Vec<usize>,
+    /// Owns the code; locked never, only kept.
+    module: Mutex<Option<JITModule>>,
+}
+
+impl Drop for CompiledKernels {
+    fn drop(&mut self) {
+        let module = match self.module.get_mut() {
+            Ok(m) => m.take(),
+            Err(e) => e.into_inner().take(),
+        };
+        if let Some(m) = module {
+            // SAFETY: entries are reachable only through `self`, which is borrowed for every call and is going away.
+            unsafe { m.free_memory() };
+        }
+    }
+}
+
+/// The host's instruction set.
+fn host() -> Result<OwnedTargetIsa, String> {
+    let mut flags = settings::builder();
+    let verify = if cfg!(debug_assertions) { "true" } else { "false" };
+    for (name, value) in [
+        ("opt_level", "none"),
+        ("enable_verifier", verify),
+        ("unwind_info", "false"),
+        ("is_pic", "false"),
+        ("use_colocated_libcalls", "false"),
+    ] {
+        flags.set(name, value).map_err(|e| e.to_string())?;
+    }
+    let flags = settings::Flags::new(flags);
+    let isa = cranelift_native::builder()?.finish(flags);
+    isa.map_err(|e| e.to_string())
+}
+
+/// The distance of a group's vectors in bytes.
+const WIDTH: usize = 16;
+
+/// Compiles kernels. They must be verified ([`verify`](crate::kernel::verify())).
+pub fn compile(kernels: &[Kernel], options: Options) -> Result<CompiledKernels, CodegenError> {
+    let fail = |kernel: &str, message: String| CodegenError {
+        kernel: kernel.into(),
+        message,
+    };
+    let isa = host().map_err(|e| fail("", e))?;
+    let mut module = JITModule::new(JITBuilder::with_isa(isa, default_libcall_names()));
+    let mut ctx = module.make_context();
+    let mut frontend = FunctionBuilderContext::new();
+    let mut known: HashMap<Vec<u64>, usize> = HashMap::new();
+    let mut functions: Vec<Function> = vec![];
+    let mut which = vec![];
+    for k in kernels {
+        let n = functions.len();
+        let at = *known.entry(structure(k)).or_insert(n);
+        which.push(at);
+        if at == n {
+            let f = one(k, &mut module, &mut ctx, &mut frontend, options, n);
+            functions.push(f.map_err(|e| fail(&k.name, e))?);
+        }
+    }
+    module.finalize_definitions().map_err(|e| fail("", e.to_string()))?;
+    for f in &mut functions {
+        let p = module.get_finalized_function(f.id);
+        // SAFETY: the function was defined with this signature, in the host's C calling convention.
+        f.entry = Some(unsafe { std::mem::transmute::<*const u8, Entry>(p) });
+    }
+    Ok(CompiledKernels {
+        functions,
+        kernels: which,
+        arity: kernels.iter().map(|k| k.params().count()).collect(),
+        module: Mutex::new(Some(module)),
+    })
+}
+
+fn one(
+    k: &Kernel,
+    module: &mut JITModule,
+    ctx: &mut Context,
+    frontend: &mut FunctionBuilderContext,
+    options: Options,
+    n: usize,
+) -> Result<Function, String> {
+    let k = hoist(k);
+    let mut table = table::Table::default();
+    ctx.func.signature = func::signature(module.isa());
+    ctx.func.name = ir::UserFuncName::user(0, n as u32);
+    ctx.set_disasm(options.text);
+    func::define(&k, module.isa(), WIDTH, &mut ctx.func, frontend, &mut table);
+    let clif = if options.text {
+        ctx.func.display().to_string()
+    } else {
+        String::new()
+    };
+    let id = module
+        .declare_function(&format!("kernel{n}"), Linkage::Export, &ctx.func.signature)
+        .map_err(|e| e.to_string())?;
+    module.define_function(id, ctx).map_err(|e| format!("{e:?}"))?;
+    let code = ctx.compiled_code().ok_or("no code")?;
+    let f = Function {
+        id,
+        entry: None,
+        constants: AlignedBytes::from_slice(table.bytes()),
+        code_bytes: code.code_buffer().len(),
+        clif,
+        asm: code.vcode.clone().unwrap_or_default(),
+    };
+    module.clear_context(ctx);
+    Ok(f)
+}
+
+impl CompiledKernels {
+    /// How many kernels there are.
+    pub fn len(&self) -> usize {
+        self.kernels.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.kernels.is_empty()
+    }
+
+    /// How many functions there are; kernels of equal structure share one.
+    pub fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Bytes of machine code of kernel `i`.
+    pub fn code_bytes(&self, i: usize) -> usize {
+        self.functions[self.kernels[i]].code_bytes
+    }
+
+    /// The texts of kernel `i`.
+    pub fn text(&self, i: usize) -> Text<'_> {
+        let f = &self.functions[self.kernels[i]];
+        Text {
+            clif: &f.clif,
+            asm: &f.asm,
+        }
+    }
+
+    /// Runs iterations `begin..end` of kernel `i`'s parallel loop (`0..1` if it has none).
+    ///
+    /// # Safety
+    /// `buffers` are those of [`Kernel::params`], each valid for its declared size (reads for inputs, reads and writes for the
+    /// others) and aligned to its elements; a buffer that is written overlaps another one only if each iteration reads of it what it
+    /// then writes. `scratch` is valid for [`Kernel::scratch_layout`]'s size, aligned to 64 bytes, and used by no other thread
+    /// during the call. `end` is at most [`Kernel::parallel_extent`].
+    pub unsafe fn run(&self, i: usize, buffers: &[*mut u8], begin: usize, end: usize, scratch: *mut u8) -> Status {
+        let f = &self.functions[self.kernels[i]];
+        assert_eq!(buffers.len(), self.arity[i], "buffers of kernel {i}");
+        let Some(entry) = f.entry else {
+            unreachable!("every function was finalized")
+        };
+        // SAFETY: the caller vouches for the buffers and the scratch memory; the code lives as long as `self`.
+        Status(unsafe { entry(buffers.as_ptr(), begin, end, scratch, f.constants.bytes().as_ptr()) })
+    }
+}

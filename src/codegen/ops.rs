@@ -1,0 +1,359 @@
+//! Scalar operations by dtype.
+
+use super::lanes::{Class, Emitter, Lanes};
+use crate::kernel::{Fault, Status};
+use crate::scalar::{Binary, Compare, Unary};
+use crate::types::DType;
+use cranelift_codegen::ir::InstBuilder;
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::types::{I32, I64};
+use cranelift_codegen::ir::{StackSlot, Value};
+
+impl Emitter<'_> {
+    /// `op(x)` on values of `dtype`.
+    pub fn unary(&mut self, op: Unary, dtype: DType, x: &Lanes) -> Lanes {
+        let c = Class::of(dtype);
+        match c {
+            Class::F32 | Class::F64 => self.unary_float(op, c, x),
+            Class::Bool => match op {
+                Unary::Not | Unary::BitNot => self.not(x),
+                Unary::IsNan | Unary::IsInf | Unary::SignBit => self.all_false(x),
+                _ => x.clone(),
+            },
+            _ => self.unary_int(op, dtype, x),
+        }
+    }
+
+    /// A condition negated.
+    fn not(&mut self, x: &Lanes) -> Lanes {
+        if self.scalar {
+            return self.map1(x, |e, x| e.b.ins().bxor_imm_u(x, 1));
+        }
+        self.map1(x, |e, x| e.b.ins().bnot(x))
+    }
+
+    /// A condition like `x` that never holds.
+    fn all_false(&mut self, x: &Lanes) -> Lanes {
+        self.map1(x, |e, x| e.b.ins().bxor(x, x))
+    }
+
+    fn unary_int(&mut self, op: Unary, dtype: DType, x: &Lanes) -> Lanes {
+        let c = Class::of(dtype);
+        let zero = |e: &mut Self| e.ki(c, x, 0);
+        match op {
+            Unary::Neg => {
+                let r = self.map1(x, |e, x| e.b.ins().ineg(x));
+                self.wrap(dtype, &r)
+            }
+            Unary::Abs => {
+                let r = self.map1(x, |e, x| e.b.ins().iabs(x));
+                self.wrap(dtype, &r)
+            }
+            Unary::BitNot => {
+                let r = self.map1(x, |e, x| e.b.ins().bnot(x));
+                self.wrap(dtype, &r)
+            }
+            Unary::Sign => {
+                let z = zero(self);
+                let above = self.icmp(IntCC::SignedGreaterThan, x, &z);
+                let below = self.icmp(IntCC::SignedLessThan, x, &z);
+                let (one, minus) = (self.ki(c, x, 1), self.ki(c, x, -1));
+                let r = self.choose(&below, &minus, &z);
+                self.choose(&above, &one, &r)
+            }
+            Unary::SignBit => {
+                let z = zero(self);
+                self.icmp(IntCC::SignedLessThan, x, &z)
+            }
+            Unary::IsNan | Unary::IsInf => self.icmp(IntCC::NotEqual, x, x),
+            _ => x.clone(),
+        }
+    }
+
+    fn unary_float(&mut self, op: Unary, c: Class, x: &Lanes) -> Lanes {
+        match op {
+            Unary::Neg => self.fneg(c, x),
+            Unary::Abs => self.fabs(c, x),
+            Unary::Sign => {
+                let z = self.kfloat(c, x, 0.0);
+                let above = self.fcmp(FloatCC::GreaterThan, x, &z);
+                let below = self.fcmp(FloatCC::LessThan, x, &z);
+                let (one, minus) = (self.kfloat(c, x, 1.0), self.kfloat(c, x, -1.0));
+                let r = self.choose(&below, &minus, &z);
+                self.choose(&above, &one, &r)
+            }
+            Unary::Floor => self.map1(x, |e, x| e.b.ins().floor(x)),
+            Unary::Ceil => self.map1(x, |e, x| e.b.ins().ceil(x)),
+            Unary::Round => self.map1(x, |e, x| e.b.ins().nearest(x)),
+            Unary::Trunc => self.map1(x, |e, x| e.b.ins().trunc(x)),
+            Unary::Sqrt => self.map1(x, |e, x| e.b.ins().sqrt(x)),
+            Unary::Rsqrt => {
+                let s = self.map1(x, |e, x| e.b.ins().sqrt(x));
+                let one = self.kfloat(c, x, 1.0);
+                self.fdiv(&one, &s)
+            }
+            Unary::Recip => {
+                let one = self.kfloat(c, x, 1.0);
+                self.fdiv(&one, x)
+            }
+            Unary::IsNan => self.fcmp(FloatCC::Unordered, x, x),
+            Unary::IsInf => {
+                let a = self.fabs(c, x);
+                let inf = self.kfloat(c, x, f64::INFINITY);
+                self.fcmp(FloatCC::Equal, &a, &inf)
+            }
+            Unary::SignBit => {
+                let bits = self.recast(c.bits(), x);
+                let z = self.ki(c.bits(), &bits, 0);
+                self.icmp(IntCC::SignedLessThan, &bits, &z)
+            }
+            _ if c == Class::F32 => self.polynomial(op, x),
+            _ => self.call_unary(op, c, x),
+        }
+    }
+
+    fn polynomial(&mut self, op: Unary, x: &Lanes) -> Lanes {
+        match op {
+            Unary::Exp => self.exp_f32(x),
+            Unary::Exp2 => self.exp2_f32(x),
+            Unary::Expm1 => self.expm1_f32(x),
+            Unary::Log => self.log_f32(x),
+            Unary::Log2 => self.log2_f32(x),
+            Unary::Log10 => self.log10_f32(x),
+            Unary::Log1p => self.log1p_f32(x),
+            Unary::Tanh => self.tanh_f32(x),
+            Unary::Erf => self.erf_f32(x),
+            Unary::Sigmoid => self.sigmoid_f32(x),
+            Unary::Sin => self.sin_f32(x, 0, |e, x| e.call_unary(Unary::Sin, Class::F32, x)),
+            Unary::Cos => self.sin_f32(x, 1, |e, x| e.call_unary(Unary::Cos, Class::F32, x)),
+            _ => self.call_unary(op, Class::F32, x),
+        }
+    }
+
+    /// `op(x, y)` on values of `dtype`.
+    pub fn binary(&mut self, op: Binary, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
+        let c = Class::of(dtype);
+        match c {
+            Class::F32 | Class::F64 => self.binary_float(op, c, x, y),
+            Class::Bool => self.binary_bool(op, x, y),
+            _ => self.binary_int(op, dtype, x, y),
+        }
+    }
+
+    fn binary_bool(&mut self, op: Binary, x: &Lanes, y: &Lanes) -> Lanes {
+        let (x, y) = (self.mask32(x), self.mask32(y));
+        match op {
+            Binary::Mul | Binary::Min | Binary::Fmin | Binary::And => self.band(&x, &y),
+            Binary::Xor => self.map2(&x, &y, |e, x, y| e.b.ins().bxor(x, y)),
+            Binary::Pow => {
+                let n = self.not(&y);
+                self.bor(&x, &n)
+            }
+            _ => self.bor(&x, &y),
+        }
+    }
+
+    fn binary_float(&mut self, op: Binary, c: Class, x: &Lanes, y: &Lanes) -> Lanes {
+        match op {
+            Binary::Add => self.fadd(x, y),
+            Binary::Sub => self.fsub(x, y),
+            Binary::Mul => self.fmul(x, y),
+            Binary::Div => self.fdiv(x, y),
+            Binary::TruncDiv => {
+                let q = self.fdiv(x, y);
+                self.map1(&q, |e, x| e.b.ins().trunc(x))
+            }
+            // The larger (smaller) one, the left of equals and of unordered; then the right one where only it is NaN.
+            Binary::Max => {
+                let m = self.max_xy(y, x);
+                self.nan_of(y, &m)
+            }
+            Binary::Min => {
+                let m = self.min_xy(y, x);
+                self.nan_of(y, &m)
+            }
+            Binary::Fmax => {
+                let m = self.max_xy(y, x);
+                self.unless_nan(x, y, &m)
+            }
+            Binary::Fmin => {
+                let m = self.min_xy(y, x);
+                self.unless_nan(x, y, &m)
+            }
+            Binary::Copysign => self.copysign(c, x, y),
+            _ => self.call_binary(op, c, x, y),
+        }
+    }
+
+    /// `x` where it is NaN, else `y`.
+    fn nan_of(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        let nan = self.fcmp(FloatCC::Unordered, x, x);
+        self.choose(&nan, x, y)
+    }
+
+    /// The larger (or smaller) of `x` and `y` where `x` is not NaN; `y` elsewhere.
+    fn unless_nan(&mut self, x: &Lanes, y: &Lanes, m: &Lanes) -> Lanes {
+        let nan = self.fcmp(FloatCC::Unordered, x, x);
+        self.choose(&nan, y, m)
+    }
+
+    /// `max(k, x)` (or min) where `k` is known not to be NaN and the sign of a zero does not matter: one instruction.
+    pub fn max_known(&mut self, larger: bool, k: &Lanes, x: &Lanes) -> Lanes {
+        if larger { self.max_xy(k, x) } else { self.min_xy(k, x) }
+    }
+
+    fn binary_int(&mut self, op: Binary, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
+        let c = Class::of(dtype);
+        let r = match op {
+            Binary::Add => self.iadd(x, y),
+            Binary::Sub => self.isub(x, y),
+            Binary::Mul => self.map2(x, y, |e, x, y| e.b.ins().imul(x, y)),
+            Binary::And => self.band(x, y),
+            Binary::Or => self.bor(x, y),
+            Binary::Xor => self.map2(x, y, |e, x, y| e.b.ins().bxor(x, y)),
+            Binary::Max | Binary::Fmax | Binary::Min | Binary::Fmin => {
+                let larger = matches!(op, Binary::Max | Binary::Fmax);
+                let cc = if larger {
+                    IntCC::SignedLessThan
+                } else {
+                    IntCC::SignedGreaterThan
+                };
+                let other = self.icmp(cc, x, y);
+                self.choose(&other, y, x)
+            }
+            Binary::Shl | Binary::Shr => self.per_lane(&[(c, x), (c, y)], c, |e, a| e.shift(op, dtype, a[0], a[1])),
+            Binary::Pow | Binary::Gcd => self.per_lane(&[(c, x), (c, y)], c, |e, a| {
+                let wide = |e: &mut Self, v| if c == Class::I64 { v } else { e.b.ins().sextend(I64, v) };
+                let (x, y) = (wide(e, a[0]), wide(e, a[1]));
+                let r = e.call_int(op, x, y);
+                if c == Class::I64 { r } else { e.b.ins().ireduce(I32, r) }
+            }),
+            _ => self.per_lane(&[(c, x), (c, y)], c, |e, a| e.divide(op, c, a[0], a[1])),
+        };
+        self.wrap(dtype, &r)
+    }
+
+    /// A scalar shift with counts out of range giving what is left of the number then.
+    fn shift(&mut self, op: Binary, dtype: DType, x: Value, n: Value) -> Value {
+        let c = Class::of(dtype);
+        let width = 8 * dtype.size() as i64;
+        let ok = self.b.ins().icmp_imm_u(IntCC::UnsignedLessThan, n, width);
+        let (shifted, out) = if op == Binary::Shl {
+            (self.b.ins().ishl(x, n), self.b.ins().iconst(c.scalar(), 0))
+        } else {
+            (
+                self.b.ins().sshr(x, n),
+                self.b.ins().sshr_imm_u(x, 8 * c.size() as i64 - 1),
+            )
+        };
+        self.b.ins().select(ok, shifted, out)
+    }
+
+    /// A scalar integer division or remainder. By zero it records a fault and gives 0; the smallest number by -1 wraps, which the machine
+    /// would trap on, so -1 divides as a negation.
+    fn divide(&mut self, op: Binary, c: Class, x: Value, y: Value) -> Value {
+        let ty = c.scalar();
+        let zero = self.b.ins().icmp_imm_s(IntCC::Equal, y, 0);
+        self.fault_if(zero, Fault::ZeroDivision);
+        let minus = self.b.ins().icmp_imm_s(IntCC::Equal, y, -1);
+        let special = self.b.ins().bor(zero, minus);
+        let one = self.b.ins().iconst(ty, 1);
+        let safe = self.b.ins().select(special, one, y);
+        let q = self.b.ins().sdiv(x, safe);
+        let p = self.b.ins().imul(q, safe);
+        let r = self.b.ins().isub(x, p);
+        let (q, r) = match op {
+            Binary::TruncDiv | Binary::Fmod => (q, r),
+            _ => {
+                // Towards minus infinity: where the remainder is not zero and its sign is not the divisor's.
+                let sign = self.b.ins().bxor(r, safe);
+                let differ = self.b.ins().icmp_imm_s(IntCC::SignedLessThan, sign, 0);
+                let some = self.b.ins().icmp_imm_s(IntCC::NotEqual, r, 0);
+                let adjust = self.b.ins().band(differ, some);
+                let moved = self.b.ins().iadd(r, safe);
+                let r = self.b.ins().select(adjust, moved, r);
+                let less = self.b.ins().iadd_imm_s(q, -1);
+                (self.b.ins().select(adjust, less, q), r)
+            }
+        };
+        let none = self.b.ins().iconst(ty, 0);
+        if matches!(op, Binary::Mod | Binary::Fmod) {
+            return self.b.ins().select(special, none, r);
+        }
+        let negated = self.b.ins().ineg(x);
+        let q = self.b.ins().select(minus, negated, q);
+        self.b.ins().select(zero, none, q)
+    }
+
+    /// Records `fault` if the I8 `cond` is not zero.
+    pub fn fault_if(&mut self, cond: Value, fault: Fault) {
+        let (cold, join) = (self.b.create_block(), self.b.create_block());
+        self.b.ins().brif(cond, cold, &[], join, &[]);
+        self.b.seal_block(cold);
+        self.b.set_cold_block(cold);
+        self.b.switch_to_block(cold);
+        let at = self.slot_address(self.status);
+        let flags = super::lanes::MEM.with_aligned();
+        let old = self.b.ins().load(I32, flags, at, 0);
+        let new = self.b.ins().bor_imm_u(old, Status::bit(fault) as i64);
+        self.b.ins().store(flags, new, at, 0);
+        self.b.ins().jump(join, &[]);
+        self.b.seal_block(join);
+        self.b.switch_to_block(join);
+    }
+
+    /// The address of a stack slot.
+    pub fn slot_address(&mut self, slot: StackSlot) -> Value {
+        self.b.ins().stack_addr(I64, slot, 0)
+    }
+
+    /// `x op y` on values of `dtype`.
+    pub fn compare(&mut self, op: Compare, dtype: DType, x: &Lanes, y: &Lanes) -> Lanes {
+        if Class::of(dtype).is_float() {
+            let cc = match op {
+                Compare::Eq => FloatCC::Equal,
+                Compare::Ne => FloatCC::NotEqual,
+                Compare::Lt => FloatCC::LessThan,
+                Compare::Le => FloatCC::LessThanOrEqual,
+                Compare::Gt => FloatCC::GreaterThan,
+                Compare::Ge => FloatCC::GreaterThanOrEqual,
+            };
+            return self.fcmp(cc, x, y);
+        }
+        let (mut x, mut y) = (x.clone(), y.clone());
+        let mut op = op;
+        if dtype == DType::B8 {
+            (x, y) = (self.mask32(&x), self.mask32(&y));
+            if !self.scalar {
+                // True is -1 in a mask: the order is the other way round.
+                op = match op {
+                    Compare::Lt => Compare::Gt,
+                    Compare::Gt => Compare::Lt,
+                    Compare::Le => Compare::Ge,
+                    Compare::Ge => Compare::Le,
+                    op => op,
+                };
+            }
+        }
+        let cc = match op {
+            Compare::Eq => IntCC::Equal,
+            Compare::Ne => IntCC::NotEqual,
+            Compare::Lt => IntCC::SignedLessThan,
+            Compare::Le => IntCC::SignedLessThanOrEqual,
+            Compare::Gt => IntCC::SignedGreaterThan,
+            Compare::Ge => IntCC::SignedGreaterThanOrEqual,
+        };
+        self.icmp(cc, &x, &y)
+    }
+
+    /// `c ? x : y` on values of `dtype`.
+    pub fn select(&mut self, dtype: DType, c: &Lanes, x: &Lanes, y: &Lanes) -> Lanes {
+        let class = Class::of(dtype);
+        let m = self.mask_for(class, c);
+        if class == Class::Bool {
+            let (x, y) = (self.mask32(x), self.mask32(y));
+            return self.choose(&m, &x, &y);
+        }
+        self.choose(&m, x, y)
+    }
+}

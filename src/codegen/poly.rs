@@ -1,0 +1,433 @@
+//! f32 functions as polynomials over groups of lanes, within 1 to 2 ULP of the true value, with torch's values at NaN,
+//! infinities, zeros and denormals.
+//!
+//! Reductions are Cody and Waite's; the coefficients of exp, expm1, sin, cos and tanh are minimax fits made with Lawson's
+//! algorithm and rounded to f32 one after the other; those of log and erf follow N. Juffa's published approximations.
+
+use super::lanes::{Class, Emitter, Lanes};
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::{BlockArg, InstBuilder};
+use std::f32::consts::{LN_2, LOG2_10, LOG2_E};
+
+const F: Class = Class::F32;
+const I: Class = Class::I32;
+
+/// 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits.
+const MAGIC: f32 = 12582912.0;
+
+/// Beyond this, sin and cos reduce their argument in f64 through a call.
+const TRIG_LIMIT: f32 = 48000.0;
+
+/// A function for the arguments that vector code does not reach.
+pub(super) type Helper = fn(&mut Emitter, &Lanes) -> Lanes;
+
+impl Emitter<'_> {
+    /// The polynomial with coefficients from the highest power down.
+    fn horner(&mut self, x: &Lanes, coefs: &[f32]) -> Lanes {
+        let mut p = self.kf(x, coefs[0]);
+        for &c in &coefs[1..] {
+            let c = self.kf(x, c);
+            p = self.fma(&p, x, &c);
+        }
+        p
+    }
+
+    /// `x * a + b` with constants.
+    fn affine(&mut self, x: &Lanes, a: f32, b: f32) -> Lanes {
+        let (a, b) = (self.kf(x, a), self.kf(x, b));
+        self.fma(x, &a, &b)
+    }
+
+    /// `x * a + y` with a constant.
+    fn axpy(&mut self, x: &Lanes, a: f32, y: &Lanes) -> Lanes {
+        let a = self.kf(x, a);
+        self.fma(x, &a, y)
+    }
+
+    fn add_k(&mut self, x: &Lanes, k: f32) -> Lanes {
+        let k = self.kf(x, k);
+        self.fadd(x, &k)
+    }
+
+    fn mul_k(&mut self, x: &Lanes, k: f32) -> Lanes {
+        let k = self.kf(x, k);
+        self.fmul(x, &k)
+    }
+
+    /// `x` within `lo..=hi`; NaN stays.
+    fn clamp_k(&mut self, x: &Lanes, lo: f32, hi: f32) -> Lanes {
+        let lo = self.kf(x, lo);
+        let x = self.max_xy(&lo, x);
+        let hi = self.kf(&x, hi);
+        self.min_xy(&hi, &x)
+    }
+
+    /// `x < k ? a : b`.
+    fn below(&mut self, x: &Lanes, k: f32, a: &Lanes, b: &Lanes) -> Lanes {
+        let k = self.kf(x, k);
+        let c = self.fcmp(FloatCC::LessThan, x, &k);
+        self.choose(&c, a, b)
+    }
+
+    /// `expm1(r)` for `|r| <= ln(2) / 2`.
+    fn expm1_core(&mut self, r: &Lanes) -> Lanes {
+        let q = self.horner(
+            r,
+            &[1.9764353e-4, 1.3932366e-3, 8.333544e-3, 4.1666493e-2, 0.16666666, 0.5],
+        );
+        let r2 = self.fmul(r, r);
+        self.fma(&q, &r2, r)
+    }
+
+    /// `x = n ln 2 + r`: n rounded (as MAGIC + n) and r. `x` must be clamped.
+    fn reduce_ln2(&mut self, x: &Lanes) -> (Lanes, Lanes) {
+        let t = self.affine(x, LOG2_E, MAGIC);
+        let n = self.add_k(&t, -MAGIC);
+        let r = self.axpy(&n, -0.693359375, x);
+        let r = self.axpy(&n, 2.1219444e-4, &r);
+        (t, r)
+    }
+
+    /// `p * 2^n` for `t = MAGIC + n`, in two steps so that the result may be denormal or infinite.
+    fn scale(&mut self, p: &Lanes, t: &Lanes) -> Lanes {
+        let ti = self.recast(I, t);
+        let zero = self.ki(I, &ti, MAGIC.to_bits() as i64);
+        let n = self.isub(&ti, &zero);
+        let half = self.sar(&n, 1);
+        let rest = self.isub(&n, &half);
+        // Products, not sums of exponents: NaN must stay NaN whatever its payload.
+        let half = self.power_of_two(&half);
+        let p = self.fmul(p, &half);
+        let rest = self.power_of_two(&rest);
+        self.fmul(&p, &rest)
+    }
+
+    /// `2^n` for an integer n from -126 to 127.
+    fn power_of_two(&mut self, n: &Lanes) -> Lanes {
+        let s = self.shl(n, 23);
+        let one = self.ki(I, &s, 0x3f80_0000);
+        let s = self.iadd(&s, &one);
+        self.recast(F, &s)
+    }
+
+    /// `exp(x)`: 1 ULP.
+    pub fn exp_f32(&mut self, x: &Lanes) -> Lanes {
+        let x = self.clamp_k(x, -104.0, 89.0);
+        let (t, r) = self.reduce_ln2(&x);
+        let p = self.expm1_core(&r);
+        let p = self.add_k(&p, 1.0);
+        self.scale(&p, &t)
+    }
+
+    /// `exp(x)` for results that are certainly normal numbers: one scaling step. Arguments are clamped to -87..=88.
+    fn exp_normal(&mut self, x: &Lanes) -> Lanes {
+        let x = self.clamp_k(x, -87.0, 88.0);
+        let (t, r) = self.reduce_ln2(&x);
+        let p = self.expm1_core(&r);
+        let p = self.add_k(&p, 1.0);
+        // The low bits of t are n; those of MAGIC are shifted out.
+        let n = self.recast(I, &t);
+        let s = self.power_of_two(&n);
+        self.fmul(&p, &s)
+    }
+
+    /// `2^x`: 1 ULP.
+    pub fn exp2_f32(&mut self, x: &Lanes) -> Lanes {
+        let x = self.clamp_k(x, -151.0, 129.0);
+        let t = self.add_k(&x, MAGIC);
+        let n = self.add_k(&t, -MAGIC);
+        let r = self.fsub(&x, &n);
+        let r = self.mul_k(&r, LN_2);
+        let p = self.expm1_core(&r);
+        let p = self.add_k(&p, 1.0);
+        self.scale(&p, &t)
+    }
+
+    /// `exp(x) - 1`: 1 ULP, also near 0.
+    pub fn expm1_f32(&mut self, x0: &Lanes) -> Lanes {
+        let x = self.clamp_k(x0, -18.0, 89.0);
+        let (t, r) = self.reduce_ln2(&x);
+        let p = self.expm1_core(&r);
+        // (2^(n-1) p + (2^(n-1) - 1/2)) * 2, because 2^n may overflow where the result does not.
+        let ti = self.recast(I, &t);
+        let zero = self.ki(I, &ti, MAGIC.to_bits() as i64 + 1);
+        let n = self.isub(&ti, &zero);
+        let s = self.power_of_two(&n);
+        let c = self.add_k(&s, -0.5);
+        let y = self.fma(&s, &p, &c);
+        let y = self.fadd(&y, &y);
+        self.copysign(F, &y, x0)
+    }
+
+    /// `1 / (1 + exp(-x))`, as torch computes it.
+    pub fn sigmoid_f32(&mut self, x: &Lanes) -> Lanes {
+        let nx = self.fneg(F, x);
+        let e = self.exp_f32(&nx);
+        let d = self.add_k(&e, 1.0);
+        let one = self.kf(x, 1.0);
+        self.fdiv(&one, &d)
+    }
+
+    /// `a = 2^e m` with m in 2/3..4/3 for a normal positive a: e as a float, and m - 1.
+    fn split_log(&mut self, a: &Lanes) -> (Lanes, Lanes) {
+        let (e, m) = self.exponent(a);
+        let e = self.int_to_f32(&e);
+        let e = self.mul_k(&e, 1.1920929e-7);
+        let f = self.add_k(&m, -1.0);
+        (e, f)
+    }
+
+    /// The exponent in place (times 2^23), and the mantissa m in 2/3..4/3.
+    fn exponent(&mut self, a: &Lanes) -> (Lanes, Lanes) {
+        let ai = self.recast(I, a);
+        let c = self.ki(I, &ai, 0x3f2a_aaab);
+        let e = self.isub(&ai, &c);
+        let mask = self.ki(I, &e, 0xff80_0000u32 as i32 as i64);
+        let e = self.band(&e, &mask);
+        let m = self.isub(&ai, &e);
+        (e, self.recast(F, &m))
+    }
+
+    fn int_to_f32(&mut self, x: &Lanes) -> Lanes {
+        let ty = self.ty(F);
+        self.map1(x, |e, x| e.b.ins().fcvt_from_sint(ty, x))
+    }
+
+    /// `log(1 + f) - f` for f in -1/3..1/3.
+    fn log_core(&mut self, f: &Lanes) -> Lanes {
+        let s = self.fmul(f, f);
+        let mut r = self.affine(&s, -0.130310059, -0.121483512);
+        let mut t = self.affine(&s, 0.140869141, 0.139814854);
+        let k = self.kf(f, -0.166846126);
+        r = self.fma(&r, &s, &k);
+        let k = self.kf(f, 0.200120345);
+        t = self.fma(&t, &s, &k);
+        let k = self.kf(f, -0.249996200);
+        r = self.fma(&r, &s, &k);
+        r = self.fma(&t, f, &r);
+        for k in [0.333331972, -0.5] {
+            let k = self.kf(f, k);
+            r = self.fma(&r, f, &k);
+        }
+        self.fmul(&r, &s)
+    }
+
+    /// A logarithm of base `b`: `e * log_b(2) + log_b(1 + f)`, the factors given as two summands each.
+    fn log_base(&mut self, x: &Lanes, of_2: [f32; 2], of_e: [f32; 2]) -> Lanes {
+        let tiny = f32::MIN_POSITIVE;
+        let up = self.mul_k(x, 8388608.0);
+        let a = self.below(x, tiny, &up, x);
+        let (e, f) = self.split_log(&a);
+        let down = self.add_k(&e, -23.0);
+        let e = self.below(x, tiny, &down, &e);
+        let p = self.log_core(&f);
+        let y = if of_e == [1.0, 0.0] {
+            let y = self.fadd(&p, &f);
+            self.axpy(&e, of_2[0], &y)
+        } else {
+            // f * hi is exact enough only because hi has few bits; the rest is small.
+            let low = self.mul_k(&p, of_e[0] + of_e[1]);
+            let low = self.axpy(&f, of_e[1], &low);
+            let low = if of_2[1] != 0.0 {
+                self.axpy(&e, of_2[1], &low)
+            } else {
+                low
+            };
+            let y = self.axpy(&f, of_e[0], &low);
+            self.axpy(&e, of_2[0], &y)
+        };
+        self.log_specials(x, 0.0, &y)
+    }
+
+    /// The values of a logarithm with its pole at `pole`: -inf there, NaN below, infinity and NaN unchanged.
+    fn log_specials(&mut self, x: &Lanes, pole: f32, y: &Lanes) -> Lanes {
+        let inf = self.kf(x, f32::INFINITY);
+        let c = self.fcmp(FloatCC::LessThan, x, &inf);
+        let y = self.choose(&c, y, x);
+        let zero = self.kf(x, pole);
+        let c = self.fcmp(FloatCC::LessThan, x, &zero);
+        let nan = self.kf(x, f32::NAN);
+        let y = self.choose(&c, &nan, &y);
+        let zero = self.kf(x, pole);
+        let c = self.fcmp(FloatCC::Equal, x, &zero);
+        let ninf = self.kf(x, f32::NEG_INFINITY);
+        self.choose(&c, &ninf, &y)
+    }
+
+    /// `log(x)`: 1 ULP.
+    pub fn log_f32(&mut self, x: &Lanes) -> Lanes {
+        self.log_base(x, [LN_2, 0.0], [1.0, 0.0])
+    }
+
+    /// `log2(x)`: 1 to 2 ULP. `log2(e)` is 1.4423828 + 3.12…e-4.
+    pub fn log2_f32(&mut self, x: &Lanes) -> Lanes {
+        let hi = 1.442_382_8;
+        self.log_base(x, [1.0, 0.0], [hi, (std::f64::consts::LOG2_E - hi as f64) as f32])
+    }
+
+    /// `log10(x)`: 1 to 2 ULP.
+    pub fn log10_f32(&mut self, x: &Lanes) -> Lanes {
+        let (two, e) = (0.301_025_39_f32, 0.434_326_17_f32);
+        let low = |exact: f64, hi: f32| (exact - hi as f64) as f32;
+        debug_assert!((two * LOG2_10 - 1.0).abs() < 1e-3);
+        self.log_base(
+            x,
+            [two, low(std::f64::consts::LOG10_2, two)],
+            [e, low(std::f64::consts::LOG10_E, e)],
+        )
+    }
+
+    /// `log(1 + x)`: 1 to 2 ULP, also near 0.
+    pub fn log1p_f32(&mut self, x: &Lanes) -> Lanes {
+        let u = self.add_k(x, 1.0);
+        let (e, m) = self.exponent(&u);
+        // m - 1 = x 2^-e + (2^-e - 1), without the rounding of 1 + x; for large x that rounding does not matter and 2^-e may underflow.
+        let one = self.ki(I, &e, 0x3f80_0000);
+        let s = self.isub(&one, &e);
+        let s = self.recast(F, &s);
+        let c = self.add_k(&s, -1.0);
+        let exact = self.fma(x, &s, &c);
+        let rounded = self.add_k(&m, -1.0);
+        let f = self.below(x, 1e18, &exact, &rounded);
+        let p = self.log_core(&f);
+        let y = self.fadd(&p, &f);
+        let e = self.int_to_f32(&e);
+        let y = self.axpy(&e, 1.1920929e-7 * LN_2, &y);
+        let y = self.copysign(F, &y, x);
+        self.log_specials(x, -1.0, &y)
+    }
+
+    /// `tanh(x)`: 2 ULP.
+    pub fn tanh_f32(&mut self, x: &Lanes) -> Lanes {
+        let a = self.fabs(F, x);
+        let e = self.fadd(&a, &a);
+        let e = self.exp_normal(&e);
+        let d = self.add_k(&e, 1.0);
+        let two = self.kf(x, 2.0);
+        let q = self.fdiv(&two, &d);
+        let one = self.kf(x, 1.0);
+        let big = self.fsub(&one, &q);
+        let big = self.or_sign(F, &big, x);
+        let s = self.fmul(x, x);
+        let p = self.horner(
+            &s,
+            &[
+                2.1526812e-3,
+                -8.190013e-3,
+                2.1706894e-2,
+                -5.394818e-2,
+                0.13333221,
+                -0.3333333,
+            ],
+        );
+        let p = self.fmul(&p, &s);
+        let small = self.fma(&p, x, x);
+        self.below(&a, 0.625, &small, &big)
+    }
+
+    /// `erf(x)`: 1 ULP.
+    pub fn erf_f32(&mut self, x: &Lanes) -> Lanes {
+        let t = self.fabs(F, x);
+        let s = self.fmul(x, x);
+        let r = self.affine(&t, -1.72853470e-5, 3.83197126e-4);
+        let u = self.affine(&t, -3.88396438e-3, 2.42546219e-2);
+        let mut r = self.fma(&r, &s, &u);
+        for k in [-1.06777877e-1, -6.34846687e-1, -1.28717512e-1] {
+            let k = self.kf(x, k);
+            r = self.fma(&r, &t, &k);
+        }
+        let nt = self.fneg(F, &t);
+        let r = self.fma(&r, &t, &nt);
+        let e = self.exp_normal(&r);
+        let one = self.kf(x, 1.0);
+        let big = self.fsub(&one, &e);
+        let big = self.or_sign(F, &big, x);
+        let q = self.horner(
+            &s,
+            &[
+                -5.96761703e-4,
+                4.99119423e-3,
+                -2.67681349e-2,
+                1.12819925e-1,
+                -3.76125336e-1,
+                1.28379166e-1,
+            ],
+        );
+        let small = self.fma(&q, x, x);
+        let k = self.kf(x, 0.927734375);
+        let c = self.fcmp(FloatCC::LessThan, &k, &t);
+        self.choose(&c, &big, &small)
+    }
+
+    /// `sin(x)` (`shift` 0) or `cos(x)` (`shift` 1): 1 to 2 ULP. Arguments beyond `TRIG_LIMIT` go through `helper`.
+    pub fn sin_f32(&mut self, x: &Lanes, shift: i64, helper: Helper) -> Lanes {
+        let t = self.affine(x, std::f32::consts::FRAC_2_PI, MAGIC);
+        let n = self.add_k(&t, -MAGIC);
+        // pi / 2 in three parts of 24 bits.
+        let r = self.axpy(&n, -1.570_796_4, x);
+        let r = self.axpy(&n, 4.371_139e-8, &r);
+        let r = self.axpy(&n, 1.715_124_5e-15, &r);
+        let s = self.fmul(&r, &r);
+        let p = self.horner(&s, &[2.832_874e-6, -1.985_308_2e-4, 8.333_379e-3, -0.16666667]);
+        let p = self.fmul(&p, &s);
+        let sin = self.fma(&p, &r, &r);
+        let q = self.horner(&s, &[2.4432553e-5, -1.388731e-3, 4.1666646e-2]);
+        let q = self.fmul(&q, &s);
+        let c = self.affine(&s, -0.5, 1.0);
+        let cos = self.fma(&q, &s, &c);
+        let mut k = self.recast(I, &t);
+        if shift != 0 {
+            let one = self.ki(I, &k, shift);
+            k = self.iadd(&k, &one);
+        }
+        // Odd quadrants swap sine and cosine, the upper two change the sign.
+        let one = self.ki(I, &k, 1);
+        let odd = self.band(&k, &one);
+        let one = self.ki(I, &k, 1);
+        let odd = self.icmp(IntCC::Equal, &odd, &one);
+        let y = self.choose(&odd, &cos, &sin);
+        let two = self.ki(I, &k, 2);
+        let sign = self.band(&k, &two);
+        let sign = self.shl(&sign, 30);
+        let yi = self.recast(I, &y);
+        let yi = self.map2(&yi, &sign, |e, a, b| e.b.ins().bxor(a, b));
+        let y = self.recast(F, &yi);
+        // -0 would come out as +0 through the reduction.
+        let y = if shift == 0 { self.keep_zero(x, &y) } else { y };
+        let a = self.fabs(F, x);
+        let limit = self.kf(x, TRIG_LIMIT);
+        let far = self.fcmp(FloatCC::GreaterThan, &a, &limit);
+        self.unless(&far, &y, |e| {
+            let exact = helper(e, x);
+            e.choose(&far, &exact, &y)
+        })
+    }
+
+    /// `x == 0 ? x : y`.
+    fn keep_zero(&mut self, x: &Lanes, y: &Lanes) -> Lanes {
+        let zero = self.kf(x, 0.0);
+        let c = self.fcmp(FloatCC::Equal, x, &zero);
+        self.choose(&c, x, y)
+    }
+
+    /// `y`, or what `other` computes out of line if the condition holds anywhere in the group.
+    fn unless(&mut self, c: &Lanes, y: &Lanes, other: impl FnOnce(&mut Self) -> Lanes) -> Lanes {
+        let any = self.any(c);
+        let (cold, join) = (self.b.create_block(), self.b.create_block());
+        let mut out = vec![];
+        for &v in y {
+            let ty = self.b.func.dfg.value_type(v);
+            out.push(self.b.append_block_param(join, ty));
+        }
+        let args: Vec<BlockArg> = y.iter().map(|&v| v.into()).collect();
+        self.b.ins().brif(any, cold, &[], join, &args);
+        self.b.seal_block(cold);
+        self.b.set_cold_block(cold);
+        self.b.switch_to_block(cold);
+        let args: Vec<BlockArg> = other(self).into_iter().map(Into::into).collect();
+        self.b.ins().jump(join, &args);
+        self.b.seal_block(join);
+        self.b.switch_to_block(join);
+        out
+    }
+}

@@ -1,0 +1,173 @@
+//! Compiled kernels against the interpreter of kernels and, for the polynomials, against f64.
+
+mod accuracy;
+mod kernels;
+mod ops;
+mod random;
+
+use super::*;
+use crate::kernel::{Role, interpret};
+use crate::tensor::Scalar;
+use crate::types::DType;
+
+/// Bytes of a tensor of these values, converted to `dtype`.
+fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
+    let mut out = vec![0; values.len() * dtype.size()];
+    for (i, v) in values.iter().enumerate() {
+        v.cast(dtype).write(&mut out, i);
+    }
+    out
+}
+
+/// Runs a compiled kernel over `buffers` in chunks of at most `chunk` parallel iterations.
+fn run(c: &CompiledKernels, k: &Kernel, buffers: &mut [AlignedBytes], chunk: usize) -> Status {
+    let mut scratch = AlignedBytes::zeroed(k.scratch_layout().1);
+    let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.bytes_mut().as_mut_ptr()).collect();
+    let n = k.parallel_extent();
+    let mut status = Status::OK;
+    let mut at = 0;
+    while at < n {
+        let end = (at + chunk).min(n);
+        // SAFETY: the buffers have the declared sizes, as the caller's `fill` made them; one thread uses them.
+        let s = unsafe { c.run(0, &pointers, at, end, scratch.bytes_mut().as_mut_ptr()) };
+        status = status.and(s);
+        at = end;
+    }
+    status
+}
+
+/// How far apart two elements are: 0 for equal bits or two NaNs, else units in the last place, or the difference of integers.
+fn distance(dtype: DType, a: &[u8], b: &[u8], i: usize) -> u64 {
+    let (x, y) = (Scalar::read(dtype, a, i), Scalar::read(dtype, b, i));
+    let order = |bits: i64, width: u32| {
+        if bits < 0 {
+            (1i64 << (width - 1)).wrapping_neg().wrapping_sub(bits)
+        } else {
+            bits
+        }
+    };
+    match (x, y) {
+        _ if x.to_f64().is_nan() && y.to_f64().is_nan() => 0,
+        _ if x.to_f64().is_nan() != y.to_f64().is_nan() => u64::MAX,
+        (Scalar::F32(x), Scalar::F32(y)) | (Scalar::Half(_, x), Scalar::Half(_, y)) => {
+            if x.to_bits() == y.to_bits() {
+                return 0;
+            }
+            let scale = match dtype {
+                DType::F16 => 13,
+                DType::BF16 => 16,
+                _ => 0,
+            };
+            let (x, y) = (
+                order(x.to_bits() as i32 as i64, 32),
+                order(y.to_bits() as i32 as i64, 32),
+            );
+            (x.abs_diff(y) >> scale).max(1)
+        }
+        (Scalar::F64(x), Scalar::F64(y)) => {
+            if x.to_bits() == y.to_bits() {
+                return 0;
+            }
+            order(x.to_bits() as i64, 64)
+                .abs_diff(order(y.to_bits() as i64, 64))
+                .max(1)
+        }
+        _ => x.to_i64().abs_diff(y.to_i64()),
+    }
+}
+
+/// Compiles and runs a kernel whole and in chunks, interprets it, and demands the same faults and, within `ulps`, the same results; those
+/// of the chunked run must be the same bits.
+fn check(k: &Kernel, inputs: &[Vec<u8>], ulps: u64) {
+    check_close(k, inputs, &|d, a, b, i| distance(d, a, b, i) <= ulps);
+}
+
+/// [`check`] with another idea of equality.
+fn check_close(k: &Kernel, inputs: &[Vec<u8>], close: &dyn Fn(DType, &[u8], &[u8], usize) -> bool) {
+    let c = compile(std::slice::from_ref(k), Options { text: true }).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
+    let fill = || {
+        let mut inputs = inputs.iter();
+        let buffers = k.params().map(|(_, b)| {
+            let n = b.numel() * b.dtype.size();
+            match b.role {
+                Role::In | Role::InOut => {
+                    let data = inputs.next().expect("one input for each buffer that is read");
+                    assert_eq!(data.len(), n, "size of {}", b.name);
+                    AlignedBytes::from_slice(data)
+                }
+                _ => AlignedBytes::zeroed(n),
+            }
+        });
+        buffers.collect::<Vec<_>>()
+    };
+    let mut want = fill();
+    let want_status = {
+        let mut slices: Vec<&mut [u8]> = want.iter_mut().map(|b| b.bytes_mut()).collect();
+        interpret(k, &mut slices, 0, k.parallel_extent())
+    };
+    let mut whole = fill();
+    let status = run(&c, k, &mut whole, usize::MAX >> 1);
+    assert_eq!(status, want_status, "faults of {}", k.name);
+    let mut parts = fill();
+    run(&c, k, &mut parts, 5);
+    if status != Status::OK {
+        return;
+    }
+    for (n, (_, b)) in k.params().enumerate() {
+        let (got, want) = (whole[n].bytes(), want[n].bytes());
+        assert!(
+            got == parts[n].bytes(),
+            "{} of {} depends on the chunks",
+            b.name,
+            k.name
+        );
+        for i in 0..b.numel() {
+            assert!(
+                close(b.dtype, got, want, i),
+                "{}: {}[{i}] is {:?}, should be {:?}\n{}",
+                k.name,
+                b.name,
+                Scalar::read(b.dtype, got, i),
+                Scalar::read(b.dtype, want, i),
+                c.text(0).clif
+            );
+        }
+    }
+}
+
+/// A small deterministic generator (splitmix64).
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// An ordinary value of `dtype`: a float around 1, a small integer.
+    fn value(&mut self, dtype: DType) -> Scalar {
+        if dtype.is_float() {
+            let x = (self.next() >> 40) as f64 / (1u64 << 24) as f64;
+            Scalar::from_f64(dtype, x * 6.0 - 3.0)
+        } else {
+            Scalar::from_i64(dtype, self.below(11) as i64 - 5)
+        }
+    }
+
+    fn tensor(&mut self, dtype: DType, n: usize) -> Vec<u8> {
+        let values: Vec<Scalar> = (0..n).map(|_| self.value(dtype)).collect();
+        bytes(dtype, &values)
+    }
+}

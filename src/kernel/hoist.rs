@@ -1,0 +1,101 @@
+//! Loop-invariant code motion: what an iteration computes again moves before its loop.
+
+use super::*;
+use std::collections::HashSet;
+
+/// The kernel with every invariant value moved out of the loops that it does not depend on, except out of the parallel
+/// loop, and without loops that never run. Constants stay, they cost nothing.
+pub fn hoist(k: &Kernel) -> Kernel {
+    let mut k = k.clone();
+    let body = std::mem::take(&mut k.body);
+    k.body = block(&k, body);
+    k
+}
+
+fn block(k: &Kernel, body: Vec<Stmt>) -> Vec<Stmt> {
+    let mut out = vec![];
+    for s in body {
+        match s {
+            Stmt::Loop(l) => {
+                let (moved, l) = out_of(k, l);
+                out.extend(moved);
+                out.push(Stmt::Loop(l));
+            }
+            s => out.push(s),
+        }
+    }
+    out
+}
+
+fn out_of(k: &Kernel, mut l: Loop) -> (Vec<Stmt>, Loop) {
+    l.body = block(k, std::mem::take(&mut l.body));
+    if l.parallel || l.vars.iter().any(|&v| k.extent(v) == 0) {
+        return (vec![], l);
+    }
+    let mut inside: HashSet<Value> = l.carries.iter().map(|c| c.phi).collect();
+    let mut stored = HashSet::new();
+    collect(&l.body, &mut inside, &mut stored);
+    let (mut moved, mut kept) = (vec![], vec![]);
+    for s in std::mem::take(&mut l.body) {
+        match &s {
+            Stmt::Let(v, i) if !matches!(i, Inst::Const(_)) && invariant(i, &l.vars, &inside, &stored) => {
+                inside.remove(v);
+                moved.push(s);
+            }
+            // Constants that what moved needs move with it; one more in front of the loop costs nothing.
+            _ => kept.push(s),
+        }
+    }
+    let needed = constants_of(&moved, &kept);
+    let is_needed = |s: &Stmt| matches!(s, Stmt::Let(v, _) if needed.contains(v));
+    let (constants, rest): (Vec<Stmt>, Vec<Stmt>) = kept.into_iter().partition(is_needed);
+    l.body = rest;
+    (constants.into_iter().chain(moved).collect(), l)
+}
+
+/// The constants among `kept` that statements in `moved` use.
+fn constants_of(moved: &[Stmt], kept: &[Stmt]) -> HashSet<Value> {
+    let mut used = HashSet::new();
+    for s in moved {
+        if let Stmt::Let(_, i) = s {
+            i.operands(&mut |v| {
+                used.insert(v);
+            });
+        }
+    }
+    let constants = kept.iter().filter_map(|s| match s {
+        Stmt::Let(v, Inst::Const(_)) if used.contains(v) => Some(*v),
+        _ => None,
+    });
+    constants.collect()
+}
+
+/// Everything that a body defines (but constants, which may be used anywhere) and the buffers it writes.
+fn collect(body: &[Stmt], defined: &mut HashSet<Value>, stored: &mut HashSet<Buf>) {
+    for s in body {
+        match s {
+            Stmt::Let(_, Inst::Const(_)) => {}
+            Stmt::Let(v, _) => {
+                defined.insert(*v);
+            }
+            Stmt::Store(b, ..) => {
+                stored.insert(*b);
+            }
+            Stmt::Loop(l) => {
+                defined.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
+                defined.extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
+                collect(&l.body, defined, stored);
+            }
+        }
+    }
+}
+
+fn invariant(i: &Inst, vars: &[Var], inside: &HashSet<Value>, stored: &HashSet<Buf>) -> bool {
+    let mut ok = true;
+    i.operands(&mut |v| ok &= !inside.contains(&v));
+    i.affines(&mut |a| ok &= vars.iter().all(|&v| a.stride(v) == 0));
+    if let Inst::Load(b, ..) = i {
+        ok &= !stored.contains(b);
+    }
+    ok
+}
