@@ -44,6 +44,7 @@ pub mod lower;
 pub mod math;
 pub mod op;
 pub mod parallel;
+pub mod pass;
 pub mod scalar;
 pub mod source;
 pub mod syntax;

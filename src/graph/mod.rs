@@ -32,6 +32,7 @@ pub use lint::lint;
 pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation};
 pub use namer::Namer;
 pub use node::{Arg, Loc, Meta, Node, NodeId, Opcode};
+pub use purity::is_impure;
 
 use cranelift_entity::PrimaryMap;
 use std::ops::Index;

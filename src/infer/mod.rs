@@ -15,7 +15,7 @@ mod resolve;
 mod solve;
 
 pub use report::{op_error, place_note};
-pub use resolve::{Callee, Operand, Resolved, graph_callee, map, resolve_node, resolve_with};
+pub use resolve::{Callee, Operand, Resolved, graph_callee, is_value, map, resolve_node, resolve_with};
 pub use solve::{Guard, Origin, Solver};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};

@@ -134,7 +134,7 @@ pub fn map<T, U>(v: &Val<T>, f: &mut dyn FnMut(&T) -> Val<U>) -> Val<U> {
 }
 
 /// Whether the value holds no operand and nothing unknown.
-fn is_value<T>(v: &Val<T>) -> bool {
+pub fn is_value<T>(v: &Val<T>) -> bool {
     match v {
         Val::Leaf(_) | Val::Unknown | Val::Any(_) => false,
         Val::Int(d) => d.as_const().is_some(),

@@ -185,7 +185,7 @@ fn gather(data: &Tensor, shape: &[usize], offset: i64, strides: &[i64]) -> Tenso
 }
 
 /// The strides a reshape has as a view (torch's `computeStride`), or `None` if it must copy.
-fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<Vec<i64>> {
+pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<Vec<i64>> {
     if old.contains(&0) || old.is_empty() {
         return Some(contiguous_strides(new).into_iter().map(|s| s as i64).collect());
     }

@@ -250,7 +250,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("indices", "indices_or_sections"),
 ];
 
-fn find_param(schema: &Schema, name: &str) -> Option<usize> {
+/// The position of the parameter `name`, or of the one that other spellings call so.
+pub(super) fn find_param(schema: &Schema, name: &str) -> Option<usize> {
     schema.index_of(name).or_else(|| {
         ALIASES
             .iter()

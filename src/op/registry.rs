@@ -1,5 +1,6 @@
 //! From a spelling and the arguments' types to a row of the table.
 
+use super::bind::find_param;
 use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, rows};
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
@@ -149,9 +150,8 @@ impl Candidate {
             if let Some((_, v)) = self.form.iter().flat_map(|f| &f.fixed).find(|(n, _)| *n == p.name) {
                 return Err(v.clone());
             }
-            schema
-                .index_of(&p.name)
-                .ok_or_else(|| p.default.clone().unwrap_or(Val::None))
+            // torch's Python functions say `input` where its schemas say `self`.
+            find_param(schema, &p.name).ok_or_else(|| p.default.clone().unwrap_or(Val::None))
         });
         Ok(Spelling {
             op: self.op,

@@ -1,0 +1,297 @@
+//! Writing canonical nodes: the graph as what a decomposition writes to, and replacing nodes by values.
+
+use crate::graph::{Arg, Graph, Loc, NodeId, Opcode};
+use crate::op::emit::call_of;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, lift};
+use crate::source::Span;
+use crate::types::{Type, Val};
+use cranelift_entity::EntityRef;
+use std::sync::Arc;
+
+/// The canonical op that takes an item of a list, tuple or dict.
+pub const ITEM: &str = "item_of";
+
+/// Positional and keyword arguments of a node.
+pub type Arguments = (Vec<Arg>, Vec<(Arc<str>, Arg)>);
+
+/// One argument per parameter as a canonical node has them: in the schema's order, trailing defaults dropped,
+/// keyword-only ones by name where they are not the default.
+pub fn canonical_args(op: &Op, args: Vec<Arg>) -> Arguments {
+    let (mut positional, mut kwargs) = (vec![], vec![]);
+    let mut keep = 0;
+    for (p, v) in op.schema.params.iter().zip(args) {
+        let default = match &p.default {
+            Some(d) => same_bits(&lift(d), &v),
+            None => v.is_none() && matches!(p.ty, crate::op::ParamType::Optional(_)),
+        };
+        if !p.keyword_only {
+            positional.push(v);
+            if !default {
+                keep = positional.len();
+            }
+        } else if !default {
+            kwargs.push((p.name.as_str().into(), v));
+        }
+    }
+    positional.truncate(keep);
+    (positional, kwargs)
+}
+
+/// The arguments of a canonical node, one per parameter.
+pub fn full_args(op: &'static Op, graph: &Graph, n: NodeId) -> OpResult<Vec<Arg>> {
+    let mut args = call_of(op.name, graph[n].args().to_vec())?.args;
+    for (k, v) in graph[n].kwargs() {
+        let i = op
+            .schema
+            .index_of(k)
+            .ok_or_else(|| OpError::arg(k, format!("`{}` has no parameter `{k}`", op.name)))?;
+        args[i] = v.clone();
+    }
+    Ok(args)
+}
+
+/// Whether two arguments are the same, bit for bit: 1, 1.0 and True differ, and so do 0.0 and -0.0.
+pub fn same_bits(a: &Arg, b: &Arg) -> bool {
+    let (mut x, mut y) = (String::new(), String::new());
+    write_key(a, &mut x);
+    write_key(b, &mut y);
+    x == y
+}
+
+/// Appends text that two arguments share exactly if they are the same, bit for bit.
+pub fn write_key(a: &Arg, out: &mut String) {
+    use std::fmt::Write;
+    let mut seq = |tag: char, v: &[Arg]| {
+        out.push(tag);
+        v.iter().for_each(|x| write_key(x, out));
+        out.push(')');
+    };
+    let ok = match a {
+        Val::List(v) => return seq('[', v),
+        Val::Tuple(v) => return seq('(', v),
+        Val::Slice(v) => return seq('s', &v[..]),
+        Val::Range(v) => return seq('r', &v[..]),
+        Val::Dict(v) => {
+            out.push('{');
+            for (k, x) in v {
+                write_key(k, out);
+                write_key(x, out);
+            }
+            out.push(')');
+            return;
+        }
+        Val::Leaf(n) => write!(out, "%{} ", n.index()),
+        Val::Float(x) => write!(out, "f{:x} ", x.to_bits()),
+        Val::Complex(x, y) => write!(out, "c{:x},{:x} ", x.to_bits(), y.to_bits()),
+        // Length first, so that no text can be mistaken for what follows it.
+        Val::Str(s) | Val::Device(s) | Val::TorchName(s) | Val::Graph(s) | Val::Opaque(s) => {
+            write!(out, "{}{}:{s}", a.kind_name(), s.len())
+        }
+        Val::Int(d) => write!(out, "i{d} "),
+        Val::Bool(b) => write!(out, "b{b} "),
+        Val::DType(d) => write!(out, "d{d} "),
+        Val::None | Val::Ellipsis | Val::Unknown => write!(out, "{} ", a.kind_name()),
+        Val::Any(k) => write!(out, "any{k:?} "),
+    };
+    debug_assert!(ok.is_ok(), "writing to a string");
+}
+
+/// Where new nodes come from: their place, and whose stead they take.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    span: Option<Span>,
+    loc: Option<Loc>,
+    provenance: Vec<Arc<str>>,
+}
+
+impl Source {
+    /// New nodes stand for node `n` by the work of `pass`.
+    pub fn of(graph: &Graph, n: NodeId, pass: &str) -> Source {
+        let meta = &graph[n].meta;
+        let mut provenance = meta.provenance.clone();
+        let name: Arc<str> = graph[n].name().into();
+        if provenance.last() != Some(&name) {
+            provenance.push(name);
+        }
+        provenance.push(pass.into());
+        Source {
+            span: meta.span,
+            loc: meta.loc.clone(),
+            provenance,
+        }
+    }
+
+    /// Marks a node that was just made.
+    pub fn mark(&self, graph: &mut Graph, n: NodeId, ty: Type) {
+        let meta = graph.meta_mut(n);
+        meta.ty = Some(ty);
+        meta.span = self.span;
+        meta.loc = self.loc.clone();
+        meta.provenance = self.provenance.clone();
+    }
+}
+
+/// Writes the nodes of a decomposition to a graph, at its insertion point.
+pub struct GraphBuilder<'g> {
+    /// The graph.
+    pub graph: &'g mut Graph,
+    source: Source,
+    /// Whether an op that decomposes is to stay as it is.
+    keep: fn(&Op) -> bool,
+}
+
+impl<'g> GraphBuilder<'g> {
+    /// A builder of nodes that come from `source`; ops that decompose stay whole where `keep` says so.
+    pub fn new(graph: &'g mut Graph, source: Source, keep: fn(&Op) -> bool) -> GraphBuilder<'g> {
+        GraphBuilder { graph, source, keep }
+    }
+
+    /// A node as a value to build with.
+    pub fn traced(&self, n: NodeId) -> Option<Traced> {
+        match &self.graph[n].meta.ty {
+            Some(Val::Leaf(ty)) => Some(Traced {
+                id: n.index() as u32,
+                ty: ty.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// An argument as a value to build with; nodes that are no tensors stand for what inference knows of them.
+    pub fn trace(&self, arg: &Arg) -> Val<Traced> {
+        let r: Result<Val<Traced>, std::convert::Infallible> = arg.try_map(&mut |&n| {
+            Ok(match self.traced(n) {
+                Some(t) => Val::Leaf(t),
+                None => self.trace_items(n),
+            })
+        });
+        match r {
+            Ok(v) => v,
+        }
+    }
+
+    fn trace_items(&self, n: NodeId) -> Val<Traced> {
+        let ty = self.graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+        if ty.leaves().is_empty() {
+            ty.map(|_| unreachable!("no leaves"))
+        } else {
+            Val::Unknown
+        }
+    }
+
+    /// A built value as an argument.
+    pub fn arg(v: &Val<Traced>) -> Arg {
+        v.map(|t| NodeId::new(t.id as usize))
+    }
+
+    /// Adds the node of a canonical call.
+    pub fn node(&mut self, call: &Call<Traced>, ty: Type) -> NodeId {
+        let (args, kwargs) = canonical_args(call.op, call.args.iter().map(Self::arg).collect());
+        let n = self
+            .graph
+            .create_node(Opcode::CallFunction, call.op.name, args, kwargs, None);
+        self.source.mark(self.graph, n, ty);
+        n
+    }
+
+    /// The value of a node of this type: itself, or its items taken out one by one.
+    fn value(&mut self, n: NodeId, ty: &Type) -> Val<Traced> {
+        match ty {
+            Val::Leaf(t) => Val::Leaf(Traced {
+                id: n.index() as u32,
+                ty: t.clone(),
+            }),
+            Val::List(v) => Val::List(self.items(n, v)),
+            Val::Tuple(v) => Val::Tuple(self.items(n, v)),
+            t => t.map(|_| unreachable!("scalars hold no tensors")),
+        }
+    }
+
+    fn items(&mut self, n: NodeId, types: &[Type]) -> Vec<Val<Traced>> {
+        let mut out = vec![];
+        for (i, t) in types.iter().enumerate() {
+            let args = vec![Val::Leaf(n), Val::int(i as i64)];
+            let item = self.graph.create_node(Opcode::CallFunction, ITEM, args, vec![], None);
+            self.source.mark(self.graph, item, t.clone());
+            out.push(self.value(item, t));
+        }
+        out
+    }
+}
+
+impl Build for GraphBuilder<'_> {
+    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+        let call = call_of(op, args)?;
+        if let Meaning::Decompose(f) = call.op.meaning
+            && !(self.keep)(call.op)
+        {
+            return f(self, &call);
+        }
+        let ty = (call.op.rule)(&call.map(|t| t.ty.clone()), &mut Sizes::default())?;
+        if ty.leaves().is_empty() && ty != Val::Unknown {
+            return Ok(ty.map(|_| unreachable!("no leaves")));
+        }
+        let n = self.node(&call, ty.clone());
+        Ok(self.value(n, &ty))
+    }
+}
+
+/// Makes the users of `old` use `value` instead. Users that take an item of `old` are replaced by that item, and erased.
+pub fn replace_with_value(graph: &mut Graph, old: NodeId, value: &Arg) {
+    let users: Vec<NodeId> = graph[old].users().collect();
+    for u in users {
+        if let Some(i) = item_index(graph, u, old)
+            && let Some(item) = item(value, i)
+        {
+            let item = item.clone();
+            replace_with_value(graph, u, &item);
+            if graph[u].users().len() == 0 {
+                // Nothing uses it any more, so that it can be erased.
+                let _ = graph.erase_node(u);
+            }
+            continue;
+        }
+        graph.map_args(u, |n| if n == old { value.clone() } else { Val::Leaf(n) });
+    }
+}
+
+/// The index if `user` is `item_of(of, index)` (in any spelling).
+pub fn item_index(graph: &Graph, user: NodeId, of: NodeId) -> Option<i64> {
+    let node = &graph[user];
+    let is_item = matches!(node.target(), "operator.getitem" | "_operator.getitem" | ITEM);
+    match node.args() {
+        [Val::Leaf(n), i] if is_item && *n == of && node.op() == Opcode::CallFunction => i.as_int(),
+        _ => None,
+    }
+}
+
+fn item(value: &Arg, i: i64) -> Option<&Arg> {
+    let items = value.items()?;
+    let i = if i < 0 { i.checked_add(items.len() as i64)? } else { i };
+    items.get(usize::try_from(i).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_numbers_apart() {
+        let args: Vec<Arg> = vec![
+            Val::int(1),
+            Val::Float(1.0),
+            Val::Bool(true),
+            Val::Float(0.0),
+            Val::Float(-0.0),
+            Val::str("1"),
+            Val::List(vec![Val::int(1)]),
+            Val::Tuple(vec![Val::int(1)]),
+        ];
+        for (i, a) in args.iter().enumerate() {
+            for (j, b) in args.iter().enumerate() {
+                assert_eq!(same_bits(a, b), i == j, "{a:?} and {b:?}");
+            }
+        }
+        assert!(same_bits(&Val::Float(f64::NAN), &Val::Float(f64::NAN)));
+    }
+}

@@ -1,0 +1,87 @@
+//! Removes ops that give their operand back.
+//!
+//! ```text
+//! %d = call_function dropout(%x, 0.5, False)
+//! %c = call_function clone(%d)                =>
+//! %v = call_function view(%c, [2, 3])               (%x is f32[2, 3])
+//! %r = call_function relu(%v)                       %r = call_function relu(%x)
+//! ```
+//!
+//! Only what changes no bit: an `x + 0` stays, because -0.0 + 0 is 0.0. Assertions that inference has proved go too.
+
+use super::{Context, canonical_op, each_graph};
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphModule, NodeId};
+use crate::op::view::DimMap;
+use crate::op::{Call, Op, Sizes};
+use crate::types::{TensorType, Val};
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    each_graph(module, |_, graph| {
+        let mut changed = 0;
+        for n in graph.ids() {
+            let Some(op) = canonical_op(graph, n) else { continue };
+            if is_checked(graph, n, op) {
+                changed += graph.erase_node(n).is_ok() as usize;
+            } else if let Some(x) = operand(graph, n, op) {
+                graph.replace_all_uses_with(n, x);
+                changed += graph.erase_node(n).is_ok() as usize;
+            }
+        }
+        Ok(changed)
+    })
+}
+
+/// The first argument, if that is all the node gives.
+fn operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId> {
+    let x = *graph[n].args().first()?.as_leaf()?;
+    let (ty, from) = (
+        graph[n].meta.ty.as_ref()?.as_leaf()?,
+        graph[x].meta.ty.as_ref()?.as_leaf()?,
+    );
+    if ty != from || ty.shape.is_none() {
+        return None;
+    }
+    let args = super::build::full_args(op, graph, n).ok()?;
+    let param = |name: &str| op.schema.index_of(name).map(|i| &args[i]);
+    let identity = match op.name {
+        "to_dtype" | "to" | "_to_copy" | "type_as" | "clone" | "contiguous" => true,
+        name if name.contains("dropout") => {
+            let off = |p: &str| param(p).is_some_and(|v| *v == Val::Bool(false));
+            off("train") || off("training")
+        }
+        _ => same_view(graph, op, &args),
+    };
+    identity.then_some(x)
+}
+
+/// Whether a view gives every element at its own place.
+fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool {
+    let Some(rule) = op.view else { return false };
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    let call: Call<TensorType> = Call {
+        op,
+        args: args.iter().map(|a| crate::infer::arg_type(a, &ty)).collect(),
+    };
+    // The shapes are equal, so that a reshape moves nothing.
+    rule(&call, &mut Sizes::default()).is_ok_and(|v| match &v.map {
+        DimMap::Reshape => true,
+        _ => v
+            .as_permutation()
+            .is_some_and(|p| p.iter().enumerate().all(|(i, &d)| i == d)),
+    })
+}
+
+/// Whether the node only asserts what inference has already proved.
+fn is_checked(graph: &Graph, n: NodeId, op: &Op) -> bool {
+    let unused = graph[n].users().len() == 0;
+    match op.name {
+        // Its rule compares dtype and sizes.
+        "_assert_tensor_metadata" => unused,
+        "_assert" | "_assert_scalar" | "_assert_async" => {
+            unused && matches!(graph[n].args().first(), Some(Val::Bool(true)))
+        }
+        _ => false,
+    }
+}

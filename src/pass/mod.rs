@@ -1,0 +1,261 @@
+//! Passes over graphs, and the one list that says which run and in what order: [`PIPELINE`].
+//!
+//! A pass takes a module whose nodes have types ([`infer`](crate::infer::infer)) and leaves one whose nodes have types;
+//! a canonical graph stays canonical: every call is a `call_function` of a row's name with its arguments in the schema's
+//! order. New nodes keep the place in the user's Python and the names of the nodes they stand for.
+
+mod batch_norm;
+pub mod build;
+mod cse;
+mod dce;
+mod decompose;
+mod fold;
+mod functionalize;
+mod identities;
+mod inline;
+mod normalize;
+mod recognise;
+
+#[cfg(test)]
+mod tests;
+
+pub use decompose::{decompose, decompose_node};
+pub use functionalize::functionalize;
+pub use normalize::normalize;
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode, lint};
+use crate::infer::{self, InferOptions};
+use crate::op::{self, Op};
+use std::time::{Duration, Instant};
+
+/// One pass.
+pub struct Pass {
+    /// Its name: `--print-after cse`.
+    pub name: &'static str,
+    /// Why it is there, in a line.
+    pub reason: &'static str,
+    /// Changes the module and gives how many things it changed.
+    pub run: fn(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic>,
+}
+
+/// What runs, in order.
+pub const PIPELINE: &[Pass] = &[
+    pass(
+        "inline",
+        "graphs called by graphs become one graph, so that passes see across calls",
+        inline::run,
+    ),
+    pass(
+        "functionalize",
+        "writes become values: afterwards order means nothing and every name is one value",
+        functionalize::run,
+    ),
+    pass(
+        "normalize",
+        "functions, methods and modules in any spelling become canonical ops with bound arguments",
+        normalize::run,
+    ),
+    pass(
+        "identities",
+        "dropout in evaluation, clones, views to the same shape: nothing is computed",
+        identities::run,
+    ),
+    pass("fold", "what depends on constants alone is computed now", fold::run),
+    pass("cse", "equal values are computed once", cse::run),
+    pass("dce", "what nothing uses is not computed", dce::run),
+    pass(
+        "batch-norm",
+        "batch normalisation goes into the weights of the convolution or product before it",
+        batch_norm::run,
+    ),
+    pass(
+        "recognise",
+        "attention, normalisation and activations written out op by op become the op again",
+        recognise::run,
+    ),
+    pass("clean", "what batch-norm and recognise left behind", clean),
+];
+
+const fn pass(
+    name: &'static str,
+    reason: &'static str,
+    run: fn(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic>,
+) -> Pass {
+    Pass { name, reason, run }
+}
+
+/// How to run the pipeline.
+#[derive(Clone, Debug)]
+pub struct PassOptions {
+    /// Check the graph and infer its types again after each pass.
+    pub verify_each: bool,
+    /// Results larger than this many bytes are not folded.
+    pub fold_limit: usize,
+    /// Passes that do not run.
+    pub skip: Vec<String>,
+    /// How many passes run: for finding the one that is to blame.
+    pub limit: Option<usize>,
+}
+
+impl Default for PassOptions {
+    fn default() -> PassOptions {
+        PassOptions {
+            verify_each: false,
+            fold_limit: 1 << 20,
+            skip: vec![],
+            limit: None,
+        }
+    }
+}
+
+/// What a pass sees beside the module.
+pub struct Context<'o> {
+    /// How the pipeline runs.
+    pub options: &'o PassOptions,
+    /// Why a pass did not do what it might have done.
+    pub remarks: Vec<String>,
+}
+
+/// What one pass did.
+#[derive(Clone, Debug)]
+pub struct PassRun {
+    /// The pass.
+    pub name: &'static str,
+    /// How many things it changed.
+    pub changed: usize,
+    /// Nodes of all graphs before.
+    pub before: usize,
+    /// Nodes of all graphs after.
+    pub after: usize,
+    /// How long it took.
+    pub time: Duration,
+    /// What it refused, and why.
+    pub remarks: Vec<String>,
+}
+
+/// What the pipeline did.
+#[derive(Clone, Debug, Default)]
+pub struct PassReport {
+    /// One entry per pass that ran.
+    pub runs: Vec<PassRun>,
+}
+
+impl PassReport {
+    /// The passes that changed something.
+    pub fn changed(&self) -> impl Iterator<Item = &PassRun> {
+        self.runs.iter().filter(|r| r.changed > 0)
+    }
+}
+
+/// Runs the pipeline. The module's nodes must have types.
+pub fn optimize(module: &mut GraphModule, options: &PassOptions) -> Result<PassReport, Diagnostics> {
+    optimize_with(module, options, &mut |_, _| {})
+}
+
+/// [`optimize`], with `observe` called after each pass.
+pub fn optimize_with(
+    module: &mut GraphModule,
+    options: &PassOptions,
+    observe: &mut dyn FnMut(&PassRun, &GraphModule),
+) -> Result<PassReport, Diagnostics> {
+    let mut report = PassReport::default();
+    let limit = options.limit.unwrap_or(usize::MAX);
+    for p in PIPELINE.iter().take(limit) {
+        if options.skip.iter().any(|s| s == p.name) {
+            continue;
+        }
+        let run = run_pass(p, module, options)?;
+        observe(&run, module);
+        report.runs.push(run);
+    }
+    Ok(report)
+}
+
+/// Runs one pass.
+pub fn run_pass(p: &Pass, module: &mut GraphModule, options: &PassOptions) -> Result<PassRun, Diagnostics> {
+    let mut cx = Context {
+        options,
+        remarks: vec![],
+    };
+    let before = node_count(module);
+    let start = Instant::now();
+    let changed = (p.run)(module, &mut cx)?;
+    let time = start.elapsed();
+    if options.verify_each {
+        verify(p.name, module)?;
+    }
+    Ok(PassRun {
+        name: p.name,
+        changed,
+        before,
+        after: node_count(module),
+        time,
+        remarks: cx.remarks,
+    })
+}
+
+/// The pass named `name`.
+pub fn by_name(name: &str) -> Option<&'static Pass> {
+    PIPELINE.iter().find(|p| p.name == name)
+}
+
+fn node_count(module: &GraphModule) -> usize {
+    module.graphs.values().map(Graph::len).sum()
+}
+
+/// Lints and infers again after a pass: what is wrong then is the pass's fault.
+fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnostics> {
+    let mut found = lint(module);
+    if !found.has_errors() {
+        let mut copy = module.clone();
+        found = infer::infer(&mut copy, &InferOptions::default());
+    }
+    if !found.has_errors() {
+        return Ok(());
+    }
+    let blamed = found.into_iter().filter(Diagnostic::is_error);
+    let mut out = Diagnostics::new();
+    blamed.for_each(|d| out.push(d.note(format!("this is wrong after the pass `{name}`, not in the input"))));
+    Err(out)
+}
+
+/// Identities, folding, common values and dead code once more.
+fn clean(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+    let mut changed = identities::run(module, cx)?;
+    changed += fold::run(module, cx)?;
+    changed += cse::run(module, cx)?;
+    changed += dce::run(module, cx)?;
+    Ok(changed)
+}
+
+/// Runs `f` on every graph, taken out of the module for the time.
+fn each_graph(
+    module: &mut GraphModule,
+    mut f: impl FnMut(&mut GraphModule, &mut Graph) -> Result<usize, Diagnostic>,
+) -> Result<usize, Diagnostic> {
+    let names: Vec<_> = module.graphs.keys().cloned().collect();
+    let mut changed = 0;
+    for name in names {
+        let Some(slot) = module.graphs.get_mut(&name) else {
+            continue;
+        };
+        let mut graph = std::mem::take(slot);
+        let result = f(module, &mut graph);
+        if let Some(slot) = module.graphs.get_mut(&name) {
+            *slot = graph;
+        }
+        changed += result?;
+    }
+    Ok(changed)
+}
+
+/// The row that a canonical node calls.
+fn canonical_op(graph: &Graph, n: NodeId) -> Option<&'static Op> {
+    let node = &graph[n];
+    if node.op() == Opcode::CallFunction {
+        op::by_name(node.target())
+    } else {
+        None
+    }
+}
