@@ -13,6 +13,8 @@
 //! * `@weight`: the module's attribute; `@weight?` may be missing; `@bias if bias` is there when the constructor's
 //!   arguments say so (`and` joins several) and is `None` otherwise;
 //! * a constructor parameter by name, or a literal.
+//!
+//! A class may have two forms: the one that ends in `when param='value'` holds for that value, the other otherwise.
 
 use super::schema::{Literal, parse_literal};
 use super::{Op, OpError, all, by_name};
@@ -28,6 +30,7 @@ struct Class {
     params: Vec<Param>,
     op: &'static str,
     args: Vec<(Option<&'static str>, Expr)>,
+    when: Option<(&'static str, Literal)>,
 }
 
 #[derive(Debug)]
@@ -76,10 +79,15 @@ pub struct ModuleCall {
     pub inplace: bool,
 }
 
-static CLASSES: LazyLock<HashMap<&'static str, Class>> = LazyLock::new(|| {
-    let forms = all().iter().flat_map(|op| &op.modules);
-    let parse = |text| parse(text).unwrap_or_else(|what| panic!("module form {text:?}: {what}"));
-    forms.map(|f| parse(f.text)).map(|c| (c.name, c)).collect()
+/// Forms by class, those with a condition first.
+static CLASSES: LazyLock<HashMap<&'static str, Vec<Class>>> = LazyLock::new(|| {
+    let mut classes: HashMap<_, Vec<Class>> = HashMap::new();
+    for form in all().iter().flat_map(|op| &op.modules) {
+        let c = parse(form.text).unwrap_or_else(|what| panic!("module form {:?}: {what}", form.text));
+        classes.entry(c.name).or_default().push(c);
+    }
+    classes.values_mut().for_each(|v| v.sort_by_key(|c| c.when.is_none()));
+    classes
 });
 
 /// Every class there is a form of.
@@ -89,7 +97,7 @@ pub fn classes() -> impl Iterator<Item = &'static str> {
 
 /// The constructor parameters of `class` in order, each with its default.
 pub fn constructor(class: &str) -> Option<Vec<(&'static str, Option<&'static Literal>)>> {
-    let c = CLASSES.get(base_name(class))?;
+    let c = CLASSES.get(base_name(class))?.first()?;
     Some(c.params.iter().map(|p| (p.name, p.default.as_ref())).collect())
 }
 
@@ -107,8 +115,17 @@ pub fn expand(
     inputs: usize,
     has_attr: &dyn Fn(&str) -> bool,
 ) -> Result<ModuleCall, OpError> {
-    let form = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
-    let given = constructor_args(form, args, kwargs)?;
+    let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
+    let given = constructor_args(&forms[0], args, kwargs)?;
+    let holds = |f: &&Class| f.when.as_ref().is_none_or(|(p, v)| given[p] == *v);
+    let form = forms.iter().find(holds).ok_or_else(|| {
+        let (p, v) = forms[0].when.clone().unwrap_or(("", Val::None));
+        let only = super::write_literal(&v);
+        OpError::new(
+            Code::E0203,
+            format!("`{}` is known only with {p}={only}", forms[0].name),
+        )
+    })?;
     let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: no op `{}`", form.name, form.op));
     let mut call = ModuleCall {
         op,
@@ -235,13 +252,17 @@ fn signature(form: &Class) -> String {
 fn parse(text: &'static str) -> Result<Class, String> {
     let (left, right) = text.split_once(") = ").ok_or("expected `Class(…) = op(…)`")?;
     let (name, params) = left.split_once('(').ok_or("expected a class")?;
+    let (right, when) = match right.split_once(") when ") {
+        Some((r, w)) => (r, Some(w.split_once('=').ok_or("expected `when param=value`")?)),
+        None => (right.strip_suffix(')').ok_or("expected `)` at the end")?, None),
+    };
     let (op, args) = right.split_once('(').ok_or("expected an op")?;
-    let args = args.strip_suffix(')').ok_or("expected `)` at the end")?;
     let mut class = Class {
         name: name.trim(),
         params: vec![],
         op: op.trim(),
         args: vec![],
+        when: when.map(|(p, v)| parse_literal(v).map(|v| (p, v))).transpose()?,
     };
     let mut keyword_only = false;
     for p in pieces(params) {
@@ -332,7 +353,7 @@ mod tests {
 
     #[test]
     fn every_form_names_an_op_and_its_parameters() {
-        for form in CLASSES.values() {
+        for form in CLASSES.values().flatten() {
             let op = by_name(form.op).unwrap_or_else(|| panic!("{}: no op `{}`", form.name, form.op));
             let positional = op.schema.params.iter().filter(|p| !p.keyword_only).count();
             let by_position = form.args.iter().filter(|(n, _)| n.is_none()).count();

@@ -1,0 +1,139 @@
+//! What routines on whole tensors share: computing in a native dtype, and types of elements.
+
+use crate::op::{Call, OpError, OpResult};
+use crate::tensor::{Element, Tensor};
+use crate::types::{DType, TensorType};
+
+impl Call<Tensor> {
+    /// The same call on types.
+    pub fn types(&self) -> Call<TensorType> {
+        self.map(Tensor::ty)
+    }
+}
+
+/// A number type that routines compute in: f32, f64, or i64 for every integer and bool.
+pub(super) trait Number: Element + PartialOrd + Default {
+    /// Nothing is below it.
+    const LOWEST: Self;
+    fn add(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// Division; integers truncate. The divisor is not 0 for integers.
+    fn div(self, other: Self) -> Self;
+    fn from_f64(x: f64) -> Self;
+    fn to_f64(self) -> f64;
+    fn is_nan(self) -> bool;
+    /// Whether `self` replaces `best` as the maximum: greater, or NaN.
+    fn beats(self, best: Self) -> bool {
+        self > best || self.is_nan()
+    }
+}
+
+macro_rules! floats {
+    ($($t:ty),*) => { $(impl Number for $t {
+        const LOWEST: $t = <$t>::NEG_INFINITY;
+        fn add(self, o: $t) -> $t { self + o }
+        fn mul(self, o: $t) -> $t { self * o }
+        fn div(self, o: $t) -> $t { self / o }
+        fn from_f64(x: f64) -> $t { x as $t }
+        fn to_f64(self) -> f64 { self as f64 }
+        fn is_nan(self) -> bool { <$t>::is_nan(self) }
+    })* };
+}
+floats!(f32, f64);
+
+impl Number for i64 {
+    const LOWEST: i64 = i64::MIN;
+    fn add(self, o: i64) -> i64 {
+        self.wrapping_add(o)
+    }
+    fn mul(self, o: i64) -> i64 {
+        self.wrapping_mul(o)
+    }
+    fn div(self, o: i64) -> i64 {
+        self.wrapping_div(o)
+    }
+    fn from_f64(x: f64) -> i64 {
+        x as i64
+    }
+    fn to_f64(self) -> f64 {
+        self as f64
+    }
+    fn is_nan(self) -> bool {
+        false
+    }
+}
+
+/// The dtype that a routine computes tensors of `dtype` in.
+pub(super) fn native(dtype: DType) -> DType {
+    match dtype.compute() {
+        d @ (DType::F32 | DType::F64) => d,
+        _ => DType::I64,
+    }
+}
+
+/// Runs `$body` with `$t` as the type of [`native`] of a dtype.
+macro_rules! with_number {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $crate::op::rows::dense::native($dtype) {
+            $crate::types::DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            $crate::types::DType::F64 => {
+                type $t = f64;
+                $body
+            }
+            _ => {
+                type $t = i64;
+                $body
+            }
+        }
+    };
+}
+pub(super) use with_number;
+
+/// The tensor's index elements as i64; E0303 unless it is i64 or i32.
+pub(super) fn indices(t: &Tensor, what: &str) -> OpResult<Tensor> {
+    if matches!(t.dtype(), DType::I64 | DType::I32) {
+        Ok(t.to(DType::I64))
+    } else {
+        Err(OpError::dtype(what.to_string()))
+    }
+}
+
+/// `index` counted from the front; E0502 with torch's text if it is out of bounds.
+pub(super) fn in_bounds(index: i64, size: usize, dim: usize) -> OpResult<usize> {
+    let n = size as i64;
+    if (-n..n).contains(&index) {
+        return Ok(if index < 0 { index + n } else { index } as usize);
+    }
+    Err(OpError::value(format!(
+        "index {index} is out of bounds for dimension {dim} with size {size}"
+    )))
+}
+
+/// An index that must not be negative.
+pub(super) fn in_range(index: i64, size: usize, dim: usize) -> OpResult<usize> {
+    match usize::try_from(index) {
+        Ok(i) if i < size => Ok(i),
+        _ => Err(OpError::value(format!(
+            "index {index} is out of bounds for dimension {dim} with size {size}"
+        ))),
+    }
+}
+
+/// Sizes before, at and behind `dim`: a tensor as `[outer, n, inner]`. A 0-d tensor is one element.
+pub(super) fn around(shape: &[usize], dim: usize) -> (usize, usize, usize) {
+    match shape.get(dim) {
+        Some(&n) => (shape[..dim].iter().product(), n, shape[dim + 1..].iter().product()),
+        None => (1, 1, 1),
+    }
+}
+
+/// Zeros of a type; E0302 if its size in bytes overflows.
+pub(super) fn zeros(dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
+    match crate::tensor::byte_len(dtype, shape) {
+        Some(_) => Ok(Tensor::zeros(dtype, shape)),
+        None => Err(OpError::shape(format!("a tensor of shape {shape:?} is too large"))),
+    }
+}

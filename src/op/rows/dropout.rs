@@ -1,0 +1,195 @@
+//! Dropout: nothing in evaluation, random zeros in training.
+
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
+
+const ALPHA: f64 = 1.7580993408473766;
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "dropout",
+            "dropout(Tensor input, float p, bool train) -> Tensor",
+            |b, c| plain(b, c, false),
+        )
+        .doc("elements zeroed with probability p and the rest scaled, in training; else the input")
+        .spelled("aten.dropout.default torch.dropout")
+        .form("torch.nn.functional.dropout", F_DROPOUT)
+        .inplace("aten.dropout_.default torch.dropout_")
+        .module("Dropout(p=0.5, inplace=False) = dropout(input, p, False)")
+        .aliasing(),
+        Op::composite(
+            "native_dropout",
+            "native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
+            native,
+        )
+        .doc("dropout with the mask of what was kept")
+        .spelled("aten.native_dropout.default torch.native_dropout"),
+        Op::composite(
+            "feature_dropout",
+            "feature_dropout(Tensor input, float p, bool train) -> Tensor",
+            |b, c| plain(b, c, true),
+        )
+        .doc("dropout of whole channels")
+        .spelled("aten.feature_dropout.default torch.feature_dropout")
+        .form(
+            "torch.nn.functional.dropout1d torch.nn.functional.dropout2d torch.nn.functional.dropout3d",
+            F_DROPOUT,
+        )
+        .inplace("aten.feature_dropout_.default")
+        .module("Dropout1d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
+        .module("Dropout2d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
+        .module("Dropout3d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
+        .aliasing(),
+        Op::composite(
+            "alpha_dropout",
+            "alpha_dropout(Tensor input, float p, bool train) -> Tensor",
+            |b, c| alpha(b, c, false),
+        )
+        .doc("dropout to SELU's negative limit that keeps mean and variance")
+        .spelled("aten.alpha_dropout.default torch.alpha_dropout")
+        .form("torch.nn.functional.alpha_dropout", F_ALPHA)
+        .inplace("aten.alpha_dropout_.default")
+        .module("AlphaDropout(p=0.5, inplace=False) = alpha_dropout(input, p, False)")
+        .aliasing(),
+        Op::composite(
+            "feature_alpha_dropout",
+            "feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor",
+            |b, c| alpha(b, c, true),
+        )
+        .doc("alpha_dropout of whole channels")
+        .spelled("aten.feature_alpha_dropout.default torch.feature_alpha_dropout")
+        .form("torch.nn.functional.feature_alpha_dropout", F_ALPHA)
+        .inplace("aten.feature_alpha_dropout_.default")
+        .module("FeatureAlphaDropout(p=0.5, inplace=False) = feature_alpha_dropout(input, p, False)")
+        .aliasing(),
+        Op::composite(
+            "stochastic_depth",
+            "stochastic_depth(Tensor input, float p, str mode, bool training=True) -> Tensor",
+            stochastic_depth,
+        )
+        .doc("the input in evaluation; in training, whole items or the batch zeroed with probability p")
+        .spelled("torchvision.ops.stochastic_depth.stochastic_depth torchvision.ops.stochastic_depth")
+        .module("StochasticDepth(p, mode) = alias(input)")
+        .module("DropPath(drop_prob=0.0, scale_by_keep=True) = alias(input)")
+        .aliasing(),
+    ]
+}
+
+/// The functions are traced with `training` as it was; by default they train.
+const F_DROPOUT: &str = "dropout(Tensor input, float p=0.5, bool train=True, bool inplace=False) -> Tensor";
+const F_ALPHA: &str = "alpha_dropout(Tensor input, float p=0.5, bool train=False, bool inplace=False) -> Tensor";
+
+fn probability(c: &Call<Traced>) -> OpResult<f64> {
+    let p = c.f64("p")?;
+    if (0.0..=1.0).contains(&p) {
+        return Ok(p);
+    }
+    Err(OpError::arg(
+        "p",
+        format!("dropout probability has to be between 0 and 1, but got {p}"),
+    ))
+}
+
+/// A mask of the shape (as floats of the tensor's dtype) that is 1 with probability `1 - p`.
+fn kept(b: &mut dyn Build, x: &Traced, shape: &[Dim], p: f64) -> OpResult<Traced> {
+    let random = b.op("rand", [crate::op::emit::dims_val(shape)])?;
+    let keep = b.binary("ge", &random, Val::Float(p))?;
+    b.to_dtype(&keep, x.dtype())
+}
+
+/// The shape of a mask over items and channels.
+fn feature_shape(x: &Traced) -> OpResult<Vec<Dim>> {
+    if x.rank()? < 2 {
+        return Err(OpError::shape(
+            "Feature dropout requires at least 2 dimensions in the input",
+        ));
+    }
+    let shape = x.shape()?.iter().enumerate();
+    Ok(shape
+        .map(|(i, d)| if i < 2 { d.clone() } else { Dim::Const(1) })
+        .collect())
+}
+
+fn plain(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
+    let (x, p) = (c.leaf("input")?, probability(c)?);
+    if !c.bool("train")? || p == 0.0 {
+        return Ok(x.into());
+    }
+    if p == 1.0 {
+        return b.binary("mul", x, Val::int(0)).map(Val::Leaf);
+    }
+    let shape = if feature {
+        feature_shape(x)?
+    } else {
+        x.shape()?.to_vec()
+    };
+    let mask = kept(b, x, &shape, p)?;
+    let mask = b.binary("div", &mask, Val::Float(1.0 - p))?;
+    b.binary("mul", x, &mask).map(Val::Leaf)
+}
+
+fn native(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, p) = (c.leaf("input")?, probability(c)?);
+    let train = c.is_none("train") || c.bool("train")?;
+    if !train || p == 0.0 {
+        let ones = b.full(&x.shape()?.to_vec(), Val::Bool(true), DType::B8)?;
+        return Ok(Val::Tuple(vec![x.into(), ones.into()]));
+    }
+    let mask = kept(b, x, &x.shape()?.to_vec(), p)?;
+    let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
+    let y = b.binary("mul", x, &mask)?;
+    let y = b.binary("mul", &y, Val::Float(scale))?;
+    let mask = b.to_dtype(&mask, DType::B8)?;
+    Ok(Val::Tuple(vec![y.into(), mask.into()]))
+}
+
+/// `a * (x * mask + ALPHA * a * (mask - 1)) + ALPHA * a * p` as in torch's `Dropout.cpp`.
+fn alpha(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
+    let (x, p) = (c.leaf("input")?, probability(c)?);
+    if !c.bool("train")? || p == 0.0 {
+        return Ok(x.into());
+    }
+    if p == 1.0 {
+        return b.binary("mul", x, Val::int(0)).map(Val::Leaf);
+    }
+    let shape = if feature {
+        feature_shape(x)?
+    } else {
+        x.shape()?.to_vec()
+    };
+    let mask = kept(b, x, &shape, p)?;
+    let a = 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt();
+    let dropped = b.binary("add", &mask, Val::Float(-1.0))?;
+    let dropped = b.binary("mul", &dropped, Val::Float(ALPHA * a))?;
+    let dropped = b.binary("add", &dropped, Val::Float(ALPHA * a * p))?;
+    let scaled = b.binary("mul", &mask, Val::Float(a))?;
+    let y = b.binary("mul", x, &scaled)?;
+    b.binary("add", &y, &dropped).map(Val::Leaf)
+}
+
+fn stochastic_depth(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, p) = (c.leaf("input")?, probability(c)?);
+    let mode = c.str("mode")?;
+    if mode != "batch" && mode != "row" {
+        return Err(OpError::arg(
+            "mode",
+            format!("mode has to be either 'batch' or 'row', but got {mode}"),
+        ));
+    }
+    if !c.bool("training")? || p == 0.0 {
+        return Ok(x.into());
+    }
+    let mut shape = vec![Dim::Const(1); x.rank()?];
+    if let (Some(slot), Some(n), "row") = (shape.first_mut(), x.shape()?.first(), mode) {
+        *slot = n.clone();
+    }
+    let mask = kept(b, x, &shape, p)?;
+    let mask = if p < 1.0 {
+        b.binary("div", &mask, Val::Float(1.0 - p))?
+    } else {
+        mask
+    };
+    b.binary("mul", x, &mask).map(Val::Leaf)
+}

@@ -1,0 +1,386 @@
+//! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
+
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::types::{Category, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = sizes();
+    v.push(
+        Op::composite("getattr", "getattr(Any self, str name) -> Any", getattr)
+            .doc("an attribute: shape, ndim, dtype, device, T, mT, …")
+            .spelled("builtins.getattr")
+            .aliasing(),
+    );
+    v.push(
+        Op::composite("item_of", "item_of(Any self, Any index) -> Any", item_of)
+            .doc("an item of a list, tuple or dict")
+            .spelled("operator.getitem"),
+    );
+    v
+}
+
+fn sizes() -> Vec<Op> {
+    let host = |name, schema, rule| Op::new(name, schema, rule, Meaning::Host);
+    vec![
+        host("size", "size(Tensor self, int? dim=None) -> Any", size)
+            .doc("the sizes, or the size of a dim")
+            .spelled(
+                "Tensor.size aten.sym_size.default aten.sym_size.int aten.size.default aten.size.int torch.sym_size",
+            ),
+        host("numel", "numel(Tensor self) -> int", |c, _| {
+            Ok(Val::Int(c.leaf("self")?.numel()))
+        })
+        .doc("the number of elements")
+        .spelled("Tensor.numel Tensor.nelement torch.numel aten.sym_numel.default aten.numel.default"),
+        host("stride", "stride(Tensor self, int? dim=None) -> Any", stride)
+            .doc("the strides of the tensor laid out in order, or that of a dim")
+            .spelled("Tensor.stride aten.sym_stride.default aten.sym_stride.int"),
+        host("dim", "dim(Tensor self) -> int", |c, _| {
+            Ok(Val::int(c.shaped("self")?.1.len() as i64))
+        })
+        .doc("the number of dims")
+        .spelled("Tensor.dim Tensor.ndimension aten.dim.default torch.ndim"),
+        host("len", "len(Any self) -> int", len)
+            .doc("the number of items")
+            .spelled("builtins.len Tensor.__len__"),
+        host("is_floating_point", "is_floating_point(Tensor self) -> bool", |c, _| {
+            Ok(Val::Bool(c.leaf("self")?.dtype.is_float()))
+        })
+        .doc("whether the dtype is floating-point")
+        .spelled("torch.is_floating_point Tensor.is_floating_point aten.is_floating_point.default"),
+        host("is_complex", "is_complex(Tensor self) -> bool", |c, _| {
+            Ok(Val::Bool(c.leaf("self")?.dtype.category() == Category::Complex))
+        })
+        .doc("whether the dtype is complex")
+        .spelled("torch.is_complex Tensor.is_complex"),
+        host("is_tensor", "is_tensor(Any obj) -> bool", |c, _| {
+            Ok(Val::Bool(c.get("obj").as_leaf().is_some()))
+        })
+        .doc("whether the value is a tensor")
+        .spelled("torch.is_tensor"),
+        host("torch_size", "torch_size(Any sizes) -> Any", |c, _| {
+            let items = c.get("sizes").items();
+            let items = items.ok_or_else(|| OpError::arg("sizes", "torch.Size() takes a sequence of ints"))?;
+            Ok(Val::Tuple(items.to_vec()))
+        })
+        .doc("a tuple of sizes")
+        .spelled("torch.Size builtins.tuple"),
+        host("list", "list(Any items) -> Any", |c, _| match c.get("items").items() {
+            Some(v) => Ok(Val::List(v.to_vec())),
+            None => Err(OpError::arg(
+                "items",
+                format!("cannot make a list of a {}", c.get("items").kind_name()),
+            )),
+        })
+        .doc("a list of the items")
+        .spelled("builtins.list"),
+        host("tensor_get_device", "get_device(Tensor self) -> int", |_, _| {
+            Ok(Val::int(-1))
+        })
+        .doc("-1, which is the CPU")
+        .spelled("Tensor.get_device"),
+    ]
+}
+
+fn all_sizes(c: &Call<TensorType>, v: Vec<Dim>) -> OpResult<Type> {
+    match c.opt_int("dim")? {
+        None => Ok(Val::Tuple(v.into_iter().map(Val::Int).collect())),
+        Some(_) if v.is_empty() => Err(OpError::shape("dimension specified as 0 but tensor has no dimensions")),
+        Some(d) => Ok(Val::Int(v[wrap_dim(d, v.len())?].clone())),
+    }
+}
+
+fn size(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    all_sizes(c, c.shaped("self")?.1.to_vec())
+}
+
+fn strides(shape: &[Dim]) -> Vec<Dim> {
+    let mut out = vec![Dim::Const(1); shape.len()];
+    for i in (1..shape.len()).rev() {
+        let n = if shape[i] == Dim::Const(0) {
+            Dim::Const(1)
+        } else {
+            shape[i].clone()
+        };
+        out[i - 1] = out[i].mul(&n);
+    }
+    out
+}
+
+fn stride(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    all_sizes(c, strides(c.shaped("self")?.1))
+}
+
+fn len(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    Ok(match c.get("self") {
+        Val::Leaf(t) => match t.shape.as_deref() {
+            Some([]) => return Err(OpError::shape("len() of a 0-d tensor")),
+            Some([n, ..]) => Val::Int(n.clone()),
+            None => Val::Int(Dim::Unknown),
+        },
+        Val::List(v) | Val::Tuple(v) => Val::int(v.len() as i64),
+        Val::Dict(v) => Val::int(v.len() as i64),
+        Val::Str(s) => Val::int(s.chars().count() as i64),
+        Val::Unknown => Val::Unknown,
+        v => {
+            return Err(OpError::arg(
+                "self",
+                format!("object of type '{}' has no len()", v.kind_name()),
+            ));
+        }
+    })
+}
+
+fn getattr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let name = c.str("name")?;
+    let x = match c.get("self") {
+        Val::Leaf(x) => x,
+        Val::Unknown => return Ok(Val::Unknown),
+        Val::Device(d) => {
+            let (kind, index) = d.split_once(':').unwrap_or((d, ""));
+            return match name {
+                "type" => Ok(Val::str(kind)),
+                "index" => Ok(index.parse().map_or(Val::None, Val::int)),
+                _ => Err(no_attribute("torch.device", name)),
+            };
+        }
+        Val::DType(d) => {
+            return match name {
+                "is_floating_point" => Ok(Val::Bool(d.is_float())),
+                "itemsize" => Ok(Val::int(d.size() as i64)),
+                _ => Err(no_attribute("torch.dtype", name)),
+            };
+        }
+        // Results with named fields: `torch.max(x, 0).indices`.
+        v @ Val::Tuple(items) => {
+            return match (name, &items[..]) {
+                ("values" | "sign" | "Q" | "mantissa", [first, ..]) => Ok(first.clone()),
+                ("indices" | "logabsdet" | "R" | "exponent", [_, second, ..]) => Ok(second.clone()),
+                _ => Err(no_attribute(v.kind_name(), name)),
+            };
+        }
+        v => return Err(no_attribute(v.kind_name(), name)),
+    };
+    tensor_attribute(b, x, name)
+}
+
+fn no_attribute(kind: &str, name: &str) -> OpError {
+    OpError::arg("name", format!("'{kind}' object has no attribute '{name}'"))
+}
+
+fn tensor_attribute(b: &mut dyn Build, x: &Traced, name: &str) -> OpResult<Val<Traced>> {
+    Ok(match name {
+        "shape" => Val::Tuple(x.shape()?.iter().map(|d| Val::Int(d.clone())).collect()),
+        "ndim" => Val::int(x.rank()? as i64),
+        "dtype" => Val::DType(x.dtype()),
+        "device" => Val::Device("cpu".into()),
+        "layout" => Val::TorchName("strided".into()),
+        "itemsize" => Val::int(x.dtype().size() as i64),
+        "nbytes" => Val::Int(x.ty.numel().mul(&Dim::Const(x.dtype().size() as i64))),
+        "requires_grad" | "is_cuda" | "is_sparse" | "is_quantized" | "is_meta" | "is_mkldnn" | "is_nested" => {
+            Val::Bool(false)
+        }
+        "is_cpu" | "is_leaf" => Val::Bool(true),
+        "grad" | "grad_fn" | "names" => Val::None,
+        "data" | "real" => x.into(),
+        "T" => b.unary("numpy_T", x)?.into(),
+        "mT" | "mH" => b.unary("mT", x)?.into(),
+        "H" => b.unary("t", x)?.into(),
+        _ => return Err(no_attribute("Tensor", name)),
+    })
+}
+
+fn item_of(_: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let index = c.get("index");
+    match c.get("self") {
+        Val::List(v) => sequence_item(v, index, Val::List),
+        Val::Tuple(v) => sequence_item(v, index, Val::Tuple),
+        Val::Dict(v) => {
+            let found = v.iter().find(|(k, _)| same_key(k, index));
+            let text = || OpError::arg("index", format!("KeyError: the dict has no key {}", key_text(index)));
+            found.map(|(_, x)| x.clone()).ok_or_else(text)
+        }
+        Val::Unknown => Ok(Val::Unknown),
+        v => Err(OpError::arg(
+            "self",
+            format!("'{}' object is not subscriptable", v.kind_name()),
+        )),
+    }
+}
+
+fn same_key<T>(a: &Val<T>, b: &Val<T>) -> bool {
+    match (a, b) {
+        (Val::Str(a), Val::Str(b)) => a == b,
+        _ => a.as_f64().is_some() && a.as_f64() == b.as_f64(),
+    }
+}
+
+fn key_text<T>(v: &Val<T>) -> String {
+    match v {
+        Val::Str(s) => format!("'{s}'"),
+        v => v.as_int().map_or_else(|| v.kind_name().to_string(), |i| i.to_string()),
+    }
+}
+
+type Wrap = fn(Vec<Val<Traced>>) -> Val<Traced>;
+
+fn sequence_item(v: &[Val<Traced>], index: &Val<Traced>, wrap: Wrap) -> OpResult<Val<Traced>> {
+    let n = v.len() as i64;
+    match index {
+        Val::Slice(s) => {
+            let bound = |x: &Val<Traced>, none: i64| if x.is_none() { Some(none) } else { x.as_int() };
+            let step = bound(&s[2], 1).filter(|&s| s != 0);
+            let step = step.ok_or_else(|| OpError::arg("index", "slice step must be a constant other than 0"))?;
+            let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
+            let at = |x: &Val<Traced>, none: i64| {
+                let i = bound(x, i64::MAX)?;
+                Some(if x.is_none() {
+                    none
+                } else if i < 0 {
+                    i.saturating_add(n).max(low)
+                } else {
+                    i.min(high)
+                })
+            };
+            let ends = if step > 0 { (0, n) } else { (n - 1, -1) };
+            let (Some(start), Some(end)) = (at(&s[0], ends.0), at(&s[1], ends.1)) else {
+                return Err(OpError::arg(
+                    "index",
+                    "the bounds of a slice of a list must be constants",
+                ));
+            };
+            let mut out = vec![];
+            let mut i = start;
+            while if step > 0 { i < end } else { i > end } {
+                out.push(v[i as usize].clone());
+                i = i.saturating_add(step);
+            }
+            Ok(wrap(out))
+        }
+        _ => {
+            let Some(i) = index.as_int() else {
+                return Err(OpError::arg("index", "the index of a list item must be a constant"));
+            };
+            let at = if i < 0 { i.saturating_add(n) } else { i };
+            let fail = || OpError::arg("index", format!("index {i} is out of range of {n} items"));
+            usize::try_from(at)
+                .ok()
+                .and_then(|a| v.get(a))
+                .cloned()
+                .ok_or_else(fail)
+        }
+    }
+}
+
+/// Symbolic arithmetic that is not an operator: `torch.sym_max` and its like.
+pub fn symbolic() -> Vec<Op> {
+    let host = |name, schema, rule| Op::new(name, schema, rule, Meaning::Host);
+    vec![
+        host("sym_max", "sym_max(Any a, Any b) -> Any", |c, _| extremum(c, true))
+            .doc("the larger of two numbers")
+            .spelled("torch.sym_max builtins.max"),
+        host("sym_min", "sym_min(Any a, Any b) -> Any", |c, _| extremum(c, false))
+            .doc("the smaller of two numbers")
+            .spelled("torch.sym_min builtins.min"),
+        host("sym_int", "sym_int(Any a) -> int", |c, _| to_int(c.get("a")))
+            .doc("a number truncated to an int")
+            .spelled("torch.sym_int builtins.int math.trunc"),
+        host("sym_float", "sym_float(Any a) -> float", |c, _| {
+            Ok(match c.get("a").as_f64() {
+                Some(x) => Val::Float(x),
+                None => Val::Any(crate::types::Kind::Float),
+            })
+        })
+        .doc("a number as a float")
+        .spelled("torch.sym_float builtins.float"),
+        host("sym_bool", "sym_bool(Any a) -> bool", |c, _| {
+            Ok(match c.get("a").as_f64() {
+                Some(x) => Val::Bool(x != 0.0),
+                None => Val::Any(crate::types::Kind::Bool),
+            })
+        })
+        .doc("whether a number is not zero")
+        .spelled("builtins.bool"),
+        host("sym_not", "sym_not(Any a) -> bool", |c, _| {
+            Ok(match c.get("a").as_f64() {
+                Some(x) => Val::Bool(x == 0.0),
+                None => Val::Any(crate::types::Kind::Bool),
+            })
+        })
+        .doc("logical not of a number")
+        .spelled("torch.sym_not operator.not_"),
+        host("sym_ite", "sym_ite(Any condition, Any a, Any b) -> Any", |c, _| {
+            Ok(match c.get("condition").as_int() {
+                Some(0) => c.get("b").clone(),
+                Some(_) => c.get("a").clone(),
+                None => Val::Unknown,
+            })
+        })
+        .doc("one of two numbers by a condition")
+        .spelled("torch.sym_ite"),
+        host("math_floor", "floor(Any a) -> int", |c, _| {
+            rounded(c.get("a"), f64::floor)
+        })
+        .doc("a number rounded down, as an int")
+        .spelled("math.floor"),
+        host("math_ceil", "ceil(Any a) -> int", |c, _| rounded(c.get("a"), f64::ceil))
+            .doc("a number rounded up, as an int")
+            .spelled("math.ceil"),
+        host("math_round", "round(Any a) -> int", |c, _| {
+            rounded(c.get("a"), f64::round_ties_even)
+        })
+        .doc("a number rounded to the nearest int, half to even")
+        .spelled("builtins.round"),
+        host("math_prod", "prod(Any items) -> Any", |c, _| {
+            let items = c
+                .get("items")
+                .items()
+                .ok_or_else(|| OpError::arg("items", "math.prod() takes a sequence"))?;
+            Ok(Val::Int(items.iter().fold(Dim::Const(1), |p, v| match v {
+                Val::Int(d) => p.mul(d),
+                _ => Dim::Unknown,
+            })))
+        })
+        .doc("the product of numbers")
+        .spelled("math.prod"),
+        host("math_sqrt", "sqrt(Any a) -> float", |c, _| match c.get("a").as_f64() {
+            Some(x) if x < 0.0 => Err(OpError::value("math domain error")),
+            Some(x) => Ok(Val::Float(x.sqrt())),
+            None => Ok(Val::Any(crate::types::Kind::Float)),
+        })
+        .doc("square root of a number")
+        .spelled("math.sqrt torch._sym_sqrt torch.sym_sqrt"),
+    ]
+}
+
+fn extremum(c: &Call<TensorType>, max: bool) -> OpResult<Type> {
+    let (a, b) = (c.get("a"), c.get("b"));
+    if let (Val::Int(x), Val::Int(y)) = (a, b) {
+        return Ok(Val::Int(if max { x.max_of(y) } else { x.min_of(y) }));
+    }
+    Ok(match (a.as_f64(), b.as_f64()) {
+        // Python keeps the first of equal ones.
+        (Some(x), Some(y)) if (max && y > x) || (!max && y < x) => b.clone(),
+        (Some(_), Some(_)) => a.clone(),
+        _ => Val::Unknown,
+    })
+}
+
+fn to_int(v: &Type) -> OpResult<Type> {
+    match v {
+        Val::Int(d) => Ok(Val::Int(d.clone())),
+        v => rounded(v, f64::trunc),
+    }
+}
+
+fn rounded(v: &Type, f: fn(f64) -> f64) -> OpResult<Type> {
+    match v {
+        Val::Int(d) => Ok(Val::Int(d.clone())),
+        v => match v.as_f64().map(f) {
+            Some(x) if x.abs() < 9.2e18 => Ok(Val::int(x as i64)),
+            Some(x) => Err(OpError::value(format!("cannot convert float {x} to integer"))),
+            None => Ok(Val::Int(Dim::Unknown)),
+        },
+    }
+}
