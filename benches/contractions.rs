@@ -33,6 +33,10 @@ fn time(mut f: impl FnMut()) -> [f64; 2] {
     [rounds[ROUNDS / 2], rounds[0]]
 }
 
+fn sink(x: f32) {
+    black_box(x);
+}
+
 /// Ten independent chains of fused multiply-adds on full vectors: GFLOP/s of one core.
 fn peak() -> f64 {
     const STEPS: usize = 20_000;
@@ -64,9 +68,9 @@ fn peak() -> f64 {
         let flops = |lanes: usize| 2.0 * 10.0 * lanes as f64 * STEPS as f64 / 1e9;
         // SAFETY: the machine has the level.
         match Isa::best() {
-            Isa::Avx512 => return flops(16) / time(|| drop(black_box(unsafe { wide() })))[1],
+            Isa::Avx512 => return flops(16) / time(|| sink(unsafe { wide() }))[1],
             // SAFETY: as above.
-            Isa::Avx2 => return flops(8) / time(|| drop(black_box(unsafe { narrow() })))[1],
+            Isa::Avx2 => return flops(8) / time(|| sink(unsafe { narrow() }))[1],
             Isa::Portable => {}
         }
     }
@@ -215,6 +219,44 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// `[batch, heads, queries, keys, size]`; causal if `causal`.
+    fn attention(&self, [b, h, l, s, e]: [usize; 5], causal: bool) {
+        let name = format!("attention {b}x{h} {l}x{s}x{e}{}", if causal { " causal" } else { "" });
+        if !self.wanted(&name) {
+            return;
+        }
+        let d = Attention {
+            causal,
+            ..Attention::new(b, h, l, s, e)
+        };
+        let [nq, nk, nv, _, no] = d.extents().expect("legal sizes");
+        let (q, k, v, mut out) = (data(nq), data(nk), data(nv), vec![0f32; no]);
+        let plan = native().attention(&d).expect("a plan");
+        let args = AttentionArgs {
+            q: q.as_ptr().cast(),
+            k: k.as_ptr().cast(),
+            v: v.as_ptr().cast(),
+            mask: std::ptr::null(),
+            out: out.as_mut_ptr().cast(),
+        };
+        let flops = 4.0 * (b * h * l * s * e) as f64 / if causal { 2.0 } else { 1.0 };
+        // SAFETY: the operands hold the descriptor's extents.
+        self.row(&name, flops, |pool| unsafe { plan.run(pool, &args) });
+    }
+}
+
+/// Attentions met in models: `[batch, heads, queries, keys, size]`.
+const ATTENTIONS: &[[usize; 5]] = &[
+    [1, 12, 128, 128, 64],
+    [1, 12, 197, 197, 64],
+    [1, 12, 512, 512, 64],
+    [1, 12, 1024, 1024, 64],
+    [1, 2, 1024, 1024, 64],
+    [1, 12, 1, 1024, 64],
+    [8, 8, 64, 64, 32],
+];
+
 /// Layers met in models: `[in, out, size, kernel, stride, groups]`.
 const CONVS: &[[usize; 6]] = &[
     [3, 64, 224, 7, 2, 1],
@@ -288,6 +330,10 @@ fn main() {
     println!("per thread count: median us, least us, GFLOP/s and % of peak of the least");
     for &(batch, m, k, n, side) in MATMULS {
         b.matmul(batch, m, k, n, side);
+    }
+    for &sizes in ATTENTIONS {
+        b.attention(sizes, false);
+        b.attention(sizes, true);
     }
     for &layer in CONVS {
         b.conv(layer, Layout::ChannelsFirst);

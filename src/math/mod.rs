@@ -4,6 +4,7 @@
 //! other. [`native`] is fxc's own library: plain Rust with SIMD intrinsics, compiled for several instruction sets
 //! ([`Isa`]) and chosen at run time. [`mod@reference`] computes the same from the definitions, slowly.
 
+mod attention;
 pub mod contract;
 mod conv;
 mod convert;
@@ -39,13 +40,20 @@ impl Native {
     }
 }
 
-impl Native {
-    /// [`Library::matmul`].
-    pub fn matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
+impl Library for Native {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError> {
         matmul::plan(self.isa, desc, constants)
     }
-    /// [`Library::conv`].
-    pub fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+
+    fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
         conv::plan(self.isa, desc, constants)
+    }
+
+    fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
+        attention::plan(self.isa, desc)
     }
 }

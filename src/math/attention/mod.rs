@@ -1,0 +1,120 @@
+//! Scaled dot product attention.
+//!
+//! f32 runs in blocks with the running softmax of Milakov and Gimelshein (2018), as in FlashAttention ([`blocks`]): scores
+//! exist for one block of queries and keys at a time. f16 and bf16 go through it in f32; f64 takes plain loops ([`plain`]).
+
+mod blocks;
+mod plain;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use super::contract::{Attention, AttentionArgs, AttentionPlan, PlanError};
+use super::convert::{narrow_row, widen};
+use super::isa::Isa;
+use super::scratch::{self, Shared};
+use crate::parallel::Pool;
+use crate::types::DType;
+
+/// Plans an attention for the instruction set `isa`, which the machine must have.
+pub fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
+    let extents = desc.extents().ok_or(PlanError::Size)?;
+    if let Some(m) = desc.mask
+        && m.dtype != DType::B8
+        && m.dtype != desc.dtype
+    {
+        return Err(PlanError::Dtype(m.dtype));
+    }
+    match desc.dtype {
+        DType::F32 => Ok(Box::new(blocks::Blocks::new(isa, desc))),
+        DType::F64 => Ok(Box::new(plain::Plain::new(desc))),
+        DType::F16 | DType::BF16 => Ok(Box::new(Half::new(isa, desc, extents))),
+        d => Err(PlanError::Dtype(d)),
+    }
+}
+
+/// The steps of an [`Attention`] that are the same for every method.
+impl Attention {
+    /// The key head that query head `h` meets.
+    fn kv_head(&self, h: usize) -> usize {
+        h / (self.heads / self.kv_heads)
+    }
+
+    /// How many keys query `row` may see at most.
+    fn visible(&self, row: usize) -> usize {
+        if self.causal { self.keys.min(row + 1) } else { self.keys }
+    }
+
+    /// Where the mask of query `row` begins.
+    fn mask_at(&self, batch: usize, head: usize, row: usize) -> usize {
+        self.mask
+            .map_or(0, |m| batch * m.strides[0] + head * m.strides[1] + row * m.strides[2])
+    }
+}
+
+/// Attention of f16 or bf16: in f32, rounded once.
+struct Half {
+    desc: Attention,
+    inner: blocks::Blocks,
+    /// Elements of q, k, v, mask and result to convert; a b8 mask is used as it is.
+    lens: [usize; 5],
+}
+
+impl Half {
+    fn new(isa: Isa, desc: &Attention, extents: [usize; 5]) -> Half {
+        let mut inner = Attention {
+            dtype: DType::F32,
+            ..desc.clone()
+        };
+        let mut lens = extents;
+        match &mut inner.mask {
+            Some(m) if m.dtype != DType::B8 => m.dtype = DType::F32,
+            _ => lens[3] = 0,
+        }
+        Half {
+            desc: desc.clone(),
+            inner: blocks::Blocks::new(isa, &inner),
+            lens,
+        }
+    }
+}
+
+impl AttentionPlan for Half {
+    unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
+        let (d, dtype) = (&self.desc, self.desc.dtype);
+        let [mut q, mut k, mut v, mut mask, mut out] = self.lens.map(scratch::take);
+        // SAFETY: the caller's promise; the buffers are as long as the operands.
+        unsafe {
+            widen(pool, dtype, args.q, &mut q);
+            widen(pool, dtype, args.k, &mut k);
+            widen(pool, dtype, args.v, &mut v);
+            widen(pool, dtype, args.mask, &mut mask);
+            let inner = AttentionArgs {
+                q: q.as_ptr().cast(),
+                k: k.as_ptr().cast(),
+                v: v.as_ptr().cast(),
+                mask: if mask.is_empty() {
+                    args.mask
+                } else {
+                    mask.as_ptr().cast()
+                },
+                out: out.as_mut_ptr().cast(),
+            };
+            self.inner.run(pool, &inner);
+        }
+        let to = Shared(args.out);
+        pool.run(d.batch * d.heads, |i| {
+            for row in 0..d.queries {
+                let at = i / d.heads * d.out[0] + i % d.heads * d.out[1] + row * d.out[2];
+                // SAFETY: the row lies in the result, and belongs to this chunk.
+                unsafe { narrow_row(dtype, &out[at..at + d.value_size], to.get().add(2 * at)) };
+            }
+        });
+    }
+
+    fn describe(&self) -> String {
+        self.inner
+            .describe()
+            .replace("f32", &format!("{} in f32", self.desc.dtype))
+    }
+}

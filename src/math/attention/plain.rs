@@ -1,0 +1,77 @@
+//! f64 attention, row by row.
+
+use crate::math::contract::{Attention, AttentionArgs, AttentionPlan};
+use crate::math::scratch::{self, Shared};
+use crate::parallel::Pool;
+use crate::types::DType;
+
+/// A plan of an f64 attention.
+pub struct Plain {
+    desc: Attention,
+}
+
+impl Plain {
+    /// Plans `desc`, whose extents were checked.
+    pub fn new(desc: &Attention) -> Plain {
+        Plain { desc: desc.clone() }
+    }
+
+    /// One query.
+    ///
+    /// # Safety
+    /// `args` is as for [`AttentionPlan::run`]; no other thread writes the row.
+    unsafe fn row(&self, args: &AttentionArgs, batch: usize, head: usize, row: usize, p: &mut [f64]) {
+        let d = &self.desc;
+        let kv = d.kv_head(head);
+        let at = |s: &[usize; 3], h: usize| batch * s[0] + h * s[1];
+        // SAFETY: every index lies within the extents.
+        unsafe {
+            let q = args.q.cast::<f64>().add(at(&d.q, head) + row * d.q[2]);
+            let k = args.k.cast::<f64>().add(at(&d.k, kv));
+            let v = args.v.cast::<f64>().add(at(&d.v, kv));
+            let out = args.out.cast::<f64>().add(at(&d.out, head) + row * d.out[2]);
+            let seen = d.visible(row);
+            for (j, p) in p.iter_mut().enumerate().take(seen) {
+                let dot: f64 = (0..d.size).map(|i| *q.add(i) * *k.add(j * d.k[2] + i)).sum();
+                *p = dot * d.scale;
+                if let Some(m) = d.mask {
+                    let at = d.mask_at(batch, head, row) + j * m.strides[3];
+                    match m.dtype {
+                        DType::B8 if *args.mask.add(at) == 0 => *p = f64::NEG_INFINITY,
+                        DType::B8 => {}
+                        _ => *p += *args.mask.cast::<f64>().add(at),
+                    }
+                }
+            }
+            let p = &mut p[..seen];
+            let max = p.iter().fold(f64::NEG_INFINITY, |a, &b| if b > a { b } else { a });
+            let shift = if max == f64::NEG_INFINITY { 0.0 } else { max };
+            p.iter_mut().for_each(|x| *x = (*x - shift).exp());
+            let sum: f64 = p.iter().sum();
+            for i in 0..d.value_size {
+                let y: f64 = p.iter().enumerate().map(|(j, p)| p * *v.add(j * d.v[2] + i)).sum();
+                *out.add(i) = if sum == 0.0 { 0.0 } else { y / sum };
+            }
+        }
+    }
+}
+
+impl AttentionPlan for Plain {
+    unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
+        let d = &self.desc;
+        let shared = Shared(args as *const AttentionArgs as *mut AttentionArgs);
+        pool.run(d.batch * d.heads, |i| {
+            let mut buffer = scratch::take(2 * d.keys);
+            // SAFETY: the buffer is 64-byte aligned and holds `keys` f64.
+            let p = unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<f64>(), d.keys) };
+            for row in 0..d.queries {
+                // SAFETY: the caller's promise; chunks own disjoint heads.
+                unsafe { self.row(&*shared.get(), i / d.heads, i % d.heads, row, p) };
+            }
+        });
+    }
+
+    fn describe(&self) -> String {
+        "attention f64 rows".into()
+    }
+}
