@@ -45,6 +45,7 @@ pub mod math;
 pub mod op;
 pub mod parallel;
 pub mod pass;
+pub mod runtime;
 pub mod scalar;
 pub mod source;
 pub mod syntax;

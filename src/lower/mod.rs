@@ -18,6 +18,8 @@ pub mod fuse;
 pub mod ir;
 pub mod memory;
 pub mod print;
+#[cfg(test)]
+mod random_tests;
 pub mod schedule;
 pub mod special;
 #[cfg(test)]

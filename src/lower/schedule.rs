@@ -357,22 +357,50 @@ impl Scheduler<'_> {
         if self.columns || self.row.is_empty() {
             return;
         }
-        for m in &self.cluster.members {
-            let Def::Pointwise { expr, .. } = &self.tir.value(m.value).def else {
-                continue;
-            };
-            let dtype = self.tir.value(m.value).dtype;
-            let later = self.used_in_later_stage(m.value);
-            if m.level == Level::Full
-                && later
-                && !self.stored(m.value)
-                && is_expensive(expr)
-                && numel.saturating_mul(dtype.size()) <= MAX_LOCAL_BYTES
-            {
-                let b = k.local(&format!("{}_row", self.tir.value(m.value).name), dtype, &shape);
-                self.locals.insert(m.value, b);
+        let last = self.stage.values().copied().max().unwrap_or(0);
+        for stage in 0..=last {
+            // Only what the loop of its own stage computes can be kept for later ones.
+            let (reduces, stores) = self.stage_roots(stage);
+            let roots = self.loop_roots(&reduces, &stores);
+            for v in self.needed(&roots, stage) {
+                let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
+                    continue;
+                };
+                let def = self.tir.value(v);
+                if self.stage[&v] == stage
+                    && !self.stored(v)
+                    && is_expensive(expr)
+                    && self.used_in_later_stage(v)
+                    && numel.saturating_mul(def.dtype.size()) <= MAX_LOCAL_BYTES
+                {
+                    let b = k.local(&format!("{}_row{}", def.name, v.0), def.dtype, &shape);
+                    self.locals.insert(v, b);
+                }
             }
         }
+    }
+
+    /// The reductions that the loop of `stage` computes, and the full values it stores.
+    fn stage_roots(&self, stage: usize) -> (Vec<ValueId>, Vec<ValueId>) {
+        let members = &self.cluster.members;
+        let reduces = members
+            .iter()
+            .map(|m| m.value)
+            .filter(|&v| self.is_reduce(v) && self.stage[&v] == stage + 1);
+        let stores = members
+            .iter()
+            .filter(|m| m.level == Level::Full && self.stage[&m.value] == stage && self.stored(m.value))
+            .map(|m| m.value);
+        (reduces.collect(), stores.collect())
+    }
+
+    /// The full members that a loop must compute for these reductions and stores.
+    fn loop_roots(&self, reduces: &[ValueId], stores: &[ValueId]) -> Vec<ValueId> {
+        let operands = reduces.iter().filter_map(|r| match self.sources[r][0] {
+            Source::Member(v) => Some(v),
+            _ => None,
+        });
+        stores.iter().copied().chain(operands).collect()
     }
 
     fn used_in_later_stage(&self, v: ValueId) -> bool {
@@ -446,17 +474,7 @@ impl Scheduler<'_> {
     }
 
     fn stage_loop(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
-        let members = &self.cluster.members;
-        let reduces: Vec<ValueId> = members
-            .iter()
-            .map(|m| m.value)
-            .filter(|&v| self.is_reduce(v) && self.stage[&v] == stage + 1)
-            .collect();
-        let stores: Vec<ValueId> = members
-            .iter()
-            .filter(|m| m.level == Level::Full && self.stage[&m.value] == stage && self.stored(m.value))
-            .map(|m| m.value)
-            .collect();
+        let (reduces, stores) = self.stage_roots(stage);
         if reduces.is_empty() && stores.is_empty() {
             return;
         }
@@ -541,11 +559,7 @@ impl Scheduler<'_> {
         reduces: &[ValueId],
         stores: &[ValueId],
     ) -> Vec<Value> {
-        let mut roots: Vec<ValueId> = stores.to_vec();
-        roots.extend(reduces.iter().filter_map(|r| match self.sources[r][0] {
-            Source::Member(v) => Some(v),
-            _ => None,
-        }));
+        let roots = self.loop_roots(reduces, stores);
         let known = self.full(k, vars, stage, &roots, stores);
         reduces
             .iter()

@@ -1,0 +1,41 @@
+//! How much work a kernel is: what decides whether it is worth several threads.
+
+use crate::kernel::{Inst, Kernel, Stmt};
+use crate::scalar::{Binary, Unary};
+
+/// Estimated nanoseconds of one whole run of a kernel on one thread.
+pub fn nanoseconds(k: &Kernel) -> f64 {
+    block(k, &k.body)
+}
+
+fn block(k: &Kernel, body: &[Stmt]) -> f64 {
+    body.iter().map(|s| stmt(k, s)).sum()
+}
+
+fn stmt(k: &Kernel, s: &Stmt) -> f64 {
+    match s {
+        Stmt::Let(_, inst) => cost(inst),
+        Stmt::Store(..) => 0.3,
+        Stmt::Loop(l) => {
+            let n: f64 = l.vars.iter().map(|&v| k.extent(v) as f64).product();
+            // Vectors do several iterations at a time.
+            let lanes = if l.vector { 4.0 } else { 1.0 };
+            n * (block(k, &l.body) + 0.2) / lanes
+        }
+    }
+}
+
+fn cost(inst: &Inst) -> f64 {
+    match inst {
+        Inst::Const(_) | Inst::Index(_) => 0.0,
+        Inst::Load(..) => 0.3,
+        Inst::Unary(op, _) => match op {
+            Unary::Neg | Unary::Abs | Unary::Not | Unary::BitNot => 0.2,
+            Unary::Sqrt | Unary::Rsqrt | Unary::Recip => 1.5,
+            _ => 4.0,
+        },
+        Inst::Binary(Binary::Pow | Binary::Atan2 | Binary::Fmod | Binary::Mod, ..) => 20.0,
+        Inst::Binary(Binary::Div | Binary::FloorDiv | Binary::TruncDiv, ..) => 1.5,
+        _ => 0.25,
+    }
+}

@@ -1,0 +1,544 @@
+//! The executable: a program with everything it needs to run.
+
+use super::estimate;
+use crate::codegen::{self, CompiledKernels, compile};
+use crate::diag::{Code, Diagnostic};
+use crate::kernel::{Fault, Kernel, Status};
+use crate::lower::contract::{Contract, whole_buffer};
+use crate::lower::{BufferId, Operand, Place, Program, Step};
+use crate::math::contract::{
+    AttentionArgs, AttentionPlan, ConvArgs, ConvConstants, ConvPlan, Library, MatMulArgs, MatMulConstants, MatMulPlan,
+};
+use crate::op::Meaning;
+use crate::parallel::Pool;
+use crate::tensor::{ALIGN, AlignedBytes, Tensor};
+use crate::types::Val;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Why a run failed.
+pub type RunError = Box<Diagnostic>;
+
+/// How to make an executable.
+#[derive(Clone)]
+pub struct Options {
+    /// The threads to run on.
+    pub pool: Arc<Pool>,
+    /// What computes contractions.
+    pub library: Arc<dyn Library>,
+    /// What to do besides compiling the kernels.
+    pub codegen: codegen::Options,
+}
+
+/// Below this much estimated work a kernel stays on one thread: handing out chunks would cost more than it saves.
+const PARALLEL_NANOSECONDS: f64 = 5_000.0;
+/// Chunks per thread: enough for a thread that is held up to be helped, few enough to cost nothing.
+const CHUNKS_PER_THREAD: usize = 4;
+
+/// A plan of `math` with its operands.
+enum Plan {
+    MatMul(Box<dyn MatMulPlan>),
+    Conv(Box<dyn ConvPlan>),
+    Attention(Box<dyn AttentionPlan>),
+}
+
+/// How a step runs.
+enum Action {
+    Kernel {
+        index: usize,
+        buffers: Vec<BufferId>,
+        /// Iterations of the parallel loop, and how many a chunk has.
+        extent: usize,
+        chunk: usize,
+        /// Scratch bytes per chunk.
+        scratch: usize,
+    },
+    Contract {
+        plan: Plan,
+        operands: Vec<Operand>,
+        out: BufferId,
+    },
+    Routine(usize),
+}
+
+/// A program ready to run.
+pub struct Executable {
+    program: Program,
+    kernels: CompiledKernels,
+    actions: Vec<Action>,
+    pool: Arc<Pool>,
+    arena: AlignedBytes,
+    scratch: AlignedBytes,
+    /// Memory for results, used again when the caller has dropped the last run's.
+    results: Vec<Tensor>,
+    /// The address of every buffer during a run.
+    addresses: Vec<*mut u8>,
+    /// The pointers handed to a kernel.
+    args: Vec<*mut u8>,
+    times: Option<Vec<Duration>>,
+}
+
+// SAFETY: the addresses point into memory that the executable owns or borrows only during `run`, which takes `&mut`.
+unsafe impl Send for Executable {}
+
+/// Times of one step over the runs since profiling began.
+#[derive(Clone, Debug)]
+pub struct ProfileRow {
+    /// The kernel's name, or the contraction and how it is computed, or the library call.
+    pub name: String,
+    /// Total time.
+    pub time: Duration,
+    /// Bytes of the buffers it reads and writes, once.
+    pub bytes: usize,
+    /// Multiply-adds; 0 for kernels.
+    pub macs: f64,
+}
+
+/// Times of every step.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// One per step, in order.
+    pub rows: Vec<ProfileRow>,
+}
+
+impl Executable {
+    /// Compiles a program's kernels, packs its weights and takes its memory.
+    pub fn new(program: Program, options: &Options) -> Result<Executable, RunError> {
+        let kernels = compile(&program.kernels, options.codegen).map_err(|e| {
+            Box::new(
+                Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"))
+                    .help("this is a fault in fxc; run the graph with --interpret, and please report it"),
+            )
+        })?;
+        let threads = options.pool.threads();
+        let actions = program
+            .steps
+            .iter()
+            .enumerate()
+            .map(|(i, s)| action(&program, i, s, &*options.library, threads))
+            .collect::<Result<Vec<_>, RunError>>()?;
+        let scratch = actions.iter().map(|a| match a {
+            Action::Kernel {
+                extent, chunk, scratch, ..
+            } => extent.div_ceil((*chunk).max(1)) * scratch,
+            _ => 0,
+        });
+        let scratch = AlignedBytes::zeroed(scratch.max().unwrap_or(0));
+        let arena = AlignedBytes::zeroed(program.arena);
+        let results = result_memory(&program);
+        let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
+        Ok(Executable {
+            kernels,
+            actions,
+            pool: options.pool.clone(),
+            arena,
+            scratch,
+            results,
+            addresses,
+            args: vec![],
+            times: None,
+            program,
+        })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The compiled kernels.
+    pub fn kernels(&self) -> &CompiledKernels {
+        &self.kernels
+    }
+
+    /// Runs on inputs in the order of the program's tensor inputs, and gives the results in their structure.
+    pub fn run(&mut self, inputs: &[Tensor]) -> Result<Val<Tensor>, RunError> {
+        self.check_inputs(inputs)?;
+        self.bind(inputs);
+        for i in 0..self.actions.len() {
+            let start = self.times.is_some().then(Instant::now);
+            self.step(i)?;
+            if let (Some(start), Some(times)) = (start, &mut self.times) {
+                times[i] += start.elapsed();
+            }
+        }
+        Ok(self.output(inputs))
+    }
+
+    /// Measures every step from now on.
+    pub fn start_profile(&mut self) {
+        self.times = Some(vec![Duration::ZERO; self.actions.len()]);
+    }
+
+    /// What was measured since [`Executable::start_profile`].
+    pub fn profile(&self) -> Profile {
+        let times = self.times.as_deref().unwrap_or_default();
+        let rows = self
+            .program
+            .steps
+            .iter()
+            .zip(&self.actions)
+            .zip(times)
+            .map(|((s, a), &time)| {
+                let bytes = s.buffers().iter().map(|b| self.program.buffers[b.0].bytes()).sum();
+                let macs = match s {
+                    Step::Contract { what, .. } => what.macs(),
+                    _ => 0.0,
+                };
+                ProfileRow {
+                    name: self.step_name(s, a),
+                    time,
+                    bytes,
+                    macs,
+                }
+            });
+        Profile { rows: rows.collect() }
+    }
+
+    fn step_name(&self, s: &Step, a: &Action) -> String {
+        match (s, a) {
+            (Step::Kernel { kernel, .. }, _) => self.program.kernels[*kernel].name.clone(),
+            (Step::Contract { out, .. }, Action::Contract { plan, .. }) => {
+                let how = match plan {
+                    Plan::MatMul(p) => p.describe(),
+                    Plan::Conv(p) => p.describe(),
+                    Plan::Attention(p) => p.describe(),
+                };
+                format!("{} [{how}]", self.program.buffers[out.0].name)
+            }
+            (Step::Routine { call, .. }, _) => format!("{} (library)", call.op.name),
+            _ => String::new(),
+        }
+    }
+
+    fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), RunError> {
+        let wanted: Vec<_> = self
+            .program
+            .inputs
+            .iter()
+            .filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
+            .collect();
+        if wanted.len() != inputs.len() {
+            let title = format!("expected {} inputs but got {}", wanted.len(), inputs.len());
+            return Err(Box::new(Diagnostic::new(Code::E0501, title)));
+        }
+        for ((name, (dtype, shape)), t) in wanted.iter().zip(inputs) {
+            if t.dtype() != *dtype || t.shape() != shape {
+                let want = crate::types::TensorType::fixed(*dtype, shape);
+                let title = format!("input `{name}` must be {want}, but is {}", t.ty());
+                return Err(Box::new(Diagnostic::new(Code::E0503, title)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Points every buffer at its memory.
+    fn bind(&mut self, inputs: &[Tensor]) {
+        // Inputs are numbered among all inputs, tensors or not.
+        let mut tensors = inputs.iter();
+        let by_input: Vec<Option<&Tensor>> = self
+            .program
+            .inputs
+            .iter()
+            .map(|i| if i.ty.is_some() { tensors.next() } else { None })
+            .collect();
+        for r in &mut self.results {
+            if !r.is_unique() {
+                *r = Tensor::zeros(r.dtype(), &r.shape().to_vec());
+            }
+        }
+        let arena = self.arena.bytes_mut().as_mut_ptr();
+        for (b, address) in self.program.buffers.iter().zip(&mut self.addresses) {
+            *address = match &b.place {
+                // Inputs and constants are only read; the cast is for the common table.
+                Place::Input(n) => by_input[*n].map_or(std::ptr::null_mut(), |t| t.bytes().as_ptr().cast_mut()),
+                Place::Constant(t) => t.bytes().as_ptr().cast_mut(),
+                // SAFETY: the memory plan keeps every buffer within the arena.
+                Place::Arena(offset) => unsafe { arena.add(*offset) },
+                Place::Output(n) => self.results[*n].bytes_mut().as_mut_ptr(),
+            };
+        }
+    }
+
+    fn step(&mut self, i: usize) -> Result<(), RunError> {
+        match &self.actions[i] {
+            Action::Kernel {
+                index,
+                buffers,
+                extent,
+                chunk,
+                scratch,
+            } => {
+                self.args.clear();
+                self.args.extend(buffers.iter().map(|b| self.addresses[b.0]));
+                let (index, extent, chunk, size) = (*index, *extent, *chunk, *scratch);
+                let status = self.kernel(index, extent, chunk, size);
+                self.fault(i, status)
+            }
+            Action::Contract { plan, operands, out } => {
+                self.contract(plan, operands, *out);
+                Ok(())
+            }
+            Action::Routine(step) => self.routine(*step),
+        }
+    }
+
+    fn kernel(&mut self, index: usize, extent: usize, chunk: usize, scratch: usize) -> Status {
+        let status = AtomicU32::new(0);
+        let shared = Shared {
+            kernels: &self.kernels,
+            args: &self.args,
+            memory: self.scratch.bytes_mut().as_mut_ptr(),
+        };
+        self.pool.run(extent.div_ceil(chunk.max(1)), |c| {
+            let s = &shared;
+            let begin = c * chunk;
+            let end = (begin + chunk).min(extent);
+            // SAFETY: the arguments point at buffers of the sizes and dtypes the kernel was verified for; chunks write
+            // disjoint elements, because iterations of the parallel loop are independent; every chunk has scratch of
+            // its own.
+            let s = unsafe { s.kernels.run(index, s.args, begin, end, s.memory.add(c * scratch)) };
+            if s != Status::OK {
+                status.fetch_or(s.0, Ordering::Relaxed);
+            }
+        });
+        Status(status.load(Ordering::Relaxed))
+    }
+
+    fn fault(&self, i: usize, status: Status) -> Result<(), RunError> {
+        let title = match status.fault() {
+            None => return Ok(()),
+            Some(Fault::Index) => "index out of range",
+            Some(Fault::ZeroDivision) => "ZeroDivisionError",
+        };
+        let name = self.step_name(&self.program.steps[i], &self.actions[i]);
+        Err(Box::new(
+            Diagnostic::new(Code::E0502, title).note(format!("while running the kernel of `{name}`")),
+        ))
+    }
+
+    /// The address of an operand's first element.
+    fn address(&self, o: &Operand) -> *mut u8 {
+        let size = self.program.buffers[o.buffer.0].dtype.size() as isize;
+        // SAFETY: views stay within their buffer.
+        unsafe { self.addresses[o.buffer.0].offset(o.offset as isize * size) }
+    }
+
+    fn contract(&self, plan: &Plan, operands: &[Operand], out: BufferId) {
+        let at = |i: usize| {
+            operands
+                .get(i)
+                .map_or(std::ptr::null(), |o| self.address(o).cast_const())
+        };
+        let c = self.addresses[out.0];
+        // SAFETY: the descriptors were made from the operands' shapes and strides, the buffers have these sizes, and
+        // the memory plan never lets a step's result overlap its operands.
+        unsafe {
+            match plan {
+                Plan::MatMul(p) => {
+                    p.run(
+                        &self.pool,
+                        &MatMulArgs {
+                            a: at(0),
+                            b: at(1),
+                            addend: at(2),
+                            c,
+                            tail: None,
+                        },
+                    );
+                }
+                Plan::Conv(p) => p.run(
+                    &self.pool,
+                    &ConvArgs {
+                        x: at(0),
+                        weight: at(1),
+                        bias: at(2),
+                        y: c,
+                        tail: None,
+                    },
+                ),
+                Plan::Attention(p) => {
+                    p.run(
+                        &self.pool,
+                        &AttentionArgs {
+                            q: at(0),
+                            k: at(1),
+                            v: at(2),
+                            mask: at(3),
+                            out: c,
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn routine(&mut self, step: usize) -> Result<(), RunError> {
+        let Step::Routine { call, outs } = &self.program.steps[step] else {
+            unreachable!("see `action`")
+        };
+        let Meaning::Routine(f) = call.op.meaning else {
+            unreachable!("lowering made it a routine")
+        };
+        let call = call.map(|o| self.gather(o));
+        let result = f(&call).map_err(|e| {
+            let mut d = Diagnostic::new(e.code, e.title);
+            d.notes = e.notes;
+            d.help = e.help;
+            d.notes.push(format!("while running `{}`", call.op.name));
+            Box::new(d)
+        })?;
+        for (t, b) in result.leaves().into_iter().zip(outs) {
+            let buffer = &self.program.buffers[b.0];
+            if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.bytes() {
+                let title = format!(
+                    "`{}` gave {} instead of {}{:?}",
+                    call.op.name,
+                    t.ty(),
+                    buffer.dtype,
+                    buffer.shape
+                );
+                return Err(Box::new(Diagnostic::new(Code::E0603, title)));
+            }
+            // SAFETY: the buffer has exactly these bytes and no tensor shares them.
+            unsafe { std::ptr::copy_nonoverlapping(t.bytes().as_ptr(), self.addresses[b.0], t.bytes().len()) };
+        }
+        Ok(())
+    }
+
+    /// An operand as a tensor of its own.
+    fn gather(&self, o: &Operand) -> Tensor {
+        let buffer = &self.program.buffers[o.buffer.0];
+        let size = buffer.dtype.size();
+        let mut t = Tensor::zeros(buffer.dtype, &o.shape);
+        let n = t.numel();
+        let base = self.addresses[o.buffer.0];
+        let mut index = vec![0usize; o.shape.len()];
+        let mut at = o.offset;
+        let out = t.bytes_mut();
+        for i in 0..n {
+            // SAFETY: views stay within their buffer.
+            let from = unsafe { std::slice::from_raw_parts(base.offset(at as isize * size as isize), size) };
+            out[i * size..(i + 1) * size].copy_from_slice(from);
+            for d in (0..index.len()).rev() {
+                index[d] += 1;
+                at += o.strides[d];
+                if index[d] < o.shape[d] {
+                    break;
+                }
+                at -= o.strides[d] * o.shape[d] as i64;
+                index[d] = 0;
+            }
+        }
+        t
+    }
+
+    fn output(&self, inputs: &[Tensor]) -> Val<Tensor> {
+        let mut tensors = inputs.iter();
+        let by_input: Vec<Option<&Tensor>> = self
+            .program
+            .inputs
+            .iter()
+            .map(|i| if i.ty.is_some() { tensors.next() } else { None })
+            .collect();
+        let output = self.program.output.as_ref().expect("lowering sets the output");
+        output.map(|(b, shape)| match &self.program.buffers[b.0].place {
+            Place::Input(n) => by_input[*n].expect("a tensor input").reshape(shape),
+            Place::Constant(t) => t.reshape(shape),
+            Place::Output(n) => self.results[*n].reshape(shape),
+            Place::Arena(_) => unreachable!("results are placed as outputs"),
+        })
+    }
+}
+
+/// What the chunks of a kernel share.
+struct Shared<'a> {
+    kernels: &'a CompiledKernels,
+    args: &'a [*mut u8],
+    memory: *mut u8,
+}
+// SAFETY: each chunk writes elements and scratch memory of its own.
+unsafe impl Sync for Shared<'_> {}
+
+fn result_memory(program: &Program) -> Vec<Tensor> {
+    let mut results = vec![None; program.outputs];
+    for b in &program.buffers {
+        if let Place::Output(n) = b.place {
+            results[n] = Some(Tensor::zeros(b.dtype, &b.shape));
+        }
+    }
+    results
+        .into_iter()
+        .map(|r| r.expect("every output has a buffer"))
+        .collect()
+}
+
+fn action(program: &Program, i: usize, step: &Step, library: &dyn Library, threads: usize) -> Result<Action, RunError> {
+    Ok(match step {
+        Step::Kernel { kernel, buffers } => {
+            let k = &program.kernels[*kernel];
+            let (extent, chunk) = chunks(k, threads);
+            Action::Kernel {
+                index: *kernel,
+                buffers: buffers.clone(),
+                extent,
+                chunk,
+                scratch: k.scratch_layout().1.next_multiple_of(ALIGN),
+            }
+        }
+        Step::Contract { what, out } => {
+            let plan = plan(program, what, library).map_err(|e| {
+                let name = &program.buffers[out.0].name;
+                Box::new(Diagnostic::new(Code::E0601, format!("no way to compute `{name}`: {e}")))
+            })?;
+            Action::Contract {
+                plan,
+                operands: what.operands().to_vec(),
+                out: *out,
+            }
+        }
+        Step::Routine { .. } => Action::Routine(i),
+    })
+}
+
+/// The parallel loop's extent and the size of a chunk. The partition depends only on the kernel and the number of
+/// threads, and no result depends on it.
+fn chunks(k: &Kernel, threads: usize) -> (usize, usize) {
+    let extent = k.parallel_extent();
+    if threads < 2 || k.parallel_loop().is_none() || estimate::nanoseconds(k) < PARALLEL_NANOSECONDS {
+        return (extent, extent.max(1));
+    }
+    let chunk = extent.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
+    // Vectors of a flat kernel begin at aligned places.
+    let flat = k.parallel_loop().is_some_and(|l| l.vector);
+    (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
+}
+
+fn constant<'a>(program: &'a Program, o: &Operand) -> Option<&'a [u8]> {
+    match &program.buffers[whole_buffer(o)?.0].place {
+        Place::Constant(t) => Some(t.bytes()),
+        _ => None,
+    }
+}
+
+fn plan(program: &Program, what: &Contract, library: &dyn Library) -> Result<Plan, crate::math::contract::PlanError> {
+    let constant = |o: Option<&Operand>| o.and_then(|o| constant(program, o));
+    Ok(match what {
+        Contract::MatMul(d, o) => {
+            let constants = MatMulConstants {
+                a: constant(o.first()),
+                b: constant(o.get(1)),
+            };
+            Plan::MatMul(library.matmul(d, constants)?)
+        }
+        Contract::Conv(d, o) => {
+            let constants = ConvConstants {
+                weight: constant(o.get(1)),
+                bias: constant(o.get(2)),
+            };
+            Plan::Conv(library.conv(d, constants)?)
+        }
+        Contract::Attention(d, _) => Plan::Attention(library.attention(d)?),
+    })
+}
