@@ -1,0 +1,80 @@
+"""Compares fxc with PyTorch's answers on whole models: python tests/torch/models.py DIR [--fxc target/release/fxc]
+
+DIR holds one folder a model, each with export.pt2 and core.pt2 (torch.export.save before and after
+run_decompositions()), inputs.safetensors (named after the placeholders) and expected.safetensors (output.0, output.1, …
+of the eager module). For each archive the model runs compiled and interpreted; printed is the greatest difference
+relative to the greatest magnitude of each float result (integers must be equal), and the milliseconds to compile.
+
+Needs: pip install numpy safetensors. Without them it says so and checks nothing.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy as np
+    from safetensors.numpy import load_file
+except ImportError as e:
+    print(f"SKIPPED: {e}; nothing was compared")
+    sys.exit(0)
+
+
+def difference(got, want):
+    """Greatest difference relative to the greatest magnitude; inf where types or shapes differ or integers do."""
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return float("inf")
+    if want.dtype.kind != "f":
+        return 0.0 if np.array_equal(got, want) else float("inf")
+    if want.size == 0:
+        return 0.0
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    if same.all():
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        diff = np.where(same, 0, np.abs(got.astype(np.float64) - want))
+    return float(np.max(np.nan_to_num(diff, nan=np.inf)) / max(np.abs(want[np.isfinite(want)]).max(initial=0), 1e-30))
+
+
+def run(fxc, folder, archive, extra):
+    with tempfile.TemporaryDirectory() as tmp:
+        out = os.path.join(tmp, "out.safetensors")
+        cmd = [fxc, "run", f"{folder}/{archive}", "--inputs", f"{folder}/inputs.safetensors", "--outputs", out, *extra]
+        p = subprocess.run(cmd, capture_output=True, text=True)
+        if p.returncode != 0:
+            return None, (p.stderr.strip().splitlines() or ["no message"])[0][:150]
+        got, want = load_file(out), load_file(f"{folder}/expected.safetensors")
+        if set(got) != set(want):
+            return None, f"results {sorted(got)} instead of {sorted(want)}"
+        return max((difference(got[k], want[k]) for k in want), default=0.0), None
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("dir")
+    ap.add_argument("names", nargs="*")
+    ap.add_argument("--fxc", default="target/release/fxc")
+    ap.add_argument("--limit", type=float, default=1e-5)
+    a = ap.parse_args()
+    failed = passed = 0
+    print(f'{"model":32} {"archive":10} {"compiled":>10} {"interpreted":>12}')
+    for name in sorted(a.names or os.listdir(a.dir)):
+        folder = os.path.join(a.dir, name)
+        for archive in ["export.pt2", "core.pt2"]:
+            if not os.path.exists(f"{folder}/{archive}"):
+                continue
+            cells, errors = [], []
+            for extra in [[], ["--interpret"]]:
+                diff, error = run(a.fxc, folder, archive, extra)
+                cells.append("-" if diff is None else f"{diff:.1e}")
+                errors += [error] if error else []
+                ok = diff is not None and diff <= a.limit
+                passed, failed = passed + ok, failed + (not ok)
+            print(f"{name:32} {archive[:-4]:10} {cells[0]:>10} {cells[1]:>12}  {'; '.join(errors)}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
