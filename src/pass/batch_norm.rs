@@ -23,12 +23,17 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
     each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
-            let Some(norm) = Norm::of(module, graph, n) else { continue };
+            let Some(norm) = Norm::of(module, graph, n) else {
+                continue;
+            };
             let folded = match Producer::of(module, graph, &norm) {
                 Ok(p) => p.fold(module, graph, &norm).is_some(),
                 Err(why) => {
-                    cx.remarks
-                        .push(format!("`%{}` is not folded into `%{}`: {why}", graph[n].name(), graph[norm.input].name()));
+                    cx.remarks.push(format!(
+                        "`%{}` is not folded into `%{}`: {why}",
+                        graph[n].name(),
+                        graph[norm.input].name()
+                    ));
                     false
                 }
             };

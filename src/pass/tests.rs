@@ -191,3 +191,77 @@ fn the_pipeline_keeps_meaning() {
     assert_eq!(targets(&after), ["gelu", "view", "add", "mul", "add"]);
     assert!(after.attributes.keys().any(|k| k.starts_with("_folded_")));
 }
+
+fn attribute(m: &mut GraphModule, path: &str, value: Tensor) {
+    let a = crate::graph::Attribute {
+        kind: crate::graph::AttributeKind::Parameter,
+        ty: None,
+        value: Some(value),
+        span: None,
+    };
+    m.attributes.insert(path.into(), a);
+}
+
+/// A convolution, or product, and a batch normalisation of its `channels` channels behind it.
+fn normalised(target: &str, input: &[usize], weight: &[usize], rest: Vec<Arg>, channels: usize) -> GraphModule {
+    let mut g = G::new();
+    let a = g.input("a", DType::F64, input);
+    let get = |g: &mut G, p: &str| g.graph.get_attr(p);
+    let (w, b) = (get(&mut g, "w"), get(&mut g, "b"));
+    let mut args = vec![x(a), x(w), x(b)];
+    args.extend(rest);
+    let c = g.f(target, args);
+    let stats: Vec<Arg> = ["gamma", "beta", "mean", "var"]
+        .iter()
+        .map(|p| x(g.graph.get_attr(p)))
+        .collect();
+    let mut args = vec![x(c)];
+    args.extend(stats);
+    args.extend([Val::Bool(false), Val::Float(0.1), Val::Float(1e-5), Val::Bool(true)]);
+    let n = g.f("aten.batch_norm.default", args);
+    g.graph.set_output(x(n));
+    let mut m = GraphModule::new("g", g.graph);
+    let mut seed = 7;
+    attribute(&mut m, "w", random(&TensorType::fixed(DType::F64, weight), &mut seed));
+    for p in ["b", "gamma", "beta", "mean"] {
+        attribute(
+            &mut m,
+            p,
+            random(&TensorType::fixed(DType::F64, &[channels]), &mut seed),
+        );
+    }
+    let var = random(&TensorType::fixed(DType::F64, &[channels]), &mut seed);
+    let var = Tensor::from_fn(DType::F64, &[channels], |i| {
+        Scalar::F64(var.get(i).to_f64().abs() + 0.1)
+    });
+    attribute(&mut m, "var", var);
+    let d = infer(&mut m, &InferOptions::default());
+    assert!(d.is_empty(), "{d:?}");
+    m
+}
+
+#[test]
+fn batch_normalisation_folds_into_every_producer() {
+    let two = |v: i64| Val::List(vec![Val::int(v); 2]);
+    let plain = |groups: i64| vec![two(2), two(1), two(1), Val::int(groups)];
+    let back = |groups: i64| vec![two(2), two(1), two(1), Val::int(groups), two(1)];
+    let cases = [
+        normalised("aten.conv2d.default", &[2, 4, 5, 5], &[6, 2, 3, 3], plain(2), 6),
+        normalised("aten.conv_transpose2d.input", &[2, 4, 5, 5], &[4, 3, 3, 3], back(2), 6),
+        normalised("aten.linear.default", &[3, 4], &[5, 4], vec![], 5),
+    ];
+    for m in cases {
+        let mut after = m.clone();
+        optimized(&mut after);
+        assert_eq!(targets(&after).len(), 1, "{:?}", names(&after));
+        let g = m.entry().unwrap();
+        let ty = g[g.first().unwrap()].meta.ty.clone().unwrap();
+        let input = vec![ty.map(|t| random(t, &mut 3))];
+        let (a, b) = (results(&m, &input), results(&after, &input));
+        let (a, b) = (a[0].as_leaf().unwrap(), b[0].as_leaf().unwrap());
+        for i in 0..a.numel() {
+            let (p, q) = (a.get(i).to_f64(), b.get(i).to_f64());
+            assert!((p - q).abs() < 1e-12 * (1.0 + p.abs()), "{p} {q}");
+        }
+    }
+}
