@@ -59,14 +59,15 @@ fn sizes() -> Vec<Op> {
         })
         .doc("whether the value is a tensor")
         .spelled("torch.is_tensor"),
-        host("torch_size", "torch_size(Any sizes) -> Any", |c, _| {
+        // These may hold tensors, so that they are no host values but lists put together anew.
+        Op::composite("torch_size", "torch_size(Any sizes) -> Any", |_, c| {
             let items = c.get("sizes").items();
             let items = items.ok_or_else(|| OpError::arg("sizes", "torch.Size() takes a sequence of ints"))?;
             Ok(Val::Tuple(items.to_vec()))
         })
         .doc("a tuple of sizes")
         .spelled("torch.Size builtins.tuple"),
-        host("list", "list(Any items) -> Any", |c, _| match c.get("items").items() {
+        Op::composite("list", "list(Any items) -> Any", |_, c| match c.get("items").items() {
             Some(v) => Ok(Val::List(v.to_vec())),
             None => Err(OpError::arg(
                 "items",
