@@ -44,8 +44,12 @@ pub fn decompose_node(graph: &mut Graph, n: NodeId, op: &'static Op, keep: fn(&O
         return Ok(false);
     };
     let args = full_args(op, graph, n)?;
-    // An item of a list that a node gives cannot be taken further apart.
-    if op.name == super::build::ITEM {
+    // An item of a list that a node gives, or that list put together anew, cannot be taken further apart.
+    let is_list = |n: &NodeId| {
+        let ty = graph[*n].meta.ty.as_ref();
+        ty.is_none_or(|t| t.as_leaf().is_none() && (*t == Val::Unknown || !t.leaves().is_empty()))
+    };
+    if args.iter().flat_map(|a| a.leaves()).any(is_list) {
         return Ok(false);
     }
     let point = graph.insert_point();
