@@ -77,6 +77,7 @@ codes! {
     E0109 Error "graph is inconsistent";
     E0110 Error "unknown graph";
     E0111 Error "graph calls itself";
+    E0112 Error "constant does not fit its type";
 
     // E02: ops and their arguments.
     E0201 Error "unknown op";

@@ -11,6 +11,9 @@
 //! What torch.fx leaves to convention (one output, at the end; placeholders first; definitions before uses) is checked
 //! by `lint`. One graph type serves every tensor level: torch functions and modules, ATen, core ATen, canonical ops.
 
+pub mod arbitrary;
+mod build;
+mod constants;
 pub mod dot;
 mod edit;
 pub mod lint;
@@ -19,6 +22,7 @@ mod md5;
 mod module;
 pub mod namer;
 mod node;
+pub mod print;
 pub mod purity;
 pub mod pyrepr;
 pub mod python;
@@ -27,11 +31,14 @@ pub mod tabular;
 mod torch_form;
 pub mod torch_print;
 
+pub use crate::syntax::ast::TorchPrint;
+pub use build::build;
 pub use edit::{GraphError, InsertPoint};
 pub use lint::lint;
 pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation};
 pub use namer::Namer;
-pub use node::{Arg, Loc, Meta, Node, NodeId, Opcode};
+pub use node::{Arg, Loc, Meta, Node, NodeId, Opcode, TorchForm, TorchLine};
+pub use print::print;
 pub use purity::is_impure;
 
 use cranelift_entity::PrimaryMap;
@@ -46,6 +53,8 @@ pub struct Graph {
     len: usize,
     insert: InsertPoint,
     namer: Namer,
+    /// The frame of torch's text, if the graph was read from one.
+    pub torch: Option<TorchPrint>,
     /// Leading results that are new values of buffers or inputs rather than results the user sees.
     pub mutations: Vec<Mutation>,
 }

@@ -1,6 +1,7 @@
 //! Nodes: the six opcodes of torch.fx.
 
 use crate::source::Span;
+pub use crate::syntax::ast::TorchForm;
 use crate::types::{Type, Val};
 use cranelift_entity::entity_impl;
 use indexmap::IndexSet;
@@ -83,6 +84,23 @@ pub struct Loc {
     pub function: Arc<str>,
 }
 
+/// How torch wrote a node's line, as far as the node does not say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TorchLine {
+    /// What stands before `%` or `return`.
+    pub indent: Arc<str>,
+    /// The word of the users tag: `num_users`, or an older one.
+    pub tag: Option<Arc<str>>,
+    /// How many more users the tag counts than the text shows: those outside of a fragment or inside of objects.
+    pub hidden_users: i64,
+    /// The target as it was read.
+    pub target: Arc<str>,
+    /// The target as it is written, which differs for `<built-in function add>`.
+    pub written: Arc<str>,
+    /// How the rest is written; `None` for a node that the text only implies.
+    pub form: Option<TorchForm>,
+}
+
 /// What is known of a node beside its operation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
@@ -100,6 +118,8 @@ pub struct Meta {
     pub loc: Option<Loc>,
     /// torch's own text of the Python type annotation (`torch.Tensor`, `Tensor "f32[4]"`), kept to print it again.
     pub annotation: Option<Arc<str>>,
+    /// How torch wrote the node, if it was read from torch's `print(graph)`.
+    pub torch: Option<Arc<TorchLine>>,
     /// Names of the nodes and passes this one came from.
     pub provenance: Vec<Arc<str>>,
 }

@@ -9,36 +9,53 @@
 
 use super::pyrepr::{self, Style};
 use super::torch_form::{torch_form, torch_target};
-use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
+use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode, TorchForm, TorchLine};
+use crate::types::Val;
 use std::fmt::Write;
 
 /// torch's text of a graph, without a newline at the end. `module` tells which names are graphs of the same file.
 pub fn print(graph: &Graph, module: Option<&GraphModule>) -> String {
     let graph = torch_form(graph, module);
-    let mut out = String::from("graph():");
+    let mut lines: Vec<String> = match &graph.torch {
+        None => vec!["graph():".into()],
+        Some(frame) => frame.header.iter().map(|h| h.to_string()).collect(),
+    };
     for n in graph.iter() {
-        out.push_str("\n    ");
-        out.push_str(&format_node(&graph, n));
+        let line = format_node(&graph, n);
+        match graph[n].meta.torch.as_deref() {
+            None => lines.push(format!("    {line}")),
+            // The header holds it, or the text only implies it.
+            Some(TorchLine {
+                form: None | Some(TorchForm::HeaderParam),
+                ..
+            }) => {}
+            Some(t) => lines.push(format!("{}{line}", t.indent)),
+        }
     }
-    out
+    lines.join("\n")
 }
 
-/// One line of [`print`], without its indent: torch's `Node.format_node()`.
+/// One line of [`print()`], without its indent: torch's `Node.format_node()`, or the older form the node was read in.
 pub fn format_node(graph: &Graph, n: NodeId) -> String {
     let node = &graph[n];
     let name = |n: &NodeId| graph[*n].name().to_string();
+    let read = node.meta.torch.as_deref();
+    let form = read.and_then(|t| t.form).unwrap_or(TorchForm::Bracketed);
     if node.op() == Opcode::Output {
+        if form == TorchForm::ReturnPercent
+            && let Some(list) = percent_list(graph, node)
+        {
+            return format!("return {list}");
+        }
         let value = node.args().first().map(|v| pyrepr::str_of(v, &name));
         return format!("return {}", value.unwrap_or_default());
     }
-    let mut out = format!(
-        "%{} : {}[num_users={}] = {}[target={}]",
-        node.name(),
-        annotation(node),
-        node.users().len(),
-        node.op(),
-        pretty_target(node)
-    );
+    let mut out = format!("%{} : {}{} = ", node.name(), annotation(node), users_tag(node));
+    let _ = match form {
+        TorchForm::SelfAttr => write!(out, "self.{}", node.target()),
+        TorchForm::CapitalPlaceholder => write!(out, "PlaceHolder[target={}]", node.target()),
+        _ => write!(out, "{}[target={}]", node.op(), pretty_target(node)),
+    };
     if node.op() == Opcode::Placeholder {
         if let Some(v) = node.args().first() {
             let _ = write!(out, "(default={})", pyrepr::str_of(v, &name));
@@ -47,6 +64,31 @@ pub fn format_node(graph: &Graph, n: NodeId) -> String {
         out.push_str(&format_args(graph, node));
     }
     out
+}
+
+fn users_tag(node: &Node) -> String {
+    let users = node.users().len() as i64;
+    match node.meta.torch.as_deref() {
+        None => format!("[num_users={users}]"),
+        Some(t) => match &t.tag {
+            None => String::new(),
+            Some(word) => format!("[{word}={}]", (users + t.hidden_users).max(0)),
+        },
+    }
+}
+
+/// `%a,%b`, if the output is a node or a tuple of nodes.
+fn percent_list(graph: &Graph, node: &Node) -> Option<String> {
+    let value = node.args().first()?;
+    let nodes = match value {
+        Val::Tuple(v) if v.len() != 1 => &v[..],
+        v => std::slice::from_ref(v),
+    };
+    let names: Option<Vec<String>> = nodes
+        .iter()
+        .map(|v| v.as_leaf().map(|n| format!("%{}", graph[*n].name())))
+        .collect();
+    names.map(|n| n.join(","))
 }
 
 /// The text between ` : ` and the number of users. Inductor's tensor annotation has no space behind it.
@@ -80,6 +122,9 @@ fn format_args(graph: &Graph, node: &Node) -> String {
 
 /// The target as torch prints it: methods, modules and attributes by name, functions by their full path.
 pub fn pretty_target(node: &Node) -> String {
+    if let Some(t) = node.meta.torch.as_deref().filter(|t| *t.target == *node.target()) {
+        return t.written.to_string();
+    }
     match node.op() {
         Opcode::CallFunction => match torch_target(node.target()) {
             Some(t) => t.into_owned(),
@@ -92,7 +137,7 @@ pub fn pretty_target(node: &Node) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{DType, Val};
+    use crate::types::DType;
 
     fn leaf(n: NodeId) -> Arg {
         Val::Leaf(n)

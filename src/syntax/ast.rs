@@ -98,8 +98,8 @@ pub struct ConstDecl {
     pub name: Name,
     /// The tensor's type.
     pub ty: Type,
-    /// A scalar, or nested lists of scalars.
-    pub value: Value,
+    /// A scalar, or nested lists of scalars; `None` if the weights file holds it.
+    pub value: Option<Value>,
     /// The whole item.
     pub span: Span,
 }
@@ -372,6 +372,8 @@ pub enum TypeKind {
     },
     /// `int`, `float`, `bool`, `str`, `None` and other words.
     Word(Arc<str>),
+    /// `"typing.Optional[int]"`: a Python annotation, which is kept and not understood.
+    Python(Arc<str>),
     /// `?`
     Unknown,
     /// `(T, U)`

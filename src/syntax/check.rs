@@ -20,7 +20,7 @@ pub fn check(file: &File, errors: &mut Vec<Diagnostic>) {
     };
     for item in &file.items {
         match item {
-            Item::Const(x) => c.value(&x.value),
+            Item::Const(x) => x.value.iter().for_each(|v| c.value(v)),
             Item::Graph(g) => c.body(&g.body),
             Item::Rewrite(r) => c.rewrite(r),
             Item::Module(m) => c.module(m),
@@ -39,12 +39,14 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
             TypeKind::Tensor { shape, .. } => shape.iter().flatten().for_each(|v| names(v, sizes)),
             TypeKind::Tuple(v) | TypeKind::List(v) => v.iter().for_each(|t| ty(t, sizes)),
             TypeKind::Dict(v) => v.iter().for_each(|(_, t)| ty(t, sizes)),
-            TypeKind::Word(_) | TypeKind::Unknown => {}
+            TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::Unknown => {}
         }
     }
     fn names(v: &Value, sizes: &mut BTreeSet<String>) {
         match &v.kind {
-            ValueKind::Name(n) => drop(sizes.insert(n.to_string())),
+            ValueKind::Name(n) => {
+                sizes.insert(n.to_string());
+            }
             ValueKind::Unary(_, a) => names(a, sizes),
             ValueKind::Binary(_, a, b) => {
                 names(a, sizes);
@@ -55,7 +57,9 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
         }
     }
     match item {
-        Item::Dim(d) => drop(sizes.insert(d.name.text.to_string())),
+        Item::Dim(d) => {
+            sizes.insert(d.name.text.to_string());
+        }
         Item::Const(c) => ty(&c.ty, sizes),
         Item::Tensor(t) => ty(&t.ty, sizes),
         Item::Graph(g) => body(&g.body, sizes),

@@ -63,7 +63,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         needs: &["name", "path", "?", "[", "("],
-        covers: &["name", "path", "?", "[", "(", "{"],
+        covers: &["name", "path", "string", "?", "[", "(", "{"],
         words: "a type",
     },
     Group {

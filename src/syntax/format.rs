@@ -49,7 +49,10 @@ impl Printer<'_> {
                 let class = label(&m.class.text);
                 self.line(item, format!("module {} = {class}{}", label(&m.name.text), m.args));
             }
-            Item::Const(c) => self.line(item, format!("const {} : {} = {}", label(&c.name.text), c.ty, c.value)),
+            Item::Const(c) => {
+                let value = c.value.as_ref().map_or(String::new(), |v| format!(" = {v}"));
+                self.line(item, format!("const {} : {}{value}", label(&c.name.text), c.ty));
+            }
             Item::Tensor(t) => {
                 let word = if t.buffer { "buffer" } else { "param" };
                 self.line(item, format!("{word} {} : {}", label(&t.name.text), t.ty));

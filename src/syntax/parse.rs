@@ -114,7 +114,7 @@ mod tests {
         let text = include_str!("testdata/language.fxir");
         let (file, findings) = parse_text(FileId(0), text);
         assert!(findings.is_empty(), "{findings:#?}");
-        assert_eq!(file.items.len(), 14);
+        assert_eq!(file.items.len(), 15);
     }
 
     #[test]

@@ -150,6 +150,7 @@ fn ty() -> impl Strategy<Value = Type> {
             shape
         }),
         prop::sample::select(vec!["int", "float", "bool", "str", "None"]).prop_map(|w| TypeKind::Word(w.into())),
+        any::<String>().prop_map(|s| TypeKind::Python(s.into())),
         Just(TypeKind::Unknown),
     ]
     .prop_map(t);
@@ -219,7 +220,12 @@ fn item() -> impl Strategy<Value = Item> {
             args,
             span
         })),
-        (label(), ty(), value()).prop_map(move |(name, ty, value)| Item::Const(ConstDecl { name, ty, value, span })),
+        (label(), ty(), prop::option::of(value())).prop_map(move |(name, ty, value)| Item::Const(ConstDecl {
+            name,
+            ty,
+            value,
+            span
+        })),
         (any::<bool>(), label(), ty()).prop_map(move |(buffer, name, ty)| Item::Tensor(TensorDecl {
             buffer,
             name,

@@ -45,7 +45,7 @@ pub fn of_type(t: &mut Type, f: F) {
             of_value(k, f);
             of_type(t, f);
         }),
-        TypeKind::Word(_) | TypeKind::Unknown => {}
+        TypeKind::Word(_) | TypeKind::Python(_) | TypeKind::Unknown => {}
     }
 }
 
@@ -108,7 +108,7 @@ fn of_item(item: &mut Item, f: F) {
         Item::Const(x) => {
             of_name(&mut x.name, f);
             of_type(&mut x.ty, f);
-            of_value(&mut x.value, f);
+            x.value.iter_mut().for_each(|v| of_value(v, f));
             f(&mut x.span);
         }
         Item::Tensor(x) => {

@@ -121,6 +121,7 @@ impl Display for Type {
                 f.write_char(']')
             }
             TypeKind::Word(w) => f.write_str(w),
+            TypeKind::Python(s) => f.write_str(&write_str(s)),
             TypeKind::Unknown => f.write_char('?'),
             TypeKind::Tuple(v) => tuple(f, v),
             TypeKind::List(v) => {

@@ -1,0 +1,524 @@
+//! Random graphs, for tests and fuzzing: the same seed gives the same graph.
+//!
+//! [`module`] makes modules of every form the language has, for what must hold of any graph (printing, parsing,
+//! editing); their ops need not exist. [`program`] makes graphs that run: every op exists and every shape fits.
+
+use super::{Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, Opcode};
+use crate::op::Literal;
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+use std::sync::Arc;
+
+/// A small generator of pseudo-random numbers (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// The generator of this seed.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of `items`.
+    pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
+        items[self.below(items.len())]
+    }
+
+    /// A number in -1 to 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+const TEXTS: [&str; 12] = [
+    "",
+    "tanh",
+    "a b",
+    "it's",
+    "say \"hi\"",
+    "back\\slash",
+    "line\nfeed\t",
+    "é😀\u{200b}",
+    "%x",
+    "None",
+    "1",
+    "\u{7}\0",
+];
+const PATHS: [&str; 12] = [
+    "torch.add",
+    "operator.getitem",
+    "aten.add.Tensor",
+    "torch.ops.aten.relu.default",
+    "relu",
+    "layer1.0.conv",
+    "0.weight",
+    "in",
+    "output",
+    "<built-in function add>",
+    "a..b",
+    "weird name",
+];
+
+fn word(r: &mut Rng) -> String {
+    let words = [
+        "x", "add", "relu_1", "graph", "dim", "Loc", "_w", "output", "sum", "sum_1", "buffer",
+    ];
+    r.pick(&words).to_string()
+}
+
+fn text(r: &mut Rng) -> Arc<str> {
+    r.pick(&TEXTS).into()
+}
+
+fn float(r: &mut Rng) -> f64 {
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        1e-5,
+        1e16,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        5e-324,
+        f64::MAX,
+    ];
+    match r.one_in(2) {
+        true => special[r.below(special.len())],
+        false => f64::from_bits(r.next()),
+    }
+}
+
+fn dim(r: &mut Rng) -> Dim {
+    let n = Dim::var(r.pick(&["N", "M", "s77"]));
+    let c = Dim::Const(r.below(7) as i64 + 1);
+    match r.below(7) {
+        0 => n,
+        1 => n.mul(&c).add(&Dim::var("M")),
+        2 => n.sub(&c),
+        3 => n.floordiv(&c),
+        4 => n.add(&c).modulo(&Dim::var("M")),
+        5 => n.max_of(&c),
+        _ => c,
+    }
+}
+
+/// A value without leaves, nested up to `depth`.
+fn literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Val<T> {
+    if r.one_in(3)
+        && let Some(v) = leaf(r)
+    {
+        return v;
+    }
+    let n = if depth == 0 { 12 } else { 18 };
+    let choice = r.below(n);
+    let mut seq = |r: &mut Rng, n: usize| (0..n).map(|_| literal(r, depth - 1, leaf)).collect::<Vec<_>>();
+    match choice {
+        0 => Val::None,
+        1 => Val::Bool(r.one_in(2)),
+        2 => Val::int(r.next() as i64),
+        3 => Val::int(r.below(20) as i64 - 10),
+        4 => Val::Int(dim(r)),
+        5 => Val::Float(float(r)),
+        6 => Val::Complex(float(r), float(r)),
+        7 => Val::Str(text(r)),
+        8 => Val::DType(DType::all().nth(r.below(18)).unwrap_or(DType::F32)),
+        9 => Val::Device(r.pick(&["cpu", "cuda:1", "meta"]).into()),
+        10 => Val::TorchName(r.pick(&["contiguous_format", "strided"]).into()),
+        11 => Val::Opaque(r.pick(&["<class 'int'>", "tensor([1., 2.])"]).into()),
+        12 => Val::Ellipsis,
+        13 => {
+            let n = r.below(4);
+            Val::List(seq(r, n))
+        }
+        14 => {
+            let n = r.below(4);
+            Val::Tuple(seq(r, n))
+        }
+        15 => {
+            let keys = (0..r.below(3)).map(|i| {
+                if r.one_in(3) {
+                    Val::int(i as i64)
+                } else {
+                    Val::Str(text(r))
+                }
+            });
+            let keys: Vec<Val<T>> = keys.collect();
+            let values = seq(r, keys.len());
+            Val::Dict(keys.into_iter().zip(values).collect())
+        }
+        16 => Val::Slice(three(seq(r, 3))),
+        _ => Val::Range(three(seq(r, 3))),
+    }
+}
+
+fn three<T>(v: Vec<Val<T>>) -> Box<[Val<T>; 3]> {
+    let mut v = v.into_iter();
+    Box::new([(); 3].map(|_| v.next().unwrap_or(Val::None)))
+}
+
+fn tensor_type(r: &mut Rng) -> TensorType {
+    let dtype = DType::COMPUTED[r.below(10)];
+    match r.below(6) {
+        0 => TensorType { dtype, shape: None },
+        _ => {
+            let size = |r: &mut Rng| if r.one_in(8) { Dim::Unknown } else { dim_type(r) };
+            let n = r.below(4);
+            TensorType::new(dtype, (0..n).map(|_| size(r)).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// A size that a type may have: not negative when it is a number.
+fn dim_type(r: &mut Rng) -> Dim {
+    match dim(r) {
+        Dim::Const(c) => Dim::Const(c.abs()),
+        d => d,
+    }
+}
+
+fn ty(r: &mut Rng, depth: usize) -> Type {
+    match r.below(if depth == 0 { 7 } else { 10 }) {
+        0 => Val::Any(Kind::Int),
+        1 => Val::Any(Kind::Float),
+        2 => Val::Any(Kind::Bool),
+        3 => Val::Any(Kind::Str),
+        4 => Val::None,
+        5 | 6 => Val::Leaf(tensor_type(r)),
+        7 => Val::Tuple((0..r.below(3)).map(|_| ty(r, depth - 1)).collect()),
+        8 => Val::List(vec![ty(r, depth - 1)]),
+        _ => Val::Dict(vec![(Val::Str(text(r)), ty(r, depth - 1))]),
+    }
+}
+
+fn constant(r: &mut Rng) -> Tensor {
+    let dtype = DType::COMPUTED[r.below(10)];
+    let shape: Vec<usize> = (0..r.below(4)).map(|_| r.below(4)).collect();
+    let mut values = r.clone();
+    r.next();
+    Tensor::from_fn(dtype, &shape, |_| match dtype.is_float() {
+        true => Scalar::from_f64(dtype, float(&mut values)),
+        false => Scalar::Int(DType::I64, values.next() as i64),
+    })
+}
+
+/// Any module: declarations and up to three graphs of every opcode, nested arguments, types and places.
+pub fn module(seed: u64) -> GraphModule {
+    let r = &mut Rng::new(seed);
+    let mut m = GraphModule {
+        name: "random".into(),
+        ..GraphModule::default()
+    };
+    if r.one_in(2) {
+        m.weights = Some((text(r).to_string(), None));
+    }
+    for (i, n) in ["N", "M"].iter().enumerate() {
+        let max = r.one_in(2).then(|| r.below(1000) as i64 + 10);
+        m.dims.insert(
+            (*n).into(),
+            DimRange {
+                min: i as i64,
+                max,
+                span: None,
+            },
+        );
+    }
+    for i in 0..r.below(4) {
+        let mut none = |_: &mut Rng| -> Option<Literal> { None };
+        // A bare name is a string there.
+        let plain = |v: Literal| match &v {
+            Val::Int(d) if d.as_var().is_some() => Val::Bool(true),
+            _ => v,
+        };
+        let class = r.pick(&["Linear", "torch.nn.ReLU", "LayerNorm"]).into();
+        let args = (0..r.below(3)).map(|_| plain(literal(r, 2, &mut none))).collect();
+        let kwargs = kwargs(r, &mut none).into_iter().map(|(k, v)| (k, plain(v))).collect();
+        let span = None;
+        let decl = ModuleDecl {
+            class,
+            args,
+            kwargs,
+            span,
+        };
+        m.modules.insert(format!("{}.{i}", word(r)).into(), decl);
+    }
+    for i in 0..r.below(5) {
+        let (kind, ty, value) = match r.below(4) {
+            0 => (AttributeKind::Parameter, Val::Leaf(tensor_type(r)), None),
+            1 => (AttributeKind::Buffer, Val::Leaf(tensor_type(r)), None),
+            _ => {
+                let t = constant(r);
+                (AttributeKind::Constant, Val::Leaf(t.ty()), Some(t))
+            }
+        };
+        let (ty, span) = (Some(ty), None);
+        m.attributes
+            .insert(format!("{i}.w").into(), Attribute { kind, ty, value, span });
+    }
+    for i in 0..r.below(3) + 1 {
+        m.graphs.insert(format!("{}_{i}", word(r)).into(), graph(r));
+    }
+    m
+}
+
+fn kwargs<T>(r: &mut Rng, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Vec<(Arc<str>, Val<T>)> {
+    let names = ["dim", "in", "device", "odd name", "None"];
+    let n = r.below(3);
+    let first = r.below(names.len());
+    (0..n)
+        .map(|i| (names[(first + i) % names.len()].into(), literal(r, 2, leaf)))
+        .collect()
+}
+
+fn graph(r: &mut Rng) -> Graph {
+    let mut g = Graph::new();
+    let mut nodes: Vec<NodeId> = vec![];
+    for i in 0..r.below(4) {
+        let default = r.one_in(4).then(|| literal(r, 2, &mut |_| None));
+        let target = r.pick(&["x", "*args", "**kwargs", "input", "odd name"]);
+        let target = if target == "x" {
+            format!("x{i}")
+        } else {
+            target.to_string()
+        };
+        nodes.push(g.placeholder(&target, default));
+    }
+    for _ in 0..r.below(12) {
+        let known = nodes.clone();
+        let mut leaf = |r: &mut Rng| match known.len() {
+            0 => r.one_in(2).then(|| Val::Graph("main".into())),
+            n => Some(Val::Leaf(known[r.below(n)])),
+        };
+        let args: Vec<Arg> = (0..r.below(4)).map(|_| literal(r, 3, &mut leaf)).collect();
+        let kw = kwargs(r, &mut leaf);
+        let target = r.pick(&PATHS);
+        let name = word(r);
+        let name = r.one_in(2).then_some(&*name);
+        let op = [
+            Opcode::CallFunction,
+            Opcode::CallMethod,
+            Opcode::CallModule,
+            Opcode::GetAttr,
+        ][r.below(4)];
+        nodes.push(match op {
+            Opcode::GetAttr => g.create_node(op, target, vec![], vec![], name),
+            _ => g.create_node(op, target, args, kw, name),
+        });
+    }
+    let mut leaf = |r: &mut Rng| (!nodes.is_empty()).then(|| Val::Leaf(nodes[r.below(nodes.len())]));
+    let out = literal(r, 3, &mut leaf);
+    g.set_output(out);
+    decorate(r, &mut g);
+    if r.one_in(3) {
+        g.mutations = vec![Mutation::Buffer(r.pick(&PATHS).into()), Mutation::Input("x0".into())];
+        g.mutations.truncate(if g.find("x0").is_some() { 2 } else { 1 });
+    }
+    g
+}
+
+/// Types, annotations and places.
+fn decorate(r: &mut Rng, g: &mut Graph) {
+    for n in g.ids() {
+        let (typed, placed, python) = (r.one_in(3), r.one_in(4), r.one_in(8));
+        let ty = typed.then(|| ty(r, 2));
+        let loc = placed.then(|| Loc {
+            file: text(r),
+            line: r.below(1000) as u32,
+            function: r.pick(&["", "forward", "<lambda>"]).into(),
+        });
+        let meta = g.meta_mut(n);
+        meta.declared = ty.is_some();
+        meta.annotation = (python && ty.is_none()).then(|| "typing.Optional[int]".into());
+        meta.ty = ty;
+        meta.loc = loc;
+    }
+}
+
+/// The first difference of two modules in what they mean, places in files aside; `None` if they are the same.
+pub fn difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
+    // Debug text compares NaN equal to itself, unlike `==`.
+    let same = |what: &str, x: String, y: String| (x != y).then(|| format!("{what}: {x} and {y}"));
+    let weights = |m: &GraphModule| format!("{:?}", m.weights.as_ref().map(|w| &w.0));
+    let dims = |m: &GraphModule| {
+        format!(
+            "{:?}",
+            m.dims.iter().map(|(n, d)| (n, d.min, d.max)).collect::<Vec<_>>()
+        )
+    };
+    let modules = |m: &GraphModule| {
+        let list = m.modules.iter().map(|(n, d)| (n, &d.class, &d.args, &d.kwargs));
+        format!("{:?}", list.collect::<Vec<_>>())
+    };
+    let attributes = |m: &GraphModule| {
+        let list = m
+            .attributes
+            .iter()
+            .map(|(n, a)| (n, a.kind, &a.ty, a.value.as_ref().map(elements)));
+        format!("{:?}", list.collect::<Vec<_>>())
+    };
+    let graphs = |m: &GraphModule| format!("{:?}", m.graphs.keys().collect::<Vec<_>>());
+    same("weights", weights(a), weights(b))
+        .or_else(|| same("sizes", dims(a), dims(b)))
+        .or_else(|| same("modules", modules(a), modules(b)))
+        .or_else(|| same("attributes", attributes(a), attributes(b)))
+        .or_else(|| same("graphs", graphs(a), graphs(b)))
+        .or_else(|| {
+            let pairs = a.graphs.values().zip(b.graphs.values());
+            pairs.map(|(x, y)| graph_difference(x, y)).find(Option::is_some)?
+        })
+}
+
+fn elements(t: &Tensor) -> Vec<String> {
+    (0..t.numel()).map(|i| t.get(i).to_string()).collect()
+}
+
+/// The first difference of two graphs in what they mean.
+pub fn graph_difference(a: &Graph, b: &Graph) -> Option<String> {
+    if a.len() != b.len() || a.mutations != b.mutations {
+        return Some(format!(
+            "{} nodes and {}, {:?} and {:?}",
+            a.len(),
+            b.len(),
+            a.mutations,
+            b.mutations
+        ));
+    }
+    let lines = |g: &Graph| -> Vec<String> {
+        let describe = |n: NodeId| {
+            let node = &g[n];
+            let named = |v: &Arg| v.map(|i| g[*i].name().to_string());
+            let args: Vec<Val<String>> = node.args().iter().map(named).collect();
+            let kwargs: Vec<_> = node.kwargs().iter().map(|(k, v)| (k, named(v))).collect();
+            let users: Vec<&str> = node.users().map(|u| g[u].name()).collect();
+            let m = &node.meta;
+            format!(
+                "{} {} {} {args:?} {kwargs:?} {users:?} {:?} {:?} {:?}",
+                node.name(),
+                node.op(),
+                node.target(),
+                m.ty,
+                m.annotation,
+                m.loc
+            )
+        };
+        g.iter().map(describe).collect()
+    };
+    let (x, y) = (lines(a), lines(b));
+    x.into_iter()
+        .zip(y)
+        .find(|(x, y)| x != y)
+        .map(|(x, y)| format!("{x}\n{y}"))
+}
+
+/// A graph that runs: `nodes` canonical ops on f32 tensors of fitting shapes, typed placeholders, one to three results.
+pub fn program(seed: u64, nodes: usize) -> Graph {
+    let r = &mut Rng::new(seed);
+    let mut g = Graph::new();
+    let mut live: Vec<(NodeId, Vec<usize>)> = vec![];
+    for i in 0..r.below(3) + 1 {
+        let shape: Vec<usize> = (0..r.below(3) + 1).map(|_| [1, 2, 3, 5, 8, 17][r.below(6)]).collect();
+        let x = g.placeholder(&format!("x{i}"), None);
+        let meta = g.meta_mut(x);
+        meta.ty = Some(Val::Leaf(TensorType::fixed(DType::F32, &shape)));
+        meta.declared = true;
+        live.push((x, shape));
+    }
+    for _ in 0..nodes {
+        let (x, shape) = live[r.below(live.len())].clone();
+        let made = step(r, &mut g, &live, x, &shape);
+        live.push(made);
+    }
+    let first = live.len().saturating_sub(r.below(3) + 1);
+    let results: Vec<Arg> = live[first..].iter().map(|(n, _)| Val::Leaf(*n)).collect();
+    g.set_output(Val::Tuple(results));
+    g
+}
+
+/// One op on `x`.
+fn step(r: &mut Rng, g: &mut Graph, live: &[(NodeId, Vec<usize>)], x: NodeId, shape: &[usize]) -> (NodeId, Vec<usize>) {
+    let rank = shape.len();
+    let leaf = Val::Leaf;
+    match r.below(10) {
+        0..=2 => {
+            let op = r.pick(&["relu", "exp", "tanh", "neg", "abs", "sigmoid", "sin", "erf", "floor"]);
+            (g.call_function(op, vec![leaf(x)], vec![]), shape.to_vec())
+        }
+        3 | 4 => {
+            let op = r.pick(&["add", "sub", "mul", "div", "maximum", "minimum"]);
+            let fitting = live
+                .iter()
+                .filter_map(|(n, s)| broadcast(shape, s).map(|out| (*n, out)));
+            let fitting: Vec<_> = fitting.collect();
+            let (y, out) = fitting[r.below(fitting.len())].clone();
+            (g.call_function(op, vec![leaf(x), leaf(y)], vec![]), out)
+        }
+        5 => {
+            let scalar = Val::Float((r.unit() * 8.0).round() / 4.0);
+            let op = r.pick(&["add", "sub", "mul"]);
+            (g.call_function(op, vec![leaf(x), scalar], vec![]), shape.to_vec())
+        }
+        6 if rank > 0 => {
+            let d = r.below(rank);
+            let keep = r.one_in(2);
+            let op = r.pick(&["sum", "mean", "amax"]);
+            let args = vec![leaf(x), Val::List(vec![Val::int(d as i64)]), Val::Bool(keep)];
+            let mut out = shape.to_vec();
+            if keep {
+                out[d] = 1;
+            } else {
+                out.remove(d);
+            }
+            (g.call_function(op, args, vec![]), out)
+        }
+        7 if rank > 0 => {
+            let args = vec![leaf(x), Val::int(r.below(rank) as i64)];
+            (g.call_function("softmax", args, vec![]), shape.to_vec())
+        }
+        8 if rank > 1 => {
+            let (a, b) = (r.below(rank), r.below(rank));
+            let mut out = shape.to_vec();
+            out.swap(a, b);
+            let args = vec![leaf(x), Val::int(a as i64), Val::int(b as i64)];
+            (g.call_function("transpose", args, vec![]), out)
+        }
+        _ => {
+            let n: usize = shape.iter().product();
+            let sizes = vec![Val::int(n as i64)];
+            (
+                g.call_function("reshape", vec![leaf(x), Val::List(sizes)], vec![]),
+                vec![n],
+            )
+        }
+    }
+}
+
+/// The shape two shapes broadcast to; `None` if they do not, or to more than 4096 elements.
+fn broadcast(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let at = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |j| s[j]);
+    let size = |i| match (at(a, i), at(b, i)) {
+        (x, y) if x == y || y == 1 => Some(x),
+        (1, y) => Some(y),
+        _ => None,
+    };
+    let out: Option<Vec<usize>> = (0..rank).map(size).collect();
+    out.filter(|s| s.iter().product::<usize>() <= 4096)
+}

@@ -1,0 +1,512 @@
+//! Syntax tree to graphs: names are looked up, types and values resolved.
+//!
+//! What a graph cannot hold is reported here: undefined nodes, names taken twice, types that are none. What it can
+//! hold and should not (uses before definitions, a missing output, unknown modules) is for [`lint`](super::lint) to say.
+//! A node with errors is built all the same, with [`Val::Unknown`] for what could not be told, so that one run finds
+//! everything.
+
+use super::{
+    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, Opcode, TorchLine,
+    constants,
+};
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::op::Literal;
+use crate::source::Span;
+use crate::syntax::ast::{self, Dialect, Item, Op, Update, ValueKind};
+use crate::syntax::resolve;
+use crate::types::Val;
+use indexmap::IndexMap;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Builds the graphs of a file. `name` is the module's name: the file's, without its ending.
+pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
+    let mut b = Builder {
+        module: GraphModule {
+            name: name.into(),
+            ..GraphModule::default()
+        },
+        graph_spans: HashMap::new(),
+        out: Diagnostics::new(),
+    };
+    for item in &file.items {
+        b.item(item);
+    }
+    (b.module, b.out)
+}
+
+struct Builder {
+    module: GraphModule,
+    graph_spans: HashMap<Arc<str>, Span>,
+    out: Diagnostics,
+}
+
+/// A name of a file that is taken already.
+fn taken(what: &str, name: &ast::Name, first: Option<Span>) -> Diagnostic {
+    let d = Diagnostic::new(Code::E0103, format!("{what} `{}` is declared twice", name.text));
+    let d = d.at(name.span, "declared again here");
+    match first {
+        Some(s) => d.see(s, "first declared here"),
+        None => d,
+    }
+}
+
+impl Builder {
+    fn item(&mut self, item: &Item) {
+        match item {
+            Item::Weights(w) => match &self.module.weights {
+                None => self.module.weights = Some((w.path.text.to_string(), Some(w.path.span))),
+                Some((_, first)) => {
+                    let d = Diagnostic::new(Code::E0103, "a second weights file").at(w.span, "named again here");
+                    let d = first.map_or(d.clone(), |s| d.see(s, "first named here"));
+                    self.out.push(d.help("a file has one set of weights"));
+                }
+            },
+            Item::Module(m) => self.module_decl(m),
+            Item::Const(c) => self.constant(c),
+            Item::Tensor(t) => self.tensor(t),
+            Item::Dim(d) => self.dim(d),
+            Item::Graph(g) => self.graph(g),
+            // Rules are the rewriter's.
+            Item::Rewrite(_) => {}
+        }
+    }
+
+    fn module_decl(&mut self, m: &ast::ModuleDecl) {
+        if let Some(first) = self.module.modules.get(&m.name.text) {
+            self.out.push(taken("module", &m.name, first.span));
+            return;
+        }
+        let args = m.args.positional.iter().map(|v| self.literal(v)).collect();
+        let keyword = m.args.keyword.iter();
+        let kwargs = keyword.map(|(k, v)| (k.text.clone(), self.literal(v))).collect();
+        let decl = ModuleDecl {
+            class: m.class.text.clone(),
+            args,
+            kwargs,
+            span: Some(m.span),
+        };
+        self.module.modules.insert(m.name.text.clone(), decl);
+    }
+
+    /// A hyper-parameter. A bare name that is no dtype is a string, as torch prints `padding_mode=circular`.
+    fn literal(&mut self, v: &ast::Value) -> Literal {
+        let mut nodes = vec![];
+        let value = resolve::value(
+            v,
+            &mut |n, span| -> Option<Literal> {
+                nodes.push((n.to_string(), span));
+                None
+            },
+            &mut self.out,
+        );
+        for (n, span) in nodes {
+            let d =
+                Diagnostic::new(Code::E0101, format!("`%{n}` outside of a graph")).at(span, "no node can stand here");
+            self.out.push(d);
+        }
+        match (&v.kind, value) {
+            (ValueKind::Name(n), Val::Int(_)) => Val::Str(n.clone()),
+            (_, value) => value,
+        }
+    }
+
+    fn constant(&mut self, c: &ast::ConstDecl) {
+        let ty = resolve::ty(&c.ty, &mut self.out);
+        let value = match (&ty, &c.value) {
+            (Val::Leaf(t), Some(v)) => constants::read(v, t, c.ty.span, &mut self.out),
+            (Val::Leaf(_), None) | (Val::Unknown, _) => None,
+            _ => {
+                let d = Diagnostic::new(Code::E0112, "a constant is a tensor").at(c.ty.span, "not a tensor's type");
+                self.out
+                    .push(d.help("write the type of a number as `i64[]` or `f32[]`"));
+                None
+            }
+        };
+        self.attribute(&c.name, c.span, AttributeKind::Constant, ty, value);
+    }
+
+    fn tensor(&mut self, t: &ast::TensorDecl) {
+        let kind = match t.buffer {
+            true => AttributeKind::Buffer,
+            false => AttributeKind::Parameter,
+        };
+        let ty = resolve::ty(&t.ty, &mut self.out);
+        self.attribute(&t.name, t.span, kind, ty, None);
+    }
+
+    fn attribute(
+        &mut self,
+        name: &ast::Name,
+        span: Span,
+        kind: AttributeKind,
+        ty: crate::types::Type,
+        value: Option<crate::tensor::Tensor>,
+    ) {
+        if let Some(first) = self.module.attributes.get(&name.text) {
+            self.out.push(taken("attribute", name, first.span));
+            return;
+        }
+        let attribute = Attribute {
+            kind,
+            ty: (ty != Val::Unknown).then_some(ty),
+            value,
+            span: Some(span),
+        };
+        self.module.attributes.insert(name.text.clone(), attribute);
+    }
+
+    fn dim(&mut self, d: &ast::DimDecl) {
+        if let Some(first) = self.module.dims.get(&d.name.text) {
+            self.out.push(taken("size", &d.name, first.span));
+            return;
+        }
+        if d.min < 0 || d.max.is_some_and(|m| m < d.min) {
+            let e = Diagnostic::new(Code::E0016, format!("no size is in the range of `{}`", d.name.text));
+            self.out.push(e.at(d.span, "the range is empty or begins below 0"));
+            return;
+        }
+        let range = DimRange {
+            min: d.min,
+            max: d.max,
+            span: Some(d.span),
+        };
+        self.module.dims.insert(d.name.text.clone(), range);
+    }
+
+    fn graph(&mut self, g: &ast::Graph) {
+        let name = match &g.name {
+            Some(n) => n.text.clone(),
+            None => self.free_graph_name(),
+        };
+        let place = g.name.as_ref().map_or(g.span, |n| n.span);
+        if let Some(&first) = self.graph_spans.get(&name) {
+            self.out.push(taken("graph", &ast::Name::new(name, place), Some(first)));
+            return;
+        }
+        let graph = Statements::build(g, &mut self.out);
+        self.graph_spans.insert(name.clone(), place);
+        self.module.graphs.insert(name, graph);
+    }
+
+    /// A graph that torch printed has no name: it is `main`, or `main_1` and so on.
+    fn free_graph_name(&self) -> Arc<str> {
+        let names = std::iter::once("main".to_string()).chain((1..).map(|i| format!("main_{i}")));
+        let mut free = names.filter(|n| !self.module.graphs.contains_key(&**n));
+        free.next().unwrap_or_default().into()
+    }
+}
+
+/// The statements of one graph on their way to nodes.
+struct Statements<'a> {
+    graph: Graph,
+    nodes: HashMap<Arc<str>, NodeId>,
+    /// Nodes with the statement that each is built from.
+    built: Vec<(NodeId, &'a ast::Stmt)>,
+    out: &'a mut Diagnostics,
+}
+
+impl<'a> Statements<'a> {
+    fn build(g: &'a ast::Graph, out: &'a mut Diagnostics) -> Graph {
+        let (torch, fragment) = match &g.dialect {
+            Dialect::Fxir => (None, false),
+            Dialect::Torch(t) => (Some(t.clone()), t.fragment),
+        };
+        let mut s = Statements {
+            graph: Graph::new(),
+            nodes: HashMap::new(),
+            built: vec![],
+            out,
+        };
+        s.graph.torch = torch;
+        s.graph.mutations = g.updates.iter().map(mutation).collect();
+        s.create(&g.body);
+        if fragment {
+            s.imply_placeholders();
+        }
+        s.fill();
+        s.check_updates(&g.updates);
+        if fragment && s.graph.output().is_none() {
+            s.imply_output();
+        }
+        s.note_torch_lines();
+        s.graph
+    }
+
+    /// All nodes, without arguments: a statement may name one that stands behind it, which lint reports better.
+    fn create(&mut self, body: &'a ast::Body) {
+        let mut first: HashMap<&str, Span> = HashMap::new();
+        // Names that the text gives come before those that are made.
+        let named = body.stmts.iter().filter_map(|s| s.name.as_ref());
+        let given: std::collections::HashSet<&str> = named.map(|n| &*n.text).collect();
+        for stmt in &body.stmts {
+            let (op, target) = head(stmt);
+            let made;
+            let name = match &stmt.name {
+                Some(n) => n,
+                None => {
+                    let free = std::iter::once("output".to_string()).chain((1..).map(|i| format!("output_{i}")));
+                    let mut free = free.filter(|n| !given.contains(&**n) && !self.nodes.contains_key(&**n));
+                    made = ast::Name::new(free.next().unwrap_or_default(), stmt.span);
+                    &made
+                }
+            };
+            match self.graph.create_named(op, &target, vec![], vec![], &name.text) {
+                Ok(id) => {
+                    self.meta(id, stmt);
+                    self.nodes.insert(name.text.clone(), id);
+                    self.built.push((id, stmt));
+                    if let Some(n) = &stmt.name {
+                        first.insert(&n.text, n.span);
+                    }
+                }
+                Err(_) => {
+                    let d = Diagnostic::new(Code::E0103, format!("`%{}` is defined twice", name.text));
+                    let d = d.at(name.span, "defined again here");
+                    let d = match first.get(&*name.text) {
+                        Some(&s) => d.see(s, "first defined here"),
+                        None => d,
+                    };
+                    let near = format!("%{}_1", name.text);
+                    let d = d.note(format!("torch.fx: Node redefined name {}!", name.text));
+                    self.out
+                        .push(d.help(format!("give it a name of its own, such as `{near}`")));
+                }
+            }
+        }
+    }
+
+    fn meta(&mut self, id: NodeId, stmt: &ast::Stmt) {
+        let target_span = match &stmt.op {
+            Op::Placeholder { target, .. } | Op::GetAttr { target } | Op::Call { target, .. } => Some(target.span),
+            Op::Output { .. } => None,
+        };
+        let arg_spans = match &stmt.op {
+            Op::Call { args, .. } => args.positional.iter().map(|v| v.span).collect(),
+            Op::Output { value } => vec![value.span],
+            Op::Placeholder { default, .. } => default.iter().map(|v| v.span).collect(),
+            Op::GetAttr { .. } => vec![],
+        };
+        let ty = stmt.ty.as_ref().map(|t| resolve::ty(t, self.out));
+        let python = match stmt.ty.as_ref().map(|t| &t.kind) {
+            Some(ast::TypeKind::Python(s)) => Some(s.clone()),
+            _ => None,
+        };
+        let annotation = stmt
+            .torch
+            .as_ref()
+            .map(|t| t.annotation.trim())
+            .filter(|a| !a.is_empty());
+        let meta = self.graph.meta_mut(id);
+        // Python does not hold a value to its annotation; the types of tensors that torch prints are facts.
+        let known = |t: &crate::types::Type| *t != Val::Unknown && (stmt.torch.is_none() || t.as_leaf().is_some());
+        meta.ty = ty.filter(known);
+        meta.declared = meta.ty.is_some();
+        meta.span = Some(stmt.span);
+        meta.target_span = target_span;
+        meta.arg_spans = arg_spans;
+        meta.annotation = annotation.map(Arc::from).or(python);
+        meta.loc = stmt.loc.as_ref().map(|l| Loc {
+            file: l.file.clone(),
+            line: l.line,
+            function: l.function.clone().unwrap_or_else(|| "".into()),
+        });
+    }
+
+    /// In a fragment, a name that nothing defines is a value from outside: a placeholder.
+    fn imply_placeholders(&mut self) {
+        let mut names = vec![];
+        for (_, stmt) in &self.built {
+            values(&stmt.op).for_each(|v| node_names(v, &mut names));
+        }
+        let mut at = self.graph.first();
+        for name in names {
+            if self.nodes.contains_key(&name) {
+                continue;
+            }
+            let make = |g: &mut Graph| g.create_named(Opcode::Placeholder, &name, vec![], vec![], &name);
+            if let Ok(Ok(id)) = self.graph.inserting_before(at, make) {
+                at = at.or_else(|| self.graph.next(id));
+                self.nodes.insert(name, id);
+            }
+        }
+    }
+
+    /// A fragment without `return` gives what nothing in it uses.
+    fn imply_output(&mut self) {
+        let loose = |n: &NodeId| self.graph[*n].users().len() == 0 && self.graph[*n].op() != Opcode::Placeholder;
+        let ends: Vec<Arg> = self.graph.iter().filter(loose).map(Val::Leaf).collect();
+        self.graph.set_output(Val::Tuple(ends));
+    }
+
+    fn fill(&mut self) {
+        for (id, stmt) in std::mem::take(&mut self.built) {
+            let (args, kwargs) = match &stmt.op {
+                Op::Call { args, .. } => (&args.positional[..], &args.keyword[..]),
+                Op::Output { value } => (std::slice::from_ref(value), &[][..]),
+                Op::Placeholder { default: Some(v), .. } => (std::slice::from_ref(v), &[][..]),
+                _ => (&[][..], &[][..]),
+            };
+            let args: Vec<Arg> = args.iter().map(|v| self.value(v)).collect();
+            self.graph.set_args(id, args);
+            let kwargs = self.kwargs(kwargs);
+            self.graph.set_kwargs(id, kwargs);
+            self.built.push((id, stmt));
+        }
+    }
+
+    fn kwargs(&mut self, list: &[(ast::Name, ast::Value)]) -> Vec<(Arc<str>, Arg)> {
+        let mut out: IndexMap<Arc<str>, (Span, Arg)> = IndexMap::new();
+        for (k, v) in list {
+            let value = self.value(v);
+            if let Some((first, _)) = out.get(&k.text) {
+                let title = format!("keyword argument `{}` is given twice", k.text);
+                let d = Diagnostic::new(Code::E0103, title).at(k.span, "given again here");
+                self.out.push(d.see(*first, "first given here"));
+                continue;
+            }
+            out.insert(k.text.clone(), (k.span, value));
+        }
+        out.into_iter().map(|(k, (_, v))| (k, v)).collect()
+    }
+
+    fn value(&mut self, v: &ast::Value) -> Arg {
+        let (nodes, mut missing) = (&self.nodes, vec![]);
+        let mut node = |n: &str, span: Span| match nodes.get(n) {
+            Some(&id) => Some(Val::Leaf(id)),
+            None => {
+                missing.push((n.to_string(), span));
+                None
+            }
+        };
+        let value = resolve::value(v, &mut node, self.out);
+        // A rule's `$literal` was reported where it was read.
+        for (name, span) in missing.into_iter().filter(|(n, _)| !n.starts_with('$')) {
+            let d = undefined(&name, span, nodes);
+            self.out.push(d);
+        }
+        value
+    }
+
+    fn check_updates(&mut self, updates: &[Update]) {
+        for u in updates {
+            let Update::Input(n) = u else { continue };
+            let id = self.nodes.get(&n.text);
+            if !id.is_some_and(|&id| self.graph[id].op() == Opcode::Placeholder) {
+                let d = Diagnostic::new(Code::E0101, format!("no placeholder is called `%{}`", n.text));
+                self.out
+                    .push(d.at(n.span, "only placeholders and buffers can be updated"));
+            }
+        }
+    }
+
+    /// What torch's printer needs to give the text back, now that users are known.
+    fn note_torch_lines(&mut self) {
+        if self.graph.torch.is_none() {
+            return;
+        }
+        let read: HashMap<NodeId, &ast::Stmt> = self.built.iter().copied().collect();
+        for id in self.graph.ids() {
+            let node = &self.graph[id];
+            let target: Arc<str> = node.target().into();
+            let users = node.users().len() as i64;
+            let stmt = read.get(&id);
+            let t = stmt.and_then(|s| s.torch.as_deref());
+            let line = TorchLine {
+                indent: t.map_or_else(|| "".into(), |t| t.indent.clone()),
+                tag: t.and_then(|t| t.tag.as_ref()).map(|tag| tag.word.clone()),
+                hidden_users: t.and_then(|t| t.tag.as_ref()).map_or(0, |tag| tag.count as i64 - users),
+                written: stmt.and_then(|s| written(s)).unwrap_or_else(|| target.clone()),
+                target,
+                form: t.map(|t| t.form),
+            };
+            self.graph.meta_mut(id).torch = Some(Arc::new(line));
+        }
+    }
+}
+
+fn mutation(u: &Update) -> Mutation {
+    match u {
+        Update::Buffer(n) => Mutation::Buffer(n.text.clone()),
+        Update::Input(n) => Mutation::Input(n.text.clone()),
+    }
+}
+
+/// The opcode and target of a statement.
+fn head(stmt: &ast::Stmt) -> (Opcode, Arc<str>) {
+    match &stmt.op {
+        Op::Placeholder { target, .. } => (Opcode::Placeholder, target.text.clone()),
+        Op::GetAttr { target } => (Opcode::GetAttr, target.text.clone()),
+        Op::Output { .. } => (Opcode::Output, "output".into()),
+        Op::Call { kind, target, .. } => match kind {
+            ast::CallKind::Method => (Opcode::CallMethod, target.text.clone()),
+            ast::CallKind::Module => (Opcode::CallModule, target.text.clone()),
+            ast::CallKind::Function if stmt.torch.is_some() => (Opcode::CallFunction, function(&target.text)),
+            ast::CallKind::Function => (Opcode::CallFunction, target.text.clone()),
+        },
+    }
+}
+
+/// A function's path where old versions of torch print the object: `<built-in function add>`.
+fn function(text: &Arc<str>) -> Arc<str> {
+    let object = text.strip_prefix('<').and_then(|t| t.strip_suffix('>'));
+    let path = object.and_then(|t| match t.split_once(' ') {
+        Some(("built-in", rest)) => {
+            let (kind, rest) = rest.split_once(' ')?;
+            let name = rest.split(' ').next()?;
+            match kind {
+                "function" if matches!(name, "getattr" | "len" | "abs" | "max" | "min" | "sum" | "round") => {
+                    Some(format!("builtins.{name}"))
+                }
+                "function" => Some(format!("operator.{name}")),
+                "method" => Some(format!("torch.{name}")),
+                _ => None,
+            }
+        }
+        _ => None,
+    });
+    path.map_or_else(|| text.clone(), Arc::from)
+}
+
+/// The target as the text writes it.
+fn written(stmt: &ast::Stmt) -> Option<Arc<str>> {
+    match &stmt.op {
+        Op::Placeholder { target, .. } | Op::GetAttr { target } | Op::Call { target, .. } => Some(target.text.clone()),
+        Op::Output { .. } => None,
+    }
+}
+
+fn undefined(name: &str, span: Span, nodes: &HashMap<Arc<str>, NodeId>) -> Diagnostic {
+    let d = Diagnostic::new(Code::E0101, format!("undefined node `%{name}`"))
+        .at(span, "no node of this graph has this name");
+    let mut known: Vec<&str> = nodes.keys().map(|k| &**k).collect();
+    known.sort_unstable();
+    match nearest(name, known) {
+        Some(near) => d.suggest(span, format!("%{near}"), "a node with a similar name exists"),
+        None => d.help(format!("define it: `%{name} = …`")),
+    }
+}
+
+fn values(op: &Op) -> Box<dyn Iterator<Item = &ast::Value> + '_> {
+    match op {
+        Op::Call { args, .. } => Box::new(args.positional.iter().chain(args.keyword.iter().map(|(_, v)| v))),
+        Op::Output { value } => Box::new(std::iter::once(value)),
+        Op::Placeholder { default, .. } => Box::new(default.iter()),
+        Op::GetAttr { .. } => Box::new(std::iter::empty()),
+    }
+}
+
+/// The names of nodes in a value, in order.
+fn node_names(v: &ast::Value, out: &mut Vec<Arc<str>>) {
+    match &v.kind {
+        ValueKind::Node(n) => out.push(n.clone()),
+        ValueKind::List(x) | ValueKind::Tuple(x) => x.iter().for_each(|v| node_names(v, out)),
+        ValueKind::Dict(x) => x.iter().for_each(|(_, v)| node_names(v, out)),
+        ValueKind::Slice(x) | ValueKind::Range(x) => x.iter().for_each(|v| node_names(v, out)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+#[path = "build_tests.rs"]
+mod tests;

@@ -1,0 +1,110 @@
+//! Constants written out in a file, as tensors and back.
+
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::source::Span;
+use crate::syntax::ast::{UnaryOp, Value, ValueKind};
+use crate::tensor::{Scalar, Tensor, byte_len};
+use crate::types::{DType, TensorType};
+
+/// Constants of more elements than this are not written out: the weights file holds them.
+pub const INLINE_ELEMENTS: usize = 64;
+
+/// The tensor that `value` writes, which must be of type `ty`. `None` after reporting what does not fit.
+pub(super) fn read(value: &Value, ty: &TensorType, at: Span, d: &mut Diagnostics) -> Option<Tensor> {
+    let Some(shape) = ty.fixed_shape() else {
+        let e = unfit("the sizes of a constant are numbers", at, "a symbolic or unknown size");
+        d.push(e);
+        return None;
+    };
+    if !ty.dtype.is_computed() {
+        let title = format!("fxc does not compute with {}", ty.dtype);
+        d.push(unfit(&title, at, "not a dtype a constant can have"));
+        return None;
+    }
+    if byte_len(ty.dtype, &shape).is_none() {
+        d.push(unfit("the constant is too large", at, "its size in bytes overflows"));
+        return None;
+    }
+    let mut elements = vec![];
+    let before = d.len();
+    collect(value, &shape, ty.dtype, &mut elements, d);
+    // An empty tensor has no elements to disagree about; a mismatch of lists was reported.
+    (d.len() == before).then(|| Tensor::from_scalars(ty.dtype, &shape, &elements))
+}
+
+fn unfit(title: &str, at: Span, text: &str) -> Diagnostic {
+    Diagnostic::new(Code::E0112, title).at(at, text)
+}
+
+fn collect(v: &Value, shape: &[usize], dtype: DType, out: &mut Vec<Scalar>, d: &mut Diagnostics) {
+    match (&v.kind, shape) {
+        (ValueKind::List(items), [n, rest @ ..]) if items.len() == *n => {
+            items.iter().for_each(|x| collect(x, rest, dtype, out, d));
+        }
+        (ValueKind::List(items), [n, ..]) => {
+            let title = format!("{} elements where the type says {n}", items.len());
+            d.push(unfit(&title, v.span, "this list"));
+        }
+        (ValueKind::List(_), []) => d.push(unfit(
+            "the constant has more dimensions than its type",
+            v.span,
+            "a list",
+        )),
+        (_, [n, ..]) => {
+            let title = "the constant has fewer dimensions than its type";
+            d.push(unfit(title, v.span, "one element").help(format!("write a list of {n}")));
+        }
+        (kind, []) => match scalar(kind, dtype) {
+            Some(s) => out.push(s),
+            None => {
+                let title = format!("this is not an element of type {dtype}");
+                d.push(unfit(&title, v.span, "cannot be held exactly"));
+            }
+        },
+    }
+}
+
+/// The element, if `dtype` has it: floats round, integers must be in range, bools are `True`, `False`, 0 or 1.
+fn scalar(kind: &ValueKind, dtype: DType) -> Option<Scalar> {
+    match kind {
+        ValueKind::Bool(b) => Some(Scalar::Bool(*b).cast(dtype)),
+        ValueKind::Unary(UnaryOp::Neg, v) if matches!(v.kind, ValueKind::Int(0)) => scalar(&v.kind, dtype),
+        ValueKind::Int(i) if dtype == DType::B8 => (0..=1).contains(i).then_some(Scalar::Bool(*i == 1)),
+        ValueKind::Int(i) if dtype.is_int() => {
+            let s = Scalar::from_i64(dtype, *i);
+            (s.to_i64() == *i).then_some(s)
+        }
+        ValueKind::Int(i) => Some(Scalar::Int(DType::I64, *i).cast(dtype)),
+        ValueKind::Float(x) if dtype.is_float() => Some(Scalar::from_f64(dtype, *x)),
+        _ => None,
+    }
+}
+
+/// A tensor as a value that [`read`] gives back bit for bit (NaN payloads aside); `None` if it is better stored.
+pub(super) fn write(t: &Tensor) -> Option<Value> {
+    // An empty dimension before another hides the inner sizes, but the type says them.
+    if t.numel() > INLINE_ELEMENTS || !t.dtype().is_computed() || t.rank() > 8 {
+        return None;
+    }
+    if t.numel() == 0 && t.shape().iter().take_while(|&&n| n > 0).product::<usize>() > INLINE_ELEMENTS {
+        return None;
+    }
+    let mut next = 0;
+    Some(nested(t, t.shape(), &mut next))
+}
+
+fn nested(t: &Tensor, shape: &[usize], next: &mut usize) -> Value {
+    let kind = match shape {
+        [] => {
+            let s = t.get(*next);
+            *next += 1;
+            match s {
+                Scalar::Bool(b) => ValueKind::Bool(b),
+                Scalar::Int(_, i) => ValueKind::Int(i),
+                s => ValueKind::Float(s.to_f64()),
+            }
+        }
+        [n, rest @ ..] => ValueKind::List((0..*n).map(|_| nested(t, rest, next)).collect()),
+    };
+    Value::new(kind, Span::default())
+}
