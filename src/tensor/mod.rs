@@ -6,6 +6,7 @@
 //! makes it unique.
 
 mod element;
+pub mod files;
 mod storage;
 
 pub use element::{Element, Scalar};

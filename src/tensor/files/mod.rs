@@ -1,0 +1,279 @@
+//! Files of tensors: `.npy`, `.npz` and `.safetensors`, read and written.
+//!
+//! Reading maps the file; tensors whose bytes are stored plainly and aligned are parts of the mapping and not copied. What
+//! a file says is checked before it is believed: every malformed file gives a [`FileError`] that says what is wrong.
+
+mod npy;
+mod npz;
+mod safetensors;
+#[cfg(test)]
+mod tests;
+
+use super::{ALIGN, AlignedBytes, Storage, Tensor, byte_len};
+use crate::types::DType;
+use indexmap::IndexMap;
+use memmap2::Mmap;
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The tensors of a file.
+#[derive(Clone, Debug, Default)]
+pub struct TensorFile {
+    /// Tensors by name, in the file's order (of `.safetensors`: the header's). A `.npy` file's only tensor is named `""`.
+    pub tensors: IndexMap<String, Tensor>,
+    /// Tensors whose element type fxc does not compute with: name and the file's name of the type.
+    pub unsupported: IndexMap<String, String>,
+}
+
+/// The formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One array of NumPy.
+    Npy,
+    /// A zip archive of `.npy` files.
+    Npz,
+    /// Hugging Face's format for weights.
+    Safetensors,
+}
+
+impl Format {
+    /// The format that a path's extension names.
+    pub fn of_path(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "npy" => Some(Format::Npy),
+            "npz" => Some(Format::Npz),
+            "safetensors" => Some(Format::Safetensors),
+            _ => None,
+        }
+    }
+
+    /// The format that the first bytes of a file show; everything that is neither NumPy's nor a zip archive is taken for
+    /// safetensors, which has no signature.
+    pub fn of_bytes(bytes: &[u8]) -> Format {
+        if bytes.starts_with(npy::MAGIC) {
+            Format::Npy
+        } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
+            Format::Npz
+        } else {
+            Format::Safetensors
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Npy => ".npy",
+            Format::Npz => ".npz",
+            Format::Safetensors => ".safetensors",
+        })
+    }
+}
+
+/// Why a file could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// The file.
+    pub path: PathBuf,
+    /// The tensor it is about, if it is about one.
+    pub tensor: Option<String>,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The system refused.
+    Io(String),
+    /// The file has no bytes.
+    Empty,
+    /// The name's extension is none of the formats' (on writing).
+    UnknownFormat,
+    /// The file ends too early.
+    Truncated {
+        /// How many bytes the file (or the array in it) must have.
+        need: u64,
+        /// How many it has.
+        have: u64,
+    },
+    /// The header cannot be as long as the file says.
+    HeaderLength {
+        /// What the file says.
+        says: u64,
+        /// How many bytes there are for it.
+        have: u64,
+    },
+    /// The header's text is not what the format prescribes; says how.
+    Header(String),
+    /// The shape's size in bytes overflows.
+    TooLarge(Vec<u64>),
+    /// The bytes set aside for a tensor are not as many as its shape and element type take.
+    Length {
+        /// What shape and element type take.
+        need: u64,
+        /// What the file sets aside.
+        have: u64,
+    },
+    /// Two tensors share bytes, or bytes belong to no tensor; says which.
+    Layout(String),
+    /// Two tensors have one name.
+    Duplicate,
+    /// The zip archive is broken; says how.
+    Zip(String),
+    /// The element type cannot be written in this format.
+    Dtype(DType),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Io(e) => f.write_str(e),
+            Problem::Empty => f.write_str("the file is empty"),
+            Problem::UnknownFormat => f.write_str("the name ends in none of .npy, .npz, .safetensors"),
+            Problem::Truncated { need, have } => {
+                write!(f, "truncated: {need} bytes are needed, there are {have}")
+            }
+            Problem::HeaderLength { says, have } => {
+                write!(
+                    f,
+                    "the header is said to be {says} bytes long, but there are {have} for it"
+                )
+            }
+            Problem::Header(what) => write!(f, "malformed header: {what}"),
+            Problem::TooLarge(shape) => write!(f, "the size of shape {shape:?} in bytes overflows"),
+            Problem::Length { need, have } => {
+                write!(
+                    f,
+                    "shape and element type take {need} bytes, the file sets {have} aside"
+                )
+            }
+            Problem::Layout(what) => f.write_str(what),
+            Problem::Duplicate => f.write_str("the name occurs twice"),
+            Problem::Zip(what) => write!(f, "broken zip archive: {what}"),
+            Problem::Dtype(d) => write!(f, "the format has no element type {d}"),
+        }
+    }
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        if let Some(t) = self.tensor.as_ref().filter(|t| !t.is_empty()) {
+            write!(f, "tensor `{t}`: ")?;
+        }
+        self.problem.fmt(f)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// A problem and the tensor it is about: what the formats report before the path is added.
+type Found = (Option<String>, Problem);
+
+/// A problem of the file as a whole.
+fn whole(p: Problem) -> Found {
+    (None, p)
+}
+
+/// Reads the file at `path`; its contents, not its name, say which format it has.
+pub fn read(path: &Path) -> Result<TensorFile, FileError> {
+    let error = |(tensor, problem)| FileError {
+        path: path.to_owned(),
+        tensor,
+        problem,
+    };
+    let map = map(path).map_err(|p| error(whole(p)))?;
+    parse(&map).map_err(error)
+}
+
+/// Maps the file at `path` for reading.
+fn map(path: &Path) -> Result<Arc<Mmap>, Problem> {
+    let io = |e: std::io::Error| Problem::Io(e.to_string());
+    let file = File::open(path).map_err(io)?;
+    let meta = file.metadata().map_err(io)?;
+    if meta.is_dir() {
+        return Err(Problem::Io("is a directory".into()));
+    }
+    if meta.len() == 0 && meta.is_file() {
+        return Err(Problem::Empty);
+    }
+    // SAFETY: the mapping is private to reads; as with every mapped file, another process that shortens the file while
+    // it is in use makes later reads fail.
+    Ok(Arc::new(unsafe { Mmap::map(&file) }.map_err(io)?))
+}
+
+/// Reads mapped bytes.
+fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
+    match Format::of_bytes(map) {
+        Format::Npy => {
+            let mut file = TensorFile::default();
+            let entry = npy::parse(map).map_err(whole)?;
+            match entry.tensor(map, 0).map_err(whole)? {
+                Ok(t) => file.tensors.insert(String::new(), t).map(drop),
+                Err(dtype) => file.unsupported.insert(String::new(), dtype).map(drop),
+            };
+            Ok(file)
+        }
+        Format::Npz => npz::parse(map),
+        Format::Safetensors => safetensors::parse(map),
+    }
+}
+
+/// The tensor of `len` bytes from `offset` of the mapping, in place if they are aligned.
+fn mapped(map: &Arc<Mmap>, dtype: DType, shape: &[usize], offset: usize, len: usize) -> Tensor {
+    let storage = match (map.as_ptr() as usize + offset).is_multiple_of(dtype.size()) {
+        true => Storage::Mapped {
+            map: map.clone(),
+            offset,
+            len,
+        },
+        false => Storage::Owned(AlignedBytes::from_slice(&map[offset..offset + len])),
+    };
+    Tensor::from_storage(dtype, shape, storage)
+}
+
+/// The shape as sizes of this machine and the bytes it takes.
+fn sizes(dtype: DType, shape: &[u64]) -> Result<(Vec<usize>, usize), Problem> {
+    let too_large = || Problem::TooLarge(shape.to_vec());
+    let dims: Option<Vec<usize>> = shape.iter().map(|&d| usize::try_from(d).ok()).collect();
+    let dims = dims.ok_or_else(too_large)?;
+    let bytes = byte_len(dtype, &dims).ok_or_else(too_large)?;
+    // A zero size hides an overflow of the others, which would show where they are multiplied later.
+    let positive: Vec<usize> = dims.iter().map(|&d| d.max(1)).collect();
+    byte_len(dtype, &positive).ok_or_else(too_large)?;
+    Ok((dims, bytes))
+}
+
+/// Writes tensors in the format that the path's extension names; `.npy` takes exactly one.
+pub fn write<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<(), FileError> {
+    let tensors: Vec<(&str, &Tensor)> = tensors.into_iter().collect();
+    let mut names = HashSet::new();
+    let twice = tensors.iter().find(|t| !names.insert(t.0));
+    let done = match Format::of_path(path) {
+        _ if twice.is_some() => Err((twice.map(|t| t.0.to_owned()), Problem::Duplicate)),
+        None => Err(whole(Problem::UnknownFormat)),
+        Some(Format::Npz) => npz::write(path, &tensors),
+        Some(Format::Safetensors) => safetensors::write(path, &tensors),
+        Some(Format::Npy) => match tensors[..] {
+            [(_, t)] => npy::write(path, t).map_err(whole),
+            _ => Err(whole(Problem::Layout(format!(
+                "a .npy file holds one tensor, not {}",
+                tensors.len()
+            )))),
+        },
+    };
+    done.map_err(|(tensor, problem)| FileError {
+        path: path.to_owned(),
+        tensor,
+        problem,
+    })
+}
+
+const _: () = assert!(
+    ALIGN.is_multiple_of(16),
+    "owned storage is aligned for every element type"
+);

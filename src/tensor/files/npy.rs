@@ -1,0 +1,317 @@
+//! NumPy's `.npy`, versions 1 to 3 (numpy/lib/format.py): a signature, the length of the header, and the header, a Python
+//! dict with the keys `descr`, `fortran_order` and `shape`; then the elements.
+//!
+//! NumPy has no bfloat16: it is written as float32, which holds every value of it.
+
+use super::{Problem, mapped, sizes};
+use crate::tensor::{AlignedBytes, Storage, Tensor};
+use crate::types::DType;
+use memmap2::Mmap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How every file begins.
+pub const MAGIC: &[u8] = b"\x93NUMPY";
+/// The longest header that is read: structured types can make it long, shapes cannot.
+const MAX_HEADER: u64 = 1 << 20;
+
+/// NumPy's type characters and sizes.
+const TYPES: &[(&str, DType)] = &[
+    ("f8", DType::F64),
+    ("f4", DType::F32),
+    ("f2", DType::F16),
+    ("i8", DType::I64),
+    ("i4", DType::I32),
+    ("i2", DType::I16),
+    ("i1", DType::I8),
+    ("u1", DType::U8),
+    ("b1", DType::B8),
+];
+
+/// What a header says, checked against the bytes that follow it.
+#[derive(Debug)]
+pub struct Entry {
+    descr: String,
+    fortran: bool,
+    shape: Vec<u64>,
+    /// Where the elements begin.
+    offset: usize,
+    /// How many bytes there are from there.
+    have: usize,
+}
+
+/// Reads the header at the beginning of `bytes`.
+pub fn parse(bytes: &[u8]) -> Result<Entry, Problem> {
+    let have = bytes.len() as u64;
+    if !bytes.starts_with(MAGIC) {
+        return Err(Problem::Header("it does not begin as a .npy file does".into()));
+    }
+    let Some(&[major, _]) = bytes.get(6..8) else {
+        return Err(Problem::Truncated { need: 10, have });
+    };
+    let (width, text) = match major {
+        1 => (2, 10),
+        2 | 3 => (4, 12),
+        v => return Err(Problem::Header(format!("version {v} of the .npy format is not known"))),
+    };
+    let Some(len) = bytes.get(8..8 + width) else {
+        return Err(Problem::Truncated {
+            need: text as u64,
+            have,
+        });
+    };
+    let says = len.iter().rev().fold(0u64, |a, &b| a << 8 | b as u64);
+    if says > MAX_HEADER || says > have - text as u64 {
+        return Err(Problem::HeaderLength {
+            says,
+            have: have - text as u64,
+        });
+    }
+    let offset = text + says as usize;
+    let header = String::from_utf8_lossy(&bytes[text..offset]);
+    let (descr, fortran, shape) = Dict { rest: header.trim() }.parse().map_err(Problem::Header)?;
+    Ok(Entry {
+        descr,
+        fortran,
+        shape,
+        offset,
+        have: bytes.len() - offset,
+    })
+}
+
+/// A reader of the header's dict.
+struct Dict<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Dict<'a> {
+    fn parse(mut self) -> Result<(String, bool, Vec<u64>), String> {
+        let (mut descr, mut fortran, mut shape) = (None, None, None);
+        self.expect("{")?;
+        while !self.eat("}") {
+            let key = self.string()?;
+            self.expect(":")?;
+            match key {
+                "descr" => descr = Some(self.descr()?),
+                "fortran_order" => fortran = Some(self.boolean()?),
+                "shape" => shape = Some(self.shape()?),
+                k => return Err(format!("unknown key `{k}`")),
+            }
+            if !self.eat(",") {
+                self.expect("}")?;
+                break;
+            }
+        }
+        if !self.rest.is_empty() {
+            return Err(format!("text behind the dict: `{}`", self.here()));
+        }
+        match (descr, fortran, shape) {
+            (Some(d), Some(f), Some(s)) => Ok((d, f, s)),
+            (None, ..) => Err("no `descr`".into()),
+            (_, None, _) => Err("no `fortran_order`".into()),
+            _ => Err("no `shape`".into()),
+        }
+    }
+
+    /// The text that is to be read next, for messages.
+    fn here(&self) -> String {
+        self.rest.chars().take(20).collect()
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        match self.rest.strip_prefix(token) {
+            Some(rest) => {
+                self.rest = rest.trim_start();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn expect(&mut self, token: &str) -> Result<(), String> {
+        if self.eat(token) {
+            Ok(())
+        } else {
+            Err(format!("`{token}` expected at `{}`", self.here()))
+        }
+    }
+
+    fn string(&mut self) -> Result<&'a str, String> {
+        let quote = match self.rest.chars().next() {
+            Some(q @ ('\'' | '"')) => q,
+            _ => return Err(format!("a string expected at `{}`", self.here())),
+        };
+        let body = &self.rest[1..];
+        let end = body.find(quote).ok_or("a string without end")?;
+        self.rest = body[end + 1..].trim_start();
+        Ok(&body[..end])
+    }
+
+    /// The element type: a string; a list describes a structured type, whose text is passed over.
+    fn descr(&mut self) -> Result<String, String> {
+        if !self.rest.starts_with('[') {
+            return self.string().map(str::to_owned);
+        }
+        let mut depth = 0usize;
+        for (i, c) in self.rest.char_indices() {
+            depth = match c {
+                '[' => depth + 1,
+                ']' => depth - 1,
+                _ => depth,
+            };
+            if depth == 0 {
+                let text = &self.rest[..=i];
+                self.rest = self.rest[i + 1..].trim_start();
+                return Ok(text.to_owned());
+            }
+        }
+        Err("a list without end".into())
+    }
+
+    fn boolean(&mut self) -> Result<bool, String> {
+        if self.eat("True") {
+            return Ok(true);
+        }
+        self.expect("False")
+            .map(|()| false)
+            .map_err(|_| format!("True or False expected at `{}`", self.here()))
+    }
+
+    fn shape(&mut self) -> Result<Vec<u64>, String> {
+        self.expect("(")?;
+        let mut shape = vec![];
+        while !self.eat(")") {
+            let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
+            let number = self.rest[..digits]
+                .parse()
+                .map_err(|_| format!("a size expected at `{}`", self.here()))?;
+            shape.push(number);
+            self.rest = self.rest[digits..].trim_start();
+            // Python 2 wrote long integers with a suffix.
+            self.eat("L");
+            if !self.eat(",") {
+                self.expect(")")?;
+                break;
+            }
+        }
+        Ok(shape)
+    }
+}
+
+impl Entry {
+    /// The element type and whether its bytes are in the other order, or NumPy's name of a type that is not supported.
+    fn dtype(&self) -> Result<(DType, bool), String> {
+        let (order, name) = match self.descr.chars().next() {
+            Some(c @ ('<' | '>' | '|' | '=')) => (c, &self.descr[1..]),
+            _ => ('=', &self.descr[..]),
+        };
+        let found = TYPES.iter().find(|t| t.0 == name);
+        found.map(|t| (t.1, order == '>')).ok_or_else(|| self.descr.clone())
+    }
+
+    /// The tensor, whose file begins at `base` of the mapping; `Err` inside is the name of an unsupported element type.
+    pub fn tensor(&self, map: &Arc<Mmap>, base: usize) -> Result<Result<Tensor, String>, Problem> {
+        let (dtype, swapped) = match self.dtype() {
+            Ok(d) => d,
+            Err(name) => return Ok(Err(name)),
+        };
+        let (shape, len) = self.checked(dtype)?;
+        let offset = base + self.offset;
+        if !swapped && !self.is_fortran() {
+            return Ok(Ok(mapped(map, dtype, &shape, offset, len)));
+        }
+        Ok(Ok(self.rearranged(dtype, swapped, &shape, &map[offset..offset + len])))
+    }
+
+    /// The tensor from the bytes of its file.
+    pub fn tensor_from(&self, bytes: &[u8]) -> Result<Result<Tensor, String>, Problem> {
+        let (dtype, swapped) = match self.dtype() {
+            Ok(d) => d,
+            Err(name) => return Ok(Err(name)),
+        };
+        let (shape, len) = self.checked(dtype)?;
+        Ok(Ok(self.rearranged(
+            dtype,
+            swapped,
+            &shape,
+            &bytes[self.offset..self.offset + len],
+        )))
+    }
+
+    fn checked(&self, dtype: DType) -> Result<(Vec<usize>, usize), Problem> {
+        let (shape, len) = sizes(dtype, &self.shape)?;
+        if len > self.have {
+            return Err(Problem::Truncated {
+                need: (self.offset + len) as u64,
+                have: (self.offset + self.have) as u64,
+            });
+        }
+        Ok((shape, len))
+    }
+
+    /// Whether the order of the elements matters and is Fortran's.
+    fn is_fortran(&self) -> bool {
+        self.fortran && self.shape.iter().filter(|&&d| d != 1).count() > 1
+    }
+
+    /// A copy in row-major order and this machine's byte order.
+    fn rearranged(&self, dtype: DType, swapped: bool, shape: &[usize], bytes: &[u8]) -> Tensor {
+        let mut out = AlignedBytes::from_slice(bytes);
+        let size = dtype.size();
+        if self.is_fortran() && !bytes.is_empty() {
+            let dst = out.bytes_mut();
+            for (i, dst) in dst.chunks_exact_mut(size).enumerate() {
+                // Row-major index `i` to column-major.
+                let (mut rest, mut at, mut below) = (i, 0, bytes.len() / size);
+                for &d in shape.iter().rev() {
+                    below /= d;
+                    at += rest % d * below;
+                    rest /= d;
+                }
+                dst.copy_from_slice(&bytes[at * size..(at + 1) * size]);
+            }
+        }
+        if swapped {
+            out.bytes_mut().chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        }
+        Tensor::from_storage(dtype, shape, Storage::Owned(out))
+    }
+}
+
+/// Writes one tensor.
+pub fn write(path: &Path, tensor: &Tensor) -> Result<(), Problem> {
+    let io = |e: std::io::Error| Problem::Io(e.to_string());
+    let mut file = BufWriter::new(File::create(path).map_err(io)?);
+    write_to(&mut file, tensor)?;
+    file.flush().map_err(io)
+}
+
+/// Writes the file's bytes, version 1.0, the elements aligned to 64 bytes as NumPy does.
+pub fn write_to(out: &mut dyn Write, tensor: &Tensor) -> Result<(), Problem> {
+    let tensor = if tensor.dtype() == DType::BF16 {
+        &tensor.to(DType::F32)
+    } else {
+        tensor
+    };
+    let name = TYPES
+        .iter()
+        .find(|t| t.1 == tensor.dtype())
+        .ok_or(Problem::Dtype(tensor.dtype()))?
+        .0;
+    let order = if tensor.dtype().size() == 1 { '|' } else { '<' };
+    let sizes: Vec<String> = tensor.shape().iter().map(usize::to_string).collect();
+    let shape = format!("({}{})", sizes.join(", "), if sizes.len() == 1 { "," } else { "" });
+    let mut header = format!("{{'descr': '{order}{name}', 'fortran_order': False, 'shape': {shape}, }}");
+    let end = (10 + header.len() + 1).next_multiple_of(64);
+    header.extend(std::iter::repeat_n(' ', end - 11 - header.len()));
+    header.push('\n');
+    let len = u16::try_from(header.len()).map_err(|_| Problem::Header("the shape is too long for it".into()))?;
+    let io = |e: std::io::Error| Problem::Io(e.to_string());
+    out.write_all(MAGIC).map_err(io)?;
+    out.write_all(&[1, 0]).map_err(io)?;
+    out.write_all(&len.to_le_bytes()).map_err(io)?;
+    out.write_all(header.as_bytes()).map_err(io)?;
+    out.write_all(tensor.bytes()).map_err(io)
+}

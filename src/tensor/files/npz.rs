@@ -1,0 +1,74 @@
+//! NumPy's `.npz`: a zip archive of `.npy` files, the names of the arrays being the files' without the extension.
+
+use super::{Found, Problem, TensorFile, npy, whole};
+use crate::tensor::Tensor;
+use memmap2::Mmap;
+use std::fs::File;
+use std::io::{BufWriter, Cursor, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+/// Reads an archive. Stored entries are used where they are (their checksums are not computed), compressed ones are
+/// unpacked.
+pub fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
+    let zip = |e: zip::result::ZipError| Problem::Zip(e.to_string());
+    let mut archive = ZipArchive::new(Cursor::new(&map[..])).map_err(|e| whole(zip(e)))?;
+    let mut file = TensorFile::default();
+    for i in 0..archive.len() {
+        let mut entry = archive.by_index(i).map_err(|e| whole(zip(e)))?;
+        let path = entry.name().map_err(|e| whole(zip(e)))?.into_owned();
+        let name = path.strip_suffix(".npy").unwrap_or(&path).to_owned();
+        let at = |p: Problem| (Some(name.clone()), p);
+        let read = match stored(&entry, map.len()) {
+            Some((start, len)) => {
+                let npy = npy::parse(&map[start..start + len]).map_err(at)?;
+                npy.tensor(map, start).map_err(at)?
+            }
+            None => {
+                let mut bytes = vec![];
+                entry
+                    .read_to_end(&mut bytes)
+                    .map_err(|e| at(Problem::Zip(e.to_string())))?;
+                npy::parse(&bytes).map_err(at)?.tensor_from(&bytes).map_err(at)?
+            }
+        };
+        if file.tensors.contains_key(&name) || file.unsupported.contains_key(&name) {
+            return Err((Some(name), Problem::Duplicate));
+        }
+        match read {
+            Ok(t) => file.tensors.insert(name, t).map(drop),
+            Err(dtype) => file.unsupported.insert(name, dtype).map(drop),
+        };
+    }
+    Ok(file)
+}
+
+/// Where the bytes of an entry are, if they are neither compressed nor encrypted and lie in the file.
+fn stored<R: Read>(entry: &zip::read::ZipFile<'_, R>, file: usize) -> Option<(usize, usize)> {
+    if entry.compression() != CompressionMethod::Stored || entry.encrypted() {
+        return None;
+    }
+    let (start, len) = (
+        usize::try_from(entry.data_start()?).ok()?,
+        usize::try_from(entry.size()).ok()?,
+    );
+    (start.checked_add(len)? <= file).then_some((start, len))
+}
+
+/// Writes an archive of tensors of different names, uncompressed as `numpy.savez` does.
+pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Found> {
+    let io = |e: std::io::Error| whole(Problem::Io(e.to_string()));
+    let zip = |e: zip::result::ZipError| whole(Problem::Zip(e.to_string()));
+    let mut archive = ZipWriter::new(BufWriter::new(File::create(path).map_err(io)?));
+    for (name, tensor) in tensors {
+        // Sizes above 4 GB need the larger form of the entry.
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Stored)
+            .large_file(tensor.bytes().len() >= 1 << 31);
+        archive.start_file(format!("{name}.npy"), options).map_err(zip)?;
+        npy::write_to(&mut archive, tensor).map_err(|p| (Some(name.to_string()), p))?;
+    }
+    archive.finish().map_err(zip)?.flush().map_err(io)
+}

@@ -1,0 +1,169 @@
+//! `.safetensors`: eight bytes with the length of the header, the header (JSON: name to dtype, shape and offsets), and the
+//! tensors' bytes without gaps.
+//!
+//! Read here and not by the `safetensors` crate, because errors have to name the tensor and the numbers; written by it.
+
+use super::{Found, Problem, TensorFile, mapped, sizes, whole};
+use crate::tensor::Tensor;
+use crate::types::DType;
+use memmap2::Mmap;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The longest header, as in the format's own implementation.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// The format's names of the element types.
+const TYPES: &[(&str, DType, safetensors::Dtype)] = &[
+    ("F64", DType::F64, safetensors::Dtype::F64),
+    ("F32", DType::F32, safetensors::Dtype::F32),
+    ("F16", DType::F16, safetensors::Dtype::F16),
+    ("BF16", DType::BF16, safetensors::Dtype::BF16),
+    ("I64", DType::I64, safetensors::Dtype::I64),
+    ("I32", DType::I32, safetensors::Dtype::I32),
+    ("I16", DType::I16, safetensors::Dtype::I16),
+    ("I8", DType::I8, safetensors::Dtype::I8),
+    ("U8", DType::U8, safetensors::Dtype::U8),
+    ("BOOL", DType::B8, safetensors::Dtype::BOOL),
+];
+
+/// One tensor of the header.
+struct Info<'a> {
+    name: &'a str,
+    dtype: &'a str,
+    shape: Vec<u64>,
+    begin: u64,
+    end: u64,
+}
+
+/// Reads a file.
+pub fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
+    let have = map.len() as u64;
+    let Some(len) = map.get(..8) else {
+        return Err(whole(Problem::Truncated { need: 8, have }));
+    };
+    let says = len.iter().rev().fold(0u64, |a, &b| a << 8 | b as u64);
+    if says > have - 8 || says > MAX_HEADER {
+        return Err(whole(Problem::HeaderLength { says, have: have - 8 }));
+    }
+    let data = 8 + says as usize;
+    let header = |what: String| whole(Problem::Header(what));
+    let text = std::str::from_utf8(&map[8..data]).map_err(|e| header(format!("it is not UTF-8: {e}")))?;
+    let object: Map<String, Value> = serde_json::from_str(text).map_err(|e| header(e.to_string()))?;
+    let mut infos = vec![];
+    for (name, value) in object.iter().filter(|(name, _)| *name != "__metadata__") {
+        infos.push(info(name, value).map_err(|what| (Some(name.clone()), Problem::Header(what)))?);
+    }
+    check_layout(&infos, have - data as u64)?;
+    let mut file = TensorFile::default();
+    for i in &infos {
+        match TYPES.iter().find(|t| t.0 == i.dtype) {
+            None => file.unsupported.insert(i.name.to_owned(), i.dtype.to_owned()).map(drop),
+            Some(&(_, dtype, _)) => {
+                let at = |p: Problem| (Some(i.name.to_owned()), p);
+                let (shape, need) = sizes(dtype, &i.shape).map_err(at)?;
+                if need as u64 != i.end - i.begin {
+                    return Err(at(Problem::Length {
+                        need: need as u64,
+                        have: i.end - i.begin,
+                    }));
+                }
+                let tensor = mapped(map, dtype, &shape, data + i.begin as usize, need);
+                file.tensors.insert(i.name.to_owned(), tensor).map(drop)
+            }
+        };
+    }
+    Ok(file)
+}
+
+/// One tensor's description.
+fn info<'a>(name: &'a str, value: &'a Value) -> Result<Info<'a>, String> {
+    let numbers = |key: &str| -> Result<Vec<u64>, String> {
+        let list = value
+            .get(key)
+            .and_then(Value::as_array)
+            .ok_or(format!("no list `{key}`"))?;
+        let sizes: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
+        sizes.ok_or(format!("`{key}` is not a list of sizes"))
+    };
+    let dtype = value.get("dtype").and_then(Value::as_str).ok_or("no string `dtype`")?;
+    let (shape, offsets) = (numbers("shape")?, numbers("data_offsets")?);
+    match offsets[..] {
+        [begin, end] if begin <= end => Ok(Info {
+            name,
+            dtype,
+            shape,
+            begin,
+            end,
+        }),
+        _ => Err(format!("`data_offsets` {offsets:?} are not a begin and an end")),
+    }
+}
+
+/// Checks that the tensors fill the `have` bytes behind the header without gaps and overlaps.
+fn check_layout(infos: &[Info], have: u64) -> Result<(), Found> {
+    let mut order: Vec<&Info> = infos.iter().collect();
+    order.sort_by_key(|i| (i.begin, i.end));
+    let mut end = 0;
+    for i in order {
+        let at = |p: Problem| Err((Some(i.name.to_owned()), p));
+        if i.end > have {
+            return at(Problem::Truncated { need: i.end, have });
+        }
+        if i.begin < end {
+            return at(Problem::Layout(format!(
+                "its bytes from {} on belong to another tensor",
+                i.begin
+            )));
+        }
+        if i.begin > end {
+            return at(Problem::Layout(format!(
+                "bytes {end} to {} before it belong to no tensor",
+                i.begin
+            )));
+        }
+        end = i.end;
+    }
+    if end != have {
+        return Err(whole(Problem::Layout(format!(
+            "the last {} bytes belong to no tensor",
+            have - end
+        ))));
+    }
+    Ok(())
+}
+
+/// A tensor as the crate writes it.
+struct View<'a>(&'a Tensor, safetensors::Dtype);
+
+impl safetensors::View for View<'_> {
+    fn dtype(&self) -> safetensors::Dtype {
+        self.1
+    }
+    fn shape(&self) -> &[usize] {
+        self.0.shape()
+    }
+    fn data(&self) -> Cow<'_, [u8]> {
+        self.0.bytes().into()
+    }
+    fn data_len(&self) -> usize {
+        self.0.bytes().len()
+    }
+}
+
+/// Writes tensors of different names.
+pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), Found> {
+    let mut views = vec![];
+    for &(name, tensor) in tensors {
+        let at = |p: Problem| (Some(name.to_owned()), p);
+        let dtype = TYPES
+            .iter()
+            .find(|t| t.1 == tensor.dtype())
+            .ok_or(at(Problem::Dtype(tensor.dtype())))?
+            .2;
+        views.push((name, View(tensor, dtype)));
+    }
+    safetensors::serialize_to_file(views, None, path).map_err(|e| whole(Problem::Io(e.to_string())))
+}

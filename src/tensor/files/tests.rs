@@ -1,0 +1,311 @@
+//! Round trips, what NumPy and safetensors write, and files that lie.
+
+use super::*;
+use crate::tensor::{Scalar, contiguous_strides};
+use proptest::prelude::*;
+
+/// Bytes as a mapping.
+fn map_of(bytes: &[u8]) -> Arc<Mmap> {
+    let mut map = memmap2::MmapMut::map_anon(bytes.len().max(1)).expect("memory");
+    map[..bytes.len()].copy_from_slice(bytes);
+    Arc::new(map.make_read_only().expect("a mapping"))
+}
+
+fn parse_bytes(bytes: &[u8]) -> Result<TensorFile, Found> {
+    parse(&map_of(bytes))
+}
+
+fn problem(bytes: &[u8]) -> String {
+    match parse_bytes(bytes) {
+        Ok(f) => panic!("a file was accepted: {f:?}"),
+        Err((tensor, p)) => format!("{}{p}", tensor.map_or(String::new(), |t| format!("{t}: "))),
+    }
+}
+
+fn temporary(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("fxc-files-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory");
+    dir.join(name)
+}
+
+fn samples() -> Vec<(String, Tensor)> {
+    let shapes: [&[usize]; 4] = [&[], &[3], &[2, 0, 4], &[2, 3, 5]];
+    DType::COMPUTED
+        .iter()
+        .flat_map(|&d| shapes.iter().map(move |s| (d, *s)))
+        .map(|(d, s)| {
+            let t = Tensor::from_fn(d, s, |i| Scalar::F64((i % 5) as f64 - 1.0));
+            (format!("{d}.{s:?}"), t)
+        })
+        .collect()
+}
+
+#[test]
+fn files_round_trip() {
+    let all = samples();
+    for name in ["a.npz", "a.safetensors"] {
+        let path = temporary(name);
+        write(&path, all.iter().map(|(n, t)| (n.as_str(), t))).expect("written");
+        let back = read(&path).expect("read");
+        assert_eq!(back.tensors.len(), all.len());
+        for (n, t) in &all {
+            let want = if name == "a.npz" && t.dtype() == DType::BF16 {
+                t.to(DType::F32)
+            } else {
+                t.clone()
+            };
+            assert_eq!(back.tensors[n], want, "{name} {n}");
+        }
+    }
+    for (n, t) in all.iter().filter(|(_, t)| t.dtype() != DType::BF16) {
+        let path = temporary("a.npy");
+        write(&path, [("x", t)]).expect("written");
+        assert_eq!(read(&path).expect("read").tensors[""], *t, "{n}");
+    }
+}
+
+#[test]
+fn aligned_tensors_are_not_copied() {
+    let t = Tensor::from_slice::<f32>(&[4], &[1.0, 2.0, 3.0, 4.0]);
+    for name in ["m.npy", "m.safetensors"] {
+        let path = temporary(name);
+        write(&path, [("x", &t)]).expect("written");
+        let mut back = read(&path).expect("read");
+        let t = &mut back.tensors[0];
+        assert!(matches!(*t.storage, Storage::Mapped { .. }), "{name}");
+        assert!(!t.is_unique());
+        t.set(0, Scalar::F32(9.0));
+        assert_eq!(t.as_slice::<f32>(), &[9.0, 2.0, 3.0, 4.0]);
+    }
+}
+
+/// A `.npy` file with this header and these elements.
+fn npy(header: &str, data: &[u8]) -> Vec<u8> {
+    let len = (header.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &len[..], header.as_bytes(), data].concat()
+}
+
+fn read_npy(bytes: &[u8]) -> Tensor {
+    parse_bytes(bytes).expect("a file").tensors[""].clone()
+}
+
+#[test]
+fn other_orders_are_rearranged() {
+    let data: Vec<u8> = (0..6u16).flat_map(|i| i.to_be_bytes()).collect();
+    let t = read_npy(&npy(
+        "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }  \n",
+        &data,
+    ));
+    assert_eq!((t.shape(), t.as_slice::<i16>()), (&[2, 3][..], &[0, 2, 4, 1, 3, 5][..]));
+    let t = read_npy(&npy(
+        "{\"shape\": (2L,), \"descr\": \"|u1\", \"fortran_order\": False}",
+        &[7, 8, 9],
+    ));
+    assert_eq!(t.as_slice::<u8>(), &[7, 8]);
+    let t = read_npy(&npy(
+        "{'descr': '<f4', 'fortran_order': False, 'shape': ()}",
+        &1f32.to_le_bytes(),
+    ));
+    assert_eq!((t.shape(), t.as_slice::<f32>()), (&[][..], &[1.0][..]));
+}
+
+#[test]
+fn strange_element_types_are_named() {
+    for descr in ["'<U3'", "'<c8'", "[('a', '<f4'), ('b', '<i2', (2,))]", "'|O'", "'<u2'"] {
+        let file = parse_bytes(&npy(
+            &format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (1,)}}"),
+            &[0; 64],
+        ));
+        let file = file.expect("a file");
+        assert!(file.tensors.is_empty());
+        assert_eq!(file.unsupported[""], descr.trim_matches('\''));
+    }
+}
+
+#[test]
+fn broken_npy_files_say_what_is_wrong() {
+    let header = |s: &str| npy(s, &[0; 8]);
+    for (bytes, want) in [
+        (b"\x93NUMPY".to_vec(), "truncated: 10 bytes are needed, there are 6"),
+        (
+            b"\x93NUMPY\x09\x00\x00\x00".to_vec(),
+            "malformed header: version 9 of the .npy format is not known",
+        ),
+        (
+            b"\x93NUMPY\x01\x00\xff\xff{".to_vec(),
+            "the header is said to be 65535 bytes long, but there are 1 for it: the file is truncated or of another format",
+        ),
+        (
+            header("{'descr': '<f4', 'fortran_order': False}"),
+            "malformed header: no `shape`",
+        ),
+        (
+            header("{'descr': '<f4', 'shape': (-1,)}"),
+            "malformed header: a size expected at `-1,)}`",
+        ),
+        (header("{'descr': '<f4"), "malformed header: a string without end"),
+        (
+            header("{'fortran_order': Maybe}"),
+            "malformed header: True or False expected at `Maybe}`",
+        ),
+        (
+            header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}"),
+            "truncated: 77 bytes are needed, there are 73",
+        ),
+        (
+            header("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}"),
+            "the size of shape [4294967296, 4294967296] in bytes overflows",
+        ),
+        (
+            header("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4294967296, 4294967296)}"),
+            "the size of shape [0, 4294967296, 4294967296] in bytes overflows",
+        ),
+        (
+            header("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}"),
+            "malformed header: a size expected at `99999999999999999999`",
+        ),
+    ] {
+        assert_eq!(problem(&bytes), want);
+    }
+}
+
+/// A `.safetensors` file with this header and `data` bytes.
+fn safe(header: &str, data: usize) -> Vec<u8> {
+    [
+        &(header.len() as u64).to_le_bytes()[..],
+        header.as_bytes(),
+        &vec![0; data],
+    ]
+    .concat()
+}
+
+#[test]
+fn broken_safetensors_files_say_what_is_wrong() {
+    let one = |dtype: &str, shape: &str, offsets: &str| {
+        format!("{{\"w\":{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":{offsets}}}}}")
+    };
+    for (bytes, want) in [
+        (vec![1, 2, 3], "truncated: 8 bytes are needed, there are 3"),
+        (
+            vec![0xff; 9],
+            "the header is said to be 18446744073709551615 bytes long, but there are 1 for it: the file is truncated or of another format",
+        ),
+        (safe("{\"w\":3}", 0), "w: malformed header: no string `dtype`"),
+        (
+            safe("[]", 0),
+            "malformed header: invalid type: sequence, expected a map at line 1 column 0",
+        ),
+        (
+            safe(&one("F32", "[2]", "[0,8]"), 4),
+            "w: truncated: 8 bytes are needed, there are 4",
+        ),
+        (
+            safe(&one("F32", "[3]", "[0,8]"), 8),
+            "w: shape and element type take 12 bytes, the file sets 8 aside",
+        ),
+        (
+            safe(&one("F32", "[2]", "[8,0]"), 8),
+            "w: malformed header: `data_offsets` [8, 0] are not a begin and an end",
+        ),
+        (
+            safe(&one("F32", "[2]", "[4,12]"), 12),
+            "w: bytes 0 to 4 before it belong to no tensor",
+        ),
+        (
+            safe(&one("F32", "[2]", "[0,8]"), 9),
+            "the last 1 bytes belong to no tensor",
+        ),
+        (
+            safe(&one("F32", "[-2]", "[0,8]"), 8),
+            "w: malformed header: `shape` is not a list of sizes",
+        ),
+        (
+            safe(&one("F32", "[4294967296,4294967296,4294967296]", "[0,8]"), 8),
+            "w: the size of shape [4294967296, 4294967296, 4294967296] in bytes overflows",
+        ),
+        (
+            safe(
+                "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}",
+                6,
+            ),
+            "b: its bytes from 2 on belong to another tensor",
+        ),
+    ] {
+        assert_eq!(problem(&bytes), want);
+    }
+    let file = parse_bytes(&safe(&one("F8_E4M3", "[8]", "[0,8]"), 8)).expect("a file");
+    assert_eq!(file.unsupported["w"], "F8_E4M3");
+    let deep = safe(&"[".repeat(100_000), 0);
+    assert!(problem(&deep).starts_with("malformed header: "));
+}
+
+#[test]
+fn missing_and_empty_files_are_errors() {
+    let path = temporary("nothing.npy");
+    let _ = std::fs::remove_file(&path);
+    assert!(matches!(
+        read(&path),
+        Err(FileError {
+            problem: Problem::Io(_),
+            ..
+        })
+    ));
+    std::fs::write(&path, b"").expect("written");
+    assert_eq!(read(&path).expect_err("empty").problem, Problem::Empty);
+    assert!(matches!(
+        read(&std::env::temp_dir()),
+        Err(FileError {
+            problem: Problem::Io(_),
+            ..
+        })
+    ));
+    let t = Tensor::scalar(1f32);
+    assert_eq!(
+        write(Path::new("x.txt"), [("x", &t)]).expect_err("no format").problem,
+        Problem::UnknownFormat
+    );
+    let twice = write(&temporary("twice.npz"), [("x", &t), ("x", &t)]).expect_err("one name");
+    assert_eq!(
+        (twice.tensor.as_deref(), twice.problem),
+        (Some("x"), Problem::Duplicate)
+    );
+}
+
+#[test]
+fn shapes_hold_their_strides() {
+    // What `sizes` lets through, `contiguous_strides` can multiply.
+    let (shape, bytes) = sizes(DType::F32, &[0, 5, 7]).expect("a shape");
+    assert_eq!((bytes, contiguous_strides(&shape)), (0, vec![35, 7, 1]));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Files with some bytes changed, or cut short: a result or an error, never a panic.
+    #[test]
+    fn damaged_files_do_not_panic(
+        which in 0..3usize,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        cut in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let path = temporary(&format!("damage-{which}.{}", ["npy", "npz", "safetensors"][which]));
+        let t = Tensor::from_slice::<f32>(&[2, 3], &[1.0; 6]);
+        if !path.exists() {
+            let tensors = [("a", &t), ("b", &t)];
+            write(&path, tensors.into_iter().take(if which == 0 { 1 } else { 2 })).expect("written");
+        }
+        let mut bytes = std::fs::read(&path).expect("bytes");
+        for (at, value) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        if let Ok(f) = parse_bytes(&bytes) {
+            for t in f.tensors.values() {
+                // The bytes are really there.
+                prop_assert_eq!(t.bytes().len(), byte_len(t.dtype(), t.shape()).expect("checked"));
+            }
+        }
+    }
+}
