@@ -15,12 +15,17 @@ mod gather;
 mod getitem;
 mod index;
 mod joining;
+mod lines;
 mod matmul;
+mod moments;
 mod norms;
 mod padding;
 mod pool;
 mod pool_window;
 mod python;
+mod random;
+mod reduce;
+mod scan;
 mod scatter;
 mod select;
 mod softmax;
@@ -40,6 +45,10 @@ pub fn all() -> Vec<Op> {
         compare::rows(),
         select::rows(),
         creation::rows(),
+        reduce::rows(),
+        moments::rows(),
+        scan::rows(),
+        random::rows(),
         views::rows(),
         affine::rows(),
         splits::rows(),

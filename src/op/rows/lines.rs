@@ -1,0 +1,86 @@
+//! Whole tensors as lines along one dim, for the routines that are no reduction: places of extrema, scans, medians.
+
+use crate::op::OpResult;
+use crate::tensor::{Scalar, Tensor};
+use crate::types::DType;
+use std::cmp::Ordering;
+
+/// A tensor's elements as f64 or i64, which hold every dtype's values exactly.
+pub(super) enum Values {
+    Float(Vec<f64>),
+    Int(Vec<i64>),
+}
+
+/// Elements with an order in which NaN is the greatest.
+pub(super) trait Number: Copy {
+    fn is_nan(self) -> bool;
+    fn order(self, other: Self) -> Ordering;
+}
+
+impl Number for f64 {
+    fn is_nan(self) -> bool {
+        f64::is_nan(self)
+    }
+    fn order(self, other: f64) -> Ordering {
+        match self.partial_cmp(&other) {
+            Some(o) => o,
+            None => f64::is_nan(self).cmp(&f64::is_nan(other)),
+        }
+    }
+}
+
+impl Number for i64 {
+    fn is_nan(self) -> bool {
+        false
+    }
+    fn order(self, other: i64) -> Ordering {
+        self.cmp(&other)
+    }
+}
+
+impl Values {
+    pub(super) fn of(t: &Tensor) -> Values {
+        match t.dtype() {
+            DType::F32 => Values::Float(t.as_slice::<f32>().iter().map(|&x| x as f64).collect()),
+            DType::I64 => Values::Int(t.as_slice::<i64>().to_vec()),
+            d if d.is_float() => Values::Float((0..t.numel()).map(|i| t.get(i).to_f64()).collect()),
+            _ => Values::Int((0..t.numel()).map(|i| t.get(i).to_i64()).collect()),
+        }
+    }
+}
+
+/// A tensor of `dtype` whose elements are numbers, converted as torch casts.
+pub(super) fn tensor_of(dtype: DType, shape: &[usize], values: &Values) -> Tensor {
+    match values {
+        Values::Float(v) => Tensor::from_fn(dtype, shape, |i| Scalar::F64(v[i])),
+        Values::Int(v) => Tensor::from_fn(dtype, shape, |i| Scalar::Int(DType::I64, v[i])),
+    }
+}
+
+/// The lines of a shape along `dim`: element `k` of line `(o, i)` is at `(o * len + k) * inner + i`.
+pub(super) struct Lines {
+    pub outer: usize,
+    pub len: usize,
+    pub inner: usize,
+}
+
+impl Lines {
+    /// Along `dim`; a 0-d shape is one line of one element.
+    pub(super) fn new(shape: &[usize], dim: usize) -> Lines {
+        Lines {
+            outer: shape.iter().take(dim).product(),
+            len: shape.get(dim).copied().unwrap_or(1),
+            inner: shape.iter().skip(dim + 1).product(),
+        }
+    }
+
+    /// Calls `f` with the positions of each line, in the order of a result without the dim.
+    pub(super) fn each(&self, mut f: impl FnMut(&mut dyn Iterator<Item = usize>) -> OpResult<()>) -> OpResult<()> {
+        for o in 0..self.outer {
+            for i in 0..self.inner {
+                f(&mut (0..self.len).map(|k| (o * self.len + k) * self.inner + i))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,279 @@
+//! Random tensors. The stream is [`crate::op::random`]'s, so values differ from torch's.
+
+use super::creation::size;
+use crate::op::pointwise::not_implemented;
+use crate::op::random;
+use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult};
+use crate::tensor::{Scalar, Tensor, byte_len};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let rows = [floats(), integers(), filled()].into_iter().flatten();
+    rows.map(|op| op.effect(Effect::Random)).collect()
+}
+
+/// The type: `size` or else the tensor's shape; the `dtype` or else the tensor's or the default.
+fn random_type(c: &Call<TensorType>, default: DType) -> OpResult<TensorType> {
+    let has = |name| c.op.schema.index_of(name).is_some();
+    let like = c.args.iter().find_map(Val::as_leaf);
+    let given = if has("dtype") { c.opt_dtype("dtype") } else { None };
+    let dtype = given.or(like.map(|t| t.dtype)).unwrap_or(default);
+    if !dtype.is_computed() {
+        return Err(not_implemented(c.op.name, dtype));
+    }
+    let shape = match (has("size"), like) {
+        (true, _) => Some(size(c)?),
+        (false, Some(t)) => t.shape.clone(),
+        (false, None) => Some(c.dims("n")?),
+    };
+    Ok(TensorType { dtype, shape })
+}
+
+fn float_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let t = random_type(c, DType::F32)?;
+    match t.dtype.is_float() {
+        true => Ok(Val::Leaf(t)),
+        false => Err(not_implemented(kernel(c.op.name), t.dtype)),
+    }
+}
+
+/// torch's name of the kernel behind an op.
+fn kernel(op: &str) -> &'static str {
+    match op {
+        "rand" | "rand_like" | "uniform" => "check_uniform_bounds",
+        "exponential" => "exponential_cpu",
+        _ => "normal_kernel_cpu",
+    }
+}
+
+/// A tensor of the call's type whose elements are drawn one by one.
+fn draw(c: &Call<Tensor>, draw: &mut dyn FnMut(DType) -> Scalar) -> OpResult<Val<Tensor>> {
+    let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Default::default())?;
+    let t = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?)));
+    let (dtype, shape) = t.ok_or_else(|| OpError::shape(format!("the sizes of `{}` are not known", c.op.name)))?;
+    if byte_len(dtype, &shape).is_none() {
+        return Err(OpError::shape("the result's size in bytes overflows"));
+    }
+    Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |_| draw(dtype))))
+}
+
+/// A number in [0, 1) that the dtype holds exactly, so that rounding does not make it 1.
+fn unit(dtype: DType) -> f64 {
+    random::uniform(match dtype {
+        DType::F64 => 53,
+        DType::F16 => 11,
+        DType::BF16 => 8,
+        _ => 24,
+    })
+}
+
+fn floats() -> Vec<Op> {
+    let uniform = |c: &Call<Tensor>| draw(c, &mut |d| Scalar::F64(unit(d)));
+    let normal = |c: &Call<Tensor>| draw(c, &mut |_| Scalar::F64(random::normal()));
+    vec![
+        Op::new(
+            "rand",
+            "rand(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(uniform),
+        )
+        .doc("random numbers in [0, 1), equally likely")
+        .spelled("aten.rand.default aten.rand.generator torch.rand"),
+        Op::new(
+            "rand_like",
+            "rand_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(uniform),
+        )
+        .doc("random numbers in [0, 1), in self's shape")
+        .spelled("aten.rand_like.default aten.rand_like.generator torch.rand_like"),
+        Op::new(
+            "randn",
+            "randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(normal),
+        )
+        .doc("random numbers of the standard normal distribution")
+        .spelled("aten.randn.default aten.randn.generator torch.randn"),
+        Op::new(
+            "randn_like",
+            "randn_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(normal),
+        )
+        .doc("random numbers of the standard normal distribution, in self's shape")
+        .spelled("aten.randn_like.default aten.randn_like.generator torch.randn_like"),
+    ]
+}
+
+fn integer_type(c: &Call<TensorType>) -> OpResult<Type> {
+    if c.op.schema.index_of("high").is_some() {
+        let (low, high) = (c.int("low")?, c.int("high")?);
+        if low >= high {
+            return Err(OpError::arg(
+                "high",
+                format!("random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"),
+            ));
+        }
+    }
+    random_type(c, DType::I64).map(Val::Leaf)
+}
+
+fn integer(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (low, high) = (c.int("low")?, c.int("high")?);
+    integer_type(&c.map(Tensor::ty))?;
+    draw(c, &mut |_| Scalar::Int(DType::I64, random::integer(low, high)))
+}
+
+fn permutation(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let n = c.int("n")?;
+    let mut order: Vec<i64> = (0..n).collect();
+    // Fisher & Yates.
+    for i in (1..order.len()).rev() {
+        order.swap(i, random::integer(0, i as i64 + 1) as usize);
+    }
+    let mut items = order.into_iter();
+    draw(c, &mut |_| Scalar::Int(DType::I64, items.next().unwrap_or(0)))
+}
+
+fn integers() -> Vec<Op> {
+    vec![
+        Op::new(
+            "randint",
+            "randint(SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| integer_type(c),
+            Meaning::Routine(integer),
+        )
+        .doc("random whole numbers from low up to high, which is not among them")
+        .spelled("aten.randint.low aten.randint.low_generator torch.randint")
+        .form_with(
+            "aten.randint.default aten.randint.generator torch.randint",
+            "randint(SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            &[("low", Val::Int(Dim::Const(0)))],
+        ),
+        Op::new(
+            "randint_like",
+            "randint_like(Tensor self, SymInt low, SymInt high, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| integer_type(c),
+            Meaning::Routine(integer),
+        )
+        .doc("random whole numbers from low up to high, in self's shape")
+        .spelled("aten.randint_like.low_dtype aten.randint_like.low_generator_dtype torch.randint_like")
+        .form_with(
+            "aten.randint_like.default aten.randint_like.generator torch.randint_like",
+            "randint_like(Tensor self, SymInt high, *, ScalarType? dtype=None) -> Tensor",
+            &[("low", Val::Int(Dim::Const(0)))],
+        ),
+        Op::new(
+            "randperm",
+            "randperm(SymInt n, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| match c.dims("n")?[0].as_const() {
+                Some(n) if n < 0 => Err(OpError::arg("n", format!("n must be non-negative, got {n}"))),
+                _ => random_type(c, DType::I64).map(Val::Leaf),
+            },
+            Meaning::Routine(permutation),
+        )
+        .doc("0, 1, … n - 1 in random order")
+        .spelled("aten.randperm.default aten.randperm.generator torch.randperm"),
+    ]
+}
+
+fn filled() -> Vec<Op> {
+    vec![
+        Op::new(
+            "bernoulli",
+            "bernoulli(Tensor self, float? p=None) -> Tensor",
+            |c, _| random_type(c, DType::F32).map(Val::Leaf),
+            Meaning::Routine(bernoulli),
+        )
+        .doc("1 with probability p, or with self's elements as probabilities, else 0")
+        .form(
+            "aten.bernoulli.default torch.bernoulli Tensor.bernoulli",
+            "bernoulli(Tensor self) -> Tensor",
+        )
+        .form(
+            "aten.bernoulli.p torch.bernoulli Tensor.bernoulli",
+            "bernoulli(Tensor self, float p) -> Tensor",
+        )
+        .inplace_form(
+            "aten.bernoulli_.float Tensor.bernoulli_",
+            "bernoulli_(Tensor self, float p=0.5) -> Tensor",
+        ),
+        Op::new(
+            "uniform",
+            "uniform(Tensor self, float from=0., float to=1.) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(|c| {
+                let (a, b) = (c.f64("from")?, c.f64("to")?);
+                if a > b {
+                    return Err(OpError::arg(
+                        "from",
+                        format!("uniform_ expects to return a [from, to) range, but found from={a} > to={b}"),
+                    ));
+                }
+                draw(c, &mut |d| Scalar::F64(a + (b - a) * unit(d)))
+            }),
+        )
+        .doc("random numbers between two bounds, in self's shape")
+        .spelled("aten.uniform.default")
+        .inplace("aten.uniform_.default Tensor.uniform_ torch.nn.init.uniform_"),
+        Op::new(
+            "normal_like",
+            "normal(Tensor self, float mean=0., float std=1.) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(|c| {
+                let (mean, std) = (c.f64("mean")?, c.f64("std")?);
+                if std < 0.0 {
+                    return Err(OpError::arg(
+                        "std",
+                        format!("normal expects std >= 0.0, but found std {std}"),
+                    ));
+                }
+                draw(c, &mut |_| Scalar::F64(mean + std * random::normal()))
+            }),
+        )
+        .doc("random numbers of a normal distribution, in self's shape")
+        .spelled("aten.normal_functional.default")
+        .inplace("aten.normal_.default Tensor.normal_ torch.nn.init.normal_"),
+        Op::new(
+            "exponential",
+            "exponential(Tensor self, float lambd=1.) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(|c| {
+                let lambda = c.f64("lambd")?;
+                if lambda <= 0.0 {
+                    return Err(OpError::arg(
+                        "lambd",
+                        format!("exponential_ expects lambda > 0.0, but found lambda={lambda}"),
+                    ));
+                }
+                draw(c, &mut |_| Scalar::F64(-(1.0 - random::uniform(53)).ln() / lambda))
+            }),
+        )
+        .doc("random numbers of an exponential distribution, in self's shape")
+        .spelled("aten.exponential.default")
+        .inplace("aten.exponential_.default Tensor.exponential_"),
+    ]
+}
+
+fn bernoulli(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let t = c.leaf("self")?;
+    let p = if c.is_none("p") { None } else { Some(c.f64("p")?) };
+    let valid = |p: f64| (0.0..=1.0).contains(&p);
+    let bad = match p {
+        Some(p) => (!valid(p)).then_some(p),
+        None => (0..t.numel()).map(|i| t.get(i).to_f64()).find(|&p| !valid(p)),
+    };
+    if let Some(p) = bad {
+        return Err(OpError::value(format!(
+            "bernoulli_ expects p to be in [0, 1], but got p={p}"
+        )));
+    }
+    let mut i = 0;
+    draw(c, &mut |_| {
+        let p = p.unwrap_or_else(|| t.get(i).to_f64());
+        i += 1;
+        Scalar::Bool(random::uniform(53) < p)
+    })
+}

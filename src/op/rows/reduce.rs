@@ -1,0 +1,483 @@
+//! Reductions: one combination of the elements along some dims, with an expression before and one after it.
+
+use crate::op::pointwise::number_of;
+use crate::op::{Call, Combine, Meaning, Op, OpError, OpResult, Reduction, wrap_dim};
+use crate::scalar::{Expr, Input, Number, Settings, parse};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// What a reduction does, beside where.
+pub(super) struct Spec {
+    combine: Combine,
+    /// The operand is converted to this first.
+    common: DType,
+    acc: DType,
+    result: DType,
+    /// The element as `x`.
+    pre: &'static str,
+    /// The combination as `x`; `n` is how many elements were combined.
+    post: &'static str,
+    /// A number that the texts call `p`.
+    p: f64,
+    /// An empty list of dims reduces nothing (`any`, `all`) instead of everything.
+    empty_is_none: bool,
+}
+
+impl Spec {
+    fn new(combine: Combine, common: DType, acc: DType, result: DType) -> Spec {
+        Spec {
+            combine,
+            common,
+            acc,
+            result,
+            pre: "x",
+            post: "x",
+            p: 0.0,
+            empty_is_none: false,
+        }
+    }
+
+    fn texts(self, pre: &'static str, post: &'static str) -> Spec {
+        Spec { pre, post, ..self }
+    }
+}
+
+type SpecOf = fn(&Call<TensorType>) -> OpResult<Spec>;
+
+/// The dims that a call reduces, sorted: those of `dim`, or all of them.
+pub(super) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_none: bool) -> OpResult<Vec<usize>> {
+    let given = match c.op.schema.index_of("dim") {
+        Some(_) => c.opt_ints("dim")?,
+        None => None,
+    };
+    let all = || (0..rank).collect();
+    let Some(given) = given else { return Ok(all()) };
+    if given.is_empty() {
+        return Ok(if empty_is_none { vec![] } else { all() });
+    }
+    let mut dims = vec![];
+    for d in given {
+        let d = wrap_dim(d, rank)?;
+        if dims.contains(&d) {
+            return Err(OpError::arg(
+                "dim",
+                format!("dim {d} appears multiple times in the list of dims"),
+            ));
+        }
+        dims.push(d);
+    }
+    dims.sort_unstable();
+    // A 0-d tensor has a dim to name but none to reduce.
+    dims.retain(|&d| d < rank);
+    Ok(dims)
+}
+
+/// The shape of a reduction's result.
+pub(super) fn reduced_shape<D: Clone + From<usize>>(shape: &[D], dims: &[usize], keepdim: bool) -> Vec<D> {
+    let keep = |i: &usize| keepdim || !dims.contains(i);
+    let at = |i: usize| {
+        if dims.contains(&i) {
+            D::from(1)
+        } else {
+            shape[i].clone()
+        }
+    };
+    (0..shape.len()).filter(keep).map(at).collect()
+}
+
+fn keepdim<T>(c: &Call<T>) -> OpResult<bool> {
+    match c.op.schema.index_of("keepdim") {
+        Some(_) => c.bool("keepdim"),
+        None => Ok(false),
+    }
+}
+
+fn reduced_type(c: &Call<TensorType>, spec: Spec) -> OpResult<Type> {
+    let t = c.leaf("self")?;
+    for d in [t.dtype, spec.result] {
+        if !d.is_computed() {
+            return Err(OpError::dtype(format!(
+                "`{}` of {} is not supported",
+                c.op.name,
+                d.torch_name()
+            )));
+        }
+    }
+    let rank_free = c.op.schema.index_of("dim").is_none() || c.is_none("dim");
+    let shape = match &t.shape {
+        None if rank_free && !keepdim(c)? => Some(vec![]),
+        None => None,
+        Some(shape) => {
+            let dims = reduced_dims(c, shape.len(), spec.empty_is_none)?;
+            check_not_empty(c, &spec, shape, &dims)?;
+            Some(reduced_shape(shape, &dims, keepdim(c)?))
+        }
+    };
+    Ok(Val::Leaf(TensorType {
+        dtype: spec.result,
+        shape,
+    }))
+}
+
+/// A maximum of nothing does not exist.
+fn check_not_empty(c: &Call<TensorType>, spec: &Spec, shape: &[Dim], dims: &[usize]) -> OpResult<()> {
+    if !matches!(spec.combine, Combine::Max | Combine::Min) || !shape.contains(&Dim::Const(0)) {
+        return Ok(());
+    }
+    let name = c.op.name;
+    if name.ends_with("norm") {
+        return Err(OpError::shape(format!(
+            "{name} cannot compute the {} norm on an empty tensor because the operation does not have an identity",
+            if spec.p > 0.0 { "inf" } else { "-inf" }
+        )));
+    }
+    let all = c.is_none("dim") || c.get("dim").items().is_some_and(|v| v.is_empty());
+    if all {
+        return Err(OpError::shape(format!(
+            "{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with \
+             the 'dim' argument."
+        )));
+    }
+    match dims.iter().find(|&&d| shape[d] == Dim::Const(0)) {
+        Some(d) => Err(OpError::shape(format!(
+            "{name}(): Expected reduction dim {d} to have non-zero size."
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn reduction(c: &Call<TensorType>, spec: Spec) -> OpResult<Reduction> {
+    let (dtype, shape) = c.fixed("self")?;
+    let dims = reduced_dims(c, shape.len(), spec.empty_is_none)?;
+    let count: usize = dims.iter().map(|&d| shape[d]).product();
+    let pre = expression(spec.pre, [dtype, spec.common, spec.acc], spec.p, count)?;
+    let post = expression(spec.post, [spec.acc, spec.acc, spec.result], spec.p, count)?;
+    let keepdim = keepdim(c)?;
+    let out = TensorType::fixed(spec.result, &reduced_shape(&shape, &dims, keepdim));
+    Ok(Reduction {
+        operand: c.op.schema.index_of("self").unwrap_or(0),
+        dims,
+        keepdim,
+        combine: spec.combine,
+        pre,
+        post,
+        acc: spec.acc,
+        out,
+    })
+}
+
+/// An expression of one argument `x`: converted from the first dtype to the second, computed with, and converted to the
+/// third.
+fn expression(text: &str, [from, common, to]: [DType; 3], p: f64, n: usize) -> OpResult<Expr> {
+    let mut e = Expr::new();
+    let compute = common.compute();
+    let settings = Settings {
+        compute,
+        storage: common,
+    };
+    let value = parse(text, settings, &mut e, &mut |name, e| match name {
+        "x" => {
+            let x = e.arg(0, from);
+            let x = e.cast(common, x);
+            Some(Input::Value(e.cast(compute, x)))
+        }
+        "p" => Some(Input::Number(Number::Float(p))),
+        "n" => Some(Input::Number(Number::Int(n as i64))),
+        _ => None,
+    });
+    let value = value.map_err(|e| OpError::dtype(format!("{text}: {e}")))?;
+    e.roots = vec![e.cast(to, value)];
+    Ok(e)
+}
+
+/// A reduction row: its type rule and its meaning follow from one spec.
+macro_rules! reduce {
+    ($name:literal, $schema:literal, $spec:path) => {
+        Op::new(
+            $name,
+            $schema,
+            |c, _| reduced_type(c, spec_of(c, $spec)?),
+            Meaning::Reduce(|c| reduction(c, spec_of(c, $spec)?)),
+        )
+    };
+}
+
+fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<Spec> {
+    f(c)
+}
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [sums(), extrema(), logical(), norms()].into_iter().flatten().collect()
+}
+
+/// The dtype of sums and products: what is asked for, else i64 for integers and bools.
+pub(super) fn sum_dtype<T>(c: &Call<T>, operand: DType) -> DType {
+    match c.opt_dtype("dtype") {
+        Some(d) => d,
+        None if operand.is_float() => operand,
+        None => DType::I64,
+    }
+}
+
+fn sum_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    let d = sum_dtype(c, c.leaf("self")?.dtype);
+    Ok(Spec::new(Combine::Sum, d, d.compute(), d))
+}
+
+fn prod_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    Ok(Spec {
+        combine: Combine::Prod,
+        ..sum_spec(c)?
+    })
+}
+
+fn nansum_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    Ok(sum_spec(c)?.texts("where(isnan(x), 0, x)", "x"))
+}
+
+fn mean_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    let (self_dtype, given) = (c.leaf("self")?.dtype, c.opt_dtype("dtype"));
+    let d = given.unwrap_or(self_dtype);
+    if !d.is_float() {
+        let which = if given.is_some() { "Optional" } else { "Input" };
+        return Err(OpError::dtype(format!(
+            "mean(): could not infer output dtype. {which} dtype must be either a floating point or complex dtype. \
+             Got: {}",
+            d.scalar_type_name()
+        )));
+    }
+    Ok(Spec::new(Combine::Sum, d, d.compute(), d).texts("x", "x / n"))
+}
+
+fn count_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    let d = c.leaf("self")?.dtype;
+    Ok(Spec::new(Combine::Sum, d, DType::I64, DType::I64).texts("x != 0", "x"))
+}
+
+fn sums() -> Vec<Op> {
+    vec![
+        reduce!(
+            "sum",
+            "sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            sum_spec
+        )
+        .doc("the sum over some dims or all; integers and bools give i64, f16 and bf16 accumulate in f32")
+        .spelled("aten.sum.dim_IntList torch.sum Tensor.sum")
+        .form(
+            "aten.sum.default",
+            "sum(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+        ),
+        reduce!(
+            "mean",
+            "mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            mean_spec
+        )
+        .doc("the mean over some dims or all; floats only")
+        .spelled("aten.mean.dim torch.mean Tensor.mean")
+        .form(
+            "aten.mean.default",
+            "mean(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+        ),
+        reduce!(
+            "nansum",
+            "nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            nansum_spec
+        )
+        .doc("the sum of what is not NaN")
+        .spelled("aten.nansum.default torch.nansum Tensor.nansum"),
+        reduce!(
+            "prod",
+            "prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            prod_spec
+        )
+        .doc("the product over a dim or all; integers and bools give i64")
+        .form(
+            "aten.prod.dim_int torch.prod Tensor.prod",
+            "prod(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+        )
+        .form(
+            "aten.prod.default torch.prod Tensor.prod",
+            "prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+        ),
+        reduce!(
+            "count_nonzero",
+            "count_nonzero(Tensor self, int[1]? dim=None) -> Tensor",
+            count_spec
+        )
+        .doc("how many elements are not zero")
+        .spelled("aten.count_nonzero.default aten.count_nonzero.dim_IntList torch.count_nonzero")
+        .spelled("Tensor.count_nonzero"),
+    ]
+}
+
+fn extremum_spec(c: &Call<TensorType>, combine: Combine) -> OpResult<Spec> {
+    let d = c.leaf("self")?.dtype;
+    Ok(Spec::new(combine, d, d.compute(), d))
+}
+
+fn max_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    extremum_spec(c, Combine::Max)
+}
+
+fn min_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    extremum_spec(c, Combine::Min)
+}
+
+fn extrema() -> Vec<Op> {
+    vec![
+        reduce!(
+            "amax",
+            "amax(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
+            max_spec
+        )
+        .doc("the largest over some dims or all; NaN if there is one")
+        .spelled("aten.amax.default torch.amax Tensor.amax")
+        .form("aten.max.default torch.max Tensor.max", "max(Tensor self) -> Tensor"),
+        reduce!(
+            "amin",
+            "amin(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
+            min_spec
+        )
+        .doc("the smallest over some dims or all; NaN if there is one")
+        .spelled("aten.amin.default torch.amin Tensor.amin")
+        .form("aten.min.default torch.min Tensor.min", "min(Tensor self) -> Tensor"),
+    ]
+}
+
+fn truth_spec(c: &Call<TensorType>, combine: Combine) -> OpResult<Spec> {
+    let d = c.leaf("self")?.dtype;
+    // torch keeps u8, which was its boolean once.
+    let result = if d == DType::U8 { DType::U8 } else { DType::B8 };
+    let spec = Spec::new(combine, d, DType::B8, result).texts("x != 0", "x");
+    Ok(Spec {
+        empty_is_none: true,
+        ..spec
+    })
+}
+
+fn any_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    truth_spec(c, Combine::Any)
+}
+
+fn all_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    truth_spec(c, Combine::All)
+}
+
+fn logical() -> Vec<Op> {
+    vec![
+        reduce!(
+            "any",
+            "any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
+            any_spec
+        )
+        .doc("whether an element is not zero; u8 gives u8")
+        .spelled("aten.any.dim aten.any.dims torch.any Tensor.any")
+        .form("aten.any.default", "any(Tensor self) -> Tensor"),
+        reduce!(
+            "all",
+            "all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
+            all_spec
+        )
+        .doc("whether no element is zero; u8 gives u8")
+        .spelled("aten.all.dim aten.all.dims torch.all Tensor.all")
+        .form("aten.all.default", "all(Tensor self) -> Tensor"),
+    ]
+}
+
+/// The p-norm of the elements: `(Σ |x|^p)^(1/p)` and its limits.
+fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    let d = c.leaf("self")?.dtype;
+    if !d.is_float() {
+        return Err(OpError::dtype(format!(
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}",
+            d.scalar_type_name()
+        )));
+    }
+    let result = c.opt_dtype("dtype").unwrap_or(d);
+    if !result.is_float() || result.size() < d.size() {
+        return Err(OpError::dtype(format!(
+            "linalg.vector_norm: the dtype of the input ({}) should be convertible without narrowing to the specified \
+             dtype ({})",
+            d.scalar_type_name(),
+            result.scalar_type_name()
+        )));
+    }
+    let p = match c.get("ord") {
+        Val::None => 2.0,
+        Val::Str(s) if &**s == "fro" => 2.0,
+        v => number_of(v).map(|n| n.to_f64()).ok_or_else(|| {
+            OpError::arg(
+                "ord",
+                format!("the order of a norm must be a number, not {}", v.kind_name()),
+            )
+        })?,
+    };
+    let spec = Spec::new(Combine::Sum, result, result.compute(), result);
+    let spec = if p == 2.0 {
+        spec.texts("x * x", "sqrt(x)")
+    } else if p == 1.0 {
+        spec.texts("abs(x)", "x")
+    } else if p == 0.0 {
+        spec.texts("x != 0", "x")
+    } else if p.is_infinite() {
+        let combine = if p > 0.0 { Combine::Max } else { Combine::Min };
+        Spec { combine, ..spec }.texts("abs(x)", "x")
+    } else {
+        spec.texts("abs(x) ** p", "x ** (1 / p)")
+    };
+    Ok(Spec { p, ..spec })
+}
+
+fn norms() -> Vec<Op> {
+    vec![
+        reduce!(
+            "linalg_vector_norm",
+            "linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+             dtype=None) -> Tensor",
+            norm_spec
+        )
+        .doc("the p-norm over some dims or all")
+        .form(
+            "aten.linalg_vector_norm.default torch.linalg.vector_norm",
+            "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+             dtype=None) -> Tensor",
+        )
+        .form("aten.norm.Scalar", "norm(Tensor self, Scalar ord=2) -> Tensor")
+        .form(
+            "aten.norm.ScalarOpt_dim",
+            "norm(Tensor self, Scalar? ord, int[1] dim, bool keepdim=False) -> Tensor",
+        )
+        .form(
+            "aten.norm.ScalarOpt_dim_dtype",
+            "norm(Tensor self, Scalar? ord, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
+        )
+        .form(
+            "aten.norm.ScalarOpt_dtype",
+            "norm(Tensor self, Scalar? ord, *, ScalarType dtype) -> Tensor",
+        )
+        .form(
+            "torch.norm Tensor.norm torch.functional.norm",
+            "norm(Tensor self, Any ord='fro', int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> \
+             Tensor",
+        ),
+        Op::composite(
+            "linalg_norm",
+            "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+             dtype=None) -> Tensor",
+            |b, c| {
+                let dims = c.opt_ints("dim")?;
+                let vector = match &dims {
+                    Some(d) => d.len() == 1 || c.is_none("ord"),
+                    None => c.is_none("ord") || c.leaf("self")?.rank()? == 1,
+                };
+                if !vector {
+                    return Err(OpError::arg("ord", "matrix norms are not supported"));
+                }
+                let args = ["self", "ord", "dim", "keepdim", "dtype"].map(|n| c.get(n).clone());
+                b.call("linalg_vector_norm", args.to_vec())
+            },
+        )
+        .doc("the norm of a vector, or of all elements")
+        .spelled("aten.linalg_norm.default torch.linalg.norm"),
+    ]
+}
