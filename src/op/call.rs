@@ -283,7 +283,9 @@ impl Sizes {
     pub fn broadcast(&mut self, a: &[Dim], b: &[Dim]) -> OpResult<Vec<Dim>> {
         let rank = a.len().max(b.len());
         let at = |s: &[Dim], i: usize| (i + s.len()).checked_sub(rank).map(|j| s[j].clone());
-        (0..rank)
+        // torch reports the last dim that does not fit.
+        let mut out = (0..rank)
+            .rev()
             .map(|i| match (at(a, i), at(b, i)) {
                 (Some(x), None) | (None, Some(x)) => Ok(x),
                 (Some(Dim::Const(1)), Some(y)) => Ok(y),
@@ -295,7 +297,9 @@ impl Sizes {
                 }),
                 (None, None) => Ok(Dim::Const(1)),
             })
-            .collect()
+            .collect::<OpResult<Vec<_>>>()?;
+        out.reverse();
+        Ok(out)
     }
 }
 

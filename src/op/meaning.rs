@@ -68,6 +68,8 @@ pub enum DtypeRule {
     Promote,
     /// The same, but integers and bools become f32 first.
     PromoteFloat,
+    /// The same as `PromoteFloat`; f16 and bf16 are an error of this kernel.
+    WideFloat(&'static str),
     /// The same as `Promote`; integer and bool operands are an error of this kernel.
     FloatOnly(&'static str),
     /// The same as `Promote`; bool is an error of this kernel.

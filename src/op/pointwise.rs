@@ -185,6 +185,7 @@ pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     match rule {
         DtypeRule::Promote => promoted(call).map(Dtypes::of),
         DtypeRule::PromoteFloat => promoted(call).map(|d| Dtypes::of(d.to_float())),
+        DtypeRule::WideFloat(k) => promoted(call).and_then(|d| refuse(d.to_float(), d.compute() != d, k)),
         DtypeRule::FloatOnly(k) => promoted(call).and_then(|d| refuse(d, !float(d), k)),
         DtypeRule::NoBool(k) => promoted(call).and_then(|d| refuse(d, bool(d), k)),
         DtypeRule::NoBoolMessage(text) => match promoted(call)? {
@@ -226,16 +227,18 @@ const INTEGER_ADDCDIV: &str = "Integer division with addcdiv is no longer suppor
 fn check_conditions(call: &Call<TensorType>) -> OpResult<()> {
     for (p, v) in call.op.schema.params.iter().zip(&call.args) {
         let Val::Leaf(t) = v else { continue };
-        if is_condition(&p.name) && !matches!(t.dtype, DType::B8 | DType::U8) {
+        // `where` still takes the u8 that was torch's boolean once.
+        let fits = t.dtype == DType::B8 || (t.dtype == DType::U8 && p.name == "condition");
+        if is_condition(&p.name) && !fits {
             let title = match &*p.name {
                 "condition" => format!(
                     "where expected condition to be a boolean tensor, but got a tensor with dtype {}",
                     t.dtype.scalar_type_name()
                 ),
-                _ => {
-                    "masked_fill_ only supports boolean masks, but got mask with dtype ".to_string()
-                        + t.dtype.torch_name()
-                }
+                _ => format!(
+                    "masked_fill_ only supports boolean masks, but got mask with dtype {}",
+                    cpp_name(t.dtype)
+                ),
             };
             return Err(OpError::dtype(title));
         }
@@ -351,7 +354,12 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
             ))
         });
     }
-    let dtype = dtypes(call)?.result;
+    if let ExprText::By(f) = p.expr {
+        f(call)?;
+    }
+    let dtypes = dtypes(call)?;
+    check_numbers(call, dtypes.common)?;
+    let dtype = dtypes.result;
     let shape = match p.shape {
         ShapeRule::By(f) => Some(f(call)?),
         ShapeRule::Broadcast => {
@@ -366,6 +374,60 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
         }
     };
     Ok(Val::Leaf(TensorType { dtype, shape }))
+}
+
+/// torch refuses numbers that the dtype cannot hold where it converts them on their own, and wraps them where they
+/// become 0-d tensors first.
+fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
+    for (p, v) in call.op.schema.params.iter().zip(&call.args) {
+        let converted = matches!(p.ty, ParamType::Number) && call.op.name != "arange"
+            || matches!(
+                (call.op.name, &*p.name),
+                ("fill" | "masked_fill", "value") | ("pow", "exponent")
+            )
+            || call.op.name == "where";
+        let as_float = matches!(d, DType::F16 | DType::BF16) && call.op.name != "masked_fill";
+        if let Some(n) = number_of(v)
+            && converted
+            && overflows(n, if as_float { DType::F32 } else { d })
+        {
+            return Err(overflow_error(d));
+        }
+    }
+    Ok(())
+}
+
+/// c10's `overflows`: whether `dtype` cannot hold the number. Negative numbers may wrap into unsigned types, infinities
+/// fit floats.
+pub fn overflows(n: Number, dtype: DType) -> bool {
+    let x = n.to_f64();
+    match (dtype, n) {
+        (DType::B8, _) => false,
+        (DType::U8, Number::Int(i)) => !(-255..=255).contains(&i),
+        (d, Number::Int(_)) if d.is_int() => n.to_scalar(d).to_i64() != n.to_scalar(DType::I64).to_i64(),
+        (d, _) if d.is_int() => {
+            let half = 2f64.powi(d.size() as i32 * 8 - 1);
+            let (low, high) = if d == DType::U8 {
+                (0.0, 255.0)
+            } else {
+                (-half, half - 1.0)
+            };
+            !(low..=high).contains(&x)
+        }
+        (d, _) => x.is_finite() && n.to_scalar(d).to_f64().is_infinite(),
+    }
+}
+
+/// torch's message for a number that `dtype` cannot hold.
+pub fn overflow_error(dtype: DType) -> OpError {
+    let name = match dtype {
+        DType::U8 => "uint8_t",
+        DType::I8 => "int8_t",
+        DType::I16 => "int16_t",
+        DType::I64 => "int64_t",
+        d => cpp_name(d),
+    };
+    OpError::value(format!("value cannot be converted to type {name} without overflow"))
 }
 
 /// The call's expression, with promotion and rounding written out as casts, and which parameters are its operands.

@@ -69,8 +69,8 @@ unary_table! {
     Digamma => digamma,
     I0 => |x: f64| bessel_i(0, x.abs(), true),
     I0e => |x: f64| bessel_i(0, x.abs(), false),
-    I1 => |x: f64| bessel_i(1, x.abs(), true).copysign(x),
-    I1e => |x: f64| bessel_i(1, x.abs(), false).copysign(x),
+    I1 => |x: f64| odd(bessel_i(1, x.abs(), true), x),
+    I1e => |x: f64| odd(bessel_i(1, x.abs(), false), x),
     Ndtri => ndtri,
     Sigmoid => |x: f64| 1.0 / (1.0 + (-x).exp()),
 }
@@ -122,6 +122,11 @@ binary_table! {
     Copysign => f64::copysign,
     Hypot => libm::hypot,
     Zeta => zeta,
+}
+
+/// The value of an odd function from its value at the magnitude; -0.0 gives 0.0, as in torch.
+fn odd(v: f64, x: f64) -> f64 {
+    if x < 0.0 { -v } else { v }
 }
 
 fn sign(x: f64) -> f64 {
@@ -357,11 +362,15 @@ pub fn zeta(x: f64, q: f64) -> f64 {
             return f64::NAN;
         }
     }
+    if q == f64::INFINITY {
+        // As Cephes and torch have it, though the limit is 0.
+        return f64::NAN;
+    }
     let (mut sum, mut a, mut k) = (0.0, q, 0);
     while k < 12 || a <= 12.0 {
         let term = a.powf(-x);
         sum += term;
-        if term.abs() < f64::abs(sum) * 1e-17 {
+        if term.abs() <= f64::abs(sum) * 1e-17 {
             return sum;
         }
         a += 1.0;

@@ -1,5 +1,6 @@
 //! Activation functions.
 
+use super::select::effective_bounds;
 use super::spell::{one, one_};
 use crate::op::pointwise::{dtypes, number_of, pointwise, pointwise_by};
 use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpResult, Traced};
@@ -82,7 +83,7 @@ fn rectifiers() -> Vec<Op> {
 fn rrelu() -> Op {
     let schema = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False) -> \
                   Tensor";
-    pointwise_by("rrelu", schema, D::FloatOnly("rrelu_cpu"), |c| {
+    pointwise_by("rrelu", schema, D::FloatOnly("leaky_relu_cpu"), |c| {
         match c.bool("training")? {
             false => Ok("where(self > 0, self, self * ((lower + upper) / 2))"),
             true => Err(OpError::arg(
@@ -103,7 +104,7 @@ fn rrelu() -> Op {
 }
 
 fn clipped() -> Vec<Op> {
-    let hardtanh = "hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor";
+    let hardtanh = "hardtanh(Tensor self, float min_val=-1., float max_val=1.) -> Tensor";
     vec![
         functional!(
             pointwise_by(
@@ -140,15 +141,17 @@ fn clipped() -> Vec<Op> {
 
 fn clip_text(c: &Call<TensorType>) -> OpResult<&'static str> {
     let bound = |name| number_of(c.get(name)).map(|n| n.to_f64());
-    match (bound("min_val"), bound("max_val")) {
-        (Some(a), Some(b)) if a > b => Err(OpError::arg("min_val", "min_val cannot be greater than max_val")),
-        // Of an unsigned type nothing is below a negative bound.
-        (Some(a), Some(b)) if dtypes(c)?.common == DType::U8 && a < 0.0 => Ok(match b < 0.0 {
-            true => "0",
-            false => "min(self, max_val)",
-        }),
-        _ => Ok("min(max(self, min_val), max_val)"),
+    if let (Some(a), Some(b)) = (bound("min_val"), bound("max_val"))
+        && a > b
+    {
+        return Err(OpError::arg("min_val", "min_val cannot be greater than max_val"));
     }
+    Ok(match effective_bounds(c, "min_val", "max_val")? {
+        (true, true) => "min(max(self, min_val), max_val)",
+        (true, false) => "max(self, min_val)",
+        (false, true) => "min(self, max_val)",
+        (false, false) => "self",
+    })
 }
 
 fn smooth() -> Vec<Op> {
@@ -236,12 +239,11 @@ fn smooth() -> Vec<Op> {
         .doc("log(sigmoid(self))")
         .spelled("aten.log_sigmoid.default torch.nn.functional.logsigmoid")
         .module("LogSigmoid() = log_sigmoid(input)"),
-        pointwise(
-            "softsign",
-            "softsign(Tensor self) -> Tensor",
-            D::PromoteFloat,
-            "self / rounded(1 + abs(self))",
-        )
+        Op::composite("softsign", "softsign(Tensor self) -> Tensor", |b, c| {
+            let size = b.unary("abs", c.leaf("self")?)?;
+            let divisor = b.binary("add", &size, Val::int(1))?;
+            Ok(b.binary("div", c.leaf("self")?, &divisor)?.into())
+        })
         .doc("self / (1 + |self|)")
         .spelled("torch.nn.functional.softsign")
         .module("Softsign() = softsign(input)"),
@@ -268,18 +270,23 @@ fn shrinking() -> Vec<Op> {
                     "lambd",
                     format!("lambda must be greater or equal to 0, but found to be {l}"),
                 )),
-                _ => Ok("l = rounded(lambd); where(self > l, self - l, where(self < -l, self + l, self * 0))"),
+                // In f32 and f64 torch's vectorised kernel gives 0.0 for -0.0.
+                _ => Ok(match dtypes(c)?.common {
+                    DType::F32 | DType::F64 => {
+                        "l = rounded(lambd); where(self > l, self - l, where(self < -l, self + l, where(isnan(self), \
+                         self, 0)))"
+                    }
+                    _ => "l = rounded(lambd); where(self > l, self - l, where(self < -l, self + l, self * 0))",
+                }),
             },
         )
         .doc("self moved towards 0 by lambd, and 0 within lambd of it")
         .spelled("aten.softshrink.default torch.nn.functional.softshrink")
         .module("Softshrink(lambd=0.5) = softshrink(input, lambd)"),
-        pointwise(
-            "tanhshrink",
-            "tanhshrink(Tensor self) -> Tensor",
-            D::PromoteFloat,
-            "self - rounded(tanh(self))",
-        )
+        Op::composite("tanhshrink", "tanhshrink(Tensor self) -> Tensor", |b, c| {
+            let tanh = b.unary("tanh", c.leaf("self")?)?;
+            Ok(b.binary("sub", c.leaf("self")?, &tanh)?.into())
+        })
         .doc("self - tanh(self)")
         .spelled("torch.nn.functional.tanhshrink")
         .module("Tanhshrink() = tanhshrink(input)"),

@@ -4,7 +4,7 @@ use super::spell::{one, one_, two, two_};
 use crate::op::pointwise::{number_of, pointwise, pointwise_by};
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult, pointwise::dtypes};
 use crate::scalar::Number;
-use crate::types::{DType, TensorType};
+use crate::types::{DType, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -120,12 +120,10 @@ fn products() -> Vec<Op> {
             .doc("self * self")
             .spelled(one!("square"))
             .inplace(one_!("square")),
-        pointwise(
-            "ldexp",
-            "ldexp(Tensor self, Tensor other) -> Tensor",
-            D::PromoteFloat,
-            "self * 2 ** other",
-        )
+        Op::composite("ldexp", "ldexp(Tensor self, Tensor other) -> Tensor", |b, c| {
+            let power = b.op("pow", [Val::Float(2.0), c.get("other").clone()])?;
+            b.call("mul", vec![c.get("self").clone(), power.into()])
+        })
         .doc("self * 2 ** other")
         .spelled("aten.ldexp.Tensor torch.ldexp Tensor.ldexp")
         .inplace(one_!("ldexp")),
@@ -245,11 +243,20 @@ fn quotients() -> Vec<Op> {
         .spelled(one!("gcd"))
         .inplace(one_!("gcd"))
         .commutative(),
-        pointwise(
+        pointwise_by(
             "lcm",
             "lcm(Tensor self, Tensor other) -> Tensor",
             D::IntOnly("lcm_cpu"),
-            "g = gcd(self, other); where(g == 0, 0, abs(truncdiv(self, where(g == 0, 1, g)) * other))",
+            |c| {
+                // C promotes narrow integers to int, so that the magnitude is taken before they wrap.
+                Ok(match dtypes(c)?.common.size() {
+                    1 | 2 => {
+                        "a = i32(self); b = i32(other); g = gcd(a, b); compute(where(g == 0, 0, abs(truncdiv(a, where(g \
+                         == 0, 1, g)) * b)))"
+                    }
+                    _ => "g = gcd(self, other); where(g == 0, 0, abs(truncdiv(self, where(g == 0, 1, g)) * other))",
+                })
+            },
         )
         .doc("the least common multiple of the magnitudes; 0 if both are 0")
         .spelled(one!("lcm"))

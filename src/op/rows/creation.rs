@@ -1,7 +1,7 @@
 //! Tensors made of numbers: constants, ranges, triangles.
 
 use super::spell::{one, one_};
-use crate::op::pointwise::{creation, dtypes, number_of, pointwise, pointwise_by, pointwise_row};
+use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
 use crate::op::{Call, DtypeRule as D, ExprText, Meaning, Op, OpError, OpResult, ShapeRule};
 use crate::scalar::Number;
 use crate::tensor::Tensor;
@@ -193,11 +193,10 @@ fn ranges() -> Vec<Op> {
             "arange(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None) -> Tensor",
             D::GivenByValue,
             arange_size,
-            ExprText::By(|c| {
-                Ok(match dtypes(c)?.common.is_float() {
-                    true => "start + f64(i0) * step",
-                    false => "start + compute(i0) * step",
-                })
+            ExprText::By(|c| match dtypes(c)?.common {
+                DType::B8 => Err(not_implemented("arange_cpu", DType::B8)),
+                d if d.is_float() => Ok("start + f64(i0) * step"),
+                _ => Ok("start + compute(i0) * step"),
             }),
         )
         .doc("start, start + step, … below end; i64 if all are ints, else f32")
@@ -216,7 +215,7 @@ fn ranges() -> Vec<Op> {
             "linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
             steps_size,
-            ExprText::By(|c| Ok(if c.int("steps")? == 1 { "f64(start)" } else { LINSPACE })),
+            ExprText::By(|c| steps_text(c, ["f64(start)", LINSPACE])),
         )
         .doc("`steps` numbers from start to end, equally far apart")
         .spelled("aten.linspace.default torch.linspace"),
@@ -225,13 +224,7 @@ fn ranges() -> Vec<Op> {
             "logspace(Scalar start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
             D::Given,
             steps_size,
-            ExprText::By(|c| {
-                Ok(if c.int("steps")? == 1 {
-                    "base ** f64(start)"
-                } else {
-                    LOGSPACE
-                })
-            }),
+            ExprText::By(|c| steps_text(c, ["base ** f64(start)", LOGSPACE])),
         )
         .doc("the base to the powers of linspace(start, end, steps)")
         .spelled("aten.logspace.default torch.logspace"),
@@ -243,6 +236,16 @@ const LINSPACE: &str = "d = (end - start) / (steps - 1); where(i0 < steps // 2, 
                         - 1 - i0) * d)";
 const LOGSPACE: &str = "d = (end - start) / (steps - 1); base ** where(i0 < steps // 2, start + f64(i0) * d, end - \
                         f64(steps - 1 - i0) * d)";
+
+/// The expression for one step and for several.
+fn steps_text(c: &Call<TensorType>, text: [&'static str; 2]) -> OpResult<&'static str> {
+    let (d, steps) = (dtypes(c)?.common, c.int("steps")?);
+    match steps {
+        0 | 1 => Ok(text[0]),
+        _ if d == DType::B8 => Err(not_implemented(&format!("{}_cpu", c.op.name), d)),
+        _ => Ok(text[1]),
+    }
+}
 
 fn steps_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     for name in ["start", "end"] {
@@ -407,7 +410,7 @@ fn indices_type(c: &Call<TensorType>) -> OpResult<Type> {
         .sum();
     let dtype = c.opt_dtype("dtype").unwrap_or(DType::I64);
     if !dtype.is_int() || !dtype.is_computed() {
-        return Err(crate::op::pointwise::not_implemented(c.op.name, dtype));
+        return Err(not_implemented(c.op.name, dtype));
     }
     Ok(Val::Leaf(TensorType::new(dtype, [Dim::Const(2), Dim::Const(n)])))
 }

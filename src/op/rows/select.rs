@@ -1,7 +1,7 @@
 //! Selections and functions of two tensors: maxima, bounds, `where`, angles.
 
 use super::spell::{one, one_, special};
-use crate::op::pointwise::{dtypes, not_implemented, pointwise, pointwise_by};
+use crate::op::pointwise::{dtypes, not_implemented, number_of, overflow_error, overflows, pointwise, pointwise_by};
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
 use crate::types::{DType, TensorType};
 
@@ -65,16 +65,8 @@ fn bounds() -> Vec<Op> {
         pointwise_by(
             "clamp",
             "clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
-            D::NoBool("clamp_cpu"),
-            |c| match (c.is_none("min"), c.is_none("max")) {
-                (false, false) => Ok("min(max(self, min), max)"),
-                (false, true) => Ok("max(self, min)"),
-                (true, false) => Ok("min(self, max)"),
-                (true, true) => Err(OpError::arg(
-                    "min",
-                    "torch.clamp: At least one of 'min' or 'max' must not be None",
-                )),
-            },
+            D::Promote,
+            clamp,
         )
         .doc("self between two bounds, the upper one winning; NaN stays, a NaN bound gives NaN")
         .spelled("aten.clamp.default aten.clamp.Tensor torch.clamp Tensor.clamp")
@@ -108,6 +100,63 @@ fn bounds() -> Vec<Op> {
         .spelled(one!("nan_to_num"))
         .inplace(one_!("nan_to_num")),
     ]
+}
+
+fn clamp(c: &Call<TensorType>) -> OpResult<&'static str> {
+    if c.is_none("min") && c.is_none("max") {
+        return Err(OpError::arg(
+            "min",
+            "torch.clamp: At least one of 'min' or 'max' must not be None",
+        ));
+    }
+    let d = dtypes(c)?.common;
+    if d == DType::B8 && !c.is_none("min") && !c.is_none("max") {
+        return Err(not_implemented("clamp_cpu", d));
+    }
+    Ok(match effective_bounds(c, "min", "max")? {
+        (true, true) => "min(max(self, min), max)",
+        (true, false) => "max(self, min)",
+        (false, true) => "min(self, max)",
+        (false, false) => "self",
+    })
+}
+
+/// Which of two bounds of an integer tensor can be met: a number below the dtype's range bounds nothing from below and
+/// is an error from above.
+pub(super) fn effective_bounds(c: &Call<TensorType>, min: &str, max: &str) -> OpResult<(bool, bool)> {
+    let d = dtypes(c)?.common;
+    let given = (!c.is_none(min), !c.is_none(max));
+    if !d.is_int() {
+        let numbers = [min, max].map(|name| number_of(c.get(name)));
+        return match numbers.into_iter().flatten().any(|n| overflows(n, d)) {
+            true => Err(overflow_error(d)),
+            false => Ok(given),
+        };
+    }
+    let outside = |what: &str, n: f64| {
+        let d = d.scalar_type_name();
+        OpError::value(format!(
+            "Clamp {what} value {n} is outside the representable range of {d}"
+        ))
+    };
+    let half = 2f64.powi(d.size() as i32 * 8 - 1);
+    let (low, high) = if d == DType::U8 {
+        (0.0, 255.0)
+    } else {
+        (-half, half - 1.0)
+    };
+    let (a, b) = (number_of(c.get(min)), number_of(c.get(max)));
+    let (a, b) = (a.map(|n| n.to_f64()), b.map(|n| n.to_f64()));
+    if let Some(a) = a.filter(|a| *a > high) {
+        return Err(outside("min", a));
+    }
+    if let Some(b) = b.filter(|b| *b < low) {
+        return Err(outside("max", b));
+    }
+    Ok((
+        given.0 && a.is_none_or(|a| a >= low),
+        given.1 && b.is_none_or(|b| b <= high),
+    ))
 }
 
 fn selections() -> Vec<Op> {
@@ -243,7 +292,7 @@ fn logarithms() -> Vec<Op> {
         pointwise(
             "zeta",
             "zeta(Tensor self, Tensor other) -> Tensor",
-            D::PromoteFloat,
+            D::WideFloat("zeta_cpu"),
             "zeta(self, other)",
         )
         .doc("the Hurwitz zeta function")

@@ -1,8 +1,9 @@
 //! Functions of one tensor: exponentials, trigonometry, rounding, special functions.
 
 use super::spell::{one, one_, special};
-use crate::op::pointwise::{dtypes, not_implemented, pointwise, pointwise_by};
+use crate::op::pointwise::{not_implemented, pointwise, pointwise_by};
 use crate::op::{DtypeRule as D, Op, OpError};
+use crate::types::DType;
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -112,9 +113,10 @@ fn rounding() -> Vec<Op> {
             "round(Tensor self, *, int? decimals=None) -> Tensor",
             D::NoBool("round_vml_cpu"),
             |c| {
-                let d = dtypes(c)?.common;
+                let d = c.leaf("self")?.dtype;
                 match c.opt_int("decimals")? {
                     None => Ok("round(self)"),
+                    Some(n) if d == DType::B8 && n != 0 => Err(not_implemented("round_cpu", d)),
                     Some(0) if d.is_int() => Err(not_implemented("round_vml_cpu", d)),
                     Some(_) if d.is_int() => Err(not_implemented("round_cpu", d)),
                     Some(0) => Ok("round(self)"),
@@ -141,6 +143,7 @@ fn special_functions() -> Vec<Op> {
         unary!("erfinv", D::PromoteFloat, "erfinv(self)", "inverse of erf").spelled(special!("erfinv")),
         only_special(
             "erfcx",
+            D::WideFloat("erfcx_cpu"),
             special!("erfcx"),
             "erfcx(Tensor self) -> Tensor",
             "erfcx(self)",
@@ -163,6 +166,11 @@ fn special_functions() -> Vec<Op> {
             |c| match c.int("n")? {
                 0 => Ok("digamma(self)"),
                 n if n < 0 => Err(OpError::arg("n", "polygamma(n, x) does not support negative n.")),
+                // By reflection below one half, as torch computes it.
+                1 => Ok(
+                    "s = pi / sin(pi * self); low = self < 0.5; z = zeta(compute(2), where(low, 1 - self, self)); \
+                     where(self == inf, 0, where(low, s * s - z, z))",
+                ),
                 _ => Ok("(-1) ** (n + 1) * exp(lgamma(n + 1)) * zeta(compute(n + 1), self)"),
             },
         )
@@ -193,13 +201,15 @@ fn special_functions() -> Vec<Op> {
         .inplace(one_!("logit")),
         only_special(
             "ndtr",
+            D::PromoteFloat,
             special!("ndtr"),
             "ndtr(Tensor self) -> Tensor",
-            "x = self * sqrt(1 / 2); where(x < -1, erfc(-x) / 2, (1 + erf(x)) / 2)",
+            "0.5 * rounded(1 + rounded(erf(rounded(self * sqrt(1 / 2)))))",
             "the normal distribution function",
         ),
         only_special(
             "ndtri",
+            D::WideFloat("ndtri_cpu"),
             special!("ndtri"),
             "ndtri(Tensor self) -> Tensor",
             "ndtri(self)",
@@ -207,6 +217,7 @@ fn special_functions() -> Vec<Op> {
         ),
         only_special(
             "log_ndtr",
+            D::WideFloat("log_ndtr_cpu"),
             special!("log_ndtr"),
             "log_ndtr(Tensor self) -> Tensor",
             "t = self * sqrt(1 / 2); where(self < -1, log(erfcx(-t) / 2) - t * t, log1p(-erfc(t) / 2))",
@@ -214,6 +225,7 @@ fn special_functions() -> Vec<Op> {
         ),
         only_special(
             "entr",
+            D::PromoteFloat,
             special!("entr"),
             "entr(Tensor self) -> Tensor",
             "where(isnan(self), self, where(self > 0, -self * log(self), where(self == 0, 0, -inf)))",
@@ -225,12 +237,13 @@ fn special_functions() -> Vec<Op> {
 /// A function that only `torch.special` has.
 fn only_special(
     name: &'static str,
+    dtypes: D,
     paths: &'static str,
     schema: &'static str,
     text: &'static str,
     doc: &'static str,
 ) -> Op {
-    pointwise(name, schema, D::PromoteFloat, text).doc(doc).spelled(paths)
+    pointwise(name, schema, dtypes, text).doc(doc).spelled(paths)
 }
 
 fn bessel() -> Vec<Op> {
@@ -244,6 +257,7 @@ fn bessel() -> Vec<Op> {
         .spelled(special!("i0")),
         only_special(
             "i0e",
+            D::PromoteFloat,
             special!("i0e"),
             "i0e(Tensor self) -> Tensor",
             "bessel_i0e(self)",
@@ -251,6 +265,7 @@ fn bessel() -> Vec<Op> {
         ),
         only_special(
             "i1",
+            D::PromoteFloat,
             special!("i1"),
             "i1(Tensor self) -> Tensor",
             "bessel_i1(self)",
@@ -258,6 +273,7 @@ fn bessel() -> Vec<Op> {
         ),
         only_special(
             "i1e",
+            D::PromoteFloat,
             special!("i1e"),
             "i1e(Tensor self) -> Tensor",
             "bessel_i1e(self)",
