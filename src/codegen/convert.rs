@@ -16,7 +16,7 @@ impl Emitter<'_> {
             return x.clone();
         }
         match (from, to) {
-            (_, DType::B8) => self.to_bool(from, x),
+            (_, DType::B8) => self.nonzero(from, x),
             (DType::F16, _) => {
                 let x = self.f16_to_f32(x);
                 self.cast(DType::F32, to, &x)
@@ -74,7 +74,7 @@ impl Emitter<'_> {
     }
 
     /// Whether `x` is not zero; NaN is not.
-    fn to_bool(&mut self, from: DType, x: &Lanes) -> Lanes {
+    fn nonzero(&mut self, from: DType, x: &Lanes) -> Lanes {
         let c = Class::of(from);
         if c.is_float() {
             let zero = self.kfloat(c, x, 0.0);

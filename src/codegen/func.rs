@@ -240,7 +240,7 @@ impl Lowering<'_> {
     }
 
     /// The inverse of [`Lowering::registers`].
-    pub fn from_registers(&self, x: &[Value]) -> Val {
+    pub fn value_of(&self, x: &[Value]) -> Val {
         match self.lane {
             None => Val::Uniform(x[0]),
             Some(_) => Val::Lanes(x.to_vec()),

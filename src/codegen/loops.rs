@@ -97,7 +97,7 @@ impl Lowering<'_> {
         let outs = l.reduces.iter().flat_map(|r| r.out.iter().copied());
         let all: Vec<_> = outs.chain(l.carries.iter().map(|c| c.out)).collect();
         for (v, x) in all.into_iter().zip(state) {
-            self.vals[v.0 as usize] = self.from_registers(x);
+            self.vals[v.0 as usize] = self.value_of(x);
         }
     }
 
@@ -105,7 +105,7 @@ impl Lowering<'_> {
     fn iteration(&mut self, l: &Loop, state: &State) -> State {
         let carried = &state[state.len() - l.carries.len()..];
         for (c, x) in l.carries.iter().zip(carried) {
-            self.vals[c.phi.0 as usize] = self.from_registers(x);
+            self.vals[c.phi.0 as usize] = self.value_of(x);
         }
         self.body(&l.body);
         let mut out = vec![];

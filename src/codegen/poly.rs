@@ -4,6 +4,9 @@
 //! Reductions are Cody and Waite's; the coefficients of exp, expm1, sin, cos and tanh are minimax fits made with Lawson's
 //! algorithm and rounded to f32 one after the other; those of log and erf follow N. Juffa's published approximations.
 
+// Coefficients stay as they were published.
+#![allow(clippy::excessive_precision)]
+
 use super::lanes::{Class, Emitter, Lanes};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{BlockArg, InstBuilder};

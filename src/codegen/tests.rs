@@ -3,7 +3,9 @@
 mod accuracy;
 mod kernels;
 mod ops;
+mod python;
 mod random;
+mod snapshots;
 
 use super::*;
 use crate::kernel::{Role, interpret};
@@ -76,6 +78,23 @@ fn distance(dtype: DType, a: &[u8], b: &[u8], i: usize) -> u64 {
     }
 }
 
+/// The buffers of a kernel: `inputs` where it reads, zeros elsewhere.
+fn fill(k: &Kernel, inputs: &[Vec<u8>]) -> Vec<AlignedBytes> {
+    let mut inputs = inputs.iter();
+    let buffers = k.params().map(|(_, b)| {
+        let n = b.numel() * b.dtype.size();
+        match b.role {
+            Role::In | Role::InOut => {
+                let data = inputs.next().expect("one input for each buffer that is read");
+                assert_eq!(data.len(), n, "size of {}", b.name);
+                AlignedBytes::from_slice(data)
+            }
+            _ => AlignedBytes::zeroed(n),
+        }
+    });
+    buffers.collect()
+}
+
 /// Compiles and runs a kernel whole and in chunks, interprets it, and demands the same faults and, within `ulps`, the same results; those
 /// of the chunked run must be the same bits.
 fn check(k: &Kernel, inputs: &[Vec<u8>], ulps: u64) {
@@ -85,21 +104,7 @@ fn check(k: &Kernel, inputs: &[Vec<u8>], ulps: u64) {
 /// [`check`] with another idea of equality.
 fn check_close(k: &Kernel, inputs: &[Vec<u8>], close: &dyn Fn(DType, &[u8], &[u8], usize) -> bool) {
     let c = compile(std::slice::from_ref(k), Options { text: true }).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
-    let fill = || {
-        let mut inputs = inputs.iter();
-        let buffers = k.params().map(|(_, b)| {
-            let n = b.numel() * b.dtype.size();
-            match b.role {
-                Role::In | Role::InOut => {
-                    let data = inputs.next().expect("one input for each buffer that is read");
-                    assert_eq!(data.len(), n, "size of {}", b.name);
-                    AlignedBytes::from_slice(data)
-                }
-                _ => AlignedBytes::zeroed(n),
-            }
-        });
-        buffers.collect::<Vec<_>>()
-    };
+    let fill = || fill(k, inputs);
     let mut want = fill();
     let want_status = {
         let mut slices: Vec<&mut [u8]> = want.iter_mut().map(|b| b.bytes_mut()).collect();

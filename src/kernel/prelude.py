@@ -72,6 +72,36 @@ def minimum(x, y):
     return np.where(np.isnan(x), x, np.where(np.isnan(y), y, np.where(y < x, y, x)))[()]
 
 
+def fmax(x, y):
+    return np.where(np.isnan(x), y, np.where(np.isnan(y), x, np.where(y > x, y, x)))[()]
+
+
+def fmin(x, y):
+    return np.where(np.isnan(x), y, np.where(np.isnan(y), x, np.where(y < x, y, x)))[()]
+
+
+def modulo(x, y):
+    m = np.fmod(x, y)
+    return np.where((m != 0) & ((y < 0) != (m < 0)), m + y, m)[()]
+
+
+def floor_div(x, y):
+    m = np.fmod(x, y)
+    q = (x - m) / y
+    q = np.where((m != 0) & ((y < 0) != (m < 0)), q - 1, q)
+    floor = np.floor(q)
+    floor = np.where(q - floor > 0.5, floor + 1, floor)
+    floor = np.where(q == 0, np.copysign(0, x / y), floor)
+    return np.where(y == 0, x / y, floor).astype(np.asarray(x).dtype)[()]
+
+
+def pow_int(x, y):
+    # A negative exponent gives 0 unless the base is 1 or -1.
+    p = np.power(x, np.maximum(y, 0))
+    unit = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0))
+    return np.where(y < 0, unit, p).astype(np.asarray(x).dtype)[()]
+
+
 def shift_left(x, n):
     bits = np.asarray(x).dtype.itemsize * 8
     ok = (n >= 0) & (n < bits)
@@ -81,7 +111,8 @@ def shift_left(x, n):
 def shift_right(x, n):
     bits = np.asarray(x).dtype.itemsize * 8
     ok = (n >= 0) & (n < bits)
-    return np.right_shift(x, np.where(ok, n, bits - 1)).astype(np.asarray(x).dtype)[()]
+    rest = np.where(x < 0, -1, 0)
+    return np.where(ok, np.right_shift(x, np.where(ok, n, 0)), rest).astype(np.asarray(x).dtype)[()]
 
 
 def trunc_div(x, y):
@@ -89,8 +120,8 @@ def trunc_div(x, y):
     if d.kind == "f":
         return np.trunc(x / y)
     y = np.where(np.asarray(y) == 0, 1, y)
-    q = np.abs(x) // np.abs(y)
-    return np.where((x < 0) != (y < 0), -q, q).astype(d)[()]
+    up = (x % y != 0) & ((x < 0) != (y < 0))
+    return (x // y + up).astype(d)[()]
 
 
 def erf(x):
@@ -101,11 +132,15 @@ def erfc(x):
     return _vec(math.erfc, x)
 
 
+def _exp(x):
+    return float(np.exp(x))
+
+
 def _erfcx(x):
     if x < -26:
         return math.inf
     if x < 5:
-        return math.exp(x * x) * math.erfc(x)
+        return _exp(x * x) * math.erfc(x)
     r = 0.0
     for k in range(60, 0, -1):
         r = k / 2 / (x + r)
@@ -133,9 +168,12 @@ def _erfinv(x):
         return math.nan
     if abs(x) == 1:
         return math.copysign(math.inf, x)
-    y = NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2) if abs(x) > 1e-6 else x * math.sqrt(math.pi) / 2
+    if abs(x) < 1e-6:
+        return x * math.sqrt(math.pi) / 2
+    p = (1 - abs(x)) / 2
+    y = -NormalDist().inv_cdf(p) / math.sqrt(2)
     for _ in range(2):
-        y -= (math.erf(y) - x) / (2 / math.sqrt(math.pi) * math.exp(-y * y))
+        y -= (2 * p - math.erfc(y)) / (2 / math.sqrt(math.pi) * math.exp(-y * y))
     return math.copysign(y, x)
 
 
@@ -146,7 +184,9 @@ def erfinv(x):
 def _lgamma(x):
     if math.isnan(x) or math.isinf(x):
         return abs(x)
-    return math.inf if x <= 0 and x == math.floor(x) else math.lgamma(x)
+    if x > 2.5e305 or x <= 0 and x == math.floor(x):
+        return math.inf
+    return math.lgamma(x)
 
 
 def lgamma(x):
@@ -172,50 +212,76 @@ def digamma(x):
     return _vec(_digamma, x)
 
 
-def _bessel(x, order):
-    # exp(-|x|) I_order(x): the integral over half a period, by the trapezoidal rule, which converges exponentially.
-    n = 400
-    s = sum(math.exp(abs(x) * (math.cos(t) - 1)) * math.cos(order * t) for t in (math.pi * (k + 0.5) / n for k in range(n)))
-    return s / n if order == 0 else math.copysign(s / n, x)
+def _bessel(x, order, scaled):
+    # exp(-|x|) I_order(x): the integral over half a period by the trapezoidal rule, whose error falls exponentially; from 1000 on
+    # the asymptotic series. The last factor, if wanted, in two steps that do not overflow before the product does.
+    if math.isnan(x):
+        return x
+    a, n = abs(x), 400
+    if math.isinf(a):
+        s = 0.0 if scaled else math.nan
+    elif a < 1000:
+        points = [math.pi * (k + 0.5) / n for k in range(n)]
+        s = sum(math.exp(-2 * a * math.sin(t / 2) ** 2) * math.cos(order * t) for t in points) / n
+    else:
+        s, term = 1.0, 1.0
+        for k in range(1, 12):
+            term *= -(4 * order - (2 * k - 1) ** 2) / (8 * a * k)
+            s += term
+        s /= math.sqrt(2 * math.pi * a)
+    if order == 1:
+        s = math.copysign((a + a**3 / 8) / 2 * math.exp(-a) if a < 1e-3 else s, x)
+    return s if scaled or math.isinf(a) else _exp(a / 2) * s * _exp(a / 2)
 
 
-def i0(x):
-    return _vec(lambda v: _bessel(v, 0) * math.exp(abs(v)), x)
+def bessel_i0(x):
+    return _vec(lambda v: _bessel(v, 0, False), x)
 
 
-def i0e(x):
-    return _vec(lambda v: _bessel(v, 0), x)
+def bessel_i0e(x):
+    return _vec(lambda v: _bessel(v, 0, True), x)
 
 
-def i1(x):
-    return _vec(lambda v: _bessel(v, 1) * math.exp(abs(v)), x)
+def bessel_i1(x):
+    return _vec(lambda v: _bessel(v, 1, False), x)
 
 
-def i1e(x):
-    return _vec(lambda v: _bessel(v, 1), x)
+def bessel_i1e(x):
+    return _vec(lambda v: _bessel(v, 1, True), x)
 
 
-def _zeta(s, q):
-    if s == 1:
+def _zeta(x, q):
+    # The Hurwitz zeta function by Euler-Maclaurin summation.
+    if x == 1:
         return math.inf
-    if s < 1 or math.isnan(s) or math.isnan(q):
+    if x < 1 or np.isnan(x) or np.isnan(q):
         return math.nan
     if q <= 0:
-        return math.inf if q == math.floor(q) else (math.nan if s != math.floor(s) else _zeta(s, q + 1) + q**-s)
-    n = 12
-    r = sum((q + k) ** -s for k in range(n))
-    a = q + n
-    r += a ** (1 - s) / (s - 1) + 0.5 * a**-s
-    f = s * a ** (-s - 1)
-    for k, b in enumerate([1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160]):
-        r += b * f
-        f *= (s + 2 * k + 1) * (s + 2 * k + 2) / (a * a)
-    return r
+        if q == np.floor(q):
+            return math.inf
+        if x != np.floor(x) or q < -1e6:
+            return math.nan
+    total, a, k = np.float64(0), q, 0
+    while k < 12 or a <= 12:
+        term = a**-x
+        total += term
+        if abs(term) < abs(total) * 1e-17:
+            return total
+        a, k = a + 1, k + 1
+    b = a**-x
+    total += b * a / (x - 1) + b / 2
+    term = b * x / a
+    bernoulli = [1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600]
+    for k, c in enumerate(bernoulli):
+        total += c * term
+        m = x + 2 * k + 1
+        term *= m * (m + 1) / (a * a)
+    return total
 
 
 def zeta(s, q):
     s, q = np.broadcast_arrays(s, q)
-    out = np.array([_zeta(float(a), float(b)) for a, b in zip(s.ravel(), q.ravel())]).reshape(s.shape)
+    out = np.array([_zeta(np.float64(a), np.float64(b)) for a, b in zip(s.ravel(), q.ravel())]).reshape(s.shape)
     return out.astype(s.dtype)[()]
 
 

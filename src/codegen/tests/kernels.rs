@@ -171,26 +171,31 @@ fn column_sums_and_a_sum_of_all() {
     check_sums(&k.finish().expect("verifies"), &[rng.tensor(F32, 5000)]);
 }
 
+/// The extreme values of six rows and their indices.
+pub(super) fn arg_rows(op: ReduceOp, d: DType, n: usize) -> Kernel {
+    let mut k = KernelBuilder::new(format!("{op:?}_{d}_{n}"));
+    let (x, values, indices) = (
+        k.input("x", d, &[6, n]),
+        k.output("values", d, &[6]),
+        k.output("indices", I64, &[6]),
+    );
+    k.parallel(&[6], |k, i| {
+        let init = [k.constant(op.identity(d)), k.constant(Scalar::Int(I64, i64::MAX))];
+        let r = k.reduce(n, true, &[(op, &init)], |k, j| {
+            let v = k.load(x, i[0] * n as i64 + j);
+            vec![v, k.index(j)]
+        });
+        k.store(values, i[0], r[0]);
+        k.store(indices, i[0], r[1]);
+    });
+    k.finish().expect("verifies")
+}
+
 #[test]
 fn argmax_takes_the_first_and_nan_wins() {
     for d in [F32, F64, I64, I32, B8] {
         for op in [ReduceOp::ArgMax, ReduceOp::ArgMin] {
             for n in [1, 2, 5, 16, 50] {
-                let mut k = KernelBuilder::new(format!("{op:?}_{d}_{n}"));
-                let (x, values, indices) = (
-                    k.input("x", d, &[6, n]),
-                    k.output("values", d, &[6]),
-                    k.output("indices", I64, &[6]),
-                );
-                k.parallel(&[6], |k, i| {
-                    let init = [k.constant(op.identity(d)), k.constant(Scalar::Int(I64, i64::MAX))];
-                    let r = k.reduce(n, true, &[(op, &init)], |k, j| {
-                        let v = k.load(x, i[0] * n as i64 + j);
-                        vec![v, k.index(j)]
-                    });
-                    k.store(values, i[0], r[0]);
-                    k.store(indices, i[0], r[1]);
-                });
                 let mut rng = Rng(n as u64);
                 // Few different values, so that there are ties.
                 let mut data: Vec<Scalar> = (0..6 * n).map(|_| Scalar::from_i64(d, rng.below(4) as i64)).collect();
@@ -199,57 +204,61 @@ fn argmax_takes_the_first_and_nan_wins() {
                     data[n - 1] = Scalar::from_f64(d, f64::NAN);
                     data[2 * n - 1] = Scalar::from_f64(d, f64::INFINITY);
                 }
-                check(&k.finish().expect("verifies"), &[bytes(d, &data)], 0);
+                check(&arg_rows(op, d, n), &[bytes(d, &data)], 0);
             }
         }
     }
 }
 
+/// `max_pool2d` with indices of two images, kernel 3, stride `s`, padding `p`.
+pub(super) fn max_pool(h: usize, w: usize, s: usize, p: usize) -> Kernel {
+    let (oh, ow) = ((h + 2 * p - 3) / s + 1, (w + 2 * p - 3) / s + 1);
+    let mut k = KernelBuilder::new("max_pool");
+    let (x, out, idx) = (
+        k.input("x", F32, &[2, h, w]),
+        k.output("out", F32, &[2, oh, ow]),
+        k.output("indices", I64, &[2, oh, ow]),
+    );
+    k.parallel(&[2, oh], |k, v| {
+        k.vector(ow, |k, j| {
+            let init = [
+                k.constant(Scalar::F32(f32::NEG_INFINITY)),
+                k.constant(Scalar::Int(I64, 0)),
+            ];
+            let r = k.scan(3, &init, |k, kh, acc| {
+                k.scan(3, acc, |k, kw, acc| {
+                    let row = v[1] * s as i64 + kh - p as i64;
+                    let col = j * s as i64 + kw - p as i64;
+                    let at = row.clone() * w as i64 + col.clone();
+                    let x = k.load_or(
+                        x,
+                        at.clone() + v[0] * (h * w) as i64,
+                        vec![Cond::within(row, h), Cond::within(col, w)],
+                        Scalar::F32(f32::NEG_INFINITY),
+                    );
+                    let here = k.index(at);
+                    let more = k.compare(Compare::Gt, x, acc[0]);
+                    vec![k.select(more, x, acc[0]), k.select(more, here, acc[1])]
+                })
+            });
+            let at = Affine::row_major(&[v[0], v[1], j], &[2, oh, ow]);
+            k.store(out, at.clone(), r[0]);
+            k.store(idx, at, r[1]);
+        });
+    });
+    k.finish().expect("verifies")
+}
+
 #[test]
 fn padded_windows() {
-    // max_pool2d with indices, kernel 3, stride s, padding p.
     for (h, w, s, p) in [
         (8usize, 11usize, 1usize, 1usize),
         (9, 23, 2, 1),
         (5, 5, 3, 0),
         (4, 40, 1, 1),
     ] {
-        let (oh, ow) = ((h + 2 * p - 3) / s + 1, (w + 2 * p - 3) / s + 1);
-        let mut k = KernelBuilder::new("max_pool");
-        let (x, out, idx) = (
-            k.input("x", F32, &[2, h, w]),
-            k.output("out", F32, &[2, oh, ow]),
-            k.output("indices", I64, &[2, oh, ow]),
-        );
-        k.parallel(&[2, oh], |k, v| {
-            k.vector(ow, |k, j| {
-                let init = [
-                    k.constant(Scalar::F32(f32::NEG_INFINITY)),
-                    k.constant(Scalar::Int(I64, 0)),
-                ];
-                let r = k.scan(3, &init, |k, kh, acc| {
-                    k.scan(3, acc, |k, kw, acc| {
-                        let row = v[1] * s as i64 + kh - p as i64;
-                        let col = j * s as i64 + kw - p as i64;
-                        let at = row.clone() * w as i64 + col.clone();
-                        let x = k.load_or(
-                            x,
-                            at.clone() + v[0] * (h * w) as i64,
-                            vec![Cond::within(row, h), Cond::within(col, w)],
-                            Scalar::F32(f32::NEG_INFINITY),
-                        );
-                        let here = k.index(at);
-                        let more = k.compare(Compare::Gt, x, acc[0]);
-                        vec![k.select(more, x, acc[0]), k.select(more, here, acc[1])]
-                    })
-                });
-                let at = Affine::row_major(&[v[0], v[1], j], &[2, oh, ow]);
-                k.store(out, at.clone(), r[0]);
-                k.store(idx, at, r[1]);
-            });
-        });
         let mut rng = Rng(6);
-        check(&k.finish().expect("verifies"), &[rng.tensor(F32, 2 * h * w)], 0);
+        check(&max_pool(h, w, s, p), &[rng.tensor(F32, 2 * h * w)], 0);
     }
 }
 

@@ -193,48 +193,38 @@ fn exact(op: Unary) -> bool {
     )
 }
 
-#[test]
-fn unary_operations() {
-    let mut tried = 0;
-    for d in [
-        DType::F32,
-        DType::F64,
-        DType::I64,
-        DType::I32,
-        DType::I16,
-        DType::I8,
-        DType::U8,
-        DType::B8,
-    ] {
+/// A kernel, its inputs and how many ULP its results may be off.
+pub(super) type Case = (Kernel, Vec<Vec<u8>>, u64);
+
+/// The dtypes that compute.
+const DTYPES: [DType; 8] = [
+    DType::F32,
+    DType::F64,
+    DType::I64,
+    DType::I32,
+    DType::I16,
+    DType::I8,
+    DType::U8,
+    DType::B8,
+];
+
+pub(super) fn unary_cases() -> Vec<Case> {
+    let mut cases = vec![];
+    for d in DTYPES {
         for &op in UNARY {
             let values: Vec<Scalar> = special(d).into_iter().cycle().take(51).collect();
-            let Some(k) = map(&format!("{op:?}_{d}"), &[(d, values.len())], |k, x| k.unary(op, x[0])) else {
-                continue;
-            };
-            tried += 1;
-            check(
-                &k,
-                &[bytes(d, &values)],
-                if exact(op) || d != DType::F32 { 0 } else { 2 },
-            );
+            let k = map(&format!("{op:?}_{d}"), &[(d, values.len())], |k, x| k.unary(op, x[0]));
+            let ulps = if exact(op) || d != DType::F32 { 0 } else { 2 };
+            cases.extend(k.map(|k| (k, vec![bytes(d, &values)], ulps)));
         }
     }
-    assert!(tried > 110, "{tried}");
+    cases
 }
 
-#[test]
-fn binary_operations() {
-    let mut tried = 0;
-    for d in [
-        DType::F32,
-        DType::F64,
-        DType::I64,
-        DType::I32,
-        DType::I16,
-        DType::I8,
-        DType::U8,
-        DType::B8,
-    ] {
+pub(super) fn binary_cases() -> Vec<Case> {
+    let mut cases = vec![];
+    for d in DTYPES {
+        let two = |x: &[Scalar], y: &[Scalar]| vec![bytes(d, x), bytes(d, y)];
         for &op in BINARY {
             let divides = matches!(op, Binary::FloorDiv | Binary::TruncDiv | Binary::Mod | Binary::Fmod);
             let mut divisors = special(d);
@@ -243,39 +233,56 @@ fn binary_operations() {
             }
             let (x, y) = pairs(&special(d), &divisors);
             let n = x.len();
-            let Some(k) = map(&format!("{op:?}_{d}"), &[(d, n), (d, n)], |k, x| {
+            let k = map(&format!("{op:?}_{d}"), &[(d, n), (d, n)], |k, x| {
                 k.binary(op, x[0], x[1])
-            }) else {
-                continue;
-            };
-            tried += 1;
-            check(&k, &[bytes(d, &x), bytes(d, &y)], 0);
+            });
+            cases.extend(k.map(|k| (k, two(&x, &y), 0)));
         }
         for &op in COMPARE {
             let (x, y) = pairs(&special(d), &special(d));
             let n = x.len();
             let k = map(&format!("{op:?}_{d}"), &[(d, n), (d, n)], |k, x| {
                 k.compare(op, x[0], x[1])
-            })
-            .expect("compares");
-            check(&k, &[bytes(d, &x), bytes(d, &y)], 0);
+            });
+            cases.push((k.expect("compares"), two(&x, &y), 0));
         }
     }
-    assert!(tried > 110, "{tried}");
+    cases
 }
 
-#[test]
-fn casts() {
+pub(super) fn cast_cases() -> Vec<Case> {
+    let mut cases = vec![];
     for from in DType::COMPUTED {
         for to in DType::COMPUTED {
             let values: Vec<Scalar> = special(from).into_iter().cycle().take(75).collect();
             let k = map(&format!("{from}_{to}"), &[(from, values.len())], |k, x| {
                 k.cast(to, x[0])
-            })
-            .expect("casts");
-            check(&k, &[bytes(from, &values)], 0);
+            });
+            cases.push((k.expect("casts"), vec![bytes(from, &values)], 0));
         }
     }
+    cases
+}
+
+#[test]
+fn unary_operations() {
+    let cases = unary_cases();
+    assert!(cases.len() > 110, "{}", cases.len());
+    cases.iter().for_each(|(k, inputs, ulps)| check(k, inputs, *ulps));
+}
+
+#[test]
+fn binary_operations() {
+    let cases = binary_cases();
+    assert!(cases.len() > 160, "{}", cases.len());
+    cases.iter().for_each(|(k, inputs, ulps)| check(k, inputs, *ulps));
+}
+
+#[test]
+fn casts() {
+    cast_cases()
+        .iter()
+        .for_each(|(k, inputs, ulps)| check(k, inputs, *ulps));
 }
 
 #[test]

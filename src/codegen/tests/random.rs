@@ -91,7 +91,7 @@ fn view(k: &mut KernelBuilder, rng: &mut Rng, vars: &[Var], shape: &[usize]) -> 
     (v, b)
 }
 
-fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
+pub(super) fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
     let mut rng = Rng(seed);
     let shape: Vec<usize> = (0..rng.below(3) + 2)
         .map(|_| rng.pick(&[1, 2, 3, 5, 8, 16, 23]))
