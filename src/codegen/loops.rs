@@ -1,9 +1,10 @@
 //! Loops: serial, parallel, and in groups of lanes.
 
+use super::analysis::{UNROLL, find_varying, shape, weight};
 use super::func::{Lowering, Val, VarAt};
 use super::lanes::Class;
-use crate::kernel::{self, Inst, Loop, ReduceOp, Stmt, Var};
-use crate::scalar::{Binary, Compare, Unary};
+use crate::kernel::{self, Loop, ReduceOp, Var};
+use crate::scalar::{Compare, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -11,15 +12,12 @@ use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
 use std::collections::HashSet;
 
-/// Loops are unrolled whose iterations times statements are at most this.
-const UNROLL: usize = 48;
-
 /// The registers of each value that goes from iteration to iteration.
 type State = Vec<Vec<Value>>;
 
 /// One end of a range of iterations.
 #[derive(Clone, Copy, Debug)]
-enum End {
+pub(super) enum End {
     Const(i64),
     At(Value),
 }
@@ -144,7 +142,7 @@ impl Lowering<'_> {
         self.results(l, &state);
     }
 
-    fn end_value(&mut self, e: End) -> Value {
+    pub(super) fn end_value(&mut self, e: End) -> Value {
         match e {
             End::Const(c) => self.e.b.ins().iconst(I64, c),
             End::At(v) => v,
@@ -417,96 +415,6 @@ impl Lowering<'_> {
             }
         }
     }
-
-    // Guarded loads.
-
-    /// The part of `start..end` in which every condition on the loop's variable holds whatever the inner loops do.
-    fn inner_range(&mut self, l: &Loop, start: End, end: End) -> (End, End) {
-        let mut conds = vec![];
-        guards(&l.body, l.vars[0], &mut conds);
-        conds.retain(|c| !self.within(c));
-        let (mut low, mut high) = (start, end);
-        for c in &conds {
-            let (a, b) = self.solve(c, l);
-            low = self.later(low, a, true);
-            high = self.later(high, b, false);
-        }
-        if conds.is_empty() {
-            return (start, end);
-        }
-        // start <= low <= high <= end, even where the conditions hold nowhere.
-        low = self.later(low, end, false);
-        high = self.later(high, low, true);
-        (low, high)
-    }
-
-    fn within(&self, c: &kernel::Cond) -> bool {
-        let (lo, hi) = c.expr.range(|v| self.k.extent(v).max(1));
-        lo >= c.lo as i128 && hi < c.hi as i128
-    }
-
-    /// The larger (or smaller) of two ends.
-    fn later(&mut self, a: End, b: End, larger: bool) -> End {
-        if let (End::Const(x), End::Const(y)) = (a, b) {
-            return End::Const(if larger { x.max(y) } else { x.min(y) });
-        }
-        let (x, y) = (self.end_value(a), self.end_value(b));
-        End::At(if larger {
-            self.e.b.ins().smax(x, y)
-        } else {
-            self.e.b.ins().smin(x, y)
-        })
-    }
-
-    /// The range of the loop's variable in which `lo <= s * var + outer + inner < hi` for all values of the inner variables.
-    fn solve(&mut self, c: &kernel::Cond, l: &Loop) -> (End, End) {
-        let var = l.vars[0];
-        let (mut expr, mut lo, mut hi) = (c.expr.clone(), c.lo, c.hi);
-        if expr.stride(var) < 0 {
-            (expr, lo, hi) = (-expr, 1i64.saturating_sub(hi), 1i64.saturating_sub(lo));
-        }
-        let s = expr.stride(var);
-        let mut inner = vec![];
-        loop_vars(&l.body, &mut inner);
-        let mut rest = expr.without(var);
-        let (mut least, mut most) = (0i64, 0i64);
-        for v in inner {
-            let span = rest.stride(v).saturating_mul(self.k.extent(v).max(1) as i64 - 1);
-            least = least.saturating_add(span.min(0));
-            most = most.saturating_add(span.max(0));
-            rest = rest.without(v);
-        }
-        // s * var >= lo - rest - least, and s * var < hi - rest - most.
-        let first = self.quotient(lo.saturating_sub(least).saturating_add(s - 1), &rest, s);
-        let last = self.quotient(hi.saturating_sub(most).saturating_add(s - 1), &rest, s);
-        (first, last)
-    }
-
-    /// `floor((k - rest) / s)`.
-    fn quotient(&mut self, k: i64, rest: &kernel::Affine, s: i64) -> End {
-        let x = -rest.clone() + k;
-        let known = |v: &(Var, i64)| matches!(self.vars[v.0.0 as usize], VarAt::Const(_));
-        if x.terms().iter().all(known) {
-            let value = x.eval(|v| match self.vars[v.0 as usize] {
-                VarAt::Const(c) => c,
-                VarAt::At(_) => 0,
-            });
-            return End::Const(value.div_euclid(s));
-        }
-        let v = self.affine(&x);
-        if s == 1 {
-            return End::At(v);
-        }
-        if (s as u64).is_power_of_two() {
-            return End::At(self.e.b.ins().sshr_imm_u(v, s.trailing_zeros() as i64));
-        }
-        let d = self.e.b.ins().iconst(I64, s);
-        let q = self.e.b.ins().sdiv(v, d);
-        let p = self.e.b.ins().imul(q, d);
-        let above = self.e.b.ins().icmp(IntCC::SignedGreaterThan, p, v);
-        let above = self.e.b.ins().uextend(I64, above);
-        End::At(self.e.b.ins().isub(q, above))
-    }
 }
 
 fn block_args(i: Value, state: &State) -> Vec<BlockArg> {
@@ -514,125 +422,4 @@ fn block_args(i: Value, state: &State) -> Vec<BlockArg> {
         .chain(state.iter().flatten().copied())
         .map(|v| v.into())
         .collect()
-}
-
-/// How many instructions a body is, roughly; loops make it too heavy to unroll.
-fn weight(body: &[Stmt]) -> usize {
-    body.iter()
-        .map(|s| match s {
-            Stmt::Let(_, Inst::Const(_) | Inst::Index(_)) => 0,
-            Stmt::Let(_, i) if polynomial(i) => 12,
-            Stmt::Let(..) | Stmt::Store(..) => 1,
-            Stmt::Loop(_) => UNROLL + 1,
-        })
-        .sum::<usize>()
-        .max(1)
-}
-
-/// Whether an instruction becomes many.
-fn polynomial(i: &Inst) -> bool {
-    use Unary::*;
-    let Inst::Unary(op, _) = i else {
-        return matches!(
-            i,
-            Inst::Binary(Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Mod, ..)
-        );
-    };
-    !matches!(
-        op,
-        Neg | Abs | Sign | Not | BitNot | Floor | Ceil | Round | Trunc | Sqrt | Rsqrt | Recip | IsNan | IsInf | SignBit
-    )
-}
-
-/// What decides the size of groups.
-struct Shape {
-    reduces: bool,
-    heavy: bool,
-    wide: bool,
-}
-
-fn shape(body: &[Stmt], k: &kernel::Kernel) -> Shape {
-    let mut r = Shape {
-        reduces: false,
-        heavy: false,
-        wide: false,
-    };
-    for s in body {
-        match s {
-            Stmt::Let(v, i) => {
-                r.heavy |= polynomial(i);
-                let register = !matches!(i, Inst::Const(_) | Inst::Index(_));
-                r.wide |= register && k.dtype(*v).size() == 8;
-            }
-            Stmt::Store(..) => {}
-            Stmt::Loop(l) => {
-                let inner = shape(&l.body, k);
-                r.reduces |= inner.reduces || !l.reduces.is_empty();
-                r.heavy |= inner.heavy;
-                r.wide |= inner.wide;
-            }
-        }
-    }
-    r
-}
-
-/// The conditions that depend on `var`.
-fn guards(body: &[Stmt], var: Var, out: &mut Vec<kernel::Cond>) {
-    for s in body {
-        match s {
-            Stmt::Let(_, Inst::Load(_, _, Some(g))) => {
-                out.extend(g.conds.iter().filter(|c| c.expr.stride(var) != 0).cloned());
-            }
-            Stmt::Loop(l) => guards(&l.body, var, out),
-            _ => {}
-        }
-    }
-}
-
-/// The variables of all loops in a body.
-fn loop_vars(body: &[Stmt], out: &mut Vec<Var>) {
-    for s in body {
-        if let Stmt::Loop(l) = s {
-            out.extend(&l.vars);
-            loop_vars(&l.body, out);
-        }
-    }
-}
-
-/// Finds the values that differ over iterations of `var`'s loop, and tells `uniform` about each other operand of
-/// instructions that compute such values.
-fn find_varying(
-    body: &[Stmt],
-    var: Var,
-    varying: &mut HashSet<kernel::Value>,
-    uniform: &mut dyn FnMut(kernel::Value, &HashSet<kernel::Value>),
-) {
-    for s in body {
-        match s {
-            Stmt::Let(v, i) => {
-                let mut any = false;
-                i.operands(&mut |x| any |= varying.contains(&x));
-                match i {
-                    Inst::Load(_, at, _) => any |= at.affine.stride(var) != 0,
-                    Inst::Index(a) => any |= a.stride(var) != 0,
-                    _ if any => i.operands(&mut |x| uniform(x, varying)),
-                    _ => {}
-                }
-                if any {
-                    varying.insert(*v);
-                }
-            }
-            Stmt::Store(_, i, v) => {
-                if i.affine.stride(var) != 0 {
-                    uniform(*v, varying);
-                }
-            }
-            Stmt::Loop(l) => {
-                // Within a group everything that goes through a loop is in lanes.
-                varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
-                varying.extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
-                find_varying(&l.body, var, varying, uniform);
-            }
-        }
-    }
 }

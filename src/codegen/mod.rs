@@ -8,9 +8,11 @@
 //! Results do not depend on how the parallel loop is split: reductions run within one iteration, in an order that only
 //! the kernel decides, and lanes compute what scalars compute.
 
+mod analysis;
 mod calls;
 mod convert;
 mod func;
+mod inside;
 mod lanes;
 mod loops;
 mod memory;

@@ -101,8 +101,11 @@ fn check(k: &Kernel, inputs: &[Vec<u8>], ulps: u64) {
     check_close(k, inputs, &|d, a, b, i| distance(d, a, b, i) <= ulps);
 }
 
+/// Whether an element is as it should be: dtype, both buffers, index.
+type Closeness<'a> = &'a dyn Fn(DType, &[u8], &[u8], usize) -> bool;
+
 /// [`check`] with another idea of equality.
-fn check_close(k: &Kernel, inputs: &[Vec<u8>], close: &dyn Fn(DType, &[u8], &[u8], usize) -> bool) {
+fn check_close(k: &Kernel, inputs: &[Vec<u8>], close: Closeness) {
     let c = compile(std::slice::from_ref(k), Options { text: true }).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
     let fill = || fill(k, inputs);
     let mut want = fill();

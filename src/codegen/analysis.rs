@@ -1,0 +1,132 @@
+//! Facts about loop bodies that decide how loops are written.
+
+use crate::kernel::{self, Inst, Stmt, Var};
+use crate::scalar::{Binary, Unary};
+use std::collections::HashSet;
+
+/// Loops are unrolled whose iterations times [`weight`] are at most this.
+pub(super) const UNROLL: usize = 48;
+
+/// How many instructions a body is, roughly; loops make it too heavy to unroll.
+pub(super) fn weight(body: &[Stmt]) -> usize {
+    body.iter()
+        .map(|s| match s {
+            Stmt::Let(_, Inst::Const(_) | Inst::Index(_)) => 0,
+            Stmt::Let(_, i) if polynomial(i) => 12,
+            Stmt::Let(..) | Stmt::Store(..) => 1,
+            Stmt::Loop(_) => UNROLL + 1,
+        })
+        .sum::<usize>()
+        .max(1)
+}
+
+/// Whether an instruction becomes many.
+fn polynomial(i: &Inst) -> bool {
+    use Unary::*;
+    let Inst::Unary(op, _) = i else {
+        return matches!(
+            i,
+            Inst::Binary(Binary::Pow | Binary::Atan2 | Binary::FloorDiv | Binary::Mod, ..)
+        );
+    };
+    !matches!(
+        op,
+        Neg | Abs | Sign | Not | BitNot | Floor | Ceil | Round | Trunc | Sqrt | Rsqrt | Recip | IsNan | IsInf | SignBit
+    )
+}
+
+/// What decides the size of groups.
+pub(super) struct Shape {
+    /// There are reductions in inner loops.
+    pub reduces: bool,
+    /// There are operations of many instructions.
+    pub heavy: bool,
+    /// There are values of 64 bits.
+    pub wide: bool,
+}
+
+pub(super) fn shape(body: &[Stmt], k: &kernel::Kernel) -> Shape {
+    let mut r = Shape {
+        reduces: false,
+        heavy: false,
+        wide: false,
+    };
+    for s in body {
+        match s {
+            Stmt::Let(v, i) => {
+                r.heavy |= polynomial(i);
+                let register = !matches!(i, Inst::Const(_) | Inst::Index(_));
+                r.wide |= register && k.dtype(*v).size() == 8;
+            }
+            Stmt::Store(..) => {}
+            Stmt::Loop(l) => {
+                let inner = shape(&l.body, k);
+                r.reduces |= inner.reduces || !l.reduces.is_empty();
+                r.heavy |= inner.heavy;
+                r.wide |= inner.wide;
+            }
+        }
+    }
+    r
+}
+
+/// The conditions that depend on `var`.
+pub(super) fn guards(body: &[Stmt], var: Var, out: &mut Vec<kernel::Cond>) {
+    for s in body {
+        match s {
+            Stmt::Let(_, Inst::Load(_, _, Some(g))) => {
+                out.extend(g.conds.iter().filter(|c| c.expr.stride(var) != 0).cloned());
+            }
+            Stmt::Loop(l) => guards(&l.body, var, out),
+            _ => {}
+        }
+    }
+}
+
+/// The variables of all loops in a body.
+pub(super) fn loop_vars(body: &[Stmt], out: &mut Vec<Var>) {
+    for s in body {
+        if let Stmt::Loop(l) = s {
+            out.extend(&l.vars);
+            loop_vars(&l.body, out);
+        }
+    }
+}
+
+/// Finds the values that differ over iterations of `var`'s loop, and tells `uniform` about each other operand of
+/// instructions that compute such values.
+pub(super) fn find_varying(
+    body: &[Stmt],
+    var: Var,
+    varying: &mut HashSet<kernel::Value>,
+    uniform: &mut dyn FnMut(kernel::Value, &HashSet<kernel::Value>),
+) {
+    for s in body {
+        match s {
+            Stmt::Let(v, i) => {
+                let mut any = false;
+                i.operands(&mut |x| any |= varying.contains(&x));
+                match i {
+                    Inst::Load(_, at, _) => any |= at.affine.stride(var) != 0,
+                    Inst::Index(a) => any |= a.stride(var) != 0,
+                    _ if any => i.operands(&mut |x| uniform(x, varying)),
+                    _ => {}
+                }
+                if any {
+                    varying.insert(*v);
+                }
+            }
+            Stmt::Store(_, i, v) => {
+                if i.affine.stride(var) != 0 {
+                    uniform(*v, varying);
+                }
+            }
+            Stmt::Loop(l) => {
+                // Within a group everything that goes through a loop is in lanes.
+                varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
+                varying.extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
+                find_varying(&l.body, var, varying, uniform);
+            }
+        }
+    }
+}
