@@ -172,3 +172,8 @@ fn check_file(text: &str) {
 fn pointwise_and_creation_ops_agree_with_torch() {
     check_file(include_str!("data/pointwise.json"));
 }
+
+#[test]
+fn reductions_and_scans_agree_with_torch() {
+    check_file(include_str!("data/reductions.json"));
+}

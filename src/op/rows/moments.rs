@@ -64,9 +64,14 @@ fn variances() -> Vec<Op> {
 fn moments(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     let x = c.leaf("self")?;
     if !x.dtype().is_float() {
-        return Err(OpError::dtype(
-            "std and var only support floating point and complex dtypes",
-        ));
+        let who = if c.op.schema.results == 2 {
+            c.op.name
+        } else {
+            "std and var"
+        };
+        return Err(OpError::dtype(format!(
+            "{who} only support floating point and complex dtypes"
+        )));
     }
     let dims = reduced_dims(c, x.rank()?, false)?;
     let x = b.to_dtype(x, x.dtype().compute())?;
@@ -243,6 +248,13 @@ fn places() -> Vec<Op> {
 
 fn place(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [&str; 2]) -> OpResult<Val<Traced>> {
     let (x, dim, keepdim) = (c.leaf("self")?, c.int("dim")?, c.get("keepdim"));
+    let at = crate::op::wrap_dim(dim, x.rank()?)?;
+    if x.shape()?.get(at) == Some(&Dim::Const(0)) {
+        let name = c.op.name.trim_end_matches("_dim");
+        return Err(OpError::shape(format!(
+            "{name}(): Expected reduction dim {at} to have non-zero size."
+        )));
+    }
     let values = b.op(value, [x.into(), ints_val(&[dim]), keepdim.clone()])?;
     // `argmax` refuses bools, `max` does not.
     let x = match x.dtype() {

@@ -120,17 +120,24 @@ fn reduced_type(c: &Call<TensorType>, spec: Spec) -> OpResult<Type> {
 
 /// A maximum of nothing does not exist.
 fn check_not_empty(c: &Call<TensorType>, spec: &Spec, shape: &[Dim], dims: &[usize]) -> OpResult<()> {
-    if !matches!(spec.combine, Combine::Max | Combine::Min) || !shape.contains(&Dim::Const(0)) {
+    let extremum = matches!(spec.combine, Combine::Max | Combine::Min);
+    let name = c.op.name;
+    if !shape.contains(&Dim::Const(0)) || !(extremum || spec.p < 0.0) {
         return Ok(());
     }
-    let name = c.op.name;
-    if name.ends_with("norm") {
-        return Err(OpError::shape(format!(
-            "{name} cannot compute the {} norm on an empty tensor because the operation does not have an identity",
-            if spec.p > 0.0 { "inf" } else { "-inf" }
-        )));
+    if name == "linalg_vector_norm" {
+        let empty = dims.is_empty() || dims.iter().any(|&d| shape[d] == Dim::Const(0));
+        return match empty {
+            false => Ok(()),
+            true => Err(OpError::shape(format!(
+                "linalg.vector_norm cannot compute the {} norm on an empty tensor because the operation does not have \
+                 an identity",
+                spec.p
+            ))),
+        };
     }
-    let all = c.is_none("dim") || c.get("dim").items().is_some_and(|v| v.is_empty());
+    let dim = c.op.schema.index_of("dim").map(|i| &c.args[i]);
+    let all = dim.is_none_or(|d| d.is_none() || d.items().is_some_and(|v| v.is_empty()));
     if all {
         return Err(OpError::shape(format!(
             "{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with \
@@ -331,16 +338,20 @@ fn extrema() -> Vec<Op> {
             max_spec
         )
         .doc("the largest over some dims or all; NaN if there is one")
-        .spelled("aten.amax.default torch.amax Tensor.amax")
-        .form("aten.max.default torch.max Tensor.max", "max(Tensor self) -> Tensor"),
+        .spelled("aten.amax.default torch.amax Tensor.amax"),
+        reduce!("max", "max(Tensor self) -> Tensor", max_spec)
+            .doc("the largest element; NaN if there is one")
+            .spelled("aten.max.default torch.max Tensor.max"),
         reduce!(
             "amin",
             "amin(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
             min_spec
         )
         .doc("the smallest over some dims or all; NaN if there is one")
-        .spelled("aten.amin.default torch.amin Tensor.amin")
-        .form("aten.min.default torch.min Tensor.min", "min(Tensor self) -> Tensor"),
+        .spelled("aten.amin.default torch.amin Tensor.amin"),
+        reduce!("min", "min(Tensor self) -> Tensor", min_spec)
+            .doc("the smallest element; NaN if there is one")
+            .spelled("aten.min.default torch.min Tensor.min"),
     ]
 }
 
