@@ -1,7 +1,6 @@
 //! Activation functions.
 
 use super::select::effective_bounds;
-use super::spell::{one, one_};
 use crate::op::pointwise::{dtypes, number_of, pointwise, pointwise_by};
 use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
@@ -14,16 +13,12 @@ pub fn rows() -> Vec<Op> {
         .collect()
 }
 
-/// `F.relu(input, inplace=False)`, `F.relu_`.
+/// `F.relu(input, inplace=False)`.
 macro_rules! functional {
     ($op:expr, $n:literal, $params:literal) => {
         $op.form(
             concat!("torch.nn.functional.", $n),
             concat!($n, "(Tensor input", $params, ", bool inplace=False) -> Tensor"),
-        )
-        .inplace_form(
-            concat!("torch.nn.functional.", $n, "_"),
-            concat!($n, "(Tensor input", $params, ") -> Tensor"),
         )
     };
 }
@@ -37,8 +32,8 @@ macro_rules! activation {
             $params
         )
         .doc($doc)
-        .spelled(one!($n))
-        .inplace(one_!($n))
+        .spelled(concat!("aten.", $n, ".default"))
+        .inplace(concat!("aten.", $n, "_.default"))
     };
 }
 
@@ -51,6 +46,8 @@ fn rectifiers() -> Vec<Op> {
             "max(self, 0)",
             "self where it is positive (or NaN), else 0"
         )
+        .spelled("torch.relu Tensor.relu")
+        .inplace("torch.relu_ torch.nn.functional.relu_ Tensor.relu_")
         .module("ReLU(inplace=False) = relu(input)"),
         activation!(
             "relu6",
@@ -67,6 +64,7 @@ fn rectifiers() -> Vec<Op> {
             "where(self > 0, self, self * negative_slope)",
             "self, times the slope where it is negative"
         )
+        .inplace("torch.nn.functional.leaky_relu_")
         .module("LeakyReLU(negative_slope=0.01, inplace=False) = leaky_relu(input, negative_slope)"),
         rrelu(),
         activation!(
@@ -76,6 +74,8 @@ fn rectifiers() -> Vec<Op> {
             "where(self <= threshold, value, self)",
             "self where it is above the threshold, else the value"
         )
+        .spelled("torch.threshold")
+        .inplace("torch.threshold_ torch.nn.functional.threshold_")
         .module("Threshold(threshold, value, inplace=False) = threshold(input, threshold, value)"),
     ]
 }
@@ -93,13 +93,13 @@ fn rrelu() -> Op {
         }
     })
     .doc("leaky_relu with the mean of the slopes (inference)")
-    .spelled(one!("rrelu"))
+    .spelled("aten.rrelu.default torch.rrelu")
     .form(
         "torch.nn.functional.rrelu",
         "rrelu(Tensor input, float lower=0.125, float upper=0.3333333333333333, bool training=False, bool \
          inplace=False) -> Tensor",
     )
-    .inplace(one_!("rrelu"))
+    .inplace("aten.rrelu_.default torch.rrelu_")
     .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper)")
 }
 
@@ -117,8 +117,9 @@ fn clipped() -> Vec<Op> {
             ", float min_val=-1., float max_val=1."
         )
         .doc("self between two bounds")
-        .spelled(one!("hardtanh"))
-        .inplace(one_!("hardtanh"))
+        .spelled("aten.hardtanh.default")
+        .inplace("aten.hardtanh_.default")
+        .inplace("torch.nn.functional.hardtanh_")
         .module("Hardtanh(min_val=-1.0, max_val=1.0, inplace=False) = hardtanh(input, min_val, max_val)"),
         activation!(
             "hardsigmoid",
@@ -204,6 +205,10 @@ fn smooth() -> Vec<Op> {
             "torch.nn.functional.elu",
             "elu(Tensor input, float alpha=1., bool inplace=False) -> Tensor",
         )
+        .inplace_form(
+            "torch.nn.functional.elu_",
+            "elu(Tensor input, float alpha=1.) -> Tensor",
+        )
         .module("ELU(alpha=1.0, inplace=False) = elu(input, alpha)"),
         activation!(
             "selu",
@@ -212,6 +217,8 @@ fn smooth() -> Vec<Op> {
             "where(self < 0, expm1(self) * (1.6732632423543772 * 1.0507009873554805), self * 1.0507009873554805)",
             "elu with the scales of self-normalising networks"
         )
+        .spelled("torch.selu")
+        .inplace("torch.selu_ torch.nn.functional.selu_")
         .module("SELU(inplace=False) = selu(input)"),
         activation!(
             "celu",
@@ -220,6 +227,8 @@ fn smooth() -> Vec<Op> {
             "where(self < 0, expm1(self * (1 / alpha)) * alpha, self)",
             "self, or alpha * expm1(self / alpha) where it is negative"
         )
+        .spelled("torch.celu")
+        .inplace("torch.celu_ torch.nn.functional.celu_")
         .module("CELU(alpha=1.0, inplace=False) = celu(input, alpha)"),
         pointwise(
             "softplus",

@@ -1,6 +1,6 @@
 //! Arithmetic: sums, products, quotients, remainders, powers.
 
-use super::spell::{one, one_, two, two_};
+use super::spell::{method_, one, one_, two, two_};
 use crate::op::pointwise::{number_of, pointwise, pointwise_by};
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult, pointwise::dtypes};
 use crate::scalar::Number;
@@ -81,7 +81,7 @@ fn sums() -> Vec<Op> {
             .spelled(one!("absolute"))
             .spelled("operator.abs builtins.abs Tensor.__abs__")
             .inplace(one_!("abs"))
-            .inplace(one_!("absolute")),
+            .inplace(method_!("absolute")),
     ]
 }
 
@@ -325,7 +325,7 @@ fn fused() -> Vec<Op> {
         )
         .doc("self + value * tensor1 * tensor2")
         .spelled(one!("addcmul"))
-        .inplace(one_!("addcmul")),
+        .inplace(method_!("addcmul")),
         pointwise(
             "addcdiv",
             "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
@@ -334,7 +334,7 @@ fn fused() -> Vec<Op> {
         )
         .doc("self + value * tensor1 / tensor2")
         .spelled(one!("addcdiv"))
-        .inplace(one_!("addcdiv")),
+        .inplace(method_!("addcdiv")),
         pointwise_by(
             "lerp",
             "lerp(Tensor self, Tensor end, Tensor weight) -> Tensor",

@@ -1,6 +1,6 @@
 //! Comparisons, predicates, logic and bits.
 
-use super::spell::{one, one_, two, two_};
+use super::spell::{method_, one, two, two_};
 use crate::op::pointwise::{dtypes, pointwise, pointwise_by};
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
 use crate::types::TensorType;
@@ -106,7 +106,7 @@ fn logic() -> Vec<Op> {
         pointwise("logical_not", "logical_not(Tensor self) -> Tensor", D::Logical, "~self")
             .doc("whether self is zero")
             .spelled(one!("logical_not"))
-            .inplace(one_!("logical_not")),
+            .inplace(method_!("logical_not")),
         pointwise(
             "logical_and",
             "logical_and(Tensor self, Tensor other) -> Tensor",
@@ -115,7 +115,7 @@ fn logic() -> Vec<Op> {
         )
         .doc("whether neither is zero")
         .spelled(one!("logical_and"))
-        .inplace(one_!("logical_and"))
+        .inplace(method_!("logical_and"))
         .commutative(),
         pointwise(
             "logical_or",
@@ -125,7 +125,7 @@ fn logic() -> Vec<Op> {
         )
         .doc("whether one is not zero")
         .spelled(one!("logical_or"))
-        .inplace(one_!("logical_or"))
+        .inplace(method_!("logical_or"))
         .commutative(),
         pointwise(
             "logical_xor",
@@ -135,7 +135,7 @@ fn logic() -> Vec<Op> {
         )
         .doc("whether exactly one is not zero")
         .spelled(one!("logical_xor"))
-        .inplace(one_!("logical_xor"))
+        .inplace(method_!("logical_xor"))
         .commutative(),
     ]
 }
@@ -287,7 +287,7 @@ fn bits() -> Vec<Op> {
         .doc("the other bits; on bools, not")
         .spelled(one!("bitwise_not"))
         .spelled("operator.invert operator.inv Tensor.__invert__")
-        .inplace(one_!("bitwise_not")),
+        .inplace(method_!("bitwise_not")),
         shift!(
             "left",
             "lshift",

@@ -1,6 +1,6 @@
 //! Selections and functions of two tensors: maxima, bounds, `where`, angles.
 
-use super::spell::{one, one_, special};
+use super::spell::{method_, one, one_, special};
 use crate::op::pointwise::{dtypes, not_implemented, number_of, overflow_error, overflows, pointwise, pointwise_by};
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
 use crate::types::{DType, TensorType};
@@ -195,7 +195,7 @@ fn selections() -> Vec<Op> {
         )
         .doc("0 below 0, 1 above it, and the values at 0")
         .spelled(one!("heaviside"))
-        .inplace(one_!("heaviside")),
+        .inplace(method_!("heaviside")),
     ]
 }
 
@@ -217,15 +217,15 @@ fn angles() -> Vec<Op> {
             "the angle of the point (other, self)"
         )
         .spelled(one!("arctan2"))
-        .inplace(one_!("atan2"))
-        .inplace(one_!("arctan2")),
+        .inplace(method_!("atan2"))
+        .inplace(method_!("arctan2")),
         binary!(
             "hypot",
             D::FloatOnly("hypot_cpu"),
             "hypot(self, other)",
             "sqrt(self ** 2 + other ** 2)"
         )
-        .inplace(one_!("hypot"))
+        .inplace(method_!("hypot"))
         .commutative(),
         pointwise(
             "copysign",
@@ -248,7 +248,7 @@ fn angles() -> Vec<Op> {
         )
         .doc("the next number from self towards other (f32 and f64)")
         .spelled(one!("nextafter"))
-        .inplace(one_!("nextafter")),
+        .inplace(method_!("nextafter")),
     ]
 }
 

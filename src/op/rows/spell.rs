@@ -14,6 +14,13 @@ macro_rules! one_ {
     };
 }
 
+/// An in-place form that is a method only: `aten.sign_.default Tensor.sign_`.
+macro_rules! method_ {
+    ($n:literal) => {
+        concat!("aten.", $n, "_.default Tensor.", $n, "_")
+    };
+}
+
 /// An op whose second operand may be a number: `aten.mul.Tensor aten.mul.Scalar torch.mul Tensor.mul`.
 macro_rules! two {
     ($n:literal) => {
@@ -35,4 +42,4 @@ macro_rules! special {
     };
 }
 
-pub(super) use {one, one_, special, two, two_};
+pub(super) use {method_, one, one_, special, two, two_};

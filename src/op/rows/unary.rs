@@ -1,6 +1,6 @@
 //! Functions of one tensor: exponentials, trigonometry, rounding, special functions.
 
-use super::spell::{one, one_, special};
+use super::spell::{method_, one, one_, special};
 use crate::op::pointwise::{not_implemented, pointwise, pointwise_by};
 use crate::op::{DtypeRule as D, Op, OpError};
 use crate::types::DType;
@@ -16,10 +16,14 @@ pub fn rows() -> Vec<Op> {
 /// A row of one tensor with the usual spellings.
 macro_rules! unary {
     ($n:literal, $rule:expr, $text:expr, $doc:literal) => {
+        unary!(method $n, $rule, $text, $doc).inplace(concat!("torch.", $n, "_"))
+    };
+    // In place as a method only.
+    (method $n:literal, $rule:expr, $text:expr, $doc:literal) => {
         pointwise($n, concat!($n, "(Tensor self) -> Tensor"), $rule, $text)
             .doc($doc)
             .spelled(one!($n))
-            .inplace(one_!($n))
+            .inplace(method_!($n))
     };
     // With another name of torch's.
     ($n:literal = $alias:literal, $rule:expr, $text:expr, $doc:literal) => {
@@ -40,14 +44,16 @@ fn elementary() -> Vec<Op> {
         unary!("log2", D::PromoteFloat, "log2(self)", "logarithm to base 2"),
         unary!("log10", D::PromoteFloat, "log10(self)", "logarithm to base 10"),
         unary!("log1p", D::PromoteFloat, "log1p(self)", "log(1 + self), precise near 0").spelled(special!("log1p")),
-        unary!("sign", D::Promote, "sign(self)", "-1, 0 or 1; NaN gives 0"),
-        unary!("sgn", D::Promote, "sign(self)", "-1, 0 or 1; NaN gives 0"),
-        unary!(
+        unary!(method "sign", D::Promote, "sign(self)", "-1, 0 or 1; NaN gives 0"),
+        unary!(method "sgn", D::Promote, "sign(self)", "-1, 0 or 1; NaN gives 0"),
+        pointwise(
             "angle",
+            "angle(Tensor self) -> Tensor",
             D::PromoteFloat,
             "where(isnan(self), self, where(self < 0, pi, 0))",
-            "0, or pi for a negative number"
-        ),
+        )
+        .doc("0, or pi for a negative number")
+        .spelled(one!("angle")),
     ]
 }
 
@@ -127,10 +133,7 @@ fn rounding() -> Vec<Op> {
         )
         .doc("rounded to the nearest integer, or to so many decimals; halves to even")
         .spelled("aten.round.decimals torch.round Tensor.round torch.special.round aten.special_round.default")
-        .form(
-            "aten.round.default operator.round builtins.round",
-            "round(Tensor self) -> Tensor",
-        )
+        .form("aten.round.default builtins.round", "round(Tensor self) -> Tensor")
         .inplace("aten.round_.decimals Tensor.round_ torch.round_")
         .inplace_form("aten.round_.default", "round_(Tensor self) -> Tensor"),
     ]
@@ -140,7 +143,7 @@ fn special_functions() -> Vec<Op> {
     vec![
         unary!("erf", D::PromoteFloat, "erf(self)", "error function").spelled(special!("erf")),
         unary!("erfc", D::PromoteFloat, "erfc(self)", "1 - erf(self)").spelled(special!("erfc")),
-        unary!("erfinv", D::PromoteFloat, "erfinv(self)", "inverse of erf").spelled(special!("erfinv")),
+        unary!(method "erfinv", D::PromoteFloat, "erfinv(self)", "inverse of erf").spelled(special!("erfinv")),
         only_special(
             "erfcx",
             D::WideFloat("erfcx_cpu"),
@@ -150,13 +153,13 @@ fn special_functions() -> Vec<Op> {
             "exp(self ** 2) * erfc(self)",
         ),
         unary!(
-            "lgamma",
+            method "lgamma",
             D::PromoteFloat,
             "lgamma(self)",
             "logarithm of the gamma function's magnitude"
         )
         .spelled(special!("gammaln")),
-        unary!("digamma", D::PromoteFloat, "digamma(self)", "derivative of lgamma")
+        unary!(method "digamma", D::PromoteFloat, "digamma(self)", "derivative of lgamma")
             .spelled(special!("digamma"))
             .spelled(special!("psi")),
         pointwise_by(
@@ -254,7 +257,8 @@ fn bessel() -> Vec<Op> {
             "bessel_i0(self)",
             "modified Bessel function of the first kind, order 0"
         )
-        .spelled(special!("i0")),
+        .spelled(special!("i0"))
+        .spelled(special!("modified_bessel_i0")),
         only_special(
             "i0e",
             D::PromoteFloat,
