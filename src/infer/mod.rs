@@ -74,7 +74,12 @@ pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inferenc
         };
         for n in graph.ids() {
             let ty = types[n].clone();
+            // The result has its parts' types; saying them again is for those who write them.
+            let is_output = graph[n].op() == Opcode::Output;
             let meta = graph.meta_mut(n);
+            if is_output && !meta.declared {
+                continue;
+            }
             // An annotation that contradicts inference was reported; the annotation stays as the user wrote it.
             if !(meta.declared && ty == Val::Unknown) {
                 meta.ty = Some(ty);
@@ -96,11 +101,7 @@ pub fn infer_node(module: &GraphModule, graph: &Graph, node: NodeId) -> Result<T
         _ => {
             let resolved = resolve_node(module, graph, node)?;
             match &resolved.callee {
-                Callee::Graph(name) => Ok(module
-                    .graphs
-                    .get(name)
-                    .and_then(|g| g[g.output()?].meta.ty.clone())
-                    .unwrap_or(Val::Unknown)),
+                Callee::Graph(name) => Ok(module.graphs.get(name).map_or(Val::Unknown, result_type)),
                 Callee::Op(_) => {
                     let mut sizes = Sizes::default();
                     call_type(&resolved, &mut sizes).map_err(|e| report::op_error(graph, node, &resolved, e, &ty))
@@ -116,6 +117,13 @@ pub fn arg_type(arg: &Arg, ty: &dyn Fn(NodeId) -> Type) -> Type {
     match r {
         Ok(t) => t,
     }
+}
+
+/// The type of a graph's result by the types stored in its nodes.
+pub fn result_type(graph: &Graph) -> Type {
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    let result = graph.output().and_then(|o| graph[o].args().first());
+    result.map_or(Val::None, |a| arg_type(a, &ty))
 }
 
 /// The type of the attribute `path`; unknown if it is not declared or has neither type nor value.

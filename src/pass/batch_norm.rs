@@ -1,14 +1,10 @@
 //! Folds batch normalisation with running statistics into the weights before it.
 //!
-//! ```text
-//! %c = call_function conv2d(%x, %w, %b)                          %w2 = get_attr _folded_c_weight
-//! %n = call_function batch_norm(%c, %g, %h, %m, %v,     =>       %b2 = get_attr _folded_c_bias
-//!                               False, 0.1, 1e-05)               %c = call_function conv2d(%x, %w2, %b2)
-//! ```
-//!
 //! With `scale = g / sqrt(v + eps)`, the weights of output channel `o` are multiplied by `scale[o]`, and the bias becomes
 //! `(b - m) * scale + h`; both are computed in f64 and rounded once. Where there is nothing to fold into (or something
 //! else reads the convolution's result too), the normalisation becomes `x * scale + shift`, which is how torch computes it.
+//!
+#![doc = include_str!("examples/batch-norm.md")]
 
 use super::build::{GraphBuilder, Source, full_args, item_index, replace_with_value};
 use super::{Context, canonical_op, each_graph};

@@ -1,13 +1,9 @@
 //! Computes equal values once.
 //!
-//! ```text
-//! %a = call_function exp(%x)                 %a = call_function exp(%x)
-//! %b = call_function exp(%x)          =>
-//! %c = call_function add(%a, %b)             %c = call_function add(%a, %a)
-//! ```
-//!
 //! Two nodes are equal if they call the same op with the same arguments bit for bit: 1, 1.0 and True differ, 0.0 and
 //! -0.0 too. Operands of commutative ops may be swapped. Random and effectful ops are never merged.
+//!
+#![doc = include_str!("examples/cse.md")]
 
 use super::build::write_key;
 use super::{Context, canonical_op, each_graph};

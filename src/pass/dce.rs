@@ -1,13 +1,9 @@
 //! Drops what nothing uses.
 //!
-//! ```text
-//! %a = call_function exp(%x)
-//! %b = call_function sin(%x)          =>      %b = call_function sin(%x)
-//! output %b                                   output %b
-//! ```
-//!
 //! Effects, random numbers and writes stay, and so does the graph's interface. Attributes and module declarations that
 //! no node names any more go as well, unless they came from the weights file.
+//!
+#![doc = include_str!("examples/dce.md")]
 
 use super::{Context, canonical_op, each_graph};
 use crate::diag::Diagnostic;

@@ -1,12 +1,9 @@
 //! Replaces composite ops by the ops they mean.
 //!
-//! ```text
-//! %y = call_function silu(%x)         =>      %sigmoid = call_function sigmoid(%x)
-//!                                             %mul = call_function mul(%x, %sigmoid)
-//! ```
-//!
 //! Lowering takes composites apart by itself, those first that it has a kernel for; this is for those who want a graph
 //! of primitive ops, as `run_decompositions` of `torch.export` gives.
+//!
+#![doc = include_str!("examples/decompose.md")]
 
 use super::build::{GraphBuilder, Source, full_args, replace_with_value};
 use super::{canonical_op, each_graph};

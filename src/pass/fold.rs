@@ -1,18 +1,9 @@
 //! Computes what depends on constants alone.
 //!
-//! ```text
-//! const w : f32[2] = [1.0, 2.0]                     const w : f32[2] = [1.0, 2.0]
-//! graph g {                                         const _folded_m : f32[2] = [2.0, 4.0]
-//!     %x : f32[2] = placeholder x                   graph g {
-//!     %w = get_attr w                                   %x : f32[2] = placeholder x
-//!     %m = call_function mul(%w, 2)           =>        %m = get_attr _folded_m
-//!     %y = call_function add(%x, %m)                    %y = call_function add(%x, %m)
-//!     output %y                                         output %y
-//! }                                                 }
-//! ```
-//!
 //! The interpreter computes, so that a folded value is the value. Results above the size limit stay, so do random
 //! numbers and effects; a result whose elements are all the same becomes `full`, which needs no memory.
+//!
+#![doc = include_str!("examples/fold.md")]
 
 use super::build::Source;
 use super::{Context, canonical_op, each_graph};

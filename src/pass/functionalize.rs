@@ -1,14 +1,5 @@
 //! Turns writes into values.
 //!
-//! ```text
-//! %x : f32[2, 3] = placeholder x                 %x : f32[2, 3] = placeholder x
-//! %y = call_function exp(%x)                     %y = call_function exp(%x)
-//! %r = call_function select(%y, 0, 1)            %r = call_function select(%y, 0, 1)
-//! %a = call_method add_(%r, 1)             =>    %a = call_function add(%r, 1)
-//! %s = call_function sum(%y)                     %select_scatter = call_function select_scatter(%y, %a, 0, 1)
-//!                                                %s = call_function sum(%select_scatter)
-//! ```
-//!
 //! Values that share memory have a *root* (the value that owns it) and the views that lead from the root to them. A
 //! write gives the root a new value, made by writing the new elements back through the views; whoever reads a value of
 //! that root afterwards gets it by applying its views to the root's newest value. Where torch's `reshape` copies
@@ -16,6 +7,8 @@
 //!
 //! Inputs and buffers that were written get their last values among the leading results
 //! ([`Graph::mutations`](crate::graph::Graph::mutations)).
+//!
+#![doc = include_str!("examples/functionalize.md")]
 
 use super::build::{GraphBuilder, Source};
 use super::decompose::decompose_node;
@@ -406,9 +399,6 @@ impl Functionalize<'_> {
         let all = [lead, &values, rest].concat();
         graph.set_args(output, vec![Val::Tuple(all)]);
         graph.mutations.extend(mutations);
-        let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
-        let ty = infer::arg_type(&graph[output].args()[0], &ty);
-        graph.meta_mut(output).ty = Some(ty);
     }
 }
 

@@ -1,13 +1,8 @@
 //! Removes ops that give their operand back.
 //!
-//! ```text
-//! %d = call_function dropout(%x, 0.5, False)
-//! %c = call_function clone(%d)                =>
-//! %v = call_function view(%c, [2, 3])               (%x is f32[2, 3])
-//! %r = call_function relu(%v)                       %r = call_function relu(%x)
-//! ```
-//!
 //! Only what changes no bit: an `x + 0` stays, because -0.0 + 0 is 0.0. Assertions that inference has proved go too.
+//!
+#![doc = include_str!("examples/identities.md")]
 
 use super::{Context, canonical_op, each_graph};
 use crate::diag::Diagnostic;

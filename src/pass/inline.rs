@@ -1,19 +1,8 @@
 //! Inlines calls of graphs of the same file.
 //!
-//! ```text
-//! graph main {                                   graph main {
-//!     %x : f32[4] = placeholder x                    %x : f32[4] = placeholder x
-//!     %y = call_function twice(%x)          =>       %add = call_function add(%x, %x)
-//!     output %y                                      output %add
-//! }                                              }
-//! graph twice {
-//!     %a : f32[4] = placeholder a
-//!     %add = call_function add(%a, %a)
-//!     output %add
-//! }
-//! ```
-//!
 //! Graphs that nothing names any more are dropped; those given to an op by name (`@then_graph`) stay.
+//!
+#![doc = include_str!("examples/inline.md")]
 
 use super::Context;
 use super::build::replace_with_value;

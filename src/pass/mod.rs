@@ -35,55 +35,37 @@ pub struct Pass {
     pub name: &'static str,
     /// Why it is there, in a line.
     pub reason: &'static str,
+    /// A graph before and after, in Markdown.
+    pub example: &'static str,
     /// Changes the module and gives how many things it changed.
     pub run: fn(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic>,
 }
 
-/// What runs, in order.
-pub const PIPELINE: &[Pass] = &[
-    pass(
-        "inline",
-        "graphs called by graphs become one graph, so that passes see across calls",
-        inline::run,
-    ),
-    pass(
-        "functionalize",
-        "writes become values: afterwards order means nothing and every name is one value",
-        functionalize::run,
-    ),
-    pass(
-        "normalize",
-        "functions, methods and modules in any spelling become canonical ops with bound arguments",
-        normalize::run,
-    ),
-    pass(
-        "identities",
-        "dropout in evaluation, clones, views to the same shape: nothing is computed",
-        identities::run,
-    ),
-    pass("fold", "what depends on constants alone is computed now", fold::run),
-    pass("cse", "equal values are computed once", cse::run),
-    pass("dce", "what nothing uses is not computed", dce::run),
-    pass(
-        "batch-norm",
-        "batch normalisation goes into the weights of the convolution or product before it",
-        batch_norm::run,
-    ),
-    pass(
-        "recognise",
-        "attention, normalisation and activations written out op by op become the op again",
-        recognise::run,
-    ),
-    pass("clean", "what batch-norm and recognise left behind", clean),
-];
-
-const fn pass(
-    name: &'static str,
-    reason: &'static str,
-    run: fn(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic>,
-) -> Pass {
-    Pass { name, reason, run }
+macro_rules! pass {
+    ($name:literal, $reason:literal, $run:path) => {
+        Pass {
+            name: $name,
+            reason: $reason,
+            example: include_str!(concat!("examples/", $name, ".md")),
+            run: $run,
+        }
+    };
 }
+
+/// What runs, in order.
+#[rustfmt::skip]
+pub const PIPELINE: &[Pass] = &[
+    pass!("inline", "graphs called by graphs become one graph, so that passes see across calls", inline::run),
+    pass!("functionalize", "writes become values: from then on every name is one value and order means nothing", functionalize::run),
+    pass!("normalize", "functions, methods and modules in any spelling become canonical ops with bound arguments", normalize::run),
+    pass!("identities", "dropout in evaluation, clones, views to the same shape: nothing is computed", identities::run),
+    pass!("fold", "what depends on constants alone is computed now", fold::run),
+    pass!("cse", "equal values are computed once", cse::run),
+    pass!("dce", "what nothing uses is not computed", dce::run),
+    pass!("batch-norm", "batch normalisation goes into the weights of the convolution or product before it", batch_norm::run),
+    pass!("recognise", "attention written out op by op becomes the op again, which has a kernel", recognise::run),
+    pass!("clean", "what batch-norm and recognise left behind", clean),
+];
 
 /// How to run the pipeline.
 #[derive(Clone, Debug)]

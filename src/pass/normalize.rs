@@ -1,16 +1,10 @@
 //! Brings every call into the one canonical form.
 //!
-//! ```text
-//! %a = call_module fc1(%x)                         %fc1_weight = get_attr fc1.weight
-//!                                                  %fc1_bias = get_attr fc1.bias
-//!                                          =>      %a = call_function linear(%x, %fc1_weight, %fc1_bias)
-//! %b = call_method softmax(%a, dim=-1)             %b = call_function softmax(%a, -1)
-//! %c = call_function operator.add(%b, 1)           %c = call_function add(%b, 1)
-//! ```
-//!
 //! The target is the row's name; arguments are in the schema's order with trailing defaults dropped, keyword-only ones
 //! by name. Values that inference knows (sizes, numbers, dtypes) are written out, so that the nodes that computed them
 //! die. Calls of graphs and writes stay as they are.
+//!
+#![doc = include_str!("examples/normalize.md")]
 
 use super::build::{Arguments, ITEM, Source, canonical_args};
 use super::{Context, each_graph};

@@ -1,27 +1,21 @@
 //! Finds attention that was written out op by op, as `run_decompositions` of `torch.export` leaves it.
 //!
-//! ```text
-//! %q2 = call_function mul(%q, 0.5)
-//! %k2 = call_function mul(permute(%k, [0, 1, 3, 2]), 0.5)
-//! %s = view(bmm(view(%q2), view(%k2))) + %mask                  =>  scaled_dot_product_attention(%q, %k, %v, %mask,
-//! %p = where(all of the row of %s is -inf, 0, softmax(%s, -1))                                   scale=0.25)
-//! %y = view(bmm(view(%p), view(%v)))
-//! ```
-//!
 //! (Nodes are nested here where the graph names each.) The safe softmax, which gives zeros for a row that is masked
 //! throughout, is what attention means; a plain softmax would give NaN there, so that it is taken for attention only
 //! where there is no mask.
+//!
+#![doc = include_str!("examples/recognise.md")]
 
 use super::build::{GraphBuilder, Source, full_args};
-use super::{Context, canonical_op, each_graph};
+use super::{Context, canonical_op, dce, each_graph};
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::op::{Build, by_name};
 use crate::types::{TensorType, Val};
 
 /// See the module.
-pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
-    each_graph(module, |module, graph| {
+pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+    let found = each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
             if !graph.is_live(n) {
@@ -33,7 +27,11 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
             }
         }
         Ok(changed)
-    })
+    })?;
+    if found > 0 {
+        dce::run(module, cx)?;
+    }
+    Ok(found)
 }
 
 /// Attention as it was found.

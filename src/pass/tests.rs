@@ -265,3 +265,46 @@ fn batch_normalisation_folds_into_every_producer() {
         }
     }
 }
+
+/// The module that FXIR text gives, with its types.
+fn parsed(text: &str) -> GraphModule {
+    let (file, d) = crate::syntax::parse_text(crate::source::FileId(0), text);
+    assert!(!d.has_errors(), "{d:?}");
+    let (mut m, d) = crate::graph::build(&file, "g");
+    assert!(!d.has_errors(), "{d:?}");
+    let d = infer(&mut m, &InferOptions::default());
+    assert!(d.is_empty(), "{d:?}");
+    m
+}
+
+/// The two graphs of a pass's example.
+fn example(text: &str) -> (&str, &str) {
+    let mut blocks = text
+        .split("```fxir\n")
+        .skip(1)
+        .map(|b| b.split("```").next().unwrap_or(""));
+    (blocks.next().unwrap(), blocks.next().unwrap())
+}
+
+#[test]
+fn the_examples_are_what_the_passes_do() {
+    let decompose = Pass {
+        name: "decompose",
+        reason: "",
+        example: include_str!("examples/decompose.md"),
+        run: |m, _| decompose(m, |_| false),
+    };
+    for p in PIPELINE.iter().chain([&decompose]) {
+        let (before, after) = example(p.example);
+        let m = parsed(before);
+        let now = same(m, |m| {
+            let options = PassOptions {
+                verify_each: true,
+                ..PassOptions::default()
+            };
+            let run = run_pass(p, m, &options).unwrap_or_else(|d| panic!("{}: {d:?}", p.name));
+            assert!(run.changed > 0, "{} changed nothing", p.name);
+        });
+        assert_eq!(crate::graph::print(&now), after, "{}", p.name);
+    }
+}
