@@ -2,6 +2,10 @@
 
 /// The candidate nearest to `name`, if one is near enough to be meant: at most a third of the name changed.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Every one-letter name is near to every other.
+    if name.chars().nth(1).is_none() {
+        return None;
+    }
     let limit = (name.chars().count() / 3).max(1);
     candidates
         .into_iter()

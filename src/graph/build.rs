@@ -16,7 +16,7 @@ use crate::syntax::ast::{self, Dialect, Item, Op, Update, ValueKind};
 use crate::syntax::resolve;
 use crate::types::Val;
 use indexmap::IndexMap;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Builds the graphs of a file. `name` is the module's name: the file's, without its ending.
@@ -201,6 +201,8 @@ impl Builder {
 struct Statements<'a> {
     graph: Graph,
     nodes: HashMap<Arc<str>, NodeId>,
+    /// Nodes whose statements could not be read, which was reported.
+    broken: HashSet<&'a str>,
     /// Nodes with the statement that each is built from.
     built: Vec<(NodeId, &'a ast::Stmt)>,
     out: &'a mut Diagnostics,
@@ -215,6 +217,7 @@ impl<'a> Statements<'a> {
         let mut s = Statements {
             graph: Graph::new(),
             nodes: HashMap::new(),
+            broken: g.body.broken.iter().map(|n| &**n).collect(),
             built: vec![],
             out,
         };
@@ -238,7 +241,7 @@ impl<'a> Statements<'a> {
         let mut first: HashMap<&str, Span> = HashMap::new();
         // Names that the text gives come before those that are made.
         let named = body.stmts.iter().filter_map(|s| s.name.as_ref());
-        let given: std::collections::HashSet<&str> = named.map(|n| &*n.text).collect();
+        let given: HashSet<&str> = named.map(|n| &*n.text).collect();
         for stmt in &body.stmts {
             let (op, target) = head(stmt);
             let made;
@@ -321,7 +324,7 @@ impl<'a> Statements<'a> {
         }
         let mut at = self.graph.first();
         for name in names {
-            if self.nodes.contains_key(&name) {
+            if self.nodes.contains_key(&name) || self.broken.contains(&*name) {
                 continue;
             }
             let make = |g: &mut Graph| g.create_named(Opcode::Placeholder, &name, vec![], vec![], &name);
@@ -371,11 +374,13 @@ impl<'a> Statements<'a> {
     }
 
     fn value(&mut self, v: &ast::Value) -> Arg {
-        let (nodes, mut missing) = (&self.nodes, vec![]);
+        let (nodes, broken, mut missing) = (&self.nodes, &self.broken, vec![]);
         let mut node = |n: &str, span: Span| match nodes.get(n) {
             Some(&id) => Some(Val::Leaf(id)),
             None => {
-                missing.push((n.to_string(), span));
+                if !broken.contains(n) {
+                    missing.push((n.to_string(), span));
+                }
                 None
             }
         };
@@ -482,7 +487,15 @@ fn undefined(name: &str, span: Span, nodes: &HashMap<Arc<str>, NodeId>) -> Diagn
     let mut known: Vec<&str> = nodes.keys().map(|k| &**k).collect();
     known.sort_unstable();
     match nearest(name, known) {
-        Some(near) => d.suggest(span, format!("%{near}"), "a node with a similar name exists"),
+        Some(near) => {
+            // Torch's `return` and slices name nodes without `%`.
+            let sign = if (span.end - span.start) as usize == name.len() {
+                ""
+            } else {
+                "%"
+            };
+            d.suggest(span, format!("{sign}{near}"), "a node with a similar name exists")
+        }
         None => d.help(format!("define it: `%{name} = …`")),
     }
 }

@@ -136,3 +136,26 @@ fn fragments_imply_their_inputs_and_results() {
     assert_eq!(names, ["arg0_1", "arg1_1", "relu", "add", "output"]);
     assert!(super::super::lint::lint(&m).is_empty());
 }
+
+/// The first block of an explain page shows the finding, the last one has none.
+#[test]
+fn explain_pages_tell_the_truth() {
+    let mine = |c: &&Code| c.name().starts_with("E00") || matches!(c, Code::E0101 | Code::E0112);
+    for code in Code::ALL.iter().filter(mine) {
+        let page = code.explanation();
+        let blocks: Vec<&str> = page
+            .split("```fxir\n")
+            .skip(1)
+            .map(|b| b.split("```").next().unwrap_or_default())
+            .collect();
+        assert_eq!(blocks.len(), 2, "{code}");
+        let found = |text: &str| -> Vec<Code> {
+            let (file, mut findings) = parse_text(FileId(0), text);
+            findings.extend(build(&file, "page").1);
+            findings.iter().map(|d| d.code).collect()
+        };
+        let bad = found(blocks[0]);
+        assert!(!bad.is_empty() && bad.iter().all(|c| c == code), "{code}: {bad:?}");
+        assert_eq!(found(blocks[1]), [], "{code}");
+    }
+}

@@ -147,11 +147,13 @@ impl Cx {
     /// Sorts arguments; one by position after one by name is reported.
     pub fn args(&mut self, list: Vec<Arg>) -> Args {
         let mut args = Args::default();
+        let mut said = false;
         for a in list {
             match a {
                 Arg::Keyword(k, v) => args.keyword.push((k, v)),
                 Arg::Positional(v) => {
-                    if let Some((k, _)) = args.keyword.last() {
+                    if let Some((k, _)) = args.keyword.last().filter(|_| !said) {
+                        said = true;
                         let d = Diagnostic::new(Code::E0014, "positional argument after a keyword argument")
                             .at(v.span, "has no name")
                             .see(k.span, "arguments from here on need one")

@@ -159,6 +159,8 @@ pub enum Update {
 pub struct Body {
     /// The statements in order.
     pub stmts: Vec<Stmt>,
+    /// Nodes whose statements could not be read: they are defined, if not known.
+    pub broken: Vec<Arc<str>>,
     /// The opening brace.
     pub open: Span,
     /// The closing brace.

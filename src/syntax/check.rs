@@ -134,13 +134,13 @@ impl Check<'_> {
             ValueKind::Slice(x) | ValueKind::Range(x) => x.iter().for_each(|x| self.value(x)),
             ValueKind::Unary(op, a) => {
                 if *op == UnaryOp::Not && !self.rule {
-                    self.misplaced(v.span, "`not`");
+                    return self.misplaced(v.span, "`not`");
                 }
                 self.operand(a);
             }
             ValueKind::Binary(op, a, b) => {
                 if !self.rule && !arithmetic(*op) {
-                    self.misplaced(v.span, &format!("`{}`", op.symbol()));
+                    return self.misplaced(v.span, &format!("`{}`", op.symbol()));
                 }
                 self.operand(a);
                 self.operand(b);

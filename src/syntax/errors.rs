@@ -73,8 +73,8 @@ const GROUPS: &[Group] = &[
     },
 ];
 
-const OPERATORS: [&str; 16] = [
-    "+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not",
+const OPERATORS: [&str; 17] = [
+    "+", "-", "*", "**", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not",
 ];
 
 const KEYWORDS: [&str; 19] = [
@@ -131,13 +131,15 @@ pub fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diag
 fn help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic {
     let wants = |t: &str| expected.iter().any(|e| e.trim_matches('"') == t);
     match token {
-        Token::Colon if wants(",") && wants(")") => d.help("keyword arguments are written `name=value`"),
+        Token::Colon if wants("=") || (wants(",") && wants(")")) => {
+            d.help("keyword arguments are written `name=value`")
+        }
         Token::Assign if wants(":") && wants("+") => d.help("entries of a dict are written `key: value`"),
         Token::Assign if wants(":") => d.help("a declaration gives the type first: `: f32[2, 3]`"),
         Token::Int(_) | Token::Float(_) if wants("path") => {
             d.help("a path that begins with a digit is written as a string: `\"0.weight\"`")
         }
-        Token::Node(_) if wants("graph") => d.help("statements stand inside of `graph name { … }`"),
+        Token::Node(_) if wants("graph") && !wants("path") => d.help("statements stand inside of `graph name { … }`"),
         Token::Node(name) if wants("path") && !wants("integer") => {
             d.help(format!("a target is a name, not a node; write `{name}`"))
         }

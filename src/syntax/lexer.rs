@@ -80,9 +80,6 @@ fn unknown_text(text: &str, span: Span) -> Diagnostic {
         Some('\u{201c}' | '\u{201d}' | '\u{2018}' | '\u{2019}') => {
             d.help("strings are written with the plain quotes `\"` or `'`")
         }
-        Some(c) if c.is_alphabetic() => {
-            d.help("names are made of A-Z, a-z, 0-9 and `_`; write any other name as a string")
-        }
         _ => d.help("outside of strings and comments, FXIR is plain ASCII; remove this"),
     }
 }

@@ -1,12 +1,15 @@
 //! Text to syntax tree.
 
 use super::actions::Cx;
-use super::ast::{File, Type, Value};
+use super::ast::{Comment, File, Item, Type, Value};
 use super::errors::unexpected;
 use super::lexer::{Lexed, Spanned, lex};
+use super::token::Token;
 use super::{check, delimiters, torch_text};
-use crate::diag::Diagnostics;
+use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Sources, Span};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 #[allow(missing_docs, clippy::all, unused_qualifications)]
 #[rustfmt::skip]
@@ -37,12 +40,14 @@ fn read(file: FileId, text: &str) -> (File, Cx) {
     let torch = torch_text::read(file, text);
     let (tokens, comments, mut cx) = tokens(file, &torch.rest);
     cx.errors.extend(torch.errors);
-    let mut items = tokens
-        .and_then(|t| {
-            let result = grammar::FileParser::new().parse(&mut cx, t);
-            result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
-        })
-        .unwrap_or_default();
+    let tokens = tokens.unwrap_or_default();
+    let defined = definitions(&tokens);
+    let result = grammar::FileParser::new().parse(&mut cx, tokens);
+    let mut items = result.unwrap_or_else(|e| {
+        cx.errors.push(unexpected(file, e));
+        vec![]
+    });
+    items.iter_mut().for_each(|i| note_broken(i, &defined));
     items.extend(torch.graphs);
     items.sort_by_key(|i| i.span().start);
     let tree = File {
@@ -73,16 +78,57 @@ pub fn parse_value(file: FileId, text: &str) -> (Option<Value>, Diagnostics) {
     (result, findings(cx))
 }
 
+/// The names that statements define, by their places.
+fn definitions(tokens: &[Spanned<'_>]) -> Vec<(usize, Arc<str>)> {
+    let name = |(at, token, _): &Spanned<'_>| match token {
+        Token::NodeDef(n) | Token::BareDef(n) => Some((*at, Arc::from(*n))),
+        _ => None,
+    };
+    tokens.iter().filter_map(name).collect()
+}
+
+/// Notes in the bodies of `item` which of the names that the text defines have no statement there.
+fn note_broken(item: &mut Item, defined: &[(usize, Arc<str>)]) {
+    let bodies = match item {
+        Item::Graph(g) => vec![&mut g.body],
+        Item::Rewrite(r) => vec![&mut r.pattern, &mut r.replacement],
+        _ => vec![],
+    };
+    for b in bodies {
+        let from = defined.partition_point(|d| d.0 < b.open.end as usize);
+        let to = defined.partition_point(|d| d.0 < b.close.start as usize).max(from);
+        let read: HashSet<&str> = b
+            .stmts
+            .iter()
+            .filter_map(|s| s.name.as_ref())
+            .map(|n| &*n.text)
+            .collect();
+        let lost = defined[from..to].iter().filter(|(_, n)| !read.contains(&**n));
+        b.broken = lost.map(|(_, n)| n.clone()).collect();
+    }
+}
+
 /// Lexes and balances; no tokens if the text nests too deeply.
-fn tokens(file: FileId, text: &str) -> (Option<impl Iterator<Item = Spanned<'_>>>, Vec<super::ast::Comment>, Cx) {
+fn tokens(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, Vec<Comment>, Cx) {
     let Lexed {
         tokens,
         comments,
         mut errors,
     } = lex(file, text);
     let (tokens, unbalanced) = delimiters::balance(file, tokens, text.trim_end().len());
-    errors.extend(unbalanced);
-    (tokens.map(Vec::into_iter), comments, Cx { file, errors })
+    // A string that is not closed takes the rest of its line with it, closing brackets and all.
+    let open: Vec<u32> = errors
+        .iter()
+        .filter(|e| e.code == Code::E0003)
+        .map(|e| e.labels[0].span.start)
+        .collect();
+    let swallowed = |d: &Diagnostic| {
+        let at = d.labels[0].span.start;
+        let same_line = |&s: &u32| at < s && !text[at as usize..s as usize].contains('\n');
+        d.code == Code::E0006 && open.iter().any(same_line)
+    };
+    errors.extend(unbalanced.into_iter().filter(|d| !swallowed(d)));
+    (tokens, comments, Cx { file, errors })
 }
 
 /// In the order of their places.
@@ -96,7 +142,6 @@ fn findings(mut cx: Cx) -> Diagnostics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::Code;
 
     fn codes(text: &str) -> Vec<Code> {
         parse_text(FileId(0), text).1.iter().map(|d| d.code).collect()

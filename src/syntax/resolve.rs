@@ -189,15 +189,16 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
         ValueKind::Dict(x) => Val::Dict(x.iter().map(|(k, x)| (value(k, node, d), value(x, node, d))).collect()),
         ValueKind::Slice(x) => Val::Slice(three(seq(&x[..], d))),
         ValueKind::Range(x) => Val::Range(three(seq(&x[..], d))),
-        ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..) | ValueKind::Unknown => match dim(v, d).0 {
-            Some(Dim::Unknown) => {
+        // What is no size here was reported where the text was checked.
+        _ => match dim(v, &mut Diagnostics::new()) {
+            (Some(Dim::Unknown), true) => {
                 let e = Diagnostic::new(Code::E0016, "size cannot be computed")
                     .at(v.span, "overflows 64 bits, or divides by zero");
                 d.push(e);
                 Val::Unknown
             }
-            Some(s) => Val::Int(s),
-            None => Val::Unknown,
+            (Some(Dim::Unknown) | None, _) => Val::Unknown,
+            (Some(s), _) => Val::Int(s),
         },
     }
 }

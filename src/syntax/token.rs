@@ -29,12 +29,14 @@ pub struct Extras {
 #[allow(missing_docs)]
 pub enum Token<'s> {
     #[regex(r"[A-Za-z_][A-Za-z0-9_]*")]
+    #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*", foreign, priority = 1)]
     Ident(&'s str),
     /// A dotted path: `torch.float32`, `layer1.0.conv1`.
     #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")]
     Path(&'s str),
     /// `%x`
     #[regex(r"%[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
+    #[regex(r"%[\p{XID_Start}_]\p{XID_Continue}*", |l| &foreign(l)[1..], priority = 1)]
     Node(&'s str),
     /// `%x` at the head of a statement.
     NodeDef(&'s str),
@@ -60,6 +62,8 @@ pub enum Token<'s> {
     #[regex(r"'([^'\\\n]|\\(.|\n))*'", string)]
     #[regex(r#""([^"\\\n]|\\(.|\n))*\\?"#, open_string)]
     #[regex(r"'([^'\\\n]|\\(.|\n))*\\?", open_string)]
+    #[regex("[\u{201c}\u{201d}][^\u{201c}\u{201d}\"\n]*[\u{201c}\u{201d}\"]", curly)]
+    #[regex("[\u{2018}\u{2019}][^\u{2018}\u{2019}'\n]*[\u{2018}\u{2019}']", curly)]
     Str(Arc<str>),
 
     #[token("weights")]
@@ -287,6 +291,28 @@ impl fmt::Display for Token<'_> {
 fn comment<'s>(lex: &mut Lexer<'s, Token<'s>>) {
     let span = lex.span();
     lex.extras.comments.push(span);
+}
+
+/// A name with letters that FXIR has not: reported, and taken for the name it is.
+fn foreign<'s>(lex: &mut Lexer<'s, Token<'s>>) -> &'s str {
+    let d = Diagnostic::new(Code::E0002, format!("`{}` is not an FXIR name", lex.slice()))
+        .at(span(lex), "has letters other than A-Z and a-z")
+        .help("names are made of A-Z, a-z, 0-9 and `_`; a target of another name is written as a string");
+    lex.extras.errors.push(d);
+    lex.slice()
+}
+
+/// A string in typographic quotes: reported, and taken for the string it is.
+fn curly<'s>(lex: &mut Lexer<'s, Token<'s>>) -> Arc<str> {
+    let mut inner = lex.slice().chars();
+    inner.next();
+    inner.next_back();
+    let text = inner.as_str();
+    let d = Diagnostic::new(Code::E0002, "typographic quotes")
+        .at(span(lex), "strings are written with the plain quotes `\"` or `'`")
+        .suggest(span(lex), crate::types::write_str(text), "write plain quotes");
+    lex.extras.errors.push(d);
+    text.into()
 }
 
 fn integer<'s>(lex: &mut Lexer<'s, Token<'s>>) -> i64 {

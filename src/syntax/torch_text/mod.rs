@@ -13,7 +13,9 @@ use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use regions::{OPENERS, Region, indent_len};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 use value::Reader;
 
 /// What [`read`] finds in a text.
@@ -75,6 +77,7 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
         name: None,
         updates: vec![],
         body: Body {
+            broken: broken(r, &stmts),
             stmts,
             open: end(region.range.start),
             close: end(region.range.end),
@@ -85,6 +88,16 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
         }),
         span,
     }
+}
+
+/// The nodes whose lines could not be read.
+fn broken(r: &Reader<'_>, stmts: &[Stmt]) -> Vec<Arc<str>> {
+    let read: HashSet<&str> = stmts.iter().filter_map(|s| s.name.as_ref()).map(|n| &*n.text).collect();
+    r.defined
+        .iter()
+        .filter(|n| !read.contains(**n))
+        .map(|n| Arc::from(*n))
+        .collect()
 }
 
 /// The name of the node that a statement defines.
