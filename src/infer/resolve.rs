@@ -247,6 +247,28 @@ pub fn resolve_with(
     }
 }
 
+/// The value and type of one argument of the op a module's call stands for.
+fn source_value(
+    s: &Source,
+    inputs: &[(Val<Operand>, Type)],
+    module: &GraphModule,
+    attr: &dyn Fn(&str) -> Arc<str>,
+) -> (Val<Operand>, Type) {
+    match s {
+        Source::Input(i) => inputs[*i].clone(),
+        Source::Attr(name) => {
+            let path = attr(name);
+            let ty = attribute_type(module, &path);
+            (Val::Leaf(Operand::Attr(path)), ty)
+        }
+        Source::Value(v) => (op::lift(v), op::lift(v)),
+        Source::List(items) => {
+            let (values, types) = items.iter().map(|s| source_value(s, inputs, module, attr)).unzip();
+            (Val::List(values), Val::List(types))
+        }
+    }
+}
+
 /// A module's call as the op it stands for.
 fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolved) -> Result<Resolved, Diagnostic> {
     let n = &graph[node];
@@ -255,33 +277,17 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         return Err(report::unknown_module(module, graph, node));
     };
     let attr = |name: &str| -> Arc<str> { format!("{path}.{name}").into() };
-    // Keyword arguments of a module's call have its forward's parameter names, which the forms do not know: by order.
-    let inputs: Vec<(Val<Operand>, Type)> = given
-        .args
+    let names: Vec<Arc<str>> = given.kwargs.iter().map(|(k, _)| k.clone()).collect();
+    let values = given.args.into_iter().chain(given.kwargs.into_iter().map(|(_, v)| v));
+    let types = given
+        .arg_types
         .into_iter()
-        .zip(given.arg_types)
-        .chain(
-            given
-                .kwargs
-                .into_iter()
-                .map(|(_, v)| v)
-                .zip(given.kwarg_types.into_iter().map(|(_, t)| t)),
-        )
-        .collect();
+        .chain(given.kwarg_types.into_iter().map(|(_, t)| t));
+    let inputs: Vec<(Val<Operand>, Type)> = values.zip(types).collect();
     let has_attr = |name: &str| module.attributes.contains_key(&attr(name));
-    let call = op::modules::expand(&decl.class, &decl.args, &decl.kwargs, inputs.len(), &has_attr)
+    let call = op::modules::expand(&decl.class, &decl.args, &decl.kwargs, inputs.len(), &names, &has_attr)
         .map_err(|e| report::module_error(graph, node, decl.span, e))?;
-    let value = |s: &Source| -> (Val<Operand>, Type) {
-        match s {
-            Source::Input(i) => inputs[*i].clone(),
-            Source::Attr(name) => {
-                let path = attr(name);
-                let ty = attribute_type(module, &path);
-                (Val::Leaf(Operand::Attr(path)), ty)
-            }
-            Source::Value(v) => (op::lift(v), op::lift(v)),
-        }
-    };
+    let value = |s: &Source| source_value(s, &inputs, module, &attr);
     let (args, arg_types): (Vec<_>, Vec<_>) = call.args.iter().map(value).unzip();
     let (mut kwargs, mut kwarg_types) = (vec![], vec![]);
     for (name, s) in &call.kwargs {

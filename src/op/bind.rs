@@ -110,6 +110,13 @@ impl Binding {
             // A list of ints may be written as several arguments, but only as the first parameter or just behind `self`.
             let spread = slot <= 1 && is_int_list(&schema.params[p].ty) && is_int(v);
             let all_ints = || args[slot..].iter().all(is_int);
+            // Tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
+            let last = slot + 1 == positional.len();
+            if last && is_tensor_list(&schema.params[p].ty) && matches!(v, Val::Leaf(_)) {
+                origins[p] = Some(Origin::Rest(slot));
+                at = args.len();
+                break;
+            }
             // One int for a list without a fixed length: `x.view(6)`.
             if spread && args.len() == slot + 1 && is_open_list(&schema.params[p].ty) {
                 origins[p] = Some(Origin::Rest(slot));
@@ -287,6 +294,10 @@ fn is_int_list(ty: &ParamType) -> bool {
         ParamType::Optional(t) => is_int_list(t),
         _ => false,
     }
+}
+
+fn is_tensor_list(ty: &ParamType) -> bool {
+    matches!(ty, ParamType::List(t, _) if **t == ParamType::Tensor)
 }
 
 fn is_open_list(ty: &ParamType) -> bool {

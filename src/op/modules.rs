@@ -9,9 +9,11 @@
 //! On the left are the constructor's parameters with torch's defaults (a `*` before those that are keyword-only), on the
 //! right an op by its canonical name. Its arguments, by position or by name, are
 //!
-//! * `input` or `$0`, `$1`, …: what the module is called with; `$1?` may be left out;
+//! * `input` or `$0`, `$1`, …: what the module is called with; `$1?` may be left out, `$1:mask?` may also be given as the
+//!   keyword argument `mask`;
 //! * `@weight`: the module's attribute; `@weight?` may be missing; `@bias if bias` is there when the constructor's
 //!   arguments say so (`and` joins several) and is `None` otherwise;
+//! * `@rnn_weights`: the list of weights and biases of a recurrent module, by layer and direction;
 //! * a constructor parameter by name, or a literal.
 //!
 //! A class may have two forms: the one that ends in `when param='value'` holds for that value, the other otherwise.
@@ -42,8 +44,13 @@ struct Param {
 
 #[derive(Debug, Clone)]
 enum Expr {
-    Input(usize, bool),
+    Input {
+        at: usize,
+        name: Option<&'static str>,
+        optional: bool,
+    },
     Attr(&'static str, Need),
+    RnnWeights,
     Param(&'static str),
     Value(Literal),
 }
@@ -64,6 +71,8 @@ pub enum Source {
     Attr(Arc<str>),
     /// A value.
     Value(Literal),
+    /// A list.
+    List(Vec<Source>),
 }
 
 /// A module call as an op call.
@@ -106,13 +115,15 @@ fn base_name(class: &str) -> &str {
     class.rsplit('.').next().unwrap_or(class)
 }
 
-/// The op that calling a module of `class`, constructed with `args` and `kwargs`, with `inputs` arguments means.
-/// `has_attr` tells whether the module has a parameter or buffer of a name.
+/// The op that calling a module of `class`, constructed with `args` and `kwargs`, with `inputs` arguments means. `names`
+/// are those of the last arguments, which are keyword arguments. `has_attr` tells whether the module has a parameter or
+/// buffer of a name.
 pub fn expand(
     class: &str,
     args: &[Literal],
     kwargs: &[(Arc<str>, Literal)],
     inputs: usize,
+    names: &[Arc<str>],
     has_attr: &dyn Fn(&str) -> bool,
 ) -> Result<ModuleCall, OpError> {
     let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
@@ -133,28 +144,27 @@ pub fn expand(
         kwargs: vec![],
         inplace: given.get("inplace") == Some(&Val::Bool(true)),
     };
-    let mut most = 0;
+    let mut taken = vec![];
     for (name, expr) in &form.args {
         let source = match expr {
-            Expr::Input(n, optional) => {
-                most = most.max(n + 1);
-                match (*n < inputs, optional) {
-                    (true, _) => Source::Input(*n),
-                    (false, true) => Source::Value(Val::None),
-                    (false, false) => {
-                        return Err(OpError::new(
-                            Code::E0203,
-                            format!(
-                                "module `{}` is called with {inputs} arguments but needs {}",
-                                form.name,
-                                n + 1
-                            ),
-                        ));
-                    }
+            Expr::Input { at, name, optional } => match find_input(*at, *name, inputs, names) {
+                Some(i) => {
+                    taken.push(i);
+                    Source::Input(i)
                 }
-            }
+                None if *optional => Source::Value(Val::None),
+                None => {
+                    let what = format!(
+                        "module `{}` is called with {inputs} arguments but needs {}",
+                        form.name,
+                        at + 1
+                    );
+                    return Err(OpError::new(Code::E0203, what));
+                }
+            },
             Expr::Attr(a, need) if wanted(need, a, &given, has_attr) => Source::Attr((*a).into()),
             Expr::Attr(..) => Source::Value(Val::None),
+            Expr::RnnWeights => rnn_weights(&given),
             Expr::Param(p) => Source::Value(given[p].clone()),
             Expr::Value(v) => Source::Value(v.clone()),
         };
@@ -163,16 +173,62 @@ pub fn expand(
             None => call.args.push(source),
         }
     }
-    if inputs > most {
-        return Err(OpError::new(
-            Code::E0203,
-            format!(
-                "module `{}` is called with {inputs} arguments but takes {most}",
-                form.name
+    if let Some(i) = (0..inputs).find(|i| !taken.contains(i)) {
+        let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
+            Some(name) => format!("module `{}` takes no argument `{name}`", form.name),
+            None => format!(
+                "module `{}` is called with {inputs} arguments but takes {}",
+                form.name,
+                taken.len()
             ),
-        ));
+        };
+        return Err(OpError::new(Code::E0203, what));
     }
     Ok(call)
+}
+
+/// The input at a position, or of a name. Keyword arguments that the form has no name for stand in order.
+fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) -> Option<usize> {
+    let positional = inputs - names.len();
+    if at < positional {
+        return Some(at);
+    }
+    match name {
+        Some(name) => {
+            let by_name = names.iter().position(|n| &**n == name).map(|k| positional + k);
+            // A lone keyword argument is the input, whatever the class calls it.
+            by_name.or((name == "input" && inputs == 1).then_some(0))
+        }
+        None => (at < inputs).then_some(at),
+    }
+}
+
+/// `weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0`, then those of the reverse direction, then the next layer.
+fn rnn_weights(given: &HashMap<&str, Literal>) -> Source {
+    let int = |name: &str| given.get(name).and_then(Val::as_int).unwrap_or(0);
+    let mut kinds = vec!["weight_ih", "weight_hh"];
+    if int("bias") != 0 {
+        kinds.extend(["bias_ih", "bias_hh"]);
+    }
+    if int("proj_size") > 0 {
+        kinds.push("weight_hr");
+    }
+    let suffixes: &[&str] = if int("bidirectional") != 0 {
+        &["", "_reverse"]
+    } else {
+        &[""]
+    };
+    let mut list = vec![];
+    for layer in 0..int("num_layers").clamp(1, 1024) {
+        for suffix in suffixes {
+            list.extend(
+                kinds
+                    .iter()
+                    .map(|k| Source::Attr(format!("{k}_l{layer}{suffix}").into())),
+            );
+        }
+    }
+    Source::List(list)
 }
 
 fn wanted(need: &Need, attr: &str, given: &HashMap<&str, Literal>, has_attr: &dyn Fn(&str) -> bool) -> bool {
@@ -314,17 +370,26 @@ fn pieces(text: &'static str) -> Vec<&'static str> {
 fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
     let known = |p: &str| class.params.iter().any(|q| q.name == p);
     if e == "input" {
-        return Ok(Expr::Input(0, false));
+        return Ok(Expr::Input {
+            at: 0,
+            name: Some("input"),
+            optional: false,
+        });
+    }
+    if e == "@rnn_weights" {
+        return Ok(Expr::RnnWeights);
     }
     if let Some(n) = e.strip_prefix('$') {
         let (n, optional) = match n.strip_suffix('?') {
             Some(n) => (n, true),
             None => (n, false),
         };
-        return n
-            .parse()
-            .map(|n| Expr::Input(n, optional))
-            .map_err(|_| format!("bad input {e:?}"));
+        let (n, name) = match n.split_once(':') {
+            Some((n, name)) => (n, Some(name)),
+            None => (n, None),
+        };
+        let at = n.parse().map_err(|_| format!("bad input {e:?}"))?;
+        return Ok(Expr::Input { at, name, optional });
     }
     if let Some(a) = e.strip_prefix('@') {
         if let Some(a) = a.strip_suffix('?') {
@@ -381,25 +446,32 @@ mod tests {
         let c = parse("Foo(a, b=[1, 2], *, bias=True) = reshape(input, @w, @b if bias, $1?, 'x', a)").unwrap();
         assert_eq!((c.name, c.op, c.params.len(), c.args.len()), ("Foo", "reshape", 3, 6));
         assert!(matches!(c.args[2].1, Expr::Attr("b", Need::When(_))));
-        assert!(matches!(c.args[3].1, Expr::Input(1, true)));
+        assert!(matches!(
+            c.args[3].1,
+            Expr::Input {
+                at: 1,
+                name: None,
+                optional: true
+            }
+        ));
         assert!(parse("Foo(a) = reshape(input, @b if bias)").is_err());
     }
 
     #[test]
     fn constructor_errors_say_what_is_wrong() {
         let attrs = |_: &str| true;
-        let e = expand("Flaten", &[], &[], 1, &attrs).unwrap_err();
+        let e = expand("Flaten", &[], &[], 1, &[], &attrs).unwrap_err();
         assert_eq!((e.code, e.help.len()), (Code::E0201, 1));
-        let e = expand("Unflatten", &[Val::int(1)], &[], 1, &attrs).unwrap_err();
+        let e = expand("Unflatten", &[Val::int(1)], &[], 1, &[], &attrs).unwrap_err();
         assert_eq!(
             e.title,
             "`Unflatten`: constructor argument `unflattened_size` is missing"
         );
-        let e = expand("Flatten", &[], &[("start".into(), Val::int(1))], 1, &attrs).unwrap_err();
+        let e = expand("Flatten", &[], &[("start".into(), Val::int(1))], 1, &[], &attrs).unwrap_err();
         assert!(e.title.contains("has no constructor parameter `start`"), "{}", e.title);
-        let e = expand("Flatten", &[], &[], 2, &attrs).unwrap_err();
+        let e = expand("Flatten", &[], &[], 2, &[], &attrs).unwrap_err();
         assert_eq!(e.title, "module `Flatten` is called with 2 arguments but takes 1");
-        let ok = expand("torch.nn.modules.flatten.Flatten", &[], &[], 1, &attrs).unwrap();
+        let ok = expand("torch.nn.modules.flatten.Flatten", &[], &[], 1, &[], &attrs).unwrap();
         assert_eq!(
             ok.args,
             [

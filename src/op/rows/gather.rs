@@ -41,6 +41,7 @@ pub fn rows() -> Vec<Op> {
         .doc("the elements at places in row-major order")
         .spelled("aten.take.default torch.take Tensor.take"),
         embedding(),
+        functional_embedding(),
     ]
 }
 
@@ -62,15 +63,28 @@ fn embedding() -> Op {
     )
     .doc("the rows of weight that indices names")
     .spelled("aten.embedding.default torch.embedding")
-    .form(
-        "torch.nn.functional.embedding",
-        "embedding(Tensor indices, Tensor weight, SymInt? padding_idx=None, float? max_norm=None, float norm_type=2.0, bool \
-         scale_grad_by_freq=False, bool sparse=False) -> Tensor",
-    )
     .module(
         "Embedding(num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, \
-         scale_grad_by_freq=False, sparse=False) = embedding(@weight, input, padding_idx)",
+         scale_grad_by_freq=False, sparse=False) = embedding(@weight, input, padding_idx) when max_norm=None",
     )
+}
+
+/// `torch.nn.functional.embedding`, whose arguments stand in another order.
+fn functional_embedding() -> Op {
+    Op::composite(
+        "embedding_of",
+        "embedding_of(Tensor input, Tensor weight, int? padding_idx=None, float? max_norm=None, float norm_type=2.0, bool \
+         scale_grad_by_freq=False, bool sparse=False) -> Tensor",
+        |b, c| {
+            if !c.is_none("max_norm") {
+                let what = "embedding with max_norm changes its weight, which fxc does not do";
+                return Err(OpError::arg("max_norm", what));
+            }
+            b.call("embedding", vec![c.get("weight").clone(), c.get("input").clone()])
+        },
+    )
+    .doc("the rows of weight that input names")
+    .spelled("torch.nn.functional.embedding")
 }
 
 fn want_index(t: &TensorType, what: &str) -> OpResult<()> {

@@ -10,25 +10,37 @@ mod conv;
 mod convert;
 mod creation;
 mod dense;
+mod distance;
 mod dropout;
+mod einsum;
+mod embedding_bag;
+mod fold;
 mod gather;
 mod getitem;
+mod grid;
 mod index;
 mod joining;
 mod lines;
 mod matmul;
 mod moments;
+mod multihead;
 mod norms;
 mod padding;
 mod pool;
 mod pool_window;
 mod python;
 mod random;
+mod rearrange;
 mod reduce;
+mod resample;
+mod rnn;
+mod rnn_steps;
 mod scan;
 mod scatter;
 mod select;
+mod select_by_value;
 mod softmax;
+mod sort;
 mod spell;
 mod splits;
 mod unary;
@@ -71,6 +83,19 @@ pub fn all() -> Vec<Op> {
         vec![batch_norm::unbatched()],
         attention::rows(),
         dropout::rows(),
+        multihead::rows(),
+        distance::rows(),
+        fold::rows(),
+        grid::rows(),
+        rnn::rows(),
+        einsum::rows(),
+        embedding_bag::rows(),
+        resample::rows(),
+        rearrange::rows(),
+        sort::rows(),
+        sort::searches(),
+        select_by_value::rows(),
+        vec![select_by_value::by_max()],
     ]
     .into_iter()
     .flatten()

@@ -33,19 +33,19 @@ fn max_rows(n: usize) -> [Op; 2] {
             "max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1]? stride=[], int[1] padding=0, int[1] dilation=1, \
              bool ceil_mode=False) -> (Tensor, Tensor)",
             "max_pool1d(Tensor self, int[1] kernel_size, int[1]? stride=[], int[1] padding=0, int[1] dilation=1, bool \
-             ceil_mode=False) -> Tensor",
+             ceil_mode=False, bool return_indices=False) -> Tensor",
         ),
         (
             "max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2]? stride=[], int[2] padding=0, int[2] dilation=1, \
              bool ceil_mode=False) -> (Tensor, Tensor)",
             "max_pool2d(Tensor self, int[2] kernel_size, int[2]? stride=[], int[2] padding=0, int[2] dilation=1, bool \
-             ceil_mode=False) -> Tensor",
+             ceil_mode=False, bool return_indices=False) -> Tensor",
         ),
         (
             "max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3]? stride=[], int[3] padding=0, int[3] dilation=1, \
              bool ceil_mode=False) -> (Tensor, Tensor)",
             "max_pool3d(Tensor self, int[3] kernel_size, int[3]? stride=[], int[3] padding=0, int[3] dilation=1, bool \
-             ceil_mode=False) -> Tensor",
+             ceil_mode=False, bool return_indices=False) -> Tensor",
         ),
     ];
     let (with, without) = SCHEMAS[n - 1];
@@ -59,22 +59,19 @@ fn max_rows(n: usize) -> [Op; 2] {
     };
     let plain = match n {
         1 => Op::composite("max_pool1d", without, |b, c| first_of(b, c, "max_pool1d_with_indices"))
-            .spelled("aten.max_pool1d.default torch.max_pool1d")
-            .form("torch.nn.functional.max_pool1d", F_MAX1)
+            .spelled("aten.max_pool1d.default torch.max_pool1d torch.nn.functional.max_pool1d")
             .module(
                 "MaxPool1d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
                  max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False",
             ),
         2 => Op::composite("max_pool2d", without, |b, c| first_of(b, c, "max_pool2d_with_indices"))
-            .spelled("aten.max_pool2d.default torch.max_pool2d")
-            .form("torch.nn.functional.max_pool2d", F_MAX2)
+            .spelled("aten.max_pool2d.default torch.max_pool2d torch.nn.functional.max_pool2d")
             .module(
                 "MaxPool2d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
                  max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False",
             ),
         _ => Op::composite("max_pool3d", without, |b, c| first_of(b, c, "max_pool3d_with_indices"))
-            .spelled("aten.max_pool3d.default torch.max_pool3d")
-            .form("torch.nn.functional.max_pool3d", F_MAX3)
+            .spelled("aten.max_pool3d.default torch.max_pool3d torch.nn.functional.max_pool3d")
             .module(
                 "MaxPool3d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
                  max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False",
@@ -95,14 +92,6 @@ fn max_rows(n: usize) -> [Op; 2] {
         plain.doc("the maximum of every window"),
     ]
 }
-
-/// The functions take `return_indices`, which tracing fixes to False.
-const F_MAX1: &str = "max_pool1d(Tensor self, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, int[1] dilation=1, bool \
-                      ceil_mode=False, bool return_indices=False) -> Tensor";
-const F_MAX2: &str = "max_pool2d(Tensor self, int[2] kernel_size, int[2]? stride=None, int[2] padding=0, int[2] dilation=1, bool \
-                      ceil_mode=False, bool return_indices=False) -> Tensor";
-const F_MAX3: &str = "max_pool3d(Tensor self, int[3] kernel_size, int[3]? stride=None, int[3] padding=0, int[3] dilation=1, bool \
-                      ceil_mode=False, bool return_indices=False) -> Tensor";
 
 fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
     let both = b.many(op, c.args.clone())?;
@@ -192,7 +181,7 @@ fn adaptive_rows(n: usize) -> Vec<Op> {
             .spelled("aten.adaptive_max_pool1d.default torch.adaptive_max_pool1d torch.nn.functional.adaptive_max_pool1d_with_indices"),
             Op::composite("adaptive_max_pool1d", ADAPTIVE_MAX[0], |b, c| adaptive_first(b, c, "adaptive_max_pool1d_with_indices"))
                 .spelled("torch.nn.functional.adaptive_max_pool1d")
-                .module("AdaptiveMaxPool1d(output_size, return_indices=False) = adaptive_max_pool1d(input, output_size)"),
+                .module("AdaptiveMaxPool1d(output_size, return_indices=False) = adaptive_max_pool1d(input, output_size, return_indices)"),
         ],
         2 => vec![
             Op::new(
@@ -215,7 +204,7 @@ fn adaptive_rows(n: usize) -> Vec<Op> {
             .spelled("aten.adaptive_max_pool2d.default torch._C._nn.adaptive_max_pool2d torch.nn.functional.adaptive_max_pool2d_with_indices"),
             Op::composite("adaptive_max_pool2d", ADAPTIVE_MAX[1], |b, c| adaptive_first(b, c, "adaptive_max_pool2d_with_indices"))
                 .spelled("torch.nn.functional.adaptive_max_pool2d")
-                .module("AdaptiveMaxPool2d(output_size, return_indices=False) = adaptive_max_pool2d(input, output_size)"),
+                .module("AdaptiveMaxPool2d(output_size, return_indices=False) = adaptive_max_pool2d(input, output_size, return_indices)"),
         ],
         _ => vec![
             Op::new(
@@ -238,7 +227,7 @@ fn adaptive_rows(n: usize) -> Vec<Op> {
             .spelled("aten.adaptive_max_pool3d.default torch._C._nn.adaptive_max_pool3d torch.nn.functional.adaptive_max_pool3d_with_indices"),
             Op::composite("adaptive_max_pool3d", ADAPTIVE_MAX[2], |b, c| adaptive_first(b, c, "adaptive_max_pool3d_with_indices"))
                 .spelled("torch.nn.functional.adaptive_max_pool3d")
-                .module("AdaptiveMaxPool3d(output_size, return_indices=False) = adaptive_max_pool3d(input, output_size)"),
+                .module("AdaptiveMaxPool3d(output_size, return_indices=False) = adaptive_max_pool3d(input, output_size, return_indices)"),
         ],
     };
     let docs = [

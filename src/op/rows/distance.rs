@@ -1,0 +1,272 @@
+//! Distances, similarities and products of vectors.
+
+use crate::op::emit::ints_val;
+use crate::op::{Build, Call, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::types::{Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = distances();
+    v.extend(products());
+    v
+}
+
+fn distances() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "cosine_similarity",
+            "cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor",
+            cosine_similarity,
+        )
+        .doc("x1 · x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dim")
+        .spelled("aten.cosine_similarity.default torch.cosine_similarity torch.nn.functional.cosine_similarity")
+        .module("CosineSimilarity(dim=1, eps=1e-08) = cosine_similarity($0, $1, dim, eps)"),
+        Op::composite(
+            "pairwise_distance",
+            "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
+            |b, c| {
+                let d = b.call("sub", vec![c.get("x1").clone(), c.get("x2").clone()])?;
+                let d = b.binary("add", d, c.get("eps").clone())?;
+                norm(b, &d, c.get("p"), c.bool("keepdim")?).map(Val::Leaf)
+            },
+        )
+        .doc("the p-norm of x1 - x2 + eps along the last dim")
+        .spelled("aten.pairwise_distance.default torch.pairwise_distance torch.nn.functional.pairwise_distance")
+        .module("PairwiseDistance(p=2.0, eps=1e-06, keepdim=False) = pairwise_distance($0, $1, p, eps, keepdim)"),
+        Op::composite(
+            "cdist",
+            "cdist(Tensor x1, Tensor x2, float p=2.0, Any compute_mode=None) -> Tensor",
+            cdist,
+        )
+        .doc("the p-norms between all rows of two matrices")
+        .spelled("aten.cdist.default aten._cdist_forward.default torch.cdist torch.functional.cdist"),
+        Op::composite(
+            "dist",
+            "dist(Tensor self, Tensor other, Scalar p=2) -> Tensor",
+            |b, c| {
+                let d = b.call("sub", vec![c.get("self").clone(), c.get("other").clone()])?;
+                let d = d
+                    .as_leaf()
+                    .cloned()
+                    .ok_or_else(|| OpError::arg("self", "dist needs tensors"))?;
+                let flat = b.unary("ravel", &d)?;
+                norm(b, &flat, c.get("p"), false).map(Val::Leaf)
+            },
+        )
+        .doc("the p-norm of the difference of two tensors")
+        .spelled("aten.dist.default torch.dist Tensor.dist"),
+        Op::composite(
+            "_weight_norm",
+            "_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor",
+            |b, c| weight_norm(b, c).map(|(w, _)| w.into()),
+        )
+        .doc("g * v / |v|, the norm over all dims but one")
+        .spelled("aten._weight_norm.default torch._weight_norm"),
+        Op::composite(
+            "_weight_norm_interface",
+            "_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)",
+            |b, c| weight_norm(b, c).map(|(w, n)| Val::Tuple(vec![w.into(), n.into()])),
+        )
+        .doc("g * v / |v| and the norm")
+        .spelled("aten._weight_norm_interface.default"),
+    ]
+}
+
+fn products() -> Vec<Op> {
+    vec![
+        Op::composite("cross", "cross(Tensor self, Tensor other, int? dim=None) -> Tensor", |b, c| {
+            let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+            let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
+            let dim = match c.opt_int("dim")? {
+                Some(d) => wrap_dim(d, shape.len())?,
+                None => shape.iter().position(|d| *d == Dim::Const(3)).ok_or_else(|| OpError::shape("no dimension of size 3 in input"))?,
+            };
+            cross(b, x, y, &shape, dim).map(Val::Leaf)
+        })
+        .doc("the vector product along a dim of size 3")
+        .spelled("aten.cross.default torch.cross Tensor.cross"),
+        Op::composite("linalg_cross", "linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", |b, c| {
+            let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+            let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
+            let dim = wrap_dim(c.int("dim")?, shape.len())?;
+            cross(b, x, y, &shape, dim).map(Val::Leaf)
+        })
+        .doc("the vector product along a dim of size 3")
+        .spelled("aten.linalg_cross.default torch.linalg.cross torch.linalg_cross"),
+        Op::composite("glu", "glu(Tensor self, int dim=-1) -> Tensor", glu)
+            .doc("the first half of a dim times the sigmoid of the second")
+            .spelled("aten.glu.default torch.nn.functional.glu torch._C._nn.glu")
+            .module("GLU(dim=-1) = glu(input, dim)"),
+        Op::composite("matrix_power", "matrix_power(Tensor self, int n) -> Tensor", matrix_power)
+            .doc("a square matrix multiplied by itself")
+            .spelled("aten.matrix_power.default aten.linalg_matrix_power.default torch.matrix_power torch.linalg.matrix_power Tensor.matrix_power"),
+    ]
+}
+
+/// The p-norm along the last dim.
+fn norm(b: &mut dyn Build, x: &Traced, p: &Val<Traced>, keepdim: bool) -> OpResult<Traced> {
+    b.op(
+        "linalg_vector_norm",
+        [x.into(), p.clone(), ints_val(&[-1]), Val::Bool(keepdim)],
+    )
+}
+
+/// Both sides divided by their norms first, as torch does.
+fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
+    let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
+    let dim = wrap_dim(c.int("dim")?, shape.len())? as i64;
+    let dtype = crate::types::promote_types(x.dtype(), y.dtype()).unwrap_or(x.dtype());
+    if !dtype.is_float() {
+        return Err(OpError::dtype(
+            "expected common dtype to be floating point, yet common dtype is ".to_string() + dtype.scalar_type_name(),
+        ));
+    }
+    let mut unit = vec![];
+    for t in [x, y] {
+        let t = b.to_dtype(t, dtype)?;
+        let t = b.expand(&t, &shape)?;
+        let n = b.op(
+            "linalg_vector_norm",
+            [(&t).into(), Val::int(2), ints_val(&[dim]), Val::Bool(true)],
+        )?;
+        let n = b.binary("clamp_min", &n, c.get("eps").clone())?;
+        unit.push(b.binary("div", &t, &n)?);
+    }
+    let product = b.binary("mul", &unit[0], &unit[1])?;
+    b.reduce("sum", &product, &[dim as usize], false).map(Val::Leaf)
+}
+
+fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
+    for (name, t) in [("X1", x), ("X2", y)] {
+        if t.rank()? < 2 {
+            return Err(OpError::shape(format!(
+                "cdist only supports at least 2D tensors, {name} got: {}D",
+                t.rank()?
+            )));
+        }
+    }
+    let (m, n) = (x.shape()?.last().cloned(), y.shape()?.last().cloned());
+    if let (Some(m), Some(n)) = (&m, &n)
+        && m.sub(n).as_const().is_some_and(|d| d != 0)
+    {
+        return Err(OpError::shape(format!(
+            "X1 and X2 must have the same number of columns. X1: {m} X2: {n}"
+        )));
+    }
+    let (rx, ry) = (x.rank()?, y.rank()?);
+    let (x, y) = (b.unsqueeze(x, rx - 1)?, b.unsqueeze(y, ry - 2)?);
+    let d = b.binary("sub", &x, &y)?;
+    norm(b, &d, c.get("p"), false).map(Val::Leaf)
+}
+
+fn weight_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
+    let (v, g) = (c.leaf("v")?, c.leaf("g")?);
+    let rank = v.rank()?;
+    let dims: Vec<i64> = match c.int("dim")? {
+        -1 => (0..rank as i64).collect(),
+        d => {
+            let d = wrap_dim(d, rank)? as i64;
+            (0..rank as i64).filter(|&i| i != d).collect()
+        }
+    };
+    let all = c.int("dim")? == -1;
+    let n = if dims.is_empty() {
+        b.unary("abs", v)?
+    } else {
+        b.op(
+            "linalg_vector_norm",
+            [v.into(), Val::int(2), ints_val(&dims), Val::Bool(!all)],
+        )?
+    };
+    let scale = b.binary("div", g, &n)?;
+    Ok((b.binary("mul", v, &scale)?, n))
+}
+
+/// `x1 * y2 - x2 * y1` and so on, each element a slice of the dim.
+fn cross(b: &mut dyn Build, x: &Traced, y: &Traced, shape: &[Dim], dim: usize) -> OpResult<Traced> {
+    if x.rank()? != y.rank()? {
+        return Err(OpError::shape(format!(
+            "linalg.cross: inputs must have the same number of dimensions, got {} and {}",
+            x.rank()?,
+            y.rank()?
+        )));
+    }
+    if shape[dim].as_const().is_some_and(|n| n != 3) {
+        return Err(OpError::shape(format!(
+            "linalg.cross: inputs dimension {dim} must have length 3. Got {}",
+            shape[dim]
+        )));
+    }
+    let (x, y) = (b.expand(x, shape)?, b.expand(y, shape)?);
+    let at = |b: &mut dyn Build, t: &Traced, i: i64| b.slice(t, dim, Dim::Const(i), Dim::Const(i + 1), 1);
+    let mut parts = vec![];
+    for (i, j) in [(1, 2), (2, 0), (0, 1)] {
+        let (xi, yj) = (at(b, &x, i)?, at(b, &y, j)?);
+        let (xj, yi) = (at(b, &x, j)?, at(b, &y, i)?);
+        let (p, q) = (b.binary("mul", &xi, &yj)?, b.binary("mul", &xj, &yi)?);
+        parts.push(b.binary("sub", &p, &q)?);
+    }
+    b.cat(&parts, dim)
+}
+
+fn glu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    if x.rank()? == 0 {
+        return Err(OpError::shape("glu does not support 0-dimensional tensors"));
+    }
+    let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
+    let n = x.shape()?[dim].clone();
+    if n.as_const().is_some_and(|n| n % 2 != 0) {
+        return Err(OpError::shape(format!(
+            "Halving dimension must be even, but dimension {dim} is size {n}"
+        )));
+    }
+    let half = n.floordiv(&Dim::Const(2));
+    let a = b.slice(x, dim, Dim::Const(0), half.clone(), 1)?;
+    let g = b.slice(x, dim, half, n, 1)?;
+    let g = b.unary("sigmoid", &g)?;
+    b.binary("mul", &a, &g).map(Val::Leaf)
+}
+
+/// By squaring.
+fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let mut n = c.int("n")?;
+    let square = matches!(x.shape()?, [.., p, q] if p.sub(q).as_const().is_none_or(|d| d == 0));
+    if !square {
+        return Err(OpError::shape(
+            "linalg.matrix_power: A must be batches of square matrices",
+        ));
+    }
+    if n < 0 {
+        return Err(OpError::arg(
+            "n",
+            "matrix_power of a negative power needs an inverse, which fxc does not have",
+        ));
+    }
+    if n == 0 {
+        let size = x.shape()?[x.rank()? - 1].clone();
+        let eye = b.op("eye", [Val::Int(size)])?;
+        let eye = b.to_dtype(&eye, x.dtype())?;
+        let shape = x.shape()?.to_vec();
+        let y = b.expand(&eye, &shape)?;
+        return b.op("clone", [y.into()]).map(Val::Leaf);
+    }
+    let (mut power, mut out) = (x.clone(), None::<Traced>);
+    loop {
+        if n & 1 == 1 {
+            out = Some(match &out {
+                Some(o) => b.matmul(o, &power)?,
+                None => power.clone(),
+            });
+        }
+        n >>= 1;
+        if n == 0 {
+            break;
+        }
+        power = b.matmul(&power, &power)?;
+    }
+    Ok(out.unwrap_or(power).into())
+}

@@ -1,0 +1,278 @@
+//! Einstein summation: products and sums of tensors by labelled dims.
+
+use crate::op::{Build, Op, OpError, OpResult, Traced};
+use crate::types::{Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "einsum",
+            "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",
+            |b, c| einsum(b, c.str("equation")?, &c.leaves("tensors")?).map(Val::Leaf),
+        )
+        .doc("sums of products over the labels that the result lacks: 'bij,bjk->bik'")
+        .spelled("aten.einsum.default torch.einsum torch.functional.einsum"),
+    ]
+}
+
+/// A label of a dim: a letter, or the n-th dim of the ellipsis counted from the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+enum Label {
+    Ellipsis(usize),
+    Letter(char),
+}
+
+/// A tensor with one label per dim.
+#[derive(Clone)]
+struct Term {
+    tensor: Traced,
+    labels: Vec<Label>,
+}
+
+fn fail<T>(what: impl Into<String>) -> OpResult<T> {
+    Err(OpError::arg("equation", format!("einsum(): {}", what.into())))
+}
+
+/// The labels of one part of the equation; an ellipsis stands for the dims that are left of `rank`.
+fn labels(text: &str, rank: Option<usize>, ellipsis: usize) -> OpResult<Vec<Label>> {
+    let letters = text.chars().filter(|c| c.is_alphabetic()).count();
+    let spread = rank.map_or(ellipsis, |r| r.saturating_sub(letters));
+    let mut out = vec![];
+    let mut rest = text;
+    let mut seen = false;
+    while let Some(c) = rest.chars().next() {
+        if let Some(r) = rest.strip_prefix("...") {
+            if seen {
+                return fail("found more than one ellipsis in an operand");
+            }
+            seen = true;
+            out.extend((0..spread).rev().map(Label::Ellipsis));
+            rest = r;
+            continue;
+        }
+        if !c.is_ascii_alphabetic() {
+            return fail(format!("invalid subscript given: {c}, subscripts must be in [a-zA-Z]"));
+        }
+        out.push(Label::Letter(c));
+        rest = &rest[c.len_utf8()..];
+    }
+    if rank.is_some_and(|r| r != out.len()) {
+        let r = rank.unwrap_or(0);
+        return fail(format!(
+            "the number of subscripts in the equation ({letters}) does not match the number of dimensions ({r}) for an operand \
+             and no ellipsis was given"
+        ));
+    }
+    Ok(out)
+}
+
+fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Traced> {
+    let text: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let (left, right) = match text.split_once("->") {
+        Some((l, r)) => (l, Some(r)),
+        None => (&text[..], None),
+    };
+    let parts: Vec<&str> = left.split(',').collect();
+    if parts.len() != tensors.len() {
+        let more = if parts.len() > tensors.len() { "more" } else { "fewer" };
+        return fail(format!(
+            "{} operands were provided than specified in the equation",
+            if more == "more" { "fewer" } else { "more" }
+        ));
+    }
+    let mut terms = vec![];
+    for (p, t) in parts.iter().zip(tensors) {
+        let labels = labels(p, Some(t.rank()?), 0)?;
+        terms.push(diagonals(
+            b,
+            Term {
+                tensor: (*t).clone(),
+                labels,
+            },
+        )?);
+    }
+    let widest = terms
+        .iter()
+        .flat_map(|t| &t.labels)
+        .filter(|l| matches!(l, Label::Ellipsis(_)))
+        .max();
+    let spread = widest.map_or(0, |l| if let Label::Ellipsis(n) = l { n + 1 } else { 0 });
+    let out = match right {
+        Some(r) => labels(r, None, spread)?,
+        None => implicit(&terms, spread),
+    };
+    for (i, l) in out.iter().enumerate() {
+        if out[..i].contains(l) {
+            return fail("output subscript appears more than once in the output");
+        }
+        if !terms.iter().any(|t| t.labels.contains(l)) {
+            return fail("output subscript does not appear in the equation for any input operand");
+        }
+    }
+    check_sizes(&terms)?;
+    let mut acc = terms.remove(0);
+    while !terms.is_empty() {
+        let next = terms.remove(0);
+        let needed = |l: &Label| out.contains(l) || terms.iter().any(|t| t.labels.contains(l));
+        acc = product(b, acc, next, &needed)?;
+    }
+    acc = summed(b, acc, &|l| out.contains(l))?;
+    let order: Vec<usize> = out
+        .iter()
+        .filter_map(|l| acc.labels.iter().position(|x| x == l))
+        .collect();
+    b.permute(&acc.tensor, &order)
+}
+
+/// Without an arrow: the ellipsis, then the letters that occur once, in alphabetical order.
+fn implicit(terms: &[Term], spread: usize) -> Vec<Label> {
+    let mut letters: Vec<Label> = terms.iter().flat_map(|t| &t.labels).copied().collect();
+    letters.retain(|l| matches!(l, Label::Letter(_)));
+    letters.sort();
+    // Letters repeated within an operand were merged already, so an occurrence is an operand.
+    let once = |l: &Label| letters.iter().filter(|x| *x == l).count() == 1;
+    let single: Vec<Label> = letters.iter().filter(|l| once(l)).copied().collect();
+    (0..spread).rev().map(Label::Ellipsis).chain(single).collect()
+}
+
+fn check_sizes(terms: &[Term]) -> OpResult<()> {
+    let mut known: Vec<(Label, Dim)> = vec![];
+    for t in terms {
+        for (l, d) in t.labels.iter().zip(t.tensor.shape()?) {
+            match known.iter_mut().find(|(k, _)| k == l) {
+                None => known.push((*l, d.clone())),
+                Some((_, k)) if *k == Dim::Const(1) => *k = d.clone(),
+                Some((_, k)) => {
+                    if *d != Dim::Const(1) && k.sub(d).as_const().is_some_and(|x| x != 0) {
+                        return fail(format!(
+                            "operands do not broadcast with remapped shapes: a label has size {k} in one operand and {d} in \
+                             another"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A label that occurs twice within an operand is its diagonal.
+fn diagonals(b: &mut dyn Build, mut t: Term) -> OpResult<Term> {
+    loop {
+        let twice =
+            (0..t.labels.len()).find_map(|j| t.labels[..j].iter().position(|l| *l == t.labels[j]).map(|i| (i, j)));
+        let Some((i, j)) = twice else { return Ok(t) };
+        let shape = t.tensor.shape()?;
+        if shape[i].sub(&shape[j]).as_const().is_some_and(|d| d != 0) {
+            return fail(format!(
+                "subscript is repeated for an operand but the sizes don't match, {} != {}",
+                shape[j], shape[i]
+            ));
+        }
+        let args = [(&t.tensor).into(), Val::int(0), Val::int(i as i64), Val::int(j as i64)];
+        t.tensor = b.op("diagonal", args)?;
+        let label = t.labels[i];
+        t.labels.remove(j);
+        t.labels.remove(i);
+        t.labels.push(label);
+    }
+}
+
+/// Summed over the labels that nothing needs.
+fn summed(b: &mut dyn Build, t: Term, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
+    let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| !needed(&t.labels[i])).collect();
+    if dims.is_empty() {
+        return Ok(t);
+    }
+    let dtype = t.tensor.dtype();
+    let list = Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect());
+    let tensor = b.op("sum", [(&t.tensor).into(), list, Val::Bool(false), Val::DType(dtype)])?;
+    let labels = t
+        .labels
+        .into_iter()
+        .enumerate()
+        .filter(|(i, _)| !dims.contains(i))
+        .map(|(_, l)| l)
+        .collect();
+    Ok(Term { tensor, labels })
+}
+
+/// Drops dims of size 1 whose label the other operand has with another size.
+fn without_units(b: &mut dyn Build, t: Term, other: &Term) -> OpResult<Term> {
+    let (shape, theirs) = (t.tensor.shape()?.to_vec(), other.tensor.shape()?);
+    let one = Dim::Const(1);
+    let drops = |i: usize| {
+        let at = other.labels.iter().position(|l| *l == t.labels[i]);
+        shape[i] == one && at.is_some_and(|j| theirs[j] != one)
+    };
+    let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| drops(i)).collect();
+    if dims.is_empty() {
+        return Ok(t);
+    }
+    let list = Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect());
+    let tensor = b.op("squeeze", [(&t.tensor).into(), list])?;
+    let labels = t
+        .labels
+        .into_iter()
+        .enumerate()
+        .filter(|(i, _)| !dims.contains(i))
+        .map(|(_, l)| l)
+        .collect();
+    Ok(Term { tensor, labels })
+}
+
+/// The product of two operands, summed over the labels that nothing else needs: one batched matrix product.
+fn product(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
+    let (x0, y0) = (x.clone(), y.clone());
+    let x = without_units(b, x, &y0)?;
+    let y = without_units(b, y, &x0)?;
+    let x = summed(b, x, &|l| needed(l) || y.labels.contains(l))?;
+    let y = summed(b, y, &|l| needed(l) || x.labels.contains(l))?;
+    let both = |l: &&Label| y.labels.contains(l);
+    let pick = |t: &Term, f: &dyn Fn(&Label) -> bool| t.labels.iter().copied().filter(f).collect::<Vec<_>>();
+    let batch = pick(&x, &|l| y.labels.contains(l) && needed(l));
+    let inner = pick(&x, &|l| y.labels.contains(l) && !needed(l));
+    let rows = pick(&x, &|l| !both(&l));
+    let columns = pick(&y, &|l| !x.labels.contains(l));
+    let a = arranged(b, &x, [&batch, &rows, &inner])?;
+    let c = arranged(b, &y, [&batch, &inner, &columns])?;
+    let out = if batch.is_empty() {
+        let (a, c) = (b.squeeze(&a, 0)?, b.squeeze(&c, 0)?);
+        b.binary("mm", &a, &c)?
+    } else {
+        b.binary("bmm", &a, &c)?
+    };
+    let mut shape = sizes(&x, &batch)?;
+    shape.extend(sizes(&x, &rows)?);
+    shape.extend(sizes(&y, &columns)?);
+    Ok(Term {
+        tensor: b.reshape(&out, &shape)?,
+        labels: [batch, rows, columns].concat(),
+    })
+}
+
+fn sizes(t: &Term, labels: &[Label]) -> OpResult<Vec<Dim>> {
+    let shape = t.tensor.shape()?;
+    Ok(labels
+        .iter()
+        .filter_map(|l| t.labels.iter().position(|x| x == l))
+        .map(|i| shape[i].clone())
+        .collect())
+}
+
+/// The operand as three dims: the products of three groups of labels.
+fn arranged(b: &mut dyn Build, t: &Term, groups: [&[Label]; 3]) -> OpResult<Traced> {
+    let order: Vec<usize> = groups
+        .iter()
+        .copied()
+        .flatten()
+        .filter_map(|l| t.labels.iter().position(|x| x == l))
+        .collect();
+    let y = b.permute(&t.tensor, &order)?;
+    let shape = groups
+        .iter()
+        .map(|g| Ok(sizes(t, g)?.iter().fold(Dim::Const(1), |p, d| p.mul(d))))
+        .collect::<OpResult<Vec<_>>>()?;
+    b.reshape(&y, &shape)
+}
