@@ -41,21 +41,6 @@ fn distances() -> Vec<Op> {
         .doc("the p-norms between all rows of two matrices")
         .spelled("aten.cdist.default aten._cdist_forward.default torch.cdist torch.functional.cdist"),
         Op::composite(
-            "dist",
-            "dist(Tensor self, Tensor other, Scalar p=2) -> Tensor",
-            |b, c| {
-                let d = b.call("sub", vec![c.get("self").clone(), c.get("other").clone()])?;
-                let d = d
-                    .as_leaf()
-                    .cloned()
-                    .ok_or_else(|| OpError::arg("self", "dist needs tensors"))?;
-                let flat = b.unary("ravel", &d)?;
-                norm(b, &flat, c.get("p"), false).map(Val::Leaf)
-            },
-        )
-        .doc("the p-norm of the difference of two tensors")
-        .spelled("aten.dist.default torch.dist Tensor.dist"),
-        Op::composite(
             "_weight_norm",
             "_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor",
             |b, c| weight_norm(b, c).map(|(w, _)| w.into()),

@@ -150,13 +150,6 @@ fn diagonals() -> Vec<Op> {
         })
         .doc("the sum of a matrix's diagonal")
         .spelled("aten.trace.default torch.trace Tensor.trace"),
-        Op::composite(
-            "diff",
-            "diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
-            diff,
-        )
-        .doc("differences of neighbours along a dim")
-        .spelled("aten.diff.default torch.diff Tensor.diff"),
     ]
 }
 
@@ -456,40 +449,4 @@ fn diag_embed(b: &mut dyn Build, x: &Traced, offset: i64, dim1: i64, dim2: i64) 
         Val::int(q as i64),
     ];
     b.op("diagonal_scatter", args)
-}
-
-fn diff(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let x = c.leaf("self")?;
-    if x.rank()? == 0 {
-        return Err(OpError::shape("diff expects input to be at least one-dimensional"));
-    }
-    let n = c.int("n")?;
-    if n < 0 {
-        return Err(OpError::shape(format!("order must be non-negative but got {n}")));
-    }
-    let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
-    let parts: Vec<Traced> = [c.opt_leaf("prepend"), Some(x), c.opt_leaf("append")]
-        .into_iter()
-        .flatten()
-        .cloned()
-        .collect();
-    let mut x = if parts.len() > 1 && n > 0 {
-        b.cat(&parts, dim)?
-    } else {
-        x.clone()
-    };
-    for _ in 0..n {
-        let size = x.shape()?[dim].clone();
-        if size == Dim::Const(0) {
-            break;
-        }
-        let next = b.slice(&x, dim, Dim::Const(1), size.clone(), 1)?;
-        let this = b.slice(&x, dim, Dim::Const(0), size.sub(&Dim::Const(1)), 1)?;
-        x = if x.dtype() == DType::B8 {
-            b.binary("logical_xor", &next, &this)?
-        } else {
-            b.binary("sub", &next, &this)?
-        };
-    }
-    Ok(x.into())
 }
