@@ -23,17 +23,11 @@ impl Mismatch {
     }
 
     /// Adds labels at the places that bound the sizes in question.
-    pub fn label(&self, mut d: Diagnostic) -> Diagnostic {
-        if let Mismatch::Size(c) = self {
-            for (var, value, origin) in &c.because {
-                let text = format!("`{var}` is {value} because of this: {}", origin.what);
-                d = match origin.span {
-                    Some(s) => d.see(s, text),
-                    None => d.note(text),
-                };
-            }
+    pub fn label(&self, d: Diagnostic) -> Diagnostic {
+        match self {
+            Mismatch::Size(c) => super::solve::label(d, c.because.clone()),
+            Mismatch::Kind => d,
         }
-        d
     }
 }
 

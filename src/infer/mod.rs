@@ -368,7 +368,11 @@ impl<'m> Infer<'m> {
             }
             Err(e) => {
                 let ty = |i: NodeId| self.lookup(types, i);
-                let d = report::op_error(graph, n, resolved, e, &ty);
+                let mut d = report::op_error(graph, n, resolved, e, &ty);
+                // A size that an equation determined looks like any other in the message: say where it comes from.
+                for i in graph[n].inputs() {
+                    d = self.solver.explain(&types[i], d);
+                }
                 self.diagnostics.push(d);
                 Val::Unknown
             }
@@ -466,3 +470,6 @@ pub fn graph_inputs<T: Clone>(
 pub fn literal<T>(arg: &Arg) -> Option<Val<T>> {
     arg.try_map(&mut |_| Err(())).ok()
 }
+
+#[cfg(test)]
+mod tests;

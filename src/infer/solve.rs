@@ -1,5 +1,6 @@
 //! Equations between symbolic sizes.
 
+use crate::diag::Diagnostic;
 use crate::graph::{DimRange, Graph, NodeId};
 use crate::source::Span;
 use crate::types::{Dim, TensorType, Type, Val};
@@ -197,6 +198,13 @@ impl Solver {
             .collect()
     }
 
+    /// Adds to `d` what determined the sizes that stand in `ty` as variables.
+    pub fn explain(&self, ty: &Type, d: Diagnostic) -> Diagnostic {
+        let dims = ty.leaves().into_iter().filter_map(|t| t.shape.as_ref()).flatten();
+        let because = dims.flat_map(|dim| self.because(dim, dim)).collect();
+        label(d, because)
+    }
+
     /// Looks at the guards again with what is known now: those that hold are dropped, those that cannot are given back.
     pub fn check_guards(&mut self) -> Vec<(Origin, Contradiction)> {
         let guards = std::mem::take(&mut self.guards);
@@ -218,6 +226,20 @@ impl Solver {
     pub fn solved(&self) -> Vec<(Arc<str>, Dim)> {
         self.bound.iter().map(|(k, (d, _))| (k.clone(), d.clone())).collect()
     }
+}
+
+/// Adds labels at the places that determined these sizes.
+pub(super) fn label(mut d: Diagnostic, because: Vec<(Arc<str>, Dim, Origin)>) -> Diagnostic {
+    for (var, value, origin) in because {
+        let text = format!("`{var}` is {value} because of this: {}", origin.what);
+        d = match origin.span {
+            Some(s) if d.labels.iter().any(|l| l.span == s && l.text == text) => d,
+            Some(s) => d.see(s, text),
+            None if d.notes.contains(&text) => d,
+            None => d.note(text),
+        };
+    }
+    d
 }
 
 fn mentions(d: &Dim, var: &str) -> bool {

@@ -1,0 +1,248 @@
+use super::*;
+use crate::graph::build;
+use crate::source::{FileId, Sources};
+use crate::syntax::parse_text;
+
+fn module(text: &str) -> GraphModule {
+    let (file, d) = parse_text(FileId(0), text);
+    assert!(!d.has_errors(), "{d:?}");
+    let (m, d) = build(&file, "g");
+    assert!(!d.has_errors(), "{d:?}");
+    m
+}
+
+fn inferred(text: &str) -> (GraphModule, Inference) {
+    let mut m = module(text);
+    let i = infer_sizes(&mut m, &InferOptions::default());
+    (m, i)
+}
+
+fn ty(m: &GraphModule, node: &str) -> String {
+    let g = m.entry().unwrap();
+    g[g.find(node).unwrap()].meta.ty.as_ref().unwrap().to_string()
+}
+
+/// The diagnostics as `CODE title` lines.
+fn report(text: &str) -> Vec<String> {
+    let (_, i) = inferred(text);
+    i.diagnostics
+        .iter()
+        .map(|d| format!("{} {}", d.code, d.title))
+        .collect()
+}
+
+#[test]
+fn sizes_flow_through_views_and_python() {
+    let (m, i) = inferred(
+        "graph g {
+            %x : f32[N, 4, 6] = placeholder x
+            %n = call_method size(%x, 0)
+            %m = call_function operator.mul(%n, 2)
+            %v = call_method view(%x, %m, -1)
+            %s = call_function builtins.getattr(%v, 'shape')
+            %w = call_function operator.getitem(%s, 1)
+            %z = call_function torch.zeros(%w, 3)
+            %c = call_function torch.matmul(%v, %z)
+            output %c
+        }",
+    );
+    assert!(i.diagnostics.is_empty(), "{:?}", i.diagnostics);
+    assert_eq!(ty(&m, "v"), "f32[2*N, 12]");
+    assert_eq!(ty(&m, "c"), "f32[2*N, 3]");
+}
+
+#[test]
+fn equations_bind_sizes_and_contradictions_name_both_places() {
+    let text = "graph g {
+            %x : f32[N, 8] = placeholder x
+            %w : f32[4, 8] = placeholder w
+            %v : f32[5, 8] = placeholder v
+            %a = call_function add(%x, %w)
+            output %a
+        }";
+    let (m, i) = inferred(text);
+    assert_eq!(i.sizes, [("N".into(), Dim::Const(4))]);
+    assert_eq!(ty(&m, "x"), "f32[4, 8]");
+    let both = text.replace("output %a", "%b = call_function add(%x, %v) output %b");
+    let (_, i) = inferred(&both);
+    let d: Vec<_> = i.diagnostics.iter().collect();
+    assert_eq!(d.len(), 1, "{d:?}");
+    let mut sources = Sources::new();
+    let file = sources.add("g", both.as_str());
+    let at = |span: crate::source::Span| sources.text(crate::source::Span { file, ..span }).to_string();
+    assert!(d[0].labels.iter().any(|l| at(l.span).contains("%b =")), "{d:?}");
+    let why = d[0].labels.iter().find(|l| at(l.span).contains("%a =")).unwrap();
+    assert!(why.text.contains("`N` is 4"), "{why:?}");
+}
+
+#[test]
+fn one_mistake_is_one_report() {
+    let lines = report(
+        "graph g {
+            %x : f32[2, 3] = placeholder x
+            %w : f32[4, 5] = placeholder w
+            %bad = call_function torch.matmul(%x, %w)
+            %y = call_function relu(%bad)
+            %z : f32[7, 7] = call_function add(%y, %y)
+            %u = call_function add(%z, %x)
+            output %u
+        }",
+    );
+    // What is annotated after the mistake is believed, and checked.
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(
+        lines[0].contains("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"),
+        "{lines:#?}"
+    );
+    assert!(
+        lines[1].contains("The size of tensor a (7) must match the size of tensor b (3)"),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn every_unknown_op_is_reported_once_with_all_its_uses() {
+    let (_, i) = inferred(
+        "graph g {
+            %x : f32[2] = placeholder x
+            %a = call_function torch.rleu(%x)       loc(\"model.py\":3 in forward)
+            %b = call_function torch.rleu(%a)       loc(\"model.py\":4 in forward)
+            %c = call_method sotfmax(%b, 0)
+            output %c
+        }",
+    );
+    let d: Vec<_> = i.diagnostics.iter().collect();
+    assert_eq!(d.len(), 2, "{d:?}");
+    assert_eq!(d[0].suggestions[0].replacement, "torch.relu");
+    assert!(
+        d[0].labels.len() == 2 && d[0].notes.iter().any(|n| n.contains("model.py:4")),
+        "{:?}",
+        d[0]
+    );
+    assert_eq!(d[1].suggestions[0].replacement, "softmax");
+}
+
+#[test]
+fn annotations_are_checked_and_fill_what_is_not_known() {
+    let lines = report(
+        "graph g {
+            %x : f32[2, 3] = placeholder x
+            %y : f32[3, 2] = call_function relu(%x)
+            %i : i64[2, 3] = call_function neg(%x)
+            output %y
+        }",
+    );
+    assert_eq!(
+        lines,
+        [
+            "E0301 `%y` is annotated f32[3, 2] but is f32[2, 3]",
+            "E0301 `%i` is annotated i64[2, 3] but is f32[2, 3]"
+        ]
+    );
+}
+
+#[test]
+fn products_that_overflow_are_errors() {
+    let lines = report(
+        "graph g {
+            %x : f32[1] = placeholder x
+            %y = call_function torch.Tensor.expand(%x, [4611686018427387904, 4611686018427387904])
+            output %y
+        }",
+    );
+    assert!(lines.len() == 1 && lines[0].starts_with("E0306"), "{lines:?}");
+}
+
+#[test]
+fn arguments_that_do_not_fit_show_the_schema() {
+    let (_, i) = inferred(
+        "graph g {
+            %x : f32[2] = placeholder x
+            %a = call_function torch.flatten(%x, satrt_dim=0)
+            %b = call_function torch.flatten(%x, 0, 1, 2)
+            %c = call_function torch.flatten(%x, 'no')
+            output (%a, %b, %c)
+        }",
+    );
+    let d: Vec<_> = i.diagnostics.iter().collect();
+    assert_eq!(
+        d.iter().map(|d| d.code.name()).collect::<Vec<_>>(),
+        ["E0203", "E0203", "E0202"]
+    );
+    assert!(d[0].help[0].contains("`start_dim`"), "{:?}", d[0]);
+    assert!(
+        d[2].notes.iter().any(|n| n.contains("flatten(Tensor self")),
+        "{:?}",
+        d[2]
+    );
+}
+
+#[test]
+fn graphs_are_typed_by_their_calls() {
+    let (m, i) = inferred(
+        "graph main {
+            %x : f32[2, 3] = placeholder x
+            %y = call_function twice(%x)
+            %z = call_function twice(%y, k=3)
+            output %z
+        }
+        graph twice {
+            %a = placeholder a
+            %k : int = placeholder k = 2
+            %m = call_function mul(%a, %k)
+            output %m
+        }",
+    );
+    assert!(i.diagnostics.is_empty(), "{:?}", i.diagnostics);
+    assert_eq!(ty(&m, "z"), "f32[2, 3]");
+    let callee = &m.graphs["twice"];
+    assert_eq!(
+        callee[callee.find("m").unwrap()].meta.ty.as_ref().unwrap().to_string(),
+        "f32[2, 3]"
+    );
+}
+
+#[test]
+fn given_inputs_bind_declared_sizes() {
+    let text = "dim N in 1..8
+        graph g {
+            %x : f32[N, 3] = placeholder x
+            output %x
+        }";
+    let run = |shape: &[usize], dtype| {
+        let mut m = module(text);
+        let inputs = vec![Val::Leaf(TensorType::fixed(dtype, shape))];
+        infer_sizes(&mut m, &InferOptions { inputs })
+    };
+    assert_eq!(
+        run(&[5, 3], crate::types::DType::F32).sizes,
+        [("N".into(), Dim::Const(5))]
+    );
+    for (shape, dtype) in [
+        (&[9, 3][..], crate::types::DType::F32),
+        (&[5, 4], crate::types::DType::F32),
+        (&[5, 3], crate::types::DType::F64),
+        (&[5], crate::types::DType::F32),
+    ] {
+        assert_eq!(run(shape, dtype).diagnostics.len(), 1, "{shape:?}");
+    }
+}
+
+#[test]
+fn modules_are_ops_with_their_attributes() {
+    let (m, i) = inferred(
+        "module fc = Linear(4, 2)
+        module bad = Linaer(4, 2)
+        param fc.weight : f32[2, 4]
+        param fc.bias : f32[2]
+        graph g {
+            %x : f32[3, 4] = placeholder x
+            %y = call_module fc(%x)
+            %z = call_module bad(%y)
+            output %z
+        }",
+    );
+    assert_eq!(ty(&m, "y"), "f32[3, 2]");
+    let d: Vec<_> = i.diagnostics.iter().collect();
+    assert!(d.len() == 1 && d[0].title.contains("Linaer"), "{d:?}");
+}
