@@ -22,6 +22,7 @@ use crate::op::view::{DimMap, write_through};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::contiguous_strides;
 use crate::types::{TensorType, Type, Val};
+use cranelift_entity::EntityRef;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -187,16 +188,12 @@ impl Functionalize<'_> {
     fn alias(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op, resolved: &Resolved) -> Result<(), Fail> {
         if matches!(op.meaning, Meaning::Decompose(_)) && !matches!(op.name, "to" | "type_as") && op.aliases {
             // `split`, `chunk`, `getattr(x, "T")`: views one by one.
-            let before = graph.prev(n);
-            let next = graph.next(n);
             self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
-            if !decompose_node(graph, n, op, |_| false)? {
-                return Ok(());
-            }
-            let mut at = before.map_or(graph.first(), |b| graph.next(b));
-            while let Some(i) = at.filter(|&i| Some(i) != next) {
-                self.node(graph, i).map_err(Fail::from)?;
-                at = graph.next(i);
+            let made = graph.id_bound();
+            if decompose_node(graph, n, op, |_| false)? {
+                for i in (made..graph.id_bound()).map(NodeId::new) {
+                    self.node(graph, i).map_err(Fail::from)?;
+                }
             }
             return Ok(());
         }
