@@ -2,6 +2,7 @@
 
 use crate::kernel::{self, Inst, Stmt, Var};
 use crate::scalar::{Binary, Unary};
+use crate::tensor::Scalar;
 use std::collections::HashSet;
 
 /// Loops are unrolled whose iterations times [`weight`] are at most this.
@@ -35,10 +36,24 @@ fn polynomial(i: &Inst) -> bool {
     )
 }
 
+/// The constants of a body, if there are no loops in it.
+pub(super) fn constants_of(body: &[Stmt], out: &mut Vec<(kernel::Value, Scalar)>) -> bool {
+    for s in body {
+        match s {
+            Stmt::Let(v, Inst::Const(s)) => out.push((*v, *s)),
+            Stmt::Loop(_) => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
 /// What decides the size of groups.
 pub(super) struct Shape {
     /// There are reductions in inner loops.
     pub reduces: bool,
+    /// One of them is long.
+    pub columns: bool,
     /// There are operations of many instructions.
     pub heavy: bool,
     /// There are values of 64 bits.
@@ -48,6 +63,7 @@ pub(super) struct Shape {
 pub(super) fn shape(body: &[Stmt], k: &kernel::Kernel) -> Shape {
     let mut r = Shape {
         reduces: false,
+        columns: false,
         heavy: false,
         wide: false,
     };
@@ -62,6 +78,8 @@ pub(super) fn shape(body: &[Stmt], k: &kernel::Kernel) -> Shape {
             Stmt::Loop(l) => {
                 let inner = shape(&l.body, k);
                 r.reduces |= inner.reduces || !l.reduces.is_empty();
+                let long = l.vars.iter().any(|&v| k.extent(v) > 16);
+                r.columns |= inner.columns || (long && !l.reduces.is_empty());
                 r.heavy |= inner.heavy;
                 r.wide |= inner.wide;
             }

@@ -211,7 +211,10 @@ impl Lowering<'_> {
         let n = self.with_form(true, |l| l.e.count(class));
         match self.vals[v.0 as usize].clone() {
             Val::Lanes(x) => x,
-            Val::Const(s) => self.with_form(true, |l| l.constant_lanes(s, n)),
+            Val::Const(s) => match self.splats.get(&v) {
+                Some(&x) => vec![x; n],
+                None => self.with_form(true, |l| l.constant_lanes(s, n)),
+            },
             Val::Uniform(x) => match self.splats.get(&v) {
                 Some(&s) => vec![s; n],
                 None => self.with_form(true, |l| l.e.splat(class, x)),

@@ -1,6 +1,6 @@
 //! Loops: serial, parallel, and in groups of lanes.
 
-use super::analysis::{UNROLL, find_varying, shape, weight};
+use super::analysis::{UNROLL, constants_of, find_varying, shape, weight};
 use super::func::{Lowering, Val, VarAt};
 use super::lanes::Class;
 use crate::kernel::{self, Loop, ReduceOp, Var};
@@ -11,6 +11,9 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
 use std::collections::HashSet;
+
+/// The most values that stay in vector registers throughout a loop of groups.
+const KEPT: usize = 6;
 
 /// The registers of each value that goes from iteration to iteration.
 type State = Vec<Vec<Value>>;
@@ -387,6 +390,10 @@ impl Lowering<'_> {
         } else {
             8
         };
+        // Columns of a long reduction: two cache lines of each row at a time.
+        if shape.columns && !shape.heavy {
+            n = 32;
+        }
         if shape.wide {
             n /= 2;
         }
@@ -395,6 +402,22 @@ impl Lowering<'_> {
             n /= 2;
         }
         if n > 4 { vec![n, 4] } else { vec![n] }
+    }
+
+    /// Loads the constants of a light loop before it: there are registers for them. In a loop with polynomials there are not, and each use
+    /// loads its constant.
+    fn keep_constants(&mut self, l: &Loop) {
+        let mut constants = vec![];
+        if shape(&l.body, self.k).heavy || !constants_of(&l.body, &mut constants) {
+            return;
+        }
+        if constants.len() + self.splats.len() > KEPT {
+            return;
+        }
+        for (v, s) in constants {
+            let x = self.with_form(true, |l| l.constant_lanes(s, 1)[0]);
+            self.splats.insert(v, x);
+        }
     }
 
     /// Spreads over lanes, before the loop, the uniform values that its iterations combine with varying ones.
@@ -414,6 +437,7 @@ impl Lowering<'_> {
                 self.splats.insert(v, s);
             }
         }
+        self.keep_constants(l);
     }
 }
 

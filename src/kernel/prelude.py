@@ -261,11 +261,13 @@ def _zeta(x, q):
             return math.inf
         if x != np.floor(x) or q < -1e6:
             return math.nan
+    if q == math.inf:
+        return math.nan
     total, a, k = np.float64(0), q, 0
     while k < 12 or a <= 12:
         term = a**-x
         total += term
-        if abs(term) < abs(total) * 1e-17:
+        if abs(term) <= abs(total) * 1e-17:
             return total
         a, k = a + 1, k + 1
     b = a**-x
