@@ -41,10 +41,7 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 });
 
 fn packet(path: &'static str) -> Option<&'static str> {
-    let (head, _) = path
-        .strip_prefix("aten.")
-        .and_then(|r| r.rsplit_once('.'))
-        .map(|(h, o)| (h, o))?;
+    let (head, _) = path.strip_prefix("aten.").and_then(|r| r.rsplit_once('.'))?;
     Some(&path[..5 + head.len()])
 }
 

@@ -336,7 +336,7 @@ fn matrices() -> Vec<Op> {
             "tril_indices",
             "tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
-            Meaning::Routine(|c| indices(c)),
+            Meaning::Routine(indices),
         )
         .doc("rows and columns of the elements on and below a diagonal")
         .spelled("aten.tril_indices.default torch.tril_indices"),
@@ -344,7 +344,7 @@ fn matrices() -> Vec<Op> {
             "triu_indices",
             "triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
-            Meaning::Routine(|c| indices(c)),
+            Meaning::Routine(indices),
         )
         .doc("rows and columns of the elements on and above a diagonal")
         .spelled("aten.triu_indices.default torch.triu_indices"),

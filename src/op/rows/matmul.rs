@@ -457,7 +457,7 @@ pub fn composites() -> Vec<Op> {
             vecdot,
         )
         .doc("sums of products along a dim")
-        .spelled("aten.linalg_vecdot.default torch.linalg.vecdot torch.linalg_vecdot"),
+        .spelled("aten.linalg_vecdot.default torch.linalg.vecdot"),
         Op::composite("multi_dot", "linalg_multi_dot(Tensor[] tensors) -> Tensor", multi_dot)
             .doc("product of several matrices")
             .spelled("aten.linalg_multi_dot.default torch.linalg.multi_dot aten.chain_matmul.default"),

@@ -25,9 +25,7 @@ fn sizes() -> Vec<Op> {
     vec![
         host("size", "size(Tensor self, int? dim=None) -> Any", size)
             .doc("the sizes, or the size of a dim")
-            .spelled(
-                "Tensor.size aten.sym_size.default aten.sym_size.int aten.size.default aten.size.int torch.sym_size",
-            ),
+            .spelled("Tensor.size aten.sym_size.default aten.sym_size.int aten.size.default aten.size.int"),
         host("numel", "numel(Tensor self) -> int", |c, _| {
             Ok(Val::Int(c.leaf("self")?.numel()))
         })
@@ -40,7 +38,7 @@ fn sizes() -> Vec<Op> {
             Ok(Val::int(c.shaped("self")?.1.len() as i64))
         })
         .doc("the number of dims")
-        .spelled("Tensor.dim Tensor.ndimension aten.dim.default torch.ndim"),
+        .spelled("Tensor.dim Tensor.ndimension aten.dim.default"),
         host("len", "len(Any self) -> int", len)
             .doc("the number of items")
             .spelled("builtins.len Tensor.__len__"),

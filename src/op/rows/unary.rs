@@ -132,7 +132,11 @@ fn rounding() -> Vec<Op> {
             },
         )
         .doc("rounded to the nearest integer, or to so many decimals; halves to even")
-        .spelled("aten.round.decimals torch.round Tensor.round torch.special.round aten.special_round.default")
+        .spelled("aten.round.decimals torch.round Tensor.round")
+        .form(
+            "aten.special_round.default torch.special.round",
+            "special_round(Tensor self, *, int decimals=0) -> Tensor",
+        )
         .form("aten.round.default builtins.round", "round(Tensor self) -> Tensor")
         .inplace("aten.round_.decimals Tensor.round_ torch.round_")
         .inplace_form("aten.round_.default", "round_(Tensor self) -> Tensor"),
