@@ -37,6 +37,7 @@
 pub mod codegen;
 pub mod diag;
 pub mod graph;
+pub mod import;
 pub mod infer;
 pub mod interp;
 pub mod kernel;

@@ -94,6 +94,13 @@ codes! {
 
     // E04: archives and weights.
     E0401 Error "missing weight";
+    E0402 Error "archive cannot be read";
+    E0403 Error "archive is malformed";
+    E0404 Error "archive is of another version";
+    E0405 Error "archive holds what fxc cannot read";
+    E0406 Error "weight does not fit";
+    E0407 Error "weights file cannot be read";
+    E0408 Error "weights file cannot be written";
 
     // E05: running.
     E0501 Error "missing input";
@@ -116,6 +123,7 @@ codes! {
 
     // L0: lints.
     L0001 Warning "unused node";
+    L0002 Note "unused weight";
 }
 
 impl fmt::Display for Code {

@@ -191,7 +191,7 @@ pub fn read(path: &Path) -> Result<TensorFile, FileError> {
 }
 
 /// Maps the file at `path` for reading.
-fn map(path: &Path) -> Result<Arc<Mmap>, Problem> {
+pub fn map(path: &Path) -> Result<Arc<Mmap>, Problem> {
     let io = |e: std::io::Error| Problem::Io(e.to_string());
     let file = File::open(path).map_err(io)?;
     let meta = file.metadata().map_err(io)?;

@@ -1,0 +1,156 @@
+//! Zip archives, mapped.
+
+use crate::diag::{Code, Diagnostic};
+use crate::tensor::files;
+use memmap2::Mmap;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::{Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use zip::{CompressionMethod, ZipArchive};
+
+/// No document inside an archive is larger than this, unpacked.
+const MAX_TEXT: u64 = 1 << 30;
+/// No tensor stored compressed is larger than this, unpacked.
+const MAX_BLOB: u64 = 1 << 33;
+
+/// The bytes of an entry.
+pub(super) enum Payload {
+    /// Stored as they are: `len` bytes of the mapped file from `offset`.
+    Mapped { offset: usize, len: usize },
+    /// Unpacked.
+    Owned(Vec<u8>),
+}
+
+/// A zip archive whose entries lie in one folder, as torch writes it.
+pub(super) struct Archive {
+    /// The whole file.
+    pub map: Arc<Mmap>,
+    /// As the user named it.
+    pub name: String,
+    /// Entries by path without the common folder.
+    entries: HashMap<String, Entry>,
+}
+
+/// Where an entry is.
+struct Entry {
+    index: usize,
+    size: u64,
+    /// First byte, if the bytes are stored as they are.
+    stored: Option<u64>,
+}
+
+impl Archive {
+    /// Opens an archive.
+    pub fn open(path: &Path) -> Result<Archive, Diagnostic> {
+        let name = path.display().to_string();
+        let map = files::map(path).map_err(|e| Diagnostic::new(Code::E0402, format!("cannot read `{name}`: {e}")))?;
+        let mut zip = open_zip(&map, &name)?;
+        let mut entries = HashMap::new();
+        for index in 0..zip.len() {
+            // An entry that cannot even be found is missing, and is reported when it is asked for.
+            let Ok(file) = zip.by_index_raw(index) else { continue };
+            let Ok(path) = file.name() else { continue };
+            let plain = file.compression() == CompressionMethod::Stored && !file.encrypted();
+            let stored = file.data_start().filter(|_| plain);
+            let inner = path.split_once('/').map_or(&*path, |(_, rest)| rest).to_string();
+            entries.entry(inner).or_insert(Entry {
+                index,
+                size: file.size(),
+                stored,
+            });
+        }
+        Ok(Archive { map, name, entries })
+    }
+
+    /// Whether there is an entry at `path`.
+    pub fn has(&self, path: &str) -> bool {
+        self.entries.contains_key(path)
+    }
+
+    /// The paths of all entries, sorted.
+    pub fn paths(&self) -> Vec<&str> {
+        let mut paths: Vec<&str> = self.entries.keys().map(String::as_str).collect();
+        paths.sort_unstable();
+        paths
+    }
+
+    /// The bytes of an entry.
+    pub fn payload(&self, path: &str) -> Result<Payload, Diagnostic> {
+        self.entry(path, MAX_BLOB, true)
+    }
+
+    /// A text entry, without white space around it.
+    pub fn text(&self, path: &str) -> Result<String, Diagnostic> {
+        let bytes = self.unpacked(path)?;
+        let text = String::from_utf8(bytes).map_err(|_| self.bad(path, "it is not UTF-8 text"))?;
+        Ok(text.trim().to_string())
+    }
+
+    /// A JSON entry.
+    pub fn json(&self, path: &str) -> Result<Value, Diagnostic> {
+        let bytes = self.unpacked(path)?;
+        serde_json::from_slice(&bytes)
+            .map_err(|e| Diagnostic::new(Code::E0403, format!("`{path}` in `{}` is not JSON: {e}", self.name)))
+    }
+
+    fn unpacked(&self, path: &str) -> Result<Vec<u8>, Diagnostic> {
+        match self.entry(path, MAX_TEXT, false)? {
+            Payload::Owned(bytes) => Ok(bytes),
+            Payload::Mapped { offset, len } => Ok(self.map[offset..offset + len].to_vec()),
+        }
+    }
+
+    /// With `in_place` a stored entry is given by its place, and its checksum is not computed.
+    fn entry(&self, path: &str, limit: u64, in_place: bool) -> Result<Payload, Diagnostic> {
+        let Some(&Entry { index, size, stored }) = self.entries.get(path) else {
+            return Err(Diagnostic::new(
+                Code::E0402,
+                format!("`{}` has no entry `{path}`", self.name),
+            ));
+        };
+        if let (Some(start), true) = (stored, in_place) {
+            let end = start.checked_add(size).filter(|e| *e <= self.map.len() as u64);
+            if end.is_none() {
+                return Err(self.bad(path, "it reaches beyond the end of the file"));
+            }
+            return Ok(Payload::Mapped {
+                offset: start as usize,
+                len: size as usize,
+            });
+        }
+        let mut zip = open_zip(&self.map, &self.name)?;
+        let file = zip.by_index(index).map_err(|e| self.bad(path, &e.to_string()))?;
+        if size > limit {
+            return Err(self.bad(path, &format!("its size of {size} bytes is above the limit of {limit}")));
+        }
+        let mut bytes = vec![];
+        file.take(limit + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|e| self.bad(path, &e.to_string()))?;
+        if bytes.len() as u64 != size {
+            return Err(self.bad(
+                path,
+                &format!("it holds {} bytes, not the {size} it claims", bytes.len()),
+            ));
+        }
+        Ok(Payload::Owned(bytes))
+    }
+
+    fn bad(&self, path: &str, why: &str) -> Diagnostic {
+        Diagnostic::new(
+            Code::E0402,
+            format!("the entry `{path}` of `{}` cannot be read", self.name),
+        )
+        .note(why.to_string())
+    }
+}
+
+fn open_zip<'a>(map: &'a Mmap, name: &str) -> Result<ZipArchive<Cursor<&'a [u8]>>, Diagnostic> {
+    ZipArchive::new(Cursor::new(&map[..])).map_err(|e| {
+        Diagnostic::new(Code::E0402, format!("`{name}` is not a complete zip archive"))
+            .note(e.to_string())
+            .help("write it with `torch.export.save(exported_program, \"model.pt2\")`, and copy it as a binary file")
+    })
+}

@@ -1,0 +1,85 @@
+//! Places in the user's Python, from the stack traces that torch keeps.
+
+use crate::graph::Loc;
+
+/// The innermost frame of a stack trace that is not torch's own code; the innermost one if all are.
+///
+/// ```text
+/// File "zoo/nets.py", line 12, in forward
+///     return self.net(torch.flatten(x, 1))
+///   File "modules/linear.py", line 134, in forward
+///     return F.linear(input, self.weight, self.bias)
+/// ```
+pub(super) fn innermost(stack_trace: &str) -> Option<Loc> {
+    let frames: Vec<Loc> = stack_trace.lines().filter_map(frame).collect();
+    frames
+        .iter()
+        .rev()
+        .find(|f| !is_library(&f.file))
+        .or(frames.last())
+        .cloned()
+}
+
+fn frame(line: &str) -> Option<Loc> {
+    let rest = line.trim_start().strip_prefix("File \"")?;
+    let (file, rest) = rest.split_once("\", line ")?;
+    let (number, function) = match rest.split_once(", in ") {
+        Some((n, f)) => (n, f),
+        None => (rest, ""),
+    };
+    Some(Loc {
+        file: file.into(),
+        line: number.trim().parse().ok()?,
+        function: function.trim().into(),
+    })
+}
+
+/// torch's own files: their full paths, and `modules/linear.py` where a trace has been shortened to two parts.
+fn is_library(file: &str) -> bool {
+    const MODULES: &[&str] = &[
+        "activation",
+        "adaptive",
+        "batchnorm",
+        "container",
+        "conv",
+        "distance",
+        "dropout",
+        "flatten",
+        "fold",
+        "instancenorm",
+        "linear",
+        "loss",
+        "module",
+        "normalization",
+        "padding",
+        "pixelshuffle",
+        "pooling",
+        "rnn",
+        "sparse",
+        "transformer",
+        "upsampling",
+    ];
+    let file = file.replace('\\', "/");
+    let short = file.strip_prefix("modules/").and_then(|f| f.strip_suffix(".py"));
+    file.contains("/torch/")
+        || file.starts_with("torch/")
+        || file == "nn/functional.py"
+        || file.starts_with('<')
+        || short.is_some_and(|m| MODULES.contains(&m))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_frame_is_found() {
+        let trace = "File \"zoo/nets.py\", line 12, in forward\n    return self.net(x)\n  File \"modules/linear.py\", line 134, \
+                     in forward\n    return F.linear(input)";
+        let loc = innermost(trace).unwrap();
+        assert_eq!((&*loc.file, loc.line, &*loc.function), ("zoo/nets.py", 12, "forward"));
+        let only = "  File \"/usr/lib/python3/site-packages/torch/nn/functional.py\", line 7, in f";
+        assert_eq!(innermost(only).unwrap().line, 7);
+        assert_eq!(innermost("nothing here"), None);
+    }
+}

@@ -1,0 +1,22 @@
+//! Graphs and weights from files that other programs write.
+//!
+//! * [`read_pt2`]: archives of `torch.export.save`, without Python;
+//! * [`bind_weights`]: a `.safetensors` file to the parameters, buffers and constants that a module's graphs read;
+//! * [`write_weights`]: the other way round.
+//!
+//! Files are mapped, and tensors refer to the mapping wherever they are stored as they are computed with: in one piece,
+//! row-major, aligned to their elements.
+
+mod archive;
+mod json;
+mod loc;
+mod pt2;
+mod pt2_args;
+mod pt2_graph;
+mod pt2_weights;
+mod sym;
+mod treespec;
+mod weights;
+
+pub use pt2::read_pt2;
+pub use weights::{bind_weights, write_weights};

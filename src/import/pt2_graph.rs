@@ -1,0 +1,343 @@
+//! One graph of an archive as a [`Graph`].
+
+use super::json::{Bad, get, items, list, optional, text, union};
+use super::loc;
+use super::pt2_args::dtype;
+use super::sym::parse_size;
+use crate::graph::{Arg, Graph, Namer, NodeId, Opcode, pyrepr};
+use crate::op;
+use crate::types::{Dim, Kind, TensorType, Type, Val};
+use indexmap::IndexMap;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How deep graphs of higher-order ops may nest.
+const MAX_GRAPH_DEPTH: usize = 32;
+
+/// The graphs of higher-order ops found so far.
+#[derive(Default)]
+pub(super) struct Context {
+    /// By their names in the module.
+    pub graphs: IndexMap<Arc<str>, Graph>,
+    names: Namer,
+    depth: usize,
+}
+
+impl Context {
+    /// Reads a graph that is an argument and gives its name in the module. Archives name graphs within their parent:
+    /// equal names become different ones here.
+    pub fn graph(&mut self, v: &Value) -> Result<Arg, Bad> {
+        let wish = text(v, "name")?;
+        if self.depth == MAX_GRAPH_DEPTH {
+            return Err(format!("unsupported: graphs nested more than {MAX_GRAPH_DEPTH} deep"));
+        }
+        self.depth += 1;
+        self.names.reserve("main");
+        let name: Arc<str> = self.names.create(wish).into();
+        let json = get(v, "graph")?;
+        let mut scope = Scope::new(json)?;
+        for (i, input) in list(json, "inputs")?.iter().enumerate() {
+            scope
+                .placeholder(input, i)
+                .map_err(|e| format!("graph `{wish}`, input {i}: {e}"))?;
+        }
+        scope.nodes(json, self).map_err(|e| format!("graph `{wish}`, {e}"))?;
+        let mut outputs = scope.outputs(json).map_err(|e| format!("graph `{wish}`: {e}"))?;
+        let single = optional(json, "is_single_tensor_return").and_then(Value::as_bool) == Some(true);
+        let result = match outputs.len() {
+            1 if single => outputs.remove(0),
+            _ => Val::Tuple(outputs),
+        };
+        let output = scope.graph.set_output(result);
+        scope.type_output(output);
+        self.depth -= 1;
+        self.graphs.insert(name.clone(), scope.graph);
+        Ok(Val::Graph(name))
+    }
+}
+
+/// A graph under construction.
+pub(super) struct Scope<'a> {
+    /// What has been built.
+    pub graph: Graph,
+    values: HashMap<String, NodeId>,
+    types: HashMap<&'a str, Type>,
+}
+
+impl<'a> Scope<'a> {
+    /// An empty graph that knows the types of the values of `json`.
+    pub fn new(json: &'a Value) -> Result<Scope<'a>, Bad> {
+        let mut types = HashMap::new();
+        let mut table = |key: &str, read: &dyn Fn(&Value) -> Result<Type, Bad>| -> Result<(), Bad> {
+            let Some(values) = optional(json, key).and_then(Value::as_object) else {
+                return Ok(());
+            };
+            for (name, v) in values {
+                types.insert(name.as_str(), read(v).map_err(|e| format!("value `{name}`: {e}"))?);
+            }
+            Ok(())
+        };
+        table("tensor_values", &|v| tensor_type(v).map(Val::Leaf))?;
+        table("sym_int_values", &|v| size(v).map(Val::Int))?;
+        table("sym_float_values", &|_| Ok(Val::Any(Kind::Float)))?;
+        table("sym_bool_values", &|_| Ok(Val::Any(Kind::Bool)))?;
+        Ok(Scope {
+            graph: Graph::new(),
+            values: HashMap::new(),
+            types,
+        })
+    }
+
+    /// The node that computes the value `name`.
+    pub fn value(&self, name: &str) -> Result<NodeId, Bad> {
+        self.values
+            .get(name)
+            .copied()
+            .ok_or_else(|| format!("`{name}` is used before it is defined"))
+    }
+
+    /// A node called `name` (or something near it, if that is no identifier) that computes the value `name`.
+    fn add(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> Result<NodeId, Bad> {
+        if self.values.contains_key(name) {
+            return Err(format!("`{name}` is defined twice"));
+        }
+        let n = self.named(op, target, args, kwargs, name);
+        self.graph.meta_mut(n).ty = self.types.get(name).cloned();
+        self.values.insert(name.to_string(), n);
+        Ok(n)
+    }
+
+    /// A node of exactly this name, or of one made from it if it is no identifier or taken.
+    fn named(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> NodeId {
+        if name.is_ascii() && pyrepr::is_identifier(name) {
+            if let Ok(n) = self.graph.create_named(op, target, args.clone(), kwargs.clone(), name) {
+                return n;
+            }
+        }
+        self.graph.create_node(op, target, args, kwargs, Some(name))
+    }
+
+    /// An input that the caller gives.
+    pub fn placeholder(&mut self, input: &'a Value, index: usize) -> Result<(), Bad> {
+        let (kind, v) = union(input)?;
+        let name = match kind {
+            "as_tensor" => text(v, "name")?,
+            "as_sym_int" | "as_sym_float" | "as_sym_bool" => text(v, "as_name")?,
+            "as_custom_obj" => return Err("unsupported: an input that is a custom object".into()),
+            _ => {
+                let value = super::pt2_args::constant(input)?;
+                return self.constant_placeholder(&format!("arg{index}"), value);
+            }
+        };
+        self.add(Opcode::Placeholder, name, vec![], vec![], name).map(|_| ())
+    }
+
+    /// An input that tracing fixed to a value: a placeholder with a default.
+    pub fn constant_placeholder(&mut self, name: &str, value: Arg) -> Result<(), Bad> {
+        self.add(Opcode::Placeholder, name, vec![value], vec![], name)
+            .map(|_| ())
+    }
+
+    /// An input that is the attribute `path`: a `get_attr` node under the input's name. Gives its type.
+    pub fn attribute(&mut self, input: &'a Value, path: &str) -> Result<Option<Type>, Bad> {
+        let name = text(get(input, "as_tensor")?, "name")?;
+        let n = self.add(Opcode::GetAttr, path, vec![], vec![], name)?;
+        Ok(self.graph[n].meta.ty.clone())
+    }
+
+    /// All nodes.
+    pub fn nodes(&mut self, json: &'a Value, cx: &mut Context) -> Result<(), Bad> {
+        for (i, v) in list(json, "nodes")?.iter().enumerate() {
+            let name = optional(v, "name").and_then(Value::as_str).unwrap_or("");
+            self.node(v, cx).map_err(|e| match e.strip_prefix("unsupported: ") {
+                Some(why) => format!("unsupported: node {i} (`{name}`): {why}"),
+                None => format!("node {i} (`{name}`): {e}"),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, v: &'a Value, cx: &mut Context) -> Result<(), Bad> {
+        let target = text(v, "target")?;
+        if target.starts_with('#') {
+            return Err(format!("unsupported: the operator `{target}` of an extension"));
+        }
+        let higher_order = target.starts_with("torch.ops.higher_order.");
+        let mut args = vec![];
+        let mut kwargs: Kwargs = vec![];
+        for input in list(v, "inputs")? {
+            let name = optional(input, "name").and_then(Value::as_str).unwrap_or("");
+            let value =
+                self.argument(get(input, "arg")?, cx, 0)
+                    .map_err(|e| match e.strip_prefix("unsupported: ") {
+                        Some(why) => format!("unsupported: argument `{name}`: {why}"),
+                        None => format!("argument `{name}`: {e}"),
+                    })?;
+            let positional = match optional(input, "kind").and_then(Value::as_i64) {
+                Some(1) => true,
+                Some(2) => false,
+                _ => name.is_empty() || (!higher_order && is_positional(target, name)),
+            };
+            if positional && kwargs.is_empty() {
+                args.push(value);
+            } else {
+                kwargs.push((name.into(), value));
+            }
+        }
+        let first = self.graph.last();
+        let called = match target.strip_prefix("_operator.") {
+            Some(op) => format!("operator.{op}"),
+            None => target.to_string(),
+        };
+        self.call(v, &called, args, kwargs, higher_order)?;
+        self.locate(v, first);
+        Ok(())
+    }
+
+    /// Gives the new nodes behind `before` their place in the user's Python.
+    fn locate(&mut self, v: &Value, before: Option<NodeId>) {
+        let trace = v
+            .get("metadata")
+            .and_then(|m| m.get("stack_trace"))
+            .and_then(Value::as_str);
+        let Some(loc) = trace.and_then(loc::innermost) else {
+            return;
+        };
+        let mut next = before.map_or(self.graph.first(), |n| self.graph.next(n));
+        while let Some(n) = next {
+            self.graph.meta_mut(n).loc = Some(loc.clone());
+            next = self.graph.next(n);
+        }
+    }
+
+    /// The call itself, and `getitem` nodes for the results of a call that has several.
+    fn call(
+        &mut self,
+        v: &'a Value,
+        target: &str,
+        args: Vec<Arg>,
+        kwargs: Kwargs,
+        higher_order: bool,
+    ) -> Result<(), Bad> {
+        let outputs = list(v, "outputs")?;
+        let wish = optional(v, "name").and_then(Value::as_str).filter(|n| !n.is_empty());
+        let one_tensor = optional(v, "is_hop_single_tensor_return").and_then(Value::as_bool) == Some(true);
+        if let ([only], false) = (outputs, higher_order && !one_tensor) {
+            if let Some(name) = value_name(only)? {
+                return self.add(Opcode::CallFunction, target, args, kwargs, name).map(|_| ());
+            }
+        }
+        let n = match wish {
+            Some(name) => self.named(Opcode::CallFunction, target, args, kwargs, name),
+            None => self.graph.create_node(Opcode::CallFunction, target, args, kwargs, None),
+        };
+        let parts = match outputs {
+            [only] if !higher_order => match union(only)? {
+                ("as_none", _) => return Ok(()),
+                (kind, v) => items(v).map_err(|_| format!("unsupported: a result of kind `{kind}`"))?,
+            },
+            _ => outputs,
+        };
+        let ty = self.getitems(n, parts)?;
+        self.graph.meta_mut(n).ty = Some(match outputs {
+            [only] if !higher_order && only.get("as_tensors").is_some() => Val::List(ty),
+            _ => Val::Tuple(ty),
+        });
+        Ok(())
+    }
+
+    /// A `getitem` node for each part of a result that is used, and the types of all parts.
+    fn getitems(&mut self, from: NodeId, parts: &'a [Value]) -> Result<Vec<Type>, Bad> {
+        let mut types = vec![];
+        for (i, part) in parts.iter().enumerate() {
+            let args = vec![Val::Leaf(from), Val::int(i as i64)];
+            if let Some(name) = value_name(part)? {
+                let unused = format!("{}_unused_{i}", self.graph[from].name());
+                types.push(self.types.get(name).cloned().unwrap_or(Val::Unknown));
+                // The exporter invents names for results that no node reads.
+                if name != unused {
+                    self.add(Opcode::CallFunction, "operator.getitem", args, vec![], name)?;
+                }
+                continue;
+            }
+            match union(part)? {
+                ("as_none", _) => types.push(Val::None),
+                (_, Value::Array(inner)) => {
+                    let n = self
+                        .graph
+                        .create_node(Opcode::CallFunction, "operator.getitem", args, vec![], None);
+                    let ty = Val::List(self.getitems(n, inner)?);
+                    self.graph.meta_mut(n).ty = Some(ty.clone());
+                    types.push(ty);
+                }
+                (kind, _) => return Err(format!("unsupported: a result of kind `{kind}`")),
+            }
+        }
+        Ok(types)
+    }
+
+    /// The graph's results.
+    pub fn outputs(&mut self, json: &'a Value) -> Result<Vec<Arg>, Bad> {
+        let outputs = list(json, "outputs")?.iter().enumerate();
+        let mut cx = Context::default();
+        outputs
+            .map(|(i, v)| self.argument(v, &mut cx, 0).map_err(|e| format!("output {i}: {e}")))
+            .collect()
+    }
+
+    /// Gives the output node its type: that of its argument.
+    pub fn type_output(&mut self, output: NodeId) {
+        let ty = |n: &NodeId| -> Result<Type, std::convert::Infallible> {
+            Ok(self.graph[*n].meta.ty.clone().unwrap_or(Val::Unknown))
+        };
+        let ty = self.graph[output].args().first().map(|v| v.try_map(&mut |n| ty(n)));
+        if let Some(Ok(ty)) = ty {
+            self.graph.meta_mut(output).ty = Some(ty);
+        }
+    }
+}
+
+type Kwargs = Vec<(Arc<str>, Arg)>;
+
+/// The name of a value that is one tensor or one symbolic number; `None` for other kinds.
+fn value_name(v: &Value) -> Result<Option<&str>, Bad> {
+    // The items of `as_tensors` are not unions but tensors themselves.
+    if let Some(name) = v.get("name") {
+        return Ok(name.as_str());
+    }
+    Ok(match union(v)? {
+        ("as_tensor", v) => Some(text(v, "name")?),
+        ("as_sym_int" | "as_sym_float" | "as_sym_bool", v) => optional(v, "as_name").and_then(Value::as_str),
+        ("as_name", v) => v.as_str(),
+        _ => None,
+    })
+}
+
+/// Whether an argument of an older archive, which does not say, is positional: if the schema gives it no default.
+fn is_positional(target: &str, name: &str) -> bool {
+    let path = op::canonical_path(target, false);
+    let Some(c) = op::candidates(&path).first().copied() else {
+        return !target.starts_with("torch.ops.");
+    };
+    let param = c.schema().params.iter().find(|p| p.name == name);
+    param.is_some_and(|p| p.default.is_none() && !p.keyword_only)
+}
+
+/// The type that a tensor's metadata says.
+pub(super) fn tensor_type(v: &Value) -> Result<TensorType, Bad> {
+    let sizes = list(v, "sizes")?.iter().map(size).collect::<Result<Vec<Dim>, Bad>>()?;
+    Ok(TensorType::new(dtype(get(v, "dtype")?)?, sizes))
+}
+
+/// A size: `{"as_int": 3}` or `{"as_expr": {"expr_str": "2*s77 + 1"}}`.
+pub(super) fn size(v: &Value) -> Result<Dim, Bad> {
+    match union(v)? {
+        ("as_int", v) => super::json::int(v).map(Dim::Const),
+        ("as_expr", v) => {
+            let expr = text(v, "expr_str")?;
+            parse_size(expr).ok_or_else(|| format!("`{expr}` is no size"))
+        }
+        (kind, _) => Err(format!("`{kind}` is no size")),
+    }
+}

@@ -1,0 +1,300 @@
+use super::*;
+use crate::graph::{lint, torch_print};
+use crate::tensor::Tensor;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn read(name: &str) -> GraphModule {
+    let (module, found) = read_pt2(&data(name)).unwrap_or_else(|d| panic!("{:?}", d.into_iter().collect::<Vec<_>>()));
+    assert!(found.is_empty());
+    assert!(!lint(&module).has_errors());
+    module
+}
+
+/// torch's text of the exported graph and ours, without the lines that lifting makes different: parameters as inputs, the
+/// values of constant inputs, the nesting of the result.
+fn texts(name: &str, module: &GraphModule) -> (Vec<String>, Vec<String>) {
+    let lifted = |l: &&str| ["%p_", "%b_", "%c_"].iter().any(|p| l.trim_start().starts_with(p));
+    let keep = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|l| !lifted(l) && !l.starts_with("    return"));
+        lines
+            .map(|l| l.split("(default=").next().unwrap_or(l).to_string())
+            .collect()
+    };
+    let want = std::fs::read_to_string(data(name)).expect("the text beside the archive");
+    (
+        keep(&want),
+        keep(&torch_print::print(module.entry().expect("an entry"), Some(module))),
+    )
+}
+
+fn result(module: &GraphModule) -> String {
+    let g = module.entry().expect("an entry");
+    torch_print::format_node(g, g.output().expect("an output"))
+}
+
+#[test]
+fn nested_results_and_sizes() {
+    let m = read("mlp.pt2");
+    let (want, got) = texts("mlp.txt", &m);
+    assert_eq!(want, got);
+    assert_eq!(m.name, "Mlp");
+    assert_eq!(
+        result(&m),
+        "return {'logits': linear_1, 'aux': {'prob': softmax, 'parts': [linear_2, sym_size_int_1]}}"
+    );
+    let g = m.entry().unwrap();
+    let x = g.find("x").unwrap();
+    let size = m.dims.keys().next().unwrap().to_string();
+    assert_eq!(g[x].meta.ty.as_ref().unwrap().to_string(), format!("f32[{size}, 6]"));
+    assert_eq!(m.dims[&*size].min, 2);
+    let w = g.find("p_net_0_weight").unwrap();
+    assert_eq!((g[w].op(), g[w].target()), (Opcode::GetAttr, "net.0.weight"));
+    let loc = g[g.find("gelu").unwrap()].meta.loc.clone().unwrap();
+    assert_eq!((&*loc.file, &*loc.function), ("data/make_pt2.py", "forward"));
+    let weight = m.attributes["net.0.weight"].value.clone().unwrap();
+    assert_eq!(
+        (weight.shape(), m.attributes["net.0.weight"].kind),
+        (&[8, 6][..], AttributeKind::Parameter)
+    );
+}
+
+#[test]
+fn buffers_constants_and_ties() {
+    let m = read("buffers.pt2");
+    let (want, got) = texts("buffers.txt", &m);
+    assert_eq!(want, got);
+    let value = |name: &str| m.attributes[name].value.clone().unwrap();
+    // Not saved with the state, and not stored in one piece.
+    let table: Vec<f32> = (0..4).flat_map(|c| (0..3).map(move |r| (r * 4 + c) as f32)).collect();
+    assert_eq!(value("table"), Tensor::from_slice(&[4, 3], &table));
+    assert_eq!(value("lifted_tensor_0"), Tensor::from_slice(&[3], &[1.0f32, 2.0, 3.0]));
+    assert_eq!(m.attributes["lifted_tensor_0"].kind, AttributeKind::Constant);
+    // Tied weights are one.
+    assert_eq!(value("a.weight").bytes().as_ptr(), value("b.weight").bytes().as_ptr());
+}
+
+#[test]
+fn new_values_of_buffers_and_inputs_are_copied_back() {
+    let m = read("buffers_core.pt2");
+    let (want, mut got) = texts("buffers_core.txt", &m);
+    let copies: Vec<String> = got.iter().filter(|l| l.contains("copy_")).cloned().collect();
+    got.retain(|l| !l.contains("copy_"));
+    // `%y` has one user more.
+    let users = |l: &String| l.replace("[num_users=2] = placeholder", "[num_users=1] = placeholder");
+    assert_eq!(want, got.iter().map(users).collect::<Vec<_>>());
+    let args = ["(%b_count, %add)", "(%y, %mul)"];
+    assert!(
+        copies.len() == 2 && copies.iter().zip(args).all(|(l, a)| l.contains(a)),
+        "{copies:?}"
+    );
+    assert_eq!(result(&m), "return (add_2, [getitem_2, mm], None, add_3)");
+}
+
+#[test]
+fn graphs_as_arguments() {
+    let m = read("branches.pt2");
+    let (want, got) = texts("branches.txt", &m);
+    // An archive holds the operands as a list; torch's own loader gives a list too.
+    let operands = |l: &String| l.replace("[%x])", "(%x,))");
+    assert_eq!(want, got.iter().map(operands).collect::<Vec<_>>());
+    assert_eq!(
+        m.graphs.keys().map(|k| &**k).collect::<Vec<_>>(),
+        ["main", "true_graph_0", "false_graph_0"]
+    );
+    assert_eq!(
+        torch_print::print(&m.graphs["false_graph_0"], Some(&m)),
+        "graph():
+    %x : [num_users=2] = placeholder[target=x]
+    %sub : [num_users=1] = call_function[target=torch.ops.aten.sub.Tensor](args = (%x, 1), kwargs = {})
+    %mul : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (%x, 3), kwargs = {})
+    return (sub, mul)"
+    );
+    let g = m.entry().unwrap();
+    let scale = &g[g.find("scale").unwrap()];
+    assert_eq!(scale.args(), [Val::Float(3.0)]);
+    let size = m.dims.keys().next().unwrap();
+    let ty = |n: &str| g[g.find(n).unwrap()].meta.ty.as_ref().unwrap().to_string();
+    assert_eq!(ty("full"), format!("f64[2*{size} + 1]"));
+    assert_eq!(ty("to"), format!("f16[({size} // 2), 4]"));
+    assert_eq!(ty("cond"), format!("(f32[{size}, 4], f32[{size}, 4])"));
+}
+
+struct Temp(PathBuf);
+
+impl Temp {
+    fn new(name: &str, bytes: &[u8]) -> Temp {
+        let path = std::env::temp_dir().join(format!("fxc-pt2-{}-{name}.pt2", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        Temp(path)
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The first finding in a file of these bytes.
+fn finding(name: &str, bytes: &[u8]) -> Option<(Code, String)> {
+    let file = Temp::new(name, bytes);
+    let d = read_pt2(&file.0).err()?.into_iter().next()?;
+    let text = [d.title].into_iter().chain(d.notes).collect::<Vec<_>>().join("; ");
+    Some((d.code, text.replace(&file.0.display().to_string(), "FILE")))
+}
+
+/// `mlp.pt2` with one entry changed; an empty entry is left out.
+fn changed(entry: &str, f: impl Fn(&str) -> String) -> Vec<u8> {
+    let bytes = std::fs::read(data("mlp.pt2")).unwrap();
+    let mut zip = zip::ZipArchive::new(std::io::Cursor::new(bytes)).unwrap();
+    let mut out = zip::ZipWriter::new(std::io::Cursor::new(vec![]));
+    for i in 0..zip.len() {
+        let mut file = zip.by_index(i).unwrap();
+        let mut content = vec![];
+        file.read_to_end(&mut content).unwrap();
+        let name = file.name().unwrap().to_string();
+        if name.ends_with(entry) {
+            content = f(&String::from_utf8_lossy(&content)).into_bytes();
+            if content.is_empty() {
+                continue;
+            }
+        }
+        let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+        out.start_file(name, options).unwrap();
+        out.write_all(&content).unwrap();
+    }
+    out.finish().unwrap().into_inner()
+}
+
+#[test]
+fn compressed_archives_are_read() {
+    let same = Temp::new("deflated", &changed("nothing", str::to_string));
+    let (m, _) = read_pt2(&same.0).unwrap();
+    assert_eq!(m.attributes["net.2.bias"], read("mlp.pt2").attributes["net.2.bias"]);
+}
+
+#[test]
+fn what_is_wrong_is_said_with_the_entry() {
+    let model = "models/model.json";
+    let edit = |from: &'static str, to: &'static str| {
+        changed(model, move |s| {
+            assert!(s.contains(from), "{from}");
+            s.replacen(from, to, 1)
+        })
+    };
+    let weights = "model_weights_config.json";
+    for (name, bytes, code, text) in [
+        ("empty", vec![], Code::E0402, "FILE"),
+        (
+            "text",
+            b"hello".to_vec(),
+            Code::E0402,
+            "`FILE` is not a complete zip archive",
+        ),
+        (
+            "json",
+            changed(model, |s| s[..s.len() / 2].into()),
+            Code::E0403,
+            "`models/model.json` in `FILE` is not JSON",
+        ),
+        (
+            "entry",
+            changed(model, |_| String::new()),
+            Code::E0402,
+            "no archive of `torch.export.save`",
+        ),
+        (
+            "version",
+            edit("\"major\": 8", "\"major\": 9"),
+            Code::E0404,
+            "schema version 9",
+        ),
+        (
+            "name",
+            edit("{\"name\": \"linear\"}", "{\"name\": \"nowhere\"}"),
+            Code::E0403,
+            "node ",
+        ),
+        (
+            "kind",
+            edit("\"as_tensor\": {\"name\": \"linear\"}", "\"as_what\": 1"),
+            Code::E0405,
+            "`as_what`",
+        ),
+        ("expr", edit("Symbol('", "Symbol("), Code::E0403, "is no size"),
+        (
+            "spec",
+            edit("\\\"builtins.list\\\"", "\\\"builtins.list"),
+            Code::E0403,
+            "`out_spec`",
+        ),
+        (
+            "pickle",
+            changed(weights, |s| {
+                s.replacen("\"use_pickle\": false", "\"use_pickle\": true", 1)
+            }),
+            Code::E0405,
+            "pickled",
+        ),
+        (
+            "shape",
+            changed(weights, |s| s.replacen("{\"as_int\": 8}", "{\"as_int\": 9}", 1)),
+            Code::E0403,
+            "it takes more than",
+        ),
+        (
+            "huge",
+            changed(weights, |s| {
+                s.replacen("{\"as_int\": 8}", "{\"as_int\": 9000000000000000000}", 1)
+            }),
+            Code::E0403,
+            "overflows",
+        ),
+        (
+            "missing",
+            changed(weights, |s| s.replacen("net.0.weight", "net.0.wieght", 1)),
+            Code::E0401,
+            "no weight `net.0.weight`",
+        ),
+        (
+            "noweights",
+            changed(weights, |_| String::new()),
+            Code::E0402,
+            "model_weights_config.json",
+        ),
+        (
+            "blob",
+            changed("weight_1", |_| String::new()),
+            Code::E0402,
+            "data/weights/weight_1",
+        ),
+    ] {
+        let (found, why) = finding(name, &bytes).unwrap_or_else(|| panic!("{name} is read without a finding"));
+        assert_eq!(found, code, "{name}: {why}");
+        assert!(why.contains(text), "{name}: {why}");
+    }
+}
+
+#[test]
+fn no_damage_panics() {
+    let whole = std::fs::read(data("branches.pt2")).unwrap();
+    for n in (0..whole.len()).step_by(997) {
+        assert!(finding("cut", &whole[..n]).is_some(), "{n}");
+    }
+    let mut seed = 7u64;
+    for _ in 0..200 {
+        let mut bytes = whole.clone();
+        for _ in 0..8 {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let at = (seed >> 33) as usize % bytes.len();
+            bytes[at] ^= 1 << (seed % 8);
+        }
+        // Damage to what is not read, or to weights (which carry no checksum when mapped), goes unseen; nothing panics.
+        let _ = finding("flip", &bytes);
+    }
+}

@@ -1,0 +1,274 @@
+//! Parameters, buffers and constants of an archive: a JSON table of names and strided views of raw entries.
+
+use super::archive::{Archive, Payload};
+use super::json::{Bad, boolean, get, int, list, text};
+use super::pt2_args::dtype;
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::GraphModule;
+use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len};
+use crate::types::{DType, Val};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A view that is not stored in one piece is copied only up to this size: a stride of 0 makes any size from nothing.
+const MAX_COPY: usize = 1 << 32;
+
+/// Where a tensor is and how it is laid out. Tied weights have equal views.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct View {
+    entry: String,
+    dtype: DType,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+    offset: usize,
+}
+
+/// The weights of one model of an archive.
+pub(super) struct Weights<'a> {
+    archive: &'a Archive,
+    views: HashMap<String, Result<View, Bad>>,
+    loaded: HashMap<View, Tensor>,
+}
+
+impl<'a> Weights<'a> {
+    /// Reads the tables. A table that cannot be read is reported, and its tensors are then missing.
+    pub fn open(archive: &'a Archive, model: &str, out: &mut Diagnostics) -> Weights<'a> {
+        let mut views = HashMap::new();
+        for folder in ["constants", "weights"] {
+            let path = format!("data/{folder}/{model}_{folder}_config.json");
+            if folder == "constants" && !archive.has(&path) {
+                continue;
+            }
+            match archive.json(&path) {
+                Ok(v) => match v.get("config").and_then(Value::as_object) {
+                    Some(table) => {
+                        let prefix = format!("data/{folder}/");
+                        views.extend(table.iter().map(|(name, v)| (name.clone(), view(v, &prefix))));
+                    }
+                    None => out.push(Diagnostic::new(
+                        Code::E0403,
+                        format!("`{path}` in `{}` has no table `config`", archive.name),
+                    )),
+                },
+                Err(d) => out.push(d),
+            }
+        }
+        Weights {
+            archive,
+            views,
+            loaded: HashMap::new(),
+        }
+    }
+
+    /// Gives every attribute of the module its value, and reports all that fail.
+    pub fn fill(&mut self, module: &mut GraphModule, out: &mut Diagnostics) {
+        let mut missing = vec![];
+        for (name, attribute) in &mut module.attributes {
+            let view = match self.views.get(&**name) {
+                None => {
+                    missing.push(name.clone());
+                    continue;
+                }
+                Some(Ok(view)) => view.clone(),
+                Some(Err(e)) => {
+                    out.push(self.bad(name, e));
+                    continue;
+                }
+            };
+            match self.load(&view) {
+                Ok(t) => {
+                    if let Some(Val::Leaf(ty)) = &attribute.ty {
+                        if *ty != t.ty() {
+                            let title = format!("`{name}` is {} in the weights of `{}`", t.ty(), self.archive.name);
+                            out.push(Diagnostic::new(Code::E0406, title).note(format!("the graph says {ty}")));
+                        }
+                    }
+                    attribute.ty = Some(Val::Leaf(t.ty()));
+                    attribute.value = Some(t);
+                }
+                Err(Failure::Archive(d)) => out.push(d),
+                Err(Failure::View(e)) => out.push(self.bad(name, &e)),
+            }
+        }
+        if !missing.is_empty() {
+            out.push(self.missing(&missing));
+        }
+    }
+
+    fn missing(&self, names: &[Arc<str>]) -> Diagnostic {
+        let list: Vec<String> = names.iter().take(20).map(|n| format!("`{n}`")).collect();
+        let more = names.len().saturating_sub(20);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let title = match names {
+            [one] => format!("`{}` has no weight `{one}`", self.archive.name),
+            _ => format!("`{}` lacks {} weights", self.archive.name, names.len()),
+        };
+        let mut d = Diagnostic::new(Code::E0401, title);
+        if names.len() > 1 {
+            d = d.note(format!("they are {}{more}", list.join(", ")));
+        }
+        match nearest(&names[0], self.views.keys().map(String::as_str)) {
+            Some(near) => d.help(format!("a weight with a similar name exists: `{near}`")),
+            None => d,
+        }
+    }
+
+    fn bad(&self, name: &str, why: &str) -> Diagnostic {
+        let (code, why) = match why.strip_prefix("unsupported: ") {
+            Some(w) => (Code::E0405, w),
+            None => (Code::E0403, why),
+        };
+        Diagnostic::new(
+            code,
+            format!("the weight `{name}` of `{}` cannot be read", self.archive.name),
+        )
+        .note(why.to_string())
+    }
+
+    fn load(&mut self, view: &View) -> Result<Tensor, Failure> {
+        if let Some(t) = self.loaded.get(view) {
+            return Ok(t.clone());
+        }
+        let t = self.read(view)?;
+        self.loaded.insert(view.clone(), t.clone());
+        Ok(t)
+    }
+
+    fn read(&self, view: &View) -> Result<Tensor, Failure> {
+        let len = byte_len(view.dtype, &view.shape).ok_or_else(|| Failure::view("its size overflows"))?;
+        if len == 0 {
+            return Ok(Tensor::zeros(view.dtype, &view.shape));
+        }
+        let payload = self.archive.payload(&view.entry).map_err(Failure::Archive)?;
+        let stored = match &payload {
+            Payload::Mapped { len, .. } => *len,
+            Payload::Owned(bytes) => bytes.len(),
+        };
+        let start = view.check(stored).map_err(Failure::View)?;
+        let contiguous = view.is_contiguous();
+        if let (Payload::Mapped { offset, .. }, true) = (&payload, contiguous) {
+            let offset = offset + start;
+            if offset.is_multiple_of(view.dtype.size()) {
+                let storage = Storage::Mapped {
+                    map: self.archive.map.clone(),
+                    offset,
+                    len,
+                };
+                return Ok(Tensor::from_storage(view.dtype, &view.shape, storage));
+            }
+        }
+        let bytes = match &payload {
+            Payload::Mapped { offset, len } => &self.archive.map[*offset..offset + len],
+            Payload::Owned(bytes) => bytes,
+        };
+        let storage = if contiguous {
+            AlignedBytes::from_slice(&bytes[start..start + len])
+        } else if len > MAX_COPY {
+            return Err(Failure::view("it is a view whose copy would take more than 4 GiB"));
+        } else {
+            view.gather(bytes, len)
+        };
+        Ok(Tensor::from_storage(view.dtype, &view.shape, Storage::Owned(storage)))
+    }
+}
+
+enum Failure {
+    Archive(Diagnostic),
+    View(Bad),
+}
+
+impl Failure {
+    fn view(why: &str) -> Failure {
+        Failure::View(why.into())
+    }
+}
+
+impl View {
+    /// The first byte, if the whole view lies in the `stored` bytes of the entry.
+    fn check(&self, stored: usize) -> Result<usize, Bad> {
+        let last = self
+            .shape
+            .iter()
+            .zip(&self.strides)
+            .try_fold(self.offset, |at, (&n, &s)| {
+                // No size is zero here.
+                at.checked_add((n - 1).checked_mul(s)?)
+            });
+        let end = last.and_then(|l| l.checked_add(1)?.checked_mul(self.dtype.size()));
+        match end {
+            Some(end) if end <= stored => Ok(self.offset * self.dtype.size()),
+            _ => Err(format!(
+                "it takes more than the {stored} bytes of `{}`: {} elements of {} from element {}",
+                self.entry,
+                self.shape.iter().map(|n| n.to_string()).collect::<Vec<_>>().join("×"),
+                self.dtype,
+                self.offset
+            )),
+        }
+    }
+
+    fn is_contiguous(&self) -> bool {
+        let mut expected = 1usize;
+        for (&n, &s) in self.shape.iter().zip(&self.strides).rev() {
+            if n != 1 && s != expected {
+                return false;
+            }
+            expected = expected.saturating_mul(n);
+        }
+        true
+    }
+
+    /// The elements in row-major order. The view has been checked against `bytes`.
+    fn gather(&self, bytes: &[u8], len: usize) -> AlignedBytes {
+        let size = self.dtype.size();
+        let mut out = AlignedBytes::zeroed(len);
+        let mut index = vec![0usize; self.shape.len()];
+        let mut at = self.offset;
+        for chunk in out.bytes_mut().chunks_exact_mut(size) {
+            chunk.copy_from_slice(&bytes[at * size..(at + 1) * size]);
+            for d in (0..index.len()).rev() {
+                index[d] += 1;
+                at += self.strides[d];
+                if index[d] < self.shape[d] {
+                    break;
+                }
+                at -= self.strides[d] * self.shape[d];
+                index[d] = 0;
+            }
+        }
+        out
+    }
+}
+
+/// One row of a table.
+fn view(v: &Value, prefix: &str) -> Result<View, Bad> {
+    if boolean(get(v, "use_pickle")?)? {
+        return Err("unsupported: it is stored as a pickled Python object".into());
+    }
+    let meta = get(v, "tensor_meta")?;
+    let sizes = |key: &str| -> Result<Vec<usize>, Bad> { list(meta, key)?.iter().map(count).collect() };
+    let (shape, strides) = (sizes("sizes")?, sizes("strides")?);
+    if shape.len() != strides.len() {
+        return Err(format!("it has {} sizes but {} strides", shape.len(), strides.len()));
+    }
+    if meta.get("layout").map(int).transpose()?.is_some_and(|l| l != 7) {
+        return Err("unsupported: it is not a dense tensor".into());
+    }
+    Ok(View {
+        entry: format!("{prefix}{}", text(v, "path_name")?),
+        dtype: dtype(get(meta, "dtype")?)?,
+        shape,
+        strides,
+        offset: count(get(meta, "storage_offset")?)?,
+    })
+}
+
+fn count(v: &Value) -> Result<usize, Bad> {
+    let n = int(get(v, "as_int")?)?;
+    usize::try_from(n).map_err(|_| format!("{n} is no size"))
+}

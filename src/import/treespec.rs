@@ -1,0 +1,134 @@
+//! The nesting of a model's results: torch's pytree specifications (`torch/utils/_pytree.py`, protocol 1).
+
+use super::json::{Bad, get, items, list, optional};
+use crate::graph::Arg;
+use crate::types::Val;
+use serde_json::Value;
+
+/// `leaves` nested as the specification `spec` (a JSON text) says. Named tuples become tuples; data classes and the
+/// outputs of transformers become dicts by their field names.
+pub(super) fn nest(spec: &str, leaves: Vec<Arg>) -> Result<Arg, Bad> {
+    let spec: Value = serde_json::from_str(spec).map_err(|e| format!("not JSON: {e}"))?;
+    let root = match items(&spec)? {
+        [version, root] if version.as_i64() == Some(1) => root,
+        _ => return Err("expected version 1 of a tree specification".into()),
+    };
+    let count = leaves.len();
+    let mut leaves = leaves.into_iter();
+    let value = build(root, &mut leaves)?;
+    match leaves.len() {
+        0 => Ok(value),
+        n => Err(format!("it nests {} values, but there are {count}", count - n)),
+    }
+}
+
+fn build(spec: &Value, leaves: &mut std::vec::IntoIter<Arg>) -> Result<Arg, Bad> {
+    let Some(ty) = optional(spec, "type") else {
+        return leaves
+            .next()
+            .ok_or_else(|| "it nests more values than there are".into());
+    };
+    let ty = ty.as_str().ok_or("a type is not a string")?;
+    let children = list(spec, "children_spec")?;
+    let values = children
+        .iter()
+        .map(|c| build(c, leaves))
+        .collect::<Result<Vec<Arg>, Bad>>()?;
+    match ty {
+        "builtins.tuple" | "collections.namedtuple" => Ok(Val::Tuple(values)),
+        "builtins.list" | "collections.deque" => Ok(Val::List(values)),
+        _ => match keys(spec, values.len())? {
+            Some(keys) => Ok(Val::Dict(keys.into_iter().zip(values).collect())),
+            None => Ok(Val::Tuple(values)),
+        },
+    }
+}
+
+/// The keys in the context of a dict-like type, if it has as many as there are children.
+fn keys(spec: &Value, count: usize) -> Result<Option<Vec<Arg>>, Bad> {
+    let context = match optional(spec, "context") {
+        // Most contexts are JSON in a string; that of a defaultdict is JSON itself.
+        Some(Value::String(s)) => serde_json::from_str(s).unwrap_or(Value::Null),
+        Some(v) => v.clone(),
+        None => Value::Null,
+    };
+    // A defaultdict has its keys beside the factory; a data class the fields that are set before those that are None.
+    let context = match &context {
+        Value::Object(_) => get(&context, "dict_context")?,
+        Value::Array(v) => match &v[..] {
+            [Value::Array(fields), Value::Array(_)] if fields.len() == count => &v[0],
+            _ => &context,
+        },
+        _ => &context,
+    };
+    let Some(list) = context.as_array().filter(|l| l.len() == count) else {
+        return Ok(None);
+    };
+    Ok(list.iter().map(key).collect())
+}
+
+fn key(v: &Value) -> Option<Arg> {
+    match v {
+        Value::String(s) => Some(Val::str(s)),
+        Value::Bool(b) => Some(Val::Bool(*b)),
+        Value::Number(n) => Some(
+            n.as_i64()
+                .map(Val::int)
+                .or_else(|| n.as_f64().map(Val::Float))
+                .unwrap_or(Val::None),
+        ),
+        Value::Null => Some(Val::None),
+        // A tuple; JSON has none.
+        Value::Array(v) => v.iter().map(key).collect::<Option<Vec<Arg>>>().map(Val::Tuple),
+        Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAF: &str = r#"{"type": null, "context": null, "children_spec": []}"#;
+
+    fn nested(root: &str, n: i64) -> Result<String, Bad> {
+        let v = nest(&format!("[1, {root}]"), (0..n).map(Val::int).collect())?;
+        Ok(crate::graph::pyrepr::repr(&v, &|_| String::new()))
+    }
+
+    fn node(ty: &str, context: &str, n: usize) -> String {
+        let context = serde_json::to_string(context).unwrap();
+        format!(
+            r#"{{"type": "{ty}", "context": {context}, "children_spec": [{}]}}"#,
+            vec![LEAF; n].join(", ")
+        )
+    }
+
+    #[test]
+    fn containers_of_every_kind() {
+        let context = r#"{"default_factory_module": "builtins", "default_factory_name": "int", "dict_context": ["a"]}"#;
+        let default =
+            format!(r#"{{"type": "collections.defaultdict", "context": {context}, "children_spec": [{LEAF}]}}"#);
+        for (spec, n, want) in [
+            (LEAF.to_string(), 1, "0"),
+            (node("builtins.tuple", "null", 1), 1, "(0,)"),
+            (node("builtins.list", "null", 2), 2, "[0, 1]"),
+            (node("builtins.dict", r#"["a", 7]"#, 2), 2, "{'a': 0, 7: 1}"),
+            (node("collections.OrderedDict", r#"["a"]"#, 1), 1, "{'a': 0}"),
+            (node("builtins.dict", "[[1, 2]]", 1), 1, "{(1, 2): 0}"),
+            (default, 1, "{'a': 0}"),
+            (node("collections.namedtuple", "Point", 2), 2, "(0, 1)"),
+            (node("m.Data", r#"[["x", "y"], ["z"]]"#, 2), 2, "{'x': 0, 'y': 1}"),
+            (node("transformers.Output", r#"["logits"]"#, 1), 1, "{'logits': 0}"),
+        ] {
+            assert_eq!(nested(&spec, n).as_deref(), Ok(want));
+        }
+    }
+
+    #[test]
+    fn counts_must_agree() {
+        assert!(nested(&node("builtins.tuple", "null", 2), 1).is_err());
+        assert!(nested(&node("builtins.tuple", "null", 2), 3).is_err());
+        assert!(nest("[2, {}]", vec![]).is_err());
+        assert!(nest("[1, ", vec![]).is_err());
+    }
+}

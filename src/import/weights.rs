@@ -1,0 +1,259 @@
+//! Weights files: `.safetensors` beside a graph.
+
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::{Attribute, AttributeKind, GraphModule, Opcode};
+use crate::op::modules;
+use crate::tensor::files::{self, FileError, Problem, TensorFile};
+use crate::tensor::Tensor;
+use crate::types::{TensorType, Val};
+use indexmap::{IndexMap, IndexSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Names in one message.
+const MAX_NAMES: usize = 20;
+
+/// Gives the attributes of `module` their values from the `.safetensors` file at `path`: those that are declared, those
+/// that `get_attr` nodes read, and those below modules that are called. Values that the module has already (constants
+/// written out in the graph's file) stay. Reports all at once: a file that cannot be read (E0407), missing weights (E0401),
+/// weights of another shape or dtype than declared (E0406), and as a note those that nothing reads (L0002).
+pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
+    let mut out = Diagnostics::new();
+    let at = module.weights.as_ref().and_then(|(_, span)| *span);
+    let mut file = match files::read(path) {
+        Ok(file) => file,
+        Err(e) => {
+            let title = format!("the weights file `{}` cannot be read", path.display());
+            out.push(Diagnostic::new(Code::E0407, title).at_opt(at, "named here").note(reason(&e, path)));
+            return out;
+        }
+    };
+    let mut binder = Binder {
+        module,
+        file: path.display().to_string(),
+        missing: vec![],
+        out,
+    };
+    binder.declare_reads(&file.tensors);
+    binder.fill(&mut file);
+    binder.report_missing(&file.tensors);
+    binder.report_unused(&file.tensors);
+    binder.out
+}
+
+/// What is wrong with a file, without its path; with a hint where the cause is a usual one.
+fn reason(e: &FileError, path: &Path) -> String {
+    let tensor = e.tensor.as_ref().filter(|t| !t.is_empty());
+    let what = tensor.map_or(e.problem.to_string(), |t| format!("tensor `{t}`: {}", e.problem));
+    if let Problem::Io(text) = &e.problem {
+        return text.split_once(" (os error").map_or(text.clone(), |(head, _)| head.to_string());
+    }
+    let pointer = std::fs::read(path).is_ok_and(|b| b.starts_with(b"version https://git-lfs"));
+    match pointer {
+        true => "it is a Git LFS pointer, not the file itself: run `git lfs pull`".into(),
+        false => what,
+    }
+}
+
+struct Binder<'a> {
+    module: &'a mut GraphModule,
+    file: String,
+    missing: Vec<Arc<str>>,
+    out: Diagnostics,
+}
+
+impl Binder<'_> {
+    /// Adds an attribute for every weight that a graph reads without declaring it.
+    fn declare_reads(&mut self, tensors: &IndexMap<String, Tensor>) {
+        let (mut needed, mut called) = (IndexSet::new(), IndexSet::new());
+        for g in self.module.graphs.values() {
+            for n in g.iter() {
+                let target: Arc<str> = g[n].target().into();
+                match g[n].op() {
+                    Opcode::GetAttr if !self.module.graphs.contains_key(&target) => {
+                        needed.insert((target, g[n].meta.target_span.or(g[n].meta.span)));
+                    }
+                    Opcode::CallModule => {
+                        called.insert((target, g[n].args().len() + g[n].kwargs().len()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (path, inputs) in &called {
+            let reads = self.module_reads(path, *inputs, tensors);
+            // All that lies below a module of an unknown class is taken to belong to it.
+            let below = |k: &&String| k.strip_prefix(&**path).is_some_and(|r| r.starts_with('.'));
+            let reads = reads.unwrap_or_else(|| tensors.keys().filter(below).map(|k| k.as_str().into()).collect());
+            needed.extend(reads.into_iter().map(|p| (p, None)));
+        }
+        for (path, span) in needed {
+            let kind = if is_buffer(&path) {
+                AttributeKind::Buffer
+            } else {
+                AttributeKind::Parameter
+            };
+            let attribute = Attribute {
+                kind,
+                ty: None,
+                value: None,
+                span,
+            };
+            self.module.attributes.entry(path).or_insert(attribute);
+        }
+    }
+
+    /// The weights that a module of a known class reads, the optional ones if the file has them.
+    fn module_reads(&self, path: &str, inputs: usize, tensors: &IndexMap<String, Tensor>) -> Option<Vec<Arc<str>>> {
+        let m = self.module.modules.get(path)?;
+        let has = |a: &str| tensors.contains_key(&format!("{path}.{a}"));
+        let call = modules::expand(&m.class, &m.args, &m.kwargs, inputs, &has).ok()?;
+        let sources = call.args.iter().chain(call.kwargs.iter().map(|(_, s)| s));
+        let attrs = sources.filter_map(|s| match s {
+            modules::Source::Attr(a) => Some(format!("{path}.{a}").into()),
+            _ => None,
+        });
+        Some(attrs.collect())
+    }
+
+    fn fill(&mut self, file: &mut TensorFile) {
+        let tensors = &mut file.tensors;
+        for (name, a) in &mut self.module.attributes {
+            if a.value.is_some() {
+                tensors.shift_remove(&**name);
+                continue;
+            }
+            if let Some(dtype) = file.unsupported.get(&**name) {
+                let title = format!("`{name}` has elements of type {dtype} in `{}`", self.file);
+                let d = Diagnostic::new(Code::E0406, title).at_opt(a.span, "read here");
+                self.out.push(d.note("fxc does not compute with this type"));
+                continue;
+            }
+            let Some(t) = tensors.get(&**name) else {
+                self.missing.push(name.clone());
+                continue;
+            };
+            let ty = t.ty();
+            match &a.ty {
+                Some(Val::Leaf(declared)) if !fits(declared, &ty) => {
+                    let title = format!("`{name}` is {ty} in `{}`", self.file);
+                    let d = Diagnostic::new(Code::E0406, title).at_opt(a.span, format!("declared as {declared}"));
+                    let d = if a.span.is_none() {
+                        d.note(format!("it is declared as {declared}"))
+                    } else {
+                        d
+                    };
+                    self.out
+                        .push(d.help("correct the declaration, or use the weights of this model"));
+                }
+                _ => a.ty = Some(Val::Leaf(ty)),
+            }
+            a.value = Some(t.clone());
+        }
+        // What is left is unused.
+        for name in self.module.attributes.keys() {
+            tensors.shift_remove(&**name);
+        }
+    }
+
+    fn report_missing(&mut self, left: &IndexMap<String, Tensor>) {
+        if self.missing.is_empty() {
+            return;
+        }
+        let title = match &self.missing[..] {
+            [one] => format!("`{}` has no weight `{one}`", self.file),
+            many => format!("`{}` lacks {} weights", self.file, many.len()),
+        };
+        let mut d = Diagnostic::new(Code::E0401, title);
+        let spans = self
+            .missing
+            .iter()
+            .filter_map(|n| Some((n, self.module.attributes.get(n)?.span?)));
+        for (i, (name, span)) in spans.take(MAX_NAMES).enumerate() {
+            let text = format!("`{name}` is read here");
+            d = if i == 0 { d.at(span, text) } else { d.see(span, text) };
+        }
+        if d.labels.is_empty() {
+            d = d.at_opt(
+                self.module.weights.as_ref().and_then(|(_, span)| *span),
+                "the weights file",
+            );
+        }
+        if self.missing.len() > 1 {
+            d = d.note(format!("they are {}", names(self.missing.iter().map(|n| &**n))));
+        }
+        for name in self.missing.iter().take(3) {
+            if let Some(near) = nearest(name, left.keys().map(String::as_str)) {
+                d = d.help(format!("the file has `{near}`, which is similar to `{name}`"));
+            }
+        }
+        self.out.push(d);
+    }
+
+    fn report_unused(&mut self, left: &IndexMap<String, Tensor>) {
+        if left.is_empty() {
+            return;
+        }
+        let title = match left.len() {
+            1 => format!(
+                "nothing reads the weight `{}` of `{}`",
+                left.keys().next().map_or("", |k| k),
+                self.file
+            ),
+            n => format!("nothing reads {n} of the weights in `{}`", self.file),
+        };
+        let d = Diagnostic::new(Code::L0002, title);
+        self.out.push(match left.len() {
+            1 => d,
+            _ => d.note(format!("they are {}", names(left.keys().map(String::as_str)))),
+        });
+    }
+}
+
+/// Whether the last part of a name is one that torch's own modules use for buffers.
+fn is_buffer(path: &str) -> bool {
+    let last = path.rsplit('.').next().unwrap_or(path);
+    matches!(
+        last,
+        "running_mean" | "running_var" | "num_batches_tracked" | "position_ids" | "token_type_ids"
+    )
+}
+
+/// Symbolic and unknown sizes of a declaration fit any.
+fn fits(declared: &TensorType, found: &TensorType) -> bool {
+    declared.dtype == found.dtype
+        && match (&declared.shape, &found.shape) {
+            (Some(d), Some(f)) => d.len() == f.len() && d.iter().zip(f).all(|(d, f)| d.as_const().is_none() || d == f),
+            _ => true,
+        }
+}
+
+fn names<'a>(list: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let more = list.len().saturating_sub(MAX_NAMES);
+    let shown: Vec<String> = list.take(MAX_NAMES).map(|n| format!("`{n}`")).collect();
+    let shown = shown.join(", ");
+    if more > 0 {
+        format!("{shown} and {more} more")
+    } else {
+        shown
+    }
+}
+
+/// Writes the values of the module's attributes to a `.safetensors` file that [`bind_weights`] reads: those for which
+/// `pick` is true, which leaves out constants that the graph's file writes out.
+pub fn write_weights(
+    module: &GraphModule,
+    path: &Path,
+    pick: impl Fn(&str, &Attribute) -> bool,
+) -> Result<(), Diagnostic> {
+    let values = module.attributes.iter().filter(|(name, a)| pick(name, a));
+    let values = values.filter_map(|(name, a)| Some((&**name, a.value.as_ref()?)));
+    files::write(path, values).map_err(|e| {
+        let title = format!("the weights file `{}` cannot be written", path.display());
+        Diagnostic::new(Code::E0408, title).note(reason(&e, path))
+    })
+}
+
+#[cfg(test)]
+#[path = "weights_tests.rs"]
+mod tests;

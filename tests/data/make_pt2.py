@@ -1,0 +1,111 @@
+"""Writes the .pt2 archives beside this file, and what PyTorch makes of them: python make_pt2.py
+
+Each case NAME gives NAME.pt2, NAME.txt (print(graph) of the exported program) and NAME.safetensors (inputs by placeholder
+name, outputs as output.0, output.1 … in pytree order).
+"""
+import os
+import re
+import warnings
+
+import torch
+import torch.utils._pytree as pytree
+from safetensors.torch import save_file
+from torch import nn
+from torch.export import Dim
+
+warnings.filterwarnings("ignore")
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Mlp(nn.Module):
+    """Results in nested dicts, a batch of any size."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 4))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = self.net[1](self.net[0](x))
+        logits = self.net[2](h)
+        return {"logits": logits, "aux": {"prob": logits.softmax(-1), "parts": [self.head(h), x.shape[0]]}}
+
+
+class Buffers(nn.Module):
+    """A buffer that changes, one that is not saved, a lifted constant, tied weights, an input that changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 4)
+        self.b.weight = self.a.weight
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("table", torch.arange(12.0).reshape(3, 4).t(), persistent=False)
+
+    def forward(self, x, y):
+        self.count.add_(1)
+        y.mul_(2)
+        h = self.a(x) + self.b(y)
+        first, rest = h.split([1, 3], dim=1)
+        values, _ = torch.max(rest, dim=1)
+        return (first + torch.tensor([1.0, 2.0, 3.0]).sum(), [values, h @ self.table], None, self.count + 0)
+
+
+class Branches(nn.Module):
+    """Graphs as arguments, sizes computed from sizes, arguments of many kinds."""
+
+    def forward(self, x, scale=2.0, *, extra):
+        n = x.shape[0]
+        chosen = torch.cond(x.sum() > 0, lambda t: (t + 1, t * 2), lambda t: (t - 1, t * 3), (x,))
+        full = torch.full((2 * n + 1,), float("inf"), dtype=torch.float64)
+        half = x[: n // 2].to(torch.float16, memory_format=torch.contiguous_format)
+        scaled = torch.nn.functional.gelu(x * scale, approximate="tanh")
+        return chosen, full, half, (scaled, extra["bias"] * 1.5)
+
+
+def short_paths(graph):
+    """Stack traces name files by their last two parts, so that the cases hold nothing of the machine they were made on."""
+    for n in graph.nodes:
+        if n.meta.get("stack_trace"):
+            n.meta["stack_trace"] = re.sub(r'File "[^"]*?([^/"]+/[^/"]+)"', r'File "\1"', n.meta["stack_trace"])
+
+
+def short_graphs(program):
+    short_paths(program.graph)
+    for m in program.graph_module.modules():
+        if isinstance(m, torch.fx.GraphModule):
+            short_paths(m.graph)
+
+
+def write(name, model, args, kwargs=None, shapes=None, core=False):
+    kwargs = kwargs or {}
+    torch.manual_seed(0)
+    program = torch.export.export(model.eval(), args, kwargs, dynamic_shapes=shapes, strict=False)
+    if core:
+        program = program.run_decompositions()
+    short_graphs(program)
+    torch.export.save(program, os.path.join(HERE, f"{name}.pt2"))
+    with open(os.path.join(HERE, f"{name}.txt"), "w") as f:
+        f.write(str(program.graph))
+    leaves = [v.clone() if isinstance(v, torch.Tensor) else v for v in pytree.tree_leaves((args, kwargs))]
+    named = {n: v for n, v in zip(program.graph_signature.user_inputs, leaves) if isinstance(v, torch.Tensor)}
+    with torch.no_grad():
+        results = program.module()(*pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, args), **kwargs)
+    for i, v in enumerate(pytree.tree_leaves(results)):
+        if isinstance(v, torch.Tensor):
+            named[f"output.{i}"] = v.detach().clone().contiguous()
+    save_file(named, os.path.join(HERE, f"{name}.safetensors"))
+
+
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    auto = Dim.AUTO
+    write("mlp", Mlp(), (torch.randn(5, 6),), shapes=({0: auto},))
+    torch.manual_seed(2)
+    buffers = Buffers()
+    pair = (torch.randn(2, 4), torch.randn(2, 4))
+    write("buffers", buffers, pair)
+    write("buffers_core", buffers, pair, core=True)
+    torch.manual_seed(3)
+    write("branches", Branches(), (torch.randn(6, 4), 3.0), {"extra": {"bias": torch.randn(4)}},
+          shapes={"x": {0: auto}, "scale": None, "extra": {"bias": None}})
