@@ -20,18 +20,15 @@ pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic
         }
     }
     let target = node.target();
+    let declares = !m.modules.is_empty() || !m.attributes.is_empty();
     match node.op() {
         // A text that declares nothing cannot be checked: torch's own `print(graph)` never does.
-        Opcode::CallModule if !m.modules.is_empty() || !m.attributes.is_empty() => {
-            if !m.modules.contains_key(target) && !m.graphs.contains_key(target) {
-                out.push(unknown_module(g, n, m));
-            }
+        Opcode::CallModule if declares && !is_module(m, target) && !m.graphs.contains_key(target) => {
+            out.push(unknown_module(g, n, m));
         }
         // With a weights file the attributes are what it holds: binding it reports those that are missing.
-        Opcode::GetAttr if m.weights.is_none() && (!m.attributes.is_empty() || !m.modules.is_empty()) => {
-            if !m.attributes.contains_key(target) && !m.graphs.contains_key(target) && !is_module(m, target) {
-                out.push(unknown_attribute(g, n, m));
-            }
+        Opcode::GetAttr if m.weights.is_none() && declares && !is_known(m, target) => {
+            out.push(unknown_attribute(g, n, m));
         }
         _ => {}
     }
@@ -40,6 +37,11 @@ pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic
 
 fn is_module(m: &GraphModule, target: &str) -> bool {
     m.modules.contains_key(target)
+}
+
+/// Whether `get_attr` can read it: an attribute, a graph, a module.
+fn is_known(m: &GraphModule, target: &str) -> bool {
+    m.attributes.contains_key(target) || m.graphs.contains_key(target) || is_module(m, target)
 }
 
 fn unknown_graph(g: &Graph, n: NodeId, name: &str, m: &GraphModule) -> Diagnostic {

@@ -203,19 +203,20 @@ impl<'a> Writer<'a> {
 
     fn function(&mut self, n: NodeId, colon: &str) -> String {
         let node = &self.graph[n];
-        if let Some(op) = node.target().strip_prefix("operator.") {
-            if let Some(text) = self.operator(n, op, colon) {
-                return text;
-            }
+        if let Some(op) = node.target().strip_prefix("operator.")
+            && let Some(text) = self.operator(n, op, colon)
+        {
+            return text;
         }
         let (global, path) = self.names.function(node.target());
         let is_getattr = path == "getattr";
-        if let (true, [base, Val::Str(attr)], []) = (is_getattr, node.args(), node.kwargs()) {
-            if pyrepr::is_identifier(attr) && !pyrepr::is_keyword(attr) {
-                let name = self.name(n);
-                let base = self.base(base);
-                return format!("{name}{colon} = {base}.{attr}");
-            }
+        if let (true, [base, Val::Str(attr)], []) = (is_getattr, node.args(), node.kwargs())
+            && pyrepr::is_identifier(attr)
+            && !pyrepr::is_keyword(attr)
+        {
+            let name = self.name(n);
+            let base = self.base(base);
+            return format!("{name}{colon} = {base}.{attr}");
         }
         if self.names.is_wrapped(&path) && !self.wrapped.contains(&global) {
             self.wrapped.push(global.clone());

@@ -93,10 +93,11 @@ fn lift_graph_arguments(g: &mut Graph) {
         }
         let (args, kwargs) = (node.args().to_vec(), node.kwargs().to_vec());
         for name in names {
-            if !made.contains_key(&name) {
-                let id = g.inserting_before(Some(n), |g| g.get_attr(&name));
-                made.insert(name, id.map_or(Val::None, Val::Leaf));
-            }
+            let target = name.clone();
+            made.entry(name).or_insert_with(|| {
+                let id = g.inserting_before(Some(n), |g| g.get_attr(&target));
+                id.map_or(Val::None, Val::Leaf)
+            });
         }
         g.set_args(n, args.iter().map(|v| replace(v, &made)).collect());
         g.set_kwargs(n, kwargs.iter().map(|(k, v)| (k.clone(), replace(v, &made))).collect());

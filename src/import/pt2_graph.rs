@@ -110,10 +110,11 @@ impl<'a> Scope<'a> {
 
     /// A node of exactly this name, or of one made from it if it is no identifier or taken.
     fn named(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> NodeId {
-        if name.is_ascii() && pyrepr::is_identifier(name) {
-            if let Ok(n) = self.graph.create_named(op, target, args.clone(), kwargs.clone(), name) {
-                return n;
-            }
+        if name.is_ascii()
+            && pyrepr::is_identifier(name)
+            && let Ok(n) = self.graph.create_named(op, target, args.clone(), kwargs.clone(), name)
+        {
+            return n;
         }
         self.graph.create_node(op, target, args, kwargs, Some(name))
     }
@@ -223,10 +224,10 @@ impl<'a> Scope<'a> {
         let outputs = list(v, "outputs")?;
         let wish = optional(v, "name").and_then(Value::as_str).filter(|n| !n.is_empty());
         let one_tensor = optional(v, "is_hop_single_tensor_return").and_then(Value::as_bool) == Some(true);
-        if let ([only], false) = (outputs, higher_order && !one_tensor) {
-            if let Some(name) = value_name(only)? {
-                return self.add(Opcode::CallFunction, target, args, kwargs, name).map(|_| ());
-            }
+        if let ([only], false) = (outputs, higher_order && !one_tensor)
+            && let Some(name) = value_name(only)?
+        {
+            return self.add(Opcode::CallFunction, target, args, kwargs, name).map(|_| ());
         }
         let n = match wish {
             Some(name) => self.named(Opcode::CallFunction, target, args, kwargs, name),

@@ -78,11 +78,11 @@ impl<'a> Weights<'a> {
             };
             match self.load(&view) {
                 Ok(t) => {
-                    if let Some(Val::Leaf(ty)) = &attribute.ty {
-                        if *ty != t.ty() {
-                            let title = format!("`{name}` is {} in the weights of `{}`", t.ty(), self.archive.name);
-                            out.push(Diagnostic::new(Code::E0406, title).note(format!("the graph says {ty}")));
-                        }
+                    if let Some(Val::Leaf(ty)) = &attribute.ty
+                        && *ty != t.ty()
+                    {
+                        let title = format!("`{name}` is {} in the weights of `{}`", t.ty(), self.archive.name);
+                        out.push(Diagnostic::new(Code::E0406, title).note(format!("the graph says {ty}")));
                     }
                     attribute.ty = Some(Val::Leaf(t.ty()));
                     attribute.value = Some(t);

@@ -3,8 +3,8 @@
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Attribute, AttributeKind, GraphModule, Opcode};
 use crate::op::modules;
-use crate::tensor::files::{self, FileError, Problem, TensorFile};
 use crate::tensor::Tensor;
+use crate::tensor::files::{self, FileError, Problem, TensorFile};
 use crate::types::{TensorType, Val};
 use indexmap::{IndexMap, IndexSet};
 use std::path::Path;
@@ -24,7 +24,11 @@ pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
         Ok(file) => file,
         Err(e) => {
             let title = format!("the weights file `{}` cannot be read", path.display());
-            out.push(Diagnostic::new(Code::E0407, title).at_opt(at, "named here").note(reason(&e, path)));
+            out.push(
+                Diagnostic::new(Code::E0407, title)
+                    .at_opt(at, "named here")
+                    .note(reason(&e, path)),
+            );
             return out;
         }
     };
@@ -46,7 +50,9 @@ fn reason(e: &FileError, path: &Path) -> String {
     let tensor = e.tensor.as_ref().filter(|t| !t.is_empty());
     let what = tensor.map_or(e.problem.to_string(), |t| format!("tensor `{t}`: {}", e.problem));
     if let Problem::Io(text) = &e.problem {
-        return text.split_once(" (os error").map_or(text.clone(), |(head, _)| head.to_string());
+        return text
+            .split_once(" (os error")
+            .map_or(text.clone(), |(head, _)| head.to_string());
     }
     let pointer = std::fs::read(path).is_ok_and(|b| b.starts_with(b"version https://git-lfs"));
     match pointer {
