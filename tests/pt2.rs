@@ -42,4 +42,5 @@ fn nested_results_with_any_batch() {
 #[test]
 fn buffers_that_change() {
     check("buffers");
+    check("buffers_core");
 }

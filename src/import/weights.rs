@@ -80,14 +80,15 @@ impl Binder<'_> {
                         needed.insert((target, g[n].meta.target_span.or(g[n].meta.span)));
                     }
                     Opcode::CallModule => {
-                        called.insert((target, g[n].args().len() + g[n].kwargs().len()));
+                        let names: Vec<Arc<str>> = g[n].kwargs().iter().map(|(k, _)| k.clone()).collect();
+                        called.insert((target, g[n].args().len() + names.len(), names));
                     }
                     _ => {}
                 }
             }
         }
-        for (path, inputs) in &called {
-            let reads = self.module_reads(path, *inputs, tensors);
+        for (path, inputs, names) in &called {
+            let reads = self.module_reads(path, *inputs, names, tensors);
             // All that lies below a module of an unknown class is taken to belong to it.
             let below = |k: &&String| k.strip_prefix(&**path).is_some_and(|r| r.starts_with('.'));
             let reads = reads.unwrap_or_else(|| tensors.keys().filter(below).map(|k| k.as_str().into()).collect());
@@ -110,10 +111,16 @@ impl Binder<'_> {
     }
 
     /// The weights that a module of a known class reads, the optional ones if the file has them.
-    fn module_reads(&self, path: &str, inputs: usize, tensors: &IndexMap<String, Tensor>) -> Option<Vec<Arc<str>>> {
+    fn module_reads(
+        &self,
+        path: &str,
+        inputs: usize,
+        names: &[Arc<str>],
+        tensors: &IndexMap<String, Tensor>,
+    ) -> Option<Vec<Arc<str>>> {
         let m = self.module.modules.get(path)?;
         let has = |a: &str| tensors.contains_key(&format!("{path}.{a}"));
-        let call = modules::expand(&m.class, &m.args, &m.kwargs, inputs, &has).ok()?;
+        let call = modules::expand(&m.class, &m.args, &m.kwargs, inputs, names, &has).ok()?;
         let sources = call.args.iter().chain(call.kwargs.iter().map(|(_, s)| s));
         let attrs = sources.filter_map(|s| match s {
             modules::Source::Attr(a) => Some(format!("{path}.{a}").into()),

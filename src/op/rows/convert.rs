@@ -7,7 +7,7 @@ use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![to_dtype(), to(), to_copy(), type_as(), view_dtype(), item()];
+    let mut v = vec![to_dtype(), to(), to_copy(), copy(), type_as(), view_dtype(), item()];
     v.extend(assertions());
     v
 }
@@ -95,6 +95,25 @@ fn to_copy() -> Op {
     )
     .doc("a copy, converted to a dtype")
     .spelled("aten._to_copy.default")
+}
+
+/// In place, this is how new values of buffers and inputs reach them.
+fn copy() -> Op {
+    Op::composite(
+        "copy",
+        "copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
+        |b, c| {
+            let (to, src) = (c.leaf("self")?, c.leaf("src")?);
+            let src = b.expand(src, to.shape()?)?;
+            match src.dtype() == to.dtype() {
+                true => b.op("clone", [(&src).into()]).map(Val::Leaf),
+                false => b.to_dtype(&src, to.dtype()).map(Val::Leaf),
+            }
+        },
+    )
+    .doc("the elements of another tensor, broadcast and converted")
+    .spelled("aten.copy.default")
+    .inplace("aten.copy_.default Tensor.copy_")
 }
 
 fn type_as() -> Op {
