@@ -78,6 +78,7 @@ codes! {
     E0110 Error "unknown graph";
     E0111 Error "graph calls itself";
     E0112 Error "constant does not fit its type";
+    E0113 Error "no graph";
 
     // E02: ops and their arguments.
     E0201 Error "unknown op";
@@ -110,6 +111,7 @@ codes! {
     E0505 Error "unknown input";
     E0506 Error "results differ";
     E0507 Error "input file does not hold tensors";
+    E0508 Error "input is not written as NAME=VALUE";
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";

@@ -1,0 +1,179 @@
+use super::inputs::{InputArgs, bound};
+use super::model::ModelArgs;
+use super::{App, Outcome, Stop, output};
+use crate::driver::run::arguments;
+use crate::driver::{Request, Stage, Timer, compile, thread_count};
+use crate::runtime::{Executable, Profile};
+use crate::tensor::Tensor;
+use serde_json::json;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Measure how fast a compiled model runs
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Threads to run on; as many as the machine has by default
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Seconds to measure for, after 0.3 of warm-up; at least five runs are made
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Also measure every step
+    #[arg(long)]
+    profile: bool,
+    /// Write one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+struct Measured {
+    first: Duration,
+    sorted: Vec<Duration>,
+    profile: Option<Profile>,
+}
+
+impl Measured {
+    fn ms(&self, quantile: f64) -> f64 {
+        let i = (self.sorted.len() as f64 * quantile) as usize;
+        self.sorted[i.min(self.sorted.len() - 1)].as_secs_f64() * 1e3
+    }
+}
+
+/// `fxc bench`.
+pub fn main(app: &mut App, args: &Args) -> Outcome {
+    let start = Instant::now();
+    let timer = Rc::new(RefCell::new(Timer::default()));
+    app.session.observe(timer.clone());
+    let model = args.model.load(app)?;
+    let (provided, _) = args.inputs.read(None)?;
+    let bound = bound(app, &model.module, provided, args.model.dims())?;
+    let request = Request {
+        inputs: Some(bound.types.clone()),
+        dims: bound.dims.clone(),
+        threads: args.threads,
+        passes: args.model.pass_options(),
+        until: Some(Stage::Compile),
+        ..Request::default()
+    };
+    let made = compile(&mut app.session, model, &request)?;
+    let (Some(mut executable), Some(graph)) = (made.executable, made.module.entry()) else {
+        return Err(Stop::Reported);
+    };
+    let tensors = arguments(&executable, graph, &bound)?;
+    let measured = measure(&mut executable, &tensors, start, args)?;
+    app.show();
+    let threads = thread_count(args.threads);
+    let text = if args.json {
+        format!("{}\n", as_json(&measured, &executable, &timer.borrow(), threads))
+    } else {
+        as_text(&measured, &timer.borrow(), threads)
+    };
+    output::stdout(text.as_bytes())
+}
+
+fn measure(executable: &mut Executable, inputs: &[Tensor], start: Instant, args: &Args) -> Result<Measured, Stop> {
+    let run = |e: &mut Executable| e.run(inputs).map_err(Stop::Error).map(drop);
+    run(executable)?;
+    let first = since_process_start(start);
+    let warm = Instant::now();
+    while warm.elapsed() < Duration::from_millis(300) {
+        run(executable)?;
+    }
+    let mut sorted = vec![];
+    let measuring = Instant::now();
+    while sorted.len() < 5 || (measuring.elapsed().as_secs_f64() < args.seconds && sorted.len() < 20_000) {
+        let one = Instant::now();
+        run(executable)?;
+        sorted.push(one.elapsed());
+    }
+    sorted.sort();
+    let profile = if args.profile {
+        executable.start_profile();
+        for _ in 0..sorted.len().min(100) {
+            run(executable)?;
+        }
+        Some(executable.profile())
+    } else {
+        None
+    };
+    Ok(Measured { first, sorted, profile })
+}
+
+/// Time since the process began. A caller that starts processes to measure them passes its own clock in the environment
+/// (`T0`, seconds since 1970), which includes starting the process.
+fn since_process_start(start: Instant) -> Duration {
+    let given = std::env::var("T0").ok().and_then(|t| t.parse::<f64>().ok());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|d| d.as_secs_f64());
+    match (given, now) {
+        (Some(t0), Ok(now)) if (0.0..1e6).contains(&(now - t0)) => Duration::from_secs_f64(now - t0),
+        _ => start.elapsed(),
+    }
+}
+
+/// The most memory the process has had resident, in MiB, where the system tells.
+fn peak_rss_mb() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib / 1024)
+}
+
+fn as_json(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> serde_json::Value {
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    let stages: serde_json::Map<_, _> = timer.times.iter().map(|(s, t)| (s.name().to_string(), ms(*t).into())).collect();
+    let p = e.program();
+    let mut out = json!({
+        "median_ms": m.ms(0.5),
+        "min_ms": m.ms(0.0),
+        "p95_ms": m.ms(0.95),
+        "first_ms": ms(m.first),
+        "peak_rss_mb": peak_rss_mb(),
+        "runs": m.sorted.len(),
+        "threads": threads,
+        "kernels": p.kernels.len(),
+        "steps": p.steps.len(),
+        "arena_bytes": p.arena,
+        "stages_ms": stages,
+    });
+    if let Some(profile) = &m.profile {
+        let rows = profile.rows.iter().map(|r| json!({"name": r.name, "ms": ms(r.time), "bytes": r.bytes, "macs": r.macs}));
+        out["profile"] = rows.collect();
+    }
+    out
+}
+
+fn as_text(m: &Measured, timer: &Timer, threads: usize) -> String {
+    let mut out = String::new();
+    let rss = peak_rss_mb().map(|x| format!(", peak memory {x} MiB")).unwrap_or_default();
+    let _ = writeln!(
+        out,
+        "median {:.4} ms, min {:.4} ms, p95 {:.4} ms over {} runs on {} threads",
+        m.ms(0.5),
+        m.ms(0.0),
+        m.ms(0.95),
+        m.sorted.len(),
+        threads
+    );
+    let _ = writeln!(out, "first result after {:.1} ms{rss}", m.first.as_secs_f64() * 1e3);
+    let _ = writeln!(out, "compile ms: {}", timer.line());
+    let Some(profile) = &m.profile else { return out };
+    let runs = m.sorted.len().min(100) as f64;
+    let total: f64 = profile.rows.iter().map(|r| r.time.as_secs_f64()).sum();
+    let _ = writeln!(out, "\n{:>10} {:>6} {:>8} {:>8}  step", "us", "%", "GB/s", "GFLOP/s");
+    let mut rows: Vec<_> = profile.rows.iter().collect();
+    rows.sort_by_key(|r| std::cmp::Reverse(r.time));
+    for r in rows {
+        let s = r.time.as_secs_f64() / runs;
+        let share = 100.0 * r.time.as_secs_f64() / total.max(1e-12);
+        let (gb, gflop) = (r.bytes as f64 / s.max(1e-12) / 1e9, 2.0 * r.macs / s.max(1e-12) / 1e9);
+        let _ = writeln!(out, "{:10.2} {share:6.1} {gb:8.2} {gflop:8.2}  {}", s * 1e6, r.name);
+    }
+    out
+}

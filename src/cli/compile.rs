@@ -1,0 +1,91 @@
+use super::model::ModelArgs;
+use super::{App, Outcome, Stop, output};
+use crate::diag::{Code, Diagnostic};
+use crate::driver::text::Artifact;
+use crate::driver::{Compilation, Request, Stage, Timer, compile};
+use crate::lower::print::bytes;
+use crate::lower::{Place, Step};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Compile a model through all stages, and report what was done
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Write the text of a stage: ast, graph, code, dot, typed, optimized, kernels, clif, asm
+    #[arg(long, value_name = "STAGE[=PATH]", value_parser = parse_emit)]
+    emit: Vec<(Artifact, Option<String>)>,
+    /// Threads to compile for; as many as the machine has by default
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+}
+
+fn parse_emit(text: &str) -> Result<(Artifact, Option<String>), String> {
+    let (name, path) = match text.split_once('=') {
+        Some((n, p)) => (n, Some(p.to_string())),
+        None => (text, None),
+    };
+    let names = || Artifact::ALL.map(Artifact::name).join(", ");
+    Artifact::from_name(name).map(|a| (a, path)).ok_or_else(|| format!("`{name}` is none of {}", names()))
+}
+
+/// `fxc compile`.
+pub fn main(app: &mut App, args: &Args) -> Outcome {
+    let timer = Rc::new(RefCell::new(Timer::default()));
+    app.session.observe(timer.clone());
+    let model = args.model.load(app)?;
+    let (dims, assumed) = args.model.assumed_dims(&model.module)?;
+    let request = Request {
+        dims,
+        threads: args.threads,
+        passes: args.model.pass_options(),
+        artifacts: args.emit.iter().map(|(a, _)| *a).collect(),
+        until: Some(Stage::Compile),
+        ..Request::default()
+    };
+    let made = compile(&mut app.session, model, &request)?;
+    app.show();
+    report(app, args, &made, &assumed, &timer.borrow())?;
+    for ((_, path), (_, text)) in args.emit.iter().zip(&made.texts) {
+        output::artifact(path.as_deref(), text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// What was done, in a few lines.
+fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer: &Timer) -> Result<(), Stop> {
+    let Some(executable) = &made.executable else {
+        return Err(Diagnostic::new(Code::E0601, "nothing was compiled").into());
+    };
+    let program = executable.program();
+    let changed = made
+        .report
+        .iter()
+        .flat_map(|r| r.changed())
+        .map(|p| format!("{} {}", p.name, p.changed))
+        .collect::<Vec<_>>()
+        .join(", ");
+    app.progress(&format!("{}", args.model.model));
+    if !assumed.is_empty() {
+        app.progress(&format!("  sizes    {} assumed; --dim sets them", assumed.join(", ")));
+    }
+    app.progress(&format!("  nodes    {} -> {}", made.nodes.0, made.nodes.1));
+    app.progress(&format!("  passes   {}", if changed.is_empty() { "nothing to change" } else { &changed }));
+    let count = |is: fn(&Step) -> bool| program.steps.iter().filter(|s| is(s)).count();
+    app.progress(&format!(
+        "  steps    {} kernels, {} contractions, {} library calls",
+        count(|s| matches!(s, Step::Kernel { .. })),
+        count(|s| matches!(s, Step::Contract { .. })),
+        count(|s| matches!(s, Step::Routine { .. }))
+    ));
+    let weights = program.buffers.iter().filter(|b| matches!(b.place, Place::Constant(_))).map(|b| b.bytes()).sum();
+    app.progress(&format!(
+        "  memory   arena {} ({} without sharing), weights {}",
+        bytes(program.arena),
+        bytes(program.naive_arena),
+        bytes(weights)
+    ));
+    app.progress(&format!("  ms       {}", timer.line()));
+    Ok(())
+}

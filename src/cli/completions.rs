@@ -1,0 +1,15 @@
+use super::{Outcome, output};
+
+/// Write a completion script for a shell
+#[derive(clap::Args)]
+pub struct Args {
+    /// The shell
+    shell: clap_complete::Shell,
+}
+
+/// `fxc completions`.
+pub fn main(args: &Args, command: &mut clap::Command) -> Outcome {
+    let mut script = vec![];
+    clap_complete::generate(args.shell, command, "fxc", &mut script);
+    output::stdout(&script)
+}

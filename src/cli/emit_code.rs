@@ -1,0 +1,61 @@
+use super::model::ModelArgs;
+use super::{App, Outcome, output};
+use crate::driver::text::Artifact;
+use crate::driver::{Request, compile};
+use clap::ValueEnum;
+
+/// Write the code of a stage: Python of the graph, or of the kernels
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Which code
+    #[arg(long, default_value = "graph")]
+    stage: CodeStage,
+    /// Where to; standard output by default
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CodeStage {
+    /// The graph as Python, as torch writes gm.code
+    Graph,
+    /// The optimised graph as FXIR
+    Optimized,
+    /// The kernels as Python that runs with numpy and computes what the native code computes
+    Kernels,
+    /// The kernels in Cranelift's IR
+    Clif,
+    /// The kernels' machine code
+    Asm,
+}
+
+/// `fxc emit-code`.
+pub fn main(app: &mut App, args: &Args) -> Outcome {
+    let artifact = match args.stage {
+        CodeStage::Graph => Artifact::Code,
+        CodeStage::Optimized => Artifact::Optimized,
+        CodeStage::Kernels => Artifact::Kernels,
+        CodeStage::Clif => Artifact::Clif,
+        CodeStage::Asm => Artifact::Asm,
+    };
+    let model = args.model.load(app)?;
+    let (dims, assumed) = args.model.assumed_dims(&model.module)?;
+    let request = Request {
+        dims,
+        threads: 1,
+        passes: args.model.pass_options(),
+        artifacts: vec![artifact],
+        ..Request::default()
+    };
+    let made = compile(&mut app.session, model, &request)?;
+    app.show();
+    if matches!(args.stage, CodeStage::Kernels | CodeStage::Clif | CodeStage::Asm) && !assumed.is_empty() {
+        app.progress(&format!("sizes assumed: {} (set them with --dim)", assumed.join(", ")));
+    }
+    for (_, text) in &made.texts {
+        output::artifact(args.output.as_deref(), text.as_bytes())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+use super::{Outcome, output};
+use crate::diag::{Code, Diagnostic, nearest};
+
+/// Explain a code: what it means, an example, how to mend it
+#[derive(clap::Args)]
+pub struct Args {
+    /// The code, such as E0201; without one, the table of codes
+    code: Option<String>,
+    /// All pages, one after the other
+    #[arg(long, conflicts_with = "code")]
+    all: bool,
+}
+
+/// `fxc explain`.
+pub fn main(args: &Args) -> Outcome {
+    let Some(name) = &args.code else {
+        return output::stdout(if args.all { pages() } else { table() }.as_bytes());
+    };
+    match Code::from_name(name) {
+        Some(c) => output::stdout(c.explanation().as_bytes()),
+        None => {
+            let d = Diagnostic::new(Code::E0703, format!("no code is named `{name}`"));
+            let names = Code::ALL.iter().map(|c| c.name());
+            Err(match nearest(&name.to_uppercase(), names) {
+                Some(n) => d.help(format!("a code with a similar name exists: `{n}`")),
+                None => d.help("`fxc explain` lists them all"),
+            }
+            .into())
+        }
+    }
+}
+
+fn table() -> String {
+    Code::ALL.iter().map(|c| format!("{c}  {}\n", c.title())).collect()
+}
+
+fn pages() -> String {
+    Code::ALL.iter().map(|c| c.explanation()).collect::<Vec<_>>().join("\n")
+}

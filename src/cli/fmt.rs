@@ -1,0 +1,93 @@
+use super::{App, Outcome, Stop, output};
+use crate::diag::{Code, Diagnostic};
+use crate::driver::{files, load};
+use crate::syntax;
+use std::io::Read;
+use std::path::Path;
+
+/// Write FXIR files in canonical form, comments kept
+#[derive(clap::Args)]
+pub struct Args {
+    /// The files; `-` is standard input, which is written to standard output
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// Change nothing; show what would change, and exit with 1 if anything would
+    #[arg(long)]
+    check: bool,
+}
+
+/// `fxc fmt`.
+pub fn main(app: &mut App, args: &Args) -> Outcome {
+    let (mut failed, mut changed) = (false, false);
+    for path in &args.files {
+        app.subject(path);
+        match one(app, path, args.check) {
+            Ok(c) => changed |= c,
+            Err(Stop::Quiet) => return Err(Stop::Quiet),
+            Err(Stop::Error(d)) => {
+                app.session.report(*d);
+                failed = true;
+            }
+            Err(_) => failed = true,
+        }
+    }
+    match (failed, args.check && changed) {
+        (true, _) => Err(Stop::Reported),
+        (_, true) => Err(Stop::Findings),
+        _ => Ok(()),
+    }
+}
+
+/// Formats one file; whether that changes it.
+fn one(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
+    let text = read(path)?;
+    let (tree, _, found) = load::parse_text(&mut app.session.sources, path, &text);
+    let broken = found.has_errors();
+    app.session.diagnostics.extend(found);
+    if broken {
+        return Err(Stop::Reported);
+    }
+    let formatted = syntax::format(&tree, &text);
+    let changed = formatted != text;
+    if check {
+        if changed {
+            output::stdout(difference(path, &text, &formatted).as_bytes())?;
+        }
+    } else if path == "-" {
+        output::stdout(formatted.as_bytes())?;
+    } else if changed {
+        files::write(Path::new(path), formatted.as_bytes())?;
+    }
+    Ok(changed)
+}
+
+fn read(path: &str) -> Result<String, Stop> {
+    let bytes = if path == "-" {
+        let mut bytes = vec![];
+        let read = std::io::stdin().lock().read_to_end(&mut bytes);
+        read.map_err(|e| Diagnostic::new(Code::E0701, format!("cannot read standard input: {}", files::plain(&e))))?;
+        bytes
+    } else {
+        files::read(Path::new(path))?
+    };
+    String::from_utf8(bytes).map_err(|_| {
+        // Bytes that are not UTF-8 would be lost in the file written back.
+        Diagnostic::new(Code::E0701, format!("`{path}` is not UTF-8 text")).into()
+    })
+}
+
+/// The lines that differ, as `diff` writes them, around the common beginning and end.
+fn difference(path: &str, old: &str, new: &str) -> String {
+    let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+    let rest = a.len().min(b.len()) - head;
+    let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count().min(rest);
+    let mut out = format!("--- {path}\n+++ {path} (formatted)\n@@ line {} @@\n", head + 1);
+    for line in &a[head..a.len() - tail] {
+        out.push_str(&format!("-{line}\n"));
+    }
+    for line in &b[head..b.len() - tail] {
+        out.push_str(&format!("+{line}\n"));
+    }
+    out
+}

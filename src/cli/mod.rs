@@ -1,0 +1,261 @@
+//! The command line: one file per command.
+//!
+//! Artifacts go to standard output or to the file after `-o`; diagnostics, reports and progress go to standard error.
+//! Exit codes: 0 fine; 1 findings in the input (an error in a graph, results that differ, a file that is not formatted);
+//! 2 the work could not be done (wrong usage, a file that cannot be read or written, an internal fault).
+
+mod bench;
+mod check;
+mod compile;
+mod completions;
+mod emit_code;
+mod explain;
+mod fmt;
+mod inputs;
+mod man;
+mod model;
+mod ops;
+mod output;
+mod passes;
+mod print;
+mod run;
+
+use crate::diag::render::{self, Format};
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::driver::Session;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// The optimizing compiler for torch.fx graphs: reads a graph, checks it, compiles it to native code and runs it.
+///
+/// A MODEL is an FXIR file, the text that torch prints for a graph, a .pt2 archive of torch.export.save, or `-` for
+/// standard input.
+#[derive(Parser)]
+#[command(name = "fxc", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// How diagnostics are written.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
+    message_format: MessageFormat,
+    /// When diagnostics have colours.
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: ColorChoice,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum MessageFormat {
+    /// Source excerpts with labels, notes and help.
+    Human,
+    /// One line each.
+    Short,
+    /// One JSON object per line.
+    Json,
+    /// One SARIF 2.1.0 document.
+    Sarif,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Compile(compile::Args),
+    EmitCode(emit_code::Args),
+    Run(run::Args),
+    Check(check::Args),
+    Fmt(fmt::Args),
+    Print(print::Args),
+    Bench(bench::Args),
+    Explain(explain::Args),
+    Ops(ops::Args),
+    Passes(passes::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+/// Why a command ends early.
+pub enum Stop {
+    /// What is wrong is in the session's diagnostics.
+    Reported,
+    /// This is wrong.
+    Error(Box<Diagnostic>),
+    /// There are findings, and the command has said so itself: exit code 1.
+    Findings,
+    /// Nobody reads the output any more.
+    Quiet,
+}
+
+impl From<crate::driver::Reported> for Stop {
+    fn from(_: crate::driver::Reported) -> Stop {
+        Stop::Reported
+    }
+}
+
+impl From<Diagnostic> for Stop {
+    fn from(d: Diagnostic) -> Stop {
+        Stop::Error(Box::new(d))
+    }
+}
+
+/// How a command ends.
+pub type Outcome = Result<(), Stop>;
+
+/// A command's surroundings: the session, and how findings are shown.
+pub struct App {
+    /// Sources and findings.
+    pub session: Session,
+    format: Format,
+    color: bool,
+    /// How many of the session's findings are on the screen already.
+    shown: usize,
+    /// How many are summed up already.
+    summed: usize,
+    /// What the summary names: the model.
+    subject: String,
+}
+
+impl App {
+    fn new(cli: &Cli) -> App {
+        let format = match cli.message_format {
+            MessageFormat::Human => Format::Human,
+            MessageFormat::Short => Format::Short,
+            MessageFormat::Json => Format::Json,
+            MessageFormat::Sarif => Format::Sarif,
+        };
+        let color = match cli.color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => {
+                std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+            }
+        };
+        App { session: Session::new(), format, color, shown: 0, summed: 0, subject: String::new() }
+    }
+
+    /// Names what is being worked on, for the summary.
+    pub fn subject(&mut self, name: &str) {
+        self.subject = name.to_string();
+    }
+
+    /// A line of progress on standard error; only for people.
+    pub fn progress(&self, line: &str) {
+        if self.format == Format::Human {
+            output::progress(line);
+        }
+    }
+
+    /// Shows the findings made so far, before output that follows from them. SARIF is one document, so it waits.
+    pub fn show(&mut self) {
+        if self.format != Format::Sarif {
+            self.write_new();
+        }
+    }
+
+    fn write_new(&mut self) {
+        let new: Vec<&Diagnostic> = self.session.diagnostics.iter().skip(self.shown).collect();
+        let text = render::render(&self.session.sources, &new, self.format, self.color);
+        // Nobody may be reading standard error; there is nowhere left to say so.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        self.shown = self.session.diagnostics.len();
+    }
+
+    /// Shows what is left and sums up; gives the exit code.
+    fn finish(mut self, outcome: Outcome) -> ExitCode {
+        let (quiet, findings) = match outcome {
+            Ok(()) | Err(Stop::Reported) => (false, false),
+            Err(Stop::Quiet) => (true, false),
+            Err(Stop::Findings) => (false, true),
+            Err(Stop::Error(d)) => {
+                self.session.diagnostics.push(*d);
+                (false, false)
+            }
+        };
+        if quiet {
+            return ExitCode::SUCCESS;
+        }
+        self.write_new();
+        self.sum_up();
+        match exit_code(&self.session.diagnostics) {
+            0 if findings => ExitCode::from(1),
+            n => ExitCode::from(n),
+        }
+    }
+
+    /// Shows the findings made since the last call and sums them up: what is known of one model among several.
+    pub fn sum_up(&mut self) {
+        self.show();
+        let new: Vec<&Diagnostic> = self.session.diagnostics.iter().skip(self.summed).collect();
+        // Of a file that cannot be read there is nothing to sum up.
+        let about_model = !self.subject.is_empty() && new.iter().any(|d| !is_failure(d.code));
+        if matches!(self.format, Format::Human | Format::Short)
+            && about_model
+            && let Some(line) = render::summary(&self.subject, &new)
+        {
+            output::progress(&line);
+        }
+        self.summed = self.session.diagnostics.len();
+    }
+}
+
+/// Whether a finding means that the work could not be done, rather than that the input is wrong.
+fn is_failure(code: Code) -> bool {
+    matches!(code, Code::E0701 | Code::E0702 | Code::E0703)
+}
+
+fn exit_code(list: &Diagnostics) -> u8 {
+    let worst = list.iter().filter(|d| d.is_error()).map(|d| if is_failure(d.code) { 2 } else { 1 });
+    worst.max().unwrap_or(0)
+}
+
+/// The program: parses the arguments, runs the command, gives the exit code.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut app = App::new(&cli);
+    let outcome = match &cli.command {
+        Command::Compile(a) => compile::main(&mut app, a),
+        Command::EmitCode(a) => emit_code::main(&mut app, a),
+        Command::Run(a) => run::main(&mut app, a),
+        Command::Check(a) => check::main(&mut app, a),
+        Command::Fmt(a) => fmt::main(&mut app, a),
+        Command::Print(a) => print::main(&mut app, a),
+        Command::Bench(a) => bench::main(&mut app, a),
+        Command::Explain(a) => explain::main(a),
+        Command::Ops(a) => ops::main(a),
+        Command::Passes(a) => passes::main(a),
+        Command::Completions(a) => completions::main(a, &mut Cli::command()),
+        Command::Man(a) => man::main(a, Cli::command()),
+    };
+    app.finish(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn exit_codes_tell_findings_from_failures() {
+        let list = |codes: &[Code]| {
+            let mut out = Diagnostics::new();
+            out.extend(codes.iter().map(|&c| Diagnostic::new(c, c.title())));
+            out
+        };
+        assert_eq!(exit_code(&list(&[])), 0);
+        assert_eq!(exit_code(&list(&[Code::L0001])), 0);
+        assert_eq!(exit_code(&list(&[Code::L0001, Code::E0201])), 1);
+        assert_eq!(exit_code(&list(&[Code::E0201, Code::E0701])), 2);
+    }
+}

@@ -1,0 +1,150 @@
+use super::{Outcome, output};
+use crate::diag::{Code, Diagnostic, nearest};
+use crate::op::{self, Effect, Meaning, Op};
+use clap::ValueEnum;
+use serde_json::json;
+use std::fmt::Write;
+
+/// List the op table: schemas, spellings, what each op computes
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only this op, by its canonical name or any spelling
+    name: Option<String>,
+    /// How to write it
+    #[arg(long, default_value = "text")]
+    format: OpsFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum OpsFormat {
+    /// A line per op
+    Text,
+    /// The page docs/ops.md
+    Markdown,
+    /// One JSON array
+    Json,
+}
+
+/// `fxc ops`.
+pub fn main(args: &Args) -> Outcome {
+    let ops: Vec<&Op> = match &args.name {
+        Some(name) => find(name)?,
+        None => op::all().iter().collect(),
+    };
+    let text = match args.format {
+        OpsFormat::Text if args.name.is_some() => ops.iter().map(|o| details(o)).collect::<Vec<_>>().join("\n"),
+        OpsFormat::Text => ops.iter().map(|o| format!("{:28} {}\n", o.name, o.doc)).collect(),
+        OpsFormat::Markdown => markdown(&ops),
+        OpsFormat::Json => format!("{:#}\n", serde_json::Value::Array(ops.iter().map(|o| as_json(o)).collect())),
+    };
+    output::stdout(text.as_bytes())
+}
+
+fn find(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
+    let path = op::canonical_path(name, false);
+    let spelled = |o: &&Op| {
+        o.name == path || o.forms.iter().flat_map(|f| &f.paths).any(|p| **p == path || p.strip_prefix("Tensor.") == Some(name))
+    };
+    let found: Vec<&Op> = op::all().iter().filter(spelled).collect();
+    if found.is_empty() {
+        let d = Diagnostic::new(Code::E0201, format!("unknown op `{name}`"));
+        return Err(match nearest(&path, op::spellings()) {
+            Some(n) => d.help(format!("an op with a similar name exists: `{n}`")),
+            None => d.help("`fxc ops` lists them all"),
+        });
+    }
+    Ok(found)
+}
+
+fn kind(o: &Op) -> &'static str {
+    match o.meaning {
+        Meaning::Pointwise(_) => "pointwise",
+        Meaning::Reduce(_) => "reduction",
+        Meaning::View(_) => "view",
+        Meaning::Decompose(_) => "decomposition",
+        Meaning::Contract(_) => "contraction",
+        Meaning::Routine(_) => "routine",
+        Meaning::Host => "host",
+    }
+}
+
+fn effect(o: &Op) -> &'static str {
+    match o.effect {
+        Effect::Pure => "pure",
+        Effect::Random => "random",
+        Effect::Effect => "effect",
+    }
+}
+
+/// All that a row says.
+fn details(o: &Op) -> String {
+    let mut out = format!("{}\n    {}\n    {} · {}\n", o.schema, o.doc, kind(o), effect(o));
+    for form in &o.forms {
+        let schema = form.schema.as_ref().map(|s| format!("   {s}")).unwrap_or_default();
+        let inplace = if form.inplace { "   (in place)" } else { "" };
+        let _ = writeln!(out, "    {}{schema}{inplace}", form.paths.join(" "));
+    }
+    for m in &o.modules {
+        let _ = writeln!(out, "    module {}", m.text);
+    }
+    out
+}
+
+/// The page docs/ops.md.
+pub fn markdown(ops: &[&Op]) -> String {
+    let mut out = String::from(
+        "# Ops\n\nEvery op that fxc knows, from the op table (`src/op/rows/`). This page is written by `fxc ops --format \
+         markdown`; a test keeps it\ncurrent. An op may be written by its bare canonical name or by any of its spellings; \
+         `Tensor.f` is the method `f`.\n",
+    );
+    let _ = writeln!(out, "\n{} ops. By meaning:\n", ops.len());
+    let kinds = ["pointwise", "reduction", "view", "contraction", "routine", "decomposition", "host"];
+    let what = [
+        "a scalar expression for each element",
+        "a combination of the elements along dimensions",
+        "the same elements at other places",
+        "a matrix product, convolution or attention",
+        "a computation on whole tensors",
+        "other ops",
+        "no tensor is computed: sizes, dtypes, Python values",
+    ];
+    for (k, w) in kinds.iter().zip(what) {
+        let n = ops.iter().filter(|o| kind(o) == *k).count();
+        let _ = writeln!(out, "* {k} ({n}): {w}");
+    }
+    for k in kinds {
+        let _ = writeln!(out, "\n## {}{}\n", k[..1].to_uppercase(), &k[1..]);
+        for o in ops.iter().filter(|o| kind(o) == k) {
+            let _ = writeln!(out, "### {}\n\n`{}`\n\n{}.", o.name, o.schema, o.doc.trim_end_matches('.'));
+            let paths: Vec<String> = o.forms.iter().flat_map(|f| &f.paths).map(|p| format!("`{p}`")).collect();
+            if !paths.is_empty() {
+                let _ = writeln!(out, "\nSpelled {}.", paths.join(", "));
+            }
+            for m in &o.modules {
+                let _ = writeln!(out, "\nModule `{}`.", m.text);
+            }
+            out.push('\n');
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+    }
+    out
+}
+
+fn as_json(o: &Op) -> serde_json::Value {
+    let forms: Vec<_> = o
+        .forms
+        .iter()
+        .map(|f| json!({"paths": f.paths, "schema": f.schema.as_ref().unwrap_or(&o.schema).to_string(), "inplace": f.inplace}))
+        .collect();
+    json!({
+        "name": o.name,
+        "schema": o.schema.to_string(),
+        "doc": o.doc,
+        "meaning": kind(o),
+        "effect": effect(o),
+        "commutative": o.commutative,
+        "spellings": forms,
+        "modules": o.modules.iter().map(|m| m.text).collect::<Vec<_>>(),
+    })
+}

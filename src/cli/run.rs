@@ -1,0 +1,163 @@
+use super::inputs::{InputArgs, bound};
+use super::model::ModelArgs;
+use super::{App, Outcome, Stop, output};
+use crate::diag::{Code, Diagnostic};
+use crate::driver::compare::{Difference, Tolerance, compare as differ, position};
+use crate::driver::run::{arguments, as_f64, interpret, labels_met, named, summary, user_result};
+use crate::driver::{Bound, Model, Request, Stage, Value, compile, files};
+use crate::graph::GraphModule;
+use crate::tensor::Tensor;
+use std::path::PathBuf;
+
+/// Compile a model and run it on inputs
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Write the results (output.0, output.1, … in flattened order): .npz, .npy or .safetensors
+    #[arg(long, value_name = "FILE")]
+    outputs: Option<PathBuf>,
+    /// Compare the results with those in a file; exit with 1 if they differ
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+    /// Tolerance relative to each element wanted
+    #[arg(long, default_value_t = 1e-4)]
+    rtol: f64,
+    /// Absolute tolerance
+    #[arg(long, default_value_t = 1e-5)]
+    atol: f64,
+    /// Compare the largest score of each row of the first result with this array of integers of the inputs file
+    #[arg(long, value_name = "NAME")]
+    labels: Option<String>,
+    /// Threads to run on; as many as the machine has by default
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// Run node by node in the interpreter instead of compiling
+    #[arg(long, conflicts_with = "check")]
+    interpret: bool,
+    /// Also run in the interpreter, and exit with 1 if the results differ
+    #[arg(long)]
+    check: bool,
+}
+
+/// `fxc run`.
+pub fn main(app: &mut App, args: &Args) -> Outcome {
+    let model = args.model.load(app)?;
+    let (provided, labels) = args.inputs.read(args.labels.as_deref())?;
+    if let (Some(name), None) = (&args.labels, &labels) {
+        return Err(Diagnostic::new(Code::E0501, format!("the inputs file has no array `{name}` for --labels")).into());
+    }
+    let bound = bound(app, &model.module, provided, args.model.dims())?;
+    let original = model.module.clone();
+    let result = if args.interpret { interpreted(app, original.clone(), &bound)? } else { compiled(app, args, model, &bound)? };
+    app.show();
+
+    let tensors = named(&result);
+    let mut text = String::new();
+    for (name, t) in &tensors {
+        text.push_str(&format!("{name:10} {:20} {}\n", t.ty().to_string(), summary(t)));
+    }
+    if let Some(labels) = &labels {
+        text.push_str(&accuracy(&tensors, labels)?);
+    }
+    output::stdout(text.as_bytes())?;
+    if let Some(path) = &args.outputs {
+        files::write_tensors(path, &tensors)?;
+    }
+    let tolerance = Tolerance { rtol: args.rtol, atol: args.atol };
+    let mut agree = true;
+    if let Some(path) = &args.expect {
+        agree &= expected(app, &tensors, files::read_tensors(path)?, &path.display().to_string(), tolerance);
+    }
+    if args.check {
+        let oracle = named(&interpreted(app, original, &bound)?);
+        agree &= expected(app, &tensors, oracle, "the interpreter", tolerance);
+    }
+    if agree { Ok(()) } else { Err(Stop::Reported) }
+}
+
+fn compiled(app: &mut App, args: &Args, model: Model, bound: &Bound) -> Result<Value, Stop> {
+    let request = Request {
+        inputs: Some(bound.types.clone()),
+        dims: bound.dims.clone(),
+        threads: args.threads,
+        passes: args.model.pass_options(),
+        until: Some(Stage::Compile),
+        ..Request::default()
+    };
+    let made = compile(&mut app.session, model, &request)?;
+    let (Some(mut executable), Some(graph)) = (made.executable, made.module.entry()) else {
+        return Err(Stop::Reported);
+    };
+    let tensors = arguments(&executable, graph, bound)?;
+    let result = executable.run(&tensors).map_err(Stop::Error)?;
+    Ok(user_result(graph, result))
+}
+
+fn interpreted(app: &mut App, mut module: GraphModule, bound: &Bound) -> Result<Value, Stop> {
+    app.session.check(&mut module, &bound.types)?;
+    let result = interpret(&module, bound)?;
+    Ok(match module.entry() {
+        Some(g) => user_result(g, result),
+        None => result,
+    })
+}
+
+fn accuracy(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String, Diagnostic> {
+    let Some((_, scores)) = tensors.first() else {
+        return Err(Diagnostic::new(Code::E0504, "the graph has no result to compare labels with"));
+    };
+    let (met, all) = labels_met(scores, labels)?;
+    Ok(format!("labels     {met} of {all} met ({:.2} %)\n", 100.0 * met as f64 / all.max(1) as f64))
+}
+
+/// Compares results with those wanted, says how far they are apart, and reports those that differ.
+fn expected(
+    app: &mut App,
+    got: &[(String, Tensor)],
+    want: Vec<(String, Tensor)>,
+    origin: &str,
+    tolerance: Tolerance,
+) -> bool {
+    let mut agree = true;
+    let mut worst = 0f64;
+    for (name, w) in &want {
+        let Some((_, g)) = got.iter().find(|(n, _)| n == name) else {
+            app.session.report(Diagnostic::new(Code::E0506, format!("{origin} has `{name}`, which is no result")));
+            agree = false;
+            continue;
+        };
+        let d = differ(g, w, tolerance);
+        worst = worst.max(d.relative);
+        if !d.agrees() {
+            app.session.report(difference(name, g, w, &d, origin));
+            agree = false;
+        }
+    }
+    if got.len() > want.len() {
+        let title = format!("there are {} results, but {origin} has {}", got.len(), want.len());
+        app.session.report(Diagnostic::new(Code::E0506, title));
+        agree = false;
+    }
+    if agree {
+        app.progress(&format!("agrees with {origin}: largest difference {worst:.1e} of the largest magnitude"));
+    }
+    agree
+}
+
+fn difference(name: &str, got: &Tensor, want: &Tensor, d: &Difference, origin: &str) -> Diagnostic {
+    if let Some(why) = &d.mismatch {
+        return Diagnostic::new(Code::E0506, format!("`{name}` is {why}")).note(format!("compared with {origin}"));
+    }
+    let title = format!("`{name}` differs from {origin} in {} of {} elements", d.outside, d.count);
+    let (g, w) = (as_f64(got.get(d.worst)), as_f64(want.get(d.worst)));
+    Diagnostic::new(Code::E0506, title)
+        .note(format!(
+            "most at {:?}: {g} instead of {w}, {:.1e} of the largest magnitude",
+            position(d.worst, want.shape()),
+            d.relative
+        ))
+        .help("--rtol and --atol set how much is allowed")
+}

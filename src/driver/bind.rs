@@ -1,0 +1,488 @@
+//! From what a user gives to the inputs of a graph: by name, checked against the declared types, sizes solved.
+
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::{Arg, Graph, GraphModule, NodeId};
+use crate::tensor::{Scalar, Tensor, byte_len};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+use std::collections::BTreeMap;
+
+/// A run-time value, as the interpreter takes it.
+pub type Value = Val<Tensor>;
+
+/// The value of each symbolic size that is known.
+pub type Dims = BTreeMap<String, i64>;
+
+/// How a generated tensor is filled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fill {
+    /// Zeros.
+    Zeros,
+    /// Ones.
+    Ones,
+    /// 0, 1, 2, … in row-major order.
+    Arange,
+    /// Uniform in [0, 1) for floats, 0 to 9 for integers, a fair coin for bools; the same for the same seed.
+    Uniform(u64),
+    /// Normal with mean 0 and deviation 1 for floats; else as `Uniform`.
+    Normal(u64),
+}
+
+/// What is given for an input.
+#[derive(Clone, Debug)]
+pub enum Given {
+    /// A value.
+    Value(Value),
+    /// A tensor to be made, of this type or else of the one that the graph declares.
+    Fill(Fill, Option<TensorType>),
+}
+
+/// Something given by name.
+#[derive(Clone, Debug)]
+pub struct Provided {
+    /// The placeholder it is for, by its target or its node's name.
+    pub name: String,
+    /// What.
+    pub given: Given,
+    /// Where it came from, for messages: `images.npz`, `the command line`.
+    pub origin: String,
+    /// Whether it is an error if no placeholder has the name (a file may hold more than a graph needs).
+    pub must_match: bool,
+}
+
+/// The inputs of a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Bound {
+    /// One value per placeholder, in order.
+    pub values: Vec<Value>,
+    /// Their types, with all sizes known.
+    pub types: Vec<Type>,
+    /// The sizes they bind.
+    pub dims: Dims,
+}
+
+/// Matches what is given to the placeholders of the module's entry graph. `dims` are the sizes that the user gave. All
+/// that does not fit is reported.
+pub fn bind(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Option<Bound>, Diagnostics) {
+    let Some(graph) = module.entry() else { return (None, Diagnostics::new()) };
+    let mut b = Binder { module, graph, placeholders: graph.placeholders(), dims, out: Diagnostics::new() };
+    b.check_dims();
+    let given = b.assign(provided);
+    let values = b.values(given);
+    match values {
+        Some(values) if !b.out.has_errors() => {
+            let types = values.iter().map(type_of).collect();
+            (Some(Bound { values, types, dims: b.dims }), b.out)
+        }
+        _ => (None, b.out),
+    }
+}
+
+/// The type of a value.
+pub fn type_of(v: &Value) -> Type {
+    v.map(Tensor::ty)
+}
+
+struct Binder<'a> {
+    module: &'a GraphModule,
+    graph: &'a Graph,
+    placeholders: Vec<NodeId>,
+    dims: Dims,
+    out: Diagnostics,
+}
+
+impl Binder<'_> {
+    /// `--dim` names sizes that exist and values within their ranges.
+    fn check_dims(&mut self) {
+        let mut known: Vec<String> = self.module.dims.keys().map(|k| k.to_string()).collect();
+        for &p in &self.placeholders {
+            for t in self.graph[p].meta.ty.iter().flat_map(|t| t.leaves()) {
+                for d in t.shape.iter().flatten() {
+                    d.visit_vars(&mut |v| known.push(v.to_string()));
+                }
+            }
+        }
+        for name in self.dims.keys() {
+            if !known.contains(name) {
+                let mut d = Diagnostic::new(Code::E0505, format!("no size is named `{name}`"));
+                d = match nearest(name, known.iter().map(String::as_str)) {
+                    Some(n) => d.help(format!("a size with a similar name exists: `{n}`")),
+                    None if known.is_empty() => d.note("the graph's inputs have no symbolic sizes"),
+                    None => d.note(format!("the graph's sizes are {}", quoted(known.iter().map(String::as_str)))),
+                };
+                self.out.push(d);
+            }
+        }
+        let dims: Vec<_> = self.dims.iter().map(|(k, &v)| (k.clone(), v)).collect();
+        for (name, value) in dims {
+            self.check_range(&name, value, "--dim");
+        }
+    }
+
+    fn check_range(&mut self, name: &str, value: i64, origin: &str) -> bool {
+        let (min, max, span) = match self.module.dims.get(name) {
+            Some(r) => (r.min, r.max, r.span),
+            None => (0, None, None),
+        };
+        let ok = value >= min && max.is_none_or(|m| value <= m);
+        if !ok {
+            let range = match max {
+                Some(m) => format!("{min}..{m}"),
+                None => format!("at least {min}"),
+            };
+            let title = format!("size `{name}` is {value}, outside of its range {range}");
+            self.out.push(Diagnostic::new(Code::E0504, title).at_opt(span, "declared here").note(format!("from {origin}")));
+        }
+        ok
+    }
+
+    /// What is given for each placeholder, in order.
+    fn assign(&mut self, provided: Vec<Provided>) -> Vec<Option<Provided>> {
+        let graph = self.graph;
+        let mut slots: Vec<Option<Provided>> = vec![None; self.placeholders.len()];
+        let mut extra = vec![];
+        for p in provided {
+            let by_target = self.placeholders.iter().position(|&n| graph[n].target() == p.name);
+            let slot = by_target.or_else(|| self.placeholders.iter().position(|&n| graph[n].name() == p.name));
+            match slot {
+                // What comes later on the command line wins over a file.
+                Some(i) => slots[i] = Some(p),
+                None => extra.push(p),
+            }
+        }
+        self.report_missing(&slots, &extra);
+        self.report_extra(&slots, &extra);
+        slots
+    }
+
+    fn report_missing(&mut self, slots: &[Option<Provided>], extra: &[Provided]) {
+        for (&n, slot) in self.placeholders.iter().zip(slots) {
+            let node = &self.graph[n];
+            if slot.is_some() || !node.args().is_empty() {
+                continue;
+            }
+            let name = node.target();
+            let what = match &node.meta.ty {
+                Some(t) if *t != Val::Unknown => format!("`{name}` ({t})"),
+                _ => format!("`{name}`"),
+            };
+            let mut d = Diagnostic::new(Code::E0501, format!("no value is given for input {what}"))
+                .at_opt(node.meta.span, "declared here");
+            if let Some(near) = nearest(name, extra.iter().map(|p| p.name.as_str())) {
+                d = d.help(format!("`{near}` is given, which is no input; rename it to `{name}`"));
+            } else if !extra.is_empty() {
+                d = d.note(format!("given, but no inputs: {}", quoted(extra.iter().map(|p| p.name.as_str()))));
+            }
+            self.out.push(d.help(format!("give it as `{name}=FILE.npy`, `{name}=rand:0`, or in the file after --inputs")));
+        }
+    }
+
+    fn report_extra(&mut self, slots: &[Option<Provided>], extra: &[Provided]) {
+        let names: Vec<&str> = self.placeholders.iter().map(|&n| self.graph[n].target()).collect();
+        let free: Vec<&str> =
+            names.iter().zip(slots).filter(|(_, s)| s.is_none()).map(|(n, _)| *n).collect();
+        for p in extra {
+            let mut d = Diagnostic::new(Code::E0505, format!("the graph has no input `{}`", p.name));
+            if !p.must_match {
+                // Already said with the input that is missing, if the name was meant for it.
+                if nearest(&p.name, free.iter().copied()).is_some() {
+                    continue;
+                }
+                d.severity = crate::diag::Severity::Warning;
+                d.title = format!("`{}` of {} is no input of the graph", p.name, p.origin);
+            }
+            d = match nearest(&p.name, names.iter().copied()) {
+                Some(n) => d.help(format!("an input with a similar name exists: `{n}`")),
+                None => d.note(format!("the graph's inputs are {}", quoted(names.iter().copied()))),
+            };
+            self.out.push(d);
+        }
+    }
+
+    /// Values for all placeholders: first those that are there (they bind sizes), then those to be made.
+    fn values(&mut self, slots: Vec<Option<Provided>>) -> Option<Vec<Value>> {
+        let placeholders = self.placeholders.clone();
+        let mut values: Vec<Option<Value>> = vec![None; placeholders.len()];
+        for ((&n, slot), value) in placeholders.iter().zip(&slots).zip(&mut values) {
+            *value = match slot {
+                Some(Provided { given: Given::Value(v), origin, .. }) => self.fit(n, v.clone(), origin),
+                Some(_) => None,
+                None => self.graph[n].args().first().and_then(default_value),
+            };
+        }
+        for ((&n, slot), value) in placeholders.iter().zip(&slots).zip(&mut values) {
+            if let Some(Provided { given: Given::Fill(fill, ty), .. }) = slot {
+                *value = self.make(n, *fill, ty.as_ref());
+            }
+        }
+        values.into_iter().collect()
+    }
+
+    /// The value as the placeholder's declared type wants it; binds sizes.
+    fn fit(&mut self, n: NodeId, v: Value, origin: &str) -> Option<Value> {
+        let graph = self.graph;
+        let Some(declared) = &graph[n].meta.ty else { return Some(v) };
+        match (declared, v) {
+            (Val::Leaf(t), Val::Leaf(x)) => self.fit_tensor(n, t, &x, origin).then_some(Val::Leaf(x)),
+            (Val::Leaf(t), v) if t.rank() == Some(0) => match scalar(&v) {
+                Some(s) => Some(Val::Leaf(Tensor::from_scalars(t.dtype, &[], &[s]))),
+                None => self.wrong_kind(n, declared, &v, origin),
+            },
+            (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), Val::Leaf(x)) if x.rank() == 0 => {
+                Some(number(x.get(0)))
+            }
+            (Val::Unknown, v) => Some(v),
+            (Val::Leaf(_), v) | (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), v @ Val::Leaf(_)) => {
+                self.wrong_kind(n, declared, &v, origin)
+            }
+            (_, v) => Some(v),
+        }
+    }
+
+    fn wrong_kind(&mut self, n: NodeId, declared: &Type, v: &Value, origin: &str) -> Option<Value> {
+        let node = &self.graph[n];
+        let title = format!("input `{}` must be {declared}, but {} gives {}", node.target(), origin, type_of(v));
+        self.out.push(Diagnostic::new(Code::E0503, title).at_opt(node.meta.span, "declared here"));
+        None
+    }
+
+    fn fit_tensor(&mut self, n: NodeId, want: &TensorType, x: &Tensor, origin: &str) -> bool {
+        let node = &self.graph[n];
+        let (name, span) = (node.target(), node.meta.span);
+        if x.dtype() != want.dtype {
+            let title = format!("input `{name}` must be {want}, but {origin} has {}", x.ty());
+            let numpy = if want.dtype == DType::B8 { "bool_" } else { want.dtype.torch_name() };
+            let d = Diagnostic::new(Code::E0503, title)
+                .at_opt(span, "declared here")
+                .help(format!("convert it: `{name}.astype(numpy.{numpy})`"));
+            self.out.push(d);
+            return false;
+        }
+        let Some(dims) = &want.shape else { return true };
+        let wrong = |why: String| {
+            let title = format!("input `{name}` must be {want}, but {origin} has {}", x.ty());
+            Diagnostic::new(Code::E0504, title).at_opt(span, "declared here").note(why)
+        };
+        if dims.len() != x.rank() {
+            self.out.push(wrong(format!("it has {} dimensions instead of {}", x.rank(), dims.len())));
+            return false;
+        }
+        for (i, (d, &size)) in dims.iter().zip(x.shape()).enumerate() {
+            if let Err(why) = self.unify(d, size as i64, &format!("input `{name}`")) {
+                self.out.push(wrong(format!("dimension {i} is {size}: {why}")));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Makes `d` equal `size`, binding its one unknown variable if it has one.
+    fn unify(&mut self, d: &Dim, size: i64, origin: &str) -> Result<(), String> {
+        if *d == Dim::Unknown {
+            return Ok(());
+        }
+        let dims = &self.dims;
+        let known = d.substitute(&|v| dims.get(v).map(|&x| Dim::Const(x)));
+        if let Some(c) = known.as_const() {
+            let because = if d.as_const().is_some() { String::new() } else { format!(", because `{d}` is {c} here") };
+            return if c == size { Ok(()) } else { Err(format!("{c} is wanted{because}")) };
+        }
+        let Some((var, coef, rest)) = known.as_linear() else { return Ok(()) };
+        let Some(diff) = size.checked_sub(rest).filter(|x| x % coef == 0) else {
+            return Err(format!("no `{var}` makes `{known}` equal {size}"));
+        };
+        let var = var.to_string();
+        self.check_range(&var, diff / coef, origin);
+        self.dims.insert(var, diff / coef);
+        Ok(())
+    }
+
+    /// A generated tensor.
+    fn make(&mut self, n: NodeId, fill: Fill, given: Option<&TensorType>) -> Option<Value> {
+        let graph = self.graph;
+        let node = &graph[n];
+        let name = node.target();
+        let declared = node.meta.ty.as_ref().and_then(|t| t.as_leaf());
+        let Some(ty) = given.or(declared) else {
+            let title = format!("the type of input `{name}` is not known, so it cannot be made");
+            let d = Diagnostic::new(Code::E0304, title)
+                .at_opt(node.meta.span, "it has no type")
+                .help(format!("write its type: `{name}:f32[2, 3]=…`"));
+            self.out.push(d);
+            return None;
+        };
+        let shape = self.sizes(n, ty)?;
+        if !ty.dtype.is_computed() || byte_len(ty.dtype, &shape).is_none_or(|b| b > 1 << 40) {
+            let title = format!("input `{name}` cannot be made: {}{shape:?}", ty.dtype);
+            self.out.push(Diagnostic::new(Code::E0504, title).at_opt(node.meta.span, "declared here"));
+            return None;
+        }
+        let t = filled(ty.dtype, &shape, fill);
+        self.fit(n, Val::Leaf(t), "the command line")
+    }
+
+    fn sizes(&mut self, n: NodeId, ty: &TensorType) -> Option<Vec<usize>> {
+        let node = &self.graph[n];
+        let dims = &self.dims;
+        let eval = |d: &Dim| d.eval(&|v| dims.get(v).copied()).and_then(|x| usize::try_from(x).ok());
+        let shape = ty.shape.as_ref();
+        let sizes: Option<Vec<usize>> = shape.and_then(|s| s.iter().map(eval).collect());
+        if sizes.is_none() {
+            let mut unbound = vec![];
+            shape.into_iter().flatten().for_each(|d| {
+                d.visit_vars(&mut |v| {
+                    if !dims.contains_key(v) && !unbound.contains(&v.to_string()) {
+                        unbound.push(v.to_string());
+                    }
+                })
+            });
+            let name = node.target();
+            let d = Diagnostic::new(Code::E0304, format!("the sizes of input `{name}` ({ty}) are not known"))
+                .at_opt(node.meta.span, "declared here");
+            let d = match unbound.first() {
+                Some(v) => d.help(format!("give the size: `--dim {v}=8`")),
+                None => d.help(format!("write its type: `{name}:f32[2, 3]=…`")),
+            };
+            self.out.push(d);
+        }
+        sizes
+    }
+}
+
+fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let list: Vec<String> = names.take(12).map(|n| format!("`{n}`")).collect();
+    if list.is_empty() { "none".to_string() } else { list.join(", ") }
+}
+
+fn default_value(arg: &Arg) -> Option<Value> {
+    arg.try_map(&mut |_: &NodeId| Err(())).ok()
+}
+
+fn scalar(v: &Value) -> Option<Scalar> {
+    match v {
+        Val::Bool(b) => Some(Scalar::Bool(*b)),
+        Val::Int(_) => v.as_int().map(|i| Scalar::Int(DType::I64, i)),
+        Val::Float(f) => Some(Scalar::F64(*f)),
+        _ => None,
+    }
+}
+
+fn number(s: Scalar) -> Value {
+    match s {
+        Scalar::Bool(b) => Val::Bool(b),
+        Scalar::Int(_, i) => Val::int(i),
+        Scalar::F64(x) => Val::Float(x),
+        Scalar::F32(x) | Scalar::Half(_, x) => Val::Float(x as f64),
+    }
+}
+
+/// A tensor filled as asked.
+pub fn filled(dtype: DType, shape: &[usize], fill: Fill) -> Tensor {
+    let float = dtype.is_float();
+    let mut rng = match fill {
+        Fill::Uniform(seed) | Fill::Normal(seed) => SplitMix(seed),
+        _ => SplitMix(0),
+    };
+    Tensor::from_fn(dtype, shape, |i| match fill {
+        Fill::Zeros => Scalar::Int(DType::I64, 0),
+        Fill::Ones => Scalar::Int(DType::I64, 1),
+        Fill::Arange => Scalar::Int(DType::I64, i as i64),
+        Fill::Normal(_) if float => {
+            // Box and Muller's transform of two uniform numbers.
+            let (u, v) = (1.0 - rng.unit(), rng.unit());
+            Scalar::F64((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos())
+        }
+        _ if float => Scalar::F64(rng.unit()),
+        _ if dtype == DType::B8 => Scalar::Bool(rng.next() & 1 == 1),
+        _ => Scalar::Int(DType::I64, (rng.next() % 10) as i64),
+    })
+}
+
+/// Steele, Lea and Flood's SplitMix64: small, and the same everywhere.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in [0, 1), 24 bits, so that it is exact in f32 too.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 40) as f64 / (1u64 << 24) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module() -> GraphModule {
+        let mut g = Graph::new();
+        let x = g.placeholder("x", None);
+        let n = Dim::var("N");
+        g.meta_mut(x).ty = Some(Val::Leaf(TensorType::new(DType::F32, vec![n.clone(), Dim::Const(2)])));
+        let y = g.placeholder("other", None);
+        g.meta_mut(y).ty = Some(Val::Leaf(TensorType::new(DType::I64, vec![n.mul(&Dim::Const(2))])));
+        let k = g.placeholder("k", Some(Val::int(3)));
+        g.set_output(Val::Tuple(vec![Val::Leaf(x), Val::Leaf(y), Val::Leaf(k)]));
+        GraphModule::new("g", g)
+    }
+
+    fn value(name: &str, t: Tensor) -> Provided {
+        Provided { name: name.into(), given: Given::Value(Val::Leaf(t)), origin: "in.npz".into(), must_match: false }
+    }
+
+    fn fill(name: &str, f: Fill) -> Provided {
+        Provided { name: name.into(), given: Given::Fill(f, None), origin: "the command line".into(), must_match: true }
+    }
+
+    fn titles(provided: Vec<Provided>, dims: &[(&str, i64)]) -> Vec<String> {
+        let dims = dims.iter().map(|(k, v)| (k.to_string(), *v)).collect();
+        let (bound, out) = bind(&module(), provided, dims);
+        assert_eq!(bound.is_none(), out.has_errors());
+        out.iter().map(|d| format!("{} {}", d.code, d.title)).collect()
+    }
+
+    #[test]
+    fn sizes_are_solved_and_defaults_used() {
+        let given = vec![value("x", Tensor::zeros(DType::F32, &[5, 2])), fill("other", Fill::Uniform(1))];
+        let (bound, _) = bind(&module(), given, Dims::new());
+        let bound = bound.unwrap();
+        assert_eq!(bound.dims["N"], 5);
+        assert_eq!(bound.values[1].as_leaf().unwrap().shape(), [10]);
+        assert_eq!(bound.values[2], Val::int(3));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told() {
+        let x = || value("x", Tensor::zeros(DType::F32, &[5, 2]));
+        let other = |d, n| value("other", Tensor::zeros(d, &[n]));
+        let says = |given: Vec<Provided>, dims: &[(&str, i64)], want: &str| {
+            let t = titles(given, dims);
+            assert!(t.iter().any(|t| t.contains(want)), "{t:?} lacks {want}");
+        };
+        says(vec![x(), other(DType::I32, 10)], &[], "E0503 input `other` must be i64[2*N], but in.npz has i32[10]");
+        says(vec![x(), other(DType::I64, 9)], &[], "E0504 input `other`");
+        says(vec![x()], &[], "E0501 no value is given for input `other` (i64[2*N])");
+        says(vec![x(), value("othr", Tensor::zeros(DType::I64, &[1]))], &[], "E0501");
+        says(vec![x(), other(DType::I64, 10), fill("y", Fill::Ones)], &[], "E0505 the graph has no input `y`");
+        says(vec![x(), other(DType::I64, 10), value("labels", Tensor::scalar(1i64))], &[], "E0505 `labels` of in.npz");
+        says(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[], "E0304 the sizes of input `x`");
+        says(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[("M", 2)], "E0505 no size is named `M`");
+        assert!(titles(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[("N", 2)]).is_empty());
+    }
+
+    #[test]
+    fn random_numbers_are_what_they_say() {
+        let u = filled(DType::F64, &[10_000], Fill::Uniform(7));
+        let v: Vec<f64> = u.as_slice::<f64>().to_vec();
+        assert!(v.iter().all(|x| (0.0..1.0).contains(x)));
+        assert!((v.iter().sum::<f64>() / 1e4 - 0.5).abs() < 0.02);
+        let n = filled(DType::F64, &[10_000], Fill::Normal(7));
+        let var = n.as_slice::<f64>().iter().map(|x| x * x).sum::<f64>() / 1e4;
+        assert!((var - 1.0).abs() < 0.06, "{var}");
+        assert_eq!(u, filled(DType::F64, &[10_000], Fill::Uniform(7)));
+    }
+}

@@ -1,0 +1,123 @@
+//! How far two results are apart.
+
+use crate::tensor::{Scalar, Tensor};
+use crate::types::DType;
+
+/// Limits: `|got - want| <= atol + rtol * |want|`, as `numpy.allclose`, with NaN equal to NaN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// Relative to the element wanted.
+    pub rtol: f64,
+    /// Absolute.
+    pub atol: f64,
+}
+
+/// What comparing two tensors found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// Why they cannot be compared at all: another dtype or shape.
+    pub mismatch: Option<String>,
+    /// Elements outside of the tolerance.
+    pub outside: usize,
+    /// All elements.
+    pub count: usize,
+    /// The largest difference; infinite where only one is NaN or infinite.
+    pub max_abs: f64,
+    /// The largest difference by the largest finite magnitude wanted.
+    pub relative: f64,
+    /// The linear index of the worst element.
+    pub worst: usize,
+}
+
+impl Difference {
+    /// Whether the tensors agree.
+    pub fn agrees(&self) -> bool {
+        self.mismatch.is_none() && self.outside == 0
+    }
+}
+
+/// Compares `got` with `want`. Integers and bools must be equal whatever the tolerance.
+pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference {
+    let mut d = Difference { mismatch: None, outside: 0, count: want.numel(), max_abs: 0.0, relative: 0.0, worst: 0 };
+    // bf16 results are saved as f32, which numpy knows.
+    let same = got.dtype() == want.dtype() || (got.dtype() == DType::BF16 && want.dtype() == DType::F32);
+    if !same || got.shape() != want.shape() {
+        d.mismatch = Some(format!("{} instead of {}", got.ty(), want.ty()));
+        return d;
+    }
+    let exact = !want.dtype().is_float();
+    let mut largest = 0f64;
+    for i in 0..want.numel() {
+        let (g, w) = (got.get(i), want.get(i));
+        let (x, y) = (float(g), float(w));
+        if y.is_finite() {
+            largest = largest.max(y.abs());
+        }
+        let equal = if exact { g == w } else { x == y || (x.is_nan() && y.is_nan()) };
+        if equal {
+            continue;
+        }
+        let diff = (x - y).abs();
+        let diff = if diff.is_nan() { f64::INFINITY } else { diff };
+        if exact || !y.is_finite() || diff > tolerance.atol + tolerance.rtol * y.abs() {
+            d.outside += 1;
+        }
+        if diff > d.max_abs {
+            (d.max_abs, d.worst) = (diff, i);
+        }
+    }
+    d.relative = if d.max_abs == 0.0 { 0.0 } else { d.max_abs / largest.max(f64::MIN_POSITIVE) };
+    d
+}
+
+fn float(s: Scalar) -> f64 {
+    match s {
+        Scalar::F64(x) => x,
+        Scalar::F32(x) | Scalar::Half(_, x) => x as f64,
+        Scalar::Int(_, i) => i as f64,
+        Scalar::Bool(b) => b as u8 as f64,
+    }
+}
+
+/// The place of linear index `i` in a tensor of `shape`: `[1, 0, 2]`.
+pub fn position(i: usize, shape: &[usize]) -> Vec<usize> {
+    let mut rest = i;
+    let mut at: Vec<usize> = shape
+        .iter()
+        .rev()
+        .map(|&d| {
+            let x = rest % d.max(1);
+            rest /= d.max(1);
+            x
+        })
+        .collect();
+    at.reverse();
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-6 };
+
+    #[test]
+    fn floats_within_tolerance_agree_and_nan_is_nan() {
+        let want = Tensor::from_slice(&[4], &[1.0f32, f32::NAN, f32::INFINITY, -100.0]);
+        let near = Tensor::from_slice(&[4], &[1.0005f32, f32::NAN, f32::INFINITY, -100.05]);
+        let d = compare(&near, &want, T);
+        assert!(d.agrees() && d.worst == 3, "{d:?}");
+        assert!((d.relative - 5e-4).abs() < 1e-5);
+        let far = Tensor::from_slice(&[4], &[1.0f32, 0.0, f32::NEG_INFINITY, -101.0]);
+        assert_eq!(compare(&far, &want, T).outside, 3);
+    }
+
+    #[test]
+    fn integers_must_be_equal_and_types_too() {
+        let a = Tensor::from_slice(&[2], &[1i64 << 60, 5]);
+        let b = Tensor::from_slice(&[2], &[(1i64 << 60) + 1, 5]);
+        assert_eq!(compare(&a, &b, T).outside, 1);
+        assert!(compare(&a, &a.reshape(&[1, 2]), T).mismatch.is_some());
+        assert_eq!(position(5, &[2, 3]), [1, 2]);
+    }
+}

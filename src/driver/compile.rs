@@ -1,0 +1,127 @@
+//! A model all the way, or as far as is wanted, with the texts of the stages on the way.
+
+use super::bind::Dims;
+use super::load::Model;
+use super::session::{Reported, Session, Staged, input_types};
+use super::stage::Stage;
+use super::text::{self, Artifact};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::GraphModule;
+use crate::lower::Program;
+use crate::pass;
+use crate::runtime::Executable;
+use crate::types::Type;
+
+/// What to make of a model.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The types of the inputs, if inputs are given; else the declared types with `dims` put in.
+    pub inputs: Option<Vec<Type>>,
+    /// Values of the symbolic sizes.
+    pub dims: Dims,
+    /// Threads to compile for; 0 is one per processor.
+    pub threads: usize,
+    /// How to optimise.
+    pub passes: pass::PassOptions,
+    /// Texts to keep.
+    pub artifacts: Vec<Artifact>,
+    /// The last stage to run; later ones run only as far as the artifacts need them.
+    pub until: Option<Stage>,
+}
+
+/// What was made.
+pub struct Compilation {
+    /// The module as the last graph stage left it.
+    pub module: GraphModule,
+    /// How many nodes the entry graph had at first, and has now.
+    pub nodes: (usize, usize),
+    /// What the passes did, if they ran.
+    pub report: Option<pass::PassReport>,
+    /// What was lowered; inside the executable if there is one.
+    pub program: Option<Program>,
+    /// The executable, if it was asked for.
+    pub executable: Option<Executable>,
+    /// The texts asked for, in the order asked.
+    pub texts: Vec<(Artifact, String)>,
+}
+
+/// Runs the stages on a loaded model.
+pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged<Compilation> {
+    let wanted = request.artifacts.iter().map(|a| a.stage()).max();
+    let until = request.until.or(wanted).unwrap_or(Stage::Compile).max(wanted.unwrap_or(Stage::Load));
+    let nodes = model.module.entry().map_or(0, |g| g.len());
+    let mut texts = Texts { wanted: &request.artifacts, made: vec![] };
+    texts.tree(session, &model)?;
+    let mut c = Compilation {
+        module: model.module,
+        nodes: (nodes, nodes),
+        report: None,
+        program: None,
+        executable: None,
+        texts: vec![],
+    };
+    texts.module(&c.module, Stage::Load);
+    if until >= Stage::Check {
+        let inputs = request.inputs.clone().unwrap_or_else(|| input_types(&c.module, &request.dims));
+        session.check(&mut c.module, &inputs)?;
+        texts.module(&c.module, Stage::Check);
+    }
+    if until >= Stage::Optimize {
+        c.report = Some(session.optimize(&mut c.module, &request.passes)?);
+        c.nodes.1 = c.module.entry().map_or(0, |g| g.len());
+        texts.module(&c.module, Stage::Optimize);
+    }
+    if until >= Stage::Lower {
+        let program = session.lower(&c.module, &request.dims)?;
+        texts.add(Stage::Lower, |_| text::program(&program));
+        c.program = Some(program);
+    }
+    if until >= Stage::Compile
+        && let Some(program) = c.program.take()
+    {
+        let executable = session.compile(program, request.threads, wanted == Some(Stage::Compile))?;
+        texts.add(Stage::Compile, |a| text::executable(&executable, a));
+        c.executable = Some(executable);
+    }
+    c.texts = texts.in_order();
+    Ok(c)
+}
+
+struct Texts<'a> {
+    wanted: &'a [Artifact],
+    made: Vec<(Artifact, String)>,
+}
+
+impl Texts<'_> {
+    fn add(&mut self, stage: Stage, text: impl Fn(Artifact) -> String) {
+        for &a in self.wanted.iter().filter(|a| a.stage() == stage && **a != Artifact::Ast) {
+            self.made.push((a, text(a)));
+        }
+    }
+
+    fn module(&mut self, m: &GraphModule, stage: Stage) {
+        self.add(stage, |a| text::module(m, a));
+    }
+
+    fn tree(&mut self, session: &mut Session, model: &Model) -> Staged<()> {
+        if !self.wanted.contains(&Artifact::Ast) {
+            return Ok(());
+        }
+        match &model.tree {
+            Some(tree) => {
+                self.made.push((Artifact::Ast, text::tree(tree, &session.sources.get(tree.span.file).text)));
+                Ok(())
+            }
+            None => {
+                let title = format!("`{}` is an archive and has no syntax tree", model.name);
+                session.report(Diagnostic::new(Code::E0703, title).help("`--emit graph` shows its graph"));
+                Err(Reported)
+            }
+        }
+    }
+
+    fn in_order(self) -> Vec<(Artifact, String)> {
+        let find = |a: &Artifact| self.made.iter().find(|(b, _)| a == b).cloned();
+        self.wanted.iter().filter_map(find).collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! From a path or a text to a module of graphs.
+
+use super::files;
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::graph::{self, GraphModule};
+use crate::import;
+use crate::source::{FileId, Sources};
+use crate::syntax::{self, ast};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The longest text that is read: places in it are 32-bit.
+const LONGEST: usize = 1 << 30;
+
+/// What was read.
+pub struct Model {
+    /// What the user called it.
+    pub name: String,
+    /// The graphs, with weights mapped where they were found.
+    pub module: GraphModule,
+    /// The text's syntax tree; `None` for an archive.
+    pub tree: Option<ast::File>,
+}
+
+/// Reads a model from a path or, for `-`, from standard input.
+pub fn load(sources: &mut Sources, path: &str) -> (Option<Model>, Diagnostics) {
+    if path == "-" {
+        let mut bytes = vec![];
+        return match std::io::stdin().lock().read_to_end(&mut bytes) {
+            Ok(_) => load_bytes(sources, "<stdin>", bytes, None),
+            Err(e) => {
+                let d = Diagnostic::new(Code::E0701, format!("cannot read standard input: {}", files::plain(&e)));
+                (None, d.into())
+            }
+        };
+    }
+    let file = Path::new(path);
+    match is_archive(file) {
+        Ok(true) => archive(file),
+        Ok(false) => match files::read(file) {
+            Ok(bytes) => load_bytes(sources, path, bytes, file.parent().map(Path::to_path_buf)),
+            Err(d) => (None, d.into()),
+        },
+        Err(d) => (None, d.into()),
+    }
+}
+
+fn is_archive(path: &Path) -> Result<bool, Diagnostic> {
+    let cannot = |e: std::io::Error| {
+        Diagnostic::new(Code::E0701, format!("cannot read `{}`: {}", path.display(), files::plain(&e)))
+    };
+    let mut head = vec![];
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    file.take(4).read_to_end(&mut head).map_err(cannot)?;
+    Ok(head == b"PK\x03\x04")
+}
+
+fn archive(path: &Path) -> (Option<Model>, Diagnostics) {
+    match import::read_pt2(path) {
+        Ok((module, found)) => (Some(Model { name: path.display().to_string(), module, tree: None }), found),
+        Err(d) => (None, d.into()),
+    }
+}
+
+fn load_bytes(sources: &mut Sources, name: &str, bytes: Vec<u8>, dir: Option<PathBuf>) -> (Option<Model>, Diagnostics) {
+    if bytes.len() > LONGEST {
+        let title = format!("`{name}` is too large: {} bytes, of at most {LONGEST}", bytes.len());
+        return (None, Diagnostic::new(Code::E0701, title).into());
+    }
+    if bytes.starts_with(b"PK\x03\x04") {
+        let d = Diagnostic::new(Code::E0703, "an archive cannot be read from standard input")
+            .note("its weights are mapped, which needs a file")
+            .help("give the file's name instead of `-`");
+        return (None, d.into());
+    }
+    load_text(sources, name, &String::from_utf8_lossy(&bytes), dir)
+}
+
+/// The syntax tree of a text, and the file it was entered as.
+pub fn parse_text(sources: &mut Sources, name: &str, text: &str) -> (ast::File, FileId, Diagnostics) {
+    let file = sources.add(name, text);
+    let (tree, found) = syntax::parse(sources, file);
+    (tree, file, found)
+}
+
+/// Reads a model from a text. `dir` is where its weights file is looked for.
+pub fn load_text(sources: &mut Sources, name: &str, text: &str, dir: Option<PathBuf>) -> (Option<Model>, Diagnostics) {
+    let (tree, _, mut found) = parse_text(sources, name, text);
+    // What could be read is built and checked too, so that one run reports all there is; but graphs with holes in them
+    // would give errors that are none.
+    if found.has_errors() {
+        return (None, found);
+    }
+    let (mut module, built) = graph::build(&tree, &stem(name));
+    found.extend(built);
+    if module.graphs.is_empty() && !found.has_errors() {
+        let d = Diagnostic::new(Code::E0113, format!("`{name}` holds no graph"));
+        found.push(d.help("write `graph main { … }`, or give text that torch's print(graph) wrote"));
+    }
+    if !found.has_errors() {
+        if let Some((path, _)) = &module.weights {
+            let path = dir.unwrap_or_default().join(path);
+            found.extend(import::bind_weights(&mut module, &path));
+        }
+    }
+    (Some(Model { name: name.to_string(), module, tree: Some(tree) }), found)
+}
+
+/// The file's name without its directory and ending.
+fn stem(name: &str) -> String {
+    Path::new(name).file_stem().map_or_else(|| name.to_string(), |s| s.to_string_lossy().into_owned())
+}

@@ -1,0 +1,139 @@
+//! Running a compiled or interpreted graph on bound inputs.
+
+use super::bind::{Bound, Value};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Graph, GraphModule, NodeId};
+use crate::interp;
+use crate::runtime::Executable;
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, Val};
+
+/// The tensors that an executable takes, in its order, from the values of the graph's placeholders.
+pub fn arguments(executable: &Executable, graph: &Graph, bound: &Bound) -> Result<Vec<Tensor>, Diagnostic> {
+    let placeholders = graph.placeholders();
+    let value = |name: &str| {
+        let is = |&&n: &&NodeId| graph[n].name() == name || graph[n].target() == name;
+        let n = placeholders.iter().find(is)?;
+        bound.values.get(placeholders.iter().position(|p| p == n)?)
+    };
+    let wanted = executable.program().inputs.iter().filter(|i| i.ty.is_some());
+    wanted
+        .map(|i| match value(&i.name) {
+            Some(Val::Leaf(t)) => Ok(t.clone()),
+            _ => Err(Diagnostic::new(Code::E0501, format!("no tensor is given for input `{}`", i.name))),
+        })
+        .collect()
+}
+
+/// What the interpreter gives for a checked module (at any level).
+pub fn interpret(module: &GraphModule, bound: &Bound) -> Result<Value, Diagnostic> {
+    interp::run(module, bound.values.clone())
+}
+
+/// The results a user sees: without the leading new values of buffers and inputs.
+pub fn user_result(graph: &Graph, result: Value) -> Value {
+    match result {
+        Val::Tuple(v) if !graph.mutations.is_empty() => Val::Tuple(v.into_iter().skip(graph.mutations.len()).collect()),
+        v => v,
+    }
+}
+
+/// The tensors of a result in flattened order, named `output.0`, `output.1`, …
+pub fn named(result: &Value) -> Vec<(String, Tensor)> {
+    let tensors = result.leaves().into_iter();
+    tensors.enumerate().map(|(i, t)| (format!("output.{i}"), t.clone())).collect()
+}
+
+/// A tensor in a line: its range and mean, so that two runs can be told apart at a glance.
+pub fn summary(t: &Tensor) -> String {
+    let n = t.numel();
+    if n == 0 {
+        return "empty".to_string();
+    }
+    if n <= 6 {
+        let items: Vec<String> = (0..n).map(|i| short(t.get(i))).collect();
+        return items.join(" ");
+    }
+    let numbers = (0..n).map(|i| as_f64(t.get(i)));
+    let (mut low, mut high, mut sum, mut nans) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0usize);
+    for x in numbers {
+        if x.is_nan() {
+            nans += 1;
+            continue;
+        }
+        (low, high, sum) = (low.min(x), high.max(x), sum + x);
+    }
+    if nans == n {
+        return "all NaN".to_string();
+    }
+    if t.dtype() == DType::B8 {
+        return format!("{} of {n} true", sum as usize);
+    }
+    let mean = sum / (n - nans) as f64;
+    let nans = if nans > 0 { format!(", {nans} NaN") } else { String::new() };
+    format!("min {}, max {}, mean {}{nans}", number(low), number(high), number(mean))
+}
+
+fn short(s: Scalar) -> String {
+    match s {
+        Scalar::Int(_, i) => i.to_string(),
+        Scalar::Bool(b) => b.to_string(),
+        s => number(as_f64(s)),
+    }
+}
+
+fn number(x: f64) -> String {
+    if x == 0.0 || (1e-3..1e6).contains(&x.abs()) {
+        let s = format!("{x:.5}");
+        s.trim_end_matches('0').trim_end_matches('.').to_string()
+    } else {
+        format!("{x:.4e}")
+    }
+}
+
+/// A scalar as f64.
+pub fn as_f64(s: Scalar) -> f64 {
+    match s {
+        Scalar::F64(x) => x,
+        Scalar::F32(x) | Scalar::Half(_, x) => x as f64,
+        Scalar::Int(_, i) => i as f64,
+        Scalar::Bool(b) => b as u8 as f64,
+    }
+}
+
+/// How many rows of `scores` (`[N, C]`) have their largest element at the class that `labels` (`[N]`) gives.
+pub fn labels_met(scores: &Tensor, labels: &Tensor) -> Result<(usize, usize), Diagnostic> {
+    let fits = scores.rank() == 2 && labels.rank() == 1 && scores.shape()[0] == labels.shape()[0];
+    if !fits || labels.dtype().is_float() || scores.shape()[1] == 0 {
+        let title = format!("labels {} do not fit results {}", labels.ty(), scores.ty());
+        return Err(Diagnostic::new(Code::E0504, title).note("for results of shape [N, C], labels are N integers below C"));
+    }
+    let (n, c) = (scores.shape()[0], scores.shape()[1]);
+    let best = |row: usize| {
+        let at = |j: usize| as_f64(scores.get(row * c + j));
+        (1..c).fold(0, |b, j| if at(j) > at(b) { j } else { b })
+    };
+    let met = (0..n).filter(|&i| as_f64(labels.get(i)) == best(i) as f64).count();
+    Ok((met, n))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_met_where_the_largest_score_is() {
+        let scores = Tensor::from_slice(&[3, 2], &[0.5f32, 0.1, 0.2, 0.9, -1.0, -2.0]);
+        let labels = Tensor::from_slice(&[3], &[0i64, 1, 1]);
+        assert_eq!(labels_met(&scores, &labels).unwrap(), (2, 3));
+        assert_eq!(labels_met(&scores, &Tensor::from_slice(&[2], &[0i64, 1])).unwrap_err().code, Code::E0504);
+    }
+
+    #[test]
+    fn tensors_are_summed_up_in_a_line() {
+        assert_eq!(summary(&Tensor::from_slice(&[2], &[1.5f32, -2e-9])), "1.5 -2.0000e-9");
+        let many = Tensor::from_slice(&[8], &[0i64, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(summary(&many), "min 0, max 7, mean 3.5");
+        assert_eq!(summary(&Tensor::zeros(DType::F32, &[0, 3])), "empty");
+    }
+}

@@ -1,0 +1,177 @@
+//! A compilation: the stages in order, the findings of all of them, and who watches.
+
+use super::bind::Dims;
+use super::load::{self, Model};
+use super::stage::{Observer, Product, Stage};
+use crate::codegen;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::graph::{self, GraphModule};
+use crate::infer::{self, InferOptions};
+use crate::lower::{self, Program};
+use crate::math;
+use crate::parallel::Pool;
+use crate::pass;
+use crate::runtime::{self, Executable};
+use crate::source::Sources;
+use crate::types::{Dim, Type, Val};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Findings that stop the work were reported to the session's [`Diagnostics`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reported;
+
+/// A stage's result.
+pub type Staged<T> = Result<T, Reported>;
+
+/// One run of the compiler: what it read, what it found, who watches.
+#[derive(Default)]
+pub struct Session {
+    /// Everything read as text.
+    pub sources: Sources,
+    /// What was found, each finding once, in the order of the stages.
+    pub diagnostics: Diagnostics,
+    observers: Vec<Box<dyn Observer>>,
+}
+
+impl Session {
+    /// An empty session.
+    pub fn new() -> Session {
+        Session::default()
+    }
+
+    /// Lets `observer` watch the stages from now on.
+    pub fn observe(&mut self, observer: impl Observer + 'static) {
+        self.observers.push(Box::new(observer));
+    }
+
+    /// Reports a finding.
+    pub fn report(&mut self, d: Diagnostic) {
+        self.diagnostics.push(d);
+    }
+
+    fn took(&mut self, stage: Stage, product: Product, start: Instant) {
+        let time = start.elapsed();
+        self.observers.iter_mut().for_each(|o| o.after(stage, product, time));
+    }
+
+    /// Takes a stage's findings; fails if one is an error.
+    fn take(&mut self, found: Diagnostics) -> Staged<()> {
+        let failed = found.has_errors();
+        self.diagnostics.extend(found);
+        if failed { Err(Reported) } else { Ok(()) }
+    }
+
+    /// Reads a model: an FXIR or torch text, a .pt2 archive, or `-` for standard input. The kind is told by the content.
+    pub fn load(&mut self, path: &str) -> Staged<Model> {
+        let start = Instant::now();
+        let (model, found) = load::load(&mut self.sources, path);
+        self.take(found)?;
+        let model = model.ok_or(Reported)?;
+        self.took(Stage::Load, Product::Module(&model.module), start);
+        Ok(model)
+    }
+
+    /// [`Session::load`] of a text that is not in a file; `name` is what diagnostics call it.
+    pub fn load_text(&mut self, name: &str, text: &str) -> Staged<Model> {
+        let start = Instant::now();
+        let (model, found) = load::load_text(&mut self.sources, name, text, None);
+        self.take(found)?;
+        let model = model.ok_or(Reported)?;
+        self.took(Stage::Load, Product::Module(&model.module), start);
+        Ok(model)
+    }
+
+    /// Lints the module and gives every node its type. `inputs` are the types of the entry graph's inputs where they
+    /// are known better than the file declares them.
+    pub fn check(&mut self, module: &mut GraphModule, inputs: &[Type]) -> Staged<()> {
+        let start = Instant::now();
+        let linted = graph::lint(module);
+        let sound = !linted.has_errors();
+        self.diagnostics.extend(linted);
+        // Inference relies on what lint checks: definitions before uses, names that exist.
+        if !sound {
+            return Err(Reported);
+        }
+        let found = infer::infer(module, &InferOptions { inputs: inputs.to_vec() });
+        self.take(found)?;
+        self.took(Stage::Check, Product::Module(module), start);
+        Ok(())
+    }
+
+    /// Runs the passes over a checked module.
+    pub fn optimize(&mut self, module: &mut GraphModule, options: &pass::PassOptions) -> Staged<pass::PassReport> {
+        let start = Instant::now();
+        match pass::optimize(module, options) {
+            Ok(report) => {
+                self.took(Stage::Optimize, Product::Module(module), start);
+                Ok(report)
+            }
+            Err(found) => {
+                self.diagnostics.extend(found);
+                Err(Reported)
+            }
+        }
+    }
+
+    /// Lowers an optimised module's entry graph, with its sizes bound by `dims`.
+    pub fn lower(&mut self, module: &GraphModule, dims: &Dims) -> Staged<Program> {
+        let start = Instant::now();
+        let dims = dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
+        let Some(graph) = module.entry() else { return Err(Reported) };
+        match lower::lower(module, graph, &dims) {
+            Ok(program) => {
+                self.took(Stage::Lower, Product::Program(&program), start);
+                Ok(program)
+            }
+            Err(d) => {
+                self.diagnostics.push(*d);
+                Err(Reported)
+            }
+        }
+    }
+
+    /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the texts of its
+    /// kernels' code.
+    pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
+        let start = Instant::now();
+        let options = runtime::Options {
+            pool: Arc::new(Pool::new(thread_count(threads))),
+            library: Arc::new(math::native()),
+            codegen: codegen::Options { text },
+        };
+        match Executable::new(program, &options) {
+            Ok(executable) => {
+                self.took(Stage::Compile, Product::Executable(&executable), start);
+                Ok(executable)
+            }
+            Err(d) => {
+                self.diagnostics.push(*d);
+                Err(Reported)
+            }
+        }
+    }
+}
+
+/// How many threads a request for `threads` means: 0 is one per processor.
+pub fn thread_count(threads: usize) -> usize {
+    match threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        n => n,
+    }
+}
+
+/// The entry graph's inputs with their symbolic sizes replaced: the types to compile for when no inputs are given.
+pub fn input_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
+    let Some(graph) = module.entry() else { return vec![] };
+    let bind = |v: &str| dims.get(v).map(|&x| Dim::Const(x));
+    let types = graph.placeholders().into_iter().map(|p| match &graph[p].meta.ty {
+        Some(t) => t.map(|t| {
+            let mut t = t.clone();
+            t.shape = t.shape.map(|s| s.iter().map(|d| d.substitute(&bind)).collect());
+            t
+        }),
+        None => Val::Unknown,
+    });
+    types.collect()
+}

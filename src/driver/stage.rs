@@ -1,0 +1,82 @@
+//! The stages by name, and what may watch them.
+
+use crate::graph::GraphModule;
+use crate::lower::Program;
+use crate::runtime::Executable;
+use std::time::Duration;
+
+/// The stages of a compilation, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Bytes to a module of graphs: parsing and building, or reading an archive; weights are mapped.
+    Load,
+    /// Lint and inference: every node gets its type.
+    Check,
+    /// The passes.
+    Optimize,
+    /// Fusion, schedules, memory plan.
+    Lower,
+    /// Machine code and packed weights.
+    Compile,
+}
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Stage; 5] = [Stage::Load, Stage::Check, Stage::Optimize, Stage::Lower, Stage::Compile];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Load => "load",
+            Stage::Check => "check",
+            Stage::Optimize => "optimize",
+            Stage::Lower => "lower",
+            Stage::Compile => "compile",
+        }
+    }
+}
+
+/// What a stage made.
+#[derive(Clone, Copy)]
+pub enum Product<'a> {
+    /// After `Load` (untyped), `Check` (typed) and `Optimize` (canonical).
+    Module(&'a GraphModule),
+    /// After `Lower`.
+    Program(&'a Program),
+    /// After `Compile`.
+    Executable(&'a Executable),
+}
+
+/// Watches a compilation: prints, measures, verifies.
+pub trait Observer {
+    /// Called when a stage is done, with what it made and how long it took.
+    fn after(&mut self, stage: Stage, product: Product, time: Duration);
+}
+
+/// Records how long each stage took.
+#[derive(Clone, Debug, Default)]
+pub struct Timer {
+    /// In the order the stages ran.
+    pub times: Vec<(Stage, Duration)>,
+}
+
+impl Observer for Timer {
+    fn after(&mut self, stage: Stage, _product: Product, time: Duration) {
+        self.times.push((stage, time));
+    }
+}
+
+impl Timer {
+    /// `load 1.2 ms, check 0.1 ms, …`
+    pub fn line(&self) -> String {
+        let parts = self.times.iter().map(|(s, t)| format!("{} {:.1}", s.name(), t.as_secs_f64() * 1e3));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A shared observer, which its owner can read while the session has it too.
+impl<O: Observer> Observer for std::rc::Rc<std::cell::RefCell<O>> {
+    fn after(&mut self, stage: Stage, product: Product, time: Duration) {
+        self.borrow_mut().after(stage, product, time);
+    }
+}

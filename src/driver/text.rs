@@ -1,0 +1,113 @@
+//! The text of every stage: what `--emit` writes and the snapshots hold.
+
+use super::stage::Stage;
+use crate::graph::{self, GraphModule};
+use crate::kernel;
+use crate::lower::Program;
+use crate::runtime::Executable;
+use crate::syntax::{self, ast};
+
+/// A text that some stage can be written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Artifact {
+    /// The syntax tree, as canonical FXIR.
+    Ast,
+    /// The graphs as they were built, as FXIR.
+    Graph,
+    /// The same with the types that inference found.
+    Typed,
+    /// The graph behind the passes, as FXIR.
+    Optimized,
+    /// The program and its kernels, as Python that runs.
+    Kernels,
+    /// The kernels in Cranelift's IR.
+    Clif,
+    /// The kernels' machine code, disassembled.
+    Asm,
+    /// The graph as Python, as torch writes `gm.code`.
+    Code,
+    /// The graph as a drawing for Graphviz.
+    Dot,
+}
+
+impl Artifact {
+    /// All, in the order of the stages.
+    pub const ALL: [Artifact; 9] = [
+        Artifact::Ast,
+        Artifact::Graph,
+        Artifact::Code,
+        Artifact::Dot,
+        Artifact::Typed,
+        Artifact::Optimized,
+        Artifact::Kernels,
+        Artifact::Clif,
+        Artifact::Asm,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Artifact::Ast => "ast",
+            Artifact::Graph => "graph",
+            Artifact::Typed => "typed",
+            Artifact::Optimized => "optimized",
+            Artifact::Kernels => "kernels",
+            Artifact::Clif => "clif",
+            Artifact::Asm => "asm",
+            Artifact::Code => "code",
+            Artifact::Dot => "dot",
+        }
+    }
+
+    /// The artifact of this name.
+    pub fn from_name(name: &str) -> Option<Artifact> {
+        Self::ALL.into_iter().find(|a| a.name() == name)
+    }
+}
+
+impl Artifact {
+    /// The stage that makes what the artifact shows.
+    pub fn stage(self) -> Stage {
+        match self {
+            Artifact::Ast | Artifact::Graph | Artifact::Code | Artifact::Dot => Stage::Load,
+            Artifact::Typed => Stage::Check,
+            Artifact::Optimized => Stage::Optimize,
+            Artifact::Kernels => Stage::Lower,
+            Artifact::Clif | Artifact::Asm => Stage::Compile,
+        }
+    }
+}
+
+/// The syntax tree's text.
+pub fn tree(tree: &ast::File, text: &str) -> String {
+    syntax::format(tree, text)
+}
+
+/// The text of a module behind `Load`, `Check` or `Optimize`.
+pub fn module(m: &GraphModule, artifact: Artifact) -> String {
+    let entry = m.entry();
+    match artifact {
+        Artifact::Code => entry.map(|g| graph::python::code(g, Some(m)).source).unwrap_or_default(),
+        Artifact::Dot => entry.map(|g| graph::dot::dot(g, &m.name, Some(m))).unwrap_or_default(),
+        _ => graph::print(m),
+    }
+}
+
+/// The text of a program: Python that runs.
+pub fn program(p: &Program) -> String {
+    let mut out: String = p.to_string().lines().map(|l| format!("# {l}\n")).collect();
+    out.push('\n');
+    out.push_str(&kernel::python::module(&p.kernels));
+    out
+}
+
+/// The text of compiled kernels.
+pub fn executable(e: &Executable, artifact: Artifact) -> String {
+    let mut out = String::new();
+    for (i, kernel) in e.program().kernels.iter().enumerate() {
+        let text = e.kernels().text(i);
+        let (mark, code) = if artifact == Artifact::Clif { (";", text.clif) } else { ("#", text.asm) };
+        out.push_str(&format!("{mark} {}: {} bytes\n{code}\n", kernel.name, e.kernels().code_bytes(i)));
+    }
+    out
+}

@@ -1,0 +1,291 @@
+//! Commands from end to end: exit codes, formats, files, pipes, damaged and hostile input.
+
+use crate::support::{Dir, codes, command, files, fxc, fxc_in, root};
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const RELU: &str = "graph main {\n    %x : f32[2, 3] = placeholder x\n    %y = call_function relu(%x)\n    output %y\n}\n";
+
+#[test]
+fn exit_codes_are_those_documented() {
+    let dir = Dir::new("exit");
+    let good = dir.file("good.fxir", RELU);
+    let bad = dir.file("bad.fxir", RELU.replace("relu", "rleu"));
+    assert_eq!(fxc(&["check", &good]).code, 0);
+    assert_eq!(fxc(&["check", &bad]).code, 1);
+    assert_eq!(fxc(&["check", "no/such/file.fxir"]).code, 2);
+    assert_eq!(fxc(&["frobnicate"]).code, 2);
+    assert_eq!(fxc(&["run", &good, "x=rand:0", "--outputs", "no/such/dir/out.npz"]).code, 2);
+    assert_eq!(fxc(&["run", &good, "x=rand:0"]).code, 0);
+    assert_eq!(fxc(&["run", &good]).code, 1);
+}
+
+#[test]
+fn json_is_one_object_per_finding_and_nothing_else() {
+    let dir = Dir::new("json");
+    let text = "graph main {\n    %x : f32[2, 3] = placeholder x\n    %y = call_function rleu(%x)\n    %z = call_method transpos(%x, 0, 1)\n    output (%y, %z)\n}\n";
+    let path = dir.file("two.fxir", text);
+    let ran = fxc(&["check", &path, "--message-format", "json"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+    assert_eq!(codes(&ran.err), ["E0201", "E0201"]);
+    let first: serde_json::Value = serde_json::from_str(ran.err.lines().next().unwrap()).unwrap();
+    assert_eq!((first["line"].as_u64(), first["column"].as_u64()), (Some(3), Some(24)));
+    assert_eq!(first["file"].as_str(), Some(path.as_str()));
+    let short = fxc(&["check", &path, "--message-format", "short"]);
+    assert_eq!(short.err.lines().count(), 3, "two findings and the summary: {}", short.err);
+    assert!(short.err.ends_with(": 2 errors\n"), "{}", short.err);
+    let sarif = fxc(&["check", &path, "--message-format", "sarif"]);
+    let doc: serde_json::Value = serde_json::from_str(&sarif.err).unwrap();
+    assert_eq!(doc["runs"][0]["results"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn colour_is_only_where_asked_for() {
+    let dir = Dir::new("colour");
+    let bad = dir.file("bad.fxir", RELU.replace("relu", "rleu"));
+    assert!(!fxc(&["check", &bad]).err.contains('\u{1b}'));
+    assert!(fxc(&["check", &bad, "--color", "always"]).err.contains("\u{1b}["));
+}
+
+#[test]
+fn a_model_can_come_from_standard_input() {
+    let run = |args: &[&str], input: &str| {
+        let mut child = command(root(), args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        crate::support::Ran::from(child.wait_with_output().unwrap())
+    };
+    let ran = run(&["run", "-", "x=ones"], RELU);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert_eq!(ran.out, "output.0   f32[2, 3]            1 1 1 1 1 1\n");
+    let printed = run(&["print", "-", "--format", "torch"], RELU);
+    assert!(printed.out.starts_with("graph():\n    %x "), "{}", printed.out);
+    let bad = run(&["check", "-"], "graph main { output %x }");
+    assert!(bad.err.contains("<stdin>:1:"), "{}", bad.err);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = command(root(), &["ops", "--format", "markdown"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0u8; 8];
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut first).unwrap();
+    drop(out);
+    let ran = crate::support::Ran::from(child.wait_with_output().unwrap());
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+#[test]
+fn fmt_is_idempotent_and_check_changes_nothing() {
+    let dir = Dir::new("fmt");
+    let untidy = "# kept\ngraph main {%x:f32[2,3]=placeholder x # and this\n %y=call_function relu(%x) output %y}";
+    let path = dir.file("a.fxir", untidy);
+    let check = fxc(&["fmt", "--check", &path]);
+    assert_eq!(check.code, 1);
+    assert!(check.out.contains("+    %y = call_function relu(%x)"), "{}", check.out);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), untidy);
+    assert_eq!(fxc(&["fmt", &path]).code, 0);
+    let once = std::fs::read_to_string(&path).unwrap();
+    assert!(once.starts_with("# kept\n") && once.contains("# and this"), "{once}");
+    assert_eq!(fxc(&["fmt", "--check", &path]).code, 0);
+    assert_eq!(fxc(&["fmt", &path]).code, 0);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), once);
+    let broken = dir.file("broken.fxir", "graph main { output (");
+    assert_eq!(fxc(&["fmt", &broken]).code, 1);
+    assert_eq!(std::fs::read_to_string(&broken).unwrap(), "graph main { output (");
+}
+
+#[test]
+fn the_examples_are_formatted() {
+    let list = [files("examples", ".fxir"), files("examples/digits", ".fxir")].concat();
+    let names: Vec<String> = list.iter().map(|p| p.display().to_string()).collect();
+    let args: Vec<&str> = ["fmt", "--check"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let ran = fxc(&args);
+    assert_eq!(ran.code, 0, "{}", ran.out);
+}
+
+#[test]
+fn torch_text_prints_back_byte_for_byte() {
+    let ran = fxc(&["print", "examples/torch_print.txt", "--format", "torch"]);
+    assert_eq!(ran.out, std::fs::read_to_string(root().join("examples/torch_print.txt")).unwrap());
+}
+
+#[test]
+fn printed_fxir_is_the_same_model() {
+    let dir = Dir::new("print");
+    let out = dir.0.join("copy.fxir").display().to_string();
+    let weights = dir.0.join("copy.safetensors").display().to_string();
+    let ran = fxc(&["print", "examples/digits/digits.fxir", "-o", &out, "--weights", &weights]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let args = |model| ["run", model, "--inputs", "examples/digits/images.npz", "--labels", "labels"];
+    let (a, b) = (fxc(&args("examples/digits/digits.fxir")), fxc(&args(&out)));
+    assert_eq!((a.code, b.code), (0, 0), "{}{}", a.err, b.err);
+    assert_eq!(a.out, b.out);
+    let doc: serde_json::Value = serde_json::from_str(&fxc(&["print", &out, "--format", "json"]).out).unwrap();
+    assert_eq!(doc["graphs"][0]["nodes"][0]["op"], "placeholder");
+}
+
+#[test]
+fn digits_meets_97_percent_of_the_labels() {
+    let ran = fxc(&["run", "examples/digits/digits.fxir", "--inputs", "examples/digits/images.npz", "--labels", "labels", "--check"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let line = ran.out.lines().find(|l| l.starts_with("labels")).expect("a line on labels");
+    let met: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(line.contains(" of 360 met") && met >= 0.97 * 360.0, "{line}");
+}
+
+#[test]
+fn results_are_saved_and_compared() {
+    let dir = Dir::new("expect");
+    let model = dir.file("m.fxir", RELU);
+    for kind in ["npz", "safetensors", "npy"] {
+        let out = dir.0.join(format!("out.{kind}")).display().to_string();
+        assert_eq!(fxc(&["run", &model, "x=randn:3", "--outputs", &out]).code, 0);
+        if kind != "npy" {
+            let same = fxc(&["run", &model, "x=randn:3", "--expect", &out]);
+            assert_eq!(same.code, 0, "{}", same.err);
+            let other = fxc(&["run", &model, "x=randn:4", "--expect", &out, "--message-format", "json"]);
+            assert_eq!((other.code, codes(&other.err)), (1, vec!["E0506".to_string()]));
+        }
+    }
+    let npy = dir.0.join("out.npy").display().to_string();
+    let given = format!("x={npy}");
+    let again = fxc(&["run", &model, &given, "--interpret", "--expect", &dir.0.join("out.npz").display().to_string()]);
+    assert_eq!(again.code, 0, "relu of relu is relu: {}", again.err);
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_told_by_name() {
+    let run = |args: &[&str]| {
+        let all: Vec<&str> = ["--message-format", "json", "run", "examples/digits/digits.fxir"].iter().chain(args).copied().collect();
+        let ran = fxc(&all);
+        (ran.code, codes(&ran.err))
+    };
+    let one = |c: &str| (1, vec![c.to_string()]);
+    assert_eq!(run(&["x:f64[2,1,8,8]=zeros"]), one("E0503"));
+    assert_eq!(run(&["x:f32[2,8,8]=zeros"]), one("E0504"));
+    assert_eq!(run(&["x:f32[2,3,8,8]=zeros"]), one("E0504"));
+    assert_eq!(run(&["y:f32[2,1,8,8]=zeros"]).0, 1);
+    assert_eq!(run(&["x=zeros"]), one("E0304"));
+    assert_eq!(run(&["x=zeros", "--dim", "N=2"]), (0, vec![]));
+    assert_eq!(run(&["x=zeros", "--dim", "M=2"]).0, 1);
+}
+
+#[test]
+fn damaged_weights_are_findings() {
+    let dir = Dir::new("weights");
+    let text = std::fs::read_to_string(root().join("examples/digits/digits.fxir")).unwrap();
+    let whole = std::fs::read(root().join("examples/digits/digits.safetensors")).unwrap();
+    let model = dir.file("digits.fxir", text);
+    let check = |bytes: &[u8]| {
+        dir.file("digits.safetensors", bytes);
+        let ran = fxc(&["check", &model, "--message-format", "json"]);
+        (ran.code, codes(&ran.err))
+    };
+    assert_eq!(check(&whole), (0, vec![]));
+    for n in [0, 4, 8, 100, whole.len() / 2, whole.len() - 1] {
+        let (code, found) = check(&whole[..n]);
+        assert_eq!((code, found), (1, vec!["E0407".to_string()]), "cut at {n}");
+    }
+    let mut header = whole.clone();
+    header[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert_eq!(check(&header), (1, vec!["E0407".to_string()]));
+    // Another shape: the header is JSON, so an edit of the same length keeps the file whole.
+    let from = b"\"shape\":[64,128]";
+    let at = whole.windows(from.len()).position(|w| w == from).expect("fc1.weight");
+    let mut shape = whole.clone();
+    shape[at..at + from.len()].copy_from_slice(b"\"shape\":[128,64]");
+    let (code, found) = check(&shape);
+    assert_eq!((code, found.iter().all(|c| c == "E0406" || c == "E0302")), (1, true), "{found:?}");
+}
+
+#[test]
+fn hostile_texts_end_in_a_finding_soon() {
+    let dir = Dir::new("hostile");
+    let mut many = String::from("graph main {\n    %x0 : f32[1] = placeholder x\n");
+    for i in 0..5000 {
+        many.push_str(&format!("    %y{i} = call_function nothing{i}(%x0)\n"));
+    }
+    many.push_str("    output %x0\n}\n");
+    let cases = [
+        ("parens", format!("graph main {{ output {} }}", "(".repeat(100_000)), "E0008"),
+        ("closed", format!("graph main {{ output {}1{} }}", "(".repeat(100_000), ")".repeat(100_000)), "E0008"),
+        ("types", format!("graph main {{ %x : {}int = placeholder x output %x }}", "(".repeat(100_000)), "E0008"),
+        ("minus", format!("graph main {{ output {}1 }}", "- ".repeat(100_000)), "E0008"),
+        (
+            "sizes",
+            "graph main { %x : f32[4294967296, 4294967296, 4294967296] = placeholder x output %x }".to_string(),
+            "E0306",
+        ),
+        (
+            "product",
+            "graph main { %x : f32[9223372036854775807] = placeholder x %y = call_method repeat(%x, 4, 4) output %y }".to_string(),
+            "E0306",
+        ),
+        (
+            "cycle",
+            "graph main { %x = placeholder x %y = call_function b(%x) output %y } graph b { %x = placeholder x %y = call_function main(%x) output %y }".to_string(),
+            "E0111",
+        ),
+        ("many", many, "E0201"),
+        ("empty", String::new(), "E0113"),
+        ("bytes", "\u{0}\u{1}\u{feff}\u{202e}".repeat(100), "E0002"),
+    ];
+    for (name, text, code) in cases {
+        let path = dir.file(&format!("{name}.fxir"), text);
+        let start = Instant::now();
+        let ran = fxc(&["check", &path]);
+        assert_eq!(ran.code, 1, "{name}: {}", ran.err);
+        assert!(ran.err.contains(&format!("error[{code}]")), "{name} wants {code}:\n{}", &ran.err[..ran.err.len().min(2000)]);
+        assert!(ran.err.len() < 200_000, "{name}: {} bytes of diagnostics", ran.err.len());
+        assert!(start.elapsed() < Duration::from_secs(10), "{name} took {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn compile_reports_and_emits() {
+    let dir = Dir::new("compile");
+    let asm = dir.0.join("a.asm").display().to_string();
+    let emit = format!("asm={asm}");
+    let ran = fxc(&["compile", "examples/mlp.fxir", "--emit", &emit, "--emit", "optimized"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for word in ["nodes", "passes", "kernels", "arena", "ms"] {
+        assert!(ran.err.contains(word), "{word} is not in\n{}", ran.err);
+    }
+    assert!(ran.out.contains("graph mlp"), "{}", ran.out);
+    assert!(std::fs::metadata(&asm).unwrap().len() > 0);
+}
+
+#[test]
+fn bench_prints_what_measuring_programs_read() {
+    let ran = fxc(&["bench", "examples/mlp.fxir", "x=rand:1", "--threads", "1", "--seconds", "0.05", "--json"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let v: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    for key in ["median_ms", "min_ms", "first_ms"] {
+        assert!(v[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    assert!(v["min_ms"].as_f64() <= v["median_ms"].as_f64());
+    assert!(v["peak_rss_mb"].is_u64() || !cfg!(target_os = "linux"));
+}
+
+#[test]
+fn small_commands_work() {
+    for args in [&["passes"][..], &["completions", "bash"], &["man"], &["ops", "torch.add"], &["ops", "--format", "json"], &["--version"]] {
+        let ran = fxc(args);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
+        assert!(!ran.out.is_empty());
+    }
+    assert_eq!(fxc(&["ops", "torch.ad"]).code, 1);
+    let dir = Dir::new("man");
+    assert_eq!(fxc_in(&dir.0, &["man", "-o", "."]).code, 0);
+    assert!(dir.0.join("fxc-run.1").exists());
+}

@@ -1,0 +1,68 @@
+//! Documents that are generated, and commands that documents give.
+
+use crate::support::{fences, fxc, root};
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+#[test]
+fn the_page_of_ops_is_current() {
+    let ran = fxc(&["ops", "--format", "markdown"]);
+    assert!(
+        ran.out == read("docs/ops.md"),
+        "docs/ops.md is out of date: cargo run -- ops --format markdown > docs/ops.md"
+    );
+}
+
+/// The commands of a document's shell blocks that start fxc, as arguments.
+fn commands(path: &str) -> Vec<Vec<String>> {
+    let blocks = fences(&read(path)).into_iter().filter(|(info, _)| info == "sh");
+    let lines: Vec<String> = blocks.flat_map(|(_, b)| b.lines().map(str::to_string).collect::<Vec<_>>()).collect();
+    let strip = |l: &String| {
+        let l = l.split(" #").next().unwrap().trim().to_string();
+        let rest = l.strip_prefix("cargo run --release -- ").or_else(|| l.strip_prefix("fxc "))?;
+        Some(rest.split_whitespace().map(|w| w.trim_matches('"').to_string()).collect())
+    };
+    lines.iter().filter_map(strip).collect()
+}
+
+#[test]
+fn commands_of_the_readme_run() {
+    let commands = commands("README.md");
+    assert!(!commands.is_empty());
+    for c in &commands {
+        let args: Vec<&str> = c.iter().map(String::as_str).collect();
+        let ran = fxc(&args);
+        assert_eq!(ran.code, 0, "fxc {}\n{}{}", args.join(" "), ran.out, ran.err);
+    }
+}
+
+#[test]
+fn commands_of_the_examples_run() {
+    for path in crate::support::examples() {
+        let text = read(&path);
+        let lines = text.lines().filter_map(|l| l.trim_start_matches('#').trim().strip_prefix("fxc "));
+        for line in lines {
+            let ran = fxc(&line.split_whitespace().collect::<Vec<_>>());
+            assert_eq!(ran.code, 0, "{path}: fxc {line}\n{}{}", ran.out, ran.err);
+        }
+    }
+}
+
+/// Every FXIR block of the language's page parses and builds. Blocks that show fragments or errors say `fxir,ignore`.
+#[test]
+fn examples_of_the_language_page_parse() {
+    use fxc::source::Sources;
+    for (info, text) in fences(&read("docs/language.md")) {
+        if info != "fxir" {
+            continue;
+        }
+        let mut sources = Sources::new();
+        let file = sources.add("language.md", text.as_str());
+        let (_, found) = fxc::syntax::parse(&sources, file);
+        let found: Vec<_> = found.iter().collect();
+        let shown = fxc::diag::render::render(&sources, &found, fxc::diag::render::Format::Human, false);
+        assert!(found.is_empty(), "{shown}");
+    }
+}

@@ -1,0 +1,110 @@
+//! A folder under `src/` is a stage, and uses only stages before it.
+
+use crate::support::root;
+use std::path::{Path, PathBuf};
+
+/// The order; ARCHITECTURE.md gives the reasons.
+const ORDER: [&str; 20] = [
+    "source", "types", "diag", "tensor", "parallel", "scalar", "syntax", "op", "graph", "import", "infer", "interp",
+    "pass", "math", "kernel", "lower", "codegen", "runtime", "driver", "cli",
+];
+
+#[test]
+fn stages_use_only_stages_before_them() {
+    let src = root().join("src");
+    let mut wrong = vec![];
+    for file in rust_files(&src) {
+        let inner = file.strip_prefix(&src).unwrap();
+        let stage = inner.iter().next().unwrap().to_string_lossy().trim_end_matches(".rs").to_string();
+        if matches!(stage.as_str(), "lib" | "main") {
+            continue;
+        }
+        let Some(own) = ORDER.iter().position(|s| *s == stage) else {
+            wrong.push(format!("src/{stage} is no stage of the order"));
+            continue;
+        };
+        for used in uses(&file) {
+            match ORDER.iter().position(|s| *s == used) {
+                Some(i) if i <= own => {}
+                Some(_) => wrong.push(format!("{} uses `{used}`, a later stage", inner.display())),
+                None => wrong.push(format!("{} uses `{used}`, which is no stage", inner.display())),
+            }
+        }
+    }
+    wrong.sort();
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn files_are_short_enough_to_read() {
+    let src = root().join("src");
+    let long: Vec<String> = rust_files(&src)
+        .into_iter()
+        .filter_map(|f| {
+            let n = std::fs::read_to_string(&f).unwrap().lines().count();
+            (n > 650).then(|| format!("{}: {n} lines", f.strip_prefix(&src).unwrap().display()))
+        })
+        .collect();
+    assert!(long.is_empty(), "files above 650 lines: {long:#?}");
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut out = vec![];
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            out.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+    out
+}
+
+/// The stages that a file names, outside of its tests and comments.
+fn uses(file: &Path) -> Vec<String> {
+    let name = file.file_name().unwrap().to_string_lossy().into_owned();
+    let under_tests = file.components().any(|c| c.as_os_str() == "tests");
+    if name.ends_with("tests.rs") || under_tests {
+        return vec![];
+    }
+    let text = std::fs::read_to_string(file).unwrap();
+    let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+    let mut out = vec![];
+    let code: String = code.lines().map(|l| l.split("//").next().unwrap_or("").to_string() + "\n").collect();
+    for (i, _) in code.match_indices("crate::") {
+        let rest = &code[i + "crate::".len()..];
+        match rest.strip_prefix('{') {
+            Some(group) => {
+                let group = &group[..group.find("};").unwrap_or(group.len())];
+                out.extend(heads(group));
+            }
+            None => out.push(word(rest)),
+        }
+    }
+    // A lower-case word is a module; crate-level macros and items would be capitals or called.
+    out.retain(|w| w.chars().next().is_some_and(char::is_lowercase));
+    out
+}
+
+/// The first words of a group's items, at depth zero.
+fn heads(group: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut out = vec![];
+    let mut item = String::new();
+    for c in group.chars().chain([',']) {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => out.push(word(std::mem::take(&mut item).trim())),
+            c => item.push(c),
+        }
+    }
+    out.retain(|w| !w.is_empty());
+    out
+}
+
+fn word(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}

@@ -1,0 +1,10 @@
+//! Tests of the whole program. One binary, because each links all of fxc.
+
+mod cli;
+mod docs;
+mod explain;
+mod layers;
+mod no_panic;
+mod snapshots;
+mod support;
+mod ui;

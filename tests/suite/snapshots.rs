@@ -1,0 +1,66 @@
+//! Every stage of every example, as text, beside its source.
+
+use crate::support::{examples, root, snapshot_in};
+use fxc::diag::render::{Format, render};
+use fxc::driver::text::Artifact;
+use fxc::driver::{Dims, Fill, Given, Provided, Request, Session, bind, compile};
+use fxc::types::{DType, TensorType};
+
+/// Machine code depends on the machine, so these stop at the kernels.
+const ARTIFACTS: [Artifact; 7] = [
+    Artifact::Ast,
+    Artifact::Graph,
+    Artifact::Code,
+    Artifact::Dot,
+    Artifact::Typed,
+    Artifact::Optimized,
+    Artifact::Kernels,
+];
+
+/// Types of inputs that an example does not declare.
+fn given(path: &str) -> Vec<Provided> {
+    let f32s = |name: &str, shape: &[usize]| Provided {
+        name: name.to_string(),
+        given: Given::Fill(Fill::Zeros, Some(TensorType::fixed(DType::F32, shape))),
+        origin: "the test".to_string(),
+        must_match: true,
+    };
+    match path {
+        "examples/torch_print.txt" => vec![f32s("x", &[2, 3]), f32s("y", &[2, 4])],
+        _ => vec![],
+    }
+}
+
+#[test]
+fn every_stage_of_every_example() {
+    for path in examples() {
+        let name = path.trim_start_matches("examples/").replace(['/', '.'], "-");
+        let mut s = Session::new();
+        let texts = stages(&mut s, &path);
+        let list: Vec<_> = s.diagnostics.iter().collect();
+        let found = render(&s.sources, &list, Format::Human, false);
+        let texts = texts.unwrap_or_else(|| panic!("{path}\n{found}"));
+        assert_eq!(found, "", "{path}");
+        let source = std::fs::read_to_string(root().join(&path)).unwrap();
+        for (artifact, text) in texts {
+            snapshot_in("stages", &format!("{name}-{}", artifact.name()), &format!("{source}\n=== {} ===\n{text}", artifact.name()));
+        }
+    }
+}
+
+fn stages(s: &mut Session, path: &str) -> Option<Vec<(Artifact, String)>> {
+    let full = root().join(path).display().to_string();
+    let model = s.load(&full).ok()?;
+    let given = given(path);
+    let dims = Dims::from([("N".to_string(), 4)]);
+    let (inputs, dims) = if given.is_empty() {
+        (None, dims)
+    } else {
+        let (bound, found) = bind::bind(&model.module, given, Dims::new());
+        s.diagnostics.extend(found);
+        let bound = bound?;
+        (Some(bound.types), bound.dims)
+    };
+    let request = Request { inputs, dims, threads: 1, artifacts: ARTIFACTS.to_vec(), ..Request::default() };
+    Some(compile(s, model, &request).ok()?.texts)
+}
