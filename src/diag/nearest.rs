@@ -1,12 +1,15 @@
 //! "Did you mean …": the nearest name by edit distance.
 
-/// The candidate nearest to `name`, if one is near enough to be meant: at most a third of the name changed.
+/// The candidate nearest to `name`, if one is near enough to be meant: at most a third of the name (of the last part of
+/// a dotted path) changed.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Of a dotted path the last part counts: `torch.topk` is not meant as `torch.conj`.
+    let last = name.rsplit('.').find(|p| !p.is_empty()).unwrap_or(name).chars().count();
     // Every one-letter name is near to every other.
-    if name.chars().nth(1).is_none() {
+    if last < 2 {
         return None;
     }
-    let limit = (name.chars().count() / 3).max(1);
+    let limit = (last / 3).max(1);
     candidates
         .into_iter()
         .filter_map(|c| distance(name, c, limit).map(|d| (d, c)))
@@ -46,5 +49,7 @@ mod tests {
         assert_eq!(nearest("rleu", names), Some("relu"));
         assert_eq!(nearest("layernorm", names), Some("layer_norm"));
         assert_eq!(nearest("frobnicate", names), None);
+        assert_eq!(nearest("torch.topk", ["torch.conj", "torch.stack"]), None);
+        assert_eq!(nearest("torch.rleu", ["torch.relu", "torch.elu"]), Some("torch.relu"));
     }
 }
