@@ -34,8 +34,10 @@
 //!
 //! `ARCHITECTURE.md` tells the invariants of each representation and how to add an op or a pass.
 
+pub mod cli;
 pub mod codegen;
 pub mod diag;
+pub mod driver;
 pub mod graph;
 pub mod import;
 pub mod infer;

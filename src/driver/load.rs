@@ -58,7 +58,7 @@ fn is_archive(path: &Path) -> Result<bool, Diagnostic> {
 fn archive(path: &Path) -> (Option<Model>, Diagnostics) {
     match import::read_pt2(path) {
         Ok((module, found)) => (Some(Model { name: path.display().to_string(), module, tree: None }), found),
-        Err(d) => (None, d.into()),
+        Err(found) => (None, found),
     }
 }
 
