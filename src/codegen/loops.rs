@@ -15,6 +15,9 @@ use std::collections::HashSet;
 /// The most values that stay in vector registers throughout a loop of groups.
 const KEPT: usize = 6;
 
+/// Groups that a float sum adds up before it begins anew.
+const BLOCK: i64 = 256;
+
 /// The registers of each value that goes from iteration to iteration.
 type State = Vec<Vec<Value>>;
 
@@ -298,12 +301,13 @@ impl Lowering<'_> {
         self.e.elements = elements;
         self.spread_invariants(l);
         self.lane = Some(l.vars[0]);
-        let var = l.vars[0].0 as usize;
-        let wide = self.identities(l);
-        let (wide, at) = self.counted(start, end, elements as i64, wide, |s, i, wide| {
-            s.vars[var] = VarAt::At(i);
-            s.iteration(l, wide)
-        });
+        let mut wide = self.identities(l);
+        let mut at = start;
+        if self.cascades(l, start, end) {
+            (wide, at) = self.blocks(l, start, end, wide);
+        }
+        let step = elements as i64;
+        (wide, at) = self.counted(at, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide));
         self.lane = None;
         self.splats.clear();
         self.close(l);
@@ -318,6 +322,41 @@ impl Lowering<'_> {
         }
         self.e.elements = 1;
         (out, at)
+    }
+
+    /// One group of iterations beginning at `i`.
+    fn lane_iteration(&mut self, l: &Loop, i: Value, state: &State) -> State {
+        self.vars[l.vars[0].0 as usize] = VarAt::At(i);
+        self.iteration(l, state)
+    }
+
+    /// Whether a sum of floats is so long that its rounding errors would show.
+    fn cascades(&self, l: &Loop, start: End, end: End) -> bool {
+        let (End::Const(a), End::Const(b)) = (start, end) else {
+            return false;
+        };
+        let sum = |r: &kernel::Reduce| r.op == ReduceOp::Add && self.k.dtype(r.init[0]).is_float();
+        (b - a) / self.e.elements as i64 >= 2 * BLOCK && l.reduces.iter().any(sum)
+    }
+
+    /// Groups in blocks, each reduced by itself: the errors of a sum grow with the number of blocks and the length of one, not with the product.
+    fn blocks(&mut self, l: &Loop, start: End, end: End, wide: State) -> (State, End) {
+        let step = self.e.elements as i64;
+        let block = BLOCK * step;
+        self.counted(start, end, block, wide, |s, i, wide| {
+            let last = s.e.b.ins().iadd_imm_s(i, block);
+            let fresh = s.identities(l);
+            let body = |s: &mut Self, i, state: &State| s.lane_iteration(l, i, state);
+            let (part, _) = s.counted(End::At(i), End::At(last), step, fresh, body);
+            let mut out = vec![];
+            for r in &l.reduces {
+                let range = out.len()..out.len() + r.op.arity();
+                let dtype = s.k.dtype(r.init[0]);
+                let (a, b) = (&wide[range.clone()], &part[range]);
+                out.extend(s.with_form(true, |s| s.combine(r.op, dtype, a, b)));
+            }
+            out
+        })
     }
 
     /// A group's lanes combined into one scalar: halves of the group by vectors, then lane pairs; always the same tree.

@@ -215,6 +215,11 @@ impl Lowering<'_> {
             let (p, off) = self.address(b, i);
             return Val::Lanes(self.with_form(true, |l| l.e.load_lanes(dtype, p, off)));
         }
+        if matches!(stride, 2 | -1) && dtype.size() == 4 && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
+            let (p, off) = self.address(b, i);
+            let class = Class::of(dtype);
+            return Val::Lanes(self.with_form(true, |l| l.e.load_strided(class, stride as i32, p, off)));
+        }
         let places = self.lane_addresses(b, i, stride);
         let scalars: Vec<Value> = places
             .into_iter()
@@ -357,6 +362,24 @@ impl Emitter<'_> {
         if d == DType::B8 {
             let zero = self.ki(Class::I32, &out, 0);
             return self.icmp(IntCC::NotEqual, &out, &zero);
+        }
+        out
+    }
+
+    /// A group of every second element, or of elements in reverse, of 32 bits: vectors shuffled. Reads nothing beyond them.
+    fn load_strided(&mut self, c: Class, stride: i32, p: Value, off: i32) -> Lanes {
+        let ty = c.vector();
+        let at = |k: usize, element: i32| off + 4 * (4 * k as i32 * stride + element);
+        let mut out = vec![];
+        for k in 0..self.count(c) {
+            if stride == -1 {
+                let v = self.b.ins().load(ty, MEM, p, at(k, -3));
+                out.push(self.shuffle32(v, v, [3, 2, 1, 0]));
+            } else {
+                let a = self.b.ins().load(ty, MEM, p, at(k, 0));
+                let b = self.b.ins().load(ty, MEM, p, at(k, 3));
+                out.push(self.shuffle32(a, b, [0, 2, 5, 7]));
+            }
         }
         out
     }

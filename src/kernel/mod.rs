@@ -13,7 +13,8 @@
 //! Buffers with the role [`Role::Local`] are a thread's own scratch memory: rows that stay in the L1 cache between the
 //! phases of a softmax. They hold nothing at the start of a parallel iteration.
 //!
-//! [`KernelBuilder`] writes kernels; its documentation has examples.
+//! [`KernelBuilder`] writes kernels; its documentation has examples. [`python`] prints them as Python that runs under numpy,
+//! [`interpret`] runs them statement by statement and is what compiled code is tested against.
 
 mod affine;
 mod apply;

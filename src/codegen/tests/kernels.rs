@@ -421,3 +421,47 @@ fn equal_kernels_share_code() {
         compiled.code_bytes(0) > 0 && compiled.text(2).asm.contains("ret") && compiled.text(0).clif.contains("f32x4")
     );
 }
+
+#[test]
+fn long_sums_keep_their_digits() {
+    let n = 1_000_003;
+    let mut k = KernelBuilder::new("long");
+    let (x, out) = (k.input("x", F32, &[n]), k.output("out", F32, &[]));
+    let s = k.vector_reduce(ReduceOp::Add, F32, n, |k, j| k.load(x, j));
+    k.store(out, 0, s);
+    let k = k.finish().expect("verifies");
+    let values: Vec<f32> = (0..n).map(|i| 0.1 + (i % 97) as f32 * 1e-3).collect();
+    let want: f64 = values.iter().map(|&x| x as f64).sum();
+    let mut buffers = [
+        AlignedBytes::from_slice(&values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
+        AlignedBytes::zeroed(4),
+    ];
+    let c = compile(std::slice::from_ref(&k), Options::default()).expect("compiles");
+    run(&c, &k, &mut buffers, 1);
+    let got = Scalar::read(F32, buffers[1].bytes(), 0).to_f64();
+    assert!((got - want).abs() < 8e-7 * want, "{got} {want}");
+}
+
+#[test]
+fn every_second_and_reversed_elements() {
+    for d in [F32, I32, F64, BF16] {
+        for (stride, base, n) in [
+            (2i64, 0i64, 43usize),
+            (2, 1, 16),
+            (-1, 42, 43),
+            (-1, 15, 16),
+            (3, 0, 20),
+            (-2, 60, 30),
+        ] {
+            let len = (base + stride.max(0) * (n as i64 - 1) + 1) as usize;
+            let mut k = KernelBuilder::new(format!("{d}_{stride}"));
+            let (x, out) = (k.input("x", d, &[len]), k.output("out", d, &[n]));
+            k.parallel_vector(n, |k, i| {
+                let v = k.load(x, i * stride + base);
+                k.store(out, i, v);
+            });
+            let mut rng = Rng(31);
+            check(&k.finish().expect("verifies"), &[rng.tensor(d, len)], 0);
+        }
+    }
+}
