@@ -20,6 +20,7 @@ mod meaning;
 pub mod modules;
 pub mod number;
 pub mod pointwise;
+mod promotion;
 pub mod random;
 mod registry;
 pub mod rows;

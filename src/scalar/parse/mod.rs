@@ -16,11 +16,15 @@
 //! A number has no dtype until it meets a value that has one; arithmetic on numbers alone is done in f64 and i64, and
 //! the outcome is rounded once. Operands of two dtypes are an error except that a b8 becomes the other's dtype.
 
-use super::math::{f64_binary, f64_unary};
-use super::{Binary, Compare, Expr, Ref, Unary};
+mod fold;
+mod names;
+mod typing;
+
+use super::{Expr, Ref, Unary};
 use crate::diag::nearest;
 use crate::tensor::Scalar;
-use crate::types::{Category, DType};
+use crate::types::DType;
+use names::{BINARY, INFIX, Infix, PREFIX_POWER, UNARY};
 
 /// How deeply parentheses and operators may nest.
 const MAX_DEPTH: u32 = 200;
@@ -131,125 +135,6 @@ struct Parser<'a> {
     input: &'a mut dyn FnMut(&str, &mut Expr) -> Option<Input>,
     locals: Vec<(&'a str, Input)>,
     depth: u32,
-}
-
-/// An infix operator.
-#[derive(Clone, Copy, Debug)]
-enum Infix {
-    Compare(Compare),
-    Binary(Binary),
-}
-
-/// Operators, longer spellings first: text, binding power (comparisons lowest), meaning.
-const INFIX: &[(&str, u8, Infix)] = &[
-    ("**", 9, Infix::Binary(Binary::Pow)),
-    ("//", 7, Infix::Binary(Binary::FloorDiv)),
-    ("<<", 5, Infix::Binary(Binary::Shl)),
-    (">>", 5, Infix::Binary(Binary::Shr)),
-    ("<=", 1, Infix::Compare(Compare::Le)),
-    (">=", 1, Infix::Compare(Compare::Ge)),
-    ("==", 1, Infix::Compare(Compare::Eq)),
-    ("!=", 1, Infix::Compare(Compare::Ne)),
-    ("<", 1, Infix::Compare(Compare::Lt)),
-    (">", 1, Infix::Compare(Compare::Gt)),
-    ("*", 7, Infix::Binary(Binary::Mul)),
-    ("/", 7, Infix::Binary(Binary::Div)),
-    ("%", 7, Infix::Binary(Binary::Mod)),
-    ("+", 6, Infix::Binary(Binary::Add)),
-    ("-", 6, Infix::Binary(Binary::Sub)),
-    ("&", 4, Infix::Binary(Binary::And)),
-    ("^", 3, Infix::Binary(Binary::Xor)),
-    ("|", 2, Infix::Binary(Binary::Or)),
-];
-
-/// Binding power of unary `-`, `+`, `~`: below `**`, above `*`.
-const PREFIX_POWER: u8 = 8;
-
-const UNARY: &[(&str, Unary)] = &[
-    ("neg", Unary::Neg),
-    ("abs", Unary::Abs),
-    ("sign", Unary::Sign),
-    ("floor", Unary::Floor),
-    ("ceil", Unary::Ceil),
-    ("round", Unary::Round),
-    ("trunc", Unary::Trunc),
-    ("sqrt", Unary::Sqrt),
-    ("rsqrt", Unary::Rsqrt),
-    ("recip", Unary::Recip),
-    ("exp", Unary::Exp),
-    ("exp2", Unary::Exp2),
-    ("expm1", Unary::Expm1),
-    ("log", Unary::Log),
-    ("log2", Unary::Log2),
-    ("log10", Unary::Log10),
-    ("log1p", Unary::Log1p),
-    ("sin", Unary::Sin),
-    ("cos", Unary::Cos),
-    ("tan", Unary::Tan),
-    ("asin", Unary::Asin),
-    ("acos", Unary::Acos),
-    ("atan", Unary::Atan),
-    ("sinh", Unary::Sinh),
-    ("cosh", Unary::Cosh),
-    ("tanh", Unary::Tanh),
-    ("asinh", Unary::Asinh),
-    ("acosh", Unary::Acosh),
-    ("atanh", Unary::Atanh),
-    ("erf", Unary::Erf),
-    ("erfc", Unary::Erfc),
-    ("erfcx", Unary::Erfcx),
-    ("erfinv", Unary::Erfinv),
-    ("lgamma", Unary::Lgamma),
-    ("digamma", Unary::Digamma),
-    ("bessel_i0", Unary::I0),
-    ("bessel_i0e", Unary::I0e),
-    ("bessel_i1", Unary::I1),
-    ("bessel_i1e", Unary::I1e),
-    ("ndtri", Unary::Ndtri),
-    ("sigmoid", Unary::Sigmoid),
-    ("isnan", Unary::IsNan),
-    ("isinf", Unary::IsInf),
-    ("signbit", Unary::SignBit),
-];
-
-const BINARY: &[(&str, Binary)] = &[
-    ("truncdiv", Binary::TruncDiv),
-    ("fmod", Binary::Fmod),
-    ("pow", Binary::Pow),
-    ("atan2", Binary::Atan2),
-    ("max", Binary::Max),
-    ("min", Binary::Min),
-    ("fmax", Binary::Fmax),
-    ("fmin", Binary::Fmin),
-    ("copysign", Binary::Copysign),
-    ("hypot", Binary::Hypot),
-    ("nextafter", Binary::Nextafter),
-    ("gcd", Binary::Gcd),
-    ("zeta", Binary::Zeta),
-];
-
-/// Whether `op` has a value on dtypes of this category.
-fn binary_defined(op: Binary, c: Category) -> bool {
-    use Binary::*;
-    match c {
-        Category::Float => !matches!(op, And | Or | Xor | Shl | Shr | Gcd),
-        Category::Int => !matches!(op, Div | Atan2 | Copysign | Hypot | Nextafter | Zeta),
-        Category::Bool => matches!(op, Add | Mul | Max | Min | Fmax | Fmin | And | Or | Xor | Pow),
-        Category::Complex => false,
-    }
-}
-
-fn unary_defined(op: Unary, c: Category) -> bool {
-    use Unary::*;
-    match op {
-        IsNan | IsInf | SignBit => c != Category::Complex,
-        Neg => matches!(c, Category::Int | Category::Float),
-        Abs | Sign => c != Category::Complex,
-        Floor | Ceil | Round | Trunc => matches!(c, Category::Int | Category::Float),
-        Not => c == Category::Bool,
-        BitNot => matches!(c, Category::Int | Category::Bool),
-        _ => c == Category::Float,
-    }
 }
 
 impl<'a> Parser<'a> {
@@ -478,7 +363,7 @@ impl<'a> Parser<'a> {
             }
             ("largest", _) => {
                 arity(0)?;
-                Ok(Input::Number(Number::Float(largest(self.settings.storage))))
+                Ok(Input::Number(Number::Float(names::largest(self.settings.storage))))
             }
             ("compute", _) => {
                 arity(1)?;
@@ -497,224 +382,6 @@ impl<'a> Parser<'a> {
         let known = known.chain(["where", "fma", "rounded", "compute", "given", "largest"]);
         let hint = nearest(word, known).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
         self.error(at, format!("unknown function `{word}`{hint}"))
-    }
-
-    /// The value, with a number made a constant of `dtype`.
-    fn typed(&mut self, v: Input, dtype: DType) -> Ref {
-        match v {
-            Input::Value(r) => r,
-            Input::Number(n) => self.expr.constant(n.to_scalar(dtype)),
-        }
-    }
-
-    fn cast(&mut self, to: DType, v: Input) -> Input {
-        Input::Value(match v {
-            Input::Value(r) => self.expr.cast(to, r),
-            Input::Number(n) => self.expr.constant(n.to_scalar(to)),
-        })
-    }
-
-    fn rounded(&mut self, v: Input) -> Input {
-        let Settings { compute, storage } = self.settings;
-        match v {
-            Input::Number(n) if storage.is_float() => Input::Number(Number::Float(n.to_scalar(storage).to_f64())),
-            Input::Value(r) if storage != compute && self.expr.dtype(r) == compute => {
-                let r = self.expr.cast(storage, r);
-                Input::Value(self.expr.cast(compute, r))
-            }
-            v => v,
-        }
-    }
-
-    /// Two operands made one dtype.
-    fn unify(&mut self, at: usize, x: Input, y: Input) -> Result<(Ref, Ref)> {
-        use Input::*;
-        match (x, y) {
-            (Value(a), Number(n)) => {
-                let a = self.beside_number(a, n);
-                let d = self.expr.dtype(a);
-                Ok((a, self.expr.constant(n.to_scalar(d))))
-            }
-            (Number(n), Value(b)) => {
-                let b = self.beside_number(b, n);
-                let d = self.expr.dtype(b);
-                Ok((self.expr.constant(n.to_scalar(d)), b))
-            }
-            (Number(_), Number(_)) => {
-                let d = self.settings.compute;
-                Ok((self.typed(x, d), self.typed(y, d)))
-            }
-            (Value(a), Value(b)) => match (self.expr.dtype(a), self.expr.dtype(b)) {
-                (c, d) if c == d => Ok((a, b)),
-                (DType::B8, d) => Ok((self.expr.cast(d, a), b)),
-                (d, DType::B8) => Ok((a, self.expr.cast(d, b))),
-                (c, d) => self.error(at, format!("operands of {c} and {d}: convert one, as in `{c}(x)`")),
-            },
-        }
-    }
-
-    /// A b8 beside a number that is no bool becomes what the expression computes in.
-    fn beside_number(&mut self, r: Ref, n: Number) -> Ref {
-        match (self.expr.dtype(r), n) {
-            (DType::B8, Number::Int(_) | Number::Float(_)) => self.expr.cast(self.settings.compute, r),
-            _ => r,
-        }
-    }
-
-    fn unary(&mut self, at: usize, op: Unary, v: Input) -> Result<Input> {
-        let r = match v {
-            Input::Number(n) => match fold_unary(op, n) {
-                Some(n) => return Ok(Input::Number(n)),
-                None => self.typed(v, self.settings.compute),
-            },
-            Input::Value(r) => r,
-        };
-        let d = self.expr.dtype(r);
-        if !unary_defined(op, d.category()) {
-            let name = format!("{op:?}").to_lowercase();
-            return self.error(
-                at,
-                format!("`{name}` of {d} is not defined; convert it first, as in `f32(x)`"),
-            );
-        }
-        Ok(Input::Value(self.expr.unary(op, r)))
-    }
-
-    fn binary(&mut self, at: usize, op: Binary, x: Input, y: Input) -> Result<Input> {
-        if let (Input::Number(a), Input::Number(b)) = (x, y) {
-            return match fold_binary(op, a, b) {
-                Some(n) => Ok(Input::Number(n)),
-                None => self.error(at, format!("`{}` of these numbers is not defined", name_of(op))),
-            };
-        }
-        let (a, b) = self.unify(at, x, y)?;
-        let d = self.expr.dtype(a);
-        if !binary_defined(op, d.category()) {
-            return self.error(at, format!("`{}` of {d} values is not defined", name_of(op)));
-        }
-        Ok(Input::Value(match (op, d) {
-            (Binary::Fmax, DType::B8) => self.expr.binary(Binary::Max, a, b),
-            (Binary::Fmin, DType::B8) => self.expr.binary(Binary::Min, a, b),
-            // 0 ** 0 is 1.
-            (Binary::Pow, DType::B8) => {
-                let not = self.expr.unary(Unary::Not, b);
-                self.expr.binary(Binary::Or, a, not)
-            }
-            _ => self.expr.binary(op, a, b),
-        }))
-    }
-
-    fn compare(&mut self, at: usize, op: Compare, x: Input, y: Input) -> Result<Input> {
-        if let (Input::Number(a), Input::Number(b)) = (x, y) {
-            return Ok(Input::Number(Number::Bool(fold_compare(op, a, b))));
-        }
-        let (a, b) = self.unify(at, x, y)?;
-        Ok(Input::Value(self.expr.compare(op, a, b)))
-    }
-
-    fn select(&mut self, at: usize, c: Input, x: Input, y: Input) -> Result<Input> {
-        let c = match c {
-            Input::Number(n) => return Ok(if n.is_true() { x } else { y }),
-            Input::Value(r) => r,
-        };
-        if self.expr.dtype(c) != DType::B8 {
-            let d = self.expr.dtype(c);
-            return self.error(
-                at,
-                format!("the condition of `where` is {d}, not b8; compare it with something"),
-            );
-        }
-        let (a, b) = self.unify(at, x, y)?;
-        Ok(Input::Value(self.expr.select(c, a, b)))
-    }
-
-    fn fma(&mut self, at: usize, x: Input, y: Input, z: Input) -> Result<Input> {
-        let (a, b) = self.unify(at, x, y)?;
-        let (a, c) = self.unify(at, Input::Value(a), z)?;
-        if self.expr.dtype(a) != self.expr.dtype(b) || self.expr.dtype(a) == DType::B8 {
-            return self.error(at, "operands of `fma` must be numbers of one dtype");
-        }
-        Ok(Input::Value(self.expr.fma(a, b, c)))
-    }
-}
-
-/// The largest finite number of a dtype.
-fn largest(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => f64::MAX,
-        DType::F32 => f32::MAX as f64,
-        DType::F16 => 65504.0,
-        DType::BF16 => half::bf16::MAX.to_f64(),
-        DType::B8 => 1.0,
-        d => ((1i128 << (8 * d.size() - (d != DType::U8) as usize)) - 1) as f64,
-    }
-}
-
-fn name_of(op: Binary) -> String {
-    let infix = INFIX.iter().find(|(_, _, i)| matches!(i, Infix::Binary(b) if *b == op));
-    infix.map_or_else(|| format!("{op:?}").to_lowercase(), |i| i.0.to_string())
-}
-
-fn fold_unary(op: Unary, n: Number) -> Option<Number> {
-    match (op, n) {
-        (Unary::Neg, Number::Int(i)) => Some(Number::Int(i.checked_neg()?)),
-        (Unary::Abs, Number::Int(i)) => Some(Number::Int(i.checked_abs()?)),
-        (Unary::BitNot, Number::Int(i)) => Some(Number::Int(!i)),
-        (Unary::BitNot, Number::Bool(b)) => Some(Number::Bool(!b)),
-        (Unary::IsNan, n) => Some(Number::Bool(n.to_f64().is_nan())),
-        (Unary::IsInf, n) => Some(Number::Bool(n.to_f64().is_infinite())),
-        (Unary::SignBit, n) => Some(Number::Bool(n.to_f64().is_sign_negative())),
-        _ => f64_unary(op).map(|f| Number::Float(f(n.to_f64()))),
-    }
-}
-
-fn fold_binary(op: Binary, a: Number, b: Number) -> Option<Number> {
-    use Number::*;
-    let exact = match (a, b) {
-        (Bool(a), Bool(b)) => match op {
-            Binary::And => Some(Bool(a && b)),
-            Binary::Or => Some(Bool(a || b)),
-            Binary::Xor => Some(Bool(a != b)),
-            _ => None,
-        },
-        (Int(a), Int(b)) => fold_ints(op, a, b).map(Int),
-        _ => None,
-    };
-    exact.or_else(|| f64_binary(op).map(|f| Float(f(a.to_f64(), b.to_f64()))))
-}
-
-/// Integer arithmetic that is exact and does not overflow; anything else is done in f64.
-fn fold_ints(op: Binary, a: i64, b: i64) -> Option<i64> {
-    match op {
-        Binary::Add => a.checked_add(b),
-        Binary::Sub => a.checked_sub(b),
-        Binary::Mul => a.checked_mul(b),
-        Binary::FloorDiv if b > 0 => Some(a.div_euclid(b)),
-        Binary::Mod if b > 0 => Some(a.rem_euclid(b)),
-        Binary::Pow => a.checked_pow(u32::try_from(b).ok()?),
-        Binary::Max => Some(a.max(b)),
-        Binary::Min => Some(a.min(b)),
-        Binary::And => Some(a & b),
-        Binary::Or => Some(a | b),
-        Binary::Xor => Some(a ^ b),
-        Binary::Shl if (0..63).contains(&b) => a.checked_mul(1 << b),
-        Binary::Shr if (0..63).contains(&b) => Some(a >> b),
-        _ => None,
-    }
-}
-
-fn fold_compare(op: Compare, a: Number, b: Number) -> bool {
-    let order = match (a, b) {
-        (Number::Int(a), Number::Int(b)) => Some(a.cmp(&b)),
-        _ => a.to_f64().partial_cmp(&b.to_f64()),
-    };
-    match op {
-        Compare::Eq => order.is_some_and(|o| o.is_eq()),
-        Compare::Ne => order.is_none_or(|o| o.is_ne()),
-        Compare::Lt => order.is_some_and(|o| o.is_lt()),
-        Compare::Le => order.is_some_and(|o| o.is_le()),
-        Compare::Gt => order.is_some_and(|o| o.is_gt()),
-        Compare::Ge => order.is_some_and(|o| o.is_ge()),
     }
 }
 

@@ -1,0 +1,336 @@
+//! The dtypes of pointwise calls: promotion, and what torch refuses.
+
+use super::pointwise::number_of;
+use super::{Call, DtypeRule, Meaning, Op, OpError, OpResult, ParamType, Pointwise};
+use crate::scalar::Number;
+use crate::types::{Category, DType, Kind, Promotion, TensorType, Type, Val, result_type};
+
+/// The dtypes of a pointwise call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dtypes {
+    /// What operands are converted to: the promoted dtype.
+    pub common: DType,
+    /// What the expression computes in.
+    pub compute: DType,
+    /// What the result is.
+    pub result: DType,
+}
+
+impl Dtypes {
+    fn of(d: DType) -> Dtypes {
+        Dtypes {
+            common: d,
+            compute: d.compute(),
+            result: d,
+        }
+    }
+
+    fn to_bool(d: DType) -> Dtypes {
+        Dtypes {
+            result: DType::B8,
+            ..Dtypes::of(d)
+        }
+    }
+}
+
+/// The row's pointwise meaning. Panics if it has another.
+pub(super) fn meaning(op: &Op) -> &Pointwise {
+    match &op.meaning {
+        Meaning::Pointwise(p) => p,
+        _ => panic!("{} is not pointwise", op.name),
+    }
+}
+
+/// Whether a parameter is a condition, which is b8 whatever the others are.
+pub(super) fn is_condition(name: &str) -> bool {
+    matches!(name, "condition" | "mask")
+}
+
+pub(super) fn is_tensor_param(ty: &ParamType) -> bool {
+    match ty {
+        ParamType::Tensor => true,
+        ParamType::Optional(t) => is_tensor_param(t),
+        _ => false,
+    }
+}
+
+/// The parameters that promote, with their values.
+fn promoting(call: &Call<TensorType>) -> impl Iterator<Item = &Type> {
+    let params = call.op.schema.params.iter().zip(&call.args);
+    params
+        .filter(|(p, v)| is_tensor_param(&p.ty) && !is_condition(&p.name) && !v.is_none())
+        .map(|(_, v)| v)
+}
+
+/// The category of a number; `None` for what is no number.
+fn category<T>(v: &Val<T>) -> Option<Category> {
+    Some(match v {
+        Val::Bool(_) | Val::Any(Kind::Bool) => Category::Bool,
+        Val::Int(_) | Val::Any(Kind::Int) => Category::Int,
+        Val::Float(_) | Val::Any(Kind::Float) => Category::Float,
+        Val::Complex(..) => Category::Complex,
+        _ => return None,
+    })
+}
+
+/// The promoted dtype of the tensor parameters.
+fn promoted(call: &Call<TensorType>) -> OpResult<DType> {
+    let mut operands = vec![];
+    for v in promoting(call) {
+        operands.push(match v {
+            Val::Leaf(t) if t.rank() == Some(0) => Promotion::ZeroDim(t.dtype),
+            Val::Leaf(t) => Promotion::Dimensioned(t.dtype),
+            v => match category(v) {
+                Some(c) => Promotion::Number(c),
+                None => return Err(refused(call, format!("a {} is no operand", v.kind_name()))),
+            },
+        });
+    }
+    let d = result_type(operands.iter().copied()).ok_or_else(|| no_promotion(call, &operands))?;
+    if !d.is_computed() {
+        return Err(refused(call, format!("fxc does not compute with {}", d.torch_name())));
+    }
+    Ok(d)
+}
+
+fn no_promotion(call: &Call<TensorType>, operands: &[Promotion]) -> OpError {
+    let dtypes: Vec<&str> = operands
+        .iter()
+        .filter_map(|o| match o {
+            Promotion::Dimensioned(d) | Promotion::ZeroDim(d) => Some(d.torch_name()),
+            Promotion::Number(_) => None,
+        })
+        .collect();
+    refused(
+        call,
+        format!("Promotion for {} types is not supported", dtypes.join(", ")),
+    )
+}
+
+pub(super) fn refused(call: &Call<TensorType>, why: String) -> OpError {
+    OpError::dtype(format!("`{}` cannot take these operands: {why}", call.op.name))
+}
+
+/// torch's message of a kernel that lacks a dtype.
+pub fn not_implemented(kernel: &str, d: DType) -> OpError {
+    OpError::dtype(format!("\"{kernel}\" not implemented for '{}'", d.scalar_type_name()))
+}
+
+/// The dtypes of a call, or torch's refusal.
+pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
+    let rule = meaning(call.op).dtypes;
+    check_conditions(call)?;
+    let (float, bool) = (|d: DType| d.is_float(), |d: DType| d == DType::B8);
+    let refuse = |d: DType, bad: bool, kernel: &str| match bad {
+        true => Err(not_implemented(kernel, d)),
+        false => Ok(Dtypes::of(d)),
+    };
+    match rule {
+        DtypeRule::Promote => promoted(call).map(Dtypes::of),
+        DtypeRule::PromoteFloat => promoted(call).map(|d| Dtypes::of(d.to_float())),
+        DtypeRule::WideFloat(k) => promoted(call).and_then(|d| refuse(d.to_float(), d.compute() != d, k)),
+        DtypeRule::FloatOnly(k) => promoted(call).and_then(|d| refuse(d, !float(d), k)),
+        DtypeRule::NoBool(k) => promoted(call).and_then(|d| refuse(d, bool(d), k)),
+        DtypeRule::NoBoolMessage(text) => match promoted(call)? {
+            DType::B8 => Err(OpError::dtype(text)),
+            d => Ok(Dtypes::of(d)),
+        },
+        DtypeRule::Subtract => subtract(call),
+        DtypeRule::IntOrBool(k) => promoted(call).and_then(|d| refuse(d, float(d), k)),
+        DtypeRule::IntOnly(k) => promoted(call).and_then(|d| refuse(d, !d.is_int(), k)),
+        DtypeRule::Division => match call.get("rounding_mode").as_str() {
+            None => promoted(call).map(|d| Dtypes::of(d.to_float())),
+            Some(mode) => promoted(call).and_then(|d| refuse(d, bool(d), &format!("div_{mode}_cpu"))),
+        },
+        DtypeRule::Addcdiv => {
+            let integral = |p| call.opt_leaf(p).is_none_or(|t| !t.dtype.is_float());
+            match integral("tensor1") && integral("tensor2") {
+                true => Err(OpError::dtype(INTEGER_ADDCDIV)),
+                false => promoted(call).map(Dtypes::of),
+            }
+        }
+        DtypeRule::BoolToInt => promoted(call).map(|d| Dtypes::of(if bool(d) { DType::I64 } else { d })),
+        DtypeRule::Double => promoted(call).map(|_| Dtypes::of(DType::F64)),
+        DtypeRule::Compare | DtypeRule::Predicate => promoted(call).map(Dtypes::to_bool),
+        DtypeRule::Logical => promoted(call).map(|_| Dtypes::of(DType::B8)),
+        DtypeRule::Given => given(call, DType::F32),
+        DtypeRule::GivenByValue => given(call, default_of_numbers(call)),
+        DtypeRule::First => first(call).map(|t| Dtypes::of(t.dtype)),
+        DtypeRule::Same(k) => same(call, k),
+    }
+}
+
+/// torch's text.
+const INTEGER_ADDCDIV: &str = "Integer division with addcdiv is no longer supported, and in a future  release addcdiv \
+     will perform a true division of tensor1 and tensor2. The historic addcdiv behavior can be implemented as (input + \
+     value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for integer inputs and as (input + value * tensor1 / \
+     tensor2) for float inputs. The future addcdiv behavior is just the latter implementation: (input + value * \
+     tensor1 / tensor2), for all dtypes.";
+
+fn check_conditions(call: &Call<TensorType>) -> OpResult<()> {
+    for (p, v) in call.op.schema.params.iter().zip(&call.args) {
+        let Val::Leaf(t) = v else { continue };
+        // `where` still takes the u8 that was torch's boolean once.
+        let fits = t.dtype == DType::B8 || (t.dtype == DType::U8 && p.name == "condition");
+        if is_condition(&p.name) && !fits {
+            let title = match &*p.name {
+                "condition" => format!(
+                    "where expected condition to be a boolean tensor, but got a tensor with dtype {}",
+                    t.dtype.scalar_type_name()
+                ),
+                _ => format!(
+                    "masked_fill_ only supports boolean masks, but got mask with dtype {}",
+                    cpp_name(t.dtype)
+                ),
+            };
+            return Err(OpError::dtype(title));
+        }
+    }
+    Ok(())
+}
+
+/// The C++ type of a dtype, as some of torch's messages name it.
+fn cpp_name(d: DType) -> &'static str {
+    match d {
+        DType::F64 => "double",
+        DType::F32 => "float",
+        DType::F16 => "c10::Half",
+        DType::BF16 => "c10::BFloat16",
+        DType::I64 => "long int",
+        DType::I32 => "int",
+        DType::I16 => "short int",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::B8 => "bool",
+        d => d.torch_name(),
+    }
+}
+
+fn subtract(call: &Call<TensorType>) -> OpResult<Dtypes> {
+    let is_bool = |v: &Type| match v {
+        Val::Leaf(t) => t.dtype == DType::B8,
+        v => category(v) == Some(Category::Bool),
+    };
+    match promoting(call).filter(|v| is_bool(v)).count() {
+        0 => promoted(call).map(Dtypes::of),
+        1 => Err(OpError::dtype(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, \
+             use the `~` or `logical_not()` operator instead.",
+        )),
+        _ => Err(OpError::dtype(
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` \
+             operator instead.",
+        )),
+    }
+}
+
+/// The first tensor given.
+fn first(call: &Call<TensorType>) -> OpResult<&TensorType> {
+    let t = call.args.iter().find_map(Val::as_leaf);
+    let t = t.ok_or_else(|| refused(call, "none of them is a tensor".into()))?;
+    if !t.dtype.is_computed() {
+        let d = t.dtype.torch_name();
+        return Err(refused(call, format!("fxc does not compute with {d}")));
+    }
+    Ok(t)
+}
+
+fn given(call: &Call<TensorType>, default: DType) -> OpResult<Dtypes> {
+    let explicit = call.op.schema.index_of("dtype").and_then(|_| call.opt_dtype("dtype"));
+    let d = match explicit {
+        Some(d) => d,
+        None => call.args.iter().find_map(Val::as_leaf).map_or(default, |t| t.dtype),
+    };
+    if !d.is_computed() {
+        return Err(refused(call, format!("fxc does not compute with {}", d.torch_name())));
+    }
+    Ok(Dtypes::of(d))
+}
+
+/// The dtype that torch gives a tensor made of the call's `Scalar` arguments.
+fn default_of_numbers(call: &Call<TensorType>) -> DType {
+    let params = call.op.schema.params.iter().zip(&call.args);
+    let numbers = params.filter(|(p, _)| matches!(p.ty, ParamType::Number));
+    match numbers.filter_map(|(_, v)| category(v)).max() {
+        Some(Category::Int) => DType::I64,
+        Some(Category::Bool) => DType::B8,
+        _ => DType::F32,
+    }
+}
+
+fn same(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
+    let d = first(call)?.dtype;
+    if !d.is_float() {
+        return Err(not_implemented(kernel, d));
+    }
+    for (p, v) in call.op.schema.params.iter().zip(&call.args) {
+        // A 0-d weight is a number with a dtype.
+        let number = matches!(v, Val::Leaf(t) if t.rank() == Some(0)) && p.name == "weight";
+        if let Val::Leaf(t) = v
+            && t.dtype != d
+            && !number
+        {
+            return Err(OpError::dtype(format!(
+                "expected dtype {} for `{}` but got dtype {}",
+                cpp_name(d),
+                p.name,
+                cpp_name(t.dtype)
+            )));
+        }
+    }
+    Ok(Dtypes::of(d))
+}
+
+/// torch refuses numbers that the dtype cannot hold where it converts them on their own, and wraps them where they
+/// become 0-d tensors first.
+pub(super) fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
+    for (p, v) in call.op.schema.params.iter().zip(&call.args) {
+        let converted = matches!(p.ty, ParamType::Number) && call.op.name != "arange"
+            || matches!(
+                (call.op.name, &*p.name),
+                ("fill" | "masked_fill", "value") | ("pow", "exponent")
+            )
+            || call.op.name == "where";
+        let as_float = matches!(d, DType::F16 | DType::BF16) && call.op.name != "masked_fill";
+        if let Some(n) = number_of(v)
+            && converted
+            && overflows(n, if as_float { DType::F32 } else { d })
+        {
+            return Err(overflow_error(d));
+        }
+    }
+    Ok(())
+}
+
+/// c10's `overflows`: whether `dtype` cannot hold the number. Negative numbers may wrap into unsigned types, infinities
+/// fit floats.
+pub fn overflows(n: Number, dtype: DType) -> bool {
+    let x = n.to_f64();
+    match (dtype, n) {
+        (DType::B8, _) => false,
+        (DType::U8, Number::Int(i)) => !(-255..=255).contains(&i),
+        (d, Number::Int(_)) if d.is_int() => n.to_scalar(d).to_i64() != n.to_scalar(DType::I64).to_i64(),
+        (d, _) if d.is_int() => {
+            let half = 2f64.powi(d.size() as i32 * 8 - 1);
+            let (low, high) = if d == DType::U8 {
+                (0.0, 255.0)
+            } else {
+                (-half, half - 1.0)
+            };
+            !(low..=high).contains(&x)
+        }
+        (d, _) => x.is_finite() && n.to_scalar(d).to_f64().is_infinite(),
+    }
+}
+
+/// torch's message for a number that `dtype` cannot hold.
+pub fn overflow_error(dtype: DType) -> OpError {
+    let name = match dtype {
+        DType::U8 => "uint8_t",
+        DType::I8 => "int8_t",
+        DType::I16 => "int16_t",
+        DType::I64 => "int64_t",
+        d => cpp_name(d),
+    };
+    OpError::value(format!("value cannot be converted to type {name} without overflow"))
+}

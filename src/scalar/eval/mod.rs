@@ -1,0 +1,275 @@
+//! Evaluation of scalar expressions: node by node over blocks of elements, so that the cost of looking at a node is paid
+//! once per block.
+//!
+//! This is the reference for what an [`Expr`] means: f32 arithmetic is done in f32, integers wrap, casts are torch's.
+
+mod lanes;
+mod walk;
+
+pub use walk::eval_tensors;
+
+use super::{Expr, Node, Ref};
+use crate::tensor::Scalar;
+use crate::types::{Category, DType};
+use lanes::{binary, cast, compare, fma, select, unary};
+use std::fmt;
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EvalError {
+    /// An integer division or remainder by zero.
+    ZeroDivision,
+    /// A function that its operand's dtype does not have (a sine of an integer).
+    Undefined(String, DType),
+    /// The result would be larger than memory can be.
+    TooLarge,
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // torch's own text.
+            EvalError::ZeroDivision => f.write_str("ZeroDivisionError"),
+            EvalError::Undefined(op, d) => write!(f, "`{op}` of {d} is not defined"),
+            EvalError::TooLarge => f.write_str("the result's size in bytes overflows"),
+        }
+    }
+}
+
+/// The values of one node over a block. Integers of every width are held as i64, f16 and bf16 as f32.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Lane {
+    F64(Vec<f64>),
+    F32(Vec<f32>),
+    Int(Vec<i64>),
+    Bool(Vec<bool>),
+}
+
+impl Default for Lane {
+    fn default() -> Lane {
+        Lane::Bool(vec![])
+    }
+}
+
+impl Lane {
+    /// An empty lane for values of `dtype`.
+    pub fn of(dtype: DType) -> Lane {
+        match dtype.category() {
+            Category::Bool => Lane::Bool(vec![]),
+            Category::Int => Lane::Int(vec![]),
+            _ if dtype == DType::F64 => Lane::F64(vec![]),
+            _ => Lane::F32(vec![]),
+        }
+    }
+
+    /// Makes this `n` times `v`. The kinds must agree.
+    pub fn fill(&mut self, v: Scalar, n: usize) {
+        fn set<T: Clone>(l: &mut Vec<T>, v: T, n: usize) {
+            l.clear();
+            l.resize(n, v);
+        }
+        match (self, v) {
+            (Lane::F64(l), Scalar::F64(x)) => set(l, x, n),
+            (Lane::F32(l), Scalar::F32(x) | Scalar::Half(_, x)) => set(l, x, n),
+            (Lane::Int(l), Scalar::Int(_, x)) => set(l, x, n),
+            (Lane::Bool(l), Scalar::Bool(x)) => set(l, x, n),
+            (l, v) => panic!("a {v:?} in a lane of {l:?}"),
+        }
+    }
+
+    /// Value `i`, as a scalar of `dtype`, which must be a dtype of this lane's kind.
+    pub fn get(&self, dtype: DType, i: usize) -> Scalar {
+        match self {
+            Lane::F64(l) => Scalar::F64(l[i]),
+            Lane::F32(l) if dtype == DType::F32 => Scalar::F32(l[i]),
+            Lane::F32(l) => Scalar::Half(dtype, l[i]),
+            Lane::Int(l) => Scalar::Int(dtype, l[i]),
+            Lane::Bool(l) => Scalar::Bool(l[i]),
+        }
+    }
+
+    fn f64(&mut self) -> &mut Vec<f64> {
+        match self {
+            Lane::F64(v) => v,
+            l => panic!("an f64 lane, not {l:?}"),
+        }
+    }
+
+    fn f32(&mut self) -> &mut Vec<f32> {
+        match self {
+            Lane::F32(v) => v,
+            l => panic!("an f32 lane, not {l:?}"),
+        }
+    }
+
+    fn int(&mut self) -> &mut Vec<i64> {
+        match self {
+            Lane::Int(v) => v,
+            l => panic!("an integer lane, not {l:?}"),
+        }
+    }
+
+    fn bool(&mut self) -> &mut Vec<bool> {
+        match self {
+            Lane::Bool(v) => v,
+            l => panic!("a b8 lane, not {l:?}"),
+        }
+    }
+}
+
+/// What a block's evaluation asks its caller for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The elements of operand `n`.
+    Arg(u32),
+    /// The indices along output dimension `d`, counted from the last.
+    Index(u32),
+}
+
+/// An expression with room for the values of a block.
+pub struct Evaluator<'e> {
+    expr: &'e Expr,
+    lanes: Vec<Lane>,
+}
+
+impl<'e> Evaluator<'e> {
+    /// An evaluator of `expr`.
+    pub fn new(expr: &'e Expr) -> Evaluator<'e> {
+        let lanes = expr.nodes().map(|(_, _, d)| Lane::of(d)).collect();
+        Evaluator { expr, lanes }
+    }
+
+    /// Evaluates every node over `n` elements; `load` fills a lane with the values of an argument or index.
+    pub fn run(&mut self, n: usize, load: &mut dyn FnMut(Source, &mut Lane)) -> Result<(), EvalError> {
+        for (r, node, dtype) in self.expr.nodes() {
+            let mut out = std::mem::take(&mut self.lanes[r.0 as usize]);
+            match node {
+                Node::Arg(k) => load(Source::Arg(k), &mut out),
+                Node::Index(d) => load(Source::Index(d), &mut out),
+                Node::Const(v) => out.fill(v, n),
+                Node::Unary(op, x) => unary(op, self.expr.dtype(x), self.lane(x), &mut out)?,
+                Node::Binary(op, x, y) => binary(op, dtype, self.lane(x), self.lane(y), &mut out)?,
+                Node::Compare(op, x, y) => compare(op, self.lane(x), self.lane(y), out.bool()),
+                Node::Fma(x, y, z) => fma(dtype, self.lane(x), self.lane(y), self.lane(z), &mut out)?,
+                Node::Select(c, x, y) => select(self.lane(c), self.lane(x), self.lane(y), &mut out),
+                Node::Cast(to, x) => cast(to, self.lane(x), &mut out),
+            }
+            self.lanes[r.0 as usize] = out;
+        }
+        Ok(())
+    }
+
+    /// The values of `r` in the last block.
+    pub fn lane(&self, r: Ref) -> &Lane {
+        &self.lanes[r.0 as usize]
+    }
+}
+
+/// The results of `expr` for one element of each operand, at output index `index` (outermost first).
+pub fn eval(expr: &Expr, args: &[Scalar], index: &[i64]) -> Result<Vec<Scalar>, EvalError> {
+    let mut e = Evaluator::new(expr);
+    e.run(1, &mut |source, lane| match source {
+        Source::Arg(k) => lane.fill(args[k as usize], 1),
+        Source::Index(d) => lane.fill(Scalar::Int(DType::I64, at_index(index, d)), 1),
+    })?;
+    let roots = expr.roots.iter();
+    Ok(roots.map(|&r| e.lane(r).get(expr.dtype(r), 0)).collect())
+}
+
+fn at_index(index: &[i64], d: u32) -> i64 {
+    index.len().checked_sub(1 + d as usize).map_or(0, |i| index[i])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scalar::Binary;
+    use crate::tensor::Tensor;
+
+    #[test]
+    fn broadcasts_over_block_borders() {
+        let (rows, cols) = (37, 91);
+        let a: Vec<f32> = (0..cols).map(|i| i as f32).collect();
+        let b: Vec<i32> = (0..rows).collect();
+        let (a, b) = (
+            Tensor::from_slice(&[cols], &a),
+            Tensor::from_slice(&[rows as usize, 1], &b),
+        );
+        let mut e = Expr::new();
+        let x = e.arg(0, DType::F32);
+        let y = e.arg(1, DType::I32);
+        let y = e.cast(DType::F32, y);
+        let (sum, col) = (e.binary(Binary::Add, x, y), e.out_index(0));
+        e.roots = vec![sum, col];
+        let out = eval_tensors(&e, &[&a, &b], &[rows as usize, cols]).expect("evaluates");
+        for i in 0..rows as usize * cols {
+            assert_eq!(out[0].as_slice::<f32>()[i], (i % cols + i / cols) as f32);
+            assert_eq!(out[1].as_slice::<i64>()[i], (i % cols) as i64);
+        }
+    }
+
+    fn int(dtype: DType, op: Binary, a: i64, b: i64) -> Result<i64, EvalError> {
+        let mut e = Expr::new();
+        let (x, y) = (e.arg(0, dtype), e.arg(1, dtype));
+        let r = e.binary(op, x, y);
+        e.roots = vec![r];
+        eval(&e, &[Scalar::Int(dtype, a), Scalar::Int(dtype, b)], &[]).map(|r| r[0].to_i64())
+    }
+
+    #[test]
+    fn integers_wrap_shift_and_divide_as_torch_does() {
+        use DType::*;
+        for (d, op, a, b, want) in [
+            (I8, Binary::Add, 127, 1, -128),
+            (U8, Binary::Sub, 0, 1, 255),
+            (I64, Binary::Mul, i64::MAX, 2, -2),
+            (I64, Binary::Shl, 1, 64, 0),
+            (I64, Binary::Shl, 1, -1, 0),
+            (I64, Binary::Shr, -5, 64, -1),
+            (I8, Binary::Shl, 1, 7, -128),
+            (I32, Binary::FloorDiv, -7, 2, -4),
+            (I32, Binary::TruncDiv, -7, 2, -3),
+            (I32, Binary::Mod, -7, 3, 2),
+            (I32, Binary::Fmod, -7, 3, -1),
+            (I64, Binary::FloorDiv, i64::MIN, -1, i64::MIN),
+            (I64, Binary::Pow, 2, -1, 0),
+            (I64, Binary::Pow, -1, -3, -1),
+            (I64, Binary::Gcd, -12, 18, 6),
+        ] {
+            assert_eq!(int(d, op, a, b), Ok(want), "{a} {op:?} {b}");
+        }
+        assert_eq!(int(I64, Binary::Mod, 1, 0), Err(EvalError::ZeroDivision));
+        assert!(matches!(int(I64, Binary::Hypot, 1, 1), Err(EvalError::Undefined(..))));
+    }
+
+    #[test]
+    fn casts_agree_with_single_scalars() {
+        let values = [
+            0.0f32,
+            -0.0,
+            1.5,
+            -2.9,
+            300.0,
+            -1.0,
+            70000.0,
+            3e9,
+            f32::NAN,
+            f32::INFINITY,
+            -1e30,
+            1e-30,
+        ];
+        for to in DType::COMPUTED {
+            let mut e = Expr::new();
+            let x = e.arg(0, DType::F32);
+            let r = e.cast(to, x);
+            e.roots = vec![r];
+            let t = Tensor::from_slice(&[values.len()], &values);
+            let out = &eval_tensors(&e, &[&t], t.shape()).expect("evaluates")[0];
+            for (i, v) in values.iter().enumerate() {
+                let want = Tensor::from_scalars(to, &[], &[Scalar::F32(*v)]).get(0);
+                assert_eq!(format!("{:?}", out.get(i)), format!("{want:?}"), "{v} to {to}");
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Expressions over whole tensors: operands read in blocks, broadcast to the result.
+
+use super::{EvalError, Evaluator, Lane, Source};
+use crate::scalar::Expr;
+use crate::tensor::{Tensor, byte_len, contiguous_strides};
+use crate::types::DType;
+use half::{bf16, f16};
+
+/// Elements evaluated at a time: a dozen values of this many f64 fit the first-level caches.
+const BLOCK: usize = 1024;
+
+/// The results of `expr` over a whole tensor of `shape`: argument `n` is `operands[n]`, broadcast to it. Panics if an
+/// operand's shape does not broadcast or its dtype is not the argument's.
+pub fn eval_tensors(expr: &Expr, operands: &[&Tensor], shape: &[usize]) -> Result<Vec<Tensor>, EvalError> {
+    for &r in &expr.roots {
+        byte_len(expr.dtype(r), shape).ok_or(EvalError::TooLarge)?;
+    }
+    let roots = expr.roots.iter();
+    let mut out: Vec<Tensor> = roots.map(|&r| Tensor::zeros(expr.dtype(r), shape)).collect();
+    let total: usize = shape.iter().product();
+    let walks: Vec<Walk> = operands.iter().map(|t| Walk::new(t.shape(), shape)).collect();
+    let mut e = Evaluator::new(expr);
+    let mut start = 0;
+    while start < total {
+        let n = BLOCK.min(total - start);
+        e.run(n, &mut |source, lane| match source {
+            Source::Arg(k) => walks[k as usize].load(operands[k as usize], shape, start, n, lane),
+            Source::Index(d) => indices(shape, d, start, n, lane.int()),
+        })?;
+        for (t, &r) in out.iter_mut().zip(&expr.roots) {
+            store(e.lane(r), t, start);
+        }
+        start += n;
+    }
+    Ok(out)
+}
+
+fn indices(shape: &[usize], d: u32, start: usize, n: usize, out: &mut Vec<i64>) {
+    let (size, inner) = match shape.len().checked_sub(1 + d as usize) {
+        Some(i) => (shape[i], shape[i + 1..].iter().product::<usize>()),
+        None => (1, 1),
+    };
+    out.clear();
+    out.extend((start..start + n).map(|i| (i / inner % size) as i64));
+}
+
+/// How an operand is walked for a result of another shape.
+enum Walk {
+    /// Element for element.
+    Same,
+    /// One element for all.
+    One,
+    /// By these strides (0 where it stretches), one per dimension of the result.
+    Strided(Vec<usize>),
+}
+
+impl Walk {
+    fn new(operand: &[usize], shape: &[usize]) -> Walk {
+        let lead = shape.len().checked_sub(operand.len());
+        let lead = lead.unwrap_or_else(|| panic!("{operand:?} does not broadcast to {shape:?}"));
+        if operand.iter().all(|&d| d == 1) {
+            return Walk::One;
+        }
+        if operand == &shape[lead..] && shape[..lead].iter().all(|&d| d == 1) {
+            return Walk::Same;
+        }
+        let strides = contiguous_strides(operand);
+        let of = |i: usize| {
+            let j = i.checked_sub(lead)?;
+            assert!(operand[j] == 1 || operand[j] == shape[i], "{operand:?} to {shape:?}");
+            (operand[j] != 1).then(|| strides[j])
+        };
+        Walk::Strided((0..shape.len()).map(|i| of(i).unwrap_or(0)).collect())
+    }
+
+    fn load(&self, t: &Tensor, shape: &[usize], start: usize, n: usize, lane: &mut Lane) {
+        match self {
+            Walk::One => lane.fill(t.get(0), n),
+            Walk::Same => gather(t, start..start + n, lane),
+            Walk::Strided(strides) => gather(t, positions(shape, strides, start, n).into_iter(), lane),
+        }
+    }
+}
+
+/// The operand's positions for the result's row-major elements `start..start + n`.
+fn positions(shape: &[usize], strides: &[usize], start: usize, n: usize) -> Vec<usize> {
+    let mut index = vec![0; shape.len()];
+    let mut rest = start;
+    for i in (0..shape.len()).rev() {
+        index[i] = rest % shape[i];
+        rest /= shape[i];
+    }
+    let last = shape.len() - 1;
+    let mut out = Vec::with_capacity(n);
+    while out.len() < n {
+        let base: usize = index.iter().zip(strides).map(|(i, s)| i * s).sum();
+        let run = (shape[last] - index[last]).min(n - out.len());
+        out.extend((0..run).map(|j| base + j * strides[last]));
+        index[last] += run;
+        for i in (1..=last).rev() {
+            if index[i] == shape[i] {
+                index[i] = 0;
+                index[i - 1] += 1;
+            }
+        }
+    }
+    out
+}
+
+fn gather(t: &Tensor, at: impl Iterator<Item = usize>, lane: &mut Lane) {
+    fn go<T: Copy, U>(x: &[T], at: impl Iterator<Item = usize>, out: &mut Vec<U>, f: impl Fn(T) -> U) {
+        out.clear();
+        out.extend(at.map(|i| f(x[i])));
+    }
+    match t.dtype() {
+        DType::F64 => go(t.as_slice::<f64>(), at, lane.f64(), |v| v),
+        DType::F32 => go(t.as_slice::<f32>(), at, lane.f32(), |v| v),
+        DType::F16 => go(t.as_slice::<f16>(), at, lane.f32(), f16::to_f32),
+        DType::BF16 => go(t.as_slice::<bf16>(), at, lane.f32(), bf16::to_f32),
+        DType::I64 => go(t.as_slice::<i64>(), at, lane.int(), |v| v),
+        DType::I32 => go(t.as_slice::<i32>(), at, lane.int(), |v| v as i64),
+        DType::I16 => go(t.as_slice::<i16>(), at, lane.int(), |v| v as i64),
+        DType::I8 => go(t.as_slice::<i8>(), at, lane.int(), |v| v as i64),
+        DType::U8 => go(t.as_slice::<u8>(), at, lane.int(), |v| v as i64),
+        DType::B8 => go(t.bytes(), at, lane.bool(), |v| v != 0),
+        d => panic!("{d} has no scalars"),
+    }
+}
+
+fn store(lane: &Lane, t: &mut Tensor, start: usize) {
+    fn go<T: Copy, U>(x: &[T], out: &mut [U], start: usize, f: impl Fn(T) -> U) {
+        for (o, &v) in out[start..start + x.len()].iter_mut().zip(x) {
+            *o = f(v);
+        }
+    }
+    match (t.dtype(), lane) {
+        (DType::F64, Lane::F64(x)) => go(x, t.as_mut_slice::<f64>(), start, |v| v),
+        (DType::F32, Lane::F32(x)) => go(x, t.as_mut_slice::<f32>(), start, |v| v),
+        (DType::F16, Lane::F32(x)) => go(x, t.as_mut_slice::<f16>(), start, f16::from_f32),
+        (DType::BF16, Lane::F32(x)) => go(x, t.as_mut_slice::<bf16>(), start, bf16::from_f32),
+        (DType::I64, Lane::Int(x)) => go(x, t.as_mut_slice::<i64>(), start, |v| v),
+        (DType::I32, Lane::Int(x)) => go(x, t.as_mut_slice::<i32>(), start, |v| v as i32),
+        (DType::I16, Lane::Int(x)) => go(x, t.as_mut_slice::<i16>(), start, |v| v as i16),
+        (DType::I8, Lane::Int(x)) => go(x, t.as_mut_slice::<i8>(), start, |v| v as i8),
+        (DType::U8, Lane::Int(x)) => go(x, t.as_mut_slice::<u8>(), start, |v| v as u8),
+        (DType::B8, Lane::Bool(x)) => go(x, t.bytes_mut(), start, |v| v as u8),
+        (d, l) => panic!("{d} results from {l:?}"),
+    }
+}

@@ -1,0 +1,68 @@
+//! Arithmetic on numbers that have no dtype.
+
+use super::Number;
+use crate::scalar::math::{f64_binary, f64_unary};
+use crate::scalar::{Binary, Compare, Unary};
+
+pub(super) fn fold_unary(op: Unary, n: Number) -> Option<Number> {
+    match (op, n) {
+        (Unary::Neg, Number::Int(i)) => Some(Number::Int(i.checked_neg()?)),
+        (Unary::Abs, Number::Int(i)) => Some(Number::Int(i.checked_abs()?)),
+        (Unary::BitNot, Number::Int(i)) => Some(Number::Int(!i)),
+        (Unary::BitNot, Number::Bool(b)) => Some(Number::Bool(!b)),
+        (Unary::IsNan, n) => Some(Number::Bool(n.to_f64().is_nan())),
+        (Unary::IsInf, n) => Some(Number::Bool(n.to_f64().is_infinite())),
+        (Unary::SignBit, n) => Some(Number::Bool(n.to_f64().is_sign_negative())),
+        _ => f64_unary(op).map(|f| Number::Float(f(n.to_f64()))),
+    }
+}
+
+pub(super) fn fold_binary(op: Binary, a: Number, b: Number) -> Option<Number> {
+    use Number::*;
+    let exact = match (a, b) {
+        (Bool(a), Bool(b)) => match op {
+            Binary::And => Some(Bool(a && b)),
+            Binary::Or => Some(Bool(a || b)),
+            Binary::Xor => Some(Bool(a != b)),
+            _ => None,
+        },
+        (Int(a), Int(b)) => fold_ints(op, a, b).map(Int),
+        _ => None,
+    };
+    exact.or_else(|| f64_binary(op).map(|f| Float(f(a.to_f64(), b.to_f64()))))
+}
+
+/// Integer arithmetic that is exact and does not overflow; anything else is done in f64.
+fn fold_ints(op: Binary, a: i64, b: i64) -> Option<i64> {
+    match op {
+        Binary::Add => a.checked_add(b),
+        Binary::Sub => a.checked_sub(b),
+        Binary::Mul => a.checked_mul(b),
+        Binary::FloorDiv if b > 0 => Some(a.div_euclid(b)),
+        Binary::Mod if b > 0 => Some(a.rem_euclid(b)),
+        Binary::Pow => a.checked_pow(u32::try_from(b).ok()?),
+        Binary::Max => Some(a.max(b)),
+        Binary::Min => Some(a.min(b)),
+        Binary::And => Some(a & b),
+        Binary::Or => Some(a | b),
+        Binary::Xor => Some(a ^ b),
+        Binary::Shl if (0..63).contains(&b) => a.checked_mul(1 << b),
+        Binary::Shr if (0..63).contains(&b) => Some(a >> b),
+        _ => None,
+    }
+}
+
+pub(super) fn fold_compare(op: Compare, a: Number, b: Number) -> bool {
+    let order = match (a, b) {
+        (Number::Int(a), Number::Int(b)) => Some(a.cmp(&b)),
+        _ => a.to_f64().partial_cmp(&b.to_f64()),
+    };
+    match op {
+        Compare::Eq => order.is_some_and(|o| o.is_eq()),
+        Compare::Ne => order.is_none_or(|o| o.is_ne()),
+        Compare::Lt => order.is_some_and(|o| o.is_lt()),
+        Compare::Le => order.is_some_and(|o| o.is_le()),
+        Compare::Gt => order.is_some_and(|o| o.is_gt()),
+        Compare::Ge => order.is_some_and(|o| o.is_ge()),
+    }
+}
