@@ -8,10 +8,17 @@ use std::collections::HashMap;
 use std::path::Path;
 
 fn check(name: &str) {
-    let path = |ext: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(format!("{name}.{ext}"));
+    let path = |ext: &str| {
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/data")
+            .join(format!("{name}.{ext}"))
+    };
     let (module, _) = read_pt2(&path("pt2")).expect("the archive is sound");
-    let values: HashMap<String, Tensor> =
-        files::read(&path("safetensors")).expect("the values are sound").tensors.into_iter().collect();
+    let values: HashMap<String, Tensor> = files::read(&path("safetensors"))
+        .expect("the values are sound")
+        .tensors
+        .into_iter()
+        .collect();
     let graph = module.entry().expect("an entry");
     let inputs = graph.placeholders().into_iter().map(|n| match graph[n].args().first() {
         Some(default) => default.map(|_| unreachable!("defaults hold no nodes")),
@@ -23,10 +30,16 @@ fn check(name: &str) {
         let Val::Leaf(got) = v else { continue };
         let want = &values[&format!("output.{i}")];
         assert_eq!(got.ty(), want.ty(), "{name}: output {i}");
-        let scale = (0..want.numel()).map(|k| want.get(k).to_f64().abs()).filter(|x| x.is_finite()).fold(1.0, f64::max);
+        let scale = (0..want.numel())
+            .map(|k| want.get(k).to_f64().abs())
+            .filter(|x| x.is_finite())
+            .fold(1.0, f64::max);
         for k in 0..want.numel() {
             let (a, b) = (got.get(k).to_f64(), want.get(k).to_f64());
-            assert!(a == b || (a - b).abs() <= 1e-5 * scale, "{name}: output {i}[{k}]: {a} is not {b}");
+            assert!(
+                a == b || (a - b).abs() <= 1e-5 * scale,
+                "{name}: output {i}[{k}]: {a} is not {b}"
+            );
         }
         compared += 1;
     }

@@ -110,7 +110,9 @@ fn measure(executable: &mut Executable, inputs: &[Tensor], start: Instant, args:
 /// (`T0`, seconds since 1970), which includes starting the process.
 fn since_process_start(start: Instant) -> Duration {
     let given = std::env::var("T0").ok().and_then(|t| t.parse::<f64>().ok());
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|d| d.as_secs_f64());
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map(|d| d.as_secs_f64());
     match (given, now) {
         (Some(t0), Ok(now)) if (0.0..1e6).contains(&(now - t0)) => Duration::from_secs_f64(now - t0),
         _ => start.elapsed(),
@@ -127,7 +129,11 @@ fn peak_rss_mb() -> Option<u64> {
 
 fn as_json(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> serde_json::Value {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
-    let stages: serde_json::Map<_, _> = timer.times.iter().map(|(s, t)| (s.name().to_string(), ms(*t).into())).collect();
+    let stages: serde_json::Map<_, _> = timer
+        .times
+        .iter()
+        .map(|(s, t)| (s.name().to_string(), ms(*t).into()))
+        .collect();
     let p = e.program();
     let mut out = json!({
         "median_ms": m.ms(0.5),
@@ -143,7 +149,10 @@ fn as_json(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> serde
         "stages_ms": stages,
     });
     if let Some(profile) = &m.profile {
-        let rows = profile.rows.iter().map(|r| json!({"name": r.name, "ms": ms(r.time), "bytes": r.bytes, "macs": r.macs}));
+        let rows = profile
+            .rows
+            .iter()
+            .map(|r| json!({"name": r.name, "ms": ms(r.time), "bytes": r.bytes, "macs": r.macs}));
         out["profile"] = rows.collect();
     }
     out
@@ -151,7 +160,9 @@ fn as_json(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> serde
 
 fn as_text(m: &Measured, timer: &Timer, threads: usize) -> String {
     let mut out = String::new();
-    let rss = peak_rss_mb().map(|x| format!(", peak memory {x} MiB")).unwrap_or_default();
+    let rss = peak_rss_mb()
+        .map(|x| format!(", peak memory {x} MiB"))
+        .unwrap_or_default();
     let _ = writeln!(
         out,
         "median {:.4} ms, min {:.4} ms, p95 {:.4} ms over {} runs on {} threads",

@@ -26,6 +26,8 @@ fn one(app: &mut App, path: &str) -> Outcome {
     let nodes: usize = model.module.graphs.values().map(|g| g.len()).sum();
     let graphs = model.module.graphs.len();
     let plural = if graphs == 1 { "" } else { "s" };
-    app.progress(&format!("{path}: {graphs} graph{plural}, {nodes} nodes: all types found"));
+    app.progress(&format!(
+        "{path}: {graphs} graph{plural}, {nodes} nodes: all types found"
+    ));
     Ok(())
 }

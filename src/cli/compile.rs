@@ -27,7 +27,9 @@ fn parse_emit(text: &str) -> Result<(Artifact, Option<String>), String> {
         None => (text, None),
     };
     let names = || Artifact::ALL.map(Artifact::name).join(", ");
-    Artifact::from_name(name).map(|a| (a, path)).ok_or_else(|| format!("`{name}` is none of {}", names()))
+    Artifact::from_name(name)
+        .map(|a| (a, path))
+        .ok_or_else(|| format!("`{name}` is none of {}", names()))
 }
 
 /// `fxc compile`.
@@ -71,7 +73,14 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
         app.progress(&format!("  sizes    {} assumed; --dim sets them", assumed.join(", ")));
     }
     app.progress(&format!("  nodes    {} -> {}", made.nodes.0, made.nodes.1));
-    app.progress(&format!("  passes   {}", if changed.is_empty() { "nothing to change" } else { &changed }));
+    app.progress(&format!(
+        "  passes   {}",
+        if changed.is_empty() {
+            "nothing to change"
+        } else {
+            &changed
+        }
+    ));
     let count = |is: fn(&Step) -> bool| program.steps.iter().filter(|s| is(s)).count();
     app.progress(&format!(
         "  steps    {} kernels, {} contractions, {} library calls",
@@ -79,7 +88,12 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
         count(|s| matches!(s, Step::Contract { .. })),
         count(|s| matches!(s, Step::Routine { .. }))
     ));
-    let weights = program.buffers.iter().filter(|b| matches!(b.place, Place::Constant(_))).map(|b| b.bytes()).sum();
+    let weights = program
+        .buffers
+        .iter()
+        .filter(|b| matches!(b.place, Place::Constant(_)))
+        .map(|b| b.bytes())
+        .sum();
     app.progress(&format!(
         "  memory   arena {} ({} without sharing), weights {}",
         bytes(program.arena),

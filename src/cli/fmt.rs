@@ -81,7 +81,13 @@ fn difference(path: &str, old: &str, new: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
     let rest = a.len().min(b.len()) - head;
-    let tail = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count().min(rest);
+    let tail = a
+        .iter()
+        .rev()
+        .zip(b.iter().rev())
+        .take_while(|(x, y)| x == y)
+        .count()
+        .min(rest);
     let mut out = format!("--- {path}\n+++ {path} (formatted)\n@@ line {} @@\n", head + 1);
     for line in &a[head..a.len() - tail] {
         out.push_str(&format!("-{line}\n"));

@@ -35,7 +35,12 @@ impl InputArgs {
                     continue;
                 }
                 let given = Given::Value(Val::Leaf(t));
-                provided.push(Provided { name, given, origin: origin.clone(), must_match: false });
+                provided.push(Provided {
+                    name,
+                    given,
+                    origin: origin.clone(),
+                    must_match: false,
+                });
             }
         }
         for text in &self.values {
@@ -54,22 +59,35 @@ pub fn bound(app: &mut App, module: &GraphModule, provided: Vec<Provided>, dims:
 
 fn one(text: &str) -> Result<Provided, Diagnostic> {
     let bad = |why: &str| {
-        Diagnostic::new(Code::E0508, format!("`{text}` is no input: {why}"))
-            .help("write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED or NAME=NUMBER")
+        Diagnostic::new(Code::E0508, format!("`{text}` is no input: {why}")).help(
+            "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED or NAME=NUMBER",
+        )
     };
     let (left, value) = text.split_once('=').ok_or_else(|| bad("it has no `=`"))?;
     let (name, ty) = match left.split_once(':') {
-        Some((n, t)) => (n, Some(tensor_type(t).ok_or_else(|| bad(&format!("`{t}` is not the type of a tensor")))?)),
+        Some((n, t)) => (
+            n,
+            Some(tensor_type(t).ok_or_else(|| bad(&format!("`{t}` is not the type of a tensor")))?),
+        ),
         None => (left, None),
     };
     let given = match fill(value).map_err(|e| bad(&e))? {
         Some(f) => Given::Fill(f, ty),
         None => match number(value) {
             Some(v) => Given::Value(v),
-            None => Given::Value(Val::Leaf(array(value).map_err(|e| e.unwrap_or_else(|| bad("it is neither a file of tensors nor a value")))?)),
+            None => {
+                Given::Value(Val::Leaf(array(value).map_err(|e| {
+                    e.unwrap_or_else(|| bad("it is neither a file of tensors nor a value"))
+                })?))
+            }
         },
     };
-    Ok(Provided { name: name.to_string(), given, origin: "the command line".to_string(), must_match: true })
+    Ok(Provided {
+        name: name.to_string(),
+        given,
+        origin: "the command line".to_string(),
+        must_match: true,
+    })
 }
 
 fn tensor_type(text: &str) -> Option<TensorType> {
@@ -85,7 +103,11 @@ fn fill(value: &str) -> Result<Option<Fill>, String> {
         Some((k, s)) => (k, Some(s)),
         None => (value, None),
     };
-    let number = || seed.unwrap_or("0").parse::<u64>().map_err(|_| format!("`{}` is not a seed", seed.unwrap_or_default()));
+    let number = || {
+        seed.unwrap_or("0")
+            .parse::<u64>()
+            .map_err(|_| format!("`{}` is not a seed", seed.unwrap_or_default()))
+    };
     Ok(match (kind, seed) {
         ("zeros", None) => Some(Fill::Zeros),
         ("ones", None) => Some(Fill::Ones),
@@ -101,7 +123,11 @@ fn number(value: &str) -> Option<Val<Tensor>> {
         "None" => Some(Val::None),
         "True" | "true" => Some(Val::Bool(true)),
         "False" | "false" => Some(Val::Bool(false)),
-        v => v.parse::<i64>().map(Val::int).ok().or_else(|| v.parse().map(Val::Float).ok()),
+        v => v
+            .parse::<i64>()
+            .map(Val::int)
+            .ok()
+            .or_else(|| v.parse().map(Val::Float).ok()),
     }
 }
 
@@ -112,12 +138,20 @@ fn array(value: &str) -> Result<Tensor, Option<Diagnostic>> {
         Some((p, n)) if !Path::new(value).exists() => (p, Some(n)),
         _ => (value, None),
     };
-    let kind = Path::new(path).extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let kind = Path::new(path)
+        .extension()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_ascii_lowercase();
     if !Path::new(path).exists() && !matches!(kind.as_str(), "npy" | "npz" | "safetensors") {
         return Err(None);
     }
     let mut list = files::read_tensors(Path::new(path)).map_err(Some)?;
-    let names = list.iter().map(|(n, _)| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+    let names = list
+        .iter()
+        .map(|(n, _)| format!("`{n}`"))
+        .collect::<Vec<_>>()
+        .join(", ");
     let found = match name {
         Some(n) => list.iter().position(|(k, _)| k == n),
         None => (list.len() == 1).then_some(0),
@@ -127,6 +161,10 @@ fn array(value: &str) -> Result<Tensor, Option<Diagnostic>> {
             Some(n) => format!("`{path}` has no array `{n}`"),
             None => format!("`{path}` holds {} arrays", list.len()),
         };
-        Some(Diagnostic::new(Code::E0507, title).note(format!("it holds {names}")).help(format!("write `{path}:NAME`")))
+        Some(
+            Diagnostic::new(Code::E0507, title)
+                .note(format!("it holds {names}"))
+                .help(format!("write `{path}:NAME`")),
+        )
     })
 }

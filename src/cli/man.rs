@@ -16,9 +16,13 @@ pub fn main(args: &Args, command: clap::Command) -> Outcome {
     let page = |c: clap::Command| {
         let mut text = vec![];
         let written = clap_mangen::Man::new(c).render(&mut text);
-        written.map(|()| text).map_err(|e| Stop::from(Diagnostic::new(Code::E0702, files::plain(&e))))
+        written
+            .map(|()| text)
+            .map_err(|e| Stop::from(Diagnostic::new(Code::E0702, files::plain(&e))))
     };
-    let Some(dir) = &args.output else { return output::stdout(&page(command)?) };
+    let Some(dir) = &args.output else {
+        return output::stdout(&page(command)?);
+    };
     for sub in command.get_subcommands() {
         let name = format!("fxc-{}", sub.get_name());
         // clap_mangen wants a name that lives as long as the program; there is one per command.

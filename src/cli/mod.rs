@@ -138,7 +138,14 @@ impl App {
                 std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
             }
         };
-        App { session: Session::new(), format, color, shown: 0, summed: 0, subject: String::new() }
+        App {
+            session: Session::new(),
+            format,
+            color,
+            shown: 0,
+            summed: 0,
+            subject: String::new(),
+        }
     }
 
     /// Names what is being worked on, for the summary.
@@ -212,7 +219,10 @@ fn is_failure(code: Code) -> bool {
 }
 
 fn exit_code(list: &Diagnostics) -> u8 {
-    let worst = list.iter().filter(|d| d.is_error()).map(|d| if is_failure(d.code) { 2 } else { 1 });
+    let worst = list
+        .iter()
+        .filter(|d| d.is_error())
+        .map(|d| if is_failure(d.code) { 2 } else { 1 });
     worst.max().unwrap_or(0)
 }
 

@@ -33,7 +33,10 @@ impl ModelArgs {
 
     /// How to optimise.
     pub fn pass_options(&self) -> pass::PassOptions {
-        pass::PassOptions { verify_each: self.verify_each, ..pass::PassOptions::default() }
+        pass::PassOptions {
+            verify_each: self.verify_each,
+            ..pass::PassOptions::default()
+        }
     }
 
     /// Loads the model.
@@ -49,9 +52,15 @@ impl ModelArgs {
         let mut assumed = vec![];
         let mut names: Vec<String> = vec![];
         let graph = module.entry();
-        for (g, p) in graph.iter().flat_map(|g| g.placeholders().into_iter().map(move |p| (g, p))) {
+        for (g, p) in graph
+            .iter()
+            .flat_map(|g| g.placeholders().into_iter().map(move |p| (g, p)))
+        {
             for t in g[p].meta.ty.iter().flat_map(|t| t.leaves()) {
-                t.shape.iter().flatten().for_each(|d| d.visit_vars(&mut |v| names.push(v.to_string())));
+                t.shape
+                    .iter()
+                    .flatten()
+                    .for_each(|d| d.visit_vars(&mut |v| names.push(v.to_string())));
             }
         }
         for name in dims.keys() {

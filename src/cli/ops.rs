@@ -35,7 +35,10 @@ pub fn main(args: &Args) -> Outcome {
         OpsFormat::Text if args.name.is_some() => ops.iter().map(|o| details(o)).collect::<Vec<_>>().join("\n"),
         OpsFormat::Text => ops.iter().map(|o| format!("{:28} {}\n", o.name, o.doc)).collect(),
         OpsFormat::Markdown => markdown(&ops),
-        OpsFormat::Json => format!("{:#}\n", serde_json::Value::Array(ops.iter().map(|o| as_json(o)).collect())),
+        OpsFormat::Json => format!(
+            "{:#}\n",
+            serde_json::Value::Array(ops.iter().map(|o| as_json(o)).collect())
+        ),
     };
     output::stdout(text.as_bytes())
 }
@@ -43,7 +46,11 @@ pub fn main(args: &Args) -> Outcome {
 fn find(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
     let path = op::canonical_path(name, false);
     let spelled = |o: &&Op| {
-        o.name == path || o.forms.iter().flat_map(|f| &f.paths).any(|p| **p == path || p.strip_prefix("Tensor.") == Some(name))
+        o.name == path
+            || o.forms
+                .iter()
+                .flat_map(|f| &f.paths)
+                .any(|p| **p == path || p.strip_prefix("Tensor.") == Some(name))
     };
     let found: Vec<&Op> = op::all().iter().filter(spelled).collect();
     if found.is_empty() {
@@ -98,7 +105,15 @@ pub fn markdown(ops: &[&Op]) -> String {
          `Tensor.f` is the method `f`.\n",
     );
     let _ = writeln!(out, "\n{} ops. By meaning:\n", ops.len());
-    let kinds = ["pointwise", "reduction", "view", "contraction", "routine", "decomposition", "host"];
+    let kinds = [
+        "pointwise",
+        "reduction",
+        "view",
+        "contraction",
+        "routine",
+        "decomposition",
+        "host",
+    ];
     let what = [
         "a scalar expression for each element",
         "a combination of the elements along dimensions",
@@ -115,8 +130,19 @@ pub fn markdown(ops: &[&Op]) -> String {
     for k in kinds {
         let _ = writeln!(out, "\n## {}{}\n", k[..1].to_uppercase(), &k[1..]);
         for o in ops.iter().filter(|o| kind(o) == k) {
-            let _ = writeln!(out, "### {}\n\n`{}`\n\n{}.", o.name, o.schema, o.doc.trim_end_matches('.'));
-            let paths: Vec<String> = o.forms.iter().flat_map(|f| &f.paths).map(|p| format!("`{p}`")).collect();
+            let _ = writeln!(
+                out,
+                "### {}\n\n`{}`\n\n{}.",
+                o.name,
+                o.schema,
+                o.doc.trim_end_matches('.')
+            );
+            let paths: Vec<String> = o
+                .forms
+                .iter()
+                .flat_map(|f| &f.paths)
+                .map(|p| format!("`{p}`"))
+                .collect();
             if !paths.is_empty() {
                 let _ = writeln!(out, "\nSpelled {}.", paths.join(", "));
             }

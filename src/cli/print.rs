@@ -86,7 +86,11 @@ fn write(m: &GraphModule, form: Form) -> Result<String, Stop> {
 fn relative(path: &str, output: Option<&str>) -> String {
     let dir = |p: &str| Path::new(p).parent().map(Path::to_path_buf).unwrap_or_default();
     match output.filter(|o| *o != "-") {
-        Some(o) if dir(o) == dir(path) => Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        Some(o) if dir(o) == dir(path) => Path::new(path)
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
         Some(_) => std::path::absolute(path).map_or(path.to_string(), |p| p.display().to_string()),
         None => path.to_string(),
     }

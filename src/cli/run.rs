@@ -47,11 +47,19 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     let model = args.model.load(app)?;
     let (provided, labels) = args.inputs.read(args.labels.as_deref())?;
     if let (Some(name), None) = (&args.labels, &labels) {
-        return Err(Diagnostic::new(Code::E0501, format!("the inputs file has no array `{name}` for --labels")).into());
+        return Err(Diagnostic::new(
+            Code::E0501,
+            format!("the inputs file has no array `{name}` for --labels"),
+        )
+        .into());
     }
     let bound = bound(app, &model.module, provided, args.model.dims())?;
     let original = model.module.clone();
-    let result = if args.interpret { interpreted(app, original.clone(), &bound)? } else { compiled(app, args, model, &bound)? };
+    let result = if args.interpret {
+        interpreted(app, original.clone(), &bound)?
+    } else {
+        compiled(app, args, model, &bound)?
+    };
     app.show();
 
     let tensors = named(&result);
@@ -66,10 +74,19 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     if let Some(path) = &args.outputs {
         files::write_tensors(path, &tensors)?;
     }
-    let tolerance = Tolerance { rtol: args.rtol, atol: args.atol };
+    let tolerance = Tolerance {
+        rtol: args.rtol,
+        atol: args.atol,
+    };
     let mut agree = true;
     if let Some(path) = &args.expect {
-        agree &= expected(app, &tensors, files::read_tensors(path)?, &path.display().to_string(), tolerance);
+        agree &= expected(
+            app,
+            &tensors,
+            files::read_tensors(path)?,
+            &path.display().to_string(),
+            tolerance,
+        );
     }
     if args.check {
         let oracle = named(&interpreted(app, original, &bound)?);
@@ -107,10 +124,16 @@ fn interpreted(app: &mut App, mut module: GraphModule, bound: &Bound) -> Result<
 
 fn accuracy(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String, Diagnostic> {
     let Some((_, scores)) = tensors.first() else {
-        return Err(Diagnostic::new(Code::E0504, "the graph has no result to compare labels with"));
+        return Err(Diagnostic::new(
+            Code::E0504,
+            "the graph has no result to compare labels with",
+        ));
     };
     let (met, all) = labels_met(scores, labels)?;
-    Ok(format!("labels     {met} of {all} met ({:.2} %)\n", 100.0 * met as f64 / all.max(1) as f64))
+    Ok(format!(
+        "labels     {met} of {all} met ({:.2} %)\n",
+        100.0 * met as f64 / all.max(1) as f64
+    ))
 }
 
 /// Compares results with those wanted, says how far they are apart, and reports those that differ.
@@ -125,7 +148,10 @@ fn expected(
     let mut worst = 0f64;
     for (name, w) in &want {
         let Some((_, g)) = got.iter().find(|(n, _)| n == name) else {
-            app.session.report(Diagnostic::new(Code::E0506, format!("{origin} has `{name}`, which is no result")));
+            app.session.report(Diagnostic::new(
+                Code::E0506,
+                format!("{origin} has `{name}`, which is no result"),
+            ));
             agree = false;
             continue;
         };
@@ -142,7 +168,9 @@ fn expected(
         agree = false;
     }
     if agree {
-        app.progress(&format!("agrees with {origin}: largest difference {worst:.1e} of the largest magnitude"));
+        app.progress(&format!(
+            "agrees with {origin}: largest difference {worst:.1e} of the largest magnitude"
+        ));
     }
     agree
 }
@@ -151,7 +179,10 @@ fn difference(name: &str, got: &Tensor, want: &Tensor, d: &Difference, origin: &
     if let Some(why) = &d.mismatch {
         return Diagnostic::new(Code::E0506, format!("`{name}` is {why}")).note(format!("compared with {origin}"));
     }
-    let title = format!("`{name}` differs from {origin} in {} of {} elements", d.outside, d.count);
+    let title = format!(
+        "`{name}` differs from {origin} in {} of {} elements",
+        d.outside, d.count
+    );
     let (g, w) = (as_f64(got.get(d.worst)), as_f64(want.get(d.worst)));
     Diagnostic::new(Code::E0506, title)
         .note(format!(

@@ -63,15 +63,30 @@ pub struct Bound {
 /// Matches what is given to the placeholders of the module's entry graph. `dims` are the sizes that the user gave. All
 /// that does not fit is reported.
 pub fn bind(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Option<Bound>, Diagnostics) {
-    let Some(graph) = module.entry() else { return (None, Diagnostics::new()) };
-    let mut b = Binder { module, graph, placeholders: graph.placeholders(), dims, out: Diagnostics::new() };
+    let Some(graph) = module.entry() else {
+        return (None, Diagnostics::new());
+    };
+    let mut b = Binder {
+        module,
+        graph,
+        placeholders: graph.placeholders(),
+        dims,
+        out: Diagnostics::new(),
+    };
     b.check_dims();
     let given = b.assign(provided);
     let values = b.values(given);
     match values {
         Some(values) if !b.out.has_errors() => {
             let types = values.iter().map(type_of).collect();
-            (Some(Bound { values, types, dims: b.dims }), b.out)
+            (
+                Some(Bound {
+                    values,
+                    types,
+                    dims: b.dims,
+                }),
+                b.out,
+            )
         }
         _ => (None, b.out),
     }
@@ -107,7 +122,10 @@ impl Binder<'_> {
                 d = match nearest(name, known.iter().map(String::as_str)) {
                     Some(n) => d.help(format!("a size with a similar name exists: `{n}`")),
                     None if known.is_empty() => d.note("the graph's inputs have no symbolic sizes"),
-                    None => d.note(format!("the graph's sizes are {}", quoted(known.iter().map(String::as_str)))),
+                    None => d.note(format!(
+                        "the graph's sizes are {}",
+                        quoted(known.iter().map(String::as_str))
+                    )),
                 };
                 self.out.push(d);
             }
@@ -130,7 +148,11 @@ impl Binder<'_> {
                 None => format!("at least {min}"),
             };
             let title = format!("size `{name}` is {value}, outside of its range {range}");
-            self.out.push(Diagnostic::new(Code::E0504, title).at_opt(span, "declared here").note(format!("from {origin}")));
+            self.out.push(
+                Diagnostic::new(Code::E0504, title)
+                    .at_opt(span, "declared here")
+                    .note(format!("from {origin}")),
+            );
         }
         ok
     }
@@ -170,16 +192,25 @@ impl Binder<'_> {
             if let Some(near) = nearest(name, extra.iter().map(|p| p.name.as_str())) {
                 d = d.help(format!("`{near}` is given, which is no input; rename it to `{name}`"));
             } else if !extra.is_empty() {
-                d = d.note(format!("given, but no inputs: {}", quoted(extra.iter().map(|p| p.name.as_str()))));
+                d = d.note(format!(
+                    "given, but no inputs: {}",
+                    quoted(extra.iter().map(|p| p.name.as_str()))
+                ));
             }
-            self.out.push(d.help(format!("give it as `{name}=FILE.npy`, `{name}=rand:0`, or in the file after --inputs")));
+            self.out.push(d.help(format!(
+                "give it as `{name}=FILE.npy`, `{name}=rand:0`, or in the file after --inputs"
+            )));
         }
     }
 
     fn report_extra(&mut self, slots: &[Option<Provided>], extra: &[Provided]) {
         let names: Vec<&str> = self.placeholders.iter().map(|&n| self.graph[n].target()).collect();
-        let free: Vec<&str> =
-            names.iter().zip(slots).filter(|(_, s)| s.is_none()).map(|(n, _)| *n).collect();
+        let free: Vec<&str> = names
+            .iter()
+            .zip(slots)
+            .filter(|(_, s)| s.is_none())
+            .map(|(n, _)| *n)
+            .collect();
         for p in extra {
             let mut d = Diagnostic::new(Code::E0505, format!("the graph has no input `{}`", p.name));
             if !p.must_match {
@@ -204,13 +235,21 @@ impl Binder<'_> {
         let mut values: Vec<Option<Value>> = vec![None; placeholders.len()];
         for ((&n, slot), value) in placeholders.iter().zip(&slots).zip(&mut values) {
             *value = match slot {
-                Some(Provided { given: Given::Value(v), origin, .. }) => self.fit(n, v.clone(), origin),
+                Some(Provided {
+                    given: Given::Value(v),
+                    origin,
+                    ..
+                }) => self.fit(n, v.clone(), origin),
                 Some(_) => None,
                 None => self.graph[n].args().first().and_then(default_value),
             };
         }
         for ((&n, slot), value) in placeholders.iter().zip(&slots).zip(&mut values) {
-            if let Some(Provided { given: Given::Fill(fill, ty), .. }) = slot {
+            if let Some(Provided {
+                given: Given::Fill(fill, ty),
+                ..
+            }) = slot
+            {
                 *value = self.make(n, *fill, ty.as_ref());
             }
         }
@@ -220,7 +259,9 @@ impl Binder<'_> {
     /// The value as the placeholder's declared type wants it; binds sizes.
     fn fit(&mut self, n: NodeId, v: Value, origin: &str) -> Option<Value> {
         let graph = self.graph;
-        let Some(declared) = &graph[n].meta.ty else { return Some(v) };
+        let Some(declared) = &graph[n].meta.ty else {
+            return Some(v);
+        };
         match (declared, v) {
             (Val::Leaf(t), Val::Leaf(x)) => self.fit_tensor(n, t, &x, origin).then_some(Val::Leaf(x)),
             (Val::Leaf(t), v) if t.rank() == Some(0) => match scalar(&v) {
@@ -240,8 +281,14 @@ impl Binder<'_> {
 
     fn wrong_kind(&mut self, n: NodeId, declared: &Type, v: &Value, origin: &str) -> Option<Value> {
         let node = &self.graph[n];
-        let title = format!("input `{}` must be {declared}, but {} gives {}", node.target(), origin, type_of(v));
-        self.out.push(Diagnostic::new(Code::E0503, title).at_opt(node.meta.span, "declared here"));
+        let title = format!(
+            "input `{}` must be {declared}, but {} gives {}",
+            node.target(),
+            origin,
+            type_of(v)
+        );
+        self.out
+            .push(Diagnostic::new(Code::E0503, title).at_opt(node.meta.span, "declared here"));
         None
     }
 
@@ -250,7 +297,11 @@ impl Binder<'_> {
         let (name, span) = (node.target(), node.meta.span);
         if x.dtype() != want.dtype {
             let title = format!("input `{name}` must be {want}, but {origin} has {}", x.ty());
-            let numpy = if want.dtype == DType::B8 { "bool_" } else { want.dtype.torch_name() };
+            let numpy = if want.dtype == DType::B8 {
+                "bool_"
+            } else {
+                want.dtype.torch_name()
+            };
             let d = Diagnostic::new(Code::E0503, title)
                 .at_opt(span, "declared here")
                 .help(format!("convert it: `{name}.astype(numpy.{numpy})`"));
@@ -260,10 +311,16 @@ impl Binder<'_> {
         let Some(dims) = &want.shape else { return true };
         let wrong = |why: String| {
             let title = format!("input `{name}` must be {want}, but {origin} has {}", x.ty());
-            Diagnostic::new(Code::E0504, title).at_opt(span, "declared here").note(why)
+            Diagnostic::new(Code::E0504, title)
+                .at_opt(span, "declared here")
+                .note(why)
         };
         if dims.len() != x.rank() {
-            self.out.push(wrong(format!("it has {} dimensions instead of {}", x.rank(), dims.len())));
+            self.out.push(wrong(format!(
+                "it has {} dimensions instead of {}",
+                x.rank(),
+                dims.len()
+            )));
             return false;
         }
         for (i, (d, &size)) in dims.iter().zip(x.shape()).enumerate() {
@@ -283,10 +340,20 @@ impl Binder<'_> {
         let dims = &self.dims;
         let known = d.substitute(&|v| dims.get(v).map(|&x| Dim::Const(x)));
         if let Some(c) = known.as_const() {
-            let because = if d.as_const().is_some() { String::new() } else { format!(", because `{d}` is {c} here") };
-            return if c == size { Ok(()) } else { Err(format!("{c} is wanted{because}")) };
+            let because = if d.as_const().is_some() {
+                String::new()
+            } else {
+                format!(", because `{d}` is {c} here")
+            };
+            return if c == size {
+                Ok(())
+            } else {
+                Err(format!("{c} is wanted{because}"))
+            };
         }
-        let Some((var, coef, rest)) = known.as_linear() else { return Ok(()) };
+        let Some((var, coef, rest)) = known.as_linear() else {
+            return Ok(());
+        };
         let Some(diff) = size.checked_sub(rest).filter(|x| x % coef == 0) else {
             return Err(format!("no `{var}` makes `{known}` equal {size}"));
         };
@@ -313,7 +380,8 @@ impl Binder<'_> {
         let shape = self.sizes(n, ty)?;
         if !ty.dtype.is_computed() || byte_len(ty.dtype, &shape).is_none_or(|b| b > 1 << 40) {
             let title = format!("input `{name}` cannot be made: {}{shape:?}", ty.dtype);
-            self.out.push(Diagnostic::new(Code::E0504, title).at_opt(node.meta.span, "declared here"));
+            self.out
+                .push(Diagnostic::new(Code::E0504, title).at_opt(node.meta.span, "declared here"));
             return None;
         }
         let t = filled(ty.dtype, &shape, fill);
@@ -350,7 +418,11 @@ impl Binder<'_> {
 
 fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let list: Vec<String> = names.take(12).map(|n| format!("`{n}`")).collect();
-    if list.is_empty() { "none".to_string() } else { list.join(", ") }
+    if list.is_empty() {
+        "none".to_string()
+    } else {
+        list.join(", ")
+    }
 }
 
 fn default_value(arg: &Arg) -> Option<Value> {
@@ -431,11 +503,21 @@ mod tests {
     }
 
     fn value(name: &str, t: Tensor) -> Provided {
-        Provided { name: name.into(), given: Given::Value(Val::Leaf(t)), origin: "in.npz".into(), must_match: false }
+        Provided {
+            name: name.into(),
+            given: Given::Value(Val::Leaf(t)),
+            origin: "in.npz".into(),
+            must_match: false,
+        }
     }
 
     fn fill(name: &str, f: Fill) -> Provided {
-        Provided { name: name.into(), given: Given::Fill(f, None), origin: "the command line".into(), must_match: true }
+        Provided {
+            name: name.into(),
+            given: Given::Fill(f, None),
+            origin: "the command line".into(),
+            must_match: true,
+        }
     }
 
     fn titles(provided: Vec<Provided>, dims: &[(&str, i64)]) -> Vec<String> {
@@ -447,7 +529,10 @@ mod tests {
 
     #[test]
     fn sizes_are_solved_and_defaults_used() {
-        let given = vec![value("x", Tensor::zeros(DType::F32, &[5, 2])), fill("other", Fill::Uniform(1))];
+        let given = vec![
+            value("x", Tensor::zeros(DType::F32, &[5, 2])),
+            fill("other", Fill::Uniform(1)),
+        ];
         let (bound, _) = bind(&module(), given, Dims::new());
         let bound = bound.unwrap();
         assert_eq!(bound.dims["N"], 5);
@@ -463,14 +548,34 @@ mod tests {
             let t = titles(given, dims);
             assert!(t.iter().any(|t| t.contains(want)), "{t:?} lacks {want}");
         };
-        says(vec![x(), other(DType::I32, 10)], &[], "E0503 input `other` must be i64[2*N], but in.npz has i32[10]");
+        says(
+            vec![x(), other(DType::I32, 10)],
+            &[],
+            "E0503 input `other` must be i64[2*N], but in.npz has i32[10]",
+        );
         says(vec![x(), other(DType::I64, 9)], &[], "E0504 input `other`");
         says(vec![x()], &[], "E0501 no value is given for input `other` (i64[2*N])");
         says(vec![x(), value("othr", Tensor::zeros(DType::I64, &[1]))], &[], "E0501");
-        says(vec![x(), other(DType::I64, 10), fill("y", Fill::Ones)], &[], "E0505 the graph has no input `y`");
-        says(vec![x(), other(DType::I64, 10), value("labels", Tensor::scalar(1i64))], &[], "E0505 `labels` of in.npz");
-        says(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[], "E0304 the sizes of input `x`");
-        says(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[("M", 2)], "E0505 no size is named `M`");
+        says(
+            vec![x(), other(DType::I64, 10), fill("y", Fill::Ones)],
+            &[],
+            "E0505 the graph has no input `y`",
+        );
+        says(
+            vec![x(), other(DType::I64, 10), value("labels", Tensor::scalar(1i64))],
+            &[],
+            "E0505 `labels` of in.npz",
+        );
+        says(
+            vec![fill("x", Fill::Ones), fill("other", Fill::Ones)],
+            &[],
+            "E0304 the sizes of input `x`",
+        );
+        says(
+            vec![fill("x", Fill::Ones), fill("other", Fill::Ones)],
+            &[("M", 2)],
+            "E0505 no size is named `M`",
+        );
         assert!(titles(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[("N", 2)]).is_empty());
     }
 

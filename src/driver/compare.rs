@@ -38,7 +38,14 @@ impl Difference {
 
 /// Compares `got` with `want`. Integers and bools must be equal whatever the tolerance.
 pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference {
-    let mut d = Difference { mismatch: None, outside: 0, count: want.numel(), max_abs: 0.0, relative: 0.0, worst: 0 };
+    let mut d = Difference {
+        mismatch: None,
+        outside: 0,
+        count: want.numel(),
+        max_abs: 0.0,
+        relative: 0.0,
+        worst: 0,
+    };
     // bf16 results are saved as f32, which numpy knows.
     let same = got.dtype() == want.dtype() || (got.dtype() == DType::BF16 && want.dtype() == DType::F32);
     if !same || got.shape() != want.shape() {
@@ -53,7 +60,11 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
         if y.is_finite() {
             largest = largest.max(y.abs());
         }
-        let equal = if exact { g == w } else { x == y || (x.is_nan() && y.is_nan()) };
+        let equal = if exact {
+            g == w
+        } else {
+            x == y || (x.is_nan() && y.is_nan())
+        };
         if equal {
             continue;
         }
@@ -66,7 +77,11 @@ pub fn compare(got: &Tensor, want: &Tensor, tolerance: Tolerance) -> Difference 
             (d.max_abs, d.worst) = (diff, i);
         }
     }
-    d.relative = if d.max_abs == 0.0 { 0.0 } else { d.max_abs / largest.max(f64::MIN_POSITIVE) };
+    d.relative = if d.max_abs == 0.0 {
+        0.0
+    } else {
+        d.max_abs / largest.max(f64::MIN_POSITIVE)
+    };
     d
 }
 

@@ -48,9 +48,16 @@ pub struct Compilation {
 /// Runs the stages on a loaded model.
 pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged<Compilation> {
     let wanted = request.artifacts.iter().map(|a| a.stage()).max();
-    let until = request.until.or(wanted).unwrap_or(Stage::Compile).max(wanted.unwrap_or(Stage::Load));
+    let until = request
+        .until
+        .or(wanted)
+        .unwrap_or(Stage::Compile)
+        .max(wanted.unwrap_or(Stage::Load));
     let nodes = model.module.entry().map_or(0, |g| g.len());
-    let mut texts = Texts { wanted: &request.artifacts, made: vec![] };
+    let mut texts = Texts {
+        wanted: &request.artifacts,
+        made: vec![],
+    };
     texts.tree(session, &model)?;
     let mut c = Compilation {
         module: model.module,
@@ -62,7 +69,10 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
     };
     texts.module(&c.module, Stage::Load);
     if until >= Stage::Check {
-        let inputs = request.inputs.clone().unwrap_or_else(|| input_types(&c.module, &request.dims));
+        let inputs = request
+            .inputs
+            .clone()
+            .unwrap_or_else(|| input_types(&c.module, &request.dims));
         session.check(&mut c.module, &inputs)?;
         texts.module(&c.module, Stage::Check);
     }
@@ -94,7 +104,11 @@ struct Texts<'a> {
 
 impl Texts<'_> {
     fn add(&mut self, stage: Stage, text: impl Fn(Artifact) -> String) {
-        for &a in self.wanted.iter().filter(|a| a.stage() == stage && **a != Artifact::Ast) {
+        for &a in self
+            .wanted
+            .iter()
+            .filter(|a| a.stage() == stage && **a != Artifact::Ast)
+        {
             self.made.push((a, text(a)));
         }
     }
@@ -109,7 +123,10 @@ impl Texts<'_> {
         }
         match &model.tree {
             Some(tree) => {
-                self.made.push((Artifact::Ast, text::tree(tree, &session.sources.get(tree.span.file).text)));
+                self.made.push((
+                    Artifact::Ast,
+                    text::tree(tree, &session.sources.get(tree.span.file).text),
+                ));
                 Ok(())
             }
             None => {

@@ -43,7 +43,11 @@ pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
         _ => malformed(path, detail(&e)),
     })?;
     if let (true, Some((name, ty))) = (file.tensors.is_empty(), file.unsupported.first()) {
-        let what = if name.is_empty() { "the array".to_string() } else { format!("array `{name}`") };
+        let what = if name.is_empty() {
+            "the array".to_string()
+        } else {
+            format!("array `{name}`")
+        };
         return Err(malformed(path, format!("{what} has elements of type {ty}")));
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -86,7 +90,16 @@ mod tests {
         assert_eq!(d.title, "cannot read `no/such/file.npz`: No such file or directory");
         let t = Tensor::scalar(1.0f32);
         let d = write_tensors(Path::new("no/such/file.npz"), &[("x".into(), t.clone())]).unwrap_err();
-        assert_eq!((d.code, d.title.as_str()), (Code::E0702, "cannot write `no/such/file.npz`: No such file or directory"));
-        assert_eq!(write_tensors(Path::new("x.csv"), &[("x".into(), t)]).unwrap_err().code, Code::E0703);
+        assert_eq!(
+            (d.code, d.title.as_str()),
+            (
+                Code::E0702,
+                "cannot write `no/such/file.npz`: No such file or directory"
+            )
+        );
+        assert_eq!(
+            write_tensors(Path::new("x.csv"), &[("x".into(), t)]).unwrap_err().code,
+            Code::E0703
+        );
     }
 }

@@ -24,8 +24,15 @@ pub fn module(m: &GraphModule) -> Value {
         .iter()
         .map(|(path, d)| {
             let args: Vec<String> = d.args.iter().map(write_literal).collect();
-            let kwargs: Map<String, Value> = d.kwargs.iter().map(|(k, v)| (k.to_string(), write_literal(v).into())).collect();
-            (path.to_string(), json!({"class": &*d.class, "args": args, "kwargs": kwargs}))
+            let kwargs: Map<String, Value> = d
+                .kwargs
+                .iter()
+                .map(|(k, v)| (k.to_string(), write_literal(v).into()))
+                .collect();
+            (
+                path.to_string(),
+                json!({"class": &*d.class, "args": args, "kwargs": kwargs}),
+            )
         })
         .collect();
     let attributes: Map<String, Value> = m
@@ -37,12 +44,19 @@ pub fn module(m: &GraphModule) -> Value {
                 AttributeKind::Buffer => "buffer",
                 AttributeKind::Constant => "constant",
             };
-            let ty = a.value.as_ref().map(|v| v.ty().to_string()).or_else(|| a.ty.as_ref().map(|t| t.to_string()));
+            let ty = a
+                .value
+                .as_ref()
+                .map(|v| v.ty().to_string())
+                .or_else(|| a.ty.as_ref().map(|t| t.to_string()));
             (path.to_string(), json!({"kind": kind, "type": ty}))
         })
         .collect();
-    let dims: Map<String, Value> =
-        m.dims.iter().map(|(name, r)| (name.to_string(), json!({"min": r.min, "max": r.max}))).collect();
+    let dims: Map<String, Value> = m
+        .dims
+        .iter()
+        .map(|(name, r)| (name.to_string(), json!({"min": r.min, "max": r.max})))
+        .collect();
     json!({
         "name": m.name,
         "graphs": graphs,

@@ -47,7 +47,10 @@ pub fn load(sources: &mut Sources, path: &str) -> (Option<Model>, Diagnostics) {
 
 fn is_archive(path: &Path) -> Result<bool, Diagnostic> {
     let cannot = |e: std::io::Error| {
-        Diagnostic::new(Code::E0701, format!("cannot read `{}`: {}", path.display(), files::plain(&e)))
+        Diagnostic::new(
+            Code::E0701,
+            format!("cannot read `{}`: {}", path.display(), files::plain(&e)),
+        )
     };
     let mut head = vec![];
     let file = std::fs::File::open(path).map_err(cannot)?;
@@ -57,7 +60,14 @@ fn is_archive(path: &Path) -> Result<bool, Diagnostic> {
 
 fn archive(path: &Path) -> (Option<Model>, Diagnostics) {
     match import::read_pt2(path) {
-        Ok((module, found)) => (Some(Model { name: path.display().to_string(), module, tree: None }), found),
+        Ok((module, found)) => (
+            Some(Model {
+                name: path.display().to_string(),
+                module,
+                tree: None,
+            }),
+            found,
+        ),
         Err(found) => (None, found),
     }
 }
@@ -103,10 +113,19 @@ pub fn load_text(sources: &mut Sources, name: &str, text: &str, dir: Option<Path
             found.extend(import::bind_weights(&mut module, &path));
         }
     }
-    (Some(Model { name: name.to_string(), module, tree: Some(tree) }), found)
+    (
+        Some(Model {
+            name: name.to_string(),
+            module,
+            tree: Some(tree),
+        }),
+        found,
+    )
 }
 
 /// The file's name without its directory and ending.
 fn stem(name: &str) -> String {
-    Path::new(name).file_stem().map_or_else(|| name.to_string(), |s| s.to_string_lossy().into_owned())
+    Path::new(name)
+        .file_stem()
+        .map_or_else(|| name.to_string(), |s| s.to_string_lossy().into_owned())
 }

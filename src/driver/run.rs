@@ -20,7 +20,10 @@ pub fn arguments(executable: &Executable, graph: &Graph, bound: &Bound) -> Resul
     wanted
         .map(|i| match value(&i.name) {
             Some(Val::Leaf(t)) => Ok(t.clone()),
-            _ => Err(Diagnostic::new(Code::E0501, format!("no tensor is given for input `{}`", i.name))),
+            _ => Err(Diagnostic::new(
+                Code::E0501,
+                format!("no tensor is given for input `{}`", i.name),
+            )),
         })
         .collect()
 }
@@ -41,7 +44,10 @@ pub fn user_result(graph: &Graph, result: Value) -> Value {
 /// The tensors of a result in flattened order, named `output.0`, `output.1`, …
 pub fn named(result: &Value) -> Vec<(String, Tensor)> {
     let tensors = result.leaves().into_iter();
-    tensors.enumerate().map(|(i, t)| (format!("output.{i}"), t.clone())).collect()
+    tensors
+        .enumerate()
+        .map(|(i, t)| (format!("output.{i}"), t.clone()))
+        .collect()
 }
 
 /// A tensor in a line: its range and mean, so that two runs can be told apart at a glance.
@@ -70,7 +76,11 @@ pub fn summary(t: &Tensor) -> String {
         return format!("{} of {n} true", sum as usize);
     }
     let mean = sum / (n - nans) as f64;
-    let nans = if nans > 0 { format!(", {nans} NaN") } else { String::new() };
+    let nans = if nans > 0 {
+        format!(", {nans} NaN")
+    } else {
+        String::new()
+    };
     format!("min {}, max {}, mean {}{nans}", number(low), number(high), number(mean))
 }
 
@@ -106,7 +116,9 @@ pub fn labels_met(scores: &Tensor, labels: &Tensor) -> Result<(usize, usize), Di
     let fits = scores.rank() == 2 && labels.rank() == 1 && scores.shape()[0] == labels.shape()[0];
     if !fits || labels.dtype().is_float() || scores.shape()[1] == 0 {
         let title = format!("labels {} do not fit results {}", labels.ty(), scores.ty());
-        return Err(Diagnostic::new(Code::E0504, title).note("for results of shape [N, C], labels are N integers below C"));
+        return Err(
+            Diagnostic::new(Code::E0504, title).note("for results of shape [N, C], labels are N integers below C")
+        );
     }
     let (n, c) = (scores.shape()[0], scores.shape()[1]);
     let best = |row: usize| {
@@ -126,7 +138,12 @@ mod tests {
         let scores = Tensor::from_slice(&[3, 2], &[0.5f32, 0.1, 0.2, 0.9, -1.0, -2.0]);
         let labels = Tensor::from_slice(&[3], &[0i64, 1, 1]);
         assert_eq!(labels_met(&scores, &labels).unwrap(), (2, 3));
-        assert_eq!(labels_met(&scores, &Tensor::from_slice(&[2], &[0i64, 1])).unwrap_err().code, Code::E0504);
+        assert_eq!(
+            labels_met(&scores, &Tensor::from_slice(&[2], &[0i64, 1]))
+                .unwrap_err()
+                .code,
+            Code::E0504
+        );
     }
 
     #[test]

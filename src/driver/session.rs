@@ -93,7 +93,12 @@ impl Session {
         if !sound {
             return Err(Reported);
         }
-        let found = infer::infer(module, &InferOptions { inputs: inputs.to_vec() });
+        let found = infer::infer(
+            module,
+            &InferOptions {
+                inputs: inputs.to_vec(),
+            },
+        );
         self.take(found)?;
         self.took(Stage::Check, Product::Module(module), start);
         Ok(())
@@ -118,7 +123,9 @@ impl Session {
     pub fn lower(&mut self, module: &GraphModule, dims: &Dims) -> Staged<Program> {
         let start = Instant::now();
         let dims = dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
-        let Some(graph) = module.entry() else { return Err(Reported) };
+        let Some(graph) = module.entry() else {
+            return Err(Reported);
+        };
         match lower::lower(module, graph, &dims) {
             Ok(program) => {
                 self.took(Stage::Lower, Product::Program(&program), start);

@@ -69,7 +69,10 @@ impl Observer for Timer {
 impl Timer {
     /// `load 1.2 ms, check 0.1 ms, …`
     pub fn line(&self) -> String {
-        let parts = self.times.iter().map(|(s, t)| format!("{} {:.1}", s.name(), t.as_secs_f64() * 1e3));
+        let parts = self
+            .times
+            .iter()
+            .map(|(s, t)| format!("{} {:.1}", s.name(), t.as_secs_f64() * 1e3));
         parts.collect::<Vec<_>>().join(", ")
     }
 }

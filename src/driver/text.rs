@@ -87,7 +87,9 @@ pub fn tree(tree: &ast::File, text: &str) -> String {
 pub fn module(m: &GraphModule, artifact: Artifact) -> String {
     let entry = m.entry();
     match artifact {
-        Artifact::Code => entry.map(|g| graph::python::code(g, Some(m)).source).unwrap_or_default(),
+        Artifact::Code => entry
+            .map(|g| graph::python::code(g, Some(m)).source)
+            .unwrap_or_default(),
         Artifact::Dot => entry.map(|g| graph::dot::dot(g, &m.name, Some(m))).unwrap_or_default(),
         _ => graph::print(m),
     }
@@ -106,8 +108,16 @@ pub fn executable(e: &Executable, artifact: Artifact) -> String {
     let mut out = String::new();
     for (i, kernel) in e.program().kernels.iter().enumerate() {
         let text = e.kernels().text(i);
-        let (mark, code) = if artifact == Artifact::Clif { (";", text.clif) } else { ("#", text.asm) };
-        out.push_str(&format!("{mark} {}: {} bytes\n{code}\n", kernel.name, e.kernels().code_bytes(i)));
+        let (mark, code) = if artifact == Artifact::Clif {
+            (";", text.clif)
+        } else {
+            ("#", text.asm)
+        };
+        out.push_str(&format!(
+            "{mark} {}: {} bytes\n{code}\n",
+            kernel.name,
+            e.kernels().code_bytes(i)
+        ));
     }
     out
 }

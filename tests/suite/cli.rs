@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-const RELU: &str = "graph main {\n    %x : f32[2, 3] = placeholder x\n    %y = call_function relu(%x)\n    output %y\n}\n";
+const RELU: &str =
+    "graph main {\n    %x : f32[2, 3] = placeholder x\n    %y = call_function relu(%x)\n    output %y\n}\n";
 
 #[test]
 fn exit_codes_are_those_documented() {
@@ -16,7 +17,10 @@ fn exit_codes_are_those_documented() {
     assert_eq!(fxc(&["check", &bad]).code, 1);
     assert_eq!(fxc(&["check", "no/such/file.fxir"]).code, 2);
     assert_eq!(fxc(&["frobnicate"]).code, 2);
-    assert_eq!(fxc(&["run", &good, "x=rand:0", "--outputs", "no/such/dir/out.npz"]).code, 2);
+    assert_eq!(
+        fxc(&["run", &good, "x=rand:0", "--outputs", "no/such/dir/out.npz"]).code,
+        2
+    );
     assert_eq!(fxc(&["run", &good, "x=rand:0"]).code, 0);
     assert_eq!(fxc(&["run", &good]).code, 1);
 }
@@ -33,7 +37,12 @@ fn json_is_one_object_per_finding_and_nothing_else() {
     assert_eq!((first["line"].as_u64(), first["column"].as_u64()), (Some(3), Some(24)));
     assert_eq!(first["file"].as_str(), Some(path.as_str()));
     let short = fxc(&["check", &path, "--message-format", "short"]);
-    assert_eq!(short.err.lines().count(), 3, "two findings and the summary: {}", short.err);
+    assert_eq!(
+        short.err.lines().count(),
+        3,
+        "two findings and the summary: {}",
+        short.err
+    );
     assert!(short.err.ends_with(": 2 errors\n"), "{}", short.err);
     let sarif = fxc(&["check", &path, "--message-format", "sarif"]);
     let doc: serde_json::Value = serde_json::from_str(&sarif.err).unwrap();
@@ -108,7 +117,10 @@ fn fmt_is_idempotent_and_check_changes_nothing() {
 fn the_examples_are_formatted() {
     let list = [files("examples", ".fxir"), files("examples/digits", ".fxir")].concat();
     let names: Vec<String> = list.iter().map(|p| p.display().to_string()).collect();
-    let args: Vec<&str> = ["fmt", "--check"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let args: Vec<&str> = ["fmt", "--check"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+        .collect();
     let ran = fxc(&args);
     assert_eq!(ran.code, 0, "{}", ran.out);
 }
@@ -116,7 +128,10 @@ fn the_examples_are_formatted() {
 #[test]
 fn torch_text_prints_back_byte_for_byte() {
     let ran = fxc(&["print", "examples/torch_print.txt", "--format", "torch"]);
-    assert_eq!(ran.out, std::fs::read_to_string(root().join("examples/torch_print.txt")).unwrap());
+    assert_eq!(
+        ran.out,
+        std::fs::read_to_string(root().join("examples/torch_print.txt")).unwrap()
+    );
 }
 
 #[test]
@@ -124,9 +139,25 @@ fn printed_fxir_is_the_same_model() {
     let dir = Dir::new("print");
     let out = dir.0.join("copy.fxir").display().to_string();
     let weights = dir.0.join("copy.safetensors").display().to_string();
-    let ran = fxc(&["print", "examples/digits/digits.fxir", "-o", &out, "--weights", &weights]);
+    let ran = fxc(&[
+        "print",
+        "examples/digits/digits.fxir",
+        "-o",
+        &out,
+        "--weights",
+        &weights,
+    ]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let args = |model| ["run", model, "--inputs", "examples/digits/images.npz", "--labels", "labels"];
+    let args = |model| {
+        [
+            "run",
+            model,
+            "--inputs",
+            "examples/digits/images.npz",
+            "--labels",
+            "labels",
+        ]
+    };
     let (a, b) = (fxc(&args("examples/digits/digits.fxir")), fxc(&args(&out)));
     assert_eq!((a.code, b.code), (0, 0), "{}{}", a.err, b.err);
     assert_eq!(a.out, b.out);
@@ -136,9 +167,21 @@ fn printed_fxir_is_the_same_model() {
 
 #[test]
 fn digits_meets_97_percent_of_the_labels() {
-    let ran = fxc(&["run", "examples/digits/digits.fxir", "--inputs", "examples/digits/images.npz", "--labels", "labels", "--check"]);
+    let ran = fxc(&[
+        "run",
+        "examples/digits/digits.fxir",
+        "--inputs",
+        "examples/digits/images.npz",
+        "--labels",
+        "labels",
+        "--check",
+    ]);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    let line = ran.out.lines().find(|l| l.starts_with("labels")).expect("a line on labels");
+    let line = ran
+        .out
+        .lines()
+        .find(|l| l.starts_with("labels"))
+        .expect("a line on labels");
     let met: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(line.contains(" of 360 met") && met >= 0.97 * 360.0, "{line}");
 }
@@ -159,14 +202,25 @@ fn results_are_saved_and_compared() {
     }
     let npy = dir.0.join("out.npy").display().to_string();
     let given = format!("x={npy}");
-    let again = fxc(&["run", &model, &given, "--interpret", "--expect", &dir.0.join("out.npz").display().to_string()]);
+    let again = fxc(&[
+        "run",
+        &model,
+        &given,
+        "--interpret",
+        "--expect",
+        &dir.0.join("out.npz").display().to_string(),
+    ]);
     assert_eq!(again.code, 0, "relu of relu is relu: {}", again.err);
 }
 
 #[test]
 fn inputs_that_do_not_fit_are_told_by_name() {
     let run = |args: &[&str]| {
-        let all: Vec<&str> = ["--message-format", "json", "run", "examples/digits/digits.fxir"].iter().chain(args).copied().collect();
+        let all: Vec<&str> = ["--message-format", "json", "run", "examples/digits/digits.fxir"]
+            .iter()
+            .chain(args)
+            .copied()
+            .collect();
         let ran = fxc(&all);
         (ran.code, codes(&ran.err))
     };
@@ -205,7 +259,11 @@ fn damaged_weights_are_findings() {
     let mut shape = whole.clone();
     shape[at..at + from.len()].copy_from_slice(b"\"shape\":[128,64]");
     let (code, found) = check(&shape);
-    assert_eq!((code, found.iter().all(|c| c == "E0406" || c == "E0302")), (1, true), "{found:?}");
+    assert_eq!(
+        (code, found.iter().all(|c| c == "E0406" || c == "E0302")),
+        (1, true),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -245,9 +303,21 @@ fn hostile_texts_end_in_a_finding_soon() {
         let start = Instant::now();
         let ran = fxc(&["check", &path]);
         assert_eq!(ran.code, 1, "{name}: {}", ran.err);
-        assert!(ran.err.contains(&format!("error[{code}]")), "{name} wants {code}:\n{}", &ran.err[..ran.err.len().min(2000)]);
-        assert!(ran.err.len() < 200_000, "{name}: {} bytes of diagnostics", ran.err.len());
-        assert!(start.elapsed() < Duration::from_secs(10), "{name} took {:?}", start.elapsed());
+        assert!(
+            ran.err.contains(&format!("error[{code}]")),
+            "{name} wants {code}:\n{}",
+            &ran.err[..ran.err.len().min(2000)]
+        );
+        assert!(
+            ran.err.len() < 200_000,
+            "{name}: {} bytes of diagnostics",
+            ran.err.len()
+        );
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "{name} took {:?}",
+            start.elapsed()
+        );
     }
 }
 
@@ -267,7 +337,16 @@ fn compile_reports_and_emits() {
 
 #[test]
 fn bench_prints_what_measuring_programs_read() {
-    let ran = fxc(&["bench", "examples/mlp.fxir", "x=rand:1", "--threads", "1", "--seconds", "0.05", "--json"]);
+    let ran = fxc(&[
+        "bench",
+        "examples/mlp.fxir",
+        "x=rand:1",
+        "--threads",
+        "1",
+        "--seconds",
+        "0.05",
+        "--json",
+    ]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let v: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     for key in ["median_ms", "min_ms", "first_ms"] {
@@ -279,7 +358,14 @@ fn bench_prints_what_measuring_programs_read() {
 
 #[test]
 fn small_commands_work() {
-    for args in [&["passes"][..], &["completions", "bash"], &["man"], &["ops", "torch.add"], &["ops", "--format", "json"], &["--version"]] {
+    for args in [
+        &["passes"][..],
+        &["completions", "bash"],
+        &["man"],
+        &["ops", "torch.add"],
+        &["ops", "--format", "json"],
+        &["--version"],
+    ] {
         let ran = fxc(args);
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{args:?}");
         assert!(!ran.out.is_empty());

@@ -18,11 +18,19 @@ fn the_page_of_ops_is_current() {
 /// The commands of a document's shell blocks that start fxc, as arguments.
 fn commands(path: &str) -> Vec<Vec<String>> {
     let blocks = fences(&read(path)).into_iter().filter(|(info, _)| info == "sh");
-    let lines: Vec<String> = blocks.flat_map(|(_, b)| b.lines().map(str::to_string).collect::<Vec<_>>()).collect();
+    let lines: Vec<String> = blocks
+        .flat_map(|(_, b)| b.lines().map(str::to_string).collect::<Vec<_>>())
+        .collect();
     let strip = |l: &String| {
         let l = l.split(" #").next().unwrap().trim().to_string();
-        let rest = l.strip_prefix("cargo run --release -- ").or_else(|| l.strip_prefix("fxc "))?;
-        Some(rest.split_whitespace().map(|w| w.trim_matches('"').to_string()).collect())
+        let rest = l
+            .strip_prefix("cargo run --release -- ")
+            .or_else(|| l.strip_prefix("fxc "))?;
+        Some(
+            rest.split_whitespace()
+                .map(|w| w.trim_matches('"').to_string())
+                .collect(),
+        )
     };
     lines.iter().filter_map(strip).collect()
 }
@@ -42,7 +50,9 @@ fn commands_of_the_readme_run() {
 fn commands_of_the_examples_run() {
     for path in crate::support::examples() {
         let text = read(&path);
-        let lines = text.lines().filter_map(|l| l.trim_start_matches('#').trim().strip_prefix("fxc "));
+        let lines = text
+            .lines()
+            .filter_map(|l| l.trim_start_matches('#').trim().strip_prefix("fxc "));
         for line in lines {
             let ran = fxc(&line.split_whitespace().collect::<Vec<_>>());
             assert_eq!(ran.code, 0, "{path}: fxc {line}\n{}{}", ran.out, ran.err);

@@ -9,8 +9,14 @@ use fxc::diag::{Code, Severity};
 fn pages_begin_with_the_title_of_the_table() {
     for c in Code::ALL {
         let want = format!("# {c}: {}\n\n", c.title());
-        assert!(c.explanation().starts_with(&want), "the page of {c} does not begin with {want:?}");
-        assert!(c.explanation().ends_with('\n') && !c.explanation().ends_with("\n\n"), "{c}");
+        assert!(
+            c.explanation().starts_with(&want),
+            "the page of {c} does not begin with {want:?}"
+        );
+        assert!(
+            c.explanation().ends_with('\n') && !c.explanation().ends_with("\n\n"),
+            "{c}"
+        );
     }
 }
 
@@ -20,8 +26,10 @@ fn examples_do_what_the_page_says() {
     dir.file("bad.npy", "nonsense");
     let mut failures = vec![];
     for c in Code::ALL {
-        let blocks: Vec<(String, String)> =
-            fences(c.explanation()).into_iter().filter(|(info, _)| info.starts_with("fxir")).collect();
+        let blocks: Vec<(String, String)> = fences(c.explanation())
+            .into_iter()
+            .filter(|(info, _)| info.starts_with("fxir"))
+            .collect();
         for (i, (info, text)) in blocks.iter().enumerate() {
             dir.file("page.fxir", text);
             let Some(args) = arguments(info) else { continue };
@@ -45,7 +53,10 @@ fn arguments(info: &str) -> Option<Vec<&str>> {
         None => Some([&json[..], &["check", "page.fxir"]].concat()),
         Some(i) if i.starts_with("ignore-") => None,
         Some(run) => {
-            let args = run.strip_prefix("run").unwrap_or_else(|| panic!("unknown fence {info:?}")).split_whitespace();
+            let args = run
+                .strip_prefix("run")
+                .unwrap_or_else(|| panic!("unknown fence {info:?}"))
+                .split_whitespace();
             Some(json.into_iter().chain(["run", "page.fxir"]).chain(args).collect())
         }
     }

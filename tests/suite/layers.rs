@@ -15,7 +15,13 @@ fn stages_use_only_stages_before_them() {
     let mut wrong = vec![];
     for file in rust_files(&src) {
         let inner = file.strip_prefix(&src).unwrap();
-        let stage = inner.iter().next().unwrap().to_string_lossy().trim_end_matches(".rs").to_string();
+        let stage = inner
+            .iter()
+            .next()
+            .unwrap()
+            .to_string_lossy()
+            .trim_end_matches(".rs")
+            .to_string();
         if matches!(stage.as_str(), "lib" | "main") {
             continue;
         }
@@ -72,7 +78,10 @@ fn uses(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap();
     let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
     let mut out = vec![];
-    let code: String = code.lines().map(|l| l.split("//").next().unwrap_or("").to_string() + "\n").collect();
+    let code: String = code
+        .lines()
+        .map(|l| l.split("//").next().unwrap_or("").to_string() + "\n")
+        .collect();
     for (i, _) in code.match_indices("crate::") {
         let rest = &code[i + "crate::".len()..];
         match rest.strip_prefix('{') {

@@ -9,14 +9,39 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % n.max(1)
     }
 }
 
 const PIECES: [&str; 24] = [
-    "(", ")", "[", "{", "}", ",", "%", "%x", "@", "\"", "'", "-", "9223372036854775808", "1e400", "None", "f32[", "N",
-    "call_function", "output", "\u{0}", "é", "\\", "//0", ":",
+    "(",
+    ")",
+    "[",
+    "{",
+    "}",
+    ",",
+    "%",
+    "%x",
+    "@",
+    "\"",
+    "'",
+    "-",
+    "9223372036854775808",
+    "1e400",
+    "None",
+    "f32[",
+    "N",
+    "call_function",
+    "output",
+    "\u{0}",
+    "é",
+    "\\",
+    "//0",
+    ":",
 ];
 
 fn mutate(text: &str, r: &mut Random) -> String {
@@ -60,8 +85,15 @@ fn check(text: &str) {
 
 #[test]
 fn mutants_of_every_text_are_results_or_diagnostics() {
-    let mut texts: Vec<String> = files("tests/ui", ".fxir").iter().map(|p| std::fs::read_to_string(p).unwrap()).collect();
-    texts.extend(examples().iter().map(|p| std::fs::read_to_string(root().join(p)).unwrap()));
+    let mut texts: Vec<String> = files("tests/ui", ".fxir")
+        .iter()
+        .map(|p| std::fs::read_to_string(p).unwrap())
+        .collect();
+    texts.extend(
+        examples()
+            .iter()
+            .map(|p| std::fs::read_to_string(root().join(p)).unwrap()),
+    );
     let mut r = Random(2026);
     for text in texts.iter().filter(|t| t.len() < 8000) {
         for _ in 0..40 {

@@ -43,7 +43,11 @@ fn every_stage_of_every_example() {
         assert_eq!(found, "", "{path}");
         let source = std::fs::read_to_string(root().join(&path)).unwrap();
         for (artifact, text) in texts {
-            snapshot_in("stages", &format!("{name}-{}", artifact.name()), &format!("{source}\n=== {} ===\n{text}", artifact.name()));
+            snapshot_in(
+                "stages",
+                &format!("{name}-{}", artifact.name()),
+                &format!("{source}\n=== {} ===\n{text}", artifact.name()),
+            );
         }
     }
 }
@@ -61,6 +65,12 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(Artifact, String)>> {
         let bound = bound?;
         (Some(bound.types), bound.dims)
     };
-    let request = Request { inputs, dims, threads: 1, artifacts: ARTIFACTS.to_vec(), ..Request::default() };
+    let request = Request {
+        inputs,
+        dims,
+        threads: 1,
+        artifacts: ARTIFACTS.to_vec(),
+        ..Request::default()
+    };
     Some(compile(s, model, &request).ok()?.texts)
 }

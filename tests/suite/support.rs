@@ -18,7 +18,11 @@ pub struct Ran {
 impl From<Output> for Ran {
     fn from(o: Output) -> Ran {
         let text = |b: Vec<u8>| String::from_utf8(b).expect("the program writes UTF-8");
-        let ran = Ran { code: o.status.code().expect("the program exits"), out: text(o.stdout), err: text(o.stderr) };
+        let ran = Ran {
+            code: o.status.code().expect("the program exits"),
+            out: text(o.stdout),
+            err: text(o.stderr),
+        };
         assert!(!ran.err.contains("panicked at"), "{}", ran.err);
         ran
     }
@@ -37,7 +41,11 @@ pub fn fxc_in(dir: &Path, args: &[&str]) -> Ran {
 /// fxc, not started yet.
 pub fn command(dir: &Path, args: &[&str]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_fxc"));
-    c.current_dir(dir).args(args).stdin(Stdio::null()).env_remove("NO_COLOR").env_remove("T0");
+    c.current_dir(dir)
+        .args(args)
+        .stdin(Stdio::null())
+        .env_remove("NO_COLOR")
+        .env_remove("T0");
     c
 }
 
@@ -82,7 +90,9 @@ pub fn examples() -> Vec<String> {
     let mut list = files("examples", ".fxir");
     list.extend(files("examples", ".txt"));
     list.extend(files("examples/digits", ".fxir"));
-    list.iter().map(|p| p.strip_prefix(root()).unwrap().display().to_string()).collect()
+    list.iter()
+        .map(|p| p.strip_prefix(root()).unwrap().display().to_string())
+        .collect()
 }
 
 /// The fenced blocks of a Markdown text: what stands behind the fence, and the block.

@@ -35,9 +35,17 @@ fn every_file_shows_what_its_name_says() {
         }
         let human = fxc_in(&dir.0, &args);
         assert_eq!(human.code, json.code);
-        let shown = if text.len() < 4000 { text.clone() } else { format!("{} bytes\n", text.len()) };
+        let shown = if text.len() < 4000 {
+            text.clone()
+        } else {
+            format!("{} bytes\n", text.len())
+        };
         let command = args.join(" ");
-        snapshot_in("ui", stem, &format!("{shown}\n$ fxc {command}\n{}exit code {}\n", human.err, human.code));
+        snapshot_in(
+            "ui",
+            stem,
+            &format!("{shown}\n$ fxc {command}\n{}exit code {}\n", human.err, human.code),
+        );
     }
     assert!(failures.is_empty(), "{failures:#?}");
 }
