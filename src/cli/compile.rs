@@ -68,7 +68,7 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
         .map(|p| format!("{} {}", p.name, p.changed))
         .collect::<Vec<_>>()
         .join(", ");
-    app.progress(&format!("{}", args.model.model));
+    app.progress(&args.model.model.to_string());
     if !assumed.is_empty() {
         app.progress(&format!("  sizes    {} assumed; --dim sets them", assumed.join(", ")));
     }

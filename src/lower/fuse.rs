@@ -251,10 +251,11 @@ impl Fuser<'_> {
 
     /// Whether every view on `v` only renames dims.
     fn users_rename_only(&self, v: ValueId) -> bool {
-        self.tir.values.iter().skip(v.0 as usize).all(|d| match &d.def {
-            Def::View { arg, .. } if *arg == v => false,
-            _ => true,
-        })
+        self.tir
+            .values
+            .iter()
+            .skip(v.0 as usize)
+            .all(|d| !matches!(&d.def, Def::View { arg, .. } if *arg == v))
     }
 
     /// Activations that are the only use of a contraction, seen through no view.

@@ -245,7 +245,7 @@ impl Executable {
             .collect();
         for r in &mut self.results {
             if !r.is_unique() {
-                *r = Tensor::zeros(r.dtype(), &r.shape().to_vec());
+                *r = Tensor::zeros(r.dtype(), r.shape());
             }
         }
         let arena = self.arena.bytes_mut().as_mut_ptr();

@@ -20,7 +20,6 @@ pub(super) trait Number: Element + PartialOrd + Default {
     /// Division; integers truncate. The divisor is not 0 for integers.
     fn div(self, other: Self) -> Self;
     fn from_f64(x: f64) -> Self;
-    fn to_f64(self) -> f64;
     fn is_nan(self) -> bool;
     /// Whether `self` replaces `best` as the maximum: greater, or NaN.
     fn beats(self, best: Self) -> bool {
@@ -35,7 +34,6 @@ macro_rules! floats {
         fn mul(self, o: $t) -> $t { self * o }
         fn div(self, o: $t) -> $t { self / o }
         fn from_f64(x: f64) -> $t { x as $t }
-        fn to_f64(self) -> f64 { self as f64 }
         fn is_nan(self) -> bool { <$t>::is_nan(self) }
     })* };
 }
@@ -54,9 +52,6 @@ impl Number for i64 {
     }
     fn from_f64(x: f64) -> i64 {
         x as i64
-    }
-    fn to_f64(self) -> f64 {
-        self as f64
     }
     fn is_nan(self) -> bool {
         false

@@ -134,10 +134,10 @@ fn native(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("input")?, probability(c)?);
     let train = c.is_none("train") || c.bool("train")?;
     if !train || p == 0.0 {
-        let ones = b.full(&x.shape()?.to_vec(), Val::Bool(true), DType::B8)?;
+        let ones = b.full(x.shape()?, Val::Bool(true), DType::B8)?;
         return Ok(Val::Tuple(vec![x.into(), ones.into()]));
     }
-    let mask = kept(b, x, &x.shape()?.to_vec(), p)?;
+    let mask = kept(b, x, x.shape()?, p)?;
     let scale = if p == 1.0 { 0.0 } else { 1.0 / (1.0 - p) };
     let y = b.binary("mul", x, &mask)?;
     let y = b.binary("mul", &y, Val::Float(scale))?;

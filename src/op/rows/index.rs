@@ -35,7 +35,7 @@ fn is_mask(d: DType) -> bool {
 }
 
 /// The index tensors by parameter `indices`: one entry per dim, masks taking several dims.
-fn index_items<'a, T>(c: &'a Call<T>) -> OpResult<Vec<Option<&'a T>>> {
+fn index_items<T>(c: &Call<T>) -> OpResult<Vec<Option<&T>>> {
     let items = c.get("indices").items().unwrap_or_default();
     items
         .iter()

@@ -110,7 +110,7 @@ fn additive(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> 
     if mask.dtype() != DType::B8 {
         return b.to_dtype(mask, dtype);
     }
-    let zeros = b.full(&mask.shape()?.to_vec(), Val::int(0), dtype)?;
+    let zeros = b.full(mask.shape()?, Val::int(0), dtype)?;
     b.op(
         "masked_fill",
         [zeros.into(), mask.into(), Val::Float(f64::NEG_INFINITY)],

@@ -50,7 +50,7 @@ fn constant() -> Op {
 }
 
 fn constant_shape(x: &[Dim], pad: &[Dim]) -> OpResult<Vec<Dim>> {
-    if pad.len() % 2 != 0 {
+    if !pad.len().is_multiple_of(2) {
         return Err(OpError::shape(format!(
             "Length of pad must be even but instead it equals {}",
             pad.len()

@@ -162,7 +162,7 @@ fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if dims.is_empty() && shifts.len() == 1 {
         let flat = b.unary("ravel", x)?;
         let flat = roll_dim(b, &flat, 0, &shifts[0])?;
-        return b.reshape(&flat, &x.shape()?.to_vec()).map(Val::Leaf);
+        return b.reshape(&flat, x.shape()?).map(Val::Leaf);
     }
     if shifts.len() != dims.len() {
         return Err(OpError::shape(format!(

@@ -15,14 +15,9 @@ pub fn rows() -> Vec<Op> {
 
 fn sequences() -> Vec<Op> {
     let one = |name, schema, paths, doc| {
-        Op::new(
-            name,
-            schema,
-            |c, _| sequence_type(c),
-            Meaning::Routine(|c| Sequence::run(c)),
-        )
-        .doc(doc)
-        .spelled(paths)
+        Op::new(name, schema, |c, _| sequence_type(c), Meaning::Routine(Sequence::run))
+            .doc(doc)
+            .spelled(paths)
     };
     vec![
         one(

@@ -187,10 +187,10 @@ pub(super) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResu
             list_text(size)
         )));
     }
-    if let (Some(a), Some(b)) = (left.as_const(), right.as_const()) {
-        if b == 0 || a % b != 0 {
-            return Err(OpError::shape(invalid()));
-        }
+    if let (Some(a), Some(b)) = (left.as_const(), right.as_const())
+        && (b == 0 || a % b != 0)
+    {
+        return Err(OpError::shape(invalid()));
     }
     let mut out = size.to_vec();
     out[at] = left.floordiv(&right);

@@ -96,7 +96,8 @@ impl<'a> Reader<'a> {
             let operand = |r: &Range<usize>| self.text[r.clone()].starts_with(['%', '[', '(']);
             let n = items.iter().position(operand).unwrap_or(items.len());
             if n > 1 {
-                items.splice(..n, [items[0].start..items[n - 1].end]);
+                let whole = items[0].start..items[n - 1].end;
+                items.splice(..n, std::iter::once(whole));
             }
         }
         let mut out = vec![];
@@ -540,11 +541,7 @@ fn number(text: &str) -> Option<ValueKind> {
     let body = inner.strip_suffix('j')?;
     // The sign that parts the two halves is the last one that is not of an exponent.
     let part = |(i, _): &(usize, char)| *i > 0 && !body[..*i].ends_with('e');
-    let split = body
-        .char_indices()
-        .filter(|(_, c)| matches!(c, '+' | '-'))
-        .filter(part)
-        .last();
+    let split = body.char_indices().filter(|(_, c)| matches!(c, '+' | '-')).rfind(part);
     let (re, im) = match split {
         Some((i, _)) if text.starts_with('(') => (body[..i].parse().ok()?, body[i..].parse().ok()?),
         _ => (0.0, body.parse().ok()?),
