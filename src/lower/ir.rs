@@ -454,18 +454,13 @@ fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
 
 /// The activation of `math` that a pointwise call is.
 fn activation(call: &Call<TensorType>) -> Option<Activation> {
-    if call.leaf("self").ok()?.dtype != DType::F32 {
-        return None;
-    }
-    match call.op.name {
-        "relu" => Some(Activation::Relu),
-        "relu6" => Some(Activation::Clamp(0.0, 6.0)),
-        "hardtanh" => Some(Activation::Clamp(
-            call.f64("min_val").ok()? as f32,
-            call.f64("max_val").ok()? as f32,
-        )),
-        _ => None,
-    }
+    let activation = match call.op.name {
+        "relu" => Activation::Relu,
+        "relu6" => Activation::Clamp(0.0, 6.0),
+        "hardtanh" => Activation::Clamp(call.f64("min_val").ok()? as f32, call.f64("max_val").ok()? as f32),
+        _ => return None,
+    };
+    (call.leaf("self").ok()?.dtype == DType::F32).then_some(activation)
 }
 
 /// An affine index that is dim `d` of the result.
