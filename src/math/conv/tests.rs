@@ -243,6 +243,10 @@ fn layers_agree() {
         square(8, 8, 8, 40, 3, 1),
         square(8, 8, 8, 50, 5, 2),
         square(70, 70, 70, 14, 3, 1),
+        square(20, 20, 20, 13, 5, 2),
+        square(20, 20, 20, 13, 5, 1),
+        square(20, 20, 20, 13, 7, 1),
+        square(20, 20, 20, 13, 3, 2),
         square(32, 32, 4, 12, 3, 1),
         Conv {
             transposed: true,

@@ -231,6 +231,7 @@ fn blocked_products_agree() {
     for (m, n, k, constants) in [
         (230, 530, 390, 0..1),
         (1, 500, 800, 0..3),
+        (2, 700, 151, 0..1),
         (3, 300, 400, 0..3),
         (240, 33, 390, 0..3),
     ] {
@@ -242,7 +243,7 @@ fn blocked_products_agree() {
                 n,
                 k,
                 a_transposed: false,
-                b_transposed: true,
+                b_transposed: m != 2,
                 b_broadcast: false,
                 constant,
                 addend: 1,
