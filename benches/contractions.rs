@@ -72,7 +72,7 @@ fn peak() -> f64 {
             Isa::Portable => return f64::NAN,
         };
         // SAFETY: the machine has the level.
-        return flops(lanes) / time(|| sink(unsafe { chains() }))[1];
+        flops(lanes) / time(|| sink(unsafe { chains() }))[1]
     }
     #[cfg(not(target_arch = "x86_64"))]
     f64::NAN
