@@ -66,14 +66,15 @@ fn peak() -> f64 {
             x.iter().map(|&x| _mm256_cvtss_f32(x)).sum()
         }
         let flops = |lanes: usize| 2.0 * 10.0 * lanes as f64 * STEPS as f64 / 1e9;
+        let (lanes, chains): (usize, unsafe fn() -> f32) = match Isa::best() {
+            Isa::Avx512 => (16, wide),
+            Isa::Avx2 => (8, narrow),
+            Isa::Portable => return f64::NAN,
+        };
         // SAFETY: the machine has the level.
-        match Isa::best() {
-            Isa::Avx512 => return flops(16) / time(|| sink(unsafe { wide() }))[1],
-            // SAFETY: as above.
-            Isa::Avx2 => return flops(8) / time(|| sink(unsafe { narrow() }))[1],
-            Isa::Portable => {}
-        }
+        flops(lanes) / time(|| sink(unsafe { chains() }))[1]
     }
+    #[cfg(not(target_arch = "x86_64"))]
     f64::NAN
 }
 
@@ -97,9 +98,13 @@ impl Bench {
         self.filter.iter().all(|f| name.contains(f.as_str()))
     }
 
-    fn row(&self, name: &str, flops: f64, mut f: impl FnMut(&Pool)) {
+    fn row(&self, name: &str, flops: f64, f: impl FnMut(&Pool)) {
+        self.row_on(&self.pools, name, flops, f);
+    }
+
+    fn row_on(&self, pools: &[Pool], name: &str, flops: f64, mut f: impl FnMut(&Pool)) {
         print!("{name:<36}");
-        for pool in &self.pools {
+        for pool in pools {
             let [median, least] = time(|| f(pool));
             let (rate, peak) = (flops / least / 1e9, self.peak * pool.threads() as f64);
             print!(
@@ -146,12 +151,7 @@ impl Bench {
         // SAFETY: the operands hold the descriptor's extents.
         self.row(&name, flops, |pool| unsafe { plan.run(pool, &args) });
         if self.filter.iter().any(|f| f == "matmul") && batch == 1 {
-            self.row("   the gemm crate", flops, |pool| {
-                let parallel = if pool.threads() == 1 {
-                    gemm::Parallelism::None
-                } else {
-                    return;
-                };
+            self.row_on(&self.pools[..1], "   the gemm crate", flops, |_| {
                 let s = |x: usize| x as isize;
                 // SAFETY: as above.
                 unsafe {
@@ -174,7 +174,7 @@ impl Bench {
                         false,
                         false,
                         false,
-                        parallel,
+                        gemm::Parallelism::None,
                     );
                 }
             });

@@ -4,6 +4,9 @@
 //! other. [`native`] is fxc's own library: plain Rust with SIMD intrinsics, compiled for several instruction sets
 //! ([`Isa`]) and chosen at run time. [`mod@reference`] computes the same from the definitions, slowly.
 
+// Arrays of registers are indexed by unrolled loops, several of them by one index.
+#![allow(clippy::needless_range_loop)]
+
 mod attention;
 pub mod contract;
 mod conv;

@@ -310,7 +310,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn permutations_move_every_element(
             shape in proptest::collection::vec(0..20usize, 4),

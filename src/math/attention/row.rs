@@ -154,8 +154,8 @@ mod tests {
     #[test]
     fn exponentials_are_exact_to_one_ulp() {
         for isa in Isa::available() {
-            for i in 0..20_000 {
-                let x = -(i as f32) * 0.0045;
+            for i in 0..5_000 {
+                let x = -(i as f32) * 0.018;
                 let mut row = [x, 0.0];
                 let mut j = RowJob {
                     scores: row.as_mut_ptr(),

@@ -18,24 +18,19 @@ const PIXELS: usize = 8;
 pub struct Channels {
     conv: Conv,
     isa: Isa,
-    padded: Padded,
+    input: Padded,
     output: Output,
     out: [usize; 3],
-    /// Where each tap is, from the pixel's first.
-    taps: Vec<usize>,
     load: Load,
+    kernel: unsafe fn(&Job),
 }
 
 impl Channels {
     /// Plans `conv`, which has as many groups as input and output channels.
     pub fn new(isa: Isa, conv: &Conv) -> Result<Channels, PlanError> {
-        let padded = Padded::new(isa, conv)?;
+        // The border is looked after here: a padded copy would cost as much as the convolution.
+        let input = Padded::with(isa, conv, [0; 3])?;
         let out = conv.output().ok_or(PlanError::Size)?;
-        let [kd, kh, kw] = conv.kernel;
-        let dil = conv.dilation;
-        let taps = (0..kd * kh * kw)
-            .map(|t| padded.at(t / (kh * kw) * dil[0], t / kw % kh * dil[1], t % kw * dil[2]))
-            .collect();
         let output = Output::new(isa, conv);
         let load = Load {
             rows: out[0] * out[1],
@@ -49,23 +44,53 @@ impl Channels {
             input: 1,
             buffered: output.is_buffered(),
         };
+        let kernel = match (conv.kernel[2], conv.dilation[2], input.stride[2]) {
+            (3, 1, 1) => kernel::<3, 1>(isa),
+            (3, 1, 2) => kernel::<3, 2>(isa),
+            (5, 1, 1) => kernel::<5, 1>(isa),
+            (5, 1, 2) => kernel::<5, 2>(isa),
+            (7, 1, 1) => kernel::<7, 1>(isa),
+            _ => kernel::<0, 0>(isa),
+        };
         Ok(Channels {
             conv: conv.clone(),
             isa,
-            padded,
+            input,
             output,
             out,
-            taps,
             load,
+            kernel,
         })
     }
 
-    /// Rows `r0..r1` of one image, padded at `x`, for panels `p0..p1`.
+    /// The taps along dimension `d` that meet the input when the window of output place `at` is computed, and the
+    /// input place of the first.
+    fn taps(&self, d: usize, at: usize) -> ([usize; 2], usize) {
+        let c = &self.conv;
+        // Where rows were dropped because no tap meets them, each output row has its own input row.
+        let (begin, pad) = (
+            at * self.input.stride[d],
+            if self.input.stride[d] == c.stride[d] {
+                c.padding[d]
+            } else {
+                0
+            },
+        );
+        let first = pad.saturating_sub(begin).div_ceil(c.dilation[d]);
+        let end = (self.input.size[d] + pad)
+            .saturating_sub(begin)
+            .div_ceil(c.dilation[d])
+            .min(c.kernel[d]);
+        let place = (begin + first * c.dilation[d]).saturating_sub(pad);
+        ([first.min(end), end], place)
+    }
+
+    /// Rows `r0..r1` of one image at `x`, for panels `p0..p1`.
     ///
     /// # Safety
     /// The operands are valid; no other thread writes this part.
     unsafe fn chunk(&self, o: &Operands, x: *const f32, image: usize, [r0, r1]: [usize; 2], [p0, p1]: [usize; 2]) {
-        let c = self.conv.in_channels;
+        let (c, pixel) = (self.conv.in_channels, self.input.pixel);
         let (c0, c1) = (p0 * self.load.panel_cols, (p1 * self.load.panel_cols).min(c));
         let ow = self.out[2];
         let part = Part {
@@ -75,32 +100,53 @@ impl Channels {
             channel: c0,
             channels: c1 - c0,
         };
+        let [_, dil_h, dil_w] = self.conv.dilation;
         // SAFETY: the part lies in the output; every pointer below lies in its operand.
         unsafe {
             let strip = self.output.begin(o.y, &part);
             for r in r0..r1 {
-                let (d, h) = (r / self.out[1], r % self.out[1]);
-                let at = self.padded.at(d * self.padded.stride[0], h * self.padded.stride[1], 0);
-                let job = Job {
-                    x: x.add(at + c0),
-                    pixel: self.padded.stride[2] * self.padded.pixel,
-                    pixels: ow,
-                    taps: &self.taps,
+                let (depth, z) = self.taps(0, r / self.out[1]);
+                let (height, y) = self.taps(1, r % self.out[1]);
+                let mut job = Job {
+                    x: x.add(c0),
+                    step: [
+                        self.input.at(self.conv.dilation[0], 0, 0),
+                        self.input.at(0, dil_h, 0),
+                        dil_w * pixel,
+                    ],
+                    pixel: self.input.stride[2] * pixel,
+                    pixels: 1,
+                    taps: [depth, height, [0, 0]],
+                    kernel: self.conv.kernel,
                     weight: o.weight.add(c0),
                     weight_tap: c,
                     bias: if o.bias.is_null() { o.bias } else { o.bias.add(c0) },
-                    y: strip.base.add((r - r0) * ow * strip.row),
+                    y: strip.base,
                     y_pixel: strip.row,
                     channels: c1 - c0,
                     clamp: self.conv.activation.bounds(),
                 };
-                kernel(self.isa)(&job);
+                let mut p = 0;
+                while p < ow {
+                    let (width, w) = self.taps(2, p);
+                    job.taps[2] = width;
+                    // All pixels that see the whole kernel go together; those at the border one by one.
+                    job.pixels = 1;
+                    if width == [0, self.conv.kernel[2]] {
+                        let whole = |p: usize| self.taps(2, p).0 == width;
+                        job.pixels = (p + 1..ow).find(|&p| !whole(p)).unwrap_or(ow) - p;
+                    }
+                    job.x = x.wrapping_add(self.input.at(z, y, w) + c0);
+                    job.y = strip.base.add(((r - r0) * ow + p) * strip.row);
+                    (self.kernel)(&job);
+                    p += job.pixels;
+                }
             }
             self.output.finish(strip, &part, o);
         }
     }
 
-    /// All chunks of `count` images from `image` on, padded at `x`.
+    /// All chunks of `count` images from `image` on, at `x`.
     ///
     /// # Safety
     /// The operands are valid.
@@ -113,20 +159,20 @@ impl Channels {
             let (r, n) = (rest % row_chunks, rest / row_chunks);
             let rows = [r * c.rows, ((r + 1) * c.rows).min(rows)];
             let panels = [p * c.panels, ((p + 1) * c.panels).min(panels)];
-            // SAFETY: the padded images are `count`; chunks own disjoint parts of the output.
-            unsafe { self.chunk(o, x.get().add(n * self.padded.image), image + n, rows, panels) };
+            // SAFETY: the images are `count`; chunks own disjoint parts of the output.
+            unsafe { self.chunk(o, x.get().add(n * self.input.image), image + n, rows, panels) };
         });
     }
 }
 
 impl Method for Channels {
     fn packed_len(&self) -> usize {
-        self.taps.len() * self.conv.in_channels
+        self.conv.kernel.iter().product::<usize>() * self.conv.in_channels
     }
 
     /// Tap after tap, the channels side by side.
     fn pack(&self, _: &Pool, weight: &[f32], packed: &mut [f32]) {
-        let (c, taps) = (self.conv.in_channels, self.taps.len());
+        let (c, taps) = (self.conv.in_channels, self.conv.kernel.iter().product::<usize>());
         for t in 0..taps {
             for i in 0..c {
                 packed[t * c + i] = weight[i * taps + t];
@@ -135,7 +181,7 @@ impl Method for Channels {
     }
 
     unsafe fn run(&self, pool: &Pool, o: &Operands) {
-        let together = self.padded.images_at_once(self.conv.batch);
+        let together = self.input.images_at_once(self.conv.batch);
         let c = cut(
             &Load {
                 images: together,
@@ -143,18 +189,18 @@ impl Method for Channels {
             },
             pool.threads(),
         );
-        let in_place = self.padded.in_place;
-        let mut buffer = scratch::take(if in_place { 0 } else { together * self.padded.image });
+        let in_place = self.input.in_place;
+        let mut buffer = scratch::take(if in_place { 0 } else { together * self.input.image });
         for image in (0..self.conv.batch).step_by(together) {
             let count = together.min(self.conv.batch - image);
-            // SAFETY: the caller's promise; the buffer holds the padded images.
+            // SAFETY: the caller's promise; the buffer holds the images.
             unsafe {
                 let x =
                     o.x.add(image * self.conv.in_channels * self.conv.input.iter().product::<usize>());
                 if in_place {
                     self.images(pool, o, x, image, count, c);
                 } else {
-                    self.padded.fill(pool, x, count, buffer.as_mut_ptr());
+                    self.input.fill(pool, x, count, buffer.as_mut_ptr());
                     self.images(pool, o, buffer.as_ptr(), image, count, c);
                 }
             }
@@ -166,13 +212,18 @@ impl Method for Channels {
     }
 }
 
-/// One row of pixels for some channels. Strides are in elements.
-struct Job<'a> {
+/// Neighbouring pixels of a row that see the same taps, for some channels. Strides are in elements.
+struct Job {
+    /// Under the first tap of the first pixel.
     x: *const f32,
-    /// From the window of one output pixel to that of the next.
+    /// From tap to tap along each dimension.
+    step: [usize; 3],
+    /// From the window of one pixel to that of the next.
     pixel: usize,
     pixels: usize,
-    taps: &'a [usize],
+    /// The taps along each dimension that meet the input.
+    taps: [[usize; 2]; 3],
+    kernel: [usize; 3],
     weight: *const f32,
     weight_tap: usize,
     bias: *const f32,
@@ -182,8 +233,9 @@ struct Job<'a> {
     clamp: Option<(f32, f32)>,
 }
 
+/// `K` taps along the row that step by `ST` pixels and share their loads; `K == 0` for any number and step.
 #[inline(always)]
-unsafe fn body<S: Simd>(j: &Job) {
+unsafe fn body<S: Simd, const K: usize, const ST: usize>(j: &Job) {
     let tiles = Tiles::new(j.pixels, PIXELS);
     for t in 0..tiles.count() {
         let (p, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
@@ -193,14 +245,14 @@ unsafe fn body<S: Simd>(j: &Job) {
             // SAFETY: the pixels and channels lie in the row.
             unsafe {
                 match rows {
-                    1 => tile::<S, 1>(j, p, c, n),
-                    2 => tile::<S, 2>(j, p, c, n),
-                    3 => tile::<S, 3>(j, p, c, n),
-                    4 => tile::<S, 4>(j, p, c, n),
-                    5 => tile::<S, 5>(j, p, c, n),
-                    6 => tile::<S, 6>(j, p, c, n),
-                    7 => tile::<S, 7>(j, p, c, n),
-                    _ => tile::<S, 8>(j, p, c, n),
+                    1 => tile::<S, K, ST, 1>(j, p, c, n),
+                    2 => tile::<S, K, ST, 2>(j, p, c, n),
+                    3 => tile::<S, K, ST, 3>(j, p, c, n),
+                    4 => tile::<S, K, ST, 4>(j, p, c, n),
+                    5 => tile::<S, K, ST, 5>(j, p, c, n),
+                    6 => tile::<S, K, ST, 6>(j, p, c, n),
+                    7 => tile::<S, K, ST, 7>(j, p, c, n),
+                    _ => tile::<S, K, ST, 8>(j, p, c, n),
                 }
             }
             c += n;
@@ -210,28 +262,32 @@ unsafe fn body<S: Simd>(j: &Job) {
 
 /// `R` pixels from `p` on, `n` channels from `c` on.
 #[inline(always)]
-unsafe fn tile<S: Simd, const R: usize>(j: &Job, p: usize, c: usize, n: usize) {
+unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job, p: usize, c: usize, n: usize) {
     // SAFETY: the caller gives pixels and channels of the row.
     unsafe {
-        let whole = n == S::LANES;
-        let start = match (j.bias.is_null(), whole) {
-            (true, _) => S::splat(0.0),
-            (_, true) => S::load(j.bias.add(c)),
-            (_, false) => S::load_first(j.bias.add(c), n),
+        let start = if j.bias.is_null() {
+            S::splat(0.0)
+        } else {
+            load::<S>(j.bias.add(c), n)
         };
         let mut acc = [start; R];
         let x = j.x.add(p * j.pixel + c);
-        for (t, &tap) in j.taps.iter().enumerate() {
-            let w = j.weight.add(t * j.weight_tap + c);
-            if whole {
-                let w = S::load(w);
-                for r in 0..R {
-                    acc[r] = S::fma(S::load(x.add(tap + r * j.pixel)), w, acc[r]);
-                }
-            } else {
-                let w = S::load_first(w, n);
-                for r in 0..R {
-                    acc[r] = S::fma(S::load_first(x.add(tap + r * j.pixel), n), w, acc[r]);
+        let [[d0, d1], [h0, h1], [w0, w1]] = j.taps;
+        for d in d0..d1 {
+            for h in h0..h1 {
+                let x = x.add((d - d0) * j.step[0] + (h - h0) * j.step[1]);
+                let w = j
+                    .weight
+                    .add(((d * j.kernel[1] + h) * j.kernel[2] + w0) * j.weight_tap + c);
+                if K > 0 && w1 - w0 == K && n == S::LANES {
+                    shared::<S, K, ST, R>(x, j.step[2], w, j.weight_tap, &mut acc);
+                } else {
+                    for t in 0..w1 - w0 {
+                        let w = load::<S>(w.add(t * j.weight_tap), n);
+                        for r in 0..R {
+                            acc[r] = S::fma(load::<S>(x.add(t * j.step[2] + r * j.pixel), n), w, acc[r]);
+                        }
+                    }
                 }
             }
         }
@@ -243,7 +299,7 @@ unsafe fn tile<S: Simd, const R: usize>(j: &Job, p: usize, c: usize, n: usize) {
         }
         for r in 0..R {
             let y = j.y.add((p + r) * j.y_pixel + c);
-            if whole {
+            if n == S::LANES {
                 S::store(y, acc[r]);
             } else {
                 S::store_first(y, n, acc[r]);
@@ -252,7 +308,40 @@ unsafe fn tile<S: Simd, const R: usize>(j: &Job, p: usize, c: usize, n: usize) {
     }
 }
 
+/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to.
+#[inline(always)]
+unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize>(
+    x: *const f32,
+    step: usize,
+    w: *const f32,
+    weight_tap: usize,
+    acc: &mut [S::V; R],
+) {
+    // SAFETY: the caller gives `(R - 1) * ST + K` pixels and `K` weights.
+    unsafe {
+        let mut wv = [S::splat(0.0); K];
+        for k in 0..K {
+            wv[k] = S::load(w.add(k * weight_tap));
+        }
+        for i in 0..(R - 1) * ST + K {
+            let v = S::load(x.add(i * step));
+            for r in 0..R {
+                if i >= r * ST && i < r * ST + K {
+                    acc[r] = S::fma(v, wv[i - r * ST], acc[r]);
+                }
+            }
+        }
+    }
+}
+
+/// The first `n` lanes of a vector.
+#[inline(always)]
+unsafe fn load<S: Simd>(p: *const f32, n: usize) -> S::V {
+    // SAFETY: the caller gives `n` elements.
+    unsafe { if n == S::LANES { S::load(p) } else { S::load_first(p, n) } }
+}
+
 per_isa! {
-    /// The kernel of one level.
-    fn kernel = body(j: &Job)
+    /// See [`body`].
+    fn kernel = body<K: usize, ST: usize>(j: &Job)
 }

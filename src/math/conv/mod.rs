@@ -25,7 +25,7 @@ mod transposed;
 
 use super::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError};
 use super::isa::Isa;
-use super::matmul::native::aligned;
+use super::matmul::packed::aligned;
 use crate::parallel::Pool;
 use crate::types::DType;
 use std::borrow::Cow;

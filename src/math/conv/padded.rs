@@ -35,13 +35,18 @@ pub struct Padded {
 }
 
 impl Padded {
-    /// The padded input of `conv`; an error if its size does not fit the address space.
+    /// The input of `conv` with its padding; an error if its size does not fit the address space.
     pub fn new(isa: Isa, conv: &Conv) -> Result<Padded, PlanError> {
+        Padded::with(isa, conv, conv.padding)
+    }
+
+    /// The input of `conv` with `padding` instead of its own: kernels that look after the border themselves give 0.
+    pub fn with(isa: Isa, conv: &Conv, padding: [usize; 3]) -> Result<Padded, PlanError> {
         let (mut step, mut stride) = ([1; 3], conv.stride);
         let out = conv.output().ok_or(PlanError::Size)?;
         let mut size = [0; 3];
         for d in 0..3 {
-            size[d] = conv.padding[d]
+            size[d] = padding[d]
                 .checked_mul(2)
                 .and_then(|p| p.checked_add(conv.input[d]))
                 .ok_or(PlanError::Size)?;
@@ -50,8 +55,7 @@ impl Padded {
             }
         }
         let layout = conv.input_layout;
-        let in_place =
-            conv.padding == [0; 3] && step == [1; 3] && (layout == Layout::ChannelsLast || conv.in_channels == 1);
+        let in_place = padding == [0; 3] && step == [1; 3] && (layout == Layout::ChannelsLast || conv.in_channels == 1);
         let alias = conv.in_channels.is_multiple_of(512) && !in_place;
         let pixel = conv.in_channels + if alias { 16 } else { 0 };
         let image = size
@@ -68,7 +72,7 @@ impl Padded {
             layout,
             channels: conv.in_channels,
             input: conv.input,
-            padding: conv.padding,
+            padding,
             step,
             size,
             stride,

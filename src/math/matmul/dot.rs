@@ -1,6 +1,5 @@
-//! A few rows times a transposed matrix that is not packed: `C[i, j] = dot(A[i, :], B[:, j])` with both operands
-//! contiguous along the product index. B is read once, in order, which is all there is to win when it has to come from
-//! memory.
+//! A few rows times a matrix that is not packed. B is read once and in order, which is all there is to win when it has to
+//! come from memory: columns that are contiguous as dot products, rows that are contiguous as sums of rows.
 
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
@@ -8,7 +7,7 @@ use crate::math::simd::Simd;
 /// The most rows for which dot products beat packing B.
 pub const ROWS: usize = 8;
 
-/// The product of some rows and columns. Strides are in elements.
+/// `C[i, j] = dot(A[i, :], B[:, j])` for some rows and columns. Strides are in elements.
 pub struct DotJob {
     /// Row 0 of A, contiguous along the product index.
     pub a: *const f32,
@@ -94,6 +93,70 @@ unsafe fn dots<S: Simd, const R: usize, const C: usize>(j: &DotJob, row: usize, 
             }
         }
     }
+}
+
+/// The most rows for which rows of a row-major B that is not packed are added up one after the other.
+pub const AXPY_ROWS: usize = 4;
+
+/// A few rows times a row-major matrix: `C[i, :] += A[i, k] * B[k, :]`, four product indices at a time, so that B is read
+/// along its rows. Here `b` is row 0 of B, contiguous along the columns, and `b_col` is from row to row.
+#[inline(always)]
+unsafe fn axpy_body<S: Simd>(j: &DotJob) {
+    // SAFETY: the caller gives operands valid for the job.
+    unsafe {
+        for row in 0..j.rows {
+            let (a, c) = (j.a.add(row * j.a_row), j.c.add(row * j.c_row));
+            let mut k = 0;
+            while k < j.k {
+                match j.k - k {
+                    1 => axpy_rows::<S, 1>(j, a.add(k), k, c),
+                    2 => axpy_rows::<S, 2>(j, a.add(k), k, c),
+                    3 => axpy_rows::<S, 3>(j, a.add(k), k, c),
+                    _ => axpy_rows::<S, 4>(j, a.add(k), k, c),
+                }
+                k += 4;
+            }
+        }
+    }
+}
+
+/// Adds `K` rows of B from row `k` on to one row of C; sets it if `k` is 0.
+#[inline(always)]
+unsafe fn axpy_rows<S: Simd, const K: usize>(j: &DotJob, a: *const f32, k: usize, c: *mut f32) {
+    // SAFETY: the caller gives operands valid for the job.
+    unsafe {
+        let mut f = [S::splat(0.0); K];
+        for i in 0..K {
+            f[i] = S::splat(*a.add(i));
+        }
+        let b = j.b.add(k * j.b_col);
+        let mut col = 0;
+        while col < j.cols {
+            let n = (j.cols - col).min(S::LANES);
+            let whole = n == S::LANES;
+            let p = c.add(col);
+            let mut acc = match (k, whole) {
+                (0, _) => S::splat(0.0),
+                (_, true) => S::load(p),
+                (_, false) => S::load_first(p, n),
+            };
+            for i in 0..K {
+                let y = b.add(i * j.b_col + col);
+                acc = S::fma(f[i], if whole { S::load(y) } else { S::load_first(y, n) }, acc);
+            }
+            if whole {
+                S::store(p, acc);
+            } else {
+                S::store_first(p, n, acc);
+            }
+            col += n;
+        }
+    }
+}
+
+per_isa! {
+    /// The kernel that adds rows.
+    pub fn axpy = axpy_body(j: &DotJob)
 }
 
 per_isa! {

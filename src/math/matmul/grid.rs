@@ -40,8 +40,10 @@ pub struct Shape {
     pub k: usize,
     /// Whether A is packed already.
     pub a_packed: bool,
-    /// Whether B is packed already.
+    /// Whether B is packed already, or need not be.
     pub b_packed: bool,
+    /// How many chunks each thread should find.
+    pub chunks_per_thread: usize,
 }
 
 impl Grid {
@@ -66,7 +68,9 @@ impl Grid {
         };
         let macs = (tiles * s.mr) as f64 * (s.panels * s.nr) as f64 * s.k as f64;
         if threads > 1 && macs * batch as f64 > ALONE {
-            while batch * g.chunks() < 4 * threads && macs / g.chunks() as f64 > SMALLEST && g.split() {}
+            while batch * g.chunks() < s.chunks_per_thread * threads && macs / g.chunks() as f64 > SMALLEST && g.split()
+            {
+            }
         }
         g.even()
     }
@@ -143,6 +147,7 @@ mod tests {
                     k,
                     a_packed,
                     b_packed,
+                    chunks_per_thread: 4,
                 };
                 let g = Grid::new(shape, threads, batch);
                 let mut hit = vec![0; tiles.count() * panels];

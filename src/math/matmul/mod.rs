@@ -9,6 +9,7 @@ mod grid;
 mod half;
 pub(crate) mod native;
 mod other;
+pub(crate) mod packed;
 #[cfg(test)]
 mod tests;
 

@@ -6,6 +6,7 @@
 //! where it is.
 
 use super::grid::{self, Grid, Shape};
+use super::packed::{Packed, aligned};
 use super::{Offsets, Rect, dot, run_tail};
 use crate::math::contract::{Addend, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, Tail};
 use crate::math::isa::Isa;
@@ -13,7 +14,6 @@ use crate::math::pack::pack_panel;
 use crate::math::scratch::{self, Shared};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
-use crate::tensor::AlignedBytes;
 
 /// A plan of an f32 product.
 pub(crate) struct F32Plan {
@@ -23,8 +23,8 @@ pub(crate) struct F32Plan {
     a: Option<Packed>,
     b: Option<Packed>,
     start: Start,
-    /// Use [`dot`] and not tiles.
-    dots: bool,
+    /// Use one of the kernels of [`dot`] and not tiles.
+    thin: Option<Thin>,
 }
 
 /// What becomes of `alpha`, `beta` and the addend.
@@ -37,54 +37,17 @@ enum Start {
     After,
 }
 
-/// A constant operand, packed: for A tile after tile, for B panel after panel, each over the whole product size.
-struct Packed {
-    data: AlignedBytes,
-    /// Elements of one matrix.
-    item: usize,
-    /// For each batch dimension, matrices to step over; 0 where the operand repeats.
-    steps: Vec<usize>,
+/// The ways for few rows.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Thin {
+    /// Columns of B are contiguous.
+    Dots,
+    /// Rows of B are contiguous.
+    Rows,
 }
 
-impl Packed {
-    /// Packs every distinct matrix: `strides[i]` is the operand's stride along batch dimension `i`; `pack` packs the
-    /// matrix at an element offset into a destination of `item` elements.
-    fn new(desc: &MatMul, strides: &[usize], item: usize, pack: impl Fn(usize, *mut f32)) -> Packed {
-        let mut steps = vec![0; strides.len()];
-        let mut count = 1;
-        for i in (0..strides.len()).rev() {
-            if strides[i] != 0 && desc.batch[i].size > 1 {
-                steps[i] = count;
-                count *= desc.batch[i].size;
-            }
-        }
-        let mut data = AlignedBytes::zeroed(item * count * 4);
-        let base = data.bytes_mut().as_mut_ptr().cast::<f32>();
-        for index in 0..desc.batch_size() {
-            let (mut offset, mut at, mut rest) = (0, 0, index);
-            for i in (0..strides.len()).rev() {
-                let x = rest % desc.batch[i].size;
-                rest /= desc.batch[i].size;
-                offset += x * strides[i];
-                at += x * steps[i];
-            }
-            // SAFETY: `at < count`.
-            pack(offset, unsafe { base.add(at * item) });
-        }
-        Packed { data, item, steps }
-    }
-
-    /// The matrix that matrix `index` of the batch uses.
-    fn matrix(&self, desc: &MatMul, mut index: usize) -> *const f32 {
-        let mut at = 0;
-        for (d, step) in desc.batch.iter().zip(&self.steps).rev() {
-            at += index % d.size * step;
-            index /= d.size;
-        }
-        // SAFETY: `at` is below the number of matrices packed.
-        unsafe { self.data.bytes().as_ptr().cast::<f32>().add(at * self.item) }
-    }
-}
+/// Elements of B from which on reading it along its rows pays.
+const LARGE: usize = 64 * 1024;
 
 /// The operands of one matrix of the batch.
 #[derive(Clone, Copy)]
@@ -114,14 +77,19 @@ impl F32Plan {
             a: None,
             b: None,
             start: start(desc),
-            dots: false,
+            thin: None,
         };
         if let Some(a) = constants.a {
             plan.a = Some(plan.pack_a(&aligned(a)));
         } else if let Some(b) = constants.b {
             plan.b = Some(plan.pack_b(&aligned(b)));
         } else {
-            plan.dots = desc.m <= dot::ROWS && desc.b[0] == 1 && desc.b[1] != 1 && desc.a[1] == 1 && desc.k > 0;
+            plan.thin = match desc.b {
+                _ if desc.a[1] != 1 || desc.k == 0 => None,
+                [1, c] if c != 1 && desc.m <= dot::ROWS => Some(Thin::Dots),
+                [_, 1] if desc.m <= dot::AXPY_ROWS && desc.n.saturating_mul(desc.k) > LARGE => Some(Thin::Rows),
+                _ => None,
+            };
         }
         plan
     }
@@ -172,7 +140,9 @@ impl F32Plan {
             nr: self.kernels.nr,
             k: self.desc.k,
             a_packed: self.a.is_some(),
-            b_packed: self.b.is_some(),
+            b_packed: self.b.is_some() || self.thin == Some(Thin::Rows),
+            // Rows of B that are read where they are should be long.
+            chunks_per_thread: if self.thin == Some(Thin::Rows) { 1 } else { 4 },
         };
         Grid::new(shape, threads, self.desc.batch_size())
     }
@@ -393,18 +363,6 @@ unsafe fn add_after(d: &MatMul, x: &Operands, r: Rect) {
     }
 }
 
-/// Constant bytes as f32, copied only if they are not aligned.
-pub(crate) fn aligned(bytes: &[u8]) -> std::borrow::Cow<'_, [f32]> {
-    // SAFETY: any bits are an f32.
-    match unsafe { bytes.align_to::<f32>() } {
-        ([], body, _) => body.into(),
-        _ => {
-            let le = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-            bytes.chunks_exact(4).map(le).collect::<Vec<f32>>().into()
-        }
-    }
-}
-
 impl MatMulPlan for F32Plan {
     unsafe fn run(&self, pool: &Pool, args: &MatMulArgs) {
         let d = &self.desc;
@@ -430,8 +388,8 @@ impl MatMulPlan for F32Plan {
                 // SAFETY: the caller's promise; chunks own disjoint parts of C.
                 unsafe {
                     let x = self.operands(args, i / per);
-                    if self.dots {
-                        self.dot_chunk(&x, panels);
+                    if let Some(thin) = self.thin {
+                        self.thin_chunk(thin, &x, panels);
                         self.tail(&x, tiles, panels);
                     } else {
                         self.chunk(&x, tiles, panels);
@@ -446,7 +404,7 @@ impl MatMulPlan for F32Plan {
         let how = match (&self.a, &self.b) {
             (Some(_), _) => "A packed",
             (_, Some(_)) => "B packed",
-            _ if self.dots => "dot products",
+            _ if self.thin.is_some() => "few rows",
             _ => "dynamic",
         };
         format!("matmul f32 {how} {}x{} {}", k.mr, k.nr, k.isa)
@@ -454,11 +412,11 @@ impl MatMulPlan for F32Plan {
 }
 
 impl F32Plan {
-    /// Computes the columns of `panels` as dot products.
+    /// Computes the columns of `panels` for few rows.
     ///
     /// # Safety
     /// As for [`F32Plan::chunk`].
-    unsafe fn dot_chunk(&self, x: &Operands, [p0, p1]: [usize; 2]) {
+    unsafe fn thin_chunk(&self, thin: Thin, x: &Operands, [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (col, end) = (p0 * nr, (p1 * nr).min(d.n));
         let job = dot::DotJob {
@@ -466,7 +424,7 @@ impl F32Plan {
             a_row: d.a[0],
             rows: d.m,
             b: x.b.wrapping_add(col * d.b[1]),
-            b_col: d.b[1],
+            b_col: if thin == Thin::Dots { d.b[1] } else { d.b[0] },
             cols: end - col,
             k: d.k,
             c: x.c.wrapping_add(col),
@@ -474,7 +432,10 @@ impl F32Plan {
         };
         // SAFETY: the operands are valid for these columns; the machine has the level.
         unsafe {
-            dot::kernel(self.kernels.isa)(&job);
+            match thin {
+                Thin::Dots => dot::kernel(self.kernels.isa)(&job),
+                Thin::Rows => dot::axpy(self.kernels.isa)(&job),
+            }
             add_after(
                 d,
                 x,

@@ -138,9 +138,10 @@ impl fmt::Display for Problem {
                 write!(f, "truncated: {need} bytes are needed, there are {have}")
             }
             Problem::HeaderLength { says, have } => {
+                let reason = "the file is truncated or of another format";
                 write!(
                     f,
-                    "the header is said to be {says} bytes long, but there are {have} for it"
+                    "the header is said to be {says} bytes long, but there are {have} for it: {reason}"
                 )
             }
             Problem::Header(what) => write!(f, "malformed header: {what}"),

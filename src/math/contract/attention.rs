@@ -1,0 +1,133 @@
+//! The descriptor of attention.
+
+use super::extent;
+use crate::parallel::Pool;
+use crate::types::DType;
+
+/// The mask of an [`Attention`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mask {
+    /// B8 (true keeps a key) or the dtype of the operands (added to the scores).
+    pub dtype: DType,
+    /// Strides over batch, head, query and key; 0 where it is broadcast.
+    pub strides: [usize; 4],
+}
+
+/// `softmax(scale * q · kᵀ + mask) · v` (`scaled_dot_product_attention` without dropout): q is `[batch, heads, L, E]`,
+/// k `[batch, kv_heads, S, E]`, v `[batch, kv_heads, S, Ev]`, the result `[batch, heads, L, Ev]`; the last dimension of
+/// each is contiguous. Query head `h` meets key head `h / (heads / kv_heads)`.
+///
+/// A row whose keys are all masked (or whose `S` is 0) gives zeros, as in torch. The score matrix is never stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// Dtype of q, k, v and the result: a float.
+    pub dtype: DType,
+    /// Batch.
+    pub batch: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Queries (L).
+    pub queries: usize,
+    /// Keys (S).
+    pub keys: usize,
+    /// Size of a query and of a key (E).
+    pub size: usize,
+    /// Size of a value (Ev).
+    pub value_size: usize,
+    /// Strides of q over batch, head and row.
+    pub q: [usize; 3],
+    /// Strides of k.
+    pub k: [usize; 3],
+    /// Strides of v.
+    pub v: [usize; 3],
+    /// Strides of the result.
+    pub out: [usize; 3],
+    /// The mask, if there is one.
+    pub mask: Option<Mask>,
+    /// Whether query `i` sees keys `0..=i` only.
+    pub causal: bool,
+    /// Factor of the scores; torch's default is `1 / sqrt(E)`.
+    pub scale: f64,
+}
+
+impl Attention {
+    /// Attention over row-major operands without gaps, with torch's default scale.
+    pub fn new(batch: usize, heads: usize, queries: usize, keys: usize, size: usize) -> Attention {
+        let strides = |rows: usize| [heads * rows * size, rows * size, size];
+        Attention {
+            dtype: DType::F32,
+            batch,
+            heads,
+            kv_heads: heads,
+            queries,
+            keys,
+            size,
+            value_size: size,
+            q: strides(queries),
+            k: strides(keys),
+            v: strides(keys),
+            out: strides(queries),
+            mask: None,
+            causal: false,
+            scale: 1.0 / (size as f64).sqrt(),
+        }
+    }
+
+    /// How many elements each of q, k, v, mask and result spans, or `None` if one does not fit the address space or the
+    /// heads do not divide.
+    pub fn extents(&self) -> Option<[usize; 5]> {
+        if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
+            return None;
+        }
+        let size = self.dtype.size();
+        let one = |heads: usize, rows: usize, last: usize, s: [usize; 3]| {
+            extent(
+                size,
+                [(self.batch, s[0]), (heads, s[1]), (rows, s[2]), (last, 1)].into_iter(),
+            )
+        };
+        let mask = match self.mask {
+            None => 0,
+            Some(m) => {
+                let dims = [self.batch, self.heads, self.queries, self.keys];
+                extent(m.dtype.size(), dims.into_iter().zip(m.strides))?
+            }
+        };
+        Some([
+            one(self.heads, self.queries, self.size, self.q)?,
+            one(self.kv_heads, self.keys, self.size, self.k)?,
+            one(self.kv_heads, self.keys, self.value_size, self.v)?,
+            mask,
+            one(self.heads, self.queries, self.value_size, self.out)?,
+        ])
+    }
+}
+
+/// Where the operands of an [`Attention`] are.
+#[derive(Clone, Copy)]
+pub struct AttentionArgs {
+    /// q.
+    pub q: *const u8,
+    /// k.
+    pub k: *const u8,
+    /// v.
+    pub v: *const u8,
+    /// The mask; not read if there is none.
+    pub mask: *const u8,
+    /// The result; overlaps no other operand.
+    pub out: *mut u8,
+}
+
+/// An [`Attention`] ready to run.
+pub trait AttentionPlan: Send + Sync {
+    /// Computes the result.
+    ///
+    /// # Safety
+    /// Every operand that is read is valid for the descriptor's extents and aligned to its dtype; the result is
+    /// writable and overlaps no other operand.
+    unsafe fn run(&self, pool: &Pool, args: &AttentionArgs);
+    /// How it computes, for reports.
+    fn describe(&self) -> String;
+}

@@ -1,0 +1,181 @@
+//! The descriptor of convolutions.
+
+use super::{Activation, Tail};
+use crate::parallel::Pool;
+use crate::types::DType;
+
+/// The order of a convolution's activations in memory; without gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// `[N, C, spatial…]`, torch's default.
+    ChannelsFirst,
+    /// `[N, spatial…, C]`.
+    ChannelsLast,
+}
+
+/// `activation(conv(x, weight) + bias)`, one to three spatial dimensions (missing ones are of size 1, in front), plain or
+/// transposed, as torch's `convolution`. Weights are in torch's order: `[out, in / groups, kernel…]`, transposed
+/// `[in, out / groups, kernel…]`. Padding is with zeros, the same at both ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conv {
+    /// Dtype of every operand.
+    pub dtype: DType,
+    /// Images.
+    pub batch: usize,
+    /// Channels of the input.
+    pub in_channels: usize,
+    /// Channels of the output.
+    pub out_channels: usize,
+    /// Groups; divides both channel counts.
+    pub groups: usize,
+    /// Depth, height and width of the input.
+    pub input: [usize; 3],
+    /// Size of the kernel.
+    pub kernel: [usize; 3],
+    /// Stride; not 0.
+    pub stride: [usize; 3],
+    /// Padding; may be larger than the kernel.
+    pub padding: [usize; 3],
+    /// Dilation; not 0.
+    pub dilation: [usize; 3],
+    /// Whether this is the transposed convolution.
+    pub transposed: bool,
+    /// Added to one end of the output; transposed only.
+    pub output_padding: [usize; 3],
+    /// Whether there is a bias per output channel.
+    pub bias: bool,
+    /// Order of the input.
+    pub input_layout: Layout,
+    /// Order of the output.
+    pub output_layout: Layout,
+    /// Applied last.
+    pub activation: Activation,
+}
+
+impl Conv {
+    /// A dense f32 convolution of stride 1 without padding, channels first, over one `height x width` image.
+    pub fn new2d(in_channels: usize, out_channels: usize, image: [usize; 2], kernel: [usize; 2]) -> Conv {
+        Conv {
+            dtype: DType::F32,
+            batch: 1,
+            in_channels,
+            out_channels,
+            groups: 1,
+            input: [1, image[0], image[1]],
+            kernel: [1, kernel[0], kernel[1]],
+            stride: [1; 3],
+            padding: [0; 3],
+            dilation: [1; 3],
+            transposed: false,
+            output_padding: [0; 3],
+            bias: false,
+            input_layout: Layout::ChannelsFirst,
+            output_layout: Layout::ChannelsFirst,
+            activation: Activation::None,
+        }
+    }
+
+    /// Depth, height and width of the output; `None` if the parameters are not legal (a zero stride, kernel or dilation,
+    /// groups that do not divide, a kernel larger than the padded input) or a size overflows.
+    pub fn output(&self) -> Option<[usize; 3]> {
+        let groups = self.groups != 0
+            && self.in_channels.is_multiple_of(self.groups)
+            && self.out_channels.is_multiple_of(self.groups);
+        if !groups {
+            return None;
+        }
+        let mut out = [0; 3];
+        for (d, size) in out.iter_mut().enumerate() {
+            *size = self.output_dim(d)?;
+        }
+        Some(out)
+    }
+
+    fn output_dim(&self, d: usize) -> Option<usize> {
+        let (input, kernel, stride) = (self.input[d], self.kernel[d], self.stride[d]);
+        let (padding, dilation) = (self.padding[d], self.dilation[d]);
+        if kernel == 0 || stride == 0 || dilation == 0 {
+            return None;
+        }
+        let reach = dilation.checked_mul(kernel - 1)?.checked_add(1)?;
+        let pad2 = padding.checked_mul(2)?;
+        if self.transposed {
+            let full = input.checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?;
+            full.checked_add(self.output_padding[d])?.checked_sub(pad2)
+        } else {
+            Some(input.checked_add(pad2)?.checked_sub(reach)? / stride + 1)
+        }
+    }
+
+    /// How many elements each of input, weight, bias and output has, or `None` if the parameters are not legal or one
+    /// does not fit the address space.
+    pub fn extents(&self) -> Option<[usize; 4]> {
+        let out = self.output()?;
+        let size = self.dtype.size();
+        let len = |dims: &[usize]| {
+            let n = dims.iter().try_fold(1usize, |a, &d| a.checked_mul(d))?;
+            (n.checked_mul(size)? <= isize::MAX as usize).then_some(n)
+        };
+        let [id, ih, iw] = self.input;
+        let [kd, kh, kw] = self.kernel;
+        let (outer, inner) = match self.transposed {
+            false => (self.out_channels, self.in_channels / self.groups),
+            true => (self.in_channels, self.out_channels / self.groups),
+        };
+        Some([
+            len(&[self.batch, self.in_channels, id, ih, iw])?,
+            len(&[outer, inner, kd, kh, kw])?,
+            if self.bias { self.out_channels } else { 0 },
+            len(&[self.batch, self.out_channels, out[0], out[1], out[2]])?,
+        ])
+    }
+
+    /// Multiply-adds of the whole convolution, for estimates.
+    pub fn macs(&self) -> f64 {
+        let at = if self.transposed {
+            Some(self.input)
+        } else {
+            self.output()
+        };
+        let pixels: f64 = at.unwrap_or([0; 3]).iter().map(|&x| x as f64).product();
+        let taps: f64 = self.kernel.iter().map(|&x| x as f64).product();
+        let pairs = self.in_channels as f64 * self.out_channels as f64 / self.groups.max(1) as f64;
+        self.batch as f64 * pixels * taps * pairs
+    }
+}
+
+/// Where the operands of a [`Conv`] are.
+#[derive(Clone, Copy)]
+pub struct ConvArgs {
+    /// The input.
+    pub x: *const u8,
+    /// The weight; not read if it was constant.
+    pub weight: *const u8,
+    /// The bias; not read if it was constant or there is none.
+    pub bias: *const u8,
+    /// The output; overlaps no other operand.
+    pub y: *mut u8,
+    /// What to run on finished tiles.
+    pub tail: Option<Tail>,
+}
+
+/// Constant operands of a [`Conv`], as bytes of the descriptor's dtype.
+#[derive(Clone, Copy, Default)]
+pub struct ConvConstants<'a> {
+    /// The weight.
+    pub weight: Option<&'a [u8]>,
+    /// The bias; taken only if the weight is constant too.
+    pub bias: Option<&'a [u8]>,
+}
+
+/// A [`Conv`] ready to run.
+pub trait ConvPlan: Send + Sync {
+    /// Computes the output.
+    ///
+    /// # Safety
+    /// Every operand that is read is valid for the descriptor's extents and aligned to its dtype; the output is
+    /// writable and overlaps no other operand.
+    unsafe fn run(&self, pool: &Pool, args: &ConvArgs);
+    /// How it computes, for reports.
+    fn describe(&self) -> String;
+}

@@ -1,0 +1,65 @@
+//! Constant operands, packed when the plan is made.
+
+use crate::math::contract::MatMul;
+use crate::tensor::AlignedBytes;
+
+/// A constant operand, packed: for A tile after tile, for B panel after panel, each over the whole product size.
+pub struct Packed {
+    data: AlignedBytes,
+    /// Elements of one matrix.
+    item: usize,
+    /// For each batch dimension, matrices to step over; 0 where the operand repeats.
+    steps: Vec<usize>,
+}
+
+impl Packed {
+    /// Packs every distinct matrix: `strides[i]` is the operand's stride along batch dimension `i`; `pack` packs the
+    /// matrix at an element offset into a destination of `item` elements.
+    pub fn new(desc: &MatMul, strides: &[usize], item: usize, pack: impl Fn(usize, *mut f32)) -> Packed {
+        let mut steps = vec![0; strides.len()];
+        let mut count = 1;
+        for i in (0..strides.len()).rev() {
+            if strides[i] != 0 && desc.batch[i].size > 1 {
+                steps[i] = count;
+                count *= desc.batch[i].size;
+            }
+        }
+        let mut data = AlignedBytes::zeroed(item * count * 4);
+        let base = data.bytes_mut().as_mut_ptr().cast::<f32>();
+        for index in 0..desc.batch_size() {
+            let (mut offset, mut at, mut rest) = (0, 0, index);
+            for i in (0..strides.len()).rev() {
+                let x = rest % desc.batch[i].size;
+                rest /= desc.batch[i].size;
+                offset += x * strides[i];
+                at += x * steps[i];
+            }
+            // SAFETY: `at < count`.
+            pack(offset, unsafe { base.add(at * item) });
+        }
+        Packed { data, item, steps }
+    }
+
+    /// The matrix that matrix `index` of the batch uses.
+    pub fn matrix(&self, desc: &MatMul, mut index: usize) -> *const f32 {
+        let mut at = 0;
+        for (d, step) in desc.batch.iter().zip(&self.steps).rev() {
+            at += index % d.size * step;
+            index /= d.size;
+        }
+        // SAFETY: `at` is below the number of matrices packed.
+        unsafe { self.data.bytes().as_ptr().cast::<f32>().add(at * self.item) }
+    }
+}
+
+/// Constant bytes as f32, copied only if they are not aligned.
+pub(crate) fn aligned(bytes: &[u8]) -> std::borrow::Cow<'_, [f32]> {
+    // SAFETY: any bits are an f32.
+    match unsafe { bytes.align_to::<f32>() } {
+        ([], body, _) => body.into(),
+        _ => {
+            let le = |b: &[u8]| f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+            bytes.chunks_exact(4).map(le).collect::<Vec<f32>>().into()
+        }
+    }
+}
