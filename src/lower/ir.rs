@@ -454,7 +454,7 @@ fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
 
 /// The activation of `math` that a pointwise call is.
 fn activation(call: &Call<TensorType>) -> Option<Activation> {
-    if call.leaf("self").ok()?.dtype != DType::F32 {
+    if !matches!(call.op.name, "relu" | "relu6" | "hardtanh") || call.leaf("self").ok()?.dtype != DType::F32 {
         return None;
     }
     match call.op.name {
