@@ -45,7 +45,10 @@ fn compile_and_run(session: &mut Session, module: GraphModule) -> Staged<()> {
     session.diagnostics.extend(found);
     let bound = bound.ok_or(fxc::driver::Reported)?;
 
-    let request = Request { inputs: Some(bound.types.clone()), ..Request::default() };
+    let request = Request {
+        inputs: Some(bound.types.clone()),
+        ..Request::default()
+    };
     let made = compile(session, Model::new("example", module), &request)?;
     println!("{}", fxc::graph::print(&made.module));
 

@@ -173,6 +173,8 @@ pub fn input_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
     let Some(graph) = module.entry() else { return vec![] };
     let bind = |v: &str| dims.get(v).map(|&x| Dim::Const(x));
     let types = graph.placeholders().into_iter().map(|p| match &graph[p].meta.ty {
+        // An input that is no tensor is compiled in, with its default.
+        _ if !graph[p].args().is_empty() => infer::literal(&graph[p].args()[0]).unwrap_or(Val::Unknown),
         Some(t) => t.map(|t| {
             let mut t = t.clone();
             t.shape = t.shape.map(|s| s.iter().map(|d| d.substitute(&bind)).collect());

@@ -274,7 +274,10 @@ impl<'m> Infer<'m> {
         let mut result = Val::None;
         for n in graph.iter() {
             let inferred = match graph[n].op() {
-                Opcode::Placeholder => self.placeholder(graph, n, inputs.next()),
+                Opcode::Placeholder => {
+                    let ty = self.placeholder(graph, n, inputs.next());
+                    self.check_input(graph, n, ty)
+                }
                 _ => {
                     let found = self.node(name, graph, n, &types);
                     self.check_declared(graph, n, found)
@@ -317,6 +320,21 @@ impl<'m> Infer<'m> {
             }
             (Some(t), None) | (None, Some(t)) => t,
             (None, None) => default.unwrap_or(Val::Unknown),
+        }
+    }
+
+    /// The input's type, unless no machine could hold it.
+    fn check_input(&mut self, graph: &Graph, n: NodeId, ty: Type) -> Type {
+        match check_bytes(&ty, graph[n].target()) {
+            Ok(()) => ty,
+            Err(e) => {
+                let title = match e.code {
+                    Code::E0306 => format!("input `{}` is {ty}, which is more bytes than a machine can address", graph[n].target()),
+                    _ => format!("input `{}` has a negative size: {ty}", graph[n].target()),
+                };
+                self.diagnostics.push(Diagnostic::new(e.code, title).at_opt(graph[n].meta.span, "declared here"));
+                Val::Unknown
+            }
         }
     }
 

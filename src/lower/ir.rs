@@ -454,13 +454,18 @@ fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
 
 /// The activation of `math` that a pointwise call is.
 fn activation(call: &Call<TensorType>) -> Option<Activation> {
-    let activation = match call.op.name {
-        "relu" => Activation::Relu,
-        "relu6" => Activation::Clamp(0.0, 6.0),
-        "hardtanh" => Activation::Clamp(call.f64("min_val").ok()? as f32, call.f64("max_val").ok()? as f32),
-        _ => return None,
-    };
-    (call.leaf("self").ok()?.dtype == DType::F32).then_some(activation)
+    if !matches!(call.op.name, "relu" | "relu6" | "hardtanh") || call.leaf("self").ok()?.dtype != DType::F32 {
+        return None;
+    }
+    match call.op.name {
+        "relu" => Some(Activation::Relu),
+        "relu6" => Some(Activation::Clamp(0.0, 6.0)),
+        "hardtanh" => Some(Activation::Clamp(
+            call.f64("min_val").ok()? as f32,
+            call.f64("max_val").ok()? as f32,
+        )),
+        _ => None,
+    }
 }
 
 /// An affine index that is dim `d` of the result.
@@ -490,7 +495,10 @@ impl Reader<'_> {
             Opcode::CallFunction => self.call(n),
             Opcode::Output => {
                 let result = node.args().first().cloned().unwrap_or(Val::None);
-                self.arg(&result).inspect(|r| self.tir.output = Some(r.clone()))
+                self.arg(&result).map(|r| {
+                    self.tir.output = Some(r.clone());
+                    r
+                })
             }
             op => Err(OpError::new(Code::E0601, format!("`{op}` is not canonical"))),
         };
@@ -566,8 +574,7 @@ impl Reader<'_> {
             OpError::new(Code::E0401, format!("`{target}` has no value"))
                 .help("name the weights file: `weights \"model.safetensors\"`, or pass --weights")
         })?;
-        let (dtype, shape) = (t.dtype(), t.shape().to_vec());
-        let v = self.tir.push(dtype, &shape, Def::Constant(t))?;
+        let v = self.tir.push(t.dtype(), &t.shape().to_vec(), Def::Constant(t))?;
         self.constants.insert(target, v);
         Ok(Val::Leaf(v))
     }

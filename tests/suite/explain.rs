@@ -2,6 +2,7 @@
 //!
 //! A fence is `fxir` (checked), `fxir,run ARGS` (run) or `fxir,ignore-WHY`.
 
+use crate::fixtures;
 use crate::support::{Dir, codes, fences, fxc_in};
 use fxc::diag::{Code, Severity};
 
@@ -23,7 +24,7 @@ fn pages_begin_with_the_title_of_the_table() {
 #[test]
 fn examples_do_what_the_page_says() {
     let dir = Dir::new("explain");
-    dir.file("bad.npy", "nonsense");
+    fixtures::write(&dir);
     let mut failures = vec![];
     for c in Code::ALL {
         let blocks: Vec<(String, String)> = fences(c.explanation())

@@ -3,6 +3,7 @@
 mod cli;
 mod docs;
 mod explain;
+mod fixtures;
 mod layers;
 mod no_panic;
 mod snapshots;

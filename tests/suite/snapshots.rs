@@ -3,18 +3,17 @@
 use crate::support::{examples, root, snapshot_in};
 use fxc::diag::render::{Format, render};
 use fxc::driver::text::Artifact;
-use fxc::driver::{Dims, Fill, Given, Provided, Request, Session, bind, compile};
+use fxc::driver::{Dims, Fill, Given, Provided, Request, Session, Stage, bind, compile};
 use fxc::types::{DType, TensorType};
 
-/// Machine code depends on the machine, so these stop at the kernels.
-const ARTIFACTS: [Artifact; 7] = [
+/// Machine code depends on the machine, so the snapshots stop at the kernels.
+const ARTIFACTS: [Artifact; 6] = [
     Artifact::Ast,
     Artifact::Graph,
     Artifact::Code,
     Artifact::Dot,
     Artifact::Typed,
     Artifact::Optimized,
-    Artifact::Kernels,
 ];
 
 /// Types of inputs that an example does not declare.
@@ -42,17 +41,14 @@ fn every_stage_of_every_example() {
         let texts = texts.unwrap_or_else(|| panic!("{path}\n{found}"));
         assert_eq!(found, "", "{path}");
         let source = std::fs::read_to_string(root().join(&path)).unwrap();
-        for (artifact, text) in texts {
-            snapshot_in(
-                "stages",
-                &format!("{name}-{}", artifact.name()),
-                &format!("{source}\n=== {} ===\n{text}", artifact.name()),
-            );
+        for (stage, text) in texts {
+            snapshot_in("stages", &format!("{name}-{stage}"), &format!("{source}\n=== {stage} ===\n{text}"));
         }
     }
 }
 
-fn stages(s: &mut Session, path: &str) -> Option<Vec<(Artifact, String)>> {
+/// The texts of the stages, and the program with its kernels (without the Python helpers that all kernels share).
+fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
     let full = root().join(path).display().to_string();
     let model = s.load(&full).ok()?;
     let given = given(path);
@@ -65,12 +61,12 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(Artifact, String)>> {
         let bound = bound?;
         (Some(bound.types), bound.dims)
     };
-    let request = Request {
-        inputs,
-        dims,
-        threads: 1,
-        artifacts: ARTIFACTS.to_vec(),
-        ..Request::default()
-    };
-    Some(compile(s, model, &request).ok()?.texts)
+    let artifacts = ARTIFACTS.to_vec();
+    let request = Request { inputs, dims, threads: 1, artifacts, until: Some(Stage::Lower), ..Request::default() };
+    let made = compile(s, model, &request).ok()?;
+    let program = made.program?;
+    let kernels: String = program.kernels.iter().map(|k| format!("\n{}", fxc::kernel::python::function(k))).collect();
+    let mut texts: Vec<(&str, String)> = made.texts.into_iter().map(|(a, t)| (a.name(), t)).collect();
+    texts.push(("kernels", format!("{program}{kernels}")));
+    Some(texts)
 }

@@ -1,6 +1,8 @@
 //! Every file of `tests/ui/` shows a finding. Its name begins with the code; its first line may say how it is run
-//! (`# run: ARGS`, else it is checked). The snapshot in `snapshots/ui/` has the source and what a person sees.
+//! (`# run: ARGS`, or a whole command, `# fxc ARGS`, which may name a file of `fixtures`), else it is checked. The
+//! snapshot in `snapshots/ui/` has the source and what a person sees.
 
+use crate::fixtures;
 use crate::support::{Dir, codes, files, fxc_in, root, snapshot_in};
 use fxc::diag::Code;
 use std::path::Path;
@@ -9,16 +11,21 @@ use std::path::Path;
 const NO_INPUT: [Code; 4] = [Code::E0107, Code::E0109, Code::E0602, Code::E0603];
 
 fn arguments<'a>(text: &'a str, file: &'a str) -> Vec<&'a str> {
-    match text.lines().next().and_then(|l| l.strip_prefix("# run:")) {
-        Some(args) => ["run", file].into_iter().chain(args.split_whitespace()).collect(),
-        None => vec!["check", file],
+    let first = text.lines().next().unwrap_or("");
+    if let Some(args) = first.strip_prefix("# run:") {
+        ["run", file].into_iter().chain(args.split_whitespace()).collect()
+    } else if let Some(command) = first.strip_prefix("# fxc ") {
+        command.split_whitespace().collect()
+    } else {
+        vec!["check", file]
     }
 }
 
 #[test]
 fn every_file_shows_what_its_name_says() {
     let dir = Dir::new("ui");
-    for path in files("tests/ui", "") {
+    fixtures::write(&dir);
+    for path in files("tests/ui", ".fxir") {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         std::fs::copy(&path, dir.0.join(&name)).unwrap();
     }

@@ -1,0 +1,41 @@
+//! Damaged files that the ui tests and explain pages name, made from sound ones.
+
+use crate::support::{Dir, root};
+use std::io::{Cursor, Read, Write};
+
+/// Writes them all to a directory.
+pub fn write(dir: &Dir) {
+    let archive = std::fs::read(root().join("tests/data/mlp.pt2")).unwrap();
+    let weights = std::fs::read(root().join("examples/digits/digits.safetensors")).unwrap();
+    let (graph, config) = ("models/model.json", "model_weights_config.json");
+    dir.file("bad.npy", "nonsense");
+    dir.file("cut.pt2", &archive[..archive.len() / 2]);
+    dir.file("broken.pt2", edited(&archive, graph, "{\"name\": \"linear\"}", "{\"name\": \"nowhere\"}"));
+    dir.file("version.pt2", edited(&archive, graph, "\"major\": 8", "\"major\": 9"));
+    dir.file("pickled.pt2", edited(&archive, config, "\"use_pickle\": false", "\"use_pickle\": true"));
+    dir.file("misspelt.pt2", edited(&archive, config, "net.0.weight", "net.0.wieght"));
+    dir.file("digits.safetensors", &weights);
+    dir.file("cut.safetensors", &weights[..weights.len() / 2]);
+    dir.file("wrong.npz", std::fs::read(root().join("tests/ui/wrong.npz")).unwrap());
+}
+
+/// An archive with one text of one entry replaced.
+fn edited(archive: &[u8], entry: &str, from: &str, to: &str) -> Vec<u8> {
+    let mut zip = zip::ZipArchive::new(Cursor::new(archive)).unwrap();
+    let mut out = zip::ZipWriter::new(Cursor::new(vec![]));
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    for i in 0..zip.len() {
+        let mut file = zip.by_index(i).unwrap();
+        let name = file.name().unwrap().to_string();
+        let mut content = vec![];
+        file.read_to_end(&mut content).unwrap();
+        if name.ends_with(entry) {
+            let text = String::from_utf8(content).unwrap();
+            assert!(text.contains(from), "{entry} has no {from}");
+            content = text.replacen(from, to, 1).into_bytes();
+        }
+        out.start_file(name, options).unwrap();
+        out.write_all(&content).unwrap();
+    }
+    out.finish().unwrap().into_inner()
+}
