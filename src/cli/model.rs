@@ -1,10 +1,10 @@
 //! Options that every command which compiles has in common.
 
-use super::{App, Stop};
-use crate::diag::{Code, Diagnostic};
-use crate::driver::{Dims, Model};
-use crate::graph::GraphModule;
-use crate::pass;
+use super::{App, Stop, output};
+use crate::diag::{Code, Diagnostic, nearest};
+use crate::driver::{Dims, Model, Observer};
+use crate::graph::{self, GraphModule};
+use crate::pass::{self, PassRun};
 
 /// The model and how to compile it.
 #[derive(clap::Args)]
@@ -15,8 +15,72 @@ pub struct ModelArgs {
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     pub dims: Vec<(String, i64)>,
     /// Check the graph after every pass
-    #[arg(long)]
+    #[arg(long, help_heading = "Passes")]
     pub verify_each: bool,
+    /// Leave a pass out (`fxc passes` lists them)
+    #[arg(long, value_name = "PASS", value_parser = parse_pass, help_heading = "Passes")]
+    pub skip_pass: Vec<String>,
+    /// Show the graph after a pass, or after `all`
+    #[arg(long, value_name = "PASS", value_parser = parse_pass_or_all, help_heading = "Passes")]
+    pub print_after: Vec<String>,
+    /// Show the graph after every pass that changed it
+    #[arg(long, help_heading = "Passes")]
+    pub print_changed: bool,
+    /// Show how long every pass took
+    #[arg(long, help_heading = "Passes")]
+    pub time_passes: bool,
+    /// Show why passes did not do what they might have done
+    #[arg(long, help_heading = "Passes")]
+    pub remarks: bool,
+}
+
+/// Shows what passes do, on standard error.
+struct PassPrinter {
+    after: Vec<String>,
+    changed: bool,
+    time: bool,
+    remarks: bool,
+}
+
+impl Observer for PassPrinter {
+    fn after_pass(&mut self, run: &PassRun, module: &GraphModule) {
+        let named = self.after.iter().any(|p| p == run.name || p == "all");
+        if named || (self.changed && run.changed > 0) {
+            let text = graph::print(module);
+            output::progress(&format!("# after {}: {} changed\n{text}", run.name, run.changed));
+        }
+        if self.time {
+            let ms = run.time.as_secs_f64() * 1e3;
+            output::progress(&format!(
+                "{ms:9.3} ms  {:14} {} -> {} nodes",
+                run.name, run.before, run.after
+            ));
+        }
+        if self.remarks {
+            run.remarks
+                .iter()
+                .for_each(|r| output::progress(&format!("{}: {r}", run.name)));
+        }
+    }
+}
+
+fn parse_pass(name: &str) -> Result<String, String> {
+    let names = pass::PIPELINE.iter().map(|p| p.name);
+    match pass::by_name(name) {
+        Some(_) => Ok(name.to_string()),
+        None => Err(match nearest(name, names.clone()) {
+            Some(n) => format!("no pass is named so; a similar name is `{n}`"),
+            None => format!("the passes are {}", names.collect::<Vec<_>>().join(", ")),
+        }),
+    }
+}
+
+fn parse_pass_or_all(name: &str) -> Result<String, String> {
+    if name == "all" {
+        Ok(name.to_string())
+    } else {
+        parse_pass(name)
+    }
 }
 
 fn parse_dim(text: &str) -> Result<(String, i64), String> {
@@ -35,6 +99,7 @@ impl ModelArgs {
     pub fn pass_options(&self) -> pass::PassOptions {
         pass::PassOptions {
             verify_each: self.verify_each,
+            skip: self.skip_pass.clone(),
             ..pass::PassOptions::default()
         }
     }
@@ -42,6 +107,14 @@ impl ModelArgs {
     /// Loads the model.
     pub fn load(&self, app: &mut App) -> Result<Model, Stop> {
         app.subject(&self.model);
+        if self.print_changed || self.time_passes || self.remarks || !self.print_after.is_empty() {
+            app.session.observe(PassPrinter {
+                after: self.print_after.clone(),
+                changed: self.print_changed,
+                time: self.time_passes,
+                remarks: self.remarks,
+            });
+        }
         Ok(app.session.load(&self.model)?)
     }
 

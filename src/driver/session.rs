@@ -107,7 +107,10 @@ impl Session {
     /// Runs the passes over a checked module.
     pub fn optimize(&mut self, module: &mut GraphModule, options: &pass::PassOptions) -> Staged<pass::PassReport> {
         let start = Instant::now();
-        match pass::optimize(module, options) {
+        let observers = &mut self.observers;
+        let mut observe =
+            |run: &pass::PassRun, m: &GraphModule| observers.iter_mut().for_each(|o| o.after_pass(run, m));
+        match pass::optimize_with(module, options, &mut observe) {
             Ok(report) => {
                 self.took(Stage::Optimize, Product::Module(module), start);
                 Ok(report)

@@ -2,6 +2,7 @@
 
 use crate::graph::GraphModule;
 use crate::lower::Program;
+use crate::pass::PassRun;
 use crate::runtime::Executable;
 use std::time::Duration;
 
@@ -50,7 +51,10 @@ pub enum Product<'a> {
 /// Watches a compilation: prints, measures, verifies.
 pub trait Observer {
     /// Called when a stage is done, with what it made and how long it took.
-    fn after(&mut self, stage: Stage, product: Product, time: Duration);
+    fn after(&mut self, _stage: Stage, _product: Product, _time: Duration) {}
+
+    /// Called when a pass has run (whether or not it changed anything), with the module as it left it.
+    fn after_pass(&mut self, _run: &PassRun, _module: &GraphModule) {}
 }
 
 /// Records how long each stage took.
@@ -81,5 +85,9 @@ impl Timer {
 impl<O: Observer> Observer for std::rc::Rc<std::cell::RefCell<O>> {
     fn after(&mut self, stage: Stage, product: Product, time: Duration) {
         self.borrow_mut().after(stage, product, time);
+    }
+
+    fn after_pass(&mut self, run: &PassRun, module: &GraphModule) {
+        self.borrow_mut().after_pass(run, module);
     }
 }

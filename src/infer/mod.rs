@@ -329,10 +329,14 @@ impl<'m> Infer<'m> {
             Ok(()) => ty,
             Err(e) => {
                 let title = match e.code {
-                    Code::E0306 => format!("input `{}` is {ty}, which is more bytes than a machine can address", graph[n].target()),
+                    Code::E0306 => format!(
+                        "input `{}` is {ty}, which is more bytes than a machine can address",
+                        graph[n].target()
+                    ),
                     _ => format!("input `{}` has a negative size: {ty}", graph[n].target()),
                 };
-                self.diagnostics.push(Diagnostic::new(e.code, title).at_opt(graph[n].meta.span, "declared here"));
+                self.diagnostics
+                    .push(Diagnostic::new(e.code, title).at_opt(graph[n].meta.span, "declared here"));
                 Val::Unknown
             }
         }

@@ -10,9 +10,15 @@ pub fn write(dir: &Dir) {
     let (graph, config) = ("models/model.json", "model_weights_config.json");
     dir.file("bad.npy", "nonsense");
     dir.file("cut.pt2", &archive[..archive.len() / 2]);
-    dir.file("broken.pt2", edited(&archive, graph, "{\"name\": \"linear\"}", "{\"name\": \"nowhere\"}"));
+    dir.file(
+        "broken.pt2",
+        edited(&archive, graph, "{\"name\": \"linear\"}", "{\"name\": \"nowhere\"}"),
+    );
     dir.file("version.pt2", edited(&archive, graph, "\"major\": 8", "\"major\": 9"));
-    dir.file("pickled.pt2", edited(&archive, config, "\"use_pickle\": false", "\"use_pickle\": true"));
+    dir.file(
+        "pickled.pt2",
+        edited(&archive, config, "\"use_pickle\": false", "\"use_pickle\": true"),
+    );
     dir.file("misspelt.pt2", edited(&archive, config, "net.0.weight", "net.0.wieght"));
     dir.file("digits.safetensors", &weights);
     dir.file("cut.safetensors", &weights[..weights.len() / 2]);

@@ -42,7 +42,11 @@ fn every_stage_of_every_example() {
         assert_eq!(found, "", "{path}");
         let source = std::fs::read_to_string(root().join(&path)).unwrap();
         for (stage, text) in texts {
-            snapshot_in("stages", &format!("{name}-{stage}"), &format!("{source}\n=== {stage} ===\n{text}"));
+            snapshot_in(
+                "stages",
+                &format!("{name}-{stage}"),
+                &format!("{source}\n=== {stage} ===\n{text}"),
+            );
         }
     }
 }
@@ -62,10 +66,21 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
         (Some(bound.types), bound.dims)
     };
     let artifacts = ARTIFACTS.to_vec();
-    let request = Request { inputs, dims, threads: 1, artifacts, until: Some(Stage::Lower), ..Request::default() };
+    let request = Request {
+        inputs,
+        dims,
+        threads: 1,
+        artifacts,
+        until: Some(Stage::Lower),
+        ..Request::default()
+    };
     let made = compile(s, model, &request).ok()?;
     let program = made.program?;
-    let kernels: String = program.kernels.iter().map(|k| format!("\n{}", fxc::kernel::python::function(k))).collect();
+    let kernels: String = program
+        .kernels
+        .iter()
+        .map(|k| format!("\n{}", fxc::kernel::python::function(k)))
+        .collect();
     let mut texts: Vec<(&str, String)> = made.texts.into_iter().map(|(a, t)| (a.name(), t)).collect();
     texts.push(("kernels", format!("{program}{kernels}")));
     Some(texts)
