@@ -243,7 +243,6 @@ const ALIASES: &[(&str, &str)] = &[
     ("x", "self"),
     ("a", "self"),
     ("axis", "dim"),
-    ("axes", "dim"),
     ("keepdims", "keepdim"),
     ("tensor", "self"),
     ("dims", "dim"),

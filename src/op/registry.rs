@@ -71,10 +71,17 @@ pub fn canonical_path(target: &str, is_method: bool) -> String {
         Some(m) => return format!("Tensor.{m}"),
         None => t,
     };
-    match t.strip_prefix("_operator.") {
-        Some(m) => format!("operator.{m}"),
-        None => t.to_string(),
+    // What Python imports from torch's C++ part has its public name elsewhere.
+    for (private, public) in [
+        ("_operator.", "operator."),
+        ("torch._C._nn.", "torch.nn.functional."),
+        ("torch._C._special.special_", "torch.special."),
+    ] {
+        if let Some(m) = t.strip_prefix(private) {
+            return format!("{public}{m}");
+        }
     }
+    t.to_string()
 }
 
 /// One reading of a spelling.
