@@ -41,7 +41,12 @@ pub fn render(sources: &Sources, list: &[&Diagnostic], format: Format, color: bo
 
 fn capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) -> String) -> String {
     let mut out = String::new();
-    for d in list.iter().take(SHOWN) {
+    let mut order = list.to_vec();
+    if order.len() > SHOWN {
+        // Errors must not be crowded out by warnings.
+        order.sort_by_key(|d| std::cmp::Reverse(d.severity));
+    }
+    for d in order.into_iter().take(SHOWN) {
         out.push_str(&one(d));
         out.push_str(separator);
     }
