@@ -118,11 +118,11 @@ pub fn load_text(sources: &mut Sources, name: &str, text: &str, dir: Option<Path
         let d = Diagnostic::new(Code::E0113, format!("`{name}` holds no graph"));
         found.push(d.help("write `graph main { … }`, or give text that torch's print(graph) wrote"));
     }
-    if !found.has_errors() {
-        if let Some((path, _)) = &module.weights {
-            let path = dir.unwrap_or_default().join(path);
-            found.extend(import::bind_weights(&mut module, &path));
-        }
+    if !found.has_errors()
+        && let Some((path, _)) = &module.weights
+    {
+        let path = dir.unwrap_or_default().join(path);
+        found.extend(import::bind_weights(&mut module, &path));
     }
     (
         Some(Model {

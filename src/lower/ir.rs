@@ -495,10 +495,7 @@ impl Reader<'_> {
             Opcode::CallFunction => self.call(n),
             Opcode::Output => {
                 let result = node.args().first().cloned().unwrap_or(Val::None);
-                self.arg(&result).map(|r| {
-                    self.tir.output = Some(r.clone());
-                    r
-                })
+                self.arg(&result).inspect(|r| self.tir.output = Some(r.clone()))
             }
             op => Err(OpError::new(Code::E0601, format!("`{op}` is not canonical"))),
         };
@@ -574,7 +571,8 @@ impl Reader<'_> {
             OpError::new(Code::E0401, format!("`{target}` has no value"))
                 .help("name the weights file: `weights \"model.safetensors\"`, or pass --weights")
         })?;
-        let v = self.tir.push(t.dtype(), &t.shape().to_vec(), Def::Constant(t))?;
+        let (dtype, shape) = (t.dtype(), t.shape().to_vec());
+        let v = self.tir.push(dtype, &shape, Def::Constant(t))?;
         self.constants.insert(target, v);
         Ok(Val::Leaf(v))
     }
