@@ -8,7 +8,7 @@
 use fxc::diag::Diagnostics;
 use fxc::graph::{GraphModule, lint};
 use fxc::import::read_pt2;
-use fxc::infer::{InferOptions, infer_sizes};
+use fxc::infer::{InferOptions, infer_sizes, is_value};
 use fxc::interp::{Interpreter, Value};
 use fxc::pass::{PassOptions, optimize};
 use fxc::tensor::{Tensor, files};
@@ -59,7 +59,11 @@ fn errors(d: &Diagnostics) -> Result<(), String> {
         .take(5)
         .map(|d| format!("{} {} {:?}", d.code, d.title, d.notes))
         .collect();
-    if lines.is_empty() { Ok(()) } else { Err(lines.join("; ")) }
+    if lines.is_empty() {
+        Ok(())
+    } else {
+        Err(lines.join("; "))
+    }
 }
 
 fn check(folder: &Path, archive: &Path) -> Result<String, String> {
@@ -74,10 +78,19 @@ fn check(folder: &Path, archive: &Path) -> Result<String, String> {
         .map(|&p| {
             let name = graph[p].target();
             let found = given.tensors.get(name).or(given.tensors.get(graph[p].name()));
-            found.cloned().map(Val::Leaf).ok_or(format!("no input {name}"))
+            // Python values that were inputs when the model was exported are part of its types.
+            let constant = || {
+                let ty = graph[p].meta.ty.as_ref().filter(|t| is_value(t))?;
+                Some(ty.map(|_| unreachable!("a value holds no tensors")))
+            };
+            found
+                .cloned()
+                .map(Val::Leaf)
+                .or_else(constant)
+                .ok_or(format!("no input {name}"))
         })
         .collect::<Result<_, _>>()?;
-    let types = inputs.iter().map(|v| v.map(Tensor::ty)).collect();
+    let types = inputs.iter().map(|v: &Value| v.map(Tensor::ty)).collect();
     errors(&infer_sizes(&mut module, &InferOptions { inputs: types }).diagnostics)?;
     let (plain, plain_ms) = compare(&module, &inputs, folder)?;
     let before = module.entry().map_or(0, |g| g.len());
@@ -108,7 +121,11 @@ fn compare(module: &GraphModule, inputs: &[Value], folder: &Path) -> Result<(f64
     let results: Vec<&Value> = result.flatten().into_iter().skip(lead).collect();
     let tensors: Vec<&Tensor> = results.iter().filter_map(|v| v.as_leaf()).collect();
     if tensors.len() != expected.tensors.len() {
-        return Err(format!("{} results instead of {}", tensors.len(), expected.tensors.len()));
+        return Err(format!(
+            "{} results instead of {}",
+            tensors.len(),
+            expected.tensors.len()
+        ));
     }
     let mut worst = 0.0f64;
     for (i, got) in tensors.iter().enumerate() {

@@ -2,22 +2,20 @@
 //! rounded to the result's dtype once.
 
 use crate::op::{Contraction, OpError, OpResult};
-use crate::tensor::{Element, Scalar, Tensor, byte_len};
+use crate::tensor::{Element, Scalar, Tensor, byte_len, matmul_f64};
 use crate::types::{DType, TensorType};
 
 /// Numbers that sums are taken in.
 trait Number: Copy + Default {
-    fn mul_add(self, a: Self, b: Self) -> Self;
     fn scale(self, by: f64) -> Self;
     fn add(self, other: Self) -> Self;
     fn read(t: &Tensor) -> Vec<Self>;
     fn write(v: Vec<Self>, dtype: DType, shape: &[usize]) -> Tensor;
+    /// `out = a @ b`, row-major, `a` being `m x k` and `b` being `k x n`.
+    fn product(m: usize, k: usize, n: usize, a: &[Self], b: &[Self], out: &mut [Self]);
 }
 
 impl Number for f64 {
-    fn mul_add(self, a: f64, b: f64) -> f64 {
-        self + a * b
-    }
     fn scale(self, by: f64) -> f64 {
         if by == 1.0 { self } else { self * by }
     }
@@ -41,12 +39,12 @@ impl Number for f64 {
             _ => Tensor::from_fn(dtype, shape, |i| Scalar::F64(v[i])),
         }
     }
+    fn product(m: usize, k: usize, n: usize, a: &[f64], b: &[f64], out: &mut [f64]) {
+        matmul_f64(m, k, n, a, b, out);
+    }
 }
 
 impl Number for i64 {
-    fn mul_add(self, a: i64, b: i64) -> i64 {
-        self.wrapping_add(a.wrapping_mul(b))
-    }
     fn scale(self, by: f64) -> i64 {
         self.wrapping_mul(by as i64)
     }
@@ -58,6 +56,16 @@ impl Number for i64 {
     }
     fn write(v: Vec<i64>, dtype: DType, shape: &[usize]) -> Tensor {
         Tensor::from_fn(dtype, shape, |i| Scalar::from_i64(dtype, v[i]))
+    }
+    fn product(m: usize, k: usize, n: usize, a: &[i64], b: &[i64], out: &mut [i64]) {
+        out.fill(0);
+        for i in 0..m {
+            for p in 0..k {
+                let x = a[i * k + p];
+                let row = out[i * n..][..n].iter_mut().zip(&b[p * n..][..n]);
+                row.for_each(|(o, &y)| *o = o.wrapping_add(x.wrapping_mul(y)));
+            }
+        }
     }
 }
 
@@ -200,7 +208,7 @@ fn matmul<T: Number>(a: &Tensor, at: bool, b: &Tensor, bt: bool, shape: &[usize]
     let mut out = vec![T::default(); shape.iter().product()];
     for (i, (pa, pb)) in pa.into_iter().zip(pb).enumerate() {
         let (x, y) = (&va[pa * m * k..][..m * k], &vb[pb * k * n..][..k * n]);
-        product(m, k, n, x, y, &mut out[i * m * n..][..m * n]);
+        T::product(m, k, n, x, y, &mut out[i * m * n..][..m * n]);
     }
     Ok(out)
 }
@@ -219,47 +227,6 @@ fn transpose_each<T: Number>(v: &[T], rows: usize, cols: usize) -> Vec<T> {
         }
     }
     out
-}
-
-/// Columns taken at a time, so that a row of the result and of `b` stay in the first-level cache.
-const COLUMNS: usize = 512;
-
-/// `out += a @ b`, row-major, `a` being `m x k` and `b` being `k x n`.
-fn product<T: Number>(m: usize, k: usize, n: usize, a: &[T], b: &[T], out: &mut [T]) {
-    if n == 0 || k == 0 {
-        return;
-    }
-    for j in (0..n).step_by(COLUMNS) {
-        let w = COLUMNS.min(n - j);
-        let mut rows = out.chunks_mut(n).take(m).enumerate();
-        while let Some((i, r0)) = rows.next() {
-            let a0 = &a[i * k..][..k];
-            // Two rows of the result at a time halve the loads of `b`.
-            match rows.next() {
-                Some((_, r1)) => {
-                    let a1 = &a[(i + 1) * k..][..k];
-                    two_rows((a0, a1), b, n, j, &mut r0[j..j + w], &mut r1[j..j + w]);
-                }
-                None => {
-                    for (p, &x) in a0.iter().enumerate() {
-                        let y = &b[p * n + j..][..w];
-                        r0[j..j + w].iter_mut().zip(y).for_each(|(o, &y)| *o = o.mul_add(x, y));
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn two_rows<T: Number>(a: (&[T], &[T]), b: &[T], n: usize, j: usize, r0: &mut [T], r1: &mut [T]) {
-    let w = r0.len();
-    for (p, (&x0, &x1)) in a.0.iter().zip(a.1).enumerate() {
-        let y = &b[p * n + j..][..w];
-        for ((o0, o1), &y) in r0.iter_mut().zip(r1.iter_mut()).zip(y) {
-            *o0 = o0.mul_add(x0, y);
-            *o1 = o1.mul_add(x1, y);
-        }
-    }
 }
 
 /// The sizes of a convolution.
@@ -321,8 +288,7 @@ impl Geometry<'_> {
                         *o = if r == usize::MAX { T::default() } else { plane[r] };
                     }
                 }
-                part.fill(T::default());
-                product(fg, k, here.len(), &w[group * fg * k..][..fg * k], &patches, &mut part);
+                T::product(fg, k, here.len(), &w[group * fg * k..][..fg * k], &patches, &mut part);
                 for (f, row) in part.chunks(here.len()).enumerate() {
                     let o = (image * self.features + group * fg + f) * places.len() + chunk;
                     out[o..o + here.len()].copy_from_slice(row);
@@ -353,7 +319,7 @@ impl Geometry<'_> {
             let planes = &x[(image * self.channels + group * cg) * places.len()..][..cg * places.len()];
             let kernels = transpose_each(&w[group * cg * k..][..cg * k], cg, k);
             let mut parts = vec![T::default(); k * places.len()];
-            product(k, cg, places.len(), &kernels, planes, &mut parts);
+            T::product(k, cg, places.len(), &kernels, planes, &mut parts);
             for f in 0..fg {
                 let plane = &mut out[(image * self.features + group * fg + f) * size_out..][..size_out];
                 let part = &parts[f * lands.len()..][..lands.len()];

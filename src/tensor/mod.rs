@@ -7,9 +7,11 @@
 
 mod element;
 pub mod files;
+mod product;
 mod storage;
 
 pub use element::{Element, Scalar};
+pub use product::matmul_f64;
 pub use storage::{ALIGN, AlignedBytes, Storage};
 
 use crate::types::{DType, TensorType};
