@@ -355,12 +355,12 @@ impl<'m> Infer<'m> {
                 .map_or(Val::None, |a| arg_type(a, &|i| self.lookup(types, i))),
             Opcode::GetAttr => attribute_type(self.module, node.target()),
             _ => {
-                let resolved = resolve_with(self.module, graph_name, graph, n, &|i| self.lookup(types, i));
+                let resolved = resolve::resolve_plain(self.module, graph_name, graph, n, &|i| self.lookup(types, i));
                 match resolved {
                     Ok(r) => self.call(graph, n, &r, types),
                     Err(e) => {
                         if e.code == Code::E0201 {
-                            self.unknowns.add(graph, n, e);
+                            self.unknowns.add(self.module, graph, n, e);
                         } else {
                             self.diagnostics.push(e);
                         }
@@ -437,7 +437,7 @@ impl<'m> Infer<'m> {
     }
 
     fn finish(mut self) -> (IndexMap<Arc<str>, Types>, Inference) {
-        self.unknowns.report(self.module, &mut self.diagnostics);
+        self.unknowns.report(&mut self.diagnostics);
         for (origin, e) in self.solver.check_guards() {
             self.diagnostics.push(report::guard(&origin, &e));
         }

@@ -43,36 +43,46 @@ fn spelled(graph: &Graph, n: NodeId) -> String {
     }
 }
 
-/// A spelling that is not in the table (E0201).
-pub fn unknown_op(module: &GraphModule, graph: &Graph, n: NodeId, path: &str) -> Diagnostic {
-    let node = &graph[n];
-    let span = node.meta.target_span.or(node.meta.span);
-    let mut d = Diagnostic::new(Code::E0201, format!("unknown op: {}", spelled(graph, n))).at_opt(span, "");
-    let mut names: Vec<&str> = module.graphs.keys().map(|k| &**k).collect();
-    op::spellings().for_each(|s| names.push(s));
-    let near = nearest(path, names).map(str::to_string);
-    if let Some(near) = near.or_else(|| nearest_by_last_part(path)) {
-        let shown = match node.op() {
-            Opcode::CallMethod => near.strip_prefix("Tensor.").unwrap_or(&near).to_string(),
-            _ if node.target().starts_with("torch.ops.") && near.starts_with("aten.") => format!("torch.ops.{near}"),
-            _ => near,
-        };
-        d = match node.meta.target_span {
-            Some(s) => d.suggest(s, shown, "an op with a similar name exists"),
-            None => d.help(format!("an op with a similar name exists: `{shown}`")),
-        };
-    }
-    d
+/// A spelling that is not in the table (E0201); [`suggest`] adds what may be meant.
+pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
+    let span = graph[n].meta.target_span.or(graph[n].meta.span);
+    Diagnostic::new(Code::E0201, format!("unknown op: {}", spelled(graph, n))).at_opt(span, "")
 }
 
-/// A module that is not declared (E0201).
-pub fn unknown_module(module: &GraphModule, graph: &Graph, n: NodeId) -> Diagnostic {
+/// A module that is not declared (E0201); [`suggest`] adds what may be meant.
+pub fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
     let node = &graph[n];
     let span = node.meta.target_span.or(node.meta.span);
-    let d = Diagnostic::new(Code::E0201, format!("module `{}` is not declared", node.target())).at_opt(span, "");
-    match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
-        Some(near) => d.help(format!("a module with a similar name is declared: `{near}`")),
-        None => d.help(format!("declare it, for example `module {} = ReLU()`", node.target())),
+    Diagnostic::new(Code::E0201, format!("module `{}` is not declared", node.target())).at_opt(span, "")
+}
+
+/// Adds what an unknown name may be meant for. This looks at every name there is, so it is not done for thousands.
+pub fn suggest(module: &GraphModule, graph: &Graph, n: NodeId, d: Diagnostic) -> Diagnostic {
+    let node = &graph[n];
+    if node.op() == Opcode::CallModule {
+        if module.modules.contains_key(node.target()) {
+            return d;
+        }
+        return match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
+            Some(near) => d.help(format!("a module with a similar name is declared: `{near}`")),
+            None => d.help(format!("declare it, for example `module {} = ReLU()`", node.target())),
+        };
+    }
+    let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
+    let mut names: Vec<&str> = module.graphs.keys().map(|k| &**k).collect();
+    op::spellings().for_each(|s| names.push(s));
+    let near = nearest(&path, names).map(str::to_string);
+    let Some(near) = near.or_else(|| nearest_by_last_part(&path)) else {
+        return d;
+    };
+    let shown = match node.op() {
+        Opcode::CallMethod => near.strip_prefix("Tensor.").unwrap_or(&near).to_string(),
+        _ if node.target().starts_with("torch.ops.") && near.starts_with("aten.") => format!("torch.ops.{near}"),
+        _ => near,
+    };
+    match node.meta.target_span {
+        Some(s) => d.suggest(s, shown, "an op with a similar name exists"),
+        None => d.help(format!("an op with a similar name exists: `{shown}`")),
     }
 }
 
@@ -105,9 +115,13 @@ pub struct Unknowns {
 impl Unknowns {
     /// How many uses and places a report shows.
     const SHOWN: usize = 3;
+    /// How many names are looked up for what may be meant.
+    const SUGGESTED: usize = 30;
 
     /// Adds a use.
-    pub fn add(&mut self, graph: &Graph, n: NodeId, d: Diagnostic) {
+    pub fn add(&mut self, module: &GraphModule, graph: &Graph, n: NodeId, d: Diagnostic) {
+        let first = !self.by_spelling.contains_key(&d.title);
+        let d = if first && self.by_spelling.len() < Self::SUGGESTED { suggest(module, graph, n, d) } else { d };
         let span = graph[n].meta.target_span.or(graph[n].meta.span);
         let place = place_note(graph, n);
         let (_, spans, places) = self
@@ -119,7 +133,7 @@ impl Unknowns {
     }
 
     /// Reports them all.
-    pub fn report(&mut self, _module: &GraphModule, out: &mut Diagnostics) {
+    pub fn report(&mut self, out: &mut Diagnostics) {
         for (_, (mut d, spans, places)) in std::mem::take(&mut self.by_spelling) {
             for s in spans.iter().skip(1).take(Self::SHOWN - 1).flatten() {
                 d = d.see(*s, "also here");

@@ -4,7 +4,7 @@
 //! modules, whatever their spelling, become a row of the op table with one argument per parameter.
 
 use super::{arg_type, attribute_type, report};
-use crate::diag::Diagnostic;
+use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::op::modules::Source;
 use crate::op::{self, Call, ParamType, Spelling};
@@ -211,6 +211,20 @@ pub fn resolve_with(
     node: NodeId,
     ty: &dyn Fn(NodeId) -> Type,
 ) -> Result<Resolved, Diagnostic> {
+    resolve_plain(module, caller, graph, node, ty).map_err(|d| match d.code {
+        Code::E0201 => report::suggest(module, graph, node, d),
+        _ => d,
+    })
+}
+
+/// [`resolve_with`], without a search for what an unknown name may be meant for.
+pub(super) fn resolve_plain(
+    module: &GraphModule,
+    caller: &str,
+    graph: &Graph,
+    node: NodeId,
+    ty: &dyn Fn(NodeId) -> Type,
+) -> Result<Resolved, Diagnostic> {
     let n = &graph[node];
     let operand = |a: &Arg| a.map(|&n| Operand::Node(n));
     let args: Vec<_> = n.args().iter().map(operand).collect();
@@ -242,7 +256,7 @@ pub fn resolve_with(
             resolved.callee = Callee::Op(s);
             Ok(resolved)
         }
-        Err(None) => Err(report::unknown_op(module, graph, node, &path)),
+        Err(None) => Err(report::unknown_op(graph, node)),
         Err(Some((candidate, e))) => Err(report::bind_error(graph, node, &path, candidate, e)),
     }
 }
@@ -274,7 +288,7 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
     let n = &graph[node];
     let path = n.target();
     let Some(decl) = module.modules.get(path) else {
-        return Err(report::unknown_module(module, graph, node));
+        return Err(report::unknown_module(graph, node));
     };
     let attr = |name: &str| -> Arc<str> { format!("{path}.{name}").into() };
     let names: Vec<Arc<str>> = given.kwargs.iter().map(|(k, _)| k.clone()).collect();

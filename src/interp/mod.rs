@@ -123,7 +123,7 @@ impl<'m> Interpreter<'m> {
         let name = self
             .module
             .entry_name()
-            .ok_or_else(|| Diagnostic::new(Code::E0101, "there is no graph to run"))?;
+            .ok_or_else(|| Diagnostic::new(Code::E0104, "there is no graph to run"))?;
         self.attributes.clear();
         self.depth = 0;
         let inputs = inputs.into_iter().map(|v| v.map(|t| Cell::new(t.clone()))).collect();
@@ -135,7 +135,7 @@ impl<'m> Interpreter<'m> {
         let graph = &self.module.graphs[name];
         if self.depth >= MAX_CALL_DEPTH {
             let title = format!("calls of graphs nest deeper than {MAX_CALL_DEPTH} at `{name}`");
-            return Err(Diagnostic::new(Code::E0101, title));
+            return Err(Diagnostic::new(Code::E0111, title));
         }
         self.depth += 1;
         let last = last_uses(graph);
@@ -282,7 +282,7 @@ impl Frame<'_> {
         arg.try_map(&mut |&i| {
             let v = self.env[i].as_ref().ok_or_else(|| {
                 Diagnostic::new(
-                    Code::E0101,
+                    Code::E0102,
                     format!(
                         "`%{}` uses `%{}` before it is defined",
                         self.graph[n].name(),
@@ -374,3 +374,6 @@ fn check_size(ty: &Type, op: &str) -> OpResult<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

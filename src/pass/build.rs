@@ -58,6 +58,11 @@ pub fn same_bits(a: &Arg, b: &Arg) -> bool {
     x == y
 }
 
+/// Whether two lists of arguments are the same, bit for bit.
+pub fn same_all(a: &[Arg], b: &[Arg]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_bits(a, b))
+}
+
 /// Appends text that two arguments share exactly if they are the same, bit for bit.
 pub fn write_key(a: &Arg, out: &mut String) {
     use std::fmt::Write;

@@ -52,7 +52,7 @@ fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
             match state.get(&name) {
                 Some(true) => continue,
                 Some(false) => {
-                    return Err(Diagnostic::new(Code::E0101, format!("the graph `{name}` calls itself")));
+                    return Err(Diagnostic::new(Code::E0111, format!("the graph `{name}` calls itself")));
                 }
                 None => {}
             }
@@ -64,7 +64,7 @@ fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
                 .collect();
             for c in callees {
                 if state.get(&c) == Some(&false) {
-                    return Err(Diagnostic::new(Code::E0101, format!("the graph `{c}` calls itself")));
+                    return Err(Diagnostic::new(Code::E0111, format!("the graph `{c}` calls itself")));
                 }
                 if !state.contains_key(&c) {
                     stack.push((c, false));

@@ -23,7 +23,7 @@ pub use decompose::{decompose, decompose_node};
 pub use functionalize::functionalize;
 pub use normalize::normalize;
 
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode, lint};
 use crate::infer::{self, InferOptions};
 use crate::op::{self, Op};
@@ -193,6 +193,11 @@ fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnostics> {
         let mut copy = module.clone();
         found = infer::infer(&mut copy, &InferOptions::default());
     }
+    let canonical = |p: &Pass| p.name == "normalize";
+    let done = |name: &str| PIPELINE.iter().position(|p| p.name == name);
+    if !found.has_errors() && done(name) >= PIPELINE.iter().position(canonical) {
+        found = verify_canonical(module);
+    }
     if !found.has_errors() {
         return Ok(());
     }
@@ -200,6 +205,34 @@ fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnostics> {
     let mut out = Diagnostics::new();
     blamed.for_each(|d| out.push(d.note(format!("this is wrong after the pass `{name}`, not in the input"))));
     Err(out)
+}
+
+/// What is not canonical in a module: after `normalize`, every call is a `call_function` of a row of the op table (or of a
+/// graph of the file), with its arguments in canonical form, and nothing is written to.
+pub fn verify_canonical(module: &GraphModule) -> Diagnostics {
+    let mut out = Diagnostics::new();
+    for graph in module.graphs.values() {
+        for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
+            let node = &graph[n];
+            let why = match canonical_op(graph, n) {
+                None if module.graphs.contains_key(node.target()) && node.op() == Opcode::CallFunction => continue,
+                None => "its target is no canonical op".to_string(),
+                Some(op) => match build::full_args(op, graph, n) {
+                    Err(e) => e.title,
+                    Ok(args) => {
+                        let (positional, kwargs) = build::canonical_args(op, args);
+                        if build::same_all(node.args(), &positional) && node.kwargs().len() == kwargs.len() {
+                            continue;
+                        }
+                        "its arguments are not in the schema's order, or are defaults".to_string()
+                    }
+                },
+            };
+            let title = format!("`%{}` (`{}`) is not canonical: {why}", node.name(), node.target());
+            out.push(Diagnostic::new(Code::E0601, title).at_opt(node.meta.span, ""));
+        }
+    }
+    out
 }
 
 /// Identities, folding, common values and dead code once more.

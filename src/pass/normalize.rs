@@ -6,7 +6,7 @@
 //!
 #![doc = include_str!("examples/normalize.md")]
 
-use super::build::{Arguments, ITEM, Source, canonical_args};
+use super::build::{Arguments, ITEM, Source, canonical_args, same_all};
 use super::{Context, each_graph};
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
@@ -82,7 +82,7 @@ impl<'m> Normalize<'m> {
         let node = &graph[n];
         if node.op() == Opcode::CallFunction
             && node.target() == op.name
-            && same(node.args(), &args)
+            && same_all(node.args(), &args)
             && node.kwargs() == kwargs
         {
             return Ok(false);
@@ -127,10 +127,6 @@ impl<'m> Normalize<'m> {
             }
         }
     }
-}
-
-fn same(a: &[Arg], b: &[Arg]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| super::build::same_bits(a, b))
 }
 
 fn insert(graph: &mut Graph, user: NodeId, ty: Type, make: impl FnOnce(&mut Graph) -> NodeId) -> NodeId {
