@@ -85,24 +85,27 @@ fn label(graph: &Graph, node: &Node, module: Option<&GraphModule>) -> String {
     out + "}"
 }
 
-/// The arguments that hold no node: the edges show those.
+/// The arguments that are no nodes: the edges show those. torch tells by the `%` in their text.
 fn arguments(graph: &Graph, node: &Node) -> (Vec<String>, Vec<String>) {
     let show = |v: &Arg| {
-        let literal = v.leaves().is_empty();
-        literal.then(|| escape(&short(graph, v)))
+        Some(short(graph, v))
+            .filter(|text| !text.contains('%'))
+            .map(|text| escape(&text))
     };
     let args = node.args().iter().filter_map(show).collect();
     let kwargs = node
         .kwargs()
         .iter()
-        .filter_map(|(k, v)| show(v).map(|v| format!("{k}: {v}")))
-        .collect();
-    (args, kwargs)
+        .filter_map(|(k, v)| show(v).map(|v| format!("{k}: {v}")));
+    (args, kwargs.collect())
 }
 
 /// torch's `_format_arg(v, max_list_len=8)`.
 fn short(graph: &Graph, v: &Arg) -> String {
-    let leaf = |n: &NodeId, _: Style| graph[*n].name().to_string();
+    let leaf = |n: &NodeId, style: Style| match style {
+        Style::Plain => format!("%{}", graph[*n].name()),
+        _ => graph[*n].name().to_string(),
+    };
     let plain = |v: &Arg| pyrepr::write(v, Style::Plain, &leaf);
     match v {
         Val::List(items) | Val::Tuple(items) if items.len() > MAX_LIST => {

@@ -17,6 +17,8 @@
 //!   through `**{"from": 1}`;
 //! * `operator.iadd(a, b)` is `a += b` only if that cannot rebind a Python number that is used again; the value of
 //!   `operator.setitem` is `None`;
+//! * `print(graph)` does not hold the result's annotation; where all parameters of a graph read from it are tensors by
+//!   annotation and there is one result, `-> torch.Tensor` is supplied;
 //! * operators called with keyword arguments or a wrong number of operands stay calls.
 
 use super::pyrepr::{self, Style};
@@ -140,6 +142,8 @@ impl<'a> Writer<'a> {
             Opcode::Output => {
                 if !ty.is_empty() {
                     self.returns = format!(" -> {ty}");
+                } else if self.returns_a_tensor(n) {
+                    self.returns = " -> torch.Tensor".into();
                 }
                 let value = node.args().first().map(|v| self.value(v));
                 self.lines.push(Some(
@@ -173,6 +177,16 @@ impl<'a> Writer<'a> {
         self.bound.insert(name);
         let freed = self.freed(n);
         self.lines.push(Some(text + &freed));
+    }
+
+    /// `print(graph)` leaves out the annotation of the result. Of a function whose parameters are all annotated as tensors
+    /// and that returns one value, the result is taken to be annotated as a tensor too.
+    fn returns_a_tensor(&self, output: NodeId) -> bool {
+        let g = self.graph;
+        let tensor = |n: NodeId| g[n].meta.annotation.as_deref() == Some("torch.Tensor");
+        let params = g.placeholders();
+        let one = matches!(g[output].args(), [Val::Leaf(_)]);
+        g.torch.is_some() && one && !params.is_empty() && params.into_iter().all(tensor)
     }
 
     fn placeholder(&mut self, n: NodeId, colon: &str) {
