@@ -27,6 +27,7 @@ pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
             ..GraphModule::default()
         },
         graph_spans: HashMap::new(),
+        unnamed: 0,
         out: Diagnostics::new(),
     };
     for item in &file.items {
@@ -38,6 +39,8 @@ pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
 struct Builder {
     module: GraphModule,
     graph_spans: HashMap<Arc<str>, Span>,
+    /// How many graphs without a name were met.
+    unnamed: usize,
     out: Diagnostics,
 }
 
@@ -190,10 +193,17 @@ impl Builder {
     }
 
     /// A graph that torch printed has no name: it is `main`, or `main_1` and so on.
-    fn free_graph_name(&self) -> Arc<str> {
-        let names = std::iter::once("main".to_string()).chain((1..).map(|i| format!("main_{i}")));
-        let mut free = names.filter(|n| !self.module.graphs.contains_key(&**n));
-        free.next().unwrap_or_default().into()
+    fn free_graph_name(&mut self) -> Arc<str> {
+        loop {
+            let name = match self.unnamed {
+                0 => "main".to_string(),
+                i => format!("main_{i}"),
+            };
+            self.unnamed += 1;
+            if !self.graph_spans.contains_key(&*name) {
+                return name.into();
+            }
+        }
     }
 }
 

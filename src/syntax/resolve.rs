@@ -112,7 +112,7 @@ pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
     match size {
         Some(Dim::Unknown) if whole => {
             let e = Diagnostic::new(Code::E0016, "size cannot be computed")
-                .at(v.span, "overflows 64 bits, or divides by zero");
+                .at(v.span, "overflows 64 bits, divides by zero, or has too many terms");
             d.push(e);
             Dim::Unknown
         }
@@ -193,7 +193,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
         _ => match dim(v, &mut Diagnostics::new()) {
             (Some(Dim::Unknown), true) => {
                 let e = Diagnostic::new(Code::E0016, "size cannot be computed")
-                    .at(v.span, "overflows 64 bits, or divides by zero");
+                    .at(v.span, "overflows 64 bits, divides by zero, or has too many terms");
                 d.push(e);
                 Val::Unknown
             }

@@ -35,6 +35,9 @@ enum Atom {
     Min(Box<Dim>, Box<Dim>),
 }
 
+/// A product of more terms than this is not worked out.
+const MAX_TERMS: usize = 1024;
+
 type Terms = BTreeMap<Vec<Atom>, i64>;
 
 impl From<i64> for Dim {
@@ -135,16 +138,21 @@ impl Dim {
         self.add(&other.neg())
     }
 
-    /// `self * other`; unknown on overflow.
+    /// `self * other`; unknown on overflow, or if it has very many terms.
     pub fn mul(&self, other: &Dim) -> Dim {
         match (self, other) {
             (Dim::Const(a), Dim::Const(b)) => a.checked_mul(*b).map_or(Dim::Unknown, Dim::Const),
             (Dim::Const(0), _) | (_, Dim::Const(0)) => Dim::Const(0),
             (Dim::Unknown, _) | (_, Dim::Unknown) => Dim::Unknown,
             _ => {
+                let (a, b) = (self.terms(), other.terms());
+                // Sums multiply out: a product of many would have more terms than memory.
+                if a.len() * b.len() > MAX_TERMS {
+                    return Dim::Unknown;
+                }
                 let mut t = Terms::new();
-                for (fa, ca) in self.terms() {
-                    for (fb, cb) in other.terms() {
+                for (fa, ca) in a {
+                    for (fb, cb) in b.iter().map(|(f, c)| (f.clone(), *c)) {
                         let mut f = fa.clone();
                         f.extend(fb);
                         f.sort();

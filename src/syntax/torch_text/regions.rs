@@ -126,68 +126,87 @@ fn region(lines: &[Line<'_>], mut i: usize) -> (Option<Region>, usize) {
     if header.is_some() {
         i += 1;
     }
-    let mut end = header.as_ref().map_or(start, |h| h.end);
-    let mut next = i;
     let mut stmts: Vec<Range<usize>> = vec![];
-    let mut open = String::new();
-    while i < lines.len() {
-        let line = &lines[i];
+    let mut open: Option<Ending> = None;
+    // Behind the last line that belongs to the region.
+    let mut next = i;
+    while let Some(line) = lines.get(i) {
         let begins = match line.head {
             Head::Stmt => true,
-            Head::Percent => whole && open.is_empty(),
-            Head::Return => open.is_empty() || complete(&open) || line.text.starts_with("    return "),
+            Head::Percent => whole && open.is_none(),
+            Head::Return => open.is_none() || line.text.starts_with("    return "),
             _ => false,
-        } && line.commented == commented;
-        if begins {
-            open = line.text.to_string();
+        };
+        if begins && line.commented == commented {
+            open = Some(Ending::of(line.text));
             stmts.push(line.range.clone());
-        } else if !open.is_empty() && line.commented == commented {
-            open.push('\n');
-            open.push_str(line.text);
-            if let Some(s) = stmts.last_mut() {
-                s.end = line.range.end;
-            }
+        } else if let Some(s) = stmts.last_mut().filter(|_| open.is_some() && line.commented == commented) {
+            s.end = line.range.end;
         } else if !matches!(line.head, Head::Blank | Head::Comment) {
             break;
         }
         i += 1;
-        if complete(&open) {
-            let returned = open[indent_len(&open)..].starts_with("return");
-            open.clear();
-            if returned {
-                break;
+        if let Some(ending) = &mut open {
+            next = i;
+            if ending.reached(line.text) {
+                let returned = matches!(ending, Ending::Return(_));
+                open = None;
+                if returned {
+                    break;
+                }
             }
         }
-        if begins || open.is_empty() {
-            (end, next) = stmts.last().map_or((end, next), |s| (s.end, i));
-        }
     }
-    if let Some(s) = stmts.last() {
-        (end, next) = (s.end, i);
-    }
+    let end = stmts.last().or(header.as_ref()).map_or(start, |r| r.end);
     let region = Region {
         header,
         whole,
         stmts,
         range: start..end,
     };
-    ((whole || !region.stmts.is_empty()).then_some(region), next.max(i))
+    ((whole || !region.stmts.is_empty()).then_some(region), next)
 }
 
-/// Whether a statement's text can end here.
-fn complete(stmt: &str) -> bool {
-    let s = stmt.trim_end();
-    if s[indent_len(s)..].starts_with("return") {
-        let depth = s.chars().fold(0i64, |d, c| match c {
-            '(' | '[' | '{' => d + 1,
-            ')' | ']' | '}' => d - 1,
-            _ => d,
-        });
-        return depth <= 0;
+/// By what a statement's last line is known.
+enum Ending {
+    /// `})` of a call.
+    Call,
+    /// `]` of a target or `)` of a default.
+    Bracket,
+    /// It has one line.
+    Line,
+    /// `return`: when its brackets are closed; how many are open so far.
+    Return(i64),
+}
+
+impl Ending {
+    /// How the statement that begins with `line` ends.
+    fn of(line: &str) -> Ending {
+        if line[indent_len(line)..].starts_with("return") {
+            return Ending::Return(0);
+        }
+        match OPENERS.iter().filter_map(|o| line.find(o).map(|i| (i, *o))).min() {
+            None | Some((_, " = self.")) => Ending::Line,
+            Some((_, o)) if o.starts_with(" = call") => Ending::Call,
+            Some(_) => Ending::Bracket,
+        }
     }
-    match OPENERS.iter().filter_map(|o| s.find(o).map(|i| (i, *o))).min() {
-        None | Some((_, " = self.")) => true,
-        Some((_, o)) if o.starts_with(" = call") => s.ends_with("})"),
-        Some(_) => s.ends_with(']') || s.ends_with(')'),
+
+    /// Whether `line`, the next of the statement, is its last.
+    fn reached(&mut self, line: &str) -> bool {
+        let line = line.trim_end();
+        match self {
+            Ending::Call => line.ends_with("})"),
+            Ending::Bracket => line.ends_with([']', ')']),
+            Ending::Line => true,
+            Ending::Return(depth) => {
+                *depth += line.chars().fold(0, |d, c| match c {
+                    '(' | '[' | '{' => d + 1,
+                    ')' | ']' | '}' => d - 1,
+                    _ => d,
+                });
+                *depth <= 0
+            }
+        }
     }
 }
