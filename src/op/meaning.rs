@@ -196,8 +196,8 @@ pub struct AffineIndex {
 /// A contraction: what `math::contract` computes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Contraction {
-    /// `out[…, m, n] = beta * bias + alpha * Σ_k a[…, m, k] * b[…, k, n]`, batch dims broadcast. An operand of rank 1 is
-    /// a row on the left or a column on the right, and the result lacks that dim (`mv`, `dot`, `linear` of a vector).
+    /// `out[…, m, n] = beta * bias + alpha * Σ_k a[…, m, k] * b[…, k, n]`, batch dims broadcast. Both
+    /// operands have rank 2 or more; products of vectors decompose.
     MatMul {
         /// Parameter of the left operand, `[…, M, K]` (or `[…, K, M]` if `a_transposed`).
         a: usize,

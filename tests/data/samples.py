@@ -43,8 +43,18 @@ def encode(v, names=None):
         return {"dtype": SHORT[v]}
     if isinstance(v, float):
         return {"float": number(v)}
-    if isinstance(v, (list, tuple)):
+    if isinstance(v, slice):
+        return {"slice": [encode(x, names) for x in (v.start, v.stop, v.step)]}
+    if isinstance(v, tuple):
+        return {"tuple": [encode(x, names) for x in v]}
+    if isinstance(v, list):
         return [encode(x, names) for x in v]
+    if v is Ellipsis:
+        return {"ellipsis": True}
+    if isinstance(v, torch.device):
+        return {"device": str(v)}
+    if isinstance(v, (torch.layout, torch.memory_format)):
+        return {"name": str(v).removeprefix("torch.")}
     return v
 
 
@@ -53,7 +63,7 @@ def target(path):
     head, _, rest = path.partition(".")
     if head == "Tensor":
         return lambda self, *a, **k: getattr(self, rest)(*a, **k)
-    start = {"aten": torch.ops.aten, "torch": torch, "operator": operator, "builtins": builtins}[head]
+    start = {"aten": torch.ops.aten, "prims": torch.ops.prims, "torch": torch, "operator": operator, "builtins": builtins}[head]
     for name in rest.split("."):
         start = getattr(start, name)
     return start
@@ -75,7 +85,7 @@ class Cases:
 
     def add(self, path, *args, **kwargs):
         """Records what torch gives for the call; nothing if no overload takes such arguments."""
-        case = {"path": path, "args": encode(args, self.names)}
+        case = {"path": path, "args": encode(list(args), self.names)}
         if kwargs:
             case["kwargs"] = {k: encode(v, self.names) for k, v in kwargs.items()}
         try:
@@ -88,6 +98,27 @@ class Cases:
             if isinstance(out, torch.Tensor) and out.is_complex():
                 return
             case["out"] = encode(list(out) if isinstance(out, tuple) else out)
+        self.cases.append(case)
+
+    def error(self, path, *args, **kwargs):
+        """Records that torch refuses the call, whatever it says."""
+        before = len(self.cases)
+        self.add(path, *args, **kwargs)
+        for case in self.cases[before:]:
+            assert "error" in case, f"{path} is not refused"
+
+    def setitem(self, x, index, value):
+        """Records what `x[index] = value` leaves in x."""
+        case = {"path": "operator.setitem", "args": encode([x, index, value], self.names)}
+        out = x.clone()
+        try:
+            out[index] = value
+        except Exception as e:
+            if arguments_do_not_parse(e):
+                return
+            case["error"] = str(e).split("\n")[0]
+        else:
+            case["out"] = encode(out)
         self.cases.append(case)
 
     def write(self, path):

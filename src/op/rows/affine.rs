@@ -30,12 +30,12 @@ fn permutations() -> Vec<Op> {
         )
         .form(
             "aten.swapaxes.default torch.swapaxes Tensor.swapaxes",
-            "swapaxes(Tensor self, int axis0, int axis1) -> Tensor",
+            "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
         )
         .inplace("aten.transpose_.default Tensor.transpose_ Tensor.swapdims_")
         .inplace_form(
             "aten.swapaxes_.default Tensor.swapaxes_",
-            "swapaxes(Tensor self, int axis0, int axis1) -> Tensor",
+            "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
         ),
         view_op!("t", "t(Tensor self) -> Tensor", t)
             .doc("a matrix transposed; vectors and 0-d tensors stay")
@@ -255,8 +255,9 @@ fn flip(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     })
 }
 
-/// A bound of a slice within `0..=size`, counted from the front. Symbolic bounds count as not negative.
-fn clamp_bound(bound: &Dim, size: &Dim) -> Dim {
+/// A bound of a slice within `0..=size`, counted from the front. Where sizes are symbolic, a bound counts as within the
+/// dim (torch's exporter makes that a guard), except that a constant end of a symbolic dim is cut off.
+fn clamp_bound(bound: &Dim, size: &Dim, end: bool) -> Dim {
     let b = match bound.as_const() {
         Some(i64::MAX) => return size.clone(),
         Some(c) if c < 0 => bound.add(size),
@@ -265,8 +266,8 @@ fn clamp_bound(bound: &Dim, size: &Dim) -> Dim {
     match (b.as_const(), b.sub(size).as_const()) {
         (Some(c), _) if c <= 0 => Dim::Const(0),
         (_, Some(over)) if over >= 0 => size.clone(),
-        (_, Some(_)) => b,
-        _ => b.min_of(size),
+        (Some(_), None) if end => b.min_of(size),
+        _ => b,
     }
 }
 
@@ -275,8 +276,8 @@ pub(super) fn slice_range(size: &Dim, start: Option<&Dim>, end: Option<&Dim>, st
     if step <= 0 {
         return Err(OpError::shape("slice step must be positive"));
     }
-    let first = start.map_or(Dim::Const(0), |s| clamp_bound(s, size));
-    let last = end.map_or(size.clone(), |e| clamp_bound(e, size));
+    let first = start.map_or(Dim::Const(0), |s| clamp_bound(s, size, false));
+    let last = end.map_or(size.clone(), |e| clamp_bound(e, size, true));
     let span = last.sub(&first);
     let span = match span.as_const() {
         Some(c) if c <= 0 => Dim::Const(0),
@@ -398,9 +399,10 @@ pub(super) fn diagonal(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView>
     let offset = c.int("offset")?;
     let (skip_a, skip_b) = (offset.saturating_neg().max(0), offset.max(0));
     let (na, nb) = (shape[a].sub(&Dim::Const(skip_a)), shape[b].sub(&Dim::Const(skip_b)));
-    let len = match na.min_of(&nb) {
-        Dim::Const(n) => Dim::Const(n.max(0)),
-        d => d,
+    // Without an offset sizes are not negative anyway.
+    let len = match offset {
+        0 => na.min_of(&nb),
+        _ => na.min_of(&nb).max_of(&Dim::Const(0)),
     };
     let last = shape.len() - 2;
     let mut out = vec![];

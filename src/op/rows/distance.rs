@@ -115,7 +115,7 @@ fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
             "linalg_vector_norm",
             [(&t).into(), Val::int(2), ints_val(&[dim]), Val::Bool(true)],
         )?;
-        let n = b.binary("clamp_min", &n, c.get("eps").clone())?;
+        let n = b.binary("clamp", &n, c.get("eps").clone())?;
         unit.push(b.binary("div", &t, &n)?);
     }
     let product = b.binary("mul", &unit[0], &unit[1])?;

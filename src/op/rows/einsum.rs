@@ -100,7 +100,7 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
     let spread = widest.map_or(0, |l| if let Label::Ellipsis(n) = l { n + 1 } else { 0 });
     let out = match right {
         Some(r) => labels(r, None, spread)?,
-        None => implicit(&terms, spread),
+        None => implicit(left, spread),
     };
     for (i, l) in out.iter().enumerate() {
         if out[..i].contains(l) {
@@ -126,13 +126,11 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
 }
 
 /// Without an arrow: the ellipsis, then the letters that occur once, in alphabetical order.
-fn implicit(terms: &[Term], spread: usize) -> Vec<Label> {
-    let mut letters: Vec<Label> = terms.iter().flat_map(|t| &t.labels).copied().collect();
-    letters.retain(|l| matches!(l, Label::Letter(_)));
-    letters.sort();
-    // Letters repeated within an operand were merged already, so an occurrence is an operand.
-    let once = |l: &Label| letters.iter().filter(|x| *x == l).count() == 1;
-    let single: Vec<Label> = letters.iter().filter(|l| once(l)).copied().collect();
+fn implicit(left: &str, spread: usize) -> Vec<Label> {
+    let mut letters: Vec<char> = left.chars().filter(char::is_ascii_alphabetic).collect();
+    letters.sort_unstable();
+    let once = |c: &char| letters.iter().filter(|x| *x == c).count() == 1;
+    let single = letters.iter().copied().filter(once).map(Label::Letter);
     (0..spread).rev().map(Label::Ellipsis).chain(single).collect()
 }
 

@@ -241,11 +241,7 @@ fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let mut own = vec![Dim::Const(1); shape.len()];
         own[i] = shape[i].clone();
         let t = b.reshape(t, &own)?;
-        let mut t = b.op("expand", [t.into(), dims_val(&shape)])?;
-        if swap {
-            t = b.transpose(&t, 0, 1)?;
-        }
-        out.push(t);
+        out.push(b.op("expand", [t.into(), dims_val(&shape)])?);
     }
     if swap {
         out.swap(0, 1);

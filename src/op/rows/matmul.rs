@@ -1,8 +1,7 @@
 //! Matrix products.
 
 use super::views::list_text;
-use crate::op::emit::dims_val;
-use crate::op::{Build, Call, Contraction, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Contraction, Decompose, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// A contraction row: its type rule and its meaning follow from one rule.
@@ -39,20 +38,35 @@ fn products() -> Vec<Op> {
         contract_op!("bmm", "bmm(Tensor self, Tensor mat2) -> Tensor", bmm)
             .doc("products of two batches of matrices")
             .spelled("aten.bmm.default torch.bmm Tensor.bmm"),
-        contract_op!("matmul", "matmul(Tensor self, Tensor other) -> Tensor", matmul)
+        contract_op!("product", "product(Tensor self, Tensor other) -> Tensor", matmul)
+            .doc("product of batches of matrices, batch dims broadcast"),
+        contract_op!("affine", "affine(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", linear)
+            .doc("input @ weight.T + bias of an input of rank 2 or more"),
+        vector_op("matmul", "matmul(Tensor self, Tensor other) -> Tensor", |c, s| contracted(matmul(c, s)?), |b, c| {
+            as_matrices(b, c.leaf("self")?, c.leaf("other")?).map(Val::Leaf)
+        })
             .doc("product of matrices or vectors, batch dims broadcast")
             .spelled(
                 "aten.matmul.default aten.linalg_matmul.default torch.matmul torch.linalg.matmul Tensor.matmul \
                  Tensor.__matmul__ operator.matmul operator.imatmul",
             ),
-        contract_op!("mv", "mv(Tensor self, Tensor vec) -> Tensor", mv)
+        vector_op("mv", "mv(Tensor self, Tensor vec) -> Tensor", |c, s| contracted(mv(c, s)?), |b, c| {
+            as_matrices(b, c.leaf("self")?, c.leaf("vec")?).map(Val::Leaf)
+        })
             .doc("product of a matrix and a vector")
             .spelled("aten.mv.default torch.mv Tensor.mv"),
-        contract_op!("dot", "dot(Tensor self, Tensor tensor) -> Tensor", dot)
+        vector_op("dot", "dot(Tensor self, Tensor tensor) -> Tensor", |c, s| contracted(dot(c, s)?), |b, c| {
+            as_matrices(b, c.leaf("self")?, c.leaf("tensor")?).map(Val::Leaf)
+        })
             .doc("inner product of two vectors")
             .spelled("aten.dot.default torch.dot Tensor.dot")
             .form("aten.vdot.default torch.vdot Tensor.vdot", "vdot(Tensor self, Tensor tensor) -> Tensor"),
-        contract_op!("linear", "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", linear)
+        vector_op(
+            "linear",
+            "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+            |c, s| contracted(linear(c, s)?),
+            linear_of_vectors,
+        )
             .doc("input @ weight.T + bias")
             .spelled("aten.linear.default torch.nn.functional.linear torch._C._nn.linear")
             .module("Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias if bias)")
@@ -78,10 +92,22 @@ fn with_addend() -> Vec<Op> {
         .doc("beta * self + alpha * batch1 @ batch2, matrix by matrix")
         .spelled("aten.baddbmm.default torch.baddbmm Tensor.baddbmm")
         .inplace("aten.baddbmm_.default Tensor.baddbmm_"),
-        contract_op!(
+        vector_op(
             "addmv",
             "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
-            addmv
+            |c, s| contracted(addmv(c, s)?),
+            |b, c| {
+                let (bias, v) = (c.leaf("self")?, c.leaf("vec")?);
+                let column = b.unsqueeze(v, 1)?;
+                let bias = if bias.rank()? == 1 {
+                    b.unsqueeze(bias, 1)?
+                } else {
+                    bias.clone()
+                };
+                let (beta, alpha) = (c.get("beta").clone(), c.get("alpha").clone());
+                let y = b.op("addmm", [bias.into(), c.get("mat").clone(), column.into(), beta, alpha])?;
+                b.squeeze(&y, 1).map(Val::Leaf)
+            },
         )
         .doc("beta * self + alpha * mat @ vec")
         .spelled("aten.addmv.default torch.addmv Tensor.addmv")
@@ -95,6 +121,45 @@ fn with_addend() -> Vec<Op> {
         .spelled("aten.addbmm.default torch.addbmm Tensor.addbmm")
         .inplace("aten.addbmm_.default Tensor.addbmm_"),
     ]
+}
+
+/// A row that torch defines for vectors too: products of matrices after reshaping, with a type rule of its own that has
+/// torch's messages.
+fn vector_op(name: &'static str, schema: &'static str, rule: TypeRule, f: Decompose) -> Op {
+    Op::new(name, schema, rule, Meaning::Decompose(f))
+}
+
+/// `a @ b` with a vector on the left as a row and on the right as a column, which the result lacks.
+fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
+    let (row, column) = (x.rank()? == 1, y.rank()? == 1);
+    let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
+    let y = if column { b.unsqueeze(y, 1)? } else { y.clone() };
+    let mut out = b.binary("product", &x, &y)?;
+    if column {
+        let last = out.rank()? - 1;
+        out = b.squeeze(&out, last)?;
+    }
+    if row {
+        let at = out.rank()? - if column { 1 } else { 2 };
+        out = b.squeeze(&out, at)?;
+    }
+    Ok(out)
+}
+
+fn linear_of_vectors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, w) = (c.leaf("input")?, c.leaf("weight")?);
+    let (row, column) = (x.rank()? == 1, w.rank()? == 1);
+    let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
+    let w = if column { b.unsqueeze(w, 0)? } else { w.clone() };
+    let mut out = b.op("affine", [x.into(), w.into(), c.get("bias").clone()])?;
+    if column {
+        let last = out.rank()? - 1;
+        out = b.squeeze(&out, last)?;
+    }
+    if row {
+        out = b.squeeze(&out, 0)?;
+    }
+    Ok(out.into())
 }
 
 /// The name that torch's messages of products use for a dtype: `float`, `long int`.
@@ -422,262 +487,4 @@ fn addbmm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         c.get("alpha").clone(),
     ];
     b.call("addmm", args)
-}
-
-/// Rows that are products after reshaping.
-pub fn composites() -> Vec<Op> {
-    vec![
-        Op::composite("outer", "outer(Tensor self, Tensor vec2) -> Tensor", outer)
-            .doc("all products of an element of one vector with one of the other")
-            .spelled("aten.outer.default aten.ger.default torch.outer torch.ger Tensor.outer Tensor.ger"),
-        Op::composite("inner", "inner(Tensor self, Tensor other) -> Tensor", inner)
-            .doc("sums of products along the last dims")
-            .spelled("aten.inner.default torch.inner Tensor.inner"),
-        Op::composite(
-            "tensordot",
-            "tensordot(Tensor self, Tensor other, Any dims_self=2, int[]? dims_other=None) -> Tensor",
-            tensordot,
-        )
-        .doc("sums of products along pairs of dims")
-        .spelled("aten.tensordot.default")
-        .form(
-            "torch.tensordot torch.functional.tensordot",
-            "tensordot(Tensor self, Tensor other, Any dims_self=2) -> Tensor",
-        ),
-        Op::composite(
-            "addr",
-            "addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
-            addr,
-        )
-        .doc("beta * self + alpha * outer(vec1, vec2)")
-        .spelled("aten.addr.default torch.addr Tensor.addr"),
-        Op::composite(
-            "vecdot",
-            "linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
-            vecdot,
-        )
-        .doc("sums of products along a dim")
-        .spelled("aten.linalg_vecdot.default torch.linalg.vecdot"),
-        Op::composite("multi_dot", "linalg_multi_dot(Tensor[] tensors) -> Tensor", multi_dot)
-            .doc("product of several matrices")
-            .spelled("aten.linalg_multi_dot.default torch.linalg.multi_dot aten.chain_matmul.default"),
-        Op::composite(
-            "bilinear",
-            "bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor",
-            bilinear,
-        )
-        .doc("input1 @ weight[o] @ input2 for every o, plus bias")
-        .spelled("aten.bilinear.default torch.bilinear torch.nn.functional.bilinear")
-        .module(
-            "Bilinear(in1_features, in2_features, out_features, bias=True) = bilinear($0, $1, @weight, @bias if bias)",
-        ),
-        Op::composite("kron", "kron(Tensor self, Tensor other) -> Tensor", kron)
-            .doc("Kronecker product")
-            .spelled("aten.kron.default torch.kron Tensor.kron"),
-    ]
-}
-
-fn outer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, y) = (c.leaf("self")?, c.leaf("vec2")?);
-    for (name, t) in [("self", x), ("vec2", y)] {
-        if t.rank()? != 1 {
-            return Err(OpError::shape(format!(
-                "outer: Expected 1-D argument {name}, but got {}-D",
-                t.rank()?
-            )));
-        }
-    }
-    let x = b.unsqueeze(x, 1)?;
-    b.binary("mul", &x, y).map(Val::Leaf)
-}
-
-fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let product = b.call("outer", vec![c.get("vec1").clone(), c.get("vec2").clone()])?;
-    let product = b.binary("mul", product, c.get("alpha").clone())?;
-    if c.get("beta").as_f64() == Some(0.0) {
-        return Ok(product.into());
-    }
-    let addend = b.binary("mul", c.get("self").clone(), c.get("beta").clone())?;
-    b.binary("add", &addend, &product).map(Val::Leaf)
-}
-
-fn inner(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, y) = (c.leaf("self")?, c.leaf("other")?);
-    if x.rank()? == 0 || y.rank()? == 0 {
-        return b.binary("mul", x, y).map(Val::Leaf);
-    }
-    let (last_x, last_y) = (x.rank()? as i64 - 1, y.rank()? as i64 - 1);
-    let (sx, sy) = (x.shape()?, y.shape()?);
-    if sx[last_x as usize]
-        .sub(&sy[last_y as usize])
-        .as_const()
-        .is_some_and(|d| d != 0)
-    {
-        return Err(OpError::shape(format!(
-            "inner() the last dimension must match on both input tensors but got shapes {} and {}",
-            list_text(sx),
-            list_text(sy)
-        )));
-    }
-    contract_dims(b, x, y, &[last_x], &[last_y])
-}
-
-/// Sums of products along pairs of dims: `[other dims of x] + [other dims of y]`.
-fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i64]) -> OpResult<Val<Traced>> {
-    if dx.len() != dy.len() {
-        return Err(OpError::shape("both dimension lists should have same length"));
-    }
-    let wrap = |v: &[i64], rank: usize| v.iter().map(|&d| wrap_dim(d, rank)).collect::<OpResult<Vec<_>>>();
-    let (dx_, dy_) = (wrap(dx, x.rank()?)?, wrap(dy, y.rank()?)?);
-    for (i, j) in dx_.iter().zip(&dy_) {
-        let (p, q) = (&x.shape()?[*i], &y.shape()?[*j]);
-        if p.sub(q).as_const().is_some_and(|d| d != 0) {
-            return Err(OpError::shape(format!(
-                "contracted dimensions need to match, but first has size {p} in dim {} and second has size {q} in dim {}",
-                dx[0], dy[0]
-            )));
-        }
-    }
-    let rest = |t: &Traced, used: &[usize]| Ok((0..t.rank()?).filter(|d| !used.contains(d)).collect::<Vec<_>>());
-    let (rx, ry) = (rest(x, &dx_)?, rest(y, &dy_)?);
-    let size = |t: &Traced, dims: &[usize]| {
-        dims.iter()
-            .map(|&d| t.shape().map(|s| s[d].clone()))
-            .collect::<OpResult<Vec<_>>>()
-    };
-    let product = |v: &[Dim]| v.iter().fold(Dim::Const(1), |a, d| a.mul(d));
-    let (sx, sy, sk) = (size(x, &rx)?, size(y, &ry)?, size(x, &dx_)?);
-    let px = b.permute(x, &[&rx[..], &dx_].concat())?;
-    let py = b.permute(y, &[&dy_[..], &ry].concat())?;
-    let px = b.reshape(&px, &[product(&sx), product(&sk)])?;
-    let py = b.reshape(&py, &[product(&sk), product(&sy)])?;
-    let out = b.binary("mm", &px, &py)?;
-    b.reshape(&out, &[sx, sy].concat()).map(Val::Leaf)
-}
-
-fn tensordot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, y) = (c.leaf("self")?, c.leaf("other")?);
-    let how = c.get("dims_self");
-    let list = |v: &Val<Traced>| -> OpResult<Vec<i64>> {
-        let items = v.items().unwrap_or_default();
-        items
-            .iter()
-            .map(|x| x.as_int().ok_or_else(|| OpError::arg("dims_self", "dims must be ints")))
-            .collect()
-    };
-    if let Some(n) = how.as_int() {
-        let (rx, ry) = (x.rank()? as i64, y.rank()? as i64);
-        if n < 0 || n > rx.min(ry) {
-            return Err(OpError::shape(format!(
-                "tensordot expects 0 <= dims <= {}, but got dims={n}",
-                rx.min(ry)
-            )));
-        }
-        let dx: Vec<i64> = (rx - n..rx).collect();
-        return contract_dims(b, x, y, &dx, &(0..n).collect::<Vec<_>>());
-    }
-    if !c.is_none("dims_other") {
-        return contract_dims(b, x, y, &list(how)?, &c.ints("dims_other")?);
-    }
-    match how.items() {
-        Some([p, q]) => {
-            let side = |v: &Val<Traced>| v.as_int().map_or_else(|| list(v), |i| Ok(vec![i]));
-            contract_dims(b, x, y, &side(p)?, &side(q)?)
-        }
-        _ => Err(OpError::arg(
-            "dims",
-            "tensordot expects dims to be int or two lists of ints",
-        )),
-    }
-}
-
-fn vecdot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let product = b.call("mul", vec![c.get("x").clone(), c.get("y").clone()])?;
-    let product = product
-        .as_leaf()
-        .cloned()
-        .ok_or_else(|| OpError::arg("x", "vecdot needs tensors"))?;
-    let dim = wrap_dim(c.int("dim")?, product.rank()?)?;
-    let dtype = product.dtype();
-    b.op(
-        "sum",
-        [
-            product.into(),
-            crate::op::emit::ints_val(&[dim as i64]),
-            Val::Bool(false),
-            Val::DType(dtype),
-        ],
-    )
-    .map(Val::Leaf)
-}
-
-fn multi_dot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let tensors: Vec<Traced> = c.leaves("tensors")?.into_iter().cloned().collect();
-    if tensors.len() < 2 {
-        return Err(OpError::shape(format!(
-            "multi_dot(): expected at least 2 tensors but got {}",
-            tensors.len()
-        )));
-    }
-    let mut acc = tensors[0].clone();
-    for t in &tensors[1..] {
-        acc = b.matmul(&acc, t)?;
-    }
-    Ok(acc.into())
-}
-
-/// `x1 @ weight` with the outputs beside the second inputs, then a product with `x2`.
-fn bilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, y, w) = (c.leaf("input1")?, c.leaf("input2")?, c.leaf("weight")?);
-    let [o, i, j] = w.shape()? else {
-        return Err(OpError::shape(format!(
-            "bilinear(): weight must have 3 dims, got {}",
-            w.rank()?
-        )));
-    };
-    let (Some((_, lead)), Some(_)) = (x.shape()?.split_last(), y.shape()?.split_last()) else {
-        return Err(OpError::shape("bilinear(): inputs need at least one dim"));
-    };
-    let n = lead.iter().fold(Dim::Const(1), |a, d| a.mul(d));
-    let x2 = b.reshape(x, &[n.clone(), i.clone()])?;
-    let y2 = b.reshape(y, &[n.clone(), j.clone(), Dim::Const(1)])?;
-    // [i, o * j]
-    let w2 = b.permute(w, &[1, 0, 2])?;
-    let w2 = b.reshape(&w2, &[i.clone(), o.mul(j)])?;
-    let t = b.binary("mm", &x2, &w2)?;
-    let t = b.reshape(&t, &[n, o.clone(), j.clone()])?;
-    let t = b.binary("bmm", &t, &y2)?;
-    let shape = [lead, std::slice::from_ref(o)].concat();
-    let t = b.op("reshape", [t.into(), dims_val(&shape)])?;
-    match c.opt_leaf("bias") {
-        Some(bias) => b.binary("add", &t, bias).map(Val::Leaf),
-        None => Ok(t.into()),
-    }
-}
-
-fn kron(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, y) = (c.leaf("self")?, c.leaf("other")?);
-    let rank = x.rank()?.max(y.rank()?);
-    let pad = |t: &Traced| -> OpResult<Vec<Dim>> {
-        let s = t.shape()?;
-        Ok([vec![Dim::Const(1); rank - s.len()], s.to_vec()].concat())
-    };
-    let (sx, sy) = (pad(x)?, pad(y)?);
-    let spread = |s: &[Dim], first: bool| -> Vec<Dim> {
-        let one = Dim::Const(1);
-        s.iter()
-            .flat_map(|d| {
-                if first {
-                    [d.clone(), one.clone()]
-                } else {
-                    [one.clone(), d.clone()]
-                }
-            })
-            .collect()
-    };
-    let xs = b.reshape(x, &spread(&sx, true))?;
-    let ys = b.reshape(y, &spread(&sy, false))?;
-    let product = b.binary("mul", &xs, &ys)?;
-    let out: Vec<Dim> = sx.iter().zip(&sy).map(|(p, q)| p.mul(q)).collect();
-    b.reshape(&product, &out).map(Val::Leaf)
 }

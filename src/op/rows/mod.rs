@@ -28,6 +28,7 @@ mod norms;
 mod padding;
 mod pool;
 mod pool_window;
+mod products;
 mod python;
 mod random;
 mod rearrange;
@@ -65,7 +66,7 @@ pub fn all() -> Vec<Op> {
         affine::rows(),
         splits::rows(),
         matmul::rows(),
-        matmul::composites(),
+        products::rows(),
         conv::rows(),
         convert::rows(),
         getitem::rows(),

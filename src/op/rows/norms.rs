@@ -313,7 +313,7 @@ fn normalize(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         Val::Bool(true),
     ];
     let norm = b.op("linalg_vector_norm", args)?;
-    let norm = b.binary("clamp_min", &norm, c.get("eps").clone())?;
+    let norm = b.binary("clamp", &norm, c.get("eps").clone())?;
     let x = c.leaf("input")?;
     b.binary("div", x, &norm).map(Val::Leaf)
 }

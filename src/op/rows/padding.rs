@@ -245,12 +245,17 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
     Ok(Val::Leaf(TensorType::new(d, constant_shape(x, &pad)?)))
 }
 
-/// The operand's index for index `i` of the padded dim.
-fn edge_index(i: i64, lead: i64, n: i64, edge: Edge) -> i64 {
-    let p = i - lead;
+/// The operand's index for index `i` of a dim of size `n` padded by `pad` before and behind.
+fn edge_index(i: i64, pad: [i64; 2], n: i64, edge: Edge) -> i64 {
+    let p = i - pad[0];
     match edge {
         Edge::Replicate => p.clamp(0, n - 1),
-        Edge::Wrap => p.rem_euclid(n),
+        Edge::Wrap => {
+            // Negative widths cut first; what is left is repeated.
+            let cut = (-pad[0]).max(0);
+            let left = n - cut - (-pad[1]).max(0);
+            cut + (p - cut).rem_euclid(left.max(1))
+        }
         Edge::Reflect if p < 0 => -p,
         Edge::Reflect if p >= n => 2 * (n - 1) - p,
         Edge::Reflect => p,
@@ -268,10 +273,11 @@ fn edge_pad(c: &Call<Tensor>, edge: Edge) -> OpResult<Val<Tensor>> {
     // For every dim the offset of each index of the result.
     let offsets: Vec<Vec<usize>> = (0..x.rank())
         .map(|d| {
-            let lead = pad.get(2 * (x.rank() - 1 - d)).copied().unwrap_or(0);
+            let at = 2 * (x.rank() - 1 - d);
+            let sides = [0, 1].map(|k| pad.get(at + k).copied().unwrap_or(0));
             let n = x.shape()[d] as i64;
             (0..shape[d] as i64)
-                .map(|i| edge_index(i, lead, n, edge).max(0) as usize * strides[d])
+                .map(|i| edge_index(i, sides, n, edge).max(0) as usize * strides[d])
                 .collect()
         })
         .collect();

@@ -94,11 +94,13 @@ fn max_rows(n: usize) -> [Op; 2] {
 }
 
 fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
-    let both = b.many(op, c.args.clone())?;
-    both.into_iter()
-        .next()
-        .map(Val::Leaf)
-        .ok_or_else(|| OpError::arg("self", format!("`{op}` gives two tensors")))
+    let both = b.call(op, c.args[..6].to_vec())?;
+    // The functions of torch.nn take `return_indices`.
+    if c.bool("return_indices")? {
+        return Ok(both);
+    }
+    let first = both.items().and_then(|v| v.first()).cloned();
+    first.ok_or_else(|| OpError::arg("self", format!("`{op}` gives two tensors")))
 }
 
 fn avg_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {

@@ -35,12 +35,9 @@ fn found() -> Vec<Op> {
         Op::composite(
             "nonzero_tuple",
             "nonzero_tuple(Tensor self, *, bool as_tuple) -> Any",
-            |b, c| {
-                let rows = b.unary("nonzero", c.leaf("self")?)?;
-                match c.bool("as_tuple")? {
-                    true => b.call("unbind", vec![rows.into(), Val::int(1)]),
-                    false => Ok(rows.into()),
-                }
+            |b, c| match c.bool("as_tuple")? {
+                true => b.call("where_nonzero", vec![c.get("self").clone()]),
+                false => b.call("nonzero", vec![c.get("self").clone()]),
             },
         )
         .doc("nonzero, as rows or as one tensor per dim")
@@ -63,7 +60,8 @@ fn found() -> Vec<Op> {
             "where_nonzero",
             "where_nonzero(Tensor condition) -> Tensor[]",
             |b, c| {
-                let rows = b.unary("nonzero", c.leaf("condition")?)?;
+                let x = b.unary("atleast_1d", c.leaf("condition")?)?;
+                let rows = b.unary("nonzero", &x)?;
                 b.call("unbind", vec![rows.into(), Val::int(1)])
             },
         )
