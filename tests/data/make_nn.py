@@ -611,9 +611,22 @@ def recurrent(c):
     c.add(mha, q, k, k, e, n, None, bi, None, None, False, 0.0, wo, bo, use_separate_proj_weight=True, q_proj_weight=rand(4, 4), k_proj_weight=rand(4, 4), v_proj_weight=rand(4, 4), **common)
 
 
+def vision(c):
+    swin = "torchvision.models.swin_transformer."
+    c.add(swin + "_patch_merging_pad", rand(1, 3, 4, 2))
+    c.add(swin + "_patch_merging_pad", rand(3, 5, 2))
+    c.add(swin + "_get_relative_position_bias", rand(9, 2), ints(0, 9, 16), [2, 2])
+    for shift in ([0, 0], [1, 1], [0, 1]):
+        for h, w in ((4, 4), (3, 5), (2, 4)):
+            c.add(swin + "shifted_window_attention", rand(1, h, w, 4), rand(12, 4), rand(4, 4), rand(1, 2, 4, 4), [2, 2], 2, shift, 0.0, 0.0, rand(12), rand(4), training=False)
+    c.add(swin + "shifted_window_attention", rand(1, 4, 4, 4), rand(12, 4), rand(4, 4), rand(1, 2, 4, 4), [2, 2], 2, [1, 1], 0.0, 0.0, rand(12), rand(4), rand(2, 1, 1), False)
+    c.add("torch.pdist", rand(4, 3))
+    c.add("torch.pdist", rand(4, 3), 1.0)
+
+
 def nn():
     c = Cases({})
-    for part in (products, convolutions, norms, pools, resampling, recurrent):
+    for part in (products, convolutions, norms, pools, resampling, recurrent, vision):
         part(c)
     c.write("nn.json")
 

@@ -63,6 +63,11 @@ def target(path):
     head, _, rest = path.partition(".")
     if head == "Tensor":
         return lambda self, *a, **k: getattr(self, rest)(*a, **k)
+    if head in ("torchvision", "transformers"):
+        import importlib
+
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name)
     start = {"aten": torch.ops.aten, "prims": torch.ops.prims, "torch": torch, "operator": operator, "builtins": builtins}[head]
     for name in rest.split("."):
         start = getattr(start, name)

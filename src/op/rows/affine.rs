@@ -3,7 +3,7 @@
 use super::views::{list_text, self_shape, view_op};
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
-use crate::types::{Dim, TensorType};
+use crate::types::{DType, Dim, TensorType};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -478,11 +478,15 @@ pub(super) fn as_strided(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimVie
     let empty = size.contains(&Dim::Const(0));
     let negative = size.iter().chain([&offset]).filter_map(Dim::as_const).any(|x| x < 0);
     let outside = matches!((last.as_const(), numel.as_const()), (Some(l), Some(n)) if l >= n);
+    let item = c.leaf("self")?.dtype.size() as i64;
     if negative || (outside && !empty) {
         return Err(OpError::shape(format!(
-            "setStorage: sizes {}, strides {}, storage offset {offset} are out of bounds for storage of {numel} elements",
+            "setStorage: sizes {}, strides {}, storage offset {offset}, and itemsize {item} requiring a storage size of {} are out \
+             of bounds for storage of size {}",
             list_text(&size),
-            list_text(&strides)
+            list_text(&strides),
+            last.add(&Dim::Const(1)).mul(&Dim::Const(item)),
+            numel.mul(&Dim::Const(item))
         )));
     }
     Ok(DimView {
@@ -492,11 +496,12 @@ pub(super) fn as_strided(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimVie
 }
 
 /// The view that stretches `old` to `size`, in which -1 keeps a size.
-fn expanded(old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<DimView> {
+fn expanded(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<DimView> {
     let Some(lead) = size.len().checked_sub(old.len()) else {
         return Err(OpError::shape(format!(
-            "expand(torch.Tensor{{{}}}, size={}): the number of sizes provided ({}) must be greater or equal to the number \
+            "expand(torch.{}Tensor{{{}}}, size={}): the number of sizes provided ({}) must be greater or equal to the number \
              of dimensions in the tensor ({})",
+            dtype.scalar_type_name(),
             list_text(old),
             list_text(size),
             size.len(),
@@ -546,9 +551,9 @@ fn expanded(old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<DimView> {
 }
 
 fn expand(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
-    expanded(&self_shape(c)?, &c.dims("size")?, s)
+    expanded(c.leaf("self")?.dtype, &self_shape(c)?, &c.dims("size")?, s)
 }
 
 fn expand_as(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
-    expanded(&self_shape(c)?, c.shaped("other")?.1, s)
+    expanded(c.leaf("self")?.dtype, &self_shape(c)?, c.shaped("other")?.1, s)
 }

@@ -40,6 +40,9 @@ fn distances() -> Vec<Op> {
         )
         .doc("the p-norms between all rows of two matrices")
         .spelled("aten.cdist.default aten._cdist_forward.default torch.cdist torch.functional.cdist"),
+        Op::composite("pdist", "pdist(Tensor self, float p=2.0) -> Tensor", pdist)
+            .doc("the p-norms between all pairs of rows")
+            .spelled("aten.pdist.default aten._pdist_forward.default torch.pdist torch.nn.functional.pdist"),
         Op::composite(
             "_weight_norm",
             "_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor",
@@ -143,6 +146,22 @@ fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (rx, ry) = (x.rank()?, y.rank()?);
     let (x, y) = (b.unsqueeze(x, rx - 1)?, b.unsqueeze(y, ry - 2)?);
     let d = b.binary("sub", &x, &y)?;
+    norm(b, &d, c.get("p"), false).map(Val::Leaf)
+}
+
+fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let [n, _] = x.shape()? else {
+        return Err(OpError::shape(format!("pdist only supports 2D tensors, got: {}D", x.rank()?)));
+    };
+    let n = n.clone();
+    let pairs = b.op("triu_indices", [Val::Int(n.clone()), Val::Int(n), Val::int(1)])?;
+    let mut side = vec![];
+    for k in 0..2 {
+        let at = b.select(&pairs, 0, Dim::Const(k))?;
+        side.push(b.op("index_select", [x.into(), Val::int(0), at.into()])?);
+    }
+    let d = b.binary("sub", &side[0], &side[1])?;
     norm(b, &d, c.get("p"), false).map(Val::Leaf)
 }
 

@@ -23,6 +23,15 @@ enum Label {
     Letter(char),
 }
 
+impl std::fmt::Display for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Label::Ellipsis(_) => f.write_str("..."),
+            Label::Letter(c) => write!(f, "{c}"),
+        }
+    }
+}
+
 /// A tensor with one label per dim.
 #[derive(Clone)]
 struct Term {
@@ -35,7 +44,7 @@ fn fail<T>(what: impl Into<String>) -> OpResult<T> {
 }
 
 /// The labels of one part of the equation; an ellipsis stands for the dims that are left of `rank`.
-fn labels(text: &str, rank: Option<usize>, ellipsis: usize) -> OpResult<Vec<Label>> {
+fn labels(text: &str, rank: Option<usize>, ellipsis: usize, operand: usize) -> OpResult<Vec<Label>> {
     let letters = text.chars().filter(|c| c.is_alphabetic()).count();
     let spread = rank.map_or(ellipsis, |r| r.saturating_sub(letters));
     let mut out = vec![];
@@ -60,8 +69,8 @@ fn labels(text: &str, rank: Option<usize>, ellipsis: usize) -> OpResult<Vec<Labe
     if rank.is_some_and(|r| r != out.len()) {
         let r = rank.unwrap_or(0);
         return fail(format!(
-            "the number of subscripts in the equation ({letters}) does not match the number of dimensions ({r}) for an operand \
-             and no ellipsis was given"
+            "the number of subscripts in the equation ({letters}) does not match the number of dimensions ({r}) for operand \
+             {operand} and no ellipsis was given"
         ));
     }
     Ok(out)
@@ -82,8 +91,8 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
         ));
     }
     let mut terms = vec![];
-    for (p, t) in parts.iter().zip(tensors) {
-        let labels = labels(p, Some(t.rank()?), 0)?;
+    for (i, (p, t)) in parts.iter().zip(tensors).enumerate() {
+        let labels = labels(p, Some(t.rank()?), 0, i)?;
         terms.push(diagonals(
             b,
             Term {
@@ -99,15 +108,15 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
         .max();
     let spread = widest.map_or(0, |l| if let Label::Ellipsis(n) = l { n + 1 } else { 0 });
     let out = match right {
-        Some(r) => labels(r, None, spread)?,
+        Some(r) => labels(r, None, spread, 0)?,
         None => implicit(left, spread),
     };
     for (i, l) in out.iter().enumerate() {
         if out[..i].contains(l) {
-            return fail("output subscript appears more than once in the output");
+            return fail(format!("output subscript {l} appears more than once in the output"));
         }
         if !terms.iter().any(|t| t.labels.contains(l)) {
-            return fail("output subscript does not appear in the equation for any input operand");
+            return fail(format!("output subscript {l} does not appear in the equation for any input operand"));
         }
     }
     check_sizes(&terms)?;
@@ -136,7 +145,7 @@ fn implicit(left: &str, spread: usize) -> Vec<Label> {
 
 fn check_sizes(terms: &[Term]) -> OpResult<()> {
     let mut known: Vec<(Label, Dim)> = vec![];
-    for t in terms {
+    for (i, t) in terms.iter().enumerate() {
         for (l, d) in t.labels.iter().zip(t.tensor.shape()?) {
             match known.iter_mut().find(|(k, _)| k == l) {
                 None => known.push((*l, d.clone())),
@@ -144,8 +153,7 @@ fn check_sizes(terms: &[Term]) -> OpResult<()> {
                 Some((_, k)) => {
                     if *d != Dim::Const(1) && k.sub(d).as_const().is_some_and(|x| x != 0) {
                         return fail(format!(
-                            "operands do not broadcast with remapped shapes: a label has size {k} in one operand and {d} in \
-                             another"
+                            "subscript {l} has size {d} for operand {i} which does not broadcast with previously seen size {k}"
                         ));
                     }
                 }

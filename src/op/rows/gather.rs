@@ -87,12 +87,13 @@ fn functional_embedding() -> Op {
     .spelled("torch.nn.functional.embedding")
 }
 
-fn want_index(t: &TensorType, what: &str) -> OpResult<()> {
+fn want_index(t: &TensorType) -> OpResult<()> {
     if matches!(t.dtype, DType::I64 | DType::I32) {
         return Ok(());
     }
     Err(OpError::dtype(format!(
-        "{what}, but got {}",
+        "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got torch.{}Tensor \
+         instead (while checking arguments for embedding)",
         t.dtype.scalar_type_name()
     )))
 }
@@ -103,10 +104,7 @@ fn embedding_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     if w.len() != 2 {
         return Err(OpError::shape("'weight' must be 2-D"));
     }
-    want_index(
-        i,
-        "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int",
-    )?;
+    want_index(i)?;
     let shape = c.shaped("indices")?.1;
     Ok(Val::Leaf(TensorType::new(d, [shape, &w[1..]].concat())))
 }

@@ -121,6 +121,12 @@ fn items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val
         out.push(v);
     }
     let rank = x.rank()?;
+    if rank == 0 && out.iter().any(|v| matches!(v, Val::Int(_))) {
+        return Err(OpError::shape(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim \
+             tensor to a number",
+        ));
+    }
     if taken > rank {
         return Err(OpError::shape(format!(
             "too many indices for tensor of dimension {rank}"

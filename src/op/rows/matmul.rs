@@ -340,7 +340,10 @@ fn want_rank(c: &Call<TensorType>, names: [&str; 2], rank: usize) -> OpResult<()
                     let ranks = names.map(|n| c.shaped(n).map_or(0, |t| t.1.len()));
                     format!("1D tensors expected, but got {}D and {}D tensors", ranks[0], ranks[1])
                 }
-                _ => format!("{name} must be a 3D tensor"),
+                _ => {
+                    let which = if name == names[0] { "batch1" } else { "batch2" };
+                    format!("{which} must be a 3D tensor")
+                }
             }));
         }
     }
@@ -388,7 +391,7 @@ fn mv(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     if (a, v) != (2, 1) {
         return Err(OpError::shape(format!(
             "vector + matrix @ vector expected, got {}, {a}, {v}",
-            a.saturating_sub(1)
+            1
         )));
     }
     plain("self", "vec").build(c, s)

@@ -46,6 +46,7 @@ mod spell;
 mod splits;
 mod unary;
 mod views;
+mod vision;
 
 use super::Op;
 
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Op> {
         vec![batch_norm::unbatched()],
         attention::rows(),
         dropout::rows(),
+        vision::rows(),
         multihead::rows(),
         distance::rows(),
         fold::rows(),

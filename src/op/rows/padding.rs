@@ -160,6 +160,19 @@ fn pad_mode(
     mode: &str,
     value: &Val<Traced>,
 ) -> OpResult<Val<Traced>> {
+    let (n, rank) = (pad.items().map_or(0, <[_]>::len), x.rank()?);
+    if n % 2 != 0 {
+        return Err(OpError::arg("pad", "Padding length must be divisible by 2"));
+    }
+    if n > 2 * rank {
+        return Err(OpError::arg(
+            "pad",
+            format!(
+                "Padding length should be less than or equal to two times the input dimension but got padding length {n} and \
+                 input of dimension {rank}"
+            ),
+        ));
+    }
     let value = if value.is_none() { Val::int(0) } else { value.clone() };
     let row = match mode {
         "constant" => return b.call("constant_pad_nd", vec![x.into(), pad.clone(), value]),
@@ -214,9 +227,9 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
     let n = pad.len() / 2;
     if pad.len() % 2 != 0 || n == 0 || n > 3 || (x.len() != n + 1 && x.len() != n + 2) {
         return Err(OpError::shape(format!(
-            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now: input of size {} and padding {}",
-            list_text(x),
-            list_text(&pad)
+            "Padding size {} is not supported for {}D input tensor.",
+            pad.len(),
+            x.len()
         )));
     }
     for (i, p) in pad.chunks(2).enumerate() {

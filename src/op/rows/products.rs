@@ -151,8 +151,8 @@ fn tensordot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let (rx, ry) = (x.rank()? as i64, y.rank()? as i64);
         if n < 0 || n > rx.min(ry) {
             return Err(OpError::shape(format!(
-                "tensordot expects 0 <= dims <= {}, but got dims={n}",
-                rx.min(ry)
+                "tensordot expects dims {} but got dims={n}",
+                if n < 0 { ">= 0," } else { "< ndim_a or ndim_b," }
             )));
         }
         let dx: Vec<i64> = (rx - n..rx).collect();

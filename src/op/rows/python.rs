@@ -74,6 +74,9 @@ fn sizes() -> Vec<Op> {
         })
         .doc("a list of the items")
         .spelled("builtins.list"),
+        host("storage_offset", "storage_offset(Tensor self) -> int", |_, _| Ok(Val::int(0)))
+            .doc("0: every tensor here begins its memory")
+            .spelled("Tensor.storage_offset aten.sym_storage_offset.default"),
         host("tensor_get_device", "get_device(Tensor self) -> int", |_, _| {
             Ok(Val::int(-1))
         })
@@ -85,7 +88,9 @@ fn sizes() -> Vec<Op> {
 fn all_sizes(c: &Call<TensorType>, v: Vec<Dim>) -> OpResult<Type> {
     match c.opt_int("dim")? {
         None => Ok(Val::Tuple(v.into_iter().map(Val::Int).collect())),
-        Some(_) if v.is_empty() => Err(OpError::shape("dimension specified as 0 but tensor has no dimensions")),
+        Some(d) if v.is_empty() => Err(OpError::shape(format!(
+            "Dimension specified as {d} but tensor has no dimensions"
+        ))),
         Some(d) => Ok(Val::Int(v[wrap_dim(d, v.len())?].clone())),
     }
 }

@@ -254,10 +254,11 @@ fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor",
         ));
     };
-    if times.iter().any(|t| t.as_const().is_some_and(|t| t < 0)) {
+    let whole: Vec<Dim> = times.iter().enumerate().map(|(i, t)| i.checked_sub(lead).map_or(t.clone(), |j| t.mul(&shape[j]))).collect();
+    if let Some(bad) = whole.iter().find(|d| d.as_const().is_some_and(|d| d < 0)) {
         return Err(OpError::shape(format!(
-            "Trying to create tensor with negative dimension in repeat({})",
-            list_text(&times)
+            "Trying to create tensor with negative dimension {bad}: {}",
+            list_text(&whole)
         )));
     }
     let (mut apart, mut wide, mut out) = (vec![], vec![], vec![]);
@@ -307,7 +308,11 @@ fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Tra
         }
         [Dim::Const(1)] => b.expand(repeats, &[n])?,
         [k] if k.sub(&n).as_const().is_none_or(|d| d == 0) => repeats.clone(),
-        [_] => return Err(OpError::shape("repeats must have the same size as input along dim")),
+        [k] => {
+            return Err(OpError::shape(format!(
+                "repeats must have the same size as input along dim, but got repeats.size(0) = {k} and input.size({dim}) = {n}"
+            )));
+        }
         _ => return Err(OpError::shape("repeats must be 0-dim or 1-dim tensor")),
     };
     let at = b.op("repeat_indices", [repeats.into(), c.get("output_size").clone()])?;

@@ -243,7 +243,7 @@ fn masked_scatter(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         let v = if mask.get(m).to_bool() {
             if next >= source.numel() {
                 return Err(OpError::value(
-                    "masked_scatter: expected self and source to have same number of elements",
+                    "Number of elements of source < number of ones in mask",
                 ));
             }
             next += 1;
@@ -259,10 +259,7 @@ fn masked_scatter(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     if x.dtype() != DType::I64 {
-        return Err(OpError::dtype(format!(
-            "one_hot is only applicable to index tensor of type LongTensor, got {}",
-            x.dtype().scalar_type_name()
-        )));
+        return Err(OpError::dtype("one_hot is only applicable to index tensor of type LongTensor."));
     }
     let n = c.int("num_classes")?;
     if n == -1 {

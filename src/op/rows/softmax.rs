@@ -9,7 +9,7 @@ pub fn rows() -> Vec<Op> {
         Op::composite(
             "softmax",
             "softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
-            |b, c| by_dim(b, c, softmax),
+            |b, c| by_dim(b, c, SOFTMAX),
         )
         .doc("exp(x) / sum(exp(x)) along a dim")
         .spelled("aten.softmax.int aten.special_softmax.default torch.softmax Tensor.softmax torch.special.softmax")
@@ -22,7 +22,7 @@ pub fn rows() -> Vec<Op> {
         Op::composite(
             "_softmax",
             "_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
-            |b, c| half_to_float(b, c, softmax),
+            |b, c| half_to_float(b, c, SOFTMAX),
         )
         .doc("exp(x) / sum(exp(x)) along a dim")
         .spelled("aten._softmax.default torch._softmax"),
@@ -36,7 +36,7 @@ pub fn rows() -> Vec<Op> {
         Op::composite(
             "log_softmax",
             "log_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
-            |b, c| by_dim(b, c, log_softmax),
+            |b, c| by_dim(b, c, LOG_SOFTMAX),
         )
         .doc("x - log(sum(exp(x))) along a dim")
         .spelled(
@@ -51,7 +51,7 @@ pub fn rows() -> Vec<Op> {
         Op::composite(
             "_log_softmax",
             "_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
-            |b, c| half_to_float(b, c, log_softmax),
+            |b, c| half_to_float(b, c, LOG_SOFTMAX),
         )
         .doc("x - log(sum(exp(x))) along a dim")
         .spelled("aten._log_softmax.default torch._log_softmax"),
@@ -59,10 +59,11 @@ pub fn rows() -> Vec<Op> {
             "softmin",
             "softmin(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
             |b, c| {
-                by_dim(b, c, |b, x, d| {
+                let negated: Body = ("softmax", |b, x, d| {
                     let x = b.unary("neg", x)?;
                     softmax(b, &x, d)
-                })
+                });
+                by_dim(b, c, negated)
             },
         )
         .doc("softmax of -x along a dim")
@@ -74,19 +75,20 @@ pub fn rows() -> Vec<Op> {
     ]
 }
 
-type Body = fn(&mut dyn Build, &Traced, usize) -> OpResult<Traced>;
+/// torch's name of the kernel, and what it computes along a dim.
+type Body = (&'static str, fn(&mut dyn Build, &Traced, usize) -> OpResult<Traced>);
+
+const SOFTMAX: Body = ("softmax", softmax);
+const LOG_SOFTMAX: Body = ("log_softmax", log_softmax);
 
 /// In the dtype asked for, at least f32 within.
 fn in_dtype(b: &mut dyn Build, x: &Traced, dim: i64, out: DType, f: Body) -> OpResult<Val<Traced>> {
-    if !out.is_float() {
-        let kernel = if f as usize == log_softmax as Body as usize {
-            "log_softmax_lastdim_kernel_impl"
-        } else {
-            "softmax_kernel_impl"
-        };
-        return Err(crate::op::pointwise::not_implemented(kernel, out));
-    }
     let d = wrap_dim(dim, x.rank()?)?;
+    if !out.is_float() {
+        let last = if d + 1 >= x.rank()? { "_lastdim" } else { "" };
+        let kernel = format!("{}{last}_kernel_impl", f.0);
+        return Err(crate::op::pointwise::not_implemented(&kernel, out));
+    }
     // A 0-d tensor is a row of one element.
     if x.rank()? == 0 {
         let row = b.unsqueeze(x, 0)?;
@@ -95,7 +97,7 @@ fn in_dtype(b: &mut dyn Build, x: &Traced, dim: i64, out: DType, f: Body) -> OpR
         return b.squeeze(&y, 0).map(Val::Leaf);
     }
     let wide = b.to_dtype(x, out.compute())?;
-    let y = f(b, &wide, d)?;
+    let y = f.1(b, &wide, d)?;
     b.to_dtype(&y, out).map(Val::Leaf)
 }
 
@@ -142,7 +144,7 @@ fn log_softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
 }
 
 fn safe_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let y = by_dim(b, c, softmax)?;
+    let y = by_dim(b, c, SOFTMAX)?;
     let (x, y) = (c.leaf("self")?, y.as_leaf().cloned().unwrap_or(c.leaf("self")?.clone()));
     masked_rows(b, x, &y, wrap_dim(c.int("dim")?, x.rank()?)?).map(Val::Leaf)
 }

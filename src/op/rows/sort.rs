@@ -94,7 +94,7 @@ fn kth_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let n = x.get(dim).cloned().unwrap_or(Dim::Const(1));
     if k < 1 || n.as_const().is_some_and(|n| k > n) {
         return Err(OpError::shape(
-            "kthvalue(): selected number k out of range for dimension 0",
+            format!("kthvalue(): selected number k out of range for dimension {dim}"),
         ));
     }
     let mut shape = x.to_vec();

@@ -258,9 +258,8 @@ fn side_split(b: &mut dyn Build, c: &Call<Traced>, axis: usize) -> OpResult<Val<
     let need = [2, 1, 3][axis];
     if rank < need {
         return Err(OpError::shape(format!(
-            "torch.{} requires a tensor with at least {need} dimension{}, but got a tensor with {rank} dimensions!",
-            c.op.name,
-            if need == 1 { "" } else { "s" }
+            "torch.{} requires a tensor with at least {need} dimension, but got a tensor with {rank} dimensions!",
+            c.op.name
         )));
     }
     let dim = if rank == 1 { 0 } else { axis };

@@ -152,8 +152,13 @@ fn product(v: &[Dim]) -> Dim {
 /// The shape that `size`, which may hold one -1, gives the elements of `old`.
 pub(super) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<Vec<Dim>> {
     let minus = Dim::Const(-1);
-    if let Some(bad) = size.iter().filter_map(Dim::as_const).find(|&c| c < -1) {
-        return Err(OpError::shape(format!("invalid shape dimension {bad}")));
+    let bad = |d: &Dim| d.as_const().is_some_and(|c| c < -1);
+    if let Some(i) = size.iter().position(bad) {
+        return Err(OpError::shape(format!(
+            "invalid shape dimension {} at index {i} of shape {}",
+            size[i],
+            list_text(size)
+        )));
     }
     if size.iter().filter(|d| **d == minus).count() > 1 {
         return Err(OpError::shape("only one dimension can be inferred"));
