@@ -123,7 +123,10 @@ fn torchs_text_comes_back_byte_for_byte() {
     let core = torch_round_trip(include_str!("../syntax/testdata/core_aten.txt"));
     let g = core.entry().expect("a graph");
     // Every use was seen: the counts that torch printed are those of the graph.
-    assert!(g.iter().all(|n| g[n].meta.torch.as_ref().is_some_and(|t| t.hidden_users == 0)));
+    assert!(
+        g.iter()
+            .all(|n| g[n].meta.torch.as_ref().is_some_and(|t| t.hidden_users == 0))
+    );
     torch_round_trip(
         "graph(x, y : torch.Tensor):\n    %w : [uses=1] = self.linear.weight\n    %add_1 : [#users=1] = call_function[target=<built-in function add>](args = (%x, %w), kwargs = {})\n    %len_1 : [#users=1] = call_function[target=len](args = (%add_1,), kwargs = {})\n    return %add_1",
     );

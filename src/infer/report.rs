@@ -121,7 +121,11 @@ impl Unknowns {
     /// Adds a use.
     pub fn add(&mut self, module: &GraphModule, graph: &Graph, n: NodeId, d: Diagnostic) {
         let first = !self.by_spelling.contains_key(&d.title);
-        let d = if first && self.by_spelling.len() < Self::SUGGESTED { suggest(module, graph, n, d) } else { d };
+        let d = if first && self.by_spelling.len() < Self::SUGGESTED {
+            suggest(module, graph, n, d)
+        } else {
+            d
+        };
         let span = graph[n].meta.target_span.or(graph[n].meta.span);
         let place = place_note(graph, n);
         let (_, spans, places) = self

@@ -37,7 +37,11 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             {
                 return Ok(Val::Leaf(x.clone()));
             }
-            new(pointwise(call, types)?)
+            match ty {
+                Val::Leaf(_) => new(pointwise(call, types)?),
+                // Arithmetic of sizes and numbers.
+                ty => python_value(call, ty),
+            }
         }
         Meaning::Reduce(f) => {
             let r = f(types)?;
@@ -66,21 +70,19 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             new(contract::contract(&c, &operands)?)
         }
         Meaning::Routine(f) => Ok(f(&call.map(|c| c.tensor().clone()))?.map(|t| Cell::new(t.clone()))),
-        Meaning::Host => {
-            let value: Result<Val<Cell>, OpError> = ty.try_map(&mut |t| {
-                Err(OpError::value(format!(
-                    "`{}` has no value at run time: {t}",
-                    call.op.name
-                )))
-            });
-            match value? {
-                Val::Unknown | Val::Any(_) => Err(OpError::value(format!(
-                    "the value of `{}` is not known for these arguments",
-                    call.op.name
-                ))),
-                v => Ok(v),
-            }
-        }
+        Meaning::Host => python_value(call, ty),
+    }
+}
+
+/// The value of a call whose result is no tensor: the rule has computed it.
+fn python_value(call: &Call<Cell>, ty: Type) -> OpResult<Val<Cell>> {
+    let name = call.op.name;
+    let value = ty.try_map(&mut |t| Err(OpError::value(format!("`{name}` has no value at run time: {t}"))))?;
+    match value {
+        Val::Unknown | Val::Any(_) => Err(OpError::value(format!(
+            "the value of `{name}` is not known for these arguments"
+        ))),
+        v => Ok(v),
     }
 }
 

@@ -21,7 +21,9 @@ fn f32s(shape: &[usize], v: &[f32]) -> Value {
 fn numbers(v: &Value) -> Vec<f64> {
     let flat = v.flatten();
     let tensors = flat.iter().filter_map(|v| v.as_leaf());
-    tensors.flat_map(|t| (0..t.numel()).map(|i| t.get(i).to_f64())).collect()
+    tensors
+        .flat_map(|t| (0..t.numel()).map(|i| t.get(i).to_f64()))
+        .collect()
 }
 
 #[test]
@@ -102,7 +104,11 @@ impl Hooks for Watch {
         if self.input.is_unique() {
             self.freed_after.push(graph[n].name().into());
         }
-        Ok(if graph[n].name() == "c" { Some(f32s(&[2], &[7., 7.])) } else { None })
+        Ok(if graph[n].name() == "c" {
+            Some(f32s(&[2], &[7., 7.]))
+        } else {
+            None
+        })
     }
 }
 
@@ -141,6 +147,14 @@ fn an_error_names_the_node_its_place_and_the_types() {
     let x = Val::Leaf(Tensor::from_slice(&[2], &[1i64, 9]));
     let e = run(&m, vec![x, f32s(&[4, 2], &[0.; 8])]).unwrap_err();
     assert_eq!(e.code, Code::E0502, "{e:?}");
-    assert!(e.labels[0].primary && e.labels.iter().any(|l| l.text == "`%x` is i64[2]"), "{e:?}");
-    assert!(e.notes.iter().any(|n| n.contains("`%e` comes from model.py:7 in forward")), "{e:?}");
+    assert!(
+        e.labels[0].primary && e.labels.iter().any(|l| l.text == "`%x` is i64[2]"),
+        "{e:?}"
+    );
+    assert!(
+        e.notes
+            .iter()
+            .any(|n| n.contains("`%e` comes from model.py:7 in forward")),
+        "{e:?}"
+    );
 }

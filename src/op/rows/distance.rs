@@ -152,7 +152,10 @@ fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let [n, _] = x.shape()? else {
-        return Err(OpError::shape(format!("pdist only supports 2D tensors, got: {}D", x.rank()?)));
+        return Err(OpError::shape(format!(
+            "pdist only supports 2D tensors, got: {}D",
+            x.rank()?
+        )));
     };
     let n = n.clone();
     let pairs = b.op("triu_indices", [Val::Int(n.clone()), Val::Int(n), Val::int(1)])?;

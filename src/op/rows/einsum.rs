@@ -116,7 +116,9 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
             return fail(format!("output subscript {l} appears more than once in the output"));
         }
         if !terms.iter().any(|t| t.labels.contains(l)) {
-            return fail(format!("output subscript {l} does not appear in the equation for any input operand"));
+            return fail(format!(
+                "output subscript {l} does not appear in the equation for any input operand"
+            ));
         }
     }
     check_sizes(&terms)?;

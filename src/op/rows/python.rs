@@ -74,9 +74,11 @@ fn sizes() -> Vec<Op> {
         })
         .doc("a list of the items")
         .spelled("builtins.list"),
-        host("storage_offset", "storage_offset(Tensor self) -> int", |_, _| Ok(Val::int(0)))
-            .doc("0: every tensor here begins its memory")
-            .spelled("Tensor.storage_offset aten.sym_storage_offset.default"),
+        host("storage_offset", "storage_offset(Tensor self) -> int", |_, _| {
+            Ok(Val::int(0))
+        })
+        .doc("0: every tensor here begins its memory")
+        .spelled("Tensor.storage_offset aten.sym_storage_offset.default"),
         host("tensor_get_device", "get_device(Tensor self) -> int", |_, _| {
             Ok(Val::int(-1))
         })

@@ -254,7 +254,11 @@ fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor",
         ));
     };
-    let whole: Vec<Dim> = times.iter().enumerate().map(|(i, t)| i.checked_sub(lead).map_or(t.clone(), |j| t.mul(&shape[j]))).collect();
+    let whole: Vec<Dim> = times
+        .iter()
+        .enumerate()
+        .map(|(i, t)| i.checked_sub(lead).map_or(t.clone(), |j| t.mul(&shape[j])))
+        .collect();
     if let Some(bad) = whole.iter().find(|d| d.as_const().is_some_and(|d| d < 0)) {
         return Err(OpError::shape(format!(
             "Trying to create tensor with negative dimension {bad}: {}",

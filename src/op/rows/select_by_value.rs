@@ -242,9 +242,7 @@ fn masked_scatter(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     for (i, (&a, &m)) in px.iter().zip(&pm).enumerate() {
         let v = if mask.get(m).to_bool() {
             if next >= source.numel() {
-                return Err(OpError::value(
-                    "Number of elements of source < number of ones in mask",
-                ));
+                return Err(OpError::value("Number of elements of source < number of ones in mask"));
             }
             next += 1;
             source.get(next - 1)
@@ -259,7 +257,9 @@ fn masked_scatter(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     if x.dtype() != DType::I64 {
-        return Err(OpError::dtype("one_hot is only applicable to index tensor of type LongTensor."));
+        return Err(OpError::dtype(
+            "one_hot is only applicable to index tensor of type LongTensor.",
+        ));
     }
     let n = c.int("num_classes")?;
     if n == -1 {

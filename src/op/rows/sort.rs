@@ -93,9 +93,9 @@ fn kth_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let k = c.int("k")?;
     let n = x.get(dim).cloned().unwrap_or(Dim::Const(1));
     if k < 1 || n.as_const().is_some_and(|n| k > n) {
-        return Err(OpError::shape(
-            format!("kthvalue(): selected number k out of range for dimension {dim}"),
-        ));
+        return Err(OpError::shape(format!(
+            "kthvalue(): selected number k out of range for dimension {dim}"
+        )));
     }
     let mut shape = x.to_vec();
     if dim < shape.len() {

@@ -101,7 +101,10 @@ impl Windows {
         };
         let (window, mut shift) = (pair(c, "window_size")?, pair(c, "shift_size")?);
         if window.iter().any(|&w| w <= 0) || shift.iter().any(|&s| s < 0) {
-            return Err(OpError::arg("window_size", "windows must be positive, shifts not negative"));
+            return Err(OpError::arg(
+                "window_size",
+                "windows must be positive, shifts not negative",
+            ));
         }
         let mut size = image;
         for d in 0..2 {
@@ -112,7 +115,16 @@ impl Windows {
             }
         }
         let batch = batch.clone();
-        Ok((Windows { size, window, shift, batch, channels }, image))
+        Ok((
+            Windows {
+                size,
+                window,
+                shift,
+                batch,
+                channels,
+            },
+            image,
+        ))
     }
 
     fn shifted(&self) -> bool {
@@ -131,7 +143,17 @@ impl Windows {
     fn split(&self, b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
         let [nh, nw] = self.counts().map(Dim::Const);
         let [wh, ww] = self.window.map(Dim::Const);
-        let x = b.reshape(x, &[self.batch.clone(), nh.clone(), wh, nw.clone(), ww, self.channels.clone()])?;
+        let x = b.reshape(
+            x,
+            &[
+                self.batch.clone(),
+                nh.clone(),
+                wh,
+                nw.clone(),
+                ww,
+                self.channels.clone(),
+            ],
+        )?;
         let x = b.permute(&x, &[0, 1, 3, 2, 4, 5])?;
         let n = self.batch.mul(&nh).mul(&nw);
         b.reshape(&x, &[n, Dim::Const(self.area()), self.channels.clone()])
@@ -223,13 +245,20 @@ fn qkv_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let third = bias.ty.numel().floordiv(&Dim::Const(3));
     let zeros = b.full(std::slice::from_ref(&third), Val::int(0), bias.dtype())?;
     let end = third.mul(&Dim::Const(2));
-    b.op("slice_scatter", [bias.into(), zeros.into(), Val::int(0), Val::Int(third), Val::Int(end)]).map(Val::Leaf)
+    b.op(
+        "slice_scatter",
+        [bias.into(), zeros.into(), Val::int(0), Val::Int(third), Val::Int(end)],
+    )
+    .map(Val::Leaf)
 }
 
 fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpResult<Traced> {
     let heads = c.int("num_heads")?;
     let Some(channels) = win.channels.as_const().filter(|n| heads > 0 && n % heads == 0) else {
-        return Err(OpError::shape(format!("{} channels do not divide among {heads} heads", win.channels)));
+        return Err(OpError::shape(format!(
+            "{} channels do not divide among {heads} heads",
+            win.channels
+        )));
     };
     let width = channels / heads;
     let bias = qkv_bias(b, c)?;
@@ -259,12 +288,21 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpR
     let scores = b.binary("add", &scores, c.leaf("relative_position_bias")?)?;
     let scores = win.mask(b, &scores)?;
     let p = super::softmax::softmax(b, &scores, 3)?;
-    let p = b.op("dropout", [p.into(), c.get("attention_dropout").clone(), c.get("training").clone()])?;
+    let p = b.op(
+        "dropout",
+        [p.into(), c.get("attention_dropout").clone(), c.get("training").clone()],
+    )?;
     let y = b.matmul(&p, &v)?;
     let y = b.permute(&y, &[0, 2, 1, 3])?;
     let y = b.op("reshape", [y.into(), dims_val(&[n, area, win.channels.clone()])])?;
-    let y = b.op("linear", [y.into(), c.get("proj_weight").clone(), c.get("proj_bias").clone()])?;
-    b.op("dropout", [y.into(), c.get("dropout").clone(), c.get("training").clone()])
+    let y = b.op(
+        "linear",
+        [y.into(), c.get("proj_weight").clone(), c.get("proj_bias").clone()],
+    )?;
+    b.op(
+        "dropout",
+        [y.into(), c.get("dropout").clone(), c.get("training").clone()],
+    )
 }
 
 fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
@@ -273,7 +311,10 @@ fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
     let (od, offs) = c.shaped("offs")?;
     super::matmul::same_dtype(d, wd)?;
     if !matches!(od, DType::I32 | DType::I64) {
-        return Err(OpError::dtype(format!("offs must be an integer tensor, got torch.{}", od.torch_name())));
+        return Err(OpError::dtype(format!(
+            "offs must be an integer tensor, got torch.{}",
+            od.torch_name()
+        )));
     }
     let ([rows, k], [groups, wk, n], [count]) = (x, w, offs) else {
         return Err(OpError::shape(format!(
@@ -283,7 +324,9 @@ fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
             list_text(offs)
         )));
     };
-    s.equal(groups, count, || format!("offs length {count} must match number of experts {groups}"))?;
+    s.equal(groups, count, || {
+        format!("offs length {count} must match number of experts {groups}")
+    })?;
     s.equal(k, wk, || format!("input_dim mismatch: input has {k}, weight has {wk}"))?;
     Ok(Val::Leaf(TensorType::new(d, vec![rows.clone(), n.clone()])))
 }

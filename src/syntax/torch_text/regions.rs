@@ -140,7 +140,10 @@ fn region(lines: &[Line<'_>], mut i: usize) -> (Option<Region>, usize) {
         if begins && line.commented == commented {
             open = Some(Ending::of(line.text));
             stmts.push(line.range.clone());
-        } else if let Some(s) = stmts.last_mut().filter(|_| open.is_some() && line.commented == commented) {
+        } else if let Some(s) = stmts
+            .last_mut()
+            .filter(|_| open.is_some() && line.commented == commented)
+        {
             s.end = line.range.end;
         } else if !matches!(line.head, Head::Blank | Head::Comment) {
             break;
