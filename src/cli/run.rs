@@ -3,10 +3,12 @@ use super::model::ModelArgs;
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::compare::{Difference, Tolerance, compare as differ, position};
-use crate::driver::run::{arguments, as_f64, interpret, labels_met, named, summary, user_result};
-use crate::driver::{Bound, Model, Request, Stage, Value, compile, files};
-use crate::graph::GraphModule;
+use crate::driver::run::{as_f64, labels_met, named, summary, user_result};
+use crate::driver::{Bound, Called, Function, Model, Request, files};
+use crate::graph::{GraphModule, Mutation};
+use crate::interp::Interpreter;
 use crate::tensor::Tensor;
+use crate::types::Val;
 use std::path::PathBuf;
 
 /// Compile a model and run it on inputs
@@ -34,6 +36,10 @@ pub struct Args {
     /// Threads to run on; as many as the machine has by default
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
+    /// Call the model this many times in a row: buffers and inputs that it changes keep their values from call to call. The
+    /// results are those of the last call
+    #[arg(long, value_name = "TIMES", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
     /// Run node by node in the interpreter instead of compiling
     #[arg(long, conflicts_with = "check")]
     interpret: bool,
@@ -55,16 +61,17 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     let bound = bound(app, &model.module, provided, args.model.dims())?;
     let original = model.module.clone();
-    let result = if args.interpret {
-        interpreted(app, original.clone(), &bound)?
+    let called = if args.interpret {
+        interpreted(app, args, original.clone(), &bound)?
     } else {
         compiled(app, args, model, &bound)?
     };
     app.show();
 
-    let tensors = named(&result);
+    let tensors = named(&called.result);
+    let written: Vec<(String, Tensor)> = called.written.iter().map(|(m, t)| (label(m), t.clone())).collect();
     let mut text = String::new();
-    for (name, t) in &tensors {
+    for (name, t) in tensors.iter().chain(&written) {
         text.push_str(&format!("{name:10} {:20} {}\n", t.ty().to_string(), summary(t)));
     }
     if let Some(labels) = &labels {
@@ -72,7 +79,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     output::stdout(text.as_bytes())?;
     if let Some(path) = &args.outputs {
-        files::write_tensors(path, &tensors)?;
+        files::write_tensors(path, &[tensors.clone(), written].concat())?;
     }
     let tolerance = Tolerance {
         rtol: args.rtol,
@@ -89,37 +96,69 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         );
     }
     if args.check {
-        let oracle = named(&interpreted(app, original, &bound)?);
+        let oracle = named(&interpreted(app, args, original, &bound)?.result);
         agree &= expected(app, &tensors, oracle, "the interpreter", tolerance);
     }
     if agree { Ok(()) } else { Err(Stop::Reported) }
 }
 
-fn compiled(app: &mut App, args: &Args, model: Model, bound: &Bound) -> Result<Value, Stop> {
+fn compiled(app: &mut App, args: &Args, model: Model, bound: &Bound) -> Result<Called, Stop> {
     let request = Request {
-        inputs: Some(bound.types.clone()),
-        dims: bound.dims.clone(),
         threads: args.threads,
         passes: args.model.pass_options(),
-        until: Some(Stage::Compile),
         ..Request::default()
     };
-    let made = compile(&mut app.session, model, &request)?;
-    let (Some(mut executable), Some(graph)) = (made.executable, made.module.entry()) else {
-        return Err(Stop::Reported);
-    };
-    let tensors = arguments(&executable, graph, bound)?;
-    let result = executable.run(&tensors).map_err(Stop::Error)?;
-    Ok(user_result(graph, result))
+    let module = model.module.clone();
+    let mut function = Function::new(model, request);
+    let mut bound = bound.clone();
+    repeated(args.repeat, &module, &mut bound, |bound| {
+        Ok(function.call(&mut app.session, bound)?)
+    })
 }
 
-fn interpreted(app: &mut App, mut module: GraphModule, bound: &Bound) -> Result<Value, Stop> {
+fn interpreted(app: &mut App, args: &Args, mut module: GraphModule, bound: &Bound) -> Result<Called, Stop> {
     app.session.check(&mut module, &bound.types)?;
-    let result = interpret(&module, bound)?;
-    Ok(match module.entry() {
-        Some(g) => user_result(g, result),
-        None => result,
+    let mut interpreter = Interpreter::new(&module);
+    interpreter.watch_inputs();
+    let mut bound = bound.clone();
+    repeated(args.repeat, &module, &mut bound, |bound| {
+        let result = interpreter.run(bound.values.clone())?;
+        Ok(Called {
+            result: module.entry().map_or(result.clone(), |g| user_result(g, result)),
+            written: interpreter.written(),
+        })
     })
+}
+
+/// Calls a model `times` times, with the inputs as the calls leave them. What the last call gives, with all that any call
+/// has changed.
+fn repeated(
+    times: u32,
+    module: &GraphModule,
+    bound: &mut Bound,
+    mut call: impl FnMut(&Bound) -> Result<Called, Stop>,
+) -> Result<Called, Stop> {
+    let mut called = call(bound)?;
+    for _ in 1..times {
+        let graph = module.entry().ok_or(Stop::Reported)?;
+        for (m, t) in &called.written {
+            let Mutation::Input(name) = m else { continue };
+            let at = graph.placeholders().iter().position(|&p| graph[p].name() == &**name);
+            if let Some(value) = at.and_then(|i| bound.values.get_mut(i)) {
+                *value = Val::Leaf(t.clone());
+            }
+        }
+        called = call(bound)?;
+    }
+    Ok(called)
+}
+
+/// What a changed buffer or input is called among the results: `buffer.running_mean`.
+fn label(m: &Mutation) -> String {
+    match m {
+        Mutation::Buffer(path) => format!("buffer.{path}"),
+        Mutation::Input(name) => format!("input.{name}"),
+    }
 }
 
 fn accuracy(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String, Diagnostic> {

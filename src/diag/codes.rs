@@ -126,6 +126,7 @@ codes! {
     // L0: lints.
     L0001 Warning "unused node";
     L0002 Note "unused weight";
+    L0003 Warning "part of the graph is interpreted";
 }
 
 impl fmt::Display for Code {

@@ -5,22 +5,25 @@
 //! ```
 //!
 //! A [`Session`] holds what a run reads and finds; each of its methods is one stage. [`Observer`]s see every stage's
-//! product. Around it: tensors in files ([`files`]), inputs by name ([`bind`]), results compared ([`compare`]), and the
+//! product. A [`Function`] is a model to be called at any sizes. Around it: tensors in files ([`files`]), inputs by name ([`bind`]), results compared ([`compare`]), and the
 //! text of every stage ([`text`]).
 
 pub mod bind;
 pub mod compare;
 mod compile;
 pub mod files;
+mod function;
 pub mod json;
 pub mod load;
 pub mod run;
 mod session;
+mod split;
 mod stage;
 pub mod text;
 
 pub use bind::{Bound, Dims, Fill, Given, Provided, Value};
 pub use compile::{Compilation, Request, compile};
+pub use function::{Called, Function};
 pub use load::Model;
 pub use session::{Reported, Session, Staged, input_types, thread_count};
 pub use stage::{Observer, Product, Stage, Timer};

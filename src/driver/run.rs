@@ -16,7 +16,8 @@ pub fn arguments(executable: &Executable, graph: &Graph, bound: &Bound) -> Resul
         let n = placeholders.iter().find(is)?;
         bound.values.get(placeholders.iter().position(|p| p == n)?)
     };
-    let wanted = executable.program().inputs.iter().filter(|i| i.ty.is_some());
+    let wanted = executable.program().inputs.iter();
+    let wanted = wanted.filter(|i| i.ty.is_some() && i.state.is_none());
     wanted
         .map(|i| match value(&i.name) {
             Some(Val::Leaf(t)) => Ok(t.clone()),

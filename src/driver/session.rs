@@ -5,7 +5,7 @@ use super::load::{self, Model};
 use super::stage::{Observer, Product, Stage};
 use crate::codegen;
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::graph::{self, GraphModule};
+use crate::graph::{self, Graph, GraphModule};
 use crate::infer::{self, InferOptions};
 use crate::lower::{self, Program};
 use crate::math;
@@ -124,11 +124,14 @@ impl Session {
 
     /// Lowers an optimised module's entry graph, with its sizes bound by `dims`.
     pub fn lower(&mut self, module: &GraphModule, dims: &Dims) -> Staged<Program> {
+        let graph = module.entry().ok_or(Reported)?;
+        self.lower_graph(module, graph, dims)
+    }
+
+    /// [`Session::lower`] of a graph that refers to the module's attributes.
+    pub fn lower_graph(&mut self, module: &GraphModule, graph: &Graph, dims: &Dims) -> Staged<Program> {
         let start = Instant::now();
         let dims = dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
-        let Some(graph) = module.entry() else {
-            return Err(Reported);
-        };
         match lower::lower(module, graph, &dims) {
             Ok(program) => {
                 self.took(Stage::Lower, Product::Program(&program), start);

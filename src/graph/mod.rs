@@ -120,6 +120,13 @@ impl Graph {
         self.nodes[id].prev
     }
 
+    /// Whether the graph gives the buffer `path` a new value ([`Graph::mutations`]): the next call sees that value, so that
+    /// the buffer is no constant.
+    pub fn writes_buffer(&self, path: &str) -> bool {
+        let writes = |m: &Mutation| matches!(m, Mutation::Buffer(b) if **b == *path);
+        self.mutations.iter().any(writes)
+    }
+
     /// The output node: the last one with that opcode.
     pub fn output(&self) -> Option<NodeId> {
         self.iter().rev().find(|&n| self[n].op == Opcode::Output)

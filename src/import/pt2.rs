@@ -191,14 +191,12 @@ impl<'a> Reader<'a> {
                     .map_err(|e| format!("range of `{name}`: {e}"))
             };
             let (min, max) = (bound("min_val")?.unwrap_or(0), bound("max_val")?);
-            self.module.dims.insert(
-                name.as_str().into(),
-                DimRange {
-                    min: min.max(0),
-                    max,
-                    span: None,
-                },
-            );
+            // The tracer takes every size for at least 2, because 0 and 1 would be traced on their own; the program
+            // runs at those sizes too (`_check_input_constraints_for_graph` lets them pass).
+            let min = if min <= 2 { 0 } else { min };
+            self.module
+                .dims
+                .insert(name.as_str().into(), DimRange { min, max, span: None });
         }
         Ok(())
     }

@@ -251,6 +251,10 @@ pub(super) fn resolve_plain(
             op::canonical_path(n.target(), false)
         }
     };
+    let path = match op::without_out(&path) {
+        Some(packet) if resolved.out.is_some() => packet.to_string(),
+        _ => path,
+    };
     match op::resolve(&path, &resolved.arg_types, &refs(&resolved.kwarg_types)) {
         Ok(s) => {
             resolved.callee = Callee::Op(s);

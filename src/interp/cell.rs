@@ -60,6 +60,11 @@ impl Cell {
         &self.tensor
     }
 
+    /// Whether the cell's storage was written to, through this cell or another.
+    pub fn is_written(&self) -> bool {
+        self.storage.borrow().version > 0
+    }
+
     /// The type.
     pub fn ty(&self) -> TensorType {
         self.tensor.ty()

@@ -16,9 +16,9 @@ mod eval;
 mod reduce;
 
 use crate::diag::{Code, Diagnostic};
-use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::graph::{Arg, Graph, GraphModule, Mutation, NodeId, Opcode};
 use crate::infer::{self, Callee, Operand, Resolved, graph_inputs, literal};
-use crate::op::{Call, OpError, OpResult};
+use crate::op::{Call, OpError, OpResult, running};
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{Dim, TensorType, Type, Val};
 use cell::Cell;
@@ -78,8 +78,12 @@ impl Hooks for NoHooks {}
 /// Runs the graphs of a module.
 pub struct Interpreter<'m> {
     module: &'m GraphModule,
-    /// Attributes that were read; those written in place keep their new value for the rest of the run.
+    /// Attributes that were read or given; those that a run writes keep their new value for the next run.
     attributes: HashMap<Arc<str>, Cell>,
+    /// The inputs of the last run, if they are watched.
+    inputs: Option<Vec<Val<Cell>>>,
+    /// What a functional graph says it changes, after the last run.
+    updated: Vec<(Mutation, Tensor)>,
     depth: usize,
 }
 
@@ -89,11 +93,49 @@ impl<'m> Interpreter<'m> {
         Interpreter {
             module,
             attributes: HashMap::new(),
+            inputs: None,
+            updated: vec![],
             depth: 0,
         }
     }
 
-    /// Runs the entry graph. See [`run`].
+    /// Keeps the inputs of each run, so that [`Interpreter::written`] can tell those that it wrote to.
+    pub fn watch_inputs(&mut self) {
+        self.inputs = Some(vec![]);
+    }
+
+    /// Gives an attribute the value that the next run finds.
+    pub fn set_attribute(&mut self, path: &str, value: Tensor) {
+        self.attributes.insert(path.into(), Cell::new(value));
+    }
+
+    /// The buffers and (if they are watched) inputs that the last run, or one before it, gave new values, with these.
+    pub fn written(&self) -> Vec<(Mutation, Tensor)> {
+        let mut out = self.updated.clone();
+        let known = |out: &[(Mutation, Tensor)], m: &Mutation| out.iter().any(|(k, _)| k == m);
+        let mut attributes: Vec<_> = self.attributes.iter().filter(|(_, c)| c.is_written()).collect();
+        attributes.sort_by_key(|(path, _)| (*path).clone());
+        for (path, cell) in attributes {
+            let m = Mutation::Buffer(path.clone());
+            if !known(&out, &m) {
+                out.push((m, cell.fresh().tensor().clone()));
+            }
+        }
+        let graph = self.module.entry();
+        let names = graph.map_or(vec![], |g| g.placeholders().iter().map(|&p| g[p].name()).collect());
+        for (name, v) in names.iter().zip(self.inputs.iter().flatten()) {
+            let m = Mutation::Input((*name).into());
+            if let Val::Leaf(cell) = v
+                && cell.is_written()
+                && !known(&out, &m)
+            {
+                out.push((m, cell.fresh().tensor().clone()));
+            }
+        }
+        out
+    }
+
+    /// Runs the entry graph. See [`run`]. Buffers that a run gives new values have them in the next run.
     pub fn run(&mut self, inputs: Vec<Value>) -> Result<Value, Diagnostic> {
         self.run_with(inputs, &mut NoHooks)
     }
@@ -124,11 +166,29 @@ impl<'m> Interpreter<'m> {
             .module
             .entry_name()
             .ok_or_else(|| Diagnostic::new(Code::E0104, "there is no graph to run"))?;
-        self.attributes.clear();
         self.depth = 0;
-        let inputs = inputs.into_iter().map(|v| v.map(|t| Cell::new(t.clone()))).collect();
-        let result = self.graph(name, inputs, hooks)?;
-        Ok(plain(&result))
+        let inputs: Vec<Val<Cell>> = inputs.into_iter().map(|v| v.map(|t| Cell::new(t.clone()))).collect();
+        if let Some(watched) = &mut self.inputs {
+            *watched = inputs.clone();
+        }
+        let result = plain(&self.graph(name, inputs, hooks)?);
+        self.keep(&result);
+        Ok(result)
+    }
+
+    /// Keeps the new values of buffers that lead the results of a functional graph.
+    fn keep(&mut self, result: &Value) {
+        self.updated.clear();
+        let (Some(graph), Val::Tuple(items)) = (self.module.entry(), result) else {
+            return;
+        };
+        for (m, v) in graph.mutations.iter().zip(items) {
+            let Val::Leaf(t) = v else { continue };
+            if let Mutation::Buffer(path) = m {
+                self.attributes.insert(path.clone(), Cell::new(t.clone()));
+            }
+            self.updated.push((m.clone(), t.clone()));
+        }
     }
 
     fn graph(&mut self, name: &str, inputs: Vec<Val<Cell>>, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
@@ -237,7 +297,7 @@ impl<'m> Interpreter<'m> {
             Some((o, _)) => Some(self.operand(frame, n, o)?),
             None => None,
         };
-        let result = eval::apply(&call).and_then(|v| match out {
+        let result = apply(&call).and_then(|v| match out {
             Some(Val::Leaf(target)) => write(&target, v),
             _ if resolved.inplace() => frame.store(resolved, &call, v),
             _ => Ok(v),
@@ -261,6 +321,22 @@ impl<'m> Interpreter<'m> {
             Operand::Attr(path) => self.attribute(frame.graph, n, path).map(Val::Leaf),
         }
     }
+}
+
+/// The result of a call; what it writes to its arguments beside that is written.
+fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
+    let Some(functional) = running::functional(call) else {
+        return eval::apply(call);
+    };
+    let functional = functional?;
+    let results = eval::apply(&functional.call)?;
+    let items = results.items().unwrap_or_default();
+    for (param, v) in functional.writes(items) {
+        if let Val::Leaf(target) = &call.args[param] {
+            write(target, v)?;
+        }
+    }
+    Ok(functional.own(call, items))
 }
 
 /// The tensors of a value.

@@ -175,6 +175,8 @@ pub struct Tir {
     pub calls: Vec<RoutineCall>,
     /// The program's inputs: name and value (or the plain value for inputs that are not tensors).
     pub inputs: Vec<(Arc<str>, Val<ValueId>)>,
+    /// The first values of the inputs that are buffers which the graph gives new values.
+    pub state: HashMap<usize, Tensor>,
     /// The program's result.
     pub output: Option<Val<ValueId>>,
     /// Activations: pointwise values that a contraction can apply to its result.
@@ -409,7 +411,7 @@ impl Tir {
                     Code::E0601,
                     format!("the size of the result of `{}` depends on values", op.name),
                 )
-                .help("run it with --interpret")
+                .help("`fxc run` compiles what comes before it, and interprets the rest")
             })?;
             let v = self.push(
                 t.dtype,
@@ -572,7 +574,15 @@ impl Reader<'_> {
                 .help("name the weights file: `weights \"model.safetensors\"`, or pass --weights")
         })?;
         let (dtype, shape) = (t.dtype(), t.shape().to_vec());
-        let v = self.tir.push(dtype, &shape, Def::Constant(t))?;
+        let v = if self.graph.writes_buffer(&target) {
+            let index = self.tir.inputs.len();
+            let v = self.tir.push(dtype, &shape, Def::Input(index))?;
+            self.tir.inputs.push((target.clone(), Val::Leaf(v)));
+            self.tir.state.insert(index, t);
+            v
+        } else {
+            self.tir.push(dtype, &shape, Def::Constant(t))?
+        };
         self.constants.insert(target, v);
         Ok(Val::Leaf(v))
     }

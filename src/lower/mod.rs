@@ -26,7 +26,7 @@ pub mod special;
 mod tests;
 
 use crate::diag::{Code, Diagnostic};
-use crate::graph::{Graph, GraphModule};
+use crate::graph::{Graph, GraphModule, Mutation};
 use crate::kernel::Kernel;
 use crate::math::contract::Activation;
 use crate::op::Call;
@@ -121,10 +121,13 @@ pub enum Step {
 /// An input of a program.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// The placeholder.
+    /// The placeholder, or the buffer.
     pub name: Arc<str>,
     /// Its type; `None` for one that is not a tensor and was fixed when the program was made.
     pub ty: Option<(DType, Vec<usize>)>,
+    /// For a buffer that the program gives new values: its value before the first run. `name` is its path, and whoever
+    /// runs the program keeps it from run to run; callers do not give it.
+    pub state: Option<Tensor>,
 }
 
 /// What to run: steps over buffers.
@@ -141,6 +144,8 @@ pub struct Program {
     /// The result's structure around buffers (outputs, or inputs and constants handed through) with the shapes in which
     /// they are handed out.
     pub output: Option<Val<(BufferId, Vec<usize>)>>,
+    /// What the leading results are: new values of buffers and inputs.
+    pub mutations: Vec<Mutation>,
     /// How many results have memory of their own.
     pub outputs: usize,
     /// Bytes of the arena.
@@ -151,7 +156,9 @@ pub struct Program {
 
 /// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
 pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Program, LowerError> {
-    lower_tir(&mut Tir::read(module, graph, dims)?)
+    let mut program = lower_tir(&mut Tir::read(module, graph, dims)?)?;
+    program.mutations = graph.mutations.clone();
+    Ok(program)
 }
 
 /// Lowers tensor IR.
@@ -165,7 +172,12 @@ pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
         program: Program::default(),
         buffer_of: HashMap::new(),
     };
-    l.program.inputs = tir.inputs.iter().map(|(name, v)| l.input(name, v)).collect();
+    l.program.inputs = tir
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(i, (name, v))| l.input(i, name, v))
+        .collect();
     for &u in &fusion.order {
         l.unit(fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist"))?;
     }
@@ -203,11 +215,15 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn input(&self, name: &Arc<str>, v: &Val<ValueId>) -> Input {
+    fn input(&self, i: usize, name: &Arc<str>, v: &Val<ValueId>) -> Input {
         let ty = v
             .as_leaf()
             .map(|&v| (self.tir.value(v).dtype, self.tir.value(v).shape.clone()));
-        Input { name: name.clone(), ty }
+        Input {
+            name: name.clone(),
+            ty,
+            state: self.tir.state.get(&i).cloned(),
+        }
     }
 
     /// The buffer of a stored value.

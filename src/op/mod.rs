@@ -24,6 +24,7 @@ mod promotion;
 pub mod random;
 mod registry;
 pub mod rows;
+pub mod running;
 mod schema;
 pub mod view;
 
@@ -32,7 +33,7 @@ pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use emit::decomposed_type;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
-pub use registry::{Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, spellings};
+pub use registry::{Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, spellings, without_out};
 pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
 
 /// What an op does beside computing its result.

@@ -76,12 +76,21 @@ pub fn canonical_path(target: &str, is_method: bool) -> String {
         ("_operator.", "operator."),
         ("torch._C._nn.", "torch.nn.functional."),
         ("torch._C._special.special_", "torch.special."),
+        ("torch.functional.", "torch."),
     ] {
         if let Some(m) = t.strip_prefix(private) {
             return format!("{public}{m}");
         }
     }
     t.to_string()
+}
+
+/// What the overload that writes to `out` (`aten.add.out`, `aten.sum.IntList_out`) computes: every overload of its op is a
+/// reading of this spelling. `None` if the path is none of these.
+pub fn without_out(path: &str) -> Option<&str> {
+    let (packet, overload) = path.strip_prefix("aten.")?.rsplit_once('.')?;
+    let writes = overload == "out" || overload.ends_with("_out");
+    writes.then(|| &path[..5 + packet.len()])
 }
 
 /// One reading of a spelling.

@@ -135,7 +135,8 @@ impl DimView {
         }
     }
 
-    /// The permutation (result dimension to operand dimension) if that is all the view does.
+    /// The permutation (result dimension to operand dimension) if that is all the view does, but for leaving elements
+    /// out at the ends: the caller compares the sizes where these matter.
     pub fn as_permutation(&self) -> Option<Vec<usize>> {
         let DimMap::Affine(map) = &self.map else { return None };
         let mut dims = vec![usize::MAX; map.len()];
@@ -249,7 +250,18 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
     if matches!(dim_view.map, DimMap::Reshape) {
         return b.reshape(new, base.shape()?);
     }
-    if let Some(dims) = dim_view.as_permutation() {
+    let whole = |dims: &[usize]| -> OpResult<bool> {
+        let shape = base.shape()?;
+        // A slice from the start keeps the order of dims too, but not all of their elements.
+        Ok(dim_view
+            .shape
+            .iter()
+            .zip(dims)
+            .all(|(n, &d)| *n == shape[d] && *n != Dim::Unknown))
+    };
+    if let Some(dims) = dim_view.as_permutation()
+        && whole(&dims)?
+    {
         let mut inverse = vec![0; dims.len()];
         dims.iter().enumerate().for_each(|(i, &d)| inverse[d] = i);
         return b.permute(new, &inverse);

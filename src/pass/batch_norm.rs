@@ -110,7 +110,7 @@ impl Norm {
 /// The value of an argument that is a parameter, buffer or constant.
 fn constant(module: &GraphModule, graph: &Graph, a: &Arg) -> Option<Tensor> {
     let node = &graph[*a.as_leaf()?];
-    if node.op() != Opcode::GetAttr {
+    if node.op() != Opcode::GetAttr || graph.writes_buffer(node.target()) {
         return None;
     }
     module.attributes.get(node.target())?.value.clone()

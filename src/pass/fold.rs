@@ -72,6 +72,7 @@ fn inputs_fit(args: &[Val<Tensor>], limit: usize) -> bool {
 fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Value> {
     let node = &graph[n];
     match node.op() {
+        Opcode::GetAttr if graph.writes_buffer(node.target()) => None,
         Opcode::GetAttr => Some(Val::Leaf(module.attributes.get(node.target())?.value.clone()?)),
         Opcode::CallFunction if node.target() == "full" => {
             let ty = node.meta.ty.as_ref()?.as_leaf()?;

@@ -10,7 +10,7 @@
 //!
 #![doc = include_str!("examples/functionalize.md")]
 
-use super::build::{GraphBuilder, Source};
+use super::build::{GraphBuilder, Source, replace_with_value};
 use super::decompose::decompose_node;
 use super::normalize::Normalize;
 use super::{Context, each_graph};
@@ -19,7 +19,7 @@ use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Mutation, NodeId, Opcod
 use crate::infer::{self, Operand, Resolved};
 use crate::interp::cell::reshape_strides;
 use crate::op::view::{DimMap, write_through};
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, running};
 use crate::tensor::contiguous_strides;
 use crate::types::{TensorType, Type, Val};
 use cranelift_entity::EntityRef;
@@ -36,7 +36,8 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let writes = |&n: &NodeId| {
             graph[n].op().is_call()
-                && infer::resolve_node(module, graph, n).is_ok_and(|r| r.inplace() || r.out.is_some())
+                && infer::resolve_node(module, graph, n)
+                    .is_ok_and(|r| r.inplace() || r.out.is_some() || updates_statistics(&r))
         };
         let count = graph.ids().iter().filter(|n| writes(n)).count();
         if count == 0 {
@@ -113,6 +114,7 @@ impl Functionalize<'_> {
         let Some(op) = resolved.op() else { return Ok(()) };
         match resolved.written() {
             Some(target) => self.write(graph, n, op, &resolved, &target),
+            None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
             None if op.aliases || is_disabled_dropout(&resolved) => self.alias(graph, n, op, &resolved),
             None => Ok(()),
         }
@@ -302,6 +304,34 @@ impl Functionalize<'_> {
         self.store(graph, x, value, place)
     }
 
+    /// A batch normalisation in training: its functional form, and the running statistics written.
+    fn statistics(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op, resolved: &Resolved) -> Result<(), Fail> {
+        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+        let args = super::build::full_args(op, graph, n)?;
+        let source = Source::of(graph, n, "functionalize");
+        let (own, writes) = at_point(graph, InsertPoint::Before(n), |graph| -> OpResult<_> {
+            let mut b = GraphBuilder::new(graph, source, |_| true);
+            let call = Call {
+                op,
+                args: args.iter().map(|a| b.trace(a)).collect(),
+            };
+            let form = running::functional(&call).ok_or_else(|| OpError::shape("no statistics to update"))??;
+            let results = b.call(form.call.op.name, form.call.args.clone())?;
+            let results = results.items().unwrap_or_default();
+            Ok((GraphBuilder::arg(&form.own(&call, results)), form.writes(results)))
+        })?;
+        for (param, new) in writes {
+            if let (Val::Leaf(x), Val::Leaf(t)) = (&args[param], new) {
+                let place = self.place(graph, *x);
+                self.store(graph, *x, node_of(&t), place)?;
+            }
+        }
+        replace_with_value(graph, n, &own);
+        // Its uses were just replaced, so that it can go.
+        let _ = graph.erase_node(n);
+        Ok(())
+    }
+
     /// The value of node `n`, of type `ty`, in the dtype of the tensor it is written to.
     fn converted(&mut self, graph: &mut Graph, n: NodeId, ty: &Type, wanted: &Type) -> OpResult<NodeId> {
         let (Val::Leaf(have), Val::Leaf(want)) = (ty, wanted) else {
@@ -441,6 +471,11 @@ fn at_point<R>(graph: &mut Graph, point: InsertPoint, f: impl FnOnce(&mut Graph)
     let r = f(graph);
     graph.set_insert_point(before);
     r
+}
+
+/// Whether the call is a batch normalisation in training that has running statistics.
+fn updates_statistics(resolved: &Resolved) -> bool {
+    resolved.types().is_some_and(|c| running::functional(&c).is_some())
 }
 
 /// Whether the node is a dropout that drops nothing: torch gives the operand itself.

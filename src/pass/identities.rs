@@ -9,7 +9,7 @@ use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::op::view::DimMap;
 use crate::op::{Call, Op, Sizes};
-use crate::types::{TensorType, Val};
+use crate::types::{Dim, TensorType, Val};
 
 /// See the module.
 pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
@@ -62,9 +62,12 @@ fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool
     // The shapes are equal, so that a reshape moves nothing.
     rule(&call, &mut Sizes::default()).is_ok_and(|v| match &v.map {
         DimMap::Reshape => true,
-        _ => v
-            .as_permutation()
-            .is_some_and(|p| p.iter().enumerate().all(|(i, &d)| i == d)),
+        DimMap::Affine(map) => map.iter().enumerate().all(|(d, x)| {
+            // A dim of one element is that element, whether its index is counted or (by `expand`) ignored.
+            let one = v.shape.get(d) == Some(&Dim::Const(1));
+            x.offset == Dim::Const(0) && (one || x.terms == [(d, 1)])
+        }),
+        DimMap::Strided { .. } => false,
     })
 }
 

@@ -208,7 +208,7 @@ impl Matcher<'_> {
     fn number(&self, a: &Arg) -> Option<f64> {
         let Val::Leaf(n) = a else { return a.as_f64() };
         let node = &self.graph[*n];
-        if node.op() == Opcode::GetAttr {
+        if node.op() == Opcode::GetAttr && !self.graph.writes_buffer(node.target()) {
             let value = self.module.attributes.get(node.target())?.value.as_ref()?;
             return (value.rank() == 0).then(|| value.get(0).to_f64());
         }

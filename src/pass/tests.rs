@@ -127,6 +127,23 @@ fn writes_through_views_of_views_are_seen() {
 }
 
 #[test]
+fn writes_to_the_first_elements_leave_the_others() {
+    let mut g = G::new();
+    let a = g.input("a", DType::F32, &[5, 4]);
+    let y = g.f("torch.exp", vec![x(a)]);
+    let slice = |g: &mut G, of, dim, from, to| g.f("torch.ops.aten.slice.Tensor", vec![x(of), dim, from, to]);
+    let rows = slice(&mut g, y, Val::int(0), Val::int(0), Val::int(-2));
+    let corner = slice(&mut g, rows, Val::int(1), Val::int(0), Val::int(3));
+    g.m("fill_", vec![x(corner), Val::int(7)]);
+    let t = g.m("t", vec![x(y)]);
+    let columns = slice(&mut g, t, Val::int(0), Val::int(0), Val::int(2));
+    g.m("neg_", vec![x(columns)]);
+    same(g.module(Val::Tuple(vec![x(y), x(columns), x(corner)])), |m| {
+        functionalize(m).unwrap();
+    });
+}
+
+#[test]
 fn a_reshape_that_copies_does_not_alias() {
     for (method, split) in [("reshape", false), ("reshape", true)] {
         let mut g = G::new();

@@ -3,9 +3,10 @@
 use super::estimate;
 use crate::codegen::{self, CompiledKernels, compile};
 use crate::diag::{Code, Diagnostic};
+use crate::graph::Mutation;
 use crate::kernel::{Fault, Kernel, Status};
 use crate::lower::contract::{Contract, whole_buffer};
-use crate::lower::{BufferId, Operand, Place, Program, Step};
+use crate::lower::{BufferId, Input, Operand, Place, Program, Step};
 use crate::math::contract::{
     AttentionArgs, AttentionPlan, ConvArgs, ConvConstants, ConvPlan, Library, MatMulArgs, MatMulConstants, MatMulPlan,
 };
@@ -13,6 +14,7 @@ use crate::op::Meaning;
 use crate::parallel::Pool;
 use crate::tensor::{ALIGN, AlignedBytes, Tensor};
 use crate::types::Val;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -70,6 +72,8 @@ pub struct Executable {
     pool: Arc<Pool>,
     arena: AlignedBytes,
     scratch: AlignedBytes,
+    /// The buffers that runs give new values, by path.
+    state: HashMap<Arc<str>, Tensor>,
     /// Memory for results, used again when the caller has dropped the last run's.
     results: Vec<Tensor>,
     /// The address of every buffer during a run.
@@ -128,9 +132,12 @@ impl Executable {
         let arena = AlignedBytes::zeroed(program.arena);
         let results = result_memory(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
+        let state = program.inputs.iter();
+        let state = state.filter_map(|i| Some((i.name.clone(), i.state.clone()?))).collect();
         Ok(Executable {
             kernels,
             actions,
+            state,
             pool: options.pool.clone(),
             arena,
             scratch,
@@ -152,7 +159,27 @@ impl Executable {
         &self.kernels
     }
 
-    /// Runs on inputs in the order of the program's tensor inputs, and gives the results in their structure.
+    /// The values of the buffers that runs change, by path: at first the module's, then those that the last run left. (A
+    /// buffer that runs only write to is there after the first run.)
+    pub fn state(&self) -> &HashMap<Arc<str>, Tensor> {
+        &self.state
+    }
+
+    /// Gives a buffer that runs change the value that the next run finds. Other paths, and tensors of another type than the
+    /// buffer's, are left out.
+    pub fn set_state(&mut self, path: &str, value: &Tensor) {
+        let wanted = |i: &&Input| i.state.is_some() && *i.name == *path;
+        let input = self.program.inputs.iter().find(wanted);
+        if let Some((name, ty)) = input.and_then(|i| Some((&i.name, i.ty.as_ref()?)))
+            && ty.0 == value.dtype()
+            && ty.1 == value.shape()
+        {
+            self.state.insert(name.clone(), value.clone());
+        }
+    }
+
+    /// Runs on inputs in the order of the program's tensor inputs, and gives the results in their structure. New values of
+    /// buffers lead the results ([`Program::mutations`]); the next run finds them there.
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Val<Tensor>, RunError> {
         self.check_inputs(inputs)?;
         self.bind(inputs);
@@ -163,7 +190,19 @@ impl Executable {
                 times[i] += start.elapsed();
             }
         }
-        Ok(self.output(inputs))
+        let result = self.output(inputs);
+        self.keep(&result);
+        Ok(result)
+    }
+
+    /// Keeps the new values of buffers for the next run.
+    fn keep(&mut self, result: &Val<Tensor>) {
+        let Val::Tuple(items) = result else { return };
+        for (m, v) in self.program.mutations.iter().zip(items) {
+            if let (Mutation::Buffer(path), Val::Leaf(t)) = (m, v) {
+                self.state.insert(path.clone(), t.clone());
+            }
+        }
     }
 
     /// Measures every step from now on.
@@ -217,6 +256,7 @@ impl Executable {
             .program
             .inputs
             .iter()
+            .filter(|i| i.state.is_none())
             .filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
             .collect();
         if wanted.len() != inputs.len() {
@@ -235,14 +275,7 @@ impl Executable {
 
     /// Points every buffer at its memory.
     fn bind(&mut self, inputs: &[Tensor]) {
-        // Inputs are numbered among all inputs, tensors or not.
-        let mut tensors = inputs.iter();
-        let by_input: Vec<Option<&Tensor>> = self
-            .program
-            .inputs
-            .iter()
-            .map(|i| if i.ty.is_some() { tensors.next() } else { None })
-            .collect();
+        let by_input = by_input(&self.program, &self.state, inputs);
         for r in &mut self.results {
             if !r.is_unique() {
                 *r = Tensor::zeros(r.dtype(), r.shape());
@@ -435,13 +468,7 @@ impl Executable {
     }
 
     fn output(&self, inputs: &[Tensor]) -> Val<Tensor> {
-        let mut tensors = inputs.iter();
-        let by_input: Vec<Option<&Tensor>> = self
-            .program
-            .inputs
-            .iter()
-            .map(|i| if i.ty.is_some() { tensors.next() } else { None })
-            .collect();
+        let by_input = by_input(&self.program, &self.state, inputs);
         let output = self.program.output.as_ref().expect("lowering sets the output");
         output.map(|(b, shape)| match &self.program.buffers[b.0].place {
             Place::Input(n) => by_input[*n].expect("a tensor input").reshape(shape),
@@ -450,6 +477,21 @@ impl Executable {
             Place::Arena(_) => unreachable!("results are placed as outputs"),
         })
     }
+}
+
+/// The tensors of a program's inputs, which are numbered tensors or not.
+fn by_input<'a>(
+    program: &Program,
+    state: &'a HashMap<Arc<str>, Tensor>,
+    inputs: &'a [Tensor],
+) -> Vec<Option<&'a Tensor>> {
+    let mut given = inputs.iter();
+    let tensor = |i: &Input| match (&i.state, &i.ty) {
+        (Some(_), _) => state.get(&i.name),
+        (None, Some(_)) => given.next(),
+        (None, None) => None,
+    };
+    program.inputs.iter().map(tensor).collect()
 }
 
 /// What the chunks of a kernel share.

@@ -1,6 +1,6 @@
 //! Explain pages: the first FXIR example of each gives exactly its code, the later ones are mended.
 //!
-//! A fence is `fxir` (checked), `fxir,run ARGS` (run) or `fxir,ignore-WHY`.
+//! A fence is `fxir` (checked), `fxir,run ARGS` (run), `fxir,compile ARGS` (compiled) or `fxir,ignore-WHY`.
 
 use crate::fixtures;
 use crate::support::{Dir, codes, fences, fxc_in};
@@ -54,11 +54,10 @@ fn arguments(info: &str) -> Option<Vec<&str>> {
         None => Some([&json[..], &["check", "page.fxir"]].concat()),
         Some(i) if i.starts_with("ignore-") => None,
         Some(run) => {
-            let args = run
-                .strip_prefix("run")
-                .unwrap_or_else(|| panic!("unknown fence {info:?}"))
-                .split_whitespace();
-            Some(json.into_iter().chain(["run", "page.fxir"]).chain(args).collect())
+            let (command, args) = run.split_at(run.find(' ').unwrap_or(run.len()));
+            assert!(matches!(command, "run" | "compile"), "unknown fence {info:?}");
+            let args = args.split_whitespace();
+            Some(json.into_iter().chain([command, "page.fxir"]).chain(args).collect())
         }
     }
 }

@@ -93,13 +93,6 @@ fn legit() -> Op {
          float momentum, float eps) -> (Tensor, Tensor, Tensor)",
         |b, c| {
             let training = c.bool("training")?;
-            if training && c.opt_leaf("running_mean").is_some() {
-                return Err(OpError::arg(
-                    "training",
-                    "batch_norm in training mode updates its running statistics, which fxc does not do",
-                )
-                .help("export the model in eval mode"));
-            }
             with_statistics(b, c, training)
         },
     )
@@ -117,7 +110,42 @@ fn training_rows() -> Vec<Op> {
         )
         .doc("batch_norm with the statistics used and the new running statistics")
         .spelled("aten._native_batch_norm_legit_functional.default"),
+        Op::composite(
+            "_instance_norm_functional",
+            "_instance_norm_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
+             use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+            instance_functional,
+        )
+        .doc("instance_norm with the new running statistics"),
     ]
+}
+
+/// The new running statistics: as [`functional`], with the means over the batch of each item's statistics.
+fn instance_functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let y = b.call("instance_norm", c.args.clone())?;
+    let x = c.leaf("input")?;
+    let dims: Vec<usize> = (2..x.rank()?).collect();
+    let wide = b.to_dtype(x, x.dtype().compute())?;
+    let mean = b.reduce("mean", &wide, &dims, false)?;
+    let var = b.op("var", [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)])?;
+    let (mean, var) = (
+        b.reduce("mean", &mean, &[0], false)?,
+        b.reduce("mean", &var, &[0], false)?,
+    );
+    let new = running(b, c, mean, var)?;
+    Ok(Val::Tuple([vec![y], new].concat()))
+}
+
+/// `(1 - momentum) * running + momentum * new` of mean and variance.
+fn running(b: &mut dyn Build, c: &Call<Traced>, mean: Traced, var: Traced) -> OpResult<Vec<Val<Traced>>> {
+    let m = c.f64("momentum")?;
+    let mut out = vec![];
+    for (name, new) in [("running_mean", mean), ("running_var", var)] {
+        let old = b.binary("mul", c.leaf(name)?, Val::Float(1.0 - m))?;
+        let new = b.binary("mul", &new, Val::Float(m))?;
+        out.push(b.binary("add", &old, &new)?.into());
+    }
+    Ok(out)
 }
 
 /// The new running statistics: `(1 - momentum) * running + momentum * batch`, the variance unbiased.
@@ -126,22 +154,16 @@ fn functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let Val::Tuple(mut out) = with_statistics(b, c, training)? else {
         return Err(OpError::arg("input", "batch_norm gives three results"));
     };
-    let (mut mean, mut var) = (c.leaf("running_mean")?.clone(), c.leaf("running_var")?.clone());
     if training {
         let x = c.leaf("input")?;
         let dims: Vec<usize> = (0..x.rank()?).filter(|&d| d != 1).collect();
         let wide = b.to_dtype(x, x.dtype().compute())?;
-        let m = c.f64("momentum")?;
-        let new_mean = b.reduce("mean", &wide, &dims, false)?;
-        let new_var = b.op("var", [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)])?;
-        for (running, new) in [(&mut mean, new_mean), (&mut var, new_var)] {
-            let old = b.binary("mul", &*running, Val::Float(1.0 - m))?;
-            let new = b.binary("mul", &new, Val::Float(m))?;
-            *running = b.binary("add", &old, &new)?;
-        }
+        let mean = b.reduce("mean", &wide, &dims, false)?;
+        let var = b.op("var", [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)])?;
+        out.extend(running(b, c, mean, var)?);
+    } else {
+        out.extend([c.get("running_mean").clone(), c.get("running_var").clone()]);
     }
-    out.push(mean.into());
-    out.push(var.into());
     Ok(Val::Tuple(out))
 }
 

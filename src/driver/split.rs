@@ -1,0 +1,147 @@
+//! Graphs whose sizes depend on values: what comes before these is compiled, what follows is interpreted.
+//!
+//! ```text
+//! x ──▶ backbone ──▶ scores ──▶ nonzero ──▶ rows ──▶ result
+//!       └─── compiled ───┘      └──── interpreted ───┘
+//! ```
+//!
+//! `nonzero`, `unique`, `masked_select`, `item` and the like give tensors whose sizes (or numbers that are sizes) are known
+//! only once they have run. Such nodes and everything that uses them form the tail of the graph.
+
+use super::bind::{Bound, Value};
+use super::run::arguments;
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::interp::{Hooks, Interpreter};
+use crate::runtime::Executable;
+use crate::types::{Type, Val};
+use std::collections::{HashMap, HashSet};
+
+/// The tail of a graph: the nodes whose types are known only from values, and what uses them.
+pub struct Tail {
+    nodes: HashSet<NodeId>,
+    /// The first node whose type depends on values.
+    first: NodeId,
+}
+
+impl Tail {
+    /// The tail of a graph whose nodes have types for fixed input sizes, if it has one.
+    pub fn of(graph: &Graph) -> Option<Tail> {
+        let mut nodes = HashSet::new();
+        let mut first = None;
+        for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
+            let known = graph[n].meta.ty.as_ref().is_some_and(is_fixed);
+            if !known || graph[n].inputs().iter().any(|i| nodes.contains(i)) {
+                nodes.insert(n);
+                first.get_or_insert(n);
+            }
+        }
+        Some(Tail { nodes, first: first? })
+    }
+
+    /// What is said about it, once.
+    pub fn warning(&self, graph: &Graph) -> Diagnostic {
+        let node = &graph[self.first];
+        let all = graph.iter().filter(|&n| graph[n].op().is_call()).count();
+        let title = format!(
+            "{} of {all} operations run in the interpreter, because sizes depend on values",
+            self.nodes.len()
+        );
+        let d = Diagnostic::new(Code::L0003, title).at_opt(node.meta.span, "the first whose size is not known before");
+        match node.meta.span {
+            Some(_) => d,
+            None => d.note(format!("the first is `%{}` (`{}`)", node.name(), node.target())),
+        }
+    }
+
+    /// The graph without the tail, and the nodes whose values the tail uses, which are its results. `None` if the tail is
+    /// all that is computed.
+    pub fn head(&self, graph: &Graph) -> Option<(Graph, Vec<NodeId>)> {
+        let output = graph.output();
+        let in_tail = |n: NodeId| self.nodes.contains(&n) || Some(n) == output;
+        let mut kept: Vec<NodeId> = vec![];
+        for n in graph.iter().filter(|&n| in_tail(n)) {
+            for i in graph[n].inputs() {
+                if graph[i].op().is_call() && !in_tail(i) && !kept.contains(&i) {
+                    kept.push(i);
+                }
+            }
+        }
+        if kept.is_empty() {
+            return None;
+        }
+        let mut head = graph.clone();
+        let mut tail: Vec<NodeId> = graph.iter().filter(|&n| in_tail(n)).collect();
+        tail.reverse();
+        for n in tail {
+            // Its users came later and are gone.
+            head.erase_node(n).ok()?;
+        }
+        head.set_insert_point(crate::graph::InsertPoint::End);
+        head.set_output(Val::Tuple(kept.iter().map(|&n| Val::Leaf(n)).collect()));
+        Some((head, kept))
+    }
+}
+
+/// Whether a type leaves nothing open: sizes and numbers are known.
+fn is_fixed(ty: &Type) -> bool {
+    match ty {
+        Val::Leaf(t) => t.fixed_shape().is_some(),
+        Val::Unknown | Val::Any(_) => false,
+        Val::Int(d) => d.as_const().is_some(),
+        Val::List(v) | Val::Tuple(v) => v.iter().all(is_fixed),
+        Val::Dict(v) => v.iter().all(|(_, x)| is_fixed(x)),
+        _ => true,
+    }
+}
+
+/// A graph in two parts.
+pub struct Split {
+    /// The part that is compiled, if there is anything in it.
+    pub head: Option<(Executable, Vec<NodeId>)>,
+}
+
+/// Gives the values that the head computed, and lets the interpreter compute the others.
+struct Computed {
+    values: HashMap<NodeId, Value>,
+    skip: HashSet<NodeId>,
+}
+
+impl Hooks for Computed {
+    fn before(&mut self, _: &Graph, node: NodeId, _: &[Value]) -> Result<Option<Value>, Diagnostic> {
+        if let Some(v) = self.values.get(&node) {
+            return Ok(Some(v.clone()));
+        }
+        Ok(self.skip.contains(&node).then_some(Val::None))
+    }
+}
+
+impl Split {
+    /// Runs the module's entry graph: the head compiled, the rest in `interpreter`, which has the module's buffers.
+    pub fn run(
+        &mut self,
+        module: &GraphModule,
+        interpreter: &mut Interpreter<'_>,
+        bound: &Bound,
+    ) -> Result<Value, Diagnostic> {
+        let Some(graph) = module.entry() else {
+            return interpreter.run(bound.values.clone());
+        };
+        let mut computed = Computed {
+            values: HashMap::new(),
+            skip: HashSet::new(),
+        };
+        if let Some((executable, kept)) = &mut self.head {
+            let inputs = arguments(executable, graph, bound)?;
+            let values = executable.run(&inputs).map_err(|d| *d)?;
+            let values = values.items().map(<[Value]>::to_vec).unwrap_or_default();
+            computed.values = kept.iter().copied().zip(values).collect();
+            let tail = Tail::of(graph).map(|t| t.nodes).unwrap_or_default();
+            computed.skip = graph
+                .iter()
+                .filter(|n| graph[*n].op() == Opcode::CallFunction && !tail.contains(n))
+                .collect();
+        }
+        interpreter.run_with(bound.values.clone(), &mut computed)
+    }
+}

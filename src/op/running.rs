@@ -1,0 +1,53 @@
+//! Batch and instance normalisation in training: ops that write to two of their arguments.
+//!
+//! `batch_norm(x, weight, bias, running_mean, running_var, training=True, …)` leaves new running statistics in the tensors
+//! it was given. Its functional form gives them as results; the interpreter and functionalisation write them back.
+
+use super::emit::call_of;
+use super::{Call, OpResult};
+use crate::types::Val;
+
+/// The parameters that are written to: `running_mean` and `running_var`, in all of these ops.
+const WRITTEN: [usize; 2] = [3, 4];
+
+/// The functional form of a call that updates running statistics.
+pub struct Functional<T> {
+    /// The call. Its first results are those of the op, its last two the new statistics.
+    pub call: Call<T>,
+    /// How many results the op has.
+    own: usize,
+}
+
+/// The functional form of a call that updates running statistics, `None` for other calls.
+pub fn functional<T: Clone>(call: &Call<T>) -> Option<OpResult<Functional<T>>> {
+    let (name, own) = match call.op.name {
+        "batch_norm" | "native_batch_norm" => ("_native_batch_norm_legit_functional", 3),
+        "instance_norm" => ("_instance_norm_functional", 1),
+        _ => return None,
+    };
+    let training = matches!(call.args.get(5), Some(Val::Bool(true)));
+    let tracked = WRITTEN.iter().all(|&p| matches!(call.args.get(p), Some(Val::Leaf(_))));
+    let form = || {
+        let call = call_of(name, call.args[..8].to_vec())?;
+        Ok(Functional { call, own })
+    };
+    (training && tracked).then(form)
+}
+
+impl<T: Clone> Functional<T> {
+    /// The result of `call`, which this is the form of, among the form's results.
+    pub fn own(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
+        match call.op.name {
+            "native_batch_norm" => Val::Tuple(results.get(..self.own).unwrap_or_default().to_vec()),
+            _ => results.first().cloned().unwrap_or(Val::Unknown),
+        }
+    }
+
+    /// The parameters of the op that are written to, with what is written.
+    pub fn writes(&self, results: &[Val<T>]) -> Vec<(usize, Val<T>)> {
+        WRITTEN
+            .into_iter()
+            .zip(results.iter().skip(self.own).cloned())
+            .collect()
+    }
+}
