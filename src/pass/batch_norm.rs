@@ -130,8 +130,8 @@ struct Producer {
     bias: usize,
     weights: Tensor,
     biases: Option<Tensor>,
-    /// For each element of the weights in order, the output channel it belongs to.
-    channel: Vec<usize>,
+    /// The output channel of each run of the weights' elements.
+    channels: Channels,
 }
 
 impl Producer {
@@ -175,8 +175,8 @@ impl Producer {
         let transposed =
             op.name.starts_with("conv_transpose") || at("transposed").is_some_and(|i| args[i] == Val::Bool(true));
         let groups = at("groups").and_then(|i| args[i].as_int()).unwrap_or(1);
-        let channel = channels(op.name, &weights, transposed, groups.max(1) as usize);
-        if channel.iter().any(|&c| c >= norm.scale.len()) {
+        let channels = Channels::of(op.name, &weights, transposed, groups.max(1) as usize);
+        if channels.of_run.iter().any(|&c| c >= norm.scale.len()) {
             return not("its channels are not those of the normalisation");
         }
         Ok(Producer {
@@ -187,15 +187,13 @@ impl Producer {
             bias,
             weights,
             biases,
-            channel,
+            channels,
         })
     }
 
     fn fold(mut self, module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> Option<()> {
-        let (w, dtype) = (&self.weights, self.weights.dtype());
-        let weight = Tensor::from_fn(dtype, w.shape(), |i| {
-            Scalar::F64(w.get(i).to_f64() * norm.scale[self.channel[i]])
-        });
+        let dtype = self.weights.dtype();
+        let weight = self.channels.scaled(&self.weights, &norm.scale);
         let bias = Tensor::from_fn(dtype, &[norm.scale.len()], |c| {
             let b = self.biases.as_ref().map_or(0.0, |b| b.get(c).to_f64());
             Scalar::F64(b * norm.scale[c] + norm.shift[c])
@@ -222,21 +220,52 @@ impl Producer {
     }
 }
 
-/// The output channel of every element of the weights.
-fn channels(op: &str, w: &Tensor, transposed: bool, groups: usize) -> Vec<usize> {
-    let shape = w.shape();
-    let inner = |from: usize| shape[from..].iter().product::<usize>().max(1);
-    (0..w.numel())
-        .map(|i| match op {
-            "addmm" => i % inner(1),
+/// Which output channel the elements of weights belong to: it is the same for runs of them.
+struct Channels {
+    /// How many elements a run has.
+    run: usize,
+    /// The channel of each run.
+    of_run: Vec<usize>,
+}
+
+impl Channels {
+    fn of(op: &str, w: &Tensor, transposed: bool, groups: usize) -> Channels {
+        let shape = w.shape();
+        let inner = |from: usize| shape[from.min(shape.len())..].iter().product::<usize>().max(1);
+        let (run, channel): (usize, Box<dyn Fn(usize) -> usize>) = match op {
+            "addmm" => (1, Box::new(move |i| i % inner(1))),
             _ if transposed && shape.len() > 1 => {
                 // `[C, O / groups, …]`: the group of an input channel is that of its output channels.
-                let (c, o) = (i / inner(1), i / inner(2) % shape[1]);
-                c / (shape[0] / groups).max(1) * shape[1] + o
+                let per_group = (shape[0] / groups).max(1);
+                (
+                    inner(2),
+                    Box::new(move |i| i / shape[1] / per_group * shape[1] + i % shape[1]),
+                )
             }
-            _ => i / inner(1),
-        })
-        .collect()
+            _ => (inner(1), Box::new(|i| i)),
+        };
+        Channels {
+            run,
+            of_run: (0..w.numel() / run).map(channel).collect(),
+        }
+    }
+
+    /// The weights, each element times its channel's scale: computed in f64 and rounded once.
+    fn scaled(&self, w: &Tensor, scale: &[f64]) -> Tensor {
+        if w.dtype() != DType::F32 {
+            let scaled = |i: usize| Scalar::F64(w.get(i).to_f64() * scale[self.of_run[i / self.run]]);
+            return Tensor::from_fn(w.dtype(), w.shape(), scaled);
+        }
+        let mut out = Tensor::zeros(DType::F32, w.shape());
+        let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);
+        for ((to, from), &c) in runs.zip(w.as_slice::<f32>().chunks_exact(self.run)).zip(&self.of_run) {
+            let scale = scale[c];
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = (*from as f64 * scale) as f32;
+            }
+        }
+        out
+    }
 }
 
 /// `x * scale + shift`.
