@@ -243,6 +243,8 @@ impl<'a> Scope<'a> {
         let ty = self.getitems(n, parts)?;
         self.graph.meta_mut(n).ty = Some(match outputs {
             [only] if !higher_order && only.get("as_tensors").is_some() => Val::List(ty),
+            // An op without results gives None.
+            [] => Val::None,
             _ => Val::Tuple(ty),
         });
         Ok(())
