@@ -51,6 +51,53 @@ pub fn named(result: &Value) -> Vec<(String, Tensor)> {
         .collect()
 }
 
+/// What a person is shown of a result: a line for each tensor and number, with its place in the structure.
+pub fn overview(result: &Value) -> String {
+    let mut items = vec![];
+    places(result, String::new(), &mut items);
+    let width = items.iter().map(|(place, _)| place.len()).max().unwrap_or(0);
+    let mut tensors = 0;
+    let mut text = String::new();
+    for (place, v) in items {
+        let (name, ty, summary) = match v {
+            Val::Leaf(t) => (format!("output.{tensors}"), t.ty().to_string(), summary(t)),
+            Val::Int(d) => (String::new(), "int".into(), d.to_string()),
+            Val::Float(x) => (String::new(), "float".into(), format!("{x:?}")),
+            Val::Bool(b) => (String::new(), "bool".into(), b.to_string()),
+            Val::Str(s) => (String::new(), "str".into(), format!("{s:?}")),
+            _ => continue,
+        };
+        tensors += matches!(v, Val::Leaf(_)) as usize;
+        let place = if width > 0 {
+            format!("{place:width$} ")
+        } else {
+            String::new()
+        };
+        text.push_str(&format!("{name:10} {place}{ty:20} {summary}\n"));
+    }
+    text
+}
+
+/// The items of a structure with their places, as Python writes them: `["prob"]`, `[1]["k"]`.
+fn places<'a>(v: &'a Value, place: String, out: &mut Vec<(String, &'a Value)>) {
+    match v {
+        Val::List(v) | Val::Tuple(v) => {
+            let items = v.iter().enumerate();
+            items.for_each(|(i, v)| places(v, format!("{place}[{i}]"), out));
+        }
+        Val::Dict(v) => {
+            let key = |k: &Value| match k {
+                Val::Str(s) => format!("{s:?}"),
+                Val::Int(i) => i.to_string(),
+                _ => "…".to_string(),
+            };
+            v.iter()
+                .for_each(|(k, v)| places(v, format!("{place}[{}]", key(k)), out));
+        }
+        v => out.push((place, v)),
+    }
+}
+
 /// A tensor in a line: its range and mean, so that two runs can be told apart at a glance.
 pub fn summary(t: &Tensor) -> String {
     let n = t.numel();
@@ -145,6 +192,20 @@ mod tests {
                 .code,
             Code::E0504
         );
+    }
+
+    #[test]
+    fn results_are_shown_with_their_places() {
+        let t = || Val::Leaf(Tensor::from_slice(&[2], &[1f32, 2.0]));
+        let result = Val::Dict(vec![
+            (Val::Str("a".into()), Val::Tuple(vec![t(), Val::int(3)])),
+            (Val::Str("b".into()), t()),
+        ]);
+        let lines: Vec<String> = overview(&result).lines().map(str::to_string).collect();
+        let words = |i: usize| lines[i].split_whitespace().collect::<Vec<_>>();
+        assert_eq!(words(0), ["output.0", "[\"a\"][0]", "f32[2]", "1", "2"]);
+        assert_eq!(words(1), ["[\"a\"][1]", "int", "3"]);
+        assert_eq!(words(2), ["output.1", "[\"b\"]", "f32[2]", "1", "2"]);
     }
 
     #[test]

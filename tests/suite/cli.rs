@@ -270,7 +270,7 @@ fn damaged_weights_are_findings() {
 fn hostile_texts_end_in_a_finding_soon() {
     let dir = Dir::new("hostile");
     let mut many = String::from("graph main {\n    %x0 : f32[1] = placeholder x\n");
-    for i in 0..500 {
+    for i in 0..5000 {
         many.push_str(&format!("    %y{i} = call_function nothing{i}(%x0)\n"));
     }
     many.push_str("    output %x0\n}\n");

@@ -65,12 +65,15 @@ pub fn summary(name: &str, list: &[&Diagnostic]) -> Option<String> {
     let count = |s: Severity| list.iter().filter(|d| d.severity == s).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
     let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    // Findings about inputs and results (E05xx) are no fault of the model.
+    let of_model = |d: &&Diagnostic| d.severity == Severity::Error && !d.code.name().starts_with("E05");
+    let verb = if list.iter().any(of_model) { "compile" } else { "run" };
     match (errors, warnings) {
         (0, 0) => None,
         (0, w) => Some(format!("warning: `{name}`: {}", plural(w, "warning"))),
-        (e, 0) => Some(format!("error: could not compile `{name}`: {}", plural(e, "error"))),
+        (e, 0) => Some(format!("error: could not {verb} `{name}`: {}", plural(e, "error"))),
         (e, w) => Some(format!(
-            "error: could not compile `{name}`: {}, {}",
+            "error: could not {verb} `{name}`: {}, {}",
             plural(e, "error"),
             plural(w, "warning")
         )),
