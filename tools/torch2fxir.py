@@ -1,0 +1,613 @@
+"""Writes a torch.fx.GraphModule as FXIR text with its weights: what fxc reads, without Python.
+
+    import torch, torch2fxir
+    gm = torch2fxir.trace(model)                    # torch.fx.symbolic_trace that also keeps source positions
+    torch2fxir.write(gm, "model.fxir", inputs=(x,)) # model.fxir and model.safetensors
+
+or from a shell, for any callable that gives a module:
+
+    python torch2fxir.py torchvision.models:resnet18 model.fxir --input 'f32[1, 3, 224, 224]' --call 'weights=None'
+
+Written are: the graph with its nested arguments; the classes of the modules it calls with their hyper-parameters
+(classes of torch.nn stand as such; other modules that the graph calls, and graphs that it calls or names, become
+graphs of the file); parameters, buffers and constants that the graph uses, also unregistered ones; leaf functions by
+their qualified names; source positions where the tracer recorded them; types where the nodes hold them, or where
+`inputs` lets them be computed. A module in training mode is written as what it computes in training mode.
+
+Needs torch and safetensors, nothing else.
+"""
+import argparse
+import copy
+import importlib
+import inspect
+import json
+import math
+import operator
+import os
+import re
+
+import torch
+import torch.fx
+from torch import nn
+from torch.fx.node import _get_qualified_name
+
+DTYPES = {
+    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
+    torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "b8",
+    torch.complex64: "c64", torch.complex128: "c128", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",
+}
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
+# Operators of the language: the only words that are no names.
+RESERVED = {"and", "or", "not", "in", "True", "False", "None", "Ellipsis", "inf", "nan"}
+
+
+class Unsupported(Exception):
+    """What FXIR has no form for."""
+
+
+# ------------------------------------------------------------------------------------------------ tracing
+class Tracer(torch.fx.Tracer):
+    """torch.fx's tracer, with source positions."""
+
+    record_stack_traces = True
+
+
+def trace(model, concrete_args=None):
+    """`torch.fx.symbolic_trace` with source positions."""
+    tracer = Tracer()
+    graph = tracer.trace(model, concrete_args)
+    name = type(model).__name__ if isinstance(model, nn.Module) else model.__name__
+    return torch.fx.GraphModule(tracer.root, graph, name)
+
+
+def _encoder_layer(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+    def attend(x):
+        y = self.self_attn(x, x, x, attn_mask=src_mask, key_padding_mask=src_key_padding_mask, need_weights=False)
+        return self.dropout1(y[0])
+
+    def feed(x):
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+    if self.norm_first:
+        src = src + attend(self.norm1(src))
+        return src + feed(self.norm2(src))
+    src = self.norm1(src + attend(src))
+    return self.norm2(src + feed(src))
+
+
+def _encoder(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
+    for layer in self.layers:
+        src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+    return src if self.norm is None else self.norm(src)
+
+
+def _decoder_layer(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+                   memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False):
+    def attend(x):
+        y = self.self_attn(x, x, x, attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask, need_weights=False)
+        return self.dropout1(y[0])
+
+    def look(x):
+        y = self.multihead_attn(x, memory, memory, attn_mask=memory_mask, key_padding_mask=memory_key_padding_mask,
+                                need_weights=False)
+        return self.dropout2(y[0])
+
+    def feed(x):
+        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+    if self.norm_first:
+        tgt = tgt + attend(self.norm1(tgt))
+        tgt = tgt + look(self.norm2(tgt))
+        return tgt + feed(self.norm3(tgt))
+    tgt = self.norm1(tgt + attend(tgt))
+    tgt = self.norm2(tgt + look(tgt))
+    return self.norm3(tgt + feed(tgt))
+
+
+def _decoder(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+             memory_key_padding_mask=None, tgt_is_causal=None, memory_is_causal=False):
+    for layer in self.layers:
+        tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask, tgt_key_padding_mask=tgt_key_padding_mask,
+                    memory_key_padding_mask=memory_key_padding_mask)
+    return tgt if self.norm is None else self.norm(tgt)
+
+
+def _transformer(self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None, src_key_padding_mask=None,
+                 tgt_key_padding_mask=None, memory_key_padding_mask=None, src_is_causal=None, tgt_is_causal=None,
+                 memory_is_causal=False):
+    memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask)
+    return self.decoder(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
+                        tgt_key_padding_mask=tgt_key_padding_mask, memory_key_padding_mask=memory_key_padding_mask)
+
+
+# Containers of torch.nn that fx does not look into: what they compute, without their tests of shapes and fast paths.
+FORWARDS = {
+    nn.TransformerEncoderLayer: _encoder_layer, nn.TransformerEncoder: _encoder,
+    nn.TransformerDecoderLayer: _decoder_layer, nn.TransformerDecoder: _decoder, nn.Transformer: _transformer,
+}
+
+
+def trace_call(module, given):
+    """The graph of a called module that FXIR has no class for. `given` maps the parameters that the call gives."""
+    if isinstance(module, torch.fx.GraphModule):
+        return module
+    inner = next((f for c, f in FORWARDS.items() if isinstance(module, c)), type(module).forward)
+    # Only what the call gives as values is a parameter; the rest is fixed.
+    names = [name for name, v in given.items() if has_node(v)]
+    scope = {"inner": inner, "fixed": {k: v for k, v in given.items() if k not in names}}
+    exec(f"def forward(self, {', '.join(names)}):\n    return inner(self, "
+         f"{', '.join(f'{n}={n}' for n in names)}, **fixed)", scope)
+    root = copy.copy(module)
+    root.__class__ = type(type(module).__name__, (type(module),), {"forward": scope["forward"]})
+
+    class Inside(Tracer):
+        def is_leaf_module(self, m, path):
+            return m is not root and super().is_leaf_module(m, path)
+
+    return torch.fx.GraphModule(root, Inside().trace(root))
+
+
+def has_node(v):
+    found = []
+    torch.fx.node.map_arg(v, found.append)
+    return bool(found)
+
+
+# ------------------------------------------------------------------------------------------------ text
+def string(s):
+    return json.dumps(s, ensure_ascii=False)
+
+
+def path(p):
+    """A dotted path, quoted where it would not lex as one."""
+    return p if PATH.match(p) and p not in RESERVED else string(p)
+
+
+def number(x):
+    if isinstance(x, float):
+        return "nan" if math.isnan(x) else repr(x)
+    return repr(x)
+
+
+def tensor_type(t):
+    if t.dtype not in DTYPES:
+        return None
+    return f"{DTYPES[t.dtype]}[{', '.join(str(d) for d in t.shape)}]"
+
+
+def value_type(v):
+    """The FXIR type of an example value; None where there is none."""
+    if isinstance(v, torch.Tensor) or type(v).__name__ == "TensorMetadata":
+        return tensor_type(v)
+    if isinstance(v, bool):
+        return "bool"
+    if isinstance(v, (int, float, str)) or v is None:
+        return "None" if v is None else type(v).__name__
+    if isinstance(v, (tuple, list)) and not hasattr(v, "_fields"):
+        parts = [value_type(x) for x in v]
+        if any(p is None for p in parts) or (isinstance(v, list) and len(set(parts)) != 1):
+            return None
+        if isinstance(v, list):
+            return f"[{parts[0]}]"
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    return None
+
+
+def literal(v, node=None):
+    """A value as FXIR writes it. `node` writes graph nodes."""
+    if isinstance(v, torch.fx.Node):
+        if node is None:
+            raise Unsupported("a node where only values may stand")
+        return node(v)
+    if v is None or v is Ellipsis or isinstance(v, bool):
+        return "Ellipsis" if v is Ellipsis else repr(v)
+    if isinstance(v, str):
+        return string(v)
+    if isinstance(v, (int, float)):
+        return number(v)
+    if isinstance(v, complex):
+        return repr(v)
+    if isinstance(v, (torch.dtype, torch.memory_format, torch.layout)):
+        return str(v)
+    if isinstance(v, torch.device):
+        return f"device({string(str(v))})"
+    if isinstance(v, (slice, range)):
+        name = type(v).__name__
+        return f"{name}({', '.join(literal(x, node) for x in (v.start, v.stop, v.step))})"
+    if isinstance(v, tuple):
+        parts = [literal(x, node) for x in v]
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    if isinstance(v, list):
+        return f"[{', '.join(literal(x, node) for x in v)}]"
+    if isinstance(v, dict):
+        return "{" + ", ".join(f"{literal(k)}: {literal(x, node)}" for k, x in v.items()) + "}"
+    if isinstance(v, torch.Tensor) and v.numel() == 1:
+        return literal(v.item())
+    if hasattr(v, "item") and hasattr(v, "dtype"):
+        return literal(v.item())
+    raise Unsupported(f"a value of type {type(v).__name__}: {v!r}"[:200])
+
+
+def constant(t):
+    """A small tensor as nested lists."""
+    return literal(t.tolist())
+
+
+# ------------------------------------------------------------------------------------------------ modules
+RNN = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
+SIGNATURES = {nn.LSTM: RNN + ["proj_size"], nn.GRU: RNN, nn.RNN: RNN[:3] + ["nonlinearity"] + RNN[3:]}
+SKIPPED = {"device", "dtype", "_weight", "_freeze", "init", "process_group"}
+
+
+def is_plain(module):
+    """Whether FXIR names the module's class rather than holding its graph."""
+    if isinstance(module, (torch.fx.GraphModule, nn.Sequential, *FORWARDS)):
+        return False
+    return any(c.__module__.startswith("torch.nn.") for c in type(module).__mro__[:1]) or is_parametrized(module) or (
+        type(module).__name__ in ("StochasticDepth", "FrozenBatchNorm2d", "DropPath"))
+
+
+def is_parametrized(module):
+    return hasattr(module, "parametrizations") and type(module).__name__.startswith("Parametrized")
+
+
+def module_class(module):
+    return type(module).__mro__[1] if is_parametrized(module) else type(module)
+
+
+def hyper_parameter(module, name):
+    """The constructor argument `name` of a module, from its attributes."""
+    if isinstance(module, nn.MultiheadAttention):
+        if name in ("bias", "add_bias_kv"):
+            return (module.in_proj_bias if name == "bias" else module.bias_k) is not None
+    if isinstance(module, nn.PReLU) and name == "num_parameters":
+        return module.weight.numel()
+    v = getattr(module, name)
+    if name == "bias" and not isinstance(v, bool):
+        return v is not None
+    if isinstance(v, torch.Size):
+        return tuple(v)
+    return v
+
+
+def constructor(module):
+    """`Linear(in_features=3, out_features=4)`: arguments that are torch's defaults are left out."""
+    cls = module_class(module)
+    if cls in SIGNATURES:
+        names = {n: inspect.Parameter.empty for n in SIGNATURES[cls]}
+        names.update(num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False)
+        names = {n: d for n, d in names.items() if n in SIGNATURES[cls]}
+    else:
+        params = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        names = {p.name: p.default for p in params if p.kind in named}
+    out = []
+    for name, default in names.items():
+        if name in SKIPPED:
+            continue
+        try:
+            v = hyper_parameter(module, name)
+        except AttributeError:
+            if default is inspect.Parameter.empty:
+                raise Unsupported(f"`{cls.__name__}` does not keep its argument `{name}`") from None
+            continue
+        if name == "kdim" and v == getattr(module, "embed_dim", None) or name == "vdim" and v == module.embed_dim:
+            continue
+        if default is inspect.Parameter.empty or type(v) is not type(default) or v != default:
+            out.append(f"{name}={literal(v)}")
+    return f"{cls.__name__}({', '.join(out)})"
+
+
+# ------------------------------------------------------------------------------------------------ the file
+class Writer:
+    """Collects a file's declarations and graphs."""
+
+    def __init__(self):
+        self.tensors = {}    # name -> tensor
+        self.kinds = {}      # name -> param | buffer | const
+        self.modules = {}    # path -> class text
+        self.graphs = {}     # name -> lines
+        self.taken = {"main"}
+
+    def fresh(self, wish):
+        wish = re.sub(r"[^A-Za-z0-9_]", "_", wish) or "graph"
+        wish = wish if NAME.match(wish) and wish not in RESERVED else "g_" + wish
+        name, i = wish, 1
+        while name in self.taken:
+            name, i = f"{wish}_{i}", i + 1
+        self.taken.add(name)
+        return name
+
+    def tensor(self, name, t, kind):
+        self.tensors[name] = t.detach()
+        self.kinds[name] = kind
+
+    def module(self, name, module):
+        if name in self.modules:
+            return
+        self.modules[name] = constructor(module)
+        for n, p in module.named_parameters(remove_duplicate=False):
+            if not n.startswith("parametrizations."):
+                self.tensor(f"{name}.{n}", p, "param")
+        for n, b in module.named_buffers(remove_duplicate=False):
+            if not n.startswith("parametrizations."):
+                self.tensor(f"{name}.{n}", b, "buffer")
+        if is_parametrized(module):
+            for n in module.parametrizations:
+                self.tensor(f"{name}.{n}", getattr(module, n), "param")
+
+    def graph(self, gm, name, prefix=""):
+        """Adds a graph module's graph under `name`; its attributes are found below `prefix`."""
+        GraphWriter(self, gm, name, prefix).write()
+        return name
+
+
+def attribute(root, target):
+    at = root
+    for part in target.split("."):
+        at = getattr(at, part)
+    return at
+
+
+LOCATION = re.compile(r'File "(.+)", line (\d+), in (.+)')
+
+
+def location(node):
+    """Where the user's Python made the node: its innermost frame."""
+    found = LOCATION.findall(node.meta.get("stack_trace") or node.stack_trace or "")
+    if not found:
+        return ""
+    file, line, function = found[-1]
+    function = function.strip()
+    return f"  loc({string(file)}:{line} in {function if NAME.match(function) else string(function)})"
+
+
+def example(node):
+    for key in ("val", "example_value", "tensor_meta"):
+        if key in node.meta:
+            return node.meta[key]
+    raise KeyError
+
+
+class GraphWriter:
+    """One graph."""
+
+    def __init__(self, file, gm, name, prefix):
+        self.file, self.gm, self.name, self.prefix = file, gm, name, prefix
+        self.subgraphs = {}   # get_attr nodes that are graphs -> their names
+        self.lines = []
+        self.names = {n.name for n in gm.graph.nodes}
+
+    def ref(self, node):
+        if node in self.subgraphs:
+            return "@" + self.subgraphs[node]
+        return "%" + node.name
+
+    def args(self, args, kwargs):
+        for k in kwargs:
+            if not NAME.match(k):
+                raise Unsupported(f"a keyword argument `{k}`")
+        parts = [literal(a, self.ref) for a in args] + [f"{k}={literal(v, self.ref)}" for k, v in kwargs.items()]
+        return ", ".join(parts)
+
+    def write(self):
+        for n in self.gm.graph.nodes:
+            try:
+                self.node(n)
+            except Unsupported as e:
+                raise Unsupported(f"node `{n.name}` ({n.op} {n.target}): {e}") from None
+        self.file.graphs[self.name] = self.lines
+
+    def emit(self, node, text, typed=True):
+        kind = ""
+        if typed:
+            try:
+                kind = value_type(example(node)) or ""
+            except KeyError:
+                pass
+        kind = f" : {kind}" if kind else ""
+        self.lines.append(f"%{node.name}{kind} = {text}{location(node)}")
+
+    def extra(self, wish, text):
+        """A statement that stands for no node; gives its name."""
+        name, i = wish, 1
+        while name in self.names:
+            name, i = f"{wish}_{i}", i + 1
+        self.names.add(name)
+        self.lines.append(f"%{name} = {text}")
+        return f"%{name}"
+
+    def node(self, n):
+        if n.op == "placeholder":
+            default = f" = {literal(n.args[0])}" if n.args else ""
+            self.emit(n, f"placeholder {n.target}{default}")
+        elif n.op == "get_attr":
+            self.get_attr(n)
+        elif n.op == "call_function":
+            self.emit(n, f"call_function {path(function_name(n.target))}({self.args(n.args, n.kwargs)})")
+        elif n.op == "call_method":
+            self.emit(n, f"call_method {path(n.target)}({self.args(n.args, n.kwargs)})")
+        elif n.op == "call_module":
+            self.call_module(n)
+        else:
+            self.lines.append(f"output {literal(n.args[0], self.ref)}")
+
+    def get_attr(self, n):
+        v = attribute(self.gm, n.target)
+        name = self.prefix + n.target
+        if isinstance(v, nn.Module):
+            if not isinstance(v, torch.fx.GraphModule):
+                raise Unsupported("a module as a value")
+            self.subgraphs[n] = self.file.graph(v, self.file.fresh(n.target), name + ".")
+            return
+        if not isinstance(v, torch.Tensor):
+            raise Unsupported(f"an attribute of type {type(v).__name__}")
+        kind = "param" if isinstance(v, nn.Parameter) else "buffer"
+        self.file.tensor(name, v, kind)
+        self.emit(n, f"get_attr {path(name)}")
+
+    def call_module(self, n):
+        module = self.gm.get_submodule(n.target)
+        name = self.prefix + n.target
+        args = self.args(n.args, n.kwargs)
+        if not is_plain(module):
+            self.call_graph(n, module, name)
+            return
+        if module.training and (text := self.training(n, module, name, args)):
+            self.emit(n, text)
+            return
+        self.file.module(name, module)
+        self.emit(n, f"call_module {path(name)}({args})")
+
+    def call_graph(self, n, module, name):
+        """A module whose graph the file holds."""
+        forward = next((f for c, f in FORWARDS.items() if isinstance(module, c)), type(module).forward)
+        if isinstance(module, torch.fx.GraphModule):
+            gm, args = module, self.args(n.args, n.kwargs)
+        else:
+            bound = inspect.signature(forward).bind(module, *n.args, **n.kwargs).arguments
+            given = {k: v for k, v in list(bound.items())[1:]}
+            gm = trace_call(module, given)
+            args = self.args([], {k: v for k, v in given.items() if has_node(v)})
+        graph = self.file.graph(gm, self.file.fresh(name), name + ".")
+        self.emit(n, f"call_function {graph}({args})")
+
+    def training(self, n, module, name, args):
+        """What a module of torch.nn computes in training mode, where that differs."""
+        cls = module_class(module).__name__
+        functional = {"Dropout": "dropout", "Dropout1d": "dropout1d", "Dropout2d": "dropout2d", "Dropout3d": "dropout3d",
+                      "AlphaDropout": "alpha_dropout", "FeatureAlphaDropout": "feature_alpha_dropout"}
+        if cls in functional:
+            return (f"call_function torch.nn.functional.{functional[cls]}({args}, p={literal(module.p)}, training=True, "
+                    f"inplace={module.inplace})")
+        if cls == "StochasticDepth":
+            p, mode = literal(module.p), literal(module.mode)
+            return f"call_function torchvision.ops.stochastic_depth({args}, p={p}, mode={mode}, training=True)"
+        if cls == "RReLU":
+            lower, upper = literal(module.lower), literal(module.upper)
+            return f"call_function torch.nn.functional.rrelu({args}, {lower}, {upper}, training=True)"
+        if getattr(module, "dropout", 0.0) not in (0.0, 0):
+            raise Unsupported(f"`{cls}` with dropout in training mode")
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            return self.batch_norm(module, name, args)
+        if isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats:
+            raise Unsupported("instance normalisation that updates its statistics")
+        return None
+
+    def batch_norm(self, module, name, args):
+        """Batch normalisation by the statistics of the batch, which also updates the running ones."""
+        def attr(a):
+            t = getattr(module, a)
+            if t is None:
+                return "None"
+            self.file.tensor(f"{name}.{a}", t, "param" if isinstance(t, nn.Parameter) else "buffer")
+            return self.extra(re.sub(r"[^A-Za-z0-9_]", "_", f"p_{name}_{a}"), f"get_attr {path(f'{name}.{a}')}")
+
+        weight, bias = attr("weight"), attr("bias")
+        if not module.track_running_stats or module.running_mean is None:
+            return (f"call_function torch.nn.functional.batch_norm({args}, None, None, {weight}, {bias}, True, 0.1, "
+                    f"{literal(module.eps)})")
+        if module.momentum is None:
+            raise Unsupported("batch normalisation with a cumulative average in training mode")
+        mean, var, count = attr("running_mean"), attr("running_var"), attr("num_batches_tracked")
+        self.extra("count", f"call_method add_({count}, 1)")
+        out = self.extra("bn", "call_function aten._native_batch_norm_legit_functional.default("
+                         f"{args}, {weight}, {bias}, {mean}, {var}, True, {literal(module.momentum)}, {literal(module.eps)})")
+        for i, target in ((3, mean), (4, var)):
+            item = self.extra("stat", f"call_function operator.getitem({out}, {i})")
+            self.extra("kept", f"call_method copy_({target}, {item})")
+        return f"call_function operator.getitem({out}, 0)"
+
+
+def function_name(f):
+    if isinstance(f, torch._ops.OpOverload):
+        return "torch.ops." + str(f)
+    if isinstance(f, torch._ops.HigherOrderOperator):
+        return f"torch.ops.higher_order.{f.__name__}"
+    name = _get_qualified_name(f)
+    if name.startswith("_operator."):
+        return name[1:]
+    return name
+
+
+def write(gm, out, inputs=None):
+    """Writes `gm` as `out` (a path that ends in .fxir) with its tensors beside it in a .safetensors file.
+
+    `inputs`: example inputs, by which every node's type is computed and written; without them, types stand where the
+    graph's nodes have them. A plain module is traced first. Raises `Unsupported` for what FXIR has no form for."""
+    from safetensors.torch import save_file
+
+    if not isinstance(gm, torch.fx.GraphModule):
+        gm = trace(gm)
+    if inputs is not None:
+        annotate(gm, inputs)
+    file = Writer()
+    file.graph(gm, "main")
+    stem = os.path.splitext(out)[0]
+    weights = {k: t.contiguous().clone() for k, t in file.tensors.items()}
+    if weights:
+        save_file(weights, stem + ".safetensors")
+    with open(out, "w", encoding="utf-8") as f:
+        f.write(text(file, os.path.basename(stem) + ".safetensors" if weights else None))
+
+
+def annotate(gm, inputs):
+    """Gives every node the type that it has for these inputs."""
+    from torch.fx.passes.shape_prop import ShapeProp
+
+    with torch.no_grad():
+        ShapeProp(gm).propagate(*inputs)
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    for n, v in zip(placeholders, inputs):
+        n.meta.setdefault("val", v)
+
+
+def text(file, weights):
+    lines = []
+    if weights:
+        lines.append(f"weights {string(weights)}\n")
+    lines += [f"module {path(name)} = {cls}" for name, cls in file.modules.items()]
+    for name, t in file.tensors.items():
+        kind = tensor_type(t)
+        if kind is None:
+            raise Unsupported(f"`{name}` has the dtype {t.dtype}")
+        lines.append(f"{file.kinds[name]} {path(name)} : {kind}")
+    # The entry comes first; the graphs it uses follow.
+    for name in sorted(file.graphs, key=lambda g: g != "main"):
+        body = "\n".join("    " + s for s in file.graphs[name])
+        lines.append(f"\ngraph {name} {{\n{body}\n}}")
+    return "\n".join(lines) + "\n"
+
+
+# ------------------------------------------------------------------------------------------------ command line
+TORCH_DTYPES = {v: k for k, v in DTYPES.items()}
+
+
+def random_input(text):
+    m = re.match(r"\s*(\w+)\s*\[([\d,\s]*)\]\s*\Z", text)
+    if not m or m[1] not in TORCH_DTYPES:
+        raise SystemExit(f"`{text}` is no type such as f32[1, 3]")
+    shape = [int(d) for d in m[2].split(",") if d.strip()]
+    dtype = TORCH_DTYPES[m[1]]
+    return torch.zeros(shape, dtype=dtype)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("source", help="MODULE:CALLABLE that gives a torch.nn.Module")
+    p.add_argument("out", help="the .fxir file")
+    p.add_argument("--call", default="", help="the callable's arguments, as Python writes them")
+    p.add_argument("--input", action="append", default=[], help="an input's type, such as f32[1, 3, 224, 224]")
+    p.add_argument("--training", action="store_true", help="leave the module in training mode")
+    a = p.parse_args()
+    module, _, name = a.source.partition(":")
+    build = operator.attrgetter(name)(importlib.import_module(module))
+    args = eval(f"(lambda *a, **k: (a, k))({a.call})", {"torch": torch, "nn": nn})
+    model = build(*args[0], **args[1])
+    model = model if a.training else model.eval()
+    write(trace(model), a.out, tuple(random_input(t) for t in a.input) if a.input else None)
+
+
+if __name__ == "__main__":
+    main()
