@@ -86,7 +86,7 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
         "  steps    {} kernels, {} contractions, {} library calls",
         count(|s| matches!(s, Step::Kernel { .. })),
         count(|s| matches!(s, Step::Contract { .. })),
-        count(|s| matches!(s, Step::Routine { .. }))
+        count(|s| matches!(s, Step::Routine { .. } | Step::Control { .. }))
     ));
     let weights = program
         .buffers

@@ -71,6 +71,7 @@ fn kind(o: &Op) -> &'static str {
         Meaning::Decompose(_) => "decomposition",
         Meaning::Contract(_) => "contraction",
         Meaning::Routine(_) => "routine",
+        Meaning::Control(_) => "control flow",
         Meaning::Host => "host",
     }
 }

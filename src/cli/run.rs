@@ -7,6 +7,7 @@ use crate::driver::run::{as_f64, interpret, labels_met, named, overview, summary
 use crate::driver::{Bound, Called, Function, Model, Request, files};
 use crate::graph::{GraphModule, Mutation};
 use crate::interp::Interpreter;
+use crate::op::random;
 use crate::tensor::Tensor;
 use crate::types::Val;
 use std::path::PathBuf;
@@ -40,6 +41,9 @@ pub struct Args {
     /// results are those of the last call
     #[arg(long, value_name = "TIMES", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
+    /// Seed of the random numbers that the graph draws, as torch.manual_seed
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    seed: u64,
     /// Run node by node in the interpreter instead of compiling
     #[arg(long, conflicts_with = "check")]
     interpret: bool,
@@ -61,6 +65,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     let bound = bound(app, &model.module, provided, args.model.dims())?;
     let original = model.module.clone();
+    random::seed(args.seed);
     let called = if args.interpret {
         interpreted(app, args, original.clone(), &bound)?
     } else {
@@ -96,6 +101,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         );
     }
     if args.check {
+        random::seed(args.seed);
         let oracle = named(&interpreted(app, args, original, &bound)?.result);
         agree &= expected(app, &tensors, oracle, "the interpreter", tolerance);
     }

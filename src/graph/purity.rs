@@ -194,8 +194,10 @@ fn table_effect(node: &Node, is_method: bool) -> Effect {
                 .map(|v| is_true(v) || v.as_int().is_none())
                 .or_else(|| default().map(|d| d != 0))
         });
+        let drops =
+            schema.index_of("dropout_p").is_none() || given("dropout_p").is_some_and(|v| v.as_f64() != Some(0.0));
         match c.op.effect {
-            op::Effect::Random if trains != Some(false) => result = Effect::Random,
+            op::Effect::Random if trains != Some(false) && drops => result = Effect::Random,
             op::Effect::Effect => result = Effect::External,
             _ => {}
         }

@@ -9,6 +9,7 @@
 //!
 //! An error is reported once: the node's type becomes [`Val::Unknown`], which every rule passes on in silence.
 
+mod control;
 mod declared;
 mod report;
 mod resolve;
@@ -20,6 +21,7 @@ pub use solve::{Guard, Origin, Solver};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::op::control::control;
 use crate::op::{Call, OpError, ParamType, Sizes};
 use crate::types::{Dim, Kind, TensorType, Type, Val, promote_types};
 use cranelift_entity::SecondaryMap;
@@ -374,6 +376,9 @@ impl<'m> Infer<'m> {
     fn call(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, types: &Types) -> Type {
         if let Callee::Graph(name) = &resolved.callee {
             return self.graph_call(graph, n, name, resolved);
+        }
+        if resolved.op().is_some_and(|op| control(op).is_some()) {
+            return self.control(graph, n, resolved, types);
         }
         let mut sizes = Sizes::default();
         match call_type(resolved, &mut sizes) {

@@ -70,6 +70,7 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             new(contract::contract(&c, &operands)?)
         }
         Meaning::Routine(f) => Ok(f(&call.map(|c| c.tensor().clone()))?.map(|t| Cell::new(t.clone()))),
+        Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
         Meaning::Host => python_value(call, ty),
     }
 }

@@ -12,13 +12,14 @@
 
 pub mod cell;
 pub mod contract;
+mod control;
 mod eval;
 mod reduce;
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Mutation, NodeId, Opcode};
 use crate::infer::{self, Callee, Operand, Resolved, graph_inputs, literal};
-use crate::op::{Call, OpError, OpResult, running};
+use crate::op::{self, Call, OpError, OpResult, running};
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{Dim, TensorType, Type, Val};
 use cell::Cell;
@@ -293,6 +294,9 @@ impl<'m> Interpreter<'m> {
             return Err(e);
         }
         let call = call.ok_or_else(|| Diagnostic::new(Code::E0201, "not an op"))?;
+        if op::control::control(call.op).is_some() {
+            return self.control(frame, n, resolved, &call, hooks);
+        }
         let out = match &resolved.out {
             Some((o, _)) => Some(self.operand(frame, n, o)?),
             None => None,

@@ -125,6 +125,8 @@ struct Fuser<'a> {
     unit_of: Vec<Option<UnitId>>,
     inlined: Vec<bool>,
     activated: HashMap<ValueId, ValueId>,
+    /// The last call that did more than compute.
+    last_effect: Option<UnitId>,
 }
 
 /// Decides which values are computed together.
@@ -138,6 +140,7 @@ pub fn fuse(tir: &Tir) -> Fusion {
         unit_of: vec![None; n],
         inlined: vec![false; n],
         activated: HashMap::new(),
+        last_effect: None,
     };
     f.find_activated(&users);
     for i in 0..n {
@@ -282,7 +285,12 @@ impl Fuser<'_> {
             Def::Routine { call, result } => {
                 if *result == 0 {
                     let results = self.tir.calls[*call].results.clone();
-                    self.new_unit(Unit::Call(*call), &results);
+                    let id = self.new_unit(Unit::Call(*call), &results);
+                    if self.tir.calls[*call].does_more() {
+                        // Random numbers are drawn in the graph's order.
+                        let before: Vec<UnitId> = self.last_effect.replace(id).into_iter().collect();
+                        self.depend(id, &before);
+                    }
                 }
             }
             Def::Pointwise { .. } => self.pointwise(v),

@@ -4,8 +4,8 @@
 //! [`Tir::read`] makes it from an optimised graph: canonical ops become their meaning, composites that have no kernel of
 //! their own are decomposed on the way, computations on sizes disappear into constants.
 
-use super::LowerError;
 use super::access::{Access, access};
+use super::{LowerError, Program};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::math::contract::Activation;
@@ -164,6 +164,15 @@ pub struct RoutineCall {
     pub call: Call<ValueId>,
     /// The tensors among the results, flattened.
     pub results: Vec<ValueId>,
+    /// For control flow: the programs of the graphs it calls.
+    pub graphs: Vec<Program>,
+}
+
+impl RoutineCall {
+    /// Whether it may do more than compute: draw random numbers, or call graphs that do.
+    pub fn does_more(&self) -> bool {
+        self.call.op.effect != op::Effect::Pure || !self.graphs.is_empty()
+    }
 }
 
 /// The tensor IR of a graph.
@@ -206,10 +215,21 @@ impl Tir {
 
     /// Reads a graph. `dims` binds the symbolic sizes.
     pub fn read(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Tir, LowerError> {
+        Tir::read_for(module, graph, dims, &[])
+    }
+
+    /// [`Tir::read`], with the types of the leading inputs given rather than taken from the graph.
+    pub(super) fn read_for(
+        module: &GraphModule,
+        graph: &Graph,
+        dims: &HashMap<String, i64>,
+        inputs: &[Type],
+    ) -> Result<Tir, LowerError> {
         let mut reader = Reader {
             module,
             graph,
             dims,
+            given: inputs,
             tir: Tir::default(),
             env: HashMap::new(),
             constants: HashMap::new(),
@@ -313,6 +333,10 @@ impl Tir {
                 })
             }
             Meaning::Routine(_) => self.routine(call.op, ids, &types),
+            Meaning::Control(_) => Err(OpError::new(
+                Code::E0601,
+                format!("`{}` calls graphs, which a decomposition cannot", call.op.name),
+            )),
         }
     }
 
@@ -424,7 +448,11 @@ impl Tir {
             results.push(v);
             Ok(Val::Leaf(self.traced(v)))
         })?;
-        self.calls.push(RoutineCall { call, results });
+        self.calls.push(RoutineCall {
+            call,
+            results,
+            graphs: vec![],
+        });
         Ok(out)
     }
 }
@@ -478,11 +506,13 @@ pub(super) fn same_dim(d: usize) -> AffineIndex {
     }
 }
 
-struct Reader<'a> {
-    module: &'a GraphModule,
+pub(super) struct Reader<'a> {
+    pub(super) module: &'a GraphModule,
     graph: &'a Graph,
-    dims: &'a HashMap<String, i64>,
-    tir: Tir,
+    pub(super) dims: &'a HashMap<String, i64>,
+    /// Types of the leading inputs, where they are not the graph's own.
+    given: &'a [Type],
+    pub(super) tir: Tir,
     env: HashMap<NodeId, Val<ValueId>>,
     constants: HashMap<Arc<str>, ValueId>,
 }
@@ -494,7 +524,17 @@ impl Reader<'_> {
         let value = match node.op() {
             Opcode::Placeholder => self.placeholder(n),
             Opcode::GetAttr => self.attribute(n),
-            Opcode::CallFunction => self.call(n),
+            Opcode::CallFunction => {
+                let call = self.call(n).map_err(|e| self.error(n, e))?;
+                let result = match op::control::control(call.op) {
+                    Some(_) => self.control(&call).map_err(|d| self.inside(n, d))?,
+                    None => {
+                        let result = self.tir.apply(call).map_err(|e| self.error(n, e))?;
+                        result.map(|t| ValueId(t.id))
+                    }
+                };
+                Ok(result)
+            }
             Opcode::Output => {
                 let result = node.args().first().cloned().unwrap_or(Val::None);
                 self.arg(&result).inspect(|r| self.tir.output = Some(r.clone()))
@@ -517,6 +557,15 @@ impl Reader<'_> {
         Box::new(d)
     }
 
+    /// An error of a graph that node `n` calls.
+    fn inside(&self, n: NodeId, d: LowerError) -> LowerError {
+        let span = self.graph[n].meta.span;
+        match d.labels.first() {
+            Some(_) => Box::new(d.note(format!("called by `%{}`", self.graph[n].name()))),
+            None => Box::new(d.at_opt(span, "while compiling this")),
+        }
+    }
+
     fn bind(&self, d: &Dim) -> OpResult<i64> {
         d.eval(&|v| self.dims.get(v).copied())
             .ok_or_else(|| OpError::new(Code::E0601, format!("the size {d} is not bound")))
@@ -524,8 +573,9 @@ impl Reader<'_> {
 
     fn placeholder(&mut self, n: NodeId) -> OpResult<Val<ValueId>> {
         let node = &self.graph[n];
-        let ty = node.meta.ty.clone().unwrap_or(Val::Unknown);
         let index = self.tir.inputs.len();
+        let own = || node.meta.ty.clone().unwrap_or(Val::Unknown);
+        let ty = self.given.get(index).cloned().unwrap_or_else(own);
         let name: Arc<str> = node.target().into();
         let value = match &ty {
             Type::Leaf(t) => {
@@ -587,7 +637,7 @@ impl Reader<'_> {
         Ok(Val::Leaf(v))
     }
 
-    fn call(&mut self, n: NodeId) -> OpResult<Val<ValueId>> {
+    fn call(&mut self, n: NodeId) -> OpResult<Call<Traced>> {
         let node = &self.graph[n];
         let op = op::by_name(node.target())
             .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` is not a canonical op", node.target())))?;
@@ -601,8 +651,7 @@ impl Reader<'_> {
                 .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` has no parameter `{name}`", op.name)))?;
             call.args[i] = traced(v)?;
         }
-        let result = self.tir.apply(call)?;
-        Ok(result.map(|t| ValueId(t.id)))
+        Ok(call)
     }
 
     fn arg(&self, a: &Val<NodeId>) -> OpResult<Val<ValueId>> {

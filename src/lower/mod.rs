@@ -14,6 +14,7 @@
 
 pub mod access;
 pub mod contract;
+mod control;
 pub mod fuse;
 pub mod ir;
 pub mod memory;
@@ -114,6 +115,15 @@ pub enum Step {
         /// The op and its arguments.
         call: Call<Operand>,
         /// The tensors among its results, flattened, row-major.
+        outs: Vec<BufferId>,
+    },
+    /// Runs programs as often as a control-flow op says.
+    Control {
+        /// The op and its arguments.
+        call: Call<Operand>,
+        /// The programs of the graphs it calls, in the order of [`parts`](crate::op::control::parts).
+        graphs: Vec<Program>,
+        /// The tensors of its result, flattened, row-major.
         outs: Vec<BufferId>,
     },
 }
@@ -301,7 +311,11 @@ impl Lowering<'_> {
                     args: c.call.args.iter().map(|a| a.map(|&v| self.operand(v))).collect(),
                 };
                 let outs = c.results.iter().map(|&v| self.buffer(v)).collect();
-                self.program.steps.push(Step::Routine { call, outs });
+                let graphs = c.graphs.clone();
+                self.program.steps.push(match graphs.is_empty() {
+                    true => Step::Routine { call, outs },
+                    false => Step::Control { call, graphs, outs },
+                });
                 Ok(())
             }
         }
@@ -416,7 +430,7 @@ impl Step {
         match self {
             Step::Kernel { buffers, .. } => buffers.clone(),
             Step::Contract { what, out } => what.operands().iter().map(|o| o.buffer).chain([*out]).collect(),
-            Step::Routine { call, outs } => {
+            Step::Routine { call, outs } | Step::Control { call, outs, .. } => {
                 let args = call
                     .args
                     .iter()

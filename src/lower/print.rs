@@ -12,7 +12,9 @@
 //! ```
 
 use super::contract::Contract;
-use super::{Buffer, Operand, Place, Program, Step};
+use super::{Buffer, BufferId, Operand, Place, Program, Step};
+use crate::op::Call;
+use crate::op::control::parts;
 use crate::types::TensorType;
 use std::fmt;
 
@@ -92,7 +94,39 @@ impl Program {
                     args.join(", ")
                 )
             }
+            Step::Control { call, graphs, outs } => self.write_control(f, call, graphs, outs),
         }
+    }
+
+    /// The programs of a control-flow step stand below it.
+    fn write_control(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        call: &Call<Operand>,
+        graphs: &[Program],
+        outs: &[BufferId],
+    ) -> fmt::Result {
+        let outs: Vec<String> = outs.iter().map(|b| format!("b{}", b.0)).collect();
+        let args = call
+            .args
+            .iter()
+            .flat_map(|a| a.leaves().into_iter().cloned().collect::<Vec<_>>());
+        let args: Vec<String> = args.map(|o| self.operand(&o)).collect();
+        writeln!(
+            f,
+            "control   {} = {}({})",
+            outs.join(", "),
+            call.op.name,
+            args.join(", ")
+        )?;
+        let names = parts(call).map(|p| p.graphs).unwrap_or_default();
+        for (g, name) in graphs.iter().zip(names) {
+            writeln!(f, "      @{name}")?;
+            for line in g.to_string().lines() {
+                writeln!(f, "        {line}")?;
+            }
+        }
+        Ok(())
     }
 
     /// An operand: the buffer alone if it is the whole of it, else with offset and strides.

@@ -1,6 +1,7 @@
 //! What ops mean, in the few forms that every later stage understands.
 
 use super::call::{Call, OpResult};
+use super::control::Control;
 use crate::scalar::Expr;
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
@@ -20,6 +21,8 @@ pub enum Meaning {
     Contract(fn(&Call<TensorType>) -> OpResult<Contraction>),
     /// A computation on whole tensors, written out in Rust.
     Routine(fn(&Call<Tensor>) -> OpResult<Val<Tensor>>),
+    /// Calls of the graphs among the arguments.
+    Control(Control),
     /// No tensor is computed: the type rule already gives the value (sizes, dtypes, Python arithmetic on them).
     Host,
 }

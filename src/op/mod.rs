@@ -15,6 +15,7 @@
 
 mod bind;
 mod call;
+pub mod control;
 pub mod emit;
 mod meaning;
 pub mod modules;
@@ -35,6 +36,8 @@ pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
 pub use registry::{Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, spellings, without_out};
 pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
+
+use crate::types::Val;
 
 /// What an op does beside computing its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +228,22 @@ impl Op {
     pub fn effect(mut self, effect: Effect) -> Op {
         self.effect = effect;
         self
+    }
+
+    /// What the op does beside computing when it is called with these arguments (one per parameter): a dropout that does
+    /// not train draws nothing.
+    pub fn effect_of<T>(&self, args: &[Val<T>]) -> Effect {
+        let off = |name: &str, off: &dyn Fn(&Val<T>) -> bool| {
+            let i = self.schema.index_of(name);
+            i.and_then(|i| args.get(i)).is_some_and(off)
+        };
+        let quiet = off("train", &|v| matches!(v, Val::Bool(false)))
+            || off("training", &|v| matches!(v, Val::Bool(false)))
+            || off("dropout_p", &|v| v.as_f64() == Some(0.0));
+        match self.effect {
+            Effect::Random if quiet => Effect::Pure,
+            e => e,
+        }
     }
 
     /// Whether `Tensor` parameters also take Python numbers.

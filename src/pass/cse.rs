@@ -6,7 +6,7 @@
 #![doc = include_str!("examples/cse.md")]
 
 use super::build::write_key;
-use super::{Context, canonical_op, each_graph};
+use super::{Context, canonical_op, each_graph, effect};
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::Effect;
@@ -14,11 +14,11 @@ use std::collections::HashMap;
 
 /// See the module.
 pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
-    each_graph(module, |_, graph| {
+    each_graph(module, |module, graph| {
         let mut seen: HashMap<String, NodeId> = HashMap::new();
         let mut changed = 0;
         for n in graph.ids() {
-            let Some(key) = key(graph, n) else { continue };
+            let Some(key) = key(module, graph, n) else { continue };
             match seen.get(&key) {
                 Some(&first) if graph[first].meta.ty == graph[n].meta.ty => {
                     graph.replace_all_uses_with(n, first);
@@ -34,12 +34,12 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
     })
 }
 
-fn key(graph: &Graph, n: NodeId) -> Option<String> {
+fn key(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<String> {
     let node = &graph[n];
     if node.op() == Opcode::GetAttr {
         return Some(format!("get_attr {}", node.target()));
     }
-    let op = canonical_op(graph, n).filter(|op| op.effect == Effect::Pure)?;
+    let op = canonical_op(graph, n).filter(|op| effect(op, module, graph, n) == Effect::Pure)?;
     let mut parts: Vec<String> = vec![];
     for a in node.args() {
         let mut s = String::new();

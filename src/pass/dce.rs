@@ -5,7 +5,7 @@
 //!
 #![doc = include_str!("examples/dce.md")]
 
-use super::{Context, canonical_op, each_graph};
+use super::{Context, canonical_op, each_graph, effect};
 use crate::diag::Diagnostic;
 use crate::graph::{AttributeKind, Graph, GraphModule, NodeId, Opcode, is_impure};
 use crate::op::Effect;
@@ -38,7 +38,7 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 
 fn is_dead(module: &GraphModule, graph: &Graph, n: NodeId) -> bool {
     match canonical_op(graph, n) {
-        Some(op) => op.effect == Effect::Pure,
+        Some(op) => effect(op, module, graph, n) == Effect::Pure,
         None => !is_impure(graph, n, Some(module)),
     }
 }

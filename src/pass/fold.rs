@@ -6,7 +6,7 @@
 #![doc = include_str!("examples/fold.md")]
 
 use super::build::Source;
-use super::{Context, canonical_op, each_graph};
+use super::{Context, canonical_op, each_graph, effect};
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
@@ -33,7 +33,7 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
 /// The value of a node that depends on constants alone.
 fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<Tensor> {
     let op = canonical_op(graph, n)?;
-    if op.effect != Effect::Pure || op.name == "full" || graph[n].users().len() == 0 {
+    if effect(op, module, graph, n) != Effect::Pure || op.name == "full" || graph[n].users().len() == 0 {
         return None;
     }
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;

@@ -1,6 +1,6 @@
 //! Inlines calls of graphs of the same file.
 //!
-//! Graphs that nothing names any more are dropped; those given to an op by name (`@then_graph`) stay.
+//! Graphs that nothing names any more are dropped; those given to an op by name (`@then_graph`) stay, one for each use.
 //!
 #![doc = include_str!("examples/inline.md")]
 
@@ -8,7 +8,7 @@ use super::Context;
 use super::build::replace_with_value;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
-use crate::infer::{graph_callee, graph_inputs};
+use crate::infer::{InferOptions, graph_callee, graph_inputs, infer};
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +26,101 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
         changed += result?;
     }
     drop_unused(module);
-    Ok(changed)
+    let copied = separate(module)?;
+    if changed + copied > 0 {
+        infer_again(module)?;
+    }
+    Ok(changed + copied)
+}
+
+/// Gives every use of a graph by name a copy of its own: each is typed and optimised for what it is called with.
+fn separate(module: &mut GraphModule) -> Result<usize, Diagnostic> {
+    let Some(entry) = module.entry_name().cloned() else {
+        return Ok(0);
+    };
+    let (mut work, mut used) = (vec![entry], HashSet::new());
+    let mut copies = 0;
+    while let Some(name) = work.pop() {
+        for n in module.graphs[&name].ids() {
+            let node = &module.graphs[&name][n];
+            let mut named = vec![];
+            let all = node.args().iter().chain(node.kwargs().iter().map(|(_, v)| v));
+            all.for_each(|a| graph_names(a, &mut named));
+            let mut renamed = vec![];
+            for g in named {
+                let own = match used.insert(g.clone()) {
+                    true => g,
+                    false => {
+                        copies += 1;
+                        let copy = copy_of(module, &g)?;
+                        used.insert(copy.clone());
+                        copy
+                    }
+                };
+                renamed.push(own.clone());
+                work.push(own);
+            }
+            if renamed.is_empty() {
+                continue;
+            }
+            let mut next = renamed.into_iter();
+            let graph = &mut module.graphs[&name];
+            let args = graph[n].args().iter().map(|a| rename(a, &mut next)).collect();
+            let kwargs = graph[n]
+                .kwargs()
+                .iter()
+                .map(|(k, a)| (k.clone(), rename(a, &mut next)))
+                .collect();
+            graph.set_args(n, args);
+            graph.set_kwargs(n, kwargs);
+        }
+    }
+    Ok(copies)
+}
+
+/// A copy of a graph under a name of its own.
+fn copy_of(module: &mut GraphModule, name: &Arc<str>) -> Result<Arc<str>, Diagnostic> {
+    let nodes: usize = module.graphs.values().map(Graph::len).sum();
+    let graph = module.graphs.get(name).cloned().unwrap_or_default();
+    if nodes.saturating_add(graph.len()) > MAX_NODES {
+        let title = format!("a copy of `{name}` for each use makes more than {MAX_NODES} nodes");
+        return Err(Diagnostic::new(Code::E0601, title));
+    }
+    let free = (1..)
+        .map(|i| Arc::from(format!("{name}_{i}")))
+        .find(|n| !module.graphs.contains_key(n));
+    let new: Arc<str> = free.unwrap_or_else(|| name.clone());
+    module.graphs.insert(new.clone(), graph);
+    Ok(new)
+}
+
+/// The value with the graphs it names replaced, in order.
+fn rename(a: &Arg, next: &mut impl Iterator<Item = Arc<str>>) -> Arg {
+    match a {
+        Val::Graph(g) => Val::Graph(next.next().unwrap_or_else(|| g.clone())),
+        Val::List(v) => Val::List(v.iter().map(|x| rename(x, next)).collect()),
+        Val::Tuple(v) => Val::Tuple(v.iter().map(|x| rename(x, next)).collect()),
+        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), rename(x, next))).collect()),
+        v => v.clone(),
+    }
+}
+
+/// A body that was called with other types than the first call's has other types now.
+fn infer_again(module: &mut GraphModule) -> Result<(), Diagnostic> {
+    let entry = module.entry_name().cloned();
+    for (name, graph) in &mut module.graphs {
+        for p in graph.placeholders() {
+            let meta = graph.meta_mut(p);
+            if Some(name) != entry.as_ref() && !meta.declared {
+                meta.ty = None;
+            }
+        }
+    }
+    let found = infer(module, &InferOptions::default());
+    match found.into_iter().find(Diagnostic::is_error) {
+        Some(d) => Err(d),
+        None => Ok(()),
+    }
 }
 
 fn calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, Arc<str>)> {

@@ -24,7 +24,7 @@ pub use functionalize::functionalize;
 pub use normalize::normalize;
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{Graph, GraphModule, NodeId, Opcode, lint};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode, is_impure, lint};
 use crate::infer::{self, InferOptions};
 use crate::op::{self, Op};
 use std::time::{Duration, Instant};
@@ -263,6 +263,21 @@ fn each_graph(
         changed += result?;
     }
     Ok(changed)
+}
+
+/// What the canonical call `n` of `op` does beside computing.
+fn effect(op: &'static Op, module: &GraphModule, graph: &Graph, n: NodeId) -> op::Effect {
+    if op::control::control(op).is_some() {
+        // What the graphs that it calls do.
+        return match is_impure(graph, n, Some(module)) {
+            true => op::Effect::Effect,
+            false => op::Effect::Pure,
+        };
+    }
+    match build::full_args(op, graph, n) {
+        Ok(args) => op.effect_of(&args),
+        Err(_) => op.effect,
+    }
 }
 
 /// The row that a canonical node calls.

@@ -62,6 +62,8 @@ enum Action {
         out: BufferId,
     },
     Routine(usize),
+    /// A control-flow step, with what it runs.
+    Control(usize, Vec<Executable>),
 }
 
 /// A program ready to run.
@@ -115,12 +117,11 @@ impl Executable {
                     .help("this is a fault in fxc; run the graph with --interpret, and please report it"),
             )
         })?;
-        let threads = options.pool.threads();
         let actions = program
             .steps
             .iter()
             .enumerate()
-            .map(|(i, s)| action(&program, i, s, &*options.library, threads))
+            .map(|(i, s)| action(&program, i, s, options))
             .collect::<Result<Vec<_>, RunError>>()?;
         let scratch = actions.iter().map(|a| match a {
             Action::Kernel {
@@ -247,6 +248,7 @@ impl Executable {
                 format!("{} [{how}]", self.program.buffers[out.0].name)
             }
             (Step::Routine { call, .. }, _) => format!("{} (library)", call.op.name),
+            (Step::Control { call, .. }, _) => format!("{} (control flow)", call.op.name),
             _ => String::new(),
         }
     }
@@ -314,6 +316,7 @@ impl Executable {
                 Ok(())
             }
             Action::Routine(step) => self.routine(*step),
+            Action::Control(..) => self.control(i),
         }
     }
 
@@ -422,21 +425,43 @@ impl Executable {
             d.notes.push(format!("while running `{}`", call.op.name));
             Box::new(d)
         })?;
-        for (t, b) in result.leaves().into_iter().zip(outs) {
-            let buffer = &self.program.buffers[b.0];
-            if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.bytes() {
-                let title = format!(
-                    "`{}` gave {} instead of {}{:?}",
-                    call.op.name,
-                    t.ty(),
-                    buffer.dtype,
-                    buffer.shape
-                );
-                return Err(Box::new(Diagnostic::new(Code::E0603, title)));
-            }
-            // SAFETY: the buffer has exactly these bytes and no tensor shares them.
-            unsafe { std::ptr::copy_nonoverlapping(t.bytes().as_ptr(), self.addresses[b.0], t.bytes().len()) };
+        let name = call.op.name;
+        result
+            .leaves()
+            .into_iter()
+            .zip(outs)
+            .try_for_each(|(t, b)| self.store(t, *b, name))
+    }
+
+    fn control(&mut self, i: usize) -> Result<(), RunError> {
+        let Action::Control(step, graphs) = &mut self.actions[i] else {
+            unreachable!("the caller looked")
+        };
+        let (step, mut graphs) = (*step, std::mem::take(graphs));
+        let Step::Control { call, outs, .. } = &self.program.steps[step] else {
+            unreachable!("see `action`")
+        };
+        let tensors = call.map(|o| self.gather(o));
+        let result = super::control::evaluate(&tensors, &mut graphs);
+        let stored = result.and_then(|v| {
+            v.iter()
+                .zip(outs)
+                .try_for_each(|(t, b)| self.store(t, *b, call.op.name))
+        });
+        self.actions[i] = Action::Control(step, graphs);
+        stored
+    }
+
+    /// Copies a tensor that `op` gave to a buffer.
+    fn store(&self, t: &Tensor, b: BufferId, op: &str) -> Result<(), RunError> {
+        let buffer = &self.program.buffers[b.0];
+        if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.bytes() {
+            let (dtype, shape) = (buffer.dtype, &buffer.shape);
+            let title = format!("`{op}` gave {} instead of {dtype}{shape:?}", t.ty());
+            return Err(Box::new(Diagnostic::new(Code::E0603, title)));
         }
+        // SAFETY: the buffer has exactly these bytes and no tensor shares them.
+        unsafe { std::ptr::copy_nonoverlapping(t.bytes().as_ptr(), self.addresses[b.0], t.bytes().len()) };
         Ok(())
     }
 
@@ -516,7 +541,8 @@ fn result_memory(program: &Program) -> Vec<Tensor> {
         .collect()
 }
 
-fn action(program: &Program, i: usize, step: &Step, library: &dyn Library, threads: usize) -> Result<Action, RunError> {
+fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result<Action, RunError> {
+    let (library, threads) = (&*options.library, options.pool.threads());
     Ok(match step {
         Step::Kernel { kernel, buffers } => {
             let k = &program.kernels[*kernel];
@@ -541,6 +567,10 @@ fn action(program: &Program, i: usize, step: &Step, library: &dyn Library, threa
             }
         }
         Step::Routine { .. } => Action::Routine(i),
+        Step::Control { graphs, .. } => {
+            let made = graphs.iter().map(|g| Executable::new(g.clone(), options));
+            Action::Control(i, made.collect::<Result<Vec<_>, _>>()?)
+        }
     })
 }
 

@@ -33,18 +33,16 @@ from models import difference  # noqa: E402
 
 def export(model, args, kwargs, tmp):
     """Writes model.fxir, its weights, inputs.safetensors; gives the expected results or why there are none."""
-    try:
-        torch.fx.symbolic_trace(model)
-    except Exception as e:
-        return None, f"does not trace: {str(e).splitlines()[0][:70]}"
-    gm = torch2fxir.trace(model)
-    names = [n.target for n in gm.graph.nodes if n.op == "placeholder"]
-    given = dict(zip(names, args)) | kwargs
-    inputs = [given[n] if n in given else next(p.args[0] for p in gm.graph.nodes if p.target == n) for n in names]
     torch.manual_seed(0)
     with torch.no_grad():
         expected = model(*args, **kwargs)
-        torch.manual_seed(0)
+    try:
+        gm = torch2fxir.trace(model)
+    except Exception as e:
+        return None, f"does not trace: {str(e).splitlines()[0][:70]}"
+    names = [n.target for n in gm.graph.nodes if n.op == "placeholder"]
+    given = dict(zip(names, args)) | kwargs
+    inputs = [given[n] if n in given else next(p.args[0] for p in gm.graph.nodes if p.target == n) for n in names]
     torch2fxir.write(gm, f"{tmp}/model.fxir", tuple(inputs))
     save_file({k: v.contiguous().clone() for k, v in given.items() if isinstance(v, torch.Tensor)}, f"{tmp}/in.safetensors")
     flat = [v for v in pytree.tree_leaves(expected) if isinstance(v, torch.Tensor)]
@@ -56,7 +54,8 @@ def run(fxc, tmp, extra):
     cmd = [fxc, "run", f"{tmp}/model.fxir", "--inputs", f"{tmp}/in.safetensors", "--outputs", out, *extra]
     p = subprocess.run(cmd, capture_output=True, text=True)
     if p.returncode != 0:
-        return None, " | ".join((p.stderr.strip().splitlines() or ["no message"])[:3])[:220]
+        lines = p.stderr.strip().splitlines() or ["no message"]
+        return None, "; ".join([s for s in lines if s.startswith(("error", "thread"))][:3] or lines[:1])[:220]
     return load_file(out), None
 
 

@@ -3,11 +3,16 @@
 use super::softmax::{masked_rows, softmax};
 use super::views::list_text;
 use crate::op::emit::dims_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
+    let random = |op: Op| op.effect(Effect::Random);
+    all().into_iter().map(random).collect()
+}
+
+fn all() -> Vec<Op> {
     vec![
         Op::composite(
             "scaled_dot_product_attention",

@@ -1,12 +1,17 @@
 //! Dropout: nothing in evaluation, random zeros in training.
 
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 const ALPHA: f64 = 1.7580993408473766;
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
+    let random = |op: Op| op.effect(Effect::Random);
+    all().into_iter().map(random).collect()
+}
+
+fn all() -> Vec<Op> {
     vec![
         Op::composite(
             "dropout",
@@ -92,11 +97,10 @@ fn probability(c: &Call<Traced>) -> OpResult<f64> {
     ))
 }
 
-/// A mask of the shape (as floats of the tensor's dtype) that is 1 with probability `1 - p`.
+/// A mask of the shape (as numbers of the tensor's dtype) that is 1 with probability `1 - p`.
 fn kept(b: &mut dyn Build, x: &Traced, shape: &[Dim], p: f64) -> OpResult<Traced> {
-    let random = b.op("rand", [crate::op::emit::dims_val(shape)])?;
-    let keep = b.binary("ge", &random, Val::Float(p))?;
-    b.to_dtype(&keep, x.dtype())
+    let empty = b.full(shape, Val::int(0), x.dtype())?;
+    b.op("bernoulli", [empty.into(), Val::Float(1.0 - p)])
 }
 
 /// The shape of a mask over items and channels.

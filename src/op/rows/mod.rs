@@ -6,6 +6,7 @@ mod arith;
 mod attention;
 mod batch_norm;
 mod compare;
+mod control;
 mod conv;
 mod convert;
 mod creation;
@@ -68,6 +69,7 @@ pub fn all() -> Vec<Op> {
         splits::rows(),
         matmul::rows(),
         products::rows(),
+        control::rows(),
         conv::rows(),
         convert::rows(),
         getitem::rows(),

@@ -1,15 +1,16 @@
-//! Random tensors. The stream is [`crate::op::random`]'s, so values differ from torch's.
+//! Random tensors, by the stream of [`crate::op::random`]: torch's values.
 
 use super::creation::size;
+use crate::op::emit::dims_val;
 use crate::op::pointwise::not_implemented;
-use crate::op::random;
-use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult};
+use crate::op::random::{self, Generator};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let rows = [floats(), integers(), filled()].into_iter().flatten();
+    let rows = [floats(), integers(), filled(), sampled()].into_iter().flatten();
     rows.map(|op| op.effect(Effect::Random)).collect()
 }
 
@@ -47,30 +48,33 @@ fn kernel(op: &str) -> &'static str {
     }
 }
 
-/// A tensor of the call's type whose elements are drawn one by one.
-fn draw(c: &Call<Tensor>, draw: &mut dyn FnMut(DType) -> Scalar) -> OpResult<Val<Tensor>> {
+/// The dtype and sizes of the call's result.
+fn result(c: &Call<Tensor>) -> OpResult<(DType, Vec<usize>, usize)> {
     let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Default::default())?;
     let t = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?)));
     let (dtype, shape) = t.ok_or_else(|| OpError::shape(format!("the sizes of `{}` are not known", c.op.name)))?;
-    if byte_len(dtype, &shape).is_none() {
-        return Err(OpError::shape("the result's size in bytes overflows"));
-    }
-    Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |_| draw(dtype))))
+    let bytes = byte_len(dtype, &shape).ok_or_else(|| OpError::shape("the result's size in bytes overflows"))?;
+    let n = bytes / dtype.size();
+    Ok((dtype, shape, n))
 }
 
-/// A number in [0, 1) that the dtype holds exactly, so that rounding does not make it 1.
-fn unit(dtype: DType) -> f64 {
-    random::uniform(match dtype {
-        DType::F64 => 53,
-        DType::F16 => 11,
-        DType::BF16 => 8,
-        _ => 24,
-    })
+/// A tensor of the call's type whose elements are drawn one by one.
+fn draw(c: &Call<Tensor>, draw: &mut dyn FnMut(&mut Generator, DType) -> Scalar) -> OpResult<Val<Tensor>> {
+    let (dtype, shape, _) = result(c)?;
+    let t = random::with(|g| Tensor::from_fn(dtype, &shape, |_| draw(g, dtype)));
+    Ok(Val::Leaf(t))
+}
+
+/// A tensor of the call's type with normal elements.
+fn draw_normal(c: &Call<Tensor>, mean: f64, std: f64) -> OpResult<Val<Tensor>> {
+    let (dtype, shape, n) = result(c)?;
+    let values = random::with(|g| random::normal(g, dtype, n, mean, std));
+    Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |i| Scalar::F64(values[i]))))
 }
 
 fn floats() -> Vec<Op> {
-    let uniform = |c: &Call<Tensor>| draw(c, &mut |d| Scalar::F64(unit(d)));
-    let normal = |c: &Call<Tensor>| draw(c, &mut |_| Scalar::F64(random::normal()));
+    let uniform = |c: &Call<Tensor>| draw(c, &mut |g, d| Scalar::F64(g.uniform(d, 0.0, 1.0)));
+    let normal = |c: &Call<Tensor>| draw_normal(c, 0.0, 1.0);
     vec![
         Op::new(
             "rand",
@@ -123,18 +127,16 @@ fn integer_type(c: &Call<TensorType>) -> OpResult<Type> {
 fn integer(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (low, high) = (c.int("low")?, c.int("high")?);
     integer_type(&c.map(Tensor::ty))?;
-    draw(c, &mut |_| Scalar::Int(DType::I64, random::integer(low, high)))
+    draw(c, &mut |g, _| Scalar::Int(DType::I64, g.integer(low, high)))
 }
 
 fn permutation(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let n = c.int("n")?;
-    let mut order: Vec<i64> = (0..n).collect();
-    // Fisher & Yates.
-    for i in (1..order.len()).rev() {
-        order.swap(i, random::integer(0, i as i64 + 1) as usize);
-    }
-    let mut items = order.into_iter();
-    draw(c, &mut |_| Scalar::Int(DType::I64, items.next().unwrap_or(0)))
+    let (dtype, shape, _) = result(c)?;
+    let order = random::with(|g| g.permutation(n.max(0) as usize));
+    Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |i| {
+        Scalar::Int(DType::I64, order[i])
+    })))
 }
 
 fn integers() -> Vec<Op> {
@@ -212,7 +214,7 @@ fn filled() -> Vec<Op> {
                         format!("uniform_ expects to return a [from, to) range, but found from={a} > to={b}"),
                     ));
                 }
-                draw(c, &mut |d| Scalar::F64(a + (b - a) * unit(d)))
+                draw(c, &mut |g, d| Scalar::F64(g.uniform(d, a, b)))
             }),
         )
         .doc("random numbers between two bounds, in self's shape")
@@ -230,7 +232,7 @@ fn filled() -> Vec<Op> {
                         format!("normal expects std >= 0.0, but found std {std}"),
                     ));
                 }
-                draw(c, &mut |_| Scalar::F64(mean + std * random::normal()))
+                draw_normal(c, mean, std)
             }),
         )
         .doc("random numbers of a normal distribution, in self's shape")
@@ -248,7 +250,7 @@ fn filled() -> Vec<Op> {
                         format!("exponential_ expects lambda > 0.0, but found lambda={lambda}"),
                     ));
                 }
-                draw(c, &mut |_| Scalar::F64(-(1.0 - random::uniform(53)).ln() / lambda))
+                draw(c, &mut |g, _| Scalar::F64(g.exponential(lambda)))
             }),
         )
         .doc("random numbers of an exponential distribution, in self's shape")
@@ -271,9 +273,184 @@ fn bernoulli(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         )));
     }
     let mut i = 0;
-    draw(c, &mut |_| {
-        let p = p.unwrap_or_else(|| t.get(i).to_f64());
+    let dtype = t.dtype();
+    draw(c, &mut |g, _| {
+        let yes = match p {
+            Some(p) => g.happens(p),
+            // Probabilities in a tensor are met in their own arithmetic.
+            None => g.unit(dtype) < t.get(i).to_f64(),
+        };
         i += 1;
-        Scalar::Bool(random::uniform(53) < p)
+        Scalar::Bool(yes)
     })
+}
+
+/// Ops that draw by the distribution that a tensor gives.
+fn sampled() -> Vec<Op> {
+    vec![
+        Op::composite("normal", "normal(Tensor mean, Tensor std) -> Tensor", |b, c| {
+            let (mean, std) = (c.leaf("mean")?, c.leaf("std")?);
+            let shape = Sizes::default().broadcast(mean.shape()?, std.shape()?)?;
+            spread(b, &shape, mean.dtype(), mean.into(), std.into())
+        })
+        .doc("random numbers of normal distributions, each with its own mean and standard deviation")
+        .spelled("aten.normal.Tensor_Tensor torch.normal"),
+        Op::composite("normal_std", "normal(float mean, Tensor std) -> Tensor", |b, c| {
+            let std = c.leaf("std")?;
+            let shape = std.shape()?.to_vec();
+            spread(b, &shape, std.dtype(), c.get("mean").clone(), std.into())
+        })
+        .doc("random numbers of normal distributions with one mean")
+        .spelled("aten.normal.float_Tensor torch.normal"),
+        Op::composite("normal_mean", "normal(Tensor mean, float std=1.) -> Tensor", |b, c| {
+            let mean = c.leaf("mean")?;
+            let shape = mean.shape()?.to_vec();
+            spread(b, &shape, mean.dtype(), mean.into(), c.get("std").clone())
+        })
+        .doc("random numbers of normal distributions with one standard deviation")
+        .spelled("aten.normal.Tensor_float torch.normal"),
+        Op::composite(
+            "normal_sized",
+            "normal(float mean, float std, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            |b, c| {
+                let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
+                let zeros = b.full(&c.dims("size")?, Val::Float(0.0), dtype)?;
+                b.call(
+                    "normal_like",
+                    vec![zeros.into(), c.get("mean").clone(), c.get("std").clone()],
+                )
+            },
+        )
+        .doc("random numbers of a normal distribution")
+        .spelled("aten.normal.float_float torch.normal"),
+        Op::new(
+            "poisson",
+            "poisson(Tensor self) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(poisson),
+        )
+        .doc("random numbers of Poisson distributions with self's elements as means")
+        .spelled("aten.poisson.default torch.poisson"),
+        Op::new(
+            "multinomial",
+            "multinomial(Tensor self, SymInt num_samples, bool replacement=False) -> Tensor",
+            multinomial_type,
+            Meaning::Routine(multinomial),
+        )
+        .doc("positions drawn from each row with its elements as weights")
+        .spelled("aten.multinomial.default torch.multinomial Tensor.multinomial"),
+    ]
+}
+
+/// `randn(shape) * std + mean`, as torch computes it.
+fn spread(
+    b: &mut dyn Build,
+    shape: &[Dim],
+    dtype: DType,
+    mean: Val<Traced>,
+    std: Val<Traced>,
+) -> OpResult<Val<Traced>> {
+    let normal = b.op("randn", [dims_val(shape), Val::DType(dtype)])?;
+    let x = b.op("mul", [normal.into(), std])?;
+    b.op("add", [x.into(), mean]).map(Val::Leaf)
+}
+
+fn poisson(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let t = c.leaf("self")?;
+    if (0..t.numel()).any(|i| t.get(i).to_f64() < 0.0) {
+        return Err(OpError::value("invalid Poisson rate, expected rate to be non-negative"));
+    }
+    let mut i = 0;
+    draw(c, &mut |g, _| {
+        i += 1;
+        Scalar::F64(g.poisson(t.get(i - 1).to_f64()) as f64)
+    })
+}
+
+fn multinomial_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let (dtype, shape) = c.shaped("self")?;
+    if !dtype.is_float() {
+        return Err(OpError::dtype(format!(
+            "multinomial only supports floating-point dtypes for input, got: {}",
+            dtype.scalar_type_name()
+        )));
+    }
+    let [lead @ .., categories] = shape else {
+        return Err(OpError::shape("prob_dist must be 1 or 2 dim"));
+    };
+    if lead.len() > 1 {
+        return Err(OpError::shape("prob_dist must be 1 or 2 dim"));
+    }
+    let n = c.int("num_samples")?;
+    if n <= 0 {
+        return Err(OpError::arg("num_samples", "cannot sample n_sample <= 0 samples"));
+    }
+    if !c.bool("replacement")? && categories.as_const().is_some_and(|k| n > k) {
+        let title = "cannot sample n_sample > prob_dist.size(-1) samples without replacement";
+        return Err(OpError::arg("num_samples", title));
+    }
+    let mut shape = lead.to_vec();
+    shape.push(Dim::Const(n));
+    Ok(Val::Leaf(TensorType::new(DType::I64, shape)))
+}
+
+fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let t = c.leaf("self")?;
+    let (_, shape, _) = result(c)?;
+    let categories = t.shape().last().copied().unwrap_or(0);
+    let n = shape.last().copied().unwrap_or(0);
+    let weights: Vec<f64> = (0..t.numel()).map(|i| t.get(i).to_f64()).collect();
+    if weights.iter().any(|w| !w.is_finite() || *w < 0.0) {
+        let title = "probability tensor contains either `inf`, `nan` or element < 0";
+        return Err(OpError::value(title));
+    }
+    let rows = weights.chunks_exact(categories.max(1));
+    if rows.clone().any(|r| r.iter().sum::<f64>() <= 0.0) {
+        return Err(OpError::value(
+            "invalid multinomial distribution (sum of probabilities <= 0)",
+        ));
+    }
+    let replacement = c.bool("replacement")? && n > 1;
+    let picked: Vec<i64> = random::with(|g| match replacement {
+        true => rows.flat_map(|r| with_replacement(g, t.dtype(), r, n)).collect(),
+        false => {
+            // All are drawn before the first is looked at.
+            let times: Vec<f64> = weights.iter().map(|_| g.exponential(1.0)).collect();
+            let rows = rows.zip(times.chunks_exact(categories.max(1)));
+            rows.flat_map(|(r, q)| largest(t.dtype(), r, q, n)).collect()
+        }
+    });
+    Ok(Val::Leaf(Tensor::from_fn(DType::I64, &shape, |i| {
+        Scalar::Int(DType::I64, picked[i])
+    })))
+}
+
+/// By the running sum of the weights, in the tensor's arithmetic.
+fn with_replacement(g: &mut Generator, dtype: DType, weights: &[f64], n: usize) -> Vec<i64> {
+    let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
+    let mut sum = 0.0;
+    let mut sums: Vec<f64> = vec![];
+    for w in weights {
+        sum = cast(sum + w);
+        sums.push(sum);
+    }
+    sums.iter_mut().for_each(|s| *s = cast(*s / sum));
+    if let Some(last) = sums.last_mut() {
+        *last = 1.0;
+    }
+    let mut pick = || {
+        let u = g.unit(DType::F64);
+        sums.partition_point(|s| *s < u) as i64
+    };
+    (0..n).map(|_| pick()).collect()
+}
+
+/// The `n` largest quotients of weights and exponential numbers: the first arrivals of a race.
+fn largest(dtype: DType, weights: &[f64], times: &[f64], n: usize) -> Vec<i64> {
+    let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
+    let scores: Vec<f64> = weights.iter().zip(times).map(|(w, q)| cast(w / cast(*q))).collect();
+    let mut order: Vec<i64> = (0..scores.len() as i64).collect();
+    order.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]));
+    order.truncate(n);
+    order
 }

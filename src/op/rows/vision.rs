@@ -3,7 +3,7 @@
 use super::views::list_text;
 use crate::diag::Code;
 use crate::op::emit::{dims_val, ints_val};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -18,6 +18,7 @@ pub fn rows() -> Vec<Op> {
             shifted_window_attention,
         )
         .doc("attention within windows of an image `[N, H, W, C]`, shifted by half a window (Swin)")
+        .effect(Effect::Random)
         .spelled("torchvision.models.swin_transformer.shifted_window_attention"),
         Op::composite("patch_merging_pad", "patch_merging_pad(Tensor x) -> Tensor", patch_merging_pad)
             .doc("every second row and column side by side in the channels, padded to even sizes (Swin)")

@@ -1,0 +1,252 @@
+//! Types of control flow: the graphs are inferred for the types they are called with, and their results must agree.
+
+use super::{Infer, Origin, Types, check_bytes, has_unknown, report};
+use crate::diag::Code;
+use crate::graph::{Graph, NodeId};
+use crate::infer::Resolved;
+use crate::op::control::{Control, Parts, items, parts};
+use crate::op::{Call, OpError, OpResult};
+use crate::types::{Dim, Kind, TensorType, Type, Val};
+use std::sync::Arc;
+
+impl Infer<'_> {
+    /// The type of a control-flow call.
+    pub(super) fn control(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, types: &Types) -> Type {
+        let Some(call) = resolved.types() else {
+            return Val::Unknown;
+        };
+        match self.control_type(graph, n, &call) {
+            Ok(ty) => ty,
+            Err(e) => {
+                let ty = |i: NodeId| self.lookup(types, i);
+                let d = report::op_error(graph, n, resolved, e, &ty);
+                self.diagnostics.push(d);
+                Val::Unknown
+            }
+        }
+    }
+
+    fn control_type(&mut self, graph: &Graph, n: NodeId, call: &Call<TensorType>) -> OpResult<Type> {
+        let p = parts(call)?;
+        let given = [&p.carried[..], &p.rows, &p.extra].concat();
+        if given.iter().chain(&p.predicate).any(has_unknown) {
+            return Ok(Val::Unknown);
+        }
+        match p.control {
+            Control::Cond => self.cond(graph, n, &p),
+            Control::While => self.while_loop(graph, n, &p),
+            Control::Scan => self.scan(graph, n, &p),
+            Control::Map => {
+                let (rows, count) = self.rows(graph, n, &p)?;
+                let result = self.called(&p.graphs[0], &[&rows[..], &p.extra].concat())?;
+                stacked(&result, &count)
+            }
+            Control::AssociativeScan => {
+                let (rows, _) = self.rows(graph, n, &p)?;
+                let result = self.called(&p.graphs[0], &[&rows[..], &rows, &p.extra].concat())?;
+                self.agree_all(graph, n, &p.graphs[0], &items(&result), &rows)?;
+                Ok(Val::Tuple(p.rows.clone()))
+            }
+        }
+    }
+
+    /// The type that the graph `name` gives for positional inputs.
+    fn called(&mut self, name: &Arc<str>, inputs: &[Type]) -> OpResult<Type> {
+        let Some(callee) = self.module.graphs.get(name) else {
+            // Lint has said so.
+            return Ok(Val::Unknown);
+        };
+        let inputs = super::graph_inputs(callee, inputs, &[])
+            .map_err(|e| OpError::new(Code::E0203, format!("arguments do not fit the graph `{name}`: {e}")))?;
+        if let Some((_, ty)) = self.memo.get(name).and_then(|m| m.iter().find(|(i, _)| *i == inputs)) {
+            return Ok(ty.clone());
+        }
+        let ty = self.graph(name, Some(&inputs));
+        self.memo.entry(name.clone()).or_default().push((inputs, ty.clone()));
+        Ok(self.solver.apply(&ty))
+    }
+
+    fn cond(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
+        if let Some(predicate) = &p.predicate {
+            one_bool(predicate, "the predicate of `cond`")?;
+        }
+        let yes = self.called(&p.graphs[0], &p.carried)?;
+        let no = self.called(&p.graphs[1], &p.carried)?;
+        self.agree(graph, n, &yes, &no).map_err(|why| {
+            let [a, b] = [&p.graphs[0], &p.graphs[1]];
+            OpError::shape(format!("the branches of `cond` give different results: {why}"))
+                .note(format!("`{a}` gives {yes}"))
+                .note(format!("`{b}` gives {no}"))
+        })
+    }
+
+    fn while_loop(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
+        // Numbers may change from turn to turn.
+        let carried: Vec<Type> = p.carried.iter().map(any_number).collect();
+        let inputs = [&carried[..], &p.extra].concat();
+        let test = self.called(&p.graphs[0], &inputs)?;
+        one_bool(&test, &format!("the result of the test `{}`", p.graphs[0]))?;
+        let body = self.called(&p.graphs[1], &inputs)?;
+        self.agree_all(graph, n, &p.graphs[1], &items(&body), &carried)?;
+        Ok(Val::Tuple(carried))
+    }
+
+    fn scan(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
+        let (rows, count) = self.rows(graph, n, p)?;
+        let result = self.called(&p.graphs[0], &[&p.carried[..], &rows, &p.extra].concat())?;
+        if result == Val::Unknown {
+            return Ok(Val::Unknown);
+        }
+        let mut out = items(&result);
+        let stacked_from = p.carried.len().min(out.len());
+        let rest = out.split_off(stacked_from);
+        self.agree_all(graph, n, &p.graphs[0], &out, &p.carried)?;
+        let mut all = p.carried.clone();
+        for v in &rest {
+            all.push(stacked(v, &count)?);
+        }
+        Ok(Val::Tuple(all))
+    }
+
+    /// The types of the rows, and how many rows there are.
+    fn rows(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<(Vec<Type>, Dim)> {
+        let mut count: Option<Dim> = None;
+        let mut rows = vec![];
+        for v in &p.rows {
+            let shape = v.as_leaf().and_then(|t| Some((t.dtype, t.shape.as_deref()?)));
+            let Some((dtype, [first, rest @ ..])) = shape else {
+                return Err(OpError::shape(format!(
+                    "rows of {v} cannot be taken: a tensor of rank 1 or more is wanted"
+                )));
+            };
+            match &count {
+                None => count = Some(first.clone()),
+                Some(c) => self
+                    .same(graph, n, c, first)
+                    .map_err(|()| OpError::shape(format!("the tensors walked along have {c} and {first} rows")))?,
+            }
+            rows.push(Val::Leaf(TensorType::new(dtype, rest.to_vec())));
+        }
+        let count = count.unwrap_or(Dim::Unknown);
+        if count.as_const() == Some(0) {
+            return Err(OpError::shape("there are no rows to walk along"));
+        }
+        Ok((rows, count))
+    }
+
+    /// Demands that what a graph gives has the types of the values carried.
+    fn agree_all(&mut self, graph: &Graph, n: NodeId, name: &str, found: &[Type], want: &[Type]) -> OpResult<()> {
+        if found == [Val::Unknown] {
+            return Ok(());
+        }
+        if found.len() != want.len() {
+            let title = format!(
+                "`{name}` gives {} values for the {} that are carried",
+                found.len(),
+                want.len()
+            );
+            return Err(OpError::shape(title));
+        }
+        for (i, (f, w)) in found.iter().zip(want).enumerate() {
+            self.agree(graph, n, f, w).map_err(|why| {
+                OpError::shape(format!("`{name}` gives {f} for the carried value {i}, which is {w}"))
+                    .note(why)
+                    .help("values that are carried keep their dtype and shape")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn same(&mut self, graph: &Graph, n: NodeId, a: &Dim, b: &Dim) -> Result<(), ()> {
+        let origin = Origin::new(graph, n, "values that meet must have one shape".to_string());
+        match (a, b) {
+            _ if a == b => Ok(()),
+            (Dim::Unknown, _) | (_, Dim::Unknown) => Ok(()),
+            _ => self.solver.equate(a, b, &origin).map_err(|_| ()),
+        }
+    }
+
+    /// The one type that two values have, or why they have none.
+    fn agree(&mut self, graph: &Graph, n: NodeId, a: &Type, b: &Type) -> Result<Type, String> {
+        match (a, b) {
+            (Val::Unknown, t) | (t, Val::Unknown) => Ok(t.clone()),
+            (Val::Leaf(x), Val::Leaf(y)) => {
+                let differ = || format!("{x} and {y}");
+                if x.dtype != y.dtype {
+                    return Err(differ());
+                }
+                let (Some(s), Some(t)) = (&x.shape, &y.shape) else {
+                    return Ok(Val::Leaf(TensorType {
+                        dtype: x.dtype,
+                        shape: None,
+                    }));
+                };
+                if s.len() != t.len() {
+                    return Err(differ());
+                }
+                for (d, e) in s.iter().zip(t) {
+                    self.same(graph, n, d, e).map_err(|()| differ())?;
+                }
+                Ok(a.clone())
+            }
+            (Val::List(x) | Val::Tuple(x), Val::List(y) | Val::Tuple(y)) => {
+                if x.len() != y.len() {
+                    return Err(format!("{} values and {}", x.len(), y.len()));
+                }
+                let both = x.iter().zip(y).map(|(x, y)| self.agree(graph, n, x, y));
+                let both = both.collect::<Result<Vec<_>, _>>()?;
+                Ok(if matches!(a, Val::List(_)) {
+                    Val::List(both)
+                } else {
+                    Val::Tuple(both)
+                })
+            }
+            (Val::Dict(x), Val::Dict(y)) if x.len() == y.len() && x.iter().zip(y).all(|(x, y)| x.0 == y.0) => {
+                let both = x
+                    .iter()
+                    .zip(y)
+                    .map(|(x, y)| Ok((x.0.clone(), self.agree(graph, n, &x.1, &y.1)?)));
+                both.collect::<Result<Vec<_>, String>>().map(Val::Dict)
+            }
+            _ if a == b => Ok(a.clone()),
+            _ if any_number(a) == any_number(b) => Ok(any_number(a)),
+            _ => Err(format!("{a} and {b}")),
+        }
+    }
+}
+
+/// A number that is not known before the graph runs.
+fn any_number(v: &Type) -> Type {
+    match v {
+        Val::Int(_) => Val::Any(Kind::Int),
+        Val::Float(_) => Val::Any(Kind::Float),
+        Val::Bool(_) => Val::Any(Kind::Bool),
+        v => v.clone(),
+    }
+}
+
+fn one_bool(ty: &Type, what: &str) -> OpResult<()> {
+    let one = |t: &TensorType| t.shape.iter().flatten().all(|d| d.as_const().is_none_or(|c| c == 1));
+    match ty {
+        Val::Bool(_) | Val::Any(Kind::Bool) | Val::Unknown => Ok(()),
+        Val::Leaf(t) if one(t) => Ok(()),
+        ty => Err(OpError::shape(format!(
+            "{what} must be a bool or a tensor of one element, not {ty}"
+        ))),
+    }
+}
+
+/// The type of `count` results stacked along a new dim 0.
+fn stacked(v: &Type, count: &Dim) -> OpResult<Type> {
+    let ty = v.try_map(&mut |t: &TensorType| {
+        let shape = t.shape.as_ref().map(|s| [std::slice::from_ref(count), s].concat());
+        Ok(Val::Leaf(TensorType { dtype: t.dtype, shape }))
+    });
+    match ty {
+        Ok(ty) => check_bytes(&ty, "scan").map(|()| ty),
+        Err(e) => {
+            let e: OpError = e;
+            Err(e)
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Control flow: each graph that is called becomes a program of its own, compiled for the types it is called with.
+
+use super::ir::{Def, Reader, RoutineCall, Tir, ValueId};
+use super::{LowerError, Program, lower_tir};
+use crate::diag::{Code, Diagnostic};
+use crate::op::control::{Control, Parts, items, parts};
+use crate::op::{Call, OpError, OpResult, Traced};
+use crate::types::{TensorType, Type, Val};
+
+impl Reader<'_> {
+    /// A control-flow call: programs for its graphs, and values for the tensors of its result.
+    pub(super) fn control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
+        let types = call.map(|t| t.ty.clone());
+        let p = parts(&types).map_err(plain)?;
+        let mut graphs = vec![];
+        for (i, name) in p.graphs.iter().enumerate() {
+            let inputs = inputs(&p, i).map_err(plain)?;
+            let Some(graph) = self.module.graphs.get(name) else {
+                return Err(plain(OpError::new(Code::E0110, format!("there is no graph `{name}`"))));
+            };
+            if !graph.mutations.is_empty() {
+                let title =
+                    format!("`{name}` writes to its inputs or to buffers, which a graph that is called may not");
+                return Err(plain(
+                    OpError::new(Code::E0601, title).help("return the new values instead"),
+                ));
+            }
+            let mut tir = Tir::read_for(self.module, graph, self.dims, &inputs)?;
+            graphs.push(lower_tir(&mut tir)?);
+        }
+        let ty = result(&p, &graphs).map_err(plain)?;
+        self.tir.control(call, graphs, &ty).map_err(plain)
+    }
+}
+
+impl Tir {
+    fn control(&mut self, call: &Call<Traced>, graphs: Vec<Program>, ty: &Type) -> OpResult<Val<ValueId>> {
+        let index = self.calls.len();
+        let mut results = vec![];
+        let out = ty.try_map(&mut |t: &TensorType| {
+            let shape = t
+                .fixed_shape()
+                .ok_or_else(|| OpError::shape(format!("the size of {t} is not known")))?;
+            let def = Def::Routine {
+                call: index,
+                result: results.len(),
+            };
+            let v = self.push(t.dtype, &shape, def)?;
+            results.push(v);
+            Ok(Val::Leaf(v))
+        })?;
+        self.calls.push(RoutineCall {
+            call: call.map(|t| ValueId(t.id)),
+            results,
+            graphs,
+        });
+        Ok(out)
+    }
+}
+
+fn plain(e: OpError) -> LowerError {
+    let mut d = Diagnostic::new(e.code, e.title);
+    d.notes = e.notes;
+    d.help = e.help;
+    Box::new(d)
+}
+
+/// The types that graph `i` is called with.
+fn inputs(p: &Parts<TensorType>, i: usize) -> OpResult<Vec<Type>> {
+    let rows = p.rows.iter().map(row).collect::<OpResult<Vec<_>>>()?;
+    let number = |v: &Type| !matches!(v, Val::Leaf(_) | Val::None);
+    if matches!(p.control, Control::While | Control::Scan) && p.carried.iter().any(number) {
+        let title = "a number that is carried is known only when the graph runs";
+        let e = OpError::new(Code::E0601, title);
+        return Err(e.help("carry a 0-d tensor instead, or run it with --interpret"));
+    }
+    Ok(match p.control {
+        Control::Cond => p.carried.clone(),
+        Control::While => [&p.carried[..], &p.extra].concat(),
+        Control::Scan => [&p.carried[..], &rows, &p.extra].concat(),
+        Control::Map => [&rows[..], &p.extra].concat(),
+        Control::AssociativeScan => [&rows[..], &rows, &p.extra].concat(),
+    })
+    .inspect(|v: &Vec<Type>| debug_assert!(i < p.graphs.len() && v.len() >= p.rows.len()))
+}
+
+fn row(v: &Type) -> OpResult<Type> {
+    match v.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?))) {
+        Some((dtype, shape)) if !shape.is_empty() => Ok(Val::Leaf(TensorType::fixed(dtype, &shape[1..]))),
+        _ => Err(OpError::shape(format!("rows of {v} cannot be taken"))),
+    }
+}
+
+/// The type of a program's result.
+fn result_of(p: &Program) -> Type {
+    let Some(out) = &p.output else { return Val::None };
+    out.map(|(b, shape)| TensorType::fixed(p.buffers[b.0].dtype, shape))
+}
+
+/// The type of the call's result, by what its programs give.
+fn result(p: &Parts<TensorType>, graphs: &[Program]) -> OpResult<Type> {
+    let first = result_of(&graphs[0]);
+    let differ = |a: &Type, b: &Type| {
+        OpError::new(
+            Code::E0302,
+            format!("`{}` gives {b} where {a} is wanted", p.graphs[graphs.len() - 1]),
+        )
+    };
+    let carried = |found: &[Type]| match found == p.carried {
+        true => Ok(()),
+        false => Err(differ(&Val::Tuple(p.carried.clone()), &Val::Tuple(found.to_vec()))),
+    };
+    let count = p
+        .rows
+        .first()
+        .and_then(|t| t.as_leaf()?.fixed_shape()?.first().copied())
+        .unwrap_or(0);
+    if !p.rows.is_empty() && count == 0 {
+        return Err(OpError::shape("there are no rows to walk along"));
+    }
+    let stacked = |v: &Type| {
+        v.map(|t| TensorType::fixed(t.dtype, &[&[count], &t.fixed_shape().unwrap_or_default()[..]].concat()))
+    };
+    Ok(match p.control {
+        Control::Cond => {
+            let second = result_of(&graphs[1]);
+            if items(&first) != items(&second) {
+                return Err(differ(&first, &second));
+            }
+            first
+        }
+        Control::While => {
+            carried(&items(&result_of(&graphs[1])))?;
+            Val::Tuple(p.carried.clone())
+        }
+        Control::Scan => {
+            let mut out = items(&first);
+            let rest = out.split_off(p.carried.len().min(out.len()));
+            carried(&out)?;
+            out.extend(rest.iter().map(stacked));
+            Val::Tuple(out)
+        }
+        Control::Map => stacked(&first),
+        Control::AssociativeScan => Val::Tuple(p.rows.clone()),
+    })
+}

@@ -1,0 +1,214 @@
+//! The random numbers of random ops: torch's stream on the CPU.
+//!
+//! One stream for the process, seeded by [`seed`] (as `torch.manual_seed`) and by 0 at the start. Numbers come from the
+//! Mersenne twister and are drawn element by element in row-major order, so that for equal seeds and equal ops in equal
+//! order the values are torch's bit for bit: uniform, normal (16 elements and more through torch's blocks of 16),
+//! Bernoulli and so dropout, integers, permutations, exponential, multinomial, Poisson. Where torch's own values depend
+//! on the machine, these are the ones of its portable kernels: on Intel processors torch draws Bernoulli and exponential
+//! numbers through MKL instead, and tensors whose memory is permuted are filled in the order of their memory.
+
+mod normal;
+mod twister;
+
+pub use normal::normal;
+
+use crate::types::DType;
+use half::{bf16, f16};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use twister::Twister;
+
+static STREAM: LazyLock<Mutex<Generator>> = LazyLock::new(|| Mutex::new(Generator::new(0)));
+
+/// Starts the process's stream anew, as `torch.manual_seed`.
+pub fn seed(seed: u64) {
+    with(|g| *g = Generator::new(seed));
+}
+
+/// Draws from the process's stream; `f` has it alone.
+pub fn with<R>(f: impl FnOnce(&mut Generator) -> R) -> R {
+    f(&mut STREAM.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The value of `dtype` nearest to `x`, by way of f32 for the half types, as torch casts.
+pub(super) fn round(dtype: DType, x: f64) -> f64 {
+    match dtype {
+        DType::F32 => x as f32 as f64,
+        DType::F16 => f16::from_f32(x as f32).to_f64(),
+        DType::BF16 => bf16::from_f32(x as f32).to_f64(),
+        _ => x,
+    }
+}
+
+/// A stream of random numbers (torch's `CPUGeneratorImpl`).
+#[derive(Clone)]
+pub struct Generator {
+    twister: Twister,
+    /// The second number of a pair that Box and Muller's transform gave.
+    next_normal: Option<f64>,
+}
+
+impl Generator {
+    /// The stream of a seed; as in torch, its low 32 bits.
+    pub fn new(seed: u64) -> Generator {
+        Generator {
+            twister: Twister::new(seed),
+            next_normal: None,
+        }
+    }
+
+    /// A number in [0, 1) to compute with in `dtype`: 53 random bits for f64, else 24.
+    pub fn unit(&mut self, dtype: DType) -> f64 {
+        let (bits, digits) = match dtype {
+            DType::F64 => (self.twister.bits64(), 53),
+            _ => (self.twister.bits32() as u64, 24),
+        };
+        (bits & ((1 << digits) - 1)) as f64 / (1u64 << digits) as f64
+    }
+
+    /// A value of `dtype` in `from..to`.
+    pub fn uniform(&mut self, dtype: DType, from: f64, to: f64) -> f64 {
+        let x = self.unit(dtype);
+        if dtype == DType::F64 {
+            return x.mul_add(to - from, from);
+        }
+        let (from, to) = (round(dtype, from), round(dtype, to));
+        let x = (x as f32).mul_add(to as f32 - from as f32, from as f32) as f64;
+        // Rounding to a half type may reach the bound that is not among the values.
+        match round(dtype, x) {
+            y if dtype != DType::F32 && y >= to => from,
+            y => y,
+        }
+    }
+
+    /// A number of the standard normal distribution, drawn in f64 (Box & Muller 1958). They come in pairs.
+    pub fn normal(&mut self) -> f64 {
+        if let Some(x) = self.next_normal.take() {
+            return x;
+        }
+        let (u, v) = (self.unit(DType::F64), self.unit(DType::F64));
+        let radius = (-2.0 * (-v).ln_1p()).sqrt();
+        let theta = std::f64::consts::TAU * u;
+        self.next_normal = Some(radius * theta.sin());
+        radius * theta.cos()
+    }
+
+    /// Whether something of probability `p` happens.
+    pub fn happens(&mut self, p: f64) -> bool {
+        self.unit(DType::F64) < p
+    }
+
+    /// A whole number in `low..high`, which must not be empty.
+    pub fn integer(&mut self, low: i64, high: i64) -> i64 {
+        let span = high.wrapping_sub(low) as u64;
+        let bits = match span >= 1 << 28 {
+            true => self.twister.bits64(),
+            false => self.twister.bits32() as u64,
+        };
+        low.wrapping_add((bits % span) as i64)
+    }
+
+    /// A number of the exponential distribution.
+    pub fn exponential(&mut self, lambda: f64) -> f64 {
+        -1.0 / lambda * (-self.unit(DType::F64)).ln_1p()
+    }
+
+    /// 0, 1, … n - 1 in random order (Fisher & Yates).
+    pub fn permutation(&mut self, n: usize) -> Vec<i64> {
+        let mut order: Vec<i64> = (0..n as i64).collect();
+        // torch takes 64 bits where 32 would prefer small numbers noticeably.
+        let wide = n >= u32::MAX as usize / 20;
+        for i in 0..n.saturating_sub(1) {
+            let bits = match wide {
+                true => self.twister.bits64(),
+                false => self.twister.bits32() as u64,
+            };
+            order.swap(i, i + (bits % (n - i) as u64) as usize);
+        }
+        order
+    }
+
+    /// A number of the Poisson distribution: by products of uniform numbers for small means, else by transformed
+    /// rejection (Hörmann 1993).
+    pub fn poisson(&mut self, mean: f64) -> i64 {
+        if mean == 0.0 {
+            return 0;
+        }
+        if mean < 10.0 {
+            let (mut n, mut product, limit) = (0, 1.0, (-mean).exp());
+            loop {
+                product *= self.unit(DType::F64);
+                if product <= limit {
+                    return n;
+                }
+                n += 1;
+            }
+        }
+        let b = 0.931 + 2.53 * mean.sqrt();
+        let a = -0.059 + 0.02483 * b;
+        let inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
+        let accept = 0.9277 - 3.6224 / (b - 2.0);
+        loop {
+            let u = self.unit(DType::F64) - 0.5;
+            let v = self.unit(DType::F64);
+            let us = 0.5 - u.abs();
+            let k = ((2.0 * a / us + b) * u + mean + 0.43).floor();
+            if us >= 0.07 && v <= accept {
+                return k as i64;
+            }
+            if k < 0.0 || (us < 0.013 && v > us) {
+                continue;
+            }
+            let left = v.ln() + inverse_alpha.ln() - (a / (us * us) + b).ln();
+            if left <= -mean + k * mean.ln() - libm::lgamma(k + 1.0) {
+                return k as i64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each number is what torch 2.15 gives after `torch.manual_seed(7)`.
+    #[test]
+    fn numbers_are_those_of_torch() {
+        let fresh = || Generator::new(7);
+        let g = &mut fresh();
+        let u: Vec<f64> = (0..3).map(|_| g.uniform(DType::F32, 0.0, 1.0)).collect();
+        assert_eq!(u, UNIFORM);
+        let n = normal(&mut fresh(), DType::F32, 20, 0.0, 1.0);
+        assert_eq!(n.iter().map(|x| (*x as f32).to_bits()).collect::<Vec<_>>(), NORMAL);
+        let n = normal(&mut fresh(), DType::F64, 3, 0.0, 1.0);
+        assert_eq!(n, NORMAL_F64);
+        let g = &mut fresh();
+        assert_eq!((0..5).map(|_| g.integer(-3, 10)).collect::<Vec<_>>(), INTEGERS);
+        assert_eq!(fresh().permutation(6), PERMUTATION);
+        let g = &mut fresh();
+        let kept: Vec<bool> = (0..8).map(|_| g.happens(0.5)).collect();
+        assert_eq!(kept, KEPT);
+        let g = &mut fresh();
+        let p: Vec<i64> = (0..20).map(|i| g.poisson((i as f32 * 20.0 / 19.0) as f64)).collect();
+        assert_eq!(p, POISSON);
+    }
+
+    #[test]
+    fn half_types_stay_below_the_upper_bound() {
+        let g = &mut Generator::new(3);
+        assert!((0..20_000).all(|_| g.uniform(DType::BF16, 0.0, 1.0) < 1.0));
+        assert_eq!(g.integer(i64::MAX - 1, i64::MAX), i64::MAX - 1);
+        assert!((0..100).all(|_| g.integer(i64::MIN, i64::MAX) < i64::MAX));
+    }
+
+    const UNIFORM: [f64; 3] = [0.5349225401878357, 0.19880318641662598, 0.6592116951942444];
+    const NORMAL: [u32; 20] = [
+        3209819222, 1053462571, 1063657182, 3216095032, 1045116206, 1061697002, 1065681275, 3208214921, 3210301971,
+        3214656600, 3181768357, 1068385573, 3221483329, 1059885533, 3215549285, 3215854825, 3210600488, 3205522110,
+        3221462293, 3199640662,
+    ];
+    const NORMAL_F64: [f64; 3] = [-0.1467950974849952, 0.7861412987235358, 0.9468216090039564];
+    const INTEGERS: [i64; 5] = [3, 9, 1, 1, 0];
+    const PERMUTATION: [i64; 6] = [3, 0, 1, 5, 2, 4];
+    const KEPT: [bool; 8] = [true, true, false, false, false, false, true, false];
+    const POISSON: [i64; 20] = [0, 0, 4, 4, 1, 1, 3, 12, 5, 12, 9, 17, 15, 15, 15, 16, 16, 15, 19, 16];
+}
