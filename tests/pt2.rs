@@ -1,7 +1,10 @@
-//! Archives of `torch.export.save` run in the interpreter and give what PyTorch gave.
+//! Archives of `torch.export.save` run interpreted and compiled, and give what PyTorch gave.
 
+use fxc::driver::{Given, Model, Provided, Request, Session, Value, bind, compile, run};
+use fxc::graph::GraphModule;
 use fxc::import::read_pt2;
 use fxc::interp;
+use fxc::op::random;
 use fxc::tensor::{Tensor, files};
 use fxc::types::Val;
 use std::collections::HashMap;
@@ -24,7 +27,44 @@ fn check(name: &str) {
         Some(default) => default.map(|_| unreachable!("defaults hold no nodes")),
         None => Val::Leaf(values[graph[n].target()].clone()),
     });
-    let result = interp::run(&module, inputs.collect()).unwrap_or_else(|d| panic!("{name}: {} {:?}", d.title, d.notes));
+    let inputs: Vec<Value> = inputs.collect();
+    random::seed(7);
+    let result = interp::run(&module, inputs.clone()).unwrap_or_else(|d| panic!("{name}: {} {:?}", d.title, d.notes));
+    compare(name, &result, &values);
+    random::seed(7);
+    compare(name, &compiled(name, module, inputs), &values);
+}
+
+fn compiled(name: &str, module: GraphModule, values: Vec<Value>) -> Value {
+    let mut session = Session::new();
+    let graph = module.entry().expect("an entry");
+    let given = graph.placeholders().into_iter().zip(values).map(|(n, v)| Provided {
+        name: graph[n].target().into(),
+        given: Given::Value(v),
+        origin: "the fixture".into(),
+        must_match: true,
+    });
+    let (bound, found) = bind::bind(&module, given.collect(), Default::default());
+    let bound = bound.unwrap_or_else(|| panic!("{name}: {found:?}"));
+    let request = Request {
+        inputs: Some(bound.types.clone()),
+        dims: bound.dims.clone(),
+        threads: 1,
+        ..Request::default()
+    };
+    let Ok(made) = compile(&mut session, Model::new(name, module), &request) else {
+        panic!("{name}: {:?}", session.diagnostics)
+    };
+    let mut executable = made.executable.expect("an executable");
+    let graph = made.module.entry().expect("an entry");
+    let tensors = run::arguments(&executable, graph, &bound).expect("all inputs");
+    let result = executable
+        .run(&tensors)
+        .unwrap_or_else(|d| panic!("{name}: {} {:?}", d.title, d.notes));
+    run::user_result(graph, result)
+}
+
+fn compare(name: &str, result: &Value, values: &HashMap<String, Tensor>) {
     let mut compared = 0;
     for (i, v) in result.flatten().into_iter().enumerate() {
         let Val::Leaf(got) = v else { continue };
@@ -56,4 +96,20 @@ fn nested_results_with_any_batch() {
 fn buffers_that_change() {
     check("buffers");
     check("buffers_core");
+}
+
+#[test]
+fn sizes_computed_from_sizes() {
+    check("branches");
+}
+
+#[test]
+fn graphs_that_graphs_call() {
+    check("control");
+    check("control_core");
+}
+
+#[test]
+fn random_numbers_in_their_order() {
+    check("random");
 }

@@ -6,11 +6,11 @@
 //! everything.
 
 use super::{
-    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, Opcode, TorchLine,
-    constants,
+    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, OpDecl, Opcode,
+    TorchLine, constants,
 };
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::op::Literal;
+use crate::op::{Literal, custom};
 use crate::source::Span;
 use crate::syntax::ast::{self, Dialect, Item, Op, Update, ValueKind};
 use crate::syntax::resolve;
@@ -69,6 +69,7 @@ impl Builder {
             Item::Const(c) => self.constant(c),
             Item::Tensor(t) => self.tensor(t),
             Item::Dim(d) => self.dim(d),
+            Item::Pointwise(p) => self.pointwise(p),
             Item::Graph(g) => self.graph(g),
             // Rules are the rewriter's.
             Item::Rewrite(_) => {}
@@ -157,6 +158,39 @@ impl Builder {
             span: Some(span),
         };
         self.module.attributes.insert(name.text.clone(), attribute);
+    }
+
+    fn pointwise(&mut self, p: &ast::PointwiseDecl) {
+        let name: Arc<str> = p
+            .schema
+            .text
+            .split('(')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .replace("::", ".")
+            .into();
+        if let Some(first) = self.module.ops.get(&name) {
+            let at = ast::Name::new(name.clone(), p.schema.span);
+            self.out.push(taken("op", &at, first.span));
+            return;
+        }
+        match custom::declare(&p.schema.text, &p.expr.text) {
+            Ok(op) => {
+                let decl = OpDecl {
+                    schema: p.schema.text.clone(),
+                    expr: p.expr.text.clone(),
+                    op,
+                    span: Some(p.span),
+                };
+                self.module.ops.insert(name, decl);
+            }
+            Err(e) => {
+                let mut d = Diagnostic::new(e.code, e.title).at(p.span, "declared here");
+                (d.notes, d.help) = (e.notes, e.help);
+                self.out.push(d);
+            }
+        }
     }
 
     fn dim(&mut self, d: &ast::DimDecl) {

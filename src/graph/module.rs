@@ -1,7 +1,7 @@
 //! A file's graphs with what they refer to: modules, parameters, buffers, constants and sizes.
 
 use super::{Graph, Opcode};
-use crate::op::Literal;
+use crate::op::{Literal, Op};
 use crate::source::Span;
 use crate::tensor::Tensor;
 use crate::types::{Type, Val};
@@ -57,6 +57,19 @@ pub struct DimRange {
     pub span: Option<Span>,
 }
 
+/// `pointwise "squareplus(Tensor x) -> Tensor" = "(x + sqrt(x * x + 4)) / 2"`: an op of the file's own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpDecl {
+    /// torch's schema.
+    pub schema: Arc<str>,
+    /// What it computes for each element.
+    pub expr: Arc<str>,
+    /// The op.
+    pub op: &'static Op,
+    /// Where it is declared.
+    pub span: Option<Span>,
+}
+
 /// A leading result of a graph that replaces a buffer or an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -77,6 +90,8 @@ pub struct GraphModule {
     pub modules: IndexMap<Arc<str>, ModuleDecl>,
     /// Parameters, buffers and constants by path, in order.
     pub attributes: IndexMap<Arc<str>, Attribute>,
+    /// Pointwise ops of the file's own, by name.
+    pub ops: IndexMap<Arc<str>, OpDecl>,
     /// Declared bounds of sizes.
     pub dims: IndexMap<Arc<str>, DimRange>,
     /// The weights file as the source names it (relative to the source), and where it does.

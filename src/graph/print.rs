@@ -72,6 +72,10 @@ fn declarations(m: &GraphModule) -> Vec<Item> {
             items.push(Item::Dim(ast::DimDecl { name, min, max, span }));
         }
     }
+    for decl in m.ops.values() {
+        let (schema, expr) = (name(&decl.schema), name(&decl.expr));
+        items.push(Item::Pointwise(ast::PointwiseDecl { schema, expr, span }));
+    }
     for (n, decl) in &m.modules {
         let keyword = decl.kwargs.iter().map(|(k, v)| (name(k), literal(v)));
         let args = ast::Args {

@@ -255,7 +255,20 @@ pub(super) fn resolve_plain(
         Some(packet) if resolved.out.is_some() => packet.to_string(),
         _ => path,
     };
-    match op::resolve(&path, &resolved.arg_types, &refs(&resolved.kwarg_types)) {
+    let (args, kwargs) = (&resolved.arg_types, refs(&resolved.kwarg_types));
+    let found = match module.ops.get(&*path) {
+        // An op of the file's own.
+        Some(decl) => op::resolve_among(
+            &[op::Candidate {
+                op: decl.op,
+                form: None,
+            }],
+            args,
+            &kwargs,
+        ),
+        None => op::resolve(&path, args, &kwargs),
+    };
+    match found {
         Ok(s) => {
             resolved.callee = Callee::Op(s);
             Ok(resolved)

@@ -3,6 +3,7 @@
 use super::ir::{Def, Reader, RoutineCall, Tir, ValueId};
 use super::{LowerError, Program, lower_tir};
 use crate::diag::{Code, Diagnostic};
+use crate::graph::Opcode;
 use crate::op::control::{Control, Parts, items, parts};
 use crate::op::{Call, OpError, OpResult, Traced};
 use crate::types::{TensorType, Type, Val};
@@ -24,6 +25,14 @@ impl Reader<'_> {
                 return Err(plain(
                     OpError::new(Code::E0601, title).help("return the new values instead"),
                 ));
+            }
+            let written = |n: crate::graph::NodeId| {
+                let entry = self.module.entry();
+                graph[n].op() == Opcode::GetAttr && entry.is_some_and(|e| e.writes_buffer(graph[n].target()))
+            };
+            if let Some(n) = graph.iter().find(|&n| written(n)) {
+                let title = format!("`{name}` reads the buffer `{}`, which its caller writes", graph[n].target());
+                return Err(plain(OpError::new(Code::E0601, title).help("pass the buffer's value as an operand")));
             }
             let mut tir = Tir::read_for(self.module, graph, self.dims, &inputs)?;
             graphs.push(lower_tir(&mut tir)?);

@@ -16,6 +16,7 @@
 mod bind;
 mod call;
 pub mod control;
+pub mod custom;
 pub mod emit;
 mod meaning;
 pub mod modules;
@@ -34,7 +35,9 @@ pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use emit::decomposed_type;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
-pub use registry::{Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, spellings, without_out};
+pub use registry::{
+    Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, resolve_among, spellings, without_out,
+};
 pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
 
 use crate::types::Val;
@@ -98,6 +101,8 @@ pub struct Op {
     pub aliases: bool,
     /// For views: the rule that also holds for symbolic sizes.
     pub view: Option<view::ViewRule>,
+    /// For ops that were registered: what they compute.
+    pub custom: Option<&'static dyn custom::CustomOp>,
 }
 
 impl std::fmt::Debug for Op {
@@ -115,9 +120,14 @@ impl PartialEq for Op {
 impl Op {
     /// A row. The doc, the spellings and the rest are added by the methods below.
     pub fn new(name: &'static str, schema: &'static str, rule: TypeRule, meaning: Meaning) -> Op {
+        Op::with_schema(name, Schema::parse(schema), rule, meaning)
+    }
+
+    /// [`Op::new`] with a schema that was read already.
+    pub(crate) fn with_schema(name: &'static str, schema: Schema, rule: TypeRule, meaning: Meaning) -> Op {
         Op {
             name,
-            schema: Schema::parse(schema),
+            schema,
             doc: "",
             forms: vec![],
             modules: vec![],
@@ -127,6 +137,7 @@ impl Op {
             commutative: false,
             aliases: matches!(meaning, Meaning::View(_)),
             view: None,
+            custom: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! From a spelling and the arguments' types to a row of the table.
 
 use super::bind::find_param;
-use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, rows};
+use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, custom, rows};
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
@@ -52,12 +52,19 @@ pub fn all() -> &'static [Op] {
 
 /// The row of the canonical name.
 pub fn by_name(name: &str) -> Option<&'static Op> {
-    REGISTRY.by_name.get(name).map(|&i| &REGISTRY.ops[i])
+    let row = REGISTRY.by_name.get(name).map(|&i| &REGISTRY.ops[i]);
+    row.or_else(|| custom::find(name).filter(|op| op.name == name))
+}
+
+/// Whether the table has the name or spelling.
+pub(super) fn is_spelling(path: &str) -> bool {
+    REGISTRY.by_path.contains_key(path)
 }
 
 /// Every spelling there is, canonical names included.
 pub fn spellings() -> impl Iterator<Item = &'static str> {
-    REGISTRY.by_path.keys().copied()
+    let custom = custom::registered().into_iter().map(|op| op.name);
+    REGISTRY.by_path.keys().copied().chain(custom)
 }
 
 /// A target as the table spells it: `torch.ops.aten.add.Tensor` is `aten.add.Tensor`, `torch.Tensor.add` and the method
@@ -110,6 +117,7 @@ pub fn candidates(path: &str) -> Vec<Candidate> {
             op: &REGISTRY.ops[op],
             form: form.map(|f| &REGISTRY.ops[op].forms[f]),
         })
+        .chain(custom::find(path).map(|op| Candidate { op, form: None }))
         .collect()
 }
 
@@ -183,10 +191,18 @@ pub fn resolve(
     args: &[Type],
     kwargs: &[(&str, &Type)],
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
+    resolve_among(&candidates(path), args, kwargs)
+}
+
+/// [`resolve`] among given readings.
+pub fn resolve_among(
+    candidates: &[Candidate],
+    args: &[Type],
+    kwargs: &[(&str, &Type)],
+) -> Result<Spelling, Option<(Candidate, BindError)>> {
     let mut last = None;
-    let candidates = candidates(path);
     for lenient in [false, true] {
-        for c in &candidates {
+        for c in candidates {
             match c.bind(args, kwargs, lenient) {
                 Ok(s) => return Ok(s),
                 Err(e) => last = Some((*c, e)),

@@ -63,9 +63,12 @@ pub struct Schema {
 impl Schema {
     /// Parses a schema. The op table's schemas are part of the program, so a bad one is a bug and panics (a test parses all).
     pub fn parse(text: &str) -> Schema {
-        Parser { text, rest: text }
-            .schema()
-            .unwrap_or_else(|what| panic!("schema {text:?}: {what}"))
+        Schema::try_parse(text).unwrap_or_else(|what| panic!("schema {text:?}: {what}"))
+    }
+
+    /// Parses a schema that a user wrote.
+    pub fn try_parse(text: &str) -> Result<Schema, String> {
+        Parser { text, rest: text }.schema()
     }
 
     /// The position of the parameter `name`.

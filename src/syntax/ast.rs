@@ -48,6 +48,8 @@ pub enum Item {
     Tensor(TensorDecl),
     /// `dim N in 1..4096`
     Dim(DimDecl),
+    /// `pointwise "squareplus(Tensor x, float b=4.0) -> Tensor" = "(x + sqrt(x * x + b)) / 2"`
+    Pointwise(PointwiseDecl),
     /// `graph name { … }`, or a graph that torch printed
     Graph(Graph),
     /// `rewrite name(…) { … } => { … } where …`
@@ -63,6 +65,7 @@ impl Item {
             Item::Const(x) => x.span,
             Item::Tensor(x) => x.span,
             Item::Dim(x) => x.span,
+            Item::Pointwise(x) => x.span,
             Item::Graph(x) => x.span,
             Item::Rewrite(x) => x.span,
         }
@@ -126,6 +129,17 @@ pub struct DimDecl {
     pub min: i64,
     /// The greatest value; `None` if there is no limit.
     pub max: Option<i64>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `pointwise "SCHEMA" = "EXPRESSION"`: an op of the file's own.
+#[derive(Clone, Debug)]
+pub struct PointwiseDecl {
+    /// torch's schema of the op.
+    pub schema: Name,
+    /// What it computes for each element.
+    pub expr: Name,
     /// The whole item.
     pub span: Span,
 }

@@ -24,7 +24,7 @@ pub fn check(file: &File, errors: &mut Vec<Diagnostic>) {
             Item::Graph(g) => c.body(&g.body),
             Item::Rewrite(r) => c.rewrite(r),
             Item::Module(m) => c.module(m),
-            Item::Weights(_) | Item::Tensor(_) | Item::Dim(_) => {}
+            Item::Weights(_) | Item::Tensor(_) | Item::Dim(_) | Item::Pointwise(_) => {}
         }
     }
 }
@@ -67,7 +67,7 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
             body(&r.pattern, sizes);
             body(&r.replacement, sizes);
         }
-        Item::Weights(_) | Item::Module(_) => {}
+        Item::Weights(_) | Item::Module(_) | Item::Pointwise(_) => {}
     }
 }
 

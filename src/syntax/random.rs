@@ -238,6 +238,7 @@ fn item() -> impl Strategy<Value = Item> {
             max,
             span
         })),
+        (name(), name()).prop_map(move |(schema, expr)| Item::Pointwise(PointwiseDecl { schema, expr, span })),
         (name(), prop::collection::vec(update, 0..3), body()).prop_map(move |(name, updates, body)| Item::Graph(
             Graph {
                 name: Some(name),

@@ -120,6 +120,11 @@ fn of_item(item: &mut Item, f: F) {
             of_name(&mut x.name, f);
             f(&mut x.span);
         }
+        Item::Pointwise(x) => {
+            of_name(&mut x.schema, f);
+            of_name(&mut x.expr, f);
+            f(&mut x.span);
+        }
         Item::Graph(x) => {
             x.name.iter_mut().for_each(|n| of_name(n, f));
             x.updates.iter_mut().for_each(|u| match u {

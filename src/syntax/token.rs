@@ -78,6 +78,8 @@ pub enum Token<'s> {
     Buffer,
     #[token("dim")]
     Dim,
+    #[token("pointwise")]
+    Pointwise,
     #[token("graph")]
     Graph,
     #[token("rewrite")]
@@ -196,7 +198,7 @@ impl Token<'_> {
         use Token::*;
         matches!(
             self,
-            Weights | Module | Const | Param | Buffer | Dim | Graph | Rewrite | Exact | Fast
+            Weights | Module | Const | Param | Buffer | Dim | Pointwise | Graph | Rewrite | Exact | Fast
         )
     }
 
@@ -241,6 +243,7 @@ impl fmt::Display for Token<'_> {
             Param => "param",
             Buffer => "buffer",
             Dim => "dim",
+            Pointwise => "pointwise",
             Graph => "graph",
             Rewrite => "rewrite",
             Exact => "exact",

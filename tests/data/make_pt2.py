@@ -11,6 +11,9 @@ import torch
 import torch.utils._pytree as pytree
 from safetensors.torch import save_file
 from torch import nn
+from torch._higher_order_ops.map import map as control_map
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim
 
 warnings.filterwarnings("ignore")
@@ -63,6 +66,41 @@ class Branches(nn.Module):
         return chosen, full, half, (scaled, extra["bias"] * 1.5)
 
 
+class Control(nn.Module):
+    """A choice, a loop, a scan over two tensors, a map; weights used inside the graphs."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(3, 3)
+
+    def forward(self, flag, n, x, rows):
+        def step(carry, row):
+            h, count = carry
+            h = torch.tanh(self.a(h) + row[0])
+            return [h, count + 1], [h * row[1], count * 2]
+
+        chosen = torch.cond(flag, lambda t: (self.a(t), t.sum()), lambda t: (t * 2, t.mean()), (x,))
+        inner = torch.cond(n > 3, lambda t: torch.cond(t.sum() > 0, torch.sin, torch.cos, (t,)), lambda t: t - 1, (x,))
+        looped = while_loop(lambda i, t: i < n, lambda i, t: (i + 1, self.a(t) + i), (torch.tensor(0), x))
+        scanned = scan(step, [x, x.sum()], [rows, rows + 1], dim=1, reverse=True)
+        mapped = control_map(lambda r, t: (r @ t, r.max()), rows, self.a.weight)
+        return chosen, inner, looped, scanned, mapped
+
+
+class Random(nn.Module):
+    """Random numbers of every kind, in an order that matters."""
+
+    def forward(self, x, p):
+        few, many = torch.randn(5), torch.randn(3, 13)
+        kept = nn.functional.dropout(x, 0.4, training=True)
+        again = nn.functional.dropout(x, 0.4, training=True)
+        whole = torch.randint(-3, 10, (7,)), torch.randint(0, 2**40, (4,)), torch.randperm(9)
+        odd = torch.randn(3, dtype=torch.float64), torch.rand(4, dtype=torch.bfloat16), torch.randn(17, dtype=torch.float16)
+        drawn = torch.bernoulli(p), torch.multinomial(p, 6, replacement=True), torch.multinomial(p, 3), torch.poisson(p * 30)
+        filled = torch.empty(6).uniform_(-2, 5), torch.empty(20).normal_(1.5, 0.3), torch.empty(6).exponential_(0.7)
+        return few, many, kept, again, whole, odd, drawn, filled, torch.rand_like(x), torch.normal(p, 2.0)
+
+
 def short_paths(graph):
     """Stack traces name files by their last two parts, so that the cases hold nothing of the machine they were made on."""
     for n in graph.nodes:
@@ -89,6 +127,7 @@ def write(name, model, args, kwargs=None, shapes=None, core=False):
         f.write(str(program.graph))
     leaves = [v.clone() if isinstance(v, torch.Tensor) else v for v in pytree.tree_leaves((args, kwargs))]
     named = {n: v for n, v in zip(program.graph_signature.user_inputs, leaves) if isinstance(v, torch.Tensor)}
+    torch.manual_seed(7)
     with torch.no_grad():
         results = program.module()(*pytree.tree_map(lambda v: v.clone() if isinstance(v, torch.Tensor) else v, args), **kwargs)
     for i, v in enumerate(pytree.tree_leaves(results)):
@@ -109,3 +148,8 @@ if __name__ == "__main__":
     torch.manual_seed(3)
     write("branches", Branches(), (torch.randn(6, 4), 3.0), {"extra": {"bias": torch.randn(4)}},
           shapes={"x": {0: auto}, "scale": None, "extra": {"bias": None}})
+    torch.manual_seed(4)
+    inputs = (torch.tensor(True), torch.tensor(5), torch.randn(2, 3), torch.randn(2, 4, 3))
+    write("control", Control(), inputs)
+    write("control_core", Control(), (torch.tensor(False), torch.tensor(2), *inputs[2:]), core=True)
+    write("random", Random(), (torch.randn(3, 8), torch.rand(6)))

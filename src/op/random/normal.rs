@@ -14,7 +14,13 @@ pub fn normal(g: &mut Generator, dtype: DType, n: usize, mean: f64, std: f64) ->
     if n < BLOCK {
         return (0..n).map(|_| round(dtype, g.normal() * std + mean)).collect();
     }
-    let mut out: Vec<f64> = (0..n).map(|_| g.unit(dtype)).collect();
+    // The half types draw for whole blocks only, f32 and f64 for every element.
+    let drawn = match dtype {
+        DType::F32 | DType::F64 => n,
+        _ => n - n % BLOCK,
+    };
+    let mut out: Vec<f64> = (0..drawn).map(|_| g.unit(dtype)).collect();
+    out.resize(n, 0.0);
     for block in out.chunks_exact_mut(BLOCK) {
         transform(dtype, block, mean, std);
     }

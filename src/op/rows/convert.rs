@@ -42,17 +42,17 @@ fn to() -> Op {
         .doc("converted to a dtype, or to another tensor's; itself if it has it")
         .form(
             "aten.to.dtype Tensor.to",
-            "to(Tensor self, ScalarType dtype, bool non_blocking=False, bool copy=False, *, MemoryFormat? \
+            "to(Tensor self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? \
              memory_format=None) -> Tensor",
         )
         .form(
             "aten.to.device Tensor.to",
-            "to(Tensor self, Device? device=None, ScalarType? dtype=None, bool non_blocking=False, bool copy=False, *, \
+            "to(Tensor self, Device? device=None, ScalarType? dtype=None, bool non_blocking=False, bool copy=False, \
              MemoryFormat? memory_format=None) -> Tensor",
         )
         .form(
             "aten.to.other Tensor.to",
-            "to(Tensor self, Tensor other, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None) -> \
+            "to(Tensor self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> \
              Tensor",
         )
         .form(

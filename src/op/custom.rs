@@ -1,0 +1,253 @@
+//! Ops that a user adds while the program runs, beside the table's rows.
+//!
+//! * [`register`] takes a [`CustomOp`]: Rust with a schema, a type rule and a computation.
+//! * [`declare`] takes a schema and a scalar expression: what `pointwise "…" = "…"` in a file means. Such an op fuses with
+//!   others and is vectorised like a row of the table.
+//!
+//! Both become an [`Op`] that [`resolve`](super::resolve) finds by its name, with torch's `.default` behind it or not:
+//! the op of the schema `mylib::scale(Tensor x) -> Tensor` is `mylib.scale`, `torch.ops.mylib.scale` and
+//! `torch.ops.mylib.scale.default`. Ops live as long as the program.
+
+use super::pointwise::pointwise;
+use super::{Call, DtypeRule, Effect, Meaning, Op, OpError, OpResult, ParamType, Schema, Sizes, instantiate};
+use crate::diag::Code;
+use crate::tensor::Tensor;
+use crate::types::{DType, TensorType, Type, Val};
+use indexmap::IndexMap;
+use std::sync::{LazyLock, PoisonError, RwLock};
+
+/// An op of the user's own, in Rust.
+pub trait CustomOp: Send + Sync {
+    /// torch's schema: `mylib::scale(Tensor x, float factor=2.0) -> Tensor`.
+    fn schema(&self) -> String;
+
+    /// What it computes, in a line.
+    fn doc(&self) -> String {
+        String::new()
+    }
+
+    /// What it does beside computing. Anything but [`Effect::Pure`] keeps passes from merging, folding and dropping it.
+    fn effect(&self) -> Effect {
+        Effect::Pure
+    }
+
+    /// The type of the result from the arguments' types; sizes may be symbolic. What does not fit is an error.
+    fn infer(&self, call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type>;
+
+    /// The result, of the type that [`CustomOp::infer`] gives.
+    fn run(&self, call: &Call<Tensor>) -> OpResult<Val<Tensor>>;
+}
+
+#[derive(Default)]
+struct Custom {
+    ops: Vec<&'static Op>,
+    by_path: IndexMap<&'static str, &'static Op>,
+    /// Declarations, so that one that is read again is the same op.
+    declared: IndexMap<(String, String), &'static Op>,
+}
+
+static CUSTOM: LazyLock<RwLock<Custom>> = LazyLock::new(Default::default);
+
+/// The registered op of a name or spelling.
+pub(super) fn find(path: &str) -> Option<&'static Op> {
+    let custom = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
+    custom.by_path.get(path).copied()
+}
+
+/// Every op registered so far, in that order.
+pub fn registered() -> Vec<&'static Op> {
+    let custom = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
+    custom.ops.clone()
+}
+
+/// Adds an op. An error if the schema cannot be read or the name is taken.
+pub fn register(custom: impl CustomOp + 'static) -> OpResult<&'static Op> {
+    let (name, schema) = read_schema(&custom.schema())?;
+    let mut table = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
+    if super::registry::is_spelling(name) || table.by_path.contains_key(name) {
+        return Err(OpError::new(Code::E0103, format!("there is an op `{name}` already")));
+    }
+    let (doc, effect) = (leak(custom.doc()), custom.effect());
+    let mut op = Op::with_schema(name, schema, infer, Meaning::Routine(run))
+        .doc(doc)
+        .effect(effect);
+    op.custom = Some(Box::leak(Box::new(custom)));
+    let op: &'static Op = Box::leak(Box::new(op));
+    table.add(op);
+    Ok(op)
+}
+
+/// Adds a pointwise op: `expr` in the language of [`scalar::parse`](crate::scalar::parse) over the schema's parameters.
+/// Tensors broadcast and promote, integers and bools become f32. The same declaration again gives the same op; another
+/// one of the same name gives an op with a name of its own.
+pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
+    let key = (schema.to_string(), expr.to_string());
+    {
+        let table = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(op) = table.declared.get(&key) {
+            return Ok(op);
+        }
+    }
+    let (wanted, parsed) = read_schema(schema)?;
+    if super::registry::is_spelling(wanted) {
+        return Err(OpError::new(Code::E0103, format!("there is an op `{wanted}` already")));
+    }
+    check_parameters(&parsed)?;
+    let mut table = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
+    let mut name = wanted;
+    for i in 2.. {
+        if !table.by_path.contains_key(name) {
+            break;
+        }
+        name = leak(format!("{wanted}_{i}"));
+    }
+    let text = leak(expr.to_string());
+    let mut op = pointwise(name, "f(Tensor self) -> Tensor", DtypeRule::PromoteFloat, text).doc(text);
+    op.schema = parsed;
+    let op: &'static Op = Box::leak(Box::new(op));
+    check_expression(op)?;
+    table.add(op);
+    table.declared.insert(key, op);
+    Ok(op)
+}
+
+impl Custom {
+    fn add(&mut self, op: &'static Op) {
+        self.ops.push(op);
+        self.by_path.insert(op.name, op);
+        self.by_path.insert(leak(format!("{}.default", op.name)), op);
+    }
+}
+
+fn leak(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+fn bad_schema(what: String) -> OpError {
+    let e = OpError::new(Code::E0203, format!("the schema cannot be read: {what}"));
+    e.help("schemas are torch's: `mylib::scale(Tensor x, float factor=2.0) -> Tensor`")
+}
+
+/// The op's name, with dots, and the schema.
+fn read_schema(text: &str) -> OpResult<(&'static str, Schema)> {
+    let text = text.replace("::", ".");
+    let schema = Schema::try_parse(&text).map_err(bad_schema)?;
+    let name = text.split('(').next().unwrap_or_default().trim();
+    let part = |p: &str| p.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let legal = |p: &str| part(p) && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !name.split('.').all(legal) {
+        return Err(OpError::new(Code::E0203, format!("`{name}` is no name of an op")));
+    }
+    Ok((leak(name.to_string()), schema))
+}
+
+fn check_parameters(schema: &Schema) -> OpResult<()> {
+    let is_tensor = |t: &ParamType| matches!(t, ParamType::Tensor);
+    if !schema.params.iter().any(|p| is_tensor(&p.ty)) {
+        return Err(OpError::new(Code::E0203, "a pointwise op has a parameter `Tensor x`"));
+    }
+    for p in &schema.params {
+        if !matches!(
+            p.ty,
+            ParamType::Tensor | ParamType::Number | ParamType::Float | ParamType::Int
+        ) {
+            let title = format!(
+                "parameter `{}` of a pointwise op must be a Tensor, Scalar, float or int",
+                p.name
+            );
+            return Err(OpError::arg(&p.name, title));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the expression for one set of types, so that what is wrong in it is found where it is declared.
+fn check_expression(op: &'static Op) -> OpResult<()> {
+    let arg = |t: &ParamType| match t {
+        ParamType::Tensor => Val::Leaf(TensorType::fixed(DType::F32, &[2])),
+        ParamType::Int => Val::int(1),
+        _ => Val::Float(1.0),
+    };
+    let args = op.schema.params.iter().map(|p| arg(&p.ty)).collect();
+    instantiate(&Call { op, args }).map(|_| ())
+}
+
+fn custom(op: &Op) -> OpResult<&'static dyn CustomOp> {
+    op.custom
+        .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` is not a registered op", op.name)))
+}
+
+fn infer(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    custom(call.op)?.infer(call, sizes)
+}
+
+fn run(call: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let result = custom(call.op)?.run(call)?;
+    let want = infer(&call.map(Tensor::ty), &mut Sizes::default())?;
+    let found = result.map(Tensor::ty);
+    let fits = want.leaves().len() == found.leaves().len()
+        && want
+            .leaves()
+            .iter()
+            .zip(found.leaves())
+            .all(|(w, f)| w.dtype == f.dtype && w.fixed_shape().is_none_or(|s| f.fixed_shape() == Some(s)));
+    match fits {
+        true => Ok(result),
+        false => Err(OpError::value(format!(
+            "`{}` gave {found}, but its type rule says {want}",
+            call.op.name
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Twice;
+
+    impl CustomOp for Twice {
+        fn schema(&self) -> String {
+            "testlib::twice(Tensor x) -> Tensor".into()
+        }
+
+        fn infer(&self, call: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+            Ok(Val::Leaf(call.leaf("x")?.clone()))
+        }
+
+        fn run(&self, call: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+            let x = call.leaf("x")?;
+            Ok(Val::Leaf(Tensor::from_fn(x.dtype(), x.shape(), |i| {
+                crate::tensor::Scalar::F64(2.0 * x.get(i).to_f64())
+            })))
+        }
+    }
+
+    #[test]
+    fn a_registered_op_is_found_by_every_spelling() {
+        let op = register(Twice).unwrap();
+        for path in ["testlib.twice", "testlib.twice.default"] {
+            assert_eq!(super::super::candidates(path)[0].op, op);
+        }
+        assert!(super::super::by_name("testlib.twice").is_some());
+        assert_eq!(register(Twice).unwrap_err().code, Code::E0103);
+    }
+
+    #[test]
+    fn what_cannot_be_declared_is_refused() {
+        let title = |schema: &str, expr: &str| declare(schema, expr).unwrap_err().title;
+        assert!(title("add(Tensor x) -> Tensor", "x").contains("already"));
+        assert!(title("testlib::f(Tensor x", "x").contains("schema"));
+        assert!(title("testlib::f(str x) -> Tensor", "x").contains("Tensor x"));
+        assert!(!title("testlib::f(Tensor x) -> Tensor", "x + y").is_empty());
+        assert!(!title("testlib::f(Tensor x) -> Tensor", "x +").is_empty());
+    }
+
+    #[test]
+    fn the_same_declaration_is_the_same_op() {
+        let a = declare("testlib::sq(Tensor x) -> Tensor", "x * x").unwrap();
+        let b = declare("testlib::sq(Tensor x) -> Tensor", "x * x").unwrap();
+        let c = declare("testlib::sq(Tensor x) -> Tensor", "x * x + 0").unwrap();
+        assert!(std::ptr::eq(a, b) && a.name != c.name);
+    }
+}
