@@ -31,8 +31,13 @@ impl Reader<'_> {
                 graph[n].op() == Opcode::GetAttr && entry.is_some_and(|e| e.writes_buffer(graph[n].target()))
             };
             if let Some(n) = graph.iter().find(|&n| written(n)) {
-                let title = format!("`{name}` reads the buffer `{}`, which its caller writes", graph[n].target());
-                return Err(plain(OpError::new(Code::E0601, title).help("pass the buffer's value as an operand")));
+                let title = format!(
+                    "`{name}` reads the buffer `{}`, which its caller writes",
+                    graph[n].target()
+                );
+                return Err(plain(
+                    OpError::new(Code::E0601, title).help("pass the buffer's value as an operand"),
+                ));
             }
             let mut tir = Tir::read_for(self.module, graph, self.dims, &inputs)?;
             graphs.push(lower_tir(&mut tir)?);
