@@ -325,3 +325,119 @@ fn the_examples_are_what_the_passes_do() {
         assert_eq!(crate::graph::print(&now), after, "{}", p.name);
     }
 }
+
+fn calls(m: &GraphModule, target: &str) -> usize {
+    m.graphs
+        .values()
+        .map(|g| g.iter().filter(|&n| g[n].target() == target).count())
+        .sum()
+}
+
+/// Random numbers are drawn as often as the graph says, also where nothing uses them or two draws look the same.
+#[test]
+fn random_ops_are_never_merged_folded_or_dropped() {
+    let mut g = G::new();
+    let i = g.input("x", DType::F32, &[4]);
+    let p = || vec![x(i), Val::Float(0.5), Val::Bool(true)];
+    let size = || vec![Val::List(vec![Val::int(3)])];
+    let (a, b) = (g.f("torch.rand", size()), g.f("torch.rand", size()));
+    let (c, d) = (
+        g.f("torch.nn.functional.dropout", p()),
+        g.f("torch.nn.functional.dropout", p()),
+    );
+    g.f("torch.randn", size());
+    g.f("torch.nn.functional.dropout", p());
+    let perm = g.f("torch.randperm", vec![Val::int(5)]);
+    g.f(
+        "torch.nn.functional.dropout",
+        vec![x(i), Val::Float(0.5), Val::Bool(false)],
+    );
+    let mut m = g.module(Val::Tuple(vec![x(a), x(b), x(c), x(d), x(perm)]));
+    let input = interp::Value::Leaf(Tensor::from_slice(&[4], &[1.0f32, 2.0, 3.0, 4.0]));
+    optimize(&mut m, &PassOptions::default()).unwrap();
+    let found = ["rand", "randn", "randperm", "dropout"].map(|t| calls(&m, t));
+    assert_eq!(found, [2, 1, 1, 3], "{}", crate::graph::print(&m));
+    let first = results(&m, &[input]);
+    assert_ne!(first[0], first[1]);
+}
+
+/// A choice between graphs is dropped if nothing uses it, but not if a branch draws random numbers.
+#[test]
+fn control_flow_does_what_its_graphs_do() {
+    let branch = |target: &str, args: fn(NodeId) -> Vec<Arg>| {
+        let mut g = Graph::new();
+        let p = g.placeholder("x", None);
+        let y = g.call_function(target, args(p), vec![]);
+        g.set_output(x(y));
+        g
+    };
+    let mut g = G::new();
+    let i = g.input("x", DType::F32, &[4]);
+    let cond = |name: &str| {
+        vec![
+            Val::Bool(true),
+            Val::Graph(name.into()),
+            Val::Graph("pure".into()),
+            Val::Tuple(vec![x(i)]),
+        ]
+    };
+    g.f("torch.cond", cond("random"));
+    g.f("torch.cond", cond("pure"));
+    g.graph.set_output(x(i));
+    let mut m = GraphModule::new("g", g.graph);
+    m.graphs.insert("pure".into(), branch("torch.relu", |p| vec![x(p)]));
+    m.graphs
+        .insert("random".into(), branch("torch.rand_like", |p| vec![x(p)]));
+    let found = infer(&mut m, &InferOptions::default());
+    assert!(found.is_empty(), "{found:?}");
+    optimize(
+        &mut m,
+        &PassOptions {
+            verify_each: true,
+            ..PassOptions::default()
+        },
+    )
+    .unwrap();
+    assert_eq!(calls(&m, "cond"), 1);
+}
+
+/// A graph that is called for other types is another graph then.
+#[test]
+fn graphs_are_typed_for_each_call() {
+    let mut rows = Graph::new();
+    let p = rows.placeholder("x", None);
+    let n = rows.call_method("size", vec![x(p), Val::int(0)], vec![]);
+    let y = rows.call_function("operator.mul", vec![x(p), x(n)], vec![]);
+    rows.set_output(x(y));
+    let mut g = G::new();
+    let a = g.input("a", DType::F32, &[2]);
+    let b = g.input("b", DType::F32, &[3]);
+    let cond = |of| {
+        vec![
+            Val::Bool(true),
+            Val::Graph("rows".into()),
+            Val::Graph("rows".into()),
+            Val::Tuple(vec![x(of)]),
+        ]
+    };
+    let (c, d) = (g.f("torch.cond", cond(a)), g.f("torch.cond", cond(b)));
+    let (e, f) = (g.f("rows", vec![x(a)]), g.f("rows", vec![x(b)]));
+    g.graph.set_output(Val::Tuple(vec![x(c), x(d), x(e), x(f)]));
+    let mut m = GraphModule::new("g", g.graph);
+    m.graphs.insert("rows".into(), rows);
+    let found = infer(&mut m, &InferOptions::default());
+    assert!(found.is_empty(), "{found:?}");
+    let inputs = [2, 3].map(|n: usize| interp::Value::Leaf(Tensor::from_slice(&[n], &vec![1.0f32; n])));
+    let before = results(&m, &inputs);
+    optimize(
+        &mut m,
+        &PassOptions {
+            verify_each: true,
+            ..PassOptions::default()
+        },
+    )
+    .unwrap();
+    assert_eq!(before, results(&m, &inputs));
+    let last = |v: &interp::Value| v.as_leaf().unwrap().get(0).to_f64();
+    assert_eq!(before.iter().map(last).collect::<Vec<_>>(), [2.0, 3.0, 2.0, 3.0]);
+}

@@ -304,8 +304,10 @@ fn sampled() -> Vec<Op> {
         .spelled("aten.normal.float_Tensor torch.normal"),
         Op::composite("normal_mean", "normal(Tensor mean, float std=1.) -> Tensor", |b, c| {
             let mean = c.leaf("mean")?;
-            let shape = mean.shape()?.to_vec();
-            spread(b, &shape, mean.dtype(), mean.into(), c.get("std").clone())
+            let zeros = b.full(mean.shape()?, Val::Float(0.0), mean.dtype())?;
+            // The deviation is part of drawing: below 16 elements, torch multiplies in f64.
+            let x = b.op("normal_like", [zeros.into(), Val::Float(0.0), c.get("std").clone()])?;
+            b.op("add", [x.into(), mean.into()]).map(Val::Leaf)
         })
         .doc("random numbers of normal distributions with one standard deviation")
         .spelled("aten.normal.Tensor_float torch.normal"),

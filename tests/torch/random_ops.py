@@ -1,0 +1,118 @@
+"""Random ops against PyTorch's CPU stream, bit for bit: python tests/torch/random_ops.py [--fxc target/release/fxc]
+
+Each row is one call, drawn three times in a row after torch.manual_seed(SEED) and by `fxc run --seed SEED`, compiled and
+interpreted. Values, dtypes and shapes must be equal bit for bit. See docs/language.md, section 9, for what is known to
+differ (on Intel processors PyTorch draws Bernoulli and exponential numbers through MKL).
+
+Needs torch and safetensors. Without them it says so and checks nothing.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    from safetensors.torch import load_file
+except ImportError as e:
+    print(f"SKIPPED: {e}; nothing was compared")
+    sys.exit(0)
+
+FLOATS = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}
+INTS = {"i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8}
+SIZES = [(1,), (5,), (15,), (16,), (17,), (4, 9), (3, 5, 7), (1000,), (0,)]
+
+
+def p_values(dtype):
+    return torch.linspace(0.05, 0.95, 12).reshape(3, 4).to(dtype)
+
+
+def cases():
+    """(name, FXIR of one draw from %p, the same in PyTorch, dtype of p)."""
+    for d, dtype in FLOATS.items():
+        for size in SIZES:
+            s = list(size)
+            yield f"rand {d} {s}", f"call_function torch.rand({s}, dtype={d})", lambda p, s=s, t=dtype: torch.rand(s, dtype=t), d
+            yield f"randn {d} {s}", f"call_function torch.randn({s}, dtype={d})", lambda p, s=s, t=dtype: torch.randn(s, dtype=t), d
+        like = {
+            "rand_like": ("torch.rand_like(%p)", torch.rand_like),
+            "randn_like": ("torch.randn_like(%p)", torch.randn_like),
+            "bernoulli(p)": ("torch.bernoulli(%p)", torch.bernoulli),
+            "bernoulli(x, 0.3)": ("torch.bernoulli(%p, 0.3)", lambda p: torch.bernoulli(p, 0.3)),
+            "dropout": ("torch.nn.functional.dropout(%p, 0.4, True)", lambda p: torch.dropout(p, 0.4, True)),
+            "feature_dropout": ("torch.feature_dropout(%p, 0.4, True)", lambda p: torch.feature_dropout(p, 0.4, True)),
+            "uniform": ("aten.uniform.default(%p, -2.0, 5.0)", lambda p: p.clone().uniform_(-2, 5)),
+            "exponential": ("aten.exponential.default(%p, 0.7)", lambda p: p.clone().exponential_(0.7)),
+            "normal_": ("aten.normal_functional.default(%p, 1.5, 0.25)", lambda p: p.clone().normal_(1.5, 0.25)),
+            "poisson": ("torch.poisson(%p)", torch.poisson),
+            "multinomial 1": ("torch.multinomial(%p, 1)", lambda p: torch.multinomial(p, 1)),
+            "multinomial 3": ("torch.multinomial(%p, 3)", lambda p: torch.multinomial(p, 3)),
+            "multinomial 9 replacement": ("torch.multinomial(%p, 9, True)", lambda p: torch.multinomial(p, 9, True)),
+        }
+        for name, (text, f) in like.items():
+            yield f"{name} {d}", f"call_function {text}", f, d
+    yield "alpha_dropout f32", "call_function torch.alpha_dropout(%p, 0.4, True)", lambda p: torch.alpha_dropout(p, 0.4, True), "f32"
+    yield "native_dropout f32", "call_function torch.native_dropout(%p, 0.4, True)", lambda p: torch.native_dropout(p, 0.4, True)[0], "f32"
+    yield "normal(mean, std) f32", "call_function torch.normal(%p, %p)", lambda p: torch.normal(p, p), "f32"
+    yield "normal(2, std) f32", "call_function torch.normal(2.0, %p)", lambda p: torch.normal(2.0, p), "f32"
+    yield "normal(mean, 3) f32", "call_function torch.normal(%p, 3.0)", lambda p: torch.normal(p, 3.0), "f32"
+    for d, dtype in INTS.items():
+        low = 0 if d == "u8" else -7
+        yield f"randint {d}", f"call_function torch.randint({low}, 100, [40], dtype={d})", lambda p, t=dtype, l=low: torch.randint(l, 100, (40,), dtype=t), "f32"
+    for high in [2**27, 2**28, 2**31, 2**32, 2**40, 2**62]:
+        yield f"randint to {high}", f"call_function torch.randint({high}, [40])", lambda p, h=high: torch.randint(h, (40,)), "f32"
+    for n in [0, 1, 2, 100, 70000]:
+        yield f"randperm {n}", f"call_function torch.randperm({n})", lambda p, n=n: torch.randperm(n), "f32"
+
+
+def fxir(text, d):
+    values = p_values(FLOATS[d])
+    rows = [[float(x) for x in r] for r in values.tolist()]
+    lines = [f"const p : {d}[3, 4] = {rows}", "graph main {", "    %p = get_attr p"]
+    for i in range(3):
+        lines.append(f"    %r{i} = {text}")
+    if "native_dropout" in text:
+        lines += [f"    %s{i} = call_function operator.getitem(%r{i}, 0)" for i in range(3)]
+        return "\n".join(lines + ["    output (%s0, %s1, %s2)", "}"]) + "\n"
+    return "\n".join(lines + ["    output (%r0, %r1, %r2)", "}"]) + "\n"
+
+
+def same(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and a.contiguous().view(torch.uint8).equal(b.contiguous().view(torch.uint8)) \
+        if a.dim() else a.dtype == b.dtype and a.item() == b.item()
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--fxc", default="target/release/fxc")
+    ap.add_argument("--seed", type=int, default=7)
+    a = ap.parse_args()
+    passed, failed = 0, []
+    with tempfile.TemporaryDirectory() as tmp:
+        for name, text, f, d in cases():
+            open(f"{tmp}/m.fxir", "w").write(fxir(text, d))
+            torch.manual_seed(a.seed)
+            p = p_values(FLOATS[d])
+            want = [f(p) for _ in range(3)]
+            for how in [[], ["--interpret"]]:
+                out = f"{tmp}/out.safetensors"
+                r = subprocess.run([a.fxc, "run", f"{tmp}/m.fxir", "--seed", str(a.seed), "--outputs", out, *how],
+                                   capture_output=True, text=True)
+                if r.returncode:
+                    failed.append(f"{name} {how}: {r.stderr.strip().splitlines()[:1]}")
+                    continue
+                got = load_file(out)
+                bad = [i for i in range(3) if not same(got[f"output.{i}"], want[i])]
+                if bad:
+                    failed.append(f"{name} {how}: draw {bad} differs")
+                else:
+                    passed += 1
+    for line in failed:
+        print("DIFFERS", line)
+    print(f"{passed} equal bit for bit, {len(failed)} not")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
