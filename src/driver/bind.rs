@@ -76,6 +76,9 @@ pub fn bind(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Optio
     b.check_dims();
     let given = b.assign(provided);
     let values = b.values(given);
+    if values.is_some() {
+        b.check_guards();
+    }
     match values {
         Some(values) if !b.out.has_errors() => {
             let types = values.iter().map(type_of).collect();
@@ -133,6 +136,33 @@ impl Binder<'_> {
         let dims: Vec<_> = self.dims.iter().map(|(k, &v)| (k.clone(), v)).collect();
         for (name, value) in dims {
             self.check_range(&name, value, "--dim");
+        }
+    }
+
+    /// The sizes meet the conditions that the program was traced under.
+    fn check_guards(&mut self) {
+        let size = |v: &str| self.dims.get(v).copied();
+        for guard in &self.module.guards {
+            if guard.holds(&size) != Some(false) {
+                continue;
+            }
+            let mut names = vec![];
+            for d in [&guard.left, &guard.right] {
+                d.visit_vars(&mut |v| names.push(v.to_string()));
+            }
+            names.sort();
+            names.dedup();
+            let sizes: Vec<String> = names
+                .iter()
+                .filter_map(|v| Some(format!("{v} is {}", size(v)?)))
+                .collect();
+            let title = format!(
+                "the program was exported for sizes with `{guard}`, but {}",
+                sizes.join(" and ")
+            );
+            let note =
+                "the tracer followed one branch of a condition in the model; for these sizes PyTorch takes the other";
+            self.out.push(Diagnostic::new(Code::E0504, title).note(note));
         }
     }
 

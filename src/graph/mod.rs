@@ -35,7 +35,7 @@ pub use crate::syntax::ast::TorchPrint;
 pub use build::build;
 pub use edit::{GraphError, InsertPoint};
 pub use lint::lint;
-pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation, OpDecl};
+pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation, OpDecl, SizeGuard};
 pub use namer::Namer;
 pub use node::{Arg, Loc, Meta, Node, NodeId, Opcode, TorchForm, TorchLine};
 pub use print::print;

@@ -2,11 +2,13 @@
 
 use super::{Graph, Opcode};
 use crate::op::{Literal, Op};
+use crate::scalar::Compare;
 use crate::source::Span;
 use crate::tensor::Tensor;
-use crate::types::{Type, Val};
+use crate::types::{Dim, Type, Val};
 use indexmap::IndexMap;
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 /// `module fc1 = Linear(784, 512)`.
@@ -70,6 +72,46 @@ pub struct OpDecl {
     pub span: Option<Span>,
 }
 
+/// A condition on sizes that a program was traced under: it holds only for sizes that meet it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeGuard {
+    /// One size.
+    pub left: Dim,
+    /// How it must compare.
+    pub compare: Compare,
+    /// With this one.
+    pub right: Dim,
+}
+
+impl SizeGuard {
+    /// Whether sizes meet the condition; `None` if they do not decide it.
+    pub fn holds(&self, size: &dyn Fn(&str) -> Option<i64>) -> Option<bool> {
+        let (a, b) = (self.left.eval(size)?, self.right.eval(size)?);
+        Some(match self.compare {
+            Compare::Eq => a == b,
+            Compare::Ne => a != b,
+            Compare::Lt => a < b,
+            Compare::Le => a <= b,
+            Compare::Gt => a > b,
+            Compare::Ge => a >= b,
+        })
+    }
+}
+
+impl fmt::Display for SizeGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = match self.compare {
+            Compare::Eq => "==",
+            Compare::Ne => "!=",
+            Compare::Lt => "<",
+            Compare::Le => "<=",
+            Compare::Gt => ">",
+            Compare::Ge => ">=",
+        };
+        write!(f, "{} {sign} {}", self.left, self.right)
+    }
+}
+
 /// A leading result of a graph that replaces a buffer or an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -94,6 +136,8 @@ pub struct GraphModule {
     pub ops: IndexMap<Arc<str>, OpDecl>,
     /// Declared bounds of sizes.
     pub dims: IndexMap<Arc<str>, DimRange>,
+    /// Further conditions on sizes, of an archive. (Text has no form for them.)
+    pub guards: Vec<SizeGuard>,
     /// The weights file as the source names it (relative to the source), and where it does.
     pub weights: Option<(String, Option<Span>)>,
 }

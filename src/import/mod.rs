@@ -8,6 +8,7 @@
 //! row-major, aligned to their elements.
 
 mod archive;
+mod guards;
 mod json;
 mod loc;
 mod pt2;

@@ -14,6 +14,7 @@
 //! values of buffers, parameters or inputs become `aten.copy_` calls, as `ExportedProgram.module()` writes them.
 
 use super::archive::Archive;
+use super::guards;
 use super::json::{Bad, get, int, list, optional, text};
 use super::pt2_graph::{Context, Scope};
 use super::pt2_weights::Weights;
@@ -168,6 +169,9 @@ impl<'a> Reader<'a> {
         let output = scope.graph.set_output(nested(gm, results)?);
         scope.type_output(output);
         let mut graph = scope.graph;
+        let guards = optional(self.program, "guards_code").and_then(Value::as_array);
+        let texts = guards.into_iter().flatten().filter_map(Value::as_str);
+        self.module.guards = texts.filter_map(|t| guards::parse(t, &graph)).collect();
         drop_unused(&mut graph);
         self.module.graphs = IndexMap::from([(ENTRY.into(), graph)]);
         self.module.graphs.extend(cx.graphs);

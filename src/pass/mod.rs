@@ -15,6 +15,7 @@ mod identities;
 mod inline;
 mod normalize;
 mod recognise;
+mod recurrent;
 
 #[cfg(test)]
 mod tests;
@@ -59,6 +60,7 @@ pub const PIPELINE: &[Pass] = &[
     pass!("functionalize", "writes become values: from then on every name is one value and order means nothing", functionalize::run),
     pass!("normalize", "functions, methods and modules in any spelling become canonical ops with bound arguments", normalize::run),
     pass!("identities", "dropout in evaluation, clones, views to the same shape: nothing is computed", identities::run),
+    pass!("recurrent", "an unrolled LSTM or GRU becomes one op again, before its many equal weights are folded one by one", recurrent::run),
     pass!("fold", "what depends on constants alone is computed now", fold::run),
     pass!("cse", "equal values are computed once", cse::run),
     pass!("dce", "what nothing uses is not computed", dce::run),

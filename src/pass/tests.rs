@@ -60,6 +60,11 @@ fn results(m: &GraphModule, inputs: &[interp::Value]) -> Vec<interp::Value> {
 }
 
 fn same(m: GraphModule, run: impl Fn(&mut GraphModule)) -> GraphModule {
+    alike(m, 0.0, run)
+}
+
+/// Runs passes, and compares what the graph computes before and after; numbers may differ by `most`.
+fn alike(m: GraphModule, most: f64, run: impl Fn(&mut GraphModule)) -> GraphModule {
     let mut after = m.clone();
     run(&mut after);
     let found = lint(&after);
@@ -77,7 +82,15 @@ fn same(m: GraphModule, run: impl Fn(&mut GraphModule)) -> GraphModule {
             t => panic!("{t}"),
         })
         .collect();
-    assert_eq!(results(&m, &inputs), results(&after, &inputs), "{:?}", names(&after));
+    let (before, now) = (results(&m, &inputs), results(&after, &inputs));
+    let near = |a: &interp::Value, b: &interp::Value| match (a, b) {
+        (Val::Leaf(a), Val::Leaf(b)) if most > 0.0 && a.ty() == b.ty() => {
+            (0..a.numel()).all(|i| (a.get(i).to_f64() - b.get(i).to_f64()).abs() <= most)
+        }
+        _ => a == b,
+    };
+    let agree = before.len() == now.len() && before.iter().zip(&now).all(|(a, b)| near(a, b));
+    assert!(agree, "{before:?}\n{now:?}\n{:?}", names(&after));
     after
 }
 
@@ -314,7 +327,9 @@ fn the_examples_are_what_the_passes_do() {
     for p in PIPELINE.iter().chain([&decompose]) {
         let (before, after) = example(p.example);
         let m = parsed(before);
-        let now = same(m, |m| {
+        // The layer's op adds in another order.
+        let most = if p.name == "recurrent" { 1e-5 } else { 0.0 };
+        let now = alike(m, most, |m| {
             let options = PassOptions {
                 verify_each: true,
                 ..PassOptions::default()

@@ -179,6 +179,13 @@ fn counted() -> Vec<Op> {
         .doc("the different elements in order, where each element is among them, and how often each occurs")
         .spelled("aten._unique2.default"),
         Op::composite(
+            "unique_as_asked",
+            "unique(Tensor input, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
+            unique_as_asked,
+        )
+        .doc("the different elements, with what else is asked for")
+        .spelled("torch.unique Tensor.unique"),
+        Op::composite(
             "isin",
             "isin(Any elements, Any test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
             isin,
@@ -186,6 +193,25 @@ fn counted() -> Vec<Op> {
         .doc("whether each element is among others")
         .spelled("aten.isin.Tensor_Tensor aten.isin.Tensor_Scalar aten.isin.Scalar_Tensor torch.isin"),
     ]
+}
+
+/// One tensor, or a tuple of those that the flags ask for.
+fn unique_as_asked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    if !c.is_none("dim") {
+        return Err(OpError::arg("dim", "unique along one dim is not supported"));
+    }
+    let (inverse, counts) = (c.bool("return_inverse")?, c.bool("return_counts")?);
+    let args = ["input", "sorted", "return_inverse", "return_counts"].map(|p| c.get(p).clone());
+    let Val::Tuple(all) = b.call("unique", args.to_vec())? else {
+        return Err(OpError::arg("input", "unique gives three results"));
+    };
+    let wanted = all.into_iter().zip([true, inverse, counts]).filter(|(_, asked)| *asked);
+    let mut wanted: Vec<Val<Traced>> = wanted.map(|(v, _)| v).collect();
+    Ok(if wanted.len() == 1 {
+        wanted.remove(0)
+    } else {
+        Val::Tuple(wanted)
+    })
 }
 
 fn nonzero(x: &Tensor) -> OpResult<Tensor> {
