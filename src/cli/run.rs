@@ -3,7 +3,7 @@ use super::model::ModelArgs;
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::compare::{Difference, Tolerance, compare as differ, position};
-use crate::driver::run::{as_f64, interpret, labels_met, named, overview, summary, user_result};
+use crate::driver::run::{as_f64, labels_met, named, overview, summary, user_result};
 use crate::driver::{Bound, Called, Function, Model, Request, files};
 use crate::graph::{GraphModule, Mutation};
 use crate::interp::Interpreter;
@@ -69,7 +69,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     let called = if args.interpret {
         interpreted(app, args, original.clone(), &bound)?
     } else {
-        compiled(app, args, model, &bound).map_err(|stop| located(stop, &original, &bound))?
+        compiled(app, args, model, &bound)?
     };
     app.show();
 
@@ -120,17 +120,6 @@ fn compiled(app: &mut App, args: &Args, model: Model, bound: &Bound) -> Result<C
     repeated(args.repeat, &module, &mut bound, |bound| {
         Ok(function.call(&mut app.session, bound)?)
     })
-}
-
-/// Kernels know that an index is out of range, but not whose: the interpreter names the node, its place and the types.
-fn located(stop: Stop, original: &GraphModule, bound: &Bound) -> Stop {
-    match stop {
-        Stop::Error(d) if d.code == Code::E0502 => Stop::Error(match interpret(original, bound) {
-            Err(found) => Box::new(found),
-            Ok(_) => d,
-        }),
-        stop => stop,
-    }
 }
 
 fn interpreted(app: &mut App, args: &Args, mut module: GraphModule, bound: &Bound) -> Result<Called, Stop> {

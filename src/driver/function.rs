@@ -7,6 +7,7 @@ use super::run::arguments;
 use super::session::{Reported, Session, Staged};
 use super::split::{Split, Tail};
 use super::stage::Stage;
+use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, Mutation};
 use crate::interp::Interpreter;
 use crate::runtime::Executable;
@@ -98,7 +99,7 @@ impl Function {
             self.ready.remove(0);
         }
         let called = called.map_err(|d| {
-            session.report(d);
+            session.report(self.located(d, bound));
             Reported
         })?;
         for (m, t) in &called.written {
@@ -107,6 +108,18 @@ impl Function {
             }
         }
         Ok(called)
+    }
+
+    /// Kernels know that an index is out of range, but not whose: the interpreter names the node, its place and the types.
+    fn located(&self, found: Diagnostic, bound: &Bound) -> Diagnostic {
+        if found.code != Code::E0502 {
+            return found;
+        }
+        let mut interpreter = Interpreter::new(&self.module);
+        for (path, t) in &self.state {
+            interpreter.set_attribute(path, t.clone());
+        }
+        interpreter.run(bound.values.clone()).err().unwrap_or(found)
     }
 
     /// Compiles for the inputs of one call.
@@ -151,7 +164,7 @@ impl Function {
 }
 
 impl Ready {
-    fn run(&mut self, bound: &Bound, state: &HashMap<Arc<str>, Tensor>) -> Result<Called, crate::diag::Diagnostic> {
+    fn run(&mut self, bound: &Bound, state: &HashMap<Arc<str>, Tensor>) -> Result<Called, Diagnostic> {
         let graph = self.module.entry().expect("it was compiled");
         let result = match &mut self.way {
             Way::Compiled(executable) => {
