@@ -17,9 +17,19 @@ const GROUPS: &[Group] = &[
     Group {
         needs: &["weights", "graph", "module"],
         covers: &[
-            "weights", "module", "const", "param", "buffer", "dim", "graph", "rewrite", "exact", "fast",
+            "weights",
+            "module",
+            "const",
+            "param",
+            "buffer",
+            "dim",
+            "pointwise",
+            "graph",
+            "rewrite",
+            "exact",
+            "fast",
         ],
-        words: "an item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim` or `rewrite`)",
+        words: "an item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim`, `pointwise` or `rewrite`)",
     },
     Group {
         needs: &["placeholder", "get_attr", "call_function"],
@@ -77,13 +87,14 @@ const OPERATORS: [&str; 17] = [
     "+", "-", "*", "**", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not",
 ];
 
-const KEYWORDS: [&str; 19] = [
+const KEYWORDS: [&str; 20] = [
     "weights",
     "module",
     "const",
     "param",
     "buffer",
     "dim",
+    "pointwise",
     "graph",
     "rewrite",
     "exact",
