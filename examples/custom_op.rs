@@ -58,7 +58,8 @@ graph main {
 }
 ";
 
-fn compile_and_run(session: &mut Session) -> Staged<()> {
+/// Compiles the model and gives its results for random numbers.
+pub fn compile_and_run(session: &mut Session) -> Staged<Vec<(String, Tensor)>> {
     let model = session.load_text("model.fxir", MODEL)?;
     let input = Provided {
         name: "x".into(),
@@ -79,16 +80,23 @@ fn compile_and_run(session: &mut Session) -> Staged<()> {
     let graph = made.module.entry().expect("a module has an entry");
     let arguments = run::arguments(&executable, graph, &bound).expect("all inputs are bound");
     let result = executable.run(&arguments).expect("nothing can fail at run time here");
-    for (name, tensor) in run::named(&result) {
-        println!("{name} {} {}", tensor.ty(), run::summary(&tensor));
-    }
-    Ok(())
+    Ok(run::named(&result))
 }
 
-fn main() {
+/// Makes the op known.
+pub fn add_op() {
     register(NormalizeRows).expect("the name is free");
+}
+
+#[allow(dead_code)]
+fn main() {
+    add_op();
     let mut session = Session::new();
-    if compile_and_run(&mut session).is_err() {
+    if let Ok(results) = compile_and_run(&mut session) {
+        for (name, tensor) in results {
+            println!("{name} {} {}", tensor.ty(), run::summary(&tensor));
+        }
+    } else {
         let list: Vec<_> = session.diagnostics.iter().collect();
         eprint!("{}", render(&session.sources, &list, Format::Human, false));
         std::process::exit(1);

@@ -110,6 +110,11 @@ fn graphs_that_graphs_call() {
 }
 
 #[test]
+fn regions_of_a_graph() {
+    check("wrapped");
+}
+
+#[test]
 fn random_numbers_in_their_order() {
     check("random");
 }

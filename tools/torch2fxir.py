@@ -25,6 +25,7 @@ import math
 import operator
 import os
 import re
+import types
 
 import torch
 import torch.fx
@@ -36,6 +37,9 @@ DTYPES = {
     torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "b8",
     torch.complex64: "c64", torch.complex128: "c128", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",
 }
+# Packages whose functions fxc knows by name.
+KNOWN = {"torch", "torchvision", "operator", "_operator", "math", "builtins", "einops"}
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
 # Operators of the language: the only words that are no names.
@@ -146,6 +150,16 @@ def trace_call(module, given):
             return m is not root and super().is_leaf_module(m, path)
 
     return torch.fx.GraphModule(root, Inside().trace(root))
+
+
+def trace_function(f, given):
+    """The graph of a leaf function of the user's own (`torch.fx.wrap`); what the call gives as values is fixed."""
+    names = [name for name, v in given.items() if has_node(v)]
+    scope = {"inner": f, "fixed": {k: v for k, v in given.items() if k not in names}}
+    exec(f"def {f.__name__}({', '.join(names)}):\n    return inner({', '.join(f'{n}={n}' for n in names)}, **fixed)", scope)
+    tracer = Tracer()
+    graph = tracer.trace(scope[f.__name__])
+    return torch.fx.GraphModule(tracer.root, graph)
 
 
 def has_node(v):
@@ -280,8 +294,7 @@ def constructor(module):
         names = {n: d for n, d in names.items() if n in SIGNATURES[cls]}
     else:
         params = list(inspect.signature(cls.__init__).parameters.values())[1:]
-        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        names = {p.name: p.default for p in params if p.kind in named}
+        names = {p.name: p.default for p in params if p.kind in NAMED}
     out = []
     for name, default in names.items():
         if name in SKIPPED:
@@ -350,15 +363,17 @@ def attribute(root, target):
     return at
 
 
+TORCH = os.path.dirname(torch.__file__) + os.sep
 LOCATION = re.compile(r'File "(.+)", line (\d+), in (.+)')
 
 
 def location(node):
-    """Where the user's Python made the node: its innermost frame."""
+    """Where the user's Python made the node: its innermost frame outside of torch."""
     found = LOCATION.findall(node.meta.get("stack_trace") or node.stack_trace or "")
-    if not found:
+    outside = [f for f in found if not f[0].startswith(TORCH)] or [f for f in found if "/torch/fx/" not in f[0]]
+    if not outside:
         return ""
-    file, line, function = found[-1]
+    file, line, function = outside[-1]
     function = function.strip()
     return f"  loc({string(file)}:{line} in {function if NAME.match(function) else string(function)})"
 
@@ -424,6 +439,8 @@ class GraphWriter:
             self.emit(n, f"placeholder {n.target}{default}")
         elif n.op == "get_attr":
             self.get_attr(n)
+        elif n.op == "call_function" and (text := self.own_function(n)):
+            self.emit(n, text)
         elif n.op == "call_function":
             self.emit(n, f"call_function {path(function_name(n.target))}({self.args(n.args, n.kwargs)})")
         elif n.op == "call_method":
@@ -432,6 +449,23 @@ class GraphWriter:
             self.call_module(n)
         else:
             self.lines.append(f"output {literal(n.args[0], self.ref)}")
+
+    def own_function(self, n):
+        """A leaf function that fxc cannot know, as a graph of the file; None if it is another or cannot be traced."""
+        f = n.target
+        if not isinstance(f, types.FunctionType) or f.__module__.split(".")[0] in KNOWN:
+            return None
+        try:
+            signature = inspect.signature(f)
+            bound = signature.bind(*n.args, **n.kwargs).arguments
+            if any(p.kind not in NAMED for p in signature.parameters.values()):
+                return None
+            gm = trace_function(f, bound)
+        except Exception:  # whatever the function does with proxies; fxc then names it as unknown
+            return None
+        name = self.file.fresh(f.__name__)
+        self.file.graph(gm, name, name + ".")
+        return f"call_function {name}({self.args([], {k: v for k, v in bound.items() if has_node(v)})})"
 
     def get_attr(self, n):
         v = attribute(self.gm, n.target)
@@ -450,6 +484,8 @@ class GraphWriter:
     def call_module(self, n):
         module = self.gm.get_submodule(n.target)
         name = self.prefix + n.target
+        if type(module).__name__ == "GuardsFn":
+            return  # what ExportedProgram.module() checks of its inputs; fxc checks their types
         args = self.args(n.args, n.kwargs)
         if not is_plain(module):
             self.call_graph(n, module, name)
@@ -466,7 +502,11 @@ class GraphWriter:
         if isinstance(module, torch.fx.GraphModule):
             gm, args = module, self.args(n.args, n.kwargs)
         else:
-            bound = inspect.signature(forward).bind(module, *n.args, **n.kwargs).arguments
+            signature = inspect.signature(forward)
+            variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            if any(p.kind in variable for p in signature.parameters.values()):
+                raise Unsupported(f"`{type(module).__name__}`, whose forward takes any arguments")
+            bound = signature.bind(module, *n.args, **n.kwargs).arguments
             given = {k: v for k, v in list(bound.items())[1:]}
             gm = trace_call(module, given)
             args = self.args([], {k: v for k, v in given.items() if has_node(v)})
@@ -556,8 +596,13 @@ def annotate(gm, inputs):
     """Gives every node the type that it has for these inputs."""
     from torch.fx.passes.shape_prop import ShapeProp
 
-    with torch.no_grad():
-        ShapeProp(gm).propagate(*inputs)
+    # Running the graph must leave no trace: neither in buffers nor in the inputs nor in the random numbers.
+    buffers = [(b, b.clone()) for b in gm.buffers()]
+    copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        ShapeProp(gm).propagate(*copies)
+        for b, value in buffers:
+            b.copy_(value)
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
     for n, v in zip(placeholders, inputs):
         n.meta.setdefault("val", v)

@@ -143,6 +143,17 @@ pub struct GraphModule {
 }
 
 impl GraphModule {
+    /// The op of the file's own that a path means: by the name it is declared with, with torch's `.default` or not, or by
+    /// its canonical name.
+    pub fn declared_op(&self, path: &str) -> Option<&'static Op> {
+        let name = path.strip_suffix(".default").unwrap_or(path);
+        let decl = self
+            .ops
+            .get(name)
+            .or_else(|| self.ops.values().find(|d| d.op.name == name));
+        decl.map(|d| d.op)
+    }
+
     /// A module with one graph.
     pub fn new(name: &str, graph: Graph) -> GraphModule {
         GraphModule {

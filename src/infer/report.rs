@@ -70,6 +70,7 @@ pub fn suggest(module: &GraphModule, graph: &Graph, n: NodeId, d: Diagnostic) ->
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
     let mut names: Vec<&str> = module.graphs.keys().map(|k| &**k).collect();
+    names.extend(module.ops.keys().map(|k| &**k));
     op::spellings().for_each(|s| names.push(s));
     let near = nearest(&path, names).map(str::to_string);
     let Some(near) = near.or_else(|| nearest_by_last_part(&path)) else {

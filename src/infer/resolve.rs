@@ -187,14 +187,28 @@ fn expand_leaf(o: &Operand, ty: &Type, apart: bool) -> Val<Operand> {
     .unwrap_or_else(|| Val::Leaf(o.clone()))
 }
 
-/// The graph of the same file that a node calls. A graph does not call itself: in a graph named `softmax`, `softmax` is
-/// the op.
-pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: NodeId) -> Option<Arc<str>> {
+/// The graph of the same file that a node calls, and how many leading arguments are not the graph's: those of a wrapper
+/// such as `wrap_with_set_grad_enabled(False, @graph, …)`, which changes nothing here. A graph does not call itself: in a
+/// graph named `softmax`, `softmax` is the op.
+pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: NodeId) -> Option<(Arc<str>, usize)> {
     let n = &graph[node];
     if n.op() != Opcode::CallFunction || n.target() == caller {
         return None;
     }
-    module.graphs.get_key_value(n.target()).map(|(k, _)| k.clone())
+    if let Some((name, _)) = module.graphs.get_key_value(n.target()) {
+        return Some((name.clone(), 0));
+    }
+    let at = match op::canonical_path(n.target(), false).strip_prefix("higher_order.")? {
+        "wrap_with_set_grad_enabled" => 1,
+        // What autocast does when it is on is not in the graph.
+        "wrap_with_autocast" if n.args().get(2) == Some(&Val::Bool(false)) => 4,
+        "wrap" | "tag_activation_checkpoint" => 0,
+        _ => return None,
+    };
+    match n.args().get(at) {
+        Some(Val::Graph(name)) => module.graphs.get_key_value(name).map(|(k, _)| (k.clone(), at + 1)),
+        _ => None,
+    }
 }
 
 /// What a call node calls, by the types stored in the nodes.
@@ -244,8 +258,10 @@ pub(super) fn resolve_plain(
         Opcode::CallModule => return module_call(module, graph, node, resolved),
         Opcode::CallMethod => op::canonical_path(n.target(), true),
         _ => {
-            if let Some(name) = graph_callee(module, caller, graph, node) {
+            if let Some((name, skip)) = graph_callee(module, caller, graph, node) {
                 resolved.callee = Callee::Graph(name);
+                resolved.args.drain(..skip);
+                resolved.arg_types.drain(..skip);
                 return Ok(resolved);
             }
             op::canonical_path(n.target(), false)
@@ -256,16 +272,8 @@ pub(super) fn resolve_plain(
         _ => path,
     };
     let (args, kwargs) = (&resolved.arg_types, refs(&resolved.kwarg_types));
-    let found = match module.ops.get(&*path) {
-        // An op of the file's own.
-        Some(decl) => op::resolve_among(
-            &[op::Candidate {
-                op: decl.op,
-                form: None,
-            }],
-            args,
-            &kwargs,
-        ),
+    let found = match module.declared_op(&path) {
+        Some(op) => op::resolve_among(&[op::Candidate { op, form: None }], args, &kwargs),
         None => op::resolve(&path, args, &kwargs),
     };
     match found {

@@ -169,7 +169,11 @@ fn check_expression(op: &'static Op) -> OpResult<()> {
         _ => Val::Float(1.0),
     };
     let args = op.schema.params.iter().map(|p| arg(&p.ty)).collect();
-    instantiate(&Call { op, args }).map(|_| ())
+    instantiate(&Call { op, args }).map(|_| ()).map_err(|e| {
+        let why = e.notes.first().unwrap_or(&e.title).clone();
+        let title = format!("the expression of `{}` cannot be read: {why}", op.name);
+        OpError::new(Code::E0203, title)
+    })
 }
 
 fn custom(op: &Op) -> OpResult<&'static dyn CustomOp> {

@@ -63,7 +63,10 @@ pub(super) fn is_spelling(path: &str) -> bool {
 
 /// Every spelling there is, canonical names included.
 pub fn spellings() -> impl Iterator<Item = &'static str> {
-    let custom = custom::registered().into_iter().map(|op| op.name);
+    let custom = custom::registered()
+        .into_iter()
+        .filter(|op| op.custom.is_some())
+        .map(|op| op.name);
     REGISTRY.by_path.keys().copied().chain(custom)
 }
 
@@ -109,6 +112,12 @@ pub struct Candidate {
     pub form: Option<&'static Form>,
 }
 
+/// The reading of a spelling as an op that was registered in Rust. Those that files declare are known to these files alone.
+fn registered(path: &str) -> Option<Candidate> {
+    let op = custom::find(path).filter(|op| op.custom.is_some())?;
+    Some(Candidate { op, form: None })
+}
+
 /// All readings of the spelling `path` (see [`canonical_path`]), in the order to try.
 pub fn candidates(path: &str) -> Vec<Candidate> {
     let list = REGISTRY.by_path.get(path).map(Vec::as_slice).unwrap_or_default();
@@ -117,7 +126,7 @@ pub fn candidates(path: &str) -> Vec<Candidate> {
             op: &REGISTRY.ops[op],
             form: form.map(|f| &REGISTRY.ops[op].forms[f]),
         })
-        .chain(custom::find(path).map(|op| Candidate { op, form: None }))
+        .chain(registered(path))
         .collect()
 }
 

@@ -123,10 +123,11 @@ fn infer_again(module: &mut GraphModule) -> Result<(), Diagnostic> {
     }
 }
 
-fn calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, Arc<str>)> {
+/// The calls of graphs: the node, the graph, and how many leading arguments are not the graph's.
+fn calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, Arc<str>, usize)> {
     graph
         .iter()
-        .filter_map(|n| graph_callee(module, name, graph, n).map(|c| (n, c)))
+        .filter_map(|n| graph_callee(module, name, graph, n).map(|(c, skip)| (n, c, skip)))
         .collect()
 }
 
@@ -154,7 +155,7 @@ fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
             stack.push((name.clone(), true));
             let callees: HashSet<Arc<str>> = calls(module, &name, &module.graphs[&name])
                 .into_iter()
-                .map(|(_, c)| c)
+                .map(|(_, c, _)| c)
                 .collect();
             for c in callees {
                 if state.get(&c) == Some(&false) {
@@ -171,13 +172,13 @@ fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
 
 fn inline_all(module: &GraphModule, name: &str, graph: &mut Graph) -> Result<usize, Diagnostic> {
     let calls = calls(module, name, graph);
-    for (n, callee) in &calls {
+    for (n, callee, skip) in &calls {
         let body = &module.graphs[callee];
         if graph.len().saturating_add(body.len()) > MAX_NODES {
             let title = format!("inlining `{callee}` makes a graph of more than {MAX_NODES} nodes");
             return Err(Diagnostic::new(Code::E0601, title).at_opt(graph[*n].meta.span, ""));
         }
-        inline_one(graph, *n, body).map_err(|e| {
+        inline_one(graph, *n, *skip, body).map_err(|e| {
             Diagnostic::new(Code::E0203, format!("arguments do not fit the graph `{callee}`: {e}"))
                 .at_opt(graph[*n].meta.span, "")
         })?;
@@ -185,8 +186,8 @@ fn inline_all(module: &GraphModule, name: &str, graph: &mut Graph) -> Result<usi
     Ok(calls.len())
 }
 
-fn inline_one(graph: &mut Graph, call: NodeId, body: &Graph) -> Result<(), String> {
-    let inputs = graph_inputs(body, graph[call].args(), graph[call].kwargs())?;
+fn inline_one(graph: &mut Graph, call: NodeId, skip: usize, body: &Graph) -> Result<(), String> {
+    let inputs = graph_inputs(body, &graph[call].args()[skip..], graph[call].kwargs())?;
     let mut map: HashMap<NodeId, Arg> = body.placeholders().into_iter().zip(inputs).collect();
     let result = graph
         .inserting_before(Some(call), |g| g.graph_copy(body, &mut map))

@@ -87,6 +87,17 @@ class Control(nn.Module):
         return chosen, inner, looped, scanned, mapped
 
 
+class Wrapped(nn.Module):
+    """Regions without gradients and without autocast, which export wraps in graphs of their own."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            y, z = x * 2, x + 1
+        with torch.autocast("cpu", enabled=False):
+            w = y @ z.T
+        return w + 1, y
+
+
 class Random(nn.Module):
     """Random numbers of every kind, in an order that matters."""
 
@@ -152,4 +163,5 @@ if __name__ == "__main__":
     inputs = (torch.tensor(True), torch.tensor(5), torch.randn(2, 3), torch.randn(2, 4, 3))
     write("control", Control(), inputs)
     write("control_core", Control(), (torch.tensor(False), torch.tensor(2), *inputs[2:]), core=True)
+    write("wrapped", Wrapped(), (torch.randn(3, 4),))
     write("random", Random(), (torch.randn(3, 8), torch.rand(6)))

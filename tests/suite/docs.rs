@@ -76,3 +76,27 @@ fn examples_of_the_language_page_parse() {
         assert!(found.is_empty(), "{shown}");
     }
 }
+
+#[path = "../../examples/custom_op.rs"]
+mod custom_op;
+
+/// The op of the example is found by checking, inference and the compiler, and its results are those of its own code.
+#[test]
+fn the_example_of_a_custom_op_runs() {
+    custom_op::add_op();
+    let mut session = fxc::driver::Session::new();
+    let Ok(results) = custom_op::compile_and_run(&mut session) else {
+        panic!("{:?}", session.diagnostics)
+    };
+    let [(_, gelu), (_, scales)] = &results[..] else {
+        panic!("{} results", results.len())
+    };
+    assert_eq!((gelu.shape(), scales.shape()), (&[3, 4][..], &[3][..]));
+    // Every row was divided by its largest magnitude: gelu(1) or gelu(-1) is among its elements.
+    let data = gelu.as_slice::<f32>();
+    let has = |row: &[f32]| {
+        row.iter()
+            .any(|x| (x - 0.841_344_7).abs() < 1e-6 || (x + 0.158_655_3).abs() < 1e-6)
+    };
+    assert!(data.chunks(4).all(has), "{data:?}");
+}
