@@ -5,15 +5,15 @@
 //!
 #![doc = include_str!("examples/fold.md")]
 
-use super::build::Source;
+use super::build::{Source, full_args};
 use super::{Context, canonical_op, each_graph, effect};
 use crate::diag::Diagnostic;
-use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::interp;
 use crate::op::Effect;
 use crate::tensor::{Scalar, Tensor, byte_len};
-use crate::types::{Category, Type, Val};
+use crate::types::{Category, DType, Type, Val};
 
 /// See the module.
 pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
@@ -21,13 +21,45 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
     each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
-            if let Some(t) = constant_value(module, graph, n, limit) {
+            if let Some(v) = filled(graph, n) {
+                replace_with_full(graph, n, v);
+                changed += 1;
+            } else if let Some(t) = constant_value(module, graph, n, limit) {
                 replace(module, graph, n, t);
                 changed += 1;
             }
         }
         Ok(changed)
     })
+}
+
+/// The one value of the elements of a node that takes no more than shape and dtype from its operand.
+fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
+    let op = canonical_op(graph, n)?;
+    let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
+    ty.fixed_shape()?;
+    let whole = |v: i64| match ty.dtype.category() {
+        Category::Bool => Some(Val::Bool(v != 0)),
+        Category::Int => Some(Val::int(v)),
+        Category::Float => Some(Val::Float(v as f64)),
+        Category::Complex => None,
+    };
+    match op.name {
+        "zeros_like" | "new_zeros" => whole(0),
+        "ones_like" | "new_ones" => whole(1),
+        "full_like" | "new_full" => {
+            let args = full_args(op, graph, n).ok()?;
+            let value = &args[op.schema.index_of("fill_value")?];
+            // Only where the number is one of the dtype as it stands: nothing is rounded here.
+            match (ty.dtype.category(), value) {
+                (Category::Float, Val::Int(_) | Val::Float(_)) => value.as_f64().map(Val::Float),
+                (Category::Int, Val::Int(_)) => value.as_int().map(Val::int),
+                (Category::Bool, Val::Bool(b)) => Some(Val::Bool(*b)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
 }
 
 /// The value of a node that depends on constants alone.
@@ -88,11 +120,11 @@ fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Va
     }
 }
 
-fn number(v: &crate::graph::Arg) -> Option<Scalar> {
+fn number(v: &Arg) -> Option<Scalar> {
     match v {
         Val::Bool(b) => Some(Scalar::Bool(*b)),
         Val::Float(x) => Some(Scalar::F64(*x)),
-        v => v.as_int().map(|i| Scalar::Int(crate::types::DType::I64, i)),
+        v => v.as_int().map(|i| Scalar::Int(DType::I64, i)),
     }
 }
 
@@ -102,11 +134,7 @@ fn replace(module: &mut GraphModule, graph: &mut Graph, n: NodeId, value: Tensor
     let point = graph.insert_point();
     graph.set_insert_point(crate::graph::InsertPoint::Before(n));
     let new = match uniform(&value) {
-        Some(v) => {
-            let shape = value.shape().iter().map(|&d| Val::int(d as i64)).collect();
-            let args = vec![Val::List(shape), v, Val::DType(value.dtype())];
-            graph.call_function("full", args, vec![])
-        }
+        Some(v) => full(graph, value.dtype(), value.shape(), v),
         None => {
             let hint = format!("_folded_{}", graph[n].name());
             let name = module.add_constant(&hint, value);
@@ -120,8 +148,31 @@ fn replace(module: &mut GraphModule, graph: &mut Graph, n: NodeId, value: Tensor
     let _ = graph.erase_node(n);
 }
 
+/// A node that gives `value` everywhere.
+fn full(graph: &mut Graph, dtype: DType, shape: &[usize], value: Arg) -> NodeId {
+    let shape = shape.iter().map(|&d| Val::int(d as i64)).collect();
+    let args = vec![Val::List(shape), value, Val::DType(dtype)];
+    graph.call_function("full", args, vec![])
+}
+
+fn replace_with_full(graph: &mut Graph, n: NodeId, value: Arg) {
+    let source = Source::of(graph, n, "fold");
+    let Some(Val::Leaf(ty)) = graph[n].meta.ty.clone() else {
+        return;
+    };
+    let Some(shape) = ty.fixed_shape() else { return };
+    let point = graph.insert_point();
+    graph.set_insert_point(crate::graph::InsertPoint::Before(n));
+    let new = full(graph, ty.dtype, &shape, value);
+    graph.set_insert_point(point);
+    source.mark(graph, new, Val::Leaf(ty));
+    graph.replace_all_uses_with(n, new);
+    // Its uses were just replaced, so that it can go.
+    let _ = graph.erase_node(n);
+}
+
 /// The one value of all elements, as an argument that gives it back bit for bit.
-fn uniform(t: &Tensor) -> Option<crate::graph::Arg> {
+fn uniform(t: &Tensor) -> Option<Arg> {
     let size = t.dtype().size();
     let first = t.bytes().get(..size)?;
     if t.bytes().chunks(size).any(|c| c != first) {

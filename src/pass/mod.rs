@@ -16,6 +16,7 @@ mod inline;
 mod normalize;
 mod recognise;
 mod recurrent;
+mod shifts;
 
 #[cfg(test)]
 mod tests;
@@ -65,7 +66,7 @@ pub const PIPELINE: &[Pass] = &[
     pass!("cse", "equal values are computed once", cse::run),
     pass!("dce", "what nothing uses is not computed", dce::run),
     pass!("batch-norm", "batch normalisation goes into the weights of the convolution or product before it", batch_norm::run),
-    pass!("recognise", "attention written out op by op becomes the op again, which has a kernel", recognise::run),
+    pass!("recognise", "attention and rolls written out op by op become the ops again, which have kernels", recognise::run),
     pass!("clean", "what batch-norm and recognise left behind", clean),
 ];
 

@@ -1,4 +1,4 @@
-//! Finds attention that was written out op by op, as `run_decompositions` of `torch.export` leaves it.
+//! Finds attention (and rolls and slices, see `shifts`) that was written out op by op, as `run_decompositions` of `torch.export` leaves it.
 //!
 //! (Nodes are nested here where the graph names each.) The safe softmax, which gives zeros for a row that is masked
 //! throughout, is what attention means; a plain softmax would give NaN there, so that it is taken for attention only
@@ -7,7 +7,7 @@
 #![doc = include_str!("examples/recognise.md")]
 
 use super::build::{GraphBuilder, Source, full_args};
-use super::{Context, canonical_op, dce, each_graph};
+use super::{Context, canonical_op, dce, each_graph, shifts};
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::op::{Build, by_name};
@@ -18,6 +18,10 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
     let found = each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
+            if !graph.is_live(n) {
+                continue;
+            }
+            changed += shifts::rewrite(module, graph, n) as usize;
             if !graph.is_live(n) {
                 continue;
             }
