@@ -527,7 +527,7 @@ impl Reader<'_> {
             Opcode::CallFunction => {
                 let call = self.call(n).map_err(|e| self.error(n, e))?;
                 let result = match op::control::control(call.op) {
-                    Some(_) => self.control(&call).map_err(|d| self.inside(n, d))?,
+                    Some(_) => self.control(&call).map_err(|d| self.inside(n, *d))?,
                     None => {
                         let result = self.tir.apply(call).map_err(|e| self.error(n, e))?;
                         result.map(|t| ValueId(t.id))
@@ -558,7 +558,7 @@ impl Reader<'_> {
     }
 
     /// An error of a graph that node `n` calls.
-    fn inside(&self, n: NodeId, d: LowerError) -> LowerError {
+    fn inside(&self, n: NodeId, d: Diagnostic) -> LowerError {
         let span = self.graph[n].meta.span;
         match d.labels.first() {
             Some(_) => Box::new(d.note(format!("called by `%{}`", self.graph[n].name()))),

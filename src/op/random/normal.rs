@@ -3,6 +3,8 @@
 //! From 16 elements on torch transforms blocks of 16; for f32 with the polynomials of Cephes (`log256_ps`,
 //! `sincos256_ps` of `avx_mathfun.h`), as its AVX2 build contracts them to fused multiply-adds. Shorter tensors are drawn
 //! one by one in f64.
+// Constants stand as Cephes writes them.
+#![allow(clippy::excessive_precision)]
 
 use super::{Generator, round};
 use crate::types::DType;
@@ -24,7 +26,7 @@ pub fn normal(g: &mut Generator, dtype: DType, n: usize, mean: f64, std: f64) ->
     for block in out.chunks_exact_mut(BLOCK) {
         transform(dtype, block, mean, std);
     }
-    if n % BLOCK != 0 {
+    if !n.is_multiple_of(BLOCK) {
         // The last 16 are drawn anew.
         let tail = &mut out[n - BLOCK..];
         tail.iter_mut().for_each(|x| *x = g.unit(dtype));

@@ -122,10 +122,9 @@ fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i6
     let rest = |t: &Traced, used: &[usize]| Ok((0..t.rank()?).filter(|d| !used.contains(d)).collect::<Vec<_>>());
     let (rx, ry) = (rest(x, &dx_)?, rest(y, &dy_)?);
     let size = |t: &Traced, dims: &[usize]| {
-        Ok(dims
-            .iter()
+        dims.iter()
             .map(|&d| t.shape().map(|s| s[d].clone()))
-            .collect::<OpResult<Vec<_>>>()?)
+            .collect::<OpResult<Vec<_>>>()
     };
     let product = |v: &[Dim]| v.iter().fold(Dim::Const(1), |a, d| a.mul(d));
     let (sx, sy, sk) = (size(x, &rx)?, size(y, &ry)?, size(x, &dx_)?);
