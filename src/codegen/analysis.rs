@@ -101,6 +101,17 @@ pub(super) fn guards(body: &[Stmt], var: Var, out: &mut Vec<kernel::Cond>) {
     }
 }
 
+/// The stores of a body, however deep.
+pub(super) fn stores_of<'s>(body: &'s [Stmt], out: &mut Vec<(kernel::Buf, &'s kernel::Index)>) {
+    for s in body {
+        match s {
+            Stmt::Store(b, i, _) => out.push((*b, i)),
+            Stmt::Loop(l) => stores_of(&l.body, out),
+            Stmt::Let(..) => {}
+        }
+    }
+}
+
 /// The variables of all loops in a body.
 pub(super) fn loop_vars(body: &[Stmt], out: &mut Vec<Var>) {
     for s in body {

@@ -51,6 +51,8 @@ pub(super) struct Lowering<'a> {
     pub splats: HashMap<kernel::Value, Value>,
     /// The chunk of the parallel loop.
     pub range: (Value, Value),
+    /// Whether groups begin at multiples of a cache line.
+    pub aligned: bool,
 }
 
 /// The signature of compiled kernels: `(buffers, begin, end, scratch, constants) -> status`.
@@ -84,11 +86,14 @@ pub(super) fn define(
     b.switch_to_block(entry);
     b.seal_block(entry);
     let p = b.block_params(entry).to_vec();
-    let status = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, 4, 2));
+    // One slot: the status, and in front of it room to take a wide vector apart.
+    let (bytes, status) = if width > 16 { (super::widen::SLOT, 64) } else { (4, 0) };
+    let slot = b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, 2));
     let e = Emitter {
         b,
         table,
         table_ptr: p[4],
+        slot,
         status,
         scalar: true,
         elements: 1,
@@ -106,13 +111,14 @@ pub(super) fn define(
         partials: HashMap::new(),
         splats: HashMap::new(),
         range: (p[1], p[2]),
+        aligned: false,
     };
     s.bind_buffers(p[0], p[3]);
     let zero = s.e.b.ins().iconst(I32, 0);
-    let at = s.e.slot_address(status);
+    let at = s.e.status_address();
     s.e.b.ins().store(MEM.with_aligned(), zero, at, 0);
     s.body(&k.body);
-    let at = s.e.slot_address(status);
+    let at = s.e.status_address();
     let r = s.e.b.ins().load(I32, MEM.with_aligned(), at, 0);
     s.e.b.ins().return_(&[r]);
     s.e.b.finalize(isa.frontend_config());

@@ -86,8 +86,10 @@ pub(super) struct Emitter<'a> {
     pub b: FunctionBuilder<'a>,
     pub table: &'a mut Table,
     pub table_ptr: Value,
-    /// Where faults are recorded: an I32 of [`Status`](crate::kernel::Status) bits.
-    pub status: StackSlot,
+    /// The function's one stack slot.
+    pub slot: StackSlot,
+    /// Where in it faults are recorded: an I32 of [`Status`](crate::kernel::Status) bits.
+    pub status: i32,
     /// Whether groups are single scalars at the moment.
     pub scalar: bool,
     /// Iterations in a group when not scalar.

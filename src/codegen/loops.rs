@@ -1,8 +1,8 @@
 //! Loops: serial, parallel, and in groups of lanes.
 
-use super::analysis::{UNROLL, constants_of, find_varying, shape, weight};
+use super::analysis::{UNROLL, constants_of, find_varying, shape, stores_of, weight};
 use super::func::{Lowering, Val, VarAt};
-use super::lanes::Class;
+use super::lanes::{Class, MEM};
 use crate::kernel::{self, Loop, ReduceOp, Var};
 use crate::scalar::{Compare, Unary};
 use crate::tensor::Scalar;
@@ -228,12 +228,27 @@ impl Lowering<'_> {
     /// A vector loop over `start..end`: iterations where a guarded load may be outside one by one, the rest in groups.
     fn vector(&mut self, l: &Loop, start: End, end: End) {
         let mut acc = self.identities(l);
-        let (low, high) = self.inner_range(l, start, end);
+        let (mut low, high) = self.inner_range(l, start, end);
+        let same = match (start, low) {
+            (End::Const(a), End::Const(b)) => a == b && a % 16 == 0,
+            (End::At(a), End::At(b)) => a == b,
+            _ => false,
+        };
+        let stores = self.e.width == 64 && same && self.has_streams(l);
+        if let (true, End::At(begin)) = (stores, low) {
+            // A chunk may begin anywhere.
+            let up = self.e.b.ins().iadd_imm_s(begin, 15);
+            let up = self.e.b.ins().band_imm_s(up, -16);
+            let last = self.end_value(high);
+            low = End::At(self.e.b.ins().smin(up, last));
+        }
         acc = self.scalar_part(l, start, low, acc);
         let mut at = low;
+        self.aligned = stores;
         for elements in self.group_sizes(l) {
             (acc, at) = self.lane_part(l, at, high, elements, acc);
         }
+        self.aligned = false;
         acc = self.scalar_part(l, at, high, acc);
         acc = self.scalar_part(l, high, end, acc);
         self.close(l);
@@ -245,6 +260,16 @@ impl Lowering<'_> {
             out.extend(self.with_form(false, |s| s.combine(r.op, dtype, &init, part)));
         }
         self.results(l, &out);
+    }
+
+    /// Whether a vector loop writes past the caches.
+    fn has_streams(&mut self, l: &Loop) -> bool {
+        let before = self.lane.replace(l.vars[0]);
+        let mut stores = vec![];
+        stores_of(&l.body, &mut stores);
+        let any = stores.iter().any(|(b, i)| self.streams(*b, i));
+        self.lane = before;
+        any
     }
 
     /// The identities of a loop's reductions in the current form.
@@ -363,7 +388,7 @@ impl Lowering<'_> {
     fn collapse(&mut self, op: ReduceOp, dtype: DType, mut x: State) -> State {
         let classes = [Class::of(dtype), Class::I64];
         let mut elements = self.e.elements;
-        while elements > 4 {
+        while elements > self.e.width / 4 {
             let half = |x: &State, k: usize| -> State {
                 x.iter()
                     .map(|v| v[k * v.len() / 2..(k + 1) * v.len() / 2].to_vec())
@@ -373,9 +398,15 @@ impl Lowering<'_> {
             x = self.with_form(true, |s| s.combine(op, dtype, &a, &b));
             elements /= 2;
         }
+        if self.e.width > 16 {
+            elements = 4;
+        }
         let mut lanes: Vec<State> = vec![vec![]; elements];
         for (v, c) in x.iter().zip(classes) {
-            let scalars = self.with_form(true, |s| s.e.extract(c, v));
+            let scalars = match self.e.width {
+                16 => self.with_form(true, |s| s.e.extract(c, v)),
+                _ => self.parts(op, dtype, v),
+            };
             for (lane, s) in lanes.iter_mut().zip(scalars) {
                 lane.push(vec![s]);
             }
@@ -387,6 +418,27 @@ impl Lowering<'_> {
             }
         });
         lanes.swap_remove(0)
+    }
+
+    /// The 16-byte parts of one wide vector combined, as scalars, through the stack slot; see [`widen`](super::widen).
+    fn parts(&mut self, op: ReduceOp, dtype: DType, x: &[Value]) -> Vec<Value> {
+        let ty = Class::of(dtype).vector();
+        let at = self.e.b.ins().stack_addr(I64, self.e.slot, 0);
+        self.e.b.ins().store(MEM, x[0], at, 0);
+        let mut parts: Vec<Value> = (0..self.e.width as i32 / 16)
+            .map(|k| self.e.b.ins().load(ty, MEM, at, 16 * k))
+            .collect();
+        while parts.len() > 1 {
+            let half = parts.split_off(parts.len() / 2);
+            let pairs = parts
+                .iter()
+                .zip(&half)
+                .map(|(&a, &b)| self.with_form(true, |s| s.combine(op, dtype, &[vec![a]], &[vec![b]]))[0][0]);
+            parts = pairs.collect();
+        }
+        self.e.b.ins().store(MEM, parts[0], at, 0);
+        let scalar = Class::of(dtype).scalar();
+        (0..4).map(|k| self.e.b.ins().load(scalar, MEM, at, 4 * k)).collect()
     }
 
     /// `a ⊕ b` in the current form.
@@ -429,18 +481,22 @@ impl Lowering<'_> {
         } else {
             8
         };
-        // Columns of a long reduction: two cache lines of each row at a time.
+        // As many vectors, whatever their width.
+        let wider = self.e.width / 16;
+        n *= wider;
+        // Columns of a long reduction: some cache lines of each row at a time.
         if shape.columns && !shape.heavy {
-            n = 32;
+            n = if wider > 2 { 64 } else { 32 };
         }
         if shape.wide {
             n /= 2;
         }
         let extent = self.k.extent(l.vars[0]);
-        while n > 4 && n > extent {
+        let least = 4 * wider;
+        while n > least && n > extent {
             n /= 2;
         }
-        if n > 4 { vec![n, 4] } else { vec![n] }
+        if n > least { vec![n, least] } else { vec![n] }
     }
 
     /// Loads the constants of a light loop before it: there are registers for them. In a loop with polynomials there are not, and each use

@@ -2,10 +2,10 @@
 
 use super::func::{Lowering, Val, VarAt};
 use super::lanes::{Class, Emitter, Lanes, MEM};
-use crate::kernel::{Affine, Buf, Cond, Guard, Index, Inst, Stmt, Var};
+use crate::kernel::{Affine, Buf, Cond, Guard, Index, Inst, Role, Stmt, Var};
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::types::{F32, F64, I8, I8X16, I16X8, I32, I32X4, I64, I64X2};
+use cranelift_codegen::ir::types::{F32, F64, F64X2, I8, I8X16, I16X8, I32, I32X4, I64, I64X2};
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
 
 /// What accesses with equal addresses up to a constant have in common.
@@ -24,6 +24,9 @@ pub(super) type Partials = std::collections::HashMap<Key, Partial>;
 fn key(b: Buf, i: &Index) -> Key {
     (b, i.affine.terms().to_vec(), i.dynamic.clone())
 }
+
+/// Bytes from which on a buffer is written past the caches: most of a core's share of the last-level cache.
+const STREAM: usize = 24 << 20;
 
 /// Largest constant offset that goes into an instruction; groups of lanes add a little.
 const MAX_OFFSET: i64 = 1 << 30;
@@ -257,6 +260,19 @@ impl Lowering<'_> {
         out
     }
 
+    /// Whether a store goes past the caches: to a buffer so large that it would only displace what is needed, in whole
+    /// cache lines.
+    pub fn streams(&self, b: Buf, i: &Index) -> bool {
+        let buffer = self.k.buffer(b);
+        let large = self.e.width == 64 && buffer.role == Role::Out && buffer.numel() * buffer.dtype.size() >= STREAM;
+        let line = |&(v, s): &(Var, i64)| Some(v) == self.lane || s % 16 == 0;
+        large
+            && buffer.dtype.size() == 4
+            && i.dynamic.is_empty()
+            && i.affine.base % 16 == 0
+            && i.affine.terms().iter().all(line)
+    }
+
     /// A store.
     pub fn store(&mut self, b: Buf, i: &Index, v: crate::kernel::Value) {
         let dtype = self.k.buffer(b).dtype;
@@ -270,6 +286,12 @@ impl Lowering<'_> {
         let x = self.group(v);
         if stride == 1 && i.dynamic.iter().all(|d| self.uniform(d.0).is_some()) {
             let (p, off) = self.address(b, i);
+            let x = if self.aligned && self.streams(b, i) {
+                // What tells `widen` to write past the caches.
+                x.iter().map(|&v| self.e.bitcast(F64X2, v)).collect()
+            } else {
+                x
+            };
             self.with_form(true, |l| l.e.store_lanes(dtype, &x, p, off));
             return;
         }

@@ -21,6 +21,9 @@ mod poly;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
+mod wide;
+mod widen;
 
 use crate::kernel::{Kernel, Status, hoist, structure};
 use crate::tensor::AlignedBytes;
@@ -39,6 +42,8 @@ use std::sync::Mutex;
 pub struct Options {
     /// Keep each kernel's CLIF and assembly text.
     pub text: bool,
+    /// The widest vectors to use, in bytes: 16, 32 or 64; `None` for the machine's widest.
+    pub width: Option<usize>,
 }
 
 /// Why kernels could not be compiled. Not the user's mistake, and not expected.
@@ -71,6 +76,10 @@ struct Function {
     code_bytes: usize,
     clif: String,
     asm: String,
+    /// Bytes of a vector.
+    width: usize,
+    /// Why wider vectors were tried in vain.
+    refused: Option<String>,
 }
 
 /// The texts of a compiled kernel; empty unless [`Options::text`] was set.
@@ -124,9 +133,6 @@ fn host() -> Result<OwnedTargetIsa, String> {
     isa.map_err(|e| e.to_string())
 }
 
-/// The distance of a group's vectors in bytes.
-const WIDTH: usize = 16;
-
 /// Compiles kernels. They must be verified ([`verify`](crate::kernel::verify())).
 pub fn compile(kernels: &[Kernel], options: Options) -> Result<CompiledKernels, CodegenError> {
     let fail = |kernel: &str, message: String| CodegenError {
@@ -172,27 +178,71 @@ fn one(
     n: usize,
 ) -> Result<Function, String> {
     let k = hoist(k);
+    let most = options.width.unwrap_or(usize::MAX).min(wide::widest());
+    let width = wide::width(&k, most);
+    let mut refused = None;
+    if width > 16 {
+        match attempt(&k, module, ctx, frontend, options, n, width) {
+            Ok(f) => return Ok(f),
+            Err(e) => refused = Some(e),
+        }
+        module.clear_context(ctx);
+    }
+    let mut f = attempt(&k, module, ctx, frontend, options, n, 16)?;
+    f.refused = refused;
+    Ok(f)
+}
+
+/// The function of a kernel for vectors of `width` bytes; fails if its code cannot be widened.
+fn attempt(
+    k: &Kernel,
+    module: &mut JITModule,
+    ctx: &mut Context,
+    frontend: &mut FunctionBuilderContext,
+    options: Options,
+    n: usize,
+    width: usize,
+) -> Result<Function, String> {
     let mut table = table::Table::default();
     ctx.func.signature = func::signature(module.isa());
     ctx.func.name = ir::UserFuncName::user(0, n as u32);
     ctx.set_disasm(options.text);
-    func::define(&k, module.isa(), WIDTH, &mut ctx.func, frontend, &mut table);
+    func::define(k, module.isa(), width, &mut ctx.func, frontend, &mut table);
     let clif = if options.text {
         ctx.func.display().to_string()
     } else {
         String::new()
     };
+    let wider = match width {
+        16 => None,
+        w => {
+            ctx.compile(module.isa(), &mut Default::default())
+                .map_err(|e| format!("{:?}", e.inner))?;
+            let code = ctx.compiled_code().ok_or("no code")?;
+            if !code.buffer.relocs().is_empty() {
+                return Err("the code calls or refers to something outside".into());
+            }
+            Some(widen::widen(code.code_buffer(), w).map_err(|e| e.to_string())?)
+        }
+    };
     let id = module
         .declare_function(&format!("kernel{n}"), Linkage::Export, &ctx.func.signature)
         .map_err(|e| e.to_string())?;
-    module.define_function(id, ctx).map_err(|e| format!("{e:?}"))?;
+    match &wider {
+        Some(bytes) => module
+            .define_function_bytes(id, 64, bytes, &[])
+            .map_err(|e| e.to_string())?,
+        None => module.define_function(id, ctx).map_err(|e| format!("{e:?}"))?,
+    }
     let code = ctx.compiled_code().ok_or("no code")?;
     let f = Function {
         id,
         entry: None,
         constants: AlignedBytes::from_slice(table.bytes()),
-        code_bytes: code.code_buffer().len(),
+        code_bytes: wider.as_ref().map_or(code.code_buffer().len(), Vec::len),
         clif,
+        width,
+        refused: None,
         asm: code.vcode.clone().unwrap_or_default(),
     };
     module.clear_context(ctx);
@@ -218,6 +268,16 @@ impl CompiledKernels {
     /// Bytes of machine code of kernel `i`.
     pub fn code_bytes(&self, i: usize) -> usize {
         self.functions[self.kernels[i]].code_bytes
+    }
+
+    /// Bytes of the vectors of kernel `i`: 16, 32 or 64.
+    pub fn width(&self, i: usize) -> usize {
+        self.functions[self.kernels[i]].width
+    }
+
+    /// Why kernel `i` has narrower vectors than would suit it, if that is so.
+    pub fn refused(&self, i: usize) -> Option<&str> {
+        self.functions[self.kernels[i]].refused.as_deref()
     }
 
     /// The texts of kernel `i`.

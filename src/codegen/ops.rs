@@ -5,9 +5,9 @@ use crate::kernel::{Fault, Status};
 use crate::scalar::{Binary, Compare, Unary};
 use crate::types::DType;
 use cranelift_codegen::ir::InstBuilder;
+use cranelift_codegen::ir::Value;
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::types::{I32, I64};
-use cranelift_codegen::ir::{StackSlot, Value};
 
 impl Emitter<'_> {
     /// `op(x)` on values of `dtype`.
@@ -292,7 +292,7 @@ impl Emitter<'_> {
         self.b.seal_block(cold);
         self.b.set_cold_block(cold);
         self.b.switch_to_block(cold);
-        let at = self.slot_address(self.status);
+        let at = self.status_address();
         let flags = super::lanes::MEM.with_aligned();
         let old = self.b.ins().load(I32, flags, at, 0);
         let new = self.b.ins().bor_imm_u(old, Status::bit(fault) as i64);
@@ -302,9 +302,9 @@ impl Emitter<'_> {
         self.b.switch_to_block(join);
     }
 
-    /// The address of a stack slot.
-    pub fn slot_address(&mut self, slot: StackSlot) -> Value {
-        self.b.ins().stack_addr(I64, slot, 0)
+    /// The address of the recorded faults.
+    pub fn status_address(&mut self) -> Value {
+        self.b.ins().stack_addr(I64, self.slot, self.status)
     }
 
     /// `x op y` on values of `dtype`.

@@ -6,6 +6,7 @@ mod ops;
 mod python;
 mod random;
 mod snapshots;
+mod widths;
 
 use super::*;
 use crate::kernel::{Role, interpret};
@@ -106,7 +107,17 @@ type Closeness<'a> = &'a dyn Fn(DType, &[u8], &[u8], usize) -> bool;
 
 /// [`check`] with another idea of equality.
 fn check_close(k: &Kernel, inputs: &[Vec<u8>], close: Closeness) {
-    let c = compile(std::slice::from_ref(k), Options { text: true }).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
+    for width in [16, 32, 64].into_iter().filter(|&w| w <= wide::widest()) {
+        check_width(k, inputs, close, width);
+    }
+}
+
+fn check_width(k: &Kernel, inputs: &[Vec<u8>], close: Closeness, width: usize) {
+    let options = Options {
+        text: true,
+        width: Some(width),
+    };
+    let c = compile(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
     let fill = || fill(k, inputs);
     let mut want = fill();
     let want_status = {

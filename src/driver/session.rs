@@ -151,7 +151,7 @@ impl Session {
         let options = runtime::Options {
             pool: Arc::new(Pool::new(thread_count(threads))),
             library: Arc::new(math::native()),
-            codegen: codegen::Options { text },
+            codegen: codegen::Options { text, width: None },
         };
         match Executable::new(program, &options) {
             Ok(executable) => {

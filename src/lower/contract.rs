@@ -3,7 +3,7 @@
 use super::ir::{Def, Special, Tir, ValueId};
 use super::{BufferId, LowerError, Operand};
 use crate::diag::{Code, Diagnostic};
-use crate::math::contract::{Activation, Addend, Attention, BatchDim, Conv, Layout, Mask, MatMul};
+use crate::math::contract::{Activation, Addend, Attention, BatchDim, Conv, Layout, Mask, MatMul, Recurrent};
 use crate::op::{Call, Contraction, IndexMap, OpResult};
 use crate::types::{DType, TensorType};
 
@@ -14,6 +14,8 @@ pub enum Contract {
     MatMul(MatMul, Vec<Operand>),
     /// A convolution: input, weight and bias.
     Conv(Conv, Vec<Operand>),
+    /// A recurrent layer: inputs, states, recurrent weight and bias.
+    Recurrent(Recurrent, Vec<Operand>),
     /// Attention: q, k, v and the mask.
     Attention(Attention, Vec<Operand>),
 }
@@ -22,7 +24,7 @@ impl Contract {
     /// The operands.
     pub fn operands(&self) -> &[Operand] {
         match self {
-            Contract::MatMul(_, o) | Contract::Conv(_, o) | Contract::Attention(_, o) => o,
+            Contract::MatMul(_, o) | Contract::Conv(_, o) | Contract::Attention(_, o) | Contract::Recurrent(_, o) => o,
         }
     }
 
@@ -31,6 +33,7 @@ impl Contract {
         match self {
             Contract::MatMul(d, _) => d.batch_size() as f64 * d.m as f64 * d.n as f64 * d.k as f64,
             Contract::Conv(d, _) => d.macs(),
+            Contract::Recurrent(d, _) => d.macs(),
             Contract::Attention(d, _) => {
                 let scores = d.batch as f64 * d.heads as f64 * d.queries as f64 * d.keys as f64;
                 scores * (d.size + d.value_size) as f64
@@ -367,6 +370,10 @@ pub(super) fn step(
             how: Special::Attention { mask, causal, scale },
             ..
         } => attention(operands, dtype, *mask, *causal, *scale, out),
+        Def::Special {
+            how: Special::Recurrent { cell, reverse },
+            ..
+        } => super::recurrent::step(*cell, *reverse, operands, out)?,
         _ => unreachable!("the caller matched contractions"),
     })
 }

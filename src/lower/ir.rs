@@ -8,7 +8,7 @@ use super::access::{Access, access};
 use super::{LowerError, Program};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::math::contract::Activation;
+use crate::math::contract::{Activation, Cell};
 use crate::op::{
     self, AffineIndex, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpResult, Reduction, Sizes, Traced,
     lift,
@@ -112,6 +112,13 @@ pub enum Special {
     CumSum {
         /// The dim.
         dim: usize,
+    },
+    /// A recurrent layer over projected inputs, states, recurrent weight and bias: a contraction rather than a kernel.
+    Recurrent {
+        /// What a step computes.
+        cell: Cell,
+        /// Whether the steps go from the last to the first.
+        reverse: bool,
     },
     /// Attention over q, k, v (of rank 4) and a mask: a contraction rather than a kernel.
     Attention {
@@ -256,7 +263,7 @@ impl Tir {
         Ok(id)
     }
 
-    fn traced(&self, v: ValueId) -> Traced {
+    pub(super) fn traced(&self, v: ValueId) -> Traced {
         let d = self.value(v);
         Traced {
             id: v.0,
@@ -332,11 +339,14 @@ impl Tir {
                     ))
                 })
             }
-            Meaning::Routine(_) => self.routine(call.op, ids, &types),
             Meaning::Control(_) => Err(OpError::new(
                 Code::E0601,
                 format!("`{}` calls graphs, which a decomposition cannot", call.op.name),
             )),
+            Meaning::Routine(_) => match super::recurrent::recognise(self, &types, &ids)? {
+                Some(r) => Ok(r),
+                None => self.routine(call.op, ids, &types),
+            },
         }
     }
 

@@ -21,8 +21,10 @@ pub mod memory;
 pub mod print;
 #[cfg(test)]
 mod random_tests;
+mod recurrent;
 pub mod schedule;
 pub mod special;
+mod tail;
 #[cfg(test)]
 mod tests;
 
@@ -35,9 +37,9 @@ use crate::tensor::Tensor;
 use crate::types::{DType, Val};
 use access::{Access, access};
 use contract::Contract;
-use fuse::{Fusion, Unit, fuse};
+use fuse::{Fusion, Unit, UnitId, fuse};
 use ir::{Def, Tir, ValueId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Why a graph cannot be lowered.
@@ -93,6 +95,16 @@ pub struct Operand {
     pub strides: Vec<i64>,
 }
 
+/// A kernel that follows a contraction: element `i` of the contraction's result, which is also the kernel's, depends on elements
+/// `i` of its buffers.
+#[derive(Clone, Debug)]
+pub struct Tail {
+    /// Index into [`Program::kernels`].
+    pub kernel: usize,
+    /// One per parameter; the contraction's result is one that is read.
+    pub buffers: Vec<BufferId>,
+}
+
 /// One step.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -109,6 +121,8 @@ pub enum Step {
         what: Contract,
         /// The result, row-major.
         out: BufferId,
+        /// A pointwise kernel, flat over the result, to run on each finished piece of it.
+        tail: Option<Tail>,
     },
     /// Calls the op's routine on tensors.
     Routine {
@@ -176,11 +190,14 @@ pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
     copy_view_results(tir)?;
     let tir = &*tir;
     let fusion = fuse(tir);
+    let hosts = tail::candidates(tir, &fusion);
     let mut l = Lowering {
         tir,
         fusion: &fusion,
         program: Program::default(),
         buffer_of: HashMap::new(),
+        hosting: hosts.values().map(|h| h.contraction).collect(),
+        hosts,
     };
     l.program.inputs = tir
         .inputs
@@ -189,7 +206,10 @@ pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
         .map(|(i, (name, v))| l.input(i, name, v))
         .collect();
     for &u in &fusion.order {
-        l.unit(fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist"))?;
+        l.unit(
+            u,
+            fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist"),
+        )?;
     }
     l.outputs()?;
     l.place();
@@ -222,6 +242,10 @@ struct Lowering<'a> {
     fusion: &'a Fusion,
     program: Program,
     buffer_of: HashMap<ValueId, BufferId>,
+    /// Clusters that may follow a contraction as its tail.
+    hosts: HashMap<UnitId, tail::Host>,
+    /// Their contractions, which run where the clusters would.
+    hosting: HashSet<ValueId>,
 }
 
 impl Lowering<'_> {
@@ -271,7 +295,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn unit(&mut self, unit: &Unit) -> Result<(), LowerError> {
+    fn unit(&mut self, id: UnitId, unit: &Unit) -> Result<(), LowerError> {
         let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
         match unit {
             Unit::Cluster(c) => {
@@ -287,8 +311,14 @@ impl Lowering<'_> {
                 }
                 let name = self.kernel_name(c.members.iter().map(|m| m.value));
                 let s = schedule::schedule(self.tir, self.fusion, c, &name);
-                self.kernel(s.map_err(|e| internal(&name, &e.to_string()))?)
+                let s = s.map_err(|e| internal(&name, &e.to_string()))?;
+                match self.hosts.get(&id) {
+                    Some(&host) => self.after_contraction(host, s),
+                    None => self.kernel(s),
+                }
             }
+            // Runs where its tail would.
+            Unit::Value(v) if self.hosting.contains(v) => Ok(()),
             &Unit::Value(v) => match &self.tir.value(v).def {
                 _ if self.tir.value(v).numel() == 0 => {
                     self.buffer(v);
@@ -297,7 +327,7 @@ impl Lowering<'_> {
                 def @ (Def::Contract { args, .. }
                 | Def::Special {
                     args,
-                    how: ir::Special::Attention { .. },
+                    how: ir::Special::Attention { .. } | ir::Special::Recurrent { .. },
                 }) => self.contract(v, def, args),
                 _ => {
                     let s = special::write(self.tir, v, &stored);
@@ -330,7 +360,32 @@ impl Lowering<'_> {
         };
         let what = contract::step(def, &operands, dtype, &shape, act)?;
         let out = self.buffer(result);
-        self.program.steps.push(Step::Contract { what, out });
+        self.program.steps.push(Step::Contract { what, out, tail: None });
+        Ok(())
+    }
+
+    /// The contraction `host` and the kernel that reads it: as one step, if the kernel can be its tail.
+    fn after_contraction(&mut self, host: tail::Host, s: schedule::Scheduled) -> Result<(), LowerError> {
+        let tail::Host {
+            contraction: host,
+            result,
+        } = host;
+        let def = &self.tir.value(host).def;
+        let args = self.tir.operands(host);
+        let flat = tail::is_flat(&s, host, self.tir.value(host).numel());
+        if !flat {
+            self.contract(host, def, &args)?;
+            return self.kernel(s);
+        }
+        let out = self.buffer(result);
+        self.buffer_of.insert(host, out);
+        self.contract(host, def, &args)?;
+        let buffers = s.buffers.iter().map(|&v| self.buffer(v)).collect();
+        self.program.kernels.push(s.kernel);
+        let kernel = self.program.kernels.len() - 1;
+        if let Some(Step::Contract { tail, .. }) = self.program.steps.last_mut() {
+            *tail = Some(Tail { kernel, buffers });
+        }
         Ok(())
     }
 
@@ -429,7 +484,15 @@ impl Step {
     pub fn buffers(&self) -> Vec<BufferId> {
         match self {
             Step::Kernel { buffers, .. } => buffers.clone(),
-            Step::Contract { what, out } => what.operands().iter().map(|o| o.buffer).chain([*out]).collect(),
+            Step::Contract { what, out, tail } => {
+                let more = tail.iter().flat_map(|t| t.buffers.iter().copied());
+                what.operands()
+                    .iter()
+                    .map(|o| o.buffer)
+                    .chain([*out])
+                    .chain(more)
+                    .collect()
+            }
             Step::Routine { call, outs } | Step::Control { call, outs, .. } => {
                 let args = call
                     .args

@@ -74,10 +74,14 @@ impl Program {
                 let args: Vec<String> = buffers.iter().map(|b| format!("b{}", b.0)).collect();
                 writeln!(f, "kernel    {}({})", self.kernels[*kernel].name, args.join(", "))
             }
-            Step::Contract { what, out } => {
+            Step::Contract { what, out, tail } => {
                 let args: Vec<String> = what.operands().iter().map(|o| self.operand(o)).collect();
                 let (name, sizes) = describe(what);
-                writeln!(f, "{name:<9} b{} = ({})   {sizes}", out.0, args.join(", "))
+                let then = tail.as_ref().map_or(String::new(), |t| {
+                    let args: Vec<String> = t.buffers.iter().map(|b| format!("b{}", b.0)).collect();
+                    format!("   then {}({})", self.kernels[t.kernel].name, args.join(", "))
+                });
+                writeln!(f, "{name:<9} b{} = ({})   {sizes}{then}", out.0, args.join(", "))
             }
             Step::Routine { call, outs } => {
                 let outs: Vec<String> = outs.iter().map(|b| format!("b{}", b.0)).collect();
@@ -156,6 +160,13 @@ fn describe(what: &Contract) -> (&'static str, String) {
             format!(
                 "batch={} channels={}->{} groups={} input={:?} kernel={:?} stride={:?} {:?}",
                 d.batch, d.in_channels, d.out_channels, d.groups, d.input, d.kernel, d.stride, d.activation
+            ),
+        ),
+        Contract::Recurrent(d, _) => (
+            "recurrent",
+            format!(
+                "{:?} time={} batch={} hidden={} reverse={}",
+                d.cell, d.time, d.batch, d.hidden, d.reverse
             ),
         ),
         Contract::Attention(d, _) => (

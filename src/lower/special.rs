@@ -4,10 +4,10 @@ use super::access::{Access, access};
 use super::ir::{Def, Special, Tir, ValueId, Window};
 use super::schedule::Scheduled;
 use crate::kernel::{Affine, Bound, Buf, Cond, Index, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest};
-use crate::op::{Call, IndexMap, OpResult};
+use crate::op::{Build, Call, IndexMap, OpResult};
 use crate::scalar::{Binary, Compare, Expr};
 use crate::tensor::Scalar;
-use crate::types::{DType, TensorType};
+use crate::types::{DType, TensorType, Val};
 
 /// The value of a call that has a kernel here, or `None` for one that has not.
 pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
@@ -27,6 +27,9 @@ pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<Valu
         "constant_pad_nd" => pad(tir, ids),
         "max_pool1d" | "max_pool2d" | "max_pool3d" => max_pool(tir, types, ids),
         "avg_pool1d" | "avg_pool2d" | "avg_pool3d" => avg_pool(tir, types, ids),
+        "adaptive_avg_pool1d" => adaptive_avg_pool(tir, ids, 1),
+        "adaptive_avg_pool2d" => adaptive_avg_pool(tir, ids, 2),
+        "adaptive_avg_pool3d" => adaptive_avg_pool(tir, ids, 3),
         "cumsum" => cumsum(tir, types, ids),
         "scaled_dot_product_attention" => super::contract::recognise_attention(tir, types, ids),
         _ => Ok(None),
@@ -211,6 +214,41 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     )
 }
 
+/// An adaptive mean whose windows are all alike: a mean over the spatial dims, or windows side by side.
+fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpResult<Option<ValueId>> {
+    let x = *ids.leaf("self")?;
+    let shape = tir.value(x).shape.clone();
+    let sizes: Vec<Option<i64>> = match ids.get("output_size") {
+        Val::List(v) | Val::Tuple(v) if v.len() == spatial => v.iter().map(|s| s.as_int()).collect(),
+        v => vec![v.as_int(); spatial],
+    };
+    let Some(first) = shape.len().checked_sub(spatial) else {
+        return Ok(None);
+    };
+    let mut kernel = vec![];
+    for (&s, o) in shape[first..].iter().zip(sizes) {
+        match o.and_then(|o| usize::try_from(o).ok()) {
+            Some(o) if o > 0 && s > 0 && s.is_multiple_of(o) => kernel.push((s / o) as i64),
+            _ => return Ok(None),
+        }
+    }
+    if !matches!(tir.value(x).dtype, DType::F32 | DType::F64) {
+        return Ok(None);
+    }
+    let input = tir.traced(x);
+    let b: &mut dyn Build = tir;
+    let whole = shape[first..].iter().zip(&kernel).all(|(&s, &k)| s as i64 == k);
+    let result = if whole {
+        let dims: Vec<usize> = (first..shape.len()).collect();
+        b.reduce("mean", &input, &dims, true)?
+    } else {
+        let kernel = Val::List(kernel.into_iter().map(Val::int).collect());
+        let op = ["avg_pool1d", "avg_pool2d", "avg_pool3d"][spatial - 1];
+        b.op(op, [Val::Leaf(input), kernel])?
+    };
+    Ok(Some(ValueId(result.id)))
+}
+
 fn cumsum(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
     let x = *ids.leaf("self")?;
     let shape = tir.value(x).shape.clone();
@@ -331,7 +369,7 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
             });
         }
         Special::CumSum { dim } => write_cumsum(k, &operands[0], &out, shape, *dim, def.dtype),
-        Special::Attention { .. } => unreachable!("a contraction, see `contract`"),
+        Special::Attention { .. } | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
     }
     Ok(Scheduled {
         kernel: w.k.finish()?,
@@ -524,23 +562,45 @@ fn write_cumsum(
     dim: usize,
     dtype: DType,
 ) {
-    let others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
-    let run = |k: &mut KernelBuilder, outer: &[Affine]| {
+    let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
+    // Some sums side by side: each waits for its own last addition.
+    let run = |k: &mut KernelBuilder, outers: &[Vec<Affine>]| {
         let zero = k.constant(Scalar::from_i64(dtype, 0));
-        k.scan(shape[dim], &[zero], |k, j, sum| {
-            let mut i = outer.to_vec();
-            i.insert(dim, j.into());
-            let v = k.load(x.0, at(&x.1, &i));
-            let s = k.binary(Binary::Add, sum[0], v);
-            k.store(out.0, at(&out.1, &i), s);
-            vec![s]
+        k.scan(shape[dim], &vec![zero; outers.len()], |k, j, sums| {
+            let mut next = vec![];
+            for (outer, &sum) in outers.iter().zip(sums) {
+                let mut i = outer.clone();
+                i.insert(dim, j.into());
+                let v = k.load(x.0, at(&x.1, &i));
+                let s = k.binary(Binary::Add, sum, v);
+                k.store(out.0, at(&out.1, &i), s);
+                next.push(s);
+            }
+            next
         });
     };
-    if others.is_empty() {
-        run(k, &[]);
-    } else {
-        k.parallel(&others, |k, v| run(k, &affine(v)));
+    let Some(last) = others.last_mut() else {
+        return run(k, &[vec![]]);
+    };
+    if dim + 1 < shape.len() {
+        // Along another dim the sums of a row lie side by side.
+        return over(k, &others, |k, v| run(k, &[v.to_vec()]));
     }
+    let together = [8, 4, 2]
+        .into_iter()
+        .find(|n| last.is_multiple_of(*n) && *last > 0)
+        .unwrap_or(1);
+    *last /= together;
+    k.parallel(&others, |k, v| {
+        let outers = (0..together as i64).map(|n| {
+            let mut o = affine(v);
+            if let Some(x) = o.last_mut() {
+                *x = x.clone() * together as i64 + n;
+            }
+            o
+        });
+        run(k, &outers.collect::<Vec<_>>());
+    });
 }
 
 /// The strides of a broadcast of `shape` to `to`, as an index map.

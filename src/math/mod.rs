@@ -15,6 +15,7 @@ mod isa;
 mod matmul;
 mod number;
 mod pack;
+mod recurrent;
 pub mod reference;
 mod scratch;
 mod simd;
@@ -58,5 +59,9 @@ impl Library for Native {
 
     fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
         attention::plan(self.isa, desc)
+    }
+
+    fn recurrent(&self, desc: &Recurrent, weight: Option<&[u8]>) -> Result<Box<dyn RecurrentPlan>, PlanError> {
+        recurrent::plan(self.isa, desc, weight)
     }
 }

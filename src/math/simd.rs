@@ -32,6 +32,8 @@ pub unsafe trait Simd: Copy + 'static {
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     /// `a * b`.
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
+    /// `a / b`.
+    unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
     /// `a * b + c`, rounded once where the level has the instruction.
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// `a > b ? a : b`, hence `b` where either is NaN and where both are zero.
@@ -134,6 +136,10 @@ unsafe impl Simd for Portable {
         lanewise!(|x: f32, y: f32| x * y, a, b)
     }
     #[inline(always)]
+    unsafe fn div(a: [f32; 4], b: [f32; 4]) -> [f32; 4] {
+        lanewise!(|x: f32, y: f32| x / y, a, b)
+    }
+    #[inline(always)]
     unsafe fn fma(a: [f32; 4], b: [f32; 4], c: [f32; 4]) -> [f32; 4] {
         lanewise!(|x: f32, y: f32, z: f32| x * y + z, a, b, c)
     }
@@ -201,6 +207,7 @@ mod x86 {
             add = _mm256_add_ps(a, b);
             sub = _mm256_sub_ps(a, b);
             mul = _mm256_mul_ps(a, b);
+            div = _mm256_div_ps(a, b);
             fma = _mm256_fmadd_ps(a, b, c);
             max = _mm256_max_ps(a, b);
             min = _mm256_min_ps(a, b);
@@ -272,6 +279,7 @@ mod x86 {
             add = _mm512_add_ps(a, b);
             sub = _mm512_sub_ps(a, b);
             mul = _mm512_mul_ps(a, b);
+            div = _mm512_div_ps(a, b);
             fma = _mm512_fmadd_ps(a, b, c);
             max = _mm512_max_ps(a, b);
             min = _mm512_min_ps(a, b);

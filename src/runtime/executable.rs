@@ -1,18 +1,15 @@
 //! The executable: a program with everything it needs to run.
 
-use super::estimate;
+use super::plan::{self, Action, Follow, Plan};
 use crate::codegen::{self, CompiledKernels, compile};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::Mutation;
-use crate::kernel::{Fault, Kernel, Status};
-use crate::lower::contract::{Contract, whole_buffer};
+use crate::kernel::{Fault, Status};
 use crate::lower::{BufferId, Input, Operand, Place, Program, Step};
-use crate::math::contract::{
-    AttentionArgs, AttentionPlan, ConvArgs, ConvConstants, ConvPlan, Library, MatMulArgs, MatMulConstants, MatMulPlan,
-};
+use crate::math::contract::{AttentionArgs, Cell, ConvArgs, Library, MatMulArgs, RecurrentArgs};
 use crate::op::Meaning;
 use crate::parallel::Pool;
-use crate::tensor::{ALIGN, AlignedBytes, Tensor};
+use crate::tensor::{AlignedBytes, Tensor};
 use crate::types::Val;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,39 +30,6 @@ pub struct Options {
     pub codegen: codegen::Options,
 }
 
-/// Below this much estimated work a kernel stays on one thread: handing out chunks would cost more than it saves.
-const PARALLEL_NANOSECONDS: f64 = 5_000.0;
-/// Chunks per thread: enough for a thread that is held up to be helped, few enough to cost nothing.
-const CHUNKS_PER_THREAD: usize = 4;
-
-/// A plan of `math` with its operands.
-enum Plan {
-    MatMul(Box<dyn MatMulPlan>),
-    Conv(Box<dyn ConvPlan>),
-    Attention(Box<dyn AttentionPlan>),
-}
-
-/// How a step runs.
-enum Action {
-    Kernel {
-        index: usize,
-        buffers: Vec<BufferId>,
-        /// Iterations of the parallel loop, and how many a chunk has.
-        extent: usize,
-        chunk: usize,
-        /// Scratch bytes per chunk.
-        scratch: usize,
-    },
-    Contract {
-        plan: Plan,
-        operands: Vec<Operand>,
-        out: BufferId,
-    },
-    Routine(usize),
-    /// A control-flow step, with what it runs.
-    Control(usize, Vec<Executable>),
-}
-
 /// A program ready to run.
 pub struct Executable {
     program: Program,
@@ -78,11 +42,14 @@ pub struct Executable {
     state: HashMap<Arc<str>, Tensor>,
     /// Memory for results, used again when the caller has dropped the last run's.
     results: Vec<Tensor>,
+    /// For each input its number among those that are tensors.
+    tensor_inputs: Vec<Option<usize>>,
     /// The address of every buffer during a run.
     addresses: Vec<*mut u8>,
     /// The pointers handed to a kernel.
     args: Vec<*mut u8>,
-    times: Option<Vec<Duration>>,
+    /// For each step the total and the shortest time.
+    times: Option<Vec<(Duration, Duration)>>,
 }
 
 // SAFETY: the addresses point into memory that the executable owns or borrows only during `run`, which takes `&mut`.
@@ -95,6 +62,8 @@ pub struct ProfileRow {
     pub name: String,
     /// Total time.
     pub time: Duration,
+    /// The shortest run.
+    pub min: Duration,
     /// Bytes of the buffers it reads and writes, once.
     pub bytes: usize,
     /// Multiply-adds; 0 for kernels.
@@ -117,12 +86,7 @@ impl Executable {
                     .help("this is a fault in fxc; run the graph with --interpret, and please report it"),
             )
         })?;
-        let actions = program
-            .steps
-            .iter()
-            .enumerate()
-            .map(|(i, s)| action(&program, i, s, options))
-            .collect::<Result<Vec<_>, RunError>>()?;
+        let actions = plan::actions(&program, options)?;
         let scratch = actions.iter().map(|a| match a {
             Action::Kernel {
                 extent, chunk, scratch, ..
@@ -133,12 +97,19 @@ impl Executable {
         let arena = AlignedBytes::zeroed(program.arena);
         let results = result_memory(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
+        let mut tensors = 0..;
+        let tensor_inputs = program.inputs.iter().map(|i| match (&i.state, &i.ty) {
+            (None, Some(_)) => tensors.next(),
+            _ => None,
+        });
+        let tensor_inputs = tensor_inputs.collect();
         let state = program.inputs.iter();
         let state = state.filter_map(|i| Some((i.name.clone(), i.state.clone()?))).collect();
         Ok(Executable {
             kernels,
-            actions,
+            tensor_inputs,
             state,
+            actions,
             pool: options.pool.clone(),
             arena,
             scratch,
@@ -182,18 +153,35 @@ impl Executable {
     /// Runs on inputs in the order of the program's tensor inputs, and gives the results in their structure. New values of
     /// buffers lead the results ([`Program::mutations`]); the next run finds them there.
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Val<Tensor>, RunError> {
+        self.steps(inputs)?;
+        let result = self.output(inputs);
+        self.keep(&result);
+        Ok(result)
+    }
+
+    /// Runs without handing out results: they stay in the executable's memory, see [`Executable::results`]. Allocates nothing after
+    /// the first call, library calls and programs with state apart.
+    pub fn execute(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
+        self.steps(inputs)?;
+        if !self.program.mutations.is_empty() {
+            let result = self.output(inputs);
+            self.keep(&result);
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
         self.check_inputs(inputs)?;
         self.bind(inputs);
         for i in 0..self.actions.len() {
             let start = self.times.is_some().then(Instant::now);
             self.step(i)?;
             if let (Some(start), Some(times)) = (start, &mut self.times) {
-                times[i] += start.elapsed();
+                let t = start.elapsed();
+                times[i] = (times[i].0 + t, times[i].1.min(t));
             }
         }
-        let result = self.output(inputs);
-        self.keep(&result);
-        Ok(result)
+        Ok(())
     }
 
     /// Keeps the new values of buffers for the next run.
@@ -206,9 +194,14 @@ impl Executable {
         }
     }
 
+    /// The results that have memory of their own, as the last run left them.
+    pub fn results(&self) -> &[Tensor] {
+        &self.results
+    }
+
     /// Measures every step from now on.
     pub fn start_profile(&mut self) {
-        self.times = Some(vec![Duration::ZERO; self.actions.len()]);
+        self.times = Some(vec![(Duration::ZERO, Duration::MAX); self.actions.len()]);
     }
 
     /// What was measured since [`Executable::start_profile`].
@@ -220,7 +213,7 @@ impl Executable {
             .iter()
             .zip(&self.actions)
             .zip(times)
-            .map(|((s, a), &time)| {
+            .map(|((s, a), &(time, min))| {
                 let bytes = s.buffers().iter().map(|b| self.program.buffers[b.0].bytes()).sum();
                 let macs = match s {
                     Step::Contract { what, .. } => what.macs(),
@@ -229,6 +222,7 @@ impl Executable {
                 ProfileRow {
                     name: self.step_name(s, a),
                     time,
+                    min,
                     bytes,
                     macs,
                 }
@@ -238,14 +232,24 @@ impl Executable {
 
     fn step_name(&self, s: &Step, a: &Action) -> String {
         match (s, a) {
-            (Step::Kernel { kernel, .. }, _) => self.program.kernels[*kernel].name.clone(),
-            (Step::Contract { out, .. }, Action::Contract { plan, .. }) => {
+            (Step::Kernel { kernel, .. }, _) => {
+                let bits = 8 * self.kernels.width(*kernel);
+                let why = self
+                    .kernels
+                    .refused(*kernel)
+                    .map(|r| format!(": {r}"))
+                    .unwrap_or_default();
+                format!("{} [{bits} bits{why}]", self.program.kernels[*kernel].name)
+            }
+            (Step::Contract { out, tail, .. }, Action::Contract { plan, .. }) => {
                 let how = match plan {
                     Plan::MatMul(p) => p.describe(),
                     Plan::Conv(p) => p.describe(),
                     Plan::Attention(p) => p.describe(),
+                    Plan::Recurrent(p, _) => p.describe(),
                 };
-                format!("{} [{how}]", self.program.buffers[out.0].name)
+                let then = if tail.is_some() { ", then its kernel" } else { "" };
+                format!("{} [{how}{then}]", self.program.buffers[out.0].name)
             }
             (Step::Routine { call, .. }, _) => format!("{} (library)", call.op.name),
             (Step::Control { call, .. }, _) => format!("{} (control flow)", call.op.name),
@@ -254,18 +258,16 @@ impl Executable {
     }
 
     fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), RunError> {
-        let wanted: Vec<_> = self
-            .program
-            .inputs
-            .iter()
-            .filter(|i| i.state.is_none())
-            .filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
-            .collect();
-        if wanted.len() != inputs.len() {
-            let title = format!("expected {} inputs but got {}", wanted.len(), inputs.len());
+        let wanted = || {
+            let given = self.program.inputs.iter().filter(|i| i.state.is_none());
+            given.filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
+        };
+        let count = wanted().count();
+        if count != inputs.len() {
+            let title = format!("expected {count} inputs but got {}", inputs.len());
             return Err(Box::new(Diagnostic::new(Code::E0501, title)));
         }
-        for ((name, (dtype, shape)), t) in wanted.iter().zip(inputs) {
+        for ((name, (dtype, shape)), t) in wanted().zip(inputs) {
             if t.dtype() != *dtype || t.shape() != shape {
                 let want = crate::types::TensorType::fixed(*dtype, shape);
                 let title = format!("input `{name}` must be {want}, but is {}", t.ty());
@@ -277,7 +279,6 @@ impl Executable {
 
     /// Points every buffer at its memory.
     fn bind(&mut self, inputs: &[Tensor]) {
-        let by_input = by_input(&self.program, &self.state, inputs);
         for r in &mut self.results {
             if !r.is_unique() {
                 *r = Tensor::zeros(r.dtype(), r.shape());
@@ -287,7 +288,10 @@ impl Executable {
         for (b, address) in self.program.buffers.iter().zip(&mut self.addresses) {
             *address = match &b.place {
                 // Inputs and constants are only read; the cast is for the common table.
-                Place::Input(n) => by_input[*n].map_or(std::ptr::null_mut(), |t| t.bytes().as_ptr().cast_mut()),
+                Place::Input(n) => {
+                    let t = given(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
+                    t.map_or(std::ptr::null_mut(), |t| t.bytes().as_ptr().cast_mut())
+                }
                 Place::Constant(t) => t.bytes().as_ptr().cast_mut(),
                 // SAFETY: the memory plan keeps every buffer within the arena.
                 Place::Arena(offset) => unsafe { arena.add(*offset) },
@@ -311,8 +315,21 @@ impl Executable {
                 let status = self.kernel(index, extent, chunk, size);
                 self.fault(i, status)
             }
-            Action::Contract { plan, operands, out } => {
-                self.contract(plan, operands, *out);
+            Action::Contract {
+                plan,
+                operands,
+                out,
+                tail,
+            } => {
+                self.args.clear();
+                let buffers = tail.iter().flat_map(|t| &t.buffers);
+                self.args.extend(buffers.map(|b| self.addresses[b.0]));
+                let follow = tail.as_ref().map(|t| Follow {
+                    kernels: &self.kernels,
+                    kernel: t.kernel,
+                    args: &self.args,
+                });
+                self.contract(plan, operands, *out, follow.as_ref());
                 Ok(())
             }
             Action::Routine(step) => self.routine(*step),
@@ -361,7 +378,8 @@ impl Executable {
         unsafe { self.addresses[o.buffer.0].offset(o.offset as isize * size) }
     }
 
-    fn contract(&self, plan: &Plan, operands: &[Operand], out: BufferId) {
+    fn contract(&self, plan: &Plan, operands: &[Operand], out: BufferId, follow: Option<&Follow>) {
+        let tail = follow.map(Follow::tail);
         let at = |i: usize| {
             operands
                 .get(i)
@@ -380,7 +398,7 @@ impl Executable {
                             b: at(1),
                             addend: at(2),
                             c,
-                            tail: None,
+                            tail,
                         },
                     );
                 }
@@ -391,9 +409,23 @@ impl Executable {
                         weight: at(1),
                         bias: at(2),
                         y: c,
-                        tail: None,
+                        tail,
                     },
                 ),
+                Plan::Recurrent(p, cell) => {
+                    let lstm = (*cell == Cell::Lstm) as usize;
+                    p.run(
+                        &self.pool,
+                        &RecurrentArgs {
+                            inputs: at(0).cast(),
+                            state: at(1).cast(),
+                            cell: at(2).cast(),
+                            weight: at(2 + lstm).cast(),
+                            bias: at(3 + lstm).cast(),
+                            out: c.cast(),
+                        },
+                    );
+                }
                 Plan::Attention(p) => {
                     p.run(
                         &self.pool,
@@ -493,10 +525,12 @@ impl Executable {
     }
 
     fn output(&self, inputs: &[Tensor]) -> Val<Tensor> {
-        let by_input = by_input(&self.program, &self.state, inputs);
         let output = self.program.output.as_ref().expect("lowering sets the output");
         output.map(|(b, shape)| match &self.program.buffers[b.0].place {
-            Place::Input(n) => by_input[*n].expect("a tensor input").reshape(shape),
+            Place::Input(n) => {
+                let t = given(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
+                t.expect("a tensor input").reshape(shape)
+            }
             Place::Constant(t) => t.reshape(shape),
             Place::Output(n) => self.results[*n].reshape(shape),
             Place::Arena(_) => unreachable!("results are placed as outputs"),
@@ -504,19 +538,17 @@ impl Executable {
     }
 }
 
-/// The tensors of a program's inputs, which are numbered tensors or not.
-fn by_input<'a>(
-    program: &Program,
+/// The tensor of an input: a buffer's present value, or the given one with its number.
+fn given<'a>(
+    input: &Input,
+    number: Option<usize>,
     state: &'a HashMap<Arc<str>, Tensor>,
     inputs: &'a [Tensor],
-) -> Vec<Option<&'a Tensor>> {
-    let mut given = inputs.iter();
-    let tensor = |i: &Input| match (&i.state, &i.ty) {
-        (Some(_), _) => state.get(&i.name),
-        (None, Some(_)) => given.next(),
-        (None, None) => None,
-    };
-    program.inputs.iter().map(tensor).collect()
+) -> Option<&'a Tensor> {
+    match input.state {
+        Some(_) => state.get(&input.name),
+        None => inputs.get(number?),
+    }
 }
 
 /// What the chunks of a kernel share.
@@ -539,78 +571,4 @@ fn result_memory(program: &Program) -> Vec<Tensor> {
         .into_iter()
         .map(|r| r.expect("every output has a buffer"))
         .collect()
-}
-
-fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result<Action, RunError> {
-    let (library, threads) = (&*options.library, options.pool.threads());
-    Ok(match step {
-        Step::Kernel { kernel, buffers } => {
-            let k = &program.kernels[*kernel];
-            let (extent, chunk) = chunks(k, threads);
-            Action::Kernel {
-                index: *kernel,
-                buffers: buffers.clone(),
-                extent,
-                chunk,
-                scratch: k.scratch_layout().1.next_multiple_of(ALIGN),
-            }
-        }
-        Step::Contract { what, out } => {
-            let plan = plan(program, what, library).map_err(|e| {
-                let name = &program.buffers[out.0].name;
-                Box::new(Diagnostic::new(Code::E0601, format!("no way to compute `{name}`: {e}")))
-            })?;
-            Action::Contract {
-                plan,
-                operands: what.operands().to_vec(),
-                out: *out,
-            }
-        }
-        Step::Routine { .. } => Action::Routine(i),
-        Step::Control { graphs, .. } => {
-            let made = graphs.iter().map(|g| Executable::new(g.clone(), options));
-            Action::Control(i, made.collect::<Result<Vec<_>, _>>()?)
-        }
-    })
-}
-
-/// The parallel loop's extent and the size of a chunk. The partition depends only on the kernel and the number of
-/// threads, and no result depends on it.
-fn chunks(k: &Kernel, threads: usize) -> (usize, usize) {
-    let extent = k.parallel_extent();
-    if threads < 2 || k.parallel_loop().is_none() || estimate::nanoseconds(k) < PARALLEL_NANOSECONDS {
-        return (extent, extent.max(1));
-    }
-    let chunk = extent.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
-    // Vectors of a flat kernel begin at aligned places.
-    let flat = k.parallel_loop().is_some_and(|l| l.vector);
-    (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
-}
-
-fn constant<'a>(program: &'a Program, o: &Operand) -> Option<&'a [u8]> {
-    match &program.buffers[whole_buffer(o)?.0].place {
-        Place::Constant(t) => Some(t.bytes()),
-        _ => None,
-    }
-}
-
-fn plan(program: &Program, what: &Contract, library: &dyn Library) -> Result<Plan, crate::math::contract::PlanError> {
-    let constant = |o: Option<&Operand>| o.and_then(|o| constant(program, o));
-    Ok(match what {
-        Contract::MatMul(d, o) => {
-            let constants = MatMulConstants {
-                a: constant(o.first()),
-                b: constant(o.get(1)),
-            };
-            Plan::MatMul(library.matmul(d, constants)?)
-        }
-        Contract::Conv(d, o) => {
-            let constants = ConvConstants {
-                weight: constant(o.get(1)),
-                bias: constant(o.get(2)),
-            };
-            Plan::Conv(library.conv(d, constants)?)
-        }
-        Contract::Attention(d, _) => Plan::Attention(library.attention(d)?),
-    })
 }

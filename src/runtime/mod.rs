@@ -6,5 +6,6 @@
 mod control;
 mod estimate;
 mod executable;
+mod plan;
 
 pub use executable::{Executable, Options, Profile, ProfileRow, RunError};

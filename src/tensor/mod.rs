@@ -59,6 +59,11 @@ impl Tensor {
         Tensor::from_slice(&[], &[value])
     }
 
+    /// Lets the system drop what is resident of a tensor in a mapped file; see [`Storage::release_pages`].
+    pub fn release_pages(&self) {
+        self.storage.release_pages();
+    }
+
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.dtype

@@ -84,6 +84,15 @@ impl Storage {
         }
     }
 
+    /// Lets the system drop the pages of a mapped file from memory; they are read again when they are used again.
+    pub fn release_pages(&self) {
+        #[cfg(unix)]
+        if let Storage::Mapped { map, offset, len } = self {
+            // SAFETY: the mapping is of a file and never written, so that its pages come back with the same contents.
+            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, *offset, *len) };
+        }
+    }
+
     /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.bytes().len()

@@ -415,7 +415,14 @@ fn equal_kernels_share_code() {
     let b = softmax(4, 64);
     let c = softmax(4, 65);
     a.name = "another".into();
-    let compiled = compile(&[a, b, c], Options { text: true }).expect("compiles");
+    let compiled = compile(
+        &[a, b, c],
+        Options {
+            text: true,
+            width: Some(16),
+        },
+    )
+    .expect("compiles");
     assert_eq!((compiled.len(), compiled.functions()), (3, 2));
     assert!(
         compiled.code_bytes(0) > 0 && compiled.text(2).asm.contains("ret") && compiled.text(0).clif.contains("f32x4")

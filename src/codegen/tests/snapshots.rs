@@ -46,7 +46,14 @@ fn small_integers() -> Kernel {
 #[test]
 fn texts() {
     let kernels = [bias_gelu(), super::kernels::softmax(4, 20), small_integers()];
-    let compiled = compile(&kernels, Options { text: true }).expect("compiles");
+    let compiled = compile(
+        &kernels,
+        Options {
+            text: true,
+            width: Some(16),
+        },
+    )
+    .expect("compiles");
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/snapshots");
     insta::with_settings!({snapshot_path => dir, prepend_module_to_snapshot => false, omit_expression => true}, {
         for (i, k) in kernels.iter().enumerate() {

@@ -15,6 +15,7 @@ use super::isa::Isa;
 use super::scratch::{self, Shared};
 use crate::parallel::Pool;
 use crate::types::DType;
+pub(super) use row::exp;
 
 /// Plans an attention for the instruction set `isa`, which the machine must have.
 pub fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {

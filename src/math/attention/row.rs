@@ -28,7 +28,7 @@ pub struct RowJob {
 /// # Safety
 /// The machine has the level.
 #[inline(always)]
-unsafe fn exp<S: Simd>(x: S::V) -> S::V {
+pub unsafe fn exp<S: Simd>(x: S::V) -> S::V {
     // SAFETY: plain arithmetic on vectors.
     unsafe {
         let least = S::splat(-87.33);

@@ -14,10 +14,12 @@
 mod attention;
 mod conv;
 mod matmul;
+mod recurrent;
 
 pub use attention::*;
 pub use conv::*;
 pub use matmul::*;
+pub use recurrent::*;
 
 use crate::types::DType;
 use std::ffi::c_void;
@@ -149,4 +151,6 @@ pub trait Library: Send + Sync {
     fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError>;
     /// Plans an attention.
     fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError>;
+    /// Plans a recurrent layer; `weight` are the bytes of the recurrent weight if it is constant.
+    fn recurrent(&self, desc: &Recurrent, weight: Option<&[u8]>) -> Result<Box<dyn RecurrentPlan>, PlanError>;
 }

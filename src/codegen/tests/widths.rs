@@ -1,0 +1,255 @@
+//! Every width of vectors gives the same results: bit by bit where each element is computed by itself.
+
+use super::*;
+use crate::kernel::{Affine, KernelBuilder, ReduceOp, Value};
+use crate::scalar::{Binary, Compare, Unary};
+use crate::types::DType::*;
+use proptest::prelude::{ProptestConfig, proptest};
+
+/// The widths that this machine has; a machine without wide vectors has nothing to compare.
+fn widths() -> Vec<usize> {
+    let all: Vec<usize> = [16, 32, 64].into_iter().filter(|&w| w <= wide::widest()).collect();
+    if all.len() < 3 {
+        eprintln!("only vectors of {all:?} bytes are compared: this machine has no wider ones");
+    }
+    all
+}
+
+/// The results of `k` at a width, and the width that it was compiled for.
+fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize) {
+    let options = Options {
+        text: false,
+        width: Some(width),
+    };
+    let c = compile(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
+    let mut buffers = fill(k, inputs);
+    run(&c, k, &mut buffers, usize::MAX >> 1);
+    (buffers, c.width(0))
+}
+
+/// Compares all widths; gives the widest that was used.
+fn compare(k: &Kernel, inputs: &[Vec<u8>]) -> usize {
+    let (want, mut widest) = at(k, inputs, 16);
+    for w in widths() {
+        let (got, used) = at(k, inputs, w);
+        widest = widest.max(used);
+        for (n, (_, b)) in k.params().enumerate() {
+            for i in 0..b.numel() {
+                assert!(
+                    distance(b.dtype, got[n].bytes(), want[n].bytes(), i) == 0,
+                    "{}: {}[{i}] is {:?} at width {used}, {:?} at 16",
+                    k.name,
+                    b.name,
+                    Scalar::read(b.dtype, got[n].bytes(), i),
+                    Scalar::read(b.dtype, want[n].bytes(), i)
+                );
+            }
+        }
+    }
+    widest
+}
+
+/// Ordinary and special values.
+fn values(n: usize) -> Vec<u8> {
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        1e-40,
+        3e38,
+        -88.5,
+        0.62,
+        17.25,
+    ];
+    let all: Vec<Scalar> = (0..n)
+        .map(|i| match i % 3 {
+            0 => Scalar::F32(special[i / 3 % special.len()] as f32),
+            _ => Scalar::F32((i as f32 * 0.37).sin() * 9.0),
+        })
+        .collect();
+    bytes(F32, &all)
+}
+
+fn pointwise(name: &str, n: usize, f: impl FnOnce(&mut KernelBuilder, Value, Value) -> Value) -> usize {
+    let mut k = KernelBuilder::new(name.to_string());
+    let (x, y) = (k.input("x", F32, &[n]), k.input("y", F32, &[n]));
+    k.vector(n, |k, i| {
+        let (a, b) = (k.load(x, Affine::from(i)), k.load(y, Affine::from(i)));
+        let v = f(k, a, b);
+        let out = k.output("out", k.dtype(v), &[n]);
+        k.store(out, Affine::from(i), v);
+    });
+    let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+    let mut other = values(n + 5);
+    other.drain(..20);
+    compare(&k, &[values(n), other])
+}
+
+#[test]
+fn every_lane_wise_operation_is_the_same_in_all_widths() {
+    use Binary::*;
+    use Unary::*;
+    let unary = [
+        Neg, Abs, Sign, Floor, Ceil, Round, Trunc, Sqrt, Rsqrt, Recip, Exp, Exp2, Expm1, Log, Log2, Log10, Log1p, Tanh,
+        Erf, Sigmoid,
+    ];
+    for op in unary {
+        let used = pointwise(&format!("{op:?}"), 211, |k, x, _| k.unary(op, x));
+        assert_eq!(used, wide::widest(), "{op:?} was not widened");
+    }
+    for op in [Add, Sub, Mul, Div, Max, Min, Fmax, Fmin, Copysign, TruncDiv] {
+        let used = pointwise(&format!("{op:?}"), 211, |k, x, y| k.binary(op, x, y));
+        assert_eq!(used, wide::widest(), "{op:?} was not widened");
+    }
+    for op in [
+        Compare::Eq,
+        Compare::Ne,
+        Compare::Lt,
+        Compare::Le,
+        Compare::Gt,
+        Compare::Ge,
+    ] {
+        let used = pointwise(&format!("{op:?}"), 211, |k, x, y| {
+            let c = k.compare(op, x, y);
+            k.select(c, y, x)
+        });
+        assert_eq!(used, wide::widest(), "{op:?} was not widened");
+    }
+}
+
+/// A random expression of lane-wise operations.
+fn expression(k: &mut KernelBuilder, rng: &mut Rng, mut pool: Vec<Value>) -> Value {
+    for _ in 0..rng.below(24) + 1 {
+        let of = |k: &KernelBuilder, pool: &[Value], d: DType| -> Vec<Value> {
+            pool.iter().copied().filter(|&v| k.dtype(v) == d).collect()
+        };
+        let d = rng.pick(&[F32, F32, I32]);
+        let same = of(k, &pool, d);
+        if same.is_empty() {
+            continue;
+        }
+        let (x, y) = (rng.pick(&same), rng.pick(&same));
+        let v = match rng.below(6) {
+            0 => k.cast(if d == F32 { I32 } else { F32 }, x),
+            1 if d == F32 => {
+                use Unary::*;
+                k.unary(
+                    rng.pick(&[Neg, Abs, Sign, Round, Exp, Tanh, Erf, Log1p, Sqrt, Sigmoid]),
+                    x,
+                )
+            }
+            2 => {
+                let c = k.compare(rng.pick(&[Compare::Lt, Compare::Ge, Compare::Eq, Compare::Ne]), x, y);
+                pool.push(c);
+                continue;
+            }
+            3 => {
+                let conds = of(k, &pool, B8);
+                if conds.is_empty() {
+                    continue;
+                }
+                let mut c = rng.pick(&conds);
+                if rng.below(3) == 0 {
+                    let o = rng.pick(&conds);
+                    c = k.binary(rng.pick(&[Binary::And, Binary::Or, Binary::Xor]), c, o);
+                }
+                if rng.below(4) == 0 {
+                    c = k.unary(Unary::Not, c);
+                }
+                k.select(c, x, y)
+            }
+            4 => {
+                let c = rng.value(d);
+                let c = k.constant(c);
+                k.binary(rng.pick(&[Binary::Add, Binary::Mul, Binary::Max]), x, c)
+            }
+            _ => k.binary(
+                rng.pick(&[Binary::Add, Binary::Sub, Binary::Mul, Binary::Max, Binary::Min]),
+                x,
+                y,
+            ),
+        };
+        pool.push(v);
+    }
+    let last = *pool.iter().rfind(|&&v| k.dtype(v) != B8).expect("inputs are numbers");
+    last
+}
+
+/// Rows of random expressions: stored, or reduced in an order that does not change the result.
+fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
+    let mut rng = Rng(seed);
+    let (rows, n) = (rng.below(4) + 1, rng.pick(&[8, 16, 31, 64, 100, 131, 300]));
+    let mut k = KernelBuilder::new(format!("wide_{seed}"));
+    let mut inputs = vec![];
+    k.parallel(&[rows], |k, vars| {
+        let mut element = |k: &mut KernelBuilder, j: crate::kernel::Var| {
+            let mut pool = vec![];
+            for _ in 0..rng.below(3) + 1 {
+                let b = k.input(&format!("x{}", inputs.len()), rng.pick(&[F32, F32, I32]), &[rows, n]);
+                inputs.push(b);
+                let at = if rng.below(4) == 0 {
+                    // One number for a row.
+                    Affine::from(vars[0]) * n as i64
+                } else {
+                    Affine::row_major(&[vars[0], j], &[rows, n])
+                };
+                pool.push(k.load(b, at));
+            }
+            expression(k, &mut rng, pool)
+        };
+        if seed % 3 == 0 {
+            let op = [ReduceOp::Max, ReduceOp::Min, ReduceOp::Add][seed as usize / 3 % 3];
+            let d = if op == ReduceOp::Add { I32 } else { F32 };
+            let init = k.initial(op, d);
+            let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
+                let v = element(k, j);
+                vec![k.cast(d, v)]
+            })[0];
+            let out = k.output("out", d, &[rows]);
+            k.store(out, Affine::from(vars[0]), r);
+        } else {
+            k.vector(n, |k, j| {
+                let v = element(k, j);
+                let out = k.output("out", k.dtype(v), &[rows, n]);
+                k.store(out, Affine::row_major(&[vars[0], j], &[rows, n]), v);
+            });
+        }
+    });
+    let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+    let mut rng = Rng(seed ^ 0x7777);
+    let data = k
+        .params()
+        .filter(|(b, _)| inputs.contains(b))
+        .map(|(_, b)| rng.tensor(b.dtype, b.numel()));
+    let data = data.collect();
+    (k, data)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_kernels_are_the_same_in_all_widths(seed: u64) {
+        let (k, inputs) = kernel(seed);
+        compare(&k, &inputs);
+    }
+}
+
+#[test]
+fn most_random_kernels_are_widened() {
+    if wide::widest() == 16 {
+        eprintln!("skipped: this machine has no wide vectors");
+        return;
+    }
+    let wide = (0..100).filter(|&seed| {
+        let (k, inputs) = kernel(seed);
+        compare(&k, &inputs) > 16
+    });
+    let n = wide.count();
+    assert!(n > 80, "only {n} of 100 random kernels were widened");
+}

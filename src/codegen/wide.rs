@@ -1,0 +1,186 @@
+//! Which width of vectors a kernel runs in: what all of its vector loops can be widened to ([`widen`](super::widen)), and
+//! what suits their lengths.
+
+use crate::kernel::{Inst, Kernel, Loop, Stmt, Value, Var};
+use crate::scalar::{Binary, Unary};
+use crate::types::DType;
+use std::collections::HashSet;
+
+/// The widest vectors of this machine that kernels can have, in bytes.
+pub(super) fn widest() -> usize {
+    #[cfg(all(target_arch = "x86_64", unix))]
+    {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        if avx2 && is_x86_feature_detected!("avx512f") {
+            return 64;
+        }
+        if avx2 {
+            return 32;
+        }
+    }
+    16
+}
+
+/// The width for `k`, at most `most`.
+pub(super) fn width(k: &Kernel, most: usize) -> usize {
+    let mut s = Survey {
+        k,
+        lane: None,
+        varying: HashSet::new(),
+        lane_wise: true,
+        extents: vec![],
+    };
+    s.body(&k.body);
+    if !s.lane_wise || s.extents.is_empty() {
+        return 16;
+    }
+    // Iterations that do not fill a vector run one by one.
+    let steps = |w: usize| {
+        let lanes = w / 4;
+        s.extents.iter().map(|e| e / lanes + e % lanes).sum::<usize>()
+    };
+    [64, 32, 16]
+        .into_iter()
+        .filter(|&w| w <= most)
+        .min_by_key(|&w| steps(w))
+        .unwrap_or(16)
+}
+
+struct Survey<'a> {
+    k: &'a Kernel,
+    /// The vector loop's variable.
+    lane: Option<Var>,
+    varying: HashSet<Value>,
+    lane_wise: bool,
+    /// Of the vector loops.
+    extents: Vec<usize>,
+}
+
+/// Dtypes with 32-bit lanes that memory holds as such.
+fn plain(d: DType) -> bool {
+    matches!(d, DType::F32 | DType::I32)
+}
+
+impl Survey<'_> {
+    fn body(&mut self, body: &[Stmt]) {
+        for s in body {
+            match s {
+                Stmt::Let(v, i) => self.inst(*v, i),
+                Stmt::Store(b, i, _) => {
+                    if let Some(lane) = self.lane {
+                        let stride = i.affine.stride(lane);
+                        let varies = stride != 0 || i.dynamic.iter().any(|d| self.varying.contains(&d.0));
+                        let fixed = i.dynamic.iter().all(|d| !self.varying.contains(&d.0));
+                        self.lane_wise &= !varies || (stride == 1 && fixed && plain(self.k.buffer(*b).dtype));
+                    }
+                }
+                Stmt::Loop(l) => self.nest(l),
+            }
+        }
+    }
+
+    fn nest(&mut self, l: &Loop) {
+        let outer = self.lane;
+        if outer.is_none() && l.vector {
+            self.lane = Some(l.vars[0]);
+            self.extents.push(self.k.extent(l.vars[0]));
+        }
+        if self.lane.is_some() {
+            for r in &l.reduces {
+                let known = matches!(
+                    r.op.binary(),
+                    Some(Binary::Add | Binary::Mul | Binary::Max | Binary::Min)
+                );
+                self.lane_wise &= known && plain(self.k.dtype(r.init[0]));
+            }
+            let carried = |v: Value| matches!(self.k.dtype(v), DType::F32 | DType::I32 | DType::B8);
+            self.lane_wise &= l.carries.iter().all(|c| carried(c.phi));
+        }
+        if outer.is_some() {
+            // Within a group everything that goes through a loop is in lanes.
+            self.varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
+            self.varying
+                .extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
+        }
+        self.body(&l.body);
+        self.lane = outer;
+    }
+
+    fn inst(&mut self, v: Value, i: &Inst) {
+        let Some(lane) = self.lane else { return };
+        let mut any = false;
+        i.operands(&mut |x| any |= self.varying.contains(&x));
+        match i {
+            Inst::Load(_, at, _) => any |= at.affine.stride(lane) != 0,
+            Inst::Index(a) => any |= a.stride(lane) != 0,
+            _ => {}
+        }
+        if any {
+            self.varying.insert(v);
+            self.lane_wise &= self.is_lane_wise(i, lane);
+        }
+    }
+
+    fn is_lane_wise(&self, i: &Inst, lane: Var) -> bool {
+        use DType::{B8, F32, I32};
+        let d = |v: Value| self.k.dtype(v);
+        match i {
+            Inst::Const(_) => true,
+            Inst::Index(_) | Inst::Bounded(..) => false,
+            Inst::Load(b, at, _) => {
+                let fixed = at.dynamic.iter().all(|x| !self.varying.contains(&x.0));
+                fixed && at.affine.stride(lane) == 1 && plain(self.k.buffer(*b).dtype)
+            }
+            Inst::Unary(op, x) => match d(*x) {
+                F32 => float_unary(*op),
+                I32 => matches!(op, Unary::Neg | Unary::BitNot | Unary::Sign | Unary::SignBit),
+                B8 => matches!(op, Unary::Not | Unary::BitNot),
+                _ => false,
+            },
+            Inst::Binary(op, x, _) => {
+                use Binary::*;
+                match d(*x) {
+                    F32 => matches!(
+                        op,
+                        Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv
+                    ),
+                    I32 => matches!(op, Add | Sub | Mul | Max | Min | And | Or | Xor),
+                    B8 => matches!(op, And | Or | Xor | Mul | Add | Max | Min),
+                    _ => false,
+                }
+            }
+            Inst::Compare(_, x, _) | Inst::Select(_, x, _) => matches!(d(*x), F32 | I32 | B8),
+            Inst::Fma(x, ..) => d(*x) == F32,
+            Inst::Cast(to, x) => matches!((d(*x), to), (F32 | I32 | B8, F32 | I32 | B8)),
+        }
+    }
+}
+
+fn float_unary(op: Unary) -> bool {
+    use Unary::*;
+    matches!(
+        op,
+        Neg | Abs
+            | Sign
+            | Floor
+            | Ceil
+            | Round
+            | Trunc
+            | Sqrt
+            | Rsqrt
+            | Recip
+            | IsNan
+            | IsInf
+            | SignBit
+            | Exp
+            | Exp2
+            | Expm1
+            | Log
+            | Log2
+            | Log10
+            | Log1p
+            | Tanh
+            | Erf
+            | Sigmoid
+    )
+}

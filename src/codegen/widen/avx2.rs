@@ -1,0 +1,72 @@
+//! Rewriting for AVX2: the same instructions on 256 bits. Masks stay vectors; constants stay in memory; spilled vectors are
+//! rejected.
+
+use super::codes::{blend, comparison, is_scalar, splat, wider};
+use super::flow::{Flow, Place};
+use super::{Output, Reject, has_vectors, memory_operand, ret};
+use iced_x86::{Code, Instruction, OpKind, Register};
+
+/// The function's instructions on 32-byte vectors.
+pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
+    let mut out = Output::new();
+    for (n, i) in flow.ins.iter().enumerate() {
+        out.at(i.ip());
+        if ret(i) {
+            out.push(Instruction::with(Code::VEX_Vzeroupper));
+        }
+        if !has_vectors(i) {
+            out.push(*i);
+            continue;
+        }
+        let place = memory_operand(i).map(|_| flow.place(n)).transpose()?;
+        if matches!(place, Some(Place::Spill(_))) {
+            return Err(Reject::Spills(1));
+        }
+        let narrow = place == Some(Place::Slot) && i.op_kind(0) != OpKind::Memory;
+        out.push(if narrow || is_scalar(i.mnemonic()) {
+            *i
+        } else {
+            wide(i)?
+        });
+    }
+    Ok(out.ins)
+}
+
+fn wide(i: &Instruction) -> Result<Instruction, Reject> {
+    if let Some(w) = splat(i) {
+        let to = Register::YMM0 + i.op0_register().number() as u32;
+        return Instruction::with2(w.ymm, to, i.op1_register()).map_err(|e| Reject::Encode(e.to_string()));
+    }
+    let code = wider(i.code())
+        .or_else(|| comparison(i.code()).map(|c| c.0))
+        .map(|w| w.ymm)
+        .or_else(|| blend(i.code()))
+        .ok_or(Reject::Code(i.code()))?;
+    let code = match code {
+        // Two forms of a broadcast: from memory and from a register.
+        Code::VEX_Vbroadcastsd_ymm_m64 if memory_operand(i).is_none() => Code::VEX_Vbroadcastsd_ymm_xmm,
+        c => c,
+    };
+    let mut j = *i;
+    j.set_code(code);
+    let broadcast = is_broadcast(code);
+    for k in 0..i.op_count() {
+        if i.op_kind(k) == OpKind::Register && i.op_register(k).is_xmm() && !(broadcast && k == 1) {
+            j.set_op_register(k, Register::YMM0 + i.op_register(k).number() as u32);
+        }
+    }
+    Ok(j)
+}
+
+fn is_broadcast(c: Code) -> bool {
+    use Code::*;
+    matches!(
+        c,
+        VEX_Vbroadcastss_ymm_xmm
+            | VEX_Vbroadcastss_ymm_m32
+            | VEX_Vbroadcastsd_ymm_xmm
+            | VEX_Vbroadcastsd_ymm_m64
+            | VEX_Vpbroadcastd_ymm_xmmm32
+            | VEX_Vpbroadcastq_ymm_xmmm64
+    )
+}

@@ -1,0 +1,381 @@
+//! Rewriting for AVX-512 F.
+
+use super::codes::{blend, comparison, is_scalar, splat, wider};
+use super::flow::{Flow, Place};
+use super::{Output, Reject, has_vectors, memory_operand, ret};
+use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
+use std::collections::HashMap;
+
+/// Registers that Cranelift does not use: zmm16 to zmm31.
+const FREE: usize = 16;
+
+/// A vector register that holds a mask, and the mask register that holds it too.
+#[derive(Clone, Copy)]
+struct Mask {
+    k: Register,
+    /// Lanes of 64 bits.
+    long: bool,
+    /// Whether the vector register holds it already.
+    stored: bool,
+}
+
+struct Rewrite<'a> {
+    flow: &'a Flow,
+    out: Output,
+    /// By vector register.
+    masks: [Option<Mask>; 16],
+    next_k: u32,
+    spills: HashMap<u64, Register>,
+    pinned: HashMap<u64, Register>,
+    info: InstructionInfoFactory,
+    /// Something was written past the caches.
+    streams: bool,
+}
+
+/// The function's instructions on 64-byte vectors.
+pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
+    let mut r = Rewrite {
+        flow,
+        out: Output::new(),
+        masks: [None; 16],
+        next_k: 0,
+        spills: HashMap::new(),
+        pinned: HashMap::new(),
+        info: InstructionInfoFactory::new(),
+        streams: false,
+    };
+    r.assign()?;
+    let mut pinned: Vec<(u64, Register)> = r.pinned.iter().map(|(&d, &z)| (d, z)).collect();
+    pinned.sort_unstable();
+    for (d, z) in pinned {
+        let at = MemoryOperand::with_base_displ(Register::R8, d as i64);
+        r.emit2(Code::EVEX_Vmovups_zmm_k1z_zmmm512, z, at)?;
+    }
+    for n in 0..flow.ins.len() {
+        r.instruction(n)?;
+    }
+    Ok(r.out.ins)
+}
+
+fn zmm(r: Register) -> Register {
+    if r.is_vector_register() {
+        Register::ZMM0 + r.number() as u32
+    } else {
+        r
+    }
+}
+
+fn encode(e: iced_x86::IcedError) -> Reject {
+    Reject::Encode(e.to_string())
+}
+
+impl Rewrite<'_> {
+    /// Gives spilled vectors and the constants of the innermost loops registers.
+    fn assign(&mut self) -> Result<(), Reject> {
+        let mut weights: HashMap<u64, u64> = HashMap::new();
+        let mut free = (0..FREE as u32).map(|k| Register::ZMM31 - k);
+        for (n, i) in self.flow.ins.iter().enumerate() {
+            if !has_vectors(i) || memory_operand(i).is_none() {
+                continue;
+            }
+            match self.flow.place(n)? {
+                Place::Spill(d) if !is_scalar(i.mnemonic()) => {
+                    if !self.spills.contains_key(&d) {
+                        let z = free.next().ok_or(Reject::Spills(FREE + 1))?;
+                        self.spills.insert(d, z);
+                    }
+                }
+                Place::Spill(_) => return Err(Reject::Memory(i.code())),
+                Place::Constant(d) if i.memory_size().size() == 16 && self.flow.depth[n] > 0 => {
+                    *weights.entry(d).or_default() += 1 << (4 * self.flow.depth[n].min(8));
+                }
+                _ => {}
+            }
+        }
+        let mut all: Vec<(u64, u64)> = weights.into_iter().map(|(d, w)| (w, d)).collect();
+        all.sort_unstable_by_key(|&(w, d)| (std::cmp::Reverse(w), d));
+        self.pinned = all.into_iter().map(|(_, d)| d).zip(free).collect();
+        Ok(())
+    }
+
+    fn emit2(&mut self, code: Code, a: Register, b: MemoryOperand) -> Result<(), Reject> {
+        let i = Instruction::with2(code, a, b).map_err(encode)?;
+        self.out.push(i);
+        Ok(())
+    }
+
+    fn instruction(&mut self, n: usize) -> Result<(), Reject> {
+        let i = &self.flow.ins[n];
+        let targeted = self.flow.targets.contains(&i.ip());
+        if targeted {
+            // Belongs to the path that falls through.
+            self.settle(self.flow.live_in[n])?;
+        }
+        self.out.at(i.ip());
+        if i.flow_control() != FlowControl::Next {
+            self.settle(self.flow.live_in[n])?;
+            if ret(i) {
+                if self.streams {
+                    self.out.push(Instruction::with(Code::Sfence));
+                }
+                self.out.push(Instruction::with(Code::VEX_Vzeroupper));
+            }
+            self.out.push(*i);
+        } else if !has_vectors(i) {
+            self.out.push(*i);
+        } else {
+            self.vector(n, i)?;
+        }
+        self.out.end(targeted);
+        Ok(())
+    }
+
+    /// Writes the masks that only mask registers hold and that live on into their vectors, and forgets all mask registers.
+    fn settle(&mut self, live: u16) -> Result<(), Reject> {
+        for z in 0..16 {
+            if live >> z & 1 == 1 {
+                self.store_mask(z)?;
+            }
+            self.masks[z] = None;
+        }
+        Ok(())
+    }
+
+    /// Makes vector register `z` hold its mask.
+    fn store_mask(&mut self, z: usize) -> Result<(), Reject> {
+        let Some(m) = &mut self.masks[z] else { return Ok(()) };
+        if std::mem::replace(&mut m.stored, true) {
+            return Ok(());
+        }
+        let (k, code) = match m.long {
+            true => (m.k, Code::EVEX_Vpternlogq_zmm_k1z_zmm_zmmm512b64_imm8),
+            false => (m.k, Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8),
+        };
+        let r = Register::ZMM0 + z as u32;
+        let mut i = Instruction::with4(code, r, r, r, 0xffu32).map_err(encode)?;
+        i.set_op_mask(k);
+        i.set_zeroing_masking(true);
+        self.out.push(i);
+        Ok(())
+    }
+
+    /// A mask register; what it held and lives on goes to its vector.
+    fn take_k(&mut self, live: u16) -> Result<Register, Reject> {
+        let k = Register::K1 + self.next_k;
+        self.next_k = (self.next_k + 1) % 7;
+        for z in 0..16 {
+            if self.masks[z].is_some_and(|m| m.k == k) {
+                if live >> z & 1 == 1 {
+                    self.store_mask(z)?;
+                }
+                self.masks[z] = None;
+            }
+        }
+        Ok(k)
+    }
+
+    fn vector(&mut self, n: usize, i: &Instruction) -> Result<(), Reject> {
+        let place = memory_operand(i).map(|_| self.flow.place(n)).transpose()?;
+        if blend(i.code()).is_some() {
+            return self.blend(n, i, place);
+        }
+        self.store_read_masks(i)?;
+        let defined = self.defined(i);
+        if let Some((w, long)) = comparison(i.code()) {
+            return self.comparison(n, i, place, w.zmm, long);
+        }
+        if is_scalar(i.mnemonic()) {
+            self.out.push(*i);
+        } else if place == Some(Place::Slot) && i.op_kind(0) != OpKind::Memory {
+            // Reads one part of what was stored.
+            self.out.push(*i);
+        } else if let Some(w) = splat(i) {
+            let j = Instruction::with2(w.zmm, zmm(i.op0_register()), i.op1_register());
+            self.out.push(j.map_err(encode)?);
+        } else if i.code() == Code::VEX_Vmovupd_xmmm128_xmm && place == Some(Place::Memory) {
+            // The kernel's way to say so: it has no vectors of f64.
+            let mut j = *i;
+            j.set_code(Code::EVEX_Vmovntps_m512_zmm);
+            j.set_op1_register(zmm(i.op1_register()));
+            self.out.push(j);
+            self.streams = true;
+        } else {
+            let w = wider(i.code()).ok_or(Reject::Code(i.code()))?;
+            let j = self.widened(i, w.zmm, place);
+            self.out.push(j);
+        }
+        if let Some(z) = defined {
+            self.masks[z] = None;
+        }
+        Ok(())
+    }
+
+    /// The vector register that an instruction writes.
+    fn defined(&self, i: &Instruction) -> Option<usize> {
+        let first = i.op_kind(0) == OpKind::Register && i.op0_register().is_vector_register();
+        first.then(|| i.op0_register().number())
+    }
+
+    /// Masks that an instruction reads as vectors.
+    fn store_read_masks(&mut self, i: &Instruction) -> Result<(), Reject> {
+        let used = self.info.info(i).used_registers();
+        let read: Vec<usize> = used
+            .iter()
+            .filter(|u| {
+                u.register().is_vector_register() && u.access() != OpAccess::Write && u.register().number() < 16
+            })
+            .map(|u| u.register().number())
+            .collect();
+        read.into_iter().try_for_each(|z| self.store_mask(z))
+    }
+
+    /// The instruction with `code`, wide registers, and registers for what is pinned or spilled.
+    fn widened(&self, i: &Instruction, code: Code, place: Option<Place>) -> Instruction {
+        let register = match place {
+            Some(Place::Constant(d)) if i.memory_size().size() == 16 => self.pinned.get(&d).copied(),
+            Some(Place::Spill(d)) => self.spills.get(&d).copied(),
+            _ => None,
+        };
+        let scalar_source = is_broadcast(code);
+        if let (Some(r), true, true) = (register, i.op_count() == 2, is_move(code)) {
+            // A move from or to memory becomes one between registers.
+            let (to, from) = match i.op_kind(0) {
+                OpKind::Memory => (r, zmm(i.op1_register())),
+                _ => (zmm(i.op0_register()), r),
+            };
+            return Instruction::with2(Code::EVEX_Vmovaps_zmm_k1z_zmmm512, to, from).unwrap_or(*i);
+        }
+        let mut j = *i;
+        j.set_code(code);
+        for k in 0..i.op_count() {
+            match i.op_kind(k) {
+                OpKind::Register if !(scalar_source && k == 1) => j.set_op_register(k, zmm(i.op_register(k))),
+                OpKind::Memory => {
+                    if let Some(r) = register {
+                        j.set_op_kind(k, OpKind::Register);
+                        j.set_op_register(k, r);
+                    }
+                }
+                _ => {}
+            }
+        }
+        j
+    }
+
+    fn comparison(
+        &mut self,
+        n: usize,
+        i: &Instruction,
+        place: Option<Place>,
+        code: Code,
+        long: bool,
+    ) -> Result<(), Reject> {
+        let z = i.op0_register().number();
+        let same = i.op_kind(2) == OpKind::Register && i.op1_register() == i.op2_register();
+        let ones = matches!(
+            i.code(),
+            Code::VEX_Vpcmpeqd_xmm_xmm_xmmm128 | Code::VEX_Vpcmpeqq_xmm_xmm_xmmm128
+        ) && same;
+        if ones {
+            let r = Register::ZMM0 + z as u32;
+            let all = Code::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8;
+            self.out
+                .push(Instruction::with4(all, r, r, r, 0xffu32).map_err(encode)?);
+            self.masks[z] = None;
+            return Ok(());
+        }
+        if place == Some(Place::Slot) {
+            return Err(Reject::Memory(i.code()));
+        }
+        // The register compared into may hold an older mask; its operands were stored already.
+        self.masks[z] = None;
+        let k = self.take_k(self.flow.live_out[n])?;
+        let mut j = self.widened(i, code, place);
+        j.set_op0_register(k);
+        self.out.push(j);
+        self.masks[z] = Some(Mask { k, long, stored: false });
+        Ok(())
+    }
+
+    /// `mask ? third : second`.
+    fn blend(&mut self, n: usize, i: &Instruction, place: Option<Place>) -> Result<(), Reject> {
+        if place == Some(Place::Slot) {
+            return Err(Reject::Memory(i.code()));
+        }
+        let (d, a, m) = (
+            i.op0_register().number(),
+            i.op1_register().number(),
+            i.op3_register().number(),
+        );
+        self.store_mask(a)?;
+        if i.op_kind(2) == OpKind::Register {
+            self.store_mask(i.op2_register().number())?;
+        }
+        let (k, long) = match self.masks[m] {
+            Some(m) => (m.k, m.long),
+            None => {
+                let k = self.take_k(self.flow.live_in[n])?;
+                let z = Register::ZMM0 + m as u32;
+                let test = Instruction::with3(Code::EVEX_Vptestmd_kr_k1_zmm_zmmm512b32, k, z, z);
+                self.out.push(test.map_err(encode)?);
+                self.masks[m] = Some(Mask {
+                    k,
+                    long: false,
+                    stored: true,
+                });
+                (k, false)
+            }
+        };
+        let code = match long {
+            true => Code::EVEX_Vblendmpd_zmm_k1z_zmm_zmmm512b64,
+            false => Code::EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32,
+        };
+        let register = match place {
+            Some(Place::Constant(c)) => self.pinned.get(&c).copied(),
+            Some(Place::Spill(s)) => self.spills.get(&s).copied(),
+            None => Some(zmm(i.op2_register())),
+            _ => None,
+        };
+        let (to, first) = (Register::ZMM0 + d as u32, Register::ZMM0 + a as u32);
+        let mut j = match register {
+            Some(r) => Instruction::with3(code, to, first, r),
+            None => Instruction::with3(code, to, first, memory(i)),
+        }
+        .map_err(encode)?;
+        j.set_op_mask(k);
+        self.out.push(j);
+        self.masks[d] = None;
+        Ok(())
+    }
+}
+
+/// The memory operand of an instruction.
+fn memory(i: &Instruction) -> MemoryOperand {
+    MemoryOperand::new(
+        i.memory_base(),
+        i.memory_index(),
+        i.memory_index_scale(),
+        i.memory_displacement64() as i64,
+        i.memory_displ_size(),
+        false,
+        Register::None,
+    )
+}
+
+fn is_move(c: Code) -> bool {
+    matches!(
+        c,
+        Code::EVEX_Vmovups_zmm_k1z_zmmm512 | Code::EVEX_Vmovups_zmmm512_k1z_zmm
+    )
+}
+
+fn is_broadcast(c: Code) -> bool {
+    use Code::*;
+    matches!(
+        c,
+        EVEX_Vbroadcastss_zmm_k1z_xmmm32
+            | EVEX_Vbroadcastsd_zmm_k1z_xmmm64
+            | EVEX_Vpbroadcastd_zmm_k1z_xmmm32
+            | EVEX_Vpbroadcastq_zmm_k1z_xmmm64
+    )
+}

@@ -1,0 +1,285 @@
+//! What the widening pass knows about the code before it rewrites it: reachable instructions, live vector registers,
+//! where pointers to the constants and to the stack slot are, and how deep in loops an instruction is.
+
+use super::Reject;
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register,
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Where the code is taken to lie; any address but 0, which marks instructions that are no one's target.
+pub const BASE: u64 = 0x1_0000;
+
+/// What a general register or stack word is known to hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Tag {
+    #[default]
+    Unknown,
+    /// The table of constants.
+    Table,
+    /// An address within the explicit stack slot.
+    Slot,
+}
+
+/// What a vector instruction's memory operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Data.
+    Memory,
+    /// The constant at this offset of the table.
+    Constant(u64),
+    /// The explicit stack slot.
+    Slot,
+    /// A register's spill slot.
+    Spill(u64),
+}
+
+/// A function in ascending order of addresses, and what is known at each instruction.
+pub struct Flow {
+    /// The instructions that can be reached.
+    pub ins: Vec<Instruction>,
+    /// Addresses that branches go to.
+    pub targets: HashSet<u64>,
+    /// Vector registers that are read later, before and after each instruction.
+    pub live_in: Vec<u16>,
+    pub live_out: Vec<u16>,
+    /// The number of loops around each instruction, by backward branches.
+    pub depth: Vec<u32>,
+    tags: Vec<State>,
+    slot: u64,
+}
+
+/// Words of the stack whose contents are followed.
+const WORDS: usize = 64;
+
+#[derive(Clone, Copy, PartialEq)]
+struct State {
+    regs: [Tag; 16],
+    words: [Tag; WORDS],
+}
+
+impl State {
+    fn meet(&mut self, o: &State) -> bool {
+        let before = *self;
+        let all = self.regs.iter_mut().chain(&mut self.words);
+        for (a, b) in all.zip(o.regs.iter().chain(&o.words)) {
+            if *a != *b {
+                *a = Tag::Unknown;
+            }
+        }
+        *self != before
+    }
+}
+
+fn gpr(r: Register) -> Option<usize> {
+    r.is_gpr().then(|| r.full_register().number())
+}
+
+/// The stack word that an instruction's memory operand is.
+fn word(i: &Instruction) -> Option<usize> {
+    let w = i.memory_displacement64() as usize / 8;
+    (i.memory_base() == Register::RSP && i.memory_index() == Register::None && w < WORDS).then_some(w)
+}
+
+fn decode(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
+    let mut found: BTreeMap<u64, Instruction> = BTreeMap::new();
+    let mut work = vec![BASE];
+    let mut d = Decoder::with_ip(64, code, BASE, DecoderOptions::NONE);
+    while let Some(mut ip) = work.pop() {
+        while !found.contains_key(&ip) {
+            let at = ip.checked_sub(BASE).filter(|&a| a < code.len() as u64);
+            let at = at.ok_or(Reject::Flow("a branch out of the code"))?;
+            d.set_position(at as usize)
+                .map_err(|_| Reject::Flow("a branch out of the code"))?;
+            d.set_ip(ip);
+            let i = d.decode();
+            if i.is_invalid() {
+                return Err(Reject::Flow("an instruction that does not decode"));
+            }
+            found.insert(ip, i);
+            match i.flow_control() {
+                FlowControl::Next => {}
+                FlowControl::ConditionalBranch => work.push(i.near_branch_target()),
+                FlowControl::UnconditionalBranch => {
+                    work.push(i.near_branch_target());
+                    break;
+                }
+                FlowControl::Return => break,
+                _ => return Err(Reject::Flow("a call or an indirect branch")),
+            }
+            ip = i.next_ip();
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+impl Flow {
+    /// Analyses `code`; `table` holds the address of the constants on entry; the explicit stack slot has `slot` bytes.
+    pub fn new(code: &[u8], table: Register, slot: u64) -> Result<Flow, Reject> {
+        let ins = decode(code)?;
+        let at: HashMap<u64, usize> = ins.iter().enumerate().map(|(n, i)| (i.ip(), n)).collect();
+        let branch = |i: &Instruction| i.is_jcc_short_or_near() || i.is_jmp_short_or_near();
+        let targets = ins
+            .iter()
+            .filter(|i| branch(i))
+            .map(|i| i.near_branch_target())
+            .collect();
+        let next = |n: usize| -> Vec<usize> {
+            let i = &ins[n];
+            let mut v = vec![];
+            if !matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Return) {
+                v.push(n + 1);
+            }
+            if branch(i) {
+                v.push(at[&i.near_branch_target()]);
+            }
+            v
+        };
+        let successors: Vec<Vec<usize>> = (0..ins.len()).map(next).collect();
+        let (live_in, live_out) = liveness(&ins, &successors);
+        let mut depth = vec![0; ins.len()];
+        for (n, s) in successors.iter().enumerate() {
+            for &t in s.iter().filter(|&&t| t <= n) {
+                depth[t..=n].iter_mut().for_each(|d| *d += 1);
+            }
+        }
+        let tags = pointers(&ins, &successors, table, slot);
+        Ok(Flow {
+            ins,
+            targets,
+            live_in,
+            live_out,
+            depth,
+            tags,
+            slot,
+        })
+    }
+
+    /// What the memory operand of vector instruction `n` is.
+    pub fn place(&self, n: usize) -> Result<Place, Reject> {
+        let i = &self.ins[n];
+        let (base, index) = (i.memory_base(), i.memory_index());
+        if i.is_ip_rel_memory_operand() || base == Register::RBP {
+            return Err(Reject::Memory(i.code()));
+        }
+        if base == Register::RSP {
+            if index != Register::None {
+                return Err(Reject::Memory(i.code()));
+            }
+            let d = i.memory_displacement64();
+            return Ok(if d < self.slot { Place::Slot } else { Place::Spill(d) });
+        }
+        let tag = gpr(base).map_or(Tag::Unknown, |r| self.tags[n].regs[r]);
+        Ok(match tag {
+            Tag::Slot => Place::Slot,
+            Tag::Table if index == Register::None => Place::Constant(i.memory_displacement64()),
+            _ => Place::Memory,
+        })
+    }
+}
+
+/// The vector registers that live before and after each instruction.
+fn liveness(ins: &[Instruction], successors: &[Vec<usize>]) -> (Vec<u16>, Vec<u16>) {
+    let mut info = InstructionInfoFactory::new();
+    let mut uses = vec![0u16; ins.len()];
+    let mut defs = vec![0u16; ins.len()];
+    for (n, i) in ins.iter().enumerate() {
+        for u in info.info(i).used_registers() {
+            let r = u.register();
+            if !r.is_vector_register() || r.number() > 15 {
+                continue;
+            }
+            let bit = 1 << r.number();
+            let (read, write) = match u.access() {
+                OpAccess::Read | OpAccess::CondRead => (true, false),
+                OpAccess::Write => (false, true),
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite | OpAccess::CondWrite => (true, true),
+                _ => (false, false),
+            };
+            uses[n] |= if read { bit } else { 0 };
+            defs[n] |= if write { bit } else { 0 };
+        }
+    }
+    let (mut live_in, mut live_out) = (vec![0u16; ins.len()], vec![0u16; ins.len()]);
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for n in (0..ins.len()).rev() {
+            let out = successors[n].iter().fold(0, |a, &s| a | live_in[s]);
+            let before = uses[n] | (out & !defs[n]);
+            changed |= (live_in[n], live_out[n]) != (before, out);
+            (live_in[n], live_out[n]) = (before, out);
+        }
+    }
+    (live_in, live_out)
+}
+
+/// What registers and stack words hold before each instruction, on every path.
+fn pointers(ins: &[Instruction], successors: &[Vec<usize>], table: Register, slot: u64) -> Vec<State> {
+    let mut entry = State {
+        regs: [Tag::Unknown; 16],
+        words: [Tag::Unknown; WORDS],
+    };
+    entry.regs[table.number()] = Tag::Table;
+    let mut before: Vec<Option<State>> = vec![None; ins.len()];
+    before[0] = Some(entry);
+    let mut info = InstructionInfoFactory::new();
+    let mut work = vec![0];
+    while let Some(n) = work.pop() {
+        let Some(state) = before[n] else { continue };
+        let after = transfer(&ins[n], state, &mut info, slot);
+        for &s in &successors[n] {
+            let changed = match &mut before[s] {
+                Some(b) => b.meet(&after),
+                b => {
+                    *b = Some(after);
+                    true
+                }
+            };
+            if changed {
+                work.push(s);
+            }
+        }
+    }
+    before.into_iter().map(|s| s.unwrap_or(entry)).collect()
+}
+
+fn transfer(i: &Instruction, mut s: State, info: &mut InstructionInfoFactory, slot: u64) -> State {
+    let moved = matches!(i.code(), Code::Mov_rm64_r64 | Code::Mov_r64_rm64);
+    let value = match (moved, i.code()) {
+        (true, _) if i.op_kind(1) == OpKind::Register => gpr(i.op1_register()).map(|r| s.regs[r]),
+        (true, _) => word(i).map(|w| s.words[w]),
+        (_, Code::Lea_r64_m) if i.memory_base() == Register::RSP && i.memory_index() == Register::None => {
+            (i.memory_displacement64() < slot).then_some(Tag::Slot)
+        }
+        _ => None,
+    };
+    let (mut regs, mut memory) = (vec![], false);
+    let used = info.info(i);
+    for u in used.used_registers() {
+        let writes = !matches!(
+            u.access(),
+            OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
+        );
+        if writes && let Some(r) = gpr(u.register()) {
+            regs.push(r);
+        }
+    }
+    for u in used.used_memory() {
+        memory |= !matches!(
+            u.access(),
+            OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess
+        );
+    }
+    for r in regs {
+        s.regs[r] = value.unwrap_or_default();
+    }
+    if memory && let Some(w) = word(i) {
+        let bytes = i.memory_displacement64() as usize % 8 + i.memory_size().size().max(1);
+        s.words[w..WORDS.min(w + bytes.div_ceil(8))].fill(Tag::Unknown);
+        if moved {
+            s.words[w] = value.unwrap_or_default();
+        }
+    }
+    s
+}

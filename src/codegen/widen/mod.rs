@@ -1,0 +1,123 @@
+//! Wider vectors than Cranelift has: a pass over the machine code of a kernel.
+//!
+//! Cranelift's vectors have 128 bits. A kernel is therefore written so that only the *distance* of a group's vectors
+//! depends on the width `W` (16, 32 or 64 bytes): a vector loop of width 64 loads 16 bytes, computes on them, stores 16
+//! bytes and steps on by 64. The pass makes of it code that loads, computes and stores all 64.
+//!
+//! **Why this is right.** Call the 128-bit lanes of a wide register its parts. Every instruction on the whitelist
+//! ([`codes`]) computes part `p` of its result from part `p` of its operands, the same way for every `p`; memory operands of data read
+//! and write 16 bytes at offset `16 p` more. So part `p` runs the original program on the data `16 p` bytes further on, which is what
+//! the kernel means by a group of `W`: part 0 is the code that Cranelift wrote, bit by bit. Scalars and general registers, and with them all control
+//! flow, are those of part 0. What makes parts meet again (the end of a reduction) goes through the function's one explicit stack
+//! slot: stores to it are wide, loads from it stay narrow, so that the code sees the parts one by one.
+//!
+//! **What it assumes** of Cranelift's output, and rejects ([`Reject`]) where it does not find it: VEX encodings (legacy ones only for
+//! moves of registers and spills); no calls, no indirect branches; vector operands in memory that are data, constants through the table's register,
+//! the slot at the bottom of the frame, or spill slots above it; masks of choices that are all ones or all zeros in each lane, as
+//! comparisons give them. A function that is rejected is compiled again with `W = 16` and used as it is.
+//!
+//! **What it does besides**: constants used in loops stay in zmm16 to zmm31, which Cranelift does not know; spilled vectors go there too; comparisons
+//! give mask registers, which become vectors only if something else than a choice reads them; `vzeroupper` before
+//! returning. Tests compare every operation and random kernels in all widths.
+
+mod avx2;
+mod avx512;
+mod codes;
+mod flow;
+
+use flow::BASE;
+
+use flow::Flow;
+use iced_x86::{BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, Mnemonic, OpKind, Register};
+use std::fmt;
+
+/// Bytes of the explicit stack slot of a function to widen; it is the only one.
+pub const SLOT: u32 = 128;
+
+/// Why code is not widened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reject {
+    /// An instruction that is not on the whitelist.
+    Code(Code),
+    /// A memory operand of a kind that is not known.
+    Memory(Code),
+    /// Control flow of a kind that is not known.
+    Flow(&'static str),
+    /// More spilled vectors than there are registers for.
+    Spills(usize),
+    /// The encoder refused the result.
+    Encode(String),
+}
+
+impl fmt::Display for Reject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reject::Code(c) => write!(f, "{c:?} is not on the whitelist"),
+            Reject::Memory(c) => write!(f, "a memory operand of {c:?}"),
+            Reject::Flow(what) => f.write_str(what),
+            Reject::Spills(n) => write!(f, "{n} spilled vectors"),
+            Reject::Encode(e) => f.write_str(e),
+        }
+    }
+}
+
+/// The code for vectors of `width` bytes (32 or 64) of a function whose vectors are `width` bytes apart. The address of its
+/// constants is its fifth argument.
+pub fn widen(code: &[u8], width: usize) -> Result<Vec<u8>, Reject> {
+    // The System V calling convention.
+    let flow = Flow::new(code, Register::R8, SLOT as u64)?;
+    let out = match width {
+        64 => avx512::rewrite(&flow)?,
+        _ => avx2::rewrite(&flow)?,
+    };
+    let block = InstructionBlock::new(&out, BASE);
+    let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
+    encoded
+        .map(|r| r.code_buffer)
+        .map_err(|e| Reject::Encode(e.to_string()))
+}
+
+/// Whether an instruction touches vector registers.
+fn has_vectors(i: &Instruction) -> bool {
+    (0..i.op_count()).any(|k| i.op_kind(k) == OpKind::Register && i.op_register(k).is_vector_register())
+}
+
+/// Whether a vector instruction has an operand in memory.
+fn memory_operand(i: &Instruction) -> Option<u32> {
+    (0..i.op_count()).find(|&k| i.op_kind(k) == OpKind::Memory)
+}
+
+/// The instructions written so far.
+struct Output {
+    ins: Vec<Instruction>,
+    /// The address that the next instruction stands for.
+    label: u64,
+}
+
+impl Output {
+    fn new() -> Output {
+        Output { ins: vec![], label: 0 }
+    }
+
+    /// What follows stands for the instruction at `ip`.
+    fn at(&mut self, ip: u64) {
+        self.label = ip;
+    }
+
+    fn push(&mut self, mut i: Instruction) {
+        i.set_ip(std::mem::take(&mut self.label));
+        self.ins.push(i);
+    }
+
+    /// Something must stand where a branch may go to.
+    fn end(&mut self, targeted: bool) {
+        if targeted && self.label != 0 {
+            self.push(Instruction::with(Code::Nopd));
+        }
+        self.label = 0;
+    }
+}
+
+fn ret(i: &Instruction) -> bool {
+    i.mnemonic() == Mnemonic::Ret
+}

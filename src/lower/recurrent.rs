@@ -1,0 +1,203 @@
+//! Recurrent networks: each layer and direction as one product for all inputs and one [`Recurrent`] step.
+
+use super::contract::Contract;
+use super::ir::{Def, Special, Tir, ValueId, same_dim};
+use super::{LowerError, Operand};
+use crate::math::contract::{Cell, Recurrent};
+use crate::op::{AffineIndex, Build, Call, IndexMap, OpResult, Traced};
+use crate::types::{DType, TensorType, Val};
+
+/// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 without projection, as steps of their own; `None` for anything else, which
+/// stays a library call.
+pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<Val<Traced>>> {
+    let cell = match types.op.name {
+        "lstm" => Cell::Lstm,
+        "gru" => Cell::Gru,
+        "rnn_tanh" => Cell::Tanh,
+        "rnn_relu" => Cell::Relu,
+        _ => return Ok(None),
+    };
+    let x = *ids.leaf("input")?;
+    let params: Vec<ValueId> = ids.leaves("params")?.into_iter().copied().collect();
+    let states: Vec<ValueId> = match cell {
+        Cell::Lstm => ids.leaves("hx")?.into_iter().copied().collect(),
+        _ => vec![*ids.leaf("hx")?],
+    };
+    let net = Network {
+        cell,
+        biases: ids.bool("has_biases")?,
+        layers: ids.int("num_layers")?.max(0) as usize,
+        directions: 1 + ids.bool("bidirectional")? as usize,
+        batch_first: ids.bool("batch_first")?,
+    };
+    if !net.fits(tir, x, &params, &states) {
+        return Ok(None);
+    }
+    net.build(tir, x, &params, &states).map(Some)
+}
+
+struct Network {
+    cell: Cell,
+    biases: bool,
+    layers: usize,
+    directions: usize,
+    batch_first: bool,
+}
+
+impl Network {
+    fn per_set(&self) -> usize {
+        if self.biases { 4 } else { 2 }
+    }
+
+    /// Whether dtypes and sizes are such that the steps here compute it; the library call reports what is wrong with others.
+    fn fits(&self, tir: &Tir, x: ValueId, params: &[ValueId], states: &[ValueId]) -> bool {
+        let sets = self.layers * self.directions;
+        let f32s = params
+            .iter()
+            .chain(states)
+            .chain([&x])
+            .all(|&v| tir.value(v).dtype == DType::F32);
+        let shape = &tir.value(x).shape;
+        let wanted = if self.cell == Cell::Lstm { 2 } else { 1 };
+        if !f32s || sets == 0 || params.len() != sets * self.per_set() || shape.len() != 3 || shape.contains(&0) {
+            return false;
+        }
+        let batch = shape[!self.batch_first as usize];
+        let hidden = tir.value(states[0]).shape.last().copied().unwrap_or(0);
+        let state = [sets, batch, hidden];
+        if hidden == 0 || states.len() != wanted || states.iter().any(|&s| tir.value(s).shape != state) {
+            return false;
+        }
+        let rows = self.cell.gates() * hidden;
+        params.chunks(self.per_set()).enumerate().all(|(i, p)| {
+            let input = if i < self.directions {
+                shape[2]
+            } else {
+                hidden * self.directions
+            };
+            let want: [&[usize]; 4] = [&[rows, input], &[rows, hidden], &[rows], &[rows]];
+            p.iter().zip(want).all(|(&v, w)| tir.value(v).shape == w)
+        })
+    }
+
+    fn build(&self, tir: &mut Tir, x: ValueId, params: &[ValueId], states: &[ValueId]) -> OpResult<Val<Traced>> {
+        let mut x = if self.batch_first { swapped(tir, x)? } else { x };
+        let mut last: Vec<Vec<ValueId>> = vec![vec![]; states.len()];
+        for layer in 0..self.layers {
+            let mut outs = vec![];
+            for d in 0..self.directions {
+                let set = layer * self.directions + d;
+                let p = &params[set * self.per_set()..(set + 1) * self.per_set()];
+                let (out, finals) = self.direction(tir, x, p, states, set, d == 1)?;
+                outs.push(out);
+                last.iter_mut().zip(finals).for_each(|(l, f)| l.push(f));
+            }
+            x = if outs.len() == 1 {
+                outs[0]
+            } else {
+                joined(tir, &outs, 2)?
+            };
+        }
+        if self.batch_first {
+            x = swapped(tir, x)?;
+        }
+        let mut results = vec![Val::Leaf(tir.traced(x))];
+        for l in &last {
+            let v = if l.len() == 1 { l[0] } else { joined(tir, l, 0)? };
+            results.push(Val::Leaf(tir.traced(v)));
+        }
+        Ok(Val::Tuple(results))
+    }
+
+    /// One layer in one direction: its outputs `[time, batch, hidden]`, and its last states `[1, batch, hidden]`.
+    fn direction(
+        &self,
+        tir: &mut Tir,
+        x: ValueId,
+        p: &[ValueId],
+        states: &[ValueId],
+        set: usize,
+        reverse: bool,
+    ) -> OpResult<(ValueId, Vec<ValueId>)> {
+        let traced = |tir: &Tir, v: ValueId| Val::Leaf(tir.traced(v));
+        let bias = p.get(2).map_or(Val::None, |&b| traced(tir, b));
+        let args = vec![traced(tir, x), traced(tir, p[0]), bias];
+        let inputs = match tir.call("linear", args)? {
+            Val::Leaf(t) => ValueId(t.id),
+            _ => unreachable!("linear gives one tensor"),
+        };
+        let shape = tir.value(x).shape.clone();
+        let (time, batch) = (shape[0], shape[1]);
+        let hidden = tir.value(states[0]).shape[2];
+        let mut operands = vec![inputs];
+        for &s in states {
+            operands.push(sliced(tir, s, set, 1)?);
+        }
+        operands.push(p[1]);
+        operands.extend(p.get(3));
+        for o in &mut operands {
+            let whole = tir.access(*o).is_some_and(|a| a.is_contiguous(&tir.value(*o).shape));
+            if !whole {
+                *o = tir.copy(*o)?;
+            }
+        }
+        let how = Special::Recurrent {
+            cell: self.cell,
+            reverse,
+        };
+        let lstm = (self.cell == Cell::Lstm) as usize;
+        let def = Def::Special { args: operands, how };
+        let all = tir.push(DType::F32, &[time + lstm, batch, hidden], def)?;
+        let out = sliced(tir, all, 0, time)?;
+        let mut finals = vec![sliced(tir, all, if reverse { 0 } else { time - 1 }, 1)?];
+        if lstm == 1 {
+            finals.push(sliced(tir, all, time, 1)?);
+        }
+        Ok((out, finals))
+    }
+}
+
+/// `[a, b, n]` as a view `[b, a, n]`.
+fn swapped(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
+    let s = tir.value(v).shape.clone();
+    let map = IndexMap::Affine(vec![same_dim(1), same_dim(0), same_dim(2)]);
+    tir.view(v, map, &[s[1], s[0], s[2]])
+}
+
+/// Items `first .. first + count` along dim 0.
+fn sliced(tir: &mut Tir, v: ValueId, first: usize, count: usize) -> OpResult<ValueId> {
+    let mut shape = tir.value(v).shape.clone();
+    if (first, count) == (0, shape[0]) {
+        return Ok(v);
+    }
+    shape[0] = count;
+    let index = AffineIndex {
+        offset: first as i64,
+        terms: vec![(0, 1)],
+    };
+    tir.view(v, IndexMap::Affine(vec![index, same_dim(1), same_dim(2)]), &shape)
+}
+
+fn joined(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<ValueId> {
+    let mut shape = tir.value(parts[0]).shape.clone();
+    shape[dim] = parts.iter().map(|&v| tir.value(v).shape[dim]).sum();
+    let def = Def::Special {
+        args: parts.to_vec(),
+        how: Special::Concat { dim },
+    };
+    tir.push(DType::F32, &shape, def)
+}
+
+/// The step of a recurrent layer whose operands are those of [`Network::direction`].
+pub(super) fn step(cell: Cell, reverse: bool, operands: &[Operand], out: &[usize]) -> Result<Contract, LowerError> {
+    let lstm = (cell == Cell::Lstm) as usize;
+    let desc = Recurrent {
+        cell,
+        time: out[0] - lstm,
+        batch: out[1],
+        hidden: out[2],
+        reverse,
+        bias: operands.len() > 3 + lstm,
+    };
+    Ok(Contract::Recurrent(desc, operands.to_vec()))
+}

@@ -1,0 +1,143 @@
+//! Pointwise kernels that run on a contraction's result piece by piece, while it is in cache.
+//!
+//! A cluster qualifies as the tail of a product or convolution if it is the only one that reads its result, stores one
+//! value of the same size, and its kernel is one flat loop in which element `i` depends on elements `i` only. The
+//! contraction then runs where the cluster would have run, and writes into the cluster's buffer.
+
+use super::fuse::{Cluster, Fusion, Unit, UnitId};
+use super::ir::{Def, Tir, ValueId};
+use super::schedule::Scheduled;
+use crate::kernel::{Index, Inst, Kernel, Stmt, Var};
+use crate::types::DType;
+use std::collections::HashMap;
+
+/// A contraction and the result of the cluster that may be its tail.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Host {
+    /// The contraction.
+    pub contraction: ValueId,
+    /// What the cluster stores.
+    pub result: ValueId,
+}
+
+/// For each cluster that may be a tail, its contraction.
+pub(super) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
+    let users = users(tir, fusion);
+    let position: HashMap<ValueId, usize> = fusion
+        .order
+        .iter()
+        .enumerate()
+        .filter_map(|(n, &u)| match unit(fusion, u) {
+            Some(Unit::Value(v)) => Some((*v, n)),
+            _ => None,
+        })
+        .collect();
+    let mut found = HashMap::new();
+    for &u in &fusion.order {
+        let Some(Unit::Cluster(c)) = unit(fusion, u) else {
+            continue;
+        };
+        let Some(result) = only_result(tir, fusion, c) else {
+            continue;
+        };
+        let numel = tir.value(result).numel();
+        let host = users
+            .iter()
+            .filter(|(v, by)| {
+                let def = tir.value(**v);
+                let contraction = matches!(def.def, Def::Contract { .. }) && def.dtype == DType::F32;
+                contraction && by.as_slice() == [Some(u)] && def.numel() == numel && numel > 0
+            })
+            .filter(|(v, _)| !fusion.activated.contains_key(v))
+            .max_by_key(|(v, _)| position.get(v));
+        if let Some((&v, _)) = host {
+            found.insert(u, Host { contraction: v, result });
+        }
+    }
+    found
+}
+
+fn unit(fusion: &Fusion, u: UnitId) -> Option<&Unit> {
+    fusion.units[u.as_u32() as usize].as_ref()
+}
+
+/// The one stored value of a cluster of f32 without reductions.
+fn only_result(tir: &Tir, fusion: &Fusion, c: &Cluster) -> Option<ValueId> {
+    let mut stored = c
+        .members
+        .iter()
+        .map(|m| m.value)
+        .filter(|v| fusion.stored[v.0 as usize]);
+    let result = stored.next()?;
+    let alone = stored.next().is_none() && !c.reduced.contains(&true);
+    (alone && tir.value(result).dtype == DType::F32).then_some(result)
+}
+
+/// For each contraction, the units that read its result, `None` standing for the program's result.
+fn users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<UnitId>>> {
+    let base = |mut v: ValueId| {
+        while let Def::View { arg, .. } = &tir.value(v).def {
+            v = *arg;
+        }
+        v
+    };
+    let mut unit_of: HashMap<ValueId, UnitId> = HashMap::new();
+    for &u in &fusion.order {
+        match unit(fusion, u) {
+            Some(Unit::Cluster(c)) => unit_of.extend(c.members.iter().map(|m| (m.value, u))),
+            Some(Unit::Value(v)) => {
+                unit_of.insert(*v, u);
+            }
+            Some(Unit::Call(i)) => unit_of.extend(tir.calls[*i].results.iter().map(|&v| (v, u))),
+            None => {}
+        }
+    }
+    let mut users: HashMap<ValueId, Vec<Option<UnitId>>> = HashMap::new();
+    let mut add = |v: ValueId, by: Option<UnitId>| {
+        if matches!(tir.value(v).def, Def::Contract { .. }) {
+            let all = users.entry(v).or_default();
+            if !all.contains(&by) {
+                all.push(by);
+            }
+        }
+    };
+    for v in (0..tir.values.len() as u32).map(ValueId) {
+        if !matches!(tir.value(v).def, Def::View { .. }) {
+            tir.operands(v)
+                .into_iter()
+                .for_each(|o| add(base(o), unit_of.get(&v).copied()));
+        }
+    }
+    for &v in tir.output.iter().flat_map(|o| o.leaves()) {
+        add(base(v), None);
+    }
+    users
+}
+
+/// Whether a kernel is one flat loop over the elements of `result`, which it reads of `host` and writes at its own place.
+pub(super) fn is_flat(s: &Scheduled, host: ValueId, numel: usize) -> bool {
+    let k = &s.kernel;
+    let Some(l) = k.parallel_loop() else { return false };
+    let [var] = l.vars[..] else { return false };
+    let params: Vec<_> = k.params().collect();
+    let of_host = |b: crate::kernel::Buf| {
+        let n = params.iter().position(|(p, _)| *p == b);
+        n.is_some_and(|n| s.buffers[n] == host)
+    };
+    let here = |i: &Index| i.dynamic.is_empty() && i.affine.base == 0 && i.affine.terms() == [(var, 1)];
+    let plain = |stmt: &Stmt| match stmt {
+        Stmt::Let(_, Inst::Load(b, i, None)) => here(i) || (!of_host(*b) && fixed(i, var)),
+        Stmt::Let(_, Inst::Load(..) | Inst::Index(_) | Inst::Bounded(..)) | Stmt::Loop(_) => false,
+        Stmt::Let(..) => true,
+        Stmt::Store(_, i, _) => here(i),
+    };
+    l.vector && k.extent(var) == numel && no_scratch(k) && l.body.iter().all(plain)
+}
+
+fn fixed(i: &Index, var: Var) -> bool {
+    i.dynamic.is_empty() && i.affine.stride(var) == 0
+}
+
+fn no_scratch(k: &Kernel) -> bool {
+    k.scratch_layout().1 == 0
+}

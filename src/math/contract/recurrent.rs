@@ -1,0 +1,100 @@
+//! The descriptor of recurrent layers.
+
+use crate::parallel::Pool;
+
+/// What a step of a recurrent layer computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Long short-term memory; gates in torch's order: input, forget, candidate, output.
+    Lstm,
+    /// Gated recurrent unit; gates in torch's order: reset, update, candidate.
+    Gru,
+    /// `tanh(x + u)`.
+    Tanh,
+    /// `relu(x + u)`.
+    Relu,
+}
+
+impl Cell {
+    /// How many gates it has.
+    pub fn gates(self) -> usize {
+        match self {
+            Cell::Lstm => 4,
+            Cell::Gru => 3,
+            Cell::Tanh | Cell::Relu => 1,
+        }
+    }
+}
+
+/// One layer of a recurrent network in one direction, f32, its inputs multiplied already (`torch.lstm`, `torch.gru`,
+/// `torch.rnn_tanh`, `torch.rnn_relu` after `x @ w_ih.T + b_ih`).
+///
+/// Operands are row-major without gaps: the projected inputs `[time, batch, gates * hidden]`, the first hidden state
+/// `[batch, hidden]`, for an LSTM the first cell state, the recurrent weight `[gates * hidden, hidden]`, the
+/// recurrent bias `[gates * hidden]`. The result is `[time, batch, hidden]`, the hidden state after every step; for an LSTM
+/// one more row of `[batch, hidden]` follows, the last cell state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recurrent {
+    /// What a step computes.
+    pub cell: Cell,
+    /// Steps.
+    pub time: usize,
+    /// Sequences side by side.
+    pub batch: usize,
+    /// Size of the hidden state.
+    pub hidden: usize,
+    /// Whether the steps go from the last to the first.
+    pub reverse: bool,
+    /// Whether there is a recurrent bias.
+    pub bias: bool,
+}
+
+impl Recurrent {
+    /// How many elements each of inputs, state, weight, bias and result has; `None` if one does not fit the address
+    /// space.
+    pub fn extents(&self) -> Option<[usize; 5]> {
+        let rows = self.cell.gates().checked_mul(self.hidden)?;
+        let state = self.batch.checked_mul(self.hidden)?;
+        let inputs = self.time.checked_mul(self.batch)?.checked_mul(rows)?;
+        let weight = rows.checked_mul(self.hidden)?;
+        let out = self.time.checked_add((self.cell == Cell::Lstm) as usize)?;
+        let all = [inputs, state, weight, rows, out.checked_mul(state)?];
+        let fits = |n: &usize| n.checked_mul(4).is_some_and(|b| b <= isize::MAX as usize / 4);
+        all.iter().all(fits).then_some(all)
+    }
+
+    /// Multiply-adds.
+    pub fn macs(&self) -> f64 {
+        let rows = self.cell.gates() as f64 * self.hidden as f64;
+        self.time as f64 * self.batch as f64 * rows * self.hidden as f64
+    }
+}
+
+/// Where the operands of a [`Recurrent`] are.
+#[derive(Clone, Copy)]
+pub struct RecurrentArgs {
+    /// The projected inputs.
+    pub inputs: *const f32,
+    /// The first hidden state.
+    pub state: *const f32,
+    /// The first cell state; read for an LSTM only.
+    pub cell: *const f32,
+    /// The recurrent weight; not read if it was constant.
+    pub weight: *const f32,
+    /// The recurrent bias; not read if there is none.
+    pub bias: *const f32,
+    /// The result; overlaps no other operand.
+    pub out: *mut f32,
+}
+
+/// A [`Recurrent`] ready to run.
+pub trait RecurrentPlan: Send + Sync {
+    /// Computes the result.
+    ///
+    /// # Safety
+    /// Every operand that is read is valid for the descriptor's extents and aligned; the result is writable and overlaps
+    /// no other operand.
+    unsafe fn run(&self, pool: &Pool, args: &RecurrentArgs);
+    /// How it computes, for reports.
+    fn describe(&self) -> String;
+}

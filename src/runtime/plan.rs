@@ -1,0 +1,185 @@
+//! From a program's steps to what runs: kernels cut into chunks, contractions planned with their constants packed.
+
+use super::estimate;
+use super::executable::{Executable, Options, RunError};
+use crate::codegen::CompiledKernels;
+use crate::diag::{Code, Diagnostic};
+use crate::kernel::Kernel;
+use crate::lower::contract::{Contract, whole_buffer};
+use crate::lower::{self, BufferId, Operand, Place, Program, Step};
+use crate::math::contract::{
+    AttentionPlan, Cell, ConvConstants, ConvPlan, Library, MatMulConstants, MatMulPlan, RecurrentPlan, Tail, Tile,
+};
+use crate::tensor::{ALIGN, Tensor};
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+/// Below this much estimated work a kernel stays on one thread: handing out chunks would cost more than it saves.
+const PARALLEL_NANOSECONDS: f64 = 5_000.0;
+/// Chunks per thread: enough for a thread that is held up to be helped, few enough to cost nothing.
+const CHUNKS_PER_THREAD: usize = 4;
+
+/// A plan of `math` with its operands.
+pub(super) enum Plan {
+    MatMul(Box<dyn MatMulPlan>),
+    Conv(Box<dyn ConvPlan>),
+    Attention(Box<dyn AttentionPlan>),
+    Recurrent(Box<dyn RecurrentPlan>, Cell),
+}
+
+/// How a step runs.
+pub(super) enum Action {
+    Kernel {
+        index: usize,
+        buffers: Vec<BufferId>,
+        /// Iterations of the parallel loop, and how many a chunk has.
+        extent: usize,
+        chunk: usize,
+        /// Scratch bytes per chunk.
+        scratch: usize,
+    },
+    Contract {
+        plan: Plan,
+        operands: Vec<Operand>,
+        out: BufferId,
+        tail: Option<lower::Tail>,
+    },
+    Routine(usize),
+    /// A control-flow step, with what it runs.
+    Control(usize, Vec<Executable>),
+}
+
+/// What every step becomes. Packing constants is most of the work, and steps do it on all threads.
+pub(super) fn actions(program: &Program, options: &Options) -> Result<Vec<Action>, RunError> {
+    let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
+    options.pool.run(made.len(), |i| {
+        let step = &program.steps[i];
+        let done = action(program, i, step, options);
+        if let Ok(mut place) = made[i].lock() {
+            *place = Some(done);
+        }
+        if let Step::Contract { what, .. } = step {
+            // The packed copy is what runs read.
+            let constants = what.operands().iter().filter_map(|o| constant_tensor(program, o));
+            constants.for_each(Tensor::release_pages);
+        }
+    });
+    let all = made.into_iter().map(|m| m.into_inner().ok().flatten());
+    all.map(|a| a.expect("every step was planned")).collect()
+}
+
+fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result<Action, RunError> {
+    let (library, threads) = (&*options.library, options.pool.threads());
+    Ok(match step {
+        Step::Kernel { kernel, buffers } => {
+            let k = &program.kernels[*kernel];
+            let (extent, chunk) = chunks(k, threads);
+            Action::Kernel {
+                index: *kernel,
+                buffers: buffers.clone(),
+                extent,
+                chunk,
+                scratch: k.scratch_layout().1.next_multiple_of(ALIGN),
+            }
+        }
+        Step::Contract { what, out, tail } => {
+            let plan = plan(program, what, library).map_err(|e| {
+                let name = &program.buffers[out.0].name;
+                Box::new(Diagnostic::new(Code::E0601, format!("no way to compute `{name}`: {e}")))
+            })?;
+            Action::Contract {
+                plan,
+                operands: what.operands().to_vec(),
+                out: *out,
+                tail: tail.clone(),
+            }
+        }
+        Step::Routine { .. } => Action::Routine(i),
+        Step::Control { graphs, .. } => {
+            let made = graphs.iter().map(|g| Executable::new(g.clone(), options));
+            Action::Control(i, made.collect::<Result<Vec<_>, _>>()?)
+        }
+    })
+}
+
+/// The parallel loop's extent and the size of a chunk. The partition depends only on the kernel and the number of
+/// threads, and no result depends on it.
+fn chunks(k: &Kernel, threads: usize) -> (usize, usize) {
+    let extent = k.parallel_extent();
+    if threads < 2 || k.parallel_loop().is_none() || estimate::nanoseconds(k) < PARALLEL_NANOSECONDS {
+        return (extent, extent.max(1));
+    }
+    let chunk = extent.div_ceil(threads * CHUNKS_PER_THREAD).max(1);
+    // Vectors of a flat kernel begin at aligned places.
+    let flat = k.parallel_loop().is_some_and(|l| l.vector);
+    (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
+}
+
+fn constant<'a>(program: &'a Program, o: &Operand) -> Option<&'a [u8]> {
+    constant_tensor(program, o).map(Tensor::bytes)
+}
+
+fn constant_tensor<'a>(program: &'a Program, o: &Operand) -> Option<&'a Tensor> {
+    match &program.buffers[whole_buffer(o)?.0].place {
+        Place::Constant(t) => Some(t),
+        _ => None,
+    }
+}
+
+fn plan(program: &Program, what: &Contract, library: &dyn Library) -> Result<Plan, crate::math::contract::PlanError> {
+    let constant = |o: Option<&Operand>| o.and_then(|o| constant(program, o));
+    Ok(match what {
+        Contract::MatMul(d, o) => {
+            let constants = MatMulConstants {
+                a: constant(o.first()),
+                b: constant(o.get(1)),
+            };
+            Plan::MatMul(library.matmul(d, constants)?)
+        }
+        Contract::Conv(d, o) => {
+            let constants = ConvConstants {
+                weight: constant(o.get(1)),
+                bias: constant(o.get(2)),
+            };
+            Plan::Conv(library.conv(d, constants)?)
+        }
+        Contract::Attention(d, _) => Plan::Attention(library.attention(d)?),
+        Contract::Recurrent(d, o) => {
+            let weight = constant(o.get(2 + (d.cell == Cell::Lstm) as usize));
+            Plan::Recurrent(library.recurrent(d, weight)?, d.cell)
+        }
+    })
+}
+
+/// The kernel that runs on the pieces of a contraction's result.
+pub(super) struct Follow<'a> {
+    pub kernels: &'a CompiledKernels,
+    pub kernel: usize,
+    pub args: &'a [*mut u8],
+}
+
+impl Follow<'_> {
+    /// As `math` takes it.
+    pub(super) fn tail(&self) -> Tail {
+        unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
+            // SAFETY: the context is the `Follow` that outlives the contraction; the tile is the caller's.
+            let (f, t) = unsafe { (&*context.cast::<Follow>(), &*tile) };
+            // Rows without gaps are one piece.
+            let whole = t.row_stride == t.cols;
+            let (rows, cols) = if whole { (1, t.rows * t.cols) } else { (t.rows, t.cols) };
+            for row in 0..rows {
+                let begin = t.offset + row * t.row_stride;
+                // SAFETY: the kernel is flat over the result and takes no scratch memory; the tile's elements are finished
+                // and no other thread's, and of the other buffers it only reads.
+                unsafe {
+                    f.kernels
+                        .run(f.kernel, f.args, begin, begin + cols, std::ptr::null_mut())
+                };
+            }
+        }
+        Tail {
+            call,
+            context: std::ptr::from_ref(self).cast(),
+        }
+    }
+}
