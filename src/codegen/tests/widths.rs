@@ -251,5 +251,5 @@ fn most_random_kernels_are_widened() {
         compare(&k, &inputs) > 16
     });
     let n = wide.count();
-    assert!(n > 80, "only {n} of 100 random kernels were widened");
+    assert!(n > 40, "only {n} of 100 random kernels were widened");
 }

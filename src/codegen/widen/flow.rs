@@ -96,6 +96,10 @@ fn decode(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
             if i.is_invalid() {
                 return Err(Reject::Flow("an instruction that does not decode"));
             }
+            if i.is_ip_rel_memory_operand() {
+                // A constant of scalar code behind the function, which would have to move along.
+                return Err(Reject::Memory(i.code()));
+            }
             found.insert(ip, i);
             match i.flow_control() {
                 FlowControl::Next => {}

@@ -12,7 +12,7 @@
 //! slot: stores to it are wide, loads from it stay narrow, so that the code sees the parts one by one.
 //!
 //! **What it assumes** of Cranelift's output, and rejects ([`Reject`]) where it does not find it: VEX encodings (legacy ones only for
-//! moves of registers and spills); no calls, no indirect branches; vector operands in memory that are data, constants through the table's register,
+//! moves of registers and spills); no calls, no indirect branches, no constants behind the code; vector operands in memory that are data, constants through the table's register,
 //! the slot at the bottom of the frame, or spill slots above it; masks of choices that are all ones or all zeros in each lane, as
 //! comparisons give them. A function that is rejected is compiled again with `W = 16` and used as it is.
 //!
