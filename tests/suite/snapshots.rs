@@ -1,12 +1,13 @@
 //! Every stage of every example, as text, beside its source.
 
 use crate::support::{examples, root, snapshot_in};
+use fxc::codegen::Options;
 use fxc::diag::render::{Format, render};
 use fxc::driver::text::Artifact;
 use fxc::driver::{Dims, Fill, Given, Provided, Request, Session, Stage, bind, compile};
 use fxc::types::{DType, TensorType};
 
-/// Machine code depends on the machine, so the snapshots stop at the kernels.
+/// Texts of the driver; kernels and their CLIF come after them. Machine code depends on the machine, so it has no snapshot.
 const ARTIFACTS: [Artifact; 6] = [
     Artifact::Ast,
     Artifact::Graph,
@@ -83,5 +84,21 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
         .collect();
     let mut texts: Vec<(&str, String)> = made.texts.into_iter().map(|(a, t)| (a.name(), t)).collect();
     texts.push(("kernels", format!("{program}{kernels}")));
+    texts.extend(clif(&program.kernels).map(|t| ("clif", t)));
     Some(texts)
+}
+
+/// The kernels in Cranelift's IR, in vectors of 16 bytes. Without fused multiplication it is another one.
+fn clif(kernels: &[fxc::kernel::Kernel]) -> Option<String> {
+    if !(cfg!(target_arch = "x86_64") && std::is_x86_feature_detected!("fma")) {
+        eprintln!("SKIPPED: this machine has no fused multiplication; the CLIF was not compared");
+        return None;
+    }
+    let options = Options {
+        text: true,
+        width: Some(16),
+    };
+    let compiled = fxc::codegen::compile(kernels, options).expect("kernels that were compiled before");
+    let one = |(i, k): (usize, &fxc::kernel::Kernel)| format!("; {}\n{}\n", k.name, compiled.text(i).clif);
+    Some(kernels.iter().enumerate().map(one).collect())
 }
