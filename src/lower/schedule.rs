@@ -278,7 +278,7 @@ impl Scheduler<'_> {
             let last = self.cluster.reduced.iter().position(|&r| r).unwrap_or(0);
             row.push(LoopDim { extent: 1, last });
         }
-        let unit = |l: Option<&LoopDim>| l.map_or(0, |l| strides.iter().filter(|s| s[l.last] == 1).count());
+        let unit = |l: Option<&LoopDim>| l.map_or(0, |l| strides.iter().filter(|s| s.get(l.last) == Some(&1)).count());
         self.columns = !row.is_empty() && unit(kept.last()) > unit(row.last());
         self.kept = kept;
         self.row = row;
@@ -303,7 +303,7 @@ impl Vars {
     }
 
     fn index(&self, offset: i64, strides: &[i64]) -> Affine {
-        Affine::new(offset, self.0.iter().map(|&(d, v)| (v, strides[d])))
+        Affine::new(offset, self.0.iter().map(|&(d, v)| (v, strides.get(d).copied().unwrap_or(0))))
     }
 
     fn dim(&self, d: usize) -> Affine {

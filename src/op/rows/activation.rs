@@ -83,24 +83,28 @@ fn rectifiers() -> Vec<Op> {
 fn rrelu() -> Op {
     let schema = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False) -> \
                   Tensor";
-    pointwise_by("rrelu", schema, D::FloatOnly("leaky_relu_cpu"), |c| {
-        match c.bool("training")? {
-            false => Ok("where(self > 0, self, self * ((lower + upper) / 2))"),
-            true => Err(OpError::arg(
-                "training",
-                "rrelu draws random slopes when training; only inference is supported",
-            )),
-        }
-    })
-    .doc("leaky_relu with the mean of the slopes (inference)")
-    .spelled("aten.rrelu.default torch.rrelu")
-    .form(
-        "torch.nn.functional.rrelu",
-        "rrelu(Tensor input, float lower=0.125, float upper=0.3333333333333333, bool training=False, bool \
-         inplace=False) -> Tensor",
-    )
-    .inplace("aten.rrelu_.default torch.rrelu_")
-    .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper)")
+    Op::composite("rrelu", schema, rrelu_of)
+        .doc("leaky_relu with the mean of the slopes; in training with random ones between the two")
+        .spelled("aten.rrelu.default torch.rrelu")
+        .form(
+            "torch.nn.functional.rrelu",
+            "rrelu(Tensor input, float lower=0.125, float upper=0.3333333333333333, bool training=False, bool \
+             inplace=False) -> Tensor",
+        )
+        .inplace("aten.rrelu_.default torch.rrelu_")
+        .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper)")
+}
+
+fn rrelu_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, lower, upper) = (c.leaf("self")?, c.f64("lower")?, c.f64("upper")?);
+    if !c.bool("training")? {
+        let slope = Val::Float((lower + upper) / 2.0);
+        return b.op("leaky_relu", [x.into(), slope]).map(Val::Leaf);
+    }
+    let slope = b.op("uniform", [x.into(), Val::Float(lower), Val::Float(upper)])?;
+    let scaled = b.binary("mul", x, &slope)?;
+    let positive = b.binary("gt", x, Val::int(0))?;
+    b.op("where", [positive.into(), x.into(), scaled.into()]).map(Val::Leaf)
 }
 
 fn clipped() -> Vec<Op> {

@@ -1,6 +1,6 @@
 //! Batch and instance normalisation.
 
-use super::norms::{standardise, want_float};
+use super::norms::{saved_dtype, standardise, want_float};
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
@@ -65,10 +65,11 @@ fn no_training() -> Op {
 /// Statistics of the batch as torch saves them, or nothing.
 fn with_statistics(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<Val<Traced>> {
     let (out, stats) = normed(b, c, training)?;
+    let dtype = saved_dtype(c)?;
     let (mean, rstd) = match stats {
-        Some(s) => s,
+        Some((mean, rstd)) => (b.to_dtype(&mean, dtype)?, b.to_dtype(&rstd, dtype)?),
         None => {
-            let none = b.full(&[Dim::Const(0)], Val::int(0), out.dtype().compute())?;
+            let none = b.full(&[Dim::Const(0)], Val::int(0), dtype)?;
             (none.clone(), none)
         }
     };
@@ -143,7 +144,8 @@ fn running(b: &mut dyn Build, c: &Call<Traced>, mean: Traced, var: Traced) -> Op
     for (name, new) in [("running_mean", mean), ("running_var", var)] {
         let old = b.binary("mul", c.leaf(name)?, Val::Float(1.0 - m))?;
         let new = b.binary("mul", &new, Val::Float(m))?;
-        out.push(b.binary("add", &old, &new)?.into());
+        let sum = b.binary("add", &old, &new)?;
+        out.push(b.to_dtype(&sum, c.leaf(name)?.dtype())?.into());
     }
     Ok(out)
 }
@@ -189,6 +191,10 @@ fn normed(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Trac
     want_float(x, "batch_norm")?;
     let rank = x.rank()?;
     if rank < 2 {
+        // Of nothing, torch gives nothing, whatever its rank.
+        if x.ty.numel() == Dim::Const(0) {
+            return Ok((x.clone(), None));
+        }
         return Err(OpError::shape(format!(
             "batch_norm: expected at least 2D input (got {rank}D input)"
         )));

@@ -87,9 +87,9 @@ macro_rules! with_number {
 }
 pub(super) use with_number;
 
-/// The tensor's index elements as i64; E0303 unless it is i64 or i32.
+/// The tensor's index elements as i64; E0303 unless it is i64 or i32, or empty.
 pub(super) fn indices(t: &Tensor, what: &str) -> OpResult<Tensor> {
-    if matches!(t.dtype(), DType::I64 | DType::I32) {
+    if matches!(t.dtype(), DType::I64 | DType::I32) || t.numel() == 0 {
         Ok(t.to(DType::I64))
     } else {
         Err(OpError::dtype(what.to_string()))

@@ -247,12 +247,14 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "linalg.matrix_power: A must be batches of square matrices",
         ));
     }
-    if n < 0 {
-        return Err(OpError::arg(
-            "n",
-            "matrix_power of a negative power needs an inverse, which fxc does not have",
-        ));
-    }
+    let inverse;
+    let x = if n < 0 {
+        n = n.checked_neg().ok_or_else(|| OpError::arg("n", "matrix_power of too low a power"))?;
+        inverse = b.op("linalg_inv", [x.into()])?;
+        &inverse
+    } else {
+        x
+    };
     if n == 0 {
         let size = x.shape()?[x.rank()? - 1].clone();
         let eye = b.op("eye", [Val::Int(size)])?;

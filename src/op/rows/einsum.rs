@@ -1,7 +1,7 @@
 //! Einstein summation: products and sums of tensors by labelled dims.
 
 use crate::op::{Build, Op, OpError, OpResult, Traced};
-use crate::types::{Dim, Val};
+use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -128,7 +128,8 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
         let needed = |l: &Label| out.contains(l) || terms.iter().any(|t| t.labels.contains(l));
         acc = product(b, acc, next, &needed)?;
     }
-    acc = summed(b, acc, &|l| out.contains(l))?;
+    // What is left to add up adds up as `sum` does: integers in i64.
+    acc = summed(b, acc, None, &|l| out.contains(l))?;
     let order: Vec<usize> = out
         .iter()
         .filter_map(|l| acc.labels.iter().position(|x| x == l))
@@ -188,14 +189,14 @@ fn diagonals(b: &mut dyn Build, mut t: Term) -> OpResult<Term> {
 }
 
 /// Summed over the labels that nothing needs.
-fn summed(b: &mut dyn Build, t: Term, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
+fn summed(b: &mut dyn Build, t: Term, dtype: Option<DType>, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
     let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| !needed(&t.labels[i])).collect();
     if dims.is_empty() {
         return Ok(t);
     }
-    let dtype = t.tensor.dtype();
+    let dtype = dtype.map_or(Val::None, Val::DType);
     let list = Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect());
-    let tensor = b.op("sum", [(&t.tensor).into(), list, Val::Bool(false), Val::DType(dtype)])?;
+    let tensor = b.op("sum", [(&t.tensor).into(), list, Val::Bool(false), dtype])?;
     let labels = t
         .labels
         .into_iter()
@@ -235,8 +236,9 @@ fn product(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&Label) -> bool)
     let (x0, y0) = (x.clone(), y.clone());
     let x = without_units(b, x, &y0)?;
     let y = without_units(b, y, &x0)?;
-    let x = summed(b, x, &|l| needed(l) || y.labels.contains(l))?;
-    let y = summed(b, y, &|l| needed(l) || x.labels.contains(l))?;
+    let (dx, dy) = (Some(x.tensor.dtype()), Some(y.tensor.dtype()));
+    let x = summed(b, x, dx, &|l| needed(l) || y.labels.contains(l))?;
+    let y = summed(b, y, dy, &|l| needed(l) || x.labels.contains(l))?;
     let both = |l: &&Label| y.labels.contains(l);
     let pick = |t: &Term, f: &dyn Fn(&Label) -> bool| t.labels.iter().copied().filter(f).collect::<Vec<_>>();
     let batch = pick(&x, &|l| y.labels.contains(l) && needed(l));

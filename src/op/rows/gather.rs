@@ -112,7 +112,7 @@ fn embedding_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 fn gather_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let (d, x) = c.shaped("self")?;
     let (id, index) = c.shaped("index")?;
-    if !matches!(id, DType::I64 | DType::I32) {
+    if !matches!(id, DType::I64 | DType::I32) && !index.contains(&Dim::Const(0)) {
         return Err(OpError::dtype("gather(): Expected dtype int32/int64 for index"));
     }
     let dim = wrap_dim(c.int("dim")?, x.len())?;

@@ -123,12 +123,6 @@ fn sample_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
             "grid_sampler(): expected input to have non-empty spatial dimensions",
         ));
     }
-    if n == 3 && c.int("interpolation_mode")? == 2 {
-        return Err(OpError::arg(
-            "interpolation_mode",
-            "grid_sampler(): bicubic interpolation only supports 4D input",
-        ));
-    }
     let mut shape = vec![batch, x[1].clone()];
     shape.extend_from_slice(&g[1..=n]);
     Ok(Val::Leaf(TensorType::new(d, shape)))

@@ -5,6 +5,7 @@ mod affine;
 mod arith;
 mod attention;
 mod batch_norm;
+mod class_losses;
 mod compare;
 mod control;
 mod conv;
@@ -21,8 +22,11 @@ mod getitem;
 mod grid;
 mod index;
 mod joining;
+mod linalg;
 mod lines;
+mod losses;
 mod matmul;
+mod matrix;
 mod moments;
 mod multihead;
 mod norms;
@@ -45,6 +49,7 @@ mod softmax;
 mod sort;
 mod spell;
 mod splits;
+mod statistics;
 mod unary;
 mod views;
 mod vision;
@@ -101,6 +106,10 @@ pub fn all() -> Vec<Op> {
         sort::searches(),
         select_by_value::rows(),
         vec![select_by_value::by_max()],
+        losses::rows(),
+        class_losses::rows(),
+        linalg::rows(),
+        statistics::rows(),
     ]
     .into_iter()
     .flatten()

@@ -297,6 +297,9 @@ fn diff(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("n", format!("order must be non-negative but got {n}")));
     }
     let dim = crate::op::wrap_dim(c.int("dim")?, rank)?;
+    if n == 0 {
+        return b.op("clone", [x.into()]).map(Val::Leaf);
+    }
     let parts = [c.opt_leaf("prepend"), Some(x), c.opt_leaf("append")];
     let parts: Vec<Traced> = parts.into_iter().flatten().cloned().collect();
     let mut x = if parts.len() > 1 {

@@ -32,7 +32,10 @@ fn layer_rows() -> Vec<Op> {
             "native_layer_norm",
             "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, \
              Tensor, Tensor)",
-            |b, c| layer_norm(b, c).map(|n| Val::Tuple(vec![n.out.into(), n.mean.into(), n.rstd.into()])),
+            |b, c| {
+                let n = layer_norm(b, c)?;
+                n.saved(b, c)
+            },
         )
         .doc("layer_norm with the mean and 1 / sqrt(var + eps)")
         .spelled("aten.native_layer_norm.default torch.native_layer_norm"),
@@ -81,7 +84,7 @@ fn group_rows() -> Vec<Op> {
             |b, c| {
                 let shape = c.leaf("input")?.shape()?.to_vec();
                 let n = group_norm(b, c, &shape, c.int("group")?)?;
-                Ok(Val::Tuple(vec![n.out.into(), n.mean.into(), n.rstd.into()]))
+                n.saved(b, c)
             },
         )
         .doc("group_norm with the mean and 1 / sqrt(var + eps)")
@@ -116,6 +119,25 @@ pub(super) struct Normed {
     pub out: Traced,
     pub mean: Traced,
     pub rstd: Traced,
+}
+
+impl Normed {
+    /// The result with the statistics as torch saves them.
+    fn saved(self, b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+        let dtype = saved_dtype(c)?;
+        let (mean, rstd) = (b.to_dtype(&self.mean, dtype)?, b.to_dtype(&self.rstd, dtype)?);
+        Ok(Val::Tuple(vec![self.out.into(), mean.into(), rstd.into()]))
+    }
+}
+
+/// The dtype of saved statistics: that of the parameters where they are wider than the input, else the input's.
+pub(super) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
+    let x = c.leaf("input")?.dtype();
+    let param = |name: &str| c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf());
+    let params = ["weight", "bias", "running_mean", "running_var"].into_iter().filter_map(param);
+    let wide = x.compute();
+    let widened = params.map(Traced::dtype).any(|d| d == wide);
+    Ok(if widened { wide } else { x })
 }
 
 /// `(x - mean) * rstd` over `dims` of `x` (f32 or f64), with the statistics, which keep the dims.

@@ -3,7 +3,7 @@
 use super::views::list_text;
 use crate::op::emit::dims_val;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
-use crate::types::{Dim, Val};
+use crate::types::{DType, Dim, Val, promote_types};
 
 /// Rows that are products after reshaping.
 pub fn rows() -> Vec<Op> {
@@ -73,13 +73,24 @@ fn outer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let product = b.call("outer", vec![c.get("vec1").clone(), c.get("vec2").clone()])?;
-    let product = b.binary("mul", product, c.get("alpha").clone())?;
-    if c.get("beta").as_f64() == Some(0.0) {
-        return Ok(product.into());
+    let (addend, x, y) = (c.leaf("self")?, c.leaf("vec1")?, c.leaf("vec2")?);
+    let dtype = [x, y].iter().try_fold(addend.dtype(), |d, t| promote_types(d, t.dtype()));
+    let dtype = dtype.ok_or_else(|| OpError::dtype("addr of dtypes that have no common one"))?;
+    // On bools it is or and and, and the factors count as bools; halves round once.
+    let factor = |name: &str| match (dtype, c.get(name).as_f64()) {
+        (DType::B8, Some(f)) => Val::Bool(f != 0.0),
+        _ => c.get(name).clone(),
+    };
+    let wide = dtype.compute();
+    let (x, y) = (b.to_dtype(x, wide)?, b.to_dtype(y, wide)?);
+    let product = b.binary("outer", &x, &y)?;
+    let mut out = b.binary("mul", &product, factor("alpha"))?;
+    if c.get("beta").as_f64() != Some(0.0) {
+        let addend = b.to_dtype(addend, wide)?;
+        let addend = b.binary("mul", &addend, factor("beta"))?;
+        out = b.binary("add", &addend, &out)?;
     }
-    let addend = b.binary("mul", c.get("self").clone(), c.get("beta").clone())?;
-    b.binary("add", &addend, &product).map(Val::Leaf)
+    b.to_dtype(&out, dtype).map(Val::Leaf)
 }
 
 fn inner(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -110,15 +121,26 @@ fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i6
     }
     let wrap = |v: &[i64], rank: usize| v.iter().map(|&d| wrap_dim(d, rank)).collect::<OpResult<Vec<_>>>();
     let (dx_, dy_) = (wrap(dx, x.rank()?)?, wrap(dy, y.rank()?)?);
+    let (mut x, mut y) = (x.clone(), y.clone());
     for (i, j) in dx_.iter().zip(&dy_) {
-        let (p, q) = (&x.shape()?[*i], &y.shape()?[*j]);
-        if p.sub(q).as_const().is_some_and(|d| d != 0) {
+        let (p, q) = (x.shape()?[*i].clone(), y.shape()?[*j].clone());
+        if p.sub(&q).as_const().is_some_and(|d| d != 0) {
+            // A size of 1 is stretched: the other operand's elements add up.
+            let one = Dim::Const(1);
+            if p == one {
+                y = sum_kept(b, &y, *j)?;
+                continue;
+            } else if q == one {
+                x = sum_kept(b, &x, *i)?;
+                continue;
+            }
             return Err(OpError::shape(format!(
                 "contracted dimensions need to match, but first has size {p} in dim {} and second has size {q} in dim {}",
                 dx[0], dy[0]
             )));
         }
     }
+    let (x, y) = (&x, &y);
     let rest = |t: &Traced, used: &[usize]| Ok((0..t.rank()?).filter(|d| !used.contains(d)).collect::<Vec<_>>());
     let (rx, ry) = (rest(x, &dx_)?, rest(y, &dy_)?);
     let size = |t: &Traced, dims: &[usize]| {
@@ -134,6 +156,12 @@ fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i6
     let py = b.reshape(&py, &[product(&sk), product(&sy)])?;
     let out = b.binary("mm", &px, &py)?;
     b.reshape(&out, &[sx, sy].concat()).map(Val::Leaf)
+}
+
+/// The sum along `dim`, which stays with size 1, in the tensor's own dtype.
+fn sum_kept(b: &mut dyn Build, t: &Traced, dim: usize) -> OpResult<Traced> {
+    let dims = crate::op::emit::ints_val(&[dim as i64]);
+    b.op("sum", [t.into(), dims, Val::Bool(true), Val::DType(t.dtype())])
 }
 
 fn tensordot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -1,7 +1,7 @@
 //! Reductions: one combination of the elements along some dims, with an expression before and one after it.
 
 use crate::op::pointwise::number_of;
-use crate::op::{Call, Combine, Meaning, Op, OpError, OpResult, Reduction, wrap_dim};
+use crate::op::{Build, Call, Combine, Meaning, Op, OpError, OpResult, Reduction, Traced, wrap_dim};
 use crate::scalar::{Expr, Input, Number, Settings, parse};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -473,22 +473,48 @@ fn norms() -> Vec<Op> {
         ),
         Op::composite(
             "linalg_norm",
-            "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
-             dtype=None) -> Tensor",
-            |b, c| {
-                let dims = c.opt_ints("dim")?;
-                let vector = match &dims {
-                    Some(d) => d.len() == 1 || c.is_none("ord"),
-                    None => c.is_none("ord") || c.leaf("self")?.rank()? == 1,
-                };
-                if !vector {
-                    return Err(OpError::arg("ord", "matrix norms are not supported"));
-                }
-                let args = ["self", "ord", "dim", "keepdim", "dtype"].map(|n| c.get(n).clone());
-                b.call("linalg_vector_norm", args.to_vec())
-            },
+            "linalg_norm(Tensor self, Any ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            linalg_norm,
         )
-        .doc("the norm of a vector, or of all elements")
-        .spelled("aten.linalg_norm.default torch.linalg.norm"),
+        .doc("the norm of vectors, of matrices (two dims and an ord), or of all elements")
+        .spelled("torch.linalg.norm")
+        .form(
+            "aten.linalg_norm.default",
+            "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> \
+             Tensor",
+        )
+        .form(
+            "aten.linalg_norm.ord_str",
+            "linalg_norm(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+        ),
     ]
+}
+
+fn linalg_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let rank = c.leaf("self")?.rank()?;
+    let dims = c.opt_ints("dim")?;
+    let whole = c.is_none("ord");
+    let vector = match &dims {
+        Some(d) => d.len() == 1 || whole,
+        None => whole || rank == 1,
+    };
+    let arg = |n: &str| c.get(n).clone();
+    if vector {
+        let ord = if whole { Val::int(2) } else { arg("ord") };
+        return b.call(
+            "linalg_vector_norm",
+            vec![arg("self"), ord, arg("dim"), arg("keepdim"), arg("dtype")],
+        );
+    }
+    if dims.is_none() && rank != 2 {
+        return Err(OpError::shape(format!(
+            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {rank}D."
+        )));
+    }
+    let dims = dims.unwrap_or(vec![0, 1]);
+    let dims = crate::op::emit::ints_val(&dims);
+    b.call(
+        "linalg_matrix_norm",
+        vec![arg("self"), arg("ord"), dims, arg("keepdim"), arg("dtype")],
+    )
 }

@@ -241,12 +241,17 @@ fn angles() -> Vec<Op> {
             "nextafter(Tensor self, Tensor other) -> Tensor",
             D::FloatOnly("nextafter_cpu"),
             |c| match dtypes(c)?.common {
-                // The neighbours of a 16-bit float are not those of the f32 that it is computed in.
-                d @ (DType::F16 | DType::BF16) => Err(not_implemented("nextafter_cpu", d)),
+                // The neighbours of a 16-bit float are 2^13 or 2^16 neighbours of the f32 that it is computed in away; f16
+                // has a range of exponents of its own.
+                DType::F16 => Ok("where(self == other, other, where(isinf(self) & (other == other), copysign(65504, self), \
+                                  self + copysign(max(abs(nextafter(self, other) - self) * 8192, 5.9604644775390625e-8), \
+                                  other - self)))"),
+                DType::BF16 => Ok("where(self == other, other, where(isinf(self) & (other == other), \
+                                   copysign(3.3895313892515355e38, self), self + (nextafter(self, other) - self) * 65536))"),
                 _ => Ok("nextafter(self, other)"),
             },
         )
-        .doc("the next number from self towards other (f32 and f64)")
+        .doc("the next number from self towards other")
         .spelled(one!("nextafter"))
         .inplace(method_!("nextafter")),
     ]

@@ -1,0 +1,380 @@
+//! Losses: a term for each element, then their mean, their sum or nothing more.
+//!
+//! Terms are computed in the dtype that torch's kernels compute in, and rounded once.
+
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Val, promote_types};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [distances(), likelihoods(), margins()].into_iter().flatten().collect()
+}
+
+/// A loss row: its parameters before and after the reduction, in ATen's form and in torch.nn.functional's.
+macro_rules! loss {
+    ($n:literal, $before:literal, $after:literal, $functional:literal, $f:path, $doc:literal) => {
+        Op::composite(
+            $n,
+            concat!($n, "(", $before, ", Any reduction=1", $after, ") -> Tensor"),
+            $f,
+        )
+        .doc($doc)
+        .form(
+            concat!("aten.", $n, ".default"),
+            concat!($n, "(", $before, ", int reduction=1", $after, ") -> Tensor"),
+        )
+        .form(
+            concat!("torch.nn.functional.", $n),
+            concat!($n, "(", $before, $functional, ") -> Tensor"),
+        )
+    };
+}
+
+fn distances() -> Vec<Op> {
+    vec![
+        loss!(
+            "mse_loss",
+            "Tensor self, Tensor target",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            mse,
+            "squared differences"
+        ),
+        loss!(
+            "l1_loss",
+            "Tensor self, Tensor target",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            l1,
+            "absolute differences"
+        ),
+        loss!(
+            "smooth_l1_loss",
+            "Tensor self, Tensor target",
+            ", float beta=1.0",
+            ", Any size_average=None, Any reduce=None, str reduction='mean', float beta=1.0",
+            smooth_l1,
+            "absolute differences, below beta squared over 2 beta"
+        ),
+        loss!(
+            "huber_loss",
+            "Tensor self, Tensor target",
+            ", float delta=1.0",
+            ", str reduction='mean', float delta=1.0",
+            huber,
+            "half squared differences up to delta, linear beyond"
+        ),
+    ]
+}
+
+fn likelihoods() -> Vec<Op> {
+    vec![
+        loss!(
+            "binary_cross_entropy",
+            "Tensor self, Tensor target, Tensor? weight=None",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            bce,
+            "-(target log(self) + (1 - target) log(1 - self)), logarithms at least -100"
+        ),
+        Op::composite(
+            "binary_cross_entropy_with_logits",
+            "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, Any \
+             reduction=1) -> Tensor",
+            bce_logits,
+        )
+        .doc("binary_cross_entropy of the sigmoid")
+        .form(
+            "aten.binary_cross_entropy_with_logits.default",
+            "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int \
+             reduction=1) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.binary_cross_entropy_with_logits",
+            "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, Any \
+             reduce=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor",
+        ),
+        Op::composite(
+            "kl_div",
+            "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
+            kl_div,
+        )
+        .doc("target (log(target) - self)")
+        .spelled("aten.kl_div.default"),
+        Op::composite(
+            "poisson_nll_loss",
+            "poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor",
+            poisson,
+        )
+        .doc("exp(input) - target input, or input - target log(input + eps)")
+        .spelled("aten.poisson_nll_loss.default"),
+    ]
+}
+
+fn margins() -> Vec<Op> {
+    vec![
+        loss!(
+            "soft_margin_loss",
+            "Tensor self, Tensor target",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            soft_margin,
+            "log(1 + exp(-target self))"
+        ),
+        Op::composite(
+            "margin_ranking_loss",
+            "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) -> Tensor",
+            ranking,
+        )
+        .doc("max(0, -target (input1 - input2) + margin)")
+        .spelled("aten.margin_ranking_loss.default"),
+        Op::composite(
+            "hinge_embedding_loss",
+            "hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=1) -> Tensor",
+            hinge,
+        )
+        .doc("self where target is 1, max(0, margin - self) where it is -1")
+        .spelled("aten.hinge_embedding_loss.default"),
+        Op::composite(
+            "triplet_margin_loss",
+            "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, \
+             bool swap=False, int reduction=1) -> Tensor",
+            triplet,
+        )
+        .doc("max(0, |anchor - positive| - |anchor - negative| + margin)")
+        .spelled("aten.triplet_margin_loss.default"),
+    ]
+}
+
+/// How terms become the result.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Reduction {
+    /// One result a term.
+    None,
+    /// Their mean.
+    Mean,
+    /// Their sum.
+    Sum,
+}
+
+pub(super) fn reduction(c: &Call<Traced>) -> OpResult<Reduction> {
+    let v = c.get("reduction");
+    match (v.as_int(), v.as_str()) {
+        (Some(0), _) | (_, Some("none")) => Ok(Reduction::None),
+        (Some(1), _) | (_, Some("mean")) => Ok(Reduction::Mean),
+        (Some(2), _) | (_, Some("sum")) => Ok(Reduction::Sum),
+        (_, Some(s)) => Err(OpError::arg("reduction", format!("{s} is not a valid value for reduction"))),
+        _ => Err(OpError::arg("reduction", "reduction must be 0 (none), 1 (mean) or 2 (sum)")),
+    }
+}
+
+/// The terms reduced and rounded to `dtype`.
+pub(super) fn finish(b: &mut dyn Build, c: &Call<Traced>, terms: &Traced, dtype: DType) -> OpResult<Val<Traced>> {
+    let out = match reduction(c)? {
+        Reduction::None => terms.clone(),
+        Reduction::Mean => b.op("mean", [terms.into()])?,
+        Reduction::Sum => b.op("sum", [terms.into()])?,
+    };
+    b.to_dtype(&out, dtype).map(Val::Leaf)
+}
+
+/// The tensors in the compute dtype of their common one, which comes with them.
+fn wide(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
+    let first = tensors[0].dtype();
+    let common = tensors.iter().try_fold(first, |d, t| promote_types(d, t.dtype()));
+    let dtype = common.ok_or_else(|| OpError::dtype("a loss of dtypes that have no common one"))?;
+    let all: OpResult<Vec<Traced>> = tensors.iter().map(|t| b.to_dtype(t, dtype.compute())).collect();
+    Ok((all?, dtype))
+}
+
+/// `|self - target|`, and the dtype of the result.
+fn difference(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, DType)> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let d = b.binary("sub", &t[0], &t[1])?;
+    Ok((b.unary("abs", &d)?, dtype))
+}
+
+fn mse(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (z, dtype) = difference(b, c)?;
+    let terms = b.binary("mul", &z, &z)?;
+    finish(b, c, &terms, dtype)
+}
+
+fn l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (z, dtype) = difference(b, c)?;
+    finish(b, c, &z, dtype)
+}
+
+/// `z` below `limit` squared and halved, over `scale`; beyond, linear.
+fn rounded_corner(b: &mut dyn Build, z: &Traced, limit: f64, over: bool, within: &str) -> OpResult<Traced> {
+    let half = b.binary("mul", z, Val::Float(0.5))?;
+    let mut square = b.binary("mul", &half, z)?;
+    let mut line = b.binary("sub", z, Val::Float(0.5 * limit))?;
+    match over {
+        true => square = b.binary("div", &square, Val::Float(limit))?,
+        false => line = b.binary("mul", &line, Val::Float(limit))?,
+    }
+    let inside = b.binary(within, z, Val::Float(limit))?;
+    b.op("where", [inside.into(), square.into(), line.into()])
+}
+
+fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let beta = c.f64("beta")?;
+    if beta < 0.0 {
+        return Err(OpError::arg("beta", "smooth_l1_loss does not support negative values for beta."));
+    }
+    let (z, dtype) = difference(b, c)?;
+    let terms = match beta == 0.0 {
+        true => z,
+        false => rounded_corner(b, &z, beta, true, "lt")?,
+    };
+    finish(b, c, &terms, dtype)
+}
+
+fn huber(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let delta = c.f64("delta")?;
+    if delta <= 0.0 {
+        return Err(OpError::arg("delta", "huber_loss does not support non-positive values for delta."));
+    }
+    let (z, dtype) = difference(b, c)?;
+    let terms = rounded_corner(b, &z, delta, false, "le")?;
+    finish(b, c, &terms, dtype)
+}
+
+fn bce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let floor = Val::Float(-100.0);
+    let negated = b.unary("neg", x)?;
+    let other = b.unary("log1p", &negated)?;
+    let other = b.op("clamp", [other.into(), floor.clone()])?;
+    let log = b.unary("log", x)?;
+    let log = b.op("clamp", [log.into(), floor])?;
+    let rest = b.binary("sub", target, Val::Float(1.0))?;
+    let (left, right) = (b.binary("mul", &rest, &other)?, b.binary("mul", target, &log)?);
+    let terms = b.binary("sub", &left, &right)?;
+    let terms = weighted(b, c, terms)?;
+    finish(b, c, &terms, dtype)
+}
+
+/// The terms by the parameter `weight`, if it is given.
+fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: Traced) -> OpResult<Traced> {
+    match c.opt_leaf("weight") {
+        Some(w) => {
+            let w = b.to_dtype(w, terms.dtype())?;
+            b.binary("mul", &terms, &w)
+        }
+        None => Ok(terms),
+    }
+}
+
+/// `(1 - target) self + (1 + (pos_weight - 1) target) (log(1 + exp(-|self|)) + max(-self, 0))`.
+fn bce_logits(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let rest = b.op("rsub", [target.into(), Val::Float(1.0)])?;
+    let linear = b.binary("mul", &rest, x)?;
+    let log = b.unary("log_sigmoid", x)?;
+    let mut log = b.unary("neg", &log)?;
+    if let Some(w) = c.opt_leaf("pos_weight") {
+        let w = b.to_dtype(w, log.dtype())?;
+        let w = b.binary("sub", &w, Val::Float(1.0))?;
+        let w = b.binary("mul", &w, target)?;
+        let w = b.binary("add", &w, Val::Float(1.0))?;
+        log = b.binary("mul", &log, &w)?;
+    }
+    let terms = b.binary("add", &linear, &log)?;
+    let terms = weighted(b, c, terms)?;
+    finish(b, c, &terms, dtype)
+}
+
+fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let terms = if c.bool("log_target")? {
+        let d = b.binary("sub", target, x)?;
+        let weight = b.unary("exp", target)?;
+        b.binary("mul", &weight, &d)?
+    } else {
+        let (left, right) = (b.binary("xlogy", target, target)?, b.binary("mul", target, x)?);
+        b.binary("sub", &left, &right)?
+    };
+    finish(b, c, &terms, dtype)
+}
+
+fn poisson(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("input")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let (rate, log) = match c.bool("log_input")? {
+        true => (b.unary("exp", x)?, x.clone()),
+        false => {
+            let shifted = b.binary("add", x, Val::Float(c.f64("eps")?))?;
+            (x.clone(), b.unary("log", &shifted)?)
+        }
+    };
+    let product = b.binary("mul", target, &log)?;
+    let mut terms = b.binary("sub", &rate, &product)?;
+    if c.bool("full")? {
+        // Stirling's approximation of log(target!), where target is above 1.
+        let log = b.unary("log", target)?;
+        let first = b.binary("mul", target, &log)?;
+        let round = b.binary("mul", target, Val::Float(std::f64::consts::TAU))?;
+        let round = b.unary("log", &round)?;
+        let round = b.binary("mul", &round, Val::Float(0.5))?;
+        let stirling = b.binary("sub", &first, target)?;
+        let stirling = b.binary("add", &stirling, &round)?;
+        let small = b.binary("le", target, Val::Float(1.0))?;
+        let stirling = b.op("where", [small.into(), Val::Float(0.0), stirling.into()])?;
+        terms = b.binary("add", &terms, &stirling)?;
+    }
+    finish(b, c, &terms, dtype)
+}
+
+fn soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let product = b.binary("mul", &t[0], &t[1])?;
+    let product = b.unary("neg", &product)?;
+    let e = b.unary("exp", &product)?;
+    let terms = b.unary("log1p", &e)?;
+    finish(b, c, &terms, dtype)
+}
+
+fn ranking(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?])?;
+    let d = b.binary("sub", &t[1], &t[0])?;
+    let d = b.binary("mul", &t[2], &d)?;
+    let d = b.binary("add", &d, c.get("margin").clone())?;
+    let terms = b.op("clamp", [d.into(), Val::int(0)])?;
+    finish(b, c, &terms, dtype)
+}
+
+fn hinge(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let rest = b.op("rsub", [x.into(), c.get("margin").clone()])?;
+    let rest = b.op("clamp", [rest.into(), Val::int(0)])?;
+    let (one, minus) = (b.binary("ne", target, Val::int(1))?, b.binary("ne", target, Val::int(-1))?);
+    let left = b.op("where", [one.into(), rest.into(), Val::int(0)])?;
+    let right = b.op("where", [minus.into(), x.into(), Val::int(0)])?;
+    let terms = b.binary("add", &left, &right)?;
+    finish(b, c, &terms, dtype)
+}
+
+fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("anchor")?, c.leaf("positive")?, c.leaf("negative")?])?;
+    let how = [c.get("p").clone(), c.get("eps").clone()];
+    let distance = |b: &mut dyn Build, x: &Traced, y: &Traced| {
+        let args = [vec![x.into(), y.into()], how.to_vec()].concat();
+        b.op("pairwise_distance", args)
+    };
+    let near = distance(b, &t[0], &t[1])?;
+    let mut far = distance(b, &t[0], &t[2])?;
+    if c.bool("swap")? {
+        let other = distance(b, &t[1], &t[2])?;
+        far = b.binary("minimum", &far, &other)?;
+    }
+    let d = b.binary("sub", &near, &far)?;
+    let d = b.binary("add", &d, c.get("margin").clone())?;
+    let terms = b.op("clamp", [d.into(), Val::int(0)])?;
+    finish(b, c, &terms, dtype)
+}
