@@ -246,6 +246,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("keepdims", "keepdim"),
     ("tensor", "self"),
     ("dims", "dim"),
+    ("dims", "dims_self"),
     ("dim", "dims"),
     ("training", "train"),
     ("p", "ord"),

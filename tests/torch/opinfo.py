@@ -212,10 +212,10 @@ class Chunk:
             if t.dtype in WIDE and t.shape == r.shape:
                 self.want[f"{i}.{j}.ref"] = r.detach().clone().contiguous()
 
-    def refuse(self, text, inputs, message):
+    def refuse(self, path, text, inputs, message):
         i = len(self.cases)
         self.inputs.update({f"{i}.{k}": t.detach().clone().contiguous() for k, t in inputs.items()})
-        self.cases.append({"id": i, "text": text, "inputs": list(inputs), "aten": [], "error": message, "results": 0})
+        self.cases.append({"id": i, "text": text, "inputs": list(inputs), "aten": [path], "error": message, "results": 0})
 
 
 def is_random(aten):
@@ -303,8 +303,8 @@ def make_chunk(info, dtype, a):
             ref = reference(info, tensors, rebuilt) if dtype in WIDE else []
             chunk.add(text, inputs, aten, want, exact, tolerance, ref)
             if a.calls:
-                for text, inputs in calls(info, tensors, rebuilt):
-                    chunk.add(text, inputs, ["call"], want, exact, tolerance, ref)
+                for path, text, inputs in calls(info, tensors, rebuilt):
+                    chunk.add(text, inputs, [path], want, exact, tolerance, ref)
         except Skip as e:
             skipped[str(e)] += 1
         except Exception as e:
@@ -317,6 +317,8 @@ def calls(info, tensors, rebuilt):
     nodes = [graph.placeholder(f"t{i}") for i in range(len(tensors))]
     x, args, kwargs = rebuilt(nodes)
     inputs = {n.name: t for n, t in zip(nodes, tensors)}
+    if "out" in kwargs:
+        raise Skip("out=")
     head = [declared(n.name, t) for n, t in zip(nodes, tensors)]
     path = torch_path(info)
     targets = [f"call_function {path}"] if path else []
@@ -325,7 +327,7 @@ def calls(info, tensors, rebuilt):
     for target in targets:
         args_text = [literal(v) for v in (x, *args)] + [f"{k}={literal(v)}" for k, v in kwargs.items()]
         line = f"    %r = {target}({', '.join(args_text)})"
-        yield "graph main {\n" + "\n".join(head + [line]) + "\n    output %r\n}\n", inputs
+        yield target.split()[1] if path in target.split() else f"Tensor.{target.split()[1]}", "graph main {\n" + "\n".join(head + [line]) + "\n    output %r\n}\n", inputs
 
 
 def make_errors(info, chunk):
@@ -339,8 +341,8 @@ def make_errors(info, chunk):
         try:
             tensors, rebuilt = flat(e.sample_input)
             check_tensors(tensors)
-            for text, inputs in calls(info, tensors, rebuilt):
-                chunk.refuse(text, inputs, str(e.error_regex))
+            for path, text, inputs in calls(info, tensors, rebuilt):
+                chunk.refuse(path, text, inputs, str(e.error_regex))
         except (Skip, AttributeError):
             continue
 
@@ -429,7 +431,7 @@ class Report:
         passed = total = 0
         status = {r["id"]: r for r in results}
         for case in chunk["cases"]:
-            lacking = [n for n in case["aten"] if n not in known and n != "call"]
+            lacking = [n for n in case["aten"] if n not in known]
             if lacking:
                 self.missing.update(lacking)
                 continue
@@ -450,7 +452,8 @@ class Report:
         inputs = {n: given[f"{case['id']}.{n}"] for n in case["inputs"]}
         out = [want[f"{case['id']}.{j}"] for j in range(case["results"])]
         elements = sum(t.numel() for t in [*inputs.values(), *out])
-        if elements > SMALL or case["random"] or "error" in case or case["aten"] == ["call"] or not self.plain:
+        called = any(n.startswith(("torch.", "Tensor.")) for n in case["aten"])
+        if "error" in case or elements > SMALL or case["random"] or called or not self.plain:
             return
         self.small[(chunk["op"], chunk["dtype"])].append((elements, case["text"], inputs, out, case["tolerance"]))
 

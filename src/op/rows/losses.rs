@@ -168,14 +168,17 @@ pub(super) fn reduction(c: &Call<Traced>) -> OpResult<Reduction> {
     }
 }
 
-/// The terms reduced and rounded to `dtype`.
+/// The terms reduced and rounded to `dtype`; of integers, in the dtype that the terms came to.
 pub(super) fn finish(b: &mut dyn Build, c: &Call<Traced>, terms: &Traced, dtype: DType) -> OpResult<Val<Traced>> {
     let out = match reduction(c)? {
         Reduction::None => terms.clone(),
         Reduction::Mean => b.op("mean", [terms.into()])?,
         Reduction::Sum => b.op("sum", [terms.into()])?,
     };
-    b.to_dtype(&out, dtype).map(Val::Leaf)
+    match dtype.is_float() {
+        true => b.to_dtype(&out, dtype).map(Val::Leaf),
+        false => Ok(out.into()),
+    }
 }
 
 /// The tensors in the compute dtype of their common one, which comes with them.

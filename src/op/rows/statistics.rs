@@ -330,6 +330,15 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut weights: Option<Traced> = None;
     for name in ["fweights", "aweights"] {
         let Some(w) = c.opt_leaf(name) else { continue };
+        if w.dtype().is_float() == (name == "fweights") {
+            let kind = if name == "fweights" { "integral" } else { "floating point" };
+            return Err(OpError::dtype(format!("cov(): expected {name} to have {kind} dtype")));
+        }
+        if w.rank()? > 1 || w.ty.numel().sub(&n).as_const().is_some_and(|d| d != 0) {
+            return Err(OpError::shape(format!(
+                "cov(): expected {name} to have the same numel as there are observations in the input"
+            )));
+        }
         let w = b.to_dtype(w, dtype)?;
         weights = Some(match weights {
             Some(old) => b.binary("mul", &old, &w)?,
