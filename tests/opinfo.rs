@@ -62,7 +62,10 @@ fn agree_with_types(module: &fxc::graph::GraphModule, result: &Val<Tensor>) -> R
         let (Val::Leaf(ty), Val::Leaf(value)) = (ty, value) else {
             continue;
         };
-        let known = ty.shape.as_ref().is_some_and(|s| s.iter().all(|d| d.as_const().is_some()));
+        let known = ty
+            .shape
+            .as_ref()
+            .is_some_and(|s| s.iter().all(|d| d.as_const().is_some()));
         if ty.dtype != value.dtype() || known && *ty != value.ty() {
             return Err(format!("inference says {ty}, the value is {}", value.ty()));
         }
@@ -136,11 +139,8 @@ fn run_chunk(file: &Path, at: &Path) {
         outcomes.push(outcome);
     }
     tensors.push(("none".into(), Tensor::scalar(0f32)));
-    files::write(
-        &beside("out.safetensors"),
-        tensors.iter().map(|(n, t)| (n.as_str(), t)),
-    )
-    .expect("the folder is writable");
+    files::write(&beside("out.safetensors"), tensors.iter().map(|(n, t)| (n.as_str(), t)))
+        .expect("the folder is writable");
     std::fs::write(beside("result"), Json::Array(outcomes).to_string()).expect("the folder is writable");
 }
 

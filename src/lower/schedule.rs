@@ -303,7 +303,10 @@ impl Vars {
     }
 
     fn index(&self, offset: i64, strides: &[i64]) -> Affine {
-        Affine::new(offset, self.0.iter().map(|&(d, v)| (v, strides.get(d).copied().unwrap_or(0))))
+        Affine::new(
+            offset,
+            self.0.iter().map(|&(d, v)| (v, strides.get(d).copied().unwrap_or(0))),
+        )
     }
 
     fn dim(&self, d: usize) -> Affine {

@@ -249,7 +249,9 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let inverse;
     let x = if n < 0 {
-        n = n.checked_neg().ok_or_else(|| OpError::arg("n", "matrix_power of too low a power"))?;
+        n = n
+            .checked_neg()
+            .ok_or_else(|| OpError::arg("n", "matrix_power of too low a power"))?;
         inverse = b.op("linalg_inv", [x.into()])?;
         &inverse
     } else {

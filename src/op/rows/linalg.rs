@@ -51,9 +51,14 @@ fn inverses() -> Vec<Op> {
 
 fn determinants() -> Vec<Op> {
     vec![
-        Op::new("linalg_det", "linalg_det(Tensor A) -> Tensor", scalar_type, Meaning::Routine(determinant))
-            .doc("the determinant")
-            .spelled("aten.linalg_det.default aten.det.default torch.linalg.det torch.det Tensor.det"),
+        Op::new(
+            "linalg_det",
+            "linalg_det(Tensor A) -> Tensor",
+            scalar_type,
+            Meaning::Routine(determinant),
+        )
+        .doc("the determinant")
+        .spelled("aten.linalg_det.default aten.det.default torch.linalg.det torch.det Tensor.det"),
         Op::new(
             "linalg_slogdet",
             "linalg_slogdet(Tensor A) -> (Tensor, Tensor)",
@@ -65,7 +70,8 @@ fn determinants() -> Vec<Op> {
         Op::composite("logdet", "logdet(Tensor A) -> Tensor", |b, c| {
             let v = b.many("linalg_slogdet", [c.get("A").clone()])?;
             let negative = b.binary("lt", &v[0], Val::int(0))?;
-            b.op("where", [negative.into(), Val::Float(f64::NAN), (&v[1]).into()]).map(Val::Leaf)
+            b.op("where", [negative.into(), Val::Float(f64::NAN), (&v[1]).into()])
+                .map(Val::Leaf)
         })
         .doc("the logarithm of the determinant")
         .spelled("aten.logdet.default torch.logdet Tensor.logdet"),
@@ -114,13 +120,18 @@ fn factors() -> Vec<Op> {
         )
         .doc("X with L L^T X = self")
         .spelled("aten.cholesky_solve.default torch.cholesky_solve Tensor.cholesky_solve"),
-        Op::composite("cholesky_inverse", "cholesky_inverse(Tensor self, bool upper=False) -> Tensor", |b, c| {
-            let l = c.leaf("self")?;
-            let n = l.shape()?.last().cloned().unwrap_or(Dim::Const(0));
-            let eye = b.op("eye", [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
-            let eye = b.expand(&eye, &l.shape()?.to_vec())?;
-            b.op("cholesky_solve", [eye.into(), l.into(), c.get("upper").clone()]).map(Val::Leaf)
-        })
+        Op::composite(
+            "cholesky_inverse",
+            "cholesky_inverse(Tensor self, bool upper=False) -> Tensor",
+            |b, c| {
+                let l = c.leaf("self")?;
+                let n = l.shape()?.last().cloned().unwrap_or(Dim::Const(0));
+                let eye = b.op("eye", [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
+                let eye = b.expand(&eye, &l.shape()?.to_vec())?;
+                b.op("cholesky_solve", [eye.into(), l.into(), c.get("upper").clone()])
+                    .map(Val::Leaf)
+            },
+        )
         .doc("the inverse of L L^T")
         .spelled("aten.cholesky_inverse.default torch.cholesky_inverse Tensor.cholesky_inverse"),
         Op::new(
@@ -179,7 +190,9 @@ fn matrices<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Di
 
 fn square<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
     let (d, shape) = matrices(c, name)?;
-    let [.., m, n] = shape else { unreachable!("a matrix has two dims") };
+    let [.., m, n] = shape else {
+        unreachable!("a matrix has two dims")
+    };
     if m.sub(n).as_const().is_some_and(|d| d != 0) {
         return Err(OpError::shape(format!(
             "{}: A must be batches of square matrices, but they are {m} by {n} matrices",
@@ -190,7 +203,11 @@ fn square<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim]
 }
 
 fn operand(c: &Call<TensorType>) -> &'static str {
-    if c.op.schema.index_of("A").is_some() { "A" } else { "self" }
+    if c.op.schema.index_of("A").is_some() {
+        "A"
+    } else {
+        "self"
+    }
 }
 
 fn with_info(c: &Call<TensorType>) -> OpResult<Type> {
@@ -207,7 +224,9 @@ fn scalar_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 
 fn singular_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     let (d, shape) = matrices(c, "A")?;
-    let [lead @ .., m, n] = shape else { unreachable!("a matrix has two dims") };
+    let [lead @ .., m, n] = shape else {
+        unreachable!("a matrix has two dims")
+    };
     let least = match (m.as_const(), n.as_const()) {
         (Some(m), Some(n)) => Dim::Const(m.min(n)),
         _ if m == n => m.clone(),
@@ -229,7 +248,9 @@ fn solve_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     }
     if is_vectors(a, b) {
         let lead = sizes.broadcast(&a[..a.len() - 2], &b[..b.len() - 1])?;
-        let n = sizes.equal(&a[a.len() - 1], &b[b.len() - 1], || "linalg.solve: Incompatible shapes of A and B".into())?;
+        let n = sizes.equal(&a[a.len() - 1], &b[b.len() - 1], || {
+            "linalg.solve: Incompatible shapes of A and B".into()
+        })?;
         return Ok(Val::Leaf(TensorType::new(d, [lead, vec![n]].concat())));
     }
     solved(c, sizes, d, a, b)
@@ -239,7 +260,9 @@ fn triangular_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let (d, a) = square(c, "self")?;
     let (bd, b) = matrices(c, "B")?;
     if bd != d {
-        return Err(OpError::dtype("linalg.solve_triangular: Expected A and B to have the same dtype"));
+        return Err(OpError::dtype(
+            "linalg.solve_triangular: Expected A and B to have the same dtype",
+        ));
     }
     solved(c, sizes, d, a, b)
 }
@@ -266,7 +289,11 @@ fn inverse(c: &Call<Tensor>, check: bool) -> OpResult<Val<Tensor>> {
         let mut right = Matrix::eye(m.rows);
         let (_, _, singular) = m.eliminate(&mut right);
         if check && singular > 0 {
-            let which = if a.rank() > 2 { format!("(Batch element {i}): ") } else { String::new() };
+            let which = if a.rank() > 2 {
+                format!("(Batch element {i}): ")
+            } else {
+                String::new()
+            };
             return Err(OpError::value(format!(
                 "linalg.inv: {which}The diagonal element {singular} is zero, the inversion could not be completed because the \
                  input matrix is singular."
@@ -295,7 +322,11 @@ fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut signs, mut logs) = (vec![], vec![]);
     for mut m in batch(a) {
         let (sign, pivots, _) = m.eliminate(&mut Matrix::eye(m.rows));
-        signs.push(pivots.iter().fold(sign, |s, p| if *p == 0.0 { 0.0 } else { s * p.signum() }));
+        signs.push(
+            pivots
+                .iter()
+                .fold(sign, |s, p| if *p == 0.0 { 0.0 } else { s * p.signum() }),
+        );
         logs.push(pivots.iter().map(|p| p.abs().ln()).sum::<f64>());
     }
     let shape = &a.shape()[..a.rank() - 2];
@@ -370,7 +401,11 @@ fn triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     // The transposed equation has the other triangle.
     let upper = c.bool("upper")? == left;
     let one = |m: Matrix, mut r: Matrix| {
-        let order: Vec<usize> = if upper { (0..m.rows).rev().collect() } else { (0..m.rows).collect() };
+        let order: Vec<usize> = if upper {
+            (0..m.rows).rev().collect()
+        } else {
+            (0..m.rows).collect()
+        };
         for (step, &i) in order.iter().enumerate() {
             for &k in &order[..step] {
                 let f = m.at(i, k);
@@ -427,7 +462,9 @@ fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("dim", "linalg.matrix_norm: dim must be a 2-tuple"));
     };
     if rank < 2 {
-        return Err(OpError::shape("linalg.matrix_norm: The input tensor A must have at least 2 dimensions."));
+        return Err(OpError::shape(
+            "linalg.matrix_norm: The input tensor A must have at least 2 dimensions.",
+        ));
     }
     let (rows, columns) = (wrap_dim(d0, rank)?, wrap_dim(d1, rank)?);
     if rows == columns {
@@ -443,7 +480,11 @@ fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let out = match (ord.as_str(), ord.as_f64()) {
         (None, Some(p)) if p.abs() == 1.0 || p.is_infinite() => {
-            let (sum, best) = if p.abs() == 1.0 { (rows, columns) } else { (columns, rows) };
+            let (sum, best) = if p.abs() == 1.0 {
+                (rows, columns)
+            } else {
+                (columns, rows)
+            };
             let x = b.unary("abs", &x)?;
             let sums = b.reduce("sum", &x, &[sum], true)?;
             b.reduce(if p > 0.0 { "amax" } else { "amin" }, &sums, &[best], true)?

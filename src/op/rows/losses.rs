@@ -163,8 +163,14 @@ pub(super) fn reduction(c: &Call<Traced>) -> OpResult<Reduction> {
         (Some(0), _) | (_, Some("none")) => Ok(Reduction::None),
         (Some(1), _) | (_, Some("mean")) => Ok(Reduction::Mean),
         (Some(2), _) | (_, Some("sum")) => Ok(Reduction::Sum),
-        (_, Some(s)) => Err(OpError::arg("reduction", format!("{s} is not a valid value for reduction"))),
-        _ => Err(OpError::arg("reduction", "reduction must be 0 (none), 1 (mean) or 2 (sum)")),
+        (_, Some(s)) => Err(OpError::arg(
+            "reduction",
+            format!("{s} is not a valid value for reduction"),
+        )),
+        _ => Err(OpError::arg(
+            "reduction",
+            "reduction must be 0 (none), 1 (mean) or 2 (sum)",
+        )),
     }
 }
 
@@ -224,7 +230,10 @@ fn rounded_corner(b: &mut dyn Build, z: &Traced, limit: f64, over: bool, within:
 fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let beta = c.f64("beta")?;
     if beta < 0.0 {
-        return Err(OpError::arg("beta", "smooth_l1_loss does not support negative values for beta."));
+        return Err(OpError::arg(
+            "beta",
+            "smooth_l1_loss does not support negative values for beta.",
+        ));
     }
     let (z, dtype) = difference(b, c)?;
     let terms = match beta == 0.0 {
@@ -237,7 +246,10 @@ fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn huber(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let delta = c.f64("delta")?;
     if delta <= 0.0 {
-        return Err(OpError::arg("delta", "huber_loss does not support non-positive values for delta."));
+        return Err(OpError::arg(
+            "delta",
+            "huber_loss does not support non-positive values for delta.",
+        ));
     }
     let (z, dtype) = difference(b, c)?;
     let terms = rounded_corner(b, &z, delta, false, "le")?;
@@ -356,7 +368,10 @@ fn hinge(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, target) = (&t[0], &t[1]);
     let rest = b.op("rsub", [x.into(), c.get("margin").clone()])?;
     let rest = b.op("clamp", [rest.into(), Val::int(0)])?;
-    let (one, minus) = (b.binary("ne", target, Val::int(1))?, b.binary("ne", target, Val::int(-1))?);
+    let (one, minus) = (
+        b.binary("ne", target, Val::int(1))?,
+        b.binary("ne", target, Val::int(-1))?,
+    );
     let left = b.op("where", [one.into(), rest.into(), Val::int(0)])?;
     let right = b.op("where", [minus.into(), x.into(), Val::int(0)])?;
     let terms = b.binary("add", &left, &right)?;

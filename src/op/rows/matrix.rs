@@ -44,7 +44,13 @@ impl Matrix {
     pub fn eliminate(&mut self, right: &mut Matrix) -> (f64, Vec<f64>, usize) {
         let (mut sign, mut pivots, mut singular) = (1.0, vec![], 0);
         for k in 0..self.rows {
-            let larger = |p: usize, i: usize| if self.at(i, k).abs() > self.at(p, k).abs() { i } else { p };
+            let larger = |p: usize, i: usize| {
+                if self.at(i, k).abs() > self.at(p, k).abs() {
+                    i
+                } else {
+                    p
+                }
+            };
             let p = (k..self.rows).fold(k, larger);
             if p != k {
                 self.swap(p, k);
@@ -102,14 +108,21 @@ pub(super) fn batch(t: &Tensor) -> Vec<Matrix> {
 pub(super) fn tensor(dtype: DType, shape: &[usize], v: impl IntoIterator<Item = f64>) -> OpResult<Tensor> {
     let mut out = zeros(dtype, shape)?;
     let n = out.numel();
-    v.into_iter().take(n).enumerate().for_each(|(i, x)| out.set(i, Scalar::F64(x)));
+    v.into_iter()
+        .take(n)
+        .enumerate()
+        .for_each(|(i, x)| out.set(i, Scalar::F64(x)));
     Ok(out)
 }
 
 /// The lower triangle's factor, and the order of the first minor that is not positive.
 pub(super) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
     let n = m.rows;
-    let mut l = Matrix { rows: n, columns: n, v: vec![0.0; n * n] };
+    let mut l = Matrix {
+        rows: n,
+        columns: n,
+        v: vec![0.0; n * n],
+    };
     for j in 0..n {
         let square = m.at(j, j) - (0..j).map(|k| l.at(j, k) * l.at(j, k)).sum::<f64>();
         // NaN is not positive either.

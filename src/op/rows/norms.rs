@@ -134,7 +134,9 @@ impl Normed {
 pub(super) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
     let x = c.leaf("input")?.dtype();
     let param = |name: &str| c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf());
-    let params = ["weight", "bias", "running_mean", "running_var"].into_iter().filter_map(param);
+    let params = ["weight", "bias", "running_mean", "running_var"]
+        .into_iter()
+        .filter_map(param);
     let wide = x.compute();
     let widened = params.map(Traced::dtype).any(|d| d == wide);
     Ok(if widened { wide } else { x })

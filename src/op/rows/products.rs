@@ -74,7 +74,9 @@ fn outer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (addend, x, y) = (c.leaf("self")?, c.leaf("vec1")?, c.leaf("vec2")?);
-    let dtype = [x, y].iter().try_fold(addend.dtype(), |d, t| promote_types(d, t.dtype()));
+    let dtype = [x, y]
+        .iter()
+        .try_fold(addend.dtype(), |d, t| promote_types(d, t.dtype()));
     let dtype = dtype.ok_or_else(|| OpError::dtype("addr of dtypes that have no common one"))?;
     // On bools it is or and and, and the factors count as bools; halves round once.
     let factor = |name: &str| match (dtype, c.get(name).as_f64()) {

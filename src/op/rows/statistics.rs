@@ -20,25 +20,42 @@ macro_rules! quantile {
     ($n:literal, $doc:literal, $f:path) => {
         Op::composite(
             $n,
-            concat!($n, "(Tensor self, Any q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"),
+            concat!(
+                $n,
+                "(Tensor self, Any q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"
+            ),
             $f,
         )
         .doc($doc)
         .form(
             concat!("aten.", $n, ".default torch.", $n, " Tensor.", $n),
-            concat!($n, "(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"),
+            concat!(
+                $n,
+                "(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"
+            ),
         )
         .form(
             concat!("aten.", $n, ".scalar torch.", $n, " Tensor.", $n),
-            concat!($n, "(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"),
+            concat!(
+                $n,
+                "(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"
+            ),
         )
     };
 }
 
 fn quantiles() -> Vec<Op> {
     vec![
-        quantile!("quantile", "the elements at parts of the sorted order; NaN where there is one", plain_quantile),
-        quantile!("nanquantile", "the elements at parts of the sorted order, without NaNs", nan_quantile),
+        quantile!(
+            "quantile",
+            "the elements at parts of the sorted order; NaN where there is one",
+            plain_quantile
+        ),
+        quantile!(
+            "nanquantile",
+            "the elements at parts of the sorted order, without NaNs",
+            nan_quantile
+        ),
     ]
 }
 
@@ -72,13 +89,20 @@ fn covariances() -> Vec<Op> {
 
 fn areas() -> Vec<Op> {
     vec![
-        Op::composite("trapezoid", "trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor", |b, c| {
-            let (parts, dim) = strips(b, c)?;
-            let sum = [parts.into(), ints_val(&[dim as i64])];
-            b.op("sum", sum).map(Val::Leaf)
-        })
+        Op::composite(
+            "trapezoid",
+            "trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
+            |b, c| {
+                let (parts, dim) = strips(b, c)?;
+                let sum = [parts.into(), ints_val(&[dim as i64])];
+                b.op("sum", sum).map(Val::Leaf)
+            },
+        )
         .doc("the area below a curve by the trapezoidal rule")
-        .form("aten.trapezoid.x aten.trapz.x torch.trapezoid torch.trapz", "trapezoid(Tensor y, Tensor x, *, int dim=-1) -> Tensor")
+        .form(
+            "aten.trapezoid.x aten.trapz.x torch.trapezoid torch.trapz",
+            "trapezoid(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
+        )
         .form(
             "aten.trapezoid.dx torch.trapezoid",
             "trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor",
@@ -119,7 +143,9 @@ fn nan_quantile(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     if !matches!(x.dtype(), DType::F32 | DType::F64) {
-        return Err(OpError::dtype("quantile() input tensor must be either float or double dtype"));
+        return Err(OpError::dtype(
+            "quantile() input tensor must be either float or double dtype",
+        ));
     }
     let dim = match c.opt_int("dim")? {
         Some(d) => Some(wrap_dim(d, x.rank()?)?),
@@ -150,12 +176,17 @@ fn fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpResult<(Tra
     let Some(q) = c.get("q").as_leaf() else {
         let q = c.f64("q")?;
         if !(0.0..=1.0).contains(&q) {
-            return Err(OpError::arg("q", format!("quantile() q must be in the range [0, 1] but got {q}")));
+            return Err(OpError::arg(
+                "q",
+                format!("quantile() q must be in the range [0, 1] but got {q}"),
+            ));
         }
         return Ok((b.full(&[Dim::Const(1)], Val::Float(q), dtype)?, false));
     };
     if q.dtype() != dtype {
-        return Err(OpError::dtype("quantile() q tensor must be same dtype as the input tensor"));
+        return Err(OpError::dtype(
+            "quantile() q tensor must be same dtype as the input tensor",
+        ));
     }
     match q.rank()? {
         0 => Ok((b.unsqueeze(q, 0)?, false)),
@@ -196,7 +227,9 @@ fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how
         _ => {
             return Err(OpError::arg(
                 "interpolation",
-                format!("quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {how}"),
+                format!(
+                    "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {how}"
+                ),
             ));
         }
     };
@@ -331,7 +364,11 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     for name in ["fweights", "aweights"] {
         let Some(w) = c.opt_leaf(name) else { continue };
         if w.dtype().is_float() == (name == "fweights") {
-            let kind = if name == "fweights" { "integral" } else { "floating point" };
+            let kind = if name == "fweights" {
+                "integral"
+            } else {
+                "floating point"
+            };
             return Err(OpError::dtype(format!("cov(): expected {name} to have {kind} dtype")));
         }
         if w.rank()? > 1 || w.ty.numel().sub(&n).as_const().is_some_and(|d| d != 0) {
@@ -339,7 +376,10 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
                 "cov(): expected {name} to have the same numel as there are observations in the input"
             )));
         }
-        let w = b.to_dtype(w, dtype)?;
+        let w = match w.dtype().is_float() {
+            true => w.clone(),
+            false => b.to_dtype(w, dtype)?,
+        };
         weights = Some(match weights {
             Some(old) => b.binary("mul", &old, &w)?,
             None => w,
@@ -386,8 +426,7 @@ fn weighted_norm(b: &mut dyn Build, c: &Call<Traced>, w: &Traced, total: &Traced
     if c.get("correction").as_int() == Some(0) {
         return Ok(total.clone());
     }
-    let a = b.to_dtype(a, w.dtype())?;
-    let squares = b.binary("mul", w, &a)?;
+    let squares = b.binary("mul", w, a)?;
     let squares = b.op("sum", [squares.into()])?;
     let part = b.binary("div", &squares, total)?;
     let part = b.binary("mul", &part, correction)?;
@@ -425,7 +464,11 @@ fn strips(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usize)> {
     let product = match c.opt_leaf("x") {
         None => b.binary("mul", &sums, c.get("dx").clone())?,
         Some(x) => {
-            let along = if x.rank()? == 1 { 0 } else { wrap_dim(c.int("dim")?, x.rank()?)? };
+            let along = if x.rank()? == 1 {
+                0
+            } else {
+                wrap_dim(c.int("dim")?, x.rank()?)?
+            };
             let mut steps = b.op("diff", [x.into(), Val::int(1), Val::int(along as i64)])?;
             if x.rank()? == 1 {
                 for _ in dim + 1..rank {
