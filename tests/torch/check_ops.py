@@ -113,7 +113,7 @@ def check_schema(path, schema):
 def check_spellings(table):
     findings = []
     for op in table:
-        for form in op["forms"]:
+        for form in op["spellings"]:
             for path in form["paths"]:
                 if not exists(path):
                     findings.append(f"{op['name']}: torch has no {path}")
