@@ -48,6 +48,7 @@ pub mod math;
 pub mod op;
 pub mod parallel;
 pub mod pass;
+pub mod rewrite;
 pub mod runtime;
 pub mod scalar;
 pub mod source;

@@ -20,9 +20,19 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
 }
 
 fn one(app: &mut App, path: &str) -> Outcome {
-    let mut model = app.session.load(path)?;
+    let mut model = app.session.load_any(path)?;
+    let rules = match &model.tree {
+        Some(tree) => app.session.rules(tree)?.len(),
+        None => 0,
+    };
     app.session.check(&mut model.module, &[])?;
     app.show();
+    if rules > 0 {
+        app.progress(&format!("{path}: {rules} rule{}", if rules == 1 { "" } else { "s" }));
+    }
+    if model.module.graphs.is_empty() {
+        return Ok(());
+    }
     let nodes: usize = model.module.graphs.values().map(|g| g.len()).sum();
     let graphs = model.module.graphs.len();
     let plural = if graphs == 1 { "" } else { "s" };

@@ -2,7 +2,9 @@ use super::model::ModelArgs;
 use super::{App, Outcome, output};
 use crate::driver::text::Artifact;
 use crate::driver::{Request, compile};
+use crate::import;
 use clap::ValueEnum;
+use std::path::Path;
 
 /// Write the code of a stage: Python of the graph, or of the kernels
 #[derive(clap::Args)]
@@ -15,13 +17,16 @@ pub struct Args {
     /// Where to; standard output by default
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
+    /// Also write what the graph reads of the module: parameters, buffers and constants
+    #[arg(long, value_name = "FILE.safetensors")]
+    weights: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum CodeStage {
     /// The graph as Python, as torch writes gm.code
     Graph,
-    /// The optimised graph as FXIR
+    /// The optimised graph as Python, in torch's functions
     Optimized,
     /// The kernels as Python that runs with numpy and computes what the native code computes
     Kernels,
@@ -35,7 +40,7 @@ enum CodeStage {
 pub fn main(app: &mut App, args: &Args) -> Outcome {
     let artifact = match args.stage {
         CodeStage::Graph => Artifact::Code,
-        CodeStage::Optimized => Artifact::Optimized,
+        CodeStage::Optimized => Artifact::OptimizedCode,
         CodeStage::Kernels => Artifact::Kernels,
         CodeStage::Clif => Artifact::Clif,
         CodeStage::Asm => Artifact::Asm,
@@ -53,6 +58,9 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     app.show();
     if matches!(args.stage, CodeStage::Kernels | CodeStage::Clif | CodeStage::Asm) && !assumed.is_empty() {
         app.progress(&format!("sizes assumed: {} (set them with --dim)", assumed.join(", ")));
+    }
+    if let Some(path) = &args.weights {
+        import::write_weights(&made.module, Path::new(path), |_, _| true)?;
     }
     for (_, text) in &made.texts {
         output::artifact(args.output.as_deref(), text.as_bytes())?;

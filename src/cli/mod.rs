@@ -5,6 +5,7 @@
 //! 2 the work could not be done (wrong usage, a file that cannot be read or written, an internal fault).
 
 mod bench;
+mod bisect;
 mod check;
 mod compile;
 mod completions;
@@ -15,9 +16,11 @@ mod inputs;
 mod man;
 mod model;
 mod ops;
+mod opt;
 mod output;
 mod passes;
 mod print;
+mod rewrite;
 mod run;
 
 use crate::diag::render::{self, Format};
@@ -74,7 +77,10 @@ enum Command {
     Check(check::Args),
     Fmt(fmt::Args),
     Print(print::Args),
+    Opt(opt::Args),
+    Rewrite(rewrite::Args),
     Bench(bench::Args),
+    Bisect(bisect::Args),
     Explain(explain::Args),
     Ops(ops::Args),
     Passes(passes::Args),
@@ -237,7 +243,10 @@ pub fn main() -> ExitCode {
         Command::Check(a) => check::main(&mut app, a),
         Command::Fmt(a) => fmt::main(&mut app, a),
         Command::Print(a) => print::main(&mut app, a),
+        Command::Rewrite(a) => rewrite::main(&mut app, a),
         Command::Bench(a) => bench::main(&mut app, a),
+        Command::Bisect(a) => bisect::main(&mut app, a),
+        Command::Opt(a) => opt::main(&mut app, a),
         Command::Explain(a) => explain::main(a),
         Command::Ops(a) => ops::main(a),
         Command::Passes(a) => passes::main(a),

@@ -2,9 +2,11 @@
 
 use super::{App, Stop, output};
 use crate::diag::{Code, Diagnostic, nearest};
-use crate::driver::{Dims, Model, Observer};
+use crate::driver::{Dims, Model, Observer, Product, Stage, diff};
 use crate::graph::{self, GraphModule};
 use crate::pass::{self, PassRun};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// The model and how to compile it.
 #[derive(clap::Args)]
@@ -14,6 +16,9 @@ pub struct ModelArgs {
     /// Binds a symbolic size
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     pub dims: Vec<(String, i64)>,
+    /// Allow rewrites that change rounding, NaN or signed zeros
+    #[arg(long, help_heading = "Passes")]
+    pub fast_math: bool,
     /// Check the graph after every pass
     #[arg(long, help_heading = "Passes")]
     pub verify_each: bool,
@@ -23,9 +28,13 @@ pub struct ModelArgs {
     /// Show the graph after a pass, or after `all`
     #[arg(long, value_name = "PASS", value_parser = parse_pass_or_all, help_heading = "Passes")]
     pub print_after: Vec<String>,
-    /// Show the graph after every pass that changed it
-    #[arg(long, help_heading = "Passes")]
-    pub print_changed: bool,
+    /// Show the graph after every pass that changed it, whole or as the difference
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "graph",
+          help_heading = "Passes")]
+    pub print_changed: Option<Changed>,
+    /// Write the graph after every pass that changed it to a file of this directory
+    #[arg(long, value_name = "DIR", help_heading = "Passes")]
+    pub dump_dir: Option<PathBuf>,
     /// Show how long every pass took
     #[arg(long, help_heading = "Passes")]
     pub time_passes: bool,
@@ -34,20 +43,62 @@ pub struct ModelArgs {
     pub remarks: bool,
 }
 
+/// What is shown of a graph that a pass changed.
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+pub enum Changed {
+    /// All of it.
+    Graph,
+    /// The lines that are gone and those that are new.
+    Diff,
+}
+
 /// Shows what passes do, on standard error.
 struct PassPrinter {
     after: Vec<String>,
-    changed: bool,
+    changed: Option<Changed>,
+    dump: Option<PathBuf>,
     time: bool,
     remarks: bool,
+    /// How many passes have run.
+    count: usize,
+    /// The graph before the next pass, where differences are shown.
+    last: String,
+}
+
+impl PassPrinter {
+    fn dump(&self, run: &PassRun, text: &str) {
+        let Some(dir) = &self.dump else { return };
+        let path = dir.join(format!("{:02}-{}.fxir", self.count, run.name));
+        let written = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&path, text));
+        if let Err(e) = written {
+            output::progress(&format!("cannot write {}: {e}", path.display()));
+        }
+    }
 }
 
 impl Observer for PassPrinter {
+    fn after(&mut self, stage: Stage, product: Product, _time: Duration) {
+        if let (Stage::Check, Product::Module(m), Some(Changed::Diff)) = (stage, product, self.changed) {
+            self.last = graph::print(m);
+        }
+    }
+
     fn after_pass(&mut self, run: &PassRun, module: &GraphModule) {
+        self.count += 1;
         let named = self.after.iter().any(|p| p == run.name || p == "all");
-        if named || (self.changed && run.changed > 0) {
+        let changed = run.changed > 0 && (self.changed.is_some() || self.dump.is_some());
+        if named || changed {
             let text = graph::print(module);
-            output::progress(&format!("# after {}: {} changed\n{text}", run.name, run.changed));
+            let head = format!("# after {}: {} changed", run.name, run.changed);
+            if changed {
+                self.dump(run, &text);
+            }
+            if named || (changed && self.changed == Some(Changed::Graph)) {
+                output::progress(&format!("{head}\n{text}"));
+            } else if changed && self.changed == Some(Changed::Diff) {
+                output::progress(&format!("{head}\n{}", diff::unified(&self.last, &text, 2)));
+            }
+            self.last = text;
         }
         if self.time {
             let ms = run.time.as_secs_f64() * 1e3;
@@ -65,7 +116,7 @@ impl Observer for PassPrinter {
 }
 
 fn parse_pass(name: &str) -> Result<String, String> {
-    let names = pass::PIPELINE.iter().map(|p| p.name);
+    let names = pass::all().map(|p| p.name);
     match pass::by_name(name) {
         Some(_) => Ok(name.to_string()),
         None => Err(match nearest(name, names.clone()) {
@@ -99,6 +150,8 @@ impl ModelArgs {
     pub fn pass_options(&self) -> pass::PassOptions {
         pass::PassOptions {
             verify_each: self.verify_each,
+            fast_math: self.fast_math,
+            remarks: self.remarks,
             skip: self.skip_pass.clone(),
             ..pass::PassOptions::default()
         }
@@ -107,10 +160,14 @@ impl ModelArgs {
     /// Loads the model.
     pub fn load(&self, app: &mut App) -> Result<Model, Stop> {
         app.subject(&self.model);
-        if self.print_changed || self.time_passes || self.remarks || !self.print_after.is_empty() {
+        let shows = self.print_changed.is_some() || self.dump_dir.is_some() || !self.print_after.is_empty();
+        if shows || self.time_passes || self.remarks {
             app.session.observe(PassPrinter {
                 after: self.print_after.clone(),
                 changed: self.print_changed,
+                dump: self.dump_dir.clone(),
+                count: 0,
+                last: String::new(),
                 time: self.time_passes,
                 remarks: self.remarks,
             });

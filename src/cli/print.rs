@@ -25,8 +25,9 @@ pub struct Args {
     typed: bool,
 }
 
+/// The forms of a model as text.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Form {
+pub enum Form {
     /// FXIR, which holds everything
     Fxir,
     /// As torch's print(graph)
@@ -58,7 +59,8 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     output::artifact(args.output.as_deref(), write(&module, args.format)?.as_bytes())
 }
 
-fn write(m: &GraphModule, form: Form) -> Result<String, Stop> {
+/// The module in that form.
+pub fn write(m: &GraphModule, form: Form) -> Result<String, Stop> {
     let each = |f: &dyn Fn(&str, &graph::Graph) -> String| {
         let texts: Vec<String> = m.graphs.iter().map(|(name, g)| f(name, g)).collect();
         texts.join("\n")

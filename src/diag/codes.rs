@@ -2,7 +2,7 @@
 //!
 //! A row's explanation is `explain/CODE.md` beside this file; a file in `tests/ui/` named after the code shows it.
 //! Ranges: E00 text, E01 graph, E02 ops and arguments, E03 types and sizes, E04 archives and weights, E05 running,
-//! E06 compiling, E07 files; L0 lints.
+//! E06 compiling, E07 files, E08 rewrite rules; L0 lints.
 
 use super::Severity;
 use std::fmt;
@@ -122,6 +122,15 @@ codes! {
     E0701 Error "file cannot be read";
     E0702 Error "file cannot be written";
     E0703 Error "kind of file is not known";
+
+    // E08: rewrite rules.
+    E0801 Error "rule cannot match";
+    E0802 Error "name is bound by nothing";
+    E0803 Error "unknown function of rules";
+    E0804 Error "rule does not come to an end";
+    E0805 Error "rule changes a type";
+    E0806 Error "no rule";
+    E0807 Error "passes are in no order";
 
     // L0: lints.
     L0001 Warning "unused node";

@@ -114,7 +114,8 @@ pub fn load_text(sources: &mut Sources, name: &str, text: &str, dir: Option<Path
     }
     let (mut module, built) = graph::build(&tree, &stem(name));
     found.extend(built);
-    if module.graphs.is_empty() && !found.has_errors() {
+    let has_rules = tree.items.iter().any(|i| matches!(i, ast::Item::Rewrite(_)));
+    if module.graphs.is_empty() && !has_rules && !found.has_errors() {
         let d = Diagnostic::new(Code::E0113, format!("`{name}` holds no graph"));
         found.push(d.help("write `graph main { … }`, or give text that torch's print(graph) wrote"));
     }

@@ -9,8 +9,10 @@
 //! text of every stage ([`text`]).
 
 pub mod bind;
+pub mod bisect;
 pub mod compare;
 mod compile;
+pub mod diff;
 pub mod files;
 mod function;
 pub mod json;

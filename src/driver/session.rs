@@ -4,15 +4,17 @@ use super::bind::Dims;
 use super::load::{self, Model};
 use super::stage::{Observer, Product, Stage};
 use crate::codegen;
-use crate::diag::{Diagnostic, Diagnostics};
+use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, Graph, GraphModule};
 use crate::infer::{self, InferOptions};
 use crate::lower::{self, Program};
 use crate::math;
 use crate::parallel::Pool;
 use crate::pass;
+use crate::rewrite::{self, Rule};
 use crate::runtime::{self, Executable};
 use crate::source::Sources;
+use crate::syntax::ast;
 use crate::types::{Dim, Type, Val};
 use std::sync::Arc;
 use std::time::Instant;
@@ -64,6 +66,38 @@ impl Session {
 
     /// Reads a model: an FXIR or torch text, a .pt2 archive, or `-` for standard input. The kind is told by the content.
     pub fn load(&mut self, path: &str) -> Staged<Model> {
+        let model = self.load_any(path)?;
+        if model.module.graphs.is_empty() {
+            let d = Diagnostic::new(Code::E0113, format!("`{path}` holds rules but no graph"));
+            self.report(d.help("give the model, and the rules with `fxc rewrite MODEL --rules FILE`"));
+            return Err(Reported);
+        }
+        Ok(model)
+    }
+
+    /// The rules of a file.
+    pub fn load_rules(&mut self, path: &str) -> Staged<Vec<Rule>> {
+        let model = self.load_any(path)?;
+        let rules = match &model.tree {
+            Some(tree) => self.rules(tree)?,
+            None => vec![],
+        };
+        if rules.is_empty() {
+            self.report(Diagnostic::new(Code::E0806, format!("`{path}` holds no rule")));
+            return Err(Reported);
+        }
+        Ok(rules)
+    }
+
+    /// The rules of a syntax tree, checked.
+    pub fn rules(&mut self, tree: &ast::File) -> Staged<Vec<Rule>> {
+        let (rules, found) = rewrite::compile(tree);
+        self.take(found)?;
+        Ok(rules)
+    }
+
+    /// [`Session::load`] of a file that may hold rules and no graph.
+    pub fn load_any(&mut self, path: &str) -> Staged<Model> {
         let start = Instant::now();
         let (model, found) = load::load(&mut self.sources, path);
         self.take(found)?;
@@ -111,6 +145,29 @@ impl Session {
         let mut observe =
             |run: &pass::PassRun, m: &GraphModule| observers.iter_mut().for_each(|o| o.after_pass(run, m));
         match pass::optimize_with(module, options, &mut observe) {
+            Ok(report) => {
+                self.took(Stage::Optimize, Product::Module(module), start);
+                Ok(report)
+            }
+            Err(found) => {
+                self.diagnostics.extend(found);
+                Err(Reported)
+            }
+        }
+    }
+
+    /// Runs a list of passes over a checked module.
+    pub fn run_passes(
+        &mut self,
+        module: &mut GraphModule,
+        manager: &mut pass::PassManager<'_>,
+        options: &pass::PassOptions,
+    ) -> Staged<pass::PassReport> {
+        let start = Instant::now();
+        let observers = &mut self.observers;
+        let mut observe =
+            |run: &pass::PassRun, m: &GraphModule| observers.iter_mut().for_each(|o| o.after_pass(run, m));
+        match manager.run(module, options, &mut observe) {
             Ok(report) => {
                 self.took(Stage::Optimize, Product::Module(module), start);
                 Ok(report)

@@ -4,6 +4,7 @@ use super::stage::Stage;
 use crate::graph::{self, GraphModule};
 use crate::kernel;
 use crate::lower::Program;
+use crate::pass;
 use crate::runtime::Executable;
 use crate::syntax::{self, ast};
 
@@ -18,6 +19,8 @@ pub enum Artifact {
     Typed,
     /// The graph behind the passes, as FXIR.
     Optimized,
+    /// The same as Python that runs under PyTorch.
+    OptimizedCode,
     /// The program and its kernels, as Python that runs.
     Kernels,
     /// The kernels in Cranelift's IR.
@@ -32,13 +35,14 @@ pub enum Artifact {
 
 impl Artifact {
     /// All, in the order of the stages.
-    pub const ALL: [Artifact; 9] = [
+    pub const ALL: [Artifact; 10] = [
         Artifact::Ast,
         Artifact::Graph,
         Artifact::Code,
         Artifact::Dot,
         Artifact::Typed,
         Artifact::Optimized,
+        Artifact::OptimizedCode,
         Artifact::Kernels,
         Artifact::Clif,
         Artifact::Asm,
@@ -51,6 +55,7 @@ impl Artifact {
             Artifact::Graph => "graph",
             Artifact::Typed => "typed",
             Artifact::Optimized => "optimized",
+            Artifact::OptimizedCode => "optimized-code",
             Artifact::Kernels => "kernels",
             Artifact::Clif => "clif",
             Artifact::Asm => "asm",
@@ -71,7 +76,7 @@ impl Artifact {
         match self {
             Artifact::Ast | Artifact::Graph | Artifact::Code | Artifact::Dot => Stage::Load,
             Artifact::Typed => Stage::Check,
-            Artifact::Optimized => Stage::Optimize,
+            Artifact::Optimized | Artifact::OptimizedCode => Stage::Optimize,
             Artifact::Kernels => Stage::Lower,
             Artifact::Clif | Artifact::Asm => Stage::Compile,
         }
@@ -90,6 +95,14 @@ pub fn module(m: &GraphModule, artifact: Artifact) -> String {
         Artifact::Code => entry
             .map(|g| graph::python::code(g, Some(m)).source)
             .unwrap_or_default(),
+        Artifact::OptimizedCode => {
+            let mut spelled = m.clone();
+            // A row without a spelling of torch's stays as it is, and Python will say so.
+            let respell = pass::by_name("respell").map(|p| pass::run_pass(p, &mut spelled, &Default::default()));
+            debug_assert!(matches!(respell, Some(Ok(_))));
+            let entry = spelled.entry();
+            entry.map(|g| graph::python::code(g, Some(&spelled)).source).unwrap_or_default()
+        }
         Artifact::Dot => entry.map(|g| graph::dot::dot(g, &m.name, Some(m))).unwrap_or_default(),
         _ => graph::print(m),
     }

@@ -285,6 +285,16 @@ impl Graph {
         }
     }
 
+    /// Gives all nodes the names of `names`, which must be unique and say one for each.
+    pub(crate) fn set_names(&mut self, names: impl IntoIterator<Item = (NodeId, String)>) {
+        let mut namer = namer::Namer::default();
+        for (n, name) in names {
+            namer.reserve(&name);
+            self.nodes[n].name = name;
+        }
+        self.namer = namer;
+    }
+
     /// Moves `n` to just before `before` (torch's `before.prepend(n)`).
     pub fn move_before(&mut self, n: NodeId, before: NodeId) {
         if n != before {

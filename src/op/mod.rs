@@ -28,6 +28,7 @@ mod registry;
 pub mod rows;
 pub mod running;
 mod schema;
+pub mod spell;
 pub mod view;
 
 pub use bind::{BindError, Binding, Leniency, Origin, accepts, lift};

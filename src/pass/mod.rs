@@ -6,6 +6,7 @@
 
 mod batch_norm;
 pub mod build;
+mod canonicalise;
 mod cse;
 mod dce;
 mod decompose;
@@ -13,17 +14,28 @@ mod fold;
 mod functionalize;
 mod identities;
 mod inline;
+mod inputs;
+pub mod manager;
+mod merge_matmul;
 mod normalize;
 mod recognise;
 mod recurrent;
 mod shifts;
+mod respell;
+pub mod simplify;
+pub mod specialize;
+pub mod split;
 
+#[cfg(test)]
+mod simplify_tests;
 #[cfg(test)]
 mod tests;
 
 pub use decompose::{decompose, decompose_node};
 pub use functionalize::functionalize;
+pub use manager::PassManager;
 pub use normalize::normalize;
+pub use specialize::specialize;
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode, is_impure, lint};
@@ -62,6 +74,7 @@ pub const PIPELINE: &[Pass] = &[
     pass!("normalize", "functions, methods and modules in any spelling become canonical ops with bound arguments", normalize::run),
     pass!("identities", "dropout in evaluation, clones, views to the same shape: nothing is computed", identities::run),
     pass!("recurrent", "an unrolled LSTM or GRU becomes one op again, before its many equal weights are folded one by one", recurrent::run),
+    pass!("simplify", "rewrite rules, in files of their own: x * 1, -(-x), views of views", simplify::run),
     pass!("fold", "what depends on constants alone is computed now", fold::run),
     pass!("cse", "equal values are computed once", cse::run),
     pass!("dce", "what nothing uses is not computed", dce::run),
@@ -70,6 +83,20 @@ pub const PIPELINE: &[Pass] = &[
     pass!("clean", "what batch-norm and recognise left behind", clean),
 ];
 
+/// Passes that run only where they are asked for: they change the interface, the names or the spelling.
+#[rustfmt::skip]
+pub const EXTRA: &[Pass] = &[
+    pass!("merge-matmul", "products of one matrix with several weights become one product", merge_matmul::run),
+    pass!("dead-inputs", "inputs that nothing reads are no inputs any more", inputs::run),
+    pass!("canonicalise", "equal graphs get one order and one set of names, so that they print equally", canonicalise::run),
+    pass!("respell", "canonical ops become torch's functions, so that the graph's Python runs there", respell::run),
+];
+
+/// Every pass: those of the pipeline, then the extra ones.
+pub fn all() -> impl Iterator<Item = &'static Pass> + Clone {
+    PIPELINE.iter().chain(EXTRA)
+}
+
 /// How to run the pipeline.
 #[derive(Clone, Debug)]
 pub struct PassOptions {
@@ -77,6 +104,10 @@ pub struct PassOptions {
     pub verify_each: bool,
     /// Results larger than this many bytes are not folded.
     pub fold_limit: usize,
+    /// Whether rules may change rounding, NaN or signed zeros.
+    pub fast_math: bool,
+    /// Whether rules say why they did not fire where they nearly matched.
+    pub remarks: bool,
     /// Passes that do not run.
     pub skip: Vec<String>,
     /// How many passes run: for finding the one that is to blame.
@@ -88,6 +119,8 @@ impl Default for PassOptions {
         PassOptions {
             verify_each: false,
             fold_limit: 1 << 20,
+            fast_math: false,
+            remarks: false,
             skip: vec![],
             limit: None,
         }
@@ -182,7 +215,7 @@ pub fn run_pass(p: &Pass, module: &mut GraphModule, options: &PassOptions) -> Re
 
 /// The pass named `name`.
 pub fn by_name(name: &str) -> Option<&'static Pass> {
-    PIPELINE.iter().find(|p| p.name == name)
+    all().find(|p| p.name == name)
 }
 
 fn node_count(module: &GraphModule) -> usize {
@@ -198,7 +231,7 @@ fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnostics> {
     }
     let canonical = |p: &Pass| p.name == "normalize";
     let done = |name: &str| PIPELINE.iter().position(|p| p.name == name);
-    if !found.has_errors() && done(name) >= PIPELINE.iter().position(canonical) {
+    if !found.has_errors() && done(name).is_some() && done(name) >= PIPELINE.iter().position(canonical) {
         found = verify_canonical(module);
     }
     if !found.has_errors() {

@@ -271,8 +271,10 @@ pub enum RewriteMark {
 /// A parameter of a rewrite rule.
 #[derive(Clone, Debug)]
 pub enum RewriteParam {
-    /// `%x` matches any value.
-    Node(Name),
+    /// `%x` matches any value; `%x : f32[N]` one of that type.
+    Node(Name, Option<Type>),
+    /// `*%xs` matches any number of items of a list.
+    Rest(Name),
     /// `$a` matches any literal.
     Literal(Name),
 }
@@ -418,6 +420,8 @@ pub enum ValueKind {
     Graph(Arc<str>),
     /// `$a`, in rewrite rules
     Literal(Arc<str>),
+    /// `*%xs` in a list, in rewrite rules
+    Rest(Arc<str>),
     /// `None`
     None,
     /// `True`, `False`

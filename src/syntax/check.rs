@@ -64,6 +64,11 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
         Item::Tensor(t) => ty(&t.ty, sizes),
         Item::Graph(g) => body(&g.body, sizes),
         Item::Rewrite(r) => {
+            for p in &r.params {
+                if let RewriteParam::Node(_, Some(t)) = p {
+                    ty(t, sizes);
+                }
+            }
             body(&r.pattern, sizes);
             body(&r.replacement, sizes);
         }
@@ -121,6 +126,7 @@ impl Check<'_> {
         match &v.kind {
             ValueKind::Name(n) => self.name(n, v.span),
             ValueKind::Literal(n) if !self.rule => self.misplaced(v.span, &format!("`${n}`")),
+            ValueKind::Rest(n) if !self.rule => self.misplaced(v.span, &format!("`*%{n}`")),
             ValueKind::Unknown => {
                 let d = Diagnostic::new(Code::E0012, "`?` is not a value")
                     .at(v.span, "an unknown size stands only in types");

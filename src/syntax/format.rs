@@ -205,7 +205,9 @@ fn update(u: &Update) -> String {
 
 fn parameter(p: &RewriteParam) -> String {
     match p {
-        RewriteParam::Node(n) => format!("%{}", n.text),
+        RewriteParam::Node(n, None) => format!("%{}", n.text),
+        RewriteParam::Node(n, Some(ty)) => format!("%{} : {ty}", n.text),
+        RewriteParam::Rest(n) => format!("*%{}", n.text),
         RewriteParam::Literal(n) => format!("${}", n.text),
     }
 }

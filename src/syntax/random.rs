@@ -207,7 +207,8 @@ fn item() -> impl Strategy<Value = Item> {
     let span = Span::default();
     let node = || "[a-z]{1,3}".prop_map(at);
     let param = prop_oneof![
-        node().prop_map(RewriteParam::Node),
+        (node(), prop::option::of(ty())).prop_map(|(n, t)| RewriteParam::Node(n, t)),
+        node().prop_map(RewriteParam::Rest),
         node().prop_map(RewriteParam::Literal)
     ];
     let mark = prop::sample::select(vec![None, Some(RewriteMark::Exact), Some(RewriteMark::Fast)]);

@@ -173,6 +173,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
     match &v.kind {
         ValueKind::Node(n) => node(n, v.span).unwrap_or(Val::Unknown),
         ValueKind::Literal(n) => node(&format!("${n}"), v.span).unwrap_or(Val::Unknown),
+        ValueKind::Rest(n) => node(&format!("*{n}"), v.span).unwrap_or(Val::Unknown),
         ValueKind::Graph(n) => Val::Graph(n.clone()),
         ValueKind::None => Val::None,
         ValueKind::Bool(b) => Val::Bool(*b),

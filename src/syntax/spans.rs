@@ -136,7 +136,11 @@ fn of_item(item: &mut Item, f: F) {
         Item::Rewrite(x) => {
             of_name(&mut x.name, f);
             x.params.iter_mut().for_each(|p| match p {
-                RewriteParam::Node(n) | RewriteParam::Literal(n) => of_name(n, f),
+                RewriteParam::Node(n, ty) => {
+                    of_name(n, f);
+                    ty.iter_mut().for_each(|t| of_type(t, f));
+                }
+                RewriteParam::Rest(n) | RewriteParam::Literal(n) => of_name(n, f),
             });
             of_body(&mut x.pattern, f);
             of_body(&mut x.replacement, f);

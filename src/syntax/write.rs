@@ -188,6 +188,7 @@ impl Display for Value {
             ValueKind::Node(n) => write!(f, "%{n}"),
             ValueKind::Graph(n) => write!(f, "@{n}"),
             ValueKind::Literal(n) => write!(f, "${n}"),
+            ValueKind::Rest(n) => write!(f, "*%{n}"),
             ValueKind::None => f.write_str("None"),
             ValueKind::Bool(b) => f.write_str(if *b { "True" } else { "False" }),
             ValueKind::Ellipsis => f.write_str("Ellipsis"),

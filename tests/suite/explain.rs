@@ -1,6 +1,6 @@
 //! Explain pages: the first FXIR example of each gives exactly its code, the later ones are mended.
 //!
-//! A fence is `fxir` (checked), `fxir,run ARGS` (run), `fxir,compile ARGS` (compiled) or `fxir,ignore-WHY`.
+//! A fence is `fxir` (checked), `fxir,run ARGS` (run), and so for `compile`, `rewrite`, `opt`, or `fxir,ignore-WHY`.
 
 use crate::fixtures;
 use crate::support::{Dir, codes, fences, fxc_in};
@@ -54,8 +54,9 @@ fn arguments(info: &str) -> Option<Vec<&str>> {
         None => Some([&json[..], &["check", "page.fxir"]].concat()),
         Some(i) if i.starts_with("ignore-") => None,
         Some(run) => {
-            let (command, args) = run.split_at(run.find(' ').unwrap_or(run.len()));
-            assert!(matches!(command, "run" | "compile"), "unknown fence {info:?}");
+            let (command, args) = run.split_once(' ').unwrap_or((run, ""));
+            let known = ["run", "compile", "rewrite", "opt"];
+            assert!(known.contains(&command), "unknown fence {info:?}");
             let args = args.split_whitespace();
             Some(json.into_iter().chain([command, "page.fxir"]).chain(args).collect())
         }

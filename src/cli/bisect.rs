@@ -1,0 +1,71 @@
+use super::inputs::{InputArgs, bound};
+use super::model::ModelArgs;
+use super::opt::random;
+use super::{App, Outcome};
+use crate::diag::{Code, Diagnostic};
+use crate::driver::bisect::{self, Blame};
+use crate::driver::compare::Tolerance;
+
+/// Find the first node that compiled code computes differently than the interpreter
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Look at every node, not only where the last result differs
+    #[arg(long)]
+    every: bool,
+    /// Tolerance relative to each element wanted
+    #[arg(long, default_value_t = 1e-4)]
+    rtol: f64,
+    /// Absolute tolerance
+    #[arg(long, default_value_t = 1e-5)]
+    atol: f64,
+}
+
+/// `fxc bisect`.
+pub fn main(app: &mut App, args: &Args) -> Outcome {
+    let model = args.model.load(app)?;
+    let (mut provided, _) = args.inputs.read(None)?;
+    if provided.is_empty() {
+        provided = random(&model);
+    }
+    let (dims, _) = args.model.assumed_dims(&model.module)?;
+    let bound = bound(app, &model.module, provided, dims)?;
+    let mut module = model.module;
+    app.session.check(&mut module, &bound.types)?;
+    app.session.optimize(&mut module, &args.model.pass_options())?;
+    let tolerance = Tolerance {
+        rtol: args.rtol,
+        atol: args.atol,
+    };
+    let outcome = bisect::nodes(&mut app.session, &module, &bound, tolerance, args.every)?;
+    app.show();
+    match outcome {
+        bisect::Outcome::Agree { nodes } => {
+            app.progress(&format!("compiled code agrees with the interpreter at {nodes} nodes"));
+            Ok(())
+        }
+        bisect::Outcome::Differ(b) => {
+            let span = module.entry().and_then(|g| g[g.find(&b.name)?].meta.span);
+            let title = format!("`%{}` (`{}`) is the first node that differs from the interpreter", b.name, b.value);
+            Err(Diagnostic::new(Code::E0506, title)
+                .at_opt(span, "compiled up to here")
+                .note(how_far(&b))
+                .into())
+        }
+    }
+}
+
+/// How far a value is from what it should be.
+pub fn how_far(b: &Blame) -> String {
+    let d = &b.difference;
+    match &d.mismatch {
+        Some(why) => format!("it is {why}"),
+        None => format!(
+            "{} of {} elements are outside of the tolerance, by {:.1e} at most",
+            d.outside, d.count, d.max_abs
+        ),
+    }
+}

@@ -1,0 +1,135 @@
+use super::inputs::{InputArgs, bound};
+use super::model::ModelArgs;
+use super::print::{Form, write};
+use super::{App, Outcome, Stop, output};
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::driver::compare::Tolerance;
+use crate::driver::{Given, Model, bisect};
+use crate::import;
+use crate::op::Literal;
+use crate::pass::{self, PassManager};
+use crate::source::FileId;
+use crate::syntax::{self, resolve};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Run passes over a model and write what they leave
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The passes, in order; those of the pipeline by default (`fxc passes` lists them)
+    #[arg(long, value_name = "PASSES", value_delimiter = ',')]
+    passes: Vec<String>,
+    /// Fixes an input to a literal first: x=3
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_fix)]
+    fix: Vec<(String, String)>,
+    /// Run the interpreter after every pass, and name the first that changes a result
+    #[arg(long)]
+    bisect: bool,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// The form of what is written
+    #[arg(long, default_value = "fxir")]
+    format: Form,
+    /// Where to; standard output by default
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<String>,
+    /// Also write the parameters, buffers and constants as they are then
+    #[arg(long, value_name = "FILE.safetensors")]
+    weights: Option<String>,
+}
+
+fn parse_fix(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE, such as n=3")?;
+    Ok((name.to_string(), value.to_string()))
+}
+
+/// `fxc opt`.
+pub fn main(app: &mut App, args: &Args) -> Outcome {
+    let mut model = args.model.load(app)?;
+    specialize(args, &mut model)?;
+    app.session.check(&mut model.module, &[])?;
+    let names: Vec<&str> = match args.passes.is_empty() {
+        true => pass::PIPELINE.iter().map(|p| p.name).collect(),
+        false => args.passes.iter().map(|p| p.trim()).collect(),
+    };
+    let names: Vec<&str> = names
+        .into_iter()
+        .filter(|n| !args.model.skip_pass.iter().any(|s| s == n))
+        .collect();
+    let mut manager = PassManager::of(&names)?;
+    manager.validate()?;
+    if args.bisect {
+        return blame(app, args, model, &names);
+    }
+    app.session.run_passes(&mut model.module, &mut manager, &args.model.pass_options())?;
+    app.show();
+    if let Some(path) = &args.weights {
+        import::write_weights(&model.module, Path::new(path), |_, _| true)?;
+    }
+    output::artifact(args.output.as_deref(), write(&model.module, args.format)?.as_bytes())
+}
+
+fn specialize(args: &Args, model: &mut Model) -> Result<(), Stop> {
+    let mut inputs = vec![];
+    for (name, text) in &args.fix {
+        inputs.push((name.clone(), literal(name, text)?));
+    }
+    let sizes: HashMap<_, _> = args.model.dims.iter().map(|(n, s)| (n.as_str().into(), *s)).collect();
+    pass::specialize(&mut model.module, &inputs, &sizes)?;
+    Ok(())
+}
+
+fn literal(name: &str, text: &str) -> Result<Literal, Diagnostic> {
+    let bad = || Diagnostic::new(Code::E0508, format!("`{name}={text}` is no literal"));
+    let (tree, found) = syntax::parse_value(FileId(0), text);
+    let tree = tree.filter(|_| !found.has_errors()).ok_or_else(bad)?;
+    let mut found = Diagnostics::new();
+    let value: Literal = resolve::value(&tree, &mut |_, _| None, &mut found);
+    match value {
+        _ if found.has_errors() => Err(bad()),
+        Literal::Unknown => Err(bad()),
+        v => Ok(v),
+    }
+}
+
+fn blame(app: &mut App, args: &Args, model: Model, names: &[&str]) -> Outcome {
+    let (mut provided, _) = args.inputs.read(None)?;
+    if provided.is_empty() {
+        provided = random(&model);
+    }
+    let (dims, _) = args.model.assumed_dims(&model.module)?;
+    let bound = bound(app, &model.module, provided, dims)?;
+    let passes: Vec<_> = names.iter().filter_map(|n| pass::by_name(n)).collect();
+    let mut module = model.module;
+    app.session.check(&mut module, &bound.types)?;
+    let tolerance = Tolerance { rtol: 1e-4, atol: 1e-5 };
+    let found = bisect::passes(&mut app.session, module, &passes, &args.model.pass_options(), &bound, tolerance)?;
+    app.show();
+    match found {
+        None => {
+            app.progress(&format!("no result changes in {} passes", passes.len()));
+            Ok(())
+        }
+        Some(b) => {
+            let title = format!("the pass `{}` changes `{}`", b.name, b.value);
+            Err(Diagnostic::new(Code::E0506, title).note(super::bisect::how_far(&b)).into())
+        }
+    }
+}
+
+/// Random numbers for every input that needs a value.
+pub fn random(model: &Model) -> Vec<crate::driver::Provided> {
+    let Some(graph) = model.module.entry() else { return vec![] };
+    let tensors = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
+    tensors
+        .enumerate()
+        .map(|(i, p)| crate::driver::Provided {
+            name: graph[p].target().to_string(),
+            given: Given::Fill(crate::driver::Fill::Normal(i as u64), None),
+            origin: "random numbers".into(),
+            must_match: true,
+        })
+        .collect()
+}

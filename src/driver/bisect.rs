@@ -1,0 +1,189 @@
+//! Finding what is to blame for a wrong result: the first pass after which the interpreter gives something else, or the
+//! first node that compiled code computes differently.
+
+use super::bind::Bound;
+use super::compare::{Difference, Tolerance, compare};
+use super::run::{arguments, interpret, named, user_result};
+use super::session::{Reported, Session, Staged};
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphModule, NodeId};
+use crate::interp::{self, Hooks, Value};
+use crate::pass::{self, Pass, PassOptions};
+use crate::tensor::Tensor;
+use crate::types::Val;
+use std::collections::HashMap;
+
+/// A result that is not what it should be.
+#[derive(Clone, Debug)]
+pub struct Blame {
+    /// The pass or node.
+    pub name: String,
+    /// The result or node whose value differs.
+    pub value: String,
+    /// How far.
+    pub difference: Difference,
+}
+
+/// Runs `passes` one by one over a checked module, with the interpreter after each. `None` if no result changes.
+pub fn passes(
+    session: &mut Session,
+    mut module: GraphModule,
+    passes: &[&'static Pass],
+    options: &PassOptions,
+    bound: &Bound,
+    tolerance: Tolerance,
+) -> Staged<Option<Blame>> {
+    let want = results(session, &module, bound)?;
+    for p in passes {
+        if let Err(found) = pass::run_pass(p, &mut module, options) {
+            session.diagnostics.extend(found);
+            return Err(Reported);
+        }
+        let got = results(session, &module, bound)?;
+        for ((name, w), (_, g)) in want.iter().zip(&got) {
+            let difference = compare(g, w, tolerance);
+            if !difference.agrees() {
+                return Ok(Some(Blame {
+                    name: p.name.to_string(),
+                    value: name.clone(),
+                    difference,
+                }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn results(session: &mut Session, module: &GraphModule, bound: &Bound) -> Staged<Vec<(String, Tensor)>> {
+    let result = interpret(module, bound).map_err(|d| report(session, d))?;
+    Ok(match module.entry() {
+        Some(g) => named(&user_result(g, result)),
+        None => vec![],
+    })
+}
+
+fn report(session: &mut Session, d: Diagnostic) -> Reported {
+    session.report(d);
+    Reported
+}
+
+/// Keeps what every node of the entry graph gives.
+#[derive(Default)]
+struct Values {
+    tensors: HashMap<NodeId, Tensor>,
+    depth_of: Option<usize>,
+}
+
+impl Hooks for Values {
+    fn after(&mut self, graph: &Graph, node: NodeId, result: &Value) -> Result<(), Diagnostic> {
+        // Passes have inlined every call, so that only the entry graph is run.
+        let bound = *self.depth_of.get_or_insert(graph.id_bound());
+        if let Val::Leaf(t) = result
+            && graph.id_bound() == bound
+        {
+            self.tensors.insert(node, t.clone());
+        }
+        Ok(())
+    }
+}
+
+/// What [`nodes`] found.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The compiled results are the interpreter's.
+    Agree {
+        /// How many nodes were compiled as results of their own.
+        nodes: usize,
+    },
+    /// This node is the first that compiled code computes differently, with the graph up to it compiled.
+    Differ(Blame),
+}
+
+/// Compiles the optimised graph up to one node after another, by bisection where results differ, and compares with what
+/// the interpreter gives for that node. With `every`, all nodes are looked at, so that a difference that later nodes hide is
+/// found too.
+pub fn nodes(
+    session: &mut Session,
+    module: &GraphModule,
+    bound: &Bound,
+    tolerance: Tolerance,
+    every: bool,
+) -> Staged<Outcome> {
+    let mut values = Values::default();
+    let run = interp::Interpreter::new(module).run_with(bound.values.clone(), &mut values);
+    run.map_err(|d| report(session, d))?;
+    let Some(graph) = module.entry() else { return Err(Reported) };
+    let candidates: Vec<NodeId> = graph
+        .iter()
+        .filter(|n| graph[*n].op().is_call() && values.tensors.contains_key(n))
+        .collect();
+    let mut look = |i: usize| differs(session, module, candidates[i], &values.tensors, bound, tolerance);
+    if every {
+        for i in 0..candidates.len() {
+            if let Some(blame) = look(i)? {
+                return Ok(Outcome::Differ(blame));
+            }
+        }
+        return Ok(Outcome::Agree { nodes: candidates.len() });
+    }
+    // A difference stays in what is computed from it: look for the first node that has it.
+    let mut looked = 0;
+    let last = candidates.len().checked_sub(1);
+    let Some(mut hi) = last else {
+        return Ok(Outcome::Agree { nodes: 0 });
+    };
+    let Some(mut blame) = look(hi)? else {
+        return Ok(Outcome::Agree { nodes: 1 });
+    };
+    let mut lo = 0;
+    while lo < hi && looked < 64 {
+        let middle = lo + (hi - lo) / 2;
+        looked += 1;
+        match look(middle)? {
+            Some(b) => {
+                blame = b;
+                hi = middle;
+            }
+            None => lo = middle + 1,
+        }
+    }
+    Ok(Outcome::Differ(blame))
+}
+
+/// Whether compiled code gives something else for node `n`, with nothing compiled but what it needs.
+fn differs(
+    session: &mut Session,
+    module: &GraphModule,
+    n: NodeId,
+    want: &HashMap<NodeId, Tensor>,
+    bound: &Bound,
+    tolerance: Tolerance,
+) -> Staged<Option<Blame>> {
+    let mut module = module.clone();
+    let Some(graph) = module.entry_mut() else { return Err(Reported) };
+    if let Some(out) = graph.output() {
+        graph.set_args(out, vec![Val::Leaf(n)]);
+    }
+    graph.mutations.clear();
+    for m in graph.ids().into_iter().rev() {
+        if graph[m].op().is_call() && graph[m].users().len() == 0 {
+            // Nothing uses it: it stood behind the node.
+            let _ = graph.erase_node(m);
+        }
+    }
+    let program = session.lower(&module, &bound.dims)?;
+    let mut executable = session.compile(program, 1, false)?;
+    let Some(graph) = module.entry() else { return Err(Reported) };
+    let given = arguments(&executable, graph, bound).map_err(|d| report(session, d))?;
+    let result = executable.run(&given).map_err(|d| report(session, *d))?;
+    let (Some(got), Some(want)) = (result.as_leaf(), want.get(&n)) else {
+        return Ok(None);
+    };
+    let difference = compare(got, want, tolerance);
+    let name = graph[n].name().to_string();
+    Ok((!difference.agrees()).then(|| Blame {
+        value: graph[n].target().to_string(),
+        name,
+        difference,
+    }))
+}

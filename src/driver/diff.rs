@@ -1,0 +1,115 @@
+//! The difference of two texts, line by line: what a pass changed.
+
+/// At most this many lines are compared on each side; longer texts are shown as replaced.
+const LONGEST: usize = 4000;
+
+/// A unified diff: lines of `before` that are gone with `-`, lines of `after` that are new with `+`, and `context` lines
+/// around them. Empty if the texts are equal.
+pub fn unified(before: &str, after: &str, context: usize) -> String {
+    let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+    let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(|(x, y)| x == y).count();
+    let (x, y) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
+    if x.is_empty() && y.is_empty() {
+        return String::new();
+    }
+    let mut lines: Vec<(char, &str)> = a[..head].iter().map(|l| (' ', *l)).collect();
+    lines.extend(middle(x, y));
+    lines.extend(a[a.len() - tail..].iter().map(|l| (' ', *l)));
+    show(&lines, context)
+}
+
+/// The lines of both, by a longest common subsequence.
+fn middle<'t>(a: &[&'t str], b: &[&'t str]) -> Vec<(char, &'t str)> {
+    if a.len().max(b.len()) > LONGEST {
+        let gone = a.iter().map(|l| ('-', *l));
+        return gone.chain(b.iter().map(|l| ('+', *l))).collect();
+    }
+    let width = b.len() + 1;
+    // common[i][j]: the longest common subsequence of a[i..] and b[j..].
+    let mut common = vec![0u16; (a.len() + 1) * width];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            common[i * width + j] = match a[i] == b[j] {
+                true => common[(i + 1) * width + j + 1] + 1,
+                false => common[(i + 1) * width + j].max(common[i * width + j + 1]),
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut out = vec![];
+    while i < a.len() || j < b.len() {
+        if i < a.len() && j < b.len() && a[i] == b[j] {
+            out.push((' ', a[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if j == b.len() || (i < a.len() && common[(i + 1) * width + j] >= common[i * width + j + 1]) {
+            out.push(('-', a[i]));
+            i += 1;
+        } else {
+            out.push(('+', b[j]));
+            j += 1;
+        }
+    }
+    out
+}
+
+fn show(lines: &[(char, &str)], context: usize) -> String {
+    let near = |i: usize| {
+        let from = i.saturating_sub(context);
+        let to = (i + context + 1).min(lines.len());
+        lines[from..to].iter().any(|(mark, _)| *mark != ' ')
+    };
+    let mut out = String::new();
+    let mut gap = false;
+    for (i, (mark, line)) in lines.iter().enumerate() {
+        if near(i) {
+            if gap {
+                out.push_str("  …\n");
+            }
+            gap = false;
+            out.push_str(&format!("{mark} {line}\n"));
+        } else {
+            gap = true;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_lines_stand_with_their_neighbours() {
+        let a = "one\ntwo\nthree\nfour\nfive\nsix";
+        let b = "one\ntwo\n3\nfour\nfive\nsix\nseven";
+        assert_eq!(unified(a, b, 1), "  …\n  two\n- three\n+ 3\n  four\n  …\n  six\n+ seven\n");
+        assert_eq!(unified(a, a, 3), "");
+        assert_eq!(unified("", "x", 0), "+ x\n");
+        assert_eq!(unified("x\ny", "", 0), "- x\n- y\n");
+    }
+
+    #[test]
+    fn a_diff_gives_both_texts_back() {
+        let mut seed = 1u64;
+        for _ in 0..200 {
+            let mut text = || {
+                let mut out = vec![];
+                for _ in 0..8 {
+                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    out.push(["a", "b", "c"][(seed >> 60) as usize % 3]);
+                }
+                out.join("\n")
+            };
+            let (a, b) = (text(), text());
+            let diff = unified(&a, &b, 100);
+            let side = |skip: char| {
+                let lines = diff.lines().filter(|l| !l.starts_with(skip));
+                lines.map(|l| &l[2..]).collect::<Vec<_>>().join("\n")
+            };
+            if a != b {
+                assert_eq!((side('+'), side('-')), (a, b), "{diff}");
+            }
+        }
+    }
+}

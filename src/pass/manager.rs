@@ -1,0 +1,249 @@
+//! Lists of passes with an order to keep and checks between them (torch's `PassManager`).
+
+use super::{Context, Pass, PassOptions, PassReport, PassRun, by_name, node_count, verify};
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::GraphModule;
+use std::time::Instant;
+
+/// What a pass does to a module; gives how many things it changed.
+pub type Run<'a> = Box<dyn FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a>;
+
+/// A check that runs after each pass.
+pub type Check<'a> = Box<dyn Fn(&GraphModule) -> Result<(), Diagnostic> + 'a>;
+
+/// Passes in order. Built-in ones go by name; a function is a pass too.
+#[derive(Default)]
+pub struct PassManager<'a> {
+    passes: Vec<(&'static str, Run<'a>)>,
+    constraints: Vec<(String, String)>,
+    checks: Vec<Check<'a>>,
+    /// How often the list runs at most; it ends early when a round changes nothing.
+    pub steps: usize,
+}
+
+/// What must come before what, where both are given: the later one only sees what the earlier one makes.
+pub const ORDER: [(&str, &str); 6] = [
+    ("inline", "functionalize"),
+    ("functionalize", "normalize"),
+    ("normalize", "identities"),
+    ("normalize", "simplify"),
+    ("normalize", "cse"),
+    ("normalize", "batch-norm"),
+];
+
+fn usage(title: String) -> Diagnostic {
+    Diagnostic::new(Code::E0807, title)
+}
+
+impl<'a> PassManager<'a> {
+    /// No passes.
+    pub fn new() -> PassManager<'a> {
+        PassManager {
+            steps: 1,
+            ..PassManager::default()
+        }
+    }
+
+    /// The built-in passes of these names, which must be in an order in which each has what it needs ([`ORDER`]).
+    pub fn of(names: &[&str]) -> Result<PassManager<'a>, Diagnostic> {
+        let mut m = PassManager::new();
+        for name in names {
+            m.add(by_name(name).ok_or_else(|| unknown(name))?);
+        }
+        for (a, b) in ORDER {
+            m.add_constraint(a, b);
+        }
+        Ok(m)
+    }
+
+    /// Adds a built-in pass.
+    pub fn add(&mut self, pass: &'static Pass) {
+        self.passes.push((pass.name, Box::new(pass.run)));
+    }
+
+    /// Adds a pass of the caller's.
+    pub fn add_pass(
+        &mut self,
+        name: &'static str,
+        run: impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a,
+    ) {
+        self.passes.push((name, Box::new(run)));
+    }
+
+    /// Wants every pass named `before` before every one named `after`.
+    pub fn add_constraint(&mut self, before: &str, after: &str) {
+        self.constraints.push((before.into(), after.into()));
+    }
+
+    /// Adds a check that runs after each pass.
+    pub fn add_check(&mut self, check: impl Fn(&GraphModule) -> Result<(), Diagnostic> + 'a) {
+        self.checks.push(Box::new(check));
+    }
+
+    /// The names of the passes, in order.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.passes.iter().map(|(n, _)| *n).collect()
+    }
+
+    /// An error (E0807, in torch's words) if the order breaks a constraint.
+    pub fn validate(&self) -> Result<(), Diagnostic> {
+        for (i, (a, _)) in self.passes.iter().enumerate() {
+            for (j, (b, _)) in self.passes.iter().enumerate().skip(i + 1) {
+                if self.constraints.iter().any(|(x, y)| x == b && y == a) {
+                    return Err(usage(format!(
+                        "pass schedule constraint violated. Expected {b} before {a} but found {a} at index {i} and {b} at \
+                         index {j} in pass list."
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the passes into an order that keeps the constraints, and otherwise the one they were given in.
+    pub fn solve_constraints(&mut self) -> Result<(), Diagnostic> {
+        let mut left = std::mem::take(&mut self.passes);
+        let mut out: Vec<(&'static str, Run<'a>)> = vec![];
+        while !left.is_empty() {
+            let free = (0..left.len()).find(|&i| {
+                let name = left[i].0;
+                let mut others = left.iter().enumerate().filter(|(j, _)| *j != i);
+                !others.any(|(_, (o, _))| *o != name && self.constraints.iter().any(|(x, y)| x == o && y == name))
+            });
+            let Some(i) = free else {
+                let names: Vec<&str> = left.iter().map(|(n, _)| *n).collect();
+                let title = format!("Circular dependency detected within the following passes: {}", names.join(", "));
+                out.extend(left);
+                self.passes = out;
+                return Err(usage(title));
+            };
+            out.push(left.remove(i));
+        }
+        self.passes = out;
+        Ok(())
+    }
+
+    /// Runs the passes, `steps` times or until a round changes nothing. `observe` is called after each.
+    ///
+    /// # Errors
+    /// What a pass or check reports, with a note that names the pass and those before it; an order that breaks a
+    /// constraint.
+    pub fn run(
+        &mut self,
+        module: &mut GraphModule,
+        options: &PassOptions,
+        observe: &mut dyn FnMut(&PassRun, &GraphModule),
+    ) -> Result<PassReport, Diagnostics> {
+        self.validate()?;
+        let mut report = PassReport::default();
+        let limit = options.limit.unwrap_or(usize::MAX);
+        for _ in 0..self.steps.max(1) {
+            let mut changed = 0;
+            for i in 0..self.passes.len() {
+                if report.runs.len() >= limit {
+                    return Ok(report);
+                }
+                let before: Vec<&str> = report.runs.iter().map(|r| r.name).collect();
+                let note = format!(
+                    "An error occurred when running the '{}' pass after the following passes: [{}]",
+                    self.passes[i].0,
+                    before.join(", ")
+                );
+                let run = self.one(i, module, options).map_err(|found| noted(found, &note))?;
+                changed += run.changed;
+                observe(&run, module);
+                report.runs.push(run);
+            }
+            if changed == 0 {
+                break;
+            }
+        }
+        Ok(report)
+    }
+
+    fn one(&mut self, i: usize, module: &mut GraphModule, options: &PassOptions) -> Result<PassRun, Diagnostics> {
+        let (name, run) = &mut self.passes[i];
+        let mut cx = Context {
+            options,
+            remarks: vec![],
+        };
+        let before = node_count(module);
+        let start = Instant::now();
+        let changed = run(module, &mut cx)?;
+        let time = start.elapsed();
+        if options.verify_each {
+            verify(name, module)?;
+        }
+        self.checks.iter().try_for_each(|c| c(module))?;
+        Ok(PassRun {
+            name,
+            changed,
+            before,
+            after: node_count(module),
+            time,
+            remarks: cx.remarks,
+        })
+    }
+}
+
+fn noted(found: Diagnostics, note: &str) -> Diagnostics {
+    let mut out = Diagnostics::new();
+    found.into_iter().for_each(|d| out.push(d.note(note)));
+    out
+}
+
+fn unknown(name: &str) -> Diagnostic {
+    let names: Vec<&str> = super::all().map(|p| p.name).collect();
+    let d = usage(format!("no pass is named `{name}`"));
+    match nearest(name, names.iter().copied()) {
+        Some(n) => d.help(format!("a similar name is `{n}`")),
+        None => d.help(format!("the passes are {}", names.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constraints_are_checked_and_solved() {
+        let mut m = PassManager::of(&["cse", "normalize", "dce"]).unwrap();
+        let e = m.validate().unwrap_err();
+        assert!(e.title.contains("Expected normalize before cse but found cse at index 0"), "{}", e.title);
+        m.solve_constraints().unwrap();
+        assert_eq!(m.names(), ["normalize", "cse", "dce"]);
+        m.add_constraint("dce", "normalize");
+        m.add_constraint("cse", "dce");
+        let e = m.solve_constraints().unwrap_err();
+        assert!(e.title.starts_with("Circular dependency detected"), "{}", e.title);
+        assert_eq!(m.names().len(), 3);
+        assert!(PassManager::of(&["cze"]).is_err());
+    }
+
+    #[test]
+    fn rounds_end_when_nothing_changes() {
+        let mut count = 3;
+        let mut runs = 0;
+        let mut m = PassManager::new();
+        m.steps = 10;
+        m.add_pass("down", |_, _| {
+            runs += 1;
+            count -= (count > 0) as usize;
+            Ok(count)
+        });
+        let report = m.run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {}).unwrap();
+        assert_eq!(report.runs.len(), 3);
+        drop(m);
+        assert_eq!(runs, 3);
+    }
+
+    #[test]
+    fn errors_name_the_passes_before() {
+        let mut m = PassManager::new();
+        m.add_pass("good", |_, _| Ok(1));
+        m.add_pass("bad", |_, _| Err(usage("broken".into())));
+        let e = m.run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {}).unwrap_err();
+        let d = e.iter().next().unwrap();
+        assert_eq!(d.notes, ["An error occurred when running the 'bad' pass after the following passes: [good]"]);
+    }
+}

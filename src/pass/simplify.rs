@@ -1,0 +1,55 @@
+//! Algebraic simplification by rewrite rules.
+//!
+//! The rules are the FXIR files beside this one, in `rules/`: `exact` ones, which keep every bit, always run; `fast` ones,
+//! which may change rounding, NaN or signed zeros, only where the options allow it. Each rule is tested against the
+//! interpreter on random graphs and inputs.
+//!
+#![doc = include_str!("examples/simplify.md")]
+
+use super::{Context, normalize};
+use crate::diag::Diagnostic;
+use crate::graph::GraphModule;
+use crate::rewrite::{self, Options, Rule};
+use crate::source::FileId;
+use crate::syntax;
+use std::sync::LazyLock;
+
+/// The files, by name.
+pub const FILES: [(&str, &str); 4] = [
+    ("arithmetic.fxir", include_str!("rules/arithmetic.fxir")),
+    ("logic.fxir", include_str!("rules/logic.fxir")),
+    ("views.fxir", include_str!("rules/views.fxir")),
+    ("fast.fxir", include_str!("rules/fast.fxir")),
+];
+
+/// The rules of all files, in order.
+pub fn rules() -> &'static [Rule] {
+    static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| FILES.iter().flat_map(|(_, text)| read(text)).collect());
+    &RULES
+}
+
+fn read(text: &str) -> Vec<Rule> {
+    let (tree, found) = syntax::parse_text(FileId(0), text);
+    debug_assert!(!found.has_errors(), "{found:?}");
+    let (mut rules, found) = rewrite::compile(&tree);
+    debug_assert!(!found.has_errors(), "{found:?}");
+    // The text stands in no store, so that nothing may point into it.
+    rules.iter_mut().for_each(|r| r.span = None);
+    rules
+}
+
+/// See the module.
+pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+    let options = Options {
+        fast: cx.options.fast_math,
+        remarks: cx.options.remarks,
+        ..Options::default()
+    };
+    let report = rewrite::rewrite(module, rules(), &options)?;
+    cx.remarks.extend(report.remarks.iter().map(|r| r.to_string()));
+    if report.total() > 0 {
+        // Replacements are written by parameter; canonical nodes leave their defaults out.
+        normalize(module)?;
+    }
+    Ok(report.total())
+}

@@ -1,0 +1,197 @@
+//! Every rule of the files against the interpreter, on random graphs that it matches and random inputs.
+
+use super::simplify::rules;
+use crate::graph::{Arg, Graph, GraphModule};
+use crate::infer::{InferOptions, infer};
+use crate::interp;
+use crate::rewrite::{Hole, Options, Rule, rewrite};
+use crate::syntax::ast::RewriteMark;
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, TensorType, Val};
+use std::collections::HashMap;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let x = self.0 ^ (self.0 >> 33);
+        x.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 24
+    }
+
+    fn pick<T: Clone>(&mut self, items: &[T]) -> T {
+        items[self.next() as usize % items.len()].clone()
+    }
+
+    fn ty(&mut self) -> TensorType {
+        use DType::*;
+        let dtype = self.pick(&[F32, F32, F64, F16, BF16, I64, I32, I16, I8, U8, B8]);
+        let shapes: [&[usize]; 6] = [&[2, 3], &[2, 3], &[3], &[], &[1, 3], &[2, 1, 3]];
+        TensorType::fixed(dtype, self.pick(&shapes))
+    }
+
+    fn literal(&mut self) -> Arg {
+        let ints = |v: &[i64]| Val::List(v.iter().map(|&i| Val::int(i)).collect());
+        let mut pool: Vec<Arg> = [0, 1, 1, 2, 3, 4, -1, -2].map(Val::int).to_vec();
+        pool.extend([0.0, -0.0, 1.0, 1.0, 2.0, 0.5, -1.5, f64::INFINITY, f64::NAN].map(Val::Float));
+        pool.extend([&[0][..], &[1], &[0, 1], &[1, 0], &[6], &[3, 2], &[2, 3], &[-1], &[1, 6]].map(ints));
+        pool.extend([DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32].map(Val::DType));
+        pool.push(Val::Bool(true));
+        self.pick(&pool)
+    }
+
+    /// Special values and plain ones; for rules that change rounding only plain ones.
+    fn tensor(&mut self, ty: &TensorType, plain: bool) -> Tensor {
+        let special = [
+            0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::MAX, 3.0e38, -3.0e38, 65504.0, 1e-45,
+            1e-310, 6e-8, 0.1, -2.5, 1.5, 2.5,
+        ];
+        let ints = [0, 1, -1, 2, 127, -128, 128, 255, 32767, -32768, i32::MAX as i64, i32::MIN as i64, i64::MAX, i64::MIN];
+        let shape = ty.fixed_shape().unwrap();
+        Tensor::from_fn(ty.dtype, &shape, |_| {
+            let unit = (self.next() % 1000) as f64 / 1000.0;
+            if plain {
+                return Scalar::F64(0.5 + unit);
+            }
+            match (ty.dtype.is_float(), self.next() % 3) {
+                (true, 0) => Scalar::F64(unit * 8.0 - 4.0),
+                (true, _) => Scalar::F64(self.pick(&special)),
+                (false, _) => Scalar::Int(DType::I64, self.pick(&ints)),
+            }
+        })
+    }
+}
+
+/// A graph that the rule may match: its pattern, with the holes filled at random.
+fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<TensorType>)> {
+    let mut graph = Graph::new();
+    let mut map: HashMap<_, Arg> = HashMap::new();
+    let mut types = vec![];
+    let common = random.ty();
+    let alike = random.next().is_multiple_of(2);
+    for (n, hole) in rule.pattern.holes() {
+        let arg = match hole {
+            Hole::Value(_) => {
+                let mut ty = if alike { common.clone() } else { random.ty() };
+                if rule.pattern.name(n) == "c" {
+                    ty.dtype = DType::B8;
+                }
+                let p = graph.placeholder("p", None);
+                graph.meta_mut(p).ty = Some(Val::Leaf(ty.clone()));
+                types.push(ty);
+                Val::Leaf(p)
+            }
+            Hole::Literal => random.literal(),
+            Hole::Rest | Hole::Computed(_) => panic!("the files have no such holes"),
+        };
+        map.insert(n, arg);
+    }
+    let result = graph.graph_copy(&rule.pattern.graph, &mut map).unwrap()?;
+    graph.set_output(result);
+    for n in graph.ids() {
+        let meta = graph.meta_mut(n);
+        meta.span = None;
+        meta.target_span = None;
+    }
+    let mut module = GraphModule::new("g", graph);
+    let found = infer(&mut module, &InferOptions::default());
+    (!found.has_errors()).then_some((module, types))
+}
+
+fn bits(a: &Scalar) -> (u8, u64) {
+    let float = |x: f64| if x.is_nan() { (1, 0) } else { (0, x.to_bits()) };
+    match a {
+        Scalar::F64(x) => float(*x),
+        Scalar::F32(x) | Scalar::Half(_, x) => float(*x as f64),
+        Scalar::Int(_, i) => (0, *i as u64),
+        Scalar::Bool(b) => (0, *b as u64),
+    }
+}
+
+fn compare(rule: &Rule, a: &Tensor, b: &Tensor, exact: bool, what: &str) -> Result<(), String> {
+    if a.ty() != b.ty() {
+        return Err(format!("{}: {} and {}\n{what}", rule.name, a.ty(), b.ty()));
+    }
+    for i in 0..a.numel() {
+        let (x, y) = (a.get(i), b.get(i));
+        if exact {
+            if bits(&x) != bits(&y) {
+                return Err(format!("{} at {i}: {x:?} and {y:?}\n{what}", rule.name));
+            }
+        } else {
+            let tolerance = match a.dtype() {
+                DType::BF16 => 5e-2,
+                DType::F16 => 5e-3,
+                _ => 1e-5,
+            };
+            let (x, y) = (x.to_f64(), y.to_f64());
+            let near = (x - y).abs() <= tolerance * (1.0 + x.abs()) || x == y || (x.is_nan() && y.is_nan());
+            if !near {
+                return Err(format!("{} at {i}: {x} and {y}\n{what}", rule.name));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_rule_keeps_what_it_says() {
+    let failures: Vec<String> = rules().iter().filter_map(|r| check(r).err()).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Applies one rule to random graphs.
+fn check(rule: &Rule) -> Result<(), String> {
+    let mut random = Random(7);
+    {
+        let exact = match rule.mark {
+            Some(RewriteMark::Exact) => true,
+            Some(RewriteMark::Fast) => false,
+            None => return Err(format!("{} says neither exact nor fast", rule.name)),
+        };
+        let options = Options {
+            fast: true,
+            ..Options::default()
+        };
+        let mut fired = 0;
+        for _ in 0..30_000 {
+            if fired >= 40 {
+                break;
+            }
+            let Some((module, types)) = instance(rule, &mut random) else {
+                continue;
+            };
+            let mut after = module.clone();
+            let report = rewrite(&mut after, std::slice::from_ref(rule), &options)
+                .map_err(|d| format!("{}: {d:?}\n{}", rule.name, crate::graph::print(&module)))?;
+            if report.total() == 0 {
+                continue;
+            }
+            let inputs: Vec<_> = types.iter().map(|t| Val::Leaf(random.tensor(t, !exact))).collect();
+            let Ok(a) = interp::run(&module, inputs.clone()) else {
+                continue;
+            };
+            fired += 1;
+            let text = crate::graph::print(&module);
+            let b = interp::run(&after, inputs).map_err(|d| format!("{}: {d:?}\n{text}", rule.name))?;
+            for (a, b) in a.flatten().into_iter().zip(b.flatten()) {
+                compare(rule, a.as_leaf().unwrap(), b.as_leaf().unwrap(), exact, &text)?;
+            }
+        }
+        if fired < 10 {
+            return Err(format!("{} fired {fired} times", rule.name));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_files_have_no_findings() {
+    for (name, text) in super::simplify::FILES {
+        let (tree, found) = crate::syntax::parse_text(crate::source::FileId(0), text);
+        assert!(found.is_empty(), "{name}: {found:?}");
+        let (rules, found) = crate::rewrite::compile(&tree);
+        assert!(found.is_empty() && !rules.is_empty(), "{name}: {found:?}");
+        assert_eq!(crate::syntax::format(&tree, text), text, "{name} is not formatted");
+    }
+}

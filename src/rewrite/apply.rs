@@ -1,0 +1,419 @@
+//! Putting a rule's replacement in the place of a match.
+//!
+//! [`plan`] decides everything that can fail without touching the graph: where the new nodes go and what the holes of the
+//! replacement are. [`apply`] writes them. New nodes have the place in the user's Python of what they replace, and name it
+//! and the rule as their provenance.
+
+use super::condition::{Eval, operand_type};
+use super::matcher::{Bound, Match};
+use super::pattern::{Hole, Pattern};
+use super::view::{Callee, Views};
+use super::Rule;
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
+use crate::infer::{self, Operand};
+use crate::types::{DType, Dim, Type, Val};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What will be done for a match.
+pub(super) struct Plan {
+    /// Before which node; `None` is the end.
+    before: Option<NodeId>,
+    /// The replacement's holes.
+    holes: HashMap<NodeId, Val<Operand>>,
+    /// The nodes that are replaced, in the pattern's order.
+    matched: Vec<NodeId>,
+    /// The nodes that the pattern's results are.
+    outputs: Vec<NodeId>,
+}
+
+/// How a match is to be replaced, or why it cannot be.
+pub(super) fn plan(
+    module: &GraphModule,
+    graph: &Graph,
+    rule: &Rule,
+    found: &Match,
+    views: &mut Views,
+    caller: &str,
+) -> Result<Plan, String> {
+    let pattern = &rule.pattern;
+    let outputs: Option<Vec<NodeId>> = (0..pattern.outputs.len()).map(|i| found.output(pattern, i)).collect();
+    let outputs = outputs.ok_or("a result of the pattern is no node")?;
+    let matched = found.matched(pattern);
+    let holes = holes(module, graph, rule, found)?;
+    let mut read: Vec<NodeId> = holes.values().flat_map(|v| v.leaves()).filter_map(node_of).collect();
+    read.sort_unstable();
+    read.dedup();
+    let results = [&outputs[..]].concat();
+    for (i, a) in results.iter().enumerate() {
+        if results[..i].contains(a) {
+            return Err(format!("`%{}` would be two results at once", graph[*a].name()));
+        }
+    }
+    let values = found.values.values().flat_map(|v| v.leaves()).filter_map(node_of);
+    for n in values {
+        if outputs.contains(&n) {
+            return Err(format!("`%{}` is an operand and a result", graph[n].name()));
+        }
+    }
+    let before = place(graph, &matched, &outputs, &read)?;
+    across_writes(module, caller, graph, rule, &matched, before, views)?;
+    Ok(Plan {
+        before,
+        holes,
+        matched,
+        outputs,
+    })
+}
+
+fn node_of(o: &Operand) -> Option<NodeId> {
+    match o {
+        Operand::Node(n) | Operand::Item(n, _) => Some(*n),
+        Operand::Attr(_) => None,
+    }
+}
+
+/// The values of the replacement's holes.
+fn holes(
+    module: &GraphModule,
+    graph: &Graph,
+    rule: &Rule,
+    found: &Match,
+) -> Result<HashMap<NodeId, Val<Operand>>, String> {
+    let scope = Bound { pattern: &rule.pattern, found };
+    let eval = Eval { module, graph, scope: &scope };
+    let mut out = HashMap::new();
+    for (n, hole) in rule.replacement.holes() {
+        let value = match hole {
+            Hole::Computed(e) => {
+                let v = eval.value(e).map_err(|why| format!("`{e}` cannot be computed: {why}"))?;
+                if has_unknown(&v) {
+                    return Err(format!("`{e}` is not known"));
+                }
+                v
+            }
+            _ => {
+                let name = rule.replacement.outer_name(n).unwrap_or_default();
+                let value = rule.pattern.find(name).and_then(|p| found.value(p));
+                value.ok_or_else(|| format!("`{name}` is bound to nothing"))?
+            }
+        };
+        out.insert(n, value);
+    }
+    Ok(out)
+}
+
+fn has_unknown(v: &Val<Operand>) -> bool {
+    match v {
+        Val::Unknown | Val::Any(_) => true,
+        Val::List(v) | Val::Tuple(v) => v.iter().any(has_unknown),
+        Val::Slice(v) | Val::Range(v) => v.iter().any(has_unknown),
+        _ => false,
+    }
+}
+
+/// Before which node the replacement goes: behind what it reads, before what reads it.
+fn place(graph: &Graph, matched: &[NodeId], outputs: &[NodeId], read: &[NodeId]) -> Result<Option<NodeId>, String> {
+    if let [only] = outputs {
+        return Ok(Some(*only));
+    }
+    let users = outputs.iter().flat_map(|&o| graph[o].users());
+    let first = users
+        .filter(|u| !matched.contains(u))
+        .reduce(|a, b| if graph.is_before(b, a) { b } else { a });
+    let Some(first) = first else {
+        let last = outputs.iter().copied().reduce(|a, b| if graph.is_before(a, b) { b } else { a });
+        return Ok(last.and_then(|n| graph.next(n)));
+    };
+    // The place before the first user, unless a result before it needs no moving at all.
+    for &r in read {
+        if r == first || !graph.is_before(r, first) {
+            return Err(format!(
+                "`%{}` is not computed yet where `%{}` uses a result",
+                graph[r].name(),
+                graph[first].name()
+            ));
+        }
+    }
+    Ok(Some(first))
+}
+
+/// A graph that writes in place has an order: nothing may be moved across a write, and no value may get a second name.
+fn across_writes(
+    module: &GraphModule,
+    caller: &str,
+    graph: &Graph,
+    rule: &Rule,
+    matched: &[NodeId],
+    before: Option<NodeId>,
+    views: &mut Views,
+) -> Result<(), String> {
+    let mut write = None;
+    for n in graph.iter() {
+        let writes = views.get(module, caller, graph, n).is_some_and(|v| v.writes);
+        if writes && !matched.contains(&n) {
+            write = Some(n);
+            let inside = matched.iter().any(|&m| graph.is_before(m, n)) && before.is_none_or(|b| graph.is_before(n, b));
+            if inside {
+                return Err(format!("`%{}` writes in place between the nodes of the match", graph[n].name()));
+            }
+        }
+    }
+    let Some(write) = write else { return Ok(()) };
+    let shares = |p: &Pattern| {
+        p.calls().any(|n| {
+            p.views(n).iter().any(|v| match &v.callee {
+                Callee::Op(op, inplace) => op.aliases || *inplace,
+                Callee::Other(..) => true,
+            })
+        })
+    };
+    let passes = rule.replacement.outputs.iter().flat_map(|a| a.leaves());
+    let passed = passes.into_iter().any(|n| rule.replacement.hole(*n).is_some());
+    if passed || shares(&rule.pattern) || shares(&rule.replacement) {
+        return Err(format!(
+            "`%{}` writes in place, and the rule changes which values share memory",
+            graph[write].name()
+        ));
+    }
+    Ok(())
+}
+
+/// Writes the replacement. Gives the nodes whose arguments changed and the new ones.
+pub(super) fn apply(
+    module: &GraphModule,
+    graph: &mut Graph,
+    rule: &Rule,
+    found: &Match,
+    plan: Plan,
+    keep_types: bool,
+) -> Result<Vec<NodeId>, Diagnostic> {
+    let _ = found;
+    let before = graph.insert_point();
+    graph.set_insert_point(plan.before.map_or(InsertPoint::End, InsertPoint::Before));
+    let mut writer = Writer {
+        module,
+        graph,
+        rule,
+        source: plan.outputs[0],
+        matched: &plan.matched,
+        made: vec![],
+        before: plan.before,
+    };
+    let results = writer.replacement(&plan.holes).and_then(|r| match keep_types {
+        true => writer.check_types(&plan.outputs, &r).map(|()| r),
+        false => Ok(r),
+    });
+    let made = std::mem::take(&mut writer.made);
+    let results = match results {
+        Ok(r) => r,
+        Err(d) => {
+            // Nothing uses the new nodes but each other.
+            made.iter().rev().for_each(|&n| drop(graph.erase_node(n)));
+            graph.set_insert_point(before);
+            return Err(d);
+        }
+    };
+    graph.set_insert_point(before);
+    let mut changed = made.clone();
+    for (&old, new) in plan.outputs.iter().zip(&results) {
+        let users: Vec<NodeId> = graph[old].users().filter(|u| !made.contains(u)).collect();
+        for u in users {
+            graph.map_args(u, |n| if n == old { new.clone() } else { Val::Leaf(n) });
+            changed.push(u);
+        }
+    }
+    erase(graph, &plan.matched);
+    Ok(changed)
+}
+
+/// Erases the nodes of a match that nothing uses any more, and the attributes that only they read.
+fn erase(graph: &mut Graph, matched: &[NodeId]) {
+    let mut matched: Vec<NodeId> = matched.to_vec();
+    matched.sort_unstable();
+    matched.dedup();
+    let mut attributes = vec![];
+    loop {
+        let before = matched.len();
+        matched.retain(|&n| {
+            if graph[n].users().len() > 0 {
+                return true;
+            }
+            let inputs = graph[n].inputs();
+            attributes.extend(inputs.into_iter().filter(|&i| graph[i].op() == Opcode::GetAttr));
+            graph.erase_node(n).is_err()
+        });
+        if matched.len() == before || matched.is_empty() {
+            break;
+        }
+    }
+    for a in attributes {
+        if graph.is_live(a) && graph[a].users().len() == 0 {
+            // Nothing uses it any more, so that it can be erased.
+            let _ = graph.erase_node(a);
+        }
+    }
+}
+
+/// Writes the nodes of one replacement.
+struct Writer<'a> {
+    module: &'a GraphModule,
+    graph: &'a mut Graph,
+    rule: &'a Rule,
+    /// The node that gives its place.
+    source: NodeId,
+    matched: &'a [NodeId],
+    made: Vec<NodeId>,
+    before: Option<NodeId>,
+}
+
+impl Writer<'_> {
+    /// The replacement's results.
+    fn replacement(&mut self, holes: &HashMap<NodeId, Val<Operand>>) -> Result<Vec<Arg>, Diagnostic> {
+        let rule = self.rule;
+        let p = &rule.replacement;
+        let mut map: HashMap<NodeId, Arg> = HashMap::new();
+        for (n, _) in p.holes() {
+            if let Some(v) = holes.get(&n) {
+                let arg = v.try_map(&mut |o| Ok::<_, Diagnostic>(Val::Leaf(self.operand(o))))?;
+                map.insert(n, arg);
+            }
+        }
+        let calls: Vec<NodeId> = p.calls().collect();
+        for n in calls {
+            let node = &p.graph[n];
+            let args = node.args().iter().map(|a| substitute(p, a, &map)).collect();
+            let kwargs = node
+                .kwargs()
+                .iter()
+                .map(|(k, v)| (k.clone(), substitute(p, v, &map)))
+                .collect();
+            let new = self
+                .graph
+                .create_node(node.op(), node.target(), args, kwargs, Some(node.name()));
+            self.mark(new);
+            let ty = infer::infer_node(self.module, self.graph, new).map_err(|d| self.misfit(d))?;
+            let meta = self.graph.meta_mut(new);
+            meta.ty = (ty != Val::Unknown).then_some(ty);
+            map.insert(n, Val::Leaf(new));
+        }
+        Ok(p.outputs.iter().map(|a| substitute(p, a, &map)).collect())
+    }
+
+    /// A bound value as a node: a module's attributes and the items of lists are read by nodes of their own.
+    fn operand(&mut self, o: &Operand) -> NodeId {
+        match o {
+            Operand::Node(n) => *n,
+            Operand::Attr(path) => {
+                let known = self.graph.find_nodes(Opcode::GetAttr, Some(path));
+                let before = self.before;
+                let early = |g: &Graph, n: NodeId| before.is_none_or(|b| g.is_before(n, b));
+                if let Some(n) = known.into_iter().find(|&n| early(self.graph, n)) {
+                    return n;
+                }
+                let n = self.graph.get_attr(path);
+                self.mark(n);
+                self.graph.meta_mut(n).ty = Some(infer::attribute_type(self.module, path));
+                n
+            }
+            Operand::Item(n, path) => {
+                let mut at = *n;
+                for (depth, &i) in path.iter().enumerate() {
+                    let ty = operand_type(self.module, self.graph, &Operand::Item(*n, path[..=depth].to_vec()));
+                    let args = vec![Val::Leaf(at), Val::int(i as i64)];
+                    at = self.graph.call_function("operator.getitem", args, vec![]);
+                    self.mark(at);
+                    self.graph.meta_mut(at).ty = Some(ty);
+                }
+                at
+            }
+        }
+    }
+
+    /// Gives a new node the place and the provenance of what it replaces.
+    fn mark(&mut self, n: NodeId) {
+        let (span, loc) = {
+            let meta = &self.graph[self.source].meta;
+            (meta.span, meta.loc.clone())
+        };
+        let mut provenance: Vec<Arc<str>> = vec![];
+        for &m in self.matched {
+            let node = &self.graph[m];
+            for p in node.meta.provenance.iter().cloned().chain([Arc::from(node.name())]) {
+                if !provenance.contains(&p) {
+                    provenance.push(p);
+                }
+            }
+        }
+        provenance.push(self.rule.name.clone());
+        let meta = self.graph.meta_mut(n);
+        meta.span = span;
+        meta.loc = loc;
+        meta.provenance = provenance;
+        self.made.push(n);
+    }
+
+    fn check_types(&self, old: &[NodeId], new: &[Arg]) -> Result<(), Diagnostic> {
+        for (&o, n) in old.iter().zip(new) {
+            let before = self.graph[o].meta.ty.clone().unwrap_or(Val::Unknown);
+            let after = infer::arg_type(n, &|n| self.graph[n].meta.ty.clone().unwrap_or(Val::Unknown));
+            if differ(&before, &after) {
+                let name = self.graph[o].name();
+                let title = format!("the rule `{}` gives {after} for `%{name}`, which is {before}", self.rule.name);
+                return Err(Diagnostic::new(Code::E0805, title)
+                    .at_opt(self.rule.span, "this rule changes a type")
+                    .help("add a condition, such as `where dtype(%x) == dtype(%y)`"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The replacement does not type where it is put.
+    fn misfit(&self, d: Diagnostic) -> Diagnostic {
+        let name = self.graph[self.source].name();
+        let title = format!("the replacement of the rule `{}` does not fit at `%{name}`", self.rule.name);
+        Diagnostic::new(Code::E0805, title)
+            .at_opt(self.rule.span, "this rule")
+            .note(d.title)
+            .help("add a condition under which it fits")
+    }
+}
+
+/// An argument of the replacement with its nodes and holes replaced; `*%xs` becomes items of the list around it.
+fn substitute(p: &Pattern, arg: &Arg, map: &HashMap<NodeId, Arg>) -> Arg {
+    let seq = |v: &[Arg]| -> Vec<Arg> {
+        let mut out = vec![];
+        for a in v {
+            match (a, substitute(p, a, map)) {
+                (Val::Leaf(n), Val::List(items)) if matches!(p.hole(*n), Some(Hole::Rest)) => out.extend(items),
+                (_, a) => out.push(a),
+            }
+        }
+        out
+    };
+    match arg {
+        Val::List(v) => Val::List(seq(v)),
+        Val::Tuple(v) => Val::Tuple(seq(v)),
+        _ => infer::map(arg, &mut |n| map.get(n).cloned().unwrap_or(Val::Unknown)),
+    }
+}
+
+/// Whether two types certainly differ.
+fn differ(a: &Type, b: &Type) -> bool {
+    match (a, b) {
+        (Val::Unknown, _) | (_, Val::Unknown) => false,
+        (Val::Leaf(a), Val::Leaf(b)) => {
+            let dims = |x: &[Dim], y: &[Dim]| {
+                x.len() != y.len() || x.iter().zip(y).any(|(x, y)| matches!(x.sub(y), Dim::Const(c) if c != 0))
+            };
+            let (x, y): (DType, DType) = (a.dtype, b.dtype);
+            x != y || matches!((&a.shape, &b.shape), (Some(x), Some(y)) if dims(x, y))
+        }
+        (Val::List(a) | Val::Tuple(a), Val::List(b) | Val::Tuple(b)) => {
+            a.len() != b.len() || a.iter().zip(b).any(|(a, b)| differ(a, b))
+        }
+        (Val::Leaf(_), _) | (_, Val::Leaf(_)) => true,
+        _ => false,
+    }
+}

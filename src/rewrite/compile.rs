@@ -1,0 +1,371 @@
+//! Rules as they are written, as [`Rule`]s. Both sides become graphs and are inferred like any graph, so that unknown ops,
+//! arguments that do not fit and shapes that cannot be are reported where they stand in the rule.
+
+use super::condition::FUNCTIONS;
+use super::pattern::{Hole, Pattern};
+use super::Rule;
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{self, InferOptions};
+use crate::source::Span;
+use crate::syntax::ast::{self, Item, Op, RewriteParam, Value, ValueKind};
+use crate::syntax::resolve;
+use crate::types::{DType, Type, Val};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// The rules of a file, in order. A rule with errors is left out; what is wrong is in the diagnostics.
+pub fn compile(file: &ast::File) -> (Vec<Rule>, Diagnostics) {
+    let mut out = Diagnostics::new();
+    let mut rules: Vec<Rule> = vec![];
+    let mut first: HashMap<Arc<str>, Span> = HashMap::new();
+    for item in &file.items {
+        let Item::Rewrite(r) = item else { continue };
+        if let Some(&s) = first.get(&r.name.text) {
+            let d = Diagnostic::new(Code::E0103, format!("rule `{}` is declared twice", r.name.text));
+            out.push(d.at(r.name.span, "declared again here").see(s, "first declared here"));
+            continue;
+        }
+        first.insert(r.name.text.clone(), r.name.span);
+        rules.extend(rule(r, &mut out));
+    }
+    (rules, out)
+}
+
+fn rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
+    let mut found = Diagnostics::new();
+    let mut names = Names::default();
+    names.parameters(r, &mut found);
+    let pattern = Side::build(&r.pattern, &names, false, &mut found);
+    let pattern = pattern.infer(&r.pattern, &mut found);
+    let fault = pattern.fault().or_else(|| pattern.search_fault());
+    if let Some(e) = fault.filter(|_| !found.has_errors()) {
+        let d = Diagnostic::new(Code::E0801, format!("the rule `{}` cannot match: {e}", r.name.text));
+        found.push(d.at(r.name.span, "this rule"));
+    }
+    names.nodes(&pattern);
+    let replacement = Side::build(&r.replacement, &names, true, &mut found);
+    let replacement = replacement.infer(&r.replacement, &mut found);
+    if let Some(e) = replacement.fault() {
+        let d = Diagnostic::new(Code::E0801, format!("the rule `{}` cannot be applied: {e}", r.name.text));
+        found.push(d.at(r.name.span, "this rule"));
+    }
+    let (a, b) = (pattern.outputs.len(), replacement.outputs.len());
+    if a != b && !found.has_errors() {
+        let title = format!("the pattern of `{}` gives {a} results, its replacement {b}", r.name.text);
+        let d = Diagnostic::new(Code::E0801, title);
+        found.push(d.at(r.name.span, "results correspond one to one"));
+    }
+    if let Some(c) = &r.condition {
+        names.check_condition(c, &mut found);
+    }
+    let failed = found.has_errors();
+    out.extend(found);
+    (!failed).then(|| Rule {
+        name: r.name.text.clone(),
+        mark: r.mark,
+        pattern,
+        replacement,
+        condition: r.condition.clone(),
+        span: Some(r.name.span),
+    })
+}
+
+/// What the names of a rule stand for.
+#[derive(Default)]
+struct Names {
+    /// `%x`, `$a` (with the sign) and `*xs`, each with its hole.
+    holes: Vec<(Arc<str>, Hole, Span)>,
+    /// Nodes of the pattern, for its replacement and condition, with their types.
+    nodes: Vec<(Arc<str>, Type)>,
+    sizes: HashSet<Arc<str>>,
+}
+
+impl Names {
+    fn parameters(&mut self, r: &ast::Rewrite, out: &mut Diagnostics) {
+        for p in &r.params {
+            let (name, hole, span): (Arc<str>, Hole, Span) = match p {
+                RewriteParam::Node(n, ty) => {
+                    let ty = ty.as_ref().map_or(Val::Unknown, |t| resolve::ty(t, out));
+                    self.sizes_of(&ty);
+                    (n.text.clone(), Hole::Value(ty), n.span)
+                }
+                RewriteParam::Literal(n) => (format!("${}", n.text).into(), Hole::Literal, n.span),
+                RewriteParam::Rest(n) => (format!("*{}", n.text).into(), Hole::Rest, n.span),
+            };
+            if let Some((_, _, first)) = self.holes.iter().find(|(n, _, _)| *n == name) {
+                let d = Diagnostic::new(Code::E0103, format!("parameter `{name}` is declared twice"));
+                out.push(d.at(span, "declared again here").see(*first, "first declared here"));
+                continue;
+            }
+            self.holes.push((name, hole, span));
+        }
+    }
+
+    fn sizes_of(&mut self, ty: &Type) {
+        for t in ty.leaves() {
+            for d in t.shape.iter().flatten() {
+                d.visit_vars(&mut |v| {
+                    self.sizes.insert(v.into());
+                });
+            }
+        }
+    }
+
+    /// Takes in the nodes of the pattern.
+    fn nodes(&mut self, p: &Pattern) {
+        for n in p.calls() {
+            let ty = p.graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+            if p.graph[n].meta.declared {
+                self.sizes_of(&ty);
+            }
+            self.nodes.push((p.name(n).into(), ty));
+        }
+    }
+
+    fn hole(&self, name: &str) -> Option<Hole> {
+        let param = self.holes.iter().find(|(n, _, _)| &**n == name).map(|(_, h, _)| h.clone());
+        let node = || self.nodes.iter().find(|(n, _)| &**n == name);
+        param.or_else(|| node().map(|(_, t)| Hole::Value(t.clone())))
+    }
+
+    fn unbound(&self, name: &str, span: Span) -> Diagnostic {
+        let shown = if name.starts_with(['$', '*']) {
+            name.to_string()
+        } else {
+            format!("%{name}")
+        };
+        let d = Diagnostic::new(Code::E0802, format!("`{shown}` is bound by nothing"))
+            .at(span, "neither a parameter of the rule nor a node of its pattern");
+        let known: Vec<&str> = self.holes.iter().map(|(n, _, _)| &**n).chain(self.nodes.iter().map(|(n, _)| &**n)).collect();
+        match nearest(name, known) {
+            Some(n) => d.help(format!("a similar name exists: `{n}`")),
+            None => d.help(format!("add `{shown}` to the rule's parameters")),
+        }
+    }
+
+    /// What is wrong with an expression's names and calls.
+    fn check_condition(&self, v: &Value, out: &mut Diagnostics) {
+        let mut each = |x: &[Value]| x.iter().for_each(|x| self.check_condition(x, out));
+        match &v.kind {
+            ValueKind::Node(n) if self.hole(n).is_none() && self.hole(&format!("*{n}")).is_none() => {
+                out.push(self.unbound(n, v.span));
+            }
+            ValueKind::Literal(n) if self.hole(&format!("${n}")).is_none() => {
+                out.push(self.unbound(&format!("${n}"), v.span));
+            }
+            ValueKind::Rest(n) if self.hole(&format!("*{n}")).is_none() => {
+                out.push(self.unbound(&format!("*{n}"), v.span));
+            }
+            ValueKind::List(x) | ValueKind::Tuple(x) => each(x),
+            ValueKind::Slice(x) | ValueKind::Range(x) => each(&x[..]),
+            ValueKind::Unary(_, a) => self.check_condition(a, out),
+            ValueKind::Binary(_, a, b) => {
+                self.check_condition(a, out);
+                self.check_condition(b, out);
+            }
+            ValueKind::Call(f, args) => {
+                each(args);
+                check_call(f, args.len(), out);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn check_call(f: &ast::Name, given: usize, out: &mut Diagnostics) {
+    match FUNCTIONS.iter().find(|(n, _, _)| *n == &*f.text) {
+        Some((_, n, _)) if *n == given => {}
+        Some((name, n, _)) => {
+            let d = Diagnostic::new(Code::E0803, format!("`{name}` takes {n} arguments, not {given}"));
+            out.push(d.at(f.span, "called here"));
+        }
+        None => {
+            let d = Diagnostic::new(Code::E0803, format!("`{}` is no function of rules", f.text)).at(f.span, "");
+            let names = FUNCTIONS.iter().map(|(n, _, _)| *n);
+            out.push(match nearest(&f.text, names.clone()) {
+                Some(n) => d.suggest(f.span, n, "a similar function exists"),
+                None => d.help(format!("the functions are {}", names.collect::<Vec<_>>().join(", "))),
+            });
+        }
+    }
+}
+
+/// One side of a rule on its way to a graph.
+struct Side<'a> {
+    graph: Graph,
+    holes: HashMap<NodeId, Hole>,
+    /// Holes and nodes by name.
+    known: HashMap<String, NodeId>,
+    names: &'a Names,
+    replacement: bool,
+    out: &'a mut Diagnostics,
+}
+
+impl<'a> Side<'a> {
+    fn build(body: &ast::Body, names: &'a Names, replacement: bool, out: &'a mut Diagnostics) -> Built {
+        let mut s = Side {
+            graph: Graph::new(),
+            holes: HashMap::new(),
+            known: HashMap::new(),
+            names,
+            replacement,
+            out,
+        };
+        // A pattern has all of its parameters, so that one that is not used is noticed; a replacement those it names.
+        if !replacement {
+            for (name, hole, span) in &names.holes {
+                s.add_hole(name, hole.clone(), Some(*span));
+            }
+        }
+        for stmt in &body.stmts {
+            s.stmt(stmt);
+        }
+        Built {
+            graph: s.graph,
+            holes: s.holes,
+        }
+    }
+
+    fn add_hole(&mut self, name: &str, hole: Hole, span: Option<Span>) -> Option<NodeId> {
+        let n = self.graph.create_named(Opcode::Placeholder, name, vec![], vec![], name).ok()?;
+        // Placeholders come first, wherever the hole is met.
+        if let Some(first) = self.graph.first().filter(|&f| f != n) {
+            let last = self.holes.keys().copied().max().filter(|l| self.graph.is_live(*l));
+            match last {
+                Some(l) => self.graph.move_after(n, l),
+                None => self.graph.move_before(n, first),
+            }
+        }
+        let meta = self.graph.meta_mut(n);
+        meta.span = span;
+        if let Hole::Value(ty) = &hole
+            && *ty != Val::Unknown
+        {
+            meta.ty = Some(ty.clone());
+            meta.declared = true;
+        }
+        self.holes.insert(n, hole);
+        self.known.insert(name.to_string(), n);
+        Some(n)
+    }
+
+    fn stmt(&mut self, s: &ast::Stmt) {
+        let (op, target, args, kwargs) = match &s.op {
+            Op::Placeholder { target, .. } => {
+                let d = Diagnostic::new(Code::E0801, "a rule's parameters stand behind its name");
+                let help = format!("write `rewrite name(%{})`, with a type if it has one", target.text);
+                self.out.push(d.at(s.span, "a placeholder in a rule").help(help));
+                return;
+            }
+            Op::GetAttr { target } => (Opcode::GetAttr, target, vec![], vec![]),
+            Op::Output { value } => {
+                let v = self.value(value);
+                let n = self.graph.set_output(v);
+                self.graph.meta_mut(n).span = Some(s.span);
+                return;
+            }
+            Op::Call { kind, target, args } => {
+                if *kind == ast::CallKind::Module {
+                    let d = Diagnostic::new(Code::E0801, "a rule cannot call a module");
+                    let d = d.at(target.span, "modules belong to one model");
+                    self.out
+                        .push(d.help("write the op that the module stands for: a pattern of `linear` matches modules too"));
+                    return;
+                }
+                let op = match kind {
+                    ast::CallKind::Method => Opcode::CallMethod,
+                    _ => Opcode::CallFunction,
+                };
+                let positional = args.positional.iter().map(|v| self.value(v)).collect();
+                let keyword = args.keyword.iter().map(|(k, v)| (k.text.clone(), self.value(v))).collect();
+                (op, target, positional, keyword)
+            }
+        };
+        let Some(name) = &s.name else { return };
+        match self.graph.create_named(op, &target.text, args, kwargs, &name.text) {
+            Ok(n) => {
+                self.known.insert(name.text.to_string(), n);
+                let ty = s.ty.as_ref().map(|t| resolve::ty(t, self.out));
+                let meta = self.graph.meta_mut(n);
+                meta.span = Some(s.span);
+                meta.target_span = Some(target.span);
+                if let Op::Call { args, .. } = &s.op {
+                    meta.arg_spans = args.positional.iter().map(|v| v.span).collect();
+                }
+                meta.declared = ty.as_ref().is_some_and(|t| *t != Val::Unknown);
+                meta.ty = ty.filter(|t| *t != Val::Unknown);
+            }
+            Err(_) => {
+                let d = Diagnostic::new(Code::E0103, format!("`%{}` is defined twice", name.text));
+                self.out.push(d.at(name.span, "defined again here"));
+            }
+        }
+    }
+
+    fn value(&mut self, v: &Value) -> Arg {
+        let seq = |s: &mut Self, x: &[Value]| x.iter().map(|x| s.value(x)).collect::<Vec<_>>();
+        match &v.kind {
+            ValueKind::Node(n) => self.named(n, v.span),
+            ValueKind::Literal(n) => self.named(&format!("${n}"), v.span),
+            ValueKind::Rest(n) => self.named(&format!("*{n}"), v.span),
+            ValueKind::List(x) => Val::List(seq(self, x)),
+            ValueKind::Tuple(x) => Val::Tuple(seq(self, x)),
+            ValueKind::Dict(x) => Val::Dict(x.iter().map(|(k, x)| (self.value(k), self.value(x))).collect()),
+            ValueKind::Slice(x) => Val::Slice(Box::new([0, 1, 2].map(|i| self.value(&x[i])))),
+            ValueKind::Range(x) => Val::Range(Box::new([0, 1, 2].map(|i| self.value(&x[i])))),
+            ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..) => self.computed(v),
+            ValueKind::Name(n) if self.is_size(n) => self.computed(v),
+            _ => resolve::value(v, &mut |_, _| None, self.out),
+        }
+    }
+
+    fn is_size(&self, n: &str) -> bool {
+        DType::from_short(n).is_none() && !resolve::is_torch_name(n)
+    }
+
+    fn computed(&mut self, v: &Value) -> Arg {
+        self.names.check_condition(v, self.out);
+        let name = format!("{v}");
+        if let Some(&n) = self.known.get(&name) {
+            return Val::Leaf(n);
+        }
+        let n = self.add_hole(&name, Hole::Computed(v.clone()), Some(v.span));
+        n.map_or(Val::Unknown, Val::Leaf)
+    }
+
+    fn named(&mut self, name: &str, span: Span) -> Arg {
+        if let Some(&n) = self.known.get(name) {
+            return Val::Leaf(n);
+        }
+        let hole = self.names.hole(name).filter(|_| self.replacement);
+        let made = match hole {
+            Some(h) => self.add_hole(name, h, Some(span)),
+            None => {
+                self.out.push(self.names.unbound(name, span));
+                None
+            }
+        };
+        made.map_or(Val::Unknown, Val::Leaf)
+    }
+}
+
+/// A side as a graph that has no types yet.
+struct Built {
+    graph: Graph,
+    holes: HashMap<NodeId, Hole>,
+}
+
+impl Built {
+    /// The pattern, with what inference finds wrong with it.
+    fn infer(self, body: &ast::Body, out: &mut Diagnostics) -> Pattern {
+        if self.graph.output().is_none() {
+            let d = Diagnostic::new(Code::E0104, "a side of a rule has no output");
+            out.push(d.at(body.close, "ends here without `output`"));
+        }
+        let mut module = GraphModule::new("rule", self.graph);
+        out.extend(infer::infer(&mut module, &InferOptions::default()));
+        let graph = module.graphs.swap_remove("rule").unwrap_or_default();
+        Pattern::new(graph, self.holes)
+    }
+}

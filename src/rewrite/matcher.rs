@@ -1,0 +1,539 @@
+//! Finding a pattern in a graph.
+//!
+//! The search goes backwards from the pattern's first result: a list of goals, each an argument of the pattern beside one
+//! of the graph. Commutative operands are a choice, which is taken back if what follows fails. Nodes of the pattern that the
+//! first result does not need (those of rules with several results) are looked for among the users of what is bound.
+
+use super::condition::{Eval, Scope, operand_type};
+use super::pattern::{Hole, Pattern};
+use super::view::{Callee, View, Views, same};
+use super::Rule;
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{self, Operand};
+use crate::syntax::ast::Value;
+use crate::types::{Dim, TensorType, Type, Val};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// How many goals one search may look at.
+const MAX_STEPS: usize = 50_000;
+
+/// What a pattern's holes and nodes are bound to.
+#[derive(Clone, Debug, Default)]
+pub struct Match {
+    /// Nodes of the pattern that are calls or attributes.
+    pub nodes: HashMap<NodeId, Operand>,
+    /// Holes.
+    pub values: HashMap<NodeId, Val<Operand>>,
+    /// Sizes by name.
+    pub dims: HashMap<Arc<str>, Dim>,
+}
+
+impl Match {
+    /// The graph's nodes that the pattern's calls stand for, in the pattern's order.
+    pub fn matched(&self, pattern: &Pattern) -> Vec<NodeId> {
+        let node = |n: NodeId| match self.nodes.get(&n) {
+            Some(Operand::Node(m)) if pattern.graph[n].op().is_call() => Some(*m),
+            _ => None,
+        };
+        pattern.calls().filter_map(node).collect()
+    }
+
+    /// The graph's node that the pattern's `i`th result stands for.
+    pub fn output(&self, pattern: &Pattern, i: usize) -> Option<NodeId> {
+        match self.nodes.get(pattern.outputs.get(i)?.as_leaf()?)? {
+            Operand::Node(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// What a hole or node of the pattern is bound to.
+    pub fn value(&self, n: NodeId) -> Option<Val<Operand>> {
+        let node = || self.nodes.get(&n).cloned().map(Val::Leaf);
+        self.values.get(&n).cloned().or_else(node)
+    }
+}
+
+/// The names of a rule as a match binds them.
+pub(super) struct Bound<'a> {
+    /// The rule's pattern.
+    pub pattern: &'a Pattern,
+    /// What was found.
+    pub found: &'a Match,
+}
+
+impl Scope for Bound<'_> {
+    fn lookup(&self, name: &str) -> Option<Val<Operand>> {
+        match self.pattern.find(name) {
+            Some(n) => self.found.value(n),
+            None => self.found.dims.get(name).map(|d| Val::Int(d.clone())),
+        }
+    }
+}
+
+/// A part of the pattern and the value it is to stand for.
+type Goal<'p> = (GoalPart<'p>, Val<Operand>);
+
+#[derive(Clone, Copy)]
+enum GoalPart<'p> {
+    /// An argument as it stands in the pattern.
+    Arg(&'p Val<NodeId>),
+    /// A node of the pattern.
+    Node(NodeId),
+}
+
+/// A state of the search.
+#[derive(Clone, Default)]
+struct State<'p> {
+    found: Match,
+    goals: Vec<Goal<'p>>,
+    /// Expressions of the pattern, compared once everything is bound.
+    later: Vec<(&'p Value, Val<Operand>)>,
+}
+
+/// Looks for one rule's pattern in one graph.
+pub struct Matcher<'a> {
+    module: &'a GraphModule,
+    caller: &'a str,
+    graph: &'a Graph,
+    rule: &'a Rule,
+    pattern: &'a Pattern,
+    views: &'a mut Views,
+    steps: usize,
+    /// The failure that came after the most bound nodes.
+    near: Option<(usize, String)>,
+}
+
+impl<'a> Matcher<'a> {
+    /// A search for `rule` in `graph`, which is named `caller` in `module`.
+    pub(super) fn new(
+        module: &'a GraphModule,
+        caller: &'a str,
+        graph: &'a Graph,
+        rule: &'a Rule,
+        views: &'a mut Views,
+    ) -> Matcher<'a> {
+        Matcher {
+            module,
+            caller,
+            graph,
+            rule,
+            pattern: &rule.pattern,
+            views,
+            steps: MAX_STEPS,
+            near: None,
+        }
+    }
+
+    /// The match whose first result is node `n`.
+    pub fn at(&mut self, n: NodeId) -> Option<Match> {
+        let root = *self.pattern.outputs.first()?.as_leaf()?;
+        self.near = None;
+        let mut state = State::default();
+        state
+            .goals
+            .push((GoalPart::Node(root), Val::Leaf(Operand::Node(n))));
+        self.solve(state).map(|s| s.found)
+    }
+
+    /// Why the last search found nothing, if the pattern's first result did match.
+    pub fn why(&self) -> Option<String> {
+        self.near.as_ref().filter(|(depth, _)| *depth > 0).map(|(_, why)| why.clone())
+    }
+
+    fn fail<T>(&mut self, state: &State<'_>, why: impl FnOnce() -> String) -> Option<T> {
+        let depth = state.found.nodes.len();
+        if self.near.as_ref().is_none_or(|(d, _)| depth >= *d) {
+            self.near = Some((depth, why()));
+        }
+        None
+    }
+
+    fn solve(&mut self, mut state: State<'a>) -> Option<State<'a>> {
+        loop {
+            if self.steps == 0 {
+                return self.fail(&state, || format!("the search was given up after {MAX_STEPS} steps"));
+            }
+            self.steps -= 1;
+            let Some((part, value)) = state.goals.pop() else {
+                return self.rest(state);
+            };
+            let choices = match part {
+                GoalPart::Node(p) => self.node(&mut state, p, &value)?,
+                GoalPart::Arg(arg) => self.arg(&mut state, arg, value)?,
+            };
+            match choices.len() {
+                0 => {}
+                1 => state.goals.extend(choices.into_iter().flatten()),
+                _ => {
+                    return choices.into_iter().find_map(|goals| {
+                        let mut next = state.clone();
+                        next.goals.extend(goals);
+                        self.solve(next)
+                    });
+                }
+            }
+        }
+    }
+
+    /// All goals are met: what is not bound yet, then what can be checked only now.
+    fn rest(&mut self, state: State<'a>) -> Option<State<'a>> {
+        let missing = self.pattern.calls().find(|n| !state.found.nodes.contains_key(n));
+        let Some(missing) = missing else {
+            return self.check(state);
+        };
+        let (p, candidates) = self.connected(&state).unwrap_or_else(|| (missing, self.graph.ids()));
+        for n in candidates {
+            let mut next = state.clone();
+            next.goals.push((GoalPart::Node(p), Val::Leaf(Operand::Node(n))));
+            if let Some(done) = self.solve(next) {
+                return Some(done);
+            }
+        }
+        let name = self.pattern.name(p).to_string();
+        self.fail(&state, || format!("nothing matches `%{name}`"))
+    }
+
+    /// A node of the pattern that is not bound but has an operand that is, and the users of that operand.
+    fn connected(&self, state: &State<'a>) -> Option<(NodeId, Vec<NodeId>)> {
+        let unbound = self.pattern.calls().filter(|n| !state.found.nodes.contains_key(n));
+        unbound.into_iter().find_map(|p| {
+            let inputs = self.pattern.graph[p].inputs();
+            let bound = inputs.into_iter().find_map(|i| match state.found.value(i) {
+                Some(Val::Leaf(Operand::Node(n) | Operand::Item(n, _))) => Some(n),
+                _ => None,
+            });
+            bound.map(|n| (p, self.graph[n].users().collect()))
+        })
+    }
+
+    /// The alternatives of goals under which pattern node `p` is `value`.
+    fn node(&mut self, state: &mut State<'a>, p: NodeId, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+        let Val::Leaf(operand) = value else {
+            return self.fail(state, || format!("a {} stands where an op is looked for", value.kind_name()));
+        };
+        if let Some(bound) = state.found.nodes.get(&p) {
+            let equal = bound == operand;
+            return if equal {
+                Some(vec![])
+            } else {
+                self.fail(state, || "two different nodes stand where the pattern has one".into())
+            };
+        }
+        if self.pattern.graph[p].op() == Opcode::GetAttr {
+            return self.attribute(state, p, operand);
+        }
+        let Operand::Node(n) = operand else {
+            return self.fail(state, || "no node computes this value".into());
+        };
+        let (n, graph) = (*n, self.graph);
+        let Some(view) = self.views.get(self.module, self.caller, graph, n) else {
+            let name = self.pattern.name(p).to_string();
+            return self.fail(state, || format!("`%{}` is a {}, not `%{name}`", graph[n].name(), graph[n].op()));
+        };
+        let pattern = self.pattern;
+        let fitting: Vec<&'a View<NodeId>> = pattern.views(p).iter().filter(|v| v.callee == view.callee).collect();
+        if fitting.is_empty() {
+            return self.fail(state, || {
+                let wanted = pattern.views(p).first().map_or("?".into(), |v| v.callee.key());
+                format!("`%{}` is `{}`, not `{wanted}`", graph[n].name(), view.callee.key())
+            });
+        }
+        state.found.nodes.insert(p, operand.clone());
+        self.type_of(state, p, operand)?;
+        let mut out = vec![];
+        for v in fitting {
+            orders(v, &view, &mut out);
+        }
+        if out.is_empty() {
+            return self.fail(state, || format!("`%{}` has other arguments", graph[n].name()));
+        }
+        Some(out)
+    }
+
+    fn attribute(&mut self, state: &mut State<'a>, p: NodeId, operand: &Operand) -> Option<Vec<Vec<Goal<'a>>>> {
+        let path: Option<Arc<str>> = match operand {
+            Operand::Attr(path) => Some(path.clone()),
+            Operand::Node(n) if self.graph[*n].op() == Opcode::GetAttr => Some(self.graph[*n].target().into()),
+            _ => None,
+        };
+        let wanted = self.pattern.graph[p].target().to_string();
+        if path.as_deref() != Some(wanted.as_str()) {
+            return self.fail(state, || format!("not the attribute `{wanted}`"));
+        }
+        state.found.nodes.insert(p, operand.clone());
+        Some(vec![])
+    }
+
+    /// Checks the type that the pattern gives its node.
+    fn type_of(&mut self, state: &mut State<'a>, p: NodeId, operand: &Operand) -> Option<()> {
+        let pattern = self.pattern;
+        let meta = &pattern.graph[p].meta;
+        let Some(declared) = meta.ty.as_ref().filter(|_| meta.declared) else {
+            return Some(());
+        };
+        self.fits(state, declared, operand_type(self.module, self.graph, operand), p)
+    }
+}
+
+/// The goals for the arguments of a call, in each order of its operands.
+fn orders<'p>(wanted: &'p View<NodeId>, found: &Rc<View<Operand>>, out: &mut Vec<Vec<Goal<'p>>>) {
+    if wanted.args.len() != found.args.len() || wanted.kwargs.len() != found.kwargs.len() {
+        return;
+    }
+    let mut named = vec![];
+    for (k, a) in &wanted.kwargs {
+        match found.kwargs.iter().find(|(l, _)| l == k) {
+            Some((_, v)) => named.push((GoalPart::Arg(a), v.clone())),
+            None => return,
+        }
+    }
+    let args = |order: &dyn Fn(usize) -> usize| -> Vec<Goal<'p>> {
+        // Goals are taken from the end, so that the first argument is looked at first.
+        let pairs = wanted.args.iter().enumerate();
+        let mut goals = named.clone();
+        goals.extend(pairs.rev().map(|(i, a)| (GoalPart::Arg(a), found.args[order(i)].clone())));
+        goals
+    };
+    out.push(args(&|i| i));
+    if swaps(&found.callee, &found.args) && !same(&found.args[0], &found.args[1]) {
+        out.push(args(&|i| if i < 2 { 1 - i } else { i }));
+    }
+}
+
+/// Whether the first two operands may change places: `add(a, b, alpha=2)` is not `add(b, a, alpha=2)`.
+fn swaps(callee: &Callee, args: &[Val<Operand>]) -> bool {
+    let Callee::Op(op, false) = callee else { return false };
+    let plain = |(a, p): (&Val<Operand>, &crate::op::Param)| match &p.default {
+        Some(d) => same(a, &crate::op::lift(d)),
+        None => a.is_none(),
+    };
+    op.commutative && args.len() >= 2 && args.iter().zip(&op.schema.params).skip(2).all(plain)
+}
+
+/// Arguments.
+impl<'a> Matcher<'a> {
+    fn arg(&mut self, state: &mut State<'a>, arg: &'a Val<NodeId>, value: Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+        let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
+        let met = Some(vec![]);
+        match (arg, &value) {
+            (Val::Leaf(p), _) => self.leaf(state, *p, value),
+            (Val::List(a) | Val::Tuple(a), Val::List(v) | Val::Tuple(v)) => self.items(state, a, v),
+            (Val::Slice(a), Val::Slice(v)) | (Val::Range(a), Val::Range(v)) => {
+                Some(vec![a.iter().zip(v.iter()).map(|(a, v)| pair(a, v)).collect()])
+            }
+            (Val::Dict(a), Val::Dict(v)) if a.len() == v.len() => {
+                let mut goals = vec![];
+                for ((k, a), (l, v)) in a.iter().zip(v) {
+                    if !same(&k.map(|_| ()), &l.map(|_| ())) {
+                        return self.fail(state, || "a dict has other keys".into());
+                    }
+                    goals.push(pair(a, v));
+                }
+                Some(vec![goals])
+            }
+            (Val::Int(d), Val::Int(_)) if d.as_const().is_none() => self.size(state, d, &value),
+            _ => {
+                let literal: Option<Val<Operand>> = infer::literal(arg);
+                if literal.is_some_and(|l| same(&l, &value)) {
+                    return met;
+                }
+                self.fail(state, || format!("{} is not {}", shown(self.graph, &value), shown_literal(arg)))
+            }
+        }
+    }
+
+    /// A symbolic size of the pattern.
+    fn size(&mut self, state: &mut State<'a>, d: &Dim, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+        let Val::Int(found) = value else { return None };
+        if self.dim(state, d, found) {
+            return Some(vec![]);
+        }
+        self.fail(state, || format!("the size {found} is not {d}"))
+    }
+
+    fn items(
+        &mut self,
+        state: &mut State<'a>,
+        wanted: &'a [Val<NodeId>],
+        found: &[Val<Operand>],
+    ) -> Option<Vec<Vec<Goal<'a>>>> {
+        let pattern = self.pattern;
+        let rest = |a: &Val<NodeId>| matches!(a, Val::Leaf(p) if matches!(pattern.hole(*p), Some(Hole::Rest)));
+        let at = wanted.iter().position(rest);
+        let least = wanted.len() - at.is_some() as usize;
+        if found.len() < least || (at.is_none() && found.len() > least) {
+            return self.fail(state, || format!("a list has {} items, not {least}", found.len()));
+        }
+        let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
+        let Some(at) = at else {
+            return Some(vec![wanted.iter().zip(found).rev().map(|(a, v)| pair(a, v)).collect()]);
+        };
+        let tail = wanted.len() - at - 1;
+        let (middle, end) = (&found[at..found.len() - tail], &found[found.len() - tail..]);
+        let mut goals: Vec<Goal<'a>> = wanted[..at].iter().zip(found).map(|(a, v)| pair(a, v)).collect();
+        goals.extend(wanted[at + 1..].iter().zip(end).map(|(a, v)| pair(a, v)));
+        goals.push((GoalPart::Arg(&wanted[at]), Val::List(middle.to_vec())));
+        Some(vec![goals])
+    }
+
+    fn leaf(&mut self, state: &mut State<'a>, p: NodeId, value: Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+        let pattern = self.pattern;
+        let Some(hole) = pattern.hole(p) else {
+            return Some(vec![vec![(GoalPart::Node(p), value)]]);
+        };
+        if let Hole::Computed(e) = hole {
+            state.later.push((e, value));
+            return Some(vec![]);
+        }
+        let name = pattern.name(p);
+        if let Some(bound) = state.found.values.get(&p) {
+            if same(bound, &value) {
+                return Some(vec![]);
+            }
+            let (a, b) = (shown(self.graph, bound), shown(self.graph, &value));
+            return self.fail(state, || format!("`{}` would be both {a} and {b}", signed(name)));
+        }
+        match hole {
+            Hole::Literal if !infer::is_value(&value) => {
+                let text = shown(self.graph, &value);
+                return self.fail(state, || format!("`{name}` is a literal, and {text} is none"));
+            }
+            Hole::Value(ty) if *ty != Val::Unknown => {
+                let actual = match &value {
+                    Val::Leaf(o) => operand_type(self.module, self.graph, o),
+                    v => infer::map(v, &mut |_| Val::Unknown),
+                };
+                self.fits(state, ty, actual, p)?;
+            }
+            _ => {}
+        }
+        state.found.values.insert(p, value);
+        Some(vec![])
+    }
+
+    /// Whether a value of type `actual` may stand where the pattern declares `wanted`.
+    fn fits(&mut self, state: &mut State<'a>, wanted: &Type, actual: Type, p: NodeId) -> Option<()> {
+        let fits = match (wanted, &actual) {
+            (Val::Leaf(w), Val::Leaf(a)) => self.tensor_fits(state, w, a),
+            (Val::Unknown, _) => true,
+            (Val::Any(crate::types::Kind::Int), Val::Int(_)) => true,
+            (Val::Any(crate::types::Kind::Float), Val::Float(_)) => true,
+            (Val::Any(crate::types::Kind::Bool), Val::Bool(_)) => true,
+            (Val::Any(crate::types::Kind::Str), Val::Str(_)) => true,
+            (w, a) => w == a,
+        };
+        if fits {
+            return Some(());
+        }
+        let name = signed(self.pattern.name(p));
+        self.fail(state, || format!("`{name}` is {actual}, not {wanted}"))
+    }
+
+    fn tensor_fits(&self, state: &mut State<'a>, wanted: &TensorType, actual: &TensorType) -> bool {
+        if wanted.dtype != actual.dtype {
+            return false;
+        }
+        match (&wanted.shape, &actual.shape) {
+            (None, _) => true,
+            (Some(w), Some(a)) => w.len() == a.len() && w.iter().zip(a).all(|(w, a)| self.dim(state, w, a)),
+            _ => false,
+        }
+    }
+
+    fn dim(&self, state: &mut State<'a>, wanted: &Dim, actual: &Dim) -> bool {
+        if *wanted == Dim::Unknown {
+            return true;
+        }
+        if *actual == Dim::Unknown {
+            return false;
+        }
+        if let Some(name) = wanted.as_var()
+            && !state.found.dims.contains_key(name)
+        {
+            state.found.dims.insert(name.into(), actual.clone());
+            return true;
+        }
+        let dims = &state.found.dims;
+        wanted.substitute(&|v| dims.get(v).cloned()) == *actual
+    }
+}
+
+/// What can be checked only when everything is bound.
+impl<'a> Matcher<'a> {
+    fn check(&mut self, mut state: State<'a>) -> Option<State<'a>> {
+        let (module, graph, pattern) = (self.module, self.graph, self.pattern);
+        for (e, value) in std::mem::take(&mut state.later) {
+            let scope = Bound { pattern, found: &state.found };
+            let eval = Eval { module, graph, scope: &scope };
+            match eval.value(e) {
+                Ok(v) if same(&v, &value) => {}
+                Ok(v) => return self.fail(&state, || format!("`{e}` is {}, not {}", shown(graph, &v), shown(graph, &value))),
+                Err(why) => return self.fail(&state, || format!("`{e}` cannot be computed: {why}")),
+            }
+        }
+        if let Some(why) = self.used_outside(&state.found) {
+            return self.fail(&state, || why);
+        }
+        if let Some(c) = &self.rule.condition {
+            let scope = Bound { pattern, found: &state.found };
+            let eval = Eval { module, graph, scope: &scope };
+            match eval.holds(c) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return self.fail(&state, || format!("its condition `{c}` is false")),
+                Ok(None) => return self.fail(&state, || format!("its condition `{c}` is not known to hold")),
+                Err(why) => return self.fail(&state, || format!("its condition cannot be computed: {why}")),
+            }
+        }
+        Some(state)
+    }
+
+    /// A value inside the match that is used outside of it, and is no result.
+    fn used_outside(&self, found: &Match) -> Option<String> {
+        let matched = found.matched(self.pattern);
+        let outputs: Vec<NodeId> = (0..self.pattern.outputs.len())
+            .filter_map(|i| found.output(self.pattern, i))
+            .collect();
+        matched.iter().filter(|n| !outputs.contains(n)).find_map(|&n| {
+            let outside = self.graph[n].users().find(|u| !matched.contains(u))?;
+            let (inner, outer) = (self.graph[n].name(), self.graph[outside].name());
+            Some(format!("`%{inner}`, inside of the match, is used by `%{outer}` outside of it"))
+        })
+    }
+}
+
+/// A name with its sign: `%x`, `$a`.
+fn signed(name: &str) -> String {
+    if name.starts_with(['$', '*']) {
+        name.to_string()
+    } else {
+        format!("%{name}")
+    }
+}
+
+/// A value as a message shows it.
+pub(super) fn shown(graph: &Graph, v: &Val<Operand>) -> String {
+    match v {
+        Val::Leaf(Operand::Node(n)) => format!("`%{}`", graph[*n].name()),
+        Val::Leaf(Operand::Item(n, path)) => format!("item {path:?} of `%{}`", graph[*n].name()),
+        Val::Leaf(Operand::Attr(path)) => format!("`{path}`"),
+        Val::List(items) | Val::Tuple(items) => {
+            let items: Vec<String> = items.iter().take(8).map(|v| shown(graph, v)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Val::Int(d) => d.to_string(),
+        Val::Float(x) => crate::types::write_float(*x),
+        Val::Bool(b) => if *b { "True" } else { "False" }.into(),
+        Val::Str(s) => format!("{s:?}"),
+        Val::DType(d) => d.to_string(),
+        v => v.kind_name().to_string(),
+    }
+}
+
+fn shown_literal(arg: &Val<NodeId>) -> String {
+    match infer::literal::<Operand>(arg) {
+        Some(v) => shown(&Graph::new(), &v),
+        None => format!("a {}", arg.kind_name()),
+    }
+}

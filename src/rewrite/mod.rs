@@ -1,0 +1,320 @@
+//! Rewrite rules: graphs that are looked for in graphs, and what is put in their place.
+//!
+//! ```text
+//!   rewrite f(%x, $a) { pattern } => { replacement } where condition
+//!       │ compile          checks the rule as a graph of its own
+//!       ▼
+//!     Rule ── Pattern, Pattern, condition
+//!       │ Matcher          a graph's nodes seen as rows of the op table
+//!       ▼
+//!     Match ── apply ──▶ new nodes, with place and provenance of the old ones
+//! ```
+//!
+//! A [`Rule`] comes from FXIR text ([`compile`]) or from two graphs ([`Rule::from_graphs`]). [`rewrite`] applies rules to
+//! every graph of a module until none matches. [`torch`] has torch.fx's own functions, with its semantics.
+//!
+//! What matches what: a node is seen as the row of the op table it calls, with one argument per parameter. So spelling
+//! (`operator.add`, `torch.add`, `aten.add.Tensor`, `x.add(y)`, a module), keyword or position, and written-out defaults make
+//! no difference, and commutative ops match in both orders. Literals match bit for bit: 1, 1.0 and True differ, NaN
+//! is NaN. Two parameters may stand for the same value; the same parameter stands for the same value everywhere.
+//!
+//! A match is refused, with the reason in the [`Report`]'s remarks, if a value inside of it is used outside and is no result
+//! of the rule, if its condition is false or not known, or if it would move a computation across a write.
+
+mod apply;
+mod compile;
+mod condition;
+mod matcher;
+mod pattern;
+pub mod torch;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use compile::compile;
+pub use matcher::{Match, Matcher};
+pub use pattern::{Hole, Pattern, PatternError};
+pub use view::same;
+
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Graph, GraphModule, Loc, NodeId};
+use crate::source::Span;
+use crate::syntax::ast::{RewriteMark, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What to look for, what to put in its place, and when.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The rule's name.
+    pub name: Arc<str>,
+    /// What it may change; `None` if it does not say.
+    pub mark: Option<RewriteMark>,
+    /// What to look for.
+    pub pattern: Pattern,
+    /// What to put in its place: its holes have the names of the pattern's holes and nodes.
+    pub replacement: Pattern,
+    /// The condition after `where`.
+    pub condition: Option<Value>,
+    /// Where it is written.
+    pub span: Option<Span>,
+}
+
+impl Rule {
+    /// A rule of two graphs with the same placeholders, which stand for any value. The graphs' results correspond.
+    pub fn from_graphs(name: &str, pattern: &Graph, replacement: &Graph) -> Result<Rule, PatternError> {
+        let pattern = Pattern::from_graph(pattern)?;
+        let replacement = Pattern::from_graph(replacement)?;
+        let (a, b) = (pattern.holes().count(), replacement.holes().count());
+        if a != b {
+            return Err(PatternError(format!("Placeholder count mismatch: {a} vs {b}")));
+        }
+        if pattern.outputs.len() != replacement.outputs.len() {
+            return Err(PatternError(format!(
+                "the pattern gives {} results, the replacement {}",
+                pattern.outputs.len(),
+                replacement.outputs.len()
+            )));
+        }
+        let mut rule = Rule {
+            name: name.into(),
+            mark: None,
+            pattern,
+            replacement,
+            condition: None,
+            span: None,
+        };
+        rule.replacement.rename_holes(&rule.pattern);
+        Ok(rule)
+    }
+}
+
+/// How rules are applied.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether rules marked `fast` run.
+    pub fast: bool,
+    /// Whether to say why near matches failed.
+    pub remarks: bool,
+    /// How often one rule may fire in one graph; by default as often as the graph's size gives reason for.
+    pub budget: Option<usize>,
+    /// Whether a replacement must have the type of what it replaces.
+    pub keep_types: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            fast: false,
+            remarks: false,
+            budget: None,
+            keep_types: true,
+        }
+    }
+}
+
+/// A rule that fired, or nearly did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// The rule.
+    pub rule: Arc<str>,
+    /// The graph.
+    pub graph: Arc<str>,
+    /// The node at which the pattern's first result was found.
+    pub node: String,
+    /// Where that comes from in the user's Python.
+    pub loc: Option<Loc>,
+    /// Where it is written.
+    pub span: Option<Span>,
+    /// Why it did not fire; `None` if it did.
+    pub failed: Option<String>,
+}
+
+impl std::fmt::Display for Remark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = match &self.loc {
+            Some(l) => format!(" ({}:{})", l.file, l.line),
+            None => String::new(),
+        };
+        match &self.failed {
+            None => write!(f, "{}: fired at `%{}`{place}", self.rule, self.node),
+            Some(why) => write!(f, "{}: nearly matched at `%{}`{place}: {why}", self.rule, self.node),
+        }
+    }
+}
+
+/// What rewriting did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How often each rule fired, in the order of the rules.
+    pub fired: Vec<(Arc<str>, usize)>,
+    /// What fired where and, if asked for, what nearly did.
+    pub remarks: Vec<Remark>,
+}
+
+impl Report {
+    /// How often rules fired.
+    pub fn total(&self) -> usize {
+        self.fired.iter().map(|(_, n)| n).sum()
+    }
+}
+
+/// Applies the rules to every graph of the module until none matches. Nodes that have types keep having them.
+///
+/// # Errors
+/// A rule that fires more often than its budget allows (E0804), or whose replacement has another type or does not fit
+/// where it is put (E0805). The module is then as the rules before left it.
+pub fn rewrite(module: &mut GraphModule, rules: &[Rule], options: &Options) -> Result<Report, Diagnostic> {
+    let mut report = Report {
+        fired: rules.iter().map(|r| (r.name.clone(), 0)).collect(),
+        remarks: vec![],
+    };
+    let names: Vec<Arc<str>> = module.graphs.keys().cloned().collect();
+    for name in names {
+        let Some(slot) = module.graphs.get_mut(&name) else {
+            continue;
+        };
+        let mut graph = std::mem::take(slot);
+        let done = rewrite_graph(module, &name, &mut graph, rules, options, &mut report);
+        if let Some(slot) = module.graphs.get_mut(&name) {
+            *slot = graph;
+        }
+        done?;
+    }
+    Ok(report)
+}
+
+fn rewrite_graph(
+    module: &GraphModule,
+    name: &Arc<str>,
+    graph: &mut Graph,
+    rules: &[Rule],
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), Diagnostic> {
+    let mut run = Run {
+        module,
+        name,
+        rules,
+        options,
+        index: index(rules, options),
+        views: view::Views::default(),
+        fired: vec![0; rules.len()],
+        budget: options.budget.unwrap_or(1000 + 4 * graph.len()),
+        report,
+    };
+    while run.sweep(graph)? {}
+    if options.remarks {
+        run.near_misses(graph);
+    }
+    Ok(())
+}
+
+/// For each thing a node may call, the rules whose first result calls it.
+fn index(rules: &[Rule], options: &Options) -> HashMap<Arc<str>, Vec<usize>> {
+    let mut out: HashMap<Arc<str>, Vec<usize>> = HashMap::new();
+    for (i, r) in rules.iter().enumerate() {
+        if r.mark == Some(RewriteMark::Fast) && !options.fast {
+            continue;
+        }
+        for key in r.pattern.root_keys() {
+            let list = out.entry(key).or_default();
+            if !list.contains(&i) {
+                list.push(i);
+            }
+        }
+    }
+    out
+}
+
+/// Rules being applied to one graph.
+struct Run<'a> {
+    module: &'a GraphModule,
+    name: &'a Arc<str>,
+    rules: &'a [Rule],
+    options: &'a Options,
+    index: HashMap<Arc<str>, Vec<usize>>,
+    views: view::Views,
+    fired: Vec<usize>,
+    budget: usize,
+    report: &'a mut Report,
+}
+
+impl Run<'_> {
+    /// Tries every rule at every node once; whether any fired.
+    fn sweep(&mut self, graph: &mut Graph) -> Result<bool, Diagnostic> {
+        let before: usize = self.fired.iter().sum();
+        for n in graph.ids() {
+            while graph.is_live(n) && self.at(graph, n)? {}
+        }
+        Ok(self.fired.iter().sum::<usize>() > before)
+    }
+
+    fn candidates(&mut self, graph: &Graph, n: NodeId) -> Vec<usize> {
+        let Some(view) = self.views.get(self.module, self.name, graph, n) else {
+            return vec![];
+        };
+        self.index.get(&view.callee.key()).cloned().unwrap_or_default()
+    }
+
+    /// Applies the first rule that matches at `n`; whether one did.
+    fn at(&mut self, graph: &mut Graph, n: NodeId) -> Result<bool, Diagnostic> {
+        for i in self.candidates(graph, n) {
+            let rule = &self.rules[i];
+            let mut matcher = Matcher::new(self.module, self.name, graph, rule, &mut self.views);
+            let Some(found) = matcher.at(n) else { continue };
+            let Ok(plan) = apply::plan(self.module, graph, rule, &found, &mut self.views, self.name) else {
+                continue;
+            };
+            let remark = self.remark(graph, n, i, None);
+            let changed = apply::apply(self.module, graph, rule, &found, plan, self.options.keep_types)?;
+            changed.iter().for_each(|&c| self.views.forget(c));
+            self.report.fired[i].1 += 1;
+            self.report.remarks.push(remark);
+            self.fired[i] += 1;
+            if self.fired[i] > self.budget {
+                return Err(endless(rule, self.budget));
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn remark(&self, graph: &Graph, n: NodeId, rule: usize, failed: Option<String>) -> Remark {
+        let node = &graph[n];
+        Remark {
+            rule: self.rules[rule].name.clone(),
+            graph: self.name.clone(),
+            node: node.name().to_string(),
+            loc: node.meta.loc.clone(),
+            span: node.meta.span,
+            failed,
+        }
+    }
+
+    /// Says of every place where a rule's first op stands why the rule does not match there.
+    fn near_misses(&mut self, graph: &Graph) {
+        for n in graph.ids() {
+            for i in self.candidates(graph, n) {
+                let rule = &self.rules[i];
+                let mut matcher = Matcher::new(self.module, self.name, graph, rule, &mut self.views);
+                let why = match matcher.at(n) {
+                    Some(found) => apply::plan(self.module, graph, rule, &found, &mut self.views, self.name).err(),
+                    None => matcher.why(),
+                };
+                if let Some(why) = why {
+                    let remark = self.remark(graph, n, i, Some(why));
+                    self.report.remarks.push(remark);
+                }
+            }
+        }
+    }
+}
+
+fn endless(rule: &Rule, budget: usize) -> Diagnostic {
+    let title = format!("the rule `{}` does not come to an end", rule.name);
+    Diagnostic::new(Code::E0804, title)
+        .at_opt(rule.span, format!("fired {budget} times in one graph"))
+        .help("a rule must not match its own replacement, nor may two rules undo each other")
+}

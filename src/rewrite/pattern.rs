@@ -1,0 +1,240 @@
+//! A graph in which some placeholders are holes: what a rule looks for, or what it puts in place.
+
+use super::view::{Callee, View};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{self, InferOptions};
+use crate::op;
+use crate::syntax::ast;
+use crate::types::{Type, Val};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Patterns have at most this many nodes: matching takes steps for every order of commutative operands.
+pub const MAX_NODES: usize = 256;
+
+/// What a placeholder of a pattern stands for.
+#[derive(Clone, Debug)]
+pub enum Hole {
+    /// Any value, of this type if it is known.
+    Value(Type),
+    /// Any literal.
+    Literal,
+    /// Any number of items of a list.
+    Rest,
+    /// The value of an expression over the other holes.
+    Computed(ast::Value),
+}
+
+/// Why a graph is no pattern. The text is torch's where torch has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternError(pub String);
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+/// A graph with holes.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    /// The graph; its holes are placeholders.
+    pub graph: Graph,
+    holes: HashMap<NodeId, Hole>,
+    /// The names by which conditions and the other side of the rule refer to holes and nodes.
+    names: HashMap<Arc<str>, NodeId>,
+    /// The results, in order.
+    pub outputs: Vec<Arg>,
+    /// Each call as the rows it may be.
+    views: HashMap<NodeId, Vec<View<NodeId>>>,
+}
+
+impl Pattern {
+    /// A pattern of `graph`, whose placeholders in `holes` are holes and others are `Hole::Value`s.
+    pub(super) fn new(graph: Graph, mut holes: HashMap<NodeId, Hole>) -> Pattern {
+        let mut names = HashMap::new();
+        for n in graph.iter() {
+            if graph[n].op() == Opcode::Placeholder {
+                let ty = graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+                holes.entry(n).or_insert(Hole::Value(ty));
+            }
+            names.insert(Arc::from(graph[n].name()), n);
+        }
+        let result = graph.output().and_then(|o| graph[o].args().first());
+        let outputs = match result {
+            Some(Val::Tuple(v) | Val::List(v)) => v.clone(),
+            Some(v) => vec![v.clone()],
+            None => vec![],
+        };
+        let views = graph
+            .iter()
+            .filter(|&n| graph[n].op().is_call())
+            .map(|n| (n, views(&graph, n)))
+            .collect();
+        Pattern {
+            graph,
+            holes,
+            names,
+            outputs,
+            views,
+        }
+    }
+
+    /// A pattern whose placeholders stand for any value. The graph must be all of use.
+    pub fn from_graph(graph: &Graph) -> Result<Pattern, PatternError> {
+        let mut module = GraphModule::new("pattern", graph.clone());
+        // Types help to tell overloads apart where there are any; a pattern need not have them.
+        let _ = infer::infer(&mut module, &InferOptions::default());
+        let graph = module.graphs.swap_remove("pattern").unwrap_or_default();
+        let p = Pattern::new(graph, HashMap::new());
+        match p.fault() {
+            Some(e) => Err(e),
+            None => Ok(p),
+        }
+    }
+
+    /// Why nothing could be found by this pattern.
+    pub(super) fn fault(&self) -> Option<PatternError> {
+        let err = |s: String| Some(PatternError(s));
+        if self.graph.len() > MAX_NODES {
+            return err(format!("a pattern of {} nodes; {MAX_NODES} are allowed", self.graph.len()));
+        }
+        None
+    }
+
+    /// Why nothing could be found by this pattern when it is what a rule looks for.
+    pub(super) fn search_fault(&self) -> Option<PatternError> {
+        let err = |s: String| Some(PatternError(s));
+        let calls = |a: &Arg| matches!(a, Val::Leaf(n) if !self.holes.contains_key(n));
+        if self.outputs.is_empty() || !self.outputs.iter().all(calls) {
+            return err("a pattern's results must be nodes of it".into());
+        }
+        let used = self.reachable();
+        let dead = self.graph.iter().find(|n| !used.contains(n) && self.graph[*n].op() != Opcode::Output);
+        dead.and_then(|n| {
+            let name = self.graph[n].name();
+            match self.holes.contains_key(&n) {
+                true => err(format!("the parameter `{name}` is not used by the pattern")),
+                false => err(format!("`%{name}` of the pattern has no part in its result")),
+            }
+        })
+    }
+
+    /// The nodes that the results depend on.
+    fn reachable(&self) -> HashSet<NodeId> {
+        let mut seen = HashSet::new();
+        let mut todo: Vec<NodeId> = self.outputs.iter().flat_map(|a| a.leaves()).copied().collect();
+        while let Some(n) = todo.pop() {
+            if seen.insert(n) {
+                todo.extend(self.graph[n].inputs());
+            }
+        }
+        seen
+    }
+
+    /// The holes, in the order of the graph.
+    pub fn holes(&self) -> impl Iterator<Item = (NodeId, &Hole)> {
+        self.graph.iter().filter_map(|n| Some((n, self.holes.get(&n)?)))
+    }
+
+    /// The hole that a node is.
+    pub fn hole(&self, n: NodeId) -> Option<&Hole> {
+        self.holes.get(&n)
+    }
+
+    /// The hole or node of this name; literals are named with their `$`.
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    /// The name of a hole or node.
+    pub fn name(&self, n: NodeId) -> &str {
+        self.graph[n].name()
+    }
+
+    /// The nodes that are no holes and no output.
+    pub fn calls(&self) -> impl Iterator<Item = NodeId> {
+        let holes = &self.holes;
+        let graph = &self.graph;
+        graph
+            .iter()
+            .filter(move |n| !holes.contains_key(n) && graph[*n].op() != Opcode::Output)
+    }
+
+    /// What a call may be.
+    pub(super) fn views(&self, n: NodeId) -> &[View<NodeId>] {
+        self.views.get(&n).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the first result may call.
+    pub(super) fn root_keys(&self) -> Vec<Arc<str>> {
+        let root = self.outputs.first().and_then(|a| a.as_leaf());
+        let views = root.map_or(&[][..], |&n| self.views(n));
+        views.iter().map(|v| v.callee.key()).collect()
+    }
+
+    /// Makes the holes of this replacement, in order, refer to those of `pattern`.
+    pub(super) fn rename_holes(&mut self, pattern: &Pattern) {
+        let mine: Vec<NodeId> = self.holes().map(|(n, _)| n).collect();
+        let theirs: Vec<Arc<str>> = pattern.holes().map(|(n, _)| pattern.name(n).into()).collect();
+        self.names.retain(|_, n| !mine.contains(n));
+        for (n, name) in mine.into_iter().zip(theirs) {
+            self.names.insert(name, n);
+        }
+    }
+
+    /// What a hole of this replacement is called in the pattern.
+    pub(super) fn outer_name(&self, n: NodeId) -> Option<&str> {
+        self.names.iter().find(|(_, m)| **m == n).map(|(k, _)| &**k)
+    }
+}
+
+/// The rows that a call of a pattern may be, each with one argument per parameter.
+fn views(graph: &Graph, n: NodeId) -> Vec<View<NodeId>> {
+    let node = &graph[n];
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    let arg_types: Vec<Type> = node.args().iter().map(|a| infer::arg_type(a, &ty)).collect();
+    let kwarg_types: Vec<(Arc<str>, Type)> = node
+        .kwargs()
+        .iter()
+        .map(|(k, v)| (k.clone(), infer::arg_type(v, &ty)))
+        .collect();
+    let types: Vec<(&str, &Type)> = kwarg_types.iter().map(|(k, t)| (&**k, t)).collect();
+    let kwargs: Vec<(&str, &Arg)> = node.kwargs().iter().map(|(k, v)| (&**k, v)).collect();
+    let mut out: Vec<View<NodeId>> = vec![];
+    if node.op() != Opcode::CallModule {
+        let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
+        for candidate in op::candidates(&path) {
+            let Ok(spelling) = candidate.bind(&arg_types, &types, true) else {
+                continue;
+            };
+            let args = spelling.apply(node.args(), &kwargs).args;
+            let callee = Callee::Op(spelling.op, spelling.inplace);
+            let known = |v: &View<NodeId>| v.callee == callee && same_args(&v.args, &args);
+            if !out.iter().any(known) {
+                out.push(View {
+                    writes: spelling.inplace,
+                    callee,
+                    args,
+                    kwargs: vec![],
+                });
+            }
+        }
+    }
+    if out.is_empty() {
+        out.push(View {
+            callee: Callee::Other(node.op(), node.target().into()),
+            args: node.args().to_vec(),
+            kwargs: node.kwargs().to_vec(),
+            writes: false,
+        });
+    }
+    out
+}
+
+fn same_args(a: &[Arg], b: &[Arg]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| super::same(a, b))
+}

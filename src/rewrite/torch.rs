@@ -1,0 +1,410 @@
+//! torch.fx's own pattern functions: `SubgraphMatcher`, `replace_pattern`, `replace_pattern_with_filters`.
+//!
+//! They compare what is written: opcode, target, arguments in their order, as torch 2.15 does. Their limits are torch's (two
+//! placeholders never stand for one node, a node in a slice never matches, operands keep their order, overlapping
+//! matches are taken once and not to a fixed point); [`Rule::from_graphs`](super::Rule::from_graphs) with
+//! [`rewrite`](super::rewrite()) has none of them.
+
+use super::pattern::PatternError;
+use crate::graph::{Arg, Graph, InsertPoint, NodeId, Opcode};
+use crate::op;
+use crate::types::Val;
+use std::collections::{HashMap, HashSet};
+
+/// How [`SubgraphMatcher`] compares: torch's arguments of that class.
+#[derive(Clone, Copy, Debug)]
+pub struct MatchOptions {
+    /// Whether the pattern's output must be the graph's.
+    pub match_output: bool,
+    /// Whether placeholders only match placeholders.
+    pub match_placeholder: bool,
+    /// Whether a node takes part in one match only.
+    pub remove_overlapping_matches: bool,
+    /// Whether literals may differ.
+    pub ignore_literals: bool,
+}
+
+impl Default for MatchOptions {
+    fn default() -> MatchOptions {
+        MatchOptions {
+            match_output: false,
+            match_placeholder: false,
+            remove_overlapping_matches: true,
+            ignore_literals: false,
+        }
+    }
+}
+
+/// One match (torch's `InternalMatch`).
+#[derive(Clone, Debug, Default)]
+pub struct InternalMatch {
+    /// The nodes the search began at: those that the pattern returns and nothing else in it uses.
+    pub anchors: Vec<NodeId>,
+    /// What each node of the pattern is: a node, or for placeholders any argument.
+    pub nodes_map: HashMap<NodeId, Arg>,
+    /// What the pattern's placeholders stand for, in order.
+    pub placeholder_nodes: Vec<Arg>,
+    /// The nodes that the pattern returns.
+    pub returning_nodes: Vec<NodeId>,
+}
+
+/// Finds a pattern in graphs, as torch's class of this name.
+pub struct SubgraphMatcher<'p> {
+    pattern: &'p Graph,
+    options: MatchOptions,
+    anchors: Vec<NodeId>,
+    returning: Vec<NodeId>,
+}
+
+fn error<T>(text: impl Into<String>) -> Result<T, PatternError> {
+    Err(PatternError(text.into()))
+}
+
+impl<'p> SubgraphMatcher<'p> {
+    /// A matcher of `pattern`, which must have a result and no dead code.
+    pub fn new(pattern: &'p Graph, options: MatchOptions) -> Result<SubgraphMatcher<'p>, PatternError> {
+        let Some(output) = pattern.output() else {
+            return error("SubgraphMatcher cannot be initialized with an empty pattern");
+        };
+        let dead = |n: NodeId| pattern[n].users().len() == 0 && !matches!(pattern[n].op(), Opcode::Output | Opcode::Placeholder);
+        if pattern.iter().any(dead) {
+            return error("SubgraphMatcher cannot be initialized with a pattern with dead code");
+        }
+        let returning = pattern[output].inputs();
+        let anchors = match options.match_output {
+            true => vec![output],
+            false => returning.iter().copied().filter(|&n| pattern[n].users().len() == 1).collect(),
+        };
+        Ok(SubgraphMatcher {
+            pattern,
+            options,
+            anchors,
+            returning,
+        })
+    }
+
+    /// All matches, in the order of the graph's nodes.
+    pub fn match_graph(&self, graph: &Graph) -> Vec<InternalMatch> {
+        let mut found = vec![];
+        self.anchors_from(graph, 0, &mut vec![], &HashMap::new(), &mut found);
+        let mut out: Vec<InternalMatch> = found.into_iter().filter(|m| self.is_contained(graph, m)).collect();
+        if self.options.remove_overlapping_matches {
+            let mut taken: HashSet<NodeId> = HashSet::new();
+            out.retain(|m| {
+                let nodes = self.inner(m);
+                let free = nodes.iter().all(|n| !taken.contains(n));
+                if free {
+                    taken.extend(nodes);
+                }
+                free
+            });
+        }
+        out
+    }
+
+    /// The graph's nodes of a match that will be replaced.
+    fn inner(&self, m: &InternalMatch) -> Vec<NodeId> {
+        let inner = |p: &NodeId| !matches!(self.pattern[*p].op(), Opcode::Placeholder | Opcode::Output);
+        let nodes = self.pattern.iter().filter(inner);
+        nodes.filter_map(|p| m.nodes_map.get(&p)?.as_leaf().copied()).collect()
+    }
+
+    fn anchors_from(
+        &self,
+        graph: &Graph,
+        i: usize,
+        chosen: &mut Vec<NodeId>,
+        map: &HashMap<NodeId, Arg>,
+        out: &mut Vec<InternalMatch>,
+    ) {
+        // Matches of several anchors are combinations; a graph gives at most this many.
+        const MOST: usize = 100_000;
+        let Some(&anchor) = self.anchors.get(i) else {
+            let node = |n: &NodeId| map.get(n).and_then(|a| a.as_leaf()).copied();
+            out.push(InternalMatch {
+                anchors: chosen.clone(),
+                placeholder_nodes: self.pattern.placeholders().iter().filter_map(|p| map.get(p).cloned()).collect(),
+                returning_nodes: self.returning.iter().filter_map(node).collect(),
+                nodes_map: map.clone(),
+            });
+            return;
+        };
+        for n in graph.iter() {
+            if out.len() >= MOST {
+                return;
+            }
+            let mut map = map.clone();
+            if self.nodes(graph, anchor, n, &mut map) {
+                chosen.push(n);
+                self.anchors_from(graph, i + 1, chosen, &map, out);
+                chosen.pop();
+            }
+        }
+    }
+
+    /// Matches pattern node `p` with `n`, and what they depend on. The work list replaces torch's recursion.
+    fn nodes(&self, graph: &Graph, p: NodeId, n: NodeId, map: &mut HashMap<NodeId, Arg>) -> bool {
+        let mut todo = vec![(p, n)];
+        while let Some((p, n)) = todo.pop() {
+            if let Some(known) = map.get(&p) {
+                if known.as_leaf() == Some(&n) {
+                    continue;
+                }
+                return false;
+            }
+            if map.values().any(|a| a.as_leaf() == Some(&n)) || !self.equal(graph, p, n) {
+                return false;
+            }
+            map.insert(p, Val::Leaf(n));
+            if self.pattern[p].op() == Opcode::Placeholder {
+                continue;
+            }
+            let Some(pairs) = arguments(self.pattern, p, graph, n) else {
+                return false;
+            };
+            let mut next = vec![];
+            for (a, b) in &pairs {
+                if !self.argument(a, b, map, &mut next) {
+                    return false;
+                }
+            }
+            // The first argument is looked at first.
+            todo.extend(next.into_iter().rev());
+        }
+        true
+    }
+
+    fn equal(&self, graph: &Graph, p: NodeId, n: NodeId) -> bool {
+        let (a, b) = (&self.pattern[p], &graph[n]);
+        if a.op() == Opcode::Placeholder && !self.options.match_placeholder {
+            return true;
+        }
+        a.op() == b.op()
+            && match a.op() {
+                Opcode::Placeholder | Opcode::Output | Opcode::GetAttr => true,
+                Opcode::CallFunction => op::canonical_path(a.target(), false) == op::canonical_path(b.target(), false),
+                _ => a.target() == b.target(),
+            }
+    }
+
+    fn argument(
+        &self,
+        a: &Arg,
+        b: &Arg,
+        map: &mut HashMap<NodeId, Arg>,
+        next: &mut Vec<(NodeId, NodeId)>,
+    ) -> bool {
+        match (a, b) {
+            (Val::Leaf(p), Val::Leaf(n)) => {
+                next.push((*p, *n));
+                true
+            }
+            (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) | (Val::List(x), Val::Tuple(y)) | (Val::Tuple(x), Val::List(y)) => {
+                x.len() == y.len() && x.iter().zip(y).all(|(a, b)| self.argument(a, b, map, next))
+            }
+            (Val::Leaf(p), b) => {
+                if self.pattern[*p].op() != Opcode::Placeholder {
+                    return self.options.ignore_literals;
+                }
+                match map.get(p) {
+                    Some(known) => known == b || self.options.ignore_literals,
+                    None => {
+                        map.insert(*p, b.clone());
+                        true
+                    }
+                }
+            }
+            (_, Val::Leaf(_)) => self.options.ignore_literals,
+            // Python's `==` of the same type: NaN equals nothing, and 0.0 is -0.0.
+            (a, b) => (a.leaves().is_empty() && b.leaves().is_empty() && a == b) || self.options.ignore_literals,
+        }
+    }
+
+    /// Whether nothing but results is used outside of the match.
+    fn is_contained(&self, graph: &Graph, m: &InternalMatch) -> bool {
+        let inside: HashSet<NodeId> = m.nodes_map.values().filter_map(|a| a.as_leaf().copied()).collect();
+        self.inner(m).into_iter().all(|n| {
+            m.returning_nodes.contains(&n) || graph[n].users().all(|u| inside.contains(&u))
+        })
+    }
+}
+
+/// The arguments of two calls in pairs; `None` if they differ in number or names. Calls of overloads are compared
+/// parameter by parameter, others as they are written.
+fn arguments(pattern: &Graph, p: NodeId, graph: &Graph, n: NodeId) -> Option<Vec<(Arg, Arg)>> {
+    let bound = |g: &Graph, n: NodeId| -> Option<Vec<Arg>> {
+        let node = &g[n];
+        let path = op::canonical_path(node.target(), false);
+        let is_overload = node.op() == Opcode::CallFunction && path.starts_with("aten.");
+        let candidate = is_overload.then(|| op::candidates(&path)).and_then(|c| c.into_iter().next())?;
+        let unknown = |_: &Arg| Val::Unknown;
+        let kwargs: Vec<(&str, &Arg)> = node.kwargs().iter().map(|(k, v)| (&**k, v)).collect();
+        let types: Vec<_> = node.kwargs().iter().map(|(k, v)| (&**k, unknown(v))).collect();
+        let types: Vec<_> = types.iter().map(|(k, t)| (*k, t)).collect();
+        let args: Vec<_> = node.args().iter().map(unknown).collect();
+        let spelling = candidate.bind(&args, &types, true).ok()?;
+        Some(spelling.apply(node.args(), &kwargs).args)
+    };
+    if let (Some(a), Some(b)) = (bound(pattern, p), bound(graph, n)) {
+        return (a.len() == b.len()).then(|| a.into_iter().zip(b).collect());
+    }
+    let (a, b) = (&pattern[p], &graph[n]);
+    let names = |n: &crate::graph::Node| n.kwargs().iter().map(|(k, _)| k.clone()).collect::<Vec<_>>();
+    if a.args().len() != b.args().len() || names(a) != names(b) {
+        return None;
+    }
+    let kwargs = a.kwargs().iter().zip(b.kwargs()).map(|((_, x), (_, y))| (x.clone(), y.clone()));
+    Some(a.args().iter().cloned().zip(b.args().iter().cloned()).chain(kwargs).collect())
+}
+
+/// One replacement (torch's `ReplacedPatterns`).
+#[derive(Clone, Debug)]
+pub struct ReplacedPatterns {
+    /// The node the search began at. It is erased now.
+    pub anchor: NodeId,
+    /// What each node of the pattern was.
+    pub nodes_map: HashMap<NodeId, Arg>,
+    /// The new nodes.
+    pub replacements: Vec<NodeId>,
+}
+
+/// A filter of matches: the match, the graph and the pattern.
+pub type MatchFilter<'a> = &'a dyn Fn(&InternalMatch, &Graph, &Graph) -> bool;
+
+/// What makes the replacement of a match: the match, the graph and the pattern.
+pub type ReplacementCallback<'a> = &'a dyn Fn(&InternalMatch, &Graph, &Graph) -> Graph;
+
+/// Replaces every match of `pattern` by `replacement` (torch's `replace_pattern`). Overlapping matches are taken once.
+///
+/// # Errors
+/// Dead code in the pattern, another number of placeholders or results, a pattern that is only a placeholder, each in
+/// torch's words.
+pub fn replace_pattern(graph: &mut Graph, pattern: &Graph, replacement: &Graph) -> Result<Vec<ReplacedPatterns>, PatternError> {
+    replace_pattern_with_filters(graph, pattern, Some(replacement), &[], false, None)
+}
+
+/// [`replace_pattern`] of the matches that all `filters` accept. `callback` makes the replacement where none is given.
+pub fn replace_pattern_with_filters(
+    graph: &mut Graph,
+    pattern: &Graph,
+    replacement: Option<&Graph>,
+    filters: &[MatchFilter<'_>],
+    ignore_literals: bool,
+    callback: Option<ReplacementCallback<'_>>,
+) -> Result<Vec<ReplacedPatterns>, PatternError> {
+    let options = MatchOptions {
+        ignore_literals,
+        ..MatchOptions::default()
+    };
+    let matcher = SubgraphMatcher::new(pattern, options)?;
+    let matches: Vec<InternalMatch> = matcher
+        .match_graph(graph)
+        .into_iter()
+        .filter(|m| filters.iter().all(|f| f(m, graph, pattern)))
+        .collect();
+    let mut renewed: HashMap<NodeId, Arg> = HashMap::new();
+    let mut out = vec![];
+    for m in matches {
+        let made;
+        let replacement = match (replacement, callback) {
+            (Some(r), _) => r,
+            (None, Some(f)) => {
+                made = f(&m, graph, pattern);
+                &made
+            }
+            (None, None) => return error("Must provide either a replacement GraphModule or a replacement callback"),
+        };
+        out.push(replace_one(graph, pattern, replacement, &m, &mut renewed)?);
+    }
+    Ok(out)
+}
+
+fn replace_one(
+    graph: &mut Graph,
+    pattern: &Graph,
+    replacement: &Graph,
+    m: &InternalMatch,
+    renewed: &mut HashMap<NodeId, Arg>,
+) -> Result<ReplacedPatterns, PatternError> {
+    let placeholders = replacement.placeholders();
+    let (given, wanted) = (m.placeholder_nodes.len(), placeholders.len());
+    if let Some(unused) = pattern.placeholders().iter().find(|p| !m.nodes_map.contains_key(p)) {
+        return error(format!("KeyError: {}", pattern[*unused].name()));
+    }
+    if given != wanted {
+        return error(format!("Placeholder count mismatch: {given} vs {wanted}"));
+    }
+    let latest = |a: &Arg| -> Arg {
+        let mut a = a.clone();
+        while let Some(next) = a.as_leaf().and_then(|n| renewed.get(n)) {
+            a = next.clone();
+        }
+        a
+    };
+    let mut map: HashMap<NodeId, Arg> = placeholders
+        .iter()
+        .copied()
+        .zip(m.placeholder_nodes.iter().map(latest))
+        .collect();
+    let point = insert_point(graph, m)?;
+    let before = graph.insert_point();
+    graph.set_insert_point(point);
+    let copied = graph.graph_copy(replacement, &mut map);
+    graph.set_insert_point(before);
+    let result = match copied {
+        Ok(r) => r.unwrap_or(Val::None),
+        Err(e) => return error(e.0),
+    };
+    let replacements: Vec<NodeId> = replacement
+        .iter()
+        .filter(|n| replacement[*n].op() != Opcode::Placeholder)
+        .filter_map(|n| map.get(&n)?.as_leaf().copied())
+        .collect();
+    let results: Vec<Arg> = match result {
+        Val::Tuple(v) | Val::List(v) => v,
+        v => vec![v],
+    };
+    if results.len() != m.returning_nodes.len() {
+        return error(format!(
+            "the pattern returns {} values, the replacement {}",
+            m.returning_nodes.len(),
+            results.len()
+        ));
+    }
+    for (&old, new) in m.returning_nodes.iter().zip(&results) {
+        let users: Vec<NodeId> = graph[old].users().filter(|u| !replacements.contains(u)).collect();
+        for u in users {
+            graph.map_args(u, |n| if n == old { new.clone() } else { Val::Leaf(n) });
+        }
+        renewed.insert(old, new.clone());
+    }
+    for p in pattern.iter().rev() {
+        let inner = !matches!(pattern[p].op(), Opcode::Placeholder | Opcode::Output);
+        if let Some(Val::Leaf(n)) = m.nodes_map.get(&p).filter(|_| inner)
+            && let Err(e) = graph.erase_node(*n)
+        {
+            return error(e.0);
+        }
+    }
+    Ok(ReplacedPatterns {
+        anchor: m.anchors[0],
+        nodes_map: m.nodes_map.clone(),
+        replacements,
+    })
+}
+
+/// Before the first user of a result; behind the last result if nothing uses any.
+fn insert_point(graph: &Graph, m: &InternalMatch) -> Result<InsertPoint, PatternError> {
+    if m.anchors.is_empty() {
+        return error("The insert point can't be None");
+    }
+    let users: HashSet<NodeId> = m.returning_nodes.iter().flat_map(|&n| graph[n].users()).collect();
+    if let Some(first) = graph.iter().find(|n| users.contains(n)) {
+        return Ok(InsertPoint::Before(first));
+    }
+    let last = graph.iter().rev().find(|n| m.returning_nodes.contains(n));
+    match last.and_then(|n| graph.next(n)) {
+        Some(next) => Ok(InsertPoint::Before(next)),
+        None => error("The insert point can't be None"),
+    }
+}

@@ -1,0 +1,105 @@
+//! A node as what it calls, with its arguments in one order: what patterns are compared with.
+
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{self, Callee as Resolves, Operand};
+use crate::op::Op;
+use crate::types::Val;
+use cranelift_entity::SecondaryMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a node calls.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Callee {
+    /// A row of the op table, and whether the result is written to its first argument.
+    Op(&'static Op, bool),
+    /// What no row knows: a graph of the file, a function of the user's.
+    Other(Opcode, Arc<str>),
+}
+
+impl Callee {
+    /// A text that only equal callees share.
+    pub fn key(&self) -> Arc<str> {
+        match self {
+            Callee::Op(op, false) => op.name.into(),
+            Callee::Op(op, true) => format!("{} (in place)", op.name).into(),
+            Callee::Other(op, target) => format!("{op} {target}").into(),
+        }
+    }
+}
+
+/// A node's callee and arguments: one per parameter for a row of the table, else as they are written.
+#[derive(Clone, Debug)]
+pub struct View<T> {
+    /// What is called.
+    pub callee: Callee,
+    /// Arguments by position.
+    pub args: Vec<Val<T>>,
+    /// Arguments by name; empty for a row of the table.
+    pub kwargs: Vec<(Arc<str>, Val<T>)>,
+    /// Whether the node writes to something.
+    pub writes: bool,
+}
+
+/// The nodes' views, made when they are asked for.
+#[derive(Default)]
+pub struct Views {
+    known: SecondaryMap<NodeId, Option<Option<Rc<View<Operand>>>>>,
+}
+
+impl Views {
+    /// The view of a call; `None` for a node that is none.
+    pub fn get(&mut self, module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Option<Rc<View<Operand>>> {
+        if self.known[n].is_none() {
+            self.known[n] = Some(view(module, caller, graph, n).map(Rc::new));
+        }
+        self.known[n].clone().flatten()
+    }
+
+    /// Forgets a node that was changed.
+    pub fn forget(&mut self, n: NodeId) {
+        self.known[n] = None;
+    }
+}
+
+fn view(module: &GraphModule, caller: &str, graph: &Graph, n: NodeId) -> Option<View<Operand>> {
+    let node = &graph[n];
+    if !node.op().is_call() {
+        return None;
+    }
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    if let Ok(resolved) = infer::resolve_with(module, caller, graph, n, &ty)
+        && let Resolves::Op(spelling) = &resolved.callee
+        && let Some(call) = resolved.call()
+    {
+        return Some(View {
+            callee: Callee::Op(spelling.op, resolved.inplace()),
+            args: call.args,
+            kwargs: vec![],
+            writes: resolved.written().is_some(),
+        });
+    }
+    let operand = |a: &crate::graph::Arg| a.map(|&n| Operand::Node(n));
+    Some(View {
+        callee: Callee::Other(node.op(), node.target().into()),
+        args: node.args().iter().map(operand).collect(),
+        kwargs: node.kwargs().iter().map(|(k, v)| (k.clone(), operand(v))).collect(),
+        writes: node.op() == Opcode::CallMethod && node.target().ends_with('_'),
+    })
+}
+
+/// Whether two values are the same, bit for bit: 1, 1.0 and True differ, 0.0 and -0.0 too, and NaN is NaN.
+pub fn same<T: PartialEq>(a: &Val<T>, b: &Val<T>) -> bool {
+    let bits = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
+    let seq = |a: &[Val<T>], b: &[Val<T>]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b));
+    match (a, b) {
+        (Val::Float(x), Val::Float(y)) => bits(x, y),
+        (Val::Complex(a, b), Val::Complex(c, d)) => bits(a, c) && bits(b, d),
+        (Val::List(a), Val::List(b)) | (Val::Tuple(a), Val::Tuple(b)) => seq(a, b),
+        (Val::Slice(a), Val::Slice(b)) | (Val::Range(a), Val::Range(b)) => seq(&a[..], &b[..]),
+        (Val::Dict(a), Val::Dict(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|((k, x), (l, y))| same(k, l) && same(x, y))
+        }
+        _ => a == b,
+    }
+}
