@@ -29,7 +29,8 @@ impl fmt::Display for GraphError {
 
 impl std::error::Error for GraphError {}
 
-type EditResult<T> = Result<T, GraphError>;
+/// The result of an edit.
+pub type EditResult<T> = Result<T, GraphError>;
 
 /// Building.
 impl Graph {

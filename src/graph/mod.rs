@@ -30,10 +30,12 @@ mod python_names;
 pub mod tabular;
 mod torch_form;
 pub mod torch_print;
+pub mod trace;
+pub mod transform;
 
 pub use crate::syntax::ast::TorchPrint;
 pub use build::build;
-pub use edit::{GraphError, InsertPoint};
+pub use edit::{EditResult, GraphError, InsertPoint};
 pub use lint::lint;
 pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation, OpDecl, SizeGuard};
 pub use namer::Namer;

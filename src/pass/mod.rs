@@ -25,6 +25,7 @@ mod respell;
 pub mod simplify;
 pub mod specialize;
 pub mod split;
+pub mod tutorial;
 
 #[cfg(test)]
 mod simplify_tests;

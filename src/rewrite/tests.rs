@@ -1,0 +1,265 @@
+//! Matching and replacing, on texts: a model with rules, and what they leave.
+
+use super::torch::{MatchOptions, SubgraphMatcher, replace_pattern, replace_pattern_with_filters};
+use super::{Options, Report, Rule, compile, rewrite};
+use crate::graph::{Graph, GraphModule};
+use crate::infer::{InferOptions, infer};
+use crate::source::FileId;
+
+fn run(text: &str) -> (GraphModule, Report) {
+    let (tree, found) = crate::syntax::parse_text(FileId(0), text);
+    assert!(found.is_empty(), "{found:?}");
+    let (rules, found) = compile(&tree);
+    assert!(found.is_empty(), "{found:?}");
+    let (mut module, found) = crate::graph::build(&tree, "g");
+    assert!(found.is_empty(), "{found:?}");
+    let found = infer(&mut module, &InferOptions::default());
+    assert!(found.is_empty(), "{found:?}");
+    let options = Options {
+        fast: true,
+        remarks: true,
+        ..Options::default()
+    };
+    let report = rewrite(&mut module, &rules, &options).unwrap_or_else(|d| panic!("{d:?}"));
+    let mut again = module.clone();
+    let found = infer(&mut again, &InferOptions::default());
+    assert!(found.is_empty() && !crate::graph::lint(&again).has_errors(), "{found:?}");
+    (module, report)
+}
+
+/// The targets of the calls that are left.
+fn targets(m: &GraphModule) -> Vec<String> {
+    let g = m.entry().unwrap();
+    let calls = g.iter().filter(|&n| g[n].op().is_call());
+    calls.map(|n| g[n].target().to_string()).collect()
+}
+
+fn failure(r: &Report, rule: &str) -> String {
+    let near = r.remarks.iter().find(|m| &*m.rule == rule && m.failed.is_some());
+    near.and_then(|m| m.failed.clone()).unwrap_or_default()
+}
+
+const RELU_OF_SUM: &str = "rewrite rule(%a, %b) {
+    %s = call_function add(%a, %b)
+    %r = call_function relu(%s)
+    output %r
+} => {
+    %m = call_function maximum(%a, %b)
+    output %m
+}";
+
+#[test]
+fn spellings_styles_and_orders_are_one() {
+    for line in [
+        "%s = call_function operator.add(%x, %y)\n%r = call_function torch.nn.functional.relu(%s, inplace=False)",
+        "%s = call_function torch.add(%x, other=%y)\n%r = call_method relu(%s)",
+        "%s = call_method add(%y, %x, alpha=1)\n%r = call_function torch.ops.aten.relu.default(%s)",
+        "%s = call_function aten.add.Tensor(%x, %x)\n%r = call_function relu(%s)",
+    ] {
+        let model = format!(
+            "graph g {{ %x : f32[2] = placeholder x\n%y : f32[2] = placeholder y\n{line}\noutput %r }}\n{RELU_OF_SUM}"
+        );
+        let (m, r) = run(&model);
+        assert_eq!((r.total(), targets(&m)), (1, vec!["maximum".to_string()]), "{line}");
+    }
+}
+
+#[test]
+fn what_is_something_else_does_not_match() {
+    for (line, why) in [
+        ("%s = call_function torch.add(%x, %y, alpha=2)\n%r = call_method relu(%s)", "2 is not 1"),
+        ("%s = call_function torch.sub(%x, %y)\n%r = call_method relu(%s)", "`%s` is `sub`, not `add`"),
+        (
+            "%s = call_function torch.add(%x, %y)\n%q = call_method relu(%s)\n%r = call_function torch.mul(%q, %s)",
+            "`%s`, inside of the match, is used by `%r` outside of it",
+        ),
+        ("%s = call_function torch.add(%x, %y)\n%r = call_method relu_(%s)", ""),
+    ] {
+        let model = format!(
+            "graph g {{ %x : f32[2] = placeholder x\n%y : f32[2] = placeholder y\n{line}\noutput %r }}\n{RELU_OF_SUM}"
+        );
+        let (_, r) = run(&model);
+        assert_eq!((r.total(), failure(&r, "rule").as_str()), (0, why), "{line}");
+    }
+}
+
+#[test]
+fn operands_that_are_scaled_keep_their_order() {
+    let (_, r) = run(
+        "graph g { %x : f32[2] = placeholder x\n%n = call_method neg(%x)\n%s = call_function torch.add(%n, %x, alpha=2)\noutput %s }
+        rewrite rule(%a, %b, $k) { %n = call_function neg(%b)\n%s = call_function add(%a, %n, alpha=$k)\noutput %s }
+        => { %s = call_function sub(%a, %b, alpha=$k)\noutput %s }",
+    );
+    assert_eq!(r.total(), 0);
+}
+
+#[test]
+fn nodes_stand_in_lists_and_slices() {
+    let (m, r) = run(
+        "graph g {
+            %x : f32[4, 3] = placeholder x
+            %n = call_method size(%x, 0)
+            %i = call_function operator.getitem(%x, (slice(None, None, None), slice(1, None, None)))
+            %c = call_function torch.cat([%x, %i, %i], 1)
+            output %c
+        }
+        rewrite rule(%x, *%rest) {
+            %i = call_function operator.getitem(%x, (slice(None, None, None), slice(1, None, None)))
+            %c = call_function cat([%x, %i, *%rest], 1)
+            output %c
+        } => {
+            %f = call_function cat([*%rest, %x, %x], 1)
+            output %f
+        }",
+    );
+    // The slice is the rest, too: it is used outside of what is replaced, by the replacement itself.
+    assert_eq!(r.total(), 0, "{:?}", targets(&m));
+    let (m, r) = run(
+        "graph g {
+            %x : f32[4, 3] = placeholder x
+            %y : f32[4, 2] = placeholder y
+            %i = call_function operator.getitem(%x, (slice(None, None, None), slice(1, None, None)))
+            %c = call_function torch.cat([%i, %y, %y], 1)
+            output %c
+        }
+        rewrite rule(%x, $s, *%rest) {
+            %i = call_function operator.getitem(%x, (slice(None, None, None), $s))
+            %c = call_function cat([%i, *%rest], 1)
+            output %c
+        } => {
+            %n = call_function neg(%x)
+            %i = call_function operator.getitem(%n, (slice(None, None, None), $s))
+            %c = call_function torch.cat([%i, *%rest], dim=len(%rest) - 1)
+            output %c
+        } where len(%rest) == 2 and size(%x, -1) == 3 and users(%x) == 1",
+    );
+    assert_eq!(r.total(), 1);
+    assert_eq!(targets(&m), ["neg", "operator.getitem", "torch.cat"]);
+}
+
+#[test]
+fn several_results_are_replaced_as_one() {
+    let (m, r) = run(
+        "graph g {
+            %x : f32[4] = placeholder x
+            %s = call_function torch.sin(%x)  loc(\"m.py\":7 in forward)
+            %e = call_function torch.exp(%x)
+            %c = call_function torch.cos(%x)
+            %a = call_function torch.sub(%s, %c)
+            output (%a, %e)
+        }
+        rewrite rule(%x) {
+            %s = call_function sin(%x)
+            %c = call_function cos(%x)
+            output (%s, %c)
+        } => {
+            %n = call_function neg(%x)
+            %p = call_function sin(%n)
+            %q = call_function cos(%n)
+            output (%p, %q)
+        } where users(%n2) == 1"
+            .replace(" where users(%n2) == 1", " where users(%s) == 1")
+            .as_str(),
+    );
+    // sin(neg(x)) matches again; the budget is not reached because users(%s) is 1 only until it is replaced.
+    let g = m.entry().unwrap();
+    assert!(r.total() >= 1, "{r:?}");
+    let p = g.find("p").unwrap();
+    let meta = &g[p].meta;
+    assert_eq!(meta.loc.as_ref().map(|l| l.line), Some(7));
+    assert_eq!(meta.provenance.iter().map(|p| &**p).collect::<Vec<_>>(), ["s", "c", "rule"]);
+}
+
+#[test]
+fn types_sizes_and_constants_decide() {
+    let model = |ty: &str| {
+        format!(
+            "const half : f32[] = 0.5
+            graph g {{ %x : {ty} = placeholder x\n%h = get_attr half\n%r = call_function torch.mul(%x, %h)\noutput %r }}
+            rewrite rule(%x : f32[N, M], %c) {{ %r = call_function mul(%x, %c)\noutput %r }}
+            => {{ %r = call_function div(%x, 1 / value(%c))\noutput %r }} where is_const(%c) and N == 2 * M"
+        )
+    };
+    let (m, r) = run(&model("f32[4, 2]"));
+    assert_eq!((r.total(), targets(&m)), (1, vec!["div".to_string()]));
+    let (_, r) = run(&model("f32[4, 3]"));
+    assert!(failure(&r, "rule").contains("is false"), "{r:?}");
+    let (_, r) = run(&model("f32[K, 3]"));
+    assert!(failure(&r, "rule").contains("not known to hold"), "{r:?}");
+    let (_, r) = run(&model("f64[4, 2]"));
+    assert!(failure(&r, "rule").contains("f64[4, 2], not f32[N, M]"), "{r:?}");
+}
+
+#[test]
+fn modules_are_the_ops_they_stand_for() {
+    let (m, r) = run(
+        "module fc = Linear(2, 3)
+        param fc.weight : f32[3, 2]
+        param fc.bias : f32[3]
+        graph g { %x : f32[4, 2] = placeholder x\n%y = call_module fc(%x)\noutput %y }
+        rewrite rule(%x, %w, %b) { %r = call_function linear(%x, %w, %b)\noutput %r }
+        => { %t = call_function t(%w)\n%r = call_function addmm(%b, %x, %t)\noutput %r }",
+    );
+    assert_eq!((r.total(), targets(&m)), (1, vec!["t".to_string(), "addmm".to_string()]));
+}
+
+#[test]
+fn nothing_moves_across_a_write() {
+    let model = |between: &str| {
+        format!(
+            "graph g {{ %x : f32[2] = placeholder x\n%s = call_function torch.add(%x, 1)\n{between}\n%r = call_method relu(%s)\n\
+             output (%r, %x) }}\n{RELU_OF_SUM}"
+        )
+    };
+    let (_, r) = run(&model("%w = call_method mul_(%x, 2)"));
+    assert_eq!(r.total(), 0);
+    assert!(failure(&r, "rule").contains("writes in place"), "{r:?}");
+}
+
+#[test]
+fn torchs_replace_pattern_takes_overlaps_once() {
+    let relu2 = Graph::trace(&["x"], |t, p| {
+        let a = t.function("torch.relu", (&p[0],), &[]);
+        t.function("torch.relu", (a,), &[])
+    });
+    let neg = Graph::trace(&["x"], |t, p| t.function("torch.neg", (&p[0],), &[]));
+    let mut g = Graph::trace(&["x"], |t, p| {
+        let mut v = p[0].clone();
+        for _ in 0..3 {
+            v = t.function("torch.relu", (v,), &[]);
+        }
+        v
+    });
+    let done = replace_pattern(&mut g, &relu2, &neg).unwrap();
+    assert_eq!(done.len(), 1);
+    assert_eq!(g.len(), 4);
+    let accept_none = |_: &super::torch::InternalMatch, _: &Graph, _: &Graph| false;
+    let done = replace_pattern_with_filters(&mut g, &neg, Some(&relu2), &[&accept_none], false, None).unwrap();
+    assert!(done.is_empty());
+}
+
+#[test]
+fn torchs_matcher_has_torchs_limits_and_words() {
+    let product = Graph::trace(&["a", "b"], |_, p| &p[0] * &p[1]);
+    let square = Graph::trace(&["x"], |_, p| &p[0] * &p[0]);
+    let matcher = SubgraphMatcher::new(&product, MatchOptions::default()).unwrap();
+    assert!(matcher.match_graph(&square).is_empty());
+    let rule = Rule::from_graphs("r", &product, &product).unwrap();
+    let mut views = super::view::Views::default();
+    let module = GraphModule::default();
+    let mul = square.find("mul").unwrap();
+    assert!(super::Matcher::new(&module, "", &square, &rule, &mut views).at(mul).is_some());
+
+    let dead = Graph::trace(&["a"], |t, p| {
+        t.function("torch.relu", (&p[0],), &[]);
+        &p[0] + 1
+    });
+    let e = SubgraphMatcher::new(&dead, MatchOptions::default()).err().unwrap();
+    assert_eq!(e.0, "SubgraphMatcher cannot be initialized with a pattern with dead code");
+    let one = Graph::trace(&["a"], |_, p| -&p[0]);
+    let e = replace_pattern(&mut square.clone(), &product, &one);
+    assert!(e.is_ok_and(|r| r.is_empty()));
+    let mut both = Graph::trace(&["x", "y"], |_, p| &p[0] * &p[1]);
+    let e = replace_pattern(&mut both, &product, &one).unwrap_err();
+    assert_eq!(e.0, "Placeholder count mismatch: 2 vs 1");
+}

@@ -1,0 +1,346 @@
+//! Recording: a Rust closure over proxies becomes a graph, as torch's `symbolic_trace` does with Python.
+//!
+//! ```
+//! use fxc::graph::Graph;
+//!
+//! let graph = Graph::trace(&["x", "y"], |t, p| {
+//!     let (x, y) = (&p[0], &p[1]);
+//!     let sum = (x + y) * 2.0 - 1;
+//!     t.function("torch.relu", (sum,), &[]).method("sum", (-1,))
+//! });
+//! let targets: Vec<&str> = graph.iter().map(|n| graph[n].target()).collect();
+//! assert_eq!(targets, ["x", "y", "operator.add", "operator.mul", "operator.sub", "torch.relu", "sum", "output"]);
+//! ```
+//!
+//! Modules ([`Module`]) are called through [`Tracer::module`]: those that are leaves become `call_module` nodes, others are
+//! recorded as what they compute. Control flow on a proxy's value cannot be written: a proxy is not a `bool`.
+
+use super::{Arg, Graph, NodeId};
+use crate::types::{DType, Val};
+use std::cell::RefCell;
+use std::ops;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Where a closure's calls are recorded.
+#[derive(Clone)]
+pub struct Tracer {
+    graph: Rc<RefCell<Graph>>,
+    leaf: Rc<dyn Fn(&str, &dyn Module) -> bool>,
+}
+
+/// A value of the graph that is being recorded.
+#[derive(Clone)]
+pub struct Proxy {
+    node: NodeId,
+    graph: Rc<RefCell<Graph>>,
+}
+
+/// A module whose call is recorded.
+pub trait Module {
+    /// What it computes.
+    fn forward(&self, tracer: &Tracer, inputs: &[Proxy]) -> Proxy;
+
+    /// Whether its call is one node rather than what it computes. torch's own modules are leaves.
+    fn is_leaf(&self) -> bool {
+        false
+    }
+}
+
+/// What can be an argument of a recorded call.
+pub trait IntoArg {
+    /// The argument.
+    fn into_arg(self) -> Arg;
+}
+
+/// What can be the positional arguments of a recorded call: tuples, lists of proxies.
+pub trait IntoArgs {
+    /// The arguments.
+    fn into_args(self) -> Vec<Arg>;
+}
+
+impl Graph {
+    /// The graph of what `f` does with one proxy per name of `inputs`. Its result becomes the graph's.
+    pub fn trace<R: IntoArg>(inputs: &[&str], f: impl FnOnce(&Tracer, &[Proxy]) -> R) -> Graph {
+        Graph::trace_with(inputs, |_, m| m.is_leaf(), f)
+    }
+
+    /// [`Graph::trace`], where `leaf` says by path which modules are leaves (torch's `is_leaf_module`).
+    pub fn trace_with<R: IntoArg>(
+        inputs: &[&str],
+        leaf: impl Fn(&str, &dyn Module) -> bool + 'static,
+        f: impl FnOnce(&Tracer, &[Proxy]) -> R,
+    ) -> Graph {
+        let tracer = Tracer {
+            graph: Rc::default(),
+            leaf: Rc::new(leaf),
+        };
+        let proxies: Vec<Proxy> = inputs
+            .iter()
+            .map(|name| {
+                let node = tracer.graph.borrow_mut().placeholder(name, None);
+                tracer.proxy(node)
+            })
+            .collect();
+        let result = f(&tracer, &proxies).into_arg();
+        let mut graph = tracer.graph.take();
+        graph.set_output(result);
+        graph
+    }
+}
+
+impl Tracer {
+    fn proxy(&self, node: NodeId) -> Proxy {
+        Proxy {
+            node,
+            graph: self.graph.clone(),
+        }
+    }
+
+    /// A call of a function by its path: `torch.nn.functional.gelu`, or one of fxc's own ops.
+    pub fn function(&self, target: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
+        let args = args.into_args();
+        let node = self.graph.borrow_mut().call_function(target, args, named(kwargs));
+        self.proxy(node)
+    }
+
+    /// A parameter, buffer or constant of the module.
+    pub fn attribute(&self, path: &str) -> Proxy {
+        let node = self.graph.borrow_mut().get_attr(path);
+        self.proxy(node)
+    }
+
+    /// A call of a module: one node if it is a leaf, else what it computes.
+    pub fn module(&self, path: &str, module: &dyn Module, inputs: &[Proxy]) -> Proxy {
+        if !(self.leaf)(path, module) {
+            return module.forward(self, inputs);
+        }
+        let args = inputs.iter().map(|p| Val::Leaf(p.node)).collect();
+        let node = self.graph.borrow_mut().call_module(path, args, vec![]);
+        self.proxy(node)
+    }
+}
+
+impl Proxy {
+    /// The node it stands for.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    fn function(&self, target: &str, args: Vec<Arg>) -> Proxy {
+        let node = self.graph.borrow_mut().call_function(target, args, vec![]);
+        Proxy {
+            node,
+            graph: self.graph.clone(),
+        }
+    }
+
+    /// A call of a method.
+    pub fn method(&self, name: &str, args: impl IntoArgs) -> Proxy {
+        self.method_with(name, args, &[])
+    }
+
+    /// A call of a method with keyword arguments.
+    pub fn method_with(&self, name: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
+        let mut all = vec![Val::Leaf(self.node)];
+        all.extend(args.into_args());
+        let node = self.graph.borrow_mut().call_method(name, all, named(kwargs));
+        Proxy {
+            node,
+            graph: self.graph.clone(),
+        }
+    }
+
+    /// `self[index]`: a slice, a list of them, an item of a tuple.
+    pub fn item(&self, index: impl IntoArg) -> Proxy {
+        self.function("operator.getitem", vec![Val::Leaf(self.node), index.into_arg()])
+    }
+
+    /// `self @ other`.
+    pub fn matmul(&self, other: impl IntoArg) -> Proxy {
+        self.function("operator.matmul", vec![Val::Leaf(self.node), other.into_arg()])
+    }
+
+    /// `self ** other`.
+    pub fn pow(&self, other: impl IntoArg) -> Proxy {
+        self.function("operator.pow", vec![Val::Leaf(self.node), other.into_arg()])
+    }
+
+    /// Gives the node a name of the caller's choice; torch's rules make it unique.
+    pub fn named(self, name: &str) -> Proxy {
+        self.graph.borrow_mut().rename(self.node, name);
+        self
+    }
+}
+
+fn named(kwargs: &[(&str, Arg)]) -> Vec<(Arc<str>, Arg)> {
+    kwargs.iter().map(|(k, v)| (Arc::from(*k), v.clone())).collect()
+}
+
+macro_rules! into_arg {
+    ($($t:ty, $v:ident => $e:expr;)*) => {
+        $(impl IntoArg for $t {
+            fn into_arg(self) -> Arg {
+                let $v = self;
+                $e
+            }
+        })*
+    };
+}
+into_arg! {
+    Arg, v => v;
+    Proxy, p => Val::Leaf(p.node);
+    &Proxy, p => Val::Leaf(p.node);
+    i32, i => Val::int(i as i64);
+    i64, i => Val::int(i);
+    usize, i => Val::int(i as i64);
+    f32, x => Val::Float(x as f64);
+    f64, x => Val::Float(x);
+    bool, b => Val::Bool(b);
+    &str, s => Val::str(s);
+    DType, d => Val::DType(d);
+    (), _v => Val::None;
+}
+
+impl<T: IntoArg> IntoArg for Vec<T> {
+    fn into_arg(self) -> Arg {
+        Val::List(self.into_iter().map(IntoArg::into_arg).collect())
+    }
+}
+
+macro_rules! tuples {
+    ($(($($t:ident $i:tt),+);)*) => {
+        $(impl<$($t: IntoArg),+> IntoArg for ($($t,)+) {
+            fn into_arg(self) -> Arg {
+                Val::Tuple(self.into_args())
+            }
+        }
+        impl<$($t: IntoArg),+> IntoArgs for ($($t,)+) {
+            fn into_args(self) -> Vec<Arg> {
+                vec![$(self.$i.into_arg()),+]
+            }
+        })*
+    };
+}
+tuples! {
+    (A 0);
+    (A 0, B 1);
+    (A 0, B 1, C 2);
+    (A 0, B 1, C 2, D 3);
+    (A 0, B 1, C 2, D 3, E 4);
+}
+
+impl IntoArgs for () {
+    fn into_args(self) -> Vec<Arg> {
+        vec![]
+    }
+}
+
+impl IntoArgs for Vec<Arg> {
+    fn into_args(self) -> Vec<Arg> {
+        self
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $target:literal;)*) => {
+        $(impl<T: IntoArg> ops::$trait<T> for &Proxy {
+            type Output = Proxy;
+            fn $method(self, other: T) -> Proxy {
+                self.function($target, vec![Val::Leaf(self.node), other.into_arg()])
+            }
+        }
+        impl<T: IntoArg> ops::$trait<T> for Proxy {
+            type Output = Proxy;
+            fn $method(self, other: T) -> Proxy {
+                ops::$trait::$method(&self, other)
+            }
+        }
+        operators!(@left $trait $method $target i32 i64 f32 f64 bool);)*
+    };
+    (@left $trait:ident $method:ident $target:literal $($n:ty)*) => {
+        $(impl ops::$trait<&Proxy> for $n {
+            type Output = Proxy;
+            fn $method(self, other: &Proxy) -> Proxy {
+                other.function($target, vec![self.into_arg(), Val::Leaf(other.node)])
+            }
+        }
+        impl ops::$trait<Proxy> for $n {
+            type Output = Proxy;
+            fn $method(self, other: Proxy) -> Proxy {
+                ops::$trait::$method(self, &other)
+            }
+        })*
+    };
+}
+operators! {
+    Add add "operator.add";
+    Sub sub "operator.sub";
+    Mul mul "operator.mul";
+    Div div "operator.truediv";
+    Rem rem "operator.mod";
+    BitAnd bitand "operator.and_";
+    BitOr bitor "operator.or_";
+    BitXor bitxor "operator.xor";
+    Shl shl "operator.lshift";
+    Shr shr "operator.rshift";
+}
+
+macro_rules! unary {
+    ($($trait:ident $method:ident $target:literal;)*) => {
+        $(impl ops::$trait for &Proxy {
+            type Output = Proxy;
+            fn $method(self) -> Proxy {
+                self.function($target, vec![Val::Leaf(self.node)])
+            }
+        }
+        impl ops::$trait for Proxy {
+            type Output = Proxy;
+            fn $method(self) -> Proxy {
+                ops::$trait::$method(&self)
+            }
+        })*
+    };
+}
+unary! {
+    Neg neg "operator.neg";
+    Not not "operator.invert";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Twice;
+    impl Module for Twice {
+        fn forward(&self, _tracer: &Tracer, inputs: &[Proxy]) -> Proxy {
+            2 * &inputs[0]
+        }
+    }
+
+    fn text(g: &Graph) -> Vec<String> {
+        g.iter().map(|n| format!("{} {}", g[n].op(), g[n].target())).collect()
+    }
+
+    #[test]
+    fn modules_are_leaves_by_choice() {
+        let f = |t: &Tracer, p: &[Proxy]| t.module("twice", &Twice, p);
+        let open = Graph::trace(&["x"], f);
+        assert_eq!(text(&open), ["placeholder x", "call_function operator.mul", "output output"]);
+        let closed = Graph::trace_with(&["x"], |path, _| path == "twice", f);
+        assert_eq!(text(&closed), ["placeholder x", "call_module twice", "output output"]);
+    }
+
+    #[test]
+    fn literals_stand_on_either_side() {
+        let g = Graph::trace(&["x"], |_, p| {
+            let y = 1.0 - &p[0];
+            let z = (-&y).pow(2) % 3;
+            (z.item(0).named("first"), vec![&y, &p[0]], true)
+        });
+        let sub = g.find("sub").unwrap();
+        assert_eq!(g[sub].args(), [Val::Float(1.0), Val::Leaf(g.find("x").unwrap())]);
+        assert!(g.find("first").is_some());
+        assert!(!super::super::lint::lint_graph("g", &g, None).has_errors());
+    }
+}
