@@ -49,7 +49,10 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         }
         bisect::Outcome::Differ(b) => {
             let span = module.entry().and_then(|g| g[g.find(&b.name)?].meta.span);
-            let title = format!("`%{}` (`{}`) is the first node that differs from the interpreter", b.name, b.value);
+            let title = format!(
+                "`%{}` (`{}`) is the first node that differs from the interpreter",
+                b.name, b.value
+            );
             Err(Diagnostic::new(Code::E0506, title)
                 .at_opt(span, "compiled up to here")
                 .note(how_far(&b))

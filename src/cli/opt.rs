@@ -63,7 +63,8 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     if args.bisect {
         return blame(app, args, model, &names);
     }
-    app.session.run_passes(&mut model.module, &mut manager, &args.model.pass_options())?;
+    app.session
+        .run_passes(&mut model.module, &mut manager, &args.model.pass_options())?;
     app.show();
     if let Some(path) = &args.weights {
         import::write_weights(&model.module, Path::new(path), |_, _| true)?;
@@ -105,7 +106,14 @@ fn blame(app: &mut App, args: &Args, model: Model, names: &[&str]) -> Outcome {
     let mut module = model.module;
     app.session.check(&mut module, &bound.types)?;
     let tolerance = Tolerance { rtol: 1e-4, atol: 1e-5 };
-    let found = bisect::passes(&mut app.session, module, &passes, &args.model.pass_options(), &bound, tolerance)?;
+    let found = bisect::passes(
+        &mut app.session,
+        module,
+        &passes,
+        &args.model.pass_options(),
+        &bound,
+        tolerance,
+    )?;
     app.show();
     match found {
         None => {
@@ -114,14 +122,18 @@ fn blame(app: &mut App, args: &Args, model: Model, names: &[&str]) -> Outcome {
         }
         Some(b) => {
             let title = format!("the pass `{}` changes `{}`", b.name, b.value);
-            Err(Diagnostic::new(Code::E0506, title).note(super::bisect::how_far(&b)).into())
+            Err(Diagnostic::new(Code::E0506, title)
+                .note(super::bisect::how_far(&b))
+                .into())
         }
     }
 }
 
 /// Random numbers for every input that needs a value.
 pub fn random(model: &Model) -> Vec<crate::driver::Provided> {
-    let Some(graph) = model.module.entry() else { return vec![] };
+    let Some(graph) = model.module.entry() else {
+        return vec![];
+    };
     let tensors = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
     tensors
         .enumerate()

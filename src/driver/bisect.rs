@@ -112,7 +112,9 @@ pub fn nodes(
     let mut values = Values::default();
     let run = interp::Interpreter::new(module).run_with(bound.values.clone(), &mut values);
     run.map_err(|d| report(session, d))?;
-    let Some(graph) = module.entry() else { return Err(Reported) };
+    let Some(graph) = module.entry() else {
+        return Err(Reported);
+    };
     let candidates: Vec<NodeId> = graph
         .iter()
         .filter(|n| graph[*n].op().is_call() && values.tensors.contains_key(n))
@@ -124,7 +126,9 @@ pub fn nodes(
                 return Ok(Outcome::Differ(blame));
             }
         }
-        return Ok(Outcome::Agree { nodes: candidates.len() });
+        return Ok(Outcome::Agree {
+            nodes: candidates.len(),
+        });
     }
     // A difference stays in what is computed from it: look for the first node that has it.
     let mut looked = 0;
@@ -160,7 +164,9 @@ fn differs(
     tolerance: Tolerance,
 ) -> Staged<Option<Blame>> {
     let mut module = module.clone();
-    let Some(graph) = module.entry_mut() else { return Err(Reported) };
+    let Some(graph) = module.entry_mut() else {
+        return Err(Reported);
+    };
     if let Some(out) = graph.output() {
         graph.set_args(out, vec![Val::Leaf(n)]);
     }
@@ -173,7 +179,9 @@ fn differs(
     }
     let program = session.lower(&module, &bound.dims)?;
     let mut executable = session.compile(program, 1, false)?;
-    let Some(graph) = module.entry() else { return Err(Reported) };
+    let Some(graph) = module.entry() else {
+        return Err(Reported);
+    };
     let given = arguments(&executable, graph, bound).map_err(|d| report(session, d))?;
     let result = executable.run(&given).map_err(|d| report(session, *d))?;
     let (Some(got), Some(want)) = (result.as_leaf(), want.get(&n)) else {

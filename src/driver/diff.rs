@@ -8,7 +8,12 @@ const LONGEST: usize = 4000;
 pub fn unified(before: &str, after: &str, context: usize) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
-    let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(|(x, y)| x == y).count();
+    let tail = a[head..]
+        .iter()
+        .rev()
+        .zip(b[head..].iter().rev())
+        .take_while(|(x, y)| x == y)
+        .count();
     let (x, y) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
     if x.is_empty() && y.is_empty() {
         return String::new();
@@ -83,7 +88,10 @@ mod tests {
     fn changed_lines_stand_with_their_neighbours() {
         let a = "one\ntwo\nthree\nfour\nfive\nsix";
         let b = "one\ntwo\n3\nfour\nfive\nsix\nseven";
-        assert_eq!(unified(a, b, 1), "  …\n  two\n- three\n+ 3\n  four\n  …\n  six\n+ seven\n");
+        assert_eq!(
+            unified(a, b, 1),
+            "  …\n  two\n- three\n+ 3\n  four\n  …\n  six\n+ seven\n"
+        );
         assert_eq!(unified(a, a, 3), "");
         assert_eq!(unified("", "x", 0), "+ x\n");
         assert_eq!(unified("x\ny", "", 0), "- x\n- y\n");

@@ -101,7 +101,9 @@ pub fn module(m: &GraphModule, artifact: Artifact) -> String {
             let respell = pass::by_name("respell").map(|p| pass::run_pass(p, &mut spelled, &Default::default()));
             debug_assert!(matches!(respell, Some(Ok(_))));
             let entry = spelled.entry();
-            entry.map(|g| graph::python::code(g, Some(&spelled)).source).unwrap_or_default()
+            entry
+                .map(|g| graph::python::code(g, Some(&spelled)).source)
+                .unwrap_or_default()
         }
         Artifact::Dot => entry.map(|g| graph::dot::dot(g, &m.name, Some(m))).unwrap_or_default(),
         _ => graph::print(m),

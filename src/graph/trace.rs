@@ -256,7 +256,8 @@ macro_rules! operators {
                 ops::$trait::$method(&self, other)
             }
         }
-        operators!(@left $trait $method $target i32 i64 f32 f64 bool);)*
+        // One type a kind of number, so that a literal needs no suffix.
+        operators!(@left $trait $method $target i64 f64);)*
     };
     (@left $trait:ident $method:ident $target:literal $($n:ty)*) => {
         $(impl ops::$trait<&Proxy> for $n {
@@ -326,7 +327,10 @@ mod tests {
     fn modules_are_leaves_by_choice() {
         let f = |t: &Tracer, p: &[Proxy]| t.module("twice", &Twice, p);
         let open = Graph::trace(&["x"], f);
-        assert_eq!(text(&open), ["placeholder x", "call_function operator.mul", "output output"]);
+        assert_eq!(
+            text(&open),
+            ["placeholder x", "call_function operator.mul", "output output"]
+        );
         let closed = Graph::trace_with(&["x"], |path, _| path == "twice", f);
         assert_eq!(text(&closed), ["placeholder x", "call_module twice", "output output"]);
     }
@@ -336,7 +340,7 @@ mod tests {
         let g = Graph::trace(&["x"], |_, p| {
             let y = 1.0 - &p[0];
             let z = (-&y).pow(2) % 3;
-            (z.item(0).named("first"), vec![&y, &p[0]], true)
+            (z.item(0).named("first"), vec![y, p[0].clone()], true)
         });
         let sub = g.find("sub").unwrap();
         assert_eq!(g[sub].args(), [Val::Float(1.0), Val::Leaf(g.find("x").unwrap())]);

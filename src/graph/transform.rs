@@ -72,7 +72,13 @@ pub fn transform(graph: &Graph, t: &mut dyn Transformer) -> EditResult<Graph> {
         let node = &graph[n];
         let value = |a: &Arg| -> EditResult<Arg> {
             a.try_map(&mut |i| {
-                let undefined = || GraphError(format!("Node {} referenced nonexistent value {}!", node.name(), graph[*i].name()));
+                let undefined = || {
+                    GraphError(format!(
+                        "Node {} referenced nonexistent value {}!",
+                        node.name(),
+                        graph[*i].name()
+                    ))
+                };
                 map.get(i).cloned().ok_or_else(undefined)
             })
         };
@@ -151,7 +157,9 @@ pub enum Change {
 /// The nodes by name that differ, as FXIR lines: those of `a` in its order, then those that only `b` has.
 pub fn diff(a: &Graph, b: &Graph) -> Vec<Change> {
     let lines = |g: &Graph| -> Vec<(String, String)> {
-        g.iter().map(|n| (g[n].name().to_string(), print_node(g, n).trim().to_string())).collect()
+        g.iter()
+            .map(|n| (g[n].name().to_string(), print_node(g, n).trim().to_string()))
+            .collect()
     };
     let (before, after) = (lines(a), lines(b));
     let by_name: HashMap<&str, &str> = after.iter().map(|(n, l)| (n.as_str(), l.as_str())).collect();
@@ -201,7 +209,10 @@ mod tests {
         let names: Vec<&str> = after.iter().map(|n| after[n].name()).collect();
         assert_eq!(names, ["x", "y", "add", "exp", "output"]);
         let changes = diff(&before, &after);
-        assert!(matches!(&changes[0], Change::Removed(l) if l.contains("relu")), "{changes:?}");
+        assert!(
+            matches!(&changes[0], Change::Removed(l) if l.contains("relu")),
+            "{changes:?}"
+        );
         assert!(matches!(&changes[1], Change::Changed { .. }), "{changes:?}");
         assert_eq!(changes.len(), 2);
         assert!(diff(&before, &before).is_empty());

@@ -68,7 +68,8 @@ pub(super) fn exact_floats(text: Vec<u8>) -> Vec<u8> {
                 }
                 let number = &text[start..i];
                 let float = number.iter().any(|b| matches!(b, b'.' | b'e' | b'E'));
-                let quoted = float && std::str::from_utf8(number).is_ok_and(|n| n.parse::<f64>().is_ok_and(f64::is_finite));
+                let quoted =
+                    float && std::str::from_utf8(number).is_ok_and(|n| n.parse::<f64>().is_ok_and(f64::is_finite));
                 out.extend(quoted.then_some(b'"'));
                 out.extend_from_slice(number);
                 out.extend(quoted.then_some(b'"'));

@@ -104,7 +104,10 @@ fn key(graph: &Graph, n: NodeId, place: &HashMap<NodeId, usize>) -> String {
     let node = &graph[n];
     let mut inputs: Vec<usize> = node.inputs().iter().filter_map(|i| place.get(i).copied()).collect();
     inputs.sort_unstable_by_key(|&i| Reverse(i));
-    let depth: Vec<String> = inputs.iter().map(|&i| format!("{:08}", usize::MAX.min(99_999_999) - i)).collect();
+    let depth: Vec<String> = inputs
+        .iter()
+        .map(|&i| format!("{:08}", usize::MAX.min(99_999_999) - i))
+        .collect();
     let mut text = format!("{} {} {} ", depth.join(","), node.op(), node.target());
     let numbered = |a: &crate::graph::Arg| a.map(|n| NodeId::new(place.get(n).copied().unwrap_or(0)));
     let mut args: Vec<String> = vec![];

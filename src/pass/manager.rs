@@ -112,7 +112,10 @@ impl<'a> PassManager<'a> {
             });
             let Some(i) = free else {
                 let names: Vec<&str> = left.iter().map(|(n, _)| *n).collect();
-                let title = format!("Circular dependency detected within the following passes: {}", names.join(", "));
+                let title = format!(
+                    "Circular dependency detected within the following passes: {}",
+                    names.join(", ")
+                );
                 out.extend(left);
                 self.passes = out;
                 return Err(usage(title));
@@ -209,7 +212,12 @@ mod tests {
     fn constraints_are_checked_and_solved() {
         let mut m = PassManager::of(&["cse", "normalize", "dce"]).unwrap();
         let e = m.validate().unwrap_err();
-        assert!(e.title.contains("Expected normalize before cse but found cse at index 0"), "{}", e.title);
+        assert!(
+            e.title
+                .contains("Expected normalize before cse but found cse at index 0"),
+            "{}",
+            e.title
+        );
         m.solve_constraints().unwrap();
         assert_eq!(m.names(), ["normalize", "cse", "dce"]);
         m.add_constraint("dce", "normalize");
@@ -231,7 +239,9 @@ mod tests {
             count -= (count > 0) as usize;
             Ok(count)
         });
-        let report = m.run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {}).unwrap();
+        let report = m
+            .run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {})
+            .unwrap();
         assert_eq!(report.runs.len(), 3);
         drop(m);
         assert_eq!(runs, 3);
@@ -242,8 +252,13 @@ mod tests {
         let mut m = PassManager::new();
         m.add_pass("good", |_, _| Ok(1));
         m.add_pass("bad", |_, _| Err(usage("broken".into())));
-        let e = m.run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {}).unwrap_err();
+        let e = m
+            .run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {})
+            .unwrap_err();
         let d = e.iter().next().unwrap();
-        assert_eq!(d.notes, ["An error occurred when running the 'bad' pass after the following passes: [good]"]);
+        assert_eq!(
+            d.notes,
+            ["An error occurred when running the 'bad' pass after the following passes: [good]"]
+        );
     }
 }

@@ -20,7 +20,9 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
         let mut groups: Vec<Vec<Linear>> = vec![];
         let mut known: HashMap<(NodeId, bool), usize> = HashMap::new();
         for n in graph.ids() {
-            let Some(l) = Linear::of(module, graph, n) else { continue };
+            let Some(l) = Linear::of(module, graph, n) else {
+                continue;
+            };
             let key = (l.input, l.bias.is_some());
             let at = *known.entry(key).or_insert(groups.len());
             match groups.get_mut(at) {
@@ -77,7 +79,10 @@ fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Optio
     let ty = graph[first.node].meta.ty.as_ref()?.as_leaf()?.clone();
     let sizes: Vec<usize> = group.iter().map(|l| l.weight.shape()[0]).collect();
     let total = sizes.iter().try_fold(0usize, |a, b| a.checked_add(*b))?;
-    let weight = join(&group.iter().map(|l| &l.weight).collect::<Vec<_>>(), &[total, first.weight.shape()[1]])?;
+    let weight = join(
+        &group.iter().map(|l| &l.weight).collect::<Vec<_>>(),
+        &[total, first.weight.shape()[1]],
+    )?;
     let biases: Option<Vec<&Tensor>> = group.iter().map(|l| l.bias.as_ref()).collect();
     let bias = match &biases {
         Some(b) => Some(join(b, &[total])?),

@@ -21,8 +21,11 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
                 Some(true) => changed += 1,
                 Some(false) => {
                     let node = &graph[n];
-                    cx.remarks
-                        .push(format!("`%{}`: torch has no spelling of `{}`", node.name(), node.target()));
+                    cx.remarks.push(format!(
+                        "`%{}`: torch has no spelling of `{}`",
+                        node.name(),
+                        node.target()
+                    ));
                 }
                 None => {}
             }
@@ -38,7 +41,11 @@ fn respell(graph: &mut Graph, n: NodeId) -> Option<bool> {
     let Some(s) = spell::spell(op, &args) else {
         return Some(false);
     };
-    let opcode = if s.method { Opcode::CallMethod } else { Opcode::CallFunction };
+    let opcode = if s.method {
+        Opcode::CallMethod
+    } else {
+        Opcode::CallFunction
+    };
     graph.set_target(n, opcode, &s.target);
     graph.set_args(n, s.args);
     graph.set_kwargs(n, s.kwargs.into_iter().map(|(k, v)| (Arc::from(k), v)).collect());

@@ -14,7 +14,10 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         let x = self.0 ^ (self.0 >> 33);
         x.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 24
     }
@@ -43,10 +46,41 @@ impl Random {
     /// Special values and plain ones; for rules that change rounding only plain ones.
     fn tensor(&mut self, ty: &TensorType, plain: bool) -> Tensor {
         let special = [
-            0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::MAX, 3.0e38, -3.0e38, 65504.0, 1e-45,
-            1e-310, 6e-8, 0.1, -2.5, 1.5, 2.5,
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            f64::NAN,
+            f64::MAX,
+            3.0e38,
+            -3.0e38,
+            65504.0,
+            1e-45,
+            1e-310,
+            6e-8,
+            0.1,
+            -2.5,
+            1.5,
+            2.5,
         ];
-        let ints = [0, 1, -1, 2, 127, -128, 128, 255, 32767, -32768, i32::MAX as i64, i32::MIN as i64, i64::MAX, i64::MIN];
+        let ints = [
+            0,
+            1,
+            -1,
+            2,
+            127,
+            -128,
+            128,
+            255,
+            32767,
+            -32768,
+            i32::MAX as i64,
+            i32::MIN as i64,
+            i64::MAX,
+            i64::MIN,
+        ];
         let shape = ty.fixed_shape().unwrap();
         Tensor::from_fn(ty.dtype, &shape, |_| {
             let unit = (self.next() % 1000) as f64 / 1000.0;

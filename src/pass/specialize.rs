@@ -47,7 +47,10 @@ pub fn specialize(
 fn fix_input(module: &mut GraphModule, name: &str, value: &Literal) -> Result<usize, Diagnostic> {
     let missing = || Diagnostic::new(Code::E0505, format!("no input is named `{name}`"));
     let graph = module.entry_mut().ok_or_else(missing)?;
-    let found = graph.placeholders().into_iter().find(|&p| graph[p].target() == name || graph[p].name() == name);
+    let found = graph
+        .placeholders()
+        .into_iter()
+        .find(|&p| graph[p].target() == name || graph[p].name() == name);
     let p = found.ok_or_else(missing)?;
     let value: Arg = crate::op::lift(value);
     let users: Vec<_> = graph[p].users().collect();
@@ -83,7 +86,11 @@ fn fix_sizes(graph: &mut Graph, bind: &dyn Fn(&str) -> Option<Dim>) -> usize {
     let mut changed = 0;
     for n in graph.ids() {
         let args: Vec<Arg> = graph[n].args().iter().map(|a| fix_ints(a, bind)).collect();
-        let kwargs: Vec<_> = graph[n].kwargs().iter().map(|(k, a)| (k.clone(), fix_ints(a, bind))).collect();
+        let kwargs: Vec<_> = graph[n]
+            .kwargs()
+            .iter()
+            .map(|(k, a)| (k.clone(), fix_ints(a, bind)))
+            .collect();
         if args != graph[n].args() || kwargs != graph[n].kwargs() {
             graph.set_args(n, args);
             graph.set_kwargs(n, kwargs);

@@ -87,7 +87,9 @@ pub fn propose_partitions(graph: &Graph, supported: impl Fn(&Graph, NodeId) -> b
             part.insert(n, p);
             all.remove(&p);
             // Whatever depends on the part depends on this, too.
-            let grown: Vec<usize> = (0..part_needs.len()).filter(|&q| q == p || part_needs[q].contains(&p)).collect();
+            let grown: Vec<usize> = (0..part_needs.len())
+                .filter(|&q| q == p || part_needs[q].contains(&p))
+                .collect();
             for q in grown {
                 part_needs[q].extend(all.iter().copied().filter(|&r| r != q));
             }
@@ -98,7 +100,10 @@ pub fn propose_partitions(graph: &Graph, supported: impl Fn(&Graph, NodeId) -> b
         needs.insert(n, all);
     }
     let mut parts: Vec<Vec<NodeId>> = vec![vec![]; part_needs.len()];
-    order.iter().filter_map(|n| Some((n, part.get(n)?))).for_each(|(n, &p)| parts[p].push(*n));
+    order
+        .iter()
+        .filter_map(|n| Some((n, part.get(n)?)))
+        .for_each(|(n, &p)| parts[p].push(*n));
     let large = parts.into_iter().filter(|p| !p.is_empty() && p.len() >= least);
     large
         .enumerate()
@@ -162,7 +167,10 @@ pub fn fuse(module: &mut GraphModule, name: &str, parts: &[Part]) -> Result<Vec<
 fn free_name(module: &GraphModule, wish: &str) -> Arc<str> {
     let numbered = (1..).map(|i| format!("{wish}_{i}"));
     let mut names = std::iter::once(wish.to_string()).chain(numbered);
-    names.find(|n| !module.graphs.contains_key(n.as_str())).unwrap_or_default().into()
+    names
+        .find(|n| !module.graphs.contains_key(n.as_str()))
+        .unwrap_or_default()
+        .into()
 }
 
 /// What becomes one node of the new graph.
@@ -197,8 +205,11 @@ fn units(module: &GraphModule, graph: &Graph, part: &HashMap<NodeId, usize>) -> 
         *waits.entry(b).or_default() += 1;
         next.entry(a).or_default().push(b);
     }
-    let mut ready: BinaryHeap<Reverse<(usize, Unit)>> =
-        waits.iter().filter(|(_, w)| **w == 0).map(|(u, _)| Reverse((at[u], *u))).collect();
+    let mut ready: BinaryHeap<Reverse<(usize, Unit)>> = waits
+        .iter()
+        .filter(|(_, w)| **w == 0)
+        .map(|(u, _)| Reverse((at[u], *u)))
+        .collect();
     let mut out = vec![];
     while let Some(Reverse((_, u))) = ready.pop() {
         out.push(u);
@@ -274,7 +285,11 @@ impl Fuse<'_> {
             let new = sub.node_copy(graph, n, |i| map.get(&i).cloned().unwrap_or(Val::Unknown));
             map.insert(n, Val::Leaf(new));
         }
-        let results: Vec<NodeId> = nodes.iter().copied().filter(|&n| graph[n].users().any(|u| !inside(u))).collect();
+        let results: Vec<NodeId> = nodes
+            .iter()
+            .copied()
+            .filter(|&n| graph[n].users().any(|u| !inside(u)))
+            .collect();
         let values: Vec<Arg> = results.iter().filter_map(|n| map.get(n).cloned()).collect();
         sub.set_output(match &values[..] {
             [one] => one.clone(),
@@ -286,7 +301,10 @@ impl Fuse<'_> {
 
     fn call(&mut self, p: usize, inputs: &[NodeId], results: &[NodeId]) {
         let ty = |n: NodeId| self.graph[n].meta.ty.clone();
-        let args = inputs.iter().map(|i| self.map.get(i).cloned().unwrap_or(Val::Unknown)).collect();
+        let args = inputs
+            .iter()
+            .map(|i| self.map.get(i).cloned().unwrap_or(Val::Unknown))
+            .collect();
         let call = self.main.call_function(&self.names[p], args, vec![]);
         let types: Option<Vec<Type>> = results.iter().map(|&n| ty(n)).collect();
         self.main.meta_mut(call).ty = match results {

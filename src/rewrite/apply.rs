@@ -4,11 +4,11 @@
 //! replacement are. [`apply`] writes them. New nodes have the place in the user's Python of what they replace, and name it
 //! and the rule as their provenance.
 
+use super::Rule;
 use super::condition::{Eval, operand_type};
 use super::matcher::{Bound, Match};
 use super::pattern::{Hole, Pattern};
 use super::view::{Callee, Views};
-use super::Rule;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::infer::{self, Operand};
@@ -81,13 +81,22 @@ fn holes(
     rule: &Rule,
     found: &Match,
 ) -> Result<HashMap<NodeId, Val<Operand>>, String> {
-    let scope = Bound { pattern: &rule.pattern, found };
-    let eval = Eval { module, graph, scope: &scope };
+    let scope = Bound {
+        pattern: &rule.pattern,
+        found,
+    };
+    let eval = Eval {
+        module,
+        graph,
+        scope: &scope,
+    };
     let mut out = HashMap::new();
     for (n, hole) in rule.replacement.holes() {
         let value = match hole {
             Hole::Computed(e) => {
-                let v = eval.value(e).map_err(|why| format!("`{e}` cannot be computed: {why}"))?;
+                let v = eval
+                    .value(e)
+                    .map_err(|why| format!("`{e}` cannot be computed: {why}"))?;
                 if has_unknown(&v) {
                     return Err(format!("`{e}` is not known"));
                 }
@@ -123,7 +132,10 @@ fn place(graph: &Graph, matched: &[NodeId], outputs: &[NodeId], read: &[NodeId])
         .filter(|u| !matched.contains(u))
         .reduce(|a, b| if graph.is_before(b, a) { b } else { a });
     let Some(first) = first else {
-        let last = outputs.iter().copied().reduce(|a, b| if graph.is_before(a, b) { b } else { a });
+        let last = outputs
+            .iter()
+            .copied()
+            .reduce(|a, b| if graph.is_before(a, b) { b } else { a });
         return Ok(last.and_then(|n| graph.next(n)));
     };
     // The place before the first user, unless a result before it needs no moving at all.
@@ -156,7 +168,10 @@ fn across_writes(
             write = Some(n);
             let inside = matched.iter().any(|&m| graph.is_before(m, n)) && before.is_none_or(|b| graph.is_before(n, b));
             if inside {
-                return Err(format!("`%{}` writes in place between the nodes of the match", graph[n].name()));
+                return Err(format!(
+                    "`%{}` writes in place between the nodes of the match",
+                    graph[n].name()
+                ));
             }
         }
     }
@@ -360,7 +375,10 @@ impl Writer<'_> {
             let after = infer::arg_type(n, &|n| self.graph[n].meta.ty.clone().unwrap_or(Val::Unknown));
             if differ(&before, &after) {
                 let name = self.graph[o].name();
-                let title = format!("the rule `{}` gives {after} for `%{name}`, which is {before}", self.rule.name);
+                let title = format!(
+                    "the rule `{}` gives {after} for `%{name}`, which is {before}",
+                    self.rule.name
+                );
                 return Err(Diagnostic::new(Code::E0805, title)
                     .at_opt(self.rule.span, "this rule changes a type")
                     .help("add a condition, such as `where dtype(%x) == dtype(%y)`"));
@@ -372,7 +390,10 @@ impl Writer<'_> {
     /// The replacement does not type where it is put.
     fn misfit(&self, d: Diagnostic) -> Diagnostic {
         let name = self.graph[self.source].name();
-        let title = format!("the replacement of the rule `{}` does not fit at `%{name}`", self.rule.name);
+        let title = format!(
+            "the replacement of the rule `{}` does not fit at `%{name}`",
+            self.rule.name
+        );
         Diagnostic::new(Code::E0805, title)
             .at_opt(self.rule.span, "this rule")
             .note(d.title)
@@ -405,7 +426,10 @@ fn differ(a: &Type, b: &Type) -> bool {
         (Val::Unknown, _) | (_, Val::Unknown) => false,
         (Val::Leaf(a), Val::Leaf(b)) => {
             let dims = |x: &[Dim], y: &[Dim]| {
-                x.len() != y.len() || x.iter().zip(y).any(|(x, y)| matches!(x.sub(y), Dim::Const(c) if c != 0))
+                x.len() != y.len()
+                    || x.iter()
+                        .zip(y)
+                        .any(|(x, y)| matches!(x.sub(y), Dim::Const(c) if c != 0))
             };
             let (x, y): (DType, DType) = (a.dtype, b.dtype);
             x != y || matches!((&a.shape, &b.shape), (Some(x), Some(y)) if dims(x, y))

@@ -1,9 +1,9 @@
 //! Rules as they are written, as [`Rule`]s. Both sides become graphs and are inferred like any graph, so that unknown ops,
 //! arguments that do not fit and shapes that cannot be are reported where they stand in the rule.
 
+use super::Rule;
 use super::condition::FUNCTIONS;
 use super::pattern::{Hole, Pattern};
-use super::Rule;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, InferOptions};
@@ -47,12 +47,18 @@ fn rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     let replacement = Side::build(&r.replacement, &names, true, &mut found);
     let replacement = replacement.infer(&r.replacement, &mut found);
     if let Some(e) = replacement.fault() {
-        let d = Diagnostic::new(Code::E0801, format!("the rule `{}` cannot be applied: {e}", r.name.text));
+        let d = Diagnostic::new(
+            Code::E0801,
+            format!("the rule `{}` cannot be applied: {e}", r.name.text),
+        );
         found.push(d.at(r.name.span, "this rule"));
     }
     let (a, b) = (pattern.outputs.len(), replacement.outputs.len());
     if a != b && !found.has_errors() {
-        let title = format!("the pattern of `{}` gives {a} results, its replacement {b}", r.name.text);
+        let title = format!(
+            "the pattern of `{}` gives {a} results, its replacement {b}",
+            r.name.text
+        );
         let d = Diagnostic::new(Code::E0801, title);
         found.push(d.at(r.name.span, "results correspond one to one"));
     }
@@ -124,7 +130,11 @@ impl Names {
     }
 
     fn hole(&self, name: &str) -> Option<Hole> {
-        let param = self.holes.iter().find(|(n, _, _)| &**n == name).map(|(_, h, _)| h.clone());
+        let param = self
+            .holes
+            .iter()
+            .find(|(n, _, _)| &**n == name)
+            .map(|(_, h, _)| h.clone());
         let node = || self.nodes.iter().find(|(n, _)| &**n == name);
         param.or_else(|| node().map(|(_, t)| Hole::Value(t.clone())))
     }
@@ -137,7 +147,12 @@ impl Names {
         };
         let d = Diagnostic::new(Code::E0802, format!("`{shown}` is bound by nothing"))
             .at(span, "neither a parameter of the rule nor a node of its pattern");
-        let known: Vec<&str> = self.holes.iter().map(|(n, _, _)| &**n).chain(self.nodes.iter().map(|(n, _)| &**n)).collect();
+        let known: Vec<&str> = self
+            .holes
+            .iter()
+            .map(|(n, _, _)| &**n)
+            .chain(self.nodes.iter().map(|(n, _)| &**n))
+            .collect();
         match nearest(name, known) {
             Some(n) => d.help(format!("a similar name exists: `{n}`")),
             None => d.help(format!("add `{shown}` to the rule's parameters")),
@@ -228,7 +243,10 @@ impl<'a> Side<'a> {
     }
 
     fn add_hole(&mut self, name: &str, hole: Hole, span: Option<Span>) -> Option<NodeId> {
-        let n = self.graph.create_named(Opcode::Placeholder, name, vec![], vec![], name).ok()?;
+        let n = self
+            .graph
+            .create_named(Opcode::Placeholder, name, vec![], vec![], name)
+            .ok()?;
         // Placeholders come first, wherever the hole is met.
         if let Some(first) = self.graph.first().filter(|&f| f != n) {
             let last = self.holes.keys().copied().max().filter(|l| self.graph.is_live(*l));
@@ -269,8 +287,9 @@ impl<'a> Side<'a> {
                 if *kind == ast::CallKind::Module {
                     let d = Diagnostic::new(Code::E0801, "a rule cannot call a module");
                     let d = d.at(target.span, "modules belong to one model");
-                    self.out
-                        .push(d.help("write the op that the module stands for: a pattern of `linear` matches modules too"));
+                    self.out.push(
+                        d.help("write the op that the module stands for: a pattern of `linear` matches modules too"),
+                    );
                     return;
                 }
                 let op = match kind {
@@ -278,7 +297,11 @@ impl<'a> Side<'a> {
                     _ => Opcode::CallFunction,
                 };
                 let positional = args.positional.iter().map(|v| self.value(v)).collect();
-                let keyword = args.keyword.iter().map(|(k, v)| (k.text.clone(), self.value(v))).collect();
+                let keyword = args
+                    .keyword
+                    .iter()
+                    .map(|(k, v)| (k.text.clone(), self.value(v)))
+                    .collect();
                 (op, target, positional, keyword)
             }
         };

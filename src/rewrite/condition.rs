@@ -22,7 +22,11 @@ pub const FUNCTIONS: [(&str, usize, &str); 11] = [
     ("size", 2, "one size of a tensor, from the end if negative"),
     ("numel", 1, "how many elements a tensor has"),
     ("users", 1, "how many nodes use a value"),
-    ("is_const", 1, "whether a value is a literal, parameter, buffer or constant"),
+    (
+        "is_const",
+        1,
+        "whether a value is a literal, parameter, buffer or constant",
+    ),
     ("value", 1, "the number that a literal or a constant of one element is"),
     ("len", 1, "how many items a list has"),
     ("min", 2, "the lesser of two numbers"),

@@ -4,10 +4,10 @@
 //! of the graph. Commutative operands are a choice, which is taken back if what follows fails. Nodes of the pattern that the
 //! first result does not need (those of rules with several results) are looked for among the users of what is bound.
 
+use super::Rule;
 use super::condition::{Eval, Scope, operand_type};
 use super::pattern::{Hole, Pattern};
 use super::view::{Callee, View, Views, same};
-use super::Rule;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::syntax::ast::Value;
@@ -131,15 +131,16 @@ impl<'a> Matcher<'a> {
         let root = *self.pattern.outputs.first()?.as_leaf()?;
         self.near = None;
         let mut state = State::default();
-        state
-            .goals
-            .push((GoalPart::Node(root), Val::Leaf(Operand::Node(n))));
+        state.goals.push((GoalPart::Node(root), Val::Leaf(Operand::Node(n))));
         self.solve(state).map(|s| s.found)
     }
 
     /// Why the last search found nothing, if the pattern's first result did match.
     pub fn why(&self) -> Option<String> {
-        self.near.as_ref().filter(|(depth, _)| *depth > 0).map(|(_, why)| why.clone())
+        self.near
+            .as_ref()
+            .filter(|(depth, _)| *depth > 0)
+            .map(|(_, why)| why.clone())
     }
 
     fn fail<T>(&mut self, state: &State<'_>, why: impl FnOnce() -> String) -> Option<T> {
@@ -211,7 +212,9 @@ impl<'a> Matcher<'a> {
     /// The alternatives of goals under which pattern node `p` is `value`.
     fn node(&mut self, state: &mut State<'a>, p: NodeId, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
         let Val::Leaf(operand) = value else {
-            return self.fail(state, || format!("a {} stands where an op is looked for", value.kind_name()));
+            return self.fail(state, || {
+                format!("a {} stands where an op is looked for", value.kind_name())
+            });
         };
         if let Some(bound) = state.found.nodes.get(&p) {
             let equal = bound == operand;
@@ -230,7 +233,9 @@ impl<'a> Matcher<'a> {
         let (n, graph) = (*n, self.graph);
         let Some(view) = self.views.get(self.module, self.caller, graph, n) else {
             let name = self.pattern.name(p).to_string();
-            return self.fail(state, || format!("`%{}` is a {}, not `%{name}`", graph[n].name(), graph[n].op()));
+            return self.fail(state, || {
+                format!("`%{}` is a {}, not `%{name}`", graph[n].name(), graph[n].op())
+            });
         };
         let pattern = self.pattern;
         let fitting: Vec<&'a View<NodeId>> = pattern.views(p).iter().filter(|v| v.callee == view.callee).collect();
@@ -293,7 +298,11 @@ fn orders<'p>(wanted: &'p View<NodeId>, found: &Rc<View<Operand>>, out: &mut Vec
         // Goals are taken from the end, so that the first argument is looked at first.
         let pairs = wanted.args.iter().enumerate();
         let mut goals = named.clone();
-        goals.extend(pairs.rev().map(|(i, a)| (GoalPart::Arg(a), found.args[order(i)].clone())));
+        goals.extend(
+            pairs
+                .rev()
+                .map(|(i, a)| (GoalPart::Arg(a), found.args[order(i)].clone())),
+        );
         goals
     };
     out.push(args(&|i| i));
@@ -339,7 +348,9 @@ impl<'a> Matcher<'a> {
                 if literal.is_some_and(|l| same(&l, &value)) {
                     return met;
                 }
-                self.fail(state, || format!("{} is not {}", shown(self.graph, &value), shown_literal(arg)))
+                self.fail(state, || {
+                    format!("{} is not {}", shown(self.graph, &value), shown_literal(arg))
+                })
             }
         }
     }
@@ -465,11 +476,22 @@ impl<'a> Matcher<'a> {
     fn check(&mut self, mut state: State<'a>) -> Option<State<'a>> {
         let (module, graph, pattern) = (self.module, self.graph, self.pattern);
         for (e, value) in std::mem::take(&mut state.later) {
-            let scope = Bound { pattern, found: &state.found };
-            let eval = Eval { module, graph, scope: &scope };
+            let scope = Bound {
+                pattern,
+                found: &state.found,
+            };
+            let eval = Eval {
+                module,
+                graph,
+                scope: &scope,
+            };
             match eval.value(e) {
                 Ok(v) if same(&v, &value) => {}
-                Ok(v) => return self.fail(&state, || format!("`{e}` is {}, not {}", shown(graph, &v), shown(graph, &value))),
+                Ok(v) => {
+                    return self.fail(&state, || {
+                        format!("`{e}` is {}, not {}", shown(graph, &v), shown(graph, &value))
+                    });
+                }
                 Err(why) => return self.fail(&state, || format!("`{e}` cannot be computed: {why}")),
             }
         }
@@ -477,8 +499,15 @@ impl<'a> Matcher<'a> {
             return self.fail(&state, || why);
         }
         if let Some(c) = &self.rule.condition {
-            let scope = Bound { pattern, found: &state.found };
-            let eval = Eval { module, graph, scope: &scope };
+            let scope = Bound {
+                pattern,
+                found: &state.found,
+            };
+            let eval = Eval {
+                module,
+                graph,
+                scope: &scope,
+            };
             match eval.holds(c) {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => return self.fail(&state, || format!("its condition `{c}` is false")),
@@ -498,7 +527,9 @@ impl<'a> Matcher<'a> {
         matched.iter().filter(|n| !outputs.contains(n)).find_map(|&n| {
             let outside = self.graph[n].users().find(|u| !matched.contains(u))?;
             let (inner, outer) = (self.graph[n].name(), self.graph[outside].name());
-            Some(format!("`%{inner}`, inside of the match, is used by `%{outer}` outside of it"))
+            Some(format!(
+                "`%{inner}`, inside of the match, is used by `%{outer}` outside of it"
+            ))
         })
     }
 }

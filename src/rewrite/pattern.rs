@@ -100,7 +100,10 @@ impl Pattern {
     pub(super) fn fault(&self) -> Option<PatternError> {
         let err = |s: String| Some(PatternError(s));
         if self.graph.len() > MAX_NODES {
-            return err(format!("a pattern of {} nodes; {MAX_NODES} are allowed", self.graph.len()));
+            return err(format!(
+                "a pattern of {} nodes; {MAX_NODES} are allowed",
+                self.graph.len()
+            ));
         }
         None
     }
@@ -113,7 +116,10 @@ impl Pattern {
             return err("a pattern's results must be nodes of it".into());
         }
         let used = self.reachable();
-        let dead = self.graph.iter().find(|n| !used.contains(n) && self.graph[*n].op() != Opcode::Output);
+        let dead = self
+            .graph
+            .iter()
+            .find(|n| !used.contains(n) && self.graph[*n].op() != Opcode::Output);
         dead.and_then(|n| {
             let name = self.graph[n].name();
             match self.holes.contains_key(&n) {

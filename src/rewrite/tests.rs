@@ -23,7 +23,10 @@ fn run(text: &str) -> (GraphModule, Report) {
     let report = rewrite(&mut module, &rules, &options).unwrap_or_else(|d| panic!("{d:?}"));
     let mut again = module.clone();
     let found = infer(&mut again, &InferOptions::default());
-    assert!(found.is_empty() && !crate::graph::lint(&again).has_errors(), "{found:?}");
+    assert!(
+        found.is_empty() && !crate::graph::lint(&again).has_errors(),
+        "{found:?}"
+    );
     (module, report)
 }
 
@@ -67,8 +70,14 @@ fn spellings_styles_and_orders_are_one() {
 #[test]
 fn what_is_something_else_does_not_match() {
     for (line, why) in [
-        ("%s = call_function torch.add(%x, %y, alpha=2)\n%r = call_method relu(%s)", "2 is not 1"),
-        ("%s = call_function torch.sub(%x, %y)\n%r = call_method relu(%s)", "`%s` is `sub`, not `add`"),
+        (
+            "%s = call_function torch.add(%x, %y, alpha=2)\n%r = call_method relu(%s)",
+            "2 is not 1",
+        ),
+        (
+            "%s = call_function torch.sub(%x, %y)\n%r = call_method relu(%s)",
+            "`%s` is `sub`, not `add`",
+        ),
         (
             "%s = call_function torch.add(%x, %y)\n%q = call_method relu(%s)\n%r = call_function torch.mul(%q, %s)",
             "`%s`, inside of the match, is used by `%r` outside of it",
@@ -95,8 +104,7 @@ fn operands_that_are_scaled_keep_their_order() {
 
 #[test]
 fn nodes_stand_in_lists_and_slices() {
-    let (m, r) = run(
-        "graph g {
+    let (m, r) = run("graph g {
             %x : f32[4, 3] = placeholder x
             %n = call_method size(%x, 0)
             %i = call_function operator.getitem(%x, (slice(None, None, None), slice(1, None, None)))
@@ -110,12 +118,10 @@ fn nodes_stand_in_lists_and_slices() {
         } => {
             %f = call_function cat([*%rest, %x, %x], 1)
             output %f
-        }",
-    );
+        }");
     // The slice is the rest, too: it is used outside of what is replaced, by the replacement itself.
     assert_eq!(r.total(), 0, "{:?}", targets(&m));
-    let (m, r) = run(
-        "graph g {
+    let (m, r) = run("graph g {
             %x : f32[4, 3] = placeholder x
             %y : f32[4, 2] = placeholder y
             %i = call_function operator.getitem(%x, (slice(None, None, None), slice(1, None, None)))
@@ -131,16 +137,14 @@ fn nodes_stand_in_lists_and_slices() {
             %i = call_function operator.getitem(%n, (slice(None, None, None), $s))
             %c = call_function torch.cat([%i, *%rest], dim=len(%rest) - 1)
             output %c
-        } where len(%rest) == 2 and size(%x, -1) == 3 and users(%x) == 1",
-    );
+        } where len(%rest) == 2 and size(%x, -1) == 3 and users(%x) == 1");
     assert_eq!(r.total(), 1);
     assert_eq!(targets(&m), ["neg", "operator.getitem", "torch.cat"]);
 }
 
 #[test]
 fn several_results_are_replaced_as_one() {
-    let (m, r) = run(
-        "graph g {
+    let (m, r) = run("graph g {
             %x : f32[4] = placeholder x
             %s = call_function torch.sin(%x)  loc(\"m.py\":7 in forward)
             %e = call_function torch.exp(%x)
@@ -158,16 +162,18 @@ fn several_results_are_replaced_as_one() {
             %q = call_function cos(%n)
             output (%p, %q)
         } where users(%n2) == 1"
-            .replace(" where users(%n2) == 1", " where users(%s) == 1")
-            .as_str(),
-    );
+        .replace(" where users(%n2) == 1", " where users(%s) == 1")
+        .as_str());
     // sin(neg(x)) matches again; the budget is not reached because users(%s) is 1 only until it is replaced.
     let g = m.entry().unwrap();
     assert!(r.total() >= 1, "{r:?}");
     let p = g.find("p").unwrap();
     let meta = &g[p].meta;
     assert_eq!(meta.loc.as_ref().map(|l| l.line), Some(7));
-    assert_eq!(meta.provenance.iter().map(|p| &**p).collect::<Vec<_>>(), ["s", "c", "rule"]);
+    assert_eq!(
+        meta.provenance.iter().map(|p| &**p).collect::<Vec<_>>(),
+        ["s", "c", "rule"]
+    );
 }
 
 #[test]
@@ -192,15 +198,16 @@ fn types_sizes_and_constants_decide() {
 
 #[test]
 fn modules_are_the_ops_they_stand_for() {
-    let (m, r) = run(
-        "module fc = Linear(2, 3)
+    let (m, r) = run("module fc = Linear(2, 3)
         param fc.weight : f32[3, 2]
         param fc.bias : f32[3]
         graph g { %x : f32[4, 2] = placeholder x\n%y = call_module fc(%x)\noutput %y }
         rewrite rule(%x, %w, %b) { %r = call_function linear(%x, %w, %b)\noutput %r }
-        => { %t = call_function t(%w)\n%r = call_function addmm(%b, %x, %t)\noutput %r }",
+        => { %t = call_function t(%w)\n%r = call_function addmm(%b, %x, %t)\noutput %r }");
+    assert_eq!(
+        (r.total(), targets(&m)),
+        (1, vec!["t".to_string(), "addmm".to_string()])
     );
-    assert_eq!((r.total(), targets(&m)), (1, vec!["t".to_string(), "addmm".to_string()]));
 }
 
 #[test]
@@ -248,14 +255,21 @@ fn torchs_matcher_has_torchs_limits_and_words() {
     let mut views = super::view::Views::default();
     let module = GraphModule::default();
     let mul = square.find("mul").unwrap();
-    assert!(super::Matcher::new(&module, "", &square, &rule, &mut views).at(mul).is_some());
+    assert!(
+        super::Matcher::new(&module, "", &square, &rule, &mut views)
+            .at(mul)
+            .is_some()
+    );
 
     let dead = Graph::trace(&["a"], |t, p| {
         t.function("torch.relu", (&p[0],), &[]);
         &p[0] + 1
     });
     let e = SubgraphMatcher::new(&dead, MatchOptions::default()).err().unwrap();
-    assert_eq!(e.0, "SubgraphMatcher cannot be initialized with a pattern with dead code");
+    assert_eq!(
+        e.0,
+        "SubgraphMatcher cannot be initialized with a pattern with dead code"
+    );
     let one = Graph::trace(&["a"], |_, p| -&p[0]);
     let e = replace_pattern(&mut square.clone(), &product, &one);
     assert!(e.is_ok_and(|r| r.is_empty()));

@@ -66,14 +66,20 @@ impl<'p> SubgraphMatcher<'p> {
         let Some(output) = pattern.output() else {
             return error("SubgraphMatcher cannot be initialized with an empty pattern");
         };
-        let dead = |n: NodeId| pattern[n].users().len() == 0 && !matches!(pattern[n].op(), Opcode::Output | Opcode::Placeholder);
+        let dead = |n: NodeId| {
+            pattern[n].users().len() == 0 && !matches!(pattern[n].op(), Opcode::Output | Opcode::Placeholder)
+        };
         if pattern.iter().any(dead) {
             return error("SubgraphMatcher cannot be initialized with a pattern with dead code");
         }
         let returning = pattern[output].inputs();
         let anchors = match options.match_output {
             true => vec![output],
-            false => returning.iter().copied().filter(|&n| pattern[n].users().len() == 1).collect(),
+            false => returning
+                .iter()
+                .copied()
+                .filter(|&n| pattern[n].users().len() == 1)
+                .collect(),
         };
         Ok(SubgraphMatcher {
             pattern,
@@ -123,7 +129,12 @@ impl<'p> SubgraphMatcher<'p> {
             let node = |n: &NodeId| map.get(n).and_then(|a| a.as_leaf()).copied();
             out.push(InternalMatch {
                 anchors: chosen.clone(),
-                placeholder_nodes: self.pattern.placeholders().iter().filter_map(|p| map.get(p).cloned()).collect(),
+                placeholder_nodes: self
+                    .pattern
+                    .placeholders()
+                    .iter()
+                    .filter_map(|p| map.get(p).cloned())
+                    .collect(),
                 returning_nodes: self.returning.iter().filter_map(node).collect(),
                 nodes_map: map.clone(),
             });
@@ -187,19 +198,16 @@ impl<'p> SubgraphMatcher<'p> {
             }
     }
 
-    fn argument(
-        &self,
-        a: &Arg,
-        b: &Arg,
-        map: &mut HashMap<NodeId, Arg>,
-        next: &mut Vec<(NodeId, NodeId)>,
-    ) -> bool {
+    fn argument(&self, a: &Arg, b: &Arg, map: &mut HashMap<NodeId, Arg>, next: &mut Vec<(NodeId, NodeId)>) -> bool {
         match (a, b) {
             (Val::Leaf(p), Val::Leaf(n)) => {
                 next.push((*p, *n));
                 true
             }
-            (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) | (Val::List(x), Val::Tuple(y)) | (Val::Tuple(x), Val::List(y)) => {
+            (Val::List(x), Val::List(y))
+            | (Val::Tuple(x), Val::Tuple(y))
+            | (Val::List(x), Val::Tuple(y))
+            | (Val::Tuple(x), Val::List(y)) => {
                 x.len() == y.len() && x.iter().zip(y).all(|(a, b)| self.argument(a, b, map, next))
             }
             (Val::Leaf(p), b) => {
@@ -223,9 +231,9 @@ impl<'p> SubgraphMatcher<'p> {
     /// Whether nothing but results is used outside of the match.
     fn is_contained(&self, graph: &Graph, m: &InternalMatch) -> bool {
         let inside: HashSet<NodeId> = m.nodes_map.values().filter_map(|a| a.as_leaf().copied()).collect();
-        self.inner(m).into_iter().all(|n| {
-            m.returning_nodes.contains(&n) || graph[n].users().all(|u| inside.contains(&u))
-        })
+        self.inner(m)
+            .into_iter()
+            .all(|n| m.returning_nodes.contains(&n) || graph[n].users().all(|u| inside.contains(&u)))
     }
 }
 
@@ -236,7 +244,9 @@ fn arguments(pattern: &Graph, p: NodeId, graph: &Graph, n: NodeId) -> Option<Vec
         let node = &g[n];
         let path = op::canonical_path(node.target(), false);
         let is_overload = node.op() == Opcode::CallFunction && path.starts_with("aten.");
-        let candidate = is_overload.then(|| op::candidates(&path)).and_then(|c| c.into_iter().next())?;
+        let candidate = is_overload
+            .then(|| op::candidates(&path))
+            .and_then(|c| c.into_iter().next())?;
         let unknown = |_: &Arg| Val::Unknown;
         let kwargs: Vec<(&str, &Arg)> = node.kwargs().iter().map(|(k, v)| (&**k, v)).collect();
         let types: Vec<_> = node.kwargs().iter().map(|(k, v)| (&**k, unknown(v))).collect();
@@ -253,8 +263,19 @@ fn arguments(pattern: &Graph, p: NodeId, graph: &Graph, n: NodeId) -> Option<Vec
     if a.args().len() != b.args().len() || names(a) != names(b) {
         return None;
     }
-    let kwargs = a.kwargs().iter().zip(b.kwargs()).map(|((_, x), (_, y))| (x.clone(), y.clone()));
-    Some(a.args().iter().cloned().zip(b.args().iter().cloned()).chain(kwargs).collect())
+    let kwargs = a
+        .kwargs()
+        .iter()
+        .zip(b.kwargs())
+        .map(|((_, x), (_, y))| (x.clone(), y.clone()));
+    Some(
+        a.args()
+            .iter()
+            .cloned()
+            .zip(b.args().iter().cloned())
+            .chain(kwargs)
+            .collect(),
+    )
 }
 
 /// One replacement (torch's `ReplacedPatterns`).
@@ -279,7 +300,11 @@ pub type ReplacementCallback<'a> = &'a dyn Fn(&InternalMatch, &Graph, &Graph) ->
 /// # Errors
 /// Dead code in the pattern, another number of placeholders or results, a pattern that is only a placeholder, each in
 /// torch's words.
-pub fn replace_pattern(graph: &mut Graph, pattern: &Graph, replacement: &Graph) -> Result<Vec<ReplacedPatterns>, PatternError> {
+pub fn replace_pattern(
+    graph: &mut Graph,
+    pattern: &Graph,
+    replacement: &Graph,
+) -> Result<Vec<ReplacedPatterns>, PatternError> {
     replace_pattern_with_filters(graph, pattern, Some(replacement), &[], false, None)
 }
 
