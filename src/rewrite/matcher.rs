@@ -145,7 +145,7 @@ impl<'a> Matcher<'a> {
 
     fn fail<T>(&mut self, state: &State<'_>, why: impl FnOnce() -> String) -> Option<T> {
         let depth = state.found.nodes.len();
-        if self.near.as_ref().is_none_or(|(d, _)| depth >= *d) {
+        if self.near.as_ref().is_none_or(|(d, _)| depth > *d) {
             self.near = Some((depth, why()));
         }
         None

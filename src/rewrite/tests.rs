@@ -106,23 +106,6 @@ fn operands_that_are_scaled_keep_their_order() {
 fn nodes_stand_in_lists_and_slices() {
     let (m, r) = run("graph g {
             %x : f32[4, 3] = placeholder x
-            %n = call_method size(%x, 0)
-            %i = call_function operator.getitem(%x, (slice(None, None, None), slice(1, None, None)))
-            %c = call_function torch.cat([%x, %i, %i], 1)
-            output %c
-        }
-        rewrite rule(%x, *%rest) {
-            %i = call_function operator.getitem(%x, (slice(None, None, None), slice(1, None, None)))
-            %c = call_function cat([%x, %i, *%rest], 1)
-            output %c
-        } => {
-            %f = call_function cat([*%rest, %x, %x], 1)
-            output %f
-        }");
-    // The slice is the rest, too: it is used outside of what is replaced, by the replacement itself.
-    assert_eq!(r.total(), 0, "{:?}", targets(&m));
-    let (m, r) = run("graph g {
-            %x : f32[4, 3] = placeholder x
             %y : f32[4, 2] = placeholder y
             %i = call_function operator.getitem(%x, (slice(None, None, None), slice(1, None, None)))
             %c = call_function torch.cat([%i, %y, %y], 1)
@@ -135,7 +118,7 @@ fn nodes_stand_in_lists_and_slices() {
         } => {
             %n = call_function neg(%x)
             %i = call_function operator.getitem(%n, (slice(None, None, None), $s))
-            %c = call_function torch.cat([%i, *%rest], dim=len(%rest) - 1)
+            %c = call_function torch.cat([*%rest, %i], dim=len(%rest) - 1)
             output %c
         } where len(%rest) == 2 and size(%x, -1) == 3 and users(%x) == 1");
     assert_eq!(r.total(), 1);
@@ -158,15 +141,12 @@ fn several_results_are_replaced_as_one() {
             output (%s, %c)
         } => {
             %n = call_function neg(%x)
-            %p = call_function sin(%n)
-            %q = call_function cos(%n)
+            %p = call_function tanh(%n)
+            %q = call_function exp(%n)
             output (%p, %q)
-        } where users(%n2) == 1"
-        .replace(" where users(%n2) == 1", " where users(%s) == 1")
-        .as_str());
-    // sin(neg(x)) matches again; the budget is not reached because users(%s) is 1 only until it is replaced.
+        } where users(%s) == 1");
     let g = m.entry().unwrap();
-    assert!(r.total() >= 1, "{r:?}");
+    assert_eq!(r.total(), 1);
     let p = g.find("p").unwrap();
     let meta = &g[p].meta;
     assert_eq!(meta.loc.as_ref().map(|l| l.line), Some(7));
