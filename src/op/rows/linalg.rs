@@ -127,7 +127,7 @@ fn factors() -> Vec<Op> {
                 let l = c.leaf("self")?;
                 let n = l.shape()?.last().cloned().unwrap_or(Dim::Const(0));
                 let eye = b.op("eye", [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
-                let eye = b.expand(&eye, &l.shape()?.to_vec())?;
+                let eye = b.expand(&eye, l.shape()?)?;
                 b.op("cholesky_solve", [eye.into(), l.into(), c.get("upper").clone()])
                     .map(Val::Leaf)
             },

@@ -3,6 +3,7 @@
 mod activation;
 mod affine;
 mod arith;
+mod assembly;
 mod attention;
 mod batch_norm;
 mod class_losses;
@@ -106,6 +107,7 @@ pub fn all() -> Vec<Op> {
         sort::searches(),
         select_by_value::rows(),
         vec![select_by_value::by_max()],
+        assembly::rows(),
         losses::rows(),
         class_losses::rows(),
         linalg::rows(),

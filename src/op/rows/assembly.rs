@@ -1,0 +1,258 @@
+//! Tensors put together or rearranged by other ops: blocks, shifts, writes by index, limited norms.
+
+use crate::op::emit::ints_val;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::types::{Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [layouts(), writes(), sums()].into_iter().flatten().collect()
+}
+
+fn layouts() -> Vec<Op> {
+    vec![
+        Op::composite("block_diag", "block_diag(Tensor[] tensors) -> Tensor", block_diag)
+            .doc("matrices along the diagonal, zeros around")
+            .spelled("aten.block_diag.default"),
+        Op::composite(
+            "fft_fftshift",
+            "fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor",
+            |b, c| shift(b, c, 0),
+        )
+        .doc("the second half of each dim in front of the first")
+        .spelled("aten.fft_fftshift.default torch.fft.fftshift"),
+        Op::composite(
+            "fft_ifftshift",
+            "fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor",
+            |b, c| shift(b, c, 1),
+        )
+        .doc("fftshift undone")
+        .spelled("aten.fft_ifftshift.default torch.fft.ifftshift"),
+        Op::composite(
+            "linalg_diagonal",
+            "linalg_diagonal(Tensor A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
+            |b, c| b.call("diagonal", c.args.clone()),
+        )
+        .doc("the diagonal of the last two dims")
+        .spelled("aten.linalg_diagonal.default torch.linalg.diagonal"),
+    ]
+}
+
+fn writes() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "index_reduce",
+            "index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
+            index_reduce,
+        )
+        .doc("slices of source combined with those of self that index names")
+        .spelled("aten.index_reduce.default torch.index_reduce Tensor.index_reduce")
+        .inplace("aten.index_reduce_.default Tensor.index_reduce_"),
+        Op::composite(
+            "put",
+            "put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
+            |b, c| {
+                let x = c.leaf("self")?;
+                let shape = x.shape()?.to_vec();
+                let flat = |b: &mut dyn Build, name: &str| b.unary("ravel", c.leaf(name)?);
+                let (all, index, source) = (flat(b, "self")?, flat(b, "index")?, flat(b, "source")?);
+                let places = Val::List(vec![index.into()]);
+                let out = b.op("index_put", [all.into(), places, source.into(), c.get("accumulate").clone()])?;
+                b.reshape(&out, &shape).map(Val::Leaf)
+            },
+        )
+        .doc("elements written at places in row-major order")
+        .spelled("aten.put.default torch.put Tensor.put")
+        .inplace("aten.put_.default Tensor.put_"),
+    ]
+}
+
+fn sums() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "sum_to_size",
+            "sum_to_size(Tensor self, SymInt[] size) -> Tensor",
+            sum_to_size,
+        )
+        .doc("broadcasting undone: the sum over the dims that were stretched")
+        .spelled("aten.sum_to_size.default Tensor.sum_to_size"),
+        Op::composite(
+            "renorm",
+            "renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
+            renorm,
+        )
+        .doc("the slices along a dim scaled down to a largest norm")
+        .spelled("aten.renorm.default torch.renorm Tensor.renorm")
+        .inplace("aten.renorm_.default Tensor.renorm_"),
+        Op::composite("mvlgamma", "mvlgamma(Tensor self, int p) -> Tensor", mvlgamma)
+            .doc("the logarithm of the multivariate gamma function")
+            .spelled(
+                "aten.mvlgamma.default torch.mvlgamma Tensor.mvlgamma aten.special_multigammaln.default \
+                 torch.special.multigammaln",
+            )
+            .inplace("aten.mvlgamma_.default Tensor.mvlgamma_"),
+    ]
+}
+
+/// Each matrix padded to all columns, one below the other. Vectors are rows, numbers 1 by 1.
+fn block_diag(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let mut blocks = vec![];
+    for (i, t) in c.leaves("tensors")?.into_iter().enumerate() {
+        let shape = match t.shape()? {
+            [] => vec![Dim::Const(1), Dim::Const(1)],
+            [n] => vec![Dim::Const(1), n.clone()],
+            [m, n] => vec![m.clone(), n.clone()],
+            s => {
+                return Err(OpError::shape(format!(
+                    "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input {i} has {} dimensions",
+                    s.len()
+                )));
+            }
+        };
+        blocks.push(b.reshape(t, &shape)?);
+    }
+    let widths: Vec<Dim> = blocks
+        .iter()
+        .map(|t| t.shape().map(|s| s[1].clone()))
+        .collect::<OpResult<_>>()?;
+    let sum = |v: &[Dim]| v.iter().fold(Dim::Const(0), |a, d| a.add(d));
+    let mut rows = vec![];
+    for (i, t) in blocks.iter().enumerate() {
+        let pad = [sum(&widths[..i]), sum(&widths[i + 1..])].map(Val::Int).to_vec();
+        rows.push(b.op("constant_pad_nd", [t.into(), Val::List(pad)])?);
+    }
+    match rows.is_empty() {
+        true => Err(OpError::arg(
+            "tensors",
+            "torch.block_diag: expected at least one tensor",
+        )),
+        false => b.cat(&rows, 0).map(Val::Leaf),
+    }
+}
+
+/// Every dim rolled by half of its size, rounded down, or with `up` up.
+fn shift(b: &mut dyn Build, c: &Call<Traced>, up: i64) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let rank = x.rank()?;
+    let dims = match c.opt_ints("dim")? {
+        Some(d) => d,
+        None => (0..rank as i64).collect(),
+    };
+    let mut by = vec![];
+    for &d in &dims {
+        let size = x.shape()?.get(wrap_dim(d, rank)?).and_then(Dim::as_const);
+        let size = size.ok_or_else(|| OpError::shape("fftshift needs known sizes"))?;
+        by.push((size + up) / 2);
+    }
+    if dims.is_empty() {
+        return Ok(x.into());
+    }
+    b.op("roll", [x.into(), ints_val(&by), ints_val(&dims)]).map(Val::Leaf)
+}
+
+fn index_reduce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, source, index) = (c.leaf("self")?, c.leaf("source")?, c.leaf("index")?);
+    let reduce = c.str("reduce")?;
+    if !matches!(reduce, "prod" | "mean" | "amax" | "amin") {
+        return Err(OpError::arg(
+            "reduce",
+            format!("index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}."),
+        ));
+    }
+    if index.rank()? > 1 {
+        return Err(OpError::shape("index_reduce(): Index is supposed to be a vector"));
+    }
+    let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
+    let index = match source.rank()? {
+        0 => b.reshape(index, &[])?,
+        rank => {
+            let mut shape = vec![Dim::Const(1); rank];
+            if let Some(slot) = shape.get_mut(dim) {
+                *slot = index.ty.numel();
+            }
+            let index = b.reshape(index, &shape)?;
+            b.expand(&index, source.shape()?)?
+        }
+    };
+    let args = [
+        x.into(),
+        Val::int(dim as i64),
+        index.into(),
+        source.into(),
+        c.get("reduce").clone(),
+        c.get("include_self").clone(),
+    ];
+    b.op("scatter_reduce", args).map(Val::Leaf)
+}
+
+fn sum_to_size(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, size) = (c.leaf("self")?, c.dims("size")?);
+    let shape = x.shape()?.to_vec();
+    let fits = shape.len().checked_sub(size.len());
+    let lead = fits.ok_or_else(|| OpError::shape("size is not expandable to the tensor's size"))?;
+    let mut dims: Vec<i64> = (0..lead as i64).collect();
+    for (i, (want, have)) in size.iter().zip(&shape[lead..]).enumerate() {
+        if *want == Dim::Const(1) && *have != Dim::Const(1) {
+            dims.push((lead + i) as i64);
+        } else if want.sub(have).as_const().is_some_and(|d| d != 0) {
+            return Err(OpError::shape(format!("size {want} is not expandable to size {have}")));
+        }
+    }
+    // torch sums a tensor without dims too, which makes integers i64.
+    if dims.is_empty() && !size.is_empty() {
+        return Ok(x.into());
+    }
+    let sum = b.op("sum", [x.into(), ints_val(&dims), Val::Bool(true)])?;
+    b.reshape(&sum, &size).map(Val::Leaf)
+}
+
+fn renorm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, p, most) = (c.leaf("self")?, c.f64("p")?, c.f64("maxnorm")?);
+    let rank = x.rank()?;
+    if rank < 2 || p <= 0.0 || most < 0.0 {
+        return Err(OpError::arg(
+            "self",
+            format!(
+                "renorm needs at least 2 dims, p > 0 and maxnorm >= 0, but got {rank} dims, p={p} and maxnorm={most}"
+            ),
+        ));
+    }
+    let dim = wrap_dim(c.int("dim")?, rank)?;
+    let rest: Vec<i64> = (0..rank).filter(|&d| d != dim).map(|d| d as i64).collect();
+    let wide = b.to_dtype(x, x.dtype().compute())?;
+    let norm = b.op(
+        "linalg_vector_norm",
+        [(&wide).into(), c.get("p").clone(), ints_val(&rest), Val::Bool(true)],
+    )?;
+    let over = b.binary("gt", &norm, Val::Float(most))?;
+    let below = b.binary("add", &norm, Val::Float(1e-7))?;
+    let factor = b.unary("reciprocal", &below)?;
+    let factor = b.binary("mul", &factor, Val::Float(most))?;
+    let factor = b.op("where", [over.into(), factor.into(), Val::Float(1.0)])?;
+    let out = b.binary("mul", &wide, &factor)?;
+    b.to_dtype(&out, x.dtype()).map(Val::Leaf)
+}
+
+/// The sum of lgamma(self - j / 2) for j below p, plus p (p - 1) / 4 log(pi).
+fn mvlgamma(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, p) = (c.leaf("self")?, c.int("p")?);
+    if !(1..=1 << 10).contains(&p) {
+        return Err(OpError::arg(
+            "p",
+            "p has to be greater than or equal to 1 (and at most 1024)",
+        ));
+    }
+    let constant = (p * (p - 1)) as f64 / 4.0 * std::f64::consts::PI.ln();
+    let wide = b.to_dtype(x, x.dtype().compute())?;
+    let mut sum = b.unary("lgamma", &wide)?;
+    for j in 1..p {
+        let arg = b.binary("sub", &wide, Val::Float(j as f64 / 2.0))?;
+        let term = b.unary("lgamma", &arg)?;
+        sum = b.binary("add", &sum, &term)?;
+    }
+    let sum = b.binary("add", &sum, Val::Float(constant))?;
+    match x.dtype().is_float() {
+        true => b.to_dtype(&sum, x.dtype()).map(Val::Leaf),
+        false => Ok(sum.into()),
+    }
+}
