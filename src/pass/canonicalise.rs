@@ -106,7 +106,7 @@ fn key(graph: &Graph, n: NodeId, place: &HashMap<NodeId, usize>) -> String {
     inputs.sort_unstable_by_key(|&i| Reverse(i));
     let depth: Vec<String> = inputs
         .iter()
-        .map(|&i| format!("{:08}", usize::MAX.min(99_999_999) - i))
+        .map(|&i| format!("{:08}", 99_999_999usize.saturating_sub(i)))
         .collect();
     let mut text = format!("{} {} {} ", depth.join(","), node.op(), node.target());
     let numbered = |a: &crate::graph::Arg| a.map(|n| NodeId::new(place.get(n).copied().unwrap_or(0)));

@@ -30,6 +30,8 @@ pub mod tutorial;
 #[cfg(test)]
 mod simplify_tests;
 #[cfg(test)]
+mod split_tests;
+#[cfg(test)]
 mod tests;
 
 pub use decompose::{decompose, decompose_node};
