@@ -107,6 +107,23 @@ impl Generator {
         low.wrapping_add((bits % span) as i64)
     }
 
+    /// A whole number from 0 to the largest up to which `dtype` holds all.
+    pub fn whole(&mut self, dtype: DType) -> i64 {
+        let below = |bits: u32| (1u64 << bits) + 1;
+        match dtype {
+            DType::F64 => (self.twister.bits64() % below(53)) as i64,
+            DType::F32 => (self.twister.bits32() as u64 % below(24)) as i64,
+            DType::F16 => (self.twister.bits32() as u64 % below(11)) as i64,
+            DType::BF16 => (self.twister.bits32() as u64 % below(8)) as i64,
+            DType::I64 => (self.twister.bits64() & i64::MAX as u64) as i64,
+            DType::I32 => (self.twister.bits32() & i32::MAX as u32) as i64,
+            DType::I16 => (self.twister.bits32() & i16::MAX as u32) as i64,
+            DType::I8 => (self.twister.bits32() & i8::MAX as u32) as i64,
+            DType::U8 => (self.twister.bits32() & u8::MAX as u32) as i64,
+            _ => (self.twister.bits32() & 1) as i64,
+        }
+    }
+
     /// A number of the exponential distribution.
     pub fn exponential(&mut self, lambda: f64) -> f64 {
         -1.0 / lambda * (-self.unit(DType::F64)).ln_1p()

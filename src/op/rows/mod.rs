@@ -14,6 +14,7 @@ mod convert;
 mod creation;
 mod dense;
 mod distance;
+mod distributions;
 mod dropout;
 mod einsum;
 mod embedding_bag;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<Op> {
         moments::rows(),
         scan::rows(),
         random::rows(),
+        distributions::rows(),
         views::rows(),
         affine::rows(),
         splits::rows(),
