@@ -3,14 +3,30 @@
 use super::ir::{Def, Reader, RoutineCall, Tir, ValueId};
 use super::{LowerError, Program, lower_tir};
 use crate::diag::{Code, Diagnostic};
-use crate::graph::Opcode;
+use crate::graph::{NodeId, Opcode};
 use crate::op::control::{Control, Parts, items, parts};
 use crate::op::{Call, OpError, OpResult, Traced};
 use crate::types::{TensorType, Type, Val};
 
+/// How deep graphs that call graphs may nest.
+const MAX_DEPTH: usize = 64;
+
 impl Reader<'_> {
+    /// An error of a graph that node `n` calls.
+    pub(super) fn inside(&self, n: NodeId, d: Diagnostic) -> LowerError {
+        let span = self.graph[n].meta.span;
+        match d.labels.first() {
+            Some(_) => Box::new(d.note(format!("called by `%{}`", self.graph[n].name()))),
+            None => Box::new(d.at_opt(span, "while compiling this")),
+        }
+    }
+
     /// A control-flow call: programs for its graphs, and values for the tensors of its result.
     pub(super) fn control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
+        if self.depth >= MAX_DEPTH {
+            let title = format!("graphs that call graphs nest more than {MAX_DEPTH} deep");
+            return Err(plain(OpError::new(Code::E0601, title)));
+        }
         let types = call.map(|t| t.ty.clone());
         let p = parts(&types).map_err(plain)?;
         let mut graphs = vec![];
@@ -26,7 +42,7 @@ impl Reader<'_> {
                     OpError::new(Code::E0601, title).help("return the new values instead"),
                 ));
             }
-            let written = |n: crate::graph::NodeId| {
+            let written = |n: NodeId| {
                 let entry = self.module.entry();
                 graph[n].op() == Opcode::GetAttr && entry.is_some_and(|e| e.writes_buffer(graph[n].target()))
             };
@@ -39,7 +55,7 @@ impl Reader<'_> {
                     OpError::new(Code::E0601, title).help("pass the buffer's value as an operand"),
                 ));
             }
-            let mut tir = Tir::read_for(self.module, graph, self.dims, &inputs)?;
+            let mut tir = Tir::read_for(self.module, graph, self.dims, &inputs, self.depth + 1)?;
             graphs.push(lower_tir(&mut tir)?);
         }
         let ty = result(&p, &graphs).map_err(plain)?;

@@ -222,21 +222,24 @@ impl Tir {
 
     /// Reads a graph. `dims` binds the symbolic sizes.
     pub fn read(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Tir, LowerError> {
-        Tir::read_for(module, graph, dims, &[])
+        Tir::read_for(module, graph, dims, &[], 0)
     }
 
-    /// [`Tir::read`], with the types of the leading inputs given rather than taken from the graph.
+    /// [`Tir::read`], with the types of the leading inputs given rather than taken from the graph, which is called at a
+    /// depth of calls.
     pub(super) fn read_for(
         module: &GraphModule,
         graph: &Graph,
         dims: &HashMap<String, i64>,
         inputs: &[Type],
+        depth: usize,
     ) -> Result<Tir, LowerError> {
         let mut reader = Reader {
             module,
             graph,
             dims,
             given: inputs,
+            depth,
             tir: Tir::default(),
             env: HashMap::new(),
             constants: HashMap::new(),
@@ -518,10 +521,12 @@ pub(super) fn same_dim(d: usize) -> AffineIndex {
 
 pub(super) struct Reader<'a> {
     pub(super) module: &'a GraphModule,
-    graph: &'a Graph,
+    pub(super) graph: &'a Graph,
     pub(super) dims: &'a HashMap<String, i64>,
     /// Types of the leading inputs, where they are not the graph's own.
     given: &'a [Type],
+    /// How many calls of graphs lead here.
+    pub(super) depth: usize,
     pub(super) tir: Tir,
     env: HashMap<NodeId, Val<ValueId>>,
     constants: HashMap<Arc<str>, ValueId>,
@@ -565,15 +570,6 @@ impl Reader<'_> {
             d.notes.push(format!("while compiling `%{}`", node.name()));
         }
         Box::new(d)
-    }
-
-    /// An error of a graph that node `n` calls.
-    fn inside(&self, n: NodeId, d: Diagnostic) -> LowerError {
-        let span = self.graph[n].meta.span;
-        match d.labels.first() {
-            Some(_) => Box::new(d.note(format!("called by `%{}`", self.graph[n].name()))),
-            None => Box::new(d.at_opt(span, "while compiling this")),
-        }
     }
 
     fn bind(&self, d: &Dim) -> OpResult<i64> {
