@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// The nodes a graph may grow to.
 const MAX_NODES: usize = 4_000_000;
 
+/// The copies that graphs called by name may get.
+const MAX_COPIES: usize = 4096;
+
 /// Inlines every call of a graph.
 pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
     let mut changed = 0;
@@ -52,7 +55,7 @@ fn separate(module: &mut GraphModule) -> Result<usize, Diagnostic> {
                     true => g,
                     false => {
                         copies += 1;
-                        let copy = copy_of(module, &g)?;
+                        let copy = copy_of(module, &g, copies)?;
                         used.insert(copy.clone());
                         copy
                     }
@@ -78,15 +81,14 @@ fn separate(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     Ok(copies)
 }
 
-/// A copy of a graph under a name of its own.
-fn copy_of(module: &mut GraphModule, name: &Arc<str>) -> Result<Arc<str>, Diagnostic> {
-    let nodes: usize = module.graphs.values().map(Graph::len).sum();
+/// A copy of a graph under a name of its own; `count` numbers the copies.
+fn copy_of(module: &mut GraphModule, name: &Arc<str>, count: usize) -> Result<Arc<str>, Diagnostic> {
     let graph = module.graphs.get(name).cloned().unwrap_or_default();
-    if nodes.saturating_add(graph.len()) > MAX_NODES {
-        let title = format!("a copy of `{name}` for each use makes more than {MAX_NODES} nodes");
-        return Err(Diagnostic::new(Code::E0601, title));
+    if count > MAX_COPIES {
+        let title = format!("a copy of `{name}` for each of its uses makes more than {MAX_COPIES} graphs");
+        return Err(Diagnostic::new(Code::E0601, title).help("run it with --interpret"));
     }
-    let free = (1..)
+    let free = (count..)
         .map(|i| Arc::from(format!("{name}_{i}")))
         .find(|n| !module.graphs.contains_key(n));
     let new: Arc<str> = free.unwrap_or_else(|| name.clone());
