@@ -42,7 +42,7 @@ fn separate(module: &mut GraphModule) -> Result<usize, Diagnostic> {
         return Ok(0);
     };
     let (mut work, mut used) = (vec![entry], HashSet::new());
-    let mut copies = 0;
+    let (mut copies, mut copied) = (0, 0);
     while let Some(name) = work.pop() {
         for n in module.graphs[&name].ids() {
             let node = &module.graphs[&name][n];
@@ -56,6 +56,11 @@ fn separate(module: &mut GraphModule) -> Result<usize, Diagnostic> {
                     false => {
                         copies += 1;
                         let copy = copy_of(module, &g, copies)?;
+                        copied += module.graphs[&copy].len();
+                        if copied > MAX_NODES {
+                            let title = format!("a copy of `{g}` for each use makes more than {MAX_NODES} nodes");
+                            return Err(Diagnostic::new(Code::E0601, title));
+                        }
                         used.insert(copy.clone());
                         copy
                     }
