@@ -107,10 +107,12 @@ fn as_torch_has_it<T: Clone>(path: &str, schema: &Schema, values: &mut [Val<T>])
         "aten.squeeze.default" | "aten.any.default" | "aten.all.default" => {
             schema.index_of("dim").is_none_or(|i| values[i].is_none())
         }
-        "aten.div.Tensor_mode" | "aten.div.Scalar_mode" => {
+        p if p.ends_with(".Tensor_mode") || p.ends_with(".Scalar_mode") => {
             schema.index_of("rounding_mode").is_some_and(|i| !values[i].is_none())
         }
-        "aten.div.Tensor" | "aten.div.Scalar" => schema.index_of("rounding_mode").is_none_or(|i| values[i].is_none()),
+        "aten.div.Tensor" | "aten.div.Scalar" | "aten.divide.Tensor" | "aten.divide.Scalar" => {
+            schema.index_of("rounding_mode").is_none_or(|i| values[i].is_none())
+        }
         _ => true,
     }
 }
