@@ -567,13 +567,17 @@ fn write_cumsum(
     let run = |k: &mut KernelBuilder, outers: &[Vec<Affine>]| {
         let zero = k.constant(Scalar::from_i64(dtype, 0));
         k.scan(shape[dim], &vec![zero; outers.len()], |k, j, sums| {
-            let mut next = vec![];
-            for (outer, &sum) in outers.iter().zip(sums) {
+            let place = |outer: &Vec<Affine>| {
                 let mut i = outer.clone();
                 i.insert(dim, j.into());
-                let v = k.load(x.0, at(&x.1, &i));
+                i
+            };
+            // Loads first: none waits for a store that only looks like one to its place.
+            let values: Vec<_> = outers.iter().map(|o| k.load(x.0, at(&x.1, &place(o)))).collect();
+            let mut next = vec![];
+            for ((outer, &sum), v) in outers.iter().zip(sums).zip(values) {
                 let s = k.binary(Binary::Add, sum, v);
-                k.store(out.0, at(&out.1, &i), s);
+                k.store(out.0, at(&out.1, &place(outer)), s);
                 next.push(s);
             }
             next
