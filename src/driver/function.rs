@@ -324,6 +324,27 @@ mod tests {
     }
 
     #[test]
+    fn results_that_are_kept_stay_as_they_were() {
+        let mut s = Session::new();
+        let text = "const total : f32[2] = [0, 0]
+            graph main {
+                %x : f32[N, 2] = placeholder x
+                %t = get_attr total
+                %s = call_function torch.sum(%x, 0)
+                %u = call_method add_(%t, %s)
+                %y = call_function operator.mul(%t, 10)
+                output %y
+            }";
+        let mut f = function(&mut s, text);
+        let calls: Vec<Called> = (0..5).map(|_| call(&mut f, &mut s, &arange(2))).collect();
+        for (i, c) in calls.iter().enumerate() {
+            let n = (i + 1) as f64;
+            assert_eq!(numbers(&c.result), [20.0 * n, 40.0 * n]);
+            assert_eq!(c.written[0].1.get(0).to_f64(), 2.0 * n);
+        }
+    }
+
+    #[test]
     fn what_follows_a_size_that_depends_on_values_is_interpreted() {
         let mut s = Session::new();
         let mut f = function(

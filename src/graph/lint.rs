@@ -268,8 +268,10 @@ impl Lint<'_> {
     /// Nodes that nothing uses and that do nothing: a warning each, not also for those that only they use.
     fn check_dead_code(&mut self) {
         let g = self.graph;
+        // Whoever unpacks a tuple takes all its items.
+        let unpacks = |n: NodeId| matches!(g[n].target(), "operator.getitem" | "_operator.getitem");
         for n in g.iter() {
-            if g[n].users().len() == 0 && !is_impure(g, n, self.module) {
+            if g[n].users().len() == 0 && !unpacks(n) && !is_impure(g, n, self.module) {
                 let title = format!("`%{}` is never used", g[n].name());
                 let d = self.at_node(Code::L0001, n, title, "its value goes nowhere");
                 self.out.push(d.help("remove the node, or return its value"));

@@ -42,6 +42,9 @@ pub struct Executable {
     state: HashMap<Arc<str>, Tensor>,
     /// Memory for results, used again when the caller has dropped the last run's.
     results: Vec<Tensor>,
+    /// Memory of results that somebody still held when the next run began. The state of a buffer is held for one run: two
+    /// memories take turns.
+    spare: Vec<Option<Tensor>>,
     /// For each input its number among those that are tensors.
     tensor_inputs: Vec<Option<usize>>,
     /// The address of every buffer during a run.
@@ -113,6 +116,7 @@ impl Executable {
             pool: options.pool.clone(),
             arena,
             scratch,
+            spare: vec![None; results.len()],
             results,
             addresses,
             args: vec![],
@@ -279,9 +283,11 @@ impl Executable {
 
     /// Points every buffer at its memory.
     fn bind(&mut self, inputs: &[Tensor]) {
-        for r in &mut self.results {
+        for (r, spare) in self.results.iter_mut().zip(&mut self.spare) {
             if !r.is_unique() {
-                *r = Tensor::zeros(r.dtype(), r.shape());
+                let free = spare.take().and_then(|mut t| t.is_unique().then_some(t));
+                let next = free.unwrap_or_else(|| Tensor::zeros(r.dtype(), r.shape()));
+                *spare = Some(std::mem::replace(r, next));
             }
         }
         let arena = self.arena.bytes_mut().as_mut_ptr();
