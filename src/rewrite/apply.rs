@@ -13,6 +13,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::types::{DType, Dim, Type, Val};
+use indexmap::IndexSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -352,20 +353,20 @@ impl Writer<'_> {
             let meta = &self.graph[self.source].meta;
             (meta.span, meta.loc.clone())
         };
-        let mut provenance: Vec<Arc<str>> = vec![];
+        let mut provenance: IndexSet<Arc<str>> = IndexSet::new();
         for &m in self.matched {
             let node = &self.graph[m];
-            for p in node.meta.provenance.iter().cloned().chain([Arc::from(node.name())]) {
-                if !provenance.contains(&p) {
-                    provenance.push(p);
-                }
+            // A node that a pass has made stands for those it came from; its own name tells a reader nothing.
+            match &node.meta.provenance[..] {
+                [] => _ = provenance.insert(Arc::from(node.name())),
+                from => provenance.extend(from.iter().cloned()),
             }
         }
-        provenance.push(self.rule.name.clone());
+        provenance.insert(self.rule.name.clone());
         let meta = self.graph.meta_mut(n);
         meta.span = span;
         meta.loc = loc;
-        meta.provenance = provenance;
+        meta.provenance = provenance.into_iter().collect();
         self.made.push(n);
     }
 
