@@ -306,7 +306,7 @@ unsafe fn tanh<S: Simd>(x: S::V) -> S::V {
         let far = S::select_lt(x, zero, S::sub(zero, t), t);
         let z = S::mul(x, x);
         let mut p = S::splat(-5.704_988_7e-3);
-        for c in [2.063_908_9e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328_2e-1] {
+        for c in [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
             p = S::fma(p, z, S::splat(c));
         }
         let near = S::fma(S::mul(p, z), x, x);

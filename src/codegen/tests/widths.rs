@@ -176,8 +176,8 @@ fn expression(k: &mut KernelBuilder, rng: &mut Rng, mut pool: Vec<Value>) -> Val
         };
         pool.push(v);
     }
-    let last = *pool.iter().rfind(|&&v| k.dtype(v) != B8).expect("inputs are numbers");
-    last
+
+    *pool.iter().rfind(|&&v| k.dtype(v) != B8).expect("inputs are numbers")
 }
 
 /// Rows of random expressions: stored, or reduced in an order that does not change the result.
@@ -202,7 +202,7 @@ fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
             }
             expression(k, &mut rng, pool)
         };
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             let op = [ReduceOp::Max, ReduceOp::Min, ReduceOp::Add][seed as usize / 3 % 3];
             let d = if op == ReduceOp::Add { I32 } else { F32 };
             let init = k.initial(op, d);

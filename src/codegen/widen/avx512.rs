@@ -80,9 +80,9 @@ impl Rewrite<'_> {
             }
             match self.flow.place(n)? {
                 Place::Spill(d) if !is_scalar(i.mnemonic()) => {
-                    if !self.spills.contains_key(&d) {
+                    if let std::collections::hash_map::Entry::Vacant(e) = self.spills.entry(d) {
                         let z = free.next().ok_or(Reject::Spills(FREE + 1))?;
-                        self.spills.insert(d, z);
+                        e.insert(z);
                     }
                 }
                 Place::Spill(_) => return Err(Reject::Memory(i.code())),
