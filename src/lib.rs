@@ -23,7 +23,8 @@
 //! what it computes, in one of a few forms. Pointwise ops mean a [`scalar::Expr`]. The interpreter ([`interp`]) runs graphs straight
 //! from these meanings, node by node; it is the oracle that everything behind it is tested against.
 //!
-//! **Optimising.** [`pass`] rewrites graphs into canonical ones: no module calls, no in-place writes, one spelling.
+//! **Optimising.** [`pass`] rewrites graphs into canonical ones: no module calls, no in-place writes, one spelling. Most
+//! simplifications are rules written in FXIR, which [`rewrite`] matches and applies; a user's own rules go the same way.
 //!
 //! **Lowering.** [`lower`] turns a canonical graph with known sizes into a program: pointwise values and reductions fuse into
 //! [`kernel`]s (loop nests that print as runnable Python), views become strides, matrix products and convolutions go to
