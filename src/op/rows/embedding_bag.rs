@@ -139,10 +139,23 @@ fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
     };
     Ok(Val::Tuple(vec![
         of(d, vec![n.clone(), w[1].clone()]),
-        of(DType::I64, vec![i[0].clone()]),
+        of(
+            DType::I64,
+            vec![if sums_directly(c, d)? {
+                Dim::Const(0)
+            } else {
+                i[0].clone()
+            }],
+        ),
         of(DType::I64, vec![n]),
         of(DType::I64, max),
     ]))
+}
+
+/// Whether torch sums without noting the bag of each index (its `is_fast_path`): the second result is then empty.
+fn sums_directly<T: Clone>(c: &Call<T>, weight: DType) -> OpResult<bool> {
+    let narrow = matches!(weight, DType::F32 | DType::F16 | DType::BF16);
+    Ok(narrow && c.int("mode")? == 0 && c.opt_int("padding_idx")?.is_none())
 }
 
 fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -202,6 +215,9 @@ fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             let places = if mode == 2 { Some(&mut max.as_mut_slice::<i64>()[k * dim..(k + 1) * dim]) } else { None };
             bag.combine(&mut out.as_mut_slice::<T>()[k * dim..(k + 1) * dim], mode, places);
         });
+    }
+    if sums_directly(c, w.dtype())? {
+        of_bag = zeros(DType::I64, &[0])?;
     }
     let leaf = Val::Leaf;
     Ok(Val::Tuple(vec![
