@@ -1,6 +1,7 @@
 //! Control flow: each graph that is called becomes a program of its own, compiled for the types it is called with.
 
-use super::ir::{Def, Reader, RoutineCall, Tir, ValueId};
+use super::ir::{Def, RoutineCall, Tir, ValueId};
+use super::read::Reader;
 use super::{LowerError, Program, lower_tir};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{NodeId, Opcode};

@@ -13,17 +13,21 @@
 //! Contractions and library calls are steps of their own, carried out by `math` and by the ops' routines.
 
 pub mod access;
+mod build;
 pub mod contract;
 mod control;
+mod emit;
 pub mod fuse;
 pub mod ir;
 pub mod memory;
 pub mod print;
 #[cfg(test)]
 mod random_tests;
+mod read;
 mod recurrent;
 pub mod schedule;
 pub mod special;
+mod special_kernels;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -330,7 +334,7 @@ impl Lowering<'_> {
                     how: ir::Special::Attention { .. } | ir::Special::Recurrent { .. },
                 }) => self.contract(v, def, args),
                 _ => {
-                    let s = special::write(self.tir, v, &stored);
+                    let s = special_kernels::write(self.tir, v, &stored);
                     self.kernel(s.map_err(|e| internal(&self.tir.value(v).name, &e.to_string()))?)
                 }
             },

@@ -10,11 +10,10 @@
 //! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop.
 
 use super::access::access;
-use super::fuse::{Along, Cluster, Fusion, Level, broadcast_along, trace};
+use super::fuse::{Along, Cluster, Fusion, broadcast_along, trace};
 use super::ir::{Def, Tir, ValueId};
-use crate::kernel::{Affine, Buf, Kernel, KernelBuilder, ReduceOp, Role, Value, Var, VerifyError};
-use crate::op::Combine;
-use crate::scalar::{Expr, Node, Unary};
+use crate::kernel::{Buf, Kernel, KernelBuilder, Value, VerifyError};
+use crate::scalar::Node;
 use crate::tensor::Scalar;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -26,12 +25,9 @@ pub struct Scheduled {
     pub buffers: Vec<ValueId>,
 }
 
-/// Local rows larger than this are not worth keeping: values are computed again instead.
-const MAX_LOCAL_BYTES: usize = 256 << 10;
-
 /// Where an operand of a member comes from.
 #[derive(Clone, Debug)]
-enum Source {
+pub(super) enum Source {
     /// A number.
     Number(Scalar),
     /// Computed at the same point by the cluster.
@@ -44,28 +40,28 @@ enum Source {
 
 /// One loop: some merged dims of the space, with the last dim's stride.
 #[derive(Clone, Debug)]
-struct LoopDim {
-    extent: usize,
-    last: usize,
+pub(super) struct LoopDim {
+    pub(super) extent: usize,
+    pub(super) last: usize,
 }
 
-struct Scheduler<'a> {
-    tir: &'a Tir,
-    fusion: &'a Fusion,
-    cluster: &'a Cluster,
+pub(super) struct Scheduler<'a> {
+    pub(super) tir: &'a Tir,
+    pub(super) fusion: &'a Fusion,
+    pub(super) cluster: &'a Cluster,
     /// For each member, its operands.
-    sources: BTreeMap<ValueId, Vec<Source>>,
+    pub(super) sources: BTreeMap<ValueId, Vec<Source>>,
     /// For each member, the loop over the row that computes it (full), or the loops that come before it (reduced).
-    stage: HashMap<ValueId, usize>,
-    kept: Vec<LoopDim>,
-    row: Vec<LoopDim>,
-    columns: bool,
-    bufs: HashMap<ValueId, Buf>,
-    buffers: Vec<ValueId>,
+    pub(super) stage: HashMap<ValueId, usize>,
+    pub(super) kept: Vec<LoopDim>,
+    pub(super) row: Vec<LoopDim>,
+    pub(super) columns: bool,
+    pub(super) bufs: HashMap<ValueId, Buf>,
+    pub(super) buffers: Vec<ValueId>,
     /// Scratch rows.
-    locals: HashMap<ValueId, Buf>,
+    pub(super) locals: HashMap<ValueId, Buf>,
     /// Values of reduced members, in scope of the current parallel iteration.
-    reduced_values: HashMap<ValueId, Value>,
+    pub(super) reduced_values: HashMap<ValueId, Value>,
 }
 
 /// The kernel of a cluster.
@@ -96,43 +92,9 @@ pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Re
     })
 }
 
-fn is_expensive(e: &Expr) -> bool {
-    e.nodes().any(|(_, n, _)| match n {
-        Node::Unary(op, _) => !matches!(
-            op,
-            Unary::Neg
-                | Unary::Abs
-                | Unary::Not
-                | Unary::BitNot
-                | Unary::Sqrt
-                | Unary::Floor
-                | Unary::Ceil
-                | Unary::Round
-                | Unary::Trunc
-                | Unary::Sign
-                | Unary::IsNan
-                | Unary::IsInf
-                | Unary::SignBit
-        ),
-        Node::Binary(crate::scalar::Binary::Pow | crate::scalar::Binary::Atan2, ..) => true,
-        _ => false,
-    })
-}
-
-fn reduce_op(c: Combine) -> ReduceOp {
-    match c {
-        Combine::Sum => ReduceOp::Add,
-        Combine::Prod => ReduceOp::Mul,
-        Combine::Max => ReduceOp::Max,
-        Combine::Min => ReduceOp::Min,
-        Combine::Any => ReduceOp::Or,
-        Combine::All => ReduceOp::And,
-    }
-}
-
 /// Analysis.
 impl Scheduler<'_> {
-    fn stored(&self, v: ValueId) -> bool {
+    pub(super) fn stored(&self, v: ValueId) -> bool {
         self.fusion.stored[v.0 as usize]
     }
 
@@ -177,7 +139,7 @@ impl Scheduler<'_> {
         }
     }
 
-    fn is_reduce(&self, v: ValueId) -> bool {
+    pub(super) fn is_reduce(&self, v: ValueId) -> bool {
         matches!(self.tir.value(v).def, Def::Reduce { .. })
     }
 
@@ -209,7 +171,7 @@ impl Scheduler<'_> {
     }
 
     /// The strides of a value's own buffer per dim of the space.
-    fn own_strides(&self, v: ValueId, along: &Along) -> Vec<i64> {
+    pub(super) fn own_strides(&self, v: ValueId, along: &Along) -> Vec<i64> {
         let mut strides = vec![0; self.cluster.space.len()];
         let own = crate::tensor::contiguous_strides(&self.tir.value(v).shape);
         for (d, s) in along.iter().zip(own) {
@@ -289,400 +251,4 @@ impl Scheduler<'_> {
 fn full_along(c: &Cluster, shape: &[usize]) -> Along {
     let mut rest = (0..c.space.len()).filter(|&d| c.space[d] != 1);
     shape.iter().map(|&s| if s == 1 { None } else { rest.next() }).collect()
-}
-
-/// The loop variables over the dims of the space.
-#[derive(Clone, Default)]
-struct Vars(Vec<(usize, Var)>);
-
-impl Vars {
-    fn with(&self, dims: &[LoopDim], vars: &[Var]) -> Vars {
-        let mut v = self.clone();
-        v.0.extend(dims.iter().map(|d| d.last).zip(vars.iter().copied()));
-        v
-    }
-
-    fn index(&self, offset: i64, strides: &[i64]) -> Affine {
-        Affine::new(
-            offset,
-            self.0.iter().map(|&(d, v)| (v, strides.get(d).copied().unwrap_or(0))),
-        )
-    }
-
-    fn dim(&self, d: usize) -> Affine {
-        self.0
-            .iter()
-            .find(|x| x.0 == d)
-            .map_or(Affine::from(0), |x| Affine::from(x.1))
-    }
-}
-
-/// Emission.
-impl Scheduler<'_> {
-    fn declare(&mut self, k: &mut KernelBuilder) {
-        let mut inputs = BTreeSet::new();
-        for sources in self.sources.values() {
-            inputs.extend(sources.iter().filter_map(|s| match s {
-                Source::Load(base, ..) => Some(*base),
-                _ => None,
-            }));
-        }
-        let outputs: Vec<ValueId> = self
-            .cluster
-            .members
-            .iter()
-            .map(|m| m.value)
-            .filter(|&v| self.stored(v))
-            .collect();
-        let mut names = BTreeSet::new();
-        let all = inputs
-            .iter()
-            .map(|&v| (v, Role::In))
-            .chain(outputs.iter().map(|&v| (v, Role::Out)));
-        for (v, role) in all.collect::<Vec<_>>() {
-            let def = self.tir.value(v);
-            let mut name = def.name.to_string();
-            if !names.insert(name.clone()) {
-                name = format!("{name}_{}", v.0);
-                names.insert(name.clone());
-            }
-            let b = k.buffer(&name, def.dtype, &def.shape, role);
-            self.bufs.insert(v, b);
-            self.buffers.push(v);
-        }
-        self.declare_locals(k);
-    }
-
-    /// Scratch rows for expensive full values that a later stage needs.
-    fn declare_locals(&mut self, k: &mut KernelBuilder) {
-        let shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
-        let numel: usize = shape.iter().product();
-        if self.columns || self.row.is_empty() {
-            return;
-        }
-        let last = self.stage.values().copied().max().unwrap_or(0);
-        for stage in 0..=last {
-            // Only what the loop of its own stage computes can be kept for later ones.
-            let (reduces, stores) = self.stage_roots(stage);
-            let roots = self.loop_roots(&reduces, &stores);
-            for v in self.needed(&roots, stage) {
-                let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
-                    continue;
-                };
-                let def = self.tir.value(v);
-                if self.stage[&v] == stage
-                    && !self.stored(v)
-                    && is_expensive(expr)
-                    && self.used_in_later_stage(v)
-                    && numel.saturating_mul(def.dtype.size()) <= MAX_LOCAL_BYTES
-                {
-                    let b = k.local(&format!("{}_row{}", def.name, v.0), def.dtype, &shape);
-                    self.locals.insert(v, b);
-                }
-            }
-        }
-    }
-
-    /// The reductions that the loop of `stage` computes, and the full values it stores.
-    fn stage_roots(&self, stage: usize) -> (Vec<ValueId>, Vec<ValueId>) {
-        let members = &self.cluster.members;
-        let reduces = members
-            .iter()
-            .map(|m| m.value)
-            .filter(|&v| self.is_reduce(v) && self.stage[&v] == stage + 1);
-        let stores = members
-            .iter()
-            .filter(|m| m.level == Level::Full && self.stage[&m.value] == stage && self.stored(m.value))
-            .map(|m| m.value);
-        (reduces.collect(), stores.collect())
-    }
-
-    /// The full members that a loop must compute for these reductions and stores.
-    fn loop_roots(&self, reduces: &[ValueId], stores: &[ValueId]) -> Vec<ValueId> {
-        let operands = reduces.iter().filter_map(|r| match self.sources[r][0] {
-            Source::Member(v) => Some(v),
-            _ => None,
-        });
-        stores.iter().copied().chain(operands).collect()
-    }
-
-    fn used_in_later_stage(&self, v: ValueId) -> bool {
-        self.sources.iter().any(|(u, s)| {
-            let loop_of_user = self.stage[u] - self.is_reduce(*u) as usize;
-            loop_of_user > self.stage[&v] && s.iter().any(|s| matches!(s, Source::Member(m) if *m == v))
-        })
-    }
-
-    fn body(&mut self, k: &mut KernelBuilder) {
-        let kept = self.kept.clone();
-        let extents: Vec<usize> = kept.iter().map(|l| l.extent).collect();
-        // The vectors lie along the last kept dim in maps and columns.
-        let vector_kept = self.row.is_empty() || self.columns;
-        match extents.len() {
-            0 => self.point(k, Vars::default()),
-            1 if vector_kept => k.parallel_vector(extents[0], |k, v| {
-                self.point(k, Vars::default().with(&kept, &[v]));
-            }),
-            n if vector_kept => k.parallel(&extents[..n - 1], |k, v| {
-                let outer = Vars::default().with(&kept[..n - 1], v);
-                k.vector(extents[n - 1], |k, v| {
-                    self.point(k, outer.with(&kept[n - 1..], &[v]));
-                });
-            }),
-            _ => k.parallel(&extents, |k, v| {
-                self.point(k, Vars::default().with(&kept, v));
-            }),
-        }
-    }
-
-    /// One point of the kept dims: all stages.
-    fn point(&mut self, k: &mut KernelBuilder, vars: Vars) {
-        self.reduced_values.clear();
-        if self.row.is_empty() {
-            let roots: Vec<ValueId> = self
-                .cluster
-                .members
-                .iter()
-                .map(|m| m.value)
-                .filter(|&v| self.stored(v))
-                .collect();
-            self.full(k, &vars, 0, &roots, &roots);
-            return;
-        }
-        let last = self.stage.values().copied().max().unwrap_or(0);
-        for stage in 0..=last {
-            self.reduced_members(k, &vars, stage);
-            self.stage_loop(k, &vars, stage);
-        }
-    }
-
-    /// Pointwise members on reduced values that are ready before the loop of `stage`, and the stores of all reduced ones.
-    fn reduced_members(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
-        let ready: Vec<ValueId> = self
-            .cluster
-            .members
-            .iter()
-            .filter(|m| m.level == Level::Reduced && self.stage[&m.value] == stage)
-            .map(|m| m.value)
-            .collect();
-        for v in ready {
-            if !self.is_reduce(v) {
-                let value = self.compute(k, vars, v, &HashMap::new());
-                self.reduced_values.insert(v, value);
-            }
-            if self.stored(v) {
-                self.store(k, vars, v, self.reduced_values[&v]);
-            }
-        }
-    }
-
-    fn stage_loop(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
-        let (reduces, stores) = self.stage_roots(stage);
-        if reduces.is_empty() && stores.is_empty() {
-            return;
-        }
-        let row = self.row.clone();
-        if reduces.is_empty() {
-            self.store_nest(k, vars, &row, stage, &stores);
-            return;
-        }
-        let inits: Vec<(ReduceOp, Value)> = reduces
-            .iter()
-            .map(|&r| {
-                let Def::Reduce { how, .. } = &self.tir.value(r).def else {
-                    unreachable!("filtered")
-                };
-                let op = reduce_op(how.combine);
-                (op, k.initial(op, how.acc))
-            })
-            .collect();
-        let accs = self.reduce_nest(k, vars, &row, &inits, stage, &reduces, &stores);
-        for (&r, acc) in reduces.iter().zip(accs) {
-            let Def::Reduce { how, .. } = &self.tir.value(r).def else {
-                unreachable!("filtered")
-            };
-            let v = k.inline(&how.post, &[acc], &[])[0];
-            self.reduced_values.insert(r, v);
-        }
-    }
-
-    fn store_nest(&mut self, k: &mut KernelBuilder, vars: &Vars, row: &[LoopDim], stage: usize, stores: &[ValueId]) {
-        let Some((first, rest)) = row.split_first() else {
-            self.full(k, vars, stage, stores, stores);
-            return;
-        };
-        let vector = rest.is_empty() && !self.columns;
-        let mut body = |k: &mut KernelBuilder, v: Var| {
-            let vars = vars.with(std::slice::from_ref(first), &[v]);
-            self.store_nest(k, &vars, rest, stage, stores);
-        };
-        if vector {
-            k.vector(first.extent, &mut body)
-        } else {
-            k.serial(first.extent, &mut body)
-        }
-    }
-
-    fn reduce_nest(
-        &mut self,
-        k: &mut KernelBuilder,
-        vars: &Vars,
-        row: &[LoopDim],
-        inits: &[(ReduceOp, Value)],
-        stage: usize,
-        reduces: &[ValueId],
-        stores: &[ValueId],
-    ) -> Vec<Value> {
-        let (first, rest) = row.split_first().expect("a cluster with reductions has a row");
-        let of: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
-        let of: Vec<(ReduceOp, &[Value])> = of.iter().map(|(op, v)| (*op, &v[..])).collect();
-        let vector = rest.is_empty() && !self.columns;
-        k.reduce(first.extent, vector, &of, |k, v| {
-            let vars = vars.with(std::slice::from_ref(first), &[v]);
-            if rest.is_empty() {
-                return self.reduce_values(k, &vars, stage, reduces, stores);
-            }
-            let inner: Vec<(ReduceOp, Value)> = inits
-                .iter()
-                .map(|&(op, v)| {
-                    let dtype = k.dtype(v);
-                    (op, k.constant(op.identity(dtype)))
-                })
-                .collect();
-            self.reduce_nest(k, &vars, rest, &inner, stage, reduces, stores)
-        })
-    }
-
-    /// The values that one point of the row adds to the reductions.
-    fn reduce_values(
-        &mut self,
-        k: &mut KernelBuilder,
-        vars: &Vars,
-        stage: usize,
-        reduces: &[ValueId],
-        stores: &[ValueId],
-    ) -> Vec<Value> {
-        let roots = self.loop_roots(reduces, stores);
-        let known = self.full(k, vars, stage, &roots, stores);
-        reduces
-            .iter()
-            .map(|&r| {
-                let Def::Reduce { how, .. } = &self.tir.value(r).def else {
-                    unreachable!("filtered")
-                };
-                let source = self.sources[&r][0].clone();
-                let x = self.operand(k, vars, &source, &known);
-                k.inline(&how.pre, &[x], &[])[0]
-            })
-            .collect()
-    }
-
-    /// Computes full members at one point: `roots` and what they need; stores `stores`, and keeps what later stages want.
-    fn full(
-        &mut self,
-        k: &mut KernelBuilder,
-        vars: &Vars,
-        stage: usize,
-        roots: &[ValueId],
-        stores: &[ValueId],
-    ) -> HashMap<ValueId, Value> {
-        let mut known: HashMap<ValueId, Value> = HashMap::new();
-        for v in self.needed(roots, stage) {
-            let earlier = self.stage[&v] < stage;
-            let value = if earlier && self.stored(v) {
-                let m = self.cluster.member(v).expect("needed values are members");
-                let strides = self.own_strides(v, &m.along);
-                k.load(self.bufs[&v], vars.index(0, &strides))
-            } else if earlier && self.locals.contains_key(&v) {
-                let at = self.row_index(vars);
-                k.load(self.locals[&v], at)
-            } else {
-                self.compute(k, vars, v, &known)
-            };
-            known.insert(v, value);
-            if !earlier {
-                if stores.contains(&v) {
-                    self.store(k, vars, v, value);
-                }
-                if let Some(&row) = self.locals.get(&v) {
-                    let at = self.row_index(vars);
-                    k.store(row, at, value);
-                }
-            }
-        }
-        known
-    }
-
-    /// The full members that `roots` need in the loop of `stage`, in order.
-    fn needed(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
-        let mut needed = BTreeSet::new();
-        let mut todo: Vec<ValueId> = roots.to_vec();
-        while let Some(v) = todo.pop() {
-            let full = self.cluster.member(v).is_some_and(|m| m.level == Level::Full);
-            if !full || !needed.insert(v) {
-                continue;
-            }
-            let at_hand = self.stage[&v] < stage && (self.stored(v) || self.locals.contains_key(&v));
-            if !at_hand {
-                todo.extend(self.sources[&v].iter().filter_map(|s| match s {
-                    Source::Member(m) => Some(*m),
-                    _ => None,
-                }));
-            }
-        }
-        needed
-    }
-
-    /// The index into a scratch row.
-    fn row_index(&self, vars: &Vars) -> Affine {
-        let shape: Vec<usize> = self.row.iter().map(|l| l.extent).collect();
-        let strides = crate::tensor::contiguous_strides(&shape);
-        let terms = self.row.iter().zip(strides).map(|(l, s)| vars.dim(l.last) * s as i64);
-        terms.fold(Affine::from(0), |a, t| a + t)
-    }
-
-    fn compute(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, known: &HashMap<ValueId, Value>) -> Value {
-        let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
-            unreachable!("reductions come from loops")
-        };
-        let args: Vec<Value> = self.sources[&v]
-            .iter()
-            .map(|s| self.operand(k, vars, s, known))
-            .collect();
-        let along = &self.cluster.member(v).expect("a member").along;
-        k.inline(expr, &args, &index_of(vars, along))[0]
-    }
-
-    fn operand(&self, k: &mut KernelBuilder, vars: &Vars, s: &Source, known: &HashMap<ValueId, Value>) -> Value {
-        match s {
-            Source::Number(x) => k.constant(*x),
-            Source::Member(v) => known
-                .get(v)
-                .or_else(|| self.reduced_values.get(v))
-                .copied()
-                .expect("computed before"),
-            Source::Load(base, offset, strides) => k.load(self.bufs[base], vars.index(*offset, strides)),
-            Source::Inline(v, along) => {
-                let Def::Pointwise { expr, .. } = &self.tir.value(*v).def else {
-                    unreachable!("see is_inlined")
-                };
-                k.inline(expr, &[], &index_of(vars, along))[0]
-            }
-        }
-    }
-
-    fn store(&self, k: &mut KernelBuilder, vars: &Vars, v: ValueId, value: Value) {
-        let along = &self.cluster.member(v).expect("a member").along;
-        let strides = self.own_strides(v, along);
-        k.store(self.bufs[&v], vars.index(0, &strides), value);
-    }
-}
-
-/// The index along each dim of a value, counted from the last.
-fn index_of(vars: &Vars, along: &Along) -> Vec<Affine> {
-    along
-        .iter()
-        .rev()
-        .map(|d| d.map_or(Affine::from(0), |d| vars.dim(d)))
-        .collect()
 }

@@ -1,0 +1,219 @@
+//! From calls of ops to values of the tensor IR: what each kind of meaning becomes, and what decompositions build.
+
+use super::ir::{Def, RoutineCall, Tir, ValueId};
+use crate::diag::Code;
+use crate::math::contract::Activation;
+use crate::op::{
+    self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpResult, Reduction, Sizes, Traced, lift,
+};
+use crate::types::{DType, TensorType, Val};
+use std::sync::Arc;
+
+impl Tir {
+    /// The values of a call.
+    pub(super) fn apply(&mut self, call: Call<Traced>) -> OpResult<Val<Traced>> {
+        let types = call.map(|t| t.ty.clone());
+        let ids = call.map(|t| ValueId(t.id));
+        if let Some(r) = super::special::recognise(self, &types, &ids)? {
+            return Ok(Val::Leaf(self.traced(r)));
+        }
+        match call.op.meaning {
+            Meaning::Pointwise(_) => {
+                let p = op::instantiate(&types)?;
+                let args = p
+                    .operands
+                    .iter()
+                    .map(|&i| leaf(&ids, i))
+                    .collect::<OpResult<Vec<_>>>()?;
+                let shape = fixed(&p.out)?;
+                let v = self.push(p.out.dtype, &shape, Def::Pointwise { expr: p.expr, args })?;
+                if let Some(a) = activation(&types) {
+                    self.activations.insert(v, a);
+                }
+                Ok(Val::Leaf(self.traced(v)))
+            }
+            Meaning::Reduce(f) => self.reduce(f(&types)?, &ids),
+            Meaning::View(f) => {
+                let view = f(&types)?;
+                let v = self.view(leaf(&ids, view.operand)?, view.map, &view.shape)?;
+                Ok(Val::Leaf(self.traced(v)))
+            }
+            Meaning::Decompose(f) => f(self, &call),
+            Meaning::Contract(f) => self.contract(f(&types)?, &ids),
+            Meaning::Host => {
+                let ty = (call.op.rule)(&types, &mut Sizes::default())?;
+                ty.try_map(&mut |t| {
+                    Err(OpError::new(
+                        Code::E0601,
+                        format!("`{}` gives a tensor {t} on the host", call.op.name),
+                    ))
+                })
+            }
+            Meaning::Control(_) => Err(OpError::new(
+                Code::E0601,
+                format!("`{}` calls graphs, which a decomposition cannot", call.op.name),
+            )),
+            Meaning::Routine(_) => match super::recurrent::recognise(self, &types, &ids)? {
+                Some(r) => Ok(r),
+                None => self.routine(call.op, ids, &types),
+            },
+        }
+    }
+
+    fn reduce(&mut self, r: Reduction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
+        let arg = leaf(ids, r.operand)?;
+        let mut kept = self.value(arg).shape.clone();
+        r.dims.iter().for_each(|&d| kept[d] = 1);
+        let out = fixed(&r.out)?;
+        let how = Arc::new(r);
+        let def = Def::Reduce {
+            arg,
+            dims: how.dims.clone(),
+            how: how.clone(),
+        };
+        let v = self.push(how.out.dtype, &kept, def)?;
+        let v = self.view(v, IndexMap::Reshape, &out)?;
+        Ok(Val::Leaf(self.traced(v)))
+    }
+
+    fn contract(&mut self, how: Contraction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
+        let mut args = vec![];
+        let mut take = |p: usize| -> OpResult<usize> {
+            args.push(leaf(ids, p)?);
+            Ok(args.len() - 1)
+        };
+        let (how, out) = match how {
+            Contraction::MatMul {
+                a,
+                b,
+                bias,
+                a_transposed,
+                b_transposed,
+                alpha,
+                beta,
+                out,
+            } => {
+                let (a, b) = (take(a)?, take(b)?);
+                let bias = bias.map(&mut take).transpose()?;
+                let o = out.clone();
+                (
+                    Contraction::MatMul {
+                        a,
+                        b,
+                        bias,
+                        a_transposed,
+                        b_transposed,
+                        alpha,
+                        beta,
+                        out,
+                    },
+                    o,
+                )
+            }
+            Contraction::Conv {
+                input,
+                weight,
+                bias,
+                stride,
+                padding,
+                dilation,
+                transposed,
+                output_padding,
+                groups,
+                out,
+            } => {
+                let (input, weight) = (take(input)?, take(weight)?);
+                let bias = bias.map(&mut take).transpose()?;
+                let o = out.clone();
+                let how = Contraction::Conv {
+                    input,
+                    weight,
+                    bias,
+                    stride,
+                    padding,
+                    dilation,
+                    transposed,
+                    output_padding,
+                    groups,
+                    out,
+                };
+                (how, o)
+            }
+        };
+        super::contract::prepare(self, &how, &mut args)?;
+        let v = self.push(out.dtype, &fixed(&out)?, Def::Contract { args, how })?;
+        Ok(Val::Leaf(self.traced(v)))
+    }
+
+    fn routine(&mut self, op: &'static Op, call: Call<ValueId>, types: &Call<TensorType>) -> OpResult<Val<Traced>> {
+        let ty = (op.rule)(types, &mut Sizes::default())?;
+        let index = self.calls.len();
+        let mut results = vec![];
+        let out = ty.try_map(&mut |t: &TensorType| {
+            let shape = t.fixed_shape().ok_or_else(|| {
+                OpError::new(
+                    Code::E0601,
+                    format!("the size of the result of `{}` depends on values", op.name),
+                )
+                .help("`fxc run` compiles what comes before it, and interprets the rest")
+            })?;
+            let v = self.push(
+                t.dtype,
+                &shape,
+                Def::Routine {
+                    call: index,
+                    result: results.len(),
+                },
+            )?;
+            results.push(v);
+            Ok(Val::Leaf(self.traced(v)))
+        })?;
+        self.calls.push(RoutineCall {
+            call,
+            results,
+            graphs: vec![],
+        });
+        Ok(out)
+    }
+}
+
+impl Build for Tir {
+    fn call(&mut self, name: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+        let op = op::by_name(name).unwrap_or_else(|| panic!("a decomposition calls `{name}`, which is no op"));
+        self.apply(with_defaults(op, args))
+    }
+}
+
+/// The call with defaults for the trailing parameters that are left out.
+pub(super) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
+    for p in op.schema.params.iter().skip(args.len()) {
+        args.push(p.default.as_ref().map_or(Val::None, lift));
+    }
+    Call { op, args }
+}
+
+fn leaf(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {
+    let found = call.args[param].as_leaf().copied();
+    found.ok_or_else(|| OpError::new(Code::E0601, format!("`{}` needs a tensor here", call.op.name)))
+}
+
+fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
+    t.fixed_shape()
+        .ok_or_else(|| OpError::new(Code::E0601, format!("the size of {t} is not known")))
+}
+
+/// The activation of `math` that a pointwise call is.
+fn activation(call: &Call<TensorType>) -> Option<Activation> {
+    if !matches!(call.op.name, "relu" | "relu6" | "hardtanh") || call.leaf("self").ok()?.dtype != DType::F32 {
+        return None;
+    }
+    match call.op.name {
+        "relu" => Some(Activation::Relu),
+        "relu6" => Some(Activation::Clamp(0.0, 6.0)),
+        "hardtanh" => Some(Activation::Clamp(
+            call.f64("min_val").ok()? as f32,
+            call.f64("max_val").ok()? as f32,
+        )),
+        _ => None,
+    }
+}

@@ -1,0 +1,208 @@
+//! Reading a graph: [`Reader`] walks the nodes, binds symbolic sizes and makes the values of each call.
+
+use super::LowerError;
+use super::build::with_defaults;
+use super::ir::{Def, Tir, ValueId};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::op::{self, Call, OpError, OpResult, Traced};
+use crate::types::{Dim, TensorType, Type, Val};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+impl Tir {
+    /// Reads a graph. `dims` binds the symbolic sizes.
+    pub fn read(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Tir, LowerError> {
+        Tir::read_for(module, graph, dims, &[], 0)
+    }
+
+    /// [`Tir::read`], with the types of the leading inputs given rather than taken from the graph, which is called at a
+    /// depth of calls.
+    pub(super) fn read_for(
+        module: &GraphModule,
+        graph: &Graph,
+        dims: &HashMap<String, i64>,
+        inputs: &[Type],
+        depth: usize,
+    ) -> Result<Tir, LowerError> {
+        let mut reader = Reader {
+            module,
+            graph,
+            dims,
+            given: inputs,
+            depth,
+            tir: Tir::default(),
+            env: HashMap::new(),
+            constants: HashMap::new(),
+        };
+        for n in graph.iter() {
+            reader.node(n)?;
+        }
+        Ok(reader.tir)
+    }
+}
+
+pub(super) struct Reader<'a> {
+    pub(super) module: &'a GraphModule,
+    pub(super) graph: &'a Graph,
+    pub(super) dims: &'a HashMap<String, i64>,
+    /// Types of the leading inputs, where they are not the graph's own.
+    given: &'a [Type],
+    /// How many calls of graphs lead here.
+    pub(super) depth: usize,
+    pub(super) tir: Tir,
+    env: HashMap<NodeId, Val<ValueId>>,
+    constants: HashMap<Arc<str>, ValueId>,
+}
+
+impl Reader<'_> {
+    fn node(&mut self, n: NodeId) -> Result<(), LowerError> {
+        let node = &self.graph[n];
+        self.tir.name = node.name().into();
+        let value = match node.op() {
+            Opcode::Placeholder => self.placeholder(n),
+            Opcode::GetAttr => self.attribute(n),
+            Opcode::CallFunction => {
+                let call = self.call(n).map_err(|e| self.error(n, e))?;
+                let result = match op::control::control(call.op) {
+                    Some(_) => self.control(&call).map_err(|d| self.inside(n, *d))?,
+                    None => {
+                        let result = self.tir.apply(call).map_err(|e| self.error(n, e))?;
+                        result.map(|t| ValueId(t.id))
+                    }
+                };
+                Ok(result)
+            }
+            Opcode::Output => {
+                let result = node.args().first().cloned().unwrap_or(Val::None);
+                self.arg(&result).inspect(|r| self.tir.output = Some(r.clone()))
+            }
+            op => Err(OpError::new(Code::E0601, format!("`{op}` is not canonical"))),
+        };
+        let value = value.map_err(|e| self.error(n, e))?;
+        self.env.insert(n, value);
+        Ok(())
+    }
+
+    fn error(&self, n: NodeId, e: OpError) -> LowerError {
+        let node = &self.graph[n];
+        let mut d = Diagnostic::new(e.code, e.title).at_opt(node.meta.span, "while compiling this");
+        d.notes = e.notes;
+        d.help = e.help;
+        if node.meta.span.is_none() {
+            d.notes.push(format!("while compiling `%{}`", node.name()));
+        }
+        Box::new(d)
+    }
+
+    fn bind(&self, d: &Dim) -> OpResult<i64> {
+        d.eval(&|v| self.dims.get(v).copied())
+            .ok_or_else(|| OpError::new(Code::E0601, format!("the size {d} is not bound")))
+    }
+
+    fn placeholder(&mut self, n: NodeId) -> OpResult<Val<ValueId>> {
+        let node = &self.graph[n];
+        let index = self.tir.inputs.len();
+        let own = || node.meta.ty.clone().unwrap_or(Val::Unknown);
+        let ty = self.given.get(index).cloned().unwrap_or_else(own);
+        let name: Arc<str> = node.target().into();
+        let value = match &ty {
+            Type::Leaf(t) => {
+                let dims = t.shape.as_ref().ok_or_else(|| {
+                    OpError::new(Code::E0304, format!("the shape of input `{name}` is not known"))
+                        .help("annotate the placeholder, or give example inputs")
+                })?;
+                let shape = dims
+                    .iter()
+                    .map(|d| Ok(self.bind(d)?.max(0) as usize))
+                    .collect::<OpResult<Vec<usize>>>()?;
+                Val::Leaf(self.tir.push(t.dtype, &shape, Def::Input(index))?)
+            }
+            Type::Unknown => {
+                return Err(
+                    OpError::new(Code::E0304, format!("the type of input `{name}` is not known"))
+                        .help("annotate the placeholder, or give example inputs"),
+                );
+            }
+            other => self.plain(other)?,
+        };
+        self.tir.inputs.push((name, value.clone()));
+        Ok(value)
+    }
+
+    /// A value without tensors, its sizes bound.
+    fn plain(&self, v: &Type) -> OpResult<Val<ValueId>> {
+        match v {
+            Val::Int(d) => Ok(Val::int(self.bind(d)?)),
+            Val::List(v) => Ok(Val::List(v.iter().map(|x| self.plain(x)).collect::<OpResult<_>>()?)),
+            Val::Tuple(v) => Ok(Val::Tuple(v.iter().map(|x| self.plain(x)).collect::<OpResult<_>>()?)),
+            v => {
+                v.try_map(&mut |t: &TensorType| Err(OpError::new(Code::E0601, format!("a tensor {t} inside an input"))))
+            }
+        }
+    }
+
+    fn attribute(&mut self, n: NodeId) -> OpResult<Val<ValueId>> {
+        let target: Arc<str> = self.graph[n].target().into();
+        if let Some(&v) = self.constants.get(&target) {
+            return Ok(Val::Leaf(v));
+        }
+        let value = self.module.attributes.get(&target).and_then(|a| a.value.clone());
+        let t = value.ok_or_else(|| {
+            OpError::new(Code::E0401, format!("`{target}` has no value"))
+                .help("name the weights file: `weights \"model.safetensors\"`, or pass --weights")
+        })?;
+        let (dtype, shape) = (t.dtype(), t.shape().to_vec());
+        let v = if self.graph.writes_buffer(&target) {
+            let index = self.tir.inputs.len();
+            let v = self.tir.push(dtype, &shape, Def::Input(index))?;
+            self.tir.inputs.push((target.clone(), Val::Leaf(v)));
+            self.tir.state.insert(index, t);
+            v
+        } else {
+            self.tir.push(dtype, &shape, Def::Constant(t))?
+        };
+        self.constants.insert(target, v);
+        Ok(Val::Leaf(v))
+    }
+
+    fn call(&mut self, n: NodeId) -> OpResult<Call<Traced>> {
+        let node = &self.graph[n];
+        let op = op::by_name(node.target())
+            .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` is not a canonical op", node.target())))?;
+        let tir = &self.tir;
+        let traced = |a: &Val<NodeId>| Ok(self.arg(a)?.map(|&v| tir.traced(v)));
+        let mut call = with_defaults(op, node.args().iter().map(traced).collect::<OpResult<Vec<_>>>()?);
+        for (name, v) in node.kwargs() {
+            let i = op
+                .schema
+                .index_of(name)
+                .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` has no parameter `{name}`", op.name)))?;
+            call.args[i] = traced(v)?;
+        }
+        Ok(call)
+    }
+
+    fn arg(&self, a: &Val<NodeId>) -> OpResult<Val<ValueId>> {
+        let a = self.bound(a)?;
+        a.try_map(&mut |n| {
+            let found = self.env.get(n).cloned();
+            found.ok_or_else(|| {
+                OpError::new(
+                    Code::E0101,
+                    format!("`%{}` is used before it is defined", self.graph[*n].name()),
+                )
+            })
+        })
+    }
+
+    /// The argument with symbolic ints bound.
+    fn bound(&self, a: &Val<NodeId>) -> OpResult<Val<NodeId>> {
+        Ok(match a {
+            Val::Int(d @ Dim::Poly(_)) => Val::int(self.bind(d)?),
+            Val::List(v) => Val::List(v.iter().map(|x| self.bound(x)).collect::<OpResult<_>>()?),
+            Val::Tuple(v) => Val::Tuple(v.iter().map(|x| self.bound(x)).collect::<OpResult<_>>()?),
+            v => v.clone(),
+        })
+    }
+}

@@ -1,0 +1,342 @@
+//! The kernels of [`Special`] values: concatenation, row gathers, borders, pooling windows and running sums.
+
+use super::access::{Access, access};
+use super::ir::{Def, Special, Tir, ValueId, Window};
+use super::schedule::Scheduled;
+use crate::kernel::{Affine, Bound, Buf, Cond, Index, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest};
+use crate::scalar::{Binary, Compare};
+use crate::tensor::Scalar;
+use crate::types::DType;
+
+/// A special kernel being written.
+struct Writer<'a> {
+    tir: &'a Tir,
+    stored: &'a dyn Fn(ValueId) -> bool,
+    k: KernelBuilder,
+    buffers: Vec<ValueId>,
+}
+
+impl Writer<'_> {
+    fn operand(&mut self, v: ValueId) -> (Buf, Access) {
+        let a = access(self.tir, v, self.stored).expect("views have strides, see Tir::view");
+        if let Some(i) = self.buffers.iter().position(|&b| b == a.base) {
+            return (Buf(i as u32), a);
+        }
+        let def = self.tir.value(a.base);
+        let name = format!("{}_{}", def.name, self.buffers.len());
+        self.buffers.push(a.base);
+        (self.k.input(&name, def.dtype, &def.shape), a)
+    }
+
+    fn result(&mut self, v: ValueId) -> (Buf, Access) {
+        let def = self.tir.value(v);
+        self.buffers.push(v);
+        (
+            self.k.output(&def.name, def.dtype, &def.shape),
+            Access::whole(v, &def.shape),
+        )
+    }
+}
+
+fn at(a: &Access, vars: &[Affine]) -> Affine {
+    let terms = vars.iter().zip(&a.strides).map(|(v, &s)| v.clone() * s);
+    terms.fold(Affine::from(a.offset), |x, t| x + t)
+}
+
+fn affine(vars: &[Var]) -> Vec<Affine> {
+    vars.iter().map(|&v| Affine::from(v)).collect()
+}
+
+/// The kernel of a special value.
+pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<Scheduled, VerifyError> {
+    let def = tir.value(v);
+    let Def::Special { args, how } = &def.def else {
+        unreachable!("the caller matched it")
+    };
+    let mut w = Writer {
+        tir,
+        stored,
+        k: KernelBuilder::new(&*def.name),
+        buffers: vec![],
+    };
+    let operands: Vec<(Buf, Access)> = args.iter().map(|&a| w.operand(a)).collect();
+    let out = w.result(v);
+    let k = &mut w.k;
+    let shape = &def.shape;
+    match how {
+        Special::Concat { dim } => {
+            let sizes: Vec<Vec<usize>> = args.iter().map(|&a| tir.value(a).shape.clone()).collect();
+            write_concat(k, &operands, &sizes, &out, *dim);
+        }
+        Special::Rows { wrap } => {
+            let table = &tir.value(args[0]).shape;
+            write_rows(k, &operands, &out, table, &tir.value(args[1]).shape, *wrap);
+        }
+        Special::Pad { before, value } => {
+            let from = &tir.value(args[0]).shape;
+            over(k, shape, |k, i| {
+                let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
+                let conds = src.iter().zip(from).map(|(s, &n)| Cond::within(s.clone(), n)).collect();
+                let x = k.load_or(operands[0].0, at(&operands[0].1, &src), conds, *value);
+                k.store(out.0, at(&out.1, i), x);
+            });
+        }
+        Special::MaxPool(window) => {
+            let from = &tir.value(args[0]).shape;
+            let init = lowest(def.dtype);
+            over(k, shape, |k, i| {
+                let m = windowed(k, ReduceOp::Max, def.dtype, window, from, &operands[0], i, init);
+                k.store(out.0, at(&out.1, i), m);
+            });
+        }
+        Special::AvgPool {
+            window,
+            count_include_pad,
+            divisor,
+        } => {
+            let from = &tir.value(args[0]).shape;
+            over(k, shape, |k, i| {
+                let zero = Scalar::from_i64(def.dtype, 0);
+                let sum = windowed(k, ReduceOp::Add, def.dtype, window, from, &operands[0], i, zero);
+                let n = pool_count(k, window, from, i, *count_include_pad, *divisor);
+                let n = k.cast(def.dtype, n);
+                let mean = k.binary(Binary::Div, sum, n);
+                k.store(out.0, at(&out.1, i), mean);
+            });
+        }
+        Special::CumSum { dim } => write_cumsum(k, &operands[0], &out, shape, *dim, def.dtype),
+        Special::Attention { .. } | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
+    }
+    Ok(Scheduled {
+        kernel: w.k.finish()?,
+        buffers: w.buffers,
+    })
+}
+
+/// Loops over all of `shape`: parallel outside, a vector loop over the last dim.
+fn over(k: &mut KernelBuilder, shape: &[usize], body: impl FnOnce(&mut KernelBuilder, &[Affine])) {
+    match shape {
+        [] => body(k, &[]),
+        [n] => k.parallel_vector(*n, |k, v| body(k, &[v.into()])),
+        [outer @ .., n] => k.parallel(outer, |k, o| {
+            let mut vars = affine(o);
+            k.vector(*n, |k, v| {
+                vars.push(v.into());
+                body(k, &vars);
+            });
+        }),
+    }
+}
+
+fn write_concat(k: &mut KernelBuilder, parts: &[(Buf, Access)], sizes: &[Vec<usize>], out: &(Buf, Access), dim: usize) {
+    let copies = |k: &mut KernelBuilder, outer: &[Affine]| {
+        let mut first = 0i64;
+        for ((buf, a), shape) in parts.iter().zip(sizes) {
+            // The whole rest of a contiguous part is one run.
+            let rest: usize = shape[dim..].iter().product();
+            let runs = Access {
+                strides: a.strides[dim..].to_vec(),
+                ..a.clone()
+            }
+            .is_contiguous(&shape[dim..]);
+            if runs {
+                let zeros = vec![Affine::from(0); shape.len() - dim];
+                let full: Vec<Affine> = outer.iter().cloned().chain(zeros).collect();
+                let from = at(a, &full);
+                let to = at(&out.1, &full) + first * out.1.strides[dim];
+                k.vector(rest, |k, j| {
+                    let x = k.load(*buf, from + j);
+                    k.store(out.0, to + j, x);
+                });
+            } else {
+                k.map_nest(&shape[dim..], |k, inner| {
+                    let mut full: Vec<Affine> = outer.iter().cloned().chain(affine(inner)).collect();
+                    let x = k.load(*buf, at(a, &full));
+                    full[dim] = full[dim].clone() + first;
+                    k.store(out.0, at(&out.1, &full), x);
+                });
+            }
+            first += shape[dim] as i64;
+        }
+    };
+    if dim == 0 {
+        copies(k, &[]);
+    } else {
+        let outer = sizes[0][..dim].to_vec();
+        k.parallel(&outer, |k, v| copies(k, &affine(v)));
+    }
+}
+
+fn write_rows(
+    k: &mut KernelBuilder,
+    operands: &[(Buf, Access)],
+    out: &(Buf, Access),
+    table: &[usize],
+    rows: &[usize],
+    wrap: bool,
+) {
+    let bound = if wrap { Bound::Wrap } else { Bound::Check };
+    let body = |k: &mut KernelBuilder, outer: &[Affine]| {
+        let id = k.load(operands[1].0, at(&operands[1].1, outer));
+        let id = k.cast(DType::I64, id);
+        let id = k.bounded(id, table[0], bound);
+        let row = Access {
+            strides: operands[0].1.strides[1..].to_vec(),
+            ..operands[0].1.clone()
+        };
+        let stride = operands[0].1.strides[0];
+        let copy = |k: &mut KernelBuilder, inner: &[Affine]| {
+            let index = Index::from(at(&row, inner)).plus(id, stride);
+            let x = k.load(operands[0].0, index);
+            let full: Vec<Affine> = outer.iter().chain(inner).cloned().collect();
+            k.store(out.0, at(&out.1, &full), x);
+        };
+        if table.len() == 1 {
+            copy(k, &[]);
+        } else {
+            k.map_nest(&table[1..], |k, v| copy(k, &affine(v)));
+        }
+    };
+    if rows.is_empty() {
+        body(k, &[]);
+    } else {
+        k.parallel(rows, |k, v| body(k, &affine(v)));
+    }
+}
+
+/// A reduction over the window at output index `i`; the window lies over the last dims.
+fn windowed(
+    k: &mut KernelBuilder,
+    op: ReduceOp,
+    dtype: DType,
+    w: &Window,
+    from: &[usize],
+    x: &(Buf, Access),
+    i: &[Affine],
+    outside: Scalar,
+) -> Value {
+    #[allow(clippy::too_many_arguments)]
+    fn go(
+        k: &mut KernelBuilder,
+        op: ReduceOp,
+        dtype: DType,
+        w: &Window,
+        from: &[usize],
+        x: &(Buf, Access),
+        at_dims: Vec<Affine>,
+        conds: Vec<Cond>,
+        i: &[Affine],
+        outside: Scalar,
+        init: Value,
+    ) -> Value {
+        let lead = from.len() - w.kernel.len();
+        let s = at_dims.len() - lead;
+        if s == w.kernel.len() {
+            let index = at(&x.1, &at_dims);
+            return if conds.is_empty() {
+                k.load(x.0, index)
+            } else {
+                k.load_or(x.0, index, conds, outside)
+            };
+        }
+        k.reduce(w.kernel[s], false, &[(op, &[init])], |k, v| {
+            let pos = i[lead + s].clone() * w.stride[s] as i64 + v * w.dilation[s] as i64 - w.padding[s] as i64;
+            let mut conds = conds;
+            conds.push(Cond::within(pos.clone(), from[lead + s]));
+            let mut dims = at_dims;
+            dims.push(pos);
+            let inner = k.constant(op.identity(dtype));
+            vec![go(k, op, dtype, w, from, x, dims, conds, i, outside, inner)]
+        })[0]
+    }
+    let lead = from.len() - w.kernel.len();
+    let init = k.initial(op, dtype);
+    go(k, op, dtype, w, from, x, i[..lead].to_vec(), vec![], i, outside, init)
+}
+
+/// How many elements a window's mean is over: an i64 value.
+fn pool_count(
+    k: &mut KernelBuilder,
+    w: &Window,
+    from: &[usize],
+    i: &[Affine],
+    count_include_pad: bool,
+    divisor: Option<i64>,
+) -> Value {
+    let lead = from.len() - w.kernel.len();
+    let whole: i64 = w.kernel.iter().product::<usize>() as i64;
+    if let Some(d) = divisor {
+        return k.constant(Scalar::Int(DType::I64, d));
+    }
+    if count_include_pad || w.padding.iter().all(|&p| p == 0) {
+        return k.constant(Scalar::Int(DType::I64, whole));
+    }
+    let mut n = k.constant(Scalar::Int(DType::I64, 1));
+    for s in 0..w.kernel.len() {
+        let start = i[lead + s].clone() * w.stride[s] as i64 - w.padding[s] as i64;
+        let end = k.index(start.clone() + w.kernel[s] as i64);
+        let start = k.index(start);
+        let (zero, size) = (
+            k.constant(Scalar::Int(DType::I64, 0)),
+            k.constant(Scalar::Int(DType::I64, from[lead + s] as i64)),
+        );
+        let below = k.compare(Compare::Lt, start, zero);
+        let start = k.select(below, zero, start);
+        let above = k.compare(Compare::Gt, end, size);
+        let end = k.select(above, size, end);
+        let len = k.binary(Binary::Sub, end, start);
+        n = k.binary(Binary::Mul, n, len);
+    }
+    n
+}
+
+fn write_cumsum(
+    k: &mut KernelBuilder,
+    x: &(Buf, Access),
+    out: &(Buf, Access),
+    shape: &[usize],
+    dim: usize,
+    dtype: DType,
+) {
+    let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
+    // Some sums side by side: each waits for its own last addition.
+    let run = |k: &mut KernelBuilder, outers: &[Vec<Affine>]| {
+        let zero = k.constant(Scalar::from_i64(dtype, 0));
+        k.scan(shape[dim], &vec![zero; outers.len()], |k, j, sums| {
+            let place = |outer: &Vec<Affine>| {
+                let mut i = outer.clone();
+                i.insert(dim, j.into());
+                i
+            };
+            // Loads first: none waits for a store that only looks like one to its place.
+            let values: Vec<_> = outers.iter().map(|o| k.load(x.0, at(&x.1, &place(o)))).collect();
+            let mut next = vec![];
+            for ((outer, &sum), v) in outers.iter().zip(sums).zip(values) {
+                let s = k.binary(Binary::Add, sum, v);
+                k.store(out.0, at(&out.1, &place(outer)), s);
+                next.push(s);
+            }
+            next
+        });
+    };
+    let Some(last) = others.last_mut() else {
+        return run(k, &[vec![]]);
+    };
+    if dim + 1 < shape.len() {
+        // Along another dim the sums of a row lie side by side.
+        return over(k, &others, |k, v| run(k, &[v.to_vec()]));
+    }
+    // More rows would meet in the same set of the L1 cache where a row is a power of two.
+    let together = if *last > 0 && last.is_multiple_of(2) { 2 } else { 1 };
+    *last /= together;
+    k.parallel(&others, |k, v| {
+        let outers = (0..together as i64).map(|n| {
+            let mut o = affine(v);
+            if let Some(x) = o.last_mut() {
+                *x = x.clone() * together as i64 + n;
+            }
+            o
+        });
+        run(k, &outers.collect::<Vec<_>>());
+    });
+}
