@@ -4,11 +4,15 @@
 //! in this process and writes the results, which the script compares. The second runs the extract of them that is kept
 //! in `tests/data/opinfo.json` and compares by itself.
 
+#[path = "ops/json.rs"]
+mod json_tensors;
+
 use fxc::diag::Diagnostic;
 use fxc::driver::{Request, Session, Stage, compile};
 use fxc::interp;
-use fxc::tensor::{Scalar, Tensor, files};
-use fxc::types::{DType, Type, Val};
+use fxc::tensor::{Tensor, files};
+use fxc::types::{Type, Val};
+use json_tensors::tensor;
 use serde_json::{Value as Json, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -164,24 +168,6 @@ fn samples_of_a_folder() {
         run_chunk(&file, &folder.join("at"));
     }
     let _ = std::fs::remove_file(folder.join("at"));
-}
-
-fn number(v: &Json) -> Scalar {
-    match v {
-        Json::Bool(b) => Scalar::Bool(*b),
-        Json::Number(n) if n.is_i64() => Scalar::Int(DType::I64, n.as_i64().expect("an int")),
-        Json::Number(n) => Scalar::F64(n.as_f64().expect("a float")),
-        Json::String(s) => Scalar::F64(s.parse().expect("nan or inf")),
-        v => panic!("{v} is no number"),
-    }
-}
-
-fn tensor(v: &Json) -> Tensor {
-    let dims = v["s"].as_array().expect("a shape").iter();
-    let shape: Vec<usize> = dims.map(|d| d.as_u64().expect("a size") as usize).collect();
-    let values: Vec<Scalar> = v["v"].as_array().expect("values").iter().map(number).collect();
-    let dtype = DType::from_short(v["t"].as_str().expect("a dtype")).expect("a dtype");
-    Tensor::from_scalars(dtype, &shape, &values)
 }
 
 /// What differs between a result and torch's, beyond the tolerances.

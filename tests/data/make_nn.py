@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes views.json, index.json and nn.json: what PyTorch gives for views, indexing, joining, conversions, products and
-the ops of torch.nn. Run it in this folder; tests/ops_nn.rs compares every row with it."""
+the ops of torch.nn. Run it in this folder; tests/ops/nn.rs compares every row with it."""
 import math
 
 import torch

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes pointwise.json: what PyTorch gives for the pointwise and creation ops of fxc's table, over dtypes, special
-values, broadcasting, Python numbers and 0-d tensors. Run it in this folder; tests/ops.rs compares every row with it."""
+values, broadcasting, Python numbers and 0-d tensors. Run it in this folder; tests/ops/pointwise.rs compares every row with it."""
 import math
 
 import torch

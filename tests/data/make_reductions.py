@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes reductions.json: what PyTorch gives for reductions, scans and places of extrema. Run it in this folder;
-tests/ops.rs compares every row with it."""
+tests/ops/pointwise.rs compares every row with it."""
 import math
 
 import torch

@@ -1,0 +1,6 @@
+//! Single ops against PyTorch's recorded answers: `tests/data/*.json`, made by the generators beside them.
+
+mod cases;
+mod json;
+mod nn;
+mod pointwise;
