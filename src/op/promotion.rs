@@ -180,30 +180,13 @@ fn check_conditions(call: &Call<TensorType>) -> OpResult<()> {
                 ),
                 _ => format!(
                     "masked_fill_ only supports boolean masks, but got mask with dtype {}",
-                    cpp_name(t.dtype)
+                    t.dtype.cpp_name()
                 ),
             };
             return Err(OpError::dtype(title));
         }
     }
     Ok(())
-}
-
-/// The C++ type of a dtype, as some of torch's messages name it.
-fn cpp_name(d: DType) -> &'static str {
-    match d {
-        DType::F64 => "double",
-        DType::F32 => "float",
-        DType::F16 => "c10::Half",
-        DType::BF16 => "c10::BFloat16",
-        DType::I64 => "long int",
-        DType::I32 => "int",
-        DType::I16 => "short int",
-        DType::I8 => "signed char",
-        DType::U8 => "unsigned char",
-        DType::B8 => "bool",
-        d => d.torch_name(),
-    }
 }
 
 fn subtract(call: &Call<TensorType>) -> OpResult<Dtypes> {
@@ -272,9 +255,9 @@ fn same(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
         {
             return Err(OpError::dtype(format!(
                 "expected dtype {} for `{}` but got dtype {}",
-                cpp_name(d),
+                d.cpp_name(),
                 p.name,
-                cpp_name(t.dtype)
+                t.dtype.cpp_name()
             )));
         }
     }
@@ -330,7 +313,7 @@ pub fn overflow_error(dtype: DType) -> OpError {
         DType::I8 => "int8_t",
         DType::I16 => "int16_t",
         DType::I64 => "int64_t",
-        d => cpp_name(d),
+        d => d.cpp_name(),
     };
     OpError::value(format!("value cannot be converted to type {name} without overflow"))
 }

@@ -12,23 +12,36 @@ struct Group {
     words: &'static str,
 }
 
+/// The words that begin an item of a file.
+const ITEMS: [&str; 11] = [
+    "weights",
+    "module",
+    "const",
+    "param",
+    "buffer",
+    "dim",
+    "pointwise",
+    "graph",
+    "rewrite",
+    "exact",
+    "fast",
+];
+
+/// The opcodes as they are written.
+const OPCODES: [&str; 6] = [
+    "placeholder",
+    "get_attr",
+    "call_function",
+    "call_method",
+    "call_module",
+    "output",
+];
+
 /// Widest first: a group takes the tokens it covers from the list.
 const GROUPS: &[Group] = &[
     Group {
         needs: &["weights", "graph", "module"],
-        covers: &[
-            "weights",
-            "module",
-            "const",
-            "param",
-            "buffer",
-            "dim",
-            "pointwise",
-            "graph",
-            "rewrite",
-            "exact",
-            "fast",
-        ],
+        covers: &ITEMS,
         words: "an item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim`, `pointwise` or `rewrite`)",
     },
     Group {
@@ -87,28 +100,10 @@ const OPERATORS: [&str; 17] = [
     "+", "-", "*", "**", "/", "//", "%", "==", "!=", "<", "<=", ">", ">=", "in", "and", "or", "not",
 ];
 
-const KEYWORDS: [&str; 20] = [
-    "weights",
-    "module",
-    "const",
-    "param",
-    "buffer",
-    "dim",
-    "pointwise",
-    "graph",
-    "rewrite",
-    "exact",
-    "fast",
-    "updates",
-    "where",
-    "loc",
-    "placeholder",
-    "get_attr",
-    "call_function",
-    "call_method",
-    "call_module",
-    "output",
-];
+/// Every word that a name may be as well.
+fn keywords() -> impl Iterator<Item = &'static str> + Clone {
+    ITEMS.into_iter().chain(["updates", "where", "loc"]).chain(OPCODES)
+}
 
 /// The diagnostic for a token the grammar does not expect.
 pub fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
@@ -168,8 +163,8 @@ fn expected_words(expected: &[String]) -> String {
     let mut left: Vec<&str> = expected.iter().map(|e| e.trim_matches('"')).collect();
     let mut words: Vec<String> = vec![];
     // A name may be any keyword; saying so for each would bury the rest.
-    if KEYWORDS.iter().all(|k| left.contains(k)) && left.contains(&"name") {
-        left.retain(|t| !KEYWORDS.contains(t));
+    if keywords().all(|k| left.contains(&k)) && left.contains(&"name") {
+        left.retain(|t| !keywords().any(|k| k == *t));
     }
     for g in GROUPS {
         if g.needs.iter().all(|t| left.contains(t)) {

@@ -92,6 +92,23 @@ impl DType {
         self.row().2
     }
 
+    /// The C++ type of a dtype, as some of torch's messages name it.
+    pub fn cpp_name(self) -> &'static str {
+        match self {
+            DType::F64 => "double",
+            DType::F32 => "float",
+            DType::F16 => "c10::Half",
+            DType::BF16 => "c10::BFloat16",
+            DType::I64 => "long int",
+            DType::I32 => "int",
+            DType::I16 => "short int",
+            DType::I8 => "signed char",
+            DType::U8 => "unsigned char",
+            DType::B8 => "bool",
+            d => d.torch_name(),
+        }
+    }
+
     /// Bytes of one element.
     pub fn size(self) -> usize {
         self.row().4

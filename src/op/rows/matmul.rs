@@ -162,30 +162,13 @@ fn linear_of_vectors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     Ok(out.into())
 }
 
-/// The name that torch's messages of products use for a dtype: `float`, `long int`.
-fn c_name(d: DType) -> &'static str {
-    match d {
-        DType::F64 => "double",
-        DType::F32 => "float",
-        DType::F16 => "c10::Half",
-        DType::BF16 => "c10::BFloat16",
-        DType::I64 => "long int",
-        DType::I32 => "int",
-        DType::I16 => "short int",
-        DType::I8 => "signed char",
-        DType::U8 => "unsigned char",
-        DType::B8 => "bool",
-        d => d.torch_name(),
-    }
-}
-
 /// The dtype that both operands have.
 pub(super) fn same_dtype(a: DType, b: DType) -> OpResult<DType> {
     if a != b {
         return Err(OpError::dtype(format!(
             "expected m1 and m2 to have the same dtype, but got: {} != {}",
-            c_name(a),
-            c_name(b)
+            a.cpp_name(),
+            b.cpp_name()
         ))
         .help("convert one of them with `to`: products do not promote"));
     }
