@@ -9,8 +9,8 @@ mod snapshots;
 mod widths;
 
 use super::*;
-use crate::kernel::{Role, interpret};
-use crate::tensor::Scalar;
+use crate::kernel::{Buf, Role, interpret};
+use crate::tensor::{Scalar, SplitMix};
 use crate::types::DType;
 
 /// Bytes of a tensor of these values, converted to `dtype`.
@@ -154,32 +154,27 @@ fn check_width(k: &Kernel, inputs: &[Vec<u8>], close: Closeness, width: usize) {
     }
 }
 
-/// A small deterministic generator (splitmix64).
-struct Rng(u64);
+/// Random numbers and the data made of them.
+struct Rng(SplitMix);
 
 impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    fn new(seed: u64) -> Rng {
+        Rng(SplitMix::new(seed))
     }
 
     /// A number below `n`.
     fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
+        self.0.below(n)
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
+        self.0.pick(from)
     }
 
     /// An ordinary value of `dtype`: a float around 1, a small integer.
     fn value(&mut self, dtype: DType) -> Scalar {
         if dtype.is_float() {
-            let x = (self.next() >> 40) as f64 / (1u64 << 24) as f64;
-            Scalar::from_f64(dtype, x * 6.0 - 3.0)
+            Scalar::from_f64(dtype, self.0.unit() * 6.0 - 3.0)
         } else {
             Scalar::from_i64(dtype, self.below(11) as i64 - 5)
         }
@@ -188,5 +183,11 @@ impl Rng {
     fn tensor(&mut self, dtype: DType, n: usize) -> Vec<u8> {
         let values: Vec<Scalar> = (0..n).map(|_| self.value(dtype)).collect();
         bytes(dtype, &values)
+    }
+
+    /// Data for those parameters of a kernel that are inputs.
+    fn inputs(&mut self, k: &Kernel, inputs: &[Buf]) -> Vec<Vec<u8>> {
+        let params = k.params().filter(|(b, _)| inputs.contains(b));
+        params.map(|(_, b)| self.tensor(b.dtype, b.numel())).collect()
     }
 }

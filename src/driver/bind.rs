@@ -1,5 +1,6 @@
 //! From what a user gives to the inputs of a graph: by name, checked against the declared types, sizes solved.
 
+use super::fill::{Fill, filled};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Arg, Graph, GraphModule, NodeId};
 use crate::tensor::{Scalar, Tensor, byte_len};
@@ -11,21 +12,6 @@ pub type Value = Val<Tensor>;
 
 /// The value of each symbolic size that is known.
 pub type Dims = BTreeMap<String, i64>;
-
-/// How a generated tensor is filled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fill {
-    /// Zeros.
-    Zeros,
-    /// Ones.
-    Ones,
-    /// 0, 1, 2, … in row-major order.
-    Arange,
-    /// Uniform in [0, 1) for floats, 0 to 9 for integers, a fair coin for bools; the same for the same seed.
-    Uniform(u64),
-    /// Normal with mean 0 and deviation 1 for floats; else as `Uniform`.
-    Normal(u64),
-}
 
 /// What is given for an input.
 #[derive(Clone, Debug)]
@@ -477,147 +463,6 @@ fn number(s: Scalar) -> Value {
     }
 }
 
-/// A tensor filled as asked.
-pub fn filled(dtype: DType, shape: &[usize], fill: Fill) -> Tensor {
-    let float = dtype.is_float();
-    let mut rng = match fill {
-        Fill::Uniform(seed) | Fill::Normal(seed) => SplitMix(seed),
-        _ => SplitMix(0),
-    };
-    Tensor::from_fn(dtype, shape, |i| match fill {
-        Fill::Zeros => Scalar::Int(DType::I64, 0),
-        Fill::Ones => Scalar::Int(DType::I64, 1),
-        Fill::Arange => Scalar::Int(DType::I64, i as i64),
-        Fill::Normal(_) if float => {
-            // Box and Muller's transform of two uniform numbers.
-            let (u, v) = (1.0 - rng.unit(), rng.unit());
-            Scalar::F64((-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos())
-        }
-        _ if float => Scalar::F64(rng.unit()),
-        _ if dtype == DType::B8 => Scalar::Bool(rng.next() & 1 == 1),
-        _ => Scalar::Int(DType::I64, (rng.next() % 10) as i64),
-    })
-}
-
-/// Steele, Lea and Flood's SplitMix64: small, and the same everywhere.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform in [0, 1), 24 bits, so that it is exact in f32 too.
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 40) as f64 / (1u64 << 24) as f64
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn module() -> GraphModule {
-        let mut g = Graph::new();
-        let x = g.placeholder("x", None);
-        let n = Dim::var("N");
-        g.meta_mut(x).ty = Some(Val::Leaf(TensorType::new(DType::F32, vec![n.clone(), Dim::Const(2)])));
-        let y = g.placeholder("other", None);
-        g.meta_mut(y).ty = Some(Val::Leaf(TensorType::new(DType::I64, vec![n.mul(&Dim::Const(2))])));
-        let k = g.placeholder("k", Some(Val::int(3)));
-        g.set_output(Val::Tuple(vec![Val::Leaf(x), Val::Leaf(y), Val::Leaf(k)]));
-        GraphModule::new("g", g)
-    }
-
-    fn value(name: &str, t: Tensor) -> Provided {
-        Provided {
-            name: name.into(),
-            given: Given::Value(Val::Leaf(t)),
-            origin: "in.npz".into(),
-            must_match: false,
-        }
-    }
-
-    fn fill(name: &str, f: Fill) -> Provided {
-        Provided {
-            name: name.into(),
-            given: Given::Fill(f, None),
-            origin: "the command line".into(),
-            must_match: true,
-        }
-    }
-
-    fn titles(provided: Vec<Provided>, dims: &[(&str, i64)]) -> Vec<String> {
-        let dims = dims.iter().map(|(k, v)| (k.to_string(), *v)).collect();
-        let (bound, out) = bind(&module(), provided, dims);
-        assert_eq!(bound.is_none(), out.has_errors());
-        out.iter().map(|d| format!("{} {}", d.code, d.title)).collect()
-    }
-
-    #[test]
-    fn sizes_are_solved_and_defaults_used() {
-        let given = vec![
-            value("x", Tensor::zeros(DType::F32, &[5, 2])),
-            fill("other", Fill::Uniform(1)),
-        ];
-        let (bound, _) = bind(&module(), given, Dims::new());
-        let bound = bound.unwrap();
-        assert_eq!(bound.dims["N"], 5);
-        assert_eq!(bound.values[1].as_leaf().unwrap().shape(), [10]);
-        assert_eq!(bound.values[2], Val::int(3));
-    }
-
-    #[test]
-    fn what_does_not_fit_is_told() {
-        let x = || value("x", Tensor::zeros(DType::F32, &[5, 2]));
-        let other = |d, n| value("other", Tensor::zeros(d, &[n]));
-        let says = |given: Vec<Provided>, dims: &[(&str, i64)], want: &str| {
-            let t = titles(given, dims);
-            assert!(t.iter().any(|t| t.contains(want)), "{t:?} lacks {want}");
-        };
-        says(
-            vec![x(), other(DType::I32, 10)],
-            &[],
-            "E0503 input `other` must be i64[2*N], but in.npz has i32[10]",
-        );
-        says(vec![x(), other(DType::I64, 9)], &[], "E0504 input `other`");
-        says(vec![x()], &[], "E0501 no value is given for input `other` (i64[2*N])");
-        says(vec![x(), value("othr", Tensor::zeros(DType::I64, &[1]))], &[], "E0501");
-        says(
-            vec![x(), other(DType::I64, 10), fill("y", Fill::Ones)],
-            &[],
-            "E0505 the graph has no input `y`",
-        );
-        says(
-            vec![x(), other(DType::I64, 10), value("labels", Tensor::scalar(1i64))],
-            &[],
-            "E0505 `labels` of in.npz",
-        );
-        says(
-            vec![fill("x", Fill::Ones), fill("other", Fill::Ones)],
-            &[],
-            "E0304 the sizes of input `x`",
-        );
-        says(
-            vec![fill("x", Fill::Ones), fill("other", Fill::Ones)],
-            &[("M", 2)],
-            "E0505 no size is named `M`",
-        );
-        assert!(titles(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[("N", 2)]).is_empty());
-    }
-
-    #[test]
-    fn random_numbers_are_what_they_say() {
-        let u = filled(DType::F64, &[10_000], Fill::Uniform(7));
-        let v: Vec<f64> = u.as_slice::<f64>().to_vec();
-        assert!(v.iter().all(|x| (0.0..1.0).contains(x)));
-        assert!((v.iter().sum::<f64>() / 1e4 - 0.5).abs() < 0.02);
-        let n = filled(DType::F64, &[10_000], Fill::Normal(7));
-        let var = n.as_slice::<f64>().iter().map(|x| x * x).sum::<f64>() / 1e4;
-        assert!((var - 1.0).abs() < 0.06, "{var}");
-        assert_eq!(u, filled(DType::F64, &[10_000], Fill::Uniform(7)));
-    }
-}
+#[path = "bind_tests.rs"]
+mod tests;

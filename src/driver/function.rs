@@ -213,7 +213,7 @@ fn called(graph: &Graph, result: Value) -> Called {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::{Dims, Fill, Given, Provided, bind};
+    use crate::driver::{Dims, Fill, Given, Provided, bind, fill};
     use crate::types::DType;
 
     fn function(session: &mut Session, text: &str) -> Function {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     fn arange(rows: usize) -> Tensor {
-        bind::filled(DType::F32, &[rows, 2], Fill::Arange)
+        fill::filled(DType::F32, &[rows, 2], Fill::Arange)
     }
 
     fn numbers(v: &Value) -> Vec<f64> {

@@ -14,6 +14,7 @@ pub mod compare;
 mod compile;
 pub mod diff;
 pub mod files;
+pub mod fill;
 mod function;
 pub mod json;
 pub mod load;
@@ -23,8 +24,9 @@ mod split;
 mod stage;
 pub mod text;
 
-pub use bind::{Bound, Dims, Fill, Given, Provided, Value};
+pub use bind::{Bound, Dims, Given, Provided, Value};
 pub use compile::{Compilation, Request, compile};
+pub use fill::Fill;
 pub use function::{Called, Function};
 pub use load::Model;
 pub use session::{Reported, Session, Staged, input_types, thread_count};

@@ -5,48 +5,9 @@
 
 use super::{Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, Opcode};
 use crate::op::Literal;
-use crate::tensor::{Scalar, Tensor};
+use crate::tensor::{Scalar, SplitMix as Rng, Tensor};
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
 use std::sync::Arc;
-
-/// A small generator of pseudo-random numbers (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Rng(u64);
-
-impl Rng {
-    /// The generator of this seed.
-    pub fn new(seed: u64) -> Rng {
-        Rng(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    /// True once in `n` times.
-    pub fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    /// One of `items`.
-    pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
-        items[self.below(items.len())]
-    }
-
-    /// A number in -1 to 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    }
-}
 
 const TEXTS: [&str; 12] = [
     "",
@@ -103,7 +64,7 @@ fn float(r: &mut Rng) -> f64 {
     ];
     match r.one_in(2) {
         true => special[r.below(special.len())],
-        false => f64::from_bits(r.next()),
+        false => f64::from_bits(r.next_u64()),
     }
 }
 
@@ -134,7 +95,7 @@ fn literal<T>(r: &mut Rng, depth: usize, leaf: &mut dyn FnMut(&mut Rng) -> Optio
     match choice {
         0 => Val::None,
         1 => Val::Bool(r.one_in(2)),
-        2 => Val::int(r.next() as i64),
+        2 => Val::int(r.next_u64() as i64),
         3 => Val::int(r.below(20) as i64 - 10),
         4 => Val::Int(dim(r)),
         5 => Val::Float(float(r)),
@@ -213,10 +174,10 @@ fn constant(r: &mut Rng) -> Tensor {
     let dtype = DType::COMPUTED[r.below(10)];
     let shape: Vec<usize> = (0..r.below(4)).map(|_| r.below(4)).collect();
     let mut values = r.clone();
-    r.next();
+    r.next_u64();
     Tensor::from_fn(dtype, &shape, |_| match dtype.is_float() {
         true => Scalar::from_f64(dtype, float(&mut values)),
-        false => Scalar::Int(DType::I64, values.next() as i64),
+        false => Scalar::Int(DType::I64, values.next_u64() as i64),
     })
 }
 
@@ -471,7 +432,7 @@ fn step(r: &mut Rng, g: &mut Graph, live: &[(NodeId, Vec<usize>)], x: NodeId, sh
             (g.call_function(op, vec![leaf(x), leaf(y)], vec![]), out)
         }
         5 => {
-            let scalar = Val::Float((r.unit() * 8.0).round() / 4.0);
+            let scalar = Val::Float(((r.unit() * 2.0 - 1.0) * 8.0).round() / 4.0);
             let op = r.pick(&["add", "sub", "mul"]);
             (g.call_function(op, vec![leaf(x), scalar], vec![]), shape.to_vec())
         }

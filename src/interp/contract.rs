@@ -71,9 +71,7 @@ impl Number for i64 {
 
 /// The contraction of these operands (one per parameter of the op; `None` where there is no tensor).
 pub fn contract(c: &Contraction, operands: &[Option<&Tensor>]) -> OpResult<Tensor> {
-    let out = match c {
-        Contraction::MatMul { out, .. } | Contraction::Conv { out, .. } => out,
-    };
+    let out = c.out();
     let shape = fixed(out)?;
     if out.dtype.is_float() {
         run::<f64>(c, operands, out.dtype, &shape)

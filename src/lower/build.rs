@@ -76,72 +76,15 @@ impl Tir {
         Ok(Val::Leaf(self.traced(v)))
     }
 
-    fn contract(&mut self, how: Contraction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
+    fn contract(&mut self, mut how: Contraction, ids: &Call<ValueId>) -> OpResult<Val<Traced>> {
         let mut args = vec![];
-        let mut take = |p: usize| -> OpResult<usize> {
-            args.push(leaf(ids, p)?);
-            Ok(args.len() - 1)
-        };
-        let (how, out) = match how {
-            Contraction::MatMul {
-                a,
-                b,
-                bias,
-                a_transposed,
-                b_transposed,
-                alpha,
-                beta,
-                out,
-            } => {
-                let (a, b) = (take(a)?, take(b)?);
-                let bias = bias.map(&mut take).transpose()?;
-                let o = out.clone();
-                (
-                    Contraction::MatMul {
-                        a,
-                        b,
-                        bias,
-                        a_transposed,
-                        b_transposed,
-                        alpha,
-                        beta,
-                        out,
-                    },
-                    o,
-                )
-            }
-            Contraction::Conv {
-                input,
-                weight,
-                bias,
-                stride,
-                padding,
-                dilation,
-                transposed,
-                output_padding,
-                groups,
-                out,
-            } => {
-                let (input, weight) = (take(input)?, take(weight)?);
-                let bias = bias.map(&mut take).transpose()?;
-                let o = out.clone();
-                let how = Contraction::Conv {
-                    input,
-                    weight,
-                    bias,
-                    stride,
-                    padding,
-                    dilation,
-                    transposed,
-                    output_padding,
-                    groups,
-                    out,
-                };
-                (how, o)
-            }
-        };
+        for operand in how.operands_mut() {
+            args.push(leaf(ids, *operand)?);
+            *operand = args.len() - 1;
+        }
         super::contract::prepare(self, &how, &mut args)?;
-        let v = self.push(out.dtype, &fixed(&out)?, Def::Contract { args, how })?;
+        let shape = fixed(how.out())?;
+        let v = self.push(how.out().dtype, &shape, Def::Contract { args, how })?;
         Ok(Val::Leaf(self.traced(v)))
     }
 

@@ -244,6 +244,26 @@ pub enum Contraction {
     },
 }
 
+impl Contraction {
+    /// The result's type.
+    pub fn out(&self) -> &TensorType {
+        match self {
+            Contraction::MatMul { out, .. } | Contraction::Conv { out, .. } => out,
+        }
+    }
+
+    /// The parameters that are operands: both factors, then the addend if there is one.
+    pub fn operands_mut(&mut self) -> impl Iterator<Item = &mut usize> {
+        let all = match self {
+            Contraction::MatMul { a, b, bias, .. } => [Some(a), Some(b), bias.as_mut()],
+            Contraction::Conv {
+                input, weight, bias, ..
+            } => [Some(input), Some(weight), bias.as_mut()],
+        };
+        all.into_iter().flatten()
+    }
+}
+
 /// A value within a decomposition: an opaque id and its type.
 #[derive(Clone, Debug)]
 pub struct Traced {

@@ -8,10 +8,12 @@
 mod element;
 pub mod files;
 mod product;
+mod splitmix;
 mod storage;
 
 pub use element::{Element, Scalar};
 pub use product::matmul_f64;
+pub use splitmix::SplitMix;
 pub use storage::{ALIGN, AlignedBytes, Storage};
 
 use crate::types::{DType, TensorType};

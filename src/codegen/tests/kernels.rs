@@ -43,7 +43,7 @@ pub(super) fn softmax(rows: usize, n: usize) -> Kernel {
 
 #[test]
 fn softmax_rows() {
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     for (rows, n) in [(1, 1), (3, 3), (4, 17), (7, 64), (2, 1000)] {
         check_sums(&softmax(rows, n), &[rng.tensor(F32, rows * n)]);
     }
@@ -82,7 +82,7 @@ fn layer_norm_rows() {
             k.store(out, at(j), v);
         });
     });
-    let mut rng = Rng(2);
+    let mut rng = Rng::new(2);
     let inputs = [rng.tensor(F32, rows * n), rng.tensor(F32, n), rng.tensor(F32, n)];
     check_sums(&k.finish().expect("verifies"), &inputs);
 }
@@ -110,14 +110,14 @@ fn permuted_broadcast_and_reversed_views() {
             k.store(out, Affine::row_major(&[v[0], v[1], l], &[a, b, c]), s);
         });
     });
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     let inputs = [rng.tensor(F64, a * b * c), rng.tensor(I32, b), rng.tensor(F32, a * c)];
     check(&k.finish().expect("verifies"), &inputs, 0);
 }
 
 #[test]
 fn reductions_of_every_kind() {
-    let mut rng = Rng(4);
+    let mut rng = Rng::new(4);
     for d in [F32, F64, I64, I32, I16, U8, B8] {
         for op in [
             ReduceOp::Add,
@@ -158,7 +158,7 @@ fn column_sums_and_a_sum_of_all() {
         let s = k.serial_reduce(ReduceOp::Add, F32, r, |k, i| k.load(x, i * c as i64 + j));
         k.store(out, j, s);
     });
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     check(&k.finish().expect("verifies"), &[rng.tensor(F32, r * c)], 0);
 
     let mut k = KernelBuilder::new("all");
@@ -196,7 +196,7 @@ fn argmax_takes_the_first_and_nan_wins() {
     for d in [F32, F64, I64, I32, B8] {
         for op in [ReduceOp::ArgMax, ReduceOp::ArgMin] {
             for n in [1, 2, 5, 16, 50] {
-                let mut rng = Rng(n as u64);
+                let mut rng = Rng::new(n as u64);
                 // Few different values, so that there are ties.
                 let mut data: Vec<Scalar> = (0..6 * n).map(|_| Scalar::from_i64(d, rng.below(4) as i64)).collect();
                 if d.is_float() {
@@ -257,7 +257,7 @@ fn padded_windows() {
         (5, 5, 3, 0),
         (4, 40, 1, 1),
     ] {
-        let mut rng = Rng(6);
+        let mut rng = Rng::new(6);
         check(&max_pool(h, w, s, p), &[rng.tensor(F32, 2 * h * w)], 0);
     }
 }
@@ -272,7 +272,7 @@ fn padding_of_a_flat_parallel_loop() {
             let v = k.load_or(x, i - before, vec![Cond::within(i - before, n)], Scalar::Int(I16, -9));
             k.store(out, i, v);
         });
-        let mut rng = Rng(7);
+        let mut rng = Rng::new(7);
         check(&k.finish().expect("verifies"), &[rng.tensor(I16, n)], 0);
     }
 }
@@ -308,7 +308,7 @@ fn gathers_check_wrap_and_clamp() {
             });
         });
         let k = k.finish().expect("verifies");
-        let mut rng = Rng(8);
+        let mut rng = Rng::new(8);
         let table = rng.tensor(F32, rows * dim);
         let low = if bound == Bound::Check { 0 } else { -(rows as i64) };
         let ids: Vec<Scalar> = (0..n)
@@ -359,7 +359,7 @@ fn scans_and_concatenations() {
             k.store(out, i[0] * width + j + n as i64, v);
         });
     });
-    let mut rng = Rng(9);
+    let mut rng = Rng::new(9);
     check(
         &k.finish().expect("verifies"),
         &[rng.tensor(F32, r * n), rng.tensor(F32, r * 7)],
@@ -384,7 +384,7 @@ fn strided_stores_and_swapped_carries() {
         k.store(out, i * 3 + 1, v);
         k.store(out, Affine::from(89) - i * 3, v);
     });
-    let mut rng = Rng(10);
+    let mut rng = Rng::new(10);
     check(&k.finish().expect("verifies"), &[rng.tensor(I64, 30)], 0);
 }
 
@@ -402,7 +402,7 @@ fn in_place_updates() {
         k.store(acc, Index::default().plus(id, 1), new);
     });
     let k = k.finish().expect("verifies");
-    let mut rng = Rng(11);
+    let mut rng = Rng::new(11);
     let ids: Vec<Scalar> = (0..50).map(|_| Scalar::Int(I64, rng.below(16) as i64 - 8)).collect();
     let inputs = [bytes(I64, &ids), rng.tensor(F32, 50), rng.tensor(F32, 8)];
     // In place: a second chunked run would add twice, but there is only one iteration to chunk.
@@ -467,7 +467,7 @@ fn every_second_and_reversed_elements() {
                 let v = k.load(x, i * stride + base);
                 k.store(out, i, v);
             });
-            let mut rng = Rng(31);
+            let mut rng = Rng::new(31);
             check(&k.finish().expect("verifies"), &[rng.tensor(d, len)], 0);
         }
     }

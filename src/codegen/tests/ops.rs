@@ -293,10 +293,10 @@ fn halves_round_to_nearest_even() {
         let k = map("widen", &[(d, 65536)], |k, x| k.cast(DType::F32, x[0])).expect("casts");
         check(&k, &[all], 0);
         let shift = if d == DType::F16 { 12 } else { 15 };
-        let mut rng = Rng(7);
+        let mut rng = Rng::new(7);
         let near: Vec<u8> = (0..20011)
             .flat_map(|_| {
-                let x = (rng.next() as u32 >> shift << shift)
+                let x = (rng.0.next_u64() as u32 >> shift << shift)
                     .wrapping_add(rng.below(3) as u32)
                     .wrapping_sub(1);
                 x.to_le_bytes()

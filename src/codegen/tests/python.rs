@@ -129,7 +129,7 @@ fn random_kernels() {
 
 #[test]
 fn rows_and_windows() {
-    let mut rng = Rng(21);
+    let mut rng = Rng::new(21);
     let mut cases = vec![];
     for k in [
         super::kernels::softmax(4, 17),

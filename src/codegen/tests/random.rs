@@ -54,7 +54,7 @@ fn expression(k: &mut KernelBuilder, rng: &mut Rng, mut pool: Vec<Value>) -> Val
 fn view(k: &mut KernelBuilder, rng: &mut Rng, vars: &[Var], shape: &[usize]) -> (Value, Buf) {
     let d = rng.pick(&DType::COMPUTED);
     let mut order: Vec<usize> = (0..shape.len()).collect();
-    order.sort_by_key(|_| rng.next());
+    order.sort_by_key(|_| rng.0.next_u64());
     let mut strides = vec![0i64; shape.len()];
     let (mut step, mut base, mut conds) = (1i64, 0i64, vec![]);
     for &dim in &order {
@@ -80,7 +80,7 @@ fn view(k: &mut KernelBuilder, rng: &mut Rng, vars: &[Var], shape: &[usize]) -> 
         }
     }
     let spare = rng.below(3);
-    let b = k.input(&format!("x{}", rng.next()), d, &[step as usize + spare]);
+    let b = k.input(&format!("x{}", rng.0.next_u64()), d, &[step as usize + spare]);
     let at = Affine::strided(base + spare as i64, vars, &strides);
     let v = if conds.is_empty() {
         k.load(b, at)
@@ -92,7 +92,7 @@ fn view(k: &mut KernelBuilder, rng: &mut Rng, vars: &[Var], shape: &[usize]) -> 
 }
 
 pub(super) fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let shape: Vec<usize> = (0..rng.below(3) + 2)
         .map(|_| rng.pick(&[1, 2, 3, 5, 8, 16, 23]))
         .collect();
@@ -141,12 +141,7 @@ pub(super) fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
         }
     });
     let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
-    let mut rng = Rng(seed ^ 0x5555);
-    let data = k
-        .params()
-        .filter(|(b, _)| inputs.contains(b))
-        .map(|(_, b)| rng.tensor(b.dtype, b.numel()));
-    let data = data.collect();
+    let data = Rng::new(seed ^ 0x5555).inputs(&k, &inputs);
     (k, data)
 }
 

@@ -182,7 +182,7 @@ fn expression(k: &mut KernelBuilder, rng: &mut Rng, mut pool: Vec<Value>) -> Val
 
 /// Rows of random expressions: stored, or reduced in an order that does not change the result.
 fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let (rows, n) = (rng.below(4) + 1, rng.pick(&[8, 16, 31, 64, 100, 131, 300]));
     let mut k = KernelBuilder::new(format!("wide_{seed}"));
     let mut inputs = vec![];
@@ -221,12 +221,7 @@ fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
         }
     });
     let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
-    let mut rng = Rng(seed ^ 0x7777);
-    let data = k
-        .params()
-        .filter(|(b, _)| inputs.contains(b))
-        .map(|(_, b)| rng.tensor(b.dtype, b.numel()));
-    let data = data.collect();
+    let data = Rng::new(seed ^ 0x7777).inputs(&k, &inputs);
     (k, data)
 }
 

@@ -116,20 +116,35 @@ fn feature_shape(x: &Traced) -> OpResult<Vec<Dim>> {
         .collect())
 }
 
-fn plain(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
+/// What a dropout draws.
+enum Draw {
+    /// Nothing: the result is known without.
+    Needless(Traced),
+    /// The mask of what is kept.
+    Mask(Traced),
+}
+
+fn drawn(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Draw> {
     let (x, p) = (c.leaf("input")?, probability(c)?);
     if !c.bool("train")? || p == 0.0 {
-        return Ok(x.into());
+        return Ok(Draw::Needless(x.clone()));
     }
     if p == 1.0 {
-        return b.binary("mul", x, Val::int(0)).map(Val::Leaf);
+        return b.binary("mul", x, Val::int(0)).map(Draw::Needless);
     }
     let shape = if feature {
         feature_shape(x)?
     } else {
         x.shape()?.to_vec()
     };
-    let mask = kept(b, x, &shape, p)?;
+    kept(b, x, &shape, p).map(Draw::Mask)
+}
+
+fn plain(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
+    let (x, p, mask) = match drawn(b, c, feature)? {
+        Draw::Needless(result) => return Ok(result.into()),
+        Draw::Mask(mask) => (c.leaf("input")?, probability(c)?, mask),
+    };
     let mask = b.binary("div", &mask, Val::Float(1.0 - p))?;
     b.binary("mul", x, &mask).map(Val::Leaf)
 }
@@ -151,19 +166,10 @@ fn native(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 /// `a * (x * mask + ALPHA * a * (mask - 1)) + ALPHA * a * p` as in torch's `Dropout.cpp`.
 fn alpha(b: &mut dyn Build, c: &Call<Traced>, feature: bool) -> OpResult<Val<Traced>> {
-    let (x, p) = (c.leaf("input")?, probability(c)?);
-    if !c.bool("train")? || p == 0.0 {
-        return Ok(x.into());
-    }
-    if p == 1.0 {
-        return b.binary("mul", x, Val::int(0)).map(Val::Leaf);
-    }
-    let shape = if feature {
-        feature_shape(x)?
-    } else {
-        x.shape()?.to_vec()
+    let (x, p, mask) = match drawn(b, c, feature)? {
+        Draw::Needless(result) => return Ok(result.into()),
+        Draw::Mask(mask) => (c.leaf("input")?, probability(c)?, mask),
     };
-    let mask = kept(b, x, &shape, p)?;
     let a = 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt();
     let dropped = b.binary("add", &mask, Val::Float(-1.0))?;
     let dropped = b.binary("mul", &dropped, Val::Float(ALPHA * a))?;
