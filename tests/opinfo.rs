@@ -108,7 +108,10 @@ fn caught(run: impl FnOnce() -> Results) -> Results {
     })
 }
 
-const MODES: [(&str, fn(&str, &[Tensor]) -> Results); 2] = [("interpreted", interpreted), ("compiled", compiled)];
+/// A way to run a text on inputs.
+type Run = fn(&str, &[Tensor]) -> Results;
+
+const MODES: [(&str, Run); 2] = [("interpreted", interpreted), ("compiled", compiled)];
 
 /// Runs the cases of one file, and writes what they give. `at` holds the case that runs, should the process end.
 fn run_chunk(file: &Path, at: &Path) {
@@ -186,7 +189,7 @@ fn differs(got: &Tensor, want: &Tensor, atol: f64, rtol: f64) -> Option<String> 
 }
 
 /// What is wrong with a case of the extract, if anything.
-fn check(case: &Json, run: fn(&str, &[Tensor]) -> Results) -> Option<String> {
+fn check(case: &Json, run: Run) -> Option<String> {
     let all = |name: &str| case[name].as_array().expect("a list");
     let inputs: Vec<Tensor> = all("inputs").iter().map(tensor).collect();
     let got = match caught(|| run(case["text"].as_str().expect("a graph"), &inputs)) {

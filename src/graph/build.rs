@@ -441,7 +441,7 @@ impl<'a> Statements<'a> {
         for u in updates {
             let Update::Input(n) = u else { continue };
             let id = self.nodes.get(&n.text);
-            if !id.is_some_and(|&id| self.graph[id].op() == Opcode::Placeholder) {
+            if id.is_none_or(|&id| self.graph[id].op() != Opcode::Placeholder) {
                 let d = Diagnostic::new(Code::E0101, format!("no placeholder is called `%{}`", n.text));
                 self.out
                     .push(d.at(n.span, "only placeholders and buffers can be updated"));

@@ -22,11 +22,14 @@ use std::ops;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Which modules are leaves, by path.
+type IsLeaf = dyn Fn(&str, &dyn Module) -> bool;
+
 /// Where a closure's calls are recorded.
 #[derive(Clone)]
 pub struct Tracer {
     graph: Rc<RefCell<Graph>>,
-    leaf: Rc<dyn Fn(&str, &dyn Module) -> bool>,
+    leaf: Rc<IsLeaf>,
 }
 
 /// A value of the graph that is being recorded.

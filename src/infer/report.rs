@@ -107,10 +107,17 @@ fn nearest_by_last_part(path: &str) -> Option<String> {
     nearest(last, family).map(|l| format!("{head}.{l}"))
 }
 
+/// An unknown op and where it is used.
+struct Unknown {
+    diagnostic: Diagnostic,
+    spans: Vec<Option<Span>>,
+    places: Vec<String>,
+}
+
 /// Unknown ops, collected so that each spelling is reported once with all its uses.
 #[derive(Default)]
 pub struct Unknowns {
-    by_spelling: IndexMap<String, (Diagnostic, Vec<Option<Span>>, Vec<String>)>,
+    by_spelling: IndexMap<String, Unknown>,
 }
 
 impl Unknowns {
@@ -129,17 +136,23 @@ impl Unknowns {
         };
         let span = graph[n].meta.target_span.or(graph[n].meta.span);
         let place = place_note(graph, n);
-        let (_, spans, places) = self
-            .by_spelling
-            .entry(d.title.clone())
-            .or_insert_with(|| (d, vec![], vec![]));
-        spans.push(span);
-        places.extend(place);
+        let unknown = self.by_spelling.entry(d.title.clone()).or_insert_with(|| Unknown {
+            diagnostic: d,
+            spans: vec![],
+            places: vec![],
+        });
+        unknown.spans.push(span);
+        unknown.places.extend(place);
     }
 
     /// Reports them all.
     pub fn report(&mut self, out: &mut Diagnostics) {
-        for (_, (mut d, spans, places)) in std::mem::take(&mut self.by_spelling) {
+        for (_, unknown) in std::mem::take(&mut self.by_spelling) {
+            let Unknown {
+                diagnostic: mut d,
+                spans,
+                places,
+            } = unknown;
             for s in spans.iter().skip(1).take(Self::SHOWN - 1).flatten() {
                 d = d.see(*s, "also here");
             }

@@ -50,7 +50,8 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
         Meaning::View(f) => {
             let view = f(types)?;
             let x = operand(call, view.operand)?;
-            if call.op.aliases && !(call.op.name == "contiguous" && !x.is_contiguous()) {
+            let copies = call.op.name == "contiguous" && !x.is_contiguous();
+            if call.op.aliases && !copies {
                 return Ok(Val::Leaf(x.view(&view)?));
             }
             new(apply_view(x.tensor(), &view)?)

@@ -143,9 +143,9 @@ pub fn fuse(tir: &Tir) -> Fusion {
         last_effect: None,
     };
     f.find_activated(&users);
-    for i in 0..n {
+    for (i, users) in users.iter().enumerate() {
         let v = ValueId(i as u32);
-        f.inlined[i] = f.is_inlined(v, &users[i]);
+        f.inlined[i] = f.is_inlined(v, users);
         if !f.inlined[i] {
             f.visit(v);
         }

@@ -202,8 +202,8 @@ fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let weights = c.opt_leaf("per_sample_weights").map(|t| t.to(native(w.dtype())));
     for (k, &(a, z)) in bounds.iter().enumerate() {
         let mut taken = vec![];
-        for p in a..z {
-            let at = in_range(i[p], w.shape()[0], 0).map_err(|_| OpError::value("index out of range in self"))?;
+        for (p, &row) in i.iter().enumerate().take(z).skip(a) {
+            let at = in_range(row, w.shape()[0], 0).map_err(|_| OpError::value("index out of range in self"))?;
             of_bag.as_mut_slice::<i64>()[p] = k as i64;
             if padding != Some(at as i64) {
                 taken.push((p, at));

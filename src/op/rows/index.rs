@@ -329,11 +329,11 @@ fn value_strides(values: &Tensor, shape: &[usize], places: &Places) -> OpResult<
         return Err(fail());
     }
     let mut out = vec![0; shape.len()];
-    for j in lead..values.rank() {
-        let i = j - lead + shape.len() - (values.rank() - lead);
-        if values.shape()[j] == shape[i] {
-            out[i] = if shape[i] == 1 { 0 } else { own[j] as i64 };
-        } else if values.shape()[j] != 1 {
+    let dims = values.shape().iter().zip(own).skip(lead);
+    for ((i, &n), (&size, stride)) in shape.iter().enumerate().skip(shape.len() - dims.len()).zip(dims) {
+        if size == n {
+            out[i] = if n == 1 { 0 } else { stride as i64 };
+        } else if size != 1 {
             return Err(fail());
         }
     }

@@ -71,8 +71,7 @@ impl Matrix {
                 }
             }
         }
-        for k in 0..self.rows {
-            let pivot = pivots[k];
+        for (k, pivot) in pivots.iter().enumerate() {
             (0..right.columns).for_each(|j| right.v[k * right.columns + j] /= pivot);
         }
         (sign, pivots, singular)
