@@ -7,10 +7,17 @@ use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [rectifiers(), clipped(), smooth(), shrinking(), parametric()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        rectifiers(),
+        clipped(),
+        smooth(),
+        exponential(),
+        shrinking(),
+        parametric(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// `F.relu(input, inplace=False)`.
@@ -198,6 +205,38 @@ fn smooth() -> Vec<Op> {
             "self * tanh(softplus(self))"
         )
         .module("Mish(inplace=False) = mish(input)"),
+        pointwise(
+            "softplus",
+            "softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
+            D::FloatOnly("softplus_cpu"),
+            "where(self * beta > threshold, self, log1p(exp(self * beta)) / beta)",
+        )
+        .doc("log(1 + exp(beta * self)) / beta; self itself above the threshold")
+        .spelled("aten.softplus.default torch.nn.functional.softplus")
+        .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)"),
+        pointwise(
+            "log_sigmoid",
+            "log_sigmoid(Tensor self) -> Tensor",
+            D::FloatOnly("log_sigmoid_cpu"),
+            "min(self, 0) - log1p(exp(-abs(self)))",
+        )
+        .doc("log(sigmoid(self))")
+        .spelled("aten.log_sigmoid.default torch.nn.functional.logsigmoid")
+        .module("LogSigmoid() = log_sigmoid(input)"),
+        Op::composite("softsign", "softsign(Tensor self) -> Tensor", |b, c| {
+            let size = b.unary("abs", c.leaf("self")?)?;
+            let divisor = b.binary("add", &size, Val::int(1))?;
+            Ok(b.binary("div", c.leaf("self")?, &divisor)?.into())
+        })
+        .doc("self / (1 + |self|)")
+        .spelled("torch.nn.functional.softsign")
+        .module("Softsign() = softsign(input)"),
+    ]
+}
+
+/// Exponential units: linear above zero, an exponential below.
+fn exponential() -> Vec<Op> {
+    vec![
         activation!(
             "elu",
             ", Scalar alpha=1, Scalar scale=1, Scalar input_scale=1",
@@ -234,32 +273,6 @@ fn smooth() -> Vec<Op> {
         .spelled("torch.celu")
         .inplace("torch.celu_ torch.nn.functional.celu_")
         .module("CELU(alpha=1.0, inplace=False) = celu(input, alpha)"),
-        pointwise(
-            "softplus",
-            "softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
-            D::FloatOnly("softplus_cpu"),
-            "where(self * beta > threshold, self, log1p(exp(self * beta)) / beta)",
-        )
-        .doc("log(1 + exp(beta * self)) / beta; self itself above the threshold")
-        .spelled("aten.softplus.default torch.nn.functional.softplus")
-        .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)"),
-        pointwise(
-            "log_sigmoid",
-            "log_sigmoid(Tensor self) -> Tensor",
-            D::FloatOnly("log_sigmoid_cpu"),
-            "min(self, 0) - log1p(exp(-abs(self)))",
-        )
-        .doc("log(sigmoid(self))")
-        .spelled("aten.log_sigmoid.default torch.nn.functional.logsigmoid")
-        .module("LogSigmoid() = log_sigmoid(input)"),
-        Op::composite("softsign", "softsign(Tensor self) -> Tensor", |b, c| {
-            let size = b.unary("abs", c.leaf("self")?)?;
-            let divisor = b.binary("add", &size, Val::int(1))?;
-            Ok(b.binary("div", c.leaf("self")?, &divisor)?.into())
-        })
-        .doc("self / (1 + |self|)")
-        .spelled("torch.nn.functional.softsign")
-        .module("Softsign() = softsign(input)"),
     ]
 }
 

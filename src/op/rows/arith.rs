@@ -8,7 +8,7 @@ use crate::types::{DType, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [sums(), products(), quotients(), powers(), fused()]
+    [sums(), products(), quotients(), divisors(), powers(), fused()]
         .into_iter()
         .flatten()
         .collect()
@@ -148,45 +148,10 @@ fn products() -> Vec<Op> {
     ]
 }
 
+/// Quotients and remainders.
 fn quotients() -> Vec<Op> {
-    let plain = "div(Tensor self, Tensor other) -> Tensor";
     vec![
-        pointwise_by(
-            "div",
-            "div(Tensor self, Tensor other, *, str? rounding_mode=None) -> Tensor",
-            D::Division,
-            |c| match c.get("rounding_mode").as_str() {
-                None => Ok("self / other"),
-                Some("floor") => Ok("self // other"),
-                Some("trunc") => Ok("truncdiv(self, other)"),
-                Some(m) => Err(OpError::arg(
-                    "rounding_mode",
-                    format!("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{m}'"),
-                )),
-            },
-        )
-        .doc("self / other, or rounded down (`floor`) or towards zero (`trunc`); integers give f32 unless rounded")
-        .wide_numbers()
-        .spelled("aten.div.Tensor_mode aten.div.Scalar_mode torch.div Tensor.div")
-        .spelled("aten.divide.Tensor_mode aten.divide.Scalar_mode torch.divide Tensor.divide")
-        .form(
-            "aten.div.Tensor aten.div.Scalar aten.divide.Tensor aten.divide.Scalar",
-            plain,
-        )
-        .form(two!("true_divide"), plain)
-        .form("operator.truediv Tensor.__truediv__ Tensor.__div__", plain)
-        .form(
-            "Tensor.__rtruediv__ Tensor.__rdiv__",
-            "div(Tensor other, Tensor self) -> Tensor",
-        )
-        .inplace("aten.div_.Tensor_mode aten.div_.Scalar_mode Tensor.div_")
-        .inplace("aten.divide_.Tensor_mode aten.divide_.Scalar_mode Tensor.divide_")
-        .inplace_form(
-            "aten.div_.Tensor aten.div_.Scalar aten.divide_.Tensor aten.divide_.Scalar",
-            plain,
-        )
-        .inplace_form(two_!("true_divide"), plain)
-        .inplace_form("operator.itruediv Tensor.__itruediv__", plain),
+        div(),
         pointwise(
             "floor_divide",
             "floor_divide(Tensor self, Tensor other) -> Tensor",
@@ -233,6 +198,52 @@ fn quotients() -> Vec<Op> {
         .doc("1 / self")
         .spelled(one!("reciprocal"))
         .inplace(one_!("reciprocal")),
+    ]
+}
+
+fn div() -> Op {
+    let plain = "div(Tensor self, Tensor other) -> Tensor";
+    pointwise_by(
+        "div",
+        "div(Tensor self, Tensor other, *, str? rounding_mode=None) -> Tensor",
+        D::Division,
+        |c| match c.get("rounding_mode").as_str() {
+            None => Ok("self / other"),
+            Some("floor") => Ok("self // other"),
+            Some("trunc") => Ok("truncdiv(self, other)"),
+            Some(m) => Err(OpError::arg(
+                "rounding_mode",
+                format!("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{m}'"),
+            )),
+        },
+    )
+    .doc("self / other, or rounded down (`floor`) or towards zero (`trunc`); integers give f32 unless rounded")
+    .wide_numbers()
+    .spelled("aten.div.Tensor_mode aten.div.Scalar_mode torch.div Tensor.div")
+    .spelled("aten.divide.Tensor_mode aten.divide.Scalar_mode torch.divide Tensor.divide")
+    .form(
+        "aten.div.Tensor aten.div.Scalar aten.divide.Tensor aten.divide.Scalar",
+        plain,
+    )
+    .form(two!("true_divide"), plain)
+    .form("operator.truediv Tensor.__truediv__ Tensor.__div__", plain)
+    .form(
+        "Tensor.__rtruediv__ Tensor.__rdiv__",
+        "div(Tensor other, Tensor self) -> Tensor",
+    )
+    .inplace("aten.div_.Tensor_mode aten.div_.Scalar_mode Tensor.div_")
+    .inplace("aten.divide_.Tensor_mode aten.divide_.Scalar_mode Tensor.divide_")
+    .inplace_form(
+        "aten.div_.Tensor aten.div_.Scalar aten.divide_.Tensor aten.divide_.Scalar",
+        plain,
+    )
+    .inplace_form(two_!("true_divide"), plain)
+    .inplace_form("operator.itruediv Tensor.__itruediv__", plain)
+}
+
+/// Common divisors and multiples.
+fn divisors() -> Vec<Op> {
+    vec![
         pointwise(
             "gcd",
             "gcd(Tensor self, Tensor other) -> Tensor",

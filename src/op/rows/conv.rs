@@ -6,6 +6,118 @@ use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Contraction, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::types::{Dim, TensorType, Val};
 
+/// The convolutions of `$n` dims: `conv{n}d`, its form for module classes whose padding is not zeros, and the transposed one,
+/// whose overload is called `$overload`.
+macro_rules! of_rank {
+    ($n:literal, $ones:literal, $overload:literal) => {
+        [
+            Op::composite(
+                concat!("conv", $n, "d"),
+                concat!(
+                    "conv",
+                    $n,
+                    "d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
+                    $n,
+                    "] stride=",
+                    $ones,
+                    ", Any \
+                     padding=0, SymInt[",
+                    $n,
+                    "] dilation=",
+                    $ones,
+                    ", SymInt groups=1) -> Tensor"
+                ),
+                |b, c| conv(b, c, $n),
+            )
+            .doc("convolution; padding in numbers, or 'valid', or 'same'")
+            .spelled(concat!(
+                "aten.conv",
+                $n,
+                "d.default aten.conv",
+                $n,
+                "d.padding torch.conv",
+                $n,
+                "d torch.nn.functional.conv",
+                $n,
+                "d"
+            ))
+            .module(concat!(
+                "Conv",
+                $n,
+                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
+                 padding_mode='zeros') = conv",
+                $n,
+                "d(input, @weight, @bias if bias, stride, padding, dilation, groups) when \
+                 padding_mode='zeros'"
+            )),
+            Op::composite(
+                concat!("conv", $n, "d_mode"),
+                concat!(
+                    "conv",
+                    $n,
+                    "d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
+                    $n,
+                    "] stride=[1], Any \
+                     padding=0, SymInt[",
+                    $n,
+                    "] dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor"
+                ),
+                |b, c| conv_mode(b, c, concat!("conv", $n, "d")),
+            )
+            .doc("convolution of an input padded as `pad` does in the mode")
+            .module(concat!(
+                "Conv",
+                $n,
+                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
+                 padding_mode='zeros') = conv",
+                $n,
+                "d_mode(input, @weight, @bias if bias, stride, padding, dilation, groups, \
+                 padding_mode)"
+            )),
+            Op::composite(
+                concat!("conv_transpose", $n, "d"),
+                concat!(
+                    "conv_transpose",
+                    $n,
+                    "d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
+                    $n,
+                    "] stride=[1], \
+                     SymInt[",
+                    $n,
+                    "] padding=[0], SymInt[",
+                    $n,
+                    "] output_padding=[0], SymInt groups=1, SymInt[",
+                    $n,
+                    "] \
+                     dilation=[1]) -> Tensor"
+                ),
+                |b, c| conv_transpose(b, c, $n),
+            )
+            .doc("transposed convolution: the gradient of a convolution with respect to its input")
+            .spelled(concat!(
+                "aten.conv_transpose",
+                $n,
+                "d.",
+                $overload,
+                " torch.conv_transpose",
+                $n,
+                "d torch.nn.functional.conv_transpose",
+                $n,
+                "d"
+            ))
+            .module(concat!(
+                "ConvTranspose",
+                $n,
+                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, \
+                 groups=1, bias=True, dilation=1, padding_mode='zeros') = conv_transpose",
+                $n,
+                "d(input, @weight, @bias if \
+                 bias, stride, padding, output_padding, groups, dilation)"
+            )),
+        ]
+    };
+}
+
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let mut v = vec![
@@ -24,129 +136,10 @@ pub fn rows() -> Vec<Op> {
              bool allow_tf32) -> Tensor",
         ),
     ];
-    v.extend(plain());
-    v.extend(module_modes());
-    v.extend(transposed());
+    v.extend(of_rank!(1, "[1]", "default"));
+    v.extend(of_rank!(2, "[1, 1]", "input"));
+    v.extend(of_rank!(3, "[1, 1, 1]", "input"));
     v
-}
-
-fn plain() -> Vec<Op> {
-    let op = |name, schema, f, paths| {
-        Op::composite(name, schema, f)
-            .doc("convolution; padding in numbers, or 'valid', or 'same'")
-            .spelled(paths)
-    };
-    vec![
-        op(
-            "conv1d",
-            "conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], Any padding=0, SymInt[1] \
-             dilation=[1], SymInt groups=1) -> Tensor",
-            |b, c| conv(b, c, 1),
-            "aten.conv1d.default aten.conv1d.padding torch.conv1d torch.nn.functional.conv1d",
-        )
-        .module(
-            "Conv1d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
-             padding_mode='zeros') = conv1d(input, @weight, @bias if bias, stride, padding, dilation, groups) when padding_mode='zeros'",
-        ),
-        op(
-            "conv2d",
-            "conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1, 1], Any padding=0, SymInt[2] \
-             dilation=[1, 1], SymInt groups=1) -> Tensor",
-            |b, c| conv(b, c, 2),
-            "aten.conv2d.default aten.conv2d.padding torch.conv2d torch.nn.functional.conv2d",
-        )
-        .module(
-            "Conv2d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
-             padding_mode='zeros') = conv2d(input, @weight, @bias if bias, stride, padding, dilation, groups) when padding_mode='zeros'",
-        ),
-        op(
-            "conv3d",
-            "conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1, 1, 1], Any padding=0, SymInt[3] \
-             dilation=[1, 1, 1], SymInt groups=1) -> Tensor",
-            |b, c| conv(b, c, 3),
-            "aten.conv3d.default aten.conv3d.padding torch.conv3d torch.nn.functional.conv3d",
-        )
-        .module(
-            "Conv3d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
-             padding_mode='zeros') = conv3d(input, @weight, @bias if bias, stride, padding, dilation, groups) when padding_mode='zeros'",
-        ),
-    ]
-}
-
-/// Convolutions of module classes whose padding is not zeros.
-fn module_modes() -> Vec<Op> {
-    let op = |name, schema, f, module| {
-        Op::composite(name, schema, f)
-            .doc("convolution of an input padded as `pad` does in the mode")
-            .module(module)
-    };
-    vec![
-        op(
-            "conv1d_mode",
-            "conv1d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], Any padding=0, SymInt[1] \
-             dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor",
-            |b, c| conv_mode(b, c, "conv1d"),
-            "Conv1d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
-             padding_mode='zeros') = conv1d_mode(input, @weight, @bias if bias, stride, padding, dilation, groups, padding_mode)",
-        ),
-        op(
-            "conv2d_mode",
-            "conv2d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1], Any padding=0, SymInt[2] \
-             dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor",
-            |b, c| conv_mode(b, c, "conv2d"),
-            "Conv2d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
-             padding_mode='zeros') = conv2d_mode(input, @weight, @bias if bias, stride, padding, dilation, groups, padding_mode)",
-        ),
-        op(
-            "conv3d_mode",
-            "conv3d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1], Any padding=0, SymInt[3] \
-             dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor",
-            |b, c| conv_mode(b, c, "conv3d"),
-            "Conv3d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
-             padding_mode='zeros') = conv3d_mode(input, @weight, @bias if bias, stride, padding, dilation, groups, padding_mode)",
-        ),
-    ]
-}
-
-fn transposed() -> Vec<Op> {
-    let op = |name, schema, f, paths, module| {
-        Op::composite(name, schema, f)
-            .doc("transposed convolution: the gradient of a convolution with respect to its input")
-            .spelled(paths)
-            .module(module)
-    };
-    vec![
-        op(
-            "conv_transpose1d",
-            "conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], SymInt[1] padding=[0], \
-             SymInt[1] output_padding=[0], SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor",
-            |b, c| conv_transpose(b, c, 1),
-            "aten.conv_transpose1d.default torch.conv_transpose1d torch.nn.functional.conv_transpose1d",
-            "ConvTranspose1d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, \
-             bias=True, dilation=1, padding_mode='zeros') = conv_transpose1d(input, @weight, @bias if bias, stride, padding, \
-             output_padding, groups, dilation)",
-        ),
-        op(
-            "conv_transpose2d",
-            "conv_transpose2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=[1], SymInt[2] padding=[0], \
-             SymInt[2] output_padding=[0], SymInt groups=1, SymInt[2] dilation=[1]) -> Tensor",
-            |b, c| conv_transpose(b, c, 2),
-            "aten.conv_transpose2d.input torch.conv_transpose2d torch.nn.functional.conv_transpose2d",
-            "ConvTranspose2d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, \
-             bias=True, dilation=1, padding_mode='zeros') = conv_transpose2d(input, @weight, @bias if bias, stride, padding, \
-             output_padding, groups, dilation)",
-        ),
-        op(
-            "conv_transpose3d",
-            "conv_transpose3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=[1], SymInt[3] padding=[0], \
-             SymInt[3] output_padding=[0], SymInt groups=1, SymInt[3] dilation=[1]) -> Tensor",
-            |b, c| conv_transpose(b, c, 3),
-            "aten.conv_transpose3d.input torch.conv_transpose3d torch.nn.functional.conv_transpose3d",
-            "ConvTranspose3d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, groups=1, \
-             bias=True, dilation=1, padding_mode='zeros') = conv_transpose3d(input, @weight, @bias if bias, stride, padding, \
-             output_padding, groups, dilation)",
-        ),
-    ]
 }
 
 /// One number per spatial dim; one number stands for all.

@@ -5,14 +5,250 @@ use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::types::{DType, TensorType, Type, Val};
 
+/// `max_pool{n}d_with_indices`, also called as `$indexed`, and the pool that uses it.
+macro_rules! max_rows {
+    ($n:literal, $indexed:literal) => {
+        [
+            Op::new(
+                concat!("max_pool", $n, "d_with_indices"),
+                concat!(
+                    "max_pool",
+                    $n,
+                    "d_with_indices(Tensor self, int[",
+                    $n,
+                    "] kernel_size, int[",
+                    $n,
+                    "]? stride=[], \
+                     int[",
+                    $n,
+                    "] padding=0, int[",
+                    $n,
+                    "] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"
+                ),
+                |c, _| max_types(c, $n),
+                Meaning::Routine(|c| maxima(c, $n)),
+            )
+            .doc("the maximum of every window, and where it is")
+            .spelled(concat!(
+                "aten.max_pool",
+                $n,
+                "d_with_indices.default ",
+                $indexed,
+                " torch.nn.functional.max_pool",
+                $n,
+                "d_with_indices"
+            ))
+            .module(concat!(
+                "MaxPool",
+                $n,
+                "d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
+                 max_pool",
+                $n,
+                "d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)"
+            )),
+            Op::composite(
+                concat!("max_pool", $n, "d"),
+                concat!(
+                    "max_pool",
+                    $n,
+                    "d(Tensor self, int[",
+                    $n,
+                    "] kernel_size, int[",
+                    $n,
+                    "]? stride=[], int[",
+                    $n,
+                    "] \
+                     padding=0, int[",
+                    $n,
+                    "] dilation=1, bool ceil_mode=False, bool return_indices=False) -> Tensor"
+                ),
+                |b, c| first_of(b, c, concat!("max_pool", $n, "d_with_indices")),
+            )
+            .doc("the maximum of every window")
+            .spelled(concat!(
+                "aten.max_pool",
+                $n,
+                "d.default torch.max_pool",
+                $n,
+                "d torch.nn.functional.max_pool",
+                $n,
+                "d"
+            ))
+            .module(concat!(
+                "MaxPool",
+                $n,
+                "d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
+                 max_pool",
+                $n,
+                "d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False"
+            )),
+        ]
+    };
+}
+
+/// `avg_pool{n}d`, also called as `$name`, with further parameters of the schema, of the module, and how they are passed.
+macro_rules! avg_row {
+    ($n:literal, $name:literal, $schema:literal, $params:literal, $args:literal) => {
+        Op::new(
+            concat!("avg_pool", $n, "d"),
+            concat!(
+                "avg_pool",
+                $n,
+                "d(Tensor self, int[",
+                $n,
+                "] kernel_size, int[",
+                $n,
+                "]? stride=[], int[",
+                $n,
+                "] padding=0, \
+                 bool ceil_mode=False, bool count_include_pad=True",
+                $schema,
+                ") -> Tensor"
+            ),
+            |c, _| avg_type(c, $n),
+            Meaning::Routine(|c| averages(c, $n)),
+        )
+        .doc("the mean of every window")
+        .spelled(concat!(
+            "aten.avg_pool",
+            $n,
+            "d.default ",
+            $name,
+            " torch.nn.functional.avg_pool",
+            $n,
+            "d"
+        ))
+        .module(concat!(
+            "AvgPool",
+            $n,
+            "d(kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True",
+            $params,
+            ") = \
+             avg_pool",
+            $n,
+            "d(input, kernel_size, stride, padding, ceil_mode, count_include_pad",
+            $args,
+            ")"
+        ))
+    };
+}
+
+/// [`avg_row`] of the dims that may divide by another number.
+macro_rules! avg_row_with_divisor {
+    (2) => {
+        avg_row!(
+            2,
+            "torch._C._nn.avg_pool2d",
+            ", int? divisor_override=None",
+            ", divisor_override=None",
+            ", divisor_override"
+        )
+    };
+    (3) => {
+        avg_row!(
+            3,
+            "torch._C._nn.avg_pool3d",
+            ", int? divisor_override=None",
+            ", divisor_override=None",
+            ", divisor_override"
+        )
+    };
+}
+
+/// `adaptive_avg_pool{n}d` and `adaptive_max_pool{n}d`, also called as `$avg` and `$max`.
+macro_rules! adaptive_rows {
+    ($n:literal, $avg:literal, $max:literal) => {
+        [
+            Op::new(
+                concat!("adaptive_avg_pool", $n, "d"),
+                concat!("adaptive_avg_pool", $n, "d(Tensor self, Any output_size) -> Tensor"),
+                |c, _| adaptive_type(c, $n, Kind::AdaptiveAverage),
+                Meaning::Routine(|c| averages(c, $n)),
+            )
+            .doc("means of windows chosen so that the result has the given size")
+            .spelled(concat!(
+                "aten.adaptive_avg_pool",
+                $n,
+                "d.default ",
+                $avg,
+                " torch.nn.functional.adaptive_avg_pool",
+                $n,
+                "d"
+            ))
+            .module(concat!(
+                "AdaptiveAvgPool",
+                $n,
+                "d(output_size) = adaptive_avg_pool",
+                $n,
+                "d(input, output_size)"
+            )),
+            Op::new(
+                concat!("adaptive_max_pool", $n, "d_with_indices"),
+                concat!(
+                    "adaptive_max_pool",
+                    $n,
+                    "d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"
+                ),
+                |c, _| adaptive_type(c, $n, Kind::AdaptiveMax),
+                Meaning::Routine(|c| maxima(c, $n)),
+            )
+            .doc("maxima of windows chosen so that the result has the given size, and where they are")
+            .spelled(concat!(
+                "aten.adaptive_max_pool",
+                $n,
+                "d.default ",
+                $max,
+                " torch.nn.functional.adaptive_max_pool",
+                $n,
+                "d_with_indices"
+            )),
+            Op::composite(
+                concat!("adaptive_max_pool", $n, "d"),
+                concat!(
+                    "adaptive_max_pool",
+                    $n,
+                    "d(Tensor self, Any output_size, bool return_indices=False) -> Tensor"
+                ),
+                |b, c| adaptive_first(b, c, concat!("adaptive_max_pool", $n, "d_with_indices")),
+            )
+            .doc("maxima of windows chosen so that the result has the given size")
+            .spelled(concat!("torch.nn.functional.adaptive_max_pool", $n, "d"))
+            .module(concat!(
+                "AdaptiveMaxPool",
+                $n,
+                "d(output_size, return_indices=False) = adaptive_max_pool",
+                $n,
+                "d(input, output_size, \
+                 return_indices)"
+            )),
+        ]
+    };
+}
+
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let mut v = vec![];
-    for n in 1..=3 {
-        v.extend(max_rows(n));
-        v.push(avg_row(n));
-        v.extend(adaptive_rows(n));
-    }
+    v.extend(max_rows!(1, "torch.max_pool1d_with_indices"));
+    v.push(avg_row!(1, "torch.avg_pool1d", "", "", ""));
+    v.extend(adaptive_rows!(
+        1,
+        "torch.adaptive_avg_pool1d",
+        "torch.adaptive_max_pool1d"
+    ));
+    v.extend(max_rows!(2, "torch._C._nn.max_pool2d_with_indices"));
+    v.push(avg_row_with_divisor!(2));
+    v.extend(adaptive_rows!(
+        2,
+        "aten._adaptive_avg_pool2d.default torch._C._nn.adaptive_avg_pool2d torch._adaptive_avg_pool2d",
+        "torch._C._nn.adaptive_max_pool2d"
+    ));
+    v.extend(max_rows!(3, "torch._C._nn.max_pool3d_with_indices"));
+    v.push(avg_row_with_divisor!(3));
+    v.extend(adaptive_rows!(
+        3,
+        "aten._adaptive_avg_pool3d.default torch._C._nn.adaptive_avg_pool3d torch._adaptive_avg_pool3d",
+        "torch._C._nn.adaptive_max_pool3d"
+    ));
     v.extend(lp_rows());
     v
 }
@@ -24,73 +260,6 @@ fn leaf(dtype: DType, shape: Vec<crate::types::Dim>) -> Type {
 fn max_types(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     let p = Pool::of(c, n, Kind::Max)?;
     Ok(Val::Tuple(vec![leaf(p.dtype, p.out.clone()), leaf(DType::I64, p.out)]))
-}
-
-/// `max_pool{n}d_with_indices` and the pools that use it.
-fn max_rows(n: usize) -> [Op; 2] {
-    const SCHEMAS: [(&str, &str); 3] = [
-        (
-            "max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1]? stride=[], int[1] padding=0, int[1] dilation=1, \
-             bool ceil_mode=False) -> (Tensor, Tensor)",
-            "max_pool1d(Tensor self, int[1] kernel_size, int[1]? stride=[], int[1] padding=0, int[1] dilation=1, bool \
-             ceil_mode=False, bool return_indices=False) -> Tensor",
-        ),
-        (
-            "max_pool2d_with_indices(Tensor self, int[2] kernel_size, int[2]? stride=[], int[2] padding=0, int[2] dilation=1, \
-             bool ceil_mode=False) -> (Tensor, Tensor)",
-            "max_pool2d(Tensor self, int[2] kernel_size, int[2]? stride=[], int[2] padding=0, int[2] dilation=1, bool \
-             ceil_mode=False, bool return_indices=False) -> Tensor",
-        ),
-        (
-            "max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3]? stride=[], int[3] padding=0, int[3] dilation=1, \
-             bool ceil_mode=False) -> (Tensor, Tensor)",
-            "max_pool3d(Tensor self, int[3] kernel_size, int[3]? stride=[], int[3] padding=0, int[3] dilation=1, bool \
-             ceil_mode=False, bool return_indices=False) -> Tensor",
-        ),
-    ];
-    let (with, without) = SCHEMAS[n - 1];
-    let indexed = match n {
-        1 => Op::new("max_pool1d_with_indices", with, |c, _| max_types(c, 1), Meaning::Routine(|c| maxima(c, 1)))
-            .spelled("aten.max_pool1d_with_indices.default torch.max_pool1d_with_indices torch.nn.functional.max_pool1d_with_indices"),
-        2 => Op::new("max_pool2d_with_indices", with, |c, _| max_types(c, 2), Meaning::Routine(|c| maxima(c, 2)))
-            .spelled("aten.max_pool2d_with_indices.default torch._C._nn.max_pool2d_with_indices torch.nn.functional.max_pool2d_with_indices"),
-        _ => Op::new("max_pool3d_with_indices", with, |c, _| max_types(c, 3), Meaning::Routine(|c| maxima(c, 3)))
-            .spelled("aten.max_pool3d_with_indices.default torch._C._nn.max_pool3d_with_indices torch.nn.functional.max_pool3d_with_indices"),
-    };
-    let plain = match n {
-        1 => Op::composite("max_pool1d", without, |b, c| first_of(b, c, "max_pool1d_with_indices"))
-            .spelled("aten.max_pool1d.default torch.max_pool1d torch.nn.functional.max_pool1d")
-            .module(
-                "MaxPool1d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
-                 max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False",
-            ),
-        2 => Op::composite("max_pool2d", without, |b, c| first_of(b, c, "max_pool2d_with_indices"))
-            .spelled("aten.max_pool2d.default torch.max_pool2d torch.nn.functional.max_pool2d")
-            .module(
-                "MaxPool2d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
-                 max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False",
-            ),
-        _ => Op::composite("max_pool3d", without, |b, c| first_of(b, c, "max_pool3d_with_indices"))
-            .spelled("aten.max_pool3d.default torch.max_pool3d torch.nn.functional.max_pool3d")
-            .module(
-                "MaxPool3d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
-                 max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False",
-            ),
-    };
-    let module = [
-        "MaxPool1d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
-         max_pool1d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)",
-        "MaxPool2d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
-         max_pool2d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)",
-        "MaxPool3d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
-         max_pool3d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)",
-    ][n - 1];
-    [
-        indexed
-            .doc("the maximum of every window, and where it is")
-            .module(module),
-        plain.doc("the maximum of every window"),
-    ]
 }
 
 fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
@@ -111,48 +280,6 @@ fn avg_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     Ok(leaf(p.dtype, p.out))
 }
 
-fn avg_row(n: usize) -> Op {
-    match n {
-        1 => Op::new(
-            "avg_pool1d",
-            "avg_pool1d(Tensor self, int[1] kernel_size, int[1]? stride=[], int[1] padding=0, bool ceil_mode=False, bool \
-             count_include_pad=True) -> Tensor",
-            |c, _| avg_type(c, 1),
-            Meaning::Routine(|c| averages(c, 1)),
-        )
-        .spelled("aten.avg_pool1d.default torch.avg_pool1d torch.nn.functional.avg_pool1d")
-        .module(
-            "AvgPool1d(kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True) = avg_pool1d(input, \
-             kernel_size, stride, padding, ceil_mode, count_include_pad)",
-        ),
-        2 => Op::new(
-            "avg_pool2d",
-            "avg_pool2d(Tensor self, int[2] kernel_size, int[2]? stride=[], int[2] padding=0, bool ceil_mode=False, bool \
-             count_include_pad=True, int? divisor_override=None) -> Tensor",
-            |c, _| avg_type(c, 2),
-            Meaning::Routine(|c| averages(c, 2)),
-        )
-        .spelled("aten.avg_pool2d.default torch._C._nn.avg_pool2d torch.nn.functional.avg_pool2d")
-        .module(
-            "AvgPool2d(kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None) = \
-             avg_pool2d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)",
-        ),
-        _ => Op::new(
-            "avg_pool3d",
-            "avg_pool3d(Tensor self, int[3] kernel_size, int[3]? stride=[], int[3] padding=0, bool ceil_mode=False, bool \
-             count_include_pad=True, int? divisor_override=None) -> Tensor",
-            |c, _| avg_type(c, 3),
-            Meaning::Routine(|c| averages(c, 3)),
-        )
-        .spelled("aten.avg_pool3d.default torch._C._nn.avg_pool3d torch.nn.functional.avg_pool3d")
-        .module(
-            "AvgPool3d(kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None) = \
-             avg_pool3d(input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)",
-        ),
-    }
-    .doc("the mean of every window")
-}
-
 fn adaptive_type(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Type> {
     let p = Pool::of(c, n, kind)?;
     Ok(match kind {
@@ -160,92 +287,6 @@ fn adaptive_type(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Type> {
         _ => leaf(p.dtype, p.out),
     })
 }
-
-fn adaptive_rows(n: usize) -> Vec<Op> {
-    const AVG: Kind = Kind::AdaptiveAverage;
-    const MAX: Kind = Kind::AdaptiveMax;
-    let mut v = match n {
-        1 => vec![
-            Op::new(
-                "adaptive_avg_pool1d",
-                "adaptive_avg_pool1d(Tensor self, Any output_size) -> Tensor",
-                |c, _| adaptive_type(c, 1, AVG),
-                Meaning::Routine(|c| averages(c, 1)),
-            )
-            .spelled("aten.adaptive_avg_pool1d.default torch.adaptive_avg_pool1d torch.nn.functional.adaptive_avg_pool1d")
-            .module("AdaptiveAvgPool1d(output_size) = adaptive_avg_pool1d(input, output_size)"),
-            Op::new(
-                "adaptive_max_pool1d_with_indices",
-                "adaptive_max_pool1d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)",
-                |c, _| adaptive_type(c, 1, MAX),
-                Meaning::Routine(|c| maxima(c, 1)),
-            )
-            .spelled("aten.adaptive_max_pool1d.default torch.adaptive_max_pool1d torch.nn.functional.adaptive_max_pool1d_with_indices"),
-            Op::composite("adaptive_max_pool1d", ADAPTIVE_MAX[0], |b, c| adaptive_first(b, c, "adaptive_max_pool1d_with_indices"))
-                .spelled("torch.nn.functional.adaptive_max_pool1d")
-                .module("AdaptiveMaxPool1d(output_size, return_indices=False) = adaptive_max_pool1d(input, output_size, return_indices)"),
-        ],
-        2 => vec![
-            Op::new(
-                "adaptive_avg_pool2d",
-                "adaptive_avg_pool2d(Tensor self, Any output_size) -> Tensor",
-                |c, _| adaptive_type(c, 2, AVG),
-                Meaning::Routine(|c| averages(c, 2)),
-            )
-            .spelled(
-                "aten.adaptive_avg_pool2d.default aten._adaptive_avg_pool2d.default torch._C._nn.adaptive_avg_pool2d \
-                 torch._adaptive_avg_pool2d torch.nn.functional.adaptive_avg_pool2d",
-            )
-            .module("AdaptiveAvgPool2d(output_size) = adaptive_avg_pool2d(input, output_size)"),
-            Op::new(
-                "adaptive_max_pool2d_with_indices",
-                "adaptive_max_pool2d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)",
-                |c, _| adaptive_type(c, 2, MAX),
-                Meaning::Routine(|c| maxima(c, 2)),
-            )
-            .spelled("aten.adaptive_max_pool2d.default torch._C._nn.adaptive_max_pool2d torch.nn.functional.adaptive_max_pool2d_with_indices"),
-            Op::composite("adaptive_max_pool2d", ADAPTIVE_MAX[1], |b, c| adaptive_first(b, c, "adaptive_max_pool2d_with_indices"))
-                .spelled("torch.nn.functional.adaptive_max_pool2d")
-                .module("AdaptiveMaxPool2d(output_size, return_indices=False) = adaptive_max_pool2d(input, output_size, return_indices)"),
-        ],
-        _ => vec![
-            Op::new(
-                "adaptive_avg_pool3d",
-                "adaptive_avg_pool3d(Tensor self, Any output_size) -> Tensor",
-                |c, _| adaptive_type(c, 3, AVG),
-                Meaning::Routine(|c| averages(c, 3)),
-            )
-            .spelled(
-                "aten.adaptive_avg_pool3d.default aten._adaptive_avg_pool3d.default torch._C._nn.adaptive_avg_pool3d \
-                 torch._adaptive_avg_pool3d torch.nn.functional.adaptive_avg_pool3d",
-            )
-            .module("AdaptiveAvgPool3d(output_size) = adaptive_avg_pool3d(input, output_size)"),
-            Op::new(
-                "adaptive_max_pool3d_with_indices",
-                "adaptive_max_pool3d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)",
-                |c, _| adaptive_type(c, 3, MAX),
-                Meaning::Routine(|c| maxima(c, 3)),
-            )
-            .spelled("aten.adaptive_max_pool3d.default torch._C._nn.adaptive_max_pool3d torch.nn.functional.adaptive_max_pool3d_with_indices"),
-            Op::composite("adaptive_max_pool3d", ADAPTIVE_MAX[2], |b, c| adaptive_first(b, c, "adaptive_max_pool3d_with_indices"))
-                .spelled("torch.nn.functional.adaptive_max_pool3d")
-                .module("AdaptiveMaxPool3d(output_size, return_indices=False) = adaptive_max_pool3d(input, output_size, return_indices)"),
-        ],
-    };
-    let docs = [
-        "means of windows chosen so that the result has the given size",
-        "maxima of windows chosen so that the result has the given size, and where they are",
-        "maxima of windows chosen so that the result has the given size",
-    ];
-    v = v.into_iter().zip(docs).map(|(op, doc)| op.doc(doc)).collect();
-    v
-}
-
-const ADAPTIVE_MAX: [&str; 3] = [
-    "adaptive_max_pool1d(Tensor self, Any output_size, bool return_indices=False) -> Tensor",
-    "adaptive_max_pool2d(Tensor self, Any output_size, bool return_indices=False) -> Tensor",
-    "adaptive_max_pool3d(Tensor self, Any output_size, bool return_indices=False) -> Tensor",
-];
 
 fn adaptive_first(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
     let both = b.call(op, c.args[..2].to_vec())?;
