@@ -1,37 +1,14 @@
 //! Matrix products and convolutions: GFLOP/s, and the share of the machine's multiply-add peak measured in the same run,
 //! on one thread and on all. `cargo bench --bench contractions -- [matmul|conv|attention] [substring]`.
 
+mod timing;
+
 use fxc::math::contract::*;
 use fxc::math::{Isa, native};
 use fxc::parallel::Pool;
 use fxc::types::DType;
 use std::hint::black_box;
-use std::time::Instant;
-
-/// Rounds of one measurement.
-const ROUNDS: usize = 31;
-/// Seconds of one round at least: shorter than a time slice, so that on a busy machine some rounds are undisturbed.
-const ROUND_SECONDS: f64 = 0.001;
-
-/// Seconds of one call of `f`: the median and the least of the rounds.
-fn time(mut f: impl FnMut()) -> [f64; 2] {
-    f();
-    let once = {
-        let t = Instant::now();
-        f();
-        t.elapsed().as_secs_f64()
-    };
-    let calls = (ROUND_SECONDS / once.max(1e-9)).ceil().clamp(1.0, 1e6) as usize;
-    let mut rounds: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
-            let t = Instant::now();
-            (0..calls).for_each(|_| f());
-            t.elapsed().as_secs_f64() / calls as f64
-        })
-        .collect();
-    rounds.sort_by(f64::total_cmp);
-    [rounds[ROUNDS / 2], rounds[0]]
-}
+use timing::time;
 
 fn sink(x: f32) {
     black_box(x);

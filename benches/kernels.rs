@@ -1,33 +1,15 @@
 //! Compiled kernels on one thread: nanoseconds for each element, and what compiling them takes.
 //! `cargo bench --bench kernels -- [substring]`.
 
+mod timing;
+
 use fxc::codegen::{Options, compile};
 use fxc::kernel::{Kernel, KernelBuilder, ReduceOp, Role, Value};
 use fxc::scalar::{Binary, Unary};
 use fxc::tensor::{AlignedBytes, Scalar};
 use fxc::types::DType::{self, F32};
 use std::time::Instant;
-
-/// Rounds of one measurement; the least counts.
-const ROUNDS: usize = 31;
-/// Seconds of one round at least.
-const ROUND_SECONDS: f64 = 0.002;
-
-fn seconds(mut f: impl FnMut()) -> f64 {
-    f();
-    let once = {
-        let t = Instant::now();
-        f();
-        t.elapsed().as_secs_f64()
-    };
-    let calls = (ROUND_SECONDS / once.max(1e-9)).ceil().clamp(1.0, 1e6) as usize;
-    let round = || {
-        let t = Instant::now();
-        (0..calls).for_each(|_| f());
-        t.elapsed().as_secs_f64() / calls as f64
-    };
-    std::iter::repeat_with(round).take(ROUNDS).fold(f64::MAX, f64::min)
-}
+use timing::time;
 
 fn k(b: &mut KernelBuilder, x: f32) -> Value {
     b.constant(Scalar::F32(x))
@@ -196,7 +178,7 @@ fn run(kernel: &Kernel) {
     let mut scratch = AlignedBytes::zeroed(kernel.scratch_layout().1);
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.bytes_mut().as_mut_ptr()).collect();
     let n = kernel.parallel_extent();
-    let s = seconds(|| {
+    let [_, s] = time(|| {
         // SAFETY: the buffers have the sizes that the kernel declares, and one thread uses them.
         unsafe { c.run(0, &pointers, 0, n, scratch.bytes_mut().as_mut_ptr()) };
     });

@@ -1,10 +1,8 @@
-use super::inputs::{InputArgs, bound};
+use super::inputs::{InputArgs, ToleranceArgs, on_inputs};
 use super::model::ModelArgs;
-use super::opt::random;
 use super::{App, Outcome};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::bisect::{self, Blame};
-use crate::driver::compare::Tolerance;
 
 /// Find the first node that compiled code computes differently than the interpreter
 #[derive(clap::Args)]
@@ -16,30 +14,16 @@ pub struct Args {
     /// Look at every node, not only where the last result differs
     #[arg(long)]
     every: bool,
-    /// Tolerance relative to each element wanted
-    #[arg(long, default_value_t = 1e-4)]
-    rtol: f64,
-    /// Absolute tolerance
-    #[arg(long, default_value_t = 1e-5)]
-    atol: f64,
+    #[command(flatten)]
+    tolerance: ToleranceArgs,
 }
 
 /// `fxc bisect`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
     let model = args.model.load(app)?;
-    let (mut provided, _) = args.inputs.read(None)?;
-    if provided.is_empty() {
-        provided = random(&model);
-    }
-    let (dims, _) = args.model.assumed_dims(&model.module)?;
-    let bound = bound(app, &model.module, provided, dims)?;
-    let mut module = model.module;
-    app.session.check(&mut module, &bound.types)?;
+    let (mut module, bound) = on_inputs(app, &args.model, model, &args.inputs)?;
     app.session.optimize(&mut module, &args.model.pass_options())?;
-    let tolerance = Tolerance {
-        rtol: args.rtol,
-        atol: args.atol,
-    };
+    let tolerance = args.tolerance.get();
     let outcome = bisect::nodes(&mut app.session, &module, &bound, tolerance, args.every)?;
     app.show();
     match outcome {

@@ -1,14 +1,37 @@
 //! Inputs on the command line: files of tensors, and `NAME=VALUE`.
 
+use super::model::ModelArgs;
 use super::{App, Stop};
 use crate::diag::{Code, Diagnostic};
-use crate::driver::{Bound, Dims, Fill, Given, Provided, bind, files};
+use crate::driver::compare::Tolerance;
+use crate::driver::{Bound, Dims, Fill, Given, Model, Provided, bind, files};
 use crate::graph::GraphModule;
 use crate::source::FileId;
 use crate::syntax;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Val};
 use std::path::{Path, PathBuf};
+
+/// How far results may differ.
+#[derive(clap::Args)]
+pub struct ToleranceArgs {
+    /// Tolerance relative to each element wanted
+    #[arg(long, default_value_t = 1e-4)]
+    rtol: f64,
+    /// Absolute tolerance
+    #[arg(long, default_value_t = 1e-5)]
+    atol: f64,
+}
+
+impl ToleranceArgs {
+    /// The tolerance.
+    pub fn get(&self) -> Tolerance {
+        Tolerance {
+            rtol: self.rtol,
+            atol: self.atol,
+        }
+    }
+}
 
 /// What a graph runs on.
 #[derive(clap::Args)]
@@ -167,4 +190,39 @@ fn array(value: &str) -> Result<Tensor, Option<Diagnostic>> {
                 .help(format!("write `{path}:NAME`")),
         )
     })
+}
+
+/// Random numbers for every input that needs a value.
+fn random(model: &Model) -> Vec<Provided> {
+    let Some(graph) = model.module.entry() else {
+        return vec![];
+    };
+    let tensors = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
+    tensors
+        .enumerate()
+        .map(|(i, p)| Provided {
+            name: graph[p].target().to_string(),
+            given: Given::Fill(Fill::Normal(i as u64), None),
+            origin: "random numbers".into(),
+            must_match: true,
+        })
+        .collect()
+}
+
+/// A model checked for the inputs it is to run on; those that are not given are random.
+pub fn on_inputs(
+    app: &mut App,
+    args: &ModelArgs,
+    model: Model,
+    inputs: &InputArgs,
+) -> Result<(GraphModule, Bound), Stop> {
+    let (mut provided, _) = inputs.read(None)?;
+    if provided.is_empty() {
+        provided = random(&model);
+    }
+    let (dims, _) = args.assumed_dims(&model.module)?;
+    let bound = bound(app, &model.module, provided, dims)?;
+    let mut module = model.module;
+    app.session.check(&mut module, &bound.types)?;
+    Ok((module, bound))
 }

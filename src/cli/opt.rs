@@ -1,10 +1,10 @@
-use super::inputs::{InputArgs, bound};
+use super::inputs::{InputArgs, on_inputs};
 use super::model::ModelArgs;
 use super::print::{Form, write};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::compare::Tolerance;
-use crate::driver::{Given, Model, bisect};
+use crate::driver::{Model, bisect};
 use crate::import;
 use crate::op::Literal;
 use crate::pass::{self, PassManager};
@@ -96,15 +96,8 @@ fn literal(name: &str, text: &str) -> Result<Literal, Diagnostic> {
 }
 
 fn blame(app: &mut App, args: &Args, model: Model, names: &[&str]) -> Outcome {
-    let (mut provided, _) = args.inputs.read(None)?;
-    if provided.is_empty() {
-        provided = random(&model);
-    }
-    let (dims, _) = args.model.assumed_dims(&model.module)?;
-    let bound = bound(app, &model.module, provided, dims)?;
     let passes: Vec<_> = names.iter().filter_map(|n| pass::by_name(n)).collect();
-    let mut module = model.module;
-    app.session.check(&mut module, &bound.types)?;
+    let (module, bound) = on_inputs(app, &args.model, model, &args.inputs)?;
     let tolerance = Tolerance { rtol: 1e-4, atol: 1e-5 };
     let found = bisect::passes(
         &mut app.session,
@@ -127,21 +120,4 @@ fn blame(app: &mut App, args: &Args, model: Model, names: &[&str]) -> Outcome {
                 .into())
         }
     }
-}
-
-/// Random numbers for every input that needs a value.
-pub fn random(model: &Model) -> Vec<crate::driver::Provided> {
-    let Some(graph) = model.module.entry() else {
-        return vec![];
-    };
-    let tensors = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
-    tensors
-        .enumerate()
-        .map(|(i, p)| crate::driver::Provided {
-            name: graph[p].target().to_string(),
-            given: Given::Fill(crate::driver::Fill::Normal(i as u64), None),
-            origin: "random numbers".into(),
-            must_match: true,
-        })
-        .collect()
 }

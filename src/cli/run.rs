@@ -1,4 +1,4 @@
-use super::inputs::{InputArgs, bound};
+use super::inputs::{InputArgs, ToleranceArgs, bound};
 use super::model::ModelArgs;
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
@@ -25,12 +25,8 @@ pub struct Args {
     /// Compare the results with those in a file; exit with 1 if they differ
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
-    /// Tolerance relative to each element wanted
-    #[arg(long, default_value_t = 1e-4)]
-    rtol: f64,
-    /// Absolute tolerance
-    #[arg(long, default_value_t = 1e-5)]
-    atol: f64,
+    #[command(flatten)]
+    tolerance: ToleranceArgs,
     /// Compare the largest score of each row of the first result with this array of integers of the inputs file
     #[arg(long, value_name = "NAME")]
     labels: Option<String>,
@@ -86,10 +82,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     if let Some(path) = &args.outputs {
         files::write_tensors(path, &[tensors.clone(), written].concat())?;
     }
-    let tolerance = Tolerance {
-        rtol: args.rtol,
-        atol: args.atol,
-    };
+    let tolerance = args.tolerance.get();
     let mut agree = true;
     if let Some(path) = &args.expect {
         agree &= expected(

@@ -144,16 +144,22 @@ impl Session {
         let observers = &mut self.observers;
         let mut observe =
             |run: &pass::PassRun, m: &GraphModule| observers.iter_mut().for_each(|o| o.after_pass(run, m));
-        match pass::optimize_with(module, options, &mut observe) {
-            Ok(report) => {
-                self.took(Stage::Optimize, Product::Module(module), start);
-                Ok(report)
-            }
-            Err(found) => {
-                self.diagnostics.extend(found);
-                Err(Reported)
-            }
-        }
+        let report = pass::optimize_with(module, options, &mut observe);
+        self.optimized(module, report, start)
+    }
+
+    fn optimized(
+        &mut self,
+        module: &GraphModule,
+        report: Result<pass::PassReport, Diagnostics>,
+        start: Instant,
+    ) -> Staged<pass::PassReport> {
+        let report = report.map_err(|found| {
+            self.diagnostics.extend(found);
+            Reported
+        })?;
+        self.took(Stage::Optimize, Product::Module(module), start);
+        Ok(report)
     }
 
     /// Runs a list of passes over a checked module.
@@ -167,16 +173,8 @@ impl Session {
         let observers = &mut self.observers;
         let mut observe =
             |run: &pass::PassRun, m: &GraphModule| observers.iter_mut().for_each(|o| o.after_pass(run, m));
-        match manager.run(module, options, &mut observe) {
-            Ok(report) => {
-                self.took(Stage::Optimize, Product::Module(module), start);
-                Ok(report)
-            }
-            Err(found) => {
-                self.diagnostics.extend(found);
-                Err(Reported)
-            }
-        }
+        let report = manager.run(module, options, &mut observe);
+        self.optimized(module, report, start)
     }
 
     /// Lowers an optimised module's entry graph, with its sizes bound by `dims`.

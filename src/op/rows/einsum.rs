@@ -188,6 +188,13 @@ fn diagonals(b: &mut dyn Build, mut t: Term) -> OpResult<Term> {
     }
 }
 
+/// The term that `tensor` is, `t` without some dims.
+fn without_dims(t: Term, tensor: Traced, dims: &[usize]) -> Term {
+    let labels = t.labels.into_iter().enumerate().filter(|(i, _)| !dims.contains(i));
+    let labels = labels.map(|(_, l)| l).collect();
+    Term { tensor, labels }
+}
+
 /// Summed over the labels that nothing needs.
 fn summed(b: &mut dyn Build, t: Term, dtype: Option<DType>, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
     let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| !needed(&t.labels[i])).collect();
@@ -197,14 +204,7 @@ fn summed(b: &mut dyn Build, t: Term, dtype: Option<DType>, needed: &dyn Fn(&Lab
     let dtype = dtype.map_or(Val::None, Val::DType);
     let list = Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect());
     let tensor = b.op("sum", [(&t.tensor).into(), list, Val::Bool(false), dtype])?;
-    let labels = t
-        .labels
-        .into_iter()
-        .enumerate()
-        .filter(|(i, _)| !dims.contains(i))
-        .map(|(_, l)| l)
-        .collect();
-    Ok(Term { tensor, labels })
+    Ok(without_dims(t, tensor, &dims))
 }
 
 /// Drops dims of size 1 whose label the other operand has with another size.
@@ -221,14 +221,7 @@ fn without_units(b: &mut dyn Build, t: Term, other: &Term) -> OpResult<Term> {
     }
     let list = Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect());
     let tensor = b.op("squeeze", [(&t.tensor).into(), list])?;
-    let labels = t
-        .labels
-        .into_iter()
-        .enumerate()
-        .filter(|(i, _)| !dims.contains(i))
-        .map(|(_, l)| l)
-        .collect();
-    Ok(Term { tensor, labels })
+    Ok(without_dims(t, tensor, &dims))
 }
 
 /// The product of two operands, summed over the labels that nothing else needs: one batched matrix product.
