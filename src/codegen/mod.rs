@@ -1,6 +1,6 @@
 //! Machine code for kernels, by Cranelift.
 //!
-//! Each kernel becomes one function. Vector loops run in groups of lanes ([`lanes`]): several F32X4, F64X2, I32X4 or I64X2
+//! Each kernel becomes one function. Vector loops run in groups of lanes (`lanes`): several F32X4, F64X2, I32X4 or I64X2
 //! vectors for as many iterations, then one vector, then scalars; everything has a vector form, if need be lane by
 //! lane. The optimisation level is `none`: it leaves constants beside their uses, where `speed` would
 //! hoist and spill them; what must be hoisted is hoisted here ([`kernel::hoist`](crate::kernel::hoist()), addresses in `memory`).

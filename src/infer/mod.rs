@@ -2,10 +2,10 @@
 //!
 //! Inference is an abstract interpretation over [`Type`]s: ints, tuples, strings and dtypes are values where they are
 //! known (`x.size(0)` is the int 32 or `N`), tensors are their dtype and shape. Each node's spelling is resolved to a row
-//! of the op table ([`resolve`]), the row's rule gives the result's type, and annotations are checked against it.
+//! of the op table (`resolve`), the row's rule gives the result's type, and annotations are checked against it.
 //!
 //! Sizes may be symbolic. Rules demand equations between them ([`Sizes`]); those that are linear in one variable bind it
-//! ([`solve`]), those that cannot be decided are guards, and contradictions are errors that name both places.
+//! (`solve`), those that cannot be decided are guards, and contradictions are errors that name both places.
 //!
 //! An error is reported once: the node's type becomes [`Val::Unknown`], which every rule passes on in silence.
 

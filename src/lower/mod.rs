@@ -5,9 +5,9 @@
 //! ```
 //!
 //! * [`ir`] — the graph's ops become their meanings, with all sizes known;
-//! * [`fuse`] — pointwise values and reductions gather in clusters, one kernel each;
+//! * [`mod@fuse`] — pointwise values and reductions gather in clusters, one kernel each;
 //! * [`schedule`] and [`special`] — clusters and special values become loop nests;
-//! * [`access`] — views become strides, so that nothing is copied for them;
+//! * [`mod@access`] — views become strides, so that nothing is copied for them;
 //! * [`memory`] — buffers get places in one arena.
 //!
 //! Contractions and library calls are steps of their own, carried out by `math` and by the ops' routines.

@@ -1,6 +1,6 @@
 //! What `print(gm.graph)` prints, torch 1.7 to 2.15, and the "Graph fragment" lines of Inductor's comments.
 //!
-//! Strings stand unquoted in this text, so it has a reader of its own ([`value`] says how a token is told from a
+//! Strings stand unquoted in this text, so it has a reader of its own (`value` says how a token is told from a
 //! string). A token is taken for a literal only where printing the literal gives the token back; all else is a string.
 //! So the graph that comes out prints as the text that went in, byte for byte.
 
