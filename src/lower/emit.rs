@@ -1,6 +1,6 @@
 //! Emission: the loops of a scheduled cluster, stage after stage, written through a [`KernelBuilder`].
 
-use super::fuse::{Along, Level};
+use super::cluster::{Along, Level};
 use super::ir::{Def, ValueId};
 use super::schedule::{LoopDim, Scheduler, Source};
 use crate::kernel::{Affine, KernelBuilder, ReduceOp, Role, Value, Var};

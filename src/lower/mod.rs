@@ -14,6 +14,7 @@
 
 pub mod access;
 mod build;
+pub mod cluster;
 pub mod contract;
 mod control;
 mod emit;

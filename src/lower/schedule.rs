@@ -10,7 +10,8 @@
 //! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop.
 
 use super::access::access;
-use super::fuse::{Along, Cluster, Fusion, broadcast_along, trace};
+use super::cluster::{Along, Cluster, broadcast_along, trace};
+use super::fuse::Fusion;
 use super::ir::{Def, Tir, ValueId};
 use crate::kernel::{Buf, Kernel, KernelBuilder, Value, VerifyError};
 use crate::scalar::Node;

@@ -4,7 +4,8 @@
 //! value of the same size, and its kernel is one flat loop in which element `i` depends on elements `i` only. The
 //! contraction then runs where the cluster would have run, and writes into the cluster's buffer.
 
-use super::fuse::{Cluster, Fusion, Unit, UnitId};
+use super::cluster::Cluster;
+use super::fuse::{Fusion, Unit, UnitId};
 use super::ir::{Def, Tir, ValueId};
 use super::schedule::Scheduled;
 use crate::kernel::{Index, Inst, Kernel, Stmt, Var};

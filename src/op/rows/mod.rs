@@ -33,6 +33,7 @@ mod moments;
 mod multihead;
 mod norms;
 mod padding;
+mod parts;
 mod pool;
 mod pool_window;
 mod products;
@@ -74,6 +75,7 @@ pub fn all() -> Vec<Op> {
         distributions::rows(),
         views::rows(),
         affine::rows(),
+        parts::rows(),
         splits::rows(),
         matmul::rows(),
         products::rows(),
