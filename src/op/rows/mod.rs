@@ -33,7 +33,6 @@ mod moments;
 mod multihead;
 mod norms;
 mod padding;
-mod parts;
 mod pool;
 mod pool_window;
 mod products;
@@ -48,6 +47,7 @@ mod scan;
 mod scatter;
 mod select;
 mod select_by_value;
+mod slices;
 mod softmax;
 mod sort;
 mod spell;
@@ -75,7 +75,7 @@ pub fn all() -> Vec<Op> {
         distributions::rows(),
         views::rows(),
         affine::rows(),
-        parts::rows(),
+        slices::rows(),
         splits::rows(),
         matmul::rows(),
         products::rows(),
