@@ -286,7 +286,7 @@ pub fn digamma(x: f64) -> f64 {
 
 /// The modified Bessel function of the first kind of order 0 or 1 at `x >= 0`, times `exp(-x)` unless `full`: the power
 /// series below 20 and the asymptotic one above (Abramowitz & Stegun 9.6.10, 9.7.1).
-fn bessel_i(order: u32, x: f64, full: bool) -> f64 {
+pub(super) fn bessel_i(order: u32, x: f64, full: bool) -> f64 {
     if x.is_nan() {
         return x;
     }

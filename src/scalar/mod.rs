@@ -8,8 +8,12 @@
 //! f16 and bf16 occur only as the dtype of arguments, of casts and of roots; arithmetic on them is f32 arithmetic
 //! between casts, as torch computes.
 
+pub mod bessel;
+mod bessel_tables;
 mod eval;
+pub mod incomplete_gamma;
 pub mod math;
+pub mod orthogonal;
 mod parse;
 
 pub use eval::{EvalError, Evaluator, Lane, Source, eval, eval_tensors};

@@ -125,6 +125,11 @@ def check_tensors(tensors):
             raise Skip("large")
 
 
+def writes(target):
+    """Whether an ATen overload writes to an argument: `aten.add_.Tensor`."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
 def trace(call, tensors):
     """The ATen graph of call(*tensors), its text, inputs and results."""
     made = [storage_of(t) for t in tensors]
@@ -136,7 +141,7 @@ def trace(call, tensors):
     bases = [b for b, _ in made]
     want = f(*[b.clone() for b in bases])
     if not want:
-        raise Skip("no tensor results")
+        raise TypeError("no tensor results")
     check_tensors(want)
     with torch.no_grad():
         gm = make_fx(f, pre_dispatch=True)(*[b.clone() for b in bases])
@@ -153,7 +158,7 @@ def trace(call, tensors):
         elif n.op == "output":
             results = ", ".join(literal(a) for a in n.args[0])
         else:
-            if n.users or "assert" in str(n.target) or str(n.target).split(".")[1:2][0].endswith("_"):
+            if n.users or "assert" in str(n.target) or writes(n.target):
                 lines.append(call_text(n))
                 aten.append(str(n.target) if not callable(n.target) or hasattr(n.target, "_schema") else "operator.getitem")
     lines.sort(key=lambda s: " = placeholder " not in s)
@@ -293,7 +298,12 @@ def make_chunk(info, dtype, a):
                 return info.op(x, *args, **kwargs)
 
             torch.manual_seed(0)
-            text, inputs, aten, want = trace(call, tensors)
+            try:
+                text, inputs, aten, want = trace(call, tensors)
+            except Skip:
+                raise
+            except Exception as e:
+                text, inputs, aten, want = called(info, tensors, rebuilt, e)
             key = (text, *(t.numpy().tobytes() if t.dtype != torch.bfloat16 else t.float().numpy().tobytes() for t in inputs.values()))
             if hash(key) in seen:
                 continue
@@ -328,6 +338,24 @@ def calls(info, tensors, rebuilt):
         args_text = [literal(v) for v in (x, *args)] + [f"{k}={literal(v)}" for k, v in kwargs.items()]
         line = f"    %r = {target}({', '.join(args_text)})"
         yield target.split()[1] if path in target.split() else f"Tensor.{target.split()[1]}", "graph main {\n" + "\n".join(head + [line]) + "\n    output %r\n}\n", inputs
+
+
+def called(info, tensors, rebuilt, why):
+    """The call itself as the graph, for what make_fx cannot trace: it asks for values, or gives a Python number."""
+    found = next(calls(info, tensors, rebuilt), None)
+    if found is None:
+        raise why
+    path, text, inputs = found
+    x, args, kwargs = rebuilt([t.clone() for t in tensors])
+    out = info.op(x, *args, **kwargs)
+    if isinstance(out, (bool, int, float)):
+        want = [torch.tensor(out)]
+        last = f"    %t = call_function aten.scalar_tensor.default(%r, dtype={want[0].dtype})\n    output %t\n"
+        text = text.replace("    output %r\n", last)
+    else:
+        want = [o for o in pytree.tree_leaves(out) if isinstance(o, torch.Tensor)]
+    check_tensors(want)
+    return text, inputs, [path], want
 
 
 def make_errors(info, chunk):

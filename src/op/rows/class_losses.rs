@@ -25,6 +25,10 @@ pub fn rows() -> Vec<Op> {
             "torch.nn.functional.nll_loss",
             "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, SymInt ignore_index=-100, Any \
              reduce=None, str reduction='mean') -> Tensor",
+        )
+        .module(
+            "NLLLoss(weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean') = nll_loss_nd($0:input, \
+             $1:target, @weight?, reduction, ignore_index)",
         ),
         Op::composite(
             "cross_entropy_loss",
@@ -42,6 +46,10 @@ pub fn rows() -> Vec<Op> {
             "torch.nn.functional.cross_entropy",
             "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, SymInt \
              ignore_index=-100, Any reduce=None, str reduction='mean', float label_smoothing=0.0) -> Tensor",
+        )
+        .module(
+            "CrossEntropyLoss(weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean', \
+             label_smoothing=0.0) = cross_entropy_loss($0:input, $1:target, @weight?, reduction, ignore_index, label_smoothing)",
         ),
     ]
 }

@@ -132,3 +132,17 @@ pub(super) fn zeros(dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
         None => Err(OpError::shape(format!("a tensor of shape {shape:?} is too large"))),
     }
 }
+
+/// The element of a batch broadcast to `lead` that a tensor with batch dims `own` gives for element `i`.
+pub(super) fn spread(own: &[usize], lead: &[usize], mut i: usize) -> usize {
+    let (mut at, mut stride) = (0, 1);
+    for (k, &n) in lead.iter().enumerate().rev() {
+        let x = i % n.max(1);
+        i /= n.max(1);
+        if let Some(&size) = (k + own.len()).checked_sub(lead.len()).and_then(|j| own.get(j)) {
+            at += if size == 1 { 0 } else { x * stride };
+            stride *= size;
+        }
+    }
+    at
+}

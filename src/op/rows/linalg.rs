@@ -1,5 +1,6 @@
 //! Linear algebra of square matrices: factorisations, inverses, determinants, norms. Each matrix of a batch by itself, in f64.
 
+use super::dense::spread;
 use super::matrix::{Matrix, batch, cholesky_of, singular_of, tensor};
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
@@ -332,20 +333,6 @@ fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let shape = &a.shape()[..a.rank() - 2];
     let (signs, logs) = (tensor(a.dtype(), shape, signs)?, tensor(a.dtype(), shape, logs)?);
     Ok(Val::Tuple(vec![Val::Leaf(signs), Val::Leaf(logs)]))
-}
-
-/// The element of a batch broadcast to `lead` that a tensor with batch dims `own` gives for element `i`.
-fn spread(own: &[usize], lead: &[usize], mut i: usize) -> usize {
-    let (mut at, mut stride) = (0, 1);
-    for (k, &n) in lead.iter().enumerate().rev() {
-        let x = i % n.max(1);
-        i /= n.max(1);
-        if let Some(&size) = (k + own.len()).checked_sub(lead.len()).and_then(|j| own.get(j)) {
-            at += if size == 1 { 0 } else { x * stride };
-            stride *= size;
-        }
-    }
-    at
 }
 
 /// `solve` for every pair of matrices, their batch dims broadcast to those of the result.

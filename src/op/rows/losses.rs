@@ -3,11 +3,11 @@
 //! Terms are computed in the dtype that torch's kernels compute in, and rounded once.
 
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
-use crate::types::{DType, Val, promote_types};
+use crate::types::{DType, Dim, Val, promote_types};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [distances(), likelihoods(), margins()].into_iter().flatten().collect()
+    [distances(), likelihoods()].into_iter().flatten().collect()
 }
 
 /// A loss row: its parameters before and after the reduction, in ATen's form and in torch.nn.functional's.
@@ -30,6 +30,8 @@ macro_rules! loss {
     };
 }
 
+pub(super) use loss;
+
 fn distances() -> Vec<Op> {
     vec![
         loss!(
@@ -39,7 +41,8 @@ fn distances() -> Vec<Op> {
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
             mse,
             "squared differences"
-        ),
+        )
+        .module("MSELoss(size_average=None, reduce=None, reduction='mean') = mse_loss($0:input, $1:target, reduction)"),
         loss!(
             "l1_loss",
             "Tensor self, Tensor target",
@@ -47,7 +50,8 @@ fn distances() -> Vec<Op> {
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
             l1,
             "absolute differences"
-        ),
+        )
+        .module("L1Loss(size_average=None, reduce=None, reduction='mean') = l1_loss($0:input, $1:target, reduction)"),
         loss!(
             "smooth_l1_loss",
             "Tensor self, Tensor target",
@@ -55,7 +59,8 @@ fn distances() -> Vec<Op> {
             ", Any size_average=None, Any reduce=None, str reduction='mean', float beta=1.0",
             smooth_l1,
             "absolute differences, below beta squared over 2 beta"
-        ),
+        )
+        .module("SmoothL1Loss(size_average=None, reduce=None, reduction='mean', beta=1.0) = smooth_l1_loss($0:input, $1:target, reduction, beta)"),
         loss!(
             "huber_loss",
             "Tensor self, Tensor target",
@@ -63,7 +68,8 @@ fn distances() -> Vec<Op> {
             ", str reduction='mean', float delta=1.0",
             huber,
             "half squared differences up to delta, linear beyond"
-        ),
+        )
+        .module("HuberLoss(reduction='mean', delta=1.0) = huber_loss($0:input, $1:target, reduction, delta)"),
     ]
 }
 
@@ -76,7 +82,8 @@ fn likelihoods() -> Vec<Op> {
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
             bce,
             "-(target log(self) + (1 - target) log(1 - self)), logarithms at least -100"
-        ),
+        )
+        .module("BCELoss(weight=None, size_average=None, reduce=None, reduction='mean') = binary_cross_entropy($0:input, $1:target, @weight?, reduction)"),
         Op::composite(
             "binary_cross_entropy_with_logits",
             "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, Any \
@@ -93,56 +100,62 @@ fn likelihoods() -> Vec<Op> {
             "torch.nn.functional.binary_cross_entropy_with_logits",
             "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, Any \
              reduce=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor",
+        )
+        .module(
+            "BCEWithLogitsLoss(weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None) = \
+             binary_cross_entropy_with_logits($0:input, $1:target, @weight?, @pos_weight?, reduction)",
         ),
         Op::composite(
             "kl_div",
-            "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
+            "kl_div(Tensor self, Tensor target, Any reduction=1, *, bool log_target=False) -> Tensor",
             kl_div,
         )
-        .doc("target (log(target) - self)")
-        .spelled("aten.kl_div.default"),
+        .doc("target (log(target) - self); `batchmean` is the sum over the first size")
+        .form(
+            "aten.kl_div.default torch.kl_div",
+            "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.kl_div",
+            "kl_div(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', bool \
+             log_target=False) -> Tensor",
+        )
+        .module(
+            "KLDivLoss(size_average=None, reduce=None, reduction='mean', log_target=False) = kl_div($0:input, $1:target, \
+             reduction, log_target=log_target)",
+        ),
         Op::composite(
             "poisson_nll_loss",
-            "poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor",
+            "poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, float eps=1e-08, Any reduction=1) \
+             -> Tensor",
             poisson,
         )
         .doc("exp(input) - target input, or input - target log(input + eps)")
-        .spelled("aten.poisson_nll_loss.default"),
-    ]
-}
-
-fn margins() -> Vec<Op> {
-    vec![
-        loss!(
-            "soft_margin_loss",
-            "Tensor self, Tensor target",
-            "",
-            ", Any size_average=None, Any reduce=None, str reduction='mean'",
-            soft_margin,
-            "log(1 + exp(-target self))"
+        .form(
+            "aten.poisson_nll_loss.default torch.poisson_nll_loss",
+            "poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.poisson_nll_loss",
+            "poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, Any size_average=None, float \
+             eps=1e-08, Any reduce=None, str reduction='mean') -> Tensor",
+        )
+        .module(
+            "PoissonNLLLoss(log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean') = \
+             poisson_nll_loss($0:log_input, $1:target, log_input, full, eps, reduction)",
         ),
         Op::composite(
-            "margin_ranking_loss",
-            "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) -> Tensor",
-            ranking,
+            "gaussian_nll_loss",
+            "gaussian_nll_loss(Tensor input, Tensor target, Any var, bool full=False, float eps=1e-06, str reduction='mean') -> \
+             Tensor",
+            gaussian,
         )
-        .doc("max(0, -target (input1 - input2) + margin)")
-        .spelled("aten.margin_ranking_loss.default"),
-        Op::composite(
-            "hinge_embedding_loss",
-            "hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=1) -> Tensor",
-            hinge,
-        )
-        .doc("self where target is 1, max(0, margin - self) where it is -1")
-        .spelled("aten.hinge_embedding_loss.default"),
-        Op::composite(
-            "triplet_margin_loss",
-            "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, \
-             bool swap=False, int reduction=1) -> Tensor",
-            triplet,
-        )
-        .doc("max(0, |anchor - positive| - |anchor - negative| + margin)")
-        .spelled("aten.triplet_margin_loss.default"),
+        .doc("(log(var) + (input - target) ** 2 / var) / 2, with var at least eps")
+        .spelled("torch.nn.functional.gaussian_nll_loss")
+        .module(
+            "GaussianNLLLoss(*, full=False, eps=1e-06, reduction='mean') = gaussian_nll_loss($0:input, $1:target, $2:var, full, \
+             eps, reduction)",
+        ),
     ]
 }
 
@@ -188,7 +201,7 @@ pub(super) fn finish(b: &mut dyn Build, c: &Call<Traced>, terms: &Traced, dtype:
 }
 
 /// The tensors in the compute dtype of their common one, which comes with them.
-fn wide(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
+pub(super) fn wide(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
     let first = tensors[0].dtype();
     let common = tensors.iter().try_fold(first, |d, t| promote_types(d, t.dtype()));
     let dtype = common.ok_or_else(|| OpError::dtype("a loss of dtypes that have no common one"))?;
@@ -273,7 +286,7 @@ fn bce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// The terms by the parameter `weight`, if it is given.
-fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: Traced) -> OpResult<Traced> {
+pub(super) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: Traced) -> OpResult<Traced> {
     match c.opt_leaf("weight") {
         Some(w) => {
             let w = b.to_dtype(w, terms.dtype())?;
@@ -314,6 +327,44 @@ fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let (left, right) = (b.binary("xlogy", target, target)?, b.binary("mul", target, x)?);
         b.binary("sub", &left, &right)?
     };
+    if c.get("reduction").as_str() != Some("batchmean") {
+        return finish(b, c, &terms, dtype);
+    }
+    let batch = x.shape()?.first().cloned().unwrap_or(Dim::Const(1));
+    let sum = b.op("sum", [terms.into()])?;
+    let mean = b.binary("div", &sum, Val::Int(batch))?;
+    b.to_dtype(&mean, dtype).map(Val::Leaf)
+}
+
+/// A variance may have one size less than the input, or 1 as its last size.
+fn gaussian(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, target) = (c.leaf("input")?, c.leaf("target")?);
+    let var = match c.get("var") {
+        Val::Leaf(v) if v.rank()? + 1 == x.rank()? => b.unsqueeze(v, v.rank()?)?,
+        Val::Leaf(v) => v.clone(),
+        v if v.as_f64().is_some_and(|v| v < 0.0) => {
+            return Err(OpError::arg("var", "var has negative entry/entries"));
+        }
+        v => b.full(x.shape()?, v.clone(), x.dtype())?,
+    };
+    let (own, all) = (var.shape()?, x.shape()?);
+    let fits = |(k, (a, b)): (usize, (&Dim, &Dim))| {
+        a.sub(b).as_const() == Some(0) || k + 1 == all.len() && *a == Dim::Const(1)
+    };
+    if own.len() != all.len() || !own.iter().zip(all).enumerate().all(fits) {
+        return Err(OpError::shape("var is of incorrect size"));
+    }
+    let var = b.op("clamp", [var.into(), c.get("eps").clone()])?;
+    let log = b.unary("log", &var)?;
+    let d = b.binary("sub", x, target)?;
+    let square = b.unary("square", &d)?;
+    let square = b.binary("div", &square, &var)?;
+    let sum = b.binary("add", &log, &square)?;
+    let mut terms = b.binary("mul", &sum, Val::Float(0.5))?;
+    if c.bool("full")? {
+        terms = b.binary("add", &terms, Val::Float(0.5 * std::f64::consts::TAU.ln()))?;
+    }
+    let dtype = terms.dtype();
     finish(b, c, &terms, dtype)
 }
 
@@ -342,57 +393,5 @@ fn poisson(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let stirling = b.op("where", [small.into(), Val::Float(0.0), stirling.into()])?;
         terms = b.binary("add", &terms, &stirling)?;
     }
-    finish(b, c, &terms, dtype)
-}
-
-fn soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
-    let product = b.binary("mul", &t[0], &t[1])?;
-    let product = b.unary("neg", &product)?;
-    let e = b.unary("exp", &product)?;
-    let terms = b.unary("log1p", &e)?;
-    finish(b, c, &terms, dtype)
-}
-
-fn ranking(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?])?;
-    let d = b.binary("sub", &t[1], &t[0])?;
-    let d = b.binary("mul", &t[2], &d)?;
-    let d = b.binary("add", &d, c.get("margin").clone())?;
-    let terms = b.op("clamp", [d.into(), Val::int(0)])?;
-    finish(b, c, &terms, dtype)
-}
-
-fn hinge(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
-    let (x, target) = (&t[0], &t[1]);
-    let rest = b.op("rsub", [x.into(), c.get("margin").clone()])?;
-    let rest = b.op("clamp", [rest.into(), Val::int(0)])?;
-    let (one, minus) = (
-        b.binary("ne", target, Val::int(1))?,
-        b.binary("ne", target, Val::int(-1))?,
-    );
-    let left = b.op("where", [one.into(), rest.into(), Val::int(0)])?;
-    let right = b.op("where", [minus.into(), x.into(), Val::int(0)])?;
-    let terms = b.binary("add", &left, &right)?;
-    finish(b, c, &terms, dtype)
-}
-
-fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("anchor")?, c.leaf("positive")?, c.leaf("negative")?])?;
-    let how = [c.get("p").clone(), c.get("eps").clone()];
-    let distance = |b: &mut dyn Build, x: &Traced, y: &Traced| {
-        let args = [vec![x.into(), y.into()], how.to_vec()].concat();
-        b.op("pairwise_distance", args)
-    };
-    let near = distance(b, &t[0], &t[1])?;
-    let mut far = distance(b, &t[0], &t[2])?;
-    if c.bool("swap")? {
-        let other = distance(b, &t[1], &t[2])?;
-        far = b.binary("minimum", &far, &other)?;
-    }
-    let d = b.binary("sub", &near, &far)?;
-    let d = b.binary("add", &d, c.get("margin").clone())?;
-    let terms = b.op("clamp", [d.into(), Val::int(0)])?;
     finish(b, c, &terms, dtype)
 }

@@ -27,6 +27,7 @@ mod joining;
 mod linalg;
 mod lines;
 mod losses;
+mod margin_losses;
 mod matmul;
 mod matrix;
 mod moments;
@@ -48,8 +49,10 @@ mod scatter;
 mod select;
 mod select_by_value;
 mod slices;
+mod sequence_losses;
 mod softmax;
 mod sort;
+mod special;
 mod spell;
 mod splits;
 mod statistics;
@@ -114,8 +117,11 @@ pub fn all() -> Vec<Op> {
         assembly::rows(),
         losses::rows(),
         class_losses::rows(),
+        margin_losses::rows(),
+        sequence_losses::rows(),
         linalg::rows(),
         statistics::rows(),
+        special::rows(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,160 @@
+//! Orthogonal polynomials of degree n as torch computes them, each in the dtype itself: closed forms where torch uses them,
+//! recurrences elsewhere, so that overflow and loss of precision are torch's.
+
+/// A degree given as a float: truncated as x86 does it, so that NaN and what is out of range are far below 0.
+pub fn degree(n: f64) -> i64 {
+    if n.abs() < 9_223_372_036_854_775_807.0 {
+        n as i64
+    } else {
+        i64::MIN
+    }
+}
+
+/// The families of `torch.special`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Chebyshev's polynomials of the first kind.
+    ChebyshevT,
+    /// Chebyshev's polynomials of the second kind.
+    ChebyshevU,
+    /// Chebyshev's polynomials of the third kind.
+    ChebyshevV,
+    /// Chebyshev's polynomials of the fourth kind.
+    ChebyshevW,
+    /// Hermite's polynomials as physicists write them.
+    HermiteH,
+    /// Hermite's polynomials as statisticians write them.
+    HermiteHe,
+    /// Laguerre's polynomials.
+    LaguerreL,
+    /// Legendre's polynomials.
+    LegendreP,
+}
+
+/// Whether n is even, as 1 or -1.
+fn parity(n: i64) -> i64 {
+    if n % 2 == 0 { 1 } else { -1 }
+}
+
+macro_rules! polynomials {
+    ($t:ident, $hermite_limit:literal, $doc:literal) => {
+        #[doc = $doc]
+        pub fn $t(family: Family, shifted: bool, x: $t, n: i64) -> $t {
+            use Family::*;
+
+            /// The values of Chebyshev's polynomials at the ends of their interval, which are integers.
+            fn at_end(family: Family, top: bool, n: i64) -> i64 {
+                let sign = if top { 1 } else { parity(n) };
+                let wide = n.wrapping_add(n).wrapping_add(1);
+                match family {
+                    ChebyshevU => sign.wrapping_mul(n.wrapping_add(1)),
+                    ChebyshevV if !top => sign.wrapping_mul(wide),
+                    ChebyshevW if top => wide,
+                    _ => sign,
+                }
+            }
+
+            /// Chebyshev's polynomials between the ends by angles. `y` is x on [-1, 1].
+            fn by_angle(family: Family, shifted: bool, y: $t, n: i64) -> $t {
+                let angle = y.acos();
+                let half = angle / 2.0;
+                match family {
+                    ChebyshevT => (n as $t * angle).cos(),
+                    ChebyshevU if angle.sin() != 0.0 => ((n + 1) as $t * angle).sin() / angle.sin(),
+                    ChebyshevU => (n + 1) as $t * ((n + 1) as $t * angle).cos() / y,
+                    ChebyshevV if half.sin() != 1.0 => ((n as $t + 0.5) * angle).cos() / half.cos(),
+                    ChebyshevV => parity(n) as $t * (n + n + 1) as $t,
+                    _ if half.cos() != 1.0 => ((n as $t + 0.5) * angle).sin() / half.sin(),
+                    _ if y > 0.0 && !shifted => (n + n + 1) as $t,
+                    _ => parity(n) as $t,
+                }
+            }
+
+            /// `r = step(k, q, p)` from the values of degrees 0 and 1 on, until NaN.
+            fn recurrence(first: $t, ks: std::ops::RangeInclusive<i64>, step: impl Fn($t, $t, $t) -> $t) -> $t {
+                let (mut p, mut q) = (1.0, first);
+                for k in ks {
+                    if q.is_nan() {
+                        break;
+                    }
+                    (p, q) = (q, step(k as $t, q, p));
+                }
+                q
+            }
+
+            let chebyshev = |y: $t, closed: i64| {
+                let at = |end: $t| if shifted { x == (end + 1.0) / 2.0 } else { x == end };
+                if at(1.0) || at(-1.0) {
+                    return at_end(family, at(1.0), n) as $t;
+                }
+                if n > closed && y.abs() < 1.0 {
+                    return by_angle(family, shifted, y, n);
+                }
+                let first = match family {
+                    ChebyshevT => y,
+                    ChebyshevU => y + y,
+                    ChebyshevV => y + y - 1.0,
+                    _ => y + y + 1.0,
+                };
+                match n {
+                    0 => 1.0,
+                    _ => recurrence(first, 2..=n, |_, q, p| (y + y) * q - p),
+                }
+            };
+            let y = if shifted { x + x - 1.0 } else { x };
+            if n < 0 {
+                return 0.0;
+            }
+            match family {
+                ChebyshevT => chebyshev(y, 6),
+                ChebyshevU | ChebyshevV => chebyshev(y, if shifted { 6 } else { 8 }),
+                ChebyshevW => chebyshev(y, if shifted { 4 } else { 8 }),
+                _ if n == 0 => 1.0,
+                HermiteH | HermiteHe if n > $hermite_limit => $t::NAN,
+                HermiteH => recurrence(x + x, 1..=n - 1, |k, q, p| (x + x) * q - (k + k) * p),
+                HermiteHe => recurrence(x, 1..=n - 1, |k, q, p| x * q - k * p),
+                LaguerreL if x == 0.0 => 1.0,
+                LaguerreL => recurrence(1.0 - x, 1..=n - 1, |k, q, p| {
+                    ((k + k + (1.0 - x)) * q - k * p) / (k + 1.0)
+                }),
+                LegendreP if x.abs() == 1.0 => (if x > 0.0 { 1 } else { parity(n) }) as $t,
+                LegendreP => recurrence(x, 1..=n - 1, |k, q, p| {
+                    ((k + k + 1.0) * x * q - k * p) / (k + 1.0)
+                }),
+            }
+        }
+    };
+}
+
+polynomials!(
+    f32,
+    128,
+    "The polynomial of `family` of degree `n` at `x` in f32; `shifted` ones have the interval [0, 1]."
+);
+polynomials!(
+    f64,
+    512,
+    "The polynomial of `family` of degree `n` at `x` in f64; `shifted` ones have the interval [0, 1]."
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_torch_s() {
+        use Family::*;
+        assert_eq!(f64(ChebyshevT, false, 0.5, 3), -1.0);
+        assert_eq!(f64(ChebyshevU, false, 2.0, 3), 56.0);
+        assert_eq!(f64(ChebyshevV, false, -1.0, 3), -7.0);
+        assert_eq!(f64(ChebyshevW, true, 1.0, 3), 7.0);
+        assert_eq!(f64(HermiteH, false, 0.5, 3), -5.0);
+        assert_eq!(f64(HermiteHe, false, 2.0, 3), 2.0);
+        assert_eq!(f64(LaguerreL, false, 1.0, 2), -0.5);
+        assert_eq!(f64(LegendreP, false, 0.5, 2), -0.125);
+        assert!((f64(ChebyshevT, false, 0.3, 20) - 0.974_485_3).abs() < 1.0);
+        assert_eq!(f32(HermiteH, false, 0.5, -1), 0.0);
+        assert!(f32(HermiteH, false, 0.5, 129).is_nan());
+        assert_eq!((degree(f64::NAN), degree(2.9)), (i64::MIN, 2));
+    }
+}
