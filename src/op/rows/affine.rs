@@ -45,7 +45,7 @@ fn permutations() -> Vec<Op> {
             .spelled("aten.numpy_T.default"),
         view_op!("mT", "mT(Tensor self) -> Tensor", m_t)
             .doc("the last two dims swapped")
-            .spelled("aten.mT.default aten.adjoint.default torch.adjoint Tensor.adjoint aten.matrix_H.default"),
+            .spelled("aten.mT.default aten.mH.default aten.adjoint.default torch.adjoint Tensor.adjoint aten.matrix_H.default"),
         view_op!(
             "movedim",
             "movedim(Tensor self, int[1] source, int[1] destination) -> Tensor",

@@ -1,7 +1,8 @@
 //! Linear algebra of square matrices: factorisations, inverses, determinants, norms. Each matrix of a batch by itself, in f64.
 
 use super::dense::spread;
-use super::matrix::{Matrix, batch, cholesky_of, singular_of, tensor};
+use super::matrix::{Matrix, batch, cholesky_of, tensor};
+use super::spectra::singular;
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
@@ -164,7 +165,7 @@ fn norms() -> Vec<Op> {
     ]
 }
 
-fn first(b: &mut dyn Build, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+pub(super) fn first(b: &mut dyn Build, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
     let mut v = b.many(op, args)?;
     match v.is_empty() {
         true => Err(OpError::arg("A", format!("`{op}` gives no tensor"))),
@@ -175,7 +176,7 @@ fn first(b: &mut dyn Build, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Tr
 // --- types ---------------------------------------------------------------------------------------------------------
 
 /// The dtype and shape of a batch of matrices.
-fn matrices<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
+pub(super) fn matrices<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
     let (d, shape) = c.shaped(name)?;
     let what = c.op.name.replacen("linalg_", "linalg.", 1);
     if shape.len() < 2 {
@@ -189,7 +190,7 @@ fn matrices<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Di
     Ok((d, shape))
 }
 
-fn square<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
+pub(super) fn square<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
     let (d, shape) = matrices(c, name)?;
     let [.., m, n] = shape else {
         unreachable!("a matrix has two dims")
@@ -237,7 +238,7 @@ fn singular_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 }
 
 /// Whether `B` is a batch of vectors, which only `linalg_solve` takes.
-fn is_vectors(a: &[Dim], b: &[Dim]) -> bool {
+pub(super) fn is_vectors(a: &[Dim], b: &[Dim]) -> bool {
     b.len() == 1 || (b.len() + 1 == a.len() && *b == a[..a.len() - 1])
 }
 
@@ -269,7 +270,7 @@ fn triangular_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
 }
 
 /// The type of `X`: the batch dims broadcast, the last two those of `B`.
-fn solved(c: &Call<TensorType>, sizes: &mut Sizes, d: DType, a: &[Dim], b: &[Dim]) -> OpResult<Type> {
+pub(super) fn solved(c: &Call<TensorType>, sizes: &mut Sizes, d: DType, a: &[Dim], b: &[Dim]) -> OpResult<Type> {
     if b.len() < 2 {
         return Err(OpError::shape("B must have at least 2 dimensions"));
     }
@@ -335,12 +336,14 @@ fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     Ok(Val::Tuple(vec![Val::Leaf(signs), Val::Leaf(logs)]))
 }
 
-/// `solve` for every pair of matrices, their batch dims broadcast to those of the result.
-fn solve_batch(
+/// `solve` for every pair of matrices, their batch dims broadcast to those of the result: `solve(place in a's batch, a, b)`.
+/// From the right, both come transposed.
+pub(super) fn solve_batch(
     c: &Call<Tensor>,
     a: &Tensor,
     b: &Tensor,
-    solve: &dyn Fn(Matrix, Matrix) -> OpResult<Matrix>,
+    left: bool,
+    solve: &dyn Fn(usize, Matrix, Matrix) -> OpResult<Matrix>,
 ) -> OpResult<Tensor> {
     let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Sizes::default())?;
     let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
@@ -349,13 +352,13 @@ fn solve_batch(
     let (own_a, own_b) = (&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]);
     let lead = Sizes::default().broadcast(&dims(own_a), &dims(own_b))?;
     let lead: Vec<usize> = lead.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect();
-    let left = c.bool("left")?;
     let mut all = vec![];
     for i in 0..lead.iter().product() {
-        let (m, r) = (ma[spread(own_a, &lead, i)].clone(), mb[spread(own_b, &lead, i)].clone());
+        let at = spread(own_a, &lead, i);
+        let (m, r) = (ma[at].clone(), mb[spread(own_b, &lead, i)].clone());
         let x = match left {
-            true => solve(m, r)?,
-            false => solve(m.transposed(), r.transposed())?.transposed(),
+            true => solve(at, m, r)?,
+            false => solve(at, m.transposed(), r.transposed())?.transposed(),
         };
         all.extend(x.v);
     }
@@ -373,13 +376,13 @@ fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         true => b.reshape(&[b.shape(), &[1]].concat()),
         false => b.clone(),
     };
-    let one = |mut m: Matrix, mut r: Matrix| match m.eliminate(&mut r) {
+    let one = |_: usize, mut m: Matrix, mut r: Matrix| match m.eliminate(&mut r) {
         (_, _, 0) => Ok(r),
         (_, _, k) => Err(OpError::value(format!(
             "linalg.solve: The solver failed because the input matrix is singular (pivot {k} is zero)."
         ))),
     };
-    solve_batch(c, a, &b, &one).map(Val::Leaf)
+    solve_batch(c, a, &b, c.bool("left")?, &one).map(Val::Leaf)
 }
 
 fn triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -387,7 +390,7 @@ fn triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (unit, left) = (c.bool("unitriangular")?, c.bool("left")?);
     // The transposed equation has the other triangle.
     let upper = c.bool("upper")? == left;
-    let one = |m: Matrix, mut r: Matrix| {
+    let one = |_: usize, m: Matrix, mut r: Matrix| {
         let order: Vec<usize> = if upper {
             (0..m.rows).rev().collect()
         } else {
@@ -403,7 +406,7 @@ fn triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         }
         Ok(r)
     };
-    solve_batch(c, a, b, &one).map(Val::Leaf)
+    solve_batch(c, a, b, left, &one).map(Val::Leaf)
 }
 
 fn cholesky(c: &Call<Tensor>, check: bool) -> OpResult<Val<Tensor>> {
@@ -432,7 +435,7 @@ fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return Err(OpError::shape("singular values are of matrices"));
     };
     let shape = [lead, &[*m.min(n)]].concat();
-    let all: Vec<f64> = batch(a).into_iter().flat_map(singular_of).collect();
+    let all: Vec<f64> = batch(a).into_iter().flat_map(|m| singular(&m).1).collect();
     tensor(a.dtype(), &shape, all).map(Val::Leaf)
 }
 

@@ -1,4 +1,4 @@
-//! One matrix in f64: elimination, Cholesky's factor, singular values.
+//! One matrix in f64: elimination, Cholesky's factor.
 
 use super::dense::zeros;
 use crate::op::OpResult;
@@ -28,6 +28,22 @@ impl Matrix {
     pub fn eye(n: usize) -> Matrix {
         let v = (0..n * n).map(|i| (i % (n + 1) == 0) as u8 as f64).collect();
         Matrix { rows: n, columns: n, v }
+    }
+
+    pub fn zeros(rows: usize, columns: usize) -> Matrix {
+        let v = vec![0.0; rows * columns];
+        Matrix { rows, columns, v }
+    }
+
+    pub fn from_fn(rows: usize, columns: usize, f: impl Fn(usize, usize) -> f64) -> Matrix {
+        let v = (0..rows * columns).map(|k| f(k / columns, k % columns)).collect();
+        Matrix { rows, columns, v }
+    }
+
+    /// The product.
+    pub fn times(&self, other: &Matrix) -> Matrix {
+        let dot = |i, j| (0..self.columns).map(|k| self.at(i, k) * other.at(k, j)).sum();
+        Matrix::from_fn(self.rows, other.columns, dot)
     }
 
     pub fn transposed(&self) -> Matrix {
@@ -66,8 +82,8 @@ impl Matrix {
             for i in (0..self.rows).filter(|&i| i != k) {
                 let f = self.at(i, k) / pivot;
                 if f != 0.0 {
-                    self.subtract(i, k, f);
-                    right.subtract(i, k, f);
+                    self.subtract_row(i, k, f);
+                    right.subtract_row(i, k, f);
                 }
             }
         }
@@ -77,11 +93,13 @@ impl Matrix {
         (sign, pivots, singular)
     }
 
-    fn swap(&mut self, p: usize, k: usize) {
+    /// Two rows swapped.
+    pub fn swap(&mut self, p: usize, k: usize) {
         (0..self.columns).for_each(|j| self.v.swap(p * self.columns + j, k * self.columns + j));
     }
 
-    fn subtract(&mut self, i: usize, k: usize, f: f64) {
+    /// `f` times row `k` taken from row `i`.
+    pub fn subtract_row(&mut self, i: usize, k: usize, f: f64) {
         for j in 0..self.columns {
             let x = self.at(i, j) - f * self.at(k, j);
             self.set(i, j, x);
@@ -138,48 +156,6 @@ pub(super) fn cholesky_of(m: &Matrix) -> (Matrix, usize) {
     (l, 0)
 }
 
-/// Rounds of rotations that make every pair of columns orthogonal; they converge long before.
-const SWEEPS: usize = 60;
-
-/// Singular values by one-sided Jacobi rotations (Hestenes): the lengths of columns made orthogonal.
-pub(super) fn singular_of(m: Matrix) -> Vec<f64> {
-    let mut m = if m.rows < m.columns { m.transposed() } else { m };
-    for _ in 0..SWEEPS {
-        let mut turned = false;
-        for p in 0..m.columns {
-            for q in p + 1..m.columns {
-                turned |= rotate(&mut m, p, q);
-            }
-        }
-        if !turned {
-            break;
-        }
-    }
-    let length = |j: usize| (0..m.rows).map(|i| m.at(i, j).powi(2)).sum::<f64>().sqrt();
-    let mut all: Vec<f64> = (0..m.columns).map(length).collect();
-    all.sort_by(|x, y| y.total_cmp(x));
-    all
-}
-
-/// Turns columns `p` and `q` until they are orthogonal; whether they were not.
-fn rotate(m: &mut Matrix, p: usize, q: usize) -> bool {
-    let dot = |x: usize, y: usize| (0..m.rows).map(|i| m.at(i, x) * m.at(i, y)).sum::<f64>();
-    let (a, b, g) = (dot(p, p), dot(q, q), dot(p, q));
-    if g == 0.0 || g.is_nan() || g.abs() <= 1e-16 * (a * b).sqrt() {
-        return false;
-    }
-    let zeta = (b - a) / (2.0 * g);
-    let t = zeta.signum() / (zeta.abs() + zeta.hypot(1.0));
-    let cos = 1.0 / t.hypot(1.0);
-    let sin = cos * t;
-    for i in 0..m.rows {
-        let (x, y) = (m.at(i, p), m.at(i, q));
-        m.set(i, p, cos * x - sin * y);
-        m.set(i, q, sin * x + cos * y);
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,7 +182,5 @@ mod tests {
     fn factors_multiply_back() {
         assert_eq!(cholesky_of(&matrix(2, &[4.0, 2.0, 2.0, 5.0])).0.v, [2.0, 0.0, 1.0, 2.0]);
         assert_eq!(cholesky_of(&matrix(2, &[1.0, 2.0, 2.0, 1.0])).1, 2);
-        let s = singular_of(matrix(2, &[3.0, 0.0, 0.0, -4.0]));
-        assert_eq!(s, [4.0, 3.0]);
     }
 }

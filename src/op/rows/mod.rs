@@ -18,6 +18,7 @@ mod distributions;
 mod dropout;
 mod einsum;
 mod embedding_bag;
+mod factorize;
 mod fold;
 mod gather;
 mod getitem;
@@ -25,6 +26,9 @@ mod grid;
 mod index;
 mod joining;
 mod linalg;
+mod linalg_composites;
+mod linalg_factors;
+mod linalg_spectra;
 mod lines;
 mod losses;
 mod margin_losses;
@@ -53,6 +57,7 @@ mod sequence_losses;
 mod softmax;
 mod sort;
 mod special;
+mod spectra;
 mod spell;
 mod splits;
 mod statistics;
@@ -120,6 +125,9 @@ pub fn all() -> Vec<Op> {
         margin_losses::rows(),
         sequence_losses::rows(),
         linalg::rows(),
+        linalg_composites::rows(),
+        linalg_factors::rows(),
+        linalg_spectra::rows(),
         statistics::rows(),
         special::rows(),
     ]

@@ -465,12 +465,14 @@ fn norms() -> Vec<Op> {
         .form(
             "aten.norm.ScalarOpt_dtype",
             "norm(Tensor self, Scalar? ord, *, ScalarType dtype) -> Tensor",
-        )
-        .form(
-            "torch.norm Tensor.norm torch.functional.norm",
-            "norm(Tensor self, Any ord='fro', int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> \
-             Tensor",
         ),
+        Op::composite(
+            "norm",
+            "norm(Tensor self, Any p='fro', Any dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            norm,
+        )
+        .doc("the p-norm of all elements or over dims; `nuc` is the norm of matrices")
+        .spelled("torch.norm torch.functional.norm Tensor.norm"),
         Op::composite(
             "linalg_norm",
             "linalg_norm(Tensor self, Any ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
@@ -488,6 +490,20 @@ fn norms() -> Vec<Op> {
             "linalg_norm(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
         ),
     ]
+}
+
+/// torch.norm: of vectors, but for `nuc`; without a dim over all elements.
+fn norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, p, dim, keep) = (c.get("self"), c.get("p"), c.get("dim"), c.get("keepdim"));
+    if p.as_str() == Some("nuc") {
+        let x = match c.opt_dtype("dtype") {
+            Some(d) => b.to_dtype(c.leaf("self")?, d)?.into(),
+            None => x.clone(),
+        };
+        return b.call("nuclear_norm", vec![x, dim.clone(), keep.clone()]);
+    }
+    let args = vec![x.clone(), p.clone(), dim.clone(), keep.clone(), c.get("dtype").clone()];
+    b.call("linalg_vector_norm", args)
 }
 
 fn linalg_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
