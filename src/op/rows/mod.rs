@@ -22,7 +22,9 @@ mod factorize;
 mod fold;
 mod gather;
 mod getitem;
+mod gradient;
 mod grid;
+mod histogram;
 mod index;
 mod joining;
 mod linalg;
@@ -38,6 +40,7 @@ mod moments;
 mod multihead;
 mod norms;
 mod padding;
+mod parts;
 mod pool;
 mod pool_window;
 mod products;
@@ -48,6 +51,7 @@ mod reduce;
 mod resample;
 mod rnn;
 mod rnn_steps;
+mod runs;
 mod scan;
 mod scatter;
 mod select;
@@ -62,6 +66,7 @@ mod spell;
 mod splits;
 mod statistics;
 mod unary;
+mod unpool;
 mod views;
 mod vision;
 
@@ -130,6 +135,11 @@ pub fn all() -> Vec<Op> {
         linalg_spectra::rows(),
         statistics::rows(),
         special::rows(),
+        gradient::rows(),
+        histogram::rows(),
+        parts::rows(),
+        runs::rows(),
+        unpool::rows(),
     ]
     .into_iter()
     .flatten()

@@ -184,7 +184,7 @@ fn counted() -> Vec<Op> {
             unique_as_asked,
         )
         .doc("the different elements, with what else is asked for")
-        .spelled("torch.unique Tensor.unique"),
+        .spelled("torch.unique torch.functional.unique Tensor.unique"),
         Op::composite(
             "isin",
             "isin(Any elements, Any test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
@@ -197,12 +197,15 @@ fn counted() -> Vec<Op> {
 
 /// One tensor, or a tuple of those that the flags ask for.
 fn unique_as_asked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    if !c.is_none("dim") {
-        return Err(OpError::arg("dim", "unique along one dim is not supported"));
-    }
     let (inverse, counts) = (c.bool("return_inverse")?, c.bool("return_counts")?);
-    let args = ["input", "sorted", "return_inverse", "return_counts"].map(|p| c.get(p).clone());
-    let Val::Tuple(all) = b.call("unique", args.to_vec())? else {
+    let mut args = ["input", "sorted", "return_inverse", "return_counts"]
+        .map(|p| c.get(p).clone())
+        .to_vec();
+    let op = if c.is_none("dim") { "unique" } else { "unique_dim" };
+    if !c.is_none("dim") {
+        args.insert(1, c.get("dim").clone());
+    }
+    let Val::Tuple(all) = b.call(op, args)? else {
         return Err(OpError::arg("input", "unique gives three results"));
     };
     let wanted = all.into_iter().zip([true, inverse, counts]).filter(|(_, asked)| *asked);

@@ -132,7 +132,7 @@ impl Keys {
 }
 
 /// Ascending, with NaN as the greatest value.
-fn float_order(a: f64, b: f64) -> Ordering {
+pub(super) fn float_order(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 

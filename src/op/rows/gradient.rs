@@ -1,0 +1,268 @@
+//! Derivatives: of sampled functions, and those of single ops that graphs of gradients hold.
+
+use crate::op::emit::{ints_val, list_val};
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = backward();
+    v.push(sampled());
+    v
+}
+
+fn sampled() -> Op {
+    Op::composite(
+        "gradient",
+        "gradient(Tensor self, *, Any spacing=None, Any dim=None, int edge_order=1) -> Tensor[]",
+        gradient,
+    )
+    .doc("the derivative along each dim by differences of neighbours, with steps of a size or at coordinates")
+    .spelled("torch.functional.gradient")
+    .form(
+        "aten.gradient.scalarint torch.gradient",
+        "gradient(Tensor self, *, Scalar? spacing=None, int? dim=None, int edge_order=1) -> Tensor[]",
+    )
+    .form(
+        "aten.gradient.scalararray torch.gradient",
+        "gradient(Tensor self, *, Scalar spacing, int[] dim, int edge_order=1) -> Tensor[]",
+    )
+    .form(
+        "aten.gradient.array torch.gradient",
+        "gradient(Tensor self, *, int[] dim, int edge_order=1) -> Tensor[]",
+    )
+    .form(
+        "aten.gradient.scalarrayint torch.gradient",
+        "gradient(Tensor self, *, Scalar[] spacing, int? dim=None, int edge_order=1) -> Tensor[]",
+    )
+    .form(
+        "aten.gradient.scalarrayarray torch.gradient",
+        "gradient(Tensor self, *, Scalar[] spacing, int[] dim, int edge_order=1) -> Tensor[]",
+    )
+    .form(
+        "aten.gradient.tensorarrayint torch.gradient",
+        "gradient(Tensor self, *, Tensor[] spacing, int? dim=None, int edge_order=1) -> Tensor[]",
+    )
+    .form(
+        "aten.gradient.tensorarray torch.gradient",
+        "gradient(Tensor self, *, Tensor[] spacing, int[] dim, int edge_order=1) -> Tensor[]",
+    )
+}
+
+fn backward() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "_softmax_backward_data",
+            "_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+            |b, c| {
+                let (grad, y) = (c.leaf("grad_output")?, c.leaf("output")?);
+                let product = b.binary("mul", grad, y)?;
+                let sum = b.op("sum", [(&product).into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
+                let part = b.binary("mul", y, &sum)?;
+                let out = b.binary("sub", &product, &part)?;
+                b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(y.dtype()))
+                    .map(Val::Leaf)
+            },
+        )
+        .doc("the gradient of softmax")
+        .spelled("aten._softmax_backward_data.default torch._softmax_backward_data"),
+        Op::composite(
+            "_log_softmax_backward_data",
+            "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
+            |b, c| {
+                let (grad, y) = (c.leaf("grad_output")?, c.leaf("output")?);
+                let sum = b.op("sum", [grad.into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
+                let e = b.unary("exp", y)?;
+                let part = b.binary("mul", &e, &sum)?;
+                let out = b.binary("sub", grad, &part)?;
+                b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(y.dtype()))
+                    .map(Val::Leaf)
+            },
+        )
+        .doc("the gradient of log_softmax")
+        .spelled("aten._log_softmax_backward_data.default torch._log_softmax_backward_data"),
+        Op::composite(
+            "native_dropout_backward",
+            "native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
+            |b, c| {
+                let product = b.binary("mul", c.leaf("grad_output")?, c.leaf("mask")?)?;
+                b.binary("mul", &product, c.get("scale").clone()).map(Val::Leaf)
+            },
+        )
+        .doc("the gradient of native_dropout")
+        .spelled("aten.native_dropout_backward.default"),
+    ]
+}
+
+/// Steps along one dim.
+enum Steps {
+    Even(Val<Traced>),
+    At(Traced),
+}
+
+fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let rank = x.rank()?;
+    if x.dtype() == DType::U8 {
+        return Err(OpError::dtype("torch.gradient does not support uint8 input."));
+    }
+    let dims: Vec<usize> = match c.get("dim") {
+        Val::None => (0..rank).collect(),
+        _ => c
+            .ints("dim")?
+            .into_iter()
+            .map(|d| wrap_dim(d, rank))
+            .collect::<OpResult<_>>()?,
+    };
+    let order = c.int("edge_order")?;
+    if order != 1 && order != 2 {
+        return Err(OpError::arg(
+            "edge_order",
+            "torch.gradient only supports edge_order=1 and edge_order=2.",
+        ));
+    }
+    let spacing: Vec<Val<Traced>> = match c.get("spacing") {
+        Val::None => vec![Val::Float(1.0); dims.len()],
+        Val::List(v) | Val::Tuple(v) => v.clone(),
+        v => vec![v.clone(); dims.len()],
+    };
+    if spacing.len() != dims.len() {
+        return Err(OpError::arg(
+            "spacing",
+            format!(
+                "torch.gradient expected spacing to be unspecified, a scalar, or a list of length equal to 'self.dim() = {rank}', \
+             but got a list of length {}",
+                spacing.len()
+            ),
+        ));
+    }
+    let mut out = vec![];
+    for (&dim, step) in dims.iter().zip(spacing) {
+        if x.shape()?[dim].as_const().is_some_and(|n| n < order + 1) {
+            return Err(OpError::shape(
+                "torch.gradient expected each dimension size to be at least edge_order+1",
+            ));
+        }
+        let steps = match step {
+            Val::Leaf(t) => Steps::At(t),
+            v => Steps::Even(v),
+        };
+        out.push(along(b, x, dim, steps, order)?);
+    }
+    Ok(list_val(&out))
+}
+
+/// The elements from `start` on, `end` less at the end.
+fn part(b: &mut dyn Build, x: &Traced, dim: usize, start: i64, end: i64) -> OpResult<Traced> {
+    let n = x.shape()?[dim].clone();
+    b.slice(x, dim, Dim::Const(start), n.sub(&Dim::Const(end)), 1)
+}
+
+/// One slice: `at` from the front, or from the back if it is negative.
+fn one(b: &mut dyn Build, x: &Traced, dim: usize, at: i64) -> OpResult<Traced> {
+    let n = x.shape()?[dim].clone();
+    let start = if at < 0 { n.add(&Dim::Const(at)) } else { Dim::Const(at) };
+    b.slice(x, dim, start.clone(), start.add(&Dim::Const(1)), 1)
+}
+
+fn along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order: i64) -> OpResult<Traced> {
+    let steps = match steps {
+        Steps::Even(step) => return even(b, x, dim, step, order),
+        Steps::At(points) => {
+            let (later, earlier) = (part(b, &points, 0, 1, 0)?, part(b, &points, 0, 0, 1)?);
+            b.binary("sub", &later, &earlier)?
+        }
+    };
+    let mut shape = vec![Dim::Const(1); x.rank()?];
+    shape[dim] = steps.shape()?[0].clone();
+    let h = b.reshape(&steps, &shape)?;
+    let (left, right) = (part(b, &h, dim, 0, 1)?, part(b, &h, dim, 1, 0)?);
+    let sum = b.binary("add", &left, &right)?;
+    // Weights of the neighbours for steps of different sizes.
+    let weight = |b: &mut dyn Build, over: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
+        let product = b.binary("mul", p, q)?;
+        b.binary("div", over, &product)
+    };
+    let before = weight(b, &right, &left, &sum)?;
+    let before = b.unary("neg", &before)?;
+    let difference = b.binary("sub", &right, &left)?;
+    let own = weight(b, &difference, &left, &right)?;
+    let behind = weight(b, &left, &right, &sum)?;
+    let mut centre: Option<Traced> = None;
+    for (k, w) in [before, own, behind].iter().enumerate() {
+        let values = part(b, x, dim, k as i64, 2 - k as i64)?;
+        let term = b.binary("mul", w, &values)?;
+        centre = Some(match centre {
+            Some(sum) => b.binary("add", &sum, &term)?,
+            None => term,
+        });
+    }
+    let mut ends = vec![];
+    for at in [0, -1] {
+        ends.push(uneven_end(b, x, dim, &h, order, at)?);
+    }
+    let middle = centre.ok_or_else(|| OpError::shape("gradient needs neighbours"))?;
+    b.cat(&[ends.remove(0), middle, ends.remove(0)], dim)
+}
+
+/// The derivative at the first or last point from steps of different sizes.
+fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64, at: i64) -> OpResult<Traced> {
+    let step = |k: i64| if at < 0 { -1 - k } else { k };
+    let outer = one(b, h, dim, step(0))?;
+    let (first, second) = (one(b, x, dim, step(0))?, one(b, x, dim, step(1))?);
+    let (high, low) = if at < 0 { (&first, &second) } else { (&second, &first) };
+    if order == 1 {
+        let d = b.binary("sub", high, low)?;
+        return b.binary("div", &d, &outer);
+    }
+    let inner = one(b, h, dim, step(1))?;
+    let third = one(b, x, dim, step(2))?;
+    let sum = b.binary("add", &outer, &inner)?;
+    // -(2 outer + inner) / (outer sum), sum / (outer inner), -outer / (inner sum); with the other sign at the end.
+    let twice = b.binary("add", &outer, &sum)?;
+    let divided = |b: &mut dyn Build, n: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
+        let product = b.binary("mul", p, q)?;
+        b.binary("div", n, &product)
+    };
+    let (p, q, r) = (
+        divided(b, &twice, &outer, &sum)?,
+        divided(b, &sum, &outer, &inner)?,
+        divided(b, &outer, &inner, &sum)?,
+    );
+    let (p, q, r) = (
+        b.binary("mul", &p, &first)?,
+        b.binary("mul", &q, &second)?,
+        b.binary("mul", &r, &third)?,
+    );
+    let all = b.binary("sub", &q, &p)?;
+    let all = b.binary("sub", &all, &r)?;
+    if at < 0 { b.unary("neg", &all) } else { Ok(all) }
+}
+
+fn even(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64) -> OpResult<Traced> {
+    let (later, earlier) = (part(b, x, dim, 2, 0)?, part(b, x, dim, 0, 2)?);
+    let d = b.binary("sub", &later, &earlier)?;
+    let d = b.binary("div", &d, step.clone())?;
+    let centre = b.binary("mul", &d, Val::Float(0.5))?;
+    let mut ends = vec![];
+    for at in [0, -1] {
+        let place = |k: i64| if at < 0 { -1 - k } else { k };
+        let (first, second) = (one(b, x, dim, place(0))?, one(b, x, dim, place(1))?);
+        let d = if order == 1 {
+            match at {
+                0 => b.binary("sub", &second, &first)?,
+                _ => b.binary("sub", &first, &second)?,
+            }
+        } else {
+            let third = one(b, x, dim, place(2))?;
+            let sign = if at < 0 { -1.0 } else { 1.0 };
+            let p = b.binary("mul", &first, Val::Float(-1.5 * sign))?;
+            let q = b.binary("mul", &second, Val::Float(2.0 * sign))?;
+            let r = b.binary("mul", &third, Val::Float(0.5 * sign))?;
+            let sum = b.binary("add", &p, &q)?;
+            b.binary("sub", &sum, &r)?
+        };
+        ends.push(b.binary("div", &d, step.clone())?);
+    }
+    b.cat(&[ends.remove(0), centre, ends.remove(0)], dim)
+}
