@@ -13,7 +13,7 @@ fn layouts() -> Vec<Op> {
     vec![
         Op::composite("block_diag", "block_diag(Tensor[] tensors) -> Tensor", block_diag)
             .doc("matrices along the diagonal, zeros around")
-            .spelled("aten.block_diag.default"),
+            .spelled("aten.block_diag.default torch.block_diag torch.functional.block_diag"),
         Op::composite(
             "fft_fftshift",
             "fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor",

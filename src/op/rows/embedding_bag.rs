@@ -18,8 +18,25 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("for every bag of indices the sum (mode 0), mean (1) or maximum (2) of the rows of weight")
         .spelled(
-            "aten.embedding_bag.default aten.embedding_bag.padding_idx aten._embedding_bag.default \
-             aten._embedding_bag_forward_only.default torch.embedding_bag torch._embedding_bag torch._embedding_bag_forward_only",
+            "aten.embedding_bag.default aten.embedding_bag.padding_idx torch.embedding_bag",
+        ),
+        Op::composite(
+            "_embedding_bag",
+            "_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
+             sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, \
+             Tensor, Tensor, Tensor)",
+            |b, c| {
+                let mut args = c.args.clone();
+                if c.int("padding_idx")? < 0 {
+                    args[8] = Val::None;
+                }
+                b.call("embedding_bag", args)
+            },
+        )
+        .doc("embedding_bag; a padding_idx below 0 is none")
+        .spelled(
+            "aten._embedding_bag.default aten._embedding_bag_forward_only.default torch._embedding_bag \
+             torch._embedding_bag_forward_only",
         ),
         Op::composite(
             "embedding_bag_mode",
@@ -188,10 +205,7 @@ fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         bounds.push((o[k] as usize, end as usize));
     }
     let rows = w.shape()[0] as i64;
-    let padding = c
-        .opt_int("padding_idx")?
-        .filter(|&p| p != -1 || c.op.schema.name == "embedding_bag")
-        .map(|p| if p < 0 { p + rows } else { p });
+    let padding = c.opt_int("padding_idx")?.map(|p| if p < 0 { p + rows } else { p });
     let mode = c.int("mode")?;
     let dim = w.shape()[1];
     let mut out = zeros(native(w.dtype()), &[n, dim])?;

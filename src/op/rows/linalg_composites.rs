@@ -371,7 +371,7 @@ fn tensorsolve(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// By cumulative products, as torch computes them.
-fn powers(b: &mut dyn Build, x: &Traced, columns: &Dim) -> OpResult<Traced> {
+pub(super) fn powers(b: &mut dyn Build, x: &Traced, columns: &Dim) -> OpResult<Traced> {
     let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
     let rank = x.rank()?;
     let x = b.to_dtype(x, dtype)?;

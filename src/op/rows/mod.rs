@@ -49,6 +49,7 @@ mod random;
 mod rearrange;
 mod reduce;
 mod resample;
+mod resample_bytes;
 mod rnn;
 mod rnn_steps;
 mod runs;
@@ -65,10 +66,12 @@ mod spectra;
 mod spell;
 mod splits;
 mod statistics;
+mod transformer;
 mod unary;
 mod unpool;
 mod views;
 mod vision;
+mod windows;
 
 use super::Op;
 
@@ -112,6 +115,7 @@ pub fn all() -> Vec<Op> {
         dropout::rows(),
         vision::rows(),
         multihead::rows(),
+        transformer::rows(),
         distance::rows(),
         fold::rows(),
         grid::rows(),
@@ -140,6 +144,7 @@ pub fn all() -> Vec<Op> {
         parts::rows(),
         runs::rows(),
         unpool::rows(),
+        windows::rows(),
     ]
     .into_iter()
     .flatten()

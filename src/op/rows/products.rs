@@ -41,7 +41,7 @@ pub fn rows() -> Vec<Op> {
         .spelled("aten.linalg_vecdot.default torch.linalg.vecdot"),
         Op::composite("multi_dot", "linalg_multi_dot(Tensor[] tensors) -> Tensor", multi_dot)
             .doc("product of several matrices")
-            .spelled("aten.linalg_multi_dot.default torch.linalg.multi_dot aten.chain_matmul.default"),
+            .spelled("aten.linalg_multi_dot.default torch.linalg.multi_dot aten.chain_matmul.default torch.chain_matmul torch.functional.chain_matmul"),
         Op::composite(
             "bilinear",
             "bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor",

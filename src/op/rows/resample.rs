@@ -1,6 +1,7 @@
 //! Resizing images: nearest, linear and cubic interpolation over one to three dims.
 
 use super::dense::{native, zeros};
+use super::resample_bytes::fixed_point;
 use super::views::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
@@ -168,7 +169,7 @@ fn upsample_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 }
 
 /// For one index of the result along a dim: indices of the operand with weights.
-type Taps = Vec<(usize, f64)>;
+pub(super) type Taps = Vec<(usize, f64)>;
 
 /// Rounds to the dtype that torch computes coordinates in.
 fn round_to(single: bool, x: f64) -> f64 {
@@ -261,13 +262,18 @@ fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         .filter_map(|d| d.as_const().map(|d| d as usize))
         .collect();
     let align = c.op.schema.index_of("align_corners").is_some() && c.bool("align_corners")?;
-    let single = x.dtype() != DType::F64;
+    let bytes = x.dtype() == DType::U8 && n == 2;
+    let single = x.dtype() != DType::F64 && !bytes;
     let mut along: Vec<Vec<Taps>> = vec![vec![vec![(0, 1.0)]]; 3 - n];
     for (d, s) in scales(c, n)?.into_iter().enumerate() {
         along.push(taps(mode, x.shape()[d + 2], shape[d + 2], align, s, single));
     }
     if x.numel() == 0 || matches!(mode, Mode::Nearest | Mode::NearestExact) {
         return nearest(x, &shape, &along);
+    }
+    if bytes {
+        let y = fixed_point(x, &along[1..]);
+        return Ok(Val::Leaf(Tensor::from_slice(&shape, &y)));
     }
     let mut size = [1; 3];
     size[3 - n..].copy_from_slice(&x.shape()[2..]);
@@ -363,6 +369,15 @@ fn interpolate_row() -> Op {
     .form(
         "torch.nn.functional.upsample",
         "upsample(Tensor input, Any size=None, Any scale_factor=None, str mode='nearest', bool? align_corners=None) -> Tensor",
+    )
+    .form_with(
+        "torch.nn.functional.upsample_bilinear",
+        "upsample_bilinear(Tensor input, Any size=None, Any scale_factor=None) -> Tensor",
+        &[("mode", Val::str("bilinear")), ("align_corners", Val::Bool(true))],
+    )
+    .form(
+        "torch.nn.functional.upsample_nearest",
+        "upsample_nearest(Tensor input, Any size=None, Any scale_factor=None) -> Tensor",
     )
     .module(
         "Upsample(size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None) = \

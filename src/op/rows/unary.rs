@@ -278,7 +278,8 @@ fn bessel() -> Vec<Op> {
             "i1(Tensor self) -> Tensor",
             "bessel_i1(self)",
             "modified Bessel function of the first kind, order 1",
-        ),
+        )
+        .spelled(special!("modified_bessel_i1")),
         only_special(
             "i1e",
             D::PromoteFloat,

@@ -1,0 +1,153 @@
+//! The layers of torch.nn's Transformer in eval mode: attention and a feed-forward part, each with its norm and residual.
+
+use crate::op::emit::dims_val;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::Val;
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "transformer_encoder_layer",
+            "transformer_encoder_layer(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool norm_first, Tensor \
+             self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, Tensor? self_attn_out_bias, Tensor linear1, Tensor? \
+             linear1_bias, Tensor linear2, Tensor? linear2_bias, Tensor norm1, Tensor? norm1_bias, Tensor norm2, Tensor? \
+             norm2_bias, Tensor? src_mask=None, Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
+            encoder,
+        )
+        .doc("self-attention, then two linear layers around an activation")
+        .module(
+            "TransformerEncoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', layer_norm_eps=1e-05, \
+             batch_first=False, norm_first=False, bias=True) = transformer_encoder_layer($0:src, nhead, activation, \
+             layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight, @self_attn.in_proj_bias?, \
+             @self_attn.out_proj.weight, @self_attn.out_proj.bias?, @linear1.weight, @linear1.bias?, @linear2.weight, \
+             @linear2.bias?, @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, $1:src_mask?, $2:src_key_padding_mask?, \
+             $3:is_causal?)",
+        ),
+        Op::composite(
+            "transformer_decoder_layer",
+            "transformer_decoder_layer(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool batch_first, bool \
+             norm_first, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, Tensor? self_attn_out_bias, Tensor \
+             cross_attn_in, Tensor? cross_attn_in_bias, Tensor cross_attn_out, Tensor? cross_attn_out_bias, Tensor linear1, \
+             Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, Tensor norm1, Tensor? norm1_bias, Tensor norm2, Tensor? \
+             norm2_bias, Tensor norm3, Tensor? norm3_bias, Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? \
+             tgt_key_padding_mask=None, Tensor? memory_key_padding_mask=None, Any tgt_is_causal=None, Any \
+             memory_is_causal=None) -> Tensor",
+            decoder,
+        )
+        .doc("self-attention, attention to the memory, then two linear layers around an activation")
+        .module(
+            "TransformerDecoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', layer_norm_eps=1e-05, \
+             batch_first=False, norm_first=False, bias=True) = transformer_decoder_layer($0:tgt, $1:memory, nhead, activation, \
+             layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight, @self_attn.in_proj_bias?, \
+             @self_attn.out_proj.weight, @self_attn.out_proj.bias?, @multihead_attn.in_proj_weight, \
+             @multihead_attn.in_proj_bias?, @multihead_attn.out_proj.weight, @multihead_attn.out_proj.bias?, @linear1.weight, \
+             @linear1.bias?, @linear2.weight, @linear2.bias?, @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, \
+             @norm3.weight, @norm3.bias?, $2:tgt_mask?, $3:memory_mask?, $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, \
+             $6:tgt_is_causal?, $7:memory_is_causal?)",
+        ),
+    ]
+}
+
+fn get(c: &Call<Traced>, name: &str) -> Val<Traced> {
+    c.get(name).clone()
+}
+
+/// The attention whose parameters begin with `which`, of `x` to `memory`.
+fn attend(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    which: &str,
+    x: &Traced,
+    memory: &Traced,
+    masks: [&str; 2],
+) -> OpResult<Traced> {
+    let part = |name: &str| get(c, &format!("{which}_{name}"));
+    let mut args: Vec<Val<Traced>> = [x, memory, memory].map(Val::from).to_vec();
+    args.extend([
+        get(c, "nhead"),
+        get(c, "batch_first"),
+        Val::Bool(false),
+        part("in"),
+        part("in_bias"),
+    ]);
+    args.extend([
+        Val::None,
+        Val::None,
+        part("out"),
+        part("out_bias"),
+        Val::None,
+        Val::None,
+        Val::None,
+    ]);
+    args.extend([get(c, masks[1]), Val::Bool(false), get(c, masks[0])]);
+    let out = b.call("multihead_attention", args)?;
+    let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
+    first.ok_or_else(|| OpError::arg("nhead", "attention gives a tensor"))
+}
+
+fn norm(b: &mut dyn Build, c: &Call<Traced>, name: &str, x: &Traced) -> OpResult<Traced> {
+    let size = x.shape()?.last().cloned();
+    let size = size.ok_or_else(|| OpError::shape("a transformer layer takes sequences"))?;
+    let (weight, bias) = (get(c, name), get(c, &format!("{name}_bias")));
+    b.op("layer_norm", [x.into(), dims_val(&[size]), weight, bias, get(c, "eps")])
+}
+
+fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
+    let activation = match c.get("activation").as_str() {
+        Some(name @ ("relu" | "gelu")) => name,
+        _ => {
+            return Err(OpError::arg(
+                "activation",
+                "the activation of a transformer layer must be 'relu' or 'gelu'",
+            )
+            .help("export the model, or let torch2fxir.py write it"));
+        }
+    };
+    let y = b.op("linear", [x.into(), get(c, "linear1"), get(c, "linear1_bias")])?;
+    let y = b.unary(activation, &y)?;
+    b.op("linear", [y.into(), get(c, "linear2"), get(c, "linear2_bias")])
+}
+
+/// `x` with a part added to it, the norm before the part or behind the sum.
+fn residual(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    name: &str,
+    x: &Traced,
+    part: &dyn Fn(&mut dyn Build, &Traced) -> OpResult<Traced>,
+) -> OpResult<Traced> {
+    if c.bool("norm_first")? {
+        let normed = norm(b, c, name, x)?;
+        let y = part(b, &normed)?;
+        return b.binary("add", x, &y);
+    }
+    let y = part(b, x)?;
+    let sum = b.binary("add", x, &y)?;
+    norm(b, c, name, &sum)
+}
+
+fn encoder(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = residual(b, c, "norm1", c.leaf("src")?, &|b, x| {
+        attend(b, c, "self_attn", x, x, ["src_mask", "src_key_padding_mask"])
+    })?;
+    residual(b, c, "norm2", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
+}
+
+fn decoder(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let memory = c.leaf("memory")?;
+    let x = residual(b, c, "norm1", c.leaf("tgt")?, &|b, x| {
+        attend(b, c, "self_attn", x, x, ["tgt_mask", "tgt_key_padding_mask"])
+    })?;
+    let x = residual(b, c, "norm2", &x, &|b, x| {
+        attend(
+            b,
+            c,
+            "cross_attn",
+            x,
+            memory,
+            ["memory_mask", "memory_key_padding_mask"],
+        )
+    })?;
+    residual(b, c, "norm3", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
+}
