@@ -33,8 +33,16 @@ fn words(d: &Diagnostic) -> String {
     format!("{} {} {}", d.code, d.title, notes.join(" "))
 }
 
+/// The tensors of a result; a Python number alone counts as one of no dims.
 fn leaves(v: &Val<Tensor>) -> Vec<Tensor> {
-    v.leaves().into_iter().cloned().collect()
+    match v {
+        Val::Bool(b) => vec![Tensor::scalar(*b as u8).to(DType::B8)],
+        Val::Float(x) => vec![Tensor::scalar(*x as f32)],
+        v => match v.as_int() {
+            Some(i) => vec![Tensor::scalar(i)],
+            None => v.leaves().into_iter().cloned().collect(),
+        },
+    }
 }
 
 /// The graph of the text run on `inputs` node by node.

@@ -1,5 +1,6 @@
 //! Orthogonal polynomials of degree n as torch computes them, each in the dtype itself: closed forms where torch uses them,
-//! recurrences elsewhere, so that overflow and loss of precision are torch's.
+//! recurrences elsewhere, with the multiply-adds that torch's compiler makes of them, so that overflow and loss of precision
+//! are torch's.
 
 /// A degree given as a float: truncated as x86 does it, so that NaN and what is out of range are far below 0.
 pub fn degree(n: f64) -> i64 {
@@ -98,7 +99,7 @@ macro_rules! polynomials {
                 };
                 match n {
                     0 => 1.0,
-                    _ => recurrence(first, 2..=n, |_, q, p| (y + y) * q - p),
+                    _ => recurrence(first, 2..=n, |_, q, p| (y + y).mul_add(q, -p)),
                 }
             };
             let y = if shifted { x + x - 1.0 } else { x };
@@ -111,15 +112,15 @@ macro_rules! polynomials {
                 ChebyshevW => chebyshev(y, if shifted { 4 } else { 8 }),
                 _ if n == 0 => 1.0,
                 HermiteH | HermiteHe if n > $hermite_limit => $t::NAN,
-                HermiteH => recurrence(x + x, 1..=n - 1, |k, q, p| (x + x) * q - (k + k) * p),
-                HermiteHe => recurrence(x, 1..=n - 1, |k, q, p| x * q - k * p),
+                HermiteH => recurrence(x + x, 1..=n - 1, |k, q, p| (x + x).mul_add(q, -((k + k) * p))),
+                HermiteHe => recurrence(x, 1..=n - 1, |k, q, p| x.mul_add(q, -(k * p))),
                 LaguerreL if x == 0.0 => 1.0,
                 LaguerreL => recurrence(1.0 - x, 1..=n - 1, |k, q, p| {
-                    ((k + k + (1.0 - x)) * q - k * p) / (k + 1.0)
+                    (k + k + (1.0 - x)).mul_add(q, -(k * p)) / (k + 1.0)
                 }),
                 LegendreP if x.abs() == 1.0 => (if x > 0.0 { 1 } else { parity(n) }) as $t,
                 LegendreP => recurrence(x, 1..=n - 1, |k, q, p| {
-                    ((k + k + 1.0) * x * q - k * p) / (k + 1.0)
+                    ((k + k + 1.0) * x).mul_add(q, -(k * p)) / (k + 1.0)
                 }),
             }
         }

@@ -112,9 +112,13 @@ fn tensors() -> Vec<Op> {
             "linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor",
             |b, c| {
                 let x = c.leaf("x")?;
-                let size = x.shape()?.last().cloned();
-                let size = size.ok_or_else(|| OpError::shape("linalg.vander: Input dim must be greater than 0"))?;
-                let columns = if c.is_none("N") { size } else { c.dims("N")?[0].clone() };
+                let columns = match (c.is_none("N"), x.shape()?.last()) {
+                    (false, _) => c.dims("N")?[0].clone(),
+                    (true, Some(n)) => n.clone(),
+                    (true, None) => {
+                        return Err(OpError::shape("Dimension specified as -1 but tensor has no dimensions"));
+                    }
+                };
                 if columns.as_const().is_some_and(|n| n <= 1) {
                     return Err(OpError::arg(
                         "N",

@@ -116,7 +116,7 @@ fn identities() -> Vec<Op> {
                 "aten.alias.default aten.alias_copy.default aten.lift_fresh.default aten.real.default torch.real \
                  aten.resolve_conj.default aten.resolve_neg.default torch.resolve_conj torch.resolve_neg Tensor.resolve_conj \
                  Tensor.resolve_neg Tensor.cpu Tensor.requires_grad_ Tensor.conj torch.conj aten.conj.default \
-                 aten._conj.default",
+                 aten._conj.default aten.conj_physical.default torch.conj_physical Tensor.conj_physical",
             )
             .module("Identity() = alias(input)"),
         view_op!("detach", "detach(Tensor self) -> Tensor", identity)
