@@ -12,7 +12,7 @@ use super::bind::{Bound, Value};
 use super::run::arguments;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::interp::{Hooks, Interpreter};
+use crate::interp::{Hooked, Hooks, Interpreter, Running};
 use crate::runtime::Executable;
 use crate::types::{Type, Val};
 use std::collections::{HashMap, HashSet};
@@ -108,11 +108,11 @@ struct Computed {
 }
 
 impl Hooks for Computed {
-    fn before(&mut self, _: &Graph, node: NodeId, _: &[Value]) -> Result<Option<Value>, Diagnostic> {
-        if let Some(v) = self.values.get(&node) {
+    fn run_node(&mut self, at: Running<'_>) -> Hooked {
+        if let Some(v) = self.values.get(&at.id) {
             return Ok(Some(v.clone()));
         }
-        Ok(self.skip.contains(&node).then_some(Val::None))
+        Ok(self.skip.contains(&at.id).then_some(Val::None))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Editing: torch.fx's `Graph` and `Node` methods, with its error texts.
 
-use super::{Arg, Graph, Node, NodeId, Opcode, namer};
+use super::{Arg, Edit, Graph, Node, NodeId, Opcode, namer};
 use crate::types::Val;
 use indexmap::IndexSet;
 use std::collections::HashMap;
@@ -81,6 +81,7 @@ impl Graph {
         });
         self.add_uses(id);
         self.link(id, self.insert);
+        self.note(Edit::Created(id));
         id
     }
 
@@ -181,6 +182,7 @@ impl Graph {
         node.erased = true;
         node.args.clear();
         node.kwargs.clear();
+        self.note(Edit::Erased(n));
         Ok(())
     }
 
@@ -206,6 +208,24 @@ impl Graph {
     /// Makes `user` use `new` wherever it used `old`.
     pub fn replace_input_with(&mut self, user: NodeId, old: NodeId, new: NodeId) {
         self.map_args(user, |n| Val::Leaf(if n == old { new } else { n }));
+        self.note(Edit::Replaced { user, old, new });
+    }
+
+    /// [`Graph::replace_all_uses_with`], and gives `new`, which must be as it was made, everything that is known of `old`
+    /// (torch's `propagate_meta`).
+    ///
+    /// # Errors
+    /// Something is known of `new` already.
+    pub fn replace_with_meta(&mut self, old: NodeId, new: NodeId) -> EditResult<Vec<NodeId>> {
+        if self.nodes[new].meta != super::Meta::default() {
+            return Err(GraphError(
+                "Called node.replace_all_uses_with(replace_with, propagate_meta=True), but replace_with already has .meta \
+                 keys"
+                .into(),
+            ));
+        }
+        self.nodes[new].meta = self.nodes[old].meta.clone();
+        Ok(self.replace_all_uses_with(old, new))
     }
 
     /// Rebuilds a node's arguments with every node in them mapped.

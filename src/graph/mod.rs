@@ -13,13 +13,16 @@
 
 pub mod arbitrary;
 mod build;
+mod clean;
 mod constants;
 pub mod dot;
 mod edit;
+mod journal;
 pub mod lint;
 mod lint_targets;
 mod md5;
 mod module;
+mod module_edit;
 pub mod namer;
 mod node;
 pub mod print;
@@ -36,10 +39,11 @@ pub mod transform;
 pub use crate::syntax::ast::TorchPrint;
 pub use build::build;
 pub use edit::{EditResult, GraphError, InsertPoint};
+pub use journal::Edit;
 pub use lint::lint;
 pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation, OpDecl, SizeGuard};
 pub use namer::Namer;
-pub use node::{Arg, Loc, Meta, Node, NodeId, Opcode, TorchForm, TorchLine};
+pub use node::{Arg, Loc, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm, TorchLine};
 pub use print::print;
 pub use purity::is_impure;
 
@@ -59,6 +63,8 @@ pub struct Graph {
     pub torch: Option<TorchPrint>,
     /// Leading results that are new values of buffers or inputs rather than results the user sees.
     pub mutations: Vec<Mutation>,
+    /// What was edited since [`Graph::start_journal`].
+    journal: Option<Vec<Edit>>,
 }
 
 impl Graph {
@@ -143,6 +149,13 @@ impl Graph {
     pub fn find_nodes(&self, op: Opcode, target: Option<&str>) -> Vec<NodeId> {
         self.iter()
             .filter(|&n| self[n].op == op && target.is_none_or(|t| &*self[n].target == t))
+            .collect()
+    }
+
+    /// The nodes that are calls of `target` in any of the three ways, in order.
+    pub fn find_calls(&self, target: &str) -> Vec<NodeId> {
+        self.iter()
+            .filter(|&n| self[n].op().is_call() && self[n].target() == target)
             .collect()
     }
 

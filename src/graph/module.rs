@@ -1,13 +1,12 @@
 //! A file's graphs with what they refer to: modules, parameters, buffers, constants and sizes.
 
-use super::{Graph, Opcode};
+use super::Graph;
 use crate::op::{Literal, Op};
 use crate::scalar::Compare;
 use crate::source::Span;
 use crate::tensor::Tensor;
 use crate::types::{Dim, Type, Val};
 use indexmap::IndexMap;
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -199,63 +198,5 @@ impl GraphModule {
         };
         self.attributes.insert(name.clone(), attribute);
         name
-    }
-
-    /// Removes the declared modules that no graph calls and whose attributes no graph reads, with those attributes
-    /// (torch's `delete_all_unused_submodules`).
-    pub fn delete_unused_modules(&mut self) {
-        let mut used: HashSet<Arc<str>> = HashSet::new();
-        for g in self.graphs.values() {
-            for n in g.iter() {
-                if matches!(g[n].op(), Opcode::CallModule | Opcode::GetAttr) {
-                    used.insert(g[n].target().into());
-                }
-            }
-        }
-        let below = |path: &str, of: &str| {
-            path.strip_prefix(of)
-                .is_some_and(|r| r.is_empty() || r.starts_with('.'))
-        };
-        let gone: Vec<Arc<str>> = self
-            .modules
-            .keys()
-            .filter(|m| !used.iter().any(|u| below(u, m) || below(m, u)))
-            .cloned()
-            .collect();
-        self.modules.retain(|m, _| !gone.contains(m));
-        self.attributes.retain(|a, _| !gone.iter().any(|m| below(a, m)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unused_modules_go_with_their_attributes() {
-        let mut g = Graph::new();
-        let x = g.placeholder("x", None);
-        let y = g.call_module("a", vec![Val::Leaf(x)], vec![]);
-        g.set_output(Val::Leaf(y));
-        let mut m = GraphModule::new("m", g);
-        for path in ["a", "ab"] {
-            let decl = ModuleDecl {
-                class: "Linear".into(),
-                args: vec![],
-                kwargs: vec![],
-                span: None,
-            };
-            m.modules.insert(path.into(), decl);
-            let weight = Attribute {
-                kind: AttributeKind::Parameter,
-                ty: None,
-                value: None,
-                span: None,
-            };
-            m.attributes.insert(format!("{path}.weight").into(), weight);
-        }
-        m.delete_unused_modules();
-        assert_eq!(m.modules.keys().map(|k| &**k).collect::<Vec<_>>(), ["a"]);
-        assert_eq!(m.attributes.keys().map(|k| &**k).collect::<Vec<_>>(), ["a.weight"]);
     }
 }

@@ -84,6 +84,22 @@ pub struct Loc {
     pub function: Arc<str>,
 }
 
+/// A module around a node, as the tracer entered it (an entry of torch's `nn_module_stack`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleFrame {
+    /// Its path in the model: `layer1.0.conv1`; empty for the model itself.
+    pub path: Arc<str>,
+    /// Its class with the Python module: `torch.nn.modules.conv.Conv2d`.
+    pub class: Arc<str>,
+}
+
+impl ModuleFrame {
+    /// The class without the Python module: `Conv2d`.
+    pub fn class_name(&self) -> &str {
+        self.class.rsplit('.').next().unwrap_or(&self.class)
+    }
+}
+
 /// How torch wrote a node's line, as far as the node does not say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorchLine {
@@ -116,12 +132,27 @@ pub struct Meta {
     pub arg_spans: Vec<Span>,
     /// The place in the user's Python, innermost frame.
     pub loc: Option<Loc>,
+    /// The modules around it when it was traced, outermost first.
+    pub modules: Arc<[ModuleFrame]>,
+    /// The function that it was traced from, numbered within the model, and what that is: `conv2d_1` and
+    /// `builtin_function_or_method.conv2d` (torch's `torch_fn`).
+    pub function: Option<(Arc<str>, Arc<str>)>,
     /// torch's own text of the Python type annotation (`torch.Tensor`, `Tensor "f32[4]"`), kept to print it again.
     pub annotation: Option<Arc<str>>,
     /// How torch wrote the node, if it was read from torch's `print(graph)`.
     pub torch: Option<Arc<TorchLine>>,
     /// Names of the nodes and passes this one came from.
     pub provenance: Vec<Arc<str>>,
+}
+
+impl Meta {
+    /// Takes the place in the user's program of another node: statement, Python line, modules and function.
+    pub fn take_place_of(&mut self, other: &Meta) {
+        self.span = other.span;
+        self.loc = other.loc.clone();
+        self.modules = other.modules.clone();
+        self.function = other.function.clone();
+    }
 }
 
 /// One node. Edited through its [`Graph`](super::Graph), which keeps the users true.

@@ -15,10 +15,11 @@
 //! Modules ([`Module`]) are called through [`Tracer::module`]: those that are leaves become `call_module` nodes, others are
 //! recorded as what they compute. Control flow on a proxy's value cannot be written: a proxy is not a `bool`.
 
-use super::{Arg, Graph, NodeId};
+use super::{Arg, Graph, Loc, ModuleFrame, NodeId, Opcode};
 use crate::types::{DType, Val};
 use std::cell::RefCell;
 use std::ops;
+use std::panic::Location;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ type IsLeaf = dyn Fn(&str, &dyn Module) -> bool;
 /// Where a closure's calls are recorded.
 #[derive(Clone)]
 pub struct Tracer {
-    graph: Rc<RefCell<Graph>>,
+    recording: Shared,
     leaf: Rc<IsLeaf>,
 }
 
@@ -36,13 +37,58 @@ pub struct Tracer {
 #[derive(Clone)]
 pub struct Proxy {
     node: NodeId,
-    graph: Rc<RefCell<Graph>>,
+    recording: Shared,
+}
+
+/// What is recorded, and where the closure stands.
+#[derive(Default)]
+struct Recording {
+    graph: Graph,
+    /// Whether nodes get the place of their call in the Rust source.
+    places: bool,
+    /// The modules that are being recorded, outermost first.
+    modules: Vec<ModuleFrame>,
+}
+
+type Shared = Rc<RefCell<Recording>>;
+
+/// Records a call that stands at `at`.
+fn record(
+    recording: &Shared,
+    op: Opcode,
+    target: &str,
+    args: Vec<Arg>,
+    kwargs: Vec<(Arc<str>, Arg)>,
+    at: &Location<'_>,
+) -> Proxy {
+    let mut r = recording.borrow_mut();
+    let node = r.graph.create_node(op, target, args, kwargs, None);
+    let modules: Arc<[ModuleFrame]> = r.modules.as_slice().into();
+    let loc = r.places.then(|| Loc {
+        file: at.file().into(),
+        line: at.line(),
+        function: r.modules.last().map_or("", |m| m.class_name()).into(),
+    });
+    let meta = r.graph.meta_mut(node);
+    meta.modules = modules;
+    meta.loc = loc;
+    drop(r);
+    Proxy {
+        node,
+        recording: recording.clone(),
+    }
 }
 
 /// A module whose call is recorded.
 pub trait Module {
     /// What it computes.
     fn forward(&self, tracer: &Tracer, inputs: &[Proxy]) -> Proxy;
+
+    /// What its class is called in the nodes' [`Meta::modules`](super::Meta::modules): by default the Rust type.
+    fn class(&self) -> &str {
+        let path = std::any::type_name::<Self>();
+        path.rsplit("::").next().unwrap_or(path)
+    }
 
     /// Whether its call is one node rather than what it computes. torch's own modules are leaves.
     fn is_leaf(&self) -> bool {
@@ -75,52 +121,62 @@ impl Graph {
         f: impl FnOnce(&Tracer, &[Proxy]) -> R,
     ) -> Graph {
         let tracer = Tracer {
-            graph: Rc::default(),
+            recording: Rc::default(),
             leaf: Rc::new(leaf),
         };
         let proxies: Vec<Proxy> = inputs
             .iter()
             .map(|name| {
-                let node = tracer.graph.borrow_mut().placeholder(name, None);
-                tracer.proxy(node)
+                let node = tracer.recording.borrow_mut().graph.placeholder(name, None);
+                let recording = tracer.recording.clone();
+                Proxy { node, recording }
             })
             .collect();
         let result = f(&tracer, &proxies).into_arg();
-        let mut graph = tracer.graph.take();
+        let mut graph = tracer.recording.take().graph;
         graph.set_output(result);
         graph
     }
 }
 
 impl Tracer {
-    fn proxy(&self, node: NodeId) -> Proxy {
-        Proxy {
-            node,
-            graph: self.graph.clone(),
-        }
+    /// Gives the nodes that are recorded from now on the place in the Rust source where they are called (torch's
+    /// `record_stack_traces`).
+    pub fn record_stack_traces(&self) {
+        self.recording.borrow_mut().places = true;
     }
 
     /// A call of a function by its path: `torch.nn.functional.gelu`, or one of fxc's own ops.
+    #[track_caller]
     pub fn function(&self, target: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
         let args = args.into_args();
-        let node = self.graph.borrow_mut().call_function(target, args, named(kwargs));
-        self.proxy(node)
+        let (op, at) = (Opcode::CallFunction, Location::caller());
+        record(&self.recording, op, target, args, named(kwargs), at)
     }
 
     /// A parameter, buffer or constant of the module.
+    #[track_caller]
     pub fn attribute(&self, path: &str) -> Proxy {
-        let node = self.graph.borrow_mut().get_attr(path);
-        self.proxy(node)
+        record(&self.recording, Opcode::GetAttr, path, vec![], vec![], Location::caller())
     }
 
     /// A call of a module: one node if it is a leaf, else what it computes.
+    #[track_caller]
     pub fn module(&self, path: &str, module: &dyn Module, inputs: &[Proxy]) -> Proxy {
-        if !(self.leaf)(path, module) {
-            return module.forward(self, inputs);
-        }
-        let args = inputs.iter().map(|p| Val::Leaf(p.node)).collect();
-        let node = self.graph.borrow_mut().call_module(path, args, vec![]);
-        self.proxy(node)
+        let frame = ModuleFrame {
+            path: path.into(),
+            class: module.class().into(),
+        };
+        self.recording.borrow_mut().modules.push(frame);
+        let result = if (self.leaf)(path, module) {
+            let args = inputs.iter().map(|p| Val::Leaf(p.node)).collect();
+            let (op, at) = (Opcode::CallModule, Location::caller());
+            record(&self.recording, op, path, args, vec![], at)
+        } else {
+            module.forward(self, inputs)
+        };
+        self.recording.borrow_mut().modules.pop();
+        result
     }
 }
 
@@ -130,48 +186,48 @@ impl Proxy {
         self.node
     }
 
+    #[track_caller]
     fn function(&self, target: &str, args: Vec<Arg>) -> Proxy {
-        let node = self.graph.borrow_mut().call_function(target, args, vec![]);
-        Proxy {
-            node,
-            graph: self.graph.clone(),
-        }
+        let (op, at) = (Opcode::CallFunction, Location::caller());
+        record(&self.recording, op, target, args, vec![], at)
     }
 
     /// A call of a method.
+    #[track_caller]
     pub fn method(&self, name: &str, args: impl IntoArgs) -> Proxy {
         self.method_with(name, args, &[])
     }
 
     /// A call of a method with keyword arguments.
+    #[track_caller]
     pub fn method_with(&self, name: &str, args: impl IntoArgs, kwargs: &[(&str, Arg)]) -> Proxy {
         let mut all = vec![Val::Leaf(self.node)];
         all.extend(args.into_args());
-        let node = self.graph.borrow_mut().call_method(name, all, named(kwargs));
-        Proxy {
-            node,
-            graph: self.graph.clone(),
-        }
+        let (op, at) = (Opcode::CallMethod, Location::caller());
+        record(&self.recording, op, name, all, named(kwargs), at)
     }
 
     /// `self[index]`: a slice, a list of them, an item of a tuple.
+    #[track_caller]
     pub fn item(&self, index: impl IntoArg) -> Proxy {
         self.function("operator.getitem", vec![Val::Leaf(self.node), index.into_arg()])
     }
 
     /// `self @ other`.
+    #[track_caller]
     pub fn matmul(&self, other: impl IntoArg) -> Proxy {
         self.function("operator.matmul", vec![Val::Leaf(self.node), other.into_arg()])
     }
 
     /// `self ** other`.
+    #[track_caller]
     pub fn pow(&self, other: impl IntoArg) -> Proxy {
         self.function("operator.pow", vec![Val::Leaf(self.node), other.into_arg()])
     }
 
     /// Gives the node a name of the caller's choice; torch's rules make it unique.
     pub fn named(self, name: &str) -> Proxy {
-        self.graph.borrow_mut().rename(self.node, name);
+        self.recording.borrow_mut().graph.rename(self.node, name);
         self
     }
 }
@@ -249,12 +305,14 @@ macro_rules! operators {
     ($($trait:ident $method:ident $target:literal;)*) => {
         $(impl<T: IntoArg> ops::$trait<T> for &Proxy {
             type Output = Proxy;
+            #[track_caller]
             fn $method(self, other: T) -> Proxy {
                 self.function($target, vec![Val::Leaf(self.node), other.into_arg()])
             }
         }
         impl<T: IntoArg> ops::$trait<T> for Proxy {
             type Output = Proxy;
+            #[track_caller]
             fn $method(self, other: T) -> Proxy {
                 ops::$trait::$method(&self, other)
             }
@@ -265,12 +323,14 @@ macro_rules! operators {
     (@left $trait:ident $method:ident $target:literal $($n:ty)*) => {
         $(impl ops::$trait<&Proxy> for $n {
             type Output = Proxy;
+            #[track_caller]
             fn $method(self, other: &Proxy) -> Proxy {
                 other.function($target, vec![self.into_arg(), Val::Leaf(other.node)])
             }
         }
         impl ops::$trait<Proxy> for $n {
             type Output = Proxy;
+            #[track_caller]
             fn $method(self, other: Proxy) -> Proxy {
                 ops::$trait::$method(self, &other)
             }
@@ -294,12 +354,14 @@ macro_rules! unary {
     ($($trait:ident $method:ident $target:literal;)*) => {
         $(impl ops::$trait for &Proxy {
             type Output = Proxy;
+            #[track_caller]
             fn $method(self) -> Proxy {
                 self.function($target, vec![Val::Leaf(self.node)])
             }
         }
         impl ops::$trait for Proxy {
             type Output = Proxy;
+            #[track_caller]
             fn $method(self) -> Proxy {
                 ops::$trait::$method(&self)
             }
@@ -336,6 +398,22 @@ mod tests {
         );
         let closed = Graph::trace_with(&["x"], |path, _| path == "twice", f);
         assert_eq!(text(&closed), ["placeholder x", "call_module twice", "output output"]);
+    }
+
+    #[test]
+    fn nodes_know_their_modules_and_places() {
+        let g = Graph::trace(&["x"], |t, p| {
+            t.record_stack_traces();
+            let y = t.module("twice", &Twice, p);
+            &y + 1
+        });
+        let meta = |name: &str| &g[g.find(name).unwrap()].meta;
+        let modules = &meta("mul").modules;
+        assert_eq!((&*modules[0].path, modules[0].class_name()), ("twice", "Twice"));
+        assert!(meta("add").modules.is_empty());
+        let (mul, add) = (meta("mul").loc.as_ref().unwrap(), meta("add").loc.as_ref().unwrap());
+        assert!(mul.file.ends_with("trace.rs") && &*mul.function == "Twice", "{mul:?}");
+        assert!(mul.line > 0 && mul.line < add.line, "{mul:?} {add:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Places in the user's Python, from the stack traces that torch keeps.
 
-use crate::graph::Loc;
+use crate::graph::{Loc, ModuleFrame};
+use std::sync::Arc;
 
 /// The innermost frame of a stack trace that is not torch's own code; the innermost one if all are.
 ///
@@ -18,6 +19,20 @@ pub(super) fn innermost(stack_trace: &str) -> Option<Loc> {
         .find(|f| !is_library(&f.file))
         .or(frames.last())
         .cloned()
+}
+
+/// The modules of a `nn_module_stack`: `L__self__,,nets.MLP;L__self__net,net,torch.nn.modules.container.Sequential`. The class
+/// may hold commas, the key and the path do not.
+pub(super) fn modules(stack: &str) -> Arc<[ModuleFrame]> {
+    let frame = |entry: &str| {
+        let mut parts = entry.splitn(3, ',');
+        let (_, path, class) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(ModuleFrame {
+            path: path.into(),
+            class: class.into(),
+        })
+    };
+    stack.split(';').filter_map(frame).collect()
 }
 
 fn frame(line: &str) -> Option<Loc> {
@@ -81,5 +96,14 @@ mod tests {
         let only = "  File \"/usr/lib/python3/site-packages/torch/nn/functional.py\", line 7, in f";
         assert_eq!(innermost(only).unwrap().line, 7);
         assert_eq!(innermost("nothing here"), None);
+    }
+
+    #[test]
+    fn module_stacks_are_taken_apart() {
+        let stack = "L__self__,,nets.MLP;L__self__net,net,pkg.Pair[int, str];odd";
+        let found = modules(stack);
+        let parts: Vec<_> = found.iter().map(|m| (&*m.path, &*m.class)).collect();
+        assert_eq!(parts, [("", "nets.MLP"), ("net", "pkg.Pair[int, str]")]);
+        assert!(modules("").is_empty());
     }
 }

@@ -198,16 +198,18 @@ impl<'a> Scope<'a> {
 
     /// Gives the new nodes behind `before` their place in the user's Python.
     fn locate(&mut self, v: &Value, before: Option<NodeId>) {
-        let trace = v
-            .get("metadata")
-            .and_then(|m| m.get("stack_trace"))
-            .and_then(Value::as_str);
-        let Some(loc) = trace.and_then(loc::innermost) else {
-            return;
-        };
+        let Some(metadata) = v.get("metadata") else { return };
+        let text = |key: &str| metadata.get(key).and_then(Value::as_str);
+        let loc = text("stack_trace").and_then(loc::innermost);
+        let modules = loc::modules(text("nn_module_stack").unwrap_or_default());
+        let function = text("torch_fn").and_then(|f| f.split_once(';'));
+        let function = function.map(|(name, what)| (name.into(), what.into()));
         let mut next = before.map_or(self.graph.first(), |n| self.graph.next(n));
         while let Some(n) = next {
-            self.graph.meta_mut(n).loc = Some(loc.clone());
+            let meta = self.graph.meta_mut(n);
+            meta.loc = loc.clone();
+            meta.modules = modules.clone();
+            meta.function = function.clone();
             next = self.graph.next(n);
         }
     }

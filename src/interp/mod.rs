@@ -14,6 +14,7 @@ pub mod cell;
 pub mod contract;
 mod control;
 mod eval;
+mod hooks;
 mod reduce;
 
 use crate::diag::{Code, Diagnostic};
@@ -23,6 +24,8 @@ use crate::op::{self, Call, OpError, OpResult, running};
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{Dim, TensorType, Type, Val};
 use cell::Cell;
+pub use hooks::{Env, Hooked, Hooks, Running, call};
+use hooks::{NoHooks, while_executing};
 use cranelift_entity::SecondaryMap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,22 +63,6 @@ pub fn attribute(module: &GraphModule, path: &str) -> Result<Tensor, Diagnostic>
     }
 }
 
-/// What may watch or take over the running of nodes (torch's `run_node` of a subclassed `Interpreter`).
-pub trait Hooks {
-    /// Called before a node runs, with its arguments' values. A value given back is the node's result instead.
-    fn before(&mut self, _graph: &Graph, _node: NodeId, _args: &[Value]) -> Result<Option<Value>, Diagnostic> {
-        Ok(None)
-    }
-
-    /// Called with a node's result.
-    fn after(&mut self, _graph: &Graph, _node: NodeId, _result: &Value) -> Result<(), Diagnostic> {
-        Ok(())
-    }
-}
-
-struct NoHooks;
-impl Hooks for NoHooks {}
-
 /// Runs the graphs of a module.
 pub struct Interpreter<'m> {
     module: &'m GraphModule,
@@ -85,6 +72,10 @@ pub struct Interpreter<'m> {
     inputs: Option<Vec<Val<Cell>>>,
     /// What a functional graph says it changes, after the last run.
     updated: Vec<(Mutation, Tensor)>,
+    /// The values of the entry graph's nodes: those that are given before a run, and those that are kept of it.
+    env: Env,
+    /// Whether values are kept rather than dropped at their last use.
+    keep_values: bool,
     depth: usize,
 }
 
@@ -96,6 +87,8 @@ impl<'m> Interpreter<'m> {
             attributes: HashMap::new(),
             inputs: None,
             updated: vec![],
+            env: Env::new(),
+            keep_values: false,
             depth: 0,
         }
     }
@@ -103,6 +96,28 @@ impl<'m> Interpreter<'m> {
     /// Keeps the inputs of each run, so that [`Interpreter::written`] can tell those that it wrote to.
     pub fn watch_inputs(&mut self) {
         self.inputs = Some(vec![]);
+    }
+
+    /// Keeps the values of the entry graph's nodes instead of dropping each at its last use (torch's
+    /// `garbage_collect_values=False`).
+    pub fn keep_values(&mut self) {
+        self.keep_values = true;
+    }
+
+    /// The values that the last run kept, if [`Interpreter::keep_values`] was asked for.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// [`Interpreter::run`], where nodes of the entry graph that have a value in `env` are not run (torch's `initial_env`).
+    pub fn run_from(&mut self, inputs: Vec<Value>, env: Env) -> Result<Value, Diagnostic> {
+        struct Given(Env);
+        impl Hooks for Given {
+            fn run_node(&mut self, at: Running<'_>) -> Hooked {
+                Ok(self.0.get(&at.id).cloned())
+            }
+        }
+        self.run_with(inputs, &mut Given(env))
     }
 
     /// Gives an attribute the value that the next run finds.
@@ -168,6 +183,7 @@ impl<'m> Interpreter<'m> {
             .entry_name()
             .ok_or_else(|| Diagnostic::new(Code::E0104, "there is no graph to run"))?;
         self.depth = 0;
+        self.env.clear();
         let inputs: Vec<Val<Cell>> = inputs.into_iter().map(|v| v.map(|t| Cell::new(t.clone()))).collect();
         if let Some(watched) = &mut self.inputs {
             *watched = inputs.clone();
@@ -207,7 +223,11 @@ impl<'m> Interpreter<'m> {
             inputs: inputs.into_iter(),
         };
         for n in graph.iter() {
-            let value = self.node(&mut frame, n, hooks)?;
+            let value = self.node(&mut frame, n, hooks);
+            let value = value.map_err(|d| while_executing(d, graph, n))?;
+            if self.keep_values && self.depth == 1 {
+                self.env.insert(n, plain(&value));
+            }
             if graph[n].op() == Opcode::Output {
                 self.depth -= 1;
                 return Ok(value);
@@ -223,10 +243,25 @@ impl<'m> Interpreter<'m> {
 
     fn node(&mut self, frame: &mut Frame<'_>, n: NodeId, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
         let graph = frame.graph;
-        let args = graph[n].args().iter().map(|a| frame.fetch(n, a).map(|v| plain(&v)));
-        let args = args.collect::<Result<Vec<_>, _>>()?;
-        let result = match hooks.before(graph, n, &args)? {
-            Some(v) => v.map(|t| Cell::new(t.clone())),
+        let value = |a: &Arg| frame.fetch(n, a).map(|v| plain(&v));
+        let args = graph[n].args().iter().map(value).collect::<Result<Vec<_>, _>>()?;
+        let kwargs = graph[n].kwargs().iter().map(|(k, a)| Ok((k.clone(), value(a)?)));
+        let kwargs = kwargs.collect::<Result<Vec<_>, Diagnostic>>()?;
+        let at = Running {
+            module: self.module,
+            graph,
+            id: n,
+            args: &args,
+            kwargs: &kwargs,
+        };
+        let result = match hooks.run_node(at)? {
+            Some(v) => {
+                if graph[n].op() == Opcode::Placeholder {
+                    // The caller's value is taken all the same, as torch does.
+                    frame.inputs.next();
+                }
+                v.map(|t| Cell::new(t.clone()))
+            }
             None => self.run_node(frame, n, hooks)?,
         };
         hooks.after(graph, n, &plain(&result))?;

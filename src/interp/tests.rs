@@ -100,11 +100,11 @@ struct Watch {
 }
 
 impl Hooks for Watch {
-    fn before(&mut self, graph: &Graph, n: NodeId, _: &[Value]) -> Result<Option<Value>, Diagnostic> {
+    fn run_node(&mut self, at: Running<'_>) -> Hooked {
         if self.input.is_unique() {
-            self.freed_after.push(graph[n].name().into());
+            self.freed_after.push(at.name().into());
         }
-        Ok(if graph[n].name() == "c" {
+        Ok(if at.name() == "c" {
             Some(f32s(&[2], &[7., 7.]))
         } else {
             None

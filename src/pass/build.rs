@@ -1,9 +1,8 @@
 //! Writing canonical nodes: the graph as what a decomposition writes to, and replacing nodes by values.
 
-use crate::graph::{Arg, Graph, Loc, NodeId, Opcode};
+use crate::graph::{Arg, Graph, Meta, NodeId, Opcode};
 use crate::op::emit::call_of;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, lift};
-use crate::source::Span;
 use crate::types::{Type, Val};
 use cranelift_entity::EntityRef;
 use std::sync::Arc;
@@ -104,8 +103,7 @@ pub fn write_key(a: &Arg, out: &mut String) {
 /// Where new nodes come from: their place, and whose stead they take.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    span: Option<Span>,
-    loc: Option<Loc>,
+    place: Meta,
     provenance: Vec<Arc<str>>,
 }
 
@@ -119,19 +117,16 @@ impl Source {
             provenance.push(name);
         }
         provenance.push(pass.into());
-        Source {
-            span: meta.span,
-            loc: meta.loc.clone(),
-            provenance,
-        }
+        let mut place = Meta::default();
+        place.take_place_of(meta);
+        Source { place, provenance }
     }
 
     /// Marks a node that was just made.
     pub fn mark(&self, graph: &mut Graph, n: NodeId, ty: Type) {
         let meta = graph.meta_mut(n);
         meta.ty = Some(ty);
-        meta.span = self.span;
-        meta.loc = self.loc.clone();
+        meta.take_place_of(&self.place);
         meta.provenance = self.provenance.clone();
     }
 }

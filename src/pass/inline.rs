@@ -201,12 +201,15 @@ fn inline_one(graph: &mut Graph, call: NodeId, skip: usize, body: &Graph) -> Res
         .and_then(|r| r)
         .map_err(|e| e.0)?
         .unwrap_or(Val::None);
-    let (name, loc): (Arc<str>, _) = (graph[call].name().into(), graph[call].meta.loc.clone());
+    let (name, place): (Arc<str>, _) = (graph[call].name().into(), graph[call].meta.clone());
     for from in body.iter().filter(|&n| body[n].op() != Opcode::Placeholder) {
         if let Some(Val::Leaf(new)) = map.get(&from) {
             let meta = graph.meta_mut(*new);
             meta.provenance.push(name.clone());
-            meta.loc = meta.loc.take().or_else(|| loc.clone());
+            meta.loc = meta.loc.take().or_else(|| place.loc.clone());
+            if meta.modules.is_empty() {
+                meta.modules = place.modules.clone();
+            }
         }
     }
     replace_with_value(graph, call, &result);

@@ -320,7 +320,7 @@ impl Fuse<'_> {
             let item = self.main.call_function("operator.getitem", args, vec![]);
             let meta = self.main.meta_mut(item);
             meta.ty = ty(n);
-            meta.loc = self.graph[n].meta.loc.clone();
+            meta.take_place_of(&self.graph[n].meta);
             self.map.insert(n, Val::Leaf(item));
         }
     }

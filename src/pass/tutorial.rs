@@ -128,17 +128,20 @@
 //! # Run node by node, watching, and with inputs that are freed
 //! ```
 //! use fxc::diag::Diagnostic;
-//! use fxc::graph::{Graph, GraphModule, NodeId, Opcode};
-//! use fxc::interp::{Hooks, Interpreter, Value};
+//! use fxc::graph::{Graph, GraphModule};
+//! use fxc::interp::{Hooked, Hooks, Interpreter, Running};
 //! use fxc::tensor::Tensor;
 //! use fxc::types::Val;
 //!
 //! struct Watch(Vec<String>);
 //! impl Hooks for Watch {
-//!     fn before(&mut self, g: &Graph, n: NodeId, args: &[Value]) -> Result<Option<Value>, Diagnostic> {
+//!     fn call_method(&mut self, at: Running<'_>) -> Hooked {
+//!         // Takes over: exp(x) is computed as x, every other method as it is.
+//!         Ok((at.target() == "exp").then(|| at.args[0].clone()))
+//!     }
+//!     fn after(&mut self, g: &Graph, n: fxc::graph::NodeId, _: &fxc::interp::Value) -> Result<(), Diagnostic> {
 //!         self.0.push(g[n].name().to_string());
-//!         // Takes over: exp(x) is computed as x.
-//!         Ok((g[n].op() == Opcode::CallMethod && g[n].target() == "exp").then(|| args[0].clone()))
+//!         Ok(())
 //!     }
 //! }
 //!

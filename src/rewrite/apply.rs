@@ -349,10 +349,7 @@ impl Writer<'_> {
 
     /// Gives a new node the place and the provenance of what it replaces.
     fn mark(&mut self, n: NodeId) {
-        let (span, loc) = {
-            let meta = &self.graph[self.source].meta;
-            (meta.span, meta.loc.clone())
-        };
+        let place = self.graph[self.source].meta.clone();
         let mut provenance: IndexSet<Arc<str>> = IndexSet::new();
         for &m in self.matched {
             let node = &self.graph[m];
@@ -364,8 +361,7 @@ impl Writer<'_> {
         }
         provenance.insert(self.rule.name.clone());
         let meta = self.graph.meta_mut(n);
-        meta.span = span;
-        meta.loc = loc;
+        meta.take_place_of(&place);
         meta.provenance = provenance.into_iter().collect();
         self.made.push(n);
     }

@@ -1,0 +1,71 @@
+//! A record of edits: which nodes were made, erased and put in another's place (torch's create, erase and replace hooks).
+//!
+//! torch calls functions while the graph changes; here the edits are written down and read when the caller likes, so
+//! that a reader never sees a graph that is half changed.
+
+use super::{Graph, NodeId};
+
+/// One edit of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Edit {
+    /// The node was made.
+    Created(NodeId),
+    /// The node was erased.
+    Erased(NodeId),
+    /// `user` uses `new` where it used `old`.
+    Replaced {
+        /// The node whose arguments changed.
+        user: NodeId,
+        /// What it used.
+        old: NodeId,
+        /// What it uses now.
+        new: NodeId,
+    },
+}
+
+impl Graph {
+    /// Writes edits down from now on. What was written down before is forgotten.
+    pub fn start_journal(&mut self) {
+        self.journal = Some(vec![]);
+    }
+
+    /// The edits since [`Graph::start_journal`], in order. Nothing is written down any more.
+    pub fn take_journal(&mut self) -> Vec<Edit> {
+        self.journal.take().unwrap_or_default()
+    }
+
+    pub(super) fn note(&mut self, edit: Edit) {
+        if let Some(journal) = &mut self.journal {
+            journal.push(edit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Val;
+
+    #[test]
+    fn edits_are_written_down_while_asked_for() {
+        let mut g = Graph::new();
+        let x = g.placeholder("x", None);
+        let a = g.call_function("torch.relu", vec![Val::Leaf(x)], vec![]);
+        g.set_output(Val::Leaf(a));
+        let output = g.output().unwrap();
+        g.start_journal();
+        let b = g
+            .inserting_before(Some(output), |g| g.call_function("torch.exp", vec![Val::Leaf(x)], vec![]))
+            .unwrap();
+        g.replace_all_uses_with(a, b);
+        g.erase_node(a).unwrap();
+        let replaced = Edit::Replaced {
+            user: output,
+            old: a,
+            new: b,
+        };
+        assert_eq!(g.take_journal(), [Edit::Created(b), replaced, Edit::Erased(a)]);
+        g.erase_node(output).unwrap();
+        assert!(g.take_journal().is_empty());
+    }
+}

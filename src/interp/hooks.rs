@@ -1,0 +1,243 @@
+//! What may watch or take over the running of nodes: torch's `Interpreter` methods that subclasses override.
+
+use super::{Interpreter, Value};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode, torch_print};
+use crate::types::Val;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A node that is about to run.
+#[derive(Clone, Copy)]
+pub struct Running<'a> {
+    /// The module.
+    pub module: &'a GraphModule,
+    /// The graph the node is of: the entry, or one that it calls.
+    pub graph: &'a Graph,
+    /// The node.
+    pub id: NodeId,
+    /// The values of its positional arguments.
+    pub args: &'a [Value],
+    /// The values of its keyword arguments.
+    pub kwargs: &'a [(Arc<str>, Value)],
+}
+
+/// What a hook says: a value that is the node's result, or `None` to run the node as usual.
+pub type Hooked = Result<Option<Value>, Diagnostic>;
+
+/// Called for every node, of called graphs too. A method that gives a value takes the node over; [`Running::call`] computes
+/// what the node would with other arguments.
+pub trait Hooks {
+    /// Called before a node runs. By default the method of its opcode is asked.
+    fn run_node(&mut self, at: Running<'_>) -> Hooked {
+        match at.node().op() {
+            Opcode::Placeholder => self.placeholder(at),
+            Opcode::GetAttr => self.get_attr(at),
+            Opcode::CallFunction => self.call_function(at),
+            Opcode::CallMethod => self.call_method(at),
+            Opcode::CallModule => self.call_module(at),
+            Opcode::Output => self.output(at),
+        }
+    }
+
+    /// A parameter of the graph. A value given takes the place of the caller's.
+    fn placeholder(&mut self, _at: Running<'_>) -> Hooked {
+        Ok(None)
+    }
+
+    /// A parameter, buffer or constant.
+    fn get_attr(&mut self, _at: Running<'_>) -> Hooked {
+        Ok(None)
+    }
+
+    /// A call of a function.
+    fn call_function(&mut self, _at: Running<'_>) -> Hooked {
+        Ok(None)
+    }
+
+    /// A call of a method of the first argument.
+    fn call_method(&mut self, _at: Running<'_>) -> Hooked {
+        Ok(None)
+    }
+
+    /// A call of a module.
+    fn call_module(&mut self, _at: Running<'_>) -> Hooked {
+        Ok(None)
+    }
+
+    /// The result.
+    fn output(&mut self, _at: Running<'_>) -> Hooked {
+        Ok(None)
+    }
+
+    /// Called with a node's result.
+    fn after(&mut self, _graph: &Graph, _node: NodeId, _result: &Value) -> Result<(), Diagnostic> {
+        Ok(())
+    }
+}
+
+/// Nothing is watched.
+pub(super) struct NoHooks;
+impl Hooks for NoHooks {}
+
+impl<'a> Running<'a> {
+    /// The node.
+    pub fn node(&self) -> &'a Node {
+        &self.graph[self.id]
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'a str {
+        self.node().name()
+    }
+
+    /// What it calls or reads.
+    pub fn target(&self) -> &'a str {
+        self.node().target()
+    }
+
+    /// What the node gives for other arguments (torch's `super().call_function(target, args, kwargs)`).
+    pub fn call(&self, args: &[Value], kwargs: &[(Arc<str>, Value)]) -> Result<Value, Diagnostic> {
+        call(self.module, self.node().op(), self.target(), args, kwargs)
+    }
+
+    /// What another function gives for these arguments.
+    pub fn call_function(
+        &self,
+        target: &str,
+        args: &[Value],
+        kwargs: &[(Arc<str>, Value)],
+    ) -> Result<Value, Diagnostic> {
+        call(self.module, Opcode::CallFunction, target, args, kwargs)
+    }
+}
+
+/// The result of one call by opcode and target: a function in any spelling, a method, a module or graph of `module`.
+///
+/// # Errors
+/// What the call itself reports; an opcode that is no call (E0201).
+pub fn call(
+    module: &GraphModule,
+    op: Opcode,
+    target: &str,
+    args: &[Value],
+    kwargs: &[(Arc<str>, Value)],
+) -> Result<Value, Diagnostic> {
+    if !op.is_call() {
+        return Err(Diagnostic::new(Code::E0201, format!("`{op}` is no call")));
+    }
+    let mut graph = Graph::new();
+    let mut inputs = vec![];
+    let mut lifted = |graph: &mut Graph, v: &Value| -> Arg {
+        let r: Result<Arg, std::convert::Infallible> = v.try_map(&mut |t| {
+            inputs.push(Val::Leaf(t.clone()));
+            Ok(Val::Leaf(graph.placeholder("input", None)))
+        });
+        match r {
+            Ok(v) => v,
+        }
+    };
+    let args: Vec<Arg> = args.iter().map(|v| lifted(&mut graph, v)).collect();
+    let kwargs = kwargs.iter().map(|(k, v)| (k.clone(), lifted(&mut graph, v))).collect();
+    let n = graph.create_node(op, target, args, kwargs, None);
+    graph.set_output(Val::Leaf(n));
+    // A name that no graph of the module can have, so that none is hidden.
+    const NAME: &str = "<call>";
+    let mut one = module.lift(NAME, graph);
+    one.graphs.move_index(0, one.graphs.len() - 1);
+    let mut interpreter = Interpreter::new(&one);
+    let inputs = inputs.into_iter().map(|v| v.map(|t| super::Cell::new(t.clone()))).collect();
+    interpreter.graph(NAME, inputs, &mut NoHooks).map(|v| super::plain(&v))
+}
+
+/// Says of an error which node was running, where no file shows it (torch's `While executing`).
+pub(super) fn while_executing(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
+    const HEAD: &str = "While executing ";
+    if graph[n].meta.span.is_some() || d.notes.iter().any(|note| note.starts_with(HEAD)) {
+        return d;
+    }
+    d.note(format!("{HEAD}{}", torch_print::format_node(graph, n)))
+}
+
+/// The values of the entry graph's nodes (torch's `env`).
+pub type Env = HashMap<NodeId, Value>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interp::Interpreter;
+    use crate::tensor::Tensor;
+
+    fn x() -> Value {
+        Val::Leaf(Tensor::from_slice(&[2], &[1f32, 4.0]))
+    }
+
+    fn floats(v: &Value) -> Vec<f32> {
+        v.as_leaf().unwrap().as_slice::<f32>().to_vec()
+    }
+
+    /// torch's documentation: `neg` where the graph says `sigmoid`, and 1 more for every method.
+    struct Changed;
+    impl Hooks for Changed {
+        fn call_function(&mut self, at: Running<'_>) -> Hooked {
+            match at.target() {
+                "torch.sigmoid" => at.call_function("torch.neg", at.args, at.kwargs).map(Some),
+                _ => Ok(None),
+            }
+        }
+
+        fn call_method(&mut self, at: Running<'_>) -> Hooked {
+            let result = at.call(at.args, at.kwargs)?;
+            at.call_function("operator.add", &[result, Val::int(1)], &[]).map(Some)
+        }
+    }
+
+    #[test]
+    fn opcodes_have_hooks_of_their_own() {
+        let g = Graph::trace(&["x"], |t, p| {
+            t.function("torch.sigmoid", (&p[0],), &[]).method_with("clamp", (), &[("min", Val::int(-2))]) * 2
+        });
+        let m = GraphModule::new("g", g);
+        let y = Interpreter::new(&m).run_with(vec![x()], &mut Changed).unwrap();
+        // (clamp(-x, min=-2) + 1) * 2
+        assert_eq!(floats(&y), [0.0, -2.0]);
+    }
+
+    #[test]
+    fn values_are_kept_and_given() {
+        let g = Graph::trace(&["x"], |_, p| (&p[0] + 1).method("exp", ()) * 0);
+        let (add, exp) = (g.find("add").unwrap(), g.find("exp").unwrap());
+        let m = GraphModule::new("g", g);
+        let mut i = Interpreter::new(&m);
+        i.keep_values();
+        i.run(vec![x()]).unwrap();
+        assert_eq!(floats(&i.env()[&add]), [2.0, 5.0]);
+        // `exp` is known, so that neither it nor what it needs is wrong for a missing input to matter.
+        let known = Env::from([(exp, x())]);
+        let y = i.run_from(vec![x()], known).unwrap();
+        assert_eq!(floats(&y), [0.0, 0.0]);
+        assert_eq!(floats(&i.env()[&exp]), [1.0, 4.0]);
+    }
+
+    #[test]
+    fn errors_say_what_was_running() {
+        let g = Graph::trace(&["x"], |_, p| p[0].method("view", (3,)).named("odd"));
+        let m = GraphModule::new("g", g);
+        let e = Interpreter::new(&m).run(vec![x()]).unwrap_err();
+        let note = "While executing %odd : [num_users=1] = call_method[target=view](args = (%x, 3), kwargs = {})";
+        assert!(e.notes.iter().any(|n| n == note), "{e:?}");
+    }
+
+    #[test]
+    fn calls_reach_graphs_and_modules() {
+        let mut m = GraphModule::new("g", Graph::trace(&["x"], |_, p| p[0].clone()));
+        m.graphs.insert("twice".into(), Graph::trace(&["x"], |_, p| &p[0] * 2));
+        m.add_submodule("act", "ReLU", vec![], vec![]).unwrap();
+        let y = call(&m, Opcode::CallFunction, "twice", &[x()], &[]).unwrap();
+        assert_eq!(floats(&y), [2.0, 8.0]);
+        let y = call(&m, Opcode::CallModule, "act", &[x()], &[]).unwrap();
+        assert_eq!(floats(&y), [1.0, 4.0]);
+        assert!(call(&m, Opcode::GetAttr, "w", &[], &[]).is_err());
+        assert!(call(&m, Opcode::CallFunction, "no.such", &[x()], &[]).is_err());
+    }
+}
