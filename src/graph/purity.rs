@@ -248,18 +248,6 @@ fn called_graph_effect(graph: &Graph, module: Option<&GraphModule>) -> Effect {
     Effect::Pure
 }
 
-/// Removes the nodes that nothing uses and that are pure, to the last one, and tells whether any was (torch's
-/// `eliminate_dead_code`). The graph must be in order of definition.
-pub fn eliminate_dead_code(graph: &mut Graph, module: Option<&GraphModule>) -> bool {
-    let mut changed = false;
-    for n in graph.ids().into_iter().rev() {
-        if graph[n].users().len() == 0 && !is_impure(graph, n, module) {
-            changed |= graph.erase_node(n).is_ok();
-        }
-    }
-    changed
-}
-
 /// The argument that a node writes to, when it does: the tensor that `add_`, `setitem`, `relu(inplace=True)` or `out=`
 /// changes.
 pub fn mutated(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Option<NodeId> {
@@ -317,20 +305,6 @@ mod tests {
             Mutates
         );
         assert_eq!(of(CallFunction, "torch.add", &[("out", Val::None)]), Pure);
-    }
-
-    #[test]
-    fn dead_code_goes_and_effects_stay() {
-        let mut g = Graph::new();
-        let x = g.placeholder("x", None);
-        let a = g.call_function("torch.exp", vec![Val::Leaf(x)], vec![]);
-        g.call_function("torch.relu", vec![Val::Leaf(a)], vec![]);
-        g.call_method("add_", vec![Val::Leaf(x), Val::int(1)], vec![]);
-        g.set_output(Val::Leaf(x));
-        assert!(eliminate_dead_code(&mut g, None));
-        assert!(!eliminate_dead_code(&mut g, None));
-        let names: Vec<&str> = g.iter().map(|n| g[n].name()).collect();
-        assert_eq!(names, ["x", "add_", "output"]);
     }
 
     #[test]

@@ -39,15 +39,16 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 }
 
 /// A product with constant weights.
-struct Linear {
-    node: NodeId,
-    input: NodeId,
-    weight: Tensor,
-    bias: Option<Tensor>,
+pub(super) struct Linear {
+    pub(super) node: NodeId,
+    pub(super) input: NodeId,
+    pub(super) weight: Tensor,
+    pub(super) bias: Option<Tensor>,
 }
 
 impl Linear {
-    fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Linear> {
+    /// The product that node `n` is.
+    pub(super) fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Linear> {
         let op = canonical_op(graph, n).filter(|op| op.name == "linear")?;
         let args = full_args(op, graph, n).ok()?;
         let input = *args.first()?.as_leaf()?;
@@ -131,7 +132,7 @@ fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Optio
 }
 
 /// Tensors of one dtype behind each other, as one of `shape`.
-fn join(parts: &[&Tensor], shape: &[usize]) -> Option<Tensor> {
+pub(super) fn join(parts: &[&Tensor], shape: &[usize]) -> Option<Tensor> {
     let dtype = parts.first()?.dtype();
     crate::tensor::byte_len(dtype, shape)?;
     let mut out = Tensor::zeros(dtype, shape);

@@ -4,6 +4,8 @@
 //! a canonical graph stays canonical: every call is a `call_function` of a row's name with its arguments in the schema's
 //! order. New nodes keep the place in the user's Python and the names of the nodes they stand for.
 
+mod assert_sizes;
+mod batch_linear;
 mod batch_norm;
 pub mod build;
 mod canonicalise;
@@ -12,14 +14,18 @@ mod dce;
 mod decompose;
 mod fold;
 mod functionalize;
+mod group;
 mod identities;
 mod inline;
 mod inputs;
 pub mod manager;
 mod merge_matmul;
+mod merge_rows;
+pub mod named_arguments;
 mod normalize;
 mod recognise;
 mod recurrent;
+mod reinplace;
 mod respell;
 mod shifts;
 pub mod simplify;
@@ -90,8 +96,13 @@ pub const PIPELINE: &[Pass] = &[
 #[rustfmt::skip]
 pub const EXTRA: &[Pass] = &[
     pass!("merge-matmul", "products of one matrix with several weights become one product", merge_matmul::run),
+    pass!("merge-rows", "products of several matrices with one weight become one product", merge_rows::run),
+    pass!("batch-linear", "small products of equal sizes become one batched product", batch_linear::run),
     pass!("dead-inputs", "inputs that nothing reads are no inputs any more", inputs::run),
     pass!("canonicalise", "equal graphs get one order and one set of names, so that they print equally", canonicalise::run),
+    pass!("assert-sizes", "the bounds of symbolic sizes stand in the graph as assertions", assert_sizes::run),
+    pass!("reinplace", "pointwise ops write over operands that end there, for runs under PyTorch", reinplace::run),
+    pass!("named-arguments", "every argument by name with its default, for programs that read graphs", named_arguments::run),
     pass!("respell", "canonical ops become torch's functions, so that the graph's Python runs there", respell::run),
 ];
 
