@@ -11,12 +11,26 @@ pub type Run<'a> = Box<dyn FnMut(&mut GraphModule, &mut Context) -> Result<usize
 /// A check that runs after each pass.
 pub type Check<'a> = Box<dyn Fn(&GraphModule) -> Result<(), Diagnostic> + 'a>;
 
+/// A pass of a list.
+struct Entry<'a> {
+    name: &'static str,
+    run: Run<'a>,
+    /// What must hold before it (torch's `requires`).
+    requires: Option<Check<'a>>,
+    /// What must hold behind it (torch's `ensures`).
+    ensures: Option<Check<'a>>,
+}
+
 /// Passes in order. Built-in ones go by name; a function is a pass too.
 #[derive(Default)]
 pub struct PassManager<'a> {
-    passes: Vec<(&'static str, Run<'a>)>,
+    passes: Vec<Entry<'a>>,
     constraints: Vec<(String, String)>,
     checks: Vec<Check<'a>>,
+    /// Whether the checks run only once, behind the last pass, instead of after each.
+    pub check_at_end: bool,
+    /// Whether a check that fails is a remark of the pass rather than an error (torch's `suppress_check_failures`).
+    pub suppress_check_failures: bool,
     /// How often the list runs at most; it ends early when a round changes nothing.
     pub steps: usize,
 }
@@ -58,7 +72,7 @@ impl<'a> PassManager<'a> {
 
     /// Adds a built-in pass.
     pub fn add(&mut self, pass: &'static Pass) {
-        self.passes.push((pass.name, Box::new(pass.run)));
+        self.add_pass(pass.name, pass.run);
     }
 
     /// Adds a pass of the caller's.
@@ -67,12 +81,40 @@ impl<'a> PassManager<'a> {
         name: &'static str,
         run: impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a,
     ) {
-        self.passes.push((name, Box::new(run)));
+        self.passes.push(Entry {
+            name,
+            run: Box::new(run),
+            requires: None,
+            ensures: None,
+        });
+    }
+
+    /// Adds a pass of the caller's with what must hold before and behind it (torch's `PassBase`).
+    pub fn add_pass_with(
+        &mut self,
+        name: &'static str,
+        requires: impl Fn(&GraphModule) -> Result<(), Diagnostic> + 'a,
+        run: impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a,
+        ensures: impl Fn(&GraphModule) -> Result<(), Diagnostic> + 'a,
+    ) {
+        self.passes.push(Entry {
+            name,
+            run: Box::new(run),
+            requires: Some(Box::new(requires)),
+            ensures: Some(Box::new(ensures)),
+        });
     }
 
     /// Wants every pass named `before` before every one named `after`.
     pub fn add_constraint(&mut self, before: &str, after: &str) {
         self.constraints.push((before.into(), after.into()));
+    }
+
+    /// Wants every pass of `before` before every one of `after` (torch's `these_before_those_pass_constraint`).
+    pub fn add_constraints(&mut self, before: &[&str], after: &[&str]) {
+        for a in before {
+            after.iter().for_each(|b| self.add_constraint(a, b));
+        }
     }
 
     /// Adds a check that runs after each pass.
@@ -82,13 +124,14 @@ impl<'a> PassManager<'a> {
 
     /// The names of the passes, in order.
     pub fn names(&self) -> Vec<&'static str> {
-        self.passes.iter().map(|(n, _)| *n).collect()
+        self.passes.iter().map(|p| p.name).collect()
     }
 
     /// An error (E0807, in torch's words) if the order breaks a constraint.
     pub fn validate(&self) -> Result<(), Diagnostic> {
-        for (i, (a, _)) in self.passes.iter().enumerate() {
-            for (j, (b, _)) in self.passes.iter().enumerate().skip(i + 1) {
+        let names = self.names();
+        for (i, a) in names.iter().enumerate() {
+            for (j, b) in names.iter().enumerate().skip(i + 1) {
                 if self.constraints.iter().any(|(x, y)| x == b && y == a) {
                     return Err(usage(format!(
                         "pass schedule constraint violated. Expected {b} before {a} but found {a} at index {i} and {b} at \
@@ -103,15 +146,15 @@ impl<'a> PassManager<'a> {
     /// Brings the passes into an order that keeps the constraints, and otherwise the one they were given in.
     pub fn solve_constraints(&mut self) -> Result<(), Diagnostic> {
         let mut left = std::mem::take(&mut self.passes);
-        let mut out: Vec<(&'static str, Run<'a>)> = vec![];
+        let mut out: Vec<Entry<'a>> = vec![];
         while !left.is_empty() {
             let free = (0..left.len()).find(|&i| {
-                let name = left[i].0;
+                let name = left[i].name;
                 let mut others = left.iter().enumerate().filter(|(j, _)| *j != i);
-                !others.any(|(_, (o, _))| *o != name && self.constraints.iter().any(|(x, y)| x == o && y == name))
+                !others.any(|(_, o)| o.name != name && self.constraints.iter().any(|(x, y)| x == o.name && y == name))
             });
             let Some(i) = free else {
-                let names: Vec<&str> = left.iter().map(|(n, _)| *n).collect();
+                let names: Vec<&str> = left.iter().map(|p| p.name).collect();
                 let title = format!(
                     "Circular dependency detected within the following passes: {}",
                     names.join(", ")
@@ -149,7 +192,7 @@ impl<'a> PassManager<'a> {
                 let before: Vec<&str> = report.runs.iter().map(|r| r.name).collect();
                 let note = format!(
                     "An error occurred when running the '{}' pass after the following passes: [{}]",
-                    self.passes[i].0,
+                    self.passes[i].name,
                     before.join(", ")
                 );
                 let run = self.one(i, module, options).map_err(|found| noted(found, &note))?;
@@ -165,27 +208,58 @@ impl<'a> PassManager<'a> {
     }
 
     fn one(&mut self, i: usize, module: &mut GraphModule, options: &PassOptions) -> Result<PassRun, Diagnostics> {
-        let (name, run) = &mut self.passes[i];
+        let last = i + 1 == self.passes.len();
+        let entry = &mut self.passes[i];
         let mut cx = Context {
             options,
             remarks: vec![],
         };
+        if let Some(requires) = &entry.requires {
+            requires(module)?;
+        }
         let before = node_count(module);
         let start = Instant::now();
-        let changed = run(module, &mut cx)?;
+        let changed = (entry.run)(module, &mut cx)?;
         let time = start.elapsed();
         if options.verify_each {
-            verify(name, module)?;
+            verify(entry.name, module)?;
         }
-        self.checks.iter().try_for_each(|c| c(module))?;
+        if let Some(ensures) = &entry.ensures {
+            ensures(module)?;
+        }
+        let checks = self.checks.iter().filter(|_| last || !self.check_at_end);
+        for found in checks.filter_map(|check| check(module).err()) {
+            if !self.suppress_check_failures {
+                return Err(found.into());
+            }
+            cx.remarks.push(format!("a check failed: {}", found.title));
+        }
         Ok(PassRun {
-            name,
+            name: entry.name,
             changed,
             before,
             after: node_count(module),
             time,
             remarks: cx.remarks,
         })
+    }
+}
+
+/// A pass that runs `pass` again and again, until it changes nothing or `rounds` are over (torch's `loop_pass`).
+pub fn loop_pass<'a>(
+    mut pass: impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a,
+    rounds: usize,
+) -> impl FnMut(&mut GraphModule, &mut Context) -> Result<usize, Diagnostic> + 'a {
+    move |module, cx| {
+        let mut total = 0;
+        for _ in 0..rounds {
+            let changed = pass(module, cx)?;
+            total += changed;
+            if changed == 0 {
+                break;
+            }
+        }
+        Ok(total)
     }
 }
 
@@ -245,6 +319,55 @@ mod tests {
         assert_eq!(report.runs.len(), 3);
         drop(m);
         assert_eq!(runs, 3);
+    }
+
+    #[test]
+    fn requirements_checks_and_loops() {
+        let named = |m: &GraphModule, n: &str| match m.name == n {
+            true => Ok(()),
+            false => Err(usage(format!("{} is not {n}", m.name))),
+        };
+        let rename = |to: &'static str| {
+            move |m: &mut GraphModule, _: &mut Context| {
+                m.name = to.into();
+                Ok(1)
+            }
+        };
+        let run = |m: &mut PassManager<'_>| {
+            m.run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {})
+        };
+        let mut m = PassManager::new();
+        m.add_pass_with("first", |m| named(m, ""), rename("a"), |m| named(m, "a"));
+        m.add_pass_with("second", |m| named(m, "b"), rename("c"), |m| named(m, "c"));
+        let e = run(&mut m).unwrap_err();
+        assert_eq!(e.iter().next().unwrap().title, "a is not b");
+
+        let mut m = PassManager::new();
+        m.add_pass("first", rename("a"));
+        m.add_pass("second", rename("b"));
+        m.add_check(|m| named(m, "b"));
+        assert!(run(&mut m).is_err());
+        m.check_at_end = true;
+        assert!(run(&mut m).is_ok());
+        m.check_at_end = false;
+        m.suppress_check_failures = true;
+        assert_eq!(run(&mut m).unwrap().runs[0].remarks, ["a check failed: a is not b"]);
+        m.add_constraints(&["second"], &["first"]);
+        assert!(m.validate().is_err());
+
+        let mut left = 3;
+        let mut m = PassManager::new();
+        m.add_pass(
+            "down",
+            loop_pass(
+                |_, _| {
+                    left -= (left > 0) as usize;
+                    Ok(left)
+                },
+                10,
+            ),
+        );
+        assert_eq!(run(&mut m).unwrap().runs[0].changed, 3);
     }
 
     #[test]

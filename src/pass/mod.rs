@@ -23,14 +23,19 @@ mod merge_matmul;
 mod merge_rows;
 pub mod named_arguments;
 mod normalize;
+pub mod partition;
 mod recognise;
 mod recurrent;
 mod reinplace;
 mod respell;
 mod shifts;
 pub mod simplify;
+pub mod sizes;
+pub mod sources;
 pub mod specialize;
 pub mod split;
+pub mod split_by;
+pub mod support;
 pub mod tutorial;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Splitting a graph into graphs: by a function of the nodes, by what a backend supports, or by given sets.
 //!
-//! torch's `split_module`, `CapabilityBasedPartitioner` and `fuse_by_partitions`. Parts become graphs of the same module, which
-//! the graph calls; nothing is computed twice, and what has effects keeps its order. [`inline`](super::by_name) puts the parts
+//! torch's `split_module` and `fuse_by_partitions`; [`partition`](super::partition) proposes sets. Parts become graphs of the same module, which
+//! the graph calls; nothing is computed twice, and what has effects keeps its order. Attributes keep their paths: all graphs
+//! share the module's. [`inline`](super::by_name) puts the parts
 //! together again.
 
 use crate::graph::{Arg, Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
@@ -44,77 +45,8 @@ pub fn split_module(
     fuse(module, name, &parts)
 }
 
-/// Groups the calls that `supported` accepts into parts as large as they can be without needing each other (torch's
-/// `propose_partitions`). Parts of fewer than `least` calls are left out.
-pub fn propose_partitions(graph: &Graph, supported: impl Fn(&Graph, NodeId) -> bool, least: usize) -> Vec<Part> {
-    let order = graph.ids();
-    // For each node, the parts it depends on; a node joins a part only if no path leads out of the part and back.
-    let mut part: HashMap<NodeId, usize> = HashMap::new();
-    let mut needs: HashMap<NodeId, HashSet<usize>> = HashMap::new();
-    let mut part_needs: Vec<HashSet<usize>> = vec![];
-    for &n in &order {
-        let mut all: HashSet<usize> = HashSet::new();
-        let mut direct: Vec<usize> = vec![];
-        for i in graph[n].inputs() {
-            if let Some(&p) = part.get(&i) {
-                direct.push(p);
-                all.insert(p);
-                all.extend(&part_needs[p]);
-            }
-            all.extend(needs.get(&i).into_iter().flatten());
-        }
-        if graph[n].op().is_call() && supported(graph, n) {
-            // It may join part p if it does not need p through something outside of p.
-            let outside: HashSet<usize> = graph[n]
-                .inputs()
-                .into_iter()
-                .flat_map(|i| {
-                    let own = part.get(&i).copied();
-                    let mut through: Vec<usize> = match own {
-                        Some(p) => part_needs[p].iter().copied().collect(),
-                        None => needs.get(&i).into_iter().flatten().copied().collect(),
-                    };
-                    through.retain(|p| Some(*p) != own);
-                    through
-                })
-                .collect();
-            direct.sort_unstable();
-            let joins = direct.iter().rev().copied().find(|p| !outside.contains(p));
-            let p = joins.unwrap_or_else(|| {
-                part_needs.push(HashSet::new());
-                part_needs.len() - 1
-            });
-            part.insert(n, p);
-            all.remove(&p);
-            // Whatever depends on the part depends on this, too.
-            let grown: Vec<usize> = (0..part_needs.len())
-                .filter(|&q| q == p || part_needs[q].contains(&p))
-                .collect();
-            for q in grown {
-                part_needs[q].extend(all.iter().copied().filter(|&r| r != q));
-            }
-            for needed in needs.values_mut().filter(|s| s.contains(&p)) {
-                needed.extend(&all);
-            }
-        }
-        needs.insert(n, all);
-    }
-    let mut parts: Vec<Vec<NodeId>> = vec![vec![]; part_needs.len()];
-    order
-        .iter()
-        .filter_map(|n| Some((n, part.get(n)?)))
-        .for_each(|(n, &p)| parts[p].push(*n));
-    let large = parts.into_iter().filter(|p| !p.is_empty() && p.len() >= least);
-    large
-        .enumerate()
-        .map(|(i, nodes)| Part {
-            name: format!("fused_{i}"),
-            nodes,
-        })
-        .collect()
-}
-
-fn find<'m>(module: &'m GraphModule, name: &str) -> Result<&'m Graph, GraphError> {
+/// The graph `name`.
+pub(super) fn find<'m>(module: &'m GraphModule, name: &str) -> Result<&'m Graph, GraphError> {
     let graph = module.graphs.get(name);
     graph.ok_or_else(|| GraphError(format!("the module has no graph `{name}`")))
 }
@@ -317,7 +249,8 @@ impl Fuse<'_> {
         }
         for (i, &n) in results.iter().enumerate() {
             let args = vec![Val::Leaf(call), Val::int(i as i64)];
-            let item = self.main.call_function("operator.getitem", args, vec![]);
+            let (op, name) = (Opcode::CallFunction, Some(self.graph[n].name()));
+            let item = self.main.create_node(op, "operator.getitem", args, vec![], name);
             let meta = self.main.meta_mut(item);
             meta.ty = ty(n);
             meta.take_place_of(&self.graph[n].meta);

@@ -214,16 +214,19 @@
 //! # Partition by what a backend supports, and split by stage
 //! ```
 //! use fxc::graph::{Graph, GraphModule};
-//! use fxc::pass::split::{fuse, propose_partitions, split_module};
+//! use fxc::pass::partition::Partitioner;
+//! use fxc::pass::split::{fuse, split_module};
 //!
 //! let g = Graph::trace(&["x"], |t, p| {
 //!     let a = &p[0] + 1;
 //!     let b = t.function("torch.fft.fft", (&a,), &[]);
 //!     a * 2 + b
 //! });
-//! let parts = propose_partitions(&g, |g, n| g[n].target().starts_with("operator."), 1);
+//! let mut partitioner = Partitioner::new(None, &g, |g, n| g[n].target().starts_with("operator."));
+//! partitioner.allow_single_node = true;
+//! let parts = partitioner.propose();
 //! assert_eq!(parts.len(), 2); // what comes before the transform and what needs it
-//! let mut module = GraphModule::new("g", g);
+//! let mut module = GraphModule::new("g", g.clone());
 //! fuse(&mut module, "g", &parts).unwrap();
 //! assert_eq!(module.graphs.keys().map(|k| &**k).collect::<Vec<_>>(), ["g", "fused_0", "fused_1"]);
 //!

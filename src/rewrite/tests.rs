@@ -1,10 +1,14 @@
 //! Matching and replacing, on texts: a model with rules, and what they leave.
 
-use super::torch::{MatchOptions, SubgraphMatcher, replace_pattern, replace_pattern_with_filters};
+use super::torch::{
+    MatchOptions, NamedMatcher, SubgraphMatcher, compare_graphs, replace_pattern, replace_pattern_with_filters,
+};
 use super::{Options, Report, Rule, compile, rewrite};
-use crate::graph::{Graph, GraphModule};
+use crate::graph::trace::{IntoArg, Proxy};
+use crate::graph::{Arg, Graph, GraphModule};
 use crate::infer::{InferOptions, infer};
 use crate::source::FileId;
+use crate::types::Val;
 
 fn run(text: &str) -> (GraphModule, Report) {
     let (tree, found) = crate::syntax::parse_text(FileId(0), text);
@@ -221,8 +225,47 @@ fn torchs_replace_pattern_takes_overlaps_once() {
     assert_eq!(done.len(), 1);
     assert_eq!(g.len(), 4);
     let accept_none = |_: &super::torch::InternalMatch, _: &Graph, _: &Graph| false;
-    let done = replace_pattern_with_filters(&mut g, &neg, Some(&relu2), &[&accept_none], false, None).unwrap();
+    let done = replace_pattern_with_filters(&mut g, &neg, Some(&relu2), &[&accept_none], MatchOptions::default(), None).unwrap();
     assert!(done.is_empty());
+}
+
+#[test]
+fn patterns_name_their_nodes() {
+    let pattern = Graph::trace(&["a", "b"], |_, p| {
+        let sum = &p[0] + &p[1];
+        let result = sum.method("relu", ());
+        let named = |n: &str, p: &Proxy| (Val::str(n), p.clone().into_arg());
+        let dict: Arg = Val::Dict(vec![named("sum", &sum), named("act", &result)]);
+        (result, dict)
+    });
+    let graph = Graph::trace(&["x"], |_, p| ((&p[0] + 1).method("relu", ()) + 2).method("exp", ()));
+    let found = NamedMatcher::new(&pattern, MatchOptions::default()).unwrap().match_graph(&graph);
+    assert_eq!(found.len(), 1);
+    let node = |n: &str| *found[0].name_node_map[n].as_leaf().unwrap();
+    assert_eq!((node("sum"), node("act")), (graph.find("add").unwrap(), graph.find("relu").unwrap()));
+    let e = NamedMatcher::new(&graph, MatchOptions::default()).err().unwrap();
+    assert_eq!(e.0, "Expecting the input graph to have a dict output as the last element");
+    // By name, whatever it calls.
+    let options = MatchOptions {
+        node_name_match: "exp".into(),
+        ..MatchOptions::default()
+    };
+    let relu = Graph::trace(&["a"], |_, p| p[0].method("relu", ()));
+    assert_eq!(SubgraphMatcher::new(&relu, options).unwrap().match_graph(&graph).len(), 2);
+}
+
+#[test]
+fn graphs_are_compared_node_by_node() {
+    let one = |name: &str, k: i64| {
+        Graph::trace(&[name], |_, p| {
+            let a = p[0].method("exp", ());
+            (&a + k, a.method("sin", ()))
+        })
+    };
+    assert!(compare_graphs(&one("x", 1), &one("y", 1)));
+    assert!(!compare_graphs(&one("x", 1), &one("y", 2)));
+    let other = Graph::trace(&["x"], |_, p| p[0].method("exp", ()));
+    assert!(!compare_graphs(&one("x", 1), &other) && !compare_graphs(&other, &one("x", 1)));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 
 /// How [`SubgraphMatcher`] compares: torch's arguments of that class.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MatchOptions {
     /// Whether the pattern's output must be the graph's.
     pub match_output: bool,
@@ -22,6 +22,8 @@ pub struct MatchOptions {
     pub remove_overlapping_matches: bool,
     /// Whether literals may differ.
     pub ignore_literals: bool,
+    /// A node whose name holds this text is taken for any node of the pattern (torch's `node_name_match`); none if empty.
+    pub node_name_match: String,
 }
 
 impl Default for MatchOptions {
@@ -31,6 +33,7 @@ impl Default for MatchOptions {
             match_placeholder: false,
             remove_overlapping_matches: true,
             ignore_literals: false,
+            node_name_match: String::new(),
         }
     }
 }
@@ -46,6 +49,8 @@ pub struct InternalMatch {
     pub placeholder_nodes: Vec<Arg>,
     /// The nodes that the pattern returns.
     pub returning_nodes: Vec<NodeId>,
+    /// What the nodes are that the pattern names ([`NamedMatcher`]).
+    pub name_node_map: HashMap<String, Arg>,
 }
 
 /// Finds a pattern in graphs, as torch's class of this name.
@@ -137,6 +142,7 @@ impl<'p> SubgraphMatcher<'p> {
                     .collect(),
                 returning_nodes: self.returning.iter().filter_map(node).collect(),
                 nodes_map: map.clone(),
+                name_node_map: HashMap::new(),
             });
             return;
         };
@@ -190,6 +196,10 @@ impl<'p> SubgraphMatcher<'p> {
         if a.op() == Opcode::Placeholder && !self.options.match_placeholder {
             return true;
         }
+        let wanted = &self.options.node_name_match;
+        if !wanted.is_empty() && b.name().contains(wanted.as_str()) {
+            return true;
+        }
         a.op() == b.op()
             && match a.op() {
                 Opcode::Placeholder | Opcode::Output | Opcode::GetAttr => true,
@@ -235,6 +245,77 @@ impl<'p> SubgraphMatcher<'p> {
             .into_iter()
             .all(|n| m.returning_nodes.contains(&n) || graph[n].users().all(|u| inside.contains(&u)))
     }
+}
+
+/// A matcher whose pattern names nodes: it returns one more value, a dict of names and nodes (torch's
+/// `SubgraphMatcherWithNameNodeMap`).
+pub struct NamedMatcher {
+    pattern: Graph,
+    names: Vec<(String, NodeId)>,
+    options: MatchOptions,
+}
+
+impl NamedMatcher {
+    /// A matcher of a pattern that returns `(result, …, {"name": node, …})`.
+    ///
+    /// # Errors
+    /// A pattern without the dict, and what [`SubgraphMatcher::new`] reports.
+    pub fn new(pattern: &Graph, options: MatchOptions) -> Result<NamedMatcher, PatternError> {
+        const NO_DICT: &str = "Expecting the input graph to have a dict output as the last element";
+        let mut pattern = pattern.clone();
+        let Some(output) = pattern.output() else { return error(NO_DICT) };
+        let Some(Val::Tuple(results) | Val::List(results)) = pattern[output].args().first().cloned() else {
+            return error(NO_DICT);
+        };
+        let Some((Val::Dict(named), rest)) = results.split_last() else {
+            return error(NO_DICT);
+        };
+        let mut names = vec![];
+        for (k, v) in named {
+            match (k, v) {
+                (Val::Str(k), Val::Leaf(n)) => names.push((k.to_string(), *n)),
+                _ => return error("the names of a pattern stand for nodes of it"),
+            }
+        }
+        let result = match rest {
+            [one] => one.clone(),
+            many => Val::Tuple(many.to_vec()),
+        };
+        pattern.set_args(output, vec![result]);
+        SubgraphMatcher::new(&pattern, options.clone())?;
+        Ok(NamedMatcher {
+            pattern,
+            names,
+            options,
+        })
+    }
+
+    /// All matches, each with what the names stand for.
+    pub fn match_graph(&self, graph: &Graph) -> Vec<InternalMatch> {
+        let Ok(matcher) = SubgraphMatcher::new(&self.pattern, self.options.clone()) else {
+            return vec![];
+        };
+        let mut found = matcher.match_graph(graph);
+        for m in &mut found {
+            let named = self.names.iter();
+            m.name_node_map = named
+                .filter_map(|(k, n)| Some((k.clone(), m.nodes_map.get(n)?.clone())))
+                .collect();
+        }
+        found
+    }
+}
+
+/// Whether two graphs do the same in the same way: their nodes correspond, inputs and outputs included (torch's
+/// `compare_graphs`). Names and order make no difference.
+pub fn compare_graphs(left: &Graph, right: &Graph) -> bool {
+    let options = MatchOptions {
+        match_output: true,
+        match_placeholder: true,
+        ..MatchOptions::default()
+    };
+    let alive = left.len() == right.len();
+    alive && SubgraphMatcher::new(left, options).is_ok_and(|m| !m.match_graph(right).is_empty())
 }
 
 /// The arguments of two calls in pairs; `None` if they differ in number or names. Calls of overloads are compared
@@ -305,7 +386,7 @@ pub fn replace_pattern(
     pattern: &Graph,
     replacement: &Graph,
 ) -> Result<Vec<ReplacedPatterns>, PatternError> {
-    replace_pattern_with_filters(graph, pattern, Some(replacement), &[], false, None)
+    replace_pattern_with_filters(graph, pattern, Some(replacement), &[], MatchOptions::default(), None)
 }
 
 /// [`replace_pattern`] of the matches that all `filters` accept. `callback` makes the replacement where none is given.
@@ -314,13 +395,9 @@ pub fn replace_pattern_with_filters(
     pattern: &Graph,
     replacement: Option<&Graph>,
     filters: &[MatchFilter<'_>],
-    ignore_literals: bool,
+    options: MatchOptions,
     callback: Option<ReplacementCallback<'_>>,
 ) -> Result<Vec<ReplacedPatterns>, PatternError> {
-    let options = MatchOptions {
-        ignore_literals,
-        ..MatchOptions::default()
-    };
     let matcher = SubgraphMatcher::new(pattern, options)?;
     let matches: Vec<InternalMatch> = matcher
         .match_graph(graph)

@@ -1,0 +1,197 @@
+//! Splitting by tags, by size, and what stands between constants and inputs (torch's `split_by_tags`,
+//! `move_non_tensor_nodes_on_boundary`, `split_const_subgraphs`).
+
+use super::split::{self, Part};
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphError, GraphModule, NodeId, Opcode, is_impure, torch_print};
+use crate::interp;
+use crate::types::Val;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Splits the graph `name` by the tag of each call: one graph per tag, called in the order of `tags`.
+///
+/// # Errors
+/// A call whose tag is none of `tags`, or stands before the tag of a result that the call needs, in torch's words.
+pub fn split_by_tags(
+    module: &mut GraphModule,
+    name: &str,
+    tags: &[&str],
+    tag_of: impl Fn(&Graph, NodeId) -> Option<String>,
+) -> Result<Vec<Arc<str>>, GraphError> {
+    let graph = split::find(module, name)?;
+    let mut component: HashMap<NodeId, usize> = HashMap::new();
+    for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
+        let tag = tag_of(graph, n);
+        let at = tag.and_then(|t| tags.iter().position(|x| *x == t));
+        let Some(at) = at else {
+            let text = torch_print::format_node(graph, n);
+            return Err(GraphError(format!("Node does not have tag: {text}")));
+        };
+        let upstream = graph[n].inputs().iter().filter_map(|i| component.get(i).copied()).max();
+        let most = upstream.unwrap_or(0);
+        if at < most {
+            return Err(GraphError(format!(
+                "Component {} order must be >= max of its upstream components, order={at} and max={most}",
+                tags[at]
+            )));
+        }
+        component.insert(n, at);
+    }
+    let order = graph.ids();
+    let parts: Vec<Part> = tags
+        .iter()
+        .enumerate()
+        .map(|(i, tag)| Part {
+            name: tag.to_string(),
+            nodes: order.iter().copied().filter(|n| component.get(n) == Some(&i)).collect(),
+        })
+        .filter(|p| !p.nodes.is_empty())
+        .collect();
+    split::fuse(module, name, &parts)
+}
+
+/// Splits the graph `name` into graphs `submod_0`, `submod_1`, … of calls that follow each other and whose sizes come to
+/// `most` at most; a call that is larger is alone. `size_of` may count calls, bytes of parameters
+/// ([`sizes`](super::sizes)), or anything else.
+///
+/// # Errors
+/// There is no graph `name`.
+pub fn split_by_size(
+    module: &mut GraphModule,
+    name: &str,
+    most: usize,
+    size_of: impl Fn(&GraphModule, &Graph, NodeId) -> usize,
+) -> Result<Vec<Arc<str>>, GraphError> {
+    let graph = split::find(module, name)?;
+    let mut part: HashMap<NodeId, i64> = HashMap::new();
+    let (mut at, mut sum) = (0, 0usize);
+    for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
+        let size = size_of(module, graph, n);
+        if sum > 0 && sum.saturating_add(size) > most {
+            at += 1;
+            sum = 0;
+        }
+        sum = sum.saturating_add(size).max(1);
+        part.insert(n, at);
+    }
+    split::split_module(module, name, |_, n| part.get(&n).copied().unwrap_or(0))
+}
+
+/// Moves calls whose result is no tensor into the part that uses it, with what stands between: sizes then need not cross
+/// from one backend to another. A call stays where a third part, or the graph itself, needs it.
+pub fn move_non_tensor_nodes_on_boundary(graph: &Graph, parts: &mut [Part]) {
+    let is_tensor = |n: NodeId| matches!(graph[n].meta.ty, Some(Val::Leaf(_)));
+    let mut home: HashMap<NodeId, usize> = HashMap::new();
+    for (i, p) in parts.iter().enumerate() {
+        p.nodes.iter().for_each(|&n| _ = home.insert(n, i));
+    }
+    // From behind, so that a chain of such calls moves as one.
+    for n in graph.ids().into_iter().rev() {
+        let Some(&from) = home.get(&n).filter(|_| !is_tensor(n)) else {
+            continue;
+        };
+        let users: HashSet<Option<usize>> = graph[n].users().map(|u| home.get(&u).copied()).collect();
+        let to = match users.iter().copied().collect::<Vec<_>>()[..] {
+            [Some(to)] if to != from => to,
+            _ => continue,
+        };
+        home.insert(n, to);
+        parts[from].nodes.retain(|&m| m != n);
+        parts[to].nodes.push(n);
+    }
+    let place: HashMap<NodeId, usize> = graph.iter().enumerate().map(|(i, n)| (n, i)).collect();
+    for p in parts {
+        p.nodes.sort_by_key(|n| place[n]);
+    }
+}
+
+/// A module whose graph reads results that depend on attributes alone from attributes, and the graph that gives these
+/// (torch's `FoldedGraphModule`).
+pub struct FoldedModule {
+    /// The module. [`FoldedModule::run_folding`] must run before its graph does.
+    pub module: GraphModule,
+    /// The graph of what is folded, with the module's attributes; `None` if there is nothing to fold.
+    pub constants: Option<GraphModule>,
+    /// The attributes that its results become.
+    pub names: Vec<Arc<str>>,
+}
+
+/// Splits the graph `name` into what depends on attributes alone and the rest. Calls with effects, those that `skip` names,
+/// and attributes that the graph writes are not folded.
+///
+/// # Errors
+/// There is no graph `name`.
+pub fn split_const_subgraphs(
+    module: &GraphModule,
+    name: &str,
+    skip: impl Fn(&Graph, NodeId) -> bool,
+) -> Result<FoldedModule, GraphError> {
+    const PREFIX: &str = "_FX_CONST_FOLDED_ATTRS";
+    let graph = split::find(module, name)?;
+    let mut constant: HashSet<NodeId> = HashSet::new();
+    for n in graph.iter() {
+        let node = &graph[n];
+        let fixed = match node.op() {
+            Opcode::GetAttr => !graph.writes_buffer(node.target()),
+            Opcode::Placeholder | Opcode::Output => false,
+            _ => {
+                let inputs = node.inputs();
+                let known = !inputs.is_empty() && inputs.iter().all(|i| constant.contains(i));
+                known && !is_impure(graph, n, Some(module)) && !skip(graph, n)
+            }
+        };
+        if fixed {
+            constant.insert(n);
+        }
+    }
+    let leaves = |n: &NodeId| {
+        let node = &graph[*n];
+        node.op().is_call() && constant.contains(n) && node.users().any(|u| !constant.contains(&u))
+    };
+    let results: Vec<NodeId> = graph.iter().filter(leaves).collect();
+    let mut folded = FoldedModule {
+        module: module.clone(),
+        constants: None,
+        names: vec![],
+    };
+    if results.is_empty() {
+        return Ok(folded);
+    }
+    let part = crate::graph::transform::extract(graph, &[], &results)?;
+    folded.constants = Some(module.lift("const_fold", part));
+    let Some(graph) = folded.module.graphs.get_mut(name) else {
+        return Ok(folded);
+    };
+    for (i, &n) in results.iter().enumerate() {
+        let path = format!("{PREFIX}.{i}");
+        let read = graph.inserting_before(Some(n), |g| g.get_attr(&path))?;
+        let meta = graph[n].meta.clone();
+        *graph.meta_mut(read) = meta;
+        graph.replace_all_uses_with(n, read);
+        folded.names.push(path.into());
+    }
+    graph.eliminate_dead_code_with(|_, n| !constant.contains(&n));
+    Ok(folded)
+}
+
+impl FoldedModule {
+    /// Computes the constants and gives the attributes their values.
+    ///
+    /// # Errors
+    /// What computing them reports; an attribute without a value.
+    pub fn run_folding(&mut self) -> Result<(), Diagnostic> {
+        let Some(constants) = &self.constants else { return Ok(()) };
+        let result = interp::run(constants, vec![])?;
+        let values = match result {
+            Val::Tuple(v) if self.names.len() > 1 => v,
+            v => vec![v],
+        };
+        for (name, v) in self.names.iter().zip(values) {
+            if let Val::Leaf(t) = v {
+                self.module.add_buffer(name, t);
+            }
+        }
+        Ok(())
+    }
+}
