@@ -11,7 +11,7 @@ use fxc::diag::Diagnostic;
 use fxc::driver::{Request, Session, Stage, compile};
 use fxc::interp;
 use fxc::tensor::{Tensor, files};
-use fxc::types::{Type, Val};
+use fxc::types::{DType, Type, Val};
 use json_tensors::tensor;
 use serde_json::{Value as Json, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
