@@ -163,7 +163,8 @@ def session(peer, name, d, threads, arrays):
         for i, a in enumerate(arrays):
             request.set_input_tensor(i, ov.Tensor(a, shared_memory=True))
         request.infer()
-        return request.infer, np.array(request.get_output_tensor(0).data)
+        # The inputs are shared, so they must live as long as the request.
+        return lambda kept=arrays: request.infer(), np.array(request.get_output_tensor(0).data)
     os.environ['OMP_NUM_THREADS'] = str(threads)
     import torch
     torch.set_num_threads(threads)

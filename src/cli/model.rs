@@ -19,6 +19,9 @@ pub struct ModelArgs {
     /// Allow rewrites that change rounding, NaN or signed zeros
     #[arg(long, help_heading = "Passes")]
     pub fast_math: bool,
+    /// Compute every convolution as the sum of its products: no faster algorithm that rounds differently (Winograd's)
+    #[arg(long)]
+    pub exact: bool,
     /// Check the graph after every pass
     #[arg(long, help_heading = "Passes")]
     pub verify_each: bool,
@@ -160,6 +163,7 @@ impl ModelArgs {
     /// Loads the model.
     pub fn load(&self, app: &mut App) -> Result<Model, Stop> {
         app.subject(&self.model);
+        app.session.exact = self.exact;
         let shows = self.print_changed.is_some() || self.dump_dir.is_some() || !self.print_after.is_empty();
         if shows || self.time_passes || self.remarks {
             app.session.observe(PassPrinter {

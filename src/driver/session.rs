@@ -33,6 +33,9 @@ pub struct Session {
     pub sources: Sources,
     /// What was found, each finding once, in the order of the stages.
     pub diagnostics: Diagnostics,
+    /// Whether convolutions are the sums of their products, and no algorithm that rounds differently takes their place: see
+    /// [`math::Native::exact`].
+    pub exact: bool,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -205,7 +208,7 @@ impl Session {
         let start = Instant::now();
         let options = runtime::Options {
             pool: Arc::new(Pool::new(thread_count(threads))),
-            library: Arc::new(math::native()),
+            library: Arc::new(math::native().exact(self.exact)),
             codegen: codegen::Options { text, width: None },
         };
         match Executable::new(program, &options) {

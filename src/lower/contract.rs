@@ -165,8 +165,15 @@ fn broadcast_to(o: &Operand, out: &[usize]) -> Operand {
     }
 }
 
-/// A convolution; its operands are contiguous (see [`prepare`]).
-pub(super) fn conv(how: &Contraction, operands: &[Operand], dtype: DType, act: Activation) -> Contract {
+/// A convolution; its operands are contiguous (see [`prepare`]). `last` says of input and output whether their channels are
+/// the last dim.
+pub(super) fn conv(
+    how: &Contraction,
+    operands: &[Operand],
+    dtype: DType,
+    act: Activation,
+    last: [bool; 2],
+) -> Contract {
     let Contraction::Conv {
         input,
         weight,
@@ -189,14 +196,25 @@ pub(super) fn conv(how: &Contraction, operands: &[Operand], dtype: DType, act: A
         out[3 - v.len()..].copy_from_slice(v);
         out
     };
+    let layout = |last: bool| {
+        if last {
+            Layout::ChannelsLast
+        } else {
+            Layout::ChannelsFirst
+        }
+    };
+    let (channels, spatial) = match (last[0], &x.shape[1..]) {
+        (true, [spatial @ .., channels]) | (false, [channels, spatial @ ..]) => (*channels, spatial),
+        _ => (1, &[][..]),
+    };
     let out_channels = if *transposed { w.shape[1] * groups } else { w.shape[0] };
     let desc = Conv {
         dtype,
         batch: x.shape[0],
-        in_channels: x.shape[1],
+        in_channels: channels,
         out_channels,
         groups: *groups,
-        input: three(&x.shape[2..], 1),
+        input: three(spatial, 1),
         kernel: three(&w.shape[2..], 1),
         stride: three(stride, 1),
         padding: three(padding, 0),
@@ -204,8 +222,8 @@ pub(super) fn conv(how: &Contraction, operands: &[Operand], dtype: DType, act: A
         transposed: *transposed,
         output_padding: three(output_padding, 0),
         bias: bias.is_some(),
-        input_layout: Layout::ChannelsFirst,
-        output_layout: Layout::ChannelsFirst,
+        input_layout: layout(last[0]),
+        output_layout: layout(last[1]),
         activation: act,
     };
     let operands = [Some(*input), Some(*weight), *bias]
@@ -352,6 +370,7 @@ pub(super) fn step(
     dtype: DType,
     out: &[usize],
     act: Activation,
+    last: [bool; 2],
 ) -> Result<Contract, LowerError> {
     Ok(match def {
         Def::Contract {
@@ -365,7 +384,7 @@ pub(super) fn step(
             }
             matmul(how, operands, dtype, out, act)
         }
-        Def::Contract { how, .. } => conv(how, operands, dtype, act),
+        Def::Contract { how, .. } => conv(how, operands, dtype, act, last),
         Def::Special {
             how: Special::Attention { mask, causal, scale },
             ..

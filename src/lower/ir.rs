@@ -92,9 +92,9 @@ pub enum Special {
         /// The border's value.
         value: crate::tensor::Scalar,
     },
-    /// Maximum over windows of the last dims of `args[0]`.
+    /// Maximum over windows of `args[0]`.
     MaxPool(Window),
-    /// Mean over windows of the last dims of `args[0]`.
+    /// Mean over windows of `args[0]`.
     AvgPool {
         /// The windows.
         window: Window,
@@ -126,9 +126,11 @@ pub enum Special {
     },
 }
 
-/// Windows over the last dims.
+/// Windows over dims that follow each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
+    /// The first of these dims.
+    pub first: usize,
     /// Size per dim.
     pub kernel: Vec<usize>,
     /// Step per dim.
@@ -192,6 +194,8 @@ pub struct Tir {
     pub output: Option<Val<ValueId>>,
     /// Activations: pointwise values that a contraction can apply to its result.
     pub activations: HashMap<ValueId, Activation>,
+    /// Convolutions whose input or output has its channels last.
+    pub channels_last: HashMap<ValueId, [bool; 2]>,
     /// The node that values are being made for.
     pub(super) name: Arc<str>,
 }

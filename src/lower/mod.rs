@@ -20,6 +20,7 @@ mod control;
 mod emit;
 pub mod fuse;
 pub mod ir;
+mod layout;
 pub mod memory;
 pub mod print;
 #[cfg(test)]
@@ -192,6 +193,8 @@ pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -
 
 /// Lowers tensor IR.
 pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
+    let islands = layout::relayout(std::mem::take(tir));
+    *tir = islands.map_err(|e| Box::new(Diagnostic::new(e.code, e.title)))?;
     copy_view_results(tir)?;
     let tir = &*tir;
     let fusion = fuse(tir);
@@ -359,11 +362,12 @@ impl Lowering<'_> {
     fn contract(&mut self, v: ValueId, def: &Def, args: &[ValueId]) -> Result<(), LowerError> {
         let operands: Vec<Operand> = args.iter().map(|&a| self.operand(a)).collect();
         let (dtype, shape) = (self.tir.value(v).dtype, self.tir.value(v).shape.clone());
+        let last = self.tir.channels_last.get(&v).copied().unwrap_or_default();
         let (result, act) = match self.fusion.activated.get(&v) {
             Some(&r) => (r, self.tir.activations[&r]),
             None => (v, Activation::None),
         };
-        let what = contract::step(def, &operands, dtype, &shape, act)?;
+        let what = contract::step(def, &operands, dtype, &shape, act, last)?;
         let out = self.buffer(result);
         self.program.steps.push(Step::Contract { what, out, tail: None });
         Ok(())

@@ -13,6 +13,7 @@
 
 use super::contract::Contract;
 use super::{Buffer, BufferId, Operand, Place, Program, Step};
+use crate::math::contract::{Conv, Layout};
 use crate::op::Call;
 use crate::op::control::parts;
 use crate::types::TensorType;
@@ -158,8 +159,16 @@ fn describe(what: &Contract) -> (&'static str, String) {
         Contract::Conv(d, _) => (
             "conv",
             format!(
-                "batch={} channels={}->{} groups={} input={:?} kernel={:?} stride={:?} {:?}",
-                d.batch, d.in_channels, d.out_channels, d.groups, d.input, d.kernel, d.stride, d.activation
+                "batch={} channels={}->{} groups={} input={:?} kernel={:?} stride={:?} {:?}{}",
+                d.batch,
+                d.in_channels,
+                d.out_channels,
+                d.groups,
+                d.input,
+                d.kernel,
+                d.stride,
+                d.activation,
+                layouts(d)
             ),
         ),
         Contract::Recurrent(d, _) => (
@@ -176,5 +185,16 @@ fn describe(what: &Contract) -> (&'static str, String) {
                 d.batch, d.heads, d.queries, d.keys, d.size, d.causal
             ),
         ),
+    }
+}
+
+/// Which sides of a convolution have their channels last.
+fn layouts(d: &Conv) -> &'static str {
+    let last = |l: Layout| l == Layout::ChannelsLast;
+    match (last(d.input_layout), last(d.output_layout)) {
+        (false, false) => "",
+        (true, true) => " channels last",
+        (true, false) => " input channels last",
+        (false, true) => " output channels last",
     }
 }

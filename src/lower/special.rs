@@ -131,7 +131,8 @@ fn sizes(ids: &Call<ValueId>, name: &str, n: usize) -> OpResult<Option<Vec<usize
         .filter(|v| v.len() == n))
 }
 
-fn window(ids: &Call<ValueId>, spatial: usize, dilated: bool) -> OpResult<Option<Window>> {
+/// Windows over the last dims of a value of `rank`.
+fn window(ids: &Call<ValueId>, rank: usize, spatial: usize, dilated: bool) -> OpResult<Option<Window>> {
     let Some(kernel) = sizes(ids, "kernel_size", spatial)? else {
         return Ok(None);
     };
@@ -147,6 +148,7 @@ fn window(ids: &Call<ValueId>, spatial: usize, dilated: bool) -> OpResult<Option
     };
     Ok(match (stride, padding, dilation) {
         (Some(stride), Some(padding), Some(dilation)) => Some(Window {
+            first: rank.saturating_sub(spatial),
             kernel,
             stride,
             padding,
@@ -176,8 +178,9 @@ fn pooled(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, how: Special) -> 
 
 fn max_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
     let spatial = spatial_dims(types.op.name);
-    match window(ids, spatial, true)? {
-        Some(w) => pooled(tir, types, *ids.leaf("self")?, Special::MaxPool(w)),
+    let x = *ids.leaf("self")?;
+    match window(ids, tir.value(x).shape.len(), spatial, true)? {
+        Some(w) => pooled(tir, types, x, Special::MaxPool(w)),
         None => Ok(None),
     }
 }
@@ -195,7 +198,7 @@ fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpR
     } else {
         None
     };
-    let Some(window) = window(ids, spatial, false)? else {
+    let Some(window) = window(ids, tir.value(x).shape.len(), spatial, false)? else {
         return Ok(None);
     };
     let count_include_pad = ids.bool("count_include_pad")?;

@@ -204,7 +204,7 @@ fn write_rows(
     }
 }
 
-/// A reduction over the window at output index `i`; the window lies over the last dims.
+/// A reduction over the window at output index `i`.
 fn windowed(
     k: &mut KernelBuilder,
     op: ReduceOp,
@@ -224,13 +224,13 @@ fn windowed(
         from: &[usize],
         x: &(Buf, Access),
         at_dims: Vec<Affine>,
+        s: usize,
         conds: Vec<Cond>,
         i: &[Affine],
         outside: Scalar,
         init: Value,
     ) -> Value {
-        let lead = from.len() - w.kernel.len();
-        let s = at_dims.len() - lead;
+        let lead = w.first;
         if s == w.kernel.len() {
             let index = at(&x.1, &at_dims);
             return if conds.is_empty() {
@@ -244,14 +244,13 @@ fn windowed(
             let mut conds = conds;
             conds.push(Cond::within(pos.clone(), from[lead + s]));
             let mut dims = at_dims;
-            dims.push(pos);
+            dims[lead + s] = pos;
             let inner = k.constant(op.identity(dtype));
-            vec![go(k, op, dtype, w, from, x, dims, conds, i, outside, inner)]
+            vec![go(k, op, dtype, w, from, x, dims, s + 1, conds, i, outside, inner)]
         })[0]
     }
-    let lead = from.len() - w.kernel.len();
     let init = k.initial(op, dtype);
-    go(k, op, dtype, w, from, x, i[..lead].to_vec(), vec![], i, outside, init)
+    go(k, op, dtype, w, from, x, i.to_vec(), 0, vec![], i, outside, init)
 }
 
 /// How many elements a window's mean is over: an i64 value.
@@ -263,7 +262,7 @@ fn pool_count(
     count_include_pad: bool,
     divisor: Option<i64>,
 ) -> Value {
-    let lead = from.len() - w.kernel.len();
+    let lead = w.first;
     let whole: i64 = w.kernel.iter().product::<usize>() as i64;
     if let Some(d) = divisor {
         return k.constant(Scalar::Int(DType::I64, d));

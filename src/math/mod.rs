@@ -30,17 +30,27 @@ use contract::*;
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
     isa: Isa,
+    exact: bool,
 }
 
 /// fxc's own kernels for this machine.
 pub fn native() -> Native {
-    Native { isa: Isa::best() }
+    Native {
+        isa: Isa::best(),
+        exact: false,
+    }
 }
 
 impl Native {
     /// The kernels of a given level; `None` if the machine does not have it.
     pub fn at(isa: Isa) -> Option<Native> {
-        (isa <= Isa::best()).then_some(Native { isa })
+        (isa <= Isa::best()).then_some(Native { isa, exact: false })
+    }
+
+    /// The same kernels with (`true`) or without the promise that every convolution is the sum of its products, so that no faster
+    /// algorithm with other rounding takes its place.
+    pub fn exact(self, exact: bool) -> Native {
+        Native { exact, ..self }
     }
 }
 
@@ -54,7 +64,7 @@ impl Library for Native {
     }
 
     fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
-        conv::plan(self.isa, desc, constants)
+        conv::plan(self.isa, self.exact, desc, constants)
     }
 
     fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {

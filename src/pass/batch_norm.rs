@@ -1,7 +1,8 @@
 //! Folds batch normalisation with running statistics into the weights before it.
 //!
 //! With `scale = g / sqrt(v + eps)`, the weights of output channel `o` are multiplied by `scale[o]`, and the bias becomes
-//! `(b - m) * scale + h`; both are computed in f64 and rounded once. Where there is nothing to fold into (or something
+//! `(b - m) * scale + h`; both are computed in f64 and rounded once, large weights only when they are read: packing them
+//! is then the only pass over them. Where there is nothing to fold into (or something
 //! else reads the convolution's result too), the normalisation becomes `x * scale + shift`, which is how torch computes it.
 //!
 #![doc = include_str!("examples/batch-norm.md")]
@@ -11,8 +12,9 @@ use super::{Context, canonical_op, each_graph};
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
 use crate::op::{Build, Op, Traced};
-use crate::tensor::{Scalar, Tensor};
+use crate::tensor::{AlignedBytes, Scalar, Storage, Tensor};
 use crate::types::{DType, TensorType, Val};
+use std::sync::Arc;
 
 /// See the module.
 pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
@@ -193,7 +195,7 @@ impl Producer {
 
     fn fold(mut self, module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> Option<()> {
         let dtype = self.weights.dtype();
-        let weight = self.channels.scaled(&self.weights, &norm.scale);
+        let weight = self.channels.folded(&self.weights, &norm.scale);
         let bias = Tensor::from_fn(dtype, &[norm.scale.len()], |c| {
             let b = self.biases.as_ref().map_or(0.0, |b| b.get(c).to_f64());
             Scalar::F64(b * norm.scale[c] + norm.shift[c])
@@ -220,12 +222,16 @@ impl Producer {
     }
 }
 
+/// Weights of this many bytes are scaled when they are read.
+const LATER: usize = 16 << 10;
+
 /// Which output channel the elements of weights belong to: it is the same for runs of them.
+#[derive(Clone)]
 struct Channels {
     /// How many elements a run has.
     run: usize,
     /// The channel of each run.
-    of_run: Vec<usize>,
+    of_run: Arc<[usize]>,
 }
 
 impl Channels {
@@ -250,15 +256,31 @@ impl Channels {
         }
     }
 
+    /// [`Channels::scaled`], now or when it is read.
+    fn folded(&self, w: &Tensor, scale: &[f64]) -> Tensor {
+        let len = w.numel() * w.dtype().size();
+        if w.dtype() != DType::F32 || len < LATER {
+            return self.scaled(w, scale);
+        }
+        let (channels, scale): (Channels, Vec<f64>) = (self.clone(), scale.to_vec());
+        let storage = Storage::deferred(w.clone(), len, move |w| channels.multiply(w, &scale));
+        Tensor::from_storage(DType::F32, w.shape(), storage)
+    }
+
     /// The weights, each element times its channel's scale: computed in f64 and rounded once.
     fn scaled(&self, w: &Tensor, scale: &[f64]) -> Tensor {
         if w.dtype() != DType::F32 {
             let scaled = |i: usize| Scalar::F64(w.get(i).to_f64() * scale[self.of_run[i / self.run]]);
             return Tensor::from_fn(w.dtype(), w.shape(), scaled);
         }
-        let mut out = Tensor::zeros(DType::F32, w.shape());
+        Tensor::from_storage(DType::F32, w.shape(), Storage::Owned(self.multiply(w, scale)))
+    }
+
+    /// [`Channels::scaled`] of f32.
+    fn multiply(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
+        let mut out = AlignedBytes::zeroed(4 * w.numel());
         let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);
-        for ((to, from), &c) in runs.zip(w.as_slice::<f32>().chunks_exact(self.run)).zip(&self.of_run) {
+        for ((to, from), &c) in runs.zip(w.as_slice::<f32>().chunks_exact(self.run)).zip(&*self.of_run) {
             let scale = scale[c];
             for (to, from) in to.iter_mut().zip(from) {
                 *to = (*from as f64 * scale) as f32;

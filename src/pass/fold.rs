@@ -97,7 +97,11 @@ fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) 
 
 /// Folding reads all of its inputs: tables of millions of elements are not worth one row at compile time.
 fn inputs_fit(args: &[Val<Tensor>], limit: usize) -> bool {
-    let bytes: usize = args.iter().flat_map(|a| a.leaves()).map(|t| t.bytes().len()).sum();
+    let bytes: usize = args
+        .iter()
+        .flat_map(|a| a.leaves())
+        .map(|t| t.numel() * t.dtype().size())
+        .sum();
     bytes <= limit.saturating_mul(16)
 }
 

@@ -49,6 +49,8 @@ pub struct Executable {
     tensor_inputs: Vec<Option<usize>>,
     /// The address of every buffer during a run.
     addresses: Vec<*mut u8>,
+    /// Whether runs read each buffer.
+    read: Vec<bool>,
     /// The pointers handed to a kernel.
     args: Vec<*mut u8>,
     /// For each step the total and the shortest time.
@@ -99,6 +101,7 @@ impl Executable {
         let scratch = AlignedBytes::zeroed(scratch.max().unwrap_or(0));
         let arena = AlignedBytes::zeroed(program.arena);
         let results = result_memory(&program);
+        let read = plan::read_buffers(&program);
         let addresses = vec![std::ptr::null_mut(); program.buffers.len()];
         let mut tensors = 0..;
         let tensor_inputs = program.inputs.iter().map(|i| match (&i.state, &i.ty) {
@@ -119,6 +122,7 @@ impl Executable {
             spare: vec![None; results.len()],
             results,
             addresses,
+            read,
             args: vec![],
             times: None,
             program,
@@ -291,13 +295,16 @@ impl Executable {
             }
         }
         let arena = self.arena.bytes_mut().as_mut_ptr();
-        for (b, address) in self.program.buffers.iter().zip(&mut self.addresses) {
+        let read = self.read.iter();
+        for ((b, address), read) in self.program.buffers.iter().zip(&mut self.addresses).zip(read) {
             *address = match &b.place {
                 // Inputs and constants are only read; the cast is for the common table.
                 Place::Input(n) => {
                     let t = given(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
                     t.map_or(std::ptr::null_mut(), |t| t.bytes().as_ptr().cast_mut())
                 }
+                // Reading it would keep a copy that only packing needed.
+                Place::Constant(_) if !read => std::ptr::null_mut(),
                 Place::Constant(t) => t.bytes().as_ptr().cast_mut(),
                 // SAFETY: the memory plan keeps every buffer within the arena.
                 Place::Arena(offset) => unsafe { arena.add(*offset) },

@@ -115,8 +115,36 @@ fn chunks(k: &Kernel, threads: usize) -> (usize, usize) {
     (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
 }
 
-fn constant<'a>(program: &'a Program, o: &Operand) -> Option<&'a [u8]> {
-    constant_tensor(program, o).map(Tensor::bytes)
+/// `f` of the bytes of an operand, if it is there and constant.
+fn with_constant<R>(program: &Program, o: Option<&Operand>, f: impl FnOnce(Option<&[u8]>) -> R) -> R {
+    match o.and_then(|o| constant_tensor(program, o)) {
+        Some(t) => t.with_bytes(|b| f(Some(b))),
+        None => f(None),
+    }
+}
+
+/// Which buffers runs read: not the weights that convolutions have packed, unless something else reads them too.
+pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
+    let mut read = vec![false; program.buffers.len()];
+    let results = program.output.iter().flat_map(|o| o.leaves());
+    results.for_each(|(b, _)| read[b.0] = true);
+    for step in &program.steps {
+        let packed = match step {
+            Step::Contract {
+                what: Contract::Conv(_, o),
+                tail,
+                ..
+            } => {
+                let in_tail = |b: BufferId| tail.iter().any(|t| t.buffers.contains(&b));
+                let constant = |o: &&Operand| constant_tensor(program, o).is_some() && !in_tail(o.buffer);
+                o.get(1).filter(constant).map(|o| o.buffer)
+            }
+            _ => None,
+        };
+        let others = step.buffers().into_iter().filter(|&b| Some(b) != packed);
+        others.for_each(|b| read[b.0] = true);
+    }
+    read
 }
 
 fn constant_tensor<'a>(program: &'a Program, o: &Operand) -> Option<&'a Tensor> {
@@ -127,28 +155,24 @@ fn constant_tensor<'a>(program: &'a Program, o: &Operand) -> Option<&'a Tensor> 
 }
 
 fn plan(program: &Program, what: &Contract, library: &dyn Library) -> Result<Plan, crate::math::contract::PlanError> {
-    let constant = |o: Option<&Operand>| o.and_then(|o| constant(program, o));
-    Ok(match what {
-        Contract::MatMul(d, o) => {
-            let constants = MatMulConstants {
-                a: constant(o.first()),
-                b: constant(o.get(1)),
-            };
-            Plan::MatMul(library.matmul(d, constants)?)
-        }
-        Contract::Conv(d, o) => {
-            let constants = ConvConstants {
-                weight: constant(o.get(1)),
-                bias: constant(o.get(2)),
-            };
-            Plan::Conv(library.conv(d, constants)?)
-        }
-        Contract::Attention(d, _) => Plan::Attention(library.attention(d)?),
+    match what {
+        Contract::MatMul(d, o) => with_constant(program, o.first(), |a| {
+            with_constant(program, o.get(1), |b| {
+                library.matmul(d, MatMulConstants { a, b }).map(Plan::MatMul)
+            })
+        }),
+        Contract::Conv(d, o) => with_constant(program, o.get(1), |weight| {
+            with_constant(program, o.get(2), |bias| {
+                library.conv(d, ConvConstants { weight, bias }).map(Plan::Conv)
+            })
+        }),
+        Contract::Attention(d, _) => library.attention(d).map(Plan::Attention),
         Contract::Recurrent(d, o) => {
-            let weight = constant(o.get(2 + (d.cell == Cell::Lstm) as usize));
-            Plan::Recurrent(library.recurrent(d, weight)?, d.cell)
+            let weight = o.get(2 + (d.cell == Cell::Lstm) as usize);
+            let plan = with_constant(program, weight, |w| library.recurrent(d, w));
+            plan.map(|p| Plan::Recurrent(p, d.cell))
         }
-    })
+    }
 }
 
 /// The kernel that runs on the pieces of a contraction's result.

@@ -2,7 +2,7 @@
 //! program.
 //!
 //! A [`Tensor`] is an element type, a shape, and shared storage in row-major order without gaps; views copy. Storage is
-//! owned memory (64-byte aligned) or a part of a mapped file, which is why it is read-only until [`Tensor::bytes_mut`]
+//! owned memory (64-byte aligned), a part of a mapped file, or computed when it is first read, which is why it is read-only until [`Tensor::bytes_mut`]
 //! makes it unique.
 
 mod element;
@@ -96,9 +96,14 @@ impl Tensor {
         self.storage.bytes()
     }
 
+    /// `f` of the elements' bytes, without keeping those that are computed late: see [`Storage::with_bytes`].
+    pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        self.storage.with_bytes(f)
+    }
+
     /// The bytes for writing; copies them first if they are shared or mapped.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        if Arc::get_mut(&mut self.storage).is_none_or(|s| matches!(s, Storage::Mapped { .. })) {
+        if Arc::get_mut(&mut self.storage).is_none_or(|s| !matches!(s, Storage::Owned(_))) {
             self.storage = Arc::new(Storage::Owned(AlignedBytes::from_slice(self.bytes())));
         }
         match Arc::get_mut(&mut self.storage) {

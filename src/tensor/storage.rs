@@ -1,9 +1,11 @@
 //! The memory behind tensors.
 
+use super::Tensor;
+use super::element::{Element, cast_slice_mut};
 use memmap2::Mmap;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Every buffer begins at a multiple of this: one cache line, one 512-bit vector.
 pub const ALIGN: usize = 64;
@@ -46,6 +48,11 @@ impl AlignedBytes {
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 
+    /// The bytes as elements, for writing. Panics if they are not a whole number of elements.
+    pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        cast_slice_mut(self.bytes_mut())
+    }
+
     /// The bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `&mut self` makes the access unique.
@@ -73,19 +80,63 @@ pub enum Storage {
         /// How many bytes.
         len: usize,
     },
+    /// To be computed from another tensor when it is first read.
+    Deferred(Deferred),
+}
+
+/// Bytes that are computed from a tensor when they are first read.
+pub struct Deferred {
+    base: Tensor,
+    len: usize,
+    compute: Box<dyn Fn(&Tensor) -> AlignedBytes + Send + Sync>,
+    made: OnceLock<AlignedBytes>,
+}
+
+impl Deferred {
+    fn make(&self) -> AlignedBytes {
+        let made = (self.compute)(&self.base);
+        assert_eq!(made.len, self.len, "bytes that were computed late");
+        made
+    }
 }
 
 impl Storage {
+    /// `len` bytes that `compute` makes of `base`.
+    pub fn deferred(
+        base: Tensor,
+        len: usize,
+        compute: impl Fn(&Tensor) -> AlignedBytes + Send + Sync + 'static,
+    ) -> Storage {
+        Storage::Deferred(Deferred {
+            base,
+            len,
+            compute: Box::new(compute),
+            made: OnceLock::new(),
+        })
+    }
+
+    /// `f` of the bytes. Deferred ones that nobody has read yet are gone again afterwards.
+    pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Storage::Deferred(d) if d.made.get().is_none() => f(d.make().bytes()),
+            _ => f(self.bytes()),
+        }
+    }
+
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Storage::Owned(b) => b.bytes(),
             Storage::Mapped { map, offset, len } => &map[*offset..*offset + *len],
+            Storage::Deferred(d) => d.made.get_or_init(|| d.make()).bytes(),
         }
     }
 
     /// Lets the system drop the pages of a mapped file from memory; they are read again when they are used again.
     pub fn release_pages(&self) {
+        if let Storage::Deferred(d) = self {
+            d.base.release_pages();
+        }
         #[cfg(unix)]
         if let Storage::Mapped { map, offset, len } = self {
             // SAFETY: the mapping is of a file and never written, so that its pages come back with the same contents.
@@ -95,7 +146,11 @@ impl Storage {
 
     /// How many bytes there are.
     pub fn len(&self) -> usize {
-        self.bytes().len()
+        match self {
+            Storage::Owned(b) => b.len,
+            Storage::Mapped { len, .. } => *len,
+            Storage::Deferred(d) => d.len,
+        }
     }
 
     /// Whether there are none.

@@ -19,7 +19,13 @@ pub struct Adapted {
 
 impl Adapted {
     /// Plans `conv`, whose extents are given.
-    pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants, extents: [usize; 4]) -> Result<Adapted, PlanError> {
+    pub fn new(
+        isa: Isa,
+        exact: bool,
+        conv: &Conv,
+        constants: ConvConstants,
+        extents: [usize; 4],
+    ) -> Result<Adapted, PlanError> {
         let (weight, bias) = (
             widened(conv.dtype, constants.weight),
             widened(conv.dtype, constants.bias),
@@ -39,7 +45,7 @@ impl Adapted {
         }
         Ok(Adapted {
             conv: conv.clone(),
-            inner: plan_f32(isa, &inner, wide)?,
+            inner: plan_f32(isa, exact, &inner, wide)?,
             lens,
         })
     }
@@ -88,7 +94,7 @@ pub struct Relaid {
 
 impl Relaid {
     /// Plans `conv` around the plan of the same convolution channels first.
-    pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Relaid, PlanError> {
+    pub fn new(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Relaid, PlanError> {
         let first = Layout::ChannelsFirst;
         let inner = Conv {
             input_layout: first,
@@ -96,7 +102,7 @@ impl Relaid {
             ..conv.clone()
         };
         Ok(Relaid {
-            inner: plan_f32(isa, &inner, constants)?,
+            inner: plan_f32(isa, exact, &inner, constants)?,
             lens: conv.extents().ok_or(PlanError::Size)?,
             conv: conv.clone(),
         })

@@ -189,22 +189,12 @@ impl Method for Channels {
             },
             pool.threads(),
         );
-        let in_place = self.input.in_place;
-        let mut buffer = scratch::take(if in_place { 0 } else { together * self.input.image });
-        for image in (0..self.conv.batch).step_by(together) {
-            let count = together.min(self.conv.batch - image);
-            // SAFETY: the caller's promise; the buffer holds the images.
-            unsafe {
-                let x =
-                    o.x.add(image * self.conv.in_channels * self.conv.input.iter().product::<usize>());
-                if in_place {
-                    self.images(pool, o, x, image, count, c);
-                } else {
-                    self.input.fill(pool, x, count, buffer.as_mut_ptr());
-                    self.images(pool, o, buffer.as_ptr(), image, count, c);
-                }
-            }
-        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.input.each(pool, self.conv.batch, o.x, |x, image, count| {
+                self.images(pool, o, x, image, count, c)
+            })
+        };
     }
 
     fn name(&self) -> String {

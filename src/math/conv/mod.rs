@@ -6,6 +6,7 @@
 //! | 1x1, stride 1, channels last | a matrix product `X · Wᵀ`, weights packed as B ([`pointwise`]) |
 //! | one channel per group, wide rows, channels first | rows of the planes ([`plane`]) |
 //! | one channel per group, else | vectors of channels ([`channels`]) |
+//! | 3x3, stride 1, constant weights, many channels, unless exactly | Winograd's transforms ([`winograd`]) |
 //! | transposed | a matrix product, then overlapping sums ([`transposed`]) |
 //! | everything else | register tiles on padded channels-last input, nothing unfolded ([`direct`]) |
 //!
@@ -22,6 +23,7 @@ mod strip;
 #[cfg(test)]
 mod tests;
 mod transposed;
+mod winograd;
 
 use super::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError};
 use super::isa::Isa;
@@ -30,14 +32,14 @@ use crate::parallel::Pool;
 use crate::types::DType;
 use std::borrow::Cow;
 
-/// Plans a convolution for the instruction set `isa`, which the machine must have.
-pub fn plan(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+/// Plans a convolution for the instruction set `isa`, which the machine must have. `exact` keeps to sums of products.
+pub fn plan(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
     let extents = conv.extents().ok_or(PlanError::Size)?;
     check(conv, constants.weight, extents[1])?;
     check(conv, constants.bias, extents[2])?;
     match conv.dtype {
-        DType::F32 => plan_f32(isa, conv, constants),
-        DType::F16 | DType::BF16 => Ok(Box::new(adapt::Adapted::new(isa, conv, constants, extents)?)),
+        DType::F32 => plan_f32(isa, exact, conv, constants),
+        DType::F16 | DType::BF16 => Ok(Box::new(adapt::Adapted::new(isa, exact, conv, constants, extents)?)),
         DType::F64 | DType::I64 | DType::I32 | DType::I16 | DType::I8 | DType::U8 => {
             Ok(Box::new(general::General::new(conv, constants)))
         }
@@ -46,19 +48,22 @@ pub fn plan(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn C
 }
 
 /// Chooses the way for an f32 convolution whose parameters were checked.
-fn plan_f32(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
+fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
     let first = conv.input_layout == Layout::ChannelsFirst && conv.output_layout == Layout::ChannelsFirst;
     if conv.transposed && first {
         return Ok(Box::new(transposed::Transposed::new(isa, conv, constants)?));
     }
     if conv.transposed {
-        return Ok(Box::new(adapt::Relaid::new(isa, conv, constants)?));
+        return Ok(Box::new(adapt::Relaid::new(isa, exact, conv, constants)?));
     }
     if pointwise::suits(conv, isa) {
         return Ok(Box::new(pointwise::Pointwise::new(isa, conv, constants)));
     }
     let depthwise = conv.groups == conv.in_channels && conv.in_channels > 1;
-    let method: Box<dyn Method> = if depthwise && plane::suits(conv) {
+    let winograd = constants.weight.filter(|_| !exact).and_then(|_| winograd::side(conv));
+    let method: Box<dyn Method> = if let Some(side) = winograd {
+        Box::new(winograd::Winograd::new(isa, conv, side)?)
+    } else if depthwise && plane::suits(conv) {
         Box::new(plane::Plane::new(isa, conv))
     } else if depthwise && conv.groups == conv.out_channels {
         Box::new(channels::Channels::new(isa, conv)?)

@@ -4,7 +4,7 @@
 
 use crate::math::contract::{Conv, Layout, PlanError};
 use crate::math::isa::Isa;
-use crate::math::scratch::Shared;
+use crate::math::scratch::{self, Shared};
 use crate::math::transpose::transpose;
 use crate::parallel::Pool;
 
@@ -87,6 +87,28 @@ impl Padded {
         match self.in_place {
             true => batch,
             false => (AT_ONCE / (4 * self.image).max(1)).clamp(1, batch.max(1)),
+        }
+    }
+
+    /// Calls `f` with as many images at a time as are to be prepared at once: where they begin, the first one's number, how many.
+    ///
+    /// # Safety
+    /// `x` holds `batch` images.
+    pub unsafe fn each(&self, pool: &Pool, batch: usize, x: *const f32, f: impl Fn(*const f32, usize, usize)) {
+        let together = self.images_at_once(batch);
+        let mut buffer = scratch::take(if self.in_place { 0 } else { together * self.image });
+        for image in (0..batch).step_by(together) {
+            let count = together.min(batch - image);
+            // SAFETY: the caller's promise; the buffer holds the images.
+            unsafe {
+                let x = x.add(image * self.channels * self.input.iter().product::<usize>());
+                if self.in_place {
+                    f(x, image, count);
+                } else {
+                    self.fill(pool, x, count, buffer.as_mut_ptr());
+                    f(buffer.as_ptr(), image, count);
+                }
+            }
         }
     }
 

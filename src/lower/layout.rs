@@ -1,0 +1,414 @@
+//! Layout: which values lie channels last in memory.
+//!
+//! The fast convolutions read and write `[N, spatial…, C]`. [`relayout`] rewrites the tensor IR so that whole islands of
+//! convolutions, pointwise values, pools, means, joins and borders between them lie that way: a value `[N, C, spatial…]` of
+//! an island becomes one of shape `[N, spatial…, C]`, and whoever else reads it reads a permuted view, whose strides say
+//! where the elements are. So a conversion happens only where an island meets something that needs the other order, and as
+//! a part of that (a convolution reads its input in either order).
+//!
+//! A convolution's result is channels last if something that reads it gains by that ([`wants`]); a pointwise value follows
+//! the majority of its operands, everything else its operand. A value also counts as channels last if it happens to lie
+//! so: `x.permute(0, 3, 1, 2)` of a linear layer's result is such a value, and costs nothing.
+
+use super::ir::{Def, Special, Tir, ValueDef, ValueId, Window};
+use crate::op::{Contraction, IndexMap, OpResult, Reduction};
+use crate::scalar::{Expr, Node};
+use crate::types::DType;
+use std::sync::Arc;
+
+/// Whether a convolution has kernels for either order.
+fn is_island_conv(d: &ValueDef) -> bool {
+    match &d.def {
+        Def::Contract {
+            how: Contraction::Conv { transposed, .. },
+            ..
+        } => !transposed && d.dtype == DType::F32 && d.shape.len() >= 3,
+        _ => false,
+    }
+}
+
+/// The same tensor IR with islands channels last.
+pub(super) fn relayout(old: Tir) -> OpResult<Tir> {
+    if !old.values.iter().any(is_island_conv) {
+        return Ok(old);
+    }
+    let wants = wants(&old);
+    let n = old.values.len();
+    let mut r = Relayout {
+        new: Tir::default(),
+        old: &old,
+        wants,
+        plain: Vec::with_capacity(n),
+        last: vec![None; n],
+    };
+    for i in 0..n {
+        r.value(ValueId(i as u32))?;
+    }
+    let (mut new, plain) = (r.new, r.plain);
+    let at = |v: &ValueId| plain[v.0 as usize];
+    let inputs = old.inputs.iter();
+    new.inputs = inputs.map(|(name, v)| (name.clone(), v.map(at))).collect();
+    new.output = old.output.as_ref().map(|o| o.map(at));
+    new.state = old.state.clone();
+    new.calls = old.calls.clone();
+    for c in &mut new.calls {
+        c.call = c.call.map(at);
+        c.results.iter_mut().for_each(|v| *v = at(v));
+    }
+    Ok(new)
+}
+
+/// For each value, whether something that reads it gains by its lying channels last.
+fn wants(tir: &Tir) -> Vec<bool> {
+    let n = tir.values.len();
+    let mut wants = vec![false; n];
+    // Whether something other than a view reads it.
+    let mut read = vec![false; n];
+    for i in (0..n).rev() {
+        let u = ValueId(i as u32);
+        let def = tir.value(u);
+        if let Def::View { .. } = def.def {
+            wants[i] |= read[i] && runs_along_channels(tir, u);
+        }
+        let wanted = wants[i];
+        for (position, v) in tir.operands(u).into_iter().enumerate() {
+            let arg = tir.value(v);
+            let gains = match &def.def {
+                Def::Contract { .. } => is_island_conv(def) && position == 0,
+                Def::Pointwise { .. } => wanted && arg.shape == def.shape,
+                Def::Special { how, .. } => match how {
+                    Special::MaxPool(_) | Special::AvgPool { .. } => true,
+                    Special::Pad { .. } | Special::Concat { .. } => wanted,
+                    _ => false,
+                },
+                Def::Reduce { .. } => arg.shape.len() >= 3,
+                Def::View { .. } => wanted,
+                _ => false,
+            };
+            wants[v.0 as usize] |= gains;
+            read[v.0 as usize] |= !matches!(def.def, Def::View { .. });
+        }
+    }
+    wants
+}
+
+/// Whether the last dim of the view `v` runs along the channels of the value it shows, were that channels first.
+fn runs_along_channels(tir: &Tir, v: ValueId) -> bool {
+    let shape = &tir.value(v).shape;
+    let Some(a) = tir.access(v) else { return false };
+    let base = &tir.value(a.base).shape;
+    let Some(d) = shape.iter().rposition(|&s| s != 1) else {
+        return false;
+    };
+    base.len() >= 3 && base[1] > 1 && a.strides[d] == base[2..].iter().product::<usize>() as i64 && a.strides[d] > 1
+}
+
+/// The shape of a value channels last.
+fn last_shape(shape: &[usize]) -> Vec<usize> {
+    let mut s = shape.to_vec();
+    s[1..].rotate_left(1);
+    s
+}
+
+/// Where dim `d` of `rank` lies channels last.
+fn last_dim(d: usize, rank: usize) -> usize {
+    match d {
+        0 => 0,
+        1 => rank - 1,
+        d => d - 1,
+    }
+}
+
+/// `[N, C, spatial…]` as `[N, spatial…, C]`.
+fn to_last(rank: usize) -> IndexMap {
+    IndexMap::Affine((0..rank).map(|d| super::ir::same_dim(last_dim(d, rank))).collect())
+}
+
+/// `[N, spatial…, C]` as `[N, C, spatial…]`.
+fn to_first(rank: usize) -> IndexMap {
+    let from = |d: usize| match d {
+        0 => 0,
+        d if d == rank - 1 => 1,
+        d => d + 1,
+    };
+    IndexMap::Affine((0..rank).map(|d| super::ir::same_dim(from(d))).collect())
+}
+
+/// Whether both orders are the same in memory.
+fn is_degenerate(shape: &[usize]) -> bool {
+    shape[1] == 1 || shape[2..].iter().product::<usize>() <= 1 || shape.contains(&0)
+}
+
+/// Whether an expression is its operand.
+fn is_copy(e: &Expr) -> bool {
+    e.len() == 1 && matches!(e.nodes().next(), Some((_, Node::Arg(0), _)))
+}
+
+struct Relayout<'a> {
+    old: &'a Tir,
+    new: Tir,
+    wants: Vec<bool>,
+    /// For each old value, the new one of the same shape.
+    plain: Vec<ValueId>,
+    /// For each old value that lies channels last, the new one of that shape.
+    last: Vec<Option<ValueId>>,
+}
+
+impl Relayout<'_> {
+    fn plain(&self, v: ValueId) -> ValueId {
+        self.plain[v.0 as usize]
+    }
+
+    /// The value channels last, if it lies so.
+    fn last(&mut self, v: ValueId) -> OpResult<Option<ValueId>> {
+        if let Some(l) = self.last[v.0 as usize] {
+            return Ok(Some(l));
+        }
+        let shape = &self.old.value(v).shape;
+        if shape.len() < 3 || shape.contains(&0) {
+            return Ok(None);
+        }
+        let Some(mut a) = self.new.access(self.plain(v)) else {
+            return Ok(None);
+        };
+        a.strides[1..].rotate_left(1);
+        if !a.is_contiguous(&last_shape(shape)) {
+            return Ok(None);
+        }
+        let l = self.view_last(v)?;
+        self.last[v.0 as usize] = Some(l);
+        Ok(Some(l))
+    }
+
+    /// A view of the value channels last, wherever its elements are.
+    fn view_last(&mut self, v: ValueId) -> OpResult<ValueId> {
+        let shape = &self.old.value(v).shape;
+        self.new.view(self.plain(v), to_last(shape.len()), &last_shape(shape))
+    }
+
+    fn has_last(&mut self, v: ValueId) -> OpResult<bool> {
+        let rank = self.old.value(v).shape.len();
+        if rank >= 3 && is_degenerate(&self.old.value(v).shape) {
+            // It lies either way: stay with what was chosen.
+            return Ok(self.last[v.0 as usize].is_some());
+        }
+        Ok(rank >= 3 && self.last(v)?.is_some())
+    }
+
+    fn value(&mut self, v: ValueId) -> OpResult<()> {
+        let old = self.old;
+        let d = old.value(v);
+        self.new.name = d.name.clone();
+        let done = match &d.def {
+            Def::View { arg, map } => {
+                let p = self.new.view(self.plain(*arg), map.clone(), &d.shape)?;
+                self.plain.push(p);
+                true
+            }
+            _ if d.shape.len() < 3 => false,
+            Def::Pointwise { expr, args } => self.pointwise(v, expr, args)?,
+            Def::Reduce { arg, dims, how } => self.reduce(v, *arg, dims, how)?,
+            Def::Special { args, how } => self.special(v, args, how)?,
+            Def::Contract { args, how } if is_island_conv(d) => self.conv(v, args, how)?,
+            _ => false,
+        };
+        if done { Ok(()) } else { self.keep(v) }
+    }
+
+    /// The value as it is, on plain operands.
+    fn keep(&mut self, v: ValueId) -> OpResult<()> {
+        let old = self.old;
+        let d = old.value(v);
+        let mut def = d.def.clone();
+        match &mut def {
+            Def::Pointwise { args, .. } | Def::Contract { args, .. } | Def::Special { args, .. } => {
+                args.iter_mut().for_each(|a| *a = self.plain[a.0 as usize]);
+            }
+            Def::Reduce { arg, .. } => *arg = self.plain(*arg),
+            _ => {}
+        }
+        self.contiguous(&mut def)?;
+        let p = self.push(v, &d.shape, def)?;
+        self.plain.push(p);
+        Ok(())
+    }
+
+    /// Copies the operands that contractions cannot read as they lie now.
+    fn contiguous(&mut self, def: &mut Def) -> OpResult<()> {
+        let (args, inner) = match def {
+            Def::Contract {
+                args,
+                how: Contraction::Conv { .. },
+            } => (args, false),
+            Def::Special {
+                args,
+                how: Special::Recurrent { .. },
+            } => (args, false),
+            Def::Special {
+                args,
+                how: Special::Attention { .. },
+            } => (args, true),
+            _ => return Ok(()),
+        };
+        for a in args.iter_mut() {
+            let shape = self.new.value(*a).shape.clone();
+            let good = self.new.access(*a).is_some_and(|x| match inner {
+                true => shape.last() == Some(&1) || x.strides.last() == Some(&1),
+                false => x.is_contiguous(&shape),
+            });
+            if !good {
+                *a = self.new.copy(*a)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes the new form of `v`, which keeps what is known of it.
+    fn push(&mut self, v: ValueId, shape: &[usize], def: Def) -> OpResult<ValueId> {
+        let p = self.new.push(self.old.value(v).dtype, shape, def)?;
+        if let Some(&a) = self.old.activations.get(&v) {
+            self.new.activations.insert(p, a);
+        }
+        Ok(p)
+    }
+
+    /// Pushes `v` channels last.
+    fn push_last(&mut self, v: ValueId, def: Def) -> OpResult<bool> {
+        let shape = self.old.value(v).shape.clone();
+        let l = self.push(v, &last_shape(&shape), def)?;
+        let p = self.new.view(l, to_first(shape.len()), &shape)?;
+        self.plain.push(p);
+        self.last[v.0 as usize] = Some(l);
+        Ok(true)
+    }
+
+    fn pointwise(&mut self, v: ValueId, expr: &Expr, args: &[ValueId]) -> OpResult<bool> {
+        let old = self.old;
+        let shape = &old.value(v).shape;
+        let indexed = expr.nodes().any(|(_, n, _)| matches!(n, Node::Index(_)));
+        if indexed {
+            return Ok(false);
+        }
+        let (mut last, mut first) = (0, 0);
+        for &a in args.iter().filter(|&&a| old.value(a).shape == *shape) {
+            match self.has_last(a)? {
+                true => last += 1,
+                false => first += 1,
+            }
+        }
+        if last == 0 || last < first {
+            return Ok(false);
+        }
+        if is_copy(expr) && self.wants[v.0 as usize] {
+            // A copy for the sake of an order that is not wanted any more.
+            self.plain.push(self.plain(args[0]));
+            self.last[v.0 as usize] = self.last(args[0])?;
+            return Ok(true);
+        }
+        let rank = shape.len();
+        let mut new = vec![];
+        for &a in args {
+            let own = &old.value(a).shape;
+            new.push(match own.len() {
+                0 => self.plain(a),
+                r if r == rank => match self.last(a)? {
+                    Some(l) => l,
+                    None => self.view_last(a)?,
+                },
+                _ => {
+                    let mut wide = vec![1; rank - own.len()];
+                    wide.extend(own);
+                    let w = self.new.view(self.plain(a), IndexMap::Reshape, &wide)?;
+                    self.new.view(w, to_last(rank), &last_shape(&wide))?
+                }
+            });
+        }
+        let expr = expr.clone();
+        self.push_last(v, Def::Pointwise { expr, args: new })
+    }
+
+    fn reduce(&mut self, v: ValueId, arg: ValueId, dims: &[usize], how: &Arc<Reduction>) -> OpResult<bool> {
+        if !self.has_last(arg)? {
+            return Ok(false);
+        }
+        let rank = self.old.value(arg).shape.len();
+        let mut dims: Vec<usize> = dims.iter().map(|&d| last_dim(d, rank)).collect();
+        dims.sort_unstable();
+        let how = Arc::new(Reduction {
+            dims: dims.clone(),
+            ..(**how).clone()
+        });
+        let Some(arg) = self.last(arg)? else { return Ok(false) };
+        self.push_last(v, Def::Reduce { arg, dims, how })
+    }
+
+    fn special(&mut self, v: ValueId, args: &[ValueId], how: &Special) -> OpResult<bool> {
+        let old = self.old;
+        let rank = old.value(v).shape.len();
+        let mut last = 0;
+        for &a in args {
+            last += self.has_last(a)? as usize;
+        }
+        let inner = |w: &Window| (w.first == 2).then(|| Window { first: 1, ..w.clone() });
+        let how = match how {
+            _ if 2 * last < args.len().max(1) || last == 0 => None,
+            Special::MaxPool(w) => inner(w).map(Special::MaxPool),
+            Special::AvgPool {
+                window,
+                count_include_pad,
+                divisor,
+            } => inner(window).map(|window| Special::AvgPool {
+                window,
+                count_include_pad: *count_include_pad,
+                divisor: *divisor,
+            }),
+            Special::Concat { dim } => Some(Special::Concat {
+                dim: last_dim(*dim, rank),
+            }),
+            Special::Pad { before, value } => {
+                let mut before = before.clone();
+                before[1..].rotate_left(1);
+                Some(Special::Pad { before, value: *value })
+            }
+            _ => None,
+        };
+        let Some(how) = how else { return Ok(false) };
+        let mut new = vec![];
+        for &a in args {
+            new.push(match self.last(a)? {
+                Some(l) => l,
+                None => self.view_last(a)?,
+            });
+        }
+        self.push_last(v, Def::Special { args: new, how })
+    }
+
+    fn conv(&mut self, v: ValueId, args: &[ValueId], how: &Contraction) -> OpResult<bool> {
+        let old = self.old;
+        let d = old.value(v);
+        let last = self.last(args[0])?;
+        let mut new: Vec<ValueId> = args.iter().map(|&a| self.plain(a)).collect();
+        if let Some(l) = last {
+            new[0] = l;
+        }
+        let mut def = Def::Contract {
+            args: new,
+            how: how.clone(),
+        };
+        self.contiguous(&mut def)?;
+        let out = self.wants[v.0 as usize] || is_degenerate(&d.shape);
+        let id = match out {
+            true => {
+                self.push_last(v, def)?;
+                self.last[v.0 as usize].expect("just pushed")
+            }
+            false => {
+                let p = self.push(v, &d.shape, def)?;
+                self.plain.push(p);
+                p
+            }
+        };
+        self.new.channels_last.insert(id, [last.is_some(), out]);
+        Ok(true)
+    }
+}

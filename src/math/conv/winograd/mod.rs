@@ -1,0 +1,423 @@
+//! 3x3 convolutions of stride 1 by Winograd's minimal filtering: Lavin and Gray, "Fast Algorithms for Convolutional
+//! Neural Networks" (2016).
+//!
+//! Tiles of `side x side` outputs come from `(side + 2) x (side + 2)` inputs: both the inputs and (once, when the plan is
+//! made) the weights are transformed ([`transform`]), one product `[tiles, in] · [in, out]` for each of the transformed
+//! points replaces nine, and its results are transformed back. `F(4x4, 3x3)` needs a quarter of the multiplications but four
+//! times the memory for weights, `F(2x2, 3x3)` 4/9 and 16/9; [`side`] weighs them against each other and against the direct
+//! way.
+//!
+//! Rounding differs from that of a sum of products: see [`transform`] for how much. An infinity or NaN in the input spoils
+//! all outputs of its tile, not only those whose window holds it.
+
+#[cfg(test)]
+mod tests;
+mod transform;
+
+use super::padded::Padded;
+use super::strip::{Output, Part, Strip};
+use super::{Method, Operands};
+use crate::math::contract::{Conv, PlanError};
+use crate::math::isa::Isa;
+use crate::math::scratch::{self, Shared};
+use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
+use crate::parallel::Pool;
+use transform::{Back, Forth, Weights};
+
+/// Bytes of transformed input of one block: with its results it stays in a 1 MB L2 cache.
+const BLOCK: usize = 512 << 10;
+/// The fewest tiles of a block, if there are as many: rows enough for two register tiles.
+const FEWEST: usize = 24;
+/// The most tiles whose products one chunk keeps.
+const MOST: usize = 64;
+
+/// The method.
+pub struct Winograd {
+    conv: Conv,
+    isa: Isa,
+    kernels: &'static Kernels,
+    input: Padded,
+    output: Output,
+    /// Height and width of the output.
+    out: [usize; 2],
+    /// Outputs along the side of a tile: 2 or 4.
+    side: usize,
+    /// Tiles down and across an image.
+    grid: [usize; 2],
+    /// Elements from one tile's transformed input to the next.
+    row: usize,
+    /// Panels of output channels.
+    panels: usize,
+}
+
+/// What one more read of a weight costs, in multiply-adds of a full vector's lane: weights come from memory.
+const WEIGHT: f64 = 16.0;
+/// What transforming one value costs.
+const TRANSFORM: f64 = 6.0;
+
+/// The side of the tiles with which Winograd's way pays for `conv`, if it does.
+pub fn side(conv: &Conv) -> Option<usize> {
+    let three = conv.kernel == [1, 3, 3] && conv.stride == [1; 3] && conv.dilation == [1; 3];
+    let plain = three && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
+    let (c, k) = (conv.in_channels as f64, conv.out_channels as f64);
+    if !plain || conv.in_channels < 16 || conv.out_channels < 16 {
+        return None;
+    }
+    let [_, h, w] = conv.output()?;
+    let cost = |points: f64, tiles: f64| points * (tiles + WEIGHT) * c * k + TRANSFORM * points * tiles * (c + k);
+    let tiles = |side: usize| (conv.batch * h.div_ceil(side) * w.div_ceil(side)) as f64;
+    let direct = 9.0 * ((conv.batch * h * w) as f64 + WEIGHT) * c * k;
+    let [two, four] = [cost(16.0, tiles(2)), cost(36.0, tiles(4))];
+    // The larger tile must save enough for its memory and rounding.
+    match four < 0.9 * two {
+        true if four < 0.9 * direct => Some(4),
+        false if two < 0.9 * direct => Some(2),
+        _ => None,
+    }
+}
+
+/// Rows of tiles `first..end` of the images at hand, which begin with image `image`, of a block that begins with row `block`
+/// and has `tiles` tiles.
+#[derive(Clone, Copy)]
+struct Lines {
+    image: usize,
+    block: usize,
+    tiles: usize,
+    first: usize,
+    end: usize,
+}
+
+impl Winograd {
+    /// Plans `conv`, for which [`side`] gave `side`.
+    pub fn new(isa: Isa, conv: &Conv, side: usize) -> Result<Winograd, PlanError> {
+        let kernels = Kernels::of(isa);
+        // Tiles at the border see zeros beyond it without a padded copy.
+        let input = Padded::with(isa, conv, [0; 3])?;
+        let [_, h, w] = conv.output().ok_or(PlanError::Size)?;
+        let c = conv.in_channels;
+        let panels = conv.out_channels.div_ceil(kernels.nr);
+        let points = (side + 2) * (side + 2);
+        let weights = [panels, kernels.nr, c, points, 4];
+        let fits = weights.iter().try_fold(1usize, |a, &x| a.checked_mul(x));
+        fits.filter(|&b| b <= isize::MAX as usize).ok_or(PlanError::Size)?;
+        Ok(Winograd {
+            conv: conv.clone(),
+            isa,
+            kernels,
+            input,
+            output: Output::new(isa, conv),
+            out: [h, w],
+            side,
+            grid: [h.div_ceil(side), w.div_ceil(side)],
+            // Rows a multiple of 1 KiB apart would share a few sets of the L1 cache.
+            row: c + if c.is_multiple_of(256) { 16 } else { 0 },
+            panels,
+        })
+    }
+
+    /// Points of a transformed tile.
+    fn points(&self) -> usize {
+        (self.side + 2) * (self.side + 2)
+    }
+
+    /// All outputs of `count` images from `image` on, whose channels-last input is at `x`.
+    ///
+    /// # Safety
+    /// The operands are valid.
+    unsafe fn images(&self, pool: &Pool, o: &Operands, x: *const f32, image: usize, count: usize) {
+        let (lines, across) = (count * self.grid[0], self.grid[1]);
+        let tile = 4 * self.points() * self.row;
+        let most = (BLOCK / tile).max(FEWEST).div_ceil(across).clamp(1, lines);
+        let wanted = 4 * pool.threads();
+        let alone = pool.threads() == 1 || lines.div_ceil(most) >= wanted;
+        let own = lines / wanted * across >= FEWEST / 2;
+        let x = Shared(x.cast_mut());
+        if alone || own {
+            // Each chunk transforms what it multiplies: it stays in the thread's cache.
+            let blocks = lines.div_ceil(most).max(if alone { 1 } else { wanted });
+            let per = if alone {
+                lines.div_ceil(blocks)
+            } else {
+                (lines / blocks).max(1)
+            };
+            pool.run(lines.div_ceil(per), |i| {
+                let (first, end) = (i * per, ((i + 1) * per).min(lines));
+                let tiles = (end - first) * across;
+                let l = Lines {
+                    image,
+                    block: first,
+                    tiles,
+                    first,
+                    end,
+                };
+                let mut v = scratch::take(self.points() * tiles * self.row);
+                // SAFETY: the lines are those of the images; chunks own disjoint parts of the output.
+                unsafe {
+                    self.transform(x.get(), &l, 0, tiles, v.as_mut_ptr());
+                    self.run_lines(o, v.as_ptr(), &l, [0, self.panels]);
+                }
+            });
+            return;
+        }
+        let tiles = lines * across;
+        let all = Lines {
+            image,
+            block: 0,
+            tiles,
+            first: 0,
+            end: lines,
+        };
+        let mut v = scratch::take(self.points() * tiles * self.row);
+        let v = Shared(v.as_mut_ptr());
+        let per = tiles.div_ceil(wanted);
+        pool.run(tiles.div_ceil(per), |i| {
+            // SAFETY: chunks transform different tiles.
+            unsafe { self.transform(x.get(), &all, i * per, ((i + 1) * per).min(tiles), v.get()) };
+        });
+        let panels = self.panels.div_ceil(wanted);
+        let groups = self.panels.div_ceil(panels);
+        let parts = wanted
+            .div_ceil(groups)
+            .max(lines.div_ceil((MOST / across).max(1)))
+            .min(lines);
+        let per = lines.div_ceil(parts);
+        let parts = lines.div_ceil(per);
+        pool.run(groups * parts, |i| {
+            let (g, part) = (i / parts, i % parts);
+            let l = Lines {
+                first: part * per,
+                end: ((part + 1) * per).min(lines),
+                ..all
+            };
+            let p = [g * panels, ((g + 1) * panels).min(self.panels)];
+            // SAFETY: the transformed input is complete; chunks own disjoint parts of the output.
+            unsafe { self.run_lines(o, v.get(), &l, p) };
+        });
+    }
+
+    /// Transforms the input of tiles `t0..t1` of a block into `v`: `[point][tile][row]`.
+    ///
+    /// # Safety
+    /// `x` holds the images; `v` holds the block's transformed tiles.
+    unsafe fn transform(&self, x: *const f32, l: &Lines, t0: usize, t1: usize, v: *mut f32) {
+        let (c, size) = (self.conv.in_channels, self.side + 2);
+        let [_, h, w] = self.conv.input;
+        let [_, ph, pw] = self.conv.padding;
+        let mut zeros = scratch::take(c);
+        zeros.fill(0.0);
+        let mut job = Forth {
+            src: [zeros.as_ptr(); 36],
+            channels: c,
+            dst: v,
+            point: l.tiles * self.row,
+        };
+        for t in t0..t1 {
+            let (line, across) = (l.block + t / self.grid[1], t % self.grid[1]);
+            let (n, down) = (line / self.grid[0], line % self.grid[0]);
+            for i in 0..size {
+                for j in 0..size {
+                    // Wraps around in front of the border.
+                    let y = (down * self.side + i).wrapping_sub(ph);
+                    let z = (across * self.side + j).wrapping_sub(pw);
+                    job.src[i * size + j] = match y < h && z < w {
+                        true => x.wrapping_add(n * self.input.image + self.input.at(0, y, z)),
+                        false => zeros.as_ptr(),
+                    };
+                }
+            }
+            // SAFETY: the pointers lead to pixels or to zeros; tile `t` of the block is this caller's.
+            unsafe {
+                job.dst = v.add(t * self.row);
+                transform::forth(self.isa, self.side)(&job);
+            }
+        }
+    }
+
+    /// The part of the output that lines of one image and some panels are.
+    fn part(&self, image: usize, [d0, d1]: [usize; 2], [p0, p1]: [usize; 2]) -> Part {
+        let (nr, [h, w]) = (self.kernels.nr, self.out);
+        let (first, end) = (d0 * self.side, (d1 * self.side).min(h));
+        Part {
+            image,
+            pixel: first * w,
+            pixels: (end - first) * w,
+            channel: p0 * nr,
+            channels: (p1 * nr).min(self.conv.out_channels) - p0 * nr,
+        }
+    }
+
+    /// Multiplies the transformed input `v` of some lines with some panels, and finishes these outputs.
+    ///
+    /// # Safety
+    /// The operands are valid; no other thread writes this part of the output.
+    unsafe fn run_lines(&self, o: &Operands, v: *const f32, l: &Lines, p: [usize; 2]) {
+        let down = self.grid[0];
+        // Lines of one image are one part of the output.
+        let run = |line: usize| ((line / down + 1) * down).min(l.end);
+        let mut line = l.first;
+        while line < l.end {
+            let end = if self.output.is_buffered() { run(line) } else { l.end };
+            let some = Lines { first: line, end, ..*l };
+            // SAFETY: the caller's promise.
+            unsafe { self.multiply(o, v, &some, p) };
+            line = end;
+        }
+    }
+
+    /// [`Winograd::run_lines`] for lines that go through one buffer, or through none.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn multiply(&self, o: &Operands, v: *const f32, l: &Lines, p: [usize; 2]) {
+        let (nr, down) = (self.kernels.nr, self.grid[0]);
+        let tiles = (l.end - l.first) * self.grid[1];
+        let mut m = scratch::take(self.points() * tiles * nr);
+        let part_of = |line: usize| {
+            let end = ((line / down + 1) * down).min(l.end);
+            let first = line % down;
+            (end, self.part(l.image + line / down, [first, first + end - line], p))
+        };
+        // SAFETY: the parts lie in the output and are this caller's.
+        unsafe {
+            let mut held = (self.output.is_buffered()).then(|| self.output.begin(o.y, &part_of(l.first).1));
+            for panel in p[0]..p[1] {
+                self.products(o, v, l, panel, m.as_mut_ptr());
+                let mut line = l.first;
+                while line < l.end {
+                    let (end, part) = part_of(line);
+                    let fresh;
+                    let strip = match &held {
+                        Some(s) => s,
+                        None => {
+                            fresh = self.output.begin(o.y, &part);
+                            &fresh
+                        }
+                    };
+                    let products = m.as_ptr().add((line - l.first) * self.grid[1] * nr);
+                    self.back(o, products, tiles * nr, strip, &part, panel);
+                    line = end;
+                }
+            }
+            let mut line = l.first;
+            while line < l.end {
+                let (end, part) = part_of(line);
+                let strip = held.take().unwrap_or_else(|| self.output.begin(o.y, &part));
+                self.output.finish(strip, &part, o);
+                line = end;
+            }
+        }
+    }
+
+    /// The products of all points of some lines with one panel: `[point][tile][channel of the panel]`.
+    ///
+    /// # Safety
+    /// `m` holds them.
+    unsafe fn products(&self, o: &Operands, v: *const f32, l: &Lines, panel: usize, m: *mut f32) {
+        let (nr, c, points) = (self.kernels.nr, self.conv.in_channels, self.points());
+        let across = self.grid[1];
+        let (first, tiles) = ((l.first - l.block) * across, (l.end - l.first) * across);
+        let rows = Tiles::new(tiles, self.kernels.mr);
+        for point in 0..points {
+            for i in 0..rows.count() {
+                let (t, n) = (rows.start(i), rows.start(i + 1) - rows.start(i));
+                // SAFETY: every pointer lies in its array.
+                unsafe {
+                    let job = TileJob {
+                        a: v.add((point * l.tiles + first + t) * self.row),
+                        a_row: self.row,
+                        a_k: 1,
+                        segments: ONE_SEGMENT.as_ptr(),
+                        segment_count: 1,
+                        run: c,
+                        b: o.weight.add((panel * points + point) * c * nr),
+                        b_k: nr,
+                        b_panel: 0,
+                        c: m.add((point * tiles + t) * nr),
+                        c_row: nr,
+                        cols: nr,
+                        init: Init::Zero,
+                        bias: std::ptr::null(),
+                        clamp: None,
+                    };
+                    self.kernels.tile(n, 2, false)(&job);
+                }
+            }
+        }
+    }
+
+    /// Transforms one panel's products of the lines of a part back into its strip; the products of a point are `point`
+    /// elements after those of the point before.
+    ///
+    /// # Safety
+    /// The products and the strip are the part's.
+    unsafe fn back(&self, o: &Operands, m: *const f32, point: usize, strip: &Strip, part: &Part, panel: usize) {
+        let (nr, side, [h, w]) = (self.kernels.nr, self.side, self.out);
+        let channel = panel * nr;
+        let (top, rows) = (part.pixel / w, part.pixels / w);
+        let kernel = transform::back(self.isa, side);
+        for d in 0..rows.div_ceil(side) {
+            for a in 0..self.grid[1] {
+                // SAFETY: the tile's outputs lie in the part.
+                unsafe {
+                    kernel(&Back {
+                        src: m.add((d * self.grid[1] + a) * nr),
+                        point,
+                        dst: strip
+                            .base
+                            .add((d * side * w + a * side) * strip.row + channel - part.channel),
+                        row: w * strip.row,
+                        pixel: strip.row,
+                        rows: side.min(h - top - d * side),
+                        cols: side.min(w - a * side),
+                        channels: nr.min(self.conv.out_channels - channel),
+                        bias: if o.bias.is_null() { o.bias } else { o.bias.add(channel) },
+                        clamp: self.conv.activation.bounds(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Method for Winograd {
+    fn packed_len(&self) -> usize {
+        self.panels * self.kernels.nr * self.conv.in_channels * self.points()
+    }
+
+    /// Panel after panel: for each point and input channel, the panel's output channels side by side.
+    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+        let (nr, c) = (self.kernels.nr, self.conv.in_channels);
+        let dst = Shared(packed.as_mut_ptr());
+        pool.run(self.panels, |p| {
+            let cols = nr.min(self.conv.out_channels - p * nr);
+            // SAFETY: the weights hold `cols` channels from there; panel `p` is this chunk's.
+            unsafe {
+                let job = Weights {
+                    src: weight.as_ptr().add(p * nr * c * 9),
+                    channels: c,
+                    cols,
+                    nr,
+                    dst: dst.get().add(p * self.points() * c * nr),
+                };
+                transform::weights(self.isa, self.side)(&job);
+            }
+        });
+    }
+
+    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.input.each(pool, self.conv.batch, o.x, |x, image, count| {
+                self.images(pool, o, x, image, count)
+            })
+        };
+    }
+
+    fn name(&self) -> String {
+        let s = self.side;
+        format!(
+            "winograd {s}x{s} {}x{} {}",
+            self.kernels.mr, self.kernels.nr, self.kernels.isa
+        )
+    }
+}

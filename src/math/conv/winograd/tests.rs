@@ -1,0 +1,154 @@
+//! Winograd's convolutions against the sums of products in f64.
+
+use super::super::{ConvPlan, F32Plan};
+use super::{Winograd, side};
+use crate::math::Isa;
+use crate::math::contract::{Activation, Conv, ConvArgs, ConvConstants, Layout};
+use crate::parallel::Pool;
+use proptest::prelude::*;
+
+const CASES: u32 = if cfg!(debug_assertions) { 20 } else { 300 };
+
+fn uniform(n: usize, seed: &mut u64) -> Vec<f32> {
+    let mut next = || {
+        *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*seed >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+fn bytes(v: &[f32]) -> &[u8] {
+    // SAFETY: an f32 is four bytes, any of which may be read.
+    unsafe { std::slice::from_raw_parts(v.as_ptr().cast(), 4 * v.len()) }
+}
+
+/// Where element `(c, p)` of image `n` is.
+fn at(layout: Layout, channels: usize, pixels: usize, n: usize, c: usize, p: usize) -> usize {
+    match layout {
+        Layout::ChannelsFirst => (n * channels + c) * pixels + p,
+        Layout::ChannelsLast => (n * pixels + p) * channels + c,
+    }
+}
+
+fn run(isa: Isa, conv: &Conv, side: usize, pool: &Pool, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f32> {
+    let constants = ConvConstants {
+        weight: Some(bytes(w)),
+        bias: conv.bias.then(|| bytes(b)),
+    };
+    let method = Winograd::new(isa, conv, side).expect("a plan");
+    let plan = F32Plan::new(Box::new(method), conv, constants);
+    let mut y = vec![77f32; conv.extents().expect("legal")[3]];
+    let args = ConvArgs {
+        x: x.as_ptr().cast(),
+        weight: std::ptr::null(),
+        bias: std::ptr::null(),
+        y: y.as_mut_ptr().cast(),
+        tail: None,
+    };
+    // SAFETY: the operands hold the descriptor's extents.
+    unsafe { plan.run(pool, &args) };
+    y
+}
+
+/// The sums in f64, by the output's layout.
+fn sums(conv: &Conv, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f64> {
+    let [_, h, wd] = conv.input;
+    let [_, oh, ow] = conv.output().expect("legal");
+    let (ci, co) = (conv.in_channels, conv.out_channels);
+    let mut y = vec![0f64; conv.batch * co * oh * ow];
+    for n in 0..conv.batch {
+        for o in 0..co {
+            for p in 0..oh * ow {
+                let mut s = if conv.bias { b[o] as f64 } else { 0.0 };
+                for t in 0..9 {
+                    let (i, j) = (p / ow + t / 3, p % ow + t % 3);
+                    let (i, j) = (i.wrapping_sub(conv.padding[1]), j.wrapping_sub(conv.padding[2]));
+                    for c in (0..ci).filter(|_| i < h && j < wd) {
+                        let v = x[at(conv.input_layout, ci, h * wd, n, c, i * wd + j)];
+                        s += v as f64 * w[(o * ci + c) * 9 + t] as f64;
+                    }
+                }
+                let (lo, hi) = conv.activation.bounds().unwrap_or((f32::NEG_INFINITY, f32::INFINITY));
+                y[at(conv.output_layout, co, oh * ow, n, o, p)] = s.clamp(lo as f64, hi as f64);
+            }
+        }
+    }
+    y
+}
+
+fn conv() -> impl Strategy<Value = (Conv, u64)> {
+    let layout = || prop_oneof![Just(Layout::ChannelsFirst), Just(Layout::ChannelsLast)];
+    let image = (1..20usize, 1..20usize, 0..4usize, 0..4usize);
+    let rest = (any::<bool>(), any::<bool>(), layout(), layout(), any::<u64>());
+    ((1..4usize, 1..40usize, 1..70usize), image, rest).prop_map(|((batch, c, k), (h, w, ph, pw), rest)| {
+        let (bias, relu, input_layout, output_layout, seed) = rest;
+        let conv = Conv {
+            batch,
+            padding: [0, ph, pw],
+            bias,
+            input_layout,
+            output_layout,
+            activation: if relu { Activation::Relu } else { Activation::None },
+            ..Conv::new2d(c, k, [h, w], [3, 3])
+        };
+        (conv, seed)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn tiles_agree_with_the_sums((conv, mut seed) in conv()) {
+        let Some([nx, nw, ..]) = conv.extents().filter(|e| e[3] > 0) else { return Ok(()) };
+        let (x, w, b) = (uniform(nx, &mut seed), uniform(nw, &mut seed), uniform(conv.out_channels, &mut seed));
+        let want = sums(&conv, &x, &w, &b);
+        let scale = (9 * conv.in_channels) as f64;
+        for isa in Isa::available() {
+            for side in [2, 4] {
+                let one = run(isa, &conv, side, &Pool::new(1), &x, &w, &b);
+                for (i, (&y, &z)) in one.iter().zip(&want).enumerate() {
+                    prop_assert!((y as f64 - z).abs() <= 2e-6 * scale, "{isa} {side} element {i}: {y} and {z}");
+                }
+                let three = run(isa, &conv, side, &Pool::new(3), &x, &w, &b);
+                prop_assert!(one.iter().zip(&three).all(|(a, b)| a.to_bits() == b.to_bits()), "threads change the result");
+            }
+        }
+    }
+}
+
+/// Root mean square of the error over that of the result, and what the documentation promises of it.
+#[test]
+fn errors_are_those_documented() {
+    let conv = Conv {
+        padding: [0, 1, 1],
+        ..Conv::new2d(256, 32, [8, 8], [3, 3])
+    };
+    let mut seed = 5;
+    let (x, w) = (uniform(256 * 64, &mut seed), uniform(32 * 256 * 9, &mut seed));
+    let x: Vec<f32> = x.iter().map(|v| v.max(0.0)).collect();
+    let want = sums(&conv, &x, &w, &[]);
+    let rms = |v: &mut dyn Iterator<Item = f64>| v.map(|e| e * e).sum::<f64>().sqrt();
+    let size = rms(&mut want.iter().copied());
+    for (side, most) in [(2, 6e-7), (4, 2e-6)] {
+        let got = run(Isa::best(), &conv, side, &Pool::new(1), &x, &w, &[]);
+        let error = rms(&mut got.iter().zip(&want).map(|(&y, z)| y as f64 - z)) / size;
+        assert!(error < most, "side {side}: {error:e}");
+        println!("side {side}: {error:e}");
+    }
+}
+
+#[test]
+fn it_is_chosen_where_it_pays() {
+    let square = |c: usize, size: usize| Conv {
+        padding: [0, 1, 1],
+        ..Conv::new2d(c, c, [size, size], [3, 3])
+    };
+    assert_eq!(side(&square(64, 56)), Some(4));
+    assert_eq!(side(&square(512, 7)), Some(2));
+    assert_eq!(side(&square(4, 56)), None);
+    let strided = Conv {
+        stride: [1, 2, 2],
+        ..square(64, 56)
+    };
+    assert_eq!(side(&strided), None);
+}
