@@ -184,19 +184,31 @@ impl Fuser<'_> {
         for &v in values {
             self.unit_of[v.0 as usize] = Some(id);
         }
-        self.depend(id, &self.operand_units(values[0]));
+        // Nothing depends on it yet.
+        self.deps[id.0 as usize] = self.with_deps(&self.operand_units(values[0]), id);
         id
+    }
+
+    /// Units other than `u` with all that they depend on.
+    fn with_deps(&self, on: &[UnitId], u: UnitId) -> EntitySet<UnitId> {
+        let mut all = EntitySet::new();
+        for &o in on.iter().filter(|&&o| o != u) {
+            all.insert(o);
+            self.deps[o.0 as usize].iter().for_each(|d| {
+                all.insert(d);
+            });
+        }
+        all
     }
 
     /// Records that `u`, and with it all that depend on it, depends on `on`.
     fn depend(&mut self, u: UnitId, on: &[UnitId]) {
-        let mut new = EntitySet::new();
-        for &o in on.iter().filter(|&&o| o != u) {
-            new.insert(o);
-            self.deps[o.0 as usize].iter().for_each(|d| {
-                new.insert(d);
-            });
+        // What it depends on already it depends on with all that follows.
+        let known = &self.deps[u.0 as usize];
+        if on.iter().all(|&o| o == u || known.contains(o)) {
+            return;
         }
+        let new = self.with_deps(on, u);
         for (i, d) in self.deps.iter_mut().enumerate() {
             if i == u.0 as usize || d.contains(u) {
                 new.iter().for_each(|x| {
@@ -319,14 +331,18 @@ impl Fuser<'_> {
             a.members.extend(b.members);
             a.members.sort_by_key(|m| m.value);
         }
-        let gone: Vec<UnitId> = self.deps[from.0 as usize].iter().collect();
-        for d in &mut self.deps {
+        let both = [into, from].map(|u| self.deps[u.0 as usize].clone());
+        for (i, d) in self.deps.iter_mut().enumerate() {
             if d.contains(from) {
                 d.remove(from);
                 d.insert(into);
             }
+            if i == into.0 as usize || d.contains(into) {
+                both.iter().flat_map(|b| b.iter()).for_each(|x| {
+                    d.insert(x);
+                });
+            }
         }
-        self.depend(into, &gone);
     }
 
     fn reduce(&mut self, v: ValueId) {
@@ -427,7 +443,7 @@ impl Fuser<'_> {
             .map(|i| UnitId(i as u32))
             .collect();
         // A unit has strictly more dependencies than any unit it depends on.
-        order.sort_by_key(|u| (self.deps[u.0 as usize].iter().count(), u.0));
+        order.sort_by_cached_key(|u| (self.deps[u.0 as usize].iter().count(), u.0));
         order
     }
 }

@@ -4,6 +4,7 @@ mod cli;
 mod docs;
 mod explain;
 mod fixtures;
+mod islands;
 mod layers;
 mod no_panic;
 mod snapshots;

@@ -23,6 +23,8 @@ pub struct Channels {
     out: [usize; 3],
     load: Load,
     kernel: unsafe fn(&Job),
+    /// Whether the kernel looks after the border at the ends of a row itself.
+    whole_rows: bool,
 }
 
 impl Channels {
@@ -52,6 +54,9 @@ impl Channels {
             (7, 1, 1) => kernel::<7, 1>(isa),
             _ => kernel::<0, 0>(isa),
         };
+        let whole_rows = matches!(conv.kernel[2], 3 | 5 | 7)
+            && conv.dilation[2] == 1
+            && (input.stride[2] == 1 || (input.stride[2] == 2 && conv.kernel[2] < 7));
         Ok(Channels {
             conv: conv.clone(),
             isa,
@@ -60,6 +65,7 @@ impl Channels {
             out,
             load,
             kernel,
+            whole_rows,
         })
     }
 
@@ -116,6 +122,8 @@ impl Channels {
                     ],
                     pixel: self.input.stride[2] * pixel,
                     pixels: 1,
+                    before: 0,
+                    width: self.input.size[2],
                     taps: [depth, height, [0, 0]],
                     kernel: self.conv.kernel,
                     weight: o.weight.add(c0),
@@ -126,6 +134,15 @@ impl Channels {
                     channels: c1 - c0,
                     clamp: self.conv.activation.bounds(),
                 };
+                if self.whole_rows {
+                    job.taps[2] = [0, self.conv.kernel[2]];
+                    job.before = self.conv.padding[2];
+                    job.pixels = ow;
+                    job.x = x.wrapping_add(self.input.at(z, y, 0) + c0);
+                    job.y = strip.base.add((r - r0) * ow * strip.row);
+                    (self.kernel)(&job);
+                    continue;
+                }
                 let mut p = 0;
                 while p < ow {
                     let (width, w) = self.taps(2, p);
@@ -204,13 +221,17 @@ impl Method for Channels {
 
 /// Neighbouring pixels of a row that see the same taps, for some channels. Strides are in elements.
 struct Job {
-    /// Under the first tap of the first pixel.
+    /// Under the first tap of the first pixel; for kernels with shared loads the first input pixel of the row.
     x: *const f32,
     /// From tap to tap along each dimension.
     step: [usize; 3],
     /// From the window of one pixel to that of the next.
     pixel: usize,
     pixels: usize,
+    /// For kernels with shared loads: input pixels that are missing in front of the row.
+    before: usize,
+    /// Input pixels of the row.
+    width: usize,
     /// The taps along each dimension that meet the input.
     taps: [[usize; 2]; 3],
     kernel: [usize; 3],
@@ -223,7 +244,8 @@ struct Job {
     clamp: Option<(f32, f32)>,
 }
 
-/// `K` taps along the row that step by `ST` pixels and share their loads; `K == 0` for any number and step.
+/// `K` taps along the row that step by `ST` pixels and share their loads, beyond the ends of the row zeros; `K == 0` for any
+/// number and step, and pixels that see all of the taps given.
 #[inline(always)]
 unsafe fn body<S: Simd, const K: usize, const ST: usize>(j: &Job) {
     let tiles = Tiles::new(j.pixels, PIXELS);
@@ -261,16 +283,28 @@ unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job
             load::<S>(j.bias.add(c), n)
         };
         let mut acc = [start; R];
-        let x = j.x.add(p * j.pixel + c);
+        // The places of the tile's `N` input pixels that lie in the row.
+        let first = (p * ST) as isize - j.before as isize;
+        let n_in = if K > 0 { (R - 1) * ST + K } else { 0 };
+        let inside = |i: isize| (i - first).clamp(0, n_in as isize) as usize;
+        let (i0, i1) = (inside(0), inside(j.width as isize));
+        let x = match K {
+            0 => j.x.add(p * j.pixel + c),
+            _ => j.x.wrapping_offset(first * j.step[2] as isize).wrapping_add(c),
+        };
         let [[d0, d1], [h0, h1], [w0, w1]] = j.taps;
         for d in d0..d1 {
             for h in h0..h1 {
-                let x = x.add((d - d0) * j.step[0] + (h - h0) * j.step[1]);
+                let x = x.wrapping_add((d - d0) * j.step[0] + (h - h0) * j.step[1]);
                 let w = j
                     .weight
                     .add(((d * j.kernel[1] + h) * j.kernel[2] + w0) * j.weight_tap + c);
-                if K > 0 && w1 - w0 == K && n == S::LANES {
-                    shared::<S, K, ST, R>(x, j.step[2], w, j.weight_tap, &mut acc);
+                if K > 0 {
+                    let all = (i0, i1) == (0, n_in) && n == S::LANES;
+                    match all {
+                        true => shared::<S, K, ST, R, true>(x, j.step[2], w, j.weight_tap, 0, n_in, n, &mut acc),
+                        false => shared::<S, K, ST, R, false>(x, j.step[2], w, j.weight_tap, i0, i1, n, &mut acc),
+                    }
                 } else {
                     for t in 0..w1 - w0 {
                         let w = load::<S>(w.add(t * j.weight_tap), n);
@@ -298,23 +332,32 @@ unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job
     }
 }
 
-/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to.
+/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to. Unless `ALL`, only the pixels
+/// from `i0` to `i1` and the first `n` lanes are there.
 #[inline(always)]
-unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize>(
+unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
     x: *const f32,
     step: usize,
     w: *const f32,
     weight_tap: usize,
+    i0: usize,
+    i1: usize,
+    n: usize,
     acc: &mut [S::V; R],
 ) {
-    // SAFETY: the caller gives `(R - 1) * ST + K` pixels and `K` weights.
+    // SAFETY: the caller gives `(R - 1) * ST + K` pixels, or those from `i0` to `i1`, and `K` weights.
     unsafe {
         let mut wv = [S::splat(0.0); K];
         for k in 0..K {
-            wv[k] = S::load(w.add(k * weight_tap));
+            let w = w.add(k * weight_tap);
+            wv[k] = if ALL { S::load(w) } else { load::<S>(w, n) };
         }
         for i in 0..(R - 1) * ST + K {
-            let v = S::load(x.add(i * step));
+            if !ALL && (i < i0 || i >= i1) {
+                continue;
+            }
+            let x = x.wrapping_add(i * step);
+            let v = if ALL { S::load(x) } else { load::<S>(x, n) };
             for r in 0..R {
                 if i >= r * ST && i < r * ST + K {
                     acc[r] = S::fma(v, wv[i - r * ST], acc[r]);
