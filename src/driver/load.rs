@@ -33,12 +33,13 @@ impl Model {
     }
 }
 
-/// Reads a model from a path or, for `-`, from standard input.
-pub fn load(sources: &mut Sources, path: &str) -> (Option<Model>, Diagnostics) {
+/// Reads a model from a path or, for `-`, from standard input. An exported program stays as it was exported if `lifted`:
+/// its parameters are inputs, and its weights are not read.
+pub fn load(sources: &mut Sources, path: &str, lifted: bool) -> (Option<Model>, Diagnostics) {
     if path == "-" {
         let mut bytes = vec![];
         return match std::io::stdin().lock().read_to_end(&mut bytes) {
-            Ok(_) => load_bytes(sources, "<stdin>", bytes, None),
+            Ok(_) => load_bytes(sources, "<stdin>", bytes, None, lifted),
             Err(e) => {
                 let d = Diagnostic::new(Code::E0701, format!("cannot read standard input: {}", files::plain(&e)));
                 (None, d.into())
@@ -47,9 +48,9 @@ pub fn load(sources: &mut Sources, path: &str) -> (Option<Model>, Diagnostics) {
     }
     let file = Path::new(path);
     match is_archive(file) {
-        Ok(true) => archive(file),
+        Ok(true) => archive(file, lifted),
         Ok(false) => match files::read(file) {
-            Ok(bytes) => load_bytes(sources, path, bytes, file.parent().map(Path::to_path_buf)),
+            Ok(bytes) => load_bytes(sources, path, bytes, file.parent().map(Path::to_path_buf), lifted),
             Err(d) => (None, d.into()),
         },
         Err(d) => (None, d.into()),
@@ -69,8 +70,9 @@ fn is_archive(path: &Path) -> Result<bool, Diagnostic> {
     Ok(head == b"PK\x03\x04")
 }
 
-fn archive(path: &Path) -> (Option<Model>, Diagnostics) {
-    match import::read_pt2(path) {
+fn archive(path: &Path, lifted: bool) -> (Option<Model>, Diagnostics) {
+    let read = if lifted { import::read_exported } else { import::read_pt2 };
+    match read(path) {
         Ok((module, found)) => (
             Some(Model {
                 name: path.display().to_string(),
@@ -83,7 +85,13 @@ fn archive(path: &Path) -> (Option<Model>, Diagnostics) {
     }
 }
 
-fn load_bytes(sources: &mut Sources, name: &str, bytes: Vec<u8>, dir: Option<PathBuf>) -> (Option<Model>, Diagnostics) {
+fn load_bytes(
+    sources: &mut Sources,
+    name: &str,
+    bytes: Vec<u8>,
+    dir: Option<PathBuf>,
+    lifted: bool,
+) -> (Option<Model>, Diagnostics) {
     if bytes.len() > LONGEST {
         let title = format!("`{name}` is too large: {} bytes, of at most {LONGEST}", bytes.len());
         return (None, Diagnostic::new(Code::E0701, title).into());
@@ -94,7 +102,7 @@ fn load_bytes(sources: &mut Sources, name: &str, bytes: Vec<u8>, dir: Option<Pat
             .help("give the file's name instead of `-`");
         return (None, d.into());
     }
-    load_text(sources, name, &String::from_utf8_lossy(&bytes), dir)
+    load_text(sources, name, &String::from_utf8_lossy(&bytes), dir, lifted)
 }
 
 /// The syntax tree of a text, and the file it was entered as.
@@ -104,8 +112,14 @@ pub fn parse_text(sources: &mut Sources, name: &str, text: &str) -> (ast::File, 
     (tree, file, found)
 }
 
-/// Reads a model from a text. `dir` is where its weights file is looked for.
-pub fn load_text(sources: &mut Sources, name: &str, text: &str, dir: Option<PathBuf>) -> (Option<Model>, Diagnostics) {
+/// Reads a model from a text. `dir` is where its weights file is looked for; `lifted` as for [`load`].
+pub fn load_text(
+    sources: &mut Sources,
+    name: &str,
+    text: &str,
+    dir: Option<PathBuf>,
+    lifted: bool,
+) -> (Option<Model>, Diagnostics) {
     let (tree, _, mut found) = parse_text(sources, name, text);
     // What could be read is built and checked too, so that one run reports all there is; but graphs with holes in them
     // would give errors that are none.
@@ -114,6 +128,16 @@ pub fn load_text(sources: &mut Sources, name: &str, text: &str, dir: Option<Path
     }
     let (mut module, built) = graph::build(&tree, &stem(name));
     found.extend(built);
+    if !lifted && !found.has_errors() {
+        let place = tree.items.iter().find_map(|i| match i {
+            ast::Item::Graph(g) => g.signature.as_ref().map(|s| s.span),
+            _ => None,
+        });
+        if let (Err(why), Some(place)) = (graph::unlift(&mut module), place) {
+            let d = Diagnostic::new(Code::E0013, format!("the signature does not fit the graph: {why}"));
+            found.push(d.at(place, "this program").help("paste the whole output of `print(exported_program)`"));
+        }
+    }
     let has_rules = tree.items.iter().any(|i| matches!(i, ast::Item::Rewrite(_)));
     if module.graphs.is_empty() && !has_rules && !found.has_errors() {
         let d = Diagnostic::new(Code::E0113, format!("`{name}` holds no graph"));

@@ -36,6 +36,8 @@ pub struct Session {
     /// Whether convolutions are the sums of their products, and no algorithm that rounds differently takes their place: see
     /// [`math::Native::exact`].
     pub exact: bool,
+    /// Whether exported programs stay as they were exported, for printing: see [`load::load`].
+    pub lifted: bool,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -102,7 +104,7 @@ impl Session {
     /// [`Session::load`] of a file that may hold rules and no graph.
     pub fn load_any(&mut self, path: &str) -> Staged<Model> {
         let start = Instant::now();
-        let (model, found) = load::load(&mut self.sources, path);
+        let (model, found) = load::load(&mut self.sources, path, self.lifted);
         self.take(found)?;
         let model = model.ok_or(Reported)?;
         self.took(Stage::Load, Product::Module(&model.module), start);
@@ -112,7 +114,7 @@ impl Session {
     /// [`Session::load`] of a text that is not in a file; `name` is what diagnostics call it.
     pub fn load_text(&mut self, name: &str, text: &str) -> Staged<Model> {
         let start = Instant::now();
-        let (model, found) = load::load_text(&mut self.sources, name, text, None);
+        let (model, found) = load::load_text(&mut self.sources, name, text, None, self.lifted);
         self.take(found)?;
         let model = model.ok_or(Reported)?;
         self.took(Stage::Load, Product::Module(&model.module), start);

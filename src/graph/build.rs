@@ -6,11 +6,11 @@
 //! everything.
 
 use super::{
-    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, OpDecl, Opcode,
-    TorchLine, constants,
+    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, InputSpec, Loc, ModuleDecl, Mutation, NodeId, OpDecl,
+    Opcode, OutputSpec, Signature, TorchLine, constants,
 };
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::op::{Literal, custom};
+use crate::op::{self, Literal, custom};
 use crate::source::Span;
 use crate::syntax::ast::{self, Dialect, Item, Op, Update, ValueKind};
 use crate::syntax::resolve;
@@ -221,7 +221,13 @@ impl Builder {
             self.out.push(taken("graph", &ast::Name::new(name, place), Some(first)));
             return;
         }
-        let graph = Statements::build(g, &mut self.out);
+        let mut graph = Statements::build(g, &mut self.out);
+        graph.signature = g.signature.as_deref().map(signature);
+        if let Dialect::Python(Some(class)) = &g.dialect
+            && self.module.graphs.is_empty()
+        {
+            self.module.name = class.to_string();
+        }
         self.graph_spans.insert(name.clone(), place);
         self.module.graphs.insert(name, graph);
     }
@@ -249,13 +255,15 @@ struct Statements<'a> {
     broken: HashSet<&'a str>,
     /// Nodes with the statement that each is built from.
     built: Vec<(NodeId, &'a ast::Stmt)>,
+    /// Whether functions are called by the names that generated Python gives them.
+    python: bool,
     out: &'a mut Diagnostics,
 }
 
 impl<'a> Statements<'a> {
     fn build(g: &'a ast::Graph, out: &'a mut Diagnostics) -> Graph {
         let (torch, fragment) = match &g.dialect {
-            Dialect::Fxir => (None, false),
+            Dialect::Fxir | Dialect::Python(_) | Dialect::Script => (None, false),
             Dialect::Torch(t) => (Some(t.clone()), t.fragment),
         };
         let mut s = Statements {
@@ -263,6 +271,7 @@ impl<'a> Statements<'a> {
             nodes: HashMap::new(),
             broken: g.body.broken.iter().map(|n| &**n).collect(),
             built: vec![],
+            python: matches!(g.dialect, Dialect::Python(_)),
             out,
         };
         s.graph.torch = torch;
@@ -287,7 +296,10 @@ impl<'a> Statements<'a> {
         let named = body.stmts.iter().filter_map(|s| s.name.as_ref());
         let given: HashSet<&str> = named.map(|n| &*n.text).collect();
         for stmt in &body.stmts {
-            let (op, target) = head(stmt);
+            let (op, mut target) = head(stmt);
+            if self.python && op == Opcode::CallFunction {
+                target = global(target);
+            }
             let made;
             let name = match &stmt.name {
                 Some(n) => n,
@@ -348,7 +360,8 @@ impl<'a> Statements<'a> {
         // Python does not hold a value to its annotation; the types of tensors that torch prints are facts.
         let known = |t: &crate::types::Type| *t != Val::Unknown && (stmt.torch.is_none() || t.as_leaf().is_some());
         meta.ty = ty.filter(known);
-        meta.declared = meta.ty.is_some();
+        // A number's size is what the tracer found, not what somebody says.
+        meta.declared = meta.ty.is_some() && !matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::Size(_)));
         meta.span = Some(stmt.span);
         meta.target_span = target_span;
         meta.arg_spans = arg_spans;
@@ -358,6 +371,7 @@ impl<'a> Statements<'a> {
             line: l.line,
             function: l.function.clone().unwrap_or_else(|| "".into()),
         });
+        meta.stack_trace = stmt.loc.as_ref().and_then(stack_trace);
     }
 
     /// In a fragment, a name that nothing defines is a value from outside: a placeholder.
@@ -472,6 +486,46 @@ impl<'a> Statements<'a> {
             self.graph.meta_mut(id).torch = Some(Arc::new(line));
         }
     }
+}
+
+/// A stack trace of the one frame that torch printed.
+fn stack_trace(l: &ast::Loc) -> Option<Arc<str>> {
+    let (code, function) = (l.code.as_ref()?, l.function.as_deref().unwrap_or_default());
+    Some(format!("File \"{}\", line {}, in {function}\n    {code}", l.file, l.line).into())
+}
+
+/// The path of a function that generated Python calls by a name whose dots are underscores, if the op table has it.
+fn global(name: Arc<str>) -> Arc<str> {
+    if name.contains('.') || op::by_name(&name).is_some() {
+        return name;
+    }
+    let same = |p: &&str| p.len() == name.len() && p.bytes().zip(name.bytes()).all(|(a, b)| a == b || (a, b) == (b'.', b'_'));
+    let mut paths = op::all().iter().flat_map(|o| o.forms.iter().flat_map(|f| f.paths.iter().copied()));
+    paths.find(same).map_or(name.clone(), Arc::from)
+}
+
+fn signature(s: &ast::Signature) -> Signature {
+    let is_output = |k: &str| k.ends_with("OUTPUT") || k.ends_with("MUTATION") || k.starts_with("GRADIENT");
+    let mut out = Signature {
+        ranges: s.ranges.clone(),
+        ..Signature::default()
+    };
+    for spec in &s.specs {
+        let name: Arc<str> = spec.name.as_ref().map_or_else(|| "".into(), |n| n.text.clone());
+        let (kind, target) = (spec.kind.text.clone(), spec.target.clone());
+        if is_output(&kind) {
+            out.outputs.push(OutputSpec { name, kind, target });
+        } else {
+            out.inputs.push(InputSpec {
+                name,
+                kind,
+                target,
+                persistent: spec.persistent,
+                constant: None,
+            });
+        }
+    }
+    out
 }
 
 fn mutation(u: &Update) -> Mutation {

@@ -30,6 +30,7 @@ pub mod purity;
 pub mod pyrepr;
 pub mod python;
 mod python_names;
+mod signature;
 pub mod tabular;
 mod torch_form;
 pub mod torch_print;
@@ -46,6 +47,7 @@ pub use namer::Namer;
 pub use node::{Arg, Loc, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm, TorchLine};
 pub use print::print;
 pub use purity::is_impure;
+pub use signature::{InputSpec, OutputSpec, Signature, traced_minimum, type_output, unlift};
 
 use cranelift_entity::PrimaryMap;
 use std::ops::Index;
@@ -61,6 +63,8 @@ pub struct Graph {
     namer: Namer,
     /// The frame of torch's text, if the graph was read from one.
     pub torch: Option<TorchPrint>,
+    /// What the inputs and results of an exported program stand for, as long as they are lifted.
+    pub signature: Option<Signature>,
     /// Leading results that are new values of buffers or inputs rather than results the user sees.
     pub mutations: Vec<Mutation>,
     /// What was edited since [`Graph::start_journal`].

@@ -137,6 +137,8 @@ pub struct Meta {
     /// The function that it was traced from, numbered within the model, and what that is: `conv2d_1` and
     /// `builtin_function_or_method.conv2d` (torch's `torch_fn`).
     pub function: Option<(Arc<str>, Arc<str>)>,
+    /// torch's whole stack trace of that place, innermost frame last, where the source holds one.
+    pub stack_trace: Option<Arc<str>>,
     /// torch's own text of the Python type annotation (`torch.Tensor`, `Tensor "f32[4]"`), kept to print it again.
     pub annotation: Option<Arc<str>>,
     /// How torch wrote the node, if it was read from torch's `print(graph)`.

@@ -170,6 +170,7 @@ fn graph_item(n: &str, g: &Graph) -> Item {
             ..ast::Body::default()
         },
         dialect: ast::Dialect::Fxir,
+        signature: None,
         span: NOWHERE,
     })
 }
@@ -210,6 +211,7 @@ fn statement(g: &Graph, n: NodeId) -> Stmt {
             file: l.file.clone(),
             line: l.line,
             function: (!l.function.is_empty()).then(|| l.function.clone()),
+            code: None,
             span: NOWHERE,
         }),
         torch: None,

@@ -1,6 +1,6 @@
 //! Graphs and weights from files that other programs write.
 //!
-//! * [`read_pt2`]: archives of `torch.export.save`, without Python;
+//! * [`read_pt2`]: archives of `torch.export.save`, without Python; [`read_exported`] leaves their inputs lifted;
 //! * [`bind_weights`]: a `.safetensors` file to the parameters, buffers and constants that a module's graphs read;
 //! * [`write_weights`]: the other way round.
 //!
@@ -19,5 +19,5 @@ mod sym;
 mod treespec;
 mod weights;
 
-pub use pt2::read_pt2;
+pub use pt2::{read_exported, read_pt2};
 pub use weights::{bind_weights, write_weights};

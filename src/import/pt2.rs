@@ -9,23 +9,23 @@
 //! model/data/constants/model_constants_config.json  constants and non-persistent buffers, in the same way
 //! ```
 //!
-//! The exported program lifts parameters, buffers and constants to inputs. Here they are attributes again, read by
-//! `get_attr` nodes that carry the input's name, and the results are nested as the model nests them. Results that are new
-//! values of buffers, parameters or inputs become `aten.copy_` calls, as `ExportedProgram.module()` writes them.
+//! The exported program lifts parameters, buffers and constants to inputs, and [`read_exported`] leaves it so. For
+//! [`read_pt2`] they are attributes again ([`graph::unlift`]).
 
 use super::archive::Archive;
 use super::guards;
-use super::json::{Bad, get, int, list, optional, text};
-use super::pt2_graph::{Context, Scope};
+use super::json::{Bad, get, int, list, optional, text, union};
+use super::pt2_graph::{Context, Scope, value_name};
 use super::pt2_weights::Weights;
 use super::sym::parse_size;
 use super::treespec;
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, NodeId, Opcode};
+use crate::graph::{self, DimRange, GraphModule, InputSpec, OutputSpec, Signature};
 use crate::types::Val;
 use indexmap::IndexMap;
 use serde_json::Value;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The name of the entry graph.
 const ENTRY: &str = "main";
@@ -35,18 +35,29 @@ const ENTRY: &str = "main";
 /// refer to the mapped file where they are stored contiguously. No diagnostic has a place in a source file: titles and
 /// notes name the archive's entry.
 pub fn read_pt2(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> {
+    read(path, false)
+}
+
+/// [`read_pt2`] of the program as it was exported: parameters, buffers and constants are inputs, new values of buffers are
+/// results, and the entry graph's signature says which is which. No weights are read.
+pub fn read_exported(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> {
+    read(path, true)
+}
+
+fn read(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnostics> {
     let archive = Archive::open(path)?;
     check_kind(&archive)?;
     let (entry, name) = find_model(&archive)?;
     let program = archive.json(&entry)?;
     check_version(&program, &entry, &archive)?;
     let mut out = Diagnostics::new();
-    let mut weights = Weights::open(&archive, &name, &mut out);
     let mut reader = Reader {
         program: &program,
         module: GraphModule::default(),
     };
-    if let Err(e) = reader.program() {
+    let read = reader.program();
+    let read = read.and_then(|()| if lifted { Ok(()) } else { reader.unlift() });
+    if let Err(e) = read {
         let malformed = !e.starts_with("unsupported: ");
         let why = e.trim_start_matches("unsupported: ").to_string();
         let (code, what) = match malformed {
@@ -57,7 +68,9 @@ pub fn read_pt2(path: &Path) -> Result<(GraphModule, Diagnostics), Diagnostics> 
         return Err(out);
     }
     let mut module = reader.module;
-    weights.fill(&mut module, &mut out);
+    if !lifted {
+        Weights::open(&archive, &name, &mut out).fill(&mut module, &mut out);
+    }
     out.into_result(module)
 }
 
@@ -143,16 +156,6 @@ struct Reader<'a> {
     module: GraphModule,
 }
 
-/// What an input of the exported graph is.
-enum Input<'a> {
-    /// Given by the caller.
-    User,
-    /// A constant that tracing fixed.
-    Constant(&'a str, Arg),
-    /// A parameter, buffer or constant tensor.
-    Attribute(AttributeKind, &'a str),
-}
-
 impl<'a> Reader<'a> {
     fn program(&mut self) -> Result<(), Bad> {
         let gm = get(self.program, "graph_module")?;
@@ -162,20 +165,48 @@ impl<'a> Reader<'a> {
         self.module.name = model_name(json).unwrap_or_else(|| "model".into());
         let mut cx = Context::default();
         let mut scope = Scope::new(json)?;
-        self.inputs(&mut scope, json, signature)?;
+        let inputs = inputs(&mut scope, json, signature)?;
         scope.nodes(json, &mut cx)?;
-        let outputs = scope.outputs(json)?;
-        let results = self.results(&mut scope, signature, outputs)?;
-        let output = scope.graph.set_output(nested(gm, results)?);
-        scope.type_output(output);
+        let values = scope.outputs(json)?;
+        let outputs = outputs(signature, &values)?;
+        let users = outputs.iter().filter(|o| o.is_users()).count();
+        let output = scope.graph.set_output(Val::Tuple(values));
         let mut graph = scope.graph;
-        let guards = optional(self.program, "guards_code").and_then(Value::as_array);
-        let texts = guards.into_iter().flatten().filter_map(Value::as_str);
-        self.module.guards = texts.filter_map(|t| guards::parse(t, &graph)).collect();
-        drop_unused(&mut graph);
+        graph::type_output(&mut graph, output);
+        graph.signature = Some(Signature {
+            inputs,
+            outputs,
+            ranges: self.ranges(),
+            results: nesting(gm, users)?,
+        });
         self.module.graphs = IndexMap::from([(ENTRY.into(), graph)]);
         self.module.graphs.extend(cx.graphs);
         Ok(())
+    }
+
+    /// Attributes instead of inputs; and what is known of their sizes.
+    fn unlift(&mut self) -> Result<(), Bad> {
+        graph::unlift(&mut self.module)?;
+        let guards = optional(self.program, "guards_code").and_then(Value::as_array);
+        let texts = guards.into_iter().flatten().filter_map(Value::as_str);
+        if let Some(graph) = self.module.graphs.get(ENTRY) {
+            self.module.guards = texts.filter_map(|t| guards::parse(t, graph)).collect();
+        }
+        Ok(())
+    }
+
+    /// The ranges as torch prints them.
+    fn ranges(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        let ranges = optional(self.program, "range_constraints").and_then(Value::as_object);
+        let bound = |range: &Value, key: &str, open: &str| match optional(range, key) {
+            Some(v) => v.to_string(),
+            None => open.to_string(),
+        };
+        let one = |(name, r): (&String, &Value)| {
+            let text = format!("VR[{}, {}]", bound(r, "min_val", "-int_oo"), bound(r, "max_val", "int_oo"));
+            (name.as_str().into(), text.into())
+        };
+        ranges.into_iter().flatten().map(one).collect()
     }
 
     /// Ranges of sizes.
@@ -195,109 +226,102 @@ impl<'a> Reader<'a> {
                     .map_err(|e| format!("range of `{name}`: {e}"))
             };
             let (min, max) = (bound("min_val")?.unwrap_or(0), bound("max_val")?);
-            // The tracer takes every size for at least 2, because 0 and 1 would be traced on their own; the program
-            // runs at those sizes too (`_check_input_constraints_for_graph` lets them pass).
-            let min = if min <= 2 { 0 } else { min };
+            let min = graph::traced_minimum(min);
             self.module
                 .dims
                 .insert(name.as_str().into(), DimRange { min, max, span: None });
         }
         Ok(())
     }
-
-    fn inputs(&mut self, scope: &mut Scope<'a>, json: &'a Value, signature: &'a Value) -> Result<(), Bad> {
-        let specs = list(signature, "input_specs")?;
-        let inputs = list(json, "inputs")?;
-        if specs.len() != inputs.len() {
-            return Err(format!(
-                "the signature has {} inputs, the graph {}",
-                specs.len(),
-                inputs.len()
-            ));
-        }
-        for (i, (input, spec)) in inputs.iter().zip(specs).enumerate() {
-            let at = |e: Bad| format!("input {i}: {e}");
-            match input_spec(spec).map_err(at)? {
-                Input::User => scope.placeholder(input, i).map_err(at)?,
-                Input::Constant(name, value) => scope.constant_placeholder(name, value).map_err(at)?,
-                Input::Attribute(kind, path) => {
-                    let ty = scope.attribute(input, path).map_err(at)?;
-                    let attribute = Attribute {
-                        kind,
-                        ty,
-                        value: None,
-                        span: None,
-                    };
-                    self.module.attributes.entry(path.into()).or_insert(attribute);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The user's results; new values of buffers, parameters and inputs are copied to where they belong.
-    fn results(&self, scope: &mut Scope<'a>, signature: &'a Value, outputs: Vec<Arg>) -> Result<Vec<Arg>, Bad> {
-        let specs = list(signature, "output_specs")?;
-        if specs.len() != outputs.len() {
-            return Err(format!(
-                "the signature has {} outputs, the graph {}",
-                specs.len(),
-                outputs.len()
-            ));
-        }
-        let mut results = vec![];
-        for (i, (spec, value)) in specs.iter().zip(outputs).enumerate() {
-            let (kind, spec) = super::json::union(spec).map_err(|e| format!("output {i}: {e}"))?;
-            let target = match kind {
-                "user_output" | "loss_output" => {
-                    results.push(value);
-                    continue;
-                }
-                "buffer_mutation" => self.reader_of(scope, text(spec, "buffer_name")?)?,
-                "parameter_mutation" => self.reader_of(scope, text(spec, "parameter_name")?)?,
-                "user_input_mutation" => scope.value(text(spec, "user_input_name")?)?,
-                _ => return Err(format!("unsupported: output {i} of the signature is a `{kind}`")),
-            };
-            scope
-                .graph
-                .call_function("torch.ops.aten.copy_.default", vec![Val::Leaf(target), value], vec![]);
-        }
-        Ok(results)
-    }
-
-    /// The node that reads the attribute `path`.
-    fn reader_of(&self, scope: &Scope, path: &str) -> Result<NodeId, Bad> {
-        let found = scope.graph.find_nodes(Opcode::GetAttr, Some(path));
-        found
-            .first()
-            .copied()
-            .ok_or_else(|| format!("no input is called `{path}`"))
-    }
 }
 
-fn input_spec(spec: &Value) -> Result<Input<'_>, Bad> {
-    let (kind, spec) = super::json::union(spec)?;
-    Ok(match kind {
-        "user_input" => Input::User,
-        "parameter" => Input::Attribute(AttributeKind::Parameter, text(spec, "parameter_name")?),
-        "buffer" => Input::Attribute(AttributeKind::Buffer, text(spec, "buffer_name")?),
-        "tensor_constant" => Input::Attribute(AttributeKind::Constant, text(spec, "tensor_constant_name")?),
+/// A node for each input, and what it is.
+fn inputs<'a>(scope: &mut Scope<'a>, json: &'a Value, signature: &'a Value) -> Result<Vec<InputSpec>, Bad> {
+    let specs = list(signature, "input_specs")?;
+    let inputs = list(json, "inputs")?;
+    if specs.len() != inputs.len() {
+        let (a, b) = (specs.len(), inputs.len());
+        return Err(format!("the signature has {a} inputs, the graph {b}"));
+    }
+    let mut out = vec![];
+    for (i, (input, spec)) in inputs.iter().zip(specs).enumerate() {
+        out.push(self::input(scope, i, input, spec).map_err(|e| format!("input {i}: {e}"))?);
+    }
+    Ok(out)
+}
+
+fn input<'a>(scope: &mut Scope<'a>, index: usize, input: &'a Value, spec: &'a Value) -> Result<InputSpec, Bad> {
+    let (kind, spec) = union(spec)?;
+    let mut made = InputSpec {
+        name: "".into(),
+        kind: "USER_INPUT".into(),
+        target: None,
+        persistent: None,
+        constant: None,
+    };
+    let (word, key) = match kind {
+        "user_input" => {
+            let (name, constant) = scope.placeholder(input, index)?;
+            (made.name, made.constant) = (name, constant);
+            return Ok(made);
+        }
         "constant_input" => {
-            let value = super::pt2_args::constant(get(spec, "value")?)?;
-            Input::Constant(text(spec, "name")?, value)
+            made.constant = Some(super::pt2_args::constant(get(spec, "value")?)?);
+            made.name = scope.bare_placeholder(text(spec, "name")?)?;
+            return Ok(made);
         }
+        "parameter" => ("PARAMETER", "parameter_name"),
+        "buffer" => ("BUFFER", "buffer_name"),
+        "tensor_constant" => ("CONSTANT_TENSOR", "tensor_constant_name"),
         _ => return Err(format!("unsupported: it is a `{kind}`")),
-    })
+    };
+    made.kind = word.into();
+    made.target = Some(text(spec, key)?.into());
+    made.persistent = optional(spec, "persistent").and_then(Value::as_bool);
+    made.name = scope.bare_placeholder(text(get(input, "as_tensor")?, "name")?)?;
+    Ok(made)
 }
 
-/// The results nested as the model returns them.
-fn nested(gm: &Value, results: Vec<Arg>) -> Result<Arg, Bad> {
+/// What each result is.
+fn outputs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<OutputSpec>, Bad> {
+    let specs = list(signature, "output_specs")?;
+    if specs.len() != values.len() {
+        let (a, b) = (specs.len(), values.len());
+        return Err(format!("the signature has {a} outputs, the graph {b}"));
+    }
+    let one = |(i, spec): (usize, &Value)| {
+        let (kind, spec) = union(spec).map_err(|e| format!("output {i}: {e}"))?;
+        let (word, key) = match kind {
+            "user_output" => ("USER_OUTPUT", None),
+            "loss_output" => ("LOSS_OUTPUT", None),
+            "buffer_mutation" => ("BUFFER_MUTATION", Some("buffer_name")),
+            "parameter_mutation" => ("PARAMETER_MUTATION", Some("parameter_name")),
+            "user_input_mutation" => ("USER_INPUT_MUTATION", Some("user_input_name")),
+            _ => return Err(format!("unsupported: output {i} of the signature is a `{kind}`")),
+        };
+        let arg = get(spec, "arg")?;
+        // The argument of a new value is the tensor itself, that of a result a union.
+        let name = value_name(arg)?.unwrap_or_default();
+        Ok(OutputSpec {
+            name: name.into(),
+            kind: word.into(),
+            target: key.map(|k| text(spec, k)).transpose()?.map(Arc::from),
+        })
+    };
+    specs.iter().enumerate().map(one).collect()
+}
+
+/// How the model nests `count` results.
+fn nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
     let calls = list(gm, "module_call_graph")?;
     let root = calls.iter().find(|c| c.get("fqn").and_then(Value::as_str) == Some(""));
-    match root.and_then(|r| optional(r, "signature")) {
-        Some(s) => treespec::nest(text(s, "out_spec")?, results).map_err(|e| format!("`out_spec`: {e}")),
-        None => Ok(Val::Tuple(results)),
-    }
+    let Some(s) = root.and_then(|r| optional(r, "signature")) else {
+        return Ok(None);
+    };
+    let leaves = (0..count).map(Val::Leaf).collect();
+    treespec::nest(text(s, "out_spec")?, leaves)
+        .map(Some)
+        .map_err(|e| format!("`out_spec`: {e}"))
 }
 
 /// The class of the model: the first entry of the first module stack, `L__self__,,nets.MLP;…`.
@@ -310,16 +334,6 @@ fn model_name(graph: &Value) -> Option<String> {
         let class = class.rsplit('.').next()?;
         (path.is_empty() && !class.is_empty()).then(|| class.to_string())
     })
-}
-
-/// Removes reads of attributes that nothing uses: the exporter lifts all there are.
-fn drop_unused(graph: &mut Graph) {
-    for n in graph.find_nodes(Opcode::GetAttr, None) {
-        if graph[n].users().len() == 0 {
-            // It has no users, which is the one thing that could fail.
-            let _ = graph.erase_node(n);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::json::{Bad, boolean, float, get, int, items, optional, text, union};
 use super::pt2_graph::{Context, Scope};
 use crate::graph::Arg;
+use crate::op::Literal;
 use crate::types::{DType, Val};
 use serde_json::Value;
 
@@ -37,7 +38,7 @@ pub(super) fn dtype(v: &Value) -> Result<DType, Bad> {
     })
 }
 
-fn layout(v: &Value) -> Result<Arg, Bad> {
+fn layout<T>(v: &Value) -> Result<Val<T>, Bad> {
     let name = match int(v)? {
         1 => "sparse_coo",
         2 => "sparse_csr",
@@ -51,7 +52,7 @@ fn layout(v: &Value) -> Result<Arg, Bad> {
     Ok(Val::TorchName(name.into()))
 }
 
-fn memory_format(v: &Value) -> Result<Arg, Bad> {
+fn memory_format<T>(v: &Value) -> Result<Val<T>, Bad> {
     let name = match int(v)? {
         1 => "contiguous_format",
         2 => "channels_last",
@@ -62,7 +63,7 @@ fn memory_format(v: &Value) -> Result<Arg, Bad> {
     Ok(Val::TorchName(name.into()))
 }
 
-fn device(v: &Value) -> Result<Arg, Bad> {
+fn device<T>(v: &Value) -> Result<Val<T>, Bad> {
     let ty = text(v, "type")?;
     Ok(Val::Device(match optional(v, "index") {
         Some(i) => format!("{ty}:{}", int(i)?).into(),
@@ -71,13 +72,13 @@ fn device(v: &Value) -> Result<Arg, Bad> {
 }
 
 /// The union `ConstantValue`: the value of an input that tracing fixed.
-pub(super) fn constant(v: &Value) -> Result<Arg, Bad> {
+pub(super) fn constant(v: &Value) -> Result<Literal, Bad> {
     let (kind, v) = union(v)?;
     scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is no constant"))
 }
 
 /// The kinds of arguments that refer to nothing.
-fn scalar(kind: &str, v: &Value) -> Result<Option<Arg>, Bad> {
+fn scalar<T>(kind: &str, v: &Value) -> Result<Option<Val<T>>, Bad> {
     Ok(Some(match kind {
         "as_none" => Val::None,
         "as_int" => Val::int(int(v)?),

@@ -4,8 +4,8 @@ use super::json::{Bad, get, items, list, optional, text, union};
 use super::loc;
 use super::pt2_args::dtype;
 use super::sym::parse_size;
-use crate::graph::{Arg, Graph, Namer, NodeId, Opcode, pyrepr};
-use crate::op;
+use crate::graph::{Arg, Graph, Namer, NodeId, Opcode, pyrepr, type_output};
+use crate::op::{self, Literal};
 use crate::types::{Dim, Kind, TensorType, Type, Val};
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -50,7 +50,7 @@ impl Context {
             _ => Val::Tuple(outputs),
         };
         let output = scope.graph.set_output(result);
-        scope.type_output(output);
+        type_output(&mut scope.graph, output);
         self.depth -= 1;
         self.graphs.insert(name.clone(), scope.graph);
         Ok(Val::Graph(name))
@@ -119,8 +119,8 @@ impl<'a> Scope<'a> {
         self.graph.create_node(op, target, args, kwargs, Some(name))
     }
 
-    /// An input that the caller gives.
-    pub fn placeholder(&mut self, input: &'a Value, index: usize) -> Result<(), Bad> {
+    /// An input that the caller gives: its name, and its value if tracing fixed it.
+    pub fn placeholder(&mut self, input: &'a Value, index: usize) -> Result<(Arc<str>, Option<Literal>), Bad> {
         let (kind, v) = union(input)?;
         let name = match kind {
             "as_tensor" => text(v, "name")?,
@@ -128,23 +128,16 @@ impl<'a> Scope<'a> {
             "as_custom_obj" => return Err("unsupported: an input that is a custom object".into()),
             _ => {
                 let value = super::pt2_args::constant(input)?;
-                return self.constant_placeholder(&format!("arg{index}"), value);
+                return Ok((self.bare_placeholder(&format!("arg{index}"))?, Some(value)));
             }
         };
-        self.add(Opcode::Placeholder, name, vec![], vec![], name).map(|_| ())
+        Ok((self.bare_placeholder(name)?, None))
     }
 
-    /// An input that tracing fixed to a value: a placeholder with a default.
-    pub fn constant_placeholder(&mut self, name: &str, value: Arg) -> Result<(), Bad> {
-        self.add(Opcode::Placeholder, name, vec![value], vec![], name)
-            .map(|_| ())
-    }
-
-    /// An input that is the attribute `path`: a `get_attr` node under the input's name. Gives its type.
-    pub fn attribute(&mut self, input: &'a Value, path: &str) -> Result<Option<Type>, Bad> {
-        let name = text(get(input, "as_tensor")?, "name")?;
-        let n = self.add(Opcode::GetAttr, path, vec![], vec![], name)?;
-        Ok(self.graph[n].meta.ty.clone())
+    /// A placeholder of this name.
+    pub fn bare_placeholder(&mut self, name: &str) -> Result<Arc<str>, Bad> {
+        self.add(Opcode::Placeholder, name, vec![], vec![], name)?;
+        Ok(name.into())
     }
 
     /// All nodes.
@@ -200,7 +193,8 @@ impl<'a> Scope<'a> {
     fn locate(&mut self, v: &Value, before: Option<NodeId>) {
         let Some(metadata) = v.get("metadata") else { return };
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
-        let loc = text("stack_trace").and_then(loc::innermost);
+        let trace = text("stack_trace").map(Arc::<str>::from);
+        let loc = trace.as_deref().and_then(loc::innermost);
         let modules = loc::modules(text("nn_module_stack").unwrap_or_default());
         let function = text("torch_fn").and_then(|f| f.split_once(';'));
         let function = function.map(|(name, what)| (name.into(), what.into()));
@@ -210,6 +204,7 @@ impl<'a> Scope<'a> {
             meta.loc = loc.clone();
             meta.modules = modules.clone();
             meta.function = function.clone();
+            meta.stack_trace = trace.clone();
             next = self.graph.next(n);
         }
     }
@@ -290,23 +285,12 @@ impl<'a> Scope<'a> {
             .map(|(i, v)| self.argument(v, &mut cx, 0).map_err(|e| format!("output {i}: {e}")))
             .collect()
     }
-
-    /// Gives the output node its type: that of its argument.
-    pub fn type_output(&mut self, output: NodeId) {
-        let ty = |n: &NodeId| -> Result<Type, std::convert::Infallible> {
-            Ok(self.graph[*n].meta.ty.clone().unwrap_or(Val::Unknown))
-        };
-        let ty = self.graph[output].args().first().map(|v| v.try_map(&mut |n| ty(n)));
-        if let Some(Ok(ty)) = ty {
-            self.graph.meta_mut(output).ty = Some(ty);
-        }
-    }
 }
 
 type Kwargs = Vec<(Arc<str>, Arg)>;
 
 /// The name of a value that is one tensor or one symbolic number; `None` for other kinds.
-fn value_name(v: &Value) -> Result<Option<&str>, Bad> {
+pub(super) fn value_name(v: &Value) -> Result<Option<&str>, Bad> {
     // The items of `as_tensors` are not unions but tensors themselves.
     if let Some(name) = v.get("name") {
         return Ok(name.as_str());

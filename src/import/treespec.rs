@@ -1,13 +1,12 @@
 //! The nesting of a model's results: torch's pytree specifications (`torch/utils/_pytree.py`, protocol 1).
 
 use super::json::{Bad, get, items, list, optional};
-use crate::graph::Arg;
 use crate::types::Val;
 use serde_json::Value;
 
 /// `leaves` nested as the specification `spec` (a JSON text) says. Named tuples become tuples; data classes and the
 /// outputs of transformers become dicts by their field names.
-pub(super) fn nest(spec: &str, leaves: Vec<Arg>) -> Result<Arg, Bad> {
+pub(super) fn nest(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usize>, Bad> {
     let spec: Value = serde_json::from_str(spec).map_err(|e| format!("not JSON: {e}"))?;
     let root = match items(&spec)? {
         [version, root] if version.as_i64() == Some(1) => root,
@@ -22,7 +21,7 @@ pub(super) fn nest(spec: &str, leaves: Vec<Arg>) -> Result<Arg, Bad> {
     }
 }
 
-fn build(spec: &Value, leaves: &mut std::vec::IntoIter<Arg>) -> Result<Arg, Bad> {
+fn build(spec: &Value, leaves: &mut std::vec::IntoIter<Val<usize>>) -> Result<Val<usize>, Bad> {
     let Some(ty) = optional(spec, "type") else {
         return leaves
             .next()
@@ -33,7 +32,7 @@ fn build(spec: &Value, leaves: &mut std::vec::IntoIter<Arg>) -> Result<Arg, Bad>
     let values = children
         .iter()
         .map(|c| build(c, leaves))
-        .collect::<Result<Vec<Arg>, Bad>>()?;
+        .collect::<Result<Vec<Val<usize>>, Bad>>()?;
     match ty {
         "builtins.tuple" | "collections.namedtuple" => Ok(Val::Tuple(values)),
         "builtins.list" | "collections.deque" => Ok(Val::List(values)),
@@ -45,7 +44,7 @@ fn build(spec: &Value, leaves: &mut std::vec::IntoIter<Arg>) -> Result<Arg, Bad>
 }
 
 /// The keys in the context of a dict-like type, if it has as many as there are children.
-fn keys(spec: &Value, count: usize) -> Result<Option<Vec<Arg>>, Bad> {
+fn keys(spec: &Value, count: usize) -> Result<Option<Vec<Val<usize>>>, Bad> {
     let context = match optional(spec, "context") {
         // Most contexts are JSON in a string; that of a defaultdict is JSON itself.
         Some(Value::String(s)) => serde_json::from_str(s).unwrap_or(Value::Null),
@@ -67,7 +66,7 @@ fn keys(spec: &Value, count: usize) -> Result<Option<Vec<Arg>>, Bad> {
     Ok(list.iter().map(key).collect())
 }
 
-fn key(v: &Value) -> Option<Arg> {
+fn key(v: &Value) -> Option<Val<usize>> {
     match v {
         Value::String(s) => Some(Val::str(s)),
         Value::Bool(b) => Some(Val::Bool(*b)),
@@ -79,7 +78,7 @@ fn key(v: &Value) -> Option<Arg> {
         ),
         Value::Null => Some(Val::None),
         // A tuple; JSON has none.
-        Value::Array(v) => v.iter().map(key).collect::<Option<Vec<Arg>>>().map(Val::Tuple),
+        Value::Array(v) => v.iter().map(key).collect::<Option<Vec<Val<usize>>>>().map(Val::Tuple),
         Value::Object(_) => None,
     }
 }
@@ -91,8 +90,8 @@ mod tests {
     const LEAF: &str = r#"{"type": null, "context": null, "children_spec": []}"#;
 
     fn nested(root: &str, n: i64) -> Result<String, Bad> {
-        let v = nest(&format!("[1, {root}]"), (0..n).map(Val::int).collect())?;
-        Ok(crate::graph::pyrepr::repr(&v, &|_| String::new()))
+        let v = nest(&format!("[1, {root}]"), (0..n as usize).map(Val::Leaf).collect())?;
+        Ok(crate::graph::pyrepr::repr(&v, &|i| i.to_string()))
     }
 
     fn node(ty: &str, context: &str, n: usize) -> String {

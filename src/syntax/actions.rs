@@ -53,6 +53,7 @@ pub fn graph(name: Name, updates: Option<Vec<Update>>, body: Body, span: Span) -
         updates: updates.unwrap_or_default(),
         body,
         dialect: Dialect::Fxir,
+        signature: None,
         span,
     })
 }
@@ -179,6 +180,7 @@ impl Cx {
             file,
             line,
             function: function.map(|n| n.text),
+            code: None,
             span,
         }
     }

@@ -155,8 +155,34 @@ pub struct Graph {
     pub body: Body,
     /// Which text it was read from.
     pub dialect: Dialect,
+    /// What the inputs and outputs of an exported program are, as `print(exported_program)` says it.
+    pub signature: Option<Box<Signature>>,
     /// The whole item.
     pub span: Span,
+}
+
+/// What the inputs and outputs of an exported program are, and which sizes it was exported for.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// One line for each placeholder, then one for each result.
+    pub specs: Vec<Spec>,
+    /// The ranges of sizes: `s40` and `VR[2, int_oo]`.
+    pub ranges: Vec<(Arc<str>, Arc<str>)>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// A line of a signature: `b_mean: BUFFER target='mean' persistent=True`.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The value; a constant result has none.
+    pub name: Option<Name>,
+    /// What it is: `USER_INPUT`, `PARAMETER`, `BUFFER_MUTATION`.
+    pub kind: Name,
+    /// The attribute or input it stands for.
+    pub target: Option<Arc<str>>,
+    /// Whether a buffer is saved with the module.
+    pub persistent: Option<bool>,
 }
 
 /// One of `graph f updates (buffer bn.running_mean, %x) { … }`: a leading result of the graph is the new value of this.
@@ -188,6 +214,10 @@ pub enum Dialect {
     Fxir,
     /// What `print(graph)` prints.
     Torch(TorchPrint),
+    /// The Python that torch prints, of a class of this name if it names one.
+    Python(Option<Arc<str>>),
+    /// TorchScript's text.
+    Script,
 }
 
 /// The frame of a graph that torch printed.
@@ -365,6 +395,8 @@ pub struct Loc {
     pub line: u32,
     /// The function.
     pub function: Option<Arc<str>>,
+    /// What stands on that line, where torch printed it.
+    pub code: Option<Arc<str>>,
     /// Where this stands.
     pub span: Span,
 }
@@ -392,6 +424,8 @@ pub enum TypeKind {
     Word(Arc<str>),
     /// `"typing.Optional[int]"`: a Python annotation, which is kept and not understood.
     Python(Arc<str>),
+    /// torch's `Sym(s77)`: an integer that is this size.
+    Size(Box<Value>),
     /// `?`
     Unknown,
     /// `(T, U)`

@@ -1,8 +1,8 @@
 //! Text to syntax tree and back.
 //!
 //! [`parse()`] reads a file: FXIR through [`lexer`], [`delimiters`] (which balances brackets and limits depth) and the
-//! LALRPOP grammar of `grammar/fxir.lalrpop`; torch's own `print(graph)` text, alone or pasted among FXIR, through
-//! [`torch_text`]. Both give the same tree, [`ast`]. [`format()`] writes a tree in canonical form with its comments;
+//! LALRPOP grammar of `grammar/fxir.lalrpop`; torch's own texts, alone or pasted among FXIR, through [`torch_text`]
+//! (`print(graph)`) and [`python_text`] (`gm.code`, `print_readable()`, `print(exported_program)`). All give the same tree, [`ast`]. [`format()`] writes a tree in canonical form with its comments;
 //! [`resolve`] turns types, sizes and values of the tree into those of [`crate::types`].
 
 mod actions;
@@ -13,6 +13,7 @@ mod errors;
 pub mod format;
 pub mod lexer;
 pub mod parse;
+pub mod python_text;
 #[cfg(test)]
 mod random;
 pub mod resolve;

@@ -5,7 +5,7 @@ use super::ast::{Comment, File, Item, Type, Value};
 use super::errors::unexpected;
 use super::lexer::{Lexed, Spanned, lex};
 use super::token::Token;
-use super::{check, delimiters, torch_text};
+use super::{check, delimiters, python_text, torch_text};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Sources, Span};
 use std::collections::HashSet;
@@ -38,8 +38,10 @@ pub(super) fn parse_unchecked(file: FileId, text: &str) -> (File, Diagnostics) {
 
 fn read(file: FileId, text: &str) -> (File, Cx) {
     let torch = torch_text::read(file, text);
-    let (tokens, comments, mut cx) = tokens(file, &torch.rest);
+    let python = python_text::read(file, torch.rest);
+    let (tokens, comments, mut cx) = tokens(file, &python.rest);
     cx.errors.extend(torch.errors);
+    cx.errors.extend(python.errors);
     let tokens = tokens.unwrap_or_default();
     let defined = definitions(&tokens);
     let result = grammar::FileParser::new().parse(&mut cx, tokens);
@@ -49,6 +51,7 @@ fn read(file: FileId, text: &str) -> (File, Cx) {
     });
     items.iter_mut().for_each(|i| note_broken(i, &defined));
     items.extend(torch.graphs);
+    items.extend(python.graphs);
     items.sort_by_key(|i| i.span().start);
     let tree = File {
         items,

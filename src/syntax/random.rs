@@ -185,6 +185,7 @@ fn stmt() -> impl Strategy<Value = Stmt> {
         file: file.into(),
         line,
         function: function.map(|n| n.text),
+        code: None,
         span: Span::default(),
     });
     let node = "[a-z_][a-z0-9_]{0,6}".prop_map(at);
@@ -246,6 +247,7 @@ fn item() -> impl Strategy<Value = Item> {
                 updates,
                 body,
                 dialect: Dialect::Fxir,
+                signature: None,
                 span
             }
         )),

@@ -122,6 +122,7 @@ impl Display for Type {
             }
             TypeKind::Word(w) => f.write_str(w),
             TypeKind::Python(s) => f.write_str(&write_str(s)),
+            TypeKind::Size(_) => f.write_str("int"),
             TypeKind::Unknown => f.write_char('?'),
             TypeKind::Tuple(v) => tuple(f, v),
             TypeKind::List(v) => {

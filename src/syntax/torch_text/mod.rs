@@ -46,16 +46,18 @@ pub fn read(file: FileId, text: &str) -> Found<'_> {
         let mut reader = Reader::new(file, text);
         graphs.push(Item::Graph(graph(&mut reader, r)));
         errors.append(&mut reader.errors);
-        rest[r.range.clone()]
-            .iter_mut()
-            .filter(|b| **b != b'\n')
-            .for_each(|b| *b = b' ');
+        blank(&mut rest[r.range.clone()]);
     }
     Found {
         graphs,
         errors,
         rest: Cow::Owned(String::from_utf8(rest).unwrap_or_default()),
     }
+}
+
+/// Blanks out what was read, all but the ends of lines.
+pub(super) fn blank(bytes: &mut [u8]) {
+    bytes.iter_mut().filter(|b| **b != b'\n').for_each(|b| *b = b' ');
 }
 
 fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
@@ -86,6 +88,7 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
             header: region.header.as_ref().map(|h| text[h.clone()].into()),
             fragment: !region.whole,
         }),
+        signature: None,
         span,
     }
 }

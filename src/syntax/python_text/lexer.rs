@@ -1,0 +1,116 @@
+//! Lines to tokens, with those that stand for the ends of lines and for indents.
+
+use super::regions::{Region, outside_strings};
+use super::token::Token;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use logos::Logos;
+use std::ops::Range;
+
+/// A token between its first byte and one past its last.
+pub type Spanned<'s> = (usize, Token<'s>, usize);
+
+/// How deep blocks may stand in blocks.
+const MAX_BLOCKS: usize = 64;
+
+/// What [`lex`] finds.
+#[derive(Debug, Default)]
+pub struct Lexed<'s> {
+    /// The tokens in order.
+    pub tokens: Vec<Spanned<'s>>,
+    /// The comments in order, with `#`.
+    pub comments: Vec<Range<usize>>,
+    /// What does not lex.
+    pub errors: Vec<Diagnostic>,
+}
+
+/// The tokens of a region of `text`, the content of `file`.
+pub fn lex<'s>(file: FileId, text: &'s str, region: &Region) -> Lexed<'s> {
+    let mut out = Lexed::default();
+    let mut indents: Vec<usize> = vec![];
+    let mut open = 0usize;
+    let mut end = region.range.start;
+    for range in &region.lines {
+        let line = &text[range.clone()];
+        let code = match comment_at(line) {
+            Some(at) => {
+                out.comments.push(range.start + at..range.end);
+                &line[..at]
+            }
+            None => line,
+        };
+        if code.trim().is_empty() {
+            continue;
+        }
+        let column = code.len() - code.trim_start().len();
+        if open == 0 {
+            let at = range.start + column;
+            if !indent(&mut out.tokens, &mut indents, column, at) {
+                let d = Diagnostic::new(Code::E0008, format!("blocks nested more than {MAX_BLOCKS} deep"));
+                out.errors.push(d.at(Span::new(file, at, at + 1), "the limit is reached here"));
+                break;
+            }
+        }
+        line_tokens(file, code, range.start, &mut open, &mut out);
+        end = range.start + code.len();
+        if open == 0 {
+            out.tokens.push((end, Token::Newline, end));
+        }
+    }
+    if open > 0 {
+        out.tokens.push((end, Token::Newline, end));
+    }
+    let blocks = indents.len().saturating_sub(1);
+    out.tokens.extend(std::iter::repeat_n((end, Token::Dedent, end), blocks));
+    out
+}
+
+/// The indent and dedent tokens before a line at `column`; `false` if there are too many blocks.
+fn indent(tokens: &mut Vec<Spanned<'_>>, indents: &mut Vec<usize>, column: usize, at: usize) -> bool {
+    match indents.last() {
+        None => indents.push(column),
+        Some(&last) if column > last => {
+            if indents.len() > MAX_BLOCKS {
+                return false;
+            }
+            indents.push(column);
+            tokens.push((at, Token::Indent, at));
+        }
+        Some(_) => {
+            while indents.len() > 1 && indents.last().is_some_and(|&c| c > column) {
+                indents.pop();
+                tokens.push((at, Token::Dedent, at));
+            }
+        }
+    }
+    true
+}
+
+fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, out: &mut Lexed<'s>) {
+    let mut lexer = Token::lexer(code);
+    while let Some(token) = lexer.next() {
+        let (from, to) = (start + lexer.span().start, start + lexer.span().end);
+        match token {
+            Ok(t) => {
+                match t {
+                    Token::LParen | Token::LBracket | Token::LBrace => *open += 1,
+                    Token::RParen | Token::RBracket | Token::RBrace => *open = open.saturating_sub(1),
+                    _ => {}
+                }
+                out.tokens.push((from, t, to));
+            }
+            Err(()) => {
+                let piece = lexer.slice().escape_debug();
+                let d = Diagnostic::new(Code::E0013, format!("`{piece}` begins no token of Python"));
+                let d = d.at(Span::new(file, from, to), "torch prints no such thing");
+                out.errors.push(d.help("paste what torch printed as it is"));
+            }
+        }
+    }
+}
+
+/// Where the comment of a line begins.
+fn comment_at(line: &str) -> Option<usize> {
+    // An apostrophe in the comment opens no string: the first `#` outside of one is looked for.
+    outside_strings(line).find(|(_, c)| *c == '#').map(|(at, _)| at)
+}

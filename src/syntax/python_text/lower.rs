@@ -1,0 +1,493 @@
+//! A function of generated Python as a graph.
+
+use super::names;
+use super::tree::{Arg, Def, Expr, ExprKind, Param, Simple, SimpleKind};
+use super::value::call;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use crate::syntax::actions::stmt;
+use crate::syntax::ast::{Body, CallKind, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
+use crate::syntax::{parse_type, parse_value, spans};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What all functions of a text share.
+pub struct Text<'a> {
+    /// The file.
+    pub file: FileId,
+    /// Its text.
+    pub text: &'a str,
+    /// The comments of the region, in order.
+    pub comments: &'a [Range<usize>],
+    /// The names of wrapped functions.
+    pub wrapped: &'a [String],
+}
+
+/// A function on its way to statements.
+pub struct Lower<'a> {
+    text: &'a Text<'a>,
+    pub(super) wrapped: &'a [String],
+    /// The graphs of sub-modules, by their names in this module.
+    children: &'a HashMap<Arc<str>, Arc<str>>,
+    /// What `self` is called, if there is one.
+    this: Option<Arc<str>>,
+    /// What names mean.
+    env: HashMap<Arc<str>, Value>,
+    /// Names that nodes have or will have.
+    used: HashSet<Arc<str>>,
+    /// Names that nodes have.
+    defined: HashSet<Arc<str>>,
+    stmts: Vec<Stmt>,
+    /// The type annotations that stand alone.
+    annotated: HashMap<Arc<str>, Type>,
+    /// A statement that writes in place, whose name the next statement gives, and what it writes to.
+    pending: Option<(usize, Value)>,
+    /// Placeholders by the names that they are called with.
+    params: HashMap<Arc<str>, usize>,
+    comment: usize,
+    loc: Option<Loc>,
+    broken: Vec<Arc<str>>,
+    errors: Vec<Diagnostic>,
+}
+
+/// The statements of a function. `children` are the graphs of its module's sub-modules.
+pub fn lower(text: &Text<'_>, def: &Def, children: &HashMap<Arc<str>, Arc<str>>, errors: &mut Vec<Diagnostic>) -> Body {
+    let mut l = Lower {
+        text,
+        wrapped: text.wrapped,
+        children,
+        this: None,
+        env: HashMap::new(),
+        used: HashSet::new(),
+        defined: HashSet::new(),
+        stmts: vec![],
+        annotated: HashMap::new(),
+        pending: None,
+        params: HashMap::new(),
+        comment: text.comments.partition_point(|c| c.start < def.span.start as usize),
+        loc: None,
+        broken: vec![],
+        errors: vec![],
+    };
+    l.reserve(def);
+    for (i, p) in def.params.iter().enumerate() {
+        l.param(i, p);
+    }
+    for s in &def.body {
+        l.comments_before(s.span.start as usize);
+        l.simple(s, def);
+    }
+    l.settle_pending();
+    errors.append(&mut l.errors);
+    let end = |at: u32| Span::new(text.file, at as usize, at as usize);
+    Body {
+        stmts: l.stmts,
+        broken: l.broken,
+        open: end(def.span.start),
+        close: end(def.span.end),
+    }
+}
+
+impl Lower<'_> {
+    /// Names that the text gives come before those that are made for values in between.
+    fn reserve(&mut self, def: &Def) {
+        for s in &def.body {
+            if let SimpleKind::Assign(targets, _, value) = &s.kind
+                && !matches!(value.kind, ExprKind::None)
+            {
+                self.used.extend(targets.iter().filter_map(name_of));
+            }
+        }
+    }
+
+    fn param(&mut self, index: usize, p: &Param) {
+        if index == 0 && &*p.name.text == "self" && p.stars.is_empty() {
+            self.this = Some(p.name.text.clone());
+            return;
+        }
+        let ty = p.ty.as_ref().and_then(|t| self.annotation(t));
+        let default = p.default.as_ref().map(|d| self.value(d));
+        let target = Name::new(format!("{}{}", p.stars, p.name.text), p.name.span);
+        let op = Op::Placeholder { target, default };
+        let name = Name::new(p.name.text.clone(), p.name.span);
+        self.params.insert(p.name.text.clone(), self.stmts.len());
+        self.bind_node(&p.name.text, p.name.text.clone(), p.name.span);
+        self.used.insert(p.name.text.clone());
+        self.defined.insert(p.name.text.clone());
+        self.stmts.push(stmt(Some(name), ty, op, None, p.name.span));
+    }
+
+    fn simple(&mut self, s: &Simple, def: &Def) {
+        if let SimpleKind::Assign(targets, None, value) = &s.kind
+            && let [target] = &targets[..]
+            && let Some(name) = name_of(target)
+            && self.names_pending(&name, target.span, value)
+        {
+            return;
+        }
+        self.settle_pending();
+        match &s.kind {
+            SimpleKind::Assign(targets, ty, value) => self.assign(s, targets, ty.as_ref(), value),
+            SimpleKind::Annotate(target, ty) => {
+                if let (Some(name), Some(ty)) = (name_of(target), self.annotation(ty)) {
+                    self.annotated.insert(name, ty);
+                }
+            }
+            SimpleKind::InPlace(op, target, value) => self.in_place(s, op, target, value),
+            SimpleKind::Return(value) => self.returned(s, value.as_ref(), def),
+            SimpleKind::Expr(e) => {
+                if let Some(op) = self.operation(e) {
+                    self.emit(op, s.span);
+                }
+            }
+            SimpleKind::Nothing => {}
+            SimpleKind::Broken => self.note_broken(s.span),
+        }
+    }
+
+    fn assign(&mut self, s: &Simple, targets: &[Expr], ty: Option<&Expr>, value: &Expr) {
+        if let [target] = targets
+            && let ExprKind::Index(base, index) = &target.kind
+        {
+            let values = vec![self.value(base), self.value(index), self.value(value)];
+            let written = values[0].clone();
+            self.start_pending(call(CallKind::Function, "operator.setitem", s.span, values), s.span, written);
+            return;
+        }
+        if let [target] = targets
+            && let ExprKind::Tuple(names) = &target.kind
+        {
+            self.unpack(s, names, value);
+            return;
+        }
+        let names: Vec<(Arc<str>, Span)> = targets.iter().filter_map(|t| Some((name_of(t)?, t.span))).collect();
+        if names.len() != targets.len() {
+            self.unreadable(s.span, "only names can be assigned to here");
+            return;
+        }
+        let ty = ty.and_then(|t| self.annotation(t));
+        let bound = self.assigned(s, &names[0], ty, value);
+        for (name, _) in names {
+            self.env.insert(name, bound.clone());
+        }
+    }
+
+    /// What the first target of an assignment is from now on.
+    fn assigned(&mut self, s: &Simple, first: &(Arc<str>, Span), ty: Option<Type>, value: &Expr) -> Value {
+        if let ExprKind::Name(n) = &value.kind
+            && let Some(&i) = self.params.get(n)
+            && self.stmts.iter().all(|s| matches!(s.op, Op::Placeholder { .. }))
+            && !self.params.contains_key(&first.0)
+        {
+            // `l_x_ = L_x_`: the parameter's node has another name.
+            self.params.remove(n);
+            self.defined.remove(n);
+            self.defined.insert(first.0.clone());
+            self.stmts[i].name = Some(Name::new(first.0.clone(), first.1));
+            self.bind_node(n, first.0.clone(), first.1);
+            return Value::new(ValueKind::Node(first.0.clone()), first.1);
+        }
+        if let Some(graph) = self.child_graph(value) {
+            return Value::new(ValueKind::Graph(graph), value.span);
+        }
+        let plain = self.is_plain(value);
+        match (!plain).then(|| self.operation(value)).flatten() {
+            Some(op) => {
+                let name = self.free_for(&first.0);
+                let mut node = stmt(Some(Name::new(name.clone(), first.1)), ty, op, self.loc.clone(), s.span);
+                node.ty = node.ty.or_else(|| self.annotated.remove(&first.0));
+                self.stmts.push(node);
+                Value::new(ValueKind::Node(name), first.1)
+            }
+            None => self.value(value),
+        }
+    }
+
+    /// Whether an expression is a value that no node computes.
+    fn is_plain(&self, e: &Expr) -> bool {
+        match &e.kind {
+            ExprKind::Attr(..) => self.global_path(e).is_some(),
+            ExprKind::Call(..) | ExprKind::Index(..) | ExprKind::Unary(..) | ExprKind::Binary(..) => false,
+            _ => true,
+        }
+    }
+
+    /// The name of a new node that the text calls `wish`: that very name the first time it is given.
+    fn free_for(&mut self, wish: &Arc<str>) -> Arc<str> {
+        if self.defined.insert(wish.clone()) {
+            self.used.insert(wish.clone());
+            return wish.clone();
+        }
+        self.fresh(wish)
+    }
+
+    fn fresh(&mut self, wish: &str) -> Arc<str> {
+        let mut name: Arc<str> = wish.into();
+        let mut i = 0;
+        while self.used.contains(&name) {
+            i += 1;
+            name = format!("{wish}_{i}").into();
+        }
+        self.used.insert(name.clone());
+        self.defined.insert(name.clone());
+        name
+    }
+
+    /// Adds a node whose name the text does not give; gives the name.
+    pub fn emit(&mut self, op: Op, span: Span) -> Arc<str> {
+        let wish = match &op {
+            Op::Call { target, .. } | Op::GetAttr { target } | Op::Placeholder { target, .. } => {
+                let path: &str = &target.text;
+                let path = path.strip_suffix(".default").unwrap_or(path);
+                let last = path.rsplit('.').next().unwrap_or(path);
+                let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+                last.chars().map(legal).collect::<String>()
+            }
+            Op::Output { .. } => "output".into(),
+        };
+        let wish = match wish.chars().next() {
+            Some(c) if !c.is_ascii_digit() => wish,
+            _ => format!("_{wish}"),
+        };
+        let name = self.fresh(&wish);
+        let loc = self.loc.clone();
+        self.stmts.push(stmt(Some(Name::new(name.clone(), span)), None, op, loc, span));
+        name
+    }
+
+    /// `a += b`, or `a[i] = b`: the node waits for its name.
+    fn start_pending(&mut self, op: Op, span: Span, written: Value) {
+        let loc = self.loc.clone();
+        self.stmts.push(stmt(None, None, op, loc, span));
+        self.pending = Some((self.stmts.len() - 1, written));
+    }
+
+    fn in_place(&mut self, s: &Simple, op: &str, target: &Expr, value: &Expr) {
+        let name = match op {
+            "+" => "iadd",
+            "-" => "isub",
+            "*" => "imul",
+            "/" => "itruediv",
+            "//" => "ifloordiv",
+            "%" => "imod",
+            "@" => "imatmul",
+            "&" => "iand",
+            "|" => "ior",
+            "^" => "ixor",
+            "<<" => "ilshift",
+            ">>" => "irshift",
+            _ => "ipow",
+        };
+        let values = vec![self.value(target), self.value(value)];
+        let written = values[0].clone();
+        self.start_pending(call(CallKind::Function, &format!("operator.{name}"), s.span, values), s.span, written);
+        if name_of(target).is_none() {
+            self.unreadable(target.span, "only a name can be written to in place");
+        }
+    }
+
+    /// torch names the node of `a += b` by a statement behind it: `iadd = a`, or fxc's `setitem = None`.
+    fn names_pending(&mut self, name: &Arc<str>, span: Span, value: &Expr) -> bool {
+        let Some((at, written)) = &self.pending else { return false };
+        let at = *at;
+        let same = match (&value.kind, &written.kind) {
+            (ExprKind::None, _) => true,
+            (ExprKind::Name(n), ValueKind::Node(w)) => {
+                self.bound(n).is_some_and(|v| matches!(&v.kind, ValueKind::Node(b) if b == w))
+            }
+            _ => false,
+        };
+        if !same {
+            return false;
+        }
+        self.pending = None;
+        let name = self.free_for(name);
+        self.stmts[at].name = Some(Name::new(name.clone(), span));
+        self.bind_node(&name.clone(), name, span);
+        true
+    }
+
+    /// A node in place that nothing names: the text is not torch's, and the target stands for the result from now on.
+    fn settle_pending(&mut self) {
+        let Some((at, written)) = self.pending.take() else { return };
+        let (wish, rebinds) = match &self.stmts[at].op {
+            Op::Call { target, .. } => {
+                let name = target.text.rsplit('.').next().unwrap_or("iadd").to_string();
+                let rebinds = name != "setitem";
+                (name, rebinds)
+            }
+            _ => return,
+        };
+        let name = self.fresh(&wish);
+        self.stmts[at].name = Some(Name::new(name.clone(), written.span));
+        if let (true, ValueKind::Node(n)) = (rebinds, &written.kind) {
+            self.bind_node(&n.clone(), name, written.span);
+        }
+    }
+
+    /// `a, b, = fx_pytree.tree_flatten_spec(…)` gives the placeholders their names; another tuple is taken apart.
+    fn unpack(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
+        if let ExprKind::Call(f, _) = &value.kind
+            && self.global_path(f).is_some_and(|p| p.ends_with("tree_flatten_spec") || p.ends_with("tree_leaves"))
+        {
+            self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
+            for e in names {
+                let Some(name) = name_of(e) else { continue };
+                let ty = self.annotated.remove(&name);
+                let target = Name::new(name.clone(), e.span);
+                self.bind_node(&name, name.clone(), e.span);
+                let op = Op::Placeholder {
+                    target: target.clone(),
+                    default: None,
+                };
+                self.stmts.push(stmt(Some(target), ty, op, None, s.span));
+            }
+            return;
+        }
+        let from = self.value(value);
+        for (i, e) in names.iter().enumerate() {
+            let Some(name) = name_of(e) else {
+                self.unreadable(e.span, "only names can be assigned to here");
+                continue;
+            };
+            let index = Value::new(ValueKind::Int(i as i64), e.span);
+            let op = call(CallKind::Function, "operator.getitem", e.span, vec![from.clone(), index]);
+            let node = self.free_for(&name);
+            let loc = self.loc.clone();
+            self.stmts.push(stmt(Some(Name::new(node.clone(), e.span)), None, op, loc, e.span));
+            self.bind_node(&name, node, e.span);
+        }
+    }
+
+    fn returned(&mut self, s: &Simple, value: Option<&Expr>, def: &Def) {
+        // `return pytree.tree_unflatten([add], self._out_spec)`: the graph's result is the list.
+        let unflattened = value.and_then(|v| match &v.kind {
+            ExprKind::Call(f, args) if self.global_path(f).is_some_and(|p| p.ends_with("tree_unflatten")) => {
+                match args.first() {
+                    Some(Arg::Positional(e)) => Some(e),
+                    _ => None,
+                }
+            }
+            _ => None,
+        });
+        let value = match unflattened.or(value) {
+            Some(e) => self.value(e),
+            None => Value::new(ValueKind::None, s.span),
+        };
+        let ty = def.returns.as_ref().and_then(|t| self.annotation(t));
+        self.stmts.push(stmt(None, ty, Op::Output { value }, None, s.span));
+    }
+
+    /// What a name means; `None` for one from outside.
+    pub fn bound(&self, name: &str) -> Option<&Value> {
+        self.env.get(name)
+    }
+
+    /// Whether the name is the module's.
+    pub fn is_self(&self, name: &str) -> bool {
+        self.this.as_deref() == Some(name)
+    }
+
+    /// The graph that `self.true_graph_0` is.
+    pub fn child_graph(&self, e: &Expr) -> Option<Arc<str>> {
+        if self.children.is_empty() {
+            return None;
+        }
+        self.children.get(&*self.self_path(e)?).cloned()
+    }
+
+    /// The text at a place.
+    pub fn source(&self, span: Span) -> &str {
+        &self.text.text[span.range()]
+    }
+
+    fn bind_node(&mut self, name: &str, node: Arc<str>, span: Span) {
+        self.env.insert(name.into(), Value::new(ValueKind::Node(node), span));
+    }
+
+    /// Reports what cannot be read, and gives a value in its place.
+    pub fn unreadable(&mut self, span: Span, why: &str) -> ValueKind {
+        let d = Diagnostic::new(Code::E0013, "this is not what torch prints").at(span, why);
+        self.errors.push(d.help("paste what torch printed as it is"));
+        ValueKind::None
+    }
+
+    /// The name that a line which could not be read defines is taken to be defined.
+    fn note_broken(&mut self, span: Span) {
+        let text = self.source(span).trim_start();
+        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        let name: Arc<str> = text[..end].into();
+        if !name.is_empty() {
+            self.bind_node(&name.clone(), name.clone(), span);
+            self.broken.push(name);
+        }
+    }
+
+    /// Follows the comments up to a statement: `# File: …` is where the statements behind it come from.
+    fn comments_before(&mut self, at: usize) {
+        while let Some(c) = self.text.comments.get(self.comment).filter(|c| c.start < at) {
+            let text = &self.text.text[c.clone()];
+            if text.contains("No stacktrace found") {
+                self.loc = None;
+            } else if let Some(loc) = loc(text, Span::new(self.text.file, c.start, c.end)) {
+                self.loc = Some(loc);
+            }
+            self.comment += 1;
+        }
+    }
+
+    /// The type of an annotation: torch's own `"f32[4, 4]"` and `"Sym(s77)"`, or Python's.
+    fn annotation(&mut self, e: &Expr) -> Option<Type> {
+        let ExprKind::Str(s) = &e.kind else {
+            let kind = TypeKind::Python(names::annotation(e).into());
+            return Some(Type { kind, span: e.span });
+        };
+        let text = without_colours(s);
+        if let Some(size) = text.strip_prefix("Sym(").and_then(|t| t.strip_suffix(')')) {
+            let (mut value, found) = parse_value(self.text.file, size);
+            value.iter_mut().for_each(|v| spans::of_value(v, &mut |s| *s = e.span));
+            let kind = value.filter(|_| !found.has_errors()).map(|v| TypeKind::Size(Box::new(v)));
+            return Some(Type {
+                kind: kind.unwrap_or(TypeKind::Word("int".into())),
+                span: e.span,
+            });
+        }
+        let shape = &text[..text.find(']')? + 1];
+        let (ty, found) = parse_type(self.text.file, shape);
+        let mut ty = ty.filter(|_| !found.has_errors())?;
+        spans::of_type(&mut ty, &mut |s| *s = e.span);
+        Some(ty)
+    }
+}
+
+fn name_of(e: &Expr) -> Option<Arc<str>> {
+    match &e.kind {
+        ExprKind::Name(n) => Some(n.clone()),
+        _ => None,
+    }
+}
+
+/// `# File: zoo/nets.py:12 in forward, code: return self.net(x)`.
+fn loc(comment: &str, span: Span) -> Option<Loc> {
+    let rest = &comment[comment.find("File: ")? + "File: ".len()..];
+    let (place, code) = rest.split_once(", code: ").unwrap_or((rest, ""));
+    let (file, function) = place.rsplit_once(" in ").unwrap_or((place, ""));
+    let (file, line) = file.rsplit_once(':')?;
+    Some(Loc {
+        file: file.into(),
+        line: line.parse().ok()?,
+        function: (!function.is_empty()).then(|| function.into()),
+        code: Some(code.into()),
+        span,
+    })
+}
+
+/// The text without a terminal's colours.
+fn without_colours(s: &str) -> String {
+    let mut out = String::with_capacity(s.len());
+    let mut parts = s.split("\x1b[");
+    out.push_str(parts.next().unwrap_or_default());
+    parts.for_each(|p| out.push_str(p.split_once('m').map_or("", |(_, rest)| rest)));
+    out
+}

@@ -1,0 +1,278 @@
+//! The Python that torch prints: `gm.code`, `gm.print_readable()` and `print(exported_program)`.
+//!
+//! ```text
+//! class GraphModule(torch.nn.Module):
+//!     def forward(self, x: "f32[4, 4]"):
+//!         # File: model.py:8 in forward, code: y = self.lin(x)
+//!         lin: "f32[4, 5]" = self.lin(x);  x = None
+//!         add: "f32[4, 5]" = lin + 1;  lin = None
+//!         return (add,)
+//! ```
+//!
+//! [`regions`] finds such text in a file, [`lexer`] and the LALRPOP grammar of `grammar/python.lalrpop` make a [`tree`] of
+//! it, and [`lower`] makes of each function the statements of a graph: an infix operator is a call of `operator`'s
+//! function, `self.a.b(x)` a call of the module `a.b`, a bare `self.w` a `get_attr`. Every statement is one node, as torch
+//! writes them; expressions within expressions become nodes with names of their own. Classes within a class are the
+//! graphs of sub-modules. `# File: …` comments are the places of the nodes behind them.
+
+pub mod lexer;
+mod lower;
+mod names;
+pub mod regions;
+mod signature;
+pub mod token;
+pub mod tree;
+mod value;
+
+use super::ast::{Body, Dialect, Graph, Item, Name, Signature};
+use super::torch_text::Found;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use lalrpop_util::{ErrorRecovery, ParseError};
+use lexer::lex;
+use lower::Text;
+use regions::{Kind, Region};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use token::Token;
+use tree::{Class, Cx, Def, Expr, ExprKind, Top};
+
+pub(super) use signature::specs_of;
+
+#[allow(missing_docs, clippy::all, unused_qualifications)]
+#[rustfmt::skip]
+mod grammar {
+    include!(concat!(env!("OUT_DIR"), "/python.rs"));
+}
+
+/// Reads every piece of generated Python in `text`.
+pub fn read<'a>(file: FileId, text: Cow<'a, str>) -> Found<'a> {
+    let regions = regions::find(&text);
+    let mut found = Found {
+        graphs: vec![],
+        errors: vec![],
+        rest: text,
+    };
+    if regions.is_empty() {
+        return found;
+    }
+    let mut rest = found.rest.as_bytes().to_vec();
+    let mut names = HashSet::new();
+    for r in &regions {
+        let mut reader = Reader {
+            file,
+            text: &found.rest,
+            wrapped: vec![],
+            comments: vec![],
+            names: &mut names,
+            graphs: vec![],
+            errors: vec![],
+        };
+        reader.region(r);
+        found.graphs.extend(reader.graphs.into_iter().map(Item::Graph));
+        found.errors.append(&mut reader.errors);
+        super::torch_text::blank(&mut rest[r.range.clone()]);
+    }
+    found.rest = Cow::Owned(String::from_utf8(rest).unwrap_or_default());
+    found
+}
+
+struct Reader<'a> {
+    file: FileId,
+    text: &'a str,
+    wrapped: Vec<String>,
+    comments: Vec<std::ops::Range<usize>>,
+    /// Names of the graphs of sub-modules, in the whole text.
+    names: &'a mut HashSet<Arc<str>>,
+    graphs: Vec<Graph>,
+    errors: Vec<Diagnostic>,
+}
+
+impl Reader<'_> {
+    fn region(&mut self, region: &Region) {
+        let lexed = lex(self.file, self.text, region);
+        self.errors.extend(lexed.errors);
+        self.comments = lexed.comments;
+        self.wrapped = region
+            .lines
+            .iter()
+            .filter_map(|l| wrapped(&self.text[l.clone()]))
+            .collect();
+        let mut cx = Cx {
+            file: self.file,
+            errors: vec![],
+            deep: false,
+        };
+        let failed = match region.kind {
+            Kind::Program => match grammar::ExportedParser::new().parse(&mut cx, lexed.tokens) {
+                Ok(p) => {
+                    let signature = Signature {
+                        specs: signature::specs(p.signature),
+                        ranges: signature::ranges(self.text, p.ranges.as_ref()),
+                        span: p.span,
+                    };
+                    self.members(&p.members, None, Some(Box::new(signature)));
+                    None
+                }
+                Err(e) => Some(e),
+            },
+            Kind::Code | Kind::Class => match grammar::TextParser::new().parse(&mut cx, lexed.tokens) {
+                Ok(members) => {
+                    self.members(&members, None, None);
+                    None
+                }
+                Err(e) => Some(e),
+            },
+        };
+        self.errors.append(&mut cx.errors);
+        self.errors.extend(failed.map(|e| unexpected(self.file, e)));
+    }
+
+    /// The graphs of what stands at one level, the classes below it first named.
+    fn members(&mut self, members: &[Top], class: Option<&Class>, mut signature: Option<Box<Signature>>) {
+        for m in members {
+            match m {
+                Top::Class(c) if class.is_none() => self.members(&c.members, Some(c), signature.take()),
+                Top::Def(d) => self.function(d, class, members, signature.take(), None),
+                Top::Class(_) | Top::Other => {}
+            }
+        }
+    }
+
+    /// One function, and then the graphs of the sub-modules beside it.
+    fn function(
+        &mut self,
+        def: &Def,
+        class: Option<&Class>,
+        siblings: &[Top],
+        signature: Option<Box<Signature>>,
+        name: Option<Arc<str>>,
+    ) {
+        let inner: Vec<&Class> = match class {
+            Some(_) => siblings.iter().filter_map(class_of).collect(),
+            None => vec![],
+        };
+        let children: HashMap<Arc<str>, Arc<str>> =
+            inner.iter().map(|c| (c.name.text.clone(), self.graph_name(&c.name.text))).collect();
+        let text = Text {
+            file: self.file,
+            text: self.text,
+            comments: &self.comments,
+            wrapped: &self.wrapped,
+        };
+        let body: Body = lower::lower(&text, def, &children, &mut self.errors);
+        let nested = name.is_some();
+        self.graphs.push(Graph {
+            name: name.map(|n| Name::new(n, def.name.span)),
+            updates: vec![],
+            body,
+            dialect: Dialect::Python(class.filter(|_| !nested).map(|c| c.name.text.clone())),
+            signature,
+            span: class.map_or(def.span, |c| c.span),
+        });
+        for c in inner {
+            let function = c.members.iter().find_map(|m| match m {
+                Top::Def(d) => Some(d),
+                _ => None,
+            });
+            if let Some(d) = function {
+                let name = children.get(&c.name.text).cloned();
+                self.function(d, Some(c), &c.members, None, name);
+            }
+        }
+    }
+
+    /// A name for the graph of a sub-module that no other has.
+    fn graph_name(&mut self, wish: &Arc<str>) -> Arc<str> {
+        let mut name = wish.clone();
+        let mut i = 0;
+        while &*name == "main" || !self.names.insert(name.clone()) {
+            i += 1;
+            name = format!("{wish}_{i}").into();
+        }
+        name
+    }
+}
+
+fn class_of(t: &Top) -> Option<&Class> {
+    match t {
+        Top::Class(c) => Some(c),
+        _ => None,
+    }
+}
+
+/// The name that a line `torch.fx._symbolic_trace.wrap("name")` wraps.
+fn wrapped(line: &str) -> Option<String> {
+    let (head, rest) = line.trim().split_once("wrap(\"")?;
+    let name = rest.strip_suffix("\")")?;
+    head.bytes()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_'))
+        .then(|| name.to_string())
+}
+
+impl Cx {
+    /// Notes an error that the grammar recovers from.
+    pub fn recovered(&mut self, e: ErrorRecovery<usize, Token<'_>, ()>) {
+        let d = unexpected(self.file, e.error);
+        self.errors.push(d);
+    }
+}
+
+/// The diagnostic for a token the grammar does not expect.
+fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
+    let (title, span) = match &error {
+        ParseError::UnrecognizedToken { token, .. } | ParseError::ExtraToken { token } => {
+            (format!("unexpected {}", token.1), Span::new(file, token.0, token.2))
+        }
+        ParseError::UnrecognizedEof { location, .. } | ParseError::InvalidToken { location } => {
+            ("the text ends too early".into(), Span::new(file, *location, *location))
+        }
+        ParseError::User { .. } => ("invalid syntax".into(), Span::new(file, 0, 0)),
+    };
+    let want = match &error {
+        ParseError::UnrecognizedToken { expected, .. } | ParseError::UnrecognizedEof { expected, .. } => words(expected),
+        _ => "nothing more".into(),
+    };
+    let d = Diagnostic::new(Code::E0013, format!("this is not what torch prints: {title}"));
+    d.at(span, format!("expected {want}"))
+        .help("paste what torch printed as it is: gm.code, print_readable() or print(exported_program)")
+}
+
+/// LALRPOP's list of expected tokens as a reader would say it.
+fn words(expected: &[String]) -> String {
+    let has = |t: &str| expected.iter().any(|e| e.trim_matches('"') == t);
+    if has("name") && has("string") && has("[") {
+        return "an expression".into();
+    }
+    let mut out = vec![];
+    if has("comparison") && has("**") {
+        out.push("an operator".to_string());
+    }
+    let plain = ["end of the line", "indent", "dedent", "name", "string"];
+    for e in expected.iter().map(|e| e.trim_matches('"')) {
+        match e {
+            "dedent" => out.push("the end of the block".into()),
+            "name" => out.push("a name".into()),
+            e if plain.contains(&e) => out.push(format!("the {e}").replace("the indent", "an indented line")),
+            "(" | ")" | "]" | "}" | "," | ":" | ";" | "=" => out.push(format!("`{e}`")),
+            _ => {}
+        }
+    }
+    match out.len() {
+        0 => "something else".into(),
+        1 => out.remove(0),
+        n => format!("{} or {}", out[..n - 1].join(", "), out[n - 1]),
+    }
+}
+
+/// The text of a string expression.
+fn text_of(e: &Expr) -> Option<Arc<str>> {
+    match &e.kind {
+        ExprKind::Str(s) => Some(s.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The names that torch writes into generated code for what it takes from outside: dots become underscores.
+
+use super::tree::{Arg, Expr, ExprKind};
+
+/// Python's functions that graphs call by their bare names.
+const BUILTINS: [&str; 20] = [
+    "abs", "all", "any", "bool", "divmod", "float", "getattr", "hasattr", "int", "isinstance", "len", "list", "max",
+    "min", "pow", "round", "setattr", "sum", "tuple", "range",
+];
+
+/// The path of the function that the name or path `text` calls: `math_sqrt` is `math.sqrt`. Of other functions the
+/// graph's builder knows more; those that torch says it wrapped keep a dot, which tells them from torch's own.
+pub fn function(text: &str, wrapped: &[String]) -> String {
+    if text.contains('.') {
+        return match text.strip_prefix("_operator.") {
+            Some(name) => format!("operator.{name}"),
+            None => text.into(),
+        };
+    }
+    for (prefix, module) in [("_operator_", "operator"), ("math_", "math"), ("__main___", "__main__")] {
+        if let Some(name) = text.strip_prefix(prefix) {
+            return format!("{module}.{name}");
+        }
+    }
+    if BUILTINS.contains(&text) {
+        return format!("builtins.{text}");
+    }
+    if wrapped.iter().any(|w| w == text)
+        && let Some(at) = text[1..].find('_').map(|i| i + 1)
+    {
+        return format!("{}.{}", &text[..at], &text[at + 1..]);
+    }
+    text.into()
+}
+
+/// An annotation as `print(graph)` writes it: `typing_Union[int,NoneType]` is `typing.Optional[int]`.
+pub fn annotation(e: &Expr) -> String {
+    match &e.kind {
+        ExprKind::None => "None".into(),
+        ExprKind::Ellipsis => "...".into(),
+        ExprKind::Str(s) => s.to_string(),
+        ExprKind::Name(n) => path(n),
+        ExprKind::Attr(base, name) => format!("{}.{}", annotation(base), name.text),
+        ExprKind::Tuple(items) | ExprKind::List(items) => {
+            let items: Vec<String> = items.iter().map(annotation).collect();
+            items.join(", ")
+        }
+        ExprKind::Binary("or_", a, b) => format!("{} | {}", annotation(a), annotation(b)),
+        ExprKind::Index(base, inner) => {
+            let base = annotation(base);
+            if base == "typing.Union"
+                && let ExprKind::Tuple(items) = &inner.kind
+                && let [one, none] = &items[..]
+                && matches!(annotation(none).as_str(), "NoneType" | "None")
+            {
+                return format!("typing.Optional[{}]", annotation(one));
+            }
+            format!("{base}[{}]", annotation(inner))
+        }
+        ExprKind::Call(f, args) => {
+            let args = args.iter().map(|a| match a {
+                Arg::Positional(e) | Arg::Keywords(e) => annotation(e),
+                Arg::Keyword(k, e) => format!("{}={}", k.text, annotation(e)),
+            });
+            format!("{}({})", annotation(f), args.collect::<Vec<_>>().join(", "))
+        }
+        ExprKind::Int(i) => i.to_string(),
+        _ => "?".into(),
+    }
+}
+
+/// The path behind the name of a type.
+fn path(name: &str) -> String {
+    for (prefix, module) in [
+        ("typing_", "typing"),
+        ("collections_abc_", "collections.abc"),
+    ] {
+        if let Some(rest) = name.strip_prefix(prefix) {
+            return format!("{module}.{rest}");
+        }
+    }
+    name.into()
+}

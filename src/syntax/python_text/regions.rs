@@ -1,0 +1,200 @@
+//! Where in a text Python that torch printed stands.
+//!
+//! A region begins with `class NAME(torch.nn.Module):`, `def forward(…`, `ExportedProgram:` or a `wrap` line, and goes on as
+//! long as lines are indented further. What stands before it on its line (`# `, `>>> `, the head of a log line) stands
+//! before all of its lines.
+
+use std::ops::Range;
+
+/// What a region holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A function, with the `wrap` lines before it.
+    Code,
+    /// A class.
+    Class,
+    /// `print(exported_program)`.
+    Program,
+}
+
+/// The lines of one region.
+#[derive(Debug)]
+pub struct Region {
+    /// What it holds.
+    pub kind: Kind,
+    /// The lines that belong to it, without what stands before the Python.
+    pub lines: Vec<Range<usize>>,
+    /// All of it.
+    pub range: Range<usize>,
+}
+
+/// A line of the text.
+struct Line<'a> {
+    /// Without what stands before the Python, and without the end of the line.
+    range: Range<usize>,
+    /// The text of the range.
+    text: &'a str,
+    /// Where the line begins.
+    start: usize,
+    /// What stands before the Python.
+    prefix: Prefix,
+}
+
+/// What a tool may have put before each line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Prefix {
+    None,
+    /// `# `
+    Comment,
+    /// `>>> ` or `... `
+    Prompt,
+    /// `V1121 08:10:45.123000 12 torch/file.py:16] [0/0] [__graph_code] `, of TORCH_LOGS.
+    Log,
+}
+
+/// The kind and length of what stands before the Python of a line.
+fn prefix(line: &str) -> (Prefix, usize) {
+    let log = line.starts_with(['V', 'I', 'W', 'E', 'D']) && line[1..].starts_with(|c: char| c.is_ascii_digit());
+    if log && let Some(at) = line.rfind("[__") {
+        let rest = &line[at..];
+        if let Some(close) = rest.find(']') {
+            let behind = at + close + 1;
+            let space = line[behind..].starts_with(' ') as usize;
+            return (Prefix::Log, behind + space);
+        }
+    }
+    if line.starts_with(">>> ") || line.starts_with("... ") {
+        return (Prefix::Prompt, 4);
+    }
+    if let Some(rest) = line.strip_prefix("# ") {
+        let begins = begins(rest).is_some() || rest.starts_with(' ');
+        return if begins { (Prefix::Comment, 2) } else { (Prefix::None, 0) };
+    }
+    (Prefix::None, 0)
+}
+
+/// What a line begins, from its first word on.
+fn begins(line: &str) -> Option<Kind> {
+    let body = line.trim_start();
+    let class = body.strip_prefix("class ").and_then(|r| r.split_once('('));
+    if class.is_some_and(|(_, r)| r.trim_end().ends_with("Module):")) {
+        return Some(Kind::Class);
+    }
+    if body.starts_with("def ") && body.contains('(') && (body.contains("(self") || body.starts_with("def forward(")) {
+        return Some(Kind::Code);
+    }
+    if body.trim_end() == "ExportedProgram:" {
+        return Some(Kind::Program);
+    }
+    let wrap = body.starts_with("torch.fx._symbolic_trace.wrap(") || body.starts_with("torch.fx.wrap(");
+    (wrap || body.starts_with("wrap(\"")).then_some(Kind::Code)
+}
+
+fn lines(text: &str) -> Vec<Line<'_>> {
+    let mut at = 0;
+    let mut out = vec![];
+    for raw in text.split_inclusive('\n') {
+        let line = raw.trim_end_matches(['\n', '\r']);
+        let (prefix, skip) = prefix(line);
+        out.push(Line {
+            range: at + skip..at + line.len(),
+            text: &line[skip..],
+            start: at,
+            prefix,
+        });
+        at += raw.len();
+    }
+    out
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// Finds the regions. Those in comments count only in a text that is all comments: in FXIR a comment is a comment.
+pub fn find(text: &str) -> Vec<Region> {
+    if !["def ", "class ", "ExportedProgram:"].iter().any(|w| text.contains(w)) {
+        return vec![];
+    }
+    let lines = lines(text);
+    let comment = |l: &Line| text[l.start..].starts_with('#') || l.text.trim().is_empty();
+    let all_comments = lines.iter().all(comment);
+    let mut out = vec![];
+    let mut i = 0;
+    while i < lines.len() {
+        let kind = begins(lines[i].text).filter(|_| all_comments || lines[i].prefix != Prefix::Comment);
+        match kind {
+            Some(kind) => {
+                let end = end_of(&lines, i, kind);
+                let last = &lines[end - 1];
+                out.push(Region {
+                    kind,
+                    lines: lines[i..end].iter().map(|l| l.range.clone()).collect(),
+                    range: lines[i].start..last.range.end,
+                });
+                i = end;
+            }
+            None => i += 1,
+        }
+    }
+    out
+}
+
+/// The line behind the region that begins at line `first`.
+fn end_of(lines: &[Line<'_>], first: usize, kind: Kind) -> usize {
+    let (base, prefix) = (indent(lines[first].text), lines[first].prefix);
+    // A `wrap` line belongs to the function behind it.
+    let mut defined = kind != Kind::Code || lines[first].text.trim_start().starts_with("def ");
+    let mut end = first + 1;
+    let mut open = brackets(0, lines[first].text);
+    for (i, line) in lines.iter().enumerate().skip(first + 1) {
+        let text = line.text.trim();
+        let blank = text.is_empty() || (text == "#" && prefix == Prefix::Comment);
+        let continues = match kind {
+            _ if blank => continue,
+            _ if line.prefix != prefix && prefix != Prefix::None && prefix != Prefix::Prompt => false,
+            _ if indent(line.text) > base || open > 0 => true,
+            Kind::Program => text.starts_with("Graph signature:") || text.starts_with("Range constraints:"),
+            Kind::Code if !defined => begins(line.text) == Some(Kind::Code),
+            _ => false,
+        };
+        if !continues {
+            break;
+        }
+        defined |= text.starts_with("def ");
+        open = brackets(open, line.text);
+        end = i + 1;
+    }
+    end
+}
+
+/// How many brackets are open behind `line`, if `open` were before.
+fn brackets(open: usize, line: &str) -> usize {
+    let code = outside_strings(line).take_while(|(_, c)| *c != '#');
+    code.fold(open, |open, (_, c)| match c {
+        '(' | '[' | '{' => open + 1,
+        ')' | ']' | '}' => open.saturating_sub(1),
+        _ => open,
+    })
+}
+
+/// The characters of a line that stand in no string, with their places.
+pub fn outside_strings(line: &str) -> impl Iterator<Item = (usize, char)> + '_ {
+    let mut quote = None;
+    let mut escaped = false;
+    line.char_indices().filter(move |&(_, c)| match quote {
+        Some(q) => {
+            if c == q && !escaped {
+                quote = None;
+            }
+            escaped = c == '\\' && !escaped;
+            false
+        }
+        None => {
+            if matches!(c, '\'' | '"') {
+                quote = Some(c);
+            }
+            true
+        }
+    })
+}

@@ -1,0 +1,344 @@
+//! Expressions of generated Python as values of a graph, and as the nodes that compute them.
+
+use super::lower::Lower;
+use super::names;
+use super::tree::{Arg, Expr, ExprKind};
+use crate::source::Span;
+use crate::syntax::ast::{Args, BinaryOp, CallKind, Name, Op, UnaryOp, Value, ValueKind};
+use crate::syntax::resolve::{is_torch_name, is_torch_symbol};
+use std::sync::Arc;
+
+/// Types of Python's that may stand as arguments.
+const TYPES: [&str; 8] = ["int", "float", "bool", "str", "complex", "list", "tuple", "dict"];
+
+impl Lower<'_> {
+    /// The value of an expression. What it computes on the way becomes nodes.
+    pub fn value(&mut self, e: &Expr) -> Value {
+        if let Some(v) = self.literal(e) {
+            return v;
+        }
+        let all = |this: &mut Self, v: &[Expr]| v.iter().map(|x| this.value(x)).collect::<Vec<_>>();
+        let kind = match &e.kind {
+            ExprKind::Tuple(v) => ValueKind::Tuple(all(self, v)),
+            ExprKind::List(v) => ValueKind::List(all(self, v)),
+            ExprKind::Dict(v) => ValueKind::Dict(v.iter().map(|(k, x)| (self.value(k), self.value(x))).collect()),
+            ExprKind::Slice(parts) => {
+                let mut part = |i: usize| match &parts[i] {
+                    Some(x) => self.value(x),
+                    None => Value::new(ValueKind::None, e.span),
+                };
+                ValueKind::Slice(Box::new([part(0), part(1), part(2)]))
+            }
+            ExprKind::Call(f, args) if self.is_value_call(f) => self.value_call(e, f, args),
+            ExprKind::Name(n) => self.free_name(n),
+            _ => match self.child_graph(e) {
+                Some(graph) => ValueKind::Graph(graph),
+                None => match self.operation(e) {
+                    Some(op) => ValueKind::Node(self.emit(op, e.span)),
+                    None => self.unreadable(e.span, "a graph holds no such value"),
+                },
+            },
+        };
+        Value::new(kind, e.span)
+    }
+
+    /// A value that no other value is part of.
+    fn literal(&self, e: &Expr) -> Option<Value> {
+        let kind = match &e.kind {
+            ExprKind::None => ValueKind::None,
+            ExprKind::Bool(b) => ValueKind::Bool(*b),
+            ExprKind::Ellipsis => ValueKind::Ellipsis,
+            ExprKind::Int(i) => ValueKind::Int(*i),
+            ExprKind::Float(x) => ValueKind::Float(*x),
+            ExprKind::Imag(x) => ValueKind::Complex(0.0, *x),
+            ExprKind::Str(s) => ValueKind::Str(s.clone()),
+            ExprKind::Object(s) => ValueKind::Opaque(s.clone()),
+            ExprKind::Name(n) => match self.bound(n) {
+                Some(v) => return Some(Value::new(v.kind.clone(), e.span)),
+                None => return None,
+            },
+            ExprKind::Attr(..) => {
+                let path = self.global_path(e)?;
+                match path.strip_prefix("torch.ops.") {
+                    // In arguments torch prints an overload without `torch.ops.`.
+                    Some(op) => ValueKind::Opaque(op.into()),
+                    None if is_torch_name(&path) => ValueKind::Name(path.into()),
+                    None => ValueKind::Opaque(path.into()),
+                }
+            }
+            ExprKind::Unary("neg", x) if infinite(x).is_some() => ValueKind::Float(-infinite(x)?),
+            ExprKind::Binary(op @ ("add" | "sub"), a, b) => match (number(a), imaginary(b)) {
+                (Some(re), Some(im)) => ValueKind::Complex(re, if *op == "sub" { -im } else { im }),
+                _ => return self.size(e),
+            },
+            _ => return self.size(e),
+        };
+        Some(Value::new(kind, e.span))
+    }
+
+    /// Arithmetic on symbolic sizes: `2*s96 + 1`.
+    fn size(&self, e: &Expr) -> Option<Value> {
+        let kind = match &e.kind {
+            ExprKind::Int(i) => ValueKind::Int(*i),
+            ExprKind::Name(n) if is_torch_symbol(n) && self.bound(n).is_none() => ValueKind::Name(n.clone()),
+            ExprKind::Unary("neg", a) => ValueKind::Unary(UnaryOp::Neg, Box::new(self.size(a)?)),
+            ExprKind::Binary(op, a, b) => {
+                let op = match *op {
+                    "add" => BinaryOp::Add,
+                    "sub" => BinaryOp::Sub,
+                    "mul" => BinaryOp::Mul,
+                    "floordiv" => BinaryOp::FloorDiv,
+                    "mod" => BinaryOp::Mod,
+                    _ => return None,
+                };
+                ValueKind::Binary(op, Box::new(self.size(a)?), Box::new(self.size(b)?))
+            }
+            _ => return None,
+        };
+        Some(Value::new(kind, e.span))
+    }
+
+    /// A name that the function does not bind.
+    fn free_name(&self, n: &Arc<str>) -> ValueKind {
+        match &**n {
+            "inf" => ValueKind::Float(f64::INFINITY),
+            "nan" => ValueKind::Float(f64::NAN),
+            "Ellipsis" => ValueKind::Ellipsis,
+            "NoneType" => ValueKind::Opaque("<class 'NoneType'>".into()),
+            t if TYPES.contains(&t) => ValueKind::Opaque(format!("<class '{t}'>").into()),
+            n if is_torch_symbol(n) => ValueKind::Name(n.into()),
+            // What it names is looked up with the nodes.
+            _ => ValueKind::Node(n.clone()),
+        }
+    }
+
+    /// Whether a call of `f` writes a value rather than computing one.
+    fn is_value_call(&self, f: &Expr) -> bool {
+        let path = self.global_path(f);
+        matches!(
+            path.as_deref(),
+            Some("slice" | "range" | "device" | "torch.device" | "complex" | "torch.Size" | "torch.Tensor")
+        )
+    }
+
+    fn value_call(&mut self, e: &Expr, f: &Expr, args: &[Arg]) -> ValueKind {
+        let path = self.global_path(f).unwrap_or_default();
+        let positional: Vec<&Expr> = args.iter().filter_map(positional).collect();
+        let given = |name: &str| {
+            args.iter().find_map(|a| match a {
+                Arg::Keyword(k, v) if *k.text == *name => Some(v),
+                _ => None,
+            })
+        };
+        match &*path {
+            "slice" | "range" if (1..=3).contains(&positional.len()) => {
+                let mut items: Vec<Value> = positional.iter().map(|x| self.value(x)).collect();
+                let none = Value::new(ValueKind::None, e.span);
+                if items.len() == 1 {
+                    items.insert(0, none.clone());
+                }
+                if path == "slice" {
+                    items.resize(3, none);
+                    return three(items).map_or(ValueKind::None, ValueKind::Slice);
+                }
+                let int = |i| Value::new(ValueKind::Int(i), e.span);
+                if matches!(items[0].kind, ValueKind::None) {
+                    items[0] = int(0);
+                }
+                items.resize(3, int(1));
+                three(items).map_or(ValueKind::None, ValueKind::Range)
+            }
+            "device" | "torch.device" => {
+                let kind = given("type").or(positional.first().copied());
+                let index = given("index").or(positional.get(1).copied());
+                match (kind.map(|k| &k.kind), index.map(|i| &i.kind)) {
+                    (Some(ExprKind::Str(t)), None) => ValueKind::Device(t.clone()),
+                    (Some(ExprKind::Str(t)), Some(ExprKind::Int(i))) => ValueKind::Device(format!("{t}:{i}").into()),
+                    _ => self.unreadable(e.span, "a device is written `device(type='cpu', index=0)`"),
+                }
+            }
+            "complex" => match (positional.first().and_then(|x| number(x)), positional.get(1).and_then(|x| number(x))) {
+                (Some(re), Some(im)) => ValueKind::Complex(re, im),
+                _ => self.unreadable(e.span, "a complex number is written `complex(0.0, 1.0)`"),
+            },
+            "torch.Size" if positional.len() == 1 => match self.value(positional[0]).kind {
+                ValueKind::List(v) | ValueKind::Tuple(v) => ValueKind::Tuple(v),
+                kind => kind,
+            },
+            // torch writes a tensor so; its values are lost.
+            _ => ValueKind::Opaque(self.source(e.span).into()),
+        }
+    }
+
+    /// The operation of an expression; `None` if it is none.
+    pub fn operation(&mut self, e: &Expr) -> Option<Op> {
+        let operator = |this: &mut Self, name: &str, operands: &[&Expr]| {
+            let values = operands.iter().map(|x| this.value(x)).collect();
+            Some(call(CallKind::Function, &format!("operator.{name}"), e.span, values))
+        };
+        match &e.kind {
+            ExprKind::Unary(op, a) => operator(self, op, &[a]),
+            ExprKind::Binary(op, a, b) => operator(self, op, &[a, b]),
+            ExprKind::Index(a, i) => operator(self, "getitem", &[a, i]),
+            ExprKind::Attr(base, name) => match self.self_path(e) {
+                Some(path) => Some(Op::GetAttr {
+                    target: Name::new(path, e.span),
+                }),
+                None => {
+                    let name = Value::new(ValueKind::Str(name.text.clone()), name.span);
+                    let values = vec![self.value(base), name];
+                    Some(call(CallKind::Function, "builtins.getattr", e.span, values))
+                }
+            },
+            ExprKind::Call(..) if self.self_path(e).is_some() => Some(Op::GetAttr {
+                target: Name::new(self.self_path(e)?, e.span),
+            }),
+            ExprKind::Call(f, args) => self.call(f, args),
+            _ => None,
+        }
+    }
+
+    fn call(&mut self, f: &Expr, args: &[Arg]) -> Option<Op> {
+        if let Some(graph) = self.child_graph(f) {
+            return Some(self.finish_call(CallKind::Function, &graph, f.span, vec![], args));
+        }
+        if let Some(path) = self.self_path(f) {
+            return Some(self.finish_call(CallKind::Module, &path, f.span, vec![], args));
+        }
+        if let Some(path) = self.global_path(f) {
+            let target = names::function(&path, self.wrapped);
+            return Some(self.finish_call(CallKind::Function, &target, f.span, vec![], args));
+        }
+        let (base, method) = match &f.kind {
+            ExprKind::Attr(base, name) => (base.as_ref(), name.text.clone()),
+            _ => getattr(f)?,
+        };
+        let first = self.value(base);
+        Some(self.finish_call(CallKind::Method, &method, f.span, vec![first], args))
+    }
+
+    fn finish_call(&mut self, kind: CallKind, target: &str, span: Span, first: Vec<Value>, list: &[Arg]) -> Op {
+        let mut args = Args {
+            positional: first,
+            keyword: vec![],
+        };
+        for a in list {
+            match a {
+                Arg::Positional(e) => args.positional.push(self.value(e)),
+                Arg::Keyword(k, e) => {
+                    let value = self.value(e);
+                    args.keyword.push((Name::new(k.text.clone(), k.span), value));
+                }
+                Arg::Keywords(e) => self.keywords(e, &mut args),
+            }
+        }
+        let target = Name::new(target, span);
+        Op::Call { kind, target, args }
+    }
+
+    /// `**{"from": 1}`, which fxc writes for names that are no identifiers.
+    fn keywords(&mut self, e: &Expr, args: &mut Args) {
+        let ExprKind::Dict(entries) = &e.kind else {
+            self.unreadable(e.span, "only a dict that is written out can be spread");
+            return;
+        };
+        for (k, v) in entries {
+            match &k.kind {
+                ExprKind::Str(s) => {
+                    let value = self.value(v);
+                    args.keyword.push((Name::new(s.clone(), k.span), value));
+                }
+                _ => {
+                    self.unreadable(k.span, "the name of an argument is a string");
+                }
+            }
+        }
+    }
+
+    /// `self.a.b` as `a.b`, with `getattr(self.a, "0")` for parts that are no identifiers.
+    pub fn self_path(&self, e: &Expr) -> Option<String> {
+        let (base, name) = match &e.kind {
+            ExprKind::Attr(base, name) => (base.as_ref(), name.text.clone()),
+            _ => getattr(e)?,
+        };
+        match &base.kind {
+            ExprKind::Name(n) if self.is_self(n) => Some(name.to_string()),
+            _ => Some(format!("{}.{name}", self.self_path(base)?)),
+        }
+    }
+
+    /// The path of something from outside: a name that the function does not bind, with attributes.
+    pub fn global_path(&self, e: &Expr) -> Option<String> {
+        match &e.kind {
+            ExprKind::Name(n) if self.bound(n).is_none() && !self.is_self(n) => Some(n.to_string()),
+            ExprKind::Attr(base, name) => Some(format!("{}.{}", self.global_path(base)?, name.text)),
+            ExprKind::Call(..) => {
+                let (base, name) = getattr(e)?;
+                matches!(base.kind, ExprKind::Name(_) | ExprKind::Attr(..)).then_some(())?;
+                Some(format!("{}.{name}", self.global_path(base)?))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A call of positional arguments.
+pub fn call(kind: CallKind, target: &str, span: Span, positional: Vec<Value>) -> Op {
+    Op::Call {
+        kind,
+        target: Name::new(target, span),
+        args: Args {
+            positional,
+            keyword: vec![],
+        },
+    }
+}
+
+/// `getattr(base, "name")` taken apart.
+fn getattr(e: &Expr) -> Option<(&Expr, Arc<str>)> {
+    let ExprKind::Call(f, args) = &e.kind else { return None };
+    match (&f.kind, &args[..]) {
+        (ExprKind::Name(n), [Arg::Positional(base), Arg::Positional(name)]) if **n == *"getattr" => match &name.kind {
+            ExprKind::Str(s) => Some((base, s.clone())),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn positional(a: &Arg) -> Option<&Expr> {
+    match a {
+        Arg::Positional(e) => Some(e),
+        _ => None,
+    }
+}
+
+fn three(items: Vec<Value>) -> Option<Box<[Value; 3]>> {
+    <[Value; 3]>::try_from(items).ok().map(Box::new)
+}
+
+fn number(e: &Expr) -> Option<f64> {
+    match &e.kind {
+        ExprKind::Int(i) => Some(*i as f64),
+        ExprKind::Float(x) => Some(*x),
+        ExprKind::Unary("neg", x) => Some(-infinite(x)?),
+        _ => infinite(e),
+    }
+}
+
+fn imaginary(e: &Expr) -> Option<f64> {
+    match &e.kind {
+        ExprKind::Imag(x) => Some(*x),
+        ExprKind::Name(n) if **n == *"nanj" => Some(f64::NAN),
+        ExprKind::Name(n) if **n == *"infj" => Some(f64::INFINITY),
+        _ => None,
+    }
+}
+
+fn infinite(e: &Expr) -> Option<f64> {
+    match &e.kind {
+        ExprKind::Name(n) if **n == *"inf" => Some(f64::INFINITY),
+        ExprKind::Name(n) if **n == *"nan" => Some(f64::NAN),
+        _ => None,
+    }
+}
