@@ -32,6 +32,12 @@ pub enum Form {
     Fxir,
     /// As torch's print(graph)
     Torch,
+    /// As torch's gm.code
+    Code,
+    /// As torch's gm.print_readable()
+    Readable,
+    /// As torch's print(exported_program)
+    Program,
     /// As torch's graph.print_tabular()
     Tabular,
     /// As torch's FxGraphDrawer, for Graphviz
@@ -43,6 +49,11 @@ pub enum Form {
 /// `fxc print`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
     app.subject(&args.model);
+    // Torch's own texts show an exported program as it was exported.
+    app.session.lifted = matches!(
+        args.format,
+        Form::Torch | Form::Code | Form::Readable | Form::Program | Form::Tabular
+    ) && args.weights.is_none();
     let mut model = app.session.load(&args.model)?;
     if args.typed {
         app.session.check(&mut model.module, &[])?;
@@ -74,6 +85,9 @@ pub fn write(m: &GraphModule, form: Form) -> Result<String, Stop> {
     let text = match form {
         Form::Fxir => graph::print(m),
         Form::Torch => each(&|_, g| ended(graph::torch_print::print(g, Some(m)))),
+        Form::Code => m.entry().map_or(String::new(), |g| graph::python::code(g, Some(m)).source),
+        Form::Readable => graph::readable::print_readable(m),
+        Form::Program => graph::readable::print_program(m),
         Form::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),
         Form::Dot => each(&|name, g| ended(graph::dot::dot(g, name, Some(m)))),
         Form::Json => format!("{:#}\n", json::module(m)),

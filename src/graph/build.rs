@@ -7,7 +7,7 @@
 
 use super::{
     Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, InputSpec, Loc, ModuleDecl, Mutation, NodeId, OpDecl,
-    Opcode, OutputSpec, Signature, TorchLine, constants,
+    Opcode, OutputSpec, Signature, TorchLine, constants, script,
 };
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::op::{self, Literal, custom};
@@ -257,6 +257,8 @@ struct Statements<'a> {
     built: Vec<(NodeId, &'a ast::Stmt)>,
     /// Whether functions are called by the names that generated Python gives them.
     python: bool,
+    /// Whether calls are written as TorchScript writes them.
+    script: bool,
     out: &'a mut Diagnostics,
 }
 
@@ -272,6 +274,7 @@ impl<'a> Statements<'a> {
             broken: g.body.broken.iter().map(|n| &**n).collect(),
             built: vec![],
             python: matches!(g.dialect, Dialect::Python(_)),
+            script: g.dialect == Dialect::Script,
             out,
         };
         s.graph.torch = torch;
@@ -408,9 +411,16 @@ impl<'a> Statements<'a> {
                 Op::Placeholder { default: Some(v), .. } => (std::slice::from_ref(v), &[][..]),
                 _ => (&[][..], &[][..]),
             };
-            let args: Vec<Arg> = args.iter().map(|v| self.value(v)).collect();
+            let mut args: Vec<Arg> = args.iter().map(|v| self.value(v)).collect();
+            let mut kwargs = self.kwargs(kwargs);
+            if self.script {
+                let (op, target) = (self.graph[id].op(), self.graph[id].target().to_string());
+                let (target, positional, keyword) = script::resolve(op, &target, args);
+                self.graph.set_target(id, op, &target);
+                args = positional;
+                kwargs.extend(keyword);
+            }
             self.graph.set_args(id, args);
-            let kwargs = self.kwargs(kwargs);
             self.graph.set_kwargs(id, kwargs);
             self.built.push((id, stmt));
         }
@@ -496,10 +506,12 @@ fn stack_trace(l: &ast::Loc) -> Option<Arc<str>> {
 
 /// The path of a function that generated Python calls by a name whose dots are underscores, if the op table has it.
 fn global(name: Arc<str>) -> Arc<str> {
-    if name.contains('.') || op::by_name(&name).is_some() {
+    let known = ["torch.", "operator.", "builtins.", "math."].iter().any(|m| name.starts_with(m));
+    if known || op::by_name(&name).is_some() {
         return name;
     }
-    let same = |p: &&str| p.len() == name.len() && p.bytes().zip(name.bytes()).all(|(a, b)| a == b || (a, b) == (b'.', b'_'));
+    let plain = |b: u8| if b == b'.' { b'_' } else { b };
+    let same = |p: &&str| p.len() == name.len() && p.bytes().map(plain).eq(name.bytes().map(plain));
     let mut paths = op::all().iter().flat_map(|o| o.forms.iter().flat_map(|f| f.paths.iter().copied()));
     paths.find(same).map_or(name.clone(), Arc::from)
 }

@@ -30,6 +30,8 @@ pub mod purity;
 pub mod pyrepr;
 pub mod python;
 mod python_names;
+pub mod readable;
+mod script;
 mod signature;
 pub mod tabular;
 mod torch_form;

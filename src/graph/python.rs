@@ -22,6 +22,7 @@
 //! * operators called with keyword arguments or a wrong number of operands stay calls.
 
 use super::pyrepr::{self, Style};
+use super::readable;
 use super::python_names::{Names, format_target};
 use super::torch_form::torch_form;
 use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
@@ -80,8 +81,18 @@ const INPLACE: &[(&str, &str)] = &[
 
 /// `gm.code` of a graph. `module` tells which names are graphs of the same file, which are then submodules.
 pub fn code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
+    write(graph, module, false)
+}
+
+/// [`code`] with the types of values and comments of where they come from, as `print_readable()` shows it.
+pub(super) fn verbose_code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
+    write(graph, module, true)
+}
+
+fn write(graph: &Graph, module: Option<&GraphModule>, verbose: bool) -> PythonCode {
     let graph = torch_form(graph, module);
     let mut w = Writer::new(&graph);
+    w.verbose = verbose;
     for n in graph.iter() {
         w.node(n);
     }
@@ -110,6 +121,10 @@ struct Writer<'a> {
     bound: HashSet<String>,
     wrapped: Vec<String>,
     returns: String,
+    /// Whether types and places are shown.
+    verbose: bool,
+    /// The place that was shown last.
+    place: String,
 }
 
 impl<'a> Writer<'a> {
@@ -123,6 +138,8 @@ impl<'a> Writer<'a> {
             bound: HashSet::new(),
             wrapped: vec![],
             returns: String::new(),
+            verbose: false,
+            place: String::new(),
         }
     }
 
@@ -132,11 +149,14 @@ impl<'a> Writer<'a> {
             Some(a) if !a.is_empty() && !a.starts_with("Tensor \"") => self.names.type_repr(a),
             _ => String::new(),
         };
-        let colon = if ty.is_empty() {
-            String::new()
-        } else {
-            format!(" : {ty}")
+        let colon = match readable::annotation(&node.meta).filter(|_| self.verbose) {
+            Some(known) => known,
+            None if ty.is_empty() => String::new(),
+            None => format!(" : {ty}"),
         };
+        if self.verbose && !matches!(node.op(), Opcode::Placeholder | Opcode::Output) {
+            self.show_place(n);
+        }
         match node.op() {
             Opcode::Placeholder => return self.placeholder(n, &colon),
             Opcode::Output => {
@@ -177,6 +197,16 @@ impl<'a> Writer<'a> {
         self.bound.insert(name);
         let freed = self.freed(n);
         self.lines.push(Some(text + &freed));
+    }
+
+    /// Says where a node comes from, if the one before came from elsewhere.
+    fn show_place(&mut self, n: NodeId) {
+        let place = readable::summary(&self.graph[n].meta);
+        if place != self.place {
+            self.lines.push(Some(String::new()));
+            self.lines.push(Some(place.clone()));
+            self.place = place;
+        }
     }
 
     /// `print(graph)` leaves out the annotation of the result. Of a function whose parameters are all annotated as tensors
@@ -373,7 +403,8 @@ impl<'a> Writer<'a> {
         if free_vars.first().is_none_or(|v| v != "self") {
             free_vars.insert(0, "self".into());
         }
-        let mut body: Vec<String> = self.lines.into_iter().flatten().collect();
+        let lines = self.lines.into_iter().flatten();
+        let mut body: Vec<String> = lines.skip_while(|l| l.is_empty()).collect();
         if body.is_empty() {
             body.push("pass".into());
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::graph::{AttributeKind, Opcode};
 use crate::graph::{lint, torch_print};
 use crate::tensor::Tensor;
 use std::io::{Read, Write};

@@ -2,7 +2,8 @@
 //!
 //! [`parse()`] reads a file: FXIR through [`lexer`], [`delimiters`] (which balances brackets and limits depth) and the
 //! LALRPOP grammar of `grammar/fxir.lalrpop`; torch's own texts, alone or pasted among FXIR, through [`torch_text`]
-//! (`print(graph)`) and [`python_text`] (`gm.code`, `print_readable()`, `print(exported_program)`). All give the same tree, [`ast`]. [`format()`] writes a tree in canonical form with its comments;
+//! (`print(graph)`), [`python_text`] (`gm.code`, `print_readable()`, `print(exported_program)`) and [`torchscript`]
+//! (`torch.jit`'s graphs). All give the same tree, [`ast`]. [`format()`] writes a tree in canonical form with its comments;
 //! [`resolve`] turns types, sizes and values of the tree into those of [`crate::types`].
 
 mod actions;
@@ -20,6 +21,7 @@ pub mod resolve;
 mod spans;
 pub mod token;
 pub mod torch_text;
+pub mod torchscript;
 pub mod write;
 
 pub use format::format;

@@ -5,7 +5,7 @@ use super::ast::{Comment, File, Item, Type, Value};
 use super::errors::unexpected;
 use super::lexer::{Lexed, Spanned, lex};
 use super::token::Token;
-use super::{check, delimiters, python_text, torch_text};
+use super::{check, delimiters, python_text, torch_text, torchscript};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Sources, Span};
 use std::collections::HashSet;
@@ -37,9 +37,11 @@ pub(super) fn parse_unchecked(file: FileId, text: &str) -> (File, Diagnostics) {
 }
 
 fn read(file: FileId, text: &str) -> (File, Cx) {
-    let torch = torch_text::read(file, text);
+    let script = torchscript::read(file, text);
+    let torch = torch_text::read(file, script.rest);
     let python = python_text::read(file, torch.rest);
     let (tokens, comments, mut cx) = tokens(file, &python.rest);
+    cx.errors.extend(script.errors);
     cx.errors.extend(torch.errors);
     cx.errors.extend(python.errors);
     let tokens = tokens.unwrap_or_default();
@@ -50,6 +52,7 @@ fn read(file: FileId, text: &str) -> (File, Cx) {
         vec![]
     });
     items.iter_mut().for_each(|i| note_broken(i, &defined));
+    items.extend(script.graphs);
     items.extend(torch.graphs);
     items.extend(python.graphs);
     items.sort_by_key(|i| i.span().start);

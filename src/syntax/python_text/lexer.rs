@@ -104,6 +104,8 @@ fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, 
                 let d = Diagnostic::new(Code::E0013, format!("`{piece}` begins no token of Python"));
                 let d = d.at(Span::new(file, from, to), "torch prints no such thing");
                 out.errors.push(d.help("paste what torch printed as it is"));
+                // What follows on the line would be reported for what is no fault of its own.
+                return;
             }
         }
     }

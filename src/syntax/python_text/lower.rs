@@ -41,14 +41,24 @@ pub struct Lower<'a> {
     stmts: Vec<Stmt>,
     /// The type annotations that stand alone.
     annotated: HashMap<Arc<str>, Type>,
-    /// A statement that writes in place, whose name the next statement gives, and what it writes to.
-    pending: Option<(usize, Value)>,
+    /// A statement that writes in place, whose name the next statement gives.
+    pending: Option<Pending>,
     /// Placeholders by the names that they are called with.
     params: HashMap<Arc<str>, usize>,
     comment: usize,
     loc: Option<Loc>,
     broken: Vec<Arc<str>>,
     errors: Vec<Diagnostic>,
+}
+
+/// A statement that writes in place and has no name yet.
+struct Pending {
+    /// Where it stands among the statements.
+    at: usize,
+    /// What it writes to.
+    written: Value,
+    /// The name that stands for the result from now on, if torch's own naming does not follow.
+    rebinds: Option<Arc<str>>,
 }
 
 /// The statements of a function. `children` are the graphs of its module's sub-modules.
@@ -152,7 +162,7 @@ impl Lower<'_> {
         {
             let values = vec![self.value(base), self.value(index), self.value(value)];
             let written = values[0].clone();
-            self.start_pending(call(CallKind::Function, "operator.setitem", s.span, values), s.span, written);
+            self.start_pending(call(CallKind::Function, "operator.setitem", s.span, values), s.span, written, None);
             return;
         }
         if let [target] = targets
@@ -257,10 +267,11 @@ impl Lower<'_> {
     }
 
     /// `a += b`, or `a[i] = b`: the node waits for its name.
-    fn start_pending(&mut self, op: Op, span: Span, written: Value) {
+    fn start_pending(&mut self, op: Op, span: Span, written: Value, rebinds: Option<Arc<str>>) {
         let loc = self.loc.clone();
         self.stmts.push(stmt(None, None, op, loc, span));
-        self.pending = Some((self.stmts.len() - 1, written));
+        let at = self.stmts.len() - 1;
+        self.pending = Some(Pending { at, written, rebinds });
     }
 
     fn in_place(&mut self, s: &Simple, op: &str, target: &Expr, value: &Expr) {
@@ -281,15 +292,19 @@ impl Lower<'_> {
         };
         let values = vec![self.value(target), self.value(value)];
         let written = values[0].clone();
-        self.start_pending(call(CallKind::Function, &format!("operator.{name}"), s.span, values), s.span, written);
-        if name_of(target).is_none() {
+        let variable = name_of(target);
+        if variable.is_none() {
             self.unreadable(target.span, "only a name can be written to in place");
         }
+        let op = call(CallKind::Function, &format!("operator.{name}"), s.span, values);
+        self.start_pending(op, s.span, written, variable);
     }
 
     /// torch names the node of `a += b` by a statement behind it: `iadd = a`, or fxc's `setitem = None`.
     fn names_pending(&mut self, name: &Arc<str>, span: Span, value: &Expr) -> bool {
-        let Some((at, written)) = &self.pending else { return false };
+        let Some(Pending { at, written, .. }) = &self.pending else {
+            return false;
+        };
         let at = *at;
         let same = match (&value.kind, &written.kind) {
             (ExprKind::None, _) => true,
@@ -310,19 +325,15 @@ impl Lower<'_> {
 
     /// A node in place that nothing names: the text is not torch's, and the target stands for the result from now on.
     fn settle_pending(&mut self) {
-        let Some((at, written)) = self.pending.take() else { return };
-        let (wish, rebinds) = match &self.stmts[at].op {
-            Op::Call { target, .. } => {
-                let name = target.text.rsplit('.').next().unwrap_or("iadd").to_string();
-                let rebinds = name != "setitem";
-                (name, rebinds)
-            }
-            _ => return,
+        let Some(Pending { at, written, rebinds }) = self.pending.take() else {
+            return;
         };
+        let Op::Call { target, .. } = &self.stmts[at].op else { return };
+        let wish = target.text.rsplit('.').next().unwrap_or("iadd").to_string();
         let name = self.fresh(&wish);
         self.stmts[at].name = Some(Name::new(name.clone(), written.span));
-        if let (true, ValueKind::Node(n)) = (rebinds, &written.kind) {
-            self.bind_node(&n.clone(), name, written.span);
+        if let Some(variable) = rebinds {
+            self.bind_node(&variable, name, written.span);
         }
     }
 

@@ -8,6 +8,19 @@ const BUILTINS: [&str; 20] = [
     "min", "pow", "round", "setattr", "sum", "tuple", "range",
 ];
 
+/// Modules whose functions libraries wrap, so that generated code calls them by such a name.
+const MODULES: [&str; 9] = [
+    "torchvision.ops.stochastic_depth",
+    "torchvision.ops.boxes",
+    "torchvision.ops.misc",
+    "torchvision.ops.roi_align",
+    "torchvision.models.swin_transformer",
+    "torchvision.models.maxvit",
+    "torchvision.models.video.mvit",
+    "torchvision.models.video.swin_transformer",
+    "einops.einops",
+];
+
 /// The path of the function that the name or path `text` calls: `math_sqrt` is `math.sqrt`. Of other functions the
 /// graph's builder knows more; those that torch says it wrapped keep a dot, which tells them from torch's own.
 pub fn function(text: &str, wrapped: &[String]) -> String {
@@ -21,6 +34,13 @@ pub fn function(text: &str, wrapped: &[String]) -> String {
         if let Some(name) = text.strip_prefix(prefix) {
             return format!("{module}.{name}");
         }
+    }
+    let known = MODULES.iter().find_map(|m| {
+        let name = text.strip_prefix(&m.replace('.', "_"))?.strip_prefix('_')?;
+        Some(format!("{m}.{name}"))
+    });
+    if let Some(path) = known {
+        return path;
     }
     if BUILTINS.contains(&text) {
         return format!("builtins.{text}");

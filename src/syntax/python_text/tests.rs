@@ -1,4 +1,4 @@
-use super::super::ast::{Graph, Item, Op, TypeKind, ValueKind};
+use super::super::ast::{Graph, Item, TypeKind, ValueKind};
 use super::super::parse_text;
 use super::*;
 

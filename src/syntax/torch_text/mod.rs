@@ -30,20 +30,17 @@ pub struct Found<'a> {
 }
 
 /// Reads every graph that torch printed into `text`.
-pub fn read(file: FileId, text: &str) -> Found<'_> {
-    let regions = regions::find(text);
-    if regions.is_empty() {
-        return Found {
-            graphs: vec![],
-            errors: vec![],
-            rest: Cow::Borrowed(text),
-        };
-    }
-    let mut rest = text.as_bytes().to_vec();
+pub fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
+    let regions = regions::find(&text);
     let mut graphs = vec![];
     let mut errors = vec![];
+    if regions.is_empty() {
+        let rest = text;
+        return Found { graphs, errors, rest };
+    }
+    let mut rest = text.as_bytes().to_vec();
     for r in &regions {
-        let mut reader = Reader::new(file, text);
+        let mut reader = Reader::new(file, &text);
         graphs.push(Item::Graph(graph(&mut reader, r)));
         errors.append(&mut reader.errors);
         blank(&mut rest[r.range.clone()]);

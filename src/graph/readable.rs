@@ -1,0 +1,207 @@
+//! `gm.print_readable()` and `print(exported_program)` of torch 2.15, byte for byte (`torch/fx/graph_module.py`,
+//! `torch/export/exported_program.py`).
+//!
+//! ```text
+//! class Net(torch.nn.Module):
+//!     def forward(self, x: "f32[4, 4]"):
+//!         # File: net.py:8 in forward, code: return self.act(x)
+//!         act: "f32[4, 4]" = self.act(x);  x = None
+//!         return act
+//! ```
+
+use super::torch_form::graph_names;
+use super::{Graph, GraphModule, Meta, Opcode, python, pyrepr};
+use crate::types::Val;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// How deep modules are shown within modules.
+const MAX_DEPTH: usize = 32;
+
+/// `print_readable()` of the entry graph, with the graphs that it uses as classes within. Empty if there is no graph.
+pub fn print_readable(module: &GraphModule) -> String {
+    let Some(graph) = module.entry() else {
+        return String::new();
+    };
+    let name = match (&graph.signature, &*module.name) {
+        (None, name) if pyrepr::is_identifier(name) => name,
+        _ => "GraphModule",
+    };
+    class(graph, name, module, 0)
+}
+
+/// `print(exported_program)`: the class, its signature and the ranges of its sizes. A graph without signature takes and
+/// gives only what its user does.
+pub fn print_program(module: &GraphModule) -> String {
+    let code = print_readable(module).replace('\n', "\n    ");
+    let (signature, ranges) = match module.entry() {
+        Some(g) => (signature(g).replace('\n', "\n    "), ranges(g)),
+        None => Default::default(),
+    };
+    format!("ExportedProgram:\n    {code}\nGraph signature:{signature}\nRange constraints: {{{ranges}}}\n")
+}
+
+fn class(graph: &Graph, name: &str, module: &GraphModule, depth: usize) -> String {
+    let code = python::verbose_code(graph, Some(module)).source;
+    let code = format!("class {name}(torch.nn.Module):\n{}", code.trim_start_matches('\n'));
+    let mut children = vec![String::new()];
+    if depth < MAX_DEPTH {
+        let graphs = used_graphs(graph, module);
+        children.extend(graphs.iter().map(|n| class(&module.graphs[n], n, module, depth + 1)));
+    }
+    indented(&code) + &indented(&children.join("\n"))
+}
+
+/// The graphs that a graph names or calls, each once, in the order it does.
+fn used_graphs(graph: &Graph, module: &GraphModule) -> Vec<Arc<str>> {
+    let mut out = vec![];
+    for n in graph.iter() {
+        let node = &graph[n];
+        if matches!(node.op(), Opcode::CallFunction | Opcode::CallModule | Opcode::GetAttr) {
+            out.push(node.target().into());
+        }
+        for v in node.args().iter().chain(node.kwargs().iter().map(|(_, v)| v)) {
+            graph_names(v, &mut out);
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    out.retain(|n| module.graphs.contains_key(n) && seen.insert(n.clone()));
+    out
+}
+
+/// torch's `_addindent`: four spaces before all lines but the first, and nothing on blank ones.
+fn indented(text: &str) -> String {
+    let mut lines = text.split('\n');
+    let mut out = lines.next().unwrap_or_default().to_string();
+    for line in lines {
+        out.push('\n');
+        if !line.trim().is_empty() {
+            out.push_str("    ");
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+fn signature(graph: &Graph) -> String {
+    let mut out = "\n# inputs\n".to_string();
+    let mut lines: Vec<String> = vec![];
+    match &graph.signature {
+        Some(s) => {
+            lines.extend(s.inputs.iter().map(|i| {
+                let persistent = match i.persistent {
+                    Some(p) => format!(" persistent={}", if p { "True" } else { "False" }),
+                    None => String::new(),
+                };
+                format!("{}: {}{}{persistent}", i.name, i.kind, target(&i.target))
+            }));
+            let _ = write!(out, "{}\n\n# outputs\n", lines.join("\n"));
+            let outputs = s.outputs.iter().map(|o| format!("{}: {}{}", o.name, o.kind, target(&o.target)));
+            lines = outputs.collect();
+        }
+        None => {
+            let inputs = graph.placeholders().into_iter();
+            lines.extend(inputs.map(|n| format!("{}: USER_INPUT", graph[n].name())));
+            let _ = write!(out, "{}\n\n# outputs\n", lines.join("\n"));
+            let results = graph.output().into_iter().flat_map(|o| graph[o].inputs());
+            lines = results.map(|n| format!("{}: USER_OUTPUT", graph[n].name())).collect();
+        }
+    }
+    let _ = writeln!(out, "{}", lines.join("\n"));
+    out
+}
+
+fn target(path: &Option<Arc<str>>) -> String {
+    path.as_ref().map_or(String::new(), |t| format!(" target='{t}'"))
+}
+
+fn ranges(graph: &Graph) -> String {
+    let ranges = graph.signature.iter().flat_map(|s| &s.ranges);
+    let texts: Vec<String> = ranges.map(|(name, range)| format!("{name}: {range}")).collect();
+    texts.join(", ")
+}
+
+/// The annotation of a value that is a tensor or a symbolic number: `"f32[s77, 4]"`, `"Sym(s77)"`.
+pub(super) fn annotation(meta: &Meta) -> Option<String> {
+    match meta.ty.as_ref()? {
+        Val::Leaf(t) => {
+            let sizes = t.shape.as_ref()?.iter().map(pyrepr::dim).collect::<Vec<_>>();
+            Some(format!(": \"{}[{}]\"", t.dtype.short(), sizes.join(", ")))
+        }
+        Val::Int(d) if d.as_const().is_none() => Some(format!(": \"Sym({})\"", pyrepr::dim(d))),
+        _ => None,
+    }
+}
+
+/// The comment that says where a node comes from.
+pub(super) fn summary(meta: &Meta) -> String {
+    let frame = meta.stack_trace.as_deref().and_then(innermost);
+    match (frame, &meta.loc) {
+        (Some((file, line, function, code)), _) => format!("# File: {file}:{line} in {function}, code: {code}"),
+        (None, Some(l)) => format!("# File: {}:{} in {}", l.file, l.line, l.function),
+        (None, None) => "# No stacktrace found for following nodes".into(),
+    }
+}
+
+/// torch's `_parse_stack_trace`: the last frame, with the line of code below it.
+fn innermost(trace: &str) -> Option<(&str, &str, &str, &str)> {
+    let lines: Vec<&str> = trace.trim().split('\n').collect();
+    lines.windows(2).rev().find_map(|pair| {
+        let rest = pair[0].trim().strip_prefix("File \"")?;
+        let (rest, function) = rest.rsplit_once(", in ")?;
+        let (file, line) = rest.rsplit_once("\", line ")?;
+        let digits = !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit());
+        (digits && !file.is_empty() && !function.is_empty()).then(|| (file, line, function, pair[1].trim()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{InputSpec, OutputSpec, Signature};
+    use crate::types::{DType, Dim, TensorType};
+
+    fn module() -> GraphModule {
+        let mut g = Graph::new();
+        let x = g.placeholder("x", None);
+        let y = g.call_function("torch.ops.aten.relu.default", vec![Val::Leaf(x)], vec![]);
+        let ty = Val::Leaf(TensorType::new(DType::F32, vec![Dim::var("s77"), Dim::Const(4)]));
+        g.meta_mut(x).ty = Some(ty.clone());
+        g.meta_mut(y).ty = Some(ty);
+        g.meta_mut(y).stack_trace = Some("  File \"a.py\", line 3, in f\n    g(x)\n  File \"b c.py\", line 9, in forward\n    return relu(x)\n".into());
+        g.set_output(Val::Tuple(vec![Val::Leaf(y)]));
+        GraphModule::new("Net", g)
+    }
+
+    #[test]
+    fn classes_as_torch_prints_them() {
+        let want = "class Net(torch.nn.Module):\n    def forward(self, x: \"f32[s77, 4]\"):\n        # File: b c.py:9 in forward, code: return relu(x)\n        relu_default: \"f32[s77, 4]\" = torch.ops.aten.relu.default(x);  x = None\n        return (relu_default,)\n";
+        assert_eq!(print_readable(&module()), want);
+    }
+
+    #[test]
+    fn programs_as_torch_prints_them() {
+        let mut m = module();
+        let g = m.entry_mut().unwrap();
+        g.signature = Some(Signature {
+            inputs: vec![InputSpec {
+                name: "x".into(),
+                kind: "BUFFER".into(),
+                target: Some("a.x".into()),
+                persistent: Some(false),
+                constant: None,
+            }],
+            outputs: vec![OutputSpec {
+                name: "relu_default".into(),
+                kind: "USER_OUTPUT".into(),
+                target: None,
+            }],
+            ranges: vec![("s77".into(), "VR[2, int_oo]".into())],
+            results: None,
+        });
+        let text = print_program(&m);
+        let want = "        return (relu_default,)\n    \nGraph signature:\n    # inputs\n    x: BUFFER target='a.x' persistent=False\n    \n    # outputs\n    relu_default: USER_OUTPUT\n    \nRange constraints: {s77: VR[2, int_oo]}\n";
+        assert!(text.starts_with("ExportedProgram:\n    class GraphModule(torch.nn.Module):\n        def forward"), "{text}");
+        assert!(text.ends_with(want), "{text}");
+    }
+}

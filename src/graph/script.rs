@@ -1,0 +1,134 @@
+//! Calls as TorchScript writes them, as torch.fx does.
+//!
+//! TorchScript names no overload, gives every argument by position (those behind the `*` of the schema too), and has
+//! integers for dtypes, layouts and memory formats. The op table's schemas tell which overload is meant and what its
+//! arguments are.
+
+use super::{Arg, Opcode};
+use crate::op::{self, ParamType};
+use crate::types::{DType, Val};
+use std::sync::Arc;
+
+/// A call: target, positional and keyword arguments.
+pub(super) type Call = (Arc<str>, Vec<Arg>, Vec<(Arc<str>, Arg)>);
+
+/// The call of `torch.ops.aten.NAME` with these arguments, by the overload that they fit best. What the op table does not
+/// know stays as it is.
+pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
+    let unchanged = |args| (target.into(), args, vec![]);
+    if op != Opcode::CallFunction || !target.starts_with("torch.ops.") {
+        return unchanged(args);
+    }
+    let candidates = op::candidates(&op::canonical_path(target, false));
+    let cost = |c: &op::Candidate| {
+        let params = &c.schema().params;
+        let misfits = params.iter().zip(&args).filter(|(p, a)| !fits(&p.ty, a)).count();
+        (params.len() >= args.len()).then(|| (misfits, params.len() - args.len()))
+    };
+    let scored = candidates.iter().filter_map(|c| Some((cost(c)?, c)));
+    let Some((_, best)) = scored.min_by_key(|(cost, _)| *cost) else {
+        return unchanged(args);
+    };
+    let packet = target.trim_start_matches("torch.ops.");
+    let overload = best.form.and_then(|f| {
+        let own = |p: &&&str| p.strip_prefix(packet).is_some_and(|r| r.starts_with('.'));
+        f.paths.iter().find(own)
+    });
+    let target: Arc<str> = overload.map_or_else(|| target.into(), |p| format!("torch.ops.{p}").into());
+    let mut positional = vec![];
+    let mut keyword = vec![];
+    for (p, a) in best.schema().params.iter().zip(args) {
+        let a = named(&p.ty, a);
+        if !p.keyword_only {
+            positional.push(a);
+        } else if p.default.is_none() || !matches!(a, Val::None) {
+            keyword.push((p.name.as_str().into(), a));
+        }
+    }
+    (target, positional, keyword)
+}
+
+/// Whether an argument may be of this type. Of a node nothing is known.
+fn fits(ty: &ParamType, a: &Arg) -> bool {
+    match (ty, a) {
+        (ParamType::Any, _) => true,
+        (ParamType::Optional(_), Val::None) => true,
+        (ParamType::Optional(inner), a) => fits(inner, a),
+        (ParamType::List(item, _), Val::List(v) | Val::Tuple(v)) => v.iter().all(|x| fits(item, x)),
+        (ParamType::List(..), Val::Leaf(_)) => true,
+        (ParamType::Str, a) => matches!(a, Val::Str(_) | Val::Leaf(_)),
+        (ParamType::Bool, a) => matches!(a, Val::Bool(_) | Val::Leaf(_)),
+        (ParamType::Int | ParamType::DType | ParamType::Layout | ParamType::MemoryFormat, a) => {
+            matches!(a, Val::Int(_) | Val::Leaf(_))
+        }
+        (ParamType::Float | ParamType::Number, a) => matches!(a, Val::Int(_) | Val::Float(_) | Val::Bool(_)),
+        (ParamType::Device, a) => matches!(a, Val::Device(_) | Val::Str(_)),
+        (ParamType::Tensor, a) => matches!(a, Val::Leaf(_)),
+        _ => false,
+    }
+}
+
+/// The value that an integer stands for where the parameter is of another type.
+fn named(ty: &ParamType, a: Arg) -> Arg {
+    let ty = match ty {
+        ParamType::Optional(inner) => inner,
+        ty => ty,
+    };
+    let Some(i) = a.as_int() else { return a };
+    let names: &[&str] = match ty {
+        ParamType::DType => return dtype(i).map_or(a, Val::DType),
+        ParamType::Layout => &["strided", "sparse_coo", "sparse_csr"],
+        ParamType::MemoryFormat => &["contiguous_format", "preserve_format", "channels_last", "channels_last_3d"],
+        ParamType::Bool => return Val::Bool(i != 0),
+        _ => return a,
+    };
+    match usize::try_from(i).ok().and_then(|i| names.get(i)) {
+        Some(n) => Val::TorchName((*n).into()),
+        None => a,
+    }
+}
+
+/// torch's `ScalarType` of C++.
+fn dtype(i: i64) -> Option<DType> {
+    Some(match i {
+        0 => DType::U8,
+        1 => DType::I8,
+        2 => DType::I16,
+        3 => DType::I32,
+        4 => DType::I64,
+        5 => DType::F16,
+        6 => DType::F32,
+        7 => DType::F64,
+        9 => DType::C64,
+        10 => DType::C128,
+        11 => DType::B8,
+        15 => DType::BF16,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Graph;
+
+    #[test]
+    fn overloads_keywords_and_dtypes() {
+        let mut g = Graph::new();
+        let x = Val::Leaf(g.placeholder("x", None));
+        let int = |i: i64| Arg::int(i);
+        let (target, args, kwargs) = resolve(
+            Opcode::CallFunction,
+            "torch.ops.aten.add",
+            vec![x.clone(), x.clone(), int(2)],
+        );
+        assert_eq!((&*target, args.len()), ("torch.ops.aten.add.Tensor", 2));
+        assert_eq!(kwargs, [("alpha".into(), int(2))]);
+        let args = vec![Val::List(vec![int(2)]), int(6), Val::None, Val::Device("cpu".into()), Val::Bool(false)];
+        let (target, args, kwargs) = resolve(Opcode::CallFunction, "torch.ops.aten.zeros", args);
+        assert_eq!((&*target, args.len()), ("torch.ops.aten.zeros.default", 1));
+        assert_eq!(kwargs[0], ("dtype".into(), Val::DType(DType::F32)));
+        let (target, args, _) = resolve(Opcode::CallFunction, "torch.ops.mine.f", vec![x]);
+        assert_eq!((&*target, args.len()), ("torch.ops.mine.f", 1));
+    }
+}

@@ -1,0 +1,166 @@
+//! TorchScript's text: what `print(torch.jit.trace(model, inputs).graph)` and `.inlined_graph` print.
+//!
+//! ```text
+//! graph(%self : __torch__.M,
+//!       %x : Float(2, 4, strides=[4, 1], requires_grad=0, device=cpu)):
+//!   %lin : __torch__.torch.nn.modules.linear.Linear = prim::GetAttr[name="lin"](%self)
+//!   %3 : Tensor = prim::CallMethod[name="forward"](%lin, %x)
+//!   %4 : int = prim::Constant[value=1]() # model.py:7:0
+//!   %5 : Float(2, 5, strides=[5, 1], requires_grad=1, device=cpu) = aten::add(%3, %4, %4) # model.py:7:0
+//!   return (%5)
+//! ```
+//!
+//! Constants, lists and tuples are arguments here rather than nodes; a chain of `prim::GetAttr` is a path; a call of a
+//! module's method `forward` is a `call_module`. `aten::add` names no overload: the graph's builder finds it by the
+//! arguments. Comments become the places of nodes.
+
+mod lower;
+pub mod token;
+pub mod tree;
+
+use super::ast::Item;
+use super::torch_text::Found;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use lalrpop_util::ParseError;
+use logos::Logos;
+use std::borrow::Cow;
+use std::ops::Range;
+use token::Token;
+use tree::{Cx, Script};
+
+#[allow(missing_docs, clippy::all, unused_qualifications)]
+#[rustfmt::skip]
+mod grammar {
+    include!(concat!(env!("OUT_DIR"), "/torchscript.rs"));
+}
+
+/// Reads every graph that TorchScript printed into `text`.
+pub fn read(file: FileId, text: &str) -> Found<'_> {
+    let mut found = Found {
+        graphs: vec![],
+        errors: vec![],
+        rest: Cow::Borrowed(text),
+    };
+    if !text.contains("graph(") || !text.contains("::") {
+        return found;
+    }
+    let regions = regions(text);
+    if regions.is_empty() {
+        return found;
+    }
+    let mut rest = text.as_bytes().to_vec();
+    for range in regions {
+        let mut cx = Cx { file, errors: vec![] };
+        if let Some(script) = parse(&mut cx, text, range.clone()) {
+            let graph = lower::lower(&script, &mut cx.errors);
+            found.graphs.push(Item::Graph(graph));
+        }
+        found.errors.append(&mut cx.errors);
+        super::torch_text::blank(&mut rest[range]);
+    }
+    found.rest = Cow::Owned(String::from_utf8(rest).unwrap_or_default());
+    found
+}
+
+/// From a line `graph(%…` to the next that returns.
+fn regions(text: &str) -> Vec<Range<usize>> {
+    let mut out = vec![];
+    let mut start = None;
+    let mut at = 0;
+    let mut lines = text.split_inclusive('\n').peekable();
+    while let Some(raw) = lines.next() {
+        let line = raw.trim();
+        let empty = line == "graph():" && lines.peek().is_some_and(|l| l.contains("= prim::") || l.contains("= aten::"));
+        if start.is_none() && (line.starts_with("graph(%") || empty) {
+            start = Some(at);
+        }
+        if line.starts_with("return (")
+            && let Some(from) = start.take()
+        {
+            out.push(from..at + raw.trim_end().len());
+        }
+        at += raw.len();
+    }
+    out.extend(start.map(|from| from..text.trim_end().len().max(from)));
+    // What has no operators is a graph of torch.fx whose parameters stand in its header.
+    out.retain(|r| text[r.clone()].contains("::") && !text[r.clone()].contains("[target="));
+    out
+}
+
+fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
+    let mut tokens = vec![];
+    let mut lexer = Token::lexer(&text[range.clone()]);
+    while let Some(token) = lexer.next() {
+        let (from, to) = (range.start + lexer.span().start, range.start + lexer.span().end);
+        match token {
+            Ok(t) => tokens.push((from, t, to)),
+            Err(()) => {
+                let piece: String = lexer.slice().chars().take(20).collect();
+                let d = Diagnostic::new(Code::E0013, format!("`{}` begins no token", piece.escape_debug()));
+                cx.errors.push(d.at(cx.span(from, to), "TorchScript prints no such thing"));
+            }
+        }
+    }
+    // A comment counts only behind a node.
+    let mut kept: Vec<(usize, Token<'_>, usize)> = vec![];
+    for t in tokens {
+        let behind_node = matches!(kept.last(), Some((_, Token::RParen, _)));
+        if !matches!(t.1, Token::Place(_)) || behind_node {
+            kept.push(t);
+        }
+    }
+    if too_deep(&kept, cx) {
+        return None;
+    }
+    match grammar::ScriptParser::new().parse(cx, kept) {
+        Ok(script) => Some(script),
+        Err(e) => {
+            let d = unexpected(cx.file, e);
+            cx.errors.push(d);
+            None
+        }
+    }
+}
+
+/// Blocks within blocks make a deep tree.
+fn too_deep(tokens: &[(usize, Token<'_>, usize)], cx: &mut Cx) -> bool {
+    let mut depth = 0usize;
+    for (at, t, end) in tokens {
+        match t {
+            Token::Name(n) if n.starts_with("block") => depth += 1,
+            Token::Arrow => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > super::delimiters::MAX_DEPTH {
+            cx.errors.push(super::delimiters::too_deep(cx.span(*at, *end)));
+            return true;
+        }
+    }
+    false
+}
+
+fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnostic {
+    let (title, start, end) = match &error {
+        ParseError::UnrecognizedToken { token, .. } | ParseError::ExtraToken { token } => {
+            (format!("unexpected {}", token.1), token.0, token.2)
+        }
+        ParseError::UnrecognizedEof { location, .. } | ParseError::InvalidToken { location } => {
+            ("the text ends too early".into(), *location, *location)
+        }
+        ParseError::User { .. } => ("invalid syntax".into(), 0, 0),
+    };
+    let expected = match &error {
+        ParseError::UnrecognizedToken { expected, .. } | ParseError::UnrecognizedEof { expected, .. } => {
+            let words: Vec<&str> = expected.iter().take(4).map(|e| e.trim_matches('"')).collect();
+            words.join(", ")
+        }
+        _ => "nothing more".into(),
+    };
+    Diagnostic::new(Code::E0013, format!("this is not what TorchScript prints: {title}"))
+        .at(Span::new(file, start, end), format!("expected {expected}"))
+        .help("paste the whole output of `print(torch.jit.trace(model, inputs).graph)`")
+}
+
+#[cfg(test)]
+mod tests;

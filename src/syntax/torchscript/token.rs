@@ -1,0 +1,99 @@
+//! The tokens of TorchScript's text.
+
+use logos::{Lexer, Logos, Skip};
+use std::fmt;
+
+/// A token. Scopes (`, scope: __module.net/__module.net.0`) are passed over.
+#[derive(Logos, Clone, Debug, PartialEq)]
+#[logos(skip r"[ \t\r\n\f]+")]
+#[allow(missing_docs)]
+pub enum Token<'s> {
+    #[regex(r"[A-Za-z_][A-Za-z0-9_.]*")]
+    Name(&'s str),
+    #[regex(r"%[A-Za-z0-9_.]+", |l| &l.slice()[1..])]
+    Value(&'s str),
+    /// `aten::add`
+    #[regex(r"[A-Za-z_][A-Za-z0-9_]*::[A-Za-z0-9_.]+")]
+    Operator(&'s str),
+    /// What stands in `[value=…]`: a literal, or the elements of a tensor.
+    #[token("[value=", constant)]
+    Constant(&'s str),
+    #[regex(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")]
+    Number(&'s str),
+    #[regex(r#""([^"\\\n]|\\.)*""#)]
+    Str(&'s str),
+    /// `# model.py:12:0`
+    #[regex(r"#[^\n]*", allow_greedy = true)]
+    Place(&'s str),
+    #[regex(r", scope: [^#\n]*", |_| Skip)]
+    Scope,
+
+    #[token("graph")]
+    Graph,
+    #[token("return")]
+    Return,
+    #[token("(")]
+    LParen,
+    #[token(")")]
+    RParen,
+    #[token("[")]
+    LBracket,
+    #[token("]")]
+    RBracket,
+    #[token(",")]
+    Comma,
+    #[token(":")]
+    Colon,
+    #[token("=")]
+    Assign,
+    #[token("?")]
+    Question,
+    #[token("*")]
+    Star,
+    #[token("->")]
+    Arrow,
+}
+
+/// Takes the text up to the bracket that closes it, which `()` follows.
+fn constant<'s>(lexer: &mut Lexer<'s, Token<'s>>) -> Option<&'s str> {
+    let rest = lexer.remainder();
+    let from = match rest.strip_prefix('"') {
+        // A string may hold brackets of its own.
+        Some(body) => {
+            let mut escaped = false;
+            1 + body.find(|c| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            })?
+        }
+        None => 0,
+    };
+    let len = from + rest[from..].find("]()")?;
+    lexer.bump(len + 1);
+    Some(&rest[..len])
+}
+
+impl fmt::Display for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Token::Name(s) | Token::Operator(s) | Token::Number(s) | Token::Str(s) => write!(f, "`{s}`"),
+            Token::Value(s) => write!(f, "`%{s}`"),
+            Token::Constant(s) => write!(f, "`[value={s}]`"),
+            Token::Place(_) => f.write_str("comment"),
+            Token::Scope => f.write_str("scope"),
+            Token::Graph => f.write_str("`graph`"),
+            Token::Return => f.write_str("`return`"),
+            Token::LParen => f.write_str("`(`"),
+            Token::RParen => f.write_str("`)`"),
+            Token::LBracket => f.write_str("`[`"),
+            Token::RBracket => f.write_str("`]`"),
+            Token::Comma => f.write_str("`,`"),
+            Token::Colon => f.write_str("`:`"),
+            Token::Assign => f.write_str("`=`"),
+            Token::Question => f.write_str("`?`"),
+            Token::Star => f.write_str("`*`"),
+            Token::Arrow => f.write_str("`->`"),
+        }
+    }
+}
