@@ -1,8 +1,11 @@
+use super::model::{assumed_dims, parse_dim};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
-use crate::driver::json;
+use crate::driver::{input_types, json, model_explorer, netron, text};
+use crate::graph::svg::Groups;
 use crate::graph::{self, GraphModule};
 use crate::import;
+use crate::pass::PassOptions;
 use clap::ValueEnum;
 use std::path::Path;
 
@@ -23,6 +26,13 @@ pub struct Args {
     /// Infer types first, and write them
     #[arg(long)]
     typed: bool,
+    /// Optimise and lower first, and show which nodes are computed together: dot, svg and model-explorer draw the
+    /// steps of the compiled program
+    #[arg(long, conflicts_with_all = ["typed", "weights"])]
+    fused: bool,
+    /// Binds a symbolic size, for --fused
+    #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
+    dims: Vec<(String, i64)>,
 }
 
 /// The forms of a model as text.
@@ -42,8 +52,14 @@ pub enum Form {
     Tabular,
     /// As torch's FxGraphDrawer, for Graphviz
     Dot,
+    /// A drawing
+    Svg,
     /// JSON
     Json,
+    /// JSON that Model Explorer opens
+    ModelExplorer,
+    /// JSON that Netron opens
+    Netron,
 }
 
 /// `fxc print`.
@@ -58,6 +74,12 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     if args.typed {
         app.session.check(&mut model.module, &[])?;
     }
+    if args.fused {
+        let groups = fuse(app, &mut model.module, &args.dims)?;
+        app.show();
+        let text = write_grouped(&model.module, args.format, &groups)?;
+        return output::artifact(args.output.as_deref(), text.as_bytes());
+    }
     app.show();
     let mut module = model.module;
     if let Some(path) = &args.weights {
@@ -70,8 +92,27 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     output::artifact(args.output.as_deref(), write(&module, args.format)?.as_bytes())
 }
 
+/// Optimises and lowers the module, and gives the step that computes each node.
+fn fuse(app: &mut App, module: &mut GraphModule, dims: &[(String, i64)]) -> Result<Groups, Stop> {
+    let (dims, _) = assumed_dims(module, dims.iter().cloned().collect())?;
+    app.session.check(module, &input_types(module, &dims))?;
+    app.session.optimize(module, &PassOptions::default())?;
+    let program = app.session.lower(module, &dims)?;
+    Ok(module.entry().map(|g| text::groups(g, &program)).unwrap_or_default())
+}
+
 /// The module in that form.
 pub fn write(m: &GraphModule, form: Form) -> Result<String, Stop> {
+    write_grouped(m, form, &Groups::new())
+}
+
+/// The module in that form, where drawings show the groups of the entry graph's nodes.
+fn write_grouped(m: &GraphModule, form: Form, groups: &Groups) -> Result<String, Stop> {
+    let none = Groups::new();
+    let of = |name: &str| {
+        let is_entry = m.entry_name().is_some_and(|e| &**e == name);
+        if is_entry { groups } else { &none }
+    };
     let each = |f: &dyn Fn(&str, &graph::Graph) -> String| {
         let texts: Vec<String> = m.graphs.iter().map(|(name, g)| f(name, g)).collect();
         texts.join("\n")
@@ -89,7 +130,11 @@ pub fn write(m: &GraphModule, form: Form) -> Result<String, Stop> {
         Form::Readable => graph::readable::print_readable(m),
         Form::Program => graph::readable::print_program(m),
         Form::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),
-        Form::Dot => each(&|name, g| ended(graph::dot::dot(g, name, Some(m)))),
+        Form::Dot => each(&|name, g| ended(graph::dot::grouped(g, name, Some(m), of(name)))),
+        // One drawing is one file: the entry graph's.
+        Form::Svg => m.entry().map(|g| graph::svg::svg(g, &m.name, groups)).unwrap_or_default(),
+        Form::ModelExplorer => format!("{:#}\n", model_explorer::collection(m, groups)),
+        Form::Netron => format!("{:#}\n", netron::model(m)),
         Form::Json => format!("{:#}\n", json::module(m)),
     };
     if text.is_empty() {

@@ -7,6 +7,8 @@ use crate::lower::Program;
 use crate::pass;
 use crate::runtime::Executable;
 use crate::syntax::{self, ast};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A text that some stage can be written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,6 +83,19 @@ impl Artifact {
             Artifact::Clif | Artifact::Asm => Stage::Compile,
         }
     }
+}
+
+/// The step of a program that computes each node of the graph it was lowered from: `step 3`.
+pub fn groups(graph: &graph::Graph, program: &Program) -> graph::svg::Groups {
+    let named: HashMap<&str, graph::NodeId> = graph.iter().map(|n| (graph[n].name(), n)).collect();
+    let mut out = graph::svg::Groups::new();
+    for (i, names) in program.nodes.iter().enumerate() {
+        let label: Arc<str> = format!("step {i}").into();
+        for n in names.iter().filter_map(|n| named.get(&**n)) {
+            out.insert(*n, label.clone());
+        }
+    }
+    out
 }
 
 /// The syntax tree's text.

@@ -6,9 +6,11 @@
 //! declaration, and nodes whose type is known show dtype and shape.
 
 use super::pyrepr::{self, Style};
+use super::svg::Groups;
 use super::torch_form::torch_form;
 use super::{Arg, AttributeKind, Graph, GraphModule, Node, NodeId, Opcode, torch_print};
 use crate::types::{TensorType, Type, Val};
+use indexmap::IndexMap;
 use std::fmt::Write;
 
 /// Lists longer than this are cut, as torch cuts them.
@@ -36,6 +38,12 @@ const COLOURS: [&str; 16] = [
 
 /// The dot text of `graph` under `name`, with the parameters and buffers that `module` declares for its submodules.
 pub fn dot(graph: &Graph, name: &str, module: Option<&GraphModule>) -> String {
+    grouped(graph, name, module, &Groups::new())
+}
+
+/// [`dot`] with a frame around the nodes of each group.
+pub fn grouped(graph: &Graph, name: &str, module: Option<&GraphModule>, groups: &Groups) -> String {
+    let frames = frames(graph, groups);
     let graph = torch_form(graph, module);
     let mut out = format!("digraph {} {{\nrankdir=TB;\n", id(name));
     for n in graph.iter() {
@@ -56,7 +64,29 @@ pub fn dot(graph: &Graph, name: &str, module: Option<&GraphModule>) -> String {
             let _ = writeln!(out, "{} -> {};", id(graph[n].name()), id(graph[user].name()));
         }
     }
+    out.push_str(&frames);
     out.push_str("}\n");
+    out
+}
+
+/// The clusters of the groups, in the order of their first nodes.
+fn frames(graph: &Graph, groups: &Groups) -> String {
+    let mut members: IndexMap<&str, Vec<&str>> = IndexMap::new();
+    for n in graph.iter() {
+        if let Some(g) = groups.get(&n) {
+            members.entry(g).or_default().push(graph[n].name());
+        }
+    }
+    let mut out = String::new();
+    for (i, (group, names)) in members.iter().enumerate() {
+        let names: Vec<String> = names.iter().map(|n| id(n)).collect();
+        let _ = writeln!(
+            out,
+            "subgraph cluster_{i} {{ label={}; {}; }}",
+            quoted(&escape(group)),
+            names.join("; ")
+        );
+    }
     out
 }
 
@@ -290,6 +320,14 @@ getattr_1 -> output;
 }
 "##;
         assert_eq!(dot(&g, "m", None), want);
+    }
+
+    #[test]
+    fn groups_have_frames() {
+        let g = Graph::trace(&["x"], |_, p| p[0].method("exp", ()).method("sin", ()));
+        let of = |n: &str| (g.find(n).unwrap(), "step 0".into());
+        let text = grouped(&g, "m", None, &Groups::from([of("exp"), of("sin")]));
+        assert!(text.ends_with("subgraph cluster_0 { label=\"step 0\"; exp; sin; }\n}\n"), "{text}");
     }
 
     #[test]

@@ -182,6 +182,8 @@ pub struct Program {
     pub arena: usize,
     /// Bytes that the intermediate buffers would take without sharing.
     pub naive_arena: usize,
+    /// For each step, the names of the graph's nodes that it computes.
+    pub nodes: Vec<Vec<Arc<str>>>,
 }
 
 /// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
@@ -214,10 +216,10 @@ pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
         .map(|(i, (name, v))| l.input(i, name, v))
         .collect();
     for &u in &fusion.order {
-        l.unit(
-            u,
-            fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist"),
-        )?;
+        let unit = fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist");
+        l.unit(u, unit)?;
+        let names = l.names(u, unit);
+        l.program.nodes.resize(l.program.steps.len(), names);
     }
     l.outputs()?;
     l.place();
@@ -357,6 +359,22 @@ impl Lowering<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// The names of the nodes that a unit computes.
+    fn names(&self, id: UnitId, unit: &Unit) -> Vec<Arc<str>> {
+        let mut values: Vec<ValueId> = match unit {
+            Unit::Cluster(c) => c.members.iter().map(|m| m.value).collect(),
+            Unit::Value(v) => vec![*v],
+            &Unit::Call(i) => self.tir.calls[i].results.clone(),
+        };
+        values.extend(self.hosts.get(&id).map(|h| h.contraction));
+        let activated = values.iter().filter_map(|v| self.fusion.activated.get(v).copied());
+        values.extend(activated.collect::<Vec<_>>());
+        let mut names: Vec<Arc<str>> = values.into_iter().map(|v| self.tir.value(v).name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
     }
 
     fn contract(&mut self, v: ValueId, def: &Def, args: &[ValueId]) -> Result<(), LowerError> {

@@ -8,6 +8,7 @@
 use super::Context;
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
+use crate::infer;
 use crate::scalar::Compare;
 use crate::types::{Dim, Val};
 use std::collections::HashMap;
@@ -25,25 +26,48 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
     }
     let guards = module.guards.iter();
     conditions.extend(guards.map(|g| (g.left.clone(), g.compare, g.right.clone())));
-    let Some(graph) = module.entry_mut() else { return Ok(0) };
+    let mut graph = match module.entry_mut() {
+        Some(g) => std::mem::take(g),
+        None => return Ok(0),
+    };
+    let made = write(module, &mut graph, &conditions, cx);
+    if let Some(slot) = module.entry_mut() {
+        *slot = graph;
+    }
+    made
+}
+
+/// Writes the conditions behind the inputs and gives how many those were.
+fn write(
+    module: &GraphModule,
+    graph: &mut Graph,
+    conditions: &[(Dim, Compare, Dim)],
+    cx: &mut Context,
+) -> Result<usize, Diagnostic> {
     let Some(last) = graph.placeholders().last().copied() else {
         return Ok(0);
     };
+    let first = graph.next(last);
     let before = graph.insert_point();
-    let at = graph.next(last).map_or(InsertPoint::End, InsertPoint::Before);
-    graph.set_insert_point(at);
+    graph.set_insert_point(first.map_or(InsertPoint::End, InsertPoint::Before));
     let mut writer = Writer {
         graph,
         sizes: HashMap::new(),
     };
     let mut made = 0;
     for (left, compare, right) in conditions {
-        match writer.assertion(&left, compare, &right) {
+        match writer.assertion(left, *compare, right) {
             Some(()) => made += 1,
             None => cx.remarks.push(format!("{left} and {right}: no input gives these sizes")),
         }
     }
     graph.set_insert_point(before);
+    let mut at = graph.next(last);
+    while let Some(n) = at.filter(|_| at != first) {
+        let ty = infer::infer_node(module, graph, n)?;
+        graph.meta_mut(n).ty = (ty != Val::Unknown).then_some(ty);
+        at = graph.next(n);
+    }
     Ok(made)
 }
 

@@ -1,19 +1,23 @@
 //! Removes ops that give their operand back.
 //!
-//! Only what changes no bit: an `x + 0` stays, because -0.0 + 0 is 0.0. Assertions that inference has proved go too.
+//! Only what changes no bit: an `x + 0` stays, because -0.0 + 0 is 0.0. Casts to the same type, copies and dropout in
+//! evaluation are rules (`rules/identities.fxir`); views that move nothing are told by their index maps. Assertions that
+//! inference has proved go too.
 //!
 #![doc = include_str!("examples/identities.md")]
 
-use super::{Context, canonical_op, each_graph};
+use super::{Context, canonical_op, each_graph, simplify};
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::op::view::DimMap;
 use crate::op::{Call, Op, Sizes};
+use crate::rewrite;
 use crate::types::{Dim, TensorType, Val};
 
 /// See the module.
 pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
-    each_graph(module, |_, graph| {
+    let report = rewrite::rewrite(module, simplify::identities(), &rewrite::Options::default())?;
+    let views = each_graph(module, |_, graph| {
         let mut changed = 0;
         for n in graph.ids() {
             let Some(op) = canonical_op(graph, n) else { continue };
@@ -25,10 +29,11 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
             }
         }
         Ok(changed)
-    })
+    })?;
+    Ok(report.total() + views)
 }
 
-/// The first argument, if that is all the node gives.
+/// The first argument, if the node is a view that gives all of it as it is.
 fn operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId> {
     let x = *graph[n].args().first()?.as_leaf()?;
     let (ty, from) = (
@@ -39,16 +44,7 @@ fn operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId> {
         return None;
     }
     let args = super::build::full_args(op, graph, n).ok()?;
-    let param = |name: &str| op.schema.index_of(name).map(|i| &args[i]);
-    let identity = match op.name {
-        "to_dtype" | "to" | "_to_copy" | "type_as" | "clone" | "contiguous" => true,
-        name if name.contains("dropout") => {
-            let off = |p: &str| param(p).is_some_and(|v| *v == Val::Bool(false));
-            off("train") || off("training")
-        }
-        _ => same_view(graph, op, &args),
-    };
-    identity.then_some(x)
+    same_view(graph, op, &args).then_some(x)
 }
 
 /// Whether a view gives every element at its own place.

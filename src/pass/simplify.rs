@@ -15,17 +15,34 @@ use crate::syntax;
 use std::sync::LazyLock;
 
 /// The files, by name.
-pub const FILES: [(&str, &str); 4] = [
+pub const FILES: [(&str, &str); 5] = [
+    (IDENTITIES, include_str!("rules/identities.fxir")),
     ("arithmetic.fxir", include_str!("rules/arithmetic.fxir")),
     ("logic.fxir", include_str!("rules/logic.fxir")),
     ("views.fxir", include_str!("rules/views.fxir")),
     ("fast.fxir", include_str!("rules/fast.fxir")),
 ];
 
-/// The rules of all files, in order.
+/// The file of the rules that the pass `identities` applies.
+const IDENTITIES: &str = "identities.fxir";
+
+/// The rules of that file, and those of all others.
+static RULES: LazyLock<[Vec<Rule>; 2]> = LazyLock::new(|| {
+    let of = |own: bool| {
+        let files = FILES.iter().filter(|(name, _)| (*name == IDENTITIES) == own);
+        files.flat_map(|(_, text)| read(text)).collect()
+    };
+    [of(true), of(false)]
+});
+
+/// The rules that this pass applies, in order.
 pub fn rules() -> &'static [Rule] {
-    static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| FILES.iter().flat_map(|(_, text)| read(text)).collect());
-    &RULES
+    &RULES[1]
+}
+
+/// The rules of ops that give their operand back.
+pub fn identities() -> &'static [Rule] {
+    &RULES[0]
 }
 
 fn read(text: &str) -> Vec<Rule> {

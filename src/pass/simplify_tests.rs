@@ -1,6 +1,6 @@
 //! Every rule of the files against the interpreter, on random graphs that it matches and random inputs.
 
-use super::simplify::rules;
+use super::simplify::{identities, rules};
 use crate::graph::{Arg, Graph, GraphModule};
 use crate::infer::{InferOptions, infer};
 use crate::interp;
@@ -39,7 +39,8 @@ impl Random {
         pool.extend([0.0, -0.0, 1.0, 1.0, 2.0, 0.5, -1.5, f64::INFINITY, f64::NAN].map(Val::Float));
         pool.extend([&[0][..], &[1], &[0, 1], &[1, 0], &[6], &[3, 2], &[2, 3], &[-1], &[1, 6]].map(ints));
         pool.extend([DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32].map(Val::DType));
-        pool.push(Val::Bool(true));
+        pool.extend([Val::Bool(true), Val::Bool(false), Val::None, Val::None]);
+        pool.push(Val::TorchName("contiguous_format".into()));
         self.pick(&pool)
     }
 
@@ -170,7 +171,7 @@ fn compare(rule: &Rule, a: &Tensor, b: &Tensor, exact: bool, what: &str) -> Resu
 
 #[test]
 fn every_rule_keeps_what_it_says() {
-    let failures: Vec<String> = rules().iter().filter_map(|r| check(r).err()).collect();
+    let failures: Vec<String> = identities().iter().chain(rules()).filter_map(|r| check(r).err()).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 

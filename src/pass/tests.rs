@@ -46,7 +46,10 @@ impl G {
 }
 
 fn random(ty: &TensorType, seed: &mut u64) -> Tensor {
-    Tensor::from_fn(ty.dtype, &ty.fixed_shape().unwrap(), |_| {
+    // Every symbolic size is 3.
+    let dims = ty.shape.as_ref().unwrap().iter();
+    let shape: Vec<usize> = dims.map(|d| d.as_const().unwrap_or(3) as usize).collect();
+    Tensor::from_fn(ty.dtype, &shape, |_| {
         *seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         Scalar::F64((*seed >> 40) as f64 / (1 << 22) as f64 - 2.0)
     })

@@ -130,6 +130,61 @@ fn nodes_stand_in_lists_and_slices() {
 }
 
 #[test]
+fn a_parameter_that_stands_twice_is_one_value() {
+    let model = |b: &str| {
+        format!(
+            "graph g {{ %x : f32[2] = placeholder x\n%y : f32[2] = placeholder y\n%s = call_function torch.sub(%x, {b})\n\
+             %t = call_function torch.mul(%s, %x)\noutput %t }}
+            rewrite rule(%a, %b) {{ %s = call_function sub(%a, %b)\n%t = call_function mul(%a, %s)\noutput %t }}
+            => {{ %n = call_function neg(%b)\n%t = call_function mul(%a, %n)\noutput %t }}"
+        )
+    };
+    // The product's operands stand in the other order; two parameters may be one value.
+    for b in ["%y", "%x"] {
+        assert_eq!(run(&model(b)).1.total(), 1, "{b}");
+    }
+    let other = model("%y").replace("torch.mul(%s, %x)", "torch.mul(%s, %y)");
+    let (_, r) = run(&other);
+    assert_eq!((r.total(), failure(&r, "rule").as_str()), (0, "`%a` would be both `%y` and `%x`"));
+}
+
+#[test]
+fn patterns_compute_with_literals() {
+    let model = |end: i64| {
+        format!(
+            "graph g {{ %x : f32[9] = placeholder x\n%s = call_function slice(%x, 0, 3, {end})\noutput %s }}
+            rewrite rule(%x, $a) {{ %s = call_function slice(%x, 0, $a, $a + 4)\noutput %s }}
+            => {{ %s = call_function narrow(%x, 0, $a, 2 * 2)\noutput %s }} where $a % 2 == 1 and not $a in [1, 5]"
+        )
+    };
+    let (m, r) = run(&model(7));
+    assert_eq!((r.total(), targets(&m)), (1, vec!["narrow".to_string()]));
+    let (_, r) = run(&model(6));
+    assert_eq!(r.total(), 0);
+    assert!(failure(&r, "rule").contains("`$a + 4` is 7, not 6"), "{r:?}");
+}
+
+#[test]
+fn nodes_stand_in_slices() {
+    let (m, r) = run("graph g {
+            %x : f32[9] = placeholder x
+            %n : int = placeholder n
+            %m = call_function operator.add(%n, 1)
+            %s = call_function operator.getitem(%x, slice(%n, %m, None))
+            output %s
+        }
+        rewrite rule(%x, %n) {
+            %m = call_function operator.add(%n, 1)
+            %s = call_function operator.getitem(%x, slice(%n, %m, None))
+            output %s
+        } => {
+            %s = call_function torch.narrow(%x, 0, %n, 1)
+            output %s
+        }");
+    assert_eq!((r.total(), targets(&m)), (1, vec!["torch.narrow".to_string()]), "{r:?}");
+}
+
+#[test]
 fn several_results_are_replaced_as_one() {
     let (m, r) = run("graph g {
             %x : f32[4] = placeholder x

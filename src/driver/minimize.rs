@@ -1,0 +1,233 @@
+//! Finding the nodes at which two ways of running a graph disagree: torch's `net_min_base` minimizer.
+//!
+//! [`minimize`] runs parts of a graph in both ways on the same values, which the interpreter computes, and compares the
+//! results; [`Traverse`] says which parts. [`bisect`](super::bisect) is the same for passes and compiled code from the command
+//! line.
+
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Graph, GraphModule, NodeId, transform};
+use crate::interp::{Interpreter, Value};
+use crate::types::Val;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Which parts of a graph are looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Traverse {
+    /// Each call by itself; all that disagree are found.
+    Sequential,
+    /// Halves of halves: what disagrees is divided until it is one call.
+    Binary,
+    /// From the first call to one after another, until the results disagree; that call is found.
+    Accumulate,
+    /// Binary from the end, then from the beginning: the least run of calls whose results disagree.
+    Block,
+    /// Runs of calls between these, which are not looked at.
+    Skip(Vec<NodeId>),
+    /// Just the calls from the first to the last of these.
+    Defined(Vec<NodeId>),
+}
+
+/// Runs a module's entry graph.
+pub type Runner<'a> = &'a mut dyn FnMut(&GraphModule, &[Value]) -> Result<Value, Diagnostic>;
+
+/// Whether two results agree.
+pub type Agree<'a> = &'a dyn Fn(&Value, &Value) -> bool;
+
+struct Minimizer<'a, 'b> {
+    module: &'a GraphModule,
+    graph: &'a Graph,
+    calls: Vec<NodeId>,
+    values: HashMap<NodeId, Value>,
+    run_a: Runner<'b>,
+    run_b: Runner<'b>,
+    agree: Agree<'b>,
+}
+
+/// The calls of the entry graph at which `run_a` and `run_b` disagree, in order; none if they agree wherever was looked.
+///
+/// # Errors
+/// What running the whole reports. A part that one of the two cannot run counts as disagreeing.
+pub fn minimize(
+    module: &GraphModule,
+    inputs: Vec<Value>,
+    traverse: &Traverse,
+    run_a: Runner<'_>,
+    run_b: Runner<'_>,
+    agree: Agree<'_>,
+) -> Result<Vec<NodeId>, Diagnostic> {
+    let graph = module
+        .entry()
+        .ok_or_else(|| Diagnostic::new(Code::E0104, "there is no graph to run"))?;
+    let mut interpreter = Interpreter::new(module);
+    interpreter.keep_values();
+    interpreter.run(inputs)?;
+    let mut m = Minimizer {
+        module,
+        graph,
+        calls: graph.iter().filter(|&n| graph[n].op().is_call()).collect(),
+        values: interpreter.env().clone(),
+        run_a,
+        run_b,
+        agree,
+    };
+    let all = 0..m.calls.len();
+    let found: Vec<Range<usize>> = match traverse {
+        Traverse::Sequential => all.map(|i| i..i + 1).filter(|r| m.differs(r)).collect(),
+        Traverse::Binary => m.binary(all),
+        Traverse::Accumulate => {
+            let mut ends = 1..m.calls.len() + 1;
+            ends.find(|&end| m.differs(&(0..end))).map(|end| end - 1..end).into_iter().collect()
+        }
+        Traverse::Block => m.block(all).into_iter().collect(),
+        Traverse::Skip(skipped) => m.between(skipped),
+        Traverse::Defined(nodes) => {
+            let places: Vec<usize> = nodes.iter().filter_map(|n| m.calls.iter().position(|c| c == n)).collect();
+            let range = places.iter().min().zip(places.iter().max()).map(|(a, b)| *a..*b + 1);
+            range.into_iter().filter(|r| m.differs(r)).collect()
+        }
+    };
+    Ok(found.into_iter().flatten().map(|i| m.calls[i]).collect())
+}
+
+impl Minimizer<'_, '_> {
+    /// Whether the two ways disagree on the part of these calls.
+    fn differs(&mut self, part: &Range<usize>) -> bool {
+        let inside = &self.calls[part.clone()];
+        let tensors = |n: &NodeId| self.values.get(n).is_some_and(|v| matches!(v, Val::Leaf(_)));
+        let outside = |n: &NodeId| self.graph[*n].users().any(|u| !inside.contains(&u));
+        let outputs: Vec<NodeId> = inside.iter().copied().filter(|n| outside(n) && tensors(n)).collect();
+        if outputs.is_empty() {
+            return false;
+        }
+        let mut inputs: Vec<NodeId> = vec![];
+        for i in inside.iter().flat_map(|&n| self.graph[n].inputs()) {
+            let read = self.graph[i].op() == crate::graph::Opcode::GetAttr;
+            if !read && !inside.contains(&i) && !inputs.contains(&i) {
+                inputs.push(i);
+            }
+        }
+        let Ok(graph) = transform::extract(self.graph, &inputs, &outputs) else {
+            return false;
+        };
+        let part = self.module.lift("part", graph);
+        let values: Option<Vec<Value>> = inputs.iter().map(|i| self.values.get(i).cloned()).collect();
+        let Some(values) = values else { return false };
+        match ((self.run_a)(&part, &values), (self.run_b)(&part, &values)) {
+            (Ok(a), Ok(b)) => !(self.agree)(&a, &b),
+            (a, b) => a.is_ok() != b.is_ok(),
+        }
+    }
+
+    /// The calls that disagree, by halving what does.
+    fn binary(&mut self, part: Range<usize>) -> Vec<Range<usize>> {
+        let mut out = vec![];
+        let mut todo = vec![part];
+        while let Some(part) = todo.pop() {
+            if part.is_empty() || !self.differs(&part) {
+                continue;
+            }
+            if part.len() == 1 {
+                out.push(part);
+                continue;
+            }
+            let mid = part.start + part.len() / 2;
+            let halves = [part.start..mid, mid..part.end];
+            let before = todo.len();
+            for half in halves.iter().rev() {
+                if self.differs(half) {
+                    todo.push(half.clone());
+                }
+            }
+            if todo.len() == before {
+                // Only together do they disagree.
+                out.push(part);
+            }
+        }
+        out
+    }
+
+    /// The least run of calls whose results disagree: the end is found with the beginning fixed, then the beginning.
+    fn block(&mut self, part: Range<usize>) -> Option<Range<usize>> {
+        if part.is_empty() || !self.differs(&part) {
+            return None;
+        }
+        let (mut low, mut high) = (part.start + 1, part.end);
+        while low < high {
+            let mid = (low + high) / 2;
+            match self.differs(&(part.start..mid)) {
+                true => high = mid,
+                false => low = mid + 1,
+            }
+        }
+        let end = high;
+        let (mut low, mut high) = (part.start, end - 1);
+        while low < high {
+            let mid = (low + high).div_ceil(2);
+            match self.differs(&(mid..end)) {
+                true => low = mid,
+                false => high = mid - 1,
+            }
+        }
+        Some(low..end)
+    }
+
+    /// The runs between skipped calls that disagree.
+    fn between(&mut self, skipped: &[NodeId]) -> Vec<Range<usize>> {
+        let mut out = vec![];
+        let mut start = 0;
+        for i in 0..=self.calls.len() {
+            let ends = self.calls.get(i).is_none_or(|n| skipped.contains(n));
+            if ends {
+                let part = start..i;
+                if !part.is_empty() && self.differs(&part) {
+                    out.push(part);
+                }
+                start = i + 1;
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interp::{self, Hooked, Hooks, Running};
+    use crate::tensor::Tensor;
+
+    /// A backend that is wrong about `sin` and `sqrt`.
+    struct Wrong;
+    impl Hooks for Wrong {
+        fn call_method(&mut self, at: Running<'_>) -> Hooked {
+            Ok(matches!(at.target(), "sin" | "sqrt").then(|| at.args[0].clone()))
+        }
+    }
+
+    fn found(traverse: impl Fn(&Graph) -> Traverse) -> Vec<String> {
+        let g = Graph::trace(&["x"], |_, p| {
+            let a = p[0].method("exp", ()).method("sin", ()) + 2;
+            (a.method("sqrt", ()).method("neg", ()), a.method("cos", ()))
+        });
+        let m = GraphModule::new("main", g);
+        let g = m.entry().unwrap();
+        let x = Val::Leaf(Tensor::from_slice(&[2], &[0.5f32, 1.5]));
+        let mut good = |m: &GraphModule, v: &[Value]| interp::run(m, v.to_vec());
+        let mut wrong = |m: &GraphModule, v: &[Value]| Interpreter::new(m).run_with(v.to_vec(), &mut Wrong);
+        let nodes = minimize(&m, vec![x], &traverse(g), &mut good, &mut wrong, &|a, b| a == b).unwrap();
+        nodes.iter().map(|&n| g[n].name().to_string()).collect()
+    }
+
+    #[test]
+    fn every_way_finds_what_is_wrong() {
+        assert_eq!(found(|_| Traverse::Sequential), ["sin", "sqrt"]);
+        assert_eq!(found(|_| Traverse::Binary), ["sin", "sqrt"]);
+        assert_eq!(found(|_| Traverse::Accumulate), ["sin"]);
+        assert_eq!(found(|_| Traverse::Block), ["sin"]);
+        let nodes = |g: &Graph, names: &[&str]| names.iter().map(|n| g.find(n).unwrap()).collect::<Vec<_>>();
+        assert_eq!(found(|g| Traverse::Skip(nodes(g, &["sin", "sqrt"]))), [] as [&str; 0]);
+        assert_eq!(found(|g| Traverse::Skip(nodes(g, &["add"]))).len(), 5);
+        assert_eq!(found(|g| Traverse::Defined(nodes(g, &["neg"]))), [] as [&str; 0]);
+        assert_eq!(found(|g| Traverse::Defined(nodes(g, &["sqrt", "neg"]))), ["sqrt", "neg"]);
+    }
+}

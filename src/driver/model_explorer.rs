@@ -1,0 +1,159 @@
+//! Graphs as JSON that Model Explorer opens: a collection of graphs in its own form.
+//!
+//! `{"label", "graphs": [{"id", "nodes": [{"id", "label", "namespace", "subgraphIds", "attrs", "incomingEdges",
+//! "outputsMetadata", "inputsMetadata"}], "groupNodeAttributes"}]}`. A node's namespace is the module it was traced in, or
+//! the step of the compiled program that computes it, so that the drawing opens layer by layer; the entry graph comes first.
+
+use crate::graph::svg::Groups;
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode, pyrepr};
+use crate::infer;
+use crate::types::{Type, Val};
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The collection. `groups` are the groups of the entry graph's nodes; without them, modules are.
+pub fn collection(m: &GraphModule, groups: &Groups) -> Value {
+    let entry = m.entry_name();
+    let mut names: Vec<&Arc<str>> = m.graphs.keys().collect();
+    names.sort_by_key(|n| Some(*n) != entry);
+    let none = Groups::new();
+    let graphs: Vec<Value> = names
+        .into_iter()
+        .map(|name| {
+            let groups = if Some(name) == entry { groups } else { &none };
+            graph(m, name, &m.graphs[name], groups)
+        })
+        .collect();
+    json!({"label": m.name, "graphs": graphs})
+}
+
+fn graph(m: &GraphModule, name: &str, g: &Graph, groups: &Groups) -> Value {
+    let mut attributes: Map<String, Value> = Map::new();
+    for n in g.iter() {
+        for frame in g[n].meta.modules.iter().filter(|_| groups.is_empty()) {
+            let about = json!({"path": &*frame.path, "class": &*frame.class});
+            attributes.insert(space(&frame.path), about);
+        }
+    }
+    let nodes: Vec<Value> = g.iter().map(|n| node(m, name, g, n, groups)).collect();
+    json!({"id": name, "nodes": nodes, "groupNodeAttributes": attributes})
+}
+
+/// A module's path as a namespace: `layer1/0/conv1`.
+fn space(path: &str) -> String {
+    path.replace('.', "/")
+}
+
+fn node(m: &GraphModule, graph: &str, g: &Graph, n: NodeId, groups: &Groups) -> Value {
+    let node = &g[n];
+    let namespace = match groups.get(&n) {
+        Some(group) => group.to_string(),
+        None if groups.is_empty() => node.meta.modules.last().map(|f| space(&f.path)).unwrap_or_default(),
+        None => String::new(),
+    };
+    let (edges, inputs) = edges(m, g, n);
+    json!({
+        "id": node.name(),
+        "label": if node.op() == Opcode::Output { "output" } else { node.target() },
+        "namespace": namespace,
+        "subgraphIds": subgraphs(m, graph, g, n),
+        "attrs": attrs(g, n),
+        "incomingEdges": edges,
+        "inputsMetadata": inputs,
+        "outputsMetadata": outputs(node.name(), node.meta.ty.as_ref()),
+    })
+}
+
+fn pair(key: &str, value: &str) -> Value {
+    json!({"key": key, "value": value})
+}
+
+/// What the side panel shows of a node.
+fn attrs(g: &Graph, n: NodeId) -> Vec<Value> {
+    let node = &g[n];
+    let mut out = vec![pair("op", node.op().name())];
+    let name = |i: &NodeId| format!("%{}", g[*i].name());
+    for (i, a) in node.args().iter().enumerate().filter(|(_, a)| !matches!(a, Val::Leaf(_))) {
+        out.push(pair(&format!("args[{i}]"), &pyrepr::repr(a, &name)));
+    }
+    for (k, a) in node.kwargs().iter().filter(|(_, a)| !matches!(a, Val::Leaf(_))) {
+        out.push(pair(k, &pyrepr::repr(a, &name)));
+    }
+    if let Some(t) = &node.meta.ty {
+        out.push(pair("type", &t.to_string()));
+    }
+    if let Some(l) = &node.meta.loc {
+        out.push(pair("source", &format!("{}:{} in {}", l.file, l.line, l.function)));
+    }
+    if !node.meta.provenance.is_empty() {
+        out.push(pair("from", &node.meta.provenance.join(", ")));
+    }
+    out
+}
+
+/// The edges to a node, one for each place in which a value stands, and what these are called.
+fn edges(m: &GraphModule, g: &Graph, n: NodeId) -> (Vec<Value>, Vec<Value>) {
+    let names = parameters(m, g, n);
+    let (mut edges, mut inputs) = (vec![], vec![]);
+    let mut add = |name: &str, a: &Arg| {
+        for from in a.leaves() {
+            let id = edges.len().to_string();
+            edges.push(json!({
+                "sourceNodeId": g[*from].name(),
+                "sourceNodeOutputId": "0",
+                "targetNodeInputId": id,
+            }));
+            inputs.push(json!({"id": id, "attrs": [pair("__tensor_tag", name)]}));
+        }
+    };
+    for (i, a) in g[n].args().iter().enumerate() {
+        let name = names.get(&i).cloned().unwrap_or_else(|| format!("args[{i}]"));
+        add(&name, a);
+    }
+    for (k, a) in g[n].kwargs() {
+        add(k, a);
+    }
+    (edges, inputs)
+}
+
+/// The parameters' names by the position of their argument.
+pub(super) fn parameters(m: &GraphModule, g: &Graph, n: NodeId) -> HashMap<usize, String> {
+    let node = &g[n];
+    let resolved = (node.op() != Opcode::CallModule && node.op().is_call())
+        .then(|| infer::resolve_node(m, g, n).ok())
+        .flatten();
+    let Some(op) = resolved.and_then(|r| r.op()) else {
+        return HashMap::new();
+    };
+    let params = op.schema.params.iter().filter(|p| !p.keyword_only);
+    params.enumerate().map(|(i, p)| (i, p.name.to_string())).collect()
+}
+
+/// The graphs that a node calls.
+fn subgraphs(m: &GraphModule, graph: &str, g: &Graph, n: NodeId) -> Vec<String> {
+    let node = &g[n];
+    let mut out: Vec<String> = vec![];
+    if node.op() == Opcode::CallFunction && node.target() != graph && m.graphs.contains_key(node.target()) {
+        out.push(node.target().to_string());
+    }
+    let args = node.args().iter().chain(node.kwargs().iter().map(|(_, a)| a));
+    for a in args {
+        if let Val::Graph(name) = a {
+            out.push(name.to_string());
+        }
+    }
+    out
+}
+
+/// The types of a node's results.
+fn outputs(name: &str, ty: Option<&Type>) -> Vec<Value> {
+    let leaves = ty.map(|t| t.leaves()).unwrap_or_default();
+    let shown = leaves.into_iter().enumerate();
+    shown
+        .map(|(i, t)| {
+            let attrs = [pair("__tensor_tag", name), pair("tensor_shape", &t.to_string())];
+            json!({"id": i.to_string(), "attrs": attrs})
+        })
+        .collect()
+}
