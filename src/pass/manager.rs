@@ -35,14 +35,18 @@ pub struct PassManager<'a> {
     pub steps: usize,
 }
 
-/// What must come before what, where both are given: the later one only sees what the earlier one makes.
-pub const ORDER: [(&str, &str); 6] = [
-    ("inline", "functionalize"),
-    ("functionalize", "normalize"),
-    ("normalize", "identities"),
-    ("normalize", "simplify"),
-    ("normalize", "cse"),
-    ("normalize", "batch-norm"),
+/// What must come before what, where both are given: the later one only sees what the earlier one makes. Passes that are not
+/// [`LEVEL_FREE`] also come behind `normalize`.
+pub const ORDER: [(&str, &str); 2] = [("inline", "functionalize"), ("functionalize", "normalize")];
+
+/// The passes that work on graphs at any level; all others look at canonical calls alone.
+pub const LEVEL_FREE: [&str; 6] = [
+    "inline",
+    "functionalize",
+    "normalize",
+    "dead-inputs",
+    "canonicalise",
+    "assert-sizes",
 ];
 
 fn usage(title: String) -> Diagnostic {
@@ -67,7 +71,15 @@ impl<'a> PassManager<'a> {
         for (a, b) in ORDER {
             m.add_constraint(a, b);
         }
+        let canonical = names.iter().filter(|n| !LEVEL_FREE.contains(n));
+        canonical.for_each(|n| m.add_constraint("normalize", n));
         Ok(m)
+    }
+
+    /// The first pass that sees only canonical calls and has no `normalize` before it.
+    pub fn before_normalize(&self) -> Option<&'static str> {
+        let first = self.passes.iter().take_while(|p| p.name != "normalize");
+        first.map(|p| p.name).find(|n| by_name(n).is_some() && !LEVEL_FREE.contains(n))
     }
 
     /// Adds a built-in pass.
@@ -300,6 +312,8 @@ mod tests {
         assert!(e.title.starts_with("Circular dependency detected"), "{}", e.title);
         assert_eq!(m.names().len(), 3);
         assert!(PassManager::of(&["cze"]).is_err());
+        assert_eq!(PassManager::of(&["inline", "cse"]).unwrap().before_normalize(), Some("cse"));
+        assert_eq!(PassManager::of(&["normalize", "cse"]).unwrap().before_normalize(), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod canonicalise;
 mod cse;
 mod dce;
 mod decompose;
+pub mod features;
 mod fold;
 mod functionalize;
 mod group;

@@ -33,14 +33,26 @@ impl Random {
         TensorType::fixed(dtype, self.pick(&shapes))
     }
 
-    fn literal(&mut self) -> Arg {
+    /// A literal for the parameter `name`. Parameters that only say how a result is stored take few.
+    fn literal(&mut self, name: &str) -> Arg {
+        let maybe = |v: Arg| [Val::None, v];
+        match name {
+            "$device" => return self.pick(&maybe(Val::Device("cpu".into()))),
+            "$layout" => return self.pick(&maybe(Val::TorchName("strided".into()))),
+            "$format" => return self.pick(&[Val::None, Val::TorchName("contiguous_format".into())]),
+            "$pin" | "$later" | "$copy" => return Val::Bool(false),
+            "$dtype" => {
+                let types = [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32];
+                return self.pick(&maybe(Val::DType(types[self.next() as usize % types.len()])));
+            }
+            _ => {}
+        }
         let ints = |v: &[i64]| Val::List(v.iter().map(|&i| Val::int(i)).collect());
         let mut pool: Vec<Arg> = [0, 1, 1, 2, 3, 4, -1, -2].map(Val::int).to_vec();
-        pool.extend([0.0, -0.0, 1.0, 1.0, 2.0, 0.5, -1.5, f64::INFINITY, f64::NAN].map(Val::Float));
+        pool.extend([0.0, -0.0, 1.0, 1.0, 2.0, 0.5, -0.5, -1.5, f64::INFINITY, f64::NAN].map(Val::Float));
         pool.extend([&[0][..], &[1], &[0, 1], &[1, 0], &[6], &[3, 2], &[2, 3], &[-1], &[1, 6]].map(ints));
         pool.extend([DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32].map(Val::DType));
-        pool.extend([Val::Bool(true), Val::Bool(false), Val::None, Val::None]);
-        pool.push(Val::TorchName("contiguous_format".into()));
+        pool.push(Val::Bool(true));
         self.pick(&pool)
     }
 
@@ -116,7 +128,7 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<Tensor
                 types.push(ty);
                 Val::Leaf(p)
             }
-            Hole::Literal => random.literal(),
+            Hole::Literal => random.literal(rule.pattern.name(n)),
             Hole::Rest | Hole::Computed(_) => panic!("the files have no such holes"),
         };
         map.insert(n, arg);

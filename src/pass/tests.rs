@@ -346,6 +346,42 @@ fn the_examples_are_what_the_passes_do() {
     }
 }
 
+/// Every call has a type, and the place and module of what it stands for; a new one says what that is.
+#[test]
+fn passes_keep_what_is_known_of_nodes() {
+    let options = PassOptions::default();
+    // What assert-sizes writes stands for nothing in the user's program.
+    for p in all().filter(|p| p.name != "assert-sizes") {
+        let mut m = parsed(example(p.example).0);
+        let mut old = std::collections::HashSet::new();
+        for g in m.graphs.values_mut() {
+            for n in g.ids() {
+                let meta = g.meta_mut(n);
+                meta.loc = Some(crate::graph::Loc {
+                    file: "model.py".into(),
+                    line: 7,
+                    function: "forward".into(),
+                });
+                meta.modules = std::sync::Arc::new([crate::graph::ModuleFrame {
+                    path: "block".into(),
+                    class: "m.Block".into(),
+                }]);
+                old.insert(g[n].name().to_string());
+            }
+        }
+        run_pass(p, &mut m, &options).unwrap_or_else(|d| panic!("{}: {d:?}", p.name));
+        for g in m.graphs.values() {
+            for n in g.iter().filter(|&n| g[n].op().is_call()) {
+                let (node, meta) = (&g[n], &g[n].meta);
+                let what = format!("{}: `%{}`: {meta:?}", p.name, node.name());
+                assert!(meta.ty.is_some(), "{what}");
+                assert!(meta.loc.is_some() && !meta.modules.is_empty(), "{what}");
+                assert!(old.contains(node.name()) || !meta.provenance.is_empty() || p.name == "canonicalise", "{what}");
+            }
+        }
+    }
+}
+
 fn calls(m: &GraphModule, target: &str) -> usize {
     m.graphs
         .values()

@@ -2,6 +2,7 @@
 
 mod cli;
 mod docs;
+mod drawings;
 mod explain;
 mod fixtures;
 mod islands;

@@ -1,0 +1,75 @@
+//! torch.fx, feature by feature: what it is called there, and here.
+//!
+//! | torch.fx | here |
+//! |---|---|
+//! | six opcodes, nested arguments | [`Opcode`](crate::graph::Opcode), [`Arg`](crate::graph::Arg) |
+//! | `Graph.nodes`, `output_node`, `find_nodes` | [`Graph::iter`](crate::graph::Graph::iter), [`output`](crate::graph::Graph::output), [`find_nodes`](crate::graph::Graph::find_nodes); by name [`find`](crate::graph::Graph::find), calls by target [`find_calls`](crate::graph::Graph::find_calls) |
+//! | `placeholder`, `call_function`, …, `create_node` | [`Graph::placeholder`](crate::graph::Graph::placeholder), [`call_function`](crate::graph::Graph::call_function), …, [`create_node`](crate::graph::Graph::create_node) |
+//! | `inserting_before`, `inserting_after` | [`inserting_before`](crate::graph::Graph::inserting_before), [`inserting_after`](crate::graph::Graph::inserting_after), [`set_insert_point`](crate::graph::Graph::set_insert_point) |
+//! | `erase_node`, `node_copy`, `graph_copy`, `deepcopy` | [`erase_node`](crate::graph::Graph::erase_node), [`node_copy`](crate::graph::Graph::node_copy), [`graph_copy`](crate::graph::Graph::graph_copy), `clone` |
+//! | `lint`, `eliminate_dead_code` | [`lint`](crate::graph::lint()), [`eliminate_dead_code`](crate::graph::Graph::eliminate_dead_code), [`eliminate_dead_code_with`](crate::graph::Graph::eliminate_dead_code_with) |
+//! | `print(graph)`, `print_tabular`, `python_code` | [`torch_print`](crate::graph::torch_print), [`tabular`](crate::graph::tabular), [`python`](crate::graph::python) |
+//! | `Node.args`, `kwargs`, `users`, `meta`, order | [`Node`](crate::graph::Node), [`Meta`](crate::graph::Meta), [`is_before`](crate::graph::Graph::is_before) |
+//! | `update_arg`, `insert_arg`, `update_kwarg`, `all_input_nodes` | [`update_arg`](crate::graph::Graph::update_arg), [`insert_arg`](crate::graph::Graph::insert_arg), [`update_kwarg`](crate::graph::Graph::update_kwarg), [`inputs`](crate::graph::Node::inputs) |
+//! | `replace_all_uses_with(delete_user_cb, propagate_meta)`, `replace_input_with` | [`replace_all_uses_with`](crate::graph::Graph::replace_all_uses_with), [`replace_uses_where`](crate::graph::Graph::replace_uses_where), [`replace_with_meta`](crate::graph::Graph::replace_with_meta), [`replace_input_with`](crate::graph::Graph::replace_input_with) |
+//! | `append`, `prepend` | [`move_after`](crate::graph::Graph::move_after), [`move_before`](crate::graph::Graph::move_before) |
+//! | `is_impure` | [`is_impure`](crate::graph::is_impure()), with in-place calls and `out=` as effects |
+//! | `format_node`, `_rename` | [`format_node`](crate::graph::torch_print::format_node), [`rename`](crate::graph::Graph::rename) |
+//! | `normalized_arguments`, `NormalizeArgs` | [`normalized_arguments`](super::named_arguments::normalized_arguments), the pass `named-arguments` |
+//! | `NormalizeOperators`, `operator_schemas` | the pass `normalize`, and [`op`](crate::op) |
+//! | `GraphModule.add_submodule`, `delete_submodule`, `delete_all_unused_submodules` | [`add_submodule`](crate::graph::GraphModule::add_submodule), [`delete_submodule`](crate::graph::GraphModule::delete_submodule), [`delete_all_unused_submodules`](crate::graph::GraphModule::delete_all_unused_submodules), [`add_parameter`](crate::graph::GraphModule::add_parameter) |
+//! | `recompile`, `_LazyGraphModule` | nothing to do: a module is its graphs |
+//! | create, erase and replace hooks | [`start_journal`](crate::graph::Graph::start_journal), [`Edit`](crate::graph::Edit) |
+//! | `meta["nn_module_stack"]`, `torch_fn`, `stack_trace` | [`Meta::modules`](crate::graph::Meta::modules), [`Meta::function`](crate::graph::Meta::function), [`Meta::loc`](crate::graph::Meta::loc) |
+//! | `from_node`, provenance | [`Meta::provenance`](crate::graph::Meta::provenance) |
+//! | `symbolic_trace`, `is_leaf_module`, `record_stack_traces` | [`Graph::trace`](crate::graph::Graph::trace), [`trace_with`](crate::graph::Graph::trace_with), [`record_stack_traces`](crate::graph::trace::Tracer::record_stack_traces) |
+//! | `concrete_args` | [`specialize`](super::specialize()), `fxc opt --fix` |
+//! | `Interpreter`, `run_node` and the opcodes' methods, `boxed_run`, `initial_env`, `env` | [`Interpreter`](crate::interp::Interpreter), [`Hooks`](crate::interp::Hooks), [`boxed_run`](crate::interp::Interpreter::boxed_run), [`run_from`](crate::interp::Interpreter::run_from), [`env`](crate::interp::Interpreter::env) |
+//! | `Transformer` | [`Transformer`](crate::graph::transform::Transformer), which keeps names, types and places |
+//! | `replace_pattern`, `replace_pattern_with_filters` | [`replace_pattern`](crate::rewrite::torch::replace_pattern), [`replace_pattern_with_filters`](crate::rewrite::torch::replace_pattern_with_filters); without torch's limits [`rewrite`](crate::rewrite::rewrite()) |
+//! | `SubgraphMatcher`, `SubgraphMatcherWithNameNodeMap`, `compare_graphs` | [`SubgraphMatcher`](crate::rewrite::torch::SubgraphMatcher), [`NamedMatcher`](crate::rewrite::torch::NamedMatcher), [`compare_graphs`](crate::rewrite::torch::compare_graphs) |
+//! | `get_source_partitions`, `check_subgraphs_connected` | [`source_partitions`](super::sources::source_partitions), [`check_subgraphs_connected`](super::sources::check_subgraphs_connected) |
+//! | `ShapeProp`, `FakeTensorProp` | [`shape_prop`](super::sizes::shape_prop), [`infer`](crate::infer::infer()) |
+//! | `CSEPass`, `fuse`, `remove_dropout` | the passes `cse`, `batch-norm`, `identities` |
+//! | `legalize_graph`, `stable_topological_sort` | [`topological_sort`](crate::graph::Graph::topological_sort) |
+//! | `canonicalize_graph`, `rename_nodes_to_canonical` | the pass `canonicalise` |
+//! | `PassBase`, `PassManager`, constraints, checks, `steps`, `loop_pass` | [`PassManager`](super::PassManager), [`loop_pass`](super::manager::loop_pass) |
+//! | `GraphTransformObserver` | [`diff`](crate::graph::transform::diff), `--print-changed=diff`, `--dump-dir` |
+//! | `CapabilityBasedPartitioner`, `fuse_by_partitions` | [`Partitioner`](super::partition::Partitioner), [`fuse`](super::split::fuse) |
+//! | `OperatorSupport`, `OpSupports`, `chain`, `any_chain` | [`support`](super::support) |
+//! | `split_module`, `split_by_tags`, `move_non_tensor_nodes_on_boundary` | [`split_module`](super::split::split_module), [`split_by_tags`](super::split_by::split_by_tags), [`split_by_size`](super::split_by::split_by_size), [`move_non_tensor_nodes_on_boundary`](super::split_by::move_non_tensor_nodes_on_boundary) |
+//! | `split_const_subgraphs`, `FoldedGraphModule` | [`split_const_subgraphs`](super::split_by::split_const_subgraphs), [`FoldedModule`](super::split_by::FoldedModule); the pass `fold` |
+//! | `extract_subgraph`, `lift_subgraph_as_module` | [`extract`](crate::graph::transform::extract), [`lift`](crate::graph::GraphModule::lift) |
+//! | `merge_matmul`, Inductor's batch fusion | the passes `merge-rows`, `merge-matmul`, `batch-linear` |
+//! | `reinplace` | the pass `reinplace` |
+//! | `insert_deferred_runtime_asserts` | the pass `assert-sizes` |
+//! | `get_size_of_all_nodes`, `replace_target_nodes_with` | [`sizes`](super::sizes) |
+//! | `annotate_getitem_nodes`, `AnnotateTypesWithSchema` | inference gives every node its type |
+//! | `make_fx(decomposition_table)` | [`decompose`](super::decompose()) |
+//! | `net_min_base` minimizer | [`minimize`](crate::driver::minimize), `fxc bisect`, `fxc opt --bisect` |
+//! | `FxGraphDrawer` | `fxc print --format dot`, `svg`, `model-explorer`, `netron`, each with `--fused` |
+//! | Inductor's `PatternExpr` (`Ignored`, `ListOf`, `users`, `extra_check`) | [rules](crate::rewrite): `$a`, `*%xs`, `users(%x)`, `where` |
+//!
+//! Not here: pytrees and code generators of one's own (`CodeGen`, `on_generate_code`): results nest as they are, and the
+//! text forms are fixed; pickling (FXIR is the file form); `create_size_node` and its like (sizes are inferred).
+//!
+//! # What users of torch.fx ask for
+//!
+//! * *A text that reads in again.* FXIR: `parse(print(g)) == g`, with shapes, sub-graphs, places and quoted strings; what torch
+//!   prints reads in, too.
+//! * *Serialization that keeps meaning.* The file is the graph and not code to be traced again, so that in-place calls stay.
+//! * *Control flow.* `cond`, `while_loop`, `scan` and `map` are ops over graphs of the file.
+//! * *Writes.* In-place calls, `setitem` and writes to views are effects in dead code elimination and common
+//!   subexpressions; the interpreter models shared memory, and `functionalize` makes values of them.
+//! * *Common subexpressions that do not merge 1, 1.0 and True, 0.0 and -0.0, or two random draws.* Literals are compared bit for
+//!   bit, and `Op::effect_of` keeps random ops.
+//! * *Python that means what the graph means.* `-2 ** x` and parameters named `nan` are written so that they do
+//!   (docs/language.md).
+//! * *A matcher with wildcards for literals, variadic lists, commutative operands, attributes, back-to-back matches.* Rules have all
+//!   of these, and run to a fixed point.
+//! * *Shapes and places in the print.* Types are part of FXIR, and `loc` is a node's Python line; errors name the node and the line.
+//! * *Nested graphs in the print.* All graphs of a file are printed.
+//! * *Finding a node by name.* [`Graph::find`](crate::graph::Graph::find).
+//! * *Metadata that passes do not lose.* New nodes take the place, the modules and the names of those they stand for; a test holds
+//!   it for every pass.
+//! * *Names that stay.* Passes keep the names of nodes that stay; only `canonicalise` renames.
