@@ -42,8 +42,9 @@ impl Random {
             "$format" => return self.pick(&[Val::None, Val::TorchName("contiguous_format".into())]),
             "$pin" | "$later" | "$copy" => return Val::Bool(false),
             "$dtype" => {
-                let types = [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I64, DType::I32];
-                return self.pick(&maybe(Val::DType(types[self.next() as usize % types.len()])));
+                use DType::*;
+                let types = [F32, F64, F16, BF16, I64, I32].map(Val::DType);
+                return self.pick(&[&types[..], &[Val::None]].concat());
             }
             _ => {}
         }
