@@ -25,6 +25,8 @@
 //!
 //! **Optimising.** [`pass`] rewrites graphs into canonical ones: no module calls, no in-place writes, one spelling. Most
 //! simplifications are rules written in FXIR, which [`rewrite`] matches and applies; a user's own rules go the same way.
+//! [`pass::tutorial`] shows the tasks of the torch.fx tutorials as programs, [`pass::features`] says where each feature of
+//! torch.fx is.
 //!
 //! **Lowering.** [`lower`] turns a canonical graph with known sizes into a program: pointwise values and reductions fuse into
 //! [`kernel`]s (loop nests that print as runnable Python), views become strides, matrix products and convolutions go to

@@ -1,12 +1,13 @@
 //! Graphs as JSON, for programs that read them.
 //!
-//! `{"name", "graphs": [{"name", "entry", "nodes": [{"name", "op", "target", "args", "kwargs", "type", "users", "loc"}]}],
+//! `{"name", "graphs": [{"name", "entry", "nodes": [{"name", "op", "target", "args", "kwargs", "type", "users", "modules", "from",
+//! "custom", "loc"}]}],
 //! "modules": {…}, "attributes": {…}, "dims": {…}, "weights"}`. An argument is a JSON value where JSON has it; else an
 //! object of one key: `{"node": "x"}`, `{"tuple": […]}`, `{"slice": [a, b, c]}`, `{"range": […]}`, `{"dtype": "f32"}`,
 //! `{"device": "cpu"}`, `{"torch": "strided"}`, `{"graph": "helper"}`, `{"float": "inf"}`, `{"complex": [re, im]}`,
 //! `{"size": "2*N"}`, `{"dict": [[k, v], …]}`, `{"ellipsis": true}`, `{"opaque": text}`.
 
-use crate::graph::{Arg, AttributeKind, Graph, GraphModule};
+use crate::graph::{Arg, AttributeKind, Graph, GraphModule, ModuleFrame};
 use crate::op::write_literal;
 use crate::types::{Val, write_float};
 use serde_json::{Map, Value, json};
@@ -81,6 +82,17 @@ fn nodes(g: &Graph) -> Vec<Value> {
         });
         if let Some(t) = &node.meta.ty {
             o["type"] = t.to_string().into();
+        }
+        if !node.meta.modules.is_empty() {
+            let frame = |m: &ModuleFrame| json!({"path": &*m.path, "class": &*m.class});
+            o["modules"] = node.meta.modules.iter().map(frame).collect();
+        }
+        if !node.meta.provenance.is_empty() {
+            o["from"] = node.meta.provenance.iter().map(|p| Value::from(&**p)).collect();
+        }
+        if !node.meta.custom.is_empty() {
+            let pairs = node.meta.custom.iter();
+            o["custom"] = Value::Object(pairs.map(|(k, v)| (k.to_string(), (&**v).into())).collect());
         }
         if let Some(l) = &node.meta.loc {
             o["loc"] = json!({"file": &*l.file, "line": l.line, "function": &*l.function});

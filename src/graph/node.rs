@@ -139,6 +139,8 @@ pub struct Meta {
     pub function: Option<(Arc<str>, Arc<str>)>,
     /// torch's whole stack trace of that place, innermost frame last, where the source holds one.
     pub stack_trace: Option<Arc<str>>,
+    /// What the user wrote on it, by key (torch's `fx.traceback.annotate`, `meta["custom"]`).
+    pub custom: Vec<(Arc<str>, Arc<str>)>,
     /// torch's own text of the Python type annotation (`torch.Tensor`, `Tensor "f32[4]"`), kept to print it again.
     pub annotation: Option<Arc<str>>,
     /// How torch wrote the node, if it was read from torch's `print(graph)`.
@@ -148,12 +150,13 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Takes the place in the user's program of another node: statement, Python line, modules and function.
+    /// Takes the place in the user's program of another node: statement, Python line, modules, function and annotations.
     pub fn take_place_of(&mut self, other: &Meta) {
         self.span = other.span;
         self.loc = other.loc.clone();
         self.modules = other.modules.clone();
         self.function = other.function.clone();
+        self.custom = other.custom.clone();
     }
 }
 

@@ -48,6 +48,8 @@ struct Recording {
     places: bool,
     /// The modules that are being recorded, outermost first.
     modules: Vec<ModuleFrame>,
+    /// What nodes are annotated with.
+    custom: Vec<(Arc<str>, Arc<str>)>,
 }
 
 type Shared = Rc<RefCell<Recording>>;
@@ -69,9 +71,11 @@ fn record(
         line: at.line(),
         function: r.modules.last().map_or("", |m| m.class_name()).into(),
     });
+    let custom = r.custom.clone();
     let meta = r.graph.meta_mut(node);
     meta.modules = modules;
     meta.loc = loc;
+    meta.custom = custom;
     drop(r);
     Proxy {
         node,
@@ -144,6 +148,14 @@ impl Tracer {
     /// `record_stack_traces`).
     pub fn record_stack_traces(&self) {
         self.recording.borrow_mut().places = true;
+    }
+
+    /// Annotates the nodes that `f` records (torch's `fx.traceback.annotate`). Passes hand annotations on with a node's place.
+    pub fn annotate<R>(&self, key: &str, value: &str, f: impl FnOnce() -> R) -> R {
+        self.recording.borrow_mut().custom.push((key.into(), value.into()));
+        let result = f();
+        self.recording.borrow_mut().custom.pop();
+        result
     }
 
     /// A call of a function by its path: `torch.nn.functional.gelu`, or one of fxc's own ops.
@@ -404,13 +416,14 @@ mod tests {
     fn nodes_know_their_modules_and_places() {
         let g = Graph::trace(&["x"], |t, p| {
             t.record_stack_traces();
-            let y = t.module("twice", &Twice, p);
+            let y = t.annotate("stage", "one", || t.module("twice", &Twice, p));
             &y + 1
         });
         let meta = |name: &str| &g[g.find(name).unwrap()].meta;
         let modules = &meta("mul").modules;
         assert_eq!((&*modules[0].path, modules[0].class_name()), ("twice", "Twice"));
-        assert!(meta("add").modules.is_empty());
+        assert!(meta("add").modules.is_empty() && meta("add").custom.is_empty());
+        assert_eq!(meta("mul").custom, [("stage".into(), "one".into())]);
         let (mul, add) = (meta("mul").loc.as_ref().unwrap(), meta("add").loc.as_ref().unwrap());
         assert!(mul.file.ends_with("trace.rs") && &*mul.function == "Twice", "{mul:?}");
         assert!(mul.line > 0 && mul.line < add.line, "{mul:?} {add:?}");

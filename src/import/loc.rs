@@ -35,6 +35,15 @@ pub(super) fn modules(stack: &str) -> Arc<[ModuleFrame]> {
     stack.split(';').filter_map(frame).collect()
 }
 
+/// The annotations of a node: a JSON object, whose values are kept as JSON where they are no strings.
+pub(super) fn annotations(json: &str) -> Vec<(Arc<str>, Arc<str>)> {
+    let Ok(serde_json::Value::Object(map)) = serde_json::from_str(json) else {
+        return vec![];
+    };
+    let text = |v: &serde_json::Value| v.as_str().map_or_else(|| v.to_string(), str::to_string);
+    map.iter().map(|(k, v)| (k.as_str().into(), text(v).into())).collect()
+}
+
 fn frame(line: &str) -> Option<Loc> {
     let rest = line.trim_start().strip_prefix("File \"")?;
     let (file, rest) = rest.split_once("\", line ")?;
@@ -105,5 +114,8 @@ mod tests {
         let parts: Vec<_> = found.iter().map(|m| (&*m.path, &*m.class)).collect();
         assert_eq!(parts, [("", "nets.MLP"), ("net", "pkg.Pair[int, str]")]);
         assert!(modules("").is_empty());
+        let custom = annotations(r#"{"stage": "one", "depth": 2}"#);
+        assert_eq!(custom, [("stage".into(), "one".into()), ("depth".into(), "2".into())]);
+        assert!(annotations("[1]").is_empty() && annotations("{").is_empty());
     }
 }

@@ -198,12 +198,14 @@ impl<'a> Scope<'a> {
         let modules = loc::modules(text("nn_module_stack").unwrap_or_default());
         let function = text("torch_fn").and_then(|f| f.split_once(';'));
         let function = function.map(|(name, what)| (name.into(), what.into()));
+        let custom = text("custom").map(loc::annotations).unwrap_or_default();
         let mut next = before.map_or(self.graph.first(), |n| self.graph.next(n));
         while let Some(n) = next {
             let meta = self.graph.meta_mut(n);
             meta.loc = loc.clone();
             meta.modules = modules.clone();
             meta.function = function.clone();
+            meta.custom = custom.clone();
             meta.stack_trace = trace.clone();
             next = self.graph.next(n);
         }

@@ -21,7 +21,8 @@
 //! | `recompile`, `_LazyGraphModule` | nothing to do: a module is its graphs |
 //! | create, erase and replace hooks | [`start_journal`](crate::graph::Graph::start_journal), [`Edit`](crate::graph::Edit) |
 //! | `meta["nn_module_stack"]`, `torch_fn`, `stack_trace` | [`Meta::modules`](crate::graph::Meta::modules), [`Meta::function`](crate::graph::Meta::function), [`Meta::loc`](crate::graph::Meta::loc) |
-//! | `from_node`, provenance | [`Meta::provenance`](crate::graph::Meta::provenance) |
+//! | `from_node`, `get_graph_provenance_json` | [`Meta::provenance`](crate::graph::Meta::provenance), `fxc print --format json` |
+//! | `fx.traceback.annotate`, `meta["custom"]` | [`annotate`](crate::graph::trace::Tracer::annotate), [`Meta::custom`](crate::graph::Meta::custom) |
 //! | `symbolic_trace`, `is_leaf_module`, `record_stack_traces` | [`Graph::trace`](crate::graph::Graph::trace), [`trace_with`](crate::graph::Graph::trace_with), [`record_stack_traces`](crate::graph::trace::Tracer::record_stack_traces) |
 //! | `concrete_args` | [`specialize`](super::specialize()), `fxc opt --fix` |
 //! | `Interpreter`, `run_node` and the opcodes' methods, `boxed_run`, `initial_env`, `env` | [`Interpreter`](crate::interp::Interpreter), [`Hooks`](crate::interp::Hooks), [`boxed_run`](crate::interp::Interpreter::boxed_run), [`run_from`](crate::interp::Interpreter::run_from), [`env`](crate::interp::Interpreter::env) |

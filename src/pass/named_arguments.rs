@@ -39,16 +39,15 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
     })
 }
 
+/// An op and its arguments by parameter.
+pub type Named = (&'static Op, Vec<(Arc<str>, Val<Operand>)>);
+
 /// The op that a call means, in any spelling, and its arguments by parameter with defaults (torch's
 /// `Node.normalized_arguments`). A module's parameters are given by path. `None` for a node that is no call of an op.
 ///
 /// # Errors
 /// A call that is wrong: what inference reports of it.
-pub fn normalized_arguments(
-    module: &GraphModule,
-    graph: &Graph,
-    n: NodeId,
-) -> Result<Option<(&'static Op, Vec<(Arc<str>, Val<Operand>)>)>, Diagnostic> {
+pub fn normalized_arguments(module: &GraphModule, graph: &Graph, n: NodeId) -> Result<Option<Named>, Diagnostic> {
     if !graph[n].op().is_call() {
         return Ok(None);
     }

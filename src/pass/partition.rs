@@ -202,6 +202,22 @@ impl<'a> Partitioner<'a> {
 
 /// Proposes parts and makes graphs of them (torch's `partition_and_fuse`). Gives the new graphs' names.
 ///
+/// ```
+/// use fxc::graph::{Graph, GraphModule};
+/// use fxc::pass::partition::partition_and_fuse;
+///
+/// let graph = Graph::trace(&["x"], |t, p| {
+///     let a = (&p[0] + 1) * 2;
+///     t.function("torch.fft.fft", (&a,), &[]) + a
+/// });
+/// let mut module = GraphModule::new("net", graph);
+/// partition_and_fuse(&mut module, "net", |graph, n| graph[n].target().starts_with("operator.")).unwrap();
+/// let graph = &module.graphs["net"];
+/// let calls = graph.iter().filter(|&n| graph[n].op().is_call()).map(|n| graph[n].target());
+/// // The sum needs the transform, and is alone: it is no part.
+/// assert_eq!(calls.collect::<Vec<_>>(), ["fused_0", "torch.fft.fft", "operator.add"]);
+/// ```
+///
 /// # Errors
 /// There is no graph `name`.
 pub fn partition_and_fuse(

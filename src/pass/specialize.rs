@@ -2,6 +2,18 @@
 //!
 //! The input is no parameter any more, and the size has its value in every type and argument. What follows from it is for
 //! the other passes to simplify.
+//!
+//! ```
+//! use fxc::graph::{Graph, GraphModule};
+//! use fxc::types::Val;
+//!
+//! let graph = Graph::trace(&["x", "k"], |_, p| &p[0] * &p[1]);
+//! let mut module = GraphModule::new("net", graph);
+//! fxc::pass::specialize(&mut module, &[("k".into(), Val::Float(2.0))], &Default::default()).unwrap();
+//! let graph = module.entry().unwrap();
+//! assert_eq!(graph.placeholders().len(), 1);
+//! assert_eq!(graph[graph.find("mul").unwrap()].args()[1], Val::Float(2.0));
+//! ```
 
 use super::each_graph;
 use crate::diag::{Code, Diagnostic};

@@ -21,7 +21,39 @@ pub struct Part {
 }
 
 /// Splits the graph `name` by the number that `part_of` gives each call (torch's `split_module`): part `k` becomes the graph
-/// `submod_k`.
+/// `submod_k`. Calls keep the graph's order, and results the names of their nodes.
+///
+/// ```
+/// use fxc::graph::{Graph, GraphModule, print};
+/// use fxc::pass::split::split_module;
+///
+/// let graph = Graph::trace(&["x"], |_, p| p[0].method("exp", ()).method("sum", ()));
+/// let mut module = GraphModule::new("main", graph);
+/// split_module(&mut module, "main", |graph, n| (graph[n].target() == "sum") as i64).unwrap();
+/// assert_eq!(
+///     print(&module),
+///     "\
+/// graph main {
+///     %x = placeholder x
+///     %submod_0 = call_function submod_0(%x)
+///     %submod_1 = call_function submod_1(%submod_0)
+///     output %submod_1
+/// }
+///
+/// graph submod_0 {
+///     %x = placeholder x
+///     %exp = call_method exp(%x)
+///     output %exp
+/// }
+///
+/// graph submod_1 {
+///     %exp = placeholder exp
+///     %sum_1 = call_method sum(%exp)
+///     output %sum_1
+/// }
+/// "
+/// );
+/// ```
 ///
 /// # Errors
 /// Parts that need each other's results (`cycle exists between partitions!`).

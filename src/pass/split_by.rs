@@ -11,6 +11,19 @@ use std::sync::Arc;
 
 /// Splits the graph `name` by the tag of each call: one graph per tag, called in the order of `tags`.
 ///
+/// ```
+/// use fxc::graph::{Graph, GraphModule};
+/// use fxc::pass::split_by::split_by_tags;
+///
+/// let graph = Graph::trace(&["x", "y"], |_, p| p[0].method("exp", ()) + p[1].method("sin", ()));
+/// let mut module = GraphModule::new("net", graph);
+/// let tag = |graph: &Graph, n| Some(if graph[n].target() == "exp" { "request" } else { "main" }.to_string());
+/// split_by_tags(&mut module, "net", &["request", "main"], tag).unwrap();
+/// let graph = &module.graphs["net"];
+/// let calls = graph.iter().filter(|&n| graph[n].op().is_call()).map(|n| graph[n].target());
+/// assert_eq!(calls.collect::<Vec<_>>(), ["request", "main"]);
+/// ```
+///
 /// # Errors
 /// A call whose tag is none of `tags`, or stands before the tag of a result that the call needs, in torch's words.
 pub fn split_by_tags(
@@ -54,6 +67,16 @@ pub fn split_by_tags(
 /// Splits the graph `name` into graphs `submod_0`, `submod_1`, … of calls that follow each other and whose sizes come to
 /// `most` at most; a call that is larger is alone. `size_of` may count calls, bytes of parameters
 /// ([`sizes`](super::sizes)), or anything else.
+///
+/// ```
+/// use fxc::graph::{Graph, GraphModule};
+/// use fxc::pass::split_by::split_by_size;
+///
+/// let graph = Graph::trace(&["x"], |_, p| ((&p[0] + 1) * 2 - 3).method("exp", ()).method("sin", ()));
+/// let mut module = GraphModule::new("net", graph);
+/// let parts = split_by_size(&mut module, "net", 2, |_, _, _| 1).unwrap(); // two calls each
+/// assert_eq!(parts.iter().map(|p| module.graphs[p].len()).collect::<Vec<_>>(), [4, 4, 3]);
+/// ```
 ///
 /// # Errors
 /// There is no graph `name`.
@@ -119,6 +142,21 @@ pub struct FoldedModule {
 
 /// Splits the graph `name` into what depends on attributes alone and the rest. Calls with effects, those that `skip` names,
 /// and attributes that the graph writes are not folded.
+///
+/// ```
+/// use fxc::graph::{Graph, GraphModule};
+/// use fxc::pass::split_by::split_const_subgraphs;
+/// use fxc::tensor::Tensor;
+///
+/// let graph = Graph::trace(&["x"], |t, p| &p[0] * (t.attribute("w") + 1).method("exp", ()));
+/// let mut module = GraphModule::new("net", graph);
+/// module.add_parameter("w", Tensor::from_slice(&[2], &[0f32, -1.0]));
+/// let mut folded = split_const_subgraphs(&module, "net", |_, _| false).unwrap();
+/// folded.run_folding().unwrap();
+/// let graph = folded.module.entry().unwrap();
+/// let targets: Vec<&str> = graph.iter().map(|n| graph[n].target()).collect();
+/// assert_eq!(targets, ["x", "_FX_CONST_FOLDED_ATTRS.0", "operator.mul", "output"]);
+/// ```
 ///
 /// # Errors
 /// There is no graph `name`.
