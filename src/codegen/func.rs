@@ -1,10 +1,11 @@
 //! One kernel as one CLIF function.
 
+use super::analysis::plus_one;
 use super::lanes::{Class, Emitter, Lanes, MEM};
 use super::memory::Partials;
 use super::table::Table;
 use crate::kernel::{self, Bound, Fault, Inst, Kernel, Role, Stmt, Var};
-use crate::scalar::Binary;
+use crate::scalar::{Binary, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -12,7 +13,7 @@ use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a kernel value is at this place of the code.
 #[derive(Clone, Debug)]
@@ -53,6 +54,8 @@ pub(super) struct Lowering<'a> {
     pub range: (Value, Value),
     /// Whether groups begin at multiples of a cache line.
     pub aligned: bool,
+    /// Values that stand for one more than themselves: see [`plus_one`].
+    pub plus_one: HashSet<kernel::Value>,
 }
 
 /// The signature of compiled kernels: `(buffers, begin, end, scratch, constants) -> status`.
@@ -112,6 +115,7 @@ pub(super) fn define(
         splats: HashMap::new(),
         range: (p[1], p[2]),
         aligned: false,
+        plus_one: plus_one(k),
     };
     s.bind_buffers(p[0], p[3]);
     let zero = s.e.b.ins().iconst(I32, 0);
@@ -263,7 +267,7 @@ impl Lowering<'_> {
         any
     }
 
-    fn inst(&mut self, _v: kernel::Value, i: &Inst) -> Val {
+    fn inst(&mut self, v: kernel::Value, i: &Inst) -> Val {
         match i {
             Inst::Const(s) => return Val::Const(*s),
             Inst::Load(b, i, g) => return self.load(*b, i, g),
@@ -275,10 +279,25 @@ impl Lowering<'_> {
                 }
                 return Val::Lanes(self.with_form(true, |l| l.lane_index(first, s)));
             }
+            // The one is in the value already.
+            Inst::Binary(Binary::Add, x, y) if self.plus_one.contains(x) || self.plus_one.contains(y) => {
+                let sum = if self.plus_one.contains(x) { x } else { y };
+                return self.vals[sum.0 as usize].clone();
+            }
             _ => {}
         }
         let varying = self.varying(i);
-        let r = self.with_form(varying, |l| l.compute(i, varying));
+        let r = self.with_form(varying, |l| match i {
+            Inst::Unary(Unary::Erf, x) if l.plus_one.contains(&v) => {
+                let x = l.operand(*x, varying);
+                l.e.one_plus_erf(&x)
+            }
+            Inst::Unary(Unary::Tanh, x) if l.plus_one.contains(&v) => {
+                let x = l.operand(*x, varying);
+                l.e.one_plus_tanh(&x)
+            }
+            _ => l.compute(i, varying),
+        });
         if varying { Val::Lanes(r) } else { Val::Uniform(r[0]) }
     }
 

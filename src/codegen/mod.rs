@@ -11,6 +11,7 @@
 mod analysis;
 mod calls;
 mod convert;
+mod exp;
 mod func;
 mod inside;
 mod lanes;

@@ -12,11 +12,11 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{BlockArg, InstBuilder};
 use std::f32::consts::{LN_2, LOG2_10, LOG2_E};
 
-const F: Class = Class::F32;
-const I: Class = Class::I32;
+pub(super) const F: Class = Class::F32;
+pub(super) const I: Class = Class::I32;
 
 /// 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits.
-const MAGIC: f32 = 12582912.0;
+pub(super) const MAGIC: f32 = 12582912.0;
 
 /// Beyond this, sin and cos reduce their argument in f64 through a call.
 const TRIG_LIMIT: f32 = 48000.0;
@@ -26,7 +26,7 @@ pub(super) type Helper = fn(&mut Emitter, &Lanes) -> Lanes;
 
 impl Emitter<'_> {
     /// The polynomial with coefficients from the highest power down.
-    fn horner(&mut self, x: &Lanes, coefs: &[f32]) -> Lanes {
+    pub(super) fn horner(&mut self, x: &Lanes, coefs: &[f32]) -> Lanes {
         let mut p = self.kf(x, coefs[0]);
         for &c in &coefs[1..] {
             let c = self.kf(x, c);
@@ -36,29 +36,29 @@ impl Emitter<'_> {
     }
 
     /// `x * a + b` with constants.
-    fn affine(&mut self, x: &Lanes, a: f32, b: f32) -> Lanes {
+    pub(super) fn affine(&mut self, x: &Lanes, a: f32, b: f32) -> Lanes {
         let (a, b) = (self.kf(x, a), self.kf(x, b));
         self.fma(x, &a, &b)
     }
 
     /// `x * a + y` with a constant.
-    fn axpy(&mut self, x: &Lanes, a: f32, y: &Lanes) -> Lanes {
+    pub(super) fn axpy(&mut self, x: &Lanes, a: f32, y: &Lanes) -> Lanes {
         let a = self.kf(x, a);
         self.fma(x, &a, y)
     }
 
-    fn add_k(&mut self, x: &Lanes, k: f32) -> Lanes {
+    pub(super) fn add_k(&mut self, x: &Lanes, k: f32) -> Lanes {
         let k = self.kf(x, k);
         self.fadd(x, &k)
     }
 
-    fn mul_k(&mut self, x: &Lanes, k: f32) -> Lanes {
+    pub(super) fn mul_k(&mut self, x: &Lanes, k: f32) -> Lanes {
         let k = self.kf(x, k);
         self.fmul(x, &k)
     }
 
     /// `x` within `lo..=hi`; NaN stays.
-    fn clamp_k(&mut self, x: &Lanes, lo: f32, hi: f32) -> Lanes {
+    pub(super) fn clamp_k(&mut self, x: &Lanes, lo: f32, hi: f32) -> Lanes {
         let lo = self.kf(x, lo);
         let x = self.max_xy(&lo, x);
         let hi = self.kf(&x, hi);
@@ -66,7 +66,7 @@ impl Emitter<'_> {
     }
 
     /// `x < k ? a : b`.
-    fn below(&mut self, x: &Lanes, k: f32, a: &Lanes, b: &Lanes) -> Lanes {
+    pub(super) fn below(&mut self, x: &Lanes, k: f32, a: &Lanes, b: &Lanes) -> Lanes {
         let k = self.kf(x, k);
         let c = self.fcmp(FloatCC::LessThan, x, &k);
         self.choose(&c, a, b)
@@ -91,59 +91,12 @@ impl Emitter<'_> {
         (t, r)
     }
 
-    /// `p * 2^n` for `t = MAGIC + n`, in two steps so that the result may be denormal or infinite.
-    fn scale(&mut self, p: &Lanes, t: &Lanes) -> Lanes {
-        let ti = self.recast(I, t);
-        let zero = self.ki(I, &ti, MAGIC.to_bits() as i64);
-        let n = self.isub(&ti, &zero);
-        let half = self.sar(&n, 1);
-        let rest = self.isub(&n, &half);
-        // Products, not sums of exponents: NaN must stay NaN whatever its payload.
-        let half = self.power_of_two(&half);
-        let p = self.fmul(p, &half);
-        let rest = self.power_of_two(&rest);
-        self.fmul(&p, &rest)
-    }
-
     /// `2^n` for an integer n from -126 to 127.
-    fn power_of_two(&mut self, n: &Lanes) -> Lanes {
+    pub(super) fn power_of_two(&mut self, n: &Lanes) -> Lanes {
         let s = self.shl(n, 23);
         let one = self.ki(I, &s, 0x3f80_0000);
         let s = self.iadd(&s, &one);
         self.recast(F, &s)
-    }
-
-    /// `exp(x)`: 1 ULP.
-    pub fn exp_f32(&mut self, x: &Lanes) -> Lanes {
-        let x = self.clamp_k(x, -104.0, 89.0);
-        let (t, r) = self.reduce_ln2(&x);
-        let p = self.expm1_core(&r);
-        let p = self.add_k(&p, 1.0);
-        self.scale(&p, &t)
-    }
-
-    /// `exp(x)` for results that are certainly normal numbers: one scaling step. Arguments are clamped to -87..=88.
-    fn exp_normal(&mut self, x: &Lanes) -> Lanes {
-        let x = self.clamp_k(x, -87.0, 88.0);
-        let (t, r) = self.reduce_ln2(&x);
-        let p = self.expm1_core(&r);
-        let p = self.add_k(&p, 1.0);
-        // The low bits of t are n; those of MAGIC are shifted out.
-        let n = self.recast(I, &t);
-        let s = self.power_of_two(&n);
-        self.fmul(&p, &s)
-    }
-
-    /// `2^x`: 1 ULP.
-    pub fn exp2_f32(&mut self, x: &Lanes) -> Lanes {
-        let x = self.clamp_k(x, -151.0, 129.0);
-        let t = self.add_k(&x, MAGIC);
-        let n = self.add_k(&t, -MAGIC);
-        let r = self.fsub(&x, &n);
-        let r = self.mul_k(&r, LN_2);
-        let p = self.expm1_core(&r);
-        let p = self.add_k(&p, 1.0);
-        self.scale(&p, &t)
     }
 
     /// `exp(x) - 1`: 1 ULP, also near 0.
@@ -160,15 +113,6 @@ impl Emitter<'_> {
         let y = self.fma(&s, &p, &c);
         let y = self.fadd(&y, &y);
         self.copysign(F, &y, x0)
-    }
-
-    /// `1 / (1 + exp(-x))`, as torch computes it.
-    pub fn sigmoid_f32(&mut self, x: &Lanes) -> Lanes {
-        let nx = self.fneg(F, x);
-        let e = self.exp_f32(&nx);
-        let d = self.add_k(&e, 1.0);
-        let one = self.kf(x, 1.0);
-        self.fdiv(&one, &d)
     }
 
     /// `a = 2^e m` with m in 2/3..4/3 for a normal positive a: e as a float, and m - 1.
@@ -298,68 +242,6 @@ impl Emitter<'_> {
         let y = self.axpy(&e, 1.1920929e-7 * LN_2, &y);
         let y = self.copysign(F, &y, x);
         self.log_specials(x, -1.0, &y)
-    }
-
-    /// `tanh(x)`: 2 ULP.
-    pub fn tanh_f32(&mut self, x: &Lanes) -> Lanes {
-        let a = self.fabs(F, x);
-        let e = self.fadd(&a, &a);
-        let e = self.exp_normal(&e);
-        let d = self.add_k(&e, 1.0);
-        let two = self.kf(x, 2.0);
-        let q = self.fdiv(&two, &d);
-        let one = self.kf(x, 1.0);
-        let big = self.fsub(&one, &q);
-        let big = self.or_sign(F, &big, x);
-        let s = self.fmul(x, x);
-        let p = self.horner(
-            &s,
-            &[
-                2.1526812e-3,
-                -8.190013e-3,
-                2.1706894e-2,
-                -5.394818e-2,
-                0.13333221,
-                -0.3333333,
-            ],
-        );
-        let p = self.fmul(&p, &s);
-        let small = self.fma(&p, x, x);
-        self.below(&a, 0.625, &small, &big)
-    }
-
-    /// `erf(x)`: 1 ULP.
-    pub fn erf_f32(&mut self, x: &Lanes) -> Lanes {
-        let t = self.fabs(F, x);
-        let s = self.fmul(x, x);
-        let r = self.affine(&t, -1.72853470e-5, 3.83197126e-4);
-        let u = self.affine(&t, -3.88396438e-3, 2.42546219e-2);
-        let mut r = self.fma(&r, &s, &u);
-        for k in [-1.06777877e-1, -6.34846687e-1, -1.28717512e-1] {
-            let k = self.kf(x, k);
-            r = self.fma(&r, &t, &k);
-        }
-        let nt = self.fneg(F, &t);
-        let r = self.fma(&r, &t, &nt);
-        let e = self.exp_normal(&r);
-        let one = self.kf(x, 1.0);
-        let big = self.fsub(&one, &e);
-        let big = self.or_sign(F, &big, x);
-        let q = self.horner(
-            &s,
-            &[
-                -5.96761703e-4,
-                4.99119423e-3,
-                -2.67681349e-2,
-                1.12819925e-1,
-                -3.76125336e-1,
-                1.28379166e-1,
-            ],
-        );
-        let small = self.fma(&q, x, x);
-        let k = self.kf(x, 0.927734375);
-        let c = self.fcmp(FloatCC::LessThan, &k, &t);
-        self.choose(&c, &big, &small)
     }
 
     /// `sin(x)` (`shift` 0) or `cos(x)` (`shift` 1): 1 to 2 ULP. Arguments beyond `TRIG_LIMIT` go through `helper`.

@@ -5,7 +5,8 @@ use super::ir::{Def, ValueId};
 use super::schedule::{LoopDim, Scheduler, Source};
 use crate::kernel::{Affine, KernelBuilder, ReduceOp, Role, Value, Var};
 use crate::op::Combine;
-use crate::scalar::{Expr, Node, Unary};
+use crate::scalar::{Binary, Expr, Node, Unary};
+use crate::tensor::Scalar;
 use std::collections::{BTreeSet, HashMap};
 
 /// Local rows larger than this are not worth keeping: values are computed again instead.
@@ -29,7 +30,7 @@ fn is_expensive(e: &Expr) -> bool {
                 | Unary::IsInf
                 | Unary::SignBit
         ),
-        Node::Binary(crate::scalar::Binary::Pow | crate::scalar::Binary::Atan2, ..) => true,
+        Node::Binary(Binary::Pow | Binary::Atan2, ..) => true,
         _ => false,
     })
 }
@@ -402,6 +403,11 @@ impl Scheduler<'_> {
             .iter()
             .map(|s| self.operand(k, vars, s, known))
             .collect();
+        if self.is_share(v, expr) {
+            let one = k.constant(Scalar::F32(1.0));
+            let inverse = k.binary(Binary::Div, one, args[1]);
+            return k.binary(Binary::Mul, args[0], inverse);
+        }
         let along = &self.cluster.member(v).expect("a member").along;
         k.inline(expr, &args, &index_of(vars, along))[0]
     }

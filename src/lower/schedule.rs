@@ -10,12 +10,13 @@
 //! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop.
 
 use super::access::access;
-use super::cluster::{Along, Cluster, broadcast_along, trace};
+use super::cluster::{Along, Cluster, Level, broadcast_along, trace};
 use super::fuse::Fusion;
 use super::ir::{Def, Tir, ValueId};
 use crate::kernel::{Buf, Kernel, KernelBuilder, Value, VerifyError};
-use crate::scalar::Node;
+use crate::scalar::{Binary, Expr, Node, Unary};
 use crate::tensor::Scalar;
+use crate::types::DType;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A kernel with the values whose buffers it takes, in the order of its parameters.
@@ -142,6 +143,27 @@ impl Scheduler<'_> {
 
     pub(super) fn is_reduce(&self, v: ValueId) -> bool {
         matches!(self.tir.value(v).def, Def::Reduce { .. })
+    }
+
+    /// Whether a value is an exponential over a sum of the row, as in softmax: such a quotient is a product with the sum's
+    /// inverse, of which there is one for each row. It is off by one more rounding, and exact where the exponential is one.
+    pub(super) fn is_share(&self, v: ValueId, expr: &Expr) -> bool {
+        let &[Source::Member(a), Source::Member(b)] = &self.sources[&v][..] else {
+            return false;
+        };
+        let root = |e: &Expr| e.roots.first().map(|&r| (e.node(r), e.dtype(r)));
+        let quotient = match root(expr) {
+            Some((Node::Binary(Binary::Div, x, y), DType::F32)) => {
+                matches!((expr.node(x), expr.node(y)), (Node::Arg(0), Node::Arg(1)))
+            }
+            _ => false,
+        };
+        let exponential = match &self.tir.value(a).def {
+            Def::Pointwise { expr, .. } => matches!(root(expr), Some((Node::Unary(Unary::Exp, _), _))),
+            _ => false,
+        };
+        let level = |v: ValueId| self.cluster.member(v).map(|m| m.level);
+        quotient && exponential && level(a) == Some(Level::Full) && level(b) == Some(Level::Reduced)
     }
 
     fn find_stages(&mut self) {

@@ -199,6 +199,10 @@ impl Rewrite<'_> {
             j.set_op1_register(zmm(i.op1_register()));
             self.out.push(j);
             self.streams = true;
+        } else if i.code() == Code::VEX_Vpsubusw_xmm_xmm_xmmm128 {
+            // The kernel's way to say `p * 2^n`: it has no vectors of 16-bit integers.
+            let j = self.widened(i, Code::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, place);
+            self.out.push(j);
         } else {
             let w = wider(i.code()).ok_or(Reject::Code(i.code()))?;
             let j = self.widened(i, w.zmm, place);

@@ -18,7 +18,8 @@
 //!
 //! **What it does besides**: constants used in loops stay in zmm16 to zmm31, which Cranelift does not know; spilled vectors go there too; comparisons
 //! give mask registers, which become vectors only if something else than a choice reads them; `vzeroupper` before
-//! returning. Tests compare every operation and random kernels in all widths.
+//! returning; two instructions that kernels have no other use for stand for what CLIF cannot say: `vmovupd` for a store past the caches,
+//! `vpsubusw` for `vscalefps`. Tests compare every operation and random kernels in all widths.
 
 mod avx2;
 mod avx512;

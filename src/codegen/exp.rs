@@ -1,0 +1,236 @@
+//! The exponential and what is made of it: sigmoid, tanh, erf.
+//!
+//! `2^n` times a polynomial of degree six on half a unit either side of zero. Where the result is about to be combined with
+//! one (sigmoid, tanh, erf) the argument may carry the error of one rounding, so that no reduction in two steps is needed.
+//! With 64-byte vectors the power of two is applied by `vscalefps`, which rounds once, as the two products of the other
+//! widths do.
+
+// Coefficients stay as they came out of the fits.
+#![allow(clippy::excessive_precision)]
+
+use super::lanes::{Emitter, Lanes};
+use super::poly::{F, I, MAGIC};
+use cranelift_codegen::ir::InstBuilder;
+use cranelift_codegen::ir::condcodes::FloatCC;
+use cranelift_codegen::ir::types::I16X8;
+use std::f32::consts::LOG2_E;
+
+/// `exp(r)` for `|r| <= ln(2) / 2`: a minimax fit (Lawson's algorithm), 3e-9.
+const EXP: [f32; 7] = [
+    1.381455920636654e-3,
+    8.368735201656818e-3,
+    4.166838899254799e-2,
+    0.16666522,
+    0.49999994,
+    1.0,
+    1.0,
+];
+
+/// `2^r` for `|r| <= 1/2`: likewise, 2e-9.
+const EXP2: [f32; 7] = [
+    1.5353361959569156e-4,
+    1.3398875016719103e-3,
+    9.61843691766262e-3,
+    5.5503323674201965e-2,
+    0.24022648,
+    0.6931472,
+    1.0,
+];
+
+/// `log2(1 - erf(t)) / t` for `0.92 <= t`: N. Juffa's approximation of the natural logarithm, scaled.
+const ERFC: [f32; 7] = [
+    -2.4937484340625815e-5,
+    5.528365727514029e-4,
+    -5.603376310318708e-3,
+    3.4992024302482605e-2,
+    -0.1540479,
+    -0.91589016,
+    -1.6283952,
+];
+
+/// `log2(1 - erf(t)) / t` for `0 <= t`: a fit with the weight of the error in `1 - erf(t)`, 6e-8; beyond 4.2, where that
+/// is below 3e-9, it falls on.
+const ERFC_ALL: [f32; 8] = [
+    -2.1814830688526854e-5,
+    2.561190049163997e-4,
+    -8.994999807327986e-4,
+    -1.684705843217671e-3,
+    2.8990035876631737e-2,
+    -0.14878514,
+    -0.9183601,
+    -1.6279119,
+];
+
+impl Emitter<'_> {
+    /// Whether [`Emitter::times_power`] is one instruction.
+    fn scales(&self) -> bool {
+        !self.scalar && self.width == 64
+    }
+
+    /// `p * 2^n` for integers `n`, of which `t` is `MAGIC + n`; `normal` if the result is neither denormal nor infinite.
+    fn times_power(&mut self, p: &Lanes, n: &Lanes, t: &Lanes, normal: bool) -> Lanes {
+        if self.scales() {
+            // What tells `widen` to scale: kernels have no vectors of 16-bit integers that saturate.
+            return self.map2(p, n, |e, p, n| {
+                let ty = e.b.func.dfg.value_type(p);
+                let (p, n) = (e.bitcast(I16X8, p), e.bitcast(I16X8, n));
+                let y = e.b.ins().usub_sat(p, n);
+                e.bitcast(ty, y)
+            });
+        }
+        let t = self.recast(I, t);
+        if normal {
+            // The low bits of t are n; those of MAGIC are shifted out.
+            let s = self.power_of_two(&t);
+            return self.fmul(p, &s);
+        }
+        let zero = self.ki(I, &t, MAGIC.to_bits() as i64);
+        let n = self.isub(&t, &zero);
+        let half = self.sar(&n, 1);
+        let rest = self.isub(&n, &half);
+        // Products, not sums of exponents: NaN must stay NaN whatever its payload.
+        let half = self.power_of_two(&half);
+        let p = self.fmul(p, &half);
+        let rest = self.power_of_two(&rest);
+        self.fmul(&p, &rest)
+    }
+
+    /// `2^y`; `normal` if that is certainly a normal number, else y is from -151 to 129.
+    fn power(&mut self, y: &Lanes, normal: bool) -> Lanes {
+        let t = self.add_k(y, MAGIC);
+        let n = self.add_k(&t, -MAGIC);
+        let r = self.fsub(y, &n);
+        let p = self.horner(&r, &EXP2);
+        self.times_power(&p, &n, &t, normal)
+    }
+
+    /// `max(k, x)`; NaN stays.
+    fn at_least(&mut self, x: &Lanes, k: f32) -> Lanes {
+        let k = self.kf(x, k);
+        self.max_xy(&k, x)
+    }
+
+    /// `min(k, x)`; NaN stays.
+    fn at_most(&mut self, x: &Lanes, k: f32) -> Lanes {
+        let k = self.kf(x, k);
+        self.min_xy(&k, x)
+    }
+
+    /// `exp(x)`: 1 ULP.
+    pub fn exp_f32(&mut self, x: &Lanes) -> Lanes {
+        let x = self.clamp_k(x, -104.0, 89.0);
+        let t = self.affine(&x, LOG2_E, MAGIC);
+        let n = self.add_k(&t, -MAGIC);
+        let r = self.axpy(&n, -0.693359375, &x);
+        let r = self.axpy(&n, 2.1219444e-4, &r);
+        let p = self.horner(&r, &EXP);
+        self.times_power(&p, &n, &t, false)
+    }
+
+    /// `exp(-x)`: 1 ULP.
+    fn exp_of_negative(&mut self, x: &Lanes) -> Lanes {
+        let x = self.clamp_k(x, -89.0, 104.0);
+        let t = self.affine(&x, -LOG2_E, MAGIC);
+        let n = self.add_k(&t, -MAGIC);
+        // The rest with the other sign, and so with every second coefficient.
+        let r = self.axpy(&n, 0.693359375, &x);
+        let r = self.axpy(&n, -2.1219444e-4, &r);
+        let mut alternating = EXP;
+        alternating.iter_mut().skip(1).step_by(2).for_each(|c| *c = -*c);
+        let p = self.horner(&r, &alternating);
+        self.times_power(&p, &n, &t, false)
+    }
+
+    /// `2^x`: 1 ULP.
+    pub fn exp2_f32(&mut self, x: &Lanes) -> Lanes {
+        let x = self.clamp_k(x, -151.0, 129.0);
+        self.power(&x, false)
+    }
+
+    /// `1 / (1 + exp(-x))`, as torch computes it.
+    pub fn sigmoid_f32(&mut self, x: &Lanes) -> Lanes {
+        let e = self.exp_of_negative(x);
+        let d = self.add_k(&e, 1.0);
+        let one = self.kf(x, 1.0);
+        self.fdiv(&one, &d)
+    }
+
+    /// `tanh(x)`: 2 ULP.
+    pub fn tanh_f32(&mut self, x: &Lanes) -> Lanes {
+        let a = self.fabs(F, x);
+        let y = self.mul_k(&a, 2.0 * LOG2_E);
+        let y = self.at_most(&y, 126.0);
+        let e = self.power(&y, true);
+        let d = self.add_k(&e, 1.0);
+        let two = self.kf(x, 2.0);
+        let q = self.fdiv(&two, &d);
+        let one = self.kf(x, 1.0);
+        let big = self.fsub(&one, &q);
+        let big = self.or_sign(F, &big, x);
+        let s = self.fmul(x, x);
+        let p = self.horner(
+            &s,
+            &[
+                2.1526812e-3,
+                -8.190013e-3,
+                2.1706894e-2,
+                -5.394818e-2,
+                0.13333221,
+                -0.3333333,
+            ],
+        );
+        let p = self.fmul(&p, &s);
+        let small = self.fma(&p, x, x);
+        self.below(&a, 0.625, &small, &big)
+    }
+
+    /// `1 + tanh(x)`, which is `2 / (1 + exp(-2 x))`: to 1e-7, as the sum of the rounded tanh is.
+    pub fn one_plus_tanh(&mut self, x: &Lanes) -> Lanes {
+        let y = self.mul_k(x, -2.0 * LOG2_E);
+        let y = self.clamp_k(&y, -151.0, 129.0);
+        let e = self.power(&y, false);
+        let d = self.add_k(&e, 1.0);
+        let two = self.kf(x, 2.0);
+        self.fdiv(&two, &d)
+    }
+
+    /// `erf(x)`: 1 ULP.
+    pub fn erf_f32(&mut self, x: &Lanes) -> Lanes {
+        let t = self.fabs(F, x);
+        let y = self.horner(&t, &ERFC);
+        let y = self.fmul(&y, &t);
+        let y = self.at_least(&y, -126.0);
+        let e = self.power(&y, true);
+        let one = self.kf(x, 1.0);
+        let big = self.fsub(&one, &e);
+        let big = self.or_sign(F, &big, x);
+        let s = self.fmul(x, x);
+        let q = self.horner(
+            &s,
+            &[
+                -5.96761703e-4,
+                4.99119423e-3,
+                -2.67681349e-2,
+                1.12819925e-1,
+                -3.76125336e-1,
+                1.28379166e-1,
+            ],
+        );
+        let small = self.fma(&q, x, x);
+        let k = self.kf(x, 0.927734375);
+        let c = self.fcmp(FloatCC::LessThan, &k, &t);
+        self.choose(&c, &big, &small)
+    }
+
+    /// `1 + erf(x)`: to 1e-7, as the sum of the rounded erf is; far to the left better, where that loses its digits.
+    pub fn one_plus_erf(&mut self, x: &Lanes) -> Lanes {
+        let t = self.fabs(F, x);
+        let y = self.horner(&t, &ERFC_ALL);
+        let y = self.fmul(&y, &t);
+        let y = self.at_least(&y, -151.0);
+        let e = self.power(&y, false);
+        let two = self.kf(x, 2.0);
+        let other = self.fsub(&two, &e);
+        self.below(x, 0.0, &e, &other)
+    }
+}
