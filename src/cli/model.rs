@@ -4,6 +4,7 @@ use super::{App, Stop, output};
 use crate::diag::{Code, Diagnostic, nearest};
 use crate::driver::{Dims, Model, Observer, Product, Stage, diff};
 use crate::graph::{self, GraphModule};
+use crate::math::Isa;
 use crate::pass::{self, PassRun};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,6 +17,9 @@ pub struct ModelArgs {
     /// Binds a symbolic size
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     pub dims: Vec<(String, i64)>,
+    /// The instructions to use: x86-64-v2 (SSE4.2), x86-64-v3 (AVX2), x86-64-v4 (AVX-512) or native
+    #[arg(long, value_name = "LEVEL", value_parser = parse_target)]
+    pub target: Option<Target>,
     /// Allow rewrites that change rounding, NaN or signed zeros
     #[arg(long, help_heading = "Passes")]
     pub fast_math: bool,
@@ -44,6 +48,17 @@ pub struct ModelArgs {
     /// Show why passes did not do what they might have done
     #[arg(long, help_heading = "Passes")]
     pub remarks: bool,
+}
+
+/// A level of instructions; `None` for the machine's.
+#[derive(Clone, Copy)]
+pub struct Target(Option<Isa>);
+
+fn parse_target(name: &str) -> Result<Target, String> {
+    match name {
+        "native" => Ok(Target(None)),
+        _ => Isa::named(name).map(|isa| Target(Some(isa))),
+    }
 }
 
 /// What is shown of a graph that a pass changed.
@@ -165,6 +180,7 @@ impl ModelArgs {
     pub fn load(&self, app: &mut App) -> Result<Model, Stop> {
         app.subject(&self.model);
         app.session.exact = self.exact;
+        app.session.target = self.target.and_then(|t| t.0);
         let shows = self.print_changed.is_some() || self.dump_dir.is_some() || !self.print_after.is_empty();
         if shows || self.time_passes || self.remarks {
             app.session.observe(PassPrinter {

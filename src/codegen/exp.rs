@@ -3,7 +3,7 @@
 //! `2^n` times a polynomial of degree six on half a unit either side of zero. Where the result is about to be combined with
 //! one (sigmoid, tanh, erf) the argument may carry the error of one rounding, so that no reduction in two steps is needed.
 //! With 64-byte vectors the power of two is applied by `vscalefps`, which rounds once, as the two products of the other
-//! widths do.
+//! widths do; it needs no bounds, for it scales NaN by an infinite power to infinity or zero.
 
 // Coefficients stay as they came out of the fits.
 #![allow(clippy::excessive_precision)]
@@ -95,11 +95,17 @@ impl Emitter<'_> {
         self.fmul(&p, &rest)
     }
 
-    /// `2^y`; `normal` if that is certainly a normal number, else y is from -151 to 129.
+    /// `2^y`. `normal` if results that are not normal numbers may be others as large or as small: it saves a step.
     fn power(&mut self, y: &Lanes, normal: bool) -> Lanes {
-        let t = self.add_k(y, MAGIC);
+        let y = match (self.scales(), normal) {
+            // Scaling by any number, infinities included, gives what it should.
+            (true, _) => y.clone(),
+            (false, true) => self.clamp_k(y, -126.0, 126.0),
+            (false, false) => self.clamp_k(y, -151.0, 129.0),
+        };
+        let t = self.add_k(&y, MAGIC);
         let n = self.add_k(&t, -MAGIC);
-        let r = self.fsub(y, &n);
+        let r = self.fsub(&y, &n);
         let p = self.horner(&r, &EXP2);
         self.times_power(&p, &n, &t, normal)
     }
@@ -118,7 +124,10 @@ impl Emitter<'_> {
 
     /// `exp(x)`: 1 ULP.
     pub fn exp_f32(&mut self, x: &Lanes) -> Lanes {
-        let x = self.clamp_k(x, -104.0, 89.0);
+        let mut x = self.at_least(x, -104.0);
+        if !self.scales() {
+            x = self.at_most(&x, 89.0);
+        }
         let t = self.affine(&x, LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
         let r = self.axpy(&n, -0.693359375, &x);
@@ -129,7 +138,10 @@ impl Emitter<'_> {
 
     /// `exp(-x)`: 1 ULP.
     fn exp_of_negative(&mut self, x: &Lanes) -> Lanes {
-        let x = self.clamp_k(x, -89.0, 104.0);
+        let mut x = self.at_most(x, 104.0);
+        if !self.scales() {
+            x = self.at_least(&x, -89.0);
+        }
         let t = self.affine(&x, -LOG2_E, MAGIC);
         let n = self.add_k(&t, -MAGIC);
         // The rest with the other sign, and so with every second coefficient.
@@ -143,8 +155,7 @@ impl Emitter<'_> {
 
     /// `2^x`: 1 ULP.
     pub fn exp2_f32(&mut self, x: &Lanes) -> Lanes {
-        let x = self.clamp_k(x, -151.0, 129.0);
-        self.power(&x, false)
+        self.power(x, false)
     }
 
     /// `1 / (1 + exp(-x))`, as torch computes it.
@@ -159,7 +170,6 @@ impl Emitter<'_> {
     pub fn tanh_f32(&mut self, x: &Lanes) -> Lanes {
         let a = self.fabs(F, x);
         let y = self.mul_k(&a, 2.0 * LOG2_E);
-        let y = self.at_most(&y, 126.0);
         let e = self.power(&y, true);
         let d = self.add_k(&e, 1.0);
         let two = self.kf(x, 2.0);
@@ -187,7 +197,6 @@ impl Emitter<'_> {
     /// `1 + tanh(x)`, which is `2 / (1 + exp(-2 x))`: to 1e-7, as the sum of the rounded tanh is.
     pub fn one_plus_tanh(&mut self, x: &Lanes) -> Lanes {
         let y = self.mul_k(x, -2.0 * LOG2_E);
-        let y = self.clamp_k(&y, -151.0, 129.0);
         let e = self.power(&y, false);
         let d = self.add_k(&e, 1.0);
         let two = self.kf(x, 2.0);
@@ -199,7 +208,6 @@ impl Emitter<'_> {
         let t = self.fabs(F, x);
         let y = self.horner(&t, &ERFC);
         let y = self.fmul(&y, &t);
-        let y = self.at_least(&y, -126.0);
         let e = self.power(&y, true);
         let one = self.kf(x, 1.0);
         let big = self.fsub(&one, &e);
@@ -227,7 +235,6 @@ impl Emitter<'_> {
         let t = self.fabs(F, x);
         let y = self.horner(&t, &ERFC_ALL);
         let y = self.fmul(&y, &t);
-        let y = self.at_least(&y, -151.0);
         let e = self.power(&y, false);
         let two = self.kf(x, 2.0);
         let other = self.fsub(&two, &e);

@@ -27,6 +27,7 @@ mod wide;
 mod widen;
 
 use crate::kernel::{Kernel, Status, hoist, structure};
+use crate::math::Isa;
 use crate::tensor::AlignedBytes;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
@@ -45,6 +46,8 @@ pub struct Options {
     pub text: bool,
     /// The widest vectors to use, in bytes: 16, 32 or 64; `None` for the machine's widest.
     pub width: Option<usize>,
+    /// The level of instructions to use; `None` for the machine's.
+    pub level: Option<Isa>,
 }
 
 /// Why kernels could not be compiled. Not the user's mistake, and not expected.
@@ -116,8 +119,26 @@ impl Drop for CompiledKernels {
     }
 }
 
-/// The host's instruction set.
-fn host() -> Result<OwnedTargetIsa, String> {
+/// Cranelift's names for what the levels of x86-64 have, from v2 on.
+const FEATURES: [(Isa, &str); 14] = [
+    (Isa::Portable, "has_sse3"),
+    (Isa::Portable, "has_ssse3"),
+    (Isa::Portable, "has_sse41"),
+    (Isa::Portable, "has_sse42"),
+    (Isa::Portable, "has_popcnt"),
+    (Isa::Avx2, "has_avx"),
+    (Isa::Avx2, "has_avx2"),
+    (Isa::Avx2, "has_fma"),
+    (Isa::Avx2, "has_bmi1"),
+    (Isa::Avx2, "has_bmi2"),
+    (Isa::Avx2, "has_lzcnt"),
+    (Isa::Avx512, "has_avx512f"),
+    (Isa::Avx512, "has_avx512dq"),
+    (Isa::Avx512, "has_avx512vl"),
+];
+
+/// The host's instruction set, or a level of it.
+fn host(level: Option<Isa>) -> Result<OwnedTargetIsa, String> {
     let mut flags = settings::builder();
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };
     for (name, value) in [
@@ -130,8 +151,11 @@ fn host() -> Result<OwnedTargetIsa, String> {
         flags.set(name, value).map_err(|e| e.to_string())?;
     }
     let flags = settings::Flags::new(flags);
-    let isa = cranelift_native::builder()?.finish(flags);
-    isa.map_err(|e| e.to_string())
+    let mut builder = cranelift_native::builder_with_options(level.is_none())?;
+    for (_, name) in FEATURES.iter().filter(|f| level.is_some_and(|l| f.0 <= l)) {
+        builder.enable(name).map_err(|e| e.to_string())?;
+    }
+    builder.finish(flags).map_err(|e| e.to_string())
 }
 
 /// Compiles kernels. They must be verified ([`verify`](crate::kernel::verify())).
@@ -140,7 +164,7 @@ pub fn compile(kernels: &[Kernel], options: Options) -> Result<CompiledKernels, 
         kernel: kernel.into(),
         message,
     };
-    let isa = host().map_err(|e| fail("", e))?;
+    let isa = host(options.level).map_err(|e| fail("", e))?;
     let mut module = JITModule::new(JITBuilder::with_isa(isa, default_libcall_names()));
     let mut ctx = module.make_context();
     let mut frontend = FunctionBuilderContext::new();
@@ -179,7 +203,8 @@ fn one(
     n: usize,
 ) -> Result<Function, String> {
     let k = hoist(k);
-    let most = options.width.unwrap_or(usize::MAX).min(wide::widest());
+    let level = options.level.map_or(usize::MAX, |l| 4 * l.lanes());
+    let most = options.width.unwrap_or(usize::MAX).min(level).min(wide::widest());
     let width = wide::width(&k, most);
     let mut refused = None;
     if width > 16 {

@@ -38,6 +38,8 @@ pub struct Session {
     pub exact: bool,
     /// Whether exported programs stay as they were exported, for printing: see [`load::load`].
     pub lifted: bool,
+    /// The level of instructions to compile for; `None` for the machine's.
+    pub target: Option<math::Isa>,
     observers: Vec<Box<dyn Observer>>,
 }
 
@@ -208,10 +210,15 @@ impl Session {
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
         let start = Instant::now();
+        let library = self.target.and_then(math::Native::at).unwrap_or_else(math::native);
         let options = runtime::Options {
             pool: Arc::new(Pool::new(thread_count(threads))),
-            library: Arc::new(math::native().exact(self.exact)),
-            codegen: codegen::Options { text, width: None },
+            library: Arc::new(library.exact(self.exact)),
+            codegen: codegen::Options {
+                text,
+                level: self.target,
+                ..codegen::Options::default()
+            },
         };
         match Executable::new(program, &options) {
             Ok(executable) => {

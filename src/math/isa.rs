@@ -27,6 +27,21 @@ impl Isa {
         all.into_iter().filter(|&i| i <= Isa::best()).collect()
     }
 
+    /// The level of an x86-64 micro-architecture level by its name (`x86-64-v2`, `x86-64-v3`, `x86-64-v4`); the error says
+    /// why this machine cannot run it.
+    pub fn named(name: &str) -> Result<Isa, String> {
+        let isa = match name {
+            "x86-64-v2" => Isa::Portable,
+            "x86-64-v3" => Isa::Avx2,
+            "x86-64-v4" => Isa::Avx512,
+            _ => return Err("the targets are x86-64-v2, x86-64-v3, x86-64-v4 and native".into()),
+        };
+        match lacking(isa) {
+            Some(what) => Err(format!("this machine has no {what}")),
+            None => Ok(isa),
+        }
+    }
+
     /// Lanes of f32 in one vector.
     pub fn lanes(self) -> usize {
         match self {
@@ -45,6 +60,28 @@ impl fmt::Display for Isa {
             Isa::Avx512 => "avx512",
         })
     }
+}
+
+/// What this machine lacks of the x86-64 level that `isa` stands for.
+#[cfg(target_arch = "x86_64")]
+fn lacking(isa: Isa) -> Option<&'static str> {
+    let found = [
+        (Isa::Portable, "SSE4.2", is_x86_feature_detected!("sse4.2")),
+        (Isa::Portable, "POPCNT", is_x86_feature_detected!("popcnt")),
+        (Isa::Avx2, "AVX2", is_x86_feature_detected!("avx2")),
+        (Isa::Avx2, "FMA", is_x86_feature_detected!("fma")),
+        (Isa::Avx2, "BMI2", is_x86_feature_detected!("bmi2")),
+        (Isa::Avx2, "LZCNT", is_x86_feature_detected!("lzcnt")),
+        (Isa::Avx512, "AVX-512 F", is_x86_feature_detected!("avx512f")),
+        (Isa::Avx512, "AVX-512 DQ", is_x86_feature_detected!("avx512dq")),
+        (Isa::Avx512, "AVX-512 VL", is_x86_feature_detected!("avx512vl")),
+    ];
+    found.into_iter().find(|f| f.0 <= isa && !f.2).map(|f| f.1)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn lacking(_isa: Isa) -> Option<&'static str> {
+    Some("x86-64 processor")
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -61,14 +61,17 @@ unsafe fn transpose_lines(src: *const f32, line: usize, count: usize, width: usi
     let (lines4, kc4) = (count / 4 * 4, kc / 4 * 4);
     // SAFETY: the blocks and the two remainders cover `count` lines of `kc` elements.
     unsafe {
-        for l in (0..lines4).step_by(4) {
-            for i in (0..kc4).step_by(4) {
-                transpose4(src.add(l * line + i), line, dst.add(i * width + l), width);
-            }
-            for i in kc4..kc {
-                for q in l..l + 4 {
-                    *dst.add(i * width + q) = *src.add(q * line + i);
+        // What is written of all lines stays in the L1 cache.
+        for block in (0..kc4).step_by(64) {
+            for l in (0..lines4).step_by(4) {
+                for i in (block..kc4.min(block + 64)).step_by(4) {
+                    transpose4(src.add(l * line + i), line, dst.add(i * width + l), width);
                 }
+            }
+        }
+        for q in 0..lines4 {
+            for i in kc4..kc {
+                *dst.add(i * width + q) = *src.add(q * line + i);
             }
         }
         for l in lines4..count {

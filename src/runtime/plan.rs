@@ -52,7 +52,12 @@ pub(super) enum Action {
 /// What every step becomes. Packing constants is most of the work, and steps do it on all threads.
 pub(super) fn actions(program: &Program, options: &Options) -> Result<Vec<Action>, RunError> {
     let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
+    // The largest first: no thread is left alone with one at the end, and originals and packed copies are there together
+    // while the least is packed.
+    let mut order: Vec<usize> = (0..made.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(constant_bytes(program, &program.steps[i])));
     options.pool.run(made.len(), |i| {
+        let i = order[i];
         let step = &program.steps[i];
         let done = action(program, i, step, options);
         if let Ok(mut place) = made[i].lock() {
@@ -66,6 +71,13 @@ pub(super) fn actions(program: &Program, options: &Options) -> Result<Vec<Action
     });
     let all = made.into_iter().map(|m| m.into_inner().ok().flatten());
     all.map(|a| a.expect("every step was planned")).collect()
+}
+
+/// Bytes of the constants of a step's contraction.
+fn constant_bytes(program: &Program, step: &Step) -> usize {
+    let Step::Contract { what, .. } = step else { return 0 };
+    let constants = what.operands().iter().filter_map(|o| constant(program, o));
+    constants.map(<[u8]>::len).sum()
 }
 
 fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result<Action, RunError> {

@@ -420,6 +420,7 @@ fn equal_kernels_share_code() {
         Options {
             text: true,
             width: Some(16),
+            ..Options::default()
         },
     )
     .expect("compiles");

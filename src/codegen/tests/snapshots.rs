@@ -51,6 +51,7 @@ fn texts() {
         Options {
             text: true,
             width: Some(16),
+            ..Options::default()
         },
     )
     .expect("compiles");

@@ -20,6 +20,7 @@ fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize
     let options = Options {
         text: false,
         width: Some(width),
+        ..Options::default()
     };
     let c = compile(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
     let mut buffers = fill(k, inputs);

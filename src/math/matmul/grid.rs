@@ -9,12 +9,14 @@ use crate::math::tile::Tiles;
 const ALONE: f64 = 100e3;
 /// Multiply-adds of the smallest chunk worth handing out.
 const SMALLEST: f64 = 200e3;
-/// Rows of A per slab: with [`KC`] product indices they fill about half of a 1 MB L2 cache.
+/// Rows of A per slab: with [`KC_PACKED`] product indices they fill two thirds of a 1 MB L2 cache.
 const SLAB_ROWS: usize = 224;
 /// Columns of a block of B that is packed on the way.
 const GROUP_COLS: usize = 512;
-/// The most product indices of a block.
+/// The most product indices of a block when B is packed on the way: its group of columns shares the cache.
 pub const KC: usize = 384;
+/// The most product indices of a block when B is packed already. The result is read and written again for every block.
+pub const KC_PACKED: usize = 768;
 
 /// A cut: slabs of row tiles times groups of column panels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

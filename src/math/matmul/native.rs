@@ -180,6 +180,8 @@ impl F32Plan {
         let pack_b = self.b.is_none() && (t1 - t0 >= 2 || d.b[1] != 1);
         let most = if t1 - t0 == 1 && !pack_a && !pack_b {
             d.k.max(1)
+        } else if self.b.is_some() {
+            grid::KC_PACKED
         } else {
             grid::KC
         };
