@@ -54,6 +54,8 @@ pub(super) struct Lowering<'a> {
     pub range: (Value, Value),
     /// Whether groups begin at multiples of a cache line.
     pub aligned: bool,
+    /// Whether stores of two f64 are free to mean stores past the caches.
+    pub may_stream: bool,
     /// Values that stand for one more than themselves: see [`plus_one`].
     pub plus_one: HashSet<kernel::Value>,
 }
@@ -64,6 +66,12 @@ pub(super) fn signature(isa: &dyn TargetIsa) -> cranelift_codegen::ir::Signature
     s.params.extend([AbiParam::new(I64); 5]);
     s.returns.push(AbiParam::new(I32));
     s
+}
+
+/// Whether a kernel has no f64 and so may say by a store of two that it goes past the caches; see [`widen`](super::widen).
+pub(super) fn may_stream(k: &Kernel) -> bool {
+    let buffers = k.buffers.iter().map(|b| b.dtype);
+    !k.values.iter().copied().chain(buffers).any(|d| d == DType::F64)
 }
 
 /// Whether a flag of the target is set.
@@ -115,6 +123,7 @@ pub(super) fn define(
         splats: HashMap::new(),
         range: (p[1], p[2]),
         aligned: false,
+        may_stream: may_stream(k),
         plus_one: plus_one(k),
     };
     s.bind_buffers(p[0], p[3]);

@@ -388,7 +388,9 @@ impl Lowering<'_> {
     fn collapse(&mut self, op: ReduceOp, dtype: DType, mut x: State) -> State {
         let classes = [Class::of(dtype), Class::I64];
         let mut elements = self.e.elements;
-        while elements > self.e.width / 4 {
+        // One vector, or as many elements as 128 bits have of 32.
+        let lane = if self.e.width > 16 { classes[0].size() } else { 4 };
+        while elements > self.e.width / lane {
             let half = |x: &State, k: usize| -> State {
                 x.iter()
                     .map(|v| v[k * v.len() / 2..(k + 1) * v.len() / 2].to_vec())
@@ -399,7 +401,7 @@ impl Lowering<'_> {
             elements /= 2;
         }
         if self.e.width > 16 {
-            elements = 4;
+            elements = 16 / lane;
         }
         let mut lanes: Vec<State> = vec![vec![]; elements];
         for (v, c) in x.iter().zip(classes) {
@@ -437,8 +439,10 @@ impl Lowering<'_> {
             parts = pairs.collect();
         }
         self.e.b.ins().store(MEM, parts[0], at, 0);
-        let scalar = Class::of(dtype).scalar();
-        (0..4).map(|k| self.e.b.ins().load(scalar, MEM, at, 4 * k)).collect()
+        let (scalar, size) = (Class::of(dtype).scalar(), Class::of(dtype).size() as i32);
+        (0..16 / size)
+            .map(|k| self.e.b.ins().load(scalar, MEM, at, size * k))
+            .collect()
     }
 
     /// `a ⊕ b` in the current form.

@@ -264,7 +264,10 @@ impl Lowering<'_> {
     /// cache lines.
     pub fn streams(&self, b: Buf, i: &Index) -> bool {
         let buffer = self.k.buffer(b);
-        let large = self.e.width == 64 && buffer.role == Role::Out && buffer.numel() * buffer.dtype.size() >= STREAM;
+        let large = self.e.width == 64
+            && self.may_stream
+            && buffer.role == Role::Out
+            && buffer.numel() * buffer.dtype.size() >= STREAM;
         let line = |&(v, s): &(Var, i64)| Some(v) == self.lane || s % 16 == 0;
         large
             && buffer.dtype.size() == 4
@@ -356,7 +359,8 @@ impl Emitter<'_> {
                 .collect();
         }
         if d.size() == 2 {
-            let at = |k: usize| off + 8 * k as i32;
+            // Half as far apart as the lanes that they become.
+            let at = |k: usize| off + (self.width / 2 * k) as i32;
             return (0..n)
                 .map(|k| match d {
                     DType::I16 => self.b.ins().sload16x4(MEM, p, at(k)),
@@ -366,7 +370,17 @@ impl Emitter<'_> {
         }
         let mut out = vec![];
         for k in 0..n {
-            let bytes = self.b.ins().load(I32, MEM, p, off + 4 * k as i32);
+            let at = off + (self.width / 4 * k) as i32;
+            if self.width > 16 {
+                // What tells `widen` to make 32-bit lanes of bytes.
+                let v = match d {
+                    DType::I8 => self.b.ins().sload8x8(MEM, p, at),
+                    _ => self.b.ins().uload8x8(MEM, p, at),
+                };
+                out.push(self.bitcast(I32X4, v));
+                continue;
+            }
+            let bytes = self.b.ins().load(I32, MEM, p, at);
             let v = self.b.ins().scalar_to_vector(I32X4, bytes);
             let v = self.bitcast(I8X16, v);
             let v = match d {
@@ -421,6 +435,16 @@ impl Emitter<'_> {
             x.clone()
         };
         for (k, &v) in x.iter().enumerate() {
+            if self.width > 16 {
+                // What tells `widen` to write the low bits of every lane.
+                let ty = if d.size() == 2 { I16X8 } else { I8X16 };
+                let v = self.bitcast(ty, v);
+                let low = self.b.ins().extractlane(v, 0);
+                self.b
+                    .ins()
+                    .store(MEM, low, p, off + (self.width / 4 * d.size() * k) as i32);
+                continue;
+            }
             // Values are in range, so that saturation changes nothing.
             let half = match d {
                 DType::F16 | DType::BF16 => self.b.ins().unarrow(v, v),

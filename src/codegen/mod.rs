@@ -248,7 +248,7 @@ fn attempt(
             if !code.buffer.relocs().is_empty() {
                 return Err("the code calls or refers to something outside".into());
             }
-            Some(widen::widen(code.code_buffer(), w).map_err(|e| e.to_string())?)
+            Some(widen::widen(code.code_buffer(), w, func::may_stream(k)).map_err(|e| e.to_string())?)
         }
     };
     let id = module

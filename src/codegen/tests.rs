@@ -116,6 +116,7 @@ fn check_width(k: &Kernel, inputs: &[Vec<u8>], close: Closeness, width: usize) {
     let options = Options {
         text: true,
         width: Some(width),
+        ..Options::default()
     };
     let c = compile(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
     let fill = || fill(k, inputs);

@@ -29,6 +29,7 @@ pub(super) fn width(k: &Kernel, most: usize) -> usize {
         varying: HashSet::new(),
         lane_wise: true,
         extents: vec![],
+        narrows: false,
     };
     s.body(&k.body);
     if !s.lane_wise || s.extents.is_empty() {
@@ -41,7 +42,7 @@ pub(super) fn width(k: &Kernel, most: usize) -> usize {
     };
     [64, 32, 16]
         .into_iter()
-        .filter(|&w| w <= most)
+        .filter(|&w| w <= most && !(s.narrows && w == 32))
         .min_by_key(|&w| steps(w))
         .unwrap_or(16)
 }
@@ -54,11 +55,21 @@ struct Survey<'a> {
     lane_wise: bool,
     /// Of the vector loops.
     extents: Vec<usize>,
+    /// There are stores of elements narrower than 32 bits, which AVX2 has no instruction for.
+    narrows: bool,
 }
 
-/// Dtypes with 32-bit lanes that memory holds as such.
+/// Dtypes with lanes of the same width as memory's elements.
 fn plain(d: DType) -> bool {
-    matches!(d, DType::F32 | DType::I32)
+    matches!(d, DType::F32 | DType::I32 | DType::F64 | DType::I64)
+}
+
+/// Dtypes whose elements are narrower than their 32-bit lanes.
+fn narrow(d: DType) -> bool {
+    matches!(
+        d,
+        DType::F16 | DType::BF16 | DType::I16 | DType::I8 | DType::U8 | DType::B8
+    )
 }
 
 impl Survey<'_> {
@@ -71,7 +82,9 @@ impl Survey<'_> {
                         let stride = i.affine.stride(lane);
                         let varies = stride != 0 || i.dynamic.iter().any(|d| self.varying.contains(&d.0));
                         let fixed = i.dynamic.iter().all(|d| !self.varying.contains(&d.0));
-                        self.lane_wise &= !varies || (stride == 1 && fixed && plain(self.k.buffer(*b).dtype));
+                        let d = self.k.buffer(*b).dtype;
+                        self.narrows |= varies && narrow(d);
+                        self.lane_wise &= !varies || (stride == 1 && fixed && (plain(d) || narrow(d)));
                     }
                 }
                 Stmt::Loop(l) => self.nest(l),
@@ -93,7 +106,7 @@ impl Survey<'_> {
                 );
                 self.lane_wise &= known && plain(self.k.dtype(r.init[0]));
             }
-            let carried = |v: Value| matches!(self.k.dtype(v), DType::F32 | DType::I32 | DType::B8);
+            let carried = |v: Value| plain(self.k.dtype(v)) || self.k.dtype(v) == DType::B8;
             self.lane_wise &= l.carries.iter().all(|c| carried(c.phi));
         }
         if outer.is_some() {
@@ -122,65 +135,60 @@ impl Survey<'_> {
     }
 
     fn is_lane_wise(&self, i: &Inst, lane: Var) -> bool {
-        use DType::{B8, F32, I32};
+        use DType::{B8, F32, F64, I8, I16, I32, I64, U8};
         let d = |v: Value| self.k.dtype(v);
         match i {
             Inst::Const(_) => true,
             Inst::Index(_) | Inst::Bounded(..) => false,
             Inst::Load(b, at, _) => {
                 let fixed = at.dynamic.iter().all(|x| !self.varying.contains(&x.0));
-                fixed && at.affine.stride(lane) == 1 && plain(self.k.buffer(*b).dtype)
+                let d = self.k.buffer(*b).dtype;
+                fixed && at.affine.stride(lane) == 1 && (plain(d) || narrow(d))
             }
             Inst::Unary(op, x) => match d(*x) {
                 F32 => float_unary(*op),
-                I32 => matches!(op, Unary::Neg | Unary::BitNot | Unary::Sign | Unary::SignBit),
+                F64 => simple_unary(*op),
+                I32 | I16 | I8 | U8 | I64 => matches!(op, Unary::Neg | Unary::BitNot | Unary::Sign | Unary::SignBit),
                 B8 => matches!(op, Unary::Not | Unary::BitNot),
                 _ => false,
             },
             Inst::Binary(op, x, _) => {
                 use Binary::*;
                 match d(*x) {
-                    F32 => matches!(
+                    F32 | F64 => matches!(
                         op,
                         Add | Sub | Mul | Div | Max | Min | Fmax | Fmin | Copysign | TruncDiv
                     ),
-                    I32 => matches!(op, Add | Sub | Mul | Max | Min | And | Or | Xor),
+                    I32 | I16 | I8 | U8 | I64 => matches!(op, Add | Sub | Mul | Max | Min | And | Or | Xor),
                     B8 => matches!(op, And | Or | Xor | Mul | Add | Max | Min),
                     _ => false,
                 }
             }
-            Inst::Compare(_, x, _) | Inst::Select(_, x, _) => matches!(d(*x), F32 | I32 | B8),
-            Inst::Fma(x, ..) => d(*x) == F32,
-            Inst::Cast(to, x) => matches!((d(*x), to), (F32 | I32 | B8, F32 | I32 | B8)),
+            Inst::Compare(_, x, _) => matches!(d(*x), F32 | F64 | I32 | I16 | I8 | U8 | I64 | B8),
+            Inst::Select(_, x, _) => plain(d(*x)) || narrow(d(*x)),
+            Inst::Fma(x, ..) => matches!(d(*x), F32 | F64),
+            Inst::Cast(to, x) => {
+                let short = |d: DType| d.size() <= 4;
+                short(d(*x)) && short(*to)
+            }
         }
     }
 }
 
-fn float_unary(op: Unary) -> bool {
+/// The operations on floats that are one instruction or a few, for f64 too.
+fn simple_unary(op: Unary) -> bool {
     use Unary::*;
     matches!(
         op,
-        Neg | Abs
-            | Sign
-            | Floor
-            | Ceil
-            | Round
-            | Trunc
-            | Sqrt
-            | Rsqrt
-            | Recip
-            | IsNan
-            | IsInf
-            | SignBit
-            | Exp
-            | Exp2
-            | Expm1
-            | Log
-            | Log2
-            | Log10
-            | Log1p
-            | Tanh
-            | Erf
-            | Sigmoid
+        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Sqrt | Rsqrt | Recip | IsNan | IsInf | SignBit
     )
+}
+
+fn float_unary(op: Unary) -> bool {
+    use Unary::*;
+    simple_unary(op)
+        || matches!(
+            op,
+            Exp | Exp2 | Expm1 | Log | Log2 | Log10 | Log1p | Tanh | Erf | Sigmoid
+        )
 }

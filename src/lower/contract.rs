@@ -135,7 +135,14 @@ pub(super) fn matmul(
 
 /// A batch whose rows follow each other and share B is one larger matrix: `[B, T, K] · [K, N]` is `[B * T, K] · [K, N]`.
 fn merge_rows(mut d: MatMul) -> MatMul {
-    while let Some(last) = d.batch.last() {
+    while let Some(last) = d.batch.last().copied() {
+        if d.m == 1 && last.b == 0 {
+            // From one row to the next there is no step yet.
+            (d.a[0], d.c_row) = (last.a, last.c);
+            if let Some(a) = &mut d.addend {
+                a.row = last.addend;
+            }
+        }
         let addend = d.addend.unwrap_or(Addend { row: 0, col: 0 });
         let follows = last.b == 0
             && last.a == d.a[0] * d.m
@@ -401,4 +408,42 @@ pub(super) fn step(
 /// constant needs to know.
 pub fn whole_buffer(o: &Operand) -> Option<BufferId> {
     (o.offset == 0).then_some(o.buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_rows_of_a_batch_are_one_matrix() {
+        // [5, 1, 8] · [8, 6], the first operand the transpose of [1, 5, 8]: its middle stride means nothing.
+        let batch = BatchDim {
+            size: 5,
+            a: 8,
+            b: 0,
+            c: 6,
+            addend: 0,
+        };
+        let d = MatMul {
+            dtype: DType::F32,
+            batch: vec![batch],
+            m: 1,
+            n: 6,
+            k: 8,
+            a: [40, 1],
+            b: [6, 1],
+            c_row: 6,
+            addend: Some(Addend { row: 0, col: 1 }),
+            alpha: 1.0,
+            beta: 1.0,
+            activation: Activation::None,
+        };
+        let one = merge_rows(d.clone());
+        assert_eq!((one.batch.len(), one.m, one.a, one.c_row), (0, 5, [8, 1], 6));
+        let shares_nothing = MatMul {
+            batch: vec![BatchDim { b: 48, ..batch }],
+            ..d
+        };
+        assert_eq!(merge_rows(shares_nothing).m, 1);
+    }
 }

@@ -335,6 +335,58 @@ fn compile_reports_and_emits() {
     assert!(std::fs::metadata(&asm).unwrap().len() > 0);
 }
 
+/// Whether the machine has what every target needs.
+fn is_v2() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::is_x86_feature_detected!("sse4.2") && std::is_x86_feature_detected!("popcnt");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+#[test]
+fn targets_give_the_same_results_with_their_own_instructions() {
+    let dir = Dir::new("targets");
+    let wide = dir.0.join("wide.fxir");
+    let text = "graph g {\n    %x : f32[8, 256] = placeholder x\n    %y = call_function torch.softmax(%x, -1)\n    output %y\n}\n";
+    std::fs::write(&wide, text).unwrap();
+    let wide = wide.display().to_string();
+    let with = |target: &str, args: &[&str]| fxc(&[args, &["--target", target][..]].concat());
+    let mut ran_any = false;
+    for (target, bits) in [
+        ("x86-64-v2", "128 bits"),
+        ("x86-64-v3", "256 bits"),
+        ("x86-64-v4", "512 bits"),
+    ] {
+        let ran = with(target, &["run", "examples/mlp.fxir", "x=rand:1", "--check"]);
+        if ran.code == 2 && ran.err.contains("this machine has no") {
+            eprintln!("skipped: {target}: {}", ran.err);
+            continue;
+        }
+        ran_any = true;
+        assert_eq!(ran.code, 0, "{target}: {}", ran.err);
+        let ran = with(target, &["run", &wide, "x=rand:1", "--check"]);
+        assert_eq!(ran.code, 0, "{target}: {}", ran.err);
+        let ran = with(target, &["bench", &wide, "x=rand:1", "--seconds", "0", "--profile"]);
+        assert!(
+            ran.code == 0 && ran.out.contains(bits),
+            "{target}: {}{}",
+            ran.out,
+            ran.err
+        );
+        let ran = with(target, &["emit-code", &wide, "--stage", "asm"]);
+        assert_eq!(
+            ran.out.contains("vaddps"),
+            target != "x86-64-v2",
+            "{target}: {}",
+            ran.out
+        );
+    }
+    assert!(ran_any || !is_v2(), "every target was skipped");
+    assert_eq!(with("native", &["run", "examples/mlp.fxir", "x=rand:1"]).code, 0);
+    let ran = with("pentium", &["run", "examples/mlp.fxir", "x=rand:1"]);
+    assert!(ran.code == 2 && ran.err.contains("x86-64-v3"), "{}", ran.err);
+}
+
 #[test]
 fn bench_prints_what_measuring_programs_read() {
     let ran = fxc(&[

@@ -97,6 +97,7 @@ fn clif(kernels: &[fxc::kernel::Kernel]) -> Option<String> {
     let options = Options {
         text: true,
         width: Some(16),
+        ..Options::default()
     };
     let compiled = fxc::codegen::compile(kernels, options).expect("kernels that were compiled before");
     let one = |(i, k): (usize, &fxc::kernel::Kernel)| format!("; {}\n{}\n", k.name, compiled.text(i).clif);

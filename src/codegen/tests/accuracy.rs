@@ -1,13 +1,12 @@
 //! The polynomials against f64 over samples of all f32.
 
 use super::*;
-use crate::kernel::KernelBuilder;
-use crate::scalar::Unary;
+use crate::kernel::{KernelBuilder, Value};
 use crate::scalar::math::f64_unary;
+use crate::scalar::{Binary, Unary};
 
-/// The largest error of `op` in ULP of the true value, over every `step`-th bit pattern, and where it is.
-fn worst(op: Unary, step: usize) -> (f64, f32) {
-    let xs: Vec<f32> = (0..u32::MAX).step_by(step).map(f32::from_bits).collect();
+/// A function of f32 on every number of `xs`.
+fn results(xs: &[f32], function: impl FnOnce(&mut KernelBuilder, Value) -> Value) -> Vec<f32> {
     let mut k = KernelBuilder::new("f");
     let (x, out) = (
         k.input("x", DType::F32, &[xs.len()]),
@@ -15,7 +14,7 @@ fn worst(op: Unary, step: usize) -> (f64, f32) {
     );
     k.parallel_vector(xs.len(), |k, i| {
         let v = k.load(x, i);
-        let r = k.unary(op, v);
+        let r = function(k, v);
         k.store(out, i, r);
     });
     let k = k.finish().expect("verifies");
@@ -25,12 +24,20 @@ fn worst(op: Unary, step: usize) -> (f64, f32) {
         AlignedBytes::zeroed(xs.len() * 4),
     ];
     run(&c, &k, &mut buffers, usize::MAX >> 1);
+    let read = |i| match Scalar::read(DType::F32, buffers[1].bytes(), i) {
+        Scalar::F32(y) => y,
+        _ => unreachable!("f32 elements"),
+    };
+    (0..xs.len()).map(read).collect()
+}
+
+/// The largest error of `op` in ULP of the true value, over every `step`-th bit pattern, and where it is.
+fn worst(op: Unary, step: usize) -> (f64, f32) {
+    let xs: Vec<f32> = (0..u32::MAX).step_by(step).map(f32::from_bits).collect();
+    let all = results(&xs, |k, v| k.unary(op, v));
     let f = f64_unary(op).expect("a float function");
     let mut max = (0.0, 0.0);
-    for (i, &x) in xs.iter().enumerate() {
-        let Scalar::F32(got) = Scalar::read(DType::F32, buffers[1].bytes(), i) else {
-            unreachable!("f32 elements")
-        };
+    for (&x, got) in xs.iter().zip(all) {
         let want = f(x as f64);
         if want.is_nan() || (want as f32).is_infinite() || got.is_infinite() {
             let ok = (got.is_nan() && want.is_nan()) || got == want as f32;
@@ -51,6 +58,36 @@ fn worst(op: Unary, step: usize) -> (f64, f32) {
         }
     }
     max
+}
+
+/// `1 + erf(x)` and `1 + tanh(x)`: within one and a half units of a number between one and two.
+#[test]
+fn one_plus_a_function_is_as_near_as_the_rounded_sum() {
+    for op in [Unary::Erf, Unary::Tanh] {
+        let specials = [
+            f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            0.0,
+            -0.0,
+            1e30,
+            -1e30,
+            1e-40,
+        ];
+        let xs: Vec<f32> = (-40_000..40_000).map(|i| i as f32 / 3000.0).chain(specials).collect();
+        let got = results(&xs, |k, v| {
+            let (one, v) = (k.constant(Scalar::F32(1.0)), k.unary(op, v));
+            k.binary(Binary::Add, v, one)
+        });
+        let f = f64_unary(op).expect("a float function");
+        for (&x, got) in xs.iter().zip(got) {
+            let want = 1.0 + f(x as f64);
+            assert!(
+                (got.is_nan() && want.is_nan()) || (got as f64 - want).abs() < 1.8e-7,
+                "1 + {op:?}({x:e}) is {got:e}, should be {want:e}"
+            );
+        }
+    }
 }
 
 #[test]

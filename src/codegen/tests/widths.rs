@@ -23,6 +23,9 @@ fn at(k: &Kernel, inputs: &[Vec<u8>], width: usize) -> (Vec<AlignedBytes>, usize
         ..Options::default()
     };
     let c = compile(std::slice::from_ref(k), options).unwrap_or_else(|e| panic!("{e}\n{k:#?}"));
+    if let Some(why) = c.refused(0) {
+        eprintln!("{} at width {width}: {why}", k.name);
+    }
     let mut buffers = fill(k, inputs);
     run(&c, k, &mut buffers, usize::MAX >> 1);
     (buffers, c.width(0))
@@ -118,6 +121,108 @@ fn every_lane_wise_operation_is_the_same_in_all_widths() {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, y| {
             let c = k.compare(op, x, y);
             k.select(c, y, x)
+        });
+        assert_eq!(used, wide::widest(), "{op:?} was not widened");
+    }
+}
+
+/// The width that an expression of two inputs of a dtype is compiled for.
+fn of_dtype(d: DType, n: usize, f: impl FnOnce(&mut KernelBuilder, Value, Value) -> Value) -> usize {
+    let mut k = KernelBuilder::new(format!("{d}"));
+    let (x, y) = (k.input("x", d, &[n]), k.input("y", d, &[n]));
+    k.vector(n, |k, i| {
+        let (a, b) = (k.load(x, Affine::from(i)), k.load(y, Affine::from(i)));
+        let v = f(k, a, b);
+        let out = k.output("out", k.dtype(v), &[n]);
+        k.store(out, Affine::from(i), v);
+    });
+    let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+    let inputs = Rng::new(n as u64).inputs(&k, &[x, y]);
+    compare(&k, &inputs)
+}
+
+#[test]
+fn lanes_of_64_bits_are_the_same_in_all_widths() {
+    use Binary::*;
+    for d in [F64, I64] {
+        for op in [Add, Sub, Mul, Max, Min] {
+            let used = of_dtype(d, 211, |k, x, y| k.binary(op, x, y));
+            assert_eq!(used, wide::widest(), "{op:?} of {d} was not widened");
+        }
+        for op in [Compare::Eq, Compare::Lt, Compare::Ge] {
+            let used = of_dtype(d, 211, |k, x, y| {
+                let c = k.compare(op, x, y);
+                k.select(c, y, x)
+            });
+            assert_eq!(used, wide::widest(), "{op:?} of {d} was not widened");
+        }
+        for op in [Unary::Neg, Unary::Sign] {
+            let used = of_dtype(d, 211, |k, x, _| k.unary(op, x));
+            assert_eq!(used, wide::widest(), "{op:?} of {d} was not widened");
+        }
+    }
+    for op in [Unary::Abs, Unary::Sqrt, Unary::Floor, Unary::Round, Unary::Recip] {
+        let used = of_dtype(F64, 211, |k, x, _| k.unary(op, x));
+        assert_eq!(used, wide::widest(), "{op:?} was not widened");
+    }
+}
+
+#[test]
+fn narrow_elements_are_the_same_in_all_widths() {
+    // AVX2 cannot store them.
+    let widest = if wide::widest() == 64 { 64 } else { 16 };
+    for d in [F16, BF16] {
+        let used = of_dtype(d, 211, |k, x, y| {
+            let (x, y) = (k.cast(F32, x), k.cast(F32, y));
+            let s = k.binary(Binary::Mul, x, y);
+            let s = k.unary(Unary::Tanh, s);
+            k.cast(d, s)
+        });
+        assert_eq!(used, widest, "{d} was not widened");
+    }
+    for d in [I16, I8, U8] {
+        let used = of_dtype(d, 211, |k, x, y| {
+            let s = k.binary(Binary::Add, x, y);
+            k.binary(Binary::Max, s, y)
+        });
+        assert_eq!(used, widest, "{d} was not widened");
+    }
+    let used = of_dtype(F32, 211, |k, x, y| k.compare(Compare::Lt, x, y));
+    assert_eq!(used, widest, "a comparison was not widened");
+    let used = of_dtype(B8, 211, |k, x, y| k.binary(Binary::Xor, x, y));
+    assert_eq!(used, widest, "b8 was not widened");
+    for d in [F16, BF16, I16, I8, U8, B8] {
+        let used = of_dtype(d, 211, |k, x, _| k.cast(F32, x));
+        assert_eq!(used, wide::widest(), "loads of {d} were not widened");
+    }
+}
+
+#[test]
+fn sums_of_64_bits_are_the_same_in_all_widths() {
+    for (d, op) in [(I64, ReduceOp::Add), (I64, ReduceOp::Max), (F64, ReduceOp::Max)] {
+        let (rows, n) = (3, 211);
+        let mut k = KernelBuilder::new("reduce".to_string());
+        let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
+        k.parallel(&[rows], |k, v| {
+            let init = k.initial(op, d);
+            let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
+                vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
+            })[0];
+            k.store(out, Affine::from(v[0]), r);
+        });
+        let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+        let used = compare(&k, &Rng::new(5).inputs(&k, &[x]));
+        assert_eq!(used, wide::widest(), "{op:?} of {d} was not widened");
+    }
+}
+
+/// `1 + erf` and `1 + tanh`, which are computed as one function.
+#[test]
+fn one_plus_a_function_is_the_same_in_all_widths() {
+    for op in [Unary::Erf, Unary::Tanh] {
+        let used = pointwise(&format!("1 + {op:?}"), 211, |k, x, _| {
+            let (one, y) = (k.constant(Scalar::F32(1.0)), k.unary(op, x));
+            k.binary(Binary::Add, one, y)
         });
         assert_eq!(used, wide::widest(), "{op:?} was not widened");
     }

@@ -3,7 +3,7 @@
 
 use super::codes::{blend, comparison, is_scalar, splat, wider};
 use super::flow::{Flow, Place};
-use super::{Output, Reject, has_vectors, memory_operand, ret};
+use super::{Output, Reject, extends_register, has_vectors, memory_operand, ret};
 use iced_x86::{Code, Instruction, OpKind, Register};
 
 /// The function's instructions on 32-byte vectors.
@@ -33,6 +33,9 @@ pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
 }
 
 fn wide(i: &Instruction) -> Result<Instruction, Reject> {
+    if extends_register(i) {
+        return Err(Reject::Code(i.code()));
+    }
     if let Some(w) = splat(i) {
         let to = Register::YMM0 + i.op0_register().number() as u32;
         return Instruction::with2(w.ymm, to, i.op1_register()).map_err(|e| Reject::Encode(e.to_string()));

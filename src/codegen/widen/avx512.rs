@@ -2,7 +2,7 @@
 
 use super::codes::{blend, comparison, is_scalar, splat, wider};
 use super::flow::{Flow, Place};
-use super::{Output, Reject, has_vectors, memory_operand, ret};
+use super::{Output, Reject, extends_register, has_vectors, memory_operand, ret};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
 use std::collections::HashMap;
 
@@ -28,12 +28,14 @@ struct Rewrite<'a> {
     spills: HashMap<u64, Register>,
     pinned: HashMap<u64, Register>,
     info: InstructionInfoFactory,
+    /// Whether a store of two f64 is one past the caches.
+    may_stream: bool,
     /// Something was written past the caches.
     streams: bool,
 }
 
 /// The function's instructions on 64-byte vectors.
-pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
+pub(super) fn rewrite(flow: &Flow, may_stream: bool) -> Result<Vec<Instruction>, Reject> {
     let mut r = Rewrite {
         flow,
         out: Output::new(),
@@ -42,6 +44,7 @@ pub(super) fn rewrite(flow: &Flow) -> Result<Vec<Instruction>, Reject> {
         spills: HashMap::new(),
         pinned: HashMap::new(),
         info: InstructionInfoFactory::new(),
+        may_stream,
         streams: false,
     };
     r.assign()?;
@@ -192,7 +195,15 @@ impl Rewrite<'_> {
         } else if let Some(w) = splat(i) {
             let j = Instruction::with2(w.zmm, zmm(i.op0_register()), i.op1_register());
             self.out.push(j.map_err(encode)?);
-        } else if i.code() == Code::VEX_Vmovupd_xmmm128_xmm && place == Some(Place::Memory) {
+        } else if extends_register(i) {
+            return Err(Reject::Code(i.code()));
+        } else if let Some(code) = truncation(i.code()) {
+            if place != Some(Place::Memory) || i.immediate8() != 0 {
+                return Err(Reject::Code(i.code()));
+            }
+            let j = Instruction::with2(code, memory(i), zmm(i.op1_register()));
+            self.out.push(j.map_err(encode)?);
+        } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmmm128_xmm && place == Some(Place::Memory) {
             // The kernel's way to say so: it has no vectors of f64.
             let mut j = *i;
             j.set_code(Code::EVEX_Vmovntps_m512_zmm);
@@ -288,7 +299,7 @@ impl Rewrite<'_> {
             self.masks[z] = None;
             return Ok(());
         }
-        if place == Some(Place::Slot) {
+        if matches!(place, Some(Place::Slot | Place::Behind)) {
             return Err(Reject::Memory(i.code()));
         }
         // The register compared into may hold an older mask; its operands were stored already.
@@ -303,7 +314,7 @@ impl Rewrite<'_> {
 
     /// `mask ? third : second`.
     fn blend(&mut self, n: usize, i: &Instruction, place: Option<Place>) -> Result<(), Reject> {
-        if place == Some(Place::Slot) {
+        if matches!(place, Some(Place::Slot | Place::Behind)) {
             return Err(Reject::Memory(i.code()));
         }
         let (d, a, m) = (
@@ -364,6 +375,15 @@ fn memory(i: &Instruction) -> MemoryOperand {
         false,
         Register::None,
     )
+}
+
+/// The store of every lane's low bits that a store of one narrow element stands for.
+fn truncation(c: Code) -> Option<Code> {
+    match c {
+        Code::VEX_Vpextrw_r32m16_xmm_imm8 => Some(Code::EVEX_Vpmovdw_ymmm256_k1z_zmm),
+        Code::VEX_Vpextrb_r32m8_xmm_imm8 => Some(Code::EVEX_Vpmovdb_xmmm128_k1z_zmm),
+        _ => None,
+    }
 }
 
 fn is_move(c: Code) -> bool {

@@ -1,7 +1,8 @@
 //! The whitelist: 128-bit instructions and their forms on wider vectors.
 //!
 //! Every instruction here computes each 128-bit lane of its result from the same lane of its operands (broadcasts: from one
-//! scalar), and its wider form does the same to every lane of the wider vector.
+//! scalar), and its wider form does the same to every lane of the wider vector. Loads that make wider lanes of what they read
+//! read so much less from so much nearer places.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
@@ -119,6 +120,13 @@ table! {
     VEX_Vmovdqa_xmmm128_xmm => VEX_Vmovups_ymmm256_ymm, EVEX_Vmovups_zmmm512_k1z_zmm;
     Movdqa_xmm_xmmm128 => VEX_Vmovups_ymm_ymmm256, EVEX_Vmovups_zmm_k1z_zmmm512;
     Movdqa_xmmm128_xmm => VEX_Vmovups_ymmm256_ymm, EVEX_Vmovups_zmmm512_k1z_zmm;
+    EVEX_Vpmullq_xmm_k1z_xmm_xmmm128b64 => EVEX_Vpmullq_ymm_k1z_ymm_ymmm256b64, EVEX_Vpmullq_zmm_k1z_zmm_zmmm512b64;
+    EVEX_Vpabsq_xmm_k1z_xmmm128b64 => EVEX_Vpabsq_ymm_k1z_ymmm256b64, EVEX_Vpabsq_zmm_k1z_zmmm512b64;
+    EVEX_Vpsraq_xmm_k1z_xmmm128b64_imm8 => EVEX_Vpsraq_ymm_k1z_ymmm256b64_imm8, EVEX_Vpsraq_zmm_k1z_zmmm512b64_imm8;
+    VEX_Vpmovzxwd_xmm_xmmm64 => VEX_Vpmovzxwd_ymm_xmmm128, EVEX_Vpmovzxwd_zmm_k1z_ymmm256;
+    VEX_Vpmovsxwd_xmm_xmmm64 => VEX_Vpmovsxwd_ymm_xmmm128, EVEX_Vpmovsxwd_zmm_k1z_ymmm256;
+    VEX_Vpmovzxbw_xmm_xmmm64 => VEX_Vpmovzxbd_ymm_xmmm64, EVEX_Vpmovzxbd_zmm_k1z_xmmm128;
+    VEX_Vpmovsxbw_xmm_xmmm64 => VEX_Vpmovsxbd_ymm_xmmm64, EVEX_Vpmovsxbd_zmm_k1z_xmmm128;
     VEX_Vbroadcastss_xmm_xmm => VEX_Vbroadcastss_ymm_xmm, EVEX_Vbroadcastss_zmm_k1z_xmmm32;
     VEX_Vbroadcastss_xmm_m32 => VEX_Vbroadcastss_ymm_m32, EVEX_Vbroadcastss_zmm_k1z_xmmm32;
     VEX_Vmovddup_xmm_xmmm64 => VEX_Vbroadcastsd_ymm_m64, EVEX_Vbroadcastsd_zmm_k1z_xmmm64;

@@ -28,6 +28,8 @@ pub enum Place {
     Memory,
     /// The constant at this offset of the table.
     Constant(u64),
+    /// A constant behind the code.
+    Behind,
     /// The explicit stack slot.
     Slot,
     /// A register's spill slot.
@@ -96,8 +98,8 @@ fn decode(code: &[u8]) -> Result<Vec<Instruction>, Reject> {
             if i.is_invalid() {
                 return Err(Reject::Flow("an instruction that does not decode"));
             }
-            if i.is_ip_rel_memory_operand() {
-                // A constant of scalar code behind the function, which would have to move along.
+            if i.is_ip_rel_memory_operand() && i.code() == Code::Lea_r64_m {
+                // The address of a constant: what is read there is not known.
                 return Err(Reject::Memory(i.code()));
             }
             found.insert(ip, i);
@@ -163,7 +165,10 @@ impl Flow {
     pub fn place(&self, n: usize) -> Result<Place, Reject> {
         let i = &self.ins[n];
         let (base, index) = (i.memory_base(), i.memory_index());
-        if i.is_ip_rel_memory_operand() || base == Register::RBP {
+        if i.is_ip_rel_memory_operand() {
+            return Ok(Place::Behind);
+        }
+        if base == Register::RBP {
             return Err(Reject::Memory(i.code()));
         }
         if base == Register::RSP {

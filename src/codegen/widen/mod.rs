@@ -12,14 +12,15 @@
 //! slot: stores to it are wide, loads from it stay narrow, so that the code sees the parts one by one.
 //!
 //! **What it assumes** of Cranelift's output, and rejects ([`Reject`]) where it does not find it: VEX encodings (legacy ones only for
-//! moves of registers and spills); no calls, no indirect branches, no constants behind the code; vector operands in memory that are data, constants through the table's register,
+//! moves of registers and spills); no calls, no indirect branches, no addresses of constants behind the code (the constants themselves move along); vector operands in memory that are data, constants through the table's register,
 //! the slot at the bottom of the frame, or spill slots above it; masks of choices that are all ones or all zeros in each lane, as
 //! comparisons give them. A function that is rejected is compiled again with `W = 16` and used as it is.
 //!
 //! **What it does besides**: constants used in loops stay in zmm16 to zmm31, which Cranelift does not know; spilled vectors go there too; comparisons
 //! give mask registers, which become vectors only if something else than a choice reads them; `vzeroupper` before
-//! returning; two instructions that kernels have no other use for stand for what CLIF cannot say: `vmovupd` for a store past the caches,
-//! `vpsubusw` for `vscalefps`. Tests compare every operation and random kernels in all widths.
+//! returning. Some instructions that kernels have no other use for stand for what CLIF cannot say: a store by `vmovupd` (in kernels without
+//! f64) for one past the caches, `vpsubusw` for `vscalefps`, a load by `vpmovzxbw` for one of as many bytes as there are 32-bit lanes,
+//! stores by `vpextrw` and `vpextrb` for stores of the low 16 or 8 bits of every lane. Tests compare every operation and random kernels in all widths.
 
 mod avx2;
 mod avx512;
@@ -63,19 +64,65 @@ impl fmt::Display for Reject {
 }
 
 /// The code for vectors of `width` bytes (32 or 64) of a function whose vectors are `width` bytes apart. The address of its
-/// constants is its fifth argument.
-pub fn widen(code: &[u8], width: usize) -> Result<Vec<u8>, Reject> {
+/// constants is its fifth argument; `streams` says that a store of two f64 means one past the caches.
+pub fn widen(code: &[u8], width: usize, streams: bool) -> Result<Vec<u8>, Reject> {
     // The System V calling convention.
     let flow = Flow::new(code, Register::R8, SLOT as u64)?;
     let out = match width {
-        64 => avx512::rewrite(&flow)?,
+        64 => avx512::rewrite(&flow, streams)?,
         _ => avx2::rewrite(&flow)?,
     };
-    let block = InstructionBlock::new(&out, BASE);
+    encode(code, out)
+}
+
+/// The bytes of `out`, with copies behind them of the constants that stood behind `code`.
+fn encode(code: &[u8], mut out: Vec<Instruction>) -> Result<Vec<u8>, Reject> {
+    let (mut bytes, mut uses) = (vec![], vec![]);
+    for (n, i) in out.iter().enumerate().filter(|(_, i)| i.is_ip_rel_memory_operand()) {
+        uses.push((n, bytes.len() as u64));
+        let (at, size) = (
+            i.memory_displacement64().wrapping_sub(BASE) as usize,
+            i.memory_size().size(),
+        );
+        // A wide operand is the narrow one, repeated.
+        let original = at.checked_add(size.min(16)).and_then(|end| code.get(at..end));
+        let original = original.ok_or(Reject::Memory(i.code()))?;
+        let entry = original.iter().cycle().take(size);
+        bytes.extend(entry.copied());
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+    }
+    // Where they are does not change the length of an instruction.
+    let length = at_distance(&mut out, &uses, 1 << 20)?.len();
+    let behind = length.next_multiple_of(64);
+    let mut all = at_distance(&mut out, &uses, behind as u64)?;
+    if !uses.is_empty() {
+        if all.len() != length {
+            return Err(Reject::Flow("constants that move the code"));
+        }
+        all.resize(behind, 0);
+        all.extend(bytes);
+    }
+    Ok(all)
+}
+
+/// Encodes instructions, those of `uses` with their constant at this distance from the beginning and an offset.
+fn at_distance(out: &mut [Instruction], uses: &[(usize, u64)], distance: u64) -> Result<Vec<u8>, Reject> {
+    for &(n, offset) in uses {
+        out[n].set_memory_displacement64(BASE + distance + offset);
+    }
+    let block = InstructionBlock::new(out, BASE);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
     encoded
         .map(|r| r.code_buffer)
         .map_err(|e| Reject::Encode(e.to_string()))
+}
+
+/// Whether an instruction makes wider lanes of a register's lower ones: that is not lane-wise; from memory it is, where the
+/// vectors are as far apart as their elements there.
+fn extends_register(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    let extends = matches!(i.mnemonic(), Vpmovzxbw | Vpmovsxbw | Vpmovzxwd | Vpmovsxwd);
+    extends && memory_operand(i).is_none()
 }
 
 /// Whether an instruction touches vector registers.
