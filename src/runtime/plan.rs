@@ -76,8 +76,8 @@ pub(super) fn actions(program: &Program, options: &Options) -> Result<Vec<Action
 /// Bytes of the constants of a step's contraction.
 fn constant_bytes(program: &Program, step: &Step) -> usize {
     let Step::Contract { what, .. } = step else { return 0 };
-    let constants = what.operands().iter().filter_map(|o| constant(program, o));
-    constants.map(<[u8]>::len).sum()
+    let constants = what.operands().iter().filter_map(|o| constant_tensor(program, o));
+    constants.map(|t| t.numel().saturating_mul(t.dtype().size())).sum()
 }
 
 fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result<Action, RunError> {
