@@ -113,8 +113,8 @@ impl Bench {
         }];
         let (a, b, mut c) = (data(batch * m * k), data(batch * k * n), vec![0f32; batch * m * n]);
         let constants = MatMulConstants {
-            a: (side == 'A').then_some(bytes(&a)),
-            b: (side == 'B').then_some(bytes(&b)),
+            a: (side == 'A').then_some(bytes(&a).into()),
+            b: (side == 'B').then_some(bytes(&b).into()),
         };
         let plan = native().matmul(&d, constants).expect("a plan");
         let args = MatMulArgs {
@@ -180,8 +180,8 @@ impl Bench {
         let [nx, nw, nb, ny] = conv.extents().expect("a legal convolution");
         let (x, w, b, mut y) = (data(nx), data(nw), data(nb), vec![0f32; ny]);
         let constants = ConvConstants {
-            weight: Some(bytes(&w)),
-            bias: Some(bytes(&b)),
+            weight: Some(bytes(&w).into()),
+            bias: Some(bytes(&b).into()),
         };
         let plan = native().conv(&conv, constants).expect("a plan");
         let args = ConvArgs {

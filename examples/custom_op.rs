@@ -75,11 +75,8 @@ pub fn compile_and_run(session: &mut Session) -> Staged<Vec<(String, Tensor)>> {
         dims: bound.dims.clone(),
         ..Request::default()
     };
-    let made = compile(session, model, &request)?;
-    let mut executable = made.executable.expect("the request was for an executable");
-    let graph = made.module.entry().expect("a module has an entry");
-    let arguments = run::arguments(&executable, graph, &bound).expect("all inputs are bound");
-    let result = executable.run(&arguments).expect("nothing can fail at run time here");
+    let mut made = compile(session, model, &request)?;
+    let result = made.run(&bound).expect("nothing can fail at run time here");
     Ok(run::named(&result))
 }
 

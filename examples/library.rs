@@ -49,13 +49,10 @@ fn compile_and_run(session: &mut Session, module: GraphModule) -> Staged<()> {
         inputs: Some(bound.types.clone()),
         ..Request::default()
     };
-    let made = compile(session, Model::new("example", module), &request)?;
+    let mut made = compile(session, Model::new("example", module), &request)?;
     println!("{}", fxc::graph::print(&made.module));
 
-    let mut executable = made.executable.expect("the request was for an executable");
-    let graph = made.module.entry().expect("a module has an entry");
-    let arguments = run::arguments(&executable, graph, &bound).expect("all inputs are bound");
-    let result = executable.run(&arguments).expect("nothing can fail at run time here");
+    let result = made.run(&bound).expect("nothing can fail at run time here");
     for (name, tensor) in run::named(&result) {
         println!("{name} {} {}", tensor.ty(), run::summary(&tensor));
     }

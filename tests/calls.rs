@@ -59,7 +59,7 @@ fn calls_allocate_nothing_after_the_first() {
             ..Request::default()
         };
         let made = compile(&mut session, model, &request).unwrap_or_else(|_| panic!("{:?}", session.diagnostics));
-        let mut executable = made.executable.expect("an executable");
+        let mut executable = made.ready.and_then(|r| r.into_executable()).expect("an executable");
         let inputs = [
             Tensor::zeros(DType::F32, &[1, 3, 12, 12]),
             Tensor::zeros(DType::F32, &[1, 4, 100]),

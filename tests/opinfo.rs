@@ -8,7 +8,7 @@
 mod json_tensors;
 
 use fxc::diag::Diagnostic;
-use fxc::driver::{Request, Session, Stage, compile};
+use fxc::driver::{Bound, Request, Session, Stage, compile};
 use fxc::interp;
 use fxc::tensor::{Tensor, files};
 use fxc::types::{DType, Type, Val};
@@ -95,15 +95,13 @@ fn compiled(text: &str, inputs: &[Tensor]) -> Results {
         until: Some(Stage::Compile),
         ..Request::default()
     };
-    let made = compile(&mut session, model, &request).map_err(|_| first_error(&session))?;
-    let mut executable = made.executable.ok_or("nothing was compiled")?;
-    let wanted = executable.program().inputs.iter().map(|i| i.ty.is_some());
-    let given: Vec<Tensor> = wanted
-        .zip(inputs)
-        .filter(|(wanted, _)| *wanted)
-        .map(|(_, t)| t.clone())
-        .collect();
-    let result = executable.run(&given).map_err(|e| words(&e))?;
+    let mut made = compile(&mut session, model, &request).map_err(|_| first_error(&session))?;
+    let bound = Bound {
+        values: inputs.iter().cloned().map(Val::Leaf).collect(),
+        types: inputs.iter().map(|t| Val::Leaf(t.ty())).collect(),
+        dims: Default::default(),
+    };
+    let result = made.run(&bound).map_err(|e| words(&e))?;
     let graph = made.module.entry().ok_or("no graph")?;
     Ok(leaves(&fxc::driver::run::user_result(graph, result)))
 }

@@ -52,16 +52,13 @@ fn compiled(name: &str, module: GraphModule, values: Vec<Value>) -> Value {
         threads: 1,
         ..Request::default()
     };
-    let Ok(made) = compile(&mut session, Model::new(name, module), &request) else {
+    let Ok(mut made) = compile(&mut session, Model::new(name, module), &request) else {
         panic!("{name}: {:?}", session.diagnostics)
     };
-    let mut executable = made.executable.expect("an executable");
-    let graph = made.module.entry().expect("an entry");
-    let tensors = run::arguments(&executable, graph, &bound).expect("all inputs");
-    let result = executable
-        .run(&tensors)
+    let result = made
+        .run(&bound)
         .unwrap_or_else(|d| panic!("{name}: {} {:?}", d.title, d.notes));
-    run::user_result(graph, result)
+    run::user_result(made.module.entry().expect("an entry"), result)
 }
 
 fn compare(name: &str, result: &Value, values: &HashMap<String, Tensor>) {

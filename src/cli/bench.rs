@@ -1,10 +1,10 @@
 use super::inputs::{InputArgs, bound};
 use super::model::ModelArgs;
+use super::sweep::{self, Sweep};
 use super::{App, Outcome, Stop, output};
-use crate::driver::run::arguments;
-use crate::driver::{Request, Stage, Timer, compile, thread_count};
+use crate::driver::{Bound, Ready, Request, Stage, State, Timer, compile, thread_count};
+use crate::graph::GraphModule;
 use crate::runtime::{Executable, Profile};
-use crate::tensor::Tensor;
 use serde_json::json;
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -15,21 +15,24 @@ use std::time::{Duration, Instant, SystemTime};
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(super) model: ModelArgs,
     #[command(flatten)]
-    inputs: InputArgs,
+    pub(super) inputs: InputArgs,
     /// Threads to run on; as many as the machine has by default
     #[arg(long, default_value_t = 0, hide_default_value = true)]
-    threads: usize,
+    pub(super) threads: usize,
     /// Seconds to measure for, after 0.3 of warm-up; at least five runs are made
     #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
+    pub(super) seconds: f64,
     /// Also measure every step
     #[arg(long)]
     profile: bool,
     /// Write one JSON object
     #[arg(long)]
     json: bool,
+    /// Call the model at each of these sizes in turn, and say what a new size costs
+    #[arg(long, value_name = "NAME=SIZE,…", value_parser = sweep::parse, conflicts_with_all = ["profile", "json"])]
+    sweep: Option<Sweep>,
 }
 
 /// What was measured.
@@ -48,6 +51,9 @@ impl Measured {
 
 /// `fxc bench`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
+    if let Some(sweep) = &args.sweep {
+        return sweep::run(app, args, sweep);
+    }
     let start = Instant::now();
     let timer = Rc::new(RefCell::new(Timer::default()));
     app.session.observe(timer.clone());
@@ -63,46 +69,52 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         ..Request::default()
     };
     let made = compile(&mut app.session, model, &request)?;
-    let (Some(mut executable), Some(graph)) = (made.executable, made.module.entry()) else {
+    let (module, Some(mut ready)) = (made.module, made.ready) else {
         return Err(Stop::Reported);
     };
-    let tensors = arguments(&executable, graph, &bound)?;
-    let measured = measure(&mut executable, &tensors, start, args)?;
+    let measured = measure(&mut ready, &module, &bound, start, args)?;
     app.show();
     let threads = thread_count(args.threads);
     let text = if args.json {
-        format!("{}\n", as_json(&measured, &executable, &timer.borrow(), threads))
+        format!("{}\n", as_json(&measured, &ready, &timer.borrow(), threads))
     } else {
         as_text(&measured, &timer.borrow(), threads)
     };
     output::stdout(text.as_bytes())
 }
 
-fn measure(executable: &mut Executable, inputs: &[Tensor], start: Instant, args: &Args) -> Result<Measured, Stop> {
-    let run = |e: &mut Executable| e.run(inputs).map_err(Stop::Error).map(drop);
-    run(executable)?;
+fn measure(
+    ready: &mut Ready,
+    module: &GraphModule,
+    bound: &Bound,
+    start: Instant,
+    args: &Args,
+) -> Result<Measured, Stop> {
+    let run = |r: &mut Ready| r.run(module, bound, &State::new()).map(drop);
+    run(ready)?;
     let first = since_process_start(start);
     let warm = Instant::now();
     while warm.elapsed() < Duration::from_millis(300) {
-        run(executable)?;
+        run(ready)?;
     }
     let mut sorted = vec![];
     let measuring = Instant::now();
     while sorted.len() < 5 || (measuring.elapsed().as_secs_f64() < args.seconds && sorted.len() < 20_000) {
         let one = Instant::now();
-        run(executable)?;
+        run(ready)?;
         sorted.push(one.elapsed());
     }
     sorted.sort();
-    let profile = if args.profile {
+    let mut profile = None;
+    if args.profile
+        && let Some(executable) = ready.executable_mut()
+    {
         executable.start_profile();
         for _ in 0..sorted.len().min(100) {
-            run(executable)?;
+            run(ready)?;
         }
-        Some(executable.profile())
-    } else {
-        None
-    };
+        profile = ready.executable().map(Executable::profile);
+    }
     Ok(Measured { first, sorted, profile })
 }
 
@@ -127,14 +139,14 @@ fn peak_rss_mb() -> Option<u64> {
     Some(kib / 1024)
 }
 
-fn as_json(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> serde_json::Value {
+fn as_json(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> serde_json::Value {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let stages: serde_json::Map<_, _> = timer
         .times
         .iter()
         .map(|(s, t)| (s.name().to_string(), ms(*t).into()))
         .collect();
-    let p = e.program();
+    let p = ready.executable().map(Executable::program);
     let mut out = json!({
         "median_ms": m.ms(0.5),
         "min_ms": m.ms(0.0),
@@ -143,9 +155,10 @@ fn as_json(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> serde
         "peak_rss_mb": peak_rss_mb(),
         "runs": m.sorted.len(),
         "threads": threads,
-        "kernels": p.kernels.len(),
-        "steps": p.steps.len(),
-        "arena_bytes": p.arena,
+        "kernels": p.map_or(0, |p| p.kernels.len()),
+        "steps": p.map_or(0, |p| p.steps.len()),
+        "interpreted": ready.interpreted(),
+        "arena_bytes": p.map_or(0, |p| p.arena),
         "stages_ms": stages,
     });
     if let Some(profile) = &m.profile {

@@ -1,10 +1,9 @@
 use super::model::ModelArgs;
 use super::{App, Outcome, Stop, output};
-use crate::diag::{Code, Diagnostic};
 use crate::driver::text::Artifact;
-use crate::driver::{Compilation, Request, Stage, Timer, compile};
+use crate::driver::{Compilation, Request, Stage, Timer, compile, nothing_compiled};
 use crate::lower::print::bytes;
-use crate::lower::{Place, Step};
+use crate::lower::{Place, Program, Step};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -57,10 +56,9 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
 
 /// What was done, in a few lines.
 fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer: &Timer) -> Result<(), Stop> {
-    let Some(executable) = &made.executable else {
-        return Err(Diagnostic::new(Code::E0601, "nothing was compiled").into());
+    let Some(ready) = &made.ready else {
+        return Err(nothing_compiled().into());
     };
-    let program = executable.program();
     let changed = made
         .report
         .iter()
@@ -81,6 +79,18 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
             &changed
         }
     ));
+    if let Some(executable) = ready.executable() {
+        steps(app, executable.program());
+    }
+    if ready.interpreted() > 0 {
+        app.progress(&format!("  interpreted {} operations", ready.interpreted()));
+    }
+    app.progress(&format!("  ms       {}", timer.line()));
+    Ok(())
+}
+
+/// What the compiled part consists of.
+fn steps(app: &App, program: &Program) {
     let count = |is: fn(&Step) -> bool| program.steps.iter().filter(|s| is(s)).count();
     app.progress(&format!(
         "  steps    {} kernels, {} contractions, {} library calls",
@@ -100,6 +110,4 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
         bytes(program.naive_arena),
         bytes(weights)
     ));
-    app.progress(&format!("  ms       {}", timer.line()));
-    Ok(())
 }

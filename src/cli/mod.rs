@@ -22,6 +22,7 @@ mod passes;
 mod print;
 mod rewrite;
 mod run;
+mod sweep;
 
 use crate::diag::render::{self, Format};
 use crate::diag::{Code, Diagnostic, Diagnostics};

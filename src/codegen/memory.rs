@@ -2,7 +2,7 @@
 
 use super::func::{Lowering, Val, VarAt};
 use super::lanes::{Class, Emitter, Lanes, MEM};
-use crate::kernel::{Affine, Buf, Cond, Guard, Index, Inst, Role, Stmt, Var};
+use crate::kernel::{Affine, Buf, Cond, Guard, Index, Inst, LARGE, Role, Stmt, Var};
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F32, F64, F64X2, I8, I8X16, I16X8, I32, I32X4, I64, I64X2};
@@ -24,9 +24,6 @@ pub(super) type Partials = std::collections::HashMap<Key, Partial>;
 fn key(b: Buf, i: &Index) -> Key {
     (b, i.affine.terms().to_vec(), i.dynamic.clone())
 }
-
-/// Bytes from which on a buffer is written past the caches: most of a core's share of the last-level cache.
-const STREAM: usize = 24 << 20;
 
 /// Largest constant offset that goes into an instruction; groups of lanes add a little.
 const MAX_OFFSET: i64 = 1 << 30;
@@ -267,7 +264,7 @@ impl Lowering<'_> {
         let large = self.e.width == 64
             && self.may_stream
             && buffer.role == Role::Out
-            && buffer.numel() * buffer.dtype.size() >= STREAM;
+            && buffer.numel() * buffer.dtype.size() >= LARGE;
         let line = |&(v, s): &(Var, i64)| Some(v) == self.lane || s % 16 == 0;
         large
             && buffer.dtype.size() == 4

@@ -9,6 +9,7 @@
 //! the kernel decides, and lanes compute what scalars compute.
 
 mod analysis;
+mod cache;
 mod calls;
 mod convert;
 mod exp;
@@ -26,7 +27,9 @@ mod tests;
 mod wide;
 mod widen;
 
-use crate::kernel::{Kernel, Status, hoist, structure};
+pub use cache::Cache;
+
+use crate::kernel::{Kernel, Status, hoist};
 use crate::math::Isa;
 use crate::tensor::AlignedBytes;
 use cranelift_codegen::isa::OwnedTargetIsa;
@@ -37,10 +40,10 @@ use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What to do besides compiling.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
     /// Keep each kernel's CLIF and assembly text.
     pub text: bool,
@@ -74,8 +77,15 @@ type Entry = unsafe extern "C" fn(*const *mut u8, usize, usize, *mut u8, *const 
 
 /// One function; kernels of equal structure share it.
 struct Function {
+    entry: Entry,
+    /// Owns the code.
+    _code: Arc<Code>,
+    made: Made,
+}
+
+/// A function that has been defined, but not yet linked.
+struct Made {
     id: FuncId,
-    entry: Option<Entry>,
     constants: AlignedBytes,
     code_bytes: usize,
     clif: String,
@@ -95,25 +105,26 @@ pub struct Text<'a> {
     pub asm: &'a str,
 }
 
-/// Compiled kernels, with the memory their code is in; it is freed when this is dropped.
+/// Compiled kernels. The memory of their code is freed when nothing that was compiled together is used any more.
 pub struct CompiledKernels {
-    functions: Vec<Function>,
+    functions: Vec<Arc<Function>>,
     /// The function of each kernel.
     kernels: Vec<usize>,
     /// How many buffers each kernel takes.
     arity: Vec<usize>,
-    /// Owns the code; locked never, only kept.
-    module: Mutex<Option<JITModule>>,
 }
 
-impl Drop for CompiledKernels {
+/// The memory of functions that were compiled together; locked never, only kept.
+struct Code(Mutex<Option<JITModule>>);
+
+impl Drop for Code {
     fn drop(&mut self) {
-        let module = match self.module.get_mut() {
+        let module = match self.0.get_mut() {
             Ok(m) => m.take(),
             Err(e) => e.into_inner().take(),
         };
         if let Some(m) = module {
-            // SAFETY: entries are reachable only through `self`, which is borrowed for every call and is going away.
+            // SAFETY: entries are reachable only through functions, each of which keeps its code.
             unsafe { m.free_memory() };
         }
     }
@@ -160,38 +171,100 @@ fn host(level: Option<Isa>) -> Result<OwnedTargetIsa, String> {
 
 /// Compiles kernels. They must be verified ([`verify`](crate::kernel::verify())).
 pub fn compile(kernels: &[Kernel], options: Options) -> Result<CompiledKernels, CodegenError> {
+    compile_shared(kernels, options, &Cache::default())
+}
+
+/// [`compile`], with the functions that are in `cache` already; the others are there afterwards.
+pub fn compile_shared(kernels: &[Kernel], options: Options, cache: &Cache) -> Result<CompiledKernels, CodegenError> {
     let fail = |kernel: &str, message: String| CodegenError {
         kernel: kernel.into(),
         message,
     };
-    let isa = host(options.level).map_err(|e| fail("", e))?;
-    let mut module = JITModule::new(JITBuilder::with_isa(isa, default_libcall_names()));
-    let mut ctx = module.make_context();
-    let mut frontend = FunctionBuilderContext::new();
-    let mut known: HashMap<Vec<u64>, usize> = HashMap::new();
-    let mut functions: Vec<Function> = vec![];
+    let mut unit = Unit::default();
+    let mut known: HashMap<cache::Key, usize> = HashMap::new();
+    let mut functions: Vec<Source> = vec![];
     let mut which = vec![];
     for k in kernels {
-        let n = functions.len();
-        let at = *known.entry(structure(k)).or_insert(n);
+        let k = cache::general(k);
+        let key = cache::key(&k, options);
+        let at = match known.get(&key) {
+            Some(&at) => at,
+            None => {
+                functions.push(match cache.get(&key) {
+                    Some(f) => Source::Known(f),
+                    None => {
+                        let made = unit.function(&k, options).map_err(|e| fail(&k.name, e))?;
+                        Source::New(key.clone(), Box::new(made))
+                    }
+                });
+                known.insert(key, functions.len() - 1);
+                functions.len() - 1
+            }
+        };
         which.push(at);
-        if at == n {
-            let f = one(k, &mut module, &mut ctx, &mut frontend, options, n);
-            functions.push(f.map_err(|e| fail(&k.name, e))?);
-        }
     }
-    module.finalize_definitions().map_err(|e| fail("", e.to_string()))?;
-    for f in &mut functions {
-        let p = module.get_finalized_function(f.id);
-        // SAFETY: the function was defined with this signature, in the host's C calling convention.
-        f.entry = Some(unsafe { std::mem::transmute::<*const u8, Entry>(p) });
-    }
+    let link = |e: String| fail("", e);
     Ok(CompiledKernels {
-        functions,
+        functions: unit.link(functions, cache).map_err(link)?,
         kernels: which,
         arity: kernels.iter().map(|k| k.params().count()).collect(),
-        module: Mutex::new(Some(module)),
     })
+}
+
+/// Where a function comes from.
+enum Source {
+    Known(Arc<Function>),
+    New(cache::Key, Box<Made>),
+}
+
+/// What functions are compiled with; made for the first that is.
+#[derive(Default)]
+struct Unit(Option<(JITModule, Context, FunctionBuilderContext, usize)>);
+
+impl Unit {
+    fn function(&mut self, k: &Kernel, options: Options) -> Result<Made, String> {
+        let (module, ctx, frontend, n) = match &mut self.0 {
+            Some(parts) => parts,
+            none => {
+                let module = JITModule::new(JITBuilder::with_isa(host(options.level)?, default_libcall_names()));
+                let ctx = module.make_context();
+                none.insert((module, ctx, FunctionBuilderContext::new(), 0))
+            }
+        };
+        *n += 1;
+        one(k, module, ctx, frontend, options, *n - 1)
+    }
+
+    fn link(self, functions: Vec<Source>, cache: &Cache) -> Result<Vec<Arc<Function>>, String> {
+        let mut module = self.0.map(|parts| parts.0);
+        let mut entries = vec![];
+        if let Some(m) = &mut module {
+            m.finalize_definitions().map_err(|e| e.to_string())?;
+            entries.extend(functions.iter().filter_map(|f| match f {
+                Source::Known(_) => None,
+                Source::New(_, made) => {
+                    let p = m.get_finalized_function(made.id);
+                    // SAFETY: the function was defined with this signature, in the host's C calling convention.
+                    Some(unsafe { std::mem::transmute::<*const u8, Entry>(p) })
+                }
+            }));
+        }
+        let code = Arc::new(Code(Mutex::new(module)));
+        let mut entries = entries.into_iter();
+        let linked = functions.into_iter().map(|f| match f {
+            Source::Known(f) => Ok(f),
+            Source::New(key, made) => {
+                let f = Arc::new(Function {
+                    entry: entries.next().ok_or("a function is not linked")?,
+                    _code: code.clone(),
+                    made: *made,
+                });
+                cache.insert(key, &f);
+                Ok(f)
+            }
+        });
+        linked.collect()
+    }
 }
 
 fn one(
@@ -201,7 +274,7 @@ fn one(
     frontend: &mut FunctionBuilderContext,
     options: Options,
     n: usize,
-) -> Result<Function, String> {
+) -> Result<Made, String> {
     let k = hoist(k);
     let level = options.level.map_or(usize::MAX, |l| 4 * l.lanes());
     let most = options.width.unwrap_or(usize::MAX).min(level).min(wide::widest());
@@ -228,7 +301,7 @@ fn attempt(
     options: Options,
     n: usize,
     width: usize,
-) -> Result<Function, String> {
+) -> Result<Made, String> {
     let mut table = table::Table::default();
     ctx.func.signature = func::signature(module.isa());
     ctx.func.name = ir::UserFuncName::user(0, n as u32);
@@ -261,9 +334,8 @@ fn attempt(
         None => module.define_function(id, ctx).map_err(|e| format!("{e:?}"))?,
     }
     let code = ctx.compiled_code().ok_or("no code")?;
-    let f = Function {
+    let f = Made {
         id,
-        entry: None,
         constants: AlignedBytes::from_slice(table.bytes()),
         code_bytes: wider.as_ref().map_or(code.code_buffer().len(), Vec::len),
         clif,
@@ -291,24 +363,34 @@ impl CompiledKernels {
         self.functions.len()
     }
 
+    fn function(&self, i: usize) -> &Made {
+        &self.functions[self.kernels[i]].made
+    }
+
+    /// How many functions these kernels have that `other` kernels have too.
+    pub fn shared_with(&self, other: &CompiledKernels) -> usize {
+        let has = |f: &&Arc<Function>| other.functions.iter().any(|g| Arc::ptr_eq(f, g));
+        self.functions.iter().filter(has).count()
+    }
+
     /// Bytes of machine code of kernel `i`.
     pub fn code_bytes(&self, i: usize) -> usize {
-        self.functions[self.kernels[i]].code_bytes
+        self.function(i).code_bytes
     }
 
     /// Bytes of the vectors of kernel `i`: 16, 32 or 64.
     pub fn width(&self, i: usize) -> usize {
-        self.functions[self.kernels[i]].width
+        self.function(i).width
     }
 
     /// Why kernel `i` has narrower vectors than would suit it, if that is so.
     pub fn refused(&self, i: usize) -> Option<&str> {
-        self.functions[self.kernels[i]].refused.as_deref()
+        self.function(i).refused.as_deref()
     }
 
     /// The texts of kernel `i`.
     pub fn text(&self, i: usize) -> Text<'_> {
-        let f = &self.functions[self.kernels[i]];
+        let f = self.function(i);
         Text {
             clif: &f.clif,
             asm: &f.asm,
@@ -325,10 +407,7 @@ impl CompiledKernels {
     pub unsafe fn run(&self, i: usize, buffers: &[*mut u8], begin: usize, end: usize, scratch: *mut u8) -> Status {
         let f = &self.functions[self.kernels[i]];
         assert_eq!(buffers.len(), self.arity[i], "buffers of kernel {i}");
-        let Some(entry) = f.entry else {
-            unreachable!("every function was finalized")
-        };
         // SAFETY: the caller vouches for the buffers and the scratch memory; the code lives as long as `self`.
-        Status(unsafe { entry(buffers.as_ptr(), begin, end, scratch, f.constants.bytes().as_ptr()) })
+        Status(unsafe { (f.entry)(buffers.as_ptr(), begin, end, scratch, f.made.constants.bytes().as_ptr()) })
     }
 }

@@ -143,11 +143,10 @@ impl Binder<'_> {
                 .filter_map(|v| Some(format!("{v} is {}", size(v)?)))
                 .collect();
             let title = format!(
-                "the program was exported for sizes with `{guard}`, but {}",
+                "the graph holds only for sizes with `{guard}`, but {}",
                 sizes.join(" and ")
             );
-            let note =
-                "the tracer followed one branch of a condition in the model; for these sizes PyTorch takes the other";
+            let note = "a tracer follows one branch of each condition on sizes; where the other holds, PyTorch computes something else";
             self.out.push(Diagnostic::new(Code::E0504, title).note(note));
         }
     }

@@ -1,7 +1,8 @@
 //! A model all the way, or as far as is wanted, with the texts of the stages on the way.
 
-use super::bind::Dims;
+use super::bind::{Bound, Dims, Value};
 use super::load::Model;
+use super::ready::{self, Ready, State};
 use super::session::{Reported, Session, Staged, input_types};
 use super::stage::Stage;
 use super::text::{self, Artifact};
@@ -9,7 +10,6 @@ use crate::diag::{Code, Diagnostic};
 use crate::graph::GraphModule;
 use crate::lower::Program;
 use crate::pass;
-use crate::runtime::Executable;
 use crate::types::Type;
 
 /// What to make of a model.
@@ -37,15 +37,33 @@ pub struct Compilation {
     pub nodes: (usize, usize),
     /// What the passes did, if they ran.
     pub report: Option<pass::PassReport>,
-    /// What was lowered; inside the executable if there is one.
+    /// What was lowered, if that was the last stage and there was something to lower.
     pub program: Option<Program>,
-    /// The executable, if it was asked for.
-    pub executable: Option<Executable>,
+    /// What runs, if it was asked for: always, also where sizes depend on values.
+    pub ready: Option<Ready>,
     /// The texts asked for, in the order asked.
     pub texts: Vec<(Artifact, String)>,
 }
 
-/// Runs the stages on a loaded model.
+/// What is said where compiled code is wanted of a graph that has none.
+pub fn nothing_compiled() -> Diagnostic {
+    Diagnostic::new(Code::E0601, "no part of the graph is compiled")
+        .note("what depends on sizes that only values tell is interpreted")
+}
+
+impl Compilation {
+    /// Runs what was compiled. New values of buffers and inputs lead the result, see
+    /// [`user_result`](super::run::user_result).
+    pub fn run(&mut self, bound: &Bound) -> Result<Value, Diagnostic> {
+        match &mut self.ready {
+            Some(ready) => ready.run(&self.module, bound, &State::new()),
+            None => Err(nothing_compiled()),
+        }
+    }
+}
+
+/// Runs the stages on a loaded model. What comes of it always runs: where sizes depend on values, the operations before these are
+/// compiled and the others interpreted ([`Code::L0003`] says so).
 pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged<Compilation> {
     let wanted = request.artifacts.iter().map(|a| a.stage()).max();
     let until = request
@@ -64,7 +82,7 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
         nodes: (nodes, nodes),
         report: None,
         program: None,
-        executable: None,
+        ready: None,
         texts: vec![],
     };
     texts.module(&c.module, Stage::Load);
@@ -82,16 +100,25 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
         texts.module(&c.module, Stage::Optimize);
     }
     if until >= Stage::Lower {
-        let program = session.lower(&c.module, &request.dims)?;
-        texts.add(Stage::Lower, |_| text::program(&program));
-        c.program = Some(program);
-    }
-    if until >= Stage::Compile
-        && let Some(program) = c.program.take()
-    {
-        let executable = session.compile(program, request.threads, wanted == Some(Stage::Compile))?;
-        texts.add(Stage::Compile, |a| text::executable(&executable, a));
-        c.executable = Some(executable);
+        let mut lowered = ready::lower(session, &c.module, &request.dims)?;
+        match &lowered.program {
+            Some(program) => texts.add(Stage::Lower, |_| text::program(program)),
+            None if wanted >= Some(Stage::Lower) => {
+                session.report(nothing_compiled());
+                return Err(Reported);
+            }
+            None => {}
+        }
+        lowered.warning.take().into_iter().for_each(|w| session.report(w));
+        if until == Stage::Lower {
+            c.program = lowered.program;
+        } else {
+            let ready = lowered.compile(session, request.threads, wanted == Some(Stage::Compile))?;
+            if let Some(executable) = ready.executable() {
+                texts.add(Stage::Compile, |a| text::executable(executable, a));
+            }
+            c.ready = Some(ready);
+        }
     }
     c.texts = texts.in_order();
     Ok(c)

@@ -3,26 +3,24 @@
 use super::bind::{Bound, Value};
 use super::compile::{Request, compile};
 use super::load::Model;
-use super::run::arguments;
+use super::ready::{Ready, State};
 use super::session::{Reported, Session, Staged};
-use super::split::{Split, Tail};
 use super::stage::Stage;
 use crate::diag::{Code, Diagnostic};
-use crate::graph::{Graph, GraphModule, Mutation};
+use crate::graph::{GraphModule, Mutation};
 use crate::interp::Interpreter;
-use crate::runtime::Executable;
 use crate::tensor::Tensor;
-use crate::types::{Type, Val};
-use std::collections::HashMap;
-use std::sync::Arc;
+use crate::types::{TensorType, Type, Val};
 
 /// How many combinations of sizes stay compiled; the one that was called least recently goes.
 const KEPT: usize = 16;
 
 /// A model with the code for the sizes it was called with.
 ///
-/// Symbolic sizes become constants of the compiled code, which is what loops, memory plans and weight layouts are best
-/// made for; so the first call with new sizes compiles for them, and later calls find that code again. Buffers that calls
+/// The passes run once, on symbolic sizes. Sizes become constants of the plans, which is what loops and memory are best made for; so
+/// the first call with new sizes lowers for them, and later calls find that again. Folded and packed weights, and the code of
+/// kernels that differ only in how far their outer loop goes, are shared by all sizes: another batch size costs
+/// milliseconds. Buffers that calls
 /// change (the statistics of a batch normalisation in training, a cache of keys) keep their values from call to call, also
 /// from one size to another. Ranges and equations of sizes are checked when inputs are bound
 /// ([`bind::bind`](super::bind::bind)).
@@ -33,9 +31,10 @@ pub struct Function {
     name: String,
     module: GraphModule,
     request: Request,
-    state: HashMap<Arc<str>, Tensor>,
+    state: State,
+    general: General,
     /// The one called last is at the end.
-    ready: Vec<Ready>,
+    versions: Vec<Version>,
 }
 
 /// What a call gives.
@@ -47,16 +46,21 @@ pub struct Called {
     pub written: Vec<(Mutation, Tensor)>,
 }
 
-struct Ready {
+/// The code for one combination of input types.
+struct Version {
     inputs: Vec<Type>,
     /// The optimised module, whose sizes are fixed.
     module: GraphModule,
-    way: Way,
+    ready: Ready,
 }
 
-enum Way {
-    Compiled(Box<Executable>),
-    Split(Box<Split>),
+/// The module as the passes leave it while sizes are symbols.
+enum General {
+    /// Not made yet.
+    Later,
+    /// There are no symbols, or the passes need sizes.
+    None,
+    Made(Box<GraphModule>),
 }
 
 impl Function {
@@ -66,18 +70,19 @@ impl Function {
             name: model.name,
             module: model.module,
             request,
-            state: HashMap::new(),
-            ready: vec![],
+            state: State::new(),
+            general: General::Later,
+            versions: vec![],
         }
     }
 
     /// How many combinations of sizes are compiled.
     pub fn compiled(&self) -> usize {
-        self.ready.len()
+        self.versions.len()
     }
 
     /// The values of the buffers that calls have changed, by path.
-    pub fn state(&self) -> &HashMap<Arc<str>, Tensor> {
+    pub fn state(&self) -> &State {
         &self.state
     }
 
@@ -88,15 +93,16 @@ impl Function {
 
     /// Calls the model; what goes wrong is reported to the session.
     pub fn call(&mut self, session: &mut Session, bound: &Bound) -> Staged<Called> {
-        let found = self.ready.iter().position(|r| r.inputs == bound.types);
-        let mut ready = match found {
-            Some(i) => self.ready.remove(i),
+        let found = self.versions.iter().position(|v| v.inputs == bound.types);
+        let mut version = match found {
+            Some(i) => self.versions.remove(i),
             None => self.prepare(session, bound)?,
         };
-        let called = ready.run(bound, &self.state);
-        self.ready.push(ready);
-        if self.ready.len() > KEPT {
-            self.ready.remove(0);
+        let result = version.ready.run(&version.module, bound, &self.state);
+        let called = result.map(|v| called(&version.module, v));
+        self.versions.push(version);
+        if self.versions.len() > KEPT {
+            self.versions.remove(0);
         }
         let called = called.map_err(|d| {
             session.report(self.located(d, bound));
@@ -122,74 +128,74 @@ impl Function {
         interpreter.run(bound.values.clone()).err().unwrap_or(found)
     }
 
+    /// The optimised module with symbolic sizes: what the passes do is done once for all sizes, and the weights that they make are
+    /// the same tensors at each.
+    fn general(&mut self, session: &mut Session) -> Option<&GraphModule> {
+        if matches!(self.general, General::Later) {
+            self.general = match optimized_for_symbols(session, &self.module, &self.request) {
+                Some(m) => General::Made(Box::new(m)),
+                None => General::None,
+            };
+        }
+        match &self.general {
+            General::Made(m) => Some(m),
+            _ => None,
+        }
+    }
+
     /// Compiles for the inputs of one call.
-    fn prepare(&self, session: &mut Session, bound: &Bound) -> Staged<Ready> {
+    fn prepare(&mut self, session: &mut Session, bound: &Bound) -> Staged<Version> {
+        let (module, again) = match self.general(session) {
+            Some(m) => (m.clone(), true),
+            None => (self.module.clone(), false),
+        };
         let request = Request {
             inputs: Some(bound.types.clone()),
             dims: bound.dims.clone(),
-            until: Some(Stage::Optimize),
+            until: Some(Stage::Compile),
             artifacts: vec![],
             ..self.request.clone()
         };
-        let model = Model::new(self.name.clone(), self.module.clone());
-        let module = compile(session, model, &request)?.module;
-        let Some(graph) = module.entry() else {
-            return Err(Reported);
+        let model = Model::new(self.name.clone(), module);
+        let made = match again {
+            true => session.quietly(|s| compile(s, model, &request))?,
+            false => compile(session, model, &request)?,
         };
-        let way = match Tail::of(graph) {
-            None => {
-                let program = session.lower(&module, &bound.dims)?;
-                Way::Compiled(Box::new(session.compile(program, request.threads, false)?))
-            }
-            Some(tail) => {
-                session.report(tail.warning(graph));
-                let head = match tail.head(graph) {
-                    None => None,
-                    Some((head, kept)) => {
-                        let mut program = session.lower_graph(&module, &head, &bound.dims)?;
-                        // The head's results are the values that the tail uses.
-                        program.mutations.clear();
-                        Some((session.compile(program, request.threads, false)?, kept))
-                    }
-                };
-                Way::Split(Box::new(Split { head }))
-            }
-        };
-        Ok(Ready {
+        Ok(Version {
             inputs: bound.types.clone(),
-            module,
-            way,
+            module: made.module,
+            ready: made.ready.ok_or(Reported)?,
         })
     }
 }
 
-impl Ready {
-    fn run(&mut self, bound: &Bound, state: &HashMap<Arc<str>, Tensor>) -> Result<Called, Diagnostic> {
-        let graph = self.module.entry().expect("it was compiled");
-        let result = match &mut self.way {
-            Way::Compiled(executable) => {
-                state.iter().for_each(|(path, t)| executable.set_state(path, t));
-                let inputs = arguments(executable, graph, bound)?;
-                executable.run(&inputs).map_err(|d| *d)?
-            }
-            Way::Split(split) => {
-                let mut interpreter = Interpreter::new(&self.module);
-                for (path, t) in state {
-                    interpreter.set_attribute(path, t.clone());
-                    if let Some((head, _)) = &mut split.head {
-                        head.set_state(path, t);
-                    }
-                }
-                split.run(&self.module, &mut interpreter, bound)?
-            }
-        };
-        Ok(called(graph, result))
+/// The module checked and optimised as it is declared. `None` if no input has a symbolic size, or if that does not go through:
+/// then whatever is wrong is said where sizes are known.
+fn optimized_for_symbols(session: &mut Session, module: &GraphModule, request: &Request) -> Option<GraphModule> {
+    let graph = module.entry()?;
+    let declared = |n: crate::graph::NodeId| graph[n].meta.ty.as_ref();
+    let symbolic = |t: &Type| {
+        let dims = |t: &TensorType| t.shape.iter().flatten().any(|d| d.as_const().is_none());
+        t.leaves().into_iter().any(dims)
+    };
+    let placeholders = graph.placeholders();
+    let ranked = |t: &Type| t.leaves().iter().all(|t| t.shape.is_some());
+    let all_known = placeholders.iter().all(|&n| declared(n).is_some_and(ranked));
+    if !all_known || !placeholders.iter().any(|&n| declared(n).is_some_and(symbolic)) || request.passes.limit.is_some()
+    {
+        return None;
     }
+    let mut module = module.clone();
+    session.trial(|s| {
+        s.check(&mut module, &[])?;
+        s.optimize(&mut module, &request.passes)
+    })?;
+    Some(module)
 }
 
 /// The leading results that are new values of buffers and inputs, and the others.
-fn called(graph: &Graph, result: Value) -> Called {
-    let mutations = &graph.mutations;
+fn called(module: &GraphModule, result: Value) -> Called {
+    let mutations = module.entry().map_or(&[][..], |g| &g.mutations);
     match result {
         Val::Tuple(mut items) if !mutations.is_empty() && items.len() >= mutations.len() => {
             let rest = items.split_off(mutations.len());
@@ -342,6 +348,80 @@ mod tests {
             assert_eq!(numbers(&c.result), [20.0 * n, 40.0 * n]);
             assert_eq!(c.written[0].1.get(0).to_f64(), 2.0 * n);
         }
+    }
+
+    #[test]
+    fn sizes_share_code_and_weights() {
+        let mut s = Session::new();
+        let text = "dim N in 1..64
+            const w : f32[2, 3] = [[1, 2, 3], [4, 5, 6]]
+            graph main {
+                %x : f32[N, 2] = placeholder x
+                %w = get_attr w
+                %y = call_function torch.matmul(%x, %w)
+                %z = call_function torch.tanh(%y)
+                %n = call_function torch.sum(%z, 1)
+                output %n
+            }";
+        let mut f = function(&mut s, text);
+        for rows in [5, 6, 7] {
+            let want = (0..rows).map(|i| {
+                let at = |k: usize| (2 * i + k) as f64;
+                (1..=3)
+                    .map(|j| (at(0) * j as f64 + at(1) * (j + 3) as f64).tanh())
+                    .sum::<f64>()
+            });
+            let got = numbers(&call(&mut f, &mut s, &arange(rows)).result);
+            assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?}");
+        }
+        assert!(matches!(f.general, General::Made(_)));
+        let executables: Vec<_> = f.versions.iter().filter_map(|v| v.ready.executable()).collect();
+        for e in &executables[1..] {
+            assert_eq!(
+                e.kernels().shared_with(executables[0].kernels()),
+                e.kernels().functions()
+            );
+        }
+    }
+
+    #[test]
+    fn what_has_no_compiled_form_is_interpreted() {
+        let mut s = Session::new();
+        let text = "graph main {
+                %x : f32[3, 2] = placeholder x
+                %p = call_function operator.gt(%x, -1)
+                %q = call_function torch.all(%p)
+                %y = call_function torch.ops.higher_order.cond(%q, @loop, @same, (%x,))
+                output %y
+            }
+            graph loop {
+                %x : f32[3, 2] = placeholder x
+                %r = call_function torch.ops.higher_order.while_loop(@test, @body, (0, %x), ())
+                %y = call_function operator.getitem(%r, 1)
+                output (%y,)
+            }
+            graph same { %x : f32[3, 2] = placeholder x  output (%x,) }
+            graph test {
+                %i : int = placeholder i
+                %x : f32[3, 2] = placeholder x
+                %t = call_function operator.lt(%i, 3)
+                output %t
+            }
+            graph body {
+                %i : int = placeholder i
+                %x : f32[3, 2] = placeholder x
+                %j = call_function operator.add(%i, 1)
+                %y = call_function operator.mul(%x, 2)
+                output (%j, %y)
+            }";
+        let mut f = function(&mut s, text);
+        let got = numbers(&call(&mut f, &mut s, &arange(3)).result);
+        assert_eq!(got, [0.0, 8.0, 16.0, 24.0, 32.0, 40.0]);
+        assert!(
+            s.diagnostics.iter().any(|d| d.code == Code::L0003),
+            "{:?}",
+            s.diagnostics
+        );
     }
 
     #[test]

@@ -41,6 +41,10 @@ pub struct Session {
     /// The level of instructions to compile for; `None` for the machine's.
     pub target: Option<math::Isa>,
     observers: Vec<Box<dyn Observer>>,
+    /// Code and packed weights that this run's executables have in common.
+    shared: Arc<runtime::Shared>,
+    /// The threads of the last executable, for the next with as many.
+    pool: Option<Arc<Pool>>,
 }
 
 impl Session {
@@ -69,6 +73,35 @@ impl Session {
         let failed = found.has_errors();
         self.diagnostics.extend(found);
         if failed { Err(Reported) } else { Ok(()) }
+    }
+
+    /// Does `work` without what it warns of, which was said before; only where compiling ends is said each time.
+    pub(super) fn quietly<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Staged<T> {
+        let before = std::mem::take(&mut self.diagnostics);
+        let done = work(self);
+        let found = std::mem::replace(&mut self.diagnostics, before);
+        let said = |d: &Diagnostic| d.is_error() || d.code == Code::L0003;
+        self.diagnostics.extend(found.into_iter().filter(said));
+        done
+    }
+
+    /// Does `work`, and gives what is found instead of reporting it if it fails.
+    pub(super) fn caught<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Result<T, Diagnostics> {
+        let before = std::mem::take(&mut self.diagnostics);
+        let done = work(self);
+        let found = std::mem::replace(&mut self.diagnostics, before);
+        match done {
+            Ok(v) => {
+                self.diagnostics.extend(found);
+                Ok(v)
+            }
+            Err(Reported) => Err(found),
+        }
+    }
+
+    /// Does `work` if it can be done; why it cannot be done is not said.
+    pub(super) fn trial<T>(&mut self, work: impl FnOnce(&mut Session) -> Staged<T>) -> Option<T> {
+        self.caught(work).ok()
     }
 
     /// Reads a model: an FXIR or torch text, a .pt2 archive, or `-` for standard input. The kind is told by the content.
@@ -206,19 +239,27 @@ impl Session {
         }
     }
 
+    fn pool(&mut self, threads: usize) -> Arc<Pool> {
+        match &self.pool {
+            Some(p) if p.threads() == threads => p.clone(),
+            _ => self.pool.insert(Arc::new(Pool::new(threads))).clone(),
+        }
+    }
+
     /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the texts of its
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
         let start = Instant::now();
         let library = self.target.and_then(math::Native::at).unwrap_or_else(math::native);
         let options = runtime::Options {
-            pool: Arc::new(Pool::new(thread_count(threads))),
+            pool: self.pool(thread_count(threads)),
             library: Arc::new(library.exact(self.exact)),
             codegen: codegen::Options {
                 text,
                 level: self.target,
                 ..codegen::Options::default()
             },
+            shared: self.shared.clone(),
         };
         match Executable::new(program, &options) {
             Ok(executable) => {

@@ -39,6 +39,13 @@ impl Tail {
         Some(Tail { nodes, first: first? })
     }
 
+    /// The whole graph as a tail, for one that cannot be compiled; `None` if nothing is called.
+    pub fn all(graph: &Graph) -> Option<Tail> {
+        let nodes: HashSet<NodeId> = graph.iter().filter(|&n| graph[n].op().is_call()).collect();
+        let first = graph.iter().find(|n| nodes.contains(n))?;
+        Some(Tail { nodes, first })
+    }
+
     /// What is said about it, once.
     pub fn warning(&self, graph: &Graph) -> Diagnostic {
         let node = &graph[self.first];
@@ -97,8 +104,9 @@ fn is_fixed(ty: &Type) -> bool {
 
 /// A graph in two parts.
 pub struct Split {
-    /// The part that is compiled, if there is anything in it.
-    pub head: Option<(Executable, Vec<NodeId>)>,
+    tail: Tail,
+    /// The part that is compiled, if there is anything in it, and the nodes whose values are its results.
+    head: Option<(Executable, Vec<NodeId>)>,
 }
 
 /// Gives the values that the head computed, and lets the interpreter compute the others.
@@ -117,6 +125,26 @@ impl Hooks for Computed {
 }
 
 impl Split {
+    /// A tail behind what was compiled of the same graph.
+    pub fn new(tail: Tail, head: Option<(Executable, Vec<NodeId>)>) -> Split {
+        Split { tail, head }
+    }
+
+    /// The compiled part.
+    pub fn executable(&self) -> Option<&Executable> {
+        self.head.as_ref().map(|h| &h.0)
+    }
+
+    /// The compiled part.
+    pub fn executable_mut(&mut self) -> Option<&mut Executable> {
+        self.head.as_mut().map(|h| &mut h.0)
+    }
+
+    /// How many operations are not compiled.
+    pub fn interpreted(&self) -> usize {
+        self.tail.nodes.len()
+    }
+
     /// Runs the module's entry graph: the head compiled, the rest in `interpreter`, which has the module's buffers.
     pub fn run(
         &mut self,
@@ -136,7 +164,7 @@ impl Split {
             let values = executable.run(&inputs).map_err(|d| *d)?;
             let values = values.items().map(<[Value]>::to_vec).unwrap_or_default();
             computed.values = kept.iter().copied().zip(values).collect();
-            let tail = Tail::of(graph).map(|t| t.nodes).unwrap_or_default();
+            let tail = &self.tail.nodes;
             computed.skip = graph
                 .iter()
                 .filter(|n| graph[*n].op() == Opcode::CallFunction && !tail.contains(n))

@@ -3,8 +3,11 @@
 //! [`module`] makes modules of every form the language has, for what must hold of any graph (printing, parsing,
 //! editing); their ops need not exist. [`program`] makes graphs that run: every op exists and every shape fits.
 
-use super::{Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, Opcode};
+use super::{
+    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, Opcode, SizeGuard,
+};
 use crate::op::Literal;
+use crate::scalar::Compare;
 use crate::tensor::{Scalar, SplitMix as Rng, Tensor};
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
 use std::sync::Arc;
@@ -202,6 +205,18 @@ pub fn module(seed: u64) -> GraphModule {
             },
         );
     }
+    for _ in 0..r.below(3) {
+        let compare = r.pick(&[
+            Compare::Eq,
+            Compare::Ne,
+            Compare::Lt,
+            Compare::Le,
+            Compare::Gt,
+            Compare::Ge,
+        ]);
+        let (left, right) = (dim(r), dim(r));
+        m.guards.push(SizeGuard { left, compare, right });
+    }
     for i in 0..r.below(4) {
         let mut none = |_: &mut Rng| -> Option<Literal> { None };
         // A bare name is a string there.
@@ -321,7 +336,10 @@ pub fn difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
     let dims = |m: &GraphModule| {
         format!(
             "{:?}",
-            m.dims.iter().map(|(n, d)| (n, d.min, d.max)).collect::<Vec<_>>()
+            (
+                m.dims.iter().map(|(n, d)| (n, d.min, d.max)).collect::<Vec<_>>(),
+                &m.guards
+            )
         )
     };
     let modules = |m: &GraphModule| {

@@ -7,12 +7,13 @@
 
 use super::{
     Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, InputSpec, Loc, ModuleDecl, Mutation, NodeId, OpDecl,
-    Opcode, OutputSpec, Signature, TorchLine, constants, script,
+    Opcode, OutputSpec, Signature, SizeGuard, TorchLine, constants, script,
 };
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::op::{self, Literal, custom};
+use crate::scalar::Compare;
 use crate::source::Span;
-use crate::syntax::ast::{self, Dialect, Item, Op, Update, ValueKind};
+use crate::syntax::ast::{self, BinaryOp, Dialect, Item, Op, Update, ValueKind};
 use crate::syntax::resolve;
 use crate::types::Val;
 use indexmap::IndexMap;
@@ -69,6 +70,7 @@ impl Builder {
             Item::Const(c) => self.constant(c),
             Item::Tensor(t) => self.tensor(t),
             Item::Dim(d) => self.dim(d),
+            Item::Guard(g) => self.guard(g),
             Item::Pointwise(p) => self.pointwise(p),
             Item::Graph(g) => self.graph(g),
             // Rules are the rewriter's.
@@ -209,6 +211,21 @@ impl Builder {
             span: Some(d.span),
         };
         self.module.dims.insert(d.name.text.clone(), range);
+    }
+
+    fn guard(&mut self, g: &ast::GuardDecl) {
+        let compare = |op| match op {
+            BinaryOp::Ne => Compare::Ne,
+            BinaryOp::Lt => Compare::Lt,
+            BinaryOp::Le => Compare::Le,
+            BinaryOp::Gt => Compare::Gt,
+            BinaryOp::Ge => Compare::Ge,
+            _ => Compare::Eq,
+        };
+        if let Some((left, op, right)) = resolve::condition(&g.condition, &mut self.out) {
+            let compare = compare(op);
+            self.module.guards.push(SizeGuard { left, compare, right });
+        }
     }
 
     fn graph(&mut self, g: &ast::Graph) {
@@ -506,13 +523,17 @@ fn stack_trace(l: &ast::Loc) -> Option<Arc<str>> {
 
 /// The path of a function that generated Python calls by a name whose dots are underscores, if the op table has it.
 fn global(name: Arc<str>) -> Arc<str> {
-    let known = ["torch.", "operator.", "builtins.", "math."].iter().any(|m| name.starts_with(m));
+    let known = ["torch.", "operator.", "builtins.", "math."]
+        .iter()
+        .any(|m| name.starts_with(m));
     if known || op::by_name(&name).is_some() {
         return name;
     }
     let plain = |b: u8| if b == b'.' { b'_' } else { b };
     let same = |p: &&str| p.len() == name.len() && p.bytes().map(plain).eq(name.bytes().map(plain));
-    let mut paths = op::all().iter().flat_map(|o| o.forms.iter().flat_map(|f| f.paths.iter().copied()));
+    let mut paths = op::all()
+        .iter()
+        .flat_map(|o| o.forms.iter().flat_map(|f| f.paths.iter().copied()));
     paths.find(same).map_or(name.clone(), Arc::from)
 }
 

@@ -57,6 +57,24 @@ fn builds_the_whole_language() {
 }
 
 #[test]
+fn conditions_on_sizes_read_and_print() {
+    let text = "dim N in 2..\ndim where N % 2 == 0\ndim where N*3 <= M\n\ngraph main {\n    %x : f32[N, M] = placeholder x\n    output %x\n}\n";
+    let (m, findings) = read(text);
+    assert!(findings.is_empty(), "{findings:?}");
+    let size = |n: &str| Some(if n == "N" { 4 } else { 11 });
+    let held: Vec<_> = m.guards.iter().map(|g| g.holds(&size)).collect();
+    assert_eq!(held, [Some(true), Some(false)]);
+    let printed = crate::graph::print(&m);
+    assert!(
+        printed.contains("dim where (N % 2) == 0\ndim where 3*N <= M\n"),
+        "{printed}"
+    );
+    assert_eq!(read(&printed).0.guards, m.guards);
+    let (_, findings) = read("dim where N + 1\ngraph g { output 1 }");
+    assert!(findings.iter().any(|d| d.code == Code::E0016), "{findings:?}");
+}
+
+#[test]
 fn reports_all_errors_at_once() {
     let text = "weights \"a\" weights \"b\"\nmodule m = ReLU() module m = ReLU()\nparam w : f32[2] buffer w : f33[2]\nconst c : i8[2] = [1, 300]\nconst d : f32[] = \"s\"\ndim N in 5..3\ngraph a { %x = placeholder x %y = call_function relu(%xx, k=%q, k=1) %y = get_attr w output (%z, %y) }\ngraph a { output () }";
     let found: Vec<String> = codes(text).into_iter().map(|(c, t)| format!("{c} {t}")).collect();

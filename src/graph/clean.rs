@@ -39,8 +39,11 @@ impl Graph {
         };
         let place: HashMap<NodeId, (u8, usize)> = order.iter().enumerate().map(|(i, &n)| (n, rank(n, i))).collect();
         let mut waits: HashMap<NodeId, usize> = order.iter().map(|&n| (n, self[n].inputs().len())).collect();
-        let mut ready: BTreeSet<((u8, usize), NodeId)> =
-            order.iter().filter(|n| waits[n] == 0).map(|&n| (place[&n], n)).collect();
+        let mut ready: BTreeSet<((u8, usize), NodeId)> = order
+            .iter()
+            .filter(|n| waits[n] == 0)
+            .map(|&n| (place[&n], n))
+            .collect();
         let mut sorted = vec![];
         while let Some((_, n)) = ready.pop_first() {
             sorted.push(n);
@@ -53,11 +56,7 @@ impl Graph {
             }
         }
         if sorted.len() < order.len() {
-            let stuck: Vec<&str> = order
-                .iter()
-                .filter(|n| waits[n] > 0)
-                .map(|&n| self[n].name())
-                .collect();
+            let stuck: Vec<&str> = order.iter().filter(|n| waits[n] > 0).map(|&n| self[n].name()).collect();
             return Err(GraphError(format!(
                 "Input graph has cycles, unable to add [{}]",
                 stuck.join(", ")

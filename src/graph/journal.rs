@@ -55,7 +55,9 @@ mod tests {
         let output = g.output().unwrap();
         g.start_journal();
         let b = g
-            .inserting_before(Some(output), |g| g.call_function("torch.exp", vec![Val::Leaf(x)], vec![]))
+            .inserting_before(Some(output), |g| {
+                g.call_function("torch.exp", vec![Val::Leaf(x)], vec![])
+            })
             .unwrap();
         g.replace_all_uses_with(a, b);
         g.erase_node(a).unwrap();

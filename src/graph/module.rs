@@ -135,7 +135,7 @@ pub struct GraphModule {
     pub ops: IndexMap<Arc<str>, OpDecl>,
     /// Declared bounds of sizes.
     pub dims: IndexMap<Arc<str>, DimRange>,
-    /// Further conditions on sizes, of an archive. (Text has no form for them.)
+    /// Further conditions on sizes: `dim where N % 8 == 0`.
     pub guards: Vec<SizeGuard>,
     /// The weights file as the source names it (relative to the source), and where it does.
     pub weights: Option<(String, Option<Span>)>,

@@ -132,7 +132,9 @@ impl GraphModule {
         let names: Vec<Arc<str>> = self.graphs.keys().rev().cloned().collect();
         let mut erased = 0;
         for name in names {
-            let Some(slot) = self.graphs.get_mut(&name) else { continue };
+            let Some(slot) = self.graphs.get_mut(&name) else {
+                continue;
+            };
             let mut graph = std::mem::take(slot);
             erased += graph.eliminate_dead_code(Some(self));
             if let Some(slot) = self.graphs.get_mut(&name) {
@@ -163,10 +165,13 @@ mod tests {
             y + t.attribute("a.weight")
         });
         let mut m = GraphModule::new("m", g);
-        m.graphs.insert("helper".into(), Graph::trace(&["x"], |_, p| p[0].method("exp", ())));
-        m.graphs.insert("other".into(), Graph::trace(&["x"], |_, p| p[0].method("sin", ())));
+        m.graphs
+            .insert("helper".into(), Graph::trace(&["x"], |_, p| p[0].method("exp", ())));
+        m.graphs
+            .insert("other".into(), Graph::trace(&["x"], |_, p| p[0].method("sin", ())));
         for path in ["a", "ab"] {
-            m.add_submodule(path, "Linear", vec![Literal::int(2), Literal::int(3)], vec![]).unwrap();
+            m.add_submodule(path, "Linear", vec![Literal::int(2), Literal::int(3)], vec![])
+                .unwrap();
             m.add_parameter(&format!("{path}.weight"), Tensor::from_slice(&[1], &[1f32]));
         }
         m
@@ -188,7 +193,10 @@ mod tests {
     fn a_lifted_graph_has_what_it_needs() {
         let m = module();
         let lifted = m.lift("part", m.graphs["m"].clone());
-        assert_eq!(lifted.graphs.keys().map(|k| &**k).collect::<Vec<_>>(), ["part", "helper"]);
+        assert_eq!(
+            lifted.graphs.keys().map(|k| &**k).collect::<Vec<_>>(),
+            ["part", "helper"]
+        );
         assert_eq!(lifted.attributes.keys().map(|k| &**k).collect::<Vec<_>>(), ["a.weight"]);
         assert!(lifted.modules.is_empty());
     }

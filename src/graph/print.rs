@@ -65,6 +65,10 @@ fn declarations(m: &GraphModule) -> Vec<Item> {
             span,
         }));
     }
+    for g in &m.guards {
+        let condition = at(ValueKind::Name(g.to_string().into()));
+        items.push(Item::Guard(ast::GuardDecl { condition, span }));
+    }
     // A size that only arguments name would not be known for one.
     for n in sizes_of_arguments(m) {
         if !m.dims.contains_key(&*n) && !is_torch_symbol(&n) {

@@ -169,7 +169,14 @@ impl Tracer {
     /// A parameter, buffer or constant of the module.
     #[track_caller]
     pub fn attribute(&self, path: &str) -> Proxy {
-        record(&self.recording, Opcode::GetAttr, path, vec![], vec![], Location::caller())
+        record(
+            &self.recording,
+            Opcode::GetAttr,
+            path,
+            vec![],
+            vec![],
+            Location::caller(),
+        )
     }
 
     /// A call of a module: one node if it is a leaf, else what it computes.

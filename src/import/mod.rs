@@ -17,6 +17,7 @@ mod pt2_graph;
 mod pt2_weights;
 mod sym;
 mod treespec;
+mod vmap;
 mod weights;
 
 pub use pt2::{read_exported, read_pt2};

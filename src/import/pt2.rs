@@ -13,12 +13,12 @@
 //! [`read_pt2`] they are attributes again ([`graph::unlift`]).
 
 use super::archive::Archive;
-use super::guards;
 use super::json::{Bad, get, int, list, optional, text, union};
 use super::pt2_graph::{Context, Scope, value_name};
 use super::pt2_weights::Weights;
 use super::sym::parse_size;
 use super::treespec;
+use super::{guards, vmap};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, DimRange, GraphModule, InputSpec, OutputSpec, Signature};
 use crate::types::Val;
@@ -179,8 +179,10 @@ impl<'a> Reader<'a> {
             ranges: self.ranges(),
             results: nesting(gm, users)?,
         });
+        let vmaps = vmap::regions(&mut graph, || cx.name("vmap"));
         self.module.graphs = IndexMap::from([(ENTRY.into(), graph)]);
         self.module.graphs.extend(cx.graphs);
+        self.module.graphs.extend(vmaps);
         Ok(())
     }
 
@@ -203,7 +205,11 @@ impl<'a> Reader<'a> {
             None => open.to_string(),
         };
         let one = |(name, r): (&String, &Value)| {
-            let text = format!("VR[{}, {}]", bound(r, "min_val", "-int_oo"), bound(r, "max_val", "int_oo"));
+            let text = format!(
+                "VR[{}, {}]",
+                bound(r, "min_val", "-int_oo"),
+                bound(r, "max_val", "int_oo")
+            );
             (name.as_str().into(), text.into())
         };
         ranges.into_iter().flatten().map(one).collect()

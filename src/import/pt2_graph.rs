@@ -25,6 +25,12 @@ pub(super) struct Context {
 }
 
 impl Context {
+    /// A name that no graph has.
+    pub fn name(&mut self, wish: &str) -> Arc<str> {
+        self.names.reserve("main");
+        self.names.create(wish).into()
+    }
+
     /// Reads a graph that is an argument and gives its name in the module. Archives name graphs within their parent:
     /// equal names become different ones here.
     pub fn graph(&mut self, v: &Value) -> Result<Arg, Bad> {

@@ -146,7 +146,10 @@ pub fn call(
     let mut one = module.lift(NAME, graph);
     one.graphs.move_index(0, one.graphs.len() - 1);
     let mut interpreter = Interpreter::new(&one);
-    let inputs = inputs.into_iter().map(|v| v.map(|t| super::Cell::new(t.clone()))).collect();
+    let inputs = inputs
+        .into_iter()
+        .map(|v| v.map(|t| super::Cell::new(t.clone())))
+        .collect();
     interpreter.graph(NAME, inputs, &mut NoHooks).map(|v| super::plain(&v))
 }
 
@@ -195,7 +198,9 @@ mod tests {
     #[test]
     fn opcodes_have_hooks_of_their_own() {
         let g = Graph::trace(&["x"], |t, p| {
-            t.function("torch.sigmoid", (&p[0],), &[]).method_with("clamp", (), &[("min", Val::int(-2))]) * 2
+            t.function("torch.sigmoid", (&p[0],), &[])
+                .method_with("clamp", (), &[("min", Val::int(-2))])
+                * 2
         });
         let m = GraphModule::new("g", g);
         let y = Interpreter::new(&m).run_with(vec![x()], &mut Changed).unwrap();

@@ -24,9 +24,9 @@ use crate::op::{self, Call, OpError, OpResult, running};
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{Dim, TensorType, Type, Val};
 use cell::Cell;
+use cranelift_entity::SecondaryMap;
 pub use hooks::{Env, Hooked, Hooks, Running, call};
 use hooks::{NoHooks, while_executing};
-use cranelift_entity::SecondaryMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 

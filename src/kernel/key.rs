@@ -2,11 +2,19 @@
 
 use super::*;
 
-/// The kernel's structure. Kernels with equal keys differ at most in names and in the printed shapes.
+/// Buffers of this many bytes displace what is in the caches when they are written through these.
+pub const LARGE: usize = 24 << 20;
+
+/// The kernel's structure. Kernels with equal keys differ at most in names, and in the shapes of buffers that are not their own
+/// and on the same side of [`LARGE`].
 pub fn structure(k: &Kernel) -> Vec<u64> {
     let mut w = vec![k.buffers.len() as u64];
     for b in &k.buffers {
-        w.extend([b.dtype as u64, b.role as u64, b.numel() as u64]);
+        let size = match b.role {
+            Role::Local => b.numel() as u64,
+            _ => (b.numel() * b.dtype.size() >= LARGE) as u64,
+        };
+        w.extend([b.dtype as u64, b.role as u64, size]);
     }
     w.push(k.extents.len() as u64);
     w.extend(k.extents.iter().map(|&e| e as u64));

@@ -30,7 +30,7 @@ pub(crate) use apply::pow_int;
 pub use build::KernelBuilder;
 pub use hoist::hoist;
 pub use interp::interpret;
-pub use key::structure;
+pub use key::{LARGE, structure};
 pub use verify::{VerifyError, verify};
 
 use crate::scalar::{Binary, Compare, Unary};

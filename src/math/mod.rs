@@ -71,7 +71,7 @@ impl Library for Native {
         attention::plan(self.isa, desc)
     }
 
-    fn recurrent(&self, desc: &Recurrent, weight: Option<&[u8]>) -> Result<Box<dyn RecurrentPlan>, PlanError> {
+    fn recurrent(&self, desc: &Recurrent, weight: Option<Constant>) -> Result<Box<dyn RecurrentPlan>, PlanError> {
         recurrent::plan(self.isa, desc, weight)
     }
 }

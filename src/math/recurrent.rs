@@ -7,12 +7,13 @@
 //!
 //! Every element is summed in the order of the hidden units, whatever the number of threads.
 
-use super::contract::{Cell, PlanError, Recurrent, RecurrentArgs, RecurrentPlan};
+use super::contract::{Cell, Constant, PlanError, Recurrent, RecurrentArgs, RecurrentPlan};
 use super::isa::{Isa, per_isa};
 use super::scratch::{self, Shared};
 use super::simd::Simd;
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
+use std::sync::Arc;
 
 /// Multiply-adds of a step below which it stays on one thread.
 const ALONE: usize = 60_000;
@@ -26,7 +27,7 @@ const fn units(cell: Cell) -> usize {
 }
 
 /// Plans a recurrent layer; a constant weight (as bytes of f32) is packed now.
-pub fn plan(isa: Isa, desc: &Recurrent, weight: Option<&[u8]>) -> Result<Box<dyn RecurrentPlan>, PlanError> {
+pub fn plan(isa: Isa, desc: &Recurrent, weight: Option<Constant>) -> Result<Box<dyn RecurrentPlan>, PlanError> {
     let [_, _, need, ..] = desc.extents().ok_or(PlanError::Size)?;
     let mut plan = Plan {
         desc: *desc,
@@ -40,11 +41,20 @@ pub fn plan(isa: Isa, desc: &Recurrent, weight: Option<&[u8]>) -> Result<Box<dyn
                 got: bytes.len(),
             });
         }
-        let w = super::matmul::packed::aligned(bytes);
-        let mut packed = AlignedBytes::zeroed(plan.packed_len() * 4);
-        // SAFETY: the weight has its extent, the destination the length of the packed one.
-        unsafe { plan.pack(w.as_ptr(), packed.bytes_mut().as_mut_ptr().cast()) };
-        plan.packed = Some(packed);
+        let key = [
+            4,
+            desc.cell as usize,
+            desc.hidden,
+            plan.block_units(),
+            plan.packed_len(),
+        ];
+        plan.packed = Some(bytes.packed(&key, |bytes| {
+            let w = super::matmul::packed::aligned(bytes);
+            let mut packed = AlignedBytes::zeroed(plan.packed_len() * 4);
+            // SAFETY: the weight has its extent, the destination the length of the packed one.
+            unsafe { plan.pack(w.as_ptr(), packed.bytes_mut().as_mut_ptr().cast()) };
+            packed
+        }));
     }
     Ok(Box::new(plan))
 }
@@ -52,7 +62,7 @@ pub fn plan(isa: Isa, desc: &Recurrent, weight: Option<&[u8]>) -> Result<Box<dyn
 struct Plan {
     desc: Recurrent,
     isa: Isa,
-    packed: Option<AlignedBytes>,
+    packed: Option<Arc<AlignedBytes>>,
 }
 
 /// A part of a step: some blocks of units, all rows of the batch.
@@ -378,7 +388,7 @@ mod tests {
         let b = values(rows, 5);
         let mut y = vec![f32::NAN; out];
         let bytes: Vec<u8> = w.iter().flat_map(|v| v.to_le_bytes()).collect();
-        let plan = plan(isa, d, constant.then_some(&bytes)).expect("a plan");
+        let plan = plan(isa, d, constant.then_some(Constant::bytes(&bytes))).expect("a plan");
         let args = RecurrentArgs {
             inputs: x.as_ptr(),
             state: h0.as_ptr(),

@@ -58,7 +58,9 @@ fn write(
     for (left, compare, right) in conditions {
         match writer.assertion(left, *compare, right) {
             Some(()) => made += 1,
-            None => cx.remarks.push(format!("{left} and {right}: no input gives these sizes")),
+            None => cx
+                .remarks
+                .push(format!("{left} and {right}: no input gives these sizes")),
         }
     }
     graph.set_insert_point(before);
@@ -100,7 +102,10 @@ impl Writer<'_> {
         let n = self.call(target, vec![a, b]);
         let name = self.graph[n].name();
         let text = format!("Runtime assertion failed for expression {left} {sign} {right} on node '{name}'");
-        self.call("torch.ops.aten._assert_scalar.default", vec![Val::Leaf(n), Val::str(&text)]);
+        self.call(
+            "torch.ops.aten._assert_scalar.default",
+            vec![Val::Leaf(n), Val::str(&text)],
+        );
         Some(())
     }
 
@@ -130,7 +135,10 @@ impl Writer<'_> {
             let shape = graph[p].meta.ty.as_ref()?.as_leaf()?.shape.as_ref()?;
             Some((p, shape.iter().position(|d| d.as_var() == Some(name))?))
         })?;
-        let n = self.call("torch.ops.aten.sym_size.int", vec![Val::Leaf(input), Val::int(dim as i64)]);
+        let n = self.call(
+            "torch.ops.aten.sym_size.int",
+            vec![Val::Leaf(input), Val::int(dim as i64)],
+        );
         self.sizes.insert(name.into(), n);
         Some(n)
     }

@@ -70,7 +70,9 @@ fn kind(graph: &Graph, l: &Linear) -> Option<Kind> {
 fn batch(module: &mut GraphModule, graph: &mut Graph, list: &[&Linear]) -> Option<()> {
     let count = list.len();
     let first = list.first()?;
-    let [outputs, inputs] = *first.weight.shape() else { return None };
+    let [outputs, inputs] = *first.weight.shape() else {
+        return None;
+    };
     let weights: Vec<&Tensor> = list.iter().map(|l| &l.weight).collect();
     let biases: Option<Vec<&Tensor>> = list.iter().map(|l| l.bias.as_ref()).collect();
     let weight = join(&weights, &[count, outputs, inputs])?;

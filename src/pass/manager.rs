@@ -347,9 +347,7 @@ mod tests {
                 Ok(1)
             }
         };
-        let run = |m: &mut PassManager<'_>| {
-            m.run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {})
-        };
+        let run = |m: &mut PassManager<'_>| m.run(&mut GraphModule::default(), &PassOptions::default(), &mut |_, _| {});
         let mut m = PassManager::new();
         m.add_pass_with("first", |m| named(m, ""), rename("a"), |m| named(m, "a"));
         m.add_pass_with("second", |m| named(m, "b"), rename("c"), |m| named(m, "c"));

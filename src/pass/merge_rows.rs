@@ -61,7 +61,17 @@ fn merge(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
     let first = *members.first()?;
     let inputs: Option<Vec<NodeId>> = members.iter().map(|&n| graph[n].args()[0].as_leaf().copied()).collect();
     let inputs = inputs?;
-    let rows = |n: NodeId| graph[n].meta.ty.as_ref()?.as_leaf()?.shape.as_ref()?.first()?.as_const();
+    let rows = |n: NodeId| {
+        graph[n]
+            .meta
+            .ty
+            .as_ref()?
+            .as_leaf()?
+            .shape
+            .as_ref()?
+            .first()?
+            .as_const()
+    };
     let sizes: Option<Vec<i64>> = inputs.iter().map(|&n| rows(n)).collect();
     let sizes = sizes?;
     let before = graph.insert_point();

@@ -85,7 +85,11 @@ impl<'a> Partitioner<'a> {
         let mut own = parts.members.len();
         parts.members.push(vec![n]);
         parts.of.insert(n, own);
-        let mut others: Vec<usize> = self.graph[n].inputs().iter().filter_map(|i| parts.of.get(i).copied()).collect();
+        let mut others: Vec<usize> = self.graph[n]
+            .inputs()
+            .iter()
+            .filter_map(|i| parts.of.get(i).copied())
+            .collect();
         if !self.skip_horizontal_fusion {
             others.extend(0..own);
         }
@@ -106,7 +110,11 @@ impl<'a> Partitioner<'a> {
     fn makes_cycle(&self, parts: &Parts, a: usize, b: usize) -> bool {
         let inside = |n: NodeId| parts.of.get(&n).is_some_and(|p| *p == a || *p == b);
         let both = parts.members[a].iter().chain(&parts.members[b]);
-        let mut todo: Vec<NodeId> = both.flat_map(|n| &self.next[n]).copied().filter(|&n| !inside(n)).collect();
+        let mut todo: Vec<NodeId> = both
+            .flat_map(|n| &self.next[n])
+            .copied()
+            .filter(|&n| !inside(n))
+            .collect();
         let mut seen: HashSet<NodeId> = HashSet::new();
         let mut entered: HashSet<usize> = HashSet::new();
         while let Some(n) = todo.pop() {

@@ -228,10 +228,14 @@ impl Matcher<'_> {
         if let Some(s) = self.softmax(n) {
             return Some((s, false));
         }
+        // `where(not any, 0, p)`, or turned round by the simplifier.
         let args = self.call(n, &["where"])?;
-        let (all_masked, zero, p) = (self.leaf(&args, 0)?, &args[1], self.leaf(&args, 2)?);
+        let test = self.leaf(&args, 0)?;
+        let (any, zero, p) = match self.of(test, &["logical_not"]) {
+            Some(any) => (any, &args[1], self.leaf(&args, 2)?),
+            None => (test, &args[2], self.leaf(&args, 1)?),
+        };
         let scores = self.softmax(p)?;
-        let any = self.of(all_masked, &["logical_not"])?;
         let any_args = self.call(any, &["any"])?;
         let kept = self.of(self.leaf(&any_args, 0)?, &["logical_not"])?;
         let eq = self.call(kept, &["eq"])?;

@@ -42,7 +42,11 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 
 /// Whether the result is new memory in any case.
 fn is_fresh(op: &Op) -> bool {
-    !op.aliases && matches!(op.meaning, Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_))
+    !op.aliases
+        && matches!(
+            op.meaning,
+            Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_)
+        )
 }
 
 /// The in-place spelling that the node may have.
@@ -72,7 +76,10 @@ fn rewrite(
 
 /// The overload that writes to the first parameter.
 fn in_place(op: &Op) -> Option<String> {
-    let forms = op.forms.iter().filter(|f| f.inplace && f.schema.is_none() && f.fixed.is_empty());
+    let forms = op
+        .forms
+        .iter()
+        .filter(|f| f.inplace && f.schema.is_none() && f.fixed.is_empty());
     let mut paths = forms.flat_map(|f| &f.paths);
     paths.find(|p| p.starts_with("aten.")).map(|p| format!("torch.ops.{p}"))
 }

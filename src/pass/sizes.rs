@@ -108,11 +108,7 @@ mod tests {
         assert_eq!(of("w").total(), 24);
         assert_eq!((of("double").output, of("output").output), (24, 36));
         let g = m.entry_mut().unwrap();
-        let changed = replace_target_nodes_with(
-            g,
-            (Opcode::CallMethod, "double"),
-            (Opcode::CallMethod, "half"),
-        );
+        let changed = replace_target_nodes_with(g, (Opcode::CallMethod, "double"), (Opcode::CallMethod, "half"));
         assert_eq!((changed, g.find_calls("half").len()), (1, 1));
     }
 }

@@ -35,7 +35,9 @@ pub fn source_partitions(graph: &Graph, wanted: &[&str]) -> IndexMap<Arc<str>, V
             let module = meta.modules.last().filter(|m| &*m.class == *w || m.class_name() == *w);
             let called = meta.function.as_ref();
             let function = called.filter(|(_, what)| **what == **w || what.rsplit('.').next() == Some(w));
-            let name = module.map(|m| m.path.clone()).or_else(|| function.map(|(name, _)| name.clone()));
+            let name = module
+                .map(|m| m.path.clone())
+                .or_else(|| function.map(|(name, _)| name.clone()));
             if let Some(name) = name {
                 found.entry((Arc::from(*w), name)).or_default().push(n);
             }
@@ -100,7 +102,9 @@ mod tests {
             t.module("b", &Block, &[a + 1])
         });
         let found = source_partitions(&g, &["Block"]);
-        let [a, b] = &found["Block"][..] else { panic!("{found:?}") };
+        let [a, b] = &found["Block"][..] else {
+            panic!("{found:?}")
+        };
         assert_eq!((&*a.name, &*b.name), ("a", "b"));
         let names = |v: &[NodeId]| v.iter().map(|&n| g[n].name()).collect::<Vec<_>>();
         assert_eq!(names(&a.nodes), ["mul", "exp"]);

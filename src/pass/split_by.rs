@@ -219,7 +219,9 @@ impl FoldedModule {
     /// # Errors
     /// What computing them reports; an attribute without a value.
     pub fn run_folding(&mut self) -> Result<(), Diagnostic> {
-        let Some(constants) = &self.constants else { return Ok(()) };
+        let Some(constants) = &self.constants else {
+            return Ok(());
+        };
         let result = interp::run(constants, vec![])?;
         let values = match result {
             Val::Tuple(v) if self.names.len() > 1 => v,

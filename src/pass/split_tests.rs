@@ -91,7 +91,10 @@ fn options_decide_what_is_a_part() {
     });
     // One part at most where parts need not use each other: `chunk` and what follows need `sin`, which needs `exp`.
     let all = proposed(&g, |_| {});
-    assert_eq!(all, [vec!["exp", "cos"], vec!["chunk", "getitem", "add", "getitem_1", "view"]]);
+    assert_eq!(
+        all,
+        [vec!["exp", "cos"], vec!["chunk", "getitem", "add", "getitem_1", "view"]]
+    );
     let vertical = proposed(&g, |p| p.skip_horizontal_fusion = true);
     assert_eq!(vertical.len(), 1, "{vertical:?}");
     let single = proposed(&g, |p| {
@@ -123,7 +126,16 @@ fn effects_keep_their_order_in_parts() {
 fn tags_and_sizes_split() {
     let whole = module(chain());
     let mut m = whole.clone();
-    let first = |g: &Graph, n| Some(if matches!(g[n].target(), "exp" | "operator.add") { "ro" } else { "main" }.into());
+    let first = |g: &Graph, n| {
+        Some(
+            if matches!(g[n].target(), "exp" | "operator.add") {
+                "ro"
+            } else {
+                "main"
+            }
+            .into(),
+        )
+    };
     let names = split_by_tags(&mut m, "main", &["ro", "main"], first).unwrap();
     assert_eq!(names.iter().map(|n| &**n).collect::<Vec<_>>(), ["ro", "main_1"]);
     assert_eq!(result(&m), result(&whole), "{}", print(&m));

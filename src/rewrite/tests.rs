@@ -280,7 +280,15 @@ fn torchs_replace_pattern_takes_overlaps_once() {
     assert_eq!(done.len(), 1);
     assert_eq!(g.len(), 4);
     let accept_none = |_: &super::torch::InternalMatch, _: &Graph, _: &Graph| false;
-    let done = replace_pattern_with_filters(&mut g, &neg, Some(&relu2), &[&accept_none], MatchOptions::default(), None).unwrap();
+    let done = replace_pattern_with_filters(
+        &mut g,
+        &neg,
+        Some(&relu2),
+        &[&accept_none],
+        MatchOptions::default(),
+        None,
+    )
+    .unwrap();
     assert!(done.is_empty());
 }
 
@@ -294,19 +302,30 @@ fn patterns_name_their_nodes() {
         (result, dict)
     });
     let graph = Graph::trace(&["x"], |_, p| ((&p[0] + 1).method("relu", ()) + 2).method("exp", ()));
-    let found = NamedMatcher::new(&pattern, MatchOptions::default()).unwrap().match_graph(&graph);
+    let found = NamedMatcher::new(&pattern, MatchOptions::default())
+        .unwrap()
+        .match_graph(&graph);
     assert_eq!(found.len(), 1);
     let node = |n: &str| *found[0].name_node_map[n].as_leaf().unwrap();
-    assert_eq!((node("sum"), node("act")), (graph.find("add").unwrap(), graph.find("relu").unwrap()));
+    assert_eq!(
+        (node("sum"), node("act")),
+        (graph.find("add").unwrap(), graph.find("relu").unwrap())
+    );
     let e = NamedMatcher::new(&graph, MatchOptions::default()).err().unwrap();
-    assert_eq!(e.0, "Expecting the input graph to have a dict output as the last element");
+    assert_eq!(
+        e.0,
+        "Expecting the input graph to have a dict output as the last element"
+    );
     // By name, whatever it calls.
     let options = MatchOptions {
         node_name_match: "exp".into(),
         ..MatchOptions::default()
     };
     let relu = Graph::trace(&["a"], |_, p| p[0].method("relu", ()));
-    assert_eq!(SubgraphMatcher::new(&relu, options).unwrap().match_graph(&graph).len(), 2);
+    assert_eq!(
+        SubgraphMatcher::new(&relu, options).unwrap().match_graph(&graph).len(),
+        2
+    );
 }
 
 #[test]

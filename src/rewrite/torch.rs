@@ -263,7 +263,9 @@ impl NamedMatcher {
     pub fn new(pattern: &Graph, options: MatchOptions) -> Result<NamedMatcher, PatternError> {
         const NO_DICT: &str = "Expecting the input graph to have a dict output as the last element";
         let mut pattern = pattern.clone();
-        let Some(output) = pattern.output() else { return error(NO_DICT) };
+        let Some(output) = pattern.output() else {
+            return error(NO_DICT);
+        };
         let Some(Val::Tuple(results) | Val::List(results)) = pattern[output].args().first().cloned() else {
             return error(NO_DICT);
         };

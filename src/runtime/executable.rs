@@ -1,7 +1,8 @@
 //! The executable: a program with everything it needs to run.
 
 use super::plan::{self, Action, Follow, Plan};
-use crate::codegen::{self, CompiledKernels, compile};
+use super::shared;
+use crate::codegen::{self, CompiledKernels, compile_shared};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::Mutation;
 use crate::kernel::{Fault, Status};
@@ -28,6 +29,8 @@ pub struct Options {
     pub library: Arc<dyn Library>,
     /// What to do besides compiling the kernels.
     pub codegen: codegen::Options,
+    /// What there is already of other executables.
+    pub shared: Arc<shared::Shared>,
 }
 
 /// A program ready to run.
@@ -85,7 +88,7 @@ pub struct Profile {
 impl Executable {
     /// Compiles a program's kernels, packs its weights and takes its memory.
     pub fn new(program: Program, options: &Options) -> Result<Executable, RunError> {
-        let kernels = compile(&program.kernels, options.codegen).map_err(|e| {
+        let kernels = compile_shared(&program.kernels, options.codegen, &options.shared.kernels).map_err(|e| {
             Box::new(
                 Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"))
                     .help("this is a fault in fxc; run the graph with --interpret, and please report it"),

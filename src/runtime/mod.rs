@@ -7,5 +7,7 @@ mod control;
 mod estimate;
 mod executable;
 mod plan;
+mod shared;
 
 pub use executable::{Executable, Options, Profile, ProfileRow, RunError};
+pub use shared::Shared;

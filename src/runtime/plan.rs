@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::lower::contract::{Contract, whole_buffer};
 use crate::lower::{self, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{
-    AttentionPlan, Cell, ConvConstants, ConvPlan, Library, MatMulConstants, MatMulPlan, RecurrentPlan, Tail, Tile,
+    AttentionPlan, Cell, Constant, ConvConstants, ConvPlan, MatMulConstants, MatMulPlan, RecurrentPlan, Tail, Tile,
 };
 use crate::tensor::{ALIGN, Tensor};
 use std::ffi::c_void;
@@ -81,7 +81,7 @@ fn constant_bytes(program: &Program, step: &Step) -> usize {
 }
 
 fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result<Action, RunError> {
-    let (library, threads) = (&*options.library, options.pool.threads());
+    let threads = options.pool.threads();
     Ok(match step {
         Step::Kernel { kernel, buffers } => {
             let k = &program.kernels[*kernel];
@@ -95,7 +95,7 @@ fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result
             }
         }
         Step::Contract { what, out, tail } => {
-            let plan = plan(program, what, library).map_err(|e| {
+            let plan = plan(program, what, options).map_err(|e| {
                 let name = &program.buffers[out.0].name;
                 Box::new(Diagnostic::new(Code::E0601, format!("no way to compute `{name}`: {e}")))
             })?;
@@ -125,14 +125,6 @@ fn chunks(k: &Kernel, threads: usize) -> (usize, usize) {
     // Vectors of a flat kernel begin at aligned places.
     let flat = k.parallel_loop().is_some_and(|l| l.vector);
     (extent, if flat { chunk.next_multiple_of(64) } else { chunk })
-}
-
-/// `f` of the bytes of an operand, if it is there and constant.
-fn with_constant<R>(program: &Program, o: Option<&Operand>, f: impl FnOnce(Option<&[u8]>) -> R) -> R {
-    match o.and_then(|o| constant_tensor(program, o)) {
-        Some(t) => t.with_bytes(|b| f(Some(b))),
-        None => f(None),
-    }
 }
 
 /// Which buffers runs read: not the weights that convolutions have packed, unless something else reads them too.
@@ -166,23 +158,25 @@ fn constant_tensor<'a>(program: &'a Program, o: &Operand) -> Option<&'a Tensor> 
     }
 }
 
-fn plan(program: &Program, what: &Contract, library: &dyn Library) -> Result<Plan, crate::math::contract::PlanError> {
+fn plan(program: &Program, what: &Contract, options: &Options) -> Result<Plan, crate::math::contract::PlanError> {
+    let library = &*options.library;
+    let constant = |o: Option<&Operand>| {
+        let tensor = constant_tensor(program, o?)?;
+        Some(Constant::of(tensor, &options.shared.packs))
+    };
     match what {
-        Contract::MatMul(d, o) => with_constant(program, o.first(), |a| {
-            with_constant(program, o.get(1), |b| {
-                library.matmul(d, MatMulConstants { a, b }).map(Plan::MatMul)
-            })
-        }),
-        Contract::Conv(d, o) => with_constant(program, o.get(1), |weight| {
-            with_constant(program, o.get(2), |bias| {
-                library.conv(d, ConvConstants { weight, bias }).map(Plan::Conv)
-            })
-        }),
+        Contract::MatMul(d, o) => {
+            let (a, b) = (constant(o.first()), constant(o.get(1)));
+            library.matmul(d, MatMulConstants { a, b }).map(Plan::MatMul)
+        }
+        Contract::Conv(d, o) => {
+            let (weight, bias) = (constant(o.get(1)), constant(o.get(2)));
+            library.conv(d, ConvConstants { weight, bias }).map(Plan::Conv)
+        }
         Contract::Attention(d, _) => library.attention(d).map(Plan::Attention),
         Contract::Recurrent(d, o) => {
-            let weight = o.get(2 + (d.cell == Cell::Lstm) as usize);
-            let plan = with_constant(program, weight, |w| library.recurrent(d, w));
-            plan.map(|p| Plan::Recurrent(p, d.cell))
+            let weight = constant(o.get(2 + (d.cell == Cell::Lstm) as usize));
+            library.recurrent(d, weight).map(|p| Plan::Recurrent(p, d.cell))
         }
     }
 }

@@ -48,6 +48,8 @@ pub enum Item {
     Tensor(TensorDecl),
     /// `dim N in 1..4096`
     Dim(DimDecl),
+    /// `dim where N % 8 == 0`
+    Guard(GuardDecl),
     /// `pointwise "squareplus(Tensor x, float b=4.0) -> Tensor" = "(x + sqrt(x * x + b)) / 2"`
     Pointwise(PointwiseDecl),
     /// `graph name { … }`, or a graph that torch printed
@@ -65,6 +67,7 @@ impl Item {
             Item::Const(x) => x.span,
             Item::Tensor(x) => x.span,
             Item::Dim(x) => x.span,
+            Item::Guard(x) => x.span,
             Item::Pointwise(x) => x.span,
             Item::Graph(x) => x.span,
             Item::Rewrite(x) => x.span,
@@ -129,6 +132,15 @@ pub struct DimDecl {
     pub min: i64,
     /// The greatest value; `None` if there is no limit.
     pub max: Option<i64>,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `dim where N % 8 == 0`: a condition that sizes meet.
+#[derive(Clone, Debug)]
+pub struct GuardDecl {
+    /// A comparison of two sizes.
+    pub condition: Value,
     /// The whole item.
     pub span: Span,
 }

@@ -24,7 +24,7 @@ pub fn check(file: &File, errors: &mut Vec<Diagnostic>) {
             Item::Graph(g) => c.body(&g.body),
             Item::Rewrite(r) => c.rewrite(r),
             Item::Module(m) => c.module(m),
-            Item::Weights(_) | Item::Tensor(_) | Item::Dim(_) | Item::Pointwise(_) => {}
+            Item::Weights(_) | Item::Tensor(_) | Item::Dim(_) | Item::Guard(_) | Item::Pointwise(_) => {}
         }
     }
 }
@@ -61,6 +61,7 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
         Item::Dim(d) => {
             sizes.insert(d.name.text.to_string());
         }
+        Item::Guard(g) => names(&g.condition, sizes),
         Item::Const(c) => ty(&c.ty, sizes),
         Item::Tensor(t) => ty(&t.ty, sizes),
         Item::Graph(g) => body(&g.body, sizes),

@@ -61,6 +61,7 @@ impl Printer<'_> {
                 let max = d.max.map_or(String::new(), |m| m.to_string());
                 self.line(item, format!("dim {} in {}..{max}", d.name.text, d.min));
             }
+            Item::Guard(g) => self.line(item, format!("dim where {}", g.condition)),
             Item::Pointwise(p) => {
                 let (schema, expr) = (write_str(&p.schema.text), write_str(&p.expr.text));
                 self.line(item, format!("pointwise {schema} = {expr}"));

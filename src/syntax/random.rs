@@ -82,6 +82,11 @@ fn parts() -> impl Strategy<Value = f64> {
 }
 
 /// Arithmetic on sizes, as the parser would build it: a negated number is a negative number.
+fn comparison() -> impl Strategy<Value = BinaryOp> {
+    use BinaryOp::*;
+    prop::sample::select(vec![Eq, Ne, Lt, Le, Gt, Ge])
+}
+
 fn size() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         (-9i64..100).prop_map(|i| val(ValueKind::Int(i))),
@@ -238,6 +243,10 @@ fn item() -> impl Strategy<Value = Item> {
             name,
             min,
             max,
+            span
+        })),
+        (comparison(), size(), size()).prop_map(move |(op, a, b)| Item::Guard(GuardDecl {
+            condition: val(ValueKind::Binary(op, Box::new(a), Box::new(b))),
             span
         })),
         (name(), name()).prop_map(move |(schema, expr)| Item::Pointwise(PointwiseDecl { schema, expr, span })),

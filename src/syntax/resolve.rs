@@ -127,6 +127,18 @@ pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
     }
 }
 
+/// The comparison of two sizes that `v` writes; reports what is none.
+pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, Dim)> {
+    use BinaryOp::{Eq, Ge, Gt, Le, Lt, Ne};
+    if let ValueKind::Binary(op @ (Eq | Ne | Lt | Le | Gt | Ge), a, b) = &v.kind {
+        let (a, b) = (dim(a, d).0?, dim(b, d).0?);
+        return Some((a, *op, b));
+    }
+    let e = Diagnostic::new(Code::E0016, "a condition on sizes compares two sizes");
+    d.push(e.at(v.span, "no comparison").help("write `dim where N % 8 == 0`"));
+    None
+}
+
 /// The size, if `v` is one, and whether it is free of `?`.
 fn dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
     let mut pair = |a: &ast::Value, b: &ast::Value, f: &dyn Fn(&Dim, &Dim) -> Dim| {

@@ -121,6 +121,10 @@ fn of_item(item: &mut Item, f: F) {
             of_name(&mut x.name, f);
             f(&mut x.span);
         }
+        Item::Guard(x) => {
+            of_value(&mut x.condition, f);
+            f(&mut x.span);
+        }
         Item::Pointwise(x) => {
             of_name(&mut x.schema, f);
             of_name(&mut x.expr, f);

@@ -18,7 +18,7 @@ pub use storage::{ALIGN, AlignedBytes, Storage};
 
 use crate::types::{DType, TensorType};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A dense row-major tensor with shared storage.
 #[derive(Clone)]
@@ -26,6 +26,22 @@ pub struct Tensor {
     dtype: DType,
     shape: Vec<usize>,
     storage: Arc<Storage>,
+}
+
+/// The life of a tensor's elements: they stay where they are, unchanged, while it lasts. Writing to a tensor that has one gives it
+/// new memory.
+pub struct Life(Weak<Storage>);
+
+impl Life {
+    /// Names the elements' memory among all that lives or whose life is kept.
+    pub fn place(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
+    /// Whether some tensor still has the elements.
+    pub fn lasts(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 impl Tensor {
@@ -91,6 +107,11 @@ impl Tensor {
         TensorType::fixed(self.dtype, &self.shape)
     }
 
+    /// How many bytes the elements have.
+    pub fn byte_count(&self) -> usize {
+        self.storage.len()
+    }
+
     /// The elements' bytes, little-endian, row-major.
     pub fn bytes(&self) -> &[u8] {
         self.storage.bytes()
@@ -110,6 +131,11 @@ impl Tensor {
             Some(Storage::Owned(b)) => b.bytes_mut(),
             _ => unreachable!("storage was just made unique and owned"),
         }
+    }
+
+    /// Tells as long as it is kept whether the elements are still those of now.
+    pub fn life(&self) -> Life {
+        Life(Arc::downgrade(&self.storage))
     }
 
     /// Whether no other tensor shares the storage and it may be written in place.

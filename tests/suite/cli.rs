@@ -409,6 +409,54 @@ fn bench_prints_what_measuring_programs_read() {
 }
 
 #[test]
+fn a_sweep_measures_each_size() {
+    let args = [
+        "bench",
+        "examples/symbolic_batch.fxir",
+        "x=rand:1",
+        "--sweep",
+        "N=1,3,8",
+        "--seconds",
+        "0.01",
+    ];
+    let ran = fxc(&args);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let sizes: Vec<&str> = ran.out.lines().filter_map(|l| l.split_whitespace().next()).collect();
+    assert_eq!(sizes, ["N", "1", "3", "8"], "{}", ran.out);
+    assert_eq!(
+        fxc(&["bench", "examples/mlp.fxir", "x=rand:1", "--sweep", "1,2"]).code,
+        2
+    );
+}
+
+#[test]
+fn sizes_that_depend_on_values_compile_and_are_measured() {
+    let dir = Dir::new("values");
+    let model = dir.0.join("values.fxir");
+    let text = "graph main {\n    %x : f32[4] = placeholder x\n    %e = call_function torch.exp(%x)\n    \
+        %m = call_function operator.gt(%e, 1)\n    %y = call_function torch.masked_select(%e, %m)\n    output %y\n}\n";
+    std::fs::write(&model, text).unwrap();
+    let model = model.display().to_string();
+    let ran = fxc(&["compile", &model]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(
+        ran.err.contains("interpreted 1 operations") && ran.err.contains("L0003"),
+        "{}",
+        ran.err
+    );
+    let ran = fxc(&["bench", &model, "x=randn:1", "--seconds", "0.01", "--json"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let v: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(
+        (v["interpreted"].as_u64(), v["kernels"].as_u64()),
+        (Some(1), Some(1)),
+        "{}",
+        ran.out
+    );
+    assert_eq!(fxc(&["run", &model, "x=randn:1", "--check"]).code, 0);
+}
+
+#[test]
 fn small_commands_work() {
     for args in [
         &["passes"][..],

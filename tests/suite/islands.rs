@@ -271,7 +271,8 @@ fn check(seed: u64) {
     };
     let made = compile(&mut session, model, &request).unwrap_or_else(|_| panic!("{:?}\n{text}", session.diagnostics));
     let got = made
-        .executable
+        .ready
+        .and_then(|r| r.into_executable())
         .expect("an executable")
         .run(&inputs)
         .unwrap_or_else(|d| panic!("{}\n{text}", d.title));

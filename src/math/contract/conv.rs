@@ -1,6 +1,6 @@
 //! The descriptor of convolutions.
 
-use super::{Activation, Tail};
+use super::{Activation, Constant, Tail};
 use crate::parallel::Pool;
 use crate::types::DType;
 
@@ -163,9 +163,9 @@ pub struct ConvArgs {
 #[derive(Clone, Copy, Default)]
 pub struct ConvConstants<'a> {
     /// The weight.
-    pub weight: Option<&'a [u8]>,
+    pub weight: Option<Constant<'a>>,
     /// The bias; taken only if the weight is constant too.
-    pub bias: Option<&'a [u8]>,
+    pub bias: Option<Constant<'a>>,
 }
 
 /// A [`Conv`] ready to run.

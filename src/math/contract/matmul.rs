@@ -1,6 +1,6 @@
 //! The descriptor of matrix products.
 
-use super::{Activation, Tail, extent};
+use super::{Activation, Constant, Tail, extent};
 use crate::parallel::Pool;
 use crate::types::DType;
 
@@ -132,9 +132,9 @@ pub struct MatMulArgs {
 #[derive(Clone, Copy, Default)]
 pub struct MatMulConstants<'a> {
     /// A.
-    pub a: Option<&'a [u8]>,
+    pub a: Option<Constant<'a>>,
     /// B; ignored if A is constant too.
-    pub b: Option<&'a [u8]>,
+    pub b: Option<Constant<'a>>,
 }
 
 /// A [`MatMul`] ready to run.

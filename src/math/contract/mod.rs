@@ -12,11 +12,13 @@
 //! multiply-adds.
 
 mod attention;
+mod constant;
 mod conv;
 mod matmul;
 mod recurrent;
 
 pub use attention::*;
+pub use constant::*;
 pub use conv::*;
 pub use matmul::*;
 pub use recurrent::*;
@@ -152,5 +154,5 @@ pub trait Library: Send + Sync {
     /// Plans an attention.
     fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError>;
     /// Plans a recurrent layer; `weight` are the bytes of the recurrent weight if it is constant.
-    fn recurrent(&self, desc: &Recurrent, weight: Option<&[u8]>) -> Result<Box<dyn RecurrentPlan>, PlanError>;
+    fn recurrent(&self, desc: &Recurrent, weight: Option<Constant>) -> Result<Box<dyn RecurrentPlan>, PlanError>;
 }

@@ -1,7 +1,7 @@
 //! Plans around other plans: 16-bit floats through f32, and other layouts through channels first.
 
 use super::{plan_f32, widened};
-use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError, Tail, Tile};
+use crate::math::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError, Tail, Tile};
 use crate::math::convert::{narrow, widen};
 use crate::math::isa::Isa;
 use crate::math::scratch::{self, Shared};
@@ -35,8 +35,8 @@ impl Adapted {
             ..conv.clone()
         };
         let wide = ConvConstants {
-            weight: weight.as_deref(),
-            bias: bias.as_deref(),
+            weight: weight.as_deref().map(Constant::bytes),
+            bias: bias.as_deref().map(Constant::bytes),
         };
         let mut lens = extents;
         if weight.is_some() {

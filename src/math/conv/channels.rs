@@ -187,6 +187,10 @@ impl Method for Channels {
         self.conv.kernel.iter().product::<usize>() * self.conv.in_channels
     }
 
+    fn packing(&self) -> [usize; 2] {
+        [2, 0]
+    }
+
     /// Tap after tap, the channels side by side.
     fn pack(&self, _: &Pool, weight: &[f32], packed: &mut [f32]) {
         let (c, taps) = (self.conv.in_channels, self.conv.kernel.iter().product::<usize>());

@@ -226,6 +226,10 @@ impl Method for Direct {
         self.panels.len() * self.kernels.nr * self.depth()
     }
 
+    fn packing(&self) -> [usize; 2] {
+        [1, self.kernels.nr]
+    }
+
     /// Panel after panel: for each tap and input channel, the panel's output channels side by side.
     fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
         let (nr, depth) = (self.kernels.nr, self.depth());

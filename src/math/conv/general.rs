@@ -21,8 +21,11 @@ impl General {
     pub fn new(conv: &Conv, constants: ConvConstants) -> General {
         General {
             conv: conv.clone(),
-            weight: constants.weight.map(AlignedBytes::from_slice),
-            bias: constants.weight.and(constants.bias).map(AlignedBytes::from_slice),
+            weight: constants.weight.map(|w| w.with_bytes(AlignedBytes::from_slice)),
+            bias: constants
+                .weight
+                .and(constants.bias)
+                .map(|b| b.with_bytes(AlignedBytes::from_slice)),
         }
     }
 

@@ -25,12 +25,13 @@ mod tests;
 mod transposed;
 mod winograd;
 
-use super::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError};
+use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError};
 use super::isa::Isa;
 use super::matmul::packed::aligned;
 use crate::parallel::Pool;
+use crate::tensor::AlignedBytes;
 use crate::types::DType;
-use std::borrow::Cow;
+use std::sync::Arc;
 
 /// Plans a convolution for the instruction set `isa`, which the machine must have. `exact` keeps to sums of products.
 pub fn plan(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
@@ -73,7 +74,7 @@ fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
     Ok(Box::new(F32Plan::new(method, conv, constants)))
 }
 
-fn check(conv: &Conv, bytes: Option<&[u8]>, n: usize) -> Result<(), PlanError> {
+fn check(conv: &Conv, bytes: Option<Constant>, n: usize) -> Result<(), PlanError> {
     match bytes {
         Some(b) if b.len() != n * conv.dtype.size() => Err(PlanError::Constant {
             need: n * conv.dtype.size(),
@@ -87,6 +88,8 @@ fn check(conv: &Conv, bytes: Option<&[u8]>, n: usize) -> Result<(), PlanError> {
 trait Method: Send + Sync {
     /// Elements of prepared weights; 0 if they are used as they are.
     fn packed_len(&self) -> usize;
+    /// What the prepared form depends on beside channels, groups and kernel: words that no other method has.
+    fn packing(&self) -> [usize; 2];
     /// Prepares the weights, in torch's order, into `packed`.
     fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]);
     /// Computes the output from prepared weights.
@@ -119,14 +122,14 @@ struct F32Plan {
     weight_len: usize,
     has_bias: bool,
     empty: bool,
-    weight: Option<crate::tensor::AlignedBytes>,
+    weight: Option<Arc<AlignedBytes>>,
     bias: Option<Vec<f32>>,
 }
 
 impl F32Plan {
     fn new(method: Box<dyn Method>, conv: &Conv, constants: ConvConstants) -> F32Plan {
         let [_, weight_len, _, out_len] = conv.extents().unwrap_or_default();
-        let weight = constants.weight.map(|w| prepare(&*method, &aligned(w)));
+        let weight = constants.weight.map(|w| prepare(&*method, conv, w));
         F32Plan {
             method,
             weight_len,
@@ -141,7 +144,7 @@ impl F32Plan {
 /// The bias, if it is constant and the weight is too.
 fn constant_bias(conv: &Conv, constants: &ConvConstants) -> Option<Vec<f32>> {
     match (constants.weight, constants.bias) {
-        (Some(_), Some(b)) if conv.bias => Some(aligned(b).into_owned()),
+        (Some(_), Some(b)) if conv.bias => Some(b.with_bytes(|b| aligned(b).into_owned())),
         _ => None,
     }
 }
@@ -156,19 +159,25 @@ fn bias_of(conv_has_bias: bool, constant: &Option<Vec<f32>>, args: &ConvArgs) ->
 }
 
 /// The prepared form of constant weights.
-fn prepare(method: &dyn Method, weight: &[f32]) -> crate::tensor::AlignedBytes {
+fn prepare(method: &dyn Method, conv: &Conv, weight: Constant) -> Arc<AlignedBytes> {
     let n = method.packed_len();
-    let mut bytes = crate::tensor::AlignedBytes::zeroed(4 * if n == 0 { weight.len() } else { n });
-    // SAFETY: the buffer is aligned and of this many f32.
-    let out = unsafe {
-        let len = bytes.bytes().len() / 4;
-        std::slice::from_raw_parts_mut(bytes.bytes_mut().as_mut_ptr().cast::<f32>(), len)
-    };
-    match n {
-        0 => out.copy_from_slice(weight),
-        _ => method.pack(&Pool::new(1), weight, out),
-    }
-    bytes
+    let mut key = [3, n, conv.in_channels, conv.out_channels, conv.groups].to_vec();
+    key.extend(method.packing());
+    key.extend(&conv.kernel);
+    weight.packed(&key, |bytes| {
+        let weight = aligned(bytes);
+        let mut bytes = AlignedBytes::zeroed(4 * if n == 0 { weight.len() } else { n });
+        // SAFETY: the buffer is aligned and of this many f32.
+        let out = unsafe {
+            let len = bytes.bytes().len() / 4;
+            std::slice::from_raw_parts_mut(bytes.bytes_mut().as_mut_ptr().cast::<f32>(), len)
+        };
+        match n {
+            0 => out.copy_from_slice(&weight),
+            _ => method.pack(&Pool::new(1), &weight, out),
+        }
+        bytes
+    })
 }
 
 impl ConvPlan for F32Plan {
@@ -210,14 +219,12 @@ impl ConvPlan for F32Plan {
     }
 }
 
-/// The dtype's bytes as f32, for constants of 16-bit floats.
-fn widened<'a>(dtype: DType, bytes: Option<&'a [u8]>) -> Option<Cow<'a, [u8]>> {
-    bytes.map(|b| match dtype {
-        DType::F32 => Cow::Borrowed(b),
-        _ => {
-            let mut v = vec![0f32; b.len() / 2];
-            super::convert::widen_bytes(dtype, b, &mut v);
-            Cow::Owned(v.iter().flat_map(|x| x.to_ne_bytes()).collect())
-        }
-    })
+/// Constants of a 16-bit float as bytes of f32.
+fn widened(dtype: DType, bytes: Option<Constant<'_>>) -> Option<Vec<u8>> {
+    let wide = |b: &[u8]| {
+        let mut v = vec![0f32; b.len() / 2];
+        super::convert::widen_bytes(dtype, b, &mut v);
+        v.iter().flat_map(|x| x.to_ne_bytes()).collect()
+    };
+    bytes.map(|b| b.with_bytes(wide))
 }

@@ -142,6 +142,10 @@ impl Method for Plane {
         0
     }
 
+    fn packing(&self) -> [usize; 2] {
+        [3, 0]
+    }
+
     fn pack(&self, _: &Pool, _: &[f32], _: &mut [f32]) {}
 
     unsafe fn run(&self, pool: &Pool, o: &Operands) {

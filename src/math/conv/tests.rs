@@ -151,8 +151,8 @@ fn expected(c: &Conv, x: &Tensor, w: &Tensor, b: Option<&Tensor>) -> Tensor {
 fn run(case: &Case, isa: Isa, pool: &Pool, x: &Tensor, w: &Tensor, b: Option<&Tensor>, tail: Option<Tail>) -> Tensor {
     let c = &case.conv;
     let constants = ConvConstants {
-        weight: case.constant.then(|| w.bytes()),
-        bias: b.filter(|_| case.constant_bias).map(|b| b.bytes()),
+        weight: case.constant.then(|| w.bytes().into()),
+        bias: b.filter(|_| case.constant_bias).map(|b| b.bytes().into()),
     };
     let plan = plan(isa, case.exact, c, constants).expect("a plan");
     let (in_pixels, out) = (c.input.iter().product(), c.output().expect("legal"));
@@ -403,7 +403,7 @@ fn illegal_parameters_are_refused() {
         );
     }
     let short = ConvConstants {
-        weight: Some(&[0; 8]),
+        weight: Some(Constant::bytes(&[0; 8])),
         bias: None,
     };
     assert_eq!(

@@ -5,7 +5,8 @@
 
 use super::{bias_of, constant_bias};
 use crate::math::contract::{
-    BatchDim, Conv, ConvArgs, ConvConstants, ConvPlan, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, PlanError, Tile,
+    BatchDim, Constant, Conv, ConvArgs, ConvConstants, ConvPlan, MatMul, MatMulArgs, MatMulConstants, MatMulPlan,
+    PlanError, Tile,
 };
 use crate::math::isa::Isa;
 use crate::math::matmul::native::F32Plan;
@@ -39,11 +40,26 @@ impl Transposed {
     pub fn new(isa: Isa, conv: &Conv, constants: ConvConstants) -> Result<Transposed, PlanError> {
         let out = conv.output().ok_or(PlanError::Size)?;
         let (taps, pixels): (usize, usize) = (conv.kernel.iter().product(), conv.input.iter().product());
-        let go = conv.out_channels / conv.groups;
         let per_channel = taps
             .checked_mul(pixels)
             .filter(|p| p.checked_mul(8).is_some())
             .ok_or(PlanError::Size)?;
+        let blocks = match constants.weight {
+            // The bytes are at hand for all blocks.
+            Some(w) => w.read(|w| Transposed::blocks(isa, conv, Some(w), per_channel)),
+            None => Transposed::blocks(isa, conv, None, per_channel),
+        };
+        Ok(Transposed {
+            conv: conv.clone(),
+            out,
+            blocks,
+            bias: constant_bias(conv, &constants),
+        })
+    }
+
+    /// The parts of the product, each small enough for the cache.
+    fn blocks(isa: Isa, conv: &Conv, weight: Option<Constant>, per_channel: usize) -> Vec<Block> {
+        let go = conv.out_channels / conv.groups;
         let mut blocks = vec![];
         if conv.batch > 0 && conv.in_channels > 0 && go > 0 {
             let channels = (BLOCK / per_channel.max(1)).clamp(1, go);
@@ -55,16 +71,11 @@ impl Transposed {
             for g in (0..conv.groups).step_by(groups) {
                 for c in (0..go).step_by(channels) {
                     let (groups, channels) = ([g, groups.min(conv.groups - g)], [c, channels.min(go - c)]);
-                    blocks.push(Block::new(isa, conv, constants, groups, channels));
+                    blocks.push(Block::new(isa, conv, weight, groups, channels));
                 }
             }
         }
-        Ok(Transposed {
-            conv: conv.clone(),
-            out,
-            blocks,
-            bias: constant_bias(conv, &constants),
-        })
+        blocks
     }
 
     /// Gathers the output plane `y` from the products of its channel: `taps` rows of input pixels.
@@ -125,7 +136,7 @@ fn add_row(x: &[f32], y: &mut [f32], step: usize) {
 }
 
 impl Block {
-    fn new(isa: Isa, conv: &Conv, constants: ConvConstants, groups: [usize; 2], channels: [usize; 2]) -> Block {
+    fn new(isa: Isa, conv: &Conv, weight: Option<Constant>, groups: [usize; 2], channels: [usize; 2]) -> Block {
         let (taps, pixels): (usize, usize) = (conv.kernel.iter().product(), conv.input.iter().product());
         let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
         let rows = channels[1] * taps;
@@ -144,7 +155,7 @@ impl Block {
         };
         let at = Self::weight_at(conv, groups[0], channels[0]);
         let constant = MatMulConstants {
-            a: constants.weight.map(|w| &w[4 * at..]),
+            a: weight.map(|w| w.after(4 * at)),
             b: None,
         };
         Block {

@@ -13,7 +13,7 @@ pub(crate) mod packed;
 #[cfg(test)]
 mod tests;
 
-use super::contract::{MatMul, MatMulConstants, MatMulPlan, PlanError, Tail, Tile};
+use super::contract::{Constant, MatMul, MatMulConstants, MatMulPlan, PlanError, Tail, Tile};
 use super::isa::Isa;
 use crate::types::DType;
 
@@ -23,7 +23,7 @@ pub fn plan(isa: Isa, desc: &MatMul, constants: MatMulConstants) -> Result<Box<d
     if desc.c_row < desc.n && desc.m > 1 {
         return Err(PlanError::Size);
     }
-    let need = |bytes: Option<&[u8]>, n: usize| match bytes {
+    let need = |bytes: Option<Constant>, n: usize| match bytes {
         Some(b) if b.len() < n * desc.dtype.size() => Err(PlanError::Constant {
             need: n * desc.dtype.size(),
             got: b.len(),

@@ -6,9 +6,9 @@
 //! where it is.
 
 use super::grid::{self, Grid, Shape};
-use super::packed::{Packed, aligned};
+use super::packed::Packed;
 use super::{Offsets, Rect, dot, run_tail};
-use crate::math::contract::{Addend, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, Tail};
+use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, Tail};
 use crate::math::isa::Isa;
 use crate::math::pack::pack_panel;
 use crate::math::scratch::{self, Shared};
@@ -80,9 +80,9 @@ impl F32Plan {
             thin: None,
         };
         if let Some(a) = constants.a {
-            plan.a = Some(plan.pack_a(&aligned(a)));
+            plan.a = Some(plan.pack_a(a));
         } else if let Some(b) = constants.b {
-            plan.b = Some(plan.pack_b(&aligned(b)));
+            plan.b = Some(plan.pack_b(b));
         } else {
             plan.thin = match desc.b {
                 _ if desc.a[1] != 1 || desc.k == 0 => None,
@@ -94,10 +94,11 @@ impl F32Plan {
         plan
     }
 
-    fn pack_a(&self, a: &[f32]) -> Packed {
+    fn pack_a(&self, constant: Constant) -> Packed {
         let (d, t) = (&self.desc, self.tiles);
         let strides: Vec<usize> = d.batch.iter().map(|b| b.a).collect();
-        Packed::new(d, &strides, d.m * d.k, |offset, dst| {
+        let key = [1, d.m, d.k, d.a[0], d.a[1], self.kernels.mr];
+        Packed::new(d, &strides, d.m * d.k, constant, &key, |a, offset, dst| {
             for i in 0..t.count() {
                 let (r0, rows) = (t.start(i), t.start(i + 1) - t.start(i));
                 // SAFETY: the constant holds the extents; the tile lies in the item.
@@ -109,18 +110,26 @@ impl F32Plan {
         })
     }
 
-    fn pack_b(&self, b: &[f32]) -> Packed {
+    fn pack_b(&self, constant: Constant) -> Packed {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let strides: Vec<usize> = d.batch.iter().map(|b| b.b).collect();
-        Packed::new(d, &strides, self.panels() * nr * d.k, |offset, dst| {
-            for j in 0..self.panels() {
-                // SAFETY: the constant holds the extents; the panel lies in the item.
-                unsafe {
-                    let src = b.as_ptr().add(offset + j * nr * d.b[1]);
-                    pack_panel(src, d.b[1], d.b[0], self.width(j), nr, d.k, dst.add(j * nr * d.k));
+        let key = [2, d.n, d.k, d.b[0], d.b[1], nr];
+        Packed::new(
+            d,
+            &strides,
+            self.panels() * nr * d.k,
+            constant,
+            &key,
+            |b, offset, dst| {
+                for j in 0..self.panels() {
+                    // SAFETY: the constant holds the extents; the panel lies in the item.
+                    unsafe {
+                        let src = b.as_ptr().add(offset + j * nr * d.b[1]);
+                        pack_panel(src, d.b[1], d.b[0], self.width(j), nr, d.k, dst.add(j * nr * d.k));
+                    }
                 }
-            }
-        })
+            },
+        )
     }
 
     fn panels(&self) -> usize {

@@ -20,11 +20,11 @@ impl OtherPlan {
     pub fn new(desc: &MatMul, constants: MatMulConstants) -> OtherPlan {
         OtherPlan {
             desc: desc.clone(),
-            a: constants.a.map(AlignedBytes::from_slice),
+            a: constants.a.map(|a| a.with_bytes(AlignedBytes::from_slice)),
             b: constants
                 .b
                 .filter(|_| constants.a.is_none())
-                .map(AlignedBytes::from_slice),
+                .map(|b| b.with_bytes(AlignedBytes::from_slice)),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Constant operands, packed when the plan is made.
 
-use crate::math::contract::MatMul;
+use crate::math::contract::{Constant, MatMul};
 use crate::tensor::AlignedBytes;
+use std::sync::Arc;
 
 /// A constant operand, packed: for A tile after tile, for B panel after panel, each over the whole product size.
 pub struct Packed {
-    data: AlignedBytes,
+    data: Arc<AlignedBytes>,
     /// Elements of one matrix.
     item: usize,
     /// For each batch dimension, matrices to step over; 0 where the operand repeats.
@@ -13,30 +14,50 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Packs every distinct matrix: `strides[i]` is the operand's stride along batch dimension `i`; `pack` packs the
-    /// matrix at an element offset into a destination of `item` elements.
-    pub fn new(desc: &MatMul, strides: &[usize], item: usize, pack: impl Fn(usize, *mut f32)) -> Packed {
+    /// Packs every distinct matrix of `constant`: `strides[i]` is the operand's stride along batch dimension `i`; `pack` packs
+    /// the matrix at an element offset of the constant into a destination of `item` elements. `key` says how it packs.
+    pub fn new(
+        desc: &MatMul,
+        strides: &[usize],
+        item: usize,
+        constant: Constant,
+        key: &[usize],
+        pack: impl Fn(&[f32], usize, *mut f32),
+    ) -> Packed {
         let mut steps = vec![0; strides.len()];
+        // The dimensions along which the operand changes, outermost first, as sizes and strides.
+        let mut dims = vec![];
         let mut count = 1;
         for i in (0..strides.len()).rev() {
             if strides[i] != 0 && desc.batch[i].size > 1 {
                 steps[i] = count;
                 count *= desc.batch[i].size;
+                dims.insert(0, [desc.batch[i].size, strides[i]]);
             }
         }
-        let mut data = AlignedBytes::zeroed(item * count * 4);
-        let base = data.bytes_mut().as_mut_ptr().cast::<f32>();
-        for index in 0..desc.batch_size() {
-            let (mut offset, mut at, mut rest) = (0, 0, index);
-            for i in (0..strides.len()).rev() {
-                let x = rest % desc.batch[i].size;
-                rest /= desc.batch[i].size;
-                offset += x * strides[i];
-                at += x * steps[i];
+        // Without matrices there is nothing to read.
+        let count = if desc.batch_size() == 0 { 0 } else { count };
+        let key: Vec<usize> = key
+            .iter()
+            .copied()
+            .chain([count])
+            .chain(dims.iter().flatten().copied())
+            .collect();
+        let data = constant.packed(&key, |bytes| {
+            let from = aligned(bytes);
+            let mut data = AlignedBytes::zeroed(item * count * 4);
+            let base = data.bytes_mut().as_mut_ptr().cast::<f32>();
+            for index in 0..count {
+                let (mut offset, mut rest) = (0, index);
+                for [size, stride] in dims.iter().rev() {
+                    offset += rest % size * stride;
+                    rest /= size;
+                }
+                // SAFETY: `index < count`.
+                pack(&from, offset, unsafe { base.add(index * item) });
             }
-            // SAFETY: `at < count`.
-            pack(offset, unsafe { base.add(at * item) });
-        }
+            data
+        });
         Packed { data, item, steps }
     }
 

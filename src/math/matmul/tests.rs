@@ -168,8 +168,8 @@ fn expected(c: &Case, a: &Tensor, b: &Tensor, addend: Option<&Tensor>, s: (usize
 fn run(c: &Case, isa: Isa, pool: &Pool, parts: (&MatMul, &Tensor, &Tensor, Option<&Tensor>)) -> (Tensor, Vec<u8>) {
     let (desc, a, b, addend) = parts;
     let constants = MatMulConstants {
-        a: (c.constant == 1).then(|| a.bytes()),
-        b: (c.constant == 2).then(|| b.bytes()),
+        a: (c.constant == 1).then(|| a.bytes().into()),
+        b: (c.constant == 2).then(|| b.bytes().into()),
     };
     let plan = plan(isa, desc, constants).expect("a plan");
     let nb = c.batch[0] * c.batch[1];
@@ -302,8 +302,8 @@ fn tails_see_every_element_once() {
         };
         let (desc, a, b, _, want) = build(&c);
         let constants = MatMulConstants {
-            a: (constant == 1).then(|| a.bytes()),
-            b: (constant == 2).then(|| b.bytes()),
+            a: (constant == 1).then(|| a.bytes().into()),
+            b: (constant == 2).then(|| b.bytes().into()),
         };
         let plan = plan(Isa::best(), &desc, constants).expect("a plan");
         let mut out = Tensor::zeros(DType::F32, &[2, m, n]);

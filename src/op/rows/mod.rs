@@ -13,6 +13,7 @@ mod conv;
 mod convert;
 mod creation;
 mod dense;
+mod detection;
 mod distance;
 mod distributions;
 mod dropout;
@@ -57,8 +58,8 @@ mod scan;
 mod scatter;
 mod select;
 mod select_by_value;
-mod slices;
 mod sequence_losses;
+mod slices;
 mod softmax;
 mod sort;
 mod special;
@@ -89,6 +90,7 @@ pub fn all() -> Vec<Op> {
         scan::rows(),
         random::rows(),
         distributions::rows(),
+        detection::rows(),
         views::rows(),
         affine::rows(),
         slices::rows(),

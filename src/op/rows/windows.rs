@@ -86,43 +86,55 @@ fn windows() -> Vec<Op> {
 
 fn others() -> Vec<Op> {
     vec![
-        Op::composite("vander", "vander(Tensor x, int? N=None, bool increasing=False) -> Tensor", |b, c| {
-            let x = c.leaf("x")?;
-            let [size] = x.shape()? else {
-                return Err(OpError::shape("torch.vander: x must be a one-dimensional tensor."));
-            };
-            let columns = c.opt_int("N")?.map_or(size.clone(), Dim::Const);
-            if columns.as_const().is_some_and(|n| n < 0) {
-                return Err(OpError::arg("N", "torch.vander: N must be non-negative."));
-            }
-            let wide = powers(b, x, &columns.add(&Dim::Const(1)))?;
-            let out = b.slice(&wide, 1, Dim::Const(0), columns, 1)?;
-            match c.bool("increasing")? {
-                true => Ok(out.into()),
-                false => b.op("flip", [out.into(), ints_val(&[1])]).map(Val::Leaf),
-            }
-        })
+        Op::composite(
+            "vander",
+            "vander(Tensor x, int? N=None, bool increasing=False) -> Tensor",
+            |b, c| {
+                let x = c.leaf("x")?;
+                let [size] = x.shape()? else {
+                    return Err(OpError::shape("torch.vander: x must be a one-dimensional tensor."));
+                };
+                let columns = c.opt_int("N")?.map_or(size.clone(), Dim::Const);
+                if columns.as_const().is_some_and(|n| n < 0) {
+                    return Err(OpError::arg("N", "torch.vander: N must be non-negative."));
+                }
+                let wide = powers(b, x, &columns.add(&Dim::Const(1)))?;
+                let out = b.slice(&wide, 1, Dim::Const(0), columns, 1)?;
+                match c.bool("increasing")? {
+                    true => Ok(out.into()),
+                    false => b.op("flip", [out.into(), ints_val(&[1])]).map(Val::Leaf),
+                }
+            },
+        )
         .doc("the powers of every element of a vector as columns, the highest first")
         .spelled("aten.vander.default torch.vander"),
-        Op::composite("lu", "lu(Tensor A, bool pivot=True, bool get_infos=False) -> Any", |b, c| {
-            let v = b.many("linalg_lu_factor_ex", [c.get("A").clone(), c.get("pivot").clone()])?;
-            let wanted = if c.bool("get_infos")? { 3 } else { 2 };
-            Ok(Val::Tuple(v[..wanted].iter().map(Val::from).collect()))
-        })
+        Op::composite(
+            "lu",
+            "lu(Tensor A, bool pivot=True, bool get_infos=False) -> Any",
+            |b, c| {
+                let v = b.many("linalg_lu_factor_ex", [c.get("A").clone(), c.get("pivot").clone()])?;
+                let wanted = if c.bool("get_infos")? { 3 } else { 2 };
+                Ok(Val::Tuple(v[..wanted].iter().map(Val::from).collect()))
+            },
+        )
         .doc("linalg_lu_factor, with the places of pivots that are 0 if wanted")
         .spelled("torch.lu torch.functional.lu Tensor.lu"),
-        Op::composite("unravel_index", "unravel_index(Tensor indices, Any shape) -> Tensor[]", |b, c| {
-            let sizes = c.dims("shape")?;
-            let mut out = vec![];
-            let mut rest = c.leaf("indices")?.clone();
-            for n in sizes.iter().rev() {
-                let n = Val::Int(n.clone());
-                out.push(b.binary("remainder", &rest, n.clone())?);
-                rest = b.binary("floor_divide", &rest, n)?;
-            }
-            out.reverse();
-            Ok(Val::Tuple(list_val(&out).items().unwrap_or_default().to_vec()))
-        })
+        Op::composite(
+            "unravel_index",
+            "unravel_index(Tensor indices, Any shape) -> Tensor[]",
+            |b, c| {
+                let sizes = c.dims("shape")?;
+                let mut out = vec![];
+                let mut rest = c.leaf("indices")?.clone();
+                for n in sizes.iter().rev() {
+                    let n = Val::Int(n.clone());
+                    out.push(b.binary("remainder", &rest, n.clone())?);
+                    rest = b.binary("floor_divide", &rest, n)?;
+                }
+                out.reverse();
+                Ok(Val::Tuple(list_val(&out).items().unwrap_or_default().to_vec()))
+            },
+        )
         .doc("places in row-major order as one index per dim")
         .spelled("torch.unravel_index torch.functional.unravel_index"),
     ]
@@ -139,7 +151,10 @@ fn shaped(
     if n < 0 {
         return Err(OpError::arg(
             "window_length",
-            format!("{} requires non-negative window_length, got window_length={n}", c.op.name),
+            format!(
+                "{} requires non-negative window_length, got window_length={n}",
+                c.op.name
+            ),
         ));
     }
     if !dtype.is_float() {

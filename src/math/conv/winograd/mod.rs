@@ -384,6 +384,10 @@ impl Method for Winograd {
         self.panels * self.kernels.nr * self.conv.in_channels * self.points()
     }
 
+    fn packing(&self) -> [usize; 2] {
+        [4, self.kernels.nr]
+    }
+
     /// Panel after panel: for each point and input channel, the panel's output channels side by side.
     fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
         let (nr, c) = (self.kernels.nr, self.conv.in_channels);

@@ -32,8 +32,8 @@ fn at(layout: Layout, channels: usize, pixels: usize, n: usize, c: usize, p: usi
 
 fn run(isa: Isa, conv: &Conv, side: usize, pool: &Pool, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f32> {
     let constants = ConvConstants {
-        weight: Some(bytes(w)),
-        bias: conv.bias.then(|| bytes(b)),
+        weight: Some(bytes(w).into()),
+        bias: conv.bias.then(|| bytes(b).into()),
     };
     let method = Winograd::new(isa, conv, side).expect("a plan");
     let plan = F32Plan::new(Box::new(method), conv, constants);

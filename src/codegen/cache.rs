@@ -1,0 +1,71 @@
+//! Compiled functions that several sets of kernels share.
+//!
+//! A kernel's code depends on its structure, not on its name, and hardly on how far its parallel loop goes: the caller says which
+//! part of that to run. So the kernels of a model at one batch size are mostly those at another, and are compiled once.
+
+use super::{Function, Options};
+use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structure};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+/// What a function was compiled from: a kernel's structure and the options.
+pub(super) type Key = (Vec<u64>, Options);
+
+/// The functions that compiled kernels hold now; they go with the last kernels that have them.
+#[derive(Default)]
+pub struct Cache(Mutex<HashMap<Key, Weak<Function>>>);
+
+impl Cache {
+    pub(super) fn get(&self, key: &Key) -> Option<Arc<Function>> {
+        self.0.lock().ok()?.get(key)?.upgrade()
+    }
+
+    pub(super) fn insert(&self, key: Key, function: &Arc<Function>) {
+        let Ok(mut known) = self.0.lock() else { return };
+        if known.len() == known.capacity() {
+            known.retain(|_, f| f.strong_count() > 0);
+        }
+        known.insert(key, Arc::downgrade(function));
+    }
+}
+
+/// What a kernel's function is found by.
+pub(super) fn key(k: &Kernel, options: Options) -> Key {
+    (structure(k), options)
+}
+
+/// Iterations from which on nothing is decided by how many there are.
+const MANY: usize = 1 << 20;
+
+/// The kernel for every number of iterations of its outermost parallel loop that makes the same code: the code takes the range
+/// from its caller, and only the choice of vectors ([`wide`](super::wide)) and the length that counts as long
+/// (`analysis`) look at how many there are.
+pub(super) fn general(k: &Kernel) -> Cow<'_, Kernel> {
+    let Some(l) = k.parallel_loop() else {
+        return Cow::Borrowed(k);
+    };
+    let outer = l.vars[0];
+    let class = match k.extent(outer) {
+        n if l.vector && n >= 512 => MANY,
+        n if !l.vector && n > 16 => MANY,
+        n if !l.vector && n > 0 => 1,
+        n => n,
+    };
+    if class == k.extent(outer) || guarded(&k.body, outer) {
+        return Cow::Borrowed(k);
+    }
+    let mut k = k.clone();
+    k.extents[outer.0 as usize] = class;
+    Cow::Owned(k)
+}
+
+/// Whether a condition of a load depends on `var`: which of its iterations pass is decided from their number.
+fn guarded(body: &[Stmt], var: Var) -> bool {
+    let on = |c: &Cond| c.expr.stride(var) != 0;
+    body.iter().any(|s| match s {
+        Stmt::Let(_, Inst::Load(_, _, Some(g))) => g.conds.iter().any(on),
+        Stmt::Loop(l) => guarded(&l.body, var),
+        _ => false,
+    })
+}

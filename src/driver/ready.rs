@@ -1,0 +1,173 @@
+//! A model for inputs of one combination of types, made ready to run: compiled as a whole, or as far as sizes are known.
+
+use super::bind::{Bound, Dims, Value};
+use super::run::arguments;
+use super::session::{Reported, Session, Staged};
+use super::split::{Split, Tail};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::GraphModule;
+use crate::interp::Interpreter;
+use crate::lower::Program;
+use crate::runtime::Executable;
+use crate::tensor::Tensor;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Values of buffers, by path.
+pub type State = HashMap<Arc<str>, Tensor>;
+
+/// What an optimised module with fixed input sizes runs as.
+pub struct Ready {
+    way: Way,
+}
+
+enum Way {
+    Whole(Box<Executable>),
+    Split(Box<Split>),
+}
+
+/// The program of a module as far as it can be compiled, and where it ends.
+pub(super) struct Lowered {
+    /// `None` if all that is computed depends on values.
+    pub program: Option<Program>,
+    tail: Option<Tail>,
+    /// What is said of a tail.
+    pub warning: Option<Diagnostic>,
+    /// The nodes whose values are the program's results, if there is a tail.
+    kept: Vec<crate::graph::NodeId>,
+}
+
+/// Lowers an optimised module: all of it, or what comes before the first size that depends on values.
+pub(super) fn lower(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Lowered> {
+    let graph = module.entry().ok_or(Reported)?;
+    let Some(tail) = Tail::of(graph) else {
+        return whole(session, module, dims);
+    };
+    let warning = Some(tail.warning(graph));
+    let (mut program, mut kept) = (None, vec![]);
+    if let Some((head, nodes)) = tail.head(graph) {
+        let mut lowered = session.lower_graph(module, &head, dims)?;
+        // The head's results are the values that the tail uses.
+        lowered.mutations.clear();
+        (program, kept) = (Some(lowered), nodes);
+    }
+    Ok(Lowered {
+        program,
+        tail: Some(tail),
+        warning,
+        kept,
+    })
+}
+
+/// Lowers a module whose sizes are known. What has no compiled form (a number that a loop carries) is interpreted.
+fn whole(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Lowered> {
+    let refused = match session.caught(|s| s.lower(module, dims)) {
+        Ok(program) => {
+            return Ok(Lowered {
+                program: Some(program),
+                tail: None,
+                warning: None,
+                kept: vec![],
+            });
+        }
+        Err(found) => found,
+    };
+    let no_form = |d: &Diagnostic| d.code == Code::E0601;
+    let why = refused
+        .iter()
+        .all(no_form)
+        .then(|| refused.iter().next().cloned())
+        .flatten();
+    let tail = module.entry().and_then(Tail::all);
+    match (why, tail) {
+        (Some(why), Some(tail)) => {
+            let warning = Diagnostic::new(Code::L0003, format!("the graph runs in the interpreter: {}", why.title));
+            let span = why.labels.first().map(|l| l.span);
+            Ok(Lowered {
+                program: None,
+                tail: Some(tail),
+                warning: Some(warning.at_opt(span, "what is not compiled")),
+                kept: vec![],
+            })
+        }
+        _ => {
+            session.diagnostics.extend(refused);
+            Err(Reported)
+        }
+    }
+}
+
+impl Lowered {
+    /// Compiles the program; `text` keeps the texts of its kernels' code.
+    pub fn compile(self, session: &mut Session, threads: usize, text: bool) -> Staged<Ready> {
+        let executable = match self.program {
+            Some(program) => Some(session.compile(program, threads, text)?),
+            None => None,
+        };
+        let way = match (self.tail, executable) {
+            (None, Some(executable)) => Way::Whole(Box::new(executable)),
+            (None, None) => return Err(Reported),
+            (Some(tail), executable) => Way::Split(Box::new(Split::new(tail, executable.map(|e| (e, self.kept))))),
+        };
+        Ok(Ready { way })
+    }
+}
+
+impl Ready {
+    /// The compiled part, if there is one.
+    pub fn executable(&self) -> Option<&Executable> {
+        match &self.way {
+            Way::Whole(e) => Some(e),
+            Way::Split(s) => s.executable(),
+        }
+    }
+
+    /// The compiled part, for runs without what [`Ready::run`] adds.
+    pub fn executable_mut(&mut self) -> Option<&mut Executable> {
+        match &mut self.way {
+            Way::Whole(e) => Some(e),
+            Way::Split(s) => s.executable_mut(),
+        }
+    }
+
+    /// The executable, if all of the model is compiled.
+    pub fn into_executable(self) -> Option<Executable> {
+        match self.way {
+            Way::Whole(e) => Some(*e),
+            Way::Split(_) => None,
+        }
+    }
+
+    /// How many operations run in the interpreter, because their sizes depend on values.
+    pub fn interpreted(&self) -> usize {
+        match &self.way {
+            Way::Whole(_) => 0,
+            Way::Split(s) => s.interpreted(),
+        }
+    }
+
+    /// Runs on inputs of the types that it was compiled for; `module` is the optimised one. New values of buffers and inputs lead the
+    /// result ([`Graph::mutations`](crate::graph::Graph::mutations)). `state` are the values of buffers that earlier runs changed.
+    pub fn run(&mut self, module: &GraphModule, bound: &Bound, state: &State) -> Result<Value, Diagnostic> {
+        match &mut self.way {
+            Way::Whole(executable) => {
+                state.iter().for_each(|(path, t)| executable.set_state(path, t));
+                let inputs = match module.entry() {
+                    Some(graph) => arguments(executable, graph, bound)?,
+                    None => vec![],
+                };
+                executable.run(&inputs).map_err(|d| *d)
+            }
+            Way::Split(split) => {
+                let mut interpreter = Interpreter::new(module);
+                for (path, t) in state {
+                    interpreter.set_attribute(path, t.clone());
+                    if let Some(head) = split.executable_mut() {
+                        head.set_state(path, t);
+                    }
+                }
+                split.run(module, &mut interpreter, bound)
+            }
+        }
+    }
+}

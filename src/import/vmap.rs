@@ -1,0 +1,206 @@
+//! Regions that `torch.vmap` leaves in an exported graph, as calls of graphs.
+//!
+//! ```text
+//! %level = _vmap_increment_nesting(7, "error")
+//! %a     = _add_batch_dim(%x, 0, %level)              graph vmap { %a = placeholder  …  output (%y,) }
+//! %y     = mul(%a, %w)                          ──▶   %map = map_impl(@vmap, [%x], [%w])
+//! %z     = _remove_batch_dim(%y, %level, 7, 0)        %z = getitem(%map, 0)
+//! %end   = _vmap_decrement_nesting()
+//! ```
+//!
+//! Inside a region values have no batch dim; `map_impl` runs it for each row. `associative_scan` is traced this way.
+
+use crate::graph::{Arg, Graph, InsertPoint, NodeId, Opcode};
+use crate::types::Val;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const PREFIX: &str = "torch._functorch.predispatch.";
+
+/// What a node is to a region.
+fn role<'g>(graph: &'g Graph, n: NodeId) -> Option<&'g str> {
+    let node = &graph[n];
+    let named = node.op() == Opcode::CallFunction;
+    node.target().strip_prefix(PREFIX).filter(|_| named)
+}
+
+/// Makes every region a graph and a call of it, innermost first; `name` gives the graphs' names. What is no well-formed region
+/// stays as it is, and is reported as unknown ops.
+pub(super) fn regions(graph: &mut Graph, mut name: impl FnMut() -> Arc<str>) -> Vec<(Arc<str>, Graph)> {
+    for n in graph.ids() {
+        if role(graph, n) == Some("lazy_load_decompositions") {
+            // Nothing uses what it gives.
+            let _ = graph.erase_node(n);
+        }
+    }
+    let (mut made, mut open) = (vec![], vec![]);
+    for n in graph.ids() {
+        match role(graph, n) {
+            Some("_vmap_increment_nesting") => open.push(n),
+            Some("_vmap_decrement_nesting") => {
+                let Some(begin) = open.pop() else { continue };
+                let wish = name();
+                match region(graph, begin, n, &wish) {
+                    Some(body) => made.push((wish, body)),
+                    None => return made,
+                }
+            }
+            _ => {}
+        }
+    }
+    made
+}
+
+/// A region under construction.
+#[derive(Default)]
+struct Region {
+    body: Graph,
+    /// Nodes of the graph as nodes of the body.
+    inside: HashMap<NodeId, NodeId>,
+    /// Values with a batch, and along which dim.
+    rows: Vec<(NodeId, i64)>,
+    /// Values of outside.
+    extra: Vec<NodeId>,
+    /// Nodes that give values with a batch, and along which dim.
+    results: Vec<(NodeId, Arg, i64)>,
+}
+
+/// Takes the nodes from `begin` to `end` out of the graph: their body, and a call of it in their place.
+fn region(graph: &mut Graph, begin: NodeId, end: NodeId, name: &Arc<str>) -> Option<Graph> {
+    let between: Vec<NodeId> = graph
+        .ids()
+        .into_iter()
+        .skip_while(|n| *n != begin)
+        .skip(1)
+        .take_while(|n| *n != end)
+        .collect();
+    let mut r = Region::default();
+    // Parameters come first in a graph: those for rows, then those for values of outside.
+    for &n in between.iter().filter(|n| role(graph, **n) == Some("_add_batch_dim")) {
+        let dim = graph[n].args().get(1)?.as_int()?;
+        let p = r.body.placeholder(graph[n].name(), None);
+        r.body.meta_mut(p).ty = graph[n].meta.ty.clone();
+        r.inside.insert(n, p);
+        r.rows.push((*graph[n].args().first()?.as_leaf()?, dim));
+    }
+    let outer: Vec<NodeId> = between
+        .iter()
+        .filter(|n| role(graph, **n) != Some("_add_batch_dim"))
+        .flat_map(|n| graph[*n].inputs())
+        .filter(|i| *i != begin && !between.contains(i))
+        .collect();
+    for i in outer {
+        if !r.inside.contains_key(&i) {
+            let p = r.body.placeholder(graph[i].name(), None);
+            r.body.meta_mut(p).ty = graph[i].meta.ty.clone();
+            r.inside.insert(i, p);
+            r.extra.push(i);
+        }
+    }
+    for &n in &between {
+        match role(graph, n) {
+            Some("_add_batch_dim") => {}
+            Some("_remove_batch_dim") => {
+                let args = graph[n].args();
+                let value = r.inside.get(args.first()?.as_leaf()?)?;
+                r.results.push((n, Val::Leaf(*value), args.get(3)?.as_int()?));
+            }
+            Some(_) => return None,
+            None => {
+                let inside = &r.inside;
+                let copy = r
+                    .body
+                    .node_copy(graph, n, |i| inside.get(&i).map_or(Val::None, |&i| Val::Leaf(i)));
+                r.inside.insert(n, copy);
+            }
+        }
+    }
+    if r.rows.is_empty() || r.results.is_empty() {
+        return None;
+    }
+    let results = r.results.iter().map(|(_, v, _)| v.clone()).collect();
+    r.body.set_insert_point(InsertPoint::End);
+    r.body.set_output(Val::Tuple(results));
+    r.call(graph, end, name);
+    for n in between.into_iter().rev().chain([end, begin]) {
+        // Its users were erased before it, or use the call now.
+        graph.erase_node(n).ok()?;
+    }
+    Some(r.body)
+}
+
+impl Region {
+    /// Calls the body before `end`, and lets its results stand for those of the region.
+    fn call(&self, graph: &mut Graph, end: NodeId, name: &Arc<str>) {
+        let point = graph.insert_point();
+        graph.set_insert_point(InsertPoint::Before(end));
+        let moved = |graph: &mut Graph, x: NodeId, from: i64, to: i64| match from == to {
+            true => x,
+            false => {
+                let args = vec![Val::Leaf(x), Val::int(from), Val::int(to)];
+                graph.call_function("torch.ops.aten.movedim.int", args, vec![])
+            }
+        };
+        let rows = self
+            .rows
+            .iter()
+            .map(|&(x, dim)| Val::Leaf(moved(graph, x, dim, 0)))
+            .collect();
+        let extra = self.extra.iter().map(|&x| Val::Leaf(x)).collect();
+        let args = vec![Val::Graph(name.clone()), Val::List(rows), Val::List(extra)];
+        let call = graph.call_function("torch.ops.higher_order.map_impl", args, vec![]);
+        graph.meta_mut(call).loc = graph[end].meta.loc.clone();
+        for (i, &(n, _, dim)) in self.results.iter().enumerate() {
+            let args = vec![Val::Leaf(call), Val::int(i as i64)];
+            let item = graph.call_function("operator.getitem", args, vec![]);
+            let result = moved(graph, item, 0, dim);
+            graph.meta_mut(result).ty = graph[n].meta.ty.clone();
+            graph.replace_all_uses_with(n, result);
+        }
+        graph.set_insert_point(point);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::FileId;
+    use crate::syntax::parse_text;
+
+    #[test]
+    fn regions_become_calls() {
+        let p = PREFIX;
+        let text = format!(
+            "graph main {{
+                %x : f32[3, 7] = placeholder x
+                %w : f32[3] = placeholder w
+                %lazy = call_function {p}lazy_load_decompositions()
+                %level = call_function {p}_vmap_increment_nesting(7, \"error\")
+                %a : f32[3] = call_function {p}_add_batch_dim(%x, 1, 1)
+                %y : f32[3] = call_function torch.ops.aten.mul.Tensor(%a, %w)
+                %z : f32[7, 3] = call_function {p}_remove_batch_dim(%y, 1, 7, 0)
+                %end = call_function {p}_vmap_decrement_nesting()
+                output %z
+            }}"
+        );
+        let (file, found) = parse_text(FileId(0), &text);
+        assert!(!found.has_errors(), "{found:?}");
+        let (mut m, _) = crate::graph::build(&file, "g");
+        let mut graph = m.graphs["main"].clone();
+        let made = regions(&mut graph, || "vmap".into());
+        m.graphs.insert("main".into(), graph);
+        m.graphs.extend(made);
+        let printed = crate::graph::print(&m);
+        for line in [
+            "%movedim_int = call_function torch.ops.aten.movedim.int(%x, 1, 0)",
+            "%map_impl = call_function torch.ops.higher_order.map_impl(@vmap, [%movedim_int], [%w])",
+            "%getitem : f32[7, 3] = call_function operator.getitem(%map_impl, 0)",
+            "%y : f32[3] = call_function torch.ops.aten.mul.Tensor(%a, %w)",
+        ] {
+            assert!(printed.contains(line), "{printed}");
+        }
+        assert!(!printed.contains(PREFIX), "{printed}");
+        let found = crate::infer::infer(&mut m, &Default::default());
+        assert!(!found.has_errors(), "{found:?}");
+    }
+}
