@@ -113,6 +113,7 @@ pub fn markdown(ops: &[&Op]) -> String {
         "contraction",
         "routine",
         "decomposition",
+        "control flow",
         "host",
     ];
     let what = [
@@ -122,6 +123,7 @@ pub fn markdown(ops: &[&Op]) -> String {
         "a matrix product, convolution or attention",
         "a computation on whole tensors",
         "other ops",
+        "calls of graphs",
         "no tensor is computed: sizes, dtypes, Python values",
     ];
     for (k, w) in kinds.iter().zip(what) {
@@ -154,6 +156,17 @@ pub fn markdown(ops: &[&Op]) -> String {
         }
         out.truncate(out.trim_end().len());
         out.push('\n');
+    }
+    out.push_str(&outside());
+    out
+}
+
+/// The section of what the table leaves out; `tests/torch/opinfo.py` reads it.
+fn outside() -> String {
+    let mut out = String::from("\n## Outside the table\n\nWhat of torch the table leaves out, by reason:\n\n");
+    for (why, names) in op::outside::OUTSIDE {
+        let names: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
+        let _ = writeln!(out, "* {why}: {}", names.join(", "));
     }
     out
 }

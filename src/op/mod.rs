@@ -21,6 +21,7 @@ pub mod emit;
 mod meaning;
 pub mod modules;
 pub mod number;
+pub mod outside;
 pub mod pointwise;
 mod promotion;
 pub mod random;

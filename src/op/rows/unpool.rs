@@ -88,6 +88,8 @@ fn fractional() -> Vec<Op> {
         )
         .doc("the maxima over windows whose places the samples move, and where they are")
         .spelled("aten.fractional_max_pool3d.default torch._C._nn.fractional_max_pool3d"),
+        given_samples!("2", "FractionalMaxPool2d", 2),
+        given_samples!("3", "FractionalMaxPool3d", 3),
     ]
 }
 
@@ -282,6 +284,82 @@ fn fractional_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     let shape = [&x[..lead], &sizes[..]].concat();
     let of = |d| Val::Leaf(TensorType::new(d, shape.clone()));
     Ok(Val::Tuple(vec![of(d), of(DType::I64)]))
+}
+
+/// A row of torch.nn's function and module, whose samples must be given.
+macro_rules! given_samples {
+    ($n:literal, $class:literal, $dims:literal) => {
+        Op::composite(
+            concat!("nn_fractional_max_pool", $n, "d"),
+            concat!(
+                "fractional_max_pool",
+                $n,
+                "d(Tensor input, int[",
+                $n,
+                "] kernel_size, Any output_size=None, Any \
+                 output_ratio=None, bool return_indices=False, Tensor? _random_samples=None) -> Any"
+            ),
+            |b, c| with_samples(b, c, $dims),
+        )
+        .doc("maxima over windows whose places the samples move; sizes are given, or ratios of them")
+        .spelled(concat!("torch.nn.functional.fractional_max_pool", $n, "d"))
+        .module(concat!(
+            $class,
+            "(kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None) = \
+             nn_fractional_max_pool",
+            $n,
+            "d(input, kernel_size, output_size, output_ratio, return_indices, @_random_samples?)"
+        ))
+    };
+}
+
+fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
+    let x = c.leaf("input")?;
+    let Some(samples) = c.opt_leaf("_random_samples") else {
+        return Err(OpError::arg(
+            "_random_samples",
+            "fractional pooling without samples draws them at random",
+        )
+        .help("give _random_samples, a tensor of [batch, channels, dims] numbers in [0, 1)"));
+    };
+    let shape = x.shape()?;
+    if shape.len() < n + 1 {
+        return Err(OpError::shape(format!(
+            "fractional_max_pool{n}d(): Expected {}D or {}D tensor",
+            n + 1,
+            n + 2
+        )));
+    }
+    let part = |d: usize| -> OpResult<i64> {
+        let ratio = match c.get("output_ratio") {
+            Val::List(v) | Val::Tuple(v) => v.get(d).and_then(Val::as_f64),
+            v => v.as_f64(),
+        };
+        let size = shape[shape.len() - n + d].as_const();
+        let both = ratio.zip(size).map(|(r, n)| (n as f64 * r) as i64);
+        both.ok_or_else(|| {
+            OpError::arg(
+                "output_ratio",
+                "fractional_max_pool requires specifying either an output_size or an output_ratio",
+            )
+        })
+    };
+    let size = match c.get("output_size") {
+        Val::None => (0..n).map(part).collect::<OpResult<Vec<i64>>>()?,
+        Val::List(_) | Val::Tuple(_) => c.ints("output_size")?,
+        _ => vec![c.int("output_size")?; n],
+    };
+    let args = vec![
+        x.into(),
+        c.get("kernel_size").clone(),
+        crate::op::emit::ints_val(&size),
+        samples.into(),
+    ];
+    let both = b.call(&format!("fractional_max_pool{n}d"), args)?;
+    match (c.bool("return_indices")?, both.items().and_then(|v| v.first())) {
+        (false, Some(values)) => Ok(values.clone()),
+        _ => Ok(both),
+    }
 }
 
 /// Where the windows along one dim begin (Graham 2014), in the dtype's own arithmetic.

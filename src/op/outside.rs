@@ -1,0 +1,70 @@
+//! The ops of torch that the table leaves out, and why.
+
+/// By reason, the ops as torch names them in Python: without `torch.` and, for functions of torch.nn, without that path.
+pub const OUTSIDE: &[(&str, &[&str])] = &[
+    (
+        "complex numbers: fxc has no complex dtypes, so neither spectra nor what gives or takes them",
+        &[
+            "fft.*",
+            "stft",
+            "istft",
+            "complex",
+            "polar",
+            "cfloat",
+            "cdouble",
+            "chalf",
+            "view_as_complex",
+            "view_as_real",
+            "imag",
+            "linalg.eig",
+            "linalg.eigvals",
+        ],
+    ),
+    (
+        "sparse layouts",
+        &[
+            "to_sparse",
+            "sparse.mm",
+            "sparse.sampled_addmm",
+            "sspaddmm",
+            "smm",
+            "hspmm",
+        ],
+    ),
+    ("u64 elements", &["hash_tensor"]),
+    (
+        "sizes of storage, which graphs of values do not have",
+        &["resize_", "resize_as_", "set_"],
+    ),
+    (
+        "the number of results depends on values",
+        &["tensor_split with a tensor of sections or indices"],
+    ),
+    (
+        "shapes alone, computed before a graph is written",
+        &["broadcast_shapes", "can_cast", "promote_types", "result_type"],
+    ),
+    (
+        "training alone",
+        &["_batch_norm_with_update", "AdaptiveLogSoftmaxWithLoss"],
+    ),
+    (
+        "kernels that torch itself compiles, on GPUs only",
+        &["jiterator_*", "addmm, baddbmm, bmm and mm with out_dtype"],
+    ),
+    (
+        "custom ops of torch's own Python code",
+        &["linear_cross_entropy with chunks"],
+    ),
+    (
+        "a module among the constructor's arguments: `torch2fxir.py` writes these open, as `torch.export` does",
+        &[
+            "Transformer",
+            "TransformerEncoder",
+            "TransformerDecoder",
+            "Sequential",
+            "ModuleList",
+            "ModuleDict",
+        ],
+    ),
+];
