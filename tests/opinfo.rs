@@ -33,15 +33,14 @@ fn words(d: &Diagnostic) -> String {
     format!("{} {} {}", d.code, d.title, notes.join(" "))
 }
 
-/// The tensors of a result; a Python number alone counts as one of no dims.
+/// The tensors of a result in order; Python numbers count as tensors of no dims.
 fn leaves(v: &Val<Tensor>) -> Vec<Tensor> {
     match v {
+        Val::Leaf(t) => vec![t.clone()],
         Val::Bool(b) => vec![Tensor::scalar(*b as u8).to(DType::B8)],
         Val::Float(x) => vec![Tensor::scalar(*x as f32)],
-        v => match v.as_int() {
-            Some(i) => vec![Tensor::scalar(i)],
-            None => v.leaves().into_iter().cloned().collect(),
-        },
+        Val::Int(_) => v.as_int().map(Tensor::scalar).into_iter().collect(),
+        _ => v.items().unwrap_or_default().iter().flat_map(leaves).collect(),
     }
 }
 

@@ -254,30 +254,33 @@ def _zeta(x, q):
     # The Hurwitz zeta function by Euler-Maclaurin summation.
     if x == 1:
         return math.inf
-    if x < 1 or np.isnan(x) or np.isnan(q):
+    if x < 1:
         return math.nan
     if q <= 0:
         if q == np.floor(q):
             return math.inf
-        if x != np.floor(x) or q < -1e6:
+        if x != np.floor(x) or q < -1e7:
             return math.nan
-    if q == math.inf:
-        return math.nan
-    total, a, k = np.float64(0), q, 0
-    while k < 12 or a <= 12:
+    smallest = np.finfo(np.float64).eps / 2
+    total, a, term, k = q**-x, q, np.float64(0), 0
+    while k < 9 or a <= 9:
+        a, k = a + 1, k + 1
         term = a**-x
         total += term
-        if abs(term) <= abs(total) * 1e-17:
+        if abs(term) < smallest * abs(total):
             return total
-        a, k = a + 1, k + 1
-    b = a**-x
-    total += b * a / (x - 1) + b / 2
-    term = b * x / a
-    bernoulli = [1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000, 1 / 74724249600]
-    for k, c in enumerate(bernoulli):
-        total += c * term
-        m = x + 2 * k + 1
-        term *= m * (m + 1) / (a * a)
+    total += term * a / (x - 1) - 0.5 * term
+    factor, k = 1.0, 0
+    for c in [12, -720, 30240, -1209600, 47900160, -1307674368000 / 691, 74724249600, -10670622842880000 / 3617]:
+        factor *= x + k
+        term /= a
+        part = factor * term / c
+        total += part
+        if abs(part / total) < smallest:
+            break
+        factor *= x + k + 1
+        term /= a
+        k += 2
     return total
 
 

@@ -83,6 +83,102 @@ fn lower_series(a: f64, x: f64) -> f64 {
     sum * ax / a
 }
 
+/// Coefficients of Temme's expansion, by powers of 1 / a and of eta.
+const TEMME: [[f64; 16]; 4] = [
+    [
+        -0.3333333333333333,
+        0.08333333333333333,
+        -0.014814814814814815,
+        0.0011574074074074073,
+        0.0003527336860670194,
+        -0.0001787551440329218,
+        3.919263178522438e-05,
+        -2.1854485106799924e-06,
+        -1.85406221071516e-06,
+        8.296711340953087e-07,
+        -1.7665952736826078e-07,
+        6.707853543401498e-09,
+        1.0261809784240309e-08,
+        -4.382036018453353e-09,
+        9.14769958223679e-10,
+        -2.551419399494625e-11,
+    ],
+    [
+        -0.001851851851851852,
+        -0.003472222222222222,
+        0.0026455026455026454,
+        -0.0009902263374485596,
+        0.00020576131687242798,
+        -4.018775720164609e-07,
+        -1.8098550334489977e-05,
+        7.64916091608111e-06,
+        -1.6120900894563446e-06,
+        4.647127802807434e-09,
+        1.378633446915721e-07,
+        -5.752545603517705e-08,
+        1.1951628599778148e-08,
+        -1.7543241719747647e-11,
+        -1.0091543710600413e-09,
+        4.162792991842583e-10,
+    ],
+    [
+        0.004133597883597883,
+        -0.0026813271604938273,
+        0.0007716049382716049,
+        2.0093878600823047e-06,
+        -0.00010736653226365161,
+        5.2923448829120125e-05,
+        -1.2760635188618728e-05,
+        3.423578734096138e-08,
+        1.3721957309062932e-06,
+        -6.298992138380055e-07,
+        1.4280614206064242e-07,
+        -2.0477098421990866e-10,
+        -1.409252991086752e-08,
+        6.228974084922022e-09,
+        -1.3670488396617112e-09,
+        9.428356159014678e-13,
+    ],
+    [
+        0.0006494341563786008,
+        0.00022947209362139917,
+        -0.0004691894943952557,
+        0.00026772063206283885,
+        -7.561801671883977e-05,
+        -2.396505113867297e-07,
+        1.1082654115347302e-05,
+        -5.6749528269915965e-06,
+        1.4230900732435883e-06,
+        -2.7861080291528143e-11,
+        -1.6958404091930278e-07,
+        8.099464905388083e-08,
+        -1.9111168485973655e-08,
+        2.3928620439808118e-12,
+        2.0620131815488797e-09,
+        -9.460496661855133e-10,
+    ],
+];
+
+/// From this order on, near the transition, the expansion for large orders is exact.
+const LARGE: f64 = 1e4;
+
+/// The lower or upper function of a large order near x = a (DLMF 8.12.3).
+fn near_transition(a: f64, x: f64, upper: bool) -> Option<f64> {
+    let distance = (x - a) / a;
+    if a < LARGE || distance.abs() > 40.0 / a.sqrt() {
+        return None;
+    }
+    let eta = (-2.0 * (distance.ln_1p() - distance))
+        .max(0.0)
+        .sqrt()
+        .copysign(distance);
+    let sign = if upper { 1.0 } else { -1.0 };
+    let first = 0.5 * libm::erfc(sign * eta * (a / 2.0).sqrt());
+    let by_eta = |row: &[f64]| row.iter().rev().fold(0.0, |s, c| s * eta + c);
+    let sum = TEMME.iter().rev().fold(0.0, |s, row| s / a + by_eta(row));
+    Some(first + sign * (-0.5 * a * eta * eta).exp() * sum / (std::f64::consts::TAU * a).sqrt())
+}
+
 /// The upper function near x = 0 without cancellation (DLMF 8.7.3).
 fn upper_series(a: f64, x: f64) -> f64 {
     let (mut factor, mut sum) = (1.0, 0.0);
@@ -153,6 +249,9 @@ pub fn igammac(a: f64, x: f64) -> f64 {
     if let Some(lower) = at_border(a, x) {
         return 1.0 - lower;
     }
+    if let Some(upper) = near_transition(a, x, true) {
+        return upper;
+    }
     let small = match x {
         _ if x > 1.1 => {
             return if x < a {
@@ -174,6 +273,9 @@ pub fn igammac(a: f64, x: f64) -> f64 {
 /// The regularised lower incomplete gamma function (`torch.special.gammainc`).
 pub fn igamma(a: f64, x: f64) -> f64 {
     if let Some(lower) = at_border(a, x) {
+        return lower;
+    }
+    if let Some(lower) = near_transition(a, x, false) {
         return lower;
     }
     if x > 1.0 && x > a {

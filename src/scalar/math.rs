@@ -346,58 +346,69 @@ pub fn ndtri(p: f64) -> f64 {
     if p < 0.5 { x } else { -x }
 }
 
-/// The Hurwitz zeta function `Σ (q + k)^-x` by Euler-Maclaurin summation, with torch's values at the poles.
+/// The Hurwitz zeta function `Σ (q + k)^-x` by Euler-Maclaurin summation, after Cephes as torch has it.
 pub fn zeta(x: f64, q: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }
-    if x < 1.0 || x.is_nan() || q.is_nan() {
+    if x < 1.0 {
         return f64::NAN;
     }
     if q <= 0.0 {
         if q == q.floor() {
             return f64::INFINITY;
         }
-        if x != x.floor() || q < -1e6 {
+        // Sums over so many terms are not worth their time.
+        if x != x.floor() || q < -1e7 {
             return f64::NAN;
         }
     }
-    if q == f64::INFINITY {
-        // As Cephes and torch have it, though the limit is 0.
-        return f64::NAN;
-    }
-    let (mut sum, mut a, mut k) = (0.0, q, 0);
-    while k < 12 || a <= 12.0 {
-        let term = a.powf(-x);
+    let (mut sum, mut a, mut term, mut k) = (q.powf(-x), q, 0.0, 0);
+    let done = |part: f64, sum: f64| (-SMALLEST * sum < part) && (part < SMALLEST * sum);
+    while k < 9 || a <= 9.0 {
+        k += 1;
+        a += 1.0;
+        term = a.powf(-x);
         sum += term;
-        if term.abs() <= f64::abs(sum) * 1e-17 {
+        if done(term, sum) {
             return sum;
         }
-        a += 1.0;
-        k += 1;
     }
-    // B(2k) / (2k)!
-    const B: [f64; 9] = [
-        1.0 / 12.0,
-        -1.0 / 720.0,
-        1.0 / 30240.0,
-        -1.0 / 1209600.0,
-        1.0 / 47900160.0,
-        -691.0 / 1307674368000.0,
-        1.0 / 74724249600.0,
-        -3617.0 / 10670622842880000.0,
-        43867.0 / 5109094217170944000.0,
-    ];
-    let b = a.powf(-x);
-    sum += b * a / (x - 1.0) + b / 2.0;
-    let mut term = b * x / a;
-    for (k, c) in B.iter().enumerate() {
-        sum += c * term;
-        let m = x + 2.0 * k as f64 + 1.0;
-        term *= m * (m + 1.0) / (a * a);
+    sum += term * a / (x - 1.0) - 0.5 * term;
+    let (mut factor, mut k) = (1.0, 0.0);
+    for c in ZETA {
+        factor *= x + k;
+        term /= a;
+        let t = factor * term / c;
+        sum += t;
+        if (t / sum).abs() < SMALLEST {
+            break;
+        }
+        k += 1.0;
+        factor *= x + k;
+        term /= a;
+        k += 1.0;
     }
     sum
 }
+
+/// Half the distance from 1 to the next f64.
+const SMALLEST: f64 = f64::EPSILON / 2.0;
+/// `(2k)! / B(2k)`.
+const ZETA: [f64; 12] = [
+    12.0,
+    -720.0,
+    30240.0,
+    -1209600.0,
+    47900160.0,
+    -1.8924375803183792e9,
+    7.47242496e10,
+    -2.950130727918164e12,
+    1.1646782814350067e14,
+    -4.5979787224074726e15,
+    1.8152105401943546e17,
+    -7.166165256175667e18,
+];
 
 /// The greatest common divisor of the magnitudes.
 pub fn gcd(a: i64, b: i64) -> i64 {

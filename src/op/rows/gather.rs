@@ -116,6 +116,9 @@ fn gather_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
         return Err(OpError::dtype("gather(): Expected dtype int32/int64 for index"));
     }
     let dim = wrap_dim(c.int("dim")?, x.len())?;
+    if index.contains(&Dim::Const(0)) {
+        return Ok(Val::Leaf(TensorType::new(d, index.to_vec())));
+    }
     if x.len().max(1) != index.len().max(1) {
         return Err(OpError::shape(
             "Index tensor must have the same number of dimensions as input tensor",
@@ -184,16 +187,27 @@ fn gather(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, index) = (c.leaf("self")?, c.leaf("index")?);
     let dim = wrap_dim(c.int("dim")?, x.rank())?;
     let mut out = zeros(x.dtype(), index.shape())?;
+    if out.numel() == 0 {
+        return Ok(Val::Leaf(out));
+    }
     let (size, src) = (x.dtype().size(), x.bytes());
     let dst = out.bytes_mut();
     for_each_indexed(index, x.shape(), dim, &mut |i, p| copy_element(dst, i, src, p, size))?;
     Ok(Val::Leaf(out))
 }
 
+/// Indices below 0 counted from the end of a dim of `size`.
+fn from_the_front(b: &mut dyn Build, index: &Traced, size: Dim) -> OpResult<Traced> {
+    let negative = b.binary("lt", index, Val::int(0))?;
+    let wrapped = b.binary("add", index, Val::Int(size))?;
+    b.op("where", [negative.into(), wrapped.into(), index.into()])
+}
+
 fn take_along_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, index) = (c.leaf("self")?, c.leaf("indices")?);
     if c.is_none("dim") {
         let (x, index) = (b.unary("ravel", x)?, b.unary("ravel", index)?);
+        let index = from_the_front(b, &index, x.shape()?[0].clone())?;
         return b.op("gather", [x.into(), Val::int(0), index.into()]).map(Val::Leaf);
     }
     if x.rank()? != index.rank()? {
@@ -210,6 +224,7 @@ fn take_along_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
         return b.op("gather", [x.into(), Val::int(0), index.into()]).map(Val::Leaf);
     }
     let (keep_x, keep_i) = (xs[dim].clone(), is[dim].clone());
+    let index = &from_the_front(b, index, keep_x.clone())?;
     xs[dim] = Dim::Const(1);
     is[dim] = Dim::Const(1);
     let mut common = Sizes::default().broadcast(&xs, &is)?;

@@ -477,7 +477,12 @@ fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             };
             let x = b.unary("abs", &x)?;
             let sums = b.reduce("sum", &x, &[sum], true)?;
-            b.reduce(if p > 0.0 { "amax" } else { "amin" }, &sums, &[best], true)?
+            if p > 0.0 && sums.shape()?[best] == Dim::Const(0) {
+                // The maximum of nothing is 0 here.
+                b.reduce("sum", &sums, &[best], true)?
+            } else {
+                b.reduce(if p > 0.0 { "amax" } else { "amin" }, &sums, &[best], true)?
+            }
         }
         (Some("nuc"), _) | (None, Some(2.0 | -2.0)) => {
             let rest = (0..rank).filter(|d| ![rows, columns].contains(d));

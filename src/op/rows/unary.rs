@@ -198,7 +198,7 @@ fn special_functions() -> Vec<Op> {
             |c| {
                 Ok(match c.is_none("eps") {
                     true => "log(rounded(self / rounded(1 - self)))",
-                    false => "x = max(min(self, 1 - eps), eps); log(rounded(x / rounded(1 - x)))",
+                    false => "x = where(self < eps, eps, where(self > 1 - eps, 1 - eps, self)); log(rounded(x / rounded(1 - x)))",
                 })
             },
         )

@@ -70,6 +70,33 @@ fn functionals() -> Vec<Op> {
     ]
 }
 
+/// A row of torch.nn's function and module, whose samples must be given.
+macro_rules! given_samples {
+    ($n:literal, $class:literal, $dims:literal) => {
+        Op::composite(
+            concat!("nn_fractional_max_pool", $n, "d"),
+            concat!(
+                "fractional_max_pool",
+                $n,
+                "d(Tensor input, int[",
+                $n,
+                "] kernel_size, Any output_size=None, Any \
+                 output_ratio=None, bool return_indices=False, Tensor? _random_samples=None) -> Any"
+            ),
+            |b, c| with_samples(b, c, $dims),
+        )
+        .doc("maxima over windows whose places the samples move; sizes are given, or ratios of them")
+        .spelled(concat!("torch.nn.functional.fractional_max_pool", $n, "d"))
+        .module(concat!(
+            $class,
+            "(kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None) = \
+             nn_fractional_max_pool",
+            $n,
+            "d(input, kernel_size, output_size, output_ratio, return_indices, @_random_samples?)"
+        ))
+    };
+}
+
 fn fractional() -> Vec<Op> {
     vec![
         Op::new(
@@ -286,33 +313,6 @@ fn fractional_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     Ok(Val::Tuple(vec![of(d), of(DType::I64)]))
 }
 
-/// A row of torch.nn's function and module, whose samples must be given.
-macro_rules! given_samples {
-    ($n:literal, $class:literal, $dims:literal) => {
-        Op::composite(
-            concat!("nn_fractional_max_pool", $n, "d"),
-            concat!(
-                "fractional_max_pool",
-                $n,
-                "d(Tensor input, int[",
-                $n,
-                "] kernel_size, Any output_size=None, Any \
-                 output_ratio=None, bool return_indices=False, Tensor? _random_samples=None) -> Any"
-            ),
-            |b, c| with_samples(b, c, $dims),
-        )
-        .doc("maxima over windows whose places the samples move; sizes are given, or ratios of them")
-        .spelled(concat!("torch.nn.functional.fractional_max_pool", $n, "d"))
-        .module(concat!(
-            $class,
-            "(kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None) = \
-             nn_fractional_max_pool",
-            $n,
-            "d(input, kernel_size, output_size, output_ratio, return_indices, @_random_samples?)"
-        ))
-    };
-}
-
 fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let Some(samples) = c.opt_leaf("_random_samples") else {
@@ -368,15 +368,21 @@ fn starts(sample: f64, from: usize, to: usize, kernel: usize, dtype: DType) -> V
     let at = |i: usize| match dtype {
         DType::F64 => {
             let alpha = last as f64 / (to - 1) as f64;
-            ((i as f64 + sample) * alpha) as usize - (sample * alpha) as usize
+            ((i as f64 + sample) * alpha) as i64 - (sample * alpha) as i64
         }
         _ => {
             let (alpha, sample) = (last as f32 / (to - 1) as f32, sample as f32);
-            ((i as f32 + sample) * alpha) as usize - (sample * alpha) as usize
+            ((i as f32 + sample) * alpha) as i64 - (sample * alpha) as i64
         }
     };
     (0..to)
-        .map(|i| if i + 1 == to { last } else { at(i).min(last) })
+        .map(|i| {
+            if i + 1 == to {
+                last
+            } else {
+                at(i).clamp(0, last as i64) as usize
+            }
+        })
         .collect()
 }
 
