@@ -20,11 +20,22 @@ pub fn apply(name: &str, args: &[Type]) -> Option<OpResult<Type>> {
     if let Some(op) = comparison(name) {
         return Some(Ok(compare(op, x, y)));
     }
+    if let Some(alpha) = args
+        .get(2)
+        .filter(|v| matches!(name, "add" | "sub") && v.as_f64() != Some(1.0))
+    {
+        let scaled = arithmetic(Binary::Mul, y, alpha, Dim::mul);
+        return Some(scaled.and_then(|y| apply(name, &[x.clone(), y]).unwrap_or(Ok(Val::Unknown))));
+    }
     Some(match name {
         "add" => arithmetic(Binary::Add, x, y, Dim::add),
         "sub" => arithmetic(Binary::Sub, x, y, Dim::sub),
         "mul" => arithmetic(Binary::Mul, x, y, Dim::mul),
-        "div" => true_division(x, y),
+        "div" => match args.get(2).and_then(Val::as_str) {
+            Some("floor") => division(Binary::FloorDiv, x, y, Dim::floordiv),
+            Some("trunc") => division(Binary::TruncDiv, x, y, truncated),
+            _ => true_division(x, y),
+        },
         "floor_divide" => division(Binary::FloorDiv, x, y, Dim::floordiv),
         "remainder" => division(Binary::Mod, x, y, Dim::modulo),
         "pow" => power(x, y),
@@ -115,6 +126,14 @@ fn division(op: Binary, x: &Type, y: &Type, on_ints: fn(&Dim, &Dim) -> Dim) -> O
         return Err(OpError::value("ZeroDivisionError: division by zero"));
     }
     arithmetic(op, x, y, on_ints)
+}
+
+/// Known sizes divided towards zero.
+fn truncated(a: &Dim, b: &Dim) -> Dim {
+    match (a.as_const(), b.as_const()) {
+        (Some(a), Some(b)) => a.checked_div(b).map_or(Dim::Unknown, Dim::Const),
+        _ => Dim::Unknown,
+    }
 }
 
 fn true_division(x: &Type, y: &Type) -> OpResult<Type> {
@@ -214,6 +233,15 @@ mod tests {
         assert_eq!(run("floor_divide", Val::Float(1.0), Val::Float(0.1)), Val::Float(9.0));
         assert_eq!(run("remainder", Val::int(-7), Val::int(3)), Val::int(2));
         assert_eq!(run("div", Val::int(6), Val::int(4)), Val::Float(1.5));
+        let mode = |m: &str| apply("div", &[Val::int(-7), Val::int(2), Val::str(m)]);
+        assert_eq!(
+            (mode("floor"), mode("trunc")),
+            (Some(Ok(Val::int(-4))), Some(Ok(Val::int(-3))))
+        );
+        assert_eq!(
+            apply("add", &[Val::int(1), Val::int(2), Val::int(3)]),
+            Some(Ok(Val::int(7)))
+        );
         assert_eq!(run("pow", Val::int(2), Val::int(-1)), Val::Float(0.5));
         assert_eq!(run("pow", n(), Val::int(2)).to_string(), "int");
         assert_eq!(

@@ -230,12 +230,14 @@ fn upper_fraction(a: f64, x: f64) -> f64 {
     answer * ax
 }
 
-/// What both functions are at the borders: `None` within, else the lower function.
+/// What both functions are at the borders (where torch asks for these before it asks for NaN): `None` within, else the lower
+/// function.
 fn at_border(a: f64, x: f64) -> Option<f64> {
-    if a.is_nan() || x.is_nan() || x < 0.0 || a < 0.0 {
+    if x < 0.0 || a < 0.0 {
         return Some(f64::NAN);
     }
     match (a == 0.0 || a.is_infinite(), x == 0.0 || x.is_infinite()) {
+        (false, false) if a.is_nan() || x.is_nan() => Some(f64::NAN),
         (false, false) => None,
         _ if a == 0.0 => Some(if x > 0.0 { 1.0 } else { f64::NAN }),
         _ if x == 0.0 => Some(0.0),

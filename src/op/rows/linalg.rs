@@ -494,6 +494,9 @@ fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
                 Some(_) => "amin",
                 None => "sum",
             };
+            // The greatest of none is 0 here.
+            let none = values.shape()?.last() == Some(&Dim::Const(0));
+            let op = if none && op == "amax" { "sum" } else { op };
             let mut out = b.reduce(op, &values, &[rank - 2], false)?;
             for d in [rows.min(columns), rows.max(columns)] {
                 out = b.unsqueeze(&out, d)?;

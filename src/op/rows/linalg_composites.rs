@@ -125,7 +125,8 @@ fn tensors() -> Vec<Op> {
                         format!("linalg.vander: N must be greater than 1. Got {columns}."),
                     ));
                 }
-                powers(b, x, &columns).map(Val::Leaf)
+                let x = b.unary("atleast_1d", x)?;
+                powers(b, &x, &columns).map(Val::Leaf)
             },
         )
         .doc("the powers of every element from 0 to N - 1, along a new last dim")

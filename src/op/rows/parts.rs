@@ -293,6 +293,12 @@ fn spaced(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Tra
         });
     }
     let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
+    if !dtype.is_float() {
+        for bound in &mut bounds {
+            let whole = b.to_dtype(bound, dtype)?;
+            *bound = b.to_dtype(&whole, DType::F64)?;
+        }
+    }
     let places = b.op("arange", [Val::int(0), Val::int(steps)])?;
     let forward = b.to_dtype(&places, DType::F64)?;
     let backward = b.op("rsub", [(&forward).into(), Val::Float((steps - 1) as f64)])?;

@@ -66,7 +66,7 @@ fn found() -> Vec<Op> {
             },
         )
         .doc("the indices of the elements that are not zero, one tensor per dim")
-        .spelled("aten.where.default torch.where"),
+        .spelled("aten.where.default aten.nonzero_numpy.default torch.where"),
     ]
 }
 
