@@ -34,7 +34,8 @@ IGNORED = {"layout", "device", "pin_memory", "memory_format", "generator", "requ
 # Names of torch's that fxc binds to a parameter of another name (`ALIASES` in src/op/bind.rs).
 RENAMED = {("p", "ord"), ("size", "shape"), ("split_size", "split_sizes"), ("sections", "indices_or_sections"),
            ("indices", "indices_or_sections"), ("other", "tensor"), ("matrices", "tensors"), ("self", "condition"),
-           ("assert_msg", "message"), ("pad", "padding"), ("self", "input")}
+           ("assert_msg", "message"), ("pad", "padding"), ("self", "input"), ("input", "self"), ("self", "A"), ("input2", "tau"), ("axis0", "dim0"),
+           ("axis1", "dim1"), ("element", "elements"), ("test_element", "test_elements")}
 # Defaults that are written differently and mean the same: no padding; i64, which is what these ops give anyway.
 SAME_DEFAULT = {("padding", "0", "valid"), ("dtype", None, 4), ("dtype", "None", 4)}
 TOLERANCE = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5),

@@ -9,8 +9,51 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let rows = [sampled(), shaped()].into_iter().flatten();
+    let rows = [sampled(), shaped(), bounded()].into_iter().flatten();
     rows.map(|op| op.effect(Effect::Random)).collect()
+}
+
+/// Forms of random ops with bounds, and with probabilities beside the tensor.
+fn bounded() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "random_between",
+            "random(Tensor self, int from, int? to) -> Tensor",
+            |b, c| {
+                if c.is_none("to") {
+                    return Err(OpError::arg(
+                        "to",
+                        "random_ from a bound to the greatest number is not known",
+                    ));
+                }
+                b.call(
+                    "randint_like",
+                    vec![c.get("self").clone(), c.get("from").clone(), c.get("to").clone()],
+                )
+            },
+        )
+        .doc("random whole numbers between two bounds, in self's shape")
+        .spelled("aten.random.from")
+        .inplace("aten.random_.from Tensor.random_")
+        .form_with(
+            "aten.random.to",
+            "random(Tensor self, int to) -> Tensor",
+            &[("from", Val::Int(Dim::Const(0)))],
+        ),
+        Op::composite(
+            "bernoulli_with",
+            "bernoulli(Tensor self, Tensor p) -> Tensor",
+            |b, c| {
+                let (x, p) = (c.leaf("self")?, c.leaf("p")?);
+                let p = b.expand(p, x.shape()?)?;
+                let out = b.op("bernoulli", [p.into()])?;
+                b.to_dtype(&out, x.dtype()).map(Val::Leaf)
+            },
+        )
+        .doc("1 with the probabilities that a tensor holds, else 0, in self's shape")
+        .spelled("aten.bernoulli.Tensor")
+        .inplace("aten.bernoulli_.Tensor Tensor.bernoulli_"),
+    ]
 }
 
 /// Ops that fill a tensor's shape.

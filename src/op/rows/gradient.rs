@@ -18,7 +18,6 @@ fn sampled() -> Op {
         gradient,
     )
     .doc("the derivative along each dim by differences of neighbours, with steps of a size or at coordinates")
-    .spelled("torch.functional.gradient")
     .form(
         "aten.gradient.scalarint torch.gradient",
         "gradient(Tensor self, *, Scalar? spacing=None, int? dim=None, int edge_order=1) -> Tensor[]",

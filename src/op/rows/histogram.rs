@@ -47,7 +47,6 @@ pub fn rows() -> Vec<Op> {
             }),
         )
         .doc("how many rows, or how much weight, fall into each cell of a grid, and the edges along each axis")
-        .spelled("torch.functional.histogramdd")
         .form(
             "aten.histogramdd.default torch.histogramdd",
             "histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \

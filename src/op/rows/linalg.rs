@@ -138,7 +138,7 @@ fn factors() -> Vec<Op> {
         .spelled("aten.cholesky_inverse.default torch.cholesky_inverse Tensor.cholesky_inverse"),
         Op::new(
             "linalg_svdvals",
-            "linalg_svdvals(Tensor A) -> Tensor",
+            "linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor",
             singular_type,
             Meaning::Routine(singular_values),
         )

@@ -165,7 +165,7 @@ fn qr_rows() -> Vec<Op> {
             qr(b, c.leaf("self")?, if c.bool("some")? { "reduced" } else { "complete" })
         })
         .doc("linalg_qr, reduced or complete")
-        .spelled("aten.qr.default torch.qr Tensor.qr"),
+        .spelled("torch.qr Tensor.qr"),
     ]
 }
 
