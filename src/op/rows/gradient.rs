@@ -54,12 +54,13 @@ fn backward() -> Vec<Op> {
             "_softmax_backward_data",
             "_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
             |b, c| {
-                let (grad, y) = (c.leaf("grad_output")?, c.leaf("output")?);
+                let (grad, y) = wide(b, c)?;
+                let (grad, y) = (&grad, &y);
                 let product = b.binary("mul", grad, y)?;
                 let sum = b.op("sum", [(&product).into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
                 let part = b.binary("mul", y, &sum)?;
                 let out = b.binary("sub", &product, &part)?;
-                b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(y.dtype()))
+                b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(c.leaf("output")?.dtype()))
                     .map(Val::Leaf)
             },
         )
@@ -69,12 +70,13 @@ fn backward() -> Vec<Op> {
             "_log_softmax_backward_data",
             "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
             |b, c| {
-                let (grad, y) = (c.leaf("grad_output")?, c.leaf("output")?);
+                let (grad, y) = wide(b, c)?;
+                let (grad, y) = (&grad, &y);
                 let sum = b.op("sum", [grad.into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
                 let e = b.unary("exp", y)?;
                 let part = b.binary("mul", &e, &sum)?;
                 let out = b.binary("sub", grad, &part)?;
-                b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(y.dtype()))
+                b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(c.leaf("output")?.dtype()))
                     .map(Val::Leaf)
             },
         )
@@ -91,6 +93,13 @@ fn backward() -> Vec<Op> {
         .doc("the gradient of native_dropout")
         .spelled("aten.native_dropout_backward.default"),
     ]
+}
+
+/// The gradient and the result in the dtype that torch computes in.
+fn wide(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
+    let (grad, y) = (c.leaf("grad_output")?, c.leaf("output")?);
+    let dtype = y.dtype().compute();
+    Ok((b.to_dtype(grad, dtype)?, b.to_dtype(y, dtype)?))
 }
 
 /// Steps along one dim.

@@ -128,7 +128,7 @@ fn functions() -> Vec<Op> {
         Op::new(
             "linalg_matrix_exp",
             "linalg_matrix_exp(Tensor self) -> Tensor",
-            |c, _| square(c, "self").map(|(d, shape)| Val::Leaf(TensorType::new(d, shape.to_vec()))),
+            |c, _| exponential_type(c),
             Meaning::Routine(|c| {
                 let x = c.leaf("self")?;
                 let all: Vec<f64> = batch(x).iter().flat_map(|m| exponential(m).v).collect();
@@ -174,6 +174,17 @@ fn svd_type(c: &Call<TensorType>) -> OpResult<Type> {
     let of = |r: Dim, c: Dim| Val::Leaf(TensorType::new(d, [lead, &[r, c]].concat()));
     let s = Val::Leaf(TensorType::new(d, values));
     Ok(Val::Tuple(vec![of(m.clone(), left), s, of(right, n.clone())]))
+}
+
+/// Half precision is computed in f32.
+fn exponential_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let d = c.leaf("self")?.dtype;
+    let mut wide = c.clone();
+    if let Some(Val::Leaf(t)) = wide.args.first_mut() {
+        t.dtype = if d.is_float() { d.compute() } else { d };
+    }
+    let (_, shape) = square(&wide, "self")?;
+    Ok(Val::Leaf(TensorType::new(d, shape.to_vec())))
 }
 
 /// Whether `b` is a vector, or a batch of vectors.
