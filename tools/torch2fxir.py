@@ -305,6 +305,10 @@ def constructor(module):
             if default is inspect.Parameter.empty:
                 raise Unsupported(f"`{cls.__name__}` does not keep its argument `{name}`") from None
             continue
+        if isinstance(v, torch.Tensor) and v is getattr(module, name, None):
+            continue  # weights of classes, samples: written with the buffers
+        if name == "distance_function" and isinstance(v, nn.PairwiseDistance):
+            continue
         if name == "kdim" and v == getattr(module, "embed_dim", None) or name == "vdim" and v == module.embed_dim:
             continue
         if default is inspect.Parameter.empty or type(v) is not type(default) or v != default:
