@@ -1,6 +1,6 @@
 //! Graphs that torch.fx printed, read and printed again in each of torch's ways.
 
-use fxc::graph::{GraphModule, build, dot, lint, python, tabular, torch_print};
+use fxc::graph::{GraphModule, build, dot, lint, python, readable, tabular, torch_print};
 use fxc::source::Sources;
 use std::path::{Path, PathBuf};
 
@@ -55,4 +55,67 @@ fn table_and_drawing_are_torchs() {
     let g = m.entry().unwrap();
     assert_eq!(tabular::print_tabular(g, Some(&m)), text("functions.table"));
     assert_eq!(dot::dot(g, "functions", Some(&m)), text("functions.dot"));
+}
+
+/// What `torch.export.load` of the archives prints: `print(exported_program)` and the code of its graph module.
+const PROGRAMS: [&str; 6] = ["branches", "buffers", "control", "mlp", "random", "wrapped"];
+
+fn data(name: &str, ext: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(format!("{name}.{ext}"))
+}
+
+fn read_text(name: &str, ext: &str) -> (GraphModule, String) {
+    let text = std::fs::read_to_string(data(name, ext)).unwrap_or_else(|e| panic!("{name}.{ext}: {e}"));
+    let mut sources = Sources::new();
+    let file = sources.add(name, text.as_str());
+    let (ast, found) = fxc::syntax::parse(&sources, file);
+    assert!(found.is_empty(), "{name}.{ext}: {:?}", found.iter().collect::<Vec<_>>());
+    let (module, found) = build(&ast, name);
+    assert!(found.is_empty(), "{name}.{ext}: {:?}", found.iter().collect::<Vec<_>>());
+    (module, text)
+}
+
+#[test]
+fn exported_programs_print_as_torch_prints_them() {
+    for name in PROGRAMS {
+        let (m, found) = fxc::import::read_exported(&data(name, "pt2")).expect("a sound archive");
+        assert!(found.is_empty(), "{name}");
+        let (again, text) = read_text(name, "program");
+        assert_eq!(readable::print_program(&m), text, "{name}");
+        // The text itself reads in, and prints the same.
+        assert_eq!(readable::print_program(&again), text, "{name} read from text");
+        let code = std::fs::read_to_string(data(name, "code")).expect("the code");
+        for m in [&m, &again] {
+            assert_eq!(python::code(m.entry().unwrap(), Some(m)).source, code, "{name}");
+        }
+        let graphs = [&m, &again].map(|m| torch_print::print(m.entry().unwrap(), Some(m)));
+        assert_eq!(graphs[0], graphs[1], "{name}");
+    }
+}
+
+/// The program that the text of an archive holds is the one that the archive holds.
+#[test]
+fn programs_from_text_are_those_of_the_archives() {
+    for name in PROGRAMS {
+        let (archive, _) = fxc::import::read_pt2(&data(name, "pt2")).expect("a sound archive");
+        let (mut text, _) = read_text(name, "program");
+        fxc::graph::unlift(&mut text).expect("a signature that fits");
+        assert!(!lint(&text).has_errors(), "{name}: {:?}", lint(&text).iter().collect::<Vec<_>>());
+        let attributes = |m: &GraphModule| m.attributes.keys().map(|k| k.to_string()).collect::<Vec<_>>();
+        assert_eq!(attributes(&archive), attributes(&text), "{name}");
+        let steps = |m: &GraphModule| m.entry().unwrap().iter().filter(|&n| m.entry().unwrap()[n].op().is_call()).count();
+        assert_eq!(steps(&archive), steps(&text), "{name}");
+        assert_eq!(archive.dims.len(), text.dims.len(), "{name}");
+    }
+}
+
+/// `gm.code` reads in, and prints as itself; where it says as much as `print(graph)`, it prints that too.
+#[test]
+fn code_reads_in() {
+    for name in CASES {
+        let (m, text) = read_text(&format!("fx/{name}"), "py");
+        assert_eq!(python::code(m.entry().unwrap(), Some(&m)).source, text, "{name}");
+    }
+    let (m, _) = read_text("fx/resnet18", "py");
+    assert_eq!(torch_print::print(m.entry().unwrap(), Some(&m)), self::text("resnet18.graph"));
 }

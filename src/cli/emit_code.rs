@@ -2,7 +2,7 @@ use super::model::ModelArgs;
 use super::{App, Outcome, output};
 use crate::driver::text::Artifact;
 use crate::driver::{Request, compile};
-use crate::import;
+use crate::{import, lower};
 use clap::ValueEnum;
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub struct Args {
     /// Where to; standard output by default
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
-    /// Also write what the graph reads of the module: parameters, buffers and constants
+    /// Also write what the code reads: parameters, buffers and constants; for kernels under the program's names
     #[arg(long, value_name = "FILE.safetensors")]
     weights: Option<String>,
 }
@@ -28,7 +28,7 @@ enum CodeStage {
     Graph,
     /// The optimised graph as Python, in torch's functions
     Optimized,
-    /// The kernels as Python that runs with numpy and computes what the native code computes
+    /// The whole program as Python that runs with numpy and computes what the native code computes
     Kernels,
     /// The kernels in Cranelift's IR
     Clif,
@@ -60,7 +60,13 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         app.progress(&format!("sizes assumed: {} (set them with --dim)", assumed.join(", ")));
     }
     if let Some(path) = &args.weights {
-        import::write_weights(&made.module, Path::new(path), |_, _| true)?;
+        match (&made.program, args.stage) {
+            (Some(program), CodeStage::Kernels) => {
+                let constants = lower::python::constants(program);
+                import::write_tensors(Path::new(path), constants.iter().map(|(n, t)| (n.as_str(), *t)))?;
+            }
+            _ => import::write_weights(&made.module, Path::new(path), |_, _| true)?,
+        }
     }
     for (_, text) in &made.texts {
         output::artifact(args.output.as_deref(), text.as_bytes())?;

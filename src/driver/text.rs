@@ -2,8 +2,7 @@
 
 use super::stage::Stage;
 use crate::graph::{self, GraphModule};
-use crate::kernel;
-use crate::lower::Program;
+use crate::lower::{self, Program};
 use crate::pass;
 use crate::runtime::Executable;
 use crate::syntax::{self, ast};
@@ -129,7 +128,7 @@ pub fn module(m: &GraphModule, artifact: Artifact) -> String {
 pub fn program(p: &Program) -> String {
     let mut out: String = p.to_string().lines().map(|l| format!("# {l}\n")).collect();
     out.push('\n');
-    out.push_str(&kernel::python::module(&p.kernels));
+    out.push_str(&lower::python::module(p));
     out
 }
 

@@ -240,10 +240,11 @@ impl Builder {
         }
         let mut graph = Statements::build(g, &mut self.out);
         graph.signature = g.signature.as_deref().map(signature);
-        if let Dialect::Python(Some(class)) = &g.dialect
-            && self.module.graphs.is_empty()
-        {
-            self.module.name = class.to_string();
+        if let Dialect::Python(Some(class)) = &g.dialect {
+            if self.module.graphs.is_empty() {
+                self.module.name = class.to_string();
+            }
+            graph.attribute = (g.name.is_some() && *class != name).then(|| class.clone());
         }
         self.graph_spans.insert(name.clone(), place);
         self.module.graphs.insert(name, graph);

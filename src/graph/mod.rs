@@ -55,6 +55,7 @@ pub use signature::{InputSpec, OutputSpec, Signature, traced_minimum, type_outpu
 
 use cranelift_entity::PrimaryMap;
 use std::ops::Index;
+use std::sync::Arc;
 
 /// An ordered list of nodes.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +68,8 @@ pub struct Graph {
     namer: Namer,
     /// The frame of torch's text, if the graph was read from one.
     pub torch: Option<TorchPrint>,
+    /// What the module around it calls the graph, where that is not its name here: torch names graphs within their parent.
+    pub attribute: Option<Arc<str>>,
     /// What the inputs and results of an exported program stand for, as long as they are lifted.
     pub signature: Option<Signature>,
     /// Leading results that are new values of buffers or inputs rather than results the user sees.

@@ -1,6 +1,7 @@
 //! Python's `repr` of argument values, as torch's printers use it.
 
 use crate::types::{DType, Dim, Val, write_complex, write_float};
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// How values are written where torch's printers differ from each other.
@@ -51,6 +52,7 @@ fn put<T>(out: &mut String, v: &Val<T>, style: Style, leaf: &dyn Fn(&T, Style) -
             let _ = write!(out, "torch.{n}");
         }
         Val::Ellipsis => out.push_str("Ellipsis"),
+        Val::Opaque(text) if style == Style::Code => out.push_str(&object(text)),
         Val::Graph(n) | Val::Opaque(n) => out.push_str(n),
         Val::List(items) => sequence(out, "[", items, "]", style, leaf),
         Val::Tuple(items) => {
@@ -65,6 +67,18 @@ fn put<T>(out: &mut String, v: &Val<T>, style: Style, leaf: &dyn Fn(&T, Style) -
         }
         Val::Any(_) | Val::Unknown => out.push('?'),
     }
+}
+
+/// An object as source: `print(graph)` writes what cannot be run.
+fn object(text: &str) -> Cow<'_, str> {
+    if text.starts_with("aten.") || text.starts_with("prims.") {
+        return format!("torch.ops.{text}").into();
+    }
+    if text.starts_with("tensor(") && !text.contains("...") {
+        return format!("torch.{text}").into();
+    }
+    let class = text.strip_prefix("<class '").and_then(|t| t.strip_suffix("'>"));
+    class.unwrap_or(text).into()
 }
 
 fn inner(style: Style) -> Style {

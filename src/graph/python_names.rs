@@ -161,6 +161,7 @@ impl Names {
             }
             Val::DType(_) | Val::TorchName(_) => self.needs("torch"),
             Val::Device(_) => self.needs("device"),
+            Val::Opaque(t) if t.starts_with("aten.") || t.starts_with("tensor(") => self.needs("torch"),
             Val::Ellipsis => self.needs("Ellipsis"),
             Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| self.note(x)),
             Val::Dict(v) => v.iter().for_each(|(k, x)| {

@@ -101,6 +101,27 @@ fn mends_what_torch_gets_wrong() {
 }
 
 #[test]
+fn names_and_objects_are_python() {
+    let mut g = Graph::new();
+    let none = g.create_node(Opcode::Placeholder, "None", vec![], vec![], None);
+    let torch = g.placeholder("torch", None);
+    let overload = Val::Opaque("aten.add.Tensor".into());
+    let tensor = Val::Opaque("tensor([1., 2.])".into());
+    let class = Val::Opaque("<class 'int'>".into());
+    let call = g.call_function("torch.f", vec![leaf(none), leaf(torch), overload, tensor, class], vec![]);
+    g.set_output(leaf(call));
+    assert_eq!(
+        body(&g),
+        [
+            "def forward(self, None_1, torch_1):",
+            "    f = torch.f(None_1, torch_1, torch.ops.aten.add.Tensor, torch.tensor([1., 2.]), int);  None_1 = torch_1 = None",
+            "    return f",
+            "    ",
+        ]
+    );
+}
+
+#[test]
 fn in_place_operators_of_tensors_are_statements() {
     let mut g = Graph::new();
     let x = g.placeholder("x", None);

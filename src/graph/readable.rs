@@ -47,7 +47,10 @@ fn class(graph: &Graph, name: &str, module: &GraphModule, depth: usize) -> Strin
     let mut children = vec![String::new()];
     if depth < MAX_DEPTH {
         let graphs = used_graphs(graph, module);
-        children.extend(graphs.iter().map(|n| class(&module.graphs[n], n, module, depth + 1)));
+        children.extend(graphs.iter().map(|n| {
+            let g = &module.graphs[n];
+            class(g, g.attribute.as_deref().unwrap_or(n), module, depth + 1)
+        }));
     }
     indented(&code) + &indented(&children.join("\n"))
 }
@@ -135,11 +138,11 @@ pub(super) fn annotation(meta: &Meta) -> Option<String> {
 
 /// The comment that says where a node comes from.
 pub(super) fn summary(meta: &Meta) -> String {
-    let frame = meta.stack_trace.as_deref().and_then(innermost);
+    let frame = meta.stack_trace.as_deref().map(innermost);
     match (frame, &meta.loc) {
-        (Some((file, line, function, code)), _) => format!("# File: {file}:{line} in {function}, code: {code}"),
+        (Some(Some((file, line, function, code))), _) => format!("# File: {file}:{line} in {function}, code: {code}"),
         (None, Some(l)) => format!("# File: {}:{} in {}", l.file, l.line, l.function),
-        (None, None) => "# No stacktrace found for following nodes".into(),
+        _ => "# No stacktrace found for following nodes".into(),
     }
 }
 

@@ -37,7 +37,7 @@ pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a,
             }
         }
     }
-    lift_graph_arguments(&mut g);
+    lift_graph_arguments(&mut g, module);
     Cow::Owned(g)
 }
 
@@ -80,7 +80,7 @@ fn names_graph(v: &Arg) -> bool {
 }
 
 /// Puts a `get_attr` node before the first use of each graph that is an argument.
-fn lift_graph_arguments(g: &mut Graph) {
+fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
     let mut made: HashMap<Arc<str>, Arg> = HashMap::new();
     for n in g.ids() {
         let mut names = vec![];
@@ -93,10 +93,16 @@ fn lift_graph_arguments(g: &mut Graph) {
         }
         let (args, kwargs) = (node.args().to_vec(), node.kwargs().to_vec());
         for name in names {
-            let target = name.clone();
+            let known = module.and_then(|m| m.graphs.get(&name));
+            let target = known.and_then(|k| k.attribute.clone()).unwrap_or_else(|| name.clone());
             made.entry(name).or_insert_with(|| {
-                let id = g.inserting_before(Some(n), |g| g.get_attr(&target));
-                id.map_or(Val::None, Val::Leaf)
+                let Ok(id) = g.inserting_before(Some(n), |g| g.get_attr(&target)) else {
+                    return Val::None;
+                };
+                let (loc, trace) = (g[n].meta.loc.clone(), g[n].meta.stack_trace.clone());
+                let meta = g.meta_mut(id);
+                (meta.loc, meta.stack_trace) = (loc, trace);
+                Val::Leaf(id)
             });
         }
         g.set_args(n, args.iter().map(|v| replace(v, &made)).collect());

@@ -58,6 +58,7 @@ impl Context {
         let output = scope.graph.set_output(result);
         type_output(&mut scope.graph, output);
         self.depth -= 1;
+        scope.graph.attribute = (*name != *wish).then(|| wish.into());
         self.graphs.insert(name.clone(), scope.graph);
         Ok(Val::Graph(name))
     }

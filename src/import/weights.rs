@@ -260,7 +260,11 @@ pub fn write_weights(
     pick: impl Fn(&str, &Attribute) -> bool,
 ) -> Result<(), Diagnostic> {
     let values = module.attributes.iter().filter(|(name, a)| pick(name, a));
-    let values = values.filter_map(|(name, a)| Some((&**name, a.value.as_ref()?)));
+    write_tensors(path, values.filter_map(|(name, a)| Some((&**name, a.value.as_ref()?))))
+}
+
+/// Writes tensors under names to a `.safetensors` file.
+pub fn write_tensors<'a>(path: &Path, values: impl Iterator<Item = (&'a str, &'a Tensor)>) -> Result<(), Diagnostic> {
     files::write(path, values).map_err(|e| {
         let title = format!("the weights file `{}` cannot be written", path.display());
         Diagnostic::new(Code::E0408, title).note(reason(&e, path))

@@ -13,6 +13,11 @@ pub const PRELUDE: &str = include_str!("prelude.py");
 
 /// One kernel as a Python function.
 pub fn function(k: &Kernel) -> String {
+    function_called(k, &identifier(&k.name))
+}
+
+/// One kernel as a Python function of this name.
+pub fn function_called(k: &Kernel, name: &str) -> String {
     let mut w = Writer {
         k,
         out: String::new(),
@@ -22,8 +27,7 @@ pub fn function(k: &Kernel) -> String {
     let params: Vec<&str> = k.params().map(|(_, b)| &*b.name).collect();
     let _ = writeln!(
         w.out,
-        "def {}({}):",
-        identifier(&k.name),
+        "def {name}({}):",
         params.iter().map(|p| identifier(p)).collect::<Vec<_>>().join(", ")
     );
     for b in &k.buffers {
@@ -84,7 +88,8 @@ pub fn identifier(name: &str) -> String {
     s
 }
 
-fn numpy(d: DType) -> &'static str {
+/// numpy's type of the elements of a buffer: bits for bf16.
+pub fn numpy(d: DType) -> &'static str {
     match d {
         DType::F64 => "np.float64",
         DType::F32 => "np.float32",

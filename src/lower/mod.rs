@@ -23,6 +23,7 @@ pub mod ir;
 mod layout;
 pub mod memory;
 pub mod print;
+pub mod python;
 #[cfg(test)]
 mod random_tests;
 mod read;

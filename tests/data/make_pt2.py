@@ -1,6 +1,7 @@
 """Writes the .pt2 archives beside this file, and what PyTorch makes of them: python make_pt2.py
 
-Each case NAME gives NAME.pt2, NAME.txt (print(graph) of the exported program) and NAME.safetensors (inputs by placeholder
+Each case NAME gives NAME.pt2, NAME.txt (print(graph) of the exported program), NAME.program and NAME.code (print and
+graph_module.code of the archive read back; not of core ATen) and NAME.safetensors (inputs by placeholder
 name, outputs as output.0, output.1 … in pytree order).
 """
 import os
@@ -136,6 +137,12 @@ def write(name, model, args, kwargs=None, shapes=None, core=False):
     torch.export.save(program, os.path.join(HERE, f"{name}.pt2"))
     with open(os.path.join(HERE, f"{name}.txt"), "w") as f:
         f.write(str(program.graph))
+    if not core:
+        # A core program read back names results that nothing uses, which the one that was written did not have.
+        again = torch.export.load(os.path.join(HERE, f"{name}.pt2"))
+        for ending, text in [("program", str(again)), ("code", again.graph_module.code)]:
+            with open(os.path.join(HERE, f"{name}.{ending}"), "w") as f:
+                f.write(text)
     leaves = [v.clone() if isinstance(v, torch.Tensor) else v for v in pytree.tree_leaves((args, kwargs))]
     named = {n: v for n, v in zip(program.graph_signature.user_inputs, leaves) if isinstance(v, torch.Tensor)}
     torch.manual_seed(7)

@@ -17,7 +17,7 @@ impl Random {
     }
 }
 
-const PIECES: [&str; 24] = [
+const PIECES: [&str; 36] = [
     "(",
     ")",
     "[",
@@ -42,6 +42,18 @@ const PIECES: [&str; 24] = [
     "\\",
     "//0",
     ":",
+    "\n",
+    "\n    ",
+    "\n        class a(torch.nn.Module):\n",
+    "def forward(self, x):\n",
+    "self.",
+    " = None",
+    ";  x = ",
+    "# File: ",
+    "ExportedProgram:\n",
+    "Graph signature:\n",
+    "[value=",
+    "prim::",
 ];
 
 fn mutate(text: &str, r: &mut Random) -> String {
@@ -94,6 +106,10 @@ fn mutants_of_every_text_are_results_or_diagnostics() {
             .iter()
             .map(|p| std::fs::read_to_string(root().join(p)).unwrap()),
     );
+    // What torch prints, in each of its forms.
+    for (dir, ext) in [("tests/data", ".program"), ("tests/data", ".code"), ("src/syntax/testdata", ".txt")] {
+        texts.extend(files(dir, ext).iter().map(|p| std::fs::read_to_string(p).unwrap()));
+    }
     let mut r = Random(2026);
     for text in texts.iter().filter(|t| t.len() < 8000) {
         for _ in 0..40 {

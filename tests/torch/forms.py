@@ -1,10 +1,14 @@
 """Checks the forms of whole models: python tests/torch/forms.py DIR [NAME …] [--fxc target/release/fxc]
 
-DIR holds one folder a model (see models.py). Three things must hold:
-  text     print(graph) of torch (graph.txt, export.txt, core.txt) comes back byte for byte from `fxc print --format torch`;
-  code     gm.code of torch (code.py) comes from graph.txt by `fxc emit-code --stage graph`, byte for byte;
-  convert  an archive written by `fxc print ARCHIVE -o model.fxir --weights model.safetensors` gives the results of the
-           archive, bit for bit.
+DIR holds one folder a model (see models.py) with the texts that torch printed: graph.txt and code.py (print(graph) and gm.code
+of torch.fx.symbolic_trace), export.txt and core.txt (print(graph) of both archives), export_readable.txt (print of the
+exported program). These must come back byte for byte:
+  from text     each text as itself; code from graph and graph from code; print(graph) and gm.code from the exported program
+                (without its archive, by way of its text);
+  from archive  print(graph) and print(exported_program) of export.pt2, print(graph) of core.pt2, and gm.code as torch writes it
+                of the archive that it loads (with --code, which needs torch);
+and an archive written by `fxc print ARCHIVE -o model.fxir --weights model.safetensors` gives the results of the archive, bit for
+bit.
 
 Needs: pip install numpy safetensors. Without them it says so and checks nothing.
 """
@@ -13,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import warnings
 
 try:
     from safetensors.numpy import load_file
@@ -63,16 +68,46 @@ def converted(fxc, folder, archive):
         return error or (None if got == want else "other results")
 
 
-def checks(fxc, folder):
+# The forms of `fxc print` that must come from a file, and the file with torch's own text.
+FORMS = [
+    ("graph.txt", "torch", "graph.txt"),
+    ("export.txt", "torch", "export.txt"),
+    ("core.txt", "torch", "core.txt"),
+    ("graph.txt", "code", "code.py"),
+    ("code.py", "code", "code.py"),
+    ("code.py", "torch", "graph.txt"),
+    ("export_readable.txt", "program", "export_readable.txt"),
+    ("export_readable.txt", "torch", "export.txt"),
+    ("export.pt2", "torch", "export.txt"),
+    ("core.pt2", "torch", "core.txt"),
+    ("export.pt2", "program", "export_readable.txt"),
+]
+
+
+def torchs_code(fxc, folder, archive):
+    """gm.code and print_readable() of the graph module that torch loads from the archive."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.export.load(f"{folder}/{archive}").graph_module
+    for form, want in [("code", module.code), ("readable", module.print_readable(print_output=False))]:
+        got, error = call(fxc, "print", "--format", form, f"{folder}/{archive}")
+        if error or got.strip("\n") != want.strip("\n"):
+            return error or f"{form}: {first_difference(got.strip(chr(10)), want.strip(chr(10)))}"
+    return None
+
+
+def checks(fxc, folder, code, run):
     """Pairs of what is checked and what is wrong with it."""
-    for text in ["graph.txt", "export.txt", "core.txt"]:
-        path = f"{folder}/{text}"
-        if os.path.exists(path):
-            yield f"text {text}", printed(fxc, path, path, "print", "--format", "torch")
-    if os.path.exists(f"{folder}/code.py"):
-        yield "code", printed(fxc, f"{folder}/graph.txt", f"{folder}/code.py", "emit-code", "--stage", "graph")
+    for source, form, wanted in FORMS:
+        if os.path.exists(f"{folder}/{source}") and os.path.exists(f"{folder}/{wanted}"):
+            error = printed(fxc, f"{folder}/{source}", f"{folder}/{wanted}", "print", "--format", form)
+            yield f"{form} from {source}", error
+    for archive in ["export.pt2", "core.pt2"] if code else []:
+        yield f"code of {archive}", torchs_code(fxc, folder, archive)
     for archive in ["export.pt2", "core.pt2"]:
-        if os.path.exists(f"{folder}/{archive}"):
+        if run and os.path.exists(f"{folder}/{archive}"):
             yield f"convert {archive}", converted(fxc, folder, archive)
 
 
@@ -81,14 +116,19 @@ def main():
     ap.add_argument("dir")
     ap.add_argument("names", nargs="*")
     ap.add_argument("--fxc", default="target/release/fxc")
+    ap.add_argument("--code", action="store_true", help="also compare with what torch writes of the archives")
+    ap.add_argument("--texts", action="store_true", help="texts only: run nothing")
     a = ap.parse_args()
-    passed = failed = 0
+    counts = {}
     for name in sorted(a.names or os.listdir(a.dir)):
-        for what, error in checks(a.fxc, os.path.join(a.dir, name)):
-            passed, failed = passed + (not error), failed + bool(error)
-            print(f"{name:32} {what:20} {error or 'ok'}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
+        for what, error in checks(a.fxc, os.path.join(a.dir, name), a.code, not a.texts):
+            passed, failed = counts.get(what, (0, 0))
+            counts[what] = (passed + (not error), failed + bool(error))
+            if error:
+                print(f"{name:32} {what:32} {error}", flush=True)
+    for what, (passed, failed) in counts.items():
+        print(f"{what:40} {passed:4} of {passed + failed}")
+    sys.exit(1 if any(f for _, f in counts.values()) else 0)
 
 
 if __name__ == "__main__":

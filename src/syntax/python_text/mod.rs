@@ -162,12 +162,11 @@ impl Reader<'_> {
             wrapped: &self.wrapped,
         };
         let body: Body = lower::lower(&text, def, &children, &mut self.errors);
-        let nested = name.is_some();
         self.graphs.push(Graph {
             name: name.map(|n| Name::new(n, def.name.span)),
             updates: vec![],
             body,
-            dialect: Dialect::Python(class.filter(|_| !nested).map(|c| c.name.text.clone())),
+            dialect: Dialect::Python(class.map(|c| c.name.text.clone())),
             signature,
             span: class.map_or(def.span, |c| c.span),
         });

@@ -1,0 +1,353 @@
+//! A program as Python: kernels, products and library calls as functions of numpy, and `run`, which calls them in order.
+//!
+//! `run(inputs, constants)` takes the inputs by position and the constants by the names of their buffers (`b4`), as
+//! [`constants`] gives them, and returns the results in the structure of the model's. `program.py` beside this file holds
+//! the products and library calls.
+
+use super::contract::Contract;
+use super::{BufferId, Operand, Place, Program, Step, Tail};
+use crate::kernel::Kernel;
+use crate::kernel::python::{self, identifier, numpy};
+use crate::math::contract::{Activation, Attention, Cell, Conv, Layout, MatMul};
+use crate::op::Call;
+use crate::tensor::Tensor;
+use crate::types::{DType, TensorType, Val, write_float, write_str};
+use std::collections::HashSet;
+use std::fmt::Write;
+
+/// What stands behind the kernels' own functions.
+const PROGRAM: &str = include_str!("program.py");
+
+/// The program as a Python module.
+pub fn module(p: &Program) -> String {
+    let mut out = python::PRELUDE.to_string() + PROGRAM;
+    let names = kernel_names(p);
+    for (k, name) in p.kernels.iter().zip(&names) {
+        out.push_str("\n\n");
+        out.push_str(&python::function_called(k, name));
+    }
+    out.push_str("\n\n");
+    out.push_str(&run(p, &names));
+    out
+}
+
+/// The names of the kernels' functions: those of the kernels, made different from each other and from all else.
+fn kernel_names(p: &Program) -> Vec<String> {
+    let defined = |text: &'static str| text.lines().filter_map(|l| l.strip_prefix("def ")?.split('(').next());
+    let helpers = defined(python::PRELUDE).chain(defined(PROGRAM)).chain(["run", "inputs", "constants", "inf", "nan"]);
+    let mut taken: HashSet<String> = helpers.map(String::from).collect();
+    taken.extend((0..p.buffers.len()).map(|i| format!("b{i}")));
+    let one = |k: &Kernel| {
+        let wish = identifier(&k.name);
+        let mut name = wish.clone();
+        let mut i = 0;
+        while !taken.insert(name.clone()) {
+            i += 1;
+            name = format!("{wish}_{i}");
+        }
+        name
+    };
+    p.kernels.iter().map(one).collect()
+}
+
+/// The constants that `run` needs, by name: weights as the program holds them, and the first values of buffers that it
+/// changes.
+pub fn constants(p: &Program) -> Vec<(String, &Tensor)> {
+    let buffers = p.buffers.iter().enumerate().filter_map(|(i, b)| match &b.place {
+        Place::Constant(t) => Some((format!("b{i}"), t)),
+        _ => None,
+    });
+    let states = p.inputs.iter().enumerate();
+    buffers
+        .chain(states.filter_map(|(i, input)| Some((format!("state{i}"), input.state.as_ref()?))))
+        .collect()
+}
+
+fn run(p: &Program, kernels: &[String]) -> String {
+    let mut out = "def run(inputs, constants):\n".to_string();
+    let names: Vec<String> = p.inputs.iter().filter(|i| i.state.is_none()).map(|i| i.name.to_string()).collect();
+    let _ = writeln!(out, "    # inputs: {}", names.join(", "));
+    for (i, b) in p.buffers.iter().enumerate() {
+        let dtype = numpy(b.dtype);
+        let from = match &b.place {
+            Place::Input(n) => format!("flat({}, {dtype})", input(p, *n)),
+            Place::Constant(_) => format!("flat(constants[\"b{i}\"], {dtype})"),
+            Place::Arena(_) | Place::Output(_) => {
+                format!("np.zeros({}, {dtype})", b.shape.iter().product::<usize>())
+            }
+        };
+        let _ = writeln!(out, "    b{i} = {from}  # {} {}", b.name, TensorType::fixed(b.dtype, &b.shape));
+    }
+    for s in &p.steps {
+        step(&mut out, p, kernels, s);
+    }
+    let result = p.output.as_ref().map_or("None".into(), |v| value(v, &|(b, shape)| format!("b{}.reshape({shape:?})", b.0)));
+    let _ = writeln!(out, "    return {result}");
+    out
+}
+
+/// The expression of input `n`. Buffers that the program changes are no inputs of `run`.
+fn input(p: &Program, n: usize) -> String {
+    match p.inputs.get(n) {
+        Some(i) if i.state.is_some() => format!("constants[\"state{n}\"]"),
+        _ => {
+            let before = p.inputs[..n.min(p.inputs.len())].iter().filter(|i| i.state.is_none());
+            format!("inputs[{}]", before.count())
+        }
+    }
+}
+
+fn step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
+    let line = match s {
+        Step::Kernel { kernel, buffers } => call_kernel(&kernels[*kernel], buffers),
+        Step::Contract { what, out: to, tail } => {
+            let mut text = contract(p, what, *to);
+            if let Some(Tail { kernel, buffers }) = tail {
+                let _ = write!(text, "\n    {}", call_kernel(&kernels[*kernel], buffers));
+            }
+            text
+        }
+        Step::Routine { call, outs } => library(call, outs),
+        Step::Control { call, .. } => unknown(call.op.name),
+    };
+    let _ = writeln!(out, "    {line}");
+}
+
+fn call_kernel(name: &str, buffers: &[BufferId]) -> String {
+    let args: Vec<String> = buffers.iter().map(|b| format!("b{}", b.0)).collect();
+    format!("{name}({})", args.join(", "))
+}
+
+fn unknown(name: &str) -> String {
+    format!("raise NotImplementedError({})", write_str(&format!("no numpy code for `{name}`")))
+}
+
+/// A call of an op's routine; `program.py` has some.
+fn library(call: &Call<Operand>, outs: &[BufferId]) -> String {
+    let name = call.op.name;
+    if !PROGRAM.contains(&format!("def op_{name}(")) {
+        return unknown(name);
+    }
+    let args: Vec<String> = call.args.iter().map(|a| value(a, &operand)).collect();
+    let outs: Vec<String> = outs.iter().map(|b| format!("b{}", b.0)).collect();
+    format!("store([{}], op_{name}({}))", outs.join(", "), args.join(", "))
+}
+
+/// A strided window.
+fn operand(o: &Operand) -> String {
+    strided(o.buffer, o.offset, &o.shape, &o.strides)
+}
+
+fn strided<S: std::fmt::Debug>(b: BufferId, offset: i64, shape: &[usize], strides: &[S]) -> String {
+    format!("view(b{}, {offset}, {shape:?}, {strides:?})", b.0)
+}
+
+fn contract(p: &Program, what: &Contract, out: BufferId) -> String {
+    match what {
+        Contract::MatMul(d, o) => matmul(d, o, out),
+        Contract::Conv(d, o) => conv(p, d, o, out),
+        Contract::Attention(d, o) => attention(d, o, out),
+        Contract::Recurrent(d, o) => {
+            let at = |i: usize| o.get(i).map_or("None".into(), operand);
+            let lstm = d.cell == Cell::Lstm;
+            let (cell, w) = if lstm { (at(2), 3) } else { ("None".into(), 2) };
+            let shape = [d.time + lstm as usize, d.batch, d.hidden];
+            let inputs = [d.time, d.batch, d.cell.gates() * d.hidden];
+            let kind = format!("{:?}", d.cell).to_lowercase();
+            format!(
+                "recurrent(b{}.reshape({shape:?}), {}.reshape({inputs:?}), {}.reshape({:?}), {}, {}.reshape({:?}), {}, \"{kind}\", {})",
+                out.0,
+                at(0),
+                at(1),
+                [d.batch, d.hidden],
+                if lstm { format!("{cell}.reshape({:?})", [d.batch, d.hidden]) } else { cell },
+                at(w),
+                [inputs[2], d.hidden],
+                if d.bias { at(w + 1) } else { "None".into() },
+                boolean(d.reverse)
+            )
+        }
+    }
+}
+
+fn boolean(b: bool) -> &'static str {
+    if b { "True" } else { "False" }
+}
+
+/// A float that Python knows without names of torch's.
+fn float(x: f64) -> String {
+    match x.is_finite() {
+        true => write_float(x),
+        false => format!("float(\"{}\")", write_float(x)),
+    }
+}
+
+/// What follows the operands of every product.
+fn finish(dtype: DType, act: Activation) -> String {
+    let (lo, hi) = match act {
+        Activation::None => ("None".into(), "None".into()),
+        Activation::Relu => ("0.0".into(), "None".into()),
+        Activation::Clamp(lo, hi) => (float(lo as f64), float(hi as f64)),
+    };
+    let bf16 = if dtype == DType::BF16 { ", bf16=True" } else { "" };
+    match act {
+        Activation::None => bf16.to_string(),
+        _ => format!(", lo={lo}, hi={hi}{bf16}"),
+    }
+}
+
+fn matmul(d: &MatMul, o: &[Operand], out: BufferId) -> String {
+    let sizes: Vec<usize> = d.batch.iter().map(|b| b.size).collect();
+    let part = |o: &Operand, each: &dyn Fn(&crate::math::contract::BatchDim) -> usize, rows: [usize; 2], last: [usize; 2]| {
+        let shape: Vec<usize> = sizes.iter().copied().chain(rows).collect();
+        let strides: Vec<usize> = d.batch.iter().map(each).chain(last).collect();
+        strided(o.buffer, o.offset, &shape, &strides)
+    };
+    let whole = Operand {
+        buffer: out,
+        offset: 0,
+        shape: vec![],
+        strides: vec![],
+    };
+    let c = part(&whole, &|b| b.c, [d.m, d.n], [d.c_row, 1]);
+    let a = part(&o[0], &|b| b.a, [d.m, d.k], d.a);
+    let b = part(&o[1], &|b| b.b, [d.k, d.n], d.b);
+    let addend = match (&d.addend, o.get(2)) {
+        (Some(s), Some(o)) => part(o, &|b| b.addend, [d.m, d.n], [s.row, s.col]),
+        _ => "None".into(),
+    };
+    let factors = match (d.alpha, d.beta) {
+        (1.0, 1.0) => String::new(),
+        (a, b) => format!(", alpha={}, beta={}", float(a), float(b)),
+    };
+    format!("matmul({c}, {a}, {b}, {addend}{factors}{})", finish(d.dtype, d.activation))
+}
+
+/// A tensor of channels and three spatial sizes, as `[N, C, D, H, W]`.
+fn image(b: BufferId, offset: i64, layout: Layout, n: usize, c: usize, s: [usize; 3]) -> String {
+    let [d, h, w] = s;
+    let strides = match layout {
+        Layout::ChannelsFirst => [c * d * h * w, d * h * w, h * w, w, 1],
+        Layout::ChannelsLast => [d * h * w * c, 1, h * w * c, w * c, c],
+    };
+    strided(b, offset, &[n, c, d, h, w], &strides)
+}
+
+fn conv(p: &Program, d: &Conv, o: &[Operand], out: BufferId) -> String {
+    let x = image(o[0].buffer, o[0].offset, d.input_layout, d.batch, d.in_channels, d.input);
+    let [outer, inner] = match d.transposed {
+        true => [d.in_channels, d.out_channels / d.groups.max(1)],
+        false => [d.out_channels, d.in_channels / d.groups.max(1)],
+    };
+    let [kd, kh, kw] = d.kernel;
+    let volume = kd * kh * kw;
+    let w = strided(o[1].buffer, o[1].offset, &[outer, inner, kd, kh, kw], &[inner * volume, volume, kh * kw, kw, 1]);
+    let bias = match o.get(2) {
+        Some(b) if d.bias => operand(b),
+        _ => "None".into(),
+    };
+    let result = result_sizes(p, d, out);
+    format!(
+        "conv({}, {x}, {w}, {bias}, {}, {:?}, {:?}, {:?}, {}{})",
+        image(out, 0, d.output_layout, d.batch, d.out_channels, result),
+        d.groups,
+        d.stride,
+        d.padding,
+        d.dilation,
+        boolean(d.transposed),
+        finish(d.dtype, d.activation)
+    )
+}
+
+/// The spatial sizes of a convolution's result.
+fn result_sizes(p: &Program, d: &Conv, out: BufferId) -> [usize; 3] {
+    let mut sizes = [1; 3];
+    for i in 0..3 {
+        let reach = d.dilation[i] * (d.kernel[i].max(1) - 1) + 1;
+        sizes[i] = match d.transposed {
+            true => ((d.input[i].max(1) - 1) * d.stride[i] + reach + d.output_padding[i]).saturating_sub(2 * d.padding[i]),
+            false => (d.input[i] + 2 * d.padding[i]).checked_sub(reach).map_or(0, |n| n / d.stride[i] + 1),
+        };
+    }
+    debug_assert_eq!(
+        sizes.iter().product::<usize>() * d.batch * d.out_channels,
+        p.buffers[out.0].shape.iter().product::<usize>()
+    );
+    sizes
+}
+
+fn attention(d: &Attention, o: &[Operand], out: BufferId) -> String {
+    let part = |b: BufferId, offset: i64, heads: usize, rows: usize, size: usize, s: [usize; 3]| {
+        strided(b, offset, &[d.batch, heads, rows, size], &[s[0], s[1], s[2], 1])
+    };
+    let q = part(o[0].buffer, o[0].offset, d.heads, d.queries, d.size, d.q);
+    let k = part(o[1].buffer, o[1].offset, d.kv_heads, d.keys, d.size, d.k);
+    let v = part(o[2].buffer, o[2].offset, d.kv_heads, d.keys, d.value_size, d.v);
+    let mask = match (&d.mask, o.get(3)) {
+        (Some(m), Some(o)) => strided(o.buffer, o.offset, &[d.batch, d.heads, d.queries, d.keys], &m.strides),
+        _ => "None".into(),
+    };
+    let result = part(out, 0, d.heads, d.queries, d.value_size, d.out);
+    let finish = finish(d.dtype, Activation::None);
+    format!("attention({result}, {q}, {k}, {v}, {mask}, {}, {}{finish})", float(d.scale), boolean(d.causal))
+}
+
+/// A value as Python writes it.
+fn value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> String) -> String {
+    crate::graph::pyrepr::repr(v, leaf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::Buffer;
+
+    #[test]
+    fn buffers_steps_and_results() {
+        let buffer = |name: &str, shape: &[usize], place| Buffer {
+            name: name.into(),
+            dtype: DType::F32,
+            shape: shape.to_vec(),
+            place,
+        };
+        let whole = |b: usize, shape: &[usize]| Operand {
+            buffer: BufferId(b),
+            offset: 0,
+            shape: shape.to_vec(),
+            strides: crate::tensor::contiguous_strides(shape).into_iter().map(|s| s as i64).collect(),
+        };
+        let weight = Tensor::from_slice::<f32>(&[3, 4], &[0.0; 12]);
+        let input = crate::lower::Input {
+            name: "x".into(),
+            ty: Some((DType::F32, vec![2, 3])),
+            state: None,
+        };
+        let product = Contract::MatMul(MatMul::new(DType::F32, 2, 4, 3), vec![whole(0, &[2, 3]), whole(1, &[3, 4])]);
+        let p = Program {
+            buffers: vec![
+                buffer("x", &[2, 3], Place::Input(0)),
+                buffer("w", &[3, 4], Place::Constant(weight)),
+                buffer("y", &[2, 4], Place::Output(0)),
+            ],
+            steps: vec![Step::Contract {
+                what: product,
+                out: BufferId(2),
+                tail: None,
+            }],
+            inputs: vec![input],
+            output: Some(Val::List(vec![Val::Leaf((BufferId(2), vec![2, 4]))])),
+            ..Program::default()
+        };
+        let want = "def run(inputs, constants):
+    # inputs: x
+    b0 = flat(inputs[0], np.float32)  # x f32[2, 3]
+    b1 = flat(constants[\"b1\"], np.float32)  # w f32[3, 4]
+    b2 = np.zeros(8, np.float32)  # y f32[2, 4]
+    matmul(view(b2, 0, [2, 4], [4, 1]), view(b0, 0, [2, 3], [3, 1]), view(b1, 0, [3, 4], [4, 1]), None)
+    return [b2.reshape([2, 4])]
+";
+        assert_eq!(run(&p, &kernel_names(&p)), want);
+        let names: Vec<String> = constants(&p).into_iter().map(|c| c.0).collect();
+        assert_eq!(names, ["b1"]);
+    }
+}
