@@ -425,6 +425,8 @@ class GraphWriter:
                 kind = value_type(example(node)) or ""
             except KeyError:
                 pass
+        # Without a type, Python's own annotation stands, which is kept.
+        kind = kind or (string(torch.fx.node._type_repr(node.type)) if node.type is not None else "")
         kind = f" : {kind}" if kind else ""
         self.lines.append(f"%{node.name}{kind} = {text}{location(node)}")
 
@@ -452,7 +454,8 @@ class GraphWriter:
         elif n.op == "call_module":
             self.call_module(n)
         else:
-            self.lines.append(f"output {literal(n.args[0], self.ref)}")
+            kind = f"%{n.name} : {string(torch.fx.node._type_repr(n.type))} = " if n.type is not None else ""
+            self.lines.append(f"{kind}output {literal(n.args[0], self.ref)}")
 
     def own_function(self, n):
         """A leaf function that fxc cannot know, as a graph of the file; None if it is another or cannot be traced."""
@@ -513,7 +516,9 @@ class GraphWriter:
             bound = signature.bind(module, *n.args, **n.kwargs).arguments
             given = {k: v for k, v in list(bound.items())[1:]}
             gm = trace_call(module, given)
-            args = self.args([], {k: v for k, v in given.items() if has_node(v)})
+            # By position as they were given, unless some are fixed in the graph.
+            positional = not n.kwargs and all(has_node(a) for a in n.args)
+            args = self.args(n.args, {}) if positional else self.args([], {k: v for k, v in given.items() if has_node(v)})
         graph = self.file.graph(gm, self.file.fresh(name), name + ".")
         self.emit(n, f"call_function {graph}({args})")
 
@@ -572,7 +577,7 @@ def function_name(f):
     name = _get_qualified_name(f)
     if name.startswith("_operator."):
         return name[1:]
-    return name
+    return f"builtins.{name}" if getattr(f, "__module__", None) == "builtins" and "." not in name else name
 
 
 def write(gm, out, inputs=None):

@@ -78,7 +78,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     let text = if args.json {
         format!("{}\n", as_json(&measured, &ready, &timer.borrow(), threads))
     } else {
-        as_text(&measured, &timer.borrow(), threads)
+        as_text(&measured, &executable, &timer.borrow(), threads)
     };
     output::stdout(text.as_bytes())
 }
@@ -162,15 +162,16 @@ fn as_json(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> serde_
         "stages_ms": stages,
     });
     if let Some(profile) = &m.profile {
-        let rows = profile.rows.iter().map(
-            |r| json!({"name": r.name, "ms": ms(r.time), "least_ms": ms(r.min), "bytes": r.bytes, "macs": r.macs}),
-        );
+        let rows = profile.rows.iter().map(|r| {
+            let place = p.places_of(&r.name);
+            json!({"name": r.name, "place": place, "ms": ms(r.time), "least_ms": ms(r.min), "bytes": r.bytes, "macs": r.macs})
+        });
         out["profile"] = rows.collect();
     }
     out
 }
 
-fn as_text(m: &Measured, timer: &Timer, threads: usize) -> String {
+fn as_text(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> String {
     let mut out = String::new();
     let rss = peak_rss_mb()
         .map(|x| format!(", peak memory {x} MiB"))
@@ -201,13 +202,10 @@ fn as_text(m: &Measured, timer: &Timer, threads: usize) -> String {
         let (mean, s) = (r.time.as_secs_f64() / runs, r.min.as_secs_f64());
         let share = 100.0 * s / least.max(1e-12);
         let (gb, gflop) = (r.bytes as f64 / s.max(1e-12) / 1e9, 2.0 * r.macs / s.max(1e-12) / 1e9);
-        let _ = writeln!(
-            out,
-            "{:10.2} {:10.2} {share:6.1} {gb:8.2} {gflop:8.2}  {}",
-            mean * 1e6,
-            s * 1e6,
-            r.name
-        );
+        let (us, least_us) = (mean * 1e6, s * 1e6);
+        let step = format!("{}  {}", r.name, e.program().places_of(&r.name));
+        let figures = format!("{us:10.2} {least_us:10.2} {share:6.1} {gb:8.2} {gflop:8.2}");
+        let _ = writeln!(out, "{figures}  {}", step.trim_end());
     }
     out
 }

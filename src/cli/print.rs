@@ -126,7 +126,9 @@ fn write_grouped(m: &GraphModule, form: Form, groups: &Groups) -> Result<String,
     let text = match form {
         Form::Fxir => graph::print(m),
         Form::Torch => each(&|_, g| ended(graph::torch_print::print(g, Some(m)))),
-        Form::Code => m.entry().map_or(String::new(), |g| graph::python::code(g, Some(m)).source),
+        Form::Code => m
+            .entry()
+            .map_or(String::new(), |g| graph::python::code(g, Some(m)).source),
         Form::Readable => graph::readable::print_readable(m),
         Form::Program => graph::readable::print_program(m),
         Form::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),

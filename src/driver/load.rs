@@ -71,7 +71,11 @@ fn is_archive(path: &Path) -> Result<bool, Diagnostic> {
 }
 
 fn archive(path: &Path, lifted: bool) -> (Option<Model>, Diagnostics) {
-    let read = if lifted { import::read_exported } else { import::read_pt2 };
+    let read = if lifted {
+        import::read_exported
+    } else {
+        import::read_pt2
+    };
     match read(path) {
         Ok((module, found)) => (
             Some(Model {
@@ -135,7 +139,10 @@ pub fn load_text(
         });
         if let (Err(why), Some(place)) = (graph::unlift(&mut module), place) {
             let d = Diagnostic::new(Code::E0013, format!("the signature does not fit the graph: {why}"));
-            found.push(d.at(place, "this program").help("paste the whole output of `print(exported_program)`"));
+            found.push(
+                d.at(place, "this program")
+                    .help("paste the whole output of `print(exported_program)`"),
+            );
         }
     }
     let has_rules = tree.items.iter().any(|i| matches!(i, ast::Item::Rewrite(_)));

@@ -22,8 +22,8 @@
 //! * operators called with keyword arguments or a wrong number of operands stay calls.
 
 use super::pyrepr::{self, Style};
-use super::readable;
 use super::python_names::{Names, format_target};
+use super::readable;
 use super::torch_form::torch_form;
 use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::types::Val;

@@ -103,12 +103,17 @@ fn mends_what_torch_gets_wrong() {
 #[test]
 fn names_and_objects_are_python() {
     let mut g = Graph::new();
-    let none = g.create_node(Opcode::Placeholder, "None", vec![], vec![], None);
+    let none = g.create_named(Opcode::Placeholder, "None", vec![], vec![], "None");
+    let none = none.expect("no other node has the name");
     let torch = g.placeholder("torch", None);
     let overload = Val::Opaque("aten.add.Tensor".into());
     let tensor = Val::Opaque("tensor([1., 2.])".into());
     let class = Val::Opaque("<class 'int'>".into());
-    let call = g.call_function("torch.f", vec![leaf(none), leaf(torch), overload, tensor, class], vec![]);
+    let call = g.call_function(
+        "torch.f",
+        vec![leaf(none), leaf(torch), overload, tensor, class],
+        vec![],
+    );
     g.set_output(leaf(call));
     assert_eq!(
         body(&g),

@@ -10,7 +10,7 @@
 //! ```
 
 use super::torch_form::graph_names;
-use super::{Graph, GraphModule, Meta, Opcode, python, pyrepr};
+use super::{Graph, GraphModule, Meta, Opcode, pyrepr, python};
 use crate::types::Val;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -99,7 +99,10 @@ fn signature(graph: &Graph) -> String {
                 format!("{}: {}{}{persistent}", i.name, i.kind, target(&i.target))
             }));
             let _ = write!(out, "{}\n\n# outputs\n", lines.join("\n"));
-            let outputs = s.outputs.iter().map(|o| format!("{}: {}{}", o.name, o.kind, target(&o.target)));
+            let outputs = s
+                .outputs
+                .iter()
+                .map(|o| format!("{}: {}{}", o.name, o.kind, target(&o.target)));
             lines = outputs.collect();
         }
         None => {
@@ -171,7 +174,10 @@ mod tests {
         let ty = Val::Leaf(TensorType::new(DType::F32, vec![Dim::var("s77"), Dim::Const(4)]));
         g.meta_mut(x).ty = Some(ty.clone());
         g.meta_mut(y).ty = Some(ty);
-        g.meta_mut(y).stack_trace = Some("  File \"a.py\", line 3, in f\n    g(x)\n  File \"b c.py\", line 9, in forward\n    return relu(x)\n".into());
+        g.meta_mut(y).stack_trace = Some(
+            "  File \"a.py\", line 3, in f\n    g(x)\n  File \"b c.py\", line 9, in forward\n    return relu(x)\n"
+                .into(),
+        );
         g.set_output(Val::Tuple(vec![Val::Leaf(y)]));
         GraphModule::new("Net", g)
     }
@@ -204,7 +210,10 @@ mod tests {
         });
         let text = print_program(&m);
         let want = "        return (relu_default,)\n    \nGraph signature:\n    # inputs\n    x: BUFFER target='a.x' persistent=False\n    \n    # outputs\n    relu_default: USER_OUTPUT\n    \nRange constraints: {s77: VR[2, int_oo]}\n";
-        assert!(text.starts_with("ExportedProgram:\n    class GraphModule(torch.nn.Module):\n        def forward"), "{text}");
+        assert!(
+            text.starts_with("ExportedProgram:\n    class GraphModule(torch.nn.Module):\n        def forward"),
+            "{text}"
+        );
         assert!(text.ends_with(want), "{text}");
     }
 }

@@ -27,7 +27,10 @@ pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
     };
     let scored = candidates.iter().filter_map(|c| Some((cost(c)?, c)));
     let Some((_, best)) = scored.min_by_key(|(cost, _)| *cost) else {
-        return unchanged(args);
+        return match without_tail(&args) {
+            Some(fewer) if !candidates.is_empty() => resolve(op, target, fewer),
+            _ => unchanged(args),
+        };
     };
     let packet = target.trim_start_matches("torch.ops.");
     let overload = best.form.and_then(|f| {
@@ -39,13 +42,33 @@ pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
     let mut keyword = vec![];
     for (p, a) in best.schema().params.iter().zip(args) {
         let a = named(&p.ty, a);
-        if !p.keyword_only {
+        // Most overloads take it by name only, and none refuses it so.
+        if !p.keyword_only && p.name != "dtype" {
             positional.push(a);
         } else if p.default.is_none() || !matches!(a, Val::None) {
             keyword.push((p.name.as_str().into(), a));
         }
     }
     (target, positional, keyword)
+}
+
+/// The arguments without layout, device and pinning (and a memory format that is not given) at their end, which say where a
+/// new tensor is: the op table's schemas leave them out.
+fn without_tail(args: &[Arg]) -> Option<Vec<Arg>> {
+    let tail = |a: &[Arg]| match a {
+        [.., layout, device, pin] => {
+            matches!(layout, Val::None | Val::Int(_))
+                && matches!(device, Val::None | Val::Device(_) | Val::Str(_))
+                && matches!(pin, Val::None | Val::Bool(_))
+        }
+        _ => false,
+    };
+    let shorter = match args {
+        [rest @ .., Val::None] if tail(rest) => rest,
+        _ if tail(args) => args,
+        _ => return None,
+    };
+    Some(shorter[..shorter.len() - 3].to_vec())
 }
 
 /// Whether an argument may be of this type. Of a node nothing is known.
@@ -78,7 +101,12 @@ fn named(ty: &ParamType, a: Arg) -> Arg {
     let names: &[&str] = match ty {
         ParamType::DType => return dtype(i).map_or(a, Val::DType),
         ParamType::Layout => &["strided", "sparse_coo", "sparse_csr"],
-        ParamType::MemoryFormat => &["contiguous_format", "preserve_format", "channels_last", "channels_last_3d"],
+        ParamType::MemoryFormat => &[
+            "contiguous_format",
+            "preserve_format",
+            "channels_last",
+            "channels_last_3d",
+        ],
         ParamType::Bool => return Val::Bool(i != 0),
         _ => return a,
     };
@@ -124,7 +152,13 @@ mod tests {
         );
         assert_eq!((&*target, args.len()), ("torch.ops.aten.add.Tensor", 2));
         assert_eq!(kwargs, [("alpha".into(), int(2))]);
-        let args = vec![Val::List(vec![int(2)]), int(6), Val::None, Val::Device("cpu".into()), Val::Bool(false)];
+        let args = vec![
+            Val::List(vec![int(2)]),
+            int(6),
+            Val::None,
+            Val::Device("cpu".into()),
+            Val::Bool(false),
+        ];
         let (target, args, kwargs) = resolve(Opcode::CallFunction, "torch.ops.aten.zeros", args);
         assert_eq!((&*target, args.len()), ("torch.ops.aten.zeros.default", 1));
         assert_eq!(kwargs[0], ("dtype".into(), Val::DType(DType::F32)));

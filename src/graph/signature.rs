@@ -142,7 +142,9 @@ fn outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String> {
             None => format!("unsupported: output {i} of the signature is a `{}`", spec.kind),
         })?;
         let args = vec![Val::Leaf(target), value];
-        let _ = graph.inserting_before(Some(output), |g| g.call_function("torch.ops.aten.copy_.default", args, vec![]));
+        let _ = graph.inserting_before(Some(output), |g| {
+            g.call_function("torch.ops.aten.copy_.default", args, vec![])
+        });
     }
     let result = match &signature.results {
         Some(nesting) => nested(nesting, &results).ok_or("the results are nested otherwise than the signature says")?,
@@ -183,7 +185,10 @@ fn ranges(module: &mut GraphModule, signature: &Signature) {
     let mut found: HashMap<Arc<str>, DimRange> = HashMap::new();
     for (name, range) in &signature.ranges {
         let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        let bounds = range.strip_prefix("VR[").and_then(|r| r.strip_suffix(']')).and_then(|r| r.split_once(", "));
+        let bounds = range
+            .strip_prefix("VR[")
+            .and_then(|r| r.strip_suffix(']'))
+            .and_then(|r| r.split_once(", "));
         if let (true, Some((min, max))) = (plain, bounds) {
             let range = DimRange {
                 min: traced_minimum(min.parse().unwrap_or(0)),

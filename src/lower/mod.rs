@@ -36,7 +36,7 @@ mod tail;
 mod tests;
 
 use crate::diag::{Code, Diagnostic};
-use crate::graph::{Graph, GraphModule, Mutation};
+use crate::graph::{Graph, GraphModule, Loc, Mutation};
 use crate::kernel::Kernel;
 use crate::math::contract::Activation;
 use crate::op::Call;
@@ -185,12 +185,16 @@ pub struct Program {
     pub naive_arena: usize,
     /// For each step, the names of the graph's nodes that it computes.
     pub nodes: Vec<Vec<Arc<str>>>,
+    /// Where in the user's Python the nodes stand that buffers and kernels are named after.
+    pub places: HashMap<Arc<str>, Loc>,
 }
 
 /// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
 pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Program, LowerError> {
     let mut program = lower_tir(&mut Tir::read(module, graph, dims)?)?;
     program.mutations = graph.mutations.clone();
+    let placed = |n| Some((graph[n].name().into(), graph[n].meta.loc.clone()?));
+    program.places = graph.iter().filter_map(placed).collect();
     Ok(program)
 }
 

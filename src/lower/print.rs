@@ -69,6 +69,37 @@ fn write_buffer(f: &mut fmt::Formatter<'_>, i: usize, b: &Buffer) -> fmt::Result
 }
 
 impl Program {
+    /// Where the step or kernel `name` comes from in the user's Python: `zoo/nets.py:24 in forward`, with a comma between the
+    /// places of several nodes. Empty if no place is known.
+    pub fn places_of(&self, name: &str) -> String {
+        let mut rest = name.split(" [").next().unwrap_or(name);
+        let mut out: Vec<String> = vec![];
+        // Kernels are named after their nodes, `a_and_b`; a node's name may hold `_and_` too.
+        while !rest.is_empty() {
+            let ends = rest.match_indices("_and_").map(|(i, _)| i).chain([rest.len()]);
+            let ends: Vec<usize> = ends.collect();
+            let known = |end: &&usize| self.places.contains_key(&rest[..**end]);
+            let end = ends
+                .iter()
+                .rev()
+                .find(known)
+                .or(ends.first())
+                .copied()
+                .unwrap_or(rest.len());
+            if let Some(l) = self.places.get(&rest[..end]) {
+                let text = match &*l.function {
+                    "" => format!("{}:{}", l.file, l.line),
+                    f => format!("{}:{} in {f}", l.file, l.line),
+                };
+                if !out.contains(&text) {
+                    out.push(text);
+                }
+            }
+            rest = rest[end..].strip_prefix("_and_").unwrap_or_default();
+        }
+        out.join(", ")
+    }
+
     fn write_step(&self, f: &mut fmt::Formatter<'_>, s: &Step) -> fmt::Result {
         match s {
             Step::Kernel { kernel, buffers } => {

@@ -24,6 +24,10 @@ pub fn module(p: &Program) -> String {
     let names = kernel_names(p);
     for (k, name) in p.kernels.iter().zip(&names) {
         out.push_str("\n\n");
+        let places = p.places_of(&k.name);
+        if !places.is_empty() {
+            let _ = writeln!(out, "# {places}");
+        }
         out.push_str(&python::function_called(k, name));
     }
     out.push_str("\n\n");
@@ -34,7 +38,9 @@ pub fn module(p: &Program) -> String {
 /// The names of the kernels' functions: those of the kernels, made different from each other and from all else.
 fn kernel_names(p: &Program) -> Vec<String> {
     let defined = |text: &'static str| text.lines().filter_map(|l| l.strip_prefix("def ")?.split('(').next());
-    let helpers = defined(python::PRELUDE).chain(defined(PROGRAM)).chain(["run", "inputs", "constants", "inf", "nan"]);
+    let helpers = defined(python::PRELUDE)
+        .chain(defined(PROGRAM))
+        .chain(["run", "inputs", "constants", "inf", "nan"]);
     let mut taken: HashSet<String> = helpers.map(String::from).collect();
     taken.extend((0..p.buffers.len()).map(|i| format!("b{i}")));
     let one = |k: &Kernel| {
@@ -65,7 +71,12 @@ pub fn constants(p: &Program) -> Vec<(String, &Tensor)> {
 
 fn run(p: &Program, kernels: &[String]) -> String {
     let mut out = "def run(inputs, constants):\n".to_string();
-    let names: Vec<String> = p.inputs.iter().filter(|i| i.state.is_none()).map(|i| i.name.to_string()).collect();
+    let names: Vec<String> = p
+        .inputs
+        .iter()
+        .filter(|i| i.state.is_none())
+        .map(|i| i.name.to_string())
+        .collect();
     let _ = writeln!(out, "    # inputs: {}", names.join(", "));
     for (i, b) in p.buffers.iter().enumerate() {
         let dtype = numpy(b.dtype);
@@ -76,12 +87,19 @@ fn run(p: &Program, kernels: &[String]) -> String {
                 format!("np.zeros({}, {dtype})", b.shape.iter().product::<usize>())
             }
         };
-        let _ = writeln!(out, "    b{i} = {from}  # {} {}", b.name, TensorType::fixed(b.dtype, &b.shape));
+        let _ = writeln!(
+            out,
+            "    b{i} = {from}  # {} {}",
+            b.name,
+            TensorType::fixed(b.dtype, &b.shape)
+        );
     }
     for s in &p.steps {
         step(&mut out, p, kernels, s);
     }
-    let result = p.output.as_ref().map_or("None".into(), |v| value(v, &|(b, shape)| format!("b{}.reshape({shape:?})", b.0)));
+    let result = p.output.as_ref().map_or("None".into(), |v| {
+        value(v, &|(b, shape)| format!("b{}.reshape({shape:?})", b.0))
+    });
     let _ = writeln!(out, "    return {result}");
     out
 }
@@ -119,7 +137,10 @@ fn call_kernel(name: &str, buffers: &[BufferId]) -> String {
 }
 
 fn unknown(name: &str) -> String {
-    format!("raise NotImplementedError({})", write_str(&format!("no numpy code for `{name}`")))
+    format!(
+        "raise NotImplementedError({})",
+        write_str(&format!("no numpy code for `{name}`"))
+    )
 }
 
 /// A call of an op's routine; `program.py` has some.
@@ -160,7 +181,11 @@ fn contract(p: &Program, what: &Contract, out: BufferId) -> String {
                 at(0),
                 at(1),
                 [d.batch, d.hidden],
-                if lstm { format!("{cell}.reshape({:?})", [d.batch, d.hidden]) } else { cell },
+                if lstm {
+                    format!("{cell}.reshape({:?})", [d.batch, d.hidden])
+                } else {
+                    cell
+                },
                 at(w),
                 [inputs[2], d.hidden],
                 if d.bias { at(w + 1) } else { "None".into() },
@@ -198,11 +223,12 @@ fn finish(dtype: DType, act: Activation) -> String {
 
 fn matmul(d: &MatMul, o: &[Operand], out: BufferId) -> String {
     let sizes: Vec<usize> = d.batch.iter().map(|b| b.size).collect();
-    let part = |o: &Operand, each: &dyn Fn(&crate::math::contract::BatchDim) -> usize, rows: [usize; 2], last: [usize; 2]| {
-        let shape: Vec<usize> = sizes.iter().copied().chain(rows).collect();
-        let strides: Vec<usize> = d.batch.iter().map(each).chain(last).collect();
-        strided(o.buffer, o.offset, &shape, &strides)
-    };
+    let part =
+        |o: &Operand, each: &dyn Fn(&crate::math::contract::BatchDim) -> usize, rows: [usize; 2], last: [usize; 2]| {
+            let shape: Vec<usize> = sizes.iter().copied().chain(rows).collect();
+            let strides: Vec<usize> = d.batch.iter().map(each).chain(last).collect();
+            strided(o.buffer, o.offset, &shape, &strides)
+        };
     let whole = Operand {
         buffer: out,
         offset: 0,
@@ -220,7 +246,10 @@ fn matmul(d: &MatMul, o: &[Operand], out: BufferId) -> String {
         (1.0, 1.0) => String::new(),
         (a, b) => format!(", alpha={}, beta={}", float(a), float(b)),
     };
-    format!("matmul({c}, {a}, {b}, {addend}{factors}{})", finish(d.dtype, d.activation))
+    format!(
+        "matmul({c}, {a}, {b}, {addend}{factors}{})",
+        finish(d.dtype, d.activation)
+    )
 }
 
 /// A tensor of channels and three spatial sizes, as `[N, C, D, H, W]`.
@@ -234,14 +263,26 @@ fn image(b: BufferId, offset: i64, layout: Layout, n: usize, c: usize, s: [usize
 }
 
 fn conv(p: &Program, d: &Conv, o: &[Operand], out: BufferId) -> String {
-    let x = image(o[0].buffer, o[0].offset, d.input_layout, d.batch, d.in_channels, d.input);
+    let x = image(
+        o[0].buffer,
+        o[0].offset,
+        d.input_layout,
+        d.batch,
+        d.in_channels,
+        d.input,
+    );
     let [outer, inner] = match d.transposed {
         true => [d.in_channels, d.out_channels / d.groups.max(1)],
         false => [d.out_channels, d.in_channels / d.groups.max(1)],
     };
     let [kd, kh, kw] = d.kernel;
     let volume = kd * kh * kw;
-    let w = strided(o[1].buffer, o[1].offset, &[outer, inner, kd, kh, kw], &[inner * volume, volume, kh * kw, kw, 1]);
+    let w = strided(
+        o[1].buffer,
+        o[1].offset,
+        &[outer, inner, kd, kh, kw],
+        &[inner * volume, volume, kh * kw, kw, 1],
+    );
     let bias = match o.get(2) {
         Some(b) if d.bias => operand(b),
         _ => "None".into(),
@@ -265,8 +306,12 @@ fn result_sizes(p: &Program, d: &Conv, out: BufferId) -> [usize; 3] {
     for i in 0..3 {
         let reach = d.dilation[i] * (d.kernel[i].max(1) - 1) + 1;
         sizes[i] = match d.transposed {
-            true => ((d.input[i].max(1) - 1) * d.stride[i] + reach + d.output_padding[i]).saturating_sub(2 * d.padding[i]),
-            false => (d.input[i] + 2 * d.padding[i]).checked_sub(reach).map_or(0, |n| n / d.stride[i] + 1),
+            true => {
+                ((d.input[i].max(1) - 1) * d.stride[i] + reach + d.output_padding[i]).saturating_sub(2 * d.padding[i])
+            }
+            false => (d.input[i] + 2 * d.padding[i])
+                .checked_sub(reach)
+                .map_or(0, |n| n / d.stride[i] + 1),
         };
     }
     debug_assert_eq!(
@@ -289,7 +334,11 @@ fn attention(d: &Attention, o: &[Operand], out: BufferId) -> String {
     };
     let result = part(out, 0, d.heads, d.queries, d.value_size, d.out);
     let finish = finish(d.dtype, Activation::None);
-    format!("attention({result}, {q}, {k}, {v}, {mask}, {}, {}{finish})", float(d.scale), boolean(d.causal))
+    format!(
+        "attention({result}, {q}, {k}, {v}, {mask}, {}, {}{finish})",
+        float(d.scale),
+        boolean(d.causal)
+    )
 }
 
 /// A value as Python writes it.
@@ -303,6 +352,25 @@ mod tests {
     use crate::lower::Buffer;
 
     #[test]
+    fn places_of_names_that_hold_the_conjunction() {
+        let loc = |line| crate::graph::Loc {
+            file: "m.py".into(),
+            line,
+            function: "forward".into(),
+        };
+        let p = Program {
+            places: [("logical_and_1".into(), loc(3)), ("relu".into(), loc(4))].into(),
+            ..Program::default()
+        };
+        assert_eq!(
+            p.places_of("logical_and_1_and_relu [128 bits]"),
+            "m.py:3 in forward, m.py:4 in forward"
+        );
+        assert_eq!(p.places_of("other_and_relu"), "m.py:4 in forward");
+        assert_eq!(p.places_of("other"), "");
+    }
+
+    #[test]
     fn buffers_steps_and_results() {
         let buffer = |name: &str, shape: &[usize], place| Buffer {
             name: name.into(),
@@ -314,7 +382,10 @@ mod tests {
             buffer: BufferId(b),
             offset: 0,
             shape: shape.to_vec(),
-            strides: crate::tensor::contiguous_strides(shape).into_iter().map(|s| s as i64).collect(),
+            strides: crate::tensor::contiguous_strides(shape)
+                .into_iter()
+                .map(|s| s as i64)
+                .collect(),
         };
         let weight = Tensor::from_slice::<f32>(&[3, 4], &[0.0; 12]);
         let input = crate::lower::Input {
@@ -322,7 +393,10 @@ mod tests {
             ty: Some((DType::F32, vec![2, 3])),
             state: None,
         };
-        let product = Contract::MatMul(MatMul::new(DType::F32, 2, 4, 3), vec![whole(0, &[2, 3]), whole(1, &[3, 4])]);
+        let product = Contract::MatMul(
+            MatMul::new(DType::F32, 2, 4, 3),
+            vec![whole(0, &[2, 3]), whole(1, &[3, 4])],
+        );
         let p = Program {
             buffers: vec![
                 buffer("x", &[2, 3], Place::Input(0)),

@@ -49,7 +49,9 @@ fn in_form<T: Clone + PartialEq>(op: &'static Op, form: &Form, path: &str, args:
     let schema = form.schema.as_ref().unwrap_or(&op.schema);
     let mut values = values(op, form, schema, args)?;
     // Convolutions have overloads of their own for padding that is a word; the functions of the torch module take both.
-    let word = schema.index_of("padding").is_some_and(|i| matches!(values[i], Val::Str(_)));
+    let word = schema
+        .index_of("padding")
+        .is_some_and(|i| matches!(values[i], Val::Str(_)));
     if word && path.starts_with("aten.") && !path.ends_with(".padding") {
         return None;
     }

@@ -107,7 +107,11 @@ fn mutants_of_every_text_are_results_or_diagnostics() {
             .map(|p| std::fs::read_to_string(root().join(p)).unwrap()),
     );
     // What torch prints, in each of its forms.
-    for (dir, ext) in [("tests/data", ".program"), ("tests/data", ".code"), ("src/syntax/testdata", ".txt")] {
+    for (dir, ext) in [
+        ("tests/data", ".program"),
+        ("tests/data", ".code"),
+        ("src/syntax/testdata", ".txt"),
+    ] {
         texts.extend(files(dir, ext).iter().map(|p| std::fs::read_to_string(p).unwrap()));
     }
     let mut r = Random(2026);

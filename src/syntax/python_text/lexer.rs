@@ -47,7 +47,8 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &Region) -> Lexed<'s> {
             let at = range.start + column;
             if !indent(&mut out.tokens, &mut indents, column, at) {
                 let d = Diagnostic::new(Code::E0008, format!("blocks nested more than {MAX_BLOCKS} deep"));
-                out.errors.push(d.at(Span::new(file, at, at + 1), "the limit is reached here"));
+                out.errors
+                    .push(d.at(Span::new(file, at, at + 1), "the limit is reached here"));
                 break;
             }
         }
@@ -61,7 +62,8 @@ pub fn lex<'s>(file: FileId, text: &'s str, region: &Region) -> Lexed<'s> {
         out.tokens.push((end, Token::Newline, end));
     }
     let blocks = indents.len().saturating_sub(1);
-    out.tokens.extend(std::iter::repeat_n((end, Token::Dedent, end), blocks));
+    out.tokens
+        .extend(std::iter::repeat_n((end, Token::Dedent, end), blocks));
     out
 }
 

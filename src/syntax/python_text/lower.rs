@@ -162,7 +162,12 @@ impl Lower<'_> {
         {
             let values = vec![self.value(base), self.value(index), self.value(value)];
             let written = values[0].clone();
-            self.start_pending(call(CallKind::Function, "operator.setitem", s.span, values), s.span, written, None);
+            self.start_pending(
+                call(CallKind::Function, "operator.setitem", s.span, values),
+                s.span,
+                written,
+                None,
+            );
             return;
         }
         if let [target] = targets
@@ -262,7 +267,8 @@ impl Lower<'_> {
         };
         let name = self.fresh(&wish);
         let loc = self.loc.clone();
-        self.stmts.push(stmt(Some(Name::new(name.clone(), span)), None, op, loc, span));
+        self.stmts
+            .push(stmt(Some(Name::new(name.clone(), span)), None, op, loc, span));
         name
     }
 
@@ -308,9 +314,9 @@ impl Lower<'_> {
         let at = *at;
         let same = match (&value.kind, &written.kind) {
             (ExprKind::None, _) => true,
-            (ExprKind::Name(n), ValueKind::Node(w)) => {
-                self.bound(n).is_some_and(|v| matches!(&v.kind, ValueKind::Node(b) if b == w))
-            }
+            (ExprKind::Name(n), ValueKind::Node(w)) => self
+                .bound(n)
+                .is_some_and(|v| matches!(&v.kind, ValueKind::Node(b) if b == w)),
             _ => false,
         };
         if !same {
@@ -328,7 +334,9 @@ impl Lower<'_> {
         let Some(Pending { at, written, rebinds }) = self.pending.take() else {
             return;
         };
-        let Op::Call { target, .. } = &self.stmts[at].op else { return };
+        let Op::Call { target, .. } = &self.stmts[at].op else {
+            return;
+        };
         let wish = target.text.rsplit('.').next().unwrap_or("iadd").to_string();
         let name = self.fresh(&wish);
         self.stmts[at].name = Some(Name::new(name.clone(), written.span));
@@ -340,7 +348,9 @@ impl Lower<'_> {
     /// `a, b, = fx_pytree.tree_flatten_spec(…)` gives the placeholders their names; another tuple is taken apart.
     fn unpack(&mut self, s: &Simple, names: &[Expr], value: &Expr) {
         if let ExprKind::Call(f, _) = &value.kind
-            && self.global_path(f).is_some_and(|p| p.ends_with("tree_flatten_spec") || p.ends_with("tree_leaves"))
+            && self
+                .global_path(f)
+                .is_some_and(|p| p.ends_with("tree_flatten_spec") || p.ends_with("tree_leaves"))
         {
             self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
             for e in names {
@@ -363,10 +373,16 @@ impl Lower<'_> {
                 continue;
             };
             let index = Value::new(ValueKind::Int(i as i64), e.span);
-            let op = call(CallKind::Function, "operator.getitem", e.span, vec![from.clone(), index]);
+            let op = call(
+                CallKind::Function,
+                "operator.getitem",
+                e.span,
+                vec![from.clone(), index],
+            );
             let node = self.free_for(&name);
             let loc = self.loc.clone();
-            self.stmts.push(stmt(Some(Name::new(node.clone(), e.span)), None, op, loc, e.span));
+            self.stmts
+                .push(stmt(Some(Name::new(node.clone(), e.span)), None, op, loc, e.span));
             self.bind_node(&name, node, e.span);
         }
     }
@@ -427,7 +443,9 @@ impl Lower<'_> {
     /// The name that a line which could not be read defines is taken to be defined.
     fn note_broken(&mut self, span: Span) {
         let text = self.source(span).trim_start();
-        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        let end = text
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(text.len());
         let name: Arc<str> = text[..end].into();
         if !name.is_empty() {
             self.bind_node(&name.clone(), name.clone(), span);
@@ -458,7 +476,9 @@ impl Lower<'_> {
         if let Some(size) = text.strip_prefix("Sym(").and_then(|t| t.strip_suffix(')')) {
             let (mut value, found) = parse_value(self.text.file, size);
             value.iter_mut().for_each(|v| spans::of_value(v, &mut |s| *s = e.span));
-            let kind = value.filter(|_| !found.has_errors()).map(|v| TypeKind::Size(Box::new(v)));
+            let kind = value
+                .filter(|_| !found.has_errors())
+                .map(|v| TypeKind::Size(Box::new(v)));
             return Some(Type {
                 kind: kind.unwrap_or(TypeKind::Word("int".into())),
                 span: e.span,

@@ -153,8 +153,10 @@ impl Reader<'_> {
             Some(_) => siblings.iter().filter_map(class_of).collect(),
             None => vec![],
         };
-        let children: HashMap<Arc<str>, Arc<str>> =
-            inner.iter().map(|c| (c.name.text.clone(), self.graph_name(&c.name.text))).collect();
+        let children: HashMap<Arc<str>, Arc<str>> = inner
+            .iter()
+            .map(|c| (c.name.text.clone(), self.graph_name(&c.name.text)))
+            .collect();
         let text = Text {
             file: self.file,
             text: self.text,
@@ -230,7 +232,9 @@ fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnost
         ParseError::User { .. } => ("invalid syntax".into(), Span::new(file, 0, 0)),
     };
     let want = match &error {
-        ParseError::UnrecognizedToken { expected, .. } | ParseError::UnrecognizedEof { expected, .. } => words(expected),
+        ParseError::UnrecognizedToken { expected, .. } | ParseError::UnrecognizedEof { expected, .. } => {
+            words(expected)
+        }
         _ => "nothing more".into(),
     };
     let d = Diagnostic::new(Code::E0013, format!("this is not what torch prints: {title}"));

@@ -4,8 +4,26 @@ use super::tree::{Arg, Expr, ExprKind};
 
 /// Python's functions that graphs call by their bare names.
 const BUILTINS: [&str; 20] = [
-    "abs", "all", "any", "bool", "divmod", "float", "getattr", "hasattr", "int", "isinstance", "len", "list", "max",
-    "min", "pow", "round", "setattr", "sum", "tuple", "range",
+    "abs",
+    "all",
+    "any",
+    "bool",
+    "divmod",
+    "float",
+    "getattr",
+    "hasattr",
+    "int",
+    "isinstance",
+    "len",
+    "list",
+    "max",
+    "min",
+    "pow",
+    "round",
+    "setattr",
+    "sum",
+    "tuple",
+    "range",
 ];
 
 /// Modules whose functions libraries wrap, so that generated code calls them by such a name.
@@ -91,10 +109,7 @@ pub fn annotation(e: &Expr) -> String {
 
 /// The path behind the name of a type.
 fn path(name: &str) -> String {
-    for (prefix, module) in [
-        ("typing_", "typing"),
-        ("collections_abc_", "collections.abc"),
-    ] {
+    for (prefix, module) in [("typing_", "typing"), ("collections_abc_", "collections.abc")] {
         if let Some(rest) = name.strip_prefix(prefix) {
             return format!("{module}.{rest}");
         }

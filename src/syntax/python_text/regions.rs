@@ -68,7 +68,11 @@ fn prefix(line: &str) -> (Prefix, usize) {
     }
     if let Some(rest) = line.strip_prefix("# ") {
         let begins = begins(rest).is_some() || rest.starts_with(' ');
-        return if begins { (Prefix::Comment, 2) } else { (Prefix::None, 0) };
+        return if begins {
+            (Prefix::Comment, 2)
+        } else {
+            (Prefix::None, 0)
+        };
     }
     (Prefix::None, 0)
 }

@@ -48,7 +48,9 @@ pub fn specs_of(value: &Expr) -> Vec<Spec> {
 fn spec_of(item: &Expr) -> Option<Spec> {
     let ident = |text: Arc<str>, e: &Expr| super::tree::Ident { text, span: e.span };
     let kind = field(item, "kind")?;
-    let ExprKind::Object(text) = &kind.kind else { return None };
+    let ExprKind::Object(text) = &kind.kind else {
+        return None;
+    };
     let word = text.split('.').nth(1)?.split(':').next()?;
     let arg = field(item, "arg")?;
     let name = field(arg, "name").and_then(|n| Some(ident(text_of(n)?, n)));

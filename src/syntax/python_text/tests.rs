@@ -90,16 +90,28 @@ fn readable_classes_with_sub_modules_and_places() {
             return (x,)
 "#;
     let graphs = graphs(text);
-    let names: Vec<_> = graphs.iter().map(|g| g.name.as_ref().map(|n| n.text.to_string())).collect();
+    let names: Vec<_> = graphs
+        .iter()
+        .map(|g| g.name.as_ref().map(|n| n.text.to_string()))
+        .collect();
     assert_eq!(names, [None, Some("true_graph_0".into()), Some("false_graph_0".into())]);
     assert_eq!(graphs[0].dialect, Dialect::Python(Some("Net".into())));
     let stmts = &graphs[0].body.stmts;
-    assert!(matches!(&stmts[1].ty.as_ref().unwrap().kind, TypeKind::Size(v) if matches!(&v.kind, ValueKind::Name(n) if &**n == "s77")));
+    assert!(
+        matches!(&stmts[1].ty.as_ref().unwrap().kind, TypeKind::Size(v) if matches!(&v.kind, ValueKind::Name(n) if &**n == "s77"))
+    );
     let loc = stmts[3].loc.as_ref().unwrap();
-    assert_eq!((&*loc.file, loc.line, loc.function.as_deref()), ("a b/net.py", 8, Some("forward")));
+    assert_eq!(
+        (&*loc.file, loc.line, loc.function.as_deref()),
+        ("a b/net.py", 8, Some("forward"))
+    );
     assert_eq!(loc.code.as_deref(), Some("y = cond(p, f, g, (x,))"));
     assert!(stmts[4].loc.is_none());
-    assert!(fxir(&graphs[0])[3].contains("cond(%gt, @true_graph_0, @false_graph_0, (%x,))"), "{:?}", fxir(&graphs[0]));
+    assert!(
+        fxir(&graphs[0])[3].contains("cond(%gt, @true_graph_0, @false_graph_0, (%x,))"),
+        "{:?}",
+        fxir(&graphs[0])
+    );
 }
 
 #[test]
@@ -108,7 +120,10 @@ fn exported_programs_keep_their_signature() {
     let graphs = graphs(text);
     let s = graphs[0].signature.as_ref().expect("a signature");
     let kinds: Vec<_> = s.specs.iter().map(|s| &*s.kind.text).collect();
-    assert_eq!(kinds, ["PARAMETER", "BUFFER", "USER_INPUT", "BUFFER_MUTATION", "USER_OUTPUT"]);
+    assert_eq!(
+        kinds,
+        ["PARAMETER", "BUFFER", "USER_INPUT", "BUFFER_MUTATION", "USER_OUTPUT"]
+    );
     assert_eq!(s.specs[1].target.as_deref(), Some("bn.mean"));
     assert_eq!(s.specs[1].persistent, Some(true));
     assert_eq!(s.ranges, [("s40".into(), "VR[2, int_oo]".into())]);
@@ -118,7 +133,10 @@ fn exported_programs_keep_their_signature() {
     let graphs = self::graphs(&old);
     let s = graphs[0].signature.as_ref().expect("a signature");
     assert_eq!(s.specs.len(), 2);
-    assert_eq!((&*s.specs[0].kind.text, s.specs[0].target.as_deref()), ("PARAMETER", Some("w")));
+    assert_eq!(
+        (&*s.specs[0].kind.text, s.specs[0].target.as_deref()),
+        ("PARAMETER", Some("w"))
+    );
 }
 
 #[test]
@@ -128,7 +146,12 @@ fn stands_among_fxir_and_behind_prompts() {
     let (file, findings) = parse_text(FileId(0), &mixed);
     assert!(findings.is_empty(), "{findings:#?}");
     assert_eq!(file.items.len(), 3);
-    for prefix in ["# ", ">>> ", "    ", "V1121 08:10:45.123000 12 torch/a.py:16] [0/0] [__graph_code] "] {
+    for prefix in [
+        "# ",
+        ">>> ",
+        "    ",
+        "V1121 08:10:45.123000 12 torch/a.py:16] [0/0] [__graph_code] ",
+    ] {
         let text: String = code.lines().map(|l| format!("{prefix}{l}\n")).collect();
         assert_eq!(fxir(&graphs(&text)[0]).len(), 3, "{prefix}");
     }
@@ -172,15 +195,31 @@ fn pytrees_are_flat() {
 #[test]
 fn says_what_it_cannot_read() {
     let n = 100_000;
-    let deep = format!("def forward(self, x):\n    return {}x{}\n", "(".repeat(n), ")".repeat(n));
-    let nested = format!("def forward(self, x):\n    y = {}x{}\n    return y\n", "f(".repeat(n), ")".repeat(n));
+    let deep = format!(
+        "def forward(self, x):\n    return {}x{}\n",
+        "(".repeat(n),
+        ")".repeat(n)
+    );
+    let nested = format!(
+        "def forward(self, x):\n    y = {}x{}\n    return y\n",
+        "f(".repeat(n),
+        ")".repeat(n)
+    );
     let long = format!("def forward(self, x):\n    return x{}\n", " + 1".repeat(n));
-    let blocks: String = (0..n).map(|i| format!("{}class A(Module):\n", " ".repeat(i % 300))).collect();
+    let blocks: String = (0..n)
+        .map(|i| format!("{}class A(Module):\n", " ".repeat(i % 300)))
+        .collect();
     for (text, codes) in [
         ("def forward(self, x):\n    y = x +\n    return y\n", vec![Code::E0013]),
-        ("def forward(self, x):\n    y = = x\n    z = x ? 1\n    return y\n", vec![Code::E0013; 2]),
+        (
+            "def forward(self, x):\n    y = = x\n    z = x ? 1\n    return y\n",
+            vec![Code::E0013; 2],
+        ),
         ("def forward(self, x):\n    x.a = 3\n    return x\n", vec![Code::E0013]),
-        ("def forward(self, x):\n    return 123456789012345678901\n", vec![Code::E0005]),
+        (
+            "def forward(self, x):\n    return 123456789012345678901\n",
+            vec![Code::E0005],
+        ),
         ("def forward(self, x:\n    return x\n", vec![Code::E0013]),
         ("ExportedProgram:\n", vec![Code::E0013]),
         (&deep, vec![]),

@@ -157,7 +157,10 @@ impl Lower<'_> {
                     _ => self.unreadable(e.span, "a device is written `device(type='cpu', index=0)`"),
                 }
             }
-            "complex" => match (positional.first().and_then(|x| number(x)), positional.get(1).and_then(|x| number(x))) {
+            "complex" => match (
+                positional.first().and_then(|x| number(x)),
+                positional.get(1).and_then(|x| number(x)),
+            ) {
                 (Some(re), Some(im)) => ValueKind::Complex(re, im),
                 _ => self.unreadable(e.span, "a complex number is written `complex(0.0, 1.0)`"),
             },

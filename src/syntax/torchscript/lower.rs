@@ -4,9 +4,7 @@ use super::tree::{Attr, Node, Script, Ty, Typed};
 use crate::diag::{Code, Diagnostic};
 use crate::source::Span;
 use crate::syntax::actions::stmt;
-use crate::syntax::ast::{
-    Args, Body, CallKind, Dialect, Graph, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind,
-};
+use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
 use crate::syntax::token::unescape;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -106,8 +104,15 @@ impl Lower<'_> {
             }
             "prim::ListUnpack" | "prim::TupleUnpack" => self.unpack(n),
             // Tensors of no dimensions that stand for Python's numbers.
-            "prim::NumToTensor" | "aten::Int" | "aten::Float" | "aten::Bool" | "aten::ScalarImplicit"
-            | "aten::IntImplicit" | "aten::FloatImplicit" | "prim::unchecked_cast" | "prim::unchecked_unwrap_optional"
+            "prim::NumToTensor"
+            | "aten::Int"
+            | "aten::Float"
+            | "aten::Bool"
+            | "aten::ScalarImplicit"
+            | "aten::IntImplicit"
+            | "aten::FloatImplicit"
+            | "prim::unchecked_cast"
+            | "prim::unchecked_unwrap_optional"
                 if n.args.len() == 1 && (self.is_number(&n.args[0]) || n.op.starts_with("prim::unchecked")) =>
             {
                 let value = self.value(&n.args[0]);
@@ -159,7 +164,8 @@ impl Lower<'_> {
         } else if name == "training" {
             self.bind(out, ValueKind::Bool(false), true);
         } else if out.ty.is_number() || matches!(&*out.ty.name, "str" | "List" | "Optional" | "") {
-            let why = format!("the text does not hold the value of `{path}`; freeze the module with `torch.jit.freeze`");
+            let why =
+                format!("the text does not hold the value of `{path}`; freeze the module with `torch.jit.freeze`");
             self.unreadable(n, &why);
         } else {
             self.attribute(n, out, path);
@@ -191,7 +197,10 @@ impl Lower<'_> {
         };
         let method = n.attrs.first().map(|a| self.string(a));
         if kind == CallKind::Module && (method.as_deref() != Some("forward") || path.is_empty()) {
-            return self.unreadable(n, "only the method `forward` of a sub-module can be called; print `inlined_graph`");
+            return self.unreadable(
+                n,
+                "only the method `forward` of a sub-module can be called; print `inlined_graph`",
+            );
         }
         self.call(n, kind, &path, values, false);
     }
@@ -238,7 +247,9 @@ impl Lower<'_> {
             return self.call(n, CallKind::Function, &format!("operator.{operator}"), values, true);
         }
         match op {
-            "size" | "dim" | "numel" | "stride" => self.call(n, CallKind::Method, op, values, n.outputs[0].ty.is_number()),
+            "size" | "dim" | "numel" | "stride" => {
+                self.call(n, CallKind::Method, op, values, n.outputs[0].ty.is_number())
+            }
             "len" => self.call(n, CallKind::Function, "builtins.len", values, true),
             "__getitem__" => self.call(n, CallKind::Function, "operator.getitem", values, false),
             _ => {
@@ -278,7 +289,10 @@ impl Lower<'_> {
                 keyword: vec![],
             },
         };
-        let short = target.rsplit('.').find(|p| !p.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("call");
+        let short = target
+            .rsplit('.')
+            .find(|p| !p.starts_with(|c: char| c.is_ascii_digit()))
+            .unwrap_or("call");
         match &n.outputs[..] {
             [one] => {
                 // A tensor that stands for a number of Python's has no type that the number has.
@@ -303,7 +317,11 @@ impl Lower<'_> {
     }
 
     fn node_name(&mut self, wish: &str, short: &str) -> Arc<str> {
-        let wish = if wish.bytes().all(|b| b.is_ascii_digit()) { short } else { wish };
+        let wish = if wish.bytes().all(|b| b.is_ascii_digit()) {
+            short
+        } else {
+            wish
+        };
         let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let mut base: String = wish.chars().map(legal).collect();
         if base.starts_with(|c: char| c.is_ascii_digit()) {
@@ -334,7 +352,8 @@ impl Lower<'_> {
             Some(Bound::Value(value, _)) => value.kind.clone(),
             Some(Bound::Module(_)) => {
                 let d = Diagnostic::new(Code::E0013, "a module stands where a value is expected");
-                self.errors.push(d.at(v.span, "this is a module").help("print `inlined_graph`"));
+                self.errors
+                    .push(d.at(v.span, "this is a module").help("print `inlined_graph`"));
                 ValueKind::None
             }
             None => ValueKind::Node(v.name.clone()),
@@ -412,7 +431,11 @@ fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnostic>) -> Opt
     }
     if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
         let item = |t: &str| number_of(t.trim(), false).map(|k| Value::new(k, span));
-        let items = inner.split(',').filter(|t| !t.trim().is_empty()).map(item).collect::<Option<Vec<_>>>()?;
+        let items = inner
+            .split(',')
+            .filter(|t| !t.trim().is_empty())
+            .map(item)
+            .collect::<Option<Vec<_>>>()?;
         return Some(ValueKind::List(items));
     }
     if &*ty.name == "NoneType" {
@@ -435,7 +458,9 @@ fn number_of(text: &str, float: bool) -> Option<ValueKind> {
     if let (Ok(i), false) = (text.parse::<i64>(), float) {
         return Some(ValueKind::Int(i));
     }
-    let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
     text.parse::<f64>().ok().filter(|_| plain).map(ValueKind::Float)
 }
 

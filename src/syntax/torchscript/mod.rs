@@ -71,7 +71,10 @@ fn regions(text: &str) -> Vec<Range<usize>> {
     let mut lines = text.split_inclusive('\n').peekable();
     while let Some(raw) = lines.next() {
         let line = raw.trim();
-        let empty = line == "graph():" && lines.peek().is_some_and(|l| l.contains("= prim::") || l.contains("= aten::"));
+        let empty = line == "graph():"
+            && lines
+                .peek()
+                .is_some_and(|l| l.contains("= prim::") || l.contains("= aten::"));
         if start.is_none() && (line.starts_with("graph(%") || empty) {
             start = Some(at);
         }
@@ -98,7 +101,8 @@ fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
             Err(()) => {
                 let piece: String = lexer.slice().chars().take(20).collect();
                 let d = Diagnostic::new(Code::E0013, format!("`{}` begins no token", piece.escape_debug()));
-                cx.errors.push(d.at(cx.span(from, to), "TorchScript prints no such thing"));
+                cx.errors
+                    .push(d.at(cx.span(from, to), "TorchScript prints no such thing"));
             }
         }
     }

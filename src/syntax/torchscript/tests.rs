@@ -61,11 +61,21 @@ fn says_what_it_cannot_read() {
         "graph(%x : Tensor):\n{}  return (%x)\n",
         "  %y : Tensor = prim::If(%x)\n block0():\n".repeat(50_000)
     );
-    let types = format!("graph(%x : {}Tensor{}):\n  %y : int = prim::Constant()\n  return (%x)\n", "(".repeat(90_000), ")".repeat(90_000));
+    let types = format!(
+        "graph(%x : {}Tensor{}):\n  %y : int = prim::Constant()\n  return (%x)\n",
+        "(".repeat(90_000),
+        ")".repeat(90_000)
+    );
     for (text, codes) in [
         (blocks, vec![Code::E0013]),
-        ("graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x\n  return (%y)\n", vec![Code::E0013]),
-        ("graph(%self : __torch__.M):\n  %y : int = prim::GetAttr[name=\"n\"](%self)\n  return (%y)\n", vec![Code::E0013]),
+        (
+            "graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x\n  return (%y)\n",
+            vec![Code::E0013],
+        ),
+        (
+            "graph(%self : __torch__.M):\n  %y : int = prim::GetAttr[name=\"n\"](%self)\n  return (%y)\n",
+            vec![Code::E0013],
+        ),
         (&deep, vec![Code::E0008]),
         (&types, vec![]),
     ] {

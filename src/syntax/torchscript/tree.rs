@@ -174,7 +174,8 @@ impl Cx {
         if !blocks.is_empty() {
             let d = Diagnostic::new(Code::E0013, format!("`{op}` has blocks, which cannot be read"));
             let help = "trace the module with `torch.jit.trace`, or export it with `torch.export.export`";
-            self.errors.push(d.at(span, "control flow of a scripted function").help(help));
+            self.errors
+                .push(d.at(span, "control flow of a scripted function").help(help));
         }
         Node {
             outputs,
