@@ -78,7 +78,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     let text = if args.json {
         format!("{}\n", as_json(&measured, &ready, &timer.borrow(), threads))
     } else {
-        as_text(&measured, &executable, &timer.borrow(), threads)
+        as_text(&measured, &ready, &timer.borrow(), threads)
     };
     output::stdout(text.as_bytes())
 }
@@ -163,7 +163,7 @@ fn as_json(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> serde_
     });
     if let Some(profile) = &m.profile {
         let rows = profile.rows.iter().map(|r| {
-            let place = p.places_of(&r.name);
+            let place = places_of(ready, &r.name);
             json!({"name": r.name, "place": place, "ms": ms(r.time), "least_ms": ms(r.min), "bytes": r.bytes, "macs": r.macs})
         });
         out["profile"] = rows.collect();
@@ -171,7 +171,13 @@ fn as_json(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> serde_
     out
 }
 
-fn as_text(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> String {
+/// Where a row's step comes from in the user's Python.
+fn places_of(ready: &Ready, row: &str) -> String {
+    let program = ready.executable().map(Executable::program);
+    program.map_or(String::new(), |p| p.places_of(row))
+}
+
+fn as_text(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> String {
     let mut out = String::new();
     let rss = peak_rss_mb()
         .map(|x| format!(", peak memory {x} MiB"))
@@ -203,7 +209,7 @@ fn as_text(m: &Measured, e: &Executable, timer: &Timer, threads: usize) -> Strin
         let share = 100.0 * s / least.max(1e-12);
         let (gb, gflop) = (r.bytes as f64 / s.max(1e-12) / 1e9, 2.0 * r.macs / s.max(1e-12) / 1e9);
         let (us, least_us) = (mean * 1e6, s * 1e6);
-        let step = format!("{}  {}", r.name, e.program().places_of(&r.name));
+        let step = format!("{}  {}", r.name, places_of(ready, &r.name));
         let figures = format!("{us:10.2} {least_us:10.2} {share:6.1} {gb:8.2} {gflop:8.2}");
         let _ = writeln!(out, "{figures}  {}", step.trim_end());
     }
