@@ -93,7 +93,8 @@ fn encode(code: &[u8], mut out: Vec<Instruction>) -> Result<Vec<u8>, Reject> {
     }
     // Where they are does not change the length of an instruction.
     let length = at_distance(&mut out, &uses, 1 << 20)?.len();
-    let behind = length.next_multiple_of(64);
+    // Not where an instruction of the narrow code stood: the encoder would take its address for that instruction's.
+    let behind = length.max(code.len()).next_multiple_of(64);
     let mut all = at_distance(&mut out, &uses, behind as u64)?;
     if !uses.is_empty() {
         if all.len() != length {
