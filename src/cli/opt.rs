@@ -60,9 +60,13 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         .collect();
     let mut manager = PassManager::of(&names)?;
     manager.validate()?;
-    let first = manager.before_normalize().filter(|_| !pass::verify_canonical(&model.module).is_empty());
+    let first = manager
+        .before_normalize()
+        .filter(|_| !pass::verify_canonical(&model.module).is_empty());
     if let Some(name) = first {
-        app.progress(&format!("`{name}` only sees canonical calls: give `normalize` before it"));
+        app.progress(&format!(
+            "`{name}` only sees canonical calls: give `normalize` before it"
+        ));
     }
     if args.bisect {
         return blame(app, args, model, &names);

@@ -134,7 +134,10 @@ fn write_grouped(m: &GraphModule, form: Form, groups: &Groups) -> Result<String,
         Form::Tabular => each(&|_, g| ended(graph::tabular::print_tabular(g, Some(m)))),
         Form::Dot => each(&|name, g| ended(graph::dot::grouped(g, name, Some(m), of(name)))),
         // One drawing is one file: the entry graph's.
-        Form::Svg => m.entry().map(|g| graph::svg::svg(g, &m.name, groups)).unwrap_or_default(),
+        Form::Svg => m
+            .entry()
+            .map(|g| graph::svg::svg(g, &m.name, groups))
+            .unwrap_or_default(),
         Form::ModelExplorer => format!("{:#}\n", model_explorer::collection(m, groups)),
         Form::Netron => format!("{:#}\n", netron::model(m)),
         Form::Json => format!("{:#}\n", json::module(m)),

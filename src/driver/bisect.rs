@@ -6,8 +6,9 @@ use super::compare::{Difference, Tolerance, compare};
 use super::run::{arguments, interpret, named, user_result};
 use super::session::{Reported, Session, Staged};
 use crate::diag::Diagnostic;
-use crate::graph::{Graph, GraphModule, NodeId};
+use crate::graph::{self, Graph, GraphModule, NodeId};
 use crate::interp::{self, Hooks, Value};
+use crate::op::random;
 use crate::pass::{self, Pass, PassOptions};
 use crate::tensor::Tensor;
 use crate::types::Val;
@@ -55,6 +56,8 @@ pub fn passes(
 }
 
 fn results(session: &mut Session, module: &GraphModule, bound: &Bound) -> Staged<Vec<(String, Tensor)>> {
+    // Every run draws the same random numbers.
+    random::seed(0);
     let result = interpret(module, bound).map_err(|d| report(session, d))?;
     Ok(match module.entry() {
         Some(g) => named(&user_result(g, result)),
@@ -110,6 +113,7 @@ pub fn nodes(
     every: bool,
 ) -> Staged<Outcome> {
     let mut values = Values::default();
+    random::seed(0);
     let run = interp::Interpreter::new(module).run_with(bound.values.clone(), &mut values);
     run.map_err(|d| report(session, d))?;
     let Some(graph) = module.entry() else {
@@ -172,7 +176,8 @@ fn differs(
     }
     graph.mutations.clear();
     for m in graph.ids().into_iter().rev() {
-        if graph[m].op().is_call() && graph[m].users().len() == 0 {
+        let draws = graph.is_before(m, n) && graph::is_impure(graph, m, None);
+        if graph[m].op().is_call() && graph[m].users().len() == 0 && !draws {
             // Nothing uses it: it stood behind the node.
             let _ = graph.erase_node(m);
         }
@@ -183,6 +188,7 @@ fn differs(
         return Err(Reported);
     };
     let given = arguments(&executable, graph, bound).map_err(|d| report(session, d))?;
+    random::seed(0);
     let result = executable.run(&given).map_err(|d| report(session, *d))?;
     let (Some(got), Some(want)) = (result.as_leaf(), want.get(&n)) else {
         return Ok(None);

@@ -77,12 +77,18 @@ pub fn minimize(
         Traverse::Binary => m.binary(all),
         Traverse::Accumulate => {
             let mut ends = 1..m.calls.len() + 1;
-            ends.find(|&end| m.differs(&(0..end))).map(|end| end - 1..end).into_iter().collect()
+            ends.find(|&end| m.differs(&(0..end)))
+                .map(|end| end - 1..end)
+                .into_iter()
+                .collect()
         }
         Traverse::Block => m.block(all).into_iter().collect(),
         Traverse::Skip(skipped) => m.between(skipped),
         Traverse::Defined(nodes) => {
-            let places: Vec<usize> = nodes.iter().filter_map(|n| m.calls.iter().position(|c| c == n)).collect();
+            let places: Vec<usize> = nodes
+                .iter()
+                .filter_map(|n| m.calls.iter().position(|c| c == n))
+                .collect();
             let range = places.iter().min().zip(places.iter().max()).map(|(a, b)| *a..*b + 1);
             range.into_iter().filter(|r| m.differs(r)).collect()
         }
@@ -228,6 +234,9 @@ mod tests {
         assert_eq!(found(|g| Traverse::Skip(nodes(g, &["sin", "sqrt"]))), [] as [&str; 0]);
         assert_eq!(found(|g| Traverse::Skip(nodes(g, &["add"]))).len(), 5);
         assert_eq!(found(|g| Traverse::Defined(nodes(g, &["neg"]))), [] as [&str; 0]);
-        assert_eq!(found(|g| Traverse::Defined(nodes(g, &["sqrt", "neg"]))), ["sqrt", "neg"]);
+        assert_eq!(
+            found(|g| Traverse::Defined(nodes(g, &["sqrt", "neg"]))),
+            ["sqrt", "neg"]
+        );
     }
 }

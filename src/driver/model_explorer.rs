@@ -74,7 +74,12 @@ fn attrs(g: &Graph, n: NodeId) -> Vec<Value> {
     let node = &g[n];
     let mut out = vec![pair("op", node.op().name())];
     let name = |i: &NodeId| format!("%{}", g[*i].name());
-    for (i, a) in node.args().iter().enumerate().filter(|(_, a)| !matches!(a, Val::Leaf(_))) {
+    for (i, a) in node
+        .args()
+        .iter()
+        .enumerate()
+        .filter(|(_, a)| !matches!(a, Val::Leaf(_)))
+    {
         out.push(pair(&format!("args[{i}]"), &pyrepr::repr(a, &name)));
     }
     for (k, a) in node.kwargs().iter().filter(|(_, a)| !matches!(a, Val::Leaf(_))) {

@@ -48,7 +48,9 @@ fn graph(m: &GraphModule, g: &Graph) -> Value {
 
 fn function(m: &GraphModule, name: &str, g: &Graph) -> Value {
     let names = |nodes: Vec<NodeId>| nodes.into_iter().map(|n| g[n].name().to_string()).collect::<Vec<_>>();
-    let calls = g.iter().filter(|&n| g[n].op().is_call() || g[n].op() == Opcode::GetAttr);
+    let calls = g
+        .iter()
+        .filter(|&n| g[n].op().is_call() || g[n].op() == Opcode::GetAttr);
     json!({
         "name": name,
         "domain": DOMAIN,
@@ -176,7 +178,13 @@ fn initializer(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
     let own = declared.and_then(|a| a.value.as_ref().map(|v| v.ty()));
     let ty = own.or_else(|| declared?.ty.as_ref()?.as_leaf().cloned());
     let ty = ty.or_else(|| g[n].meta.ty.as_ref()?.as_leaf().cloned());
-    let dims = |t: &TensorType| t.shape.iter().flatten().map(|d| d.as_const().unwrap_or(0)).collect::<Vec<_>>();
+    let dims = |t: &TensorType| {
+        t.shape
+            .iter()
+            .flatten()
+            .map(|d| d.as_const().unwrap_or(0))
+            .collect::<Vec<_>>()
+    };
     json!({
         "name": g[n].name(),
         "doc_string": path,
@@ -209,7 +217,13 @@ mod tests {
 
     #[test]
     fn bytes_are_written_in_base64() {
-        for (text, want) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("fooba?", "Zm9vYmE/")] {
+        for (text, want) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("fooba?", "Zm9vYmE/"),
+        ] {
             assert_eq!(base64(text.as_bytes()), want);
         }
     }

@@ -327,7 +327,10 @@ getattr_1 -> output;
         let g = Graph::trace(&["x"], |_, p| p[0].method("exp", ()).method("sin", ()));
         let of = |n: &str| (g.find(n).unwrap(), "step 0".into());
         let text = grouped(&g, "m", None, &Groups::from([of("exp"), of("sin")]));
-        assert!(text.ends_with("subgraph cluster_0 { label=\"step 0\"; exp; sin; }\n}\n"), "{text}");
+        assert!(
+            text.ends_with("subgraph cluster_0 { label=\"step 0\"; exp; sin; }\n}\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -207,7 +207,11 @@ impl Layers {
             let mut points = vec![];
             for (i, &n) in chain.iter().enumerate() {
                 let (x, y) = at(n);
-                let half = if n < count { boxes.sizes[n].1 } else { heights[self.layer[n]] } / 2.0;
+                let half = if n < count {
+                    boxes.sizes[n].1
+                } else {
+                    heights[self.layer[n]]
+                } / 2.0;
                 if i > 0 {
                     points.push((x, y - half));
                 }
@@ -257,7 +261,9 @@ mod tests {
             (seed >> 33) as usize % n
         };
         for count in [0, 1, 2, 9, 60] {
-            let sizes = (0..count).map(|_| (20.0 + random(90) as f64, 15.0 + random(30) as f64)).collect();
+            let sizes = (0..count)
+                .map(|_| (20.0 + random(90) as f64, 15.0 + random(30) as f64))
+                .collect();
             let edges = (1..count).flat_map(|b| [(random(b), b), (random(b), b)]).collect();
             let boxes = Boxes { sizes, edges };
             let l = layout(&boxes);

@@ -213,7 +213,10 @@ mod tests {
         let groups = Groups::from([(f, "kernel_0".into())]);
         let text = svg(&g, "m", &groups);
         assert!(text.contains(">f('a&lt;b&gt;&amp;&quot;\\n', dim=-1)</text>"), "{text}");
-        assert!(text.contains(">[kernel_0]</text>") && text.contains("fill=\"#cfe8ff\""), "{text}");
+        assert!(
+            text.contains(">[kernel_0]</text>") && text.contains("fill=\"#cfe8ff\""),
+            "{text}"
+        );
         assert_eq!(text.matches("<g id=").count(), g.len());
         assert_eq!(text.matches("marker-end").count(), 4);
         assert_eq!(text.matches("<g ").count(), text.matches("</g>").count());

@@ -14,17 +14,19 @@ pub mod cell;
 pub mod contract;
 mod control;
 mod eval;
+mod frame;
 mod hooks;
 mod reduce;
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Mutation, NodeId, Opcode};
-use crate::infer::{self, Callee, Operand, Resolved, graph_inputs, literal};
+use crate::infer::{self, Callee, Operand, Resolved, graph_inputs};
 use crate::op::{self, Call, OpError, OpResult, running};
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{Dim, TensorType, Type, Val};
 use cell::Cell;
 use cranelift_entity::SecondaryMap;
+use frame::{Frame, write};
 pub use hooks::{Env, Hooked, Hooks, Running, call};
 use hooks::{NoHooks, while_executing};
 use std::collections::HashMap;
@@ -381,74 +383,6 @@ fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
 /// The tensors of a value.
 fn plain(v: &Val<Cell>) -> Value {
     v.map(|c| c.fresh().tensor().clone())
-}
-
-/// One graph being run.
-struct Frame<'g> {
-    name: &'g str,
-    graph: &'g Graph,
-    env: SecondaryMap<NodeId, Option<Val<Cell>>>,
-    inputs: std::vec::IntoIter<Val<Cell>>,
-}
-
-impl Frame<'_> {
-    /// The value of an argument of node `n`.
-    fn fetch(&self, n: NodeId, arg: &Arg) -> Result<Val<Cell>, Diagnostic> {
-        arg.try_map(&mut |&i| {
-            let v = self.env[i].as_ref().ok_or_else(|| {
-                Diagnostic::new(
-                    Code::E0102,
-                    format!(
-                        "`%{}` uses `%{}` before it is defined",
-                        self.graph[n].name(),
-                        self.graph[i].name()
-                    ),
-                )
-                .at_opt(self.graph[n].meta.span, "")
-            })?;
-            Ok(v.map(Cell::fresh))
-        })
-    }
-
-    fn placeholder(&mut self, n: NodeId) -> Result<Val<Cell>, Diagnostic> {
-        let node = &self.graph[n];
-        if node.target().starts_with('*') {
-            return Ok(Val::List(self.inputs.by_ref().collect()));
-        }
-        if let Some(v) = self.inputs.next() {
-            return Ok(v);
-        }
-        node.args().first().and_then(literal).ok_or_else(|| {
-            let title = format!(
-                "Expected positional argument for parameter {}, but one was not passed in!",
-                node.target()
-            );
-            Diagnostic::new(Code::E0501, title).at_opt(node.meta.span, "declared here")
-        })
-    }
-
-    /// Writes the result of an in-place call to its first argument, and gives that.
-    fn store(&mut self, resolved: &Resolved, call: &Call<Cell>, result: Val<Cell>) -> OpResult<Val<Cell>> {
-        let (Some(Val::Leaf(target)), Val::Leaf(_)) = (call.args.first(), &result) else {
-            return Ok(result);
-        };
-        // `x.unsqueeze_(0)` writes no element: `x` itself has another shape from here on.
-        if matches!(call.op.meaning, crate::op::Meaning::View(_)) && call.op.aliases {
-            if let Some(Val::Leaf(Operand::Node(x))) = resolved.args.first() {
-                self.env[*x] = Some(result.clone());
-            }
-            return Ok(result);
-        }
-        write(target, result)
-    }
-}
-
-/// Writes a result to `target`, converted to its dtype, and gives the target.
-fn write(target: &Cell, result: Val<Cell>) -> OpResult<Val<Cell>> {
-    let Val::Leaf(new) = &result else { return Ok(result) };
-    infer::stored_type(&target.ty(), Val::Leaf(new.ty()))?;
-    let value = new.tensor().to(target.tensor().dtype());
-    target.write(&value).map(Val::Leaf)
 }
 
 /// For each node, the nodes whose last use it is (torch's `user_to_last_uses`).

@@ -79,7 +79,9 @@ impl<'a> PassManager<'a> {
     /// The first pass that sees only canonical calls and has no `normalize` before it.
     pub fn before_normalize(&self) -> Option<&'static str> {
         let first = self.passes.iter().take_while(|p| p.name != "normalize");
-        first.map(|p| p.name).find(|n| by_name(n).is_some() && !LEVEL_FREE.contains(n))
+        first
+            .map(|p| p.name)
+            .find(|n| by_name(n).is_some() && !LEVEL_FREE.contains(n))
     }
 
     /// Adds a built-in pass.
@@ -312,7 +314,10 @@ mod tests {
         assert!(e.title.starts_with("Circular dependency detected"), "{}", e.title);
         assert_eq!(m.names().len(), 3);
         assert!(PassManager::of(&["cze"]).is_err());
-        assert_eq!(PassManager::of(&["inline", "cse"]).unwrap().before_normalize(), Some("cse"));
+        assert_eq!(
+            PassManager::of(&["inline", "cse"]).unwrap().before_normalize(),
+            Some("cse")
+        );
         assert_eq!(PassManager::of(&["normalize", "cse"]).unwrap().before_normalize(), None);
     }
 

@@ -40,6 +40,8 @@ pub mod support;
 pub mod tutorial;
 
 #[cfg(test)]
+mod example_tests;
+#[cfg(test)]
 mod simplify_tests;
 #[cfg(test)]
 mod split_tests;

@@ -4,6 +4,7 @@
 //! another that needs one of its own. What has effects keeps its order, and so counts as needing what has effects before it.
 
 use super::split::{self, Part};
+use super::support::Supports;
 use crate::graph::{Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
 use crate::op;
 use std::collections::{HashMap, HashSet};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 /// Proposes parts of one graph.
 pub struct Partitioner<'a> {
     graph: &'a Graph,
-    supported: Box<dyn Fn(&Graph, NodeId) -> bool + 'a>,
+    supported: Supports<'a>,
     /// Whether a part may be a single call (torch's `allows_single_node_partition`).
     pub allow_single_node: bool,
     /// Targets, in any spelling, that do not count as work of a part: views and the like. Taking an item never counts.

@@ -184,7 +184,11 @@ fn compare(rule: &Rule, a: &Tensor, b: &Tensor, exact: bool, what: &str) -> Resu
 
 #[test]
 fn every_rule_keeps_what_it_says() {
-    let failures: Vec<String> = identities().iter().chain(rules()).filter_map(|r| check(r).err()).collect();
+    let failures: Vec<String> = identities()
+        .iter()
+        .chain(rules())
+        .filter_map(|r| check(r).err())
+        .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 

@@ -145,7 +145,10 @@ fn a_parameter_that_stands_twice_is_one_value() {
     }
     let other = model("%y").replace("torch.mul(%s, %x)", "torch.mul(%s, %y)");
     let (_, r) = run(&other);
-    assert_eq!((r.total(), failure(&r, "rule").as_str()), (0, "`%a` would be both `%y` and `%x`"));
+    assert_eq!(
+        (r.total(), failure(&r, "rule").as_str()),
+        (0, "`%a` would be both `%y` and `%x`")
+    );
 }
 
 #[test]

@@ -5,8 +5,12 @@
 //! matches are taken once and not to a fixed point); [`Rule::from_graphs`](super::Rule::from_graphs) with
 //! [`rewrite`](super::rewrite()) has none of them.
 
+mod replace;
+
+pub use replace::{MatchFilter, ReplacedPatterns, ReplacementCallback, replace_pattern, replace_pattern_with_filters};
+
 use super::pattern::PatternError;
-use crate::graph::{Arg, Graph, InsertPoint, NodeId, Opcode};
+use crate::graph::{Arg, Graph, NodeId, Opcode};
 use crate::op;
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
@@ -359,156 +363,4 @@ fn arguments(pattern: &Graph, p: NodeId, graph: &Graph, n: NodeId) -> Option<Vec
             .chain(kwargs)
             .collect(),
     )
-}
-
-/// One replacement (torch's `ReplacedPatterns`).
-#[derive(Clone, Debug)]
-pub struct ReplacedPatterns {
-    /// The node the search began at. It is erased now.
-    pub anchor: NodeId,
-    /// What each node of the pattern was.
-    pub nodes_map: HashMap<NodeId, Arg>,
-    /// The new nodes.
-    pub replacements: Vec<NodeId>,
-}
-
-/// A filter of matches: the match, the graph and the pattern.
-pub type MatchFilter<'a> = &'a dyn Fn(&InternalMatch, &Graph, &Graph) -> bool;
-
-/// What makes the replacement of a match: the match, the graph and the pattern.
-pub type ReplacementCallback<'a> = &'a dyn Fn(&InternalMatch, &Graph, &Graph) -> Graph;
-
-/// Replaces every match of `pattern` by `replacement` (torch's `replace_pattern`). Overlapping matches are taken once.
-///
-/// # Errors
-/// Dead code in the pattern, another number of placeholders or results, a pattern that is only a placeholder, each in
-/// torch's words.
-pub fn replace_pattern(
-    graph: &mut Graph,
-    pattern: &Graph,
-    replacement: &Graph,
-) -> Result<Vec<ReplacedPatterns>, PatternError> {
-    replace_pattern_with_filters(graph, pattern, Some(replacement), &[], MatchOptions::default(), None)
-}
-
-/// [`replace_pattern`] of the matches that all `filters` accept. `callback` makes the replacement where none is given.
-pub fn replace_pattern_with_filters(
-    graph: &mut Graph,
-    pattern: &Graph,
-    replacement: Option<&Graph>,
-    filters: &[MatchFilter<'_>],
-    options: MatchOptions,
-    callback: Option<ReplacementCallback<'_>>,
-) -> Result<Vec<ReplacedPatterns>, PatternError> {
-    let matcher = SubgraphMatcher::new(pattern, options)?;
-    let matches: Vec<InternalMatch> = matcher
-        .match_graph(graph)
-        .into_iter()
-        .filter(|m| filters.iter().all(|f| f(m, graph, pattern)))
-        .collect();
-    let mut renewed: HashMap<NodeId, Arg> = HashMap::new();
-    let mut out = vec![];
-    for m in matches {
-        let made;
-        let replacement = match (replacement, callback) {
-            (Some(r), _) => r,
-            (None, Some(f)) => {
-                made = f(&m, graph, pattern);
-                &made
-            }
-            (None, None) => return error("Must provide either a replacement GraphModule or a replacement callback"),
-        };
-        out.push(replace_one(graph, pattern, replacement, &m, &mut renewed)?);
-    }
-    Ok(out)
-}
-
-fn replace_one(
-    graph: &mut Graph,
-    pattern: &Graph,
-    replacement: &Graph,
-    m: &InternalMatch,
-    renewed: &mut HashMap<NodeId, Arg>,
-) -> Result<ReplacedPatterns, PatternError> {
-    let placeholders = replacement.placeholders();
-    let (given, wanted) = (m.placeholder_nodes.len(), placeholders.len());
-    if let Some(unused) = pattern.placeholders().iter().find(|p| !m.nodes_map.contains_key(p)) {
-        return error(format!("KeyError: {}", pattern[*unused].name()));
-    }
-    if given != wanted {
-        return error(format!("Placeholder count mismatch: {given} vs {wanted}"));
-    }
-    let latest = |a: &Arg| -> Arg {
-        let mut a = a.clone();
-        while let Some(next) = a.as_leaf().and_then(|n| renewed.get(n)) {
-            a = next.clone();
-        }
-        a
-    };
-    let mut map: HashMap<NodeId, Arg> = placeholders
-        .iter()
-        .copied()
-        .zip(m.placeholder_nodes.iter().map(latest))
-        .collect();
-    let point = insert_point(graph, m)?;
-    let before = graph.insert_point();
-    graph.set_insert_point(point);
-    let copied = graph.graph_copy(replacement, &mut map);
-    graph.set_insert_point(before);
-    let result = match copied {
-        Ok(r) => r.unwrap_or(Val::None),
-        Err(e) => return error(e.0),
-    };
-    let replacements: Vec<NodeId> = replacement
-        .iter()
-        .filter(|n| replacement[*n].op() != Opcode::Placeholder)
-        .filter_map(|n| map.get(&n)?.as_leaf().copied())
-        .collect();
-    let results: Vec<Arg> = match result {
-        Val::Tuple(v) | Val::List(v) => v,
-        v => vec![v],
-    };
-    if results.len() != m.returning_nodes.len() {
-        return error(format!(
-            "the pattern returns {} values, the replacement {}",
-            m.returning_nodes.len(),
-            results.len()
-        ));
-    }
-    for (&old, new) in m.returning_nodes.iter().zip(&results) {
-        let users: Vec<NodeId> = graph[old].users().filter(|u| !replacements.contains(u)).collect();
-        for u in users {
-            graph.map_args(u, |n| if n == old { new.clone() } else { Val::Leaf(n) });
-        }
-        renewed.insert(old, new.clone());
-    }
-    for p in pattern.iter().rev() {
-        let inner = !matches!(pattern[p].op(), Opcode::Placeholder | Opcode::Output);
-        if let Some(Val::Leaf(n)) = m.nodes_map.get(&p).filter(|_| inner)
-            && let Err(e) = graph.erase_node(*n)
-        {
-            return error(e.0);
-        }
-    }
-    Ok(ReplacedPatterns {
-        anchor: m.anchors[0],
-        nodes_map: m.nodes_map.clone(),
-        replacements,
-    })
-}
-
-/// Before the first user of a result; behind the last result if nothing uses any.
-fn insert_point(graph: &Graph, m: &InternalMatch) -> Result<InsertPoint, PatternError> {
-    if m.anchors.is_empty() {
-        return error("The insert point can't be None");
-    }
-    let users: HashSet<NodeId> = m.returning_nodes.iter().flat_map(|&n| graph[n].users()).collect();
-    if let Some(first) = graph.iter().find(|n| users.contains(n)) {
-        return Ok(InsertPoint::Before(first));
-    }
-    let last = graph.iter().rev().find(|n| m.returning_nodes.contains(n));
-    match last.and_then(|n| graph.next(n)) {
-        Some(next) => Ok(InsertPoint::Before(next)),
-        None => error("The insert point can't be None"),
-    }
 }

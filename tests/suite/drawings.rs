@@ -30,12 +30,19 @@ fn items<'v>(v: &'v Value, key: &str) -> &'v [Value] {
 #[test]
 fn model_explorer_reads_its_own_form() {
     for model in MODELS {
-        let fused: &[&str] = if model == "control_flow.fxir" { &[] } else { &["--fused"] };
+        let fused: &[&str] = if model == "control_flow.fxir" {
+            &[]
+        } else {
+            &["--fused"]
+        };
         for more in [&["--typed"][..], fused] {
             let collection: Value = serde_json::from_str(&printed(model, "model-explorer", more)).unwrap();
             keys(&collection, &["label", "graphs", "graphSorting"]);
             assert!(collection["label"].is_string());
-            let ids: HashSet<&str> = items(&collection, "graphs").iter().map(|g| g["id"].as_str().unwrap()).collect();
+            let ids: HashSet<&str> = items(&collection, "graphs")
+                .iter()
+                .map(|g| g["id"].as_str().unwrap())
+                .collect();
             for graph in items(&collection, "graphs") {
                 explorer_graph(graph, &ids);
             }
@@ -66,7 +73,11 @@ fn explorer_graph(graph: &Value, graphs: &HashSet<&str>) {
                 "inputsMetadata",
             ],
         );
-        assert!(items(n, "subgraphIds").iter().all(|s| graphs.contains(s.as_str().unwrap())));
+        assert!(
+            items(n, "subgraphIds")
+                .iter()
+                .all(|s| graphs.contains(s.as_str().unwrap()))
+        );
         for e in items(n, "incomingEdges") {
             keys(e, &["sourceNodeId", "sourceNodeOutputId", "targetNodeInputId"]);
             assert!(nodes.contains(e["sourceNodeId"].as_str().unwrap()));
@@ -91,7 +102,14 @@ fn netron_reads_onnx_in_json() {
         let m: Value = serde_json::from_str(&printed(model, "netron", &["--typed"])).unwrap();
         keys(
             &m,
-            &["ir_version", "producer_name", "producer_version", "opset_import", "graph", "functions"],
+            &[
+                "ir_version",
+                "producer_name",
+                "producer_version",
+                "opset_import",
+                "graph",
+                "functions",
+            ],
         );
         // What Netron tells the format by.
         assert!(m.get("framework").is_none() && m["graph"].is_object() && m["opset_import"].is_array());
@@ -106,7 +124,15 @@ fn netron_reads_onnx_in_json() {
         for t in items(graph, "initializer") {
             keys(
                 t,
-                &["name", "doc_string", "data_type", "dims", "raw_data", "data_location", "external_data"],
+                &[
+                    "name",
+                    "doc_string",
+                    "data_type",
+                    "dims",
+                    "raw_data",
+                    "data_location",
+                    "external_data",
+                ],
             );
             values.insert(t["name"].as_str().unwrap());
         }
@@ -123,7 +149,15 @@ fn onnx_nodes<'v>(nodes: &'v [Value], mut values: HashSet<&'v str>) {
     for n in nodes {
         keys(
             n,
-            &["name", "op_type", "domain", "input", "output", "attribute", "doc_string"],
+            &[
+                "name",
+                "op_type",
+                "domain",
+                "input",
+                "output",
+                "attribute",
+                "doc_string",
+            ],
         );
         for i in items(n, "input") {
             assert!(values.contains(i.as_str().unwrap()), "{i} is not defined: {n}");
