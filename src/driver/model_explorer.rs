@@ -6,7 +6,7 @@
 
 use crate::graph::svg::Groups;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode, pyrepr};
-use crate::infer;
+use crate::infer::{self, Callee};
 use crate::types::{Type, Val};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -128,11 +128,26 @@ pub(super) fn parameters(m: &GraphModule, g: &Graph, n: NodeId) -> HashMap<usize
     let resolved = (node.op() != Opcode::CallModule && node.op().is_call())
         .then(|| infer::resolve_node(m, g, n).ok())
         .flatten();
-    let Some(op) = resolved.and_then(|r| r.op()) else {
+    let Some(resolved) = resolved else {
         return HashMap::new();
     };
-    let params = op.schema.params.iter().filter(|p| !p.keyword_only);
-    params.enumerate().map(|(i, p)| (i, p.name.to_string())).collect()
+    let Callee::Op(spelling) = &resolved.callee else {
+        return HashMap::new();
+    };
+    // The spelling says where each argument goes: what is bound are their positions.
+    let positions: Vec<Val<usize>> = (0..node.args().len()).map(Val::Leaf).collect();
+    let named: Vec<(&str, Val<usize>)> = resolved.kwargs.iter().map(|(k, _)| (&**k, Val::None)).collect();
+    let named: Vec<(&str, &Val<usize>)> = named.iter().map(|(k, v)| (*k, v)).collect();
+    let call = spelling.apply(&positions, &named);
+    let params = call.op.schema.params.iter().zip(&call.args);
+    params
+        .flat_map(|(p, a)| {
+            a.leaves()
+                .into_iter()
+                .map(|&i| (i, p.name.to_string()))
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The graphs that a node calls.

@@ -190,9 +190,9 @@ fn initializer(m: &GraphModule, g: &Graph, n: NodeId) -> Value {
         "doc_string": path,
         "data_type": ty.as_ref().map_or(0, |t| elem_type(t.dtype)),
         "dims": ty.as_ref().map(dims).unwrap_or_default(),
+        // Elsewhere, with no place said: Netron would look for it.
         "raw_data": "",
         "data_location": 1,
-        "external_data": [{"key": "location", "value": path}],
     })
 }
 
