@@ -11,6 +11,8 @@ const ALONE: f64 = 100e3;
 const SMALLEST: f64 = 200e3;
 /// Rows of A per slab: with [`KC_PACKED`] product indices they fill two thirds of a 1 MB L2 cache.
 const SLAB_ROWS: usize = 224;
+/// The fewest row tiles of a slab that a tail asks for: panels of B should serve some.
+const FEWEST_TILES: usize = 4;
 /// Columns of a block of B that is packed on the way.
 const GROUP_COLS: usize = 512;
 /// The most product indices of a block when B is packed on the way: its group of columns shares the cache.
@@ -44,6 +46,8 @@ pub struct Shape {
     pub a_packed: bool,
     /// Whether B is packed already, or need not be.
     pub b_packed: bool,
+    /// Rows of a slab, about, if they should be fewer than what a cache holds of A.
+    pub slab_rows: usize,
     /// How many chunks each thread should find.
     pub chunks_per_thread: usize,
 }
@@ -57,6 +61,7 @@ impl Grid {
         } else {
             (SLAB_ROWS / s.mr).min(tiles)
         };
+        let slab = slab.min((s.slab_rows / s.mr).max(FEWEST_TILES));
         let group = if s.b_packed {
             s.panels
         } else {
@@ -149,6 +154,7 @@ mod tests {
                     k,
                     a_packed,
                     b_packed,
+                    slab_rows: usize::MAX,
                     chunks_per_thread: 4,
                 };
                 let g = Grid::new(shape, threads, batch);

@@ -64,6 +64,8 @@ struct Operands {
 
 /// Columns after which the tail runs: together with the rows of a slab they are still in the L2 cache.
 const TAIL_COLS: usize = 128;
+/// The most elements of whole rows that wait for the tail: it runs best over rows without gaps.
+const TAIL_ROWS: usize = 160 << 10;
 
 impl F32Plan {
     /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
@@ -141,7 +143,8 @@ impl F32Plan {
         (self.desc.n - j * self.kernels.nr).min(self.kernels.nr)
     }
 
-    fn grid(&self, threads: usize) -> Grid {
+    /// The cut for `threads` threads, with a tail or without.
+    fn grid(&self, threads: usize, tail: bool) -> Grid {
         let shape = Shape {
             tiles: self.tiles,
             mr: self.tiles.start(1).max(1),
@@ -150,6 +153,11 @@ impl F32Plan {
             k: self.desc.k,
             a_packed: self.a.is_some(),
             b_packed: self.b.is_some() || self.thin == Some(Thin::Rows),
+            // Few enough rows that all their columns can wait for the tail.
+            slab_rows: match &self.b {
+                Some(_) if tail => TAIL_ROWS / self.desc.n.max(1),
+                _ => usize::MAX,
+            },
             // Rows of B that are read where they are should be long.
             chunks_per_thread: if self.thin == Some(Thin::Rows) { 1 } else { 4 },
         };
@@ -181,11 +189,14 @@ impl F32Plan {
     unsafe fn chunk(&self, x: &Operands, [t0, t1]: [usize; 2], [p0, p1]: [usize; 2]) {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let (m0, m1) = (self.tiles.start(t0), self.tiles.start(t1));
-        let pack_a = self.a.is_none() && m1 - m0 >= 4 && {
-            // Rows a multiple of 1 KiB apart fall into the same few sets of the L1 cache.
-            let alias = d.a[1] == 1 && d.a[0].is_multiple_of(256);
-            p1 - p0 >= 4 || (p1 - p0 >= 2 && alias)
+        // Rows of A that are contiguous can be read where they are, unless they are a multiple of 2 KiB apart: then they fall into
+        // the same few sets of the L1 cache.
+        let enough = match d.a[1] {
+            1 if d.a[0].is_multiple_of(512) => 2,
+            1 => 16,
+            _ => 4,
         };
+        let pack_a = self.a.is_none() && m1 - m0 >= 4 && p1 - p0 >= enough;
         let pack_b = self.b.is_none() && (t1 - t0 >= 2 || d.b[1] != 1);
         let most = if t1 - t0 == 1 && !pack_a && !pack_b {
             d.k.max(1)
@@ -245,6 +256,9 @@ impl F32Plan {
         let (d, nr) = (&self.desc, self.kernels.nr);
         let last = k.k1 >= d.k;
         let (mut j, mut tailed) = (p0, p0);
+        let rows = self.tiles.start(t1) - self.tiles.start(t0);
+        let whole = p1 - p0 == self.panels() && rows * d.n <= TAIL_ROWS;
+        let tail_cols = if whole { usize::MAX } else { TAIL_COLS };
         while j < p1 {
             let direct_b = self.b.is_none() && j < k.b_first;
             // One short tile: take two panels at once, so that there are enough independent sums.
@@ -308,7 +322,7 @@ impl F32Plan {
                 unsafe { add_after(d, x, rect) };
             }
             j += 1 + pair as usize;
-            if last && (j >= p1 || (j - tailed) * nr >= TAIL_COLS) {
+            if last && (j >= p1 || (j - tailed) * nr >= tail_cols) {
                 // SAFETY: these panels are finished and belong to this chunk.
                 unsafe { self.tail(x, [t0, t1], [tailed, j.min(p1)]) };
                 tailed = j;
@@ -380,7 +394,7 @@ impl MatMulPlan for F32Plan {
         if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
             return;
         }
-        let grid = self.grid(pool.threads());
+        let grid = self.grid(pool.threads(), args.tail.is_some());
         let (per, batch) = (grid.chunks(), d.batch_size());
         // Several small matrices make one chunk.
         let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;
