@@ -12,7 +12,8 @@
 
 use super::cluster::{Along, Cluster, Level, Member, Users, broadcast_along, trace, users};
 use super::ir::{Def, Tir, ValueId};
-use cranelift_entity::{EntitySet, entity_impl};
+use super::units::Units;
+use cranelift_entity::entity_impl;
 use std::collections::HashMap;
 
 /// A kernel to be, or a contraction, special kernel or library call.
@@ -53,7 +54,7 @@ struct Fuser<'a> {
     tir: &'a Tir,
     units: Vec<Option<Unit>>,
     /// The units each unit depends on, directly or not.
-    deps: Vec<EntitySet<UnitId>>,
+    deps: Vec<Units>,
     unit_of: Vec<Option<UnitId>>,
     inlined: Vec<bool>,
     activated: HashMap<ValueId, ValueId>,
@@ -180,7 +181,7 @@ impl Fuser<'_> {
     fn new_unit(&mut self, unit: Unit, values: &[ValueId]) -> UnitId {
         let id = UnitId(self.units.len() as u32);
         self.units.push(Some(unit));
-        self.deps.push(EntitySet::new());
+        self.deps.push(Units::default());
         for &v in values {
             self.unit_of[v.0 as usize] = Some(id);
         }
@@ -190,13 +191,11 @@ impl Fuser<'_> {
     }
 
     /// Units other than `u` with all that they depend on.
-    fn with_deps(&self, on: &[UnitId], u: UnitId) -> EntitySet<UnitId> {
-        let mut all = EntitySet::new();
+    fn with_deps(&self, on: &[UnitId], u: UnitId) -> Units {
+        let mut all = Units::default();
         for &o in on.iter().filter(|&&o| o != u) {
             all.insert(o);
-            self.deps[o.0 as usize].iter().for_each(|d| {
-                all.insert(d);
-            });
+            all.add(&self.deps[o.0 as usize]);
         }
         all
     }
@@ -211,9 +210,7 @@ impl Fuser<'_> {
         let new = self.with_deps(on, u);
         for (i, d) in self.deps.iter_mut().enumerate() {
             if i == u.0 as usize || d.contains(u) {
-                new.iter().for_each(|x| {
-                    d.insert(x);
-                });
+                d.add(&new);
             }
         }
     }
@@ -338,9 +335,7 @@ impl Fuser<'_> {
                 d.insert(into);
             }
             if i == into.0 as usize || d.contains(into) {
-                both.iter().flat_map(|b| b.iter()).for_each(|x| {
-                    d.insert(x);
-                });
+                both.iter().for_each(|b| d.add(b));
             }
         }
     }
@@ -443,7 +438,7 @@ impl Fuser<'_> {
             .map(|i| UnitId(i as u32))
             .collect();
         // A unit has strictly more dependencies than any unit it depends on.
-        order.sort_by_cached_key(|u| (self.deps[u.0 as usize].iter().count(), u.0));
+        order.sort_by_cached_key(|u| (self.deps[u.0 as usize].count(), u.0));
         order
     }
 }

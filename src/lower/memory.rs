@@ -22,17 +22,24 @@ pub fn plan(lives: &[Life]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].size), i));
     let mut offsets = vec![0usize; lives.len()];
-    // What is placed, by offset.
+    // What is placed.
     let mut placed: Vec<usize> = vec![];
+    // What is placed and alive at each step.
+    let mut alive: Vec<Vec<usize>> = vec![vec![]; lives.iter().map(|l| l.last + 1).max().unwrap_or(0)];
     let mut total = 0;
     for i in order {
-        let size = lives[i].size.next_multiple_of(ALIGN);
+        let Life { size, first, last } = lives[i];
+        let size = size.next_multiple_of(ALIGN);
         let mut at = 0;
-        for &p in &placed {
-            let overlaps = lives[p].first <= lives[i].last && lives[i].first <= lives[p].last;
-            if !overlaps {
-                continue;
-            }
+        let mut others: Vec<usize> = match last - first < placed.len() {
+            true => alive[first..=last].iter().flatten().copied().collect(),
+            // Alive for long: look through all.
+            false => placed.clone(),
+        };
+        others.retain(|&p| lives[p].first <= last && first <= lives[p].last);
+        others.sort_unstable_by_key(|&p| (offsets[p], p));
+        others.dedup();
+        for p in others {
             if offsets[p] >= at + size {
                 break;
             }
@@ -40,8 +47,8 @@ pub fn plan(lives: &[Life]) -> (Vec<usize>, usize) {
         }
         offsets[i] = at;
         total = total.max(at + size);
-        let slot = placed.partition_point(|&p| offsets[p] <= at);
-        placed.insert(slot, i);
+        placed.push(i);
+        alive[first..=last].iter_mut().for_each(|a| a.push(i));
     }
     (offsets, total)
 }

@@ -34,6 +34,7 @@ mod special_kernels;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod units;
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, Loc, Mutation};

@@ -33,6 +33,15 @@ pub(super) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
             _ => None,
         })
         .collect();
+    // Contractions that one unit alone reads, by that unit.
+    let mut read_by: HashMap<UnitId, Vec<ValueId>> = HashMap::new();
+    for (&v, by) in &users {
+        let def = tir.value(v);
+        let contraction = matches!(def.def, Def::Contract { .. }) && def.dtype == DType::F32 && def.numel() > 0;
+        if let (true, &[Some(u)]) = (contraction && !fusion.activated.contains_key(&v), &by[..]) {
+            read_by.entry(u).or_default().push(v);
+        }
+    }
     let mut found = HashMap::new();
     for &u in &fusion.order {
         let Some(Unit::Cluster(c)) = unit(fusion, u) else {
@@ -42,17 +51,10 @@ pub(super) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
             continue;
         };
         let numel = tir.value(result).numel();
-        let host = users
-            .iter()
-            .filter(|(v, by)| {
-                let def = tir.value(**v);
-                let contraction = matches!(def.def, Def::Contract { .. }) && def.dtype == DType::F32;
-                contraction && by.as_slice() == [Some(u)] && def.numel() == numel && numel > 0
-            })
-            .filter(|(v, _)| !fusion.activated.contains_key(v))
-            .max_by_key(|(v, _)| position.get(v));
-        if let Some((&v, _)) = host {
-            found.insert(u, Host { contraction: v, result });
+        let hosts = read_by.get(&u).into_iter().flatten();
+        let host = hosts.filter(|&&v| tir.value(v).numel() == numel).max_by_key(|v| position.get(v));
+        if let Some(&contraction) = host {
+            found.insert(u, Host { contraction, result });
         }
     }
     found
