@@ -12,6 +12,7 @@ mod analysis;
 mod cache;
 mod calls;
 mod convert;
+mod elements;
 mod exp;
 mod func;
 mod inside;

@@ -1,0 +1,158 @@
+//! Elements in memory: one, or a group of consecutive ones, to registers and back.
+
+use super::lanes::{Class, Emitter, Lanes, MEM};
+use crate::types::DType;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{F32, F64, I8, I8X16, I16X8, I32, I32X4, I64, I64X2};
+use cranelift_codegen::ir::{InstBuilder, Value};
+
+impl Emitter<'_> {
+    /// One element.
+    pub fn load_scalar(&mut self, d: DType, p: Value, off: i32) -> Value {
+        let b = self.b.ins();
+        match d {
+            DType::F32 => b.load(F32, MEM, p, off),
+            DType::F64 => b.load(F64, MEM, p, off),
+            DType::I64 => b.load(I64, MEM, p, off),
+            DType::I16 => b.sload16(I32, MEM, p, off),
+            DType::I8 => b.sload8(I32, MEM, p, off),
+            DType::U8 => b.uload8(I32, MEM, p, off),
+            DType::F16 | DType::BF16 => b.uload16(I32, MEM, p, off),
+            DType::B8 => {
+                // A file may hold other bytes than 0 and 1.
+                let x = b.load(I8, MEM, p, off);
+                self.b.ins().icmp_imm_u(IntCC::NotEqual, x, 0)
+            }
+            _ => b.load(I32, MEM, p, off),
+        }
+    }
+
+    pub fn store_scalar(&mut self, d: DType, x: Value, p: Value, off: i32) {
+        let b = self.b.ins();
+        match d {
+            DType::I16 | DType::F16 | DType::BF16 => b.istore16(MEM, x, p, off),
+            DType::I8 | DType::U8 => b.istore8(MEM, x, p, off),
+            _ => b.store(MEM, x, p, off),
+        };
+    }
+
+    /// A group of consecutive elements.
+    pub fn load_lanes(&mut self, d: DType, p: Value, off: i32) -> Lanes {
+        let c = Class::of(d);
+        let n = self.count(c);
+        if d.size() >= 4 {
+            let ty = c.vector();
+            let w = self.width as i32;
+            return (0..n as i32)
+                .map(|k| self.b.ins().load(ty, MEM, p, off + w * k))
+                .collect();
+        }
+        if d.size() == 2 {
+            // Half as far apart as the lanes that they become.
+            let at = |k: usize| off + (self.width / 2 * k) as i32;
+            return (0..n)
+                .map(|k| match d {
+                    DType::I16 => self.b.ins().sload16x4(MEM, p, at(k)),
+                    _ => self.b.ins().uload16x4(MEM, p, at(k)),
+                })
+                .collect();
+        }
+        let mut out = vec![];
+        for k in 0..n {
+            let at = off + (self.width / 4 * k) as i32;
+            if self.width > 16 {
+                // What tells `widen` to make 32-bit lanes of bytes.
+                let v = match d {
+                    DType::I8 => self.b.ins().sload8x8(MEM, p, at),
+                    _ => self.b.ins().uload8x8(MEM, p, at),
+                };
+                out.push(self.bitcast(I32X4, v));
+                continue;
+            }
+            let bytes = self.b.ins().load(I32, MEM, p, at);
+            let v = self.b.ins().scalar_to_vector(I32X4, bytes);
+            let v = self.bitcast(I8X16, v);
+            let v = match d {
+                DType::I8 => {
+                    let v = self.b.ins().swiden_low(v);
+                    self.b.ins().swiden_low(v)
+                }
+                _ => {
+                    let v = self.b.ins().uwiden_low(v);
+                    self.b.ins().uwiden_low(v)
+                }
+            };
+            out.push(v);
+        }
+        if d == DType::B8 {
+            let zero = self.ki(Class::I32, &out, 0);
+            return self.icmp(IntCC::NotEqual, &out, &zero);
+        }
+        out
+    }
+
+    /// A group of every second element, or of elements in reverse, of 32 bits: vectors shuffled. Reads nothing beyond them.
+    pub fn load_strided(&mut self, c: Class, stride: i32, p: Value, off: i32) -> Lanes {
+        let ty = c.vector();
+        let at = |k: usize, element: i32| off + 4 * (4 * k as i32 * stride + element);
+        let mut out = vec![];
+        for k in 0..self.count(c) {
+            if stride == -1 {
+                let v = self.b.ins().load(ty, MEM, p, at(k, -3));
+                out.push(self.shuffle32(v, v, [3, 2, 1, 0]));
+            } else {
+                let a = self.b.ins().load(ty, MEM, p, at(k, 0));
+                let b = self.b.ins().load(ty, MEM, p, at(k, 3));
+                out.push(self.shuffle32(a, b, [0, 2, 5, 7]));
+            }
+        }
+        out
+    }
+
+    pub fn store_lanes(&mut self, d: DType, x: &Lanes, p: Value, off: i32) {
+        if d.size() >= 4 {
+            for (k, &v) in x.iter().enumerate() {
+                self.b.ins().store(MEM, v, p, off + (self.width * k) as i32);
+            }
+            return;
+        }
+        let x = if d == DType::B8 {
+            let m = self.mask32(x);
+            let one = self.ki(Class::I32, &m, 1);
+            self.band(&m, &one)
+        } else {
+            x.clone()
+        };
+        for (k, &v) in x.iter().enumerate() {
+            if self.width > 16 {
+                // What tells `widen` to write the low bits of every lane.
+                let ty = if d.size() == 2 { I16X8 } else { I8X16 };
+                let v = self.bitcast(ty, v);
+                let low = self.b.ins().extractlane(v, 0);
+                self.b
+                    .ins()
+                    .store(MEM, low, p, off + (self.width / 4 * d.size() * k) as i32);
+                continue;
+            }
+            // Values are in range, so that saturation changes nothing.
+            let half = match d {
+                DType::F16 | DType::BF16 => self.b.ins().unarrow(v, v),
+                _ => self.b.ins().snarrow(v, v),
+            };
+            debug_assert_eq!(self.b.func.dfg.value_type(half), I16X8);
+            if d.size() == 2 {
+                let half = self.bitcast(I64X2, half);
+                let low = self.b.ins().extractlane(half, 0);
+                self.b.ins().store(MEM, low, p, off + 8 * k as i32);
+                continue;
+            }
+            let bytes = match d {
+                DType::I8 => self.b.ins().snarrow(half, half),
+                _ => self.b.ins().unarrow(half, half),
+            };
+            let bytes = self.bitcast(I32X4, bytes);
+            let low = self.b.ins().extractlane(bytes, 0);
+            self.b.ins().store(MEM, low, p, off + 4 * k as i32);
+        }
+    }
+}
