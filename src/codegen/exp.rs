@@ -13,7 +13,7 @@ use super::poly::{F, I, MAGIC};
 use cranelift_codegen::ir::InstBuilder;
 use cranelift_codegen::ir::condcodes::FloatCC;
 use cranelift_codegen::ir::types::I16X8;
-use std::f32::consts::LOG2_E;
+use std::f32::consts::{LN_2, LOG2_E};
 
 /// `exp(r)` for `|r| <= ln(2) / 2`: a minimax fit (Lawson's algorithm), 3e-9.
 const EXP: [f32; 7] = [
@@ -33,7 +33,7 @@ const EXP2: [f32; 7] = [
     9.61843691766262e-3,
     5.5503323674201965e-2,
     0.24022648,
-    0.6931472,
+    LN_2,
     1.0,
 ];
 
