@@ -170,3 +170,25 @@ impl Output {
 fn ret(i: &Instruction) -> bool {
     i.mnemonic() == Mnemonic::Ret
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iced_x86::{Decoder, DecoderOptions, MemoryOperand};
+
+    /// The wide code is shorter than the narrow one, whose `ret` stood where the constants would begin.
+    #[test]
+    fn constants_are_not_taken_for_instructions() {
+        let mut code = vec![0x90; 80];
+        code[72..76].copy_from_slice(&247u32.to_le_bytes());
+        let constant = MemoryOperand::with_base_displ(Register::RIP, (BASE + 72) as i64);
+        let load = Instruction::with2(Code::VEX_Vmovss_xmm_m32, Register::XMM0, constant);
+        let (mut load, mut ret) = (load.expect("operands of a load"), Instruction::with(Code::Retnq));
+        load.set_ip(BASE);
+        ret.set_ip(BASE + 64);
+        let all = encode(&code, vec![load, ret]).expect("an encoding");
+        let first = Decoder::with_ip(64, &all, BASE, DecoderOptions::NONE).decode();
+        let at = (first.ip_rel_memory_address() - BASE) as usize;
+        assert_eq!(all.get(at..at + 4), Some(&247u32.to_le_bytes()[..]));
+    }
+}
