@@ -52,7 +52,9 @@ pub(super) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
         };
         let numel = tir.value(result).numel();
         let hosts = read_by.get(&u).into_iter().flatten();
-        let host = hosts.filter(|&&v| tir.value(v).numel() == numel).max_by_key(|v| position.get(v));
+        let host = hosts
+            .filter(|&&v| tir.value(v).numel() == numel)
+            .max_by_key(|v| position.get(v));
         if let Some(&contraction) = host {
             found.insert(u, Host { contraction, result });
         }

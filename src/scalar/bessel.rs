@@ -76,7 +76,7 @@ fn airy_series(x: f64) -> f64 {
         g += n;
         t = f64::abs(m / f);
     }
-    0.355_028_053_887_817_24 * f - 0.258_819_403_792_806_8 * g
+    0.355_028_053_887_817_2 * f - 0.258_819_403_792_806_8 * g
 }
 
 /// The amplitudes of cosine and sine far from 0, and the phase, for an order of 0 or 1.

@@ -144,10 +144,8 @@ fn tensor(dtype: DType, v: Vec<f64>) -> OpResult<Tensor> {
 
 /// The edges along each column of `x`.
 fn axes(c: &Call<Tensor>, x: &Tensor, bins: &[Val<Tensor>]) -> OpResult<Vec<Vec<f64>>> {
-    let range: Option<Vec<f64>> = match c.get("range").items() {
-        Some(v) => Some(v.iter().filter_map(Val::as_f64).collect()),
-        None => None,
-    };
+    let range = c.get("range").items();
+    let range: Option<Vec<f64>> = range.map(|v| v.iter().filter_map(Val::as_f64).collect());
     if range.as_ref().is_some_and(|r| r.len() != 2 * bins.len()) {
         return Err(OpError::arg(
             "range",

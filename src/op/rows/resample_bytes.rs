@@ -14,7 +14,7 @@ pub(super) fn fixed_point(x: &Tensor, along: &[Vec<Taps>]) -> Vec<u8> {
 
 /// One dim of `[outer, n, inner]` bytes blended.
 fn pass(x: &[u8], outer: usize, n: usize, inner: usize, taps: &[Taps]) -> Vec<u8> {
-    let merged: Vec<Taps> = taps.iter().map(|t| merge(t)).collect();
+    let merged: Vec<Taps> = taps.iter().map(merge).collect();
     let largest = merged.iter().flatten().map(|t| t.1).fold(0.0, f64::max);
     let digits = (0..22)
         .find(|d| (0.5 + largest * f64::from(1 << (d + 1))) as i64 >= 1 << 15)

@@ -157,7 +157,7 @@ fn alignments(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> f64 
     if steps == 0 {
         return if targets.is_empty() { 0.0 } else { f64::INFINITY };
     }
-    let label = |s: usize| if s % 2 == 0 { blank } else { targets[s / 2] };
+    let label = |s: usize| if s.is_multiple_of(2) { blank } else { targets[s / 2] };
     let places = 2 * targets.len() + 1;
     let mut alpha = vec![f64::NEG_INFINITY; places];
     (0..places.min(2)).for_each(|s| alpha[s] = x.at(0, label(s)));
