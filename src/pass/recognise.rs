@@ -237,8 +237,11 @@ impl Matcher<'_> {
         };
         let scores = self.softmax(p)?;
         let any_args = self.call(any, &["any"])?;
-        let kept = self.of(self.leaf(&any_args, 0)?, &["logical_not"])?;
-        let eq = self.call(kept, &["eq"])?;
+        let kept = self.leaf(&any_args, 0)?;
+        let eq = match self.of(kept, &["logical_not"]) {
+            Some(masked) => self.call(masked, &["eq"])?,
+            None => self.call(kept, &["ne"])?,
+        };
         let is_masked = self.leaf(&eq, 0)? == scores && self.number(&eq[1])? == f64::NEG_INFINITY;
         (is_masked && self.is_zero(zero) && self.keeps_rows(any, scores)).then_some((scores, true))
     }

@@ -106,7 +106,7 @@ def main():
     ap.add_argument("--limit", type=float, default=1e-4)
     ap.add_argument("--make", action="store_true")
     ap.add_argument("--keep", action="store_true")
-    a = ap.parse_args()
+    a = ap.parse_intermixed_args()
     failed = passed = 0
     zoo = None
     if not a.keep:
