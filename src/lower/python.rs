@@ -302,18 +302,20 @@ fn conv(p: &Program, d: &Conv, o: &[Operand], out: BufferId) -> String {
 
 /// The spatial sizes of a convolution's result.
 fn result_sizes(p: &Program, d: &Conv, out: BufferId) -> [usize; 3] {
-    let mut sizes = [1; 3];
-    for i in 0..3 {
+    let size = |i: usize| {
         let reach = d.dilation[i] * (d.kernel[i].max(1) - 1) + 1;
-        sizes[i] = match d.transposed {
+        match d.transposed {
             true => {
-                ((d.input[i].max(1) - 1) * d.stride[i] + reach + d.output_padding[i]).saturating_sub(2 * d.padding[i])
+                let full = (d.input[i].max(1) - 1) * d.stride[i] + reach + d.output_padding[i];
+                full.saturating_sub(2 * d.padding[i])
             }
-            false => (d.input[i] + 2 * d.padding[i])
-                .checked_sub(reach)
-                .map_or(0, |n| n / d.stride[i] + 1),
-        };
-    }
+            false => match (d.input[i] + 2 * d.padding[i]).checked_sub(reach) {
+                Some(n) => n / d.stride[i] + 1,
+                None => 0,
+            },
+        }
+    };
+    let sizes: [usize; 3] = std::array::from_fn(size);
     debug_assert_eq!(
         sizes.iter().product::<usize>() * d.batch * d.out_channels,
         p.buffers[out.0].shape.iter().product::<usize>()
