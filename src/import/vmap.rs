@@ -18,7 +18,7 @@ use std::sync::Arc;
 const PREFIX: &str = "torch._functorch.predispatch.";
 
 /// What a node is to a region.
-fn role<'g>(graph: &'g Graph, n: NodeId) -> Option<&'g str> {
+fn role(graph: &Graph, n: NodeId) -> Option<&str> {
     let node = &graph[n];
     let named = node.op() == Opcode::CallFunction;
     node.target().strip_prefix(PREFIX).filter(|_| named)

@@ -208,9 +208,12 @@ mod tests {
     use super::*;
 
     /// Values of torch.special in f64.
+    /// A function, an argument and the value there.
+    type Case = (fn(f64) -> f64, f64, f64);
+
     #[test]
     fn values_are_torch_s() {
-        let cases: [(fn(f64) -> f64, f64, f64); 18] = [
+        let cases: [Case; 18] = [
             (airy_ai, -3.7, -0.2820130619411203),
             (airy_ai, 7.9, 6.23964009728394e-08),
             (bessel_j0, 1.3, 0.620085989561509),

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`regions`] finds such text in a file, [`lexer`] and the LALRPOP grammar of `grammar/python.lalrpop` make a [`tree`] of
-//! it, and [`lower`] makes of each function the statements of a graph: an infix operator is a call of `operator`'s
+//! it, and `lower` makes of each function the statements of a graph: an infix operator is a call of `operator`'s
 //! function, `self.a.b(x)` a call of the module `a.b`, a bare `self.w` a `get_attr`. Every statement is one node, as torch
 //! writes them; expressions within expressions become nodes with names of their own. Classes within a class are the
 //! graphs of sub-modules. `# File: …` comments are the places of the nodes behind them.
