@@ -87,3 +87,34 @@ def table(cases, argv=None, doc=""):
             print(f"{name:40}", *shown, "", "; ".join(errors), flush=True)
     print(f"{passed} passed, {failed} failed, {without} that torch does not export")
     return failed
+
+
+def table(columns, run, names=None):
+    """A script's whole work: every archive of every model of a folder through `run(fxc, folder, archive, column)` for each
+    column, which gives a difference or None, and what went wrong. Exits with 1 if any is missing or above --limit."""
+    import argparse
+    import sys
+
+    ap = argparse.ArgumentParser()
+    ap.add_argument("dir")
+    ap.add_argument("names", nargs="*")
+    ap.add_argument("--fxc", default="target/release/fxc")
+    ap.add_argument("--limit", type=float, default=1e-5)
+    a = ap.parse_args()
+    failed = passed = 0
+    print(f'{"model":32} {"archive":10} ' + " ".join(f"{c:>12}" for c in columns))
+    for name in a.names or names or sorted(os.listdir(a.dir)):
+        folder = os.path.join(a.dir, name)
+        for archive in ["export.pt2", "core.pt2"]:
+            if not os.path.exists(f"{folder}/{archive}"):
+                continue
+            cells, errors = [], []
+            for column in columns:
+                diff, error = run(a.fxc, folder, archive, column)
+                cells.append("-" if diff is None else f"{diff:.1e}")
+                errors += [f"{column}: {error}"] if error else []
+                ok = diff is not None and diff <= a.limit
+                passed, failed = passed + ok, failed + (not ok)
+            print(f"{name:32} {archive[:-4]:10} " + " ".join(f"{c:>12}" for c in cells) + f"  {'; '.join(errors)}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)

@@ -8,7 +8,6 @@ torch.export.load reads, both after torch.manual_seed(0).
 
 Needs: pip install torch safetensors. Without them it says so and checks nothing.
 """
-import argparse
 import os
 import subprocess
 import sys
@@ -20,6 +19,8 @@ try:
 except ImportError as e:
     print(f"SKIPPED: {e}; nothing was run")
     sys.exit(0)
+
+from cases import table  # noqa: E402
 
 
 class Attributes:
@@ -124,31 +125,5 @@ def run(fxc, folder, archive, stage):
         return worst, None
 
 
-def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("dir")
-    ap.add_argument("names", nargs="*")
-    ap.add_argument("--fxc", default="target/release/fxc")
-    ap.add_argument("--limit", type=float, default=1e-5)
-    a = ap.parse_args()
-    failed = passed = 0
-    print(f'{"model":32} {"archive":10} {"graph":>10} {"optimized":>10}')
-    for name in sorted(a.names or os.listdir(a.dir)):
-        folder = os.path.join(a.dir, name)
-        for archive in ["export.pt2", "core.pt2"]:
-            if not os.path.exists(f"{folder}/{archive}"):
-                continue
-            cells, errors = [], []
-            for stage in ["graph", "optimized"]:
-                diff, error = run(a.fxc, folder, archive, stage)
-                cells.append("-" if diff is None else f"{diff:.1e}")
-                errors += [f"{stage}: {error}"] if error else []
-                ok = diff is not None and diff <= a.limit
-                passed, failed = passed + ok, failed + (not ok)
-            print(f"{name:32} {archive[:-4]:10} {cells[0]:>10} {cells[1]:>10}  {'; '.join(errors)}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    table(["graph", "optimized"], run)

@@ -8,7 +8,6 @@ only type, shape and finiteness are compared.
 
 Needs: pip install numpy safetensors. Without them it says so and checks nothing.
 """
-import argparse
 import json
 import os
 import re
@@ -23,6 +22,8 @@ try:
 except ImportError as e:
     print(f"SKIPPED: {e}; nothing was compared")
     sys.exit(0)
+
+from cases import table  # noqa: E402
 
 
 def difference(got, want):
@@ -75,31 +76,6 @@ def run(fxc, folder, archive, extra):
         return max((difference(got[k], want[k]) for k in want if k not in random), default=0.0), None
 
 
-def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("dir")
-    ap.add_argument("names", nargs="*")
-    ap.add_argument("--fxc", default="target/release/fxc")
-    ap.add_argument("--limit", type=float, default=1e-5)
-    a = ap.parse_args()
-    failed = passed = 0
-    print(f'{"model":32} {"archive":10} {"compiled":>10} {"interpreted":>12}')
-    for name in sorted(a.names or os.listdir(a.dir)):
-        folder = os.path.join(a.dir, name)
-        for archive in ["export.pt2", "core.pt2"]:
-            if not os.path.exists(f"{folder}/{archive}"):
-                continue
-            cells, errors = [], []
-            for extra in [[], ["--interpret"]]:
-                diff, error = run(a.fxc, folder, archive, extra)
-                cells.append("-" if diff is None else f"{diff:.1e}")
-                errors += [error] if error else []
-                ok = diff is not None and diff <= a.limit
-                passed, failed = passed + ok, failed + (not ok)
-            print(f"{name:32} {archive[:-4]:10} {cells[0]:>10} {cells[1]:>12}  {'; '.join(errors)}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    modes = {"compiled": [], "interpreted": ["--interpret"]}
+    table(list(modes), lambda fxc, folder, archive, mode: run(fxc, folder, archive, modes[mode]))

@@ -8,12 +8,10 @@ large ones minutes. By default the models of NAMES below.
 
 Needs: pip install numpy safetensors. Without them it says so and checks nothing.
 """
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
-import time
 
 try:
     import numpy as np
@@ -22,7 +20,8 @@ except ImportError as e:
     print(f"SKIPPED: {e}; nothing was run")
     sys.exit(0)
 
-from models import difference
+from cases import table  # noqa: E402
+from models import difference  # noqa: E402
 
 NAMES = [
     "nn.mlp", "nn.mnist", "nn.char_gru", "nn.char_lstm", "nn.dlrm", "nn.gcn", "nn.nanogpt", "nn.textcnn",
@@ -61,28 +60,5 @@ def run(fxc, folder, archive):
         return max((difference(g, want[f"output.{i}"]) for i, g in enumerate(got)), default=0.0), None
 
 
-def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("dir")
-    ap.add_argument("names", nargs="*")
-    ap.add_argument("--fxc", default="target/release/fxc")
-    ap.add_argument("--limit", type=float, default=1e-5)
-    a = ap.parse_args()
-    failed = passed = 0
-    for name in a.names or NAMES:
-        for archive in ["export.pt2", "core.pt2"]:
-            folder = os.path.join(a.dir, name)
-            if not os.path.exists(f"{folder}/{archive}"):
-                continue
-            start = time.time()
-            diff, error = run(a.fxc, folder, archive)
-            ok = diff is not None and diff <= a.limit
-            passed, failed = passed + ok, failed + (not ok)
-            shown = "-" if diff is None else f"{diff:.1e}"
-            print(f"{name:32} {archive[:-4]:10} {shown:>10} {time.time() - start:8.1f} s  {error or ''}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    table(["numpy"], lambda fxc, folder, archive, _: run(fxc, folder, archive), NAMES)
