@@ -14,6 +14,7 @@ mod calls;
 mod convert;
 mod elements;
 mod exp;
+mod forms;
 mod func;
 mod inside;
 mod lanes;
@@ -21,9 +22,11 @@ mod loops;
 mod memory;
 mod ops;
 mod poly;
+mod reduce;
 mod table;
 #[cfg(test)]
 mod tests;
+mod vector;
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
 mod wide;
 mod widen;

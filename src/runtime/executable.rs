@@ -1,20 +1,17 @@
 //! The executable: a program with everything it needs to run.
 
-use super::plan::{self, Action, Follow, Plan};
+use super::plan::{self, Action};
 use super::shared;
 use crate::codegen::{self, CompiledKernels, compile_shared};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::Mutation;
-use crate::kernel::{Fault, Status};
-use crate::lower::{BufferId, Input, Operand, Place, Program, Step};
-use crate::math::contract::{AttentionArgs, Cell, ConvArgs, Library, MatMulArgs, RecurrentArgs};
-use crate::op::Meaning;
+use crate::lower::{Input, Place, Program};
+use crate::math::contract::Library;
 use crate::parallel::Pool;
 use crate::tensor::{AlignedBytes, Tensor};
 use crate::types::Val;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Why a run failed.
@@ -35,12 +32,12 @@ pub struct Options {
 
 /// A program ready to run.
 pub struct Executable {
-    program: Program,
-    kernels: CompiledKernels,
-    actions: Vec<Action>,
-    pool: Arc<Pool>,
+    pub(super) program: Program,
+    pub(super) kernels: CompiledKernels,
+    pub(super) actions: Vec<Action>,
+    pub(super) pool: Arc<Pool>,
     arena: AlignedBytes,
-    scratch: AlignedBytes,
+    pub(super) scratch: AlignedBytes,
     /// The buffers that runs give new values, by path.
     state: HashMap<Arc<str>, Tensor>,
     /// Memory for results, used again when the caller has dropped the last run's.
@@ -51,39 +48,17 @@ pub struct Executable {
     /// For each input its number among those that are tensors.
     tensor_inputs: Vec<Option<usize>>,
     /// The address of every buffer during a run.
-    addresses: Vec<*mut u8>,
+    pub(super) addresses: Vec<*mut u8>,
     /// Whether runs read each buffer.
     read: Vec<bool>,
     /// The pointers handed to a kernel.
-    args: Vec<*mut u8>,
+    pub(super) args: Vec<*mut u8>,
     /// For each step the total and the shortest time.
-    times: Option<Vec<(Duration, Duration)>>,
+    pub(super) times: Option<Vec<(Duration, Duration)>>,
 }
 
 // SAFETY: the addresses point into memory that the executable owns or borrows only during `run`, which takes `&mut`.
 unsafe impl Send for Executable {}
-
-/// Times of one step over the runs since profiling began.
-#[derive(Clone, Debug)]
-pub struct ProfileRow {
-    /// The kernel's name, or the contraction and how it is computed, or the library call.
-    pub name: String,
-    /// Total time.
-    pub time: Duration,
-    /// The shortest run.
-    pub min: Duration,
-    /// Bytes of the buffers it reads and writes, once.
-    pub bytes: usize,
-    /// Multiply-adds; 0 for kernels.
-    pub macs: f64,
-}
-
-/// Times of every step.
-#[derive(Clone, Debug, Default)]
-pub struct Profile {
-    /// One per step, in order.
-    pub rows: Vec<ProfileRow>,
-}
 
 impl Executable {
     /// Compiles a program's kernels, packs its weights and takes its memory.
@@ -210,64 +185,6 @@ impl Executable {
         &self.results
     }
 
-    /// Measures every step from now on.
-    pub fn start_profile(&mut self) {
-        self.times = Some(vec![(Duration::ZERO, Duration::MAX); self.actions.len()]);
-    }
-
-    /// What was measured since [`Executable::start_profile`].
-    pub fn profile(&self) -> Profile {
-        let times = self.times.as_deref().unwrap_or_default();
-        let rows = self
-            .program
-            .steps
-            .iter()
-            .zip(&self.actions)
-            .zip(times)
-            .map(|((s, a), &(time, min))| {
-                let bytes = s.buffers().iter().map(|b| self.program.buffers[b.0].bytes()).sum();
-                let macs = match s {
-                    Step::Contract { what, .. } => what.macs(),
-                    _ => 0.0,
-                };
-                ProfileRow {
-                    name: self.step_name(s, a),
-                    time,
-                    min,
-                    bytes,
-                    macs,
-                }
-            });
-        Profile { rows: rows.collect() }
-    }
-
-    fn step_name(&self, s: &Step, a: &Action) -> String {
-        match (s, a) {
-            (Step::Kernel { kernel, .. }, _) => {
-                let bits = 8 * self.kernels.width(*kernel);
-                let why = self
-                    .kernels
-                    .refused(*kernel)
-                    .map(|r| format!(": {r}"))
-                    .unwrap_or_default();
-                format!("{} [{bits} bits{why}]", self.program.kernels[*kernel].name)
-            }
-            (Step::Contract { out, tail, .. }, Action::Contract { plan, .. }) => {
-                let how = match plan {
-                    Plan::MatMul(p) => p.describe(),
-                    Plan::Conv(p) => p.describe(),
-                    Plan::Attention(p) => p.describe(),
-                    Plan::Recurrent(p, _) => p.describe(),
-                };
-                let then = if tail.is_some() { ", then its kernel" } else { "" };
-                format!("{} [{how}{then}]", self.program.buffers[out.0].name)
-            }
-            (Step::Routine { call, .. }, _) => format!("{} (library)", call.op.name),
-            (Step::Control { call, .. }, _) => format!("{} (control flow)", call.op.name),
-            _ => String::new(),
-        }
-    }
-
     fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), RunError> {
         let wanted = || {
             let given = self.program.inputs.iter().filter(|i| i.state.is_none());
@@ -316,230 +233,6 @@ impl Executable {
         }
     }
 
-    fn step(&mut self, i: usize) -> Result<(), RunError> {
-        match &self.actions[i] {
-            Action::Kernel {
-                index,
-                buffers,
-                extent,
-                chunk,
-                scratch,
-            } => {
-                self.args.clear();
-                self.args.extend(buffers.iter().map(|b| self.addresses[b.0]));
-                let (index, extent, chunk, size) = (*index, *extent, *chunk, *scratch);
-                let status = self.kernel(index, extent, chunk, size);
-                self.fault(i, status)
-            }
-            Action::Contract {
-                plan,
-                operands,
-                out,
-                tail,
-            } => {
-                self.args.clear();
-                let buffers = tail.iter().flat_map(|t| &t.buffers);
-                self.args.extend(buffers.map(|b| self.addresses[b.0]));
-                let follow = tail.as_ref().map(|t| Follow {
-                    kernels: &self.kernels,
-                    kernel: t.kernel,
-                    args: &self.args,
-                });
-                self.contract(plan, operands, *out, follow.as_ref());
-                Ok(())
-            }
-            Action::Routine(step) => self.routine(*step),
-            Action::Control(..) => self.control(i),
-        }
-    }
-
-    fn kernel(&mut self, index: usize, extent: usize, chunk: usize, scratch: usize) -> Status {
-        let status = AtomicU32::new(0);
-        let shared = Shared {
-            kernels: &self.kernels,
-            args: &self.args,
-            memory: self.scratch.bytes_mut().as_mut_ptr(),
-        };
-        self.pool.run(extent.div_ceil(chunk.max(1)), |c| {
-            let s = &shared;
-            let begin = c * chunk;
-            let end = (begin + chunk).min(extent);
-            // SAFETY: the arguments point at buffers of the sizes and dtypes the kernel was verified for; chunks write
-            // disjoint elements, because iterations of the parallel loop are independent; every chunk has scratch of
-            // its own.
-            let s = unsafe { s.kernels.run(index, s.args, begin, end, s.memory.add(c * scratch)) };
-            if s != Status::OK {
-                status.fetch_or(s.0, Ordering::Relaxed);
-            }
-        });
-        Status(status.load(Ordering::Relaxed))
-    }
-
-    fn fault(&self, i: usize, status: Status) -> Result<(), RunError> {
-        let title = match status.fault() {
-            None => return Ok(()),
-            Some(Fault::Index) => "index out of range",
-            Some(Fault::ZeroDivision) => "ZeroDivisionError",
-        };
-        let name = self.step_name(&self.program.steps[i], &self.actions[i]);
-        Err(Box::new(
-            Diagnostic::new(Code::E0502, title).note(format!("while running the kernel of `{name}`")),
-        ))
-    }
-
-    /// The address of an operand's first element.
-    fn address(&self, o: &Operand) -> *mut u8 {
-        let size = self.program.buffers[o.buffer.0].dtype.size() as isize;
-        // SAFETY: views stay within their buffer.
-        unsafe { self.addresses[o.buffer.0].offset(o.offset as isize * size) }
-    }
-
-    fn contract(&self, plan: &Plan, operands: &[Operand], out: BufferId, follow: Option<&Follow>) {
-        let tail = follow.map(Follow::tail);
-        let at = |i: usize| {
-            operands
-                .get(i)
-                .map_or(std::ptr::null(), |o| self.address(o).cast_const())
-        };
-        let c = self.addresses[out.0];
-        // SAFETY: the descriptors were made from the operands' shapes and strides, the buffers have these sizes, and
-        // the memory plan never lets a step's result overlap its operands.
-        unsafe {
-            match plan {
-                Plan::MatMul(p) => {
-                    p.run(
-                        &self.pool,
-                        &MatMulArgs {
-                            a: at(0),
-                            b: at(1),
-                            addend: at(2),
-                            c,
-                            tail,
-                        },
-                    );
-                }
-                Plan::Conv(p) => p.run(
-                    &self.pool,
-                    &ConvArgs {
-                        x: at(0),
-                        weight: at(1),
-                        bias: at(2),
-                        y: c,
-                        tail,
-                    },
-                ),
-                Plan::Recurrent(p, cell) => {
-                    let lstm = (*cell == Cell::Lstm) as usize;
-                    p.run(
-                        &self.pool,
-                        &RecurrentArgs {
-                            inputs: at(0).cast(),
-                            state: at(1).cast(),
-                            cell: at(2).cast(),
-                            weight: at(2 + lstm).cast(),
-                            bias: at(3 + lstm).cast(),
-                            out: c.cast(),
-                        },
-                    );
-                }
-                Plan::Attention(p) => {
-                    p.run(
-                        &self.pool,
-                        &AttentionArgs {
-                            q: at(0),
-                            k: at(1),
-                            v: at(2),
-                            mask: at(3),
-                            out: c,
-                        },
-                    );
-                }
-            }
-        }
-    }
-
-    fn routine(&mut self, step: usize) -> Result<(), RunError> {
-        let Step::Routine { call, outs } = &self.program.steps[step] else {
-            unreachable!("see `action`")
-        };
-        let Meaning::Routine(f) = call.op.meaning else {
-            unreachable!("lowering made it a routine")
-        };
-        let call = call.map(|o| self.gather(o));
-        let result = f(&call).map_err(|e| {
-            let mut d = Diagnostic::new(e.code, e.title);
-            d.notes = e.notes;
-            d.help = e.help;
-            d.notes.push(format!("while running `{}`", call.op.name));
-            Box::new(d)
-        })?;
-        let name = call.op.name;
-        result
-            .leaves()
-            .into_iter()
-            .zip(outs)
-            .try_for_each(|(t, b)| self.store(t, *b, name))
-    }
-
-    fn control(&mut self, i: usize) -> Result<(), RunError> {
-        let Action::Control(step, graphs) = &mut self.actions[i] else {
-            unreachable!("the caller looked")
-        };
-        let (step, mut graphs) = (*step, std::mem::take(graphs));
-        let Step::Control { call, outs, .. } = &self.program.steps[step] else {
-            unreachable!("see `action`")
-        };
-        let tensors = call.map(|o| self.gather(o));
-        let result = super::control::evaluate(&tensors, &mut graphs);
-        let stored = result.and_then(|v| {
-            v.iter()
-                .zip(outs)
-                .try_for_each(|(t, b)| self.store(t, *b, call.op.name))
-        });
-        self.actions[i] = Action::Control(step, graphs);
-        stored
-    }
-
-    /// Copies a tensor that `op` gave to a buffer.
-    fn store(&self, t: &Tensor, b: BufferId, op: &str) -> Result<(), RunError> {
-        let buffer = &self.program.buffers[b.0];
-        if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.bytes() {
-            let (dtype, shape) = (buffer.dtype, &buffer.shape);
-            let title = format!("`{op}` gave {} instead of {dtype}{shape:?}", t.ty());
-            return Err(Box::new(Diagnostic::new(Code::E0603, title)));
-        }
-        // SAFETY: the buffer has exactly these bytes and no tensor shares them.
-        unsafe { std::ptr::copy_nonoverlapping(t.bytes().as_ptr(), self.addresses[b.0], t.bytes().len()) };
-        Ok(())
-    }
-
-    /// An operand as a tensor of its own.
-    fn gather(&self, o: &Operand) -> Tensor {
-        let buffer = &self.program.buffers[o.buffer.0];
-        let size = buffer.dtype.size();
-        let mut t = Tensor::zeros(buffer.dtype, &o.shape);
-        let n = t.numel();
-        let base = self.addresses[o.buffer.0];
-        let mut index = vec![0usize; o.shape.len()];
-        let mut at = o.offset;
-        let out = t.bytes_mut();
-        for i in 0..n {
-            // SAFETY: views stay within their buffer.
-            let from = unsafe { std::slice::from_raw_parts(base.offset(at as isize * size as isize), size) };
-            out[i * size..(i + 1) * size].copy_from_slice(from);
-            for d in (0..index.len()).rev() {
-                index[d] += 1;
-                at += o.strides[d];
-                if index[d] < o.shape[d] {
-                    break;
-                }
-                at -= o.strides[d] * o.shape[d] as i64;
-                index[d] = 0;
-            }
-        }
-        t
-    }
-
     fn output(&self, inputs: &[Tensor]) -> Val<Tensor> {
         let output = self.program.output.as_ref().expect("lowering sets the output");
         output.map(|(b, shape)| match &self.program.buffers[b.0].place {
@@ -566,15 +259,6 @@ fn given<'a>(
         None => inputs.get(number?),
     }
 }
-
-/// What the chunks of a kernel share.
-struct Shared<'a> {
-    kernels: &'a CompiledKernels,
-    args: &'a [*mut u8],
-    memory: *mut u8,
-}
-// SAFETY: each chunk writes elements and scratch memory of its own.
-unsafe impl Sync for Shared<'_> {}
 
 fn result_memory(program: &Program) -> Vec<Tensor> {
     let mut results = vec![None; program.outputs];

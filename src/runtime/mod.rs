@@ -7,7 +7,10 @@ mod control;
 mod estimate;
 mod executable;
 mod plan;
+mod profile;
 mod shared;
+mod steps;
 
-pub use executable::{Executable, Options, Profile, ProfileRow, RunError};
+pub use executable::{Executable, Options, RunError};
+pub use profile::{Profile, ProfileRow};
 pub use shared::Shared;

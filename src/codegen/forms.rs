@@ -1,0 +1,157 @@
+//! Groups of lanes in other forms: a scalar spread over a group, a group's scalars, half-width and double-width vectors,
+//! conditions as masks.
+
+use super::lanes::{Class, Emitter, Lanes};
+use cranelift_codegen::ir::types::{I8, I8X16, I32, I32X4, I64X2};
+use cranelift_codegen::ir::{InstBuilder, Value};
+
+impl Emitter<'_> {
+    /// One scalar in every lane of a group of class `c`.
+    pub fn splat(&mut self, c: Class, s: Value) -> Lanes {
+        let s = match c {
+            Class::Bool => self.mask_of_bool(s),
+            _ => s,
+        };
+        let v = self.b.ins().splat(c.vector(), s);
+        vec![v; self.count(c)]
+    }
+
+    /// 0 or 1 as an I32 of all zeros or all ones.
+    fn mask_of_bool(&mut self, s: Value) -> Value {
+        let w = self.b.ins().uextend(I32, s);
+        self.b.ins().ineg(w)
+    }
+
+    /// The scalars of a group, in order; conditions as I8.
+    pub fn extract(&mut self, c: Class, x: &Lanes) -> Vec<Value> {
+        let x = if c == Class::Bool { self.mask32(x) } else { x.clone() };
+        let per = 16 / c.size();
+        let mut out = vec![];
+        for v in x {
+            for k in 0..per {
+                let s = self.b.ins().extractlane(v, k as u8);
+                out.push(if c == Class::Bool {
+                    let one = self.b.ins().iconst(I32, 1);
+                    let bit = self.b.ins().band(s, one);
+                    self.b.ins().ireduce(I8, bit)
+                } else {
+                    s
+                });
+            }
+        }
+        out
+    }
+
+    /// A group of these scalars.
+    pub fn insert(&mut self, c: Class, scalars: &[Value]) -> Lanes {
+        let per = 16 / c.size();
+        let mut out = vec![];
+        for chunk in scalars.chunks(per) {
+            let first = self.lane_of(c, chunk[0]);
+            let mut v = self.b.ins().scalar_to_vector(c.vector(), first);
+            for (k, &s) in chunk.iter().enumerate().skip(1) {
+                let s = self.lane_of(c, s);
+                v = self.b.ins().insertlane(v, s, k as u8);
+            }
+            out.push(v);
+        }
+        out
+    }
+
+    fn lane_of(&mut self, c: Class, s: Value) -> Value {
+        if c == Class::Bool { self.mask_of_bool(s) } else { s }
+    }
+
+    /// `f` on the scalars of groups, lane by lane.
+    pub fn per_lane(
+        &mut self,
+        args: &[(Class, &Lanes)],
+        result: Class,
+        f: impl Fn(&mut Self, &[Value]) -> Value,
+    ) -> Lanes {
+        if self.scalar {
+            let args: Vec<Value> = args.iter().map(|a| a.1[0]).collect();
+            return vec![f(self, &args)];
+        }
+        let args: Vec<Vec<Value>> = args.iter().map(|(c, x)| self.extract(*c, x)).collect();
+        let out: Vec<Value> = (0..args[0].len())
+            .map(|i| {
+                let args: Vec<Value> = args.iter().map(|a| a[i]).collect();
+                self.as_scalar(|e| f(e, &args))
+            })
+            .collect();
+        self.insert(result, &out)
+    }
+
+    /// Bytes of two vectors, by the sixteen positions of `mask`.
+    pub fn shuffle(&mut self, x: Value, y: Value, mask: [u8; 16]) -> Value {
+        let ty = self.b.func.dfg.value_type(x);
+        let (x, y) = (self.bitcast(I8X16, x), self.bitcast(I8X16, y));
+        let mask = self.b.func.dfg.immediates.push(mask.as_slice().into());
+        let r = self.b.ins().shuffle(x, y, mask);
+        self.bitcast(ty, r)
+    }
+
+    /// 32-bit lanes of two vectors, by four positions of 0..8.
+    pub fn shuffle32(&mut self, x: Value, y: Value, lanes: [u8; 4]) -> Value {
+        let mut mask = [0; 16];
+        for (i, m) in mask.iter_mut().enumerate() {
+            *m = lanes[i / 4] * 4 + i as u8 % 4;
+        }
+        self.shuffle(x, y, mask)
+    }
+
+    /// Vectors of 64-bit lanes as half as many of 32-bit lanes: the low halves.
+    pub fn narrow64(&mut self, x: &Lanes) -> Lanes {
+        let mut out = vec![];
+        for p in x.chunks_exact(2) {
+            let (a, b) = (self.bitcast(I32X4, p[0]), self.bitcast(I32X4, p[1]));
+            out.push(self.shuffle32(a, b, [0, 2, 4, 6]));
+        }
+        out
+    }
+
+    /// Each vector as it is, then with its high half moved down.
+    pub fn halves(&mut self, x: &Lanes) -> Lanes {
+        x.iter()
+            .flat_map(|&v| [v, self.shuffle32(v, v, [2, 3, 2, 3])])
+            .collect()
+    }
+
+    /// I32 lanes as I64 lanes, sign-extended.
+    pub fn widen32(&mut self, x: &Lanes) -> Lanes {
+        x.iter()
+            .flat_map(|&v| [self.b.ins().swiden_low(v), self.b.ins().swiden_high(v)])
+            .collect()
+    }
+
+    /// A condition as masks of 32-bit lanes.
+    pub fn mask32(&mut self, c: &Lanes) -> Lanes {
+        if self.scalar || self.b.func.dfg.value_type(c[0]) != I64X2 {
+            return c.clone();
+        }
+        self.narrow64(c)
+    }
+
+    /// A condition as masks of 64-bit lanes.
+    pub fn mask64(&mut self, c: &Lanes) -> Lanes {
+        if self.scalar || self.b.func.dfg.value_type(c[0]) == I64X2 {
+            return c.clone();
+        }
+        self.widen32(c)
+    }
+
+    /// A condition as masks for lanes of class `c`.
+    pub fn mask_for(&mut self, c: Class, m: &Lanes) -> Lanes {
+        if c.size() == 8 { self.mask64(m) } else { self.mask32(m) }
+    }
+
+    /// An I8 that is not zero if the condition holds anywhere.
+    pub fn any(&mut self, c: &Lanes) -> Value {
+        if self.scalar {
+            return c[0];
+        }
+        let all = c[1..].iter().fold(c[0], |a, &x| self.b.ins().bor(a, x));
+        self.b.ins().vany_true(all)
+    }
+}

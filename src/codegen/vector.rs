@@ -1,0 +1,221 @@
+//! Vector loops: in groups of lanes as far as they fit, in scalars before and after.
+//!
+//! `for i in 0..1003 { y[i] = x[i] + 1 }` over f32 and 16-byte vectors runs groups of eight iterations (two vectors), then groups of
+//! four, then the last three one by one. A sum keeps one accumulator per lane through the groups; `reduce` makes one
+//! scalar of them.
+
+use super::analysis::{constants_of, find_varying, shape, stores_of};
+use super::func::{Lowering, Val, VarAt};
+use super::lanes::Class;
+use super::loops::{End, State};
+use crate::kernel::{self, Loop, ReduceOp};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use std::collections::HashSet;
+
+/// The most values that stay in vector registers throughout a loop of groups.
+const KEPT: usize = 6;
+
+/// Groups that a float sum adds up before it begins anew.
+const BLOCK: i64 = 256;
+
+impl Lowering<'_> {
+    /// A vector loop over `start..end`: iterations where a guarded load may be outside one by one, the rest in groups.
+    pub(super) fn vector(&mut self, l: &Loop, start: End, end: End) {
+        let mut acc = self.identities(l);
+        let (mut low, high) = self.inner_range(l, start, end);
+        let same = match (start, low) {
+            (End::Const(a), End::Const(b)) => a == b && a % 16 == 0,
+            (End::At(a), End::At(b)) => a == b,
+            _ => false,
+        };
+        let stores = self.e.width == 64 && same && self.has_streams(l);
+        if let (true, End::At(begin)) = (stores, low) {
+            // A chunk may begin anywhere.
+            let up = self.e.b.ins().iadd_imm_s(begin, 15);
+            let up = self.e.b.ins().band_imm_s(up, -16);
+            let last = self.end_value(high);
+            low = End::At(self.e.b.ins().smin(up, last));
+        }
+        acc = self.scalar_part(l, start, low, acc);
+        let mut at = low;
+        self.aligned = stores;
+        for elements in self.group_sizes(l) {
+            (acc, at) = self.lane_part(l, at, high, elements, acc);
+        }
+        self.aligned = false;
+        acc = self.scalar_part(l, at, high, acc);
+        acc = self.scalar_part(l, high, end, acc);
+        self.close(l);
+        let mut out = vec![];
+        for r in &l.reduces {
+            let init: State = r.init.iter().map(|&v| self.registers(v)).collect();
+            let part = &acc[out.len()..out.len() + init.len()];
+            let dtype = self.k.dtype(r.init[0]);
+            out.extend(self.with_form(false, |s| s.combine(r.op, dtype, &init, part)));
+        }
+        self.results(l, &out);
+    }
+
+    /// Whether a vector loop writes past the caches.
+    fn has_streams(&mut self, l: &Loop) -> bool {
+        let before = self.lane.replace(l.vars[0]);
+        let mut stores = vec![];
+        stores_of(&l.body, &mut stores);
+        let any = stores.iter().any(|(b, i)| self.streams(*b, i));
+        self.lane = before;
+        any
+    }
+
+    fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: State) -> State {
+        if matches!((start, end), (End::Const(a), End::Const(b)) if a >= b) {
+            return acc;
+        }
+        if let (End::At(a), End::At(b)) = (start, end)
+            && a == b
+        {
+            return acc;
+        }
+        let saved = self.partials.clone();
+        self.hoist_addresses(&l.body);
+        let var = l.vars[0].0 as usize;
+        let (acc, _) = self.counted(start, end, 1, acc, |s, i, acc| {
+            s.vars[var] = VarAt::At(i);
+            s.iteration(l, acc)
+        });
+        self.close(l);
+        self.partials = saved;
+        acc
+    }
+
+    /// Groups of `elements` iterations as far as they fit; results combined into `acc`, which is scalar.
+    fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: State) -> (State, End) {
+        if let (End::Const(a), End::Const(b)) = (start, end)
+            && b - a < elements as i64
+        {
+            return (acc, start);
+        }
+        let saved = self.partials.clone();
+        self.hoist_addresses(&l.body);
+        self.e.elements = elements;
+        self.spread_invariants(l);
+        self.lane = Some(l.vars[0]);
+        let mut wide = self.identities(l);
+        let mut at = start;
+        if self.cascades(l, start, end) {
+            (wide, at) = self.blocks(l, start, end, wide);
+        }
+        let step = elements as i64;
+        (wide, at) = self.counted(at, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide));
+        self.lane = None;
+        self.splats.clear();
+        self.close(l);
+        self.partials = saved;
+        let mut out = vec![];
+        for r in &l.reduces {
+            let n = r.op.arity();
+            let (from, dtype) = (out.len(), self.k.dtype(r.init[0]));
+            let part = self.collapse(r.op, dtype, wide[from..from + n].to_vec());
+            let before = &acc[from..from + n];
+            out.extend(self.with_form(false, |s| s.combine(r.op, dtype, before, &part)));
+        }
+        self.e.elements = 1;
+        (out, at)
+    }
+
+    /// One group of iterations beginning at `i`.
+    fn lane_iteration(&mut self, l: &Loop, i: Value, state: &State) -> State {
+        self.vars[l.vars[0].0 as usize] = VarAt::At(i);
+        self.iteration(l, state)
+    }
+
+    /// Whether a sum of floats is so long that its rounding errors would show.
+    fn cascades(&self, l: &Loop, start: End, end: End) -> bool {
+        let (End::Const(a), End::Const(b)) = (start, end) else {
+            return false;
+        };
+        let sum = |r: &kernel::Reduce| r.op == ReduceOp::Add && self.k.dtype(r.init[0]).is_float();
+        (b - a) / self.e.elements as i64 >= 2 * BLOCK && l.reduces.iter().any(sum)
+    }
+
+    /// Groups in blocks, each reduced by itself: the errors of a sum grow with the number of blocks and the length of one, not with the product.
+    fn blocks(&mut self, l: &Loop, start: End, end: End, wide: State) -> (State, End) {
+        let step = self.e.elements as i64;
+        let block = BLOCK * step;
+        self.counted(start, end, block, wide, |s, i, wide| {
+            let last = s.e.b.ins().iadd_imm_s(i, block);
+            let fresh = s.identities(l);
+            let body = |s: &mut Self, i, state: &State| s.lane_iteration(l, i, state);
+            let (part, _) = s.counted(End::At(i), End::At(last), step, fresh, body);
+            let mut out = vec![];
+            for r in &l.reduces {
+                let range = out.len()..out.len() + r.op.arity();
+                let dtype = s.k.dtype(r.init[0]);
+                let (a, b) = (&wide[range.clone()], &part[range]);
+                out.extend(s.with_form(true, |s| s.combine(r.op, dtype, a, b)));
+            }
+            out
+        })
+    }
+
+    /// How many iterations run as one group: first the main loop's, then smaller ones for what is left.
+    fn group_sizes(&self, l: &Loop) -> Vec<usize> {
+        let shape = shape(&l.body, self.k);
+        let mut n: usize = if (shape.reduces || !l.reduces.is_empty()) && !shape.heavy {
+            16
+        } else {
+            8
+        };
+        // As many vectors, whatever their width.
+        let wider = self.e.width / 16;
+        n *= wider;
+        // Columns of a long reduction: some cache lines of each row at a time.
+        if shape.columns && !shape.heavy {
+            n = if wider > 2 { 64 } else { 32 };
+        }
+        if shape.wide {
+            n /= 2;
+        }
+        let extent = self.k.extent(l.vars[0]);
+        let least = 4 * wider;
+        while n > least && n > extent {
+            n /= 2;
+        }
+        if n > least { vec![n, least] } else { vec![n] }
+    }
+
+    /// Loads the constants of a light loop before it: there are registers for them. In a loop with polynomials there are not, and each use
+    /// loads its constant.
+    fn keep_constants(&mut self, l: &Loop) {
+        let mut constants = vec![];
+        if shape(&l.body, self.k).heavy || !constants_of(&l.body, &mut constants) {
+            return;
+        }
+        if constants.len() + self.splats.len() > KEPT {
+            return;
+        }
+        for (v, s) in constants {
+            let x = self.with_form(true, |l| l.constant_lanes(s, 1)[0]);
+            self.splats.insert(v, x);
+        }
+    }
+
+    /// Spreads over lanes, before the loop, the uniform values that its iterations combine with varying ones.
+    fn spread_invariants(&mut self, l: &Loop) {
+        let mut varying = HashSet::new();
+        let mut needed = vec![];
+        let mut spread = |v: kernel::Value, varying: &HashSet<kernel::Value>| {
+            if !varying.contains(&v) && !needed.contains(&v) {
+                needed.push(v);
+            }
+        };
+        find_varying(&l.body, l.vars[0], &mut varying, &mut spread);
+        for v in needed {
+            if let Val::Uniform(x) = self.vals[v.0 as usize] {
+                let class = Class::of(self.k.dtype(v));
+                let s = self.with_form(true, |s| s.e.splat(class, x)[0]);
+                self.splats.insert(v, s);
+            }
+        }
+        self.keep_constants(l);
+    }
+}

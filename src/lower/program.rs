@@ -1,0 +1,175 @@
+//! Programs: steps over buffers, what lowering makes of a graph.
+//!
+//! `fxc print --format program` shows one; a linear layer with a GELU behind it has two buffers that callers see, the input
+//! and the result, a weight, and one step, a matrix product whose tail is the kernel of the GELU.
+
+use super::contract::Contract;
+use crate::graph::{Loc, Mutation};
+use crate::kernel::Kernel;
+use crate::op::Call;
+use crate::tensor::Tensor;
+use crate::types::{DType, Val};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A buffer of a program, by its position in [`Program::buffers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BufferId(pub usize);
+
+/// Where a buffer's memory comes from.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Input `n`, given at each run.
+    Input(usize),
+    /// A weight or constant.
+    Constant(Tensor),
+    /// At this offset of the arena.
+    Arena(usize),
+    /// Result `n`: memory that the caller receives.
+    Output(usize),
+}
+
+/// A buffer.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// The graph node it belongs to.
+    pub name: Arc<str>,
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, row-major.
+    pub shape: Vec<usize>,
+    /// Where it is.
+    pub place: Place,
+}
+
+impl Buffer {
+    /// Bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.size()
+    }
+}
+
+/// A strided window on a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// First element.
+    pub offset: i64,
+    /// Sizes.
+    pub shape: Vec<usize>,
+    /// Strides in elements.
+    pub strides: Vec<i64>,
+}
+
+/// A kernel that follows a contraction: element `i` of the contraction's result, which is also the kernel's, depends on elements
+/// `i` of its buffers.
+#[derive(Clone, Debug)]
+pub struct Tail {
+    /// Index into [`Program::kernels`].
+    pub kernel: usize,
+    /// One per parameter; the contraction's result is one that is read.
+    pub buffers: Vec<BufferId>,
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Runs a loop kernel on these buffers.
+    Kernel {
+        /// Index into [`Program::kernels`].
+        kernel: usize,
+        /// One per parameter.
+        buffers: Vec<BufferId>,
+    },
+    /// A matrix product, convolution or attention.
+    Contract {
+        /// What to compute, on what.
+        what: Contract,
+        /// The result, row-major.
+        out: BufferId,
+        /// A pointwise kernel, flat over the result, to run on each finished piece of it.
+        tail: Option<Tail>,
+    },
+    /// Calls the op's routine on tensors.
+    Routine {
+        /// The op and its arguments.
+        call: Call<Operand>,
+        /// The tensors among its results, flattened, row-major.
+        outs: Vec<BufferId>,
+    },
+    /// Runs programs as often as a control-flow op says.
+    Control {
+        /// The op and its arguments.
+        call: Call<Operand>,
+        /// The programs of the graphs it calls, in the order of [`parts`](crate::op::control::parts).
+        graphs: Vec<Program>,
+        /// The tensors of its result, flattened, row-major.
+        outs: Vec<BufferId>,
+    },
+}
+
+/// An input of a program.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The placeholder, or the buffer.
+    pub name: Arc<str>,
+    /// Its type; `None` for one that is not a tensor and was fixed when the program was made.
+    pub ty: Option<(DType, Vec<usize>)>,
+    /// For a buffer that the program gives new values: its value before the first run. `name` is its path, and whoever
+    /// runs the program keeps it from run to run; callers do not give it.
+    pub state: Option<Tensor>,
+}
+
+/// What to run: steps over buffers.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// All buffers.
+    pub buffers: Vec<Buffer>,
+    /// The loop kernels, each named after the nodes it computes.
+    pub kernels: Vec<Kernel>,
+    /// The steps in order.
+    pub steps: Vec<Step>,
+    /// The inputs in order.
+    pub inputs: Vec<Input>,
+    /// The result's structure around buffers (outputs, or inputs and constants handed through) with the shapes in which
+    /// they are handed out.
+    pub output: Option<Val<(BufferId, Vec<usize>)>>,
+    /// What the leading results are: new values of buffers and inputs.
+    pub mutations: Vec<Mutation>,
+    /// How many results have memory of their own.
+    pub outputs: usize,
+    /// Bytes of the arena.
+    pub arena: usize,
+    /// Bytes that the intermediate buffers would take without sharing.
+    pub naive_arena: usize,
+    /// For each step, the names of the graph's nodes that it computes.
+    pub nodes: Vec<Vec<Arc<str>>>,
+    /// Where in the user's Python the nodes stand that buffers and kernels are named after.
+    pub places: HashMap<Arc<str>, Loc>,
+}
+
+impl Step {
+    /// The buffers a step reads or writes.
+    pub fn buffers(&self) -> Vec<BufferId> {
+        match self {
+            Step::Kernel { buffers, .. } => buffers.clone(),
+            Step::Contract { what, out, tail } => {
+                let more = tail.iter().flat_map(|t| t.buffers.iter().copied());
+                what.operands()
+                    .iter()
+                    .map(|o| o.buffer)
+                    .chain([*out])
+                    .chain(more)
+                    .collect()
+            }
+            Step::Routine { call, outs } | Step::Control { call, outs, .. } => {
+                let args = call
+                    .args
+                    .iter()
+                    .flat_map(|a| a.leaves().into_iter().map(|o| o.buffer).collect::<Vec<_>>());
+                args.chain(outs.iter().copied()).collect()
+            }
+        }
+    }
+}

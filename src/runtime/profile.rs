@@ -1,0 +1,88 @@
+//! Times of the steps of a run.
+
+use super::executable::Executable;
+use super::plan::{Action, Plan};
+use crate::lower::Step;
+use std::time::Duration;
+
+/// Times of one step over the runs since profiling began.
+#[derive(Clone, Debug)]
+pub struct ProfileRow {
+    /// The kernel's name, or the contraction and how it is computed, or the library call.
+    pub name: String,
+    /// Total time.
+    pub time: Duration,
+    /// The shortest run.
+    pub min: Duration,
+    /// Bytes of the buffers it reads and writes, once.
+    pub bytes: usize,
+    /// Multiply-adds; 0 for kernels.
+    pub macs: f64,
+}
+
+/// Times of every step.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// One per step, in order.
+    pub rows: Vec<ProfileRow>,
+}
+
+impl Executable {
+    /// Measures every step from now on.
+    pub fn start_profile(&mut self) {
+        self.times = Some(vec![(Duration::ZERO, Duration::MAX); self.actions.len()]);
+    }
+
+    /// What was measured since [`Executable::start_profile`].
+    pub fn profile(&self) -> Profile {
+        let times = self.times.as_deref().unwrap_or_default();
+        let rows = self
+            .program
+            .steps
+            .iter()
+            .zip(&self.actions)
+            .zip(times)
+            .map(|((s, a), &(time, min))| {
+                let bytes = s.buffers().iter().map(|b| self.program.buffers[b.0].bytes()).sum();
+                let macs = match s {
+                    Step::Contract { what, .. } => what.macs(),
+                    _ => 0.0,
+                };
+                ProfileRow {
+                    name: self.step_name(s, a),
+                    time,
+                    min,
+                    bytes,
+                    macs,
+                }
+            });
+        Profile { rows: rows.collect() }
+    }
+
+    pub(super) fn step_name(&self, s: &Step, a: &Action) -> String {
+        match (s, a) {
+            (Step::Kernel { kernel, .. }, _) => {
+                let bits = 8 * self.kernels.width(*kernel);
+                let why = self
+                    .kernels
+                    .refused(*kernel)
+                    .map(|r| format!(": {r}"))
+                    .unwrap_or_default();
+                format!("{} [{bits} bits{why}]", self.program.kernels[*kernel].name)
+            }
+            (Step::Contract { out, tail, .. }, Action::Contract { plan, .. }) => {
+                let how = match plan {
+                    Plan::MatMul(p) => p.describe(),
+                    Plan::Conv(p) => p.describe(),
+                    Plan::Attention(p) => p.describe(),
+                    Plan::Recurrent(p, _) => p.describe(),
+                };
+                let then = if tail.is_some() { ", then its kernel" } else { "" };
+                format!("{} [{how}{then}]", self.program.buffers[out.0].name)
+            }
+            (Step::Routine { call, .. }, _) => format!("{} (library)", call.op.name),
+            (Step::Control { call, .. }, _) => format!("{} (control flow)", call.op.name),
+            _ => String::new(),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! One step of a run: a kernel over its chunks, a contraction, an op's routine, control flow.
+
+use super::executable::{Executable, RunError};
+use super::plan::{Action, Follow, Plan};
+use crate::codegen::CompiledKernels;
+use crate::diag::{Code, Diagnostic};
+use crate::kernel::{Fault, Status};
+use crate::lower::{BufferId, Operand, Step};
+use crate::math::contract::{AttentionArgs, Cell, ConvArgs, MatMulArgs, RecurrentArgs};
+use crate::op::Meaning;
+use crate::tensor::Tensor;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+impl Executable {
+    pub(super) fn step(&mut self, i: usize) -> Result<(), RunError> {
+        match &self.actions[i] {
+            Action::Kernel {
+                index,
+                buffers,
+                extent,
+                chunk,
+                scratch,
+            } => {
+                self.args.clear();
+                self.args.extend(buffers.iter().map(|b| self.addresses[b.0]));
+                let (index, extent, chunk, size) = (*index, *extent, *chunk, *scratch);
+                let status = self.kernel(index, extent, chunk, size);
+                self.fault(i, status)
+            }
+            Action::Contract {
+                plan,
+                operands,
+                out,
+                tail,
+            } => {
+                self.args.clear();
+                let buffers = tail.iter().flat_map(|t| &t.buffers);
+                self.args.extend(buffers.map(|b| self.addresses[b.0]));
+                let follow = tail.as_ref().map(|t| Follow {
+                    kernels: &self.kernels,
+                    kernel: t.kernel,
+                    args: &self.args,
+                });
+                self.contract(plan, operands, *out, follow.as_ref());
+                Ok(())
+            }
+            Action::Routine(step) => self.routine(*step),
+            Action::Control(..) => self.control(i),
+        }
+    }
+
+    fn kernel(&mut self, index: usize, extent: usize, chunk: usize, scratch: usize) -> Status {
+        let status = AtomicU32::new(0);
+        let shared = Chunks {
+            kernels: &self.kernels,
+            args: &self.args,
+            memory: self.scratch.bytes_mut().as_mut_ptr(),
+        };
+        self.pool.run(extent.div_ceil(chunk.max(1)), |c| {
+            let s = &shared;
+            let begin = c * chunk;
+            let end = (begin + chunk).min(extent);
+            // SAFETY: the arguments point at buffers of the sizes and dtypes the kernel was verified for; chunks write
+            // disjoint elements, because iterations of the parallel loop are independent; every chunk has scratch of
+            // its own.
+            let s = unsafe { s.kernels.run(index, s.args, begin, end, s.memory.add(c * scratch)) };
+            if s != Status::OK {
+                status.fetch_or(s.0, Ordering::Relaxed);
+            }
+        });
+        Status(status.load(Ordering::Relaxed))
+    }
+
+    fn fault(&self, i: usize, status: Status) -> Result<(), RunError> {
+        let title = match status.fault() {
+            None => return Ok(()),
+            Some(Fault::Index) => "index out of range",
+            Some(Fault::ZeroDivision) => "ZeroDivisionError",
+        };
+        let name = self.step_name(&self.program.steps[i], &self.actions[i]);
+        Err(Box::new(
+            Diagnostic::new(Code::E0502, title).note(format!("while running the kernel of `{name}`")),
+        ))
+    }
+
+    /// The address of an operand's first element.
+    fn address(&self, o: &Operand) -> *mut u8 {
+        let size = self.program.buffers[o.buffer.0].dtype.size() as isize;
+        // SAFETY: views stay within their buffer.
+        unsafe { self.addresses[o.buffer.0].offset(o.offset as isize * size) }
+    }
+
+    fn contract(&self, plan: &Plan, operands: &[Operand], out: BufferId, follow: Option<&Follow>) {
+        let tail = follow.map(Follow::tail);
+        let at = |i: usize| {
+            operands
+                .get(i)
+                .map_or(std::ptr::null(), |o| self.address(o).cast_const())
+        };
+        let c = self.addresses[out.0];
+        // SAFETY: the descriptors were made from the operands' shapes and strides, the buffers have these sizes, and
+        // the memory plan never lets a step's result overlap its operands.
+        unsafe {
+            match plan {
+                Plan::MatMul(p) => {
+                    p.run(
+                        &self.pool,
+                        &MatMulArgs {
+                            a: at(0),
+                            b: at(1),
+                            addend: at(2),
+                            c,
+                            tail,
+                        },
+                    );
+                }
+                Plan::Conv(p) => p.run(
+                    &self.pool,
+                    &ConvArgs {
+                        x: at(0),
+                        weight: at(1),
+                        bias: at(2),
+                        y: c,
+                        tail,
+                    },
+                ),
+                Plan::Recurrent(p, cell) => {
+                    let lstm = (*cell == Cell::Lstm) as usize;
+                    p.run(
+                        &self.pool,
+                        &RecurrentArgs {
+                            inputs: at(0).cast(),
+                            state: at(1).cast(),
+                            cell: at(2).cast(),
+                            weight: at(2 + lstm).cast(),
+                            bias: at(3 + lstm).cast(),
+                            out: c.cast(),
+                        },
+                    );
+                }
+                Plan::Attention(p) => {
+                    p.run(
+                        &self.pool,
+                        &AttentionArgs {
+                            q: at(0),
+                            k: at(1),
+                            v: at(2),
+                            mask: at(3),
+                            out: c,
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn routine(&mut self, step: usize) -> Result<(), RunError> {
+        let Step::Routine { call, outs } = &self.program.steps[step] else {
+            unreachable!("see `action`")
+        };
+        let Meaning::Routine(f) = call.op.meaning else {
+            unreachable!("lowering made it a routine")
+        };
+        let call = call.map(|o| self.gather(o));
+        let result = f(&call).map_err(|e| {
+            let mut d = Diagnostic::new(e.code, e.title);
+            d.notes = e.notes;
+            d.help = e.help;
+            d.notes.push(format!("while running `{}`", call.op.name));
+            Box::new(d)
+        })?;
+        let name = call.op.name;
+        result
+            .leaves()
+            .into_iter()
+            .zip(outs)
+            .try_for_each(|(t, b)| self.store(t, *b, name))
+    }
+
+    fn control(&mut self, i: usize) -> Result<(), RunError> {
+        let Action::Control(step, graphs) = &mut self.actions[i] else {
+            unreachable!("the caller looked")
+        };
+        let (step, mut graphs) = (*step, std::mem::take(graphs));
+        let Step::Control { call, outs, .. } = &self.program.steps[step] else {
+            unreachable!("see `action`")
+        };
+        let tensors = call.map(|o| self.gather(o));
+        let result = super::control::evaluate(&tensors, &mut graphs);
+        let stored = result.and_then(|v| {
+            v.iter()
+                .zip(outs)
+                .try_for_each(|(t, b)| self.store(t, *b, call.op.name))
+        });
+        self.actions[i] = Action::Control(step, graphs);
+        stored
+    }
+
+    /// Copies a tensor that `op` gave to a buffer.
+    fn store(&self, t: &Tensor, b: BufferId, op: &str) -> Result<(), RunError> {
+        let buffer = &self.program.buffers[b.0];
+        if t.dtype() != buffer.dtype || t.numel() * t.dtype().size() != buffer.bytes() {
+            let (dtype, shape) = (buffer.dtype, &buffer.shape);
+            let title = format!("`{op}` gave {} instead of {dtype}{shape:?}", t.ty());
+            return Err(Box::new(Diagnostic::new(Code::E0603, title)));
+        }
+        // SAFETY: the buffer has exactly these bytes and no tensor shares them.
+        unsafe { std::ptr::copy_nonoverlapping(t.bytes().as_ptr(), self.addresses[b.0], t.bytes().len()) };
+        Ok(())
+    }
+
+    /// An operand as a tensor of its own.
+    fn gather(&self, o: &Operand) -> Tensor {
+        let buffer = &self.program.buffers[o.buffer.0];
+        let size = buffer.dtype.size();
+        let mut t = Tensor::zeros(buffer.dtype, &o.shape);
+        let n = t.numel();
+        let base = self.addresses[o.buffer.0];
+        let mut index = vec![0usize; o.shape.len()];
+        let mut at = o.offset;
+        let out = t.bytes_mut();
+        for i in 0..n {
+            // SAFETY: views stay within their buffer.
+            let from = unsafe { std::slice::from_raw_parts(base.offset(at as isize * size as isize), size) };
+            out[i * size..(i + 1) * size].copy_from_slice(from);
+            for d in (0..index.len()).rev() {
+                index[d] += 1;
+                at += o.strides[d];
+                if index[d] < o.shape[d] {
+                    break;
+                }
+                at -= o.strides[d] * o.shape[d] as i64;
+                index[d] = 0;
+            }
+        }
+        t
+    }
+}
+
+/// What the chunks of a kernel share.
+struct Chunks<'a> {
+    kernels: &'a CompiledKernels,
+    args: &'a [*mut u8],
+    memory: *mut u8,
+}
+// SAFETY: each chunk writes elements and scratch memory of its own.
+unsafe impl Sync for Chunks<'_> {}
