@@ -1,20 +1,16 @@
-//! Linear algebra of square matrices: factorisations, inverses, determinants, norms. Each matrix of a batch by itself, in f64.
+//! Linear algebra of square matrices: factorisations, inverses, determinants. Each matrix of a batch by itself, in f64.
 
 use super::dense::spread;
 use super::matrix::{Matrix, batch, cholesky_of, tensor};
 use super::spectra::singular;
-use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [inverses(), determinants(), factors(), norms()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [inverses(), determinants(), factors()].into_iter().flatten().collect()
 }
 
 fn inverses() -> Vec<Op> {
@@ -144,24 +140,6 @@ fn factors() -> Vec<Op> {
         )
         .doc("the singular values, the largest first")
         .spelled("aten.linalg_svdvals.default torch.linalg.svdvals"),
-    ]
-}
-
-fn norms() -> Vec<Op> {
-    vec![
-        Op::composite(
-            "linalg_matrix_norm",
-            "linalg_matrix_norm(Tensor self, Any ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) \
-             -> Tensor",
-            matrix_norm,
-        )
-        .doc("a norm of matrices: fro, nuc, inf, -inf, 1, -1, 2 or -2")
-        .spelled("aten.linalg_matrix_norm.str_ord torch.linalg.matrix_norm")
-        .form(
-            "aten.linalg_matrix_norm.default",
-            "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> \
-             Tensor",
-        ),
     ]
 }
 
@@ -437,81 +415,4 @@ fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let shape = [lead, &[*m.min(n)]].concat();
     let all: Vec<f64> = batch(a).into_iter().flat_map(|m| singular(&m).1).collect();
     tensor(a.dtype(), &shape, all).map(Val::Leaf)
-}
-
-/// The last two dims hold the matrices after this; the result's reduced dims come back with `keepdim`.
-fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let x = c.leaf("self")?;
-    let x = match c.opt_dtype("dtype") {
-        Some(d) => b.to_dtype(x, d)?,
-        None => x.clone(),
-    };
-    let rank = x.rank()?;
-    let given = c.ints("dim")?;
-    let [d0, d1] = given[..] else {
-        return Err(OpError::arg("dim", "linalg.matrix_norm: dim must be a 2-tuple"));
-    };
-    if rank < 2 {
-        return Err(OpError::shape(
-            "linalg.matrix_norm: The input tensor A must have at least 2 dimensions.",
-        ));
-    }
-    let (rows, columns) = (wrap_dim(d0, rank)?, wrap_dim(d1, rank)?);
-    if rows == columns {
-        return Err(OpError::arg("dim", "linalg.matrix_norm: dims must be different"));
-    }
-    let keep = c.bool("keepdim")?;
-    let ord = c.get("ord");
-    if ord.as_str() == Some("fro") {
-        let dims = ints_val(&[rows as i64, columns as i64]);
-        return b
-            .op("linalg_vector_norm", [(&x).into(), Val::int(2), dims, Val::Bool(keep)])
-            .map(Val::Leaf);
-    }
-    let out = match (ord.as_str(), ord.as_f64()) {
-        (None, Some(p)) if p.abs() == 1.0 || p.is_infinite() => {
-            let (sum, best) = if p.abs() == 1.0 {
-                (rows, columns)
-            } else {
-                (columns, rows)
-            };
-            let x = b.unary("abs", &x)?;
-            let sums = b.reduce("sum", &x, &[sum], true)?;
-            if p > 0.0 && sums.shape()?[best] == Dim::Const(0) {
-                // The maximum of nothing is 0 here.
-                b.reduce("sum", &sums, &[best], true)?
-            } else {
-                b.reduce(if p > 0.0 { "amax" } else { "amin" }, &sums, &[best], true)?
-            }
-        }
-        (Some("nuc"), _) | (None, Some(2.0 | -2.0)) => {
-            let rest = (0..rank).filter(|d| ![rows, columns].contains(d));
-            let order: Vec<usize> = rest.chain([rows, columns]).collect();
-            let m = b.permute(&x, &order)?;
-            let values = b.op("linalg_svdvals", [m.into()])?;
-            let op = match ord.as_f64() {
-                Some(p) if p > 0.0 => "amax",
-                Some(_) => "amin",
-                None => "sum",
-            };
-            // The greatest of none is 0 here.
-            let none = values.shape()?.last() == Some(&Dim::Const(0));
-            let op = if none && op == "amax" { "sum" } else { op };
-            let mut out = b.reduce(op, &values, &[rank - 2], false)?;
-            for d in [rows.min(columns), rows.max(columns)] {
-                out = b.unsqueeze(&out, d)?;
-            }
-            out
-        }
-        _ => {
-            return Err(OpError::arg("ord", "linalg.matrix_norm: Order not supported."));
-        }
-    };
-    let shape: Vec<Dim> = out.shape()?.to_vec();
-    let kept = shape.iter().enumerate().filter(|(d, _)| ![rows, columns].contains(d));
-    let kept: Vec<Dim> = kept.map(|(_, n)| n.clone()).collect();
-    match keep {
-        true => Ok(out.into()),
-        false => b.reshape(&out, &kept).map(Val::Leaf),
-    }
 }

@@ -31,6 +31,7 @@ mod joining;
 mod linalg;
 mod linalg_composites;
 mod linalg_factors;
+mod linalg_norms;
 mod linalg_spectra;
 mod lines;
 mod losses;
@@ -86,6 +87,7 @@ pub fn all() -> Vec<Op> {
         select::rows(),
         creation::rows(),
         reduce::rows(),
+        linalg_norms::rows(),
         moments::rows(),
         scan::rows(),
         random::rows(),

@@ -1,29 +1,28 @@
 //! Reductions: one combination of the elements along some dims, with an expression before and one after it.
 
-use crate::op::pointwise::number_of;
-use crate::op::{Build, Call, Combine, Meaning, Op, OpError, OpResult, Reduction, Traced, wrap_dim};
+use crate::op::{Call, Combine, Meaning, Op, OpError, OpResult, Reduction, wrap_dim};
 use crate::scalar::{Expr, Input, Number, Settings, parse};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// What a reduction does, beside where.
 pub(super) struct Spec {
-    combine: Combine,
+    pub combine: Combine,
     /// The operand is converted to this first.
-    common: DType,
-    acc: DType,
-    result: DType,
+    pub common: DType,
+    pub acc: DType,
+    pub result: DType,
     /// The element as `x`.
-    pre: &'static str,
+    pub pre: &'static str,
     /// The combination as `x`; `n` is how many elements were combined.
-    post: &'static str,
+    pub post: &'static str,
     /// A number that the texts call `p`.
-    p: f64,
+    pub p: f64,
     /// An empty list of dims reduces nothing (`any`, `all`) instead of everything.
-    empty_is_none: bool,
+    pub empty_is_none: bool,
 }
 
 impl Spec {
-    fn new(combine: Combine, common: DType, acc: DType, result: DType) -> Spec {
+    pub fn new(combine: Combine, common: DType, acc: DType, result: DType) -> Spec {
         Spec {
             combine,
             common,
@@ -36,12 +35,12 @@ impl Spec {
         }
     }
 
-    fn texts(self, pre: &'static str, post: &'static str) -> Spec {
+    pub fn texts(self, pre: &'static str, post: &'static str) -> Spec {
         Spec { pre, post, ..self }
     }
 }
 
-type SpecOf = fn(&Call<TensorType>) -> OpResult<Spec>;
+pub(super) type SpecOf = fn(&Call<TensorType>) -> OpResult<Spec>;
 
 /// The dims that a call reduces, sorted: those of `dim`, or all of them.
 pub(super) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_none: bool) -> OpResult<Vec<usize>> {
@@ -91,7 +90,7 @@ fn keepdim<T>(c: &Call<T>) -> OpResult<bool> {
     }
 }
 
-fn reduced_type(c: &Call<TensorType>, spec: Spec) -> OpResult<Type> {
+pub(super) fn reduced_type(c: &Call<TensorType>, spec: Spec) -> OpResult<Type> {
     let t = c.leaf("self")?;
     for d in [t.dtype, spec.result] {
         if !d.is_computed() {
@@ -152,7 +151,7 @@ fn check_not_empty(c: &Call<TensorType>, spec: &Spec, shape: &[Dim], dims: &[usi
     }
 }
 
-fn reduction(c: &Call<TensorType>, spec: Spec) -> OpResult<Reduction> {
+pub(super) fn reduction(c: &Call<TensorType>, spec: Spec) -> OpResult<Reduction> {
     let (dtype, shape) = c.fixed("self")?;
     let dims = reduced_dims(c, shape.len(), spec.empty_is_none)?;
     let count: usize = dims.iter().map(|&d| shape[d]).product();
@@ -207,14 +206,16 @@ macro_rules! reduce {
         )
     };
 }
+pub(super) use reduce;
 
-fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<Spec> {
+/// The spec of a row for a call.
+pub(super) fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<Spec> {
     f(c)
 }
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [sums(), extrema(), logical(), norms()].into_iter().flatten().collect()
+    [sums(), extrema(), logical()].into_iter().flatten().collect()
 }
 
 /// The dtype of sums and products: what is asked for, else i64 for integers and bools.
@@ -393,144 +394,4 @@ fn logical() -> Vec<Op> {
         .spelled("aten.all.dim aten.all.dims torch.all Tensor.all")
         .form("aten.all.default", "all(Tensor self) -> Tensor"),
     ]
-}
-
-/// The p-norm of the elements: `(Σ |x|^p)^(1/p)` and its limits.
-fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
-    let d = c.leaf("self")?.dtype;
-    if !d.is_float() {
-        return Err(OpError::dtype(format!(
-            "linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}",
-            d.scalar_type_name()
-        )));
-    }
-    let result = c.opt_dtype("dtype").unwrap_or(d);
-    if !result.is_float() || result.size() < d.size() {
-        return Err(OpError::dtype(format!(
-            "linalg.vector_norm: the dtype of the input ({}) should be convertible without narrowing to the specified \
-             dtype ({})",
-            d.scalar_type_name(),
-            result.scalar_type_name()
-        )));
-    }
-    let p = match c.get("ord") {
-        Val::None => 2.0,
-        Val::Str(s) if &**s == "fro" => 2.0,
-        v => number_of(v).map(|n| n.to_f64()).ok_or_else(|| {
-            OpError::arg(
-                "ord",
-                format!("the order of a norm must be a number, not {}", v.kind_name()),
-            )
-        })?,
-    };
-    let spec = Spec::new(Combine::Sum, result, result.compute(), result);
-    let spec = if p == 2.0 {
-        spec.texts("x * x", "sqrt(x)")
-    } else if p == 1.0 {
-        spec.texts("abs(x)", "x")
-    } else if p == 0.0 {
-        spec.texts("x != 0", "x")
-    } else if p.is_infinite() {
-        let combine = if p > 0.0 { Combine::Max } else { Combine::Min };
-        Spec { combine, ..spec }.texts("abs(x)", "x")
-    } else {
-        spec.texts("abs(x) ** p", "x ** (1 / p)")
-    };
-    Ok(Spec { p, ..spec })
-}
-
-fn norms() -> Vec<Op> {
-    vec![
-        reduce!(
-            "linalg_vector_norm",
-            "linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
-             dtype=None) -> Tensor",
-            norm_spec
-        )
-        .doc("the p-norm over some dims or all")
-        .form(
-            "aten.linalg_vector_norm.default torch.linalg.vector_norm",
-            "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
-             dtype=None) -> Tensor",
-        )
-        .form("aten.norm.Scalar", "norm(Tensor self, Scalar ord=2) -> Tensor")
-        .form(
-            "aten.norm.ScalarOpt_dim",
-            "norm(Tensor self, Scalar? ord, int[1] dim, bool keepdim=False) -> Tensor",
-        )
-        .form(
-            "aten.norm.ScalarOpt_dim_dtype",
-            "norm(Tensor self, Scalar? ord, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
-        )
-        .form(
-            "aten.norm.ScalarOpt_dtype",
-            "norm(Tensor self, Scalar? ord, *, ScalarType dtype) -> Tensor",
-        ),
-        Op::composite(
-            "norm",
-            "norm(Tensor self, Any p='fro', Any dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-            norm,
-        )
-        .doc("the p-norm of all elements or over dims; `nuc` is the norm of matrices")
-        .spelled("torch.norm torch.functional.norm Tensor.norm"),
-        Op::composite(
-            "linalg_norm",
-            "linalg_norm(Tensor self, Any ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-            linalg_norm,
-        )
-        .doc("the norm of vectors, of matrices (two dims and an ord), or of all elements")
-        .spelled("torch.linalg.norm")
-        .form(
-            "aten.linalg_norm.default",
-            "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> \
-             Tensor",
-        )
-        .form(
-            "aten.linalg_norm.ord_str",
-            "linalg_norm(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-        ),
-    ]
-}
-
-/// torch.norm: of vectors, but for `nuc`; without a dim over all elements.
-fn norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, p, dim, keep) = (c.get("self"), c.get("p"), c.get("dim"), c.get("keepdim"));
-    if p.as_str() == Some("nuc") {
-        let x = match c.opt_dtype("dtype") {
-            Some(d) => b.to_dtype(c.leaf("self")?, d)?.into(),
-            None => x.clone(),
-        };
-        return b.call("nuclear_norm", vec![x, dim.clone(), keep.clone()]);
-    }
-    let args = vec![x.clone(), p.clone(), dim.clone(), keep.clone(), c.get("dtype").clone()];
-    b.call("linalg_vector_norm", args)
-}
-
-fn linalg_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let rank = c.leaf("self")?.rank()?;
-    let dims = c.opt_ints("dim")?;
-    let whole = c.is_none("ord");
-    let vector = match &dims {
-        Some(d) => d.len() == 1 || whole,
-        None => whole || rank == 1,
-    };
-    let arg = |n: &str| c.get(n).clone();
-    if vector {
-        let ord = if whole { Val::int(2) } else { arg("ord") };
-        return b.call(
-            "linalg_vector_norm",
-            vec![arg("self"), ord, arg("dim"), arg("keepdim"), arg("dtype")],
-        );
-    }
-    if dims.is_none() && rank != 2 {
-        return Err(OpError::shape(format!(
-            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {rank}D."
-        )));
-    }
-    let dims = dims.unwrap_or(vec![0, 1]);
-    let dims = crate::op::emit::ints_val(&dims);
-    b.call(
-        "linalg_matrix_norm",
-        vec![arg("self"), arg("ord"), dims, arg("keepdim"), arg("dtype")],
-    )
 }
