@@ -1,8 +1,7 @@
 //! Editing: torch.fx's `Graph` and `Node` methods, with its error texts.
 
-use super::{Arg, Edit, Graph, Node, NodeId, Opcode, namer};
+use super::{Arg, Edit, Graph, NodeId, Opcode, namer};
 use crate::types::Val;
-use indexmap::IndexSet;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -31,127 +30,6 @@ impl std::error::Error for GraphError {}
 
 /// The result of an edit.
 pub type EditResult<T> = Result<T, GraphError>;
-
-/// Building.
-impl Graph {
-    /// Adds a node at the insertion point. `name` is a wish: torch's rules make it unique.
-    pub fn create_node(
-        &mut self,
-        op: Opcode,
-        target: &str,
-        args: Vec<Arg>,
-        kwargs: Vec<(Arc<str>, Arg)>,
-        name: Option<&str>,
-    ) -> NodeId {
-        let candidate = match name {
-            Some(n) => n.to_string(),
-            None => namer::candidate(target, op == Opcode::CallFunction),
-        };
-        let name = self.namer.create(&candidate);
-        self.push(op, target, args, kwargs, name)
-    }
-
-    /// Adds a node at the insertion point with exactly this name, as a file gives it. An error if it is taken.
-    pub fn create_named(
-        &mut self,
-        op: Opcode,
-        target: &str,
-        args: Vec<Arg>,
-        kwargs: Vec<(Arc<str>, Arg)>,
-        name: &str,
-    ) -> EditResult<NodeId> {
-        if !self.namer.reserve(name) {
-            return Err(GraphError(format!("Node redefined name {name}!")));
-        }
-        Ok(self.push(op, target, args, kwargs, name.to_string()))
-    }
-
-    fn push(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>, name: String) -> NodeId {
-        let id = self.nodes.push(Node {
-            name,
-            op,
-            target: target.into(),
-            args,
-            kwargs,
-            users: IndexSet::new(),
-            prev: None,
-            next: None,
-            erased: false,
-            meta: Default::default(),
-        });
-        self.add_uses(id);
-        self.link(id, self.insert);
-        self.note(Edit::Created(id));
-        id
-    }
-
-    /// A parameter of the graph.
-    pub fn placeholder(&mut self, name: &str, default: Option<Arg>) -> NodeId {
-        self.create_node(Opcode::Placeholder, name, default.into_iter().collect(), vec![], None)
-    }
-
-    /// A parameter, buffer or constant of the module.
-    pub fn get_attr(&mut self, path: &str) -> NodeId {
-        self.create_node(Opcode::GetAttr, path, vec![], vec![], None)
-    }
-
-    /// A call of a function.
-    pub fn call_function(&mut self, target: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
-        self.create_node(Opcode::CallFunction, target, args, kwargs, None)
-    }
-
-    /// A call of a method of `args[0]`.
-    pub fn call_method(&mut self, method: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
-        self.create_node(Opcode::CallMethod, method, args, kwargs, None)
-    }
-
-    /// A call of a submodule.
-    pub fn call_module(&mut self, path: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
-        self.create_node(Opcode::CallModule, path, args, kwargs, None)
-    }
-
-    /// The graph's result.
-    pub fn set_output(&mut self, result: Arg) -> NodeId {
-        self.create_node(Opcode::Output, "output", vec![result], vec![], None)
-    }
-
-    /// Runs `f` with new nodes going before `n`; `None` is the start of the graph.
-    pub fn inserting_before<R>(&mut self, n: Option<NodeId>, f: impl FnOnce(&mut Graph) -> R) -> EditResult<R> {
-        if n.is_some_and(|n| !self.is_live(n)) {
-            return Err(GraphError("Node to insert before is not in graph.".into()));
-        }
-        let point = n.or(self.first).map_or(InsertPoint::End, InsertPoint::Before);
-        Ok(self.inserting_at(point, f))
-    }
-
-    /// Runs `f` with new nodes going behind `n`, in the order they are made; `None` is the end of the graph.
-    pub fn inserting_after<R>(&mut self, n: Option<NodeId>, f: impl FnOnce(&mut Graph) -> R) -> EditResult<R> {
-        if n.is_some_and(|n| !self.is_live(n)) {
-            return Err(GraphError("Node to insert after is not in graph.".into()));
-        }
-        let point = n
-            .and_then(|n| self.nodes[n].next)
-            .map_or(InsertPoint::End, InsertPoint::Before);
-        Ok(self.inserting_at(point, f))
-    }
-
-    fn inserting_at<R>(&mut self, point: InsertPoint, f: impl FnOnce(&mut Graph) -> R) -> R {
-        let before = std::mem::replace(&mut self.insert, point);
-        let r = f(self);
-        self.insert = before;
-        r
-    }
-
-    /// Where new nodes go now.
-    pub fn insert_point(&self) -> InsertPoint {
-        self.insert
-    }
-
-    /// Sets where new nodes go from now on.
-    pub fn set_insert_point(&mut self, point: InsertPoint) {
-        self.insert = point;
-    }
-}
 
 /// Changing.
 impl Graph {
@@ -402,7 +280,7 @@ impl Graph {
         self.nodes.get(n).is_some_and(|n| !n.erased)
     }
 
-    fn add_uses(&mut self, n: NodeId) {
+    pub(super) fn add_uses(&mut self, n: NodeId) {
         for i in self.nodes[n].inputs() {
             self.nodes[i].users.insert(n);
         }
@@ -414,7 +292,7 @@ impl Graph {
         }
     }
 
-    fn link(&mut self, n: NodeId, at: InsertPoint) {
+    pub(super) fn link(&mut self, n: NodeId, at: InsertPoint) {
         let (prev, next) = match at {
             InsertPoint::End => (self.last, None),
             InsertPoint::Before(b) => (self.nodes[b].prev, Some(b)),
@@ -447,90 +325,5 @@ impl Graph {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn leaf(n: NodeId) -> Arg {
-        Val::Leaf(n)
-    }
-
-    #[test]
-    fn edits_keep_users_and_order() {
-        let mut g = Graph::new();
-        let x = g.placeholder("x", None);
-        let add = g.call_function("operator.add", vec![leaf(x), leaf(x)], vec![]);
-        g.set_output(leaf(add));
-        let relu = g
-            .inserting_after(Some(add), |g| g.call_function("torch.relu", vec![leaf(add)], vec![]))
-            .unwrap();
-        let changed = g.replace_uses_where(add, relu, |_, u| u != relu);
-        assert_eq!(changed.len(), 1);
-        assert_eq!(
-            g.iter().map(|n| g[n].name().to_string()).collect::<Vec<_>>(),
-            ["x", "add", "relu", "output"]
-        );
-        assert_eq!(g[x].users().count(), 1);
-        let e = g.erase_node(add).unwrap_err();
-        assert_eq!(
-            e.0,
-            "Tried to erase Node add but it still had 1 users in the graph: {relu: None}!"
-        );
-        g.replace_all_uses_with(relu, x);
-        g.erase_node(relu).unwrap();
-        g.erase_node(add).unwrap();
-        assert_eq!(g.len(), 2);
-        assert_eq!(g[x].users().map(|u| g[u].op()).collect::<Vec<_>>(), [Opcode::Output]);
-        assert_eq!(g.iter().rev().count(), 2);
-    }
-
-    #[test]
-    fn errors_have_torchs_texts() {
-        let mut g = Graph::new();
-        let x = g.placeholder("x", None);
-        let a = g.call_function("torch.relu", vec![leaf(x)], vec![]);
-        g.erase_node(a).unwrap();
-        assert_eq!(
-            g.erase_node(a).unwrap_err().0,
-            "erase_node(relu) on an already erased node"
-        );
-        let e = g.inserting_before(Some(a), |_| ()).unwrap_err();
-        assert_eq!(e.0, "Node to insert before is not in graph.");
-        let e = g.inserting_after(Some(a), |_| ()).unwrap_err();
-        assert_eq!(e.0, "Node to insert after is not in graph.");
-        let e = g.insert_arg(x, 5, Val::None).unwrap_err();
-        assert_eq!(e.0, "insert_args index must be between 0 and len(self.args), got 5");
-        let e = g
-            .create_named(Opcode::Placeholder, "x", vec![], vec![], "x")
-            .unwrap_err();
-        assert_eq!(e.0, "Node redefined name x!");
-    }
-
-    #[test]
-    fn order_is_the_lists() {
-        let mut g = Graph::new();
-        let ids: Vec<NodeId> = ["a", "b", "c", "d"].iter().map(|n| g.placeholder(n, None)).collect();
-        g.move_before(ids[3], ids[0]);
-        let order = g.ids();
-        for (i, &a) in order.iter().enumerate() {
-            for (j, &b) in order.iter().enumerate() {
-                assert_eq!(g.is_before(a, b), i < j, "{i} {j}");
-            }
-        }
-    }
-
-    #[test]
-    fn copies_map_values_and_give_the_result() {
-        let mut from = Graph::new();
-        let x = from.placeholder("x", None);
-        let a = from.call_function("torch.add", vec![leaf(x), Val::List(vec![leaf(x)])], vec![]);
-        from.set_output(Val::Tuple(vec![leaf(a), Val::int(1)]));
-        let mut to = Graph::new();
-        let y = to.placeholder("add", None);
-        let mut map = HashMap::from([(x, leaf(y))]);
-        let result = to.graph_copy(&from, &mut map).unwrap();
-        let copy = *map[&a].as_leaf().unwrap();
-        assert_eq!(to[copy].name(), "add_1");
-        assert_eq!(to[copy].args(), [leaf(y), Val::List(vec![leaf(y)])]);
-        assert_eq!(result, Some(Val::Tuple(vec![leaf(copy), Val::int(1)])));
-    }
-}
+#[path = "edit_tests.rs"]
+mod tests;

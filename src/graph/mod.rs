@@ -15,6 +15,7 @@ pub mod arbitrary;
 mod build;
 mod clean;
 mod constants;
+mod create;
 pub mod dot;
 mod edit;
 mod journal;

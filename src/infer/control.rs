@@ -1,6 +1,7 @@
 //! Types of control flow: the graphs are inferred for the types they are called with, and their results must agree.
 
-use super::{Infer, Origin, Types, check_bytes, has_unknown, report};
+use super::call::has_unknown;
+use super::{Infer, Origin, Types, check_bytes, report};
 use crate::diag::Code;
 use crate::graph::{Graph, NodeId};
 use crate::infer::Resolved;

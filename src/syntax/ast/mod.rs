@@ -3,6 +3,12 @@
 //! Every node carries the [`Span`] it was read from. torch's own texts are read into the same tree; what torch's
 //! printer needs to give such a text back unchanged is kept in [`TorchPrint`] and [`TorchStmt`].
 
+mod dialect;
+mod value;
+
+pub use dialect::{Dialect, TorchForm, TorchPrint, TorchStmt, UsersTag};
+pub use value::{BinaryOp, Type, TypeKind, UnaryOp, Value, ValueKind};
+
 use crate::source::Span;
 use std::sync::Arc;
 
@@ -219,69 +225,6 @@ pub struct Body {
     pub close: Span,
 }
 
-/// Which text a graph was read from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Dialect {
-    /// FXIR.
-    Fxir,
-    /// What `print(graph)` prints.
-    Torch(TorchPrint),
-    /// The Python that torch prints, of a class of this name if it names one.
-    Python(Option<Arc<str>>),
-    /// TorchScript's text.
-    Script,
-}
-
-/// The frame of a graph that torch printed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TorchPrint {
-    /// The line before the statements, as written: `graph():`, `graph(x) -> Tensor:`, `# Graph fragment:`, or none.
-    pub header: Option<Arc<str>>,
-    /// Whether this is a fragment (Inductor's comments, or lines without a `graph` header): nodes may be used that
-    /// stand outside of it, and it need not have a `return`.
-    pub fragment: bool,
-}
-
-/// The shape of a statement that torch printed, beyond what the statement means.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TorchStmt {
-    /// What stands on the line before `%` or `return`: `    `, or `#   ` in Inductor's comments.
-    pub indent: Arc<str>,
-    /// The text between ` : ` and the users tag (or ` = `), trailing space included: `torch.Tensor `,
-    /// `Tensor "f32[4, 5][5, 1]cpu"`; empty if there is none.
-    pub annotation: Arc<str>,
-    /// The users tag.
-    pub tag: Option<UsersTag>,
-    /// How the rest is written.
-    pub form: TorchForm,
-}
-
-/// `[num_users=3]` in one of its historical spellings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsersTag {
-    /// The word: `num_users`, `#users`, `users` or `uses`.
-    pub word: Arc<str>,
-    /// The count.
-    pub count: u32,
-}
-
-/// How torch wrote the part of a statement after ` = `.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TorchForm {
-    /// `opcode[target=…](…)`.
-    Bracketed,
-    /// Inductor's `PlaceHolder[target=…]`.
-    CapitalPlaceholder,
-    /// torch 1.7's `self.linear.weight` for `get_attr`.
-    SelfAttr,
-    /// torch 1.7's placeholder: a name in the header `graph(x):`, with no line of its own.
-    HeaderParam,
-    /// `return` with Python's repr of the value: nodes have no `%`.
-    Return,
-    /// `return %a,%b`, of torch 1.7 and Inductor. Several values make a tuple.
-    ReturnPercent,
-}
-
 /// A rewrite rule.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
@@ -413,156 +356,6 @@ pub struct Loc {
     pub span: Span,
 }
 
-/// A type as written.
-#[derive(Clone, Debug)]
-pub struct Type {
-    /// What it says.
-    pub kind: TypeKind,
-    /// Where it stands.
-    pub span: Span,
-}
-
-/// The forms of types.
-#[derive(Clone, Debug)]
-pub enum TypeKind {
-    /// `f32[N, 3]`; the shape is `None` for `f32[*]`. Sizes are values: integers, names, `?` and arithmetic.
-    Tensor {
-        /// The element type's name.
-        dtype: Name,
-        /// The sizes.
-        shape: Option<Vec<Value>>,
-    },
-    /// `int`, `float`, `bool`, `str`, `None` and other words.
-    Word(Arc<str>),
-    /// `"typing.Optional[int]"`: a Python annotation, which is kept and not understood.
-    Python(Arc<str>),
-    /// torch's `Sym(s77)`: an integer that is this size.
-    Size(Box<Value>),
-    /// `?`
-    Unknown,
-    /// `(T, U)`
-    Tuple(Vec<Type>),
-    /// `[T]`
-    List(Vec<Type>),
-    /// `{"k": T}`
-    Dict(Vec<(Value, Type)>),
-}
-
-/// An argument as written. Arithmetic and comparisons stand here too: on sizes anywhere, on literals in rewrite rules.
-#[derive(Clone, Debug)]
-pub struct Value {
-    /// What it says.
-    pub kind: ValueKind,
-    /// Where it stands.
-    pub span: Span,
-}
-
-/// The forms of values.
-#[derive(Clone, Debug)]
-pub enum ValueKind {
-    /// `%x`
-    Node(Arc<str>),
-    /// `@then_graph`
-    Graph(Arc<str>),
-    /// `$a`, in rewrite rules
-    Literal(Arc<str>),
-    /// `*%xs` in a list, in rewrite rules
-    Rest(Arc<str>),
-    /// `None`
-    None,
-    /// `True`, `False`
-    Bool(bool),
-    /// `Ellipsis`
-    Ellipsis,
-    /// An integer.
-    Int(i64),
-    /// A float.
-    Float(f64),
-    /// `(1+2j)`: real and imaginary part.
-    Complex(f64, f64),
-    /// A string.
-    Str(Arc<str>),
-    /// A bare name or path: a dtype, a name of the torch module, or a symbolic size.
-    Name(Arc<str>),
-    /// `device("cpu")`
-    Device(Arc<str>),
-    /// `opaque("<built-in function add>")`: the text torch prints for an object that has no literal.
-    Opaque(Arc<str>),
-    /// `?`, a size that is not known; only in types.
-    Unknown,
-    /// `[a, b]`
-    List(Vec<Value>),
-    /// `(a, b)`, `(a,)`, `()`
-    Tuple(Vec<Value>),
-    /// `{key: value}` in order
-    Dict(Vec<(Value, Value)>),
-    /// `slice(start, stop, step)`
-    Slice(Box<[Value; 3]>),
-    /// `range(start, stop, step)`
-    Range(Box<[Value; 3]>),
-    /// `-a`, `not a`
-    Unary(UnaryOp, Box<Value>),
-    /// `a + b` and its like
-    Binary(BinaryOp, Box<Value>, Box<Value>),
-    /// `max(a, b)` of sizes; in a rule's condition `dtype(%x)` and its like.
-    Call(Name, Vec<Value>),
-}
-
-/// Operators of one operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum UnaryOp {
-    Neg,
-    Not,
-}
-
-/// Operators of two operands, loosest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum BinaryOp {
-    Or,
-    And,
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
-    In,
-    NotIn,
-    Add,
-    Sub,
-    Mul,
-    Div,
-    FloorDiv,
-    Mod,
-}
-
-impl BinaryOp {
-    /// The operator as written.
-    pub fn symbol(self) -> &'static str {
-        use BinaryOp::*;
-        match self {
-            Or => "or",
-            And => "and",
-            Eq => "==",
-            Ne => "!=",
-            Lt => "<",
-            Le => "<=",
-            Gt => ">",
-            Ge => ">=",
-            In => "in",
-            NotIn => "not in",
-            Add => "+",
-            Sub => "-",
-            Mul => "*",
-            Div => "/",
-            FloorDiv => "//",
-            Mod => "%",
-        }
-    }
-}
-
 impl Name {
     /// A name at a place.
     pub fn new(text: impl Into<Arc<str>>, span: Span) -> Name {
@@ -570,12 +363,5 @@ impl Name {
             text: text.into(),
             span,
         }
-    }
-}
-
-impl Value {
-    /// A value at a place.
-    pub fn new(kind: ValueKind, span: Span) -> Value {
-        Value { kind, span }
     }
 }

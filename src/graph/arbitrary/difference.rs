@@ -1,0 +1,84 @@
+//! The first difference between two modules or graphs, in words.
+
+use crate::graph::{Arg, Graph, GraphModule, NodeId};
+use crate::tensor::Tensor;
+use crate::types::Val;
+
+/// The first difference of two modules in what they mean, places in files aside; `None` if they are the same.
+pub fn difference(a: &GraphModule, b: &GraphModule) -> Option<String> {
+    // Debug text compares NaN equal to itself, unlike `==`.
+    let same = |what: &str, x: String, y: String| (x != y).then(|| format!("{what}: {x} and {y}"));
+    let weights = |m: &GraphModule| format!("{:?}", m.weights.as_ref().map(|w| &w.0));
+    let dims = |m: &GraphModule| {
+        format!(
+            "{:?}",
+            (
+                m.dims.iter().map(|(n, d)| (n, d.min, d.max)).collect::<Vec<_>>(),
+                &m.guards
+            )
+        )
+    };
+    let modules = |m: &GraphModule| {
+        let list = m.modules.iter().map(|(n, d)| (n, &d.class, &d.args, &d.kwargs));
+        format!("{:?}", list.collect::<Vec<_>>())
+    };
+    let attributes = |m: &GraphModule| {
+        let list = m
+            .attributes
+            .iter()
+            .map(|(n, a)| (n, a.kind, &a.ty, a.value.as_ref().map(elements)));
+        format!("{:?}", list.collect::<Vec<_>>())
+    };
+    let graphs = |m: &GraphModule| format!("{:?}", m.graphs.keys().collect::<Vec<_>>());
+    same("weights", weights(a), weights(b))
+        .or_else(|| same("sizes", dims(a), dims(b)))
+        .or_else(|| same("modules", modules(a), modules(b)))
+        .or_else(|| same("attributes", attributes(a), attributes(b)))
+        .or_else(|| same("graphs", graphs(a), graphs(b)))
+        .or_else(|| {
+            let pairs = a.graphs.values().zip(b.graphs.values());
+            pairs.map(|(x, y)| graph_difference(x, y)).find(Option::is_some)?
+        })
+}
+
+fn elements(t: &Tensor) -> Vec<String> {
+    (0..t.numel()).map(|i| t.get(i).to_string()).collect()
+}
+
+/// The first difference of two graphs in what they mean.
+pub fn graph_difference(a: &Graph, b: &Graph) -> Option<String> {
+    if a.len() != b.len() || a.mutations != b.mutations {
+        return Some(format!(
+            "{} nodes and {}, {:?} and {:?}",
+            a.len(),
+            b.len(),
+            a.mutations,
+            b.mutations
+        ));
+    }
+    let lines = |g: &Graph| -> Vec<String> {
+        let describe = |n: NodeId| {
+            let node = &g[n];
+            let named = |v: &Arg| v.map(|i| g[*i].name().to_string());
+            let args: Vec<Val<String>> = node.args().iter().map(named).collect();
+            let kwargs: Vec<_> = node.kwargs().iter().map(|(k, v)| (k, named(v))).collect();
+            let users: Vec<&str> = node.users().map(|u| g[u].name()).collect();
+            let m = &node.meta;
+            format!(
+                "{} {} {} {args:?} {kwargs:?} {users:?} {:?} {:?} {:?}",
+                node.name(),
+                node.op(),
+                node.target(),
+                m.ty,
+                m.annotation,
+                m.loc
+            )
+        };
+        g.iter().map(describe).collect()
+    };
+    let (x, y) = (lines(a), lines(b));
+    x.into_iter()
+        .zip(y)
+        .find(|(x, y)| x != y)
+        .map(|(x, y)| format!("{x}\n{y}"))
+}

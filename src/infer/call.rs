@@ -1,0 +1,148 @@
+//! Types of single calls, arguments and attributes: what inference and the passes ask one at a time.
+
+use super::{Callee, Resolved, report, resolve_node};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::op::{Call, OpError, ParamType, Sizes};
+use crate::types::{TensorType, Type, Val, promote_types};
+
+/// The type of one node from the types stored in its inputs: what a pass calls for a node it made. Equations between
+/// symbolic sizes are taken to hold.
+pub fn infer_node(module: &GraphModule, graph: &Graph, node: NodeId) -> Result<Type, Diagnostic> {
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    let n = &graph[node];
+    match n.op() {
+        Opcode::Placeholder => Ok(ty(node)),
+        Opcode::Output => Ok(n.args().first().map_or(Val::None, |a| arg_type(a, &ty))),
+        Opcode::GetAttr => Ok(attribute_type(module, n.target())),
+        _ => {
+            let resolved = resolve_node(module, graph, node)?;
+            match &resolved.callee {
+                Callee::Graph(name) => Ok(module.graphs.get(name).map_or(Val::Unknown, result_type)),
+                Callee::Op(_) => {
+                    let mut sizes = Sizes::default();
+                    call_type(&resolved, &mut sizes).map_err(|e| report::op_error(graph, node, &resolved, e, &ty))
+                }
+            }
+        }
+    }
+}
+
+/// The type of an argument when `ty` gives its nodes' types.
+pub fn arg_type(arg: &Arg, ty: &dyn Fn(NodeId) -> Type) -> Type {
+    let r: Result<Type, std::convert::Infallible> = arg.try_map(&mut |&n| Ok(ty(n)));
+    match r {
+        Ok(t) => t,
+    }
+}
+
+/// The type of a graph's result by the types stored in its nodes.
+pub fn result_type(graph: &Graph) -> Type {
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    let result = graph.output().and_then(|o| graph[o].args().first());
+    result.map_or(Val::None, |a| arg_type(a, &ty))
+}
+
+/// The type of the attribute `path`; unknown if it is not declared or has neither type nor value.
+pub fn attribute_type(module: &GraphModule, path: &str) -> Type {
+    module
+        .attributes
+        .get(path)
+        .map_or(Val::Unknown, |a| match (&a.value, &a.ty) {
+            (Some(v), _) => Val::Leaf(v.ty()),
+            (None, Some(t)) => t.clone(),
+            (None, None) => Val::Unknown,
+        })
+}
+
+/// The type a resolved call of an op gives. Poisoned arguments give a poisoned result.
+pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError> {
+    let (Callee::Op(spelling), Some(call)) = (&resolved.callee, resolved.types()) else {
+        return Ok(Val::Unknown);
+    };
+    let mut silent = false;
+    for (v, p) in call.args.iter().zip(&call.op.schema.params) {
+        if has_unknown(v) {
+            if p.ty != ParamType::Any {
+                return Ok(Val::Unknown);
+            }
+            silent = true;
+        }
+    }
+    let result = (call.op.rule)(&call, sizes);
+    if silent {
+        return Ok(result.unwrap_or(Val::Unknown));
+    }
+    let ty = result?;
+    check_bytes(&ty, call.op.name)?;
+    if let Some((_, Val::Leaf(target))) = &resolved.out {
+        return stored_type(target, ty);
+    }
+    if spelling.inplace {
+        inplace_type(&call, ty)
+    } else {
+        Ok(ty)
+    }
+}
+
+pub(super) fn has_unknown(v: &Type) -> bool {
+    match v {
+        Val::Unknown => true,
+        Val::List(v) | Val::Tuple(v) => v.iter().any(has_unknown),
+        Val::Dict(v) => v.iter().any(|(_, x)| has_unknown(x)),
+        Val::Slice(v) | Val::Range(v) => v.iter().any(has_unknown),
+        _ => false,
+    }
+}
+
+/// The result of an in-place call: the first parameter's type, if the result can be stored there.
+pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpError> {
+    // `x.unsqueeze_(0)` changes what `x` is, not its elements.
+    if call.op.view.is_some() && call.op.aliases {
+        return Ok(result);
+    }
+    match call.args.first() {
+        Some(Val::Leaf(target)) => stored_type(target, result),
+        _ => Ok(result),
+    }
+}
+
+/// The type of a tensor of type `target` once a result of type `result` is written to it, if it can be.
+pub fn stored_type(target: &TensorType, result: Type) -> Result<Type, OpError> {
+    let Val::Leaf(res) = &result else { return Ok(result) };
+    if promote_types(target.dtype, res.dtype).is_none_or(|p| p.category() > target.dtype.category()) {
+        return Err(OpError::dtype(format!(
+            "result type {} can't be cast to the desired output type {}",
+            res.dtype.scalar_type_name(),
+            target.dtype.scalar_type_name()
+        )));
+    }
+    if let (Some(t), Some(r)) = (target.fixed_shape(), res.fixed_shape())
+        && t != r
+    {
+        return Err(OpError::shape(format!(
+            "output with shape {t:?} doesn't match the broadcast shape {r:?}"
+        )));
+    }
+    Ok(Val::Leaf(target.clone()))
+}
+
+/// An error if a tensor in `ty` is too large for the address space, as far as its sizes are known.
+pub(super) fn check_bytes(ty: &Type, op: &str) -> Result<(), OpError> {
+    for t in ty.leaves() {
+        let Some(shape) = &t.shape else { continue };
+        if shape.iter().any(|d| d.as_const().is_some_and(|c| c < 0)) {
+            return Err(OpError::shape(format!(
+                "`{op}` gives a tensor with a negative size: {t}"
+            )));
+        }
+        let known: Vec<usize> = shape.iter().filter_map(|d| d.as_const().map(|c| c as usize)).collect();
+        if crate::tensor::byte_len(t.dtype, &known).is_none() {
+            return Err(OpError::new(
+                Code::E0306,
+                format!("`{op}` gives {t}, which is more bytes than a machine can address"),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! The scalar operations as numpy expressions, each with the wrap-around and NaN of its dtype.
+
+use super::numpy;
+use crate::kernel::*;
+
+/// A scalar as a literal.
+pub(super) fn scalar(s: Scalar) -> String {
+    let float = |x: f64| match x {
+        x if x.is_nan() => "math.nan".to_string(),
+        x if x.is_infinite() => if x > 0.0 { "math.inf" } else { "-math.inf" }.to_string(),
+        x => crate::types::write_float(x),
+    };
+    match s {
+        Scalar::F64(x) => format!("np.float64({})", float(x)),
+        // The shortest text that gives the same f32.
+        Scalar::F32(x) if x.is_finite() => format!("np.float32({x:?})"),
+        Scalar::F32(x) => format!("np.float32({})", float(x as f64)),
+        Scalar::Int(d, x) => format!("{}({x})", numpy(d)),
+        Scalar::Bool(b) => format!("np.bool_({})", if b { "True" } else { "False" }),
+        Scalar::Half(DType::F16, x) => format!("np.float16({})", float(x as f64)),
+        Scalar::Half(_, x) => format!("to_bf16(np.float32({}))", float(x as f64)),
+    }
+}
+
+pub(super) fn compare(op: Compare) -> &'static str {
+    match op {
+        Compare::Eq => "==",
+        Compare::Ne => "!=",
+        Compare::Lt => "<",
+        Compare::Le => "<=",
+        Compare::Gt => ">",
+        Compare::Ge => ">=",
+    }
+}
+
+pub(super) fn cast(from: DType, to: DType, x: u32) -> String {
+    match (from, to) {
+        (DType::BF16, DType::F32) => format!("from_bf16(v{x})"),
+        (DType::BF16, _) => cast_text(DType::F32, to, &format!("from_bf16(v{x})")),
+        (_, DType::BF16) => format!("to_bf16(np.asarray(v{x}).astype(np.float32))"),
+        _ => cast_text(from, to, &format!("v{x}")),
+    }
+}
+
+pub(super) fn cast_text(from: DType, to: DType, x: &str) -> String {
+    let d = numpy(to);
+    if to == DType::B8 {
+        return format!("({x} != 0)");
+    }
+    if to.is_int() && from.is_float() {
+        return format!("to_int({x}, {d})");
+    }
+    format!("np.asarray({x}).astype({d})[()]")
+}
+
+pub(super) fn unary(op: Unary, x: u32, d: DType) -> String {
+    let int = !d.is_float();
+    let name = match op {
+        Unary::Neg => return format!("-v{x}"),
+        Unary::Not => return format!("~v{x}"),
+        Unary::BitNot => return format!("~v{x}"),
+        Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc if int => return format!("v{x}"),
+        Unary::IsNan | Unary::IsInf | Unary::SignBit if int => {
+            return if op == Unary::SignBit {
+                format!("v{x} < 0")
+            } else {
+                format!("v{x} != v{x}")
+            };
+        }
+        Unary::Sign | Unary::Abs if d == DType::B8 => return format!("v{x}"),
+        Unary::Sign if int => return format!("np.sign(v{x})"),
+        Unary::Rsqrt => return format!("{}(1) / np.sqrt(v{x})", numpy(d)),
+        Unary::Recip => return format!("{}(1) / v{x}", numpy(d)),
+        Unary::Abs => "np.abs",
+        Unary::Sign => "sign",
+        Unary::Floor => "np.floor",
+        Unary::Ceil => "np.ceil",
+        Unary::Round => "np.rint",
+        Unary::Trunc => "np.trunc",
+        Unary::Sqrt => "np.sqrt",
+        Unary::Exp => "np.exp",
+        Unary::Exp2 => "np.exp2",
+        Unary::Expm1 => "np.expm1",
+        Unary::Log => "np.log",
+        Unary::Log2 => "np.log2",
+        Unary::Log10 => "np.log10",
+        Unary::Log1p => "np.log1p",
+        Unary::Sin => "np.sin",
+        Unary::Cos => "np.cos",
+        Unary::Tan => "np.tan",
+        Unary::Asin => "np.arcsin",
+        Unary::Acos => "np.arccos",
+        Unary::Atan => "np.arctan",
+        Unary::Sinh => "np.sinh",
+        Unary::Cosh => "np.cosh",
+        Unary::Tanh => "np.tanh",
+        Unary::Asinh => "np.arcsinh",
+        Unary::Acosh => "np.arccosh",
+        Unary::Atanh => "np.arctanh",
+        Unary::Erf => "erf",
+        Unary::Erfc => "erfc",
+        Unary::Erfcx => "erfcx",
+        Unary::Erfinv => "erfinv",
+        Unary::Lgamma => "lgamma",
+        Unary::Digamma => "digamma",
+        Unary::I0 => "bessel_i0",
+        Unary::I0e => "bessel_i0e",
+        Unary::I1 => "bessel_i1",
+        Unary::I1e => "bessel_i1e",
+        Unary::Ndtri => "ndtri",
+        Unary::Sigmoid => "sigmoid",
+        Unary::IsNan => "np.isnan",
+        Unary::IsInf => "np.isinf",
+        Unary::SignBit => "np.signbit",
+    };
+    format!("{name}(v{x})")
+}
+
+pub(super) fn binary(op: Binary, x: u32, y: u32, d: DType) -> String {
+    let infix = |s: &str| format!("v{x} {s} v{y}");
+    let call = |s: &str| format!("{s}(v{x}, v{y})");
+    let float = d.is_float();
+    match op {
+        Binary::Add => infix(if d == DType::B8 { "|" } else { "+" }),
+        Binary::Sub => infix("-"),
+        Binary::Mul => infix(if d == DType::B8 { "&" } else { "*" }),
+        Binary::Div => infix("/"),
+        Binary::FloorDiv if float => call("floor_div"),
+        Binary::FloorDiv => infix("//"),
+        Binary::TruncDiv => call("trunc_div"),
+        Binary::Mod if float => call("modulo"),
+        Binary::Mod => infix("%"),
+        Binary::Fmod => call("np.fmod"),
+        Binary::Pow if d == DType::B8 => format!("v{x} | ~v{y}"),
+        Binary::Pow => call(if float { "np.power" } else { "pow_int" }),
+        Binary::Atan2 => call("np.arctan2"),
+        Binary::Max if float => call("maximum"),
+        Binary::Min if float => call("minimum"),
+        Binary::Max | Binary::Fmax if d != DType::B8 => call(if float { "fmax" } else { "np.maximum" }),
+        Binary::Min | Binary::Fmin if d != DType::B8 => call(if float { "fmin" } else { "np.minimum" }),
+        Binary::Max | Binary::Fmax | Binary::Or => infix("|"),
+        Binary::Min | Binary::Fmin | Binary::And => infix("&"),
+        Binary::Xor => infix("^"),
+        Binary::Shl => call("shift_left"),
+        Binary::Shr => call("shift_right"),
+        Binary::Copysign => call("np.copysign"),
+        Binary::Hypot => call("np.hypot"),
+        Binary::Nextafter => call("np.nextafter"),
+        Binary::Gcd => call("np.gcd"),
+        Binary::Zeta => call("zeta"),
+    }
+}

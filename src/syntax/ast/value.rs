@@ -1,0 +1,162 @@
+//! Types and values as written.
+
+use super::Name;
+use crate::source::Span;
+use std::sync::Arc;
+
+/// A type as written.
+#[derive(Clone, Debug)]
+pub struct Type {
+    /// What it says.
+    pub kind: TypeKind,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// The forms of types.
+#[derive(Clone, Debug)]
+pub enum TypeKind {
+    /// `f32[N, 3]`; the shape is `None` for `f32[*]`. Sizes are values: integers, names, `?` and arithmetic.
+    Tensor {
+        /// The element type's name.
+        dtype: Name,
+        /// The sizes.
+        shape: Option<Vec<Value>>,
+    },
+    /// `int`, `float`, `bool`, `str`, `None` and other words.
+    Word(Arc<str>),
+    /// `"typing.Optional[int]"`: a Python annotation, which is kept and not understood.
+    Python(Arc<str>),
+    /// torch's `Sym(s77)`: an integer that is this size.
+    Size(Box<Value>),
+    /// `?`
+    Unknown,
+    /// `(T, U)`
+    Tuple(Vec<Type>),
+    /// `[T]`
+    List(Vec<Type>),
+    /// `{"k": T}`
+    Dict(Vec<(Value, Type)>),
+}
+
+/// An argument as written. Arithmetic and comparisons stand here too: on sizes anywhere, on literals in rewrite rules.
+#[derive(Clone, Debug)]
+pub struct Value {
+    /// What it says.
+    pub kind: ValueKind,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// The forms of values.
+#[derive(Clone, Debug)]
+pub enum ValueKind {
+    /// `%x`
+    Node(Arc<str>),
+    /// `@then_graph`
+    Graph(Arc<str>),
+    /// `$a`, in rewrite rules
+    Literal(Arc<str>),
+    /// `*%xs` in a list, in rewrite rules
+    Rest(Arc<str>),
+    /// `None`
+    None,
+    /// `True`, `False`
+    Bool(bool),
+    /// `Ellipsis`
+    Ellipsis,
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+    /// `(1+2j)`: real and imaginary part.
+    Complex(f64, f64),
+    /// A string.
+    Str(Arc<str>),
+    /// A bare name or path: a dtype, a name of the torch module, or a symbolic size.
+    Name(Arc<str>),
+    /// `device("cpu")`
+    Device(Arc<str>),
+    /// `opaque("<built-in function add>")`: the text torch prints for an object that has no literal.
+    Opaque(Arc<str>),
+    /// `?`, a size that is not known; only in types.
+    Unknown,
+    /// `[a, b]`
+    List(Vec<Value>),
+    /// `(a, b)`, `(a,)`, `()`
+    Tuple(Vec<Value>),
+    /// `{key: value}` in order
+    Dict(Vec<(Value, Value)>),
+    /// `slice(start, stop, step)`
+    Slice(Box<[Value; 3]>),
+    /// `range(start, stop, step)`
+    Range(Box<[Value; 3]>),
+    /// `-a`, `not a`
+    Unary(UnaryOp, Box<Value>),
+    /// `a + b` and its like
+    Binary(BinaryOp, Box<Value>, Box<Value>),
+    /// `max(a, b)` of sizes; in a rule's condition `dtype(%x)` and its like.
+    Call(Name, Vec<Value>),
+}
+
+/// Operators of one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum UnaryOp {
+    Neg,
+    Not,
+}
+
+/// Operators of two operands, loosest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum BinaryOp {
+    Or,
+    And,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    In,
+    NotIn,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Mod,
+}
+
+impl BinaryOp {
+    /// The operator as written.
+    pub fn symbol(self) -> &'static str {
+        use BinaryOp::*;
+        match self {
+            Or => "or",
+            And => "and",
+            Eq => "==",
+            Ne => "!=",
+            Lt => "<",
+            Le => "<=",
+            Gt => ">",
+            Ge => ">=",
+            In => "in",
+            NotIn => "not in",
+            Add => "+",
+            Sub => "-",
+            Mul => "*",
+            Div => "/",
+            FloorDiv => "//",
+            Mod => "%",
+        }
+    }
+}
+
+impl Value {
+    /// A value at a place.
+    pub fn new(kind: ValueKind, span: Span) -> Value {
+        Value { kind, span }
+    }
+}
