@@ -112,6 +112,7 @@ codes! {
     E0506 Error "results differ";
     E0507 Error "input file does not hold tensors";
     E0508 Error "input is not written as NAME=VALUE";
+    E0509 Error "not enough memory";
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";

@@ -3,7 +3,7 @@
 use super::fill::{Fill, filled};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Arg, Graph, GraphModule, NodeId};
-use crate::tensor::{Scalar, Tensor, byte_len};
+use crate::tensor::{Scalar, Tensor, byte_len, is_available};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::collections::BTreeMap;
 
@@ -393,7 +393,7 @@ impl Binder<'_> {
             return None;
         };
         let shape = self.sizes(n, ty)?;
-        if !ty.dtype.is_computed() || byte_len(ty.dtype, &shape).is_none_or(|b| b > 1 << 40) {
+        if !ty.dtype.is_computed() || !byte_len(ty.dtype, &shape).is_some_and(is_available) {
             let title = format!("input `{name}` cannot be made: {}{shape:?}", ty.dtype);
             self.out
                 .push(Diagnostic::new(Code::E0504, title).at_opt(node.meta.span, "declared here"));

@@ -22,7 +22,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Mutation, NodeId, Opcode};
 use crate::infer::{self, Callee, Operand, Resolved, graph_inputs};
 use crate::op::{self, Call, OpError, OpResult, running};
-use crate::tensor::{Tensor, byte_len};
+use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::{Dim, TensorType, Type, Val};
 use cell::Cell;
 use cranelift_entity::SecondaryMap;
@@ -399,7 +399,7 @@ pub fn last_uses(graph: &Graph) -> SecondaryMap<NodeId, Vec<NodeId>> {
     last
 }
 
-/// An error if a result would be larger than memory can be.
+/// An error if a result would be larger than memory can be, or than the system gives.
 fn check_size(ty: &Type, op: &str) -> OpResult<()> {
     for t in ty.leaves() {
         let fits = |t: &TensorType| {
@@ -414,11 +414,16 @@ fn check_size(ty: &Type, op: &str) -> OpResult<()> {
                 .collect();
             byte_len(t.dtype, &sizes?)
         };
-        if t.shape.is_some() && fits(t).is_none() {
-            return Err(OpError::new(
-                Code::E0306,
-                format!("`{op}` gives {t}, which is more bytes than a machine can address"),
-            ));
+        if t.shape.is_none() {
+            continue;
+        }
+        let Some(bytes) = fits(t) else {
+            let title = format!("`{op}` gives {t}, which is more bytes than a machine can address");
+            return Err(OpError::new(Code::E0306, title));
+        };
+        if !is_available(bytes) {
+            let title = format!("`{op}` gives {t}, and the system has not so much memory");
+            return Err(OpError::new(Code::E0509, title));
         }
     }
     Ok(())

@@ -7,7 +7,7 @@
 use crate::tensor::ALIGN;
 
 /// A buffer to place.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Life {
     /// Bytes.
     pub size: usize,
@@ -17,7 +17,8 @@ pub struct Life {
     pub last: usize,
 }
 
-/// Offsets, one per buffer, and the arena's size.
+/// Offsets, one per buffer, and the arena's size. Sizes that add up to more than can be addressed saturate: such an arena is
+/// never made.
 pub fn plan(lives: &[Life]) -> (Vec<usize>, usize) {
     let mut order: Vec<usize> = (0..lives.len()).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(lives[i].size), i));
@@ -26,11 +27,11 @@ pub fn plan(lives: &[Life]) -> (Vec<usize>, usize) {
     let mut placed: Vec<usize> = vec![];
     // What is placed and alive at each step.
     let mut alive: Vec<Vec<usize>> = vec![vec![]; lives.iter().map(|l| l.last + 1).max().unwrap_or(0)];
-    let mut total = 0;
+    let mut total = 0usize;
     for i in order {
         let Life { size, first, last } = lives[i];
         let size = size.next_multiple_of(ALIGN);
-        let mut at = 0;
+        let mut at = 0usize;
         let mut others: Vec<usize> = match last - first < placed.len() {
             true => alive[first..=last].iter().flatten().copied().collect(),
             // Alive for long: look through all.
@@ -40,13 +41,13 @@ pub fn plan(lives: &[Life]) -> (Vec<usize>, usize) {
         others.sort_unstable_by_key(|&p| (offsets[p], p));
         others.dedup();
         for p in others {
-            if offsets[p] >= at + size {
+            if offsets[p] >= at.saturating_add(size) {
                 break;
             }
-            at = at.max(offsets[p] + lives[p].size.next_multiple_of(ALIGN));
+            at = at.max(offsets[p].saturating_add(lives[p].size.next_multiple_of(ALIGN)));
         }
         offsets[i] = at;
-        total = total.max(at + size);
+        total = total.max(at.saturating_add(size));
         placed.push(i);
         alive[first..=last].iter_mut().for_each(|a| a.push(i));
     }

@@ -333,41 +333,24 @@ impl Lowering<'_> {
 
     /// Places the buffers in the arena.
     fn place(&mut self) {
-        let n = self.program.buffers.len();
-        let mut lives: Vec<Option<memory::Life>> = vec![None; n];
+        let mut lives: Vec<Option<memory::Life>> = vec![None; self.program.buffers.len()];
         for (i, step) in self.program.steps.iter().enumerate() {
             for b in step.buffers() {
                 let size = self.program.buffers[b.0].bytes();
-                let life = lives[b.0].get_or_insert(memory::Life {
-                    size,
-                    first: i,
-                    last: i,
-                });
-                life.last = i;
+                let first = lives[b.0].map_or(i, |l| l.first);
+                lives[b.0] = Some(memory::Life { size, first, last: i });
             }
         }
-        let in_arena: Vec<usize> = (0..n)
-            .filter(|&b| matches!(self.program.buffers[b].place, Place::Arena(_)))
-            .collect();
-        let lives: Vec<memory::Life> = in_arena
-            .iter()
-            .map(|&b| {
-                lives[b].unwrap_or(memory::Life {
-                    size: 0,
-                    first: 0,
-                    last: 0,
-                })
-            })
-            .collect();
+        let in_arena = |b: &usize| matches!(self.program.buffers[*b].place, Place::Arena(_));
+        let in_arena: Vec<usize> = (0..lives.len()).filter(in_arena).collect();
+        let lives: Vec<memory::Life> = in_arena.iter().map(|&b| lives[b].unwrap_or_default()).collect();
         let (offsets, total) = memory::plan(&lives);
         for (&b, offset) in in_arena.iter().zip(offsets) {
             self.program.buffers[b].place = Place::Arena(offset);
         }
+        let apart = lives.iter().map(|l| l.size.next_multiple_of(crate::tensor::ALIGN));
         self.program.arena = total;
-        self.program.naive_arena = lives
-            .iter()
-            .map(|l| l.size.next_multiple_of(crate::tensor::ALIGN))
-            .sum();
+        self.program.naive_arena = apart.fold(0, usize::saturating_add);
     }
 }
 

@@ -5,10 +5,10 @@ use super::shared;
 use crate::codegen::{self, CompiledKernels, compile_shared};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::Mutation;
-use crate::lower::{Input, Place, Program};
+use crate::lower::{Buffer, Input, Place, Program};
 use crate::math::contract::Library;
 use crate::parallel::Pool;
-use crate::tensor::{AlignedBytes, Tensor};
+use crate::tensor::{AlignedBytes, Tensor, is_available};
 use crate::types::Val;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -76,7 +76,9 @@ impl Executable {
             } => extent.div_ceil((*chunk).max(1)) * scratch,
             _ => 0,
         });
-        let scratch = AlignedBytes::zeroed(scratch.max().unwrap_or(0));
+        let scratch = scratch.max().unwrap_or(0);
+        check_memory(&program, scratch)?;
+        let scratch = AlignedBytes::zeroed(scratch);
         let arena = AlignedBytes::zeroed(program.arena);
         let results = result_memory(&program);
         let read = plan::read_buffers(&program);
@@ -258,6 +260,24 @@ fn given<'a>(
         Some(_) => state.get(&input.name),
         None => inputs.get(number?),
     }
+}
+
+/// An error if the system has not the memory of a run.
+fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
+    let results = program.buffers.iter().filter(|b| matches!(b.place, Place::Output(_)));
+    let bytes = [program.arena, scratch].into_iter().chain(results.map(Buffer::bytes));
+    let bytes = bytes.fold(0, usize::saturating_add);
+    if is_available(bytes) {
+        return Ok(());
+    }
+    let own = |b: &&Buffer| matches!(b.place, Place::Output(_) | Place::Arena(_));
+    let largest = program.buffers.iter().filter(own).max_by_key(|b| b.bytes());
+    let title = format!("a run takes {bytes} bytes, and the system has not so much memory");
+    let d = Diagnostic::new(Code::E0509, title);
+    Err(Box::new(match largest {
+        Some(b) => d.note(format!("the largest buffer is `{}`: {}{:?}", b.name, b.dtype, b.shape)),
+        None => d,
+    }))
 }
 
 fn result_memory(program: &Program) -> Vec<Tensor> {

@@ -14,7 +14,7 @@ mod storage;
 pub use element::{Element, Scalar};
 pub use product::matmul_f64;
 pub use splitmix::SplitMix;
-pub use storage::{ALIGN, AlignedBytes, Storage};
+pub use storage::{ALIGN, AlignedBytes, Storage, is_available};
 
 use crate::types::{DType, TensorType};
 use std::fmt;
@@ -45,7 +45,8 @@ impl Life {
 }
 
 impl Tensor {
-    /// A tensor of zeros. Panics if the size in bytes overflows; check sizes from files with [`byte_len`].
+    /// A tensor of zeros. Panics if the size in bytes overflows, and ends the program if the system has not so much memory:
+    /// check sizes that an input decides with [`byte_len`] and [`is_available`].
     pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
         let bytes = byte_len(dtype, shape).expect("the size in bytes fits");
         Tensor::from_storage(dtype, shape, Storage::Owned(AlignedBytes::zeroed(bytes)))

@@ -14,6 +14,15 @@ pub const ALIGN: usize = 64;
 /// written, fewer misses of the TLB ever after.
 const HUGE: usize = 2 << 20;
 
+/// Less is taken to be there.
+const PROBED: usize = 1 << 30;
+
+/// Whether the system would give this much memory now: it is asked for more than a GiB. What is to be as large as a file or
+/// a command line says is checked before it is made, because memory that is refused ends the program.
+pub fn is_available(bytes: usize) -> bool {
+    bytes <= PROBED || MmapMut::map_anon(bytes).is_ok()
+}
+
 /// Zero-initialised bytes aligned to [`ALIGN`].
 pub struct AlignedBytes {
     ptr: NonNull<u8>,

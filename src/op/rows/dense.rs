@@ -1,7 +1,8 @@
 //! What routines on whole tensors share: computing in a native dtype, and types of elements.
 
+use crate::diag::Code;
 use crate::op::{Call, OpError, OpResult};
-use crate::tensor::{Element, Tensor};
+use crate::tensor::{Element, Tensor, byte_len, is_available};
 use crate::types::{DType, TensorType};
 
 impl Call<Tensor> {
@@ -125,10 +126,14 @@ pub(super) fn around(shape: &[usize], dim: usize) -> (usize, usize, usize) {
     }
 }
 
-/// Zeros of a type; E0302 if its size in bytes overflows.
+/// Zeros of a type; E0302 if its size in bytes overflows, E0509 if the system has not so much memory.
 pub(super) fn zeros(dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
-    match crate::tensor::byte_len(dtype, shape) {
-        Some(_) => Ok(Tensor::zeros(dtype, shape)),
+    match byte_len(dtype, shape) {
+        Some(bytes) if is_available(bytes) => Ok(Tensor::zeros(dtype, shape)),
+        Some(_) => {
+            let title = format!("the system has not the memory of a tensor {dtype}{shape:?}");
+            Err(OpError::new(Code::E0509, title))
+        }
         None => Err(OpError::shape(format!("a tensor of shape {shape:?} is too large"))),
     }
 }
