@@ -180,17 +180,29 @@ fn compressed_archives_are_read() {
     assert_eq!(m.attributes["net.2.bias"], read("mlp.pt2").attributes["net.2.bias"]);
 }
 
+/// A name, the bytes of an archive, and what is said of it: the code, and a part of the text.
+type Case = (&'static str, Vec<u8>, Code, &'static str);
+
+/// `mlp.pt2` with one text in its graph replaced.
+fn edited(from: &'static str, to: &'static str) -> Vec<u8> {
+    changed("models/model.json", move |s| {
+        assert!(s.contains(from), "{from}");
+        s.replacen(from, to, 1)
+    })
+}
+
+fn assert_said(cases: &[Case]) {
+    for (name, bytes, code, text) in cases {
+        let (found, why) = finding(name, bytes).unwrap_or_else(|| panic!("{name} is read without a finding"));
+        assert_eq!(found, *code, "{name}: {why}");
+        assert!(why.contains(text), "{name}: {why}");
+    }
+}
+
 #[test]
-fn what_is_wrong_is_said_with_the_entry() {
+fn what_is_wrong_with_the_graph_is_said_with_the_entry() {
     let model = "models/model.json";
-    let edit = |from: &'static str, to: &'static str| {
-        changed(model, move |s| {
-            assert!(s.contains(from), "{from}");
-            s.replacen(from, to, 1)
-        })
-    };
-    let weights = "model_weights_config.json";
-    for (name, bytes, code, text) in [
+    assert_said(&[
         ("empty", vec![], Code::E0402, "FILE"),
         (
             "text",
@@ -212,29 +224,36 @@ fn what_is_wrong_is_said_with_the_entry() {
         ),
         (
             "version",
-            edit("\"major\": 8", "\"major\": 9"),
+            edited("\"major\": 8", "\"major\": 9"),
             Code::E0404,
             "schema version 9",
         ),
         (
             "name",
-            edit("{\"name\": \"linear\"}", "{\"name\": \"nowhere\"}"),
+            edited("{\"name\": \"linear\"}", "{\"name\": \"nowhere\"}"),
             Code::E0403,
             "node ",
         ),
         (
             "kind",
-            edit("\"as_tensor\": {\"name\": \"linear\"}", "\"as_what\": 1"),
+            edited("\"as_tensor\": {\"name\": \"linear\"}", "\"as_what\": 1"),
             Code::E0405,
             "`as_what`",
         ),
-        ("expr", edit("Symbol('", "Symbol("), Code::E0403, "is no size"),
+        ("expr", edited("Symbol('", "Symbol("), Code::E0403, "is no size"),
         (
             "spec",
-            edit("\\\"builtins.list\\\"", "\\\"builtins.list"),
+            edited("\\\"builtins.list\\\"", "\\\"builtins.list"),
             Code::E0403,
             "`out_spec`",
         ),
+    ]);
+}
+
+#[test]
+fn what_is_wrong_with_the_weights_is_said_with_the_entry() {
+    let weights = "model_weights_config.json";
+    assert_said(&[
         (
             "pickle",
             changed(weights, |s| {
@@ -275,11 +294,7 @@ fn what_is_wrong_is_said_with_the_entry() {
             Code::E0402,
             "data/weights/weight_1",
         ),
-    ] {
-        let (found, why) = finding(name, &bytes).unwrap_or_else(|| panic!("{name} is read without a finding"));
-        assert_eq!(found, code, "{name}: {why}");
-        assert!(why.contains(text), "{name}: {why}");
-    }
+    ]);
 }
 
 #[test]

@@ -29,6 +29,18 @@ impl Traced {
             .ok_or_else(|| OpError::new(Code::E0304, "the rank of a tensor is not known"))
     }
 
+    /// The size of a dim; E0302 if there is no such dim.
+    pub fn size(&self, dim: usize) -> OpResult<&Dim> {
+        let shape = self.shape()?;
+        shape.get(dim).ok_or_else(|| {
+            let rank = shape.len();
+            OpError::shape(format!(
+                "a tensor of {rank} dims is taken where it needs at least {}",
+                dim + 1
+            ))
+        })
+    }
+
     /// The rank; E0304 if it is not known.
     pub fn rank(&self) -> OpResult<usize> {
         self.shape().map(<[Dim]>::len)
@@ -104,6 +116,7 @@ impl dyn Build + '_ {
 
     /// Swaps two dims.
     pub fn transpose(&mut self, x: &Traced, a: usize, b: usize) -> OpResult<Traced> {
+        x.size(a.max(b))?;
         let mut dims: Vec<usize> = (0..x.rank()?).collect();
         dims.swap(a, b);
         self.permute(x, &dims)

@@ -2,15 +2,18 @@
 //!
 //! A row of the table ([`Op`]) holds the canonical name, torch's schema, every spelling, the type rule and the meaning.
 //! Argument checks, inference, printing, documentation, the interpreter and code generation follow from the row, so
-//! that adding an op is adding a row (`rows/`). For example, all that fxc knows of `hardswish`:
+//! that adding an op is adding a row (`rows/`). For example, all that fxc knows of `softplus`:
 //!
 //! ```text
-//! pointwise("hardswish", "hardswish(Tensor self) -> Tensor", DtypeRule::FloatOnly("hardswish_cpu"),
-//!           "self * min(max(self + 3, 0), 6) / 6")
-//!     .doc("x * relu6(x + 3) / 6")
-//!     .spelled("aten.hardswish.default torch.nn.functional.hardswish")
-//!     .inplace("aten.hardswish_.default")
-//!     .module("Hardswish(inplace=False) = hardswish(input)")
+//! pointwise(
+//!     "softplus",
+//!     "softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
+//!     D::FloatOnly("softplus_cpu"),
+//!     "where(self * beta > threshold, self, log1p(exp(self * beta)) / beta)",
+//! )
+//! .doc("log(1 + exp(beta * self)) / beta; self itself above the threshold")
+//! .spelled("aten.softplus.default torch.nn.functional.softplus")
+//! .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)")
 //! ```
 
 mod bind;

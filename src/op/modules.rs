@@ -128,15 +128,7 @@ pub fn expand(
 ) -> Result<ModuleCall, OpError> {
     let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
-    let holds = |f: &&Class| f.when.as_ref().is_none_or(|(p, v)| given[p] == *v);
-    let form = forms.iter().find(holds).ok_or_else(|| {
-        let (p, v) = forms[0].when.clone().unwrap_or(("", Val::None));
-        let only = super::write_literal(&v);
-        OpError::new(
-            Code::E0203,
-            format!("`{}` is known only with {p}={only}", forms[0].name),
-        )
-    })?;
+    let form = chosen(forms, &given)?;
     let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: no op `{}`", form.name, form.op));
     let mut call = ModuleCall {
         op,
@@ -173,18 +165,31 @@ pub fn expand(
             None => call.args.push(source),
         }
     }
-    if let Some(i) = (0..inputs).find(|i| !taken.contains(i)) {
-        let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
-            Some(name) => format!("module `{}` takes no argument `{name}`", form.name),
-            None => format!(
-                "module `{}` is called with {inputs} arguments but takes {}",
-                form.name,
-                taken.len()
-            ),
-        };
-        return Err(OpError::new(Code::E0203, what));
+    match (0..inputs).find(|i| !taken.contains(i)) {
+        None => Ok(call),
+        Some(i) => {
+            let name = form.name;
+            let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
+                Some(argument) => format!("module `{name}` takes no argument `{argument}`"),
+                None => format!(
+                    "module `{name}` is called with {inputs} arguments but takes {}",
+                    taken.len()
+                ),
+            };
+            Err(OpError::new(Code::E0203, what))
+        }
     }
-    Ok(call)
+}
+
+/// The form of a class that its constructor's arguments choose.
+fn chosen<'a>(forms: &'a [Class], given: &HashMap<&str, Literal>) -> Result<&'a Class, OpError> {
+    let holds = |f: &&Class| f.when.as_ref().is_none_or(|(p, v)| given[p] == *v);
+    forms.iter().find(holds).ok_or_else(|| {
+        let (p, v) = forms[0].when.clone().unwrap_or(("", Val::None));
+        let only = super::write_literal(&v);
+        let what = format!("`{}` is known only with {p}={only}", forms[0].name);
+        OpError::new(Code::E0203, what)
+    })
 }
 
 /// The input at a position, or of a name. Keyword arguments that the form has no name for stand in order.

@@ -8,7 +8,7 @@ use crate::types::{DType, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [sums(), products(), quotients(), divisors(), powers(), fused()]
+    [sums(), signs(), products(), quotients(), divisors(), powers(), fused()]
         .into_iter()
         .flatten()
         .collect()
@@ -50,6 +50,11 @@ fn sums() -> Vec<Op> {
         .form("aten._add_relu.Scalar", scalar)
         .inplace("aten._add_relu_.Tensor")
         .inplace_form("aten._add_relu_.Scalar", scalar),
+    ]
+}
+
+fn signs() -> Vec<Op> {
+    vec![
         pointwise(
             "neg",
             "neg(Tensor self) -> Tensor",

@@ -8,10 +8,10 @@ const ALPHA: f64 = 1.7580993408473766;
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let random = |op: Op| op.effect(Effect::Random);
-    all().into_iter().map(random).collect()
+    zeroing().into_iter().chain(alpha_and_depth()).map(random).collect()
 }
 
-fn all() -> Vec<Op> {
+fn zeroing() -> Vec<Op> {
     vec![
         Op::composite(
             "dropout",
@@ -47,6 +47,12 @@ fn all() -> Vec<Op> {
         .module("Dropout2d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
         .module("Dropout3d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
         .aliasing(),
+    ]
+}
+
+/// Dropout that keeps mean and variance, and dropout of whole branches.
+fn alpha_and_depth() -> Vec<Op> {
+    vec![
         Op::composite(
             "alpha_dropout",
             "alpha_dropout(Tensor input, float p, bool train) -> Tensor",

@@ -7,7 +7,10 @@ use crate::types::{DType, Dim, Val, promote_types};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [distances(), likelihoods()].into_iter().flatten().collect()
+    [distances(), cross_entropies(), likelihoods()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// A loss row: its parameters before and after the reduction, in ATen's form and in torch.nn.functional's.
@@ -73,7 +76,7 @@ fn distances() -> Vec<Op> {
     ]
 }
 
-fn likelihoods() -> Vec<Op> {
+fn cross_entropies() -> Vec<Op> {
     vec![
         loss!(
             "binary_cross_entropy",
@@ -105,6 +108,11 @@ fn likelihoods() -> Vec<Op> {
             "BCEWithLogitsLoss(weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None) = \
              binary_cross_entropy_with_logits($0:input, $1:target, @weight?, @pos_weight?, reduction)",
         ),
+    ]
+}
+
+fn likelihoods() -> Vec<Op> {
+    vec![
         Op::composite(
             "kl_div",
             "kl_div(Tensor self, Tensor target, Any reduction=1, *, bool log_target=False) -> Tensor",

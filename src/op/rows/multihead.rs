@@ -124,7 +124,17 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
         c.leaf("key")?.clone(),
         c.leaf("value")?.clone(),
     ];
-    let alone = x[0].rank()? == 2;
+    let rank = x[0].rank()?;
+    let alone = rank == 2;
+    if !(2..=3).contains(&rank) {
+        return Err(OpError::shape(format!(
+            "query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor"
+        )));
+    }
+    if x[1].rank()? != rank || x[2].rank()? != rank {
+        let title = format!("For {rank}-D `query`, expected `key` and `value` to be {rank}-D");
+        return Err(OpError::shape(title));
+    }
     for t in &mut x {
         if alone {
             *t = b.unsqueeze(t, 1)?;
@@ -132,32 +142,17 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
             *t = b.transpose(t, 0, 1)?;
         }
     }
-    let embed = x[0].shape()?[2].clone();
+    let embed = x[0].size(2)?.clone();
     if n <= 0 || embed.as_const().is_some_and(|e| e % n != 0) {
         return Err(OpError::shape(format!(
             "embed_dim {embed} not divisible by num_heads {n}"
         )));
     }
     let mut p = projected(b, c, [&x[0], &x[1], &x[2]])?;
-    let mut extra = 0;
-    for (i, name) in [(1, "bias_k"), (2, "bias_v")] {
-        if let Some(t) = c.opt_leaf(name) {
-            let batch = p[i].shape()?[1].clone();
-            let row = b.expand(t, &[Dim::Const(1), batch, embed.clone()])?;
-            p[i] = b.cat(&[p[i].clone(), row], 0)?;
-            extra += (i == 1) as i64;
-        }
-    }
-    if c.bool("add_zero_attn")? {
-        for t in &mut p[1..] {
-            let batch = t.shape()?[1].clone();
-            let row = b.full(&[Dim::Const(1), batch, embed.clone()], Val::int(0), t.dtype())?;
-            *t = b.cat(&[t.clone(), row], 0)?;
-        }
-        extra += 1;
-    }
+    let extra = extended(b, c, &mut p, &embed)?;
     let (q, k, v) = (heads(b, &p[0], n)?, heads(b, &p[1], n)?, heads(b, &p[2], n)?);
-    let width = q.shape()?[3]
+    let width = q
+        .size(3)?
         .as_const()
         .ok_or_else(|| OpError::shape("the embedding size must be known"))?;
     let q = b.binary("mul", &q, Val::Float(1.0 / (width as f64).sqrt()))?;
@@ -192,6 +187,28 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
         weights = b.squeeze(&weights, 0)?;
     }
     Ok(Val::Tuple(vec![out.into(), weights.into()]))
+}
+
+/// Adds the keys and values that the module itself has: a learnt one, one of zeros. How many they are.
+fn extended(b: &mut dyn Build, c: &Call<Traced>, p: &mut [Traced], embed: &Dim) -> OpResult<i64> {
+    let mut extra = 0;
+    for (i, name) in [(1, "bias_k"), (2, "bias_v")] {
+        if let Some(t) = c.opt_leaf(name) {
+            let batch = p[i].size(1)?.clone();
+            let row = b.expand(t, &[Dim::Const(1), batch, embed.clone()])?;
+            p[i] = b.cat(&[p[i].clone(), row], 0)?;
+            extra += (i == 1) as i64;
+        }
+    }
+    if c.bool("add_zero_attn")? {
+        for t in &mut p[1..] {
+            let batch = t.size(1)?.clone();
+            let row = b.full(&[Dim::Const(1), batch, embed.clone()], Val::int(0), t.dtype())?;
+            *t = b.cat(&[t.clone(), row], 0)?;
+        }
+        extra += 1;
+    }
+    Ok(extra)
 }
 
 /// Scores `[batch, heads, length, keys]` with both masks added; keys added at the end are never masked.

@@ -298,41 +298,33 @@ fn adaptive_first(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val
 }
 
 fn lp_rows() -> Vec<Op> {
-    vec![
-        Op::composite(
-            "lp_pool1d",
-            "lp_pool1d(Tensor input, float norm_type, int[1] kernel_size, int[1]? stride=None, bool ceil_mode=False) -> Tensor",
-            |b, c| lp_pool(b, c, "avg_pool1d"),
-        )
-        .doc("the p-norm of every window")
-        .spelled("torch.nn.functional.lp_pool1d")
-        .module(
-            "LPPool1d(norm_type, kernel_size, stride=None, ceil_mode=False) = lp_pool1d(input, norm_type, kernel_size, stride, \
-             ceil_mode)",
-        ),
-        Op::composite(
-            "lp_pool2d",
-            "lp_pool2d(Tensor input, float norm_type, int[2] kernel_size, int[2]? stride=None, bool ceil_mode=False) -> Tensor",
-            |b, c| lp_pool(b, c, "avg_pool2d"),
-        )
-        .doc("the p-norm of every window")
-        .spelled("torch.nn.functional.lp_pool2d")
-        .module(
-            "LPPool2d(norm_type, kernel_size, stride=None, ceil_mode=False) = lp_pool2d(input, norm_type, kernel_size, stride, \
-             ceil_mode)",
-        ),
-        Op::composite(
-            "lp_pool3d",
-            "lp_pool3d(Tensor input, float norm_type, int[3] kernel_size, int[3]? stride=None, bool ceil_mode=False) -> Tensor",
-            |b, c| lp_pool(b, c, "avg_pool3d"),
-        )
-        .doc("the p-norm of every window")
-        .spelled("torch.nn.functional.lp_pool3d")
-        .module(
-            "LPPool3d(norm_type, kernel_size, stride=None, ceil_mode=False) = lp_pool3d(input, norm_type, kernel_size, stride, \
-             ceil_mode)",
-        ),
-    ]
+    macro_rules! lp_pool {
+        ($n:literal) => {
+            Op::composite(
+                concat!("lp_pool", $n, "d"),
+                concat!(
+                    "lp_pool",
+                    $n,
+                    "d(Tensor input, float norm_type, int[",
+                    $n,
+                    "] kernel_size, int[",
+                    $n,
+                    "]? stride=None, bool ceil_mode=False) -> Tensor"
+                ),
+                |b, c| lp_pool(b, c, concat!("avg_pool", $n, "d")),
+            )
+            .doc("the p-norm of every window")
+            .spelled(concat!("torch.nn.functional.lp_pool", $n, "d"))
+            .module(concat!(
+                "LPPool",
+                $n,
+                "d(norm_type, kernel_size, stride=None, ceil_mode=False) = lp_pool",
+                $n,
+                "d(input, norm_type, kernel_size, stride, ceil_mode)"
+            ))
+        };
+    }
+    vec![lp_pool!("1"), lp_pool!("2"), lp_pool!("3")]
 }
 
 /// As torch writes it: `(relu(sign(mean)) * |mean| * size) ** (1 / p)` of the powers.
@@ -353,7 +345,7 @@ fn lp_pool(b: &mut dyn Build, c: &Call<Traced>, pool: &str) -> OpResult<Val<Trac
     let abs = b.unary("abs", &mean)?;
     let abs = b.unary("relu", &abs)?;
     let y = b.binary("mul", &sign, &abs)?;
-    let count: i64 = kernel.iter().product();
+    let count = kernel.iter().fold(1i64, |n, k| n.saturating_mul(*k));
     let y = b.binary("mul", &y, Val::int(count))?;
     b.binary("pow", &y, Val::Float(1.0 / p)).map(Val::Leaf)
 }

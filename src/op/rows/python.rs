@@ -1,11 +1,14 @@
 //! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
 
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule, wrap_dim};
 use crate::types::{Category, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = sizes();
+    let mut v: Vec<Op> = [sizes(), kinds(), sequences(), places()]
+        .into_iter()
+        .flatten()
+        .collect();
     v.push(
         Op::composite("getattr", "getattr(Any self, str name) -> Any", getattr)
             .doc("an attribute: shape, ndim, dtype, device, T, mT, …")
@@ -21,7 +24,6 @@ pub fn rows() -> Vec<Op> {
 }
 
 fn sizes() -> Vec<Op> {
-    let host = |name, schema, rule| Op::new(name, schema, rule, Meaning::Host);
     vec![
         host("size", "size(Tensor self, int? dim=None) -> Any", size)
             .doc("the sizes, or the size of a dim")
@@ -42,6 +44,11 @@ fn sizes() -> Vec<Op> {
         host("len", "len(Any self) -> int", len)
             .doc("the number of items")
             .spelled("builtins.len Tensor.__len__"),
+    ]
+}
+
+fn kinds() -> Vec<Op> {
+    vec![
         host("is_floating_point", "is_floating_point(Tensor self) -> bool", |c, _| {
             Ok(Val::Bool(c.leaf("self")?.dtype.is_float()))
         })
@@ -57,6 +64,11 @@ fn sizes() -> Vec<Op> {
         })
         .doc("whether the value is a tensor")
         .spelled("torch.is_tensor"),
+    ]
+}
+
+fn sequences() -> Vec<Op> {
+    vec![
         // These may hold tensors, so that they are no host values but lists put together anew.
         Op::composite("torch_size", "torch_size(Any sizes) -> Any", |_, c| {
             let items = c.get("sizes").items();
@@ -74,6 +86,11 @@ fn sizes() -> Vec<Op> {
         })
         .doc("a list of the items")
         .spelled("builtins.list"),
+    ]
+}
+
+fn places() -> Vec<Op> {
+    vec![
         host("storage_offset", "storage_offset(Tensor self) -> int", |_, _| {
             Ok(Val::int(0))
         })
@@ -279,9 +296,17 @@ fn sequence_item(v: &[Val<Traced>], index: &Val<Traced>, wrap: Wrap) -> OpResult
     }
 }
 
-/// Symbolic arithmetic that is not an operator: `torch.sym_max` and its like.
+/// Symbolic arithmetic that is not an operator: `torch.sym_max` and Python's `math`.
 pub fn symbolic() -> Vec<Op> {
-    let host = |name, schema, rule| Op::new(name, schema, rule, Meaning::Host);
+    choices().into_iter().chain(math()).collect()
+}
+
+/// An op without tensors, or of what is known of them: its rule gives its value.
+fn host(name: &'static str, schema: &'static str, rule: TypeRule) -> Op {
+    Op::new(name, schema, rule, Meaning::Host)
+}
+
+fn choices() -> Vec<Op> {
     vec![
         host("sym_max", "sym_max(Any a, Any b) -> Any", |c, _| extremum(c, true))
             .doc("the larger of two numbers")
@@ -325,6 +350,11 @@ pub fn symbolic() -> Vec<Op> {
         })
         .doc("one of two numbers by a condition")
         .spelled("torch.sym_ite"),
+    ]
+}
+
+fn math() -> Vec<Op> {
+    vec![
         host("math_floor", "floor(Any a) -> int", |c, _| {
             rounded(c.get("a"), f64::floor)
         })

@@ -200,6 +200,46 @@ fn modules() -> Vec<Op> {
     ]
 }
 
+/// The states before the first step, `[layers * directions, batch, size]` each: those given (without the batch, if the input is
+/// `alone`), else zeros.
+fn initial_states(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    x: &Traced,
+    batch: &Dim,
+    lstm: bool,
+    alone: bool,
+) -> OpResult<Vec<Traced>> {
+    let given: Vec<Traced> = match c.get("hx") {
+        Val::None => vec![],
+        Val::Leaf(t) => vec![t.clone()],
+        Val::Tuple(v) | Val::List(v) => v.iter().filter_map(|v| v.as_leaf().cloned()).collect(),
+        v => {
+            let kind = v.kind_name();
+            let title = format!("the state must be a tensor or a tuple of tensors, not {kind}");
+            return Err(OpError::arg("hx", title));
+        }
+    };
+    let sets = c.int("num_layers")?.saturating_mul(1 + c.bool("bidirectional")? as i64);
+    let hidden = c.int("hidden_size")?;
+    let width = match c.int("proj_size")? {
+        0 => hidden,
+        p => p,
+    };
+    let mut states = vec![];
+    for (i, size) in [width, hidden].into_iter().take(1 + lstm as usize).enumerate() {
+        states.push(match given.get(i) {
+            Some(t) if alone => b.unsqueeze(t, 1)?,
+            Some(t) => t.clone(),
+            None => {
+                let shape = [Dim::Const(sets), batch.clone(), Dim::Const(size)];
+                b.full(&shape, Val::int(0), x.dtype())?
+            }
+        });
+    }
+    Ok(states)
+}
+
 fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let batch_first = c.bool("batch_first")?;
@@ -212,40 +252,7 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Tra
             x.rank()?
         )));
     }
-    let batch = x.shape()?[at].clone();
-    let sets = c.int("num_layers")?.saturating_mul(1 + c.bool("bidirectional")? as i64);
-    let hidden = c.int("hidden_size")?;
-    let width = match c.int("proj_size")? {
-        0 => hidden,
-        p => p,
-    };
-    let given: Vec<Traced> = match c.get("hx") {
-        Val::None => vec![],
-        Val::Leaf(t) => vec![t.clone()],
-        Val::Tuple(v) | Val::List(v) => v.iter().filter_map(|v| v.as_leaf().cloned()).collect(),
-        v => {
-            return Err(OpError::arg(
-                "hx",
-                format!(
-                    "the state must be a tensor or a tuple of tensors, not {}",
-                    v.kind_name()
-                ),
-            ));
-        }
-    };
-    let wanted = if op == "lstm" { vec![width, hidden] } else { vec![width] };
-    let mut states = vec![];
-    for (i, w) in wanted.iter().enumerate() {
-        states.push(match given.get(i) {
-            Some(t) if alone => b.unsqueeze(t, 1)?,
-            Some(t) => t.clone(),
-            None => b.full(
-                &[Dim::Const(sets), batch.clone(), Dim::Const(*w)],
-                Val::int(0),
-                x.dtype(),
-            )?,
-        });
-    }
+    let states = initial_states(b, c, &x, &x.shape()?[at], op == "lstm", alone)?;
     let hx = if op == "lstm" {
         crate::op::emit::list_val(&states)
     } else {

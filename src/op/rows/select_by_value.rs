@@ -11,6 +11,7 @@ pub fn rows() -> Vec<Op> {
     let mut v = found();
     v.extend(masked());
     v.extend(counted());
+    v.extend(different());
     v
 }
 
@@ -127,7 +128,10 @@ fn counted() -> Vec<Op> {
                 let x = c.leaf("self")?;
                 let bins = c.int("bins")?;
                 if bins <= 0 {
-                    return Err(OpError::arg("bins", format!("torch.histc(): bins must be > 0, but got {bins}")));
+                    return Err(OpError::arg(
+                        "bins",
+                        format!("torch.histc(): bins must be > 0, but got {bins}"),
+                    ));
                 }
                 if !x.dtype.is_float() {
                     return Err(crate::op::pointwise::not_implemented("histogram_cpu", x.dtype));
@@ -144,7 +148,9 @@ fn counted() -> Vec<Op> {
             |c, _| {
                 let (d, x) = c.shaped("self")?;
                 if x.len() != 1 || !d.is_int() {
-                    return Err(OpError::shape("bincount only supports 1-d non-negative integral inputs."));
+                    return Err(OpError::shape(
+                        "bincount only supports 1-d non-negative integral inputs.",
+                    ));
                 }
                 let dtype = match c.opt_leaf("weights").map(|w| w.dtype) {
                     None => DType::I64,
@@ -157,6 +163,11 @@ fn counted() -> Vec<Op> {
         )
         .doc("how often each integer occurs, or the sum of its weights")
         .spelled("aten.bincount.default torch.bincount Tensor.bincount"),
+    ]
+}
+
+fn different() -> Vec<Op> {
+    vec![
         Op::new(
             "unique",
             "_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, \

@@ -5,6 +5,10 @@ use crate::types::{DType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
+    [quotients(), logarithms()].into_iter().flatten().collect()
+}
+
+fn quotients() -> Vec<Op> {
     vec![
         Op::composite(
             "softmax",
@@ -33,6 +37,11 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("softmax that gives zeros where all of a row is -inf")
         .spelled("aten._safe_softmax.default"),
+    ]
+}
+
+fn logarithms() -> Vec<Op> {
+    vec![
         Op::composite(
             "log_softmax",
             "log_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",

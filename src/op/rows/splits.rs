@@ -6,6 +6,10 @@ use crate::types::{Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
+    [along_a_dim(), along_named_dims()].into_iter().flatten().collect()
+}
+
+fn along_a_dim() -> Vec<Op> {
     vec![
         Op::composite(
             "split",
@@ -57,6 +61,11 @@ pub fn rows() -> Vec<Op> {
         .doc("the pieces between the given indices")
         .spelled("aten.tensor_split.indices torch.tensor_split Tensor.tensor_split")
         .aliasing(),
+    ]
+}
+
+fn along_named_dims() -> Vec<Op> {
+    vec![
         sided(
             "hsplit",
             "hsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
@@ -110,6 +119,17 @@ fn known(size: &Dim, what: &str) -> OpResult<i64> {
     })
 }
 
+/// The most tensors that one call gives.
+const MOST: i64 = 1 << 20;
+
+/// How many tensors a call gives; an error if they are more than anybody can mean.
+fn few(count: i64, what: &str) -> OpResult<i64> {
+    match count <= MOST {
+        true => Ok(count),
+        false => Err(OpError::shape(format!("{what} would give {count} tensors"))),
+    }
+}
+
 /// Slices between neighbouring bounds.
 fn between(b: &mut dyn Build, x: &Traced, dim: usize, bounds: &[Dim]) -> OpResult<Val<Traced>> {
     let parts = bounds
@@ -129,7 +149,7 @@ fn pieces(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, piece: i64) -> 
     let count = if piece == 0 {
         1
     } else {
-        ((n + piece - 1) / piece).max(1)
+        few((n.saturating_sub(1) / piece).saturating_add(1), "split")?
     };
     let bounds: Vec<Dim> = (0..=count)
         .map(|i| Dim::Const((i.saturating_mul(piece)).min(n)))
@@ -142,7 +162,7 @@ fn split(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let want = c.dims("split_size")?.into_iter().next().unwrap_or(Dim::Unknown);
     // Symbolic sizes divide: `[2*N]` split by `N` is two pieces.
     if want.as_const().is_none() {
-        let count = known(&size.floordiv(&want), "split")?;
+        let count = few(known(&size.floordiv(&want), "split")?, "split")?;
         let bounds: Vec<Dim> = (0..=count).map(|i| want.mul(&Dim::Const(i))).collect();
         return between(b, &x, dim, &bounds);
     }
@@ -188,6 +208,8 @@ fn chunk(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "chunk expects `chunks` to be greater than 0, got: {chunks}"
         )));
     }
+    let least = size.as_const().filter(|&n| n > 0).unwrap_or(chunks);
+    few(chunks.min(least), "chunk")?;
     let piece = size.add(&Dim::Const(chunks - 1)).floordiv(&Dim::Const(chunks));
     let Some(n) = size.as_const() else {
         // A symbolic size that is a multiple of `chunks` gives that many pieces.
@@ -210,7 +232,7 @@ fn unbind(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::shape("Dimension specified as 0 but tensor has no dimensions"));
     }
     let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
-    let n = known(&x.shape()?[dim], "unbind")?;
+    let n = few(known(&x.shape()?[dim], "unbind")?, "unbind")?;
     let parts = (0..n).map(|i| b.select(x, dim, Dim::Const(i)));
     Ok(list_val(&parts.collect::<OpResult<Vec<_>>>()?))
 }
@@ -222,6 +244,7 @@ fn even_bounds(size: &Dim, sections: i64) -> OpResult<Vec<Dim>> {
             "number of sections must be larger than 0, got {sections}"
         )));
     }
+    few(sections, "tensor_split")?;
     if let Some(each) = size.exact_div(&Dim::Const(sections)) {
         return Ok((0..=sections).map(|i| each.mul(&Dim::Const(i))).collect());
     }

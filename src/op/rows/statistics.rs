@@ -360,31 +360,7 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     };
     let rows = b.to_dtype(&rows, dtype)?;
     let n = rows.shape()?[1].clone();
-    let mut weights: Option<Traced> = None;
-    for name in ["fweights", "aweights"] {
-        let Some(w) = c.opt_leaf(name) else { continue };
-        if w.dtype().is_float() == (name == "fweights") {
-            let kind = if name == "fweights" {
-                "integral"
-            } else {
-                "floating point"
-            };
-            return Err(OpError::dtype(format!("cov(): expected {name} to have {kind} dtype")));
-        }
-        if w.rank()? > 1 || w.ty.numel().sub(&n).as_const().is_some_and(|d| d != 0) {
-            return Err(OpError::shape(format!(
-                "cov(): expected {name} to have the same numel as there are observations in the input"
-            )));
-        }
-        let w = match w.dtype().is_float() {
-            true => w.clone(),
-            false => b.to_dtype(w, dtype)?,
-        };
-        weights = Some(match weights {
-            Some(old) => b.binary("mul", &old, &w)?,
-            None => w,
-        });
-    }
+    let weights = observation_weights(b, c, &n, dtype)?;
     let correction = c.get("correction").clone();
     let (mean, norm) = match &weights {
         None => {
@@ -415,6 +391,31 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         false => out,
     };
     Ok(out.into())
+}
+
+/// The product of the weights of the `n` observations: how often each counts, how much each counts.
+fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DType) -> OpResult<Option<Traced>> {
+    let mut weights: Option<Traced> = None;
+    for (name, kind) in [("fweights", "integral"), ("aweights", "floating point")] {
+        let Some(w) = c.opt_leaf(name) else { continue };
+        if w.dtype().is_float() == (name == "fweights") {
+            return Err(OpError::dtype(format!("cov(): expected {name} to have {kind} dtype")));
+        }
+        if w.rank()? > 1 || w.ty.numel().sub(n).as_const().is_some_and(|d| d != 0) {
+            return Err(OpError::shape(format!(
+                "cov(): expected {name} to have the same numel as there are observations in the input"
+            )));
+        }
+        let w = match w.dtype().is_float() {
+            true => w.clone(),
+            false => b.to_dtype(w, dtype)?,
+        };
+        weights = Some(match weights {
+            Some(old) => b.binary("mul", &old, &w)?,
+            None => w,
+        });
+    }
+    Ok(weights)
 }
 
 /// What the sums of weighted squares are divided by.

@@ -7,10 +7,19 @@ use crate::types::DType;
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [elementary(), trigonometric(), rounding(), special_functions(), bessel()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        elementary(),
+        trigonometric(),
+        rounding(),
+        error_functions(),
+        gamma_functions(),
+        logistic(),
+        normal_distribution(),
+        bessel(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A row of one tensor with the usual spellings.
@@ -143,7 +152,7 @@ fn rounding() -> Vec<Op> {
     ]
 }
 
-fn special_functions() -> Vec<Op> {
+fn error_functions() -> Vec<Op> {
     vec![
         unary!("erf", D::PromoteFloat, "erf(self)", "error function").spelled(special!("erf")),
         unary!("erfc", D::PromoteFloat, "erfc(self)", "1 - erf(self)").spelled(special!("erfc")),
@@ -156,6 +165,11 @@ fn special_functions() -> Vec<Op> {
             "erfcx(self)",
             "exp(self ** 2) * erfc(self)",
         ),
+    ]
+}
+
+fn gamma_functions() -> Vec<Op> {
+    vec![
         unary!(
             method "lgamma",
             D::PromoteFloat,
@@ -188,6 +202,11 @@ fn special_functions() -> Vec<Op> {
             "aten.polygamma_.default Tensor.polygamma_",
             "polygamma_(Tensor self, int n) -> Tensor",
         ),
+    ]
+}
+
+fn logistic() -> Vec<Op> {
+    vec![
         unary!("sigmoid", D::PromoteFloat, "sigmoid(self)", "1 / (1 + exp(-self))")
             .spelled("torch.nn.functional.sigmoid torch.special.expit aten.special_expit.default")
             .module("Sigmoid() = sigmoid(input)"),
@@ -206,6 +225,11 @@ fn special_functions() -> Vec<Op> {
         .spelled(one!("logit"))
         .spelled(special!("logit"))
         .inplace(one_!("logit")),
+    ]
+}
+
+fn normal_distribution() -> Vec<Op> {
+    vec![
         only_special(
             "ndtr",
             D::PromoteFloat,

@@ -1,6 +1,7 @@
 //! Pooling undone, and pooling over windows at random places.
 
 use super::dense::{indices, zeros};
+use crate::op::emit::{dims_val, ints_val};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -131,9 +132,10 @@ fn backward() -> Vec<Op> {
                 let shape = x.shape()?.to_vec();
                 let rank = shape.len();
                 let flat = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
-                    let s = t.shape()?;
-                    let plane = s[rank - 2].mul(&s[rank - 1]);
-                    b.reshape(t, &[&s[..rank - 2], &[plane]].concat())
+                    let [lead @ .., height, width] = t.shape()? else {
+                        return Err(OpError::shape("non-empty 3D or 4D (batch mode) tensor expected for input"));
+                    };
+                    b.reshape(t, &[lead, &[height.mul(width)]].concat())
                 };
                 let zeros = b.full(&shape, Val::int(0), x.dtype())?;
                 let (zeros, at, grad) = (flat(b, &zeros)?, flat(b, at)?, flat(b, grad)?);
@@ -205,76 +207,79 @@ fn unpool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
     Ok(Val::Leaf(out))
 }
 
-/// The sizes that were pooled: those of the windows, or the given ones, which are near them.
 fn by_windows(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
     let (x, at) = (c.leaf("input")?, c.leaf("indices")?);
-    let shape = x.shape()?.to_vec();
-    if shape.len() < n + 1 {
+    let rank = x.rank()?;
+    if rank < n + 1 {
         return Err(OpError::shape(format!(
             "Input to max_unpool{n}d should have {} or {} dims",
             n + 1,
             n + 2
         )));
     }
+    let windows = windows(c, n)?;
+    let mut size = pooled_sizes(c, &x.shape()?[rank - n..], &windows)?;
+    match n {
+        3 => {
+            let [_, stride, padding] = windows.map(|v| ints_val(&v));
+            b.call(
+                "max_unpool3d",
+                vec![x.into(), at.into(), dims_val(&size), stride, padding],
+            )
+        }
+        2 => b.call("max_unpool2d", vec![x.into(), at.into(), dims_val(&size)]),
+        _ => {
+            let (x, at) = (b.unsqueeze(x, rank)?, b.unsqueeze(at, rank)?);
+            size.push(Dim::Const(1));
+            let out = b.op("max_unpool2d", [x.into(), at.into(), dims_val(&size)])?;
+            b.squeeze(&out, rank).map(Val::Leaf)
+        }
+    }
+}
+
+/// Sizes, strides and paddings of the windows, one per dim.
+fn windows(c: &Call<Traced>, n: usize) -> OpResult<[Vec<i64>; 3]> {
     let per_dim = |v: Vec<i64>| if v.len() == 1 { vec![v[0]; n] } else { v };
     let kernel = per_dim(c.ints("kernel_size")?);
     let stride = match c.opt_ints("stride")? {
         Some(v) if !v.is_empty() => per_dim(v),
         _ => kernel.clone(),
     };
-    let padding = per_dim(c.ints("padding")?);
-    if kernel.len() != n || stride.len() != n || padding.len() != n {
-        return Err(OpError::shape(format!(
+    let all = [kernel, stride, per_dim(c.ints("padding")?)];
+    match all.iter().all(|v| v.len() == n) {
+        true => Ok(all),
+        false => Err(OpError::shape(format!(
             "max_unpool{n}d takes {n} sizes of windows, strides and paddings"
-        )));
+        ))),
     }
-    let lead = shape.len() - n;
+}
+
+/// The sizes that were pooled: those of the windows, or the given ones, which are near them.
+fn pooled_sizes(c: &Call<Traced>, pooled: &[Dim], [kernel, stride, padding]: &[Vec<i64>; 3]) -> OpResult<Vec<Dim>> {
+    let n = pooled.len();
     let usual = |d: usize| {
-        let steps = shape[lead + d].sub(&Dim::Const(1)).mul(&Dim::Const(stride[d]));
-        steps.add(&Dim::Const(kernel[d])).sub(&Dim::Const(2 * padding[d]))
+        let steps = pooled[d].sub(&Dim::Const(1)).mul(&Dim::Const(stride[d]));
+        let both = Dim::Const(padding[d]).mul(&Dim::Const(2));
+        steps.add(&Dim::Const(kernel[d])).sub(&both)
     };
-    let mut size: Vec<Dim> = (0..n).map(usual).collect();
-    if !c.is_none("output_size") {
-        let given = c.dims("output_size")?;
-        let given = given[given.len().saturating_sub(n)..].to_vec();
-        if given.len() != n {
-            return Err(OpError::arg(
-                "output_size",
-                format!("output_size should be a sequence containing {n} or {} elements", n + 2),
-            ));
+    let usual: Vec<Dim> = (0..n).map(usual).collect();
+    if c.is_none("output_size") {
+        return Ok(usual);
+    }
+    let given = c.dims("output_size")?;
+    let given = given[given.len().saturating_sub(n)..].to_vec();
+    if given.len() != n {
+        let title = format!("output_size should be a sequence containing {n} or {} elements", n + 2);
+        return Err(OpError::arg("output_size", title));
+    }
+    for (d, g) in given.iter().enumerate() {
+        let far = g.sub(&usual[d]).as_const();
+        if far.is_some_and(|far| far.saturating_abs() >= stride[d]) {
+            let title = format!("invalid output_size {g} (dim {d} must be near {})", usual[d]);
+            return Err(OpError::arg("output_size", title));
         }
-        for (d, g) in given.iter().enumerate() {
-            if g.sub(&size[d]).as_const().is_some_and(|far| far.abs() >= stride[d]) {
-                return Err(OpError::arg(
-                    "output_size",
-                    format!("invalid output_size {g} (dim {d} must be near {})", size[d]),
-                ));
-            }
-        }
-        size = given;
     }
-    if n == 3 {
-        let ints = |v: &[i64]| crate::op::emit::ints_val(v);
-        let args = vec![
-            x.into(),
-            at.into(),
-            crate::op::emit::dims_val(&size),
-            ints(&stride),
-            ints(&padding),
-        ];
-        return b.call("max_unpool3d", args);
-    }
-    if n == 2 {
-        return b.call(
-            "max_unpool2d",
-            vec![x.into(), at.into(), crate::op::emit::dims_val(&size)],
-        );
-    }
-    let rank = shape.len();
-    let (x, at) = (b.unsqueeze(x, rank)?, b.unsqueeze(at, rank)?);
-    size.push(Dim::Const(1));
-    let out = b.op("max_unpool2d", [x.into(), at.into(), crate::op::emit::dims_val(&size)])?;
-    b.squeeze(&out, rank).map(Val::Leaf)
+    Ok(given)
 }
 
 // --- fractional pooling ------------------------------------------------------------------------------------------------
