@@ -480,7 +480,10 @@ def tables(a, best, names):
     if models:
         text += ['Models:', '', *latencies(a, best, models, 'milliseconds', 1.0), '', *beginnings(a, best, models), '']
     if kernels:
-        text += ['Kernels, rows x columns:', '', *latencies(a, best, kernels, 'microseconds', 1e3), '']
+        table = latencies(a, best, kernels, 'microseconds', 1e3)
+        summary = table.pop() if table[-1].startswith('Geometric') else ''
+        text += [f'Kernels, rows x columns. {summary}'.rstrip(), '', '<details><summary>All of them</summary>', '',
+                 '\n'.join(table).rstrip(), '', '</details>', '']
     return '\n'.join(text)
 
 

@@ -41,10 +41,22 @@ pub struct Cli {
     #[command(subcommand)]
     command: Command,
     /// How diagnostics are written.
-    #[arg(long, global = true, value_name = "FORMAT", default_value = "human")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Diagnostics",
+        value_name = "FORMAT",
+        default_value = "human"
+    )]
     message_format: MessageFormat,
     /// When diagnostics have colours.
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Diagnostics",
+        value_name = "WHEN",
+        default_value = "auto"
+    )]
     color: ColorChoice,
 }
 

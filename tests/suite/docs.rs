@@ -100,3 +100,79 @@ fn the_example_of_a_custom_op_runs() {
     };
     assert!(data.chunks(4).all(has), "{data:?}");
 }
+
+/// Whether `shown`, in which `…` stands for any lines and for the end of a line, is what a command wrote.
+fn is_excerpt(shown: &str, text: &str) -> bool {
+    let mut lines = text.lines();
+    let mut gap = false;
+    for want in shown.lines() {
+        if want == "…" {
+            gap = true;
+            continue;
+        }
+        let fits = |line: &str| match want.strip_suffix('…') {
+            Some(start) => line.starts_with(start),
+            None => line == want,
+        };
+        let found = match gap {
+            true => lines.any(fits),
+            false => lines.next().is_some_and(fits),
+        };
+        if !found {
+            return false;
+        }
+        gap = false;
+    }
+    gap || lines.all(str::is_empty)
+}
+
+/// Every command of the tour writes what the page shows.
+#[test]
+fn the_tour_shows_what_is_written() {
+    let page = read("docs/tour.md");
+    let mut shown = 0;
+    for (_, block) in fences(&page).iter().filter(|(info, _)| info == "console") {
+        let (command, text) = block.split_once('\n').unwrap();
+        let args = command.strip_prefix("$ fxc ").expect("a command of fxc");
+        let ran = fxc(&args.split_whitespace().collect::<Vec<_>>());
+        // Reports go to standard error: behind what is asked for, but for the passes', which come before it.
+        let [first, last] = [format!("{}{}", ran.out, ran.err), format!("{}{}", ran.err, ran.out)];
+        assert!(
+            is_excerpt(text, &first) || is_excerpt(text, &last),
+            "{command}\n{first}"
+        );
+        shown += 1;
+    }
+    assert!(shown > 5, "{shown}");
+    let source = read("docs/tour.fxir");
+    let (_, graph) = fences(&page).into_iter().find(|(info, _)| info == "fxir").unwrap();
+    assert!(source.ends_with(&graph), "the graph is not that of the example");
+}
+
+#[test]
+fn excerpts_are_told_from_other_texts() {
+    assert!(is_excerpt("a\n…\nd\n", "a\nb\nc\nd\n"));
+    assert!(is_excerpt("a\nb…\n", "a\nb and c\n"));
+    assert!(!is_excerpt("a\nd\n", "a\nb\nd\n"));
+    assert!(!is_excerpt("a\n", "a\nb\n"));
+    assert!(!is_excerpt("…\nx\n…\n", "a\nb\n"));
+}
+
+/// The row that ARCHITECTURE.md shows stands in the table, word for word.
+#[test]
+fn rows_that_are_shown_are_in_the_table() {
+    let words = |s: &str| s.split_whitespace().map(str::to_string).collect::<Vec<_>>().join(" ");
+    let rows: String = crate::support::files("src/op/rows", ".rs")
+        .iter()
+        .map(|p| words(&std::fs::read_to_string(p).unwrap()))
+        .collect();
+    let shown: Vec<_> = ["ARCHITECTURE.md", "CONTRIBUTING.md"]
+        .iter()
+        .flat_map(|p| fences(&read(p)))
+        .filter(|(info, _)| info == "rust")
+        .collect();
+    assert!(!shown.is_empty());
+    for (_, row) in shown {
+        assert!(rows.contains(&words(&row)), "no such row:\n{row}");
+    }
+}
