@@ -7,6 +7,7 @@ mod explain;
 mod fixtures;
 mod islands;
 mod layers;
+mod mutants;
 mod no_panic;
 mod snapshots;
 mod support;

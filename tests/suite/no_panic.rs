@@ -1,125 +1,199 @@
-//! Any bytes give a result or a diagnostic: mutations of every text in the repository go through all checks.
+//! Any bytes give a result or a diagnostic: mutants of every text and of every kind of file in the repository go through all
+//! stages.
 
-use crate::support::{examples, files, root};
+use crate::mutants::{self, Random, exercise, rounds, survives};
+use crate::support::{Dir, examples, files, root};
 use fxc::diag::render::{Format, render};
-use fxc::driver::Session;
+use fxc::driver::{Model, Session};
+use fxc::graph::{Graph, GraphModule};
+use fxc::import::bind_weights;
+use fxc::op::{Meaning, Op};
+use fxc::tensor::{Tensor, files as tensors};
+use fxc::types::{DType, Val};
+use std::io::{Cursor, Read, Write};
+use std::path::Path;
+use zip::write::SimpleFileOptions;
 
-/// Linear congruential numbers: the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % n.max(1)
-    }
-}
-
-const PIECES: [&str; 36] = [
-    "(",
-    ")",
-    "[",
-    "{",
-    "}",
-    ",",
-    "%",
-    "%x",
-    "@",
-    "\"",
-    "'",
-    "-",
-    "9223372036854775808",
-    "1e400",
-    "None",
-    "f32[",
-    "N",
-    "call_function",
-    "output",
-    "\u{0}",
-    "é",
-    "\\",
-    "//0",
-    ":",
-    "\n",
-    "\n    ",
-    "\n        class a(torch.nn.Module):\n",
-    "def forward(self, x):\n",
-    "self.",
-    " = None",
-    ";  x = ",
-    "# File: ",
-    "ExportedProgram:\n",
-    "Graph signature:\n",
-    "[value=",
-    "prim::",
-];
-
-fn mutate(text: &str, r: &mut Random) -> String {
-    let mut bytes = text.as_bytes().to_vec();
-    for _ in 0..1 + r.below(4) {
-        let (a, n) = (r.below(bytes.len()), r.below(12));
-        let b = (a + n).min(bytes.len());
-        match r.below(4) {
-            0 => drop(bytes.drain(a..b)),
-            1 => {
-                let piece = bytes[a..b].to_vec();
-                let at = r.below(bytes.len());
-                bytes.splice(at..at, piece);
-            }
-            2 => drop(bytes.splice(a..b, PIECES[r.below(PIECES.len())].bytes())),
-            _ => {
-                if let Some(x) = bytes.get_mut(a) {
-                    *x = r.below(256) as u8;
-                }
-            }
-        }
-        if bytes.is_empty() {
-            bytes.push(b'(');
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn check(text: &str) {
-    let mut s = Session::new();
-    if let Ok(mut model) = s.load_text("mutant.fxir", text)
-        && s.check(&mut model.module, &[]).is_ok()
-    {
-        let _ = fxc::graph::print(&model.module);
-    }
+/// Every way in which findings are shown.
+fn show(s: &Session) {
     let list: Vec<_> = s.diagnostics.iter().collect();
     for format in [Format::Human, Format::Short, Format::Json, Format::Sarif] {
         render(&s.sources, &list, format, false);
     }
 }
 
+fn check(text: &str, run: bool) {
+    let mut s = Session::new();
+    if let Ok(model) = s.load_text("mutant.fxir", text) {
+        exercise(&mut s, model, run);
+    }
+    show(&s);
+}
+
+fn texts_of(dir: &str, ending: &str) -> Vec<String> {
+    let paths = files(dir, ending);
+    paths.iter().map(|p| std::fs::read_to_string(p).unwrap()).collect()
+}
+
+/// The FXIR and torch texts among the examples.
+fn example_texts() -> Vec<String> {
+    let paths = examples();
+    let read = |p: &String| std::fs::read_to_string(root().join(p)).unwrap();
+    paths.iter().map(read).filter(|t| t.len() < 8000).collect()
+}
+
 #[test]
 fn mutants_of_every_text_are_results_or_diagnostics() {
-    let mut texts: Vec<String> = files("tests/ui", ".fxir")
-        .iter()
-        .map(|p| std::fs::read_to_string(p).unwrap())
-        .collect();
-    texts.extend(
-        examples()
-            .iter()
-            .map(|p| std::fs::read_to_string(root().join(p)).unwrap()),
-    );
+    let mut texts = texts_of("tests/ui", ".fxir");
+    texts.extend(example_texts());
     // What torch prints, in each of its forms.
-    for (dir, ext) in [
-        ("tests/data", ".program"),
-        ("tests/data", ".code"),
-        ("src/syntax/testdata", ".txt"),
-    ] {
-        texts.extend(files(dir, ext).iter().map(|p| std::fs::read_to_string(p).unwrap()));
-    }
+    texts.extend(texts_of("tests/data", ".program"));
+    texts.extend(texts_of("tests/data", ".code"));
+    texts.extend(texts_of("src/syntax/testdata", ".txt"));
     let mut r = Random(2026);
     for text in texts.iter().filter(|t| t.len() < 8000) {
-        for _ in 0..40 {
-            let mutant = mutate(text, &mut r);
-            let result = std::panic::catch_unwind(|| check(&mutant));
-            assert!(result.is_ok(), "this text panics:\n{mutant}");
+        for _ in 0..rounds(40) {
+            let mutant = mutants::text(text, &mut r);
+            survives(&|| mutant.clone(), || check(&mutant, false));
+        }
+    }
+}
+
+/// Sizes at the limits go through the passes, the interpreter, the compiler and the runtime.
+#[test]
+fn graphs_with_odd_numbers_are_results_or_diagnostics() {
+    let mut texts = texts_of("tests/ui", ".fxir");
+    texts.extend(example_texts());
+    let mut r = Random(5);
+    for text in texts.iter().filter(|t| t.len() < 4000) {
+        for _ in 0..rounds(2) {
+            let mutant = mutants::number(text, &mut r);
+            survives(&|| mutant.clone(), || check(&mutant, true));
+        }
+    }
+}
+
+/// Every op of the table, with arguments that its schema allows and torch refuses or nobody gives.
+#[test]
+fn calls_of_every_op_are_results_or_diagnostics() {
+    let mut r = Random(13);
+    for op in fxc::op::all().iter().filter(|op| runs_by_itself(op)) {
+        for _ in 0..rounds(12) {
+            let module = mutants::call(op, &mut r);
+            let text = fxc::graph::print(&module);
+            survives(&|| text.clone(), || {
+                let mut s = Session::new();
+                exercise(&mut s, Model::new("call", module), true);
+                show(&s);
+            });
+        }
+    }
+}
+
+/// Calls of graphs need graphs; polynomials of a degree of 2^62 are computed term by term, as torch does, which takes years.
+fn runs_by_itself(op: &Op) -> bool {
+    !matches!(op.meaning, Meaning::Control(_)) && !op.name.contains("polynomial")
+}
+
+/// The entries of an archive.
+fn entries(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut zip = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+    let mut out = vec![];
+    for i in 0..zip.len() {
+        let mut file = zip.by_index(i).unwrap();
+        let mut content = vec![];
+        file.read_to_end(&mut content).unwrap();
+        out.push((file.name().unwrap().to_string(), content));
+    }
+    out
+}
+
+fn archive(entries: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut out = zip::ZipWriter::new(Cursor::new(vec![]));
+    let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    for (name, content) in entries {
+        out.start_file(name.as_str(), stored).unwrap();
+        out.write_all(content).unwrap();
+    }
+    out.finish().unwrap().into_inner()
+}
+
+/// Reads a file of these bytes as a model and does everything with it.
+fn load(dir: &Dir, bytes: &[u8], run: bool) {
+    let path = dir.file("mutant.pt2", bytes);
+    let mut s = Session::new();
+    if let Ok(model) = s.load(&path) {
+        exercise(&mut s, model, run);
+    }
+    show(&s);
+}
+
+#[test]
+fn mutants_of_archives_are_results_or_diagnostics() {
+    let dir = Dir::new("archives");
+    let mut r = Random(7);
+    for path in files("tests/data", ".pt2") {
+        let whole = std::fs::read(&path).unwrap();
+        for i in 0..rounds(30) {
+            let mutant = mutants::bytes(&whole, &mut r);
+            survives(&|| format!("{}, damage {i}", path.display()), || {
+                load(&dir, &mutant, i % 8 == 0)
+            });
+        }
+        let parts = entries(&whole);
+        let texts: Vec<usize> = (0..parts.len()).filter(|&i| parts[i].0.ends_with(".json")).collect();
+        for i in 0..rounds(60) {
+            let mut changed = parts.clone();
+            let (name, content) = &mut changed[*r.pick(&texts)];
+            let tree = serde_json::from_slice(content).unwrap();
+            let tree = mutants::json(&tree, &mut r).to_string();
+            let what = format!("{}, {name} as\n{tree}", path.display());
+            *content = tree.into_bytes();
+            survives(&|| what.clone(), || load(&dir, &archive(&changed), i % 8 == 0));
+        }
+    }
+}
+
+/// A module that reads two weights.
+fn reader() -> GraphModule {
+    let mut g = Graph::new();
+    let (a, b) = (g.get_attr("a"), g.get_attr("b"));
+    g.set_output(Val::Tuple(vec![Val::Leaf(a), Val::Leaf(b)]));
+    GraphModule::new("reader", g)
+}
+
+/// Reads a file as tensors, with every element, and as weights.
+fn read_tensors(path: &Path) {
+    if let Ok(file) = tensors::read(path) {
+        for t in file.tensors.values() {
+            let _: f64 = (0..t.numel()).map(|i| t.get(i).to_f64()).sum();
+        }
+    }
+    let _ = bind_weights(&mut reader(), path);
+}
+
+#[test]
+fn mutants_of_tensor_files_are_results_or_diagnostics() {
+    let dir = Dir::new("tensors");
+    let dtypes = [DType::F32, DType::I64, DType::B8, DType::BF16, DType::F16, DType::U8];
+    let mut r = Random(11);
+    for (k, &dtype) in dtypes.iter().enumerate() {
+        let (a, b) = (Tensor::zeros(dtype, &[2, 3]), Tensor::zeros(DType::F64, &[k, 1, 5]));
+        for ending in ["npy", "npz", "safetensors"] {
+            let path = dir.0.join(format!("whole.{ending}"));
+            let list = [("a", &a), ("b", &b)];
+            let wanted = if ending == "npy" { &list[..1] } else { &list[..] };
+            // Not every format has every element type.
+            if tensors::write(&path, wanted.iter().copied()).is_err() {
+                continue;
+            }
+            let whole = std::fs::read(&path).unwrap();
+            for i in 0..rounds(150) {
+                let mutant = dir.file(&format!("mutant.{ending}"), mutants::bytes(&whole, &mut r));
+                survives(&|| format!("{dtype} in .{ending}, damage {i}"), || {
+                    read_tensors(Path::new(&mutant))
+                });
+            }
         }
     }
 }
