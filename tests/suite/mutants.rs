@@ -127,7 +127,7 @@ pub fn number(text: &str, r: &mut Random) -> String {
     for (i, w) in words.iter().enumerate() {
         match i == chosen {
             true => {
-                out.push_str(r.pick(&limits));
+                out.push_str(r.pick::<&str>(&limits));
                 out.push_str(w.trim_start_matches(|c: char| c.is_ascii_alphanumeric()));
             }
             false => out.push_str(w),
@@ -308,7 +308,7 @@ fn argument(ty: &ParamType, g: &mut Graph, r: &mut Random) -> Arg {
             _ => argument(&ParamType::Float, g, r),
         },
         ParamType::Bool => Val::Bool(r.below(2) == 0),
-        ParamType::Str => Val::str(r.pick(&TEXTS)),
+        ParamType::Str => Val::str(r.pick::<&str>(&TEXTS)),
         ParamType::DType => Val::DType(*r.pick(&DTYPES)),
         ParamType::Any => {
             let list = ParamType::List(Box::new(ParamType::Int), None);
