@@ -47,12 +47,66 @@ graph g {
 }
 ";
 
+/// Buffers with new values: a counter, a running mean, and two that change places.
+const STATE: &str = "
+const n : f32[] = 0.0
+const mean : f32[4] = [0.5, 0.25, 0.0, 1.0]
+const a : f32[4] = [1.0, 2.0, 3.0, 4.0]
+const b : f32[4] = [5.0, 6.0, 7.0, 8.0]
+graph g updates (buffer n, buffer mean, buffer a, buffer b) {
+    %x : f32[8, 4] = placeholder x
+    %n = get_attr n
+    %n1 = call_function torch.add(%n, 1.0)
+    %mean = get_attr mean
+    %m = call_function torch.mean(%x, 0)
+    %mean1 = call_function torch.lerp(%mean, %m, 0.1)
+    %a = get_attr a
+    %b = get_attr b
+    %y = call_function torch.sub(%x, %mean1)
+    output (%n1, %mean1, %b, %a, %y)
+}
+";
+
+/// Kernels of their own: rows of a table, joining, windows, running sums; a sum in parts.
+const SPECIAL: &str = "
+graph g {
+    %ids : i64[1, 5] = placeholder ids
+    %x : f32[1, 5, 8] = placeholder x
+    %long : f32[300000] = placeholder long
+    %table = call_function torch.ones([10, 8])
+    %rows = call_function torch.nn.functional.embedding(%ids, %table)
+    %both = call_function torch.cat((%rows, %x), -1)
+    %windows = call_function torch.nn.functional.max_pool1d(%both, 2)
+    %sums = call_function torch.cumsum(%windows, -1)
+    %total = call_function torch.sum(%long)
+    output (%sums, %total)
+}
+";
+
 #[test]
 fn calls_allocate_nothing_after_the_first() {
+    let inputs = [
+        Tensor::zeros(DType::F32, &[1, 3, 12, 12]),
+        Tensor::zeros(DType::F32, &[1, 4, 100]),
+    ];
+    allocates_nothing(&GRAPH.replace("full(0.125)", &weights()), &inputs);
+    let ids = Tensor::zeros(DType::I64, &[1, 5]);
+    allocates_nothing(STATE, &[Tensor::zeros(DType::F32, &[8, 4])]);
+    allocates_nothing(
+        SPECIAL,
+        &[
+            ids,
+            Tensor::zeros(DType::F32, &[1, 5, 8]),
+            Tensor::zeros(DType::F32, &[300_000]),
+        ],
+    );
+}
+
+/// The graph runs on one and two threads without allocating after the first calls.
+fn allocates_nothing(text: &str, inputs: &[Tensor]) {
     for threads in [1, 2] {
         let mut session = Session::new();
-        let text = GRAPH.replace("full(0.125)", &weights());
-        let model = session.load_text("calls.fxir", &text);
+        let model = session.load_text("calls.fxir", text);
         let model = model.unwrap_or_else(|_| panic!("{:?}", session.diagnostics));
         let request = Request {
             threads,
@@ -60,17 +114,13 @@ fn calls_allocate_nothing_after_the_first() {
         };
         let made = compile(&mut session, model, &request).unwrap_or_else(|_| panic!("{:?}", session.diagnostics));
         let mut executable = made.ready.and_then(|r| r.into_executable()).expect("an executable");
-        let inputs = [
-            Tensor::zeros(DType::F32, &[1, 3, 12, 12]),
-            Tensor::zeros(DType::F32, &[1, 4, 100]),
-        ];
         // Workers take their working memory when they first get a chunk.
         for _ in 0..200 {
-            executable.execute(&inputs).expect("runs");
+            executable.execute(inputs).expect("runs");
         }
         let before = COUNT.load(Relaxed);
         for _ in 0..200 {
-            executable.execute(&inputs).expect("runs");
+            executable.execute(inputs).expect("runs");
         }
         assert_eq!(
             COUNT.load(Relaxed) - before,

@@ -12,9 +12,12 @@ use std::rc::Rc;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Write the text of a stage: ast, graph, code, dot, typed, optimized, kernels, clif, asm
+    /// Write the text of a stage: ast, graph, code, dot, typed, optimized, fusion, kernels, clif, asm
     #[arg(long, value_name = "STAGE[=PATH]", value_parser = parse_emit)]
     emit: Vec<(Artifact, Option<String>)>,
+    /// Write what each kernel computes and moves, and why other operations are not in it: `--emit fusion`
+    #[arg(long)]
+    explain_fusion: bool,
     /// Threads to compile for; as many as the machine has by default
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
@@ -37,18 +40,22 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     app.session.observe(timer.clone());
     let model = args.model.load(app)?;
     let (dims, assumed) = args.model.assumed_dims(&model.module)?;
+    let mut emit = args.emit.clone();
+    if args.explain_fusion {
+        emit.push((Artifact::Fusion, None));
+    }
     let request = Request {
         dims,
         threads: args.threads,
         passes: args.model.pass_options(),
-        artifacts: args.emit.iter().map(|(a, _)| *a).collect(),
+        artifacts: emit.iter().map(|(a, _)| *a).collect(),
         until: Some(Stage::Compile),
         ..Request::default()
     };
     let made = compile(&mut app.session, model, &request)?;
     app.show();
     report(app, args, &made, &assumed, &timer.borrow())?;
-    for ((_, path), (_, text)) in args.emit.iter().zip(&made.texts) {
+    for ((_, path), (_, text)) in emit.iter().zip(&made.texts) {
         output::artifact(path.as_deref(), text.as_bytes())?;
     }
     Ok(())

@@ -3,8 +3,7 @@
 use crate::kernel::{self, Inst, Kernel, Stmt, Var};
 use crate::scalar::{Binary, Unary};
 use crate::tensor::Scalar;
-use crate::types::DType;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Loops are unrolled whose iterations times [`weight`] are at most this.
 pub(super) const UNROLL: usize = 48;
@@ -156,73 +155,6 @@ pub(super) fn find_varying(
                 varying.extend(l.carries.iter().flat_map(|c| [c.phi, c.out]));
                 varying.extend(l.reduces.iter().flat_map(|r| r.out.iter().copied()));
                 find_varying(&l.body, var, varying, uniform);
-            }
-        }
-    }
-}
-
-/// The values `erf(x)` and `tanh(x)` of f32 that are used once, to add one: what is wanted of them is the sum, which is
-/// cheaper ([`exp`](super::exp)).
-pub(super) fn plus_one(k: &Kernel) -> HashSet<kernel::Value> {
-    let mut s = Uses {
-        k,
-        counts: HashMap::new(),
-        ones: HashSet::new(),
-        functions: HashSet::new(),
-        sums: vec![],
-    };
-    s.body(&k.body);
-    let Uses {
-        counts,
-        ones,
-        functions,
-        sums,
-        ..
-    } = s;
-    let both = sums.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]);
-    both.filter(|(v, one)| functions.contains(v) && ones.contains(one) && counts.get(v) == Some(&1))
-        .map(|(v, _)| v)
-        .collect()
-}
-
-/// What [`plus_one`] looks for.
-struct Uses<'a> {
-    k: &'a Kernel,
-    counts: HashMap<kernel::Value, usize>,
-    ones: HashSet<kernel::Value>,
-    functions: HashSet<kernel::Value>,
-    sums: Vec<(kernel::Value, kernel::Value)>,
-}
-
-impl Uses<'_> {
-    fn count(&mut self, v: kernel::Value) {
-        *self.counts.entry(v).or_default() += 1;
-    }
-
-    fn body(&mut self, body: &[Stmt]) {
-        for s in body {
-            match s {
-                Stmt::Let(v, i) => {
-                    i.operands(&mut |x| self.count(x));
-                    match i {
-                        Inst::Const(Scalar::F32(1.0)) => drop(self.ones.insert(*v)),
-                        Inst::Unary(Unary::Erf | Unary::Tanh, _) if self.k.dtype(*v) == DType::F32 => {
-                            self.functions.insert(*v);
-                        }
-                        Inst::Binary(Binary::Add, a, b) => self.sums.push((*a, *b)),
-                        _ => {}
-                    }
-                }
-                Stmt::Store(_, at, v) => {
-                    self.count(*v);
-                    at.dynamic.iter().for_each(|d| self.count(d.0));
-                }
-                Stmt::Loop(l) => {
-                    let reduced = l.reduces.iter().flat_map(|r| r.init.iter().chain(&r.value));
-                    let carried = l.carries.iter().flat_map(|c| [&c.init, &c.next]);
-                    reduced.chain(carried).for_each(|&v| self.count(v));
-                    self.body(&l.body);
-                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One kernel as one CLIF function.
 
-use super::analysis::plus_one;
+use super::folds::{Folds, folds};
 use super::lanes::{Class, Emitter, Lanes, MEM};
 use super::memory::Partials;
 use super::table::Table;
@@ -13,7 +13,7 @@ use cranelift_codegen::ir::types::{I8, I32, I64};
 use cranelift_codegen::ir::{AbiParam, InstBuilder, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// What a kernel value is at this place of the code.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ pub(super) struct Lowering<'a> {
     pub aligned: bool,
     /// Whether stores of two f64 are free to mean stores past the caches.
     pub may_stream: bool,
-    /// Values that stand for one more than themselves: see [`plus_one`].
-    pub plus_one: HashSet<kernel::Value>,
+    /// What is computed together.
+    pub folds: Folds,
 }
 
 /// The signature of compiled kernels: `(buffers, begin, end, scratch, constants) -> status`.
@@ -124,7 +124,7 @@ pub(super) fn define(
         range: (p[1], p[2]),
         aligned: false,
         may_stream: may_stream(k),
-        plus_one: plus_one(k),
+        folds: folds(k),
     };
     s.bind_buffers(p[0], p[3]);
     let zero = s.e.b.ins().iconst(I32, 0);
@@ -289,23 +289,44 @@ impl Lowering<'_> {
                 return Val::Lanes(self.with_form(true, |l| l.lane_index(first, s)));
             }
             // The one is in the value already.
-            Inst::Binary(Binary::Add, x, y) if self.plus_one.contains(x) || self.plus_one.contains(y) => {
-                let sum = if self.plus_one.contains(x) { x } else { y };
+            Inst::Binary(Binary::Add, x, y) if self.folds.plus_one.contains(x) || self.folds.plus_one.contains(y) => {
+                let sum = if self.folds.plus_one.contains(x) { x } else { y };
                 return self.vals[sum.0 as usize].clone();
+            }
+            Inst::Binary(Binary::Mul, ..) if self.folds.gone.contains(&v) => return Val::None,
+            Inst::Binary(Binary::Mul, ..) if self.folds.quotients.contains_key(&v) => {
+                let (x, d) = self.folds.quotients[&v];
+                return self.folded(&[x, d], |l, args| l.e.fdiv(&args[0], &args[1]));
+            }
+            Inst::Unary(Unary::Tanh, x) if self.folds.plus_one.contains(&v) => {
+                let (x, c) = self.folds.scaled.get(&v).copied().unwrap_or((*x, 1.0));
+                let whole = !self.folds.denominators.contains(&v);
+                return self.folded(&[x], |l, args| l.e.one_plus_tanh(&args[0], c, whole));
             }
             _ => {}
         }
         let varying = self.varying(i);
         let r = self.with_form(varying, |l| match i {
-            Inst::Unary(Unary::Erf, x) if l.plus_one.contains(&v) => {
+            Inst::Unary(Unary::Erf, x) if l.folds.plus_one.contains(&v) => {
                 let x = l.operand(*x, varying);
                 l.e.one_plus_erf(&x)
             }
-            Inst::Unary(Unary::Tanh, x) if l.plus_one.contains(&v) => {
+            Inst::Unary(Unary::Exp, x) if l.k.shares.contains(&v) => {
                 let x = l.operand(*x, varying);
-                l.e.one_plus_tanh(&x)
+                l.e.exp_share(&x)
             }
             _ => l.compute(i, varying),
+        });
+        if varying { Val::Lanes(r) } else { Val::Uniform(r[0]) }
+    }
+
+    /// A function of values that are not its instruction's operands.
+    fn folded(&mut self, args: &[kernel::Value], f: impl FnOnce(&mut Self, &[Lanes]) -> Lanes) -> Val {
+        let lanes = |v: &kernel::Value| matches!(self.vals[v.0 as usize], Val::Lanes(_));
+        let varying = args.iter().any(lanes);
+        let r = self.with_form(varying, |l| {
+            let args: Vec<Lanes> = args.iter().map(|&a| l.operand(a, varying)).collect();
+            f(l, &args)
         });
         if varying { Val::Lanes(r) } else { Val::Uniform(r[0]) }
     }

@@ -94,7 +94,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// One iteration of the body: the state after it.
+    /// One iteration of the body: the state after it. A vector loop's first may have no state before it.
     pub(super) fn iteration(&mut self, l: &Loop, state: &State) -> State {
         let carried = &state[state.len() - l.carries.len()..];
         for (c, x) in l.carries.iter().zip(carried) {
@@ -104,7 +104,10 @@ impl Lowering<'_> {
         let mut out = vec![];
         for r in &l.reduces {
             let values: State = r.value.iter().map(|&v| self.registers(v)).collect();
-            let acc = &state[out.len()..out.len() + values.len()];
+            let Some(acc) = state.get(out.len()..out.len() + values.len()) else {
+                out.extend(values);
+                continue;
+            };
             let dtype = self.k.dtype(r.value[0]);
             let lanes = self.lane.is_some();
             out.extend(self.with_form(lanes, |s| s.combine(r.op, dtype, acc, &values)));

@@ -2,7 +2,7 @@
 
 use super::func::{Lowering, Val, VarAt};
 use super::lanes::{Class, Lanes};
-use crate::kernel::{Affine, Buf, Cond, Guard, Index, Inst, LARGE, Role, Stmt, Var};
+use crate::kernel::{Affine, Buf, Cond, Guard, Index, Inst, Role, Stmt, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{F64X2, I64};
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
@@ -260,10 +260,7 @@ impl Lowering<'_> {
     /// cache lines.
     pub fn streams(&self, b: Buf, i: &Index) -> bool {
         let buffer = self.k.buffer(b);
-        let large = self.e.width == 64
-            && self.may_stream
-            && buffer.role == Role::Out
-            && buffer.numel() * buffer.dtype.size() >= LARGE;
+        let large = self.e.width == 64 && self.may_stream && buffer.role == Role::Out && buffer.streams;
         let line = |&(v, s): &(Var, i64)| Some(v) == self.lane || s % 16 == 0;
         large
             && buffer.dtype.size() == 4

@@ -14,6 +14,7 @@ mod calls;
 mod convert;
 mod elements;
 mod exp;
+mod folds;
 mod forms;
 mod func;
 mod inside;

@@ -7,7 +7,7 @@ use crate::kernel::{Loop, ReduceOp};
 use crate::scalar::{Compare, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
-use cranelift_codegen::ir::types::I64;
+use cranelift_codegen::ir::types::{I16X8, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl Lowering<'_> {
@@ -35,9 +35,10 @@ impl Lowering<'_> {
     /// A group's lanes combined into one scalar: halves of the group by vectors, then lane pairs; always the same tree.
     pub(super) fn collapse(&mut self, op: ReduceOp, dtype: DType, mut x: State) -> State {
         let classes = [Class::of(dtype), Class::I64];
+        let plain = op.binary().is_some() && classes[0] != Class::Bool;
         let mut elements = self.e.elements;
         // One vector, or as many elements as 128 bits have of 32.
-        let lane = if self.e.width > 16 { classes[0].size() } else { 4 };
+        let lane = if plain { classes[0].size() } else { 4 };
         while elements > self.e.width / lane {
             let half = |x: &State, k: usize| -> State {
                 x.iter()
@@ -48,15 +49,12 @@ impl Lowering<'_> {
             x = self.with_form(true, |s| s.combine(op, dtype, &a, &b));
             elements /= 2;
         }
-        if self.e.width > 16 {
-            elements = 16 / lane;
+        if plain {
+            return vec![vec![self.across(op, dtype, x[0][0])]];
         }
         let mut lanes: Vec<State> = vec![vec![]; elements];
         for (v, c) in x.iter().zip(classes) {
-            let scalars = match self.e.width {
-                16 => self.with_form(true, |s| s.e.extract(c, v)),
-                _ => self.parts(op, dtype, v),
-            };
+            let scalars = self.with_form(true, |s| s.e.extract(c, v));
             for (lane, s) in lanes.iter_mut().zip(scalars) {
                 lane.push(vec![s]);
             }
@@ -70,27 +68,34 @@ impl Lowering<'_> {
         lanes.swap_remove(0)
     }
 
-    /// The 16-byte parts of one wide vector combined, as scalars, through the stack slot; see [`widen`](super::widen).
-    fn parts(&mut self, op: ReduceOp, dtype: DType, x: &[Value]) -> Vec<Value> {
-        let ty = Class::of(dtype).vector();
-        let at = self.e.b.ins().stack_addr(I64, self.e.slot, 0);
-        self.e.b.ins().store(MEM, x[0], at, 0);
-        let mut parts: Vec<Value> = (0..self.e.width as i32 / 16)
-            .map(|k| self.e.b.ins().load(ty, MEM, at, 16 * k))
-            .collect();
-        while parts.len() > 1 {
-            let half = parts.split_off(parts.len() / 2);
-            let pairs = parts
-                .iter()
-                .zip(&half)
-                .map(|(&a, &b)| self.with_form(true, |s| s.combine(op, dtype, &[vec![a]], &[vec![b]]))[0][0]);
-            parts = pairs.collect();
+    /// The lanes of one vector combined, in registers: each step combines the vector with itself in another order, the parts of
+    /// a wide one first (see [`widen`](super::widen)), so that at the end every lane has the result.
+    fn across(&mut self, op: ReduceOp, dtype: DType, x: Value) -> Value {
+        let ty = self.e.b.func.dfg.value_type(x);
+        let mut x = x;
+        for neighbours in [false, true].into_iter().take(self.e.width.ilog2() as usize - 4) {
+            let v = self.e.bitcast(I16X8, x);
+            let y = match neighbours {
+                false => self.e.b.ins().uadd_sat(v, v),
+                true => self.e.b.ins().sadd_sat(v, v),
+            };
+            let y = self.e.bitcast(ty, y);
+            x = self.with_form(true, |s| s.combine(op, dtype, &[vec![x]], &[vec![y]]))[0][0];
         }
-        self.e.b.ins().store(MEM, parts[0], at, 0);
-        let (scalar, size) = (Class::of(dtype).scalar(), Class::of(dtype).size() as i32);
-        (0..16 / size)
-            .map(|k| self.e.b.ins().load(scalar, MEM, at, size * k))
-            .collect()
+        let orders: &[[u8; 4]] = match Class::of(dtype).size() {
+            8 => &[[2, 3, 0, 1]],
+            _ => &[[1, 0, 3, 2], [2, 3, 0, 1]],
+        };
+        for &order in orders {
+            let y = self.e.shuffle32(x, x, order);
+            x = self.with_form(true, |s| s.combine(op, dtype, &[vec![x]], &[vec![y]]))[0][0];
+        }
+        if dtype.is_float() || self.e.width == 16 {
+            return self.e.b.ins().extractlane(x, 0);
+        }
+        let at = self.e.b.ins().stack_addr(I64, self.e.slot, 0);
+        self.e.b.ins().store(MEM, x, at, 0);
+        self.e.b.ins().load(Class::of(dtype).scalar(), MEM, at, 0)
     }
 
     /// `a ⊕ b` in the current form.

@@ -13,6 +13,12 @@ use crate::kernel::{Buf, Role, interpret};
 use crate::tensor::{Scalar, SplitMix};
 use crate::types::DType;
 
+/// How many random cases a test runs: `n`, or what the environment says (`PROPTEST_CASES=100000 cargo test --release codegen::`).
+fn cases(n: u32) -> u32 {
+    let given = std::env::var("PROPTEST_CASES").ok().and_then(|v| v.parse().ok());
+    given.unwrap_or(n)
+}
+
 /// Bytes of a tensor of these values, converted to `dtype`.
 fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
     let mut out = vec![0; values.len() * dtype.size()];

@@ -4,7 +4,7 @@
 //! four, then the last three one by one. A sum keeps one accumulator per lane through the groups; `reduce` makes one
 //! scalar of them.
 
-use super::analysis::{constants_of, find_varying, shape, stores_of};
+use super::analysis::{constants_of, find_varying, shape, stores_of, weight};
 use super::func::{Lowering, Val, VarAt};
 use super::lanes::Class;
 use super::loops::{End, State};
@@ -14,6 +14,9 @@ use std::collections::HashSet;
 
 /// The most values that stay in vector registers throughout a loop of groups.
 const KEPT: usize = 6;
+
+/// Groups that are fewer stand one after the other, if their vectors times [`weight`] are at most this.
+const STRAIGHT: usize = 96;
 
 /// Groups that a float sum adds up before it begins anew.
 const BLOCK: i64 = 256;
@@ -99,13 +102,17 @@ impl Lowering<'_> {
         self.e.elements = elements;
         self.spread_invariants(l);
         self.lane = Some(l.vars[0]);
-        let mut wide = self.identities(l);
-        let mut at = start;
-        if self.cascades(l, start, end) {
-            (wide, at) = self.blocks(l, start, end, wide);
-        }
-        let step = elements as i64;
-        (wide, at) = self.counted(at, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide));
+        let (wide, at) = match self.few_groups(l, start, end) {
+            Some(groups) => self.unrolled(l, groups),
+            None => {
+                let (mut wide, mut at) = (self.identities(l), start);
+                if self.cascades(l, start, end) {
+                    (wide, at) = self.blocks(l, start, end, wide);
+                }
+                let step = elements as i64;
+                self.counted(at, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide))
+            }
+        };
         self.lane = None;
         self.splats.clear();
         self.close(l);
@@ -126,6 +133,30 @@ impl Lowering<'_> {
     fn lane_iteration(&mut self, l: &Loop, i: Value, state: &State) -> State {
         self.vars[l.vars[0].0 as usize] = VarAt::At(i);
         self.iteration(l, state)
+    }
+
+    /// Where the groups of a short range begin, if they are so few and light that they stand one after the other.
+    fn few_groups(&self, l: &Loop, start: End, end: End) -> Option<Vec<i64>> {
+        let (End::Const(a), End::Const(b)) = (start, end) else {
+            return None;
+        };
+        let (groups, step) = ((b - a) as usize / self.e.elements, self.e.elements as i64);
+        let vectors = (4 * self.e.elements / self.e.width).max(1);
+        let short = groups > 0 && groups * vectors * weight(&l.body) <= STRAIGHT;
+        short.then(|| (0..groups as i64).map(|g| a + g * step).collect())
+    }
+
+    /// Groups one after the other; the first one's values are what the others are combined with.
+    fn unrolled(&mut self, l: &Loop, groups: Vec<i64>) -> (State, End) {
+        let mut wide = vec![];
+        let mut at = 0;
+        for first in groups {
+            self.vars[l.vars[0].0 as usize] = VarAt::Const(first);
+            wide = self.iteration(l, &wide);
+            self.forget(&l.body);
+            at = first + self.e.elements as i64;
+        }
+        (wide, End::Const(at))
     }
 
     /// Whether a sum of floats is so long that its rounding errors would show.

@@ -102,7 +102,7 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
     if until >= Stage::Lower {
         let mut lowered = ready::lower(session, &c.module, &request.dims)?;
         match &lowered.program {
-            Some(program) => texts.add(Stage::Lower, |_| text::program(program)),
+            Some(program) => texts.add(Stage::Lower, |a| text::program(program, a)),
             None if wanted >= Some(Stage::Lower) => {
                 session.report(nothing_compiled());
                 return Err(Reported);

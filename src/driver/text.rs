@@ -22,6 +22,8 @@ pub enum Artifact {
     Optimized,
     /// The same as Python that runs under PyTorch.
     OptimizedCode,
+    /// What the kernels compute together, what apart, and why.
+    Fusion,
     /// The program and its kernels, as Python that runs.
     Kernels,
     /// The kernels in Cranelift's IR.
@@ -36,7 +38,7 @@ pub enum Artifact {
 
 impl Artifact {
     /// All, in the order of the stages.
-    pub const ALL: [Artifact; 10] = [
+    pub const ALL: [Artifact; 11] = [
         Artifact::Ast,
         Artifact::Graph,
         Artifact::Code,
@@ -44,6 +46,7 @@ impl Artifact {
         Artifact::Typed,
         Artifact::Optimized,
         Artifact::OptimizedCode,
+        Artifact::Fusion,
         Artifact::Kernels,
         Artifact::Clif,
         Artifact::Asm,
@@ -57,6 +60,7 @@ impl Artifact {
             Artifact::Typed => "typed",
             Artifact::Optimized => "optimized",
             Artifact::OptimizedCode => "optimized-code",
+            Artifact::Fusion => "fusion",
             Artifact::Kernels => "kernels",
             Artifact::Clif => "clif",
             Artifact::Asm => "asm",
@@ -78,7 +82,7 @@ impl Artifact {
             Artifact::Ast | Artifact::Graph | Artifact::Code | Artifact::Dot => Stage::Load,
             Artifact::Typed => Stage::Check,
             Artifact::Optimized | Artifact::OptimizedCode => Stage::Optimize,
-            Artifact::Kernels => Stage::Lower,
+            Artifact::Fusion | Artifact::Kernels => Stage::Lower,
             Artifact::Clif | Artifact::Asm => Stage::Compile,
         }
     }
@@ -124,8 +128,11 @@ pub fn module(m: &GraphModule, artifact: Artifact) -> String {
     }
 }
 
-/// The text of a program: Python that runs.
-pub fn program(p: &Program) -> String {
+/// The text of a program: Python that runs, or what fusion did and why.
+pub fn program(p: &Program, artifact: Artifact) -> String {
+    if artifact == Artifact::Fusion {
+        return p.fusion.to_string();
+    }
     let mut out: String = p.to_string().lines().map(|l| format!("# {l}\n")).collect();
     out.push('\n');
     out.push_str(&lower::python::module(p));

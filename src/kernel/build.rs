@@ -100,6 +100,7 @@ impl KernelBuilder {
                 extents: vec![],
                 values: vec![],
                 body: vec![],
+                shares: vec![],
             },
             open: vec![vec![]],
             known: vec![HashMap::new()],
@@ -108,11 +109,13 @@ impl KernelBuilder {
 
     /// Adds a buffer.
     pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[usize], role: Role) -> Buf {
+        let bytes = shape.iter().product::<usize>().saturating_mul(dtype.size());
         self.kernel.buffers.push(Buffer {
             name: name.into(),
             dtype,
             shape: shape.to_vec(),
             role,
+            streams: role == Role::Out && bytes >= LARGE,
         });
         Buf(self.kernel.buffers.len() as u32 - 1)
     }
@@ -458,6 +461,13 @@ impl KernelBuilder {
             body,
         }));
         outs
+    }
+
+    /// Marks an exponential as one of [`Kernel::shares`].
+    pub fn mark_share(&mut self, v: Value) {
+        if !self.kernel.shares.contains(&v) {
+            self.kernel.shares.push(v);
+        }
     }
 
     /// The kernel, verified.

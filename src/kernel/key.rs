@@ -2,22 +2,25 @@
 
 use super::*;
 
-/// Buffers of this many bytes displace what is in the caches when they are written through these.
+/// Buffers of this many bytes displace what is in the caches when they are written through these: what a machine's last cache has for
+/// a few cores. Of twice as much nothing is left there when the next kernel reads it.
 pub const LARGE: usize = 24 << 20;
 
 /// The kernel's structure. Kernels with equal keys differ at most in names, and in the shapes of buffers that are not their own
-/// and on the same side of [`LARGE`].
+/// and written past the caches or not alike.
 pub fn structure(k: &Kernel) -> Vec<u64> {
     let mut w = vec![k.buffers.len() as u64];
     for b in &k.buffers {
         let size = match b.role {
             Role::Local => b.numel() as u64,
-            _ => (b.numel() * b.dtype.size() >= LARGE) as u64,
+            _ => b.streams as u64,
         };
         w.extend([b.dtype as u64, b.role as u64, size]);
     }
     w.push(k.extents.len() as u64);
     w.extend(k.extents.iter().map(|&e| e as u64));
+    w.push(k.shares.len() as u64);
+    w.extend(k.shares.iter().map(|v| v.0 as u64));
     stmts(&k.body, &mut w);
     w
 }

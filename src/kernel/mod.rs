@@ -19,6 +19,7 @@
 mod affine;
 mod apply;
 mod build;
+pub mod estimate;
 mod hoist;
 mod interp;
 mod key;
@@ -73,6 +74,8 @@ pub struct Buffer {
     pub shape: Vec<usize>,
     /// What the kernel does with it.
     pub role: Role,
+    /// Whether it is written past the caches, where the machine can: it would only displace what is needed there.
+    pub streams: bool,
 }
 
 impl Buffer {
@@ -302,6 +305,9 @@ pub struct Kernel {
     pub values: Vec<DType>,
     /// What it does.
     pub body: Vec<Stmt>,
+    /// Exponentials of differences from the largest element of a row, as a softmax takes them: of nothing above zero, and to be divided by
+    /// their sum. Compiled code may compute them to 3.5e-7 of their value only.
+    pub shares: Vec<Value>,
 }
 
 impl Kernel {

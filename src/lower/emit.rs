@@ -2,7 +2,8 @@
 
 use super::cluster::{Along, Level};
 use super::ir::{Def, ValueId};
-use super::schedule::{LoopDim, Scheduler, Source};
+use super::schedule::{LoopDim, Scheduler, Source, Stored};
+use super::vars::Vars;
 use crate::kernel::{Affine, KernelBuilder, ReduceOp, Role, Value, Var};
 use crate::op::Combine;
 use crate::scalar::{Binary, Expr, Node, Unary};
@@ -12,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 /// Local rows larger than this are not worth keeping: values are computed again instead.
 const MAX_LOCAL_BYTES: usize = 256 << 10;
 
-fn is_expensive(e: &Expr) -> bool {
+pub(super) fn is_expensive(e: &Expr) -> bool {
     e.nodes().any(|(_, n, _)| match n {
         Node::Unary(op, _) => !matches!(
             op,
@@ -35,7 +36,7 @@ fn is_expensive(e: &Expr) -> bool {
     })
 }
 
-fn reduce_op(c: Combine) -> ReduceOp {
+pub(super) fn reduce_op(c: Combine) -> ReduceOp {
     match c {
         Combine::Sum => ReduceOp::Add,
         Combine::Prod => ReduceOp::Mul,
@@ -45,32 +46,6 @@ fn reduce_op(c: Combine) -> ReduceOp {
         Combine::All => ReduceOp::And,
     }
 }
-/// The loop variables over the dims of the space.
-#[derive(Clone, Default)]
-struct Vars(Vec<(usize, Var)>);
-
-impl Vars {
-    fn with(&self, dims: &[LoopDim], vars: &[Var]) -> Vars {
-        let mut v = self.clone();
-        v.0.extend(dims.iter().map(|d| d.last).zip(vars.iter().copied()));
-        v
-    }
-
-    fn index(&self, offset: i64, strides: &[i64]) -> Affine {
-        Affine::new(
-            offset,
-            self.0.iter().map(|&(d, v)| (v, strides.get(d).copied().unwrap_or(0))),
-        )
-    }
-
-    fn dim(&self, d: usize) -> Affine {
-        self.0
-            .iter()
-            .find(|x| x.0 == d)
-            .map_or(Affine::from(0), |x| Affine::from(x.1))
-    }
-}
-
 /// Emission.
 impl Scheduler<'_> {
     pub(super) fn declare(&mut self, k: &mut KernelBuilder) {
@@ -102,7 +77,7 @@ impl Scheduler<'_> {
             }
             let b = k.buffer(&name, def.dtype, &def.shape, role);
             self.bufs.insert(v, b);
-            self.buffers.push(v);
+            self.buffers.push(Stored::Value(v));
         }
         self.declare_locals(k);
     }
@@ -138,7 +113,7 @@ impl Scheduler<'_> {
     }
 
     /// The reductions that the loop of `stage` computes, and the full values it stores.
-    fn stage_roots(&self, stage: usize) -> (Vec<ValueId>, Vec<ValueId>) {
+    pub(super) fn stage_roots(&self, stage: usize) -> (Vec<ValueId>, Vec<ValueId>) {
         let members = &self.cluster.members;
         let reduces = members
             .iter()
@@ -152,7 +127,7 @@ impl Scheduler<'_> {
     }
 
     /// The full members that a loop must compute for these reductions and stores.
-    fn loop_roots(&self, reduces: &[ValueId], stores: &[ValueId]) -> Vec<ValueId> {
+    pub(super) fn loop_roots(&self, reduces: &[ValueId], stores: &[ValueId]) -> Vec<ValueId> {
         let operands = reduces.iter().filter_map(|r| match self.sources[r][0] {
             Source::Member(v) => Some(v),
             _ => None,
@@ -160,7 +135,7 @@ impl Scheduler<'_> {
         stores.iter().copied().chain(operands).collect()
     }
 
-    fn used_in_later_stage(&self, v: ValueId) -> bool {
+    pub(super) fn used_in_later_stage(&self, v: ValueId) -> bool {
         self.sources.iter().any(|(u, s)| {
             let loop_of_user = self.stage[u] - self.is_reduce(*u) as usize;
             loop_of_user > self.stage[&v] && s.iter().any(|s| matches!(s, Source::Member(m) if *m == v))
@@ -211,7 +186,7 @@ impl Scheduler<'_> {
     }
 
     /// Pointwise members on reduced values that are ready before the loop of `stage`, and the stores of all reduced ones.
-    fn reduced_members(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
+    pub(super) fn reduced_members(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
         let ready: Vec<ValueId> = self
             .cluster
             .members
@@ -260,7 +235,14 @@ impl Scheduler<'_> {
         }
     }
 
-    fn store_nest(&mut self, k: &mut KernelBuilder, vars: &Vars, row: &[LoopDim], stage: usize, stores: &[ValueId]) {
+    pub(super) fn store_nest(
+        &mut self,
+        k: &mut KernelBuilder,
+        vars: &Vars,
+        row: &[LoopDim],
+        stage: usize,
+        stores: &[ValueId],
+    ) {
         let Some((first, rest)) = row.split_first() else {
             self.full(k, vars, stage, stores, stores);
             return;
@@ -277,7 +259,7 @@ impl Scheduler<'_> {
         }
     }
 
-    fn reduce_nest(
+    pub(super) fn reduce_nest(
         &mut self,
         k: &mut KernelBuilder,
         vars: &Vars,
@@ -368,7 +350,7 @@ impl Scheduler<'_> {
     }
 
     /// The full members that `roots` need in the loop of `stage`, in order.
-    fn needed(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
+    pub(super) fn needed(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
         let mut needed = BTreeSet::new();
         let mut todo: Vec<ValueId> = roots.to_vec();
         while let Some(v) = todo.pop() {
@@ -409,7 +391,11 @@ impl Scheduler<'_> {
             return k.binary(Binary::Mul, args[0], inverse);
         }
         let along = &self.cluster.member(v).expect("a member").along;
-        k.inline(expr, &args, &index_of(vars, along))[0]
+        let value = k.inline(expr, &args, &index_of(vars, along))[0];
+        if self.is_below_max(v, expr) {
+            k.mark_share(value);
+        }
+        value
     }
 
     fn operand(&self, k: &mut KernelBuilder, vars: &Vars, s: &Source, known: &HashMap<ValueId, Value>) -> Value {

@@ -8,10 +8,15 @@
 //!
 //! The algorithm is greedy over the values in order: a value joins the clusters of its operands where that makes no
 //! cycle between units (the transitive dependencies of every unit are kept as bit sets), and clusters merge where a
-//! value joins two that do not depend on each other.
+//! value joins two that do not depend on each other ([`join`](super::join) has the conditions, each with the words that
+//! `--explain-fusion` says when it fails). At the end independent clusters over one space that are small, or read the same, become one
+//! ([`horizontal`](super::horizontal)).
 
-use super::cluster::{Along, Cluster, Level, Member, Users, broadcast_along, trace, users};
+use super::cluster::{Along, Cluster, Level, Member, Users, users};
+use super::cost;
+use super::horizontal::Beside;
 use super::ir::{Def, Tir, ValueId};
+use super::join::Refusal;
 use super::units::Units;
 use cranelift_entity::entity_impl;
 use std::collections::HashMap;
@@ -45,17 +50,22 @@ pub struct Fusion {
     pub inlined: Vec<bool>,
     /// Contractions that apply an activation: the activated value, in whose buffer the result goes.
     pub activated: HashMap<ValueId, ValueId>,
+    /// The unit of each value that one computes.
+    pub unit_of: Vec<Option<UnitId>>,
+    /// Values that do not join the cluster of an operand (any value of it), and why.
+    pub refused: Vec<(ValueId, ValueId, Refusal)>,
+    /// Independent clusters that run as one: a value of each, and why.
+    pub beside: Vec<(ValueId, ValueId, Beside)>,
 }
 
-/// At most this many members in one cluster: longer kernels spill and compile slowly.
-const MAX_MEMBERS: usize = 64;
-
-struct Fuser<'a> {
-    tir: &'a Tir,
-    units: Vec<Option<Unit>>,
+pub(super) struct Fuser<'a> {
+    pub(super) tir: &'a Tir,
+    pub(super) units: Vec<Option<Unit>>,
     /// The units each unit depends on, directly or not.
-    deps: Vec<Units>,
-    unit_of: Vec<Option<UnitId>>,
+    pub(super) deps: Vec<Units>,
+    pub(super) unit_of: Vec<Option<UnitId>>,
+    refused: Vec<(ValueId, ValueId, Refusal)>,
+    pub(super) beside: Vec<(ValueId, ValueId, Beside)>,
     inlined: Vec<bool>,
     activated: HashMap<ValueId, ValueId>,
     /// The last call that did more than compute.
@@ -71,6 +81,8 @@ pub fn fuse(tir: &Tir) -> Fusion {
         units: vec![],
         deps: vec![],
         unit_of: vec![None; n],
+        refused: vec![],
+        beside: vec![],
         inlined: vec![false; n],
         activated: HashMap::new(),
         last_effect: None,
@@ -83,6 +95,7 @@ pub fn fuse(tir: &Tir) -> Fusion {
             f.visit(v);
         }
     }
+    f.horizontal(&users);
     let stored = (0..n).map(|i| f.is_stored(ValueId(i as u32), &users[i])).collect();
     let order = f.topological();
     Fusion {
@@ -91,6 +104,9 @@ pub fn fuse(tir: &Tir) -> Fusion {
         stored,
         inlined: f.inlined,
         activated: f.activated,
+        unit_of: f.unit_of,
+        refused: f.refused,
+        beside: f.beside,
     }
 }
 
@@ -154,24 +170,16 @@ impl Fuser<'_> {
         }
     }
 
-    fn unit(&self, v: ValueId) -> Option<UnitId> {
+    pub(super) fn unit(&self, v: ValueId) -> Option<UnitId> {
         self.unit_of[v.0 as usize]
     }
 
-    /// The value whose buffer or register an operand is: views looked through.
-    fn base(&self, mut v: ValueId) -> ValueId {
-        while let Def::View { arg, .. } = &self.tir.value(v).def {
-            v = *arg;
-        }
-        v
-    }
-
-    fn operand_units(&self, v: ValueId) -> Vec<UnitId> {
+    pub(super) fn operand_units(&self, v: ValueId) -> Vec<UnitId> {
         let mut units: Vec<UnitId> = self
             .tir
             .operands(v)
             .iter()
-            .filter_map(|&o| self.unit(self.base(o)))
+            .filter_map(|&o| self.unit(cost::base(self.tir, o)))
             .collect();
         units.sort_unstable();
         units.dedup();
@@ -215,49 +223,18 @@ impl Fuser<'_> {
         }
     }
 
-    fn cluster(&self, u: UnitId) -> Option<&Cluster> {
+    pub(super) fn cluster(&self, u: UnitId) -> Option<&Cluster> {
         match &self.units[u.0 as usize] {
             Some(Unit::Cluster(c)) => Some(c),
             _ => None,
         }
     }
 
-    /// Whether `v`, lying `along` the space of `u`, finds every operand that `u` computes at its own point.
-    fn aligned(&self, c: &Cluster, u: UnitId, v: ValueId, along: &Along) -> bool {
-        self.tir.operands(v).iter().all(|&o| {
-            if self.unit(self.base(o)) != Some(u) {
-                return true;
-            }
-            let shape = &self.tir.value(o).shape;
-            let Some((base, found)) = trace(self.tir, o, &broadcast_along(shape, along)) else {
-                return false;
-            };
-            c.member(base).is_some_and(|m| m.along == found)
-        })
-    }
-
-    /// Whether `v` may join `u` without making a cycle.
-    fn acyclic(&self, v: ValueId, u: UnitId) -> bool {
-        self.operand_units(v)
-            .iter()
-            .all(|&o| o == u || !self.deps[o.0 as usize].contains(u))
-    }
-
-    fn fits(&self, u: UnitId, v: ValueId) -> Option<(Level, Along)> {
-        let c = self.cluster(u)?;
-        if c.members.len() >= MAX_MEMBERS || !self.acyclic(v, u) {
-            return None;
+    /// Notes why `v` does not join `u`, if that is a kernel.
+    fn refuse(&mut self, v: ValueId, u: UnitId, why: Refusal) {
+        if let Some(m) = self.cluster(u).and_then(|c| c.members.first()) {
+            self.refused.push((v, m.value, why));
         }
-        let shape = &self.tir.value(v).shape;
-        let levels: &[Level] = if c.has_reduction() {
-            &[Level::Full, Level::Reduced]
-        } else {
-            &[Level::Full]
-        };
-        levels.iter().find_map(|&level| {
-            let along = c.place(shape, level)?;
-            self.aligned(c, u, v, &along).then_some((level, along))
-        })
     }
 
     fn add(&mut self, u: UnitId, v: ValueId, level: Level, along: Along) {
@@ -270,12 +247,13 @@ impl Fuser<'_> {
     }
 
     fn pointwise(&mut self, v: ValueId) {
-        let operands = self.operand_units(v);
-        let joins: Vec<UnitId> = operands
-            .iter()
-            .copied()
-            .filter(|&u| self.fits(u, v).is_some())
-            .collect();
+        let mut joins = vec![];
+        for u in self.operand_units(v) {
+            match self.fits(u, v) {
+                Ok(_) => joins.push(u),
+                Err(why) => self.refuse(v, u, why),
+            }
+        }
         let Some(&into) = joins.last() else {
             let shape = self.tir.value(v).shape.clone();
             let along = shape.iter().enumerate().map(|(d, &s)| (s != 1).then_some(d)).collect();
@@ -296,47 +274,14 @@ impl Fuser<'_> {
             return;
         };
         for &other in joins.iter().rev().skip(1) {
-            self.merge(into, other);
+            if let Err(why) = self.merge(into, other) {
+                self.refuse(v, other, why);
+            }
         }
         // A merge may have changed what fits; it never makes the join illegal, but the place is to be found again.
         match self.fits(into, v) {
-            Some((level, along)) => self.add(into, v, level, along),
-            None => unreachable!("a merge keeps the space"),
-        }
-    }
-
-    /// Merges cluster `from` into `into` if their spaces agree and neither depends on the other.
-    fn merge(&mut self, into: UnitId, from: UnitId) {
-        let (Some(a), Some(b)) = (self.cluster(into), self.cluster(from)) else {
-            return;
-        };
-        let independent = !self.deps[into.0 as usize].contains(from) && !self.deps[from.0 as usize].contains(into);
-        let same = a.space == b.space && (a.reduced == b.reduced || !a.has_reduction() || !b.has_reduction());
-        if !independent || !same || a.members.len() + b.members.len() >= MAX_MEMBERS {
-            return;
-        }
-        let Some(Unit::Cluster(b)) = self.units[from.0 as usize].take() else {
-            return;
-        };
-        for m in &b.members {
-            self.unit_of[m.value.0 as usize] = Some(into);
-        }
-        if let Some(Unit::Cluster(a)) = &mut self.units[into.0 as usize] {
-            if b.has_reduction() {
-                a.reduced = b.reduced;
-            }
-            a.members.extend(b.members);
-            a.members.sort_by_key(|m| m.value);
-        }
-        let both = [into, from].map(|u| self.deps[u.0 as usize].clone());
-        for (i, d) in self.deps.iter_mut().enumerate() {
-            if d.contains(from) {
-                d.remove(from);
-                d.insert(into);
-            }
-            if i == into.0 as usize || d.contains(into) {
-                both.iter().for_each(|b| d.add(b));
-            }
+            Ok((level, along)) => self.add(into, v, level, along),
+            Err(_) => unreachable!("a merge keeps the space"),
         }
     }
 
@@ -346,15 +291,16 @@ impl Fuser<'_> {
         };
         let (arg, dims) = (*arg, dims.clone());
         let shape = self.tir.value(arg).shape.clone();
-        let joined = self
-            .unit(self.base(arg))
-            .and_then(|u| self.reduce_fits(u, v, arg, &dims).map(|r| (u, r)));
-        if let Some((u, (reduced, along))) = joined {
-            if let Some(Unit::Cluster(c)) = &mut self.units[u.0 as usize] {
-                c.reduced = reduced;
+        let of = self.unit(cost::base(self.tir, arg));
+        match of.map(|u| (u, self.reduce_fits(u, v, arg, &dims))) {
+            Some((u, Ok((reduced, along)))) => {
+                if let Some(Unit::Cluster(c)) = &mut self.units[u.0 as usize] {
+                    c.reduced = reduced;
+                }
+                return self.add(u, v, Level::Reduced, along);
             }
-            self.add(u, v, Level::Reduced, along);
-            return;
+            Some((u, Err(why))) => self.refuse(v, u, why),
+            None => {}
         }
         let reduced: Vec<bool> = (0..shape.len()).map(|d| dims.contains(&d)).collect();
         let along = (0..shape.len())
@@ -375,48 +321,7 @@ impl Fuser<'_> {
         );
     }
 
-    /// The reduced dims of `u` and the place of `v` in it, if the reduction `v` of `arg` may join.
-    fn reduce_fits(&self, u: UnitId, v: ValueId, arg: ValueId, dims: &[usize]) -> Option<(Vec<bool>, Along)> {
-        let c = self.cluster(u)?;
-        if c.members.len() >= MAX_MEMBERS || !self.acyclic(v, u) {
-            return None;
-        }
-        let shape = &self.tir.value(arg).shape;
-        let along = c.place(shape, Level::Full)?;
-        let (base, found) = trace(self.tir, arg, &along)?;
-        let m = c.member(base)?;
-        if m.level != Level::Full || m.along != found {
-            return None;
-        }
-        let mut reduced = vec![false; c.space.len()];
-        dims.iter().filter_map(|&d| along[d]).for_each(|d| reduced[d] = true);
-        // Dims of size one of the space may count as reduced or not.
-        let same = |a: &[bool], b: &[bool]| a.iter().zip(b).zip(&c.space).all(|((a, b), &s)| a == b || s == 1);
-        if c.has_reduction() && !same(&c.reduced, &reduced) {
-            return None;
-        }
-        let kept: usize = (0..reduced.len())
-            .filter(|&d| !reduced[d])
-            .map(|d| c.space[d])
-            .product();
-        if kept < 2 && c.space.iter().product::<usize>() > 1 << 16 {
-            // One long sum would keep the pointwise part from running on several threads.
-            return None;
-        }
-        if !reduced.contains(&true) {
-            // Only dims of size one are reduced: keep one of them as the row.
-            let one = c.space.iter().position(|&s| s == 1)?;
-            reduced[one] = true;
-        }
-        let out = along
-            .iter()
-            .enumerate()
-            .map(|(d, a)| if dims.contains(&d) { None } else { *a })
-            .collect();
-        Some((if c.has_reduction() { c.reduced.clone() } else { reduced }, out))
-    }
-
-    fn is_stored(&self, v: ValueId, users: &Users) -> bool {
+    pub(super) fn is_stored(&self, v: ValueId, users: &Users) -> bool {
         if self.inlined[v.0 as usize] {
             return false;
         }
@@ -432,7 +337,7 @@ impl Fuser<'_> {
     }
 
     /// The units with operands before users.
-    fn topological(&self) -> Vec<UnitId> {
+    pub(super) fn topological(&self) -> Vec<UnitId> {
         let mut order: Vec<UnitId> = (0..self.units.len())
             .filter(|&i| self.units[i].is_some())
             .map(|i| UnitId(i as u32))

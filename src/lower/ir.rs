@@ -6,6 +6,7 @@
 
 use super::Program;
 use super::access::{Access, access};
+use super::cost::Limits;
 use crate::math::contract::{Activation, Cell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, Traced};
 use crate::scalar::Expr;
@@ -196,6 +197,8 @@ pub struct Tir {
     pub activations: HashMap<ValueId, Activation>,
     /// Convolutions whose input or output has its channels last.
     pub channels_last: HashMap<ValueId, [bool; 2]>,
+    /// From where on kernels are cut into parts, or put together.
+    pub limits: Limits,
     /// The node that values are being made for.
     pub(super) name: Arc<str>,
 }
@@ -258,6 +261,34 @@ impl Tir {
         self.values.pop();
         let arg = self.copy(arg)?;
         self.push(dtype, shape, Def::View { arg, map })
+    }
+
+    /// Makes reductions that are computed twice one: a variance has a mean of its own beside the one that is asked for.
+    pub(super) fn merge_reductions(&mut self) {
+        // As text: zeros of two signs are not the same, and NaN is.
+        let text = |e: &Expr| format!("{:?} {:?}", e.roots, e.nodes().map(|n| (n.1, n.2)).collect::<Vec<_>>());
+        let same_expr = |a: &Expr, b: &Expr| text(a) == text(b);
+        let same = |a: &Reduction, b: &Reduction| {
+            a.combine == b.combine && a.acc == b.acc && same_expr(&a.pre, &b.pre) && same_expr(&a.post, &b.post)
+        };
+        let mut known: HashMap<(ValueId, Vec<usize>), Vec<ValueId>> = HashMap::new();
+        for v in (0..self.values.len() as u32).map(ValueId) {
+            let Def::Reduce { arg, dims, how } = &self.value(v).def else {
+                continue;
+            };
+            let others = known.entry((*arg, dims.clone())).or_default();
+            let before = others.iter().copied().find(|&o| match &self.value(o).def {
+                Def::Reduce { how: other, .. } => same(how, other) && self.value(o).dtype == self.value(v).dtype,
+                _ => false,
+            });
+            match before {
+                Some(arg) => {
+                    let map = IndexMap::Reshape;
+                    self.values[v.0 as usize].def = Def::View { arg, map };
+                }
+                None => others.push(v),
+            }
+        }
     }
 
     /// Where the elements of `v` are, every value that is not a view having a buffer.

@@ -18,11 +18,16 @@ mod build;
 pub mod cluster;
 pub mod contract;
 mod control;
+pub mod cost;
 mod emit;
+pub mod explain;
 pub mod fuse;
+mod horizontal;
 pub mod ir;
+pub mod join;
 mod layout;
 pub mod memory;
+mod place;
 pub mod print;
 mod program;
 pub mod python;
@@ -33,10 +38,12 @@ mod recurrent;
 pub mod schedule;
 pub mod special;
 mod special_kernels;
+mod split;
 mod tail;
 #[cfg(test)]
 mod tests;
 mod units;
+mod vars;
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule};
@@ -46,6 +53,7 @@ use crate::types::Val;
 use access::{Access, access};
 use fuse::{Fusion, Unit, UnitId, fuse};
 use ir::{Def, Tir, ValueId};
+use schedule::{Scheduled, Stored};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -65,8 +73,11 @@ pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -
 
 /// Lowers tensor IR.
 pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
+    let limits = tir.limits;
     let islands = layout::relayout(std::mem::take(tir));
     *tir = islands.map_err(|e| Box::new(Diagnostic::new(e.code, e.title)))?;
+    tir.limits = limits;
+    tir.merge_reductions();
     copy_view_results(tir)?;
     let tir = &*tir;
     let fusion = fuse(tir);
@@ -76,6 +87,8 @@ pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
         fusion: &fusion,
         program: Program::default(),
         buffer_of: HashMap::new(),
+        parts_of: HashMap::new(),
+        kernels: HashMap::new(),
         hosting: hosts.values().map(|h| h.contraction).collect(),
         hosts,
     };
@@ -91,8 +104,10 @@ pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
         let names = l.names(u, unit);
         l.program.nodes.resize(l.program.steps.len(), names);
     }
+    l.program.fusion.notes(tir, &fusion, &l.kernels);
     l.outputs()?;
     l.place();
+    place::keep_in_caches(&mut l.program);
     Ok(l.program)
 }
 
@@ -122,6 +137,10 @@ struct Lowering<'a> {
     fusion: &'a Fusion,
     program: Program,
     buffer_of: HashMap<ValueId, BufferId>,
+    /// What the parts of split reductions come to.
+    parts_of: HashMap<ValueId, BufferId>,
+    /// The positions of clusters in [`Program::fusion`].
+    kernels: HashMap<UnitId, usize>,
     /// Clusters that may follow a contraction as its tail.
     hosts: HashMap<UnitId, tail::Host>,
     /// Their contractions, which run where the clusters would.
@@ -163,6 +182,31 @@ impl Lowering<'_> {
         id
     }
 
+    /// The buffer that a kernel takes.
+    fn stored_buffer(&mut self, s: Stored) -> BufferId {
+        let (of, shape) = match s {
+            Stored::Value(v) => return self.buffer(v),
+            Stored::Parts { of, parts, rows } => (of, vec![parts, rows]),
+        };
+        if let Some(&b) = self.parts_of.get(&of) {
+            return b;
+        }
+        let def = self.tir.value(of);
+        let dtype = match &def.def {
+            Def::Reduce { how, .. } => how.acc,
+            _ => def.dtype,
+        };
+        let id = BufferId(self.program.buffers.len());
+        self.program.buffers.push(Buffer {
+            name: format!("{}_parts", def.name).into(),
+            dtype,
+            shape,
+            place: Place::Arena(0),
+        });
+        self.parts_of.insert(of, id);
+        id
+    }
+
     fn operand(&mut self, v: ValueId) -> Operand {
         let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
         let a = access(self.tir, v, &stored).expect("views have strides, see Tir::view");
@@ -192,9 +236,11 @@ impl Lowering<'_> {
                 let name = self.kernel_name(c.members.iter().map(|m| m.value));
                 let s = schedule::schedule(self.tir, self.fusion, c, &name);
                 let s = s.map_err(|e| internal(&name, &e.to_string()))?;
-                match self.hosts.get(&id) {
-                    Some(&host) => self.after_contraction(host, s),
-                    None => self.kernel(s),
+                self.kernels.insert(id, self.program.fusion.0.len());
+                self.program.fusion.kernel(self.tir, self.fusion, c, &name, &s);
+                match (self.hosts.get(&id), s) {
+                    (Some(&host), mut s) if s.len() == 1 => self.after_contraction(host, s.remove(0)),
+                    (_, s) => s.into_iter().try_for_each(|s| self.kernel(s)),
                 }
             }
             // Runs where its tail would.
@@ -262,7 +308,7 @@ impl Lowering<'_> {
     }
 
     /// The contraction `host` and the kernel that reads it: as one step, if the kernel can be its tail.
-    fn after_contraction(&mut self, host: tail::Host, s: schedule::Scheduled) -> Result<(), LowerError> {
+    fn after_contraction(&mut self, host: tail::Host, s: Scheduled) -> Result<(), LowerError> {
         let tail::Host {
             contraction: host,
             result,
@@ -277,7 +323,7 @@ impl Lowering<'_> {
         let out = self.buffer(result);
         self.buffer_of.insert(host, out);
         self.contract(host, def, &args)?;
-        let buffers = s.buffers.iter().map(|&v| self.buffer(v)).collect();
+        let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
         self.program.kernels.push(s.kernel);
         let kernel = self.program.kernels.len() - 1;
         if let Some(Step::Contract { tail, .. }) = self.program.steps.last_mut() {
@@ -299,58 +345,12 @@ impl Lowering<'_> {
         names.join("_and_")
     }
 
-    fn kernel(&mut self, s: schedule::Scheduled) -> Result<(), LowerError> {
-        let buffers = s.buffers.iter().map(|&v| self.buffer(v)).collect();
+    fn kernel(&mut self, s: Scheduled) -> Result<(), LowerError> {
+        let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
         self.program.kernels.push(s.kernel);
         let kernel = self.program.kernels.len() - 1;
         self.program.steps.push(Step::Kernel { kernel, buffers });
         Ok(())
-    }
-
-    fn outputs(&mut self) -> Result<(), LowerError> {
-        let Some(output) = &self.tir.output else {
-            return Err(Box::new(Diagnostic::new(Code::E0601, "the graph has no output")));
-        };
-        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
-        let result = output.map(|&v| {
-            let a = access(self.tir, v, &stored).expect("results have buffers");
-            (v, a.base)
-        });
-        let bases: Vec<ValueId> = result.leaves().iter().map(|(_, b)| *b).collect();
-        let mut n = 0;
-        for b in bases {
-            let id = self.buffer(b);
-            let place = &mut self.program.buffers[id.0].place;
-            if matches!(place, Place::Arena(_)) {
-                *place = Place::Output(n);
-                n += 1;
-            }
-        }
-        self.program.outputs = n;
-        self.program.output = Some(result.map(|(v, b)| (self.buffer_of[b], self.tir.value(*v).shape.clone())));
-        Ok(())
-    }
-
-    /// Places the buffers in the arena.
-    fn place(&mut self) {
-        let mut lives: Vec<Option<memory::Life>> = vec![None; self.program.buffers.len()];
-        for (i, step) in self.program.steps.iter().enumerate() {
-            for b in step.buffers() {
-                let size = self.program.buffers[b.0].bytes();
-                let first = lives[b.0].map_or(i, |l| l.first);
-                lives[b.0] = Some(memory::Life { size, first, last: i });
-            }
-        }
-        let in_arena = |b: &usize| matches!(self.program.buffers[*b].place, Place::Arena(_));
-        let in_arena: Vec<usize> = (0..lives.len()).filter(in_arena).collect();
-        let lives: Vec<memory::Life> = in_arena.iter().map(|&b| lives[b].unwrap_or_default()).collect();
-        let (offsets, total) = memory::plan(&lives);
-        for (&b, offset) in in_arena.iter().zip(offsets) {
-            self.program.buffers[b].place = Place::Arena(offset);
-        }
-        let apart = lives.iter().map(|l| l.size.next_multiple_of(crate::tensor::ALIGN));
-        self.program.arena = total;
-        self.program.naive_arena = apart.fold(0, usize::saturating_add);
     }
 }
 

@@ -145,6 +145,8 @@ pub struct Program {
     pub naive_arena: usize,
     /// For each step, the names of the graph's nodes that it computes.
     pub nodes: Vec<Vec<Arc<str>>>,
+    /// What was computed together, what was not, and why.
+    pub fusion: super::explain::Explained,
     /// Where in the user's Python the nodes stand that buffers and kernels are named after.
     pub places: HashMap<Arc<str>, Loc>,
 }

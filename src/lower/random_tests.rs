@@ -144,6 +144,13 @@ fn reduce(t: &mut Tir, combine: Combine, x: ValueId, dims: &[usize], keep: bool)
 fn random_graph(bytes: &[u8]) -> Tir {
     let mut d = Dice(bytes, 0);
     let mut t = Tir::default();
+    if d.roll(2) == 0 {
+        // Whatever has few iterations is cut into parts.
+        (t.limits.long, t.limits.part) = (0.0, 20.0);
+    }
+    if d.roll(3) == 0 {
+        t.limits.small = 0.0;
+    }
     let mut known = vec![];
     for i in 0..1 + d.roll(2) {
         let shape: Vec<usize> = (0..d.roll(4)).map(|_| [1, 2, 3, 5, 8][d.roll(5)]).collect();

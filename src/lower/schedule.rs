@@ -7,28 +7,46 @@
 //! again if not. Where the reduced dims are the contiguous ones the loop over them runs in vectors (*rows*); else the vectors
 //! lie along the last kept dim, each lane with its own accumulators (*columns*).
 //!
-//! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop.
+//! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop. Few long rows are
+//! cut into parts ([`split`](super::split)).
 
 use super::access::access;
 use super::cluster::{Along, Cluster, Level, broadcast_along, trace};
 use super::fuse::Fusion;
 use super::ir::{Def, Tir, ValueId};
 use crate::kernel::{Buf, Kernel, KernelBuilder, Value, VerifyError};
+use crate::op::Combine;
 use crate::scalar::{Binary, Expr, Node, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// A kernel with the values whose buffers it takes, in the order of its parameters.
+/// A kernel with the buffers it takes, in the order of its parameters.
 pub struct Scheduled {
     /// The kernel.
     pub kernel: Kernel,
-    /// One value per parameter.
-    pub buffers: Vec<ValueId>,
+    /// One per parameter.
+    pub buffers: Vec<Stored>,
+}
+
+/// What a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stored {
+    /// A value.
+    Value(ValueId),
+    /// What the parts of a reduction's rows come to.
+    Parts {
+        /// The reduction.
+        of: ValueId,
+        /// How many parts a row has.
+        parts: usize,
+        /// How many rows there are.
+        rows: usize,
+    },
 }
 
 /// Where an operand of a member comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Source {
     /// A number.
     Number(Scalar),
@@ -59,15 +77,17 @@ pub(super) struct Scheduler<'a> {
     pub(super) row: Vec<LoopDim>,
     pub(super) columns: bool,
     pub(super) bufs: HashMap<ValueId, Buf>,
-    pub(super) buffers: Vec<ValueId>,
+    pub(super) buffers: Vec<Stored>,
+    /// Values that get a buffer because the kernels of a split cluster hand them on.
+    pub(super) handed: HashSet<ValueId>,
     /// Scratch rows.
     pub(super) locals: HashMap<ValueId, Buf>,
     /// Values of reduced members, in scope of the current parallel iteration.
     pub(super) reduced_values: HashMap<ValueId, Value>,
 }
 
-/// The kernel of a cluster.
-pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Result<Scheduled, VerifyError> {
+/// The kernel of a cluster, or those that it is split into, in order.
+pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Result<Vec<Scheduled>, VerifyError> {
     let mut s = Scheduler {
         tir,
         fusion,
@@ -79,25 +99,29 @@ pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Re
         columns: false,
         bufs: HashMap::new(),
         buffers: vec![],
+        handed: HashSet::new(),
         locals: HashMap::new(),
         reduced_values: HashMap::new(),
     };
     s.find_sources();
     s.find_stages();
     s.choose_loops();
+    if let Some(cut) = s.cut() {
+        return s.split(name, cut);
+    }
     let mut k = KernelBuilder::new(name);
     s.declare(&mut k);
     s.body(&mut k);
-    Ok(Scheduled {
+    Ok(vec![Scheduled {
         kernel: k.finish()?,
         buffers: s.buffers,
-    })
+    }])
 }
 
 /// Analysis.
 impl Scheduler<'_> {
     pub(super) fn stored(&self, v: ValueId) -> bool {
-        self.fusion.stored[v.0 as usize]
+        self.fusion.stored[v.0 as usize] || self.handed.contains(&v)
     }
 
     fn source(&self, operand: ValueId, along: &Along) -> Source {
@@ -164,6 +188,35 @@ impl Scheduler<'_> {
         };
         let level = |v: ValueId| self.cluster.member(v).map(|m| m.level);
         quotient && exponential && level(a) == Some(Level::Full) && level(b) == Some(Level::Reduced)
+    }
+
+    /// Whether a value is the exponential of `x - m` with `m` the largest `x` of the row.
+    pub(super) fn is_below_max(&self, v: ValueId, expr: &Expr) -> bool {
+        let is_exp = expr.roots.first().is_some_and(|&r| {
+            let of_arg = |x| matches!(expr.node(x), Node::Arg(0));
+            matches!(expr.node(r), Node::Unary(Unary::Exp, x) if of_arg(x)) && expr.dtype(r) == DType::F32
+        });
+        let &[Source::Member(difference)] = &self.sources[&v][..] else {
+            return false;
+        };
+        let Def::Pointwise { expr, .. } = &self.tir.value(difference).def else {
+            return false;
+        };
+        let is_difference = expr.roots.first().is_some_and(|&r| match expr.node(r) {
+            Node::Binary(Binary::Sub, x, y) => matches!((expr.node(x), expr.node(y)), (Node::Arg(0), Node::Arg(1))),
+            _ => false,
+        });
+        let [x, Source::Member(max)] = &self.sources[&difference][..] else {
+            return false;
+        };
+        let largest = match &self.tir.value(*max).def {
+            Def::Reduce { how, .. } => {
+                let plain = |e: &Expr| e.roots.first().is_some_and(|&r| matches!(e.node(r), Node::Arg(0)));
+                how.combine == Combine::Max && how.acc == DType::F32 && plain(&how.pre) && plain(&how.post)
+            }
+            _ => false,
+        };
+        is_exp && is_difference && largest && self.sources[max].first() == Some(x)
     }
 
     fn find_stages(&mut self) {

@@ -2,7 +2,7 @@
 
 use super::access::{Access, access};
 use super::ir::{Def, Special, Tir, ValueId, Window};
-use super::schedule::Scheduled;
+use super::schedule::{Scheduled, Stored};
 use crate::kernel::{Affine, Bound, Buf, Cond, Index, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest};
 use crate::scalar::{Binary, Compare};
 use crate::tensor::Scalar;
@@ -109,7 +109,7 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
     }
     Ok(Scheduled {
         kernel: w.k.finish()?,
-        buffers: w.buffers,
+        buffers: w.buffers.into_iter().map(Stored::Value).collect(),
     })
 }
 

@@ -7,7 +7,7 @@
 use super::cluster::Cluster;
 use super::fuse::{Fusion, Unit, UnitId};
 use super::ir::{Def, Tir, ValueId};
-use super::schedule::Scheduled;
+use super::schedule::{Scheduled, Stored};
 use crate::kernel::{Index, Inst, Kernel, Stmt, Var};
 use crate::types::DType;
 use std::collections::HashMap;
@@ -127,7 +127,7 @@ pub(super) fn is_flat(s: &Scheduled, host: ValueId, numel: usize) -> bool {
     let params: Vec<_> = k.params().collect();
     let of_host = |b: crate::kernel::Buf| {
         let n = params.iter().position(|(p, _)| *p == b);
-        n.is_some_and(|n| s.buffers[n] == host)
+        n.is_some_and(|n| s.buffers[n] == Stored::Value(host))
     };
     let here = |i: &Index| i.dynamic.is_empty() && i.affine.base == 0 && i.affine.terms() == [(var, 1)];
     let plain = |stmt: &Stmt| match stmt {

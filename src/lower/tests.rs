@@ -82,7 +82,8 @@ fn kernels(t: &Tir) -> Vec<Kernel> {
         _ => None,
     });
     clusters
-        .map(|c| schedule(t, &f, c, "kernel").unwrap_or_else(|e| panic!("{e}")).kernel)
+        .flat_map(|c| schedule(t, &f, c, "kernel").unwrap_or_else(|e| panic!("{e}")))
+        .map(|s| s.kernel)
         .collect()
 }
 

@@ -4,7 +4,7 @@ use super::fuse::UnitId;
 use cranelift_entity::EntityRef;
 
 /// A set of units.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Units(Vec<u64>);
 
 impl Units {

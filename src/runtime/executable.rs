@@ -5,7 +5,7 @@ use super::shared;
 use crate::codegen::{self, CompiledKernels, compile_shared};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::Mutation;
-use crate::lower::{Buffer, Input, Place, Program};
+use crate::lower::{Buffer, BufferId, Input, Place, Program};
 use crate::math::contract::Library;
 use crate::parallel::Pool;
 use crate::tensor::{AlignedBytes, Tensor, is_available};
@@ -40,6 +40,8 @@ pub struct Executable {
     pub(super) scratch: AlignedBytes,
     /// The buffers that runs give new values, by path.
     state: HashMap<Arc<str>, Tensor>,
+    /// Room for new values of buffers.
+    values: Vec<Tensor>,
     /// Memory for results, used again when the caller has dropped the last run's.
     results: Vec<Tensor>,
     /// Memory of results that somebody still held when the next run began. The state of a buffer is held for one run: two
@@ -95,6 +97,7 @@ impl Executable {
             kernels,
             tensor_inputs,
             state,
+            values: vec![],
             actions,
             pool: options.pool.clone(),
             arena,
@@ -143,18 +146,15 @@ impl Executable {
     pub fn run(&mut self, inputs: &[Tensor]) -> Result<Val<Tensor>, RunError> {
         self.steps(inputs)?;
         let result = self.output(inputs);
-        self.keep(&result);
+        self.keep(inputs);
         Ok(result)
     }
 
     /// Runs without handing out results: they stay in the executable's memory, see [`Executable::results`]. Allocates nothing after
-    /// the first call, library calls and programs with state apart.
+    /// the first call, library calls apart.
     pub fn execute(&mut self, inputs: &[Tensor]) -> Result<(), RunError> {
         self.steps(inputs)?;
-        if !self.program.mutations.is_empty() {
-            let result = self.output(inputs);
-            self.keep(&result);
-        }
+        self.keep(inputs);
         Ok(())
     }
 
@@ -173,13 +173,28 @@ impl Executable {
     }
 
     /// Keeps the new values of buffers for the next run.
-    fn keep(&mut self, result: &Val<Tensor>) {
-        let Val::Tuple(items) = result else { return };
-        for (m, v) in self.program.mutations.iter().zip(items) {
-            if let (Mutation::Buffer(path), Val::Leaf(t)) = (m, v) {
-                self.state.insert(path.clone(), t.clone());
+    fn keep(&mut self, inputs: &[Tensor]) {
+        let Some(Val::Tuple(items)) = &self.program.output else {
+            return;
+        };
+        let mutations = &self.program.mutations;
+        let of_buffers = || {
+            let all = mutations.iter().zip(items);
+            all.filter_map(|(m, v)| match (m, v) {
+                (Mutation::Buffer(path), Val::Leaf(v)) => Some((path, v)),
+                _ => None,
+            })
+        };
+        // All of them first: one buffer's new value may be another's old one.
+        let mut values = std::mem::take(&mut self.values);
+        values.extend(of_buffers().map(|(_, (b, shape))| self.result(*b, shape, inputs)));
+        for ((path, _), t) in of_buffers().zip(values.drain(..)) {
+            match self.state.get_mut(path) {
+                Some(old) => *old = t,
+                None => drop(self.state.insert(path.clone(), t)),
             }
         }
+        self.values = values;
     }
 
     /// The results that have memory of their own, as the last run left them.
@@ -237,7 +252,12 @@ impl Executable {
 
     fn output(&self, inputs: &[Tensor]) -> Val<Tensor> {
         let output = self.program.output.as_ref().expect("lowering sets the output");
-        output.map(|(b, shape)| match &self.program.buffers[b.0].place {
+        output.map(|(b, shape)| self.result(*b, shape, inputs))
+    }
+
+    /// What a buffer that is handed out holds.
+    fn result(&self, b: BufferId, shape: &[usize], inputs: &[Tensor]) -> Tensor {
+        match &self.program.buffers[b.0].place {
             Place::Input(n) => {
                 let t = given(&self.program.inputs[*n], self.tensor_inputs[*n], &self.state, inputs);
                 t.expect("a tensor input").reshape(shape)
@@ -245,7 +265,7 @@ impl Executable {
             Place::Constant(t) => t.reshape(shape),
             Place::Output(n) => self.results[*n].reshape(shape),
             Place::Arena(_) => unreachable!("results are placed as outputs"),
-        })
+        }
     }
 }
 

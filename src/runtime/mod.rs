@@ -4,7 +4,6 @@
 //! After the first run it allocates only for results that the caller still holds.
 
 mod control;
-mod estimate;
 mod executable;
 mod plan;
 mod profile;

@@ -1,10 +1,9 @@
 //! From a program's steps to what runs: kernels cut into chunks, contractions planned with their constants packed.
 
-use super::estimate;
 use super::executable::{Executable, Options, RunError};
 use crate::codegen::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, estimate};
 use crate::lower::contract::{Contract, whole_buffer};
 use crate::lower::{self, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{

@@ -216,6 +216,20 @@ impl Executable {
         let mut t = Tensor::zeros(buffer.dtype, &o.shape);
         let n = t.numel();
         let base = self.addresses[o.buffer.0];
+        let dense = crate::tensor::contiguous_strides(&o.shape);
+        if n > 0
+            && o.shape
+                .iter()
+                .zip(dense.iter().zip(&o.strides))
+                .all(|(&n, (&a, &b))| n == 1 || a as i64 == b)
+        {
+            // SAFETY: views stay within their buffer; the tensor is new.
+            unsafe {
+                let from = base.offset(o.offset as isize * size as isize);
+                std::ptr::copy_nonoverlapping(from.cast_const(), t.bytes_mut().as_mut_ptr(), n * size);
+            }
+            return t;
+        }
         let mut index = vec![0usize; o.shape.len()];
         let mut at = o.offset;
         let out = t.bytes_mut();

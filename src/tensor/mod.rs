@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 #[derive(Clone)]
 pub struct Tensor {
     dtype: DType,
-    shape: Vec<usize>,
+    shape: Arc<[usize]>,
     storage: Arc<Storage>,
 }
 
@@ -61,7 +61,7 @@ impl Tensor {
         );
         Tensor {
             dtype,
-            shape: shape.to_vec(),
+            shape: shape.into(),
             storage: Arc::new(storage),
         }
     }
@@ -188,9 +188,13 @@ impl Tensor {
     /// The same elements in another shape. Panics if the element counts differ.
     pub fn reshape(&self, shape: &[usize]) -> Tensor {
         assert_eq!(shape.iter().product::<usize>(), self.numel(), "element count");
+        let shape = match *shape == *self.shape {
+            true => self.shape.clone(),
+            false => shape.into(),
+        };
         Tensor {
             dtype: self.dtype,
-            shape: shape.to_vec(),
+            shape,
             storage: self.storage.clone(),
         }
     }

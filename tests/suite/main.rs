@@ -5,6 +5,7 @@ mod docs;
 mod drawings;
 mod explain;
 mod fixtures;
+mod fusion;
 mod islands;
 mod layers;
 mod mutants;

@@ -90,6 +90,28 @@ fn one_plus_a_function_is_as_near_as_the_rounded_sum() {
     }
 }
 
+/// What [`Kernel::shares`] promises.
+#[test]
+fn shares_are_near_and_exact_at_their_ends() {
+    let ends = [0.0, -0.0, f32::NEG_INFINITY, f32::MIN, -104.5, -1e-40, f32::NAN];
+    let xs: Vec<f32> = (0..100_000).map(|i| i as f32 / -900.0).chain(ends).collect();
+    let got = results(&xs, |k, v| {
+        let e = k.unary(Unary::Exp, v);
+        k.mark_share(e);
+        e
+    });
+    for (&x, got) in xs.iter().zip(got) {
+        let want = (x as f64).exp();
+        let limit = if want > 1e-20 { 2.5e-7 } else { 3.5e-7 };
+        let near = (got as f64 - want).abs() <= limit * want + 1.5e-45;
+        assert!(
+            near || (got.is_nan() && x.is_nan()),
+            "exp({x:e}) is {got:e}, should be {want:e}"
+        );
+        assert!(x != 0.0 || got == 1.0, "exp(0) is {got:e}");
+    }
+}
+
 #[test]
 fn polynomials_are_within_two_units() {
     for (op, limit) in [

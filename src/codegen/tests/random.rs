@@ -146,7 +146,7 @@ pub(super) fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(300), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn compiled_is_interpreted(seed: u64) {

@@ -198,22 +198,53 @@ fn narrow_elements_are_the_same_in_all_widths() {
 }
 
 #[test]
-fn sums_of_64_bits_are_the_same_in_all_widths() {
-    for (d, op) in [(I64, ReduceOp::Add), (I64, ReduceOp::Max), (F64, ReduceOp::Max)] {
-        let (rows, n) = (3, 211);
-        let mut k = KernelBuilder::new("reduce".to_string());
-        let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
-        k.parallel(&[rows], |k, v| {
-            let init = k.initial(op, d);
-            let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
-                vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
-            })[0];
-            k.store(out, Affine::from(v[0]), r);
-        });
-        let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
-        let used = compare(&k, &Rng::new(5).inputs(&k, &[x]));
-        assert_eq!(used, wide::widest(), "{op:?} of {d} was not widened");
+fn every_operation_on_every_dtype_is_the_same_in_all_widths() {
+    let all = ops::unary_cases().into_iter().chain(ops::binary_cases());
+    for (k, inputs, _) in all.chain(ops::cast_cases()) {
+        compare(&k, &inputs);
     }
+}
+
+/// Rows of whole numbers, whose sums are the same in every order: each row ends in steps across the lanes of a vector.
+#[test]
+fn reductions_of_rows_are_the_same_in_all_widths() {
+    for (d, op) in [F32, F64, I32, I64]
+        .into_iter()
+        .flat_map(|d| [ReduceOp::Add, ReduceOp::Max, ReduceOp::Min].map(|op| (d, op)))
+    {
+        for n in [1, 3, 4, 8, 16, 17, 33, 64, 96, 211] {
+            let rows = 3;
+            let mut k = KernelBuilder::new(format!("reduce_{n}"));
+            let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
+            k.parallel(&[rows], |k, v| {
+                let init = k.initial(op, d);
+                let r = k.reduce(n, true, &[(op, &[init])], |k, j| {
+                    vec![k.load(x, Affine::row_major(&[v[0], j], &[rows, n]))]
+                })[0];
+                k.store(out, Affine::from(v[0]), r);
+            });
+            let k = k.finish().unwrap_or_else(|e| panic!("{e}"));
+            let whole: Vec<Scalar> = (0..rows * n)
+                .map(|i| Scalar::from_i64(d, (i * 7919 % 2003) as i64 - 1000))
+                .collect();
+            let used = compare(&k, &[bytes(d, &whole)]);
+            assert!(n < 64 || used == wide::widest(), "{op:?} of {n} {d} was not widened");
+            check(&k, &[bytes(d, &whole)], 0);
+        }
+    }
+}
+
+/// Exponentials as a softmax takes them.
+#[test]
+fn shares_are_the_same_in_all_widths() {
+    let used = pointwise("share", 211, |k, x, _| {
+        let negative = k.unary(Unary::Abs, x);
+        let negative = k.unary(Unary::Neg, negative);
+        let e = k.unary(Unary::Exp, negative);
+        k.mark_share(e);
+        e
+    });
+    assert_eq!(used, wide::widest(), "shares were not widened");
 }
 
 /// `1 + erf` and `1 + tanh`, which are computed as one function.
@@ -332,7 +363,7 @@ fn kernel(seed: u64) -> (Kernel, Vec<Vec<u8>>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(400), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_kernels_are_the_same_in_all_widths(seed: u64) {

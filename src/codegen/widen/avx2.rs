@@ -1,7 +1,7 @@
 //! Rewriting for AVX2: the same instructions on 256 bits. Masks stay vectors; constants stay in memory; spilled vectors are
 //! rejected.
 
-use super::codes::{blend, comparison, is_scalar, splat, wider};
+use super::codes::{Exchange, blend, comparison, exchange, is_scalar, splat, swaps_lanes, wider};
 use super::flow::{Flow, Place};
 use super::{Output, Reject, extends_register, has_vectors, memory_operand, ret};
 use iced_x86::{Code, Instruction, OpKind, Register};
@@ -40,9 +40,18 @@ fn wide(i: &Instruction) -> Result<Instruction, Reject> {
         let to = Register::YMM0 + i.op0_register().number() as u32;
         return Instruction::with2(w.ymm, to, i.op1_register()).map_err(|e| Reject::Encode(e.to_string()));
     }
-    let code = wider(i.code())
-        .or_else(|| comparison(i.code()).map(|c| c.0))
-        .map(|w| w.ymm)
+    if exchange(i) == Some(Exchange::Halves) {
+        let (to, from) = (
+            Register::YMM0 + i.op0_register().number() as u32,
+            Register::YMM0 + i.op1_register().number() as u32,
+        );
+        let j = Instruction::with4(Code::VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, to, from, from, 1u32);
+        return j.map_err(|e| Reject::Encode(e.to_string()));
+    }
+    let swap = swaps_lanes(i).then_some(Code::VEX_Vpshufd_ymm_ymmm256_imm8);
+    let code = swap
+        .or_else(|| wider(i.code()).map(|w| w.ymm))
+        .or_else(|| comparison(i.code()).map(|c| c.0.ymm))
         .or_else(|| blend(i.code()))
         .ok_or(Reject::Code(i.code()))?;
     let code = match code {

@@ -1,6 +1,6 @@
 //! Rewriting for AVX-512 F.
 
-use super::codes::{blend, comparison, is_scalar, splat, wider};
+use super::codes::{blend, comparison, exchange, is_scalar, splat, swaps_lanes, wider};
 use super::flow::{Flow, Place};
 use super::{Output, Reject, extends_register, has_vectors, memory_operand, ret};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
@@ -210,6 +210,14 @@ impl Rewrite<'_> {
             j.set_op1_register(zmm(i.op1_register()));
             self.out.push(j);
             self.streams = true;
+        } else if let Some(order) = exchange(i) {
+            let z = zmm(i.op1_register());
+            let code = Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8;
+            let j = Instruction::with4(code, zmm(i.op0_register()), z, z, order.of_four());
+            self.out.push(j.map_err(encode)?);
+        } else if swaps_lanes(i) {
+            let j = self.widened(i, Code::EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8, place);
+            self.out.push(j);
         } else if i.code() == Code::VEX_Vpsubusw_xmm_xmm_xmmm128 {
             // The kernel's way to say `p * 2^n`: it has no vectors of 16-bit integers.
             let j = self.widened(i, Code::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, place);

@@ -150,6 +150,40 @@ pub fn splat(i: &Instruction) -> Option<Wider> {
     })
 }
 
+/// How the 128-bit parts of a wide vector change places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// Its halves.
+    Halves,
+    /// The first part with the second, the third with the fourth.
+    Neighbours,
+}
+
+impl Exchange {
+    /// The order of the parts of a 64-byte vector, two bits each.
+    pub fn of_four(self) -> u32 {
+        match self {
+            Exchange::Halves => 0b01_00_11_10,
+            Exchange::Neighbours => 0b10_11_00_01,
+        }
+    }
+}
+
+/// What the kernel means by adding 16-bit integers to themselves with saturation, which no kernel does.
+pub fn exchange(i: &Instruction) -> Option<Exchange> {
+    match i.code() {
+        Code::VEX_Vpaddusw_xmm_xmm_xmmm128 => Some(Exchange::Halves),
+        Code::VEX_Vpaddsw_xmm_xmm_xmmm128 => Some(Exchange::Neighbours),
+        _ => None,
+    }
+}
+
+/// Whether an instruction swaps neighbouring lanes, or neighbouring pairs of them, within each part: the steps at the end of
+/// a reduction. Other orders are not on the list, for they make lanes of another width.
+pub fn swaps_lanes(i: &Instruction) -> bool {
+    i.code() == Code::VEX_Vpshufd_xmm_xmmm128_imm8 && matches!(i.immediate8(), 0b10_11_00_01 | 0b01_00_11_10)
+}
+
 /// A comparison whose result is a mask: its AVX2 form, its AVX-512 form, and whether lanes have 64 bits.
 pub fn comparison(code: Code) -> Option<(Wider, bool)> {
     use Code::*;

@@ -8,8 +8,11 @@
 //! ([`codes`]) computes part `p` of its result from part `p` of its operands, the same way for every `p`; memory operands of data read
 //! and write 16 bytes at offset `16 p` more. So part `p` runs the original program on the data `16 p` bytes further on, which is what
 //! the kernel means by a group of `W`: part 0 is the code that Cranelift wrote, bit by bit. Scalars and general registers, and with them all control
-//! flow, are those of part 0. What makes parts meet again (the end of a reduction) goes through the function's one explicit stack
-//! slot: stores to it are wide, loads from it stay narrow, so that the code sees the parts one by one.
+//! flow, are those of part 0. What makes parts meet again, the end of a reduction, are two instructions that kernels have no other use for
+//! and that become exchanges of parts: of the halves (`vpaddusw x, x`) and of neighbours (`vpaddsw x, x`). A vector combined
+//! with itself after each has the same in every part, and part 0 goes on by swaps of lanes within parts (`vpshufd` with two orders; other
+//! orders are rejected, for they make lanes of another width). Integers leave through the function's one explicit stack
+//! slot: stores to it are wide, loads from it stay narrow.
 //!
 //! **What it assumes** of Cranelift's output, and rejects ([`Reject`]) where it does not find it: VEX encodings (legacy ones only for
 //! moves of registers and spills); no calls, no indirect branches, no addresses of constants behind the code (the constants themselves move along); vector operands in memory that are data, constants through the table's register,

@@ -1,0 +1,137 @@
+//! Functions that are cheaper together with what is made of them: `1 + erf(x)`, `1 + tanh(c x)`, `0.5 x (1 + tanh(y))`.
+//!
+//! What is wanted of `erf` and `tanh` in gelu is the sum with one ([`exp`](super::exp)): it is one function. Behind `tanh` stands
+//! `2 / (1 + exp(-2 x))`, which takes a constant factor of its argument into its own, and of which half a number's multiple is a quotient.
+
+use crate::kernel::{Inst, Kernel, Stmt, Value};
+use crate::scalar::{Binary, Unary};
+use crate::tensor::Scalar;
+use crate::types::DType;
+use std::collections::{HashMap, HashSet};
+
+/// What is computed together.
+#[derive(Default)]
+pub(super) struct Folds {
+    /// Values that stand for one more than themselves: `erf(x)` and `tanh(x)` of f32 that are used once, to add one.
+    pub plus_one: HashSet<Value>,
+    /// Of these, the tangents of a product with a constant: the other factor, and the constant.
+    pub scaled: HashMap<Value, (Value, f32)>,
+    /// Of these, the tangents whose sum is used once, in a product with `0.5 x`: what stands for them is `1 + exp(-2 x)`.
+    pub denominators: HashSet<Value>,
+    /// Those products: `x`, and the sum.
+    pub quotients: HashMap<Value, (Value, Value)>,
+    /// Products that nothing computes any more.
+    pub gone: HashSet<Value>,
+}
+
+/// Finds what is computed together.
+pub(super) fn folds(k: &Kernel) -> Folds {
+    let mut s = Uses {
+        k,
+        counts: HashMap::new(),
+        constants: HashMap::new(),
+        functions: HashMap::new(),
+        sums: vec![],
+        products: HashMap::new(),
+    };
+    s.body(&k.body);
+    let mut folds = Folds::default();
+    for &(sum, a, b) in &s.sums {
+        for (v, one) in [(a, b), (b, a)] {
+            if s.constants.get(&one) == Some(&1.0) && s.functions.contains_key(&v) && s.once(v) {
+                folds.plus_one.insert(v);
+                s.tangent(&mut folds, v, sum);
+            }
+        }
+    }
+    folds
+}
+
+struct Uses<'a> {
+    k: &'a Kernel,
+    counts: HashMap<Value, usize>,
+    constants: HashMap<Value, f32>,
+    /// `erf` and `tanh` with their arguments.
+    functions: HashMap<Value, (Unary, Value)>,
+    /// Sums with their operands.
+    sums: Vec<(Value, Value, Value)>,
+    /// Products with their factors.
+    products: HashMap<Value, (Value, Value)>,
+}
+
+impl Uses<'_> {
+    fn once(&self, v: Value) -> bool {
+        self.counts.get(&v) == Some(&1)
+    }
+
+    /// The factors of a product with a constant that is used once.
+    fn multiple(&self, v: Value) -> Option<(Value, f32)> {
+        let &(a, b) = self.products.get(&v).filter(|_| self.once(v))?;
+        let known = |x: &Value| self.constants.get(x).copied();
+        match (known(&a), known(&b)) {
+            (None, Some(c)) => Some((a, c)),
+            (Some(c), None) => Some((b, c)),
+            _ => None,
+        }
+    }
+
+    /// What the tangent `v`, of which `sum` is one more, takes in.
+    fn tangent(&self, folds: &mut Folds, v: Value, sum: Value) {
+        let Some(&(Unary::Tanh, x)) = self.functions.get(&v) else {
+            return;
+        };
+        // A large or tiny factor would change what overflows.
+        if let Some((of, c)) = self.multiple(x).filter(|m| (1e-3..1e3).contains(&m.1.abs())) {
+            folds.scaled.insert(v, (of, c));
+            folds.gone.insert(x);
+        }
+        let used = self.products.iter().find(|(_, f)| f.0 == sum || f.1 == sum);
+        if let Some((&product, &(a, b))) = used.filter(|_| self.once(sum)) {
+            let half = if a == sum { b } else { a };
+            if let Some((x, 0.5)) = self.multiple(half) {
+                folds.denominators.insert(v);
+                folds.quotients.insert(product, (x, sum));
+                folds.gone.insert(half);
+            }
+        }
+    }
+
+    fn count(&mut self, v: Value) {
+        *self.counts.entry(v).or_default() += 1;
+    }
+
+    fn body(&mut self, body: &[Stmt]) {
+        for s in body {
+            match s {
+                Stmt::Let(v, i) => {
+                    i.operands(&mut |x| self.count(x));
+                    self.definition(*v, i);
+                }
+                Stmt::Store(_, at, v) => {
+                    self.count(*v);
+                    at.dynamic.iter().for_each(|d| self.count(d.0));
+                }
+                Stmt::Loop(l) => {
+                    let reduced = l.reduces.iter().flat_map(|r| r.init.iter().chain(&r.value));
+                    let carried = l.carries.iter().flat_map(|c| [&c.init, &c.next]);
+                    reduced.chain(carried).for_each(|&v| self.count(v));
+                    self.body(&l.body);
+                }
+            }
+        }
+    }
+
+    fn definition(&mut self, v: Value, i: &Inst) {
+        match *i {
+            Inst::Const(Scalar::F32(c)) => drop(self.constants.insert(v, c)),
+            Inst::Unary(op @ (Unary::Erf | Unary::Tanh), x) if self.k.dtype(v) == DType::F32 => {
+                self.functions.insert(v, (op, x));
+            }
+            Inst::Binary(Binary::Add, a, b) => self.sums.push((v, a, b)),
+            Inst::Binary(Binary::Mul, a, b) if self.k.dtype(v) == DType::F32 => {
+                self.products.insert(v, (a, b));
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! How much work a kernel is: what decides whether it is worth several threads, and which values are computed together.
+
+use super::{Inst, Kernel, Stmt};
+use crate::scalar::{Binary, Unary};
+
+/// How much faster vectors are: they do several iterations at a time; memory keeps wide ones from gaining all of their width.
+pub const LANES: f64 = 8.0;
+
+/// Estimated nanoseconds of one whole run of a kernel on one thread.
+pub fn nanoseconds(k: &Kernel) -> f64 {
+    block(k, &k.body)
+}
+
+fn block(k: &Kernel, body: &[Stmt]) -> f64 {
+    body.iter().map(|s| stmt(k, s)).sum()
+}
+
+fn stmt(k: &Kernel, s: &Stmt) -> f64 {
+    match s {
+        Stmt::Let(_, inst) => cost(inst),
+        Stmt::Store(..) => 0.3,
+        Stmt::Loop(l) => {
+            let n: f64 = l.vars.iter().map(|&v| k.extent(v) as f64).product();
+            let lanes = if l.vector { LANES } else { 1.0 };
+            n * (block(k, &l.body) + 0.2) / lanes
+        }
+    }
+}
+
+fn cost(inst: &Inst) -> f64 {
+    match inst {
+        Inst::Const(_) | Inst::Index(_) => 0.0,
+        Inst::Load(..) => 0.3,
+        Inst::Unary(op, _) => unary(*op),
+        Inst::Binary(op, ..) => binary(*op),
+        _ => 0.25,
+    }
+}
+
+/// Estimated nanoseconds of one function of one scalar.
+pub fn unary(op: Unary) -> f64 {
+    match op {
+        Unary::Neg | Unary::Abs | Unary::Not | Unary::BitNot => 0.2,
+        Unary::Sqrt | Unary::Rsqrt | Unary::Recip => 1.5,
+        _ => 4.0,
+    }
+}
+
+/// Estimated nanoseconds of one function of two scalars.
+pub fn binary(op: Binary) -> f64 {
+    match op {
+        Binary::Pow | Binary::Atan2 | Binary::Fmod | Binary::Mod => 20.0,
+        Binary::Div | Binary::FloorDiv | Binary::TruncDiv => 1.5,
+        _ => 0.25,
+    }
+}

@@ -1,0 +1,124 @@
+//! The cost model of fusion: what a kernel moves and computes, and how long that takes.
+//!
+//! A kernel takes as long as the longer of its bytes and its arithmetic, plus its launch. Fusing a value into the kernel of its
+//! operand saves the bytes of storing and reading it; running two independent kernels as one saves a launch, and
+//! the reading of what both read. The figures are those of one thread of a server of 2023; decisions hang on their order of magnitude only.
+
+use super::cluster::{Cluster, Level};
+use super::ir::{Def, Tir, ValueId};
+use crate::kernel::estimate;
+use crate::scalar::{Expr, Node};
+use std::collections::BTreeSet;
+
+/// Nanoseconds of starting a kernel.
+pub const LAUNCH: f64 = 100.0;
+/// Bytes that a thread moves in a nanosecond, from and to the third cache.
+const BYTES: f64 = 16.0;
+
+/// From where on kernels are cut into parts, or put together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Kernels of few iterations that take at least these nanoseconds are cut into parts.
+    pub long: f64,
+    /// Nanoseconds of a part, about.
+    pub part: f64,
+    /// Independent kernels of at most these nanoseconds run as one: it is about what runs on one thread anyway.
+    pub small: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            long: 20_000.0,
+            part: 5_000.0,
+            small: 4_000.0,
+        }
+    }
+}
+
+/// What a kernel does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Bytes of the buffers it reads, each once.
+    pub reads: usize,
+    /// Bytes that it writes.
+    pub writes: usize,
+    /// Bytes of the values that only it uses: each would be written once and read once by kernels of their own.
+    pub kept: usize,
+    /// Nanoseconds of arithmetic.
+    pub arithmetic: f64,
+}
+
+impl Cost {
+    /// Nanoseconds of the whole kernel on one thread.
+    pub fn nanoseconds(&self) -> f64 {
+        let bytes = (self.reads + self.writes) as f64 / BYTES;
+        LAUNCH + bytes.max(self.arithmetic)
+    }
+}
+
+/// The value whose buffer an operand is: views looked through.
+pub(super) fn base(tir: &Tir, mut v: ValueId) -> ValueId {
+    while let Def::View { arg, .. } = &tir.value(v).def {
+        v = *arg;
+    }
+    v
+}
+
+fn bytes(tir: &Tir, v: ValueId) -> usize {
+    tir.value(v).numel() * tir.value(v).dtype.size()
+}
+
+/// The buffers that a cluster reads from outside, with how many bytes of each.
+pub(super) fn reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
+    let mut seen = BTreeSet::new();
+    let mut out = vec![];
+    for m in &c.members {
+        for o in tir.operands(m.value) {
+            let b = base(tir, o);
+            if c.member(b).is_none() && seen.insert(b) {
+                out.push((b, bytes(tir, o).min(bytes(tir, b))));
+            }
+        }
+    }
+    out
+}
+
+/// What a cluster costs whose values are `stored` or not.
+pub(super) fn cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(ValueId) -> bool) -> Cost {
+    let mut cost = Cost {
+        reads: reads(tir, c).iter().map(|r| r.1).sum(),
+        ..Cost::default()
+    };
+    for m in &c.members {
+        match stored(m.value) {
+            true => cost.writes += bytes(tir, m.value),
+            false => cost.kept += bytes(tir, m.value),
+        }
+        let points = match (&tir.value(m.value).def, m.level) {
+            (Def::Reduce { arg, .. }, _) => tir.value(*arg).numel(),
+            (_, Level::Full | Level::Reduced) => tir.value(m.value).numel(),
+        };
+        cost.arithmetic += points as f64 * weight(tir, m.value) / estimate::LANES;
+    }
+    cost
+}
+
+/// Nanoseconds of one element of a value, as a scalar.
+fn weight(tir: &Tir, v: ValueId) -> f64 {
+    match &tir.value(v).def {
+        Def::Pointwise { expr, .. } => expression(expr),
+        Def::Reduce { how, .. } => 0.25 + expression(&how.pre),
+        _ => 0.0,
+    }
+}
+
+fn expression(e: &Expr) -> f64 {
+    let node = |n: Node| match n {
+        Node::Unary(op, _) => estimate::unary(op),
+        Node::Binary(op, ..) => estimate::binary(op),
+        Node::Arg(_) | Node::Index(_) => 0.0,
+        _ => 0.25,
+    };
+    e.nodes().map(|(_, n, _)| node(n)).sum()
+}

@@ -1,0 +1,146 @@
+//! Fusion explained: what every kernel computes and moves, and why other values are not in it.
+//!
+//! ```text
+//! softmax: add, softmax over [64, 1024], dim 1 reduced
+//!   reads 512.0 KiB, writes 256.0 KiB, keeps 1.0 MiB out of memory; about 49.2 us on one thread
+//!   apart from kernel mul: `softmax` wants elements of the kernel at other places than its own
+//! ```
+
+use super::cluster::Cluster;
+use super::cost::{self, Cost};
+use super::fuse::{Fusion, UnitId};
+use super::ir::{Tir, ValueId};
+use super::print::bytes;
+use super::schedule::Scheduled;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The kernels of a program, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Explained(pub Vec<Fused>);
+
+/// One kernel, or the kernels of one cluster.
+#[derive(Clone, Debug)]
+pub struct Fused {
+    /// The kernel.
+    pub name: String,
+    /// The nodes that it computes.
+    pub nodes: Vec<Arc<str>>,
+    /// The sizes of its loops.
+    pub space: Vec<usize>,
+    /// The dims it reduces.
+    pub reduced: Vec<usize>,
+    /// What it costs.
+    pub cost: Cost,
+    /// How many kernels it is: more than one where few long rows are split.
+    pub kernels: usize,
+    /// Findings about others, a line each.
+    pub notes: Vec<String>,
+    /// The names of its results.
+    results: String,
+}
+
+impl Explained {
+    /// Adds a cluster that was scheduled as kernels.
+    pub(super) fn kernel(&mut self, tir: &Tir, fusion: &Fusion, c: &Cluster, name: &str, kernels: &[Scheduled]) {
+        let mut nodes: Vec<Arc<str>> = vec![];
+        for m in &c.members {
+            let n = &tir.value(m.value).name;
+            if !nodes.contains(n) {
+                nodes.push(n.clone());
+            }
+        }
+        self.0.push(Fused {
+            name: name.into(),
+            nodes,
+            space: c.space.clone(),
+            reduced: (0..c.space.len()).filter(|&d| c.reduced[d]).collect(),
+            cost: cost::cost(tir, c, &|v| fusion.stored[v.0 as usize]),
+            kernels: kernels.len(),
+            notes: vec![],
+            results: results(tir, fusion, c),
+        });
+    }
+}
+
+impl Explained {
+    /// Adds what fusion found about clusters and others. `numbers` are the units' positions here.
+    pub(super) fn notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
+        let name = |v: ValueId| &*tir.value(v).name;
+        let number = |v: ValueId| numbers.get(&fusion.unit_of[v.0 as usize]?).copied();
+        let beside = fusion.beside.iter().filter_map(|(a, b, why)| {
+            let line = format!("`{}` beside `{}`: {why}", name(*b), name(*a));
+            Some((number(*a)?, line))
+        });
+        let mut lines: Vec<(usize, String)> = beside.collect();
+        for (v, of, why) in &fusion.refused {
+            // Both may have come together in the end.
+            if let (Some(k), Some(other)) = (number(*v), number(*of))
+                && k != other
+            {
+                let results = &self.0[other].results;
+                lines.push((k, format!("`{}` apart from the kernel of `{results}`: {why}", name(*v))));
+            }
+        }
+        for (k, line) in lines {
+            let notes = &mut self.0[k].notes;
+            if !notes.contains(&line) {
+                notes.push(line);
+            }
+        }
+    }
+}
+
+/// The names of the values that a cluster stores.
+fn results(tir: &Tir, fusion: &Fusion, c: &Cluster) -> String {
+    let stored = c
+        .members
+        .iter()
+        .map(|m| m.value)
+        .filter(|v| fusion.stored[v.0 as usize]);
+    let names: Vec<&str> = stored.map(|v| &*tir.value(v).name).collect();
+    names.join("`, `")
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept: usize = self.0.iter().map(|k| k.cost.kept).sum();
+        let nodes: usize = self.0.iter().map(|k| k.nodes.len()).sum();
+        writeln!(
+            f,
+            "{nodes} nodes in {} fused kernels, which keep {} out of memory",
+            self.0.len(),
+            bytes(kept)
+        )?;
+        self.0.iter().try_for_each(|k| write!(f, "\n{k}"))
+    }
+}
+
+impl fmt::Display for Fused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} over {:?}", self.name, self.nodes.join(", "), self.space)?;
+        match &self.reduced[..] {
+            [] => writeln!(f)?,
+            [d] => writeln!(f, ", dim {d} reduced")?,
+            all => writeln!(f, ", dims {all:?} reduced")?,
+        }
+        let c = &self.cost;
+        writeln!(
+            f,
+            "  reads {}, writes {}, keeps {} out of memory; about {:.1} us on one thread",
+            bytes(c.reads),
+            bytes(c.writes),
+            bytes(c.kept),
+            c.nanoseconds() / 1e3
+        )?;
+        if self.kernels > 1 {
+            writeln!(
+                f,
+                "  split into {} kernels over parts of its rows: they are too few for several threads",
+                self.kernels
+            )?;
+        }
+        self.notes.iter().try_for_each(|n| writeln!(f, "  {n}"))
+    }
+}

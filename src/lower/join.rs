@@ -1,0 +1,181 @@
+//! When values may be computed together: the conditions of fusion, and the words for each that fails.
+
+use super::cluster::{Along, Cluster, Level, broadcast_along, trace};
+use super::cost::base;
+use super::fuse::{Fuser, Unit, UnitId};
+use super::ir::ValueId;
+use std::fmt;
+
+/// At most this many members in one cluster: longer kernels spill and compile slowly.
+const MAX_MEMBERS: usize = 64;
+
+/// Why a value is not computed by the kernel of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Something between them is computed by another step.
+    Between,
+    /// The kernel has as many values as one may.
+    Full,
+    /// The sizes differ.
+    Sizes,
+    /// Elements of the kernel are wanted at other points than their own.
+    Elsewhere,
+    /// The kernel reduces other dims.
+    Dims,
+    /// It is no kernel: a product, a special kernel or a library call.
+    NoKernel,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::Between => "another step computes something between them",
+            Refusal::Full => "the kernel has 64 values, as many as one may",
+            Refusal::Sizes => "its sizes are not those of the kernel's loops",
+            Refusal::Elsewhere => "it wants elements of the kernel at other places than its own",
+            Refusal::Dims => "the kernel reduces other dims",
+            Refusal::NoKernel => "that is a step of its own",
+        })
+    }
+}
+
+impl Fuser<'_> {
+    /// The cluster `u`, if it has room and `v` in it makes no cycle.
+    fn joinable(&self, u: UnitId, v: ValueId) -> Result<&Cluster, Refusal> {
+        let c = self.cluster(u).ok_or(Refusal::NoKernel)?;
+        if c.members.len() >= MAX_MEMBERS {
+            return Err(Refusal::Full);
+        }
+        if !self.acyclic(v, u) {
+            return Err(Refusal::Between);
+        }
+        Ok(c)
+    }
+
+    /// Whether `v`, lying `along` the space of `u`, finds every operand that `u` computes at its own point.
+    fn aligned(&self, c: &Cluster, u: UnitId, v: ValueId, along: &Along) -> bool {
+        self.tir.operands(v).iter().all(|&o| {
+            if self.unit(base(self.tir, o)) != Some(u) {
+                return true;
+            }
+            let shape = &self.tir.value(o).shape;
+            let Some((base, found)) = trace(self.tir, o, &broadcast_along(shape, along)) else {
+                return false;
+            };
+            c.member(base).is_some_and(|m| m.along == found)
+        })
+    }
+
+    /// Whether `v` may join `u` without making a cycle.
+    fn acyclic(&self, v: ValueId, u: UnitId) -> bool {
+        self.operand_units(v)
+            .iter()
+            .all(|&o| o == u || !self.deps[index(o)].contains(u))
+    }
+
+    /// Where in the space of `u` the pointwise value `v` lies, if it may join.
+    pub(super) fn fits(&self, u: UnitId, v: ValueId) -> Result<(Level, Along), Refusal> {
+        let c = self.joinable(u, v)?;
+        let shape = &self.tir.value(v).shape;
+        let levels: &[Level] = if c.has_reduction() {
+            &[Level::Full, Level::Reduced]
+        } else {
+            &[Level::Full]
+        };
+        let mut why = Refusal::Sizes;
+        for &level in levels {
+            match c.place(shape, level) {
+                Some(along) if self.aligned(c, u, v, &along) => return Ok((level, along)),
+                Some(_) => why = Refusal::Elsewhere,
+                None => {}
+            }
+        }
+        Err(why)
+    }
+
+    /// Merges cluster `from` into `into` if their spaces agree and neither depends on the other.
+    pub(super) fn merge(&mut self, into: UnitId, from: UnitId) -> Result<(), Refusal> {
+        let (Some(a), Some(b)) = (self.cluster(into), self.cluster(from)) else {
+            return Err(Refusal::NoKernel);
+        };
+        let independent = !self.deps[index(into)].contains(from) && !self.deps[index(from)].contains(into);
+        let same = a.space == b.space && (a.reduced == b.reduced || !a.has_reduction() || !b.has_reduction());
+        if !independent {
+            return Err(Refusal::Between);
+        }
+        if !same {
+            return Err(if a.space == b.space {
+                Refusal::Dims
+            } else {
+                Refusal::Sizes
+            });
+        }
+        if a.members.len() + b.members.len() >= MAX_MEMBERS {
+            return Err(Refusal::Full);
+        }
+        let Some(Unit::Cluster(b)) = self.units[index(from)].take() else {
+            return Err(Refusal::NoKernel);
+        };
+        for m in &b.members {
+            self.unit_of[m.value.0 as usize] = Some(into);
+        }
+        if let Some(Unit::Cluster(a)) = &mut self.units[index(into)] {
+            if b.has_reduction() {
+                a.reduced = b.reduced;
+            }
+            a.members.extend(b.members);
+            a.members.sort_by_key(|m| m.value);
+        }
+        let both = [into, from].map(|u| self.deps[index(u)].clone());
+        for (i, d) in self.deps.iter_mut().enumerate() {
+            if d.contains(from) {
+                d.remove(from);
+                d.insert(into);
+            }
+            if i == index(into) || d.contains(into) {
+                both.iter().for_each(|b| d.add(b));
+            }
+        }
+        Ok(())
+    }
+
+    /// The reduced dims of `u` and the place of `v` in it, if the reduction `v` of `arg` may join.
+    pub(super) fn reduce_fits(
+        &self,
+        u: UnitId,
+        v: ValueId,
+        arg: ValueId,
+        dims: &[usize],
+    ) -> Result<(Vec<bool>, Along), Refusal> {
+        let c = self.joinable(u, v)?;
+        let shape = &self.tir.value(arg).shape;
+        let along = c.place(shape, Level::Full).ok_or(Refusal::Sizes)?;
+        let (base, found) = trace(self.tir, arg, &along).ok_or(Refusal::Elsewhere)?;
+        let m = c.member(base).ok_or(Refusal::Elsewhere)?;
+        if m.level != Level::Full || m.along != found {
+            return Err(Refusal::Elsewhere);
+        }
+        let mut reduced = vec![false; c.space.len()];
+        dims.iter().filter_map(|&d| along[d]).for_each(|d| reduced[d] = true);
+        // Dims of size one of the space may count as reduced or not.
+        let same = |a: &[bool], b: &[bool]| a.iter().zip(b).zip(&c.space).all(|((a, b), &s)| a == b || s == 1);
+        if c.has_reduction() && !same(&c.reduced, &reduced) {
+            return Err(Refusal::Dims);
+        }
+        if !reduced.contains(&true) {
+            // Only dims of size one are reduced: keep one of them as the row.
+            let one = c.space.iter().position(|&s| s == 1).ok_or(Refusal::Sizes)?;
+            reduced[one] = true;
+        }
+        let out = along
+            .iter()
+            .enumerate()
+            .map(|(d, a)| if dims.contains(&d) { None } else { *a })
+            .collect();
+        Ok((if c.has_reduction() { c.reduced.clone() } else { reduced }, out))
+    }
+}
+
+fn index(u: UnitId) -> usize {
+    u.as_u32() as usize
+}

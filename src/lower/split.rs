@@ -1,0 +1,336 @@
+//! Reductions on several threads: few long rows, cut into parts.
+//!
+//! A kernel's parallel loop goes over the kept dims. A sum of a million elements has no kept dims, a sum over the first dim of
+//! `[100000, 8]` eight lanes of them: both would run on one thread. Such a cluster becomes several kernels, for each stage one over
+//! the parts of its rows, which leaves what each part comes to in a buffer, and one that combines the parts:
+//!
+//! ```text
+//! x.sum() of 1000000:   parts[p] = sum(x[62464 p ..][..62464])    p parallel
+//!                       parts[16] = sum(x[999424..])
+//!                       sum = sum(parts)
+//! ```
+//!
+//! How rows are cut depends on sizes alone, so that results do not depend on the number of threads.
+
+use super::cluster::Level;
+use super::cost;
+use super::emit::{is_expensive, reduce_op};
+use super::ir::{Def, ValueId};
+use super::schedule::{LoopDim, Scheduled, Scheduler, Source, Stored};
+use super::vars::Vars;
+use crate::kernel::{Affine, Buf, KernelBuilder, ReduceOp, Role, Value, VerifyError};
+use crate::types::DType;
+use std::collections::{BTreeSet, HashMap};
+
+/// Fewer iterations than this do not keep several threads busy.
+const WAYS: usize = 8;
+/// The most parts of a row.
+const MOST: usize = 32;
+/// The lanes of one group in columns.
+const GROUP: usize = 64;
+
+/// How rows are cut along their first loop: `parts` of `len` iterations, and `rest` iterations behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub parts: usize,
+    pub len: usize,
+    pub rest: usize,
+}
+
+impl Cut {
+    /// Parts with the rest.
+    pub fn slots(self) -> usize {
+        self.parts + (self.rest > 0) as usize
+    }
+}
+
+/// A range of parts that one kernel computes.
+#[derive(Clone, Copy)]
+struct Range {
+    /// The first iteration of the row.
+    from: usize,
+    len: usize,
+    parts: usize,
+    /// The number of the first part.
+    slot: usize,
+}
+
+impl Scheduler<'_> {
+    /// How the rows are to be cut; `None` if they run whole.
+    pub(super) fn cut(&self) -> Option<Cut> {
+        let (limits, first) = (self.tir.limits, self.row.first()?);
+        let kept: usize = self.kept.iter().map(|l| l.extent).product();
+        let ways = match (self.columns, self.kept.last()) {
+            (true, Some(l)) => kept / l.extent.max(1) * l.extent.div_ceil(GROUP),
+            _ => kept,
+        };
+        let members = &self.cluster.members;
+        let early = |m: &super::cluster::Member| m.level == Level::Reduced && self.stage[&m.value] == 0;
+        let takes = cost::cost(self.tir, self.cluster, &|v| self.stored(v)).nanoseconds();
+        if kept == 0 || ways >= WAYS || takes < limits.long || members.iter().any(early) {
+            return None;
+        }
+        let wanted = ((takes / limits.part) as usize).min(MOST / ways.max(1)).max(2);
+        let mut len = first.extent / wanted;
+        // Whole cache lines, where that takes little from each part.
+        if len >= 1024 {
+            len -= len % 64;
+        }
+        let parts = first.extent.checked_div(len)?;
+        let cut = Cut {
+            parts,
+            len,
+            rest: first.extent - parts * len,
+        };
+        (parts >= 2).then_some(cut)
+    }
+
+    /// The kernels of a cluster with cut rows.
+    pub(super) fn split(mut self, name: &str, cut: Cut) -> Result<Vec<Scheduled>, VerifyError> {
+        self.hand_on();
+        let last = self.stage.values().copied().max().unwrap_or(0);
+        let mut out = vec![];
+        for stage in 0..=last {
+            let (reduces, stores) = self.stage_roots(stage);
+            if reduces.is_empty() && stores.is_empty() {
+                continue;
+            }
+            let whole = Range {
+                from: 0,
+                len: cut.len,
+                parts: cut.parts,
+                slot: 0,
+            };
+            let rest = Range {
+                from: cut.len * cut.parts,
+                len: cut.rest,
+                parts: 1,
+                slot: cut.parts,
+            };
+            for (range, what) in [(whole, "parts"), (rest, "rest")].into_iter().filter(|r| r.0.len > 0) {
+                out.push(self.of_parts(&format!("{name}_{what}"), stage, range, cut)?);
+            }
+            if !reduces.is_empty() {
+                out.push(self.total(&format!("{name}_total"), stage, cut)?);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Finds the values that one kernel leaves for another: what is reduced, and what is expensive and wanted again.
+    fn hand_on(&mut self) {
+        let later = |m: &super::cluster::Member| match &self.tir.value(m.value).def {
+            Def::Pointwise { expr, .. } => is_expensive(expr) && self.used_in_later_stage(m.value),
+            _ => false,
+        };
+        let members = self.cluster.members.iter();
+        let handed = members
+            .filter(|m| m.level == Level::Reduced || later(m))
+            .map(|m| m.value);
+        self.handed = handed.collect();
+    }
+
+    /// Begins a kernel with these values as its parameters.
+    fn begin(&mut self, k: &mut KernelBuilder, inputs: &BTreeSet<ValueId>, outputs: &[ValueId]) {
+        (self.bufs, self.buffers) = (HashMap::new(), vec![]);
+        self.reduced_values.clear();
+        let all = inputs.iter().map(|&v| (v, Role::In));
+        for (v, role) in all.chain(outputs.iter().map(|&v| (v, Role::Out))).collect::<Vec<_>>() {
+            let def = self.tir.value(v);
+            let b = k.buffer(&format!("{}_{}", def.name, v.0), def.dtype, &def.shape, role);
+            self.bufs.insert(v, b);
+            self.buffers.push(Stored::Value(v));
+        }
+    }
+
+    /// The buffers for the parts of these reductions.
+    fn parts_of(&mut self, k: &mut KernelBuilder, reduces: &[ValueId], cut: Cut, role: Role) -> Vec<Buf> {
+        let rows: usize = self.kept.iter().map(|l| l.extent).product();
+        let mut out = vec![];
+        for &of in reduces {
+            let (_, acc) = self.combine_of(of);
+            let name = format!("{}_{}_parts", self.tir.value(of).name, of.0);
+            out.push(k.buffer(&name, acc, &[cut.slots(), rows], role));
+            let parts = cut.slots();
+            self.buffers.push(Stored::Parts { of, parts, rows });
+        }
+        out
+    }
+
+    /// How a reduction combines, and in which dtype.
+    fn combine_of(&self, r: ValueId) -> (ReduceOp, DType) {
+        match &self.tir.value(r).def {
+            Def::Reduce { how, .. } => (reduce_op(how.combine), how.acc),
+            _ => unreachable!("the caller asks of reductions"),
+        }
+    }
+
+    /// The kernel of a range of parts of one stage.
+    fn of_parts(&mut self, name: &str, stage: usize, range: Range, cut: Cut) -> Result<Scheduled, VerifyError> {
+        let (reduces, stores) = self.stage_roots(stage);
+        let mut k = KernelBuilder::new(name);
+        let inputs = self.inputs_of(stage, &reduces, &stores);
+        self.begin(&mut k, &inputs, &stores);
+        let parts = self.parts_of(&mut k, &reduces, cut, Role::Out);
+        let mut row = self.row.clone();
+        row[0].extent = range.len;
+        let kept = self.kept.clone();
+        let (outer, lanes) = kept.split_at(kept.len() - self.columns as usize);
+        let mut extents: Vec<usize> = outer.iter().map(|l| l.extent).collect();
+        extents.push(range.parts);
+        k.parallel(&extents, |k, v| {
+            let part = v[outer.len()];
+            let vars = Vars::default().with(outer, v);
+            let vars = vars.part(row[0].last, range.from, range.len, part);
+            let point = |s: &mut Self, k: &mut KernelBuilder, vars: &Vars| {
+                s.load_reduced(k, vars, &inputs);
+                let found = s.part_loops(k, vars, &row, stage, &reduces, &stores);
+                let at = s.place_of_part(vars, Affine::from(part) + range.slot as i64);
+                for (&b, x) in parts.iter().zip(found) {
+                    k.store(b, at.clone(), x);
+                }
+            };
+            match lanes.first() {
+                None => point(self, k, &vars),
+                Some(l) => k.vector(l.extent, |k, j| point(self, k, &vars.with(lanes, &[j]))),
+            }
+        });
+        self.finish(k)
+    }
+
+    /// The loops over one part of a row: what its reductions come to.
+    fn part_loops(
+        &mut self,
+        k: &mut KernelBuilder,
+        vars: &Vars,
+        row: &[LoopDim],
+        stage: usize,
+        reduces: &[ValueId],
+        stores: &[ValueId],
+    ) -> Vec<Value> {
+        if reduces.is_empty() {
+            self.store_nest(k, vars, row, stage, stores);
+            return vec![];
+        }
+        let inits: Vec<(ReduceOp, Value)> = reduces
+            .iter()
+            .map(|&r| {
+                let (op, acc) = self.combine_of(r);
+                (op, k.constant(op.identity(acc)))
+            })
+            .collect();
+        self.reduce_nest(k, vars, row, &inits, stage, reduces, stores)
+    }
+
+    /// Where part `part` of the present row has its element.
+    fn place_of_part(&self, vars: &Vars, part: Affine) -> Affine {
+        let extents: Vec<usize> = self.kept.iter().map(|l| l.extent).collect();
+        let rows: usize = extents.iter().product();
+        let strides = crate::tensor::contiguous_strides(&extents);
+        let terms = self.kept.iter().zip(strides).map(|(l, s)| vars.dim(l.last) * s as i64);
+        terms.fold(part * rows as i64, |a, t| a + t)
+    }
+
+    /// Loads the reduced values among `inputs`.
+    fn load_reduced(&mut self, k: &mut KernelBuilder, vars: &Vars, inputs: &BTreeSet<ValueId>) {
+        for &v in inputs {
+            if let Some(m) = self.cluster.member(v).filter(|m| m.level == Level::Reduced) {
+                let at = vars.index(0, &self.own_strides(v, &m.along));
+                let x = k.load(self.bufs[&v], at);
+                self.reduced_values.insert(v, x);
+            }
+        }
+    }
+
+    /// The buffers that the loop of a stage reads.
+    fn inputs_of(&self, stage: usize, reduces: &[ValueId], stores: &[ValueId]) -> BTreeSet<ValueId> {
+        let roots = self.loop_roots(reduces, stores);
+        let mut out = BTreeSet::new();
+        let needed = self.needed(&roots, stage);
+        for &v in &needed {
+            match self.stage[&v] < stage && self.stored(v) {
+                true => drop(out.insert(v)),
+                false => out.extend(self.outside(v)),
+            }
+        }
+        out.extend(
+            reduces
+                .iter()
+                .flat_map(|&r| self.outside(r))
+                .filter(|v| !needed.contains(v)),
+        );
+        out
+    }
+
+    /// The buffers that one member's operands lie in: those of other units, and reduced values.
+    fn outside(&self, v: ValueId) -> Vec<ValueId> {
+        let of = |s: &Source| match s {
+            Source::Load(b, ..) => Some(*b),
+            Source::Member(m) => {
+                let reduced = self.cluster.member(*m).is_some_and(|m| m.level == Level::Reduced);
+                reduced.then_some(*m)
+            }
+            _ => None,
+        };
+        self.sources[&v].iter().filter_map(of).collect()
+    }
+
+    /// The kernel that combines the parts of a stage and computes what depends on its reductions alone.
+    fn total(&mut self, name: &str, stage: usize, cut: Cut) -> Result<Scheduled, VerifyError> {
+        let (reduces, _) = self.stage_roots(stage);
+        let ready = |m: &&super::cluster::Member| m.level == Level::Reduced && self.stage[&m.value] == stage + 1;
+        let outputs: Vec<ValueId> = self.cluster.members.iter().filter(ready).map(|m| m.value).collect();
+        let maps = outputs.iter().filter(|v| !self.is_reduce(**v));
+        let mut inputs: BTreeSet<ValueId> = maps.flat_map(|&v| self.outside(v)).collect();
+        inputs.retain(|v| !outputs.contains(v));
+        let mut k = KernelBuilder::new(name);
+        self.begin(&mut k, &inputs, &outputs);
+        let parts = self.parts_of(&mut k, &reduces, cut, Role::In);
+        let kept = self.kept.clone();
+        let point = |s: &mut Self, k: &mut KernelBuilder, vars: &Vars| {
+            s.load_reduced(k, vars, &inputs);
+            for (&r, &b) in reduces.iter().zip(&parts) {
+                let x = s.combined(k, vars, r, b, cut);
+                s.reduced_values.insert(r, x);
+            }
+            s.reduced_members(k, vars, stage + 1);
+        };
+        match kept.split_last() {
+            None => point(self, &mut k, &Vars::default()),
+            Some((lane, [])) => k.parallel_vector(lane.extent, |k, j| {
+                point(self, k, &Vars::default().with(&kept, &[j]));
+            }),
+            Some((lane, outer)) => {
+                let extents: Vec<usize> = outer.iter().map(|l| l.extent).collect();
+                k.parallel(&extents, |k, v| {
+                    let vars = Vars::default().with(outer, v);
+                    k.vector(lane.extent, |k, j| {
+                        point(self, k, &vars.with(std::slice::from_ref(lane), &[j]))
+                    });
+                });
+            }
+        }
+        self.finish(k)
+    }
+
+    /// A reduction of the present row from its parts.
+    fn combined(&mut self, k: &mut KernelBuilder, vars: &Vars, r: ValueId, parts: Buf, cut: Cut) -> Value {
+        let (op, acc) = self.combine_of(r);
+        let init = k.initial(op, acc);
+        let alone = self.kept.is_empty();
+        let total = k.reduce(cut.slots(), alone, &[(op, &[init])], |k, p| {
+            vec![k.load(parts, self.place_of_part(vars, Affine::from(p)))]
+        });
+        match &self.tir.value(r).def {
+            Def::Reduce { how, .. } => k.inline(&how.post, &total, &[])[0],
+            _ => unreachable!("the caller asks of reductions"),
+        }
+    }
+
+    fn finish(&mut self, k: KernelBuilder) -> Result<Scheduled, VerifyError> {
+        Ok(Scheduled {
+            kernel: k.finish()?,
+            buffers: std::mem::take(&mut self.buffers),
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! The loop variables of a cluster's kernel, and what they are along the dims of its space.
+
+use super::schedule::LoopDim;
+use crate::kernel::{Affine, Var};
+
+/// The variables of the open loops: along each dim the index is the sum of its terms.
+#[derive(Clone, Default)]
+pub(super) struct Vars {
+    /// Dim, factor, variable.
+    terms: Vec<(usize, i64, Var)>,
+    /// Where a dim begins, if not at 0.
+    from: Option<(usize, i64)>,
+}
+
+impl Vars {
+    /// With one variable for each of these loops.
+    pub fn with(&self, dims: &[LoopDim], vars: &[Var]) -> Vars {
+        let mut v = self.clone();
+        v.terms.extend(dims.iter().zip(vars).map(|(d, &v)| (d.last, 1, v)));
+        v
+    }
+
+    /// With the part of a dim that begins at `from + len * part`.
+    pub fn part(&self, dim: usize, from: usize, len: usize, part: Var) -> Vars {
+        let mut v = self.clone();
+        v.terms.push((dim, len as i64, part));
+        v.from = Some((dim, from as i64));
+        v
+    }
+
+    /// An element's place in a buffer with these strides for each dim.
+    pub fn index(&self, offset: i64, strides: &[i64]) -> Affine {
+        let stride = |d: usize| strides.get(d).copied().unwrap_or(0);
+        let base = self.from.map_or(0, |(d, n)| n * stride(d));
+        Affine::new(offset + base, self.terms.iter().map(|&(d, f, v)| (v, f * stride(d))))
+    }
+
+    /// The index along a dim.
+    pub fn dim(&self, d: usize) -> Affine {
+        let base = self.from.filter(|f| f.0 == d).map_or(0, |f| f.1);
+        let terms = self.terms.iter().filter(|t| t.0 == d);
+        Affine::new(base, terms.map(|&(_, f, v)| (v, f)))
+    }
+}

@@ -1,0 +1,197 @@
+//! What is computed together: the report of fusion, the kernels, and their results, which no number of threads changes.
+
+use crate::support::{Dir, fxc, snapshot_in};
+use fxc::driver::text::Artifact;
+use fxc::driver::{Request, Session, Stage, compile};
+use fxc::interp;
+use fxc::tensor::Tensor;
+use fxc::types::{DType, Val};
+
+const SOFTMAX: &str = "
+graph rows_in_stages {
+    %x : f32[256, 128] = placeholder x
+    %y : f32[256, 128] = placeholder y
+    %sum = call_function torch.add(%x, %y)
+    %soft = call_function torch.softmax(%sum, -1)
+    %t = call_method transpose(%soft, 0, 1)
+    %twice = call_function torch.mul(%t, 2.0)
+    output %twice
+}
+";
+
+const BESIDE: &str = "
+graph independent {
+    %x : f32[4, 64] = placeholder x
+    %y : f32[4, 64] = placeholder y
+    %z : f32[64, 4] = placeholder z
+    %a = call_function torch.relu(%x)
+    %b = call_function torch.sigmoid(%y)
+    %c = call_function torch.neg(%z)
+    output (%a, %b, %c)
+}
+";
+
+const SHARES: &str = "
+graph one_reading {
+    %x : f32[512, 512] = placeholder x
+    %y : f32[512, 512] = placeholder y
+    %z : f32[512, 512] = placeholder z
+    %a = call_function torch.add(%x, %y)
+    %b = call_function torch.mul(%x, %z)
+    output (%a, %b)
+}
+";
+
+/// The mean of squared differences: one long row, of a length that does not divide.
+const LOSS: &str = "
+graph loss {
+    %x : f32[1000003] = placeholder x
+    %y : f32[1000003] = placeholder y
+    %d = call_function torch.sub(%x, %y)
+    %s = call_function torch.mul(%d, %d)
+    %mean = call_function torch.mean(%s)
+    output %mean
+}
+";
+
+/// Sums of few columns, and what is made of them.
+const COLUMNS: &str = "
+graph columns {
+    %x : f32[40000, 8] = placeholder x
+    %mean = call_function torch.mean(%x, 0, True)
+    %var = call_function torch.var(%x, 0, unbiased=False)
+    %c = call_function torch.sub(%x, %mean)
+    %top = call_function torch.amax(%c, 0)
+    output (%var, %top)
+}
+";
+
+/// Softmax of two long rows: exponentials are handed from kernel to kernel.
+const LONG_ROWS: &str = "
+graph long_rows {
+    %x : f32[2, 150001] = placeholder x
+    %y = call_function torch.softmax(%x, -1)
+    output %y
+}
+";
+
+const SHORT_ROWS: &str = "
+graph short_rows {
+    %x : f32[100, 8] = placeholder x
+    %y : f32[100, 49] = placeholder y
+    %a = call_function torch.softmax(%x, -1)
+    %b = call_function torch.sum(%y, -1)
+    output (%a, %b)
+}
+";
+
+const ALL: [(&str, &str); 7] = [
+    ("softmax", SOFTMAX),
+    ("beside", BESIDE),
+    ("shares", SHARES),
+    ("loss", LOSS),
+    ("columns", COLUMNS),
+    ("long_rows", LONG_ROWS),
+    ("short_rows", SHORT_ROWS),
+];
+
+#[test]
+fn reports_and_kernels() {
+    for (name, text) in ALL {
+        let mut s = Session::new();
+        let model = s.load_text("fusion.fxir", text);
+        let model = model.unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+        let request = Request {
+            artifacts: vec![Artifact::Fusion],
+            until: Some(Stage::Lower),
+            threads: 1,
+            ..Request::default()
+        };
+        let made = compile(&mut s, model, &request).unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+        let program = made.program.expect("a program");
+        let kernels: String = program
+            .kernels
+            .iter()
+            .map(|k| format!("\n{}", fxc::kernel::python::function(k)))
+            .collect();
+        let report = &made.texts[0].1;
+        snapshot_in(
+            "fusion",
+            name,
+            &format!(
+                "{}\n=== fusion ===\n{report}\n=== kernels ===\n{program}{kernels}",
+                text.trim()
+            ),
+        );
+    }
+}
+
+fn input(shape: &[usize]) -> Tensor {
+    let numel: usize = shape.iter().product();
+    let data: Vec<f32> = (0..numel).map(|i| ((i * 7919) % 2003) as f32 / 500.0 - 2.0).collect();
+    Tensor::from_slice(shape, &data)
+}
+
+/// The results of a graph on so many threads.
+fn run(text: &str, threads: usize) -> (Val<Tensor>, Vec<Tensor>) {
+    let mut s = Session::new();
+    let model = s.load_text("fusion.fxir", text);
+    let model = model.unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+    let made = compile(
+        &mut s,
+        model,
+        &Request {
+            threads,
+            ..Request::default()
+        },
+    );
+    let made = made.unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+    let mut e = made.ready.and_then(|r| r.into_executable()).expect("an executable");
+    let inputs: Vec<Tensor> = e
+        .program()
+        .inputs
+        .iter()
+        .filter_map(|i| Some(input(&i.ty.as_ref()?.1)))
+        .collect();
+    (e.run(&inputs).unwrap_or_else(|d| panic!("{}", d.title)), inputs)
+}
+
+#[test]
+fn results_are_the_interpreter_s_and_the_same_bits_on_any_number_of_threads() {
+    for (name, text) in ALL {
+        let (one, inputs) = run(text, 1);
+        for threads in [2, 3, 8] {
+            let (more, _) = run(text, threads);
+            for (a, b) in one.leaves().into_iter().zip(more.leaves()) {
+                assert_eq!(a.bytes(), b.bytes(), "{name} on {threads} threads");
+            }
+        }
+        let mut s = Session::new();
+        let mut model = s
+            .load_text("fusion.fxir", text)
+            .unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+        let types: Vec<_> = inputs.iter().map(|t| Val::Leaf(t.ty())).collect();
+        s.check(&mut model.module, &types)
+            .unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+        let want = interp::run(&model.module, inputs.into_iter().map(Val::Leaf).collect());
+        let want = want.unwrap_or_else(|d| panic!("{}", d.title));
+        for (w, g) in want.leaves().into_iter().zip(one.leaves()) {
+            assert_eq!((w.shape(), w.dtype()), (g.shape(), DType::F32), "{name}");
+            for (a, b) in w.as_slice::<f32>().iter().zip(g.as_slice::<f32>()) {
+                assert!((a - b).abs() <= 2e-6 * a.abs().max(1e-3), "{name}: {a} and {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_command_line_explains() {
+    let dir = Dir::new("fusion");
+    let path = dir.file("g.fxir", SOFTMAX);
+    let ran = fxc(&["compile", &path, "--explain-fusion"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains("out of memory; about"), "{}", ran.out);
+    assert!(ran.out.contains("at other places than its own"), "{}", ran.out);
+    let emitted = fxc(&["compile", &path, "--emit", "fusion"]);
+    assert_eq!(emitted.out, ran.out);
+}
