@@ -152,7 +152,7 @@ impl Emitter<'_> {
         self.times_power(&p, &n, &t, false)
     }
 
-    /// `exp(x)` for `x <= 0` within 2.5e-7 of it (3.5e-7 where it is less than 1e-20), and exact at 0: what of a softmax's exponentials is
+    /// `exp(x)` for `x <= 0` within 3e-7 of it (4e-7 where it is less than 1e-20), and exact at 0: what of a softmax's exponentials is
     /// left when they have been divided by their sum. The reduction takes one step, whose error is `2e-9` for each bit of the result's exponent.
     pub fn exp_share(&mut self, x: &Lanes) -> Lanes {
         let x = self.at_least(x, -104.0);

@@ -109,7 +109,7 @@ impl KernelBuilder {
 
     /// Adds a buffer.
     pub fn buffer(&mut self, name: &str, dtype: DType, shape: &[usize], role: Role) -> Buf {
-        let bytes = shape.iter().product::<usize>().saturating_mul(dtype.size());
+        let bytes = shape.iter().fold(dtype.size(), |n, &d| n.saturating_mul(d));
         self.kernel.buffers.push(Buffer {
             name: name.into(),
             dtype,

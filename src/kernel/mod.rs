@@ -306,7 +306,7 @@ pub struct Kernel {
     /// What it does.
     pub body: Vec<Stmt>,
     /// Exponentials of differences from the largest element of a row, as a softmax takes them: of nothing above zero, and to be divided by
-    /// their sum. Compiled code may compute them to 3.5e-7 of their value only.
+    /// their sum. Compiled code may compute them to 4e-7 of their value only.
     pub shares: Vec<Value>,
 }
 

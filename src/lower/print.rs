@@ -72,7 +72,20 @@ impl Program {
     /// Where the step or kernel `name` comes from in the user's Python: `zoo/nets.py:24 in forward`, with a comma between the
     /// places of several nodes. Empty if no place is known.
     pub fn places_of(&self, name: &str) -> String {
-        let mut rest = name.split(" [").next().unwrap_or(name);
+        let name = name.split(" [").next().unwrap_or(name);
+        let found = self.places_of_nodes(name);
+        // Kernels that a cluster was split into have an ending.
+        let endings = ["_parts", "_rest", "_total"];
+        match endings.iter().find_map(|e| name.strip_suffix(e)) {
+            Some(of) if found.is_empty() => {
+                self.places_of_nodes(of.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_'))
+            }
+            _ => found,
+        }
+    }
+
+    fn places_of_nodes(&self, name: &str) -> String {
+        let mut rest = name;
         let mut out: Vec<String> = vec![];
         // Kernels are named after their nodes, `a_and_b`; a node's name may hold `_and_` too.
         while !rest.is_empty() {

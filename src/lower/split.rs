@@ -107,6 +107,11 @@ impl Scheduler<'_> {
                 parts: 1,
                 slot: cut.parts,
             };
+            // The loop over the row that these kernels are.
+            let name = match stage {
+                0 => name.to_string(),
+                n => format!("{name}_{n}"),
+            };
             for (range, what) in [(whole, "parts"), (rest, "rest")].into_iter().filter(|r| r.0.len > 0) {
                 out.push(self.of_parts(&format!("{name}_{what}"), stage, range, cut)?);
             }
