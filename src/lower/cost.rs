@@ -52,7 +52,7 @@ pub struct Cost {
 impl Cost {
     /// Nanoseconds of the whole kernel on one thread.
     pub fn nanoseconds(&self) -> f64 {
-        let bytes = (self.reads + self.writes) as f64 / BYTES;
+        let bytes = (self.reads as f64 + self.writes as f64) / BYTES;
         LAUNCH + bytes.max(self.arithmetic)
     }
 }
@@ -87,13 +87,13 @@ pub(super) fn reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
 /// What a cluster costs whose values are `stored` or not.
 pub(super) fn cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(ValueId) -> bool) -> Cost {
     let mut cost = Cost {
-        reads: reads(tir, c).iter().map(|r| r.1).sum(),
+        reads: reads(tir, c).iter().fold(0, |n, r| n.saturating_add(r.1)),
         ..Cost::default()
     };
     for m in &c.members {
         match stored(m.value) {
-            true => cost.writes += bytes(tir, m.value),
-            false => cost.kept += bytes(tir, m.value),
+            true => cost.writes = cost.writes.saturating_add(bytes(tir, m.value)),
+            false => cost.kept = cost.kept.saturating_add(bytes(tir, m.value)),
         }
         let points = match (&tir.value(m.value).def, m.level) {
             (Def::Reduce { arg, .. }, _) => tir.value(*arg).numel(),

@@ -105,7 +105,7 @@ fn results(tir: &Tir, fusion: &Fusion, c: &Cluster) -> String {
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept: usize = self.0.iter().map(|k| k.cost.kept).sum();
+        let kept = self.0.iter().fold(0usize, |n, k| n.saturating_add(k.cost.kept));
         let nodes: usize = self.0.iter().map(|k| k.nodes.len()).sum();
         writeln!(
             f,

@@ -116,7 +116,7 @@ impl Fuser<'_> {
         if buffers > BUFFERS {
             return None;
         }
-        let bytes: usize = shared.iter().map(|r| r.1).sum();
+        let bytes = shared.iter().fold(0usize, |n, r| n.saturating_add(r.1));
         let (small, large) = (of_x.nanoseconds(), of_y.nanoseconds());
         if bytes >= SHARED && self.deps[i] == self.deps[j] {
             return Some(Beside::Shares(bytes));
