@@ -66,7 +66,7 @@ fn graphs_with_odd_numbers_are_results_or_diagnostics() {
     texts.extend(example_texts());
     let mut r = Random(5);
     for text in texts.iter().filter(|t| t.len() < 4000) {
-        for _ in 0..rounds(2) {
+        for _ in 0..rounds(1) {
             let mutant = mutants::number(text, &mut r);
             survives(&|| mutant.clone(), || check(&mutant, true));
         }
@@ -78,7 +78,7 @@ fn graphs_with_odd_numbers_are_results_or_diagnostics() {
 fn calls_of_every_op_are_results_or_diagnostics() {
     let mut r = Random(13);
     for op in fxc::op::all().iter().filter(|op| runs_by_itself(op)) {
-        for _ in 0..rounds(12) {
+        for _ in 0..rounds(1) {
             let module = mutants::call(op, &mut r);
             let text = fxc::graph::print(&module);
             survives(&|| text.clone(), || {
@@ -134,7 +134,7 @@ fn mutants_of_archives_are_results_or_diagnostics() {
     let mut r = Random(7);
     for path in files("tests/data", ".pt2") {
         let whole = std::fs::read(&path).unwrap();
-        for i in 0..rounds(30) {
+        for i in 0..rounds(8) {
             let mutant = mutants::bytes(&whole, &mut r);
             survives(&|| format!("{}, damage {i}", path.display()), || {
                 load(&dir, &mutant, i % 8 == 0)
@@ -142,7 +142,7 @@ fn mutants_of_archives_are_results_or_diagnostics() {
         }
         let parts = entries(&whole);
         let texts: Vec<usize> = (0..parts.len()).filter(|&i| parts[i].0.ends_with(".json")).collect();
-        for i in 0..rounds(60) {
+        for i in 0..rounds(16) {
             let mut changed = parts.clone();
             let (name, content) = &mut changed[*r.pick(&texts)];
             let tree = serde_json::from_slice(content).unwrap();
@@ -188,7 +188,7 @@ fn mutants_of_tensor_files_are_results_or_diagnostics() {
                 continue;
             }
             let whole = std::fs::read(&path).unwrap();
-            for i in 0..rounds(150) {
+            for i in 0..rounds(30) {
                 let mutant = dir.file(&format!("mutant.{ending}"), mutants::bytes(&whole, &mut r));
                 survives(&|| format!("{dtype} in .{ending}, damage {i}"), || {
                     read_tensors(Path::new(&mutant))
