@@ -240,7 +240,7 @@ mod compared {
         let best = 8.0 * n as f64 / past.min(through);
         println!(
             "copy of {} MiB on {threads} threads: {:.1} GB/s",
-            4 * n >> 20,
+            (4 * n) >> 20,
             best / 1e9
         );
         best
