@@ -10,7 +10,7 @@
 //! cycle between units (the transitive dependencies of every unit are kept as bit sets), and clusters merge where a
 //! value joins two that do not depend on each other ([`join`](super::join) has the conditions, each with the words that
 //! `--explain-fusion` says when it fails). At the end independent clusters over one space that are small, or read the same, become one
-//! ([`horizontal`](super::horizontal)).
+//! (`horizontal.rs`).
 
 use super::cluster::{Along, Cluster, Level, Member, Users, users};
 use super::cost;

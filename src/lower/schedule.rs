@@ -8,7 +8,7 @@
 //! lie along the last kept dim, each lane with its own accumulators (*columns*).
 //!
 //! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop. Few long rows are
-//! cut into parts ([`split`](super::split)).
+//! cut into parts (`split.rs`).
 
 use super::access::access;
 use super::cluster::{Along, Cluster, Level, broadcast_along, trace};
