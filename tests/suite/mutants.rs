@@ -362,7 +362,8 @@ fn tensor(dtype: DType, g: &mut Graph, r: &mut Random) -> Arg {
     ];
     let x = g.placeholder(&format!("x{}", g.len()), None);
     let meta = g.meta_mut(x);
-    meta.ty = Some(Val::Leaf(TensorType::fixed(dtype, r.pick(&shapes))));
+    let shape: &&[usize] = r.pick(&shapes);
+    meta.ty = Some(Val::Leaf(TensorType::fixed(dtype, shape)));
     meta.declared = true;
     Val::Leaf(x)
 }
