@@ -442,7 +442,7 @@ class GraphWriter:
     def node(self, n):
         if n.op == "placeholder":
             default = f" = {literal(n.args[0])}" if n.args else ""
-            self.emit(n, f"placeholder {n.target}{default}")
+            self.emit(n, f"placeholder {parameter(n.target)}{default}")
         elif n.op == "get_attr":
             self.get_attr(n)
         elif n.op == "call_function" and (text := self.own_function(n)):

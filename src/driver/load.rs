@@ -132,18 +132,9 @@ pub fn load_text(
     }
     let (mut module, built) = graph::build(&tree, &stem(name));
     found.extend(built);
-    if !lifted && !found.has_errors() {
-        let place = tree.items.iter().find_map(|i| match i {
-            ast::Item::Graph(g) => g.signature.as_ref().map(|s| s.span),
-            _ => None,
-        });
-        if let (Err(why), Some(place)) = (graph::unlift(&mut module), place) {
-            let d = Diagnostic::new(Code::E0013, format!("the signature does not fit the graph: {why}"));
-            found.push(
-                d.at(place, "this program")
-                    .help("paste the whole output of `print(exported_program)`"),
-            );
-        }
+    if !found.has_errors() {
+        let fitted = fit_signature(&mut module, &tree, lifted);
+        found.extend(fitted.err());
     }
     let has_rules = tree.items.iter().any(|i| matches!(i, ast::Item::Rewrite(_)));
     if module.graphs.is_empty() && !has_rules && !found.has_errors() {
@@ -164,6 +155,38 @@ pub fn load_text(
         }),
         found,
     )
+}
+
+/// Makes the module the program that was exported (`lifted`), or the one with attributes, whichever it is not.
+fn fit_signature(module: &mut GraphModule, tree: &ast::File, lifted: bool) -> Result<(), Diagnostic> {
+    let says = |i: &ast::Item| match i {
+        ast::Item::Graph(g) => g.signature.as_ref().map(|s| s.span),
+        ast::Item::Signature(s) => Some(s.span),
+        _ => None,
+    };
+    let Some(place) = tree.items.iter().find_map(says) else {
+        return Ok(());
+    };
+    let (fitted, help) = match (&module.exported, lifted) {
+        // That it fits is checked here, whoever asks for it later.
+        (Some(_), _) => {
+            let mut exported = module.clone();
+            let fitted = graph::lift(&mut exported);
+            if lifted {
+                *module = exported;
+            }
+            (fitted, "mend it, or take it out: the graph runs without")
+        }
+        (None, false) => (
+            graph::unlift(module),
+            "paste the whole output of `print(exported_program)`",
+        ),
+        (None, true) => return Ok(()),
+    };
+    fitted.map_err(|why| {
+        let title = format!("the signature does not fit the graph: {why}");
+        Diagnostic::new(Code::E0013, title).at(place, "this program").help(help)
+    })
 }
 
 /// The file's name without its directory and ending.

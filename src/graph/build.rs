@@ -6,8 +6,8 @@
 //! everything.
 
 use super::{
-    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, InputSpec, Loc, ModuleDecl, Mutation, NodeId, OpDecl,
-    Opcode, OutputSpec, Signature, SizeGuard, TorchLine, constants, script,
+    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, InputSpec, ModuleDecl, Mutation, NodeId, OpDecl,
+    Opcode, OutputSpec, Signature, SizeGuard, TorchLine, constants, origins::Declared, script,
 };
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::op::{self, Literal, custom};
@@ -28,9 +28,11 @@ pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
             ..GraphModule::default()
         },
         graph_spans: HashMap::new(),
+        origins: Declared::default(),
         unnamed: 0,
         out: Diagnostics::new(),
     };
+    b.origins = Declared::read(file, &mut b.out);
     for item in &file.items {
         b.item(item);
     }
@@ -40,6 +42,7 @@ pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
 struct Builder {
     module: GraphModule,
     graph_spans: HashMap<Arc<str>, Span>,
+    origins: Declared,
     /// How many graphs without a name were met.
     unnamed: usize,
     out: Diagnostics,
@@ -73,8 +76,14 @@ impl Builder {
             Item::Guard(g) => self.guard(g),
             Item::Pointwise(p) => self.pointwise(p),
             Item::Graph(g) => self.graph(g),
-            // Rules are the rewriter's.
-            Item::Rewrite(_) => {}
+            Item::Signature(s) => {
+                if self.module.exported.replace(signature(s)).is_some() {
+                    let d = Diagnostic::new(Code::E0103, "a second signature").at(s.span, "given again here");
+                    self.out.push(d.help("a file has one signature, the entry graph's"));
+                }
+            }
+            // Rules are the rewriter's; frames and scopes have been read.
+            Item::Rewrite(_) | Item::Frame(_) | Item::Scope(_) => {}
         }
     }
 
@@ -238,13 +247,16 @@ impl Builder {
             self.out.push(taken("graph", &ast::Name::new(name, place), Some(first)));
             return;
         }
-        let mut graph = Statements::build(g, &mut self.out);
+        let mut graph = Statements::build(g, &self.origins, &mut self.out);
         graph.signature = g.signature.as_deref().map(signature);
         if let Dialect::Python(Some(class)) = &g.dialect {
             if self.module.graphs.is_empty() {
                 self.module.name = class.to_string();
             }
             graph.attribute = (g.name.is_some() && *class != name).then(|| class.clone());
+        }
+        if let Some(a) = &g.attribute {
+            graph.attribute = Some(a.text.clone());
         }
         self.graph_spans.insert(name.clone(), place);
         self.module.graphs.insert(name, graph);
@@ -277,11 +289,13 @@ struct Statements<'a> {
     python: bool,
     /// Whether calls are written as TorchScript writes them.
     script: bool,
+    /// The frames and modules that statements name.
+    origins: &'a Declared,
     out: &'a mut Diagnostics,
 }
 
 impl<'a> Statements<'a> {
-    fn build(g: &'a ast::Graph, out: &'a mut Diagnostics) -> Graph {
+    fn build(g: &'a ast::Graph, origins: &'a Declared, out: &'a mut Diagnostics) -> Graph {
         let (torch, fragment) = match &g.dialect {
             Dialect::Fxir | Dialect::Python(_) | Dialect::Script => (None, false),
             Dialect::Torch(t) => (Some(t.clone()), t.fragment),
@@ -293,6 +307,7 @@ impl<'a> Statements<'a> {
             built: vec![],
             python: matches!(g.dialect, Dialect::Python(_)),
             script: g.dialect == Dialect::Script,
+            origins,
             out,
         };
         s.graph.torch = torch;
@@ -387,12 +402,7 @@ impl<'a> Statements<'a> {
         meta.target_span = target_span;
         meta.arg_spans = arg_spans;
         meta.annotation = annotation.map(Arc::from).or(python);
-        meta.loc = stmt.loc.as_ref().map(|l| Loc {
-            file: l.file.clone(),
-            line: l.line,
-            function: l.function.clone().unwrap_or_else(|| "".into()),
-        });
-        meta.stack_trace = stmt.loc.as_ref().and_then(stack_trace);
+        self.origins.note(stmt, meta, self.out);
     }
 
     /// In a fragment, a name that nothing defines is a value from outside: a placeholder.
@@ -516,12 +526,6 @@ impl<'a> Statements<'a> {
     }
 }
 
-/// A stack trace of the one frame that torch printed.
-fn stack_trace(l: &ast::Loc) -> Option<Arc<str>> {
-    let (code, function) = (l.code.as_ref()?, l.function.as_deref().unwrap_or_default());
-    Some(format!("File \"{}\", line {}, in {function}\n    {code}", l.file, l.line).into())
-}
-
 /// The path of a function that generated Python calls by a name whose dots are underscores, if the op table has it.
 fn global(name: Arc<str>) -> Arc<str> {
     let known = ["torch.", "operator.", "builtins.", "math."]
@@ -539,7 +543,6 @@ fn global(name: Arc<str>) -> Arc<str> {
 }
 
 fn signature(s: &ast::Signature) -> Signature {
-    let is_output = |k: &str| k.ends_with("OUTPUT") || k.ends_with("MUTATION") || k.starts_with("GRADIENT");
     let mut out = Signature {
         ranges: s.ranges.clone(),
         ..Signature::default()
@@ -547,7 +550,7 @@ fn signature(s: &ast::Signature) -> Signature {
     for spec in &s.specs {
         let name: Arc<str> = spec.name.as_ref().map_or_else(|| "".into(), |n| n.text.clone());
         let (kind, target) = (spec.kind.text.clone(), spec.target.clone());
-        if is_output(&kind) {
+        if spec.is_output() {
             out.outputs.push(OutputSpec { name, kind, target });
         } else {
             out.inputs.push(InputSpec {

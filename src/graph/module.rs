@@ -1,6 +1,6 @@
 //! A file's graphs with what they refer to: modules, parameters, buffers, constants and sizes.
 
-use super::Graph;
+use super::{Graph, Signature};
 use crate::op::{Literal, Op};
 use crate::scalar::Compare;
 use crate::source::Span;
@@ -137,6 +137,9 @@ pub struct GraphModule {
     pub dims: IndexMap<Arc<str>, DimRange>,
     /// Further conditions on sizes: `dim where N % 8 == 0`.
     pub guards: Vec<SizeGuard>,
+    /// What the entry graph was exported as, behind [`unlift`](super::unlift); [`lift`](super::lift) makes it that again. Passes
+    /// may leave a graph that it does not fit any more.
+    pub exported: Option<Signature>,
     /// The weights file as the source names it (relative to the source), and where it does.
     pub weights: Option<(String, Option<Span>)>,
 }

@@ -100,6 +100,41 @@ impl ModuleFrame {
     }
 }
 
+/// A frame of a stack trace, with those around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The line.
+    pub loc: Loc,
+    /// What stands on it, if the source says so.
+    pub code: Option<Arc<str>>,
+    /// The frame that called this one.
+    pub caller: Option<Arc<Frame>>,
+    depth: usize,
+}
+
+impl Frame {
+    /// How many frames a trace may have; calls do not nest deeper in Python either.
+    pub const MAX_DEPTH: usize = 1000;
+
+    /// A frame within another one; `None` if that makes the trace deeper than [`Frame::MAX_DEPTH`].
+    pub fn new(loc: Loc, code: Option<Arc<str>>, caller: Option<Arc<Frame>>) -> Option<Arc<Frame>> {
+        let depth = caller.as_ref().map_or(1, |c| c.depth + 1);
+        (depth <= Self::MAX_DEPTH).then(|| {
+            Arc::new(Frame {
+                loc,
+                code,
+                caller,
+                depth,
+            })
+        })
+    }
+
+    /// This frame and those around it, innermost first.
+    pub fn chain(&self) -> impl Iterator<Item = &Frame> {
+        std::iter::successors(Some(self), |f| f.caller.as_deref())
+    }
+}
+
 /// How torch wrote a node's line, as far as the node does not say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TorchLine {
@@ -137,8 +172,8 @@ pub struct Meta {
     /// The function that it was traced from, numbered within the model, and what that is: `conv2d_1` and
     /// `builtin_function_or_method.conv2d` (torch's `torch_fn`).
     pub function: Option<(Arc<str>, Arc<str>)>,
-    /// torch's whole stack trace of that place, innermost frame last, where the source holds one.
-    pub stack_trace: Option<Arc<str>>,
+    /// The innermost frame of torch's stack trace of that place, where the source holds one.
+    pub frame: Option<Arc<Frame>>,
     /// What the user wrote on it, by key (torch's `fx.traceback.annotate`, `meta["custom"]`).
     pub custom: Vec<(Arc<str>, Arc<str>)>,
     /// torch's own text of the Python type annotation (`torch.Tensor`, `Tensor "f32[4]"`), kept to print it again.
@@ -154,6 +189,7 @@ impl Meta {
     pub fn take_place_of(&mut self, other: &Meta) {
         self.span = other.span;
         self.loc = other.loc.clone();
+        self.frame = other.frame.clone();
         self.modules = other.modules.clone();
         self.function = other.function.clone();
         self.custom = other.custom.clone();

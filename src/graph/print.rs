@@ -1,6 +1,7 @@
 //! Graphs as FXIR: `parse` and [`build`](super::build) of the text give the graphs back.
 
-use super::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, Node, NodeId, Opcode, constants};
+use super::origins::{Origins, place};
+use super::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, Node, NodeId, Opcode, constants, lift};
 use crate::source::Span;
 use crate::syntax::ast::{self, Item, Name, Op, Stmt, TypeKind, Update, ValueKind};
 use crate::syntax::format;
@@ -17,15 +18,19 @@ pub fn print(module: &GraphModule) -> String {
         items: declarations(module),
         ..ast::File::default()
     };
-    file.items
-        .extend(module.graphs.iter().map(|(name, g)| graph_item(name, g)));
+    let mut origins = Origins::default();
+    for (name, g) in &module.graphs {
+        file.items.push(graph_item(name, g, Some(&mut origins)));
+    }
+    file.items.extend(exported(module));
+    file.items.extend(origins.items());
     format(&file, "")
 }
 
-/// The FXIR text of one graph.
+/// The FXIR text of one graph, with the lines that its nodes came from and no more of where that was.
 pub fn print_graph(name: &str, graph: &Graph) -> String {
     let file = ast::File {
-        items: vec![graph_item(name, graph)],
+        items: vec![graph_item(name, graph, None)],
         ..ast::File::default()
     };
     format(&file, "")
@@ -33,7 +38,7 @@ pub fn print_graph(name: &str, graph: &Graph) -> String {
 
 /// The FXIR text of one node's statement.
 pub fn print_node(graph: &Graph, n: NodeId) -> String {
-    statement(graph, n).to_string()
+    statement(graph, n, None).to_string()
 }
 
 /// Whether [`print()`] writes out the attribute's value; else whoever wants it kept must store it in the weights file.
@@ -41,13 +46,13 @@ pub fn is_inline(attribute: &Attribute) -> bool {
     attribute.kind == AttributeKind::Constant && attribute.value.as_ref().is_some_and(|t| constants::write(t).is_some())
 }
 
-const NOWHERE: Span = Span {
+pub(super) const NOWHERE: Span = Span {
     file: crate::source::FileId(0),
     start: 0,
     end: 0,
 };
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     Name::new(text, NOWHERE)
 }
 
@@ -161,16 +166,36 @@ fn attribute(n: &str, a: &Attribute) -> Option<Item> {
     })
 }
 
-fn graph_item(n: &str, g: &Graph) -> Item {
+/// What the entry graph was exported as, if it is still the program that was exported.
+fn exported(m: &GraphModule) -> Option<Item> {
+    lift(&mut m.clone()).ok()?;
+    let s = m.exported.as_ref()?;
+    let spec = |n: &str, kind: &Arc<str>, target: &Option<Arc<str>>, persistent| ast::Spec {
+        name: (!n.is_empty()).then(|| name(n)),
+        kind: name(kind),
+        target: target.clone(),
+        persistent,
+    };
+    let inputs = s.inputs.iter().map(|i| spec(&i.name, &i.kind, &i.target, i.persistent));
+    let outputs = s.outputs.iter().map(|o| spec(&o.name, &o.kind, &o.target, None));
+    Some(Item::Signature(ast::Signature {
+        specs: inputs.chain(outputs).collect(),
+        ranges: s.ranges.clone(),
+        span: NOWHERE,
+    }))
+}
+
+fn graph_item(n: &str, g: &Graph, mut origins: Option<&mut Origins>) -> Item {
     let updates = g.mutations.iter().map(|m| match m {
         Mutation::Buffer(b) => Update::Buffer(name(b)),
         Mutation::Input(i) => Update::Input(name(i)),
     });
     Item::Graph(ast::Graph {
         name: Some(name(n)),
+        attribute: g.attribute.as_deref().map(name),
         updates: updates.collect(),
         body: ast::Body {
-            stmts: g.iter().map(|n| statement(g, n)).collect(),
+            stmts: g.iter().map(|n| statement(g, n, origins.as_deref_mut())).collect(),
             ..ast::Body::default()
         },
         dialect: ast::Dialect::Fxir,
@@ -179,7 +204,7 @@ fn graph_item(n: &str, g: &Graph) -> Item {
     })
 }
 
-fn statement(g: &Graph, n: NodeId) -> Stmt {
+fn statement(g: &Graph, n: NodeId, origins: Option<&mut Origins>) -> Stmt {
     let node = &g[n];
     let value = |v: &Arg| value(v, &|n| ValueKind::Node(g[*n].name().into()));
     let target = name(node.target());
@@ -211,13 +236,8 @@ fn statement(g: &Graph, n: NodeId) -> Stmt {
         name: (!anonymous).then(|| name(node.name())),
         ty,
         op,
-        loc: node.meta.loc.as_ref().map(|l| ast::Loc {
-            file: l.file.clone(),
-            line: l.line,
-            function: (!l.function.is_empty()).then(|| l.function.clone()),
-            code: None,
-            span: NOWHERE,
-        }),
+        loc: node.meta.loc.as_ref().map(place),
+        origin: origins.and_then(|o| o.of(&node.meta)),
         torch: None,
         span: NOWHERE,
     }

@@ -384,13 +384,33 @@ impl<'a> Writer<'a> {
         out.join(", ")
     }
 
+    /// Decides which parameters are called by their nodes' names: those that cannot keep theirs, and whose name one of them takes.
+    fn hide(&mut self, params: &mut [Parameter]) {
+        let raw = |p: &Parameter| p.target.trim_start_matches('*').to_string();
+        let mut taken = HashSet::new();
+        loop {
+            let before = taken.len();
+            for p in params.iter_mut() {
+                let (raw, name) = (raw(p), self.name(p.node));
+                p.hidden = raw != name && (p.hidden || self.names.is_needed(&raw) || taken.contains(&raw));
+                if p.hidden {
+                    taken.insert(name);
+                }
+            }
+            if taken.len() == before {
+                return;
+            }
+        }
+    }
+
     fn finish(mut self) -> PythonCode {
-        let params = std::mem::take(&mut self.params);
+        let mut params = std::mem::take(&mut self.params);
+        self.hide(&mut params);
         let mut free_vars = vec![];
         for p in params {
             let raw = p.target.trim_start_matches('*');
             let name = self.name(p.node);
-            if raw != name && (p.hidden || self.names.is_needed(raw)) {
+            if p.hidden {
                 let stars = &p.target[..p.target.len() - raw.len()];
                 free_vars.push(format!("{stars}{name}{}", p.rest));
                 if let Some(line) = p.line {

@@ -10,7 +10,7 @@
 //! ```
 
 use super::torch_form::graph_names;
-use super::{Graph, GraphModule, Meta, Opcode, pyrepr, python};
+use super::{Frame, Graph, GraphModule, Meta, Opcode, pyrepr, python};
 use crate::types::Val;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -141,30 +141,37 @@ pub(super) fn annotation(meta: &Meta) -> Option<String> {
 
 /// The comment that says where a node comes from.
 pub(super) fn summary(meta: &Meta) -> String {
-    let frame = meta.stack_trace.as_deref().map(innermost);
-    match (frame, &meta.loc) {
-        (Some(Some((file, line, function, code))), _) => format!("# File: {file}:{line} in {function}, code: {code}"),
-        (None, Some(l)) => format!("# File: {}:{} in {}", l.file, l.line, l.function),
-        _ => "# No stacktrace found for following nodes".into(),
+    match (meta.frame.as_deref(), &meta.loc) {
+        (Some(frame), _) => innermost(frame),
+        (None, Some(l)) => Some(format!("# File: {}:{} in {}", l.file, l.line, l.function)),
+        _ => None,
     }
+    .unwrap_or_else(|| "# No stacktrace found for following nodes".into())
 }
 
-/// torch's `_parse_stack_trace`: the last frame, with the line of code below it.
-fn innermost(trace: &str) -> Option<(&str, &str, &str, &str)> {
-    let lines: Vec<&str> = trace.trim().split('\n').collect();
-    lines.windows(2).rev().find_map(|pair| {
-        let rest = pair[0].trim().strip_prefix("File \"")?;
-        let (rest, function) = rest.rsplit_once(", in ")?;
-        let (file, line) = rest.rsplit_once("\", line ")?;
-        let digits = !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit());
-        (digits && !file.is_empty() && !function.is_empty()).then(|| (file, line, function, pair[1].trim()))
-    })
+/// torch's `_parse_stack_trace`: the last frame that names a function, with the line of text below it. Below a frame without code
+/// that is the head of the next frame.
+fn innermost(frame: &Frame) -> Option<String> {
+    let mut below: Option<String> = None;
+    for Frame { loc, code, .. } in frame.chain() {
+        let code = code.as_deref().map(str::trim);
+        if let Some(code) = code.or(below.as_deref())
+            && !loc.function.is_empty()
+        {
+            return Some(format!(
+                "# File: {}:{} in {}, code: {code}",
+                loc.file, loc.line, loc.function
+            ));
+        }
+        below = Some(format!("File \"{}\", line {}, in {}", loc.file, loc.line, loc.function));
+    }
+    None
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{InputSpec, OutputSpec, Signature};
+    use crate::graph::{InputSpec, Loc, OutputSpec, Signature};
     use crate::types::{DType, Dim, TensorType};
 
     fn module() -> GraphModule {
@@ -174,10 +181,13 @@ mod tests {
         let ty = Val::Leaf(TensorType::new(DType::F32, vec![Dim::var("s77"), Dim::Const(4)]));
         g.meta_mut(x).ty = Some(ty.clone());
         g.meta_mut(y).ty = Some(ty);
-        g.meta_mut(y).stack_trace = Some(
-            "  File \"a.py\", line 3, in f\n    g(x)\n  File \"b c.py\", line 9, in forward\n    return relu(x)\n"
-                .into(),
-        );
+        let loc = |file: &str, line, function: &str| Loc {
+            file: file.into(),
+            line,
+            function: function.into(),
+        };
+        let outer = Frame::new(loc("a.py", 3, "f"), Some("g(x)".into()), None);
+        g.meta_mut(y).frame = Frame::new(loc("b c.py", 9, "forward"), Some("return relu(x)".into()), outer);
         g.set_output(Val::Tuple(vec![Val::Leaf(y)]));
         GraphModule::new("Net", g)
     }

@@ -89,6 +89,7 @@ pub fn unlift(module: &mut GraphModule) -> Result<(), String> {
     for (path, attribute) in attributes {
         module.attributes.entry(path).or_insert(attribute);
     }
+    module.exported = Some(signature);
     Ok(())
 }
 

@@ -99,9 +99,9 @@ fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
                 let Ok(id) = g.inserting_before(Some(n), |g| g.get_attr(&target)) else {
                     return Val::None;
                 };
-                let (loc, trace) = (g[n].meta.loc.clone(), g[n].meta.stack_trace.clone());
+                let (loc, frame) = (g[n].meta.loc.clone(), g[n].meta.frame.clone());
                 let meta = g.meta_mut(id);
-                (meta.loc, meta.stack_trace) = (loc, trace);
+                (meta.loc, meta.frame) = (loc, frame);
                 Val::Leaf(id)
             });
         }

@@ -1,9 +1,9 @@
 //! Places in the user's Python, from the stack traces that torch keeps.
 
-use crate::graph::{Loc, ModuleFrame};
+use crate::graph::{Frame, Loc, ModuleFrame};
 use std::sync::Arc;
 
-/// The innermost frame of a stack trace that is not torch's own code; the innermost one if all are.
+/// The frames of a stack trace, by the innermost one, which stands last.
 ///
 /// ```text
 /// File "zoo/nets.py", line 12, in forward
@@ -11,14 +11,26 @@ use std::sync::Arc;
 ///   File "modules/linear.py", line 134, in forward
 ///     return F.linear(input, self.weight, self.bias)
 /// ```
-pub(super) fn innermost(stack_trace: &str) -> Option<Loc> {
-    let frames: Vec<Loc> = stack_trace.lines().filter_map(frame).collect();
-    frames
-        .iter()
-        .rev()
-        .find(|f| !is_library(&f.file))
-        .or(frames.last())
-        .cloned()
+///
+/// Of a trace that is deeper than [`Frame::MAX_DEPTH`], the outermost frames.
+pub(super) fn frames(stack_trace: &str) -> Option<Arc<Frame>> {
+    let mut lines = stack_trace.trim().lines().peekable();
+    let mut found = None;
+    while let Some(line) = lines.next() {
+        let Some(loc) = frame(line) else { continue };
+        let code = lines.next_if(|l| frame(l).is_none());
+        match Frame::new(loc, code.map(|c| c.trim().into()), found.clone()) {
+            Some(f) => found = Some(f),
+            None => break,
+        }
+    }
+    found
+}
+
+/// The line of the innermost frame that is not torch's own code; of the innermost one if all are.
+pub(super) fn users(frame: &Frame) -> Loc {
+    let own = frame.chain().find(|f| !is_library(&f.loc.file));
+    own.unwrap_or(frame).loc.clone()
 }
 
 /// The modules of a `nn_module_stack`: `L__self__,,nets.MLP;L__self__net,net,torch.nn.modules.container.Sequential`. The class
@@ -100,11 +112,17 @@ mod tests {
     fn the_users_frame_is_found() {
         let trace = "File \"zoo/nets.py\", line 12, in forward\n    return self.net(x)\n  File \"modules/linear.py\", line 134, \
                      in forward\n    return F.linear(input)";
-        let loc = innermost(trace).unwrap();
+        let innermost = frames(trace).unwrap();
+        let codes: Vec<_> = innermost.chain().filter_map(|f| f.code.as_deref()).collect();
+        assert_eq!(codes, ["return F.linear(input)", "return self.net(x)"]);
+        let loc = users(&innermost);
         assert_eq!((&*loc.file, loc.line, &*loc.function), ("zoo/nets.py", 12, "forward"));
         let only = "  File \"/usr/lib/python3/site-packages/torch/nn/functional.py\", line 7, in f";
-        assert_eq!(innermost(only).unwrap().line, 7);
-        assert_eq!(innermost("nothing here"), None);
+        let only = frames(only).unwrap();
+        assert_eq!((users(&only).line, &only.code), (7, &None));
+        assert_eq!(frames("nothing here"), None);
+        let deep = "File \"a.py\", line 1, in f\n".repeat(5000);
+        assert_eq!(frames(&deep).unwrap().chain().count(), Frame::MAX_DEPTH);
     }
 
     #[test]

@@ -200,8 +200,8 @@ impl<'a> Scope<'a> {
     fn locate(&mut self, v: &Value, before: Option<NodeId>) {
         let Some(metadata) = v.get("metadata") else { return };
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
-        let trace = text("stack_trace").map(Arc::<str>::from);
-        let loc = trace.as_deref().and_then(loc::innermost);
+        let frame = text("stack_trace").and_then(loc::frames);
+        let loc = frame.as_deref().map(loc::users);
         let modules = loc::modules(text("nn_module_stack").unwrap_or_default());
         let function = text("torch_fn").and_then(|f| f.split_once(';'));
         let function = function.map(|(name, what)| (name.into(), what.into()));
@@ -213,7 +213,7 @@ impl<'a> Scope<'a> {
             meta.modules = modules.clone();
             meta.function = function.clone();
             meta.custom = custom.clone();
-            meta.stack_trace = trace.clone();
+            meta.frame = frame.clone();
             next = self.graph.next(n);
         }
     }

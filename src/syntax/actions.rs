@@ -41,15 +41,38 @@ pub fn stmt(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Loc>, span
         ty,
         op,
         loc,
+        origin: None,
         torch: None,
         span,
     }
 }
 
+/// What `loc(…)` says: the line, and what else the tracer knew.
+pub type Traced = (Option<Loc>, Option<Box<Origin>>);
+
+/// A statement of FXIR.
+pub fn stmt_from(name: Option<Name>, ty: Option<Type>, op: Op, loc: Option<Traced>, span: Span) -> Stmt {
+    let (loc, origin) = loc.unwrap_or_default();
+    Stmt {
+        origin,
+        ..stmt(name, ty, op, loc, span)
+    }
+}
+
+/// What an exported program was exported as.
+pub fn signature(inputs: Vec<Spec>, outputs: Vec<Spec>, ranges: Option<Vec<(Arc<str>, Arc<str>)>>, span: Span) -> Item {
+    Item::Signature(Signature {
+        specs: inputs.into_iter().chain(outputs).collect(),
+        ranges: ranges.unwrap_or_default(),
+        span,
+    })
+}
+
 /// A graph of FXIR.
-pub fn graph(name: Name, updates: Option<Vec<Update>>, body: Body, span: Span) -> Item {
+pub fn graph(name: Name, attribute: Option<Name>, updates: Option<Vec<Update>>, body: Body, span: Span) -> Item {
     Item::Graph(Graph {
         name: Some(name),
+        attribute,
         updates: updates.unwrap_or_default(),
         body,
         dialect: Dialect::Fxir,
@@ -168,8 +191,16 @@ impl Cx {
         args
     }
 
-    /// `loc("file":line in function)`.
-    pub fn loc(&mut self, file: Arc<str>, line: i64, function: Option<Name>, l: usize, r: usize) -> Loc {
+    /// `"file":line in function "code"`.
+    pub fn loc(
+        &mut self,
+        file: Arc<str>,
+        line: i64,
+        function: Option<Name>,
+        code: Option<Arc<str>>,
+        l: usize,
+        r: usize,
+    ) -> Loc {
         let span = self.span(l, r);
         let line = u32::try_from(line).unwrap_or_else(|_| {
             let d = Diagnostic::new(Code::E0005, format!("{line} is no line number")).at(span, "lines have 32 bits");
@@ -180,8 +211,71 @@ impl Cx {
             file,
             line,
             function: function.map(|n| n.text),
-            code: None,
+            code,
             span,
+        }
+    }
+
+    /// `frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"), custom={"stage": "one"}` behind a line.
+    pub fn origin(&mut self, parts: Vec<(Name, Value)>, l: usize, r: usize) -> Option<Box<Origin>> {
+        let mut origin = Origin::default();
+        for (key, value) in parts {
+            let at = value.span;
+            let known = match (&*key.text, value.kind) {
+                ("frame", ValueKind::Name(n)) => origin.frame.replace(Name::new(n, at)).is_none(),
+                ("scope", ValueKind::Name(n)) => origin.scope.replace(Name::new(n, at)).is_none(),
+                ("call", ValueKind::Tuple(v)) => match &v[..] {
+                    [a, b] => pair(a, b).is_some_and(|p| origin.call.replace(p).is_none()),
+                    _ => false,
+                },
+                ("custom", ValueKind::Dict(v)) => {
+                    let pairs: Option<Vec<_>> = v.iter().map(|(k, v)| pair(k, v)).collect();
+                    origin.custom.extend(pairs.iter().flatten().cloned());
+                    pairs.is_some()
+                }
+                _ => false,
+            };
+            if !known {
+                let d = Diagnostic::new(Code::E0012, format!("`{}` says nothing of a place", key.text));
+                let usage = "write `frame=NAME`, `scope=NAME`, `call=(\"name\", \"function\")` or `custom={\"key\": \"text\"}`, each once";
+                self.errors.push(d.at(key.span, "cannot be read").help(usage));
+            }
+        }
+        let said =
+            origin.frame.is_some() || origin.scope.is_some() || origin.call.is_some() || !origin.custom.is_empty();
+        if !said && self.errors.is_empty() {
+            let d = Diagnostic::new(Code::E0012, "a place that says nothing");
+            self.errors.push(
+                d.at(self.span(l, r), "names no line, frame or module")
+                    .help("leave it out"),
+            );
+        }
+        said.then(|| Box::new(origin))
+    }
+
+    /// A line of a signature: `b_mean : BUFFER bn.mean persistent`.
+    pub fn spec(&mut self, name: Name, kind: Name, target: Option<(Name, Option<Name>)>) -> Spec {
+        let (target, word) = match target {
+            Some((t, word)) => (Some(t.text), word),
+            None => (None, None),
+        };
+        let persistent = word.and_then(|w| match &*w.text {
+            "persistent" => Some(true),
+            "non_persistent" => Some(false),
+            _ => {
+                let d = Diagnostic::new(Code::E0012, format!("`{}` says nothing of a buffer", w.text));
+                self.errors.push(
+                    d.at(w.span, "cannot be read")
+                        .help("write `persistent` or `non_persistent`"),
+                );
+                None
+            }
+        });
+        Spec {
+            name: (!name.text.is_empty()).then_some(name),
+            kind,
+            target,
+            persistent,
         }
     }
 
@@ -274,6 +368,14 @@ impl Cx {
             self.errors.push(d);
         }
         Value::new(ValueKind::Call(name, args.positional), span)
+    }
+}
+
+/// Two strings.
+fn pair(a: &Value, b: &Value) -> Option<(Arc<str>, Arc<str>)> {
+    match (&a.kind, &b.kind) {
+        (ValueKind::Str(a), ValueKind::Str(b)) => Some((a.clone(), b.clone())),
+        _ => None,
     }
 }
 

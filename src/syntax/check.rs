@@ -25,6 +25,7 @@ pub fn check(file: &File, errors: &mut Vec<Diagnostic>) {
             Item::Rewrite(r) => c.rewrite(r),
             Item::Module(m) => c.module(m),
             Item::Weights(_) | Item::Tensor(_) | Item::Dim(_) | Item::Guard(_) | Item::Pointwise(_) => {}
+            Item::Signature(_) | Item::Frame(_) | Item::Scope(_) => {}
         }
     }
 }
@@ -75,6 +76,7 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
             body(&r.replacement, sizes);
         }
         Item::Weights(_) | Item::Module(_) | Item::Pointwise(_) => {}
+        Item::Signature(_) | Item::Frame(_) | Item::Scope(_) => {}
     }
 }
 

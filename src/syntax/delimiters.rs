@@ -91,7 +91,7 @@ impl<'s> Walk<'s> {
             _ => {
                 let opens = matches!(
                     (&token, after),
-                    (Graph, Some(LBrace | Updates)) | (Rewrite, Some(LParen))
+                    (Graph, Some(LBrace | Updates | As)) | (Rewrite, Some(LParen))
                 );
                 let header = opens && next.is_some_and(|t| t.word().is_some());
                 if header && !self.stack.is_empty() && !self.after_opcode() {

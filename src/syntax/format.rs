@@ -41,7 +41,7 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn item(&mut self, item: &Item) {
-        let block = matches!(item, Item::Graph(_) | Item::Rewrite(_));
+        let block = matches!(item, Item::Graph(_) | Item::Rewrite(_) | Item::Signature(_));
         self.blank |= block;
         match item {
             Item::Weights(w) => self.line(item, format!("weights {}", write_str(&w.path.text))),
@@ -68,6 +68,9 @@ impl Printer<'_> {
             }
             Item::Graph(g) => self.graph(g),
             Item::Rewrite(r) => self.rewrite(r),
+            Item::Signature(s) => self.line(item, s.to_string()),
+            Item::Frame(d) => self.line(item, d.to_string()),
+            Item::Scope(d) => self.line(item, d.to_string()),
         }
         self.blank |= block;
     }
@@ -88,6 +91,9 @@ impl Printer<'_> {
             return;
         }
         let mut head = format!("graph {}", g.name.as_ref().map_or("main", |n| &n.text));
+        if let Some(a) = &g.attribute {
+            head.push_str(&format!(" as {}", label(&a.text)));
+        }
         if !g.updates.is_empty() {
             let list: Vec<String> = g.updates.iter().map(update).collect();
             head.push_str(&format!(" updates ({})", list.join(", ")));

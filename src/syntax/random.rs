@@ -9,7 +9,7 @@ fn name() -> impl Strategy<Value = Name> {
     let word = prop_oneof![
         "[a-zA-Z_][a-zA-Z0-9_]{0,6}",
         prop::sample::select(vec![
-            "graph", "output", "dim", "loc", "updates", "param", "slice", "None", "inf"
+            "graph", "output", "dim", "loc", "updates", "param", "slice", "None", "inf", "frame", "scope", "as"
         ])
         .prop_map(String::from),
     ];
@@ -186,16 +186,83 @@ fn stmt() -> impl Strategy<Value = Stmt> {
         5 => (kind, label(), args()).prop_map(|(kind, target, args)| Op::Call { kind, target, args }),
         1 => value().prop_map(|value| Op::Output { value }),
     ];
-    let loc = (any::<String>(), 0u32..9999, prop::option::of(label())).prop_map(|(file, line, function)| Loc {
+    let node = "[a-z_][a-z0-9_]{0,6}".prop_map(at);
+    let traced = (
+        prop::option::weighted(0.2, loc()),
+        prop::option::weighted(0.2, origin()),
+    );
+    (node, prop::option::of(ty()), op, traced)
+        .prop_map(|(name, ty, op, traced)| actions::stmt_from(Some(name), ty, op, Some(traced), Span::default()))
+}
+
+fn loc() -> impl Strategy<Value = Loc> {
+    let code = prop::option::of(any::<String>());
+    (any::<String>(), 0u32..9999, prop::option::of(label()), code).prop_map(|(file, line, function, code)| Loc {
         file: file.into(),
         line,
         function: function.map(|n| n.text),
-        code: None,
+        code: code.map(|c| c.into()),
         span: Span::default(),
+    })
+}
+
+/// What stands behind a line; it says something.
+fn origin() -> impl Strategy<Value = Box<Origin>> {
+    let name = || prop::option::of("[a-z][0-9]{1,2}".prop_map(at));
+    let pair = || (any::<String>(), any::<String>()).prop_map(|(a, b)| (a.into(), b.into()));
+    (
+        name(),
+        name(),
+        prop::option::of(pair()),
+        prop::collection::vec(pair(), 1..3),
+    )
+        .prop_map(|(frame, scope, call, custom)| {
+            Box::new(Origin {
+                frame,
+                scope,
+                call,
+                custom,
+            })
+        })
+}
+
+fn spec(kinds: &'static [&'static str]) -> impl Strategy<Value = Spec> {
+    let target = prop::option::of((label(), prop::option::of(any::<bool>())));
+    (label(), prop::sample::select(kinds), target).prop_map(|(name, kind, target)| Spec {
+        name: (!name.text.is_empty()).then_some(name),
+        kind: at(kind.into()),
+        persistent: target.as_ref().and_then(|t| t.1),
+        target: target.map(|t| t.0.text),
+    })
+}
+
+/// What a program was exported as, and where it came from.
+fn export() -> impl Strategy<Value = Item> {
+    let span = Span::default();
+    let inputs = prop::collection::vec(spec(&["USER_INPUT", "BUFFER", "graph"]), 0..3);
+    let outputs = prop::collection::vec(spec(&["USER_OUTPUT", "BUFFER_MUTATION"]), 0..3);
+    let ranges = prop::collection::vec((label(), any::<String>()), 0..2);
+    let text = |(n, r): (Name, String)| (n.text, r.into());
+    let signature = (inputs, outputs, ranges).prop_map(move |(inputs, outputs, ranges)| {
+        actions::signature(inputs, outputs, Some(ranges.into_iter().map(text).collect()), span)
     });
-    let node = "[a-z_][a-z0-9_]{0,6}".prop_map(at);
-    (node, prop::option::of(ty()), op, prop::option::weighted(0.2, loc))
-        .prop_map(|(name, ty, op, loc)| actions::stmt(Some(name), ty, op, loc, Span::default()))
+    let parent = || prop::option::of(name());
+    prop_oneof![
+        signature,
+        (name(), parent(), loc()).prop_map(move |(name, parent, place)| Item::Frame(FrameDecl {
+            name,
+            parent,
+            place,
+            span
+        })),
+        (name(), parent(), label(), label()).prop_map(move |(name, parent, path, class)| Item::Scope(ScopeDecl {
+            name,
+            parent,
+            path,
+            class,
+            span
+        })),
+    ]
 }
 
 fn body() -> impl Strategy<Value = Body> {
@@ -250,16 +317,20 @@ fn item() -> impl Strategy<Value = Item> {
             span
         })),
         (name(), name()).prop_map(move |(schema, expr)| Item::Pointwise(PointwiseDecl { schema, expr, span })),
-        (name(), prop::collection::vec(update, 0..3), body()).prop_map(move |(name, updates, body)| Item::Graph(
-            Graph {
-                name: Some(name),
-                updates,
+        (
+            name(),
+            prop::option::of(label()),
+            prop::collection::vec(update, 0..3),
+            body()
+        )
+            .prop_map(move |(name, attribute, updates, body)| actions::graph(
+                name,
+                attribute,
+                Some(updates),
                 body,
-                dialect: Dialect::Fxir,
-                signature: None,
                 span
-            }
-        )),
+            )),
+        export(),
         (
             mark,
             name(),
@@ -319,7 +390,7 @@ proptest! {
     }
 }
 
-const WORDS: [&str; 62] = [
+const WORDS: [&str; 66] = [
     "graph",
     "a",
     "{",
@@ -379,6 +450,10 @@ const WORDS: [&str; 62] = [
     "a.b",
     "1..",
     "updates",
+    "frame",
+    "scope",
+    "signature",
+    ">",
     "buffer",
     "get_attr",
     "==",

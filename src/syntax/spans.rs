@@ -132,10 +132,31 @@ fn of_item(item: &mut Item, f: F) {
         }
         Item::Graph(x) => {
             x.name.iter_mut().for_each(|n| of_name(n, f));
+            x.attribute.iter_mut().for_each(|n| of_name(n, f));
             x.updates.iter_mut().for_each(|u| match u {
                 Update::Buffer(n) | Update::Input(n) => of_name(n, f),
             });
             of_body(&mut x.body, f);
+            f(&mut x.span);
+        }
+        Item::Signature(x) => {
+            x.specs.iter_mut().for_each(|s| {
+                s.name.iter_mut().for_each(|n| of_name(n, f));
+                of_name(&mut s.kind, f);
+            });
+            f(&mut x.span);
+        }
+        Item::Frame(x) => {
+            of_name(&mut x.name, f);
+            x.parent.iter_mut().for_each(|n| of_name(n, f));
+            f(&mut x.place.span);
+            f(&mut x.span);
+        }
+        Item::Scope(x) => {
+            of_name(&mut x.name, f);
+            x.parent.iter_mut().for_each(|n| of_name(n, f));
+            of_name(&mut x.path, f);
+            of_name(&mut x.class, f);
             f(&mut x.span);
         }
         Item::Rewrite(x) => {

@@ -94,6 +94,14 @@ pub enum Token<'s> {
     Where,
     #[token("loc")]
     Loc,
+    #[token("frame")]
+    Frame,
+    #[token("scope")]
+    Scope,
+    #[token("signature")]
+    Signature,
+    #[token("as")]
+    As,
     #[token("placeholder")]
     Placeholder,
     #[token("get_attr")]
@@ -199,7 +207,7 @@ impl Token<'_> {
         matches!(
             self,
             Weights | Module | Const | Param | Buffer | Dim | Pointwise | Graph | Rewrite | Exact | Fast
-        )
+        ) || matches!(self, Frame | Scope | Signature)
     }
 
     /// The word this is, if it can be a name: an identifier or a keyword.
@@ -207,7 +215,7 @@ impl Token<'_> {
         use Token::*;
         match self {
             Ident(s) => Some(s.to_string()),
-            Updates | Where | Loc => Some(self.to_string().trim_matches('`').to_string()),
+            Updates | Where | Loc | As => Some(self.to_string().trim_matches('`').to_string()),
             t if t.begins_item() || t.is_opcode() => Some(t.to_string().trim_matches('`').to_string()),
             _ => None,
         }
@@ -251,6 +259,10 @@ impl fmt::Display for Token<'_> {
             Updates => "updates",
             Where => "where",
             Loc => "loc",
+            Frame => "frame",
+            Scope => "scope",
+            Signature => "signature",
+            As => "as",
             Placeholder => "placeholder",
             GetAttr => "get_attr",
             CallFunction => "call_function",

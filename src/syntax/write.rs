@@ -75,11 +75,83 @@ impl Display for Args {
 
 impl Display for Loc {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "loc({}:{}", write_str(&self.file), self.line)?;
+        write!(f, "{}:{}", write_str(&self.file), self.line)?;
         if let Some(name) = &self.function {
             write!(f, " in {}", label(name))?;
         }
-        f.write_char(')')
+        self.code.iter().try_for_each(|c| write!(f, " {}", write_str(c)))
+    }
+}
+
+impl Display for Origin {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut parts = vec![];
+        parts.extend(self.frame.iter().map(|n| format!("frame={}", n.text)));
+        parts.extend(self.scope.iter().map(|n| format!("scope={}", n.text)));
+        let call = self.call.iter();
+        parts.extend(call.map(|(a, b)| format!("call=({}, {})", write_str(a), write_str(b))));
+        if !self.custom.is_empty() {
+            let pairs = self
+                .custom
+                .iter()
+                .map(|(k, v)| format!("{}: {}", write_str(k), write_str(v)));
+            parts.push(format!("custom={{{}}}", pairs.collect::<Vec<_>>().join(", ")));
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+impl Display for FrameDecl {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "frame {} = ", self.name.text)?;
+        self.parent.iter().try_for_each(|p| write!(f, "{} > ", p.text))?;
+        self.place.fmt(f)
+    }
+}
+
+impl Display for ScopeDecl {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "scope {} = ", self.name.text)?;
+        self.parent.iter().try_for_each(|p| write!(f, "{} > ", p.text))?;
+        write!(f, "{} : {}", label(&self.path.text), label(&self.class.text))
+    }
+}
+
+impl Display for Spec {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let name = self.name.as_ref().map_or("", |n| &n.text);
+        write!(f, "{} : {}", label(name), self.kind.text)?;
+        self.target.iter().try_for_each(|t| write!(f, " {}", label(t)))?;
+        f.write_str(match self.persistent {
+            Some(true) => " persistent",
+            Some(false) => " non_persistent",
+            None => "",
+        })
+    }
+}
+
+/// A line each: a program may have hundreds of inputs.
+impl Display for Signature {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let block = |f: &mut Formatter<'_>, output: bool| {
+            f.write_char('(')?;
+            let mut specs = self.specs.iter().filter(|s| s.is_output() == output).peekable();
+            let end = if specs.peek().is_some() { "\n)" } else { ")" };
+            specs.try_for_each(|s| write!(f, "\n    {s},"))?;
+            f.write_str(end)
+        };
+        f.write_str("signature ")?;
+        block(f, false)?;
+        f.write_str(" => ")?;
+        block(f, true)?;
+        if !self.ranges.is_empty() {
+            let ranges = self
+                .ranges
+                .iter()
+                .map(|(n, r)| format!("{} = {}", label(n), write_str(r)));
+            write!(f, " where ({})", ranges.collect::<Vec<_>>().join(", "))?;
+        }
+        Ok(())
     }
 }
 
@@ -105,7 +177,12 @@ impl Display for Stmt {
             f.write_str(" = ")?;
         }
         self.op.fmt(f)?;
-        self.loc.iter().try_for_each(|l| write!(f, "  {l}"))
+        match (&self.loc, &self.origin) {
+            (Some(l), Some(o)) => write!(f, "  loc({l}, {o})"),
+            (Some(l), None) => write!(f, "  loc({l})"),
+            (None, Some(o)) => write!(f, "  loc({o})"),
+            (None, None) => Ok(()),
+        }
     }
 }
 

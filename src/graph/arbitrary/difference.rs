@@ -47,7 +47,7 @@ fn elements(t: &Tensor) -> Vec<String> {
 
 /// The first difference of two graphs in what they mean.
 pub fn graph_difference(a: &Graph, b: &Graph) -> Option<String> {
-    if a.len() != b.len() || a.mutations != b.mutations {
+    if a.len() != b.len() || a.mutations != b.mutations || a.attribute != b.attribute {
         return Some(format!(
             "{} nodes and {}, {:?} and {:?}",
             a.len(),
@@ -65,13 +65,17 @@ pub fn graph_difference(a: &Graph, b: &Graph) -> Option<String> {
             let users: Vec<&str> = node.users().map(|u| g[u].name()).collect();
             let m = &node.meta;
             format!(
-                "{} {} {} {args:?} {kwargs:?} {users:?} {:?} {:?} {:?}",
+                "{} {} {} {args:?} {kwargs:?} {users:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
                 node.name(),
                 node.op(),
                 node.target(),
                 m.ty,
                 m.annotation,
-                m.loc
+                m.loc,
+                m.frame,
+                m.modules,
+                m.function,
+                m.custom
             )
         };
         g.iter().map(describe).collect()

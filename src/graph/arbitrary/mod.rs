@@ -10,7 +10,8 @@ pub use difference::{difference, graph_difference};
 pub use program::program;
 
 use super::{
-    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, Loc, ModuleDecl, Mutation, NodeId, Opcode, SizeGuard,
+    Arg, Attribute, AttributeKind, DimRange, Frame, Graph, GraphModule, Loc, Meta, ModuleDecl, ModuleFrame, Mutation,
+    NodeId, Opcode, SizeGuard,
 };
 use crate::op::Literal;
 use crate::scalar::Compare;
@@ -331,5 +332,26 @@ fn decorate(r: &mut Rng, g: &mut Graph) {
         meta.annotation = (python && ty.is_none()).then(|| "typing.Optional[int]".into());
         meta.ty = ty;
         meta.loc = loc;
+        trace(r, g.meta_mut(n));
     }
+}
+
+/// Frames, modules, the function and annotations. Few of each, so that some are shared.
+fn trace(r: &mut Rng, meta: &mut Meta) {
+    for _ in 0..r.below(8).saturating_sub(4) {
+        let loc = Loc {
+            file: r.pick(&["a.py", "b c.py"]).into(),
+            line: r.below(3) as u32,
+            function: r.pick(&["", "forward", "<lambda>"]).into(),
+        };
+        let code = r.one_in(2).then(|| r.pick(&["f(x)", "\"", ""]).into());
+        meta.frame = Frame::new(loc, code, meta.frame.take());
+    }
+    let module = |r: &mut Rng| ModuleFrame {
+        path: r.pick(&["", "a", "a.0", "odd path"]).into(),
+        class: r.pick(&["nets.Net", "pkg.Pair[int, str]"]).into(),
+    };
+    meta.modules = (0..r.below(6).saturating_sub(3)).map(|_| module(r)).collect();
+    meta.function = r.one_in(5).then(|| ("relu_1".into(), "function.relu".into()));
+    meta.custom = (0..r.below(4).saturating_sub(2)).map(|_| (text(r), text(r))).collect();
 }

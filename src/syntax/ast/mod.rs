@@ -62,6 +62,12 @@ pub enum Item {
     Graph(Graph),
     /// `rewrite name(…) { … } => { … } where …`
     Rewrite(Rewrite),
+    /// `signature (…) => (…)`: what the entry graph was exported as
+    Signature(Signature),
+    /// `frame f2 = f1 > "model.py":13 in forward "return self.act(x)"`
+    Frame(FrameDecl),
+    /// `scope s2 = s1 > layer1.0 : torch.nn.modules.conv.Conv2d`
+    Scope(ScopeDecl),
 }
 
 impl Item {
@@ -77,6 +83,9 @@ impl Item {
             Item::Pointwise(x) => x.span,
             Item::Graph(x) => x.span,
             Item::Rewrite(x) => x.span,
+            Item::Signature(x) => x.span,
+            Item::Frame(x) => x.span,
+            Item::Scope(x) => x.span,
         }
     }
 }
@@ -162,11 +171,41 @@ pub struct PointwiseDecl {
     pub span: Span,
 }
 
+/// `frame f2 = f1 > "model.py":13 in forward "return self.act(x)"`: a frame of a stack trace, with the one that called it.
+#[derive(Clone, Debug)]
+pub struct FrameDecl {
+    /// The name that statements know it by.
+    pub name: Name,
+    /// The frame around it.
+    pub parent: Option<Name>,
+    /// The line.
+    pub place: Loc,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `scope s2 = s1 > layer1.0 : torch.nn.modules.conv.Conv2d`: a module that nodes were traced in, with the one around it.
+#[derive(Clone, Debug)]
+pub struct ScopeDecl {
+    /// The name that statements know it by.
+    pub name: Name,
+    /// The module that called it.
+    pub parent: Option<Name>,
+    /// Its path in the model.
+    pub path: Name,
+    /// Its class with the Python module.
+    pub class: Name,
+    /// The whole item.
+    pub span: Span,
+}
+
 /// A graph.
 #[derive(Clone, Debug)]
 pub struct Graph {
     /// The name; torch's own texts have none.
     pub name: Option<Name>,
+    /// What the module around it calls the graph, where that is another name.
+    pub attribute: Option<Name>,
     /// What the leading results are new values of, rather than results a caller sees.
     pub updates: Vec<Update>,
     /// The statements.
@@ -201,6 +240,14 @@ pub struct Spec {
     pub target: Option<Arc<str>>,
     /// Whether a buffer is saved with the module.
     pub persistent: Option<bool>,
+}
+
+impl Spec {
+    /// Whether this is a result rather than an input.
+    pub fn is_output(&self) -> bool {
+        let kind = &self.kind.text;
+        kind.ends_with("OUTPUT") || kind.ends_with("MUTATION") || kind.starts_with("GRADIENT")
+    }
 }
 
 /// One of `graph f updates (buffer bn.running_mean, %x) { … }`: a leading result of the graph is the new value of this.
@@ -275,6 +322,8 @@ pub struct Stmt {
     pub op: Op,
     /// Where in the user's Python it came from.
     pub loc: Option<Loc>,
+    /// What the tracer knew of it beyond that line.
+    pub origin: Option<Box<Origin>>,
     /// If torch printed it: how.
     pub torch: Option<Box<TorchStmt>>,
     /// The whole statement.
@@ -356,6 +405,18 @@ pub struct Loc {
     pub span: Span,
 }
 
+/// What stands behind the line in `loc("model.py":13, frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"))`.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The innermost frame of the stack trace.
+    pub frame: Option<Name>,
+    /// The innermost module.
+    pub scope: Option<Name>,
+    /// torch's `torch_fn`: the function that was traced, numbered within the model, and what that is.
+    pub call: Option<(Arc<str>, Arc<str>)>,
+    /// What the user wrote on it, by key.
+    pub custom: Vec<(Arc<str>, Arc<str>)>,
+}
 impl Name {
     /// A name at a place.
     pub fn new(text: impl Into<Arc<str>>, span: Span) -> Name {

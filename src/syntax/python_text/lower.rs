@@ -509,7 +509,7 @@ fn loc(comment: &str, span: Span) -> Option<Loc> {
         file: file.into(),
         line: line.parse().ok()?,
         function: (!function.is_empty()).then(|| function.into()),
-        code: Some(code.into()),
+        code: (!code.is_empty()).then(|| code.into()),
         span,
     })
 }

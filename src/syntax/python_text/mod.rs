@@ -166,6 +166,7 @@ impl Reader<'_> {
         let body: Body = lower::lower(&text, def, &children, &mut self.errors);
         self.graphs.push(Graph {
             name: name.map(|n| Name::new(n, def.name.span)),
+            attribute: None,
             updates: vec![],
             body,
             dialect: Dialect::Python(class.map(|c| c.name.text.clone())),

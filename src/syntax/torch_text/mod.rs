@@ -74,6 +74,7 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
     let end = |at: usize| r.span(at, at);
     Graph {
         name: None,
+        attribute: None,
         updates: vec![],
         body: Body {
             broken: broken(r, &stmts),

@@ -1,41 +1,72 @@
 //! TorchScript's graph as statements.
 
+use super::literal::{literal, loc, on_numbers, ty};
+use super::objects::Objects;
+use super::rows::Rows;
 use super::tree::{Attr, Node, Script, Ty, Typed};
 use crate::diag::{Code, Diagnostic};
 use crate::source::Span;
 use crate::syntax::actions::stmt;
-use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
+use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Name, Op, Stmt, Type, Value, ValueKind};
 use crate::syntax::token::unescape;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// What a value is.
 #[derive(Clone)]
-enum Bound {
+pub(super) enum Bound {
     /// A value of the graph, and whether it is a number of Python's.
     Value(Value, bool),
     /// The module of this path; the root's is empty.
     Module(Arc<str>),
+    /// A list or dict that the script made.
+    Object(usize),
 }
 
-struct Lower<'a> {
-    env: HashMap<Arc<str>, Bound>,
+/// A script on its way to graphs. Control flow that the text decides is followed here: branches on constants, loops whose
+/// turns can be counted, lists that grow. What is left becomes calls of graphs (`blocks`).
+pub(super) struct Lower<'a> {
+    pub env: HashMap<Arc<str>, Bound>,
+    /// What the text says of the types of values.
+    pub types: HashMap<Arc<str>, Ty>,
+    /// Lists and dicts.
+    pub objects: Objects,
+    /// The tensors that bools were made of, by the bools' nodes.
+    pub truths: HashMap<Arc<str>, Value>,
+    /// The tensors whose rows the numbers count, by the numbers' nodes.
+    pub lengths: HashMap<Arc<str>, Arc<str>>,
+    /// The loop at hand, if it goes along the rows of tensors.
+    pub rows: Option<Rows>,
     used: HashSet<Arc<str>>,
     /// Numbers behind the names that are taken.
     counts: HashMap<String, usize>,
-    stmts: Vec<Stmt>,
-    broken: Vec<Arc<str>>,
-    errors: &'a mut Vec<Diagnostic>,
+    pub stmts: Vec<Stmt>,
+    pub broken: Vec<Arc<str>>,
+    /// The graphs that the script's blocks become.
+    pub graphs: Vec<Graph>,
+    /// How many nodes have been read, those in repeated loops as often as they are.
+    pub work: usize,
+    /// Where the script stands, which its graphs are named after.
+    pub number: usize,
+    pub errors: &'a mut Vec<Diagnostic>,
 }
 
-/// The graph of a script.
-pub fn lower(script: &Script, errors: &mut Vec<Diagnostic>) -> Graph {
+/// The graphs of a script: its own, then those of its blocks, whose names end in `number`.
+pub fn lower(script: &Script, number: usize, errors: &mut Vec<Diagnostic>) -> Vec<Graph> {
     let mut l = Lower {
         env: HashMap::new(),
+        types: HashMap::new(),
+        objects: Objects::default(),
+        truths: HashMap::new(),
+        lengths: HashMap::new(),
+        rows: None,
         used: HashSet::new(),
         counts: HashMap::new(),
         stmts: vec![],
         broken: vec![],
+        graphs: vec![],
+        work: 0,
+        number,
         errors,
     };
     for i in &script.inputs {
@@ -50,19 +81,29 @@ pub fn lower(script: &Script, errors: &mut Vec<Diagnostic>) -> Graph {
         _ => Value::new(ValueKind::Tuple(results), script.span),
     };
     l.stmts.push(stmt(None, None, Op::Output { value }, None, script.span));
-    let end = |at: u32| Span::new(script.span.file, at as usize, at as usize);
+    let mut graph = graph_of(None, std::mem::take(&mut l.stmts), script.span);
+    graph.body.broken = l.broken;
+    let mut graphs = vec![graph];
+    graphs.append(&mut l.graphs);
+    graphs
+}
+
+/// A graph of statements that stand at `span`.
+pub(super) fn graph_of(name: Option<Name>, stmts: Vec<Stmt>, span: Span) -> Graph {
+    let end = |at: u32| Span::new(span.file, at as usize, at as usize);
     Graph {
-        name: None,
+        name,
+        attribute: None,
         updates: vec![],
         body: Body {
-            stmts: l.stmts,
-            broken: l.broken,
-            open: end(script.span.start),
-            close: end(script.span.end),
+            stmts,
+            broken: vec![],
+            open: end(span.start),
+            close: end(span.end),
         },
         dialect: Dialect::Script,
         signature: None,
-        span: script.span,
+        span,
     }
 }
 
@@ -79,46 +120,98 @@ impl Lower<'_> {
             default: None,
         };
         self.stmts.push(stmt(Some(target), ty(&i.ty, i.span), op, None, i.span));
+        self.types.insert(i.name.clone(), i.ty.clone());
         self.bind(i, ValueKind::Node(name), i.ty.is_number());
     }
 
-    fn node(&mut self, n: &Node) {
-        if n.has_blocks {
-            for o in &n.outputs {
-                let name = self.node_name(&o.name, "value");
-                self.broken.push(name.clone());
-                self.bind(o, ValueKind::Node(name), false);
-            }
+    /// One node, with its blocks.
+    pub(super) fn node(&mut self, n: &Node) {
+        self.work += 1;
+        for o in &n.outputs {
+            self.types.insert(o.name.clone(), o.ty.clone());
+        }
+        if self.row(n) || self.on_object(n) || self.known(n) {
             return;
         }
         match &*n.op {
+            "prim::If" => self.branch(n),
+            "prim::Loop" => self.repeat(n),
+            "prim::RaiseException" => self.raise(n),
             "prim::Constant" => self.constant(n),
             "prim::GetAttr" => self.get_attr(n),
             "prim::CallMethod" | "prim::CallFunction" => self.called(n),
-            "prim::ListConstruct" => self.construct(n, ValueKind::List),
+            "prim::ListConstruct" | "prim::DictConstruct" => self.construct_object(n),
             "prim::TupleConstruct" => self.construct(n, ValueKind::Tuple),
-            "prim::DictConstruct" => {
-                let values: Vec<Value> = n.args.iter().map(|a| self.value(a)).collect();
-                let pairs = values.chunks_exact(2).map(|p| (p[0].clone(), p[1].clone()));
-                self.bind_all(n, ValueKind::Dict(pairs.collect()), false);
-            }
+            // What only training asks for, and what is printed on the way.
+            "prim::Print" | "aten::warn" => {}
+            "prim::Uninitialized" => self.bind_all(n, ValueKind::None, false),
             "prim::ListUnpack" | "prim::TupleUnpack" => self.unpack(n),
-            // Tensors of no dimensions that stand for Python's numbers.
-            "prim::NumToTensor"
-            | "aten::Int"
+            "prim::unchecked_cast" | "prim::unchecked_unwrap_optional" | "aten::_unwrap_optional" => self.same(n),
+            "prim::NumToTensor" | "aten::scalar_tensor" if self.is_constant(n) => self.same(n),
+            "prim::NumToTensor" if n.args.first().is_some_and(|a| self.is_number(a)) => self.same(n),
+            "aten::Int"
             | "aten::Float"
             | "aten::Bool"
             | "aten::ScalarImplicit"
             | "aten::IntImplicit"
             | "aten::FloatImplicit"
-            | "prim::unchecked_cast"
-            | "prim::unchecked_unwrap_optional"
-                if n.args.len() == 1 && (self.is_number(&n.args[0]) || n.op.starts_with("prim::unchecked")) =>
-            {
-                let value = self.value(&n.args[0]);
-                self.bind_all(n, value.kind, !n.op.starts_with("prim::unchecked"));
-            }
+            | "aten::item" => self.number(n),
             _ => self.operation(n),
+        }
+    }
+
+    /// A value under another name.
+    fn same(&mut self, n: &Node) {
+        let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
+            return self.unreadable(n, "an operand is missing");
+        };
+        if let Some(bound) = self.env.get(&from.name).cloned() {
+            self.env.insert(out.name.clone(), bound);
+        }
+        if let Some(known) = self.types.get(&from.name).filter(|_| !out.ty.shaped).cloned() {
+            self.types.insert(out.name.clone(), known);
+        }
+    }
+
+    /// A number of Python's, of another number or of a tensor that has one element.
+    fn number(&mut self, n: &Node) {
+        let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
+            return self.unreadable(n, "an operand is missing");
+        };
+        let value = self.value(from);
+        let target = match &*out.ty.name {
+            "float" => "float",
+            "bool" => "bool",
+            _ => "int",
+        };
+        if !self.is_number(from) {
+            self.call(
+                n,
+                CallKind::Function,
+                &format!("builtins.{target}"),
+                vec![value.clone()],
+                true,
+            );
+            if let (Some(Bound::Value(v, _)), "bool") = (self.env.get(&out.name), target)
+                && let ValueKind::Node(name) = &v.kind
+            {
+                self.truths.insert(name.clone(), value);
+            }
+            return;
+        }
+        let was = self.types.get(&from.name).map(|t| t.name.clone());
+        match (&*out.ty.name, was.as_deref()) {
+            // An integer as a float: the product keeps its value.
+            ("float", Some("int" | "bool")) => {
+                let one = Value::new(ValueKind::Float(1.0), n.span);
+                self.call(n, CallKind::Function, "operator.mul", vec![value, one], true);
+            }
+            ("bool", Some("int" | "float")) => {
+                let zero = Value::new(ValueKind::Int(0), n.span);
+                self.call(n, CallKind::Function, "operator.ne", vec![value, zero], true);
+            }
+            ("int", Some("float")) => self.call(n, CallKind::Function, "math.trunc", vec![value], true),
+            _ => self.same(n),
         }
     }
 
@@ -189,10 +282,14 @@ impl Lower<'_> {
         let values: Vec<Value> = n.args[1..].iter().map(|a| self.value(a)).collect();
         let (kind, path) = match self.env.get(&callee.name).cloned() {
             Some(Bound::Module(path)) => (CallKind::Module, path),
-            Some(Bound::Value(v, _)) => match v.kind {
-                ValueKind::Opaque(path) => (CallKind::Function, path),
-                _ => return self.unreadable(n, "only modules and functions are called"),
-            },
+            Some(Bound::Value(
+                Value {
+                    kind: ValueKind::Opaque(path),
+                    ..
+                },
+                _,
+            )) => (CallKind::Function, path),
+            Some(_) => return self.unreadable(n, "only modules and functions are called"),
             None => return self.unreadable(n, "what is called is not defined"),
         };
         let method = n.attrs.first().map(|a| self.string(a));
@@ -203,6 +300,14 @@ impl Lower<'_> {
             );
         }
         self.call(n, kind, &path, values, false);
+    }
+
+    fn is_constant(&self, n: &Node) -> bool {
+        let literal = |v: &Typed| match self.env.get(&v.name) {
+            Some(Bound::Value(v, _)) => !matches!(v.kind, ValueKind::Node(_)),
+            _ => false,
+        };
+        n.args.first().is_some_and(literal)
     }
 
     fn construct(&mut self, n: &Node, kind: fn(Vec<Value>) -> ValueKind) {
@@ -225,7 +330,7 @@ impl Lower<'_> {
     }
 
     /// Each result as an item of `from`.
-    fn items(&mut self, n: &Node, from: Value) {
+    pub(super) fn items(&mut self, n: &Node, from: Value) {
         for (i, o) in n.outputs.iter().enumerate() {
             let index = Value::new(ValueKind::Int(i as i64), o.span);
             let op = function("operator.getitem", vec![from.clone(), index], o.span);
@@ -248,9 +353,18 @@ impl Lower<'_> {
         }
         match op {
             "size" | "dim" | "numel" | "stride" => {
-                self.call(n, CallKind::Method, op, values, n.outputs[0].ty.is_number())
+                let number = n.outputs.first().is_some_and(|o| o.ty.is_number());
+                self.call(n, CallKind::Method, op, values, number);
+                self.note_length(n);
             }
-            "len" => self.call(n, CallKind::Function, "builtins.len", values, true),
+            "len" => {
+                self.call(n, CallKind::Function, "builtins.len", values, true);
+                self.note_length(n);
+            }
+            "ceil" | "floor" | "sqrt" | "trunc" if numbers => {
+                self.call(n, CallKind::Function, &format!("math.{op}"), values, true)
+            }
+            "abs" if numbers => self.call(n, CallKind::Function, "builtins.abs", values, true),
             "__getitem__" => self.call(n, CallKind::Function, "operator.getitem", values, false),
             _ => {
                 let path = match n.op.split_once("::") {
@@ -265,6 +379,10 @@ impl Lower<'_> {
     /// An operator of another namespace.
     fn primitive(&mut self, n: &Node, mut values: Vec<Value>) {
         match &*n.op {
+            "prim::max" | "prim::min" => {
+                let path = n.op.replace("prim::", "builtins.");
+                self.call(n, CallKind::Function, &path, values, true);
+            }
             "prim::TupleIndex" => self.call(n, CallKind::Function, "operator.getitem", values, false),
             "prim::dtype" | "prim::device" | "prim::shape" if values.len() == 1 => {
                 let name = n.op["prim::".len()..].into();
@@ -280,7 +398,7 @@ impl Lower<'_> {
     }
 
     /// A call with the node's results.
-    fn call(&mut self, n: &Node, kind: CallKind, target: &str, positional: Vec<Value>, number: bool) {
+    pub(super) fn call(&mut self, n: &Node, kind: CallKind, target: &str, positional: Vec<Value>, number: bool) {
         let op = Op::Call {
             kind,
             target: Name::new(target, n.span),
@@ -308,7 +426,7 @@ impl Lower<'_> {
     }
 
     /// Adds a statement called `wish`, or after `short` if that is but a number; gives its name.
-    fn push(&mut self, op: Op, wish: &str, short: &str, ty: Option<Type>, n: &Node) -> Arc<str> {
+    pub(super) fn push(&mut self, op: Op, wish: &str, short: &str, ty: Option<Type>, n: &Node) -> Arc<str> {
         let name = self.node_name(wish, short);
         let loc = n.place.as_deref().and_then(|p| loc(p, n.span));
         let named = Some(Name::new(name.clone(), n.span));
@@ -316,7 +434,7 @@ impl Lower<'_> {
         name
     }
 
-    fn node_name(&mut self, wish: &str, short: &str) -> Arc<str> {
+    pub(super) fn node_name(&mut self, wish: &str, short: &str) -> Arc<str> {
         let wish = if wish.bytes().all(|b| b.is_ascii_digit()) {
             short
         } else {
@@ -336,20 +454,21 @@ impl Lower<'_> {
         name
     }
 
-    fn bind(&mut self, out: &Typed, kind: ValueKind, number: bool) {
+    pub(super) fn bind(&mut self, out: &Typed, kind: ValueKind, number: bool) {
         let bound = Bound::Value(Value::new(kind, out.span), number);
         self.env.insert(out.name.clone(), bound);
     }
 
-    fn bind_all(&mut self, n: &Node, kind: ValueKind, number: bool) {
+    pub(super) fn bind_all(&mut self, n: &Node, kind: ValueKind, number: bool) {
         for o in &n.outputs {
             self.bind(o, kind.clone(), number);
         }
     }
 
-    fn value(&mut self, v: &Typed) -> Value {
+    pub(super) fn value(&mut self, v: &Typed) -> Value {
         let kind = match self.env.get(&v.name) {
             Some(Bound::Value(value, _)) => value.kind.clone(),
+            Some(Bound::Object(id)) => self.objects.value(*id),
             Some(Bound::Module(_)) => {
                 let d = Diagnostic::new(Code::E0013, "a module stands where a value is expected");
                 self.errors
@@ -361,7 +480,7 @@ impl Lower<'_> {
         Value::new(kind, v.span)
     }
 
-    fn is_number(&self, v: &Typed) -> bool {
+    pub(super) fn is_number(&self, v: &Typed) -> bool {
         matches!(self.env.get(&v.name), Some(Bound::Value(_, true)))
     }
 
@@ -372,7 +491,7 @@ impl Lower<'_> {
         unescape(body, attr.span.file, attr.span.start as usize, self.errors)
     }
 
-    fn unreadable(&mut self, n: &Node, why: &str) {
+    pub(super) fn unreadable(&mut self, n: &Node, why: &str) {
         let d = Diagnostic::new(Code::E0013, format!("`{}` cannot be read", n.op));
         self.errors.push(d.at(n.span, why));
         for o in &n.outputs {
@@ -382,7 +501,7 @@ impl Lower<'_> {
 }
 
 /// A call of a function.
-fn function(target: &str, positional: Vec<Value>, span: Span) -> Op {
+pub(super) fn function(target: &str, positional: Vec<Value>, span: Span) -> Op {
     Op::Call {
         kind: CallKind::Function,
         target: Name::new(target, span),
@@ -391,103 +510,4 @@ fn function(target: &str, positional: Vec<Value>, span: Span) -> Op {
             keyword: vec![],
         },
     }
-}
-
-/// What `operator` calls an ATen operator on Python's numbers.
-fn on_numbers(op: &str) -> Option<&'static str> {
-    Some(match op {
-        "add" => "add",
-        "sub" => "sub",
-        "mul" => "mul",
-        "div" => "truediv",
-        "floordiv" | "floor_divide" => "floordiv",
-        "remainder" => "mod",
-        "pow" => "pow",
-        "neg" => "neg",
-        "eq" => "eq",
-        "ne" => "ne",
-        "lt" => "lt",
-        "le" => "le",
-        "gt" => "gt",
-        "ge" => "ge",
-        "__and__" => "and_",
-        "__or__" => "or_",
-        "__not__" => "not_",
-        _ => return None,
-    })
-}
-
-/// The literal that a constant is; `None` for a tensor whose elements the text does not hold as numbers of Python's.
-fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnostic>) -> Option<ValueKind> {
-    let text = text.trim();
-    // A tensor of no dimensions that tracing made of a number.
-    let number = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
-    if let Some(body) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) {
-        let body = unescape(body, span.file, span.start as usize, errors);
-        return Some(match &*ty.name {
-            "Device" => ValueKind::Device(body.into()),
-            _ => ValueKind::Str(body.into()),
-        });
-    }
-    if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
-        let item = |t: &str| number_of(t.trim(), false).map(|k| Value::new(k, span));
-        let items = inner
-            .split(',')
-            .filter(|t| !t.trim().is_empty())
-            .map(item)
-            .collect::<Option<Vec<_>>>()?;
-        return Some(ValueKind::List(items));
-    }
-    if &*ty.name == "NoneType" {
-        return Some(ValueKind::None);
-    }
-    let float = matches!(&*ty.name, "float" | "Float" | "Double" | "Half" | "BFloat16");
-    match (number_of(number, float)?, &*ty.name) {
-        (ValueKind::Int(i), "bool" | "Bool") => Some(ValueKind::Bool(i != 0)),
-        (kind, _) => Some(kind),
-    }
-}
-
-fn number_of(text: &str, float: bool) -> Option<ValueKind> {
-    match text {
-        "inf" => return Some(ValueKind::Float(f64::INFINITY)),
-        "-inf" => return Some(ValueKind::Float(f64::NEG_INFINITY)),
-        "nan" | "-nan" => return Some(ValueKind::Float(f64::NAN)),
-        _ => {}
-    }
-    if let (Ok(i), false) = (text.parse::<i64>(), float) {
-        return Some(ValueKind::Int(i));
-    }
-    let plain = text
-        .bytes()
-        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
-    text.parse::<f64>().ok().filter(|_| plain).map(ValueKind::Float)
-}
-
-/// The FXIR type of a tensor whose sizes are known.
-fn ty(t: &Ty, span: Span) -> Option<Type> {
-    let dtype = t.dtype().filter(|_| t.shaped)?;
-    let size = |s: &Option<i64>| {
-        let kind = s.map_or(ValueKind::Unknown, ValueKind::Int);
-        Value::new(kind, span)
-    };
-    let kind = TypeKind::Tensor {
-        dtype: Name::new(dtype, span),
-        shape: Some(t.sizes.iter().map(size).collect()),
-    };
-    Some(Type { kind, span })
-}
-
-/// `# model.py:12:0`
-fn loc(comment: &str, span: Span) -> Option<Loc> {
-    let place = comment.trim_start_matches('#').trim();
-    let (rest, _column) = place.rsplit_once(':')?;
-    let (file, line) = rest.rsplit_once(':')?;
-    Some(Loc {
-        file: file.into(),
-        line: line.parse().ok()?,
-        function: None,
-        code: None,
-        span,
-    })
 }

@@ -14,7 +14,12 @@
 //! module's method `forward` is a `call_module`. `aten::add` names no overload: the graph's builder finds it by the
 //! arguments. Comments become the places of nodes.
 
+mod blocks;
+mod known;
+mod literal;
 mod lower;
+mod objects;
+mod rows;
 pub mod token;
 pub mod tree;
 
@@ -50,11 +55,13 @@ pub fn read(file: FileId, text: &str) -> Found<'_> {
         return found;
     }
     let mut rest = text.as_bytes().to_vec();
+    let mut scripts = 0;
     for range in regions {
         let mut cx = Cx { file, errors: vec![] };
         if let Some(script) = parse(&mut cx, text, range.clone()) {
-            let graph = lower::lower(&script, &mut cx.errors);
-            found.graphs.push(Item::Graph(graph));
+            scripts += 1;
+            let graphs = lower::lower(&script, scripts, &mut cx.errors);
+            found.graphs.extend(graphs.into_iter().map(Item::Graph));
         }
         found.errors.append(&mut cx.errors);
         super::torch_text::blank(&mut rest[range]);

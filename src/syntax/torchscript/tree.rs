@@ -1,6 +1,6 @@
 //! The syntax tree of TorchScript's text.
 
-use crate::diag::{Code, Diagnostic};
+use crate::diag::Diagnostic;
 use crate::source::{FileId, Span};
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub struct Node {
     pub args: Vec<Typed>,
     /// The comment behind it.
     pub place: Option<Arc<str>>,
-    /// Whether blocks of `prim::If` and `prim::Loop` follow.
-    pub has_blocks: bool,
+    /// The blocks of `prim::If` and `prim::Loop`.
+    pub blocks: Vec<Block>,
     /// All of it but blocks and comment.
     pub span: Span,
 }
@@ -155,36 +155,6 @@ impl Cx {
             name: name.into(),
             sizes,
             shaped,
-        }
-    }
-
-    /// A node. Its blocks are dropped: fxc's graphs have none.
-    pub fn node(
-        &mut self,
-        outputs: Vec<Typed>,
-        op: &str,
-        attrs: Vec<Attr>,
-        args: Vec<Typed>,
-        place: Option<&str>,
-        blocks: Vec<Block>,
-        start: usize,
-        end: usize,
-    ) -> Node {
-        let span = self.span(start, end);
-        if !blocks.is_empty() {
-            let d = Diagnostic::new(Code::E0013, format!("`{op}` has blocks, which cannot be read"));
-            let help = "trace the module with `torch.jit.trace`, or export it with `torch.export.export`";
-            self.errors
-                .push(d.at(span, "control flow of a scripted function").help(help));
-        }
-        Node {
-            outputs,
-            op: op.into(),
-            attrs,
-            args,
-            place: place.map(Arc::from),
-            has_blocks: !blocks.is_empty(),
-            span,
         }
     }
 }

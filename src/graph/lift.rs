@@ -1,0 +1,124 @@
+//! An exported program as it was exported, from the one with attributes: what [`unlift`](super::unlift) undid.
+
+use super::{Arg, Graph, GraphModule, InputSpec, NodeId, Opcode, Signature, type_output};
+use crate::types::Val;
+use std::sync::Arc;
+
+/// Makes inputs of the entry graph's attributes and results of its writes, as [`GraphModule::exported`] says, which becomes the
+/// graph's [`signature`](Graph::signature). Does nothing to a module that was not exported. The error says where graph and
+/// signature disagree; the module is then not to be used.
+pub fn lift(module: &mut GraphModule) -> Result<(), String> {
+    let Some(mut signature) = module.exported.take() else {
+        return Ok(());
+    };
+    let types: Vec<_> = signature.inputs.iter().map(|s| attribute_type(module, s)).collect();
+    let Some(graph) = module.entry_mut() else { return Ok(()) };
+    outputs(graph, &mut signature)?;
+    inputs(graph, &mut signature)?;
+    for (node, ty) in graph.placeholders().into_iter().zip(types) {
+        let meta = graph.meta_mut(node);
+        meta.ty = meta.ty.take().or(ty);
+    }
+    graph.signature = Some(signature);
+    Ok(())
+}
+
+fn attribute_type(module: &GraphModule, spec: &InputSpec) -> Option<crate::types::Type> {
+    let attribute = module.attributes.get(spec.target.as_ref()?)?;
+    let value = attribute.value.as_ref().map(|t| Val::Leaf(t.ty()));
+    attribute.ty.clone().or(value).filter(|_| spec.attribute().is_some())
+}
+
+/// A placeholder for each input, in the signature's order. Attributes that nothing uses have lost their nodes.
+fn inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
+    let mut before: Option<NodeId> = None;
+    for spec in &mut signature.inputs {
+        let lifted = spec.attribute().is_some();
+        let found = graph.find(&spec.name);
+        let node = match found {
+            Some(n) => n,
+            None if lifted => {
+                let make = |g: &mut Graph| g.create_named(Opcode::Placeholder, &spec.name, vec![], vec![], &spec.name);
+                let at = before.map_or(graph.first(), |b| graph.next(b));
+                let made = graph.inserting_before(at, make);
+                made.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?
+            }
+            None => return Err(format!("no node is called `{}`", spec.name)),
+        };
+        let (op, target) = (graph[node].op(), graph[node].target());
+        let fits = match lifted {
+            true => found.is_none() || op == Opcode::GetAttr && spec.target.as_deref() == Some(target),
+            false => op == Opcode::Placeholder,
+        };
+        if !fits {
+            return Err(format!("`{}` is no {}", spec.name, spec.kind));
+        }
+        if lifted {
+            graph.set_target(node, Opcode::Placeholder, &spec.name);
+        } else if let Some(value) = graph[node].args().first() {
+            spec.constant = value.try_map(&mut |_| Err(())).ok();
+            graph.set_args(node, vec![]);
+        }
+        before = Some(node);
+    }
+    match graph.placeholders().len() == signature.inputs.len() {
+        true => Ok(()),
+        false => Err(format!(
+            "the signature has {} inputs, the graph {}",
+            signature.inputs.len(),
+            graph.placeholders().len()
+        )),
+    }
+}
+
+/// All results in one tuple: new values of buffers and inputs, which the graph's last nodes write, then what the user sees.
+fn outputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
+    let output = graph.output().ok_or("the graph has no output")?;
+    let mut seen = vec![];
+    let nesting = graph[output].args().first().map(|v| flatten(v, &mut seen));
+    let writes = signature.outputs.iter().filter(|s| !s.is_users()).count();
+    if writes + seen.len() != signature.outputs.len() {
+        let (a, b) = (signature.outputs.len() - writes, seen.len());
+        return Err(format!("the signature has {a} results, the graph {b}"));
+    }
+    signature.results = nesting;
+    let mut written = vec![];
+    for spec in signature.outputs.iter().rev().filter(|s| !s.is_users()) {
+        let node = graph
+            .prev(output)
+            .filter(|&n| writes_of(graph, n, spec.target.as_ref()));
+        let node = node.ok_or_else(|| format!("nothing writes `{}`", spec.target.as_deref().unwrap_or(&spec.name)))?;
+        written.push(graph[node].args()[1].clone());
+        graph.erase_node(node).map_err(|e| e.to_string())?;
+    }
+    let mut seen = seen.into_iter();
+    let mut next = |spec: &super::OutputSpec| if spec.is_users() { seen.next() } else { written.pop() };
+    let values: Vec<Arg> = signature.outputs.iter().filter_map(&mut next).collect();
+    graph.set_args(output, vec![Val::Tuple(values)]);
+    type_output(graph, output);
+    Ok(())
+}
+
+/// Whether a node is what [`unlift`](super::unlift) writes a buffer or an input by.
+fn writes_of(graph: &Graph, n: NodeId, target: Option<&Arc<str>>) -> bool {
+    let node = &graph[n];
+    let [Val::Leaf(to), _] = node.args() else { return false };
+    let names = [graph[*to].target(), graph[*to].name()];
+    node.target() == "torch.ops.aten.copy_.default" && target.is_some_and(|t| names.contains(&&**t))
+}
+
+/// The values around which a result nests lists, tuples and dicts, and how it does.
+fn flatten(v: &Arg, out: &mut Vec<Arg>) -> Val<usize> {
+    match v {
+        Val::List(v) => Val::List(v.iter().map(|x| flatten(x, out)).collect()),
+        Val::Tuple(v) => Val::Tuple(v.iter().map(|x| flatten(x, out)).collect()),
+        Val::Dict(v) => {
+            let entries = v.iter().map(|(k, x)| (k.map(|_| 0), flatten(x, out)));
+            Val::Dict(entries.collect())
+        }
+        v => {
+            out.push(v.clone());
+            Val::Leaf(out.len() - 1)
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Where nodes came from, as FXIR writes it: frames of stack traces and modules are declared once, behind the graphs, each within
+//! the one around it; statements name the innermost.
+//!
+//! ```text
+//! %conv2d = call_function …  loc("nets.py":23 in forward, frame=f2, scope=s2, call=("conv2d_1", "function.conv2d"))
+//!
+//! frame f1 = "nets.py":23 in forward "x = F.relu(self.conv1(x))"
+//! frame f2 = f1 > "modules/conv.py":565 in forward "return self._conv_forward(input, self.weight, self.bias)"
+//! scope s1 = "" : nets.MnistNet
+//! scope s2 = s1 > conv1 : torch.nn.modules.conv.Conv2d
+//! ```
+
+use super::print::{NOWHERE, name};
+use super::{Frame, Loc, Meta, ModuleFrame};
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::syntax::ast::{self, Item};
+use indexmap::IndexSet;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How many modules a node may stand in, in a text.
+const MAX_MODULES: usize = 64;
+
+/// The frames and modules of graphs, numbered, each with the number of the one around it.
+#[derive(Default)]
+pub(super) struct Origins {
+    frames: IndexSet<(Option<usize>, Loc, Option<Arc<str>>)>,
+    scopes: IndexSet<(Option<usize>, ModuleFrame)>,
+}
+
+impl Origins {
+    /// The declarations of what [`Origins::of`] named.
+    pub fn items(self) -> impl Iterator<Item = Item> {
+        let frames = self.frames.into_iter().enumerate().map(|(i, (parent, loc, code))| {
+            Item::Frame(ast::FrameDecl {
+                name: frame_name(i),
+                parent: parent.map(frame_name),
+                place: ast::Loc { code, ..place(&loc) },
+                span: NOWHERE,
+            })
+        });
+        let scopes = self.scopes.into_iter().enumerate().map(|(i, (parent, module))| {
+            Item::Scope(ast::ScopeDecl {
+                name: scope_name(i),
+                parent: parent.map(scope_name),
+                path: name(&module.path),
+                class: name(&module.class),
+                span: NOWHERE,
+            })
+        });
+        frames.chain(scopes)
+    }
+
+    /// What a statement says of its node beside the line.
+    pub fn of(&mut self, meta: &Meta) -> Option<Box<ast::Origin>> {
+        let mut frame = None;
+        let chain: Vec<&Frame> = meta.frame.iter().flat_map(|f| f.chain()).collect();
+        for f in chain.into_iter().rev() {
+            frame = Some(self.frames.insert_full((frame, f.loc.clone(), f.code.clone())).0);
+        }
+        let mut scope = None;
+        for m in meta.modules.iter().take(MAX_MODULES) {
+            scope = Some(self.scopes.insert_full((scope, m.clone())).0);
+        }
+        let origin = ast::Origin {
+            frame: frame.map(frame_name),
+            scope: scope.map(scope_name),
+            call: meta.function.clone(),
+            custom: meta.custom.clone(),
+        };
+        let empty = frame.is_none() && scope.is_none() && origin.call.is_none() && origin.custom.is_empty();
+        (!empty).then(|| Box::new(origin))
+    }
+}
+
+fn frame_name(i: usize) -> ast::Name {
+    name(&format!("f{}", i + 1))
+}
+
+fn scope_name(i: usize) -> ast::Name {
+    name(&format!("s{}", i + 1))
+}
+
+/// A line as the tree has it.
+pub(super) fn place(l: &Loc) -> ast::Loc {
+    ast::Loc {
+        file: l.file.clone(),
+        line: l.line,
+        function: (!l.function.is_empty()).then(|| l.function.clone()),
+        code: None,
+        span: NOWHERE,
+    }
+}
+
+/// The line that the tree has.
+pub(super) fn loc(l: &ast::Loc) -> Loc {
+    Loc {
+        file: l.file.clone(),
+        line: l.line,
+        function: l.function.clone().unwrap_or_else(|| "".into()),
+    }
+}
+
+/// What a file declares of frames and modules.
+#[derive(Default)]
+pub(super) struct Declared {
+    frames: HashMap<Arc<str>, Arc<Frame>>,
+    scopes: HashMap<Arc<str>, Arc<[ModuleFrame]>>,
+}
+
+impl Declared {
+    /// The declarations of a file. Each names what stands before it.
+    pub fn read(file: &ast::File, out: &mut Diagnostics) -> Declared {
+        let mut d = Declared::default();
+        for item in &file.items {
+            match item {
+                Item::Frame(f) => d.frame(f, out),
+                Item::Scope(s) => d.scope(s, out),
+                _ => {}
+            }
+        }
+        d
+    }
+
+    fn frame(&mut self, f: &ast::FrameDecl, out: &mut Diagnostics) {
+        let caller = f.parent.as_ref().and_then(|p| find(&self.frames, "frame", p, out));
+        match Frame::new(loc(&f.place), f.place.code.clone(), caller) {
+            Some(frame) if !self.frames.contains_key(&f.name.text) => {
+                self.frames.insert(f.name.text.clone(), frame);
+            }
+            Some(_) => out.push(twice("frame", &f.name)),
+            None => out.push(too_deep(&f.name, Frame::MAX_DEPTH)),
+        }
+    }
+
+    fn scope(&mut self, s: &ast::ScopeDecl, out: &mut Diagnostics) {
+        let around = s.parent.as_ref().and_then(|p| find(&self.scopes, "scope", p, out));
+        let mut stack: Vec<ModuleFrame> = around.as_deref().unwrap_or_default().to_vec();
+        stack.push(ModuleFrame {
+            path: s.path.text.clone(),
+            class: s.class.text.clone(),
+        });
+        if stack.len() > MAX_MODULES {
+            out.push(too_deep(&s.name, MAX_MODULES));
+        } else if self.scopes.insert(s.name.text.clone(), stack.into()).is_some() {
+            out.push(twice("scope", &s.name));
+        }
+    }
+
+    /// Notes what a statement says of where its node came from. A line with its code is a trace of one frame.
+    pub fn note(&self, stmt: &ast::Stmt, meta: &mut Meta, out: &mut Diagnostics) {
+        meta.loc = stmt.loc.as_ref().map(loc);
+        let line = stmt.loc.as_ref().filter(|l| l.code.is_some());
+        meta.frame = line.and_then(|l| Frame::new(loc(l), l.code.clone(), None));
+        if let Some(origin) = stmt.origin.as_deref() {
+            let frame = origin.frame.as_ref().and_then(|n| find(&self.frames, "frame", n, out));
+            let scope = origin.scope.as_ref().and_then(|n| find(&self.scopes, "scope", n, out));
+            meta.frame = frame.or(meta.frame.take());
+            meta.modules = scope.unwrap_or_default();
+            meta.function = origin.call.clone();
+            meta.custom = origin.custom.clone();
+        }
+    }
+}
+
+fn find<T: Clone>(known: &HashMap<Arc<str>, T>, what: &str, n: &ast::Name, out: &mut Diagnostics) -> Option<T> {
+    let found = known.get(&n.text).cloned();
+    if found.is_none() {
+        let d = Diagnostic::new(Code::E0101, format!("no {what} is called `{}`", n.text));
+        let help = format!("declare it, before what names it: `{what} {} = …`", n.text);
+        out.push(d.at(n.span, "not declared before this").help(help));
+    }
+    found
+}
+
+fn twice(what: &str, n: &ast::Name) -> Diagnostic {
+    Diagnostic::new(Code::E0103, format!("{what} `{}` is declared twice", n.text)).at(n.span, "declared again here")
+}
+
+fn too_deep(n: &ast::Name, most: usize) -> Diagnostic {
+    Diagnostic::new(Code::E0008, "this nests too deeply").at(n.span, format!("is within {most} others already"))
+}

@@ -1,0 +1,436 @@
+//! `prim::If` and `prim::Loop`: followed where the text decides them, else calls of graphs.
+//!
+//! A branch that raises is an assertion. A loop is repeated where its turns can be counted; one along the rows of a tensor is a
+//! `scan` ([`rows`](super::rows)); any other is a `while_loop` that carries the number of the turn, where its body reads that.
+
+use super::known::bool_value;
+use super::lower::{Bound, Lower, function};
+use super::objects::Objects;
+use super::tree::{Block, Node, Typed};
+use crate::source::Span;
+use crate::syntax::actions::stmt;
+use crate::syntax::ast::{CallKind, Op, Stmt, Value, ValueKind};
+use indexmap::IndexSet;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// How often a loop is repeated, and how many nodes a script may have with all its repetitions.
+const MAX_TURNS: i64 = 1024;
+const MAX_WORK: usize = 100_000;
+
+/// A block as a graph's statements.
+pub(super) struct Turn {
+    /// They may name nodes of the graph around.
+    pub stmts: Vec<Stmt>,
+    /// The names of its inputs.
+    pub inputs: Vec<Arc<str>>,
+    /// What it gives.
+    pub results: Vec<Value>,
+}
+
+/// What is there before a loop is tried in one way, to try it in another.
+pub(super) struct Checkpoint {
+    stmts: usize,
+    graphs: usize,
+    errors: usize,
+    broken: usize,
+    objects: Objects,
+}
+
+impl Checkpoint {
+    /// How many errors there were.
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+}
+
+impl Lower<'_> {
+    pub(super) fn checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            stmts: self.stmts.len(),
+            graphs: self.graphs.len(),
+            errors: self.errors.len(),
+            broken: self.broken.len(),
+            objects: self.objects.clone(),
+        }
+    }
+
+    pub(super) fn rollback(&mut self, to: Checkpoint) {
+        self.stmts.truncate(to.stmts);
+        self.graphs.truncate(to.graphs);
+        self.errors.truncate(to.errors);
+        self.broken.truncate(to.broken);
+        self.objects = to.objects;
+    }
+
+    /// `prim::If`.
+    pub(super) fn branch(&mut self, n: &Node) {
+        let ([yes, no], Some(condition)) = (&n.blocks[..], n.args.first()) else {
+            return self.unreadable(n, "`prim::If` has a condition and two blocks");
+        };
+        let value = self.value(condition);
+        let raises = |b: &Block| b.nodes.iter().any(|n| &*n.op == "prim::RaiseException");
+        match &value.kind {
+            ValueKind::Bool(true) => self.follow(n, yes),
+            ValueKind::Bool(false) => self.follow(n, no),
+            _ if raises(no) => {
+                self.assert(n, value, no);
+                self.follow(n, yes);
+            }
+            _ if raises(yes) => {
+                let op = function("operator.not_", vec![value], n.span);
+                let name = self.push(op, "", "not_", None, n);
+                self.assert(n, Value::new(ValueKind::Node(name), n.span), yes);
+                self.follow(n, no);
+            }
+            _ => self.cond(n, value, yes, no),
+        }
+    }
+
+    /// The nodes of a block, as if they stood here.
+    fn follow(&mut self, n: &Node, block: &Block) {
+        for inner in &block.nodes {
+            self.node(inner);
+        }
+        for (o, r) in n.outputs.iter().zip(&block.results) {
+            if let Some(bound) = self.bound(r) {
+                self.env.insert(o.name.clone(), bound);
+            }
+            if let Some(ty) = self.types.get(&r.name).cloned() {
+                self.types.insert(o.name.clone(), ty);
+            }
+        }
+    }
+
+    /// What a name means; an undefined one is reported and means None.
+    fn bound(&mut self, v: &Typed) -> Option<Bound> {
+        let found = self.env.get(&v.name).cloned();
+        found.or_else(|| Some(Bound::Value(self.value(v), false)))
+    }
+
+    /// What raises if a condition does not hold, with the text that it raises.
+    fn assert(&mut self, n: &Node, condition: Value, raising: &Block) {
+        let mut text = ValueKind::Str("the script raises an exception".into());
+        for inner in &raising.nodes {
+            // Texts are constants, or made of them.
+            if matches!(&*inner.op, "prim::Constant" | "aten::format" | "aten::add") {
+                self.known_text(inner);
+            }
+            if let ("prim::RaiseException", Some(a)) = (&*inner.op, inner.args.first())
+                && let kind @ ValueKind::Str(_) = self.value(a).kind
+            {
+                text = kind;
+            }
+        }
+        let text = Value::new(text, n.span);
+        self.push(
+            function("torch._assert", vec![condition, text], n.span),
+            "",
+            "assert",
+            None,
+            n,
+        );
+    }
+
+    fn known_text(&mut self, n: &Node) {
+        if &*n.op == "prim::Constant" {
+            self.node(n);
+        } else if n.args.iter().all(|a| self.env.contains_key(&a.name)) {
+            self.known(n);
+        }
+    }
+
+    /// `prim::RaiseException` where nothing decides whether it is met.
+    pub(super) fn raise(&mut self, n: &Node) {
+        let text = n.args.first().map(|a| self.value(a));
+        let text = text.unwrap_or_else(|| Value::new(ValueKind::Str("".into()), n.span));
+        let never = bool_value(false, n.span);
+        self.push(
+            function("torch._assert", vec![never, text], n.span),
+            "",
+            "assert",
+            None,
+            n,
+        );
+    }
+
+    /// A branch on a value of the graph.
+    fn cond(&mut self, n: &Node, condition: Value, yes: &Block, no: &Block) {
+        let (yes, no) = (self.turn(yes, None, &[]), self.turn(no, None, &[]));
+        if yes.stmts.is_empty() && no.stmts.is_empty() && n.outputs.is_empty() {
+            return;
+        }
+        let result = |t: &Turn| {
+            let value = match &t.results[..] {
+                [one] => one.clone(),
+                many => Value::new(ValueKind::Tuple(many.to_vec()), n.span),
+            };
+            stmt(None, None, Op::Output { value }, None, n.span)
+        };
+        let (a, b) = (result(&yes), result(&no));
+        let captured = free(yes.stmts.iter().chain([&a]).chain(&no.stmts).chain([&b]), &[]);
+        let then = self.graph_of("then", yes.stmts, vec![], &captured, a, n);
+        let otherwise = self.graph_of("else", no.stmts, vec![], &captured, b, n);
+        let at = |kind| Value::new(kind, n.span);
+        let operands = captured.into_iter().map(|c| at(ValueKind::Node(c))).collect();
+        let args = vec![
+            self.truth(condition),
+            at(ValueKind::Graph(then)),
+            at(ValueKind::Graph(otherwise)),
+            at(ValueKind::Tuple(operands)),
+        ];
+        let number = n.outputs.first().is_some_and(|o| o.ty.is_number());
+        self.call(n, CallKind::Function, "torch.cond", args, number);
+    }
+
+    /// The tensor that a bool was made of, if it was.
+    fn truth(&self, v: Value) -> Value {
+        match &v.kind {
+            ValueKind::Node(name) => self.truths.get(name).cloned().unwrap_or(v),
+            _ => v,
+        }
+    }
+
+    /// A block as a graph of its own. `first` is what its first parameter, the number of the turn, means; without it that is an
+    /// input, if there is one.
+    pub(super) fn turn(&mut self, block: &Block, first: Option<Value>, carried: &[Bound]) -> Turn {
+        let around = std::mem::take(&mut self.stmts);
+        self.objects.level += 1;
+        let mut inputs = vec![];
+        let mut params = block.inputs.iter();
+        if let (Some(value), Some(p)) = (first, params.as_slice().first()) {
+            self.bind(p, value.kind, true);
+            params.next();
+        }
+        for (i, p) in params.enumerate() {
+            let number = p.ty.is_number() || matches!(carried.get(i), Some(Bound::Value(_, true)));
+            let name = self.node_name(&p.name, "carried");
+            self.bind(p, ValueKind::Node(name.clone()), number);
+            self.types.insert(p.name.clone(), p.ty.clone());
+            inputs.push(name);
+        }
+        for n in &block.nodes {
+            self.node(n);
+        }
+        let results = block.results.iter().map(|r| self.value(r)).collect();
+        self.objects.level -= 1;
+        let stmts = std::mem::replace(&mut self.stmts, around);
+        Turn { stmts, inputs, results }
+    }
+
+    /// `prim::Loop`.
+    pub(super) fn repeat(&mut self, n: &Node) {
+        let ([body], [count, start, rest @ ..]) = (&n.blocks[..], &n.args[..]) else {
+            return self.unreadable(n, "`prim::Loop` has a count, a condition and a block");
+        };
+        if body.inputs.len() != rest.len() + 1 || body.results.len() != rest.len() + 1 || n.outputs.len() != rest.len()
+        {
+            return self.unreadable(n, "the block does not carry what the loop does");
+        }
+        let (count, start) = (self.value(count), self.value(start));
+        let carried: Vec<Bound> = rest.iter().filter_map(|v| self.bound(v)).collect();
+        if let (ValueKind::Int(count), ValueKind::Bool(start)) = (&count.kind, &start.kind)
+            && self.unroll(n, body, *count, *start, &carried)
+        {
+            return;
+        }
+        let always = matches!(start.kind, ValueKind::Bool(true));
+        if always && self.scan(n, body, &count, &carried) {
+            return;
+        }
+        self.while_loop(n, body, count, start, &carried);
+    }
+
+    /// Repeats a loop whose turns can be counted; `false`, and nothing done, if they cannot.
+    fn unroll(&mut self, n: &Node, body: &Block, count: i64, start: bool, carried: &[Bound]) -> bool {
+        let save = self.checkpoint();
+        let (mut state, mut goes_on, mut turn) = (carried.to_vec(), start, 0);
+        while goes_on && turn < count {
+            if turn == MAX_TURNS || self.work > MAX_WORK {
+                self.rollback(save);
+                return false;
+            }
+            self.bind(&body.inputs[0], ValueKind::Int(turn), true);
+            for (p, v) in body.inputs[1..].iter().zip(state) {
+                self.env.insert(p.name.clone(), v);
+                self.types.insert(p.name.clone(), p.ty.clone());
+            }
+            for n in &body.nodes {
+                self.node(n);
+            }
+            let next = self.value(&body.results[0]);
+            state = body.results[1..].iter().filter_map(|r| self.bound(r)).collect();
+            let ValueKind::Bool(b) = next.kind else {
+                self.rollback(save);
+                return false;
+            };
+            (goes_on, turn) = (b, turn + 1);
+        }
+        for (o, v) in n.outputs.iter().zip(state) {
+            self.env.insert(o.name.clone(), v);
+        }
+        true
+    }
+
+    /// What is bound, as a value.
+    pub(super) fn bound_value(&self, b: &Bound, span: Span) -> Value {
+        match b {
+            Bound::Value(v, _) => v.clone(),
+            Bound::Object(id) => Value::new(self.objects.value(*id), span),
+            Bound::Module(_) => Value::new(ValueKind::None, span),
+        }
+    }
+
+    fn while_loop(&mut self, n: &Node, body: &Block, count: Value, start: Value, carried: &[Bound]) {
+        let at = |kind| Value::new(kind, n.span);
+        let index: Arc<str> = self.node_name("", "turn");
+        let mut turn = self.turn(body, Some(at(ValueKind::Node(index.clone()))), carried);
+        let goes_on = self.truth(turn.results.remove(0));
+        let counted = !matches!(count.kind, ValueKind::Int(i64::MAX));
+        let reads = free(turn.stmts.iter(), &turn.inputs).contains(&index);
+        let always = matches!(
+            (&start.kind, &goes_on.kind),
+            (ValueKind::Bool(true), ValueKind::Bool(true))
+        );
+        // What is carried before the values of the script: the number of the turn, and whether there is another.
+        let (mut inputs, mut first, mut next) = (vec![], vec![], vec![]);
+        if counted || reads {
+            let one = at(ValueKind::Int(1));
+            let add = function("operator.add", vec![at(ValueKind::Node(index.clone())), one], n.span);
+            let name = self.node_name("", "next_turn");
+            let named = crate::syntax::ast::Name::new(name.clone(), n.span);
+            turn.stmts.push(stmt(Some(named), None, add, None, n.span));
+            next.push(at(ValueKind::Node(name)));
+            inputs.push(index.clone());
+            // A number of Python's where the body needs one; a tensor is compiled.
+            first.push(if reads {
+                at(ValueKind::Int(0))
+            } else {
+                self.scalar(ValueKind::Int(0), n)
+            });
+        }
+        let flag = self.node_name("", "more");
+        if !always {
+            inputs.push(flag.clone());
+            let tensor = matches!(&goes_on.kind, ValueKind::Node(_)) && self.is_tensor(&goes_on, &turn);
+            first.push(match (&start.kind, tensor) {
+                (ValueKind::Bool(_), true) => self.scalar(start.kind.clone(), n),
+                _ => self.truth(start),
+            });
+            next.push(goes_on);
+        }
+        let own = inputs.len();
+        inputs.extend(turn.inputs);
+        next.extend(turn.results);
+        first.extend(carried.iter().map(|b| self.bound_value(b, n.span)));
+        let (test, result) = self.test(counted.then_some((&index, &count)), (!always).then_some(&flag), n);
+        let [a, b] =
+            [result, at(ValueKind::Tuple(next))].map(|value| stmt(None, None, Op::Output { value }, None, n.span));
+        let captured = free(test.iter().chain([&a]).chain(&turn.stmts).chain([&b]), &inputs);
+        let test = self.graph_of("test", test, inputs.clone(), &captured, a, n);
+        let body = self.graph_of("body", turn.stmts, inputs, &captured, b, n);
+        let extra = captured.into_iter().map(|c| at(ValueKind::Node(c))).collect();
+        let args = vec![
+            at(ValueKind::Graph(test)),
+            at(ValueKind::Graph(body)),
+            at(ValueKind::Tuple(first)),
+            at(ValueKind::Tuple(extra)),
+        ];
+        let name = self.push(function("torch.while_loop", args, n.span), "", "while_loop", None, n);
+        for (i, (o, b)) in n.outputs.iter().zip(carried).enumerate() {
+            let item = at(ValueKind::Int((own + i) as i64));
+            let op = function(
+                "operator.getitem",
+                vec![at(ValueKind::Node(name.clone())), item],
+                o.span,
+            );
+            let item = self.push(op, &o.name, "getitem", None, n);
+            let number = o.ty.is_number() || matches!(b, Bound::Value(_, true));
+            self.bind(o, ValueKind::Node(item), number);
+        }
+    }
+
+    /// Whether a condition was made of a tensor: it stands for the bool that `truths` knows.
+    fn is_tensor(&self, v: &Value, turn: &Turn) -> bool {
+        let ValueKind::Node(name) = &v.kind else { return false };
+        let made = turn
+            .stmts
+            .iter()
+            .find(|s| s.name.as_ref().is_some_and(|n| n.text == *name));
+        self.truths
+            .values()
+            .any(|t| matches!(&t.kind, ValueKind::Node(n) if n == name))
+            && made.is_some()
+    }
+
+    /// A tensor of no dimensions.
+    fn scalar(&mut self, kind: ValueKind, n: &Node) -> Value {
+        let args = vec![Value::new(ValueKind::List(vec![]), n.span), Value::new(kind, n.span)];
+        let name = self.push(function("torch.full", args, n.span), "", "full", None, n);
+        Value::new(ValueKind::Node(name), n.span)
+    }
+
+    /// What a loop is continued by: the turn is below the count, and there is another.
+    fn test(&mut self, count: Option<(&Arc<str>, &Value)>, flag: Option<&Arc<str>>, n: &Node) -> (Vec<Stmt>, Value) {
+        let at = |kind| Value::new(kind, n.span);
+        let mut stmts = vec![];
+        let mut add = |l: &mut Self, path: &str, args: Vec<Value>| {
+            let name = l.node_name("", path.rsplit('.').next().unwrap_or(path));
+            let named = crate::syntax::ast::Name::new(name.clone(), n.span);
+            stmts.push(stmt(Some(named), None, function(path, args, n.span), None, n.span));
+            at(ValueKind::Node(name))
+        };
+        let below = count.map(|(i, c)| add(self, "operator.lt", vec![at(ValueKind::Node(i.clone())), c.clone()]));
+        let flag = flag.map(|f| at(ValueKind::Node(f.clone())));
+        let result = match (below, flag) {
+            (Some(a), Some(b)) => add(self, "operator.and_", vec![a, b]),
+            (Some(v), None) | (None, Some(v)) => v,
+            (None, None) => bool_value(true, n.span),
+        };
+        (stmts, result)
+    }
+}
+
+/// The nodes that a value names.
+pub(super) fn node_names(v: &Value, f: &mut dyn FnMut(&Arc<str>)) {
+    match &v.kind {
+        ValueKind::Node(n) => f(n),
+        ValueKind::List(x) | ValueKind::Tuple(x) => x.iter().for_each(|v| node_names(v, f)),
+        ValueKind::Dict(x) => x.iter().for_each(|(k, v)| {
+            node_names(k, f);
+            node_names(v, f);
+        }),
+        ValueKind::Slice(x) | ValueKind::Range(x) => x.iter().for_each(|v| node_names(v, f)),
+        _ => {}
+    }
+}
+
+/// The nodes that a statement names.
+pub(super) fn uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
+    match &s.op {
+        Op::Call { args, .. } => {
+            let keyword = args.keyword.iter().map(|(_, v)| v);
+            args.positional.iter().chain(keyword).for_each(|v| node_names(v, f));
+        }
+        Op::Output { value } => node_names(value, f),
+        Op::Placeholder { .. } | Op::GetAttr { .. } => {}
+    }
+}
+
+/// What statements name and do not define, in the order they name it.
+pub(super) fn free<'s>(stmts: impl Iterator<Item = &'s Stmt> + Clone, inputs: &[Arc<str>]) -> Vec<Arc<str>> {
+    let own: HashSet<&Arc<str>> = stmts
+        .clone()
+        .filter_map(|s| s.name.as_ref().map(|n| &n.text))
+        .chain(inputs)
+        .collect();
+    let mut found = IndexSet::new();
+    for s in stmts {
+        uses(s, &mut |n| {
+            if !own.contains(n) {
+                found.insert(n.clone());
+            }
+        });
+    }
+    found.into_iter().collect()
+}

@@ -1,0 +1,154 @@
+//! What of a script is known without running it: arithmetic on constants, sizes that types say, whether a value is None.
+
+use super::literal::on_numbers;
+use super::lower::{Bound, Lower};
+use super::objects::equal;
+use super::tree::{Node, Ty, Typed};
+use crate::syntax::ast::{Value, ValueKind};
+
+impl Lower<'_> {
+    /// Binds the result of a node that is known; `false` if it is not.
+    pub(super) fn known(&mut self, n: &Node) -> bool {
+        let Some(kind) = self.known_value(n) else { return false };
+        self.bind_all(n, kind, n.outputs.first().is_some_and(|o| o.ty.is_number()));
+        true
+    }
+
+    fn known_value(&self, n: &Node) -> Option<ValueKind> {
+        let op = n.op.strip_prefix("aten::").or(n.op.strip_prefix("prim::"))?;
+        let values: Vec<ValueKind> = n.args.iter().map(|a| self.kind(a)).collect::<Option<_>>()?;
+        if let Some(ty) = n.args.first().and_then(|a| self.types.get(&a.name))
+            && let Some(known) = size(op, ty, values.get(1))
+        {
+            return Some(known);
+        }
+        Some(match (op, &values[..]) {
+            ("__is__", [a, b]) => ValueKind::Bool(is_none(a, b)?),
+            ("__isnot__", [a, b]) => ValueKind::Bool(!is_none(a, b)?),
+            // The text of an error: what it says of sizes is not known.
+            ("format", [text, ..]) if matches!(text, ValueKind::Str(_)) => text.clone(),
+            (
+                "is_grad_enabled" | "is_autocast_enabled" | "is_autocast_cpu_enabled" | "is_cuda" | "requires_grad",
+                _,
+            ) => ValueKind::Bool(false),
+            ("is_scripting", []) => ValueKind::Bool(true),
+            ("eq" | "ne", [a, b]) if !matches!(a, ValueKind::Node(_)) => ValueKind::Bool(equal(a, b)? == (op == "eq")),
+            ("Int" | "Float" | "Bool", [a]) => converted(op, a)?,
+            ("min" | "max", [ValueKind::Int(a), ValueKind::Int(b)]) => {
+                ValueKind::Int(if op == "min" { *a.min(b) } else { *a.max(b) })
+            }
+            ("add", [ValueKind::Str(a), ValueKind::Str(b)]) => ValueKind::Str(format!("{a}{b}").into()),
+            (op, values) => arithmetic(on_numbers(op)?, values)?,
+        })
+    }
+
+    /// A value of the graph; `None` for a module and for what is not defined.
+    fn kind(&self, v: &Typed) -> Option<ValueKind> {
+        Some(match self.env.get(&v.name)? {
+            Bound::Value(v, _) => v.kind.clone(),
+            Bound::Object(id) => self.objects.value(*id),
+            Bound::Module(_) => return None,
+        })
+    }
+}
+
+/// What a type says of a tensor's sizes.
+fn size(op: &str, ty: &Ty, index: Option<&ValueKind>) -> Option<ValueKind> {
+    if !ty.shaped || ty.dtype().is_none() {
+        return None;
+    }
+    let rank = ty.sizes.len() as i64;
+    Some(ValueKind::Int(match (op, index) {
+        ("dim", None) => rank,
+        ("size", Some(ValueKind::Int(i))) => {
+            let i = if *i < 0 { i + rank } else { *i };
+            (*ty.sizes.get(usize::try_from(i).ok()?)?)?
+        }
+        ("len", None) => (*ty.sizes.first()?)?,
+        _ => return None,
+    }))
+}
+
+/// `a is b` where one of them is None. A value of the graph is a tensor or a number.
+fn is_none(a: &ValueKind, b: &ValueKind) -> Option<bool> {
+    match (a, b) {
+        (ValueKind::None, ValueKind::None) => Some(true),
+        (ValueKind::None, _) | (_, ValueKind::None) => Some(false),
+        _ => equal(a, b),
+    }
+}
+
+fn converted(op: &str, v: &ValueKind) -> Option<ValueKind> {
+    let x = match v {
+        ValueKind::Int(i) if op == "Int" => return Some(ValueKind::Int(*i)),
+        ValueKind::Int(i) => *i as f64,
+        ValueKind::Float(x) => *x,
+        ValueKind::Bool(b) => f64::from(*b),
+        _ => return None,
+    };
+    Some(match op {
+        "Int" if x.abs() < 9.0e18 => ValueKind::Int(x as i64),
+        "Float" => ValueKind::Float(x),
+        "Bool" => ValueKind::Bool(x != 0.0),
+        _ => return None,
+    })
+}
+
+/// An operator of Python on literals; `None` if they are none, or if the result has more than 64 bits.
+fn arithmetic(operator: &str, values: &[ValueKind]) -> Option<ValueKind> {
+    use ValueKind::{Bool, Float, Int};
+    Some(match (operator, values) {
+        ("not_", [Bool(a)]) => Bool(!a),
+        ("and_", [Bool(a), Bool(b)]) => Bool(*a && *b),
+        ("or_", [Bool(a), Bool(b)]) => Bool(*a || *b),
+        ("neg", [Int(a)]) => Int(a.checked_neg()?),
+        ("neg", [Float(a)]) => Float(-a),
+        ("add", [Int(a), Int(b)]) => Int(a.checked_add(*b)?),
+        ("sub", [Int(a), Int(b)]) => Int(a.checked_sub(*b)?),
+        ("mul", [Int(a), Int(b)]) => Int(a.checked_mul(*b)?),
+        ("floordiv", [Int(a), Int(b)]) if *b != 0 => {
+            let q = a.checked_div(*b)?;
+            Int(if a % b != 0 && (a < &0) != (b < &0) { q - 1 } else { q })
+        }
+        ("mod", [Int(a), Int(b)]) if *b != 0 => {
+            let r = a.checked_rem(*b)?;
+            Int(if r != 0 && (r < 0) != (*b < 0) { r + b } else { r })
+        }
+        ("lt" | "le" | "gt" | "ge", [Int(a), Int(b)]) => Bool(ordered(operator, a.cmp(b))),
+        (operator, [a @ (Int(_) | Float(_)), b @ (Int(_) | Float(_))]) => floats(operator, float(a)?, float(b)?)?,
+        _ => return None,
+    })
+}
+
+fn floats(operator: &str, a: f64, b: f64) -> Option<ValueKind> {
+    Some(match operator {
+        "add" => ValueKind::Float(a + b),
+        "sub" => ValueKind::Float(a - b),
+        "mul" => ValueKind::Float(a * b),
+        "truediv" if b != 0.0 => ValueKind::Float(a / b),
+        "lt" | "le" | "gt" | "ge" => ValueKind::Bool(ordered(operator, a.partial_cmp(&b)?)),
+        _ => return None,
+    })
+}
+
+fn float(v: &ValueKind) -> Option<f64> {
+    match v {
+        ValueKind::Int(i) => Some(*i as f64),
+        ValueKind::Float(x) => Some(*x),
+        _ => None,
+    }
+}
+
+fn ordered(operator: &str, o: std::cmp::Ordering) -> bool {
+    match operator {
+        "lt" => o.is_lt(),
+        "le" => o.is_le(),
+        "gt" => o.is_gt(),
+        _ => o.is_ge(),
+    }
+}
+
+/// The value True or False at a place.
+pub(super) fn bool_value(b: bool, span: crate::source::Span) -> Value {
+    Value::new(ValueKind::Bool(b), span)
+}

@@ -1,0 +1,106 @@
+//! Constants, types and places of TorchScript's text as FXIR has them.
+
+use super::tree::Ty;
+use crate::diag::Diagnostic;
+use crate::source::Span;
+use crate::syntax::ast::{Loc, Name, Type, TypeKind, Value, ValueKind};
+use crate::syntax::token::unescape;
+
+/// What `operator` calls an ATen operator on Python's numbers.
+pub(super) fn on_numbers(op: &str) -> Option<&'static str> {
+    Some(match op {
+        "add" => "add",
+        "sub" => "sub",
+        "mul" => "mul",
+        "div" => "truediv",
+        "floordiv" | "floor_divide" => "floordiv",
+        "remainder" => "mod",
+        "pow" => "pow",
+        "neg" => "neg",
+        "eq" => "eq",
+        "ne" => "ne",
+        "lt" => "lt",
+        "le" => "le",
+        "gt" => "gt",
+        "ge" => "ge",
+        "__and__" => "and_",
+        "__or__" => "or_",
+        "__not__" => "not_",
+        _ => return None,
+    })
+}
+
+/// The literal that a constant is; `None` for a tensor whose elements the text does not hold as numbers of Python's.
+pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnostic>) -> Option<ValueKind> {
+    let text = text.trim();
+    // A tensor of no dimensions that tracing made of a number.
+    let number = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
+    if let Some(body) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) {
+        let body = unescape(body, span.file, span.start as usize, errors);
+        return Some(match &*ty.name {
+            "Device" => ValueKind::Device(body.into()),
+            _ => ValueKind::Str(body.into()),
+        });
+    }
+    if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
+        let item = |t: &str| number_of(t.trim(), false).map(|k| Value::new(k, span));
+        let items = inner
+            .split(',')
+            .filter(|t| !t.trim().is_empty())
+            .map(item)
+            .collect::<Option<Vec<_>>>()?;
+        return Some(ValueKind::List(items));
+    }
+    if &*ty.name == "NoneType" {
+        return Some(ValueKind::None);
+    }
+    let float = matches!(&*ty.name, "float" | "Float" | "Double" | "Half" | "BFloat16");
+    match (number_of(number, float)?, &*ty.name) {
+        (ValueKind::Int(i), "bool" | "Bool") => Some(ValueKind::Bool(i != 0)),
+        (kind, _) => Some(kind),
+    }
+}
+
+fn number_of(text: &str, float: bool) -> Option<ValueKind> {
+    match text {
+        "inf" => return Some(ValueKind::Float(f64::INFINITY)),
+        "-inf" => return Some(ValueKind::Float(f64::NEG_INFINITY)),
+        "nan" | "-nan" => return Some(ValueKind::Float(f64::NAN)),
+        _ => {}
+    }
+    if let (Ok(i), false) = (text.parse::<i64>(), float) {
+        return Some(ValueKind::Int(i));
+    }
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
+    text.parse::<f64>().ok().filter(|_| plain).map(ValueKind::Float)
+}
+
+/// The FXIR type of a tensor whose sizes are known.
+pub(super) fn ty(t: &Ty, span: Span) -> Option<Type> {
+    let dtype = t.dtype().filter(|_| t.shaped)?;
+    let size = |s: &Option<i64>| {
+        let kind = s.map_or(ValueKind::Unknown, ValueKind::Int);
+        Value::new(kind, span)
+    };
+    let kind = TypeKind::Tensor {
+        dtype: Name::new(dtype, span),
+        shape: Some(t.sizes.iter().map(size).collect()),
+    };
+    Some(Type { kind, span })
+}
+
+/// `# model.py:12:0`
+pub(super) fn loc(comment: &str, span: Span) -> Option<Loc> {
+    let place = comment.trim_start_matches('#').trim();
+    let (rest, _column) = place.rsplit_once(':')?;
+    let (file, line) = rest.rsplit_once(':')?;
+    Some(Loc {
+        file: file.into(),
+        line: line.parse().ok()?,
+        function: None,
+        code: None,
+        span,
+    })
+}

@@ -1,0 +1,281 @@
+//! Lists and dicts that a script makes and changes. They are followed while the text is read, so that what comes out are the
+//! values they have where they are used.
+
+use super::lower::{Bound, Lower};
+use super::tree::{Node, Typed};
+use crate::syntax::ast::{Value, ValueKind};
+
+/// What an object holds.
+#[derive(Clone)]
+pub(super) enum Items {
+    List(Vec<Value>),
+    Dict(Vec<(Value, Value)>),
+    /// A list that is a value of the graph.
+    Whole(Value),
+}
+
+#[derive(Clone)]
+struct Object {
+    items: Items,
+    /// How many graphs deep it was made.
+    level: usize,
+}
+
+/// All lists and dicts of a script, by number.
+#[derive(Clone, Default)]
+pub(super) struct Objects {
+    all: Vec<Object>,
+    /// How many graphs deep the reader is: what stands outside cannot be changed from within.
+    pub level: usize,
+}
+
+impl Objects {
+    /// A new object.
+    pub fn add(&mut self, items: Items) -> usize {
+        let level = self.level;
+        self.all.push(Object { items, level });
+        self.all.len() - 1
+    }
+
+    /// The object as a value.
+    pub fn value(&self, id: usize) -> ValueKind {
+        match &self.all[id].items {
+            Items::List(v) => ValueKind::List(v.clone()),
+            Items::Dict(v) => ValueKind::Dict(v.clone()),
+            Items::Whole(v) => v.kind.clone(),
+        }
+    }
+
+    /// The object for changing; `None` if it was made outside of the graph at hand.
+    fn change(&mut self, id: usize) -> Option<&mut Items> {
+        let o = &mut self.all[id];
+        (o.level >= self.level).then_some(&mut o.items)
+    }
+
+    /// Whether the object is an empty list of the graph around the one at hand.
+    pub fn is_empty_outside(&self, id: usize) -> bool {
+        let o = &self.all[id];
+        o.level + 1 == self.level && matches!(&o.items, Items::List(v) if v.is_empty())
+    }
+
+    /// Makes a list the one that a value of the graph is.
+    pub fn set_whole(&mut self, id: usize, value: Value) {
+        self.all[id].items = Items::Whole(value);
+    }
+}
+
+impl Lower<'_> {
+    /// `prim::ListConstruct` and `prim::DictConstruct`.
+    pub(super) fn construct_object(&mut self, n: &Node) {
+        let values: Vec<Value> = n.args.iter().map(|a| self.value(a)).collect();
+        let items = match &*n.op {
+            "prim::ListConstruct" => Items::List(values),
+            _ => Items::Dict(values.chunks_exact(2).map(|p| (p[0].clone(), p[1].clone())).collect()),
+        };
+        self.bind_object(n, items);
+    }
+
+    fn bind_object(&mut self, n: &Node, items: Items) {
+        let id = self.objects.add(items);
+        for o in &n.outputs {
+            self.env.insert(o.name.clone(), Bound::Object(id));
+        }
+    }
+
+    /// The items of a list whose length is known.
+    fn list(&self, v: &Typed) -> Option<Vec<Value>> {
+        let kind = match self.env.get(&v.name)? {
+            Bound::Object(id) => self.objects.value(*id),
+            Bound::Value(v, _) => v.kind.clone(),
+            Bound::Module(_) => return None,
+        };
+        match kind {
+            ValueKind::List(v) | ValueKind::Tuple(v) => Some(v),
+            _ => None,
+        }
+    }
+
+    /// Does what a node does to a list or dict that is known; `false` if it does nothing of the kind.
+    pub(super) fn on_object(&mut self, n: &Node) -> bool {
+        let Some(first) = n.args.first() else { return false };
+        let object = match self.env.get(&first.name) {
+            Some(Bound::Object(id)) => Some(*id),
+            _ => None,
+        };
+        let rest: Vec<Value> = n.args[1..].iter().map(|a| self.value(a)).collect();
+        let op = n.op.strip_prefix("aten::").unwrap_or(&n.op);
+        if let Some(id) = object
+            && matches!(
+                op,
+                "append" | "extend" | "insert" | "pop" | "clear" | "reverse" | "_set_item" | "Delete"
+            )
+        {
+            return self.change(n, id, op, rest);
+        }
+        if let Some(items) = self.list(first) {
+            return self.read_list(n, op, items, &rest);
+        }
+        match object.map(|id| self.objects.value(id)) {
+            Some(ValueKind::Dict(items)) => self.read_dict(n, op, items, &rest),
+            _ => false,
+        }
+    }
+
+    fn read_list(&mut self, n: &Node, op: &str, mut items: Vec<Value>, rest: &[Value]) -> bool {
+        let index = rest.first().and_then(|i| index(&i.kind, items.len()));
+        let other = n.args.get(1).and_then(|a| self.list(a));
+        match (op, other) {
+            ("len", _) => self.bind_all(n, ValueKind::Int(items.len() as i64), true),
+            ("__getitem__" | "prim::TupleIndex", _) => match index {
+                Some(i) => self.bind_item(n, items.swap_remove(i)),
+                None => return false,
+            },
+            ("add", Some(other)) => {
+                items.extend(other);
+                self.bind_object(n, Items::List(items));
+            }
+            ("list" | "copy", _) => self.bind_object(n, Items::List(items)),
+            ("__contains__", _) => match rest.first().and_then(|v| contains(&items, v)) {
+                Some(found) => self.bind_all(n, ValueKind::Bool(found), true),
+                None => return false,
+            },
+            _ => return false,
+        }
+        true
+    }
+
+    fn read_dict(&mut self, n: &Node, op: &str, items: Vec<(Value, Value)>, rest: &[Value]) -> bool {
+        let key = rest.first().and_then(|k| entry(&items, k));
+        match op {
+            "len" => self.bind_all(n, ValueKind::Int(items.len() as i64), true),
+            "__getitem__" => match key {
+                Some(i) => self.bind_item(n, items[i].1.clone()),
+                None => return false,
+            },
+            "__contains__" => self.bind_all(n, ValueKind::Bool(key.is_some()), true),
+            "keys" => self.bind_object(n, Items::List(items.into_iter().map(|p| p.0).collect())),
+            "values" => self.bind_object(n, Items::List(items.into_iter().map(|p| p.1).collect())),
+            "copy" | "dict" => self.bind_object(n, Items::Dict(items)),
+            _ => return false,
+        }
+        true
+    }
+
+    fn bind_item(&mut self, n: &Node, item: Value) {
+        for o in &n.outputs {
+            self.bind(o, item.kind.clone(), o.ty.is_number());
+        }
+    }
+
+    fn change(&mut self, n: &Node, id: usize, op: &str, rest: Vec<Value>) -> bool {
+        if op == "append" && self.collect(id, rest.first()) {
+            return true;
+        }
+        let other = n.args.get(1).and_then(|a| self.list(a));
+        let Some(items) = self.objects.change(id) else {
+            let why = "a list or dict of the graph around changes where it is not known how often";
+            self.unreadable(n, why);
+            return true;
+        };
+        let mut taken = None;
+        let at = |i: usize, len: usize| rest.get(i).and_then(|v| index(&v.kind, len));
+        let done = match (items, op) {
+            (Items::List(v), "append") => rest.first().map(|x| v.push(x.clone())).is_some(),
+            (Items::List(v), "extend") => other.map(|o| v.extend(o)).is_some(),
+            (Items::List(v), "clear") => {
+                v.clear();
+                true
+            }
+            (Items::List(v), "reverse") => {
+                v.reverse();
+                true
+            }
+            (Items::List(v), "pop") => {
+                let i = if rest.is_empty() {
+                    v.len().checked_sub(1)
+                } else {
+                    at(0, v.len())
+                };
+                taken = i.map(|i| v.remove(i));
+                taken.is_some()
+            }
+            (Items::List(v), "insert") => match (at(0, v.len() + 1), rest.get(1)) {
+                (Some(i), Some(x)) => {
+                    v.insert(i, x.clone());
+                    true
+                }
+                _ => false,
+            },
+            (Items::List(v), "_set_item") => match (at(0, v.len()), rest.get(1)) {
+                (Some(i), Some(x)) => {
+                    v[i] = x.clone();
+                    true
+                }
+                _ => false,
+            },
+            (Items::Dict(v), "_set_item") => match &rest[..] {
+                [key, x] if is_literal(&key.kind) => {
+                    match entry(v, key) {
+                        Some(i) => v[i].1 = x.clone(),
+                        None => v.push((key.clone(), x.clone())),
+                    }
+                    true
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        match (done, taken) {
+            (false, _) => self.unreadable(n, "what it changes is not known before the graph runs"),
+            (true, Some(item)) => self.bind_item(n, item),
+            (true, None) => {
+                for o in &n.outputs {
+                    self.env.insert(o.name.clone(), Bound::Object(id));
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Python's index into `len` items.
+fn index(v: &ValueKind, len: usize) -> Option<usize> {
+    let ValueKind::Int(i) = v else { return None };
+    let i = if *i < 0 { i.checked_add(len as i64)? } else { *i };
+    usize::try_from(i).ok().filter(|&i| i < len)
+}
+
+/// Whether a value is one that can be told from others here.
+fn is_literal(v: &ValueKind) -> bool {
+    matches!(
+        v,
+        ValueKind::Int(_) | ValueKind::Str(_) | ValueKind::Bool(_) | ValueKind::None | ValueKind::Float(_)
+    )
+}
+
+/// Whether two literals are equal.
+pub(super) fn equal(a: &ValueKind, b: &ValueKind) -> Option<bool> {
+    Some(match (a, b) {
+        (ValueKind::Int(a), ValueKind::Int(b)) => a == b,
+        (ValueKind::Bool(a), ValueKind::Bool(b)) => a == b,
+        (ValueKind::Float(a), ValueKind::Float(b)) => a == b,
+        (ValueKind::Int(i), ValueKind::Float(x)) | (ValueKind::Float(x), ValueKind::Int(i)) => *i as f64 == *x,
+        (ValueKind::Str(a), ValueKind::Str(b)) => a == b,
+        (ValueKind::None, ValueKind::None) => true,
+        (ValueKind::List(a) | ValueKind::Tuple(a), ValueKind::List(b) | ValueKind::Tuple(b)) => {
+            let same = a.iter().zip(b).map(|(a, b)| equal(&a.kind, &b.kind));
+            a.len() == b.len() && same.collect::<Option<Vec<bool>>>()?.into_iter().all(|s| s)
+        }
+        (a, b) if is_literal(a) && is_literal(b) => false,
+        _ => return None,
+    })
+}
+
+fn contains(items: &[Value], v: &Value) -> Option<bool> {
+    let same = items.iter().map(|i| equal(&i.kind, &v.kind));
+    Some(same.collect::<Option<Vec<bool>>>()?.into_iter().any(|s| s))
+}
+
+fn entry(items: &[(Value, Value)], key: &Value) -> Option<usize> {
+    items.iter().position(|(k, _)| equal(&k.kind, &key.kind) == Some(true))
+}

@@ -1,0 +1,233 @@
+//! Loops along the rows of tensors, whose results are collected in lists: `scan`.
+//!
+//! ```text
+//! for i in range(x.size(0)):            %h, %ys = scan(@rows_1, [%h], [%x], ())
+//!     h = cell(x[i], h)                 %outs = unbind(%ys)
+//!     outs.append(h)
+//! ```
+
+use super::blocks::{Turn, free, node_names, uses};
+use super::lower::{Bound, Lower, function, graph_of};
+use super::tree::{Block, Node};
+use crate::syntax::actions::stmt;
+use crate::syntax::ast::{Name, Op, Stmt, Value, ValueKind};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A loop that goes along the rows of tensors.
+pub(super) struct Rows {
+    /// The number of the turn.
+    pub index: Arc<str>,
+    /// The node that stands for it; where it is used otherwise, the loop is of another kind.
+    pub turn: Arc<str>,
+    /// The tensors gone along and their rows' names.
+    pub along: Vec<(Arc<str>, Arc<str>)>,
+    /// What is appended to lists.
+    pub collected: Vec<(usize, Value)>,
+}
+
+impl Lower<'_> {
+    /// Notes that a number is how many rows a tensor has.
+    pub(super) fn note_length(&mut self, n: &Node) {
+        let first = matches!(
+            n.args.get(1).map(|a| self.value(a).kind),
+            None | Some(ValueKind::Int(0))
+        );
+        let along = n.args.first().map(|a| self.value(a).kind);
+        let count = n.outputs.first().map(|o| self.value(o).kind);
+        if let (true, Some(ValueKind::Node(x)), Some(ValueKind::Node(c))) = (first, along, count)
+            && matches!(&*n.op, "aten::size" | "aten::len")
+        {
+            self.lengths.insert(c, x);
+        }
+    }
+
+    /// Reads a row of a tensor by the number of the turn; `false` if the node does nothing of the kind.
+    pub(super) fn row(&mut self, n: &Node) -> bool {
+        let at = match (&*n.op, &n.args[..]) {
+            ("aten::select", [x, dim, i]) if self.is_zero(dim) => Some((x, i)),
+            ("aten::__getitem__", [x, i]) => Some((x, i)),
+            _ => None,
+        };
+        let (Some((x, i)), Some(out)) = (at, n.outputs.first()) else {
+            return false;
+        };
+        let tensor = match self.env.get(&x.name) {
+            Some(Bound::Value(v, false)) => match &v.kind {
+                ValueKind::Node(name) => name.clone(),
+                _ => return false,
+            },
+            _ => return false,
+        };
+        let known = match &self.rows {
+            Some(rows) if rows.index == i.name => rows.along.iter().find(|a| a.0 == tensor).map(|a| a.1.clone()),
+            _ => return false,
+        };
+        let row = known.unwrap_or_else(|| self.node_name("", "row"));
+        if let Some(rows) = &mut self.rows
+            && !rows.along.iter().any(|a| a.0 == tensor)
+        {
+            rows.along.push((tensor, row.clone()));
+        }
+        self.bind(out, ValueKind::Node(row), false);
+        true
+    }
+
+    fn is_zero(&self, v: &super::tree::Typed) -> bool {
+        matches!(self.env.get(&v.name), Some(Bound::Value(v, _)) if matches!(v.kind, ValueKind::Int(0)))
+    }
+
+    /// Notes what a turn appends to a list that is empty before the loop.
+    pub(super) fn collect(&mut self, id: usize, item: Option<&Value>) -> bool {
+        let outside = self.objects.is_empty_outside(id);
+        match (&mut self.rows, item) {
+            (Some(rows), Some(item)) if outside && !rows.collected.iter().any(|c| c.0 == id) => {
+                rows.collected.push((id, item.clone()));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads a loop as `scan`; `false`, and nothing done, if it is none.
+    pub(super) fn scan(&mut self, n: &Node, body: &Block, count: &Value, carried: &[Bound]) -> bool {
+        let ValueKind::Node(length) = &count.kind else {
+            return false;
+        };
+        let (Some(first), Some(index)) = (self.lengths.get(length).cloned(), body.inputs.first()) else {
+            return false;
+        };
+        // Not within another such loop, whose rows are its own.
+        if self.rows.is_some() {
+            return false;
+        }
+        let save = self.checkpoint();
+        let turn: Arc<str> = self.node_name("", "turn");
+        self.rows = Some(Rows {
+            index: index.name.clone(),
+            turn: turn.clone(),
+            along: vec![],
+            collected: vec![],
+        });
+        let start = Value::new(ValueKind::Node(turn.clone()), n.span);
+        let Turn { stmts, inputs, results } = self.turn(body, Some(start), carried);
+        let rows = self.rows.take();
+        let Some(rows) = rows.filter(|r| r.along.iter().any(|a| a.0 == first)) else {
+            self.rollback(save);
+            return false;
+        };
+        let goes_on = matches!(results.first().map(|r| &r.kind), Some(ValueKind::Bool(true)));
+        let mut free: HashSet<Arc<str>> = HashSet::new();
+        stmts.iter().for_each(|s| {
+            uses(s, &mut |n| {
+                free.insert(n.clone());
+            })
+        });
+        results.iter().for_each(|v| {
+            node_names(v, &mut |n| {
+                free.insert(n.clone());
+            })
+        });
+        if !goes_on || free.contains(&rows.turn) || self.errors.len() > save.errors() {
+            self.rollback(save);
+            return false;
+        }
+        self.call_scan(n, (stmts, inputs, results), rows, &first, count, carried);
+        true
+    }
+
+    fn call_scan(
+        &mut self,
+        n: &Node,
+        (stmts, inputs, mut results): (Vec<Stmt>, Vec<Arc<str>>, Vec<Value>),
+        rows: Rows,
+        first: &Arc<str>,
+        count: &Value,
+        carried: &[Bound],
+    ) {
+        results.remove(0);
+        results.extend(rows.collected.iter().map(|c| c.1.clone()));
+        let at = |kind| Value::new(kind, n.span);
+        let mut along = vec![];
+        for (tensor, _) in &rows.along {
+            let whole = at(ValueKind::Node(tensor.clone()));
+            // The loop ends with the rows that it counts; other tensors may have more.
+            along.push(if tensor == first {
+                whole
+            } else {
+                let zero = at(ValueKind::Int(0));
+                let op = function("torch.narrow", vec![whole, zero.clone(), zero, count.clone()], n.span);
+                at(ValueKind::Node(self.push(op, "", "narrow", None, n)))
+            });
+        }
+        let mut inputs = inputs;
+        inputs.extend(rows.along.iter().map(|a| a.1.clone()));
+        let output = at(ValueKind::List(results));
+        let (name, captured) = self.graph("rows", stmts, inputs, output, n);
+        let start: Vec<Value> = carried.iter().map(|b| self.bound_value(b, n.span)).collect();
+        let args = vec![
+            at(ValueKind::Graph(name)),
+            at(ValueKind::List(start)),
+            at(ValueKind::List(along)),
+            at(ValueKind::Tuple(captured)),
+        ];
+        let op = function("torch.ops.higher_order.scan", args, n.span);
+        let scan = at(ValueKind::Node(self.push(op, "", "scan", None, n)));
+        self.items(n, scan.clone());
+        for (i, (list, _)) in rows.collected.iter().enumerate() {
+            let item = at(ValueKind::Int((carried.len() + i) as i64));
+            let op = function("operator.getitem", vec![scan.clone(), item], n.span);
+            let stacked = at(ValueKind::Node(self.push(op, "", "getitem", None, n)));
+            let op = function("torch.unbind", vec![stacked], n.span);
+            let items = at(ValueKind::Node(self.push(op, "", "unbind", None, n)));
+            self.objects.set_whole(*list, items);
+        }
+    }
+}
+
+/// A parameter of a graph.
+pub(super) fn placeholder(name: &Arc<str>, span: crate::source::Span) -> Stmt {
+    let target = Name::new(name.clone(), span);
+    let op = Op::Placeholder {
+        target: target.clone(),
+        default: None,
+    };
+    stmt(Some(target), None, op, None, span)
+}
+
+impl Lower<'_> {
+    /// Keeps a graph of statements and gives its name, and what it takes from the graph around beside its own inputs.
+    pub(super) fn graph(
+        &mut self,
+        what: &str,
+        body: Vec<Stmt>,
+        inputs: Vec<Arc<str>>,
+        result: Value,
+        n: &Node,
+    ) -> (Arc<str>, Vec<Value>) {
+        let output = stmt(None, None, Op::Output { value: result }, None, n.span);
+        let captured = free(body.iter().chain([&output]), &inputs);
+        let name = self.graph_of(what, body, inputs, &captured, output, n);
+        let values = captured.into_iter().map(|c| Value::new(ValueKind::Node(c), n.span));
+        (name, values.collect())
+    }
+
+    /// Keeps a graph with these inputs and gives its name.
+    pub(super) fn graph_of(
+        &mut self,
+        what: &str,
+        body: Vec<Stmt>,
+        inputs: Vec<Arc<str>>,
+        captured: &[Arc<str>],
+        output: Stmt,
+        n: &Node,
+    ) -> Arc<str> {
+        let name: Arc<str> = format!("{what}_{}_{}", self.number, self.graphs.len() + 1).into();
+        let mut stmts: Vec<_> = inputs.iter().chain(captured).map(|i| placeholder(i, n.span)).collect();
+        stmts.extend(body);
+        stmts.push(output);
+        self.graphs
+            .push(graph_of(Some(Name::new(name.clone(), n.span)), stmts, n.span));
+        name
+    }
+}

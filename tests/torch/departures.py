@@ -1,0 +1,263 @@
+"""Where fxc's Python departs from torch's: python tests/torch/departures.py [--fxc target/release/fxc]
+
+Each graph here is built with torch.fx. torch's own code (the GraphModule) must compute something else than torch's own
+Interpreter, or be no Python at all; the Python that `fxc emit-code` writes of the same graph must compute what the Interpreter
+does. docs/language.md lists these; a case that torch has mended says so, and its line there can go.
+
+Needs: pip install torch safetensors. Without them it says so and checks nothing.
+"""
+import argparse
+import math
+import operator
+import os
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import torch.fx
+    import safetensors.torch  # noqa: F401
+except ImportError as e:
+    print(f"SKIPPED: {e}; nothing was compared")
+    sys.exit(0)
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+import torch2fxir  # noqa: E402
+from emit_code import Attributes, namespace  # noqa: E402
+
+CASES = []
+
+
+def case(inputs, root=None):
+    """Registers a function that fills a graph and gives its result, with the inputs to try it on."""
+
+    def register(build):
+        CASES.append((build.__name__, build, inputs, root))
+        return build
+
+    return register
+
+
+def x3():
+    return torch.tensor([1.0, -2.0, 3.0])
+
+
+@case([3])
+def power_of_a_negative_number(g):
+    return g.call_function(operator.pow, (-2, g.placeholder("x")))
+
+
+@case([2])
+def power_of_a_negative_float(g):
+    return g.call_function(operator.pow, (-0.5, g.placeholder("x")))
+
+
+@case([x3])
+def method_of_an_integer(g):
+    return [g.call_method("bit_length", (5,)), g.placeholder("x")]
+
+
+def hides(name):
+    def build(g):
+        x, hidden = g.placeholder("x"), g.placeholder(name)
+        values = [
+            g.call_function(torch.full, ([2], math.nan)),
+            g.call_function(torch.full, ([2], math.inf)),
+            g.call_method("to", (x, torch.device("cpu"))),
+            g.call_function(operator.getitem, (x, slice(0, 2, None))),
+            g.call_function(torch.relu, (x,)),
+        ]
+        return [*values, hidden]
+
+    build.__name__ = f"parameter_called_{name}"
+    return build
+
+
+for hidden in ["nan", "inf", "torch", "device", "slice"]:
+    case([x3, 7.0])(hides(hidden))
+
+
+def not_a_name(name):
+    def build(g):
+        return g.call_function(torch.relu, (g.placeholder(name),))
+
+    build.__name__ = f"parameter_called_{name}"
+    return build
+
+
+for odd in ["input.1", "class", "a b"]:
+    case([x3])(not_a_name(odd))
+
+
+@case([5, 7])
+def parameters_that_exchange_names(g):
+    a = g.create_node("placeholder", "a", name="b")
+    b = g.create_node("placeholder", "b", name="a")
+    return g.call_function(operator.sub, (a, b))
+
+
+def node_called(name):
+    def build(g):
+        x = g.placeholder("x")
+        n = g.create_node("call_function", torch.relu, (x,), name=name)
+        n._rename(name)
+        n.name = name
+        values = [g.call_function(torch.full, ([2], v)) for v in (math.nan, math.inf)]
+        return [n, g.call_function(torch.neg, (n,)), g.call_method("to", (x, torch.device("cpu"))), None, *values]
+
+    build.__name__ = f"node_called_{name}"
+    return build
+
+
+for taken in ["None", "torch", "nan", "device"]:
+    case([x3])(node_called(taken))
+
+
+class Odd(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name in ["class", "it's", 'say "x"', "a b"]:
+            self.register_buffer(name, torch.tensor([2.0]))
+
+
+def attribute(name):
+    def build(g):
+        return g.call_function(operator.mul, (g.placeholder("x"), g.get_attr(name)))
+
+    build.__name__ = f"attribute_called_{name}"
+    return build
+
+
+for name in ["class", "it's", 'say "x"', "a b"]:
+    case([x3], Odd)(attribute(name))
+
+
+@case([x3])
+def keyword_argument_called_from(g):
+    x = g.placeholder("x")
+    return g.call_function(torch.ops.aten.random.__getattr__("from"), (x,), {"from": 0, "to": 5})
+
+
+@case([4])
+def in_place_addition_of_a_number(g):
+    x = g.placeholder("x")
+    return [g.call_function(operator.iadd, (x, 1)), x]
+
+
+@case([4])
+def in_place_power_of_a_number(g):
+    x = g.placeholder("x")
+    return [g.call_function(operator.ipow, (x, 2)), x]
+
+
+@case([x3])
+def value_of_setitem(g):
+    x = g.placeholder("x")
+    return [g.call_function(operator.setitem, (x, 0, 5.0)), x]
+
+
+@case([x3])
+def overload_as_an_argument(g):
+    x = g.placeholder("x")
+    return [x, g.call_function(isinstance, (torch.ops.aten.add.Tensor, int))]
+
+
+@case([x3])
+def tensor_as_an_argument(g):
+    return g.call_function(torch.add, (g.placeholder("x"), torch.tensor([1.0, 2.0, 3.0])))
+
+
+@case([x3])
+def infinite_imaginary_number(g):
+    return g.call_function(torch.mul, (g.placeholder("x"), complex(0.0, math.inf)))
+
+
+@case([x3])
+def complex_number_with_a_negative_zero(g):
+    return g.call_function(torch.full, ([2], complex(-0.0, 1.0)))
+
+
+@case([x3])
+def operator_with_too_many_operands(g):
+    x = g.placeholder("x")
+    return g.call_function(torch.ops.aten.add.Tensor, (x, 1), {"alpha": 2})
+
+
+def bits(v):
+    if isinstance(v, torch.Tensor):
+        v = v.detach()
+        v = torch.view_as_real(v) if v.is_complex() else v
+        return (str(v.dtype), tuple(v.shape), v.numpy().tobytes())
+    if isinstance(v, (list, tuple)):
+        return [bits(x) for x in v]
+    if isinstance(v, dict):
+        return {k: bits(x) for k, x in v.items()}
+    return repr(v)
+
+
+def result(run, inputs):
+    """What it computes, or the kind of error."""
+    torch.manual_seed(0)
+    try:
+        return bits(run(*[v() if callable(v) else v for v in inputs]))
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"[:100]
+
+
+def torchs_code(graph, root):
+    """torch's code and its Interpreter's run of one graph."""
+    gm = torch.fx.GraphModule(root, torch.fx.Graph())
+    gm._graph = graph
+    graph.owning_module = gm
+
+    def run(*inputs):
+        return torch.fx.GraphModule(root, graph)(*inputs)
+
+    return run, torch.fx.Interpreter(gm).run, gm
+
+
+def fxcs_code(fxc, gm):
+    def run(*inputs):
+        with tempfile.TemporaryDirectory() as tmp:
+            torch2fxir.write(gm, f"{tmp}/m.fxir")
+            cmd = [fxc, "emit-code", f"{tmp}/m.fxir", "--weights", f"{tmp}/w.safetensors"]
+            p = subprocess.run(cmd, capture_output=True, text=True)
+            if p.returncode:
+                raise RuntimeError(p.stderr.strip().splitlines()[0])
+            root = Attributes()
+            if os.path.exists(f"{tmp}/w.safetensors"):
+                for name, value in safetensors.torch.load_file(f"{tmp}/w.safetensors").items():
+                    root.put(name, value)
+            scope = namespace()
+            run.text = p.stdout
+            exec(compile(p.stdout, "fxc", "exec"), scope)
+            return scope["forward"](root, *inputs)
+
+    return run
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--fxc", default="target/release/fxc")
+    ap.add_argument("-v", action="store_true", help="show what each computes")
+    a = ap.parse_args()
+    wrong = mended = 0
+    for name, build, inputs, root in CASES:
+        graph = torch.fx.Graph()
+        graph.output(build(graph))
+        code, interpreter, gm = torchs_code(graph, root() if root else torch.nn.Module())
+        own = fxcs_code(a.fxc, gm)
+        want, torchs, got = (result(f, inputs) for f in (interpreter, code, own))
+        mended += torchs == want
+        wrong += got != want
+        verdict = "ok" if got == want and torchs != want else "torch agrees" if got == want else "WRONG"
+        print(f"{name:40} {verdict}")
+        if a.v or got != want:
+            print(f"    Interpreter {want}\n    torch       {torchs}\n    fxc         {got}\n{getattr(own, 'text', '')}")
+    print(f"{len(CASES)} graphs: fxc's code right for {len(CASES) - wrong}, torch's for {mended}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
