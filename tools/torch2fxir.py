@@ -178,6 +178,12 @@ def path(p):
     return p if PATH.match(p) and p not in RESERVED else string(p)
 
 
+def parameter(p):
+    """A placeholder's target, which may begin with stars."""
+    name = p.lstrip("*")
+    return p if NAME.match(name) and name not in RESERVED and len(p) - len(name) <= 2 else string(p)
+
+
 def number(x):
     if isinstance(x, float):
         return "nan" if math.isnan(x) else repr(x)
@@ -236,9 +242,12 @@ def literal(v, node=None):
         return f"[{', '.join(literal(x, node) for x in v)}]"
     if isinstance(v, dict):
         return "{" + ", ".join(f"{literal(k)}: {literal(x, node)}" for k, x in v.items()) + "}"
-    if isinstance(v, torch.Tensor) and v.numel() == 1:
-        return literal(v.item())
-    if hasattr(v, "item") and hasattr(v, "dtype"):
+    if isinstance(v, torch._ops.OpOverload):
+        return f"opaque({string(str(v))})"
+    if isinstance(v, type):
+        return f"opaque({string(repr(v))})"
+    if hasattr(v, "item") and hasattr(v, "dtype") and getattr(v, "size", 1) and (
+            not isinstance(v, torch.Tensor) or v.numel() == 1):
         return literal(v.item())
     raise Unsupported(f"a value of type {type(v).__name__}: {v!r}"[:200])
 
@@ -326,6 +335,8 @@ class Writer:
         self.modules = {}    # path -> class text
         self.graphs = {}     # name -> lines
         self.taken = {"main"}
+        self.frames = {}     # (frame around, file, line, function, code) -> name
+        self.scopes = {}     # (module around, path, class) -> name
 
     def fresh(self, wish):
         wish = re.sub(r"[^A-Za-z0-9_]", "_", wish) or "graph"
@@ -335,6 +346,41 @@ class Writer:
             name, i = f"{wish}_{i}", i + 1
         self.taken.add(name)
         return name
+
+    def origin(self, node):
+        """What is known of where a node came from beyond the user's line."""
+        parts = []
+        frame = None
+        lines = (node.meta.get("stack_trace") or node.stack_trace or "").strip().splitlines()
+        for line, below in zip(lines, [*lines[1:], ""]):
+            if found := LOCATION.match(line.strip()):
+                code = None if LOCATION.match(below.strip()) else below.strip()
+                key = (frame, *found.groups(), code)
+                frame = self.frames.setdefault(key, f"f{len(self.frames) + 1}")
+        scope = None
+        for module, cls in (node.meta.get("nn_module_stack") or {}).values():
+            cls = cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+            scope = self.scopes.setdefault((scope, module, cls), f"s{len(self.scopes) + 1}")
+        if frame:
+            parts.append(f"frame={frame}")
+        if scope:
+            parts.append(f"scope={scope}")
+        if node.meta.get("torch_fn"):
+            parts.append("call=({}, {})".format(*map(string, node.meta["torch_fn"])))
+        if custom := node.meta.get("custom"):
+            text = {k: v if isinstance(v, str) else json.dumps(v) for k, v in custom.items()}
+            parts.append("custom={" + ", ".join(f"{string(k)}: {string(v)}" for k, v in text.items()) + "}")
+        return parts
+
+    def origins(self):
+        """The declarations of frames and modules."""
+        for (around, file, line, function, code), name in self.frames.items():
+            around = f"{around} > " if around else ""
+            code = f" {string(code)}" if code is not None else ""
+            yield f"frame {name} = {around}{string(file)}:{line} in {path(function.strip())}{code}"
+        for (around, module, cls), name in self.scopes.items():
+            around = f"{around} > " if around else ""
+            yield f"scope {name} = {around}{path(module)} : {path(cls)}"
 
     def tensor(self, name, t, kind):
         self.tensors[name] = t.detach()
@@ -371,15 +417,15 @@ TORCH = os.path.dirname(torch.__file__) + os.sep
 LOCATION = re.compile(r'File "(.+)", line (\d+), in (.+)')
 
 
-def location(node):
-    """Where the user's Python made the node: its innermost frame outside of torch."""
+def location(node, file):
+    """Where the user's Python made the node: its innermost frame outside of torch, and what else `file` keeps of that."""
     found = LOCATION.findall(node.meta.get("stack_trace") or node.stack_trace or "")
     outside = [f for f in found if not f[0].startswith(TORCH)] or [f for f in found if "/torch/fx/" not in f[0]]
-    if not outside:
-        return ""
-    file, line, function = outside[-1]
-    function = function.strip()
-    return f"  loc({string(file)}:{line} in {function if NAME.match(function) else string(function)})"
+    parts = file.origin(node)
+    if outside:
+        name, line, function = outside[-1]
+        parts.insert(0, f"{string(name)}:{line} in {path(function.strip())}")
+    return f"  loc({', '.join(parts)})" if parts else ""
 
 
 def example(node):
@@ -428,7 +474,7 @@ class GraphWriter:
         # Without a type, Python's own annotation stands, which is kept.
         kind = kind or (string(torch.fx.node._type_repr(node.type)) if node.type is not None else "")
         kind = f" : {kind}" if kind else ""
-        self.lines.append(f"%{node.name}{kind} = {text}{location(node)}")
+        self.lines.append(f"%{node.name}{kind} = {text}{location(node, self.file)}")
 
     def extra(self, wish, text):
         """A statement that stands for no node; gives its name."""
@@ -631,6 +677,9 @@ def text(file, weights):
     for name in sorted(file.graphs, key=lambda g: g != "main"):
         body = "\n".join("    " + s for s in file.graphs[name])
         lines.append(f"\ngraph {name} {{\n{body}\n}}")
+    origins = list(file.origins())
+    if origins:
+        lines += ["", *origins]
     return "\n".join(lines) + "\n"
 
 

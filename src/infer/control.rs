@@ -71,6 +71,10 @@ impl Infer<'_> {
         if let Some(predicate) = &p.predicate {
             one_bool(predicate, "the predicate of `cond`")?;
         }
+        // A branch that is known to be taken says the type alone.
+        if let Some(Val::Bool(b)) = &p.predicate {
+            return self.called(&p.graphs[usize::from(!b)], &p.carried);
+        }
         let yes = self.called(&p.graphs[0], &p.carried)?;
         let no = self.called(&p.graphs[1], &p.carried)?;
         self.agree(graph, n, &yes, &no).map_err(|why| {

@@ -9,6 +9,8 @@ use super::build::replace_with_value;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{InferOptions, graph_callee, graph_inputs, infer};
+use crate::op;
+use crate::op::control::{Control, control};
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ const MAX_COPIES: usize = 4096;
 
 /// Inlines every call of a graph.
 pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
-    let mut changed = 0;
+    let mut changed = take_known_branches(module);
     for name in callees_first(module)? {
         let mut graph = std::mem::take(&mut module.graphs[&name]);
         let result = inline_all(module, &name, &mut graph);
@@ -34,6 +36,50 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
         infer_again(module)?;
     }
     Ok(changed + copied)
+}
+
+/// Makes a call of the one branch that is taken of every `cond` whose predicate is known, which may depend on sizes.
+fn take_known_branches(module: &mut GraphModule) -> usize {
+    let mut taken = 0;
+    for graph in module.graphs.values_mut() {
+        for n in graph.ids() {
+            let Some((name, operands)) = known_branch(graph, n) else {
+                continue;
+            };
+            graph.set_target(n, Opcode::CallFunction, &name);
+            graph.set_args(n, operands);
+            graph.set_kwargs(n, vec![]);
+            taken += 1;
+        }
+    }
+    taken
+}
+
+/// The graph that a `cond` takes, and what with.
+fn known_branch(graph: &Graph, n: NodeId) -> Option<(Arc<str>, Vec<Arg>)> {
+    let node = &graph[n];
+    if node.op() != Opcode::CallFunction {
+        return None;
+    }
+    let candidates = op::candidates(&op::canonical_path(node.target(), false));
+    if !candidates.iter().any(|c| control(c.op) == Some(Control::Cond)) {
+        return None;
+    }
+    let arg = |i: usize, name: &str| node.args().get(i).or_else(|| node.kwarg(name));
+    let yes = match arg(0, "pred")? {
+        Val::Bool(b) => *b,
+        Val::Leaf(p) => match &graph[*p].meta.ty {
+            Some(Val::Bool(b)) => *b,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let branch = if yes { arg(1, "true_fn") } else { arg(2, "false_fn") };
+    match (branch?, arg(3, "operands")) {
+        (Val::Graph(name), Some(Val::Tuple(v) | Val::List(v))) => Some((name.clone(), v.clone())),
+        (Val::Graph(name), None | Some(Val::None)) => Some((name.clone(), vec![])),
+        _ => None,
+    }
 }
 
 /// Gives every use of a graph by name a copy of its own: each is typed and optimised for what it is called with.
@@ -206,7 +252,9 @@ fn inline_one(graph: &mut Graph, call: NodeId, skip: usize, body: &Graph) -> Res
         if let Some(Val::Leaf(new)) = map.get(&from) {
             let meta = graph.meta_mut(*new);
             meta.provenance.push(name.clone());
-            meta.loc = meta.loc.take().or_else(|| place.loc.clone());
+            if meta.loc.is_none() {
+                (meta.loc, meta.frame) = (place.loc.clone(), place.frame.clone());
+            }
             if meta.modules.is_empty() {
                 meta.modules = place.modules.clone();
             }

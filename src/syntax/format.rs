@@ -10,8 +10,11 @@ use super::write::label;
 use crate::types::write_str;
 
 /// `file`, which was parsed from `text`, in canonical form. For a tree that has no text, `text` is empty; its spans are
-/// not looked at then.
+/// not looked at then. A text that was pasted stays as it is.
 pub fn format(file: &File, text: &str) -> String {
+    if file.pasted {
+        return text.to_string();
+    }
     let mut p = Printer {
         out: String::new(),
         text,

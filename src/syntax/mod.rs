@@ -2,8 +2,8 @@
 //!
 //! [`parse()`] reads a file: FXIR through [`lexer`], [`delimiters`] (which balances brackets and limits depth) and the
 //! LALRPOP grammar of `grammar/fxir.lalrpop`; torch's own texts, alone or pasted among FXIR, through [`torch_text`]
-//! (`print(graph)`), [`python_text`] (`gm.code`, `print_readable()`, `print(exported_program)`) and [`torchscript`]
-//! (`torch.jit`'s graphs). All give the same tree, [`ast`]. [`format()`] writes a tree in canonical form with its comments;
+//! (`print(graph)`), `module_repr` (the modules before `print(gm)`), [`python_text`] (`gm.code`, `print_readable()`, `print(exported_program)`) and [`torchscript`]
+//! (`torch.jit`'s graphs); what was pasted with them is taken off by `pasted`. All give the same tree, [`ast`]. [`format()`] writes a tree in canonical form with its comments;
 //! [`resolve`] turns types, sizes and values of the tree into those of [`crate::types`].
 
 mod actions;
@@ -13,7 +13,9 @@ pub mod delimiters;
 mod errors;
 pub mod format;
 pub mod lexer;
+mod module_repr;
 pub mod parse;
+mod pasted;
 pub mod python_text;
 #[cfg(test)]
 mod random;

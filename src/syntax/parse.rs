@@ -5,7 +5,7 @@ use super::ast::{Comment, File, Item, Type, Value};
 use super::errors::unexpected;
 use super::lexer::{Lexed, Spanned, lex};
 use super::token::Token;
-use super::{check, delimiters, python_text, torch_text, torchscript};
+use super::{check, delimiters, module_repr, pasted, python_text, torch_text, torchscript};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Sources, Span};
 use std::collections::HashSet;
@@ -24,23 +24,63 @@ pub fn parse(sources: &Sources, file: FileId) -> (File, Diagnostics) {
 
 /// [`parse`] of a text that stands in no store.
 pub fn parse_text(file: FileId, text: &str) -> (File, Diagnostics) {
-    let (tree, mut cx) = read(file, text);
-    check::check(&tree, &mut cx.errors);
+    let (tree, cx) = checked(file, text, false);
+    if cx.errors.is_empty() && !pasted::is_commented_program(text) {
+        return (tree, findings(cx));
+    }
+    let clean = pasted::clean(text);
+    let (mut again, mut second) = checked(file, clean.as_ref().map_or(text, |c| &c.text), true);
+    let better = second.errors.len() < cx.errors.len() || cx.errors.is_empty() && second.errors.is_empty();
+    if !better || again.items.len() < tree.items.len() {
+        return (tree, findings(cx));
+    }
+    if let Some(clean) = clean {
+        clean.restore(&mut again, &mut second.errors);
+    }
+    again.pasted = true;
+    (again, findings(second))
+}
+
+/// Parses a piece of FXIR, in which none of torch's texts stand.
+pub(super) fn parse_fxir(file: FileId, text: &str) -> (File, Diagnostics) {
+    let (tokens, _, mut cx) = tokens(file, text);
+    let items = grammar::FileParser::new().parse(&mut cx, tokens.unwrap_or_default());
+    let items = items.unwrap_or_else(|e| {
+        cx.errors.push(unexpected(file, e));
+        vec![]
+    });
+    let tree = File {
+        items,
+        ..File::default()
+    };
     (tree, findings(cx))
+}
+
+/// The tree and what is wrong with it; of a text that was pasted, prose is left out.
+fn checked(file: FileId, text: &str, is_pasted: bool) -> (File, Cx) {
+    let (tree, mut cx) = read(file, text, is_pasted);
+    check::check(&tree, &mut cx.errors);
+    (tree, cx)
 }
 
 /// [`parse_text`] of a tree whose names need not mean anything.
 #[cfg(test)]
 pub(super) fn parse_unchecked(file: FileId, text: &str) -> (File, Diagnostics) {
-    let (tree, cx) = read(file, text);
+    let (tree, cx) = read(file, text, false);
     (tree, findings(cx))
 }
 
-fn read(file: FileId, text: &str) -> (File, Cx) {
+fn read(file: FileId, text: &str, is_pasted: bool) -> (File, Cx) {
     let script = torchscript::read(file, text);
     let torch = torch_text::read(file, script.rest);
     let python = python_text::read(file, torch.rest);
-    let (tokens, comments, mut cx) = tokens(file, &python.rest);
+    let modules = module_repr::read(file, python.rest);
+    let mut rest = modules.rest;
+    let graphs = script.graphs.len() + torch.graphs.len() + python.graphs.len();
+    if is_pasted && graphs > 0 {
+        rest = pasted::without_prose(&rest).into();
+    }
+    let (tokens, comments, mut cx) = tokens(file, &rest);
     cx.errors.extend(script.errors);
     cx.errors.extend(torch.errors);
     cx.errors.extend(python.errors);
@@ -55,10 +95,12 @@ fn read(file: FileId, text: &str) -> (File, Cx) {
     items.extend(script.graphs);
     items.extend(torch.graphs);
     items.extend(python.graphs);
+    items.extend(modules.graphs);
     items.sort_by_key(|i| i.span().start);
     let tree = File {
         items,
         comments,
+        pasted: false,
         span: Span::new(file, 0, text.len()),
     };
     (tree, cx)

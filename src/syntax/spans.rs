@@ -50,8 +50,8 @@ pub fn of_type(t: &mut Type, f: F) {
     }
 }
 
-#[cfg(test)]
-fn of_args(a: &mut Args, f: F) {
+/// Every span of a call's arguments.
+pub fn of_args(a: &mut Args, f: F) {
     a.positional.iter_mut().for_each(|v| of_value(v, f));
     a.keyword.iter_mut().for_each(|(k, v)| {
         of_name(k, f);
@@ -59,19 +59,20 @@ fn of_args(a: &mut Args, f: F) {
     });
 }
 
-#[cfg(test)]
 fn of_body(b: &mut Body, f: F) {
     f(&mut b.open);
     f(&mut b.close);
     b.stmts.iter_mut().for_each(|s| of_stmt(s, f));
 }
 
-#[cfg(test)]
 fn of_stmt(s: &mut Stmt, f: F) {
     f(&mut s.span);
     s.name.iter_mut().for_each(|n| of_name(n, f));
     s.ty.iter_mut().for_each(|t| of_type(t, f));
     s.loc.iter_mut().for_each(|l| f(&mut l.span));
+    if let Some(o) = &mut s.origin {
+        o.frame.iter_mut().chain(&mut o.scope).for_each(|n| of_name(n, f));
+    }
     match &mut s.op {
         Op::Placeholder { target, default } => {
             of_name(target, f);
@@ -86,14 +87,21 @@ fn of_stmt(s: &mut Stmt, f: F) {
     }
 }
 
-#[cfg(test)]
-/// Every span of a file, its comments' aside.
+/// Every span of a file.
 pub fn of_file(file: &mut File, f: F) {
     f(&mut file.span);
+    file.comments.iter_mut().for_each(|c| f(&mut c.span));
     file.items.iter_mut().for_each(|i| of_item(i, f));
 }
 
-#[cfg(test)]
+fn of_signature(s: &mut Signature, f: F) {
+    s.specs.iter_mut().for_each(|s| {
+        s.name.iter_mut().for_each(|n| of_name(n, f));
+        of_name(&mut s.kind, f);
+    });
+    f(&mut s.span);
+}
+
 fn of_item(item: &mut Item, f: F) {
     match item {
         Item::Weights(x) => {
@@ -137,15 +145,10 @@ fn of_item(item: &mut Item, f: F) {
                 Update::Buffer(n) | Update::Input(n) => of_name(n, f),
             });
             of_body(&mut x.body, f);
+            x.signature.iter_mut().for_each(|s| of_signature(s, f));
             f(&mut x.span);
         }
-        Item::Signature(x) => {
-            x.specs.iter_mut().for_each(|s| {
-                s.name.iter_mut().for_each(|n| of_name(n, f));
-                of_name(&mut s.kind, f);
-            });
-            f(&mut x.span);
-        }
+        Item::Signature(x) => of_signature(x, f),
         Item::Frame(x) => {
             of_name(&mut x.name, f);
             x.parent.iter_mut().for_each(|n| of_name(n, f));

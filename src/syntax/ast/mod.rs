@@ -19,6 +19,8 @@ pub struct File {
     pub items: Vec<Item>,
     /// All comments of FXIR text, in order; the formatter puts them back by their place.
     pub comments: Vec<Comment>,
+    /// Whether torch's texts stand in it with what was copied with them: its lines are left as they are.
+    pub pasted: bool,
     /// The whole text.
     pub span: Span,
 }

@@ -175,3 +175,6 @@ fn unexpected(file: FileId, error: ParseError<usize, Token<'_>, ()>) -> Diagnost
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod block_tests;

@@ -56,7 +56,6 @@ fn frozen_and_inlined_modules_read_attributes_by_path() {
 
 #[test]
 fn says_what_it_cannot_read() {
-    let blocks = "graph(%x.1 : Tensor,\n      %n.1 : int):\n  %x : Tensor = prim::Loop(%n.1, %n.1, %x.1) # a.py:24:4\n    block0(%i : int, %x.27 : Tensor):\n      %x.19 : Tensor = aten::mul(%x.27, %n.1)\n      -> (%n.1, %x.19)\n  return (%x)\n";
     let deep = format!(
         "graph(%x : Tensor):\n{}  return (%x)\n",
         "  %y : Tensor = prim::If(%x)\n block0():\n".repeat(50_000)
@@ -67,7 +66,6 @@ fn says_what_it_cannot_read() {
         ")".repeat(90_000)
     );
     for (text, codes) in [
-        (blocks, vec![Code::E0013]),
         (
             "graph(%x : Tensor):\n  %y : Tensor = aten::relu(%x\n  return (%y)\n",
             vec![Code::E0013],

@@ -1,0 +1,202 @@
+//! The modules that `print(gm)` shows before the code: declarations of the classes that the graph calls.
+//!
+//! ```text
+//! Net(
+//!   (layers): Module(
+//!     (0-1): 2 x Linear(in_features=4, out_features=4, bias=True)
+//!   )
+//!   (drop): Dropout(p=0.5, inplace=False)
+//! )
+//! ```
+//!
+//! A module with modules within declares those, and nothing of its own: its hyper-parameters are not printed.
+
+use super::ast::{Item, ModuleDecl, Name};
+use super::spans;
+use super::torch_text::{Found, blank};
+use crate::source::{FileId, Span};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// How many modules a text may declare; the names `0-999` of lists within lists multiply.
+const MAX_MODULES: usize = 1 << 16;
+
+/// Reads the modules that torch printed into `text`.
+pub fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
+    let mut graphs = vec![];
+    let mut rest: Option<Vec<u8>> = None;
+    for region in regions(&text) {
+        declarations(file, &text, region.clone(), &mut graphs);
+        blank(&mut rest.get_or_insert_with(|| text.as_bytes().to_vec())[region]);
+    }
+    Found {
+        graphs,
+        errors: vec![],
+        rest: match rest {
+            Some(bytes) => Cow::Owned(String::from_utf8(bytes).unwrap_or_default()),
+            None => text,
+        },
+    }
+}
+
+/// The lines of a text with their places, without their ends.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    text.split_inclusive('\n').map(move |raw| {
+        let start = at;
+        at += raw.len();
+        (start, raw.trim_end())
+    })
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start_matches(' ').len()
+}
+
+/// From a line `Name(` with a line `  (child): …` below to the `)` that closes it.
+fn regions(text: &str) -> Vec<Range<usize>> {
+    let mut out = vec![];
+    let mut open: Option<(usize, usize)> = None;
+    let mut lines = lines(text).peekable();
+    while let Some((at, line)) = lines.next() {
+        match open {
+            None => {
+                let below = lines.peek().map(|l| l.1);
+                let begins = line.trim_start().strip_suffix('(').is_some_and(is_class)
+                    && below.is_some_and(|b| indent(b) == indent(line) + 2 && child(b).is_some());
+                if begins {
+                    open = Some((at, indent(line)));
+                }
+            }
+            Some((from, depth)) if line.trim_start() == ")" && indent(line) == depth => {
+                out.push(from..at + line.len());
+                open = None;
+            }
+            Some(_) => {}
+        }
+    }
+    out
+}
+
+fn is_class(name: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(word)
+}
+
+/// The name and the rest of `(name): Class(…`.
+fn child(line: &str) -> Option<(&str, &str)> {
+    line.trim_start().strip_prefix('(')?.split_once("): ")
+}
+
+/// The names of `(3)` and of `(0-5): 6 x`.
+fn names(name: &str) -> Vec<String> {
+    let range = name
+        .split_once('-')
+        .and_then(|(a, b)| Some((a.parse::<usize>().ok()?, b.parse::<usize>().ok()?)));
+    match range {
+        Some((a, b)) if a <= b && b - a < MAX_MODULES => (a..=b).map(|i| i.to_string()).collect(),
+        _ => vec![name.to_string()],
+    }
+}
+
+fn declarations(file: FileId, text: &str, region: Range<usize>, out: &mut Vec<Item>) {
+    // The paths of the modules that are open; there are several where a line stands for several.
+    let mut open: Vec<Vec<String>> = vec![vec![String::new()]];
+    for (at, line) in lines(&text[region.clone()]).skip(1) {
+        let at = region.start + at;
+        let Some((name, rest)) = child(line) else {
+            if line.trim() == ")" && open.len() > 1 {
+                open.pop();
+            }
+            continue;
+        };
+        let around = open.last().map_or(&[][..], |v| v);
+        let names = names(name);
+        if around.len() * names.len() > MAX_MODULES || out.len() + names.len() > MAX_MODULES {
+            return;
+        }
+        let join = |p: &String, n: &String| if p.is_empty() { n.clone() } else { format!("{p}.{n}") };
+        let paths: Vec<String> = around
+            .iter()
+            .flat_map(|p| names.iter().map(move |n| join(p, n)))
+            .collect();
+        // `6 x Linear(`
+        let class = match rest.split_once(" x ") {
+            Some((count, class)) if count.bytes().all(|b| b.is_ascii_digit()) => class,
+            _ => rest,
+        };
+        if class.ends_with('(') {
+            open.push(paths);
+        } else if let Some(decl) = declaration(file, class, Span::new(file, at, at + line.len())) {
+            out.extend(paths.into_iter().map(|p| {
+                let name = Name::new(p, decl.span);
+                Item::Module(ModuleDecl { name, ..decl.clone() })
+            }));
+        }
+    }
+}
+
+/// `Linear(in_features=4, out_features=4, bias=True)`; `None` for what is no such call, and for TorchScript's modules, which
+/// print no hyper-parameters.
+fn declaration(file: FileId, class: &str, span: Span) -> Option<ModuleDecl> {
+    if class.starts_with("RecursiveScriptModule") {
+        return None;
+    }
+    let (item, findings) = super::parse::parse_fxir(file, &format!("module m = {class}"));
+    match item.items.into_iter().next() {
+        Some(Item::Module(mut m)) if !findings.has_errors() => {
+            spans::of_args(&mut m.args, &mut |s| *s = span);
+            (m.class.span, m.span) = (span, span);
+            Some(m)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ast::Item;
+    use super::super::parse_text;
+    use crate::source::FileId;
+
+    #[test]
+    fn modules_are_declared_by_what_torch_prints() {
+        let text = "Net(\n  (net): Module(\n    (0-1): 2 x Conv2d(3, 3, kernel_size=(1, 1), stride=(1, 1), padding_mode=reflect)\n    (2): Own(\n      (a b): GELU(approximate='none')\n      (f): Weird(<function f at 0x7f>)\n    )\n  )\n  (d): Dropout(p=0.5, inplace=False)\n)\n\n\n\ndef forward(self, x):\n    d = self.d(x);  x = None\n    return d\n    \n# To see more debug info, please use `graph_module.print_readable()`\n";
+        let (file, findings) = parse_text(FileId(0), text);
+        assert!(findings.is_empty(), "{findings:#?}");
+        let found: Vec<String> = file
+            .items
+            .iter()
+            .filter_map(|i| match i {
+                Item::Module(m) => Some(format!("{} = {}{}", m.name.text, m.class.text, m.args)),
+                _ => None,
+            })
+            .collect();
+        let conv = "Conv2d(3, 3, kernel_size=(1, 1), stride=(1, 1), padding_mode=reflect)";
+        let want = [
+            format!("net.0 = {conv}"),
+            format!("net.1 = {conv}"),
+            "net.2.a b = GELU(approximate=\"none\")".to_string(),
+            "d = Dropout(p=0.5, inplace=False)".to_string(),
+        ];
+        assert_eq!(found, want);
+        assert!(file.items.iter().any(|i| matches!(i, Item::Graph(_))));
+    }
+
+    #[test]
+    fn lists_of_lists_come_to_an_end() {
+        let rows = |n: usize| {
+            (0..n)
+                .map(|i| format!("{}(0-999): 1000 x L(\n", " ".repeat(2 * i + 2)))
+                .collect::<String>()
+        };
+        let text = format!(
+            "N(\n{}{}(0-999): 1000 x ReLU()\n{})",
+            rows(4),
+            " ".repeat(10),
+            "  )\n".repeat(4)
+        );
+        let (file, _) = parse_text(FileId(0), &text);
+        assert!(file.items.len() <= super::MAX_MODULES);
+    }
+}

@@ -1,0 +1,336 @@
+//! Text that was copied from a terminal, a log, a mail or a page: what stands before its lines, and around them.
+//!
+//! ```text
+//! >>> print(gm.graph)                      |  12 | graph():                  V1121 12:00:00.123 7 graph.py:9] graph():
+//! graph():                                 |  13 |     %x : … = placeholder  V1121 12:00:00.124 7 graph.py:9]     %x : …
+//!     %x : [num_users=1] = placeholder[…]  |
+//! ```
+//!
+//! A line that begins one of torch's texts shows what stands before it: a log's head, a line number, a mark of quotation or of a
+//! comment. The same (with other digits) is taken off the other lines. Of a page with fences, the text is what stands within.
+//! What is left beside the graphs is prose if nothing in it is FXIR's or torch's. Only a text that cannot be read as it stands
+//! is looked at so, and every place is told in the text as it was given.
+
+use super::ast::File;
+use super::spans;
+use crate::diag::Diagnostic;
+use crate::source::Span;
+
+/// A text without what was around it.
+pub struct Clean {
+    /// The lines that are left.
+    pub text: String,
+    /// Where each begins, there and in the text as it was given.
+    starts: Vec<(u32, u32)>,
+}
+
+/// A piece of what stands before a line.
+#[derive(Clone, PartialEq)]
+enum Piece {
+    /// A number, of whatever digits.
+    Digits,
+    /// Spaces that make room for a number.
+    Room,
+    Char(char),
+}
+
+/// The text without decoration; `None` if there is none, or too much.
+pub fn clean(text: &str) -> Option<Clean> {
+    if text.len() > u32::MAX as usize {
+        return None;
+    }
+    let fenced = text.lines().any(is_fence);
+    let mut within = !fenced;
+    let mut decoration: Option<Vec<Piece>> = text.lines().find_map(|l| marked(l).filter(|d| !d.is_empty()));
+    let mut out = Clean {
+        text: String::with_capacity(text.len()),
+        starts: vec![],
+    };
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        let line = line.trim_end_matches(['\n', '\r']);
+        if fenced && is_fence(line) {
+            within = !within;
+            continue;
+        }
+        if !within || is_typed(line) {
+            continue;
+        }
+        let bom = if line.starts_with('\u{feff}') {
+            '\u{feff}'.len_utf8()
+        } else {
+            0
+        };
+        let body = &line[bom..];
+        if let Some(found) = marked(body) {
+            let known = decoration.as_ref().and_then(|d| stripped(body, d));
+            if known.is_none_or(|rest| marked(rest).is_none_or(|d| !d.is_empty())) {
+                decoration = Some(found);
+            }
+        }
+        let rest = decoration.as_ref().and_then(|d| stripped(body, d)).unwrap_or(body);
+        out.starts
+            .push((out.text.len() as u32, (start + line.len() - rest.len()) as u32));
+        out.text.push_str(rest);
+        out.text.push('\n');
+    }
+    (out.text.trim_end() != text.trim_end()).then_some(out)
+}
+
+impl Clean {
+    /// Puts the places of a tree and of findings back into the text as it was given.
+    pub fn restore(&self, file: &mut File, errors: &mut [Diagnostic]) {
+        let mut place = |s: &mut Span| {
+            (s.start, s.end) = (self.place(s.start, false), self.place(s.end, true));
+            s.end = s.end.max(s.start);
+        };
+        spans::of_file(file, &mut place);
+        for d in errors {
+            d.labels.iter_mut().for_each(|l| place(&mut l.span));
+            d.suggestions.iter_mut().for_each(|s| place(&mut s.span));
+        }
+    }
+
+    /// The place of a byte. The end of a line is on that line.
+    fn place(&self, at: u32, end: bool) -> u32 {
+        let after = self.starts.partition_point(|s| if end { s.0 < at } else { s.0 <= at });
+        match after.checked_sub(1).and_then(|i| self.starts.get(i)) {
+            Some((clean, original)) => original + (at - clean),
+            None => self.starts.first().map_or(at, |s| s.1),
+        }
+    }
+}
+
+/// Whether a line opens or closes a block of a page.
+fn is_fence(line: &str) -> bool {
+    let line = line.trim_start_matches(['>', ' ', '\t']);
+    line.starts_with("```") || line.starts_with("~~~")
+}
+
+/// Whether somebody typed the line at a prompt.
+fn is_typed(line: &str) -> bool {
+    let line = line.trim_start();
+    let prompt =
+        line.starts_with(">>>") || line.starts_with("... ") || line.starts_with("In [") || line.starts_with("$ ");
+    prompt && marker(line).is_none()
+}
+
+/// Where a line begins one of torch's texts, after whatever stands before that.
+fn marker(line: &str) -> Option<usize> {
+    let class = || {
+        let at = line.find("class ")?;
+        line[at..].contains("torch.nn.Module):").then_some(at)
+    };
+    let node = || {
+        let at = line.find('%')?;
+        let rest = &line[at + 1..];
+        let name = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')?;
+        let tagged = rest[name..].starts_with(" : ") && (rest.contains("users=") || rest.contains("uses="));
+        (name > 0 && tagged && rest.contains("[target=")).then_some(at)
+    };
+    let word = |w: &str| line.find(w);
+    let found = [
+        word("graph():"),
+        word("graph(%"),
+        word("ExportedProgram:"),
+        word("def forward("),
+        class(),
+        node(),
+    ];
+    found.into_iter().flatten().min()
+}
+
+/// What stands before torch's text on a line that begins some; empty for nothing but indentation.
+fn marked(line: &str) -> Option<Vec<Piece>> {
+    let before = &line[..marker(line)?];
+    if before.trim().is_empty() {
+        return Some(vec![]);
+    }
+    let ends = before.ends_with([' ', '\t', '>', '|', ']', '#']);
+    ends.then(|| pieces(before))
+}
+
+fn pieces(before: &str) -> Vec<Piece> {
+    let mut out: Vec<Piece> = vec![];
+    let mut chars = before.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c.is_ascii_digit() {
+            if out.last() != Some(&Piece::Digits) {
+                out.push(Piece::Digits);
+            }
+            continue;
+        }
+        out.push(Piece::Char(c));
+        if c == ' ' && chars.peek().is_some_and(char::is_ascii_digit) {
+            while out.last() == Some(&Piece::Char(' ')) {
+                out.pop();
+            }
+            out.push(Piece::Room);
+        }
+    }
+    // The first number may leave no room at all.
+    if out.first() == Some(&Piece::Digits) {
+        out.insert(0, Piece::Room);
+    }
+    out
+}
+
+/// The line without its decoration; `None` if it has another. An empty line's decoration may lack the spaces at its end.
+fn stripped<'l>(line: &'l str, decoration: &[Piece]) -> Option<&'l str> {
+    let mut rest = line;
+    for (i, piece) in decoration.iter().enumerate() {
+        rest = match piece {
+            Piece::Room => rest.trim_start_matches(' '),
+            Piece::Digits => {
+                let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+                if after.len() == rest.len() {
+                    return None;
+                }
+                after
+            }
+            Piece::Char(c) => match rest.strip_prefix(*c) {
+                Some(after) => after,
+                None => {
+                    let blank = decoration[i..].iter().all(|p| matches!(p, Piece::Char(' ' | '\t')));
+                    return (rest.is_empty() && blank && i > 0).then_some(rest);
+                }
+            },
+        };
+    }
+    Some(rest)
+}
+
+/// Blanks out the lines of `rest`, what is left of a text beside its graphs, that are prose. Leaves all as it is if a graph of
+/// FXIR is among them.
+pub fn without_prose(rest: &str) -> String {
+    let holds_graph = |l: &str| {
+        let mut words = l.split_whitespace();
+        let item = matches!(words.next(), Some("graph" | "rewrite" | "exact" | "fast" | "signature"));
+        item && l.contains(['{', '('])
+    };
+    if rest.lines().any(holds_graph) {
+        return rest.to_string();
+    }
+    let keep = |line: &str| match is_prose(line) {
+        true => " ".repeat(line.len()),
+        false => line.to_string(),
+    };
+    let lines: Vec<String> = rest.split('\n').map(keep).collect();
+    lines.join("\n")
+}
+
+/// Whether nothing on the line is FXIR's or torch's.
+fn is_prose(line: &str) -> bool {
+    let line = line.trim();
+    let mut words = line.split_whitespace();
+    let declares = match words.next() {
+        Some("weights") => line.contains('"'),
+        Some("module") => line.contains('='),
+        Some("const" | "param" | "buffer") => line.contains(':'),
+        Some("dim") => line.contains("..") || line.contains("where"),
+        Some("pointwise" | "frame" | "scope") => line.contains('='),
+        Some("return" | "output") => true,
+        _ => false,
+    };
+    let names_node = line.match_indices('%').any(|(i, _)| {
+        let next = line[i + 1..].chars().next();
+        next.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+    });
+    let torchs = ["call_", "[target=", "placeholder", "get_attr", "aten::", "prim::"];
+    !(line.is_empty() || declares || names_node || torchs.iter().any(|t| line.contains(t)))
+}
+
+/// Whether all of an exported program stands in comments, where its signature would be taken for more of them.
+pub fn is_commented_program(text: &str) -> bool {
+    text.lines()
+        .any(|l| l.starts_with('#') && l.trim_end().ends_with("ExportedProgram:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ast::{Item, Op};
+    use super::super::parse_text;
+    use crate::source::FileId;
+
+    const GRAPH: &str = "graph():\n    %x : [num_users=1] = placeholder[target=x]\n    %y : [num_users=1] = call_function[target=torch.relu](args = (%x,), kwargs = {})\n    return y";
+    const CODE: &str = "\n\n\ndef forward(self, x):\n    y = torch.relu(x);  x = None\n    return y\n    ";
+
+    fn decorated(text: &str, f: impl Fn(usize, &str) -> String) -> String {
+        text.lines().enumerate().map(|(i, l)| f(i + 1, l) + "\n").collect()
+    }
+
+    /// The places of the statements, as text.
+    #[track_caller]
+    fn statements(text: &str) -> Vec<String> {
+        let (file, findings) = parse_text(FileId(0), text);
+        assert!(findings.is_empty(), "{text}\n{findings:#?}");
+        let graph = file.items.iter().find_map(|i| match i {
+            Item::Graph(g) => Some(g),
+            _ => None,
+        });
+        let stmts = &graph.expect("a graph").body.stmts;
+        assert_eq!(stmts.len(), 3, "{text}");
+        assert!(matches!(stmts[2].op, Op::Output { .. }));
+        stmts.iter().map(|s| text[s.span.range()].trim().to_string()).collect()
+    }
+
+    #[test]
+    fn pasted_texts_are_read() {
+        for text in [GRAPH, CODE] {
+            for (what, pasted) in [
+                ("prompt", format!(">>> print(gm)\n{text}\n\n>>> \n")),
+                ("ipython", format!("In [3]: print(gm)\n{text}\n\nIn [4]: \n")),
+                ("fence", format!("I get\n\n```python\n{text}\n```\nwhy = me?\n")),
+                (
+                    "prose",
+                    format!("I traced it, and got:\n\n{text}\n\nAny ideas (really)?\n"),
+                ),
+                ("quoted", decorated(text, |_, l| format!("> {l}"))),
+                ("prompts", decorated(text, |_, l| format!(">>> {l}"))),
+                (
+                    "log",
+                    decorated(text, |i, l| {
+                        format!("V1121 12:00:0{i}.123 77 torch/_dynamo/graph.py:1423] [0/0] [__graph] {l}")
+                    }),
+                ),
+                (
+                    "rank",
+                    decorated(text, |_, l| format!("[rank0]:V1121 12:00:00.1 7 a.py:3] [0/0] {l}")),
+                ),
+                (
+                    "numbers",
+                    decorated(text, |i, l| format!("{:4} | {l}", i + 7).trim_end().to_string()),
+                ),
+                ("colons", decorated(text, |i, l| format!("{}: {l}", i + 7))),
+                ("tabs", decorated(text, |i, l| format!("{:6}\t{l}", i + 97))),
+                ("slashes", decorated(text, |_, l| format!("// {l}"))),
+                ("bom", format!("\u{feff}{text}")),
+                ("crlf", text.replace('\n', "\r\n")),
+            ] {
+                let found = statements(&pasted);
+                assert!(found[1].contains("relu"), "{what}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn errors_are_told_where_they_stand() {
+        let text = decorated(GRAPH, |i, l| format!("{i}: {l}")).replace("(%x,)", "(%z,)");
+        let (file, findings) = parse_text(FileId(0), &text);
+        assert!(findings.is_empty(), "{findings:#?}");
+        let (_, findings) = crate::graph::build(&file, "m");
+        let d = findings.iter().next().expect("z is not defined");
+        assert_eq!(&text[d.labels[0].span.range()], "%z");
+    }
+
+    #[test]
+    fn statements_are_no_prose() {
+        for left in ["%z = call_function relu(%x)", "module a = Linear(", "return x"] {
+            let text = format!("Look:\n{GRAPH}\n{left}\n");
+            let (_, findings) = parse_text(FileId(0), &text);
+            assert!(findings.has_errors(), "{left}");
+        }
+    }
+}
