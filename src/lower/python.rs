@@ -128,6 +128,16 @@ fn step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
         Step::Routine { call, outs } => library(call, outs),
         Step::Control { call, .. } => unknown(call.op.name),
     };
+    // A kernel says at its own head where it comes from.
+    let named = match s {
+        Step::Kernel { .. } => None,
+        Step::Contract { out: to, .. } => Some(to),
+        Step::Routine { outs, .. } | Step::Control { outs, .. } => outs.first(),
+    };
+    let places = named.map(|b| p.places_of(&p.buffers[b.0].name)).unwrap_or_default();
+    if !places.is_empty() {
+        let _ = writeln!(out, "    # {places}");
+    }
     let _ = writeln!(out, "    {line}");
 }
 

@@ -20,6 +20,7 @@ pub mod python_text;
 #[cfg(test)]
 mod random;
 pub mod resolve;
+mod signs;
 mod spans;
 pub mod token;
 pub mod torch_text;

@@ -4,6 +4,7 @@
 //! name is expected (`call_method output(…)`, `dim=1`). [`Token::NodeDef`], [`Token::BareDef`] and the body braces are
 //! not lexed: [`super::delimiters`] tells them from their look-alikes, so that the parser can find its way after errors.
 
+use super::signs::tokens;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use logos::{Lexer, Logos};
@@ -21,162 +22,144 @@ pub struct Extras {
     pub comments: Vec<std::ops::Range<usize>>,
 }
 
-/// A token of FXIR.
-#[derive(Logos, Clone, Debug, PartialEq)]
-#[logos(extras = Extras)]
-#[logos(skip r"[ \t\r\n\f\u{feff}]+")]
-#[logos(skip(r"#[^\n]*", comment, allow_greedy = true))]
-#[allow(missing_docs)]
-pub enum Token<'s> {
-    #[regex(r"[A-Za-z_][A-Za-z0-9_]*")]
-    #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*", foreign, priority = 1)]
-    Ident(&'s str),
-    /// A dotted path: `torch.float32`, `layer1.0.conv1`.
-    #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")]
-    Path(&'s str),
-    /// `%x`
-    #[regex(r"%[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
-    #[regex(r"%[\p{XID_Start}_]\p{XID_Continue}*", |l| &foreign(l)[1..], priority = 1)]
-    Node(&'s str),
-    /// `%x` at the head of a statement.
-    NodeDef(&'s str),
-    /// A name at the head of a statement, where its `%` is missing.
-    BareDef(&'s str),
-    /// `@f`
-    #[regex(r"@[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
-    GraphRef(&'s str),
-    /// `$a`
-    #[regex(r"\$[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
-    Literal(&'s str),
-    #[regex(r"[0-9][0-9_]*", integer)]
-    Int(i64),
-    /// `1..`, which would else begin with the float `1.`; the lexer splits it.
-    #[regex(r"[0-9][0-9_]*\.\.", |l| integer_text(l, 2))]
-    IntDots(i64),
-    #[regex(r"([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", float)]
-    #[regex(r"[0-9]+[eE][+-]?[0-9]+", float)]
-    Float(f64),
-    #[regex(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[jJ]", imaginary)]
-    Imag(f64),
-    #[regex(r#""([^"\\\n]|\\(.|\n))*""#, string)]
-    #[regex(r"'([^'\\\n]|\\(.|\n))*'", string)]
-    #[regex(r#""([^"\\\n]|\\(.|\n))*\\?"#, open_string)]
-    #[regex(r"'([^'\\\n]|\\(.|\n))*\\?", open_string)]
-    #[regex("[\u{201c}\u{201d}][^\u{201c}\u{201d}\"\n]*[\u{201c}\u{201d}\"]", curly)]
-    #[regex("[\u{2018}\u{2019}][^\u{2018}\u{2019}'\n]*[\u{2018}\u{2019}']", curly)]
-    Str(Arc<str>),
+tokens! {
+    /// A token of FXIR.
+    #[derive(Logos, Clone, Debug, PartialEq)]
+    #[logos(extras = Extras)]
+    #[logos(skip r"[ \t\r\n\f\u{feff}]+")]
+    #[logos(skip(r"#[^\n]*", comment, allow_greedy = true))]
+    #[allow(missing_docs)]
+    pub enum Token<'s> {
+        #[regex(r"[A-Za-z_][A-Za-z0-9_]*")]
+        #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*", foreign, priority = 1)]
+        Ident(&'s str),
+        /// A dotted path: `torch.float32`, `layer1.0.conv1`.
+        #[regex(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")]
+        Path(&'s str),
+        /// `%x`
+        #[regex(r"%[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
+        #[regex(r"%[\p{XID_Start}_]\p{XID_Continue}*", |l| &foreign(l)[1..], priority = 1)]
+        Node(&'s str),
+        /// `%x` at the head of a statement.
+        NodeDef(&'s str),
+        /// A name at the head of a statement, where its `%` is missing.
+        BareDef(&'s str),
+        /// `@f`
+        #[regex(r"@[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
+        GraphRef(&'s str),
+        /// `$a`
+        #[regex(r"\$[A-Za-z_][A-Za-z0-9_]*", |l| &l.slice()[1..])]
+        Literal(&'s str),
+        #[regex(r"[0-9][0-9_]*", integer)]
+        Int(i64),
+        /// `1..`, which would else begin with the float `1.`; the lexer splits it.
+        #[regex(r"[0-9][0-9_]*\.\.", |l| integer_text(l, 2))]
+        IntDots(i64),
+        #[regex(r"([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", float)]
+        #[regex(r"[0-9]+[eE][+-]?[0-9]+", float)]
+        Float(f64),
+        #[regex(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[jJ]", imaginary)]
+        Imag(f64),
+        #[regex(r#""([^"\\\n]|\\(.|\n))*""#, string)]
+        #[regex(r"'([^'\\\n]|\\(.|\n))*'", string)]
+        #[regex(r#""([^"\\\n]|\\(.|\n))*\\?"#, open_string)]
+        #[regex(r"'([^'\\\n]|\\(.|\n))*\\?", open_string)]
+        #[regex("[\u{201c}\u{201d}][^\u{201c}\u{201d}\"\n]*[\u{201c}\u{201d}\"]", curly)]
+        #[regex("[\u{2018}\u{2019}][^\u{2018}\u{2019}'\n]*[\u{2018}\u{2019}']", curly)]
+        Str(Arc<str>),
 
-    #[token("weights")]
-    Weights,
-    #[token("module")]
-    Module,
-    #[token("const")]
-    Const,
-    #[token("param")]
-    Param,
-    #[token("buffer")]
-    Buffer,
-    #[token("dim")]
-    Dim,
-    #[token("pointwise")]
-    Pointwise,
-    #[token("graph")]
-    Graph,
-    #[token("rewrite")]
-    Rewrite,
-    #[token("exact")]
-    Exact,
-    #[token("fast")]
-    Fast,
-    #[token("updates")]
-    Updates,
-    #[token("where")]
-    Where,
-    #[token("loc")]
-    Loc,
-    #[token("frame")]
-    Frame,
-    #[token("scope")]
-    Scope,
-    #[token("signature")]
-    Signature,
-    #[token("as")]
-    As,
-    #[token("placeholder")]
-    Placeholder,
-    #[token("get_attr")]
-    GetAttr,
-    #[token("call_function")]
-    CallFunction,
-    #[token("call_method")]
-    CallMethod,
-    #[token("call_module")]
-    CallModule,
-    #[token("output")]
-    Output,
-    #[token("in")]
-    In,
-    #[token("and")]
-    And,
-    #[token("or")]
-    Or,
-    #[token("not")]
-    Not,
+        #[token("weights")]
+        Weights,
+        #[token("module")]
+        Module,
+        #[token("const")]
+        Const,
+        #[token("param")]
+        Param,
+        #[token("buffer")]
+        Buffer,
+        #[token("dim")]
+        Dim,
+        #[token("pointwise")]
+        Pointwise,
+        #[token("graph")]
+        Graph,
+        #[token("rewrite")]
+        Rewrite,
+        #[token("exact")]
+        Exact,
+        #[token("fast")]
+        Fast,
+        #[token("updates")]
+        Updates,
+        #[token("where")]
+        Where,
+        #[token("loc")]
+        Loc,
+        #[token("frame")]
+        Frame,
+        #[token("scope")]
+        Scope,
+        #[token("signature")]
+        Signature,
+        #[token("as")]
+        As,
+        #[token("placeholder")]
+        Placeholder,
+        #[token("get_attr")]
+        GetAttr,
+        #[token("call_function")]
+        CallFunction,
+        #[token("call_method")]
+        CallMethod,
+        #[token("call_module")]
+        CallModule,
+        #[token("output")]
+        Output,
+        #[token("in")]
+        In,
+        #[token("and")]
+        And,
+        #[token("or")]
+        Or,
+        #[token("not")]
+        Not,
 
-    #[token("(")]
-    LParen,
-    #[token(")")]
-    RParen,
-    #[token("[")]
-    LBracket,
-    #[token("]")]
-    RBracket,
-    #[token("{")]
-    LBrace,
-    #[token("}")]
-    RBrace,
-    /// `{` around statements.
-    BodyOpen,
-    /// `}` around statements.
-    BodyClose,
-    #[token(",")]
-    Comma,
-    #[token(":")]
-    Colon,
-    #[token("=")]
-    Assign,
-    #[token("=>")]
-    FatArrow,
-    #[token("?")]
-    Question,
-    #[token("..")]
-    Dots,
-    #[token("==")]
-    EqEq,
-    #[token("!=")]
-    NotEq,
-    #[token("<")]
-    Less,
-    #[token("<=")]
-    LessEq,
-    #[token(">")]
-    Greater,
-    #[token(">=")]
-    GreaterEq,
-    #[token("+")]
-    Plus,
-    #[token("-")]
-    Minus,
-    #[token("*")]
-    Star,
-    #[token("**")]
-    StarStar,
-    #[token("/")]
-    Slash,
-    #[token("//")]
-    SlashSlash,
-    #[token("%")]
-    Percent,
+        /// `{` around statements.
+        BodyOpen,
+        /// `}` around statements.
+        BodyClose,
+        #[token("=>")]
+        FatArrow,
+        #[token("?")]
+        Question,
+        #[token("..")]
+        Dots,
+        #[token("==")]
+        EqEq,
+        #[token("!=")]
+        NotEq,
+        #[token("<")]
+        Less,
+        #[token("<=")]
+        LessEq,
+        #[token(">")]
+        Greater,
+        #[token(">=")]
+        GreaterEq,
+        #[token("+")]
+        Plus,
+        #[token("-")]
+        Minus,
+        #[token("**")]
+        StarStar,
+        #[token("/")]
+        Slash,
+        #[token("//")]
+        SlashSlash,
+        #[token("%")]
+        Percent,
+    }
 }
 
 /// Words that are operators and so are never names.
@@ -273,15 +256,8 @@ impl fmt::Display for Token<'_> {
             And => "and",
             Or => "or",
             Not => "not",
-            LParen => "(",
-            RParen => ")",
-            LBracket => "[",
-            RBracket => "]",
-            LBrace | BodyOpen => "{",
-            RBrace | BodyClose => "}",
-            Comma => ",",
-            Colon => ":",
-            Assign => "=",
+            BodyOpen => "{",
+            BodyClose => "}",
             FatArrow => "=>",
             Question => "?",
             Dots => "..",
@@ -293,11 +269,11 @@ impl fmt::Display for Token<'_> {
             GreaterEq => ">=",
             Plus => "+",
             Minus => "-",
-            Star => "*",
             StarStar => "**",
             Slash => "/",
             SlashSlash => "//",
             Percent => "%",
+            t => t.sign().unwrap_or("?"),
         };
         write!(f, "`{word}`")
     }

@@ -7,6 +7,8 @@ exported program). These must come back byte for byte:
                 (without its archive, by way of its text);
   from archive  print(graph) and print(exported_program) of export.pt2, print(graph) of core.pt2; with --code, which needs
                 torch, also gm.code and print_readable() of the export.pt2 that torch loads;
+  by FXIR       the same from `fxc print ARCHIVE -o model.fxir`, and print_readable() as of the archive; so of the exported
+                program's text;
 and an archive written by `fxc print ARCHIVE -o model.fxir --weights model.safetensors` gives the results of the archive, bit for
 bit.
 
@@ -86,6 +88,38 @@ FORMS = [
 ]
 
 
+# The forms that must come from FXIR, what that was made of, and the file with torch's own text; of print_readable() none is
+# there, but what comes of the archive.
+BY_FXIR = [
+    ("export.pt2", "torch", "export.txt"),
+    ("export.pt2", "program", "export_readable.txt"),
+    ("export.pt2", "readable", None),
+    ("core.pt2", "torch", "core.txt"),
+    ("core.pt2", "readable", None),
+    ("export_readable.txt", "program", "export_readable.txt"),
+]
+
+
+def by_fxir(fxc, folder):
+    """Each form of BY_FXIR, with what is wrong with it."""
+    with tempfile.TemporaryDirectory() as tmp:
+        made = {}
+        for source, form, wanted in BY_FXIR:
+            if not os.path.exists(f"{folder}/{source}") or wanted and not os.path.exists(f"{folder}/{wanted}"):
+                continue
+            if source not in made:
+                made[source] = call(fxc, "print", f"{folder}/{source}", "-o", f"{tmp}/{source}.fxir")[1]
+            error = made[source]
+            if not error and wanted:
+                error = printed(fxc, f"{tmp}/{source}.fxir", f"{folder}/{wanted}", "print", "--format", form)
+            elif not error:
+                want, error = call(fxc, "print", "--format", form, f"{folder}/{source}")
+                with open(f"{tmp}/want", "w") as f:
+                    f.write(want)
+                error = error or printed(fxc, f"{tmp}/{source}.fxir", f"{tmp}/want", "print", "--format", form)
+            yield f"{form} from {source} by FXIR", error
+
+
 def torchs_code(fxc, folder, archive):
     """gm.code and print_readable() of the graph module that torch loads from the archive."""
     import torch
@@ -112,6 +146,7 @@ def checks(fxc, folder, code, run):
         if os.path.exists(f"{folder}/{source}") and os.path.exists(f"{folder}/{wanted}"):
             error = printed(fxc, f"{folder}/{source}", f"{folder}/{wanted}", "print", "--format", form)
             yield f"{form} from {source}", error
+    yield from by_fxir(fxc, folder)
     # Of a core program torch names results that nothing uses when it loads it; the program that was written has none.
     if code:
         yield "code and readable of export.pt2", torchs_code(fxc, folder, "export.pt2")

@@ -2,7 +2,8 @@
 
 DIR holds a module `zoo` with ORDER (names) and build(name), which gives (model, args, kwargs). Every model that traces is
 written as FXIR with its weights, checked, and run compiled and interpreted; printed is the greatest difference from
-PyTorch relative to the greatest magnitude of each float result (integers must be equal).
+PyTorch relative to the greatest magnitude of each float result (integers must be equal). With --texts nothing is run, but
+print(graph), gm.code and print_readable() of the FXIR are compared with torch's, byte for byte.
 
 Needs: torch, numpy, safetensors. Without them it says so and checks nothing.
 """
@@ -44,6 +45,12 @@ def export(model, args, kwargs, tmp):
     given = dict(zip(names, args)) | kwargs
     inputs = [given[n] if n in given else next(p.args[0] for p in gm.graph.nodes if p.target == n) for n in names]
     torch2fxir.write(gm, f"{tmp}/model.fxir", tuple(inputs))
+    forms = {"torch": str(gm.graph), "code": gm.code, "readable": gm.print_readable(print_output=False)}
+    for form, text in forms.items():
+        with open(f"{tmp}/{form}.txt", "w") as f:
+            f.write(text)
+    # print_readable() names the class, which FXIR knows by the file's name.
+    os.link(f"{tmp}/model.fxir", f"{tmp}/{type(gm).__name__}.fxir")
     save_file({k: v.contiguous().clone() for k, v in given.items() if isinstance(v, torch.Tensor)}, f"{tmp}/in.safetensors")
     flat = [v for v in pytree.tree_leaves(expected) if isinstance(v, torch.Tensor)]
     return {f"output.{i}": v.detach().numpy() for i, v in enumerate(flat)}, None
@@ -59,6 +66,21 @@ def run(fxc, tmp, extra):
     return load_file(out), None
 
 
+def texts(fxc, tmp):
+    """The forms that differ from torch's, and where."""
+    model = next(f for f in os.listdir(tmp) if f.endswith(".fxir") and f != "model.fxir")
+    for form in ["torch", "code", "readable"]:
+        with open(f"{tmp}/{form}.txt") as f:
+            want = f.read().strip("\n").split("\n")
+        p = subprocess.run([fxc, "print", "--format", form, f"{tmp}/{model}"], capture_output=True, text=True)
+        got = p.stdout.strip("\n").split("\n")
+        if p.returncode:
+            yield form, p.stderr.strip().splitlines()[0][:150]
+        elif got != want:
+            pair = next(((a, b) for a, b in zip(got, want) if a != b), (f"{len(got)} lines", f"{len(want)}"))
+            yield form, f"{pair[0].strip()[:90]!r} instead of {pair[1].strip()[:90]!r}"
+
+
 def compare(got, want):
     if set(got) != set(want):
         return None, f"results {sorted(got)} instead of {sorted(want)}"
@@ -72,6 +94,7 @@ def main():
     ap.add_argument("--fxc", default="target/release/fxc")
     ap.add_argument("--limit", type=float, default=1e-4)
     ap.add_argument("--compiled-only", action="store_true")
+    ap.add_argument("--texts", action="store_true")
     a = ap.parse_intermixed_args()
     sys.path.insert(0, a.dir)
     import zoo
@@ -90,6 +113,12 @@ def main():
             if want is None:
                 untraced += 1
                 print(f"{name:36} {why}", flush=True)
+                continue
+            if a.texts:
+                wrong = list(texts(a.fxc, tmp))
+                passed, failed = passed + 3 - len(wrong), failed + len(wrong)
+                for form, why in wrong:
+                    print(f"{name:36} {form:10} {why}", flush=True)
                 continue
             cells, errors = [], []
             for extra in [[]] if a.compiled_only else [[], ["--interpret"]]:

@@ -1,130 +1,113 @@
 //! The tokens of the Python that torch prints.
 
+use crate::syntax::signs::tokens;
 use logos::Logos;
 use std::fmt;
 
-/// A token. White space within a line, and the colours of a terminal, are skipped; [`super::lexer`] adds the tokens
-/// that stand for lines and their indents.
-#[derive(Logos, Clone, Debug, PartialEq)]
-#[logos(skip r"[ \t\r\f]+")]
-#[logos(skip r"\x1b\[[0-9;]*m")]
-#[allow(missing_docs)]
-pub enum Token<'s> {
-    #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*")]
-    Name(&'s str),
-    #[regex(r"[0-9][0-9_]*")]
-    Int(&'s str),
-    #[regex(r"([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")]
-    #[regex(r"[0-9]+[eE][+-]?[0-9]+")]
-    Float(&'s str),
-    #[regex(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[jJ]")]
-    Imag(&'s str),
-    #[regex(r#""([^"\\\n]|\\.)*""#)]
-    #[regex(r"'([^'\\\n]|\\.)*'")]
-    Str(&'s str),
-    /// The text of an object that has no literal: `<InputKind.PARAMETER: 1>`, `<built-in function add>`.
-    #[regex(r"<[A-Za-z_][A-Za-z_.-]*[: ][^<>\n]*>")]
-    Object(&'s str),
+tokens! {
+    /// A token. White space within a line, and the colours of a terminal, are skipped; [`super::lexer`] adds the tokens
+    /// that stand for lines and their indents.
+    #[derive(Logos, Clone, Debug, PartialEq)]
+    #[logos(skip r"[ \t\r\f]+")]
+    #[logos(skip r"\x1b\[[0-9;]*m")]
+    #[allow(missing_docs)]
+    pub enum Token<'s> {
+        #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*")]
+        Name(&'s str),
+        #[regex(r"[0-9][0-9_]*")]
+        Int(&'s str),
+        #[regex(r"([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")]
+        #[regex(r"[0-9]+[eE][+-]?[0-9]+")]
+        Float(&'s str),
+        #[regex(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[jJ]")]
+        Imag(&'s str),
+        #[regex(r#""([^"\\\n]|\\.)*""#)]
+        #[regex(r"'([^'\\\n]|\\.)*'")]
+        Str(&'s str),
+        /// The text of an object that has no literal: `<InputKind.PARAMETER: 1>`, `<built-in function add>`.
+        #[regex(r"<[A-Za-z_][A-Za-z_.-]*[: ][^<>\n]*>")]
+        Object(&'s str),
 
-    /// In `Graph signature:`; elsewhere a name, as the next one.
-    #[token("signature")]
-    Signature,
-    #[token("constraints")]
-    Constraints,
-    #[token("class")]
-    Class,
-    #[token("def")]
-    Def,
-    #[token("return")]
-    Return,
-    #[token("pass")]
-    Pass,
-    #[token("del")]
-    Del,
-    #[token("None")]
-    None,
-    #[token("True")]
-    True,
-    #[token("False")]
-    False,
-    #[token("and")]
-    And,
-    #[token("or")]
-    Or,
-    #[token("not")]
-    Not,
-    #[token("in")]
-    In,
-    #[token("is")]
-    Is,
+        /// In `Graph signature:`; elsewhere a name, as the next one.
+        #[token("signature")]
+        Signature,
+        #[token("constraints")]
+        Constraints,
+        #[token("class")]
+        Class,
+        #[token("def")]
+        Def,
+        #[token("return")]
+        Return,
+        #[token("pass")]
+        Pass,
+        #[token("del")]
+        Del,
+        #[token("None")]
+        None,
+        #[token("True")]
+        True,
+        #[token("False")]
+        False,
+        #[token("and")]
+        And,
+        #[token("or")]
+        Or,
+        #[token("not")]
+        Not,
+        #[token("in")]
+        In,
+        #[token("is")]
+        Is,
 
-    #[token("(")]
-    LParen,
-    #[token(")")]
-    RParen,
-    #[token("[")]
-    LBracket,
-    #[token("]")]
-    RBracket,
-    #[token("{")]
-    LBrace,
-    #[token("}")]
-    RBrace,
-    #[token(",")]
-    Comma,
-    #[token(":")]
-    Colon,
-    #[token(";")]
-    Semicolon,
-    #[token(".")]
-    Dot,
-    #[token("...")]
-    Dots,
-    #[token("->")]
-    Arrow,
-    #[token("=")]
-    Assign,
-    /// `+=` and its like, without the `=`.
-    #[regex(r"(\+|-|\*|/|//|%|@|&|\||\^|<<|>>|\*\*)=", |l| &l.slice()[..l.slice().len() - 1])]
-    InPlace(&'s str),
-    #[token("==")]
-    #[token("!=")]
-    #[token("<")]
-    #[token("<=")]
-    #[token(">")]
-    #[token(">=")]
-    Compare(&'s str),
-    #[token("|")]
-    Bar,
-    #[token("^")]
-    Caret,
-    #[token("&")]
-    Ampersand,
-    #[token("<<")]
-    #[token(">>")]
-    Shift(&'s str),
-    #[token("+")]
-    Plus,
-    #[token("-")]
-    Minus,
-    #[token("~")]
-    Tilde,
-    #[token("*")]
-    Star,
-    #[token("/")]
-    #[token("//")]
-    #[token("%")]
-    #[token("@")]
-    Product(&'s str),
-    #[token("**")]
-    Power,
+        #[token(";")]
+        Semicolon,
+        #[token(".")]
+        Dot,
+        #[token("...")]
+        Dots,
+        #[token("->")]
+        Arrow,
+        /// `+=` and its like, without the `=`.
+        #[regex(r"(\+|-|\*|/|//|%|@|&|\||\^|<<|>>|\*\*)=", |l| &l.slice()[..l.slice().len() - 1])]
+        InPlace(&'s str),
+        #[token("==")]
+        #[token("!=")]
+        #[token("<")]
+        #[token("<=")]
+        #[token(">")]
+        #[token(">=")]
+        Compare(&'s str),
+        #[token("|")]
+        Bar,
+        #[token("^")]
+        Caret,
+        #[token("&")]
+        Ampersand,
+        #[token("<<")]
+        #[token(">>")]
+        Shift(&'s str),
+        #[token("+")]
+        Plus,
+        #[token("-")]
+        Minus,
+        #[token("~")]
+        Tilde,
+        #[token("/")]
+        #[token("//")]
+        #[token("%")]
+        #[token("@")]
+        Product(&'s str),
+        #[token("**")]
+        Power,
 
-    /// The end of a line that brackets do not continue.
-    Newline,
-    /// The next line stands further to the right.
-    Indent,
-    /// The next line stands as far to the left as one before it.
-    Dedent,
+        /// The end of a line that brackets do not continue.
+        Newline,
+        /// The next line stands further to the right.
+        Indent,
+        /// The next line stands as far to the left as one before it.
+        Dedent,
+    }
 }
 
 impl fmt::Display for Token<'_> {
@@ -161,28 +144,18 @@ impl Token<'_> {
             Token::Not => "not",
             Token::In => "in",
             Token::Is => "is",
-            Token::LParen => "(",
-            Token::RParen => ")",
-            Token::LBracket => "[",
-            Token::RBracket => "]",
-            Token::LBrace => "{",
-            Token::RBrace => "}",
-            Token::Comma => ",",
-            Token::Colon => ":",
             Token::Semicolon => ";",
             Token::Dot => ".",
             Token::Dots => "...",
             Token::Arrow => "->",
-            Token::Assign => "=",
             Token::Bar => "|",
             Token::Caret => "^",
             Token::Ampersand => "&",
             Token::Plus => "+",
             Token::Minus => "-",
             Token::Tilde => "~",
-            Token::Star => "*",
             Token::Power => "**",
-            _ => "?",
+            t => t.sign().unwrap_or("?"),
         }
     }
 }

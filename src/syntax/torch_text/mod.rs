@@ -4,7 +4,9 @@
 //! string). A token is taken for a literal only where printing the literal gives the token back; all else is a string.
 //! So the graph that comes out prints as the text that went in, byte for byte.
 
+mod literal;
 mod regions;
+mod repr;
 mod value;
 
 use super::actions::stmt;

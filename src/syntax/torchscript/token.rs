@@ -1,57 +1,44 @@
 //! The tokens of TorchScript's text.
 
+use crate::syntax::signs::tokens;
 use logos::{Lexer, Logos, Skip};
 use std::fmt;
 
-/// A token. Scopes (`, scope: __module.net/__module.net.0`) are passed over.
-#[derive(Logos, Clone, Debug, PartialEq)]
-#[logos(skip r"[ \t\r\n\f]+")]
-#[allow(missing_docs)]
-pub enum Token<'s> {
-    #[regex(r"[A-Za-z_][A-Za-z0-9_.]*")]
-    Name(&'s str),
-    #[regex(r"%[A-Za-z0-9_.]+", |l| &l.slice()[1..])]
-    Value(&'s str),
-    /// `aten::add`
-    #[regex(r"[A-Za-z_][A-Za-z0-9_]*::[A-Za-z0-9_.]+")]
-    Operator(&'s str),
-    /// What stands in `[value=…]`: a literal, or the elements of a tensor.
-    #[token("[value=", constant)]
-    Constant(&'s str),
-    #[regex(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")]
-    Number(&'s str),
-    #[regex(r#""([^"\\\n]|\\.)*""#)]
-    Str(&'s str),
-    /// `# model.py:12:0`
-    #[regex(r"#[^\n]*", allow_greedy = true)]
-    Place(&'s str),
-    #[regex(r", scope: [^#\n]*", |_| Skip)]
-    Scope,
+tokens! {
+    /// A token. Scopes (`, scope: __module.net/__module.net.0`) are passed over.
+    #[derive(Logos, Clone, Debug, PartialEq)]
+    #[logos(skip r"[ \t\r\n\f]+")]
+    #[allow(missing_docs)]
+    pub enum Token<'s> {
+        #[regex(r"[A-Za-z_][A-Za-z0-9_.]*")]
+        Name(&'s str),
+        #[regex(r"%[A-Za-z0-9_.]+", |l| &l.slice()[1..])]
+        Value(&'s str),
+        /// `aten::add`
+        #[regex(r"[A-Za-z_][A-Za-z0-9_]*::[A-Za-z0-9_.]+")]
+        Operator(&'s str),
+        /// What stands in `[value=…]`: a literal, or the elements of a tensor.
+        #[token("[value=", constant)]
+        Constant(&'s str),
+        #[regex(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")]
+        Number(&'s str),
+        #[regex(r#""([^"\\\n]|\\.)*""#)]
+        Str(&'s str),
+        /// `# model.py:12:0`
+        #[regex(r"#[^\n]*", allow_greedy = true)]
+        Place(&'s str),
+        #[regex(r", scope: [^#\n]*", |_| Skip)]
+        Scope,
 
-    #[token("graph")]
-    Graph,
-    #[token("return")]
-    Return,
-    #[token("(")]
-    LParen,
-    #[token(")")]
-    RParen,
-    #[token("[")]
-    LBracket,
-    #[token("]")]
-    RBracket,
-    #[token(",")]
-    Comma,
-    #[token(":")]
-    Colon,
-    #[token("=")]
-    Assign,
-    #[token("?")]
-    Question,
-    #[token("*")]
-    Star,
-    #[token("->")]
-    Arrow,
+        #[token("graph")]
+        Graph,
+        #[token("return")]
+        Return,
+        #[token("?")]
+        Question,
+        #[token("->")]
+        Arrow,
+    }
 }
 
 /// Takes the text up to the bracket that closes it, which `()` follows.
@@ -84,16 +71,9 @@ impl fmt::Display for Token<'_> {
             Token::Scope => f.write_str("scope"),
             Token::Graph => f.write_str("`graph`"),
             Token::Return => f.write_str("`return`"),
-            Token::LParen => f.write_str("`(`"),
-            Token::RParen => f.write_str("`)`"),
-            Token::LBracket => f.write_str("`[`"),
-            Token::RBracket => f.write_str("`]`"),
-            Token::Comma => f.write_str("`,`"),
-            Token::Colon => f.write_str("`:`"),
-            Token::Assign => f.write_str("`=`"),
             Token::Question => f.write_str("`?`"),
-            Token::Star => f.write_str("`*`"),
             Token::Arrow => f.write_str("`->`"),
+            t => write!(f, "`{}`", t.sign().unwrap_or("?")),
         }
     }
 }
