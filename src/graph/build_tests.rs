@@ -52,6 +52,18 @@ fn builds_the_whole_language() {
     assert_eq!(g.placeholders().len(), 4);
     let act = &g[g.find("act").expect("act")];
     assert_eq!(act.meta.loc.as_ref().map(|l| l.line), Some(13));
+    let frames: Vec<_> = act
+        .meta
+        .frame
+        .iter()
+        .flat_map(|f| f.chain())
+        .map(|f| f.loc.line)
+        .collect();
+    assert_eq!(frames, [13, 1]);
+    assert_eq!(act.meta.modules[1].class_name(), "GELU");
+    assert_eq!(act.meta.custom, [("a".into(), "b".into())]);
+    assert_eq!(m.graphs["then_graph"].attribute.as_deref(), Some("then"));
+    assert_eq!(m.exported.as_ref().map(|s| s.inputs.len()), Some(2));
     let kwargs = &g[g.find("kwargs").expect("kwargs")];
     assert_eq!(kwargs.meta.annotation.as_deref(), Some("typing.Any"));
 }
@@ -184,5 +196,27 @@ fn explain_pages_tell_the_truth() {
         let bad = found(blocks[0]);
         assert!(!bad.is_empty() && bad.iter().all(|c| c == code), "{code}: {bad:?}");
         assert_eq!(found(blocks[1]), [], "{code}");
+    }
+}
+
+#[test]
+fn frames_and_scopes_stand_before_what_names_them() {
+    let text = "frame f1 = f2 > \"a.py\":1\nframe f2 = \"a.py\":2\nframe f2 = \"a.py\":3\nscope s1 = s9 > a : B\ngraph g { %x = placeholder x  loc(frame=f3)  output %x }";
+    let (_, findings) = read(text);
+    let found: Vec<_> = findings.iter().map(|d| (d.code, &*d.title)).collect();
+    let want = [
+        (Code::E0101, "no frame is called `f2`"),
+        (Code::E0103, "frame `f2` is declared twice"),
+        (Code::E0101, "no scope is called `s9`"),
+        (Code::E0101, "no frame is called `f3`"),
+    ];
+    assert_eq!(found, want);
+    let chain = |n: usize, what: &str, rest: &str| -> String {
+        let one = |i: usize| format!("{what} n{i} = n{} > {rest}\n", i - 1);
+        format!("{what} n0 = {rest}\n") + &(1..n).map(one).collect::<String>() + "graph g { output 1 }"
+    };
+    for (what, rest) in [("frame", "\"a.py\":1"), ("scope", "a : B")] {
+        let (_, findings) = read(&chain(1200, what, rest));
+        assert!(findings.iter().any(|d| d.code == Code::E0008), "{what}");
     }
 }

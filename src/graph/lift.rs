@@ -122,3 +122,60 @@ fn flatten(v: &Arg, out: &mut Vec<Arg>) -> Val<usize> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{build, print, unlift};
+    use crate::source::FileId;
+    use crate::syntax::parse_text;
+
+    const TEXT: &str = "dim s77 in 0..\n\ngraph main {\n    %p_weight : f32[5, 4] = get_attr weight\n    %b_count : i64[] = get_attr count\n    %x : f32[s77, 4] = placeholder x\n    %k : int = placeholder k = 3\n    %linear : f32[s77, 5] = call_function torch.ops.aten.linear.default(%x, %p_weight)\n    %add : i64[] = call_function torch.ops.aten.add.Tensor(%b_count, 1)\n    %copy_ = call_function torch.ops.aten.copy_.default(%b_count, %add)\n    %output : {\"y\": f32[s77, 5], \"n\": [None]} = output {\"y\": %linear, \"n\": [None]}\n}\nparam weight : f32[5, 4]\nparam unused : f32[2]\nbuffer count : i64[]\nsignature (p_weight : PARAMETER weight, p_unused : PARAMETER unused, b_count : BUFFER count persistent, x : USER_INPUT, k : USER_INPUT) => (add : BUFFER_MUTATION count, linear : USER_OUTPUT, \"\" : USER_OUTPUT) where (s77 = \"VR[2, int_oo]\")\n";
+
+    fn read(text: &str) -> GraphModule {
+        let (file, findings) = parse_text(FileId(0), text);
+        assert!(findings.is_empty(), "{findings:#?}");
+        build(&file, "m").0
+    }
+
+    #[test]
+    fn lifting_undoes_unlifting() {
+        let mut m = read(TEXT);
+        let printed = print(&m);
+        assert!(printed.contains("b_count : BUFFER count persistent,\n"), "{printed}");
+        lift(&mut m).unwrap();
+        let g = m.entry().unwrap();
+        let names: Vec<_> = g.placeholders().iter().map(|&n| g[n].name().to_string()).collect();
+        assert_eq!(names, ["p_weight", "p_unused", "b_count", "x", "k"]);
+        let unused = &g[g.find("p_unused").unwrap()];
+        assert_eq!(unused.meta.ty.as_ref().unwrap().to_string(), "f32[2]");
+        let output = &g[g.output().unwrap()];
+        let Some(Val::Tuple(results)) = output.args().first() else {
+            panic!()
+        };
+        assert_eq!(results.len(), 3);
+        assert!(
+            crate::graph::readable::print_program(&m).contains("    b_count: BUFFER target='count' persistent=True\n")
+        );
+        unlift(&mut m).unwrap();
+        assert_eq!(print(&m), printed);
+        assert_eq!(print(&read(&printed)), printed);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        for (from, to, want) in [
+            ("linear : USER_OUTPUT, ", "", "the signature has 1 results, the graph 2"),
+            (
+                "add : BUFFER_MUTATION count",
+                "add : BUFFER_MUTATION other",
+                "nothing writes `other`",
+            ),
+            ("x : USER_INPUT, ", "", "the signature has 4 inputs, the graph 5"),
+            ("x : USER_INPUT, ", "z : USER_INPUT, ", "no node is called `z`"),
+            ("x : USER_INPUT, ", "linear : USER_INPUT, ", "`linear` is no USER_INPUT"),
+        ] {
+            assert_eq!(lift(&mut read(&TEXT.replace(from, to))), Err(want.to_string()));
+        }
+    }
+}

@@ -207,7 +207,7 @@ mod tests {
         let text = include_str!("testdata/language.fxir");
         let (file, findings) = parse_text(FileId(0), text);
         assert!(findings.is_empty(), "{findings:#?}");
-        assert_eq!(file.items.len(), 15);
+        assert_eq!(file.items.len(), 20);
     }
 
     #[test]
