@@ -38,10 +38,13 @@ fn inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
         let node = match found {
             Some(n) => n,
             None if lifted => {
-                let make = |g: &mut Graph| g.create_named(Opcode::Placeholder, &spec.name, vec![], vec![], &spec.name);
+                let make = |g: &mut Graph| g.create_node(Opcode::Placeholder, &spec.name, vec![], vec![], None);
                 let at = before.map_or(graph.first(), |b| graph.next(b));
-                let made = graph.inserting_before(at, make);
-                made.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?
+                let made = graph.inserting_before(at, make).map_err(|e| e.to_string())?;
+                // The name may be that of the node which was erased; no other has it.
+                graph.namer.reserve(&spec.name);
+                graph.nodes[made].name = spec.name.to_string();
+                made
             }
             None => return Err(format!("no node is called `{}`", spec.name)),
         };

@@ -131,7 +131,7 @@ impl<'a> Writer<'a> {
     fn new(graph: &'a Graph) -> Writer<'a> {
         Writer {
             graph,
-            names: Names::new(),
+            names: Names::new(graph),
             last_uses: last_uses(graph),
             lines: vec![],
             params: vec![],

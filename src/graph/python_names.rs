@@ -1,7 +1,7 @@
 //! Names in generated Python: one fresh namespace for values, functions and types, as torch's `_Namespace` gives them.
 
 use super::pyrepr::{is_identifier, is_keyword};
-use super::{Arg, Namer, NodeId, namer};
+use super::{Arg, Graph, Namer, NodeId, namer};
 use crate::types::Val;
 use indexmap::IndexMap;
 use std::collections::{HashMap, HashSet};
@@ -38,9 +38,15 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub fn new() -> Names {
+    /// The namespace for a graph: `self` is the module, unless that is the first parameter's name.
+    pub fn new(graph: &Graph) -> Names {
+        let mut namer = Namer::default();
+        let first = graph.placeholders().first().map(|&p| graph[p].target());
+        if first != Some("self") {
+            namer.reserve("self");
+        }
         Names {
-            namer: Namer::default(),
+            namer,
             nodes: HashMap::new(),
             globals: IndexMap::new(),
             needed: HashSet::new(),

@@ -1,12 +1,14 @@
 //! Weights files: `.safetensors` beside a graph.
 
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::graph::{Attribute, AttributeKind, GraphModule, Opcode};
+use crate::graph::{Arg, Attribute, AttributeKind, GraphModule, NodeId, Opcode};
 use crate::op::modules;
+use crate::syntax::torchscript::OPTIONAL;
 use crate::tensor::Tensor;
 use crate::tensor::files::{self, FileError, Problem, TensorFile};
 use crate::types::{TensorType, Val};
 use indexmap::{IndexMap, IndexSet};
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,6 +34,7 @@ pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
             return out;
         }
     };
+    drop_optional(module, &|path| file.tensors.contains_key(path));
     let mut binder = Binder {
         module,
         file: path.display().to_string(),
@@ -58,6 +61,30 @@ fn reason(e: &FileError, path: &Path) -> String {
     match pointer {
         true => "it is a Git LFS pointer, not the file itself: run `git lfs pull`".into(),
         false => what,
+    }
+}
+
+/// Makes None of the attributes that may be None (TorchScript's `Tensor?`) and that the file has not.
+fn drop_optional(module: &mut GraphModule, has: &dyn Fn(&str) -> bool) {
+    for graph in module.graphs.values_mut() {
+        for n in graph.find_nodes(Opcode::GetAttr, None) {
+            if graph[n].meta.annotation.as_deref() != Some(OPTIONAL) || has(graph[n].target()) {
+                continue;
+            }
+            let none = |v: &Arg| {
+                let replaced: Result<Arg, Infallible> =
+                    v.try_map(&mut |&l: &NodeId| Ok(if l == n { Val::None } else { Val::Leaf(l) }));
+                replaced.unwrap_or(Val::None)
+            };
+            for user in graph[n].users().collect::<Vec<_>>() {
+                let args = graph[user].args().iter().map(none).collect();
+                let kwargs = graph[user].kwargs().iter().map(|(k, v)| (k.clone(), none(v))).collect();
+                graph.set_args(user, args);
+                graph.set_kwargs(user, kwargs);
+            }
+            // It has no users any more, which is the one thing that could fail.
+            let _ = graph.erase_node(n);
+        }
     }
 }
 

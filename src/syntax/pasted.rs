@@ -55,7 +55,8 @@ pub fn clean(text: &str) -> Option<Clean> {
             within = !within;
             continue;
         }
-        if !within || is_typed(line) {
+        let prompted = decoration.as_ref().is_some_and(|d| stripped(line, d).is_some());
+        if !within || is_typed(line) && !prompted {
             continue;
         }
         let bom = if line.starts_with('\u{feff}') {

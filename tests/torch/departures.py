@@ -7,6 +7,9 @@ does. docs/language.md lists these; a case that torch has mended says so, and it
 Needs: pip install torch safetensors. Without them it says so and checks nothing.
 """
 import argparse
+import contextlib
+import copy
+import io
 import math
 import operator
 import os
@@ -39,11 +42,18 @@ def case(inputs, root=None):
     return register
 
 
+class Odd(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name in ["class", 'say "x"', "0"]:
+            self.register_buffer(name, torch.tensor([2.0]))
+
+
 def x3():
     return torch.tensor([1.0, -2.0, 3.0])
 
 
-@case([3])
+@case([2])
 def power_of_a_negative_number(g):
     return g.call_function(operator.pow, (-2, g.placeholder("x")))
 
@@ -78,6 +88,69 @@ for hidden in ["nan", "inf", "torch", "device", "slice"]:
     case([x3, 7.0])(hides(hidden))
 
 
+@case([x3, 7.0], Odd)
+def parameter_called_getattr(g):
+    x, hidden = g.placeholder("x"), g.placeholder("getattr")
+    return [g.call_function(operator.mul, (x, g.get_attr("0"))), hidden]
+
+
+@case([x3, 7.0])
+def parameter_called_range(g):
+    x, hidden = g.placeholder("x"), g.placeholder("range")
+    return [g.call_function(len, (range(0, 4, 2),)), x, hidden]
+
+
+@case([x3, 7.0])
+def parameter_called_complex(g):
+    x, hidden = g.placeholder("x"), g.placeholder("complex")
+    return [g.call_function(torch.full, ([2], complex(0.0, math.inf))), x, hidden]
+
+
+@case([x3, 7.0])
+def parameter_called_math(g):
+    x, hidden = g.placeholder("x"), g.placeholder("math")
+    return [g.call_function(math.sqrt, (4.0,)), x, hidden]
+
+
+@case([x3, x3], Odd)
+def second_parameter_called_self(g):
+    x, hidden = g.placeholder("x"), g.placeholder("self")
+    return [g.call_function(operator.mul, (x, g.get_attr("class"))), hidden]
+
+
+@case([x3])
+def method_called_class(g):
+    return g.call_method("__class__", (g.placeholder("x"),))
+
+
+@case([-1])
+def negative_of_a_negative_power(g):
+    return g.call_function(operator.pow, (complex(-1, 0), g.placeholder("x")))
+
+
+@case([5])
+def attribute_of_an_integer(g):
+    return [g.call_function(getattr, (5, "real")), g.placeholder("x")]
+
+
+@case([x3])
+def index_of_a_literal(g):
+    return [g.call_function(operator.getitem, ([1, 2, 3], 1)), g.placeholder("x")]
+
+
+@case([x3])
+def unused_results_in_place(g):
+    x = g.placeholder("x")
+    y = g.call_function(operator.imul, (x, 2))
+    return [x, y]
+
+
+@case([[1, 2]])
+def in_place_addition_of_a_list(g):
+    x = g.placeholder("x")
+    return [g.call_function(operator.iadd, (x, [3])), x]
+
+
 def not_a_name(name):
     def build(g):
         return g.call_function(torch.relu, (g.placeholder(name),))
@@ -97,30 +170,6 @@ def parameters_that_exchange_names(g):
     return g.call_function(operator.sub, (a, b))
 
 
-def node_called(name):
-    def build(g):
-        x = g.placeholder("x")
-        n = g.create_node("call_function", torch.relu, (x,), name=name)
-        n._rename(name)
-        n.name = name
-        values = [g.call_function(torch.full, ([2], v)) for v in (math.nan, math.inf)]
-        return [n, g.call_function(torch.neg, (n,)), g.call_method("to", (x, torch.device("cpu"))), None, *values]
-
-    build.__name__ = f"node_called_{name}"
-    return build
-
-
-for taken in ["None", "torch", "nan", "device"]:
-    case([x3])(node_called(taken))
-
-
-class Odd(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        for name in ["class", "it's", 'say "x"', "a b"]:
-            self.register_buffer(name, torch.tensor([2.0]))
-
-
 def attribute(name):
     def build(g):
         return g.call_function(operator.mul, (g.placeholder("x"), g.get_attr(name)))
@@ -129,7 +178,7 @@ def attribute(name):
     return build
 
 
-for name in ["class", "it's", 'say "x"', "a b"]:
+for name in ["class", 'say "x"']:
     case([x3], Odd)(attribute(name))
 
 
@@ -164,24 +213,9 @@ def overload_as_an_argument(g):
 
 
 @case([x3])
-def tensor_as_an_argument(g):
-    return g.call_function(torch.add, (g.placeholder("x"), torch.tensor([1.0, 2.0, 3.0])))
-
-
-@case([x3])
-def infinite_imaginary_number(g):
-    return g.call_function(torch.mul, (g.placeholder("x"), complex(0.0, math.inf)))
-
-
-@case([x3])
-def complex_number_with_a_negative_zero(g):
-    return g.call_function(torch.full, ([2], complex(-0.0, 1.0)))
-
-
-@case([x3])
-def operator_with_too_many_operands(g):
+def class_as_an_argument(g):
     x = g.placeholder("x")
-    return g.call_function(torch.ops.aten.add.Tensor, (x, 1), {"alpha": 2})
+    return [x, g.call_function(isinstance, (x, int))]
 
 
 def bits(v):
@@ -200,7 +234,7 @@ def result(run, inputs):
     """What it computes, or the kind of error."""
     torch.manual_seed(0)
     try:
-        return bits(run(*[v() if callable(v) else v for v in inputs]))
+        return bits(run(*[v() if callable(v) else copy.deepcopy(v) for v in inputs]))
     except Exception as e:
         return f"{type(e).__name__}: {e}"[:100]
 
@@ -208,6 +242,8 @@ def result(run, inputs):
 def torchs_code(graph, root):
     """torch's code and its Interpreter's run of one graph."""
     gm = torch.fx.GraphModule(root, torch.fx.Graph())
+    for name, value in root.named_buffers():
+        gm.register_buffer(name, value)
     gm._graph = graph
     graph.owning_module = gm
 
@@ -248,10 +284,11 @@ def main():
         graph.output(build(graph))
         code, interpreter, gm = torchs_code(graph, root() if root else torch.nn.Module())
         own = fxcs_code(a.fxc, gm)
-        want, torchs, got = (result(f, inputs) for f in (interpreter, code, own))
+        with contextlib.redirect_stderr(io.StringIO()):  # where GraphModule prints its code
+            want, torchs, got = (result(f, inputs) for f in (interpreter, code, own))
         mended += torchs == want
         wrong += got != want
-        verdict = "ok" if got == want and torchs != want else "torch agrees" if got == want else "WRONG"
+        verdict = "WRONG" if got != want else "torch agrees" if torchs == want else "ok"
         print(f"{name:40} {verdict}")
         if a.v or got != want:
             print(f"    Interpreter {want}\n    torch       {torchs}\n    fxc         {got}\n{getattr(own, 'text', '')}")

@@ -2,7 +2,8 @@
 
 Modules with branches, loops, lists, dicts and sub-modules, and real models, are given to torch.jit.script and torch.jit.trace.
 The texts of `.graph` and `.inlined_graph`, each with the module's state dict beside it, are run by fxc and compared with torch:
-`inlined` and `traced` as they are; `graph`, which calls sub-modules, with what `print(model)` says of these before it.
+`inlined` and `traced` as they are; `graph`, which calls sub-modules, with what `print(model)` says of these before it; real
+models as torch.jit.freeze gives them, which makes constants of their attributes.
 
 Needs: pip install torch safetensors (and torchvision for its models). Without them it says so and checks nothing.
 """
@@ -303,16 +304,21 @@ def flatten(v):
     return [t for x in v for t in flatten(x)] if isinstance(v, (list, tuple)) or hasattr(v, "__iter__") else []
 
 
-def texts(module, inputs):
+def texts(module, inputs, own):
     """The texts to read, by kind."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             scripted = torch.jit.script(module)
-            yield "inlined", str(scripted.inlined_graph)
-            yield "graph", f"{module}\n{scripted.graph}"
         except Exception as e:
-            yield "inlined", f"torch.jit.script: {e}"[:200]
+            print(f"{type(module).__name__:20} torch.jit.script: {str(e).strip().splitlines()[0][:120]}")
+        else:
+            if not own:
+                # Numbers that are attributes stand in no text; freezing makes constants of them.
+                yield "frozen", str(torch.jit.freeze(scripted, optimize_numerics=False).graph)
+            else:
+                yield "inlined", str(scripted.inlined_graph)
+                yield "graph", f"{module}\n{scripted.graph}"
         if all(isinstance(i, Tensor) for i in inputs) and type(module).__name__ not in ("OnValues", "Early", "While", "Until"):
             yield "traced", str(torch.jit.trace(module, inputs, strict=False, check_trace=False).inlined_graph)
 
@@ -349,6 +355,8 @@ def difference(fxc, text, state, inputs, want, folder):
 
 def placeholders(text):
     """The inputs of the first graph as fxc names them."""
+    if "graph(" not in text:
+        return []
     head = text[text.index("graph("):].split("):\n")[0][len("graph("):]
     found = []
     for part in head.split("%")[1:]:
@@ -379,7 +387,7 @@ def main():
         state = state or {"unused": torch.zeros(1)}
         with torch.no_grad():
             want = module(*[i.clone() if isinstance(i, Tensor) else i for i in inputs])
-        for kind, text in texts(module, inputs):
+        for kind, text in texts(module, inputs, isinstance(make, type)):
             if a.keep:
                 os.makedirs(a.keep, exist_ok=True)
                 with open(f"{a.keep}/{name}.{kind}.txt", "w") as f:

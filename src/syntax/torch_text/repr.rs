@@ -1,12 +1,12 @@
 //! Values as Python's repr writes them: strings quoted, nodes without `%`.
 
 use super::is_ident;
-use super::literal::{bracket_len, constant, device, identifier, number, torch_name};
+use super::literal::{bracket_len, constant, identifier, number};
 use super::value::Reader;
-use crate::diag::{Code, Diagnostic};
 use crate::syntax::ast::*;
 use crate::syntax::delimiters::{MAX_DEPTH, too_deep};
-use crate::syntax::token::{too_large, unescape};
+use crate::syntax::parse_value;
+use crate::syntax::token::unescape;
 use std::ops::Range;
 
 impl Reader<'_> {

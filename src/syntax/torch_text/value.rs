@@ -5,15 +5,14 @@
 //! [`Reader::token`] reads the first, [`Reader::repr`] the second.
 
 use super::is_ident;
-use super::literal::{bracket_len, closes, constant, device, identifier, number, torch_name};
+use super::literal::{closes, constant, device, identifier, number, torch_name};
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use crate::syntax::ast::*;
 use crate::syntax::delimiters::{MAX_DEPTH, too_deep};
-use crate::syntax::resolve::{is_torch_name, is_torch_symbol, size};
-use crate::syntax::token::{too_large, unescape};
+use crate::syntax::resolve::{is_torch_symbol, size};
+use crate::syntax::token::too_large;
 use crate::syntax::{parse_value, spans};
-use crate::types::{DType, write_complex, write_float};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -256,7 +255,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A literal without brackets that prints as the very text: number, constant, node, dtype, device, size.
-    fn atom(&mut self, range: &Range<usize>) -> Option<Value> {
+    pub(super) fn atom(&mut self, range: &Range<usize>) -> Option<Value> {
         let text = &self.text[range.clone()];
         if let Some(n) = text.strip_prefix('%').filter(|n| identifier(n)) {
             return Some(self.at(ValueKind::Node(n.into()), range));

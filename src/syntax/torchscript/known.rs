@@ -37,6 +37,7 @@ impl Lower<'_> {
             ("min" | "max", [ValueKind::Int(a), ValueKind::Int(b)]) => {
                 ValueKind::Int(if op == "min" { *a.min(b) } else { *a.max(b) })
             }
+            ("min" | "max", [ValueKind::List(v)]) => extreme(op, v)?,
             ("add", [ValueKind::Str(a), ValueKind::Str(b)]) => ValueKind::Str(format!("{a}{b}").into()),
             (op, values) => arithmetic(on_numbers(op)?, values)?,
         })
@@ -146,6 +147,21 @@ fn ordered(operator: &str, o: std::cmp::Ordering) -> bool {
         "gt" => o.is_gt(),
         _ => o.is_ge(),
     }
+}
+
+/// The least or the greatest of integers.
+fn extreme(op: &str, values: &[Value]) -> Option<ValueKind> {
+    let int = |v: &Value| match v.kind {
+        ValueKind::Int(i) => Some(i),
+        _ => None,
+    };
+    let all: Vec<i64> = values.iter().map(int).collect::<Option<_>>()?;
+    let found = if op == "min" {
+        all.iter().min()
+    } else {
+        all.iter().max()
+    };
+    found.map(|&i| ValueKind::Int(i))
 }
 
 /// The value True or False at a place.

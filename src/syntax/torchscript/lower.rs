@@ -1,16 +1,19 @@
 //! TorchScript's graph as statements.
 
-use super::literal::{literal, loc, on_numbers, ty};
+use super::literal::{literal, loc, ty};
 use super::objects::Objects;
 use super::rows::Rows;
 use super::tree::{Attr, Node, Script, Ty, Typed};
 use crate::diag::{Code, Diagnostic};
 use crate::source::Span;
 use crate::syntax::actions::stmt;
-use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Name, Op, Stmt, Type, Value, ValueKind};
+use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
 use crate::syntax::token::unescape;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// The annotation of an attribute that may be None: it is if the weights lack it.
+pub const OPTIONAL: &str = "Optional[Tensor]";
 
 /// What a value is.
 #[derive(Clone)]
@@ -161,7 +164,7 @@ impl Lower<'_> {
     }
 
     /// A value under another name.
-    fn same(&mut self, n: &Node) {
+    pub(super) fn same(&mut self, n: &Node) {
         let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
             return self.unreadable(n, "an operand is missing");
         };
@@ -170,48 +173,6 @@ impl Lower<'_> {
         }
         if let Some(known) = self.types.get(&from.name).filter(|_| !out.ty.shaped).cloned() {
             self.types.insert(out.name.clone(), known);
-        }
-    }
-
-    /// A number of Python's, of another number or of a tensor that has one element.
-    fn number(&mut self, n: &Node) {
-        let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
-            return self.unreadable(n, "an operand is missing");
-        };
-        let value = self.value(from);
-        let target = match &*out.ty.name {
-            "float" => "float",
-            "bool" => "bool",
-            _ => "int",
-        };
-        if !self.is_number(from) {
-            self.call(
-                n,
-                CallKind::Function,
-                &format!("builtins.{target}"),
-                vec![value.clone()],
-                true,
-            );
-            if let (Some(Bound::Value(v, _)), "bool") = (self.env.get(&out.name), target)
-                && let ValueKind::Node(name) = &v.kind
-            {
-                self.truths.insert(name.clone(), value);
-            }
-            return;
-        }
-        let was = self.types.get(&from.name).map(|t| t.name.clone());
-        match (&*out.ty.name, was.as_deref()) {
-            // An integer as a float: the product keeps its value.
-            ("float", Some("int" | "bool")) => {
-                let one = Value::new(ValueKind::Float(1.0), n.span);
-                self.call(n, CallKind::Function, "operator.mul", vec![value, one], true);
-            }
-            ("bool", Some("int" | "float")) => {
-                let zero = Value::new(ValueKind::Int(0), n.span);
-                self.call(n, CallKind::Function, "operator.ne", vec![value, zero], true);
-            }
-            ("int", Some("float")) => self.call(n, CallKind::Function, "math.trunc", vec![value], true),
-            _ => self.same(n),
         }
     }
 
@@ -254,6 +215,9 @@ impl Lower<'_> {
         };
         if out.ty.is_module() {
             self.env.insert(out.name.clone(), Bound::Module(path));
+        } else if name == "_flat_weights" {
+            // The weights of a recurrent layer; the operator says how many there are.
+            self.bind(out, ValueKind::Opaque(path), false);
         } else if name == "training" {
             self.bind(out, ValueKind::Bool(false), true);
         } else if out.ty.is_number() || matches!(&*out.ty.name, "str" | "List" | "Optional" | "") {
@@ -270,7 +234,14 @@ impl Lower<'_> {
             target: Name::new(path.clone(), out.span),
         };
         let wish = path.replace('.', "_");
-        let name = self.push(op, &wish, "attribute", ty(&out.ty, out.span), n);
+        let known = match out.ty.optional {
+            true => Some(Type {
+                kind: TypeKind::Python(OPTIONAL.into()),
+                span: out.span,
+            }),
+            false => ty(&out.ty, out.span),
+        };
+        let name = self.push(op, &wish, "attribute", known, n);
         self.bind(out, ValueKind::Node(name), false);
     }
 
@@ -293,7 +264,9 @@ impl Lower<'_> {
             None => return self.unreadable(n, "what is called is not defined"),
         };
         let method = n.attrs.first().map(|a| self.string(a));
-        if kind == CallKind::Module && (method.as_deref() != Some("forward") || path.is_empty()) {
+        if kind == CallKind::Module
+            && (!method.is_some_and(|m| m == "forward" || m.starts_with("forward__")) || path.is_empty())
+        {
             return self.unreadable(
                 n,
                 "only the method `forward` of a sub-module can be called; print `inlined_graph`",
@@ -336,64 +309,6 @@ impl Lower<'_> {
             let op = function("operator.getitem", vec![from.clone(), index], o.span);
             let name = self.push(op, &o.name, "getitem", ty(&o.ty, o.span), n);
             self.bind(o, ValueKind::Node(name), o.ty.is_number());
-        }
-    }
-
-    fn operation(&mut self, n: &Node) {
-        let values: Vec<Value> = n.args.iter().map(|a| self.value(a)).collect();
-        let numbers = !n.args.is_empty() && n.args.iter().all(|a| self.is_number(a));
-        let Some(op) = n.op.strip_prefix("aten::") else {
-            return self.primitive(n, values);
-        };
-        if numbers && let Some(operator) = on_numbers(op) {
-            // `aten::add` has a factor for its second operand, which is 1.
-            let count = if matches!(operator, "neg" | "not_") { 1 } else { 2 };
-            let values = values.into_iter().take(count).collect();
-            return self.call(n, CallKind::Function, &format!("operator.{operator}"), values, true);
-        }
-        match op {
-            "size" | "dim" | "numel" | "stride" => {
-                let number = n.outputs.first().is_some_and(|o| o.ty.is_number());
-                self.call(n, CallKind::Method, op, values, number);
-                self.note_length(n);
-            }
-            "len" => {
-                self.call(n, CallKind::Function, "builtins.len", values, true);
-                self.note_length(n);
-            }
-            "ceil" | "floor" | "sqrt" | "trunc" if numbers => {
-                self.call(n, CallKind::Function, &format!("math.{op}"), values, true)
-            }
-            "abs" if numbers => self.call(n, CallKind::Function, "builtins.abs", values, true),
-            "__getitem__" => self.call(n, CallKind::Function, "operator.getitem", values, false),
-            _ => {
-                let path = match n.op.split_once("::") {
-                    Some((_, name)) => format!("torch.ops.aten.{name}"),
-                    None => n.op.to_string(),
-                };
-                self.call(n, CallKind::Function, &path, values, false);
-            }
-        }
-    }
-
-    /// An operator of another namespace.
-    fn primitive(&mut self, n: &Node, mut values: Vec<Value>) {
-        match &*n.op {
-            "prim::max" | "prim::min" => {
-                let path = n.op.replace("prim::", "builtins.");
-                self.call(n, CallKind::Function, &path, values, true);
-            }
-            "prim::TupleIndex" => self.call(n, CallKind::Function, "operator.getitem", values, false),
-            "prim::dtype" | "prim::device" | "prim::shape" if values.len() == 1 => {
-                let name = n.op["prim::".len()..].into();
-                values.push(Value::new(ValueKind::Str(name), n.span));
-                self.call(n, CallKind::Function, "builtins.getattr", values, false);
-            }
-            op if op.starts_with("prim::") => self.unreadable(n, "this operator has no form in a graph of torch.fx"),
-            op => {
-                let path = format!("torch.ops.{}", op.replace("::", "."));
-                self.call(n, CallKind::Function, &path, values, false);
-            }
         }
     }
 

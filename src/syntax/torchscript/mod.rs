@@ -19,9 +19,12 @@ mod known;
 mod literal;
 mod lower;
 mod objects;
+mod operators;
 mod rows;
 pub mod token;
 pub mod tree;
+
+pub use lower::OPTIONAL;
 
 use super::ast::Item;
 use super::torch_text::Found;

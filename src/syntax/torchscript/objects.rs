@@ -1,9 +1,12 @@
 //! Lists and dicts that a script makes and changes. They are followed while the text is read, so that what comes out are the
 //! values they have where they are used.
 
-use super::lower::{Bound, Lower};
+use super::lower::{Bound, Lower, function};
 use super::tree::{Node, Typed};
 use crate::syntax::ast::{Value, ValueKind};
+
+/// How many items of a list a value is compared with that is not known.
+const MAX_COMPARED: usize = 16;
 
 /// What an object holds.
 #[derive(Clone)]
@@ -135,13 +138,30 @@ impl Lower<'_> {
                 self.bind_object(n, Items::List(items));
             }
             ("list" | "copy", _) => self.bind_object(n, Items::List(items)),
-            ("__contains__", _) => match rest.first().and_then(|v| contains(&items, v)) {
-                Some(found) => self.bind_all(n, ValueKind::Bool(found), true),
-                None => return false,
+            ("__contains__", _) => match (rest.first(), rest.first().and_then(|v| contains(&items, v))) {
+                (_, Some(found)) => self.bind_all(n, ValueKind::Bool(found), true),
+                (Some(v), None) if items.len() <= MAX_COMPARED => self.any_equal(n, v, &items),
+                _ => return false,
             },
             _ => return false,
         }
         true
+    }
+
+    /// Whether a number that is not known is one of some: `v == a | v == b`.
+    fn any_equal(&mut self, n: &Node, v: &Value, items: &[Value]) {
+        let mut found: Option<Value> = None;
+        for item in items {
+            let op = function("operator.eq", vec![v.clone(), item.clone()], n.span);
+            let mut same = Value::new(ValueKind::Node(self.push(op, "", "eq", None, n)), n.span);
+            if let Some(before) = found {
+                let op = function("operator.or_", vec![before, same], n.span);
+                same = Value::new(ValueKind::Node(self.push(op, "", "or_", None, n)), n.span);
+            }
+            found = Some(same);
+        }
+        let none = ValueKind::Bool(false);
+        self.bind_all(n, found.map_or(none, |v| v.kind), true);
     }
 
     fn read_dict(&mut self, n: &Node, op: &str, items: Vec<(Value, Value)>, rest: &[Value]) -> bool {

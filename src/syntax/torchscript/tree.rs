@@ -78,6 +78,8 @@ pub struct Ty {
     pub sizes: Vec<Option<i64>>,
     /// Whether the type says the shape.
     pub shaped: bool,
+    /// Whether the value may be None: `Tensor?`.
+    pub optional: bool,
 }
 
 impl Ty {
@@ -155,6 +157,7 @@ impl Cx {
             name: name.into(),
             sizes,
             shaped,
+            optional: false,
         }
     }
 }

@@ -1,0 +1,167 @@
+//! ATen's operators, and those of `prim` that compute.
+
+use super::literal::on_numbers;
+use super::lower::{Bound, Lower};
+use super::tree::Node;
+use crate::source::Span;
+use crate::syntax::actions::stmt;
+use crate::syntax::ast::{CallKind, Name, Op, Value, ValueKind};
+
+impl Lower<'_> {
+    /// A number of Python's, of another number or of a tensor that has one element.
+    pub(super) fn number(&mut self, n: &Node) {
+        let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
+            return self.unreadable(n, "an operand is missing");
+        };
+        let value = self.value(from);
+        let target = match &*out.ty.name {
+            "float" => "float",
+            "bool" => "bool",
+            _ => "int",
+        };
+        if !self.is_number(from) {
+            self.call(
+                n,
+                CallKind::Function,
+                &format!("builtins.{target}"),
+                vec![value.clone()],
+                true,
+            );
+            if let (Some(Bound::Value(v, _)), "bool") = (self.env.get(&out.name), target)
+                && let ValueKind::Node(name) = &v.kind
+            {
+                self.truths.insert(name.clone(), value);
+            }
+            return;
+        }
+        let was = self.types.get(&from.name).map(|t| t.name.clone());
+        match (&*out.ty.name, was.as_deref()) {
+            // An integer as a float: the product keeps its value.
+            ("float", Some("int" | "bool")) => {
+                let one = Value::new(ValueKind::Float(1.0), n.span);
+                self.call(n, CallKind::Function, "operator.mul", vec![value, one], true);
+            }
+            ("bool", Some("int" | "float")) => {
+                let zero = Value::new(ValueKind::Int(0), n.span);
+                self.call(n, CallKind::Function, "operator.ne", vec![value, zero], true);
+            }
+            ("int", Some("float")) => self.call(n, CallKind::Function, "math.trunc", vec![value], true),
+            _ => self.same(n),
+        }
+    }
+
+    pub(super) fn operation(&mut self, n: &Node) {
+        let values: Vec<Value> = n.args.iter().map(|a| self.value(a)).collect();
+        let numbers = !n.args.is_empty() && n.args.iter().all(|a| self.is_number(a));
+        let Some(op) = n.op.strip_prefix("aten::") else {
+            return self.primitive(n, values);
+        };
+        if numbers && let Some(operator) = on_numbers(op) {
+            // `aten::add` has a factor for its second operand, which is 1.
+            let count = if matches!(operator, "neg" | "not_") { 1 } else { 2 };
+            let values = values.into_iter().take(count).collect();
+            return self.call(n, CallKind::Function, &format!("operator.{operator}"), values, true);
+        }
+        match op {
+            "size" | "dim" | "numel" | "stride" => {
+                let number = n.outputs.first().is_some_and(|o| o.ty.is_number());
+                self.call(n, CallKind::Method, op, values, number);
+                self.note_length(n);
+            }
+            // A tensor made of a number or of a list of them.
+            "tensor" | "scalar_tensor" => {
+                let data = values.into_iter().take(1).collect();
+                self.call(n, CallKind::Function, "torch.tensor", data, false);
+            }
+            "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => {
+                let values = recurrent(values, n.span, self);
+                self.call(n, CallKind::Function, &format!("torch.ops.aten.{op}"), values, false);
+            }
+            "len" => {
+                self.call(n, CallKind::Function, "builtins.len", values, true);
+                self.note_length(n);
+            }
+            "ceil" | "floor" | "sqrt" | "trunc" if numbers => {
+                self.call(n, CallKind::Function, &format!("math.{op}"), values, true)
+            }
+            "abs" if numbers => self.call(n, CallKind::Function, "builtins.abs", values, true),
+            "__getitem__" => self.call(n, CallKind::Function, "operator.getitem", values, false),
+            _ => {
+                let path = match n.op.split_once("::") {
+                    Some((_, name)) => format!("torch.ops.aten.{name}"),
+                    None => n.op.to_string(),
+                };
+                self.call(n, CallKind::Function, &path, values, false);
+            }
+        }
+    }
+
+    /// An operator of another namespace.
+    fn primitive(&mut self, n: &Node, mut values: Vec<Value>) {
+        match &*n.op {
+            "prim::max" | "prim::min" => {
+                let path = n.op.replace("prim::", "builtins.");
+                self.call(n, CallKind::Function, &path, values, true);
+            }
+            "prim::TupleIndex" => self.call(n, CallKind::Function, "operator.getitem", values, false),
+            "prim::dtype" | "prim::device" | "prim::shape" if values.len() == 1 => {
+                let name = n.op["prim::".len()..].into();
+                values.push(Value::new(ValueKind::Str(name), n.span));
+                self.call(n, CallKind::Function, "builtins.getattr", values, false);
+            }
+            op if op.starts_with("prim::") => self.unreadable(n, "this operator has no form in a graph of torch.fx"),
+            op => {
+                let path = format!("torch.ops.{}", op.replace("::", "."));
+                self.call(n, CallKind::Function, &path, values, false);
+            }
+        }
+    }
+}
+
+/// The arguments of a recurrent layer with its weights one by one: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0` and so on.
+fn recurrent(mut values: Vec<Value>, span: Span, l: &mut Lower<'_>) -> Vec<Value> {
+    let int = |v: &Value| match v.kind {
+        ValueKind::Int(i) => usize::try_from(i).ok(),
+        ValueKind::Bool(b) => Some(usize::from(b)),
+        _ => None,
+    };
+    let [
+        _,
+        _,
+        Value {
+            kind: ValueKind::Opaque(path),
+            ..
+        },
+        bias,
+        layers,
+        _,
+        _,
+        both,
+        ..,
+    ] = &values[..]
+    else {
+        return values;
+    };
+    let (Some(bias), Some(layers), Some(both)) = (int(bias), int(layers).filter(|l| *l <= 1024), int(both)) else {
+        return values;
+    };
+    let module = path.trim_end_matches("_flat_weights").to_string();
+    let mut weights = vec![];
+    for layer in 0..layers {
+        for end in ["", "_reverse"].iter().take(1 + both) {
+            for kind in ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
+                .iter()
+                .take(2 + 2 * bias)
+            {
+                let path = format!("{module}{kind}_l{layer}{end}");
+                let name = l.node_name(&path.replace('.', "_"), "weight");
+                let target = Name::new(path, span);
+                let named = Some(Name::new(name.clone(), span));
+                l.stmts.push(stmt(named, None, Op::GetAttr { target }, None, span));
+                weights.push(Value::new(ValueKind::Node(name), span));
+            }
+        }
+    }
+    values[2] = Value::new(ValueKind::List(weights), span);
+    values
+}
