@@ -347,9 +347,10 @@ fn control_flow_does_what_its_graphs_do() {
     };
     let mut g = G::new();
     let i = g.input("x", DType::F32, &[4]);
+    let p = g.input("p", DType::Bool, &[]);
     let cond = |name: &str| {
         vec![
-            Val::Bool(true),
+            x(p),
             Val::Graph(name.into()),
             Val::Graph("pure".into()),
             Val::Tuple(vec![x(i)]),
@@ -373,6 +374,17 @@ fn control_flow_does_what_its_graphs_do() {
     )
     .unwrap();
     assert_eq!(calls(&m, "cond"), 1);
+}
+
+#[test]
+fn branches_that_are_known_are_called() {
+    let text = "graph main {\n %x : f32[2, 3] = placeholder x\n %n = call_method size(%x, 0)\n %p = call_function operator.gt(%n, 1)\n %y = call_function torch.cond(%p, @a, @b, (%x,))\n output %y\n}\ngraph a { %x = placeholder x  %y = call_function torch.relu(%x)  output %y }\ngraph b { %x = placeholder x  output %x }";
+    let (file, _) = crate::syntax::parse_text(crate::source::FileId(0), text);
+    let (mut m, _) = crate::graph::build(&file, "m");
+    let found = infer(&mut m, &InferOptions::default());
+    assert!(found.is_empty(), "{found:?}");
+    optimize(&mut m, &PassOptions::default()).unwrap();
+    assert_eq!((calls(&m, "cond"), calls(&m, "relu"), m.graphs.len()), (0, 1, 1));
 }
 
 /// A graph that is called for other types is another graph then.

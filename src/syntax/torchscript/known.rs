@@ -17,7 +17,9 @@ impl Lower<'_> {
     fn known_value(&self, n: &Node) -> Option<ValueKind> {
         let op = n.op.strip_prefix("aten::").or(n.op.strip_prefix("prim::"))?;
         let values: Vec<ValueKind> = n.args.iter().map(|a| self.kind(a)).collect::<Option<_>>()?;
-        if let Some(ty) = n.args.first().and_then(|a| self.types.get(&a.name))
+        // A graph without blocks was traced, and reads the sizes of its inputs as the model does.
+        if self.has_blocks
+            && let Some(ty) = n.args.first().and_then(|a| self.types.get(&a.name))
             && let Some(known) = size(op, ty, values.get(1))
         {
             return Some(known);

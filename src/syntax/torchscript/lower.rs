@@ -47,6 +47,8 @@ pub(super) struct Lower<'a> {
     pub broken: Vec<Arc<str>>,
     /// The graphs that the script's blocks become.
     pub graphs: Vec<Graph>,
+    /// Whether the script has branches or loops.
+    pub has_blocks: bool,
     /// How many nodes have been read, those in repeated loops as often as they are.
     pub work: usize,
     /// Where the script stands, which its graphs are named after.
@@ -68,6 +70,7 @@ pub fn lower(script: &Script, number: usize, errors: &mut Vec<Diagnostic>) -> Ve
         stmts: vec![],
         broken: vec![],
         graphs: vec![],
+        has_blocks: script.nodes.iter().any(|n| !n.blocks.is_empty()),
         work: 0,
         number,
         errors,
