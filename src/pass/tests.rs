@@ -347,7 +347,7 @@ fn control_flow_does_what_its_graphs_do() {
     };
     let mut g = G::new();
     let i = g.input("x", DType::F32, &[4]);
-    let p = g.input("p", DType::Bool, &[]);
+    let p = g.input("p", DType::B8, &[]);
     let cond = |name: &str| {
         vec![
             x(p),
