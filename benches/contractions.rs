@@ -1,5 +1,5 @@
 //! Matrix products and convolutions: GFLOP/s, and the share of the machine's multiply-add peak measured in the same run,
-//! on one thread and on all. `cargo bench --bench contractions -- [matmul|conv|attention] [substring]`.
+//! on one thread and on all. `cargo bench --bench contractions -- [matmul|conv|attention|expansion] [substring]`.
 
 mod timing;
 
@@ -80,7 +80,7 @@ impl Bench {
     }
 
     fn row_on(&self, pools: &[Pool], name: &str, flops: f64, mut f: impl FnMut(&Pool)) {
-        print!("{name:<36}");
+        print!("{name:<44}");
         for pool in pools {
             let [median, least] = time(|| f(pool));
             let (rate, peak) = (flops / least / 1e9, self.peak * pool.threads() as f64);
@@ -197,6 +197,69 @@ impl Bench {
 }
 
 impl Bench {
+    /// A 1x1 convolution and the depthwise one behind it, one by one and as one: `[in, between, size, kernel, stride]`.
+    fn expansion(&self, [c, between, size, kernel, stride]: [usize; 5]) {
+        let name = format!("expansion {c}->{between} k{kernel}s{stride} @{size}");
+        if !self.wanted(&name) {
+            return;
+        }
+        let first = Conv {
+            bias: true,
+            activation: Activation::Clamp(0.0, 6.0),
+            input_layout: Layout::ChannelsLast,
+            output_layout: Layout::ChannelsLast,
+            ..Conv::new2d(c, between, [size, size], [1, 1])
+        };
+        let second = Conv {
+            in_channels: between,
+            groups: between,
+            kernel: [1, kernel, kernel],
+            stride: [1, stride, stride],
+            padding: [0, kernel / 2, kernel / 2],
+            ..first.clone()
+        };
+        let e = Expansion { first, second };
+        let [nx, nw, nb, nm] = e.first.extents().expect("a legal convolution");
+        let [_, nw2, _, ny] = e.second.extents().expect("a legal convolution");
+        let (x, w, b, w2) = (data(nx), data(nw), data(nb), data(nw2));
+        let (mut middle, mut y) = (vec![0f32; nm], vec![0f32; ny]);
+        let constants = |w, b| ConvConstants {
+            weight: Some(bytes(w).into()),
+            bias: Some(bytes(b).into()),
+        };
+        let (one, two) = (constants(&w, &b), constants(&w2, &b));
+        let (p1, p2) = (native().conv(&e.first, one), native().conv(&e.second, two));
+        let (p1, p2) = (p1.expect("a plan"), p2.expect("a plan"));
+        let args = |x: *const f32, y: *mut f32| ConvArgs {
+            x: x.cast(),
+            weight: std::ptr::null(),
+            bias: std::ptr::null(),
+            y: y.cast(),
+            tail: None,
+        };
+        let flops = 2.0 * e.macs();
+        self.row(&format!("{name}, one by one"), flops, |pool| {
+            // SAFETY: the operands hold the descriptors' extents.
+            unsafe {
+                p1.run(pool, &args(x.as_ptr(), middle.as_mut_ptr()));
+                p2.run(pool, &args(middle.as_ptr(), y.as_mut_ptr()));
+            }
+        });
+        let plan = native().expansion(&e, [one, two]).expect("a plan");
+        let args = ExpansionArgs {
+            x: x.as_ptr().cast(),
+            weights: [std::ptr::null(); 2],
+            biases: [std::ptr::null(); 2],
+            y: y.as_mut_ptr().cast(),
+            middle: None,
+            tail: None,
+        };
+        // SAFETY: as above.
+        self.row(&format!("{name}, as one"), flops, |pool| unsafe { plan.run(pool, &args) });
+    }
+}
+
+impl Bench {
     /// `[batch, heads, queries, keys, size]`; causal if `causal`.
     fn attention(&self, [b, h, l, s, e]: [usize; 5], causal: bool) {
         let name = format!("attention {b}x{h} {l}x{s}x{e}{}", if causal { " causal" } else { "" });
@@ -234,6 +297,20 @@ const ATTENTIONS: &[[usize; 5]] = &[
     [8, 8, 64, 64, 32],
 ];
 
+/// Inverted residuals met in models: `[in, between, size, kernel, stride]`.
+const EXPANSIONS: &[[usize; 5]] = &[
+    [16, 96, 112, 3, 2],
+    [24, 144, 56, 3, 1],
+    [24, 144, 56, 3, 2],
+    [24, 144, 56, 5, 2],
+    [32, 192, 28, 3, 1],
+    [40, 240, 28, 5, 1],
+    [64, 384, 14, 3, 1],
+    [96, 576, 14, 3, 1],
+    [112, 672, 14, 5, 1],
+    [160, 960, 7, 3, 1],
+];
+
 /// Layers met in models: `[in, out, size, kernel, stride, groups]`.
 const CONVS: &[[usize; 6]] = &[
     [3, 64, 224, 7, 2, 1],
@@ -259,6 +336,9 @@ const CONVS: &[[usize; 6]] = &[
     [960, 960, 7, 3, 1, 960],
     [120, 120, 28, 5, 1, 120],
     [128, 128, 56, 3, 1, 32],
+    [104, 104, 28, 3, 1, 13],
+    [48, 48, 56, 3, 2, 6],
+    [440, 440, 7, 3, 1, 55],
 ];
 
 /// Products met in models: `(batch, m, k, n, constant operand)`.
@@ -311,6 +391,9 @@ fn main() {
     for &sizes in ATTENTIONS {
         b.attention(sizes, false);
         b.attention(sizes, true);
+    }
+    for &sizes in EXPANSIONS {
+        b.expansion(sizes);
     }
     for &layer in CONVS {
         b.conv(layer, Layout::ChannelsFirst);

@@ -402,6 +402,11 @@ impl CompiledKernels {
         }
     }
 
+    /// How many buffers kernel `i` takes.
+    pub fn arity(&self, i: usize) -> usize {
+        self.arity[i]
+    }
+
     /// Runs iterations `begin..end` of kernel `i`'s parallel loop (`0..1` if it has none).
     ///
     /// # Safety

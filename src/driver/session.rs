@@ -17,7 +17,7 @@ use crate::source::Sources;
 use crate::syntax::ast;
 use crate::types::{Dim, Type, Val};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Findings that stop the work were reported to the session's [`Diagnostics`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,10 @@ impl Session {
     }
 
     fn took(&mut self, stage: Stage, product: Product, start: Instant) {
-        let time = start.elapsed();
+        self.took_time(stage, product, start.elapsed());
+    }
+
+    fn took_time(&mut self, stage: Stage, product: Product, time: Duration) {
         self.observers.iter_mut().for_each(|o| o.after(stage, product, time));
     }
 
@@ -249,7 +252,6 @@ impl Session {
     /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the texts of its
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
-        let start = Instant::now();
         let library = self.target.and_then(math::Native::at).unwrap_or_else(math::native);
         let options = runtime::Options {
             pool: self.pool(thread_count(threads)),
@@ -263,7 +265,9 @@ impl Session {
         };
         match Executable::new(program, &options) {
             Ok(executable) => {
-                self.took(Stage::Compile, Product::Executable(&executable), start);
+                let [code, packing] = executable.built();
+                self.took_time(Stage::Compile, Product::Executable(&executable), code);
+                self.took_time(Stage::Pack, Product::Executable(&executable), packing);
                 Ok(executable)
             }
             Err(d) => {

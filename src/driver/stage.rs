@@ -17,13 +17,22 @@ pub enum Stage {
     Optimize,
     /// Fusion, schedules, memory plan.
     Lower,
-    /// Machine code and packed weights.
+    /// Machine code.
     Compile,
+    /// Packed weights, and memory. Packing needs all weights, so reading their file is a part of it.
+    Pack,
 }
 
 impl Stage {
     /// All of them.
-    pub const ALL: [Stage; 5] = [Stage::Load, Stage::Check, Stage::Optimize, Stage::Lower, Stage::Compile];
+    pub const ALL: [Stage; 6] = [
+        Stage::Load,
+        Stage::Check,
+        Stage::Optimize,
+        Stage::Lower,
+        Stage::Compile,
+        Stage::Pack,
+    ];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
@@ -33,6 +42,7 @@ impl Stage {
             Stage::Optimize => "optimize",
             Stage::Lower => "lower",
             Stage::Compile => "compile",
+            Stage::Pack => "pack",
         }
     }
 }
@@ -44,7 +54,7 @@ pub enum Product<'a> {
     Module(&'a GraphModule),
     /// After `Lower`.
     Program(&'a Program),
-    /// After `Compile`.
+    /// After `Compile` and `Pack`.
     Executable(&'a Executable),
 }
 

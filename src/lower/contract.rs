@@ -1,9 +1,10 @@
 //! Contractions: from an op's meaning and strided operands to the descriptors of `math`.
 
 use super::ir::{Def, Special, Tir, ValueId};
+use super::expansion::Between;
 use super::{BufferId, LowerError, Operand};
 use crate::diag::{Code, Diagnostic};
-use crate::math::contract::{Activation, Addend, Attention, BatchDim, Conv, Layout, Mask, MatMul, Recurrent};
+use crate::math::contract::{Activation, Addend, Attention, BatchDim, Conv, Expansion, Layout, Mask, MatMul, Recurrent};
 use crate::op::{Call, Contraction, IndexMap, OpResult};
 use crate::types::{DType, TensorType};
 
@@ -14,6 +15,8 @@ pub enum Contract {
     MatMul(MatMul, Vec<Operand>),
     /// A convolution: input, weight and bias.
     Conv(Conv, Vec<Operand>),
+    /// A 1x1 convolution and the depthwise one on its result: input, weight and bias of the first, weight and bias of the second.
+    Expansion(Box<Expansion>, Vec<Operand>, Between),
     /// A recurrent layer: inputs, states, recurrent weight and bias.
     Recurrent(Recurrent, Vec<Operand>),
     /// Attention: q, k, v and the mask.
@@ -25,6 +28,7 @@ impl Contract {
     pub fn operands(&self) -> &[Operand] {
         match self {
             Contract::MatMul(_, o) | Contract::Conv(_, o) | Contract::Attention(_, o) | Contract::Recurrent(_, o) => o,
+            Contract::Expansion(_, o, _) => o,
         }
     }
 
@@ -33,6 +37,7 @@ impl Contract {
         match self {
             Contract::MatMul(d, _) => d.batch_size() as f64 * d.m as f64 * d.n as f64 * d.k as f64,
             Contract::Conv(d, _) => d.macs(),
+            Contract::Expansion(d, ..) => d.macs(),
             Contract::Recurrent(d, _) => d.macs(),
             Contract::Attention(d, _) => {
                 let scores = d.batch as f64 * d.heads as f64 * d.queries as f64 * d.keys as f64;

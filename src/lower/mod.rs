@@ -21,6 +21,7 @@ mod control;
 pub mod cost;
 mod emit;
 pub mod explain;
+pub mod expansion;
 pub mod fuse;
 mod horizontal;
 pub mod ir;
@@ -106,6 +107,7 @@ pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
     }
     l.program.fusion.notes(tir, &fusion, &l.kernels);
     l.outputs()?;
+    expansion::join(&mut l.program);
     l.place();
     place::keep_in_caches(&mut l.program);
     Ok(l.program)

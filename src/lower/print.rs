@@ -64,6 +64,7 @@ fn write_buffer(f: &mut fmt::Formatter<'_>, i: usize, b: &Buffer) -> fmt::Result
         Place::Input(n) => writeln!(f, "  input   b{i} {} {ty}   number {n}", b.name),
         Place::Constant(_) => writeln!(f, "  const   b{i} {} {ty}", b.name),
         Place::Arena(at) => writeln!(f, "  arena   b{i} {} {ty}   at {at}", b.name),
+        Place::Pieces => writeln!(f, "  pieces  b{i} {} {ty}", b.name),
         Place::Output(n) => writeln!(f, "  output  b{i} {} {ty}   number {n}", b.name),
     }
 }
@@ -200,20 +201,10 @@ fn describe(what: &Contract) -> (&'static str, String) {
                 format!("batch={batch} m={} n={} k={} {:?}", d.m, d.n, d.k, d.activation),
             )
         }
-        Contract::Conv(d, _) => (
-            "conv",
-            format!(
-                "batch={} channels={}->{} groups={} input={:?} kernel={:?} stride={:?} {:?}{}",
-                d.batch,
-                d.in_channels,
-                d.out_channels,
-                d.groups,
-                d.input,
-                d.kernel,
-                d.stride,
-                d.activation,
-                layouts(d)
-            ),
+        Contract::Conv(d, _) => ("conv", sizes(d)),
+        Contract::Expansion(d, _, between) => (
+            "expansion",
+            format!("{}, b{}, {}", sizes(&d.first), between.buffer.0, sizes(&d.second)),
         ),
         Contract::Recurrent(d, _) => (
             "recurrent",
@@ -230,6 +221,21 @@ fn describe(what: &Contract) -> (&'static str, String) {
             ),
         ),
     }
+}
+
+fn sizes(d: &Conv) -> String {
+    format!(
+        "batch={} channels={}->{} groups={} input={:?} kernel={:?} stride={:?} {:?}{}",
+        d.batch,
+        d.in_channels,
+        d.out_channels,
+        d.groups,
+        d.input,
+        d.kernel,
+        d.stride,
+        d.activation,
+        layouts(d)
+    )
 }
 
 /// Which sides of a convolution have their channels last.

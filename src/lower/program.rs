@@ -27,6 +27,8 @@ pub enum Place {
     Arena(usize),
     /// Result `n`: memory that the caller receives.
     Output(usize),
+    /// Nowhere: a step makes and uses it piece by piece.
+    Pieces,
 }
 
 /// A buffer.

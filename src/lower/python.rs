@@ -83,7 +83,7 @@ fn run(p: &Program, kernels: &[String]) -> String {
         let from = match &b.place {
             Place::Input(n) => format!("flat({}, {dtype})", input(p, *n)),
             Place::Constant(_) => format!("flat(constants[\"b{i}\"], {dtype})"),
-            Place::Arena(_) | Place::Output(_) => {
+            Place::Arena(_) | Place::Output(_) | Place::Pieces => {
                 format!("np.zeros({}, {dtype})", b.shape.iter().product::<usize>())
             }
         };
@@ -119,7 +119,7 @@ fn step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
     let line = match s {
         Step::Kernel { kernel, buffers } => call_kernel(&kernels[*kernel], buffers),
         Step::Contract { what, out: to, tail } => {
-            let mut text = contract(p, what, *to);
+            let mut text = contract(p, kernels, what, *to);
             if let Some(Tail { kernel, buffers }) = tail {
                 let _ = write!(text, "\n    {}", call_kernel(&kernels[*kernel], buffers));
             }
@@ -173,10 +173,25 @@ fn strided<S: std::fmt::Debug>(b: BufferId, offset: i64, shape: &[usize], stride
     format!("view(b{}, {offset}, {shape:?}, {strides:?})", b.0)
 }
 
-fn contract(p: &Program, what: &Contract, out: BufferId) -> String {
+fn contract(p: &Program, kernels: &[String], what: &Contract, out: BufferId) -> String {
     match what {
         Contract::MatMul(d, o) => matmul(d, o, out),
         Contract::Conv(d, o) => conv(p, d, o, out),
+        Contract::Expansion(d, o, between) => {
+            let (first, more) = o.split_at(2 + d.first.bias as usize);
+            let mut lines = vec![conv(p, &d.first, first, between.buffer)];
+            let tail = between.tail.iter();
+            lines.extend(tail.map(|t| call_kernel(&kernels[t.kernel], &t.buffers)));
+            let input = Operand {
+                buffer: between.buffer,
+                offset: 0,
+                shape: vec![],
+                strides: vec![],
+            };
+            let second: Vec<Operand> = [input].into_iter().chain(more.iter().cloned()).collect();
+            lines.push(conv(p, &d.second, &second, out));
+            lines.join("\n    ")
+        }
         Contract::Attention(d, o) => attention(d, o, out),
         Contract::Recurrent(d, o) => {
             let at = |i: usize| o.get(i).map_or("None".into(), operand);

@@ -264,6 +264,7 @@ fn run(p: &Program, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
         Place::Arena(at) => arena[*at..*at + size].to_vec(),
         Place::Output(n) => outs[*n].clone(),
         Place::Constant(t) => t.bytes().to_vec(),
+        Place::Pieces => unreachable!("no step makes pieces of kernels' results"),
     };
     for s in &p.steps {
         let Step::Kernel { kernel, buffers } = s else {

@@ -88,7 +88,7 @@ fn lacking(_isa: Isa) -> Option<&'static str> {
 fn detect() -> Isa {
     let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
     match avx2 {
-        true if is_x86_feature_detected!("avx512f") => Isa::Avx512,
+        true if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") => Isa::Avx512,
         true => Isa::Avx2,
         false => Isa::Portable,
     }

@@ -67,6 +67,10 @@ impl Library for Native {
         conv::plan(self.isa, self.exact, desc, constants)
     }
 
+    fn expansion(&self, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError> {
+        conv::plan_expansion(self.isa, desc, constants)
+    }
+
     fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
         attention::plan(self.isa, desc)
     }

@@ -15,13 +15,30 @@ pub unsafe trait Simd: Copy + 'static {
     type V: Copy;
     /// Elements of a vector.
     const LANES: usize;
+    /// The level of a vector of half as many elements, for what would leave half of a vector empty; the level itself where
+    /// that gains nothing.
+    type Half: Simd;
 
+    /// All lanes `x`, of which [`Simd::lower`] takes the first half without an instruction.
+    #[inline(always)]
+    unsafe fn splat_for_both(x: f32) -> Self::V {
+        // SAFETY: as for `splat`.
+        unsafe { Self::splat(x) }
+    }
+    /// The first half of a vector; all of it where [`Simd::Half`] is the level itself.
+    unsafe fn lower(v: Self::V) -> <Self::Half as Simd>::V;
     /// All lanes `x`.
     unsafe fn splat(x: f32) -> Self::V;
     /// Reads a vector.
     unsafe fn load(p: *const f32) -> Self::V;
     /// Writes a vector.
     unsafe fn store(p: *mut f32, v: Self::V);
+    /// Which lanes to read.
+    type Mask: Copy;
+    /// The first `n <= LANES` lanes.
+    unsafe fn mask(n: usize) -> Self::Mask;
+    /// Reads the lanes of a mask; the others are 0 and not read.
+    unsafe fn load_masked(p: *const f32, m: Self::Mask) -> Self::V;
     /// Reads the first `n <= LANES` lanes; the others are 0.
     unsafe fn load_first(p: *const f32, n: usize) -> Self::V;
     /// Writes the first `n <= LANES` lanes.
@@ -97,6 +114,11 @@ macro_rules! lanewise {
 unsafe impl Simd for Portable {
     type V = [f32; 4];
     const LANES: usize = 4;
+    type Half = Portable;
+    #[inline(always)]
+    unsafe fn lower(v: [f32; 4]) -> [f32; 4] {
+        v
+    }
     #[inline(always)]
     unsafe fn splat(x: f32) -> [f32; 4] {
         [x; 4]
@@ -110,6 +132,16 @@ unsafe impl Simd for Portable {
     unsafe fn store(p: *mut f32, v: [f32; 4]) {
         // SAFETY: the caller gives four writable elements.
         unsafe { p.cast::<[f32; 4]>().write_unaligned(v) }
+    }
+    type Mask = usize;
+    #[inline(always)]
+    unsafe fn mask(n: usize) -> usize {
+        n
+    }
+    #[inline(always)]
+    unsafe fn load_masked(p: *const f32, n: usize) -> [f32; 4] {
+        // SAFETY: the caller gives the mask's elements.
+        unsafe { Self::load_first(p, n) }
     }
     #[inline(always)]
     unsafe fn load_first(p: *const f32, n: usize) -> [f32; 4] {
@@ -181,14 +213,6 @@ mod x86 {
     /// Masks for `_mm256_maskload_ps`: eight lanes from index `8 - n` on have the first `n` set.
     static MASKS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
-    impl Avx2 {
-        #[inline(always)]
-        unsafe fn mask(n: usize) -> __m256i {
-            // SAFETY: `n <= 8`, so eight elements from `8 - n` lie in the table.
-            unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
-        }
-    }
-
     macro_rules! simple {
         ($v:ty; $($name:ident = $op:ident ( $($a:ident),* );)*) => { $(
             #[inline(always)]
@@ -203,6 +227,11 @@ mod x86 {
     unsafe impl Simd for Avx2 {
         type V = __m256;
         const LANES: usize = 8;
+        type Half = Avx2;
+        #[inline(always)]
+        unsafe fn lower(v: __m256) -> __m256 {
+            v
+        }
         simple! { __m256;
             add = _mm256_add_ps(a, b);
             sub = _mm256_sub_ps(a, b);
@@ -227,10 +256,21 @@ mod x86 {
             // SAFETY: the caller gives eight writable elements.
             unsafe { _mm256_storeu_ps(p, v) }
         }
+        type Mask = __m256i;
+        #[inline(always)]
+        unsafe fn mask(n: usize) -> __m256i {
+            // SAFETY: `n <= 8`, so eight elements from `8 - n` lie in the table.
+            unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(8 - n).cast()) }
+        }
+        #[inline(always)]
+        unsafe fn load_masked(p: *const f32, m: __m256i) -> __m256 {
+            // SAFETY: lanes that are masked off are not read.
+            unsafe { _mm256_maskload_ps(p, m) }
+        }
         #[inline(always)]
         unsafe fn load_first(p: *const f32, n: usize) -> __m256 {
-            // SAFETY: lanes that are masked off are not read.
-            unsafe { _mm256_maskload_ps(p, Self::mask(n)) }
+            // SAFETY: as above.
+            unsafe { Self::load_masked(p, Self::mask(n)) }
         }
         #[inline(always)]
         unsafe fn store_first(p: *mut f32, n: usize, v: __m256) {
@@ -264,17 +304,31 @@ mod x86 {
     #[derive(Clone, Copy)]
     pub struct Avx512;
 
-    impl Avx512 {
-        #[inline(always)]
-        fn mask(n: usize) -> __mmask16 {
-            ((1u32 << n) - 1) as u16
-        }
+    /// The vector itself, of which the compiler does not know that all lanes are one: it would make the half by a load and the
+    /// whole of the half by a shuffle, which competes with the sums.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn hidden(mut v: __m512) -> __m512 {
+        // SAFETY: the text holds no instruction.
+        unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
+        v
     }
 
     // SAFETY: each method is the instruction it names; the pointer methods touch what the trait says.
     unsafe impl Simd for Avx512 {
         type V = __m512;
         const LANES: usize = 16;
+        type Half = Avx2;
+        #[inline(always)]
+        unsafe fn splat_for_both(x: f32) -> __m512 {
+            // SAFETY: the machine has AVX-512 F.
+            unsafe { hidden(_mm512_set1_ps(x)) }
+        }
+        #[inline(always)]
+        unsafe fn lower(v: __m512) -> __m256 {
+            // SAFETY: the machine has AVX-512 F.
+            unsafe { _mm512_castps512_ps256(v) }
+        }
         simple! { __m512;
             add = _mm512_add_ps(a, b);
             sub = _mm512_sub_ps(a, b);
@@ -299,10 +353,20 @@ mod x86 {
             // SAFETY: the caller gives sixteen writable elements.
             unsafe { _mm512_storeu_ps(p, v) }
         }
+        type Mask = __mmask16;
+        #[inline(always)]
+        unsafe fn mask(n: usize) -> __mmask16 {
+            ((1u32 << n) - 1) as u16
+        }
+        #[inline(always)]
+        unsafe fn load_masked(p: *const f32, m: __mmask16) -> __m512 {
+            // SAFETY: lanes that are masked off are not read.
+            unsafe { _mm512_maskz_loadu_ps(m, p) }
+        }
         #[inline(always)]
         unsafe fn load_first(p: *const f32, n: usize) -> __m512 {
-            // SAFETY: lanes that are masked off are not read.
-            unsafe { _mm512_maskz_loadu_ps(Self::mask(n), p) }
+            // SAFETY: as above.
+            unsafe { Self::load_masked(p, Self::mask(n)) }
         }
         #[inline(always)]
         unsafe fn store_first(p: *mut f32, n: usize, v: __m512) {

@@ -1,6 +1,7 @@
 //! The register tile: the inner kernel of matrix products and of direct convolution.
 //!
-//! One call computes `R x (V * LANES)` elements of `C = A · B` and keeps them in registers throughout. Rows of A are read
+//! One call computes `R x (V * LANES)` elements of `C = A · B` and keeps them in registers throughout. Where AVX-512 would leave half of
+//! a vector empty, the tile ends with half a vector: processors that do 512 bits in two steps do only one. Rows of A are read
 //! element by element and broadcast; B is read as vectors. The product index runs over segments of A: a matrix product
 //! has one, a direct convolution has one for each run of input that is contiguous (a kernel row, or a kernel tap).
 //!
@@ -69,12 +70,17 @@ pub static ONE_SEGMENT: [usize; 1] = [0];
 /// segments, B for `V * LANES` elements at every product index, C (and the bias) for `cols` columns.
 pub type TileFn = unsafe fn(&TileJob);
 
+/// The registers of a tile: `R` rows of `V` vectors, and, if `H`, half a vector behind them.
+struct Sums<S: Simd, const R: usize, const V: usize, const H: bool> {
+    whole: [[S::V; V]; R],
+    half: [<S::Half as Simd>::V; R],
+}
+
 #[inline(always)]
-unsafe fn body<S: Simd, const R: usize, const V: usize, const UNIT: bool>(t: &TileJob) {
+unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNIT: bool>(t: &TileJob) {
     // SAFETY: the caller keeps the promises of `TileFn`.
     unsafe {
-        let mut acc = [[S::splat(0.0); V]; R];
-        start::<S, R, V>(t, &mut acc);
+        let mut acc = start::<S, R, V, H>(t);
         let row = if UNIT { 1 } else { t.a_row };
         let (a_k, b_k) = (t.a_k, t.b_k);
         let mut b = t.b;
@@ -85,92 +91,143 @@ unsafe fn body<S: Simd, const R: usize, const V: usize, const UNIT: bool>(t: &Ti
                 for v in 0..V {
                     bv[v] = S::load(b.add(v / 2 * t.b_panel + v % 2 * S::LANES));
                 }
+                let last = if H { S::Half::load(b.add(V * S::LANES)) } else { S::Half::splat(0.0) };
                 for r in 0..R {
-                    let x = S::splat(*a.add(r * row));
+                    let x = *a.add(r * row);
+                    if V == 0 {
+                        acc.half[r] = S::Half::fma(S::Half::splat(x), last, acc.half[r]);
+                        continue;
+                    }
+                    // One broadcast for both: two would need more registers than there are.
+                    let x = if H { S::splat_for_both(x) } else { S::splat(x) };
                     for v in 0..V {
-                        acc[r][v] = S::fma(x, bv[v], acc[r][v]);
+                        acc.whole[r][v] = S::fma(x, bv[v], acc.whole[r][v]);
+                    }
+                    if H {
+                        acc.half[r] = S::Half::fma(S::lower(x), last, acc.half[r]);
                     }
                 }
                 a = a.wrapping_add(a_k);
                 b = b.wrapping_add(b_k);
             }
         }
-        finish::<S, R, V>(t, &mut acc);
+        finish::<S, R, V, H>(t, &mut acc);
     }
 }
 
 #[inline(always)]
-unsafe fn start<S: Simd, const R: usize, const V: usize>(t: &TileJob, acc: &mut [[S::V; V]; R]) {
+unsafe fn start<S: Simd, const R: usize, const V: usize, const H: bool>(t: &TileJob) -> Sums<S, R, V, H> {
     // SAFETY: the caller keeps the promises of `TileFn`.
     unsafe {
+        let mut acc = Sums {
+            whole: [[S::splat(0.0); V]; R],
+            half: [S::Half::splat(0.0); R],
+        };
         match t.init {
             Init::Zero => {}
             Init::Output => {
                 for r in 0..R {
-                    for v in 0..V {
-                        acc[r][v] = load::<S, V>(t.c.add(r * t.c_row), v, t.cols);
-                    }
+                    acc.set(r, t, t.c.add(r * t.c_row));
                 }
             }
             Init::RowBias => {
                 for r in 0..R {
-                    let x = S::splat(*t.bias.add(r));
-                    for v in 0..V {
-                        acc[r][v] = x;
-                    }
+                    acc.whole[r] = [S::splat(*t.bias.add(r)); V];
+                    acc.half[r] = S::Half::splat(*t.bias.add(r));
                 }
             }
             Init::Bias => {
-                for v in 0..V {
-                    let x = load::<S, V>(t.bias, v, t.cols);
-                    for r in 0..R {
-                        acc[r][v] = x;
-                    }
+                acc.set(0, t, t.bias);
+                for r in 1..R {
+                    acc.whole[r] = acc.whole[0];
+                    acc.half[r] = acc.half[0];
                 }
+            }
+        }
+        acc
+    }
+}
+
+impl<S: Simd, const R: usize, const V: usize, const H: bool> Sums<S, R, V, H> {
+    /// Reads the columns of row `r` from `p`.
+    #[inline(always)]
+    unsafe fn set(&mut self, r: usize, t: &TileJob, p: *const f32) {
+        // SAFETY: the caller gives the tile's columns.
+        unsafe {
+            for v in 0..V {
+                self.whole[r][v] = load::<S>(p, v * S::LANES, t.cols);
+            }
+            if H {
+                self.half[r] = load::<S::Half>(p, V * S::LANES, t.cols);
             }
         }
     }
 }
 
+/// The vector from column `at` of `cols` on; what is beyond them is 0.
 #[inline(always)]
-unsafe fn load<S: Simd, const V: usize>(p: *const f32, v: usize, cols: usize) -> S::V {
+unsafe fn load<S: Simd>(p: *const f32, at: usize, cols: usize) -> S::V {
     // SAFETY: `cols` elements are readable from `p`.
     unsafe {
-        if cols == V * S::LANES {
-            S::load(p.add(v * S::LANES))
+        if at + S::LANES <= cols {
+            S::load(p.add(at))
         } else {
-            S::load_first(p.wrapping_add(v * S::LANES), lanes_of::<S>(v, cols))
+            S::load_first(p.wrapping_add(at), cols.saturating_sub(at))
         }
     }
 }
 
-/// How many of `cols` columns fall into vector `v`.
 #[inline(always)]
-fn lanes_of<S: Simd>(v: usize, cols: usize) -> usize {
-    cols.saturating_sub(v * S::LANES).min(S::LANES)
+unsafe fn store<S: Simd>(p: *mut f32, at: usize, cols: usize, v: S::V) {
+    // SAFETY: `cols` elements are writable from `p`.
+    unsafe {
+        if at + S::LANES <= cols {
+            S::store(p.add(at), v);
+        } else {
+            S::store_first(p.wrapping_add(at), cols.saturating_sub(at), v);
+        }
+    }
 }
 
 #[inline(always)]
-unsafe fn finish<S: Simd, const R: usize, const V: usize>(t: &TileJob, acc: &mut [[S::V; V]; R]) {
+unsafe fn clamped<S: Simd>(lo: f32, hi: f32, v: S::V) -> S::V {
+    // SAFETY: arithmetic of the level.
+    unsafe { S::min(S::splat(hi), S::max(S::splat(lo), v)) }
+}
+
+#[inline(always)]
+unsafe fn finish<S: Simd, const R: usize, const V: usize, const H: bool>(t: &TileJob, acc: &mut Sums<S, R, V, H>) {
     // SAFETY: the caller keeps the promises of `TileFn`.
     unsafe {
         if let Some((lo, hi)) = t.clamp {
-            let (lo, hi) = (S::splat(lo), S::splat(hi));
             for r in 0..R {
                 for v in 0..V {
-                    acc[r][v] = S::min(hi, S::max(lo, acc[r][v]));
+                    acc.whole[r][v] = clamped::<S>(lo, hi, acc.whole[r][v]);
                 }
+                acc.half[r] = clamped::<S::Half>(lo, hi, acc.half[r]);
             }
         }
-        let full = t.cols == V * S::LANES;
+        // Tested once: the stores of a full tile are one after the other.
+        let half = if H { S::Half::LANES } else { 0 };
+        if t.cols == V * S::LANES + half {
+            for r in 0..R {
+                let c = t.c.add(r * t.c_row);
+                for v in 0..V {
+                    S::store(c.add(v * S::LANES), acc.whole[r][v]);
+                }
+                if H {
+                    S::Half::store(c.add(V * S::LANES), acc.half[r]);
+                }
+            }
+            return;
+        }
         for r in 0..R {
             let c = t.c.add(r * t.c_row);
             for v in 0..V {
-                if full {
-                    S::store(c.add(v * S::LANES), acc[r][v]);
-                } else {
-                    S::store_first(c.wrapping_add(v * S::LANES), lanes_of::<S>(v, t.cols), acc[r][v]);
-                }
+                store::<S>(c, v * S::LANES, t.cols, acc.whole[r][v]);
+            }
+            if H {
+                store::<S::Half>(c, V * S::LANES, t.cols, acc.half[r]);
             }
         }
     }
@@ -186,6 +243,8 @@ pub struct Kernels {
     pub nr: usize,
     /// The most rows of a tile of four vectors.
     pub mr_wide: usize,
+    /// Whether there are tiles with half a vector.
+    has_halves: bool,
     table: fn(usize, usize, bool) -> TileFn,
 }
 
@@ -201,28 +260,40 @@ impl Kernels {
         }
     }
 
-    /// The kernel for `rows` rows and `vectors` vectors (1, 2, or 4 as two panels); `unit` when rows of A are adjacent.
-    pub fn tile(&self, rows: usize, vectors: usize, unit: bool) -> TileFn {
-        (self.table)(rows, vectors, unit)
+    /// The kernel for `rows` rows and `halves` half vectors (see [`Kernels::halves`], or 8 for two panels); `unit` when rows of A
+    /// are adjacent.
+    pub fn tile(&self, rows: usize, halves: usize, unit: bool) -> TileFn {
+        (self.table)(rows, halves, unit)
+    }
+
+    /// The half vectors that `cols` columns of a panel fill: 1 to 4, an even number where half vectors gain nothing.
+    pub fn halves(&self, cols: usize) -> usize {
+        let step = if self.has_halves { self.nr / 4 } else { self.nr / 2 };
+        cols.div_ceil(step).max(1) * (4 * step / self.nr)
     }
 }
 
 macro_rules! table {
-    ($name:ident, $table:ident, $simd:ident, $isa:expr, ($($feature:literal)?), mr = $mr:literal [$($r:literal)*], wide = $wide:literal [$($w:literal)*]) => {
-        fn $table(rows: usize, vectors: usize, unit: bool) -> TileFn {
+    ($name:ident, $table:ident, $simd:ident, $isa:expr, ($($feature:literal)?), mr = $mr:literal [$($r:literal)*], wide = $wide:literal [$($w:literal)*],
+        halves = $has:literal [$($h:literal)*]) => {
+        fn $table(rows: usize, halves: usize, unit: bool) -> TileFn {
             $(#[target_feature(enable = $feature)])?
-            unsafe fn f<const R: usize, const V: usize, const UNIT: bool>(t: &TileJob) {
+            unsafe fn f<const R: usize, const V: usize, const H: bool, const UNIT: bool>(t: &TileJob) {
                 // SAFETY: the promises of `TileFn`.
-                unsafe { body::<$simd, R, V, UNIT>(t) }
+                unsafe { body::<$simd, R, V, H, UNIT>(t) }
             }
-            match (rows, vectors, unit) {
-                $(($r, 1, false) => f::<$r, 1, false>,
-                ($r, 1, true) => f::<$r, 1, true>,
-                ($r, 2, false) => f::<$r, 2, false>,
-                ($r, 2, true) => f::<$r, 2, true>,)*
-                $(($w, 4, false) => f::<$w, 4, false>,
-                ($w, 4, true) => f::<$w, 4, true>,)*
-                _ => panic!("no tile of {rows} rows and {vectors} vectors"),
+            match (rows, halves, unit) {
+                $(($h, 1, false) => f::<$h, 0, true, false>,
+                ($h, 1, true) => f::<$h, 0, true, true>,
+                ($h, 3, false) => f::<$h, 1, true, false>,
+                ($h, 3, true) => f::<$h, 1, true, true>,)*
+                $(($r, 2, false) => f::<$r, 1, false, false>,
+                ($r, 2, true) => f::<$r, 1, false, true>,
+                ($r, 4, false) => f::<$r, 2, false, false>,
+                ($r, 4, true) => f::<$r, 2, false, true>,)*
+                $(($w, 8, false) => f::<$w, 4, false, false>,
+                ($w, 8, true) => f::<$w, 4, false, true>,)*
+                _ => panic!("no tile of {rows} rows and {halves} half vectors"),
             }
         }
         static $name: Kernels = Kernels {
@@ -230,17 +301,19 @@ macro_rules! table {
             mr: $mr,
             nr: 2 * <$simd as Simd>::LANES,
             mr_wide: $wide,
+            has_halves: $has,
             table: $table,
         };
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-table!(AVX512, avx512_table, Avx512, Isa::Avx512, ("avx512f,avx2,fma"),
-    mr = 14 [1 2 3 4 5 6 7 8 9 10 11 12 13 14], wide = 6 [1 2 3 4 5 6]);
+table!(AVX512, avx512_table, Avx512, Isa::Avx512, ("avx512f,avx512vl,avx2,fma"),
+    mr = 14 [1 2 3 4 5 6 7 8 9 10 11 12 13 14], wide = 6 [1 2 3 4 5 6],
+    halves = true [1 2 3 4 5 6 7 8 9 10 11 12 13 14]);
 #[cfg(target_arch = "x86_64")]
-table!(AVX2, avx2_table, Avx2, Isa::Avx2, ("avx2,fma"), mr = 6 [1 2 3 4 5 6], wide = 2 [1 2]);
-table!(PORTABLE, portable_table, Portable, Isa::Portable, (), mr = 4 [1 2 3 4], wide = 2 [1 2]);
+table!(AVX2, avx2_table, Avx2, Isa::Avx2, ("avx2,fma"), mr = 6 [1 2 3 4 5 6], wide = 2 [1 2], halves = false []);
+table!(PORTABLE, portable_table, Portable, Isa::Portable, (), mr = 4 [1 2 3 4], wide = 2 [1 2], halves = false []);
 
 /// Cuts `rows` rows into the fewest tiles of at most `most` rows, as evenly as can be: tile `i` begins at row
 /// `start(i)`.
@@ -292,15 +365,28 @@ mod tests {
     }
 
     #[test]
+    fn halves_hold_the_columns() {
+        for isa in Isa::available() {
+            let k = Kernels::of(isa);
+            for cols in 1..=k.nr {
+                let h = k.halves(cols);
+                let held = h * k.nr / 4;
+                assert!(h <= 4 && held >= cols && (k.has_halves || h % 2 == 0), "{isa} {cols}");
+                assert!(held - cols < if k.has_halves { k.nr / 4 } else { k.nr / 2 });
+            }
+        }
+    }
+
+    #[test]
     fn every_kernel_sums_its_tile() {
         for isa in Isa::available() {
             let k = Kernels::of(isa);
-            for vectors in [1, 2, 4] {
-                for rows in 1..=if vectors == 4 { k.mr_wide } else { k.mr } {
+            for halves in [1, 2, 3, 4, 8].into_iter().filter(|h| h % 2 == 0 || k.has_halves) {
+                for rows in 1..=if halves == 8 { k.mr_wide } else { k.mr } {
                     for unit in [false, true] {
-                        let width = vectors * isa.lanes();
+                        let width = halves * isa.lanes() / 2;
                         for cols in [1, width - 1, width] {
-                            check(k, rows, vectors, unit, cols);
+                            check(k, rows, halves, unit, cols);
                         }
                     }
                 }
@@ -309,7 +395,7 @@ mod tests {
     }
 
     /// Two segments of five; small integers, so that every sum is exact.
-    fn check(k: &Kernels, rows: usize, vectors: usize, unit: bool, cols: usize) {
+    fn check(k: &Kernels, rows: usize, halves: usize, unit: bool, cols: usize) {
         let (run, nr) = (5, k.nr);
         let (a_row, a_k) = if unit { (1, rows) } else { (run + 2, 1) };
         let seg = rows * (run + 2);
@@ -343,7 +429,7 @@ mod tests {
                 clamp,
             };
             // SAFETY: the level is available, and the arrays hold what the job describes.
-            unsafe { k.tile(rows, vectors, unit)(&job) };
+            unsafe { k.tile(rows, halves, unit)(&job) };
             for r in 0..rows {
                 for j in 0..cols {
                     let mut want = match init {
@@ -354,7 +440,7 @@ mod tests {
                     };
                     for (s, &at) in segments.iter().enumerate() {
                         for i in 0..run {
-                            let (panel, col) = if vectors == 4 { (j / nr, j % nr) } else { (0, j) };
+                            let (panel, col) = if halves == 8 { (j / nr, j % nr) } else { (0, j) };
                             let y = b[panel * 2 * run * nr + (s * run + i) * nr + col];
                             want += a[at + r * a_row + i * a_k] * y;
                         }
@@ -365,7 +451,7 @@ mod tests {
                     assert_eq!(
                         c[r * (cols + 1) + j],
                         want,
-                        "{} {rows}x{vectors} {unit} {cols} {r},{j}",
+                        "{} {rows}x{halves} {unit} {cols} {r},{j}",
                         k.isa
                     );
                 }

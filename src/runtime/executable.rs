@@ -55,6 +55,8 @@ pub struct Executable {
     read: Vec<bool>,
     /// The pointers handed to a kernel.
     pub(super) args: Vec<*mut u8>,
+    /// What making it took: machine code, then packing and memory.
+    built: [Duration; 2],
     /// For each step the total and the shortest time.
     pub(super) times: Option<Vec<(Duration, Duration)>>,
 }
@@ -65,12 +67,14 @@ unsafe impl Send for Executable {}
 impl Executable {
     /// Compiles a program's kernels, packs its weights and takes its memory.
     pub fn new(program: Program, options: &Options) -> Result<Executable, RunError> {
+        let begin = Instant::now();
         let kernels = compile_shared(&program.kernels, options.codegen, &options.shared.kernels).map_err(|e| {
             Box::new(
                 Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"))
                     .help("this is a fault in fxc; run the graph with --interpret, and please report it"),
             )
         })?;
+        let code = begin.elapsed();
         let actions = plan::actions(&program, options)?;
         let scratch = actions.iter().map(|a| match a {
             Action::Kernel {
@@ -107,9 +111,15 @@ impl Executable {
             addresses,
             read,
             args: vec![],
+            built: [code, begin.elapsed() - code],
             times: None,
             program,
         })
+    }
+
+    /// How long making it took: the machine code, then packing constants and taking memory.
+    pub fn built(&self) -> [Duration; 2] {
+        self.built
     }
 
     /// The program.
@@ -246,6 +256,7 @@ impl Executable {
                 // SAFETY: the memory plan keeps every buffer within the arena.
                 Place::Arena(offset) => unsafe { arena.add(*offset) },
                 Place::Output(n) => self.results[*n].bytes_mut().as_mut_ptr(),
+                Place::Pieces => std::ptr::null_mut(),
             };
         }
     }
@@ -264,7 +275,7 @@ impl Executable {
             }
             Place::Constant(t) => t.reshape(shape),
             Place::Output(n) => self.results[*n].reshape(shape),
-            Place::Arena(_) => unreachable!("results are placed as outputs"),
+            Place::Arena(_) | Place::Pieces => unreachable!("results are placed as outputs"),
         }
     }
 }

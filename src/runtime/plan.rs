@@ -5,9 +5,10 @@ use crate::codegen::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
 use crate::lower::contract::{Contract, whole_buffer};
+use crate::lower::expansion::MOST;
 use crate::lower::{self, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{
-    AttentionPlan, Cell, Constant, ConvConstants, ConvPlan, MatMulConstants, MatMulPlan, RecurrentPlan, Tail, Tile,
+    AttentionPlan, Cell, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, RecurrentPlan, Tail, Tile,
 };
 use crate::tensor::{ALIGN, Tensor};
 use std::ffi::c_void;
@@ -22,6 +23,8 @@ const CHUNKS_PER_THREAD: usize = 4;
 pub(super) enum Plan {
     MatMul(Box<dyn MatMulPlan>),
     Conv(Box<dyn ConvPlan>),
+    /// With the kernel on what is between its convolutions, and whether these have biases.
+    Expansion(Box<dyn ExpansionPlan>, Option<usize>, [bool; 2]),
     Attention(Box<dyn AttentionPlan>),
     Recurrent(Box<dyn RecurrentPlan>, Cell),
 }
@@ -132,22 +135,28 @@ pub(super) fn read_buffers(program: &Program) -> Vec<bool> {
     let results = program.output.iter().flat_map(|o| o.leaves());
     results.for_each(|(b, _)| read[b.0] = true);
     for step in &program.steps {
-        let packed = match step {
-            Step::Contract {
-                what: Contract::Conv(_, o),
-                tail,
-                ..
-            } => {
+        let packed: Vec<BufferId> = match step {
+            Step::Contract { what, tail, .. } => {
                 let in_tail = |b: BufferId| tail.iter().any(|t| t.buffers.contains(&b));
                 let constant = |o: &&Operand| constant_tensor(program, o).is_some() && !in_tail(o.buffer);
-                o.get(1).filter(constant).map(|o| o.buffer)
+                let weights = weights(what).into_iter().flatten().filter(constant);
+                weights.map(|o| o.buffer).collect()
             }
-            _ => None,
+            _ => vec![],
         };
-        let others = step.buffers().into_iter().filter(|&b| Some(b) != packed);
+        let others = step.buffers().into_iter().filter(|b| !packed.contains(b));
         others.for_each(|b| read[b.0] = true);
     }
     read
+}
+
+/// The weights of a step's convolutions.
+fn weights(what: &Contract) -> [Option<&Operand>; 2] {
+    match what {
+        Contract::Conv(_, o) => [o.get(1), None],
+        Contract::Expansion(d, o, _) => [o.get(1), o.get(2 + d.first.bias as usize)],
+        _ => [None, None],
+    }
 }
 
 fn constant_tensor<'a>(program: &'a Program, o: &Operand) -> Option<&'a Tensor> {
@@ -172,10 +181,51 @@ fn plan(program: &Program, what: &Contract, options: &Options) -> Result<Plan, c
             let (weight, bias) = (constant(o.get(1)), constant(o.get(2)));
             library.conv(d, ConvConstants { weight, bias }).map(Plan::Conv)
         }
+        Contract::Expansion(d, o, between) => {
+            let second = 2 + d.first.bias as usize;
+            let of = |i: usize, bias: bool| ConvConstants {
+                weight: constant(o.get(i)),
+                bias: constant(o.get(i + 1).filter(|_| bias)),
+            };
+            let biases = [d.first.bias, d.second.bias];
+            let constants = [of(1, biases[0]), of(second, biases[1])];
+            let kernel = between.tail.as_ref().map(|t| t.kernel);
+            library
+                .expansion(d, constants)
+                .map(|p| Plan::Expansion(p, kernel, biases))
+        }
         Contract::Attention(d, _) => library.attention(d).map(Plan::Attention),
         Contract::Recurrent(d, o) => {
             let weight = constant(o.get(2 + (d.cell == Cell::Lstm) as usize));
             library.recurrent(d, weight).map(|p| Plan::Recurrent(p, d.cell))
+        }
+    }
+}
+
+/// A kernel that runs on pieces of a result that is nowhere as a whole: its buffers are all that result.
+pub(super) struct Alone<'a> {
+    pub kernels: &'a CompiledKernels,
+    pub kernel: usize,
+    /// How many buffers it takes.
+    pub buffers: usize,
+}
+
+impl Alone<'_> {
+    /// As `math` takes it.
+    pub(super) fn tail(&self) -> Tail {
+        unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
+            // SAFETY: the context is the `Alone` that outlives the contraction; the tile is the caller's.
+            let (a, t) = unsafe { (&*context.cast::<Alone>(), &*tile) };
+            let args = [t.data; MOST];
+            // SAFETY: the kernel is flat over its buffers, which are all this piece; it is finished and no other thread's.
+            unsafe {
+                let args = &args[..a.buffers.min(MOST)];
+                a.kernels.run(a.kernel, args, 0, t.cols, std::ptr::null_mut())
+            };
+        }
+        Tail {
+            call,
+            context: std::ptr::from_ref(self).cast(),
         }
     }
 }

@@ -74,6 +74,7 @@ impl Executable {
                 let how = match plan {
                     Plan::MatMul(p) => p.describe(),
                     Plan::Conv(p) => p.describe(),
+                    Plan::Expansion(p, ..) => p.describe(),
                     Plan::Attention(p) => p.describe(),
                     Plan::Recurrent(p, _) => p.describe(),
                 };

@@ -1,12 +1,12 @@
 //! One step of a run: a kernel over its chunks, a contraction, an op's routine, control flow.
 
 use super::executable::{Executable, RunError};
-use super::plan::{Action, Follow, Plan};
+use super::plan::{Action, Alone, Follow, Plan};
 use crate::codegen::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
 use crate::lower::{BufferId, Operand, Step};
-use crate::math::contract::{AttentionArgs, Cell, ConvArgs, MatMulArgs, RecurrentArgs};
+use crate::math::contract::{AttentionArgs, Cell, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail};
 use crate::op::Meaning;
 use crate::tensor::Tensor;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -90,12 +90,44 @@ impl Executable {
         unsafe { self.addresses[o.buffer.0].offset(o.offset as isize * size) }
     }
 
+    /// Two convolutions as one, with the kernel between them; `at` gives the operands.
+    ///
+    /// # Safety
+    /// As for [`ExpansionPlan::run`].
+    unsafe fn expand(
+        &self,
+        plan: &dyn ExpansionPlan,
+        kernel: Option<usize>,
+        biases: [bool; 2],
+        at: &dyn Fn(usize) -> *const u8,
+        y: *mut u8,
+        tail: Option<Tail>,
+    ) {
+        let middle = kernel.map(|kernel| Alone {
+            kernels: &self.kernels,
+            kernel,
+            buffers: self.kernels.arity(kernel),
+        });
+        let second = 2 + biases[0] as usize;
+        let bias = |i: usize, has: bool| if has { at(i) } else { std::ptr::null() };
+        let args = ExpansionArgs {
+            x: at(0),
+            weights: [at(1), at(second)],
+            biases: [bias(2, biases[0]), bias(second + 1, biases[1])],
+            y,
+            middle: middle.as_ref().map(Alone::tail),
+            tail,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { plan.run(&self.pool, &args) };
+    }
+
     fn contract(&self, plan: &Plan, operands: &[Operand], out: BufferId, follow: Option<&Follow>) {
         let tail = follow.map(Follow::tail);
         let at = |i: usize| {
             operands
                 .get(i)
-                .map_or(std::ptr::null(), |o| self.address(o).cast_const())
+                .map_or(std::ptr::null::<u8>(), |o| self.address(o).cast_const())
         };
         let c = self.addresses[out.0];
         // SAFETY: the descriptors were made from the operands' shapes and strides, the buffers have these sizes, and
@@ -124,6 +156,7 @@ impl Executable {
                         tail,
                     },
                 ),
+                Plan::Expansion(p, kernel, biases) => self.expand(&**p, *kernel, *biases, &at, c, tail),
                 Plan::Recurrent(p, cell) => {
                     let lstm = (*cell == Cell::Lstm) as usize;
                     p.run(

@@ -295,7 +295,7 @@ impl Blocks {
         n: usize,
         init: Init,
     ) {
-        let vectors = 1 + (c.2 > self.kernels.nr / 2) as usize;
+        let halves = self.kernels.halves(c.2);
         let tiles = Tiles::new(n, self.kernels.mr);
         for t in 0..tiles.count() {
             let (r, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
@@ -317,7 +317,7 @@ impl Blocks {
                 clamp: None,
             };
             // SAFETY: the caller's promise.
-            unsafe { self.kernels.tile(rows, vectors, false)(&job) };
+            unsafe { self.kernels.tile(rows, halves, false)(&job) };
         }
     }
 }

@@ -179,3 +179,69 @@ pub trait ConvPlan: Send + Sync {
     /// How it computes, for reports.
     fn describe(&self) -> String;
 }
+
+/// A 1x1 convolution and the depthwise one that alone reads its result: both f32, channels last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expansion {
+    /// The 1x1 convolution.
+    pub first: Conv,
+    /// The depthwise convolution.
+    pub second: Conv,
+}
+
+impl Expansion {
+    /// Whether the two are of this kind and fit together: rows of 3, 5 or 7 taps, no dilation, less padding than taps.
+    pub fn suits(&self) -> bool {
+        let (a, b) = (&self.first, &self.second);
+        let last = |c: &Conv| c.input_layout == Layout::ChannelsLast && c.output_layout == Layout::ChannelsLast;
+        let plain = |c: &Conv| c.dtype == DType::F32 && !c.transposed && last(c) && c.dilation == [1; 3];
+        let one = a.kernel == [1; 3] && a.stride == [1; 3] && a.padding == [0; 3] && a.groups == 1;
+        let channels = b.in_channels;
+        let depthwise = channels > 1 && b.groups == channels && b.out_channels == channels;
+        let flat = b.input[0] == 1 && b.kernel[0] == 1 && b.padding[0] == 0 && b.stride[0] == 1;
+        let steps = b.stride[2] == 1 || (b.stride[2] == 2 && b.kernel[2] < 7);
+        let taps = matches!(b.kernel[2], 3 | 5 | 7) && (2..=7).contains(&b.kernel[1]) && steps;
+        let border = b.padding[1] < b.kernel[1] && b.padding[2] < b.kernel[2];
+        let together = a.batch == b.batch && a.out_channels == channels && a.output() == Some(b.input);
+        let some = b.extents().is_some_and(|e| e[3] > 0) && a.extents().is_some() && a.in_channels > 0;
+        plain(a) && plain(b) && one && depthwise && flat && taps && border && together && some
+    }
+
+    /// Bytes of the result of the first convolution.
+    pub fn between(&self) -> usize {
+        self.first.extents().map_or(0, |e| 4 * e[3])
+    }
+
+    /// Multiply-adds, for estimates.
+    pub fn macs(&self) -> f64 {
+        self.first.macs() + self.second.macs()
+    }
+}
+
+/// Where the operands of an [`Expansion`] are; weights and biases as those of a [`ConvArgs`].
+#[derive(Clone, Copy)]
+pub struct ExpansionArgs {
+    /// The input of the first convolution.
+    pub x: *const u8,
+    /// The weights of both.
+    pub weights: [*const u8; 2],
+    /// The biases of both.
+    pub biases: [*const u8; 2],
+    /// The output of the second; overlaps no other operand.
+    pub y: *mut u8,
+    /// What to run on pieces of the first result. They have no place in a whole: tiles begin at element 0 of what they point to.
+    pub middle: Option<Tail>,
+    /// What to run on finished tiles.
+    pub tail: Option<Tail>,
+}
+
+/// An [`Expansion`] ready to run.
+pub trait ExpansionPlan: Send + Sync {
+    /// Computes the output.
+    ///
+    /// # Safety
+    /// As for [`ConvPlan::run`].
+    unsafe fn run(&self, pool: &Pool, args: &ExpansionArgs);
+    /// How it computes, for reports.
+    fn describe(&self) -> String;
+}

@@ -151,6 +151,8 @@ pub trait Library: Send + Sync {
     fn matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError>;
     /// Plans a convolution.
     fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError>;
+    /// Plans an expansion for which [`Expansion::suits`] holds.
+    fn expansion(&self, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError>;
     /// Plans an attention.
     fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError>;
     /// Plans a recurrent layer; `weight` are the bytes of the recurrent weight if it is constant.

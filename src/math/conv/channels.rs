@@ -13,6 +13,8 @@ use crate::parallel::Pool;
 
 /// The most pixels of one tile.
 const PIXELS: usize = 8;
+/// The most input pixels in a row under a tile: five taps, two apart.
+const MOST: usize = (PIXELS - 1) * 2 + 5;
 
 /// The method.
 pub struct Channels {
@@ -163,6 +165,40 @@ impl Channels {
         }
     }
 
+    /// The input rows, first and end, that output row `r` needs.
+    pub fn needs(&self, r: usize) -> [usize; 2] {
+        let ([first, end], place) = self.taps(1, r);
+        [place, place + end - first]
+    }
+
+    /// Output row `r` from a band of input rows.
+    ///
+    /// # Safety
+    /// The convolution is the second of an [`Expansion`](crate::math::contract::Expansion); the band has the rows that [`Channels::needs`] tells; pointers lead to the band's channels.
+    pub unsafe fn band_row(&self, r: usize, b: &Band) {
+        let (taps, place) = self.taps(1, r);
+        let row = self.input.size[2] * b.pixel;
+        let job = Job {
+            x: b.x.wrapping_add((place - b.first) * row),
+            step: [0, row, b.pixel],
+            pixel: self.input.stride[2] * b.pixel,
+            pixels: self.out[2],
+            before: self.conv.padding[2],
+            width: self.input.size[2],
+            taps: [[0, 1], taps, [0, self.conv.kernel[2]]],
+            kernel: self.conv.kernel,
+            weight: b.weight,
+            weight_tap: self.conv.in_channels,
+            bias: b.bias,
+            y: b.y,
+            y_pixel: b.y_pixel,
+            channels: b.channels,
+            clamp: self.conv.activation.bounds(),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { (self.kernel)(&job) };
+    }
+
     /// All chunks of `count` images from `image` on, at `x`.
     ///
     /// # Safety
@@ -223,6 +259,26 @@ impl Method for Channels {
     }
 }
 
+/// Some rows of some channels of an image, and where one row of output goes.
+pub struct Band {
+    /// The first channel of the band's first pixel.
+    pub x: *const f32,
+    /// The image's row that the band begins with.
+    pub first: usize,
+    /// From one pixel to the next.
+    pub pixel: usize,
+    /// Weights of the first channel.
+    pub weight: *const f32,
+    /// Bias of the first channel, or null.
+    pub bias: *const f32,
+    /// The first channel of the row's first output pixel.
+    pub y: *mut f32,
+    /// From one output pixel to the next.
+    pub y_pixel: usize,
+    /// How many channels.
+    pub channels: usize,
+}
+
 /// Neighbouring pixels of a row that see the same taps, for some channels. Strides are in elements.
 struct Job {
     /// Under the first tap of the first pixel; for kernels with shared loads the first input pixel of the row.
@@ -255,30 +311,71 @@ unsafe fn body<S: Simd, const K: usize, const ST: usize>(j: &Job) {
     let tiles = Tiles::new(j.pixels, PIXELS);
     for t in 0..tiles.count() {
         let (p, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
-        let mut c = 0;
-        while c < j.channels {
-            let n = (j.channels - c).min(S::LANES);
-            // SAFETY: the pixels and channels lie in the row.
-            unsafe {
-                match rows {
-                    1 => tile::<S, K, ST, 1>(j, p, c, n),
-                    2 => tile::<S, K, ST, 2>(j, p, c, n),
-                    3 => tile::<S, K, ST, 3>(j, p, c, n),
-                    4 => tile::<S, K, ST, 4>(j, p, c, n),
-                    5 => tile::<S, K, ST, 5>(j, p, c, n),
-                    6 => tile::<S, K, ST, 6>(j, p, c, n),
-                    7 => tile::<S, K, ST, 7>(j, p, c, n),
-                    _ => tile::<S, K, ST, 8>(j, p, c, n),
-                }
+        // SAFETY: the pixels lie in the row.
+        unsafe {
+            match rows {
+                1 => tile::<S, K, ST, 1>(j, p),
+                2 => tile::<S, K, ST, 2>(j, p),
+                3 => tile::<S, K, ST, 3>(j, p),
+                4 => tile::<S, K, ST, 4>(j, p),
+                5 => tile::<S, K, ST, 5>(j, p),
+                6 => tile::<S, K, ST, 6>(j, p),
+                7 => tile::<S, K, ST, 7>(j, p),
+                _ => tile::<S, K, ST, 8>(j, p),
             }
-            c += n;
         }
     }
 }
 
-/// `R` pixels from `p` on, `n` channels from `c` on.
+/// `R` pixels from `p` on, all channels.
 #[inline(always)]
-unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job, p: usize, c: usize, n: usize) {
+unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job, p: usize) {
+    // The places of the tile's `N` input pixels that lie in the row.
+    let first = (p * ST) as isize - j.before as isize;
+    let n_in = if K > 0 { (R - 1) * ST + K } else { 0 };
+    let inside = |i: isize| (i - first).clamp(0, n_in as isize) as usize;
+    let (i0, i1) = (inside(0), inside(j.width as isize));
+    let x = match K {
+        0 => j.x.wrapping_add(p * j.pixel),
+        _ => j.x.wrapping_offset(first * j.step[2] as isize),
+    };
+    let (whole, rest) = (j.channels / S::LANES, j.channels % S::LANES);
+    // SAFETY: the pixels and channels lie in the row; masks keep to what is there of the input.
+    unsafe {
+        // Beyond the ends of the row are zeros: no branch for each of the few pixels there.
+        let masks = |n: usize| {
+            let mut masks = [S::mask(0); MOST];
+            for i in i0..i1.min(MOST) {
+                masks[i] = S::mask(n);
+            }
+            masks
+        };
+        if (i0, i1) == (0, n_in) {
+            for v in 0..whole {
+                vector::<S, K, ST, R, true>(j, x, p, v * S::LANES, S::LANES, &[S::mask(0); MOST]);
+            }
+        } else {
+            let masks = masks(S::LANES);
+            for v in 0..whole {
+                vector::<S, K, ST, R, false>(j, x, p, v * S::LANES, S::LANES, &masks);
+            }
+        }
+        if rest > 0 {
+            vector::<S, K, ST, R, false>(j, x, p, whole * S::LANES, rest, &masks(rest));
+        }
+    }
+}
+
+/// `R` pixels from `p` on, whose windows begin at `x`, `n` channels from `c` on; of the input only what `masks` has, unless `ALL`.
+#[inline(always)]
+unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
+    j: &Job,
+    x: *const f32,
+    p: usize,
+    c: usize,
+    n: usize,
+    masks: &[S::Mask; MOST],
+) {
     // SAFETY: the caller gives pixels and channels of the row.
     unsafe {
         let start = if j.bias.is_null() {
@@ -287,28 +384,15 @@ unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job
             load::<S>(j.bias.add(c), n)
         };
         let mut acc = [start; R];
-        // The places of the tile's `N` input pixels that lie in the row.
-        let first = (p * ST) as isize - j.before as isize;
-        let n_in = if K > 0 { (R - 1) * ST + K } else { 0 };
-        let inside = |i: isize| (i - first).clamp(0, n_in as isize) as usize;
-        let (i0, i1) = (inside(0), inside(j.width as isize));
-        let x = match K {
-            0 => j.x.add(p * j.pixel + c),
-            _ => j.x.wrapping_offset(first * j.step[2] as isize).wrapping_add(c),
-        };
         let [[d0, d1], [h0, h1], [w0, w1]] = j.taps;
         for d in d0..d1 {
             for h in h0..h1 {
-                let x = x.wrapping_add((d - d0) * j.step[0] + (h - h0) * j.step[1]);
+                let x = x.wrapping_add((d - d0) * j.step[0] + (h - h0) * j.step[1] + c);
                 let w = j
                     .weight
                     .add(((d * j.kernel[1] + h) * j.kernel[2] + w0) * j.weight_tap + c);
                 if K > 0 {
-                    let all = (i0, i1) == (0, n_in) && n == S::LANES;
-                    match all {
-                        true => shared::<S, K, ST, R, true>(x, j.step[2], w, j.weight_tap, 0, n_in, n, &mut acc),
-                        false => shared::<S, K, ST, R, false>(x, j.step[2], w, j.weight_tap, i0, i1, n, &mut acc),
-                    }
+                    shared::<S, K, ST, R, ALL>(x, j.step[2], w, j.weight_tap, masks, n, &mut acc);
                 } else {
                     for t in 0..w1 - w0 {
                         let w = load::<S>(w.add(t * j.weight_tap), n);
@@ -327,7 +411,7 @@ unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job
         }
         for r in 0..R {
             let y = j.y.add((p + r) * j.y_pixel + c);
-            if n == S::LANES {
+            if ALL || n == S::LANES {
                 S::store(y, acc[r]);
             } else {
                 S::store_first(y, n, acc[r]);
@@ -336,38 +420,40 @@ unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job
     }
 }
 
-/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to. Unless `ALL`, only the pixels
-/// from `i0` to `i1` and the first `n` lanes are there.
+/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to. Unless `ALL`, only the lanes of
+/// `masks` are there, and of the weights the first `n`.
 #[inline(always)]
 unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
     x: *const f32,
     step: usize,
     w: *const f32,
     weight_tap: usize,
-    i0: usize,
-    i1: usize,
+    masks: &[S::Mask; MOST],
     n: usize,
     acc: &mut [S::V; R],
 ) {
-    // SAFETY: the caller gives `(R - 1) * ST + K` pixels, or those from `i0` to `i1`, and `K` weights.
+    // SAFETY: the caller gives `(R - 1) * ST + K` pixels, or their lanes in `masks`, and `K` weights.
     unsafe {
         let mut wv = [S::splat(0.0); K];
         for k in 0..K {
             let w = w.add(k * weight_tap);
             wv[k] = if ALL { S::load(w) } else { load::<S>(w, n) };
         }
-        for i in 0..(R - 1) * ST + K {
-            if !ALL && (i < i0 || i >= i1) {
-                continue;
-            }
-            let x = x.wrapping_add(i * step);
-            let v = if ALL { S::load(x) } else { load::<S>(x, n) };
-            for r in 0..R {
-                if i >= r * ST && i < r * ST + K {
-                    acc[r] = S::fma(v, wv[i - r * ST], acc[r]);
+        // Written out, because the compiler gives up on as many steps: then the places of the sums are not known to it.
+        macro_rules! pixels {
+            ($($i:literal)*) => { $(
+                if $i < (R - 1) * ST + K {
+                    let x = x.wrapping_add($i * step);
+                    let v = if ALL { S::load(x) } else { S::load_masked(x, masks[$i]) };
+                    for r in 0..R {
+                        if $i >= r * ST && $i < r * ST + K {
+                            acc[r] = S::fma(v, wv[$i - r * ST], acc[r]);
+                        }
+                    }
                 }
-            }
+            )* };
         }
+        pixels!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18);
     }
 }
 

@@ -160,7 +160,7 @@ impl Direct {
         no_bias: bool,
     ) {
         let nr = self.kernels.nr;
-        let vectors = 1 + (cols > nr / 2) as usize;
+        let halves = self.kernels.halves(cols);
         let tiles = Tiles::new(len, self.kernels.mr);
         let a_row = self.padded.stride[2] * self.padded.pixel;
         for t in 0..tiles.count() {
@@ -184,7 +184,7 @@ impl Direct {
                     bias,
                     clamp: self.conv.activation.bounds(),
                 };
-                self.kernels.tile(rows, vectors, false)(&job);
+                self.kernels.tile(rows, halves, false)(&job);
             }
         }
     }

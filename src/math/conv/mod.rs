@@ -10,11 +10,14 @@
 //! | transposed | a matrix product, then overlapping sums ([`transposed`]) |
 //! | everything else | register tiles on padded channels-last input, nothing unfolded ([`direct`]) |
 //!
+//! A 1x1 convolution and the depthwise one that reads its result can be one step ([`expand`]).
+//!
 //! f16 and bf16 compute in f32 and round once ([`adapt`]); f64 and integers take plain loops ([`general`]).
 
 mod adapt;
 mod channels;
 mod direct;
+mod expand;
 mod general;
 mod padded;
 mod plane;
@@ -32,6 +35,8 @@ use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use std::sync::Arc;
+
+pub use expand::plan as plan_expansion;
 
 /// Plans a convolution for the instruction set `isa`, which the machine must have. `exact` keeps to sums of products.
 pub fn plan(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
@@ -116,27 +121,60 @@ unsafe impl Send for Operands {}
 // SAFETY: as above.
 unsafe impl Sync for Operands {}
 
-/// A plan of an f32 convolution.
-struct F32Plan {
-    method: Box<dyn Method>,
+/// The weight and bias of a convolution, packed when they are constant.
+struct Parameters {
     weight_len: usize,
     has_bias: bool,
-    empty: bool,
     weight: Option<Arc<AlignedBytes>>,
     bias: Option<Vec<f32>>,
 }
 
-impl F32Plan {
-    fn new(method: Box<dyn Method>, conv: &Conv, constants: ConvConstants) -> F32Plan {
-        let [_, weight_len, _, out_len] = conv.extents().unwrap_or_default();
-        let weight = constants.weight.map(|w| prepare(&*method, conv, w));
-        F32Plan {
-            method,
+impl Parameters {
+    fn new(method: &dyn Method, conv: &Conv, constants: ConvConstants) -> Parameters {
+        let [_, weight_len, ..] = conv.extents().unwrap_or_default();
+        Parameters {
             weight_len,
             has_bias: conv.bias,
-            empty: out_len == 0,
             bias: constant_bias(conv, &constants),
-            weight,
+            weight: constants.weight.map(|w| prepare(method, conv, w)),
+        }
+    }
+
+    /// `f` of where the prepared weight and the bias (or null) are, for a run with this weight and bias.
+    ///
+    /// # Safety
+    /// What is not constant is valid for the convolution.
+    unsafe fn with(&self, method: &dyn Method, pool: &Pool, given: [*const u8; 2], f: impl FnOnce(*const f32, *const f32)) {
+        let bias = bias_of(self.has_bias, &self.bias, given[1]);
+        let n = if self.weight.is_some() { 0 } else { method.packed_len() };
+        let mut packed = super::scratch::take(n);
+        let weight = match &self.weight {
+            Some(w) => w.bytes().as_ptr().cast(),
+            None if n == 0 => given[0].cast(),
+            None => {
+                // SAFETY: the caller gives the weights.
+                let raw = unsafe { std::slice::from_raw_parts(given[0].cast::<f32>(), self.weight_len) };
+                method.pack(pool, raw, &mut packed);
+                packed.as_ptr()
+            }
+        };
+        f(weight, bias);
+    }
+}
+
+/// A plan of an f32 convolution.
+struct F32Plan {
+    method: Box<dyn Method>,
+    empty: bool,
+    parameters: Parameters,
+}
+
+impl F32Plan {
+    fn new(method: Box<dyn Method>, conv: &Conv, constants: ConvConstants) -> F32Plan {
+        F32Plan {
+            empty: conv.extents().unwrap_or_default()[3] == 0,
+            parameters: Parameters::new(&*method, conv, constants),
+            method,
         }
     }
 }
@@ -150,10 +188,10 @@ fn constant_bias(conv: &Conv, constants: &ConvConstants) -> Option<Vec<f32>> {
 }
 
 /// The bias to use: the constant, the argument, or null.
-fn bias_of(conv_has_bias: bool, constant: &Option<Vec<f32>>, args: &ConvArgs) -> *const f32 {
+fn bias_of(conv_has_bias: bool, constant: &Option<Vec<f32>>, given: *const u8) -> *const f32 {
     match constant {
         Some(b) => b.as_ptr(),
-        None if conv_has_bias => args.bias.cast(),
+        None if conv_has_bias => given.cast(),
         None => std::ptr::null(),
     }
 }
@@ -185,36 +223,23 @@ impl ConvPlan for F32Plan {
         if self.empty {
             return;
         }
-        let bias = bias_of(self.has_bias, &self.bias, args);
-        let n = if self.weight.is_some() {
-            0
-        } else {
-            self.method.packed_len()
+        let run = |weight, bias| {
+            let operands = Operands {
+                x: args.x.cast(),
+                weight,
+                bias,
+                y: args.y.cast(),
+                tail: args.tail,
+            };
+            // SAFETY: the caller's promise.
+            unsafe { self.method.run(pool, &operands) };
         };
-        let mut packed = super::scratch::take(n);
-        let weight = match &self.weight {
-            Some(w) => w.bytes().as_ptr().cast(),
-            None if n == 0 => args.weight.cast(),
-            None => {
-                // SAFETY: the caller gives the weights.
-                let raw = unsafe { std::slice::from_raw_parts(args.weight.cast::<f32>(), self.weight_len) };
-                self.method.pack(pool, raw, &mut packed);
-                packed.as_ptr()
-            }
-        };
-        let operands = Operands {
-            x: args.x.cast(),
-            weight,
-            bias,
-            y: args.y.cast(),
-            tail: args.tail,
-        };
-        // SAFETY: the caller's promise.
-        unsafe { self.method.run(pool, &operands) };
+        // SAFETY: as above.
+        unsafe { self.parameters.with(&*self.method, pool, [args.weight, args.bias], run) };
     }
 
     fn describe(&self) -> String {
-        let how = if self.weight.is_some() { "packed" } else { "dynamic" };
+        let how = if self.parameters.weight.is_some() { "packed" } else { "dynamic" };
         format!("conv f32 {} {how}", self.method.name())
     }
 }

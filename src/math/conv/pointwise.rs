@@ -86,7 +86,7 @@ impl ConvPlan for Pointwise {
         } else {
             (args.x, args.weight)
         };
-        let bias = bias_of(self.has_bias, &self.bias, args);
+        let bias = bias_of(self.has_bias, &self.bias, args.bias);
         let product = MatMulArgs {
             a,
             b,

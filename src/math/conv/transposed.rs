@@ -180,7 +180,7 @@ impl ConvPlan for Transposed {
         let (taps, pixels): (usize, usize) = (c.kernel.iter().product(), c.input.iter().product());
         let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
         let plane: usize = self.out.iter().product();
-        let bias = Shared(bias_of(c.bias, &self.bias, args).cast_mut());
+        let bias = Shared(bias_of(c.bias, &self.bias, args.bias).cast_mut());
         let (x, y, tail) = (args.x.cast::<f32>(), Shared(args.y.cast::<f32>()), args.tail);
         for image in 0..c.batch {
             for b in &self.blocks {

@@ -265,7 +265,7 @@ impl F32Plan {
             let rows = self.tiles.start(t0 + 1) - self.tiles.start(t0);
             let pair = t1 - t0 == 1 && rows <= self.kernels.mr_wide && j + 1 < p1 && (!direct_b || j + 1 < k.b_first);
             let cols = if pair { nr + self.width(j + 1) } else { self.width(j) };
-            let vectors = if pair { 4 } else { 1 + (cols > nr / 2) as usize };
+            let halves = if pair { 8 } else { self.kernels.halves(cols) };
             // SAFETY: each source is valid for the block.
             let (b, b_k, b_panel) = unsafe {
                 match &self.b {
@@ -307,7 +307,7 @@ impl F32Plan {
                     },
                 };
                 // SAFETY: the job describes valid parts of the operands; the machine has the kernels' level.
-                unsafe { self.kernels.tile(rows, vectors, a_row == 1)(&job) };
+                unsafe { self.kernels.tile(rows, halves, a_row == 1)(&job) };
             }
             if last && self.start == Start::After {
                 let (row, end) = (self.tiles.start(t0), self.tiles.start(t1));

@@ -339,7 +339,7 @@ impl Winograd {
                         bias: std::ptr::null(),
                         clamp: None,
                     };
-                    self.kernels.tile(n, 2, false)(&job);
+                    self.kernels.tile(n, 4, false)(&job);
                 }
             }
         }

@@ -1,0 +1,305 @@
+//! A 1x1 convolution and the depthwise one that alone reads its result (the first half of an inverted residual block), in
+//! bands of rows: some rows of some channels of the first result are computed, the depthwise convolution reads them while
+//! they are in the thread's cache, and the next band takes their place. The first result, often the largest tensor of its
+//! network, is never in memory as a whole.
+//!
+//! The sums are those of the two convolutions by themselves ([`direct`](super::direct), [`channels`](super::channels)), bit for bit.
+
+#[cfg(test)]
+mod tests;
+
+use super::channels::{Band, Channels};
+use super::direct::Direct;
+use super::{Parameters, check};
+use crate::math::contract::{Conv, ConvConstants, Expansion, ExpansionArgs, ExpansionPlan, PlanError, Tail, Tile};
+use crate::math::isa::Isa;
+use crate::math::scratch::{self, Shared};
+use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
+use crate::parallel::Pool;
+
+/// Bytes of a band: a quarter of a 1 MB L2 cache, beside weights and the input.
+const BAND: usize = 256 << 10;
+/// Multiply-adds of the smallest chunk worth handing out.
+const SMALLEST: f64 = 200e3;
+
+/// Plans `desc`; an error if its convolutions are not of this kind, see [`Expansion::suits`].
+pub fn plan(isa: Isa, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError> {
+    if !desc.suits() {
+        return Err(PlanError::Size);
+    }
+    for (conv, c) in [&desc.first, &desc.second].into_iter().zip(&constants) {
+        let extents = conv.extents().ok_or(PlanError::Size)?;
+        check(conv, c.weight, extents[1])?;
+        check(conv, c.bias, extents[2])?;
+    }
+    let [first, second] = constants;
+    let (one, two) = (Direct::new(isa, &desc.first)?, Channels::new(isa, &desc.second)?);
+    let kernels = Kernels::of(isa);
+    Ok(Box::new(Expand {
+        parameters: [
+            Parameters::new(&one, &desc.first, first),
+            Parameters::new(&two, &desc.second, second),
+        ],
+        panels: desc.first.out_channels.div_ceil(kernels.nr),
+        out: desc.second.output().ok_or(PlanError::Size)?,
+        first: desc.first.clone(),
+        second: desc.second.clone(),
+        one,
+        two,
+        kernels,
+    }))
+}
+
+/// The plan.
+struct Expand {
+    first: Conv,
+    second: Conv,
+    one: Direct,
+    two: Channels,
+    parameters: [Parameters; 2],
+    kernels: &'static Kernels,
+    /// Panels of channels between the convolutions.
+    panels: usize,
+    /// Sizes of the second output.
+    out: [usize; 3],
+}
+
+/// Where the operands are, with prepared weights.
+#[derive(Clone, Copy)]
+struct Operands {
+    x: *const f32,
+    weights: [*const f32; 2],
+    biases: [*const f32; 2],
+    y: *mut f32,
+    middle: Option<Tail>,
+    tail: Option<Tail>,
+}
+
+/// Some output rows of an image, for some panels.
+struct Part {
+    image: usize,
+    rows: [usize; 2],
+    panels: [usize; 2],
+}
+
+/// How the work is cut: groups of panels times parts of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    panels: usize,
+    rows: usize,
+}
+
+impl Expand {
+    /// Bytes of one row of the band for so many panels.
+    fn row_bytes(&self, panels: usize) -> usize {
+        4 * self.second.input[2] * panels * self.kernels.nr
+    }
+
+    /// Rows of output that a band of so many panels serves.
+    fn band_rows(&self, panels: usize) -> usize {
+        let rows = BAND / self.row_bytes(panels).max(1);
+        rows.saturating_sub(self.second.kernel[1]) / self.second.stride[1] + 1
+    }
+
+    /// Panels are free to cut; each cut between rows computes the rows again that both sides need.
+    fn cut(&self, threads: usize) -> Cut {
+        let height = self.out[1].max(1);
+        let c = &self.second;
+        let twice = c.kernel[1].saturating_sub(c.stride[1]);
+        let fits = (BAND / self.row_bytes(1).max(1) / (c.kernel[1] + c.stride[1])).clamp(1, self.panels);
+        let macs = self.first.macs() + self.second.macs();
+        let (mut groups, mut parts) = (self.panels.div_ceil(fits), 1);
+        loop {
+            let chunks = c.batch * groups * parts;
+            if threads == 1 || chunks >= 4 * threads || macs / (chunks as f64) < SMALLEST {
+                break;
+            }
+            let dear = |parts: usize, share: usize| parts * twice * share > c.input[1] || 2 * parts > height;
+            if !dear(parts + 1, 12) {
+                parts += 1;
+            } else if groups < self.panels {
+                groups += 1;
+            } else if !dear(parts + 1, 6) {
+                parts += 1;
+            } else {
+                break;
+            }
+        }
+        Cut {
+            panels: self.panels.div_ceil(groups),
+            rows: height.div_ceil(parts),
+        }
+    }
+
+    /// The first channel of some panels, and how many they are.
+    fn channels(&self, panels: [usize; 2]) -> (usize, usize) {
+        let first = panels[0] * self.kernels.nr;
+        (first, (panels[1] * self.kernels.nr).min(self.first.out_channels) - first)
+    }
+
+    /// So many pixels of the first output, for `panels`, into `dst`; their input begins at `x`.
+    ///
+    /// # Safety
+    /// The pixels lie in the image at `x`; `dst` holds them.
+    unsafe fn expand(&self, o: &Operands, x: *const f32, pixels: usize, panels: [usize; 2], dst: *mut f32) {
+        let (nr, depth) = (self.kernels.nr, self.first.in_channels);
+        let pixel = self.channels(panels).1;
+        let tiles = Tiles::new(pixels, self.kernels.mr);
+        for p in panels[0]..panels[1] {
+            for t in 0..tiles.count() {
+                let (r, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
+                let cols = (self.first.out_channels - p * nr).min(nr);
+                // SAFETY: the tile's pixels lie in the image and in `dst`, the panel in the weights.
+                unsafe {
+                    let job = TileJob {
+                        a: x.wrapping_add(r * depth),
+                        a_row: depth,
+                        a_k: 1,
+                        segments: ONE_SEGMENT.as_ptr(),
+                        segment_count: 1,
+                        run: depth,
+                        b: o.weights[0].add(p * nr * depth),
+                        b_k: nr,
+                        b_panel: 0,
+                        c: dst.add(r * pixel + (p - panels[0]) * nr),
+                        c_row: pixel,
+                        cols,
+                        init: if o.biases[0].is_null() { Init::Zero } else { Init::Bias },
+                        bias: o.biases[0].wrapping_add(p * nr),
+                        clamp: self.first.activation.bounds(),
+                    };
+                    self.kernels.tile(rows, self.kernels.halves(cols), false)(&job);
+                }
+            }
+        }
+    }
+
+    /// Computes a part of the second output.
+    ///
+    /// # Safety
+    /// The operands are valid; no other thread writes this part.
+    unsafe fn part(&self, o: &Operands, part: &Part) {
+        let c = self.first.in_channels;
+        let [_, height, width] = self.second.input;
+        let panels = part.panels;
+        let row = width * self.channels(panels).1;
+        let step = self.band_rows(panels[1] - panels[0]).min(part.rows[1] - part.rows[0]);
+        let most = (step - 1) * self.second.stride[1] + self.second.kernel[1];
+        let mut band = scratch::take(most * row);
+        let mut have = [0usize; 2];
+        for r in (part.rows[0]..part.rows[1]).step_by(step) {
+            let end = (r + step).min(part.rows[1]);
+            let need = [self.two.needs(r)[0], self.two.needs(end - 1)[1]];
+            // Rows that the band before had too.
+            let kept = have[1].saturating_sub(need[0]);
+            band.copy_within((have[1] - kept - have[0]) * row..(have[1] - have[0]) * row, 0);
+            let fresh = need[0] + kept;
+            // SAFETY: the rows lie in the image and the band; the part is this thread's.
+            unsafe {
+                let x = o.x.wrapping_add((part.image * height + fresh) * width * c);
+                let dst = band.as_mut_ptr().add(kept * row);
+                let rows = need[1].saturating_sub(fresh);
+                self.expand(o, x, rows * width, panels, dst);
+                if let Some(tail) = &o.middle {
+                    tail.run(&piece(dst, rows * row));
+                }
+                self.depthwise(o, part, [r, end], band.as_ptr(), need[0]);
+            }
+            have = [need[0], need[1].max(fresh)];
+        }
+    }
+
+    /// Rows `r..end` of the second output from a band that begins with row `first`.
+    ///
+    /// # Safety
+    /// As for [`Expand::part`].
+    unsafe fn depthwise(&self, o: &Operands, part: &Part, [r, end]: [usize; 2], band: *const f32, first: usize) {
+        let (all, width) = (self.second.out_channels, self.out[2]);
+        let (channel, channels) = self.channels(part.panels);
+        let place = |row: usize| ((part.image * self.out[1] + row) * width) * all + channel;
+        let weights = o.weights[1].wrapping_add(channel);
+        let biases = if o.biases[1].is_null() { o.biases[1] } else { o.biases[1].wrapping_add(channel) };
+        for row in r..end {
+            let band = Band {
+                x: band,
+                first,
+                pixel: channels,
+                weight: weights,
+                bias: biases,
+                y: o.y.wrapping_add(place(row)),
+                y_pixel: all,
+                channels,
+            };
+            // SAFETY: the band has what the row needs; the row is this thread's.
+            unsafe { self.two.band_row(row, &band) };
+        }
+        let Some(tail) = &o.tail else { return };
+        let tile = Tile {
+            data: o.y.wrapping_add(place(r)).cast(),
+            offset: place(r),
+            batch: part.image,
+            row: r * width,
+            col: channel,
+            rows: (end - r) * width,
+            cols: channels,
+            row_stride: all,
+        };
+        // SAFETY: these rows are finished.
+        unsafe { tail.run(&tile) };
+    }
+}
+
+/// `n` elements as one row.
+fn piece(data: *mut f32, n: usize) -> Tile {
+    Tile {
+        data: data.cast(),
+        offset: 0,
+        batch: 0,
+        row: 0,
+        col: 0,
+        rows: 1,
+        cols: n,
+        row_stride: n,
+    }
+}
+
+impl ExpansionPlan for Expand {
+    unsafe fn run(&self, pool: &Pool, args: &ExpansionArgs) {
+        let cut = self.cut(pool.threads());
+        let (parts, groups) = (self.out[1].div_ceil(cut.rows), self.panels.div_ceil(cut.panels));
+        let chunks = |weights, biases| {
+            let o = Operands {
+                x: args.x.cast(),
+                weights,
+                biases,
+                y: args.y.cast(),
+                middle: args.middle,
+                tail: args.tail,
+            };
+            let shared = Shared((&raw const o).cast_mut());
+            pool.run(self.second.batch * parts * groups, |i| {
+                let (g, rest) = (i % groups, i / groups);
+                let (r, image) = (rest % parts, rest / parts);
+                let part = Part {
+                    image,
+                    rows: [r * cut.rows, ((r + 1) * cut.rows).min(self.out[1])],
+                    panels: [g * cut.panels, ((g + 1) * cut.panels).min(self.panels)],
+                };
+                // SAFETY: the operands outlive the job and are only read; chunks own disjoint parts of the output.
+                unsafe { self.part(&*shared.get(), &part) };
+            });
+        };
+        let [one, two] = &self.parameters;
+        // SAFETY: the caller's promise.
+        unsafe {
+            one.with(&self.one, pool, [args.weights[0], args.biases[0]], |w1, b1| {
+                two.with(&self.two, pool, [args.weights[1], args.biases[1]], |w2, b2| chunks([w1, w2], [b1, b2]));
+            });
+        }
+    }
+
+    fn describe(&self) -> String {
+        let k = self.kernels;
+        format!("conv f32 1x1 and depthwise in bands {}x{} {}", k.mr, k.nr, k.isa)
+    }
+}
