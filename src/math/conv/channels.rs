@@ -342,27 +342,33 @@ unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job
     let (whole, rest) = (j.channels / S::LANES, j.channels % S::LANES);
     // SAFETY: the pixels and channels lie in the row; masks keep to what is there of the input.
     unsafe {
-        // Beyond the ends of the row are zeros: no branch for each of the few pixels there.
-        let masks = |n: usize| {
-            let mut masks = [S::mask(0); MOST];
-            for i in i0..i1.min(MOST) {
-                masks[i] = S::mask(n);
-            }
-            masks
-        };
         if (i0, i1) == (0, n_in) {
             for v in 0..whole {
                 vector::<S, K, ST, R, true>(j, x, p, v * S::LANES, S::LANES, &[S::mask(0); MOST]);
             }
         } else {
-            let masks = masks(S::LANES);
+            let masks = masks::<S>(i0, i1, S::LANES);
             for v in 0..whole {
                 vector::<S, K, ST, R, false>(j, x, p, v * S::LANES, S::LANES, &masks);
             }
         }
         if rest > 0 {
-            vector::<S, K, ST, R, false>(j, x, p, whole * S::LANES, rest, &masks(rest));
+            vector::<S, K, ST, R, false>(j, x, p, whole * S::LANES, rest, &masks::<S>(i0, i1, rest));
         }
+    }
+}
+
+/// The first `n` lanes of input pixels `i0..i1` of a tile: beyond the ends of the row are zeros, without a branch for each of the
+/// few pixels there.
+#[inline(always)]
+unsafe fn masks<S: Simd>(i0: usize, i1: usize, n: usize) -> [S::Mask; MOST] {
+    // SAFETY: the caller runs on a machine with the level.
+    unsafe {
+        let mut masks = [S::mask(0); MOST];
+        for i in i0..i1.min(MOST) {
+            masks[i] = S::mask(n);
+        }
+        masks
     }
 }
 

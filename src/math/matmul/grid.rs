@@ -61,7 +61,11 @@ impl Grid {
         } else {
             (SLAB_ROWS / s.mr).min(tiles)
         };
-        let slab = slab.min((s.slab_rows / s.mr).max(FEWEST_TILES));
+        let slab = match tiles < 2 * FEWEST_TILES {
+            // Two short slabs would read all of B twice.
+            true => slab,
+            false => slab.min((s.slab_rows / s.mr).max(FEWEST_TILES)),
+        };
         let group = if s.b_packed {
             s.panels
         } else {
