@@ -256,8 +256,13 @@ fn random(seed: u64) -> (String, Vec<Tensor>) {
 
 fn check(seed: u64) {
     let (text, inputs) = random(seed);
+    agrees(&format!("seed {seed}"), &text, &inputs, 1 + seed as usize % 2);
+}
+
+/// Compiles a graph, compares its results with the interpreter's, and gives the program as text.
+fn agrees(what: &str, text: &str, inputs: &[Tensor], threads: usize) -> String {
     let mut session = Session::new();
-    let model = session.load_text("islands.fxir", &text);
+    let model = session.load_text("islands.fxir", text);
     let mut model = model.unwrap_or_else(|_| panic!("{:?}\n{text}", session.diagnostics));
     let types: Vec<_> = inputs.iter().map(|t| Val::Leaf(t.ty())).collect();
     session
@@ -266,23 +271,63 @@ fn check(seed: u64) {
     let want = interp::run(&model.module, inputs.iter().map(|t| Val::Leaf(t.clone())).collect());
     let want = want.unwrap_or_else(|d| panic!("{}\n{text}", d.title));
     let request = Request {
-        threads: 1 + seed as usize % 2,
+        threads,
         ..Request::default()
     };
     let made = compile(&mut session, model, &request).unwrap_or_else(|_| panic!("{:?}\n{text}", session.diagnostics));
-    let got = made
-        .ready
-        .and_then(|r| r.into_executable())
-        .expect("an executable")
-        .run(&inputs)
+    let mut executable = made.ready.and_then(|r| r.into_executable()).expect("an executable");
+    let got = executable
+        .run(inputs)
         .unwrap_or_else(|d| panic!("{}\n{text}", d.title));
     for (w, g) in want.leaves().into_iter().zip(got.leaves()) {
         assert_eq!(w.shape(), g.shape(), "{text}");
         for (a, b) in w.as_slice::<f32>().iter().zip(g.as_slice::<f32>()) {
             assert!(
                 (a - b).abs() <= 2e-4 * a.abs().max(1.0),
-                "seed {seed}: {a} and {b}\n{text}"
+                "{what}: {a} and {b}\n{text}"
             );
+        }
+    }
+    executable.program().to_string()
+}
+
+/// A 1x1 convolution, `between`, a depthwise convolution, `after`, with what else reads the first result: compiled as one step
+/// wherever nothing else does.
+#[test]
+fn expansions_are_one_step() {
+    let expansion = |between: &str, after: &str, output: &str| {
+        format!(
+            "graph g {{
+    %x : f32[1, 16, 48, 46] = placeholder x
+    %w : f32[72, 16, 1, 1] = placeholder w
+    %b : f32[72] = placeholder b
+    %d : f32[72, 1, 3, 3] = placeholder d
+    %e = call_function torch.conv2d(%x, %w, %b)
+    %m = {between}
+    %y = call_function torch.conv2d(%m, %d, None, (2, 2), (1, 1), (1, 1), 72)
+    %z = {after}
+    output {output}
+}}
+"
+        )
+    };
+    let relu6 = "call_function torch.nn.functional.relu6(%e)";
+    let (silu, none) = ("call_function torch.nn.functional.silu(%e)", "call_function torch.neg(%e)");
+    let after = "call_function torch.nn.functional.silu(%y)";
+    let mut dice = Dice(5);
+    let shapes: [&[usize]; 4] = [&[1, 16, 48, 46], &[72, 16, 1, 1], &[72], &[72, 1, 3, 3]];
+    let inputs: Vec<Tensor> = shapes.iter().map(|s| dice.tensor(s)).collect();
+    for threads in [1, 2] {
+        for between in [relu6, silu, none] {
+            for after in [after, "call_function torch.relu(%y)", "call_function torch.mul(%y, %y)"] {
+                let program = agrees(between, &expansion(between, after, "%z"), &inputs, threads);
+                assert!(program.contains("expansion "), "{program}");
+            }
+        }
+        // Somebody else reads what is between them.
+        for output in ["(%z, %m)", "(%z, %e)"] {
+            let program = agrees(output, &expansion(relu6, after, output), &inputs, threads);
+            assert!(!program.contains("expansion "), "{program}");
         }
     }
 }

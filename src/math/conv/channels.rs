@@ -344,35 +344,54 @@ unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job
     unsafe {
         if (i0, i1) == (0, n_in) {
             for v in 0..whole {
-                vector::<S, K, ST, R, true>(j, x, p, v * S::LANES, S::LANES, &[S::mask(0); MOST]);
+                vector::<S, K, ST, R, true>(j, x, p, v * S::LANES, S::LANES, &There::new(0, 0, 0));
             }
         } else {
-            let masks = masks::<S>(i0, i1, S::LANES);
+            let there = There::new(i0, i1, S::LANES);
             for v in 0..whole {
-                vector::<S, K, ST, R, false>(j, x, p, v * S::LANES, S::LANES, &masks);
+                vector::<S, K, ST, R, false>(j, x, p, v * S::LANES, S::LANES, &there);
             }
         }
         if rest > 0 {
-            vector::<S, K, ST, R, false>(j, x, p, whole * S::LANES, rest, &masks::<S>(i0, i1, rest));
+            vector::<S, K, ST, R, false>(j, x, p, whole * S::LANES, rest, &There::new(i0, i1, rest));
         }
     }
 }
 
-/// The first `n` lanes of input pixels `i0..i1` of a tile: beyond the ends of the row are zeros, without a branch for each of the
-/// few pixels there.
-#[inline(always)]
-unsafe fn masks<S: Simd>(i0: usize, i1: usize, n: usize) -> [S::Mask; MOST] {
-    // SAFETY: the caller runs on a machine with the level.
-    unsafe {
-        let mut masks = [S::mask(0); MOST];
-        for i in i0..i1.min(MOST) {
-            masks[i] = S::mask(n);
+/// What of a tile's input pixels is there: beyond the ends of the row are zeros, without a branch for each of the few pixels there.
+struct There<S: Simd> {
+    /// The lanes of each pixel.
+    masks: [S::Mask; MOST],
+    /// Where each is read, in pixels: for those that are not there at one that is. Reading nothing of a page that is not mapped
+    /// takes hundreds of cycles.
+    at: [usize; MOST],
+    /// Whether no pixel is there.
+    none: bool,
+}
+
+impl<S: Simd> There<S> {
+    /// The first `n` lanes of pixels `i0..i1`.
+    #[inline(always)]
+    unsafe fn new(i0: usize, i1: usize, n: usize) -> There<S> {
+        // SAFETY: the caller runs on a machine with the level.
+        let mut t = unsafe {
+            There {
+                masks: [S::mask(0); MOST],
+                at: [i0; MOST],
+                none: i0 >= i1,
+            }
+        };
+        let end = i1.min(MOST);
+        for i in i0..end {
+            // SAFETY: as above.
+            t.masks[i] = unsafe { S::mask(n) };
+            t.at[i] = i;
         }
-        masks
+        t
     }
 }
 
-/// `R` pixels from `p` on, whose windows begin at `x`, `n` channels from `c` on; of the input only what `masks` has, unless `ALL`.
+/// `R` pixels from `p` on, whose windows begin at `x`, `n` channels from `c` on; of the input only what is `there`, unless `ALL`.
 #[inline(always)]
 unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
     j: &Job,
@@ -380,7 +399,7 @@ unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const
     p: usize,
     c: usize,
     n: usize,
-    masks: &[S::Mask; MOST],
+    there: &There<S>,
 ) {
     // SAFETY: the caller gives pixels and channels of the row.
     unsafe {
@@ -393,12 +412,15 @@ unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const
         let [[d0, d1], [h0, h1], [w0, w1]] = j.taps;
         for d in d0..d1 {
             for h in h0..h1 {
+                if K > 0 && !ALL && there.none {
+                    break;
+                }
                 let x = x.wrapping_add((d - d0) * j.step[0] + (h - h0) * j.step[1] + c);
                 let w = j
                     .weight
                     .add(((d * j.kernel[1] + h) * j.kernel[2] + w0) * j.weight_tap + c);
                 if K > 0 {
-                    shared::<S, K, ST, R, ALL>(x, j.step[2], w, j.weight_tap, masks, n, &mut acc);
+                    shared::<S, K, ST, R, ALL>(x, j.step[2], w, j.weight_tap, there, n, &mut acc);
                 } else {
                     for t in 0..w1 - w0 {
                         let w = load::<S>(w.add(t * j.weight_tap), n);
@@ -426,19 +448,19 @@ unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const
     }
 }
 
-/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to. Unless `ALL`, only the lanes of
-/// `masks` are there, and of the weights the first `n`.
+/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to. Unless `ALL`, of the pixels
+/// only what is `there`, and of the weights the first `n`.
 #[inline(always)]
 unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
     x: *const f32,
     step: usize,
     w: *const f32,
     weight_tap: usize,
-    masks: &[S::Mask; MOST],
+    there: &There<S>,
     n: usize,
     acc: &mut [S::V; R],
 ) {
-    // SAFETY: the caller gives `(R - 1) * ST + K` pixels, or their lanes in `masks`, and `K` weights.
+    // SAFETY: the caller gives `(R - 1) * ST + K` pixels, or what is there of them, and `K` weights.
     unsafe {
         let mut wv = [S::splat(0.0); K];
         for k in 0..K {
@@ -449,8 +471,10 @@ unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize, const
         macro_rules! pixels {
             ($($i:literal)*) => { $(
                 if $i < (R - 1) * ST + K {
-                    let x = x.wrapping_add($i * step);
-                    let v = if ALL { S::load(x) } else { S::load_masked(x, masks[$i]) };
+                    let v = match ALL {
+                        true => S::load(x.wrapping_add($i * step)),
+                        false => S::load_masked(x.wrapping_add(there.at[$i] * step), there.masks[$i]),
+                    };
                     for r in 0..R {
                         if $i >= r * ST && $i < r * ST + K {
                             acc[r] = S::fma(v, wv[$i - r * ST], acc[r]);
