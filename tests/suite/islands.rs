@@ -298,10 +298,12 @@ fn expansions_are_one_step() {
     let expansion = |between: &str, after: &str, output: &str| {
         format!(
             "graph g {{
-    %x : f32[1, 16, 48, 46] = placeholder x
+    %i : f32[1, 3, 50, 48] = placeholder i
+    %k : f32[16, 3, 3, 3] = placeholder k
     %w : f32[72, 16, 1, 1] = placeholder w
     %b : f32[72] = placeholder b
     %d : f32[72, 1, 3, 3] = placeholder d
+    %x = call_function torch.conv2d(%i, %k)
     %e = call_function torch.conv2d(%x, %w, %b)
     %m = {between}
     %y = call_function torch.conv2d(%m, %d, None, (2, 2), (1, 1), (1, 1), 72)
@@ -316,7 +318,7 @@ fn expansions_are_one_step() {
     let (silu, none) = ("call_function torch.nn.functional.silu(%e)", "call_function torch.neg(%e)");
     let after = "call_function torch.nn.functional.silu(%y)";
     let mut dice = Dice(5);
-    let shapes: [&[usize]; 4] = [&[1, 16, 48, 46], &[72, 16, 1, 1], &[72], &[72, 1, 3, 3]];
+    let shapes: [&[usize]; 5] = [&[1, 3, 50, 48], &[16, 3, 3, 3], &[72, 16, 1, 1], &[72], &[72, 1, 3, 3]];
     let inputs: Vec<Tensor> = shapes.iter().map(|s| dice.tensor(s)).collect();
     for threads in [1, 2] {
         for between in [relu6, silu, none] {

@@ -19,10 +19,11 @@ use super::strip::{Output, Part, Strip};
 use super::{Method, Operands};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::isa::Isa;
+use crate::math::pack::pack_panel;
 use crate::math::scratch::{self, Shared};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
-use transform::{Back, Forth, Weights};
+use transform::{Back, Forth, Fresh, Weights};
 
 /// Bytes of transformed input of one block: with its results it stays in a 1 MB L2 cache.
 const BLOCK: usize = 512 << 10;
@@ -48,7 +49,15 @@ pub struct Winograd {
     row: usize,
     /// Panels of output channels.
     panels: usize,
+    /// Whether weights are kept as they are, panel by panel, and transformed while they are used.
+    fresh: bool,
 }
+
+/// Bytes that transformed weights may need beyond the weights themselves. Where they need more, they are transformed anew in every
+/// run: with many tiles that is a few percent of the layer, with few it reads less from memory.
+const EXTRA: usize = 4 << 20;
+/// Elements of weights that are transformed at a time: a quarter of a 1 MB L2 cache.
+const FRESH: usize = 64 << 10;
 
 /// What one more read of a weight costs, in multiply-adds of a full vector's lane: weights come from memory.
 const WEIGHT: f64 = 16.0;
@@ -112,6 +121,7 @@ impl Winograd {
             // Rows a multiple of 1 KiB apart would share a few sets of the L1 cache.
             row: c + if c.is_multiple_of(256) { 16 } else { 0 },
             panels,
+            fresh: 4 * (points - 9) * c * conv.out_channels > EXTRA,
         })
     }
 
@@ -129,8 +139,10 @@ impl Winograd {
         let tile = 4 * self.points() * self.row;
         let most = (BLOCK / tile).max(FEWEST).div_ceil(across).clamp(1, lines);
         let wanted = 4 * pool.threads();
-        let alone = pool.threads() == 1 || lines.div_ceil(most) >= wanted;
-        let own = lines / wanted * across >= FEWEST / 2;
+        // Weights that are transformed on the way should serve many tiles.
+        let many = !self.fresh || across * most.min(lines / wanted) >= MOST;
+        let alone = many && (pool.threads() == 1 || lines.div_ceil(most) >= wanted);
+        let own = many && lines / wanted * across >= FEWEST / 2;
         let x = Shared(x.cast_mut());
         if alone || own {
             // Each chunk transforms what it multiplies: it stays in the thread's cache.
@@ -317,25 +329,56 @@ impl Winograd {
         let across = self.grid[1];
         let (first, tiles) = ((l.first - l.block) * across, (l.end - l.first) * across);
         let rows = Tiles::new(tiles, self.kernels.mr);
-        for point in 0..points {
+        let some = match self.fresh {
+            true => (FRESH / (points * nr)).clamp(1, c),
+            false => c,
+        };
+        // Points a multiple of 4 KiB apart would share a set of the L1 cache.
+        let stride = (some + 1) * nr;
+        let mut transformed = scratch::take(if self.fresh { points * stride } else { 0 });
+        for (c0, point) in (0..c).step_by(some).flat_map(|c0| (0..points).map(move |p| (c0, p))) {
+            let run = some.min(c - c0);
+            if self.fresh && point == 0 {
+                // SAFETY: the panel has these channels; the buffer holds them transformed.
+                unsafe {
+                    let job = Fresh {
+                        src: o.weight.add((panel * c + c0) * 9 * nr),
+                        channels: run,
+                        dst: transformed.as_mut_ptr(),
+                        point: stride,
+                    };
+                    transform::fresh(self.isa, self.side)(&job);
+                }
+            }
+            if self.fresh && c0 + some < c {
+                // The next channels' weights come from memory while these are multiplied.
+                let all = 9 * nr * some.min(c - c0 - some);
+                let part = all.div_ceil(points);
+                let next = o.weight.wrapping_add((panel * c + c0 + some) * 9 * nr + point * part);
+                prefetch(next, part.min(all.saturating_sub(point * part)));
+            }
+            let b = match self.fresh {
+                true => transformed.as_ptr().wrapping_add(point * stride),
+                false => o.weight.wrapping_add((panel * points + point) * c * nr),
+            };
             for i in 0..rows.count() {
                 let (t, n) = (rows.start(i), rows.start(i + 1) - rows.start(i));
                 // SAFETY: every pointer lies in its array.
                 unsafe {
                     let job = TileJob {
-                        a: v.add((point * l.tiles + first + t) * self.row),
+                        a: v.add((point * l.tiles + first + t) * self.row + c0),
                         a_row: self.row,
                         a_k: 1,
                         segments: ONE_SEGMENT.as_ptr(),
                         segment_count: 1,
-                        run: c,
-                        b: o.weight.add((panel * points + point) * c * nr),
+                        run,
+                        b,
                         b_k: nr,
                         b_panel: 0,
                         c: m.add((point * tiles + t) * nr),
                         c_row: nr,
                         cols: nr,
-                        init: Init::Zero,
+                        init: if c0 == 0 { Init::Zero } else { Init::Output },
                         bias: std::ptr::null(),
                         clamp: None,
                     };
@@ -379,21 +422,43 @@ impl Winograd {
     }
 }
 
+/// Asks for `n` elements to be brought to the second-level cache.
+fn prefetch(p: *const f32, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for i in (0..n).step_by(16) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: SSE is part of x86-64; any address may be asked for.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.wrapping_add(i).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (p, n);
+}
+
 impl Method for Winograd {
     fn packed_len(&self) -> usize {
-        self.panels * self.kernels.nr * self.conv.in_channels * self.points()
+        let each = if self.fresh { 9 } else { self.points() };
+        self.panels * self.kernels.nr * self.conv.in_channels * each
     }
 
     fn packing(&self) -> [usize; 2] {
-        [4, self.kernels.nr]
+        [4 + self.fresh as usize, self.kernels.nr]
     }
 
-    /// Panel after panel: for each point and input channel, the panel's output channels side by side.
+    /// Panel after panel: for each point and input channel (or, fresh, for each input channel and tap), the panel's output channels
+    /// side by side.
     fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
         let (nr, c) = (self.kernels.nr, self.conv.in_channels);
         let dst = Shared(packed.as_mut_ptr());
         pool.run(self.panels, |p| {
             let cols = nr.min(self.conv.out_channels - p * nr);
+            if self.fresh {
+                // SAFETY: as below.
+                unsafe {
+                    let src = weight.as_ptr().add(p * nr * c * 9);
+                    pack_panel(src, c * 9, 1, cols, nr, c * 9, dst.get().add(p * c * 9 * nr));
+                }
+                return;
+            }
             // SAFETY: the weights hold `cols` channels from there; panel `p` is this chunk's.
             unsafe {
                 let job = Weights {
@@ -420,8 +485,11 @@ impl Method for Winograd {
     fn name(&self) -> String {
         let s = self.side;
         format!(
-            "winograd {s}x{s} {}x{} {}",
-            self.kernels.mr, self.kernels.nr, self.kernels.isa
+            "winograd {s}x{s}{} {}x{} {}",
+            if self.fresh { " on the way" } else { "" },
+            self.kernels.mr,
+            self.kernels.nr,
+            self.kernels.isa
         )
     }
 }

@@ -63,6 +63,18 @@ pub struct Weights {
     pub dst: *mut f32,
 }
 
+/// Weights of some input channels of one panel, to be transformed while they are used.
+pub struct Fresh {
+    /// `[channels][3][3][nr]`, where `nr` is two vectors.
+    pub src: *const f32,
+    /// Input channels.
+    pub channels: usize,
+    /// `[point][channels][nr]`.
+    pub dst: *mut f32,
+    /// From one point to the next.
+    pub point: usize,
+}
+
 /// The transform of tiles of `side x side` outputs.
 pub fn forth(isa: Isa, side: usize) -> unsafe fn(&Forth) {
     match side {
@@ -87,6 +99,18 @@ pub fn weights(isa: Isa, side: usize) -> unsafe fn(&Weights) {
     }
 }
 
+/// The transform of weights while they are used.
+pub fn fresh(isa: Isa, side: usize) -> unsafe fn(&Fresh) {
+    match side {
+        2 => fresh_of::<4>(isa),
+        _ => fresh_of::<6>(isa),
+    }
+}
+
+per_isa! {
+    /// See [`fresh_body`].
+    fn fresh_of = fresh_body<N: usize>(j: &Fresh)
+}
 per_isa! {
     /// See [`forth_body`].
     fn forth_of = forth_body<N: usize>(j: &Forth)
@@ -256,6 +280,59 @@ fn weight_rows<const N: usize>() -> [[f64; 3]; N] {
         *row = if N == 4 { two[i] } else { four[i] };
     }
     rows
+}
+
+/// Three weights along one dimension, as [`weight_rows`] says.
+#[inline(always)]
+unsafe fn weights1<S: Simd, const N: usize>(g: [S::V; 3]) -> [S::V; N] {
+    let mut y = [g[0]; N];
+    // SAFETY: the machine has the level.
+    unsafe {
+        let k = |x: f64| S::splat(x as f32);
+        // The sum and the difference of what belongs to a point and to its opposite.
+        let (na, nb) = (2.0 * 0.5 * -1.5, 2.0 * 2.0 * 1.5);
+        let points: [[f64; 3]; 2] = if N == 4 { [[0.5; 3]; 2] } else { [[1.0 / na, A / na, 0.5 / na], [1.0 / nb, B / nb, 2.0 / nb]] };
+        for i in 0..(N - 2) / 2 {
+            let [one, odd, square] = points[i];
+            let even = S::fma(k(square), g[2], S::mul(k(one), g[0]));
+            let odd = S::mul(k(odd), g[1]);
+            y[1 + 2 * i] = S::add(even, odd);
+            y[2 + 2 * i] = S::sub(even, odd);
+        }
+        y[N - 1] = g[2];
+    }
+    y
+}
+
+/// Transforms weights of a panel, both of its vectors.
+#[inline(always)]
+unsafe fn fresh_body<S: Simd, const N: usize>(j: &Fresh) {
+    let nr = 2 * S::LANES;
+    for c in 0..j.channels {
+        for v in [0, S::LANES] {
+            // SAFETY: the source and the destination hold every channel.
+            unsafe {
+                let src = j.src.add(c * 9 * nr + v);
+                let mut t = [[S::splat(0.0); 3]; N];
+                for col in 0..3 {
+                    let mut g = [S::splat(0.0); 3];
+                    for row in 0..3 {
+                        g[row] = S::load(src.add((row * 3 + col) * nr));
+                    }
+                    let y = weights1::<S, N>(g);
+                    for row in 0..N {
+                        t[row][col] = y[row];
+                    }
+                }
+                for row in 0..N {
+                    let y = weights1::<S, N>(t[row]);
+                    for col in 0..N {
+                        S::store(j.dst.add((row * N + col) * j.point + c * nr + v), y[col]);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// The most columns of a panel.
