@@ -53,9 +53,11 @@ pub struct Winograd {
     fresh: bool,
 }
 
-/// Bytes that transformed weights may need beyond the weights themselves. Where they need more, they are transformed anew in every
-/// run: with many tiles that is a few percent of the layer, with few it reads less from memory.
+/// Bytes that transformed weights may need beyond the weights themselves. Where they need more, and serve enough tiles, they are
+/// transformed anew in every run.
 const EXTRA: usize = 4 << 20;
+/// The fewest tiles that pay for transforming the weights in every run: it takes a tenth of the time of their products.
+const SERVED: usize = 48;
 /// Elements of weights that are transformed at a time: a quarter of a 1 MB L2 cache.
 const FRESH: usize = 64 << 10;
 
@@ -121,7 +123,8 @@ impl Winograd {
             // Rows a multiple of 1 KiB apart would share a few sets of the L1 cache.
             row: c + if c.is_multiple_of(256) { 16 } else { 0 },
             panels,
-            fresh: 4 * (points - 9) * c * conv.out_channels > EXTRA,
+            fresh: 4 * (points - 9) * c * conv.out_channels > EXTRA
+                && conv.batch * h.div_ceil(side) * w.div_ceil(side) >= SERVED,
         })
     }
 
