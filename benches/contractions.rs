@@ -203,22 +203,7 @@ impl Bench {
         if !self.wanted(&name) {
             return;
         }
-        let first = Conv {
-            bias: true,
-            activation: Activation::Clamp(0.0, 6.0),
-            input_layout: Layout::ChannelsLast,
-            output_layout: Layout::ChannelsLast,
-            ..Conv::new2d(c, between, [size, size], [1, 1])
-        };
-        let second = Conv {
-            in_channels: between,
-            groups: between,
-            kernel: [1, kernel, kernel],
-            stride: [1, stride, stride],
-            padding: [0, kernel / 2, kernel / 2],
-            ..first.clone()
-        };
-        let e = Expansion { first, second };
+        let e = Expansion::new2d(c, between, size, kernel, stride);
         let [nx, nw, nb, nm] = e.first.extents().expect("a legal convolution");
         let [_, nw2, _, ny] = e.second.extents().expect("a legal convolution");
         let (x, w, b, w2) = (data(nx), data(nw), data(nb), data(nw2));
@@ -255,7 +240,9 @@ impl Bench {
             tail: None,
         };
         // SAFETY: as above.
-        self.row(&format!("{name}, as one"), flops, |pool| unsafe { plan.run(pool, &args) });
+        self.row(&format!("{name}, as one"), flops, |pool| unsafe {
+            plan.run(pool, &args)
+        });
     }
 }
 

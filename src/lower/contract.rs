@@ -1,10 +1,12 @@
 //! Contractions: from an op's meaning and strided operands to the descriptors of `math`.
 
-use super::ir::{Def, Special, Tir, ValueId};
 use super::expansion::Between;
+use super::ir::{Def, Special, Tir, ValueId};
 use super::{BufferId, LowerError, Operand};
 use crate::diag::{Code, Diagnostic};
-use crate::math::contract::{Activation, Addend, Attention, BatchDim, Conv, Expansion, Layout, Mask, MatMul, Recurrent};
+use crate::math::contract::{
+    Activation, Addend, Attention, BatchDim, Conv, Expansion, Layout, Mask, MatMul, Recurrent,
+};
 use crate::op::{Call, Contraction, IndexMap, OpResult};
 use crate::types::{DType, TensorType};
 

@@ -33,7 +33,9 @@ pub(super) fn join(program: &mut Program) {
     }
     let mut gone = vec![false; program.steps.len()];
     for first in 0..program.steps.len() {
-        let Some((between, conv)) = host(program, first) else { continue };
+        let Some((between, conv)) = host(program, first) else {
+            continue;
+        };
         let Some(&[a, second]) = uses.get(&between.buffer).map(|u| &u[..]) else {
             continue;
         };
@@ -67,7 +69,9 @@ fn host(program: &Program, i: usize) -> Option<(Between, Conv)> {
     else {
         return None;
     };
-    let alone = tail.iter().all(|t| t.buffers.len() <= MOST && t.buffers.iter().all(|b| b == out));
+    let alone = tail
+        .iter()
+        .all(|t| t.buffers.len() <= MOST && t.buffers.iter().all(|b| b == out));
     let inside = matches!(program.buffers[out.0].place, Place::Arena(_));
     (alone && inside).then(|| {
         let between = Between {

@@ -64,7 +64,10 @@ fn wants(tir: &Tir) -> Vec<bool> {
     let mut wants = vec![false; n];
     // Whether something other than a view reads it.
     let mut read = vec![false; n];
-    tir.output.iter().flat_map(|o| o.leaves()).for_each(|v| read[v.0 as usize] = true);
+    tir.output
+        .iter()
+        .flat_map(|o| o.leaves())
+        .for_each(|v| read[v.0 as usize] = true);
     for i in (0..n).rev() {
         let u = ValueId(i as u32);
         let def = tir.value(u);

@@ -91,7 +91,11 @@ unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNI
                 for v in 0..V {
                     bv[v] = S::load(b.add(v / 2 * t.b_panel + v % 2 * S::LANES));
                 }
-                let last = if H { S::Half::load(b.add(V * S::LANES)) } else { S::Half::splat(0.0) };
+                let last = if H {
+                    S::Half::load(b.add(V * S::LANES))
+                } else {
+                    S::Half::splat(0.0)
+                };
                 for r in 0..R {
                     let x = *a.add(r * row);
                     if V == 0 {

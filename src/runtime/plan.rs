@@ -8,7 +8,8 @@ use crate::lower::contract::{Contract, whole_buffer};
 use crate::lower::expansion::MOST;
 use crate::lower::{self, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{
-    AttentionPlan, Cell, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, RecurrentPlan, Tail, Tile,
+    AttentionPlan, Cell, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, RecurrentPlan,
+    Tail, Tile,
 };
 use crate::tensor::{ALIGN, Tensor};
 use std::ffi::c_void;

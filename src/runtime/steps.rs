@@ -6,7 +6,9 @@ use crate::codegen::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
 use crate::lower::{BufferId, Operand, Step};
-use crate::math::contract::{AttentionArgs, Cell, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail};
+use crate::math::contract::{
+    AttentionArgs, Cell, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail,
+};
 use crate::op::Meaning;
 use crate::tensor::Tensor;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -276,16 +276,11 @@ fn agrees(what: &str, text: &str, inputs: &[Tensor], threads: usize) -> String {
     };
     let made = compile(&mut session, model, &request).unwrap_or_else(|_| panic!("{:?}\n{text}", session.diagnostics));
     let mut executable = made.ready.and_then(|r| r.into_executable()).expect("an executable");
-    let got = executable
-        .run(inputs)
-        .unwrap_or_else(|d| panic!("{}\n{text}", d.title));
+    let got = executable.run(inputs).unwrap_or_else(|d| panic!("{}\n{text}", d.title));
     for (w, g) in want.leaves().into_iter().zip(got.leaves()) {
         assert_eq!(w.shape(), g.shape(), "{text}");
         for (a, b) in w.as_slice::<f32>().iter().zip(g.as_slice::<f32>()) {
-            assert!(
-                (a - b).abs() <= 2e-4 * a.abs().max(1.0),
-                "{what}: {a} and {b}\n{text}"
-            );
+            assert!((a - b).abs() <= 2e-4 * a.abs().max(1.0), "{what}: {a} and {b}\n{text}");
         }
     }
     executable.program().to_string()
@@ -315,7 +310,10 @@ fn expansions_are_one_step() {
         )
     };
     let relu6 = "call_function torch.nn.functional.relu6(%e)";
-    let (silu, none) = ("call_function torch.nn.functional.silu(%e)", "call_function torch.neg(%e)");
+    let (silu, none) = (
+        "call_function torch.nn.functional.silu(%e)",
+        "call_function torch.neg(%e)",
+    );
     let after = "call_function torch.nn.functional.silu(%y)";
     let mut dice = Dice(5);
     let shapes: [&[usize]; 5] = [&[1, 3, 50, 48], &[16, 3, 3, 3], &[72, 16, 1, 1], &[72], &[72, 1, 3, 3]];

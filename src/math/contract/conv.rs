@@ -190,6 +190,27 @@ pub struct Expansion {
 }
 
 impl Expansion {
+    /// `channels` to `between` channels, and on these a `kernel x kernel` window with `stride`, padded by half of it, over one
+    /// `size x size` image; both with biases and clamped as relu6.
+    pub fn new2d(channels: usize, between: usize, size: usize, kernel: usize, stride: usize) -> Expansion {
+        let first = Conv {
+            bias: true,
+            activation: Activation::Clamp(0.0, 6.0),
+            input_layout: Layout::ChannelsLast,
+            output_layout: Layout::ChannelsLast,
+            ..Conv::new2d(channels, between, [size, size], [1, 1])
+        };
+        let second = Conv {
+            in_channels: between,
+            groups: between,
+            kernel: [1, kernel, kernel],
+            stride: [1, stride, stride],
+            padding: [0, kernel / 2, kernel / 2],
+            ..first.clone()
+        };
+        Expansion { first, second }
+    }
+
     /// Whether the two are of this kind and fit together: rows of 3, 5 or 7 taps, no dilation, less padding than taps.
     pub fn suits(&self) -> bool {
         let (a, b) = (&self.first, &self.second);

@@ -134,7 +134,10 @@ impl Expand {
     /// The first channel of some panels, and how many they are.
     fn channels(&self, panels: [usize; 2]) -> (usize, usize) {
         let first = panels[0] * self.kernels.nr;
-        (first, (panels[1] * self.kernels.nr).min(self.first.out_channels) - first)
+        (
+            first,
+            (panels[1] * self.kernels.nr).min(self.first.out_channels) - first,
+        )
     }
 
     /// So many pixels of the first output, for `panels`, into `dst`; their input begins at `x`.
@@ -218,7 +221,11 @@ impl Expand {
         let (channel, channels) = self.channels(part.panels);
         let place = |row: usize| ((part.image * self.out[1] + row) * width) * all + channel;
         let weights = o.weights[1].wrapping_add(channel);
-        let biases = if o.biases[1].is_null() { o.biases[1] } else { o.biases[1].wrapping_add(channel) };
+        let biases = if o.biases[1].is_null() {
+            o.biases[1]
+        } else {
+            o.biases[1].wrapping_add(channel)
+        };
         for row in r..end {
             let band = Band {
                 x: band,
@@ -293,7 +300,9 @@ impl ExpansionPlan for Expand {
         // SAFETY: the caller's promise.
         unsafe {
             one.with(&self.one, pool, [args.weights[0], args.biases[0]], |w1, b1| {
-                two.with(&self.two, pool, [args.weights[1], args.biases[1]], |w2, b2| chunks([w1, w2], [b1, b2]));
+                two.with(&self.two, pool, [args.weights[1], args.biases[1]], |w2, b2| {
+                    chunks([w1, w2], [b1, b2])
+                });
             });
         }
     }

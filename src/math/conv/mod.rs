@@ -23,6 +23,7 @@ mod padded;
 mod plane;
 mod pointwise;
 mod strip;
+mod taps;
 #[cfg(test)]
 mod tests;
 mod transposed;
@@ -144,7 +145,13 @@ impl Parameters {
     ///
     /// # Safety
     /// What is not constant is valid for the convolution.
-    unsafe fn with(&self, method: &dyn Method, pool: &Pool, given: [*const u8; 2], f: impl FnOnce(*const f32, *const f32)) {
+    unsafe fn with(
+        &self,
+        method: &dyn Method,
+        pool: &Pool,
+        given: [*const u8; 2],
+        f: impl FnOnce(*const f32, *const f32),
+    ) {
         let bias = bias_of(self.has_bias, &self.bias, given[1]);
         let n = if self.weight.is_some() { 0 } else { method.packed_len() };
         let mut packed = super::scratch::take(n);
@@ -239,7 +246,11 @@ impl ConvPlan for F32Plan {
     }
 
     fn describe(&self) -> String {
-        let how = if self.parameters.weight.is_some() { "packed" } else { "dynamic" };
+        let how = if self.parameters.weight.is_some() {
+            "packed"
+        } else {
+            "dynamic"
+        };
         format!("conv f32 {} {how}", self.method.name())
     }
 }

@@ -10,37 +10,47 @@ const CASES: u32 = if cfg!(debug_assertions) { 40 } else { 600 };
 
 fn expansion() -> impl Strategy<Value = Expansion> {
     let taps = || prop_oneof![Just(3usize), Just(5usize), Just(7usize)];
-    let act = || prop_oneof![Just(Activation::None), Just(Activation::Relu), Just(Activation::Clamp(-1.0, 2.0))];
+    let act = || {
+        prop_oneof![
+            Just(Activation::None),
+            Just(Activation::Relu),
+            Just(Activation::Clamp(-1.0, 2.0))
+        ]
+    };
     let sizes = (1..3usize, 1..20usize, 2..90usize, 1..24usize, 1..40usize);
     let window = (taps(), taps(), 1..4usize, 1..3usize, 0..4usize, 0..4usize);
     let fits = |e: &Expansion| e.suits();
     (sizes, window, act(), act(), any::<[bool; 2]>())
-        .prop_map(|((batch, c, between, h, w), (kh, kw, sh, sw, ph, pw), one, two, bias)| {
-            let first = Conv {
-                batch,
-                bias: bias[0],
-                activation: one,
-                input_layout: Layout::ChannelsLast,
-                output_layout: Layout::ChannelsLast,
-                ..Conv::new2d(c, between, [h, w], [1, 1])
-            };
-            let second = Conv {
-                in_channels: between,
-                groups: between,
-                kernel: [1, kh, kw],
-                stride: [1, sh, sw],
-                padding: [0, ph, pw],
-                bias: bias[1],
-                activation: two,
-                ..first.clone()
-            };
-            Expansion { first, second }
-        })
+        .prop_map(
+            |((batch, c, between, h, w), (kh, kw, sh, sw, ph, pw), one, two, bias)| {
+                let first = Conv {
+                    batch,
+                    bias: bias[0],
+                    activation: one,
+                    input_layout: Layout::ChannelsLast,
+                    output_layout: Layout::ChannelsLast,
+                    ..Conv::new2d(c, between, [h, w], [1, 1])
+                };
+                let second = Conv {
+                    in_channels: between,
+                    groups: between,
+                    kernel: [1, kh, kw],
+                    stride: [1, sh, sw],
+                    padding: [0, ph, pw],
+                    bias: bias[1],
+                    activation: two,
+                    ..first.clone()
+                };
+                Expansion { first, second }
+            },
+        )
         .prop_filter("they fit together", fits)
 }
 
 fn data(n: usize, seed: usize) -> Vec<f32> {
-    (0..n).map(|i| ((i * 7919 + seed * 31) % 1013) as f32 * 0.002 - 1.0).collect()
+    (0..n)
+        .map(|i| ((i * 7919 + seed * 31) % 1013) as f32 * 0.002 - 1.0)
+        .collect()
 }
 
 fn bytes(v: &[f32]) -> &[u8] {
@@ -145,43 +155,14 @@ proptest! {
 
 #[test]
 fn large_maps_are_cut_into_bands_and_parts() {
-    let e = |c: usize, between: usize, size: usize, k: usize, s: usize| {
-        let first = Conv {
-            bias: true,
-            activation: Activation::Clamp(0.0, 6.0),
-            input_layout: Layout::ChannelsLast,
-            output_layout: Layout::ChannelsLast,
-            ..Conv::new2d(c, between, [size, size], [1, 1])
-        };
-        let second = Conv {
-            in_channels: between,
-            groups: between,
-            kernel: [1, k, k],
-            stride: [1, s, s],
-            padding: [0, k / 2, k / 2],
-            ..first.clone()
-        };
-        Expansion { first, second }
-    };
-    for e in [e(4, 96, 112, 3, 2), e(8, 144, 56, 5, 1), e(3, 480, 28, 3, 1)] {
-        check_case(&e, true, true);
+    for [c, between, size, k, s] in [[4, 96, 112, 3, 2], [8, 144, 56, 5, 1], [3, 480, 28, 3, 1]] {
+        check_case(&Expansion::new2d(c, between, size, k, s), true, true);
     }
 }
 
 #[test]
 fn other_pairs_have_no_plan() {
-    let first = Conv {
-        input_layout: Layout::ChannelsLast,
-        output_layout: Layout::ChannelsLast,
-        ..Conv::new2d(8, 16, [9, 9], [1, 1])
-    };
-    let second = Conv {
-        in_channels: 16,
-        groups: 16,
-        kernel: [1, 3, 3],
-        ..first.clone()
-    };
-    let good = Expansion { first, second };
+    let good = Expansion::new2d(8, 16, 9, 3, 1);
     assert!(good.suits());
     let with = |f: fn(&mut Expansion)| {
         let mut e = good.clone();

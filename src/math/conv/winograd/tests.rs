@@ -133,7 +133,12 @@ fn errors_are_those_documented() {
     let want = sums(&conv, &x, &w, &[]);
     let rms = |v: &mut dyn Iterator<Item = f64>| v.map(|e| e * e).sum::<f64>().sqrt();
     let size = rms(&mut want.iter().copied());
-    for (side, most) in [((2, false), 6e-7), ((4, false), 2e-6), ((2, true), 6e-7), ((4, true), 2e-6)] {
+    for (side, most) in [
+        ((2, false), 6e-7),
+        ((4, false), 2e-6),
+        ((2, true), 6e-7),
+        ((4, true), 2e-6),
+    ] {
         let got = run(Isa::best(), &conv, side, &Pool::new(1), &x, &w, &[]);
         let error = rms(&mut got.iter().zip(&want).map(|(&y, z)| y as f64 - z)) / size;
         assert!(error < most, "side {side:?}: {error:e}");

@@ -291,7 +291,11 @@ unsafe fn weights1<S: Simd, const N: usize>(g: [S::V; 3]) -> [S::V; N] {
         let k = |x: f64| S::splat(x as f32);
         // The sum and the difference of what belongs to a point and to its opposite.
         let (na, nb) = (2.0 * 0.5 * -1.5, 2.0 * 2.0 * 1.5);
-        let points: [[f64; 3]; 2] = if N == 4 { [[0.5; 3]; 2] } else { [[1.0 / na, A / na, 0.5 / na], [1.0 / nb, B / nb, 2.0 / nb]] };
+        let points: [[f64; 3]; 2] = if N == 4 {
+            [[0.5; 3]; 2]
+        } else {
+            [[1.0 / na, A / na, 0.5 / na], [1.0 / nb, B / nb, 2.0 / nb]]
+        };
         for i in 0..(N - 2) / 2 {
             let [one, odd, square] = points[i];
             let even = S::fma(k(square), g[2], S::mul(k(one), g[0]));

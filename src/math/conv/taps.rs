@@ -1,0 +1,230 @@
+//! The kernels of depthwise convolution over channels: some pixels of a row, all channels, vector after vector.
+
+use crate::math::isa::per_isa;
+use crate::math::simd::Simd;
+use crate::math::tile::Tiles;
+
+/// The most pixels of one tile.
+const PIXELS: usize = 8;
+/// The most input pixels in a row under a tile: five taps, two apart.
+const MOST: usize = (PIXELS - 1) * 2 + 5;
+
+/// Neighbouring pixels of a row that see the same taps, for some channels. Strides are in elements.
+pub struct Job {
+    /// Under the first tap of the first pixel; for kernels with shared loads the first input pixel of the row.
+    pub x: *const f32,
+    /// From tap to tap along each dimension.
+    pub step: [usize; 3],
+    /// From the window of one pixel to that of the next.
+    pub pixel: usize,
+    pub pixels: usize,
+    /// For kernels with shared loads: input pixels that are missing in front of the row.
+    pub before: usize,
+    /// Input pixels of the row.
+    pub width: usize,
+    /// The taps along each dimension that meet the input.
+    pub taps: [[usize; 2]; 3],
+    pub kernel: [usize; 3],
+    pub weight: *const f32,
+    pub weight_tap: usize,
+    pub bias: *const f32,
+    pub y: *mut f32,
+    pub y_pixel: usize,
+    pub channels: usize,
+    pub clamp: Option<(f32, f32)>,
+}
+
+/// `K` taps along the row that step by `ST` pixels and share their loads, beyond the ends of the row zeros; `K == 0` for any
+/// number and step, and pixels that see all of the taps given.
+#[inline(always)]
+unsafe fn body<S: Simd, const K: usize, const ST: usize>(j: &Job) {
+    let tiles = Tiles::new(j.pixels, PIXELS);
+    for t in 0..tiles.count() {
+        let (p, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
+        // SAFETY: the pixels lie in the row.
+        unsafe {
+            match rows {
+                1 => tile::<S, K, ST, 1>(j, p),
+                2 => tile::<S, K, ST, 2>(j, p),
+                3 => tile::<S, K, ST, 3>(j, p),
+                4 => tile::<S, K, ST, 4>(j, p),
+                5 => tile::<S, K, ST, 5>(j, p),
+                6 => tile::<S, K, ST, 6>(j, p),
+                7 => tile::<S, K, ST, 7>(j, p),
+                _ => tile::<S, K, ST, 8>(j, p),
+            }
+        }
+    }
+}
+
+/// `R` pixels from `p` on, all channels.
+#[inline(always)]
+unsafe fn tile<S: Simd, const K: usize, const ST: usize, const R: usize>(j: &Job, p: usize) {
+    // The places of the tile's `N` input pixels that lie in the row.
+    let first = (p * ST) as isize - j.before as isize;
+    let n_in = if K > 0 { (R - 1) * ST + K } else { 0 };
+    let inside = |i: isize| (i - first).clamp(0, n_in as isize) as usize;
+    let (i0, i1) = (inside(0), inside(j.width as isize));
+    let x = match K {
+        0 => j.x.wrapping_add(p * j.pixel),
+        _ => j.x.wrapping_offset(first * j.step[2] as isize),
+    };
+    let (whole, rest) = (j.channels / S::LANES, j.channels % S::LANES);
+    // SAFETY: the pixels and channels lie in the row; masks keep to what is there of the input.
+    unsafe {
+        if (i0, i1) == (0, n_in) {
+            for v in 0..whole {
+                vector::<S, K, ST, R, true>(j, x, p, v * S::LANES, S::LANES, &There::new(0, 0, 0));
+            }
+        } else {
+            let there = There::new(i0, i1, S::LANES);
+            for v in 0..whole {
+                vector::<S, K, ST, R, false>(j, x, p, v * S::LANES, S::LANES, &there);
+            }
+        }
+        if rest > 0 {
+            vector::<S, K, ST, R, false>(j, x, p, whole * S::LANES, rest, &There::new(i0, i1, rest));
+        }
+    }
+}
+
+/// What of a tile's input pixels is there: beyond the ends of the row are zeros, without a branch for each of the few pixels there.
+struct There<S: Simd> {
+    /// The lanes of each pixel.
+    masks: [S::Mask; MOST],
+    /// Where each is read, in pixels: for those that are not there at one that is. Reading nothing of a page that is not mapped
+    /// takes hundreds of cycles.
+    at: [usize; MOST],
+    /// Whether no pixel is there.
+    none: bool,
+}
+
+impl<S: Simd> There<S> {
+    /// The first `n` lanes of pixels `i0..i1`.
+    #[inline(always)]
+    unsafe fn new(i0: usize, i1: usize, n: usize) -> There<S> {
+        // SAFETY: the caller runs on a machine with the level.
+        let mut t = unsafe {
+            There {
+                masks: [S::mask(0); MOST],
+                at: [i0; MOST],
+                none: i0 >= i1,
+            }
+        };
+        let end = i1.min(MOST);
+        for i in i0..end {
+            // SAFETY: as above.
+            t.masks[i] = unsafe { S::mask(n) };
+            t.at[i] = i;
+        }
+        t
+    }
+}
+
+/// `R` pixels from `p` on, whose windows begin at `x`, `n` channels from `c` on; of the input only what is `there`, unless `ALL`.
+#[inline(always)]
+unsafe fn vector<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
+    j: &Job,
+    x: *const f32,
+    p: usize,
+    c: usize,
+    n: usize,
+    there: &There<S>,
+) {
+    // SAFETY: the caller gives pixels and channels of the row.
+    unsafe {
+        let start = if j.bias.is_null() {
+            S::splat(0.0)
+        } else {
+            load::<S>(j.bias.add(c), n)
+        };
+        let mut acc = [start; R];
+        let [[d0, d1], [h0, h1], [w0, w1]] = j.taps;
+        for d in d0..d1 {
+            for h in h0..h1 {
+                if K > 0 && !ALL && there.none {
+                    break;
+                }
+                let x = x.wrapping_add((d - d0) * j.step[0] + (h - h0) * j.step[1] + c);
+                let w = j
+                    .weight
+                    .add(((d * j.kernel[1] + h) * j.kernel[2] + w0) * j.weight_tap + c);
+                if K > 0 {
+                    shared::<S, K, ST, R, ALL>(x, j.step[2], w, j.weight_tap, there, n, &mut acc);
+                } else {
+                    for t in 0..w1 - w0 {
+                        let w = load::<S>(w.add(t * j.weight_tap), n);
+                        for r in 0..R {
+                            acc[r] = S::fma(load::<S>(x.add(t * j.step[2] + r * j.pixel), n), w, acc[r]);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some((lo, hi)) = j.clamp {
+            let (lo, hi) = (S::splat(lo), S::splat(hi));
+            for r in 0..R {
+                acc[r] = S::min(hi, S::max(lo, acc[r]));
+            }
+        }
+        for r in 0..R {
+            let y = j.y.add((p + r) * j.y_pixel + c);
+            if ALL || n == S::LANES {
+                S::store(y, acc[r]);
+            } else {
+                S::store_first(y, n, acc[r]);
+            }
+        }
+    }
+}
+
+/// One row of `K` taps: each input pixel is loaded once for all the outputs it contributes to. Unless `ALL`, of the pixels
+/// only what is `there`, and of the weights the first `n`.
+#[inline(always)]
+unsafe fn shared<S: Simd, const K: usize, const ST: usize, const R: usize, const ALL: bool>(
+    x: *const f32,
+    step: usize,
+    w: *const f32,
+    weight_tap: usize,
+    there: &There<S>,
+    n: usize,
+    acc: &mut [S::V; R],
+) {
+    // SAFETY: the caller gives `(R - 1) * ST + K` pixels, or what is there of them, and `K` weights.
+    unsafe {
+        let mut wv = [S::splat(0.0); K];
+        for k in 0..K {
+            let w = w.add(k * weight_tap);
+            wv[k] = if ALL { S::load(w) } else { load::<S>(w, n) };
+        }
+        // Written out, because the compiler gives up on as many steps: then the places of the sums are not known to it.
+        macro_rules! pixels {
+            ($($i:literal)*) => { $(
+                if $i < (R - 1) * ST + K {
+                    let v = match ALL {
+                        true => S::load(x.wrapping_add($i * step)),
+                        false => S::load_masked(x.wrapping_add(there.at[$i] * step), there.masks[$i]),
+                    };
+                    for r in 0..R {
+                        if $i >= r * ST && $i < r * ST + K {
+                            acc[r] = S::fma(v, wv[$i - r * ST], acc[r]);
+                        }
+                    }
+                }
+            )* };
+        }
+        pixels!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18);
+    }
+}
+
+/// The first `n` lanes of a vector.
+#[inline(always)]
+unsafe fn load<S: Simd>(p: *const f32, n: usize) -> S::V {
+    // SAFETY: the caller gives `n` elements.
+    unsafe { if n == S::LANES { S::load(p) } else { S::load_first(p, n) } }
+}
+
+per_isa! {
+    /// See [`body`].
+    pub fn kernel = body<K: usize, ST: usize>(j: &Job)
+}
