@@ -52,10 +52,9 @@ pub(super) fn join(program: &mut Program) {
             gone[first] = true;
         }
     }
-    let keep = |gone: &[bool]| gone.to_vec().into_iter().map(|g| !g);
-    let mut kept = keep(&gone);
+    let mut kept = gone.iter().map(|g| !g);
     program.steps.retain(|_| kept.next().unwrap_or(true));
-    let mut kept = keep(&gone);
+    let mut kept = gone.iter().map(|g| !g);
     program.nodes.retain(|_| kept.next().unwrap_or(true));
 }
 

@@ -375,7 +375,10 @@ mod tests {
             for cols in 1..=k.nr {
                 let h = k.halves(cols);
                 let held = h * k.nr / 4;
-                assert!(h <= 4 && held >= cols && (k.has_halves || h % 2 == 0), "{isa} {cols}");
+                assert!(
+                    h <= 4 && held >= cols && (k.has_halves || h.is_multiple_of(2)),
+                    "{isa} {cols}"
+                );
                 assert!(held - cols < if k.has_halves { k.nr / 4 } else { k.nr / 2 });
             }
         }
@@ -385,7 +388,10 @@ mod tests {
     fn every_kernel_sums_its_tile() {
         for isa in Isa::available() {
             let k = Kernels::of(isa);
-            for halves in [1, 2, 3, 4, 8].into_iter().filter(|h| h % 2 == 0 || k.has_halves) {
+            for halves in [1, 2, 3, 4, 8]
+                .into_iter()
+                .filter(|h: &usize| h.is_multiple_of(2) || k.has_halves)
+            {
                 for rows in 1..=if halves == 8 { k.mr_wide } else { k.mr } {
                     for unit in [false, true] {
                         let width = halves * isa.lanes() / 2;
