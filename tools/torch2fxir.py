@@ -286,6 +286,8 @@ def hyper_parameter(module, name):
             return (module.in_proj_bias if name == "bias" else module.bias_k) is not None
     if isinstance(module, nn.PReLU) and name == "num_parameters":
         return module.weight.numel()
+    if isinstance(module, nn.AdaptiveLogSoftmaxWithLoss) and name == "cutoffs":
+        return module.cutoffs[:-1]  # the class appends `n_classes`
     v = getattr(module, name)
     if name == "bias" and not isinstance(v, bool):
         return v is not None

@@ -1,6 +1,7 @@
 //! A file's graphs with what they refer to: modules, parameters, buffers, constants and sizes.
 
 use super::{Graph, Signature};
+use crate::op::modules::Constructed;
 use crate::op::{Literal, Op};
 use crate::scalar::Compare;
 use crate::source::Span;
@@ -142,6 +143,17 @@ pub struct GraphModule {
     pub exported: Option<Signature>,
     /// The weights file as the source names it (relative to the source), and where it does.
     pub weights: Option<(String, Option<Span>)>,
+}
+
+impl ModuleDecl {
+    /// The class with the constructor's arguments.
+    pub fn constructed(&self) -> Constructed<'_> {
+        Constructed {
+            class: &self.class,
+            args: &self.args,
+            kwargs: &self.kwargs,
+        }
+    }
 }
 
 impl GraphModule {

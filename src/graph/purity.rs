@@ -94,7 +94,8 @@ fn function_effect(node: &Node, module: Option<&GraphModule>) -> Effect {
         let in_place = matches!(op, "setitem" | "delitem") || in_place_dunder(&format!("__{op}__"));
         return if in_place { Effect::Mutates } else { Effect::Pure };
     }
-    if node.kwarg("out").is_some_and(|v| !v.is_none()) || is_mutating_name(name) {
+    let writes = |v: Option<&Arg>| v.is_some_and(|v| !v.is_none());
+    if !out_arguments(node, &path).is_empty() || writes(node.kwarg("out")) || is_mutating_name(name) {
         return Effect::Mutates;
     }
     if names_impure_graph(node, module) {
@@ -123,6 +124,12 @@ fn names_impure_graph(node: &Node, module: Option<&GraphModule>) -> bool {
 
 fn is_torch(path: &str) -> bool {
     path.starts_with("torch.") || path.starts_with("aten.") || !path.contains('.')
+}
+
+/// The keyword arguments that an overload such as `aten.topk.values` writes to.
+fn out_arguments<'a>(node: &'a Node, path: &str) -> Vec<&'a Arg> {
+    let names = op::outs::writing(path).map_or("", |w| w.names).split(' ');
+    names.filter_map(|n| node.kwarg(n)).filter(|v| !v.is_none()).collect()
 }
 
 /// `aten.add_.Tensor` is `("aten.add_", "add_")`, `torch.relu_` is `("torch.relu_", "relu_")`.
@@ -255,8 +262,10 @@ pub fn mutated(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Option
         return None;
     }
     let node = &graph[n];
+    let path = op::canonical_path(node.target(), false);
     let out = node.kwarg("out").filter(|v| !v.is_none());
     let target: &Arg = out
+        .or_else(|| out_arguments(node, &path).first().copied())
         .or_else(|| node.args().first())
         .or_else(|| node.kwargs().first().map(|(_, v)| v))?;
     target.as_leaf().copied()

@@ -146,14 +146,15 @@ impl Binder<'_> {
         tensors: &IndexMap<String, Tensor>,
     ) -> Option<Vec<Arc<str>>> {
         let m = self.module.modules.get(path)?;
-        let has = |a: &str| tensors.contains_key(&format!("{path}.{a}"));
-        let call = modules::expand(&m.class, &m.args, &m.kwargs, inputs, names, &has).ok()?;
+        let below = InFile {
+            module: &self.module,
+            tensors,
+            path,
+        };
+        let call = modules::expand(m.constructed(), inputs, names, &below).ok()?;
         let sources = call.args.iter().chain(call.kwargs.iter().map(|(_, s)| s));
-        let attrs = sources.filter_map(|s| match s {
-            modules::Source::Attr(a) => Some(format!("{path}.{a}").into()),
-            _ => None,
-        });
-        Some(attrs.collect())
+        let attrs = sources.flat_map(modules::Source::attributes);
+        Some(attrs.map(|a| format!("{path}.{a}").into()).collect())
     }
 
     fn fill(&mut self, file: &mut TensorFile) {
@@ -296,6 +297,24 @@ pub fn write_tensors<'a>(path: &Path, values: impl Iterator<Item = (&'a str, &'a
         let title = format!("the weights file `{}` cannot be written", path.display());
         Diagnostic::new(Code::E0408, title).note(reason(&e, path))
     })
+}
+
+/// What a weights file has below a module, and what the file of the graph declares there.
+struct InFile<'a> {
+    module: &'a GraphModule,
+    tensors: &'a IndexMap<String, Tensor>,
+    path: &'a str,
+}
+
+impl modules::Below for InFile<'_> {
+    fn has_attr(&self, path: &str) -> bool {
+        self.tensors.contains_key(&format!("{}.{path}", self.path))
+    }
+
+    fn part(&self, path: &str) -> Option<modules::Constructed<'_>> {
+        let decl = self.module.modules.get(&*format!("{}.{path}", self.path))?;
+        Some(decl.constructed())
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Types of single calls, arguments and attributes: what inference and the passes ask one at a time.
 
-use super::{Callee, Resolved, report, resolve_node};
+use super::{Callee, Operand, Resolved, report, resolve_node};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::op::{Call, OpError, ParamType, Sizes};
@@ -75,8 +75,8 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     }
     let ty = result?;
     check_bytes(&ty, call.op.name)?;
-    if let Some((_, Val::Leaf(target))) = &resolved.out {
-        return stored_type(target, ty);
+    if !resolved.out.is_empty() {
+        return out_type(&resolved.out, ty);
     }
     if spelling.inplace {
         inplace_type(&call, ty)
@@ -105,6 +105,34 @@ pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpErr
         Some(Val::Leaf(target)) => stored_type(target, result),
         _ => Ok(result),
     }
+}
+
+/// The type of a call that writes its results, of type `result`, to `out`.
+fn out_type(out: &[(Operand, Type)], result: Type) -> Result<Type, OpError> {
+    let stored = |target: &Type, result: Type| match target {
+        Val::Leaf(t) => stored_type(t, result),
+        _ => Ok(result),
+    };
+    let Some(items) = result.items() else {
+        return match out {
+            [(_, target)] => stored(target, result),
+            _ => Err(wrong_number(out.len(), 1)),
+        };
+    };
+    if items.len() != out.len() {
+        return Err(wrong_number(out.len(), items.len()));
+    }
+    let items = out.iter().zip(items);
+    let items = items.map(|((_, t), r)| stored(t, r.clone())).collect::<Result<Vec<_>, _>>()?;
+    Ok(match result {
+        Val::List(_) => Val::List(items),
+        _ => Val::Tuple(items),
+    })
+}
+
+/// The error of a call that gives `results` and is given `out` tensors to write them to.
+pub fn wrong_number(out: usize, results: usize) -> OpError {
+    OpError::arg("out", format!("{out} tensors are given to write {results} results to"))
 }
 
 /// The type of a tensor of type `target` once a result of type `result` is written to it, if it can be.

@@ -6,9 +6,9 @@
 use super::{arg_type, attribute_type, report};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
-use crate::op::modules::Source;
+use crate::op::modules::{Below, Constructed, Source};
 use crate::op::{self, Call, ParamType, Spelling};
-use crate::types::{TensorType, Type, Val};
+use crate::types::{DType, TensorType, Type, Val};
 use std::sync::Arc;
 
 /// What stands for a value in a resolved call.
@@ -44,8 +44,8 @@ pub struct Resolved {
     pub arg_types: Vec<Type>,
     /// The types of `kwargs`.
     pub kwarg_types: Vec<(Arc<str>, Type)>,
-    /// The tensor of an `out=` argument (not among `kwargs`), to which the result is written.
-    pub out: Option<(Operand, Type)>,
+    /// The tensors of `out=` and its like (not among `kwargs`), to which the results are written, one each.
+    pub out: Vec<(Operand, Type)>,
 }
 
 fn refs<T>(kwargs: &[(Arc<str>, Val<T>)]) -> Vec<(&str, &Val<T>)> {
@@ -66,9 +66,9 @@ impl Resolved {
         matches!(&self.callee, Callee::Op(s) if s.inplace)
     }
 
-    /// The operand that the result is written to: the first parameter of an in-place call, or `out=`.
+    /// The operand that the result is written to: the first parameter of an in-place call, or the first of `out`.
     pub fn written(&self) -> Option<Operand> {
-        if let Some((o, _)) = &self.out {
+        if let Some((o, _)) = self.out.first() {
             return Some(o.clone());
         }
         if !self.inplace() {
@@ -251,11 +251,13 @@ pub(super) fn resolve_plain(
         kwargs,
         arg_types,
         kwarg_types,
-        out: None,
+        out: vec![],
     };
-    take_out(&mut resolved);
     let path = match n.op() {
-        Opcode::CallModule => return module_call(module, graph, node, resolved),
+        Opcode::CallModule => {
+            take_out(&mut resolved, "out");
+            return module_call(module, graph, node, resolved);
+        }
         Opcode::CallMethod => op::canonical_path(n.target(), true),
         _ => {
             if let Some((name, skip)) = graph_callee(module, caller, graph, node) {
@@ -267,8 +269,13 @@ pub(super) fn resolve_plain(
             op::canonical_path(n.target(), false)
         }
     };
-    let path = match op::without_out(&path) {
-        Some(packet) if resolved.out.is_some() => packet.to_string(),
+    if path.contains(".tensor_split") {
+        constants_as_ints(module, graph, &mut resolved);
+    }
+    let writing = op::outs::writing(&path).filter(|_| !op::is_spelling(&path));
+    take_out(&mut resolved, writing.map_or("out", |w| w.names));
+    let path = match writing {
+        Some(w) if !resolved.out.is_empty() => w.packet.to_string(),
         _ => path,
     };
     let (args, kwargs) = (&resolved.arg_types, refs(&resolved.kwarg_types));
@@ -283,6 +290,54 @@ pub(super) fn resolve_plain(
         }
         Err(None) => Err(report::unknown_op(graph, node)),
         Err(Some((candidate, e))) => Err(report::bind_error(graph, node, &path, candidate, e)),
+    }
+}
+
+/// Copies of a constant that graphs of torch.export read it by.
+const COPIES: [&str; 5] = [
+    "aten.lift_fresh_copy.default",
+    "aten.lift_fresh.default",
+    "aten.detach.default",
+    "aten.detach_.default",
+    "aten.alias.default",
+];
+
+/// The whole numbers of a constant tensor of one dim or none, as torch.fx arguments have them.
+fn constant_ints<U>(module: &GraphModule, graph: &Graph, node: NodeId) -> Option<Val<U>> {
+    let mut n = &graph[node];
+    for _ in 0..COPIES.len() {
+        if !COPIES.contains(&&*op::canonical_path(n.target(), false)) {
+            break;
+        }
+        n = &graph[*n.args().first()?.as_leaf()?];
+    }
+    if n.op() != Opcode::GetAttr {
+        return None;
+    }
+    let a = module.attributes.get(n.target())?;
+    let value = a.value.as_ref().filter(|v| v.dtype() == DType::I64 && v.numel() <= MOST_PARTS)?;
+    let ints = |i: usize| Val::int(value.get(i).to_i64());
+    match value.shape() {
+        [] => Some(ints(0)),
+        [n] => Some(Val::List((0..*n).map(ints).collect())),
+        _ => None,
+    }
+}
+
+/// The most parts that a constant may split a tensor into.
+const MOST_PARTS: usize = 1 << 16;
+
+/// Writes constant tensors that say how to split as the numbers they hold: the number of results depends on them.
+fn constants_as_ints(module: &GraphModule, graph: &Graph, resolved: &mut Resolved) {
+    let args = resolved.args.iter_mut().zip(&mut resolved.arg_types).skip(1);
+    let kwargs = resolved.kwargs.iter_mut().zip(&mut resolved.kwarg_types);
+    let kwargs = kwargs.filter(|((k, _), _)| k.contains("sections"));
+    for (v, t) in args.chain(kwargs.map(|((_, v), (_, t))| (v, t))) {
+        if let Val::Leaf(Operand::Node(n)) = v
+            && let (Some(ints), Some(ty)) = (constant_ints(module, graph, *n), constant_ints(module, graph, *n))
+        {
+            (*v, *t) = (ints, ty);
+        }
     }
 }
 
@@ -308,6 +363,23 @@ fn source_value(
     }
 }
 
+/// What the file declares below a module.
+struct Declared<'a> {
+    module: &'a GraphModule,
+    path: &'a str,
+}
+
+impl Below for Declared<'_> {
+    fn has_attr(&self, path: &str) -> bool {
+        self.module.attributes.contains_key(&*format!("{}.{path}", self.path))
+    }
+
+    fn part(&self, path: &str) -> Option<Constructed<'_>> {
+        let decl = self.module.modules.get(&*format!("{}.{path}", self.path))?;
+        Some(decl.constructed())
+    }
+}
+
 /// A module's call as the op it stands for.
 fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolved) -> Result<Resolved, Diagnostic> {
     let n = &graph[node];
@@ -323,8 +395,8 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         .into_iter()
         .chain(given.kwarg_types.into_iter().map(|(_, t)| t));
     let inputs: Vec<(Val<Operand>, Type)> = values.zip(types).collect();
-    let has_attr = |name: &str| module.attributes.contains_key(&attr(name));
-    let call = op::modules::expand(&decl.class, &decl.args, &decl.kwargs, inputs.len(), &names, &has_attr)
+    let below = Declared { module, path };
+    let call = op::modules::expand(decl.constructed(), inputs.len(), &names, &below)
         .map_err(|e| report::module_error(graph, node, decl.span, e))?;
     let value = |s: &Source| source_value(s, &inputs, module, &attr);
     let (args, arg_types): (Vec<_>, Vec<_>) = call.args.iter().map(value).unzip();
@@ -348,20 +420,34 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         kwargs,
         arg_types,
         kwarg_types,
-        out: None,
+        out: vec![],
     })
 }
 
-/// Moves `out=` from the keyword arguments to its own place: schemas do not have it.
-fn take_out(resolved: &mut Resolved) {
-    let Some(i) = resolved.kwargs.iter().position(|(k, _)| &**k == "out") else {
+/// Moves the arguments called `names` (`out`, a tensor or several; `values indices`), if all are there, from the keyword
+/// arguments to their own place: schemas do not have them.
+fn take_out(resolved: &mut Resolved, names: &str) {
+    let at = |resolved: &Resolved, name: &str| resolved.kwargs.iter().position(|(k, _)| &**k == name);
+    let Some(found) = names.split(' ').map(|n| at(resolved, n)).collect::<Option<Vec<_>>>() else {
         return;
     };
-    match (&resolved.kwargs[i].1, &resolved.kwarg_types[i].1) {
-        (Val::Leaf(o), t @ Val::Leaf(_)) => resolved.out = Some((o.clone(), t.clone())),
-        (Val::None, _) => {}
-        _ => return,
+    let mut out = vec![];
+    for &i in &found {
+        match (&resolved.kwargs[i].1, &resolved.kwarg_types[i].1) {
+            (Val::None, _) if found.len() == 1 => {}
+            (Val::Leaf(o), t @ (Val::Leaf(_) | Val::Unknown)) => out.push((o.clone(), t.clone())),
+            (v, Val::List(types) | Val::Tuple(types)) => {
+                for (v, t) in v.items().unwrap_or_default().iter().zip(types) {
+                    let (Val::Leaf(o), Val::Leaf(_) | Val::Unknown) = (v, t) else { return };
+                    out.push((o.clone(), t.clone()));
+                }
+            }
+            _ => return,
+        }
     }
-    resolved.kwargs.remove(i);
-    resolved.kwarg_types.remove(i);
+    resolved.out = out;
+    let mut keep = (0..resolved.kwargs.len()).map(|i| !found.contains(&i));
+    resolved.kwargs.retain(|_| keep.next() == Some(true));
+    let mut keep = (0..resolved.kwarg_types.len()).map(|i| !found.contains(&i));
+    resolved.kwarg_types.retain(|_| keep.next() == Some(true));
 }

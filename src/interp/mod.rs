@@ -334,12 +334,13 @@ impl<'m> Interpreter<'m> {
         if op::control::control(call.op).is_some() {
             return self.control(frame, n, resolved, &call, hooks);
         }
-        let out = match &resolved.out {
-            Some((o, _)) => Some(self.operand(frame, n, o)?),
-            None => None,
-        };
-        let result = apply(&call).and_then(|v| match out {
-            Some(Val::Leaf(target)) => write(&target, v),
+        let out: Vec<Val<Cell>> = resolved
+            .out
+            .iter()
+            .map(|(o, _)| self.operand(frame, n, o))
+            .collect::<Result<_, _>>()?;
+        let result = apply(&call).and_then(|v| match &out[..] {
+            [_, ..] => write_all(&out, v),
             _ if resolved.inplace() => frame.store(resolved, &call, v),
             _ => Ok(v),
         });
@@ -378,6 +379,22 @@ fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
         }
     }
     Ok(functional.own(call, items))
+}
+
+/// Writes a call's results to the tensors of `out=`, which it then gives.
+fn write_all(out: &[Val<Cell>], result: Val<Cell>) -> OpResult<Val<Cell>> {
+    let store = |target: &Val<Cell>, v: Val<Cell>| match target {
+        Val::Leaf(target) => write(target, v),
+        _ => Err(OpError::arg("out", "`out` must be tensors")),
+    };
+    match (out, result) {
+        (_, Val::List(v) | Val::Tuple(v)) if v.len() == out.len() => {
+            let written = out.iter().zip(v).map(|(t, v)| store(t, v));
+            written.collect::<OpResult<Vec<_>>>().map(Val::Tuple)
+        }
+        ([target], v @ Val::Leaf(_)) => store(target, v),
+        (_, v) => Err(infer::wrong_number(out.len(), v.items().map_or(1, <[_]>::len))),
+    }
 }
 
 /// The tensors of a value.

@@ -24,6 +24,7 @@ pub mod emit;
 mod meaning;
 pub mod modules;
 pub mod number;
+pub mod outs;
 pub mod outside;
 pub mod pointwise;
 mod promotion;
@@ -41,7 +42,7 @@ pub use emit::decomposed_type;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
 pub use registry::{
-    Candidate, Spelling, all, by_name, candidates, canonical_path, resolve, resolve_among, spellings, without_out,
+    Candidate, Spelling, all, by_name, candidates, canonical_path, is_spelling, resolve, resolve_among, spellings,
 };
 pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
 
@@ -213,6 +214,18 @@ impl Op {
             fixed: vec![],
             inplace: true,
         });
+        self
+    }
+
+    /// Spellings that write the result to the first parameter, with a schema of their own that fixes some parameters.
+    pub fn inplace_form_with(
+        mut self,
+        paths: &'static str,
+        schema: &'static str,
+        fixed: &[(&'static str, Literal)],
+    ) -> Op {
+        self = self.form_with(paths, schema, fixed);
+        self.forms.last_mut().expect("the form just added").inplace = true;
         self
     }
 

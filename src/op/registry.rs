@@ -1,7 +1,7 @@
 //! From a spelling and the arguments' types to a row of the table.
 
 use super::bind::find_param;
-use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, custom, rows};
+use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, custom, modules, rows};
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
@@ -57,7 +57,7 @@ pub fn by_name(name: &str) -> Option<&'static Op> {
 }
 
 /// Whether the table has the name or spelling.
-pub(super) fn is_spelling(path: &str) -> bool {
+pub fn is_spelling(path: &str) -> bool {
     REGISTRY.by_path.contains_key(path)
 }
 
@@ -93,14 +93,6 @@ pub fn canonical_path(target: &str, is_method: bool) -> String {
         }
     }
     t.to_string()
-}
-
-/// What the overload that writes to `out` (`aten.add.out`, `aten.sum.IntList_out`) computes: every overload of its op is a
-/// reading of this spelling. `None` if the path is none of these.
-pub fn without_out(path: &str) -> Option<&str> {
-    let (packet, overload) = path.strip_prefix("aten.")?.rsplit_once('.')?;
-    let writes = overload == "out" || overload.ends_with("_out");
-    writes.then(|| &path[..5 + packet.len()])
 }
 
 /// One reading of a spelling.
@@ -176,7 +168,11 @@ impl Candidate {
         // `relu(x, inplace=True)`.
         let flag = schema.index_of("inplace");
         let inplace = flag.is_some_and(|i| binding.apply(args, kwargs)[i] == Val::Bool(true));
+        let reduction = legacy_reduction(schema, &binding.apply(args, kwargs));
         let params = self.op.schema.params.iter().map(|p| {
+            if let Some(v) = reduction.as_ref().filter(|_| p.name == "reduction") {
+                return Err(v.clone());
+            }
             if let Some((_, v)) = self.form.iter().flat_map(|f| &f.fixed).find(|(n, _)| *n == p.name) {
                 return Err(v.clone());
             }
@@ -190,6 +186,13 @@ impl Candidate {
             binding,
         })
     }
+}
+
+/// What the deprecated arguments `size_average` and `reduce` of a loss say about its reduction, if they are given
+/// (`torch.nn._reduction.legacy_get_string`).
+fn legacy_reduction(schema: &Schema, bound: &[Type]) -> Option<Literal> {
+    let given = |name: &str| schema.index_of(name).map(|i| &bound[i]);
+    modules::legacy_reduction(given("size_average")?.as_int(), given("reduce")?.as_int())
 }
 
 /// The row that `path` means for arguments of these types: the first overload that fits as declared, else the first

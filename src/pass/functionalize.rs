@@ -37,7 +37,7 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
         let writes = |&n: &NodeId| {
             graph[n].op().is_call()
                 && infer::resolve_node(module, graph, n)
-                    .is_ok_and(|r| r.inplace() || r.out.is_some() || updates_statistics(&r))
+                    .is_ok_and(|r| r.inplace() || !r.out.is_empty() || updates_statistics(&r))
         };
         let count = graph.ids().iter().filter(|n| writes(n)).count();
         if count == 0 {
@@ -113,6 +113,9 @@ impl Functionalize<'_> {
         let resolved = infer::resolve_node(self.normalize.module(), graph, n)?;
         let Some(op) = resolved.op() else { return Ok(()) };
         match resolved.written() {
+            Some(_) if matches!(graph[n].meta.ty, Some(Val::List(_) | Val::Tuple(_))) && !resolved.out.is_empty() => {
+                self.write_several(graph, n, op, &resolved)
+            }
             Some(target) => self.write(graph, n, op, &resolved, &target),
             None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
             None if op.aliases || is_disabled_dropout(&resolved) => self.alias(graph, n, op, &resolved),
@@ -288,7 +291,7 @@ impl Functionalize<'_> {
         self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
         let ty = infer::infer_node(self.normalize.module(), graph, n).map_err(Fail::from)?;
         graph.meta_mut(n).ty = Some(ty.clone());
-        if op.view.is_some() && op.aliases && resolved.out.is_none() {
+        if op.view.is_some() && op.aliases && resolved.out.is_empty() {
             // `x.unsqueeze_(0)`: from here on, `x` is the view.
             let parent = self.place(graph, x);
             let from = tensor_type(graph, x).ok_or_else(|| OpError::shape("a view of no tensor"))?;
@@ -302,6 +305,52 @@ impl Functionalize<'_> {
         let value = self.converted(graph, n, &ty, &wanted)?;
         let place = self.place(graph, x);
         self.store(graph, x, value, place)
+    }
+
+    /// A node that writes its results to several tensors: `topk(x, 3, out=(values, indices))`.
+    fn write_several(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<(), Fail> {
+        let targets: Vec<NodeId> = resolved
+            .out
+            .iter()
+            .map(|(o, _)| match o {
+                Operand::Node(x) => Ok(*x),
+                _ => Err(OpError::new(Code::E0601, "a write to an item of a list cannot be made functional")),
+            })
+            .collect::<OpResult<_>>()?;
+        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+        let args = super::build::full_args(op, graph, n)?;
+        let wanted: Vec<_> = targets.iter().map(|&x| tensor_type(graph, x)).collect();
+        let source = Source::of(graph, n, "functionalize");
+        let values = at_point(graph, InsertPoint::Before(n), |graph| -> OpResult<_> {
+            let mut b = GraphBuilder::new(graph, source, |_| true);
+            let traced = args.iter().map(|a| b.trace(a)).collect();
+            let results = b.call(op.name, traced)?;
+            let results = results.items().unwrap_or_default().to_vec();
+            let b: &mut dyn crate::op::Build = &mut b;
+            let cast = |(v, want): (Val<Traced>, Option<TensorType>)| match (v, want) {
+                (Val::Leaf(t), Some(want)) => b.to_dtype(&t, want.dtype).map(|t| node_of(&t)),
+                _ => Err(OpError::arg("out", "`out` must be tensors")),
+            };
+            results.into_iter().zip(wanted).map(cast).collect::<OpResult<Vec<NodeId>>>()
+        })?;
+        if values.len() != targets.len() {
+            return Err(infer::wrong_number(targets.len(), values.len()).into());
+        }
+        for (&x, &value) in targets.iter().zip(&values) {
+            let place = self.place(graph, x);
+            self.store(graph, x, value, place)?;
+        }
+        let all = Val::Tuple(values.into_iter().map(Val::Leaf).collect());
+        replace_with_value(graph, n, &all);
+        // Its uses were just replaced, so that it can go.
+        let _ = graph.erase_node(n);
+        Ok(())
     }
 
     /// A batch normalisation in training: its functional form, and the running statistics written.

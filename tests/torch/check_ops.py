@@ -35,7 +35,7 @@ IGNORED = {"layout", "device", "pin_memory", "memory_format", "generator", "requ
 RENAMED = {("p", "ord"), ("size", "shape"), ("split_size", "split_sizes"), ("sections", "indices_or_sections"),
            ("indices", "indices_or_sections"), ("other", "tensor"), ("matrices", "tensors"), ("self", "condition"),
            ("assert_msg", "message"), ("pad", "padding"), ("self", "input"), ("input", "self"), ("self", "A"), ("input2", "tau"), ("axis0", "dim0"),
-           ("axis1", "dim1"), ("element", "elements"), ("test_element", "test_elements")}
+           ("axis1", "dim1"), ("tensor_indices_or_sections", "sections"), ("tensor_indices_or_sections", "indices"), ("element", "elements"), ("test_element", "test_elements")}
 # Defaults that are written differently and mean the same: no padding; i64, which is what these ops give anyway.
 SAME_DEFAULT = {("padding", "0", "valid"), ("dtype", None, 4), ("dtype", "None", 4)}
 TOLERANCE = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5),
@@ -98,6 +98,10 @@ def check_schema(path, schema):
     theirs = getattr(getattr(torch.ops.aten, packet), overload)._schema
     theirs = [a for a in theirs.arguments if a.name not in IGNORED and not a.is_out]
     ours = [p for p in split_parameters(schema) if p[0] not in IGNORED]
+    if any(a.kwarg_only for a in theirs):
+        # By name, any order is the same.
+        order = [a.name for a in theirs if a.kwarg_only]
+        ours.sort(key=lambda p: (p[0] in order, order.index(p[0]) if p[0] in order else 0))
     # Parameters of fxc's that torch's overload lacks are fine where they have a default and come last.
     names, wanted = [p[0] for p in ours], [a.name for a in theirs]
     fits = len(names) >= len(wanted) and all(n == w or (w, n) in RENAMED for n, w in zip(names, wanted))

@@ -37,6 +37,9 @@ except ImportError as e:
     print(f"SKIPPED: {e}; nothing was checked")
     sys.exit(0)
 
+# Seeding, which every sample does, would note the stack for GPUs that are not there.
+torch.cuda._lazy_call = torch.xpu._lazy_call = lambda *args, **kwargs: None
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "data"))
 from samples import DTYPES, SHORT, encode  # noqa: E402
@@ -268,7 +271,7 @@ def samples(info, dtype, limit):
     kw = {"requires_grad": False}
     try:
         found = itertools.chain(info.sample_inputs("cpu", dtype, **kw), info.reference_inputs("cpu", dtype, **kw))
-        found = list(itertools.islice(found, 400))
+        found = list(found)
     except Exception as e:
         print(f"  {info.name} {dtype}: no samples: {str(e)[:100]}")
         return []

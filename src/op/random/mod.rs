@@ -99,7 +99,14 @@ impl Generator {
 
     /// A whole number in `low..high`, which must not be empty.
     pub fn integer(&mut self, low: i64, high: i64) -> i64 {
-        let span = high.wrapping_sub(low) as u64;
+        self.within(low, high.wrapping_sub(low) as u64)
+    }
+
+    /// One of the `span` whole numbers from `low` on; 0 stands for all 2^64.
+    pub fn within(&mut self, low: i64, span: u64) -> i64 {
+        if span == 0 {
+            return self.twister.bits64() as i64;
+        }
         let bits = match span >= 1 << 28 {
             true => self.twister.bits64(),
             false => self.twister.bits32() as u64,

@@ -90,15 +90,19 @@ fn rectifiers() -> Vec<Op> {
 fn rrelu() -> Op {
     let schema = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False) -> \
                   Tensor";
+    let of_aten = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? \
+                   generator=None) -> Tensor";
     Op::composite("rrelu", schema, rrelu_of)
         .doc("leaky_relu with the mean of the slopes; in training with random ones between the two")
-        .spelled("aten.rrelu.default torch.rrelu")
+        .spelled("torch.rrelu")
+        .form("aten.rrelu.default", of_aten)
         .form(
             "torch.nn.functional.rrelu",
             "rrelu(Tensor input, float lower=0.125, float upper=0.3333333333333333, bool training=False, bool \
              inplace=False) -> Tensor",
         )
-        .inplace("aten.rrelu_.default torch.rrelu_")
+        .inplace("torch.rrelu_")
+        .inplace_form("aten.rrelu_.default", of_aten)
         .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper)")
 }
 

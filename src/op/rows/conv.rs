@@ -134,6 +134,12 @@ pub fn rows() -> Vec<Op> {
             "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
              bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled, \
              bool allow_tf32) -> Tensor",
+        )
+        .form(
+            "aten._convolution.deprecated",
+            "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
+             bool transposed, int[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled) -> \
+             Tensor",
         ),
     ];
     v.extend(of_rank!(1, "[1]", "default"));

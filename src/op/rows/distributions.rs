@@ -21,10 +21,7 @@ fn bounded() -> Vec<Op> {
             "random(Tensor self, int from, int? to) -> Tensor",
             |b, c| {
                 if c.is_none("to") {
-                    return Err(OpError::arg(
-                        "to",
-                        "random_ from a bound to the greatest number is not known",
-                    ));
+                    return b.call("random_from", vec![c.get("self").clone(), c.get("from").clone()]);
                 }
                 b.call(
                     "randint_like",
@@ -39,7 +36,14 @@ fn bounded() -> Vec<Op> {
             "aten.random.to",
             "random(Tensor self, int to) -> Tensor",
             &[("from", Val::Int(Dim::Const(0)))],
+        )
+        .inplace_form_with(
+            "aten.random_.to Tensor.random_",
+            "random(Tensor self, int to) -> Tensor",
+            &[("from", Val::Int(Dim::Const(0)))],
         ),
+        Op::new("random_from", "random(Tensor self, int from) -> Tensor", same, Meaning::Routine(from_bound))
+            .doc("random whole numbers from a bound up to the greatest of the dtype, in self's shape"),
         Op::composite(
             "bernoulli_with",
             "bernoulli(Tensor self, Tensor p) -> Tensor",
@@ -56,9 +60,53 @@ fn bounded() -> Vec<Op> {
     ]
 }
 
+/// The least whole number from `from` on that the float dtype holds (torch's `update_from`).
+fn held_from(dtype: DType, from: i64) -> i64 {
+    let next = Scalar::Int(DType::I64, from.saturating_add(1)).cast(dtype).to_i64();
+    if next >= from {
+        return from;
+    }
+    let digits = match dtype {
+        DType::F64 => 53,
+        DType::F32 => 24,
+        DType::F16 => 11,
+        _ => 8,
+    };
+    let top = from.saturating_add(1).unsigned_abs().ilog2();
+    next.saturating_add(1i64 << (top + 1).saturating_sub(digits).min(62))
+}
+
+/// torch's `random_(from)`: up to the greatest number of the dtype that an i64 can hold.
+fn from_bound(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (from, dtype) = (c.int("from")?, c.leaf("self")?.dtype());
+    let (low, high) = match dtype {
+        DType::F64 | DType::F32 | DType::BF16 => (i64::MIN, i64::MAX),
+        DType::F16 => (-65504, 65504),
+        DType::I64 => (i64::MIN, i64::MAX),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::U8 => (0, u8::MAX.into()),
+        _ => (0, 1),
+    };
+    let from = match dtype.is_float() && from != i64::MIN {
+        true => held_from(dtype, from),
+        false => from,
+    };
+    if !(low..=high).contains(&from) {
+        return Err(OpError::arg("from", format!("from is out of bounds for {}", dtype.scalar_type_name())));
+    }
+    let span = high.wrapping_sub(from).wrapping_add(1) as u64;
+    draw(c, &mut |g, _| Scalar::Int(DType::I64, g.within(from, span)))
+}
+
+/// A result of the operand's type.
+fn same(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    Ok(Val::Leaf(c.leaf("self")?.clone()))
+}
+
 /// Ops that fill a tensor's shape.
 fn shaped() -> Vec<Op> {
-    let same = |c: &Call<TensorType>, _: &mut Sizes| Ok(Val::Leaf(c.leaf("self")?.clone()));
     vec![
         Op::new(
             "geometric",
@@ -172,7 +220,8 @@ fn sampled() -> Vec<Op> {
             Meaning::Routine(poisson),
         )
         .doc("random numbers of Poisson distributions with self's elements as means")
-        .spelled("aten.poisson.default torch.poisson"),
+        .spelled("torch.poisson")
+        .form("aten.poisson.default", "poisson(Tensor self, Generator? generator=None) -> Tensor"),
         Op::new(
             "multinomial",
             "multinomial(Tensor self, SymInt num_samples, bool replacement=False) -> Tensor",

@@ -73,6 +73,29 @@ fn distances() -> Vec<Op> {
             "half squared differences up to delta, linear beyond"
         )
         .module("HuberLoss(reduction='mean', delta=1.0) = huber_loss($0:input, $1:target, reduction, delta)"),
+        Op::composite(
+            "weighted_mse_loss",
+            "mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor weight) \
+             -> Tensor",
+            |b, c| loss_by_weight(b, c, "mse_loss", true),
+        )
+        .doc("squared differences times weights; their mean is over the sum of the weights")
+        .spelled("torch.nn.functional.mse_loss"),
+        Op::composite(
+            "weighted_l1_loss",
+            "l1_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor weight) \
+             -> Tensor",
+            |b, c| loss_by_weight(b, c, "l1_loss", true),
+        )
+        .doc("absolute differences times weights; their mean is over the sum of the weights")
+        .spelled("torch.nn.functional.l1_loss"),
+        Op::composite(
+            "weighted_huber_loss",
+            "huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor weight) -> Tensor",
+            |b, c| loss_by_weight(b, c, "huber_loss", false),
+        )
+        .doc("huber_loss times weights; their mean is over the elements")
+        .spelled("torch.nn.functional.huber_loss"),
     ]
 }
 
@@ -233,6 +256,32 @@ fn mse(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (z, dtype) = difference(b, c)?;
     finish(b, c, &z, dtype)
+}
+
+/// A loss whose terms are multiplied with `weight`, as `torch.nn.functional` writes it.
+fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: &str, over_weights: bool) -> OpResult<Val<Traced>> {
+    let (x, weight) = (c.leaf("self")?, c.leaf("weight")?);
+    let known = |t: &Traced| t.ty.fixed_shape();
+    if let (Some(a), Some(w)) = (known(x), known(weight))
+        && a != w
+    {
+        return Err(OpError::shape("Weights and input must have the same size."));
+    }
+    let mut args = vec![x.into(), c.get("target").clone(), Val::Int(Dim::Const(0))];
+    if c.op.schema.index_of("delta").is_some() {
+        args.push(c.get("delta").clone());
+    }
+    let terms = b.op(loss, args)?;
+    let terms = b.binary("mul", &terms, weight)?;
+    match reduction(c)? {
+        Reduction::None => Ok(terms.into()),
+        Reduction::Sum => b.call("sum", vec![(&terms).into()]),
+        Reduction::Mean if over_weights => {
+            let (sum, weights) = (b.op("sum", [(&terms).into()])?, b.op("sum", [weight.into()])?);
+            b.binary("div", &sum, &weights).map(Val::Leaf)
+        }
+        Reduction::Mean => b.call("mean", vec![(&terms).into()]),
+    }
 }
 
 /// `z` below `limit` squared and halved, over `scale`; beyond, linear.

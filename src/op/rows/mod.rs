@@ -1,6 +1,7 @@
 //! The rows of the op table, by family.
 
 mod activation;
+mod adaptive;
 mod affine;
 mod arith;
 mod assembly;
@@ -134,6 +135,7 @@ pub fn all() -> Vec<Op> {
         vec![select_by_value::by_max()],
         assembly::rows(),
         losses::rows(),
+        adaptive::rows(),
         class_losses::rows(),
         margin_losses::rows(),
         sequence_losses::rows(),

@@ -105,6 +105,13 @@ fn other_rows() -> Vec<Op> {
             "LocalResponseNorm(size, alpha=0.0001, beta=0.75, k=1.0) = local_response_norm(input, size, alpha, beta, k)",
         ),
         Op::composite(
+            "cross_map_lrn2d",
+            "cross_map_lrn2d(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
+            cross_map_lrn,
+        )
+        .doc("local_response_norm of images as torch's older class computes it: the first channel counts for all behind it")
+        .module("CrossMapLRN2d(size, alpha=0.0001, beta=0.75, k=1) = cross_map_lrn2d(input, size, alpha, beta, k)"),
+        Op::composite(
             "normalize",
             "normalize(Tensor input, float p=2.0, int[1] dim=1, float eps=1e-12) -> Tensor",
             normalize,
@@ -327,6 +334,35 @@ fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     let base = b.binary("add", &scaled, c.get("k").clone())?;
     let power = b.binary("pow", &base, c.get("beta").clone())?;
     b.binary("div", x, &power).map(Val::Leaf)
+}
+
+/// torch's class reaches `(size + 1) / 2 - 1` channels to both sides and divides by `size`. Moving the window along, it never
+/// takes away the first channel's square.
+fn cross_map_lrn(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, size) = (c.leaf("input")?, c.int("size")?);
+    if x.rank()? != 4 {
+        return Err(OpError::shape(format!(
+            "CrossMapLRN2d: Expected input to be 4D, got {}D instead.",
+            x.rank()?
+        )));
+    }
+    if !(1..=i64::from(i32::MAX)).contains(&size) {
+        return Err(OpError::arg("size", format!("size must be at least 1, got {size}")));
+    }
+    let reach = (size + 1) / 2 - 1;
+    let squares = b.binary("mul", x, x)?;
+    let channels = x.shape()?[1].clone();
+    let first = b.slice(&squares, 1, Dim::Const(0), Dim::Const(1), 1)?;
+    let others = b.slice(&squares, 1, Dim::Const(1), channels, 1)?;
+    let pad = ints_val(&[0, 0, 0, 0, reach + 1, reach]);
+    let padded = b.op("constant_pad_nd", [(&others).into(), pad, Val::Float(0.0)])?;
+    let windows = b.op("unfold", [(&padded).into(), Val::int(1), Val::int(2 * reach + 1), Val::int(1)])?;
+    let sum = b.reduce("sum", &windows, &[4], false)?;
+    let sum = b.binary("add", &sum, &first)?;
+    let scaled = b.binary("mul", &sum, Val::Float(c.f64("alpha")? / size as f64))?;
+    let base = b.binary("add", &scaled, c.get("k").clone())?;
+    let power = b.binary("pow", &base, Val::Float(-c.f64("beta")?))?;
+    b.binary("mul", &power, x).map(Val::Leaf)
 }
 
 fn normalize(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -33,11 +33,24 @@ macro_rules! max_rows {
                 "aten.max_pool",
                 $n,
                 "d_with_indices.default ",
-                $indexed,
-                " torch.nn.functional.max_pool",
-                $n,
-                "d_with_indices"
+                $indexed
             ))
+            .form(
+                concat!("torch.nn.functional.max_pool", $n, "d_with_indices"),
+                concat!(
+                    "max_pool",
+                    $n,
+                    "d(Tensor input, int[",
+                    $n,
+                    "] kernel_size, int[",
+                    $n,
+                    "]? stride=None, int[",
+                    $n,
+                    "] padding=0, int[",
+                    $n,
+                    "] dilation=1, bool ceil_mode=False, bool return_indices=False) -> (Tensor, Tensor)"
+                ),
+            )
             .module(concat!(
                 "MaxPool",
                 $n,
@@ -197,11 +210,16 @@ macro_rules! adaptive_rows {
                 "aten.adaptive_max_pool",
                 $n,
                 "d.default ",
-                $max,
-                " torch.nn.functional.adaptive_max_pool",
-                $n,
-                "d_with_indices"
-            )),
+                $max
+            ))
+            .form(
+                concat!("torch.nn.functional.adaptive_max_pool", $n, "d_with_indices"),
+                concat!(
+                    "adaptive_max_pool",
+                    $n,
+                    "d(Tensor input, Any output_size, bool return_indices=False) -> (Tensor, Tensor)"
+                ),
+            ),
             Op::composite(
                 concat!("adaptive_max_pool", $n, "d"),
                 concat!(

@@ -23,7 +23,7 @@ pub fn rows() -> Vec<Op> {
         .spelled("aten.tensordot.default")
         .form(
             "torch.tensordot torch.functional.tensordot",
-            "tensordot(Tensor self, Tensor other, Any dims_self=2) -> Tensor",
+            "tensordot(Tensor a, Tensor b, Any dims_self=2) -> Tensor",
         ),
         Op::composite(
             "addr",

@@ -178,8 +178,16 @@ fn getattr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         // Results with named fields: `torch.max(x, 0).indices`.
         v @ Val::Tuple(items) => {
             return match (name, &items[..]) {
-                ("values" | "sign" | "Q" | "mantissa", [first, ..]) => Ok(first.clone()),
-                ("indices" | "logabsdet" | "R" | "exponent", [_, second, ..]) => Ok(second.clone()),
+                (
+                    "values" | "sign" | "Q" | "mantissa" | "eigenvalues" | "LU" | "LD" | "min" | "hist" | "solution" | "result"
+                    | "inverse" | "output",
+                    [first, ..],
+                ) => Ok(first.clone()),
+                (
+                    "indices" | "logabsdet" | "R" | "exponent" | "eigenvectors" | "pivots" | "max" | "bin_edges" | "residuals"
+                    | "loss",
+                    [_, second, ..],
+                ) => Ok(second.clone()),
                 _ => Err(no_attribute(v.kind_name(), name)),
             };
         }
@@ -341,10 +349,10 @@ fn choices() -> Vec<Op> {
         })
         .doc("logical not of a number")
         .spelled("torch.sym_not operator.not_"),
-        host("sym_ite", "sym_ite(Any condition, Any a, Any b) -> Any", |c, _| {
-            Ok(match c.get("condition").as_int() {
-                Some(0) => c.get("b").clone(),
-                Some(_) => c.get("a").clone(),
+        host("sym_ite", "sym_ite(Any b, Any t, Any f) -> Any", |c, _| {
+            Ok(match c.get("b").as_int() {
+                Some(0) => c.get("f").clone(),
+                Some(_) => c.get("t").clone(),
                 None => Val::Unknown,
             })
         })

@@ -112,21 +112,29 @@ fn floats() -> Vec<Op> {
 
 fn integer_type(c: &Call<TensorType>) -> OpResult<Type> {
     if c.op.schema.index_of("high").is_some() {
-        let (low, high) = (c.int("low")?, c.int("high")?);
-        if low >= high {
-            return Err(OpError::arg(
-                "high",
-                format!("random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"),
-            ));
-        }
+        some_between(c.int("low")?, c.int("high")?)?;
     }
     random_type(c, DType::I64).map(Val::Leaf)
 }
 
 fn integer(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (low, high) = (c.int("low")?, c.int("high")?);
-    integer_type(&c.map(Tensor::ty))?;
+    draw_between(c, c.int("low")?, c.int("high")?)
+}
+
+fn draw_between(c: &Call<Tensor>, low: i64, high: i64) -> OpResult<Val<Tensor>> {
+    some_between(low, high)?;
     draw(c, &mut |g, _| Scalar::Int(DType::I64, g.integer(low, high)))
+}
+
+/// An error if no whole number is at least `low` and below `high`.
+fn some_between(low: i64, high: i64) -> OpResult<()> {
+    match low < high {
+        true => Ok(()),
+        false => Err(OpError::arg(
+            "high",
+            format!("random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"),
+        )),
+    }
 }
 
 fn permutation(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
@@ -166,6 +174,20 @@ fn integers() -> Vec<Op> {
             "randint_like(Tensor self, SymInt high, *, ScalarType? dtype=None) -> Tensor",
             &[("low", Val::Int(Dim::Const(0)))],
         ),
+        Op::new(
+            "randint_like_below",
+            "randint_like(Tensor self, Tensor high, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| match c.leaf("high")?.rank() {
+                Some(0) | None => random_type(c, DType::I64).map(Val::Leaf),
+                Some(_) => Err(OpError::arg("high", "Expected a scalar tensor")),
+            },
+            Meaning::Routine(|c| {
+                let high = c.leaf("high")?.get(0).to_i64();
+                draw_between(c, 0, high)
+            }),
+        )
+        .doc("random whole numbers from 0 up to the number that a tensor holds, in self's shape")
+        .spelled("aten.randint_like.Tensor aten.randint_like.Tensor_generator torch.randint_like"),
         Op::new(
             "randperm",
             "randperm(SymInt n, *, ScalarType? dtype=None) -> Tensor",
@@ -235,7 +257,7 @@ fn filled() -> Vec<Op> {
             }),
         )
         .doc("random numbers of a normal distribution, in self's shape")
-        .spelled("aten.normal_functional.default")
+        .spelled("aten.normal_functional.default aten.normal.out")
         .inplace("aten.normal_.default Tensor.normal_ torch.nn.init.normal_"),
         Op::new(
             "exponential",

@@ -51,7 +51,7 @@ fn along_a_dim() -> Vec<Op> {
             tensor_split,
         )
         .doc("`sections` pieces whose sizes differ by at most one")
-        .spelled("aten.tensor_split.sections torch.tensor_split Tensor.tensor_split")
+        .spelled("aten.tensor_split.sections aten.tensor_split.tensor_indices_or_sections torch.tensor_split Tensor.tensor_split")
         .aliasing(),
         Op::composite(
             "tensor_split_at",
@@ -59,7 +59,7 @@ fn along_a_dim() -> Vec<Op> {
             tensor_split_at,
         )
         .doc("the pieces between the given indices")
-        .spelled("aten.tensor_split.indices torch.tensor_split Tensor.tensor_split")
+        .spelled("aten.tensor_split.indices aten.tensor_split.tensor_indices_or_sections torch.tensor_split Tensor.tensor_split")
         .aliasing(),
     ]
 }

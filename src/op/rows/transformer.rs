@@ -1,7 +1,7 @@
 //! The layers of torch.nn's Transformer in eval mode: attention and a feed-forward part, each with its norm and residual.
 
 use crate::op::emit::dims_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced, by_name};
 use crate::types::Val;
 
 /// The rows.
@@ -45,6 +45,82 @@ pub fn rows() -> Vec<Op> {
              @linear1.bias?, @linear2.weight, @linear2.bias?, @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, \
              @norm3.weight, @norm3.bias?, $2:tgt_mask?, $3:memory_mask?, $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, \
              $6:tgt_is_causal?, $7:memory_is_causal?)",
+        ),
+        Op::composite(
+            "transformer_encoder",
+            "transformer_encoder(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool \
+             norm_first, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, \
+             Tensor? mask=None, Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
+            |b, c| encoders(b, c).map(Val::Leaf),
+        )
+        .doc("encoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
+        .module(
+            "TransformerEncoder(encoder_layer=None, num_layers, norm=None, enable_nested_tensor=True, \
+             mask_check=True) = transformer_encoder($0:src, %layers.0 is TransformerEncoderLayer.nhead, %layers.0 \
+             is TransformerEncoderLayer.activation, %layers.0 is TransformerEncoderLayer.layer_norm_eps, \
+             %layers.0 is TransformerEncoderLayer.batch_first, %layers.0 is TransformerEncoderLayer.norm_first, \
+             @each num_layers of layers.*.self_attn.in_proj_weight layers.*.self_attn.in_proj_bias? \
+             layers.*.self_attn.out_proj.weight layers.*.self_attn.out_proj.bias? layers.*.linear1.weight \
+             layers.*.linear1.bias? layers.*.linear2.weight layers.*.linear2.bias? layers.*.norm1.weight \
+             layers.*.norm1.bias? layers.*.norm2.weight layers.*.norm2.bias?, @norm.weight?, @norm.bias?, %norm \
+             is LayerNorm.eps?, $1:mask?, $2:src_key_padding_mask?, $3:is_causal?)",
+        ),
+        Op::composite(
+            "transformer_decoder",
+            "transformer_decoder(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool \
+             batch_first, bool norm_first, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? \
+             norm_eps=None, Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? tgt_key_padding_mask=None, \
+             Tensor? memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
+            |b, c| decoders(b, c).map(Val::Leaf),
+        )
+        .doc("decoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
+        .module(
+            "TransformerDecoder(decoder_layer=None, num_layers, norm=None) = transformer_decoder($0:tgt, \
+             $1:memory, %layers.0 is TransformerDecoderLayer.nhead, %layers.0 is \
+             TransformerDecoderLayer.activation, %layers.0 is TransformerDecoderLayer.layer_norm_eps, %layers.0 \
+             is TransformerDecoderLayer.batch_first, %layers.0 is TransformerDecoderLayer.norm_first, @each \
+             num_layers of layers.*.self_attn.in_proj_weight layers.*.self_attn.in_proj_bias? \
+             layers.*.self_attn.out_proj.weight layers.*.self_attn.out_proj.bias? \
+             layers.*.multihead_attn.in_proj_weight layers.*.multihead_attn.in_proj_bias? \
+             layers.*.multihead_attn.out_proj.weight layers.*.multihead_attn.out_proj.bias? \
+             layers.*.linear1.weight layers.*.linear1.bias? layers.*.linear2.weight layers.*.linear2.bias? \
+             layers.*.norm1.weight layers.*.norm1.bias? layers.*.norm2.weight layers.*.norm2.bias? \
+             layers.*.norm3.weight layers.*.norm3.bias?, @norm.weight?, @norm.bias?, %norm is LayerNorm.eps?, \
+             $2:tgt_mask?, $3:memory_mask?, $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, \
+             $6:tgt_is_causal?, $7:memory_is_causal?)",
+        ),
+        Op::composite(
+            "transformer",
+            "transformer(Tensor src, Tensor tgt, int nhead, Any activation, float eps, bool batch_first, bool \
+             norm_first, Tensor?[] encoder, Tensor encoder_norm, Tensor? encoder_norm_bias, Tensor?[] decoder, \
+             Tensor decoder_norm, Tensor? decoder_norm_bias, Tensor? src_mask=None, Tensor? tgt_mask=None, \
+             Tensor? memory_mask=None, Tensor? src_key_padding_mask=None, Tensor? tgt_key_padding_mask=None, \
+             Tensor? memory_key_padding_mask=None, Any src_is_causal=None, Any tgt_is_causal=None, Any \
+             memory_is_causal=None) -> Tensor",
+            transformer,
+        )
+        .doc("an encoder's result for `src` as the memory of a decoder of `tgt`, both with a norm at their ends")
+        .module(
+            "Transformer(d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, \
+             dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-05, \
+             batch_first=False, norm_first=False, bias=True) = transformer($0:src, $1:tgt, nhead, activation, \
+             layer_norm_eps, batch_first, norm_first, @each num_encoder_layers of \
+             encoder.layers.*.self_attn.in_proj_weight encoder.layers.*.self_attn.in_proj_bias? \
+             encoder.layers.*.self_attn.out_proj.weight encoder.layers.*.self_attn.out_proj.bias? \
+             encoder.layers.*.linear1.weight encoder.layers.*.linear1.bias? encoder.layers.*.linear2.weight \
+             encoder.layers.*.linear2.bias? encoder.layers.*.norm1.weight encoder.layers.*.norm1.bias? \
+             encoder.layers.*.norm2.weight encoder.layers.*.norm2.bias?, @encoder.norm.weight, \
+             @encoder.norm.bias?, @each num_decoder_layers of decoder.layers.*.self_attn.in_proj_weight \
+             decoder.layers.*.self_attn.in_proj_bias? decoder.layers.*.self_attn.out_proj.weight \
+             decoder.layers.*.self_attn.out_proj.bias? decoder.layers.*.multihead_attn.in_proj_weight \
+             decoder.layers.*.multihead_attn.in_proj_bias? decoder.layers.*.multihead_attn.out_proj.weight \
+             decoder.layers.*.multihead_attn.out_proj.bias? decoder.layers.*.linear1.weight \
+             decoder.layers.*.linear1.bias? decoder.layers.*.linear2.weight decoder.layers.*.linear2.bias? \
+             decoder.layers.*.norm1.weight decoder.layers.*.norm1.bias? decoder.layers.*.norm2.weight \
+             decoder.layers.*.norm2.bias? decoder.layers.*.norm3.weight decoder.layers.*.norm3.bias?, \
+             @decoder.norm.weight, @decoder.norm.bias?, $2:src_mask?, $3:tgt_mask?, $4:memory_mask?, \
+             $5:src_key_padding_mask?, $6:tgt_key_padding_mask?, $7:memory_key_padding_mask?, $8:src_is_causal?, \
+             $9:tgt_is_causal?, $10:memory_is_causal?)",
         ),
     ]
 }
@@ -150,4 +226,80 @@ fn decoder(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         )
     })?;
     residual(b, c, "norm3", &x, &|b, x| feed_forward(b, c, x)).map(Val::Leaf)
+}
+
+/// The layers of a stack, each a call of `layer` with what `before` and `after` its weights gives; then the norm.
+fn stack(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    layer: &str,
+    x: &Traced,
+    layers: &str,
+    (before, after): (Vec<Val<Traced>>, Vec<Val<Traced>>),
+) -> OpResult<Traced> {
+    let row = by_name(layer).ok_or_else(|| OpError::shape("no such layer"))?;
+    let weights = row.schema.params.len() - 1 - before.len() - after.len();
+    let all = c.get(layers).items().unwrap_or_default().to_vec();
+    if all.len() % weights != 0 {
+        return Err(OpError::arg(layers, format!("a layer has {weights} weights and biases, but {} are given", all.len())));
+    }
+    let mut x = x.clone();
+    for of_layer in all.chunks(weights) {
+        let args = [&[Val::Leaf(x)], &before[..], of_layer, &after[..]].concat();
+        x = b.op(layer, args)?;
+    }
+    Ok(x)
+}
+
+/// The arguments that all layers share and that stand before their weights.
+fn shared(c: &Call<Traced>) -> Vec<Val<Traced>> {
+    ["nhead", "activation", "eps", "batch_first", "norm_first"].map(|n| get(c, n)).to_vec()
+}
+
+/// The norm at the end of a stack.
+fn last_norm(b: &mut dyn Build, x: Traced, weight: Val<Traced>, bias: Val<Traced>, eps: Val<Traced>) -> OpResult<Traced> {
+    if eps.is_none() {
+        return Ok(x);
+    }
+    let size = x.shape()?.last().cloned();
+    let size = size.ok_or_else(|| OpError::shape("a transformer takes sequences"))?;
+    b.op("layer_norm", [(&x).into(), dims_val(&[size]), weight, bias, eps])
+}
+
+fn encoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
+    let masks = ["mask", "src_key_padding_mask", "is_causal"].map(|n| get(c, n)).to_vec();
+    let x = stack(b, c, "transformer_encoder_layer", c.leaf("src")?, "layers", (shared(c), masks))?;
+    last_norm(b, x, get(c, "norm"), get(c, "norm_bias"), get(c, "norm_eps"))
+}
+
+/// The masks of a decoder, in the order of a layer's parameters.
+const DECODER_MASKS: [&str; 6] = [
+    "tgt_mask",
+    "memory_mask",
+    "tgt_key_padding_mask",
+    "memory_key_padding_mask",
+    "tgt_is_causal",
+    "memory_is_causal",
+];
+
+fn decode(b: &mut dyn Build, c: &Call<Traced>, memory: Val<Traced>, layers: &str) -> OpResult<Traced> {
+    let before = [vec![memory], shared(c)].concat();
+    let masks = DECODER_MASKS.map(|n| get(c, n)).to_vec();
+    stack(b, c, "transformer_decoder_layer", c.leaf("tgt")?, layers, (before, masks))
+}
+
+fn decoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
+    let x = decode(b, c, get(c, "memory"), "layers")?;
+    last_norm(b, x, get(c, "norm"), get(c, "norm_bias"), get(c, "norm_eps"))
+}
+
+fn transformer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let masks = ["src_mask", "src_key_padding_mask", "src_is_causal"].map(|n| get(c, n)).to_vec();
+    let memory = stack(b, c, "transformer_encoder_layer", c.leaf("src")?, "encoder", (shared(c), masks))?;
+    let norm = |n: &str| (get(c, n), get(c, &format!("{n}_bias")), get(c, "eps"));
+    let (weight, bias, eps) = norm("encoder_norm");
+    let memory = last_norm(b, memory, weight, bias, eps)?;
+    let x = decode(b, c, Val::Leaf(memory), "decoder")?;
+    let (weight, bias, eps) = norm("decoder_norm");
+    last_norm(b, x, weight, bias, eps).map(Val::Leaf)
 }

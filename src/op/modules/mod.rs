@@ -14,53 +14,23 @@
 //! * `@weight`: the module's attribute; `@weight?` may be missing; `@bias if bias` is there when the constructor's
 //!   arguments say so (`and` joins several) and is `None` otherwise;
 //! * `@rnn_weights`: the list of weights and biases of a recurrent module, by layer and direction;
+//! * `@each num_layers of layers.*.weight layers.*.bias?`: the list of the attributes of each part, of which there are as many
+//!   as a constructor parameter says or is long;
+//! * `%layers.0 is TransformerEncoderLayer.nhead`: the constructor argument of a part that the file declares as a module of
+//!   that class; with a `?` it may be missing and is `None` then;
 //! * a constructor parameter by name, or a literal.
 //!
 //! A class may have two forms: the one that ends in `when param='value'` holds for that value, the other otherwise.
 
-use super::schema::{Literal, parse_literal};
+mod form;
+
+use super::schema::Literal;
 use super::{Op, OpError, all, by_name};
 use crate::diag::{Code, nearest};
 use crate::types::Val;
+use form::{Class, Expr, Need};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
-
-/// A parsed form.
-#[derive(Debug)]
-struct Class {
-    name: &'static str,
-    params: Vec<Param>,
-    op: &'static str,
-    args: Vec<(Option<&'static str>, Expr)>,
-    when: Option<(&'static str, Literal)>,
-}
-
-#[derive(Debug)]
-struct Param {
-    name: &'static str,
-    default: Option<Literal>,
-    keyword_only: bool,
-}
-
-#[derive(Debug, Clone)]
-enum Expr {
-    Input {
-        at: usize,
-        name: Option<&'static str>,
-        optional: bool,
-    },
-    Attr(&'static str, Need),
-    RnnWeights,
-    Param(&'static str),
-    Value(Literal),
-}
-
-#[derive(Debug, Clone)]
-enum Need {
-    Always,
-    IfThere,
-    When(Vec<&'static str>),
-}
 
 /// Where an argument of a module's op comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +43,17 @@ pub enum Source {
     Value(Literal),
     /// A list.
     List(Vec<Source>),
+}
+
+impl Source {
+    /// The attributes in it.
+    pub fn attributes(&self) -> Vec<&Arc<str>> {
+        match self {
+            Source::Attr(a) => vec![a],
+            Source::List(items) => items.iter().flat_map(Source::attributes).collect(),
+            Source::Input(_) | Source::Value(_) => vec![],
+        }
+    }
 }
 
 /// A module call as an op call.
@@ -92,7 +73,7 @@ pub struct ModuleCall {
 static CLASSES: LazyLock<HashMap<&'static str, Vec<Class>>> = LazyLock::new(|| {
     let mut classes: HashMap<_, Vec<Class>> = HashMap::new();
     for form in all().iter().flat_map(|op| &op.modules) {
-        let c = parse(form.text).unwrap_or_else(|what| panic!("module form {:?}: {what}", form.text));
+        let c = form::parse(form.text).unwrap_or_else(|what| panic!("module form {:?}: {what}", form.text));
         classes.entry(c.name).or_default().push(c);
     }
     classes.values_mut().for_each(|v| v.sort_by_key(|c| c.when.is_none()));
@@ -115,17 +96,34 @@ fn base_name(class: &str) -> &str {
     class.rsplit('.').next().unwrap_or(class)
 }
 
-/// The op that calling a module of `class`, constructed with `args` and `kwargs`, with `inputs` arguments means. `names`
-/// are those of the last arguments, which are keyword arguments. `has_attr` tells whether the module has a parameter or
-/// buffer of a name.
+/// A module as its class and the arguments of the constructor.
+#[derive(Clone, Copy, Debug)]
+pub struct Constructed<'a> {
+    /// The class.
+    pub class: &'a str,
+    /// Positional constructor arguments.
+    pub args: &'a [Literal],
+    /// Keyword constructor arguments.
+    pub kwargs: &'a [(Arc<str>, Literal)],
+}
+
+/// What is known of the modules and attributes below a module.
+pub trait Below {
+    /// Whether it has a parameter or buffer at this path.
+    fn has_attr(&self, path: &str) -> bool;
+    /// The module that is declared at this path.
+    fn part(&self, path: &str) -> Option<Constructed<'_>>;
+}
+
+/// The op that calling `module` with `inputs` arguments means. `names` are those of the last arguments, which are keyword
+/// arguments.
 pub fn expand(
-    class: &str,
-    args: &[Literal],
-    kwargs: &[(Arc<str>, Literal)],
+    module: Constructed<'_>,
     inputs: usize,
     names: &[Arc<str>],
-    has_attr: &dyn Fn(&str) -> bool,
+    below: &dyn Below,
 ) -> Result<ModuleCall, OpError> {
+    let Constructed { class, args, kwargs } = module;
     let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
     let form = chosen(forms, &given)?;
@@ -154,9 +152,16 @@ pub fn expand(
                     return Err(OpError::new(Code::E0203, what));
                 }
             },
-            Expr::Attr(a, need) if wanted(need, a, &given, has_attr) => Source::Attr((*a).into()),
+            Expr::Attr(a, need) if wanted(need, a, &given, below) => Source::Attr((*a).into()),
             Expr::Attr(..) => Source::Value(Val::None),
             Expr::RnnWeights => rnn_weights(&given),
+            Expr::Each { count, paths } => each(count_of(&given[count]), paths, below)?,
+            Expr::Part {
+                path,
+                class,
+                param,
+                optional,
+            } => Source::Value(part_argument(form, path, class, param, *optional, below)?),
             Expr::Param(p) => Source::Value(given[p].clone()),
             Expr::Value(v) => Source::Value(v.clone()),
         };
@@ -236,10 +241,74 @@ fn rnn_weights(given: &HashMap<&str, Literal>) -> Source {
     Source::List(list)
 }
 
-fn wanted(need: &Need, attr: &str, given: &HashMap<&str, Literal>, has_attr: &dyn Fn(&str) -> bool) -> bool {
+/// How many parts a constructor's argument says there are: a number, or the length of a list.
+fn count_of(v: &Literal) -> usize {
+    let n = v.items().map(<[_]>::len);
+    n.unwrap_or_else(|| v.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0))
+}
+
+/// The most parts of a kind that a module may have: more would be a mistake in the file.
+const MOST_PARTS: usize = 1024;
+
+/// The attributes at `paths` of every part.
+fn each(count: usize, paths: &[(&str, bool)], below: &dyn Below) -> Result<Source, OpError> {
+    if count > MOST_PARTS {
+        return Err(OpError::new(Code::E0203, format!("a module of {count} parts; at most {MOST_PARTS} are known")));
+    }
+    let source = |i: usize, (path, optional): (&str, bool)| {
+        let path = path.replace('*', &i.to_string());
+        match optional && !below.has_attr(&path) {
+            true => Source::Value(Val::None),
+            false => Source::Attr(path.into()),
+        }
+    };
+    let parts = (0..count).flat_map(|i| paths.iter().map(move |&p| source(i, p)));
+    Ok(Source::List(parts.collect()))
+}
+
+/// The constructor argument `param` of the part at `path`, which must be of `class`. What stands beside it under other numbers
+/// (`layers.1` beside `layers.0`) must be constructed as it is, because one op computes them all.
+fn part_argument(
+    form: &Class,
+    path: &str,
+    class: &'static str,
+    param: &str,
+    optional: bool,
+    below: &dyn Below,
+) -> Result<Literal, OpError> {
+    let fail = |what: String| {
+        let help = format!("declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes other parts as graphs");
+        Err(OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(help))
+    };
+    let forms = &CLASSES[class];
+    let Some(part) = below.part(path) else {
+        if !optional {
+            return fail(format!("its part `{path}` is not declared"));
+        }
+        let default = forms[0].params.iter().find(|p| p.name == param).and_then(|p| p.default.clone());
+        let there = below.has_attr(&format!("{path}.weight"));
+        return Ok(default.filter(|_| there).unwrap_or(Val::None));
+    };
+    let arguments = |part: Constructed<'_>| constructor_args(&forms[0], part.args, part.kwargs);
+    if base_name(part.class) != class {
+        return fail(format!("its part `{path}` is a `{}`, not a `{class}`", part.class));
+    }
+    let given = arguments(part)?;
+    if let Some(stem) = path.strip_suffix('0') {
+        for i in 1..MOST_PARTS {
+            let Some(other) = below.part(&format!("{stem}{i}")) else { break };
+            if base_name(other.class) != class || arguments(other)? != given {
+                return fail(format!("`{stem}{i}` is not constructed as `{path}` is"));
+            }
+        }
+    }
+    Ok(given[param].clone())
+}
+
+fn wanted(need: &Need, attr: &str, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
     match need {
         Need::Always => true,
-        Need::IfThere => has_attr(attr),
+        Need::IfThere => below.has_attr(attr),
         Need::When(params) => params
             .iter()
             .all(|p| given[p].as_int() != Some(0) && !given[p].is_none()),
@@ -293,7 +362,22 @@ fn constructor_args(
             );
         }
     }
+    if let (Some(size_average), Some(reduce)) = (out.get("size_average"), out.get("reduce"))
+        && let Some(v) = legacy_reduction(size_average.as_int(), reduce.as_int())
+    {
+        out.insert("reduction", v);
+    }
     Ok(out)
+}
+
+/// The reduction that the deprecated arguments `size_average` and `reduce` of a loss ask for; `None` if neither is given.
+pub(super) fn legacy_reduction(size_average: Option<i64>, reduce: Option<i64>) -> Option<Literal> {
+    size_average.or(reduce)?;
+    Some(Val::str(match (size_average.unwrap_or(1), reduce.unwrap_or(1)) {
+        (_, 0) => "none",
+        (0, _) => "sum",
+        _ => "mean",
+    }))
 }
 
 fn signature(form: &Class) -> String {
@@ -310,116 +394,22 @@ fn signature(form: &Class) -> String {
     format!("the constructor is `{}({})`", form.name, parts.join(", "))
 }
 
-fn parse(text: &'static str) -> Result<Class, String> {
-    let (left, right) = text.split_once(") = ").ok_or("expected `Class(…) = op(…)`")?;
-    let (name, params) = left.split_once('(').ok_or("expected a class")?;
-    let (right, when) = match right.split_once(") when ") {
-        Some((r, w)) => (r, Some(w.split_once('=').ok_or("expected `when param=value`")?)),
-        None => (right.strip_suffix(')').ok_or("expected `)` at the end")?, None),
-    };
-    let (op, args) = right.split_once('(').ok_or("expected an op")?;
-    let mut class = Class {
-        name: name.trim(),
-        params: vec![],
-        op: op.trim(),
-        args: vec![],
-        when: when.map(|(p, v)| parse_literal(v).map(|v| (p, v))).transpose()?,
-    };
-    let mut keyword_only = false;
-    for p in pieces(params) {
-        if p == "*" {
-            keyword_only = true;
-            continue;
-        }
-        let (name, default) = match p.split_once('=') {
-            Some((n, d)) => (n.trim(), Some(parse_literal(d.trim())?)),
-            None => (p, None),
-        };
-        class.params.push(Param {
-            name,
-            default,
-            keyword_only,
-        });
-    }
-    for a in pieces(args) {
-        // A string literal may hold a `=`, but no form has one.
-        let (name, expr) = match a.split_once('=') {
-            Some((n, e)) => (Some(n.trim()), e.trim()),
-            None => (None, a),
-        };
-        let expr = parse_expr(&class, expr)?;
-        class.args.push((name, expr));
-    }
-    Ok(class)
-}
-
-/// The pieces between top-level commas.
-fn pieces(text: &'static str) -> Vec<&'static str> {
-    let (mut depth, mut start, mut out) = (0, 0, vec![]);
-    for (i, c) in text.char_indices() {
-        match c {
-            '[' | '(' => depth += 1,
-            ']' | ')' => depth -= 1,
-            ',' if depth == 0 => {
-                out.push(text[start..i].trim());
-                start = i + 1;
-            }
-            _ => {}
-        }
-    }
-    out.push(text[start..].trim());
-    out.retain(|p| !p.is_empty());
-    out
-}
-
-fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
-    let known = |p: &str| class.params.iter().any(|q| q.name == p);
-    if e == "input" {
-        return Ok(Expr::Input {
-            at: 0,
-            name: Some("input"),
-            optional: false,
-        });
-    }
-    if e == "@rnn_weights" {
-        return Ok(Expr::RnnWeights);
-    }
-    if let Some(n) = e.strip_prefix('$') {
-        let (n, optional) = match n.strip_suffix('?') {
-            Some(n) => (n, true),
-            None => (n, false),
-        };
-        let (n, name) = match n.split_once(':') {
-            Some((n, name)) => (n, Some(name)),
-            None => (n, None),
-        };
-        let at = n.parse().map_err(|_| format!("bad input {e:?}"))?;
-        return Ok(Expr::Input { at, name, optional });
-    }
-    if let Some(a) = e.strip_prefix('@') {
-        if let Some(a) = a.strip_suffix('?') {
-            return Ok(Expr::Attr(a, Need::IfThere));
-        }
-        return match a.split_once(" if ") {
-            Some((a, when)) => {
-                let when: Vec<_> = when.split(" and ").map(str::trim).collect();
-                match when.iter().find(|p| !known(p)) {
-                    Some(p) => Err(format!("no constructor parameter {p:?}")),
-                    None => Ok(Expr::Attr(a.trim(), Need::When(when))),
-                }
-            }
-            None => Ok(Expr::Attr(a, Need::Always)),
-        };
-    }
-    if known(e) {
-        return Ok(Expr::Param(e));
-    }
-    parse_literal(e).map(Expr::Value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A module that has every attribute and no part that is declared.
+    struct Everything;
+
+    impl Below for Everything {
+        fn has_attr(&self, _: &str) -> bool {
+            true
+        }
+
+        fn part(&self, _: &str) -> Option<Constructed<'_>> {
+            None
+        }
+    }
 
     #[test]
     fn every_form_names_an_op_and_its_parameters() {
@@ -448,7 +438,7 @@ mod tests {
 
     #[test]
     fn forms_are_parsed_and_expanded() {
-        let c = parse("Foo(a, b=[1, 2], *, bias=True) = reshape(input, @w, @b if bias, $1?, 'x', a)").unwrap();
+        let c = form::parse("Foo(a, b=[1, 2], *, bias=True) = reshape(input, @w, @b if bias, $1?, 'x', a)").unwrap();
         assert_eq!((c.name, c.op, c.params.len(), c.args.len()), ("Foo", "reshape", 3, 6));
         assert!(matches!(c.args[2].1, Expr::Attr("b", Need::When(_))));
         assert!(matches!(
@@ -459,24 +449,26 @@ mod tests {
                 optional: true
             }
         ));
-        assert!(parse("Foo(a) = reshape(input, @b if bias)").is_err());
+        assert!(form::parse("Foo(a) = reshape(input, @b if bias)").is_err());
     }
 
     #[test]
     fn constructor_errors_say_what_is_wrong() {
-        let attrs = |_: &str| true;
-        let e = expand("Flaten", &[], &[], 1, &[], &attrs).unwrap_err();
+        let of = |class, args: &[Literal], kwargs: &[(Arc<str>, Literal)], inputs| {
+            expand(Constructed { class, args, kwargs }, inputs, &[], &Everything)
+        };
+        let e = of("Flaten", &[], &[], 1).unwrap_err();
         assert_eq!((e.code, e.help.len()), (Code::E0201, 1));
-        let e = expand("Unflatten", &[Val::int(1)], &[], 1, &[], &attrs).unwrap_err();
+        let e = of("Unflatten", &[Val::int(1)], &[], 1).unwrap_err();
         assert_eq!(
             e.title,
             "`Unflatten`: constructor argument `unflattened_size` is missing"
         );
-        let e = expand("Flatten", &[], &[("start".into(), Val::int(1))], 1, &[], &attrs).unwrap_err();
+        let e = of("Flatten", &[], &[("start".into(), Val::int(1))], 1).unwrap_err();
         assert!(e.title.contains("has no constructor parameter `start`"), "{}", e.title);
-        let e = expand("Flatten", &[], &[], 2, &[], &attrs).unwrap_err();
+        let e = of("Flatten", &[], &[], 2).unwrap_err();
         assert_eq!(e.title, "module `Flatten` is called with 2 arguments but takes 1");
-        let ok = expand("torch.nn.modules.flatten.Flatten", &[], &[], 1, &[], &attrs).unwrap();
+        let ok = of("torch.nn.modules.flatten.Flatten", &[], &[], 1).unwrap();
         assert_eq!(
             ok.args,
             [

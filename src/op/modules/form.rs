@@ -1,0 +1,179 @@
+//! The text of a module's form, parsed.
+
+use crate::op::schema::{Literal, parse_literal};
+
+/// A parsed form.
+#[derive(Debug)]
+pub(super) struct Class {
+    pub(super) name: &'static str,
+    pub(super) params: Vec<Param>,
+    pub(super) op: &'static str,
+    pub(super) args: Vec<(Option<&'static str>, Expr)>,
+    pub(super) when: Option<(&'static str, Literal)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Param {
+    pub(super) name: &'static str,
+    pub(super) default: Option<Literal>,
+    pub(super) keyword_only: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Expr {
+    Input {
+        at: usize,
+        name: Option<&'static str>,
+        optional: bool,
+    },
+    Attr(&'static str, Need),
+    RnnWeights,
+    /// Attributes once for each of a number of parts: `*` in a path stands for the part. The second says that `None` stands
+    /// for one that is missing.
+    Each {
+        count: &'static str,
+        paths: Vec<(&'static str, bool)>,
+    },
+    /// The constructor argument of a part of the module, which is declared for itself; `None` for an optional part that is missing.
+    Part {
+        path: &'static str,
+        class: &'static str,
+        param: &'static str,
+        optional: bool,
+    },
+    Param(&'static str),
+    Value(Literal),
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Need {
+    Always,
+    IfThere,
+    When(Vec<&'static str>),
+}
+
+/// A form from its text.
+pub(super) fn parse(text: &'static str) -> Result<Class, String> {
+    let (left, right) = text.split_once(") = ").ok_or("expected `Class(…) = op(…)`")?;
+    let (name, params) = left.split_once('(').ok_or("expected a class")?;
+    let (right, when) = match right.split_once(") when ") {
+        Some((r, w)) => (r, Some(w.split_once('=').ok_or("expected `when param=value`")?)),
+        None => (right.strip_suffix(')').ok_or("expected `)` at the end")?, None),
+    };
+    let (op, args) = right.split_once('(').ok_or("expected an op")?;
+    let mut class = Class {
+        name: name.trim(),
+        params: vec![],
+        op: op.trim(),
+        args: vec![],
+        when: when.map(|(p, v)| parse_literal(v).map(|v| (p, v))).transpose()?,
+    };
+    let mut keyword_only = false;
+    for p in pieces(params) {
+        if p == "*" {
+            keyword_only = true;
+            continue;
+        }
+        let (name, default) = match p.split_once('=') {
+            Some((n, d)) => (n.trim(), Some(parse_literal(d.trim())?)),
+            None => (p, None),
+        };
+        class.params.push(Param {
+            name,
+            default,
+            keyword_only,
+        });
+    }
+    for a in pieces(args) {
+        // A string literal may hold a `=`, but no form has one.
+        let (name, expr) = match a.split_once('=') {
+            Some((n, e)) => (Some(n.trim()), e.trim()),
+            None => (None, a),
+        };
+        let expr = parse_expr(&class, expr)?;
+        class.args.push((name, expr));
+    }
+    Ok(class)
+}
+
+/// The pieces between top-level commas.
+fn pieces(text: &'static str) -> Vec<&'static str> {
+    let (mut depth, mut start, mut out) = (0, 0, vec![]);
+    for (i, c) in text.char_indices() {
+        match c {
+            '[' | '(' => depth += 1,
+            ']' | ')' => depth -= 1,
+            ',' if depth == 0 => {
+                out.push(text[start..i].trim());
+                start = i + 1;
+            }
+            _ => {}
+        }
+    }
+    out.push(text[start..].trim());
+    out.retain(|p| !p.is_empty());
+    out
+}
+
+fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
+    let known = |p: &str| class.params.iter().any(|q| q.name == p);
+    if e == "input" {
+        return Ok(Expr::Input {
+            at: 0,
+            name: Some("input"),
+            optional: false,
+        });
+    }
+    if e == "@rnn_weights" {
+        return Ok(Expr::RnnWeights);
+    }
+    if let Some((count, paths)) = e.strip_prefix("@each ").and_then(|e| e.split_once(" of ")) {
+        if !known(count) {
+            return Err(format!("no constructor parameter {count:?}"));
+        }
+        let path = |p: &'static str| p.strip_suffix('?').map_or((p, false), |p| (p, true));
+        let paths = paths.split(' ').map(path).collect();
+        return Ok(Expr::Each { count, paths });
+    }
+    if let Some((path, of)) = e.strip_prefix('%').and_then(|e| e.split_once(" is ")) {
+        let (class, param) = of.split_once('.').ok_or("expected `Class.param`")?;
+        let (param, optional) = param.strip_suffix('?').map_or((param, false), |p| (p, true));
+        return Ok(Expr::Part {
+            path,
+            class,
+            param,
+            optional,
+        });
+    }
+    if let Some(n) = e.strip_prefix('$') {
+        let (n, optional) = match n.strip_suffix('?') {
+            Some(n) => (n, true),
+            None => (n, false),
+        };
+        let (n, name) = match n.split_once(':') {
+            Some((n, name)) => (n, Some(name)),
+            None => (n, None),
+        };
+        let at = n.parse().map_err(|_| format!("bad input {e:?}"))?;
+        return Ok(Expr::Input { at, name, optional });
+    }
+    if let Some(a) = e.strip_prefix('@') {
+        if let Some(a) = a.strip_suffix('?') {
+            return Ok(Expr::Attr(a, Need::IfThere));
+        }
+        return match a.split_once(" if ") {
+            Some((a, when)) => {
+                let when: Vec<_> = when.split(" and ").map(str::trim).collect();
+                match when.iter().find(|p| !known(p)) {
+                    Some(p) => Err(format!("no constructor parameter {p:?}")),
+                    None => Ok(Expr::Attr(a.trim(), Need::When(when))),
+                }
+            }
+            None => Ok(Expr::Attr(a, Need::Always)),
+        };
+    }
+    if known(e) {
+        return Ok(Expr::Param(e));
+    }
+    parse_literal(e).map(Expr::Value)
+}

@@ -1,0 +1,82 @@
+//! `AdaptiveLogSoftmaxWithLoss`: a softmax over many classes, the rare ones in clusters (Grave et al. 2017,
+//! <https://arxiv.org/abs/1609.04309>).
+
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "adaptive_log_softmax_with_loss",
+            "adaptive_log_softmax_with_loss(Tensor input, Tensor target, int[] cutoffs, Tensor head, Tensor? head_bias, Tensor[] \
+             tails) -> (Tensor, Tensor)",
+            with_loss,
+        )
+        .doc(
+            "the log-probabilities of the targets and minus their mean; `tails` holds two matrices for each cluster of rare \
+             classes",
+        )
+        .module(
+            "AdaptiveLogSoftmaxWithLoss(in_features, n_classes, cutoffs, div_value=4.0, head_bias=False) = \
+             adaptive_log_softmax_with_loss($0:input, $1:target, cutoffs, @head.weight, @head.bias if head_bias, @each cutoffs of \
+             tail.*.0.weight tail.*.1.weight)",
+        ),
+    ]
+}
+
+/// The log-probabilities of all classes for rows of inputs: the head's classes, then each cluster's below the head's entry for
+/// that cluster.
+fn log_probabilities(b: &mut dyn Build, c: &Call<Traced>, rows: &Traced) -> OpResult<Traced> {
+    let cutoffs = c.ints("cutoffs")?;
+    let tails = c.leaves("tails")?;
+    if cutoffs.is_empty() || tails.len() != 2 * cutoffs.len() {
+        return Err(OpError::arg("cutoffs", "each cutoff begins a cluster of two matrices"));
+    }
+    let head = b.op("linear", [rows.into(), c.get("head").clone(), c.get("head_bias").clone()])?;
+    let head = b.op("log_softmax", [(&head).into(), Val::int(1)])?;
+    let first = cutoffs[0];
+    let mut parts = vec![b.slice(&head, 1, Dim::Const(0), Dim::Const(first), 1)?];
+    for (i, pair) in tails.chunks_exact(2).enumerate() {
+        let hidden = b.op("linear", [rows.into(), pair[0].into()])?;
+        let scores = b.op("linear", [(&hidden).into(), pair[1].into()])?;
+        let scores = b.op("log_softmax", [(&scores).into(), Val::int(1)])?;
+        let at = first + i as i64;
+        let cluster = b.slice(&head, 1, Dim::Const(at), Dim::Const(at + 1), 1)?;
+        parts.push(b.binary("add", &scores, &cluster)?);
+    }
+    let parts = parts.into_iter().map(Val::Leaf).collect();
+    b.op("cat", [Val::List(parts), Val::int(1)])
+}
+
+fn with_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, target) = (c.leaf("input")?, c.leaf("target")?);
+    let (rank, of_target) = (x.rank()?, target.rank()?);
+    if !matches!((of_target, rank), (1, 2) | (0, 1)) {
+        return Err(OpError::shape(
+            "0D or 1D target tensor expected, with an input of one dim more",
+        ));
+    }
+    let single = rank == 1;
+    let (rows, classes) = match single {
+        true => (b.op("unsqueeze", [x.into(), Val::int(0)])?, b.op("unsqueeze", [target.into(), Val::int(0)])?),
+        false => (x.clone(), target.clone()),
+    };
+    if let (Some(a), Some(t)) = (rows.shape()?.first(), classes.shape()?.first())
+        && let (Some(a), Some(t)) = (a.as_const(), t.as_const())
+        && a != t
+    {
+        return Err(OpError::shape("Input and target should have the same size in the batch dimension."));
+    }
+    let all = log_probabilities(b, c, &rows)?;
+    let column = b.op("unsqueeze", [(&classes).into(), Val::int(1)])?;
+    let found = b.op("gather", [(&all).into(), Val::int(1), (&column).into()])?;
+    let out = b.op("squeeze", [(&found).into(), Val::int(1)])?;
+    let mean = b.op("mean", [(&out).into()])?;
+    let loss = b.unary("neg", &mean)?;
+    let out = match single {
+        true => b.op("squeeze", [(&out).into(), Val::int(0)])?,
+        false => out,
+    };
+    Ok(Val::Tuple(vec![out.into(), loss.into()]))
+}
