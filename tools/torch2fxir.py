@@ -260,6 +260,8 @@ def constant(t):
 # ------------------------------------------------------------------------------------------------ modules
 RNN = ["input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional"]
 SIGNATURES = {nn.LSTM: RNN + ["proj_size"], nn.GRU: RNN, nn.RNN: RNN[:3] + ["nonlinearity"] + RNN[3:]}
+# Arguments that other attributes hold the meaning of.
+DEPRECATED = {"size_average", "reduce", "min_value", "max_value"}
 SKIPPED = {"device", "dtype", "_weight", "_freeze", "init", "process_group"}
 
 
@@ -285,6 +287,10 @@ def hyper_parameter(module, name):
         if name in ("bias", "add_bias_kv"):
             return (module.in_proj_bias if name == "bias" else module.bias_k) is not None
     if isinstance(module, nn.PReLU) and name == "num_parameters":
+        return module.weight.numel()
+    if isinstance(module, nn.PairwiseDistance) and name == "p":
+        return module.norm
+    if type(module).__name__ == "FrozenBatchNorm2d" and name == "num_features":
         return module.weight.numel()
     if isinstance(module, nn.AdaptiveLogSoftmaxWithLoss) and name == "cutoffs":
         return module.cutoffs[:-1]  # the class appends `n_classes`
@@ -313,7 +319,7 @@ def constructor(module):
         try:
             v = hyper_parameter(module, name)
         except AttributeError:
-            if default is inspect.Parameter.empty:
+            if name not in DEPRECATED:
                 raise Unsupported(f"`{cls.__name__}` does not keep its argument `{name}`") from None
             continue
         if isinstance(v, torch.Tensor) and v is getattr(module, name, None):

@@ -191,6 +191,35 @@ impl Binding {
         })
     }
 
+    /// The tensor parameters of the schema that numbers stand for, each with the error this is where none may stand.
+    pub fn numbers_for_tensors(
+        &self,
+        schema: &Schema,
+        args: &[Type],
+        kwargs: &[(&str, &Type)],
+    ) -> Vec<(usize, BindError)> {
+        let given = self.origins.iter().zip(&self.types).enumerate();
+        let numbers = given.filter_map(|(i, (origin, ty))| {
+            let v = match origin {
+                Origin::Positional(at) => &args[*at],
+                Origin::Keyword(at) => kwargs[*at].1,
+                Origin::Rest(_) | Origin::Default(_) => return None,
+            };
+            let tensor = match ty {
+                ParamType::Optional(t) => **t == ParamType::Tensor,
+                t => *t == ParamType::Tensor,
+            };
+            let e = || BindError::WrongType {
+                param: schema.params[i].name.clone(),
+                expected: ty.clone(),
+                found: v.kind_name(),
+                origin: origin.clone(),
+            };
+            (tensor && is_number(v)).then(|| (i, e()))
+        });
+        numbers.collect()
+    }
+
     /// Where each parameter's value comes from.
     pub fn origins(&self) -> &[Origin] {
         &self.origins
@@ -334,11 +363,15 @@ fn wrong(param: &Param, v: &Type, lenient: Leniency) -> Option<&'static str> {
     (!accepts(&param.ty, v, lenient)).then(|| v.kind_name())
 }
 
+fn is_number(v: &Type) -> bool {
+    matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..))
+        || matches!(v, Val::Any(Kind::Int | Kind::Float | Kind::Bool))
+}
+
 /// Whether a value of type `v` may stand for a parameter of type `ty`.
 pub fn accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
     use ParamType as P;
-    let number = matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..))
-        || matches!(v, Val::Any(Kind::Int | Kind::Float | Kind::Bool));
+    let number = is_number(v);
     // A 0-d tensor converts to a number implicitly, as torch's parser allows.
     let zero_dim = lenient.tensors_as_numbers && matches!(v, Val::Leaf(t) if t.rank() == Some(0));
     match (ty, v) {

@@ -24,6 +24,7 @@ pub mod emit;
 mod meaning;
 pub mod modules;
 pub mod number;
+mod numbers;
 pub mod outs;
 pub mod outside;
 pub mod pointwise;

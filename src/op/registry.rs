@@ -1,7 +1,7 @@
 //! From a spelling and the arguments' types to a row of the table.
 
 use super::bind::find_param;
-use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, custom, modules, rows};
+use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, custom, modules, numbers, rows};
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
@@ -203,7 +203,13 @@ pub fn resolve(
     args: &[Type],
     kwargs: &[(&str, &Type)],
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
-    resolve_among(&candidates(path), args, kwargs)
+    let (found, spelling) = first_that_fits(&candidates(path), args, kwargs)?;
+    let numbers = spelling.binding.numbers_for_tensors(found.schema(), args, kwargs);
+    let set = numbers.iter().fold(0, |set, (i, _)| set | 1u32.checked_shl(*i as u32).unwrap_or(0));
+    match numbers.into_iter().next() {
+        Some((_, e)) if !numbers::allowed(path, set) => Err(Some((found, e))),
+        _ => Ok(spelling),
+    }
 }
 
 /// [`resolve`] among given readings.
@@ -212,11 +218,19 @@ pub fn resolve_among(
     args: &[Type],
     kwargs: &[(&str, &Type)],
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
+    first_that_fits(candidates, args, kwargs).map(|(_, s)| s)
+}
+
+fn first_that_fits(
+    candidates: &[Candidate],
+    args: &[Type],
+    kwargs: &[(&str, &Type)],
+) -> Result<(Candidate, Spelling), Option<(Candidate, BindError)>> {
     let mut last = None;
     for lenient in [false, true] {
         for c in candidates {
             match c.bind(args, kwargs, lenient) {
-                Ok(s) => return Ok(s),
+                Ok(s) => return Ok((*c, s)),
                 Err(e) => last = Some((*c, e)),
             }
         }

@@ -6,7 +6,8 @@ and 0-d tensors, strided and expanded inputs among them) is traced to the ATen g
 call, written as FXIR, and run by fxc interpreted and compiled (`tests/opinfo.rs` runs a folder of cases in one
 process). Values, shapes and dtypes are compared with the tolerances of the OpInfo, else torch.testing.assert_close's;
 sums in another order than torch's pass if they are at least as near to the f64 result as torch's own. `--calls` adds the
-samples as calls of torch's functions and methods, with OpInfo's error inputs, which fxc must refuse.
+samples as calls of torch's functions and methods, with OpInfo's error inputs, which fxc must refuse; `--errors` runs these
+alone.
 
 Printed is a line per op with passed/total per dtype, then each class of failure, the exceptions with their reasons, the ops
 that fxc lacks, and what docs/ops.md says of these.
@@ -627,10 +628,14 @@ def generate(a, folder, dtypes):
     for short, info in itertools.product(dtypes, infos):
         name = f"{info.formatted_name}.{short}"
         file = os.path.join(folder, f"{name}.json")
-        if DTYPES[short] not in info.supported_dtypes("cpu") or os.path.exists(file):
+        unsupported = DTYPES[short] not in info.supported_dtypes("cpu") and not a.errors
+        if unsupported or os.path.exists(file):
             continue
-        chunk, skipped = make_chunk(info, DTYPES[short], a)
-        if a.calls and short == "f32":
+        if a.errors:
+            chunk, skipped = Chunk(name, short), {}
+        else:
+            chunk, skipped = make_chunk(info, DTYPES[short], a)
+        if (a.calls or a.errors) and short == "f32":
             make_errors(info, chunk)
         head = {"name": name, "op": info.formatted_name, "dtype": short, "cases": chunk.cases, "skipped": skipped}
         json.dump(head, open(os.path.join(folder, f"{name}.chunk"), "w"))
@@ -665,6 +670,7 @@ def main():
     ap.add_argument("--dtypes", default=",".join(ALL))
     ap.add_argument("--limit", type=int, default=0, help="at most so many samples for an op and dtype")
     ap.add_argument("--calls", action="store_true")
+    ap.add_argument("--errors", action="store_true", help="only OpInfo's error inputs, which fxc must refuse (with --dtypes f32)")
     ap.add_argument("--keep", metavar="DIR")
     ap.add_argument("--generate", action="store_true", help="only make the cases")
     ap.add_argument("--extract", metavar="FILE")

@@ -4,7 +4,8 @@
 For each ATen op of the table, every overload that torch has is called in FXIR in three forms: with what it must have, with
 all arguments by position, and with all by name; `fxc check` must bind each. Of an overload that is one of the table's
 spellings, names, order and defaults are compared with torch's too. For each function and method of torch in the table,
-every parameter of its Python signature is given by name. Shapes are not looked at: only whether a call binds.
+every parameter of its Python signature is given by name. Of each module class, the constructor's parameters and defaults are compared. Shapes are not looked at: only whether a
+call binds.
 
 Printed is a table by kind of overload, the overloads that are left out by reason, and what does not bind. Exit code 1 if
 anything does not. Needs torch and safetensors.
@@ -236,6 +237,36 @@ def is_torchs(call, message):
     return not name or torch_takes(path, name[1])
 
 
+# Constructor arguments that the table leaves out: where weights are stored, weights themselves, what is deprecated.
+NOT_WRITTEN = {"device", "dtype", "_weight", "_freeze", "init", "min_value", "max_value"}
+# Other classes say their base's arguments.
+ANY_ARGUMENTS = {"LSTM", "GRU", "RNN"}
+
+
+def constructors(table):
+    """Module classes whose constructor has other parameters, another order or other defaults than torch's."""
+    ours = {m.split("(")[0]: m.split(") = ")[0].split("(", 1)[1] for row in table for m in reversed(row["modules"])}
+    found = []
+    for name, text in sorted(ours.items()):
+        cls = getattr(torch.nn, name, None)
+        if cls is None or name in ANY_ARGUMENTS:
+            continue
+        theirs = []
+        for p in list(inspect.signature(cls.__init__).parameters.values())[1:]:
+            if p.name not in NOT_WRITTEN and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                # A layer among the arguments is declared for itself.
+                default = None if p.name.endswith("coder_layer") else p.default
+                theirs.append((p.name, getattr(default, "__name__", default) if callable(default) else default))
+        parts = [p for p in re.split(r", (?![^(\[]*[)\]])", text) if p and p != "*"]
+        parts = [p for p in parts if p.split("=")[0] not in NOT_WRITTEN]
+        mine = [(p.split("=")[0], eval(p.split("=", 1)[1]) if "=" in p else inspect.Parameter.empty) for p in parts]
+        theirs = [(n, "_empty" if d is inspect.Parameter.empty else d) for n, d in theirs]
+        mine = [(n, "_empty" if d is inspect.Parameter.empty else d) for n, d in mine]
+        if mine != theirs:
+            found.append(f"{name}: {mine} instead of {theirs}")
+    return found, len(ours)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--fxc", default="target/debug/fxc")
@@ -265,6 +296,9 @@ def main():
     wrong = [(c, w) for c, w in wrong if re.search(r"has no parameter|takes \d+|unknown op", w) and is_torchs(c, w)]
     findings += [f"{'Tensor.' if c.method else ''}{c.target} (Python's signature): {w}" for c, w in wrong]
     print(f"  {'functions':12} {len(python(paths)) - len(wrong):5} of {len(python(paths))}")
+    wrong, count = constructors(table)
+    findings += wrong
+    print(f"  {'modules':12} {count - len(wrong):5} of {count}")
     print("left out")
     for why, names in left.items():
         print(f"  {len(names):5} {why}: {' '.join(names[:400])}")

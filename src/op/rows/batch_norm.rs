@@ -26,17 +26,17 @@ fn batch_norm() -> Op {
          training=False, float? momentum=0.1, float eps=1e-05) -> Tensor",
     );
     for text in [
-        "BatchNorm1d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True) = batch_norm(input, \
-         @weight if affine, @bias if affine, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
+        "BatchNorm1d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
+         @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
          momentum, eps)",
-        "BatchNorm2d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True) = batch_norm(input, \
-         @weight if affine, @bias if affine, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
+        "BatchNorm2d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
+         @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
          momentum, eps)",
-        "BatchNorm3d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True) = batch_norm(input, \
-         @weight if affine, @bias if affine, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
+        "BatchNorm3d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
+         @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
          momentum, eps)",
-        "SyncBatchNorm(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True) = batch_norm(input, \
-         @weight if affine, @bias if affine, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
+        "SyncBatchNorm(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, process_group=None, *, bias=True) = batch_norm(input, \
+         @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
          momentum, eps)",
         "FrozenBatchNorm2d(num_features, eps=1e-05) = batch_norm(input, @weight, @bias, @running_mean, @running_var, False, \
          None, eps)",
@@ -284,14 +284,14 @@ fn instance_norm() -> Op {
          bias=None, bool use_input_stats=True, float momentum=0.1, float eps=1e-05) -> Tensor",
     );
     for text in [
-        "InstanceNorm1d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False) = \
-         instance_norm_unbatched(input, 2, @weight if affine, @bias if affine, @running_mean if track_running_stats, @running_var \
+        "InstanceNorm1d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
+         instance_norm_unbatched(input, 2, @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var \
          if track_running_stats, track_running_stats, momentum, eps)",
-        "InstanceNorm2d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False) = \
-         instance_norm_unbatched(input, 3, @weight if affine, @bias if affine, @running_mean if track_running_stats, @running_var \
+        "InstanceNorm2d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
+         instance_norm_unbatched(input, 3, @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var \
          if track_running_stats, track_running_stats, momentum, eps)",
-        "InstanceNorm3d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False) = \
-         instance_norm_unbatched(input, 4, @weight if affine, @bias if affine, @running_mean if track_running_stats, @running_var \
+        "InstanceNorm3d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
+         instance_norm_unbatched(input, 4, @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var \
          if track_running_stats, track_running_stats, momentum, eps)",
     ] {
         op = op.module(text);

@@ -74,8 +74,8 @@ fn group_rows() -> Vec<Op> {
         .doc("normalised over groups of channels and all dims behind them")
         .spelled("aten.group_norm.default torch.group_norm torch.nn.functional.group_norm")
         .module(
-            "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True) = group_norm(input, num_groups, @weight if affine, \
-             @bias if affine, eps)",
+            "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True, *, bias=True) = group_norm(input, num_groups, @weight if \
+             affine, @bias if affine and bias, eps)",
         ),
         Op::composite(
             "native_group_norm",
