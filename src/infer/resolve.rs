@@ -66,6 +66,11 @@ impl Resolved {
         matches!(&self.callee, Callee::Op(s) if s.inplace)
     }
 
+    /// Whether the result has memory of its own although its op may give its operand's.
+    pub fn copies(&self) -> bool {
+        matches!(&self.callee, Callee::Op(s) if s.copies)
+    }
+
     /// The operand that the result is written to: the first parameter of an in-place call, or the first of `out`.
     pub fn written(&self) -> Option<Operand> {
         if let Some((o, _)) = self.out.first() {

@@ -341,6 +341,7 @@ impl<'m> Interpreter<'m> {
             .collect::<Result<_, _>>()?;
         let result = apply(&call).and_then(|v| match &out[..] {
             [_, ..] => write_all(&out, v),
+            _ if resolved.copies() => Ok(v.map(|c| Cell::new(c.fresh().tensor().clone()))),
             _ if resolved.inplace() => frame.store(resolved, &call, v),
             _ => Ok(v),
         });

@@ -129,6 +129,8 @@ pub struct Spelling {
     pub op: &'static Op,
     /// Whether the result is written to the first parameter.
     pub inplace: bool,
+    /// Whether the result has memory of its own where the row's result may be its operand's: `view_copy`.
+    pub copies: bool,
     binding: Binding,
     /// For each of the row's parameters: the position in the form's schema, or a fixed value.
     params: Vec<Result<usize, Literal>>,
@@ -181,6 +183,7 @@ impl Candidate {
         });
         Ok(Spelling {
             op: self.op,
+            copies: false,
             inplace: inplace || self.form.is_some_and(|f| f.inplace),
             params: params.collect(),
             binding,
@@ -203,7 +206,8 @@ pub fn resolve(
     args: &[Type],
     kwargs: &[(&str, &Type)],
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
-    let (found, spelling) = first_that_fits(&candidates(path), args, kwargs)?;
+    let (found, mut spelling) = first_that_fits(&candidates(path), args, kwargs)?;
+    spelling.copies = path.contains("_copy") && found.op.aliases;
     let numbers = spelling.binding.numbers_for_tensors(found.schema(), args, kwargs);
     let set = numbers.iter().fold(0, |set, (i, _)| set | 1u32.checked_shl(*i as u32).unwrap_or(0));
     match numbers.into_iter().next() {

@@ -118,7 +118,7 @@ impl Functionalize<'_> {
             }
             Some(target) => self.write(graph, n, op, &resolved, &target),
             None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
-            None if op.aliases || is_disabled_dropout(&resolved) => self.alias(graph, n, op, &resolved),
+            None if op.aliases && !resolved.copies() || is_disabled_dropout(&resolved) => self.alias(graph, n, op, &resolved),
             None => Ok(()),
         }
         .map_err(|e| match e {

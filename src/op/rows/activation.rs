@@ -344,6 +344,12 @@ fn prelu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, w) = (c.leaf("self")?, c.leaf("weight")?);
     let weights = w.ty.numel();
     let rank = x.rank()?;
+    if w.rank()? > 1 {
+        return Err(OpError::shape(format!(
+            "prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {}",
+            w.rank()?
+        )));
+    }
     let mut shape = vec![Dim::Const(1); rank];
     if weights.as_const() != Some(1) {
         let channels = x.shape()?.get(1).cloned().unwrap_or(Dim::Const(1));

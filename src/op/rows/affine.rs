@@ -16,7 +16,7 @@ fn permutations() -> Vec<Op> {
     vec![
         view_op!("permute", "permute(Tensor self, int[] dims) -> Tensor", permute)
             .doc("the dims in another order")
-            .spelled("aten.permute.default aten.permute_copy.default torch.permute Tensor.permute"),
+            .spelled("aten.permute.default aten.permute_copy.default torch.permute torch.permute_copy Tensor.permute"),
         view_op!(
             "transpose",
             "transpose(Tensor self, int dim0, int dim1) -> Tensor",
@@ -24,7 +24,7 @@ fn permutations() -> Vec<Op> {
         )
         .doc("two dims swapped")
         .spelled(
-            "aten.transpose.int aten.transpose_copy.int torch.transpose Tensor.transpose aten.swapdims.default \
+            "aten.transpose.int aten.transpose_copy.int torch.transpose_copy torch.transpose Tensor.transpose aten.swapdims.default \
                  torch.swapdims Tensor.swapdims",
         )
         .form(
@@ -38,7 +38,7 @@ fn permutations() -> Vec<Op> {
         ),
         view_op!("t", "t(Tensor self) -> Tensor", t)
             .doc("a matrix transposed; vectors and 0-d tensors stay")
-            .spelled("aten.t.default aten.t_copy.default torch.t Tensor.t")
+            .spelled("aten.t.default aten.t_copy.default torch.t torch.t_copy Tensor.t")
             .inplace("aten.t_.default Tensor.t_"),
         view_op!("numpy_T", "numpy_T(Tensor self) -> Tensor", numpy_t)
             .doc("all dims in reverse order: `x.T`")
@@ -60,16 +60,20 @@ fn permutations() -> Vec<Op> {
             .doc("some dims in reverse order")
             .spelled("aten.flip.default torch.flip Tensor.flip")
             .form_with(
-                "aten.flipud.default torch.flipud Tensor.flipud",
-                "flipud(Tensor self) -> Tensor",
-                &[("dims", crate::op::emit::ints_val(&[0]))],
-            )
-            .form_with(
                 "aten.fliplr.default torch.fliplr Tensor.fliplr",
                 "fliplr(Tensor self) -> Tensor",
                 &[("dims", crate::op::emit::ints_val(&[1]))],
             )
             .copies(),
+        Op::composite("flipud", "flipud(Tensor self) -> Tensor", |b, c| {
+            let x = c.leaf("self")?;
+            if x.rank()? == 0 {
+                return Err(OpError::shape("Input must be >= 1-d."));
+            }
+            b.call("flip", vec![x.into(), crate::op::emit::ints_val(&[0])])
+        })
+        .doc("the first dim in reverse order")
+        .spelled("aten.flipud.default torch.flipud Tensor.flipud"),
     ]
 }
 
@@ -81,7 +85,7 @@ fn stretched() -> Vec<Op> {
             expand
         )
         .doc("dims of size 1 stretched, and new ones in front; -1 keeps a size")
-        .spelled("aten.expand.default aten.expand_copy.default Tensor.expand")
+        .spelled("aten.expand.default aten.expand_copy.default torch.expand_copy Tensor.expand")
         .form(
             "aten.broadcast_to.default torch.broadcast_to Tensor.broadcast_to",
             "broadcast_to(Tensor self, SymInt[] size) -> Tensor",

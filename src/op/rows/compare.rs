@@ -65,6 +65,12 @@ fn isclose(c: &Call<TensorType>) -> OpResult<&'static str> {
             b.scalar_type_name()
         )));
     }
+    for name in ["rtol", "atol"] {
+        if c.f64(name)? < 0.0 {
+            let title = format!("{name} must be greater than or equal to zero, but got {}", c.f64(name)?);
+            return Err(OpError::arg(name, title));
+        }
+    }
     let d = dtypes(c)?.common;
     Ok(match (d.is_float(), c.bool("equal_nan")?) {
         (true, false) => "d = abs(self - other); (self == other) | (~isinf(d) & (d <= atol + abs(rtol * other)))",

@@ -31,6 +31,31 @@ pub(super) fn size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     Ok(dims)
 }
 
+/// The sizes of `empty_permuted`, whose dims must be in some order.
+fn permuted_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+    let (dims, order) = (size(c)?, c.ints("physical_layout")?);
+    if dims.len() != order.len() {
+        return Err(OpError::shape(format!(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = {} is not equal to \
+             len(physical_layout) = {}",
+            dims.len(),
+            order.len()
+        )));
+    }
+    for (i, &d) in order.iter().enumerate() {
+        if d < 0 || d >= dims.len() as i64 {
+            return Err(OpError::shape(format!(
+                "Dimension out of range (expected to be between 0 and {}, but got {d} at index {i}).",
+                dims.len() as i64 - 1
+            )));
+        }
+        if order[..i].contains(&d) {
+            return Err(OpError::shape(format!("Duplicate dim not allowed: {d} at index {i}")));
+        }
+    }
+    Ok(dims)
+}
+
 fn constants() -> Vec<Op> {
     vec![
         creation(
@@ -72,11 +97,16 @@ fn constants() -> Vec<Op> {
         .form(
             "aten.empty_strided.default torch.empty_strided",
             "empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None) -> Tensor",
-        )
-        .form(
-            "aten.empty_permuted.default torch.empty_permuted",
-            "empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None) -> Tensor",
         ),
+        creation(
+            "empty_permuted",
+            "empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            permuted_size,
+            "0",
+        )
+        .doc("every element is 0; the order of the dims in memory means nothing here")
+        .spelled("aten.empty_permuted.default torch.empty_permuted"),
         creation(
             "scalar_tensor",
             "scalar_tensor(Scalar s, ScalarType? dtype=None) -> Tensor",

@@ -77,6 +77,15 @@ fn products() -> Vec<Op> {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
             let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
             let dim = wrap_dim(c.int("dim")?, shape.len())?;
+            let sizes = [x, y].map(|t| t.shape().ok().and_then(|s| s[wrap_dim(c.int("dim").ok()?, s.len()).ok()?].as_const()));
+            if let [Some(n), Some(m)] = sizes
+                && (n, m) != (3, 3)
+            {
+                return Err(OpError::shape(format!(
+                    "linalg.cross: inputs dimension {} must have length 3. Got {n} and {m}",
+                    c.int("dim")?
+                )));
+            }
             cross(b, x, y, &shape, dim).map(Val::Leaf)
         })
         .doc("the vector product along a dim of size 3")

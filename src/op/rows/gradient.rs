@@ -122,6 +122,12 @@ fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             .map(|d| wrap_dim(d, rank))
             .collect::<OpResult<_>>()?,
     };
+    if let Some(d) = (1..dims.len()).find(|&i| dims[..i].contains(&dims[i])) {
+        return Err(OpError::arg(
+            "dim",
+            format!("dim {} appears multiple times in the list of dims", dims[d]),
+        ));
+    }
     let order = c.int("edge_order")?;
     if order != 1 && order != 2 {
         return Err(OpError::arg(

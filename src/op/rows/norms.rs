@@ -272,6 +272,12 @@ fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -
             "Expected num groups to be greater than 0, got {groups}"
         )));
     }
+    if channels.as_const() == Some(0) {
+        return Err(OpError::shape("Expected number of channels to be greater than 0, got 0"));
+    }
+    if shape[2..].iter().any(|d| d.as_const() == Some(0)) {
+        return Err(OpError::shape("Expected HxW to be greater than 0, got 0"));
+    }
     if channels.as_const().is_some_and(|c| c % groups != 0) {
         return Err(OpError::shape(format!(
             "Expected number of channels in input to be divisible by num_groups, but got input of shape {} and \

@@ -173,6 +173,9 @@ fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     for t in c.leaves("tensors")? {
         let shape = t.shape()?.to_vec();
         at = wrap_dim(c.int("dim")?, shape.len())?;
+        if shape.iter().any(|d| d.as_const() == Some(0)) {
+            return Err(OpError::shape("_chunk_cat expects non-empty tensor"));
+        }
         let Some(size) = shape.get(at).and_then(|n| n.as_const()) else {
             return Err(OpError::shape("_chunk_cat expects tensors with known sizes"));
         };

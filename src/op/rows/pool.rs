@@ -292,6 +292,9 @@ fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Trace
 
 fn avg_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     let p = Pool::of(c, n, Kind::Average)?;
+    if c.op.schema.index_of("divisor_override").is_some() && c.opt_int("divisor_override")? == Some(0) {
+        return Err(OpError::arg("divisor_override", "divisor must be not zero"));
+    }
     if p.dtype == DType::B8 {
         return Err(crate::op::pointwise::not_implemented("avg_pool2d_out_frame", p.dtype));
     }

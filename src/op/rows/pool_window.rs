@@ -63,6 +63,13 @@ impl Pool {
                 list_text(x)
             )));
         }
+        if matches!(kind, Kind::Max) && x[x.len() - n - 1..].iter().any(|d| d.as_const() == Some(0)) {
+            return Err(OpError::shape(format!(
+                "{}: Expected input to have non-zero size for non-batch dimensions, but got {}",
+                c.op.name,
+                list_text(x)
+            )));
+        }
         if matches!(kind, Kind::AdaptiveAverage) && !dtype.is_float() {
             return Err(crate::op::pointwise::not_implemented(
                 &format!("adaptive_avg_pool{n}d"),

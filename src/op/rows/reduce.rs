@@ -42,12 +42,18 @@ impl Spec {
 
 pub(super) type SpecOf = fn(&Call<TensorType>) -> OpResult<Spec>;
 
+/// The most dims of a tensor of which some are reduced: torch holds them in the bits of a word.
+const MOST_DIMS: usize = 64;
+
 /// The dims that a call reduces, sorted: those of `dim`, or all of them.
 pub(super) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_none: bool) -> OpResult<Vec<usize>> {
     let given = match c.op.schema.index_of("dim") {
         Some(_) => c.opt_ints("dim")?,
         None => None,
     };
+    if rank > MOST_DIMS && given.is_some() {
+        return Err(OpError::shape(format!("only tensors with up to {MOST_DIMS} dims are supported")));
+    }
     let all = || (0..rank).collect();
     let Some(given) = given else { return Ok(all()) };
     if given.is_empty() {

@@ -14,38 +14,38 @@ pub fn rows() -> Vec<Op> {
             slice
         )
         .doc("the elements from start up to end in steps along a dim")
-        .spelled("aten.slice.Tensor aten.slice_copy.Tensor"),
+        .spelled("aten.slice.Tensor aten.slice_copy.Tensor torch.slice_copy"),
         view_op!("select", "select(Tensor self, int dim, SymInt index) -> Tensor", select)
             .doc("the elements at one index of a dim, which goes")
-            .spelled("aten.select.int aten.select_copy.int torch.select Tensor.select"),
+            .spelled("aten.select.int aten.select_copy.int torch.select_copy torch.select Tensor.select"),
         view_op!(
             "narrow",
             "narrow(Tensor self, int dim, SymInt start, SymInt length) -> Tensor",
             narrow
         )
         .doc("`length` elements from `start` along a dim")
-        .spelled("aten.narrow.default aten.narrow_copy.default torch.narrow Tensor.narrow"),
+        .spelled("aten.narrow.default aten.narrow_copy.default torch.narrow_copy Tensor.narrow_copy torch.narrow Tensor.narrow"),
         view_op!(
             "diagonal",
             "diagonal(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
             diagonal
         )
         .doc("the diagonal of two dims, as the last dim")
-        .spelled("aten.diagonal.default aten.diagonal_copy.default torch.diagonal Tensor.diagonal"),
+        .spelled("aten.diagonal.default aten.diagonal_copy.default torch.diagonal_copy torch.diagonal Tensor.diagonal"),
         view_op!(
             "unfold",
             "unfold(Tensor self, int dimension, int size, int step) -> Tensor",
             unfold
         )
         .doc("windows of `size` elements every `step` along a dim; the window is the last dim")
-        .spelled("aten.unfold.default aten.unfold_copy.default Tensor.unfold"),
+        .spelled("aten.unfold.default aten.unfold_copy.default torch.unfold_copy Tensor.unfold"),
         view_op!(
             "as_strided",
             "as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
             as_strided
         )
         .doc("any sizes and strides over the elements in row-major order")
-        .spelled("aten.as_strided.default aten.as_strided_copy.default torch.as_strided Tensor.as_strided"),
+        .spelled("aten.as_strided.default aten.as_strided_copy.default torch.as_strided_copy torch.as_strided Tensor.as_strided"),
     ]
 }
 

@@ -43,7 +43,7 @@ fn along_a_dim() -> Vec<Op> {
             .aliasing(),
         Op::composite("unbind", "unbind(Tensor self, int dim=0) -> Tensor[]", unbind)
             .doc("the selections at every index of a dim")
-            .spelled("aten.unbind.int aten.unbind_copy.int torch.unbind Tensor.unbind")
+            .spelled("aten.unbind.int aten.unbind_copy.int torch.unbind_copy torch.unbind Tensor.unbind")
             .aliasing(),
         Op::composite(
             "tensor_split",

@@ -74,6 +74,19 @@ fn frequencies() -> Vec<Op> {
 
 fn covariances() -> Vec<Op> {
     vec![
+        Op::new(
+            "_non_negative",
+            "_non_negative(Tensor self, str message) -> Tensor",
+            |c, _| Ok(Val::Leaf(c.leaf("self")?.clone())),
+            Meaning::Routine(|c| {
+                let x = c.leaf("self")?;
+                match (0..x.numel()).any(|i| x.get(i).to_f64() < 0.0) {
+                    true => Err(OpError::arg("self", c.str("message")?.to_string())),
+                    false => Ok(Val::Leaf(x.clone())),
+                }
+            }),
+        )
+        .doc("the tensor; an error if an element is negative"),
         Op::composite(
             "cov",
             "cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor",
@@ -406,9 +419,10 @@ fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DTyp
                 "cov(): expected {name} to have the same numel as there are observations in the input"
             )));
         }
+        let w = b.op("_non_negative", [w.into(), Val::str(&format!("cov(): {name} cannot be negative"))])?;
         let w = match w.dtype().is_float() {
-            true => w.clone(),
-            false => b.to_dtype(w, dtype)?,
+            true => w,
+            false => b.to_dtype(&w, dtype)?,
         };
         weights = Some(match weights {
             Some(old) => b.binary("mul", &old, &w)?,

@@ -164,6 +164,9 @@ fn unpool_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
             n + 2
         )));
     }
+    if n == 3 && c.ints("stride")?.iter().any(|&s| s <= 0) {
+        return Err(OpError::arg("stride", "strides should be greater than zero"));
+    }
     if size.len() != n {
         return Err(OpError::shape(format!(
             "There should be exactly {n} elements in output_size"

@@ -31,7 +31,7 @@ fn reshapes() -> Vec<Op> {
     vec![
         view_op!("view", "view(Tensor self, SymInt[] size) -> Tensor", reshape)
             .doc("the same elements in another shape; one size may be -1")
-            .spelled("aten.view.default aten._unsafe_view.default aten.view_copy.default Tensor.view"),
+            .spelled("aten.view.default aten._unsafe_view.default aten.view_copy.default torch.view_copy Tensor.view"),
         view_op!("reshape", "reshape(Tensor self, SymInt[] shape) -> Tensor", reshape)
             .doc("the same elements in another shape; one size may be -1")
             .spelled("aten.reshape.default torch.reshape Tensor.reshape")
@@ -94,7 +94,7 @@ fn units() -> Vec<Op> {
             .inplace_form("aten.squeeze_.dims", "squeeze_(Tensor self, int[] dim) -> Tensor"),
         view_op!("unsqueeze", "unsqueeze(Tensor self, int dim) -> Tensor", unsqueeze)
             .doc("with a new dim of size 1")
-            .spelled("aten.unsqueeze.default aten.unsqueeze_copy.default torch.unsqueeze Tensor.unsqueeze")
+            .spelled("aten.unsqueeze.default aten.unsqueeze_copy.default torch.unsqueeze_copy torch.unsqueeze Tensor.unsqueeze")
             .inplace("aten.unsqueeze_.default Tensor.unsqueeze_"),
         view_op!("atleast_1d", "atleast_1d(Tensor self) -> Tensor", atleast_1d)
             .doc("a 0-d tensor as one of one element")
@@ -113,7 +113,7 @@ fn identities() -> Vec<Op> {
         view_op!("alias", "alias(Tensor self) -> Tensor", identity)
             .doc("the tensor itself")
             .spelled(
-                "aten.alias.default aten.alias_copy.default aten.lift_fresh.default aten.real.default torch.real \
+                "aten.alias.default aten.alias_copy.default torch.alias_copy aten.lift_fresh.default aten.real.default torch.real \
                  aten.resolve_conj.default aten.resolve_neg.default torch.resolve_conj torch.resolve_neg Tensor.resolve_conj \
                  Tensor.resolve_neg Tensor.cpu Tensor.requires_grad_ Tensor.conj torch.conj aten.conj.default \
                  aten._conj.default aten.conj_physical.default torch.conj_physical Tensor.conj_physical",
@@ -121,7 +121,7 @@ fn identities() -> Vec<Op> {
             .module("Identity() = alias(input)"),
         view_op!("detach", "detach(Tensor self) -> Tensor", identity)
             .doc("the tensor itself, without gradient")
-            .spelled("aten.detach.default aten.detach_copy.default torch.detach Tensor.detach")
+            .spelled("aten.detach.default aten.detach_copy.default torch.detach_copy torch.detach Tensor.detach")
             .inplace("aten.detach_.default Tensor.detach_"),
         view_op!("contiguous", "contiguous(Tensor self, *, MemoryFormat memory_format=contiguous_format) -> Tensor", identity)
             .doc("the tensor laid out in order, as every tensor here is")
