@@ -98,12 +98,13 @@ fn constants() -> Vec<Op> {
             "aten.empty_strided.default torch.empty_strided",
             "empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None) -> Tensor",
         ),
-        creation(
+        Op::composite(
             "empty_permuted",
             "empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None) -> Tensor",
-            D::Given,
-            permuted_size,
-            "0",
+            |b, c| {
+                permuted_size(&c.types())?;
+                b.call("empty", vec![c.get("size").clone(), c.get("dtype").clone()])
+            },
         )
         .doc("every element is 0; the order of the dims in memory means nothing here")
         .spelled("aten.empty_permuted.default torch.empty_permuted"),
