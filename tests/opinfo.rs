@@ -2,7 +2,7 @@
 //!
 //! `tests/torch/opinfo.py` writes the samples as graphs; with `FXC_OPINFO` naming its folder, the first test runs them all
 //! in this process and writes the results, which the script compares. The second runs the extract of them that is kept
-//! in `tests/data/opinfo.json` and compares by itself.
+//! in `tests/data/opinfo.json`, and the calls of `tests/data/more.json`, and compares by itself.
 
 #[path = "ops/json.rs"]
 mod json_tensors;
@@ -10,6 +10,7 @@ mod json_tensors;
 use fxc::diag::Diagnostic;
 use fxc::driver::{Bound, Request, Session, Stage, compile};
 use fxc::interp;
+use fxc::op::random;
 use fxc::tensor::{Tensor, files};
 use fxc::types::{DType, Type, Val};
 use json_tensors::tensor;
@@ -197,6 +198,9 @@ fn differs(got: &Tensor, want: &Tensor, atol: f64, rtol: f64) -> Option<String> 
 fn check(case: &Json, run: Run) -> Option<String> {
     let all = |name: &str| case[name].as_array().expect("a list");
     let inputs: Vec<Tensor> = all("inputs").iter().map(tensor).collect();
+    if let Some(seed) = case["seed"].as_u64() {
+        random::seed(seed);
+    }
     let got = match caught(|| run(case["text"].as_str().expect("a graph"), &inputs)) {
         Ok(got) => got,
         Err(e) => return Some(e),
@@ -210,10 +214,18 @@ fn check(case: &Json, run: Run) -> Option<String> {
     pairs.find_map(|(i, (g, w))| differs(g, &tensor(w), limit("atol", i), limit("rtol", i)))
 }
 
-fn check_extract(mode: usize) {
-    let data: Json = serde_json::from_str(include_str!("data/opinfo.json")).expect("valid JSON");
-    let cases = data["cases"].as_array().expect("cases");
+/// The samples of OpInfo, and calls written for the ops that its small samples do not reach.
+const EXTRACTS: [&str; 2] = [include_str!("data/opinfo.json"), include_str!("data/more.json")];
+
+fn cases_of(text: &str) -> Vec<Json> {
+    let data: Json = serde_json::from_str(text).expect("valid JSON");
+    let cases = data["cases"].as_array().expect("cases").clone();
     assert!(!cases.is_empty(), "the extract holds no cases");
+    cases
+}
+
+fn check_extract(mode: usize) {
+    let cases: Vec<Json> = EXTRACTS.iter().flat_map(|text| cases_of(text)).collect();
     let (name, run) = MODES[mode];
     let failures: Vec<String> = cases
         .iter()

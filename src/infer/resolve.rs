@@ -320,7 +320,10 @@ fn constant_ints<U>(module: &GraphModule, graph: &Graph, node: NodeId) -> Option
         return None;
     }
     let a = module.attributes.get(n.target())?;
-    let value = a.value.as_ref().filter(|v| v.dtype() == DType::I64 && v.numel() <= MOST_PARTS)?;
+    let value = a
+        .value
+        .as_ref()
+        .filter(|v| v.dtype() == DType::I64 && v.numel() <= MOST_PARTS)?;
     let ints = |i: usize| Val::int(value.get(i).to_i64());
     match value.shape() {
         [] => Some(ints(0)),
@@ -443,7 +446,9 @@ fn take_out(resolved: &mut Resolved, names: &str) {
             (Val::Leaf(o), t @ (Val::Leaf(_) | Val::Unknown)) => out.push((o.clone(), t.clone())),
             (v, Val::List(types) | Val::Tuple(types)) => {
                 for (v, t) in v.items().unwrap_or_default().iter().zip(types) {
-                    let (Val::Leaf(o), Val::Leaf(_) | Val::Unknown) = (v, t) else { return };
+                    let (Val::Leaf(o), Val::Leaf(_) | Val::Unknown) = (v, t) else {
+                        return;
+                    };
                     out.push((o.clone(), t.clone()));
                 }
             }

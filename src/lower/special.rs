@@ -179,10 +179,23 @@ fn pooled(tir: &mut Tir, types: &Call<TensorType>, x: ValueId, how: Special) -> 
 fn max_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
     let spatial = spatial_dims(types.op.name);
     let x = *ids.leaf("self")?;
-    match window(ids, tir.value(x).shape.len(), spatial, true)? {
-        Some(w) => pooled(tir, types, x, Special::MaxPool(w)),
-        None => Ok(None),
+    let Some(w) = window(ids, tir.value(x).shape.len(), spatial, true)? else {
+        return Ok(None);
+    };
+    let dtype = tir.value(x).dtype;
+    if dtype.compute() == dtype {
+        return pooled(tir, types, x, Special::MaxPool(w));
     }
+    // Kernels reduce in f32 what halves hold; a maximum is none the less exact.
+    let narrow = tir.traced(x);
+    let b: &mut dyn Build = tir;
+    let wide = ValueId(b.to_dtype(&narrow, dtype.compute())?.id);
+    let Some(out) = pooled(tir, types, wide, Special::MaxPool(w))? else {
+        return Ok(None);
+    };
+    let out = tir.traced(out);
+    let b: &mut dyn Build = tir;
+    Ok(Some(ValueId(b.to_dtype(&out, dtype)?.id)))
 }
 
 fn avg_pool(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {

@@ -10,10 +10,16 @@ const ANY: &str = "add div divide floor_divide mul multiply sub subtract true_di
 const SETS: &[(&[u32], &str)] = &[
     (&[0b100, 0b110], "_add_relu rsub"),
     (&[0b1000], "addcdiv addcmul"),
-    (&[0b1, 0b10], "bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor float_power pow \
-         remainder special_xlog1py special_xlogy special_zeta xlogy"),
-    (&[0b10], "celu clamp_max clamp_min copysign eq fill fmod ge greater greater_equal gt hardshrink le \
-         leaky_relu less less_equal lt ne not_equal softshrink"),
+    (
+        &[0b1, 0b10],
+        "bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor float_power pow \
+         remainder special_xlog1py special_xlogy special_zeta xlogy",
+    ),
+    (
+        &[0b10],
+        "celu clamp_max clamp_min copysign eq fill fmod ge greater greater_equal gt hardshrink le \
+         leaky_relu less less_equal lt ne not_equal softshrink",
+    ),
     (&[0b110], "clamp clip hardtanh softplus threshold"),
     (&[0b1110], "elu"),
     (&[0b100], "lerp masked_fill"),
@@ -35,7 +41,10 @@ pub fn allowed(path: &str, given: u32) -> bool {
     }
     let name = name.strip_suffix('_').unwrap_or(&name);
     let listed = |names: &str| names.split_whitespace().any(|n| n == name);
-    let sets = SETS.iter().find(|(_, names)| listed(names)).map_or(&[][..], |(sets, _)| sets);
+    let sets = SETS
+        .iter()
+        .find(|(_, names)| listed(names))
+        .map_or(&[][..], |(sets, _)| sets);
     listed(ANY) || sets.iter().any(|set| given & !set == 0)
 }
 

@@ -11,7 +11,10 @@ const NAMED: &[(&str, &str)] = &[
     ("aten._linalg_solve_ex.result", "result LU pivots info"),
     ("aten._linalg_svd.U", "U S Vh"),
     ("aten._native_batch_norm_legit.out", "out save_mean save_invstd"),
-    ("aten._native_batch_norm_legit.no_stats_out", "out save_mean save_invstd"),
+    (
+        "aten._native_batch_norm_legit.no_stats_out",
+        "out save_mean save_invstd",
+    ),
     ("aten._native_batch_norm_legit_no_training.out", "out0 out1 out2"),
     ("aten._softmax_backward_data.out", "grad_input"),
     ("aten._unique2.out", "out0 out1 out2"),

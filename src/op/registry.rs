@@ -209,7 +209,9 @@ pub fn resolve(
     let (found, mut spelling) = first_that_fits(&candidates(path), args, kwargs)?;
     spelling.copies = path.contains("_copy") && found.op.aliases;
     let numbers = spelling.binding.numbers_for_tensors(found.schema(), args, kwargs);
-    let set = numbers.iter().fold(0, |set, (i, _)| set | 1u32.checked_shl(*i as u32).unwrap_or(0));
+    let set = numbers
+        .iter()
+        .fold(0, |set, (i, _)| set | 1u32.checked_shl(*i as u32).unwrap_or(0));
     match numbers.into_iter().next() {
         Some((_, e)) if !numbers::allowed(path, set) => Err(Some((found, e))),
         _ => Ok(spelling),

@@ -118,7 +118,9 @@ impl Functionalize<'_> {
             }
             Some(target) => self.write(graph, n, op, &resolved, &target),
             None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
-            None if op.aliases && !resolved.copies() || is_disabled_dropout(&resolved) => self.alias(graph, n, op, &resolved),
+            None if op.aliases && !resolved.copies() || is_disabled_dropout(&resolved) => {
+                self.alias(graph, n, op, &resolved)
+            }
             None => Ok(()),
         }
         .map_err(|e| match e {
@@ -320,7 +322,10 @@ impl Functionalize<'_> {
             .iter()
             .map(|(o, _)| match o {
                 Operand::Node(x) => Ok(*x),
-                _ => Err(OpError::new(Code::E0601, "a write to an item of a list cannot be made functional")),
+                _ => Err(OpError::new(
+                    Code::E0601,
+                    "a write to an item of a list cannot be made functional",
+                )),
             })
             .collect::<OpResult<_>>()?;
         self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
@@ -337,7 +342,11 @@ impl Functionalize<'_> {
                 (Val::Leaf(t), Some(want)) => b.to_dtype(&t, want.dtype).map(|t| node_of(&t)),
                 _ => Err(OpError::arg("out", "`out` must be tensors")),
             };
-            results.into_iter().zip(wanted).map(cast).collect::<OpResult<Vec<NodeId>>>()
+            results
+                .into_iter()
+                .zip(wanted)
+                .map(cast)
+                .collect::<OpResult<Vec<NodeId>>>()
         })?;
         if values.len() != targets.len() {
             return Err(infer::wrong_number(targets.len(), values.len()).into());

@@ -38,7 +38,7 @@ pub fn value(v: &Json, inputs: &Inputs) -> Val<Tensor> {
 }
 
 /// The case's call; or why it does not resolve.
-fn resolve(case: &Json, inputs: &Inputs) -> Result<Call<Tensor>, String> {
+pub fn resolve(case: &Json, inputs: &Inputs) -> Result<Call<Tensor>, String> {
     let path = case["path"].as_str().expect("a path");
     let items = case["args"].as_array().expect("arguments");
     let args: Vec<Val<Tensor>> = items.iter().map(|v| value(v, inputs)).collect();

@@ -253,7 +253,10 @@ const MOST_PARTS: usize = 1024;
 /// The attributes at `paths` of every part.
 fn each(count: usize, paths: &[(&str, bool)], below: &dyn Below) -> Result<Source, OpError> {
     if count > MOST_PARTS {
-        return Err(OpError::new(Code::E0203, format!("a module of {count} parts; at most {MOST_PARTS} are known")));
+        return Err(OpError::new(
+            Code::E0203,
+            format!("a module of {count} parts; at most {MOST_PARTS} are known"),
+        ));
     }
     let source = |i: usize, (path, optional): (&str, bool)| {
         let path = path.replace('*', &i.to_string());
@@ -277,7 +280,8 @@ fn part_argument(
     below: &dyn Below,
 ) -> Result<Literal, OpError> {
     let fail = |what: String| {
-        let help = format!("declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes other parts as graphs");
+        let help =
+            format!("declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes other parts as graphs");
         Err(OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(help))
     };
     let forms = &CLASSES[class];
@@ -285,7 +289,11 @@ fn part_argument(
         if !optional {
             return fail(format!("its part `{path}` is not declared"));
         }
-        let default = forms[0].params.iter().find(|p| p.name == param).and_then(|p| p.default.clone());
+        let default = forms[0]
+            .params
+            .iter()
+            .find(|p| p.name == param)
+            .and_then(|p| p.default.clone());
         let there = below.has_attr(&format!("{path}.weight"));
         return Ok(default.filter(|_| there).unwrap_or(Val::None));
     };
@@ -296,7 +304,9 @@ fn part_argument(
     let given = arguments(part)?;
     if let Some(stem) = path.strip_suffix('0') {
         for i in 1..MOST_PARTS {
-            let Some(other) = below.part(&format!("{stem}{i}")) else { break };
+            let Some(other) = below.part(&format!("{stem}{i}")) else {
+                break;
+            };
             if base_name(other.class) != class || arguments(other)? != given {
                 return fail(format!("`{stem}{i}` is not constructed as `{path}` is"));
             }

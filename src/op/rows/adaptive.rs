@@ -33,7 +33,10 @@ fn log_probabilities(b: &mut dyn Build, c: &Call<Traced>, rows: &Traced) -> OpRe
     if cutoffs.is_empty() || tails.len() != 2 * cutoffs.len() {
         return Err(OpError::arg("cutoffs", "each cutoff begins a cluster of two matrices"));
     }
-    let head = b.op("linear", [rows.into(), c.get("head").clone(), c.get("head_bias").clone()])?;
+    let head = b.op(
+        "linear",
+        [rows.into(), c.get("head").clone(), c.get("head_bias").clone()],
+    )?;
     let head = b.op("log_softmax", [(&head).into(), Val::int(1)])?;
     let first = cutoffs[0];
     let mut parts = vec![b.slice(&head, 1, Dim::Const(0), Dim::Const(first), 1)?];
@@ -59,14 +62,19 @@ fn with_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let single = rank == 1;
     let (rows, classes) = match single {
-        true => (b.op("unsqueeze", [x.into(), Val::int(0)])?, b.op("unsqueeze", [target.into(), Val::int(0)])?),
+        true => (
+            b.op("unsqueeze", [x.into(), Val::int(0)])?,
+            b.op("unsqueeze", [target.into(), Val::int(0)])?,
+        ),
         false => (x.clone(), target.clone()),
     };
     if let (Some(a), Some(t)) = (rows.shape()?.first(), classes.shape()?.first())
         && let (Some(a), Some(t)) = (a.as_const(), t.as_const())
         && a != t
     {
-        return Err(OpError::shape("Input and target should have the same size in the batch dimension."));
+        return Err(OpError::shape(
+            "Input and target should have the same size in the batch dimension.",
+        ));
     }
     let all = log_probabilities(b, c, &rows)?;
     let column = b.op("unsqueeze", [(&classes).into(), Val::int(1)])?;

@@ -126,8 +126,16 @@ fn products() -> Vec<Op> {
             .spelled(one!("square"))
             .inplace(one_!("square")),
         Op::composite("ldexp", "ldexp(Tensor self, Tensor other) -> Tensor", |b, c| {
-            let power = b.op("pow", [Val::Float(2.0), c.get("other").clone()])?;
-            b.call("mul", vec![c.get("self").clone(), power.into()])
+            let (x, other) = (c.leaf("self")?, c.leaf("other")?);
+            if x.dtype().is_float() && other.dtype().is_int() && other.dtype() != DType::B8 {
+                // C's ldexp: the dtype of the floats, and no power that overflows before the product does.
+                let wide = [b.to_dtype(x, DType::F64)?, b.to_dtype(other, DType::F64)?];
+                let power = b.op("pow", [Val::Float(2.0), (&wide[1]).into()])?;
+                let out = b.binary("mul", &wide[0], &power)?;
+                return b.to_dtype(&out, x.dtype()).map(Val::Leaf);
+            }
+            let power = b.op("pow", [Val::Float(2.0), other.into()])?;
+            b.call("mul", vec![x.into(), power.into()])
         })
         .doc("self * 2 ** other")
         .spelled("aten.ldexp.Tensor torch.ldexp Tensor.ldexp")

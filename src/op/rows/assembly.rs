@@ -243,16 +243,19 @@ fn mvlgamma(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     }
     let constant = (p * (p - 1)) as f64 / 4.0 * std::f64::consts::PI.ln();
-    let wide = b.to_dtype(x, x.dtype().compute())?;
-    let mut sum = b.unary("lgamma", &wide)?;
+    // Arguments and terms are tensors of torch's, rounded to the dtype; their sum is wider and rounded once.
+    let term = |b: &mut dyn Build, arg: &Traced| {
+        let term = b.unary("lgamma", arg)?;
+        b.to_dtype(&term, term.dtype().compute())
+    };
+    let mut sum = term(b, x)?;
     for j in 1..p {
-        let arg = b.binary("sub", &wide, Val::Float(j as f64 / 2.0))?;
-        let term = b.unary("lgamma", &arg)?;
+        let arg = b.binary("sub", x, Val::Float(j as f64 / 2.0))?;
+        let term = term(b, &arg)?;
         sum = b.binary("add", &sum, &term)?;
     }
-    let sum = b.binary("add", &sum, Val::Float(constant))?;
-    match x.dtype().is_float() {
-        true => b.to_dtype(&sum, x.dtype()).map(Val::Leaf),
-        false => Ok(sum.into()),
+    if x.dtype().is_float() {
+        sum = b.to_dtype(&sum, x.dtype())?;
     }
+    b.binary("add", &sum, Val::Float(constant)).map(Val::Leaf)
 }

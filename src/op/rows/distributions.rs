@@ -42,8 +42,13 @@ fn bounded() -> Vec<Op> {
             "random(Tensor self, int to) -> Tensor",
             &[("from", Val::Int(Dim::Const(0)))],
         ),
-        Op::new("random_from", "random(Tensor self, int from) -> Tensor", same, Meaning::Routine(from_bound))
-            .doc("random whole numbers from a bound up to the greatest of the dtype, in self's shape"),
+        Op::new(
+            "random_from",
+            "random(Tensor self, int from) -> Tensor",
+            same,
+            Meaning::Routine(from_bound),
+        )
+        .doc("random whole numbers from a bound up to the greatest of the dtype, in self's shape"),
         Op::composite(
             "bernoulli_with",
             "bernoulli(Tensor self, Tensor p) -> Tensor",
@@ -94,7 +99,10 @@ fn from_bound(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         false => from,
     };
     if !(low..=high).contains(&from) {
-        return Err(OpError::arg("from", format!("from is out of bounds for {}", dtype.scalar_type_name())));
+        return Err(OpError::arg(
+            "from",
+            format!("from is out of bounds for {}", dtype.scalar_type_name()),
+        ));
     }
     let span = high.wrapping_sub(from).wrapping_add(1) as u64;
     draw(c, &mut |g, _| Scalar::Int(DType::I64, g.within(from, span)))
@@ -221,7 +229,10 @@ fn sampled() -> Vec<Op> {
         )
         .doc("random numbers of Poisson distributions with self's elements as means")
         .spelled("torch.poisson")
-        .form("aten.poisson.default", "poisson(Tensor self, Generator? generator=None) -> Tensor"),
+        .form(
+            "aten.poisson.default",
+            "poisson(Tensor self, Generator? generator=None) -> Tensor",
+        ),
         Op::new(
             "multinomial",
             "multinomial(Tensor self, SymInt num_samples, bool replacement=False) -> Tensor",

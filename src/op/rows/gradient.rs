@@ -269,12 +269,14 @@ fn even(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64
             }
         } else {
             let third = one(b, x, dim, place(2))?;
-            let sign = if at < 0 { -1.0 } else { 1.0 };
-            let p = b.binary("mul", &first, Val::Float(-1.5 * sign))?;
-            let q = b.binary("mul", &second, Val::Float(2.0 * sign))?;
-            let r = b.binary("mul", &third, Val::Float(0.5 * sign))?;
-            let sum = b.binary("add", &p, &q)?;
-            b.binary("sub", &sum, &r)?
+            // From the front to the back at both ends, as torch adds them up.
+            let terms = match at {
+                0 => [(&first, -1.5), (&second, 2.0), (&third, -0.5)],
+                _ => [(&third, 0.5), (&second, -2.0), (&first, 1.5)],
+            };
+            let [p, q, r] = terms.map(|(t, weight)| b.binary("mul", t, Val::Float(weight)));
+            let sum = b.binary("add", &p?, &q?)?;
+            b.binary("add", &sum, &r?)?
         };
         ends.push(b.binary("div", &d, step.clone())?);
     }

@@ -23,15 +23,27 @@ pub fn rows() -> Vec<Op> {
         Op::composite("stack", "stack(Tensor[] tensors, int dim=0) -> Tensor", stack)
             .doc("tensors side by side along a new dim")
             .spelled("aten.stack.default torch.stack"),
-        Op::composite("atleast_1d_all", "atleast_1d_all(Tensor[] tensors) -> Tensor[]", |b, c| each(b, c, "atleast_1d"))
-            .doc("each tensor with one dim or more")
-            .spelled("aten.atleast_1d.Sequence torch.atleast_1d"),
-        Op::composite("atleast_2d_all", "atleast_2d_all(Tensor[] tensors) -> Tensor[]", |b, c| each(b, c, "atleast_2d"))
-            .doc("each tensor with two dims or more")
-            .spelled("aten.atleast_2d.Sequence torch.atleast_2d"),
-        Op::composite("atleast_3d_all", "atleast_3d_all(Tensor[] tensors) -> Tensor[]", |b, c| each(b, c, "atleast_3d"))
-            .doc("each tensor with three dims or more")
-            .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
+        Op::composite(
+            "atleast_1d_all",
+            "atleast_1d_all(Tensor[] tensors) -> Tensor[]",
+            |b, c| each(b, c, "atleast_1d"),
+        )
+        .doc("each tensor with one dim or more")
+        .spelled("aten.atleast_1d.Sequence torch.atleast_1d"),
+        Op::composite(
+            "atleast_2d_all",
+            "atleast_2d_all(Tensor[] tensors) -> Tensor[]",
+            |b, c| each(b, c, "atleast_2d"),
+        )
+        .doc("each tensor with two dims or more")
+        .spelled("aten.atleast_2d.Sequence torch.atleast_2d"),
+        Op::composite(
+            "atleast_3d_all",
+            "atleast_3d_all(Tensor[] tensors) -> Tensor[]",
+            |b, c| each(b, c, "atleast_3d"),
+        )
+        .doc("each tensor with three dims or more")
+        .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
         Op::composite("hstack", "hstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, "atleast_1d", 1)
         })
@@ -199,7 +211,6 @@ fn each(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> 
     let all = tensors.iter().map(|t| b.unary(op, t).map(Val::Leaf));
     all.collect::<OpResult<Vec<_>>>().map(Val::Tuple)
 }
-
 
 fn side_by_side(b: &mut dyn Build, c: &Call<Traced>, lift: &str, dim: usize) -> OpResult<Val<Traced>> {
     let v = tensors(c)?;

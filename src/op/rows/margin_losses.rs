@@ -278,7 +278,10 @@ fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     // torch.nn.functional, which says the reduction in a word, takes less than ATen.
     let margin = c.f64("margin")?;
     if c.get("reduction").as_str().is_some() && margin <= 0.0 {
-        return Err(OpError::arg("margin", format!("margin must be greater than 0, got {margin:?}")));
+        return Err(OpError::arg(
+            "margin",
+            format!("margin must be greater than 0, got {margin:?}"),
+        ));
     }
     let (t, dtype) = wide(b, &[c.leaf("anchor")?, c.leaf("positive")?, c.leaf("negative")?])?;
     let how = [c.get("p").clone(), c.get("eps").clone()];

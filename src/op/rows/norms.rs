@@ -273,7 +273,9 @@ fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -
         )));
     }
     if channels.as_const() == Some(0) {
-        return Err(OpError::shape("Expected number of channels to be greater than 0, got 0"));
+        return Err(OpError::shape(
+            "Expected number of channels to be greater than 0, got 0",
+        ));
     }
     if shape[2..].iter().any(|d| d.as_const() == Some(0)) {
         return Err(OpError::shape("Expected HxW to be greater than 0, got 0"));
@@ -362,7 +364,10 @@ fn cross_map_lrn(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let others = b.slice(&squares, 1, Dim::Const(1), channels, 1)?;
     let pad = ints_val(&[0, 0, 0, 0, reach + 1, reach]);
     let padded = b.op("constant_pad_nd", [(&others).into(), pad, Val::Float(0.0)])?;
-    let windows = b.op("unfold", [(&padded).into(), Val::int(1), Val::int(2 * reach + 1), Val::int(1)])?;
+    let windows = b.op(
+        "unfold",
+        [(&padded).into(), Val::int(1), Val::int(2 * reach + 1), Val::int(1)],
+    )?;
     let sum = b.reduce("sum", &windows, &[4], false)?;
     let sum = b.binary("add", &sum, &first)?;
     let scaled = b.binary("mul", &sum, Val::Float(c.f64("alpha")? / size as f64))?;

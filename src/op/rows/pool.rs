@@ -29,12 +29,7 @@ macro_rules! max_rows {
                 Meaning::Routine(|c| maxima(c, $n)),
             )
             .doc("the maximum of every window, and where it is")
-            .spelled(concat!(
-                "aten.max_pool",
-                $n,
-                "d_with_indices.default ",
-                $indexed
-            ))
+            .spelled(concat!("aten.max_pool", $n, "d_with_indices.default ", $indexed))
             .form(
                 concat!("torch.nn.functional.max_pool", $n, "d_with_indices"),
                 concat!(
@@ -206,12 +201,7 @@ macro_rules! adaptive_rows {
                 Meaning::Routine(|c| maxima(c, $n)),
             )
             .doc("maxima of windows chosen so that the result has the given size, and where they are")
-            .spelled(concat!(
-                "aten.adaptive_max_pool",
-                $n,
-                "d.default ",
-                $max
-            ))
+            .spelled(concat!("aten.adaptive_max_pool", $n, "d.default ", $max))
             .form(
                 concat!("torch.nn.functional.adaptive_max_pool", $n, "d_with_indices"),
                 concat!(

@@ -179,13 +179,13 @@ fn getattr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         v @ Val::Tuple(items) => {
             return match (name, &items[..]) {
                 (
-                    "values" | "sign" | "Q" | "mantissa" | "eigenvalues" | "LU" | "LD" | "min" | "hist" | "solution" | "result"
-                    | "inverse" | "output",
+                    "values" | "sign" | "Q" | "mantissa" | "eigenvalues" | "LU" | "LD" | "min" | "hist" | "solution"
+                    | "result" | "inverse" | "output",
                     [first, ..],
                 ) => Ok(first.clone()),
                 (
-                    "indices" | "logabsdet" | "R" | "exponent" | "eigenvectors" | "pivots" | "max" | "bin_edges" | "residuals"
-                    | "loss",
+                    "indices" | "logabsdet" | "R" | "exponent" | "eigenvectors" | "pivots" | "max" | "bin_edges"
+                    | "residuals" | "loss",
                     [_, second, ..],
                 ) => Ok(second.clone()),
                 _ => Err(no_attribute(v.kind_name(), name)),

@@ -175,7 +175,9 @@ fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     for (s, &d) in shifts.iter().zip(&dims) {
         let d = wrap_dim(d, x.rank()?)?;
         if x.rank()? == 0 {
-            return Err(OpError::shape(format!("Dimension specified as {d} but tensor has no dimensions")));
+            return Err(OpError::shape(format!(
+                "Dimension specified as {d} but tensor has no dimensions"
+            )));
         }
         x = roll_dim(b, &x, d, s)?;
     }

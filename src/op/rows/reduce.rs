@@ -52,7 +52,9 @@ pub(super) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_none: bool) -> 
         None => None,
     };
     if rank > MOST_DIMS && given.is_some() {
-        return Err(OpError::shape(format!("only tensors with up to {MOST_DIMS} dims are supported")));
+        return Err(OpError::shape(format!(
+            "only tensors with up to {MOST_DIMS} dims are supported"
+        )));
     }
     let all = || (0..rank).collect();
     let Some(given) = given else { return Ok(all()) };

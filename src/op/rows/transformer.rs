@@ -241,7 +241,10 @@ fn stack(
     let weights = row.schema.params.len() - 1 - before.len() - after.len();
     let all = c.get(layers).items().unwrap_or_default().to_vec();
     if all.len() % weights != 0 {
-        return Err(OpError::arg(layers, format!("a layer has {weights} weights and biases, but {} are given", all.len())));
+        return Err(OpError::arg(
+            layers,
+            format!("a layer has {weights} weights and biases, but {} are given", all.len()),
+        ));
     }
     let mut x = x.clone();
     for of_layer in all.chunks(weights) {
@@ -253,11 +256,19 @@ fn stack(
 
 /// The arguments that all layers share and that stand before their weights.
 fn shared(c: &Call<Traced>) -> Vec<Val<Traced>> {
-    ["nhead", "activation", "eps", "batch_first", "norm_first"].map(|n| get(c, n)).to_vec()
+    ["nhead", "activation", "eps", "batch_first", "norm_first"]
+        .map(|n| get(c, n))
+        .to_vec()
 }
 
 /// The norm at the end of a stack.
-fn last_norm(b: &mut dyn Build, x: Traced, weight: Val<Traced>, bias: Val<Traced>, eps: Val<Traced>) -> OpResult<Traced> {
+fn last_norm(
+    b: &mut dyn Build,
+    x: Traced,
+    weight: Val<Traced>,
+    bias: Val<Traced>,
+    eps: Val<Traced>,
+) -> OpResult<Traced> {
     if eps.is_none() {
         return Ok(x);
     }
@@ -267,8 +278,17 @@ fn last_norm(b: &mut dyn Build, x: Traced, weight: Val<Traced>, bias: Val<Traced
 }
 
 fn encoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
-    let masks = ["mask", "src_key_padding_mask", "is_causal"].map(|n| get(c, n)).to_vec();
-    let x = stack(b, c, "transformer_encoder_layer", c.leaf("src")?, "layers", (shared(c), masks))?;
+    let masks = ["mask", "src_key_padding_mask", "is_causal"]
+        .map(|n| get(c, n))
+        .to_vec();
+    let x = stack(
+        b,
+        c,
+        "transformer_encoder_layer",
+        c.leaf("src")?,
+        "layers",
+        (shared(c), masks),
+    )?;
     last_norm(b, x, get(c, "norm"), get(c, "norm_bias"), get(c, "norm_eps"))
 }
 
@@ -285,7 +305,14 @@ const DECODER_MASKS: [&str; 6] = [
 fn decode(b: &mut dyn Build, c: &Call<Traced>, memory: Val<Traced>, layers: &str) -> OpResult<Traced> {
     let before = [vec![memory], shared(c)].concat();
     let masks = DECODER_MASKS.map(|n| get(c, n)).to_vec();
-    stack(b, c, "transformer_decoder_layer", c.leaf("tgt")?, layers, (before, masks))
+    stack(
+        b,
+        c,
+        "transformer_decoder_layer",
+        c.leaf("tgt")?,
+        layers,
+        (before, masks),
+    )
 }
 
 fn decoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
@@ -294,8 +321,17 @@ fn decoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
 }
 
 fn transformer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let masks = ["src_mask", "src_key_padding_mask", "src_is_causal"].map(|n| get(c, n)).to_vec();
-    let memory = stack(b, c, "transformer_encoder_layer", c.leaf("src")?, "encoder", (shared(c), masks))?;
+    let masks = ["src_mask", "src_key_padding_mask", "src_is_causal"]
+        .map(|n| get(c, n))
+        .to_vec();
+    let memory = stack(
+        b,
+        c,
+        "transformer_encoder_layer",
+        c.leaf("src")?,
+        "encoder",
+        (shared(c), masks),
+    )?;
     let norm = |n: &str| (get(c, n), get(c, &format!("{n}_bias")), get(c, "eps"));
     let (weight, bias, eps) = norm("encoder_norm");
     let memory = last_norm(b, memory, weight, bias, eps)?;

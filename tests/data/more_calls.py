@@ -1,0 +1,168 @@
+# The calls of make_more.py.
+torch.manual_seed(0)
+x, y, image = values(3, 4), values(3, 4), values(1, 2, 4, 4)
+p = torch.full((2, 3), 0.5)
+seeded = {"random": True}
+for f in ("rand", "randn"):
+    call(f"torch.{f}([2, 3])", **seeded)
+for f in ("rand_like", "randn_like", "bernoulli", "poisson"):
+    call(f"torch.{f}(%p)", **seeded, p=p)
+call("torch.randint(2, 9, [5])", **seeded)
+call("torch.randint_like(%p, 2, 9)", **seeded, p=p)
+call("aten.randint_like.Tensor(%p, %n)", **seeded, p=p, n=torch.tensor(9))
+call("torch.randperm(6)", **seeded)
+call("aten.bernoulli.p(%p, 0.25)", **seeded, p=p)
+call("aten.bernoulli.Tensor(%x, %p)", **seeded, x=torch.zeros(2, 3), p=p)
+for f, args in (("uniform", "-1.0, 2.0"), ("normal_functional", "1.0, 2.0"), ("exponential", "0.5"), ("geometric", "0.5"), ("cauchy", "0.0, 1.0"),
+                ("log_normal", "0.0, 1.0"), ("random", ""), ("random.from", "3, 9"), ("random.to", "9"), ("random.from", "-5, None")):
+    path = f if "." in f else f + ".default"
+    call(f"aten.{path}(%p{', ' + args if args else ''})", **seeded, p=torch.zeros(2, 3))
+call("torch.normal(%p, %p)", **seeded, p=p)
+call("aten.normal.Tensor_float(%p, 0.5)", **seeded, p=p)
+call("aten.normal.float_Tensor(0.5, %p)", **seeded, p=p)
+call("torch.normal(0.5, 2.0, [4])", **seeded)
+call("torch.multinomial(%p, 2)", **seeded, p=p)
+call("torch.feature_dropout(%x, 0.5, True)", **seeded, x=image)
+call("torch.feature_alpha_dropout(%x, 0.5, True)", **seeded, x=image)
+call("torchvision.ops.stochastic_depth(%x, 0.5, \"row\", False)", x=x)
+for f in ("empty", "zeros"):
+    call(f"torch.mul(%x, 1)", x=x)
+for f, args in (("hann_window", ""), ("hamming_window", ""), ("blackman_window", ""), ("bartlett_window", ""), ("kaiser_window", "")):
+    call(f"torch.{f}(6)")
+call("torch.vander(%v)", v=values(4))
+call("torch.linalg.tensorinv(%x, 1)", x=torch.eye(4).reshape(4, 2, 2) * 2)
+call("torch.nuclear_norm(%x)", x=x)
+call("aten.linalg_matrix_rank.tol_tensor(%x, %t)", x=x, t=torch.tensor(0.5))
+a = torch.tensor([[4.0, 1, 0], [1, 3, 1], [0, 1, 2]])
+call("torch.linalg.eigvalsh(%a)", a=a)
+call("torch.linalg.svdvals(%a)", a=a)
+call("aten._linalg_det.default(%a)", a=a)
+call("aten._linalg_slogdet.default(%a)", a=a)
+call("aten._linalg_solve_ex.default(%a, %b)", a=a, b=values(3, 2))
+graph("linalg_eigh", "    %e = call_function aten.linalg_eigh.default(%a)\n    %v = call_function operator.getitem(%e, 0)\n    output [%v]",
+      torch.linalg.eigvalsh(a), a=a)
+graph("_linalg_eigh", "    %e = call_function aten._linalg_eigh.default(%a)\n    %v = call_function operator.getitem(%e, 0)\n    output [%v]",
+      torch.linalg.eigvalsh(a), a=a)
+for f in ("linalg_svd", "_linalg_svd", "svd"):
+    graph(f, f"    %e = call_function aten.{f}.default(%a)\n    %v = call_function operator.getitem(%e, 1)\n    output [%v]",
+          torch.linalg.svdvals(a), a=a)
+graph("qr", "    %e = call_function torch.qr(%a)\n    %q = call_function operator.getitem(%e, 0)\n    %r = call_function operator.getitem(%e, 1)\n"
+      "    %m = call_function torch.matmul(%q, %r)\n    output [%m]", a, a=a)
+graph("lu", "    %e = call_function torch.linalg.lu(%a)\n    %p = call_function operator.getitem(%e, 0)\n    output [%p]", torch.linalg.lu(a)[0], a=a)
+call("torch.unravel_index(%i, [3, 4])", i=torch.tensor([0, 5, 11]))
+call("torch.equal(%x, %x)", x=x)
+call("torch.allclose(%x, %x)", x=x)
+call("torch.is_nonzero(%t)", t=torch.tensor([2.0]))
+call(".stride(%x)", x=x)
+call(".storage_offset(%x)", x=x)
+call(".get_device(%x)", x=x)
+call(".is_complex(%x)", x=x)
+call("torch.is_tensor(%x)", x=x)
+call("torch.sym_max(3, 5)")
+call("torch.sym_min(3, 5)")
+call("torch.sym_int(2.5)")
+call("torch.sym_float(2)")
+call("torch.sym_not(False)")
+call("torch.sym_ite(True, 2, 3)")
+for f in ("floor", "ceil", "sqrt"):
+    call(f"math.{f}(2.25)")
+call("math.prod([2, 3])")
+call("aten.copy.default(%x, %y)", x=x, y=y)
+call("aten._add_relu.Tensor(%x, %y)", x=x, y=y)
+call("aten._prelu_kernel.default(%x, %w)", x=x, w=torch.tensor(0.25))
+for n, f in ((1, "conv1d"), (2, "conv2d"), (3, "conv3d")):
+    call(f"aten.{f}.padding(%x, %w, None, [{', '.join('1' * n)}], \"same\")", x=values(1, 1, *[3] * n), w=values(1, 1, *[2] * n))
+for mode in ("reflect", "replicate", "circular"):
+    call(f"torch.nn.functional.pad(%x, [1, 2], \"{mode}\")", x=values(1, 2, 4))
+call("aten.adaptive_max_pool2d.default(%x, [2, 3])", x=image)
+call("aten.adaptive_max_pool3d.default(%x, [2, 1, 2])", x=values(1, 1, 3, 2, 3))
+call("aten.max_pool3d_with_indices.default(%x, [2, 2, 2])", x=values(1, 1, 2, 4, 3))
+call("torch.nn.functional.lp_pool3d(%x, 2.0, 2)", x=values(1, 1, 2, 4, 2).abs())
+call("aten._fused_rms_norm.default(%x, [4], None, 0.5)", x=x)
+g = values(1, 3, 2, 2).clamp(-1, 1)
+for mode in ("bilinear", "nearest", "bicubic"):
+    call(f"torch.nn.functional.grid_sample(%x, %g, \"{mode}\", \"border\", True)", x=image, g=g)
+call("aten.grid_sampler_2d.default(%x, %g, 0, 0, False)", x=image, g=g)
+for size, f in (((3,), "nearest3d"), ((3,), "_nearest_exact3d"), ((3,), "trilinear3d")):
+    path = "aten._upsample_nearest_exact3d" if f.startswith("_") else f"aten.upsample_{f}"
+    flag = ", False" if "trilinear" in f else ""
+    call(f"{path}.default(%x, [3, 2, 3]{flag})", x=values(1, 1, 2, 2, 2))
+call("aten._upsample_nearest_exact2d.default(%x, [3, 5])", x=image)
+call("aten.upsample_bicubic2d.default(%x, [3, 5], False)", x=image)
+call("aten._upsample_bilinear2d_aa.default(%x, [3, 2], False)", x=image)
+call("aten._upsample_bicubic2d_aa.default(%x, [3, 2], False)", x=image)
+call("aten.renorm.default(%x, 2.0, 0, 1.0)", x=x)
+call("torch.nn.functional.one_hot(%i)", i=torch.tensor([0, 2, 1]))
+call("torch.unique(%x)", x=torch.tensor([3, 1, 3, 2]))
+call("torch.unique_consecutive(%x)", x=torch.tensor([3, 3, 1, 3]))
+call("aten._unsafe_masked_index.default(%x, %m, [%i], 0)", x=values(4), m=torch.tensor([True, False]), i=torch.tensor([2, 1]))
+call("aten._unsafe_masked_index_put_accumulate.default(%x, %m, [%i], %v)", x=values(4), m=torch.tensor([True, False]), i=torch.tensor([2, 1]), v=values(2))
+call("aten._log_softmax_backward_data.default(%g, %x, 1, torch.float32)", g=y, x=x.log_softmax(1))
+pooled, at = F.max_pool2d(image, 2, return_indices=True)
+call("aten.max_pool2d_with_indices_backward.default(%g, %x, [2, 2], [2, 2], [0, 0], [1, 1], False, %i)", g=pooled, x=image, i=at)
+for n in (1, 2, 3):
+    small = values(1, 1, *[4] * n)
+    pooled, at = getattr(F, f"max_pool{n}d")(small, 2, return_indices=True)
+    call(f"torch.nn.functional.max_unpool{n}d(%x, %i, 2)", x=pooled, i=at)
+    if n == 3:
+        call("aten.max_unpool3d.default(%x, %i, [4, 4, 4], [2, 2, 2], [0, 0, 0])", x=pooled, i=at)
+call("torch.nn.functional.fractional_max_pool2d(%x, 2, 2, None, False, %s)", x=image, s=torch.full((1, 2, 2), 0.5))
+call("torch.nn.functional.fractional_max_pool3d(%x, 2, 1, None, False, %s)", x=values(1, 1, 3, 3, 3), s=torch.full((1, 1, 3), 0.5))
+call("aten.fractional_max_pool2d.default(%x, [2, 2], [2, 2], %s)", x=image, s=torch.full((1, 2, 2), 0.5))
+call("aten.fractional_max_pool3d.default(%x, [2, 2, 2], [1, 1, 1], %s)", x=values(1, 1, 3, 3, 3), s=torch.full((1, 1, 3), 0.5))
+call("torch.nn.functional.gaussian_nll_loss(%x, %y, %v)", x=x, y=y, v=y.abs() + 1)
+call("torch.nn.functional.triplet_margin_loss(%x, %y, %z)", x=x, y=y, z=y + 1)
+call("torch.nn.functional.triplet_margin_with_distance_loss(%x, %y, %z)", x=x, y=y, z=y + 1)
+call("torch.nn.functional.multilabel_soft_margin_loss(%x, %y)", x=x, y=(y > 0).float())
+call("aten.multilabel_margin_loss_forward.default(%x, %y, 1)", x=x, y=torch.tensor([[0, 2, -1, 0]] * 3))
+call("torch.nn.functional.mse_loss(%x, %y, weight=%w)", x=x, y=y, w=y.abs())
+call("torch.nn.functional.l1_loss(%x, %y, weight=%w)", x=x, y=y, w=y.abs())
+call("torch.nn.functional.huber_loss(%x, %y, weight=%w)", x=x, y=y, w=y.abs())
+call("torch.nn.functional.mse_loss(%x, %y, size_average=False)", x=x, y=y)
+call("torch.nn.functional.ctc_loss(%x, %t, %a, %b)", x=values(4, 1, 3).log_softmax(2), t=torch.tensor([[1, 2]]), a=torch.tensor([4]), b=torch.tensor([2]))
+q = values(1, 1, 2, 4)
+call("aten._scaled_dot_product_flash_attention_for_cpu.default(%q, %q, %q)", q=q)
+call("aten._scaled_dot_product_attention_math.default(%q, %q, %q)", q=q)
+call("aten._weight_norm_interface.default(%x, %g)", x=x, g=values(3, 1))
+call("aten._embedding_bag.default(%w, %i, %o)", w=values(4, 2), i=torch.tensor([0, 3, 1]), o=torch.tensor([0, 2]))
+call("aten._native_batch_norm_legit_functional.default(%x, %w, %w, %w, %w, True, 0.5, 0.125)", x=values(2, 3), w=torch.ones(3))
+call("torch.nn.functional.instance_norm(%x, %w, %v, None, None, True)", x=image, w=torch.zeros(2), v=torch.ones(2))
+boxes = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 1.75], [1, 1, 3, 3]])
+call("torchvision.ops.nms(%b, %s, 0.5)", b=boxes, s=torch.tensor([0.5, 0.75, 0.25]))
+rois = torch.tensor([[0.0, 0, 0, 2, 2]])
+call("torchvision.ops.roi_align(%x, %r, [2, 2])", x=image, r=rois)
+call("torchvision.ops.roi_pool(%x, %r, [2, 2])", x=image, r=rois)
+call("torchvision.ops.deform_conv2d(%x, %o, %w)", x=image, o=values(1, 8, 3, 3), w=values(1, 2, 2, 2))
+call("torch.topk(%x, 2)", x=x)
+call("torch.empty_permuted([2, 3], [1, 0])", random=True) if False else None
+graph("out", "    %t = call_function aten.topk.values(%x, 2, values=%v, indices=%i)\n    %a = call_function torch.add(%v, 1)\n    output [%a, %i]",
+      [torch.topk(x, 2)[0] + 1, torch.topk(x, 2)[1]], x=x, v=torch.zeros(3, 2), i=torch.zeros(3, 2, dtype=torch.int64))
+graph("out", "    %t = call_function torch.max(%x, 1, out=(%v, %i))\n    %a = call_function torch.add(%v, 1)\n    output [%a, %i]",
+      [x.max(1)[0] + 1, x.max(1)[1]], x=x, v=torch.zeros(3), i=torch.zeros(3, dtype=torch.int64))
+graph("view_copy", "    %c = call_function aten.view_copy.default(%x, [12])\n    %w = call_method add_(%c, 1)\n    %a = call_function torch.mul(%x, 1)\n"
+      "    output [%a, %w]", [x, x.reshape(12) + 1], x=x)
+graph("cond", "    %s = call_function torch.sum(%x)\n    %q = call_function torch.gt(%s, 0)\n    %c = call_function torch.ops.higher_order.cond(%q, @a, @b, [%x])\n"
+      "    %r = call_function operator.getitem(%c, 0)\n    output [%r]\n---\n"
+      "graph a {\n    %x = placeholder x\n    %y = call_function torch.sin(%x)\n    output [%y]\n}\n"
+      "graph b {\n    %x = placeholder x\n    %y = call_function torch.cos(%x)\n    output [%y]\n}\n",
+      x.sin() if x.sum() > 0 else x.cos(), x=x)
+w = nn.LSTM(3, 2)
+module("LSTM(3, 2)", nn.LSTM(3, 2), values(2, 1, 3))
+module("GRU(3, 2)", nn.GRU(3, 2), values(2, 1, 3))
+module("RNN(3, 2)", nn.RNN(3, 2), values(2, 1, 3))
+module("LSTMCell(3, 2)", nn.LSTMCell(3, 2), values(1, 3))
+module("GRUCell(3, 2)", nn.GRUCell(3, 2), values(1, 3))
+module("RNNCell(3, 2)", nn.RNNCell(3, 2), values(1, 3))
+module("InstanceNorm1d(2)", nn.InstanceNorm1d(2), values(1, 2, 4))
+module("CrossMapLRN2d(3, alpha=2.0)", nn.CrossMapLRN2d(3, alpha=2.0), values(1, 4, 2, 2))
+module("AdaptiveLogSoftmaxWithLoss(4, 6, [2, 4])", nn.AdaptiveLogSoftmaxWithLoss(4, 6, [2, 4]), values(3, 4), torch.tensor([0, 3, 5]))
+q = values(2, 1, 4)
+layer = "d_model=4, nhead=2, dim_feedforward=3"
+module("MultiheadAttention(4, 2)", nn.MultiheadAttention(4, 2), q, q.clone(), q.clone())
+module(f"TransformerEncoderLayer({layer})", nn.TransformerEncoderLayer(4, 2, 3), q)
+module(f"TransformerDecoderLayer({layer})", nn.TransformerDecoderLayer(4, 2, 3), q, q.clone())
+module(f"TransformerEncoder(num_layers=1)\nmodule inner.layers.0 = TransformerEncoderLayer({layer})",
+       nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 3), 1), q)
+module(f"TransformerDecoder(num_layers=1)\nmodule inner.layers.0 = TransformerDecoderLayer({layer})",
+       nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 3), 1), q, q.clone())
+module("Transformer(4, 2, 1, 1, 3)", nn.Transformer(4, 2, 1, 1, 3), q, q.clone())
