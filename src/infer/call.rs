@@ -123,7 +123,9 @@ fn out_type(out: &[(Operand, Type)], result: Type) -> Result<Type, OpError> {
         return Err(wrong_number(out.len(), items.len()));
     }
     let items = out.iter().zip(items);
-    let items = items.map(|((_, t), r)| stored(t, r.clone())).collect::<Result<Vec<_>, _>>()?;
+    let items = items
+        .map(|((_, t), r)| stored(t, r.clone()))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(match result {
         Val::List(_) => Val::List(items),
         _ => Val::Tuple(items),

@@ -419,7 +419,10 @@ fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DTyp
                 "cov(): expected {name} to have the same numel as there are observations in the input"
             )));
         }
-        let w = b.op("_non_negative", [w.into(), Val::str(&format!("cov(): {name} cannot be negative"))])?;
+        let w = b.op(
+            "_non_negative",
+            [w.into(), Val::str(&format!("cov(): {name} cannot be negative"))],
+        )?;
         let w = match w.dtype().is_float() {
             true => w,
             false => b.to_dtype(&w, dtype)?,
