@@ -124,15 +124,23 @@ q = values(1, 1, 2, 4)
 call("aten._scaled_dot_product_flash_attention_for_cpu.default(%q, %q, %q)", q=q)
 call("aten._scaled_dot_product_attention_math.default(%q, %q, %q)", q=q)
 call("aten._weight_norm_interface.default(%x, %g)", x=x, g=values(3, 1))
-call("aten._embedding_bag.default(%w, %i, %o)", w=values(4, 2), i=torch.tensor([0, 3, 1]), o=torch.tensor([0, 2]))
+w, i, o = values(4, 2), torch.tensor([0, 3, 1]), torch.tensor([0, 2])
+graph("_embedding_bag", "    %e = call_function aten._embedding_bag.default(%w, %i, %o)\n    %v = call_function operator.getitem(%e, 0)\n    output [%v]",
+      torch.ops.aten._embedding_bag(w, i, o)[0], w=w, i=i, o=o)
 call("aten._native_batch_norm_legit_functional.default(%x, %w, %w, %w, %w, True, 0.5, 0.125)", x=values(2, 3), w=torch.ones(3))
 call("torch.nn.functional.instance_norm(%x, %w, %v, None, None, True)", x=image, w=torch.zeros(2), v=torch.ones(2))
 boxes = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 1.75], [1, 1, 3, 3]])
-call("torchvision.ops.nms(%b, %s, 0.5)", b=boxes, s=torch.tensor([0.5, 0.75, 0.25]))
+graph("nms", "    %k = call_function torchvision.ops.boxes.nms(%b, %s, 0.5)\n    output [%k]",
+      torchvision.ops.nms(boxes, torch.tensor([0.5, 0.75, 0.25]), 0.5), b=boxes, s=torch.tensor([0.5, 0.75, 0.25]))
 rois = torch.tensor([[0.0, 0, 0, 2, 2]])
-call("torchvision.ops.roi_align(%x, %r, [2, 2])", x=image, r=rois)
-call("torchvision.ops.roi_pool(%x, %r, [2, 2])", x=image, r=rois)
-call("torchvision.ops.deform_conv2d(%x, %o, %w)", x=image, o=values(1, 8, 3, 3), w=values(1, 2, 2, 2))
+graph("roi_align", "    %k = call_function torchvision.roi_align.default(%x, %b, 1.0, 2, 2, -1, False)\n    output [%k]",
+      torchvision.ops.roi_align(image, rois, [2, 2]), x=image, b=rois)
+graph("roi_pool", "    %k = call_function torchvision.roi_pool.default(%x, %b, 1.0, 2, 2)\n    %v = call_function operator.getitem(%k, 0)\n    output [%v]",
+      torchvision.ops.roi_pool(image, rois, [2, 2]), x=image, b=rois)
+offset, taps, mask, bias = values(1, 8, 3, 3), values(1, 2, 2, 2), torch.ones(1, 4, 3, 3), torch.zeros(1)
+graph("deform_conv2d", "    %k = call_function torchvision.deform_conv2d.default(%x, %w, %o, %m, %b, 1, 1, 0, 0, 1, 1, 1, 1, True)\n    output [%k]",
+      torchvision.ops.deform_conv2d(image, offset, taps, mask=mask), x=image, w=taps, o=offset, m=mask, b=bias)
+x = torch.arange(12.0).reshape(3, 4).flip(1)
 call("torch.topk(%x, 2)", x=x)
 call("torch.empty_permuted([2, 3], [1, 0])", random=True) if False else None
 graph("out", "    %t = call_function aten.topk.values(%x, 2, values=%v, indices=%i)\n    %a = call_function torch.add(%v, 1)\n    output [%a, %i]",

@@ -65,28 +65,33 @@ fn bounded() -> Vec<Op> {
     ]
 }
 
+/// How many binary digits a float dtype holds.
+fn digits(dtype: DType) -> u32 {
+    match dtype {
+        DType::F64 => 53,
+        DType::F32 => 24,
+        DType::F16 => 11,
+        _ => 8,
+    }
+}
+
 /// The least whole number from `from` on that the float dtype holds (torch's `update_from`).
 fn held_from(dtype: DType, from: i64) -> i64 {
     let next = Scalar::Int(DType::I64, from.saturating_add(1)).cast(dtype).to_i64();
     if next >= from {
         return from;
     }
-    let digits = match dtype {
-        DType::F64 => 53,
-        DType::F32 => 24,
-        DType::F16 => 11,
-        _ => 8,
-    };
+    let digits = digits(dtype);
     let top = from.saturating_add(1).unsigned_abs().ilog2();
     next.saturating_add(1i64 << (top + 1).saturating_sub(digits).min(62))
 }
 
-/// torch's `random_(from)`: up to the greatest number of the dtype that an i64 can hold.
+/// torch's `random_(from)`: up to the greatest number of the dtype, of floats up to which they hold all whole numbers.
 fn from_bound(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (from, dtype) = (c.int("from")?, c.leaf("self")?.dtype());
     let (low, high) = match dtype {
-        DType::F64 | DType::F32 | DType::BF16 => (i64::MIN, i64::MAX),
-        DType::F16 => (-65504, 65504),
+        DType::F64 | DType::F32 | DType::BF16 => (i64::MIN, 1 << digits(dtype)),
+        DType::F16 => (-65504, 1 << digits(dtype)),
         DType::I64 => (i64::MIN, i64::MAX),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
         DType::I16 => (i16::MIN.into(), i16::MAX.into()),
