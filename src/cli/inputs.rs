@@ -4,7 +4,7 @@ use super::model::ModelArgs;
 use super::{App, Stop};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::compare::Tolerance;
-use crate::driver::{Bound, Dims, Fill, Given, Model, Provided, bind, files};
+use crate::driver::{Bound, Dims, Fill, Given, Model, Provided, bind, files, limits};
 use crate::graph::GraphModule;
 use crate::source::FileId;
 use crate::syntax;
@@ -192,17 +192,21 @@ fn array(value: &str) -> Result<Tensor, Option<Diagnostic>> {
     })
 }
 
-/// Random numbers for every input that needs a value.
+/// Random numbers for every input that needs a value; integers that stand for places are places that there are.
 fn random(model: &Model) -> Vec<Provided> {
     let Some(graph) = model.module.entry() else {
         return vec![];
     };
+    let limits = limits::index_fills(&model.module, 0);
     let tensors = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
     tensors
         .enumerate()
         .map(|(i, p)| Provided {
             name: graph[p].target().to_string(),
-            given: Given::Fill(Fill::Normal(i as u64), None),
+            given: Given::Fill(
+                limits.get(graph[p].target()).copied().unwrap_or(Fill::Normal(i as u64)),
+                None,
+            ),
             origin: "random numbers".into(),
             must_match: true,
         })

@@ -1,22 +1,52 @@
-use super::{Outcome, output};
-use crate::pass;
+use super::{Outcome, Stop, output};
+use crate::diag::{Code, Diagnostic, nearest};
+use crate::pass::{self, Pass};
 
-/// List the passes in the order they run, each with its reason
+/// List the passes in the order they run, each with its reason; or show what one of them does
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// A pass, to see a graph before and after it
+    name: Option<String>,
+}
 
 /// `fxc passes`.
-pub fn main(_args: &Args) -> Outcome {
-    let width = pass::all().map(|p| p.name.len()).max().unwrap_or(0);
-    let extra = |p: &pass::Pass| format!(" -  {:width$}  {}\n", p.name, p.reason);
-    let line = |(i, p): (usize, &pass::Pass)| format!("{:>2}  {:width$}  {}\n", i + 1, p.name, p.reason);
-    output::stdout(
-        pass::PIPELINE
-            .iter()
-            .enumerate()
-            .map(line)
-            .chain(pass::EXTRA.iter().map(extra))
-            .collect::<String>()
-            .as_bytes(),
-    )
+pub fn main(args: &Args) -> Outcome {
+    match &args.name {
+        Some(name) => show(name),
+        None => output::stdout(list().as_bytes()),
+    }
+}
+
+fn list() -> String {
+    let names = pass::all().map(|p| p.name).chain(pass::LIBRARY.iter().map(|t| t.0));
+    let width = names.map(str::len).max().unwrap_or(0);
+    let line = |mark: &str, name: &str, reason: &str| format!("{mark:>2}  {name:width$}  {reason}\n");
+    let numbered = pass::PIPELINE.iter().enumerate();
+    let numbered = numbered.map(|(i, p)| line(&(i + 1).to_string(), p.name, p.reason));
+    let extra = pass::EXTRA.iter().map(|p| line("-", p.name, p.reason));
+    let library = pass::LIBRARY
+        .iter()
+        .map(|(name, at, reason)| line("*", name, &format!("{reason} ({at})")));
+    numbered.chain(extra).chain(library).collect()
+}
+
+fn show(name: &str) -> Outcome {
+    let Some(Pass {
+        name, reason, example, ..
+    }) = pass::by_name(name)
+    else {
+        return Err(unknown(name));
+    };
+    output::stdout(format!("{name}: {reason}\n\n{example}").as_bytes())
+}
+
+fn unknown(name: &str) -> Stop {
+    let d = Diagnostic::new(Code::E0807, format!("no pass is named `{name}`"));
+    let names: Vec<&str> = pass::all().map(|p| p.name).collect();
+    let library = pass::LIBRARY.iter().find(|t| t.0 == name);
+    match (library, nearest(name, names)) {
+        (Some((_, at, _)), _) => d.help(format!("it takes arguments: see {at}")).into(),
+        (None, Some(near)) => d.help(format!("a similar name is `{near}`")).into(),
+        (None, None) => d.help("`fxc passes` lists them").into(),
+    }
 }

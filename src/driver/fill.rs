@@ -16,19 +16,37 @@ pub enum Fill {
     Uniform(u64),
     /// Normal with mean 0 and deviation 1 for floats; else as `Uniform`.
     Normal(u64),
+    /// Integers in `0..below`: places in something of that size.
+    Index {
+        /// The seed.
+        seed: u64,
+        /// How many places there are.
+        below: u64,
+    },
+    /// Offsets of bags: they rise evenly along the last dim from 0, and stay below `count`.
+    Offsets {
+        /// How many indices the bags divide among themselves.
+        count: u64,
+    },
 }
 
 /// A tensor filled as asked.
 pub fn filled(dtype: DType, shape: &[usize], fill: Fill) -> Tensor {
     let float = dtype.is_float();
     let mut rng = match fill {
-        Fill::Uniform(seed) | Fill::Normal(seed) => SplitMix::new(seed),
+        Fill::Uniform(seed) | Fill::Normal(seed) | Fill::Index { seed, .. } => SplitMix::new(seed),
         _ => SplitMix::new(0),
     };
     Tensor::from_fn(dtype, shape, |i| match fill {
         Fill::Zeros => Scalar::Int(DType::I64, 0),
         Fill::Ones => Scalar::Int(DType::I64, 1),
         Fill::Arange => Scalar::Int(DType::I64, i as i64),
+        Fill::Index { below, .. } => Scalar::Int(DType::I64, (rng.next_u64() % below.max(1)) as i64),
+        Fill::Offsets { count } => {
+            let bags = shape.last().copied().unwrap_or(1).max(1) as u64;
+            let at = u128::from(i as u64 % bags) * u128::from(count) / u128::from(bags);
+            Scalar::Int(DType::I64, at as i64)
+        }
         Fill::Normal(_) if float => {
             // Box and Muller's transform of two uniform numbers.
             let (u, v) = (1.0 - rng.unit(), rng.unit());
@@ -54,5 +72,10 @@ mod tests {
         let var = n.as_slice::<f64>().iter().map(|x| x * x).sum::<f64>() / 1e4;
         assert!((var - 1.0).abs() < 0.06, "{var}");
         assert_eq!(u, filled(DType::F64, &[10_000], Fill::Uniform(7)));
+        let i = filled(DType::I64, &[1000], Fill::Index { seed: 1, below: 3 });
+        assert!((0..3).all(|want| i.as_slice::<i64>().contains(&want)));
+        assert!(i.as_slice::<i64>().iter().all(|i| (0..3).contains(i)));
+        let o = filled(DType::I64, &[2, 4], Fill::Offsets { count: 6 });
+        assert_eq!(o.as_slice::<i64>(), [0, 1, 3, 4, 0, 1, 3, 4]);
     }
 }

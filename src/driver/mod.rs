@@ -17,6 +17,7 @@ pub mod files;
 pub mod fill;
 mod function;
 pub mod json;
+pub mod limits;
 pub mod load;
 pub mod minimize;
 pub mod model_explorer;

@@ -14,6 +14,7 @@
 pub mod arbitrary;
 mod build;
 mod clean;
+pub mod codegen;
 mod constants;
 mod create;
 pub mod dot;

@@ -7,6 +7,8 @@ use super::torch_form::graph_names;
 use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op::{self, modules};
 use crate::types::Val;
+use std::collections::HashSet;
+use std::sync::{PoisonError, RwLock};
 
 /// What a node does beside computing its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,42 @@ const RANDOM: &[&str] = &[
     "native_dropout",
 ];
 
+/// Functions that callers have said to have effects, by their paths.
+static REGISTERED: RwLock<Option<HashSet<String>>> = RwLock::new(None);
+
+/// Says that calls of a function do something beside computing their value, so that they are never dropped, merged or
+/// moved across each other, from now on and in every graph (torch's `has_side_effect`). `target` is the function in any spelling; a method
+/// is written `torch.Tensor.name`.
+///
+/// ```
+/// use fxc::graph::{Graph, purity};
+///
+/// purity::has_side_effect("mylib.log");
+/// let mut graph = Graph::trace(&["x"], |t, p| {
+///     t.function("mylib.log", (&p[0],), &[]);
+///     t.function("mylib.count", (&p[0],), &[]);
+///     &p[0] + 1
+/// });
+/// graph.eliminate_dead_code(None);
+/// let calls: Vec<&str> = graph.iter().filter(|&n| graph[n].op().is_call()).map(|n| graph[n].target()).collect();
+/// assert_eq!(calls, ["mylib.log", "operator.add"]);
+/// ```
+pub fn has_side_effect(target: &str) {
+    let path = op::canonical_path(target, false);
+    let rows = op::candidates(&path).into_iter().map(|c| c.op.name.to_string());
+    let names: Vec<String> = rows.chain([path.clone()]).collect();
+    let mut known = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    known.get_or_insert_default().extend(names);
+}
+
+/// Whether a caller has said that a function has effects.
+pub fn is_registered(target: &str, is_method: bool) -> bool {
+    let known = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    known
+        .as_ref()
+        .is_some_and(|k| k.contains(&op::canonical_path(target, is_method)))
+}
+
 /// Whether dead code elimination must keep the node though nothing uses it. `module` gives the declarations of the
 /// modules that `call_module` nodes name.
 pub fn is_impure(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> bool {
@@ -69,6 +107,9 @@ pub fn is_impure(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> bool
 /// What the node does beside computing its value.
 pub fn effect(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Effect {
     let node = &graph[n];
+    if is_registered_call(node) {
+        return Effect::External;
+    }
     match node.op() {
         Opcode::Placeholder | Opcode::Output => Effect::Interface,
         Opcode::GetAttr => Effect::Pure,
@@ -79,6 +120,12 @@ pub fn effect(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Effect 
         Opcode::CallMethod => table_effect(node, true),
         Opcode::CallFunction => function_effect(node, module),
     }
+}
+
+/// Whether the node calls a function or method that a caller has said to have effects.
+pub fn is_registered_call(node: &Node) -> bool {
+    let method = node.op() == Opcode::CallMethod;
+    (method || node.op() == Opcode::CallFunction) && is_registered(node.target(), method)
 }
 
 fn function_effect(node: &Node, module: Option<&GraphModule>) -> Effect {

@@ -21,6 +21,7 @@
 //!   annotation and there is one result, `-> torch.Tensor` is supplied;
 //! * operators called with keyword arguments or a wrong number of operands stay calls.
 
+use super::codegen::{CodeGen, Forward};
 use super::pyrepr::{self, Style};
 use super::python_names::{Names, format_target};
 use super::readable;
@@ -81,17 +82,22 @@ const INPLACE: &[(&str, &str)] = &[
 
 /// `gm.code` of a graph. `module` tells which names are graphs of the same file, which are then submodules.
 pub fn code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
-    write(graph, module, false)
+    write(graph, module, false, &Forward)
+}
+
+/// [`code`] with a head, body and result of the caller's ([`CodeGen`]).
+pub fn code_with(graph: &Graph, module: Option<&GraphModule>, codegen: &dyn CodeGen) -> PythonCode {
+    write(graph, module, false, codegen)
 }
 
 /// [`code`] with the types of values and comments of where they come from, as `print_readable()` shows it.
 pub(super) fn verbose_code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
-    write(graph, module, true)
+    write(graph, module, true, &Forward)
 }
 
-fn write(graph: &Graph, module: Option<&GraphModule>, verbose: bool) -> PythonCode {
+fn write(graph: &Graph, module: Option<&GraphModule>, verbose: bool, codegen: &dyn CodeGen) -> PythonCode {
     let graph = torch_form(graph, module);
-    let mut w = Writer::new(&graph);
+    let mut w = Writer::new(&graph, codegen);
     w.verbose = verbose;
     for n in graph.iter() {
         w.node(n);
@@ -113,6 +119,7 @@ struct Parameter {
 
 struct Writer<'a> {
     graph: &'a Graph,
+    codegen: &'a dyn CodeGen,
     names: Names,
     last_uses: HashMap<NodeId, Vec<NodeId>>,
     lines: Vec<Option<String>>,
@@ -128,9 +135,10 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(graph: &'a Graph) -> Writer<'a> {
+    fn new(graph: &'a Graph, codegen: &'a dyn CodeGen) -> Writer<'a> {
         Writer {
             graph,
+            codegen,
             names: Names::new(graph),
             last_uses: last_uses(graph),
             lines: vec![],
@@ -166,9 +174,7 @@ impl<'a> Writer<'a> {
                     self.returns = " -> torch.Tensor".into();
                 }
                 let value = node.args().first().map(|v| self.value(v));
-                self.lines.push(Some(
-                    format!("return {}", value.unwrap_or_default()).trim_end().to_string(),
-                ));
+                self.lines.push(Some(self.codegen.output(&value.unwrap_or_default())));
                 return;
             }
             _ => {}
@@ -424,7 +430,7 @@ impl<'a> Writer<'a> {
             free_vars.insert(0, "self".into());
         }
         let lines = self.lines.into_iter().flatten();
-        let mut body: Vec<String> = lines.skip_while(|l| l.is_empty()).collect();
+        let mut body: Vec<String> = self.codegen.body(lines.skip_while(|l| l.is_empty()).collect());
         if body.is_empty() {
             body.push("pass".into());
         }
@@ -436,16 +442,14 @@ impl<'a> Writer<'a> {
             .map(|w| format!("torch.fx._symbolic_trace.wrap(\"{w}\")"))
             .collect();
         let source = format!(
-            "\n{}\n\ndef forward({}){}:\n{}",
+            "\n{}\n\n{}\n{}",
             wraps.join("\n"),
-            free_vars.join(", "),
-            self.returns,
+            self.codegen.function(&free_vars, &self.returns),
             body.join("\n")
         );
-        PythonCode {
-            source,
-            globals: self.names.into_globals(),
-        }
+        let mut globals = self.names.into_globals();
+        globals.extend(self.codegen.additional_globals());
+        PythonCode { source, globals }
     }
 }
 

@@ -228,6 +228,16 @@ impl Binding {
     /// The parameters' values, in parameter order: tuples given for lists become lists, one item given for a list of a
     /// fixed length is repeated.
     pub fn apply<U: Clone>(&self, args: &[Val<U>], kwargs: &[(&str, &Val<U>)]) -> Vec<Val<U>> {
+        self.apply_with(args, kwargs, &|_| false)
+    }
+
+    /// [`Binding::apply`] where some leaves stand for whole lists: these are not made items of one.
+    pub fn apply_with<U: Clone>(
+        &self,
+        args: &[Val<U>],
+        kwargs: &[(&str, &Val<U>)],
+        whole: &dyn Fn(&U) -> bool,
+    ) -> Vec<Val<U>> {
         self.origins
             .iter()
             .zip(&self.types)
@@ -238,7 +248,10 @@ impl Binding {
                     Origin::Keyword(i) => kwargs[*i].1.clone(),
                     Origin::Default(d) => lift(d),
                 };
-                normalise(v, ty)
+                match &v {
+                    Val::Leaf(l) if whole(l) => v,
+                    _ => normalise(v, ty),
+                }
             })
             .collect()
     }

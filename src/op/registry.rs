@@ -139,7 +139,17 @@ pub struct Spelling {
 impl Spelling {
     /// The call with arguments in any form. They must be the ones (in shape) that the spelling was resolved with.
     pub fn apply<U: Clone>(&self, args: &[Val<U>], kwargs: &[(&str, &Val<U>)]) -> Call<U> {
-        let bound = self.binding.apply(args, kwargs);
+        self.apply_with(args, kwargs, &|_| false)
+    }
+
+    /// [`Spelling::apply`] where some leaves stand for whole lists, as the holes of a pattern do.
+    pub fn apply_with<U: Clone>(
+        &self,
+        args: &[Val<U>],
+        kwargs: &[(&str, &Val<U>)],
+        whole: &dyn Fn(&U) -> bool,
+    ) -> Call<U> {
+        let bound = self.binding.apply_with(args, kwargs, whole);
         let args = self
             .params
             .iter()

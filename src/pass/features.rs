@@ -13,7 +13,9 @@
 //! | `update_arg`, `insert_arg`, `update_kwarg`, `all_input_nodes` | [`update_arg`](crate::graph::Graph::update_arg), [`insert_arg`](crate::graph::Graph::insert_arg), [`update_kwarg`](crate::graph::Graph::update_kwarg), [`inputs`](crate::graph::Node::inputs) |
 //! | `replace_all_uses_with(delete_user_cb, propagate_meta)`, `replace_input_with` | [`replace_all_uses_with`](crate::graph::Graph::replace_all_uses_with), [`replace_uses_where`](crate::graph::Graph::replace_uses_where), [`replace_with_meta`](crate::graph::Graph::replace_with_meta), [`replace_input_with`](crate::graph::Graph::replace_input_with) |
 //! | `append`, `prepend` | [`move_after`](crate::graph::Graph::move_after), [`move_before`](crate::graph::Graph::move_before) |
-//! | `is_impure` | [`is_impure`](crate::graph::is_impure()), with in-place calls and `out=` as effects |
+//! | `is_impure`, `has_side_effect` | [`is_impure`](crate::graph::is_impure()), with in-place calls and `out=` as effects; [`has_side_effect`](crate::graph::purity::has_side_effect) |
+//! | `CodeGen`, `set_codegen`, `on_generate_code` | [`CodeGen`](crate::graph::codegen::CodeGen), given to [`code_with`](crate::graph::python::code_with) |
+//! | `process_inputs`, `process_outputs`, `_PyTreeCodeGen`, `_BoxedCodeGen` | the methods of [`CodeGen`](crate::graph::codegen::CodeGen), [`PyTree`](crate::graph::codegen::PyTree), [`Boxed`](crate::graph::codegen::Boxed) |
 //! | `format_node`, `_rename` | [`format_node`](crate::graph::torch_print::format_node), [`rename`](crate::graph::Graph::rename) |
 //! | `normalized_arguments`, `NormalizeArgs` | [`normalized_arguments`](super::named_arguments::normalized_arguments), the pass `named-arguments` |
 //! | `NormalizeOperators`, `operator_schemas` | the pass `normalize`, and [`op`](crate::op) |
@@ -35,7 +37,9 @@
 //! | `legalize_graph`, `stable_topological_sort` | [`topological_sort`](crate::graph::Graph::topological_sort) |
 //! | `canonicalize_graph`, `rename_nodes_to_canonical` | the pass `canonicalise` |
 //! | `PassBase`, `PassManager`, constraints, checks, `steps`, `loop_pass` | [`PassManager`](super::PassManager), [`loop_pass`](super::manager::loop_pass) |
-//! | `GraphTransformObserver` | [`diff`](crate::graph::transform::diff), `--print-changed=diff`, `--dump-dir` |
+//! | `GraphTransformObserver` | [`GraphTransformObserver`](super::observer::GraphTransformObserver); [`diff`](crate::graph::transform::diff), `--print-changed=diff`, `--dump-dir` |
+//! | `FxNetAccFusionsFinder` | [`acc_fusions`](super::fusions::acc_fusions) |
+//! | pickling, `to_folder` | [`save`](crate::graph::print()) as FXIR with a file of weights, [as in the tutorial](super::tutorial#save-a-module-and-load-it-again) |
 //! | `CapabilityBasedPartitioner`, `fuse_by_partitions` | [`Partitioner`](super::partition::Partitioner), [`fuse`](super::split::fuse) |
 //! | `OperatorSupport`, `OpSupports`, `chain`, `any_chain` | [`support`](super::support) |
 //! | `split_module`, `split_by_tags`, `move_non_tensor_nodes_on_boundary` | [`split_module`](super::split::split_module), [`split_by_tags`](super::split_by::split_by_tags), [`split_by_size`](super::split_by::split_by_size), [`move_non_tensor_nodes_on_boundary`](super::split_by::move_non_tensor_nodes_on_boundary) |
@@ -51,8 +55,7 @@
 //! | `FxGraphDrawer` | `fxc print --format dot`, `svg`, `model-explorer`, `netron`, each with `--fused` |
 //! | Inductor's `PatternExpr` (`Ignored`, `ListOf`, `users`, `extra_check`) | [rules](crate::rewrite): `$a`, `*%xs`, `users(%x)`, `where` |
 //!
-//! Not here: pytrees and code generators of one's own (`CodeGen`, `on_generate_code`): results nest as they are, and the
-//! text forms are fixed; pickling (FXIR is the file form); `create_size_node` and its like (sizes are inferred).
+//! Not here: `create_size_node` and its like (sizes are inferred), the accelerator splitter's event tracker, tensor subclasses.
 //!
 //! # What users of torch.fx ask for
 //!

@@ -15,6 +15,7 @@ mod decompose;
 pub mod features;
 mod fold;
 mod functionalize;
+pub mod fusions;
 mod group;
 mod identities;
 mod inline;
@@ -24,12 +25,12 @@ mod merge_matmul;
 mod merge_rows;
 pub mod named_arguments;
 mod normalize;
+pub mod observer;
 pub mod partition;
 mod recognise;
 mod recurrent;
 mod reinplace;
 mod respell;
-mod shifts;
 pub mod simplify;
 pub mod sizes;
 pub mod sources;
@@ -41,6 +42,8 @@ pub mod tutorial;
 
 #[cfg(test)]
 mod example_tests;
+#[cfg(test)]
+mod recognise_tests;
 #[cfg(test)]
 mod simplify_tests;
 #[cfg(test)]
@@ -55,6 +58,7 @@ pub use normalize::normalize;
 pub use specialize::specialize;
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::graph::purity::is_registered_call;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode, is_impure, lint};
 use crate::infer::{self, InferOptions};
 use crate::op::{self, Op};
@@ -112,6 +116,18 @@ pub const EXTRA: &[Pass] = &[
     pass!("reinplace", "pointwise ops write over operands that end there, for runs under PyTorch", reinplace::run),
     pass!("named-arguments", "every argument by name with its default, for programs that read graphs", named_arguments::run),
     pass!("respell", "canonical ops become torch's functions, so that the graph's Python runs there", respell::run),
+];
+
+/// What changes modules and takes arguments that a list of passes cannot give: the name, where to find it, and what it is for.
+#[rustfmt::skip]
+pub const LIBRARY: &[(&str, &str, &str)] = &[
+    ("specialize", "fxc opt --fix, --dim; pass::specialize", "inputs become literals and sizes numbers"),
+    ("decompose", "pass::decompose", "ops become those they are made of, as far as the caller says"),
+    ("split_module", "pass::split", "calls become sub-graphs by a number for each"),
+    ("split_by_tags", "pass::split_by", "calls become sub-graphs by a tag for each"),
+    ("split_by_size", "pass::split_by", "calls become sub-graphs of a limited size"),
+    ("split_const_subgraphs", "pass::split_by", "what depends on constants becomes a sub-graph that runs once"),
+    ("partition", "pass::partition", "calls that a backend supports become sub-graphs, without cycles"),
 ];
 
 /// Every pass: those of the pipeline, then the extra ones.
@@ -331,6 +347,9 @@ fn effect(op: &'static Op, module: &GraphModule, graph: &Graph, n: NodeId) -> op
             true => op::Effect::Effect,
             false => op::Effect::Pure,
         };
+    }
+    if is_registered_call(&graph[n]) {
+        return op::Effect::Effect;
     }
     match build::full_args(op, graph, n) {
         Ok(args) => op.effect_of(&args),

@@ -33,10 +33,27 @@ impl Random {
         TensorType::fixed(dtype, self.pick(&shapes))
     }
 
+    /// The type of an input of `rule` named `name`: images have the dims their pool asks for, with or without a batch.
+    fn input(&mut self, rule: &str, name: &str) -> TensorType {
+        let mut ty = self.ty();
+        if name == "image" {
+            let spatial = rule.bytes().find(u8::is_ascii_digit).map_or(2, |d| (d - b'0') as usize);
+            let shape = [&[2, 3][self.next() as usize % 2..], &[5, 4, 6][..spatial]].concat();
+            ty = TensorType::fixed(self.pick(&[DType::F32, DType::F64, DType::F16, DType::BF16]), &shape);
+        }
+        ty
+    }
+
     /// A literal for the parameter `name`. Parameters that only say how a result is stored take few.
     fn literal(&mut self, name: &str) -> Arg {
         let maybe = |v: Arg| [Val::None, v];
+        let ints = |v: &[i64]| Val::List(v.iter().map(|&i| Val::int(i)).collect());
         match name {
+            "$kernel" => return self.pick(&[Val::int(2), Val::int(3), ints(&[3, 2]), ints(&[2, 3, 2]), ints(&[3])]),
+            "$stride" => return self.pick(&[ints(&[]), Val::int(1), Val::int(2), ints(&[2, 1]), ints(&[1, 2, 1])]),
+            "$padding" => return self.pick(&[Val::int(0), Val::int(1), ints(&[1, 0]), ints(&[0, 1, 1])]),
+            "$dilation" => return self.pick(&[Val::int(1), Val::int(1), Val::int(2), ints(&[1, 2])]),
+            "$ceil" => return Val::Bool(self.next().is_multiple_of(2)),
             "$device" => return self.pick(&maybe(Val::Device("cpu".into()))),
             "$layout" => return self.pick(&maybe(Val::TorchName("strided".into()))),
             "$format" => return self.pick(&[Val::None, Val::TorchName("contiguous_format".into())]),
@@ -48,7 +65,6 @@ impl Random {
             }
             _ => {}
         }
-        let ints = |v: &[i64]| Val::List(v.iter().map(|&i| Val::int(i)).collect());
         let mut pool: Vec<Arg> = [0, 1, 1, 2, 3, 4, -1, -2].map(Val::int).to_vec();
         pool.extend([0.0, -0.0, 1.0, 1.0, 2.0, 0.5, -0.5, -1.5, f64::INFINITY, f64::NAN].map(Val::Float));
         pool.extend([&[0][..], &[1], &[0, 1], &[1, 0], &[6], &[3, 2], &[2, 3], &[-1], &[1, 6]].map(ints));
@@ -120,8 +136,12 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<Tensor
     for (n, hole) in rule.pattern.holes() {
         let arg = match hole {
             Hole::Value(_) => {
-                let mut ty = if alike { common.clone() } else { random.ty() };
-                if rule.pattern.name(n) == "c" {
+                let name = rule.pattern.name(n);
+                let mut ty = random.input(&rule.name, name);
+                if alike && name != "image" {
+                    ty = common.clone();
+                }
+                if name == "c" {
                     ty.dtype = DType::B8;
                 }
                 let p = graph.placeholder("p", None);
@@ -130,7 +150,7 @@ fn instance(rule: &Rule, random: &mut Random) -> Option<(GraphModule, Vec<Tensor
                 Val::Leaf(p)
             }
             Hole::Literal => random.literal(rule.pattern.name(n)),
-            Hole::Rest | Hole::Computed(_) => panic!("the files have no such holes"),
+            Hole::Rest | Hole::Computed(_) | Hole::Either(_) => panic!("these files have no such holes"),
         };
         map.insert(n, arg);
     }

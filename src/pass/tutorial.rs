@@ -260,3 +260,46 @@
 //! let report = passes.run(&mut module, &PassOptions::default(), &mut |_, _| {}).unwrap();
 //! assert_eq!(report.runs.iter().map(|r| r.changed).collect::<Vec<_>>(), [1, 0]);
 //! ```
+//!
+//! # Save a module and load it again
+//! What pickling is to torch.fx: the graph as FXIR, and its parameters, buffers and constants in a file of safetensors that
+//! it names. Nothing is traced again, so that what is read is what was written.
+//! ```
+//! use fxc::driver::Session;
+//! use fxc::graph::{Graph, GraphModule, print};
+//! use fxc::import::write_weights;
+//! use fxc::tensor::Tensor;
+//!
+//! let graph = Graph::trace(&["x"], |t, p| t.attribute("scale") * &p[0]);
+//! let mut module = GraphModule::new("scaled", graph);
+//! let scale = Tensor::from_slice(&[2], &[0.5f32, 2.0]);
+//! module.add_parameter("scale", scale.clone());
+//! let folder = std::env::temp_dir().join(format!("fxc-doc-{}", std::process::id()));
+//! std::fs::create_dir_all(&folder).unwrap();
+//! module.weights = Some(("scaled.safetensors".into(), None));
+//! write_weights(&module, &folder.join("scaled.safetensors"), |_, _| true).unwrap();
+//! let file = folder.join("scaled.fxir");
+//! std::fs::write(&file, print(&module)).unwrap();
+//!
+//! let mut session = Session::new();
+//! let loaded = session.load(file.to_str().unwrap()).unwrap().module;
+//! assert_eq!(print(&loaded), print(&module));
+//! assert_eq!(loaded.attributes["scale"].value.as_ref(), Some(&scale));
+//! # std::fs::remove_dir_all(folder).unwrap();
+//! ```
+//! A small tensor may stand in the text itself: `const scale : f32[2] = [0.5, 2.0]`.
+//!
+//! # See what a pass did
+//! [`GraphTransformObserver`](super::observer::GraphTransformObserver) names the nodes that were made, erased and replaced;
+//! [`diff`](crate::graph::transform::diff) shows the lines that differ:
+//! ```
+//! use fxc::graph::transform::{Change, diff};
+//! use fxc::graph::{Graph, Opcode};
+//!
+//! let before = Graph::trace(&["x"], |_, p| &p[0] + 1);
+//! let mut after = before.clone();
+//! let add = after.find("add").unwrap();
+//! after.set_target(add, Opcode::CallFunction, "operator.mul");
+//! let Change::Changed { after, .. } = &diff(&before, &after)[0] else { panic!() };
+//! assert_eq!(after, "%add = call_function operator.mul(%x, 1)");
+//! ```

@@ -6,7 +6,7 @@
 
 use super::Rule;
 use super::condition::{Eval, operand_type};
-use super::matcher::{Bound, Match};
+use super::matcher::Match;
 use super::pattern::{Hole, Pattern};
 use super::view::{Callee, Views};
 use crate::diag::{Code, Diagnostic};
@@ -52,7 +52,14 @@ pub(super) fn plan(
             return Err(format!("`%{}` would be two results at once", graph[*a].name()));
         }
     }
-    let values = found.values.values().flat_map(|v| v.leaves()).filter_map(node_of);
+    // What is one of several alternatives stands for a part of the pattern, and is no operand.
+    let operand = |n: &NodeId| !matches!(pattern.hole(*n), Some(Hole::Either(_)));
+    let values = found
+        .values
+        .iter()
+        .filter(|(n, _)| operand(n))
+        .flat_map(|(_, v)| v.leaves());
+    let values = values.filter_map(node_of);
     for n in values {
         if outputs.contains(&n) {
             return Err(format!("`%{}` is an operand and a result", graph[n].name()));
@@ -82,14 +89,11 @@ fn holes(
     rule: &Rule,
     found: &Match,
 ) -> Result<HashMap<NodeId, Val<Operand>>, String> {
-    let scope = Bound {
-        pattern: &rule.pattern,
-        found,
-    };
     let eval = Eval {
         module,
         graph,
-        scope: &scope,
+        pattern: &rule.pattern,
+        found,
     };
     let mut out = HashMap::new();
     for (n, hole) in rule.replacement.holes() {

@@ -8,11 +8,14 @@ use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, InferOptions};
 use crate::source::Span;
-use crate::syntax::ast::{self, Item, Op, RewriteParam, Value, ValueKind};
+use crate::syntax::ast::{self, BinaryOp, Item, Op, RewriteParam, Value, ValueKind};
 use crate::syntax::resolve;
 use crate::types::{DType, Type, Val};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// The name by which a pattern gives alternatives a name of their own.
+const EITHER: &str = "either";
 
 /// The rules of a file, in order. A rule with errors is left out; what is wrong is in the diagnostics.
 pub fn compile(file: &ast::File) -> (Vec<Rule>, Diagnostics) {
@@ -84,6 +87,8 @@ struct Names {
     holes: Vec<(Arc<str>, Hole, Span)>,
     /// Nodes of the pattern, for its replacement and condition, with their types.
     nodes: Vec<(Arc<str>, Type)>,
+    /// Parameters and nodes that only some alternatives of the pattern bind.
+    sometimes: HashSet<Arc<str>>,
     sizes: HashSet<Arc<str>>,
 }
 
@@ -127,6 +132,14 @@ impl Names {
             }
             self.nodes.push((p.name(n).into(), ty));
         }
+        for (n, hole) in p.holes() {
+            if matches!(hole, Hole::Either(_)) {
+                self.nodes.push((p.name(n).into(), Val::Unknown));
+            }
+        }
+        let named = p.calls().chain(p.holes().map(|(n, _)| n));
+        let sometimes = named.filter(|&n| !p.is_always_bound(n));
+        self.sometimes = sometimes.map(|n| p.name(n).into()).collect();
     }
 
     fn hole(&self, name: &str) -> Option<Hole> {
@@ -181,16 +194,27 @@ impl Names {
             }
             ValueKind::Call(f, args) => {
                 each(args);
-                check_call(f, args.len(), out);
+                check_call(f, args, out);
             }
             _ => {}
         }
     }
 }
 
-fn check_call(f: &ast::Name, given: usize, out: &mut Diagnostics) {
+fn check_call(f: &ast::Name, args: &[Value], out: &mut Diagnostics) {
+    let given = args.len();
+    let of_name = matches!(&*f.text, "bound" | "default");
+    let is_name = |v: &Value| {
+        let v = &v.kind;
+        matches!(v, ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Rest(_))
+    };
     match FUNCTIONS.iter().find(|(n, _, _)| *n == &*f.text) {
-        Some((_, n, _)) if *n == given => {}
+        Some((name, n, _)) if *n == given => {
+            if of_name && !args.first().is_some_and(is_name) {
+                let d = Diagnostic::new(Code::E0803, format!("`{name}` takes the name of a parameter or node"));
+                out.push(d.at(f.span, "called here"));
+            }
+        }
         Some((name, n, _)) => {
             let d = Diagnostic::new(Code::E0803, format!("`{name}` takes {n} arguments, not {given}"));
             out.push(d.at(f.span, "called here"));
@@ -292,6 +316,9 @@ impl<'a> Side<'a> {
                     );
                     return;
                 }
+                if &*target.text == EITHER && !self.replacement {
+                    return self.either_of(s, args);
+                }
                 let op = match kind {
                     ast::CallKind::Method => Opcode::CallMethod,
                     _ => Opcode::CallFunction,
@@ -337,6 +364,7 @@ impl<'a> Side<'a> {
             ValueKind::Dict(x) => Val::Dict(x.iter().map(|(k, x)| (self.value(k), self.value(x))).collect()),
             ValueKind::Slice(x) => Val::Slice(Box::new([0, 1, 2].map(|i| self.value(&x[i])))),
             ValueKind::Range(x) => Val::Range(Box::new([0, 1, 2].map(|i| self.value(&x[i])))),
+            ValueKind::Binary(BinaryOp::Or, ..) if !self.replacement => self.either(v),
             ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..) => self.computed(v),
             ValueKind::Name(n) if self.is_size(n) => self.computed(v),
             _ => resolve::value(v, &mut |_, _| None, self.out),
@@ -357,7 +385,62 @@ impl<'a> Side<'a> {
         n.map_or(Val::Unknown, Val::Leaf)
     }
 
+    /// `%a or %b or 1`: a hole for the first of these that matches. It stands behind what its alternatives are.
+    fn either(&mut self, v: &Value) -> Arg {
+        let name = format!("{v}");
+        if let Some(&n) = self.known.get(&name) {
+            return Val::Leaf(n);
+        }
+        let mut list = vec![];
+        let mut rest = v;
+        while let ValueKind::Binary(BinaryOp::Or, a, b) = &rest.kind {
+            list.push(self.value(b));
+            rest = a;
+        }
+        list.push(self.value(rest));
+        list.reverse();
+        self.alternatives(&name, list, v.span).map_or(Val::Unknown, Val::Leaf)
+    }
+
+    /// `%r = call_function either(%a, %b, 1)`: the same with a name.
+    fn either_of(&mut self, s: &ast::Stmt, args: &ast::Args) {
+        let Some(name) = &s.name else { return };
+        if let Some((k, _)) = args.keyword.first() {
+            let d = Diagnostic::new(Code::E0801, "`either` takes no arguments by name");
+            self.out.push(d.at(k.span, "alternatives stand in order"));
+        }
+        let list: Vec<Arg> = args.positional.iter().map(|v| self.value(v)).collect();
+        if list.is_empty() {
+            let d = Diagnostic::new(Code::E0801, "`either` of nothing matches nothing");
+            self.out.push(d.at(s.span, "an alternative is missing"));
+        }
+        if self.alternatives(&name.text, list, s.span).is_none() {
+            let d = Diagnostic::new(Code::E0103, format!("`%{}` is defined twice", name.text));
+            self.out.push(d.at(name.span, "defined again here"));
+        }
+    }
+
+    fn alternatives(&mut self, name: &str, list: Vec<Arg>, span: Span) -> Option<NodeId> {
+        let made = self.graph.create_named(Opcode::Placeholder, name, vec![], vec![], name);
+        let n = made.ok()?;
+        self.graph.meta_mut(n).span = Some(span);
+        self.holes.insert(n, Hole::Either(list));
+        self.known.insert(name.to_string(), n);
+        Some(n)
+    }
+
     fn named(&mut self, name: &str, span: Span) -> Arg {
+        if self.replacement && self.names.sometimes.contains(name) {
+            let sign = if name.starts_with(['$', '*']) { "" } else { "%" };
+            let title = format!("only some alternatives of the pattern bind `{sign}{name}`");
+            let help = format!("say what stands for it otherwise: `default({sign}{name}, None)`");
+            self.out.push(
+                Diagnostic::new(Code::E0802, title)
+                    .at(span, "used in every case here")
+                    .help(help),
+            );
+            return Val::Unknown;
+        }
         if let Some(&n) = self.known.get(name) {
             return Val::Leaf(n);
         }

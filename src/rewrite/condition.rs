@@ -3,19 +3,25 @@
 //! Python's arithmetic on numbers; sizes may be symbolic. What cannot be told is [`Val::Unknown`], and a condition that
 //! is not known does not hold.
 
-use crate::graph::{Graph, GraphModule};
+use super::matcher::Match;
+use super::pattern::Pattern;
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
+use crate::op;
 use crate::syntax::ast::{BinaryOp, UnaryOp, Value, ValueKind};
 use crate::syntax::resolve;
-use crate::tensor::Scalar;
-use crate::types::{Dim, TensorType, Type, Val};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{Category, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
+
+/// Constant vectors of more elements than this are not looked at.
+const LONGEST: usize = 1 << 20;
 
 /// A value of an expression.
 pub type V = Val<Operand>;
 
 /// The functions of conditions, each with its number of arguments and what it gives.
-pub const FUNCTIONS: [(&str, usize, &str); 11] = [
+pub const FUNCTIONS: [(&str, usize, &str); 15] = [
     ("dtype", 1, "the element type of a tensor"),
     ("shape", 1, "the sizes of a tensor, as a list"),
     ("rank", 1, "how many sizes a tensor has"),
@@ -27,17 +33,27 @@ pub const FUNCTIONS: [(&str, usize, &str); 11] = [
         1,
         "whether a value is a literal, parameter, buffer or constant",
     ),
-    ("value", 1, "the number that a literal or a constant of one element is"),
+    (
+        "value",
+        1,
+        "the number that a literal is, a constant of one element, or every element of `full` and its like",
+    ),
+    ("first", 1, "the first element of a constant vector of integers"),
+    (
+        "step",
+        2,
+        "the distance modulo n from each element of such a vector to the next, all of them in 0..n",
+    ),
+    ("bound", 1, "whether an alternative was taken that binds a name"),
+    (
+        "default",
+        2,
+        "what a name stands for, or another value where no alternative binds it",
+    ),
     ("len", 1, "how many items a list has"),
     ("min", 2, "the lesser of two numbers"),
     ("max", 2, "the greater of two numbers"),
 ];
-
-/// What names of an expression stand for.
-pub trait Scope {
-    /// The value of `%name`, `$name` (with its sign), or of a size's name.
-    fn lookup(&self, name: &str) -> Option<V>;
-}
 
 /// Evaluates expressions over one match.
 pub struct Eval<'a> {
@@ -45,8 +61,10 @@ pub struct Eval<'a> {
     pub module: &'a GraphModule,
     /// The graph in which a match was found.
     pub graph: &'a Graph,
-    /// The names.
-    pub scope: &'a dyn Scope,
+    /// The rule's pattern, whose names the expressions use.
+    pub pattern: &'a Pattern,
+    /// What they are bound to.
+    pub found: &'a Match,
 }
 
 /// The type of an operand.
@@ -74,15 +92,9 @@ impl Eval<'_> {
             Ok(Box::new([self.value(&x[0])?, self.value(&x[1])?, self.value(&x[2])?]))
         };
         Ok(match &v.kind {
-            ValueKind::Node(n) => match self.scope.lookup(n) {
-                Some(v) => v,
-                // `%xs` is the list of what `*%xs` stands for.
-                None => self.lookup(&format!("*{n}"))?,
-            },
-            ValueKind::Literal(n) => self.lookup(&format!("${n}"))?,
-            ValueKind::Rest(n) => self.lookup(&format!("*{n}"))?,
-            ValueKind::Name(n) => match self.scope.lookup(n) {
-                Some(v) => v,
+            ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Rest(_) => self.named(v).unwrap_or(Val::Unknown),
+            ValueKind::Name(n) => match self.found.dims.get(n) {
+                Some(d) => Val::Int(d.clone()),
                 None => self.plain(v),
             },
             ValueKind::List(x) => Val::List(self.items(x)?),
@@ -92,7 +104,14 @@ impl Eval<'_> {
             ValueKind::Unary(op, a) => unary(*op, &self.value(a)?)?,
             ValueKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) => self.logic(*op, a, b)?,
             ValueKind::Binary(op, a, b) => binary(*op, &self.value(a)?, &self.value(b)?)?,
-            ValueKind::Call(f, args) => self.call(&f.text, &all(args)?)?,
+            ValueKind::Call(f, args) => match (&*f.text, &args[..]) {
+                ("bound", [x]) => Val::Bool(self.named(x).is_some()),
+                ("default", [x, otherwise]) => match self.named(x) {
+                    Some(v) => v,
+                    None => self.value(otherwise)?,
+                },
+                (name, args) => self.call(name, &all(args)?)?,
+            },
             _ => self.plain(v),
         })
     }
@@ -113,10 +132,16 @@ impl Eval<'_> {
         resolve::value(v, &mut |_, _| None, &mut Default::default())
     }
 
-    fn lookup(&self, name: &str) -> Result<V, String> {
-        self.scope
-            .lookup(name)
-            .ok_or_else(|| format!("`{name}` is bound to nothing"))
+    /// What a parameter or node of the pattern stands for; `None` if it stands only in alternatives that were not taken.
+    fn named(&self, v: &Value) -> Option<V> {
+        let of = |name: &str| self.pattern.find(name).and_then(|n| self.found.value(n));
+        match &v.kind {
+            // `%xs` is the list of what `*%xs` stands for.
+            ValueKind::Node(n) => of(n).or_else(|| of(&format!("*{n}"))),
+            ValueKind::Literal(n) => of(&format!("${n}")),
+            ValueKind::Rest(n) => of(&format!("*{n}")),
+            _ => None,
+        }
     }
 
     /// `and` and `or`, which need not know both sides.
@@ -168,6 +193,14 @@ impl Eval<'_> {
             },
             "is_const" => Val::Bool(self.is_const(first)),
             "value" => self.number(first),
+            "first" => self
+                .vector(first)
+                .and_then(|v| v.first().copied())
+                .map_or(Val::Unknown, Val::int),
+            "step" => match (self.vector(first), args.get(1).and_then(Val::as_int)) {
+                (Some(v), Some(n)) => step(&v, n).map_or(Val::Unknown, Val::int),
+                _ => Val::Unknown,
+            },
             "len" => first.items().map_or(Val::Unknown, |v| Val::int(v.len() as i64)),
             "min" | "max" => match args {
                 [a, b] => extreme(name == "max", a, b),
@@ -180,30 +213,73 @@ impl Eval<'_> {
     fn is_const(&self, v: &V) -> bool {
         match v {
             Val::Leaf(Operand::Attr(_)) => true,
-            Val::Leaf(Operand::Node(n)) => self.graph[*n].op() == crate::graph::Opcode::GetAttr,
+            Val::Leaf(Operand::Node(n)) => self.graph[*n].op() == Opcode::GetAttr,
             Val::Leaf(_) => false,
             v => infer::is_value(v),
         }
     }
 
-    /// A literal, or the element of a constant that has one.
-    fn number(&self, v: &V) -> V {
-        let path = match v {
-            Val::Leaf(Operand::Attr(p)) => p.clone(),
-            Val::Leaf(Operand::Node(n)) if self.graph[*n].op() == crate::graph::Opcode::GetAttr => {
-                self.graph[*n].target().into()
-            }
-            Val::Leaf(_) => return Val::Unknown,
-            v => return v.clone(),
+    /// The constant that a value is, where it is known and nothing writes it.
+    fn constant(&self, v: &V) -> Option<&Tensor> {
+        let path: &str = match v {
+            Val::Leaf(Operand::Attr(p)) => p,
+            Val::Leaf(Operand::Node(n)) if self.graph[*n].op() == Opcode::GetAttr => self.graph[*n].target(),
+            _ => return None,
         };
-        let value = self.module.attributes.get(&path).and_then(|a| a.value.as_ref());
-        match value.and_then(|t| t.item()) {
-            Some(Scalar::Int(_, i)) => Val::int(i),
-            Some(Scalar::Bool(b)) => Val::Bool(b),
-            Some(x) => Val::Float(x.to_f64()),
-            None => Val::Unknown,
+        let known = self
+            .module
+            .attributes
+            .get(path)
+            .filter(|_| !self.graph.writes_buffer(path));
+        known.and_then(|a| a.value.as_ref())
+    }
+
+    /// A literal, the element of a constant that has one, or what a call of `full` and its like fills with.
+    fn number(&self, v: &V) -> V {
+        if let Some(t) = self.constant(v) {
+            return match t.item() {
+                Some(Scalar::Int(_, i)) => Val::int(i),
+                Some(Scalar::Bool(b)) => Val::Bool(b),
+                Some(x) => Val::Float(x.to_f64()),
+                None => Val::Unknown,
+            };
+        }
+        match v {
+            Val::Leaf(Operand::Node(n)) => self.filled(*n),
+            Val::Leaf(_) => Val::Unknown,
+            v => v.clone(),
         }
     }
+
+    fn filled(&self, n: NodeId) -> V {
+        let node = &self.graph[n];
+        let name = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
+        let name = op::candidates(&name).first().map_or("", |c| c.op.name);
+        let value = match name {
+            "zeros" | "zeros_like" => return Val::int(0),
+            "ones" | "ones_like" => return Val::int(1),
+            "full" | "full_like" => node.args().get(1).or_else(|| node.kwarg("fill_value")),
+            _ => None,
+        };
+        value.and_then(infer::literal).unwrap_or(Val::Unknown)
+    }
+
+    /// The elements of a constant vector of integers.
+    fn vector(&self, v: &V) -> Option<Vec<i64>> {
+        let t = self.constant(v)?;
+        let vector = t.rank() == 1 && t.numel() <= LONGEST && t.dtype().category() == Category::Int;
+        vector.then(|| (0..t.numel()).map(|i| t.get(i).to_i64()).collect())
+    }
+}
+
+/// The distance, modulo `n`, from each element to the next; 1 for a single one. `None` where they differ or leave `0..n`.
+fn step(v: &[i64], n: i64) -> Option<i64> {
+    if v.is_empty() || !v.iter().all(|i| (0..n).contains(i)) {
+        return None;
+    }
+    let mut steps = v.windows(2).map(|w| (w[1] - w[0]).rem_euclid(n));
+    let first = steps.next().unwrap_or(1);
+    steps.all(|s| s == first).then_some(first)
 }
 
 fn item<T>(items: &[T], i: i64) -> Option<&T> {

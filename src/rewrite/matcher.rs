@@ -4,14 +4,18 @@
 //! of the graph. Commutative operands are a choice, which is taken back if what follows fails. Nodes of the pattern that the
 //! first result does not need (those of rules with several results) are looked for among the users of what is bound.
 
+mod arguments;
+mod check;
+mod text;
+
 use super::Rule;
-use super::condition::{Eval, Scope, operand_type};
-use super::pattern::{Hole, Pattern};
+use super::condition::operand_type;
+use super::pattern::Pattern;
 use super::view::{Callee, View, Views, same};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::infer::{self, Operand};
+use crate::infer::Operand;
 use crate::syntax::ast::Value;
-use crate::types::{Dim, TensorType, Type, Val};
+use crate::types::{Dim, Val};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,8 +46,8 @@ impl Match {
 
     /// The graph's node that the pattern's `i`th result stands for.
     pub fn output(&self, pattern: &Pattern, i: usize) -> Option<NodeId> {
-        match self.nodes.get(pattern.outputs.get(i)?.as_leaf()?)? {
-            Operand::Node(n) => Some(*n),
+        match self.value(*pattern.outputs.get(i)?.as_leaf()?)? {
+            Val::Leaf(Operand::Node(n)) => Some(n),
             _ => None,
         }
     }
@@ -52,23 +56,6 @@ impl Match {
     pub fn value(&self, n: NodeId) -> Option<Val<Operand>> {
         let node = || self.nodes.get(&n).cloned().map(Val::Leaf);
         self.values.get(&n).cloned().or_else(node)
-    }
-}
-
-/// The names of a rule as a match binds them.
-pub(super) struct Bound<'a> {
-    /// The rule's pattern.
-    pub pattern: &'a Pattern,
-    /// What was found.
-    pub found: &'a Match,
-}
-
-impl Scope for Bound<'_> {
-    fn lookup(&self, name: &str) -> Option<Val<Operand>> {
-        match self.pattern.find(name) {
-            Some(n) => self.found.value(n),
-            None => self.found.dims.get(name).map(|d| Val::Int(d.clone())),
-        }
     }
 }
 
@@ -128,10 +115,11 @@ impl<'a> Matcher<'a> {
 
     /// The match whose first result is node `n`.
     pub fn at(&mut self, n: NodeId) -> Option<Match> {
-        let root = *self.pattern.outputs.first()?.as_leaf()?;
+        let pattern = self.pattern;
         self.near = None;
         let mut state = State::default();
-        state.goals.push((GoalPart::Node(root), Val::Leaf(Operand::Node(n))));
+        let root = GoalPart::Arg(pattern.outputs.first()?);
+        state.goals.push((root, Val::Leaf(Operand::Node(n))));
         self.solve(state).map(|s| s.found)
     }
 
@@ -180,7 +168,7 @@ impl<'a> Matcher<'a> {
 
     /// All goals are met: what is not bound yet, then what can be checked only now.
     fn rest(&mut self, state: State<'a>) -> Option<State<'a>> {
-        let missing = self.pattern.calls().find(|n| !state.found.nodes.contains_key(n));
+        let missing = self.pattern.required().find(|n| !state.found.nodes.contains_key(n));
         let Some(missing) = missing else {
             return self.check(state);
         };
@@ -198,7 +186,7 @@ impl<'a> Matcher<'a> {
 
     /// A node of the pattern that is not bound but has an operand that is, and the users of that operand.
     fn connected(&self, state: &State<'a>) -> Option<(NodeId, Vec<NodeId>)> {
-        let unbound = self.pattern.calls().filter(|n| !state.found.nodes.contains_key(n));
+        let unbound = self.pattern.required().filter(|n| !state.found.nodes.contains_key(n));
         unbound.into_iter().find_map(|p| {
             let inputs = self.pattern.graph[p].inputs();
             let bound = inputs.into_iter().find_map(|i| match state.found.value(i) {
@@ -319,252 +307,4 @@ fn swaps(callee: &Callee, args: &[Val<Operand>]) -> bool {
         None => a.is_none(),
     };
     op.commutative && args.len() >= 2 && args.iter().zip(&op.schema.params).skip(2).all(plain)
-}
-
-/// Arguments.
-impl<'a> Matcher<'a> {
-    fn arg(&mut self, state: &mut State<'a>, arg: &'a Val<NodeId>, value: Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
-        let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
-        let met = Some(vec![]);
-        match (arg, &value) {
-            (Val::Leaf(p), _) => self.leaf(state, *p, value),
-            (Val::List(a) | Val::Tuple(a), Val::List(v) | Val::Tuple(v)) => self.items(state, a, v),
-            (Val::Slice(a), Val::Slice(v)) | (Val::Range(a), Val::Range(v)) => {
-                Some(vec![a.iter().zip(v.iter()).map(|(a, v)| pair(a, v)).collect()])
-            }
-            (Val::Dict(a), Val::Dict(v)) if a.len() == v.len() => {
-                let mut goals = vec![];
-                for ((k, a), (l, v)) in a.iter().zip(v) {
-                    if !same(&k.map(|_| ()), &l.map(|_| ())) {
-                        return self.fail(state, || "a dict has other keys".into());
-                    }
-                    goals.push(pair(a, v));
-                }
-                Some(vec![goals])
-            }
-            (Val::Int(d), Val::Int(_)) if d.as_const().is_none() => self.size(state, d, &value),
-            _ => {
-                let literal: Option<Val<Operand>> = infer::literal(arg);
-                if literal.is_some_and(|l| same(&l, &value)) {
-                    return met;
-                }
-                self.fail(state, || {
-                    format!("{} is not {}", shown(self.graph, &value), shown_literal(arg))
-                })
-            }
-        }
-    }
-
-    /// A symbolic size of the pattern.
-    fn size(&mut self, state: &mut State<'a>, d: &Dim, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
-        let Val::Int(found) = value else { return None };
-        if self.dim(state, d, found) {
-            return Some(vec![]);
-        }
-        self.fail(state, || format!("the size {found} is not {d}"))
-    }
-
-    fn items(
-        &mut self,
-        state: &mut State<'a>,
-        wanted: &'a [Val<NodeId>],
-        found: &[Val<Operand>],
-    ) -> Option<Vec<Vec<Goal<'a>>>> {
-        let pattern = self.pattern;
-        let rest = |a: &Val<NodeId>| matches!(a, Val::Leaf(p) if matches!(pattern.hole(*p), Some(Hole::Rest)));
-        let at = wanted.iter().position(rest);
-        let least = wanted.len() - at.is_some() as usize;
-        if found.len() < least || (at.is_none() && found.len() > least) {
-            return self.fail(state, || format!("a list has {} items, not {least}", found.len()));
-        }
-        let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
-        let Some(at) = at else {
-            return Some(vec![wanted.iter().zip(found).rev().map(|(a, v)| pair(a, v)).collect()]);
-        };
-        let tail = wanted.len() - at - 1;
-        let (middle, end) = (&found[at..found.len() - tail], &found[found.len() - tail..]);
-        let mut goals: Vec<Goal<'a>> = wanted[..at].iter().zip(found).map(|(a, v)| pair(a, v)).collect();
-        goals.extend(wanted[at + 1..].iter().zip(end).map(|(a, v)| pair(a, v)));
-        goals.push((GoalPart::Arg(&wanted[at]), Val::List(middle.to_vec())));
-        Some(vec![goals])
-    }
-
-    fn leaf(&mut self, state: &mut State<'a>, p: NodeId, value: Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
-        let pattern = self.pattern;
-        let Some(hole) = pattern.hole(p) else {
-            return Some(vec![vec![(GoalPart::Node(p), value)]]);
-        };
-        if let Hole::Computed(e) = hole {
-            state.later.push((e, value));
-            return Some(vec![]);
-        }
-        let name = pattern.name(p);
-        if let Some(bound) = state.found.values.get(&p) {
-            if same(bound, &value) {
-                return Some(vec![]);
-            }
-            let (a, b) = (shown(self.graph, bound), shown(self.graph, &value));
-            return self.fail(state, || format!("`{}` would be both {a} and {b}", signed(name)));
-        }
-        match hole {
-            Hole::Literal if !infer::is_value(&value) => {
-                let text = shown(self.graph, &value);
-                return self.fail(state, || format!("`{name}` is a literal, and {text} is none"));
-            }
-            Hole::Value(ty) if *ty != Val::Unknown => {
-                let actual = match &value {
-                    Val::Leaf(o) => operand_type(self.module, self.graph, o),
-                    v => infer::map(v, &mut |_| Val::Unknown),
-                };
-                self.fits(state, ty, actual, p)?;
-            }
-            _ => {}
-        }
-        state.found.values.insert(p, value);
-        Some(vec![])
-    }
-
-    /// Whether a value of type `actual` may stand where the pattern declares `wanted`.
-    fn fits(&mut self, state: &mut State<'a>, wanted: &Type, actual: Type, p: NodeId) -> Option<()> {
-        let fits = match (wanted, &actual) {
-            (Val::Leaf(w), Val::Leaf(a)) => self.tensor_fits(state, w, a),
-            (Val::Unknown, _) => true,
-            (Val::Any(crate::types::Kind::Int), Val::Int(_)) => true,
-            (Val::Any(crate::types::Kind::Float), Val::Float(_)) => true,
-            (Val::Any(crate::types::Kind::Bool), Val::Bool(_)) => true,
-            (Val::Any(crate::types::Kind::Str), Val::Str(_)) => true,
-            (w, a) => w == a,
-        };
-        if fits {
-            return Some(());
-        }
-        let name = signed(self.pattern.name(p));
-        self.fail(state, || format!("`{name}` is {actual}, not {wanted}"))
-    }
-
-    fn tensor_fits(&self, state: &mut State<'a>, wanted: &TensorType, actual: &TensorType) -> bool {
-        if wanted.dtype != actual.dtype {
-            return false;
-        }
-        match (&wanted.shape, &actual.shape) {
-            (None, _) => true,
-            (Some(w), Some(a)) => w.len() == a.len() && w.iter().zip(a).all(|(w, a)| self.dim(state, w, a)),
-            _ => false,
-        }
-    }
-
-    fn dim(&self, state: &mut State<'a>, wanted: &Dim, actual: &Dim) -> bool {
-        if *wanted == Dim::Unknown {
-            return true;
-        }
-        if *actual == Dim::Unknown {
-            return false;
-        }
-        if let Some(name) = wanted.as_var()
-            && !state.found.dims.contains_key(name)
-        {
-            state.found.dims.insert(name.into(), actual.clone());
-            return true;
-        }
-        let dims = &state.found.dims;
-        wanted.substitute(&|v| dims.get(v).cloned()) == *actual
-    }
-}
-
-/// What can be checked only when everything is bound.
-impl<'a> Matcher<'a> {
-    fn check(&mut self, mut state: State<'a>) -> Option<State<'a>> {
-        let (module, graph, pattern) = (self.module, self.graph, self.pattern);
-        for (e, value) in std::mem::take(&mut state.later) {
-            let scope = Bound {
-                pattern,
-                found: &state.found,
-            };
-            let eval = Eval {
-                module,
-                graph,
-                scope: &scope,
-            };
-            match eval.value(e) {
-                Ok(v) if same(&v, &value) => {}
-                Ok(v) => {
-                    return self.fail(&state, || {
-                        format!("`{e}` is {}, not {}", shown(graph, &v), shown(graph, &value))
-                    });
-                }
-                Err(why) => return self.fail(&state, || format!("`{e}` cannot be computed: {why}")),
-            }
-        }
-        if let Some(why) = self.used_outside(&state.found) {
-            return self.fail(&state, || why);
-        }
-        if let Some(c) = &self.rule.condition {
-            let scope = Bound {
-                pattern,
-                found: &state.found,
-            };
-            let eval = Eval {
-                module,
-                graph,
-                scope: &scope,
-            };
-            match eval.holds(c) {
-                Ok(Some(true)) => {}
-                Ok(Some(false)) => return self.fail(&state, || format!("its condition `{c}` is false")),
-                Ok(None) => return self.fail(&state, || format!("its condition `{c}` is not known to hold")),
-                Err(why) => return self.fail(&state, || format!("its condition cannot be computed: {why}")),
-            }
-        }
-        Some(state)
-    }
-
-    /// A value inside the match that is used outside of it, and is no result.
-    fn used_outside(&self, found: &Match) -> Option<String> {
-        let matched = found.matched(self.pattern);
-        let outputs: Vec<NodeId> = (0..self.pattern.outputs.len())
-            .filter_map(|i| found.output(self.pattern, i))
-            .collect();
-        matched.iter().filter(|n| !outputs.contains(n)).find_map(|&n| {
-            let outside = self.graph[n].users().find(|u| !matched.contains(u))?;
-            let (inner, outer) = (self.graph[n].name(), self.graph[outside].name());
-            Some(format!(
-                "`%{inner}`, inside of the match, is used by `%{outer}` outside of it"
-            ))
-        })
-    }
-}
-
-/// A name with its sign: `%x`, `$a`.
-fn signed(name: &str) -> String {
-    if name.starts_with(['$', '*']) {
-        name.to_string()
-    } else {
-        format!("%{name}")
-    }
-}
-
-/// A value as a message shows it.
-pub(super) fn shown(graph: &Graph, v: &Val<Operand>) -> String {
-    match v {
-        Val::Leaf(Operand::Node(n)) => format!("`%{}`", graph[*n].name()),
-        Val::Leaf(Operand::Item(n, path)) => format!("item {path:?} of `%{}`", graph[*n].name()),
-        Val::Leaf(Operand::Attr(path)) => format!("`{path}`"),
-        Val::List(items) | Val::Tuple(items) => {
-            let items: Vec<String> = items.iter().take(8).map(|v| shown(graph, v)).collect();
-            format!("[{}]", items.join(", "))
-        }
-        Val::Int(d) => d.to_string(),
-        Val::Float(x) => crate::types::write_float(*x),
-        Val::Bool(b) => if *b { "True" } else { "False" }.into(),
-        Val::Str(s) => format!("{s:?}"),
-        Val::DType(d) => d.to_string(),
-        v => v.kind_name().to_string(),
-    }
-}
-
-fn shown_literal(arg: &Val<NodeId>) -> String {
-    match infer::literal::<Operand>(arg) {
-        Some(v) => shown(&Graph::new(), &v),
-        None => format!("a {}", arg.kind_name()),
-    }
 }

@@ -24,6 +24,8 @@ pub enum Hole {
     Rest,
     /// The value of an expression over the other holes.
     Computed(ast::Value),
+    /// `%a or %b or 1`: one of these arguments of the pattern, the first that matches.
+    Either(Vec<Arg>),
 }
 
 /// Why a graph is no pattern. The text is torch's where torch has one.
@@ -50,6 +52,8 @@ pub struct Pattern {
     pub outputs: Vec<Arg>,
     /// Each call as the rows it may be.
     views: HashMap<NodeId, Vec<View<NodeId>>>,
+    /// What every match binds.
+    always: HashSet<NodeId>,
 }
 
 impl Pattern {
@@ -72,15 +76,18 @@ impl Pattern {
         let views = graph
             .iter()
             .filter(|&n| graph[n].op().is_call())
-            .map(|n| (n, views(&graph, n)))
+            .map(|n| (n, views(&graph, &holes, n)))
             .collect();
-        Pattern {
+        let mut pattern = Pattern {
             graph,
             holes,
             names,
             outputs,
             views,
-        }
+            always: HashSet::new(),
+        };
+        pattern.always = pattern.always_bound();
+        pattern
     }
 
     /// A pattern whose placeholders stand for any value. The graph must be all of use.
@@ -111,7 +118,10 @@ impl Pattern {
     /// Why nothing could be found by this pattern when it is what a rule looks for.
     pub(super) fn search_fault(&self) -> Option<PatternError> {
         let err = |s: String| Some(PatternError(s));
-        let calls = |a: &Arg| matches!(a, Val::Leaf(n) if !self.holes.contains_key(n));
+        let calls = |a: &Arg| {
+            let alternatives = a.as_leaf().map(|&n| self.alternatives(n)).unwrap_or_default();
+            !alternatives.is_empty() && alternatives.iter().all(|n| !self.holes.contains_key(n))
+        };
         if self.outputs.is_empty() || !self.outputs.iter().all(calls) {
             return err("a pattern's results must be nodes of it".into());
         }
@@ -136,9 +146,53 @@ impl Pattern {
         while let Some(n) = todo.pop() {
             if seen.insert(n) {
                 todo.extend(self.graph[n].inputs());
+                if let Some(Hole::Either(list)) = self.holes.get(&n) {
+                    todo.extend(list.iter().flat_map(|a| a.leaves()).copied());
+                }
             }
         }
         seen
+    }
+
+    /// The nodes and holes that every match binds: not those that only some alternatives need.
+    fn always_bound(&self) -> HashSet<NodeId> {
+        let mut bound: HashMap<NodeId, HashSet<NodeId>> = HashMap::new();
+        let of = |bound: &HashMap<NodeId, HashSet<NodeId>>, a: &Arg| -> HashSet<NodeId> {
+            a.leaves()
+                .into_iter()
+                .filter_map(|n| bound.get(n))
+                .flatten()
+                .copied()
+                .collect()
+        };
+        // Alternatives stand behind what they are made of, so that one walk in order sees operands first.
+        for n in self.graph.iter() {
+            let mut set = match self.holes.get(&n) {
+                Some(Hole::Either(list)) => {
+                    let mut each = list.iter().map(|a| of(&bound, a));
+                    let first = each.next().unwrap_or_default();
+                    each.fold(first, |all, other| &all & &other)
+                }
+                _ => {
+                    let node = &self.graph[n];
+                    let args = node.args().iter().chain(node.kwargs().iter().map(|(_, v)| v));
+                    args.flat_map(|a| of(&bound, a)).collect()
+                }
+            };
+            set.insert(n);
+            bound.insert(n, set);
+        }
+        self.outputs.iter().flat_map(|a| of(&bound, a)).collect()
+    }
+
+    /// The calls and attributes that every match binds.
+    pub(super) fn required(&self) -> impl Iterator<Item = NodeId> {
+        self.calls().filter(|n| self.always.contains(n))
+    }
+
+    /// Whether every match binds this hole or node.
+    pub(super) fn is_always_bound(&self, n: NodeId) -> bool {
+        self.always.contains(&n)
     }
 
     /// The holes, in the order of the graph.
@@ -178,8 +232,17 @@ impl Pattern {
     /// What the first result may call.
     pub(super) fn root_keys(&self) -> Vec<Arc<str>> {
         let root = self.outputs.first().and_then(|a| a.as_leaf());
-        let views = root.map_or(&[][..], |&n| self.views(n));
-        views.iter().map(|v| v.callee.key()).collect()
+        let nodes = root.map(|&n| self.alternatives(n)).unwrap_or_default();
+        let views = nodes.into_iter().flat_map(|n| self.views(n));
+        views.map(|v| v.callee.key()).collect()
+    }
+
+    /// The nodes that a node may be: itself, or the alternatives that it is a hole for. Literals are left out.
+    fn alternatives(&self, n: NodeId) -> Vec<NodeId> {
+        match self.holes.get(&n) {
+            Some(Hole::Either(list)) => list.iter().filter_map(|a| a.as_leaf().copied()).collect(),
+            _ => vec![n],
+        }
     }
 
     /// Makes the holes of this replacement, in order, refer to those of `pattern`.
@@ -198,8 +261,9 @@ impl Pattern {
     }
 }
 
-/// The rows that a call of a pattern may be, each with one argument per parameter.
-fn views(graph: &Graph, n: NodeId) -> Vec<View<NodeId>> {
+/// The rows that a call of a pattern may be, each with one argument per parameter. A hole that is the whole argument for a
+/// list stands for the list, of any length: `$k` of `max_pool2d(%x, $k)` is `[3, 3]`.
+fn views(graph: &Graph, holes: &HashMap<NodeId, Hole>, n: NodeId) -> Vec<View<NodeId>> {
     let node = &graph[n];
     let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
     let arg_types: Vec<Type> = node.args().iter().map(|a| infer::arg_type(a, &ty)).collect();
@@ -210,6 +274,7 @@ fn views(graph: &Graph, n: NodeId) -> Vec<View<NodeId>> {
         .collect();
     let types: Vec<(&str, &Type)> = kwarg_types.iter().map(|(k, t)| (&**k, t)).collect();
     let kwargs: Vec<(&str, &Arg)> = node.kwargs().iter().map(|(k, v)| (&**k, v)).collect();
+    let whole = |n: &NodeId| holes.get(n).is_some_and(|h| !matches!(h, Hole::Rest));
     let mut out: Vec<View<NodeId>> = vec![];
     if node.op() != Opcode::CallModule {
         let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
@@ -217,7 +282,7 @@ fn views(graph: &Graph, n: NodeId) -> Vec<View<NodeId>> {
             let Ok(spelling) = candidate.bind(&arg_types, &types, true) else {
                 continue;
             };
-            let args = spelling.apply(node.args(), &kwargs).args;
+            let args = spelling.apply_with(node.args(), &kwargs, &whole).args;
             let callee = Callee::Op(spelling.op, spelling.inplace);
             let known = |v: &View<NodeId>| v.callee == callee && same_args(&v.args, &args);
             if !out.iter().any(known) {

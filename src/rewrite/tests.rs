@@ -129,6 +129,49 @@ fn nodes_stand_in_lists_and_slices() {
     assert_eq!(targets(&m), ["neg", "operator.getitem", "torch.cat"]);
 }
 
+/// A parameter given where a list is wanted stands for the list, whatever its length; a number for one of each item.
+#[test]
+fn a_parameter_is_a_whole_list() {
+    let model = |call: &str| {
+        format!(
+            "graph g {{ %x : f32[1, 2, 8, 8] = placeholder x\n%r = call_function {call}\noutput %r }}
+            rewrite pool(%x, $k, $s, $p) {{ %r = call_function max_pool2d(%x, $k, $s, $p)\noutput %r }}
+            => {{ %n = call_function neg(%x)\n%r = call_function avg_pool2d(%n, $k, $s, $p)\noutput %r }}
+            rewrite flat(%x, $a) {{ %r = call_function reshape(%x, $a)\noutput %r }}
+            => {{ %n = call_function neg(%x)\n%r = call_function view(%n, $a)\noutput %r }}
+            rewrite last(%x) {{ %r = call_function sum(%x, len([1, 1]))\noutput %r }}
+            => {{ %r = call_function amax(%x, 2)\noutput %r }}"
+        )
+    };
+    for (call, becomes, want) in [
+        (
+            "max_pool2d(%x, 2)",
+            "avg_pool2d",
+            "[List([Int(Const(2)), Int(Const(2))]), List([]), List([Int(Const(0)), Int(Const(0))])]",
+        ),
+        (
+            "max_pool2d(%x, [3, 2], (2, 1), [1, 0])",
+            "avg_pool2d",
+            "[List([Int(Const(3)), Int(Const(2))]), List([Int(Const(2)), Int(Const(1))]), List([Int(Const(1)), Int(Const(0))])]",
+        ),
+        (
+            "reshape(%x, (4, -1, 8))",
+            "view",
+            "[List([Int(Const(4)), Int(Const(-1)), Int(Const(8))])]",
+        ),
+        ("reshape(%x, 4, 32)", "view", "[List([Int(Const(4)), Int(Const(32))])]"),
+        ("reshape(%x, -1)", "view", "[List([Int(Const(-1))])]"),
+        ("sum(%x, [2])", "amax", "[Int(Const(2))]"),
+    ] {
+        let (m, r) = run(&model(call));
+        assert_eq!((r.total(), targets(&m).pop().as_deref()), (1, Some(becomes)), "{call}");
+        let g = m.entry().unwrap();
+        let last = g.iter().filter(|&n| g[n].op().is_call()).last().unwrap();
+        assert_eq!(format!("{:?}", &g[last].args()[1..]), want, "{call}");
+    }
+    assert_eq!(run(&model("sum(%x, [2, 1])")).1.total(), 0);
+}
+
 #[test]
 fn a_parameter_that_stands_twice_is_one_value() {
     let model = |b: &str| {

@@ -30,6 +30,9 @@ pub fn format(file: &File, text: &str) -> String {
     p.out
 }
 
+/// Conditions of more characters are broken at their `and`s.
+const CONDITION: usize = 120;
+
 struct Printer<'a> {
     out: String,
     text: &'a str,
@@ -115,7 +118,7 @@ impl Printer<'_> {
         let head = format!("{mark}rewrite {}({})", r.name.text, params.join(", "));
         self.body(&head, r.span.start, &r.pattern, "", 0);
         self.out.push_str(" =>");
-        let condition = r.condition.as_ref().map_or(String::new(), |c| format!(" where {c}"));
+        let condition = r.condition.as_ref().map_or(String::new(), where_clause);
         self.body("", r.span.start, &r.replacement, &condition, r.span.end);
         self.end_line(r.span.end);
     }
@@ -203,6 +206,31 @@ impl Printer<'_> {
         }
         self.blank = false;
         self.fresh = false;
+    }
+}
+
+/// ` where …`; a condition that does not fit on the line has one part a line.
+fn where_clause(c: &Value) -> String {
+    let line = format!(" where {c}");
+    if line.len() <= CONDITION {
+        return line;
+    }
+    let mut parts = vec![];
+    let mut rest = c;
+    while let ValueKind::Binary(BinaryOp::And, a, b) = &rest.kind {
+        parts.push(within_and(b));
+        rest = a;
+    }
+    parts.push(within_and(rest));
+    parts.reverse();
+    format!(" where {}", parts.join("\n    and "))
+}
+
+/// A condition as an operand of `and`.
+fn within_and(v: &Value) -> String {
+    match &v.kind {
+        ValueKind::Binary(BinaryOp::Or | BinaryOp::And, ..) => format!("({v})"),
+        _ => v.to_string(),
     }
 }
 

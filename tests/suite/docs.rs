@@ -77,6 +77,28 @@ fn examples_of_the_language_page_parse() {
     }
 }
 
+/// Every model of the page of rules, followed by what `fxc rewrite FILE --remarks` prints of it: remarks, then the graph.
+#[test]
+fn examples_of_the_page_of_rules_do_what_it_says() {
+    let dir = crate::support::Dir::new("rules");
+    let blocks = fences(&read("docs/rules.md"));
+    let mut seen = 0;
+    for pair in blocks.windows(2).filter(|p| p[0].0 == "fxir") {
+        std::fs::write(dir.0.join("model.fxir"), &pair[0].1).unwrap();
+        let ran = crate::support::fxc_in(&dir.0, &["rewrite", "model.fxir", "--remarks", "--fast-math"]);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert_eq!(pair[1].0, "text", "{}", pair[0].1);
+        assert_eq!(
+            format!("{}\n{}", ran.err, ran.out).trim(),
+            pair[1].1.trim(),
+            "{}",
+            pair[0].1
+        );
+        seen += 1;
+    }
+    assert!(seen > 8, "{seen} examples");
+}
+
 #[path = "../../examples/custom_op.rs"]
 mod custom_op;
 

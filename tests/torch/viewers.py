@@ -2,18 +2,22 @@
 
 DIR holds one folder a model (see models.py). Of each archive (export.pt2, core.pt2):
   netron          `fxc print --format netron` parses as ONNX's ModelProto (protobuf's JSON form), and every node's inputs are defined;
+  netron-js       Netron's own scripts open it, with as many nodes;
   model-explorer  `fxc print --format model-explorer` fits the data classes of Model Explorer's graph_builder.py, and every
                   edge ends at a node;
   svg             `fxc print --format svg` is XML.
 
-Needs: pip install onnx ai-edge-model-explorer. What is missing is said and not checked.
+Needs: pip install onnx netron ai-edge-model-explorer, and node. What is missing is said and not checked.
 """
 import argparse
 import dataclasses
+import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import xml.etree.ElementTree as xml
 
 try:
@@ -39,6 +43,29 @@ def netron(text):
         known.update(n.output)
     missing = [o.name for o in model.graph.output if o.name not in known]
     return f"results {missing} are not computed" if missing else None
+
+
+def netron_scripts(folder):
+    """Makes a folder that tests/torch/netron.mjs reads of the installed Netron; says whether there is one."""
+    spec = importlib.util.find_spec("netron")
+    if spec is None or shutil.which("node") is None:
+        print("SKIPPED netron-js: no package netron, or no node")
+        return False
+    shutil.copytree(os.path.dirname(spec.origin), f"{folder}/source")
+    with open(f"{folder}/package.json", "w") as f:
+        json.dump({"type": "module"}, f)
+    return True
+
+
+def opened(folder, text):
+    path = f"{folder}/model.json"
+    with open(path, "w") as f:
+        f.write(text)
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "netron.mjs")
+    said = subprocess.run(["node", script, folder, path], capture_output=True, text=True)
+    line = said.stdout.strip()
+    nodes = len(json.loads(text)["graph"]["node"])
+    return None if line.startswith(f"ONNX JSON v10: {nodes} nodes") else line or said.stderr.strip()[:200]
 
 
 def fits(cls, value):
@@ -78,7 +105,10 @@ def main():
     p.add_argument("names", nargs="*")
     p.add_argument("--fxc", default="target/release/fxc")
     args = p.parse_args()
+    scripts = tempfile.TemporaryDirectory()
     checks = {"svg": drawing}
+    if netron_scripts(scripts.name):
+        checks["netron-js"] = lambda text: opened(scripts.name, text)
     if onnx:
         checks["netron"] = netron
     if graph_builder:
@@ -91,7 +121,7 @@ def main():
                 continue
             for form, check in checks.items():
                 total += 1
-                done = subprocess.run([args.fxc, "print", path, "--format", form], capture_output=True, text=True)
+                done = subprocess.run([args.fxc, "print", path, "--format", form.removesuffix("-js")], capture_output=True, text=True)
                 try:
                     wrong = check(done.stdout) if done.returncode == 0 else done.stderr.strip()[:200]
                 except (ValueError, TypeError, json_format.ParseError if onnx else ValueError, xml.ParseError) as e:

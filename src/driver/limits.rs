@@ -1,0 +1,235 @@
+//! Which integers an input takes, told by what the graph does with it: rows of an embedding, places along a dim, classes,
+//! offsets of bags. Generated inputs keep within them.
+
+use super::fill::Fill;
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{self, InferOptions};
+use crate::op;
+use crate::pass::build::full_args;
+use crate::pass::{PassManager, PassOptions};
+use crate::types::{Category, Dim, Type, Val};
+use std::collections::{BTreeMap, HashSet};
+
+/// Views and copies: their elements are those of their first operand.
+const SAME_ELEMENTS: &[&str] = &[
+    "view",
+    "reshape",
+    "flatten",
+    "unsqueeze",
+    "squeeze",
+    "slice",
+    "select",
+    "narrow",
+    "permute",
+    "transpose",
+    "t",
+    "expand",
+    "clone",
+    "contiguous",
+    "detach",
+    "alias",
+    "to_dtype",
+    "_to_copy",
+    "unbind",
+    "split",
+    "chunk",
+    "cat",
+    "stack",
+    "item_of",
+];
+
+/// The least limit found for an input.
+#[derive(Clone, Copy, Default)]
+struct Limit {
+    /// Values are below this.
+    below: Option<u64>,
+    /// Values rise along the last dim, up to this many indices.
+    offsets: Option<u64>,
+}
+
+impl Limit {
+    fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+        a.into_iter().chain(b).min()
+    }
+
+    fn meet(&mut self, other: Limit) {
+        self.below = Limit::least(self.below, other.below);
+        self.offsets = Limit::least(self.offsets, other.offsets);
+    }
+}
+
+/// How to fill the integer inputs of the entry graph that stand for places in something, by the inputs' names; `seed` tells
+/// their random numbers apart. A graph that does not check has none.
+pub fn index_fills(module: &GraphModule, seed: u64) -> BTreeMap<String, Fill> {
+    let mut module = module.clone();
+    let wrong = infer::infer(&mut module, &InferOptions::default()).has_errors();
+    let passes = PassManager::of(&["inline", "functionalize", "normalize"]);
+    let (false, Ok(mut passes)) = (wrong, passes) else {
+        return BTreeMap::new();
+    };
+    if passes
+        .run(&mut module, &PassOptions::default(), &mut |_, _| {})
+        .is_err()
+    {
+        return BTreeMap::new();
+    }
+    let Some(graph) = module.entry() else {
+        return BTreeMap::new();
+    };
+    let mut out = BTreeMap::new();
+    for (p, i) in graph.placeholders().into_iter().zip(0..) {
+        let ty = graph[p].meta.ty.as_ref().and_then(|t| t.as_leaf());
+        if ty.is_none_or(|t| t.dtype.category() != Category::Int) {
+            continue;
+        }
+        let limit = limit(graph, p);
+        let fill = match (limit.offsets, limit.below) {
+            (Some(count), _) => Fill::Offsets { count },
+            (None, Some(below)) => Fill::Index { seed: seed + i, below },
+            (None, None) => continue,
+        };
+        out.insert(graph[p].target().to_string(), fill);
+    }
+    out
+}
+
+/// The limit of a placeholder: the least of all calls that it reaches with its elements unchanged.
+fn limit(graph: &Graph, p: NodeId) -> Limit {
+    let mut out = Limit::default();
+    let mut seen = HashSet::from([p]);
+    let mut todo = vec![p];
+    while let Some(n) = todo.pop() {
+        for user in graph[n].users() {
+            if graph[user].op() != Opcode::CallFunction {
+                continue;
+            }
+            out.meet(of_call(graph, user, n));
+            if SAME_ELEMENTS.contains(&graph[user].target()) && seen.insert(user) {
+                todo.push(user);
+            }
+        }
+    }
+    out
+}
+
+/// What the canonical call `user` wants of its operand `n`.
+fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
+    let mut out = Limit::default();
+    let Some(op) = op::by_name(graph[user].target()) else {
+        return out;
+    };
+    let Ok(args) = full_args(op, graph, user) else {
+        return out;
+    };
+    let is = |name: &str| at(&args, op, name).and_then(|a| a.as_leaf()) == Some(&n);
+    let size = |name: &str, dim: i64| at(&args, op, name).and_then(|a| size(graph, a.as_leaf()?, dim));
+    let bags = op.name.contains("embedding_bag");
+    // The mode by name comes with torch.nn.functional's order: the indices first.
+    let (rows, indices) = match op.name {
+        "embedding_bag_mode" => ("weight", "input"),
+        _ => ("weight", "indices"),
+    };
+    if (bags || op.name == "embedding") && is(indices) {
+        out.below = size(rows, 0);
+    }
+    if bags && is("offsets") {
+        out.offsets = at(&args, op, indices).and_then(|a| numel(graph, a.as_leaf()?));
+    }
+    if let Some(dim) = at(&args, op, "dim").and_then(Val::as_int)
+        && ["index", "indices"].iter().any(|i| is(i))
+    {
+        out.below = Limit::least(out.below, size("self", dim));
+    }
+    if op.name == "one_hot" && is("self") {
+        let classes = at(&args, op, "num_classes").and_then(Val::as_int);
+        out.below = classes.and_then(|c| u64::try_from(c).ok()).filter(|c| *c > 0);
+    }
+    if (op.name.starts_with("nll_loss") || op.name.starts_with("cross_entropy")) && is("target") {
+        out.below = size("self", 1).or_else(|| size("self", 0));
+    }
+    if op.name.starts_with("index") {
+        out.meet(of_list(graph, at(&args, op, "indices"), at(&args, op, "self"), n));
+    }
+    out
+}
+
+/// `x[i, :, j]`: each tensor of the list is for the dim at its place.
+fn of_list(graph: &Graph, indices: Option<&Val<NodeId>>, x: Option<&Val<NodeId>>, n: NodeId) -> Limit {
+    let (Some(items), Some(x)) = (indices.and_then(|i| i.items()), x.and_then(|x| x.as_leaf())) else {
+        return Limit::default();
+    };
+    let places = items.iter().zip(0..).filter(|(i, _)| i.as_leaf() == Some(&n));
+    Limit {
+        below: places.filter_map(|(_, d)| size(graph, x, d)).min(),
+        offsets: None,
+    }
+}
+
+fn at<'a>(args: &'a [Val<NodeId>], op: &op::Op, name: &str) -> Option<&'a Val<NodeId>> {
+    args.get(op.schema.index_of(name)?)
+}
+
+fn shape<'a>(graph: &'a Graph, n: &NodeId) -> Option<&'a [Dim]> {
+    let ty: &Type = graph[*n].meta.ty.as_ref()?;
+    ty.as_leaf()?.shape.as_deref()
+}
+
+/// A known size, from the end if `dim` is negative.
+fn size(graph: &Graph, n: &NodeId, dim: i64) -> Option<u64> {
+    let shape = shape(graph, n)?;
+    let dim = if dim < 0 { dim + shape.len() as i64 } else { dim };
+    let known = shape.get(usize::try_from(dim).ok()?)?.as_const()?;
+    u64::try_from(known).ok().filter(|s| *s > 0)
+}
+
+fn numel(graph: &Graph, n: &NodeId) -> Option<u64> {
+    shape(graph, n)?
+        .iter()
+        .try_fold(1u64, |all, d| all.checked_mul(u64::try_from(d.as_const()?).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::FileId;
+
+    fn fills(body: &str) -> BTreeMap<String, Fill> {
+        let text = format!("param w : f32[7, 4]\ngraph g {{ {body} }}");
+        let (file, d) = crate::syntax::parse_text(FileId(0), &text);
+        assert!(!d.has_errors(), "{d:?}");
+        let (module, d) = crate::graph::build(&file, "g");
+        assert!(!d.has_errors(), "{d:?}");
+        index_fills(&module, 0)
+    }
+
+    #[test]
+    fn inputs_are_told_by_what_reads_them() {
+        let found = fills(
+            "%i : i64[2, 5] = placeholder i
+             %o : i64[2, 3] = placeholder o
+             %g : i64[3, 4] = placeholder g
+             %t : i64[3] = placeholder t
+             %x : f32[3, 6] = placeholder x
+             %n : i64[3] = placeholder n
+             %w = get_attr w
+             %i0 = call_function operator.getitem(%i, 0)
+             %o0 = call_function operator.getitem(%o, 1)
+             %bags = call_function torch.nn.functional.embedding_bag(%i0, %w, %o0, mode=\"sum\")
+             %e = call_function torch.nn.functional.embedding(%i, %w)
+             %p = call_function torch.gather(%x, 1, %g)
+             %q = call_method view(%t, 3)
+             %l = call_function torch.nn.functional.cross_entropy(%x, %q)
+             %s = call_function operator.getitem(%x, (slice(None, None, None), %t))
+             %m = call_function operator.mul(%n, 2)
+             output (%bags, %e, %p, %l, %s, %m)",
+        );
+        let want = [
+            ("g", Fill::Index { seed: 2, below: 6 }),
+            ("i", Fill::Index { seed: 0, below: 7 }),
+            ("o", Fill::Offsets { count: 5 }),
+            ("t", Fill::Index { seed: 3, below: 6 }),
+        ];
+        let want: BTreeMap<String, Fill> = want.map(|(n, f)| (n.to_string(), f)).into();
+        assert_eq!(found, want);
+    }
+}

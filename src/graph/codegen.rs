@@ -1,0 +1,239 @@
+//! How a graph becomes a Python function, for those who want another one: torch's `CodeGen`, `on_generate_code`,
+//! `process_inputs` and `process_outputs`.
+//!
+//! [`python::code_with`](super::python::code_with) asks a [`CodeGen`] for the head of the function, for its `return` and for
+//! its lines; a default method gives torch's text. One method is enough to change how the code is called:
+//!
+//! ```
+//! use fxc::graph::codegen::CodeGen;
+//! use fxc::graph::{Graph, python};
+//!
+//! /// Prints before every statement what is computed (torch's `on_generate_code`).
+//! struct Traced;
+//! impl CodeGen for Traced {
+//!     fn body(&self, lines: Vec<String>) -> Vec<String> {
+//!         let traced = |l: String| match l.split_once(" = ").filter(|_| !l.starts_with("return")) {
+//!             Some((name, _)) => vec![format!("print('{name}')"), l.clone()],
+//!             None => vec![l],
+//!         };
+//!         lines.into_iter().flat_map(traced).collect()
+//!     }
+//! }
+//!
+//! let graph = Graph::trace(&["x"], |t, p| t.function("torch.relu", (&p[0] + 1,), &[]));
+//! let code = python::code_with(&graph, None, &Traced).source;
+//! assert_eq!(
+//!     code.trim(),
+//!     "def forward(self, x):\n    print('add')\n    add = x + 1;  x = None\n    print('relu')\n    \
+//!      relu = torch.relu(add);  add = None\n    return relu"
+//! );
+//! ```
+
+use crate::tensor::Tensor;
+use crate::types::Val;
+use std::convert::Infallible;
+
+/// How a graph becomes a Python function, and how that function is called. By default as torch's own `CodeGen` does.
+pub trait CodeGen {
+    /// The head of the function, without an end of line, and what stands before the body (torch's `gen_fn_def`). `params` are
+    /// `self` and the parameters with their annotations and defaults, `returns` is empty or ` -> T`. Lines behind the first
+    /// are indented here.
+    fn function(&self, params: &[String], returns: &str) -> String {
+        format!("def forward({}){returns}:", params.join(", "))
+    }
+
+    /// The last statement, for the text of the result (torch's `generate_output`).
+    fn output(&self, value: &str) -> String {
+        format!("return {value}").trim_end().to_string()
+    }
+
+    /// The statements of the body, without indentation (what torch gives to `on_generate_code`).
+    fn body(&self, lines: Vec<String>) -> Vec<String> {
+        lines
+    }
+
+    /// Names that the text takes from outside beside those of the graph, each with its path (torch's
+    /// `additional_globals`).
+    fn additional_globals(&self) -> Vec<(String, String)> {
+        vec![]
+    }
+
+    /// What the function is called with as arguments of the graph (torch's `process_inputs`).
+    fn process_inputs(&self, inputs: Vec<Val<Tensor>>) -> Vec<Val<Tensor>> {
+        inputs
+    }
+
+    /// The graph's result as the function gives it (torch's `process_outputs`).
+    fn process_outputs(&self, result: Val<Tensor>) -> Val<Tensor> {
+        result
+    }
+}
+
+/// Torch's own text: `gm.code`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Forward;
+
+impl CodeGen for Forward {}
+
+/// Parameters come in one list, which is emptied, so that each is freed when its last user has read it (torch's
+/// `_BoxedCodeGen`).
+///
+/// ```
+/// use fxc::graph::codegen::Boxed;
+/// use fxc::graph::{Graph, python};
+///
+/// let graph = Graph::trace(&["x", "y"], |_, p| &p[0] + &p[1]);
+/// let code = python::code_with(&graph, None, &Boxed).source;
+/// assert_eq!(
+///     code.trim(),
+///     "def forward(self, args_list):\n    args_iter = iter(args_list)\n    x = next(args_iter)\n    \
+///      y = next(args_iter)\n    args_list.clear()\n    add = x + y;  x = y = None\n    return add"
+/// );
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Boxed;
+
+/// The name of a parameter, without annotation and default.
+fn bare(param: &str) -> &str {
+    param.split([':', '=']).next().unwrap_or_default().trim()
+}
+
+impl CodeGen for Boxed {
+    fn function(&self, params: &[String], returns: &str) -> String {
+        let names: Vec<&str> = params.iter().map(|p| bare(p)).filter(|p| *p != "self").collect();
+        let mut out = format!("def forward(self, args_list){returns}:");
+        if !names.is_empty() {
+            out += "\n    args_iter = iter(args_list)";
+            names
+                .iter()
+                .for_each(|n| out += &format!("\n    {n} = next(args_iter)"));
+            out += "\n    args_list.clear()";
+        }
+        out
+    }
+}
+
+/// Parameters and results that nest, over a graph whose inputs and results are flat (torch's `_PyTreeCodeGen`): the code
+/// flattens and builds them by `self._in_spec` and `self._out_spec`.
+///
+/// ```
+/// use fxc::graph::codegen::{CodeGen, PyTree};
+/// use fxc::graph::{Graph, GraphModule, python};
+/// use fxc::interp::Interpreter;
+/// use fxc::tensor::Tensor;
+/// use fxc::types::Val;
+///
+/// // forward(pair, scale) with a pair (a, b), which gives {"sum": …, "all": [a, …]}
+/// let graph = Graph::trace(&["a", "b", "c"], |_, p| {
+///     let sum = (&p[0] + &p[1]) * &p[2];
+///     (&p[0] + 0, sum)
+/// });
+/// let leaf = || Val::Leaf(());
+/// let tree = PyTree {
+///     args: vec!["pair".into(), "scale".into()],
+///     kwargs: None,
+///     output: Some(Val::Dict(vec![
+///         (Val::Str("first".into()), leaf()),
+///         (Val::Str("rest".into()), Val::List(vec![leaf()])),
+///     ])),
+/// };
+/// let code = python::code_with(&graph, None, &tree).source;
+/// assert!(code.contains(
+///     "def forward(self, pair, scale):\n    a, b, c, = fx_pytree.tree_flatten_spec([pair, scale], self._in_spec)\n"
+/// ));
+/// assert!(code.contains("return pytree.tree_unflatten((add_1, mul), self._out_spec)"));
+///
+/// let one = |x: f32| Val::Leaf(Tensor::from_slice(&[1], &[x]));
+/// let given = vec![Val::Tuple(vec![one(1.0), one(2.0)]), one(10.0)];
+/// let module = GraphModule::new("g", graph);
+/// let flat = Interpreter::new(&module).run(tree.process_inputs(given)).unwrap();
+/// let Val::Dict(result) = tree.process_outputs(flat) else { panic!() };
+/// assert_eq!(result[1].1, Val::List(vec![one(30.0)]));
+/// ```
+#[derive(Clone, Debug)]
+pub struct PyTree {
+    /// The parameters of the function, in order (torch's `orig_args`).
+    pub args: Vec<String>,
+    /// Keyword parameters, where the specification of the inputs is `(args, kwargs)`.
+    pub kwargs: Option<Vec<String>>,
+    /// How the result nests, with a leaf for each value of the graph's result; `None` gives it as it is.
+    pub output: Option<Val<()>>,
+}
+
+impl PyTree {
+    fn bindings(&self, params: &[String]) -> String {
+        let annotated: Vec<&str> = params.iter().map(|p| &**p).filter(|p| p.contains(':')).collect();
+        let names: Vec<&str> = params.iter().map(|p| bare(p)).collect();
+        let mut out = match annotated.is_empty() {
+            true => String::new(),
+            false => format!("\n    {};\n", annotated.join("; ")),
+        };
+        let args = self.args.join(", ");
+        let given = match &self.kwargs {
+            None => format!("[{args}], self._in_spec"),
+            Some(names) => {
+                let pairs: Vec<String> = names.iter().map(|k| format!("'{k}':{k}")).collect();
+                format!("([{args}], {{{}}}), self._in_spec", pairs.join(", "))
+            }
+        };
+        out += &format!("\n    {}, = fx_pytree.tree_flatten_spec({given})", names.join(", "));
+        out
+    }
+}
+
+impl CodeGen for PyTree {
+    fn function(&self, params: &[String], returns: &str) -> String {
+        let own_self = self.args.first().is_some_and(|a| a == "self");
+        let flat = if own_self {
+            params
+        } else {
+            params.get(1..).unwrap_or_default()
+        };
+        let mut head: Vec<&str> = self
+            .args
+            .iter()
+            .chain(self.kwargs.iter().flatten())
+            .map(|a| &**a)
+            .collect();
+        if !own_self {
+            head.insert(0, "self");
+        }
+        let bindings = if flat.is_empty() {
+            String::new()
+        } else {
+            self.bindings(flat)
+        };
+        format!("def forward({}){returns}:{bindings}", head.join(", "))
+    }
+
+    fn output(&self, value: &str) -> String {
+        match self.output {
+            Some(_) => format!("return pytree.tree_unflatten({value}, self._out_spec)"),
+            None => Forward.output(value),
+        }
+    }
+
+    fn process_inputs(&self, inputs: Vec<Val<Tensor>>) -> Vec<Val<Tensor>> {
+        inputs.iter().flat_map(leaves).collect()
+    }
+
+    fn process_outputs(&self, result: Val<Tensor>) -> Val<Tensor> {
+        let Some(tree) = &self.output else { return result };
+        let flat = match result {
+            Val::List(v) | Val::Tuple(v) => v,
+            one => vec![one],
+        };
+        let mut flat = flat.into_iter();
+        let built = tree.try_map(&mut |()| Ok::<_, Infallible>(flat.next().unwrap_or(Val::None)));
+        built.unwrap_or_else(|never| match never {})
+    }
+}
+
+/// The values of a nested argument, in torch's order: lists, tuples and dicts nest, all else is a value.
+fn leaves(v: &Val<Tensor>) -> Vec<Val<Tensor>> {
+    match v {
+        Val::List(v) | Val::Tuple(v) => v.iter().flat_map(leaves).collect(),
+        Val::Dict(v) => v.iter().flat_map(|(_, x)| leaves(x)).collect(),
+        v => vec![v.clone()],
+    }
+}

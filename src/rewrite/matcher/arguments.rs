@@ -1,0 +1,170 @@
+//! Arguments of the pattern beside those of the graph: literals, lists, slices, holes and their types.
+
+use super::text::{shown, shown_literal, signed};
+use super::{Goal, GoalPart, Matcher, State};
+use crate::graph::NodeId;
+use crate::infer::{self, Operand};
+use crate::rewrite::condition::operand_type;
+use crate::rewrite::pattern::Hole;
+use crate::rewrite::view::same;
+use crate::types::{Dim, TensorType, Type, Val};
+
+impl<'a> Matcher<'a> {
+    /// The alternatives of goals under which `arg` of the pattern is `value`.
+    pub(super) fn arg(
+        &mut self,
+        state: &mut State<'a>,
+        arg: &'a Val<NodeId>,
+        value: Val<Operand>,
+    ) -> Option<Vec<Vec<Goal<'a>>>> {
+        let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
+        let met = Some(vec![]);
+        match (arg, &value) {
+            (Val::Leaf(p), _) => self.leaf(state, *p, value),
+            (Val::List(a) | Val::Tuple(a), Val::List(v) | Val::Tuple(v)) => self.items(state, a, v),
+            (Val::Slice(a), Val::Slice(v)) | (Val::Range(a), Val::Range(v)) => {
+                Some(vec![a.iter().zip(v.iter()).map(|(a, v)| pair(a, v)).collect()])
+            }
+            (Val::Dict(a), Val::Dict(v)) if a.len() == v.len() => {
+                let mut goals = vec![];
+                for ((k, a), (l, v)) in a.iter().zip(v) {
+                    if !same(&k.map(|_| ()), &l.map(|_| ())) {
+                        return self.fail(state, || "a dict has other keys".into());
+                    }
+                    goals.push(pair(a, v));
+                }
+                Some(vec![goals])
+            }
+            (Val::Int(d), Val::Int(_)) if d.as_const().is_none() => self.size(state, d, &value),
+            _ => {
+                let literal: Option<Val<Operand>> = infer::literal(arg);
+                if literal.is_some_and(|l| same(&l, &value)) {
+                    return met;
+                }
+                self.fail(state, || {
+                    format!("{} is not {}", shown(self.graph, &value), shown_literal(arg))
+                })
+            }
+        }
+    }
+
+    /// A symbolic size of the pattern.
+    fn size(&mut self, state: &mut State<'a>, d: &Dim, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+        let Val::Int(found) = value else { return None };
+        if self.dim(state, d, found) {
+            return Some(vec![]);
+        }
+        self.fail(state, || format!("the size {found} is not {d}"))
+    }
+
+    fn items(
+        &mut self,
+        state: &mut State<'a>,
+        wanted: &'a [Val<NodeId>],
+        found: &[Val<Operand>],
+    ) -> Option<Vec<Vec<Goal<'a>>>> {
+        let pattern = self.pattern;
+        let rest = |a: &Val<NodeId>| matches!(a, Val::Leaf(p) if matches!(pattern.hole(*p), Some(Hole::Rest)));
+        let at = wanted.iter().position(rest);
+        let least = wanted.len() - at.is_some() as usize;
+        if found.len() < least || (at.is_none() && found.len() > least) {
+            return self.fail(state, || format!("a list has {} items, not {least}", found.len()));
+        }
+        let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
+        let Some(at) = at else {
+            return Some(vec![wanted.iter().zip(found).rev().map(|(a, v)| pair(a, v)).collect()]);
+        };
+        let tail = wanted.len() - at - 1;
+        let (middle, end) = (&found[at..found.len() - tail], &found[found.len() - tail..]);
+        let mut goals: Vec<Goal<'a>> = wanted[..at].iter().zip(found).map(|(a, v)| pair(a, v)).collect();
+        goals.extend(wanted[at + 1..].iter().zip(end).map(|(a, v)| pair(a, v)));
+        goals.push((GoalPart::Arg(&wanted[at]), Val::List(middle.to_vec())));
+        Some(vec![goals])
+    }
+
+    fn leaf(&mut self, state: &mut State<'a>, p: NodeId, value: Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
+        let pattern = self.pattern;
+        let Some(hole) = pattern.hole(p) else {
+            return Some(vec![vec![(GoalPart::Node(p), value)]]);
+        };
+        if let Hole::Computed(e) = hole {
+            state.later.push((e, value));
+            return Some(vec![]);
+        }
+        let name = pattern.name(p);
+        if let Some(bound) = state.found.values.get(&p) {
+            if same(bound, &value) {
+                return Some(vec![]);
+            }
+            let (a, b) = (shown(self.graph, bound), shown(self.graph, &value));
+            return self.fail(state, || format!("`{}` would be both {a} and {b}", signed(name)));
+        }
+        match hole {
+            Hole::Either(list) => {
+                state.found.values.insert(p, value.clone());
+                let goals = |a: &'a Val<NodeId>| vec![(GoalPart::Arg(a), value.clone())];
+                return Some(list.iter().map(goals).collect());
+            }
+            Hole::Literal if !infer::is_value(&value) => {
+                let text = shown(self.graph, &value);
+                return self.fail(state, || format!("`{name}` is a literal, and {text} is none"));
+            }
+            Hole::Value(ty) if *ty != Val::Unknown => {
+                let actual = match &value {
+                    Val::Leaf(o) => operand_type(self.module, self.graph, o),
+                    v => infer::map(v, &mut |_| Val::Unknown),
+                };
+                self.fits(state, ty, actual, p)?;
+            }
+            _ => {}
+        }
+        state.found.values.insert(p, value);
+        Some(vec![])
+    }
+
+    /// Whether a value of type `actual` may stand where the pattern declares `wanted`.
+    pub(super) fn fits(&mut self, state: &mut State<'a>, wanted: &Type, actual: Type, p: NodeId) -> Option<()> {
+        let fits = match (wanted, &actual) {
+            (Val::Leaf(w), Val::Leaf(a)) => self.tensor_fits(state, w, a),
+            (Val::Unknown, _) => true,
+            (Val::Any(crate::types::Kind::Int), Val::Int(_)) => true,
+            (Val::Any(crate::types::Kind::Float), Val::Float(_)) => true,
+            (Val::Any(crate::types::Kind::Bool), Val::Bool(_)) => true,
+            (Val::Any(crate::types::Kind::Str), Val::Str(_)) => true,
+            (w, a) => w == a,
+        };
+        if fits {
+            return Some(());
+        }
+        let name = signed(self.pattern.name(p));
+        self.fail(state, || format!("`{name}` is {actual}, not {wanted}"))
+    }
+
+    fn tensor_fits(&self, state: &mut State<'a>, wanted: &TensorType, actual: &TensorType) -> bool {
+        if wanted.dtype != actual.dtype {
+            return false;
+        }
+        match (&wanted.shape, &actual.shape) {
+            (None, _) => true,
+            (Some(w), Some(a)) => w.len() == a.len() && w.iter().zip(a).all(|(w, a)| self.dim(state, w, a)),
+            _ => false,
+        }
+    }
+
+    fn dim(&self, state: &mut State<'a>, wanted: &Dim, actual: &Dim) -> bool {
+        if *wanted == Dim::Unknown {
+            return true;
+        }
+        if *actual == Dim::Unknown {
+            return false;
+        }
+        if let Some(name) = wanted.as_var()
+            && !state.found.dims.contains_key(name)
+        {
+            state.found.dims.insert(name.into(), actual.clone());
+            return true;
+        }
+        let dims = &state.found.dims;
+        wanted.substitute(&|v| dims.get(v).cloned()) == *actual
+    }
+}

@@ -1,0 +1,71 @@
+//! What can be checked only when everything is bound: computed values, uses outside of the match, the condition.
+
+use super::text::shown;
+use super::{Match, Matcher, State};
+use crate::graph::NodeId;
+use crate::infer::Operand;
+use crate::rewrite::condition::Eval;
+use crate::rewrite::view::same;
+use crate::types::Val;
+
+impl<'a> Matcher<'a> {
+    fn eval<'s>(&'s self, found: &'s Match) -> Eval<'s> {
+        Eval {
+            module: self.module,
+            graph: self.graph,
+            pattern: self.pattern,
+            found,
+        }
+    }
+
+    /// The state, if all of that holds.
+    pub(super) fn check(&mut self, mut state: State<'a>) -> Option<State<'a>> {
+        let graph = self.graph;
+        for (e, value) in std::mem::take(&mut state.later) {
+            let eval = self.eval(&state.found);
+            match eval.value(e) {
+                Ok(v) if same(&v, &value) || is_each_item(&v, &value) => {}
+                Ok(v) => {
+                    return self.fail(&state, || {
+                        format!("`{e}` is {}, not {}", shown(graph, &v), shown(graph, &value))
+                    });
+                }
+                Err(why) => return self.fail(&state, || format!("`{e}` cannot be computed: {why}")),
+            }
+        }
+        if let Some(why) = self.used_outside(&state.found) {
+            return self.fail(&state, || why);
+        }
+        if let Some(c) = &self.rule.condition {
+            let eval = self.eval(&state.found);
+            match eval.holds(c) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return self.fail(&state, || format!("its condition `{c}` is false")),
+                Ok(None) => return self.fail(&state, || format!("its condition `{c}` is not known to hold")),
+                Err(why) => return self.fail(&state, || format!("its condition cannot be computed: {why}")),
+            }
+        }
+        Some(state)
+    }
+
+    /// A value inside the match that is used outside of it, and is no result.
+    fn used_outside(&self, found: &Match) -> Option<String> {
+        let matched = found.matched(self.pattern);
+        let outputs: Vec<NodeId> = (0..self.pattern.outputs.len())
+            .filter_map(|i| found.output(self.pattern, i))
+            .collect();
+        matched.iter().filter(|n| !outputs.contains(n)).find_map(|&n| {
+            let outside = self.graph[n].users().find(|u| !matched.contains(u))?;
+            let (inner, outer) = (self.graph[n].name(), self.graph[outside].name());
+            Some(format!(
+                "`%{inner}`, inside of the match, is used by `%{outer}` outside of it"
+            ))
+        })
+    }
+}
+
+/// Whether `value` is a list of nothing but `v`: what one number given for a list stands for.
+fn is_each_item(v: &Val<Operand>, value: &Val<Operand>) -> bool {
+    let items = value.items().filter(|items| !items.is_empty());
+    v.items().is_none() && items.is_some_and(|items| items.iter().all(|i| same(v, i)))
+}

@@ -1,0 +1,41 @@
+//! Names and values as remarks show them.
+
+use crate::graph::{Graph, NodeId};
+use crate::infer::{self, Operand};
+use crate::types::Val;
+
+/// A name with its sign: `%x`, `$a`.
+pub(super) fn signed(name: &str) -> String {
+    if name.starts_with(['$', '*']) {
+        name.to_string()
+    } else {
+        format!("%{name}")
+    }
+}
+
+/// A value as a message shows it.
+pub(in crate::rewrite) fn shown(graph: &Graph, v: &Val<Operand>) -> String {
+    match v {
+        Val::Leaf(Operand::Node(n)) => format!("`%{}`", graph[*n].name()),
+        Val::Leaf(Operand::Item(n, path)) => format!("item {path:?} of `%{}`", graph[*n].name()),
+        Val::Leaf(Operand::Attr(path)) => format!("`{path}`"),
+        Val::List(items) | Val::Tuple(items) => {
+            let items: Vec<String> = items.iter().take(8).map(|v| shown(graph, v)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Val::Int(d) => d.to_string(),
+        Val::Float(x) => crate::types::write_float(*x),
+        Val::Bool(b) => if *b { "True" } else { "False" }.into(),
+        Val::Str(s) => format!("{s:?}"),
+        Val::DType(d) => d.to_string(),
+        v => v.kind_name().to_string(),
+    }
+}
+
+/// A literal of a pattern as a message shows it.
+pub(super) fn shown_literal(arg: &Val<NodeId>) -> String {
+    match infer::literal::<Operand>(arg) {
+        Some(v) => shown(&Graph::new(), &v),
+        None => format!("a {}", arg.kind_name()),
+    }
+}
