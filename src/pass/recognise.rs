@@ -6,7 +6,7 @@
 //!
 #![doc = include_str!("examples/recognise.md")]
 
-use super::{Context, dce, simplify};
+use super::{Context, dce, identities, simplify};
 use crate::diag::Diagnostic;
 use crate::graph::GraphModule;
 
@@ -14,6 +14,8 @@ use crate::graph::GraphModule;
 pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
     let found = simplify::apply(module, simplify::recognised(), cx)?;
     if found > 0 {
+        // Operands are given in four dims, which most have already.
+        identities::run(module, cx)?;
         dce::run(module, cx)?;
     }
     Ok(found)

@@ -1,17 +1,19 @@
 //! Rules as they are written, as [`Rule`]s. Both sides become graphs and are inferred like any graph, so that unknown ops,
 //! arguments that do not fit and shapes that cannot be are reported where they stand in the rule.
 
+mod names;
+
 use super::Rule;
-use super::condition::FUNCTIONS;
 use super::pattern::{Hole, Pattern};
-use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, InferOptions};
 use crate::source::Span;
-use crate::syntax::ast::{self, BinaryOp, Item, Op, RewriteParam, Value, ValueKind};
+use crate::syntax::ast::{self, BinaryOp, Item, Op, Value, ValueKind};
 use crate::syntax::resolve;
-use crate::types::{DType, Type, Val};
-use std::collections::{HashMap, HashSet};
+use crate::types::{DType, Val};
+use names::Names;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The name by which a pattern gives alternatives a name of their own.
@@ -78,156 +80,6 @@ fn rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
         condition: r.condition.clone(),
         span: Some(r.name.span),
     })
-}
-
-/// What the names of a rule stand for.
-#[derive(Default)]
-struct Names {
-    /// `%x`, `$a` (with the sign) and `*xs`, each with its hole.
-    holes: Vec<(Arc<str>, Hole, Span)>,
-    /// Nodes of the pattern, for its replacement and condition, with their types.
-    nodes: Vec<(Arc<str>, Type)>,
-    /// Parameters and nodes that only some alternatives of the pattern bind.
-    sometimes: HashSet<Arc<str>>,
-    sizes: HashSet<Arc<str>>,
-}
-
-impl Names {
-    fn parameters(&mut self, r: &ast::Rewrite, out: &mut Diagnostics) {
-        for p in &r.params {
-            let (name, hole, span): (Arc<str>, Hole, Span) = match p {
-                RewriteParam::Node(n, ty) => {
-                    let ty = ty.as_ref().map_or(Val::Unknown, |t| resolve::ty(t, out));
-                    self.sizes_of(&ty);
-                    (n.text.clone(), Hole::Value(ty), n.span)
-                }
-                RewriteParam::Literal(n) => (format!("${}", n.text).into(), Hole::Literal, n.span),
-                RewriteParam::Rest(n) => (format!("*{}", n.text).into(), Hole::Rest, n.span),
-            };
-            if let Some((_, _, first)) = self.holes.iter().find(|(n, _, _)| *n == name) {
-                let d = Diagnostic::new(Code::E0103, format!("parameter `{name}` is declared twice"));
-                out.push(d.at(span, "declared again here").see(*first, "first declared here"));
-                continue;
-            }
-            self.holes.push((name, hole, span));
-        }
-    }
-
-    fn sizes_of(&mut self, ty: &Type) {
-        for t in ty.leaves() {
-            for d in t.shape.iter().flatten() {
-                d.visit_vars(&mut |v| {
-                    self.sizes.insert(v.into());
-                });
-            }
-        }
-    }
-
-    /// Takes in the nodes of the pattern.
-    fn nodes(&mut self, p: &Pattern) {
-        for n in p.calls() {
-            let ty = p.graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
-            if p.graph[n].meta.declared {
-                self.sizes_of(&ty);
-            }
-            self.nodes.push((p.name(n).into(), ty));
-        }
-        for (n, hole) in p.holes() {
-            if matches!(hole, Hole::Either(_)) {
-                self.nodes.push((p.name(n).into(), Val::Unknown));
-            }
-        }
-        let named = p.calls().chain(p.holes().map(|(n, _)| n));
-        let sometimes = named.filter(|&n| !p.is_always_bound(n));
-        self.sometimes = sometimes.map(|n| p.name(n).into()).collect();
-    }
-
-    fn hole(&self, name: &str) -> Option<Hole> {
-        let param = self
-            .holes
-            .iter()
-            .find(|(n, _, _)| &**n == name)
-            .map(|(_, h, _)| h.clone());
-        let node = || self.nodes.iter().find(|(n, _)| &**n == name);
-        param.or_else(|| node().map(|(_, t)| Hole::Value(t.clone())))
-    }
-
-    fn unbound(&self, name: &str, span: Span) -> Diagnostic {
-        let shown = if name.starts_with(['$', '*']) {
-            name.to_string()
-        } else {
-            format!("%{name}")
-        };
-        let d = Diagnostic::new(Code::E0802, format!("`{shown}` is bound by nothing"))
-            .at(span, "neither a parameter of the rule nor a node of its pattern");
-        let known: Vec<&str> = self
-            .holes
-            .iter()
-            .map(|(n, _, _)| &**n)
-            .chain(self.nodes.iter().map(|(n, _)| &**n))
-            .collect();
-        match nearest(name, known) {
-            Some(n) => d.help(format!("a similar name exists: `{n}`")),
-            None => d.help(format!("add `{shown}` to the rule's parameters")),
-        }
-    }
-
-    /// What is wrong with an expression's names and calls.
-    fn check_condition(&self, v: &Value, out: &mut Diagnostics) {
-        let mut each = |x: &[Value]| x.iter().for_each(|x| self.check_condition(x, out));
-        match &v.kind {
-            ValueKind::Node(n) if self.hole(n).is_none() && self.hole(&format!("*{n}")).is_none() => {
-                out.push(self.unbound(n, v.span));
-            }
-            ValueKind::Literal(n) if self.hole(&format!("${n}")).is_none() => {
-                out.push(self.unbound(&format!("${n}"), v.span));
-            }
-            ValueKind::Rest(n) if self.hole(&format!("*{n}")).is_none() => {
-                out.push(self.unbound(&format!("*{n}"), v.span));
-            }
-            ValueKind::List(x) | ValueKind::Tuple(x) => each(x),
-            ValueKind::Slice(x) | ValueKind::Range(x) => each(&x[..]),
-            ValueKind::Unary(_, a) => self.check_condition(a, out),
-            ValueKind::Binary(_, a, b) => {
-                self.check_condition(a, out);
-                self.check_condition(b, out);
-            }
-            ValueKind::Call(f, args) => {
-                each(args);
-                check_call(f, args, out);
-            }
-            _ => {}
-        }
-    }
-}
-
-fn check_call(f: &ast::Name, args: &[Value], out: &mut Diagnostics) {
-    let given = args.len();
-    let of_name = matches!(&*f.text, "bound" | "default");
-    let is_name = |v: &Value| {
-        let v = &v.kind;
-        matches!(v, ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Rest(_))
-    };
-    match FUNCTIONS.iter().find(|(n, _, _)| *n == &*f.text) {
-        Some((name, n, _)) if *n == given => {
-            if of_name && !args.first().is_some_and(is_name) {
-                let d = Diagnostic::new(Code::E0803, format!("`{name}` takes the name of a parameter or node"));
-                out.push(d.at(f.span, "called here"));
-            }
-        }
-        Some((name, n, _)) => {
-            let d = Diagnostic::new(Code::E0803, format!("`{name}` takes {n} arguments, not {given}"));
-            out.push(d.at(f.span, "called here"));
-        }
-        None => {
-            let d = Diagnostic::new(Code::E0803, format!("`{}` is no function of rules", f.text)).at(f.span, "");
-            let names = FUNCTIONS.iter().map(|(n, _, _)| *n);
-            out.push(match nearest(&f.text, names.clone()) {
-                Some(n) => d.suggest(f.span, n, "a similar function exists"),
-                None => d.help(format!("the functions are {}", names.collect::<Vec<_>>().join(", "))),
-            });
-        }
-    }
 }
 
 /// One side of a rule on its way to a graph.
