@@ -36,6 +36,7 @@ const SAME_ELEMENTS: &[&str] = &[
     "cat",
     "stack",
     "item_of",
+    "getitem",
 ];
 
 /// The least limit found for an input.
@@ -104,7 +105,8 @@ fn limit(graph: &Graph, p: NodeId) -> Limit {
                 continue;
             }
             out.meet(of_call(graph, user, n));
-            if SAME_ELEMENTS.contains(&graph[user].target()) && seen.insert(user) {
+            let first = graph[user].args().first().is_some_and(|a| a.leaves().contains(&&n));
+            if first && SAME_ELEMENTS.contains(&graph[user].target()) && seen.insert(user) {
                 todo.push(user);
             }
         }
@@ -124,13 +126,13 @@ fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
     let is = |name: &str| at(&args, op, name).and_then(|a| a.as_leaf()) == Some(&n);
     let size = |name: &str, dim: i64| at(&args, op, name).and_then(|a| size(graph, a.as_leaf()?, dim));
     let bags = op.name.contains("embedding_bag");
-    // The mode by name comes with torch.nn.functional's order: the indices first.
-    let (rows, indices) = match op.name {
-        "embedding_bag_mode" => ("weight", "input"),
-        _ => ("weight", "indices"),
-    };
-    if (bags || op.name == "embedding") && is(indices) {
-        out.below = size(rows, 0);
+    // torch.nn.functional calls them `input`, ATen `indices`.
+    let indices = ["indices", "input"]
+        .into_iter()
+        .find(|i| op.schema.index_of(i).is_some());
+    let indices = indices.unwrap_or_default();
+    if (bags || op.name.starts_with("embedding")) && is(indices) {
+        out.below = size("weight", 0);
     }
     if bags && is("offsets") {
         out.offsets = at(&args, op, indices).and_then(|a| numel(graph, a.as_leaf()?));

@@ -190,9 +190,9 @@ impl Pattern {
         self.calls().filter(|n| self.always.contains(n))
     }
 
-    /// Whether every match binds this hole or node.
-    pub(super) fn is_always_bound(&self, n: NodeId) -> bool {
-        self.always.contains(&n)
+    /// The holes and nodes that some matches bind and others do not.
+    pub(super) fn sometimes_bound(&self) -> impl Iterator<Item = NodeId> {
+        self.reachable().into_iter().filter(|n| !self.always.contains(n))
     }
 
     /// The holes, in the order of the graph.

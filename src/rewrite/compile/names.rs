@@ -68,9 +68,7 @@ impl Names {
                 self.nodes.push((p.name(n).into(), Val::Unknown));
             }
         }
-        let named = p.calls().chain(p.holes().map(|(n, _)| n));
-        let sometimes = named.filter(|&n| !p.is_always_bound(n));
-        self.sometimes = sometimes.map(|n| p.name(n).into()).collect();
+        self.sometimes = p.sometimes_bound().map(|n| p.name(n).into()).collect();
     }
 
     /// What a name is a hole for.
