@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// How often a loop is repeated, and how many nodes a script may have with all its repetitions.
 const MAX_TURNS: i64 = 1024;
-const MAX_WORK: usize = 100_000;
+const MAX_WORK: usize = 30_000;
 
 /// A block as a graph's statements.
 pub(super) struct Turn {
