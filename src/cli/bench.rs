@@ -1,8 +1,8 @@
 use super::inputs::{InputArgs, bound};
 use super::model::ModelArgs;
 use super::sweep::{self, Sweep};
-use super::{App, Outcome, Stop, output};
-use crate::driver::{Bound, Ready, Request, Stage, State, Timer, compile, thread_count};
+use super::{App, Outcome, Stop, against, output};
+use crate::driver::{Bound, Model, Ready, Request, Stage, State, Timer, compile, thread_count};
 use crate::graph::GraphModule;
 use crate::runtime::{Executable, Profile};
 use serde_json::json;
@@ -29,10 +29,48 @@ pub struct Args {
     profile: bool,
     /// Write one JSON object
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Call the model at each of these sizes in turn, and say what a new size costs
-    #[arg(long, value_name = "NAME=SIZE,…", value_parser = sweep::parse, conflicts_with_all = ["profile", "json"])]
+    #[arg(long, value_name = "NAME[,NAME]=SIZE,…", value_parser = sweep::parse, conflicts_with_all = ["profile", "json"])]
     sweep: Option<Sweep>,
+    /// Also measure this model on the same inputs, in turn with the first, and say how many times as long the first takes
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["profile", "sweep"])]
+    against: Option<String>,
+}
+
+/// A model that is ready to be measured.
+pub(super) struct Subject {
+    pub(super) module: GraphModule,
+    pub(super) ready: Ready,
+    pub(super) bound: Bound,
+}
+
+impl Subject {
+    /// Compiles a model for the inputs that were given.
+    pub(super) fn new(app: &mut App, args: &Args, model: Model) -> Result<Subject, Stop> {
+        let (provided, _) = args.inputs.read(None)?;
+        let bound = bound(app, &model.module, provided, args.model.dims())?;
+        let request = Request {
+            inputs: Some(bound.types.clone()),
+            dims: bound.dims.clone(),
+            threads: args.threads,
+            passes: args.model.pass_options(),
+            until: Some(Stage::Compile),
+            ..Request::default()
+        };
+        let made = compile(&mut app.session, model, &request)?;
+        let ready = made.ready.ok_or(Stop::Reported)?;
+        Ok(Subject {
+            module: made.module,
+            ready,
+            bound,
+        })
+    }
+
+    pub(super) fn run(&mut self) -> Result<(), Stop> {
+        self.ready.run(&self.module, &self.bound, &State::new())?;
+        Ok(())
+    }
 }
 
 /// What was measured.
@@ -58,21 +96,12 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     let timer = Rc::new(RefCell::new(Timer::default()));
     app.session.observe(timer.clone());
     let model = args.model.load(app)?;
-    let (provided, _) = args.inputs.read(None)?;
-    let bound = bound(app, &model.module, provided, args.model.dims())?;
-    let request = Request {
-        inputs: Some(bound.types.clone()),
-        dims: bound.dims.clone(),
-        threads: args.threads,
-        passes: args.model.pass_options(),
-        until: Some(Stage::Compile),
-        ..Request::default()
-    };
-    let made = compile(&mut app.session, model, &request)?;
-    let (module, Some(mut ready)) = (made.module, made.ready) else {
-        return Err(Stop::Reported);
-    };
-    let measured = measure(&mut ready, &module, &bound, start, args)?;
+    if let Some(other) = &args.against {
+        return against::run(app, args, model, other);
+    }
+    let mut subject = Subject::new(app, args, model)?;
+    let measured = measure(&mut subject, start, args)?;
+    let ready = subject.ready;
     app.show();
     let threads = thread_count(args.threads);
     let text = if args.json {
@@ -83,37 +112,30 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     output::stdout(text.as_bytes())
 }
 
-fn measure(
-    ready: &mut Ready,
-    module: &GraphModule,
-    bound: &Bound,
-    start: Instant,
-    args: &Args,
-) -> Result<Measured, Stop> {
-    let run = |r: &mut Ready| r.run(module, bound, &State::new()).map(drop);
-    run(ready)?;
+fn measure(subject: &mut Subject, start: Instant, args: &Args) -> Result<Measured, Stop> {
+    subject.run()?;
     let first = since_process_start(start);
     let warm = Instant::now();
     while warm.elapsed() < Duration::from_millis(300) {
-        run(ready)?;
+        subject.run()?;
     }
     let mut sorted = vec![];
     let measuring = Instant::now();
     while sorted.len() < 5 || (measuring.elapsed().as_secs_f64() < args.seconds && sorted.len() < 20_000) {
         let one = Instant::now();
-        run(ready)?;
+        subject.run()?;
         sorted.push(one.elapsed());
     }
     sorted.sort();
     let mut profile = None;
     if args.profile
-        && let Some(executable) = ready.executable_mut()
+        && let Some(executable) = subject.ready.executable_mut()
     {
         executable.start_profile();
         for _ in 0..sorted.len().min(100) {
-            run(ready)?;
+            subject.run()?;
         }
-        profile = ready.executable().map(Executable::profile);
+        profile = subject.ready.executable().map(Executable::profile);
     }
     Ok(Measured { first, sorted, profile })
 }

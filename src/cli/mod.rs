@@ -4,6 +4,7 @@
 //! Exit codes: 0 fine; 1 findings in the input (an error in a graph, results that differ, a file that is not formatted);
 //! 2 the work could not be done (wrong usage, a file that cannot be read or written, an internal fault).
 
+mod against;
 mod bench;
 mod bisect;
 mod check;

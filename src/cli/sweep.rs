@@ -7,25 +7,26 @@ use crate::driver::{Dims, Function, Request};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// A size and the values it takes.
+/// Sizes that change together, and the values they take.
 #[derive(Clone, Debug)]
 pub struct Sweep {
-    name: String,
+    names: Vec<String>,
     sizes: Vec<i64>,
 }
 
-/// `N=1,3,8`.
+/// `N=1,3,8`, or `N,M=1,3,8` for two names of one size (torch gives each input's batch its own).
 pub fn parse(text: &str) -> Result<Sweep, String> {
     let wrong = || format!("`{text}` is not NAME=SIZE,SIZE,…");
-    let (name, sizes) = text.split_once('=').ok_or_else(wrong)?;
+    let (names, sizes) = text.split_once('=').ok_or_else(wrong)?;
     let sizes = sizes.split(',').map(|s| s.trim().parse().map_err(|_| wrong()));
     Ok(Sweep {
-        name: name.into(),
+        names: names.split(',').map(|n| n.trim().to_string()).collect(),
         sizes: sizes.collect::<Result<_, _>>()?,
     })
 }
 
-/// Calls the model at each size: how long the first call takes, and how much of it is not running; then how long calls take.
+/// Calls the model at each size: how long it takes to be ready for that, how long the first call then takes (its memory is
+/// new), and how long others do.
 pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
     let model = args.model.load(app)?;
     let module = model.module.clone();
@@ -39,8 +40,11 @@ pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
     for &size in &sweep.sizes {
         let (provided, _) = args.inputs.read(None)?;
         let mut dims: Dims = args.model.dims();
-        dims.insert(sweep.name.clone(), size);
+        dims.extend(sweep.names.iter().map(|n| (n.clone(), size)));
         let bound = bound(app, &module, provided, dims)?;
+        let start = Instant::now();
+        function.prepare(&mut app.session, &bound)?;
+        let prepared = start.elapsed();
         let mut call = || {
             let start = Instant::now();
             function.call(&mut app.session, &bound)?;
@@ -53,22 +57,22 @@ pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
             times.push(call()?);
         }
         times.sort();
-        rows.push((size, first, times));
+        rows.push((size, prepared, first, times));
     }
     app.show();
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    let name = sweep.names.join(",");
     let mut text = format!(
-        "{:>8} {:>12} {:>12} {:>12}\n",
-        sweep.name, "prepare ms", "median ms", "min ms"
+        "{name:>8} {:>12} {:>12} {:>12} {:>12}\n",
+        "prepare ms", "first ms", "median ms", "min ms"
     );
-    for (size, first, times) in &rows {
-        let median = times[times.len() / 2];
-        let prepare = first.saturating_sub(median);
+    for (size, prepared, first, times) in &rows {
         let _ = writeln!(
             text,
-            "{size:>8} {:>12.3} {:>12.4} {:>12.4}",
-            ms(prepare),
-            ms(median),
+            "{size:>8} {:>12.3} {:>12.4} {:>12.4} {:>12.4}",
+            ms(*prepared),
+            ms(*first),
+            ms(times[times.len() / 2]),
             ms(times[0])
         );
     }

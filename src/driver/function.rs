@@ -91,19 +91,27 @@ impl Function {
         self.state.insert(path.into(), value);
     }
 
-    /// Calls the model; what goes wrong is reported to the session.
-    pub fn call(&mut self, session: &mut Session, bound: &Bound) -> Staged<Called> {
+    /// Compiles for the inputs of one call, unless this is done: a later call with the same sizes only runs. What goes wrong is
+    /// reported to the session.
+    pub fn prepare(&mut self, session: &mut Session, bound: &Bound) -> Staged<()> {
         let found = self.versions.iter().position(|v| v.inputs == bound.types);
-        let mut version = match found {
+        let version = match found {
             Some(i) => self.versions.remove(i),
-            None => self.prepare(session, bound)?,
+            None => self.compiled_for(session, bound)?,
         };
-        let result = version.ready.run(&version.module, bound, &self.state);
-        let called = result.map(|v| called(&version.module, v));
         self.versions.push(version);
         if self.versions.len() > KEPT {
             self.versions.remove(0);
         }
+        Ok(())
+    }
+
+    /// Calls the model; what goes wrong is reported to the session.
+    pub fn call(&mut self, session: &mut Session, bound: &Bound) -> Staged<Called> {
+        self.prepare(session, bound)?;
+        let version = self.versions.last_mut().ok_or(Reported)?;
+        let result = version.ready.run(&version.module, bound, &self.state);
+        let called = result.map(|v| called(&version.module, v));
         let called = called.map_err(|d| {
             session.report(self.located(d, bound));
             Reported
@@ -143,8 +151,8 @@ impl Function {
         }
     }
 
-    /// Compiles for the inputs of one call.
-    fn prepare(&mut self, session: &mut Session, bound: &Bound) -> Staged<Version> {
+    /// The code for the inputs of one call.
+    fn compiled_for(&mut self, session: &mut Session, bound: &Bound) -> Staged<Version> {
         let (module, again) = match self.general(session) {
             Some(m) => (m.clone(), true),
             None => (self.module.clone(), false),

@@ -404,9 +404,14 @@ pub(super) fn step(
             ..
         } => attention(operands, dtype, *mask, *causal, *scale, out),
         Def::Special {
-            how: Special::Recurrent { cell, reverse },
+            how:
+                Special::Recurrent {
+                    cell,
+                    reverse,
+                    projected,
+                },
             ..
-        } => super::recurrent::step(*cell, *reverse, operands, out)?,
+        } => super::recurrent::step(*cell, *reverse, *projected, operands)?,
         _ => unreachable!("the caller matched contractions"),
     })
 }

@@ -109,12 +109,15 @@ pub enum Special {
         /// The dim.
         dim: usize,
     },
-    /// A recurrent layer over projected inputs, states, recurrent weight and bias: a contraction rather than a kernel.
+    /// A recurrent layer over projected inputs, states, recurrent weight, the output's projection and bias: a contraction rather
+    /// than a kernel.
     Recurrent {
         /// What a step computes.
         cell: Cell,
         /// Whether the steps go from the last to the first.
         reverse: bool,
+        /// Whether the output is projected.
+        projected: bool,
     },
     /// Attention over q, k, v (of rank 4) and a mask: a contraction rather than a kernel.
     Attention {

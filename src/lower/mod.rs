@@ -35,7 +35,7 @@ pub mod python;
 #[cfg(test)]
 mod random_tests;
 mod read;
-mod recurrent;
+pub mod recurrent;
 pub mod schedule;
 pub mod special;
 mod special_kernels;

@@ -209,8 +209,13 @@ fn describe(what: &Contract) -> (&'static str, String) {
         Contract::Recurrent(d, _) => (
             "recurrent",
             format!(
-                "{:?} time={} batch={} hidden={} reverse={}",
-                d.cell, d.time, d.batch, d.hidden, d.reverse
+                "{:?} time={} batch={} hidden={}{} reverse={}",
+                d.cell,
+                d.time,
+                d.batch,
+                d.hidden,
+                d.projected.map_or(String::new(), |p| format!(" projected={p}")),
+                d.reverse
             ),
         ),
         Contract::Attention(d, _) => (

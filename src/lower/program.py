@@ -92,9 +92,10 @@ def attention(out, q, k, v, mask, scale, causal, bf16=False):
     narrow(np.matmul(p, v), out, bf16)
 
 
-def recurrent(out, x, h, c, w, bias, cell, reverse):
-    # x is [time, batch, gates * hidden], out has a row more for the last cell state of an LSTM.
-    time, hidden = x.shape[0], h.shape[-1]
+def recurrent(out, x, h, c, w, projection, bias, cell, reverse):
+    # x is [time, batch, gates * hidden]; out, flat, has the states of all steps and behind them the last cell state of an LSTM.
+    time, hidden = x.shape[0], w.shape[0] // (4 if cell == "lstm" else 3 if cell == "gru" else 1)
+    states = out[:time * h.size].reshape((time,) + h.shape)
     for t in reversed(range(time)) if reverse else range(time):
         u = np.matmul(h, w.T)
         u = u if bias is None else u + bias
@@ -103,14 +104,15 @@ def recurrent(out, x, h, c, w, bias, cell, reverse):
         if cell == "lstm":
             c = sigmoid(g[1] + r[1]) * c + sigmoid(g[0] + r[0]) * np.tanh(g[2] + r[2])
             h = sigmoid(g[3] + r[3]) * np.tanh(c)
+            h = h if projection is None else np.matmul(h, projection.T)
         elif cell == "gru":
             z, n = sigmoid(g[1] + r[1]), np.tanh(g[2] + sigmoid(g[0] + r[0]) * r[2])
             h = (h - n) * z + n
         else:
             h = np.tanh(g[0] + r[0]) if cell == "tanh" else maximum(g[0] + r[0], np.float32(0))
-        out[t] = h
+        states[t] = h
     if cell == "lstm":
-        out[time] = c
+        out[states.size:] = c.reshape(-1)
 
 
 def store(outs, results):

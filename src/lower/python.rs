@@ -5,10 +5,11 @@
 //! the products and library calls.
 
 use super::contract::Contract;
+use super::recurrent;
 use super::{BufferId, Operand, Place, Program, Step, Tail};
 use crate::kernel::Kernel;
 use crate::kernel::python::{self, identifier, numpy};
-use crate::math::contract::{Activation, Attention, Cell, Conv, Layout, MatMul};
+use crate::math::contract::{Activation, Attention, Conv, Layout, MatMul};
 use crate::op::Call;
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Val, write_float, write_str};
@@ -194,26 +195,20 @@ fn contract(p: &Program, kernels: &[String], what: &Contract, out: BufferId) -> 
         }
         Contract::Attention(d, o) => attention(d, o, out),
         Contract::Recurrent(d, o) => {
-            let at = |i: usize| o.get(i).map_or("None".into(), operand);
-            let lstm = d.cell == Cell::Lstm;
-            let (cell, w) = if lstm { (at(2), 3) } else { ("None".into(), 2) };
-            let shape = [d.time + lstm as usize, d.batch, d.hidden];
-            let inputs = [d.time, d.batch, d.cell.gates() * d.hidden];
-            let kind = format!("{:?}", d.cell).to_lowercase();
+            let at = recurrent::operands(d);
+            let shaped = |i: usize, shape: &[usize]| format!("{}.reshape({shape:?})", operand(&o[i]));
+            let maybe = |i: Option<usize>, shape: &[usize]| i.map_or("None".into(), |i| shaped(i, shape));
+            let (rows, state) = (d.cell.gates() * d.hidden, d.state());
             format!(
-                "recurrent(b{}.reshape({shape:?}), {}.reshape({inputs:?}), {}.reshape({:?}), {}, {}.reshape({:?}), {}, \"{kind}\", {})",
+                "recurrent(b{}, {}, {}, {}, {}, {}, {}, \"{}\", {})",
                 out.0,
-                at(0),
-                at(1),
-                [d.batch, d.hidden],
-                if lstm {
-                    format!("{cell}.reshape({:?})", [d.batch, d.hidden])
-                } else {
-                    cell
-                },
-                at(w),
-                [inputs[2], d.hidden],
-                if d.bias { at(w + 1) } else { "None".into() },
+                shaped(0, &[d.time, d.batch, rows]),
+                shaped(1, &[d.batch, state]),
+                maybe(at.cell, &[d.batch, d.hidden]),
+                shaped(at.weight, &[rows, state]),
+                maybe(at.projection, &[state, d.hidden]),
+                maybe(at.bias, &[rows]),
+                format!("{:?}", d.cell).to_lowercase(),
                 boolean(d.reverse)
             )
         }

@@ -7,8 +7,7 @@ use crate::math::contract::{Cell, Recurrent};
 use crate::op::{AffineIndex, Build, Call, IndexMap, OpResult, Traced};
 use crate::types::{DType, TensorType, Val};
 
-/// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 without projection, as steps of their own; `None` for anything else, which
-/// stays a library call.
+/// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 as steps of their own; `None` for anything else, which stays a library call.
 pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<Val<Traced>>> {
     let cell = match types.op.name {
         "lstm" => Cell::Lstm,
@@ -23,13 +22,16 @@ pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<Valu
         Cell::Lstm => ids.leaves("hx")?.into_iter().copied().collect(),
         _ => vec![*ids.leaf("hx")?],
     };
-    let net = Network {
+    let mut net = Network {
         cell,
         biases: ids.bool("has_biases")?,
+        projected: false,
         layers: ids.int("num_layers")?.max(0) as usize,
         directions: 1 + ids.bool("bidirectional")? as usize,
         batch_first: ids.bool("batch_first")?,
     };
+    let sets = net.layers.saturating_mul(net.directions);
+    net.projected = cell == Cell::Lstm && params.len() == sets.saturating_mul(net.per_set() + 1);
     if !net.fits(tir, x, &params, &states) {
         return Ok(None);
     }
@@ -39,6 +41,8 @@ pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<Valu
 struct Network {
     cell: Cell,
     biases: bool,
+    /// Whether each set ends with the projection of its output.
+    projected: bool,
     layers: usize,
     directions: usize,
     batch_first: bool,
@@ -46,7 +50,8 @@ struct Network {
 
 impl Network {
     fn per_set(&self) -> usize {
-        if self.biases { 4 } else { 2 }
+        let own = if self.biases { 4 } else { 2 };
+        own + self.projected as usize
     }
 
     /// Whether dtypes and sizes are such that the steps here compute it; the library call reports what is wrong with others.
@@ -63,9 +68,11 @@ impl Network {
             return false;
         }
         let batch = shape[!self.batch_first as usize];
-        let hidden = tir.value(states[0]).shape.last().copied().unwrap_or(0);
-        let state = [sets, batch, hidden];
-        if hidden == 0 || states.len() != wanted || states.iter().any(|&s| tir.value(s).shape != state) {
+        let size = |s: Option<&ValueId>| s.and_then(|&s| tir.value(s).shape.last().copied()).unwrap_or(0);
+        let (state, hidden) = (size(states.first()), size(states.last()));
+        let fits = |s: &ValueId, n: usize| tir.value(*s).shape == [sets, batch, n];
+        let sized = states.first().is_some_and(|s| fits(s, state)) && states.last().is_some_and(|s| fits(s, hidden));
+        if hidden == 0 || state == 0 || states.len() != wanted || !sized || (state != hidden && !self.projected) {
             return false;
         }
         let rows = self.cell.gates() * hidden;
@@ -73,10 +80,12 @@ impl Network {
             let input = if i < self.directions {
                 shape[2]
             } else {
-                hidden * self.directions
+                state * self.directions
             };
-            let want: [&[usize]; 4] = [&[rows, input], &[rows, hidden], &[rows], &[rows]];
-            p.iter().zip(want).all(|(&v, w)| tir.value(v).shape == w)
+            let want: [&[usize]; 4] = [&[rows, input], &[rows, state], &[rows], &[rows]];
+            let (own, projection) = p.split_at(self.per_set() - self.projected as usize);
+            let good = |(&v, w): (&ValueId, &[usize])| tir.value(v).shape == w;
+            own.iter().zip(want).all(good) && projection.iter().all(|&v| tir.value(v).shape == [state, hidden])
         })
     }
 
@@ -120,6 +129,7 @@ impl Network {
         reverse: bool,
     ) -> OpResult<(ValueId, Vec<ValueId>)> {
         let traced = |tir: &Tir, v: ValueId| Val::Leaf(tir.traced(v));
+        let (p, projection) = p.split_at(p.len() - self.projected as usize);
         let bias = p.get(2).map_or(Val::None, |&b| traced(tir, b));
         let args = vec![traced(tir, x), traced(tir, p[0]), bias];
         let inputs = match tir.call("linear", args)? {
@@ -128,12 +138,14 @@ impl Network {
         };
         let shape = tir.value(x).shape.clone();
         let (time, batch) = (shape[0], shape[1]);
-        let hidden = tir.value(states[0]).shape[2];
+        let state = tir.value(states[0]).shape[2];
+        let hidden = states.last().map_or(state, |&s| tir.value(s).shape[2]);
         let mut operands = vec![inputs];
         for &s in states {
             operands.push(sliced(tir, s, set, 1)?);
         }
         operands.push(p[1]);
+        operands.extend(projection);
         operands.extend(p.get(3));
         for o in &mut operands {
             let whole = tir.access(*o).is_some_and(|a| a.is_contiguous(&tir.value(*o).shape));
@@ -144,14 +156,17 @@ impl Network {
         let how = Special::Recurrent {
             cell: self.cell,
             reverse,
+            projected: self.projected,
         };
         let lstm = (self.cell == Cell::Lstm) as usize;
         let def = Def::Special { args: operands, how };
-        let all = tir.push(DType::F32, &[time + lstm, batch, hidden], def)?;
-        let out = sliced(tir, all, 0, time)?;
-        let mut finals = vec![sliced(tir, all, if reverse { 0 } else { time - 1 }, 1)?];
+        let steps = time * batch * state;
+        let all = tir.push(DType::F32, &[steps + lstm * batch * hidden], def)?;
+        let out = part(tir, all, 0, [time, batch, state])?;
+        let last = if reverse { 0 } else { time - 1 };
+        let mut finals = vec![part(tir, all, last * batch * state, [1, batch, state])?];
         if lstm == 1 {
-            finals.push(sliced(tir, all, time, 1)?);
+            finals.push(part(tir, all, steps, [1, batch, hidden])?);
         }
         Ok((out, finals))
     }
@@ -162,6 +177,16 @@ fn swapped(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
     let s = tir.value(v).shape.clone();
     let map = IndexMap::Affine(vec![same_dim(1), same_dim(0), same_dim(2)]);
     tir.view(v, map, &[s[1], s[0], s[2]])
+}
+
+/// The elements from `first` on of a flat value, in row-major order.
+fn part(tir: &mut Tir, v: ValueId, first: usize, shape: [usize; 3]) -> OpResult<ValueId> {
+    let steps = [(shape[1] * shape[2]) as i64, shape[2] as i64, 1];
+    let index = AffineIndex {
+        offset: first as i64,
+        terms: steps.into_iter().enumerate().collect(),
+    };
+    tir.view(v, IndexMap::Affine(vec![index]), &shape)
 }
 
 /// Items `first .. first + count` along dim 0.
@@ -188,16 +213,45 @@ fn joined(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<ValueId> {
     tir.push(DType::F32, &shape, def)
 }
 
+/// Where the operands of a recurrent layer stand behind its inputs and first state.
+#[derive(Clone, Copy)]
+pub struct Operands {
+    /// The first cell state of an LSTM.
+    pub cell: Option<usize>,
+    /// The recurrent weight.
+    pub weight: usize,
+    /// The projection of the output.
+    pub projection: Option<usize>,
+    /// The recurrent bias.
+    pub bias: Option<usize>,
+}
+
+/// Where the operands of a layer stand.
+pub fn operands(d: &Recurrent) -> Operands {
+    let lstm = d.cell == Cell::Lstm;
+    let weight = 2 + lstm as usize;
+    let projected = d.projected.is_some();
+    Operands {
+        cell: lstm.then_some(2),
+        weight,
+        projection: projected.then_some(weight + 1),
+        bias: d.bias.then_some(weight + 1 + projected as usize),
+    }
+}
+
 /// The step of a recurrent layer whose operands are those of [`Network::direction`].
-pub(super) fn step(cell: Cell, reverse: bool, operands: &[Operand], out: &[usize]) -> Result<Contract, LowerError> {
+pub(super) fn step(cell: Cell, reverse: bool, projected: bool, operands: &[Operand]) -> Result<Contract, LowerError> {
     let lstm = (cell == Cell::Lstm) as usize;
+    let (inputs, state) = (&operands[0].shape, &operands[1].shape);
+    let width = *state.last().unwrap_or(&0);
     let desc = Recurrent {
         cell,
-        time: out[0] - lstm,
-        batch: out[1],
-        hidden: out[2],
+        time: inputs[0],
+        batch: inputs[1],
+        hidden: inputs[2] / cell.gates(),
+        projected: projected.then_some(width),
         reverse,
-        bias: operands.len() > 3 + lstm,
+        bias: operands.len() > 3 + lstm + projected as usize,
     };
     Ok(Contract::Recurrent(desc, operands.to_vec()))
 }

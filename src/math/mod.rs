@@ -75,7 +75,7 @@ impl Library for Native {
         attention::plan(self.isa, desc)
     }
 
-    fn recurrent(&self, desc: &Recurrent, weight: Option<Constant>) -> Result<Box<dyn RecurrentPlan>, PlanError> {
-        recurrent::plan(self.isa, desc, weight)
+    fn recurrent(&self, desc: &Recurrent, constants: RecurrentConstants) -> Result<Box<dyn RecurrentPlan>, PlanError> {
+        recurrent::plan(self.isa, desc, constants)
     }
 }

@@ -146,6 +146,10 @@ fn check_parameters(schema: &Schema) -> OpResult<()> {
     if !schema.params.iter().any(|p| is_tensor(&p.ty)) {
         return Err(OpError::new(Code::E0203, "a pointwise op has a parameter `Tensor x`"));
     }
+    if schema.results != 1 {
+        let title = format!("a pointwise op has one result, `-> Tensor`, not {}", schema.results);
+        return Err(OpError::new(Code::E0203, title));
+    }
     for p in &schema.params {
         if !matches!(
             p.ty,
@@ -243,6 +247,7 @@ mod tests {
         assert!(title("add(Tensor x) -> Tensor", "x").contains("already"));
         assert!(title("testlib::f(Tensor x", "x").contains("schema"));
         assert!(title("testlib::f(str x) -> Tensor", "x").contains("Tensor x"));
+        assert!(title("testlib::f(Tensor x) -> (Tensor, Tensor)", "x").contains("one result"));
         assert!(!title("testlib::f(Tensor x) -> Tensor", "x + y").is_empty());
         assert!(!title("testlib::f(Tensor x) -> Tensor", "x +").is_empty());
     }

@@ -16,7 +16,7 @@
 //! What matches what: a node is seen as the row of the op table it calls, with one argument per parameter. So spelling
 //! (`operator.add`, `torch.add`, `aten.add.Tensor`, `x.add(y)`, a module), keyword or position, and written-out defaults make
 //! no difference, and commutative ops match in both orders. Literals match bit for bit: 1, 1.0 and True differ, NaN
-//! is NaN. Two parameters may stand for the same value; the same parameter stands for the same value everywhere.
+//! is NaN. A parameter given where the op takes a list is the whole list. Two parameters may stand for the same value; the same parameter stands for the same value everywhere.
 //!
 //! A match is refused, with the reason in the [`Report`]'s remarks, if a value inside of it is used outside and is no result
 //! of the rule, if its condition is false or not known, or if it would move a computation across a write.

@@ -6,10 +6,11 @@ use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
 use crate::lower::contract::{Contract, whole_buffer};
 use crate::lower::expansion::MOST;
+use crate::lower::recurrent::{Operands as RecurrentOperands, operands as recurrent_operands};
 use crate::lower::{self, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{
-    AttentionPlan, Cell, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, RecurrentPlan,
-    Tail, Tile,
+    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, RecurrentConstants,
+    RecurrentPlan, Tail, Tile,
 };
 use crate::tensor::{ALIGN, Tensor};
 use std::ffi::c_void;
@@ -27,7 +28,7 @@ pub(super) enum Plan {
     /// With the kernel on what is between its convolutions, and whether these have biases.
     Expansion(Box<dyn ExpansionPlan>, Option<usize>, [bool; 2]),
     Attention(Box<dyn AttentionPlan>),
-    Recurrent(Box<dyn RecurrentPlan>, Cell),
+    Recurrent(Box<dyn RecurrentPlan>, RecurrentOperands),
 }
 
 /// How a step runs.
@@ -197,8 +198,12 @@ fn plan(program: &Program, what: &Contract, options: &Options) -> Result<Plan, c
         }
         Contract::Attention(d, _) => library.attention(d).map(Plan::Attention),
         Contract::Recurrent(d, o) => {
-            let weight = constant(o.get(2 + (d.cell == Cell::Lstm) as usize));
-            library.recurrent(d, weight).map(|p| Plan::Recurrent(p, d.cell))
+            let at = recurrent_operands(d);
+            let constants = RecurrentConstants {
+                weight: constant(o.get(at.weight)),
+                projection: at.projection.and_then(|i| constant(o.get(i))),
+            };
+            library.recurrent(d, constants).map(|p| Plan::Recurrent(p, at))
         }
     }
 }

@@ -6,9 +6,7 @@ use crate::codegen::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
 use crate::lower::{BufferId, Operand, Step};
-use crate::math::contract::{
-    AttentionArgs, Cell, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail,
-};
+use crate::math::contract::{AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail};
 use crate::op::Meaning;
 use crate::tensor::Tensor;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -159,16 +157,16 @@ impl Executable {
                     },
                 ),
                 Plan::Expansion(p, kernel, biases) => self.expand(&**p, *kernel, *biases, &at, c, tail),
-                Plan::Recurrent(p, cell) => {
-                    let lstm = (*cell == Cell::Lstm) as usize;
+                Plan::Recurrent(p, o) => {
                     p.run(
                         &self.pool,
                         &RecurrentArgs {
                             inputs: at(0).cast(),
                             state: at(1).cast(),
-                            cell: at(2).cast(),
-                            weight: at(2 + lstm).cast(),
-                            bias: at(3 + lstm).cast(),
+                            cell: o.cell.map_or(std::ptr::null(), |i| at(i).cast()),
+                            weight: at(o.weight).cast(),
+                            projection: o.projection.map_or(std::ptr::null(), |i| at(i).cast()),
+                            bias: o.bias.map_or(std::ptr::null(), |i| at(i).cast()),
                             out: c.cast(),
                         },
                     );

@@ -409,27 +409,6 @@ fn bench_prints_what_measuring_programs_read() {
 }
 
 #[test]
-fn a_sweep_measures_each_size() {
-    let args = [
-        "bench",
-        "examples/symbolic_batch.fxir",
-        "x=rand:1",
-        "--sweep",
-        "N=1,3,8",
-        "--seconds",
-        "0.01",
-    ];
-    let ran = fxc(&args);
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    let sizes: Vec<&str> = ran.out.lines().filter_map(|l| l.split_whitespace().next()).collect();
-    assert_eq!(sizes, ["N", "1", "3", "8"], "{}", ran.out);
-    assert_eq!(
-        fxc(&["bench", "examples/mlp.fxir", "x=rand:1", "--sweep", "1,2"]).code,
-        2
-    );
-}
-
-#[test]
 fn sizes_that_depend_on_values_compile_and_are_measured() {
     let dir = Dir::new("values");
     let model = dir.0.join("values.fxir");

@@ -89,7 +89,7 @@ def table(cases, argv=None, doc=""):
     return failed
 
 
-def table(columns, run, names=None):
+def table_of_archives(columns, run, names=None):
     """A script's whole work: every archive of every model of a folder through `run(fxc, folder, archive, column)` for each
     column, which gives a difference or None, and what went wrong. Exits with 1 if any is missing or above --limit."""
     import argparse

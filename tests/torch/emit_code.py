@@ -20,7 +20,7 @@ except ImportError as e:
     print(f"SKIPPED: {e}; nothing was run")
     sys.exit(0)
 
-from cases import table  # noqa: E402
+from cases import table_of_archives  # noqa: E402
 
 
 class Attributes:
@@ -126,4 +126,4 @@ def run(fxc, folder, archive, stage):
 
 
 if __name__ == "__main__":
-    table(["graph", "optimized"], run)
+    table_of_archives(["graph", "optimized"], run)

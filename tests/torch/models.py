@@ -23,7 +23,7 @@ except ImportError as e:
     print(f"SKIPPED: {e}; nothing was compared")
     sys.exit(0)
 
-from cases import table  # noqa: E402
+from cases import table_of_archives  # noqa: E402
 
 
 def difference(got, want):
@@ -78,4 +78,4 @@ def run(fxc, folder, archive, extra):
 
 if __name__ == "__main__":
     modes = {"compiled": [], "interpreted": ["--interpret"]}
-    table(list(modes), lambda fxc, folder, archive, mode: run(fxc, folder, archive, modes[mode]))
+    table_of_archives(list(modes), lambda fxc, folder, archive, mode: run(fxc, folder, archive, modes[mode]))

@@ -20,7 +20,7 @@ except ImportError as e:
     print(f"SKIPPED: {e}; nothing was run")
     sys.exit(0)
 
-from cases import table  # noqa: E402
+from cases import table_of_archives  # noqa: E402
 from models import difference  # noqa: E402
 
 NAMES = [
@@ -61,4 +61,4 @@ def run(fxc, folder, archive):
 
 
 if __name__ == "__main__":
-    table(["numpy"], lambda fxc, folder, archive, _: run(fxc, folder, archive), NAMES)
+    table_of_archives(["numpy"], lambda fxc, folder, archive, _: run(fxc, folder, archive), NAMES)

@@ -155,6 +155,6 @@ pub trait Library: Send + Sync {
     fn expansion(&self, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError>;
     /// Plans an attention.
     fn attention(&self, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError>;
-    /// Plans a recurrent layer; `weight` are the bytes of the recurrent weight if it is constant.
-    fn recurrent(&self, desc: &Recurrent, weight: Option<Constant>) -> Result<Box<dyn RecurrentPlan>, PlanError>;
+    /// Plans a recurrent layer.
+    fn recurrent(&self, desc: &Recurrent, constants: RecurrentConstants) -> Result<Box<dyn RecurrentPlan>, PlanError>;
 }

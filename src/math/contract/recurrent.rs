@@ -1,5 +1,6 @@
 //! The descriptor of recurrent layers.
 
+use super::Constant;
 use crate::parallel::Pool;
 
 /// What a step of a recurrent layer computes.
@@ -33,6 +34,9 @@ impl Cell {
 /// `[batch, hidden]`, for an LSTM the first cell state, the recurrent weight `[gates * hidden, hidden]`, the
 /// recurrent bias `[gates * hidden]`. The result is `[time, batch, hidden]`, the hidden state after every step; for an LSTM
 /// one more row of `[batch, hidden]` follows, the last cell state.
+///
+/// An LSTM may project its output (`proj_size`): the hidden states then have the size [`Recurrent::state`], also among the columns
+/// of the recurrent weight, and a step multiplies what the cell gives by `[state, hidden]`. The cell keeps its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recurrent {
     /// What a step computes.
@@ -41,8 +45,10 @@ pub struct Recurrent {
     pub time: usize,
     /// Sequences side by side.
     pub batch: usize,
-    /// Size of the hidden state.
+    /// Hidden units.
     pub hidden: usize,
+    /// The size that an LSTM's output is projected to; `None` for a hidden state as it leaves the cell.
+    pub projected: Option<usize>,
     /// Whether the steps go from the last to the first.
     pub reverse: bool,
     /// Whether there is a recurrent bias.
@@ -50,15 +56,24 @@ pub struct Recurrent {
 }
 
 impl Recurrent {
+    /// Size of the hidden state.
+    pub fn state(&self) -> usize {
+        self.projected.unwrap_or(self.hidden)
+    }
+
     /// How many elements each of inputs, state, weight, bias and result has; `None` if one does not fit the address
     /// space.
     pub fn extents(&self) -> Option<[usize; 5]> {
         let rows = self.cell.gates().checked_mul(self.hidden)?;
-        let state = self.batch.checked_mul(self.hidden)?;
+        let state = self.batch.checked_mul(self.state())?;
         let inputs = self.time.checked_mul(self.batch)?.checked_mul(rows)?;
-        let weight = rows.checked_mul(self.hidden)?;
-        let out = self.time.checked_add((self.cell == Cell::Lstm) as usize)?;
-        let all = [inputs, state, weight, rows, out.checked_mul(state)?];
+        let weight = rows.checked_mul(self.state())?;
+        let cells = match self.cell {
+            Cell::Lstm => self.batch.checked_mul(self.hidden)?,
+            _ => 0,
+        };
+        let out = self.time.checked_mul(state)?.checked_add(cells)?;
+        let all = [inputs, state, weight, rows, out];
         let fits = |n: &usize| n.checked_mul(4).is_some_and(|b| b <= isize::MAX as usize / 4);
         all.iter().all(fits).then_some(all)
     }
@@ -66,7 +81,8 @@ impl Recurrent {
     /// Multiply-adds.
     pub fn macs(&self) -> f64 {
         let rows = self.cell.gates() as f64 * self.hidden as f64;
-        self.time as f64 * self.batch as f64 * rows * self.hidden as f64
+        let projection = self.projected.unwrap_or(0) as f64 * self.hidden as f64;
+        self.time as f64 * self.batch as f64 * (rows * self.state() as f64 + projection)
     }
 }
 
@@ -81,10 +97,21 @@ pub struct RecurrentArgs {
     pub cell: *const f32,
     /// The recurrent weight; not read if it was constant.
     pub weight: *const f32,
+    /// The projection of the output; not read if there is none or it was constant.
+    pub projection: *const f32,
     /// The recurrent bias; not read if there is none.
     pub bias: *const f32,
     /// The result; overlaps no other operand.
     pub out: *mut f32,
+}
+
+/// The operands of a [`Recurrent`] that are constant, as bytes of f32.
+#[derive(Clone, Copy, Default)]
+pub struct RecurrentConstants<'a> {
+    /// The recurrent weight.
+    pub weight: Option<Constant<'a>>,
+    /// The projection of the output.
+    pub projection: Option<Constant<'a>>,
 }
 
 /// A [`Recurrent`] ready to run.

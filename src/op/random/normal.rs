@@ -2,7 +2,7 @@
 //!
 //! From 16 elements on torch transforms blocks of 16; for f32 with the polynomials of Cephes (`log256_ps`,
 //! `sincos256_ps` of `avx_mathfun.h`), as its AVX2 build contracts them to fused multiply-adds. Shorter tensors are drawn
-//! one by one in f64.
+//! one by one in f64, and scaled by a fused multiply-add too.
 // Constants stand as Cephes writes them.
 #![allow(clippy::excessive_precision)]
 
@@ -14,7 +14,7 @@ const BLOCK: usize = 16;
 /// `n` numbers of the distribution, each a value of `dtype`.
 pub fn normal(g: &mut Generator, dtype: DType, n: usize, mean: f64, std: f64) -> Vec<f64> {
     if n < BLOCK {
-        return (0..n).map(|_| round(dtype, g.normal() * std + mean)).collect();
+        return (0..n).map(|_| round(dtype, g.normal().mul_add(std, mean))).collect();
     }
     // The half types draw for whole blocks only, f32 and f64 for every element.
     let drawn = match dtype {

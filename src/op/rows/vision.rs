@@ -71,7 +71,9 @@ fn patch_merging_pad(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
 }
 
 fn relative_position_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let n: i64 = c.ints("window_size")?.iter().product();
+    let sizes = c.ints("window_size")?;
+    let n = sizes.iter().try_fold(1i64, |n, &s| n.checked_mul(s));
+    let n = n.ok_or_else(|| OpError::arg("window_size", "the product of window_size overflows"))?;
     let indices = Val::List(vec![c.get("relative_position_index").clone()]);
     let rows = b.op("index", [c.get("relative_position_bias_table").clone(), indices])?;
     let grid = b.op("reshape", [rows.into(), ints_val(&[n, n, -1])])?;

@@ -1,0 +1,353 @@
+//! Recurrent layers: one product of a matrix with the state per step, and the cell right behind it.
+//!
+//! The recurrent weight is packed once so that a block of hidden units has all of its gates side by side: whoever computes a
+//! block has everything its cell needs, and one hand-over between threads per step is enough. Each thread keeps to its
+//! part of the units, so that its part of the weight stays in its own cache; every other step goes through the blocks in
+//! reverse, so that of a part larger than the cache the half that was read last is still there.
+//!
+//! Every element is summed in the order of the hidden units, whatever the number of threads.
+
+#[cfg(test)]
+mod tests;
+mod weight;
+
+use super::contract::{Cell, Constant, PlanError, Recurrent, RecurrentArgs, RecurrentConstants, RecurrentPlan};
+use super::isa::{Isa, per_isa};
+use super::scratch::{self, Shared};
+use super::simd::Simd;
+use crate::parallel::Pool;
+use crate::tensor::AlignedBytes;
+use std::sync::Arc;
+use weight::Matrix;
+
+/// Vectors of hidden units in a block: with the gates about eight sums are in flight.
+const fn units(cell: Cell) -> usize {
+    match cell {
+        Cell::Lstm | Cell::Gru => 2,
+        Cell::Tanh | Cell::Relu => 4,
+    }
+}
+
+/// Vectors of a projection's outputs in a block.
+const PROJECTED: usize = 4;
+
+/// Plans a recurrent layer; constant weights (as bytes of f32) are packed now.
+pub fn plan(isa: Isa, desc: &Recurrent, constants: RecurrentConstants) -> Result<Box<dyn RecurrentPlan>, PlanError> {
+    desc.extents().ok_or(PlanError::Size)?;
+    if desc.projected.is_some() && desc.cell != Cell::Lstm {
+        return Err(PlanError::Size);
+    }
+    let weight = Matrix {
+        groups: desc.cell.gates(),
+        units: desc.hidden,
+        columns: desc.state(),
+        block: units(desc.cell) * isa.lanes(),
+    };
+    let projection = desc.projected.map(|units| Matrix {
+        groups: 1,
+        units,
+        columns: desc.hidden,
+        block: PROJECTED * isa.lanes(),
+    });
+    let packed = |m: Matrix, c: Option<Constant>| c.map(|c| m.packed(c)).transpose();
+    Ok(Box::new(Plan {
+        desc: *desc,
+        isa,
+        weight,
+        packed: packed(weight, constants.weight)?,
+        projection,
+        packed_projection: match projection {
+            Some(m) => packed(m, constants.projection)?,
+            None => None,
+        },
+    }))
+}
+
+struct Plan {
+    desc: Recurrent,
+    isa: Isa,
+    weight: Matrix,
+    packed: Option<Arc<AlignedBytes>>,
+    projection: Option<Matrix>,
+    packed_projection: Option<Arc<AlignedBytes>>,
+}
+
+/// A part of a step: some blocks of units, all rows of the batch.
+#[derive(Clone, Copy)]
+pub struct StepJob {
+    desc: Recurrent,
+    /// What is multiplied: its units and columns.
+    units: usize,
+    columns: usize,
+    weight: *const f32,
+    /// `[batch, gates * hidden]` of this step; null for a product with nothing behind it, a projection.
+    inputs: *const f32,
+    bias: *const f32,
+    /// `[batch, columns]`.
+    before: *const f32,
+    /// `[batch, units]`.
+    after: *mut f32,
+    /// The cell states, updated in place.
+    cell: *mut f32,
+    blocks: [usize; 2],
+    backwards: bool,
+}
+
+/// A weight that is not constant, packed for one run.
+///
+/// # Safety
+/// `raw` is readable for the weight's extent unless it is packed already.
+unsafe fn fresh(m: &Matrix, packed: &Option<Arc<AlignedBytes>>, raw: *const f32) -> scratch::Scratch {
+    let mut own = scratch::take(if packed.is_some() { 0 } else { m.len() });
+    if packed.is_none() {
+        // SAFETY: the caller's promise; the buffer has the packed length.
+        unsafe { m.pack(raw, own.as_mut_ptr()) };
+    }
+    own
+}
+
+fn start(packed: &Option<Arc<AlignedBytes>>, own: &[f32]) -> *const f32 {
+    packed.as_ref().map_or(own.as_ptr(), |p| p.bytes().as_ptr().cast())
+}
+
+impl Plan {
+    /// One product with what follows it, on all threads that it is worth.
+    ///
+    /// # Safety
+    /// The job's operands are valid.
+    unsafe fn product(&self, pool: &Pool, m: &Matrix, mut job: StepJob) {
+        let (blocks, chunks, kernel) = (m.blocks(), m.chunks(self.desc.batch, pool.threads()), step(self.isa));
+        let shared = Shared(&mut job as *mut StepJob);
+        pool.run(chunks, |c| {
+            // SAFETY: the job outlives the run and is only read.
+            let job = StepJob {
+                blocks: [c * blocks / chunks, (c + 1) * blocks / chunks],
+                ..unsafe { std::ptr::read(shared.get()) }
+            };
+            // SAFETY: the caller's promise; a chunk writes the units of its blocks and reads the state of the step
+            // before, which no chunk writes.
+            unsafe { kernel(&job) };
+        });
+    }
+}
+
+impl RecurrentPlan for Plan {
+    unsafe fn run(&self, pool: &Pool, args: &RecurrentArgs) {
+        let d = self.desc;
+        let (state, units) = (d.batch * d.state(), d.batch * d.hidden);
+        if units == 0 || d.time == 0 {
+            return;
+        }
+        // SAFETY: the caller gives the weights that are not constant.
+        let (own, own_projection) = unsafe {
+            let projection = self.projection.as_ref();
+            (
+                fresh(&self.weight, &self.packed, args.weight),
+                projection.map(|m| fresh(m, &self.packed_projection, args.projection)),
+            )
+        };
+        let cells = args.out.wrapping_add(d.time * state);
+        if d.cell == Cell::Lstm {
+            // SAFETY: the row of cell states follows the steps.
+            unsafe { std::ptr::copy_nonoverlapping(args.cell, cells, units) };
+        }
+        let mut raw = scratch::take(if self.projection.is_some() { units } else { 0 });
+        let mut before = args.state;
+        for i in 0..d.time {
+            let t = if d.reverse { d.time - 1 - i } else { i };
+            let after = args.out.wrapping_add(t * state);
+            let job = StepJob {
+                desc: d,
+                units: d.hidden,
+                columns: d.state(),
+                weight: start(&self.packed, &own),
+                inputs: args.inputs.wrapping_add(t * units * d.cell.gates()),
+                bias: if d.bias { args.bias } else { std::ptr::null() },
+                before,
+                after: if self.projection.is_some() {
+                    raw.as_mut_ptr()
+                } else {
+                    after
+                },
+                cell: cells,
+                blocks: [0, 0],
+                backwards: i % 2 == 1,
+            };
+            // SAFETY: the caller's promise.
+            unsafe { self.product(pool, &self.weight, job) };
+            if let (Some(m), Some(own)) = (&self.projection, &own_projection) {
+                let projection = StepJob {
+                    units: m.units,
+                    columns: m.columns,
+                    weight: start(&self.packed_projection, own),
+                    inputs: std::ptr::null(),
+                    before: raw.as_ptr(),
+                    after,
+                    ..job
+                };
+                // SAFETY: as above; what the cell gave was written.
+                unsafe { self.product(pool, m, projection) };
+            }
+            before = after;
+        }
+    }
+
+    fn describe(&self) -> String {
+        let packed = if self.packed.is_some() { "W packed" } else { "dynamic" };
+        let projected = if self.projection.is_some() { " projected" } else { "" };
+        format!("recurrent {:?} f32 {packed}{projected} {}", self.desc.cell, self.isa)
+    }
+}
+
+#[inline(always)]
+unsafe fn step_body<S: Simd>(j: &StepJob) {
+    // SAFETY: the caller gives operands valid for the job.
+    unsafe {
+        match j.desc.cell {
+            _ if j.inputs.is_null() => layer::<S, 1, PROJECTED, PROJECTED>(j),
+            Cell::Lstm => layer::<S, 4, 2, 8>(j),
+            Cell::Gru => layer::<S, 3, 2, 6>(j),
+            Cell::Tanh | Cell::Relu => layer::<S, 1, 4, 4>(j),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn layer<S: Simd, const G: usize, const U: usize, const V: usize>(j: &StepJob) {
+    let (b0, b1) = (j.blocks[0], j.blocks[1]);
+    for i in b0..b1 {
+        let block = if j.backwards { b1 - 1 - (i - b0) } else { i };
+        let mut row = 0;
+        // SAFETY: the caller gives operands valid for the job.
+        unsafe {
+            if S::LANES == 16 {
+                while row + 2 <= j.desc.batch {
+                    rows::<S, 2, G, U, V>(j, block, row);
+                    row += 2;
+                }
+            }
+            while row < j.desc.batch {
+                rows::<S, 1, G, U, V>(j, block, row);
+                row += 1;
+            }
+        }
+    }
+}
+
+/// `R` rows of the batch times one block of units, then the cell.
+#[inline(always)]
+unsafe fn rows<S: Simd, const R: usize, const G: usize, const U: usize, const V: usize>(
+    j: &StepJob,
+    block: usize,
+    row: usize,
+) {
+    let columns = j.columns;
+    // SAFETY: the caller gives operands valid for the job.
+    unsafe {
+        let mut acc = [[S::splat(0.0); V]; R];
+        let mut w = j.weight.add(block * columns * V * S::LANES);
+        let x = j.before.add(row * columns);
+        for k in 0..columns {
+            for r in 0..R {
+                let s = S::splat(*x.add(r * columns + k));
+                for v in 0..V {
+                    acc[r][v] = S::fma(s, S::load(w.add(v * S::LANES)), acc[r][v]);
+                }
+            }
+            w = w.add(V * S::LANES);
+        }
+        for r in 0..R {
+            for u in 0..U {
+                let unit = (block * U + u) * S::LANES;
+                if unit < j.units {
+                    let mut sums = [S::splat(0.0); G];
+                    for g in 0..G {
+                        sums[g] = acc[r][g * U + u];
+                    }
+                    finish::<S, G>(j, row + r, unit, &sums);
+                }
+            }
+        }
+    }
+}
+
+/// The cell of one vector of units: `sums` are the gates' products with the state.
+#[inline(always)]
+unsafe fn finish<S: Simd, const G: usize>(j: &StepJob, row: usize, unit: usize, sums: &[S::V; G]) {
+    let h = j.units;
+    let n = S::LANES.min(h - unit);
+    // SAFETY: `n` units from `unit` on are valid in every operand.
+    unsafe {
+        if j.inputs.is_null() {
+            S::store_first(j.after.add(row * h + unit), n, sums[0]);
+            return;
+        }
+        let x = j.inputs.add(row * G * h + unit);
+        let (mut xs, mut us) = (*sums, *sums);
+        for g in 0..G {
+            xs[g] = S::load_first(x.add(g * h), n);
+            if !j.bias.is_null() {
+                us[g] = S::add(us[g], S::load_first(j.bias.add(g * h + unit), n));
+            }
+        }
+        let at = row * h + unit;
+        let y = match j.desc.cell {
+            Cell::Lstm => {
+                let c = j.cell.add(at);
+                let i = sigmoid::<S>(S::add(xs[0], us[0]));
+                let f = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
+                let g = tanh::<S>(S::add(xs[2 % G], us[2 % G]));
+                let o = sigmoid::<S>(S::add(xs[3 % G], us[3 % G]));
+                let new = S::fma(f, S::load_first(c, n), S::mul(i, g));
+                S::store_first(c, n, new);
+                S::mul(o, tanh::<S>(new))
+            }
+            Cell::Gru => {
+                let r = sigmoid::<S>(S::add(xs[0], us[0]));
+                let z = sigmoid::<S>(S::add(xs[1 % G], us[1 % G]));
+                let new = tanh::<S>(S::fma(r, us[2 % G], xs[2 % G]));
+                S::fma(S::sub(S::load_first(j.before.add(at), n), new), z, new)
+            }
+            Cell::Tanh => tanh::<S>(S::add(xs[0], us[0])),
+            Cell::Relu => S::max(S::splat(0.0), S::add(xs[0], us[0])),
+        };
+        S::store_first(j.after.add(at), n, y);
+    }
+}
+
+/// `1 / (1 + exp(-x))`, without overflow on either side; NaN stays.
+#[inline(always)]
+unsafe fn sigmoid<S: Simd>(x: S::V) -> S::V {
+    // SAFETY: plain arithmetic on vectors.
+    unsafe {
+        let (zero, one) = (S::splat(0.0), S::splat(1.0));
+        let e = crate::math::attention::exp::<S>(S::min(x, S::sub(zero, x)));
+        let d = S::div(one, S::add(one, e));
+        S::select_lt(x, zero, S::mul(e, d), d)
+    }
+}
+
+/// `tanh`: by exponentials, near zero the polynomial of Cephes' tanhf; NaN stays. Within 3 ULP.
+#[inline(always)]
+unsafe fn tanh<S: Simd>(x: S::V) -> S::V {
+    // SAFETY: plain arithmetic on vectors.
+    unsafe {
+        let (zero, one) = (S::splat(0.0), S::splat(1.0));
+        let below = S::min(x, S::sub(zero, x));
+        let e = crate::math::attention::exp::<S>(S::add(below, below));
+        let t = S::div(S::sub(one, e), S::add(one, e));
+        let far = S::select_lt(x, zero, S::sub(zero, t), t);
+        let z = S::mul(x, x);
+        let mut p = S::splat(-5.704_988_7e-3);
+        for c in [2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1] {
+            p = S::fma(p, z, S::splat(c));
+        }
+        let near = S::fma(S::mul(p, z), x, x);
+        S::select_lt(S::splat(-0.625), below, near, far)
+    }
+}
+
+per_isa! {
+    /// The kernel of one level: the blocks of one step.
+    pub fn step = step_body(j: &StepJob)
+}
