@@ -147,7 +147,7 @@ impl Binder<'_> {
     ) -> Option<Vec<Arc<str>>> {
         let m = self.module.modules.get(path)?;
         let below = InFile {
-            module: &self.module,
+            module: self.module,
             tensors,
             path,
         };

@@ -166,7 +166,7 @@ fn a_parameter_is_a_whole_list() {
         let (m, r) = run(&model(call));
         assert_eq!((r.total(), targets(&m).pop().as_deref()), (1, Some(becomes)), "{call}");
         let g = m.entry().unwrap();
-        let last = g.iter().filter(|&n| g[n].op().is_call()).last().unwrap();
+        let last = g.iter().rfind(|&n| g[n].op().is_call()).unwrap();
         assert_eq!(format!("{:?}", &g[last].args()[1..]), want, "{call}");
     }
     assert_eq!(run(&model("sum(%x, [2, 1])")).1.total(), 0);

@@ -13,7 +13,7 @@ struct Group {
 }
 
 /// The words that begin an item of a file.
-const ITEMS: [&str; 11] = [
+const ITEMS: [&str; 14] = [
     "weights",
     "module",
     "const",
@@ -25,6 +25,9 @@ const ITEMS: [&str; 11] = [
     "rewrite",
     "exact",
     "fast",
+    "signature",
+    "frame",
+    "scope",
 ];
 
 /// The opcodes as they are written.
@@ -42,7 +45,7 @@ const GROUPS: &[Group] = &[
     Group {
         needs: &["weights", "graph", "module"],
         covers: &ITEMS,
-        words: "an item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim`, `pointwise` or `rewrite`)",
+        words: "an item (`graph`, `module`, `weights`, `const`, `param`, `buffer`, `dim`, `pointwise`, `rewrite`, `signature`, `frame` or `scope`)",
     },
     Group {
         needs: &["placeholder", "get_attr", "call_function"],
@@ -102,7 +105,10 @@ const OPERATORS: [&str; 17] = [
 
 /// Every word that a name may be as well.
 fn keywords() -> impl Iterator<Item = &'static str> + Clone {
-    ITEMS.into_iter().chain(["updates", "where", "loc"]).chain(OPCODES)
+    ITEMS
+        .into_iter()
+        .chain(["updates", "where", "loc", "as"])
+        .chain(OPCODES)
 }
 
 /// The diagnostic for a token the grammar does not expect.

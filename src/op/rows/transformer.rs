@@ -240,7 +240,7 @@ fn stack(
     let row = by_name(layer).ok_or_else(|| OpError::shape("no such layer"))?;
     let weights = row.schema.params.len() - 1 - before.len() - after.len();
     let all = c.get(layers).items().unwrap_or_default().to_vec();
-    if all.len() % weights != 0 {
+    if !all.len().is_multiple_of(weights) {
         return Err(OpError::arg(
             layers,
             format!("a layer has {weights} weights and biases, but {} are given", all.len()),

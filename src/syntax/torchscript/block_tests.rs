@@ -111,7 +111,7 @@ fn endless_and_wild_scripts_end() {
     let nested = format!(
         "graph(%x : Tensor):\n  %n : int = prim::Constant[value=1000]()\n  %t : bool = prim::Constant[value=1]()\n{}{}  return (%x)\n",
         "   = prim::Loop(%n, %t)\n block0(%i : int):\n".repeat(50),
-        "  %b : Tensor = aten::relu(%x)\n  -> (%t)\n".repeat(1) + &" -> (%t)\n".repeat(49)
+        "  %b : Tensor = aten::relu(%x)\n  -> (%t)\n".to_string() + &" -> (%t)\n".repeat(49)
     );
     parse_text(FileId(0), &nested);
 }
