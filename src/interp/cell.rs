@@ -49,7 +49,7 @@ impl Cell {
         let mut cell = self.clone();
         let storage = self.storage.borrow();
         if storage.version != self.version {
-            cell.tensor = gather(&storage.data, self.tensor.shape(), self.offset, &self.strides);
+            cell.tensor = gather(&storage.data, &self.ty(), self.offset, &self.strides);
             cell.version = storage.version;
         }
         cell
@@ -63,6 +63,34 @@ impl Cell {
     /// Whether the cell's storage was written to, through this cell or another.
     pub fn is_written(&self) -> bool {
         self.storage.borrow().version > 0
+    }
+
+    /// The bytes read as another dtype: `tensor`, which holds them.
+    pub fn bits(&self, tensor: Tensor) -> OpResult<Cell> {
+        let (from, to) = (self.tensor.dtype().size() as i64, tensor.dtype().size() as i64);
+        let fits = |x: &i64| x * from % to == 0;
+        let (last, outer) = self.strides.split_last().map_or((1, &[][..]), |(l, o)| (*l, o));
+        let refuse = |why: String| Err(OpError::shape(format!("{why} (different element sizes)")));
+        if from != to && last != 1 && tensor.numel() > 0 {
+            return refuse(format!(
+                "self.stride(-1) must be 1 to view {} as {}",
+                self.tensor.dtype().scalar_type_name(),
+                tensor.dtype().scalar_type_name()
+            ));
+        }
+        if from != to && !(fits(&self.offset) && outer.iter().all(fits)) {
+            return refuse("self.storage_offset() and self.stride() must be divisible by the ratio of sizes".into());
+        }
+        let scaled = |x: &i64| x * from / to;
+        let mut strides: Vec<i64> = outer.iter().map(scaled).collect();
+        strides.extend((!self.strides.is_empty()).then_some(last));
+        Ok(Cell {
+            storage: self.storage.clone(),
+            version: self.version,
+            offset: scaled(&self.offset),
+            strides,
+            tensor,
+        })
     }
 
     /// The type.
@@ -167,19 +195,20 @@ pub fn apply_view(t: &Tensor, view: &View) -> OpResult<Tensor> {
             t.numel()
         )));
     }
-    Ok(gather(t, &view.shape, offset, &strides))
+    Ok(gather(t, &TensorType::fixed(t.dtype(), &view.shape), offset, &strides))
 }
 
-/// The elements of `data` at `offset + Σ index[d] * strides[d]`, which must be in bounds.
-fn gather(data: &Tensor, shape: &[usize], offset: i64, strides: &[i64]) -> Tensor {
+/// The elements of `data`, read as those of the type, at `offset + Σ index[d] * strides[d]`, which must be in bounds.
+fn gather(data: &Tensor, ty: &TensorType, offset: i64, strides: &[i64]) -> Tensor {
     fn go<const N: usize>(data: &[u8], out: &mut [u8], shape: &[usize], offset: i64, strides: &[i64]) {
         let (data, _) = data.as_chunks::<N>();
         let (out, _) = out.as_chunks_mut::<N>();
         strided_positions(shape, offset, strides, &mut |i, p| out[i] = data[p]);
     }
-    let mut out = Tensor::zeros(data.dtype(), shape);
+    let shape = &ty.fixed_shape().unwrap_or_default();
+    let mut out = Tensor::zeros(ty.dtype, shape);
     let (src, dst) = (data.bytes(), out.bytes_mut());
-    match data.dtype().size() {
+    match ty.dtype.size() {
         1 => go::<1>(src, dst, shape, offset, strides),
         2 => go::<2>(src, dst, shape, offset, strides),
         4 => go::<4>(src, dst, shape, offset, strides),

@@ -4,6 +4,7 @@ use super::cell::{Cell, apply_view};
 use super::{contract, reduce};
 use crate::op::emit::call_of;
 use crate::op::pointwise::instantiate;
+use crate::op::view::BITS;
 use crate::op::{Build, Call, Meaning, OpError, OpResult, Sizes, Traced};
 use crate::scalar::{EvalError, eval_tensors};
 use crate::tensor::Tensor;
@@ -70,6 +71,10 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             let operands: Vec<Option<&Tensor>> = call.args.iter().map(|v| v.as_leaf().map(Cell::tensor)).collect();
             new(contract::contract(&c, &operands)?)
         }
+        Meaning::Routine(f) if call.op.name == BITS => match f(&call.map(|c| c.tensor().clone()))? {
+            Val::Leaf(t) => operand(call, 0)?.bits(t).map(Val::Leaf),
+            v => Ok(v.map(|t| Cell::new(t.clone()))),
+        },
         Meaning::Routine(f) => Ok(f(&call.map(|c| c.tensor().clone()))?.map(|t| Cell::new(t.clone()))),
         Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
         Meaning::Host => python_value(call, ty),

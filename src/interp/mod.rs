@@ -448,4 +448,4 @@ fn check_size(ty: &Type, op: &str) -> OpResult<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

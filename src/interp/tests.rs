@@ -4,7 +4,8 @@ use crate::infer::{InferOptions, infer};
 use crate::source::FileId;
 use crate::syntax::parse_text;
 
-fn module(text: &str) -> GraphModule {
+/// The typed module of a text.
+pub(crate) fn module(text: &str) -> GraphModule {
     let (file, d) = parse_text(FileId(0), text);
     assert!(!d.has_errors(), "{d:?}");
     let (mut m, d) = build(&file, "g");
@@ -18,7 +19,8 @@ fn f32s(shape: &[usize], v: &[f32]) -> Value {
     Val::Leaf(Tensor::from_slice(shape, v))
 }
 
-fn numbers(v: &Value) -> Vec<f64> {
+/// Every element of every tensor of a value.
+pub(crate) fn numbers(v: &Value) -> Vec<f64> {
     let flat = v.flatten();
     let tensors = flat.iter().filter_map(|v| v.as_leaf());
     tensors

@@ -238,10 +238,16 @@ pub fn view_type(call: &Call<TensorType>, view: DimView) -> OpResult<Type> {
     Ok(Val::Leaf(TensorType::new(call.leaf("self")?.dtype, view.shape)))
 }
 
+/// The row that reads the bytes of a tensor as another dtype: a view without an index map.
+pub const BITS: &str = "view_dtype";
+
 /// The base with `new` written through a view: what `view(base, …).copy_(new)` leaves in `base`. `view` is a call of a
 /// view row on the base; `new` has the view's shape and the base's dtype.
 pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> OpResult<Traced> {
     let base = view.leaf("self")?.clone();
+    if view.op.name == BITS {
+        return b.op(BITS, [new.into(), Val::DType(base.ty.dtype)]);
+    }
     let rule = view
         .op
         .view

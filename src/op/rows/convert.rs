@@ -1,6 +1,7 @@
 //! Conversions between dtypes, and between tensors and numbers.
 
 use crate::op::pointwise::pointwise;
+use crate::op::view::BITS;
 use crate::op::{Build, Call, DtypeRule, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val};
@@ -140,7 +141,7 @@ fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn view_dtype() -> Op {
     Op::new(
-        "view_dtype",
+        BITS,
         "view_dtype(Tensor self, ScalarType dtype) -> Tensor",
         |c, _| {
             let (from, shape) = c.shaped("self")?;

@@ -1,0 +1,82 @@
+//! Writes as FXIR: the interpreter, which writes to memory, and the functional graph give the numbers that torch gives.
+
+use super::functionalize;
+use crate::interp::run;
+use crate::interp::tests::{module, numbers};
+use crate::tensor::Tensor;
+use crate::types::Val;
+
+/// Runs a graph of `%x : f32[2, 3] = [[1, 2, 3], [4, 5, 6]]` as it is and made functional.
+fn check(body: &str, want: &[f64]) {
+    let mut m = module(&format!("graph g {{ %x : f32[2, 3] = placeholder x\n{body} }}"));
+    let x = Tensor::from_slice(&[2, 3], &[1f32, 2., 3., 4., 5., 6.]);
+    let inputs = || vec![Val::Leaf(x.clone())];
+    assert_eq!(numbers(&run(&m, inputs()).unwrap()), want, "{body}");
+    functionalize(&mut m).unwrap();
+    assert_eq!(numbers(&run(&m, inputs()).unwrap()), want, "functional: {body}");
+}
+
+#[test]
+fn a_write_through_another_dtype_changes_the_bits() {
+    check(
+        "%z = call_function mul(%x, 1)
+        %i = call_function torch.ops.aten.view.dtype(%z, torch.int32)
+        %row = call_method select(%i, 0, 0)
+        %w = call_method fill_(%row, 1065353216)
+        %column = call_method select(%i, 1, 1)
+        %v = call_method bitwise_or_(%column, -2147483648)
+        output %z",
+        &[1., -1., 1., 4., -5., 6.],
+    );
+    // Bytes: the highest of each number is its sign and most of its exponent.
+    check(
+        "%z = call_function mul(%x, 1)
+        %b = call_function torch.ops.aten.view.dtype(%z, torch.uint8)
+        %tops = call_function torch.ops.aten.slice.Tensor(%b, 1, 3, 12, 4)
+        %w = call_method mul_(%tops, 0)
+        output (%z, %tops)",
+        &[
+            1.1754943508222875e-38,
+            0.,
+            5.877471754111438e-39,
+            1.1754943508222875e-38,
+            1.4693679385278594e-38,
+            1.7632415262334313e-38,
+            0.,
+            0.,
+            0.,
+            0.,
+            0.,
+            0.,
+        ],
+    );
+}
+
+#[test]
+fn each_result_has_its_own_out() {
+    let both = "%v = call_function torch.zeros([2])
+        %i = call_function torch.zeros([2], dtype=i64)";
+    for call in [
+        "torch.max(%x, 1, out=(%v, %i))",
+        "aten.max.dim_max(%x, 1, max=%v, max_values=%i)",
+    ] {
+        check(
+            &format!(
+                "{both}
+                %r = call_function {call}
+                %first = call_function operator.getitem(%r, 0)
+                %w = call_method add_(%v, 1)
+                output (%v, %i, %first)"
+            ),
+            &[4., 7., 2., 2., 4., 7.],
+        );
+    }
+    check(
+        "%o = call_function torch.zeros([2, 2, 2])
+        %v = call_method select(%o, 0, 1)
+        %i = call_function torch.zeros([2, 2], dtype=i64)
+        %r = call_function aten.topk.values(%x, 2, values=%v, indices=%i)
+        output (%o, %i)",
+        &[0., 0., 0., 0., 3., 2., 6., 5., 2., 1., 2., 1.],
+    );
+}

@@ -1,0 +1,201 @@
+//! Writes: the op without its write, and the new value of the memory.
+
+use super::{Fail, Functionalize, Place, Root, after, at_point, node_of, tensor_type, traced_step};
+use crate::diag::Code;
+use crate::graph::{Graph, InsertPoint, NodeId};
+use crate::infer::{self, Operand, Resolved};
+use crate::op::view::write_through;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced, running};
+use crate::pass::build::{GraphBuilder, Source, full_args, replace_with_value};
+use crate::types::{TensorType, Type, Val};
+
+impl Functionalize<'_> {
+    /// A node that writes its result to `target`: it becomes the op without the write.
+    pub(super) fn write(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+        target: &Operand,
+    ) -> Result<(), Fail> {
+        let x = target_node(target)?;
+        let ty = self.without_write(graph, n, resolved)?;
+        if op.view.is_some() && op.aliases && resolved.out.is_empty() {
+            // `x.unsqueeze_(0)`: from here on, `x` is the view.
+            let parent = self.place(graph, x);
+            let from = tensor_type(graph, x).ok_or_else(|| OpError::shape("a view of no tensor"))?;
+            if let Some(place) = self.through(graph, n, op, &parent, &from)? {
+                self.places.insert(n, place);
+            }
+            self.newest.insert(x, n);
+            return Ok(());
+        }
+        let wanted = graph[x].meta.ty.clone().unwrap_or(Val::Unknown);
+        let value = self.converted(graph, n, &ty, &wanted)?;
+        let place = self.place(graph, x);
+        self.store(graph, x, value, place)
+    }
+
+    /// Makes a node the op without its write; the type of its result.
+    fn without_write(&mut self, graph: &mut Graph, n: NodeId, resolved: &Resolved) -> Result<Type, Fail> {
+        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+        let ty = infer::infer_node(self.normalize.module(), graph, n).map_err(Fail::from)?;
+        graph.meta_mut(n).ty = Some(ty.clone());
+        Ok(ty)
+    }
+
+    /// A node that writes its results to several tensors: `topk(x, 3, out=(values, indices))`.
+    pub(super) fn write_several(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<(), Fail> {
+        let outs = resolved.out.iter().map(|(o, _)| target_node(o));
+        let targets = outs.collect::<OpResult<Vec<NodeId>>>()?;
+        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+        let args = full_args(op, graph, n)?;
+        let wanted: Vec<_> = targets.iter().map(|&x| tensor_type(graph, x)).collect();
+        let source = Source::of(graph, n, "functionalize");
+        let values = at_point(graph, InsertPoint::Before(n), |graph| -> OpResult<_> {
+            let mut b = GraphBuilder::new(graph, source, |_| true);
+            let traced = args.iter().map(|a| b.trace(a)).collect();
+            let results = b.call(op.name, traced)?;
+            let results = results.items().unwrap_or_default().to_vec();
+            let b: &mut dyn Build = &mut b;
+            let cast = |(v, want): (Val<Traced>, Option<TensorType>)| match (v, want) {
+                (Val::Leaf(t), Some(want)) => b.to_dtype(&t, want.dtype).map(|t| node_of(&t)),
+                _ => Err(OpError::arg("out", "`out` must be tensors")),
+            };
+            results
+                .into_iter()
+                .zip(wanted)
+                .map(cast)
+                .collect::<OpResult<Vec<NodeId>>>()
+        })?;
+        if values.len() != targets.len() {
+            return Err(infer::wrong_number(targets.len(), values.len()).into());
+        }
+        for (&x, &value) in targets.iter().zip(&values) {
+            let place = self.place(graph, x);
+            self.store(graph, x, value, place)?;
+        }
+        let all = Val::Tuple(values.into_iter().map(Val::Leaf).collect());
+        replace_with_value(graph, n, &all);
+        // Its uses were just replaced, so that it can go.
+        let _ = graph.erase_node(n);
+        Ok(())
+    }
+
+    /// A batch normalisation in training: its functional form, and the running statistics written.
+    pub(super) fn statistics(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<(), Fail> {
+        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+        let args = full_args(op, graph, n)?;
+        let source = Source::of(graph, n, "functionalize");
+        let (own, writes) = at_point(graph, InsertPoint::Before(n), |graph| -> OpResult<_> {
+            let mut b = GraphBuilder::new(graph, source, |_| true);
+            let call = Call {
+                op,
+                args: args.iter().map(|a| b.trace(a)).collect(),
+            };
+            let form = running::functional(&call).ok_or_else(|| OpError::shape("no statistics to update"))??;
+            let results = b.call(form.call.op.name, form.call.args.clone())?;
+            let results = results.items().unwrap_or_default();
+            Ok((GraphBuilder::arg(&form.own(&call, results)), form.writes(results)))
+        })?;
+        for (param, new) in writes {
+            if let (Val::Leaf(x), Val::Leaf(t)) = (&args[param], new) {
+                let place = self.place(graph, *x);
+                self.store(graph, *x, node_of(&t), place)?;
+            }
+        }
+        replace_with_value(graph, n, &own);
+        // Its uses were just replaced, so that it can go.
+        let _ = graph.erase_node(n);
+        Ok(())
+    }
+
+    /// The value of node `n`, of type `ty`, in the dtype of the tensor it is written to.
+    fn converted(&mut self, graph: &mut Graph, n: NodeId, ty: &Type, wanted: &Type) -> OpResult<NodeId> {
+        let (Val::Leaf(have), Val::Leaf(want)) = (ty, wanted) else {
+            return Ok(n);
+        };
+        if have.dtype == want.dtype {
+            return Ok(n);
+        }
+        let source = Source::of(graph, n, "functionalize");
+        let point = after(graph, n);
+        let cast = at_point(graph, point, |graph| {
+            let mut b = GraphBuilder::new(graph, source, |_| true);
+            let x = b.traced(n).ok_or_else(|| OpError::shape("a cast of no tensor"))?;
+            let b: &mut dyn Build = &mut b;
+            b.to_dtype(&x, want.dtype)
+        })?;
+        let cast = node_of(&cast);
+        graph.replace_uses_where(n, cast, |_, u| u != cast);
+        Ok(cast)
+    }
+
+    /// Gives the root of `place` a new value in which `value` stands at that place.
+    fn store(&mut self, graph: &mut Graph, x: NodeId, value: NodeId, place: Place) -> Result<(), Fail> {
+        let root = &self.roots[&place.root];
+        let (base, version) = (root.value, root.version + 1);
+        let source = Source::of(graph, value, "functionalize");
+        let point = after(graph, value);
+        let new_base = at_point(graph, point, |graph| -> OpResult<NodeId> {
+            let mut b = GraphBuilder::new(graph, source, |_| true);
+            // The values the views are taken of, from the root down.
+            let mut calls = vec![];
+            let mut at = base;
+            for (i, step) in place.steps.iter().enumerate() {
+                let call = traced_step(&b, step, at);
+                if i + 1 < place.steps.len() {
+                    at = b.node(&call, step.ty.clone());
+                }
+                calls.push(call);
+            }
+            let mut new = b.traced(value).ok_or_else(|| OpError::shape("a write of no tensor"))?;
+            for call in calls.iter().rev() {
+                new = write_through(&mut b, call, &new)?;
+            }
+            Ok(node_of(&new))
+        })?;
+        self.roots.insert(
+            place.root,
+            Root {
+                value: new_base,
+                version,
+            },
+        );
+        let root_place = Place {
+            steps: vec![],
+            version,
+            ..place.clone()
+        };
+        self.places.insert(new_base, root_place);
+        self.places.insert(value, Place { version, ..place });
+        if x != value {
+            self.newest.insert(x, value);
+        }
+        Ok(())
+    }
+}
+
+/// The node that is written to.
+fn target_node(target: &Operand) -> OpResult<NodeId> {
+    match target {
+        Operand::Node(x) => Ok(*x),
+        _ => Err(OpError::new(
+            Code::E0601,
+            "a write to an item of a list cannot be made functional",
+        )),
+    }
+}
