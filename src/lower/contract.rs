@@ -82,12 +82,7 @@ pub(super) fn matmul(
         let (r, c) = (s[s.len() - 2], s[s.len() - 1]);
         if swap { [c, r] } else { [r, c] }
     };
-    let (ka, kb) = if *a_transposed {
-        (a.shape.len() - 2, 0)
-    } else {
-        (a.shape.len() - 1, 0)
-    };
-    let _ = kb;
+    let inner = a.shape.len() - if *a_transposed { 2 } else { 1 };
     let addend = bias.map(|i| broadcast_to(&operands[i], out));
     let stride = |o: &Operand, d: usize| {
         // Batch dims align right; a dim that is missing or of size one repeats.
@@ -116,7 +111,7 @@ pub(super) fn matmul(
         batch,
         m: out[rank - 2],
         n: out[rank - 1],
-        k: a.shape[ka],
+        k: a.shape[inner],
         a: last2(a, *a_transposed),
         b: last2(b, *b_transposed),
         c_row: out[rank - 1],
