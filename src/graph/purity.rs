@@ -3,7 +3,7 @@
 //! torch counts in-place methods (`x.add_(1)`), `torch.relu_`, `operator.iadd`, `out=` and `inplace=True` as pure, and its
 //! dead code elimination deletes them. Here they are effects.
 
-use super::torch_form::graph_names;
+use super::torch::form::graph_names;
 use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op::{self, modules};
 use crate::types::Val;

@@ -4,7 +4,7 @@
 //! canonical op names (`call_function gelu`). In torch the first is a `get_attr` node whose attribute is a `GraphModule`,
 //! the second a `call_module`, the third an ATen overload.
 
-use super::{Arg, Graph, GraphModule, Opcode};
+use crate::graph::{Arg, Graph, GraphModule, Opcode};
 use crate::op;
 use crate::types::Val;
 use std::borrow::Cow;
@@ -111,7 +111,7 @@ fn lift_graph_arguments(g: &mut Graph, module: Option<&GraphModule>) {
 }
 
 /// The graphs that a value names, in order.
-pub(super) fn graph_names(v: &Arg, out: &mut Vec<Arc<str>>) {
+pub(in crate::graph) fn graph_names(v: &Arg, out: &mut Vec<Arc<str>>) {
     match v {
         Val::Graph(n) => out.push(n.clone()),
         Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| graph_names(x, out)),

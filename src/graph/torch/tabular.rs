@@ -4,8 +4,8 @@
 //! `<built-in method relu of type object at 0x7f44480bc100>`: an address of one process. Here it is the function's path,
 //! as `print(graph)` writes it: `torch.relu`.
 
-use super::torch_form::torch_form;
-use super::{Arg, Graph, GraphModule, NodeId, pyrepr, torch_print};
+use super::form::torch_form;
+use crate::graph::{Arg, Graph, GraphModule, NodeId, pyrepr, torch_print};
 use crate::types::Val;
 
 /// The table: a row for each node with its opcode, name, target, positional and keyword arguments. No newline at the

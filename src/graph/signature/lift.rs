@@ -1,6 +1,6 @@
-//! An exported program as it was exported, from the one with attributes: what [`unlift`](super::unlift) undid.
+//! An exported program as it was exported, from the one with attributes: what [`unlift`](crate::graph::unlift) undid.
 
-use super::{Arg, Graph, GraphModule, InputSpec, NodeId, Opcode, Signature, type_output};
+use crate::graph::{Arg, Graph, GraphModule, InputSpec, NodeId, Opcode, OutputSpec, Signature, type_output};
 use crate::types::Val;
 use std::sync::Arc;
 
@@ -95,14 +95,14 @@ fn outputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
         graph.erase_node(node).map_err(|e| e.to_string())?;
     }
     let mut seen = seen.into_iter();
-    let mut next = |spec: &super::OutputSpec| if spec.is_users() { seen.next() } else { written.pop() };
+    let mut next = |spec: &OutputSpec| if spec.is_users() { seen.next() } else { written.pop() };
     let values: Vec<Arg> = signature.outputs.iter().filter_map(&mut next).collect();
     graph.set_args(output, vec![Val::Tuple(values)]);
     type_output(graph, output);
     Ok(())
 }
 
-/// Whether a node is what [`unlift`](super::unlift) writes a buffer or an input by.
+/// Whether a node is what [`unlift`](crate::graph::unlift) writes a buffer or an input by.
 fn writes_of(graph: &Graph, n: NodeId, target: Option<&Arc<str>>) -> bool {
     let node = &graph[n];
     let [Val::Leaf(to), _] = node.args() else { return false };
@@ -158,7 +158,8 @@ mod tests {
         };
         assert_eq!(results.len(), 3);
         assert!(
-            crate::graph::readable::print_program(&m).contains("    b_count: BUFFER target='count' persistent=True\n")
+            crate::graph::torch::readable::print_program(&m)
+                .contains("    b_count: BUFFER target='count' persistent=True\n")
         );
         unlift(&mut m).unwrap();
         // The name of the node that wrote the buffer is not free any more.

@@ -5,10 +5,10 @@
 //! Beyond torch's: what a record label gives a meaning to (`<`, `>`, `|`, `\`) is escaped, modules show their
 //! declaration, and nodes whose type is known show dtype and shape.
 
-use super::pyrepr::{self, Style};
 use super::svg::Groups;
-use super::torch_form::torch_form;
-use super::{Arg, AttributeKind, Graph, GraphModule, Node, NodeId, Opcode, torch_print};
+use crate::graph::torch::form::torch_form;
+use crate::graph::torch::pyrepr::{self, Style};
+use crate::graph::{Arg, AttributeKind, Graph, GraphModule, Node, NodeId, Opcode, torch_print};
 use crate::types::{TensorType, Type, Val};
 use indexmap::IndexMap;
 use std::fmt::Write;

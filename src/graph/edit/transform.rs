@@ -1,9 +1,9 @@
 //! Graphs from graphs: copying with a say in every node ([`Transformer`]), taking a part out ([`extract`]), and telling two
 //! apart ([`diff`]).
 
-use super::edit::EditResult;
-use super::print::print_node;
-use super::{Arg, Graph, GraphError, Node, NodeId, Opcode};
+use super::EditResult;
+use crate::graph::fxir::print::print_node;
+use crate::graph::{Arg, Graph, GraphError, Node, NodeId, Opcode};
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Graphs as FXIR: `parse` and [`build`](super::build) of the text give the graphs back.
+//! Graphs as FXIR: `parse` and [`build`](crate::graph::build) of the text give the graphs back.
 
+use super::constants;
 use super::origins::{Origins, place};
-use super::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, Node, NodeId, Opcode, constants, lift};
+use crate::graph::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, Node, NodeId, Opcode, lift};
 use crate::source::Span;
 use crate::syntax::ast::{self, Item, Name, Op, Stmt, TypeKind, Update, ValueKind};
 use crate::syntax::format;

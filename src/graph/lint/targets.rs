@@ -1,8 +1,8 @@
 //! Whether the targets of nodes exist: attributes, modules and graphs; and whether graphs call themselves.
 
-use super::torch_form::graph_names;
-use super::{Graph, GraphModule, NodeId, Opcode};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::torch::form::graph_names;
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use std::sync::Arc;
 
 /// Findings about what one node refers to in its module.

@@ -1,7 +1,7 @@
 //! Names in generated Python: one fresh namespace for values, functions and types, as torch's `_Namespace` gives them.
 
 use super::pyrepr::{is_identifier, is_keyword};
-use super::{Arg, Graph, Namer, NodeId, namer};
+use crate::graph::{Arg, Graph, Namer, NodeId, namer};
 use crate::types::Val;
 use indexmap::IndexMap;
 use std::collections::{HashMap, HashSet};

@@ -7,9 +7,9 @@
 //!     return relu
 //! ```
 
+use super::form::{torch_form, torch_target};
 use super::pyrepr::{self, Style};
-use super::torch_form::{torch_form, torch_target};
-use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode, TorchForm, TorchLine};
+use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode, TorchForm, TorchLine};
 use crate::types::Val;
 use std::fmt::Write;
 

@@ -4,7 +4,7 @@
 //! integers for dtypes, layouts and memory formats. The op table's schemas tell which overload is meant and what its
 //! arguments are.
 
-use super::{Arg, Opcode};
+use crate::graph::{Arg, Opcode};
 use crate::op::{self, ParamType};
 use crate::types::{DType, Val};
 use std::sync::Arc;

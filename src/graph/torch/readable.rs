@@ -9,8 +9,8 @@
 //!         return act
 //! ```
 
-use super::torch_form::graph_names;
-use super::{Frame, Graph, GraphModule, Meta, Opcode, pyrepr, python};
+use super::form::graph_names;
+use crate::graph::{Frame, Graph, GraphModule, Meta, Opcode, pyrepr, python};
 use crate::types::Val;
 use std::fmt::Write;
 use std::sync::Arc;

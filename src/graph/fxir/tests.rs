@@ -1,6 +1,8 @@
-use super::super::arbitrary::{difference, module, program};
-use super::super::{print, torch_print};
-use super::*;
+use crate::diag::{Code, Diagnostics};
+use crate::graph::arbitrary::{difference, module, program};
+use crate::graph::{GraphModule, build};
+use crate::graph::{print, torch_print};
+use crate::op::Literal;
 use crate::source::FileId;
 use crate::syntax::parse_text;
 
@@ -40,7 +42,7 @@ fn programs_read_back_the_same() {
 
 #[test]
 fn builds_the_whole_language() {
-    let text = include_str!("../syntax/testdata/language.fxir");
+    let text = include_str!("../../syntax/testdata/language.fxir");
     let (m, findings) = read(text);
     let undefined: Vec<_> = findings.iter().map(|d| (d.code, &*d.title)).collect();
     assert_eq!(undefined, [(Code::E0101, "no placeholder is called `%x`")]);
@@ -147,10 +149,10 @@ fn torch_round_trip(text: &str) -> GraphModule {
 
 #[test]
 fn torchs_text_comes_back_byte_for_byte() {
-    torch_round_trip(include_str!("../syntax/testdata/print.txt"));
-    torch_round_trip(include_str!("../syntax/testdata/dynamo.txt"));
-    torch_round_trip(include_str!("../syntax/testdata/metadata.txt"));
-    let core = torch_round_trip(include_str!("../syntax/testdata/core_aten.txt"));
+    torch_round_trip(include_str!("../../syntax/testdata/print.txt"));
+    torch_round_trip(include_str!("../../syntax/testdata/dynamo.txt"));
+    torch_round_trip(include_str!("../../syntax/testdata/metadata.txt"));
+    let core = torch_round_trip(include_str!("../../syntax/testdata/core_aten.txt"));
     let g = core.entry().expect("a graph");
     // Every use was seen: the counts that torch printed are those of the graph.
     assert!(
@@ -173,7 +175,7 @@ fn fragments_imply_their_inputs_and_results() {
     let g = m.entry().expect("a graph");
     let names: Vec<&str> = g.iter().map(|n| g[n].name()).collect();
     assert_eq!(names, ["arg0_1", "arg1_1", "relu", "add", "output"]);
-    assert!(super::super::lint::lint(&m).is_empty());
+    assert!(crate::graph::lint::lint(&m).is_empty());
 }
 
 /// The first block of an explain page shows the finding, the last one has none.

@@ -5,11 +5,13 @@
 //! or repeated placeholders, a `call_method` without a receiver, users that are not true, graphs that call themselves,
 //! or dead code. All findings are reported at once, each with the node and its place.
 
-use super::lint_targets::{check_cycles, check_targets};
-use super::purity::is_impure;
-use super::{Graph, GraphModule, NodeId, Opcode, pyrepr};
+mod targets;
+
 use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::graph::purity::is_impure;
+use crate::graph::{Graph, GraphModule, NodeId, Opcode, pyrepr};
 use std::collections::{HashMap, HashSet};
+use targets::{check_cycles, check_targets};
 
 /// Checks every graph of a module. Warnings (dead code) are among the findings.
 pub fn lint(module: &GraphModule) -> Diagnostics {
@@ -281,5 +283,4 @@ impl Lint<'_> {
 }
 
 #[cfg(test)]
-#[path = "lint_tests.rs"]
 mod tests;

@@ -1,6 +1,6 @@
 //! Adding and removing what graphs refer to, by dotted path (torch's `GraphModule` methods).
 
-use super::{Attribute, AttributeKind, EditResult, Graph, GraphError, GraphModule, ModuleDecl, Opcode};
+use crate::graph::{Arg, Attribute, AttributeKind, EditResult, Graph, GraphError, GraphModule, ModuleDecl, Opcode};
 use crate::op::Literal;
 use crate::tensor::Tensor;
 use crate::types::Val;
@@ -146,7 +146,7 @@ impl GraphModule {
 }
 
 /// The graphs that an argument names.
-fn graph_names(arg: &super::Arg, out: &mut Vec<Arc<str>>) {
+fn graph_names(arg: &Arg, out: &mut Vec<Arc<str>>) {
     match arg {
         Val::Graph(name) => out.push(name.clone()),
         Val::List(v) | Val::Tuple(v) => v.iter().for_each(|a| graph_names(a, out)),

@@ -1,5 +1,5 @@
-use super::super::{Arg, Attribute, AttributeKind, InsertPoint, ModuleDecl};
 use super::*;
+use crate::graph::{Arg, Attribute, AttributeKind, InsertPoint, ModuleDecl};
 use crate::types::Val;
 
 fn leaf(n: NodeId) -> Arg {

@@ -4,7 +4,7 @@
 //! kernel that computes it); boxes of one group have one colour. The place in the user's Python is the box's tooltip.
 
 use super::layout::{Boxes, layout};
-use super::{Graph, Node, NodeId, Opcode, pyrepr};
+use crate::graph::{Graph, Node, NodeId, Opcode, pyrepr};
 use crate::types::Val;
 use std::collections::HashMap;
 use std::fmt::Write;

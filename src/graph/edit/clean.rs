@@ -1,6 +1,6 @@
 //! Dead code and order, on graphs at any level.
 
-use super::{EditResult, Graph, GraphError, GraphModule, NodeId, is_impure};
+use crate::graph::{EditResult, Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
 use std::collections::{BTreeSet, HashMap};
 
 impl Graph {
@@ -15,7 +15,7 @@ impl Graph {
     pub fn eliminate_dead_code_with(&mut self, impure: impl Fn(&Graph, NodeId) -> bool) -> usize {
         let mut erased = 0;
         for n in self.ids().into_iter().rev() {
-            let fixed = matches!(self[n].op(), super::Opcode::Placeholder | super::Opcode::Output);
+            let fixed = matches!(self[n].op(), Opcode::Placeholder | Opcode::Output);
             if !fixed && self[n].users().len() == 0 && !impure(self, n) {
                 erased += self.erase_node(n).is_ok() as usize;
             }
@@ -33,8 +33,8 @@ impl Graph {
     pub fn topological_sort(&mut self) -> EditResult<()> {
         let order = self.ids();
         let rank = |n: NodeId, i: usize| match self[n].op() {
-            super::Opcode::Placeholder => (0, i),
-            super::Opcode::Output => (2, i),
+            Opcode::Placeholder => (0, i),
+            Opcode::Output => (2, i),
             _ => (1, i),
         };
         let place: HashMap<NodeId, (u8, usize)> = order.iter().enumerate().map(|(i, &n)| (n, rank(n, i))).collect();

@@ -1,7 +1,7 @@
 //! Making nodes, where torch's `Graph.create_node` and `inserting_before` do: at the insert point, under a free name.
 
-use super::edit::{EditResult, GraphError};
-use super::{Arg, Edit, Graph, InsertPoint, Node, NodeId, Opcode, namer};
+use super::{EditResult, GraphError};
+use crate::graph::{Arg, Edit, Graph, InsertPoint, Node, NodeId, Opcode, namer};
 use indexmap::IndexSet;
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@
 //! ```
 
 use super::print::{NOWHERE, name};
-use super::{Frame, Loc, Meta, ModuleFrame};
 use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::graph::{Frame, Loc, Meta, ModuleFrame};
 use crate::syntax::ast::{self, Item};
 use indexmap::IndexSet;
 use std::collections::HashMap;

@@ -1,11 +1,15 @@
 //! Exported programs: what their inputs and results stand for, and the same program with attributes instead.
 //!
 //! `torch.export` lifts parameters, buffers and constants to inputs of the graph, and new values of buffers and inputs to
-//! results; the signature says which is which. [`print(exported_program)`](super::readable) shows a graph so, and archives
+//! results; the signature says which is which. [`print(exported_program)`](crate::graph::readable) shows a graph so, and archives
 //! hold it so. [`unlift`] undoes it, as `ExportedProgram.module()` does: attributes are read by `get_attr` nodes of the
 //! inputs' names, new values are written by `aten.copy_`, and the results are nested as the model nests them.
 
-use super::{Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, NodeId, Opcode};
+mod lift;
+
+pub use lift::lift;
+
+use crate::graph::{Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, NodeId, Opcode};
 use crate::op::Literal;
 use crate::types::{Type, Val};
 use std::collections::HashMap;

@@ -1,6 +1,14 @@
 //! Editing: torch.fx's `Graph` and `Node` methods, with its error texts.
 
-use super::{Arg, Edit, Graph, NodeId, Opcode, namer};
+mod clean;
+mod create;
+mod journal;
+mod module;
+pub mod transform;
+
+pub use journal::Edit;
+
+use crate::graph::{Arg, Graph, Meta, NodeId, Opcode, namer};
 use crate::types::Val;
 use std::collections::HashMap;
 use std::fmt;
@@ -95,7 +103,7 @@ impl Graph {
     /// # Errors
     /// Something is known of `new` already.
     pub fn replace_with_meta(&mut self, old: NodeId, new: NodeId) -> EditResult<Vec<NodeId>> {
-        if self.nodes[new].meta != super::Meta::default() {
+        if self.nodes[new].meta != Meta::default() {
             return Err(GraphError(
                 "Called node.replace_all_uses_with(replace_with, propagate_meta=True), but replace_with already has .meta \
                  keys"
@@ -280,7 +288,7 @@ impl Graph {
         self.nodes.get(n).is_some_and(|n| !n.erased)
     }
 
-    pub(super) fn add_uses(&mut self, n: NodeId) {
+    pub(in crate::graph) fn add_uses(&mut self, n: NodeId) {
         for i in self.nodes[n].inputs() {
             self.nodes[i].users.insert(n);
         }
@@ -292,7 +300,7 @@ impl Graph {
         }
     }
 
-    pub(super) fn link(&mut self, n: NodeId, at: InsertPoint) {
+    pub(in crate::graph) fn link(&mut self, n: NodeId, at: InsertPoint) {
         let (prev, next) = match at {
             InsertPoint::End => (self.last, None),
             InsertPoint::Before(b) => (self.nodes[b].prev, Some(b)),
@@ -325,5 +333,4 @@ impl Graph {
 }
 
 #[cfg(test)]
-#[path = "edit_tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 //! torch calls functions while the graph changes; here the edits are written down and read when the caller likes, so
 //! that a reader never sees a graph that is half changed.
 
-use super::{Graph, NodeId};
+use crate::graph::{Graph, NodeId};
 
 /// One edit of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ impl Graph {
         self.journal.take().unwrap_or_default()
     }
 
-    pub(super) fn note(&mut self, edit: Edit) {
+    pub(in crate::graph) fn note(&mut self, edit: Edit) {
         if let Some(journal) = &mut self.journal {
             journal.push(edit);
         }

@@ -1,284 +1,21 @@
-//! Syntax tree to graphs: names are looked up, types and values resolved.
-//!
-//! What a graph cannot hold is reported here: undefined nodes, names taken twice, types that are none. What it can
-//! hold and should not (uses before definitions, a missing output, unknown modules) is for [`lint`](super::lint) to say.
-//! A node with errors is built all the same, with [`Val::Unknown`] for what could not be told, so that one run finds
-//! everything.
+//! The statements of one graph on their way to nodes.
 
-use super::{
-    Arg, Attribute, AttributeKind, DimRange, Graph, GraphModule, InputSpec, ModuleDecl, Mutation, NodeId, OpDecl,
-    Opcode, OutputSpec, Signature, SizeGuard, TorchLine, constants, origins::Declared, script,
-};
+use super::build::mutation;
+use super::origins::Declared;
+use super::script;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::op::{self, Literal, custom};
-use crate::scalar::Compare;
+use crate::graph::{Arg, Graph, NodeId, Opcode, TorchLine};
+use crate::op;
 use crate::source::Span;
-use crate::syntax::ast::{self, BinaryOp, Dialect, Item, Op, Update, ValueKind};
+use crate::syntax::ast::{self, Dialect, Op, Update, ValueKind};
 use crate::syntax::resolve;
-use crate::types::Val;
+use crate::types::{Type, Val};
 use indexmap::IndexMap;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Builds the graphs of a file. `name` is the module's name: the file's, without its ending.
-pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
-    let mut b = Builder {
-        module: GraphModule {
-            name: name.into(),
-            ..GraphModule::default()
-        },
-        graph_spans: HashMap::new(),
-        origins: Declared::default(),
-        unnamed: 0,
-        out: Diagnostics::new(),
-    };
-    b.origins = Declared::read(file, &mut b.out);
-    for item in &file.items {
-        b.item(item);
-    }
-    (b.module, b.out)
-}
-
-struct Builder {
-    module: GraphModule,
-    graph_spans: HashMap<Arc<str>, Span>,
-    origins: Declared,
-    /// How many graphs without a name were met.
-    unnamed: usize,
-    out: Diagnostics,
-}
-
-/// A name of a file that is taken already.
-fn taken(what: &str, name: &ast::Name, first: Option<Span>) -> Diagnostic {
-    let d = Diagnostic::new(Code::E0103, format!("{what} `{}` is declared twice", name.text));
-    let d = d.at(name.span, "declared again here");
-    match first {
-        Some(s) => d.see(s, "first declared here"),
-        None => d,
-    }
-}
-
-impl Builder {
-    fn item(&mut self, item: &Item) {
-        match item {
-            Item::Weights(w) => match &self.module.weights {
-                None => self.module.weights = Some((w.path.text.to_string(), Some(w.path.span))),
-                Some((_, first)) => {
-                    let d = Diagnostic::new(Code::E0103, "a second weights file").at(w.span, "named again here");
-                    let d = first.map_or(d.clone(), |s| d.see(s, "first named here"));
-                    self.out.push(d.help("a file has one set of weights"));
-                }
-            },
-            Item::Module(m) => self.module_decl(m),
-            Item::Const(c) => self.constant(c),
-            Item::Tensor(t) => self.tensor(t),
-            Item::Dim(d) => self.dim(d),
-            Item::Guard(g) => self.guard(g),
-            Item::Pointwise(p) => self.pointwise(p),
-            Item::Graph(g) => self.graph(g),
-            Item::Signature(s) => {
-                if self.module.exported.replace(signature(s)).is_some() {
-                    let d = Diagnostic::new(Code::E0103, "a second signature").at(s.span, "given again here");
-                    self.out.push(d.help("a file has one signature, the entry graph's"));
-                }
-            }
-            // Rules are the rewriter's; frames and scopes have been read.
-            Item::Rewrite(_) | Item::Frame(_) | Item::Scope(_) => {}
-        }
-    }
-
-    fn module_decl(&mut self, m: &ast::ModuleDecl) {
-        if let Some(first) = self.module.modules.get(&m.name.text) {
-            self.out.push(taken("module", &m.name, first.span));
-            return;
-        }
-        let args = m.args.positional.iter().map(|v| self.literal(v)).collect();
-        let keyword = m.args.keyword.iter();
-        let kwargs = keyword.map(|(k, v)| (k.text.clone(), self.literal(v))).collect();
-        let decl = ModuleDecl {
-            class: m.class.text.clone(),
-            args,
-            kwargs,
-            span: Some(m.span),
-        };
-        self.module.modules.insert(m.name.text.clone(), decl);
-    }
-
-    /// A hyper-parameter. A bare name that is no dtype is a string, as torch prints `padding_mode=circular`.
-    fn literal(&mut self, v: &ast::Value) -> Literal {
-        let mut nodes = vec![];
-        let value = resolve::value(
-            v,
-            &mut |n, span| -> Option<Literal> {
-                nodes.push((n.to_string(), span));
-                None
-            },
-            &mut self.out,
-        );
-        for (n, span) in nodes {
-            let d =
-                Diagnostic::new(Code::E0101, format!("`%{n}` outside of a graph")).at(span, "no node can stand here");
-            self.out.push(d);
-        }
-        match (&v.kind, value) {
-            (ValueKind::Name(n), Val::Int(_)) => Val::Str(n.clone()),
-            (_, value) => value,
-        }
-    }
-
-    fn constant(&mut self, c: &ast::ConstDecl) {
-        let ty = resolve::ty(&c.ty, &mut self.out);
-        let value = match (&ty, &c.value) {
-            (Val::Leaf(t), Some(v)) => constants::read(v, t, c.ty.span, &mut self.out),
-            (Val::Leaf(_), None) | (Val::Unknown, _) => None,
-            _ => {
-                let d = Diagnostic::new(Code::E0112, "a constant is a tensor").at(c.ty.span, "not a tensor's type");
-                self.out
-                    .push(d.help("write the type of a number as `i64[]` or `f32[]`"));
-                None
-            }
-        };
-        self.attribute(&c.name, c.span, AttributeKind::Constant, ty, value);
-    }
-
-    fn tensor(&mut self, t: &ast::TensorDecl) {
-        let kind = match t.buffer {
-            true => AttributeKind::Buffer,
-            false => AttributeKind::Parameter,
-        };
-        let ty = resolve::ty(&t.ty, &mut self.out);
-        self.attribute(&t.name, t.span, kind, ty, None);
-    }
-
-    fn attribute(
-        &mut self,
-        name: &ast::Name,
-        span: Span,
-        kind: AttributeKind,
-        ty: crate::types::Type,
-        value: Option<crate::tensor::Tensor>,
-    ) {
-        if let Some(first) = self.module.attributes.get(&name.text) {
-            self.out.push(taken("attribute", name, first.span));
-            return;
-        }
-        let attribute = Attribute {
-            kind,
-            ty: (ty != Val::Unknown).then_some(ty),
-            value,
-            span: Some(span),
-        };
-        self.module.attributes.insert(name.text.clone(), attribute);
-    }
-
-    fn pointwise(&mut self, p: &ast::PointwiseDecl) {
-        let name: Arc<str> = p
-            .schema
-            .text
-            .split('(')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .replace("::", ".")
-            .into();
-        if let Some(first) = self.module.ops.get(&name) {
-            let at = ast::Name::new(name.clone(), p.schema.span);
-            self.out.push(taken("op", &at, first.span));
-            return;
-        }
-        match custom::declare(&p.schema.text, &p.expr.text) {
-            Ok(op) => {
-                let decl = OpDecl {
-                    schema: p.schema.text.clone(),
-                    expr: p.expr.text.clone(),
-                    op,
-                    span: Some(p.span),
-                };
-                self.module.ops.insert(name, decl);
-            }
-            Err(e) => {
-                let mut d = Diagnostic::new(e.code, e.title).at(p.span, "declared here");
-                (d.notes, d.help) = (e.notes, e.help);
-                self.out.push(d);
-            }
-        }
-    }
-
-    fn dim(&mut self, d: &ast::DimDecl) {
-        if let Some(first) = self.module.dims.get(&d.name.text) {
-            self.out.push(taken("size", &d.name, first.span));
-            return;
-        }
-        if d.min < 0 || d.max.is_some_and(|m| m < d.min) {
-            let e = Diagnostic::new(Code::E0016, format!("no size is in the range of `{}`", d.name.text));
-            self.out.push(e.at(d.span, "the range is empty or begins below 0"));
-            return;
-        }
-        let range = DimRange {
-            min: d.min,
-            max: d.max,
-            span: Some(d.span),
-        };
-        self.module.dims.insert(d.name.text.clone(), range);
-    }
-
-    fn guard(&mut self, g: &ast::GuardDecl) {
-        let compare = |op| match op {
-            BinaryOp::Ne => Compare::Ne,
-            BinaryOp::Lt => Compare::Lt,
-            BinaryOp::Le => Compare::Le,
-            BinaryOp::Gt => Compare::Gt,
-            BinaryOp::Ge => Compare::Ge,
-            _ => Compare::Eq,
-        };
-        if let Some((left, op, right)) = resolve::condition(&g.condition, &mut self.out) {
-            let compare = compare(op);
-            self.module.guards.push(SizeGuard { left, compare, right });
-        }
-    }
-
-    fn graph(&mut self, g: &ast::Graph) {
-        let name = match &g.name {
-            Some(n) => n.text.clone(),
-            None => self.free_graph_name(),
-        };
-        let place = g.name.as_ref().map_or(g.span, |n| n.span);
-        if let Some(&first) = self.graph_spans.get(&name) {
-            self.out.push(taken("graph", &ast::Name::new(name, place), Some(first)));
-            return;
-        }
-        let mut graph = Statements::build(g, &self.origins, &mut self.out);
-        graph.signature = g.signature.as_deref().map(signature);
-        if let Dialect::Python(Some(class)) = &g.dialect {
-            if self.module.graphs.is_empty() {
-                self.module.name = class.to_string();
-            }
-            graph.attribute = (g.name.is_some() && *class != name).then(|| class.clone());
-        }
-        if let Some(a) = &g.attribute {
-            graph.attribute = Some(a.text.clone());
-        }
-        self.graph_spans.insert(name.clone(), place);
-        self.module.graphs.insert(name, graph);
-    }
-
-    /// A graph that torch printed has no name: it is `main`, or `main_1` and so on.
-    fn free_graph_name(&mut self) -> Arc<str> {
-        loop {
-            let name = match self.unnamed {
-                0 => "main".to_string(),
-                i => format!("main_{i}"),
-            };
-            self.unnamed += 1;
-            if !self.graph_spans.contains_key(&*name) {
-                return name.into();
-            }
-        }
-    }
-}
-
-/// The statements of one graph on their way to nodes.
-struct Statements<'a> {
+/// One graph, half built.
+pub(super) struct Statements<'a> {
     graph: Graph,
     nodes: HashMap<Arc<str>, NodeId>,
     /// Nodes whose statements could not be read, which was reported.
@@ -295,7 +32,8 @@ struct Statements<'a> {
 }
 
 impl<'a> Statements<'a> {
-    fn build(g: &'a ast::Graph, origins: &'a Declared, out: &'a mut Diagnostics) -> Graph {
+    /// The graph of `g`, with what is wrong in `out`.
+    pub(super) fn build(g: &'a ast::Graph, origins: &'a Declared, out: &'a mut Diagnostics) -> Graph {
         let (torch, fragment) = match &g.dialect {
             Dialect::Fxir | Dialect::Python(_) | Dialect::Script => (None, false),
             Dialect::Torch(t) => (Some(t.clone()), t.fragment),
@@ -394,7 +132,7 @@ impl<'a> Statements<'a> {
             .filter(|a| !a.is_empty());
         let meta = self.graph.meta_mut(id);
         // Python does not hold a value to its annotation; the types of tensors that torch prints are facts.
-        let known = |t: &crate::types::Type| *t != Val::Unknown && (stmt.torch.is_none() || t.as_leaf().is_some());
+        let known = |t: &Type| *t != Val::Unknown && (stmt.torch.is_none() || t.as_leaf().is_some());
         meta.ty = ty.filter(known);
         // A number's size is what the tracer found, not what somebody says.
         meta.declared = meta.ty.is_some() && !matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::Size(_)));
@@ -542,36 +280,6 @@ fn global(name: Arc<str>) -> Arc<str> {
     paths.find(same).map_or(name.clone(), Arc::from)
 }
 
-fn signature(s: &ast::Signature) -> Signature {
-    let mut out = Signature {
-        ranges: s.ranges.clone(),
-        ..Signature::default()
-    };
-    for spec in &s.specs {
-        let name: Arc<str> = spec.name.as_ref().map_or_else(|| "".into(), |n| n.text.clone());
-        let (kind, target) = (spec.kind.text.clone(), spec.target.clone());
-        if spec.is_output() {
-            out.outputs.push(OutputSpec { name, kind, target });
-        } else {
-            out.inputs.push(InputSpec {
-                name,
-                kind,
-                target,
-                persistent: spec.persistent,
-                constant: None,
-            });
-        }
-    }
-    out
-}
-
-fn mutation(u: &Update) -> Mutation {
-    match u {
-        Update::Buffer(n) => Mutation::Buffer(n.text.clone()),
-        Update::Input(n) => Mutation::Input(n.text.clone()),
-    }
-}
-
 /// The opcode and target of a statement.
 fn head(stmt: &ast::Stmt) -> (Opcode, Arc<str>) {
     match &stmt.op {
@@ -654,7 +362,3 @@ fn node_names(v: &ast::Value, out: &mut Vec<Arc<str>>) {
         _ => {}
     }
 }
-
-#[cfg(test)]
-#[path = "build_tests.rs"]
-mod tests;

@@ -22,11 +22,11 @@
 //! * operators called with keyword arguments or a wrong number of operands stay calls.
 
 use super::codegen::{CodeGen, Forward};
+use super::form::torch_form;
+use super::names::{Names, format_target};
 use super::pyrepr::{self, Style};
-use super::python_names::{Names, format_target};
 use super::readable;
-use super::torch_form::torch_form;
-use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
+use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
 

@@ -1,0 +1,10 @@
+//! Graphs as torch writes them, byte for byte: `print(graph)`, `print_tabular()`, `gm.code`, `print_readable()`.
+
+pub mod codegen;
+pub mod form;
+mod names;
+pub mod print;
+pub mod pyrepr;
+pub mod python;
+pub mod readable;
+pub mod tabular;
