@@ -1,0 +1,317 @@
+//! Ops that make one tensor of several.
+
+use crate::op::emit::{dims_val, list_val};
+use crate::op::rows::dense::zeros;
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "cat",
+            "cat(Tensor[] tensors, int dim=0) -> Tensor",
+            cat_type,
+            Meaning::Routine(cat),
+        )
+        .doc("tensors one behind the other along a dim")
+        .spelled(
+            "aten.cat.default aten.concat.default aten.concatenate.default torch.cat torch.concat torch.concatenate",
+        ),
+        Op::composite("stack", "stack(Tensor[] tensors, int dim=0) -> Tensor", stack)
+            .doc("tensors side by side along a new dim")
+            .spelled("aten.stack.default torch.stack"),
+        Op::composite(
+            "atleast_1d_all",
+            "atleast_1d_all(Tensor[] tensors) -> Tensor[]",
+            |b, c| each(b, c, "atleast_1d"),
+        )
+        .doc("each tensor with one dim or more")
+        .spelled("aten.atleast_1d.Sequence torch.atleast_1d"),
+        Op::composite(
+            "atleast_2d_all",
+            "atleast_2d_all(Tensor[] tensors) -> Tensor[]",
+            |b, c| each(b, c, "atleast_2d"),
+        )
+        .doc("each tensor with two dims or more")
+        .spelled("aten.atleast_2d.Sequence torch.atleast_2d"),
+        Op::composite(
+            "atleast_3d_all",
+            "atleast_3d_all(Tensor[] tensors) -> Tensor[]",
+            |b, c| each(b, c, "atleast_3d"),
+        )
+        .doc("each tensor with three dims or more")
+        .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
+        Op::composite("hstack", "hstack(Tensor[] tensors) -> Tensor", |b, c| {
+            side_by_side(b, c, "atleast_1d", 1)
+        })
+        .doc("tensors one behind the other along dim 1 (dim 0 of vectors)")
+        .spelled("aten.hstack.default torch.hstack"),
+        Op::composite("vstack", "vstack(Tensor[] tensors) -> Tensor", |b, c| {
+            side_by_side(b, c, "atleast_2d", 0)
+        })
+        .doc("tensors one below the other, vectors as rows")
+        .spelled("aten.vstack.default torch.vstack aten.row_stack.default torch.row_stack"),
+        Op::composite("dstack", "dstack(Tensor[] tensors) -> Tensor", |b, c| {
+            side_by_side(b, c, "atleast_3d", 2)
+        })
+        .doc("tensors one behind the other along dim 2")
+        .spelled("aten.dstack.default torch.dstack"),
+        Op::composite("column_stack", "column_stack(Tensor[] tensors) -> Tensor", column_stack)
+            .doc("vectors as columns and matrices side by side")
+            .spelled("aten.column_stack.default torch.column_stack"),
+        Op::composite(
+            "meshgrid",
+            "meshgrid(Tensor[] tensors, *, str? indexing=None) -> Tensor[]",
+            meshgrid,
+        )
+        .doc("vectors as the coordinates of a grid")
+        .spelled("aten.meshgrid.indexing aten.meshgrid.default torch.meshgrid torch.functional.meshgrid"),
+        Op::composite(
+            "broadcast_tensors",
+            "broadcast_tensors(Tensor[] tensors) -> Tensor[]",
+            broadcast_tensors,
+        )
+        .doc("tensors stretched to their common shape")
+        .spelled("aten.broadcast_tensors.default torch.broadcast_tensors torch.functional.broadcast_tensors"),
+        Op::composite(
+            "cartesian_prod",
+            "cartesian_prod(Tensor[] tensors) -> Tensor",
+            cartesian_prod,
+        )
+        .doc("all combinations of elements of vectors, as rows")
+        .spelled("aten.cartesian_prod.default torch.cartesian_prod torch.functional.cartesian_prod"),
+    ]
+}
+
+/// torch still lets `[0]` stand beside tensors of any rank.
+fn is_legacy_empty(shape: &[Dim]) -> bool {
+    matches!(shape, [Dim::Const(0)])
+}
+
+fn cat_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let tensors = c.leaves("tensors")?;
+    if tensors.is_empty() {
+        return Err(OpError::shape("torch.cat(): expected a non-empty list of Tensors"));
+    }
+    let promotions = tensors.iter().map(|t| match t.rank() {
+        Some(0) => Promotion::ZeroDim(t.dtype),
+        _ => Promotion::Dimensioned(t.dtype),
+    });
+    let dtype = result_type(promotions).ok_or_else(|| OpError::dtype("cat: these dtypes do not promote"))?;
+    let mut shapes = vec![];
+    for (i, t) in tensors.iter().enumerate() {
+        let Some(s) = t.shape.as_deref() else {
+            return Ok(Val::Leaf(TensorType { dtype, shape: None }));
+        };
+        if s.is_empty() {
+            return Err(OpError::shape(format!(
+                "zero-dimensional tensor (at position {i}) cannot be concatenated"
+            )));
+        }
+        shapes.push(s);
+    }
+    let solid: Vec<(usize, &[Dim])> = shapes
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(_, s)| !is_legacy_empty(s))
+        .collect();
+    let Some(&(_, first)) = solid.first() else {
+        return Ok(Val::Leaf(TensorType::new(dtype, vec![Dim::Const(0)])));
+    };
+    let dim = wrap_dim(c.int("dim")?, first.len())?;
+    let mut out = first.to_vec();
+    for &(n, s) in &solid[1..] {
+        if s.len() != first.len() {
+            return Err(OpError::shape(format!(
+                "Tensors must have same number of dimensions: got {} and {}",
+                first.len(),
+                s.len()
+            )));
+        }
+        for d in 0..s.len() {
+            out[d] = if d == dim {
+                out[d].add(&s[d])
+            } else {
+                let want = out[d].clone();
+                sizes.equal(&want, &s[d], || {
+                    format!(
+                        "Sizes of tensors must match except in dimension {dim}. Expected size {want} but got size {} for tensor \
+                         number {n} in the list.",
+                        s[d]
+                    )
+                })?
+            };
+        }
+    }
+    Ok(Val::Leaf(TensorType::new(dtype, out)))
+}
+
+fn cat(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let ty = cat_type(&c.types(), &mut Sizes::default())?;
+    let ty = ty
+        .as_leaf()
+        .cloned()
+        .ok_or_else(|| OpError::arg("tensors", "cat takes tensors"))?;
+    let shape = ty.fixed_shape().unwrap_or_default();
+    let mut out = zeros(ty.dtype, &shape)?;
+    let dim = wrap_dim(c.int("dim")?, shape.len())?;
+    let tensors: Vec<Tensor> = c.leaves("tensors")?.iter().map(|t| t.to(ty.dtype)).collect();
+    let inner: usize = shape[dim + 1..].iter().product::<usize>() * ty.dtype.size();
+    let outer: usize = shape[..dim].iter().product();
+    let dst = out.bytes_mut();
+    let mut at = 0;
+    for o in 0..outer {
+        for t in &tensors {
+            let run = t.shape().get(dim).map_or(0, |n| n * inner);
+            if t.rank() != shape.len() || run == 0 {
+                continue;
+            }
+            dst[at..at + run].copy_from_slice(&t.bytes()[o * run..(o + 1) * run]);
+            at += run;
+        }
+    }
+    Ok(Val::Leaf(out))
+}
+
+fn tensors(c: &Call<Traced>) -> OpResult<Vec<Traced>> {
+    Ok(c.leaves("tensors")?.into_iter().cloned().collect())
+}
+
+fn stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let v = tensors(c)?;
+    let Some(first) = v.first() else {
+        return Err(OpError::shape("stack expects a non-empty TensorList"));
+    };
+    let dim = wrap_dim(c.int("dim")?, first.rank()? + 1)?;
+    for (i, t) in v.iter().enumerate() {
+        let (p, q) = (first.shape()?, t.shape()?);
+        let differ = p
+            .iter()
+            .zip(q)
+            .any(|(a, b)| a.sub(b).as_const().is_some_and(|d| d != 0));
+        if p.len() != q.len() || differ {
+            return Err(OpError::shape(format!(
+                "stack expects each tensor to be equal size, but got {} at entry 0 and {} at entry {i}",
+                list_text(p),
+                list_text(q)
+            )));
+        }
+    }
+    let wide = v.iter().map(|t| b.unsqueeze(t, dim)).collect::<OpResult<Vec<_>>>()?;
+    b.cat(&wide, dim).map(Val::Leaf)
+}
+
+/// A unary op on each tensor of a list.
+fn each(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
+    let tensors = c.leaves("tensors")?;
+    let all = tensors.iter().map(|t| b.unary(op, t).map(Val::Leaf));
+    all.collect::<OpResult<Vec<_>>>().map(Val::Tuple)
+}
+
+fn side_by_side(b: &mut dyn Build, c: &Call<Traced>, lift: &str, dim: usize) -> OpResult<Val<Traced>> {
+    let v = tensors(c)?;
+    let lifted = v.iter().map(|t| b.unary(lift, t)).collect::<OpResult<Vec<_>>>()?;
+    let dim = match lifted.first().map(|t| t.rank()) {
+        Some(rank) => dim.min(rank?.saturating_sub(1)),
+        None => return Err(OpError::shape(format!("{} expects a non-empty TensorList", c.op.name))),
+    };
+    b.cat(&lifted, dim).map(Val::Leaf)
+}
+
+fn column_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let v = tensors(c)?;
+    let columns = v.iter().map(|t| match t.rank()? {
+        0 | 1 => b.reshape(t, &[t.ty.numel(), Dim::Const(1)]),
+        _ => Ok(t.clone()),
+    });
+    let columns = columns.collect::<OpResult<Vec<_>>>()?;
+    b.call("hstack", vec![list_val(&columns)])
+}
+
+fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let mut v = tensors(c)?;
+    if v.is_empty() {
+        return Err(OpError::shape("meshgrid expects a non-empty TensorList"));
+    }
+    let xy = match c.get("indexing").as_str() {
+        None | Some("ij") => false,
+        Some("xy") => true,
+        Some(s) => {
+            return Err(OpError::arg(
+                "indexing",
+                format!("torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {s}"),
+            ));
+        }
+    };
+    let swap = xy && v.len() >= 2;
+    if swap {
+        v.swap(0, 1);
+    }
+    let mut shape = vec![];
+    for t in &v {
+        match t.shape()? {
+            [] => shape.push(Dim::Const(1)),
+            [n] => shape.push(n.clone()),
+            s => {
+                return Err(OpError::shape(format!(
+                    "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: {}D",
+                    s.len()
+                )));
+            }
+        }
+    }
+    let mut out = vec![];
+    for (i, t) in v.iter().enumerate() {
+        let mut own = vec![Dim::Const(1); shape.len()];
+        own[i] = shape[i].clone();
+        let t = b.reshape(t, &own)?;
+        out.push(b.op("expand", [t.into(), dims_val(&shape)])?);
+    }
+    if swap {
+        out.swap(0, 1);
+    }
+    Ok(list_val(&out))
+}
+
+fn broadcast_tensors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let v = tensors(c)?;
+    let mut shape = vec![];
+    let mut sizes = Sizes::default();
+    for t in &v {
+        shape = sizes.broadcast(&shape, t.shape()?)?;
+    }
+    let out = v.iter().map(|t| b.expand(t, &shape)).collect::<OpResult<Vec<_>>>()?;
+    Ok(list_val(&out))
+}
+
+fn cartesian_prod(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let v = tensors(c)?;
+    if let [one] = &v[..] {
+        return Ok(one.into());
+    }
+    let grid = b.many("meshgrid", [list_val(&v), Val::str("ij")])?;
+    let flat = grid.iter().map(|t| b.unary("ravel", t)).collect::<OpResult<Vec<_>>>()?;
+    b.call("stack", vec![list_val(&flat), Val::int(1)])
+}
+
+/// A 1-d i64 tensor of constants.
+pub(in crate::op::rows) fn constant_indices(b: &mut dyn Build, v: &[i64]) -> OpResult<Traced> {
+    if v.is_empty() {
+        return b.full(&[Dim::Const(0)], Val::int(0), DType::I64);
+    }
+    // Runs of steps of one are an arange.
+    if v.windows(2).all(|w| w[1] == w[0] + 1) {
+        let (start, end) = (v[0], v[v.len() - 1] + 1);
+        return b.op(
+            "arange",
+            [Val::int(start), Val::int(end), Val::int(1), Val::DType(DType::I64)],
+        );
+    }
+    let parts = v.iter().map(|&i| b.full(&[Dim::Const(1)], Val::int(i), DType::I64));
+    let parts = parts.collect::<OpResult<Vec<_>>>()?;
+    b.cat(&parts, 0)
+}

@@ -1,0 +1,313 @@
+//! Padding.
+
+use crate::op::rows::dense::zeros;
+use crate::op::rows::index::gather::copy_element;
+use crate::op::rows::views::list_text;
+use crate::op::view::strided_positions;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::{Scalar, Tensor, contiguous_strides};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = vec![constant(), pad()];
+    v.extend(edges());
+    v
+}
+
+fn constant() -> Op {
+    let mut op = Op::new(
+        "constant_pad_nd",
+        "constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor",
+        |c, _| {
+            let (d, x) = c.shaped("self")?;
+            Ok(Val::Leaf(TensorType::new(d, constant_shape(x, &c.dims("pad")?)?)))
+        },
+        Meaning::Routine(constant_pad),
+    )
+    .doc("a constant around the tensor, from the last dim on; negative widths cut")
+    .spelled("aten.constant_pad_nd.default torch.constant_pad_nd");
+    for text in [
+        "ConstantPad1d(padding, value) = pad_all(input, padding, 1, 'constant', value)",
+        "ConstantPad2d(padding, value) = pad_all(input, padding, 2, 'constant', value)",
+        "ConstantPad3d(padding, value) = pad_all(input, padding, 3, 'constant', value)",
+        "ZeroPad1d(padding) = pad_all(input, padding, 1, 'constant', 0)",
+        "ZeroPad2d(padding) = pad_all(input, padding, 2, 'constant', 0)",
+        "ZeroPad3d(padding) = pad_all(input, padding, 3, 'constant', 0)",
+        "ReflectionPad1d(padding) = pad_all(input, padding, 1, 'reflect')",
+        "ReflectionPad2d(padding) = pad_all(input, padding, 2, 'reflect')",
+        "ReflectionPad3d(padding) = pad_all(input, padding, 3, 'reflect')",
+        "ReplicationPad1d(padding) = pad_all(input, padding, 1, 'replicate')",
+        "ReplicationPad2d(padding) = pad_all(input, padding, 2, 'replicate')",
+        "ReplicationPad3d(padding) = pad_all(input, padding, 3, 'replicate')",
+        "CircularPad1d(padding) = pad_all(input, padding, 1, 'circular')",
+        "CircularPad2d(padding) = pad_all(input, padding, 2, 'circular')",
+        "CircularPad3d(padding) = pad_all(input, padding, 3, 'circular')",
+    ] {
+        op = op.module(text);
+    }
+    op
+}
+
+fn constant_shape(x: &[Dim], pad: &[Dim]) -> OpResult<Vec<Dim>> {
+    if !pad.len().is_multiple_of(2) {
+        return Err(OpError::shape(format!(
+            "Length of pad must be even but instead it equals {}",
+            pad.len()
+        )));
+    }
+    if pad.len() / 2 > x.len() {
+        return Err(OpError::shape(format!(
+            "Length of pad should be no more than twice the number of dimensions of the input. Pad length is {} while the input \
+             has {} dimensions.",
+            pad.len(),
+            x.len()
+        )));
+    }
+    let mut out = x.to_vec();
+    for (i, p) in pad.chunks(2).enumerate() {
+        let d = x.len() - 1 - i;
+        out[d] = x[d].add(&p[0]).add(&p[1]);
+        if out[d].as_const().is_some_and(|n| n < 0) {
+            return Err(OpError::shape(format!(
+                "The input size {}, plus negative padding {} and {} resulted in a negative output size, which is invalid. Check \
+                 dimension {d} of your input.",
+                x[d], p[0], p[1]
+            )));
+        }
+    }
+    Ok(out)
+}
+
+fn fixed(shape: &[Dim]) -> Vec<usize> {
+    shape
+        .iter()
+        .map(|d| d.as_const().map_or(0, |n| n.max(0) as usize))
+        .collect()
+}
+
+fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("self")?;
+    let pad = c.ints("pad")?;
+    let shape = fixed(&constant_shape(
+        x.ty().shape.as_deref().unwrap_or_default(),
+        &c.dims("pad")?,
+    )?);
+    let mut out = zeros(x.dtype(), &shape)?;
+    let value = match c.get("value") {
+        Val::Float(v) => Scalar::F64(*v),
+        Val::Bool(v) => Scalar::Bool(*v),
+        v => Scalar::Int(DType::I64, v.as_int().unwrap_or(0)),
+    };
+    let value = value.cast(x.dtype());
+    let n = out.numel();
+    let size = x.dtype().size();
+    let dst = out.bytes_mut();
+    if value != Scalar::from_i64(DType::I64, 0).cast(x.dtype()) || value.to_f64().is_sign_negative() {
+        (0..n).for_each(|i| value.write(dst, i));
+    }
+    // The part of the operand that is seen, and where it goes.
+    let (mut part, mut from, mut to) = (x.shape().to_vec(), 0, 0);
+    let (src_strides, dst_strides) = (contiguous_strides(x.shape()), contiguous_strides(&shape));
+    for (i, p) in pad.chunks(2).enumerate() {
+        let d = x.rank() - 1 - i;
+        let (skip, lead) = ((-p[0]).max(0) as usize, p[0].max(0) as usize);
+        let cut = skip + (-p[1]).max(0) as usize;
+        part[d] = part[d].saturating_sub(cut);
+        from += skip * src_strides[d];
+        to += lead * dst_strides[d];
+    }
+    let strides = |v: &[usize]| v.iter().map(|&s| s as i64).collect::<Vec<_>>();
+    let mut places = vec![];
+    strided_positions(&part, from as i64, &strides(&src_strides), &mut |_, p| places.push(p));
+    let src = x.bytes();
+    strided_positions(&part, to as i64, &strides(&dst_strides), &mut |i, p| {
+        copy_element(dst, p, src, places[i], size)
+    });
+    Ok(Val::Leaf(out))
+}
+
+fn pad() -> Op {
+    Op::composite(
+        "pad",
+        "pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor",
+        |b, c| pad_mode(b, c.leaf("self")?, c.get("pad"), c.str("mode")?, c.get("value")),
+    )
+    .doc("padded from the last dim on: constant, reflect, replicate or circular")
+    .spelled("aten.pad.default torch.nn.functional.pad torch._C._nn.pad")
+}
+
+/// The row behind the module classes: one width stands for all sides.
+pub fn pad_all() -> Op {
+    Op::composite(
+        "pad_all",
+        "pad_all(Tensor self, Any padding, int dims, str mode, Scalar? value=None) -> Tensor",
+        |b, c| {
+            let pad = match c.get("padding").as_int() {
+                Some(p) => crate::op::emit::ints_val(&vec![p; 2 * c.int("dims")?.clamp(1, 3) as usize]),
+                None => c.get("padding").clone(),
+            };
+            pad_mode(b, c.leaf("self")?, &pad, c.str("mode")?, c.get("value"))
+        },
+    )
+    .doc("pad, with one width for all sides if one is given")
+}
+
+fn pad_mode(
+    b: &mut dyn Build,
+    x: &Traced,
+    pad: &Val<Traced>,
+    mode: &str,
+    value: &Val<Traced>,
+) -> OpResult<Val<Traced>> {
+    let (n, rank) = (pad.items().map_or(0, <[_]>::len), x.rank()?);
+    if n % 2 != 0 {
+        return Err(OpError::arg("pad", "Padding length must be divisible by 2"));
+    }
+    if n > 2 * rank {
+        return Err(OpError::arg(
+            "pad",
+            format!(
+                "Padding length should be less than or equal to two times the input dimension but got padding length {n} and \
+                 input of dimension {rank}"
+            ),
+        ));
+    }
+    let value = if value.is_none() { Val::int(0) } else { value.clone() };
+    let row = match mode {
+        "constant" => return b.call("constant_pad_nd", vec![x.into(), pad.clone(), value]),
+        "reflect" => "reflection_pad",
+        "replicate" => "replication_pad",
+        "circular" => "_pad_circular",
+        _ => return Err(OpError::arg("mode", format!("Unrecognised padding mode {mode}"))),
+    };
+    b.call(row, vec![x.into(), pad.clone()])
+}
+
+fn edges() -> Vec<Op> {
+    let op = |name, schema, rule, routine| Op::new(name, schema, rule, Meaning::Routine(routine));
+    vec![
+        op(
+            "reflection_pad",
+            "reflection_pad(Tensor self, SymInt[] padding) -> Tensor",
+            |c, s| edge_type(c, s, Edge::Reflect),
+            |c| edge_pad(c, Edge::Reflect),
+        )
+        .doc("mirrored at the edges, from the last dim on")
+        .spelled("aten.reflection_pad1d.default aten.reflection_pad2d.default aten.reflection_pad3d.default"),
+        op(
+            "replication_pad",
+            "replication_pad(Tensor self, SymInt[] padding) -> Tensor",
+            |c, s| edge_type(c, s, Edge::Replicate),
+            |c| edge_pad(c, Edge::Replicate),
+        )
+        .doc("the edges repeated, from the last dim on")
+        .spelled("aten.replication_pad1d.default aten.replication_pad2d.default aten.replication_pad3d.default"),
+        op(
+            "_pad_circular",
+            "_pad_circular(Tensor self, SymInt[] padding) -> Tensor",
+            |c, s| edge_type(c, s, Edge::Wrap),
+            |c| edge_pad(c, Edge::Wrap),
+        )
+        .doc("continued from the other edge, from the last dim on")
+        .spelled("aten._pad_circular.default"),
+    ]
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    Reflect,
+    Replicate,
+    Wrap,
+}
+
+fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> {
+    let (d, x) = c.shaped("self")?;
+    let pad = c.dims("padding")?;
+    let n = pad.len() / 2;
+    if pad.len() % 2 != 0 || n == 0 || n > 3 || (x.len() != n + 1 && x.len() != n + 2) {
+        return Err(OpError::shape(format!(
+            "Padding size {} is not supported for {}D input tensor.",
+            pad.len(),
+            x.len()
+        )));
+    }
+    for (i, p) in pad.chunks(2).enumerate() {
+        let at = x.len() - 1 - i;
+        let Some(size) = x[at].as_const() else { continue };
+        let over = |p: &Dim, limit: i64| p.as_const().is_some_and(|p| p > limit);
+        if edge == Edge::Reflect && p.iter().any(|p| over(p, size - 1)) {
+            return Err(OpError::shape(format!(
+                "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding ({}, {}) at \
+                 dimension {at} of input {}",
+                p[0],
+                p[1],
+                list_text(x)
+            )));
+        }
+        if edge == Edge::Wrap && p.iter().any(|p| over(p, size)) {
+            return Err(OpError::shape("Padding value causes wrapping around more than once."));
+        }
+        if edge == Edge::Replicate && size == 0 && p.iter().any(|p| over(p, 0)) {
+            return Err(OpError::shape(format!(
+                "Expected a non-empty tensor to pad, but got size {}",
+                list_text(x)
+            )));
+        }
+    }
+    Ok(Val::Leaf(TensorType::new(d, constant_shape(x, &pad)?)))
+}
+
+/// The operand's index for index `i` of a dim of size `n` padded by `pad` before and behind.
+fn edge_index(i: i64, pad: [i64; 2], n: i64, edge: Edge) -> i64 {
+    let p = i - pad[0];
+    match edge {
+        Edge::Replicate => p.clamp(0, n - 1),
+        Edge::Wrap => {
+            // Negative widths cut first; what is left is repeated.
+            let cut = (-pad[0]).max(0);
+            let left = n - cut - (-pad[1]).max(0);
+            cut + (p - cut).rem_euclid(left.max(1))
+        }
+        Edge::Reflect if p < 0 => -p,
+        Edge::Reflect if p >= n => 2 * (n - 1) - p,
+        Edge::Reflect => p,
+    }
+}
+
+fn edge_pad(c: &Call<Tensor>, edge: Edge) -> OpResult<Val<Tensor>> {
+    let types = c.types();
+    let ty = edge_type(&types, &mut Sizes::default(), edge)?;
+    let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
+    let x = c.leaf("self")?;
+    let pad = c.ints("padding")?;
+    let mut out = zeros(x.dtype(), &shape)?;
+    let strides = contiguous_strides(x.shape());
+    // For every dim the offset of each index of the result.
+    let offsets: Vec<Vec<usize>> = (0..x.rank())
+        .map(|d| {
+            let at = 2 * (x.rank() - 1 - d);
+            let sides = [0, 1].map(|k| pad.get(at + k).copied().unwrap_or(0));
+            let n = x.shape()[d] as i64;
+            (0..shape[d] as i64)
+                .map(|i| edge_index(i, sides, n, edge).max(0) as usize * strides[d])
+                .collect()
+        })
+        .collect();
+    let (src, size) = (x.bytes(), x.dtype().size());
+    let dst = out.bytes_mut();
+    let unit = vec![0; shape.len()];
+    let mut index = vec![0usize; shape.len()];
+    strided_positions(&shape, 0, &unit, &mut |i, _| {
+        let p: usize = offsets.iter().zip(&index).map(|(o, &k)| o[k]).sum();
+        copy_element(dst, i, src, p, size);
+        for d in (0..index.len()).rev() {
+            index[d] += 1;
+            if index[d] < shape[d] {
+                break;
+            }
+            index[d] = 0;
+        }
+    });
+    Ok(Val::Leaf(out))
+}

@@ -1,0 +1,422 @@
+//! Numbers and tensors taken apart, put together in blocks, compared as a whole, and read at masked places.
+
+use crate::op::emit::ints_val;
+use crate::op::rows::dense::zeros;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, Dim, TensorType, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [whole(), taken_apart(), by_tensors(), masked()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Comparisons whose result is one Python bool.
+fn whole() -> Vec<Op> {
+    vec![
+        Op::composite("equal", "equal(Tensor self, Tensor other) -> bool", |b, c| {
+            let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+            let differs = |(p, q): (&Dim, &Dim)| p.sub(q).as_const().is_some_and(|d| d != 0);
+            if x.rank()? != y.rank()? || x.shape()?.iter().zip(y.shape()?).any(differs) {
+                return Ok(Val::Bool(false));
+            }
+            let same = b.binary("eq", x, y)?;
+            all_of(b, &same)
+        })
+        .doc("whether two tensors have the same shape and elements")
+        .spelled("aten.equal.default torch.equal Tensor.equal"),
+        Op::composite(
+            "allclose",
+            "allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool",
+            |b, c| {
+                let near = b.op("isclose", c.args.clone())?;
+                all_of(b, &near)
+            },
+        )
+        .doc("whether all elements are close to each other")
+        .spelled("aten.allclose.default torch.allclose Tensor.allclose"),
+        Op::composite("is_nonzero", "is_nonzero(Tensor self) -> bool", |b, c| {
+            let x = c.leaf("self")?;
+            if x.ty.numel().as_const().is_some_and(|n| n != 1) {
+                return Err(OpError::shape(
+                    "Boolean value of Tensor with more than one value is ambiguous",
+                ));
+            }
+            let hit = b.binary("ne", x, Val::int(0))?;
+            all_of(b, &hit)
+        })
+        .doc("whether the only element is not zero")
+        .spelled("aten.is_nonzero.default torch.is_nonzero Tensor.is_nonzero"),
+    ]
+}
+
+fn all_of(b: &mut dyn Build, x: &Traced) -> OpResult<Val<Traced>> {
+    let all = b.op("all", [x.into()])?;
+    b.call("item", vec![all.into()])
+}
+
+fn taken_apart() -> Vec<Op> {
+    vec![
+        Op::new(
+            "frexp",
+            "frexp(Tensor self) -> (Tensor, Tensor)",
+            |c, _| {
+                let x = c.leaf("self")?;
+                if !x.dtype.is_float() {
+                    return Err(OpError::dtype("torch.frexp() only supports floating-point dtypes"));
+                }
+                let of = |dtype| {
+                    Val::Leaf(TensorType {
+                        dtype,
+                        shape: x.shape.clone(),
+                    })
+                };
+                Ok(Val::Tuple(vec![of(x.dtype), of(DType::I32)]))
+            },
+            Meaning::Routine(|c| {
+                let x = c.leaf("self")?;
+                let (mut parts, mut exponents) = (zeros(x.dtype(), x.shape())?, zeros(DType::I32, x.shape())?);
+                for i in 0..x.numel() {
+                    let (m, e) = libm::frexp(x.get(i).to_f64());
+                    parts.set(i, Scalar::F64(m));
+                    exponents.set(i, Scalar::Int(DType::I32, e as i64));
+                }
+                Ok(Val::Tuple(vec![Val::Leaf(parts), Val::Leaf(exponents)]))
+            }),
+        )
+        .doc("a part in [0.5, 1) and the power of two to multiply it with")
+        .spelled("aten.frexp.Tensor torch.frexp Tensor.frexp"),
+        Op::new(
+            "combinations",
+            "combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor",
+            |c, _| {
+                let (d, x) = c.shaped("self")?;
+                let [n] = x else {
+                    return Err(OpError::shape(format!(
+                        "Expect a 1D vector, but got shape {:?}",
+                        c.leaf("self")?
+                    )));
+                };
+                let r = c.int("r")?;
+                if r < 0 {
+                    return Err(OpError::arg("r", format!("Expect a non-negative number, but got {r}")));
+                }
+                if r == 0 {
+                    return Ok(Val::Leaf(TensorType::new(d, vec![Dim::Const(0)])));
+                }
+                let rows = match n.as_const() {
+                    Some(n) => Dim::Const(choices(n, r, c.bool("with_replacement")?)?),
+                    None => Dim::Unknown,
+                };
+                Ok(Val::Leaf(TensorType::new(d, vec![rows, Dim::Const(r)])))
+            },
+            Meaning::Routine(combinations),
+        )
+        .doc("all choices of r elements, in order")
+        .spelled("aten.combinations.default torch.combinations"),
+        Op::composite(
+            "_chunk_cat",
+            "_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor",
+            chunk_cat,
+        )
+        .doc("tensors cut into chunks (the last filled up with zeros), and each chunk of all side by side")
+        .spelled("aten._chunk_cat.default torch._chunk_cat"),
+    ]
+}
+
+/// How many choices of `r` out of `n` there are.
+fn choices(n: i64, r: i64, again: bool) -> OpResult<i64> {
+    let n = if again && n > 0 { n.saturating_add(r - 1) } else { n };
+    let mut count: i64 = 1;
+    for k in 0..r {
+        if n - k <= 0 {
+            return Ok(0);
+        }
+        let next = count.checked_mul(n - k).filter(|&c| c < 1 << 40);
+        count = next.ok_or_else(|| OpError::shape("combinations: there are too many"))? / (k + 1);
+    }
+    Ok(count)
+}
+
+fn combinations(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, r) = (c.leaf("self")?, c.int("r")? as usize);
+    let again = c.bool("with_replacement")?;
+    if r == 0 {
+        return zeros(x.dtype(), &[0]).map(Val::Leaf);
+    }
+    let rows = choices(x.numel() as i64, r as i64, again)? as usize;
+    let mut out = zeros(x.dtype(), &[rows, r])?;
+    let mut at: Vec<usize> = (0..r).map(|k| if again { 0 } else { k }).collect();
+    for row in 0..rows {
+        (0..r).for_each(|k| out.set(row * r + k, x.get(at[k])));
+        // The last place that can still move on; those behind it begin anew.
+        let most = |k: usize| if again { x.numel() - 1 } else { x.numel() - r + k };
+        let Some(k) = (0..r).rev().find(|&k| at[k] < most(k)) else {
+            break;
+        };
+        at[k] += 1;
+        (k + 1..r).for_each(|j| at[j] = at[j - 1] + !again as usize);
+    }
+    Ok(Val::Leaf(out))
+}
+
+fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let chunks = c.int("num_chunks")?;
+    if chunks < 1 {
+        return Err(OpError::arg("num_chunks", "_chunk_cat expects positive num_chunks"));
+    }
+    let mut parts = vec![];
+    let mut at = 0;
+    for t in c.leaves("tensors")? {
+        let shape = t.shape()?.to_vec();
+        at = wrap_dim(c.int("dim")?, shape.len())?;
+        if shape.iter().any(|d| d.as_const() == Some(0)) {
+            return Err(OpError::shape("_chunk_cat expects non-empty tensor"));
+        }
+        let Some(size) = shape.get(at).and_then(|n| n.as_const()) else {
+            return Err(OpError::shape("_chunk_cat expects tensors with known sizes"));
+        };
+        let missing = (size as u64).div_ceil(chunks as u64) as i64 * chunks - size;
+        let mut pads = vec![0; 2 * (shape.len() - at)];
+        if let Some(last) = pads.last_mut() {
+            *last = missing;
+        }
+        let padded = b.op("constant_pad_nd", [t.into(), ints_val(&pads)])?;
+        let rest = shape[at + 1..]
+            .iter()
+            .fold(Dim::Const((size + missing) / chunks), |p, d| p.mul(d));
+        parts.push(b.reshape(&padded, &[&shape[..at], &[Dim::Const(chunks), rest]].concat())?);
+    }
+    b.cat(&parts, at + 1).map(Val::Leaf)
+}
+
+/// Overloads with tensors where numbers are usual.
+fn by_tensors() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "narrow_at",
+            "narrow(Tensor self, int dim, Tensor start, SymInt length) -> Tensor",
+            |b, c| {
+                let (x, start) = (c.leaf("self")?, c.leaf("start")?);
+                let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
+                if start.ty.numel().as_const().is_some_and(|n| n != 1) || !start.dtype().is_int() {
+                    return Err(OpError::arg("start", "start must be an 0-dim integral Tensor."));
+                }
+                let Some(size) = x.shape()?.get(dim).cloned() else {
+                    return Err(OpError::shape("narrow() cannot be applied to a 0-dim tensor."));
+                };
+                let start = b.reshape(start, &[Dim::Const(1)])?;
+                let start = b.to_dtype(&start, DType::I64)?;
+                let negative = b.binary("lt", &start, Val::int(0))?;
+                let wrapped = b.binary("add", &start, Val::Int(size))?;
+                let start = b.op("where", [negative.into(), wrapped.into(), start.into()])?;
+                let places = b.op("arange", [Val::int(0), Val::Int(c.dims("length")?[0].clone())])?;
+                let places = b.binary("add", &places, &start)?;
+                b.op("index_select", [x.into(), Val::int(dim as i64), places.into()])
+                    .map(Val::Leaf)
+            },
+        )
+        .doc("`length` elements along a dim from where a tensor says")
+        .spelled("aten.narrow.Tensor torch.narrow Tensor.narrow"),
+        tensor_bounds("linspace_between", "linspace", false),
+        tensor_bounds("logspace_between", "logspace", true),
+    ]
+}
+
+/// `linspace` and `logspace` with tensors as bounds.
+fn tensor_bounds(name: &'static str, torch: &'static str, powers: bool) -> Op {
+    let (rule, paths): (crate::op::Decompose, _) = match powers {
+        true => (|b, c| spaced(b, c, true), LOG),
+        false => (|b, c| spaced(b, c, false), LIN),
+    };
+    let (schema, forms) = match powers {
+        true => (
+            "logspace(Any start, Any end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
+            LOG_FORMS,
+        ),
+        false => (
+            "linspace(Any start, Any end, int steps, *, ScalarType? dtype=None) -> Tensor",
+            LIN_FORMS,
+        ),
+    };
+    let op = Op::composite(name, schema, rule).doc(match torch {
+        "linspace" => "linspace between numbers that tensors hold",
+        _ => "logspace between numbers that tensors hold",
+    });
+    paths
+        .into_iter()
+        .zip(forms)
+        .fold(op, |op, (path, schema)| op.form(path, schema))
+}
+
+const LIN: [&str; 3] = [
+    "aten.linspace.Tensor_Tensor torch.linspace",
+    "aten.linspace.Tensor_Scalar torch.linspace",
+    "aten.linspace.Scalar_Tensor torch.linspace",
+];
+const LIN_FORMS: [&str; 3] = [
+    "linspace(Tensor start, Tensor end, int steps, *, ScalarType? dtype=None) -> Tensor",
+    "linspace(Tensor start, Scalar end, int steps, *, ScalarType? dtype=None) -> Tensor",
+    "linspace(Scalar start, Tensor end, int steps, *, ScalarType? dtype=None) -> Tensor",
+];
+const LOG: [&str; 3] = [
+    "aten.logspace.Tensor_Tensor torch.logspace",
+    "aten.logspace.Tensor_Scalar torch.logspace",
+    "aten.logspace.Scalar_Tensor torch.logspace",
+];
+const LOG_FORMS: [&str; 3] = [
+    "logspace(Tensor start, Tensor end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
+    "logspace(Tensor start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
+    "logspace(Scalar start, Tensor end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
+];
+
+/// In f64, as with numbers; integers as exactly as f64 holds them.
+fn spaced(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Traced>> {
+    let steps = c.int("steps")?;
+    if steps < 0 {
+        return Err(OpError::arg("steps", "number of steps must be non-negative"));
+    }
+    let mut bounds = vec![];
+    for name in ["start", "end"] {
+        bounds.push(match c.get(name) {
+            Val::Leaf(t) if t.rank()? > 0 => {
+                return Err(OpError::arg(
+                    name,
+                    format!(
+                        "{} only supports 0-dimensional {name} and end tensors",
+                        if powers { "logspace" } else { "linspace" }
+                    ),
+                ));
+            }
+            Val::Leaf(t) => b.to_dtype(t, DType::F64)?,
+            v => b.full(&[], v.clone(), DType::F64)?,
+        });
+    }
+    let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
+    if !dtype.is_float() {
+        for bound in &mut bounds {
+            let whole = b.to_dtype(bound, dtype)?;
+            *bound = b.to_dtype(&whole, DType::F64)?;
+        }
+    }
+    let places = b.op("arange", [Val::int(0), Val::int(steps)])?;
+    let forward = b.to_dtype(&places, DType::F64)?;
+    let backward = b.op("rsub", [(&forward).into(), Val::Float((steps - 1) as f64)])?;
+    let width = b.binary("sub", &bounds[1], &bounds[0])?;
+    let step = b.binary("div", &width, Val::Float((steps - 1).max(1) as f64))?;
+    let (up, down) = (b.binary("mul", &forward, &step)?, b.binary("mul", &backward, &step)?);
+    let (up, down) = (b.binary("add", &bounds[0], &up)?, b.binary("sub", &bounds[1], &down)?);
+    let out = if steps > 1 {
+        let first = b.binary("lt", &places, Val::int(steps / 2))?;
+        b.op("where", [first.into(), up.into(), down.into()])?
+    } else {
+        up
+    };
+    let out = match powers {
+        true => {
+            let base = b.full(&[], c.get("base").clone(), DType::F64)?;
+            b.binary("pow", &base, &out)?
+        }
+        false => out,
+    };
+    b.to_dtype(&out, dtype).map(Val::Leaf)
+}
+
+fn masked() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "_unsafe_masked_index",
+            "_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor",
+            |b, c| {
+                let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
+                if x.ty.numel() == Dim::Const(0) {
+                    let shape = index_shape(c, mask)?;
+                    return b.full(&shape, c.get("fill").clone(), x.dtype()).map(Val::Leaf);
+                }
+                let places = clamped(b, c, x)?;
+                let out = b.op("index", [x.into(), places])?;
+                let kept = b.unary("logical_not", mask)?;
+                b.op("masked_fill", [out.into(), kept.into(), c.get("fill").clone()])
+                    .map(Val::Leaf)
+            },
+        )
+        .doc("elements at indices, and a value where the mask is false; the indices are clamped there")
+        .spelled("aten._unsafe_masked_index.default torch._unsafe_masked_index"),
+        Op::composite(
+            "_unsafe_masked_index_put_accumulate",
+            "_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor",
+            |b, c| {
+                let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
+                if x.ty.numel() == Dim::Const(0) {
+                    return b.unary("clone", x).map(Val::Leaf);
+                }
+                let places = clamped(b, c, x)?;
+                let dropped = b.unary("logical_not", mask)?;
+                let values = b.op("masked_fill", [c.get("values").clone(), dropped.into(), Val::int(0)])?;
+                b.op("index_put", [x.into(), places, values.into(), Val::Bool(true)])
+                    .map(Val::Leaf)
+            },
+        )
+        .doc("values added at indices where the mask is true")
+        .spelled("aten._unsafe_masked_index_put_accumulate.default torch._unsafe_masked_index_put_accumulate"),
+        Op::composite(
+            "embedding_renorm",
+            "embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor",
+            |b, c| {
+                let (w, at) = (c.leaf("self")?, c.leaf("indices")?);
+                let [rows, _] = w.shape()? else {
+                    return Err(OpError::shape("embedding_renorm_: 'weight' must be 2-D"));
+                };
+                let limit = c.get("max_norm").clone();
+                let norm = b.op(
+                    "linalg_vector_norm",
+                    [w.into(), c.get("norm_type").clone(), ints_val(&[1]), Val::Bool(true)],
+                )?;
+                let none = b.full(std::slice::from_ref(rows), Val::Bool(false), DType::B8)?;
+                let flat = b.unary("ravel", at)?;
+                let used = b.op("index_fill", [none.into(), Val::int(0), flat.into(), Val::Bool(true)])?;
+                let used = b.unsqueeze(&used, 1)?;
+                let long = b.binary("gt", &norm, limit.clone())?;
+                let long = b.binary("logical_and", &long, &used)?;
+                let safe = b.binary("add", &norm, Val::Float(1e-7))?;
+                let scale = b.unary("reciprocal", &safe)?;
+                let scale = b.binary("mul", &scale, limit)?;
+                let scaled = b.binary("mul", w, &scale)?;
+                b.op("where", [long.into(), scaled.into(), w.into()]).map(Val::Leaf)
+            },
+        )
+        .doc("the rows that indices name scaled down to a largest norm")
+        .spelled("aten.embedding_renorm.default")
+        .inplace("aten.embedding_renorm_.default torch.embedding_renorm_"),
+    ]
+}
+
+/// The shape that indexing gives: that of the mask and the indices, broadcast.
+fn index_shape(c: &Call<Traced>, mask: &Traced) -> OpResult<Vec<Dim>> {
+    let mut shape = mask.shape()?.to_vec();
+    for v in c.get("indices").items().unwrap_or_default() {
+        if let Some(t) = v.as_leaf() {
+            shape = Sizes::default().broadcast(&shape, t.shape()?)?;
+        }
+    }
+    Ok(shape)
+}
+
+/// The indices clamped to their dims.
+fn clamped(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
+    let mut out = vec![];
+    for (d, v) in c.get("indices").items().unwrap_or_default().iter().enumerate() {
+        out.push(match (v.as_leaf(), x.shape()?.get(d)) {
+            (Some(t), Some(n)) => {
+                let last = Val::Int(n.sub(&Dim::Const(1)));
+                b.op("clamp", [t.into(), Val::Int(n.mul(&Dim::Const(-1))), last])?
+                    .into()
+            }
+            _ => v.clone(),
+        });
+    }
+    Ok(Val::List(out))
+}

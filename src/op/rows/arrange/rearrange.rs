@@ -1,0 +1,463 @@
+//! Ops that put elements at other places by several views: rolling, repeating, shuffling.
+
+use crate::op::emit::{dims_val, ints_val};
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = vec![
+        Op::composite(
+            "roll",
+            "roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
+            roll,
+        )
+        .doc("shifted along dims, what leaves at one end enters at the other")
+        .spelled("aten.roll.default torch.roll Tensor.roll"),
+        Op::composite(
+            "rot90",
+            "rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor",
+            rot90,
+        )
+        .doc("rotated by k quarter turns in the plane of two dims")
+        .spelled("aten.rot90.default torch.rot90 Tensor.rot90"),
+    ];
+    v.extend(repeats());
+    v.extend(shuffles());
+    v.extend(diagonals());
+    v
+}
+
+fn repeats() -> Vec<Op> {
+    vec![
+        Op::composite("repeat", "repeat(Tensor self, SymInt[] repeats) -> Tensor", |b, c| {
+            repeat(b, c.leaf("self")?, &c.dims("repeats")?, false)
+        })
+        .doc("the whole tensor repeated along every dim")
+        .spelled("aten.repeat.default Tensor.repeat"),
+        Op::composite("tile", "tile(Tensor self, SymInt[] dims) -> Tensor", |b, c| {
+            repeat(b, c.leaf("self")?, &c.dims("dims")?, true)
+        })
+        .doc("the whole tensor repeated along the last dims")
+        .spelled("aten.tile.default torch.tile Tensor.tile"),
+        Op::composite(
+            "repeat_interleave",
+            "repeat_interleave(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor",
+            repeat_interleave,
+        )
+        .doc("every element (slice of a dim) repeated in place")
+        .spelled("aten.repeat_interleave.self_int torch.repeat_interleave Tensor.repeat_interleave"),
+        Op::composite(
+            "repeat_interleave_by",
+            "repeat_interleave_by(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor",
+            repeat_interleave_by,
+        )
+        .doc("every element (slice of a dim) repeated as often as a tensor says")
+        .spelled("aten.repeat_interleave.self_Tensor torch.repeat_interleave Tensor.repeat_interleave"),
+        Op::new(
+            "repeat_indices",
+            "repeat_indices(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
+            |c, _| {
+                let (d, shape) = c.shaped("repeats")?;
+                if shape.len() != 1 {
+                    return Err(OpError::shape("repeat_interleave only accept 1D vector as repeat"));
+                }
+                if !matches!(d, DType::I64 | DType::I32) {
+                    return Err(OpError::dtype("repeats has to be Long or Int tensor"));
+                }
+                let n = if c.is_none("output_size") {
+                    Dim::Unknown
+                } else {
+                    c.dims("output_size")?[0].clone()
+                };
+                Ok(Val::Leaf(TensorType::new(d, vec![n])))
+            },
+            Meaning::Routine(repeat_indices),
+        )
+        .doc("the index of every element as often as the element says")
+        .spelled("aten.repeat_interleave.Tensor torch.repeat_interleave"),
+    ]
+}
+
+fn shuffles() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "pixel_shuffle",
+            "pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
+            pixel_shuffle,
+        )
+        .doc("channels spread over blocks of pixels")
+        .spelled("aten.pixel_shuffle.default torch.pixel_shuffle torch.nn.functional.pixel_shuffle")
+        .module("PixelShuffle(upscale_factor) = pixel_shuffle(input, upscale_factor)"),
+        Op::composite(
+            "pixel_unshuffle",
+            "pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor",
+            pixel_unshuffle,
+        )
+        .doc("blocks of pixels gathered into channels")
+        .spelled("aten.pixel_unshuffle.default torch.pixel_unshuffle torch.nn.functional.pixel_unshuffle")
+        .module("PixelUnshuffle(downscale_factor) = pixel_unshuffle(input, downscale_factor)"),
+        Op::composite(
+            "channel_shuffle",
+            "channel_shuffle(Tensor self, SymInt groups) -> Tensor",
+            channel_shuffle,
+        )
+        .doc("channels of the groups taken in turn")
+        .spelled(
+            "aten.channel_shuffle.default torch.channel_shuffle torch.nn.functional.channel_shuffle \
+                 aten.native_channel_shuffle.default torch.native_channel_shuffle",
+        )
+        .module("ChannelShuffle(groups) = channel_shuffle(input, groups)"),
+    ]
+}
+
+fn diagonals() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "diag_embed",
+            "diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
+            |b, c| diag_embed(b, c.leaf("self")?, c.int("offset")?, c.int("dim1")?, c.int("dim2")?).map(Val::Leaf),
+        )
+        .doc("matrices with the last dim as their diagonal, zero elsewhere")
+        .spelled("aten.diag_embed.default torch.diag_embed Tensor.diag_embed"),
+        Op::composite("diag", "diag(Tensor self, int diagonal=0) -> Tensor", |b, c| {
+            let x = c.leaf("self")?;
+            let k = c.get("diagonal").clone();
+            match x.rank()? {
+                1 => diag_embed(b, x, c.int("diagonal")?, 0, 1),
+                2 => b.op("diagonal", [x.into(), k]),
+                n => return Err(OpError::shape(format!("diag(): Supports 1D or 2D tensors. Got {n}D"))),
+            }
+            .map(Val::Leaf)
+        })
+        .doc("the diagonal of a matrix, or a matrix with a vector as its diagonal")
+        .spelled("aten.diag.default torch.diag Tensor.diag"),
+        Op::composite("diagflat", "diagflat(Tensor self, int offset=0) -> Tensor", |b, c| {
+            let flat = b.unary("ravel", c.leaf("self")?)?;
+            diag_embed(b, &flat, c.int("offset")?, 0, 1).map(Val::Leaf)
+        })
+        .doc("a matrix with all elements as its diagonal")
+        .spelled("aten.diagflat.default torch.diagflat Tensor.diagflat"),
+        Op::composite("trace", "trace(Tensor self) -> Tensor", |b, c| {
+            let x = c.leaf("self")?;
+            if x.rank()? != 2 {
+                return Err(OpError::shape("trace: expected a matrix"));
+            }
+            let d = b.op("diagonal", [x.into()])?;
+            b.reduce("sum", &d, &[0], false).map(Val::Leaf)
+        })
+        .doc("the sum of a matrix's diagonal")
+        .spelled("aten.trace.default torch.trace Tensor.trace"),
+    ]
+}
+
+fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let (shifts, dims) = (c.dims("shifts")?, c.ints("dims")?);
+    if shifts.is_empty() {
+        return Err(OpError::shape("`shifts` required"));
+    }
+    if dims.is_empty() && shifts.len() == 1 {
+        let flat = b.unary("ravel", x)?;
+        let flat = roll_dim(b, &flat, 0, &shifts[0])?;
+        return b.reshape(&flat, x.shape()?).map(Val::Leaf);
+    }
+    if shifts.len() != dims.len() {
+        return Err(OpError::shape(format!(
+            "shifts and dimensions must align. shifts: {}, dims:{}",
+            shifts.len(),
+            dims.len()
+        )));
+    }
+    let mut x = x.clone();
+    for (s, &d) in shifts.iter().zip(&dims) {
+        let d = wrap_dim(d, x.rank()?)?;
+        if x.rank()? == 0 {
+            return Err(OpError::shape(format!(
+                "Dimension specified as {d} but tensor has no dimensions"
+            )));
+        }
+        x = roll_dim(b, &x, d, s)?;
+    }
+    b.op("clone", [x.into()]).map(Val::Leaf)
+}
+
+/// Two slices swapped.
+fn roll_dim(b: &mut dyn Build, x: &Traced, dim: usize, shift: &Dim) -> OpResult<Traced> {
+    let n = x.shape()?[dim].clone();
+    if n == Dim::Const(0) {
+        return Ok(x.clone());
+    }
+    // The first `n - shift` elements go behind the last `shift`.
+    let cut = match (n.as_const(), shift.as_const()) {
+        (Some(n), Some(s)) => Dim::Const((-s).rem_euclid(n)),
+        (None, Some(s)) if s >= 0 => n.sub(&Dim::Const(s)),
+        (None, Some(s)) => Dim::Const(-s),
+        _ => n.sub(shift).modulo(&n),
+    };
+    if cut == Dim::Const(0) {
+        return Ok(x.clone());
+    }
+    let tail = b.slice(x, dim, cut.clone(), n, 1)?;
+    let head = b.slice(x, dim, Dim::Const(0), cut, 1)?;
+    b.cat(&[tail, head], dim)
+}
+
+fn rot90(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let rank = x.rank()?;
+    let dims = c.ints("dims")?;
+    let [p, q] = dims[..] else {
+        return Err(OpError::shape(format!(
+            "expected total rotation dims == 2, but got dims = {}",
+            dims.len()
+        )));
+    };
+    if rank < 2 {
+        return Err(OpError::shape(format!(
+            "expected total dims >= 2, but got total dims = {rank}"
+        )));
+    }
+    let (p, q) = (wrap_dim(p, rank)?, wrap_dim(q, rank)?);
+    if p == q {
+        return Err(OpError::shape("expected rotation dims to be different"));
+    }
+    let flip = |b: &mut dyn Build, x: &Traced, d: &[i64]| b.op("flip", [x.into(), ints_val(d)]);
+    let (pi, qi) = (p as i64, q as i64);
+    match c.int("k")?.rem_euclid(4) {
+        1 => {
+            let y = flip(b, x, &[qi])?;
+            b.transpose(&y, p, q)
+        }
+        2 => flip(b, x, &[pi, qi]),
+        3 => {
+            let y = flip(b, x, &[pi])?;
+            b.transpose(&y, p, q)
+        }
+        _ => b.op("clone", [x.into()]),
+    }
+    .map(Val::Leaf)
+}
+
+/// Repeats by a dim of its own in front of every dim, stretched and merged.
+fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<Val<Traced>> {
+    let shape = x.shape()?.to_vec();
+    let one = Dim::Const(1);
+    let mut times = times.to_vec();
+    if tile {
+        while times.len() < shape.len() {
+            times.insert(0, one.clone());
+        }
+    }
+    let Some(lead) = times.len().checked_sub(shape.len()) else {
+        return Err(OpError::shape(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor",
+        ));
+    };
+    let whole: Vec<Dim> = times
+        .iter()
+        .enumerate()
+        .map(|(i, t)| i.checked_sub(lead).map_or(t.clone(), |j| t.mul(&shape[j])))
+        .collect();
+    if let Some(bad) = whole.iter().find(|d| d.as_const().is_some_and(|d| d < 0)) {
+        return Err(OpError::shape(format!(
+            "Trying to create tensor with negative dimension {bad}: {}",
+            list_text(&whole)
+        )));
+    }
+    let (mut apart, mut wide, mut out) = (vec![], vec![], vec![]);
+    for (i, t) in times.iter().enumerate() {
+        let n = i.checked_sub(lead).map_or(one.clone(), |j| shape[j].clone());
+        apart.extend([one.clone(), n.clone()]);
+        wide.extend([t.clone(), n.clone()]);
+        out.push(t.mul(&n));
+    }
+    let y = b.reshape(x, &apart)?;
+    let y = b.op("expand", [y.into(), dims_val(&wide)])?;
+    let y = b.op("reshape", [y.into(), dims_val(&out)])?;
+    b.op("clone", [y.into()]).map(Val::Leaf)
+}
+
+fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let times = c.dims("repeats")?[0].clone();
+    if times.as_const().is_some_and(|t| t < 0) {
+        return Err(OpError::shape("Repeats must be non-negative"));
+    }
+    let (x, dim) = match c.opt_int("dim")? {
+        None => (b.unary("ravel", c.leaf("self")?)?, 0),
+        Some(d) => (c.leaf("self")?.clone(), wrap_dim(d, c.leaf("self")?.rank()?)?),
+    };
+    let x = if x.rank()? == 0 { b.unsqueeze(&x, 0)? } else { x };
+    let mut out = x.shape()?.to_vec();
+    let y = b.unsqueeze(&x, dim + 1)?;
+    let mut wide = y.shape()?.to_vec();
+    wide[dim + 1] = times.clone();
+    out[dim] = out[dim].mul(&times);
+    let y = b.op("expand", [y.into(), dims_val(&wide)])?;
+    let y = b.op("reshape", [y.into(), dims_val(&out)])?;
+    b.op("clone", [y.into()]).map(Val::Leaf)
+}
+
+fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, dim) = match c.opt_int("dim")? {
+        None => (b.unary("ravel", c.leaf("self")?)?, 0),
+        Some(d) => (c.leaf("self")?.clone(), wrap_dim(d, c.leaf("self")?.rank()?)?),
+    };
+    let repeats = c.leaf("repeats")?;
+    let n = x.shape()?.get(dim).cloned().unwrap_or(Dim::Const(1));
+    let repeats = match repeats.shape()? {
+        [] => {
+            let r = b.unsqueeze(repeats, 0)?;
+            b.expand(&r, &[n])?
+        }
+        [Dim::Const(1)] => b.expand(repeats, &[n])?,
+        [k] if k.sub(&n).as_const().is_none_or(|d| d == 0) => repeats.clone(),
+        [k] => {
+            return Err(OpError::shape(format!(
+                "repeats must have the same size as input along dim, but got repeats.size(0) = {k} and input.size({dim}) = {n}"
+            )));
+        }
+        _ => return Err(OpError::shape("repeats must be 0-dim or 1-dim tensor")),
+    };
+    let at = b.op("repeat_indices", [repeats.into(), c.get("output_size").clone()])?;
+    b.op("index_select", [x.into(), Val::int(dim as i64), at.into()])
+        .map(Val::Leaf)
+}
+
+fn repeat_indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let r = c.leaf("repeats")?;
+    let mut out: Vec<i64> = vec![];
+    for (i, &n) in r.to(DType::I64).as_slice::<i64>().iter().enumerate() {
+        if n < 0 {
+            return Err(OpError::value("repeats can not be negative"));
+        }
+        if out.len() as i64 + n > isize::MAX as i64 / 16 {
+            return Err(OpError::shape("the result of repeat_interleave is too large"));
+        }
+        out.extend(std::iter::repeat_n(i as i64, n as usize));
+    }
+    Ok(Val::Leaf(Tensor::from_slice(&[out.len()], &out).to(r.dtype())))
+}
+
+/// The last three dims and those before them.
+fn image(x: &Traced, what: &str) -> OpResult<(Vec<Dim>, [Dim; 3])> {
+    match x.shape()? {
+        [lead @ .., c, h, w] => Ok((lead.to_vec(), [c.clone(), h.clone(), w.clone()])),
+        s => Err(OpError::shape(format!(
+            "{what} expects input to have at least 3 dimensions, but got input with {} dimension(s)",
+            s.len()
+        ))),
+    }
+}
+
+fn pixel_shuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let r = c.int("upscale_factor")?;
+    if r <= 0 {
+        return Err(OpError::shape(format!(
+            "pixel_shuffle expects a positive upscale_factor, but got {r}"
+        )));
+    }
+    let (lead, [ch, h, w]) = image(x, "pixel_shuffle")?;
+    let square = r
+        .checked_mul(r)
+        .ok_or_else(|| OpError::shape("upscale factor is too large"))?;
+    if ch.as_const().is_some_and(|n| n % square != 0) {
+        return Err(OpError::shape(format!(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, but \
+             input.size(-3)={ch} is not divisible by {square}"
+        )));
+    }
+    let (k, out_c) = (Dim::Const(r), ch.floordiv(&Dim::Const(square)));
+    let y = b.reshape(
+        x,
+        &[&lead[..], &[out_c.clone(), k.clone(), k.clone(), h.clone(), w.clone()]].concat(),
+    )?;
+    let n = lead.len();
+    let order: Vec<usize> = (0..n).chain([n, n + 3, n + 1, n + 4, n + 2]).collect();
+    let y = b.permute(&y, &order)?;
+    b.reshape(&y, &[&lead[..], &[out_c, h.mul(&k), w.mul(&k)]].concat())
+        .map(Val::Leaf)
+}
+
+fn pixel_unshuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let r = c.int("downscale_factor")?;
+    if r <= 0 {
+        return Err(OpError::shape(format!(
+            "pixel_unshuffle expects a positive downscale_factor, but got {r}"
+        )));
+    }
+    let (lead, [ch, h, w]) = image(x, "pixel_unshuffle")?;
+    let k = Dim::Const(r);
+    for (name, at, d) in [("height", -2, &h), ("width", -1, &w)] {
+        if d.as_const().is_some_and(|n| n % r != 0) {
+            return Err(OpError::shape(format!(
+                "pixel_unshuffle expects {name} to be divisible by downscale_factor, but input.size({at})={d} is not divisible \
+                 by {r}"
+            )));
+        }
+    }
+    let (oh, ow) = (h.floordiv(&k), w.floordiv(&k));
+    let y = b.reshape(
+        x,
+        &[&lead[..], &[ch.clone(), oh.clone(), k.clone(), ow.clone(), k.clone()]].concat(),
+    )?;
+    let n = lead.len();
+    let order: Vec<usize> = (0..n).chain([n, n + 2, n + 4, n + 1, n + 3]).collect();
+    let y = b.permute(&y, &order)?;
+    b.reshape(&y, &[&lead[..], &[ch.mul(&k).mul(&k), oh, ow]].concat())
+        .map(Val::Leaf)
+}
+
+fn channel_shuffle(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let g = c.int("groups")?;
+    let shape = x.shape()?.to_vec();
+    if shape.len() < 3 {
+        return Err(OpError::shape(format!(
+            "channel_shuffle expects input with > 2 dims, but got input with sizes {}",
+            list_text(&shape)
+        )));
+    }
+    if g <= 0 || shape[1].as_const().is_some_and(|n| n % g != 0) {
+        return Err(OpError::shape(format!(
+            "Number of channels must be divisible by groups. Got {} channels and {g} groups.",
+            shape[1]
+        )));
+    }
+    let (n, k) = (shape[0].clone(), Dim::Const(g));
+    let y = b.reshape(x, &[&[n, k.clone(), shape[1].floordiv(&k)], &shape[2..]].concat())?;
+    let y = b.transpose(&y, 1, 2)?;
+    b.reshape(&y, &shape).map(Val::Leaf)
+}
+
+fn diag_embed(b: &mut dyn Build, x: &Traced, offset: i64, dim1: i64, dim2: i64) -> OpResult<Traced> {
+    let rank = x.rank()? + 1;
+    let (p, q) = (wrap_dim(dim1, rank)?, wrap_dim(dim2, rank)?);
+    if p == q || rank < 2 {
+        return Err(OpError::shape(format!(
+            "diagonal dimensions cannot be identical {dim1}, {dim2}"
+        )));
+    }
+    let (n, lead) = x
+        .shape()?
+        .split_last()
+        .ok_or_else(|| OpError::shape("diag_embed needs at least one dim"))?;
+    let side = n.add(&Dim::Const(offset.saturating_abs()));
+    let mut shape = lead.to_vec();
+    for d in [p.min(q), p.max(q)] {
+        shape.insert(d, side.clone());
+    }
+    let zeros = b.full(&shape, Val::int(0), x.dtype())?;
+    let args = [
+        zeros.into(),
+        x.into(),
+        Val::int(offset),
+        Val::int(p as i64),
+        Val::int(q as i64),
+    ];
+    b.op("diagonal_scatter", args)
+}

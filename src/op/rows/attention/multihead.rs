@@ -1,0 +1,249 @@
+//! Multi-head attention as `torch.nn` writes it: projections, heads, masks, attention, output projection.
+
+use crate::op::rows::norms::softmax::softmax;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "multi_head_attention_forward",
+            "multi_head_attention_forward(Tensor query, Tensor key, Tensor value, int embed_dim_to_check, int num_heads, Tensor? \
+             in_proj_weight, Tensor? in_proj_bias, Tensor? bias_k, Tensor? bias_v, bool add_zero_attn, float dropout_p, Tensor \
+             out_proj_weight, Tensor? out_proj_bias, bool training=True, Tensor? key_padding_mask=None, bool need_weights=True, \
+             Tensor? attn_mask=None, bool use_separate_proj_weight=False, Tensor? q_proj_weight=None, Tensor? k_proj_weight=None, \
+             Tensor? v_proj_weight=None, Tensor? static_k=None, Tensor? static_v=None, bool average_attn_weights=True, bool \
+             is_causal=False) -> Any",
+            forward,
+        )
+        .doc("attention of several heads on sequences `[length, batch, embedding]`: the output, and the weights if wanted")
+        .spelled("torch.nn.functional.multi_head_attention_forward"),
+        Op::composite(
+            "multihead_attention",
+            "multihead_attention(Tensor query, Tensor key, Tensor value, int num_heads, bool batch_first, bool add_zero_attn, \
+             Tensor? in_proj_weight, Tensor? in_proj_bias, Tensor? bias_k, Tensor? bias_v, Tensor out_proj_weight, Tensor? \
+             out_proj_bias, Tensor? q_proj_weight, Tensor? k_proj_weight, Tensor? v_proj_weight, Any key_padding_mask=None, Any \
+             need_weights=None, Any attn_mask=None, Any average_attn_weights=None, Any is_causal=None) -> Any",
+            module_forward,
+        )
+        .doc("the forward of the module class: sequences may be `[batch, length, embedding]`")
+        .module(
+            "MultiheadAttention(embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, \
+             vdim=None, batch_first=False) = multihead_attention($0:query, $1:key, $2:value, num_heads, batch_first, \
+             add_zero_attn, @in_proj_weight?, @in_proj_bias?, @bias_k?, @bias_v?, @out_proj.weight, @out_proj.bias?, \
+             @q_proj_weight?, @k_proj_weight?, @v_proj_weight?, $3:key_padding_mask?, $4:need_weights?, $5:attn_mask?, \
+             $6:average_attn_weights?, $7:is_causal?)",
+        ),
+    ]
+}
+
+fn forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    if !c.is_none("static_k") || !c.is_none("static_v") {
+        return Err(OpError::arg(
+            "static_k",
+            "multi_head_attention_forward with static keys or values is not known",
+        ));
+    }
+    if c.bool("training")? && c.f64("dropout_p")? > 0.0 {
+        return Err(
+            OpError::arg("training", "attention in training mode drops random weights")
+                .help("trace the model in eval mode"),
+        );
+    }
+    attend(b, c, false)
+}
+
+/// `need_weights` and `average_attn_weights` are True unless given.
+fn module_forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    attend(b, c, c.bool("batch_first")?)
+}
+
+fn flag(c: &Call<Traced>, name: &str, default: bool) -> OpResult<bool> {
+    if c.is_none(name) { Ok(default) } else { c.bool(name) }
+}
+
+/// Query, key and value projected; the joint weight holds the three one below the other.
+fn projected(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult<Vec<Traced>> {
+    let embed = x[0].shape()?.last().cloned().unwrap_or(Dim::Unknown);
+    let mut out = vec![];
+    for (i, (t, name)) in x
+        .into_iter()
+        .zip(["q_proj_weight", "k_proj_weight", "v_proj_weight"])
+        .enumerate()
+    {
+        let part = |b: &mut dyn Build, w: &Traced| {
+            let i = i as i64;
+            b.slice(w, 0, embed.mul(&Dim::Const(i)), embed.mul(&Dim::Const(i + 1)), 1)
+        };
+        let w = match (c.opt_leaf("in_proj_weight"), c.opt_leaf(name)) {
+            (Some(w), _) => part(b, w)?,
+            (None, Some(w)) => w.clone(),
+            (None, None) => return Err(OpError::arg("in_proj_weight", "attention needs its input projection")),
+        };
+        let bias = match c.opt_leaf("in_proj_bias") {
+            Some(v) => part(b, v)?.into(),
+            None => Val::None,
+        };
+        out.push(b.op("linear", [t.into(), w.into(), bias])?);
+    }
+    Ok(out)
+}
+
+/// `[length, batch, embedding]` as `[batch, heads, length, embedding / heads]`.
+fn heads(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Traced> {
+    let [len, batch, embed] = x.shape()? else {
+        return Err(OpError::shape("attention expects sequences of 3 dims"));
+    };
+    let shape = [
+        len.clone(),
+        batch.clone(),
+        Dim::Const(n),
+        embed.floordiv(&Dim::Const(n)),
+    ];
+    let y = b.reshape(x, &shape)?;
+    b.permute(&y, &[1, 2, 0, 3])
+}
+
+/// A mask as numbers to add: -inf where a bool mask is true.
+fn additive(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> {
+    if mask.dtype() != DType::B8 {
+        return b.to_dtype(mask, dtype);
+    }
+    let zeros = b.full(mask.shape()?, Val::int(0), dtype)?;
+    b.op(
+        "masked_fill",
+        [zeros.into(), mask.into(), Val::Float(f64::NEG_INFINITY)],
+    )
+}
+
+fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Val<Traced>> {
+    let n = c.int("num_heads")?;
+    let mut x = [
+        c.leaf("query")?.clone(),
+        c.leaf("key")?.clone(),
+        c.leaf("value")?.clone(),
+    ];
+    let rank = x[0].rank()?;
+    let alone = rank == 2;
+    if !(2..=3).contains(&rank) {
+        return Err(OpError::shape(format!(
+            "query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor"
+        )));
+    }
+    if x[1].rank()? != rank || x[2].rank()? != rank {
+        let title = format!("For {rank}-D `query`, expected `key` and `value` to be {rank}-D");
+        return Err(OpError::shape(title));
+    }
+    for t in &mut x {
+        if alone {
+            *t = b.unsqueeze(t, 1)?;
+        } else if batch_first {
+            *t = b.transpose(t, 0, 1)?;
+        }
+    }
+    let embed = x[0].size(2)?.clone();
+    if n <= 0 || embed.as_const().is_some_and(|e| e % n != 0) {
+        return Err(OpError::shape(format!(
+            "embed_dim {embed} not divisible by num_heads {n}"
+        )));
+    }
+    let mut p = projected(b, c, [&x[0], &x[1], &x[2]])?;
+    let extra = extended(b, c, &mut p, &embed)?;
+    let (q, k, v) = (heads(b, &p[0], n)?, heads(b, &p[1], n)?, heads(b, &p[2], n)?);
+    let width = q
+        .size(3)?
+        .as_const()
+        .ok_or_else(|| OpError::shape("the embedding size must be known"))?;
+    let q = b.binary("mul", &q, Val::Float(1.0 / (width as f64).sqrt()))?;
+    let kt = b.transpose(&k, 2, 3)?;
+    let scores = b.matmul(&q, &kt)?;
+    let scores = masked(b, c, scores, n, extra)?;
+    let weights = softmax(b, &scores, 3)?;
+    let out = b.matmul(&weights, &v)?;
+    let out = b.permute(&out, &[2, 0, 1, 3])?;
+    let out = b.reshape(&out, x[0].shape()?)?;
+    let mut out = b.op(
+        "linear",
+        [
+            out.into(),
+            c.get("out_proj_weight").clone(),
+            c.get("out_proj_bias").clone(),
+        ],
+    )?;
+    if alone {
+        out = b.squeeze(&out, 1)?;
+    } else if batch_first {
+        out = b.transpose(&out, 0, 1)?;
+    }
+    if !flag(c, "need_weights", true)? {
+        return Ok(Val::Tuple(vec![out.into(), Val::None]));
+    }
+    let mut weights = weights;
+    if flag(c, "average_attn_weights", true)? {
+        weights = b.reduce("mean", &weights, &[1], false)?;
+    }
+    if alone {
+        weights = b.squeeze(&weights, 0)?;
+    }
+    Ok(Val::Tuple(vec![out.into(), weights.into()]))
+}
+
+/// Adds the keys and values that the module itself has: a learnt one, one of zeros. How many they are.
+fn extended(b: &mut dyn Build, c: &Call<Traced>, p: &mut [Traced], embed: &Dim) -> OpResult<i64> {
+    let mut extra = 0;
+    for (i, name) in [(1, "bias_k"), (2, "bias_v")] {
+        if let Some(t) = c.opt_leaf(name) {
+            let batch = p[i].size(1)?.clone();
+            let row = b.expand(t, &[Dim::Const(1), batch, embed.clone()])?;
+            p[i] = b.cat(&[p[i].clone(), row], 0)?;
+            extra += (i == 1) as i64;
+        }
+    }
+    if c.bool("add_zero_attn")? {
+        for t in &mut p[1..] {
+            let batch = t.size(1)?.clone();
+            let row = b.full(&[Dim::Const(1), batch, embed.clone()], Val::int(0), t.dtype())?;
+            *t = b.cat(&[t.clone(), row], 0)?;
+        }
+        extra += 1;
+    }
+    Ok(extra)
+}
+
+/// Scores `[batch, heads, length, keys]` with both masks added; keys added at the end are never masked.
+fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i64) -> OpResult<Traced> {
+    let mut scores = scores;
+    let shape = scores.shape()?.to_vec();
+    let widened = |b: &mut dyn Build, m: &Traced| -> OpResult<Traced> {
+        if extra == 0 {
+            return Ok(m.clone());
+        }
+        b.op(
+            "constant_pad_nd",
+            [m.into(), crate::op::emit::ints_val(&[0, extra]), Val::int(0)],
+        )
+    };
+    if let Some(m) = c.opt_leaf("attn_mask") {
+        let m = additive(b, m, scores.dtype())?;
+        let mut m = widened(b, &m)?;
+        if m.rank()? == 3 {
+            let keys = m.shape()?[2].clone();
+            m = b.reshape(&m, &[shape[0].clone(), Dim::Const(n), shape[2].clone(), keys])?;
+        }
+        scores = b.binary("add", &scores, &m)?;
+    }
+    if let Some(m) = c.opt_leaf("key_padding_mask") {
+        let m = additive(b, m, scores.dtype())?;
+        let m = widened(b, &m)?;
+        let keys = m.shape()?.last().cloned().unwrap_or(Dim::Unknown);
+        let batch = if m.rank()? == 1 {
+            Dim::Const(1)
+        } else {
+            shape[0].clone()
+        };
+        let m = b.reshape(&m, &[batch, Dim::Const(1), Dim::Const(1), keys])?;
+        scores = b.binary("add", &scores, &m)?;
+    }
+    Ok(scores)
+}

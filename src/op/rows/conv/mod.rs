@@ -1,0 +1,484 @@
+//! Convolutions.
+
+pub(super) mod fold;
+
+use crate::op::emit::ints_val;
+use crate::op::rows::matmul::{contract_op, contracted};
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Contraction, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::types::{Dim, TensorType, Val};
+
+/// The convolutions of `$n` dims: `conv{n}d`, its form for module classes whose padding is not zeros, and the transposed one,
+/// whose overload is called `$overload`.
+macro_rules! of_rank {
+    ($n:literal, $ones:literal, $overload:literal) => {
+        [
+            Op::composite(
+                concat!("conv", $n, "d"),
+                concat!(
+                    "conv",
+                    $n,
+                    "d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
+                    $n,
+                    "] stride=",
+                    $ones,
+                    ", Any \
+                     padding=0, SymInt[",
+                    $n,
+                    "] dilation=",
+                    $ones,
+                    ", SymInt groups=1) -> Tensor"
+                ),
+                |b, c| conv(b, c, $n),
+            )
+            .doc("convolution; padding in numbers, or 'valid', or 'same'")
+            .spelled(concat!(
+                "aten.conv",
+                $n,
+                "d.default aten.conv",
+                $n,
+                "d.padding torch.conv",
+                $n,
+                "d torch.nn.functional.conv",
+                $n,
+                "d"
+            ))
+            .module(concat!(
+                "Conv",
+                $n,
+                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
+                 padding_mode='zeros') = conv",
+                $n,
+                "d(input, @weight, @bias if bias, stride, padding, dilation, groups) when \
+                 padding_mode='zeros'"
+            )),
+            Op::composite(
+                concat!("conv", $n, "d_mode"),
+                concat!(
+                    "conv",
+                    $n,
+                    "d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
+                    $n,
+                    "] stride=[1], Any \
+                     padding=0, SymInt[",
+                    $n,
+                    "] dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor"
+                ),
+                |b, c| conv_mode(b, c, concat!("conv", $n, "d")),
+            )
+            .doc("convolution of an input padded as `pad` does in the mode")
+            .module(concat!(
+                "Conv",
+                $n,
+                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
+                 padding_mode='zeros') = conv",
+                $n,
+                "d_mode(input, @weight, @bias if bias, stride, padding, dilation, groups, \
+                 padding_mode)"
+            )),
+            Op::composite(
+                concat!("conv_transpose", $n, "d"),
+                concat!(
+                    "conv_transpose",
+                    $n,
+                    "d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
+                    $n,
+                    "] stride=[1], \
+                     SymInt[",
+                    $n,
+                    "] padding=[0], SymInt[",
+                    $n,
+                    "] output_padding=[0], SymInt groups=1, SymInt[",
+                    $n,
+                    "] \
+                     dilation=[1]) -> Tensor"
+                ),
+                |b, c| conv_transpose(b, c, $n),
+            )
+            .doc("transposed convolution: the gradient of a convolution with respect to its input")
+            .spelled(concat!(
+                "aten.conv_transpose",
+                $n,
+                "d.",
+                $overload,
+                " torch.conv_transpose",
+                $n,
+                "d torch.nn.functional.conv_transpose",
+                $n,
+                "d"
+            ))
+            .module(concat!(
+                "ConvTranspose",
+                $n,
+                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, \
+                 groups=1, bias=True, dilation=1, padding_mode='zeros') = conv_transpose",
+                $n,
+                "d(input, @weight, @bias if \
+                 bias, stride, padding, output_padding, groups, dilation)"
+            )),
+        ]
+    };
+}
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = vec![
+        contract_op!(
+            "convolution",
+            "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
+             bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
+            convolution
+        )
+        .doc("convolution, plain or transposed, over 1 to 3 dims")
+        .spelled("aten.convolution.default torch.convolution")
+        .form(
+            "aten._convolution.default",
+            "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
+             bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled, \
+             bool allow_tf32) -> Tensor",
+        )
+        .form(
+            "aten._convolution.deprecated",
+            "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
+             bool transposed, int[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled) -> \
+             Tensor",
+        ),
+    ];
+    v.extend(of_rank!(1, "[1]", "default"));
+    v.extend(of_rank!(2, "[1, 1]", "input"));
+    v.extend(of_rank!(3, "[1, 1, 1]", "input"));
+    v
+}
+
+/// One number per spatial dim; one number stands for all.
+fn per_dim(c: &Call<TensorType>, name: &str, n: usize) -> OpResult<Vec<i64>> {
+    let v = c.ints(name)?;
+    match v.len() {
+        1 => Ok(vec![v[0]; n]),
+        len if len == n => Ok(v),
+        _ => Err(OpError::shape(format!(
+            "expected {name} to be a single integer value or a list of {n} values to match the convolution dimensions, but \
+             got {name}={v:?}"
+        ))),
+    }
+}
+
+/// Per spatial dim, with what torch says of values out of range.
+struct Settings {
+    stride: Vec<i64>,
+    padding: Vec<i64>,
+    dilation: Vec<i64>,
+    output_padding: Vec<i64>,
+    groups: i64,
+    transposed: bool,
+}
+
+impl Settings {
+    fn read(c: &Call<TensorType>, n: usize) -> OpResult<Settings> {
+        let s = Settings {
+            stride: per_dim(c, "stride", n)?,
+            padding: per_dim(c, "padding", n)?,
+            dilation: per_dim(c, "dilation", n)?,
+            output_padding: per_dim(c, "output_padding", n)?,
+            groups: c.int("groups")?,
+            transposed: c.bool("transposed")?,
+        };
+        let fail = |what: String| Err(OpError::shape(what));
+        if s.padding.iter().any(|&p| p < 0) {
+            return fail("negative padding is not supported".into());
+        }
+        if s.output_padding.iter().any(|&p| p < 0) {
+            return fail("negative output_padding is not supported".into());
+        }
+        if s.stride.iter().any(|&x| x <= 0) {
+            return fail("non-positive stride is not supported".into());
+        }
+        if s.groups <= 0 {
+            return fail("non-positive groups is not supported".into());
+        }
+        if s.dilation.iter().any(|&x| x <= 0) {
+            return fail(format!(
+                "dilation should be greater than zero, but got {:?}",
+                s.dilation
+            ));
+        }
+        let too_far = |d: usize| s.output_padding[d] >= s.stride[d].max(s.dilation[d]);
+        if s.transposed && (0..n).any(too_far) {
+            return fail(format!(
+                "output padding must be smaller than either stride or dilation, but got output_padding: {:?} stride: {:?} \
+                 dilation: {:?}",
+                s.output_padding, s.stride, s.dilation
+            ));
+        }
+        Ok(s)
+    }
+
+    /// The spatial size of the result.
+    fn out_size(&self, d: usize, input: &Dim, kernel: &Dim) -> Dim {
+        let c = Dim::Const;
+        let reach = kernel.sub(&c(1)).mul(&c(self.dilation[d]));
+        if self.transposed {
+            let base = input.sub(&c(1)).mul(&c(self.stride[d]));
+            return base
+                .sub(&c(self.padding[d].saturating_mul(2)))
+                .add(&reach)
+                .add(&c(self.output_padding[d] + 1));
+        }
+        let room = input.add(&c(self.padding[d].saturating_mul(2))).sub(&reach).sub(&c(1));
+        room.floordiv(&c(self.stride[d])).add(&c(1))
+    }
+}
+
+fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    let (dtype, x) = c.shaped("input")?;
+    let (wd, w) = c.shaped("weight")?;
+    if !(3..=5).contains(&w.len()) {
+        return Err(OpError::shape(format!(
+            "weight should have at least three dimensions, got {}",
+            list_text(w)
+        )));
+    }
+    let n = w.len() - 2;
+    if x.len() != w.len() {
+        return Err(OpError::shape(format!(
+            "Expected {}-dimensional input for {}-dimensional weight {}, but got {}-dimensional input of size {} instead",
+            w.len(),
+            w.len(),
+            list_text(w),
+            x.len(),
+            list_text(x)
+        )));
+    }
+    if dtype != wd {
+        return Err(OpError::dtype(format!(
+            "expected scalar type {} but found {}",
+            dtype.scalar_type_name(),
+            wd.scalar_type_name()
+        )));
+    }
+    let set = Settings::read(c, n)?;
+    let groups = Dim::Const(set.groups);
+    check_channels(x, w, &set, s)?;
+    let channels = if set.transposed {
+        w[1].mul(&groups)
+    } else {
+        w[0].clone()
+    };
+    check_bias(c, dtype, w, &channels, set.transposed, s)?;
+    let mut out = vec![x[0].clone(), channels];
+    for d in 0..n {
+        out.push(set.out_size(d, &x[d + 2], &w[d + 2]));
+    }
+    check_result(x, w, &set, &out)?;
+    let sizes = |v: &[i64]| v.iter().map(|&x| x as usize).collect::<Vec<_>>();
+    Ok(Contraction::Conv {
+        input: 0,
+        weight: 1,
+        bias: (!c.is_none("bias")).then_some(2),
+        stride: sizes(&set.stride),
+        padding: sizes(&set.padding),
+        dilation: sizes(&set.dilation),
+        transposed: set.transposed,
+        output_padding: sizes(&set.output_padding),
+        groups: set.groups as usize,
+        out: TensorType::new(dtype, out),
+    })
+}
+
+fn check_channels(x: &[Dim], w: &[Dim], set: &Settings, s: &mut Sizes) -> OpResult<()> {
+    let groups = set.groups;
+    if let Some(c) = w[0].as_const().filter(|c| c % groups != 0 || *c < groups) {
+        let what = if c < groups { "at least" } else { "divisible by" };
+        return Err(OpError::shape(format!(
+            "Given groups={groups}, expected weight to be {what} {groups} at dimension 0, but got weight of size [{}] instead",
+            list_text(w)
+        )));
+    }
+    let want = if set.transposed {
+        w[0].clone()
+    } else {
+        w[1].mul(&Dim::Const(groups))
+    };
+    let given = if set.transposed {
+        "transposed=1".to_string()
+    } else {
+        format!("groups={groups}")
+    };
+    s.equal(&want, &x[1], || {
+        format!(
+            "Given {given}, weight of size {}, expected input{} to have {want} channels, but got {} channels instead",
+            list_text(w),
+            list_text(x),
+            x[1]
+        )
+    })?;
+    Ok(())
+}
+
+fn check_bias(
+    c: &Call<TensorType>,
+    dtype: crate::types::DType,
+    w: &[Dim],
+    channels: &Dim,
+    transposed: bool,
+    s: &mut Sizes,
+) -> OpResult<()> {
+    if c.is_none("bias") {
+        return Ok(());
+    }
+    let (d, b) = c.shaped("bias")?;
+    if d != dtype {
+        return Err(OpError::dtype(format!(
+            "Input type ({}) and bias type ({}) should be the same",
+            dtype.torch_name(),
+            d.torch_name()
+        )));
+    }
+    let given = if transposed { "transposed=1, " } else { "" };
+    let text = || {
+        format!(
+            "Given {given}weight of size {}, expected bias to be 1-dimensional with {channels} elements, but got bias of size \
+             {} instead",
+            list_text(w),
+            list_text(b)
+        )
+    };
+    match b {
+        [n] => s.equal(channels, n, text).map(|_| ()),
+        _ => Err(OpError::shape(text())),
+    }
+}
+
+fn check_result(x: &[Dim], w: &[Dim], set: &Settings, out: &[Dim]) -> OpResult<()> {
+    let negative = |d: &Dim, least: i64| d.as_const().is_some_and(|c| c < least);
+    if !set.transposed && out[2..].iter().any(|d| negative(d, 1)) {
+        let times = |v: Vec<String>| format!("({})", v.join(" x "));
+        let padded = (2..x.len())
+            .map(|d| x[d].add(&Dim::Const(2 * set.padding[d - 2])).to_string())
+            .collect();
+        let reach = |d: usize| {
+            w[d].sub(&Dim::Const(1))
+                .mul(&Dim::Const(set.dilation[d - 2]))
+                .add(&Dim::Const(1))
+        };
+        let kernel = (2..w.len()).map(|d| reach(d).to_string()).collect();
+        return Err(OpError::shape(format!(
+            "Calculated padded input size per channel: {}. Kernel size: {}. Kernel size can't be greater than actual input size",
+            times(padded),
+            times(kernel)
+        )));
+    }
+    if out[2..].iter().any(|d| negative(d, 0)) {
+        return Err(OpError::shape(format!(
+            "Given input size per channel: {}. Calculated output size per channel: {}. Output size is too small",
+            list_text(&x[2..]),
+            list_text(&out[2..])
+        )));
+    }
+    Ok(())
+}
+
+/// Input with a batch dim, and whether one was added.
+pub(in crate::op::rows) fn batched(b: &mut dyn Build, x: &Traced, n: usize, op: &str) -> OpResult<(Traced, bool)> {
+    match x.rank()? {
+        r if r == n + 2 => Ok((x.clone(), false)),
+        r if r == n + 1 => Ok((b.unsqueeze(x, 0)?, true)),
+        _ => Err(OpError::shape(format!(
+            "Expected {}D (unbatched) or {}D (batched) input to {op}, but got input of size: {}",
+            n + 1,
+            n + 2,
+            list_text(x.shape()?)
+        ))),
+    }
+}
+
+/// The sides to pad, per spatial dim: `(before, after)`.
+fn padding_of(c: &Call<Traced>, n: usize) -> OpResult<Vec<(i64, i64)>> {
+    let Some(mode) = c.get("padding").as_str() else {
+        return Ok(per_dim(&c.types(), "padding", n)?.into_iter().map(|p| (p, p)).collect());
+    };
+    match mode {
+        "valid" => Ok(vec![(0, 0); n]),
+        "same" => {
+            let types = c.types();
+            if per_dim(&types, "stride", n)?.iter().any(|&s| s != 1) {
+                return Err(OpError::shape(
+                    "padding='same' is not supported for strided convolutions",
+                ));
+            }
+            let dilation = per_dim(&types, "dilation", n)?;
+            let w = c.leaf("weight")?.shape()?;
+            let total = |d: usize| {
+                let k = w.get(d + 2).and_then(Dim::as_const);
+                k.map(|k| dilation[d].saturating_mul(k - 1))
+                    .ok_or_else(|| OpError::shape("padding='same' needs a weight of known size"))
+            };
+            (0..n).map(|d| total(d).map(|t| (t / 2, t - t / 2))).collect()
+        }
+        _ => Err(OpError::arg("padding", format!("Invalid padding string: '{mode}'"))),
+    }
+}
+
+/// `pad`'s list: pairs from the last dim on.
+fn pad_list(sides: &[(i64, i64)]) -> Vec<i64> {
+    sides.iter().rev().flat_map(|&(l, r)| [l, r]).collect()
+}
+
+fn conv(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
+    let (mut x, added) = batched(b, c.leaf("input")?, n, c.op.name)?;
+    let sides = padding_of(c, n)?;
+    let even: Vec<i64> = if sides.iter().all(|(l, r)| l == r) {
+        sides.iter().map(|s| s.0).collect()
+    } else {
+        x = b.op(
+            "constant_pad_nd",
+            [(&x).into(), ints_val(&pad_list(&sides)), Val::int(0)],
+        )?;
+        vec![0; n]
+    };
+    let g = |name: &str| c.get(name).clone();
+    let zeros = ints_val(&vec![0; n]);
+    let args = vec![
+        x.into(),
+        g("weight"),
+        g("bias"),
+        g("stride"),
+        ints_val(&even),
+        g("dilation"),
+        Val::Bool(false),
+        zeros,
+        g("groups"),
+    ];
+    let out = b.op("convolution", args)?;
+    if added { b.squeeze(&out, 0) } else { Ok(out) }.map(Val::Leaf)
+}
+
+fn conv_mode(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
+    let mut args = c.args[..7].to_vec();
+    let mode = c.str("padding_mode")?;
+    if mode != "zeros" {
+        let n = c.leaf("weight")?.rank()?.saturating_sub(2);
+        let sides = pad_list(&padding_of(c, n)?);
+        args[0] = b.call("pad", vec![c.get("input").clone(), ints_val(&sides), Val::str(mode)])?;
+        args[4] = Val::int(0);
+    }
+    b.call(op, args)
+}
+
+fn conv_transpose(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
+    let (x, added) = batched(b, c.leaf("input")?, n, c.op.name)?;
+    let g = |name: &str| c.get(name).clone();
+    let args = vec![
+        x.into(),
+        g("weight"),
+        g("bias"),
+        g("stride"),
+        g("padding"),
+        g("dilation"),
+        Val::Bool(true),
+        g("output_padding"),
+        g("groups"),
+    ];
+    let out = b.op("convolution", args)?;
+    if added { b.squeeze(&out, 0) } else { Ok(out) }.map(Val::Leaf)
+}

@@ -1,0 +1,458 @@
+//! Tensors made of numbers: constants, ranges, triangles.
+
+pub(super) mod windows;
+
+use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
+use crate::op::rows::spell::{one, one_};
+use crate::op::{Call, DtypeRule as D, ExprText, Meaning, Op, OpError, OpResult, ShapeRule};
+use crate::scalar::Number;
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [constants(), likes(), news(), ranges(), matrices()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The `size` argument as a shape.
+pub(in crate::op::rows) fn size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+    let dims = c.dims("size")?;
+    for d in &dims {
+        if let Some(n) = d.as_const()
+            && n < 0
+        {
+            return Err(OpError::shape(match c.op.name {
+                "zeros" => "zeros: Dimension size must be non-negative.".to_string(),
+                _ => format!("Trying to create tensor with negative dimension {n}"),
+            }));
+        }
+    }
+    Ok(dims)
+}
+
+/// The sizes of `empty_permuted`, whose dims must be in some order.
+fn permuted_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+    let (dims, order) = (size(c)?, c.ints("physical_layout")?);
+    if dims.len() != order.len() {
+        return Err(OpError::shape(format!(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. len(size) = {} is not equal to \
+             len(physical_layout) = {}",
+            dims.len(),
+            order.len()
+        )));
+    }
+    for (i, &d) in order.iter().enumerate() {
+        if d < 0 || d >= dims.len() as i64 {
+            return Err(OpError::shape(format!(
+                "Dimension out of range (expected to be between 0 and {}, but got {d} at index {i}).",
+                dims.len() as i64 - 1
+            )));
+        }
+        if order[..i].contains(&d) {
+            return Err(OpError::shape(format!("Duplicate dim not allowed: {d} at index {i}")));
+        }
+    }
+    Ok(dims)
+}
+
+fn constants() -> Vec<Op> {
+    vec![
+        creation(
+            "full",
+            "full(SymInt[] size, Scalar fill_value, ScalarType? dtype=None) -> Tensor",
+            D::GivenByValue,
+            size,
+            "fill_value",
+        )
+        .doc("every element is the value; its kind decides the dtype unless one is given")
+        .spelled("aten.full.default torch.full"),
+        creation(
+            "zeros",
+            "zeros(SymInt[] size, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            size,
+            "0",
+        )
+        .doc("every element is 0")
+        .spelled("aten.zeros.default torch.zeros"),
+        creation(
+            "ones",
+            "ones(SymInt[] size, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            size,
+            "1",
+        )
+        .doc("every element is 1")
+        .spelled("aten.ones.default torch.ones"),
+        creation(
+            "empty",
+            "empty(SymInt[] size, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            size,
+            "0",
+        )
+        .doc("every element is 0 (torch leaves them undefined)")
+        .spelled("aten.empty.memory_format torch.empty")
+        .form(
+            "aten.empty_strided.default torch.empty_strided",
+            "empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None) -> Tensor",
+        ),
+        Op::composite(
+            "empty_permuted",
+            "empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None) -> Tensor",
+            |b, c| {
+                permuted_size(&c.types())?;
+                b.call("empty", vec![c.get("size").clone(), c.get("dtype").clone()])
+            },
+        )
+        .doc("every element is 0; the order of the dims in memory means nothing here")
+        .spelled("aten.empty_permuted.default torch.empty_permuted"),
+        creation(
+            "scalar_tensor",
+            "scalar_tensor(Scalar s, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            |_| Ok(vec![]),
+            "s",
+        )
+        .doc("a 0-d tensor of the number; f32 unless a dtype is given")
+        .spelled("aten.scalar_tensor.default torch.scalar_tensor"),
+        creation(
+            "tensor",
+            "tensor(Scalar data, ScalarType? dtype=None) -> Tensor",
+            D::GivenByValue,
+            |_| Ok(vec![]),
+            "data",
+        )
+        .doc("a 0-d tensor of the number; its kind decides the dtype unless one is given")
+        .spelled("torch.tensor torch.as_tensor"),
+    ]
+}
+
+fn likes() -> Vec<Op> {
+    let like = |name, schema, text| pointwise(name, schema, D::Given, text);
+    vec![
+        like(
+            "full_like",
+            "full_like(Tensor self, Scalar fill_value, *, ScalarType? dtype=None) -> Tensor",
+            "fill_value",
+        )
+        .doc("the value, in self's shape and dtype")
+        .spelled("aten.full_like.default torch.full_like"),
+        like(
+            "zeros_like",
+            "zeros_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+            "0",
+        )
+        .doc("0, in self's shape and dtype")
+        .spelled("aten.zeros_like.default torch.zeros_like"),
+        like(
+            "ones_like",
+            "ones_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+            "1",
+        )
+        .doc("1, in self's shape and dtype")
+        .spelled("aten.ones_like.default torch.ones_like"),
+        like(
+            "empty_like",
+            "empty_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+            "0",
+        )
+        .doc("0 (torch: undefined), in self's shape and dtype")
+        .spelled("aten.empty_like.default torch.empty_like"),
+        pointwise("fill", "fill(Tensor self, Tensor value) -> Tensor", D::First, "value")
+            .doc("the value, in self's shape and dtype")
+            .spelled("aten.fill.Scalar aten.fill.Tensor torch.fill")
+            .inplace("aten.fill_.Scalar aten.fill_.Tensor torch.fill_ Tensor.fill_"),
+        pointwise("zero", "zero(Tensor self) -> Tensor", D::First, "0")
+            .doc("0, in self's shape and dtype")
+            .spelled("aten.zero.default")
+            .inplace(one_!("zero")),
+    ]
+}
+
+fn news() -> Vec<Op> {
+    vec![
+        creation(
+            "new_full",
+            "new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            size,
+            "fill_value",
+        )
+        .doc("the value, in self's dtype")
+        .spelled("aten.new_full.default Tensor.new_full"),
+        creation(
+            "new_zeros",
+            "new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            size,
+            "0",
+        )
+        .doc("0, in self's dtype")
+        .spelled("aten.new_zeros.default Tensor.new_zeros"),
+        creation(
+            "new_ones",
+            "new_ones(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            size,
+            "1",
+        )
+        .doc("1, in self's dtype")
+        .spelled("aten.new_ones.default Tensor.new_ones"),
+        creation(
+            "new_empty",
+            "new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            size,
+            "0",
+        )
+        .doc("0 (torch: undefined), in self's dtype")
+        .spelled("aten.new_empty.default Tensor.new_empty")
+        .form(
+            "aten.new_empty_strided.default",
+            "new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None) -> Tensor",
+        ),
+    ]
+}
+
+fn ranges() -> Vec<Op> {
+    let by = |name, schema, dtypes, shape, text| pointwise_row(name, schema, dtypes, ShapeRule::By(shape), text);
+    vec![
+        by(
+            "arange",
+            "arange(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None) -> Tensor",
+            D::GivenByValue,
+            arange_size,
+            ExprText::By(|c| match dtypes(c)?.common {
+                DType::B8 => Err(not_implemented("arange_cpu", DType::B8)),
+                d if d.is_float() => Ok("start + f64(i0) * step"),
+                _ => Ok("start + compute(i0) * step"),
+            }),
+        )
+        .doc("start, start + step, … below end; i64 if all are ints, else f32")
+        .spelled("aten.arange.start_step torch.arange")
+        .form(
+            "aten.arange.start",
+            "arange(Scalar start, Scalar end, *, ScalarType? dtype=None) -> Tensor",
+        )
+        .form_with(
+            "aten.arange.default torch.arange",
+            "arange(Scalar end, *, ScalarType? dtype=None) -> Tensor",
+            &[("start", Val::Int(Dim::Const(0)))],
+        ),
+        by(
+            "linspace",
+            "linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            steps_size,
+            ExprText::By(|c| steps_text(c, ["f64(start)", LINSPACE])),
+        )
+        .doc("`steps` numbers from start to end, equally far apart")
+        .spelled("aten.linspace.default torch.linspace"),
+        by(
+            "logspace",
+            "logspace(Scalar start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            steps_size,
+            ExprText::By(|c| steps_text(c, ["base ** f64(start)", LOGSPACE])),
+        )
+        .doc("the base to the powers of linspace(start, end, steps)")
+        .spelled("aten.logspace.default torch.logspace"),
+    ]
+}
+
+/// From both ends towards the middle, as torch does, so that both are met exactly.
+const LINSPACE: &str = "d = (end - start) / (steps - 1); where(i0 < steps // 2, start + f64(i0) * d, end - f64(steps \
+                        - 1 - i0) * d)";
+const LOGSPACE: &str = "d = (end - start) / (steps - 1); base ** where(i0 < steps // 2, start + f64(i0) * d, end - \
+                        f64(steps - 1 - i0) * d)";
+
+/// The expression for one step and for several.
+fn steps_text(c: &Call<TensorType>, text: [&'static str; 2]) -> OpResult<&'static str> {
+    let (d, steps) = (dtypes(c)?.common, c.int("steps")?);
+    match steps {
+        0 | 1 => Ok(text[0]),
+        _ if d == DType::B8 => Err(not_implemented(&format!("{}_cpu", c.op.name), d)),
+        _ => Ok(text[1]),
+    }
+}
+
+fn steps_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+    for name in ["start", "end"] {
+        if c.opt_leaf(name).is_some() {
+            return Err(OpError::arg(
+                name,
+                format!("`{name}` of `{}` must be a number, not a tensor", c.op.name),
+            ));
+        }
+    }
+    match c.int("steps")? {
+        n if n < 0 => Err(OpError::arg("steps", "number of steps must be non-negative")),
+        n => Ok(vec![Dim::Const(n)]),
+    }
+}
+
+fn arange_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+    let (start, end, step) = (c.get("start"), c.get("end"), c.get("step"));
+    let numbers = (number_of(start), number_of(end), number_of(step));
+    if let (_, _, Some(step)) = numbers
+        && step.to_f64() == 0.0
+    {
+        return Err(OpError::arg("step", "step must be nonzero"));
+    }
+    let inconsistent = || OpError::arg("end", "upper bound and lower bound inconsistent with step sign");
+    if let (Some(a), Some(b), Some(s)) = numbers {
+        let (x, y, d) = (a.to_f64(), b.to_f64(), s.to_f64());
+        if !(x.is_finite() && y.is_finite() && d.is_finite()) {
+            return Err(OpError::arg("end", format!("unsupported range: {x} -> {y}")));
+        }
+        if (d > 0.0 && x > y) || (d < 0.0 && x < y) {
+            return Err(inconsistent());
+        }
+        let exact = match (a, b, s) {
+            (Number::Int(a), Number::Int(b), Number::Int(s)) => {
+                let n = (b as i128 - a as i128 + s as i128 - (s as i128).signum()) / s as i128;
+                i64::try_from(n).ok()
+            }
+            _ => Some(((y - x) / d).ceil()).filter(|n| *n < 9e18).map(|n| n as i64),
+        };
+        return exact
+            .map(|n| vec![Dim::Const(n)])
+            .ok_or_else(|| OpError::arg("end", "the range is too long"));
+    }
+    // Symbolic ends: whole numbers with a known positive step.
+    let dim = |v: &Type| match v {
+        Val::Int(d) => d.clone(),
+        Val::Bool(b) => Dim::Const(*b as i64),
+        Val::Any(Kind::Int) => Dim::Unknown,
+        _ => Dim::Unknown,
+    };
+    let length = dim(end).sub(&dim(start));
+    Ok(vec![match dim(step) {
+        Dim::Const(1) => length,
+        Dim::Const(s) if s > 0 => length.add(&Dim::Const(s - 1)).floordiv(&Dim::Const(s)),
+        _ => Dim::Unknown,
+    }])
+}
+
+fn matrices() -> Vec<Op> {
+    let triangle = |name, schema, text: fn(&Call<TensorType>) -> OpResult<&'static str>| {
+        pointwise_by(name, schema, D::First, text)
+    };
+    vec![
+        creation(
+            "eye",
+            "eye(SymInt n, SymInt? m=None, *, ScalarType? dtype=None) -> Tensor",
+            D::Given,
+            eye_size,
+            "where(i0 == i1, 1, 0)",
+        )
+        .doc("1 on the diagonal, else 0")
+        .spelled("aten.eye.m torch.eye")
+        .form("aten.eye.default", "eye(SymInt n, *, ScalarType? dtype=None) -> Tensor"),
+        triangle("tril", "tril(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
+            matrix(c, "where(i0 <= i1 + diagonal, self, 0)")
+        })
+        .doc("0 above a diagonal of the last two dims")
+        .spelled(one!("tril"))
+        .inplace("aten.tril_.default Tensor.tril_"),
+        triangle("triu", "triu(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
+            matrix(c, "where(i0 >= i1 + diagonal, self, 0)")
+        })
+        .doc("0 below a diagonal of the last two dims")
+        .spelled(one!("triu"))
+        .inplace("aten.triu_.default Tensor.triu_"),
+        Op::new(
+            "tril_indices",
+            "tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| indices_type(c),
+            Meaning::Routine(indices),
+        )
+        .doc("rows and columns of the elements on and below a diagonal")
+        .spelled("aten.tril_indices.default torch.tril_indices"),
+        Op::new(
+            "triu_indices",
+            "triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| indices_type(c),
+            Meaning::Routine(indices),
+        )
+        .doc("rows and columns of the elements on and above a diagonal")
+        .spelled("aten.triu_indices.default torch.triu_indices"),
+    ]
+}
+
+fn matrix(c: &Call<TensorType>, text: &'static str) -> OpResult<&'static str> {
+    match c.leaf("self")?.rank() {
+        Some(0 | 1) => Err(OpError::shape(format!(
+            "{}: input tensor must have at least 2 dimensions",
+            c.op.name
+        ))),
+        _ => Ok(text),
+    }
+}
+
+fn eye_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+    let n = c.dims("n")?;
+    let m = if c.is_none("m") { n.clone() } else { c.dims("m")? };
+    for (name, d) in [("n", &n[0]), ("m", &m[0])] {
+        if let Some(v) = d.as_const()
+            && v < 0
+        {
+            return Err(OpError::arg(
+                name,
+                format!("{name} must be greater or equal to 0, got {v}"),
+            ));
+        }
+    }
+    Ok([n, m].concat())
+}
+
+/// `(rows, cols, offset)`, each within what a result of fewer than 2^31 elements can have.
+fn triangle_args<T>(c: &Call<T>) -> OpResult<(i64, i64, i64)> {
+    let (row, col, offset) = (c.int("row")?, c.int("col")?, c.int("offset")?);
+    for (name, v) in [("row", row), ("col", col)] {
+        if !(0..=1 << 31).contains(&v) {
+            return Err(OpError::arg(name, format!("{name} must be non-negative, got {v}")));
+        }
+    }
+    Ok((row, col, offset.clamp(-(1 << 32), 1 << 32)))
+}
+
+/// The columns of one row of the triangle.
+fn columns<T>(c: &Call<T>, row: i64, col: i64, offset: i64) -> std::ops::Range<i64> {
+    match c.op.name {
+        "tril_indices" => 0..(row + offset + 1).clamp(0, col),
+        _ => (row + offset).clamp(0, col)..col,
+    }
+}
+
+fn indices_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let (rows, col, offset) = triangle_args(c)?;
+    if rows.saturating_mul(col.max(1)) > 1 << 28 {
+        return Err(OpError::arg(
+            "row",
+            "triangles within more than 2^28 elements are not supported",
+        ));
+    }
+    let n: i64 = (0..rows)
+        .map(|r| columns(c, r, col, offset))
+        .map(|r| r.end - r.start)
+        .sum();
+    let dtype = c.opt_dtype("dtype").unwrap_or(DType::I64);
+    if !dtype.is_int() || !dtype.is_computed() {
+        return Err(not_implemented(c.op.name, dtype));
+    }
+    Ok(Val::Leaf(TensorType::new(dtype, [Dim::Const(2), Dim::Const(n)])))
+}
+
+fn indices(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let ty = indices_type(&c.map(Tensor::ty))?;
+    let (rows, col, offset) = triangle_args(c)?;
+    let pairs = || (0..rows).flat_map(|r| columns(c, r, col, offset).map(move |k| (r, k)));
+    let all: Vec<i64> = pairs().map(|p| p.0).chain(pairs().map(|p| p.1)).collect();
+    let t = Tensor::from_slice(&[2, all.len() / 2], &all);
+    Ok(Val::Leaf(t.to(ty.as_leaf().map_or(DType::I64, |t| t.dtype))))
+}

@@ -1,0 +1,190 @@
+//! Window functions, and other tensors made of numbers.
+
+use crate::op::emit::{ints_val, list_val};
+use crate::op::rows::linalg::composites::powers;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
+use std::f64::consts::TAU;
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = windows();
+    v.extend(others());
+    v
+}
+
+/// A window's row: its own parameters behind `periodic`, each with an overload that lacks those after it.
+macro_rules! window {
+    ($n:literal, $more:literal, $doc:literal, $f:expr, $($overload:literal => $given:literal),*) => {
+        Op::composite(
+            concat!($n, "_window"),
+            concat!($n, "_window(int window_length, bool periodic=True", $more, ", *, ScalarType? dtype=None) -> Tensor"),
+            $f,
+        )
+        .doc($doc)
+        .spelled(concat!("torch.", $n, "_window"))
+        $(.form(
+            concat!("aten.", $n, "_window.", $overload),
+            concat!($n, "_window(int window_length", $given, ", *, ScalarType? dtype=None) -> Tensor"),
+        ))*
+    };
+}
+
+fn windows() -> Vec<Op> {
+    vec![
+        window!("hann", "", "(1 - cos) / 2", |b, c| cosines(b, c, &[0.5, 0.5]), "default" => "", "periodic" => ", bool periodic"),
+        window!(
+            "hamming",
+            ", float alpha=0.54, float beta=0.46",
+            "alpha - beta cos",
+            |b, c| cosines(b, c, &[c.f64("alpha")?, c.f64("beta")?]),
+            "default" => "",
+            "periodic" => ", bool periodic",
+            "periodic_alpha" => ", bool periodic, float alpha",
+            "periodic_alpha_beta" => ", bool periodic, float alpha, float beta"
+        ),
+        window!(
+            "blackman",
+            "",
+            "0.42 - 0.5 cos + 0.08 cos of twice the angle",
+            |b, c| cosines(b, c, &[0.42, 0.5, 0.08]),
+            "default" => "",
+            "periodic" => ", bool periodic"
+        ),
+        window!("bartlett", "", "a triangle", |b, c| shaped(b, c, &|b, t| {
+            // 1 - |2 t - 1|
+            let t = b.binary("mul", t, Val::Float(2.0))?;
+            let t = b.binary("sub", &t, Val::Float(1.0))?;
+            let t = b.unary("abs", &t)?;
+            b.op("rsub", [t.into(), Val::Float(1.0)])
+        }), "default" => "", "periodic" => ", bool periodic"),
+        window!(
+            "kaiser",
+            ", float beta=12.0",
+            "i0(beta sqrt(1 - (2 t - 1) ** 2)) / i0(beta)",
+            |b, c| {
+                let beta = c.f64("beta")?;
+                shaped(b, c, &|b, t| {
+                    let t = b.binary("mul", t, Val::Float(2.0))?;
+                    let t = b.binary("sub", &t, Val::Float(1.0))?;
+                    let t = b.unary("square", &t)?;
+                    let t = b.op("rsub", [t.into(), Val::Float(1.0)])?;
+                    let t = b.op("clamp", [t.into(), Val::int(0)])?;
+                    let t = b.unary("sqrt", &t)?;
+                    let t = b.binary("mul", &t, Val::Float(beta))?;
+                    let (t, whole) = (b.unary("i0", &t)?, b.full(&[], Val::Float(beta), DType::F64)?);
+                    let whole = b.unary("i0", &whole)?;
+                    b.binary("div", &t, &whole)
+                })
+            },
+            "default" => "",
+            "periodic" => ", bool periodic",
+            "beta" => ", bool periodic, float beta"
+        ),
+    ]
+}
+
+fn others() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "vander",
+            "vander(Tensor x, int? N=None, bool increasing=False) -> Tensor",
+            |b, c| {
+                let x = c.leaf("x")?;
+                let [size] = x.shape()? else {
+                    return Err(OpError::shape("torch.vander: x must be a one-dimensional tensor."));
+                };
+                let columns = c.opt_int("N")?.map_or(size.clone(), Dim::Const);
+                if columns.as_const().is_some_and(|n| n < 0) {
+                    return Err(OpError::arg("N", "torch.vander: N must be non-negative."));
+                }
+                let wide = powers(b, x, &columns.add(&Dim::Const(1)))?;
+                let out = b.slice(&wide, 1, Dim::Const(0), columns, 1)?;
+                match c.bool("increasing")? {
+                    true => Ok(out.into()),
+                    false => b.op("flip", [out.into(), ints_val(&[1])]).map(Val::Leaf),
+                }
+            },
+        )
+        .doc("the powers of every element of a vector as columns, the highest first")
+        .spelled("aten.vander.default torch.vander"),
+        Op::composite(
+            "lu",
+            "lu(Tensor A, bool pivot=True, bool get_infos=False) -> Any",
+            |b, c| {
+                let v = b.many("linalg_lu_factor_ex", [c.get("A").clone(), c.get("pivot").clone()])?;
+                let wanted = if c.bool("get_infos")? { 3 } else { 2 };
+                Ok(Val::Tuple(v[..wanted].iter().map(Val::from).collect()))
+            },
+        )
+        .doc("linalg_lu_factor, with the places of pivots that are 0 if wanted")
+        .spelled("torch.lu torch.functional.lu Tensor.lu"),
+        Op::composite(
+            "unravel_index",
+            "unravel_index(Tensor indices, Any shape) -> Tensor[]",
+            |b, c| {
+                let sizes = c.dims("shape")?;
+                let mut out = vec![];
+                let mut rest = c.leaf("indices")?.clone();
+                for n in sizes.iter().rev() {
+                    let n = Val::Int(n.clone());
+                    out.push(b.binary("remainder", &rest, n.clone())?);
+                    rest = b.binary("floor_divide", &rest, n)?;
+                }
+                out.reverse();
+                Ok(Val::Tuple(list_val(&out).items().unwrap_or_default().to_vec()))
+            },
+        )
+        .doc("places in row-major order as one index per dim")
+        .spelled("torch.unravel_index torch.functional.unravel_index"),
+    ]
+}
+
+/// `f` of places from 0 to 1, in f64 and rounded once. One point is 1.
+fn shaped(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    f: &dyn Fn(&mut dyn Build, &Traced) -> OpResult<Traced>,
+) -> OpResult<Val<Traced>> {
+    let n = c.int("window_length")?;
+    let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
+    if n < 0 {
+        return Err(OpError::arg(
+            "window_length",
+            format!(
+                "{} requires non-negative window_length, got window_length={n}",
+                c.op.name
+            ),
+        ));
+    }
+    if !dtype.is_float() {
+        return Err(OpError::dtype(format!("{} expects floating point dtypes", c.op.name)));
+    }
+    if n < 2 {
+        return b.full(&[Dim::Const(n)], Val::Float(1.0), dtype).map(Val::Leaf);
+    }
+    let last = if c.bool("periodic")? { n } else { n - 1 };
+    let places = b.op("arange", [Val::int(0), Val::int(n)])?;
+    let places = b.to_dtype(&places, DType::F64)?;
+    let places = b.binary("div", &places, Val::Float(last as f64))?;
+    let out = f(b, &places)?;
+    b.to_dtype(&out, dtype).map(Val::Leaf)
+}
+
+/// `w0 - w1 cos(2 pi t) + w2 cos(4 pi t)`.
+fn cosines(b: &mut dyn Build, c: &Call<Traced>, weights: &[f64]) -> OpResult<Val<Traced>> {
+    shaped(b, c, &|b, t| {
+        let mut sum: Option<Traced> = None;
+        for (k, w) in weights.iter().enumerate() {
+            let angle = b.binary("mul", t, Val::Float(TAU * k as f64))?;
+            let cos = b.unary("cos", &angle)?;
+            let sign = if k % 2 == 1 { -1.0 } else { 1.0 };
+            let term = b.binary("mul", &cos, Val::Float(sign * w))?;
+            sum = Some(match sum {
+                Some(s) => b.binary("add", &s, &term)?,
+                None => term,
+            });
+        }
+        sum.ok_or_else(|| OpError::arg("window_length", "a window has terms"))
+    })
+}

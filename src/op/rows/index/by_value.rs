@@ -1,0 +1,491 @@
+//! Ops whose result depends on values: nonzero, masked_select, one_hot, counts.
+
+use crate::op::emit::dims_val;
+use crate::op::rows::dense::{indices, zeros};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::{Scalar, Tensor, contiguous_strides};
+use crate::types::{DType, Dim, TensorType, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = found();
+    v.extend(masked());
+    v.extend(counted());
+    v.extend(different());
+    v
+}
+
+fn found() -> Vec<Op> {
+    vec![
+        Op::new(
+            "nonzero",
+            "nonzero(Tensor self) -> Tensor",
+            |c, _| {
+                let rank = c.shaped("self")?.1.len();
+                Ok(Val::Leaf(TensorType::new(
+                    DType::I64,
+                    vec![Dim::Unknown, Dim::from(rank)],
+                )))
+            },
+            Meaning::Routine(|c| nonzero(c.leaf("self")?).map(Val::Leaf)),
+        )
+        .doc("the indices of the elements that are not zero, as rows")
+        .spelled(
+            "aten.nonzero.default aten.argwhere.default torch.argwhere Tensor.argwhere torch.nonzero Tensor.nonzero",
+        ),
+        Op::composite(
+            "nonzero_tuple",
+            "nonzero_tuple(Tensor self, *, bool as_tuple) -> Any",
+            |b, c| match c.bool("as_tuple")? {
+                true => b.call("where_nonzero", vec![c.get("self").clone()]),
+                false => b.call("nonzero", vec![c.get("self").clone()]),
+            },
+        )
+        .doc("nonzero, as rows or as one tensor per dim")
+        .spelled("torch.nonzero Tensor.nonzero"),
+        Op::new(
+            "nonzero_static",
+            "nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor",
+            |c, _| {
+                let rank = c.shaped("self")?.1.len();
+                Ok(Val::Leaf(TensorType::new(
+                    DType::I64,
+                    vec![c.dims("size")?[0].clone(), Dim::from(rank)],
+                )))
+            },
+            Meaning::Routine(nonzero_static),
+        )
+        .doc("the first `size` rows of nonzero, filled up with a value")
+        .spelled("aten.nonzero_static.default torch.nonzero_static Tensor.nonzero_static"),
+        Op::composite(
+            "where_nonzero",
+            "where_nonzero(Tensor condition) -> Tensor[]",
+            |b, c| {
+                let x = b.unary("atleast_1d", c.leaf("condition")?)?;
+                let rows = b.unary("nonzero", &x)?;
+                b.call("unbind", vec![rows.into(), Val::int(1)])
+            },
+        )
+        .doc("the indices of the elements that are not zero, one tensor per dim")
+        .spelled("aten.where.default aten.nonzero_numpy.default torch.where"),
+    ]
+}
+
+fn masked() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "masked_select",
+            "masked_select(Tensor self, Tensor mask) -> Tensor",
+            |b, c| {
+                let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
+                if mask.dtype() != DType::B8 {
+                    return Err(OpError::dtype("masked_select: expected BoolTensor for mask"));
+                }
+                let shape = Sizes::default().broadcast(x.shape()?, mask.shape()?)?;
+                let (x, mask) = (b.expand(x, &shape)?, b.expand(mask, &shape)?);
+                let (x, mask) = (b.unary("ravel", &x)?, b.unary("ravel", &mask)?);
+                b.op("index", [x.into(), Val::List(vec![mask.into()])]).map(Val::Leaf)
+            },
+        )
+        .doc("the elements where the mask is true, as a vector")
+        .spelled("aten.masked_select.default torch.masked_select Tensor.masked_select"),
+        Op::new(
+            "masked_scatter",
+            "masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor",
+            |c, s| {
+                let (d, x) = c.shaped("self")?;
+                let (md, mask) = c.shaped("mask")?;
+                if md != DType::B8 {
+                    return Err(OpError::dtype(
+                        "masked_scatter_ only supports boolean masks, but got mask with dtype ".to_string()
+                            + md.torch_name(),
+                    ));
+                }
+                if c.leaf("source")?.dtype != d {
+                    return Err(OpError::dtype(
+                        "masked_scatter: expected self and source to have same dtypes",
+                    ));
+                }
+                Ok(Val::Leaf(TensorType::new(d, s.broadcast(x, mask)?)))
+            },
+            Meaning::Routine(masked_scatter),
+        )
+        .doc("a copy with the elements of source written in order where the mask is true")
+        .spelled("aten.masked_scatter.default torch.masked_scatter Tensor.masked_scatter")
+        .inplace("aten.masked_scatter_.default Tensor.masked_scatter_"),
+    ]
+}
+
+fn counted() -> Vec<Op> {
+    vec![
+        Op::composite("one_hot", "one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot)
+            .doc("a vector with one 1 for every class index")
+            .spelled("aten.one_hot.default torch.nn.functional.one_hot torch._C._nn.one_hot"),
+        Op::new(
+            "histc",
+            "histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
+            |c, _| {
+                let x = c.leaf("self")?;
+                let bins = c.int("bins")?;
+                if bins <= 0 {
+                    return Err(OpError::arg(
+                        "bins",
+                        format!("torch.histc(): bins must be > 0, but got {bins}"),
+                    ));
+                }
+                if !x.dtype.is_float() {
+                    return Err(crate::op::pointwise::not_implemented("histogram_cpu", x.dtype));
+                }
+                Ok(Val::Leaf(TensorType::new(x.dtype, vec![Dim::Const(bins)])))
+            },
+            Meaning::Routine(histc),
+        )
+        .doc("how many elements fall into each of `bins` equal intervals")
+        .spelled("aten.histc.default torch.histc Tensor.histc"),
+        Op::new(
+            "bincount",
+            "bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor",
+            |c, _| {
+                let (d, x) = c.shaped("self")?;
+                if x.len() != 1 || !d.is_int() {
+                    return Err(OpError::shape(
+                        "bincount only supports 1-d non-negative integral inputs.",
+                    ));
+                }
+                let dtype = match c.opt_leaf("weights").map(|w| w.dtype) {
+                    None => DType::I64,
+                    Some(DType::F32) => DType::F32,
+                    Some(_) => DType::F64,
+                };
+                Ok(Val::Leaf(TensorType::new(dtype, vec![Dim::Unknown])))
+            },
+            Meaning::Routine(bincount),
+        )
+        .doc("how often each integer occurs, or the sum of its weights")
+        .spelled("aten.bincount.default torch.bincount Tensor.bincount"),
+    ]
+}
+
+fn different() -> Vec<Op> {
+    vec![
+        Op::new(
+            "unique",
+            "_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, \
+             Tensor)",
+            |c, _| {
+                let x = c.leaf("self")?;
+                let vector = |d| Val::Leaf(TensorType::new(d, vec![Dim::Unknown]));
+                let inverse = match c.bool("return_inverse")? || c.bool("return_counts")? {
+                    true => Val::Leaf(TensorType { dtype: DType::I64, shape: x.shape.clone() }),
+                    false => Val::Leaf(TensorType::new(DType::I64, vec![Dim::Const(0)])),
+                };
+                let counts = match c.bool("return_counts")? {
+                    true => vector(DType::I64),
+                    false => Val::Leaf(TensorType::new(DType::I64, vec![Dim::Const(0)])),
+                };
+                Ok(Val::Tuple(vec![vector(x.dtype), inverse, counts]))
+            },
+            Meaning::Routine(unique),
+        )
+        .doc("the different elements in order, where each element is among them, and how often each occurs")
+        .spelled("aten._unique2.default"),
+        Op::composite(
+            "unique_as_asked",
+            "unique(Tensor input, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
+            unique_as_asked,
+        )
+        .doc("the different elements, with what else is asked for")
+        .spelled("torch.unique torch.functional.unique Tensor.unique"),
+        Op::composite(
+            "isin",
+            "isin(Any elements, Any test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
+            isin,
+        )
+        .doc("whether each element is among others")
+        .spelled("aten.isin.Tensor_Tensor aten.isin.Tensor_Scalar aten.isin.Scalar_Tensor torch.isin"),
+    ]
+}
+
+/// One tensor, or a tuple of those that the flags ask for.
+fn unique_as_asked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (inverse, counts) = (c.bool("return_inverse")?, c.bool("return_counts")?);
+    let mut args = ["input", "sorted", "return_inverse", "return_counts"]
+        .map(|p| c.get(p).clone())
+        .to_vec();
+    let op = if c.is_none("dim") { "unique" } else { "unique_dim" };
+    if !c.is_none("dim") {
+        args.insert(1, c.get("dim").clone());
+    }
+    let Val::Tuple(all) = b.call(op, args)? else {
+        return Err(OpError::arg("input", "unique gives three results"));
+    };
+    let wanted = all.into_iter().zip([true, inverse, counts]).filter(|(_, asked)| *asked);
+    let mut wanted: Vec<Val<Traced>> = wanted.map(|(v, _)| v).collect();
+    Ok(if wanted.len() == 1 {
+        wanted.remove(0)
+    } else {
+        Val::Tuple(wanted)
+    })
+}
+
+fn nonzero(x: &Tensor) -> OpResult<Tensor> {
+    let at: Vec<usize> = (0..x.numel()).filter(|&i| x.get(i).to_bool()).collect();
+    let strides = contiguous_strides(x.shape());
+    let mut out = zeros(DType::I64, &[at.len(), x.rank()])?;
+    let dst = out.as_mut_slice::<i64>();
+    for (r, &p) in at.iter().enumerate() {
+        for d in 0..x.rank() {
+            dst[r * x.rank() + d] = (p / strides[d] % x.shape()[d]) as i64;
+        }
+    }
+    Ok(out)
+}
+
+fn nonzero_static(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let all = nonzero(c.leaf("self")?)?;
+    let size = usize::try_from(c.int("size")?)
+        .map_err(|_| OpError::arg("size", "nonzero_static: 'size' must be an non-negative integer"))?;
+    let rank = all.shape()[1];
+    let (fill, src) = (c.int("fill_value")?, all.as_slice::<i64>());
+    let mut out = zeros(DType::I64, &[size, rank])?;
+    for (i, v) in out.as_mut_slice::<i64>().iter_mut().enumerate() {
+        *v = src.get(i).copied().unwrap_or(fill);
+    }
+    Ok(Val::Leaf(out))
+}
+
+fn masked_scatter(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, mask, source) = (c.leaf("self")?, c.leaf("mask")?, c.leaf("source")?);
+    let (tx, tm) = (x.ty(), mask.ty());
+    let shape = Sizes::default().broadcast(
+        tx.shape.as_deref().unwrap_or_default(),
+        tm.shape.as_deref().unwrap_or_default(),
+    )?;
+    let shape: Vec<usize> = shape.iter().filter_map(|d| d.as_const().map(|d| d as usize)).collect();
+    let stretched = |t: &Tensor| {
+        let lead = shape.len() - t.rank();
+        let own = contiguous_strides(t.shape());
+        let strides: Vec<i64> = (0..shape.len())
+            .map(|i| match i.checked_sub(lead) {
+                Some(j) if t.shape()[j] != 1 => own[j] as i64,
+                _ => 0,
+            })
+            .collect();
+        let mut v = vec![];
+        crate::op::view::strided_positions(&shape, 0, &strides, &mut |_, p| v.push(p));
+        v
+    };
+    let (px, pm) = (stretched(x), stretched(mask));
+    let mut out = zeros(x.dtype(), &shape)?;
+    let mut next = 0;
+    let dst = out.bytes_mut();
+    for (i, (&a, &m)) in px.iter().zip(&pm).enumerate() {
+        let v = if mask.get(m).to_bool() {
+            if next >= source.numel() {
+                return Err(OpError::value("Number of elements of source < number of ones in mask"));
+            }
+            next += 1;
+            source.get(next - 1)
+        } else {
+            x.get(a)
+        };
+        v.write(dst, i);
+    }
+    Ok(Val::Leaf(out))
+}
+
+fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    if x.dtype() != DType::I64 {
+        return Err(OpError::dtype(
+            "one_hot is only applicable to index tensor of type LongTensor.",
+        ));
+    }
+    let n = c.int("num_classes")?;
+    if n == -1 {
+        return b.call("one_hot_by_max", vec![x.into()]);
+    }
+    if n <= 0 {
+        return Err(OpError::arg("num_classes", "num_classes should be positive"));
+    }
+    let classes = b.op("arange", [Val::int(0), Val::int(n)])?;
+    let rank = x.rank()?;
+    let wide = b.unsqueeze(x, rank)?;
+    let hot = b.binary("eq", &wide, &classes)?;
+    b.to_dtype(&hot, DType::I64).map(Val::Leaf)
+}
+
+/// `one_hot` whose number of classes is the largest index plus one.
+pub fn by_max() -> Op {
+    Op::new(
+        "one_hot_by_max",
+        "one_hot_by_max(Tensor self) -> Tensor",
+        |c, _| {
+            let mut shape = c.shaped("self")?.1.to_vec();
+            shape.push(Dim::Unknown);
+            Ok(Val::Leaf(TensorType::new(DType::I64, shape)))
+        },
+        Meaning::Routine(|c| {
+            let x = indices(
+                c.leaf("self")?,
+                "one_hot is only applicable to index tensor of type LongTensor",
+            )?;
+            let v = x.as_slice::<i64>();
+            if v.is_empty() {
+                return Err(OpError::value(
+                    "Can not infer total number of classes from empty tensor.",
+                ));
+            }
+            if v.iter().any(|&i| i < 0) {
+                return Err(OpError::value("Class values must be non-negative."));
+            }
+            let n = v.iter().max().map_or(0, |&m| m as usize + 1);
+            let mut shape = x.shape().to_vec();
+            shape.push(n);
+            let mut out = zeros(DType::I64, &shape)?;
+            let dst = out.as_mut_slice::<i64>();
+            v.iter().enumerate().for_each(|(i, &k)| dst[i * n + k as usize] = 1);
+            Ok(Val::Leaf(out))
+        }),
+    )
+    .doc("one_hot with as many classes as the largest index needs")
+}
+
+fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("self")?;
+    let bins = c.int("bins")?.max(1) as usize;
+    let v: Vec<f64> = (0..x.numel()).map(|i| x.get(i).to_f64()).collect();
+    let (mut low, mut high) = (c.f64("min")?, c.f64("max")?);
+    if low == high && !v.is_empty() {
+        low = v.iter().copied().fold(f64::INFINITY, f64::min);
+        high = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    }
+    if low == high {
+        (low, high) = (low - 1.0, high + 1.0);
+    }
+    if !(low.is_finite() && high.is_finite()) {
+        return Err(OpError::value(format!(
+            "torch.histc: range of [{low}, {high}] is not finite"
+        )));
+    }
+    if low > high {
+        return Err(OpError::value("torch.histc: max must be larger than min"));
+    }
+    let mut counts = vec![0f64; bins];
+    for x in v.into_iter().filter(|x| (low..=high).contains(x)) {
+        let at = ((x - low) / (high - low) * bins as f64) as usize;
+        counts[at.min(bins - 1)] += 1.0;
+    }
+    Ok(Val::Leaf(Tensor::from_fn(x.dtype(), &[bins], |i| {
+        Scalar::F64(counts[i])
+    })))
+}
+
+fn bincount(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("self")?.to(DType::I64);
+    let v = x.as_slice::<i64>();
+    if v.iter().any(|&i| i < 0) {
+        return Err(OpError::value(
+            "bincount only supports 1-d non-negative integral inputs.",
+        ));
+    }
+    let n = v
+        .iter()
+        .max()
+        .map_or(0, |&m| m as usize + 1)
+        .max(c.int("minlength")?.max(0) as usize);
+    if n > isize::MAX as usize / 16 {
+        return Err(OpError::shape("bincount: the largest value is too large"));
+    }
+    let Some(w) = c.opt_leaf("weights") else {
+        let mut counts = zeros(DType::I64, &[n])?;
+        let dst = counts.as_mut_slice::<i64>();
+        v.iter().for_each(|&i| dst[i as usize] += 1);
+        return Ok(Val::Leaf(counts));
+    };
+    if w.numel() != v.len() {
+        return Err(OpError::shape(
+            "weights should be 1-d and have the same length as input",
+        ));
+    }
+    let mut sums = vec![0f64; n];
+    v.iter()
+        .enumerate()
+        .for_each(|(k, &i)| sums[i as usize] += w.get(k).to_f64());
+    let dtype = if w.dtype() == DType::F32 {
+        DType::F32
+    } else {
+        DType::F64
+    };
+    Ok(Val::Leaf(Tensor::from_fn(dtype, &[n], |i| Scalar::F64(sums[i]))))
+}
+
+fn unique(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("self")?;
+    let mut order: Vec<usize> = (0..x.numel()).collect();
+    let key = |i: usize| x.get(i);
+    let cmp = |a: Scalar, b: Scalar| match (a, b) {
+        (Scalar::Int(_, a), Scalar::Int(_, b)) => a.cmp(&b),
+        _ => a
+            .to_f64()
+            .partial_cmp(&b.to_f64())
+            .unwrap_or_else(|| a.to_f64().is_nan().cmp(&b.to_f64().is_nan())),
+    };
+    order.sort_by(|&i, &j| cmp(key(i), key(j)));
+    let mut first: Vec<usize> = vec![];
+    let mut inverse = vec![0i64; x.numel()];
+    let mut counts: Vec<i64> = vec![];
+    for &i in &order {
+        // NaN differs from itself.
+        let same = first
+            .last()
+            .is_some_and(|&p| key(p) == key(i) || key(p).to_f64() == key(i).to_f64());
+        if !same {
+            first.push(i);
+            counts.push(0);
+        }
+        inverse[i] = first.len() as i64 - 1;
+        counts[first.len() - 1] += 1;
+    }
+    let values: Vec<Scalar> = first.iter().map(|&i| key(i)).collect();
+    let empty = Tensor::zeros(DType::I64, &[0]);
+    let with_counts = c.bool("return_counts")?;
+    let with_inverse = c.bool("return_inverse")? || with_counts;
+    Ok(Val::Tuple(vec![
+        Val::Leaf(Tensor::from_scalars(x.dtype(), &[values.len()], &values)),
+        Val::Leaf(if with_inverse {
+            Tensor::from_slice(x.shape(), &inverse)
+        } else {
+            empty.clone()
+        }),
+        Val::Leaf(if with_counts {
+            Tensor::from_slice(&[counts.len()], &counts)
+        } else {
+            empty
+        }),
+    ]))
+}
+
+fn isin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y) = (c.get("elements").clone(), c.get("test_elements").clone());
+    let hit = match (&x, &y) {
+        (Val::Leaf(x), Val::Leaf(y)) => {
+            let flat = b.unary("ravel", y)?;
+            let rank = x.rank()?;
+            let wide = b.unsqueeze(x, rank)?;
+            let eq = b.binary("eq", &wide, &flat)?;
+            b.reduce("any", &eq, &[rank], false)?
+        }
+        (Val::Leaf(x), y) => b.binary("eq", x, y.clone())?,
+        (x, Val::Leaf(y)) => {
+            let eq = b.binary("eq", y, x.clone())?;
+            let flat = b.op("reshape", [eq.into(), dims_val(&[Dim::Const(-1)])])?;
+            b.reduce("any", &flat, &[0], false)?
+        }
+        _ => return Err(OpError::arg("elements", "isin needs a tensor")),
+    };
+    if c.bool("invert")? {
+        return b.unary("logical_not", &hit).map(Val::Leaf);
+    }
+    Ok(hit.into())
+}

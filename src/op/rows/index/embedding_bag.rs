@@ -1,0 +1,271 @@
+//! Embedding bags: sums, means or maxima of rows of a table.
+
+use crate::op::rows::dense::{Number, in_range, indices, native, with_number, zeros};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "embedding_bag",
+            "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
+             sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, \
+             Tensor, Tensor, Tensor)",
+            bag_type,
+            Meaning::Routine(bags),
+        )
+        .doc("for every bag of indices the sum (mode 0), mean (1) or maximum (2) of the rows of weight")
+        .spelled(
+            "aten.embedding_bag.default aten.embedding_bag.padding_idx torch.embedding_bag",
+        ),
+        Op::composite(
+            "_embedding_bag",
+            "_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
+             sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, \
+             Tensor, Tensor, Tensor)",
+            |b, c| {
+                let mut args = c.args.clone();
+                if c.int("padding_idx")? < 0 {
+                    args[8] = Val::None;
+                }
+                b.call("embedding_bag", args)
+            },
+        )
+        .doc("embedding_bag; a padding_idx below 0 is none")
+        .spelled(
+            "aten._embedding_bag.default aten._embedding_bag_forward_only.default torch._embedding_bag \
+             torch._embedding_bag_forward_only",
+        ),
+        Op::composite(
+            "embedding_bag_mode",
+            "embedding_bag_mode(Tensor input, Tensor weight, Tensor? offsets=None, float? max_norm=None, float norm_type=2.0, bool \
+             scale_grad_by_freq=False, str mode='mean', bool sparse=False, Tensor? per_sample_weights=None, bool \
+             include_last_offset=False, int? padding_idx=None) -> Tensor",
+            by_mode,
+        )
+        .doc("embedding_bag with the mode by name; without offsets, every row of input is a bag")
+        .spelled("torch.nn.functional.embedding_bag")
+        .module(
+            "EmbeddingBag(num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode='mean', \
+             sparse=False, _weight=None, include_last_offset=False, padding_idx=None) = embedding_bag_mode($0, @weight, $1?, \
+             max_norm, norm_type, scale_grad_by_freq, mode, sparse, $2?, include_last_offset, padding_idx)",
+        ),
+    ]
+}
+
+fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    if !c.is_none("max_norm") {
+        return Err(OpError::arg(
+            "max_norm",
+            "embedding_bag with max_norm changes its weight, which fxc does not do",
+        ));
+    }
+    let mode = match c.str("mode")? {
+        "sum" => 0,
+        "mean" => 1,
+        "max" => 2,
+        _ => return Err(OpError::arg("mode", "mode has to be one of sum, mean or max")),
+    };
+    let mut input = c.leaf("input")?.clone();
+    let mut weights = c.opt_leaf("per_sample_weights").cloned();
+    let offsets = match (c.opt_leaf("offsets"), input.shape()?.to_vec().as_slice()) {
+        (None, [rows, len]) => {
+            let n = rows.mul(len);
+            input = b.reshape(&input, std::slice::from_ref(&n))?;
+            weights = weights.map(|w| b.reshape(&w, std::slice::from_ref(&n))).transpose()?;
+            let at = b.op(
+                "arange",
+                [
+                    Val::int(0),
+                    Val::Int(rows.clone()),
+                    Val::int(1),
+                    Val::DType(input.dtype()),
+                ],
+            )?;
+            b.binary("mul", &at, Val::Int(len.clone()))?
+        }
+        (Some(_), [_, _]) => return Err(OpError::shape("if input is 2D, then offsets has to be None")),
+        (Some(o), [_]) => o.clone(),
+        (None, [_]) => return Err(OpError::shape("offsets has to be a 1D Tensor but got None")),
+        (_, s) => {
+            return Err(OpError::shape(format!(
+                "input has to be 1D or 2D Tensor, but got Tensor of dimension {}",
+                s.len()
+            )));
+        }
+    };
+    let args = vec![
+        c.get("weight").clone(),
+        input.into(),
+        offsets.into(),
+        Val::Bool(false),
+        Val::int(mode),
+        Val::Bool(false),
+        weights.map_or(Val::None, Val::Leaf),
+        c.get("include_last_offset").clone(),
+        c.get("padding_idx").clone(),
+    ];
+    let all = b.many("embedding_bag", args)?;
+    all.into_iter()
+        .next()
+        .map(Val::Leaf)
+        .ok_or_else(|| OpError::arg("input", "embedding_bag gives four tensors"))
+}
+
+fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
+    let (d, w) = c.shaped("weight")?;
+    let (id, i) = c.shaped("indices")?;
+    let offsets = c.shaped("offsets")?.1;
+    if w.len() != 2 {
+        return Err(OpError::shape("weight has to be a 2D Tensor"));
+    }
+    let (1, 1) = (i.len(), offsets.len()) else {
+        return Err(OpError::shape("embedding_bag: indices and offsets must be vectors"));
+    };
+    if !matches!(id, DType::I64 | DType::I32) {
+        return Err(OpError::dtype(format!(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {} instead",
+            id.scalar_type_name()
+        )));
+    }
+    let mode = c.int("mode")?;
+    if !(0..=2).contains(&mode) {
+        return Err(OpError::arg(
+            "mode",
+            "embedding_bag: mode must be 0 (sum), 1 (mean) or 2 (max)",
+        ));
+    }
+    if !c.is_none("per_sample_weights") && mode != 0 {
+        return Err(OpError::arg(
+            "per_sample_weights",
+            "per_sample_weights only supported with mode='sum'",
+        ));
+    }
+    let n = if c.bool("include_last_offset")? {
+        offsets[0].sub(&Dim::Const(1))
+    } else {
+        offsets[0].clone()
+    };
+    let of = |d: DType, shape: Vec<Dim>| Val::Leaf(TensorType::new(d, shape));
+    let max = if mode == 2 {
+        vec![n.clone(), w[1].clone()]
+    } else {
+        vec![n.clone()]
+    };
+    Ok(Val::Tuple(vec![
+        of(d, vec![n.clone(), w[1].clone()]),
+        of(
+            DType::I64,
+            vec![if sums_directly(c, d)? {
+                Dim::Const(0)
+            } else {
+                i[0].clone()
+            }],
+        ),
+        of(DType::I64, vec![n]),
+        of(DType::I64, max),
+    ]))
+}
+
+/// Whether torch sums without noting the bag of each index (its `is_fast_path`): the second result is then empty.
+fn sums_directly<T: Clone>(c: &Call<T>, weight: DType) -> OpResult<bool> {
+    let narrow = matches!(weight, DType::F32 | DType::F16 | DType::BF16);
+    Ok(narrow && c.int("mode")? == 0 && c.opt_int("padding_idx")?.is_none())
+}
+
+fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let w = c.leaf("weight")?;
+    let (i, o) = (
+        indices(c.leaf("indices")?, "indices must be integers")?,
+        indices(c.leaf("offsets")?, "offsets must be integers")?,
+    );
+    let (i, o) = (i.as_slice::<i64>(), o.as_slice::<i64>());
+    let n = if c.bool("include_last_offset")? {
+        o.len().saturating_sub(1)
+    } else {
+        o.len()
+    };
+    if o.first().is_some_and(|&f| f != 0) {
+        return Err(OpError::value(format!(
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {}",
+            o[0]
+        )));
+    }
+    let mut bounds = Vec::with_capacity(n);
+    for k in 0..n {
+        let end = o.get(k + 1).copied().unwrap_or(i.len() as i64);
+        let ok = o[k] >= 0 && o[k] <= end && end <= i.len() as i64;
+        if !ok {
+            return Err(OpError::value(
+                "embedding_bag: offsets must rise and be within the indices",
+            ));
+        }
+        bounds.push((o[k] as usize, end as usize));
+    }
+    let rows = w.shape()[0] as i64;
+    let padding = c.opt_int("padding_idx")?.map(|p| if p < 0 { p + rows } else { p });
+    let mode = c.int("mode")?;
+    let dim = w.shape()[1];
+    let mut out = zeros(native(w.dtype()), &[n, dim])?;
+    let mut of_bag = zeros(DType::I64, &[i.len()])?;
+    let mut count = zeros(DType::I64, &[n])?;
+    let mut max = zeros(DType::I64, &if mode == 2 { vec![n, dim] } else { vec![n] })?;
+    let wide = w.to(native(w.dtype()));
+    let weights = c.opt_leaf("per_sample_weights").map(|t| t.to(native(w.dtype())));
+    for (k, &(a, z)) in bounds.iter().enumerate() {
+        let mut taken = vec![];
+        for (p, &row) in i.iter().enumerate().take(z).skip(a) {
+            let at = in_range(row, w.shape()[0], 0).map_err(|_| OpError::value("index out of range in self"))?;
+            of_bag.as_mut_slice::<i64>()[p] = k as i64;
+            if padding != Some(at as i64) {
+                taken.push((p, at));
+            }
+        }
+        count.as_mut_slice::<i64>()[k] = taken.len() as i64;
+        with_number!(w.dtype(), T => {
+            let bag = Bag { taken: &taken, table: wide.as_slice::<T>(), weights: weights.as_ref().map(|t| t.as_slice::<T>()) };
+            let places = if mode == 2 { Some(&mut max.as_mut_slice::<i64>()[k * dim..(k + 1) * dim]) } else { None };
+            bag.combine(&mut out.as_mut_slice::<T>()[k * dim..(k + 1) * dim], mode, places);
+        });
+    }
+    if sums_directly(c, w.dtype())? {
+        of_bag = zeros(DType::I64, &[0])?;
+    }
+    let leaf = Val::Leaf;
+    Ok(Val::Tuple(vec![
+        leaf(out.to(w.dtype())),
+        leaf(of_bag),
+        leaf(count),
+        leaf(max),
+    ]))
+}
+
+/// The rows of a bag: `(position among the indices, row)`.
+struct Bag<'a, T> {
+    taken: &'a [(usize, usize)],
+    table: &'a [T],
+    weights: Option<&'a [T]>,
+}
+
+impl<T: Number> Bag<'_, T> {
+    fn combine(&self, out: &mut [T], mode: i64, mut places: Option<&mut [i64]>) {
+        let dim = out.len();
+        for (n, &(p, row)) in self.taken.iter().enumerate() {
+            let values = &self.table[row * dim..(row + 1) * dim];
+            for (d, &v) in values.iter().enumerate() {
+                let v = self.weights.map_or(v, |w| v.mul(w[p]));
+                match &mut places {
+                    Some(at) if n == 0 || v > out[d] => (out[d], at[d]) = (v, row as i64),
+                    Some(_) => {}
+                    None => out[d] = out[d].add(v),
+                }
+            }
+        }
+        if mode == 1 && self.taken.len() > 1 {
+            let n = T::from_f64(self.taken.len() as f64);
+            out.iter_mut().for_each(|v| *v = v.div(n));
+        }
+    }
+}

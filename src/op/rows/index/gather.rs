@@ -1,0 +1,320 @@
+//! Reading elements at computed places: gather, index_select, take, embedding.
+
+use crate::op::rows::dense::{around, in_bounds, in_range, indices, zeros};
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "gather",
+            "gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
+            gather_type,
+            Meaning::Routine(gather),
+        )
+        .doc("for every place of index, the element with that index along dim")
+        .spelled("aten.gather.default torch.gather Tensor.gather"),
+        Op::composite(
+            "take_along_dim",
+            "take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor",
+            take_along_dim,
+        )
+        .doc("gather with the other dims broadcast; without dim, of all elements in a row")
+        .spelled("aten.take_along_dim.default torch.take_along_dim Tensor.take_along_dim"),
+        Op::new(
+            "index_select",
+            "index_select(Tensor self, int dim, Tensor index) -> Tensor",
+            index_select_type,
+            Meaning::Routine(index_select),
+        )
+        .doc("the slices along dim that index names")
+        .spelled("aten.index_select.default torch.index_select Tensor.index_select"),
+        Op::new(
+            "take",
+            "take(Tensor self, Tensor index) -> Tensor",
+            take_type,
+            Meaning::Routine(take),
+        )
+        .doc("the elements at places in row-major order")
+        .spelled("aten.take.default torch.take Tensor.take"),
+        embedding(),
+        functional_embedding(),
+    ]
+}
+
+fn embedding() -> Op {
+    Op::new(
+        "embedding",
+        "embedding(Tensor weight, Tensor indices, SymInt? padding_idx=-1, bool scale_grad_by_freq=False, bool \
+         sparse=False) -> Tensor",
+        embedding_type,
+        Meaning::Routine(|c| {
+            let (w, i) = (c.leaf("weight")?, c.leaf("indices")?);
+            let mut shape = i.shape().to_vec();
+            shape.extend_from_slice(w.shape().get(1..).unwrap_or_default());
+            let flat = indices(i, "embedding needs i64 or i32 indices")?;
+            select_rows(w, 0, flat.as_slice::<i64>(), &shape, |i, n, _| {
+                in_range(i, n, 0).map_err(|_| OpError::value("index out of range in self"))
+            })
+        }),
+    )
+    .doc("the rows of weight that indices names")
+    .spelled("aten.embedding.default torch.embedding")
+    .module(
+        "Embedding(num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, \
+         scale_grad_by_freq=False, sparse=False) = embedding(@weight, input, padding_idx) when max_norm=None",
+    )
+}
+
+/// `torch.nn.functional.embedding`, whose arguments stand in another order.
+fn functional_embedding() -> Op {
+    Op::composite(
+        "embedding_of",
+        "embedding_of(Tensor input, Tensor weight, int? padding_idx=None, float? max_norm=None, float norm_type=2.0, bool \
+         scale_grad_by_freq=False, bool sparse=False) -> Tensor",
+        |b, c| {
+            if !c.is_none("max_norm") {
+                let what = "embedding with max_norm changes its weight, which fxc does not do";
+                return Err(OpError::arg("max_norm", what));
+            }
+            b.call("embedding", vec![c.get("weight").clone(), c.get("input").clone()])
+        },
+    )
+    .doc("the rows of weight that input names")
+    .spelled("torch.nn.functional.embedding")
+}
+
+fn want_index(t: &TensorType) -> OpResult<()> {
+    if matches!(t.dtype, DType::I64 | DType::I32) {
+        return Ok(());
+    }
+    Err(OpError::dtype(format!(
+        "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got torch.{}Tensor \
+         instead (while checking arguments for embedding)",
+        t.dtype.scalar_type_name()
+    )))
+}
+
+fn embedding_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let (d, w) = c.shaped("weight")?;
+    let i = c.leaf("indices")?;
+    if w.len() != 2 {
+        return Err(OpError::shape("'weight' must be 2-D"));
+    }
+    want_index(i)?;
+    let shape = c.shaped("indices")?.1;
+    Ok(Val::Leaf(TensorType::new(d, [shape, &w[1..]].concat())))
+}
+
+fn gather_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let (d, x) = c.shaped("self")?;
+    let (id, index) = c.shaped("index")?;
+    if !matches!(id, DType::I64 | DType::I32) && !index.contains(&Dim::Const(0)) {
+        return Err(OpError::dtype("gather(): Expected dtype int32/int64 for index"));
+    }
+    let dim = wrap_dim(c.int("dim")?, x.len())?;
+    if index.contains(&Dim::Const(0)) {
+        return Ok(Val::Leaf(TensorType::new(d, index.to_vec())));
+    }
+    if x.len().max(1) != index.len().max(1) {
+        return Err(OpError::shape(
+            "Index tensor must have the same number of dimensions as input tensor",
+        ));
+    }
+    let _ = &sizes;
+    for (i, (s, n)) in x.iter().zip(index).enumerate() {
+        if i != dim && n.sub(s).as_const().is_some_and(|over| over > 0) {
+            return Err(OpError::shape(format!(
+                "Size does not match at dimension {i} expected index {} to be no larger than self {} apart from dimension {dim}",
+                list_text(index),
+                list_text(x)
+            )));
+        }
+    }
+    Ok(Val::Leaf(TensorType::new(d, index.to_vec())))
+}
+
+/// For every element of an index tensor, `(position in the index tensor, position in a tensor of shape `other` with the
+/// index along `dim` replaced by the element)`.
+pub(in crate::op::rows) fn for_each_indexed(
+    index: &Tensor,
+    other: &[usize],
+    dim: usize,
+    f: &mut dyn FnMut(usize, usize),
+) -> OpResult<()> {
+    let idx = indices(index, "expected i64 or i32 indices")?;
+    let v = idx.as_slice::<i64>();
+    let rank = index.rank();
+    let size = other.get(dim).copied().unwrap_or(1);
+    let strides: Vec<i64> = crate::tensor::contiguous_strides(other)
+        .iter()
+        .map(|&s| s as i64)
+        .collect();
+    let along = strides.get(dim).copied().unwrap_or(1);
+    let mut base = strides;
+    if let Some(s) = base.get_mut(dim) {
+        *s = 0;
+    }
+    base.resize(rank, 0);
+    let mut error = None;
+    crate::op::view::strided_positions(
+        index.shape(),
+        0,
+        &base,
+        &mut |i, p| match in_bounds_checked(v[i], size, dim) {
+            Ok(at) => f(i, p + at * along as usize),
+            Err(e) => error = error.take().or(Some(e)),
+        },
+    );
+    error.map_or(Ok(()), Err)
+}
+
+/// gather and scatter take no negative indices.
+fn in_bounds_checked(i: i64, size: usize, dim: usize) -> OpResult<usize> {
+    in_range(i, size, dim)
+}
+
+/// Copies element `from` of `src` to element `to` of `dst`.
+#[inline]
+pub(in crate::op::rows) fn copy_element(dst: &mut [u8], to: usize, src: &[u8], from: usize, size: usize) {
+    dst[to * size..(to + 1) * size].copy_from_slice(&src[from * size..(from + 1) * size]);
+}
+
+fn gather(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, index) = (c.leaf("self")?, c.leaf("index")?);
+    let dim = wrap_dim(c.int("dim")?, x.rank())?;
+    let mut out = zeros(x.dtype(), index.shape())?;
+    if out.numel() == 0 {
+        return Ok(Val::Leaf(out));
+    }
+    let (size, src) = (x.dtype().size(), x.bytes());
+    let dst = out.bytes_mut();
+    for_each_indexed(index, x.shape(), dim, &mut |i, p| copy_element(dst, i, src, p, size))?;
+    Ok(Val::Leaf(out))
+}
+
+/// Indices below 0 counted from the end of a dim of `size`.
+fn from_the_front(b: &mut dyn Build, index: &Traced, size: Dim) -> OpResult<Traced> {
+    let negative = b.binary("lt", index, Val::int(0))?;
+    let wrapped = b.binary("add", index, Val::Int(size))?;
+    b.op("where", [negative.into(), wrapped.into(), index.into()])
+}
+
+fn take_along_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, index) = (c.leaf("self")?, c.leaf("indices")?);
+    if c.is_none("dim") {
+        let (x, index) = (b.unary("ravel", x)?, b.unary("ravel", index)?);
+        let index = from_the_front(b, &index, x.shape()?[0].clone())?;
+        return b.op("gather", [x.into(), Val::int(0), index.into()]).map(Val::Leaf);
+    }
+    if x.rank()? != index.rank()? {
+        return Err(OpError::shape(format!(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, but got {} dimensions for \
+             input, and {} dimensions for indices",
+            x.rank()?,
+            index.rank()?
+        )));
+    }
+    let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
+    let (mut xs, mut is) = (x.shape()?.to_vec(), index.shape()?.to_vec());
+    if xs.is_empty() {
+        return b.op("gather", [x.into(), Val::int(0), index.into()]).map(Val::Leaf);
+    }
+    let (keep_x, keep_i) = (xs[dim].clone(), is[dim].clone());
+    let index = &from_the_front(b, index, keep_x.clone())?;
+    xs[dim] = Dim::Const(1);
+    is[dim] = Dim::Const(1);
+    let mut common = Sizes::default().broadcast(&xs, &is)?;
+    common[dim] = keep_x;
+    let x = b.expand(x, &common)?;
+    common[dim] = keep_i;
+    let index = b.expand(index, &common)?;
+    b.op("gather", [x.into(), Val::int(dim as i64), index.into()])
+        .map(Val::Leaf)
+}
+
+fn index_select_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let (d, x) = c.shaped("self")?;
+    let (id, index) = c.shaped("index")?;
+    if !matches!(id, DType::I64 | DType::I32) {
+        return Err(OpError::dtype(
+            "index_select(): Expected dtype int32 or int64 for index",
+        ));
+    }
+    if index.len() > 1 {
+        return Err(OpError::shape("index_select(): Index is supposed to be a vector"));
+    }
+    let dim = wrap_dim(c.int("dim")?, x.len())?;
+    let mut shape = x.to_vec();
+    if let Some(s) = shape.get_mut(dim) {
+        *s = index.first().cloned().unwrap_or(Dim::Const(1));
+    }
+    Ok(Val::Leaf(TensorType::new(d, shape)))
+}
+
+/// The slices of `x` along `dim` at `index`, as a tensor of shape `shape`.
+pub(in crate::op::rows) fn select_rows(
+    x: &Tensor,
+    dim: usize,
+    index: &[i64],
+    shape: &[usize],
+    check: impl Fn(i64, usize, usize) -> OpResult<usize>,
+) -> OpResult<Val<Tensor>> {
+    let (outer, n, inner) = around(x.shape(), dim);
+    let row = inner * x.dtype().size();
+    let mut out = zeros(x.dtype(), shape)?;
+    let places: Vec<usize> = index.iter().map(|&i| check(i, n, dim)).collect::<OpResult<_>>()?;
+    let (src, dst) = (x.bytes(), out.bytes_mut());
+    let mut at = 0;
+    for o in 0..outer {
+        for &p in &places {
+            let from = (o * n + p) * row;
+            dst[at..at + row].copy_from_slice(&src[from..from + row]);
+            at += row;
+        }
+    }
+    Ok(Val::Leaf(out))
+}
+
+fn index_select(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, index) = (c.leaf("self")?, c.leaf("index")?);
+    let dim = wrap_dim(c.int("dim")?, x.rank())?;
+    let flat = indices(index, "index_select(): Expected dtype int32 or int64 for index")?;
+    let mut shape = x.shape().to_vec();
+    if let Some(s) = shape.get_mut(dim) {
+        *s = index.numel();
+    }
+    select_rows(x, dim, flat.as_slice::<i64>(), &shape, |i, n, _| {
+        in_range(i, n, dim).map_err(|_| OpError::value("index out of range in self"))
+    })
+}
+
+fn take_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let index = c.leaf("index")?;
+    if index.dtype != DType::I64 {
+        return Err(OpError::dtype(format!(
+            "take(): Expected a long tensor for index, but got {}",
+            index.dtype.scalar_type_name()
+        )));
+    }
+    Ok(Val::Leaf(TensorType {
+        dtype: c.leaf("self")?.dtype,
+        shape: index.shape.clone(),
+    }))
+}
+
+fn take(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, index) = (c.leaf("self")?, c.leaf("index")?);
+    let flat = indices(index, "take(): Expected a long tensor for index")?;
+    let n = x.numel();
+    select_rows(&x.reshape(&[n]), 0, flat.as_slice::<i64>(), index.shape(), |i, n, d| {
+        in_bounds(i, n, d).map_err(|_| {
+            OpError::value(format!(
+                "out of range: tried to access index {i} on a tensor of {n} elements."
+            ))
+        })
+    })
+}

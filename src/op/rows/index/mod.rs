@@ -1,0 +1,366 @@
+//! `index` and `index_put`: a tensor with index tensors for some of its dims.
+
+pub(super) mod by_value;
+pub(super) mod embedding_bag;
+pub(super) mod gather;
+pub(super) mod scatter;
+pub(super) mod sort;
+
+use self::gather::copy_element;
+use crate::op::rows::dense::{in_bounds, zeros};
+use crate::op::view::strided_positions;
+use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
+use crate::tensor::{Tensor, contiguous_strides};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::new("index", "index(Tensor self, Tensor?[] indices) -> Tensor", index_type, Meaning::Routine(index))
+            .doc("x[i, j, …] with index tensors, masks, and None for dims taken whole")
+            .spelled(
+                "aten.index.Tensor aten._unsafe_index.Tensor aten.index.Tensor_hacked_twin \
+                 aten._unsafe_index.Tensor_hacked_twin",
+            ),
+        Op::new(
+            "index_put",
+            "index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
+            index_put_type,
+            Meaning::Routine(index_put),
+        )
+        .doc("a copy with x[i, j, …] = values, or += values")
+        .spelled(
+            "aten.index_put.default aten._unsafe_index_put.default aten.index_put.hacked_twin torch.index_put Tensor.index_put",
+        )
+        .inplace("aten.index_put_.default aten.index_put_.hacked_twin Tensor.index_put_ torch.index_put_"),
+    ]
+}
+
+fn is_mask(d: DType) -> bool {
+    matches!(d, DType::B8 | DType::U8)
+}
+
+/// The index tensors by parameter `indices`: one entry per dim, masks taking several dims.
+fn index_items<T>(c: &Call<T>) -> OpResult<Vec<Option<&T>>> {
+    let items = c.get("indices").items().unwrap_or_default();
+    items
+        .iter()
+        .map(|v| match v {
+            Val::None => Ok(None),
+            Val::Leaf(t) => Ok(Some(t)),
+            v => Err(OpError::arg(
+                "indices",
+                format!("an index must be a tensor or None, not {}", v.kind_name()),
+            )),
+        })
+        .collect()
+}
+
+/// The shape of the result and where the dims of the index tensors stand in it: `(shape, first index dim, index shape)`.
+fn indexed_shape(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<(Vec<Dim>, usize, Vec<Dim>)> {
+    let x = c.shaped("self")?.1;
+    let mut common: Vec<Dim> = vec![];
+    let mut rest = vec![];
+    let mut at: Vec<usize> = vec![];
+    let mut dim = 0;
+    for item in index_items(c)? {
+        let Some(t) = item else {
+            let n = x.get(dim).ok_or_else(|| too_many(c, x.len()))?;
+            rest.push(n.clone());
+            dim += 1;
+            continue;
+        };
+        let shape = t
+            .shape
+            .as_deref()
+            .ok_or_else(|| OpError::new(crate::diag::Code::E0304, "`index` needs the rank of its index tensors"))?;
+        let taken = index_dims(c, t.dtype, shape, x, dim)?;
+        let own = if is_mask(t.dtype) {
+            vec![Dim::Unknown]
+        } else {
+            shape.to_vec()
+        };
+        common = broadcast_indices(&common, &own, sizes)?;
+        at.extend(dim..dim + taken);
+        dim += taken;
+    }
+    if dim > x.len() {
+        return Err(too_many(c, x.len()));
+    }
+    rest.extend_from_slice(&x[dim..]);
+    let first = insertion_point(&at);
+    let mut shape = rest;
+    shape.splice(first..first, common.iter().cloned());
+    Ok((shape, first, common))
+}
+
+fn too_many(c: &Call<TensorType>, rank: usize) -> OpError {
+    let n = c.get("indices").items().map_or(0, <[_]>::len);
+    OpError::shape(format!("too many indices for tensor of dimension {rank} (got {n})"))
+}
+
+/// How many dims an index tensor of this type takes.
+fn index_dims(c: &Call<TensorType>, d: DType, shape: &[Dim], x: &[Dim], dim: usize) -> OpResult<usize> {
+    if is_mask(d) {
+        for (i, m) in shape.iter().enumerate() {
+            let n = x.get(dim + i).ok_or_else(|| too_many(c, x.len()))?;
+            if m.sub(n).as_const().is_some_and(|d| d != 0) {
+                return Err(OpError::shape(format!(
+                    "The shape of the mask {} at index {i} does not match the shape of the indexed tensor {} at index {}",
+                    crate::op::rows::views::list_text(shape),
+                    crate::op::rows::views::list_text(x),
+                    dim + i
+                )));
+            }
+        }
+        return Ok(shape.len());
+    }
+    if !matches!(d, DType::I64 | DType::I32) {
+        return Err(OpError::dtype(
+            "tensors used as indices must be long, int, byte or bool tensors".to_string(),
+        ));
+    }
+    if dim >= x.len() {
+        return Err(too_many(c, x.len()));
+    }
+    Ok(1)
+}
+
+fn broadcast_indices(a: &[Dim], b: &[Dim], sizes: &mut Sizes) -> OpResult<Vec<Dim>> {
+    sizes.broadcast(a, b).map_err(|_| {
+        OpError::shape(format!(
+            "shape mismatch: indexing tensors could not be broadcast together with shapes {}, {}",
+            crate::op::rows::views::list_text(a),
+            crate::op::rows::views::list_text(b)
+        ))
+    })
+}
+
+/// Where the index dims go: in place of the indexed dims if those are neighbours, else in front.
+fn insertion_point(dims: &[usize]) -> usize {
+    let neighbours = dims.windows(2).all(|w| w[1] == w[0] + 1);
+    if neighbours {
+        dims.first().copied().unwrap_or(0)
+    } else {
+        0
+    }
+}
+
+fn index_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let d = c.leaf("self")?.dtype;
+    Ok(Val::Leaf(TensorType::new(d, indexed_shape(c, sizes)?.0)))
+}
+
+fn index_put_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let x = c.leaf("self")?;
+    let v = c.leaf("values")?;
+    if v.dtype != x.dtype {
+        return Err(OpError::dtype(format!(
+            "Index put requires the source and destination dtypes match, got {} for the destination and {} for the source.",
+            x.dtype.scalar_type_name(),
+            v.dtype.scalar_type_name()
+        )));
+    }
+    let shape = indexed_shape(c, sizes)?.0;
+    let values = c.shaped("values")?.1;
+    let lead = values.len().saturating_sub(shape.len());
+    let fits = |(a, b): (&Dim, &Dim)| *a == Dim::Const(1) || a.sub(b).as_const().is_none_or(|d| d == 0);
+    let ok = values[..lead].iter().all(|d| *d == Dim::Const(1))
+        && values[lead..].iter().rev().zip(shape.iter().rev()).all(fits);
+    if !ok {
+        return Err(OpError::shape(format!(
+            "shape mismatch: value tensor of shape {} cannot be broadcast to indexing result of shape {}",
+            crate::op::rows::views::list_text(values),
+            crate::op::rows::views::list_text(&shape)
+        )));
+    }
+    Ok(Val::Leaf(x.clone()))
+}
+
+/// Where the elements of `x[indices]` are: offsets of the index part, strides of the dims before and behind it.
+struct Places {
+    shape: Vec<usize>,
+    first: usize,
+    index_rank: usize,
+    offsets: Vec<usize>,
+    /// `(size, stride)` of the dims taken whole, in order.
+    rest: Vec<(usize, usize)>,
+}
+
+/// A mask as one index tensor per dim.
+fn mask_indices(mask: &Tensor) -> Vec<Tensor> {
+    let found: Vec<usize> = (0..mask.numel()).filter(|&i| mask.get(i).to_bool()).collect();
+    let strides = contiguous_strides(mask.shape());
+    let along = |d: usize| {
+        let v: Vec<i64> = found
+            .iter()
+            .map(|&p| (p / strides[d] % mask.shape()[d].max(1)) as i64)
+            .collect();
+        Tensor::from_slice(&[v.len()], &v)
+    };
+    (0..mask.rank()).map(along).collect()
+}
+
+impl Places {
+    fn new(c: &Call<Tensor>) -> OpResult<Places> {
+        let x = c.leaf("self")?;
+        let strides = contiguous_strides(x.shape());
+        let (mut dim, mut rest, mut at) = (0, vec![], vec![]);
+        let mut tensors: Vec<(usize, Tensor)> = vec![];
+        let mut scalar_mask: Option<bool> = None;
+        let too_many = || OpError::shape(format!("too many indices for tensor of dimension {}", x.rank()));
+        for item in index_items(c)? {
+            match item {
+                None => {
+                    rest.push((*x.shape().get(dim).ok_or_else(too_many)?, strides[dim]));
+                    dim += 1;
+                }
+                Some(t) if is_mask(t.dtype()) => {
+                    if t.rank() == 0 {
+                        scalar_mask = Some(t.get(0).to_bool() && scalar_mask != Some(false));
+                        at.push(dim);
+                        continue;
+                    }
+                    for i in mask_indices(t) {
+                        tensors.push((dim, i));
+                        at.push(dim);
+                        dim += 1;
+                    }
+                }
+                Some(t) => {
+                    tensors.push((dim, t.to(DType::I64)));
+                    at.push(dim);
+                    dim += 1;
+                }
+            }
+        }
+        if dim > x.rank() {
+            return Err(too_many());
+        }
+        rest.extend((dim..x.rank()).map(|d| (x.shape()[d], strides[d])));
+        let mut common: Vec<Dim> = scalar_mask.map(|m| Dim::Const(m as i64)).into_iter().collect();
+        for (_, t) in &tensors {
+            common = broadcast_indices(
+                &common,
+                t.ty().shape.as_deref().unwrap_or_default(),
+                &mut Sizes::default(),
+            )?;
+        }
+        let common: Vec<usize> = common.iter().filter_map(|d| d.as_const().map(|c| c as usize)).collect();
+        let offsets = index_offsets(x, &strides, &tensors, &common)?;
+        let first = insertion_point(&at);
+        let mut shape: Vec<usize> = rest.iter().map(|r| r.0).collect();
+        shape.splice(first..first, common.iter().copied());
+        Ok(Places {
+            shape,
+            first,
+            index_rank: common.len(),
+            offsets,
+            rest,
+        })
+    }
+
+    /// Calls `f(i, p)` for every element `i` of the result in order with its position `p` in the tensor.
+    fn for_each(&self, f: &mut dyn FnMut(usize, usize)) {
+        let (before, behind) = self.rest.split_at(self.first);
+        let part = |v: &[(usize, usize)]| {
+            let (shape, strides): (Vec<usize>, Vec<i64>) = v.iter().map(|&(n, s)| (n, s as i64)).unzip();
+            let mut out = vec![];
+            strided_positions(&shape, 0, &strides, &mut |_, p| out.push(p));
+            out
+        };
+        let (before, behind) = (part(before), part(behind));
+        let mut i = 0;
+        for a in &before {
+            for o in &self.offsets {
+                for z in &behind {
+                    f(i, a + o + z);
+                    i += 1;
+                }
+            }
+        }
+    }
+}
+
+/// For every element of the broadcast index tensors, the sum of the index times the dim's stride.
+fn index_offsets(x: &Tensor, strides: &[usize], tensors: &[(usize, Tensor)], common: &[usize]) -> OpResult<Vec<usize>> {
+    let mut offsets = vec![0usize; common.iter().product()];
+    for (d, t) in tensors {
+        let lead = common.len() - t.rank();
+        let own = contiguous_strides(t.shape());
+        let stretch = |i: usize| match i.checked_sub(lead) {
+            Some(j) if t.shape()[j] != 1 => own[j] as i64,
+            _ => 0,
+        };
+        let strides_t: Vec<i64> = (0..common.len()).map(stretch).collect();
+        let v = t.as_slice::<i64>();
+        let mut error = None;
+        strided_positions(
+            common,
+            0,
+            &strides_t,
+            &mut |i, p| match in_bounds(v[p], x.shape()[*d], *d) {
+                Ok(at) => offsets[i] += at * strides[*d],
+                Err(e) => error = error.take().or(Some(e)),
+            },
+        );
+        if let Some(e) = error {
+            return Err(e);
+        }
+    }
+    Ok(offsets)
+}
+
+fn index(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("self")?;
+    let places = Places::new(c)?;
+    let mut out = zeros(x.dtype(), &places.shape)?;
+    let (src, size) = (x.bytes(), x.dtype().size());
+    let dst = out.bytes_mut();
+    places.for_each(&mut |i, p| copy_element(dst, i, src, p, size));
+    Ok(Val::Leaf(out))
+}
+
+/// Strides that broadcast `values` to `shape`.
+fn value_strides(values: &Tensor, shape: &[usize], places: &Places) -> OpResult<Vec<i64>> {
+    let own = contiguous_strides(values.shape());
+    let fail = || {
+        OpError::shape(format!(
+            "shape mismatch: value tensor of shape {:?} cannot be broadcast to indexing result of shape {shape:?}",
+            values.shape()
+        ))
+    };
+    let lead = values.rank().saturating_sub(shape.len());
+    if values.shape()[..lead].iter().any(|&n| n != 1) || places.index_rank > shape.len() {
+        return Err(fail());
+    }
+    let mut out = vec![0; shape.len()];
+    let dims = values.shape().iter().zip(own).skip(lead);
+    for ((i, &n), (&size, stride)) in shape.iter().enumerate().skip(shape.len() - dims.len()).zip(dims) {
+        if size == n {
+            out[i] = if n == 1 { 0 } else { stride as i64 };
+        } else if size != 1 {
+            return Err(fail());
+        }
+    }
+    Ok(out)
+}
+
+fn index_put(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, values) = (c.leaf("self")?, c.leaf("values")?);
+    let places = Places::new(c)?;
+    let mut out = x.clone();
+    let strides = value_strides(values, &places.shape, &places)?;
+    let mut from = vec![];
+    strided_positions(&places.shape, 0, &strides, &mut |_, p| from.push(p));
+    let size = x.dtype().size();
+    let dst = out.bytes_mut();
+    if c.bool("accumulate")? {
+        let add = self::scatter::Reduce::Sum;
+        places.for_each(&mut |i, p| add.apply(x.dtype(), dst, p, values.get(from[i])));
+    } else {
+        let src = values.bytes();
+        places.for_each(&mut |i, p| copy_element(dst, p, src, from[i], size));
+    }
+    Ok(Val::Leaf(out))
+}

@@ -1,0 +1,389 @@
+//! Rows of linear algebra that are other rows: pseudo-inverses, ranks, condition numbers, tensor equations.
+
+use super::spectra::scaled_product;
+use crate::op::emit::ints_val;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [pseudo_inverses(), ranks(), tensors(), old_forms()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn pseudo_inverses() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "linalg_pinv",
+            "linalg_pinv(Tensor self, *, Any atol=None, Any rtol=None, bool hermitian=False) -> Tensor",
+            |b, c| pinv(b, c, c.get("atol"), c.get("rtol")),
+        )
+        .doc("the pseudo-inverse: singular values up to max(atol, rtol times the greatest) count as 0")
+        .form(
+            "aten.linalg_pinv.atol_rtol_tensor torch.linalg.pinv",
+            "linalg_pinv(Tensor self, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
+        )
+        .form(
+            "aten.linalg_pinv.atol_rtol_float torch.linalg.pinv",
+            "linalg_pinv(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",
+        ),
+        Op::composite(
+            "linalg_pinv_rcond",
+            "linalg_pinv(Tensor self, Any rcond=1e-15, bool hermitian=False) -> Tensor",
+            |b, c| pinv(b, c, &Val::Float(0.0), c.get("rcond")),
+        )
+        .doc("the pseudo-inverse: singular values up to rcond times the greatest count as 0")
+        .form(
+            "aten.linalg_pinv.default torch.linalg.pinv",
+            "linalg_pinv(Tensor self, float rcond, bool hermitian=False) -> Tensor",
+        )
+        .form(
+            "aten.linalg_pinv.rcond_tensor torch.linalg.pinv",
+            "linalg_pinv(Tensor self, Tensor rcond, bool hermitian=False) -> Tensor",
+        )
+        .form(
+            "aten.pinverse.default torch.pinverse Tensor.pinverse",
+            "pinverse(Tensor self, float rcond=1e-15) -> Tensor",
+        ),
+    ]
+}
+
+fn ranks() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "linalg_matrix_rank",
+            "linalg_matrix_rank(Tensor input, *, Any atol=None, Any rtol=None, bool hermitian=False) -> Tensor",
+            |b, c| rank(b, c, c.get("atol"), c.get("rtol")),
+        )
+        .doc("how many singular values are above max(atol, rtol times the greatest)")
+        .form(
+            "aten.linalg_matrix_rank.atol_rtol_tensor torch.linalg.matrix_rank",
+            "linalg_matrix_rank(Tensor input, *, Tensor? atol=None, Tensor? rtol=None, bool hermitian=False) -> Tensor",
+        )
+        .form(
+            "aten.linalg_matrix_rank.atol_rtol_float torch.linalg.matrix_rank",
+            "linalg_matrix_rank(Tensor input, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",
+        ),
+        Op::composite(
+            "linalg_matrix_rank_above",
+            "linalg_matrix_rank(Tensor input, Any tol, bool hermitian=False) -> Tensor",
+            |b, c| rank(b, c, c.get("tol"), &Val::Float(0.0)),
+        )
+        .doc("how many singular values are above tol")
+        .form(
+            "aten.linalg_matrix_rank.default torch.linalg.matrix_rank",
+            "linalg_matrix_rank(Tensor input, float tol, bool hermitian=False) -> Tensor",
+        )
+        .form(
+            "aten.linalg_matrix_rank.tol_tensor torch.linalg.matrix_rank",
+            "linalg_matrix_rank(Tensor input, Tensor tol, bool hermitian=False) -> Tensor",
+        ),
+        Op::composite("linalg_cond", "linalg_cond(Tensor self, Any p=None) -> Tensor", cond)
+            .doc("the norm of a matrix times that of its inverse")
+            .spelled("torch.linalg.cond")
+            .form(
+                "aten.linalg_cond.default",
+                "linalg_cond(Tensor self, Scalar? p=None) -> Tensor",
+            )
+            .form("aten.linalg_cond.p_str", "linalg_cond(Tensor self, str p) -> Tensor"),
+    ]
+}
+
+fn tensors() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "linalg_tensorinv",
+            "linalg_tensorinv(Tensor self, int ind=2) -> Tensor",
+            tensorinv,
+        )
+        .doc("the inverse of a tensor as a map from its last dims to its first `ind`")
+        .spelled("aten.linalg_tensorinv.default torch.linalg.tensorinv"),
+        Op::composite(
+            "linalg_tensorsolve",
+            "linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor",
+            tensorsolve,
+        )
+        .doc("X with tensordot(self, X, X.ndim) = other")
+        .spelled("aten.linalg_tensorsolve.default torch.linalg.tensorsolve"),
+        Op::composite(
+            "linalg_vander",
+            "linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor",
+            |b, c| {
+                let x = c.leaf("x")?;
+                let columns = match (c.is_none("N"), x.shape()?.last()) {
+                    (false, _) => c.dims("N")?[0].clone(),
+                    (true, Some(n)) => n.clone(),
+                    (true, None) => {
+                        return Err(OpError::shape("Dimension specified as -1 but tensor has no dimensions"));
+                    }
+                };
+                if columns.as_const().is_some_and(|n| n <= 1) {
+                    return Err(OpError::arg(
+                        "N",
+                        format!("linalg.vander: N must be greater than 1. Got {columns}."),
+                    ));
+                }
+                let x = b.unary("atleast_1d", x)?;
+                powers(b, &x, &columns).map(Val::Leaf)
+            },
+        )
+        .doc("the powers of every element from 0 to N - 1, along a new last dim")
+        .spelled("aten.linalg_vander.default torch.linalg.vander"),
+    ]
+}
+
+fn old_forms() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "triangular_solve",
+            "triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor, \
+             Tensor)",
+            |b, c| {
+                let (rhs, a) = (c.leaf("self")?, c.leaf("A")?);
+                let rank = a.rank()?;
+                if rank < 2 {
+                    return Err(OpError::shape("torch.triangular_solve: Expected A to have at least 2 dimensions"));
+                }
+                let (upper, turned) = (c.bool("upper")?, c.bool("transpose")?);
+                let m = if turned { b.transpose(a, rank - 2, rank - 1)? } else { a.clone() };
+                let args = [m.into(), rhs.into(), Val::Bool(upper != turned), Val::Bool(true), c.get("unitriangular").clone()];
+                let x = b.op("linalg_solve_triangular", args)?;
+                let lead = x.shape()?[..x.rank()? - 2].to_vec();
+                let full = [lead, a.shape()?[rank - 2..].to_vec()].concat();
+                let copy = b.expand(a, &full)?;
+                let copy = b.unary("clone", &copy)?;
+                Ok(Val::Tuple(vec![x.into(), copy.into()]))
+            },
+        )
+        .doc("X with A X = self where A is triangular, and a copy of A")
+        .spelled("aten.triangular_solve.default torch.triangular_solve Tensor.triangular_solve"),
+        Op::composite("_linalg_det", "_linalg_det(Tensor A) -> (Tensor, Tensor, Tensor)", |b, c| {
+            let d = b.op("linalg_det", [c.get("A").clone()])?;
+            let v = b.many("linalg_lu_factor_ex", [c.get("A").clone()])?;
+            Ok(Val::Tuple([&d, &v[0], &v[1]].map(Val::from).to_vec()))
+        })
+        .doc("the determinant, and the factors of LU")
+        .spelled("aten._linalg_det.default"),
+        Op::composite(
+            "_linalg_slogdet",
+            "_linalg_slogdet(Tensor A) -> (Tensor, Tensor, Tensor, Tensor)",
+            |b, c| {
+                let d = b.many("linalg_slogdet", [c.get("A").clone()])?;
+                let v = b.many("linalg_lu_factor_ex", [c.get("A").clone()])?;
+                Ok(Val::Tuple([&d[0], &d[1], &v[0], &v[1]].map(Val::from).to_vec()))
+            },
+        )
+        .doc("the determinant's sign and the logarithm of its magnitude, and the factors of LU")
+        .spelled("aten._linalg_slogdet.default"),
+        Op::composite("nuclear_norm", "nuclear_norm(Tensor self, int[2]? dim=None, bool keepdim=False) -> Tensor", |b, c| {
+            let x = c.leaf("self")?;
+            let dims = match c.opt_ints("dim")? {
+                Some(d) => d,
+                None if x.rank()? == 2 => vec![0, 1],
+                None => return Err(OpError::shape("Expected a tensor with 2 dimensions")),
+            };
+            b.call("linalg_matrix_norm", vec![x.into(), Val::str("nuc"), ints_val(&dims), c.get("keepdim").clone()])
+        })
+        .doc("the sum of the singular values")
+        .spelled("aten.nuclear_norm.dim torch.nuclear_norm")
+        .form("aten.nuclear_norm.default torch.nuclear_norm", "nuclear_norm(Tensor self, bool keepdim=False) -> Tensor"),
+    ]
+}
+
+/// The rows and columns of the matrices.
+fn sizes(x: &Traced, what: &str) -> OpResult<(Dim, Dim)> {
+    match x.shape()? {
+        [.., m, n] => Ok((m.clone(), n.clone())),
+        _ => Err(OpError::shape(format!(
+            "{what}: The input tensor must be a matrix or batch of matrices"
+        ))),
+    }
+}
+
+/// The magnitudes up to which singular values count as 0, with a last dim of 1. `rtol` is by default the machine's
+/// epsilon times the greater size, or 0 if there is an `atol`.
+fn tolerance(
+    b: &mut dyn Build,
+    x: &Traced,
+    values: &Traced,
+    atol: &Val<Traced>,
+    rtol: &Val<Traced>,
+) -> OpResult<Traced> {
+    let (m, n) = sizes(x, "linalg")?;
+    let epsilon = if x.dtype() == DType::F64 {
+        f64::EPSILON
+    } else {
+        f32::EPSILON as f64
+    };
+    let greater = m.as_const().zip(n.as_const()).map(|(m, n)| m.max(n));
+    let greater = greater.ok_or_else(|| OpError::shape("the sizes of the matrices must be known"))?;
+    let default = epsilon * greater as f64;
+    let last = values.rank()? - 1;
+    let top = b.reduce("amax", values, &[last], true)?;
+    let column = |b: &mut dyn Build, v: &Val<Traced>| -> OpResult<Val<Traced>> {
+        Ok(match v {
+            Val::Leaf(t) => b.unsqueeze(t, t.rank()?)?.into(),
+            v => v.clone(),
+        })
+    };
+    let relative = match (atol, rtol) {
+        (_, Val::Leaf(_) | Val::Float(_) | Val::Int(_)) => column(b, rtol)?,
+        (Val::Leaf(t), _) => {
+            let given = b.binary("gt", t, Val::int(0))?;
+            let r = b.op("where", [given.into(), Val::Float(0.0), Val::Float(default)])?;
+            let r = b.to_dtype(&r, x.dtype())?;
+            b.unsqueeze(&r, r.rank()?)?.into()
+        }
+        (a, _) if a.as_f64().is_some_and(|a| a > 0.0) => Val::Float(0.0),
+        _ => Val::Float(default),
+    };
+    let relative = b.binary("mul", &top, relative)?;
+    let absolute = match column(b, atol)? {
+        Val::None => return Ok(relative),
+        Val::Leaf(t) => b.to_dtype(&t, x.dtype())?,
+        number => b.full(&[], number, x.dtype())?,
+    };
+    b.binary("maximum", &absolute, &relative)
+}
+
+fn pinv(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let (m, n) = sizes(x, "linalg.pinv")?;
+    if x.ty.numel() == Dim::Const(0) {
+        let lead = &x.shape()?[..x.rank()? - 2];
+        return b.full(&[lead, &[n, m]].concat(), Val::int(0), x.dtype()).map(Val::Leaf);
+    }
+    let (left, values, right) = if c.bool("hermitian")? {
+        let v = b.many("linalg_eigh", [x.into()])?;
+        (v[1].clone(), v[0].clone(), v[1].clone())
+    } else {
+        let v = b.many("linalg_svd", [x.into(), Val::Bool(false)])?;
+        let rank = x.rank()?;
+        (b.transpose(&v[2], rank - 2, rank - 1)?, v[1].clone(), v[0].clone())
+    };
+    let sizes = b.unary("abs", &values)?;
+    let least = tolerance(b, x, &sizes, atol, rtol)?;
+    let kept = b.binary("gt", &sizes, &least)?;
+    let inverse = b.unary("reciprocal", &values)?;
+    let inverse = b.op("where", [kept.into(), inverse.into(), Val::Float(0.0)])?;
+    scaled_product(b, &left, &inverse, &right).map(Val::Leaf)
+}
+
+fn rank(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("input")?;
+    sizes(x, "linalg.matrix_rank")?;
+    if x.ty.numel() == Dim::Const(0) {
+        let lead = &x.shape()?[..x.rank()? - 2];
+        return b.full(lead, Val::int(0), DType::I64).map(Val::Leaf);
+    }
+    let values = match c.bool("hermitian")? {
+        true => {
+            let v = b.op("linalg_eigvalsh", [x.into()])?;
+            b.unary("abs", &v)?
+        }
+        false => b.op("linalg_svdvals", [x.into()])?,
+    };
+    let least = tolerance(b, x, &values, atol, rtol)?;
+    let above = b.binary("gt", &values, &least)?;
+    b.op("sum", [above.into(), ints_val(&[-1])]).map(Val::Leaf)
+}
+
+/// By singular values for the norms that are of them; else from the inverse, whose norm is inf where there is none.
+fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, p) = (c.leaf("self")?, c.get("p"));
+    let rank = x.rank()?;
+    sizes(x, "linalg.cond")?;
+    let lead = x.shape()?[..rank - 2].to_vec();
+    let spectral = p.is_none() || p.as_f64().is_some_and(|p| p.abs() == 2.0);
+    if x.ty.numel() == Dim::Const(0) {
+        return b.full(&lead, Val::int(0), x.dtype()).map(Val::Leaf);
+    }
+    if spectral {
+        let s = b.op("linalg_svdvals", [x.into()])?;
+        let end = s.shape()?[rank - 2].sub(&Dim::Const(1));
+        let (top, low) = (b.select(&s, rank - 2, Dim::Const(0))?, b.select(&s, rank - 2, end)?);
+        let (over, under) = if p.as_f64() == Some(-2.0) {
+            (low, top)
+        } else {
+            (top, low)
+        };
+        return b.binary("div", &over, &under).map(Val::Leaf);
+    }
+    if p.as_str() == Some("nuc") {
+        let s = b.op("linalg_svdvals", [x.into()])?;
+        let inverse = b.unary("reciprocal", &s)?;
+        let (x, y) = (
+            b.reduce("sum", &s, &[rank - 2], false)?,
+            b.reduce("sum", &inverse, &[rank - 2], false)?,
+        );
+        return b.binary("mul", &x, &y).map(Val::Leaf);
+    }
+    let inverse = b.many("linalg_inv_ex", [x.into()])?;
+    let singular = b.binary("gt", &inverse[1], Val::int(0))?;
+    let singular = b.unsqueeze(&singular, rank - 2)?;
+    let singular = b.unsqueeze(&singular, rank - 1)?;
+    let inverse = b.op(
+        "where",
+        [singular.into(), Val::Float(f64::INFINITY), (&inverse[0]).into()],
+    )?;
+    let norm = |b: &mut dyn Build, m: &Traced| b.op("linalg_matrix_norm", [m.into(), p.clone()]);
+    let (of_inverse, own) = (norm(b, &inverse)?, norm(b, x)?);
+    b.binary("mul", &of_inverse, &own).map(Val::Leaf)
+}
+
+fn product(dims: &[Dim]) -> Dim {
+    dims.iter().fold(Dim::Const(1), |p, d| p.mul(d))
+}
+
+fn tensorinv(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, ind) = (c.leaf("self")?, c.int("ind")?);
+    let shape = x.shape()?.to_vec();
+    if ind <= 0 {
+        return Err(OpError::arg("ind", "Expected a strictly positive integer for 'ind'"));
+    }
+    let (rows, columns) = shape.split_at((ind as usize).min(shape.len()));
+    let (m, n) = (product(rows), product(columns));
+    if m.sub(&n).as_const().is_some_and(|d| d != 0) {
+        return Err(OpError::shape(format!(
+            "Expected self to satisfy the requirement prod(self.shape[ind:]) == prod(self.shape[:ind]), but got {n} != {m}"
+        )));
+    }
+    let square = b.reshape(x, &[n, m])?;
+    let inverse = b.op("linalg_inv", [square.into()])?;
+    b.reshape(&inverse, &[columns, rows].concat()).map(Val::Leaf)
+}
+
+fn tensorsolve(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (a, rhs) = (c.leaf("self")?, c.leaf("other")?);
+    let rank = a.rank()?;
+    let mut a = a.clone();
+    if let Some(dims) = c.opt_ints("dims")? {
+        let last: Vec<usize> = dims.iter().map(|&d| wrap_dim(d, rank)).collect::<OpResult<_>>()?;
+        let order: Vec<usize> = (0..rank)
+            .filter(|d| !last.contains(d))
+            .chain(last.iter().copied())
+            .collect();
+        a = b.permute(&a, &order)?;
+    }
+    let out = a.shape()?[rhs.rank()?.min(rank)..].to_vec();
+    let (n, m) = (product(&out), rhs.ty.numel());
+    let square = b.reshape(&a, &[m.clone(), n])?;
+    let flat = b.reshape(rhs, &[m])?;
+    let x = b.op("linalg_solve", [square.into(), flat.into()])?;
+    b.reshape(&x, &out).map(Val::Leaf)
+}
+
+/// By cumulative products, as torch computes them.
+pub(in crate::op::rows) fn powers(b: &mut dyn Build, x: &Traced, columns: &Dim) -> OpResult<Traced> {
+    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::I64 };
+    let rank = x.rank()?;
+    let x = b.to_dtype(x, dtype)?;
+    let column = b.unsqueeze(&x, rank)?;
+    let ones = b.full(column.shape()?, Val::int(1), dtype)?;
+    let shape = [x.shape()?, &[columns.sub(&Dim::Const(1))]].concat();
+    let repeated = b.expand(&column, &shape)?;
+    let products = b.op("cumprod", [repeated.into(), Val::int(rank as i64)])?;
+    b.cat(&[ones, products], rank)
+}

@@ -1,0 +1,184 @@
+//! Eigenvalues, singular values and exponentials of one matrix in f64.
+
+use super::matrix::Matrix;
+
+/// Rounds of rotations that make a matrix diagonal or its columns orthogonal; they converge long before.
+const SWEEPS: usize = 60;
+
+/// Singular values, the largest first, with U `[m, k]` and V `[n, k]`, k the lesser of m and n: one-sided Jacobi rotations
+/// (Hestenes), whose columns' lengths are the values.
+pub(in crate::op::rows) fn singular(m: &Matrix) -> (Matrix, Vec<f64>, Matrix) {
+    if m.rows < m.columns {
+        let (u, s, v) = singular(&m.transposed());
+        return (v, s, u);
+    }
+    let (mut a, mut v) = (m.clone(), Matrix::eye(m.columns));
+    for _ in 0..SWEEPS {
+        let mut turned = false;
+        for p in 0..a.columns {
+            for q in p + 1..a.columns {
+                turned |= orthogonal_pair(&mut a, &mut v, p, q);
+            }
+        }
+        if !turned {
+            break;
+        }
+    }
+    let length = |j: usize| (0..a.rows).map(|i| a.at(i, j).powi(2)).sum::<f64>().sqrt();
+    let lengths: Vec<f64> = (0..a.columns).map(length).collect();
+    let mut order: Vec<usize> = (0..a.columns).collect();
+    order.sort_by(|&i, &j| lengths[j].total_cmp(&lengths[i]));
+    let values: Vec<f64> = order.iter().map(|&j| lengths[j]).collect();
+    let right = Matrix::from_fn(v.rows, v.columns, |i, j| v.at(i, order[j]));
+    let tiny = values.first().copied().unwrap_or(0.0) * f64::EPSILON * a.rows as f64;
+    let known = values.iter().take_while(|s| **s > tiny || s.is_nan()).count();
+    let left = Matrix::from_fn(a.rows, a.columns, |i, j| match j < known {
+        true => a.at(i, order[j]) / values[j],
+        false => 0.0,
+    });
+    (completed(left, known, a.columns), values, right)
+}
+
+/// Turns columns `p` and `q` until they are orthogonal, those of `v` with them; whether they were not.
+fn orthogonal_pair(m: &mut Matrix, v: &mut Matrix, p: usize, q: usize) -> bool {
+    let dot = |x: usize, y: usize| (0..m.rows).map(|i| m.at(i, x) * m.at(i, y)).sum::<f64>();
+    let (a, b, g) = (dot(p, p), dot(q, q), dot(p, q));
+    if g == 0.0 || g.is_nan() || g.abs() <= 1e-16 * (a * b).sqrt() {
+        return false;
+    }
+    let (cos, sin) = angle(a, b, g);
+    turn_columns(m, p, q, cos, sin);
+    turn_columns(v, p, q, cos, sin);
+    true
+}
+
+/// Cosine and sine of the rotation that makes `[[a, g], [g, b]]` diagonal.
+fn angle(a: f64, b: f64, g: f64) -> (f64, f64) {
+    let ratio = (b - a) / (2.0 * g);
+    let t = 1f64.copysign(ratio) / (ratio.abs() + ratio.hypot(1.0));
+    let cos = 1.0 / t.hypot(1.0);
+    (cos, cos * t)
+}
+
+fn turn_columns(m: &mut Matrix, p: usize, q: usize, cos: f64, sin: f64) {
+    for i in 0..m.rows {
+        let (x, y) = (m.at(i, p), m.at(i, q));
+        m.set(i, p, cos * x - sin * y);
+        m.set(i, q, sin * x + cos * y);
+    }
+}
+
+/// The first `known` columns of `m`, which are orthonormal, with others orthogonal to them up to `wanted`.
+pub(in crate::op::rows) fn completed(m: Matrix, known: usize, wanted: usize) -> Matrix {
+    let mut out = Matrix::from_fn(m.rows, wanted, |i, j| if j < known { m.at(i, j) } else { 0.0 });
+    let mut axes = 0..m.rows;
+    for j in known..wanted {
+        for axis in axes.by_ref() {
+            let mut x: Vec<f64> = (0..m.rows).map(|i| (i == axis) as u8 as f64).collect();
+            // Twice: the first pass leaves rounding errors.
+            for k in (0..j).chain(0..j) {
+                let dot: f64 = (0..m.rows).map(|i| x[i] * out.at(i, k)).sum();
+                (0..m.rows).for_each(|i| x[i] -= dot * out.at(i, k));
+            }
+            let length = x.iter().map(|x| x * x).sum::<f64>().sqrt();
+            if length > 1e-3 {
+                (0..m.rows).for_each(|i| out.set(i, j, x[i] / length));
+                break;
+            }
+        }
+    }
+    out
+}
+
+/// The eigenvalues of a symmetric matrix in ascending order, and its eigenvectors as columns: Jacobi's rotations.
+pub(in crate::op::rows) fn symmetric(m: &Matrix) -> (Vec<f64>, Matrix) {
+    let n = m.rows;
+    let (mut a, mut v) = (m.clone(), Matrix::eye(n));
+    for _ in 0..SWEEPS {
+        let mut turned = false;
+        for (p, q) in (0..n).flat_map(|p| (p + 1..n).map(move |q| (p, q))) {
+            let (x, y, g) = (a.at(p, p), a.at(q, q), a.at(p, q));
+            if g == 0.0 || g.is_nan() || g.abs() <= 1e-17 * (x.abs() * y.abs()).sqrt() || g.abs() < 1e-300 {
+                continue;
+            }
+            turned = true;
+            let (cos, sin) = angle(x, y, g);
+            turn_columns(&mut a, p, q, cos, sin);
+            for k in 0..n {
+                let (s, t) = (a.at(p, k), a.at(q, k));
+                a.set(p, k, cos * s - sin * t);
+                a.set(q, k, sin * s + cos * t);
+            }
+            turn_columns(&mut v, p, q, cos, sin);
+        }
+        if !turned {
+            break;
+        }
+    }
+    let mut order: Vec<usize> = (0..n).collect();
+    order.sort_by(|&i, &j| a.at(i, i).total_cmp(&a.at(j, j)));
+    let vectors = Matrix::from_fn(n, n, |i, j| v.at(i, order[j]));
+    (order.iter().map(|&i| a.at(i, i)).collect(), vectors)
+}
+
+/// The exponential: the matrix halved until it is small, its Taylor series, squared as often.
+pub(in crate::op::rows) fn exponential(m: &Matrix) -> Matrix {
+    let columns = (0..m.columns).map(|j| (0..m.rows).map(|i| m.at(i, j).abs()).sum::<f64>());
+    let norm = columns.fold(0.0, f64::max);
+    let halvings = if norm.is_finite() && norm > 0.25 {
+        (norm / 0.25).log2().ceil() as i32
+    } else {
+        0
+    };
+    let small = Matrix::from_fn(m.rows, m.columns, |i, j| m.at(i, j) / 2f64.powi(halvings));
+    let (mut sum, mut term) = (Matrix::eye(m.rows), Matrix::eye(m.rows));
+    for k in 1..16 {
+        term = term.times(&small);
+        term.v.iter_mut().for_each(|x| *x /= k as f64);
+        sum.v.iter_mut().zip(&term.v).for_each(|(s, t)| *s += t);
+    }
+    (0..halvings).fold(sum, |m, _| m.times(&m))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn diagonal(v: &[f64]) -> Matrix {
+        Matrix::from_fn(v.len(), v.len(), |i, j| if i == j { v[i] } else { 0.0 })
+    }
+
+    fn close(a: &Matrix, b: &Matrix) {
+        let far = a.v.iter().zip(&b.v).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+        assert!(far < 1e-12, "{:?} is not {:?}", a.v, b.v);
+    }
+
+    #[test]
+    fn singular_vectors_multiply_back() {
+        // Of rank 2: the last vectors are completed.
+        let a = Matrix::from_fn(3, 4, |i, j| (i + 1) as f64 * (j as f64 - 1.5) + (i * i) as f64);
+        for m in [a.clone(), a.transposed()] {
+            let (u, s, v) = singular(&m);
+            close(&u.times(&diagonal(&s)).times(&v.transposed()), &m);
+            close(&u.transposed().times(&u), &Matrix::eye(3));
+            assert!(s[2] < 1e-12 && s[0] > s[1]);
+        }
+        assert_eq!(singular(&diagonal(&[3.0, -4.0])).1, [4.0, 3.0]);
+    }
+
+    #[test]
+    fn eigenvectors_multiply_back() {
+        let a = Matrix::from_fn(4, 4, |i, j| ((i * j + i + j) % 5) as f64);
+        let (values, v) = symmetric(&a);
+        close(&v.times(&diagonal(&values)).times(&v.transposed()), &a);
+        assert!(values.is_sorted());
+    }
+
+    #[test]
+    fn exponentials_are_those_of_the_eigenvalues() {
+        let a = Matrix::from_fn(3, 3, |i, j| (i + j) as f64 * 0.3);
+        let (values, v) = symmetric(&a);
+        let want: Vec<f64> = values.iter().map(|x| x.exp()).collect();
+        close(&exponential(&a), &v.times(&diagonal(&want)).times(&v.transposed()));
+    }
+}

@@ -1,0 +1,288 @@
+//! Factorisations of one matrix in f64 with LAPACK's conventions: pivots, signs, places.
+
+use super::matrix::Matrix;
+
+/// LU with row pivots (`getrf`) in place: the 1-based rows swapped, and the place of the first pivot that is 0.
+pub(in crate::op::rows) fn lu(a: &mut Matrix) -> (Vec<usize>, usize) {
+    let (mut pivots, mut singular) = (vec![], 0);
+    for k in 0..a.rows.min(a.columns) {
+        let larger = |p: usize, i: usize| if a.at(i, k).abs() > a.at(p, k).abs() { i } else { p };
+        let p = (k..a.rows).fold(k, larger);
+        pivots.push(p + 1);
+        if a.at(p, k) == 0.0 {
+            singular = if singular == 0 { k + 1 } else { singular };
+            continue;
+        }
+        a.swap(p, k);
+        for i in k + 1..a.rows {
+            let f = a.at(i, k) / a.at(k, k);
+            a.set(i, k, f);
+            for j in k + 1..a.columns {
+                let x = a.at(i, j) - f * a.at(k, j);
+                a.set(i, j, x);
+            }
+        }
+    }
+    (pivots, singular)
+}
+
+/// The factors of [`lu`]'s result: P `[m, m]` with `P L U = A`, L `[m, k]` with ones on its diagonal, U `[k, n]`.
+pub(in crate::op::rows) fn lu_parts(lu: &Matrix, pivots: &[usize]) -> (Matrix, Matrix, Matrix) {
+    let k = lu.rows.min(lu.columns);
+    let mut order: Vec<usize> = (0..lu.rows).collect();
+    for (i, p) in pivots.iter().enumerate() {
+        order.swap(i, p - 1);
+    }
+    let mut permutation = Matrix::zeros(lu.rows, lu.rows);
+    order
+        .iter()
+        .enumerate()
+        .for_each(|(i, &row)| permutation.set(row, i, 1.0));
+    let lower = Matrix::from_fn(lu.rows, k, |i, j| match i.cmp(&j) {
+        std::cmp::Ordering::Greater => lu.at(i, j),
+        std::cmp::Ordering::Equal => 1.0,
+        std::cmp::Ordering::Less => 0.0,
+    });
+    let upper = Matrix::from_fn(k, lu.columns, |i, j| if i <= j { lu.at(i, j) } else { 0.0 });
+    (permutation, lower, upper)
+}
+
+/// Householder's QR (`geqrf`) in place: R above the diagonal, the reflections' vectors (whose first element is 1) below.
+/// The factors of the reflections.
+pub(in crate::op::rows) fn reflections(a: &mut Matrix) -> Vec<f64> {
+    let mut taus = vec![];
+    for k in 0..a.rows.min(a.columns) {
+        let below = (k + 1..a.rows).map(|i| a.at(i, k).powi(2)).sum::<f64>().sqrt();
+        if below == 0.0 {
+            taus.push(0.0);
+            continue;
+        }
+        let alpha = a.at(k, k);
+        let beta = -alpha.hypot(below).copysign(alpha);
+        let tau = (beta - alpha) / beta;
+        for i in k + 1..a.rows {
+            let x = a.at(i, k) / (alpha - beta);
+            a.set(i, k, x);
+        }
+        a.set(k, k, beta);
+        taus.push(tau);
+        for j in k + 1..a.columns {
+            let dot = a.at(k, j) + (k + 1..a.rows).map(|i| a.at(i, k) * a.at(i, j)).sum::<f64>();
+            let x = a.at(k, j) - tau * dot;
+            a.set(k, j, x);
+            for i in k + 1..a.rows {
+                let x = a.at(i, j) - tau * dot * a.at(i, k);
+                a.set(i, j, x);
+            }
+        }
+    }
+    taus
+}
+
+/// `c` multiplied from the left by the product of reflections (`ormqr`), or by its transpose.
+pub(in crate::op::rows) fn reflect(vectors: &Matrix, taus: &[f64], c: &mut Matrix, transposed: bool) {
+    let n = taus.len().min(vectors.columns).min(c.rows);
+    let order: Vec<usize> = if transposed {
+        (0..n).collect()
+    } else {
+        (0..n).rev().collect()
+    };
+    for k in order {
+        for j in 0..c.columns {
+            let dot = c.at(k, j) + (k + 1..c.rows).map(|i| vectors.at(i, k) * c.at(i, j)).sum::<f64>();
+            let x = c.at(k, j) - taus[k] * dot;
+            c.set(k, j, x);
+            for i in k + 1..c.rows {
+                let x = c.at(i, j) - taus[k] * dot * vectors.at(i, k);
+                c.set(i, j, x);
+            }
+        }
+    }
+}
+
+/// L D L^T of the lower triangle (`sytf2`, Bunch and Kaufman) in place, D with blocks of 1 and 2. The 1-based rows
+/// swapped, negative twice for a block of 2, and the place of the first block that is 0.
+pub(in crate::op::rows) fn ldl(a: &mut Matrix) -> (Vec<i64>, usize) {
+    let threshold = (1.0 + 17f64.sqrt()) / 8.0;
+    let n = a.rows;
+    let (mut pivots, mut singular, mut k) = (vec![0; n], 0, 0);
+    for j in 0..n {
+        (0..j).for_each(|i| a.set(i, j, 0.0));
+    }
+    while k < n {
+        let own = a.at(k, k).abs();
+        let largest = (k + 1..n).fold(None, |best: Option<usize>, i| match best {
+            Some(b) if a.at(b, k).abs() >= a.at(i, k).abs() => Some(b),
+            _ => Some(i),
+        });
+        let column = largest.map_or(0.0, |i| a.at(i, k).abs());
+        let (mut p, mut wide) = (k, false);
+        if own.max(column) == 0.0 || own.is_nan() {
+            singular = if singular == 0 { k + 1 } else { singular };
+            pivots[k] = k as i64 + 1;
+            k += 1;
+            continue;
+        }
+        if let Some(i) = largest.filter(|_| own < threshold * column) {
+            let beside = (k..i).map(|j| a.at(i, j).abs());
+            let row = beside.chain((i + 1..n).map(|j| a.at(j, i).abs())).fold(0.0, f64::max);
+            if own >= threshold * column * (column / row) {
+            } else if a.at(i, i).abs() >= threshold * row {
+                p = i;
+            } else {
+                (p, wide) = (i, true);
+            }
+        }
+        let at = k + wide as usize;
+        if p != at {
+            swap_symmetric(a, at, p, k);
+        }
+        if wide {
+            eliminate_pair(a, k);
+            pivots[k] = -(p as i64 + 1);
+            pivots[k + 1] = -(p as i64 + 1);
+            k += 2;
+        } else {
+            eliminate_one(a, k);
+            pivots[k] = p as i64 + 1;
+            k += 1;
+        }
+    }
+    (pivots, singular)
+}
+
+/// Rows and columns `at` and `p` of the lower triangle swapped, from column `at` on.
+fn swap_symmetric(a: &mut Matrix, at: usize, p: usize, k: usize) {
+    let n = a.columns;
+    let mut exchange = |x: (usize, usize), y: (usize, usize)| a.v.swap(x.0 * n + x.1, y.0 * n + y.1);
+    (p + 1..n).for_each(|i| exchange((i, at), (i, p)));
+    (at + 1..p).for_each(|i| exchange((i, at), (p, i)));
+    exchange((at, at), (p, p));
+    if at > k {
+        exchange((at, k), (p, k));
+    }
+}
+
+/// Column `k` eliminated from the columns behind it.
+fn eliminate_one(a: &mut Matrix, k: usize) {
+    let scale = 1.0 / a.at(k, k);
+    for j in k + 1..a.rows {
+        let f = a.at(j, k) * scale;
+        for i in j..a.rows {
+            let x = a.at(i, j) - f * a.at(i, k);
+            a.set(i, j, x);
+        }
+    }
+    for i in k + 1..a.rows {
+        let x = a.at(i, k) * scale;
+        a.set(i, k, x);
+    }
+}
+
+/// Columns `k` and `k + 1` eliminated from those behind them.
+fn eliminate_pair(a: &mut Matrix, k: usize) {
+    let beside = a.at(k + 1, k);
+    let (d1, d2) = (a.at(k + 1, k + 1) / beside, a.at(k, k) / beside);
+    let scale = 1.0 / (d1 * d2 - 1.0) / beside;
+    for j in k + 2..a.rows {
+        let (x, y) = (a.at(j, k), a.at(j, k + 1));
+        let (p, q) = (scale * (d1 * x - y), scale * (d2 * y - x));
+        for i in j..a.rows {
+            let v = a.at(i, j) - a.at(i, k) * p - a.at(i, k + 1) * q;
+            a.set(i, j, v);
+        }
+        a.set(j, k, p);
+        a.set(j, k + 1, q);
+    }
+}
+
+/// `b` solved in place with [`ldl`]'s result (`sytrs`).
+pub(in crate::op::rows) fn ldl_solve(a: &Matrix, pivots: &[i64], b: &mut Matrix) {
+    let n = a.rows;
+    let mut k = 0;
+    while k < n {
+        let wide = pivots[k] < 0 && k + 1 < n;
+        let last = k + wide as usize;
+        b.swap(last, row_of(pivots[k], n));
+        for (i, c) in (last + 1..n).flat_map(|i| (k..=last).map(move |c| (i, c))) {
+            b.subtract_row(i, c, a.at(i, c));
+        }
+        divide_block(a, b, k, wide);
+        k = last + 1;
+    }
+    let mut k = n;
+    while k > 0 {
+        let last = k - 1;
+        let first = last - (pivots[last] < 0 && last > 0) as usize;
+        for (i, c) in (last + 1..n).flat_map(|i| (first..=last).map(move |c| (i, c))) {
+            b.subtract_row(c, i, a.at(i, c));
+        }
+        b.swap(last, row_of(pivots[last], n));
+        k = first;
+    }
+}
+
+/// The row that a pivot names.
+fn row_of(pivot: i64, n: usize) -> usize {
+    (pivot.unsigned_abs() as usize).clamp(1, n) - 1
+}
+
+/// Rows `k` (and `k + 1`) of `b` divided by the block of D there.
+fn divide_block(a: &Matrix, b: &mut Matrix, k: usize, wide: bool) {
+    for j in 0..b.columns {
+        if !wide {
+            let x = b.at(k, j) / a.at(k, k);
+            b.set(k, j, x);
+            continue;
+        }
+        let beside = a.at(k + 1, k);
+        let (d1, d2) = (a.at(k, k) / beside, a.at(k + 1, k + 1) / beside);
+        let (x, y) = (b.at(k, j) / beside, b.at(k + 1, j) / beside);
+        let scale = d1 * d2 - 1.0;
+        b.set(k, j, (d2 * x - y) / scale);
+        b.set(k + 1, j, (d1 * y - x) / scale);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: &Matrix, b: &Matrix) {
+        let far = a.v.iter().zip(&b.v).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+        assert!(far < 1e-12, "{:?} is not {:?}", a.v, b.v);
+    }
+
+    #[test]
+    fn factors_multiply_back() {
+        let a = Matrix::from_fn(4, 3, |i, j| ((i * 7 + j * 5) % 11) as f64 - 4.0);
+        let mut f = a.clone();
+        let (pivots, singular) = lu(&mut f);
+        let (p, l, u) = lu_parts(&f, &pivots);
+        assert_eq!(singular, 0);
+        close(&p.times(&l).times(&u), &a);
+        let mut r = a.clone();
+        let taus = reflections(&mut r);
+        let mut back = Matrix::from_fn(4, 3, |i, j| if i <= j { r.at(i, j) } else { 0.0 });
+        reflect(&r, &taus, &mut back, false);
+        close(&back, &a);
+    }
+
+    #[test]
+    fn symmetric_equations_are_solved() {
+        // The zeros on the diagonal ask for blocks of 2.
+        let a = Matrix::from_fn(5, 5, |i, j| {
+            if i == j {
+                (i / 3) as f64
+            } else {
+                ((i * j + i + j) % 5) as f64
+            }
+        });
+        let x = Matrix::from_fn(5, 2, |i, j| (i + 3 * j) as f64);
+        let (mut b, mut f) = (a.times(&x), a.clone());
+        let (pivots, singular) = ldl(&mut f);
+        assert!(singular == 0 && pivots.iter().any(|p| *p < 0), "{pivots:?}");
+        ldl_solve(&f, &pivots, &mut b);
+        close(&b, &x);
+    }
+}

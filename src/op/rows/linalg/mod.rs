@@ -1,0 +1,432 @@
+//! Linear algebra of square matrices: factorisations, inverses, determinants. Each matrix of a batch by itself, in f64.
+
+pub(super) mod composites;
+pub(super) mod eigen;
+pub(super) mod factorize;
+pub(super) mod factors;
+pub(super) mod matrix;
+pub(super) mod norms;
+pub(super) mod spectra;
+
+use self::eigen::singular;
+use self::matrix::{Matrix, batch, cholesky_of, tensor};
+use crate::op::pointwise::not_implemented;
+use crate::op::rows::dense::spread;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [inverses(), determinants(), factors()].into_iter().flatten().collect()
+}
+
+fn inverses() -> Vec<Op> {
+    vec![
+        Op::new(
+            "linalg_inv_ex",
+            "linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor, Tensor)",
+            |c, _| with_info(c),
+            Meaning::Routine(|c| inverse(c, c.bool("check_errors")?)),
+        )
+        .doc("the inverse, and 0 or the place of the pivot that is 0")
+        .spelled("aten.linalg_inv_ex.default torch.linalg.inv_ex"),
+        Op::composite("linalg_inv", "linalg_inv(Tensor A) -> Tensor", |b, c| {
+            first(b, "linalg_inv_ex", vec![c.get("A").clone(), Val::Bool(true)])
+        })
+        .doc("the inverse")
+        .spelled("aten.linalg_inv.default aten.inverse.default torch.linalg.inv torch.inverse Tensor.inverse"),
+        Op::new(
+            "linalg_solve",
+            "linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor",
+            solve_type,
+            Meaning::Routine(solve),
+        )
+        .doc("X with A X = B, or with X A = B")
+        .spelled("aten.linalg_solve.default torch.linalg.solve"),
+        Op::new(
+            "linalg_solve_triangular",
+            "linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
+            triangular_type,
+            Meaning::Routine(triangular),
+        )
+        .doc("X with A X = B, or with X A = B, where A is triangular")
+        .spelled("aten.linalg_solve_triangular.default torch.linalg.solve_triangular"),
+    ]
+}
+
+fn determinants() -> Vec<Op> {
+    vec![
+        Op::new(
+            "linalg_det",
+            "linalg_det(Tensor A) -> Tensor",
+            scalar_type,
+            Meaning::Routine(determinant),
+        )
+        .doc("the determinant")
+        .spelled("aten.linalg_det.default aten.det.default torch.linalg.det torch.det Tensor.det"),
+        Op::new(
+            "linalg_slogdet",
+            "linalg_slogdet(Tensor A) -> (Tensor, Tensor)",
+            |c, s| scalar_type(c, s).map(|t| Val::Tuple(vec![t.clone(), t])),
+            Meaning::Routine(slogdet),
+        )
+        .doc("the determinant's sign and the logarithm of its magnitude")
+        .spelled("aten.linalg_slogdet.default aten.slogdet.default torch.linalg.slogdet torch.slogdet Tensor.slogdet"),
+        Op::composite("logdet", "logdet(Tensor A) -> Tensor", |b, c| {
+            let v = b.many("linalg_slogdet", [c.get("A").clone()])?;
+            let negative = b.binary("lt", &v[0], Val::int(0))?;
+            b.op("where", [negative.into(), Val::Float(f64::NAN), (&v[1]).into()])
+                .map(Val::Leaf)
+        })
+        .doc("the logarithm of the determinant")
+        .spelled("aten.logdet.default torch.logdet Tensor.logdet"),
+    ]
+}
+
+fn factors() -> Vec<Op> {
+    vec![
+        Op::new(
+            "linalg_cholesky_ex",
+            "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor, Tensor)",
+            |c, _| with_info(c),
+            Meaning::Routine(|c| cholesky(c, c.bool("check_errors")?)),
+        )
+        .doc("the triangular L with L L^T = self, and 0 or the order of the minor that is not positive")
+        .spelled("aten.linalg_cholesky_ex.default torch.linalg.cholesky_ex"),
+        Op::composite(
+            "linalg_cholesky",
+            "linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor",
+            |b, c| {
+                let args = vec![c.get("self").clone(), c.get("upper").clone(), Val::Bool(true)];
+                first(b, "linalg_cholesky_ex", args)
+            },
+        )
+        .doc("the triangular L with L L^T = self")
+        .spelled("aten.linalg_cholesky.default torch.linalg.cholesky")
+        .form(
+            "aten.cholesky.default torch.cholesky Tensor.cholesky",
+            "cholesky(Tensor self, bool upper=False) -> Tensor",
+        ),
+        Op::composite(
+            "cholesky_solve",
+            "cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor",
+            |b, c| {
+                let (rhs, l) = (c.leaf("self")?, c.leaf("input2")?);
+                let rank = l.rank()?;
+                if rank < 2 {
+                    return Err(OpError::shape("cholesky_solve needs matrices"));
+                }
+                let t = b.transpose(l, rank - 2, rank - 1)?;
+                let (lower, upper) = if c.bool("upper")? { (&t, l) } else { (l, &t) };
+                let y = b.op("linalg_solve_triangular", [lower.into(), rhs.into(), Val::Bool(false)])?;
+                b.op("linalg_solve_triangular", [upper.into(), y.into(), Val::Bool(true)])
+                    .map(Val::Leaf)
+            },
+        )
+        .doc("X with L L^T X = self")
+        .spelled("aten.cholesky_solve.default torch.cholesky_solve Tensor.cholesky_solve"),
+        Op::composite(
+            "cholesky_inverse",
+            "cholesky_inverse(Tensor self, bool upper=False) -> Tensor",
+            |b, c| {
+                let l = c.leaf("self")?;
+                let n = l.shape()?.last().cloned().unwrap_or(Dim::Const(0));
+                let eye = b.op("eye", [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
+                let eye = b.expand(&eye, l.shape()?)?;
+                b.op("cholesky_solve", [eye.into(), l.into(), c.get("upper").clone()])
+                    .map(Val::Leaf)
+            },
+        )
+        .doc("the inverse of L L^T")
+        .spelled("aten.cholesky_inverse.default torch.cholesky_inverse Tensor.cholesky_inverse"),
+        Op::new(
+            "linalg_svdvals",
+            "linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor",
+            singular_type,
+            Meaning::Routine(singular_values),
+        )
+        .doc("the singular values, the largest first")
+        .spelled("aten.linalg_svdvals.default torch.linalg.svdvals"),
+    ]
+}
+
+pub(in crate::op::rows) fn first(b: &mut dyn Build, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+    let mut v = b.many(op, args)?;
+    match v.is_empty() {
+        true => Err(OpError::arg("A", format!("`{op}` gives no tensor"))),
+        false => Ok(v.swap_remove(0).into()),
+    }
+}
+
+// --- types ---------------------------------------------------------------------------------------------------------
+
+/// The dtype and shape of a batch of matrices.
+pub(in crate::op::rows) fn matrices<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
+    let (d, shape) = c.shaped(name)?;
+    let what = c.op.name.replacen("linalg_", "linalg.", 1);
+    if shape.len() < 2 {
+        return Err(OpError::shape(format!(
+            "{what}: The input tensor {name} must have at least 2 dimensions."
+        )));
+    }
+    if !matches!(d, DType::F32 | DType::F64) {
+        return Err(not_implemented(c.op.name, d));
+    }
+    Ok((d, shape))
+}
+
+pub(in crate::op::rows) fn square<'a>(c: &'a Call<TensorType>, name: &str) -> OpResult<(DType, &'a [Dim])> {
+    let (d, shape) = matrices(c, name)?;
+    let [.., m, n] = shape else {
+        unreachable!("a matrix has two dims")
+    };
+    if m.sub(n).as_const().is_some_and(|d| d != 0) {
+        return Err(OpError::shape(format!(
+            "{}: A must be batches of square matrices, but they are {m} by {n} matrices",
+            c.op.name.replacen("linalg_", "linalg.", 1)
+        )));
+    }
+    Ok((d, shape))
+}
+
+fn operand(c: &Call<TensorType>) -> &'static str {
+    if c.op.schema.index_of("A").is_some() {
+        "A"
+    } else {
+        "self"
+    }
+}
+
+fn with_info(c: &Call<TensorType>) -> OpResult<Type> {
+    let (d, shape) = square(c, operand(c))?;
+    let info = TensorType::new(DType::I32, shape[..shape.len() - 2].to_vec());
+    let out = TensorType::new(d, shape.to_vec());
+    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(info)]))
+}
+
+fn scalar_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let (d, shape) = square(c, "A")?;
+    Ok(Val::Leaf(TensorType::new(d, shape[..shape.len() - 2].to_vec())))
+}
+
+fn singular_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let (d, shape) = matrices(c, "A")?;
+    let [lead @ .., m, n] = shape else {
+        unreachable!("a matrix has two dims")
+    };
+    let least = match (m.as_const(), n.as_const()) {
+        (Some(m), Some(n)) => Dim::Const(m.min(n)),
+        _ if m == n => m.clone(),
+        _ => Dim::Unknown,
+    };
+    Ok(Val::Leaf(TensorType::new(d, [lead, &[least]].concat())))
+}
+
+/// Whether `B` is a batch of vectors, which only `linalg_solve` takes.
+pub(in crate::op::rows) fn is_vectors(a: &[Dim], b: &[Dim]) -> bool {
+    b.len() == 1 || (b.len() + 1 == a.len() && *b == a[..a.len() - 1])
+}
+
+fn solve_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let (d, a) = square(c, "A")?;
+    let (bd, b) = c.shaped("B")?;
+    if bd != d {
+        return Err(OpError::dtype("linalg.solve: Expected A and B to have the same dtype"));
+    }
+    if is_vectors(a, b) {
+        let lead = sizes.broadcast(&a[..a.len() - 2], &b[..b.len() - 1])?;
+        let n = sizes.equal(&a[a.len() - 1], &b[b.len() - 1], || {
+            "linalg.solve: Incompatible shapes of A and B".into()
+        })?;
+        return Ok(Val::Leaf(TensorType::new(d, [lead, vec![n]].concat())));
+    }
+    solved(c, sizes, d, a, b)
+}
+
+fn triangular_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let (d, a) = square(c, "self")?;
+    let (bd, b) = matrices(c, "B")?;
+    if bd != d {
+        return Err(OpError::dtype(
+            "linalg.solve_triangular: Expected A and B to have the same dtype",
+        ));
+    }
+    solved(c, sizes, d, a, b)
+}
+
+/// The type of `X`: the batch dims broadcast, the last two those of `B`.
+pub(in crate::op::rows) fn solved(
+    c: &Call<TensorType>,
+    sizes: &mut Sizes,
+    d: DType,
+    a: &[Dim],
+    b: &[Dim],
+) -> OpResult<Type> {
+    if b.len() < 2 {
+        return Err(OpError::shape("B must have at least 2 dimensions"));
+    }
+    let (lead_a, lead_b) = (&a[..a.len() - 2], &b[..b.len() - 2]);
+    let lead = sizes.broadcast(lead_a, lead_b)?;
+    let side = if c.bool("left")? { b.len() - 2 } else { b.len() - 1 };
+    let what = || "Incompatible shapes of A and B for the equation AX = B".to_string();
+    sizes.equal(&a[a.len() - 1], &b[side], what)?;
+    Ok(Val::Leaf(TensorType::new(d, [&lead[..], &b[b.len() - 2..]].concat())))
+}
+
+// --- values --------------------------------------------------------------------------------------------------------
+
+fn inverse(c: &Call<Tensor>, check: bool) -> OpResult<Val<Tensor>> {
+    let a = c.leaf("A")?;
+    let (mut all, mut info) = (vec![], vec![]);
+    for (i, mut m) in batch(a).into_iter().enumerate() {
+        let mut right = Matrix::eye(m.rows);
+        let (_, _, singular) = m.eliminate(&mut right);
+        if check && singular > 0 {
+            let which = if a.rank() > 2 {
+                format!("(Batch element {i}): ")
+            } else {
+                String::new()
+            };
+            return Err(OpError::value(format!(
+                "linalg.inv: {which}The diagonal element {singular} is zero, the inversion could not be completed because the \
+                 input matrix is singular."
+            )));
+        }
+        info.push(singular as f64);
+        all.extend(right.v);
+    }
+    let out = tensor(a.dtype(), a.shape(), all)?;
+    let info = tensor(DType::I32, &a.shape()[..a.rank() - 2], info)?;
+    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(info)]))
+}
+
+fn determinant(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let a = c.leaf("A")?;
+    let det = |mut m: Matrix| {
+        let (sign, pivots, _) = m.eliminate(&mut Matrix::eye(m.rows));
+        pivots.iter().fold(sign, |d, p| d * p)
+    };
+    let all: Vec<f64> = batch(a).into_iter().map(det).collect();
+    tensor(a.dtype(), &a.shape()[..a.rank() - 2], all).map(Val::Leaf)
+}
+
+fn slogdet(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let a = c.leaf("A")?;
+    let (mut signs, mut logs) = (vec![], vec![]);
+    for mut m in batch(a) {
+        let (sign, pivots, _) = m.eliminate(&mut Matrix::eye(m.rows));
+        signs.push(
+            pivots
+                .iter()
+                .fold(sign, |s, p| if *p == 0.0 { 0.0 } else { s * p.signum() }),
+        );
+        logs.push(pivots.iter().map(|p| p.abs().ln()).sum::<f64>());
+    }
+    let shape = &a.shape()[..a.rank() - 2];
+    let (signs, logs) = (tensor(a.dtype(), shape, signs)?, tensor(a.dtype(), shape, logs)?);
+    Ok(Val::Tuple(vec![Val::Leaf(signs), Val::Leaf(logs)]))
+}
+
+/// `solve` for every pair of matrices, their batch dims broadcast to those of the result: `solve(place in a's batch, a, b)`.
+/// From the right, both come transposed.
+pub(in crate::op::rows) fn solve_batch(
+    c: &Call<Tensor>,
+    a: &Tensor,
+    b: &Tensor,
+    left: bool,
+    solve: &dyn Fn(usize, Matrix, Matrix) -> OpResult<Matrix>,
+) -> OpResult<Tensor> {
+    let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Sizes::default())?;
+    let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
+    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are not known"))?;
+    let (ma, mb) = (batch(a), batch(b));
+    let (own_a, own_b) = (&a.shape()[..a.rank() - 2], &b.shape()[..b.rank() - 2]);
+    let lead = Sizes::default().broadcast(&dims(own_a), &dims(own_b))?;
+    let lead: Vec<usize> = lead.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect();
+    let mut all = vec![];
+    for i in 0..lead.iter().product() {
+        let at = spread(own_a, &lead, i);
+        let (m, r) = (ma[at].clone(), mb[spread(own_b, &lead, i)].clone());
+        let x = match left {
+            true => solve(at, m, r)?,
+            false => solve(at, m.transposed(), r.transposed())?.transposed(),
+        };
+        all.extend(x.v);
+    }
+    tensor(a.dtype(), &shape, all)
+}
+
+fn dims(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().map(|&n| Dim::Const(n as i64)).collect()
+}
+
+fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (a, b) = (c.leaf("A")?, c.leaf("B")?);
+    let vectors = is_vectors(&dims(a.shape()), &dims(b.shape()));
+    let b = match vectors {
+        true => b.reshape(&[b.shape(), &[1]].concat()),
+        false => b.clone(),
+    };
+    let one = |_: usize, mut m: Matrix, mut r: Matrix| match m.eliminate(&mut r) {
+        (_, _, 0) => Ok(r),
+        (_, _, k) => Err(OpError::value(format!(
+            "linalg.solve: The solver failed because the input matrix is singular (pivot {k} is zero)."
+        ))),
+    };
+    solve_batch(c, a, &b, c.bool("left")?, &one).map(Val::Leaf)
+}
+
+fn triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (a, b) = (c.leaf("self")?, c.leaf("B")?);
+    let (unit, left) = (c.bool("unitriangular")?, c.bool("left")?);
+    // The transposed equation has the other triangle.
+    let upper = c.bool("upper")? == left;
+    let one = |_: usize, m: Matrix, mut r: Matrix| {
+        let order: Vec<usize> = if upper {
+            (0..m.rows).rev().collect()
+        } else {
+            (0..m.rows).collect()
+        };
+        for (step, &i) in order.iter().enumerate() {
+            for &k in &order[..step] {
+                let f = m.at(i, k);
+                (0..r.columns).for_each(|j| r.v[i * r.columns + j] -= f * r.v[k * r.columns + j]);
+            }
+            let pivot = if unit { 1.0 } else { m.at(i, i) };
+            (0..r.columns).for_each(|j| r.v[i * r.columns + j] /= pivot);
+        }
+        Ok(r)
+    };
+    solve_batch(c, a, b, left, &one).map(Val::Leaf)
+}
+
+fn cholesky(c: &Call<Tensor>, check: bool) -> OpResult<Val<Tensor>> {
+    let (a, upper) = (c.leaf("self")?, c.bool("upper")?);
+    let (mut all, mut info) = (vec![], vec![]);
+    for m in batch(a) {
+        let m = if upper { m.transposed() } else { m };
+        let (l, minor) = cholesky_of(&m);
+        if check && minor > 0 {
+            return Err(OpError::value(format!(
+                "linalg.cholesky: The factorization could not be completed because the input is not positive-definite (the \
+                 leading minor of order {minor} is not positive-definite)."
+            )));
+        }
+        info.push(minor as f64);
+        all.extend(if upper { l.transposed().v } else { l.v });
+    }
+    let out = tensor(a.dtype(), a.shape(), all)?;
+    let info = tensor(DType::I32, &a.shape()[..a.rank() - 2], info)?;
+    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(info)]))
+}
+
+fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let a = c.leaf("A")?;
+    let [lead @ .., m, n] = a.shape() else {
+        return Err(OpError::shape("singular values are of matrices"));
+    };
+    let shape = [lead, &[*m.min(n)]].concat();
+    let all: Vec<f64> = batch(a).into_iter().flat_map(|m| singular(&m).1).collect();
+    tensor(a.dtype(), &shape, all).map(Val::Leaf)
+}

@@ -1,0 +1,252 @@
+//! Norms of vectors and matrices.
+
+use crate::op::emit::ints_val;
+use crate::op::pointwise::number_of;
+use crate::op::rows::reduce::{Spec, reduce, reduced_type, reduction, spec_of};
+use crate::op::{Build, Call, Combine, Meaning, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::types::{Dim, TensorType, Val};
+
+/// The p-norm of the elements: `(Σ |x|^p)^(1/p)` and its limits.
+fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    let d = c.leaf("self")?.dtype;
+    if !d.is_float() {
+        return Err(OpError::dtype(format!(
+            "linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}",
+            d.scalar_type_name()
+        )));
+    }
+    let result = c.opt_dtype("dtype").unwrap_or(d);
+    if !result.is_float() || result.size() < d.size() {
+        return Err(OpError::dtype(format!(
+            "linalg.vector_norm: the dtype of the input ({}) should be convertible without narrowing to the specified \
+             dtype ({})",
+            d.scalar_type_name(),
+            result.scalar_type_name()
+        )));
+    }
+    let p = match c.get("ord") {
+        Val::None => 2.0,
+        Val::Str(s) if &**s == "fro" => 2.0,
+        v => number_of(v).map(|n| n.to_f64()).ok_or_else(|| {
+            OpError::arg(
+                "ord",
+                format!("the order of a norm must be a number, not {}", v.kind_name()),
+            )
+        })?,
+    };
+    let spec = Spec::new(Combine::Sum, result, result.compute(), result);
+    let spec = if p == 2.0 {
+        spec.texts("x * x", "sqrt(x)")
+    } else if p == 1.0 {
+        spec.texts("abs(x)", "x")
+    } else if p == 0.0 {
+        spec.texts("x != 0", "x")
+    } else if p.is_infinite() {
+        let combine = if p > 0.0 { Combine::Max } else { Combine::Min };
+        Spec { combine, ..spec }.texts("abs(x)", "x")
+    } else {
+        spec.texts("abs(x) ** p", "x ** (1 / p)")
+    };
+    Ok(Spec { p, ..spec })
+}
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        reduce!(
+            "linalg_vector_norm",
+            "linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+             dtype=None) -> Tensor",
+            norm_spec
+        )
+        .doc("the p-norm over some dims or all")
+        .form(
+            "aten.linalg_vector_norm.default torch.linalg.vector_norm",
+            "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+             dtype=None) -> Tensor",
+        )
+        .form("aten.norm.Scalar", "norm(Tensor self, Scalar ord=2) -> Tensor")
+        .form(
+            "aten.norm.ScalarOpt_dim",
+            "norm(Tensor self, Scalar? ord, int[1] dim, bool keepdim=False) -> Tensor",
+        )
+        .form(
+            "aten.norm.ScalarOpt_dim_dtype",
+            "norm(Tensor self, Scalar? ord, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
+        )
+        .form(
+            "aten.norm.ScalarOpt_dtype",
+            "norm(Tensor self, Scalar? ord, *, ScalarType dtype) -> Tensor",
+        ),
+        Op::composite(
+            "norm",
+            "norm(Tensor self, Any p='fro', Any dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            norm,
+        )
+        .doc("the p-norm of all elements or over dims; `nuc` is the norm of matrices")
+        .spelled("torch.norm torch.functional.norm Tensor.norm"),
+        Op::composite(
+            "linalg_norm",
+            "linalg_norm(Tensor self, Any ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            linalg_norm,
+        )
+        .doc("the norm of vectors, of matrices (two dims and an ord), or of all elements")
+        .spelled("torch.linalg.norm")
+        .form(
+            "aten.linalg_norm.default",
+            "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> \
+             Tensor",
+        )
+        .form(
+            "aten.linalg_norm.ord_str",
+            "linalg_norm(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+        ),
+        Op::composite(
+            "linalg_matrix_norm",
+            "linalg_matrix_norm(Tensor self, Any ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) \
+             -> Tensor",
+            matrix_norm,
+        )
+        .doc("a norm of matrices: fro, nuc, inf, -inf, 1, -1, 2 or -2")
+        .spelled("aten.linalg_matrix_norm.str_ord torch.linalg.matrix_norm")
+        .form(
+            "aten.linalg_matrix_norm.default",
+            "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> \
+             Tensor",
+        ),
+    ]
+}
+
+/// torch.norm: of vectors, but for `nuc`; without a dim over all elements.
+fn norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, p, dim, keep) = (c.get("self"), c.get("p"), c.get("dim"), c.get("keepdim"));
+    if p.as_str() == Some("nuc") {
+        let x = match c.opt_dtype("dtype") {
+            Some(d) => b.to_dtype(c.leaf("self")?, d)?.into(),
+            None => x.clone(),
+        };
+        return b.call("nuclear_norm", vec![x, dim.clone(), keep.clone()]);
+    }
+    let args = vec![x.clone(), p.clone(), dim.clone(), keep.clone(), c.get("dtype").clone()];
+    b.call("linalg_vector_norm", args)
+}
+
+fn linalg_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let rank = c.leaf("self")?.rank()?;
+    let dims = c.opt_ints("dim")?;
+    let whole = c.is_none("ord");
+    let vector = match &dims {
+        Some(d) => d.len() == 1 || whole,
+        None => whole || rank == 1,
+    };
+    let arg = |n: &str| c.get(n).clone();
+    if vector {
+        let ord = if whole { Val::int(2) } else { arg("ord") };
+        return b.call(
+            "linalg_vector_norm",
+            vec![arg("self"), ord, arg("dim"), arg("keepdim"), arg("dtype")],
+        );
+    }
+    if dims.is_none() && rank != 2 {
+        return Err(OpError::shape(format!(
+            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got {rank}D."
+        )));
+    }
+    let dims = dims.unwrap_or(vec![0, 1]);
+    let dims = ints_val(&dims);
+    b.call(
+        "linalg_matrix_norm",
+        vec![arg("self"), arg("ord"), dims, arg("keepdim"), arg("dtype")],
+    )
+}
+
+/// A norm of matrices: the last two dims hold the matrices once `keepdim` has been seen to.
+fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let x = match c.opt_dtype("dtype") {
+        Some(d) => b.to_dtype(x, d)?,
+        None => x.clone(),
+    };
+    let dims = matrix_dims(c, x.rank()?)?;
+    let keep = c.bool("keepdim")?;
+    let ord = c.get("ord");
+    let out = match (ord.as_str(), ord.as_f64()) {
+        (Some("fro"), _) => {
+            let dims = ints_val(&dims.map(|d| d as i64));
+            let args = [(&x).into(), Val::int(2), dims, Val::Bool(keep)];
+            return b.op("linalg_vector_norm", args).map(Val::Leaf);
+        }
+        (None, Some(p)) if p.abs() == 1.0 || p.is_infinite() => norm_of_sums(b, &x, dims, p)?,
+        (Some("nuc"), _) => norm_of_singular_values(b, &x, dims, "sum")?,
+        (None, Some(2.0)) => norm_of_singular_values(b, &x, dims, "amax")?,
+        (None, Some(-2.0)) => norm_of_singular_values(b, &x, dims, "amin")?,
+        _ => return Err(OpError::arg("ord", "linalg.matrix_norm: Order not supported.")),
+    };
+    if keep {
+        return Ok(out.into());
+    }
+    let sizes = out.shape()?.iter().enumerate();
+    let rest: Vec<Dim> = sizes
+        .filter(|(d, _)| !dims.contains(d))
+        .map(|(_, n)| n.clone())
+        .collect();
+    b.reshape(&out, &rest).map(Val::Leaf)
+}
+
+/// The dims of rows and columns.
+fn matrix_dims(c: &Call<Traced>, rank: usize) -> OpResult<[usize; 2]> {
+    let [rows, columns] = c.ints("dim")?[..] else {
+        return Err(OpError::arg("dim", "linalg.matrix_norm: dim must be a 2-tuple"));
+    };
+    if rank < 2 {
+        return Err(OpError::shape(
+            "linalg.matrix_norm: The input tensor A must have at least 2 dimensions.",
+        ));
+    }
+    let (rows, columns) = (wrap_dim(rows, rank)?, wrap_dim(columns, rank)?);
+    match rows == columns {
+        true => Err(OpError::arg("dim", "linalg.matrix_norm: dims must be different")),
+        false => Ok([rows, columns]),
+    }
+}
+
+/// The orders ±1 and ±∞: the greatest or least sum of magnitudes of a column or a row. Keeps the dims.
+fn norm_of_sums(b: &mut dyn Build, x: &Traced, [rows, columns]: [usize; 2], p: f64) -> OpResult<Traced> {
+    let (sum, best) = if p.abs() == 1.0 {
+        (rows, columns)
+    } else {
+        (columns, rows)
+    };
+    let x = b.unary("abs", x)?;
+    let sums = b.reduce("sum", &x, &[sum], true)?;
+    // The maximum of nothing is 0 here.
+    let none = sums.shape()?[best] == Dim::Const(0);
+    let op = match p > 0.0 {
+        true if none => "sum",
+        true => "amax",
+        false => "amin",
+    };
+    b.reduce(op, &sums, &[best], true)
+}
+
+/// The orders ±2 and the nuclear norm: `op` over the singular values. Keeps the dims.
+fn norm_of_singular_values(
+    b: &mut dyn Build,
+    x: &Traced,
+    [rows, columns]: [usize; 2],
+    op: &'static str,
+) -> OpResult<Traced> {
+    let rank = x.rank()?;
+    let rest = (0..rank).filter(|d| ![rows, columns].contains(d));
+    let order: Vec<usize> = rest.chain([rows, columns]).collect();
+    let m = b.permute(x, &order)?;
+    let values = b.op("linalg_svdvals", [m.into()])?;
+    // The greatest of none is 0 here.
+    let none = values.shape()?.last() == Some(&Dim::Const(0));
+    let op = if none && op == "amax" { "sum" } else { op };
+    let mut out = b.reduce(op, &values, &[rank - 2], false)?;
+    for d in [rows.min(columns), rows.max(columns)] {
+        out = b.unsqueeze(&out, d)?;
+    }
+    Ok(out)
+}

@@ -1,0 +1,405 @@
+//! Rows of eigenvalues and singular values, and what is made of them: pseudo-inverses, ranks, least squares, roots.
+
+use super::eigen::{completed, exponential, singular, symmetric};
+use super::factors::{results, with_least};
+use super::matrix::{Matrix, batch, tensor};
+use super::{matrices, square};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [eigenvalues(), singular_values(), functions()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn eigenvalues() -> Vec<Op> {
+    vec![
+        Op::new(
+            "linalg_eigh",
+            "linalg_eigh(Tensor self, str UPLO='L') -> (Tensor, Tensor)",
+            |c, _| {
+                let (d, shape) = square(c, "self")?;
+                let values = TensorType::new(d, shape[..shape.len() - 1].to_vec());
+                Ok(Val::Tuple(vec![
+                    Val::Leaf(values),
+                    Val::Leaf(TensorType::new(d, shape.to_vec())),
+                ]))
+            },
+            Meaning::Routine(eigh),
+        )
+        .doc("the eigenvalues of symmetric matrices in ascending order, and eigenvectors as columns")
+        .spelled("aten.linalg_eigh.default torch.linalg.eigh"),
+        Op::composite(
+            "linalg_eigvalsh",
+            "linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor",
+            |b, c| {
+                let mut v = b.many("linalg_eigh", c.args.clone())?;
+                Ok(v.swap_remove(0).into())
+            },
+        )
+        .doc("the eigenvalues of symmetric matrices in ascending order")
+        .spelled("aten.linalg_eigvalsh.default torch.linalg.eigvalsh"),
+        Op::composite(
+            "_linalg_eigh",
+            "_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) -> (Tensor, Tensor)",
+            |b, c| {
+                let v = b.many("linalg_eigh", c.args[..2].to_vec())?;
+                let vectors = match c.bool("compute_v")? {
+                    true => v[1].clone(),
+                    false => b.full(&[Dim::Const(0)], Val::int(0), v[0].dtype())?,
+                };
+                Ok(Val::Tuple(vec![(&v[0]).into(), vectors.into()]))
+            },
+        )
+        .doc("the eigenvalues of symmetric matrices, with the eigenvectors if they are wanted")
+        .spelled("aten._linalg_eigh.default"),
+        Op::composite(
+            "linalg_matrix_sqrth",
+            "linalg_matrix_sqrth(Tensor self) -> Tensor",
+            |b, c| {
+                let v = b.many("linalg_eigh", [c.get("self").clone()])?;
+                let roots = b.op("clamp", [(&v[0]).into(), Val::int(0)])?;
+                let roots = b.unary("sqrt", &roots)?;
+                scaled_product(b, &v[1], &roots, &v[1]).map(Val::Leaf)
+            },
+        )
+        .doc("the square root of positive definite matrices; negative eigenvalues count as 0")
+        .spelled("aten.linalg_matrix_sqrth.default torch.linalg.matrix_sqrth"),
+    ]
+}
+
+fn singular_values() -> Vec<Op> {
+    vec![
+        Op::new(
+            "linalg_svd",
+            "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
+            |c, _| svd_type(c),
+            Meaning::Routine(svd),
+        )
+        .doc("U, the singular values, the largest first, and V transposed, with A = U S V^T")
+        .spelled("aten.linalg_svd.default torch.linalg.svd"),
+        Op::composite(
+            "_linalg_svd",
+            "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
+            |b, c| {
+                if c.bool("compute_uv")? {
+                    return b.call("linalg_svd", vec![c.get("A").clone(), c.get("full_matrices").clone()]);
+                }
+                let s = b.op("linalg_svdvals", [c.get("A").clone()])?;
+                let none = b.full(&[Dim::Const(0)], Val::int(0), s.dtype())?;
+                Ok(Val::Tuple(vec![(&none).into(), s.into(), none.into()]))
+            },
+        )
+        .doc("the singular values, with their vectors if they are wanted")
+        .spelled("aten._linalg_svd.default"),
+        Op::composite(
+            "svd",
+            "svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor, Tensor, Tensor)",
+            old_svd,
+        )
+        .doc("U, the singular values and V; zeros for U and V if they are not wanted")
+        .spelled("aten.svd.default torch.svd Tensor.svd"),
+        Op::composite("linalg_polar", "linalg_polar(Tensor A) -> (Tensor, Tensor)", |b, c| {
+            let a = c.leaf("A")?;
+            if let [.., m, n] = a.shape()?
+                && m.sub(n).as_const().is_some_and(|d| d < 0)
+            {
+                return Err(OpError::shape(format!(
+                    "linalg.polar: input must have at least as many rows as columns, but got {m} by {n} matrices"
+                )));
+            }
+            let v = b.many("linalg_svd", [a.into(), Val::Bool(false)])?;
+            let right = b.transpose(&v[2], v[2].rank()? - 2, v[2].rank()? - 1)?;
+            let unitary = b.matmul(&v[0], &v[2])?;
+            let rest = scaled_product(b, &right, &v[1], &right)?;
+            Ok(Val::Tuple(vec![unitary.into(), rest.into()]))
+        })
+        .doc("a matrix with orthonormal columns and a positive semidefinite one whose product is A")
+        .spelled("aten.linalg_polar.default torch.linalg.polar"),
+    ]
+}
+
+fn functions() -> Vec<Op> {
+    vec![
+        Op::new(
+            "linalg_matrix_exp",
+            "linalg_matrix_exp(Tensor self) -> Tensor",
+            |c, _| exponential_type(c),
+            Meaning::Routine(|c| {
+                let x = c.leaf("self")?;
+                let all: Vec<f64> = batch(x).iter().flat_map(|m| exponential(m).v).collect();
+                tensor(x.dtype(), x.shape(), all).map(Val::Leaf)
+            }),
+        )
+        .doc("the exponential of square matrices")
+        .spelled(
+            "aten.linalg_matrix_exp.default aten.matrix_exp.default torch.matrix_exp torch.linalg.matrix_exp \
+             Tensor.matrix_exp",
+        ),
+        Op::new(
+            "linalg_lstsq",
+            "linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) -> (Tensor, Tensor, Tensor, Tensor)",
+            lstsq_type,
+            Meaning::Routine(lstsq),
+        )
+        .doc("X of least |A X - B|, the least itself if it is greater, with the squares of what is left, ranks and singular values")
+        .spelled("aten.linalg_lstsq.default torch.linalg.lstsq"),
+    ]
+}
+
+// --- types ---------------------------------------------------------------------------------------------------------
+
+fn svd_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let (d, shape) = matrices(c, "A")?;
+    if !c.is_none("driver") {
+        return Err(OpError::arg(
+            "driver",
+            "torch.linalg.svd: keyword argument `driver=` is only supported on CUDA inputs",
+        ));
+    }
+    let values = with_least(shape)?;
+    let (lead, [m, n]) = shape.split_at(shape.len() - 2) else {
+        return Err(OpError::shape("a matrix has two dims"));
+    };
+    let k = values.last().cloned().unwrap_or(Dim::Unknown);
+    let (left, right) = if c.bool("full_matrices")? {
+        (m.clone(), n.clone())
+    } else {
+        (k.clone(), k)
+    };
+    let of = |r: Dim, c: Dim| Val::Leaf(TensorType::new(d, [lead, &[r, c]].concat()));
+    let s = Val::Leaf(TensorType::new(d, values));
+    Ok(Val::Tuple(vec![of(m.clone(), left), s, of(right, n.clone())]))
+}
+
+/// Half precision is computed in f32.
+fn exponential_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let d = c.leaf("self")?.dtype;
+    let mut wide = c.clone();
+    if let Some(Val::Leaf(t)) = wide.args.first_mut() {
+        t.dtype = if d.is_float() { d.compute() } else { d };
+    }
+    let (_, shape) = square(&wide, "self")?;
+    Ok(Val::Leaf(TensorType::new(d, shape.to_vec())))
+}
+
+/// Whether `b` is a vector, or a batch of vectors.
+fn is_vector(a: &[Dim], b: &[Dim]) -> bool {
+    b.len() + 1 == a.len() && b.iter().zip(a).all(|(x, y)| x == y)
+}
+
+fn lstsq_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let (d, a) = matrices(c, "self")?;
+    let (bd, b) = c.shaped("b")?;
+    if bd != d {
+        return Err(OpError::dtype(
+            "torch.linalg.lstsq: Expected input and other to have the same dtype",
+        ));
+    }
+    let driver = driver(c)?;
+    let vector = is_vector(a, b);
+    if !vector && b.len() < 2 {
+        return Err(OpError::shape(
+            "torch.linalg.lstsq: other must have at least 1 dimension",
+        ));
+    }
+    let (m, n) = (&a[a.len() - 2], &a[a.len() - 1]);
+    let (lead_b, columns): (&[Dim], &[Dim]) = if vector {
+        (&b[..b.len() - 1], &[])
+    } else {
+        (&b[..b.len() - 2], &b[b.len() - 1..])
+    };
+    let what = || "torch.linalg.lstsq: input.size(-2) should match other.size(-2)".to_string();
+    sizes.equal(m, &b[lead_b.len()], what)?;
+    let lead = sizes.broadcast(&a[..a.len() - 2], lead_b)?;
+    let x = [&lead[..], std::slice::from_ref(n), columns].concat();
+    let empty = || vec![Dim::Const(0)];
+    // The squares of what is left are there for matrices of full rank with more rows than columns.
+    let more = m.sub(n).as_const().is_some_and(|d| d > 0);
+    let residuals = match driver {
+        "gels" if more => [&lead[..], columns].concat(),
+        "gelsd" | "gelss" if more => vec![Dim::Unknown; lead.len() + columns.len()],
+        _ => empty(),
+    };
+    let ranks = if driver == "gels" { empty() } else { lead.clone() };
+    let values = match driver {
+        "gelsd" | "gelss" => [&lead[..], &with_least(a)?[a.len() - 2..]].concat(),
+        _ => empty(),
+    };
+    let of = |d: DType, s: Vec<Dim>| Val::Leaf(TensorType::new(d, s));
+    Ok(Val::Tuple(vec![
+        of(d, x),
+        of(d, residuals),
+        of(DType::I64, ranks),
+        of(d, values),
+    ]))
+}
+
+fn driver<T>(c: &Call<T>) -> OpResult<&str> {
+    let name = if c.is_none("driver") { "gelsy" } else { c.str("driver")? };
+    match ["gels", "gelsy", "gelsd", "gelss"].contains(&name) {
+        true => Ok(name),
+        false => Err(OpError::arg(
+            "driver",
+            "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)",
+        )),
+    }
+}
+
+// --- values --------------------------------------------------------------------------------------------------------
+
+fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let lower = match c.str("UPLO")? {
+        "L" | "l" => true,
+        "U" | "u" => false,
+        other => {
+            let title = format!("Expected UPLO argument to be 'L' or 'U', but got {other}");
+            return Err(OpError::arg("UPLO", title));
+        }
+    };
+    let (mut values, mut vectors) = (vec![], vec![]);
+    for (i, m) in batch(c.leaf("self")?).into_iter().enumerate() {
+        let used = |i: usize, j: usize| if (i >= j) == lower { m.at(i, j) } else { m.at(j, i) };
+        let m = Matrix::from_fn(m.rows, m.columns, used);
+        if m.v.iter().any(|x| !x.is_finite()) {
+            return Err(OpError::value(format!(
+                "linalg.eigh: (Batch element {i}): The algorithm failed to converge because the input matrix contained \
+                 non-finite values."
+            )));
+        }
+        let (s, v) = symmetric(&m);
+        values.extend(s);
+        vectors.extend(v.v);
+    }
+    results(c, vec![values, vectors])
+}
+
+fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (mut left, mut values, mut right) = (vec![], vec![], vec![]);
+    let full = c.bool("full_matrices")?;
+    for (i, m) in batch(c.leaf("A")?).into_iter().enumerate() {
+        if m.v.iter().any(|x| !x.is_finite()) {
+            return Err(OpError::value(format!(
+                "linalg.svd: (Batch element {i}): The algorithm failed to converge because the input matrix contained \
+                 non-finite values."
+            )));
+        }
+        let (mut u, s, mut v) = singular(&m);
+        if full {
+            let k = s.len();
+            (u, v) = (completed(u, k, m.rows), completed(v, k, m.columns));
+        }
+        left.extend(u.v);
+        values.extend(s);
+        right.extend(v.transposed().v);
+    }
+    results(c, vec![left, values, right])
+}
+
+/// `left diag(scale) right^T`.
+pub(in crate::op::rows) fn scaled_product(
+    b: &mut dyn Build,
+    left: &Traced,
+    scale: &Traced,
+    right: &Traced,
+) -> OpResult<Traced> {
+    let rank = left.rank()?;
+    let row = b.unsqueeze(scale, rank - 2)?;
+    let scaled = b.binary("mul", left, &row)?;
+    let right = b.transpose(right, rank - 2, rank - 1)?;
+    b.matmul(&scaled, &right)
+}
+
+fn old_svd(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let rank = x.rank()?;
+    let [lead @ .., m, n] = x.shape()? else {
+        return Err(OpError::shape(
+            "linalg.svd: The input tensor must have at least 2 dimensions.",
+        ));
+    };
+    if c.bool("compute_uv")? {
+        let v = b.many("linalg_svd", [x.into(), Val::Bool(!c.bool("some")?)])?;
+        let right = b.transpose(&v[2], rank - 2, rank - 1)?;
+        return Ok(Val::Tuple(vec![(&v[0]).into(), (&v[1]).into(), right.into()]));
+    }
+    let s = b.op("linalg_svdvals", [x.into()])?;
+    let u = b.full(&[lead, &[m.clone(), m.clone()]].concat(), Val::int(0), x.dtype())?;
+    let v = b.full(&[lead, &[n.clone(), n.clone()]].concat(), Val::int(0), x.dtype())?;
+    Ok(Val::Tuple(vec![u.into(), s.into(), v.into()]))
+}
+
+/// X of least norm by singular values; those up to `rcond` times the greatest count as 0.
+fn lstsq(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (a, b) = (c.leaf("self")?, c.leaf("b")?);
+    let ty = lstsq_type(&c.types(), &mut Sizes::default())?;
+    let types = ty.leaves();
+    let fixed = |i: usize| types.get(i).and_then(|t| t.fixed_shape()).unwrap_or_default();
+    let (shape_x, shape_ranks, shape_values) = (fixed(0), fixed(2), fixed(3));
+    let driver = driver(c)?;
+    let vector = is_vector(&dims_of(a), &dims_of(b));
+    let b = if vector {
+        b.reshape(&[b.shape(), &[1]].concat())
+    } else {
+        b.clone()
+    };
+    let (m, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1]);
+    let epsilon = if a.dtype() == DType::F32 {
+        f32::EPSILON as f64
+    } else {
+        f64::EPSILON
+    };
+    let rcond = if c.is_none("rcond") {
+        epsilon * m.max(n) as f64
+    } else {
+        c.f64("rcond")?
+    };
+    let lead = &shape_x[..shape_x.len() - 2 + vector as usize];
+    let (all_a, all_b) = (batch(a), batch(&b));
+    let own = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
+    let (own_a, own_b) = (own(a), own(&b));
+    let (mut x, mut left, mut ranks, mut values) = (vec![], vec![], vec![], vec![]);
+    for i in 0..lead.iter().product() {
+        let m = &all_a[crate::op::rows::dense::spread(&own_a, lead, i)];
+        let r = &all_b[crate::op::rows::dense::spread(&own_b, lead, i)];
+        let (u, s, v) = singular(m);
+        let least = if driver == "gels" {
+            0.0
+        } else {
+            rcond * s.first().copied().unwrap_or(0.0)
+        };
+        let inverse = |s: f64| if s > least { 1.0 / s } else { 0.0 };
+        let parts = u.transposed().times(r);
+        let parts = Matrix::from_fn(parts.rows, parts.columns, |i, j| parts.at(i, j) * inverse(s[i]));
+        let solution = v.times(&parts);
+        let product = m.times(&solution);
+        let rest = |j: usize| {
+            (0..r.rows)
+                .map(|i| (r.at(i, j) - product.at(i, j)).powi(2))
+                .sum::<f64>()
+        };
+        left.extend((0..r.columns).map(rest));
+        ranks.push(s.iter().filter(|s| **s > least).count() as f64);
+        values.extend(s);
+        x.extend(solution.v);
+    }
+    let full = driver == "gels" || ranks.iter().all(|r| *r == n as f64);
+    let shape_left = match m > n && driver != "gelsy" && full {
+        true => [lead, if vector { &[] } else { &shape_x[shape_x.len() - 1..] }].concat(),
+        false => vec![0],
+    };
+    Ok(Val::Tuple(vec![
+        Val::Leaf(tensor(a.dtype(), &shape_x, x)?),
+        Val::Leaf(tensor(a.dtype(), &shape_left, left)?),
+        Val::Leaf(tensor(DType::I64, &shape_ranks, ranks)?),
+        Val::Leaf(tensor(a.dtype(), &shape_values, values)?),
+    ]))
+}
+
+fn dims_of(t: &Tensor) -> Vec<Dim> {
+    t.shape().iter().map(|&n| Dim::from(n)).collect()
+}

@@ -1,0 +1,221 @@
+//! Losses of classes: the probability that a target names, by class weights.
+
+use super::{Reduction, finish, reduction};
+use crate::op::emit::ints_val;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "nll_loss_nd",
+            "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100) -> Tensor",
+            |b, c| {
+                let (x, target) = (c.leaf("self")?.clone(), c.leaf("target")?.clone());
+                nll_loss(b, c, &x, &target)
+            },
+        )
+        .doc("-self at the class that target names, weighted by class")
+        .form(
+            "aten.nll_loss_nd.default aten.nll_loss.default aten.nll_loss2d.default",
+            "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.nll_loss",
+            "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, SymInt ignore_index=-100, Any \
+             reduce=None, str reduction='mean') -> Tensor",
+        )
+        .module(
+            "NLLLoss(weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean') = nll_loss_nd($0:input, \
+             $1:target, @weight?, reduction, ignore_index)",
+        ),
+        Op::composite(
+            "cross_entropy_loss",
+            "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100, float \
+             label_smoothing=0.0) -> Tensor",
+            cross_entropy,
+        )
+        .doc("nll_loss of log_softmax, or against probabilities")
+        .form(
+            "aten.cross_entropy_loss.default",
+            "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100, float \
+             label_smoothing=0.0) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.cross_entropy",
+            "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, SymInt \
+             ignore_index=-100, Any reduce=None, str reduction='mean', float label_smoothing=0.0) -> Tensor",
+        )
+        .module(
+            "CrossEntropyLoss(weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean', \
+             label_smoothing=0.0) = cross_entropy_loss($0:input, $1:target, @weight?, reduction, ignore_index, label_smoothing)",
+        ),
+    ]
+}
+
+/// The weights of the classes along the class dim of a tensor of `rank`.
+fn class_weights(b: &mut dyn Build, c: &Call<Traced>, rank: usize, dtype: DType) -> OpResult<Option<Traced>> {
+    let Some(w) = c.opt_leaf("weight") else {
+        return Ok(None);
+    };
+    let mut shape = vec![Dim::Const(1); rank];
+    shape[rank.min(2) - 1] = w.ty.numel();
+    let w = b.to_dtype(w, dtype)?;
+    b.reshape(&w, &shape).map(Some)
+}
+
+/// `-x[…, target, …]` by class weight; the mean is over the weights. Ignored targets count nothing.
+fn nll_loss(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, target: &Traced) -> OpResult<Val<Traced>> {
+    let rank = x.rank()?;
+    if rank == 0 || target.rank()? + 1 != rank {
+        return Err(OpError::shape(format!(
+            "Expected target of {} dims for an input of {rank}, but got {}",
+            rank.saturating_sub(1),
+            target.rank()?
+        )));
+    }
+    let (dim, dtype) = (rank.min(2) - 1, x.dtype());
+    let x = b.to_dtype(x, dtype.compute())?;
+    let target = b.to_dtype(target, DType::I64)?;
+    let kept = b.binary("ne", &target, c.get("ignore_index").clone())?;
+    let index = b.op("where", [(&kept).into(), (&target).into(), Val::int(0)])?;
+    let index = b.unsqueeze(&index, dim)?;
+    let picked = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
+        let v = b.op("gather", [t.into(), Val::int(dim as i64), (&index).into()])?;
+        b.squeeze(&v, dim)
+    };
+    let value = picked(b, &x)?;
+    let weight = match class_weights(b, c, rank, x.dtype())? {
+        Some(w) => {
+            let w = b.expand(&w, x.shape()?)?;
+            picked(b, &w)?
+        }
+        None => b.full(value.shape()?, Val::int(1), x.dtype())?,
+    };
+    let weight = b.op("where", [(&kept).into(), weight.into(), Val::int(0)])?;
+    let product = b.binary("mul", &value, &weight)?;
+    let product = b.unary("neg", &product)?;
+    let terms = b.op("where", [kept.into(), product.into(), Val::int(0)])?;
+    if reduction(c)? != Reduction::Mean {
+        return finish(b, c, &terms, dtype);
+    }
+    let (sum, all) = (b.op("sum", [terms.into()])?, b.op("sum", [weight.into()])?);
+    let mean = b.binary("div", &sum, &all)?;
+    b.to_dtype(&mean, dtype).map(Val::Leaf)
+}
+
+fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, target) = (c.leaf("self")?, c.leaf("target")?);
+    let rank = x.rank()?;
+    let dim = if rank == 1 { 0 } else { wrap_dim(1, rank)? };
+    let smoothing = c.f64("label_smoothing")?;
+    if !(0.0..=1.0).contains(&smoothing) {
+        return Err(OpError::arg(
+            "label_smoothing",
+            format!("label_smoothing must be between 0.0 and 1.0. Got: {smoothing}"),
+        ));
+    }
+    let dtype = x.dtype();
+    let x = b.to_dtype(x, dtype.compute())?;
+    let log = b.op("log_softmax", [(&x).into(), Val::int(dim as i64)])?;
+    let out = if target.dtype().is_float() {
+        against_probabilities(b, c, &log, target, dim, smoothing)?
+    } else if smoothing > 0.0 {
+        smoothed(b, c, &log, target, dim, smoothing)?
+    } else {
+        match nll_loss(b, c, &log, target)? {
+            Val::Leaf(t) => t,
+            v => return Ok(v),
+        }
+    };
+    b.to_dtype(&out, dtype).map(Val::Leaf)
+}
+
+/// Targets are probabilities: the mean is over all but the classes.
+fn against_probabilities(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    log: &Traced,
+    target: &Traced,
+    dim: usize,
+    smoothing: f64,
+) -> OpResult<Traced> {
+    let classes = log.shape()?[dim].clone();
+    let mut target = b.to_dtype(target, log.dtype())?;
+    if smoothing > 0.0 {
+        let Some(n) = classes.as_const() else {
+            return Err(OpError::shape("label_smoothing needs a known number of classes"));
+        };
+        target = b.binary("mul", &target, Val::Float(1.0 - smoothing))?;
+        target = b.binary("add", &target, Val::Float(smoothing / n as f64))?;
+    }
+    let mut terms = b.binary("mul", log, &target)?;
+    if let Some(w) = class_weights(b, c, log.rank()?, log.dtype())? {
+        terms = b.binary("mul", &terms, &w)?;
+    }
+    let terms = b.op("sum", [terms.into(), ints_val(&[dim as i64])])?;
+    let terms = b.unary("neg", &terms)?;
+    finish(b, c, &terms, log.dtype())?
+        .as_leaf()
+        .cloned()
+        .ok_or_else(|| OpError::arg("reduction", "a loss is a tensor"))
+}
+
+/// `(1 - smoothing) nll + smoothing / classes (the sum over all classes)`, both by class weight.
+fn smoothed(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    log: &Traced,
+    target: &Traced,
+    dim: usize,
+    smoothing: f64,
+) -> OpResult<Traced> {
+    let Some(classes) = log.shape()?[dim].as_const() else {
+        return Err(OpError::shape("label_smoothing needs a known number of classes"));
+    };
+    let nll = nll_loss(b, c, log, target)?;
+    let mut all = b.unary("neg", log)?;
+    let weights = class_weights(b, c, log.rank()?, log.dtype())?;
+    if let Some(w) = &weights {
+        all = b.binary("mul", &all, w)?;
+    }
+    let all = b.op("sum", [all.into(), ints_val(&[dim as i64])])?;
+    let kept = b.binary("ne", target, c.get("ignore_index").clone())?;
+    let all = b.op("where", [(&kept).into(), all.into(), Val::int(0)])?;
+    let all = match reduction(c)? {
+        Reduction::None => all,
+        Reduction::Sum => b.op("sum", [all.into()])?,
+        Reduction::Mean => {
+            let sum = b.op("sum", [all.into()])?;
+            let count = kept_weight(b, &kept, target, weights.as_ref(), log, dim)?;
+            b.binary("div", &sum, &count)?
+        }
+    };
+    let all = b.binary("mul", &all, Val::Float(smoothing / classes as f64))?;
+    let nll = b.binary("mul", nll, Val::Float(1.0 - smoothing))?;
+    b.binary("add", &nll, &all)
+}
+
+/// What the mean divides by: the weights of the targets that are not ignored.
+fn kept_weight(
+    b: &mut dyn Build,
+    kept: &Traced,
+    target: &Traced,
+    weights: Option<&Traced>,
+    log: &Traced,
+    dim: usize,
+) -> OpResult<Traced> {
+    let Some(w) = weights else {
+        let ones = b.to_dtype(kept, log.dtype())?;
+        return b.op("sum", [ones.into()]);
+    };
+    let w = b.expand(w, log.shape()?)?;
+    let target = b.to_dtype(target, DType::I64)?;
+    let index = b.op("where", [kept.into(), target.into(), Val::int(0)])?;
+    let index = b.unsqueeze(&index, dim)?;
+    let picked = b.op("gather", [(&w).into(), Val::int(dim as i64), index.into()])?;
+    let picked = b.squeeze(&picked, dim)?;
+    let picked = b.op("where", [kept.into(), picked.into(), Val::int(0)])?;
+    b.op("sum", [picked.into()])
+}

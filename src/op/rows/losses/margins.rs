@@ -1,0 +1,302 @@
+//! Losses of margins and of distances between embeddings.
+
+use super::{finish, loss, wide};
+use crate::op::emit::ints_val;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = elements();
+    v.extend(embeddings());
+    v.extend(classes());
+    v
+}
+
+fn elements() -> Vec<Op> {
+    vec![
+        loss!(
+            "soft_margin_loss",
+            "Tensor self, Tensor target",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            soft_margin,
+            "log(1 + exp(-target self))"
+        )
+        .module("SoftMarginLoss(size_average=None, reduce=None, reduction='mean') = soft_margin_loss($0:input, $1:target, reduction)"),
+        loss!(
+            "margin_ranking_loss",
+            "Tensor input1, Tensor input2, Tensor target, float margin=0.0",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            ranking,
+            "max(0, -target (input1 - input2) + margin)"
+        )
+        .module(
+            "MarginRankingLoss(margin=0.0, size_average=None, reduce=None, reduction='mean') = margin_ranking_loss($0:input1, \
+             $1:input2, $2:target, margin, reduction)",
+        ),
+        loss!(
+            "hinge_embedding_loss",
+            "Tensor self, Tensor target, float margin=1.0",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            hinge,
+            "self where target is 1, max(0, margin - self) where it is -1"
+        )
+        .module(
+            "HingeEmbeddingLoss(margin=1.0, size_average=None, reduce=None, reduction='mean') = hinge_embedding_loss($0:input, \
+             $1:target, margin, reduction)",
+        ),
+    ]
+}
+
+fn embeddings() -> Vec<Op> {
+    vec![
+        loss!(
+            "triplet_margin_loss",
+            "Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            triplet,
+            "max(0, |anchor - positive| - |anchor - negative| + margin)"
+        )
+        .module(
+            "TripletMarginLoss(margin=1.0, p=2.0, eps=1e-06, swap=False, size_average=None, reduce=None, reduction='mean') = \
+             triplet_margin_loss($0:anchor, $1:positive, $2:negative, margin, p, eps, swap, reduction)",
+        ),
+        Op::composite(
+            "triplet_margin_with_distance_loss",
+            "triplet_margin_with_distance_loss(Tensor anchor, Tensor positive, Tensor negative, *, Any distance_function=None, \
+             float margin=1.0, bool swap=False, str reduction='mean') -> Tensor",
+            |b, c| {
+                if !c.is_none("distance_function") {
+                    return Err(OpError::arg("distance_function", "a distance function of one's own is not known")
+                        .help("trace the model: its distance becomes nodes"));
+                }
+                let mut args: Vec<Val<Traced>> = c.args[..3].to_vec();
+                args.extend([c.get("margin").clone(), Val::Float(2.0), Val::Float(1e-6)]);
+                args.extend([c.get("swap").clone(), c.get("reduction").clone()]);
+                b.call("triplet_margin_loss", args)
+            },
+        )
+        .doc("triplet_margin_loss with the distance of pairwise_distance")
+        .spelled("torch.nn.functional.triplet_margin_with_distance_loss")
+        .module(
+            "TripletMarginWithDistanceLoss(*, distance_function=None, margin=1.0, swap=False, reduction='mean') = \
+             triplet_margin_with_distance_loss($0:anchor, $1:positive, $2:negative, distance_function=distance_function, \
+             margin=margin, swap=swap, reduction=reduction)",
+        ),
+        loss!(
+            "cosine_embedding_loss",
+            "Tensor input1, Tensor input2, Tensor target, float margin=0.0",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            cosine,
+            "1 - cos where target is 1, max(0, cos - margin) where it is -1"
+        )
+        .module(
+            "CosineEmbeddingLoss(margin=0.0, size_average=None, reduce=None, reduction='mean') = cosine_embedding_loss($0:input1, \
+             $1:input2, $2:target, margin, reduction)",
+        ),
+    ]
+}
+
+fn classes() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "multi_margin_loss",
+            "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, Any reduction=1) -> \
+             Tensor",
+            multi_margin,
+        )
+        .doc("the sum over the other classes of max(0, margin - self[target] + self) ** p, over the number of classes")
+        .form(
+            "aten.multi_margin_loss.default torch._C._nn.multi_margin_loss",
+            "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=1) -> \
+             Tensor",
+        )
+        .form(
+            "torch.nn.functional.multi_margin_loss",
+            "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1.0, Tensor? weight=None, Any \
+             size_average=None, Any reduce=None, str reduction='mean') -> Tensor",
+        )
+        .module(
+            "MultiMarginLoss(p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean') = \
+             multi_margin_loss($0:input, $1:target, p, margin, @weight?, reduction)",
+        ),
+        Op::composite(
+            "multilabel_soft_margin_loss",
+            "multilabel_soft_margin_loss(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, Any reduce=None, \
+             str reduction='mean') -> Tensor",
+            multilabel_soft_margin,
+        )
+        .doc("binary_cross_entropy_with_logits, the mean over the last dim first")
+        .spelled("torch.nn.functional.multilabel_soft_margin_loss")
+        .module(
+            "MultiLabelSoftMarginLoss(weight=None, size_average=None, reduce=None, reduction='mean') = \
+             multilabel_soft_margin_loss($0:input, $1:target, @weight?, reduction=reduction)",
+        ),
+    ]
+}
+
+/// In the operands' own dtype, as torch does: exp overflows early in f16.
+fn soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let negated = b.unary("neg", c.leaf("self")?)?;
+    let product = b.binary("mul", &negated, c.leaf("target")?)?;
+    let e = b.unary("exp", &product)?;
+    let terms = b.unary("log1p", &e)?;
+    finish(b, c, &terms, terms.dtype())
+}
+
+/// Squared lengths count 1e-12 more, as in torch.
+fn cosine(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y, target) = (c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?);
+    let dim = target.rank()? as i64;
+    if dim > 1 {
+        return Err(OpError::shape(
+            "0D or 1D target tensor expected, multi-target not supported",
+        ));
+    }
+    let dot = |b: &mut dyn Build, x: &Traced, y: &Traced| -> OpResult<Traced> {
+        let product = b.binary("mul", x, y)?;
+        b.op("sum", [product.into(), ints_val(&[dim])])
+    };
+    let product = dot(b, x, y)?;
+    let mut lengths = vec![];
+    for t in [x, y] {
+        let square = dot(b, t, t)?;
+        lengths.push(b.binary("add", &square, Val::Float(1e-12))?);
+    }
+    let length = b.binary("mul", &lengths[0], &lengths[1])?;
+    let length = b.unary("sqrt", &length)?;
+    let cos = b.binary("div", &product, &length)?;
+    let near = b.op("rsub", [(&cos).into(), Val::int(1)])?;
+    let far = b.binary("sub", &cos, c.get("margin").clone())?;
+    let far = b.op("clamp", [far.into(), Val::int(0)])?;
+    let (same, other) = (
+        b.binary("eq", target, Val::int(1))?,
+        b.binary("eq", target, Val::int(-1))?,
+    );
+    let near = b.op("where", [same.into(), near.into(), Val::int(0)])?;
+    let far = b.op("where", [other.into(), far.into(), Val::int(0)])?;
+    let terms = b.binary("add", &near, &far)?;
+    finish(b, c, &terms, terms.dtype())
+}
+
+fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, target) = (c.leaf("self")?, c.leaf("target")?);
+    let p = c.f64("p")?;
+    if p != 1.0 && p != 2.0 {
+        return Err(OpError::arg("p", "only p == 1 and p == 2 supported"));
+    }
+    let single = x.rank()? < 2;
+    if x.rank()? > 2 || target.rank()? > 1 || !single && target.rank()? != 1 {
+        return Err(OpError::shape(format!(
+            "Expected non-empty vector or matrix with optional 0-dim batch size, but got: {}",
+            x.ty
+        )));
+    }
+    let classes = x.shape()?.last().cloned().unwrap_or(Dim::Const(1));
+    let rows = b.reshape(
+        x,
+        &[
+            if single { Dim::Const(1) } else { x.shape()?[0].clone() },
+            classes.clone(),
+        ],
+    )?;
+    let n = rows.shape()?[0].clone();
+    let target_column = b.reshape(target, &[n.clone(), Dim::Const(1)])?;
+    let own = b.op("gather", [(&rows).into(), Val::int(1), (&target_column).into()])?;
+    let z = b.binary("sub", &rows, &own)?;
+    let z = b.binary("add", &z, c.get("margin").clone())?;
+    let mut z = b.op("clamp", [z.into(), Val::int(0)])?;
+    if p == 2.0 {
+        z = b.unary("square", &z)?;
+    }
+    if let Some(w) = c.opt_leaf("weight") {
+        let flat = b.reshape(&target_column, std::slice::from_ref(&n))?;
+        let w = b.op("index_select", [w.into(), Val::int(0), flat.into()])?;
+        let w = b.unsqueeze(&w, 1)?;
+        z = b.binary("mul", &z, &w)?;
+    }
+    let places = b.op("arange", [Val::int(0), Val::Int(classes.clone())])?;
+    let is_own = b.binary("eq", &places, &target_column)?;
+    let z = b.op("where", [is_own.into(), Val::int(0), z.into()])?;
+    let sums = b.op("sum", [z.into(), ints_val(&[1])])?;
+    let terms = b.binary("div", &sums, Val::Int(classes))?;
+    let terms = match target.rank()? {
+        0 => b.squeeze(&terms, 0)?,
+        _ => terms,
+    };
+    finish(b, c, &terms, terms.dtype())
+}
+
+fn multilabel_soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, target) = (c.leaf("self")?, c.leaf("target")?);
+    let negated = b.unary("neg", x)?;
+    let (yes, no) = (b.unary("log_sigmoid", x)?, b.unary("log_sigmoid", &negated)?);
+    let rest = b.op("rsub", [target.into(), Val::int(1)])?;
+    let (yes, no) = (b.binary("mul", target, &yes)?, b.binary("mul", &rest, &no)?);
+    let sum = b.binary("add", &yes, &no)?;
+    let terms = b.unary("neg", &sum)?;
+    let terms = match c.opt_leaf("weight") {
+        Some(w) => b.binary("mul", &terms, w)?,
+        None => terms,
+    };
+    let classes = x.shape()?.last().cloned().unwrap_or(Dim::Const(1));
+    let sums = b.op("sum", [terms.into(), ints_val(&[-1])])?;
+    let terms = b.binary("div", &sums, Val::Int(classes))?;
+    finish(b, c, &terms, terms.dtype())
+}
+
+fn ranking(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?])?;
+    let d = b.binary("sub", &t[1], &t[0])?;
+    let d = b.binary("mul", &t[2], &d)?;
+    let d = b.binary("add", &d, c.get("margin").clone())?;
+    let terms = b.op("clamp", [d.into(), Val::int(0)])?;
+    finish(b, c, &terms, dtype)
+}
+
+fn hinge(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let rest = b.op("rsub", [x.into(), c.get("margin").clone()])?;
+    let rest = b.op("clamp", [rest.into(), Val::int(0)])?;
+    let (one, minus) = (
+        b.binary("ne", target, Val::int(1))?,
+        b.binary("ne", target, Val::int(-1))?,
+    );
+    let left = b.op("where", [one.into(), rest.into(), Val::int(0)])?;
+    let right = b.op("where", [minus.into(), x.into(), Val::int(0)])?;
+    let terms = b.binary("add", &left, &right)?;
+    finish(b, c, &terms, dtype)
+}
+
+fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    // torch.nn.functional, which says the reduction in a word, takes less than ATen.
+    let margin = c.f64("margin")?;
+    if c.get("reduction").as_str().is_some() && margin <= 0.0 {
+        return Err(OpError::arg(
+            "margin",
+            format!("margin must be greater than 0, got {margin:?}"),
+        ));
+    }
+    let (t, dtype) = wide(b, &[c.leaf("anchor")?, c.leaf("positive")?, c.leaf("negative")?])?;
+    let how = [c.get("p").clone(), c.get("eps").clone()];
+    let distance = |b: &mut dyn Build, x: &Traced, y: &Traced| {
+        let args = [vec![x.into(), y.into()], how.to_vec()].concat();
+        b.op("pairwise_distance", args)
+    };
+    let near = distance(b, &t[0], &t[1])?;
+    let mut far = distance(b, &t[0], &t[2])?;
+    if c.bool("swap")? {
+        let other = distance(b, &t[1], &t[2])?;
+        far = b.binary("minimum", &far, &other)?;
+    }
+    let d = b.binary("sub", &near, &far)?;
+    let d = b.binary("add", &d, c.get("margin").clone())?;
+    let terms = b.op("clamp", [d.into(), Val::int(0)])?;
+    finish(b, c, &terms, dtype)
+}

@@ -1,0 +1,464 @@
+//! Losses: a term for each element, then their mean, their sum or nothing more.
+//!
+//! Terms are computed in the dtype that torch's kernels compute in, and rounded once.
+
+pub(super) mod adaptive;
+pub(super) mod classes;
+pub(super) mod margins;
+pub(super) mod sequences;
+
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val, promote_types};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [distances(), cross_entropies(), likelihoods()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// A loss row: its parameters before and after the reduction, in ATen's form and in torch.nn.functional's.
+macro_rules! loss {
+    ($n:literal, $before:literal, $after:literal, $functional:literal, $f:path, $doc:literal) => {
+        Op::composite(
+            $n,
+            concat!($n, "(", $before, ", Any reduction=1", $after, ") -> Tensor"),
+            $f,
+        )
+        .doc($doc)
+        .form(
+            concat!("aten.", $n, ".default"),
+            concat!($n, "(", $before, ", int reduction=1", $after, ") -> Tensor"),
+        )
+        .form(
+            concat!("torch.nn.functional.", $n),
+            concat!($n, "(", $before, $functional, ") -> Tensor"),
+        )
+    };
+}
+
+pub(in crate::op::rows) use loss;
+
+fn distances() -> Vec<Op> {
+    vec![
+        loss!(
+            "mse_loss",
+            "Tensor self, Tensor target",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            mse,
+            "squared differences"
+        )
+        .module("MSELoss(size_average=None, reduce=None, reduction='mean') = mse_loss($0:input, $1:target, reduction)"),
+        loss!(
+            "l1_loss",
+            "Tensor self, Tensor target",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            l1,
+            "absolute differences"
+        )
+        .module("L1Loss(size_average=None, reduce=None, reduction='mean') = l1_loss($0:input, $1:target, reduction)"),
+        loss!(
+            "smooth_l1_loss",
+            "Tensor self, Tensor target",
+            ", float beta=1.0",
+            ", Any size_average=None, Any reduce=None, str reduction='mean', float beta=1.0",
+            smooth_l1,
+            "absolute differences, below beta squared over 2 beta"
+        )
+        .module("SmoothL1Loss(size_average=None, reduce=None, reduction='mean', beta=1.0) = smooth_l1_loss($0:input, $1:target, reduction, beta)"),
+        loss!(
+            "huber_loss",
+            "Tensor self, Tensor target",
+            ", float delta=1.0",
+            ", str reduction='mean', float delta=1.0",
+            huber,
+            "half squared differences up to delta, linear beyond"
+        )
+        .module("HuberLoss(reduction='mean', delta=1.0) = huber_loss($0:input, $1:target, reduction, delta)"),
+        Op::composite(
+            "weighted_mse_loss",
+            "mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor weight) \
+             -> Tensor",
+            |b, c| loss_by_weight(b, c, "mse_loss", true),
+        )
+        .doc("squared differences times weights; their mean is over the sum of the weights")
+        .spelled("torch.nn.functional.mse_loss"),
+        Op::composite(
+            "weighted_l1_loss",
+            "l1_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor weight) \
+             -> Tensor",
+            |b, c| loss_by_weight(b, c, "l1_loss", true),
+        )
+        .doc("absolute differences times weights; their mean is over the sum of the weights")
+        .spelled("torch.nn.functional.l1_loss"),
+        Op::composite(
+            "weighted_huber_loss",
+            "huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor weight) -> Tensor",
+            |b, c| loss_by_weight(b, c, "huber_loss", false),
+        )
+        .doc("huber_loss times weights; their mean is over the elements")
+        .spelled("torch.nn.functional.huber_loss"),
+    ]
+}
+
+fn cross_entropies() -> Vec<Op> {
+    vec![
+        loss!(
+            "binary_cross_entropy",
+            "Tensor self, Tensor target, Tensor? weight=None",
+            "",
+            ", Any size_average=None, Any reduce=None, str reduction='mean'",
+            bce,
+            "-(target log(self) + (1 - target) log(1 - self)), logarithms at least -100"
+        )
+        .module("BCELoss(weight=None, size_average=None, reduce=None, reduction='mean') = binary_cross_entropy($0:input, $1:target, @weight?, reduction)"),
+        Op::composite(
+            "binary_cross_entropy_with_logits",
+            "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, Any \
+             reduction=1) -> Tensor",
+            bce_logits,
+        )
+        .doc("binary_cross_entropy of the sigmoid")
+        .form(
+            "aten.binary_cross_entropy_with_logits.default",
+            "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int \
+             reduction=1) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.binary_cross_entropy_with_logits",
+            "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, Any \
+             reduce=None, str reduction='mean', Tensor? pos_weight=None) -> Tensor",
+        )
+        .module(
+            "BCEWithLogitsLoss(weight=None, size_average=None, reduce=None, reduction='mean', pos_weight=None) = \
+             binary_cross_entropy_with_logits($0:input, $1:target, @weight?, @pos_weight?, reduction)",
+        ),
+    ]
+}
+
+fn likelihoods() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "kl_div",
+            "kl_div(Tensor self, Tensor target, Any reduction=1, *, bool log_target=False) -> Tensor",
+            kl_div,
+        )
+        .doc("target (log(target) - self); `batchmean` is the sum over the first size")
+        .form(
+            "aten.kl_div.default torch.kl_div",
+            "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.kl_div",
+            "kl_div(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', bool \
+             log_target=False) -> Tensor",
+        )
+        .module(
+            "KLDivLoss(size_average=None, reduce=None, reduction='mean', log_target=False) = kl_div($0:input, $1:target, \
+             reduction, log_target=log_target)",
+        ),
+        Op::composite(
+            "poisson_nll_loss",
+            "poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, float eps=1e-08, Any reduction=1) \
+             -> Tensor",
+            poisson,
+        )
+        .doc("exp(input) - target input, or input - target log(input + eps)")
+        .form(
+            "aten.poisson_nll_loss.default torch.poisson_nll_loss",
+            "poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.poisson_nll_loss",
+            "poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, Any size_average=None, float \
+             eps=1e-08, Any reduce=None, str reduction='mean') -> Tensor",
+        )
+        .module(
+            "PoissonNLLLoss(log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean') = \
+             poisson_nll_loss($0:log_input, $1:target, log_input, full, eps, reduction)",
+        ),
+        Op::composite(
+            "gaussian_nll_loss",
+            "gaussian_nll_loss(Tensor input, Tensor target, Any var, bool full=False, float eps=1e-06, str reduction='mean') -> \
+             Tensor",
+            gaussian,
+        )
+        .doc("(log(var) + (input - target) ** 2 / var) / 2, with var at least eps")
+        .spelled("torch.nn.functional.gaussian_nll_loss")
+        .module(
+            "GaussianNLLLoss(*, full=False, eps=1e-06, reduction='mean') = gaussian_nll_loss($0:input, $1:target, $2:var, full, \
+             eps, reduction)",
+        ),
+    ]
+}
+
+/// How terms become the result.
+#[derive(Clone, Copy, PartialEq)]
+pub(in crate::op::rows) enum Reduction {
+    /// One result a term.
+    None,
+    /// Their mean.
+    Mean,
+    /// Their sum.
+    Sum,
+}
+
+pub(in crate::op::rows) fn reduction(c: &Call<Traced>) -> OpResult<Reduction> {
+    let v = c.get("reduction");
+    match (v.as_int(), v.as_str()) {
+        (Some(0), _) | (_, Some("none")) => Ok(Reduction::None),
+        (Some(1), _) | (_, Some("mean")) => Ok(Reduction::Mean),
+        (Some(2), _) | (_, Some("sum")) => Ok(Reduction::Sum),
+        (_, Some(s)) => Err(OpError::arg(
+            "reduction",
+            format!("{s} is not a valid value for reduction"),
+        )),
+        _ => Err(OpError::arg(
+            "reduction",
+            "reduction must be 0 (none), 1 (mean) or 2 (sum)",
+        )),
+    }
+}
+
+/// The terms reduced and rounded to `dtype`; of integers, in the dtype that the terms came to.
+pub(in crate::op::rows) fn finish(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    terms: &Traced,
+    dtype: DType,
+) -> OpResult<Val<Traced>> {
+    let out = match reduction(c)? {
+        Reduction::None => terms.clone(),
+        Reduction::Mean => b.op("mean", [terms.into()])?,
+        Reduction::Sum => b.op("sum", [terms.into()])?,
+    };
+    match dtype.is_float() {
+        true => b.to_dtype(&out, dtype).map(Val::Leaf),
+        false => Ok(out.into()),
+    }
+}
+
+/// The tensors in the compute dtype of their common one, which comes with them.
+pub(in crate::op::rows) fn wide(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
+    let first = tensors[0].dtype();
+    let common = tensors.iter().try_fold(first, |d, t| promote_types(d, t.dtype()));
+    let dtype = common.ok_or_else(|| OpError::dtype("a loss of dtypes that have no common one"))?;
+    let all: OpResult<Vec<Traced>> = tensors.iter().map(|t| b.to_dtype(t, dtype.compute())).collect();
+    Ok((all?, dtype))
+}
+
+/// `|self - target|`, and the dtype of the result.
+fn difference(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, DType)> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let d = b.binary("sub", &t[0], &t[1])?;
+    Ok((b.unary("abs", &d)?, dtype))
+}
+
+fn mse(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (z, dtype) = difference(b, c)?;
+    let terms = b.binary("mul", &z, &z)?;
+    finish(b, c, &terms, dtype)
+}
+
+fn l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (z, dtype) = difference(b, c)?;
+    finish(b, c, &z, dtype)
+}
+
+/// A loss whose terms are multiplied with `weight`, as `torch.nn.functional` writes it.
+fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: &str, over_weights: bool) -> OpResult<Val<Traced>> {
+    let (x, weight) = (c.leaf("self")?, c.leaf("weight")?);
+    let known = |t: &Traced| t.ty.fixed_shape();
+    if let (Some(a), Some(w)) = (known(x), known(weight))
+        && a != w
+    {
+        return Err(OpError::shape("Weights and input must have the same size."));
+    }
+    let mut args = vec![x.into(), c.get("target").clone(), Val::Int(Dim::Const(0))];
+    if c.op.schema.index_of("delta").is_some() {
+        args.push(c.get("delta").clone());
+    }
+    let terms = b.op(loss, args)?;
+    let terms = b.binary("mul", &terms, weight)?;
+    match reduction(c)? {
+        Reduction::None => Ok(terms.into()),
+        Reduction::Sum => b.call("sum", vec![(&terms).into()]),
+        Reduction::Mean if over_weights => {
+            let (sum, weights) = (b.op("sum", [(&terms).into()])?, b.op("sum", [weight.into()])?);
+            b.binary("div", &sum, &weights).map(Val::Leaf)
+        }
+        Reduction::Mean => b.call("mean", vec![(&terms).into()]),
+    }
+}
+
+/// `z` below `limit` squared and halved, over `scale`; beyond, linear.
+fn rounded_corner(b: &mut dyn Build, z: &Traced, limit: f64, over: bool, within: &str) -> OpResult<Traced> {
+    let half = b.binary("mul", z, Val::Float(0.5))?;
+    let mut square = b.binary("mul", &half, z)?;
+    let mut line = b.binary("sub", z, Val::Float(0.5 * limit))?;
+    match over {
+        true => square = b.binary("div", &square, Val::Float(limit))?,
+        false => line = b.binary("mul", &line, Val::Float(limit))?,
+    }
+    let inside = b.binary(within, z, Val::Float(limit))?;
+    b.op("where", [inside.into(), square.into(), line.into()])
+}
+
+fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let beta = c.f64("beta")?;
+    if beta < 0.0 {
+        return Err(OpError::arg(
+            "beta",
+            "smooth_l1_loss does not support negative values for beta.",
+        ));
+    }
+    let (z, dtype) = difference(b, c)?;
+    let terms = match beta == 0.0 {
+        true => z,
+        false => rounded_corner(b, &z, beta, true, "lt")?,
+    };
+    finish(b, c, &terms, dtype)
+}
+
+fn huber(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let delta = c.f64("delta")?;
+    if delta <= 0.0 {
+        return Err(OpError::arg(
+            "delta",
+            "huber_loss does not support non-positive values for delta.",
+        ));
+    }
+    let (z, dtype) = difference(b, c)?;
+    let terms = rounded_corner(b, &z, delta, false, "le")?;
+    finish(b, c, &terms, dtype)
+}
+
+fn bce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let floor = Val::Float(-100.0);
+    let negated = b.unary("neg", x)?;
+    let other = b.unary("log1p", &negated)?;
+    let other = b.op("clamp", [other.into(), floor.clone()])?;
+    let log = b.unary("log", x)?;
+    let log = b.op("clamp", [log.into(), floor])?;
+    let rest = b.binary("sub", target, Val::Float(1.0))?;
+    let (left, right) = (b.binary("mul", &rest, &other)?, b.binary("mul", target, &log)?);
+    let terms = b.binary("sub", &left, &right)?;
+    let terms = weighted(b, c, terms)?;
+    finish(b, c, &terms, dtype)
+}
+
+/// The terms by the parameter `weight`, if it is given.
+pub(in crate::op::rows) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: Traced) -> OpResult<Traced> {
+    match c.opt_leaf("weight") {
+        Some(w) => {
+            let w = b.to_dtype(w, terms.dtype())?;
+            b.binary("mul", &terms, &w)
+        }
+        None => Ok(terms),
+    }
+}
+
+/// `(1 - target) self + (1 + (pos_weight - 1) target) (log(1 + exp(-|self|)) + max(-self, 0))`.
+fn bce_logits(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let rest = b.op("rsub", [target.into(), Val::Float(1.0)])?;
+    let linear = b.binary("mul", &rest, x)?;
+    let log = b.unary("log_sigmoid", x)?;
+    let mut log = b.unary("neg", &log)?;
+    if let Some(w) = c.opt_leaf("pos_weight") {
+        let w = b.to_dtype(w, log.dtype())?;
+        let w = b.binary("sub", &w, Val::Float(1.0))?;
+        let w = b.binary("mul", &w, target)?;
+        let w = b.binary("add", &w, Val::Float(1.0))?;
+        log = b.binary("mul", &log, &w)?;
+    }
+    let terms = b.binary("add", &linear, &log)?;
+    let terms = weighted(b, c, terms)?;
+    finish(b, c, &terms, dtype)
+}
+
+fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let terms = if c.bool("log_target")? {
+        let d = b.binary("sub", target, x)?;
+        let weight = b.unary("exp", target)?;
+        b.binary("mul", &weight, &d)?
+    } else {
+        let (left, right) = (b.binary("xlogy", target, target)?, b.binary("mul", target, x)?);
+        b.binary("sub", &left, &right)?
+    };
+    if c.get("reduction").as_str() != Some("batchmean") {
+        return finish(b, c, &terms, dtype);
+    }
+    let batch = x.shape()?.first().cloned().unwrap_or(Dim::Const(1));
+    let sum = b.op("sum", [terms.into()])?;
+    let mean = b.binary("div", &sum, Val::Int(batch))?;
+    b.to_dtype(&mean, dtype).map(Val::Leaf)
+}
+
+/// A variance may have one size less than the input, or 1 as its last size.
+fn gaussian(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, target) = (c.leaf("input")?, c.leaf("target")?);
+    let var = match c.get("var") {
+        Val::Leaf(v) if v.rank()? + 1 == x.rank()? => b.unsqueeze(v, v.rank()?)?,
+        Val::Leaf(v) => v.clone(),
+        v if v.as_f64().is_some_and(|v| v < 0.0) => {
+            return Err(OpError::arg("var", "var has negative entry/entries"));
+        }
+        v => b.full(x.shape()?, v.clone(), x.dtype())?,
+    };
+    let (own, all) = (var.shape()?, x.shape()?);
+    let fits = |(k, (a, b)): (usize, (&Dim, &Dim))| {
+        a.sub(b).as_const() == Some(0) || k + 1 == all.len() && *a == Dim::Const(1)
+    };
+    if own.len() != all.len() || !own.iter().zip(all).enumerate().all(fits) {
+        return Err(OpError::shape("var is of incorrect size"));
+    }
+    let var = b.op("clamp", [var.into(), c.get("eps").clone()])?;
+    let log = b.unary("log", &var)?;
+    let d = b.binary("sub", x, target)?;
+    let square = b.unary("square", &d)?;
+    let square = b.binary("div", &square, &var)?;
+    let sum = b.binary("add", &log, &square)?;
+    let mut terms = b.binary("mul", &sum, Val::Float(0.5))?;
+    if c.bool("full")? {
+        terms = b.binary("add", &terms, Val::Float(0.5 * std::f64::consts::TAU.ln()))?;
+    }
+    let dtype = terms.dtype();
+    finish(b, c, &terms, dtype)
+}
+
+fn poisson(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (t, dtype) = wide(b, &[c.leaf("input")?, c.leaf("target")?])?;
+    let (x, target) = (&t[0], &t[1]);
+    let (rate, log) = match c.bool("log_input")? {
+        true => (b.unary("exp", x)?, x.clone()),
+        false => {
+            let shifted = b.binary("add", x, Val::Float(c.f64("eps")?))?;
+            (x.clone(), b.unary("log", &shifted)?)
+        }
+    };
+    let product = b.binary("mul", target, &log)?;
+    let mut terms = b.binary("sub", &rate, &product)?;
+    if c.bool("full")? {
+        // Stirling's approximation of log(target!), where target is above 1.
+        let log = b.unary("log", target)?;
+        let first = b.binary("mul", target, &log)?;
+        let round = b.binary("mul", target, Val::Float(std::f64::consts::TAU))?;
+        let round = b.unary("log", &round)?;
+        let round = b.binary("mul", &round, Val::Float(0.5))?;
+        let stirling = b.binary("sub", &first, target)?;
+        let stirling = b.binary("add", &stirling, &round)?;
+        let small = b.binary("le", target, Val::Float(1.0))?;
+        let stirling = b.op("where", [small.into(), Val::Float(0.0), stirling.into()])?;
+        terms = b.binary("add", &terms, &stirling)?;
+    }
+    finish(b, c, &terms, dtype)
+}

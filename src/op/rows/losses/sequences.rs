@@ -1,0 +1,297 @@
+//! Losses that follow each sample by itself: connectionist temporal classification, margins between sets of classes.
+
+use crate::op::pointwise::not_implemented;
+use crate::op::rows::dense::{indices, zeros};
+use crate::op::{Call, Meaning, Op, OpError, OpResult};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+const CTC: &str = "ctc_loss(Tensor log_probs, Tensor targets, Any input_lengths, Any target_lengths, int blank=0, Any \
+                   reduction=1, bool zero_infinity=False) -> Tensor";
+const MULTILABEL: &str =
+    "multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor, Tensor)";
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::new("ctc_loss", CTC, |c, _| ctc_type(c), Meaning::Routine(ctc))
+            .doc("-log of the probability of all alignments of the targets with the log_probs")
+            .form(
+                "aten.ctc_loss.IntList torch.ctc_loss",
+                "ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, int \
+                 reduction=1, bool zero_infinity=False) -> Tensor",
+            )
+            .form(
+                "aten.ctc_loss.Tensor torch.ctc_loss",
+                "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int \
+                 reduction=1, bool zero_infinity=False) -> Tensor",
+            )
+            .form(
+                "torch.nn.functional.ctc_loss",
+                "ctc_loss(Tensor log_probs, Tensor targets, Any input_lengths, Any target_lengths, int blank=0, str \
+                 reduction='mean', bool zero_infinity=False) -> Tensor",
+            )
+            .module(
+                "CTCLoss(blank=0, reduction='mean', zero_infinity=False) = ctc_loss($0:log_probs, $1:targets, \
+                 $2:input_lengths, $3:target_lengths, blank, reduction, zero_infinity)",
+            ),
+        Op::new(
+            "multilabel_margin_loss_forward",
+            MULTILABEL,
+            |c, _| multilabel_type(c),
+            Meaning::Routine(multilabel),
+        )
+        .doc("multilabel_margin_loss, and which classes are targets")
+        .spelled("aten.multilabel_margin_loss_forward.default"),
+        Op::composite(
+            "multilabel_margin_loss",
+            "multilabel_margin_loss(Tensor self, Tensor target, Any reduction=1) -> Tensor",
+            |b, c| {
+                let how = super::reduction(c)? as i64;
+                let args = [c.get("self").clone(), c.get("target").clone(), Val::int(how)];
+                let mut both = b.many("multilabel_margin_loss_forward", args)?;
+                Ok(both.swap_remove(0).into())
+            },
+        )
+        .doc("max(0, 1 - self[target] + self[other]) summed over targets (up to the first -1) and other classes")
+        .form(
+            "aten.multilabel_margin_loss.default torch._C._nn.multilabel_margin_loss",
+            "multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+        )
+        .form(
+            "torch.nn.functional.multilabel_margin_loss",
+            "multilabel_margin_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str \
+             reduction='mean') -> Tensor",
+        )
+        .module(
+            "MultiLabelMarginLoss(size_average=None, reduce=None, reduction='mean') = multilabel_margin_loss($0:input, \
+             $1:target, reduction)",
+        ),
+    ]
+}
+
+/// How terms become the result, as torch's number for it.
+fn reduction<T>(c: &Call<T>) -> OpResult<i64> {
+    let v = c.get("reduction");
+    match (v.as_int(), v.as_str()) {
+        (_, Some("none")) => Ok(0),
+        (_, Some("mean")) => Ok(1),
+        (_, Some("sum")) => Ok(2),
+        (Some(n @ 0..=2), _) => Ok(n),
+        _ => Err(OpError::arg("reduction", "reduction must be 'none', 'mean' or 'sum'")),
+    }
+}
+
+/// A result for each sample, or one of all.
+fn reduced(values: &[f64], how: i64, dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
+    let total: f64 = values.iter().sum();
+    let whole = [if how == 1 { total / values.len() as f64 } else { total }];
+    let (shape, values): (&[usize], &[f64]) = if how == 0 { (shape, values) } else { (&[], &whole) };
+    let mut out = zeros(dtype, shape)?;
+    values.iter().enumerate().for_each(|(i, v)| out.set(i, Scalar::F64(*v)));
+    Ok(out)
+}
+
+// --- connectionist temporal classification -----------------------------------------------------------------------------
+
+fn ctc_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let (d, x) = c.shaped("log_probs")?;
+    if !matches!(d, DType::F32 | DType::F64) {
+        return Err(not_implemented("ctc_loss_cpu", d));
+    }
+    if x.len() != 2 && x.len() != 3 {
+        return Err(OpError::shape("log_probs must have 2 or 3 dims"));
+    }
+    if c.leaf("targets")?.dtype.is_float() {
+        return Err(OpError::dtype("Expected targets to be of an integer dtype"));
+    }
+    let shape = if reduction(c)? == 0 && x.len() == 3 {
+        vec![x[1].clone()]
+    } else {
+        vec![]
+    };
+    Ok(Val::Leaf(TensorType::new(d, shape)))
+}
+
+/// Lengths given as a list or a tensor.
+fn lengths(c: &Call<Tensor>, name: &str, batch: usize) -> OpResult<Vec<usize>> {
+    let given = match c.get(name) {
+        Val::Leaf(t) => indices(t, "lengths must be integers")?.as_slice::<i64>().to_vec(),
+        _ => c.ints(name)?,
+    };
+    if given.len() != batch {
+        return Err(OpError::shape(format!("{name} must be of size batch_size")));
+    }
+    let size = |n: &i64| usize::try_from(*n);
+    given
+        .iter()
+        .map(size)
+        .collect::<Result<_, _>>()
+        .map_err(|_| OpError::value(format!("{name} must not be negative")))
+}
+
+/// The log_probs of one sample: `at(t, class)`.
+struct Sample<'a> {
+    log_probs: &'a Tensor,
+    batch: usize,
+    classes: usize,
+    number: usize,
+}
+
+impl Sample<'_> {
+    fn at(&self, t: usize, class: usize) -> f64 {
+        self.log_probs
+            .get((t * self.batch + self.number) * self.classes + class)
+            .to_f64()
+    }
+}
+
+fn log_sum(terms: &[f64]) -> f64 {
+    let top = terms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let top = if top == f64::NEG_INFINITY { 0.0 } else { top };
+    terms.iter().map(|x| (x - top).exp()).sum::<f64>().ln() + top
+}
+
+/// Graves et al. 2006: the forward variables over the targets with a blank before, between and behind.
+fn alignments(x: &Sample, steps: usize, targets: &[usize], blank: usize) -> f64 {
+    if steps == 0 {
+        return if targets.is_empty() { 0.0 } else { f64::INFINITY };
+    }
+    let label = |s: usize| if s.is_multiple_of(2) { blank } else { targets[s / 2] };
+    let places = 2 * targets.len() + 1;
+    let mut alpha = vec![f64::NEG_INFINITY; places];
+    (0..places.min(2)).for_each(|s| alpha[s] = x.at(0, label(s)));
+    for t in 1..steps {
+        let before = alpha.clone();
+        for s in 0..places {
+            let mut terms = vec![before[s]];
+            if s > 0 {
+                terms.push(before[s - 1]);
+            }
+            if s > 1 && label(s - 2) != label(s) {
+                terms.push(before[s - 2]);
+            }
+            alpha[s] = log_sum(&terms) + x.at(t, label(s));
+        }
+    }
+    -log_sum(&alpha[places.saturating_sub(2)..])
+}
+
+fn ctc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, targets) = (c.leaf("log_probs")?, c.leaf("targets")?);
+    let single = x.rank() == 2;
+    let (time, batch, classes) = match x.shape() {
+        [t, n] => (*t, 1, *n),
+        [t, b, n] => (*t, *b, *n),
+        _ => return Err(OpError::shape("log_probs must have 2 or 3 dims")),
+    };
+    let blank = usize::try_from(c.int("blank")?).ok().filter(|b| *b < classes);
+    let blank = blank.ok_or_else(|| OpError::arg("blank", "blank must be in label range"))?;
+    let (inputs, wanted) = (
+        lengths(c, "input_lengths", batch)?,
+        lengths(c, "target_lengths", batch)?,
+    );
+    // Targets stand in rows, or all behind each other.
+    let row = if targets.rank() == 2 || single {
+        targets.shape().last().copied()
+    } else {
+        None
+    };
+    let (mut losses, mut start) = (vec![], 0);
+    for number in 0..batch {
+        let from = row.map_or(start, |n| number * n);
+        let end = from.checked_add(wanted[number]);
+        let end = end.filter(|&e| e <= targets.numel() && row.is_none_or(|n| wanted[number] <= n));
+        let end = end
+            .ok_or_else(|| OpError::value("Expected tensor to have size at least the target length at dimension 1"))?;
+        if inputs[number] > time {
+            return Err(OpError::value(format!(
+                "Expected input_lengths to have value at most {time}, but got value {}",
+                inputs[number]
+            )));
+        }
+        let class = |i| usize::try_from(targets.get(i).to_i64()).ok().filter(|t| *t < classes);
+        let labels: Option<Vec<usize>> = (from..end).map(class).collect();
+        let labels = labels.ok_or_else(|| OpError::value("a target is no class"))?;
+        let sample = Sample {
+            log_probs: x,
+            batch,
+            classes,
+            number,
+        };
+        let mut loss = alignments(&sample, inputs[number], &labels, blank);
+        if c.bool("zero_infinity")? && loss == f64::INFINITY {
+            loss = 0.0;
+        }
+        let how = reduction(c)?;
+        losses.push(if how == 1 {
+            loss / wanted[number].max(1) as f64
+        } else {
+            loss
+        });
+        start = end;
+    }
+    let shape: &[usize] = if single { &[] } else { &[batch] };
+    reduced(&losses, reduction(c)?, x.dtype(), shape).map(Val::Leaf)
+}
+
+// --- margins between sets of classes -----------------------------------------------------------------------------------
+
+fn multilabel_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let (d, x) = c.shaped("self")?;
+    let (td, target) = c.shaped("target")?;
+    if !matches!(d, DType::F32 | DType::F64) {
+        return Err(not_implemented("multilabel_margin_loss_forward_out_frame", d));
+    }
+    if td != DType::I64 {
+        return Err(OpError::dtype(format!(
+            "expected scalar type Long but found {}",
+            td.scalar_type_name()
+        )));
+    }
+    let same = x
+        .iter()
+        .zip(target)
+        .all(|(a, b)| a.sub(b).as_const().is_none_or(|d| d == 0));
+    let one = |s: &[Dim]| s.iter().all(|d| *d == Dim::Const(1));
+    if x.len() > 2 || x.len() != target.len() && !(one(x) && one(target)) || !same {
+        return Err(OpError::shape(
+            "inconsistent target size: multilabel_margin_loss takes targets of the input's shape",
+        ));
+    }
+    let rows = if reduction(c)? == 0 && target.len() > 1 {
+        vec![x[0].clone()]
+    } else {
+        vec![]
+    };
+    let (loss, which) = (TensorType::new(d, rows), TensorType::new(d, target.to_vec()));
+    Ok(Val::Tuple(vec![Val::Leaf(loss), Val::Leaf(which)]))
+}
+
+fn multilabel(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, target) = (c.leaf("self")?, c.leaf("target")?);
+    let classes = x.shape().last().copied().unwrap_or(1);
+    let batch = if x.rank() == 2 { x.shape()[0] } else { 1 };
+    let mut which = zeros(x.dtype(), target.shape())?;
+    let mut losses = vec![];
+    for n in 0..batch {
+        let value = |k: usize| x.get(n * classes + k).to_f64();
+        let mut labels = vec![];
+        for t in (0..classes)
+            .map(|k| target.get(n * classes + k).to_i64())
+            .take_while(|t| *t != -1)
+        {
+            let class = usize::try_from(t).ok().filter(|t| *t < classes);
+            labels.push(class.ok_or_else(|| OpError::value("target out of range"))?);
+        }
+        labels
+            .iter()
+            .for_each(|&k| which.set(n * classes + k, Scalar::F64(1.0)));
+        let others: Vec<f64> = (0..classes).filter(|k| !labels.contains(k)).map(value).collect();
+        let over = |&k: &usize| others.iter().map(|o| (1.0 - value(k) + o).max(0.0)).sum::<f64>();
+        losses.push(labels.iter().map(over).sum::<f64>() / classes as f64);
+    }
+    let shape: &[usize] = if target.rank() > 1 { &[batch] } else { &[] };
+    let loss = reduced(&losses, reduction(c)?, x.dtype(), shape)?;
+    Ok(Val::Tuple(vec![Val::Leaf(loss), Val::Leaf(which)]))
+}

@@ -1,0 +1,480 @@
+//! Matrix products.
+
+pub(super) mod distance;
+pub(super) mod einsum;
+pub(super) mod products;
+
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Contraction, Decompose, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// A contraction row: its type rule and its meaning follow from one rule.
+macro_rules! contract_op {
+    ($name:literal, $schema:literal, $rule:path) => {
+        Op::new(
+            $name,
+            $schema,
+            |c, s| contracted($rule(c, s)?),
+            Meaning::Contract(|c| $rule(c, &mut Sizes::default())),
+        )
+    };
+}
+pub(in crate::op::rows) use contract_op;
+
+/// The type of a contraction's result.
+pub(in crate::op::rows) fn contracted(c: Contraction) -> OpResult<Type> {
+    let (Contraction::MatMul { out, .. } | Contraction::Conv { out, .. }) = c;
+    Ok(Val::Leaf(out))
+}
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = products();
+    v.extend(with_addend());
+    v
+}
+
+fn products() -> Vec<Op> {
+    vec![
+        contract_op!("mm", "mm(Tensor self, Tensor mat2) -> Tensor", mm)
+            .doc("product of two matrices")
+            .spelled("aten.mm.default torch.mm Tensor.mm torch.spmm"),
+        contract_op!("bmm", "bmm(Tensor self, Tensor mat2) -> Tensor", bmm)
+            .doc("products of two batches of matrices")
+            .spelled("aten.bmm.default torch.bmm Tensor.bmm"),
+        contract_op!("product", "product(Tensor self, Tensor other) -> Tensor", matmul)
+            .doc("product of batches of matrices, batch dims broadcast"),
+        contract_op!("affine", "affine(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", linear)
+            .doc("input @ weight.T + bias of an input of rank 2 or more"),
+        vector_op("matmul", "matmul(Tensor self, Tensor other) -> Tensor", |c, s| contracted(matmul(c, s)?), |b, c| {
+            as_matrices(b, c.leaf("self")?, c.leaf("other")?).map(Val::Leaf)
+        })
+            .doc("product of matrices or vectors, batch dims broadcast")
+            .spelled(
+                "aten.matmul.default aten.linalg_matmul.default torch.matmul torch.linalg.matmul Tensor.matmul \
+                 Tensor.__matmul__ operator.matmul operator.imatmul",
+            ),
+        vector_op("mv", "mv(Tensor self, Tensor vec) -> Tensor", |c, s| contracted(mv(c, s)?), |b, c| {
+            as_matrices(b, c.leaf("self")?, c.leaf("vec")?).map(Val::Leaf)
+        })
+            .doc("product of a matrix and a vector")
+            .spelled("aten.mv.default torch.mv Tensor.mv"),
+        vector_op("dot", "dot(Tensor self, Tensor tensor) -> Tensor", |c, s| contracted(dot(c, s)?), |b, c| {
+            as_matrices(b, c.leaf("self")?, c.leaf("tensor")?).map(Val::Leaf)
+        })
+            .doc("inner product of two vectors")
+            .spelled("aten.dot.default torch.dot Tensor.dot")
+            .form("aten.vdot.default torch.vdot Tensor.vdot", "vdot(Tensor self, Tensor tensor) -> Tensor"),
+        vector_op(
+            "linear",
+            "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+            |c, s| contracted(linear(c, s)?),
+            linear_of_vectors,
+        )
+            .doc("input @ weight.T + bias")
+            .spelled("aten.linear.default torch.nn.functional.linear torch._C._nn.linear")
+            .module("Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias if bias)")
+            .module("NonDynamicallyQuantizableLinear(in_features, out_features, bias=True) = linear(input, @weight, @bias if bias)"),
+    ]
+}
+
+fn with_addend() -> Vec<Op> {
+    vec![
+        contract_op!(
+            "addmm",
+            "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+            addmm
+        )
+        .doc("beta * self + alpha * mat1 @ mat2")
+        .spelled("aten.addmm.default torch.addmm Tensor.addmm")
+        .inplace("aten.addmm_.default Tensor.addmm_"),
+        contract_op!(
+            "baddbmm",
+            "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+            baddbmm
+        )
+        .doc("beta * self + alpha * batch1 @ batch2, matrix by matrix")
+        .spelled("aten.baddbmm.default torch.baddbmm Tensor.baddbmm")
+        .inplace("aten.baddbmm_.default Tensor.baddbmm_"),
+        vector_op(
+            "addmv",
+            "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+            |c, s| contracted(addmv(c, s)?),
+            |b, c| {
+                let (bias, v) = (c.leaf("self")?, c.leaf("vec")?);
+                let column = b.unsqueeze(v, 1)?;
+                let bias = if bias.rank()? == 1 {
+                    b.unsqueeze(bias, 1)?
+                } else {
+                    bias.clone()
+                };
+                let (beta, alpha) = (c.get("beta").clone(), c.get("alpha").clone());
+                let y = b.op("addmm", [bias.into(), c.get("mat").clone(), column.into(), beta, alpha])?;
+                b.squeeze(&y, 1).map(Val::Leaf)
+            },
+        )
+        .doc("beta * self + alpha * mat @ vec")
+        .spelled("aten.addmv.default torch.addmv Tensor.addmv")
+        .inplace("aten.addmv_.default Tensor.addmv_"),
+        Op::composite(
+            "addbmm",
+            "addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+            addbmm,
+        )
+        .doc("beta * self + alpha * the sum of batch1 @ batch2 over the batch")
+        .spelled("aten.addbmm.default torch.addbmm Tensor.addbmm")
+        .inplace("aten.addbmm_.default Tensor.addbmm_"),
+    ]
+}
+
+/// A row that torch defines for vectors too: products of matrices after reshaping, with a type rule of its own that has
+/// torch's messages.
+fn vector_op(name: &'static str, schema: &'static str, rule: TypeRule, f: Decompose) -> Op {
+    Op::new(name, schema, rule, Meaning::Decompose(f))
+}
+
+/// `a @ b` with a vector on the left as a row and on the right as a column, which the result lacks.
+fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
+    let (row, column) = (x.rank()? == 1, y.rank()? == 1);
+    let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
+    let y = if column { b.unsqueeze(y, 1)? } else { y.clone() };
+    let mut out = b.binary("product", &x, &y)?;
+    if column {
+        let last = out.rank()? - 1;
+        out = b.squeeze(&out, last)?;
+    }
+    if row {
+        let at = out.rank()? - if column { 1 } else { 2 };
+        out = b.squeeze(&out, at)?;
+    }
+    Ok(out)
+}
+
+fn linear_of_vectors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, w) = (c.leaf("input")?, c.leaf("weight")?);
+    let (row, column) = (x.rank()? == 1, w.rank()? == 1);
+    let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
+    let w = if column { b.unsqueeze(w, 0)? } else { w.clone() };
+    let mut out = b.op("affine", [x.into(), w.into(), c.get("bias").clone()])?;
+    if column {
+        let last = out.rank()? - 1;
+        out = b.squeeze(&out, last)?;
+    }
+    if row {
+        out = b.squeeze(&out, 0)?;
+    }
+    Ok(out.into())
+}
+
+/// The dtype that both operands have.
+pub(in crate::op::rows) fn same_dtype(a: DType, b: DType) -> OpResult<DType> {
+    if a != b {
+        return Err(OpError::dtype(format!(
+            "expected m1 and m2 to have the same dtype, but got: {} != {}",
+            a.cpp_name(),
+            b.cpp_name()
+        ))
+        .help("convert one of them with `to`: products do not promote"));
+    }
+    if a == DType::B8 {
+        return Err(OpError::dtype("\"addmm_impl_cpu_\" not implemented for 'Bool'"));
+    }
+    Ok(a)
+}
+
+fn cannot_multiply(a: &[Dim], b: &[Dim], b_transposed: bool) -> String {
+    let fold = |s: &[Dim]| match s {
+        [k] => (Dim::Const(1), k.clone()),
+        [lead @ .., k] => (lead.iter().fold(Dim::Const(1), |p, d| p.mul(d)), k.clone()),
+        [] => (Dim::Const(1), Dim::Const(1)),
+    };
+    let (m, k) = fold(a);
+    let (k2, n) = match b {
+        [k] => (k.clone(), Dim::Const(1)),
+        [.., x, y] if b_transposed => (y.clone(), x.clone()),
+        [.., x, y] => (x.clone(), y.clone()),
+        [] => (Dim::Const(1), Dim::Const(1)),
+    };
+    format!("mm: mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {k2}x{n})")
+}
+
+/// Parameters of a product.
+struct Product<'a> {
+    a: &'a str,
+    b: &'a str,
+    bias: Option<&'a str>,
+    b_transposed: bool,
+}
+
+impl Product<'_> {
+    /// The contraction, by the rules of `matmul`: an operand of rank 1 is a row on the left, a column on the right, and
+    /// the result lacks that dim.
+    fn build(&self, c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+        let (da, a) = c.shaped(self.a)?;
+        let (db, b) = c.shaped(self.b)?;
+        let dtype = same_dtype(da, db)?;
+        let shape = matmul_shape(a, b, self.b_transposed, s)?;
+        let factor = |name: &str| {
+            if self.bias.is_some() && c.op.schema.index_of(name).is_some() {
+                c.f64(name)
+            } else {
+                Ok(1.0)
+            }
+        };
+        let (alpha, beta) = (factor("alpha")?, factor("beta")?);
+        let bias = match self.bias.filter(|n| !c.is_none(n)) {
+            Some(name) => {
+                self.check_bias(c, name, dtype, &shape, s)?;
+                c.op.schema.index_of(name)
+            }
+            None => None,
+        };
+        let index = |name: &str| c.op.schema.index_of(name).unwrap_or_default();
+        Ok(Contraction::MatMul {
+            a: index(self.a),
+            b: index(self.b),
+            bias,
+            a_transposed: false,
+            b_transposed: self.b_transposed && b.len() > 1,
+            alpha,
+            beta,
+            out: TensorType::new(dtype, shape),
+        })
+    }
+
+    fn check_bias(&self, c: &Call<TensorType>, name: &str, dtype: DType, out: &[Dim], s: &mut Sizes) -> OpResult<()> {
+        let (d, bias) = c.shaped(name)?;
+        if d != dtype {
+            return Err(OpError::dtype(format!(
+                "self and mat2 must have the same dtype, but got {} and {}",
+                d.scalar_type_name(),
+                dtype.scalar_type_name()
+            )));
+        }
+        let fits = |i: usize, have: &Dim, s: &mut Sizes| {
+            if *have == Dim::Const(1) {
+                return Ok(());
+            }
+            let want = &out[i];
+            s.equal(want, have, || {
+                format!(
+                    "The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension \
+                     {i}.  Target sizes: {}.  Tensor sizes: {}",
+                    list_text(out),
+                    list_text(bias)
+                )
+            })
+            .map(|_| ())
+        };
+        let Some(lead) = out.len().checked_sub(bias.len()) else {
+            return Err(OpError::shape(format!(
+                "the addend has shape {}, which does not broadcast to {}",
+                list_text(bias),
+                list_text(out)
+            )));
+        };
+        bias.iter()
+            .enumerate()
+            .try_for_each(|(j, have)| fits(lead + j, have, s))
+    }
+}
+
+/// The shape of `a @ b` by the rules of `torch.matmul`.
+pub(in crate::op::rows) fn matmul_shape(a: &[Dim], b: &[Dim], b_transposed: bool, s: &mut Sizes) -> OpResult<Vec<Dim>> {
+    if a.is_empty() || b.is_empty() {
+        return Err(OpError::shape(format!(
+            "both arguments to matmul need to be at least 1D, but they are {}D and {}D",
+            a.len(),
+            b.len()
+        )));
+    }
+    let (lead_a, m, ka) = match a {
+        [k] => (&a[..0], None, k),
+        [lead @ .., m, k] => (lead, Some(m), k),
+        [] => unreachable!("checked above"),
+    };
+    let (lead_b, kb, n) = match b {
+        [k] => (&b[..0], k, None),
+        [lead @ .., n, k] if b_transposed => (lead, k, Some(n)),
+        [lead @ .., k, n] => (lead, k, Some(n)),
+        [] => unreachable!("checked above"),
+    };
+    s.equal(ka, kb, || match (a, b) {
+        ([x], [y]) => format!(
+            "inconsistent tensor size, expected tensor [{x}] and src [{y}] to have the same number of elements, but got {x} \
+             and {y} elements respectively"
+        ),
+        ([.., m, k], [v]) => format!("size mismatch, got input ({m}), mat ({m}x{k}), vec ({v})"),
+        _ if lead_b.is_empty() => cannot_multiply(a, b, b_transposed),
+        _ => format!(
+            "Expected size for first two dimensions of batch2 tensor to be: [{}, {ka}] but got: [{}, {kb}].",
+            lead_b[0], lead_b[0]
+        ),
+    })?;
+    let mut out = s.broadcast(lead_a, lead_b)?;
+    out.extend(m.cloned());
+    out.extend(n.cloned());
+    Ok(out)
+}
+
+fn want_rank(c: &Call<TensorType>, names: [&str; 2], rank: usize) -> OpResult<()> {
+    for name in names {
+        let got = c.shaped(name)?.1.len();
+        if got != rank {
+            return Err(OpError::shape(match rank {
+                2 => format!("{}: {name} must be a matrix, got {got}-D tensor", c.op.name),
+                1 => {
+                    let ranks = names.map(|n| c.shaped(n).map_or(0, |t| t.1.len()));
+                    format!("1D tensors expected, but got {}D and {}D tensors", ranks[0], ranks[1])
+                }
+                _ => {
+                    let which = if name == names[0] { "batch1" } else { "batch2" };
+                    format!("{which} must be a 3D tensor")
+                }
+            }));
+        }
+    }
+    Ok(())
+}
+
+const fn plain<'a>(a: &'a str, b: &'a str) -> Product<'a> {
+    Product {
+        a,
+        b,
+        bias: None,
+        b_transposed: false,
+    }
+}
+
+fn mm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    want_rank(c, ["self", "mat2"], 2)?;
+    plain("self", "mat2").build(c, s)
+}
+
+/// Batches are not broadcast.
+fn same_batch(c: &Call<TensorType>, names: [&str; 2], s: &mut Sizes) -> OpResult<()> {
+    want_rank(c, names, 3)?;
+    let (a, b) = (c.shaped(names[0])?.1, c.shaped(names[1])?.1);
+    s.equal(&a[0], &b[0], || {
+        format!(
+            "Expected size for first two dimensions of batch2 tensor to be: [{}, {}] but got: [{}, {}].",
+            a[0], a[2], b[0], b[1]
+        )
+    })?;
+    Ok(())
+}
+
+fn bmm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    same_batch(c, ["self", "mat2"], s)?;
+    plain("self", "mat2").build(c, s)
+}
+
+fn matmul(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    plain("self", "other").build(c, s)
+}
+
+fn mv(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    let (a, v) = (c.shaped("self")?.1.len(), c.shaped("vec")?.1.len());
+    if (a, v) != (2, 1) {
+        return Err(OpError::shape(format!(
+            "vector + matrix @ vector expected, got {}, {a}, {v}",
+            1
+        )));
+    }
+    plain("self", "vec").build(c, s)
+}
+
+fn dot(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    want_rank(c, ["self", "tensor"], 1)?;
+    let (a, b) = (c.shaped("self")?.0, c.shaped("tensor")?.0);
+    if a != b {
+        return Err(OpError::dtype(format!(
+            "dot : expected both vectors to have same dtype, but found {} and {}",
+            a.scalar_type_name(),
+            b.scalar_type_name()
+        )));
+    }
+    plain("self", "tensor").build(c, s)
+}
+
+fn linear(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    let (x, w) = (c.shaped("input")?.1.len(), c.shaped("weight")?.1.len());
+    if x == 0 || w == 0 {
+        return Err(OpError::shape(format!(
+            "both arguments to linear need to be at least 1D, but they are {x}D and {w}D"
+        )));
+    }
+    if w > 2 {
+        return Err(OpError::shape(format!(
+            "linear: weight must be a matrix or a vector, got {w}-D tensor"
+        )));
+    }
+    Product {
+        a: "input",
+        b: "weight",
+        bias: Some("bias"),
+        b_transposed: true,
+    }
+    .build(c, s)
+}
+
+fn addmm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    want_rank(c, ["mat1", "mat2"], 2)?;
+    Product {
+        a: "mat1",
+        b: "mat2",
+        bias: Some("self"),
+        b_transposed: false,
+    }
+    .build(c, s)
+}
+
+fn baddbmm(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    same_batch(c, ["batch1", "batch2"], s)?;
+    Product {
+        a: "batch1",
+        b: "batch2",
+        bias: Some("self"),
+        b_transposed: false,
+    }
+    .build(c, s)
+}
+
+fn addmv(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
+    let (b, a, v) = (
+        c.shaped("self")?.1.len(),
+        c.shaped("mat")?.1.len(),
+        c.shaped("vec")?.1.len(),
+    );
+    if (a, v) != (2, 1) || b > 1 {
+        return Err(OpError::shape(format!(
+            "vector + matrix @ vector expected, got {b}, {a}, {v}"
+        )));
+    }
+    Product {
+        a: "mat",
+        b: "vec",
+        bias: Some("self"),
+        b_transposed: false,
+    }
+    .build(c, s)
+}
+
+/// The sum over the batch is one product with the batch beside the inner dim.
+fn addbmm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    same_batch(&c.types(), ["batch1", "batch2"], &mut Sizes::default())?;
+    let (x, y) = (c.leaf("batch1")?, c.leaf("batch2")?);
+    let inner = x.shape()?[0].mul(&x.shape()?[2]);
+    let (n, p) = (x.shape()?[1].clone(), y.shape()?[2].clone());
+    let x = b.permute(x, &[1, 0, 2])?;
+    let x = b.reshape(&x, &[n, inner.clone()])?;
+    let y = b.reshape(y, &[inner, p])?;
+    let args = vec![
+        c.get("self").clone(),
+        x.into(),
+        y.into(),
+        c.get("beta").clone(),
+        c.get("alpha").clone(),
+    ];
+    b.call("addmm", args)
+}

@@ -1,0 +1,294 @@
+//! Products that are matrix products after reshaping: outer, inner, tensordot, bilinear, kron.
+
+use crate::op::emit::dims_val;
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::types::{DType, Dim, Val, promote_types};
+
+/// Rows that are products after reshaping.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite("outer", "outer(Tensor self, Tensor vec2) -> Tensor", outer)
+            .doc("all products of an element of one vector with one of the other")
+            .spelled("aten.outer.default aten.ger.default torch.outer torch.ger Tensor.outer Tensor.ger"),
+        Op::composite("inner", "inner(Tensor self, Tensor other) -> Tensor", inner)
+            .doc("sums of products along the last dims")
+            .spelled("aten.inner.default torch.inner Tensor.inner"),
+        Op::composite(
+            "tensordot",
+            "tensordot(Tensor self, Tensor other, Any dims_self=2, int[]? dims_other=None) -> Tensor",
+            tensordot,
+        )
+        .doc("sums of products along pairs of dims")
+        .spelled("aten.tensordot.default")
+        .form(
+            "torch.tensordot torch.functional.tensordot",
+            "tensordot(Tensor a, Tensor b, Any dims_self=2) -> Tensor",
+        ),
+        Op::composite(
+            "addr",
+            "addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+            addr,
+        )
+        .doc("beta * self + alpha * outer(vec1, vec2)")
+        .spelled("aten.addr.default torch.addr Tensor.addr"),
+        Op::composite(
+            "vecdot",
+            "linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
+            vecdot,
+        )
+        .doc("sums of products along a dim")
+        .spelled("aten.linalg_vecdot.default torch.linalg.vecdot"),
+        Op::composite("multi_dot", "linalg_multi_dot(Tensor[] tensors) -> Tensor", multi_dot)
+            .doc("product of several matrices")
+            .spelled("aten.linalg_multi_dot.default torch.linalg.multi_dot aten.chain_matmul.default torch.chain_matmul torch.functional.chain_matmul"),
+        Op::composite(
+            "bilinear",
+            "bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor",
+            bilinear,
+        )
+        .doc("input1 @ weight[o] @ input2 for every o, plus bias")
+        .spelled("aten.bilinear.default torch.bilinear torch.nn.functional.bilinear")
+        .module(
+            "Bilinear(in1_features, in2_features, out_features, bias=True) = bilinear($0, $1, @weight, @bias if bias)",
+        ),
+        Op::composite("kron", "kron(Tensor self, Tensor other) -> Tensor", kron)
+            .doc("Kronecker product")
+            .spelled("aten.kron.default torch.kron Tensor.kron"),
+    ]
+}
+
+fn outer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y) = (c.leaf("self")?, c.leaf("vec2")?);
+    for (name, t) in [("self", x), ("vec2", y)] {
+        if t.rank()? != 1 {
+            return Err(OpError::shape(format!(
+                "outer: Expected 1-D argument {name}, but got {}-D",
+                t.rank()?
+            )));
+        }
+    }
+    let x = b.unsqueeze(x, 1)?;
+    b.binary("mul", &x, y).map(Val::Leaf)
+}
+
+fn addr(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (addend, x, y) = (c.leaf("self")?, c.leaf("vec1")?, c.leaf("vec2")?);
+    let dtype = [x, y]
+        .iter()
+        .try_fold(addend.dtype(), |d, t| promote_types(d, t.dtype()));
+    let dtype = dtype.ok_or_else(|| OpError::dtype("addr of dtypes that have no common one"))?;
+    // On bools it is or and and, and the factors count as bools; halves round once.
+    let factor = |name: &str| match (dtype, c.get(name).as_f64()) {
+        (DType::B8, Some(f)) => Val::Bool(f != 0.0),
+        _ => c.get(name).clone(),
+    };
+    let wide = dtype.compute();
+    let (x, y) = (b.to_dtype(x, wide)?, b.to_dtype(y, wide)?);
+    let product = b.binary("outer", &x, &y)?;
+    let mut out = b.binary("mul", &product, factor("alpha"))?;
+    if c.get("beta").as_f64() != Some(0.0) {
+        let addend = b.to_dtype(addend, wide)?;
+        let addend = b.binary("mul", &addend, factor("beta"))?;
+        out = b.binary("add", &addend, &out)?;
+    }
+    b.to_dtype(&out, dtype).map(Val::Leaf)
+}
+
+fn inner(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+    if x.rank()? == 0 || y.rank()? == 0 {
+        return b.binary("mul", x, y).map(Val::Leaf);
+    }
+    let (last_x, last_y) = (x.rank()? as i64 - 1, y.rank()? as i64 - 1);
+    let (sx, sy) = (x.shape()?, y.shape()?);
+    if sx[last_x as usize]
+        .sub(&sy[last_y as usize])
+        .as_const()
+        .is_some_and(|d| d != 0)
+    {
+        return Err(OpError::shape(format!(
+            "inner() the last dimension must match on both input tensors but got shapes {} and {}",
+            list_text(sx),
+            list_text(sy)
+        )));
+    }
+    contract_dims(b, x, y, &[last_x], &[last_y])
+}
+
+/// Sums of products along pairs of dims: `[other dims of x] + [other dims of y]`.
+fn contract_dims(b: &mut dyn Build, x: &Traced, y: &Traced, dx: &[i64], dy: &[i64]) -> OpResult<Val<Traced>> {
+    if dx.len() != dy.len() {
+        return Err(OpError::shape("both dimension lists should have same length"));
+    }
+    let wrap = |v: &[i64], rank: usize| v.iter().map(|&d| wrap_dim(d, rank)).collect::<OpResult<Vec<_>>>();
+    let (dx_, dy_) = (wrap(dx, x.rank()?)?, wrap(dy, y.rank()?)?);
+    let (mut x, mut y) = (x.clone(), y.clone());
+    for (i, j) in dx_.iter().zip(&dy_) {
+        let (p, q) = (x.shape()?[*i].clone(), y.shape()?[*j].clone());
+        if p.sub(&q).as_const().is_some_and(|d| d != 0) {
+            // A size of 1 is stretched: the other operand's elements add up.
+            let one = Dim::Const(1);
+            if p == one {
+                y = sum_kept(b, &y, *j)?;
+                continue;
+            } else if q == one {
+                x = sum_kept(b, &x, *i)?;
+                continue;
+            }
+            return Err(OpError::shape(format!(
+                "contracted dimensions need to match, but first has size {p} in dim {} and second has size {q} in dim {}",
+                dx[0], dy[0]
+            )));
+        }
+    }
+    let (x, y) = (&x, &y);
+    let rest = |t: &Traced, used: &[usize]| Ok((0..t.rank()?).filter(|d| !used.contains(d)).collect::<Vec<_>>());
+    let (rx, ry) = (rest(x, &dx_)?, rest(y, &dy_)?);
+    let size = |t: &Traced, dims: &[usize]| {
+        dims.iter()
+            .map(|&d| t.shape().map(|s| s[d].clone()))
+            .collect::<OpResult<Vec<_>>>()
+    };
+    let product = |v: &[Dim]| v.iter().fold(Dim::Const(1), |a, d| a.mul(d));
+    let (sx, sy, sk) = (size(x, &rx)?, size(y, &ry)?, size(x, &dx_)?);
+    let px = b.permute(x, &[&rx[..], &dx_].concat())?;
+    let py = b.permute(y, &[&dy_[..], &ry].concat())?;
+    let px = b.reshape(&px, &[product(&sx), product(&sk)])?;
+    let py = b.reshape(&py, &[product(&sk), product(&sy)])?;
+    let out = b.binary("mm", &px, &py)?;
+    b.reshape(&out, &[sx, sy].concat()).map(Val::Leaf)
+}
+
+/// The sum along `dim`, which stays with size 1, in the tensor's own dtype.
+fn sum_kept(b: &mut dyn Build, t: &Traced, dim: usize) -> OpResult<Traced> {
+    let dims = crate::op::emit::ints_val(&[dim as i64]);
+    b.op("sum", [t.into(), dims, Val::Bool(true), Val::DType(t.dtype())])
+}
+
+fn tensordot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+    let how = c.get("dims_self");
+    let list = |v: &Val<Traced>| -> OpResult<Vec<i64>> {
+        let items = v.items().unwrap_or_default();
+        items
+            .iter()
+            .map(|x| x.as_int().ok_or_else(|| OpError::arg("dims_self", "dims must be ints")))
+            .collect()
+    };
+    if let Some(n) = how.as_int() {
+        let (rx, ry) = (x.rank()? as i64, y.rank()? as i64);
+        if n < 0 || n > rx.min(ry) {
+            return Err(OpError::shape(format!(
+                "tensordot expects dims {} but got dims={n}",
+                if n < 0 { ">= 0," } else { "< ndim_a or ndim_b," }
+            )));
+        }
+        let dx: Vec<i64> = (rx - n..rx).collect();
+        return contract_dims(b, x, y, &dx, &(0..n).collect::<Vec<_>>());
+    }
+    if !c.is_none("dims_other") {
+        return contract_dims(b, x, y, &list(how)?, &c.ints("dims_other")?);
+    }
+    match how.items() {
+        Some([p, q]) => {
+            let side = |v: &Val<Traced>| v.as_int().map_or_else(|| list(v), |i| Ok(vec![i]));
+            contract_dims(b, x, y, &side(p)?, &side(q)?)
+        }
+        _ => Err(OpError::arg(
+            "dims",
+            "tensordot expects dims to be int or two lists of ints",
+        )),
+    }
+}
+
+fn vecdot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let product = b.call("mul", vec![c.get("x").clone(), c.get("y").clone()])?;
+    let product = product
+        .as_leaf()
+        .cloned()
+        .ok_or_else(|| OpError::arg("x", "vecdot needs tensors"))?;
+    let dim = wrap_dim(c.int("dim")?, product.rank()?)?;
+    let dtype = product.dtype();
+    b.op(
+        "sum",
+        [
+            product.into(),
+            crate::op::emit::ints_val(&[dim as i64]),
+            Val::Bool(false),
+            Val::DType(dtype),
+        ],
+    )
+    .map(Val::Leaf)
+}
+
+fn multi_dot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let tensors: Vec<Traced> = c.leaves("tensors")?.into_iter().cloned().collect();
+    if tensors.len() < 2 {
+        return Err(OpError::shape(format!(
+            "multi_dot(): expected at least 2 tensors but got {}",
+            tensors.len()
+        )));
+    }
+    let mut acc = tensors[0].clone();
+    for t in &tensors[1..] {
+        acc = b.matmul(&acc, t)?;
+    }
+    Ok(acc.into())
+}
+
+/// `x1 @ weight` with the outputs beside the second inputs, then a product with `x2`.
+fn bilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y, w) = (c.leaf("input1")?, c.leaf("input2")?, c.leaf("weight")?);
+    let [o, i, j] = w.shape()? else {
+        return Err(OpError::shape(format!(
+            "bilinear(): weight must have 3 dims, got {}",
+            w.rank()?
+        )));
+    };
+    let (Some((_, lead)), Some(_)) = (x.shape()?.split_last(), y.shape()?.split_last()) else {
+        return Err(OpError::shape("bilinear(): inputs need at least one dim"));
+    };
+    let n = lead.iter().fold(Dim::Const(1), |a, d| a.mul(d));
+    let x2 = b.reshape(x, &[n.clone(), i.clone()])?;
+    let y2 = b.reshape(y, &[n.clone(), j.clone(), Dim::Const(1)])?;
+    // [i, o * j]
+    let w2 = b.permute(w, &[1, 0, 2])?;
+    let w2 = b.reshape(&w2, &[i.clone(), o.mul(j)])?;
+    let t = b.binary("mm", &x2, &w2)?;
+    let t = b.reshape(&t, &[n, o.clone(), j.clone()])?;
+    let t = b.binary("bmm", &t, &y2)?;
+    let shape = [lead, std::slice::from_ref(o)].concat();
+    let t = b.op("reshape", [t.into(), dims_val(&shape)])?;
+    match c.opt_leaf("bias") {
+        Some(bias) => b.binary("add", &t, bias).map(Val::Leaf),
+        None => Ok(t.into()),
+    }
+}
+
+fn kron(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+    let rank = x.rank()?.max(y.rank()?);
+    let pad = |t: &Traced| -> OpResult<Vec<Dim>> {
+        let s = t.shape()?;
+        Ok([vec![Dim::Const(1); rank - s.len()], s.to_vec()].concat())
+    };
+    let (sx, sy) = (pad(x)?, pad(y)?);
+    let spread = |s: &[Dim], first: bool| -> Vec<Dim> {
+        let one = Dim::Const(1);
+        s.iter()
+            .flat_map(|d| {
+                if first {
+                    [d.clone(), one.clone()]
+                } else {
+                    [one.clone(), d.clone()]
+                }
+            })
+            .collect()
+    };
+    let xs = b.reshape(x, &spread(&sx, true))?;
+    let ys = b.reshape(y, &spread(&sy, false))?;
+    let product = b.binary("mul", &xs, &ys)?;
+    let out: Vec<Dim> = sx.iter().zip(&sy).map(|(p, q)| p.mul(q)).collect();
+    b.reshape(&product, &out).map(Val::Leaf)
+}

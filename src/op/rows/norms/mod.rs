@@ -1,0 +1,393 @@
+//! Normalisations.
+
+pub(super) mod batch_norm;
+pub(super) mod softmax;
+
+use crate::op::emit::ints_val;
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = layer_rows();
+    v.extend(group_rows());
+    v.extend(self::batch_norm::rows());
+    v.extend(other_rows());
+    v
+}
+
+fn layer_rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "layer_norm",
+            "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, \
+             bool cudnn_enable=True) -> Tensor",
+            |b, c| layer_norm(b, c).map(|n| n.out.into()),
+        )
+        .doc("(x - mean) / sqrt(var + eps) * weight + bias over the last dims")
+        .spelled("aten.layer_norm.default torch.layer_norm torch.nn.functional.layer_norm")
+        .module(
+            "LayerNorm(normalized_shape, eps=1e-05, elementwise_affine=True, bias=True) = layer_norm(input, \
+             normalized_shape, @weight if elementwise_affine, @bias if elementwise_affine and bias, eps)",
+        ),
+        Op::composite(
+            "native_layer_norm",
+            "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, \
+             Tensor, Tensor)",
+            |b, c| {
+                let n = layer_norm(b, c)?;
+                n.saved(b, c)
+            },
+        )
+        .doc("layer_norm with the mean and 1 / sqrt(var + eps)")
+        .spelled("aten.native_layer_norm.default torch.native_layer_norm"),
+        Op::composite(
+            "rms_norm",
+            "rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
+            |b, c| rms_norm(b, c).map(|(out, _)| out.into()),
+        )
+        .doc("x / sqrt(mean(x * x) + eps) * weight over the last dims")
+        .spelled("aten.rms_norm.default torch.rms_norm torch.nn.functional.rms_norm")
+        .module(
+            "RMSNorm(normalized_shape, eps=None, elementwise_affine=True) = rms_norm(input, normalized_shape, @weight if \
+             elementwise_affine, eps)",
+        ),
+        Op::composite(
+            "_fused_rms_norm",
+            "_fused_rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
+            |b, c| rms_norm(b, c).map(|(out, r)| Val::Tuple(vec![out.into(), r.into()])),
+        )
+        .doc("rms_norm with 1 / sqrt(mean(x * x) + eps)")
+        .spelled("aten._fused_rms_norm.default"),
+    ]
+}
+
+fn group_rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "group_norm",
+            "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool \
+             cudnn_enabled=True) -> Tensor",
+            |b, c| {
+                let shape = c.leaf("input")?.shape()?.to_vec();
+                group_norm(b, c, &shape, c.int("num_groups")?).map(|n| n.out.into())
+            },
+        )
+        .doc("normalised over groups of channels and all dims behind them")
+        .spelled("aten.group_norm.default torch.group_norm torch.nn.functional.group_norm")
+        .module(
+            "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True, *, bias=True) = group_norm(input, num_groups, @weight if \
+             affine, @bias if affine and bias, eps)",
+        ),
+        Op::composite(
+            "native_group_norm",
+            "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float \
+             eps) -> (Tensor, Tensor, Tensor)",
+            |b, c| {
+                let shape = c.leaf("input")?.shape()?.to_vec();
+                let n = group_norm(b, c, &shape, c.int("group")?)?;
+                n.saved(b, c)
+            },
+        )
+        .doc("group_norm with the mean and 1 / sqrt(var + eps)")
+        .spelled("aten.native_group_norm.default torch.native_group_norm"),
+    ]
+}
+
+fn other_rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "local_response_norm",
+            "local_response_norm(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
+            local_response_norm,
+        )
+        .doc("x / (k + alpha * the mean of x * x over neighbouring channels) ** beta")
+        .spelled("torch.nn.functional.local_response_norm")
+        .module(
+            "LocalResponseNorm(size, alpha=0.0001, beta=0.75, k=1.0) = local_response_norm(input, size, alpha, beta, k)",
+        ),
+        Op::composite(
+            "cross_map_lrn2d",
+            "cross_map_lrn2d(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
+            cross_map_lrn,
+        )
+        .doc("local_response_norm of images as torch's older class computes it: the first channel counts for all behind it")
+        .module("CrossMapLRN2d(size, alpha=0.0001, beta=0.75, k=1) = cross_map_lrn2d(input, size, alpha, beta, k)"),
+        Op::composite(
+            "normalize",
+            "normalize(Tensor input, float p=2.0, int[1] dim=1, float eps=1e-12) -> Tensor",
+            normalize,
+        )
+        .doc("x / max(norm(x), eps) along a dim")
+        .spelled("torch.nn.functional.normalize"),
+    ]
+}
+
+/// A normalised tensor with the statistics.
+pub(in crate::op::rows) struct Normed {
+    pub out: Traced,
+    pub mean: Traced,
+    pub rstd: Traced,
+}
+
+impl Normed {
+    /// The result with the statistics as torch saves them.
+    fn saved(self, b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+        let dtype = saved_dtype(c)?;
+        let (mean, rstd) = (b.to_dtype(&self.mean, dtype)?, b.to_dtype(&self.rstd, dtype)?);
+        Ok(Val::Tuple(vec![self.out.into(), mean.into(), rstd.into()]))
+    }
+}
+
+/// The dtype of saved statistics: that of the parameters where they are wider than the input, else the input's.
+pub(in crate::op::rows) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
+    let x = c.leaf("input")?.dtype();
+    let param = |name: &str| c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf());
+    let params = ["weight", "bias", "running_mean", "running_var"]
+        .into_iter()
+        .filter_map(param);
+    let wide = x.compute();
+    let widened = params.map(Traced::dtype).any(|d| d == wide);
+    Ok(if widened { wide } else { x })
+}
+
+/// `(x - mean) * rstd` over `dims` of `x` (f32 or f64), with the statistics, which keep the dims.
+pub(in crate::op::rows) fn standardise(b: &mut dyn Build, x: &Traced, dims: &[usize], eps: f64) -> OpResult<Normed> {
+    let mean = b.reduce("mean", x, dims, true)?;
+    let centred = b.binary("sub", x, &mean)?;
+    let squares = b.binary("mul", &centred, &centred)?;
+    let var = b.reduce("mean", &squares, dims, true)?;
+    let var = b.binary("add", &var, Val::Float(eps))?;
+    let rstd = b.unary("rsqrt", &var)?;
+    let out = b.binary("mul", &centred, &rstd)?;
+    Ok(Normed { out, mean, rstd })
+}
+
+/// Normalising needs floats.
+pub(in crate::op::rows) fn want_float(x: &Traced, kernel: &str) -> OpResult<()> {
+    if x.dtype().is_float() {
+        return Ok(());
+    }
+    Err(crate::op::pointwise::not_implemented(kernel, x.dtype()))
+}
+
+/// The last dims that `normalized_shape` names.
+fn last_dims(c: &Call<Traced>) -> OpResult<Vec<usize>> {
+    let x = c.leaf("input")?;
+    let (shape, norm) = (x.shape()?, c.dims("normalized_shape")?);
+    if norm.is_empty() {
+        return Err(OpError::shape(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got \
+             normalized_shape = []",
+        ));
+    }
+    let differ = |(a, b): (&Dim, &Dim)| a.sub(b).as_const().is_some_and(|d| d != 0);
+    let lead = shape.len().checked_sub(norm.len());
+    let fits = lead.is_some_and(|l| !norm.iter().zip(&shape[l..]).any(differ));
+    if !fits {
+        let tail: Vec<String> = norm.iter().map(Dim::to_string).collect();
+        return Err(OpError::shape(format!(
+            "Given normalized_shape={}, expected input with shape [*, {}], but got input of size{}",
+            list_text(&norm),
+            tail.join(", "),
+            list_text(shape)
+        )));
+    }
+    for name in ["weight", "bias"] {
+        let Some(Val::Leaf(w)) = c.op.schema.index_of(name).map(|i| &c.args[i]) else {
+            continue;
+        };
+        if w.rank()? != norm.len() || w.shape()?.iter().zip(&norm).any(differ) {
+            return Err(OpError::shape(format!(
+                "Expected {name} to be of same shape as normalized_shape, but got {name} of shape {} and normalized_shape = {}",
+                list_text(w.shape()?),
+                list_text(&norm)
+            )));
+        }
+    }
+    Ok((lead.unwrap_or(0)..shape.len()).collect())
+}
+
+/// `x * weight + bias` in the compute dtype; either may be missing.
+fn scale_shift(b: &mut dyn Build, x: Traced, weight: Option<&Traced>, bias: Option<&Traced>) -> OpResult<Traced> {
+    let mut x = x;
+    for (op, t) in [("mul", weight), ("add", bias)] {
+        if let Some(t) = t {
+            let t = b.to_dtype(t, x.dtype())?;
+            x = b.binary(op, &x, &t)?;
+        }
+    }
+    Ok(x)
+}
+
+fn layer_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Normed> {
+    let x = c.leaf("input")?;
+    want_float(x, "LayerNormKernelImpl")?;
+    let dims = last_dims(c)?;
+    let dtype = x.dtype();
+    let wide = b.to_dtype(x, dtype.compute())?;
+    let mut n = standardise(b, &wide, &dims, c.f64("eps")?)?;
+    n.out = scale_shift(b, n.out, c.opt_leaf("weight"), c.opt_leaf("bias"))?;
+    n.out = b.to_dtype(&n.out, dtype)?;
+    Ok(n)
+}
+
+fn rms_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
+    let x = c.leaf("input")?;
+    want_float(x, "rms_norm")?;
+    let dims = last_dims(c)?;
+    let dtype = x.dtype();
+    let epsilon = |d: DType| {
+        if d == DType::F64 {
+            f64::EPSILON
+        } else {
+            f32::EPSILON as f64
+        }
+    };
+    let wide = b.to_dtype(x, dtype.compute())?;
+    let eps = if c.is_none("eps") {
+        epsilon(wide.dtype())
+    } else {
+        c.f64("eps")?
+    };
+    let squares = b.binary("mul", &wide, &wide)?;
+    let mean = b.reduce("mean", &squares, &dims, true)?;
+    let mean = b.binary("add", &mean, Val::Float(eps))?;
+    let r = b.unary("rsqrt", &mean)?;
+    let out = b.binary("mul", &wide, &r)?;
+    let out = scale_shift(b, out, c.opt_leaf("weight"), None)?;
+    Ok((b.to_dtype(&out, dtype)?, r))
+}
+
+/// Normalises `[N, C, …]` over each group of channels with everything behind; statistics are `[N, groups]`.
+fn group_norm(b: &mut dyn Build, c: &Call<Traced>, shape: &[Dim], groups: i64) -> OpResult<Normed> {
+    let x = c.leaf("input")?;
+    want_float(x, "GroupNormKernelImpl")?;
+    let [n, channels, ..] = shape else {
+        return Err(OpError::shape(format!(
+            "Expected at least 2 dimensions for input tensor but received {}",
+            shape.len()
+        )));
+    };
+    if groups <= 0 {
+        return Err(OpError::shape(format!(
+            "Expected num groups to be greater than 0, got {groups}"
+        )));
+    }
+    if channels.as_const() == Some(0) {
+        return Err(OpError::shape(
+            "Expected number of channels to be greater than 0, got 0",
+        ));
+    }
+    if shape[2..].iter().any(|d| d.as_const() == Some(0)) {
+        return Err(OpError::shape("Expected HxW to be greater than 0, got 0"));
+    }
+    if channels.as_const().is_some_and(|c| c % groups != 0) {
+        return Err(OpError::shape(format!(
+            "Expected number of channels in input to be divisible by num_groups, but got input of shape {} and \
+             num_groups={groups}",
+            list_text(shape)
+        )));
+    }
+    for name in ["weight", "bias"] {
+        if let Some(w) = c.opt_leaf(name) {
+            let ok = matches!(w.shape()?, [k] if k.sub(channels).as_const().is_none_or(|d| d == 0));
+            if !ok {
+                return Err(OpError::shape(format!(
+                    "Expected {name} to be a vector of size equal to the number of channels in input, but got {name} of shape {} \
+                     and input of shape {}",
+                    list_text(w.shape()?),
+                    list_text(shape)
+                )));
+            }
+        }
+    }
+    let dtype = x.dtype();
+    let rest = shape[2..].iter().fold(channels.clone(), |p, d| p.mul(d));
+    let wide = b.to_dtype(x, dtype.compute())?;
+    let g = Dim::Const(groups);
+    let grouped = b.reshape(&wide, &[n.clone(), g.clone(), rest.floordiv(&g)])?;
+    let mut out = standardise(b, &grouped, &[2], c.f64("eps")?)?;
+    let y = b.reshape(&out.out, shape)?;
+    let mut per_channel = vec![Dim::Const(1); shape.len()];
+    per_channel[1] = channels.clone();
+    let along = |b: &mut dyn Build, name: &str| c.opt_leaf(name).map(|w| b.reshape(w, &per_channel)).transpose();
+    let (w, s) = (along(b, "weight")?, along(b, "bias")?);
+    let y = scale_shift(b, y, w.as_ref(), s.as_ref())?;
+    out.out = b.to_dtype(&y, dtype)?;
+    out.mean = b.squeeze(&out.mean, 2)?;
+    out.rstd = b.squeeze(&out.rstd, 2)?;
+    Ok(out)
+}
+
+/// torch pads the channels with zeros and averages with a pool; windows of slices are the same.
+fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("input")?;
+    let (rank, size) = (x.rank()?, c.int("size")?);
+    if rank < 3 {
+        return Err(OpError::shape(format!(
+            "Expected 3D or higher dimensionality input (got {rank} dimensions)"
+        )));
+    }
+    if size < 1 {
+        return Err(OpError::arg("size", format!("size must be at least 1, got {size}")));
+    }
+    let squares = b.binary("mul", x, x)?;
+    let mut pad = vec![0i64; 2 * (rank - 1)];
+    let at = pad.len() - 2;
+    pad[at] = size / 2;
+    pad[at + 1] = (size - 1) / 2;
+    let padded = b.op("constant_pad_nd", [(&squares).into(), ints_val(&pad), Val::Float(0.0)])?;
+    let windows = b.op("unfold", [(&padded).into(), Val::int(1), Val::int(size), Val::int(1)])?;
+    let mean = b.reduce("mean", &windows, &[rank], false)?;
+    let scaled = b.binary("mul", &mean, c.get("alpha").clone())?;
+    let base = b.binary("add", &scaled, c.get("k").clone())?;
+    let power = b.binary("pow", &base, c.get("beta").clone())?;
+    b.binary("div", x, &power).map(Val::Leaf)
+}
+
+/// torch's class reaches `(size + 1) / 2 - 1` channels to both sides and divides by `size`. Moving the window along, it never
+/// takes away the first channel's square.
+fn cross_map_lrn(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, size) = (c.leaf("input")?, c.int("size")?);
+    if x.rank()? != 4 {
+        return Err(OpError::shape(format!(
+            "CrossMapLRN2d: Expected input to be 4D, got {}D instead.",
+            x.rank()?
+        )));
+    }
+    if !(1..=i64::from(i32::MAX)).contains(&size) {
+        return Err(OpError::arg("size", format!("size must be at least 1, got {size}")));
+    }
+    let reach = (size + 1) / 2 - 1;
+    let squares = b.binary("mul", x, x)?;
+    let channels = x.shape()?[1].clone();
+    let first = b.slice(&squares, 1, Dim::Const(0), Dim::Const(1), 1)?;
+    let others = b.slice(&squares, 1, Dim::Const(1), channels, 1)?;
+    let pad = ints_val(&[0, 0, 0, 0, reach + 1, reach]);
+    let padded = b.op("constant_pad_nd", [(&others).into(), pad, Val::Float(0.0)])?;
+    let windows = b.op(
+        "unfold",
+        [(&padded).into(), Val::int(1), Val::int(2 * reach + 1), Val::int(1)],
+    )?;
+    let sum = b.reduce("sum", &windows, &[4], false)?;
+    let sum = b.binary("add", &sum, &first)?;
+    let scaled = b.binary("mul", &sum, Val::Float(c.f64("alpha")? / size as f64))?;
+    let base = b.binary("add", &scaled, c.get("k").clone())?;
+    let power = b.binary("pow", &base, Val::Float(-c.f64("beta")?))?;
+    b.binary("mul", &power, x).map(Val::Leaf)
+}
+
+fn normalize(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let args = vec![
+        c.get("input").clone(),
+        c.get("p").clone(),
+        c.get("dim").clone(),
+        Val::Bool(true),
+    ];
+    let norm = b.op("linalg_vector_norm", args)?;
+    let norm = b.binary("clamp", &norm, c.get("eps").clone())?;
+    let x = c.leaf("input")?;
+    b.binary("div", x, &norm).map(Val::Leaf)
+}

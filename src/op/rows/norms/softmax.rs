@@ -1,0 +1,170 @@
+//! Softmax and its kin.
+
+use crate::op::{Build, Call, Op, OpResult, Traced, wrap_dim};
+use crate::types::{DType, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [quotients(), logarithms()].into_iter().flatten().collect()
+}
+
+fn quotients() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "softmax",
+            "softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+            |b, c| by_dim(b, c, SOFTMAX),
+        )
+        .doc("exp(x) / sum(exp(x)) along a dim")
+        .spelled("aten.softmax.int aten.special_softmax.default torch.softmax Tensor.softmax torch.special.softmax")
+        .form(
+            "torch.nn.functional.softmax",
+            "softmax(Tensor self, int dim, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
+        )
+        .module("Softmax(dim=None) = softmax(input, dim)")
+        .module("Softmax2d() = softmax(input, -3)"),
+        Op::composite(
+            "_softmax",
+            "_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
+            |b, c| half_to_float(b, c, SOFTMAX),
+        )
+        .doc("exp(x) / sum(exp(x)) along a dim")
+        .spelled("aten._softmax.default torch._softmax"),
+        Op::composite(
+            "_safe_softmax",
+            "_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+            safe_softmax,
+        )
+        .doc("softmax that gives zeros where all of a row is -inf")
+        .spelled("aten._safe_softmax.default"),
+    ]
+}
+
+fn logarithms() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "log_softmax",
+            "log_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+            |b, c| by_dim(b, c, LOG_SOFTMAX),
+        )
+        .doc("x - log(sum(exp(x))) along a dim")
+        .spelled(
+            "aten.log_softmax.int aten.special_log_softmax.default torch.log_softmax Tensor.log_softmax \
+             torch.special.log_softmax",
+        )
+        .form(
+            "torch.nn.functional.log_softmax",
+            "log_softmax(Tensor self, int dim, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
+        )
+        .module("LogSoftmax(dim=None) = log_softmax(input, dim)"),
+        Op::composite(
+            "_log_softmax",
+            "_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
+            |b, c| half_to_float(b, c, LOG_SOFTMAX),
+        )
+        .doc("x - log(sum(exp(x))) along a dim")
+        .spelled("aten._log_softmax.default torch._log_softmax"),
+        Op::composite(
+            "softmin",
+            "softmin(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+            |b, c| {
+                let negated: Body = ("softmax", |b, x, d| {
+                    let x = b.unary("neg", x)?;
+                    softmax(b, &x, d)
+                });
+                by_dim(b, c, negated)
+            },
+        )
+        .doc("softmax of -x along a dim")
+        .form(
+            "torch.nn.functional.softmin",
+            "softmin(Tensor self, int dim, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
+        )
+        .module("Softmin(dim=None) = softmin(input, dim)"),
+    ]
+}
+
+/// torch's name of the kernel, and what it computes along a dim.
+type Body = (&'static str, fn(&mut dyn Build, &Traced, usize) -> OpResult<Traced>);
+
+const SOFTMAX: Body = ("softmax", softmax);
+const LOG_SOFTMAX: Body = ("log_softmax", log_softmax);
+
+/// In the dtype asked for, at least f32 within.
+fn in_dtype(b: &mut dyn Build, x: &Traced, dim: i64, out: DType, f: Body) -> OpResult<Val<Traced>> {
+    let d = wrap_dim(dim, x.rank()?)?;
+    if !out.is_float() {
+        let last = if d + 1 >= x.rank()? { "_lastdim" } else { "" };
+        let kernel = format!("{}{last}_kernel_impl", f.0);
+        return Err(crate::op::pointwise::not_implemented(&kernel, out));
+    }
+    // A 0-d tensor is a row of one element.
+    if x.rank()? == 0 {
+        let row = b.unsqueeze(x, 0)?;
+        let y = in_dtype(b, &row, 0, out, f)?;
+        let y = y.as_leaf().cloned().unwrap_or(row);
+        return b.squeeze(&y, 0).map(Val::Leaf);
+    }
+    let wide = b.to_dtype(x, out.compute())?;
+    let y = f.1(b, &wide, d)?;
+    b.to_dtype(&y, out).map(Val::Leaf)
+}
+
+fn by_dim(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let out = c.opt_dtype("dtype").unwrap_or(x.dtype());
+    let x = b.to_dtype(x, out)?;
+    in_dtype(b, &x, c.int("dim")?, out, f)
+}
+
+fn half_to_float(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let out = if c.bool("half_to_float")? {
+        DType::F32
+    } else {
+        x.dtype()
+    };
+    in_dtype(b, x, c.int("dim")?, out, f)
+}
+
+/// `exp(x - max) / sum`, which cannot overflow.
+pub(in crate::op::rows) fn softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
+    let e = shifted(b, x, dim)?;
+    let e = b.unary("exp", &e)?;
+    let sum = b.reduce("sum", &e, &[dim], true)?;
+    b.binary("div", &e, &sum)
+}
+
+/// `x - max`; of an empty row there is no maximum and nothing to shift.
+fn shifted(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
+    if x.shape()?[dim] == crate::types::Dim::Const(0) {
+        return Ok(x.clone());
+    }
+    let max = b.reduce("amax", x, &[dim], true)?;
+    b.binary("sub", x, &max)
+}
+
+fn log_softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
+    let s = shifted(b, x, dim)?;
+    let e = b.unary("exp", &s)?;
+    let sum = b.reduce("sum", &e, &[dim], true)?;
+    let log = b.unary("log", &sum)?;
+    b.binary("sub", &s, &log)
+}
+
+fn safe_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let y = by_dim(b, c, SOFTMAX)?;
+    let (x, y) = (c.leaf("self")?, y.as_leaf().cloned().unwrap_or(c.leaf("self")?.clone()));
+    masked_rows(b, x, &y, wrap_dim(c.int("dim")?, x.rank()?)?).map(Val::Leaf)
+}
+
+/// `y` with zeros in the rows in which all of `x` is -inf.
+pub(in crate::op::rows) fn masked_rows(b: &mut dyn Build, x: &Traced, y: &Traced, dim: usize) -> OpResult<Traced> {
+    let masked = b.binary("eq", x, Val::Float(f64::NEG_INFINITY))?;
+    let rows = if x.rank()? == 0 {
+        masked
+    } else {
+        b.reduce("all", &masked, &[dim], true)?
+    };
+    b.op("where", [rows.into(), Val::int(0), y.into()])
+}

@@ -1,0 +1,373 @@
+//! Arithmetic: sums, products, quotients, remainders, powers.
+
+use crate::op::pointwise::{number_of, pointwise, pointwise_by};
+use crate::op::rows::spell::{method_, one, one_, two, two_};
+use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult, pointwise::dtypes};
+use crate::scalar::Number;
+use crate::types::{DType, TensorType, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [sums(), signs(), products(), quotients(), divisors(), powers(), fused()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn sums() -> Vec<Op> {
+    let binary = "add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor";
+    let scalar = "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor";
+    vec![
+        pointwise_by("add", binary, D::Promote, |c| {
+            scaled(c, ["self + other", "self + other * rounded(alpha)"])
+        })
+        .doc("self + alpha * other; on bools, or")
+        .spelled("aten.add.Tensor torch.add Tensor.add operator.add Tensor.__add__ Tensor.__radd__")
+        .form("aten.add.Scalar", scalar)
+        .inplace("aten.add_.Tensor Tensor.add_ operator.iadd Tensor.__iadd__")
+        .inplace_form("aten.add_.Scalar", scalar)
+        .commutative(),
+        pointwise_by("sub", binary, D::Subtract, |c| {
+            scaled(c, ["self - other", "self - other * rounded(alpha)"])
+        })
+        .doc("self - alpha * other")
+        .spelled("aten.sub.Tensor torch.sub Tensor.sub operator.sub Tensor.__sub__")
+        .spelled("aten.subtract.Tensor torch.subtract Tensor.subtract")
+        .form("aten.sub.Scalar aten.subtract.Scalar", scalar)
+        .inplace("aten.sub_.Tensor aten.subtract_.Tensor Tensor.sub_ Tensor.subtract_ operator.isub Tensor.__isub__")
+        .inplace_form("aten.sub_.Scalar aten.subtract_.Scalar", scalar),
+        pointwise_by("rsub", binary, D::Subtract, |c| {
+            scaled(c, ["other - self", "other - self * rounded(alpha)"])
+        })
+        .doc("other - alpha * self")
+        .spelled("aten.rsub.Tensor torch.rsub Tensor.__rsub__")
+        .form("aten.rsub.Scalar", scalar),
+        pointwise_by("_add_relu", binary, D::Promote, |c| {
+            scaled(c, ["max(self + other, 0)", "max(self + other * rounded(alpha), 0)"])
+        })
+        .doc("relu(self + alpha * other)")
+        .spelled("aten._add_relu.Tensor")
+        .form("aten._add_relu.Scalar", scalar)
+        .inplace("aten._add_relu_.Tensor")
+        .inplace_form("aten._add_relu_.Scalar", scalar),
+    ]
+}
+
+fn signs() -> Vec<Op> {
+    vec![
+        pointwise(
+            "neg",
+            "neg(Tensor self) -> Tensor",
+            D::NoBoolMessage(
+                "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, \
+                 use the `~` or `logical_not()` operator instead.",
+            ),
+            "-self",
+        )
+        .doc("-self; integers wrap")
+        .spelled(one!("neg"))
+        .spelled(one!("negative"))
+        .spelled("operator.neg Tensor.__neg__")
+        .inplace(one_!("neg"))
+        .inplace(one_!("negative")),
+        pointwise(
+            "positive",
+            "positive(Tensor self) -> Tensor",
+            D::NoBoolMessage("The `+` operator, on a bool tensor is not supported."),
+            "self",
+        )
+        .doc("self")
+        .spelled(one!("positive"))
+        .spelled("operator.pos Tensor.__pos__")
+        .aliasing(),
+        pointwise("abs", "abs(Tensor self) -> Tensor", D::NoBool("abs_cpu"), "abs(self)")
+            .doc("the magnitude; integers wrap")
+            .spelled(one!("abs"))
+            .spelled(one!("absolute"))
+            .spelled("operator.abs builtins.abs Tensor.__abs__")
+            .inplace(one_!("abs"))
+            .inplace(method_!("absolute")),
+    ]
+}
+
+/// The expression without and with `alpha`, after torch's checks of it.
+fn scaled(c: &Call<TensorType>, text: [&'static str; 2]) -> OpResult<&'static str> {
+    let d = dtypes(c)?.common;
+    match number_of(c.get("alpha")) {
+        Some(Number::Bool(_)) if d != DType::B8 => {
+            Err(OpError::dtype("Boolean alpha only supported for Boolean results."))
+        }
+        Some(Number::Float(_)) if !d.is_float() => Err(OpError::dtype(
+            "For integral input tensors, argument alpha must not be a floating point number.",
+        )),
+        Some(n) if n.to_f64() == 1.0 => Ok(text[0]),
+        _ => Ok(text[1]),
+    }
+}
+
+fn products() -> Vec<Op> {
+    let (binary, unary) = (
+        "mul(Tensor self, Tensor other) -> Tensor",
+        "square(Tensor self) -> Tensor",
+    );
+    vec![
+        pointwise("mul", binary, D::Promote, "self * other")
+            .doc("self * other; on bools, and")
+            .wide_numbers()
+            .spelled(two!("mul"))
+            .spelled(two!("multiply"))
+            .spelled("operator.mul Tensor.__mul__ Tensor.__rmul__")
+            .inplace(two_!("mul"))
+            .inplace(two_!("multiply"))
+            .inplace("operator.imul Tensor.__imul__")
+            .commutative(),
+        pointwise("square", unary, D::BoolToInt, "self * self")
+            .doc("self * self")
+            .spelled(one!("square"))
+            .inplace(one_!("square")),
+        Op::composite("ldexp", "ldexp(Tensor self, Tensor other) -> Tensor", |b, c| {
+            let (x, other) = (c.leaf("self")?, c.leaf("other")?);
+            if x.dtype().is_float() && other.dtype().is_int() && other.dtype() != DType::B8 {
+                // C's ldexp: the dtype of the floats, and no power that overflows before the product does.
+                let wide = [b.to_dtype(x, DType::F64)?, b.to_dtype(other, DType::F64)?];
+                let power = b.op("pow", [Val::Float(2.0), (&wide[1]).into()])?;
+                let out = b.binary("mul", &wide[0], &power)?;
+                return b.to_dtype(&out, x.dtype()).map(Val::Leaf);
+            }
+            let power = b.op("pow", [Val::Float(2.0), other.into()])?;
+            b.call("mul", vec![x.into(), power.into()])
+        })
+        .doc("self * 2 ** other")
+        .spelled("aten.ldexp.Tensor torch.ldexp Tensor.ldexp")
+        .inplace(one_!("ldexp")),
+        pointwise(
+            "deg2rad",
+            "deg2rad(Tensor self) -> Tensor",
+            D::PromoteFloat,
+            "self * rounded(pi / 180)",
+        )
+        .doc("degrees to radians")
+        .spelled(one!("deg2rad"))
+        .inplace(one_!("deg2rad")),
+        pointwise(
+            "rad2deg",
+            "rad2deg(Tensor self) -> Tensor",
+            D::PromoteFloat,
+            "self * rounded(180 / pi)",
+        )
+        .doc("radians to degrees")
+        .spelled(one!("rad2deg"))
+        .inplace(one_!("rad2deg")),
+    ]
+}
+
+/// Quotients and remainders.
+fn quotients() -> Vec<Op> {
+    vec![
+        div(),
+        pointwise(
+            "floor_divide",
+            "floor_divide(Tensor self, Tensor other) -> Tensor",
+            D::NoBool("div_floor_cpu"),
+            "self // other",
+        )
+        .doc("self / other rounded down")
+        .wide_numbers()
+        .spelled("aten.floor_divide.default aten.floor_divide.Scalar torch.floor_divide Tensor.floor_divide")
+        .spelled("operator.floordiv Tensor.__floordiv__")
+        .form(
+            "Tensor.__rfloordiv__",
+            "floor_divide(Tensor other, Tensor self) -> Tensor",
+        )
+        .inplace(two_!("floor_divide"))
+        .inplace("operator.ifloordiv Tensor.__ifloordiv__"),
+        pointwise(
+            "remainder",
+            "remainder(Tensor self, Tensor other) -> Tensor",
+            D::NoBool("remainder_cpu"),
+            "self % other",
+        )
+        .doc("what is left of self after whole multiples of other, with other's sign")
+        .spelled(two!("remainder"))
+        .spelled("aten.remainder.Scalar_Tensor operator.mod Tensor.__mod__")
+        .form("Tensor.__rmod__", "remainder(Tensor other, Tensor self) -> Tensor")
+        .inplace(two_!("remainder"))
+        .inplace("operator.imod Tensor.__imod__"),
+        pointwise(
+            "fmod",
+            "fmod(Tensor self, Tensor other) -> Tensor",
+            D::NoBool("fmod_cpu"),
+            "fmod(self, other)",
+        )
+        .doc("what is left of self after whole multiples of other, with self's sign")
+        .spelled(two!("fmod"))
+        .inplace(two_!("fmod")),
+        pointwise(
+            "reciprocal",
+            "reciprocal(Tensor self) -> Tensor",
+            D::PromoteFloat,
+            "1 / self",
+        )
+        .doc("1 / self")
+        .spelled(one!("reciprocal"))
+        .inplace(one_!("reciprocal")),
+    ]
+}
+
+fn div() -> Op {
+    let plain = "div(Tensor self, Tensor other) -> Tensor";
+    pointwise_by(
+        "div",
+        "div(Tensor self, Tensor other, *, str? rounding_mode=None) -> Tensor",
+        D::Division,
+        |c| match c.get("rounding_mode").as_str() {
+            None => Ok("self / other"),
+            Some("floor") => Ok("self // other"),
+            Some("trunc") => Ok("truncdiv(self, other)"),
+            Some(m) => Err(OpError::arg(
+                "rounding_mode",
+                format!("div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{m}'"),
+            )),
+        },
+    )
+    .doc("self / other, or rounded down (`floor`) or towards zero (`trunc`); integers give f32 unless rounded")
+    .wide_numbers()
+    .spelled("aten.div.Tensor_mode aten.div.Scalar_mode torch.div Tensor.div")
+    .spelled("aten.divide.Tensor_mode aten.divide.Scalar_mode torch.divide Tensor.divide")
+    .form(
+        "aten.div.Tensor aten.div.Scalar aten.divide.Tensor aten.divide.Scalar",
+        plain,
+    )
+    .form(two!("true_divide"), plain)
+    .form("operator.truediv Tensor.__truediv__ Tensor.__div__", plain)
+    .form(
+        "Tensor.__rtruediv__ Tensor.__rdiv__",
+        "div(Tensor other, Tensor self) -> Tensor",
+    )
+    .inplace("aten.div_.Tensor_mode aten.div_.Scalar_mode Tensor.div_")
+    .inplace("aten.divide_.Tensor_mode aten.divide_.Scalar_mode Tensor.divide_")
+    .inplace_form(
+        "aten.div_.Tensor aten.div_.Scalar aten.divide_.Tensor aten.divide_.Scalar",
+        plain,
+    )
+    .inplace_form(two_!("true_divide"), plain)
+    .inplace_form("operator.itruediv Tensor.__itruediv__", plain)
+}
+
+/// Common divisors and multiples.
+fn divisors() -> Vec<Op> {
+    vec![
+        pointwise(
+            "gcd",
+            "gcd(Tensor self, Tensor other) -> Tensor",
+            D::IntOnly("gcd_cpu"),
+            "gcd(self, other)",
+        )
+        .doc("the greatest common divisor of the magnitudes")
+        .spelled(one!("gcd"))
+        .inplace(one_!("gcd"))
+        .commutative(),
+        pointwise_by(
+            "lcm",
+            "lcm(Tensor self, Tensor other) -> Tensor",
+            D::IntOnly("lcm_cpu"),
+            |c| {
+                // C promotes narrow integers to int, so that the magnitude is taken before they wrap.
+                Ok(match dtypes(c)?.common.size() {
+                    1 | 2 => {
+                        "a = i32(self); b = i32(other); g = gcd(a, b); compute(where(g == 0, 0, abs(truncdiv(a, where(g \
+                         == 0, 1, g)) * b)))"
+                    }
+                    _ => "g = gcd(self, other); where(g == 0, 0, abs(truncdiv(self, where(g == 0, 1, g)) * other))",
+                })
+            },
+        )
+        .doc("the least common multiple of the magnitudes; 0 if both are 0")
+        .spelled(one!("lcm"))
+        .inplace(one_!("lcm"))
+        .commutative(),
+    ]
+}
+
+fn powers() -> Vec<Op> {
+    let schema = "pow(Tensor self, Tensor exponent) -> Tensor";
+    let reversed = "pow(Tensor exponent, Tensor self) -> Tensor";
+    vec![
+        pointwise_by("pow", schema, D::Promote, power)
+            .doc("self ** exponent; integers to negative integer tensors give 0 but for 1 and -1")
+            .spelled("aten.pow.Tensor_Tensor aten.pow.Tensor_Scalar aten.pow.Scalar torch.pow Tensor.pow")
+            .spelled("operator.pow Tensor.__pow__")
+            .form("Tensor.__rpow__", reversed)
+            .inplace("aten.pow_.Tensor aten.pow_.Scalar Tensor.pow_ operator.ipow Tensor.__ipow__"),
+        pointwise(
+            "float_power",
+            "float_power(Tensor self, Tensor exponent) -> Tensor",
+            D::Double,
+            "self ** exponent",
+        )
+        .doc("self ** exponent in f64")
+        .spelled("aten.float_power.Tensor_Tensor aten.float_power.Tensor_Scalar aten.float_power.Scalar")
+        .spelled("torch.float_power Tensor.float_power")
+        .inplace("aten.float_power_.Tensor aten.float_power_.Scalar Tensor.float_power_"),
+    ]
+}
+
+/// torch's special cases of constant exponents, which decide `(-inf) ** 0.5` and the last bit.
+fn power(c: &Call<TensorType>) -> OpResult<&'static str> {
+    let d = dtypes(c)?.common;
+    let base = c.get("self");
+    let exponent = match (base.as_leaf(), number_of(c.get("exponent"))) {
+        (Some(_), Some(n)) => n,
+        _ if d == DType::B8 => return Err(crate::op::pointwise::not_implemented("pow", d)),
+        _ => return Ok("self ** exponent"),
+    };
+    let e = exponent.to_f64();
+    if d.is_int() && e < 0.0 {
+        return Err(OpError::value("Integers to negative integer powers are not allowed."));
+    }
+    let float = d.is_float();
+    Ok(match e {
+        0.0 => "1",
+        1.0 => "self",
+        2.0 => "self * self",
+        3.0 => "self * self * self",
+        0.5 if float => "sqrt(self)",
+        -0.5 if float => "1 / sqrt(self)",
+        -1.0 => "1 / self",
+        -2.0 => "1 / (self * self)",
+        _ => "self ** exponent",
+    })
+}
+
+fn fused() -> Vec<Op> {
+    vec![
+        pointwise(
+            "addcmul",
+            "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
+            D::NoBool("addcmul_cpu_out"),
+            "self + value * tensor1 * tensor2",
+        )
+        .doc("self + value * tensor1 * tensor2")
+        .spelled(one!("addcmul"))
+        .inplace(method_!("addcmul")),
+        pointwise(
+            "addcdiv",
+            "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
+            D::Addcdiv,
+            "self + value * tensor1 / tensor2",
+        )
+        .doc("self + value * tensor1 / tensor2")
+        .spelled(one!("addcdiv"))
+        .inplace(method_!("addcdiv")),
+        pointwise_by(
+            "lerp",
+            "lerp(Tensor self, Tensor end, Tensor weight) -> Tensor",
+            D::Same("lerp_kernel_scalar"),
+            |_| Ok("where(abs(weight) < 0.5, self + weight * (end - self), end - (end - self) * (1 - weight))"),
+        )
+        .doc("from self to end by weight")
+        .wide_numbers()
+        .spelled("aten.lerp.Scalar aten.lerp.Tensor torch.lerp Tensor.lerp")
+        .inplace("aten.lerp_.Scalar aten.lerp_.Tensor Tensor.lerp_"),
+    ]
+}

@@ -1,0 +1,312 @@
+//! Comparisons, predicates, logic and bits.
+
+use crate::op::pointwise::{dtypes, pointwise, pointwise_by};
+use crate::op::rows::spell::{method_, one, two, two_};
+use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
+use crate::types::TensorType;
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [comparisons(), predicates(), logic(), bits()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+macro_rules! comparison {
+    ($n:literal, $op:literal, $doc:literal) => {
+        pointwise(
+            $n,
+            concat!($n, "(Tensor self, Tensor other) -> Tensor"),
+            D::Compare,
+            concat!("self ", $op, " other"),
+        )
+        .doc($doc)
+        .spelled(two!($n))
+        .spelled(concat!("operator.", $n, " Tensor.__", $n, "__"))
+        .inplace(two_!($n))
+    };
+    // With another name of torch's.
+    ($n:literal = $alias:literal, $op:literal, $doc:literal) => {
+        comparison!($n, $op, $doc).spelled(two!($alias)).inplace(two_!($alias))
+    };
+}
+
+fn comparisons() -> Vec<Op> {
+    vec![
+        comparison!(
+            "eq",
+            "==",
+            "whether self == other; a number is rounded to the tensor's dtype first"
+        )
+        .commutative(),
+        comparison!("ne" = "not_equal", "!=", "whether self != other").commutative(),
+        comparison!("lt" = "less", "<", "whether self < other"),
+        comparison!("le" = "less_equal", "<=", "whether self <= other"),
+        comparison!("gt" = "greater", ">", "whether self > other"),
+        comparison!("ge" = "greater_equal", ">=", "whether self >= other"),
+        pointwise_by(
+            "isclose",
+            "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
+            D::Compare,
+            isclose,
+        )
+        .doc("whether |self - other| <= atol + rtol * |other|")
+        .spelled(one!("isclose")),
+    ]
+}
+
+fn isclose(c: &Call<TensorType>) -> OpResult<&'static str> {
+    let (a, b) = (c.leaf("self")?.dtype, c.leaf("other")?.dtype);
+    if a != b {
+        return Err(OpError::dtype(format!(
+            "{} did not match {}",
+            a.scalar_type_name(),
+            b.scalar_type_name()
+        )));
+    }
+    for name in ["rtol", "atol"] {
+        if c.f64(name)? < 0.0 {
+            let title = format!("{name} must be greater than or equal to zero, but got {}", c.f64(name)?);
+            return Err(OpError::arg(name, title));
+        }
+    }
+    let d = dtypes(c)?.common;
+    Ok(match (d.is_float(), c.bool("equal_nan")?) {
+        (true, false) => "d = abs(self - other); (self == other) | (~isinf(d) & (d <= atol + abs(rtol * other)))",
+        (true, true) => {
+            "d = abs(self - other); (self == other) | (~isinf(d) & (d <= atol + abs(rtol * other))) | (isnan(self) & \
+             isnan(other))"
+        }
+        // Integers are compared in f32, as torch's default float.
+        _ => "s = f32(self); o = f32(other); (self == other) | (abs(s - o) <= atol + abs(rtol * o))",
+    })
+}
+
+macro_rules! predicate {
+    ($n:literal, $text:literal, $doc:literal) => {
+        pointwise($n, concat!($n, "(Tensor self) -> Tensor"), D::Predicate, $text)
+            .doc($doc)
+            .spelled(one!($n))
+    };
+}
+
+fn predicates() -> Vec<Op> {
+    vec![
+        predicate!("isnan", "isnan(self)", "whether self is NaN"),
+        predicate!("isinf", "isinf(self)", "whether self is infinite"),
+        predicate!(
+            "isfinite",
+            "~(isinf(self) | isnan(self))",
+            "whether self is neither infinite nor NaN"
+        ),
+        predicate!("isposinf", "isinf(self) & ~signbit(self)", "whether self is +inf"),
+        predicate!("isneginf", "isinf(self) & signbit(self)", "whether self is -inf"),
+        predicate!("signbit", "signbit(self)", "whether the sign bit is set (also of -0.0)"),
+        predicate!("isreal", "True", "true: no number here has an imaginary part"),
+    ]
+}
+
+fn logic() -> Vec<Op> {
+    vec![
+        pointwise("logical_not", "logical_not(Tensor self) -> Tensor", D::Logical, "~self")
+            .doc("whether self is zero")
+            .spelled(one!("logical_not"))
+            .inplace(method_!("logical_not")),
+        pointwise(
+            "logical_and",
+            "logical_and(Tensor self, Tensor other) -> Tensor",
+            D::Logical,
+            "self & other",
+        )
+        .doc("whether neither is zero")
+        .spelled(one!("logical_and"))
+        .inplace(method_!("logical_and"))
+        .commutative(),
+        pointwise(
+            "logical_or",
+            "logical_or(Tensor self, Tensor other) -> Tensor",
+            D::Logical,
+            "self | other",
+        )
+        .doc("whether one is not zero")
+        .spelled(one!("logical_or"))
+        .inplace(method_!("logical_or"))
+        .commutative(),
+        pointwise(
+            "logical_xor",
+            "logical_xor(Tensor self, Tensor other) -> Tensor",
+            D::Logical,
+            "self ^ other",
+        )
+        .doc("whether exactly one is not zero")
+        .spelled(one!("logical_xor"))
+        .inplace(method_!("logical_xor"))
+        .commutative(),
+    ]
+}
+
+macro_rules! bitwise {
+    ($n:literal, $operator:literal, $kernel:literal, $op:literal, $doc:literal) => {
+        pointwise(
+            concat!("bitwise_", $n),
+            concat!("bitwise_", $n, "(Tensor self, Tensor other) -> Tensor"),
+            D::IntOrBool($kernel),
+            concat!("self ", $op, " other"),
+        )
+        .doc($doc)
+        .spelled(concat!(
+            "aten.bitwise_",
+            $n,
+            ".Tensor aten.bitwise_",
+            $n,
+            ".Scalar aten.bitwise_",
+            $n,
+            ".Scalar_Tensor"
+        ))
+        .spelled(concat!(
+            "torch.bitwise_",
+            $n,
+            " Tensor.bitwise_",
+            $n,
+            " operator.",
+            $operator
+        ))
+        .spelled(concat!(
+            "aten.__",
+            $n,
+            "__.Tensor aten.__",
+            $n,
+            "__.Scalar Tensor.__",
+            $n,
+            "__ Tensor.__r",
+            $n,
+            "__"
+        ))
+        .inplace(concat!(
+            "aten.bitwise_",
+            $n,
+            "_.Tensor aten.bitwise_",
+            $n,
+            "_.Scalar Tensor.bitwise_",
+            $n,
+            "_"
+        ))
+        .inplace(concat!(
+            "aten.__i",
+            $n,
+            "__.Tensor aten.__i",
+            $n,
+            "__.Scalar Tensor.__i",
+            $n,
+            "__ operator.i",
+            $n
+        ))
+        .commutative()
+    };
+}
+
+macro_rules! shift {
+    ($n:literal, $short:literal, $kernel:literal, $op:literal, $doc:literal) => {
+        pointwise(
+            concat!("bitwise_", $n, "_shift"),
+            concat!("bitwise_", $n, "_shift(Tensor self, Tensor other) -> Tensor"),
+            D::IntOnly($kernel),
+            concat!("self ", $op, " other"),
+        )
+        .doc($doc)
+        .spelled(concat!(
+            "aten.bitwise_",
+            $n,
+            "_shift.Tensor aten.bitwise_",
+            $n,
+            "_shift.Tensor_Scalar aten.bitwise_",
+            $n,
+            "_shift.Scalar_Tensor"
+        ))
+        .spelled(concat!(
+            "torch.bitwise_",
+            $n,
+            "_shift Tensor.bitwise_",
+            $n,
+            "_shift operator.",
+            $short
+        ))
+        .spelled(concat!(
+            "aten.__",
+            $short,
+            "__.Tensor aten.__",
+            $short,
+            "__.Scalar Tensor.__",
+            $short,
+            "__"
+        ))
+        .form(
+            concat!("Tensor.__r", $short, "__"),
+            concat!("bitwise_", $n, "_shift(Tensor other, Tensor self) -> Tensor"),
+        )
+        .inplace(concat!(
+            "aten.bitwise_",
+            $n,
+            "_shift_.Tensor aten.bitwise_",
+            $n,
+            "_shift_.Tensor_Scalar Tensor.bitwise_",
+            $n,
+            "_shift_"
+        ))
+        .inplace(concat!(
+            "aten.__i",
+            $short,
+            "__.Tensor aten.__i",
+            $short,
+            "__.Scalar Tensor.__i",
+            $short,
+            "__ operator.i",
+            $short
+        ))
+    };
+}
+
+fn bits() -> Vec<Op> {
+    vec![
+        bitwise!(
+            "and",
+            "and_",
+            "bitwise_and_cpu",
+            "&",
+            "the bits that both have; on bools, and"
+        ),
+        bitwise!(
+            "or",
+            "or_",
+            "bitwise_or_cpu",
+            "|",
+            "the bits that either has; on bools, or"
+        ),
+        bitwise!("xor", "xor", "bitwise_xor_cpu", "^", "the bits that exactly one has"),
+        pointwise(
+            "bitwise_not",
+            "bitwise_not(Tensor self) -> Tensor",
+            D::IntOrBool("bitwise_not_cpu"),
+            "~self",
+        )
+        .doc("the other bits; on bools, not")
+        .spelled(one!("bitwise_not"))
+        .spelled("operator.invert operator.inv Tensor.__invert__")
+        .inplace(method_!("bitwise_not")),
+        shift!(
+            "left",
+            "lshift",
+            "lshift_cpu",
+            "<<",
+            "shifted left; counts below 0 or of the width and more give 0"
+        ),
+        shift!(
+            "right",
+            "rshift",
+            "rshift_cpu",
+            ">>",
+            "shifted right with the sign; counts below 0 or of the width and more give 0 or -1"
+        ),
+    ]
+}

@@ -1,0 +1,316 @@
+//! Conversions between dtypes, and between tensors and numbers.
+
+use crate::op::pointwise::pointwise;
+use crate::op::view::BITS;
+use crate::op::{Build, Call, DtypeRule, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = vec![to_dtype(), to(), to_copy(), copy(), type_as(), view_dtype(), item()];
+    v.extend(assertions());
+    v
+}
+
+fn to_dtype() -> Op {
+    pointwise(
+        "to_dtype",
+        "to_dtype(Tensor self, ScalarType dtype) -> Tensor",
+        DtypeRule::Given,
+        "self",
+    )
+    .doc("every element converted to a dtype")
+    .spelled("prims.convert_element_type.default prims.convert_element_type")
+}
+
+fn computed(dtype: DType) -> OpResult<()> {
+    if dtype.is_computed() {
+        return Ok(());
+    }
+    Err(OpError::dtype(format!(
+        "fxc does not compute with torch.{}",
+        dtype.torch_name()
+    )))
+}
+
+/// Parameters that say where and how a result is stored, which changes nothing here.
+const TO: &str = "to(Tensor self, ScalarType? dtype=None, *, Tensor? other=None, Device? device=None, Layout? layout=None, \
+                  bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor";
+
+fn to() -> Op {
+    let mut op = Op::composite("to", TO, convert)
+        .doc("converted to a dtype, or to another tensor's; itself if it has it")
+        .form(
+            "aten.to.dtype Tensor.to",
+            "to(Tensor self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? \
+             memory_format=None) -> Tensor",
+        )
+        .form(
+            "aten.to.device Tensor.to",
+            "to(Tensor self, Device? device=None, ScalarType? dtype=None, bool non_blocking=False, bool copy=False, \
+             MemoryFormat? memory_format=None) -> Tensor",
+        )
+        .form(
+            "aten.to.other Tensor.to",
+            "to(Tensor self, Tensor other, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> \
+             Tensor",
+        )
+        .form(
+            "aten.to.dtype_layout",
+            "to(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, \
+             bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor",
+        )
+        .form("Tensor.type", "type(Tensor self, ScalarType dtype, bool non_blocking=False) -> Tensor")
+        .aliasing();
+    for (path, dtype) in [
+        ("Tensor.double", DType::F64),
+        ("Tensor.float", DType::F32),
+        ("Tensor.half", DType::F16),
+        ("Tensor.bfloat16", DType::BF16),
+        ("Tensor.long", DType::I64),
+        ("Tensor.int", DType::I32),
+        ("Tensor.short", DType::I16),
+        ("Tensor.char", DType::I8),
+        ("Tensor.byte", DType::U8),
+        ("Tensor.bool", DType::B8),
+    ] {
+        let schema = "to(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor";
+        op = op.form_with(path, schema, &[("dtype", Val::DType(dtype))]);
+    }
+    op
+}
+
+fn to_copy() -> Op {
+    Op::composite(
+        "_to_copy",
+        "_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, \
+         bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor",
+        |b, c| {
+            let x = c.leaf("self")?;
+            match c.opt_dtype("dtype") {
+                Some(d) if d != x.dtype() => b.to_dtype(x, d).map(Val::Leaf),
+                _ => b.op("clone", [x.into()]).map(Val::Leaf),
+            }
+        },
+    )
+    .doc("a copy, converted to a dtype")
+    .spelled("aten._to_copy.default")
+}
+
+/// In place, this is how new values of buffers and inputs reach them.
+fn copy() -> Op {
+    Op::composite(
+        "copy",
+        "copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
+        |b, c| {
+            let (to, src) = (c.leaf("self")?, c.leaf("src")?);
+            let src = b.expand(src, to.shape()?)?;
+            match src.dtype() == to.dtype() {
+                true => b.op("clone", [(&src).into()]).map(Val::Leaf),
+                false => b.to_dtype(&src, to.dtype()).map(Val::Leaf),
+            }
+        },
+    )
+    .doc("the elements of another tensor, broadcast and converted")
+    .spelled("aten.copy.default")
+    .inplace("aten.copy_.default Tensor.copy_")
+}
+
+fn type_as() -> Op {
+    Op::composite("type_as", "type_as(Tensor self, Tensor other) -> Tensor", |b, c| {
+        b.to_dtype(c.leaf("self")?, c.leaf("other")?.dtype()).map(Val::Leaf)
+    })
+    .doc("converted to the other tensor's dtype")
+    .spelled("aten.type_as.default Tensor.type_as")
+    .aliasing()
+}
+
+fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let dtype = c
+        .opt_leaf("other")
+        .map(Traced::dtype)
+        .or(c.opt_dtype("dtype"))
+        .unwrap_or(x.dtype());
+    if dtype == x.dtype() && c.bool("copy")? {
+        return b.op("clone", [x.into()]).map(Val::Leaf);
+    }
+    b.to_dtype(x, dtype).map(Val::Leaf)
+}
+
+fn view_dtype() -> Op {
+    Op::new(
+        BITS,
+        "view_dtype(Tensor self, ScalarType dtype) -> Tensor",
+        |c, _| {
+            let (from, shape) = c.shaped("self")?;
+            let to = c.opt_dtype("dtype").unwrap_or(from);
+            computed(to)?;
+            Ok(Val::Leaf(TensorType::new(to, bit_shape(from, to, shape)?)))
+        },
+        Meaning::Routine(|c| {
+            let x = c.leaf("self")?;
+            let to = c.opt_dtype("dtype").unwrap_or(x.dtype());
+            let shape = bit_shape(x.dtype(), to, x.ty().shape.as_deref().unwrap_or_default())?;
+            let shape: Vec<usize> = shape.iter().filter_map(|d| d.as_const().map(|d| d as usize)).collect();
+            let mut out = Tensor::zeros(to, &shape);
+            out.bytes_mut().copy_from_slice(x.bytes());
+            Ok(Val::Leaf(out))
+        }),
+    )
+    .doc("the same bytes read as another dtype")
+    .spelled("aten.view.dtype aten.view_copy.dtype Tensor.view")
+    .aliasing()
+}
+
+/// The shape of a tensor whose bytes are read as another dtype: the last dim shrinks or grows.
+fn bit_shape(from: DType, to: DType, shape: &[Dim]) -> OpResult<Vec<Dim>> {
+    let (f, t) = (from.size() as i64, to.size() as i64);
+    let mut out = shape.to_vec();
+    if f == t {
+        return Ok(out);
+    }
+    let Some(last) = out.last_mut() else {
+        return Err(OpError::shape(format!(
+            "self.dim() cannot be 0 to view {} as {} (different element sizes)",
+            from.scalar_type_name(),
+            to.scalar_type_name()
+        )));
+    };
+    if f < t && last.as_const().is_some_and(|n| n % (t / f) != 0) {
+        return Err(OpError::shape(format!(
+            "self.size(-1) must be divisible by {} to view {} as {} (different element sizes), but got {last}",
+            t / f,
+            from.scalar_type_name(),
+            to.scalar_type_name()
+        )));
+    }
+    *last = last.mul(&Dim::Const(f)).floordiv(&Dim::Const(t));
+    Ok(out)
+}
+
+fn item() -> Op {
+    Op::new(
+        "item",
+        "item(Tensor self) -> Scalar",
+        |c, _| {
+            let x = c.leaf("self")?;
+            if let Some(n) = x.numel().as_const().filter(|&n| n != 1) {
+                return Err(OpError::shape(format!(
+                    "a Tensor with {n} elements cannot be converted to Scalar"
+                )));
+            }
+            Ok(Val::Any(match x.dtype.category() {
+                Category::Bool => Kind::Bool,
+                Category::Int => Kind::Int,
+                _ => Kind::Float,
+            }))
+        },
+        Meaning::Routine(|c| {
+            let x = c.leaf("self")?;
+            let v = x.item().ok_or_else(|| {
+                OpError::shape(format!(
+                    "a Tensor with {} elements cannot be converted to Scalar",
+                    x.numel()
+                ))
+            })?;
+            Ok(number(v))
+        }),
+    )
+    .doc("the only element as a number")
+    .spelled(
+        "aten.item.default aten._local_scalar_dense.default Tensor.item builtins.int builtins.float builtins.bool \
+         Tensor.__int__ Tensor.__float__ Tensor.__bool__",
+    )
+}
+
+/// A scalar as a Python number.
+pub(in crate::op::rows) fn number<T>(v: Scalar) -> Val<T> {
+    match v {
+        Scalar::Bool(b) => Val::Bool(b),
+        Scalar::Int(_, i) => Val::int(i),
+        v => Val::Float(v.to_f64()),
+    }
+}
+
+fn assertions() -> Vec<Op> {
+    vec![
+        Op::new(
+            "_assert_tensor_metadata",
+            "_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, \
+             Device? device=None, Layout? layout=None) -> ()",
+            check_metadata,
+            Meaning::Host,
+        )
+        .doc("checks a tensor's dtype and sizes")
+        .spelled("aten._assert_tensor_metadata.default")
+        .effect(Effect::Effect),
+        Op::new(
+            "_assert_tensor",
+            "_assert_tensor(Tensor condition, str message='') -> ()",
+            |_, _| Ok(Val::None),
+            Meaning::Routine(|c| {
+                let x = c.leaf("condition")?;
+                match x.item() {
+                    Some(v) if v.to_bool() => Ok(Val::None),
+                    Some(_) => Err(OpError::value(c.str("message")?)),
+                    None => Err(OpError::shape(format!(
+                        "Boolean value of Tensor with {} values is ambiguous",
+                        x.numel()
+                    ))),
+                }
+            }),
+        )
+        .doc("checks that a one-element tensor is true")
+        .form("aten._assert_async.msg", "_assert_async(Tensor condition, str message) -> ()")
+        .form("aten._assert_async.default", "_assert_async(Tensor condition) -> ()")
+        .spelled("torch._assert torch._assert_async")
+        .effect(Effect::Effect),
+        Op::new("_assert_scalar", "_assert_scalar(Any condition, str message='') -> ()", check_scalar, Meaning::Host)
+            .doc("checks that a number is not zero")
+            .spelled("aten._assert_scalar.default torch._assert")
+            .effect(Effect::Effect),
+        Op::new(
+            "sym_constrain_range",
+            "sym_constrain_range(Any size, *, Any min=None, Any max=None) -> ()",
+            |_, _| Ok(Val::None),
+            Meaning::Host,
+        )
+        .doc("states bounds of a size")
+        .spelled(
+            "aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default torch._check torch._check_is_size \
+             torch.sym_constrain_range",
+        )
+        .effect(Effect::Effect),
+    ]
+}
+
+fn check_metadata(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let x = c.leaf("a")?;
+    if let Some(want) = c.opt_dtype("dtype").filter(|&d| d != x.dtype) {
+        return Err(OpError::dtype(format!(
+            "Tensor dtype mismatch! Expected: {}, Got: {}",
+            want.scalar_type_name(),
+            x.dtype.scalar_type_name()
+        )));
+    }
+    if let (false, Some(shape)) = (c.is_none("size"), &x.shape) {
+        let want = c.dims("size")?;
+        let text = || format!("Tensor sizes mismatch! Expected: {want:?}, Got: {shape:?}");
+        if want.len() != shape.len() {
+            return Err(OpError::shape(text()));
+        }
+        for (w, s) in want.iter().zip(shape) {
+            sizes.equal(w, s, text)?;
+        }
+    }
+    Ok(Val::None)
+}
+
+fn check_scalar(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    match c.get("condition").as_int() {
+        Some(0) => Err(OpError::value(c.str("message")?)),
+        _ => Ok(Val::None),
+    }
+}

@@ -1,0 +1,307 @@
+//! Selections and functions of two tensors: maxima, bounds, `where`, angles.
+
+use crate::op::pointwise::{dtypes, not_implemented, number_of, overflow_error, overflows, pointwise, pointwise_by};
+use crate::op::rows::spell::{method_, one, one_, special};
+use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
+use crate::types::{DType, TensorType};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [extrema(), bounds(), selections(), angles(), logarithms()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+macro_rules! binary {
+    ($n:literal, $rule:expr, $text:literal, $doc:literal) => {
+        pointwise($n, concat!($n, "(Tensor self, Tensor other) -> Tensor"), $rule, $text)
+            .doc($doc)
+            .spelled(one!($n))
+    };
+}
+
+fn extrema() -> Vec<Op> {
+    vec![
+        binary!(
+            "maximum",
+            D::Promote,
+            "max(self, other)",
+            "the larger; NaN if either is"
+        )
+        .spelled("aten.max.other torch.max Tensor.max")
+        .commutative(),
+        binary!(
+            "minimum",
+            D::Promote,
+            "min(self, other)",
+            "the smaller; NaN if either is"
+        )
+        .spelled("aten.min.other torch.min Tensor.min")
+        .commutative(),
+        binary!(
+            "fmax",
+            D::Promote,
+            "fmax(self, other)",
+            "the larger; the other one if one is NaN"
+        )
+        .commutative(),
+        binary!(
+            "fmin",
+            D::Promote,
+            "fmin(self, other)",
+            "the smaller; the other one if one is NaN"
+        )
+        .commutative(),
+    ]
+}
+
+fn bounds() -> Vec<Op> {
+    let (low, high) = (
+        "clamp_min(Tensor self, Tensor min) -> Tensor",
+        "clamp_max(Tensor self, Tensor max) -> Tensor",
+    );
+    vec![
+        pointwise_by(
+            "clamp",
+            "clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
+            D::Promote,
+            clamp,
+        )
+        .doc("self between two bounds, the upper one winning; NaN stays, a NaN bound gives NaN")
+        .spelled("aten.clamp.default aten.clamp.Tensor torch.clamp Tensor.clamp")
+        .spelled("aten.clip.default aten.clip.Tensor torch.clip Tensor.clip")
+        .form(
+            "aten.clamp_min.default aten.clamp_min.Tensor torch.clamp_min Tensor.clamp_min",
+            low,
+        )
+        .form(
+            "aten.clamp_max.default aten.clamp_max.Tensor torch.clamp_max Tensor.clamp_max",
+            high,
+        )
+        .inplace("aten.clamp_.default aten.clamp_.Tensor torch.clamp_ Tensor.clamp_")
+        .inplace("aten.clip_.default aten.clip_.Tensor torch.clip_ Tensor.clip_")
+        .inplace_form(
+            "aten.clamp_min_.default aten.clamp_min_.Tensor torch.clamp_min_ Tensor.clamp_min_",
+            low,
+        )
+        .inplace_form(
+            "aten.clamp_max_.default aten.clamp_max_.Tensor torch.clamp_max_ Tensor.clamp_max_",
+            high,
+        ),
+        pointwise(
+            "nan_to_num",
+            "nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
+            D::Promote,
+            "inf = where(signbit(self), given(neginf, -largest()), given(posinf, largest())); where(isnan(self), \
+             given(nan, 0), where(isinf(self), inf, self))",
+        )
+        .doc("NaN and infinities replaced: by 0 and the largest finite numbers unless given")
+        .spelled(one!("nan_to_num"))
+        .inplace(one_!("nan_to_num")),
+    ]
+}
+
+fn clamp(c: &Call<TensorType>) -> OpResult<&'static str> {
+    if c.is_none("min") && c.is_none("max") {
+        return Err(OpError::arg(
+            "min",
+            "torch.clamp: At least one of 'min' or 'max' must not be None",
+        ));
+    }
+    let d = dtypes(c)?.common;
+    if d == DType::B8 && !c.is_none("min") && !c.is_none("max") {
+        return Err(not_implemented("clamp_cpu", d));
+    }
+    Ok(match effective_bounds(c, "min", "max")? {
+        (true, true) => "min(max(self, min), max)",
+        (true, false) => "max(self, min)",
+        (false, true) => "min(self, max)",
+        (false, false) => "self",
+    })
+}
+
+/// Which of two bounds of an integer tensor can be met: a number below the dtype's range bounds nothing from below and
+/// is an error from above.
+pub(in crate::op::rows) fn effective_bounds(c: &Call<TensorType>, min: &str, max: &str) -> OpResult<(bool, bool)> {
+    let d = dtypes(c)?.common;
+    let given = (!c.is_none(min), !c.is_none(max));
+    if !d.is_int() {
+        let numbers = [min, max].map(|name| number_of(c.get(name)));
+        return match numbers.into_iter().flatten().any(|n| overflows(n, d)) {
+            true => Err(overflow_error(d)),
+            false => Ok(given),
+        };
+    }
+    let outside = |what: &str, n: f64| {
+        let d = d.scalar_type_name();
+        OpError::value(format!(
+            "Clamp {what} value {n} is outside the representable range of {d}"
+        ))
+    };
+    let half = 2f64.powi(d.size() as i32 * 8 - 1);
+    let (low, high) = if d == DType::U8 {
+        (0.0, 255.0)
+    } else {
+        (-half, half - 1.0)
+    };
+    let (a, b) = (number_of(c.get(min)), number_of(c.get(max)));
+    let (a, b) = (a.map(|n| n.to_f64()), b.map(|n| n.to_f64()));
+    if let Some(a) = a.filter(|a| *a > high) {
+        return Err(outside("min", a));
+    }
+    if let Some(b) = b.filter(|b| *b < low) {
+        return Err(outside("max", b));
+    }
+    Ok((
+        given.0 && a.is_none_or(|a| a >= low),
+        given.1 && b.is_none_or(|b| b <= high),
+    ))
+}
+
+fn selections() -> Vec<Op> {
+    vec![
+        pointwise(
+            "where",
+            "where(Tensor condition, Tensor self, Tensor other) -> Tensor",
+            D::Promote,
+            "where(condition, self, other)",
+        )
+        .doc("self where the condition holds, else other")
+        .spelled("aten.where.self aten.where.ScalarOther aten.where.ScalarSelf aten.where.Scalar torch.where")
+        .form(
+            "Tensor.where",
+            "where(Tensor self, Tensor condition, Tensor other) -> Tensor",
+        ),
+        pointwise_by(
+            "masked_fill",
+            "masked_fill(Tensor self, Tensor mask, Tensor value) -> Tensor",
+            D::First,
+            |c| match c.opt_leaf("value").and_then(TensorType::rank) {
+                None | Some(0) => Ok("where(mask, value, self)"),
+                Some(n) => Err(OpError::shape(format!(
+                    "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {n} dimension(s)."
+                ))),
+            },
+        )
+        .doc("the value, converted to self's dtype, where the mask holds, else self")
+        .spelled("aten.masked_fill.Scalar aten.masked_fill.Tensor torch.masked_fill Tensor.masked_fill")
+        .inplace("aten.masked_fill_.Scalar aten.masked_fill_.Tensor Tensor.masked_fill_"),
+        pointwise_by(
+            "heaviside",
+            "heaviside(Tensor self, Tensor values) -> Tensor",
+            D::Promote,
+            heaviside,
+        )
+        .doc("0 below 0, 1 above it, and the values at 0")
+        .spelled(one!("heaviside"))
+        .inplace(method_!("heaviside")),
+    ]
+}
+
+fn heaviside(c: &Call<TensorType>) -> OpResult<&'static str> {
+    if c.leaf("self")?.dtype != c.leaf("values")?.dtype {
+        return Err(OpError::dtype(
+            "heaviside is not yet implemented for tensors with different dtypes.",
+        ));
+    }
+    Ok("where(self == 0, values, where(self > 0, 1, 0))")
+}
+
+fn angles() -> Vec<Op> {
+    vec![
+        binary!(
+            "atan2",
+            D::PromoteFloat,
+            "atan2(self, other)",
+            "the angle of the point (other, self)"
+        )
+        .spelled(one!("arctan2"))
+        .inplace(method_!("atan2"))
+        .inplace(method_!("arctan2")),
+        binary!(
+            "hypot",
+            D::FloatOnly("hypot_cpu"),
+            "hypot(self, other)",
+            "sqrt(self ** 2 + other ** 2)"
+        )
+        .inplace(method_!("hypot"))
+        .commutative(),
+        pointwise(
+            "copysign",
+            "copysign(Tensor self, Tensor other) -> Tensor",
+            D::PromoteFloat,
+            "copysign(self, other)",
+        )
+        .doc("self's magnitude with other's sign")
+        .spelled(crate::op::rows::spell::two!("copysign"))
+        .inplace(crate::op::rows::spell::two_!("copysign")),
+        pointwise_by(
+            "nextafter",
+            "nextafter(Tensor self, Tensor other) -> Tensor",
+            D::FloatOnly("nextafter_cpu"),
+            |c| match dtypes(c)?.common {
+                // The neighbours of a 16-bit float are 2^13 or 2^16 neighbours of the f32 that it is computed in away; f16
+                // has a range of exponents of its own.
+                DType::F16 => Ok("where(self == other, other, where(isinf(self) & (other == other), copysign(65504, self), \
+                                  self + copysign(max(abs(nextafter(self, other) - self) * 8192, 5.9604644775390625e-8), \
+                                  other - self)))"),
+                DType::BF16 => Ok("where(self == other, other, where(isinf(self) & (other == other), \
+                                   copysign(3.3895313892515355e38, self), self + (nextafter(self, other) - self) * 65536))"),
+                _ => Ok("nextafter(self, other)"),
+            },
+        )
+        .doc("the next number from self towards other")
+        .spelled(one!("nextafter"))
+        .inplace(method_!("nextafter")),
+    ]
+}
+
+fn logarithms() -> Vec<Op> {
+    vec![
+        binary!(
+            "logaddexp",
+            D::FloatOnly("logaddexp_cpu"),
+            "where(isinf(self) & (self == other), self, max(self, other) + log1p(exp(-abs(self - other))))",
+            "log(exp(self) + exp(other))"
+        )
+        .commutative(),
+        binary!(
+            "logaddexp2",
+            D::FloatOnly("logaddexp2_cpu"),
+            "where(isinf(self) & (self == other), self, max(self, other) + log1p(exp2(-abs(self - other))) * (1 / \
+             log(2)))",
+            "log2(2 ** self + 2 ** other)"
+        )
+        .commutative(),
+        pointwise(
+            "xlogy",
+            "xlogy(Tensor self, Tensor other) -> Tensor",
+            D::PromoteFloat,
+            "where(isnan(other), nan, where(self == 0, 0, self * log(other)))",
+        )
+        .doc("self * log(other), and 0 where self is 0")
+        .spelled("aten.xlogy.Tensor aten.xlogy.Scalar_Other aten.xlogy.Scalar_Self torch.xlogy Tensor.xlogy")
+        .spelled("aten.special_xlogy.default aten.special_xlogy.other_scalar aten.special_xlogy.self_scalar")
+        .spelled("torch.special.xlogy")
+        .inplace("aten.xlogy_.Tensor aten.xlogy_.Scalar_Other torch.xlogy_ Tensor.xlogy_"),
+        pointwise(
+            "xlog1py",
+            "xlog1py(Tensor self, Tensor other) -> Tensor",
+            D::PromoteFloat,
+            "where(isnan(other), nan, where(self == 0, 0, self * rounded(log1p(other))))",
+        )
+        .doc("self * log1p(other), and 0 where self is 0")
+        .spelled(special!("xlog1py"))
+        .spelled("aten.special_xlog1py.other_scalar aten.special_xlog1py.self_scalar"),
+        pointwise(
+            "zeta",
+            "zeta(Tensor self, Tensor other) -> Tensor",
+            D::WideFloat("zeta_cpu"),
+            "zeta(self, other)",
+        )
+        .doc("the Hurwitz zeta function")
+        .spelled(special!("zeta"))
+        .spelled("aten.special_zeta.other_scalar aten.special_zeta.self_scalar"),
+    ]
+}

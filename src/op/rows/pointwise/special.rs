@@ -1,0 +1,249 @@
+//! Special functions without vector code: Airy's and Bessel's functions, orthogonal polynomials, incomplete gamma functions.
+
+use crate::op::rows::dense::{spread, zeros};
+use crate::op::rows::spell::{method_, one, special};
+use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, by_name, pointwise_rule};
+use crate::scalar::bessel;
+use crate::scalar::incomplete_gamma::{igamma, igammac};
+use crate::scalar::orthogonal::{self, Family, degree};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [functions(), polynomials(), shifted_polynomials(), gammas()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// A row of one tensor that only `torch.special` has.
+macro_rules! function {
+    ($n:literal, $f:ident, $param:literal, $doc:literal) => {
+        Op::new(
+            concat!("special_", $n),
+            concat!("special_", $n, "(Tensor ", $param, ") -> Tensor"),
+            |c, s| like(c, s, "ndtri"),
+            Meaning::Routine(|c| mapped(c, &|x, _| bessel::$f(x))),
+        )
+        .doc($doc)
+        .spelled(special!($n))
+    };
+}
+
+fn functions() -> Vec<Op> {
+    vec![
+        function!("airy_ai", airy_ai, "x", "Airy's function"),
+        function!(
+            "bessel_j0",
+            bessel_j0,
+            "self",
+            "Bessel function of the first kind, order 0"
+        ),
+        function!(
+            "bessel_j1",
+            bessel_j1,
+            "self",
+            "Bessel function of the first kind, order 1"
+        ),
+        function!(
+            "bessel_y0",
+            bessel_y0,
+            "self",
+            "Bessel function of the second kind, order 0"
+        ),
+        function!(
+            "bessel_y1",
+            bessel_y1,
+            "self",
+            "Bessel function of the second kind, order 1"
+        ),
+        function!(
+            "modified_bessel_k0",
+            modified_bessel_k0,
+            "self",
+            "modified Bessel function of the second kind, order 0"
+        ),
+        function!(
+            "modified_bessel_k1",
+            modified_bessel_k1,
+            "self",
+            "modified Bessel function of the second kind, order 1"
+        ),
+        function!(
+            "scaled_modified_bessel_k0",
+            scaled_modified_bessel_k0,
+            "x",
+            "exp(x) times modified_bessel_k0"
+        ),
+        function!(
+            "scaled_modified_bessel_k1",
+            scaled_modified_bessel_k1,
+            "x",
+            "exp(x) times modified_bessel_k1"
+        ),
+        function!("spherical_bessel_j0", spherical_bessel_j0, "x", "sin(x) / x"),
+    ]
+}
+
+/// A row of polynomials; the degree, or the place, may be a number.
+macro_rules! polynomial {
+    ($n:literal, $family:ident, $shifted:literal, $doc:literal) => {
+        Op::new(
+            concat!("special_", $n),
+            concat!("special_", $n, "(Any x, Any n) -> Tensor"),
+            |c, s| like(c, s, "zeta"),
+            Meaning::Routine(|c| evaluated(c, Family::$family, $shifted)),
+        )
+        .doc($doc)
+        .form(
+            concat!("aten.special_", $n, ".default torch.special.", $n),
+            concat!("special_", $n, "(Tensor x, Tensor n) -> Tensor"),
+        )
+        .form(
+            concat!("aten.special_", $n, ".x_scalar torch.special.", $n),
+            concat!("special_", $n, "(Scalar x, Tensor n) -> Tensor"),
+        )
+        .form(
+            concat!("aten.special_", $n, ".n_scalar torch.special.", $n),
+            concat!("special_", $n, "(Tensor x, Scalar n) -> Tensor"),
+        )
+    };
+}
+
+fn polynomials() -> Vec<Op> {
+    vec![
+        polynomial!(
+            "chebyshev_polynomial_t",
+            ChebyshevT,
+            false,
+            "Chebyshev's polynomial T_n(x)"
+        ),
+        polynomial!(
+            "chebyshev_polynomial_u",
+            ChebyshevU,
+            false,
+            "Chebyshev's polynomial U_n(x)"
+        ),
+        polynomial!(
+            "chebyshev_polynomial_v",
+            ChebyshevV,
+            false,
+            "Chebyshev's polynomial V_n(x)"
+        ),
+        polynomial!(
+            "chebyshev_polynomial_w",
+            ChebyshevW,
+            false,
+            "Chebyshev's polynomial W_n(x)"
+        ),
+        polynomial!("hermite_polynomial_h", HermiteH, false, "Hermite's polynomial H_n(x)"),
+        polynomial!(
+            "hermite_polynomial_he",
+            HermiteHe,
+            false,
+            "Hermite's polynomial He_n(x)"
+        ),
+        polynomial!(
+            "laguerre_polynomial_l",
+            LaguerreL,
+            false,
+            "Laguerre's polynomial L_n(x)"
+        ),
+        polynomial!(
+            "legendre_polynomial_p",
+            LegendreP,
+            false,
+            "Legendre's polynomial P_n(x)"
+        ),
+    ]
+}
+
+fn shifted_polynomials() -> Vec<Op> {
+    vec![
+        polynomial!("shifted_chebyshev_polynomial_t", ChebyshevT, true, "T_n(2 x - 1)"),
+        polynomial!("shifted_chebyshev_polynomial_u", ChebyshevU, true, "U_n(2 x - 1)"),
+        polynomial!("shifted_chebyshev_polynomial_v", ChebyshevV, true, "V_n(2 x - 1)"),
+        polynomial!("shifted_chebyshev_polynomial_w", ChebyshevW, true, "W_n(2 x - 1)"),
+    ]
+}
+
+fn gammas() -> Vec<Op> {
+    vec![
+        Op::new(
+            "igamma",
+            "igamma(Tensor self, Tensor other) -> Tensor",
+            |c, s| like(c, s, "hypot"),
+            Meaning::Routine(|c| mapped(c, &igamma)),
+        )
+        .doc("the regularised lower incomplete gamma function of order self")
+        .spelled(one!("igamma"))
+        .spelled("aten.special_gammainc.default torch.special.gammainc")
+        .inplace(method_!("igamma")),
+        Op::new(
+            "igammac",
+            "igammac(Tensor self, Tensor other) -> Tensor",
+            |c, s| like(c, s, "hypot"),
+            Meaning::Routine(|c| mapped(c, &igammac)),
+        )
+        .doc("the regularised upper incomplete gamma function of order self")
+        .spelled(one!("igammac"))
+        .spelled("aten.special_gammaincc.default torch.special.gammaincc")
+        .inplace(method_!("igammac")),
+    ]
+}
+
+/// The type that the row `other` gives for these operands: promoted to floats and broadcast.
+fn like(c: &Call<TensorType>, sizes: &mut Sizes, other: &'static str) -> OpResult<Type> {
+    let op = by_name(other).ok_or_else(|| OpError::arg("self", format!("no row `{other}`")))?;
+    let own = c.op.name.trim_start_matches("special_");
+    let args = c.args.clone();
+    pointwise_rule(&Call { op, args }, sizes).map_err(|mut e| {
+        e.title = e.title.replace(&format!("{other}_cpu"), &format!("{own}_cpu"));
+        e
+    })
+}
+
+/// `f` of every element of the first operand and the one beside it of the second (0 if there is none), in f64.
+fn mapped(c: &Call<Tensor>, f: &dyn Fn(f64, f64) -> f64) -> OpResult<Val<Tensor>> {
+    broadcast(c, &|dtype, x, y| {
+        // Operands are rounded to the common dtype first.
+        let of = |v: Scalar| v.cast(dtype).to_f64();
+        Scalar::F64(f(of(x), y.map_or(0.0, of)))
+    })
+}
+
+fn evaluated(c: &Call<Tensor>, family: Family, shifted: bool) -> OpResult<Val<Tensor>> {
+    broadcast(c, &|dtype, x, n| {
+        let n = degree(n.map_or(0.0, |n| n.cast(dtype).to_f64()));
+        let x = x.cast(dtype).to_f64();
+        Scalar::F64(match dtype {
+            DType::F64 => orthogonal::f64(family, shifted, x, n),
+            _ => orthogonal::f32(family, shifted, x as f32, n) as f64,
+        })
+    })
+}
+
+/// An operand: a tensor, or a number as one of no dims.
+fn operand(v: &Val<Tensor>) -> Option<Tensor> {
+    match v {
+        Val::Leaf(t) => Some(t.clone()),
+        v => v.as_f64().map(Tensor::scalar),
+    }
+}
+
+fn broadcast(c: &Call<Tensor>, f: &dyn Fn(DType, Scalar, Option<Scalar>) -> Scalar) -> OpResult<Val<Tensor>> {
+    let ty = (c.op.rule)(&c.types(), &mut Sizes::default())?;
+    let Some((dtype, shape)) = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?))) else {
+        return Err(OpError::shape(format!("the sizes of `{}` are not known", c.op.name)));
+    };
+    let operands: Vec<Tensor> = c.args.iter().filter_map(operand).collect();
+    let mut out = zeros(dtype, &shape)?;
+    let at = |k: usize, i: usize| operands.get(k).map(|t| t.get(spread(t.shape(), &shape, i)));
+    for i in 0..out.numel() {
+        if let Some(x) = at(0, i) {
+            out.set(i, f(dtype, x, at(1, i)).cast(dtype));
+        }
+    }
+    Ok(Val::Leaf(out))
+}

@@ -1,0 +1,448 @@
+//! Pooling undone, and pooling over windows at random places.
+
+use crate::op::emit::{dims_val, ints_val};
+use crate::op::rows::dense::{indices, zeros};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [unpools(), functionals(), fractional(), backward()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn unpools() -> Vec<Op> {
+    vec![
+        Op::new(
+            "max_unpool2d",
+            "max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor",
+            |c, _| unpool_type(c, 2),
+            Meaning::Routine(|c| unpool(c, 2)),
+        )
+        .doc("elements written to the places in each plane that indices name, zeros elsewhere")
+        .spelled("aten.max_unpool2d.default torch._C._nn.max_unpool2d"),
+        Op::new(
+            "max_unpool3d",
+            "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
+            |c, _| unpool_type(c, 3),
+            Meaning::Routine(|c| unpool(c, 3)),
+        )
+        .doc("elements written to the places in each volume that indices name, zeros elsewhere")
+        .spelled("aten.max_unpool3d.default torch._C._nn.max_unpool3d"),
+    ]
+}
+
+macro_rules! functional {
+    ($n:literal, $class:literal, $dims:literal) => {
+        Op::composite(
+            concat!("nn_max_unpool", $n, "d"),
+            concat!(
+                "max_unpool",
+                $n,
+                "d(Tensor input, Tensor indices, int[",
+                $n,
+                "] kernel_size, int[",
+                $n,
+                "]? stride=None, int[",
+                $n,
+                "] padding=0, int[]? output_size=None) -> Tensor"
+            ),
+            |b, c| by_windows(b, c, $dims),
+        )
+        .doc("max pooling undone: elements go back to where they were, zeros elsewhere")
+        .spelled(concat!("torch.nn.functional.max_unpool", $n, "d"))
+        .module(concat!(
+            $class,
+            "(kernel_size, stride=None, padding=0) = nn_max_unpool",
+            $n,
+            "d($0:input, $1:indices, kernel_size, stride, padding, $2:output_size?)"
+        ))
+    };
+}
+
+fn functionals() -> Vec<Op> {
+    vec![
+        functional!("1", "MaxUnpool1d", 1),
+        functional!("2", "MaxUnpool2d", 2),
+        functional!("3", "MaxUnpool3d", 3),
+    ]
+}
+
+/// A row of torch.nn's function and module, whose samples must be given.
+macro_rules! given_samples {
+    ($n:literal, $class:literal, $dims:literal) => {
+        Op::composite(
+            concat!("nn_fractional_max_pool", $n, "d"),
+            concat!(
+                "fractional_max_pool",
+                $n,
+                "d(Tensor input, int[",
+                $n,
+                "] kernel_size, Any output_size=None, Any \
+                 output_ratio=None, bool return_indices=False, Tensor? _random_samples=None) -> Any"
+            ),
+            |b, c| with_samples(b, c, $dims),
+        )
+        .doc("maxima over windows whose places the samples move; sizes are given, or ratios of them")
+        .spelled(concat!("torch.nn.functional.fractional_max_pool", $n, "d"))
+        .module(concat!(
+            $class,
+            "(kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None) = \
+             nn_fractional_max_pool",
+            $n,
+            "d(input, kernel_size, output_size, output_ratio, return_indices, @_random_samples?)"
+        ))
+    };
+}
+
+fn fractional() -> Vec<Op> {
+    vec![
+        Op::new(
+            "fractional_max_pool2d",
+            "fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)",
+            |c, _| fractional_type(c, 2),
+            Meaning::Routine(|c| fractional_maxima(c, 2)),
+        )
+        .doc("the maxima over windows whose places the samples move, and where they are")
+        .spelled("aten.fractional_max_pool2d.default torch._C._nn.fractional_max_pool2d"),
+        Op::new(
+            "fractional_max_pool3d",
+            "fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)",
+            |c, _| fractional_type(c, 3),
+            Meaning::Routine(|c| fractional_maxima(c, 3)),
+        )
+        .doc("the maxima over windows whose places the samples move, and where they are")
+        .spelled("aten.fractional_max_pool3d.default torch._C._nn.fractional_max_pool3d"),
+        given_samples!("2", "FractionalMaxPool2d", 2),
+        given_samples!("3", "FractionalMaxPool3d", 3),
+    ]
+}
+
+fn backward() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "max_pool2d_with_indices_backward",
+            "max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, \
+             int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor",
+            |b, c| {
+                let (grad, x, at) = (c.leaf("grad_output")?, c.leaf("self")?, c.leaf("indices")?);
+                let shape = x.shape()?.to_vec();
+                let rank = shape.len();
+                let flat = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
+                    let [lead @ .., height, width] = t.shape()? else {
+                        return Err(OpError::shape("non-empty 3D or 4D (batch mode) tensor expected for input"));
+                    };
+                    b.reshape(t, &[lead, &[height.mul(width)]].concat())
+                };
+                let zeros = b.full(&shape, Val::int(0), x.dtype())?;
+                let (zeros, at, grad) = (flat(b, &zeros)?, flat(b, at)?, flat(b, grad)?);
+                let dim = Val::int(rank as i64 - 2);
+                let out = b.op("scatter_add", [zeros.into(), dim, at.into(), grad.into()])?;
+                b.reshape(&out, &shape).map(Val::Leaf)
+            },
+        )
+        .doc("gradients added at the places of the maxima, zeros elsewhere")
+        .spelled("aten.max_pool2d_with_indices_backward.default"),
+    ]
+}
+
+// --- unpooling ---------------------------------------------------------------------------------------------------------
+
+fn unpool_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
+    let (d, x) = c.shaped("self")?;
+    let (at, size) = (c.leaf("indices")?, c.dims("output_size")?);
+    if at.dtype != DType::I64 {
+        return Err(OpError::dtype("elements in indices should be type int64"));
+    }
+    if x.len() != n + 1 && x.len() != n + 2 {
+        return Err(OpError::shape(format!(
+            "Input to max_unpooling{n}d should be a {}d or {}d Tensor",
+            n + 1,
+            n + 2
+        )));
+    }
+    if n == 3 && c.ints("stride")?.iter().any(|&s| s <= 0) {
+        return Err(OpError::arg("stride", "strides should be greater than zero"));
+    }
+    if size.len() != n {
+        return Err(OpError::shape(format!(
+            "There should be exactly {n} elements in output_size"
+        )));
+    }
+    let differs = |s: &[Dim]| {
+        s.len() != x.len()
+            || s.iter()
+                .zip(x)
+                .any(|(a, b)| a.sub(b).as_const().is_some_and(|d| d != 0))
+    };
+    if at.shape.as_deref().is_some_and(differs) {
+        return Err(OpError::shape(
+            "Expected shape of indices to be same as that of the input tensor",
+        ));
+    }
+    let shape = [&x[..x.len() - n], &size[..]].concat();
+    Ok(Val::Leaf(TensorType::new(d, shape)))
+}
+
+fn unpool(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
+    let (x, at) = (
+        c.leaf("self")?,
+        indices(c.leaf("indices")?, "elements in indices should be type int64")?,
+    );
+    let ty = unpool_type(&c.types(), n)?;
+    let shape = ty.as_leaf().and_then(TensorType::fixed_shape);
+    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are not known"))?;
+    let lead = x.rank() - n;
+    let (from, to): (usize, usize) = (x.shape()[lead..].iter().product(), shape[lead..].iter().product());
+    let mut out = zeros(x.dtype(), &shape)?;
+    for (i, &k) in at.as_slice::<i64>().iter().enumerate() {
+        let place = usize::try_from(k).ok().filter(|k| *k < to);
+        let place = place.ok_or_else(|| {
+            OpError::value(format!(
+                "Found an invalid max index: {k} (output volumes are of size {to})"
+            ))
+        })?;
+        out.set(i / from * to + place, x.get(i));
+    }
+    Ok(Val::Leaf(out))
+}
+
+fn by_windows(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
+    let (x, at) = (c.leaf("input")?, c.leaf("indices")?);
+    let rank = x.rank()?;
+    if rank < n + 1 {
+        return Err(OpError::shape(format!(
+            "Input to max_unpool{n}d should have {} or {} dims",
+            n + 1,
+            n + 2
+        )));
+    }
+    let windows = windows(c, n)?;
+    let mut size = pooled_sizes(c, &x.shape()?[rank - n..], &windows)?;
+    match n {
+        3 => {
+            let [_, stride, padding] = windows.map(|v| ints_val(&v));
+            b.call(
+                "max_unpool3d",
+                vec![x.into(), at.into(), dims_val(&size), stride, padding],
+            )
+        }
+        2 => b.call("max_unpool2d", vec![x.into(), at.into(), dims_val(&size)]),
+        _ => {
+            let (x, at) = (b.unsqueeze(x, rank)?, b.unsqueeze(at, rank)?);
+            size.push(Dim::Const(1));
+            let out = b.op("max_unpool2d", [x.into(), at.into(), dims_val(&size)])?;
+            b.squeeze(&out, rank).map(Val::Leaf)
+        }
+    }
+}
+
+/// Sizes, strides and paddings of the windows, one per dim.
+fn windows(c: &Call<Traced>, n: usize) -> OpResult<[Vec<i64>; 3]> {
+    let per_dim = |v: Vec<i64>| if v.len() == 1 { vec![v[0]; n] } else { v };
+    let kernel = per_dim(c.ints("kernel_size")?);
+    let stride = match c.opt_ints("stride")? {
+        Some(v) if !v.is_empty() => per_dim(v),
+        _ => kernel.clone(),
+    };
+    let all = [kernel, stride, per_dim(c.ints("padding")?)];
+    match all.iter().all(|v| v.len() == n) {
+        true => Ok(all),
+        false => Err(OpError::shape(format!(
+            "max_unpool{n}d takes {n} sizes of windows, strides and paddings"
+        ))),
+    }
+}
+
+/// The sizes that were pooled: those of the windows, or the given ones, which are near them.
+fn pooled_sizes(c: &Call<Traced>, pooled: &[Dim], [kernel, stride, padding]: &[Vec<i64>; 3]) -> OpResult<Vec<Dim>> {
+    let n = pooled.len();
+    let usual = |d: usize| {
+        let steps = pooled[d].sub(&Dim::Const(1)).mul(&Dim::Const(stride[d]));
+        let both = Dim::Const(padding[d]).mul(&Dim::Const(2));
+        steps.add(&Dim::Const(kernel[d])).sub(&both)
+    };
+    let usual: Vec<Dim> = (0..n).map(usual).collect();
+    if c.is_none("output_size") {
+        return Ok(usual);
+    }
+    let given = c.dims("output_size")?;
+    let given = given[given.len().saturating_sub(n)..].to_vec();
+    if given.len() != n {
+        let title = format!("output_size should be a sequence containing {n} or {} elements", n + 2);
+        return Err(OpError::arg("output_size", title));
+    }
+    for (d, g) in given.iter().enumerate() {
+        let far = g.sub(&usual[d]).as_const();
+        if far.is_some_and(|far| far.saturating_abs() >= stride[d]) {
+            let title = format!("invalid output_size {g} (dim {d} must be near {})", usual[d]);
+            return Err(OpError::arg("output_size", title));
+        }
+    }
+    Ok(given)
+}
+
+// --- fractional pooling ------------------------------------------------------------------------------------------------
+
+fn fractional_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
+    let (d, x) = c.shaped("self")?;
+    if x.len() != n + 1 && x.len() != n + 2 {
+        return Err(OpError::shape(format!(
+            "fractional_max_pool{n}d(): Expected {}D or {}D tensor",
+            n + 1,
+            n + 2
+        )));
+    }
+    let (kernel, size) = (c.ints("kernel_size")?, c.ints("output_size")?);
+    if kernel.len() != n || size.len() != n {
+        return Err(OpError::shape(format!(
+            "fractional_max_pool{n}d: kernel_size must either be a single Int or {n} of them"
+        )));
+    }
+    let lead = x.len() - n;
+    for k in 0..n {
+        let over = x[lead + k]
+            .as_const()
+            .is_some_and(|have| size[k] + kernel[k] - 1 > have);
+        if size[k] < 1 || kernel[k] < 1 || over {
+            return Err(OpError::shape(format!(
+                "fractional_max_pool{n}d(): pool size ({}) too large relative to the input size ({})",
+                kernel[k],
+                x[lead + k]
+            )));
+        }
+    }
+    let sizes: Vec<Dim> = size.into_iter().map(Dim::Const).collect();
+    let shape = [&x[..lead], &sizes[..]].concat();
+    let of = |d| Val::Leaf(TensorType::new(d, shape.clone()));
+    Ok(Val::Tuple(vec![of(d), of(DType::I64)]))
+}
+
+fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
+    let x = c.leaf("input")?;
+    let Some(samples) = c.opt_leaf("_random_samples") else {
+        return Err(OpError::arg(
+            "_random_samples",
+            "fractional pooling without samples draws them at random",
+        )
+        .help("give _random_samples, a tensor of [batch, channels, dims] numbers in [0, 1)"));
+    };
+    let shape = x.shape()?;
+    if shape.len() < n + 1 {
+        return Err(OpError::shape(format!(
+            "fractional_max_pool{n}d(): Expected {}D or {}D tensor",
+            n + 1,
+            n + 2
+        )));
+    }
+    let part = |d: usize| -> OpResult<i64> {
+        let ratio = match c.get("output_ratio") {
+            Val::List(v) | Val::Tuple(v) => v.get(d).and_then(Val::as_f64),
+            v => v.as_f64(),
+        };
+        let size = shape[shape.len() - n + d].as_const();
+        let both = ratio.zip(size).map(|(r, n)| (n as f64 * r) as i64);
+        both.ok_or_else(|| {
+            OpError::arg(
+                "output_ratio",
+                "fractional_max_pool requires specifying either an output_size or an output_ratio",
+            )
+        })
+    };
+    let size = match c.get("output_size") {
+        Val::None => (0..n).map(part).collect::<OpResult<Vec<i64>>>()?,
+        Val::List(_) | Val::Tuple(_) => c.ints("output_size")?,
+        _ => vec![c.int("output_size")?; n],
+    };
+    let args = vec![
+        x.into(),
+        c.get("kernel_size").clone(),
+        crate::op::emit::ints_val(&size),
+        samples.into(),
+    ];
+    let both = b.call(&format!("fractional_max_pool{n}d"), args)?;
+    match (c.bool("return_indices")?, both.items().and_then(|v| v.first())) {
+        (false, Some(values)) => Ok(values.clone()),
+        _ => Ok(both),
+    }
+}
+
+/// Where the windows along one dim begin (Graham 2014), in the dtype's own arithmetic.
+fn starts(sample: f64, from: usize, to: usize, kernel: usize, dtype: DType) -> Vec<usize> {
+    let last = from - kernel;
+    let at = |i: usize| match dtype {
+        DType::F64 => {
+            let alpha = last as f64 / (to - 1) as f64;
+            ((i as f64 + sample) * alpha) as i64 - (sample * alpha) as i64
+        }
+        _ => {
+            let (alpha, sample) = (last as f32 / (to - 1) as f32, sample as f32);
+            ((i as f32 + sample) * alpha) as i64 - (sample * alpha) as i64
+        }
+    };
+    (0..to)
+        .map(|i| {
+            if i + 1 == to {
+                last
+            } else {
+                at(i).clamp(0, last as i64) as usize
+            }
+        })
+        .collect()
+}
+
+fn fractional_maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
+    let (x, samples) = (c.leaf("self")?, c.leaf("random_samples")?);
+    let ty = fractional_type(&c.types(), n)?;
+    let shape = ty.leaves().first().and_then(|t| t.fixed_shape());
+    let shape = shape.ok_or_else(|| OpError::shape("the sizes of the result are not known"))?;
+    let lead = x.rank() - n;
+    let planes: usize = x.shape()[..lead].iter().product();
+    if samples.numel() != planes * n {
+        return Err(OpError::shape(
+            "Expect _random_samples to have a sample for each plane and dim",
+        ));
+    }
+    let kernel: Vec<usize> = c.ints("kernel_size")?.iter().map(|&k| k as usize).collect();
+    let (from, to) = (&x.shape()[lead..], &shape[lead..]);
+    let (size, count): (usize, usize) = (from.iter().product(), to.iter().product());
+    let (mut out, mut at) = (zeros(x.dtype(), &shape)?, zeros(DType::I64, &shape)?);
+    for plane in 0..planes {
+        // The last sample is the one of the first dim in 2d, and the first one in 3d.
+        let sample = |d: usize| samples.get(plane * n + if n == 2 { 1 - d } else { d }).to_f64();
+        let windows: Vec<Vec<usize>> = (0..n)
+            .map(|d| starts(sample(d), from[d], to[d], kernel[d], x.dtype()))
+            .collect();
+        for o in 0..count {
+            let begin = unravel(o, to)
+                .into_iter()
+                .enumerate()
+                .map(|(d, i)| windows[d][i])
+                .collect::<Vec<_>>();
+            let mut best = (f64::NEG_INFINITY, 0);
+            for k in 0..kernel.iter().product() {
+                let offset = unravel(k, &kernel);
+                let place = (0..n).fold(0, |p, d| p * from[d] + begin[d] + offset[d]);
+                let v = x.get(plane * size + place).to_f64();
+                if k == 0 || v > best.0 || v.is_nan() {
+                    best = (v, place);
+                }
+            }
+            out.set(plane * count + o, Scalar::F64(best.0));
+            at.set(plane * count + o, Scalar::Int(DType::I64, best.1 as i64));
+        }
+    }
+    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(at)]))
+}
+
+fn unravel(mut i: usize, shape: &[usize]) -> Vec<usize> {
+    let mut out = vec![0; shape.len()];
+    for (d, n) in shape.iter().enumerate().rev() {
+        out[d] = i % n;
+        i /= n;
+    }
+    out
+}

@@ -1,0 +1,380 @@
+//! The windows of pooling, and the loops over them.
+
+use crate::op::rows::dense::{Number, native, with_number, zeros};
+use crate::op::rows::views::list_text;
+use crate::op::{Call, OpError, OpResult};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Val};
+
+/// What a pool computes and how its windows are given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::op::rows) enum Kind {
+    Max,
+    Average,
+    AdaptiveMax,
+    AdaptiveAverage,
+}
+
+/// A pool's windows and shapes.
+pub(in crate::op::rows) struct Pool {
+    pub dtype: DType,
+    pub out: Vec<Dim>,
+    kernel: Vec<i64>,
+    stride: Vec<i64>,
+    padding: Vec<i64>,
+    dilation: Vec<i64>,
+    adaptive: bool,
+}
+
+/// One window along one dim: operand indices `start, start + step, … < end`, and its size with padding.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    start: usize,
+    end: usize,
+    step: usize,
+    full: i64,
+}
+
+fn per_dim(c: &Call<TensorType>, name: &str, n: usize, default: &[i64]) -> OpResult<Vec<i64>> {
+    if c.op.schema.index_of(name).is_none() || c.is_none(name) {
+        return Ok(default.to_vec());
+    }
+    let v = c.ints(name)?;
+    match v.len() {
+        0 => Ok(default.to_vec()),
+        1 => Ok(vec![v[0]; n]),
+        len if len == n => Ok(v),
+        _ => Err(OpError::shape(format!(
+            "{}: {name} must either be a single int, or a tuple of {n} ints",
+            c.op.name
+        ))),
+    }
+}
+
+impl Pool {
+    pub(in crate::op::rows) fn of(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Pool> {
+        let (dtype, x) = c.shaped("self")?;
+        if x.len() != n + 1 && x.len() != n + 2 {
+            return Err(OpError::shape(format!(
+                "{}: Expected {}D or {}D input tensor, but got input of size {}",
+                c.op.name,
+                n + 1,
+                n + 2,
+                list_text(x)
+            )));
+        }
+        if matches!(kind, Kind::Max) && x[x.len() - n - 1..].iter().any(|d| d.as_const() == Some(0)) {
+            return Err(OpError::shape(format!(
+                "{}: Expected input to have non-zero size for non-batch dimensions, but got {}",
+                c.op.name,
+                list_text(x)
+            )));
+        }
+        if matches!(kind, Kind::AdaptiveAverage) && !dtype.is_float() {
+            return Err(crate::op::pointwise::not_implemented(
+                &format!("adaptive_avg_pool{n}d"),
+                dtype,
+            ));
+        }
+        if matches!(kind, Kind::AdaptiveMax | Kind::AdaptiveAverage) {
+            return Pool::adaptive(c, n, dtype, x);
+        }
+        let kernel = per_dim(c, "kernel_size", n, &[])?;
+        let p = Pool {
+            dtype,
+            out: vec![],
+            stride: per_dim(c, "stride", n, &kernel)?,
+            padding: per_dim(c, "padding", n, &vec![0; n])?,
+            dilation: per_dim(c, "dilation", n, &vec![1; n])?,
+            kernel,
+            adaptive: false,
+        };
+        p.check()?;
+        let ceil = c.bool("ceil_mode")?;
+        let lead = x.len() - n;
+        let mut out = x[..lead].to_vec();
+        out.extend((0..n).map(|d| p.out_size(d, &x[lead + d], ceil)));
+        if out[lead..].iter().any(|d| d.as_const().is_some_and(|d| d < 1)) {
+            let times = |v: &[Dim]| v.iter().map(Dim::to_string).collect::<Vec<_>>().join("x");
+            return Err(OpError::shape(format!(
+                "Given input size: ({}). Calculated output size: ({}). Output size is too small",
+                times(&x[lead - 1..]),
+                times(&out[lead - 1..])
+            )));
+        }
+        Ok(Pool { out, ..p })
+    }
+
+    fn check(&self) -> OpResult<()> {
+        let fail = |what: &str| Err(OpError::shape(what.to_string()));
+        if self.kernel.is_empty() || self.kernel.iter().any(|&k| k <= 0) {
+            return fail("kernel size should be greater than zero");
+        }
+        if self.stride.iter().any(|&s| s <= 0) {
+            return fail("stride should not be zero");
+        }
+        if self.dilation.iter().any(|&d| d <= 0) {
+            return fail("dilation should be greater than zero");
+        }
+        for d in 0..self.kernel.len() {
+            let (k, p, dil) = (self.kernel[d], self.padding[d], self.dilation[d]);
+            if p < 0 {
+                return Err(OpError::shape(format!("pad must be non-negative, but got pad: {p}")));
+            }
+            let reach = (k - 1).saturating_mul(dil).saturating_add(1);
+            if p > reach / 2 {
+                return Err(OpError::shape(format!(
+                    "pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and dilation={dil}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// With `ceil`, a last window may hang over, but must begin within the operand or its left padding.
+    fn out_size(&self, d: usize, n: &Dim, ceil: bool) -> Dim {
+        let c = Dim::Const;
+        let (s, p) = (self.stride[d], self.padding[d]);
+        let reach = (self.kernel[d] - 1).saturating_mul(self.dilation[d]).saturating_add(1);
+        let room = n.add(&c(2 * p)).sub(&c(reach));
+        if !ceil {
+            return room.floordiv(&c(s)).add(&c(1));
+        }
+        let up = room.add(&c(s - 1)).floordiv(&c(s)).add(&c(1));
+        let begins = n.add(&c(p - 1)).floordiv(&c(s)).add(&c(1));
+        up.min_of(&begins)
+    }
+
+    fn adaptive(c: &Call<TensorType>, n: usize, dtype: DType, x: &[Dim]) -> OpResult<Pool> {
+        let lead = x.len() - n;
+        let mut out = x.to_vec();
+        // `None` keeps the operand's size.
+        let size = |v: &Val<TensorType>, own: &Dim| match v {
+            Val::None => Ok(own.clone()),
+            Val::Int(d) => Ok(d.clone()),
+            _ => Err(OpError::arg("output_size", "the sizes must be ints or None")),
+        };
+        match c.get("output_size") {
+            Val::List(v) | Val::Tuple(v) if v.len() == n || v.len() == 1 => {
+                for d in 0..n {
+                    out[lead + d] = size(&v[if v.len() == 1 { 0 } else { d }], &x[lead + d])?;
+                }
+            }
+            Val::List(_) | Val::Tuple(_) => {
+                return Err(OpError::shape(format!("{}: output_size must be {n}", c.op.name)));
+            }
+            v => {
+                for d in 0..n {
+                    out[lead + d] = size(v, &x[lead + d])?;
+                }
+            }
+        }
+        if out.iter().any(|d| d.as_const().is_some_and(|d| d < 0)) {
+            return Err(OpError::shape(format!(
+                "{}: elements of output_size must be greater than or equal to 0",
+                c.op.name
+            )));
+        }
+        if x[lead..].contains(&Dim::Const(0)) {
+            return Err(OpError::shape(format!(
+                "{}: Expected input to have non-zero size for non-batch dimensions, but input has sizes {}",
+                c.op.name,
+                list_text(x)
+            )));
+        }
+        Ok(Pool {
+            dtype,
+            out,
+            kernel: vec![],
+            stride: vec![],
+            padding: vec![],
+            dilation: vec![],
+            adaptive: true,
+        })
+    }
+
+    /// The windows along spatial dim `d`.
+    fn windows(&self, d: usize, n: usize, out: usize) -> Vec<Window> {
+        let window = |i: usize| {
+            if self.adaptive {
+                let start = i * n / out;
+                let end = ((i + 1) * n).div_ceil(out);
+                return Window {
+                    start,
+                    end,
+                    step: 1,
+                    full: (end - start) as i64,
+                };
+            }
+            let (k, s, p, dil) = (self.kernel[d], self.stride[d], self.padding[d], self.dilation[d]);
+            let first = i as i64 * s - p;
+            let last = first + (k - 1) * dil + 1;
+            let skipped = if first < 0 { (-first + dil - 1) / dil } else { 0 };
+            Window {
+                start: (first + skipped * dil).max(0) as usize,
+                end: last.clamp(0, n as i64) as usize,
+                step: dil as usize,
+                full: last.min(n as i64 + p) - first,
+            }
+        };
+        (0..out).map(window).collect()
+    }
+}
+
+/// A call made concrete: planes of up to three spatial dims with their windows.
+struct Planes {
+    pool: Pool,
+    x: Tensor,
+    shape: Vec<usize>,
+    count: usize,
+    size: [usize; 3],
+    windows: [Vec<Window>; 3],
+}
+
+fn planes(c: &Call<Tensor>, n: usize, kind: Kind) -> OpResult<Planes> {
+    let pool = Pool::of(&c.types(), n, kind)?;
+    let x = c.leaf("self")?;
+    let shape: Vec<usize> = pool
+        .out
+        .iter()
+        .filter_map(|d| d.as_const().map(|d| d as usize))
+        .collect();
+    let lead = x.rank() - n;
+    let one = Window {
+        start: 0,
+        end: 1,
+        step: 1,
+        full: 1,
+    };
+    let mut size = [1; 3];
+    let mut windows = [vec![one], vec![one], vec![one]];
+    for d in 0..n {
+        size[3 - n + d] = x.shape()[lead + d];
+        windows[3 - n + d] = pool.windows(d, x.shape()[lead + d], shape[lead + d]);
+    }
+    Ok(Planes {
+        count: x.shape()[..lead].iter().product(),
+        x: x.to(native(x.dtype())),
+        pool,
+        shape,
+        size,
+        windows,
+    })
+}
+
+/// Maxima and their places within the plane; NaN wins, the first of equal ones counts.
+fn max_planes<T: Number>(p: &Planes, out: &mut [T], at: &mut [i64]) {
+    let x = p.x.as_slice::<T>();
+    let [_, h, w] = p.size;
+    let plane: usize = p.size.iter().product();
+    let mut o = 0;
+    for x in x.chunks_exact(plane.max(1)).take(p.count) {
+        for wd in &p.windows[0] {
+            for wh in &p.windows[1] {
+                for ww in &p.windows[2] {
+                    let (mut best, mut place) = (T::LOWEST, (wd.start * h + wh.start) * w + ww.start);
+                    for i in (wd.start..wd.end).step_by(wd.step) {
+                        for j in (wh.start..wh.end).step_by(wh.step) {
+                            let row = (i * h + j) * w;
+                            for k in (ww.start..ww.end).step_by(ww.step) {
+                                let v = x[row + k];
+                                if v.beats(best) {
+                                    (best, place) = (v, row + k);
+                                }
+                            }
+                        }
+                    }
+                    (out[o], at[o]) = (best, place as i64);
+                    o += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Max pooling: values and indices.
+pub(in crate::op::rows) fn maxima(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
+    let kind = if c.op.schema.index_of("output_size").is_some() {
+        Kind::AdaptiveMax
+    } else {
+        Kind::Max
+    };
+    let p = planes(c, n, kind)?;
+    let mut at = zeros(DType::I64, &p.shape)?;
+    let mut out = zeros(native(p.pool.dtype), &p.shape)?;
+    if out.numel() > 0 {
+        with_number!(p.pool.dtype, T => max_planes::<T>(&p, out.as_mut_slice::<T>(), at.as_mut_slice::<i64>()));
+    }
+    Ok(Val::Tuple(vec![Val::Leaf(out.to(p.pool.dtype)), Val::Leaf(at)]))
+}
+
+/// How a sum over a window becomes a mean.
+#[derive(Clone, Copy)]
+enum Divisor {
+    /// By the elements there are.
+    Present,
+    /// By the window's size with padding.
+    Full,
+    /// By each dim's size in turn, as torch's adaptive pools.
+    InTurn,
+    /// By this.
+    Fixed(i64),
+}
+
+fn mean_planes<T: Number>(p: &Planes, divisor: Divisor, out: &mut [T]) {
+    let x = p.x.as_slice::<T>();
+    let [_, h, w] = p.size;
+    let plane: usize = p.size.iter().product();
+    let mut o = 0;
+    for x in x.chunks_exact(plane.max(1)).take(p.count) {
+        for wd in &p.windows[0] {
+            for wh in &p.windows[1] {
+                for ww in &p.windows[2] {
+                    let mut sum = T::default();
+                    for i in wd.start..wd.end {
+                        for j in wh.start..wh.end {
+                            let row = (i * h + j) * w;
+                            for v in x.get(row + ww.start..row + ww.end).unwrap_or_default() {
+                                sum = sum.add(*v);
+                            }
+                        }
+                    }
+                    let present = |v: &Window| v.end.saturating_sub(v.start) as i64;
+                    let by = |n: i64, s: T| s.div(T::from_f64(n as f64));
+                    out[o] = match divisor {
+                        Divisor::InTurn => [wd, wh, ww].iter().fold(sum, |s, v| by(present(v), s)),
+                        Divisor::Fixed(n) => by(n, sum),
+                        Divisor::Full => by(wd.full * wh.full * ww.full, sum),
+                        Divisor::Present => match present(wd) * present(wh) * present(ww) {
+                            0 => T::default(),
+                            n => by(n, sum),
+                        },
+                    };
+                    o += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Mean pooling.
+pub(in crate::op::rows) fn averages(c: &Call<Tensor>, n: usize) -> OpResult<Val<Tensor>> {
+    let adaptive = c.op.schema.index_of("output_size").is_some();
+    let p = planes(c, n, if adaptive { Kind::AdaptiveAverage } else { Kind::Average })?;
+    let fixed = match c.op.schema.index_of("divisor_override") {
+        Some(_) => c.opt_int("divisor_override")?,
+        None => None,
+    };
+    let divisor = match fixed {
+        Some(0) => return Err(OpError::arg("divisor_override", "divisor must be not zero")),
+        Some(n) => Divisor::Fixed(n),
+        None if adaptive => Divisor::InTurn,
+        None if c.bool("count_include_pad")? => Divisor::Full,
+        None => Divisor::Present,
+    };
+    let mut out = zeros(native(p.pool.dtype), &p.shape)?;
+    if out.numel() > 0 {
+        with_number!(p.pool.dtype, T => mean_planes::<T>(&p, divisor, out.as_mut_slice::<T>()));
+    }
+    Ok(Val::Leaf(out.to(p.pool.dtype)))
+}

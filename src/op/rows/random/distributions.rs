@@ -1,0 +1,363 @@
+//! Random tensors of further distributions, and those whose distribution a tensor gives.
+
+use super::{draw, float_type, result};
+use crate::op::emit::dims_val;
+use crate::op::random::{self, Generator};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let rows = [sampled(), shaped(), bounded()].into_iter().flatten();
+    rows.map(|op| op.effect(Effect::Random)).collect()
+}
+
+/// Forms of random ops with bounds, and with probabilities beside the tensor.
+fn bounded() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "random_between",
+            "random(Tensor self, int from, int? to) -> Tensor",
+            |b, c| {
+                if c.is_none("to") {
+                    return b.call("random_from", vec![c.get("self").clone(), c.get("from").clone()]);
+                }
+                b.call(
+                    "randint_like",
+                    vec![c.get("self").clone(), c.get("from").clone(), c.get("to").clone()],
+                )
+            },
+        )
+        .doc("random whole numbers between two bounds, in self's shape")
+        .spelled("aten.random.from")
+        .inplace("aten.random_.from Tensor.random_")
+        .form_with(
+            "aten.random.to",
+            "random(Tensor self, int to) -> Tensor",
+            &[("from", Val::Int(Dim::Const(0)))],
+        )
+        .inplace_form_with(
+            "aten.random_.to Tensor.random_",
+            "random(Tensor self, int to) -> Tensor",
+            &[("from", Val::Int(Dim::Const(0)))],
+        ),
+        Op::new(
+            "random_from",
+            "random(Tensor self, int from) -> Tensor",
+            same,
+            Meaning::Routine(from_bound),
+        )
+        .doc("random whole numbers from a bound up to the greatest of the dtype, in self's shape"),
+        Op::composite(
+            "bernoulli_with",
+            "bernoulli(Tensor self, Tensor p) -> Tensor",
+            |b, c| {
+                let (x, p) = (c.leaf("self")?, c.leaf("p")?);
+                let p = b.expand(p, x.shape()?)?;
+                let out = b.op("bernoulli", [p.into()])?;
+                b.to_dtype(&out, x.dtype()).map(Val::Leaf)
+            },
+        )
+        .doc("1 with the probabilities that a tensor holds, else 0, in self's shape")
+        .spelled("aten.bernoulli.Tensor")
+        .inplace("aten.bernoulli_.Tensor Tensor.bernoulli_"),
+    ]
+}
+
+/// How many binary digits a float dtype holds.
+fn digits(dtype: DType) -> u32 {
+    match dtype {
+        DType::F64 => 53,
+        DType::F32 => 24,
+        DType::F16 => 11,
+        _ => 8,
+    }
+}
+
+/// The least whole number from `from` on that the float dtype holds (torch's `update_from`).
+fn held_from(dtype: DType, from: i64) -> i64 {
+    let next = Scalar::Int(DType::I64, from.saturating_add(1)).cast(dtype).to_i64();
+    if next >= from {
+        return from;
+    }
+    let digits = digits(dtype);
+    let top = from.saturating_add(1).unsigned_abs().ilog2();
+    next.saturating_add(1i64 << (top + 1).saturating_sub(digits).min(62))
+}
+
+/// torch's `random_(from)`: up to the greatest number of the dtype, of floats up to which they hold all whole numbers.
+fn from_bound(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (from, dtype) = (c.int("from")?, c.leaf("self")?.dtype());
+    let (low, high) = match dtype {
+        DType::F64 | DType::F32 | DType::BF16 => (i64::MIN, 1 << digits(dtype)),
+        DType::F16 => (-65504, 1 << digits(dtype)),
+        DType::I64 => (i64::MIN, i64::MAX),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        DType::U8 => (0, u8::MAX.into()),
+        _ => (0, 1),
+    };
+    let from = match dtype.is_float() && from != i64::MIN {
+        true => held_from(dtype, from),
+        false => from,
+    };
+    if !(low..=high).contains(&from) {
+        return Err(OpError::arg(
+            "from",
+            format!("from is out of bounds for {}", dtype.scalar_type_name()),
+        ));
+    }
+    let span = high.wrapping_sub(from).wrapping_add(1) as u64;
+    draw(c, &mut |g, _| Scalar::Int(DType::I64, g.within(from, span)))
+}
+
+/// A result of the operand's type.
+fn same(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    Ok(Val::Leaf(c.leaf("self")?.clone()))
+}
+
+/// Ops that fill a tensor's shape.
+fn shaped() -> Vec<Op> {
+    vec![
+        Op::new(
+            "geometric",
+            "geometric(Tensor self, float p) -> Tensor",
+            same,
+            Meaning::Routine(|c| {
+                let p = c.f64("p")?;
+                if !(0.0 < p && p < 1.0) {
+                    let title = format!("geometric_ expects p to be in (0, 1), but got p={p}");
+                    return Err(OpError::arg("p", title));
+                }
+                draw(c, &mut |g, _| {
+                    Scalar::F64((g.unit(DType::F64).ln() / (-p).ln_1p()).ceil())
+                })
+            }),
+        )
+        .doc("how many trials of probability p it takes until one succeeds, in self's shape")
+        .spelled("aten.geometric.default")
+        .inplace("aten.geometric_.default Tensor.geometric_"),
+        Op::new(
+            "cauchy",
+            "cauchy(Tensor self, float median=0., float sigma=1.) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(|c| {
+                let (median, sigma) = (c.f64("median")?, c.f64("sigma")?);
+                if sigma <= 0.0 {
+                    let title = format!("cauchy_ expects sigma > 0.0, but found sigma={sigma}");
+                    return Err(OpError::arg("sigma", title));
+                }
+                draw(c, &mut |g, _| {
+                    let u = g.unit(DType::F64).clamp(f64::EPSILON, 1.0 - f64::EPSILON);
+                    Scalar::F64(median + sigma * (std::f64::consts::PI * (u - 0.5)).tan())
+                })
+            }),
+        )
+        .doc("random numbers of a Cauchy distribution, in self's shape")
+        .spelled("aten.cauchy.default")
+        .inplace("aten.cauchy_.default Tensor.cauchy_"),
+        Op::new(
+            "log_normal",
+            "log_normal(Tensor self, float mean=1., float std=2.) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(|c| {
+                let (mean, std) = (c.f64("mean")?, c.f64("std")?);
+                if std <= 0.0 {
+                    let title = format!("log_normal_ expects std > 0.0, but found std={std}");
+                    return Err(OpError::arg("std", title));
+                }
+                draw(c, &mut |g, _| Scalar::F64(g.normal().mul_add(std, mean).exp()))
+            }),
+        )
+        .doc("random numbers whose logarithms are normal, in self's shape")
+        .spelled("aten.log_normal.default")
+        .inplace("aten.log_normal_.default Tensor.log_normal_"),
+        Op::new(
+            "random_whole",
+            "random(Tensor self) -> Tensor",
+            same,
+            Meaning::Routine(|c| draw(c, &mut |g, d| Scalar::Int(DType::I64, g.whole(d)))),
+        )
+        .doc("random whole numbers from 0 to the largest that the dtype holds exactly, in self's shape")
+        .spelled("aten.random.default")
+        .inplace("aten.random_.default Tensor.random_"),
+    ]
+}
+
+/// Ops that draw by the distribution that a tensor gives.
+fn sampled() -> Vec<Op> {
+    vec![
+        Op::composite("normal", "normal(Tensor mean, Tensor std) -> Tensor", |b, c| {
+            let (mean, std) = (c.leaf("mean")?, c.leaf("std")?);
+            let shape = Sizes::default().broadcast(mean.shape()?, std.shape()?)?;
+            spread(b, &shape, mean.dtype(), mean.into(), std.into())
+        })
+        .doc("random numbers of normal distributions, each with its own mean and standard deviation")
+        .spelled("aten.normal.Tensor_Tensor torch.normal"),
+        Op::composite("normal_std", "normal(float mean, Tensor std) -> Tensor", |b, c| {
+            let std = c.leaf("std")?;
+            let shape = std.shape()?.to_vec();
+            spread(b, &shape, std.dtype(), c.get("mean").clone(), std.into())
+        })
+        .doc("random numbers of normal distributions with one mean")
+        .spelled("aten.normal.float_Tensor torch.normal"),
+        Op::composite("normal_mean", "normal(Tensor mean, float std=1.) -> Tensor", |b, c| {
+            let mean = c.leaf("mean")?;
+            let zeros = b.full(mean.shape()?, Val::Float(0.0), mean.dtype())?;
+            // The deviation is part of drawing: below 16 elements, torch multiplies in f64.
+            let x = b.op("normal_like", [zeros.into(), Val::Float(0.0), c.get("std").clone()])?;
+            b.op("add", [x.into(), mean.into()]).map(Val::Leaf)
+        })
+        .doc("random numbers of normal distributions with one standard deviation")
+        .spelled("aten.normal.Tensor_float torch.normal"),
+        Op::composite(
+            "normal_sized",
+            "normal(float mean, float std, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            |b, c| {
+                let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
+                let zeros = b.full(&c.dims("size")?, Val::Float(0.0), dtype)?;
+                b.call(
+                    "normal_like",
+                    vec![zeros.into(), c.get("mean").clone(), c.get("std").clone()],
+                )
+            },
+        )
+        .doc("random numbers of a normal distribution")
+        .spelled("aten.normal.float_float torch.normal"),
+        Op::new(
+            "poisson",
+            "poisson(Tensor self) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(poisson),
+        )
+        .doc("random numbers of Poisson distributions with self's elements as means")
+        .spelled("torch.poisson")
+        .form(
+            "aten.poisson.default",
+            "poisson(Tensor self, Generator? generator=None) -> Tensor",
+        ),
+        Op::new(
+            "multinomial",
+            "multinomial(Tensor self, SymInt num_samples, bool replacement=False) -> Tensor",
+            multinomial_type,
+            Meaning::Routine(multinomial),
+        )
+        .doc("positions drawn from each row with its elements as weights")
+        .spelled("aten.multinomial.default torch.multinomial Tensor.multinomial"),
+    ]
+}
+
+/// `randn(shape) * std + mean`, as torch computes it.
+fn spread(
+    b: &mut dyn Build,
+    shape: &[Dim],
+    dtype: DType,
+    mean: Val<Traced>,
+    std: Val<Traced>,
+) -> OpResult<Val<Traced>> {
+    let normal = b.op("randn", [dims_val(shape), Val::DType(dtype)])?;
+    let x = b.op("mul", [normal.into(), std])?;
+    b.op("add", [x.into(), mean]).map(Val::Leaf)
+}
+
+fn poisson(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let t = c.leaf("self")?;
+    if (0..t.numel()).any(|i| t.get(i).to_f64() < 0.0) {
+        return Err(OpError::value("invalid Poisson rate, expected rate to be non-negative"));
+    }
+    let mut i = 0;
+    draw(c, &mut |g, _| {
+        i += 1;
+        Scalar::F64(g.poisson(t.get(i - 1).to_f64()) as f64)
+    })
+}
+
+fn multinomial_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let (dtype, shape) = c.shaped("self")?;
+    if !dtype.is_float() {
+        return Err(OpError::dtype(format!(
+            "multinomial only supports floating-point dtypes for input, got: {}",
+            dtype.scalar_type_name()
+        )));
+    }
+    let [lead @ .., categories] = shape else {
+        return Err(OpError::shape("prob_dist must be 1 or 2 dim"));
+    };
+    if lead.len() > 1 {
+        return Err(OpError::shape("prob_dist must be 1 or 2 dim"));
+    }
+    let n = c.int("num_samples")?;
+    if n <= 0 {
+        return Err(OpError::arg("num_samples", "cannot sample n_sample <= 0 samples"));
+    }
+    if !c.bool("replacement")? && categories.as_const().is_some_and(|k| n > k) {
+        let title = "cannot sample n_sample > prob_dist.size(-1) samples without replacement";
+        return Err(OpError::arg("num_samples", title));
+    }
+    let mut shape = lead.to_vec();
+    shape.push(Dim::Const(n));
+    Ok(Val::Leaf(TensorType::new(DType::I64, shape)))
+}
+
+fn multinomial(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let t = c.leaf("self")?;
+    let (_, shape, _) = result(c)?;
+    let categories = t.shape().last().copied().unwrap_or(0);
+    let n = shape.last().copied().unwrap_or(0);
+    let weights: Vec<f64> = (0..t.numel()).map(|i| t.get(i).to_f64()).collect();
+    if weights.iter().any(|w| !w.is_finite() || *w < 0.0) {
+        let title = "probability tensor contains either `inf`, `nan` or element < 0";
+        return Err(OpError::value(title));
+    }
+    let rows = weights.chunks_exact(categories.max(1));
+    if rows.clone().any(|r| r.iter().sum::<f64>() <= 0.0) {
+        return Err(OpError::value(
+            "invalid multinomial distribution (sum of probabilities <= 0)",
+        ));
+    }
+    let replacement = c.bool("replacement")? && n > 1;
+    let picked: Vec<i64> = random::with(|g| match replacement {
+        true => rows.flat_map(|r| with_replacement(g, t.dtype(), r, n)).collect(),
+        false => {
+            // All are drawn before the first is looked at.
+            let times: Vec<f64> = weights.iter().map(|_| g.exponential(1.0)).collect();
+            let rows = rows.zip(times.chunks_exact(categories.max(1)));
+            rows.flat_map(|(r, q)| largest(t.dtype(), r, q, n)).collect()
+        }
+    });
+    Ok(Val::Leaf(Tensor::from_fn(DType::I64, &shape, |i| {
+        Scalar::Int(DType::I64, picked[i])
+    })))
+}
+
+/// By the running sum of the weights, in the tensor's arithmetic.
+fn with_replacement(g: &mut Generator, dtype: DType, weights: &[f64], n: usize) -> Vec<i64> {
+    let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
+    let mut sum = 0.0;
+    let mut sums: Vec<f64> = vec![];
+    for w in weights {
+        sum = cast(sum + w);
+        sums.push(sum);
+    }
+    sums.iter_mut().for_each(|s| *s = cast(*s / sum));
+    if let Some(last) = sums.last_mut() {
+        *last = 1.0;
+    }
+    let mut pick = || {
+        let u = g.unit(DType::F64);
+        sums.partition_point(|s| *s < u) as i64
+    };
+    (0..n).map(|_| pick()).collect()
+}
+
+/// The `n` largest quotients of weights and exponential numbers: the first arrivals of a race.
+fn largest(dtype: DType, weights: &[f64], times: &[f64], n: usize) -> Vec<i64> {
+    let cast = |x: f64| Scalar::F64(x).cast(dtype).to_f64();
+    let scores: Vec<f64> = weights.iter().zip(times).map(|(w, q)| cast(w / cast(*q))).collect();
+    let mut order: Vec<i64> = (0..scores.len() as i64).collect();
+    order.sort_by(|&a, &b| scores[b as usize].total_cmp(&scores[a as usize]));
+    order.truncate(n);
+    order
+}

@@ -1,0 +1,313 @@
+//! Random tensors, by the stream of [`crate::op::random`]: torch's values.
+
+pub(super) mod distributions;
+pub(super) mod dropout;
+
+use crate::op::pointwise::not_implemented;
+use crate::op::random::{self, Generator};
+use crate::op::rows::creation::size;
+use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult};
+use crate::tensor::{Scalar, Tensor, byte_len};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let rows = [floats(), integers(), filled()].into_iter().flatten();
+    rows.map(|op| op.effect(Effect::Random)).collect()
+}
+
+/// The type: `size` or else the tensor's shape; the `dtype` or else the tensor's or the default.
+fn random_type(c: &Call<TensorType>, default: DType) -> OpResult<TensorType> {
+    let has = |name| c.op.schema.index_of(name).is_some();
+    let like = c.args.iter().find_map(Val::as_leaf);
+    let given = if has("dtype") { c.opt_dtype("dtype") } else { None };
+    let dtype = given.or(like.map(|t| t.dtype)).unwrap_or(default);
+    if !dtype.is_computed() {
+        return Err(not_implemented(c.op.name, dtype));
+    }
+    let shape = match (has("size"), like) {
+        (true, _) => Some(size(c)?),
+        (false, Some(t)) => t.shape.clone(),
+        (false, None) => Some(c.dims("n")?),
+    };
+    Ok(TensorType { dtype, shape })
+}
+
+pub(in crate::op::rows) fn float_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let t = random_type(c, DType::F32)?;
+    match t.dtype.is_float() {
+        true => Ok(Val::Leaf(t)),
+        false => Err(not_implemented(kernel(c.op.name), t.dtype)),
+    }
+}
+
+/// torch's name of the kernel behind an op.
+fn kernel(op: &str) -> &'static str {
+    match op {
+        "rand" | "rand_like" | "uniform" => "check_uniform_bounds",
+        "exponential" => "exponential_cpu",
+        _ => "normal_kernel_cpu",
+    }
+}
+
+/// The dtype and sizes of the call's result.
+pub(in crate::op::rows) fn result(c: &Call<Tensor>) -> OpResult<(DType, Vec<usize>, usize)> {
+    let ty = (c.op.rule)(&c.map(Tensor::ty), &mut Default::default())?;
+    let t = ty.as_leaf().and_then(|t| Some((t.dtype, t.fixed_shape()?)));
+    let (dtype, shape) = t.ok_or_else(|| OpError::shape(format!("the sizes of `{}` are not known", c.op.name)))?;
+    let bytes = byte_len(dtype, &shape).ok_or_else(|| OpError::shape("the result's size in bytes overflows"))?;
+    let n = bytes / dtype.size();
+    Ok((dtype, shape, n))
+}
+
+/// A tensor of the call's type whose elements are drawn one by one.
+pub(in crate::op::rows) fn draw(
+    c: &Call<Tensor>,
+    draw: &mut dyn FnMut(&mut Generator, DType) -> Scalar,
+) -> OpResult<Val<Tensor>> {
+    let (dtype, shape, _) = result(c)?;
+    let t = random::with(|g| Tensor::from_fn(dtype, &shape, |_| draw(g, dtype)));
+    Ok(Val::Leaf(t))
+}
+
+/// A tensor of the call's type with normal elements.
+fn draw_normal(c: &Call<Tensor>, mean: f64, std: f64) -> OpResult<Val<Tensor>> {
+    let (dtype, shape, n) = result(c)?;
+    let values = random::with(|g| random::normal(g, dtype, n, mean, std));
+    Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |i| Scalar::F64(values[i]))))
+}
+
+fn floats() -> Vec<Op> {
+    let uniform = |c: &Call<Tensor>| draw(c, &mut |g, d| Scalar::F64(g.uniform(d, 0.0, 1.0)));
+    let normal = |c: &Call<Tensor>| draw_normal(c, 0.0, 1.0);
+    vec![
+        Op::new(
+            "rand",
+            "rand(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(uniform),
+        )
+        .doc("random numbers in [0, 1), equally likely")
+        .spelled("aten.rand.default aten.rand.generator torch.rand"),
+        Op::new(
+            "rand_like",
+            "rand_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(uniform),
+        )
+        .doc("random numbers in [0, 1), in self's shape")
+        .spelled("aten.rand_like.default aten.rand_like.generator torch.rand_like"),
+        Op::new(
+            "randn",
+            "randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(normal),
+        )
+        .doc("random numbers of the standard normal distribution")
+        .spelled("aten.randn.default aten.randn.generator torch.randn"),
+        Op::new(
+            "randn_like",
+            "randn_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(normal),
+        )
+        .doc("random numbers of the standard normal distribution, in self's shape")
+        .spelled("aten.randn_like.default aten.randn_like.generator torch.randn_like"),
+    ]
+}
+
+fn integer_type(c: &Call<TensorType>) -> OpResult<Type> {
+    if c.op.schema.index_of("high").is_some() {
+        some_between(c.int("low")?, c.int("high")?)?;
+    }
+    random_type(c, DType::I64).map(Val::Leaf)
+}
+
+fn integer(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    draw_between(c, c.int("low")?, c.int("high")?)
+}
+
+fn draw_between(c: &Call<Tensor>, low: i64, high: i64) -> OpResult<Val<Tensor>> {
+    some_between(low, high)?;
+    draw(c, &mut |g, _| Scalar::Int(DType::I64, g.integer(low, high)))
+}
+
+/// An error if no whole number is at least `low` and below `high`.
+fn some_between(low: i64, high: i64) -> OpResult<()> {
+    match low < high {
+        true => Ok(()),
+        false => Err(OpError::arg(
+            "high",
+            format!("random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"),
+        )),
+    }
+}
+
+fn permutation(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let n = c.int("n")?;
+    let (dtype, shape, _) = result(c)?;
+    let order = random::with(|g| g.permutation(n.max(0) as usize));
+    Ok(Val::Leaf(Tensor::from_fn(dtype, &shape, |i| {
+        Scalar::Int(DType::I64, order[i])
+    })))
+}
+
+fn integers() -> Vec<Op> {
+    vec![
+        Op::new(
+            "randint",
+            "randint(SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| integer_type(c),
+            Meaning::Routine(integer),
+        )
+        .doc("random whole numbers from low up to high, which is not among them")
+        .spelled("aten.randint.low aten.randint.low_generator torch.randint")
+        .form_with(
+            "aten.randint.default aten.randint.generator torch.randint",
+            "randint(SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            &[("low", Val::Int(Dim::Const(0)))],
+        ),
+        Op::new(
+            "randint_like",
+            "randint_like(Tensor self, SymInt low, SymInt high, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| integer_type(c),
+            Meaning::Routine(integer),
+        )
+        .doc("random whole numbers from low up to high, in self's shape")
+        .spelled("aten.randint_like.low_dtype aten.randint_like.low_generator_dtype torch.randint_like")
+        .form_with(
+            "aten.randint_like.default aten.randint_like.generator torch.randint_like",
+            "randint_like(Tensor self, SymInt high, *, ScalarType? dtype=None) -> Tensor",
+            &[("low", Val::Int(Dim::Const(0)))],
+        ),
+        Op::new(
+            "randint_like_below",
+            "randint_like(Tensor self, Tensor high, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| match c.leaf("high")?.rank() {
+                Some(0) | None => random_type(c, DType::I64).map(Val::Leaf),
+                Some(_) => Err(OpError::arg("high", "Expected a scalar tensor")),
+            },
+            Meaning::Routine(|c| {
+                let high = c.leaf("high")?.get(0).to_i64();
+                draw_between(c, 0, high)
+            }),
+        )
+        .doc("random whole numbers from 0 up to the number that a tensor holds, in self's shape")
+        .spelled("aten.randint_like.Tensor aten.randint_like.Tensor_generator torch.randint_like"),
+        Op::new(
+            "randperm",
+            "randperm(SymInt n, *, ScalarType? dtype=None) -> Tensor",
+            |c, _| match c.dims("n")?[0].as_const() {
+                Some(n) if n < 0 => Err(OpError::arg("n", format!("n must be non-negative, got {n}"))),
+                _ => random_type(c, DType::I64).map(Val::Leaf),
+            },
+            Meaning::Routine(permutation),
+        )
+        .doc("0, 1, … n - 1 in random order")
+        .spelled("aten.randperm.default aten.randperm.generator torch.randperm"),
+    ]
+}
+
+fn filled() -> Vec<Op> {
+    vec![
+        Op::new(
+            "bernoulli",
+            "bernoulli(Tensor self, float? p=None) -> Tensor",
+            |c, _| random_type(c, DType::F32).map(Val::Leaf),
+            Meaning::Routine(bernoulli),
+        )
+        .doc("1 with probability p, or with self's elements as probabilities, else 0")
+        .form(
+            "aten.bernoulli.default torch.bernoulli Tensor.bernoulli",
+            "bernoulli(Tensor self) -> Tensor",
+        )
+        .form(
+            "aten.bernoulli.p torch.bernoulli Tensor.bernoulli",
+            "bernoulli(Tensor self, float p) -> Tensor",
+        )
+        .inplace_form(
+            "aten.bernoulli_.float Tensor.bernoulli_",
+            "bernoulli_(Tensor self, float p=0.5) -> Tensor",
+        ),
+        Op::new(
+            "uniform",
+            "uniform(Tensor self, float from=0., float to=1.) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(|c| {
+                let (a, b) = (c.f64("from")?, c.f64("to")?);
+                if a > b {
+                    return Err(OpError::arg(
+                        "from",
+                        format!("uniform_ expects to return a [from, to) range, but found from={a} > to={b}"),
+                    ));
+                }
+                draw(c, &mut |g, d| Scalar::F64(g.uniform(d, a, b)))
+            }),
+        )
+        .doc("random numbers between two bounds, in self's shape")
+        .spelled("aten.uniform.default")
+        .inplace("aten.uniform_.default Tensor.uniform_ torch.nn.init.uniform_"),
+        Op::new(
+            "normal_like",
+            "normal(Tensor self, float mean=0., float std=1.) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(|c| {
+                let (mean, std) = (c.f64("mean")?, c.f64("std")?);
+                if std < 0.0 {
+                    return Err(OpError::arg(
+                        "std",
+                        format!("normal expects std >= 0.0, but found std {std}"),
+                    ));
+                }
+                draw_normal(c, mean, std)
+            }),
+        )
+        .doc("random numbers of a normal distribution, in self's shape")
+        .spelled("aten.normal_functional.default aten.normal.out")
+        .inplace("aten.normal_.default Tensor.normal_ torch.nn.init.normal_"),
+        Op::new(
+            "exponential",
+            "exponential(Tensor self, float lambd=1.) -> Tensor",
+            |c, _| float_type(c),
+            Meaning::Routine(|c| {
+                let lambda = c.f64("lambd")?;
+                if lambda <= 0.0 {
+                    return Err(OpError::arg(
+                        "lambd",
+                        format!("exponential_ expects lambda > 0.0, but found lambda={lambda}"),
+                    ));
+                }
+                draw(c, &mut |g, _| Scalar::F64(g.exponential(lambda)))
+            }),
+        )
+        .doc("random numbers of an exponential distribution, in self's shape")
+        .spelled("aten.exponential.default")
+        .inplace("aten.exponential_.default Tensor.exponential_"),
+    ]
+}
+
+fn bernoulli(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let t = c.leaf("self")?;
+    let p = if c.is_none("p") { None } else { Some(c.f64("p")?) };
+    let valid = |p: f64| (0.0..=1.0).contains(&p);
+    let bad = match p {
+        Some(p) => (!valid(p)).then_some(p),
+        None => (0..t.numel()).map(|i| t.get(i).to_f64()).find(|&p| !valid(p)),
+    };
+    if let Some(p) = bad {
+        return Err(OpError::value(format!(
+            "bernoulli_ expects p to be in [0, 1], but got p={p}"
+        )));
+    }
+    let mut i = 0;
+    let dtype = t.dtype();
+    draw(c, &mut |g, _| {
+        let yes = match p {
+            Some(p) => g.happens(p),
+            // Probabilities in a tensor are met in their own arithmetic.
+            None => g.unit(dtype) < t.get(i).to_f64(),
+        };
+        i += 1;
+        Scalar::Bool(yes)
+    })
+}

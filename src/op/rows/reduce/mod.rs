@@ -1,0 +1,411 @@
+//! Reductions: one combination of the elements along some dims, with an expression before and one after it.
+
+pub(super) mod histogram;
+pub(super) mod moments;
+pub(super) mod runs;
+pub(super) mod scan;
+pub(super) mod statistics;
+
+use crate::op::{Call, Combine, Meaning, Op, OpError, OpResult, Reduction, wrap_dim};
+use crate::scalar::{Expr, Input, Number, Settings, parse};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// What a reduction does, beside where.
+pub(in crate::op::rows) struct Spec {
+    pub combine: Combine,
+    /// The operand is converted to this first.
+    pub common: DType,
+    pub acc: DType,
+    pub result: DType,
+    /// The element as `x`.
+    pub pre: &'static str,
+    /// The combination as `x`; `n` is how many elements were combined.
+    pub post: &'static str,
+    /// A number that the texts call `p`.
+    pub p: f64,
+    /// An empty list of dims reduces nothing (`any`, `all`) instead of everything.
+    pub empty_is_none: bool,
+}
+
+impl Spec {
+    pub fn new(combine: Combine, common: DType, acc: DType, result: DType) -> Spec {
+        Spec {
+            combine,
+            common,
+            acc,
+            result,
+            pre: "x",
+            post: "x",
+            p: 0.0,
+            empty_is_none: false,
+        }
+    }
+
+    pub fn texts(self, pre: &'static str, post: &'static str) -> Spec {
+        Spec { pre, post, ..self }
+    }
+}
+
+pub(in crate::op::rows) type SpecOf = fn(&Call<TensorType>) -> OpResult<Spec>;
+
+/// The most dims of a tensor of which some are reduced: torch holds them in the bits of a word.
+const MOST_DIMS: usize = 64;
+
+/// The dims that a call reduces, sorted: those of `dim`, or all of them.
+pub(in crate::op::rows) fn reduced_dims<T>(c: &Call<T>, rank: usize, empty_is_none: bool) -> OpResult<Vec<usize>> {
+    let given = match c.op.schema.index_of("dim") {
+        Some(_) => c.opt_ints("dim")?,
+        None => None,
+    };
+    if rank > MOST_DIMS && given.is_some() {
+        return Err(OpError::shape(format!(
+            "only tensors with up to {MOST_DIMS} dims are supported"
+        )));
+    }
+    let all = || (0..rank).collect();
+    let Some(given) = given else { return Ok(all()) };
+    if given.is_empty() {
+        return Ok(if empty_is_none { vec![] } else { all() });
+    }
+    let mut dims = vec![];
+    for d in given {
+        let d = wrap_dim(d, rank)?;
+        if dims.contains(&d) {
+            return Err(OpError::arg(
+                "dim",
+                format!("dim {d} appears multiple times in the list of dims"),
+            ));
+        }
+        dims.push(d);
+    }
+    dims.sort_unstable();
+    // A 0-d tensor has a dim to name but none to reduce.
+    dims.retain(|&d| d < rank);
+    Ok(dims)
+}
+
+/// The shape of a reduction's result.
+pub(in crate::op::rows) fn reduced_shape<D: Clone + From<usize>>(shape: &[D], dims: &[usize], keepdim: bool) -> Vec<D> {
+    let keep = |i: &usize| keepdim || !dims.contains(i);
+    let at = |i: usize| {
+        if dims.contains(&i) {
+            D::from(1)
+        } else {
+            shape[i].clone()
+        }
+    };
+    (0..shape.len()).filter(keep).map(at).collect()
+}
+
+fn keepdim<T>(c: &Call<T>) -> OpResult<bool> {
+    match c.op.schema.index_of("keepdim") {
+        Some(_) => c.bool("keepdim"),
+        None => Ok(false),
+    }
+}
+
+pub(in crate::op::rows) fn reduced_type(c: &Call<TensorType>, spec: Spec) -> OpResult<Type> {
+    let t = c.leaf("self")?;
+    for d in [t.dtype, spec.result] {
+        if !d.is_computed() {
+            return Err(OpError::dtype(format!(
+                "`{}` of {} is not supported",
+                c.op.name,
+                d.torch_name()
+            )));
+        }
+    }
+    let rank_free = c.op.schema.index_of("dim").is_none() || c.is_none("dim");
+    let shape = match &t.shape {
+        None if rank_free && !keepdim(c)? => Some(vec![]),
+        None => None,
+        Some(shape) => {
+            let dims = reduced_dims(c, shape.len(), spec.empty_is_none)?;
+            check_not_empty(c, &spec, shape, &dims)?;
+            Some(reduced_shape(shape, &dims, keepdim(c)?))
+        }
+    };
+    Ok(Val::Leaf(TensorType {
+        dtype: spec.result,
+        shape,
+    }))
+}
+
+/// A maximum of nothing does not exist.
+fn check_not_empty(c: &Call<TensorType>, spec: &Spec, shape: &[Dim], dims: &[usize]) -> OpResult<()> {
+    let extremum = matches!(spec.combine, Combine::Max | Combine::Min);
+    let name = c.op.name;
+    if !shape.contains(&Dim::Const(0)) || !(extremum || spec.p < 0.0) {
+        return Ok(());
+    }
+    if name == "linalg_vector_norm" {
+        let empty = dims.is_empty() || dims.iter().any(|&d| shape[d] == Dim::Const(0));
+        return match empty {
+            false => Ok(()),
+            true => Err(OpError::shape(format!(
+                "linalg.vector_norm cannot compute the {} norm on an empty tensor because the operation does not have \
+                 an identity",
+                spec.p
+            ))),
+        };
+    }
+    let dim = c.op.schema.index_of("dim").map(|i| &c.args[i]);
+    let all = dim.is_none_or(|d| d.is_none() || d.items().is_some_and(|v| v.is_empty()));
+    if all {
+        return Err(OpError::shape(format!(
+            "{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim with \
+             the 'dim' argument."
+        )));
+    }
+    match dims.iter().find(|&&d| shape[d] == Dim::Const(0)) {
+        Some(d) => Err(OpError::shape(format!(
+            "{name}(): Expected reduction dim {d} to have non-zero size."
+        ))),
+        None => Ok(()),
+    }
+}
+
+pub(in crate::op::rows) fn reduction(c: &Call<TensorType>, spec: Spec) -> OpResult<Reduction> {
+    let (dtype, shape) = c.fixed("self")?;
+    let dims = reduced_dims(c, shape.len(), spec.empty_is_none)?;
+    let count: usize = dims.iter().map(|&d| shape[d]).product();
+    let pre = expression(spec.pre, [dtype, spec.common, spec.acc], spec.p, count)?;
+    let post = expression(spec.post, [spec.acc, spec.acc, spec.result], spec.p, count)?;
+    let keepdim = keepdim(c)?;
+    let out = TensorType::fixed(spec.result, &reduced_shape(&shape, &dims, keepdim));
+    Ok(Reduction {
+        operand: c.op.schema.index_of("self").unwrap_or(0),
+        dims,
+        keepdim,
+        combine: spec.combine,
+        pre,
+        post,
+        acc: spec.acc,
+        out,
+    })
+}
+
+/// An expression of one argument `x`: converted from the first dtype to the second, computed with, and converted to the
+/// third.
+fn expression(text: &str, [from, common, to]: [DType; 3], p: f64, n: usize) -> OpResult<Expr> {
+    let mut e = Expr::new();
+    let compute = common.compute();
+    let settings = Settings {
+        compute,
+        storage: common,
+    };
+    let value = parse(text, settings, &mut e, &mut |name, e| match name {
+        "x" => {
+            let x = e.arg(0, from);
+            let x = e.cast(common, x);
+            Some(Input::Value(e.cast(compute, x)))
+        }
+        "p" => Some(Input::Number(Number::Float(p))),
+        "n" => Some(Input::Number(Number::Int(n as i64))),
+        _ => None,
+    });
+    let value = value.map_err(|e| OpError::dtype(format!("{text}: {e}")))?;
+    e.roots = vec![e.cast(to, value)];
+    Ok(e)
+}
+
+/// A reduction row: its type rule and its meaning follow from one spec.
+macro_rules! reduce {
+    ($name:literal, $schema:literal, $spec:path) => {
+        Op::new(
+            $name,
+            $schema,
+            |c, _| reduced_type(c, spec_of(c, $spec)?),
+            Meaning::Reduce(|c| reduction(c, spec_of(c, $spec)?)),
+        )
+    };
+}
+pub(in crate::op::rows) use reduce;
+
+/// The spec of a row for a call.
+pub(in crate::op::rows) fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<Spec> {
+    f(c)
+}
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [sums(), extrema(), logical()].into_iter().flatten().collect()
+}
+
+/// The dtype of sums and products: what is asked for, else i64 for integers and bools.
+pub(in crate::op::rows) fn sum_dtype<T>(c: &Call<T>, operand: DType) -> DType {
+    match c.opt_dtype("dtype") {
+        Some(d) => d,
+        None if operand.is_float() => operand,
+        None => DType::I64,
+    }
+}
+
+fn sum_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    let d = sum_dtype(c, c.leaf("self")?.dtype);
+    Ok(Spec::new(Combine::Sum, d, d.compute(), d))
+}
+
+fn prod_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    Ok(Spec {
+        combine: Combine::Prod,
+        ..sum_spec(c)?
+    })
+}
+
+fn nansum_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    Ok(sum_spec(c)?.texts("where(isnan(x), 0, x)", "x"))
+}
+
+fn mean_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    let (self_dtype, given) = (c.leaf("self")?.dtype, c.opt_dtype("dtype"));
+    let d = given.unwrap_or(self_dtype);
+    if !d.is_float() {
+        let which = if given.is_some() { "Optional" } else { "Input" };
+        return Err(OpError::dtype(format!(
+            "mean(): could not infer output dtype. {which} dtype must be either a floating point or complex dtype. \
+             Got: {}",
+            d.scalar_type_name()
+        )));
+    }
+    Ok(Spec::new(Combine::Sum, d, d.compute(), d).texts("x", "x / n"))
+}
+
+fn count_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    let d = c.leaf("self")?.dtype;
+    Ok(Spec::new(Combine::Sum, d, DType::I64, DType::I64).texts("x != 0", "x"))
+}
+
+fn sums() -> Vec<Op> {
+    vec![
+        reduce!(
+            "sum",
+            "sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            sum_spec
+        )
+        .doc("the sum over some dims or all; integers and bools give i64, f16 and bf16 accumulate in f32")
+        .spelled("aten.sum.dim_IntList torch.sum Tensor.sum")
+        .form(
+            "aten.sum.default",
+            "sum(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+        ),
+        reduce!(
+            "mean",
+            "mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            mean_spec
+        )
+        .doc("the mean over some dims or all; floats only")
+        .spelled("aten.mean.dim torch.mean Tensor.mean")
+        .form(
+            "aten.mean.default",
+            "mean(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+        ),
+        reduce!(
+            "nansum",
+            "nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            nansum_spec
+        )
+        .doc("the sum of what is not NaN")
+        .spelled("aten.nansum.default torch.nansum Tensor.nansum"),
+        reduce!(
+            "prod",
+            "prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            prod_spec
+        )
+        .doc("the product over a dim or all; integers and bools give i64")
+        .form(
+            "aten.prod.dim_int torch.prod Tensor.prod",
+            "prod(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+        )
+        .form(
+            "aten.prod.default torch.prod Tensor.prod",
+            "prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
+        ),
+        reduce!(
+            "count_nonzero",
+            "count_nonzero(Tensor self, int[1]? dim=None) -> Tensor",
+            count_spec
+        )
+        .doc("how many elements are not zero")
+        .spelled("aten.count_nonzero.default aten.count_nonzero.dim_IntList torch.count_nonzero")
+        .spelled("Tensor.count_nonzero"),
+    ]
+}
+
+fn extremum_spec(c: &Call<TensorType>, combine: Combine) -> OpResult<Spec> {
+    let d = c.leaf("self")?.dtype;
+    Ok(Spec::new(combine, d, d.compute(), d))
+}
+
+fn max_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    extremum_spec(c, Combine::Max)
+}
+
+fn min_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    extremum_spec(c, Combine::Min)
+}
+
+fn extrema() -> Vec<Op> {
+    vec![
+        reduce!(
+            "amax",
+            "amax(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
+            max_spec
+        )
+        .doc("the largest over some dims or all; NaN if there is one")
+        .spelled("aten.amax.default torch.amax Tensor.amax"),
+        reduce!("max", "max(Tensor self) -> Tensor", max_spec)
+            .doc("the largest element; NaN if there is one")
+            .spelled("aten.max.default torch.max Tensor.max"),
+        reduce!(
+            "amin",
+            "amin(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
+            min_spec
+        )
+        .doc("the smallest over some dims or all; NaN if there is one")
+        .spelled("aten.amin.default torch.amin Tensor.amin"),
+        reduce!("min", "min(Tensor self) -> Tensor", min_spec)
+            .doc("the smallest element; NaN if there is one")
+            .spelled("aten.min.default torch.min Tensor.min"),
+    ]
+}
+
+fn truth_spec(c: &Call<TensorType>, combine: Combine) -> OpResult<Spec> {
+    let d = c.leaf("self")?.dtype;
+    // torch keeps u8, which was its boolean once.
+    let result = if d == DType::U8 { DType::U8 } else { DType::B8 };
+    let spec = Spec::new(combine, d, DType::B8, result).texts("x != 0", "x");
+    Ok(Spec {
+        empty_is_none: true,
+        ..spec
+    })
+}
+
+fn any_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    truth_spec(c, Combine::Any)
+}
+
+fn all_spec(c: &Call<TensorType>) -> OpResult<Spec> {
+    truth_spec(c, Combine::All)
+}
+
+fn logical() -> Vec<Op> {
+    vec![
+        reduce!(
+            "any",
+            "any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
+            any_spec
+        )
+        .doc("whether an element is not zero; u8 gives u8")
+        .spelled("aten.any.dim aten.any.dims torch.any Tensor.any")
+        .form("aten.any.default", "any(Tensor self) -> Tensor"),
+        reduce!(
+            "all",
+            "all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
+            all_spec
+        )
+        .doc("whether no element is zero; u8 gives u8")
+        .spelled("aten.all.dim aten.all.dims torch.all Tensor.all")
+        .form("aten.all.default", "all(Tensor self) -> Tensor"),
+    ]
+}

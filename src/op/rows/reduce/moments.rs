@@ -1,0 +1,322 @@
+//! Reductions that are several ops: variances, log-sum-exp, extrema with their places, norms of differences.
+
+use super::{reduced_dims, reduced_shape};
+use crate::op::emit::{dims_val, ints_val};
+use crate::op::rows::spell::special;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [variances(), exponential(), places(), differences()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// A variance row with torch's three overloads.
+macro_rules! variance {
+    ($n:literal, $out:literal, $f:path, $paths:literal) => {
+        Op::composite(
+            $n,
+            concat!(
+                $n,
+                "(Tensor self, int[1]? dim=None, bool? unbiased=None, bool keepdim=False, Scalar? correction=None) -> ",
+                $out
+            ),
+            $f,
+        )
+        .form(
+            concat!("aten.", $n, ".correction ", $paths),
+            concat!(
+                $n,
+                "(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> ",
+                $out
+            ),
+        )
+        .form(
+            concat!("aten.", $n, ".dim ", $paths),
+            concat!(
+                $n,
+                "(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> ",
+                $out
+            ),
+        )
+        .form(
+            concat!("aten.", $n, ".default ", $paths),
+            concat!($n, "(Tensor self, bool unbiased=True) -> ", $out),
+        )
+    };
+}
+
+fn variances() -> Vec<Op> {
+    vec![
+        variance!("var", "Tensor", var, "torch.var Tensor.var")
+            .doc("the variance: squared distances from the mean, summed and divided by n - correction (1)"),
+        variance!("std", "Tensor", std, "torch.std Tensor.std").doc("the square root of the variance"),
+        variance!("var_mean", "(Tensor, Tensor)", var_mean, "torch.var_mean").doc("the variance and the mean"),
+        variance!("std_mean", "(Tensor, Tensor)", std_mean, "torch.std_mean")
+            .doc("the square root of the variance, and the mean"),
+    ]
+}
+
+/// Variance and mean in the compute dtype: two passes, the second over distances from the mean.
+fn moments(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
+    let x = c.leaf("self")?;
+    if !x.dtype().is_float() {
+        let who = if c.op.schema.results == 2 {
+            c.op.name
+        } else {
+            "std and var"
+        };
+        return Err(OpError::dtype(format!(
+            "{who} only support floating point and complex dtypes"
+        )));
+    }
+    let dims = reduced_dims(c, x.rank()?, false)?;
+    let x = b.to_dtype(x, x.dtype().compute())?;
+    let count = dims.iter().fold(Dim::Const(1), |n, &d| {
+        n.mul(&x.shape().map_or(Dim::Unknown, |s| s[d].clone()))
+    });
+    let all: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+    // With no dims to reduce (a 0-d tensor) the list stays empty, which means all: the same.
+    let over = |b: &mut dyn Build, op: &str, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
+    let mean = over(b, "mean", &x)?;
+    let distance = b.binary("sub", &x, &mean)?;
+    let square = b.binary("mul", &distance, &distance)?;
+    let sum = over(b, "sum", &square)?;
+    let var = b.binary("div", &sum, freedom(c, count)?)?;
+    let keepdim = c.bool("keepdim")?;
+    let shape = reduced_shape(x.shape()?, &dims, keepdim);
+    let finish = |b: &mut dyn Build, t: Traced| match keepdim {
+        true => Ok(t),
+        false => b.op("view", [(&t).into(), dims_val(&shape)]),
+    };
+    Ok((finish(b, var)?, finish(b, mean)?))
+}
+
+/// `max(n - correction, 0)`.
+fn freedom(c: &Call<Traced>, count: Dim) -> OpResult<Val<Traced>> {
+    let correction = match (c.get("unbiased"), c.get("correction")) {
+        (Val::Bool(u), Val::None) => *u as i64 as f64,
+        (_, Val::None) => 1.0,
+        _ => c.f64("correction")?,
+    };
+    Ok(match count.as_const() {
+        Some(n) => Val::Float((n as f64 - correction).max(0.0)),
+        None if correction.fract() == 0.0 => Val::Int(count.sub(&Dim::Const(correction as i64))),
+        None => {
+            return Err(OpError::arg(
+                "correction",
+                "must be a whole number where the count is symbolic",
+            ));
+        }
+    })
+}
+
+fn var(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (var, _) = moments(b, c)?;
+    Ok(b.to_dtype(&var, c.leaf("self")?.dtype())?.into())
+}
+
+fn std(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (var, _) = moments(b, c)?;
+    let std = b.unary("sqrt", &var)?;
+    Ok(b.to_dtype(&std, c.leaf("self")?.dtype())?.into())
+}
+
+fn var_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (var, mean) = moments(b, c)?;
+    let d = c.leaf("self")?.dtype();
+    Ok(Val::Tuple(vec![
+        b.to_dtype(&var, d)?.into(),
+        b.to_dtype(&mean, d)?.into(),
+    ]))
+}
+
+fn std_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (var, mean) = moments(b, c)?;
+    let (std, d) = (b.unary("sqrt", &var)?, c.leaf("self")?.dtype());
+    Ok(Val::Tuple(vec![
+        b.to_dtype(&std, d)?.into(),
+        b.to_dtype(&mean, d)?.into(),
+    ]))
+}
+
+fn exponential() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "logsumexp",
+            "logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
+            logsumexp,
+        )
+        .doc("log(sum(exp(self))), with the largest taken out first")
+        .spelled("aten.logsumexp.default torch.logsumexp Tensor.logsumexp")
+        .spelled(special!("logsumexp")),
+        Op::composite(
+            "nanmean",
+            "nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+            |b, c| {
+                let x = c.leaf("self")?;
+                let d = c.opt_dtype("dtype").unwrap_or(x.dtype());
+                if !d.is_float() {
+                    return Err(OpError::dtype(format!(
+                        "nanmean(): expected input to have floating point or complex dtype but got {}",
+                        d.scalar_type_name()
+                    )));
+                }
+                let wide = b.to_dtype(x, d.compute())?;
+                let args = |x: &Traced| [x.into(), c.get("dim").clone(), c.get("keepdim").clone()];
+                let sum = b.op("nansum", args(&wide))?;
+                let nan = b.unary("isnan", x)?;
+                let there = b.unary("logical_not", &nan)?;
+                let count = b.op("sum", args(&there))?;
+                let mean = b.binary("div", &sum, &count)?;
+                Ok(b.to_dtype(&mean, d)?.into())
+            },
+        )
+        .doc("the mean of what is not NaN")
+        .spelled("aten.nanmean.default torch.nanmean Tensor.nanmean"),
+    ]
+}
+
+fn logsumexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let result = x.dtype().to_float();
+    let dims = reduced_dims(c, x.rank()?, false)?;
+    let x = b.to_dtype(x, result.compute())?;
+    let keepdim = c.bool("keepdim")?;
+    let shape = reduced_shape(x.shape()?, &dims, keepdim);
+    let empty = dims.iter().any(|&d| x.shape().is_ok_and(|s| s[d] == Dim::Const(0)));
+    let all: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+    let over = |b: &mut dyn Build, op: &str, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
+    let out = if empty {
+        let sum = over(b, "sum", &x)?;
+        b.unary("log", &sum)?
+    } else {
+        let max = over(b, "amax", &x)?;
+        // An infinite maximum would give inf - inf.
+        let infinite = b.unary("isinf", &max)?;
+        let max = b.op("masked_fill", [(&max).into(), (&infinite).into(), Val::int(0)])?;
+        let rest = b.binary("sub", &x, &max)?;
+        let e = b.unary("exp", &rest)?;
+        let sum = over(b, "sum", &e)?;
+        let log = b.unary("log", &sum)?;
+        b.binary("add", &log, &max)?
+    };
+    let out = b.to_dtype(&out, result)?;
+    Ok(match keepdim {
+        true => out.into(),
+        false => b.op("view", [(&out).into(), dims_val(&shape)])?.into(),
+    })
+}
+
+/// Values by `amax`, indices by `argmax`.
+fn places() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "max_dim",
+            "max(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+            |b, c| place(b, c, ["amax", "argmax"]),
+        )
+        .doc("the largest along a dim and where the first of them is")
+        .spelled("aten.max.dim torch.max Tensor.max"),
+        Op::composite(
+            "min_dim",
+            "min(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+            |b, c| place(b, c, ["amin", "argmin"]),
+        )
+        .doc("the smallest along a dim and where the first of them is")
+        .spelled("aten.min.dim torch.min Tensor.min"),
+        Op::composite(
+            "aminmax",
+            "aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)",
+            |b, c| {
+                let dims = match c.opt_int("dim")? {
+                    Some(d) => ints_val(&[d]),
+                    None => ints_val(&[]),
+                };
+                let x = c.leaf("self")?;
+                let mut one = |op| b.op(op, [x.into(), dims.clone(), c.get("keepdim").clone()]);
+                Ok(Val::Tuple(vec![one("amin")?.into(), one("amax")?.into()]))
+            },
+        )
+        .doc("the smallest and the largest")
+        .spelled("aten.aminmax.default torch.aminmax Tensor.aminmax"),
+    ]
+}
+
+fn place(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [&str; 2]) -> OpResult<Val<Traced>> {
+    let (x, dim, keepdim) = (c.leaf("self")?, c.int("dim")?, c.get("keepdim"));
+    let at = crate::op::wrap_dim(dim, x.rank()?)?;
+    if x.shape()?.get(at) == Some(&Dim::Const(0)) {
+        let name = c.op.name.trim_end_matches("_dim");
+        return Err(OpError::shape(format!(
+            "{name}(): Expected reduction dim {at} to have non-zero size."
+        )));
+    }
+    let values = b.op(value, [x.into(), ints_val(&[dim]), keepdim.clone()])?;
+    // `argmax` refuses bools, `max` does not.
+    let x = match x.dtype() {
+        DType::B8 => b.to_dtype(x, DType::U8)?,
+        _ => x.clone(),
+    };
+    let indices = b.op(index, [(&x).into(), Val::int(dim), keepdim.clone()])?;
+    Ok(Val::Tuple(vec![values.into(), indices.into()]))
+}
+
+fn differences() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "dist",
+            "dist(Tensor self, Tensor other, Scalar p=2) -> Tensor",
+            |b, c| {
+                let d = b.binary("sub", c.leaf("self")?, c.leaf("other")?)?;
+                b.call("linalg_vector_norm", vec![(&d).into(), c.get("p").clone()])
+            },
+        )
+        .doc("the p-norm of self - other")
+        .spelled("aten.dist.default torch.dist Tensor.dist"),
+        Op::composite(
+            "diff",
+            "diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
+            diff,
+        )
+        .doc("each element minus the one before it along a dim, n times")
+        .spelled("aten.diff.default torch.diff Tensor.diff"),
+    ]
+}
+
+fn diff(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, n) = (c.leaf("self")?, c.int("n")?);
+    let rank = x.rank()?;
+    if rank == 0 {
+        return Err(OpError::shape("diff expects input to be at least one-dimensional"));
+    }
+    if n < 0 {
+        return Err(OpError::arg("n", format!("order must be non-negative but got {n}")));
+    }
+    let dim = crate::op::wrap_dim(c.int("dim")?, rank)?;
+    if n == 0 {
+        return b.op("clone", [x.into()]).map(Val::Leaf);
+    }
+    let parts = [c.opt_leaf("prepend"), Some(x), c.opt_leaf("append")];
+    let parts: Vec<Traced> = parts.into_iter().flatten().cloned().collect();
+    let mut x = if parts.len() > 1 {
+        b.cat(&parts, dim)?
+    } else {
+        x.clone()
+    };
+    let op = if x.dtype() == DType::B8 { "logical_xor" } else { "sub" };
+    for _ in 0..n {
+        let size = x.shape()?[dim].clone();
+        if size == Dim::Const(0) {
+            break;
+        }
+        let last = size.sub(&Dim::Const(1));
+        let later = b.slice(&x, dim, Dim::Const(1), size, 1)?;
+        let earlier = b.slice(&x, dim, Dim::Const(0), last, 1)?;
+        x = b.binary(op, &later, &earlier)?;
+    }
+    Ok((&x).into())
+}

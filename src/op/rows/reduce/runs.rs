@@ -1,0 +1,276 @@
+//! Slices that are the same, and stretches of a dim: unique rows and runs, reductions of segments.
+
+use crate::op::pointwise::not_implemented;
+use crate::op::rows::dense::{around, indices, zeros};
+use crate::op::rows::index::sort::float_order;
+use crate::op::{Call, Meaning, Op, OpError, OpResult, wrap_dim};
+use crate::tensor::{Scalar, Tensor};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+use std::cmp::Ordering;
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "unique_consecutive",
+            "unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor, \
+             Tensor, Tensor)",
+            |c, _| unique_type(c),
+            Meaning::Routine(|c| unique(c, false)),
+        )
+        .doc("the first of every run of equal elements (or slices along a dim), where each is among them, and the runs' lengths")
+        .spelled("aten.unique_consecutive.default"),
+        Op::new(
+            "unique_dim",
+            "unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, \
+             Tensor, Tensor)",
+            |c, _| unique_type(c),
+            Meaning::Routine(|c| unique(c, true)),
+        )
+        .doc("the different slices along a dim in order, where each slice is among them, and how often each occurs")
+        .spelled("aten.unique_dim.default"),
+        Op::composite(
+            "unique_consecutive_as_asked",
+            "unique_consecutive(Tensor input, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
+            |b, c| {
+                let v = b.many("unique_consecutive", c.args.clone())?;
+                let asked = [true, c.bool("return_inverse")?, c.bool("return_counts")?];
+                let mut out: Vec<Val<_>> = v.iter().zip(asked).filter(|(_, a)| *a).map(|(t, _)| t.into()).collect();
+                Ok(if out.len() == 1 { out.swap_remove(0) } else { Val::Tuple(out) })
+            },
+        )
+        .doc("the first of every run of equal elements, with what else is asked for")
+        .spelled("torch.unique_consecutive torch.functional.unique_consecutive Tensor.unique_consecutive"),
+        Op::new(
+            "segment_reduce",
+            "segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int \
+             axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor",
+            |c, _| segments_type(c),
+            Meaning::Routine(segments),
+        )
+        .doc("the sum, mean, product, maximum or minimum of each stretch of a dim")
+        .spelled("aten.segment_reduce.default torch.segment_reduce"),
+    ]
+}
+
+fn unique_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let x = c.leaf("self")?;
+    let dim = c.opt_int("dim")?;
+    let (mut shape, mut inverse) = (vec![Dim::Unknown], x.shape.clone());
+    if let Some(dim) = dim {
+        let (_, own) = c.shaped("self")?;
+        let dim = wrap_dim(dim, own.len())?;
+        shape = own.to_vec();
+        inverse = Some(vec![shape.get(dim).cloned().unwrap_or(Dim::Const(1))]);
+        if let Some(n) = shape.get_mut(dim) {
+            *n = Dim::Unknown;
+        }
+    }
+    let of = |wanted: bool, shape: Option<Vec<Dim>>| match wanted {
+        true => TensorType {
+            dtype: DType::I64,
+            shape,
+        },
+        false => TensorType::new(DType::I64, vec![Dim::Const(0)]),
+    };
+    // Slices in order come with both, as torch gives them.
+    let by_slices = c.op.name == "unique_dim" || dim.is_some();
+    let all = [
+        TensorType::new(x.dtype, shape),
+        of(by_slices || c.bool("return_inverse")?, inverse),
+        of(by_slices || c.bool("return_counts")?, Some(vec![Dim::Unknown])),
+    ];
+    Ok(Val::Tuple(all.map(Val::Leaf).to_vec()))
+}
+
+fn compare(a: Scalar, b: Scalar) -> Ordering {
+    match (a, b) {
+        (Scalar::Int(_, a), Scalar::Int(_, b)) => a.cmp(&b),
+        _ => float_order(a.to_f64(), b.to_f64()),
+    }
+}
+
+/// Runs of equal slices along the dim (of elements without one), the slices brought into order first or not.
+fn unique(c: &Call<Tensor>, sorted: bool) -> OpResult<Val<Tensor>> {
+    let given = c.leaf("self")?;
+    let by_slices = c.opt_int("dim")?;
+    let (x, dim) = match by_slices {
+        Some(d) => (given.clone(), wrap_dim(d, given.rank())?),
+        None => (given.reshape(&[given.numel()]), 0),
+    };
+    let (outer, n, inner) = around(x.shape(), dim);
+    if n > 0 && outer * inner == 0 {
+        return Err(OpError::shape(
+            "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
+        ));
+    }
+    let place = |slice: usize, k: usize| (k / inner * n + slice) * inner + k % inner;
+    let order_of = |a: usize, b: usize| {
+        let parts = (0..outer * inner).map(|k| compare(x.get(place(a, k)), x.get(place(b, k))));
+        parts.into_iter().find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+    };
+    // NaN differs from itself.
+    let same = |a: usize, b: usize| {
+        (0..outer * inner).all(|k| {
+            let (p, q) = (x.get(place(a, k)), x.get(place(b, k)));
+            p == q || p.to_f64() == q.to_f64()
+        })
+    };
+    let mut order: Vec<usize> = (0..n).collect();
+    if sorted {
+        order.sort_by(|&a, &b| order_of(a, b));
+    }
+    let (mut first, mut inverse, mut counts): (Vec<usize>, _, Vec<i64>) = (vec![], vec![0i64; n], vec![]);
+    for (k, &i) in order.iter().enumerate() {
+        if k == 0 || !same(order[k - 1], i) {
+            first.push(i);
+            counts.push(0);
+        }
+        inverse[i] = first.len() as i64 - 1;
+        counts[first.len() - 1] += 1;
+    }
+    let mut shape = x.shape().to_vec();
+    if let Some(size) = shape.get_mut(dim) {
+        *size = first.len();
+    }
+    let m = first.len();
+    let values = Tensor::from_fn(x.dtype(), &shape, |p| {
+        let (o, slice, i) = (p / (m * inner), p / inner % m, p % inner);
+        x.get((o * n + first[slice]) * inner + i)
+    });
+    let empty = Tensor::zeros(DType::I64, &[0]);
+    let inverse_shape = if by_slices.is_some() {
+        vec![n]
+    } else {
+        given.shape().to_vec()
+    };
+    let wanted = |name: &str| -> OpResult<bool> { Ok(by_slices.is_some() || c.bool(name)?) };
+    Ok(Val::Tuple(vec![
+        Val::Leaf(values),
+        Val::Leaf(match wanted("return_inverse")? {
+            true => Tensor::from_slice(&inverse_shape, &inverse),
+            false => empty.clone(),
+        }),
+        Val::Leaf(match wanted("return_counts")? {
+            true => Tensor::from_slice(&[m], &counts),
+            false => empty,
+        }),
+    ]))
+}
+
+fn segments_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let (d, x) = c.shaped("data")?;
+    if !d.is_float() {
+        return Err(not_implemented("segment_reduce_lengths_cpu", d));
+    }
+    if !["sum", "mean", "max", "min", "prod"].contains(&c.str("reduce")?) {
+        return Err(OpError::arg("reduce", "unsupported reduction"));
+    }
+    let axis = wrap_dim(c.int("axis")?, x.len())?;
+    let count = match (c.opt_leaf("lengths"), c.opt_leaf("offsets")) {
+        (Some(t), None) => t.shape.as_ref().and_then(|s| s.last()).cloned(),
+        (None, Some(t)) => t.shape.as_ref().and_then(|s| s.last()).map(|n| n.sub(&Dim::Const(1))),
+        _ => {
+            return Err(OpError::arg(
+                "lengths",
+                "segment_reduce(): Either lengths or offsets must be defined.",
+            ));
+        }
+    };
+    let Some(count) = count.filter(|_| axis < x.len()) else {
+        return Err(OpError::shape(
+            "segment_reduce(): lengths must have a dim for each up to axis",
+        ));
+    };
+    let mut shape = x.to_vec();
+    shape[axis] = count;
+    Ok(Val::Leaf(TensorType::new(d, shape)))
+}
+
+fn segments(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("data")?;
+    let axis = wrap_dim(c.int("axis")?, x.rank())?;
+    let (outer, n, inner) = around(x.shape(), axis);
+    let (given, offsets) = match c.opt_leaf("lengths") {
+        Some(t) => (t, false),
+        None => (c.leaf("offsets")?, true),
+    };
+    let given = indices(given, "segment_reduce(): lengths must be integers")?;
+    let width = given.shape().last().copied().unwrap_or(0);
+    let count = width - offsets as usize;
+    if given.numel() != outer * width {
+        return Err(OpError::shape(
+            "segment_reduce(): Expected all rows of lengths along axis to have the data's sizes",
+        ));
+    }
+    let reduce = c.str("reduce")?;
+    let start = match reduce {
+        "prod" => 1.0,
+        "max" => f64::NEG_INFINITY,
+        "min" => f64::INFINITY,
+        _ => 0.0,
+    };
+    let initial = if c.is_none("initial") {
+        None
+    } else {
+        Some(c.f64("initial")?)
+    };
+    let mut shape = x.shape().to_vec();
+    shape[axis] = count;
+    let mut out = zeros(x.dtype(), &shape)?;
+    for o in 0..outer {
+        let row = &given.as_slice::<i64>()[o * width..(o + 1) * width];
+        let mut begin = 0;
+        for s in 0..count {
+            let (from, len) = if offsets {
+                (row[s], row[s + 1] - row[s])
+            } else {
+                (begin, row[s])
+            };
+            begin = from.saturating_add(len);
+            if from < 0 || len < 0 || begin > n as i64 {
+                return Err(OpError::value(
+                    "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(axis)",
+                ));
+            }
+            for i in 0..inner {
+                let values = (from..begin).map(|k| x.get((o * n + k as usize) * inner + i).to_f64());
+                let total = values.fold(initial.unwrap_or(start), |a, v| combine(reduce, a, v));
+                let total = match reduce {
+                    "mean" if len > 0 => total / len as f64,
+                    "mean" if initial.is_none() => f64::NAN,
+                    _ => total,
+                };
+                out.set((o * count + s) * inner + i, Scalar::F64(total));
+            }
+        }
+        if !offsets && begin != n as i64 && !c.bool("unsafe")? {
+            return Err(OpError::value(
+                "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(axis)",
+            ));
+        }
+    }
+    Ok(Val::Leaf(out))
+}
+
+fn combine(reduce: &str, a: f64, v: f64) -> f64 {
+    match reduce {
+        "prod" => a * v,
+        "max" if a.is_nan() || v > a || v.is_nan() => {
+            if a.is_nan() {
+                a
+            } else {
+                v
+            }
+        }
+        "min" if a.is_nan() || v < a || v.is_nan() => {
+            if a.is_nan() {
+                a
+            } else {
+                v
+            }
+        }
+        "max" | "min" => a,
+        _ => a + v,
+    }
+}

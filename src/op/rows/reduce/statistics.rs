@@ -1,0 +1,501 @@
+//! Statistics: quantiles, the most frequent element, covariances, areas below curves.
+
+use crate::op::emit::ints_val;
+use crate::op::pointwise::not_implemented;
+use crate::op::rows::dense::{around, zeros};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [quantiles(), frequencies(), covariances(), areas()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// A row of quantiles: `q` is a number or a tensor.
+macro_rules! quantile {
+    ($n:literal, $doc:literal, $f:path) => {
+        Op::composite(
+            $n,
+            concat!(
+                $n,
+                "(Tensor self, Any q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"
+            ),
+            $f,
+        )
+        .doc($doc)
+        .form(
+            concat!("aten.", $n, ".default torch.", $n, " Tensor.", $n),
+            concat!(
+                $n,
+                "(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"
+            ),
+        )
+        .form(
+            concat!("aten.", $n, ".scalar torch.", $n, " Tensor.", $n),
+            concat!(
+                $n,
+                "(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"
+            ),
+        )
+    };
+}
+
+fn quantiles() -> Vec<Op> {
+    vec![
+        quantile!(
+            "quantile",
+            "the elements at parts of the sorted order; NaN where there is one",
+            plain_quantile
+        ),
+        quantile!(
+            "nanquantile",
+            "the elements at parts of the sorted order, without NaNs",
+            nan_quantile
+        ),
+    ]
+}
+
+fn frequencies() -> Vec<Op> {
+    vec![
+        Op::new(
+            "mode",
+            "mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
+            |c, _| mode_type(c),
+            Meaning::Routine(mode),
+        )
+        .doc("the most frequent element along a dim (the smallest of several), and a place of it")
+        .spelled("aten.mode.default torch.mode Tensor.mode"),
+    ]
+}
+
+fn covariances() -> Vec<Op> {
+    vec![
+        Op::new(
+            "_non_negative",
+            "_non_negative(Tensor self, str message) -> Tensor",
+            |c, _| Ok(Val::Leaf(c.leaf("self")?.clone())),
+            Meaning::Routine(|c| {
+                let x = c.leaf("self")?;
+                match (0..x.numel()).any(|i| x.get(i).to_f64() < 0.0) {
+                    true => Err(OpError::arg("self", c.str("message")?.to_string())),
+                    false => Ok(Val::Leaf(x.clone())),
+                }
+            }),
+        )
+        .doc("the tensor; an error if an element is negative"),
+        Op::composite(
+            "cov",
+            "cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor",
+            cov,
+        )
+        .doc("the covariances of the rows")
+        .spelled("aten.cov.default torch.cov Tensor.cov"),
+        Op::composite("corrcoef", "corrcoef(Tensor self) -> Tensor", corrcoef)
+            .doc("the correlations of the rows")
+            .spelled("aten.corrcoef.default torch.corrcoef Tensor.corrcoef"),
+    ]
+}
+
+fn areas() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "trapezoid",
+            "trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
+            |b, c| {
+                let (parts, dim) = strips(b, c)?;
+                let sum = [parts.into(), ints_val(&[dim as i64])];
+                b.op("sum", sum).map(Val::Leaf)
+            },
+        )
+        .doc("the area below a curve by the trapezoidal rule")
+        .form(
+            "aten.trapezoid.x aten.trapz.x torch.trapezoid torch.trapz",
+            "trapezoid(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
+        )
+        .form(
+            "aten.trapezoid.dx torch.trapezoid",
+            "trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor",
+        )
+        .form(
+            "aten.trapz.dx torch.trapz",
+            "trapezoid(Tensor y, *, float dx=1, int dim=-1) -> Tensor",
+        ),
+        Op::composite(
+            "cumulative_trapezoid",
+            "cumulative_trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
+            |b, c| {
+                let (parts, dim) = strips(b, c)?;
+                b.op("cumsum", [parts.into(), Val::int(dim as i64)]).map(Val::Leaf)
+            },
+        )
+        .doc("the areas below a curve up to each point by the trapezoidal rule")
+        .form(
+            "aten.cumulative_trapezoid.x torch.cumulative_trapezoid",
+            "cumulative_trapezoid(Tensor y, Tensor x, *, int dim=-1) -> Tensor",
+        )
+        .form(
+            "aten.cumulative_trapezoid.dx torch.cumulative_trapezoid",
+            "cumulative_trapezoid(Tensor y, *, Scalar dx=1, int dim=-1) -> Tensor",
+        ),
+    ]
+}
+
+fn plain_quantile(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    quantile(b, c, false)
+}
+
+fn nan_quantile(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    quantile(b, c, true)
+}
+
+/// The sorted elements along the last dim, gathered at `q` of the way from the first to the last.
+fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    if !matches!(x.dtype(), DType::F32 | DType::F64) {
+        return Err(OpError::dtype(
+            "quantile() input tensor must be either float or double dtype",
+        ));
+    }
+    let dim = match c.opt_int("dim")? {
+        Some(d) => Some(wrap_dim(d, x.rank()?)?),
+        None => None,
+    };
+    let rank = x.rank()?;
+    let lanes = match dim {
+        Some(d) if rank > 0 => {
+            let order: Vec<usize> = (0..rank).filter(|&i| i != d).chain([d]).collect();
+            b.permute(x, &order)?
+        }
+        _ => b.unary("ravel", x)?,
+    };
+    let last = lanes.rank()? - 1;
+    let size = lanes.shape()?[last].clone();
+    if size == Dim::Const(0) {
+        return Err(OpError::shape("quantile() input tensor must be non-empty"));
+    }
+    let sorted = b.many("sort", [(&lanes).into(), Val::int(last as i64)])?.swap_remove(0);
+    let (q, vector) = fractions(b, c, x.dtype())?;
+    let ranks = ranks(b, &sorted, &q, last, ignores_nan)?;
+    let values = at_ranks(b, &sorted, &ranks, last, c.str("interpolation")?)?;
+    arranged(b, c, values, dim, rank, vector)
+}
+
+/// `q` as a vector of the dtype, and whether it was one.
+fn fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpResult<(Traced, bool)> {
+    let Some(q) = c.get("q").as_leaf() else {
+        let q = c.f64("q")?;
+        if !(0.0..=1.0).contains(&q) {
+            return Err(OpError::arg(
+                "q",
+                format!("quantile() q must be in the range [0, 1] but got {q}"),
+            ));
+        }
+        return Ok((b.full(&[Dim::Const(1)], Val::Float(q), dtype)?, false));
+    };
+    if q.dtype() != dtype {
+        return Err(OpError::dtype(
+            "quantile() q tensor must be same dtype as the input tensor",
+        ));
+    }
+    match q.rank()? {
+        0 => Ok((b.unsqueeze(q, 0)?, false)),
+        1 => Ok((q.clone(), true)),
+        _ => Err(OpError::shape("quantile() q must be a scalar or 1D tensor")),
+    }
+}
+
+/// The fractional places of the quantiles along the last dim.
+fn ranks(b: &mut dyn Build, sorted: &Traced, q: &Traced, last: usize, ignores_nan: bool) -> OpResult<Traced> {
+    if ignores_nan {
+        let nan = b.unary("isnan", sorted)?;
+        let valid = b.unary("logical_not", &nan)?;
+        let count = b.op("sum", [valid.into(), ints_val(&[last as i64]), Val::Bool(true)])?;
+        let count = b.to_dtype(&count, sorted.dtype())?;
+        let end = b.binary("sub", &count, Val::int(1))?;
+        let ranks = b.binary("mul", q, &end)?;
+        return b.op("clamp", [ranks.into(), Val::int(0)]);
+    }
+    let size = sorted.shape()?[last].clone();
+    let end = size.sub(&Dim::Const(1));
+    let ranks = b.binary("mul", q, Val::Int(end.clone()))?;
+    // NaNs are sorted to the end.
+    let tail = b.slice(sorted, last, end.clone(), size, 1)?;
+    let nan = b.unary("isnan", &tail)?;
+    b.op("where", [nan.into(), Val::Int(end), ranks.into()])
+}
+
+fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how: &str) -> OpResult<Traced> {
+    let gathered = |b: &mut dyn Build, ranks: &Traced| {
+        let index = b.to_dtype(ranks, DType::I64)?;
+        b.op("gather", [sorted.into(), Val::int(last as i64), index.into()])
+    };
+    let rounding = match how {
+        "linear" | "midpoint" | "lower" => "floor",
+        "higher" => "ceil",
+        "nearest" => "round",
+        _ => {
+            return Err(OpError::arg(
+                "interpolation",
+                format!(
+                    "quantile() interpolation must be one of linear, lower, higher, midpoint or nearest, but got {how}"
+                ),
+            ));
+        }
+    };
+    let below = b.unary(rounding, ranks)?;
+    let low = gathered(b, &below)?;
+    if !matches!(how, "linear" | "midpoint") {
+        return Ok(low);
+    }
+    let above = b.unary("ceil", ranks)?;
+    let high = gathered(b, &above)?;
+    let weight = match how {
+        "linear" => b.binary("sub", ranks, &below)?,
+        _ => b.full(ranks.shape()?, Val::Float(0.5), ranks.dtype())?,
+    };
+    b.op("lerp", [low.into(), high.into(), weight.into()])
+}
+
+/// From `[rest…, quantiles]` to torch's order: the quantiles first if `q` is a vector, the reduced dims kept or not.
+fn arranged(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    values: Traced,
+    dim: Option<usize>,
+    rank: usize,
+    vector: bool,
+) -> OpResult<Val<Traced>> {
+    let last = values.rank()? - 1;
+    let order: Vec<usize> = [last].into_iter().chain(0..last).collect();
+    let mut out = b.permute(&values, &order)?;
+    if c.bool("keepdim")? {
+        match dim {
+            Some(d) if rank > 0 => out = b.unsqueeze(&out, d + 1)?,
+            Some(_) => {}
+            None => {
+                let quantiles = out.shape()?[0].clone();
+                let ones = vec![Dim::Const(1); rank];
+                out = b.reshape(&out, &[vec![quantiles], ones].concat())?;
+            }
+        }
+    }
+    match vector {
+        true => Ok(out.into()),
+        false => b.squeeze(&out, 0).map(Val::Leaf),
+    }
+}
+
+fn mode_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let (d, x) = c.shaped("self")?;
+    let dim = wrap_dim(c.int("dim")?, x.len())?;
+    let mut shape = x.to_vec();
+    if shape.get(dim) == Some(&Dim::Const(0)) {
+        return Err(OpError::shape(format!(
+            "mode(): Expected reduction dim {dim} to have non-zero size."
+        )));
+    }
+    if dim < shape.len() {
+        match c.bool("keepdim")? {
+            true => shape[dim] = Dim::Const(1),
+            false => drop(shape.remove(dim)),
+        }
+    }
+    if !d.is_computed() {
+        return Err(not_implemented("mode", d));
+    }
+    let t = |d: DType| Val::Leaf(TensorType::new(d, shape.clone()));
+    Ok(Val::Tuple(vec![t(d), t(DType::I64)]))
+}
+
+fn mode(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let x = c.leaf("self")?;
+    let ty = mode_type(&c.map(Tensor::ty))?;
+    let Some(shape) = ty.leaves().first().and_then(|t| t.fixed_shape()) else {
+        return Err(OpError::shape("the sizes of `mode` are not known"));
+    };
+    let dim = wrap_dim(c.int("dim")?, x.rank())?;
+    let (outer, n, inner) = around(x.shape(), dim);
+    let (mut values, mut places) = (zeros(x.dtype(), &shape)?, zeros(DType::I64, &shape)?);
+    for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
+        let place = |k: usize| (o * n + k) * inner + i;
+        let order = |a: &usize, b: &usize| {
+            let (p, q) = (x.get(place(*a)), x.get(place(*b)));
+            if x.dtype().is_float() {
+                p.to_f64().total_cmp(&q.to_f64()).then(a.cmp(b))
+            } else {
+                p.to_i64().cmp(&q.to_i64()).then(a.cmp(b))
+            }
+        };
+        let mut at: Vec<usize> = (0..n).collect();
+        at.sort_by(order);
+        let best = longest_run(&at, &|a, b| x.get(place(a)) == x.get(place(b)));
+        values.set(o * inner + i, x.get(place(best)));
+        places.set(o * inner + i, crate::tensor::Scalar::Int(DType::I64, best as i64));
+    }
+    Ok(Val::Tuple(vec![Val::Leaf(values), Val::Leaf(places)]))
+}
+
+/// The last element of the first longest run of equal elements.
+fn longest_run(at: &[usize], same: &dyn Fn(usize, usize) -> bool) -> usize {
+    let (mut best, mut most, mut run) = (at.first().copied().unwrap_or(0), 0, 0);
+    for (k, &i) in at.iter().enumerate() {
+        run = if k > 0 && same(at[k - 1], i) { run + 1 } else { 1 };
+        if run > most {
+            (best, most) = (i, run);
+        }
+    }
+    best
+}
+
+/// `(x - mean) diag(w) (x - mean)^T / norm` with the weights of the observations.
+fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    if x.rank()? > 2 {
+        return Err(OpError::shape(format!(
+            "cov(): expected input to have two or fewer dimensions but got an input with {} dimensions",
+            x.rank()?
+        )));
+    }
+    if x.dtype() == DType::B8 {
+        return Err(OpError::dtype("cov(): bool dtype is not supported for input"));
+    }
+    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
+    let rows = match x.rank()? {
+        2 => x.clone(),
+        _ => {
+            let n = x.ty.numel();
+            b.reshape(x, &[Dim::Const(1), n])?
+        }
+    };
+    let rows = b.to_dtype(&rows, dtype)?;
+    let n = rows.shape()?[1].clone();
+    let weights = observation_weights(b, c, &n, dtype)?;
+    let correction = c.get("correction").clone();
+    let (mean, norm) = match &weights {
+        None => {
+            let mean = b.reduce("mean", &rows, &[1], true)?;
+            let n = b.full(&[], Val::Int(n), dtype)?;
+            (mean, b.binary("sub", &n, correction)?)
+        }
+        Some(w) => {
+            let total = b.op("sum", [w.into()])?;
+            let product = b.binary("mul", &rows, w)?;
+            let sum = b.reduce("sum", &product, &[1], true)?;
+            let norm = weighted_norm(b, c, w, &total)?;
+            (b.binary("div", &sum, &total)?, norm)
+        }
+    };
+    let norm = b.op("clamp", [norm.into(), Val::int(0)])?;
+    let centred = b.binary("sub", &rows, &mean)?;
+    let right = match &weights {
+        Some(w) => b.binary("mul", &centred, w)?,
+        None => centred.clone(),
+    };
+    let right = b.transpose(&right, 0, 1)?;
+    let out = b.binary("mm", &centred, &right)?;
+    let out = b.binary("div", &out, &norm)?;
+    // torch squeezes the result: one variable has a variance, not a matrix.
+    let out = match rows.shape()?[0] == Dim::Const(1) {
+        true => b.reshape(&out, &[])?,
+        false => out,
+    };
+    Ok(out.into())
+}
+
+/// The product of the weights of the `n` observations: how often each counts, how much each counts.
+fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DType) -> OpResult<Option<Traced>> {
+    let mut weights: Option<Traced> = None;
+    for (name, kind) in [("fweights", "integral"), ("aweights", "floating point")] {
+        let Some(w) = c.opt_leaf(name) else { continue };
+        if w.dtype().is_float() == (name == "fweights") {
+            return Err(OpError::dtype(format!("cov(): expected {name} to have {kind} dtype")));
+        }
+        if w.rank()? > 1 || w.ty.numel().sub(n).as_const().is_some_and(|d| d != 0) {
+            return Err(OpError::shape(format!(
+                "cov(): expected {name} to have the same numel as there are observations in the input"
+            )));
+        }
+        let w = b.op(
+            "_non_negative",
+            [w.into(), Val::str(&format!("cov(): {name} cannot be negative"))],
+        )?;
+        let w = match w.dtype().is_float() {
+            true => w,
+            false => b.to_dtype(&w, dtype)?,
+        };
+        weights = Some(match weights {
+            Some(old) => b.binary("mul", &old, &w)?,
+            None => w,
+        });
+    }
+    Ok(weights)
+}
+
+/// What the sums of weighted squares are divided by.
+fn weighted_norm(b: &mut dyn Build, c: &Call<Traced>, w: &Traced, total: &Traced) -> OpResult<Traced> {
+    let correction = c.get("correction").clone();
+    let Some(a) = c.opt_leaf("aweights") else {
+        return b.binary("sub", total, correction);
+    };
+    if c.get("correction").as_int() == Some(0) {
+        return Ok(total.clone());
+    }
+    let squares = b.binary("mul", w, a)?;
+    let squares = b.op("sum", [squares.into()])?;
+    let part = b.binary("div", &squares, total)?;
+    let part = b.binary("mul", &part, correction)?;
+    b.binary("sub", total, &part)
+}
+
+fn corrcoef(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let cov = b.op("cov", [x.into()])?;
+    if cov.rank()? == 0 {
+        return b.binary("div", &cov, &cov).map(Val::Leaf);
+    }
+    let variances = b.op("diagonal", [(&cov).into()])?;
+    let deviations = b.unary("sqrt", &variances)?;
+    let column = b.unsqueeze(&deviations, 1)?;
+    let out = b.binary("div", &cov, &column)?;
+    let out = b.binary("div", &out, &deviations)?;
+    b.op("clamp", [out.into(), Val::int(-1), Val::int(1)]).map(Val::Leaf)
+}
+
+/// The areas between neighbouring points of `y` along `dim`.
+fn strips(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usize)> {
+    let y = c.leaf("y")?;
+    let rank = y.rank()?;
+    let dim = wrap_dim(c.int("dim")?, rank)?;
+    let Some(size) = y.shape()?.get(dim).cloned() else {
+        return Err(OpError::shape("trapezoid needs a tensor with dims"));
+    };
+    let end = size.sub(&Dim::Const(1));
+    let (later, earlier) = (
+        b.slice(y, dim, Dim::Const(1), size.clone(), 1)?,
+        b.slice(y, dim, Dim::Const(0), end, 1)?,
+    );
+    let sums = b.binary("add", &later, &earlier)?;
+    let product = match c.opt_leaf("x") {
+        None => b.binary("mul", &sums, c.get("dx").clone())?,
+        Some(x) => {
+            let along = if x.rank()? == 1 {
+                0
+            } else {
+                wrap_dim(c.int("dim")?, x.rank()?)?
+            };
+            let mut steps = b.op("diff", [x.into(), Val::int(1), Val::int(along as i64)])?;
+            if x.rank()? == 1 {
+                for _ in dim + 1..rank {
+                    let end = steps.rank()?;
+                    steps = b.unsqueeze(&steps, end)?;
+                }
+            }
+            b.binary("mul", &steps, &sums)?
+        }
+    };
+    Ok((b.binary("div", &product, Val::Float(2.0))?, dim))
+}

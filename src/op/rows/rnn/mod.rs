@@ -1,0 +1,456 @@
+//! Recurrent networks: LSTM, GRU and plain RNNs over whole sequences, and their cells.
+
+pub(super) mod steps;
+
+use self::steps::{CellKind, Sequence};
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = sequences();
+    v.extend(modules());
+    v.extend(cells());
+    v
+}
+
+fn sequences() -> Vec<Op> {
+    let one = |name, schema, paths, doc| {
+        Op::new(name, schema, |c, _| sequence_type(c), Meaning::Routine(Sequence::run))
+            .doc(doc)
+            .spelled(paths)
+    };
+    vec![
+        one(
+            "lstm",
+            "lstm(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool \
+             bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)",
+            "aten.lstm.input torch.lstm torch._VF.lstm",
+            "a long short-term memory over a sequence: outputs, last hidden states, last cell states",
+        ),
+        one(
+            "gru",
+            "gru(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool \
+             bidirectional, bool batch_first) -> (Tensor, Tensor)",
+            "aten.gru.input torch.gru torch._VF.gru",
+            "gated recurrent units over a sequence: outputs, last hidden states",
+        ),
+        one(
+            "rnn_tanh",
+            "rnn_tanh(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, \
+             bool bidirectional, bool batch_first) -> (Tensor, Tensor)",
+            "aten.rnn_tanh.input torch.rnn_tanh torch._VF.rnn_tanh",
+            "h = tanh(W x + U h) over a sequence: outputs, last hidden states",
+        ),
+        one(
+            "rnn_relu",
+            "rnn_relu(Tensor input, Tensor hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, \
+             bool bidirectional, bool batch_first) -> (Tensor, Tensor)",
+            "aten.rnn_relu.input torch.rnn_relu torch._VF.rnn_relu",
+            "h = relu(W x + U h) over a sequence: outputs, last hidden states",
+        ),
+    ]
+}
+
+/// The kind of cell by the row's name.
+pub(in crate::op::rows) fn kind_of(name: &str) -> CellKind {
+    match name {
+        "lstm" => CellKind::Lstm,
+        "gru" => CellKind::Gru,
+        "rnn_tanh" => CellKind::Tanh,
+        _ => CellKind::Relu,
+    }
+}
+
+fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let (d, x) = c.shaped("input")?;
+    let kind = kind_of(c.op.name);
+    if !d.is_float() {
+        return Err(crate::op::pointwise::not_implemented(c.op.name, d));
+    }
+    let [a, b, _] = x else {
+        return Err(OpError::shape(format!(
+            "{}: Expected input to be 3D, got {}D tensor",
+            c.op.name,
+            x.len()
+        )));
+    };
+    if c.bool("train")? && c.f64("dropout")? > 0.0 {
+        return Err(OpError::arg(
+            "train",
+            format!("{} in training mode draws random numbers between layers", c.op.name),
+        )
+        .help("export the model in eval mode"));
+    }
+    let (time, batch) = if c.bool("batch_first")? { (b, a) } else { (a, b) };
+    let states: Vec<&TensorType> = match kind {
+        CellKind::Lstm => c.leaves("hx")?,
+        _ => vec![c.leaf("hx")?],
+    };
+    let wanted = if kind == CellKind::Lstm { 2 } else { 1 };
+    if states.len() != wanted {
+        return Err(OpError::arg(
+            "hx",
+            format!("{} expects {wanted} hidden states", c.op.name),
+        ));
+    }
+    check_params(c, kind, d, x)?;
+    let directions = 1 + c.bool("bidirectional")? as i64;
+    let mut out = vec![];
+    for s in &states {
+        match s.shape.as_deref() {
+            Some([l, n, h]) => {
+                let layers = Dim::Const(c.int("num_layers")?.saturating_mul(directions));
+                let bad = |a: &Dim, b: &Dim| a.sub(b).as_const().is_some_and(|d| d != 0);
+                if bad(l, &layers) || bad(n, batch) {
+                    return Err(OpError::shape(format!(
+                        "Expected hidden size [{layers}, {batch}, {h}], got {}",
+                        list_text(&[l.clone(), n.clone(), h.clone()])
+                    )));
+                }
+                out.push(Val::Leaf((*s).clone()));
+            }
+            _ => return Err(OpError::shape("the hidden state must have 3 dims")),
+        }
+    }
+    let hidden = states[0]
+        .shape
+        .as_deref()
+        .map_or(Dim::Unknown, |s| s[2].clone())
+        .mul(&Dim::Const(directions));
+    let shape = if c.bool("batch_first")? {
+        vec![batch.clone(), time.clone(), hidden]
+    } else {
+        vec![time.clone(), batch.clone(), hidden]
+    };
+    out.insert(0, Val::Leaf(TensorType::new(d, shape)));
+    Ok(Val::Tuple(out))
+}
+
+fn check_params(c: &Call<TensorType>, kind: CellKind, d: DType, x: &[Dim]) -> OpResult<()> {
+    let params = c.leaves("params")?;
+    let sets = c.int("num_layers")?.saturating_mul(1 + c.bool("bidirectional")? as i64);
+    let base = if c.bool("has_biases")? { 4 } else { 2 };
+    let n = params.len() as i64;
+    let projected = kind == CellKind::Lstm && n == sets.saturating_mul(base + 1);
+    if sets < 1 || (n != sets.saturating_mul(base) && !projected) {
+        return Err(OpError::arg(
+            "params",
+            format!("{}: got an incorrect number of RNN parameters: {n}", c.op.name),
+        ));
+    }
+    if let Some(p) = params.iter().find(|p| p.dtype != d) {
+        return Err(OpError::dtype(format!(
+            "input and parameters must have the same dtype, got {} and {}",
+            d.scalar_type_name(),
+            p.dtype.scalar_type_name()
+        )));
+    }
+    if let Some([_, k]) = params[0].shape.as_deref()
+        && k.sub(&x[2]).as_const().is_some_and(|d| d != 0)
+    {
+        return Err(OpError::shape(format!(
+            "input.size(-1) must be equal to input_size. Expected {k}, got {}",
+            x[2]
+        )));
+    }
+    Ok(())
+}
+
+/// The rows behind the module classes: without a state it is zeros, and a batch dim may be missing.
+fn modules() -> Vec<Op> {
+    let one = |name, schema, f, text| {
+        Op::composite(name, schema, f)
+            .doc("the module's forward: zeros for a missing state, sequences without a batch dim")
+            .module(text)
+    };
+    vec![
+        one(
+            "lstm_module",
+            "lstm_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
+             bidirectional, int proj_size) -> Any",
+            |b, c| run_module(b, c, "lstm"),
+            "LSTM(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, \
+             proj_size=0) = lstm_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, bidirectional, \
+             proj_size)",
+        ),
+        one(
+            "gru_module",
+            "gru_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
+             bidirectional, int proj_size) -> Any",
+            |b, c| run_module(b, c, "gru"),
+            "GRU(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False) = \
+             gru_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, bidirectional, 0)",
+        ),
+        one(
+            "rnn_module",
+            "rnn_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
+             bidirectional, int proj_size, str nonlinearity='tanh') -> Any",
+            |b, c| {
+                let op = if c.str("nonlinearity")? == "relu" {
+                    "rnn_relu"
+                } else {
+                    "rnn_tanh"
+                };
+                run_module(b, c, op)
+            },
+            "RNN(input_size, hidden_size, num_layers=1, nonlinearity='tanh', bias=True, batch_first=False, dropout=0.0, \
+             bidirectional=False) = rnn_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, \
+             bidirectional, 0, nonlinearity)",
+        ),
+    ]
+}
+
+/// The states before the first step, `[layers * directions, batch, size]` each: those given (without the batch, if the input is
+/// `alone`), else zeros.
+fn initial_states(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    x: &Traced,
+    batch: &Dim,
+    lstm: bool,
+    alone: bool,
+) -> OpResult<Vec<Traced>> {
+    let given: Vec<Traced> = match c.get("hx") {
+        Val::None => vec![],
+        Val::Leaf(t) => vec![t.clone()],
+        Val::Tuple(v) | Val::List(v) => v.iter().filter_map(|v| v.as_leaf().cloned()).collect(),
+        v => {
+            let kind = v.kind_name();
+            let title = format!("the state must be a tensor or a tuple of tensors, not {kind}");
+            return Err(OpError::arg("hx", title));
+        }
+    };
+    let sets = c.int("num_layers")?.saturating_mul(1 + c.bool("bidirectional")? as i64);
+    let hidden = c.int("hidden_size")?;
+    let width = match c.int("proj_size")? {
+        0 => hidden,
+        p => p,
+    };
+    let mut states = vec![];
+    for (i, size) in [width, hidden].into_iter().take(1 + lstm as usize).enumerate() {
+        states.push(match given.get(i) {
+            Some(t) if alone => b.unsqueeze(t, 1)?,
+            Some(t) => t.clone(),
+            None => {
+                let shape = [Dim::Const(sets), batch.clone(), Dim::Const(size)];
+                b.full(&shape, Val::int(0), x.dtype())?
+            }
+        });
+    }
+    Ok(states)
+}
+
+fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
+    let x = c.leaf("input")?;
+    let batch_first = c.bool("batch_first")?;
+    let alone = x.rank()? == 2;
+    let at = if batch_first { 0 } else { 1 };
+    let x = if alone { b.unsqueeze(x, at)? } else { x.clone() };
+    if x.rank()? != 3 {
+        return Err(OpError::shape(format!(
+            "{op}: Expected input to be 2D or 3D, got {}D instead",
+            x.rank()?
+        )));
+    }
+    let states = initial_states(b, c, &x, &x.shape()?[at], op == "lstm", alone)?;
+    let hx = if op == "lstm" {
+        crate::op::emit::list_val(&states)
+    } else {
+        (&states[0]).into()
+    };
+    let g = |n: &str| c.get(n).clone();
+    let args = vec![
+        x.into(),
+        hx,
+        g("params"),
+        g("bias"),
+        g("num_layers"),
+        Val::Float(0.0),
+        Val::Bool(false),
+        g("bidirectional"),
+        g("batch_first"),
+    ];
+    let mut all = b.many(op, args)?;
+    if alone {
+        for (i, t) in all.iter_mut().enumerate() {
+            *t = b.squeeze(t, if i == 0 { at } else { 1 })?;
+        }
+    }
+    let states: Vec<Val<Traced>> = all[1..].iter().map(Val::from).collect();
+    let state = if op == "lstm" {
+        Val::Tuple(states)
+    } else {
+        states.into_iter().next().unwrap_or(Val::None)
+    };
+    Ok(Val::Tuple(vec![(&all[0]).into(), state]))
+}
+
+fn cells() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "lstm_cell",
+            "lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, \
+             Tensor)",
+            |b, c| {
+                let hx: Vec<Traced> = c.leaves("hx")?.into_iter().cloned().collect();
+                let [h, cell] = &hx[..] else { return Err(OpError::arg("hx", "lstm_cell expects two hidden states")) };
+                lstm_cell(b, c, h, cell).map(|(h, c)| Val::Tuple(vec![h.into(), c.into()]))
+            },
+        )
+        .doc("one step of an LSTM: hidden and cell state")
+        .spelled("aten.lstm_cell.default torch.lstm_cell torch._VF.lstm_cell"),
+        Op::composite(
+            "gru_cell",
+            "gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
+            gru_cell,
+        )
+        .doc("one step of a GRU")
+        .spelled("aten.gru_cell.default torch.gru_cell torch._VF.gru_cell"),
+        Op::composite(
+            "rnn_tanh_cell",
+            "rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
+            |b, c| plain_cell(b, c, "tanh"),
+        )
+        .doc("one step of an RNN: tanh(W x + U h)")
+        .spelled("aten.rnn_tanh_cell.default torch.rnn_tanh_cell torch._VF.rnn_tanh_cell"),
+        Op::composite(
+            "rnn_relu_cell",
+            "rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
+            |b, c| plain_cell(b, c, "relu"),
+        )
+        .doc("one step of an RNN: relu(W x + U h)")
+        .spelled("aten.rnn_relu_cell.default torch.rnn_relu_cell torch._VF.rnn_relu_cell"),
+        Op::composite(
+            "cell_module",
+            "cell_module(Tensor input, Any hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, int hidden_size, str kind) -> \
+             Any",
+            cell_module,
+        )
+        .doc("the forward of a cell's module: zeros for a missing state, an input without a batch dim")
+        .module(
+            "LSTMCell(input_size, hidden_size, bias=True) = cell_module($0:input, $1:hx?, @weight_ih, @weight_hh, @bias_ih if bias, \
+             @bias_hh if bias, hidden_size, 'lstm_cell')",
+        )
+        .module(
+            "GRUCell(input_size, hidden_size, bias=True) = cell_module($0:input, $1:hx?, @weight_ih, @weight_hh, @bias_ih if bias, \
+             @bias_hh if bias, hidden_size, 'gru_cell')",
+        )
+        .module(
+            "RNNCell(input_size, hidden_size, bias=True, nonlinearity='tanh') = cell_module($0:input, $1:hx?, @weight_ih, \
+             @weight_hh, @bias_ih if bias, @bias_hh if bias, hidden_size, 'rnn_relu_cell') when nonlinearity='relu'",
+        )
+        .module(
+            "RNNCell(input_size, hidden_size, bias=True, nonlinearity='tanh') = cell_module($0:input, $1:hx?, @weight_ih, \
+             @weight_hh, @bias_ih if bias, @bias_hh if bias, hidden_size, 'rnn_tanh_cell')",
+        ),
+    ]
+}
+
+fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("input")?;
+    let alone = x.rank()? == 1;
+    let x = if alone { b.unsqueeze(x, 0)? } else { x.clone() };
+    let kind = c.str("kind")?;
+    let wanted = if kind == "lstm_cell" { 2 } else { 1 };
+    let given: Vec<Traced> = match c.get("hx") {
+        Val::None => vec![],
+        Val::Leaf(t) => vec![t.clone()],
+        v => v
+            .items()
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|v| v.as_leaf().cloned())
+            .collect(),
+    };
+    let mut states = vec![];
+    for i in 0..wanted {
+        states.push(match given.get(i) {
+            Some(t) if alone => b.unsqueeze(t, 0)?,
+            Some(t) => t.clone(),
+            None => b.full(
+                &[x.shape()?[0].clone(), Dim::Const(c.int("hidden_size")?)],
+                Val::int(0),
+                x.dtype(),
+            )?,
+        });
+    }
+    let hx = if wanted == 2 {
+        crate::op::emit::list_val(&states)
+    } else {
+        (&states[0]).into()
+    };
+    let mut args = vec![x.into(), hx];
+    args.extend(c.args[2..6].iter().cloned());
+    let out = b.call(kind, args)?;
+    if !alone {
+        return Ok(out);
+    }
+    match out {
+        Val::Leaf(t) => b.squeeze(&t, 0).map(Val::Leaf),
+        Val::Tuple(v) => {
+            let v = v
+                .iter()
+                .filter_map(Val::as_leaf)
+                .map(|t| b.squeeze(t, 0).map(Val::Leaf));
+            Ok(Val::Tuple(v.collect::<OpResult<_>>()?))
+        }
+        v => Ok(v),
+    }
+}
+
+/// `input @ w_ih.T + b_ih` and `h @ w_hh.T + b_hh`.
+fn projections(b: &mut dyn Build, c: &Call<Traced>, h: &Traced) -> OpResult<[Traced; 2]> {
+    let g = |n: &str| c.get(n).clone();
+    let x = b.op("linear", [g("input"), g("w_ih"), g("b_ih")])?;
+    let h = b.op("linear", [h.into(), g("w_hh"), g("b_hh")])?;
+    Ok([x, h])
+}
+
+/// `n` equal parts of the last dim.
+fn gates(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Vec<Traced>> {
+    b.many("chunk", [x.into(), Val::int(n), Val::int(-1)])
+}
+
+fn lstm_cell(b: &mut dyn Build, c: &Call<Traced>, h: &Traced, cell: &Traced) -> OpResult<(Traced, Traced)> {
+    let [x, h] = projections(b, c, h)?;
+    let all = b.binary("add", &x, &h)?;
+    let parts = gates(b, &all, 4)?;
+    let [i, f, g, o] = &parts[..] else {
+        return Err(OpError::shape("lstm_cell: the weights must hold four gates"));
+    };
+    let (i, f, o) = (b.unary("sigmoid", i)?, b.unary("sigmoid", f)?, b.unary("sigmoid", o)?);
+    let g = b.unary("tanh", g)?;
+    let kept = b.binary("mul", &f, cell)?;
+    let new = b.binary("mul", &i, &g)?;
+    let cell = b.binary("add", &kept, &new)?;
+    let t = b.unary("tanh", &cell)?;
+    Ok((b.binary("mul", &o, &t)?, cell))
+}
+
+/// `(h - n) * z + n` with the candidate `n = tanh(W x + r * (U h))`.
+fn gru_cell(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let h = c.leaf("hx")?;
+    let [x, u] = projections(b, c, h)?;
+    let (x, u) = (gates(b, &x, 3)?, gates(b, &u, 3)?);
+    let ([xr, xz, xn], [ur, uz, un]) = (&x[..], &u[..]) else {
+        return Err(OpError::shape("gru_cell: the weights must hold three gates"));
+    };
+    let r = b.binary("add", xr, ur)?;
+    let r = b.unary("sigmoid", &r)?;
+    let z = b.binary("add", xz, uz)?;
+    let z = b.unary("sigmoid", &z)?;
+    let n = b.binary("mul", &r, un)?;
+    let n = b.binary("add", xn, &n)?;
+    let n = b.unary("tanh", &n)?;
+    let y = b.binary("sub", h, &n)?;
+    let y = b.binary("mul", &y, &z)?;
+    b.binary("add", &y, &n).map(Val::Leaf)
+}
+
+fn plain_cell(b: &mut dyn Build, c: &Call<Traced>, f: &str) -> OpResult<Val<Traced>> {
+    let [x, u] = projections(b, c, c.leaf("hx")?)?;
+    let y = b.binary("add", &x, &u)?;
+    b.unary(f, &y).map(Val::Leaf)
+}

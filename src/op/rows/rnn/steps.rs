@@ -1,0 +1,288 @@
+//! The loops of recurrent networks: projections of the whole sequence, then step by step.
+
+use super::kind_of;
+use crate::op::rows::dense::zeros;
+use crate::op::{Call, OpError, OpResult};
+use crate::tensor::{Element, Tensor};
+use crate::types::{DType, Val};
+
+/// The kind of cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::op::rows) enum CellKind {
+    Lstm,
+    Gru,
+    Tanh,
+    Relu,
+}
+
+/// A float type that steps compute in.
+trait Real:
+    Element + Default + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + std::ops::Sub<Output = Self>
+{
+    fn sigmoid(self) -> Self;
+    fn tanh(self) -> Self;
+    fn relu(self) -> Self;
+}
+
+macro_rules! reals {
+    ($($t:ty),*) => { $(impl Real for $t {
+        fn sigmoid(self) -> $t { 1.0 / (1.0 + (-self).exp()) }
+        fn tanh(self) -> $t { <$t>::tanh(self) }
+        fn relu(self) -> $t { if self < 0.0 { 0.0 } else { self } }
+    })* };
+}
+reals!(f32, f64);
+
+/// The weights of one layer in one direction: row-major `[gates * hidden, input]` and `[gates * hidden, width]`.
+struct Weights<'a, T> {
+    input: &'a [T],
+    hidden: &'a [T],
+    /// Added to the projection of the input and of the state.
+    biases: Option<[&'a [T]; 2]>,
+    /// `[width, hidden]`: the projection of an LSTM's output.
+    out: Option<&'a [T]>,
+}
+
+/// Sizes of one layer.
+struct Sizes {
+    time: usize,
+    batch: usize,
+    input: usize,
+    hidden: usize,
+    width: usize,
+}
+
+/// Sequences through recurrent layers.
+pub(in crate::op::rows) struct Sequence;
+
+impl Sequence {
+    /// The routine of `lstm`, `gru`, `rnn_tanh` and `rnn_relu`.
+    pub(in crate::op::rows) fn run(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+        match c.leaf("input")?.dtype() {
+            DType::F64 => run::<f64>(c),
+            _ => run::<f32>(c),
+        }
+    }
+}
+
+/// `[a, b, n]` as `[b, a, n]`.
+fn swapped<T: Real>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
+    let mut out = Vec::with_capacity(x.len());
+    for j in 0..b {
+        for i in 0..a {
+            out.extend_from_slice(&x[(i * b + j) * n..(i * b + j + 1) * n]);
+        }
+    }
+    out
+}
+
+fn run<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let kind = kind_of(c.op.name);
+    let x = c.leaf("input")?;
+    let batch_first = c.bool("batch_first")?;
+    let (time, batch) = if batch_first {
+        (x.shape()[1], x.shape()[0])
+    } else {
+        (x.shape()[0], x.shape()[1])
+    };
+    let input = x.to(T::DTYPE);
+    let mut layer: Vec<T> = match batch_first {
+        true => swapped(input.as_slice::<T>(), batch, time, x.shape()[2]),
+        false => input.as_slice::<T>().to_vec(),
+    };
+    let states: Vec<Tensor> = match kind {
+        CellKind::Lstm => c.leaves("hx")?.into_iter().map(|t| t.to(T::DTYPE)).collect(),
+        _ => vec![c.leaf("hx")?.to(T::DTYPE)],
+    };
+    let params: Vec<Tensor> = c.leaves("params")?.into_iter().map(|t| t.to(T::DTYPE)).collect();
+    let directions = 1 + c.bool("bidirectional")? as usize;
+    let layers = c.int("num_layers")?.max(1) as usize;
+    let per_set = params.len() / (layers * directions);
+    let (width, hidden) = (states[0].shape()[2], states.last().map_or(0, |s| s.shape()[2]));
+    let mut last: Vec<Vec<T>> = states.iter().map(|s| s.as_slice::<T>().to_vec()).collect();
+    let mut features = x.shape()[2];
+    for l in 0..layers {
+        let sizes = Sizes {
+            time,
+            batch,
+            input: features,
+            hidden,
+            width,
+        };
+        let mut out = vec![T::default(); time * batch * width * directions];
+        for d in 0..directions {
+            let set = l * directions + d;
+            let w = weights::<T>(
+                &params[set * per_set..(set + 1) * per_set],
+                c.bool("has_biases")?,
+                kind,
+                &sizes,
+            )?;
+            let mut state: Vec<Vec<T>> = last
+                .iter()
+                .zip(&states)
+                .map(|(v, s)| {
+                    let n = batch * s.shape()[2];
+                    v[set * n..(set + 1) * n].to_vec()
+                })
+                .collect();
+            direction(kind, &w, &sizes, &layer, &mut state, &mut out, d, directions);
+            for ((v, s), new) in last.iter_mut().zip(&states).zip(&state) {
+                let n = batch * s.shape()[2];
+                v[set * n..(set + 1) * n].copy_from_slice(new);
+            }
+        }
+        layer = out;
+        features = width * directions;
+    }
+    let mut shape = vec![time, batch, features];
+    if batch_first {
+        layer = swapped(&layer, time, batch, features);
+        shape.swap(0, 1);
+    }
+    zeros(T::DTYPE, &shape)?;
+    let mut results = vec![Val::Leaf(Tensor::from_slice(&shape, &layer).to(x.dtype()))];
+    results.extend(
+        last.iter()
+            .zip(&states)
+            .map(|(v, s)| Val::Leaf(Tensor::from_slice(s.shape(), v).to(x.dtype()))),
+    );
+    Ok(Val::Tuple(results))
+}
+
+fn weights<'a, T: Real>(p: &'a [Tensor], biases: bool, kind: CellKind, s: &Sizes) -> OpResult<Weights<'a, T>> {
+    let gates = match kind {
+        CellKind::Lstm => 4,
+        CellKind::Gru => 3,
+        _ => 1,
+    };
+    let rows = gates * s.hidden;
+    let check = |t: &Tensor, shape: &[usize]| {
+        if t.shape() == shape {
+            return Ok(());
+        }
+        Err(OpError::shape(format!(
+            "a recurrent weight has shape {:?}, expected {shape:?}",
+            t.shape()
+        )))
+    };
+    check(&p[0], &[rows, s.input])?;
+    check(&p[1], &[rows, s.width])?;
+    let pair = if biases {
+        check(&p[2], &[rows])?;
+        check(&p[3], &[rows])?;
+        Some([p[2].as_slice::<T>(), p[3].as_slice::<T>()])
+    } else {
+        None
+    };
+    let out = p.get(if biases { 4 } else { 2 });
+    if let Some(t) = out {
+        check(t, &[s.width, s.hidden])?;
+    } else if s.width != s.hidden {
+        return Err(OpError::shape(
+            "the hidden and cell states have different sizes, but there is no projection",
+        ));
+    }
+    Ok(Weights {
+        input: p[0].as_slice::<T>(),
+        hidden: p[1].as_slice::<T>(),
+        biases: pair,
+        out: out.map(|t| t.as_slice::<T>()),
+    })
+}
+
+/// The inner product in eight partial sums, which the compiler can hold in vectors.
+fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    let mut acc = [T::default(); 8];
+    let (ca, cb) = (a.chunks_exact(8), b.chunks_exact(8));
+    let tail = ca
+        .remainder()
+        .iter()
+        .zip(cb.remainder())
+        .fold(T::default(), |s, (&x, &y)| s + x * y);
+    for (x, y) in ca.zip(cb) {
+        for k in 0..8 {
+            acc[k] = acc[k] + x[k] * y[k];
+        }
+    }
+    let pairs = [acc[0] + acc[4], acc[1] + acc[5], acc[2] + acc[6], acc[3] + acc[7]];
+    (pairs[0] + pairs[2]) + (pairs[1] + pairs[3]) + tail
+}
+
+/// `x @ w.T + bias` for rows of `k` elements.
+fn project<T: Real>(x: &[T], w: &[T], bias: Option<&[T]>, k: usize, out: &mut [T]) {
+    let n = w.len().checked_div(k).unwrap_or(out.len());
+    for (row, out) in x.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n.max(1))) {
+        for (j, o) in out.iter_mut().enumerate() {
+            let b = bias.map_or(T::default(), |b| b[j]);
+            *o = dot(row, &w[j * k..(j + 1) * k]) + b;
+        }
+    }
+}
+
+/// One direction of one layer; `state` holds the first state and then the last.
+fn direction<T: Real>(
+    kind: CellKind,
+    w: &Weights<T>,
+    s: &Sizes,
+    x: &[T],
+    state: &mut [Vec<T>],
+    out: &mut [T],
+    d: usize,
+    directions: usize,
+) {
+    let rows = w.hidden.len().checked_div(s.width).unwrap_or(0);
+    let mut xs = vec![T::default(); s.time * s.batch * rows];
+    project(x, w.input, w.biases.map(|b| b[0]), s.input, &mut xs);
+    let mut hs = vec![T::default(); s.batch * rows];
+    for step in 0..s.time {
+        let t = if d == 0 { step } else { s.time - 1 - step };
+        project(&state[0], w.hidden, w.biases.map(|b| b[1]), s.width, &mut hs);
+        let (h, cell) = state.split_at_mut(1);
+        for n in 0..s.batch {
+            let xg = &xs[(t * s.batch + n) * rows..][..rows];
+            let hg = &hs[n * rows..][..rows];
+            match kind {
+                CellKind::Lstm => {
+                    let cell = &mut cell[0][n * s.hidden..][..s.hidden];
+                    lstm_step(xg, hg, cell, w.out, &mut h[0][n * s.width..][..s.width]);
+                }
+                CellKind::Gru => gru_step(xg, hg, &mut h[0][n * s.width..][..s.width]),
+                _ => {
+                    let f = if kind == CellKind::Tanh { T::tanh } else { T::relu };
+                    for (k, v) in h[0][n * s.width..][..s.width].iter_mut().enumerate() {
+                        *v = f(xg[k] + hg[k]);
+                    }
+                }
+            }
+            let at = ((t * s.batch + n) * directions + d) * s.width;
+            out[at..at + s.width].copy_from_slice(&h[0][n * s.width..][..s.width]);
+        }
+    }
+}
+
+/// Gates in torch's order: input, forget, candidate, output.
+fn lstm_step<T: Real>(x: &[T], h: &[T], cell: &mut [T], projection: Option<&[T]>, out: &mut [T]) {
+    let n = cell.len();
+    let gate = |g: usize, k: usize| x[g * n + k] + h[g * n + k];
+    let mut y = vec![T::default(); n];
+    for k in 0..n {
+        cell[k] = gate(1, k).sigmoid() * cell[k] + gate(0, k).sigmoid() * gate(2, k).tanh();
+        y[k] = gate(3, k).sigmoid() * cell[k].tanh();
+    }
+    match projection {
+        Some(w) => project(&y, w, None, n, out),
+        None => out.copy_from_slice(&y),
+    }
+}
+
+/// Gates in torch's order: reset, update, candidate.
+fn gru_step<T: Real>(x: &[T], u: &[T], h: &mut [T]) {
+    let n = h.len();
+    for k in 0..n {
+        let r = (x[k] + u[k]).sigmoid();
+        let z = (x[n + k] + u[n + k]).sigmoid();
+        let new = (x[2 * n + k] + r * u[2 * n + k]).tanh();
+        h[k] = (h[k] - new) * z + new;
+    }
+}

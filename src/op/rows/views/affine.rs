@@ -1,0 +1,279 @@
+//! Views whose indices are affine: permuting and stretching.
+
+use super::{list_text, self_shape, view_op};
+use crate::op::view::{DimIndex, DimMap, DimView, view_type};
+use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
+use crate::types::{DType, Dim, TensorType};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = permutations();
+    v.extend(stretched());
+    v
+}
+
+fn permutations() -> Vec<Op> {
+    vec![
+        view_op!("permute", "permute(Tensor self, int[] dims) -> Tensor", permute)
+            .doc("the dims in another order")
+            .spelled("aten.permute.default aten.permute_copy.default torch.permute torch.permute_copy Tensor.permute"),
+        view_op!(
+            "transpose",
+            "transpose(Tensor self, int dim0, int dim1) -> Tensor",
+            transpose
+        )
+        .doc("two dims swapped")
+        .spelled(
+            "aten.transpose.int aten.transpose_copy.int torch.transpose_copy torch.transpose Tensor.transpose aten.swapdims.default \
+                 torch.swapdims Tensor.swapdims",
+        )
+        .form(
+            "aten.swapaxes.default torch.swapaxes Tensor.swapaxes",
+            "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
+        )
+        .inplace("aten.transpose_.default Tensor.transpose_ Tensor.swapdims_")
+        .inplace_form(
+            "aten.swapaxes_.default Tensor.swapaxes_",
+            "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
+        ),
+        view_op!("t", "t(Tensor self) -> Tensor", t)
+            .doc("a matrix transposed; vectors and 0-d tensors stay")
+            .spelled("aten.t.default aten.t_copy.default torch.t torch.t_copy Tensor.t")
+            .inplace("aten.t_.default Tensor.t_"),
+        view_op!("numpy_T", "numpy_T(Tensor self) -> Tensor", numpy_t)
+            .doc("all dims in reverse order: `x.T`")
+            .spelled("aten.numpy_T.default"),
+        view_op!("mT", "mT(Tensor self) -> Tensor", m_t)
+            .doc("the last two dims swapped")
+            .spelled("aten.mT.default aten.mH.default aten.adjoint.default torch.adjoint Tensor.adjoint aten.matrix_H.default"),
+        view_op!(
+            "movedim",
+            "movedim(Tensor self, int[1] source, int[1] destination) -> Tensor",
+            movedim
+        )
+        .doc("some dims moved to other places")
+        .spelled(
+            "aten.movedim.int aten.movedim.intlist torch.movedim Tensor.movedim aten.moveaxis.int \
+                 aten.moveaxis.intlist torch.moveaxis Tensor.moveaxis",
+        ),
+        view_op!("flip", "flip(Tensor self, int[] dims) -> Tensor", flip)
+            .doc("some dims in reverse order")
+            .spelled("aten.flip.default torch.flip Tensor.flip")
+            .form_with(
+                "aten.fliplr.default torch.fliplr Tensor.fliplr",
+                "fliplr(Tensor self) -> Tensor",
+                &[("dims", crate::op::emit::ints_val(&[1]))],
+            )
+            .copies(),
+        Op::composite("flipud", "flipud(Tensor self) -> Tensor", |b, c| {
+            let x = c.leaf("self")?;
+            if x.rank()? == 0 {
+                return Err(OpError::shape("Input must be >= 1-d."));
+            }
+            b.call("flip", vec![x.into(), crate::op::emit::ints_val(&[0])])
+        })
+        .doc("the first dim in reverse order")
+        .spelled("aten.flipud.default torch.flipud Tensor.flipud"),
+    ]
+}
+
+fn stretched() -> Vec<Op> {
+    vec![
+        view_op!(
+            "expand",
+            "expand(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor",
+            expand
+        )
+        .doc("dims of size 1 stretched, and new ones in front; -1 keeps a size")
+        .spelled("aten.expand.default aten.expand_copy.default torch.expand_copy Tensor.expand")
+        .form(
+            "aten.broadcast_to.default torch.broadcast_to Tensor.broadcast_to",
+            "broadcast_to(Tensor self, SymInt[] size) -> Tensor",
+        ),
+        view_op!("expand_as", "expand_as(Tensor self, Tensor other) -> Tensor", expand_as)
+            .doc("stretched to the other tensor's shape")
+            .spelled("aten.expand_as.default Tensor.expand_as"),
+    ]
+}
+
+fn permute(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let dims = c.ints("dims")?;
+    if dims.len() != shape.len() {
+        return Err(OpError::shape(format!(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired \
+             ordering of dimensions i.e. input.dim() = {} is not equal to len(dims) = {}",
+            shape.len(),
+            dims.len()
+        )));
+    }
+    let dims: Vec<usize> = dims
+        .iter()
+        .map(|&d| wrap_dim(d, shape.len()))
+        .collect::<OpResult<_>>()?;
+    if (0..dims.len()).any(|i| dims[..i].contains(&dims[i])) {
+        return Err(OpError::shape("permute(): duplicate dims are not allowed."));
+    }
+    Ok(DimView::permute(&shape, &dims))
+}
+
+fn swapped(shape: &[Dim], a: usize, b: usize) -> DimView {
+    let mut dims: Vec<usize> = (0..shape.len()).collect();
+    if !dims.is_empty() {
+        dims.swap(a, b);
+    }
+    DimView::permute(shape, &dims)
+}
+
+fn transpose(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let (a, b) = (
+        wrap_dim(c.int("dim0")?, shape.len())?,
+        wrap_dim(c.int("dim1")?, shape.len())?,
+    );
+    Ok(swapped(&shape, a, b))
+}
+
+fn t(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    match shape.len() {
+        0 | 1 => Ok(swapped(&shape, 0, 0)),
+        2 => Ok(swapped(&shape, 0, 1)),
+        n => Err(OpError::shape(format!(
+            "t() expects a tensor with <= 2 dimensions, but self is {n}D"
+        ))),
+    }
+}
+
+fn numpy_t(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let dims: Vec<usize> = (0..shape.len()).rev().collect();
+    Ok(DimView::permute(&shape, &dims))
+}
+
+fn m_t(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    match shape.len() {
+        0 => Ok(swapped(&shape, 0, 0)),
+        1 => Err(OpError::shape(
+            "tensor.mT is only supported on matrices or batches of matrices. Got 1-D tensor.",
+        )),
+        n => Ok(swapped(&shape, n - 2, n - 1)),
+    }
+}
+
+fn movedim(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let (from, to) = (c.ints("source")?, c.ints("destination")?);
+    if from.len() != to.len() {
+        return Err(OpError::shape(format!(
+            "movedim: Invalid source or destination dims: source ({from:?} dims) should contain the same number of dims as \
+             destination ({to:?} dims)"
+        )));
+    }
+    let wrap = |v: &[i64]| {
+        v.iter()
+            .map(|&d| wrap_dim(d, shape.len()))
+            .collect::<OpResult<Vec<_>>>()
+    };
+    let (from, to) = (wrap(&from)?, wrap(&to)?);
+    for (what, v) in [("source", &from), ("destination", &to)] {
+        if (0..v.len()).any(|i| v[..i].contains(&v[i])) {
+            return Err(OpError::shape(format!("movedim: repeated dim in `{what}` ({v:?})")));
+        }
+    }
+    let mut rest = (0..shape.len()).filter(|d| !from.contains(d));
+    let place = |i: usize| to.iter().position(|&t| t == i).map(|k| from[k]);
+    let dims: Vec<usize> = (0..shape.len())
+        .filter_map(|i| place(i).or_else(|| rest.next()))
+        .collect();
+    Ok(DimView::permute(&shape, &dims))
+}
+
+fn flip(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let mut map: Vec<DimIndex> = (0..shape.len()).map(DimIndex::dim).collect();
+    let mut seen = vec![];
+    for d in c.ints("dims")? {
+        let d = wrap_dim(d, shape.len())?;
+        if seen.contains(&d) {
+            return Err(OpError::shape(format!(
+                "dim {d} appears multiple times in the list of dims"
+            )));
+        }
+        seen.push(d);
+        if d < shape.len() {
+            map[d] = DimIndex {
+                offset: shape[d].sub(&Dim::Const(1)),
+                terms: vec![(d, -1)],
+            };
+        }
+    }
+    Ok(DimView {
+        shape,
+        map: DimMap::Affine(map),
+    })
+}
+
+/// The view that stretches `old` to `size`, in which -1 keeps a size.
+fn expanded(dtype: DType, old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<DimView> {
+    let Some(lead) = size.len().checked_sub(old.len()) else {
+        return Err(OpError::shape(format!(
+            "expand(torch.{}Tensor{{{}}}, size={}): the number of sizes provided ({}) must be greater or equal to the number \
+             of dimensions in the tensor ({})",
+            dtype.scalar_type_name(),
+            list_text(old),
+            list_text(size),
+            size.len(),
+            old.len()
+        )));
+    };
+    let mut shape = vec![];
+    let mut map = vec![];
+    for (i, want) in size.iter().enumerate() {
+        let Some(have) = i.checked_sub(lead).map(|j| &old[j]) else {
+            if want.as_const().is_some_and(|c| c < 0) {
+                return Err(OpError::shape(format!(
+                    "The expanded size of the tensor ({want}) isn't allowed in a leading, non-existing dimension {i}"
+                )));
+            }
+            shape.push(want.clone());
+            continue;
+        };
+        let one = *have == Dim::Const(1);
+        if *want == Dim::Const(-1) || want == have {
+            shape.push(have.clone());
+            map.push(if one {
+                DimIndex::at(Dim::Const(0))
+            } else {
+                DimIndex::dim(i)
+            });
+        } else if one {
+            shape.push(want.clone());
+            map.push(DimIndex::at(Dim::Const(0)));
+        } else {
+            let both = sizes.equal(want, have, || {
+                format!(
+                    "The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton \
+                     dimension {i}.  Target sizes: {}.  Tensor sizes: {}",
+                    list_text(size),
+                    list_text(old)
+                )
+            })?;
+            shape.push(both);
+            map.push(DimIndex::dim(i));
+        }
+    }
+    Ok(DimView {
+        shape,
+        map: DimMap::Affine(map),
+    })
+}
+
+fn expand(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
+    expanded(c.leaf("self")?.dtype, &self_shape(c)?, &c.dims("size")?, s)
+}
+
+fn expand_as(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
+    expanded(c.leaf("self")?.dtype, &self_shape(c)?, c.shaped("other")?.1, s)
+}

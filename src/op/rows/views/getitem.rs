@@ -1,0 +1,296 @@
+//! `x[…]` and `x[…] = y` on tensors: basic indices become views, the rest `index` and `index_put`.
+
+use crate::op::emit::call_of;
+use crate::op::emit::dims_val;
+use crate::op::rows::arrange::joining::constant_indices;
+use crate::op::view::write_through;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite("getitem", "getitem(Tensor self, Any index) -> Tensor", |b, c| {
+            let x = c.leaf("self")?.clone();
+            let mut picked = pick(b, x, c.get("index"))?;
+            let x = picked.last().clone();
+            let out = match picked.indices.is_empty() {
+                true => x,
+                false => b.op("index", [x.into(), Val::List(std::mem::take(&mut picked.indices))])?,
+            };
+            Ok(out.into())
+        })
+        .doc("x[index]: ints, slices, None, Ellipsis, index tensors, masks, lists")
+        .spelled("operator.getitem Tensor.__getitem__")
+        .aliasing(),
+        Op::composite(
+            "setitem",
+            "setitem(Tensor self, Any index, Any value) -> Tensor",
+            setitem,
+        )
+        .doc("a copy with x[index] = value")
+        .inplace("operator.setitem Tensor.__setitem__"),
+    ]
+}
+
+/// A tensor after the basic part of an index, the views that led there, and the index tensors that are left.
+struct Picked {
+    base: Traced,
+    /// Each view with the tensor it was taken of and its result.
+    views: Vec<(Call<Traced>, Traced)>,
+    /// For `index`: one entry per dim, up to the last index tensor. Empty if there is none.
+    indices: Vec<Val<Traced>>,
+}
+
+impl Picked {
+    fn last(&self) -> &Traced {
+        self.views.last().map_or(&self.base, |(_, t)| t)
+    }
+
+    fn view(&mut self, b: &mut dyn Build, op: &str, mut args: Vec<Val<Traced>>) -> OpResult<()> {
+        args.insert(0, self.last().into());
+        let call = call_of(op, args)?;
+        let out = b.op(op, call.args.clone())?;
+        self.views.push((call, out));
+        Ok(())
+    }
+}
+
+/// Whether a list is an index tensor written out (as against a sequence of indices, which Python writes as a tuple).
+fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>]) -> OpResult<Traced> {
+    if !v.is_empty() && v.iter().all(|x| matches!(x, Val::Bool(_))) {
+        let on: Vec<i64> = (0..)
+            .zip(v)
+            .filter(|(_, x)| x.as_int() == Some(1))
+            .map(|(i, _)| i)
+            .collect();
+        return constant_indices(b, &on);
+    }
+    if let Some(ints) = v.iter().map(Val::as_int).collect::<Option<Vec<_>>>() {
+        return constant_indices(b, &ints);
+    }
+    // Lists of lists, sizes and 0-d tensors are stacked.
+    let rows = v.iter().map(|x| match x {
+        Val::List(v) | Val::Tuple(v) => list_tensor(b, v),
+        Val::Leaf(t) => Ok(t.clone()),
+        Val::Int(d) => b.full(&[], Val::Int(d.clone()), DType::I64),
+        v => Err(OpError::arg(
+            "index",
+            format!("a list of indices cannot hold a {}", v.kind_name()),
+        )),
+    });
+    let rows = rows.collect::<OpResult<Vec<_>>>()?;
+    b.op("stack", [crate::op::emit::list_val(&rows), Val::int(0)])
+}
+
+/// The index as a sequence of items with lists made tensors and the dims that each takes.
+fn items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val<Traced>>> {
+    let raw = match index {
+        Val::Tuple(v) => v.clone(),
+        v => vec![v.clone()],
+    };
+    let mut out = vec![];
+    let mut taken = 0;
+    for v in raw {
+        let v = match v {
+            Val::List(v) | Val::Tuple(v) => Val::Leaf(list_tensor(b, &v)?),
+            Val::Range(_) => {
+                return Err(OpError::arg(
+                    "index",
+                    "a range is not an index; write a slice or a list",
+                ));
+            }
+            v => v,
+        };
+        taken += match &v {
+            Val::Int(_) | Val::Slice(_) | Val::Any(_) => 1,
+            Val::Leaf(t) if is_mask(t) => t.rank()?,
+            Val::Leaf(_) => 1,
+            Val::None | Val::Ellipsis | Val::Bool(_) => 0,
+            Val::Unknown => return Err(OpError::arg("index", "the index is not known")),
+            v => {
+                return Err(OpError::arg(
+                    "index",
+                    format!(
+                        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices (got {})",
+                        v.kind_name()
+                    ),
+                ));
+            }
+        };
+        out.push(v);
+    }
+    let rank = x.rank()?;
+    if rank == 0 && out.iter().any(|v| matches!(v, Val::Int(_))) {
+        return Err(OpError::shape(
+            "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim \
+             tensor to a number",
+        ));
+    }
+    if taken > rank {
+        return Err(OpError::shape(format!(
+            "too many indices for tensor of dimension {rank}"
+        )));
+    }
+    match out.iter().filter(|v| matches!(v, Val::Ellipsis)).count() {
+        0 => out.push(Val::Ellipsis),
+        1 => {}
+        _ => {
+            return Err(OpError::arg(
+                "index",
+                "an index can only have a single ellipsis ('...')",
+            ));
+        }
+    }
+    // The ellipsis becomes the full slices it stands for.
+    let at = out.iter().position(|v| matches!(v, Val::Ellipsis)).unwrap_or(0);
+    let full = Val::Slice(Box::new([Val::None, Val::None, Val::None]));
+    out.splice(at..=at, vec![full; rank - taken]);
+    Ok(out)
+}
+
+fn is_mask(t: &Traced) -> bool {
+    matches!(t.dtype(), DType::B8 | DType::U8)
+}
+
+fn size_of(v: &Val<Traced>, what: &str) -> OpResult<Option<Dim>> {
+    match v {
+        Val::None => Ok(None),
+        Val::Int(d) => Ok(Some(d.clone())),
+        Val::Bool(b) => Ok(Some(Dim::Const(*b as i64))),
+        Val::Any(_) => Ok(Some(Dim::Unknown)),
+        v => Err(OpError::arg(
+            "index",
+            format!(
+                "slice indices must be integers or None, but the {what} is a {}",
+                v.kind_name()
+            ),
+        )),
+    }
+}
+
+/// Applies the basic items one after the other; dims are counted in the result.
+fn pick(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpResult<Picked> {
+    let list = items(b, &x, index)?;
+    let mut p = Picked {
+        base: x,
+        views: vec![],
+        indices: vec![],
+    };
+    let mut dim = 0;
+    let mut tensors: Vec<(usize, Traced)> = vec![];
+    // The dim as the error message counts it: of the tensor indexed.
+    let mut own = 0;
+    for item in &list {
+        match item {
+            Val::Slice(s) => {
+                slice_item(b, &mut p, dim, s)?;
+                (dim, own) = (dim + 1, own + 1);
+            }
+            Val::None => {
+                p.view(b, "unsqueeze", vec![Val::int(dim as i64)])?;
+                dim += 1;
+            }
+            Val::Bool(on) => {
+                p.view(b, "unsqueeze", vec![Val::int(dim as i64)])?;
+                if !on {
+                    p.view(b, "slice", vec![Val::int(dim as i64), Val::int(0), Val::int(0)])?;
+                }
+                dim += 1;
+            }
+            Val::Leaf(t) => {
+                let n = if is_mask(t) { t.rank()? } else { 1 };
+                tensors.push((dim, t.clone()));
+                (dim, own) = (dim + n, own + n);
+            }
+            v => {
+                let size = p.last().shape()?[dim].clone();
+                let i = size_of(v, "index")?.unwrap_or(Dim::Unknown);
+                if let (Some(i), Some(n)) = (i.as_const(), size.as_const())
+                    && !(-n..n).contains(&i)
+                {
+                    return Err(OpError::shape(format!(
+                        "index {i} is out of bounds for dimension {own} with size {n}"
+                    )));
+                }
+                p.view(b, "select", vec![Val::int(dim as i64), Val::Int(i)])?;
+                own += 1;
+            }
+        }
+    }
+    for (dim, t) in tensors {
+        p.indices.resize(dim.max(p.indices.len()), Val::None);
+        // A mask stands once for all its dims.
+        let behind = if is_mask(&t) { t.rank()?.saturating_sub(1) } else { 0 };
+        p.indices.push(t.into());
+        p.indices.extend(std::iter::repeat_n(MASK_TAIL, behind));
+    }
+    p.indices.retain(|v| !matches!(v, Val::Ellipsis));
+    Ok(p)
+}
+
+/// Marks the further dims of a mask while positions are counted.
+const MASK_TAIL: Val<Traced> = Val::Ellipsis;
+
+fn slice_item(b: &mut dyn Build, p: &mut Picked, dim: usize, s: &[Val<Traced>; 3]) -> OpResult<()> {
+    let (start, end) = (size_of(&s[0], "start")?, size_of(&s[1], "end")?);
+    let step = match size_of(&s[2], "step")? {
+        None => 1,
+        Some(d) => d
+            .as_const()
+            .ok_or_else(|| OpError::arg("index", "the step of a slice must be a constant"))?,
+    };
+    if step <= 0 {
+        return Err(OpError::arg("index", "step must be greater than zero").help("`flip` reverses a dim"));
+    }
+    let whole = start.as_ref().is_none_or(|d| *d == Dim::Const(0)) && end.is_none() && step == 1;
+    if whole {
+        return Ok(());
+    }
+    let bound = |d: Option<Dim>| d.map_or(Val::None, Val::Int);
+    p.view(
+        b,
+        "slice",
+        vec![Val::int(dim as i64), bound(start), bound(end), Val::int(step)],
+    )
+}
+
+fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?.clone();
+    let dtype = x.dtype();
+    let mut p = pick(b, x, c.get("index"))?;
+    let value = match c.get("value") {
+        Val::Leaf(t) => b.to_dtype(t, dtype)?,
+        v if v.as_f64().is_some() || matches!(v, Val::Int(_) | Val::Any(_)) => b.full(&[], v.clone(), dtype)?,
+        v => {
+            return Err(OpError::arg(
+                "value",
+                format!("can't assign a {} to a tensor of {dtype}", v.kind_name()),
+            ));
+        }
+    };
+    let target = p.last().clone();
+    let mut new = if p.indices.is_empty() {
+        let shape = target.shape()?.to_vec();
+        let value = without_lead(b, &value, shape.len())?;
+        b.op("expand", [value.into(), dims_val(&shape)])?
+    } else {
+        let indices = Val::List(std::mem::take(&mut p.indices));
+        b.op("index_put", [target.into(), indices, value.into()])?
+    };
+    for (call, _) in p.views.iter().rev() {
+        new = write_through(b, call, &new)?;
+    }
+    Ok(new.into())
+}
+
+/// `value` without leading dims of size 1 beyond `rank`, which assignment ignores.
+fn without_lead(b: &mut dyn Build, value: &Traced, rank: usize) -> OpResult<Traced> {
+    let shape = value.shape()?;
+    let extra = shape.len().saturating_sub(rank);
+    if extra > 0 && shape[..extra].iter().all(|d| *d == Dim::Const(1)) {
+        let rest = shape[extra..].to_vec();
+        return b.reshape(value, &rest);
+    }
+    Ok(value.clone())
+}

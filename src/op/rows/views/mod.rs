@@ -1,0 +1,357 @@
+//! Views that keep the order of the elements: reshaping, and the ones that do nothing.
+
+pub(super) mod affine;
+pub(super) mod getitem;
+pub(super) mod slices;
+pub(super) mod splits;
+
+use crate::op::view::{DimView, view_type};
+use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
+use crate::types::{Dim, TensorType};
+
+/// A view row: its type rule and its meaning follow from one rule.
+macro_rules! view_op {
+    ($name:literal, $schema:literal, $rule:path) => {{
+        let mut op = Op::new(
+            $name,
+            $schema,
+            |c, s| view_type(c, $rule(c, s)?),
+            Meaning::View(|c| $rule(c, &mut Sizes::default())?.fix(0)),
+        );
+        op.view = Some($rule);
+        op
+    }};
+}
+pub(in crate::op::rows) use view_op;
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = reshapes();
+    v.extend(units());
+    v.extend(identities());
+    v
+}
+
+fn reshapes() -> Vec<Op> {
+    vec![
+        view_op!("view", "view(Tensor self, SymInt[] size) -> Tensor", reshape)
+            .doc("the same elements in another shape; one size may be -1")
+            .spelled("aten.view.default aten._unsafe_view.default aten.view_copy.default torch.view_copy Tensor.view"),
+        view_op!("reshape", "reshape(Tensor self, SymInt[] shape) -> Tensor", reshape)
+            .doc("the same elements in another shape; one size may be -1")
+            .spelled("aten.reshape.default torch.reshape Tensor.reshape")
+            .form(
+                "aten._reshape_alias.default",
+                "_reshape_alias(Tensor self, SymInt[] shape, SymInt[] stride) -> Tensor",
+            ),
+        view_op!(
+            "flatten",
+            "flatten(Tensor self, int start_dim=0, int end_dim=-1) -> Tensor",
+            flatten
+        )
+        .doc("several dims as one")
+        .spelled("aten.flatten.using_ints torch.flatten Tensor.flatten")
+        .module("Flatten(start_dim=1, end_dim=-1) = flatten(input, start_dim, end_dim)"),
+        view_op!("ravel", "ravel(Tensor self) -> Tensor", ravel)
+            .doc("all dims as one")
+            .spelled("aten.ravel.default torch.ravel Tensor.ravel"),
+        view_op!(
+            "unflatten",
+            "unflatten(Tensor self, int dim, SymInt[] sizes) -> Tensor",
+            unflatten
+        )
+        .doc("one dim as several")
+        .spelled("aten.unflatten.int torch.unflatten Tensor.unflatten")
+        .module("Unflatten(dim, unflattened_size) = unflatten(input, dim, unflattened_size)"),
+        view_op!("view_as", "view_as(Tensor self, Tensor other) -> Tensor", like_other)
+            .doc("the same elements in the other tensor's shape")
+            .spelled("aten.view_as.default Tensor.view_as"),
+        view_op!(
+            "reshape_as",
+            "reshape_as(Tensor self, Tensor other) -> Tensor",
+            like_other
+        )
+        .doc("the same elements in the other tensor's shape")
+        .spelled("aten.reshape_as.default Tensor.reshape_as"),
+    ]
+}
+
+fn units() -> Vec<Op> {
+    vec![
+        view_op!("squeeze", "squeeze(Tensor self, int[1]? dim=None) -> Tensor", squeeze)
+            .doc("without the dims of size 1: all of them, or those given")
+            .spelled("torch.squeeze Tensor.squeeze")
+            .form(
+                "aten.squeeze.default aten.squeeze_copy.default",
+                "squeeze(Tensor self) -> Tensor",
+            )
+            .form(
+                "aten.squeeze.dim aten.squeeze_copy.dim",
+                "squeeze(Tensor self, int dim) -> Tensor",
+            )
+            .form(
+                "aten.squeeze.dims aten.squeeze_copy.dims",
+                "squeeze(Tensor self, int[] dim) -> Tensor",
+            )
+            .inplace("Tensor.squeeze_")
+            .inplace_form("aten.squeeze_.default", "squeeze_(Tensor self) -> Tensor")
+            .inplace_form("aten.squeeze_.dim", "squeeze_(Tensor self, int dim) -> Tensor")
+            .inplace_form("aten.squeeze_.dims", "squeeze_(Tensor self, int[] dim) -> Tensor"),
+        view_op!("unsqueeze", "unsqueeze(Tensor self, int dim) -> Tensor", unsqueeze)
+            .doc("with a new dim of size 1")
+            .spelled("aten.unsqueeze.default aten.unsqueeze_copy.default torch.unsqueeze_copy torch.unsqueeze Tensor.unsqueeze")
+            .inplace("aten.unsqueeze_.default Tensor.unsqueeze_"),
+        view_op!("atleast_1d", "atleast_1d(Tensor self) -> Tensor", atleast_1d)
+            .doc("a 0-d tensor as one of one element")
+            .spelled("aten.atleast_1d.default torch.atleast_1d"),
+        view_op!("atleast_2d", "atleast_2d(Tensor self) -> Tensor", atleast_2d)
+            .doc("with dims of size 1 in front up to rank 2")
+            .spelled("aten.atleast_2d.default torch.atleast_2d"),
+        view_op!("atleast_3d", "atleast_3d(Tensor self) -> Tensor", atleast_3d)
+            .doc("with dims of size 1 up to rank 3")
+            .spelled("aten.atleast_3d.default torch.atleast_3d"),
+    ]
+}
+
+fn identities() -> Vec<Op> {
+    vec![
+        view_op!("alias", "alias(Tensor self) -> Tensor", identity)
+            .doc("the tensor itself")
+            .spelled(
+                "aten.alias.default aten.alias_copy.default torch.alias_copy aten.lift_fresh.default aten.real.default torch.real \
+                 aten.resolve_conj.default aten.resolve_neg.default torch.resolve_conj torch.resolve_neg Tensor.resolve_conj \
+                 Tensor.resolve_neg Tensor.cpu Tensor.requires_grad_ Tensor.conj torch.conj aten.conj.default \
+                 aten._conj.default aten.conj_physical.default torch.conj_physical Tensor.conj_physical",
+            )
+            .module("Identity() = alias(input)"),
+        view_op!("detach", "detach(Tensor self) -> Tensor", identity)
+            .doc("the tensor itself, without gradient")
+            .spelled("aten.detach.default aten.detach_copy.default torch.detach_copy torch.detach Tensor.detach")
+            .inplace("aten.detach_.default Tensor.detach_"),
+        view_op!("contiguous", "contiguous(Tensor self, *, MemoryFormat memory_format=contiguous_format) -> Tensor", identity)
+            .doc("the tensor laid out in order, as every tensor here is")
+            .spelled("aten.contiguous.default Tensor.contiguous"),
+        view_op!("clone", "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", identity)
+            .doc("a copy")
+            .spelled("aten.clone.default torch.clone Tensor.clone")
+            .form("aten.lift_fresh_copy.default aten.lift.default", "lift_fresh_copy(Tensor self) -> Tensor")
+            .copies(),
+    ]
+}
+
+/// Shape of `self`.
+pub(in crate::op::rows) fn self_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+    c.shaped("self").map(|(_, s)| s.to_vec())
+}
+
+/// Sizes as torch's messages write them: `[2, 3]`.
+pub(in crate::op::rows) fn list_text(v: &[Dim]) -> String {
+    let parts: Vec<String> = v.iter().map(Dim::to_string).collect();
+    format!("[{}]", parts.join(", "))
+}
+
+fn product(v: &[Dim]) -> Dim {
+    v.iter().fold(Dim::Const(1), |a, d| a.mul(d))
+}
+
+/// The shape that `size`, which may hold one -1, gives the elements of `old`.
+pub(in crate::op::rows) fn infer_size(old: &[Dim], size: &[Dim], sizes: &mut Sizes) -> OpResult<Vec<Dim>> {
+    let minus = Dim::Const(-1);
+    let bad = |d: &Dim| d.as_const().is_some_and(|c| c < -1);
+    if let Some(i) = size.iter().position(bad) {
+        return Err(OpError::shape(format!(
+            "invalid shape dimension {} at index {i} of shape {}",
+            size[i],
+            list_text(size)
+        )));
+    }
+    if size.iter().filter(|d| **d == minus).count() > 1 {
+        return Err(OpError::shape("only one dimension can be inferred"));
+    }
+    let invalid = || {
+        format!(
+            "shape '{}' is invalid for input of size {}",
+            list_text(size),
+            product(old)
+        )
+    };
+    // Equal factors on both sides go first, so that symbolic quotients stay simple.
+    let mut left: Vec<Dim> = old.to_vec();
+    let mut right: Vec<Dim> = Vec::new();
+    for d in size.iter().filter(|d| **d != minus) {
+        let known = *d != Dim::Unknown && *d != Dim::Const(0);
+        match left.iter().position(|x| known && x == d) {
+            Some(i) => drop(left.swap_remove(i)),
+            None => right.push(d.clone()),
+        }
+    }
+    let (left, right) = (product(&left), product(&right));
+    let Some(at) = size.iter().position(|d| *d == minus) else {
+        sizes.equal(&left, &right, invalid)?;
+        return Ok(size.to_vec());
+    };
+    if size.contains(&Dim::Const(0)) {
+        return Err(OpError::shape(format!(
+            "cannot reshape tensor of 0 elements into shape {} because the unspecified dimension size -1 can be any value \
+             and is ambiguous",
+            list_text(size)
+        )));
+    }
+    if let (Some(a), Some(b)) = (left.as_const(), right.as_const())
+        && (b == 0 || a % b != 0)
+    {
+        return Err(OpError::shape(invalid()));
+    }
+    let mut out = size.to_vec();
+    out[at] = left.floordiv(&right);
+    Ok(out)
+}
+
+fn reshape(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
+    let size = c.dims(&c.op.schema.params[1].name)?;
+    // With an unknown rank the result is known all the same, unless a size is to be inferred.
+    let old = match &c.leaf("self")?.shape {
+        Some(shape) => shape.clone(),
+        None => vec![Dim::Unknown],
+    };
+    infer_size(&old, &size, s).map(DimView::reshape)
+}
+
+/// The shape with dims `start..=end` as one.
+pub(in crate::op::rows) fn flat_shape(shape: &[Dim], start: usize, end: usize) -> Vec<Dim> {
+    if shape.is_empty() {
+        return vec![Dim::Const(1)];
+    }
+    let mut out = shape[..start].to_vec();
+    out.push(product(&shape[start..=end]));
+    out.extend_from_slice(&shape[end + 1..]);
+    out
+}
+
+fn flatten(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let start = wrap_dim(c.int("start_dim")?, shape.len())?;
+    let end = wrap_dim(c.int("end_dim")?, shape.len())?;
+    if start > end {
+        return Err(OpError::shape(
+            "flatten() has invalid args: start_dim cannot come after end_dim",
+        ));
+    }
+    Ok(DimView::reshape(flat_shape(&shape, start, end)))
+}
+
+fn ravel(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    Ok(DimView::reshape(vec![c.leaf("self")?.numel()]))
+}
+
+fn unflatten(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let dim = wrap_dim(c.int("dim")?, shape.len())?;
+    let size = c.dims("sizes")?;
+    if size.is_empty() {
+        return Err(OpError::shape("unflatten: sizes must be non-empty"));
+    }
+    let old = shape.get(dim).cloned().unwrap_or(Dim::Const(1));
+    let new = infer_size(std::slice::from_ref(&old), &size, s).map_err(|_| {
+        OpError::shape(format!(
+            "unflatten: Provided sizes {} don't multiply up to the size of dim {dim} ({old}) in the input tensor",
+            list_text(&size)
+        ))
+    })?;
+    let mut out = shape;
+    out.splice(dim..(dim + 1).min(out.len()), new);
+    Ok(DimView::reshape(out))
+}
+
+fn like_other(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<DimView> {
+    let size = c.shaped("other")?.1.to_vec();
+    infer_size(&self_shape(c)?, &size, s).map(DimView::reshape)
+}
+
+fn squeeze(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let dims = match c.opt_ints("dim")? {
+        None => (0..shape.len()).collect(),
+        Some(v) => v
+            .iter()
+            .map(|&d| wrap_dim(d, shape.len()))
+            .collect::<OpResult<Vec<_>>>()?,
+    };
+    let keep = |(i, d): (usize, &Dim)| (*d != Dim::Const(1) || !dims.contains(&i)).then(|| d.clone());
+    Ok(DimView::reshape(shape.iter().enumerate().filter_map(keep).collect()))
+}
+
+fn unsqueeze(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let mut shape = self_shape(c)?;
+    let dim = wrap_dim(c.int("dim")?, shape.len() + 1)?;
+    shape.insert(dim, Dim::Const(1));
+    Ok(DimView::reshape(shape))
+}
+
+fn identity(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    self_shape(c).map(DimView::reshape)
+}
+
+fn atleast_1d(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let mut shape = self_shape(c)?;
+    if shape.is_empty() {
+        shape.push(Dim::Const(1));
+    }
+    Ok(DimView::reshape(shape))
+}
+
+fn atleast_2d(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let mut shape = self_shape(c)?;
+    while shape.len() < 2 {
+        shape.insert(0, Dim::Const(1));
+    }
+    Ok(DimView::reshape(shape))
+}
+
+fn atleast_3d(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let mut shape = self_shape(c)?;
+    if shape.len() < 2 {
+        while shape.len() < 2 {
+            shape.insert(0, Dim::Const(1));
+        }
+    }
+    if shape.len() == 2 {
+        shape.push(Dim::Const(1));
+    }
+    Ok(DimView::reshape(shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infers_symbolic_sizes() {
+        let (n, t) = (Dim::var("N"), Dim::var("T"));
+        let c = |v: i64| Dim::Const(v);
+        let mut s = Sizes::default();
+        let t1 = t.add(&c(1));
+        let got = infer_size(&[n.clone(), t1.clone(), c(8)], &[c(-1), c(8)], &mut s);
+        assert_eq!(got, Ok(vec![n.mul(&t1), c(8)]));
+        let got = infer_size(&[n.clone(), t1.clone(), c(8)], &[n.clone(), t1, c(2), c(-1)], &mut s);
+        assert_eq!(got.map(|v| v[3].clone()), Ok(c(4)));
+        assert!(s.equations.is_empty());
+        let err = infer_size(&[c(2), c(3)], &[c(-1), c(4)], &mut s).unwrap_err();
+        assert_eq!(err.title, "shape '[-1, 4]' is invalid for input of size 6");
+        let err = infer_size(&[c(0), c(3)], &[c(-1), c(0)], &mut s).unwrap_err();
+        assert!(
+            err.title
+                .starts_with("cannot reshape tensor of 0 elements into shape [-1, 0]"),
+            "{}",
+            err.title
+        );
+    }
+
+    #[test]
+    fn an_equation_remains_where_sizes_may_agree() {
+        let mut s = Sizes::default();
+        let n = Dim::var("N");
+        assert!(infer_size(&[n.clone(), Dim::Const(3)], &[Dim::Const(6)], &mut s).is_ok());
+        assert_eq!(s.equations.len(), 1);
+    }
+}

@@ -1,0 +1,295 @@
+//! Views of a part: slices, single places, diagonals, windows, strided views.
+
+use super::{list_text, self_shape, view_op};
+use crate::op::view::{DimIndex, DimMap, DimView, view_type};
+use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
+use crate::types::{Dim, TensorType};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        view_op!(
+            "slice",
+            "slice(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor",
+            slice
+        )
+        .doc("the elements from start up to end in steps along a dim")
+        .spelled("aten.slice.Tensor aten.slice_copy.Tensor torch.slice_copy"),
+        view_op!("select", "select(Tensor self, int dim, SymInt index) -> Tensor", select)
+            .doc("the elements at one index of a dim, which goes")
+            .spelled("aten.select.int aten.select_copy.int torch.select_copy torch.select Tensor.select"),
+        view_op!(
+            "narrow",
+            "narrow(Tensor self, int dim, SymInt start, SymInt length) -> Tensor",
+            narrow
+        )
+        .doc("`length` elements from `start` along a dim")
+        .spelled("aten.narrow.default aten.narrow_copy.default torch.narrow_copy Tensor.narrow_copy torch.narrow Tensor.narrow"),
+        view_op!(
+            "diagonal",
+            "diagonal(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
+            diagonal
+        )
+        .doc("the diagonal of two dims, as the last dim")
+        .spelled("aten.diagonal.default aten.diagonal_copy.default torch.diagonal_copy torch.diagonal Tensor.diagonal"),
+        view_op!(
+            "unfold",
+            "unfold(Tensor self, int dimension, int size, int step) -> Tensor",
+            unfold
+        )
+        .doc("windows of `size` elements every `step` along a dim; the window is the last dim")
+        .spelled("aten.unfold.default aten.unfold_copy.default torch.unfold_copy Tensor.unfold"),
+        view_op!(
+            "as_strided",
+            "as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
+            as_strided
+        )
+        .doc("any sizes and strides over the elements in row-major order")
+        .spelled("aten.as_strided.default aten.as_strided_copy.default torch.as_strided_copy torch.as_strided Tensor.as_strided"),
+    ]
+}
+
+/// A bound of a slice within `0..=size`, counted from the front. Where sizes are symbolic, a bound counts as within the
+/// dim (torch's exporter makes that a guard), except that a constant end of a symbolic dim is cut off.
+fn clamp_bound(bound: &Dim, size: &Dim, end: bool) -> Dim {
+    let b = match bound.as_const() {
+        Some(i64::MAX) => return size.clone(),
+        Some(c) if c < 0 => bound.add(size),
+        _ => bound.clone(),
+    };
+    match (b.as_const(), b.sub(size).as_const()) {
+        (Some(c), _) if c <= 0 => Dim::Const(0),
+        (_, Some(over)) if over >= 0 => size.clone(),
+        (Some(_), None) if end => b.min_of(size),
+        _ => b,
+    }
+}
+
+/// `start..end` with step along `dim` of `shape`, as the first index and the number of elements.
+pub(in crate::op::rows) fn slice_range(
+    size: &Dim,
+    start: Option<&Dim>,
+    end: Option<&Dim>,
+    step: i64,
+) -> OpResult<(Dim, Dim)> {
+    if step <= 0 {
+        return Err(OpError::shape("slice step must be positive"));
+    }
+    let first = start.map_or(Dim::Const(0), |s| clamp_bound(s, size, false));
+    let last = end.map_or(size.clone(), |e| clamp_bound(e, size, true));
+    let span = last.sub(&first);
+    let span = match span.as_const() {
+        Some(c) if c <= 0 => Dim::Const(0),
+        _ => span,
+    };
+    let len = span.add(&Dim::Const(step - 1)).floordiv(&Dim::Const(step));
+    Ok((if len == Dim::Const(0) { Dim::Const(0) } else { first }, len))
+}
+
+/// The view that takes `len` elements from `first` in steps along `dim`.
+pub(in crate::op::rows) fn sliced(shape: &[Dim], dim: usize, first: Dim, len: Dim, step: i64) -> DimView {
+    let mut map: Vec<DimIndex> = (0..shape.len()).map(DimIndex::dim).collect();
+    map[dim] = DimIndex {
+        offset: first,
+        terms: vec![(dim, step)],
+    };
+    let mut shape = shape.to_vec();
+    shape[dim] = len;
+    DimView {
+        shape,
+        map: DimMap::Affine(map),
+    }
+}
+
+pub(in crate::op::rows) fn slice(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    if shape.is_empty() {
+        return Err(OpError::shape("slice() cannot be applied to a 0-dim tensor."));
+    }
+    let dim = wrap_dim(c.int("dim")?, shape.len())?;
+    let bound = |name: &str| {
+        Ok(if c.is_none(name) {
+            None
+        } else {
+            c.dims(name)?.into_iter().next()
+        })
+    };
+    let (start, end) = (bound("start")?, bound("end")?);
+    let (first, len) = slice_range(&shape[dim], start.as_ref(), end.as_ref(), c.int("step")?)?;
+    Ok(sliced(&shape, dim, first, len, c.int("step")?))
+}
+
+/// The one size given for the parameter `name`.
+pub(in crate::op::rows) fn one_dim(c: &Call<TensorType>, name: &str) -> OpResult<Dim> {
+    Ok(c.dims(name)?.into_iter().next().unwrap_or(Dim::Unknown))
+}
+
+pub(in crate::op::rows) fn select(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    if shape.is_empty() {
+        return Err(OpError::shape("select() cannot be applied to a 0-dim tensor."));
+    }
+    let dim = wrap_dim(c.int("dim")?, shape.len())?;
+    let mut index = one_dim(c, "index")?;
+    if let Some(i) = index.as_const() {
+        let size = &shape[dim];
+        if size.as_const().is_some_and(|n| i >= n || i < -n) {
+            return Err(OpError::shape(format!(
+                "select(): index {i} out of range for tensor of size {} at dimension {dim}",
+                list_text(&shape)
+            )));
+        }
+        if i < 0 {
+            index = index.add(size);
+        }
+    }
+    let mut map = Vec::with_capacity(shape.len());
+    for d in 0..shape.len() {
+        map.push(match d.cmp(&dim) {
+            std::cmp::Ordering::Less => DimIndex::dim(d),
+            std::cmp::Ordering::Equal => DimIndex::at(index.clone()),
+            std::cmp::Ordering::Greater => DimIndex::dim(d - 1),
+        });
+    }
+    let mut shape = shape;
+    shape.remove(dim);
+    Ok(DimView {
+        shape,
+        map: DimMap::Affine(map),
+    })
+}
+
+fn narrow(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    if shape.is_empty() {
+        return Err(OpError::shape("narrow() cannot be applied to a 0-dim tensor."));
+    }
+    let dim = wrap_dim(c.int("dim")?, shape.len())?;
+    let (mut start, length) = (one_dim(c, "start")?, one_dim(c, "length")?);
+    if length.as_const().is_some_and(|n| n < 0) {
+        return Err(OpError::shape("narrow(): length must be non-negative."));
+    }
+    if start.as_const().is_some_and(|s| s < 0) {
+        start = start.add(&shape[dim]);
+    }
+    let over = start.add(&length).sub(&shape[dim]);
+    if over.as_const().is_some_and(|o| o > 0) || start.as_const().is_some_and(|s| s < 0) {
+        return Err(OpError::shape(format!(
+            "start ({start}) + length ({length}) exceeds dimension size ({}).",
+            shape[dim]
+        )));
+    }
+    Ok(sliced(&shape, dim, start, length, 1))
+}
+
+pub(in crate::op::rows) fn diagonal(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let shape = self_shape(c)?;
+    let (a, b) = (
+        wrap_dim(c.int("dim1")?, shape.len())?,
+        wrap_dim(c.int("dim2")?, shape.len())?,
+    );
+    if a == b || shape.len() < 2 {
+        return Err(OpError::shape(format!(
+            "diagonal dimensions cannot be identical {}, {}",
+            c.int("dim1")?,
+            c.int("dim2")?
+        )));
+    }
+    let offset = c.int("offset")?;
+    let (skip_a, skip_b) = (offset.saturating_neg().max(0), offset.max(0));
+    let (na, nb) = (shape[a].sub(&Dim::Const(skip_a)), shape[b].sub(&Dim::Const(skip_b)));
+    // Without an offset sizes are not negative anyway.
+    let len = match offset {
+        0 => na.min_of(&nb),
+        _ => na.min_of(&nb).max_of(&Dim::Const(0)),
+    };
+    let last = shape.len() - 2;
+    let mut out = vec![];
+    let mut map = vec![];
+    for (d, size) in shape.iter().enumerate() {
+        if d == a || d == b {
+            map.push(DimIndex {
+                offset: Dim::Const(if d == a { skip_a } else { skip_b }),
+                terms: vec![(last, 1)],
+            });
+        } else {
+            map.push(DimIndex::dim(out.len()));
+            out.push(size.clone());
+        }
+    }
+    out.push(len);
+    Ok(DimView {
+        shape: out,
+        map: DimMap::Affine(map),
+    })
+}
+
+fn unfold(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let mut shape = self_shape(c)?;
+    let dim = wrap_dim(c.int("dimension")?, shape.len())?;
+    let (size, step) = (c.int("size")?, c.int("step")?);
+    let max = shape.get(dim).cloned().unwrap_or(Dim::Const(1));
+    if size < 0 || max.as_const().is_some_and(|m| size > m) {
+        return Err(OpError::shape(format!(
+            "maximum size for tensor at dimension {dim} is {max} but size is {size}"
+        )));
+    }
+    if step <= 0 {
+        return Err(OpError::shape(format!("step is {step} but must be > 0")));
+    }
+    let rank = shape.len();
+    let mut map: Vec<DimIndex> = (0..rank).map(DimIndex::dim).collect();
+    if rank > 0 {
+        map[dim].terms = vec![(dim, step), (rank, 1)];
+        shape[dim] = max
+            .sub(&Dim::Const(size))
+            .floordiv(&Dim::Const(step))
+            .add(&Dim::Const(1));
+    }
+    shape.push(Dim::Const(size));
+    Ok(DimView {
+        shape,
+        map: DimMap::Affine(map),
+    })
+}
+
+pub(in crate::op::rows) fn as_strided(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
+    let (size, strides) = (c.dims("size")?, c.dims("stride")?);
+    if size.len() != strides.len() {
+        return Err(OpError::shape("mismatch in length of strides and shape"));
+    }
+    let offset = if c.is_none("storage_offset") {
+        Dim::Const(0)
+    } else {
+        one_dim(c, "storage_offset")?
+    };
+    if strides.iter().filter_map(Dim::as_const).any(|s| s < 0) {
+        return Err(OpError::shape(format!(
+            "as_strided: Negative strides are not supported at the moment, got strides: {}",
+            list_text(&strides)
+        )));
+    }
+    let numel = c.leaf("self")?.numel();
+    let last = size
+        .iter()
+        .zip(&strides)
+        .fold(offset.clone(), |a, (n, s)| a.add(&n.sub(&Dim::Const(1)).mul(s)));
+    let empty = size.contains(&Dim::Const(0));
+    let negative = size.iter().chain([&offset]).filter_map(Dim::as_const).any(|x| x < 0);
+    let outside = matches!((last.as_const(), numel.as_const()), (Some(l), Some(n)) if l >= n);
+    let item = c.leaf("self")?.dtype.size() as i64;
+    if negative || (outside && !empty) {
+        return Err(OpError::shape(format!(
+            "setStorage: sizes {}, strides {}, storage offset {offset}, and itemsize {item} requiring a storage size of {} are out \
+             of bounds for storage of size {}",
+            list_text(&size),
+            list_text(&strides),
+            last.add(&Dim::Const(1)).mul(&Dim::Const(item)),
+            numel.mul(&Dim::Const(item))
+        )));
+    }
+    Ok(DimView {
+        shape: size,
+        map: DimMap::Strided { offset, strides },
+    })
+}

@@ -1,0 +1,469 @@
+//! Ops of detectors: boxes that overlap less than a limit, and the features of boxes (torchvision's C++ ops).
+
+use crate::op::rows::dense::zeros;
+use crate::op::rows::views::list_text;
+use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
+use crate::tensor::{Element, Tensor};
+use crate::types::{DType, Dim, TensorType, Type, Val};
+use std::ops::{Add, Div, Mul, Sub};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "nms",
+            "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+            nms_type,
+            Meaning::Routine(|c| by_dtype(c, "dets", nms::<f32>, nms::<f64>)),
+        )
+        .doc("the boxes `[x1, y1, x2, y2]`, by descending score, that overlap no box kept before by more than a limit (intersection over union)")
+        .spelled("torchvision.nms.default torchvision.ops.boxes.nms"),
+        Op::new(
+            "roi_align",
+            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
+             sampling_ratio, bool aligned) -> Tensor",
+            |c, _| roi_type(c),
+            Meaning::Routine(|c| by_dtype(c, "input", roi_align::<f32>, roi_align::<f64>)),
+        )
+        .doc("the mean of interpolated samples in each cell of each box `[image, x1, y1, x2, y2]` (Mask R-CNN)")
+        .spelled("torchvision.roi_align.default"),
+        Op::new(
+            "roi_pool",
+            "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> Tensor[]",
+            |c, _| {
+                let out = roi_type(c)?;
+                let places = out.map(|t| TensorType { dtype: DType::I32, ..t.clone() });
+                Ok(Val::Tuple(vec![out, places]))
+            },
+            Meaning::Routine(|c| by_dtype(c, "input", roi_pool::<f32>, roi_pool::<f64>)),
+        )
+        .doc("the greatest element in each cell of each box `[image, x1, y1, x2, y2]`, and where it is (Fast R-CNN)")
+        .spelled("torchvision.roi_pool.default"),
+        Op::new(
+            "deform_conv2d",
+            "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, \
+             SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) \
+             -> Tensor",
+            |c, _| deform_type(c),
+            Meaning::Routine(|c| by_dtype(c, "input", deform::<f32>, deform::<f64>)),
+        )
+        .doc("convolution whose taps are moved by offsets and weighed by a mask")
+        .spelled("torchvision.deform_conv2d.default"),
+    ]
+}
+
+/// What the routines compute in.
+trait Real:
+    Element + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+{
+    const ZERO: Self;
+    fn of(x: f64) -> Self;
+    fn wide(self) -> f64;
+    fn larger(self, other: Self) -> Self;
+    fn smaller(self, other: Self) -> Self;
+}
+
+macro_rules! reals {
+    ($($t:ty),*) => { $(impl Real for $t {
+        const ZERO: $t = 0.0;
+        fn of(x: f64) -> $t { x as $t }
+        fn wide(self) -> f64 { self as f64 }
+        fn larger(self, other: $t) -> $t { self.max(other) }
+        fn smaller(self, other: $t) -> $t { self.min(other) }
+    })* };
+}
+reals!(f32, f64);
+
+type Routine = fn(&Call<Tensor>) -> OpResult<Val<Tensor>>;
+
+/// Runs the routine of the type that the dtype of argument `by` computes in; float results come back in that dtype.
+fn by_dtype(c: &Call<Tensor>, by: &str, single: Routine, double: Routine) -> OpResult<Val<Tensor>> {
+    let dtype = c.leaf(by)?.dtype();
+    if !dtype.is_float() {
+        return Err(crate::op::pointwise::not_implemented(c.op.name, dtype));
+    }
+    let (compute, run) = match dtype {
+        DType::F64 => (DType::F64, double),
+        _ => (DType::F32, single),
+    };
+    let result = run(&c.map(|t| if t.dtype().is_float() { t.to(compute) } else { t.clone() }))?;
+    Ok(result.map(|t| if t.dtype().is_float() { t.to(dtype) } else { t.clone() }))
+}
+
+fn nms_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
+    let (_, boxes) = c.shaped("dets")?;
+    let (_, scores) = c.shaped("scores")?;
+    let four = matches!(boxes, [_, n] if n.as_const().is_none_or(|n| n == 4));
+    if !four || scores.len() != 1 {
+        return Err(OpError::shape(format!(
+            "nms(): boxes should be [N, 4] and scores [N], got {} and {}",
+            list_text(boxes),
+            list_text(scores)
+        )));
+    }
+    s.equal(&boxes[0], &scores[0], || {
+        format!(
+            "nms(): boxes and scores should have the same number of elements, got {} and {}",
+            boxes[0], scores[0]
+        )
+    })?;
+    Ok(Val::Leaf(TensorType::new(DType::I64, vec![Dim::Unknown])))
+}
+
+fn nms<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    nms_type(&c.types(), &mut Sizes::default())?;
+    let (boxes, scores) = (c.leaf("dets")?, c.leaf("scores")?.to(T::DTYPE));
+    let limit = c.f64("iou_threshold")?;
+    let rows: Vec<&[T]> = boxes.as_slice::<T>().chunks_exact(4).collect();
+    let scores = scores.as_slice::<T>();
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    // Stable, NaN first, as torch sorts.
+    order.sort_by(|&a, &b| scores[b].wide().total_cmp(&scores[a].wide()));
+    let area = |r: &[T]| (r[2] - r[0]) * (r[3] - r[1]);
+    let mut dropped = vec![false; rows.len()];
+    let mut kept: Vec<i64> = vec![];
+    for (n, &i) in order.iter().enumerate() {
+        if dropped[i] {
+            continue;
+        }
+        kept.push(i as i64);
+        for &j in &order[n + 1..] {
+            let (a, b) = (rows[i], rows[j]);
+            let side = |lo: usize, hi: usize| (a[hi].smaller(b[hi]) - a[lo].larger(b[lo])).larger(T::ZERO);
+            let inner = side(0, 2) * side(1, 3);
+            let share = inner / (area(a) + area(b) - inner);
+            dropped[j] |= share.wide() > limit;
+        }
+    }
+    Ok(Val::Leaf(Tensor::from_slice(&[kept.len()], &kept)))
+}
+
+fn roi_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let (dtype, x) = c.shaped("input")?;
+    let (other, rois) = c.shaped("rois")?;
+    let five = matches!(rois, [_, n] if n.as_const().is_none_or(|n| n == 5));
+    if x.len() != 4 || !five || dtype != other {
+        return Err(OpError::shape(format!(
+            "{}(): the input should be [N, C, H, W] and the boxes [K, 5] of its dtype, got {} and {}",
+            c.op.name,
+            list_text(x),
+            list_text(rois)
+        )));
+    }
+    let (h, w) = (c.dims("pooled_height")?, c.dims("pooled_width")?);
+    let shape = vec![rois[0].clone(), x[1].clone(), h[0].clone(), w[0].clone()];
+    Ok(Val::Leaf(TensorType::new(dtype, shape)))
+}
+
+/// Images `[N, C, H, W]` and the boxes on them.
+struct Rois<'a, T> {
+    x: &'a [T],
+    size: [usize; 4],
+    boxes: Vec<&'a [T]>,
+    shape: Vec<usize>,
+}
+
+fn rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
+    let ty = roi_type(&c.types())?;
+    let (x, boxes) = (c.leaf("input")?, c.leaf("rois")?);
+    let size: [usize; 4] = x.shape().try_into().map_err(|_| OpError::shape("4 dims are wanted"))?;
+    let boxes: Vec<&[T]> = boxes.as_slice::<T>().chunks_exact(5).collect();
+    let image = |b: &&[T]| (0.0..size[0] as f64).contains(&b[0].wide());
+    if !boxes.iter().all(image) {
+        return Err(OpError::value(format!(
+            "{}(): a box is of an image that there is not",
+            c.op.name
+        )));
+    }
+    let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
+    Ok(Rois {
+        x: x.as_slice(),
+        size,
+        boxes,
+        shape,
+    })
+}
+
+fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let r = rois::<T>(c)?;
+    let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
+    let (scale, ratio, aligned) = (
+        T::of(c.f64("spatial_scale")?),
+        c.int("sampling_ratio")?,
+        c.bool("aligned")?,
+    );
+    let mut out = zeros(T::DTYPE, &r.shape)?;
+    let half = T::of(if aligned { 0.5 } else { 0.0 });
+    for (k, b) in r.boxes.iter().enumerate() {
+        let at = [2, 1].map(|i| b[i] * scale - half);
+        let mut extent = [b[4] * scale - half - at[0], b[3] * scale - half - at[1]];
+        if !aligned {
+            extent = extent.map(|e| e.larger(T::of(1.0)));
+        }
+        let cell = [extent[0] / T::of(ph as f64), extent[1] / T::of(pw as f64)];
+        let grid = cell.map(|e| if ratio > 0 { ratio } else { e.wide().ceil() as i64 });
+        let count = T::of((grid[0].max(0) * grid[1].max(0)).max(1) as f64);
+        for (i, j) in (0..ph).flat_map(|i| (0..pw).map(move |j| (i, j))) {
+            let place = |d: usize, cell_index: usize, sample: i64| {
+                let step = T::of(sample as f64 + 0.5) * cell[d] / T::of(grid[d] as f64);
+                at[d] + T::of(cell_index as f64) * cell[d] + step
+            };
+            for (y, x) in (0..grid[0]).flat_map(|y| (0..grid[1]).map(move |x| (y, x))) {
+                let taps = taps_inside(place(0, i, y), place(1, j, x), h, w);
+                for ch in 0..channels {
+                    let plane = &r.x[(b[0].wide() as usize * channels + ch) * h * w..][..h * w];
+                    let to = &mut out.as_mut_slice::<T>()[((k * channels + ch) * ph + i) * pw + j];
+                    *to = taps.iter().fold(*to, |sum, &(at, weight)| sum + weight * plane[at]);
+                }
+            }
+            for ch in 0..channels {
+                let to = &mut out.as_mut_slice::<T>()[((k * channels + ch) * ph + i) * pw + j];
+                *to = *to / count;
+            }
+        }
+    }
+    Ok(Val::Leaf(out))
+}
+
+/// The elements of a plane that a bilinear sample reads, with their weights; none outside of the plane's border of one.
+fn taps_inside<T: Real>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
+    let outside = |v: T, n: usize| v.wide() < -1.0 || v.wide() > n as f64;
+    if outside(y, h) || outside(x, w) || h == 0 || w == 0 {
+        return vec![];
+    }
+    let along = |v: T, n: usize| {
+        let v = v.larger(T::ZERO);
+        let low = v.wide() as usize;
+        match low + 1 >= n {
+            true => [(n - 1, T::of(1.0)), (n - 1, T::ZERO)],
+            false => {
+                let rest = v - T::of(low as f64);
+                [(low, T::of(1.0) - rest), (low + 1, rest)]
+            }
+        }
+    };
+    let (rows, cols) = (along(y, h), along(x, w));
+    let all = rows
+        .iter()
+        .flat_map(|&(r, a)| cols.iter().map(move |&(c, b)| (r * w + c, a * b)));
+    all.collect()
+}
+
+fn roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let r = rois::<T>(c)?;
+    let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
+    let scale = T::of(c.f64("spatial_scale")?);
+    let (mut out, mut places) = (zeros(T::DTYPE, &r.shape)?, zeros(DType::I32, &r.shape)?);
+    let (values, index) = (out.as_mut_slice::<T>(), places.as_mut_slice::<i32>());
+    for (k, b) in r.boxes.iter().enumerate() {
+        let corner = |i: usize| (b[i] * scale).wide().round() as i64;
+        let range = |cell: usize, cells: usize, lo: i64, hi: i64, n: usize| {
+            let size = T::of((hi - lo + 1).max(1) as f64) / T::of(cells as f64);
+            let end = |x: f64| ((x as i64) + lo).clamp(0, n as i64) as usize;
+            let from = end((T::of(cell as f64) * size).wide().floor());
+            (from, end((T::of(cell as f64 + 1.0) * size).wide().ceil()))
+        };
+        for (ch, i, j) in (0..channels * ph * pw).map(|n| (n / (ph * pw), n / pw % ph, n % pw)) {
+            let (y0, y1) = range(i, ph, corner(2), corner(4), h);
+            let (x0, x1) = range(j, pw, corner(1), corner(3), w);
+            let plane = &r.x[(b[0].wide() as usize * channels + ch) * h * w..][..h * w];
+            let mut best: (T, i32) = (T::of(f64::from(f32::MIN)), -1);
+            for at in (y0..y1).flat_map(|y| (x0..x1).map(move |x| y * w + x)) {
+                if plane[at] > best.0 {
+                    best = (plane[at], at as i32);
+                }
+            }
+            let empty = y1 <= y0 || x1 <= x0;
+            let to = ((k * channels + ch) * ph + i) * pw + j;
+            (values[to], index[to]) = if empty { (T::ZERO, -1) } else { best };
+        }
+    }
+    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(places)]))
+}
+
+/// The parameters of a deformable convolution.
+struct Deform {
+    stride: [i64; 2],
+    pad: [i64; 2],
+    dilation: [i64; 2],
+    groups: i64,
+    offset_groups: i64,
+}
+
+fn deform_params<T: Clone>(c: &Call<T>) -> OpResult<Deform> {
+    let pair = |a: &str, b: &str| Ok::<_, OpError>([c.int(a)?, c.int(b)?]);
+    let p = Deform {
+        stride: pair("stride_h", "stride_w")?,
+        pad: pair("pad_h", "pad_w")?,
+        dilation: pair("dilation_h", "dilation_w")?,
+        groups: c.int("groups")?,
+        offset_groups: c.int("offset_groups")?,
+    };
+    let positive = p
+        .stride
+        .iter()
+        .chain(&p.dilation)
+        .chain([&p.groups, &p.offset_groups])
+        .all(|&v| v > 0);
+    match positive && p.pad.iter().all(|&v| v >= 0) {
+        true => Ok(p),
+        false => Err(OpError::value(
+            "deform_conv2d(): stride, dilation and groups must be positive, padding not negative",
+        )),
+    }
+}
+
+fn deform_type(c: &Call<TensorType>) -> OpResult<Type> {
+    let p = deform_params(c)?;
+    let (dtype, x) = c.shaped("input")?;
+    let ((_, weight), (_, offset)) = (c.shaped("weight")?, c.shaped("offset")?);
+    let bad = || {
+        let (x, w, o) = (list_text(x), list_text(weight), list_text(offset));
+        OpError::shape(format!(
+            "deform_conv2d(): input {x}, weight {w} and offset {o} do not fit"
+        ))
+    };
+    let ([n, channels, sizes @ ..], [out, per_group, kernel @ ..]) = (x, weight) else {
+        return Err(bad());
+    };
+    if sizes.len() != 2 || kernel.len() != 2 || offset.len() != 4 {
+        return Err(bad());
+    }
+    let mut shape = vec![n.clone(), out.clone()];
+    let mut taps = 2 * p.offset_groups;
+    for d in 0..2 {
+        let k = kernel[d].as_const().ok_or_else(bad)?;
+        let reach = Dim::Const(2 * p.pad[d] - p.dilation[d] * (k - 1) - 1);
+        shape.push(
+            sizes[d]
+                .add(&reach)
+                .floordiv(&Dim::Const(p.stride[d]))
+                .add(&Dim::Const(1)),
+        );
+        taps = taps.saturating_mul(k);
+    }
+    let fits = |a: &Dim, b: i64| a.as_const().is_none_or(|a| a == b);
+    let (i, o) = (per_group.as_const().ok_or_else(bad)?, out.as_const().ok_or_else(bad)?);
+    let same = |a: &Dim, b: &Dim| a.as_const().zip(b.as_const()).is_none_or(|(a, b)| a == b);
+    let whole = fits(channels, i.saturating_mul(p.groups)) && o % p.groups == 0 && fits(&offset[1], taps);
+    let split = channels.as_const().is_none_or(|c| c % p.offset_groups == 0);
+    let mask_fits = !c.bool("use_mask")? || matches!(c.shaped("mask")?.1, [_, m, ..] if fits(m, taps / 2));
+    if !whole || !split || !mask_fits || !same(&offset[2], &shape[2]) || !same(&offset[3], &shape[3]) {
+        return Err(bad());
+    }
+    Ok(Val::Leaf(TensorType::new(dtype, shape)))
+}
+
+fn deform<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let ty = deform_type(&c.types())?;
+    let p = deform_params(c)?;
+    let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
+    let tensor = |name: &str| c.leaf(name);
+    let (x, weight, offset, mask, bias) = (
+        tensor("input")?,
+        tensor("weight")?,
+        tensor("offset")?,
+        tensor("mask")?,
+        tensor("bias")?,
+    );
+    let masked = c.bool("use_mask")?;
+    if bias.numel() != shape[1] || offset.shape()[0] != shape[0] || (masked && mask.numel() * 2 != offset.numel()) {
+        return Err(OpError::shape("deform_conv2d(): bias, offset and mask do not fit"));
+    }
+    let (channels, h, w) = (x.shape()[1], x.shape()[2], x.shape()[3]);
+    let (per_group, kh, kw) = (weight.shape()[1], weight.shape()[2], weight.shape()[3]);
+    let (oh, ow, taps) = (shape[2], shape[3], kh * kw);
+    let (xs, ws, os) = (x.as_slice::<T>(), weight.as_slice::<T>(), offset.as_slice::<T>());
+    let (ms, bs) = (mask.as_slice::<T>(), bias.as_slice::<T>());
+    let (og, out_per_group) = (p.offset_groups as usize, shape[1] / p.groups as usize);
+    let mut out = zeros(T::DTYPE, &shape)?;
+    let values = out.as_mut_slice::<T>();
+    let mut column = vec![T::ZERO; channels * taps];
+    for (n, at) in (0..shape[0]).flat_map(|n| (0..oh * ow).map(move |at| (n, at))) {
+        for (ch, tap) in (0..channels * taps).map(|i| (i / taps, i % taps)) {
+            let group = (n * og + ch / (channels / og)) * taps + tap;
+            let moved = |d: usize, place: usize, k: usize| {
+                let base = place as i64 * p.stride[d] - p.pad[d] + k as i64 * p.dilation[d];
+                T::of(base as f64) + os[(2 * group + d) * oh * ow + at]
+            };
+            let (y, x) = (moved(0, at / ow, tap / kw), moved(1, at % ow, tap % kw));
+            let weight = if masked { ms[group * oh * ow + at] } else { T::of(1.0) };
+            column[ch * taps + tap] = weight * bilinear(&xs[(n * channels + ch) * h * w..][..h * w], y, x, h, w);
+        }
+        for o in 0..shape[1] {
+            let from = o / out_per_group * per_group * taps;
+            let row = &ws[o * per_group * taps..][..per_group * taps];
+            let pairs = row.iter().zip(&column[from..]);
+            values[(n * shape[1] + o) * oh * ow + at] = pairs.fold(bs[o], |sum, (&a, &b)| sum + a * b);
+        }
+    }
+    Ok(Val::Leaf(out))
+}
+
+/// A bilinear sample of a plane that is zero outside.
+fn bilinear<T: Real>(plane: &[T], y: T, x: T, h: usize, w: usize) -> T {
+    let (top, left) = (y.wide().floor(), x.wide().floor());
+    let (dy, dx) = (y - T::of(top), x - T::of(left));
+    let corner = |i: i64, j: i64, weight: T| {
+        let (r, c) = (top as i64 + i, left as i64 + j);
+        let inside = (0..h as i64).contains(&r) && (0..w as i64).contains(&c);
+        if inside {
+            weight * plane[r as usize * w + c as usize]
+        } else {
+            T::ZERO
+        }
+    };
+    let one = T::of(1.0);
+    corner(0, 0, (one - dy) * (one - dx))
+        + corner(0, 1, (one - dy) * dx)
+        + corner(1, 0, dy * (one - dx))
+        + corner(1, 1, dy * dx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::by_name;
+
+    fn run(op: &str, args: Vec<Val<Tensor>>) -> Val<Tensor> {
+        let op = by_name(op).expect("a row");
+        let Meaning::Routine(f) = op.meaning else {
+            panic!("a routine")
+        };
+        f(&Call { op, args }).unwrap_or_else(|e| panic!("{e:?}"))
+    }
+
+    fn of(shape: &[usize], v: &[f32]) -> Val<Tensor> {
+        Val::Leaf(Tensor::from_slice(shape, v))
+    }
+
+    // Values of torchvision 0.29.
+    #[test]
+    fn boxes_that_overlap_are_dropped() {
+        let boxes = [0., 0., 10., 10., 1., 1., 11., 11., 20., 20., 30., 30., 0., 0., 10., 9.];
+        let scores = of(&[4], &[0.5, 0.9, 0.1, 0.6]);
+        let kept = run("nms", vec![of(&[4, 4], &boxes), scores.clone(), Val::Float(0.5)]);
+        assert_eq!(kept.as_leaf().unwrap().as_slice::<i64>(), [1, 2]);
+        let kept = run("nms", vec![of(&[4, 4], &boxes), scores, Val::Float(0.7)]);
+        assert_eq!(kept.as_leaf().unwrap().as_slice::<i64>(), [1, 3, 2]);
+    }
+
+    #[test]
+    fn features_of_boxes() {
+        let x: Vec<f32> = (0..16).map(|i| i as f32).collect();
+        let rois = of(&[1, 5], &[0., 0.5, 0.5, 2.5, 3.0]);
+        let args = vec![
+            of(&[1, 1, 4, 4], &x),
+            rois.clone(),
+            Val::Float(1.0),
+            Val::int(2),
+            Val::int(2),
+        ];
+        let aligned = run("roi_align", [args.clone(), vec![Val::int(2), Val::Bool(true)]].concat());
+        assert_eq!(aligned.as_leaf().unwrap().as_slice::<f32>(), [3.0, 4.0, 8.0, 9.0]);
+        let pooled = run("roi_pool", args);
+        let parts: Vec<&Tensor> = pooled.leaves();
+        assert_eq!(parts[0].as_slice::<f32>(), [10.0, 11.0, 14.0, 15.0]);
+        assert_eq!(parts[1].as_slice::<i32>(), [10, 11, 14, 15]);
+    }
+}

@@ -1,0 +1,368 @@
+//! Functions of torchvision and transformers that tracing does not look into.
+
+pub(super) mod detection;
+pub(super) mod grid;
+pub(super) mod resample;
+pub(super) mod resample_bytes;
+
+use crate::diag::Code;
+use crate::op::emit::{dims_val, ints_val};
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "shifted_window_attention",
+            "shifted_window_attention(Tensor input, Tensor qkv_weight, Tensor proj_weight, Tensor relative_position_bias, int[] \
+             window_size, int num_heads, int[] shift_size, float attention_dropout=0.0, float dropout=0.0, Tensor? \
+             qkv_bias=None, Tensor? proj_bias=None, Tensor? logit_scale=None, bool training=True) -> Tensor",
+            shifted_window_attention,
+        )
+        .doc("attention within windows of an image `[N, H, W, C]`, shifted by half a window (Swin)")
+        .effect(Effect::Random)
+        .spelled("torchvision.models.swin_transformer.shifted_window_attention"),
+        Op::composite("patch_merging_pad", "patch_merging_pad(Tensor x) -> Tensor", patch_merging_pad)
+            .doc("every second row and column side by side in the channels, padded to even sizes (Swin)")
+            .spelled("torchvision.models.swin_transformer._patch_merging_pad"),
+        Op::composite(
+            "relative_position_bias",
+            "relative_position_bias(Tensor relative_position_bias_table, Tensor relative_position_index, int[] window_size) -> \
+             Tensor",
+            relative_position_bias,
+        )
+        .doc("the table's rows by relative position, as `[1, heads, N, N]` (Swin)")
+        .spelled("torchvision.models.swin_transformer._get_relative_position_bias"),
+        Op::new(
+            "grouped_mm",
+            "grouped_mm(Tensor input, Tensor weight, Tensor offs) -> Tensor",
+            grouped_type,
+            Meaning::Routine(grouped_mm),
+        )
+        .doc("the rows of input up to each offset times the matrix of that group")
+        .spelled("transformers.grouped_mm_fallback.default"),
+    ]
+}
+
+/// Height, width and channels, which must be known.
+fn image(x: &Traced) -> OpResult<(Vec<Dim>, [i64; 2], Dim)> {
+    let shape = x.shape()?;
+    if let [lead @ .., h, w, c] = shape
+        && let (Some(h), Some(w)) = (h.as_const(), w.as_const())
+    {
+        return Ok((lead.to_vec(), [h, w], c.clone()));
+    }
+    Err(OpError::new(
+        Code::E0304,
+        format!("the height and width of an image {} must be known", list_text(shape)),
+    ))
+}
+
+fn patch_merging_pad(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("x")?;
+    let (lead, [h, w], _) = image(x)?;
+    let pad = ints_val(&[0, 0, 0, w % 2, 0, h % 2]);
+    let x = b.op("constant_pad_nd", [x.into(), pad, Val::int(0)])?;
+    let at = lead.len();
+    let mut parts = vec![];
+    for (i, j) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        let rows = b.slice(&x, at, Dim::Const(i), Dim::Const(h + h % 2), 2)?;
+        parts.push(b.slice(&rows, at + 1, Dim::Const(j), Dim::Const(w + w % 2), 2)?);
+    }
+    b.cat(&parts, at + 2).map(Val::Leaf)
+}
+
+fn relative_position_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let sizes = c.ints("window_size")?;
+    let n = sizes.iter().try_fold(1i64, |n, &s| n.checked_mul(s));
+    let n = n.ok_or_else(|| OpError::arg("window_size", "the product of window_size overflows"))?;
+    let indices = Val::List(vec![c.get("relative_position_index").clone()]);
+    let rows = b.op("index", [c.get("relative_position_bias_table").clone(), indices])?;
+    let grid = b.op("reshape", [rows.into(), ints_val(&[n, n, -1])])?;
+    let heads = b.permute(&grid, &[2, 0, 1])?;
+    b.unsqueeze(&heads, 0).map(Val::Leaf)
+}
+
+/// What a call of `shifted_window_attention` is about.
+struct Windows {
+    /// Sizes of the padded image.
+    size: [i64; 2],
+    window: [i64; 2],
+    shift: [i64; 2],
+    batch: Dim,
+    channels: Dim,
+}
+
+fn pair(c: &Call<Traced>, name: &str) -> OpResult<[i64; 2]> {
+    <[i64; 2]>::try_from(c.ints(name)?).map_err(|_| OpError::arg(name, format!("{name} must be two ints")))
+}
+
+impl Windows {
+    fn of(c: &Call<Traced>) -> OpResult<(Windows, [i64; 2])> {
+        let x = c.leaf("input")?;
+        let (lead, image, channels) = image(x)?;
+        let [batch] = &lead[..] else {
+            return Err(OpError::shape("shifted_window_attention expects an input of 4 dims"));
+        };
+        let (window, mut shift) = (pair(c, "window_size")?, pair(c, "shift_size")?);
+        if window.iter().any(|&w| w <= 0) || shift.iter().any(|&s| s < 0) {
+            return Err(OpError::arg(
+                "window_size",
+                "windows must be positive, shifts not negative",
+            ));
+        }
+        let mut size = image;
+        for d in 0..2 {
+            size[d] += (window[d] - image[d] % window[d]) % window[d];
+            // A window as large as the image needs no shift.
+            if window[d] >= size[d] {
+                shift[d] = 0;
+            }
+        }
+        let batch = batch.clone();
+        Ok((
+            Windows {
+                size,
+                window,
+                shift,
+                batch,
+                channels,
+            },
+            image,
+        ))
+    }
+
+    fn shifted(&self) -> bool {
+        self.shift != [0, 0]
+    }
+
+    fn counts(&self) -> [i64; 2] {
+        [0, 1].map(|d| self.size[d] / self.window[d])
+    }
+
+    fn area(&self) -> i64 {
+        self.window[0] * self.window[1]
+    }
+
+    /// `[B, H, W, C]` as `[B * windows, area, C]`.
+    fn split(&self, b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
+        let [nh, nw] = self.counts().map(Dim::Const);
+        let [wh, ww] = self.window.map(Dim::Const);
+        let x = b.reshape(
+            x,
+            &[
+                self.batch.clone(),
+                nh.clone(),
+                wh,
+                nw.clone(),
+                ww,
+                self.channels.clone(),
+            ],
+        )?;
+        let x = b.permute(&x, &[0, 1, 3, 2, 4, 5])?;
+        let n = self.batch.mul(&nh).mul(&nw);
+        b.reshape(&x, &[n, Dim::Const(self.area()), self.channels.clone()])
+    }
+
+    /// The inverse of [`Windows::split`].
+    fn merge(&self, b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
+        let [nh, nw] = self.counts().map(Dim::Const);
+        let [wh, ww] = self.window.map(Dim::Const);
+        let x = b.reshape(x, &[self.batch.clone(), nh, nw, wh, ww, self.channels.clone()])?;
+        let x = b.permute(&x, &[0, 1, 3, 2, 4, 5])?;
+        let [h, w] = self.size.map(Dim::Const);
+        b.reshape(&x, &[self.batch.clone(), h, w, self.channels.clone()])
+    }
+
+    fn roll(&self, b: &mut dyn Build, x: &Traced, sign: i64) -> OpResult<Traced> {
+        if !self.shifted() {
+            return Ok(x.clone());
+        }
+        let shifts = self.shift.map(|s| s * sign);
+        b.op("roll", [x.into(), ints_val(&shifts), ints_val(&[1, 2])])
+    }
+
+    /// Which of the regions that the shift brought together each place is in, as `[windows, area]`.
+    fn regions(&self, b: &mut dyn Build, dtype: DType) -> OpResult<Traced> {
+        let mut along = vec![];
+        for d in 0..2 {
+            let (n, w, s) = (self.size[d], self.window[d], self.shift[d]);
+            let i = b.op("arange", [Val::int(0), Val::int(n)])?;
+            let mut region = b.full(&[Dim::Const(n)], Val::int(0), dtype)?;
+            if s > 0 {
+                for edge in [n - w, n - s] {
+                    let behind = b.binary("ge", &i, Val::int(edge))?;
+                    let behind = b.to_dtype(&behind, dtype)?;
+                    region = b.binary("add", &region, &behind)?;
+                }
+            }
+            along.push(region);
+        }
+        let rows = b.unsqueeze(&along[0], 1)?;
+        let rows = b.binary("mul", &rows, Val::int(3))?;
+        let grid = b.binary("add", &rows, &along[1])?;
+        let [nh, nw] = self.counts().map(Dim::Const);
+        let [wh, ww] = self.window.map(Dim::Const);
+        let grid = b.reshape(&grid, &[nh.clone(), wh, nw.clone(), ww])?;
+        let grid = b.permute(&grid, &[0, 2, 1, 3])?;
+        b.reshape(&grid, &[nh.mul(&nw), Dim::Const(self.area())])
+    }
+
+    /// Scores `[B * windows, heads, area, area]` with -100 between places of different regions.
+    fn mask(&self, b: &mut dyn Build, scores: &Traced) -> OpResult<Traced> {
+        if !self.shifted() {
+            return Ok(scores.clone());
+        }
+        let regions = self.regions(b, scores.dtype())?;
+        let (columns, rows) = (b.unsqueeze(&regions, 1)?, b.unsqueeze(&regions, 2)?);
+        let differ = b.binary("ne", &columns, &rows)?;
+        let mask = b.op("where", [differ.into(), Val::Float(-100.0), Val::Float(0.0)])?;
+        let mask = b.to_dtype(&mask, scores.dtype())?;
+        let mask = b.unsqueeze(&mask, 1)?;
+        let shape = scores.shape()?.to_vec();
+        let count = self.counts().iter().product::<i64>();
+        let mut apart = vec![self.batch.clone(), Dim::Const(count)];
+        apart.extend_from_slice(&shape[1..]);
+        let wide = b.reshape(scores, &apart)?;
+        let masked = b.binary("add", &wide, &mask)?;
+        b.reshape(&masked, &shape)
+    }
+}
+
+fn shifted_window_attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (win, [h, w]) = Windows::of(c)?;
+    let pad = ints_val(&[0, 0, 0, win.size[1] - w, 0, win.size[0] - h]);
+    let x = b.op("constant_pad_nd", [c.get("input").clone(), pad, Val::int(0)])?;
+    let x = win.roll(b, &x, -1)?;
+    let x = win.split(b, &x)?;
+    let y = attend(b, c, &win, &x)?;
+    let y = win.merge(b, &y)?;
+    let y = win.roll(b, &y, 1)?;
+    let y = b.slice(&y, 1, Dim::Const(0), Dim::Const(h), 1)?;
+    b.slice(&y, 2, Dim::Const(0), Dim::Const(w), 1).map(Val::Leaf)
+}
+
+/// The bias of query, key and value; with cosine attention the keys have none.
+fn qkv_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (Some(bias), Some(_)) = (c.opt_leaf("qkv_bias"), c.opt_leaf("logit_scale")) else {
+        return Ok(c.get("qkv_bias").clone());
+    };
+    let third = bias.ty.numel().floordiv(&Dim::Const(3));
+    let zeros = b.full(std::slice::from_ref(&third), Val::int(0), bias.dtype())?;
+    let end = third.mul(&Dim::Const(2));
+    b.op(
+        "slice_scatter",
+        [bias.into(), zeros.into(), Val::int(0), Val::Int(third), Val::Int(end)],
+    )
+    .map(Val::Leaf)
+}
+
+fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpResult<Traced> {
+    let heads = c.int("num_heads")?;
+    let Some(channels) = win.channels.as_const().filter(|n| heads > 0 && n % heads == 0) else {
+        return Err(OpError::shape(format!(
+            "{} channels do not divide among {heads} heads",
+            win.channels
+        )));
+    };
+    let width = channels / heads;
+    let bias = qkv_bias(b, c)?;
+    let qkv = b.op("linear", [x.into(), c.get("qkv_weight").clone(), bias])?;
+    let n = x.shape()?[0].clone();
+    let [area, k, h, d] = [win.area(), 3, heads, width].map(Dim::Const);
+    let qkv = b.reshape(&qkv, &[n.clone(), area.clone(), k, h, d])?;
+    let qkv = b.permute(&qkv, &[2, 0, 3, 1, 4])?;
+    let mut part = |i: i64| b.select(&qkv, 0, Dim::Const(i));
+    let (q, k, v) = (part(0)?, part(1)?, part(2)?);
+    let scores = match c.opt_leaf("logit_scale") {
+        Some(scale) => {
+            let unit = |b: &mut dyn Build, t: &Traced| b.op("normalize", [t.into(), Val::Float(2.0), ints_val(&[-1])]);
+            let (q, k) = (unit(b, &q)?, unit(b, &k)?);
+            let kt = b.transpose(&k, 2, 3)?;
+            let scores = b.matmul(&q, &kt)?;
+            let scale = b.op("clamp", [scale.into(), Val::None, Val::Float(100f64.ln())])?;
+            let scale = b.unary("exp", &scale)?;
+            b.binary("mul", &scores, &scale)?
+        }
+        None => {
+            let q = b.binary("mul", &q, Val::Float((width as f64).powf(-0.5)))?;
+            let kt = b.transpose(&k, 2, 3)?;
+            b.matmul(&q, &kt)?
+        }
+    };
+    let scores = b.binary("add", &scores, c.leaf("relative_position_bias")?)?;
+    let scores = win.mask(b, &scores)?;
+    let p = crate::op::rows::norms::softmax::softmax(b, &scores, 3)?;
+    let p = b.op(
+        "dropout",
+        [p.into(), c.get("attention_dropout").clone(), c.get("training").clone()],
+    )?;
+    let y = b.matmul(&p, &v)?;
+    let y = b.permute(&y, &[0, 2, 1, 3])?;
+    let y = b.op("reshape", [y.into(), dims_val(&[n, area, win.channels.clone()])])?;
+    let y = b.op(
+        "linear",
+        [y.into(), c.get("proj_weight").clone(), c.get("proj_bias").clone()],
+    )?;
+    b.op(
+        "dropout",
+        [y.into(), c.get("dropout").clone(), c.get("training").clone()],
+    )
+}
+
+fn grouped_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
+    let (d, x) = c.shaped("input")?;
+    let (wd, w) = c.shaped("weight")?;
+    let (od, offs) = c.shaped("offs")?;
+    crate::op::rows::matmul::same_dtype(d, wd)?;
+    if !matches!(od, DType::I32 | DType::I64) {
+        return Err(OpError::dtype(format!(
+            "offs must be an integer tensor, got torch.{}",
+            od.torch_name()
+        )));
+    }
+    let ([rows, k], [groups, wk, n], [count]) = (x, w, offs) else {
+        return Err(OpError::shape(format!(
+            "grouped_mm takes ranks 2, 3 and 1, got {}, {} and {}",
+            list_text(x),
+            list_text(w),
+            list_text(offs)
+        )));
+    };
+    s.equal(groups, count, || {
+        format!("offs length {count} must match number of experts {groups}")
+    })?;
+    s.equal(k, wk, || format!("input_dim mismatch: input has {k}, weight has {wk}"))?;
+    Ok(Val::Leaf(TensorType::new(d, vec![rows.clone(), n.clone()])))
+}
+
+fn grouped_mm(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, w, offs) = (c.leaf("input")?, c.leaf("weight")?, c.leaf("offs")?.to(DType::I64));
+    let (rows, k, n) = (x.shape()[0], x.shape()[1], w.shape()[2]);
+    let compute = crate::op::rows::dense::native(x.dtype());
+    let (xs, ws) = (x.to(compute), w.to(compute));
+    let mut out = crate::op::rows::dense::zeros(compute, &[rows, n])?;
+    let mut start = 0usize;
+    for (g, &end) in offs.as_slice::<i64>().iter().enumerate() {
+        let end = usize::try_from(end).ok().filter(|&e| e >= start && e <= rows);
+        let end = end.ok_or_else(|| OpError::value("grouped_mm: offsets must rise and be within the rows"))?;
+        crate::op::rows::dense::with_number!(x.dtype(), T => {
+            let (a, b) = (&xs.as_slice::<T>()[start * k..end * k], &ws.as_slice::<T>()[g * k * n..(g + 1) * k * n]);
+            multiply(a, b, k, n, &mut out.as_mut_slice::<T>()[start * n..end * n]);
+        });
+        start = end;
+    }
+    Ok(Val::Leaf(out.to(x.dtype())))
+}
+
+/// `out += a @ b`, row by row of `b` so that the inner loop runs along memory.
+fn multiply<T: crate::op::rows::dense::Number>(a: &[T], b: &[T], k: usize, n: usize, out: &mut [T]) {
+    for (row, out) in a.chunks_exact(k.max(1)).zip(out.chunks_exact_mut(n.max(1))) {
+        for (&x, line) in row.iter().zip(b.chunks_exact(n.max(1))) {
+            out.iter_mut().zip(line).for_each(|(o, &y)| *o = o.add(x.mul(y)));
+        }
+    }
+}

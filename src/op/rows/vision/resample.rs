@@ -1,0 +1,455 @@
+//! Resizing images: nearest, linear and cubic interpolation over one to three dims.
+
+use super::resample_bytes::fixed_point;
+use crate::op::rows::dense::{native, zeros};
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::Tensor;
+use crate::types::{DType, Dim, TensorType, Type, Val};
+
+/// How the value between elements is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Nearest,
+    NearestExact,
+    Linear,
+    Cubic,
+    /// With a filter as wide as the step, for shrinking.
+    LinearSmooth,
+    CubicSmooth,
+}
+
+/// `(row, dims, mode)`; the row's name decides what its routine does.
+const TABLE: &[(&str, usize, Mode)] = &[
+    ("upsample_nearest1d", 1, Mode::Nearest),
+    ("upsample_nearest2d", 2, Mode::Nearest),
+    ("upsample_nearest3d", 3, Mode::Nearest),
+    ("_upsample_nearest_exact1d", 1, Mode::NearestExact),
+    ("_upsample_nearest_exact2d", 2, Mode::NearestExact),
+    ("_upsample_nearest_exact3d", 3, Mode::NearestExact),
+    ("upsample_linear1d", 1, Mode::Linear),
+    ("upsample_bilinear2d", 2, Mode::Linear),
+    ("upsample_trilinear3d", 3, Mode::Linear),
+    ("upsample_bicubic2d", 2, Mode::Cubic),
+    ("_upsample_bilinear2d_aa", 2, Mode::LinearSmooth),
+    ("_upsample_bicubic2d_aa", 2, Mode::CubicSmooth),
+];
+
+fn leak(s: String) -> &'static str {
+    Box::leak(s.into_boxed_str())
+}
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v: Vec<Op> = TABLE.iter().map(|&(name, n, mode)| row(name, n, mode)).collect();
+    v.push(interpolate_row());
+    v
+}
+
+fn row(name: &'static str, n: usize, mode: Mode) -> Op {
+    let align = if matches!(mode, Mode::Nearest | Mode::NearestExact) {
+        ""
+    } else {
+        "bool align_corners, "
+    };
+    let scales = match n {
+        1 => "float? scales=None",
+        2 => "float? scales_h=None, float? scales_w=None",
+        _ => "float? scales_d=None, float? scales_h=None, float? scales_w=None",
+    };
+    let full = leak(format!(
+        "{name}(Tensor self, SymInt[{n}]? output_size, {align}{scales}, float[]? scale_factors=None) -> Tensor"
+    ));
+    let vec = leak(format!(
+        "{name}(Tensor self, SymInt[]? output_size, {align}float[]? scale_factors) -> Tensor"
+    ));
+    Op::new(name, full, upsample_type, Meaning::Routine(upsample))
+        .doc("the image at another size")
+        .spelled(leak(format!("aten.{name}.default torch._C._nn.{name}")))
+        .form(leak(format!("aten.{name}.vec torch._C._nn.{name}")), vec)
+}
+
+fn kind(name: &str) -> (usize, Mode) {
+    let found = TABLE.iter().find(|r| r.0 == name);
+    found
+        .map(|r| (r.1, r.2))
+        .unwrap_or_else(|| panic!("`{name}` does not resample"))
+}
+
+/// A scale factor per spatial dim, if given.
+fn scales<T>(c: &Call<T>, n: usize) -> OpResult<Vec<Option<f64>>> {
+    if let Some(v) = c.get("scale_factors").items() {
+        if v.len() != n {
+            return Err(OpError::arg(
+                "scale_factors",
+                format!("expected {n} scale factors, got {}", v.len()),
+            ));
+        }
+        return Ok(v.iter().map(Val::as_f64).collect());
+    }
+    let names: &[&str] = match n {
+        1 => &["scales"],
+        2 => &["scales_h", "scales_w"],
+        _ => &["scales_d", "scales_h", "scales_w"],
+    };
+    Ok(names.iter().map(|n| c.get(n).as_f64()).collect())
+}
+
+/// A size times a factor, rounded down.
+fn scaled(n: &Dim, s: f64) -> Dim {
+    if let Some(n) = n.as_const() {
+        return Dim::Const((n as f64 * s) as i64);
+    }
+    if s >= 1.0 && s.fract() == 0.0 {
+        return n.mul(&Dim::Const(s as i64));
+    }
+    let inverse = 1.0 / s;
+    if s > 0.0 && inverse.fract() == 0.0 {
+        return n.floordiv(&Dim::Const(inverse as i64));
+    }
+    Dim::Unknown
+}
+
+fn out_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
+    let (n, _) = kind(c.op.name);
+    let (_, x) = c.shaped("self")?;
+    if x.len() != n + 2 {
+        return Err(OpError::shape(format!(
+            "It is expected input_size equals to {}, but got size {}",
+            n + 2,
+            x.len()
+        )));
+    }
+    let mut out = x[..2].to_vec();
+    if c.is_none("output_size") || c.get("output_size").items().is_some_and(<[_]>::is_empty) {
+        for (d, s) in x[2..].iter().zip(scales(c, n)?) {
+            let s = s.ok_or_else(|| {
+                OpError::arg(
+                    "output_size",
+                    "Must specify exactly one of output_size and scale_factors",
+                )
+            })?;
+            out.push(scaled(d, s));
+        }
+    } else {
+        let size = c.dims("output_size")?;
+        if size.len() != n {
+            return Err(OpError::shape(format!(
+                "It is expected output_size equals to {n}, but got size {}",
+                size.len()
+            )));
+        }
+        out.extend(size);
+    }
+    let bad = |d: &Dim| d.as_const().is_some_and(|d| d <= 0);
+    if x[1..].iter().any(bad) || out[2..].iter().any(bad) {
+        return Err(OpError::shape(format!(
+            "Input and output sizes should be greater than 0, but got input {} output {}",
+            list_text(x),
+            list_text(&out[2..])
+        )));
+    }
+    Ok(out)
+}
+
+fn upsample_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    let d = c.leaf("self")?.dtype;
+    let (n, mode) = kind(c.op.name);
+    let shape = out_shape(c)?;
+    let nearest = matches!(mode, Mode::Nearest | Mode::NearestExact);
+    if !d.is_float() && d != DType::U8 {
+        let what = if nearest {
+            format!("compute_indices_weights_nearest{n}d")
+        } else {
+            "compute_indices_weights_linear".into()
+        };
+        return Err(crate::op::pointwise::not_implemented(&what, d));
+    }
+    Ok(Val::Leaf(TensorType::new(d, shape)))
+}
+
+/// For one index of the result along a dim: indices of the operand with weights.
+pub(in crate::op::rows) type Taps = Vec<(usize, f64)>;
+
+/// Rounds to the dtype that torch computes coordinates in.
+fn round_to(single: bool, x: f64) -> f64 {
+    if single { x as f32 as f64 } else { x }
+}
+
+fn step(n: usize, out: usize, align: bool, scale: Option<f64>, single: bool) -> f64 {
+    let r = |x| round_to(single, x);
+    if align {
+        return if out > 1 {
+            r(r((n - 1) as f64) / r((out - 1) as f64))
+        } else {
+            0.0
+        };
+    }
+    match scale {
+        Some(s) if s > 0.0 => r(1.0 / s),
+        _ => r(n as f64 / out as f64),
+    }
+}
+
+fn cubic_weights(t: f64, a: f64) -> [f64; 4] {
+    let near = |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
+    let far = |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
+    [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+}
+
+fn taps(mode: Mode, n: usize, out: usize, align: bool, scale: Option<f64>, single: bool) -> Vec<Taps> {
+    let r = |x| round_to(single, x);
+    let step = step(n, out, align, scale, single);
+    let last = n - 1;
+    let one = |i: usize| -> Taps {
+        let source = if align {
+            r(step * i as f64)
+        } else {
+            r(r(step * (i as f64 + 0.5)) - 0.5)
+        };
+        match mode {
+            Mode::Nearest => vec![((r(step * i as f64).floor() as usize).min(last), 1.0)],
+            Mode::NearestExact => vec![((r(step * (i as f64 + 0.5)).floor() as usize).min(last), 1.0)],
+            Mode::Linear => {
+                if n == out {
+                    return vec![(i, 1.0)];
+                }
+                let s = source.max(0.0);
+                let at = (s.floor() as usize).min(last);
+                let t = r(s - at as f64).clamp(0.0, 1.0);
+                vec![(at, r(1.0 - t)), ((at + 1).min(last), t)]
+            }
+            Mode::Cubic => {
+                let at = source.floor();
+                let w = cubic_weights(r(source - at), -0.75);
+                (0..4)
+                    .map(|k| ((at as i64 - 1 + k as i64).clamp(0, last as i64) as usize, r(w[k])))
+                    .collect()
+            }
+            Mode::LinearSmooth | Mode::CubicSmooth => smooth(mode, n, step, i),
+        }
+    };
+    (0..out).map(one).collect()
+}
+
+/// The filter stretched by the step, normalised (torch's antialiasing, which is Pillow's).
+fn smooth(mode: Mode, n: usize, step: f64, i: usize) -> Taps {
+    let half = if mode == Mode::LinearSmooth { 1.0 } else { 2.0 };
+    let wide = step.max(1.0);
+    let (support, centre) = (half * wide, step * (i as f64 + 0.5));
+    let first = ((centre - support + 0.5) as i64).max(0);
+    let end = ((centre + support + 0.5) as i64).min(n as i64);
+    let filter = |x: f64| {
+        let x = x.abs();
+        match mode {
+            Mode::LinearSmooth => (1.0 - x).max(0.0),
+            _ if x < 1.0 => cubic_weights(x, -0.5)[1],
+            _ if x < 2.0 => cubic_weights(x - 1.0, -0.5)[0],
+            _ => 0.0,
+        }
+    };
+    let w: Vec<f64> = (first..end).map(|j| filter((j as f64 - centre + 0.5) / wide)).collect();
+    let sum: f64 = w.iter().sum();
+    let sum = if sum == 0.0 { 1.0 } else { sum };
+    (first..end).zip(w).map(|(j, w)| (j as usize, w / sum)).collect()
+}
+
+fn upsample(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (n, mode) = kind(c.op.name);
+    let x = c.leaf("self")?;
+    let shape: Vec<usize> = out_shape(&c.types())?
+        .iter()
+        .filter_map(|d| d.as_const().map(|d| d as usize))
+        .collect();
+    let align = c.op.schema.index_of("align_corners").is_some() && c.bool("align_corners")?;
+    let bytes = x.dtype() == DType::U8 && n == 2;
+    let single = x.dtype() != DType::F64 && !bytes;
+    let mut along: Vec<Vec<Taps>> = vec![vec![vec![(0, 1.0)]]; 3 - n];
+    for (d, s) in scales(c, n)?.into_iter().enumerate() {
+        along.push(taps(mode, x.shape()[d + 2], shape[d + 2], align, s, single));
+    }
+    if x.numel() == 0 || matches!(mode, Mode::Nearest | Mode::NearestExact) {
+        return nearest(x, &shape, &along);
+    }
+    if bytes {
+        let y = fixed_point(x, &along[1..]);
+        return Ok(Val::Leaf(Tensor::from_slice(&shape, &y)));
+    }
+    let mut size = [1; 3];
+    size[3 - n..].copy_from_slice(&x.shape()[2..]);
+    let planes = x.shape()[0] * x.shape()[1];
+    let out = match native(x.dtype()) {
+        DType::F32 => {
+            let weights = along.iter().map(|v| {
+                v.iter()
+                    .map(|t| t.iter().map(|&(i, w)| (i, w as f32)).collect())
+                    .collect()
+            });
+            let weights: Vec<Vec<Vec<(usize, f32)>>> = weights.collect();
+            let y = blend(x.to(DType::F32).as_slice::<f32>(), planes, size, &weights);
+            Tensor::from_slice(&shape, &y)
+        }
+        // Bytes are blended in f64 and rounded to the nearest, within their range.
+        _ => {
+            let y = blend(x.to(DType::F64).as_slice::<f64>(), planes, size, &along);
+            let whole = |v: f64| {
+                if x.dtype().is_float() {
+                    v
+                } else {
+                    v.round().clamp(0.0, 255.0)
+                }
+            };
+            Tensor::from_slice(&shape, &y.into_iter().map(whole).collect::<Vec<_>>())
+        }
+    };
+    Ok(Val::Leaf(out.to(x.dtype())))
+}
+
+fn nearest(x: &Tensor, shape: &[usize], along: &[Vec<Taps>]) -> OpResult<Val<Tensor>> {
+    let mut out = zeros(x.dtype(), shape)?;
+    let n = x.rank() - 2;
+    let mut size = [1; 3];
+    size[3 - n..].copy_from_slice(&x.shape()[2..]);
+    let (bytes, src) = (x.dtype().size(), x.bytes());
+    let dst = out.bytes_mut();
+    let mut at = 0;
+    for plane in 0..shape[0] * shape[1] {
+        for d in &along[0] {
+            for h in &along[1] {
+                let row = ((plane * size[0] + d[0].0) * size[1] + h[0].0) * size[2];
+                for w in &along[2] {
+                    crate::op::rows::index::gather::copy_element(dst, at, src, row + w[0].0, bytes);
+                    at += 1;
+                }
+            }
+        }
+    }
+    Ok(Val::Leaf(out))
+}
+
+/// Weighted sums, innermost dim first.
+fn blend<T>(x: &[T], planes: usize, size: [usize; 3], along: &[Vec<Vec<(usize, T)>>]) -> Vec<T>
+where
+    T: Copy + Default + std::ops::Add<Output = T> + std::ops::Mul<Output = T>,
+{
+    let plane: usize = size.iter().product();
+    let total = along.iter().map(Vec::len).product::<usize>() * planes;
+    let mut out = Vec::with_capacity(total);
+    for x in x.chunks_exact(plane.max(1)).take(planes) {
+        for d in &along[0] {
+            for h in &along[1] {
+                for w in &along[2] {
+                    let mut sum = T::default();
+                    for &(i, wi) in d {
+                        let mut part = T::default();
+                        for &(j, wj) in h {
+                            let row = (i * size[1] + j) * size[2];
+                            let line = w.iter().fold(T::default(), |s, &(k, wk)| s + x[row + k] * wk);
+                            part = part + line * wj;
+                        }
+                        sum = sum + part * wi;
+                    }
+                    out.push(sum);
+                }
+            }
+        }
+    }
+    out
+}
+
+fn interpolate_row() -> Op {
+    Op::composite(
+        "interpolate",
+        "interpolate(Tensor input, Any size=None, Any scale_factor=None, str mode='nearest', bool? align_corners=None, bool? \
+         recompute_scale_factor=None, bool antialias=False) -> Tensor",
+        interpolate,
+    )
+    .doc("the image at another size, by mode")
+    .spelled("torch.nn.functional.interpolate")
+    .form(
+        "torch.nn.functional.upsample",
+        "upsample(Tensor input, Any size=None, Any scale_factor=None, str mode='nearest', bool? align_corners=None) -> Tensor",
+    )
+    .form_with(
+        "torch.nn.functional.upsample_bilinear",
+        "upsample_bilinear(Tensor input, Any size=None, Any scale_factor=None) -> Tensor",
+        &[("mode", Val::str("bilinear")), ("align_corners", Val::Bool(true))],
+    )
+    .form(
+        "torch.nn.functional.upsample_nearest",
+        "upsample_nearest(Tensor input, Any size=None, Any scale_factor=None) -> Tensor",
+    )
+    .module(
+        "Upsample(size=None, scale_factor=None, mode='nearest', align_corners=None, recompute_scale_factor=None) = \
+         interpolate(input, size, scale_factor, mode, align_corners, recompute_scale_factor)",
+    )
+    .module("UpsamplingNearest2d(size=None, scale_factor=None) = interpolate(input, size, scale_factor, 'nearest')")
+    .module("UpsamplingBilinear2d(size=None, scale_factor=None) = interpolate(input, size, scale_factor, 'bilinear', True)")
+}
+
+/// One value per spatial dim of a number or list.
+fn spread(v: &Val<Traced>, n: usize) -> Option<Vec<Val<Traced>>> {
+    match v {
+        Val::None => None,
+        Val::List(v) | Val::Tuple(v) => Some(v.clone()),
+        v => Some(vec![v.clone(); n]),
+    }
+}
+
+fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("input")?;
+    let n = x.rank()?.saturating_sub(2);
+    let (mut size, mut scale) = (spread(c.get("size"), n), spread(c.get("scale_factor"), n));
+    if size.is_some() == scale.is_some() {
+        return Err(OpError::arg(
+            "size",
+            "either size or scale_factor should be defined, and only one of them",
+        ));
+    }
+    if size.as_ref().or(scale.as_ref()).is_some_and(|v| v.len() != n) {
+        return Err(OpError::shape(format!(
+            "Input and output must have the same number of spatial dimensions, but got input with {n} spatial dimensions"
+        )));
+    }
+    let recompute = !c.is_none("recompute_scale_factor") && c.bool("recompute_scale_factor")?;
+    let mode = c.str("mode")?;
+    if let Some(s) = scale.as_ref().filter(|_| recompute || mode == "area") {
+        let out = x.shape()?[2..]
+            .iter()
+            .zip(s)
+            .map(|(d, s)| Val::Int(s.as_f64().map_or(Dim::Unknown, |s| scaled(d, s))));
+        size = Some(out.collect());
+        scale = None;
+    }
+    let list = |v: Option<Vec<Val<Traced>>>| v.map_or(Val::None, Val::List);
+    let smooth = c.bool("antialias")?;
+    let align = if c.is_none("align_corners") {
+        Val::Bool(false)
+    } else {
+        c.get("align_corners").clone()
+    };
+    let row = match (mode, n, smooth) {
+        ("nearest", 1..=3, false) => format!("upsample_nearest{n}d"),
+        ("nearest-exact", 1..=3, false) => format!("_upsample_nearest_exact{n}d"),
+        ("area", 1..=3, false) => return b.call(&format!("adaptive_avg_pool{n}d"), vec![x.into(), list(size)]),
+        ("linear", 1, false) => "upsample_linear1d".into(),
+        ("bilinear", 2, false) => "upsample_bilinear2d".into(),
+        ("bilinear", 2, true) => "_upsample_bilinear2d_aa".into(),
+        ("trilinear", 3, false) => "upsample_trilinear3d".into(),
+        ("bicubic", 2, false) => "upsample_bicubic2d".into(),
+        ("bicubic", 2, true) => "_upsample_bicubic2d_aa".into(),
+        _ => {
+            return Err(OpError::arg(
+                "mode",
+                format!("mode {mode} does not interpolate an input with {n} spatial dimensions"),
+            ));
+        }
+    };
+    let mut args = vec![x.into(), list(size)];
+    if !mode.starts_with("nearest") {
+        args.push(align);
+    }
+    args.extend(vec![Val::None; n]);
+    args.push(list(scale));
+    b.call(&row, args)
+}
