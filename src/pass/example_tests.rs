@@ -2,7 +2,7 @@
 
 use super::tests::alike;
 use super::*;
-use crate::infer::infer;
+use crate::infer::{InferOptions, infer};
 
 fn parsed(text: &str) -> GraphModule {
     let (file, d) = crate::syntax::parse_text(crate::source::FileId(0), text);

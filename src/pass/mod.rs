@@ -4,65 +4,39 @@
 //! a canonical graph stays canonical: every call is a `call_function` of a row's name with its arguments in the schema's
 //! order. New nodes keep the place in the user's Python and the names of the nodes they stand for.
 
-mod assert_sizes;
-mod batch_linear;
-mod batch_norm;
 pub mod build;
-mod canonicalise;
-mod cse;
-mod dce;
-mod decompose;
+mod extra;
 pub mod features;
-mod fold;
-mod functionalize;
-pub mod fusions;
-mod group;
-mod identities;
-mod inline;
-mod inputs;
+mod library;
 pub mod manager;
-mod merge_matmul;
-mod merge_rows;
-pub mod named_arguments;
-mod normalize;
 pub mod observer;
-pub mod partition;
-mod recognise;
-mod recurrent;
-mod reinplace;
-mod respell;
-pub mod simplify;
-pub mod sizes;
-pub mod sources;
-pub mod specialize;
-pub mod split;
-pub mod split_by;
-pub mod support;
+mod pipeline;
 pub mod tutorial;
+mod verify;
 
 #[cfg(test)]
 mod example_tests;
 #[cfg(test)]
-mod recognise_tests;
-#[cfg(test)]
-mod simplify_tests;
-#[cfg(test)]
-mod split_tests;
-#[cfg(test)]
 mod tests;
 
-pub use decompose::{decompose, decompose_node};
-pub use functionalize::functionalize;
+pub use extra::named_arguments;
+pub use library::decompose::{decompose, decompose_node};
+pub use library::specialize::specialize;
+pub use library::{fusions, partition, sizes, sources, specialize, split, split_by, support};
 pub use manager::PassManager;
-pub use normalize::normalize;
-pub use specialize::specialize;
+pub use pipeline::functionalize::functionalize;
+pub use pipeline::normalize::normalize;
+pub use pipeline::simplify;
+pub use verify::verify_canonical;
 
-use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::diag::{Diagnostic, Diagnostics};
 use crate::graph::purity::is_registered_call;
-use crate::graph::{Graph, GraphModule, NodeId, Opcode, is_impure, lint};
-use crate::infer::{self, InferOptions};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode, is_impure};
 use crate::op::{self, Op};
+use extra::{assert_sizes, batch_linear, canonicalise, inputs, merge_matmul, merge_rows, reinplace, respell};
+use pipeline::{batch_norm, cse, dce, fold, functionalize, identities, inline, normalize, recognise, recurrent};
 use std::time::{Duration, Instant};
+use verify::verify;
 
 /// One pass.
 pub struct Pass {
@@ -258,55 +232,6 @@ pub fn by_name(name: &str) -> Option<&'static Pass> {
 
 fn node_count(module: &GraphModule) -> usize {
     module.graphs.values().map(Graph::len).sum()
-}
-
-/// Lints and infers again after a pass: what is wrong then is the pass's fault.
-fn verify(name: &str, module: &mut GraphModule) -> Result<(), Diagnostics> {
-    let mut found = lint(module);
-    if !found.has_errors() {
-        let mut copy = module.clone();
-        found = infer::infer(&mut copy, &InferOptions::default());
-    }
-    let canonical = |p: &Pass| p.name == "normalize";
-    let done = |name: &str| PIPELINE.iter().position(|p| p.name == name);
-    if !found.has_errors() && done(name).is_some() && done(name) >= PIPELINE.iter().position(canonical) {
-        found = verify_canonical(module);
-    }
-    if !found.has_errors() {
-        return Ok(());
-    }
-    let blamed = found.into_iter().filter(Diagnostic::is_error);
-    let mut out = Diagnostics::new();
-    blamed.for_each(|d| out.push(d.note(format!("this is wrong after the pass `{name}`, not in the input"))));
-    Err(out)
-}
-
-/// What is not canonical in a module: after `normalize`, every call is a `call_function` of a row of the op table (or of a
-/// graph of the file), with its arguments in canonical form, and nothing is written to.
-pub fn verify_canonical(module: &GraphModule) -> Diagnostics {
-    let mut out = Diagnostics::new();
-    for graph in module.graphs.values() {
-        for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
-            let node = &graph[n];
-            let why = match canonical_op(graph, n) {
-                None if module.graphs.contains_key(node.target()) && node.op() == Opcode::CallFunction => continue,
-                None => "its target is no canonical op".to_string(),
-                Some(op) => match build::full_args(op, graph, n) {
-                    Err(e) => e.title,
-                    Ok(args) => {
-                        let (positional, kwargs) = build::canonical_args(op, args);
-                        if build::same_all(node.args(), &positional) && node.kwargs().len() == kwargs.len() {
-                            continue;
-                        }
-                        "its arguments are not in the schema's order, or are defaults".to_string()
-                    }
-                },
-            };
-            let title = format!("`%{}` (`{}`) is not canonical: {why}", node.name(), node.target());
-            out.push(Diagnostic::new(Code::E0601, title).at_opt(node.meta.span, ""));
-        }
-    }
-    out
 }
 
 /// Identities, folding, common values and dead code once more.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::graph::Arg;
-use crate::infer::infer;
+use crate::graph::lint;
+use crate::infer::{InferOptions, infer};
 use crate::interp;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, TensorType, Val};

@@ -1,0 +1,164 @@
+//! Brings equal graphs into one order with one set of names, so that they print equally.
+//!
+//! Kahn's algorithm with a tie-break that depends on what a node computes alone: its callee, its literals, the numbers
+//! already given to its operands. Nodes with effects keep their order among themselves and are barriers for what writes or
+//! is random. Names follow from the order, as torch's namer makes them.
+//!
+#![doc = include_str!("../examples/canonicalise.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphModule, NodeId, Opcode, is_impure, namer};
+use crate::pass::build::write_key;
+use crate::pass::{Context, canonical_op, each_graph};
+use crate::types::Val;
+use cranelift_entity::EntityRef;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    each_graph(module, |module, graph| {
+        let before: Vec<(NodeId, String)> = graph.iter().map(|n| (n, graph[n].name().to_string())).collect();
+        let order = order(module, graph);
+        for &n in &order {
+            if let Some(last) = graph.last() {
+                graph.move_after(n, last);
+            }
+        }
+        swap_operands(graph, &order);
+        rename(graph, &order);
+        let changed = before
+            .iter()
+            .zip(graph.iter())
+            .filter(|((n, name), m)| n != m || name != graph[*m].name())
+            .count();
+        Ok(changed)
+    })
+}
+
+/// The canonical order.
+fn order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
+    let mut waits: HashMap<NodeId, usize> = HashMap::new();
+    let mut after: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
+    let mut depends = |n: NodeId, on: NodeId, waits: &mut HashMap<NodeId, usize>| {
+        *waits.entry(n).or_default() += 1;
+        after.entry(on).or_default().push(n);
+    };
+    let output = graph.output();
+    let mut impure: Option<NodeId> = None;
+    // Readers of values wait for writes before them, and writes for all readers before: nothing crosses.
+    let mut since: Vec<NodeId> = vec![];
+    for n in graph.iter() {
+        waits.entry(n).or_default();
+        for i in graph[n].inputs() {
+            depends(n, i, &mut waits);
+        }
+        let call = graph[n].op().is_call();
+        if call && is_impure(graph, n, Some(module)) {
+            for &m in since.iter().chain(&impure) {
+                depends(n, m, &mut waits);
+            }
+            impure = Some(n);
+            since.clear();
+        } else if call {
+            if let Some(i) = impure {
+                depends(n, i, &mut waits);
+            }
+            since.push(n);
+        }
+    }
+    let mut place: HashMap<NodeId, usize> = HashMap::new();
+    let mut ready: BinaryHeap<Reverse<(u8, String, usize, NodeId)>> = BinaryHeap::new();
+    let mut placeholder = 0;
+    let mut push = |n: NodeId, place: &HashMap<NodeId, usize>, ready: &mut BinaryHeap<_>| {
+        if Some(n) != output {
+            let is_input = graph[n].op() == Opcode::Placeholder;
+            placeholder += is_input as usize;
+            // Inputs keep their order: it is the graph's interface.
+            let key = if is_input { String::new() } else { key(graph, n, place) };
+            ready.push(Reverse((!is_input as u8, key, placeholder * is_input as usize, n)));
+        }
+    };
+    for n in graph.iter().filter(|n| waits[n] == 0) {
+        push(n, &place, &mut ready);
+    }
+    let mut out = vec![];
+    while let Some(Reverse((_, _, _, n))) = ready.pop() {
+        place.insert(n, out.len());
+        out.push(n);
+        for &m in after.get(&n).into_iter().flatten() {
+            if let Some(w) = waits.get_mut(&m) {
+                *w -= 1;
+                if *w == 0 {
+                    push(m, &place, &mut ready);
+                }
+            }
+        }
+    }
+    out.extend(output);
+    out
+}
+
+/// What a node computes, in terms of the places of its operands: late operands first, so that a chain stays together.
+fn key(graph: &Graph, n: NodeId, place: &HashMap<NodeId, usize>) -> String {
+    let node = &graph[n];
+    let mut inputs: Vec<usize> = node.inputs().iter().filter_map(|i| place.get(i).copied()).collect();
+    inputs.sort_unstable_by_key(|&i| Reverse(i));
+    let depth: Vec<String> = inputs
+        .iter()
+        .map(|&i| format!("{:08}", 99_999_999usize.saturating_sub(i)))
+        .collect();
+    let mut text = format!("{} {} {} ", depth.join(","), node.op(), node.target());
+    let numbered = |a: &crate::graph::Arg| a.map(|n| NodeId::new(place.get(n).copied().unwrap_or(0)));
+    let mut args: Vec<String> = vec![];
+    for a in node.args() {
+        let mut s = String::new();
+        write_key(&numbered(a), &mut s);
+        args.push(s);
+    }
+    if swaps(graph, n) {
+        args.sort();
+    }
+    text.push_str(&args.concat());
+    for (k, v) in node.kwargs() {
+        text.push_str(k);
+        write_key(&numbered(v), &mut text);
+    }
+    text
+}
+
+/// Whether the node is a commutative op of two operands and nothing else.
+fn swaps(graph: &Graph, n: NodeId) -> bool {
+    let plain = graph[n].args().len() == 2 && graph[n].kwargs().is_empty();
+    plain && canonical_op(graph, n).is_some_and(|op| op.commutative)
+}
+
+/// Operands of commutative ops in the order of their places.
+fn swap_operands(graph: &mut Graph, order: &[NodeId]) {
+    let place: HashMap<NodeId, usize> = order.iter().enumerate().map(|(i, &n)| (n, i)).collect();
+    for &n in order {
+        if let [Val::Leaf(a), Val::Leaf(b)] = graph[n].args()
+            && swaps(graph, n)
+            && place[a] > place[b]
+        {
+            let args = vec![Val::Leaf(*b), Val::Leaf(*a)];
+            graph.set_args(n, args);
+        }
+    }
+}
+
+/// Names that follow from the order alone.
+fn rename(graph: &mut Graph, order: &[NodeId]) {
+    let mut fresh = Graph::new();
+    let mut names = vec![];
+    for &n in order {
+        let node = &graph[n];
+        let candidate = match node.op() {
+            Opcode::Output => "output".to_string(),
+            op => namer::candidate(node.target(), op == Opcode::CallFunction),
+        };
+        let made = fresh.create_node(node.op(), node.target(), vec![], vec![], Some(&candidate));
+        names.push(fresh[made].name().to_string());
+    }
+    graph.set_names(order.iter().copied().zip(names));
+}

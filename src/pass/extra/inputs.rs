@@ -1,0 +1,24 @@
+//! Removes inputs that nothing reads.
+//!
+//! The graph's interface changes: callers give fewer arguments. So this is no pass of the pipeline.
+//!
+#![doc = include_str!("../examples/dead-inputs.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{GraphModule, Mutation, Opcode};
+use crate::pass::Context;
+
+/// See the module. Only the entry graph's interface may change: other graphs are called by position.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    let Some(graph) = module.entry_mut() else { return Ok(0) };
+    let mut changed = 0;
+    for n in graph.ids() {
+        let node = &graph[n];
+        let written = Mutation::Input(node.target().into());
+        let dead = node.op() == Opcode::Placeholder && node.users().len() == 0 && !graph.mutations.contains(&written);
+        if dead {
+            changed += graph.erase_node(n).is_ok() as usize;
+        }
+    }
+    Ok(changed)
+}

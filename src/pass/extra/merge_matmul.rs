@@ -1,0 +1,147 @@
+//! Products of one matrix with several weights become one product with the weights side by side.
+//!
+//! `linear(x, w1, b1)`, `linear(x, w2, b2)` of constant weights become one `linear` whose result is split: one pass over `x`, and
+//! one larger product, which uses more of the machine. The weights are joined now. Every element is the same sum as
+//! before.
+//!
+#![doc = include_str!("../examples/merge-matmul.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphModule, InsertPoint, NodeId, Opcode};
+use crate::pass::build::{ITEM, Source, full_args};
+use crate::pass::{Context, canonical_op, each_graph};
+use crate::tensor::Tensor;
+use crate::types::{TensorType, Val};
+use std::collections::HashMap;
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    each_graph(module, |module, graph| {
+        let mut groups: Vec<Vec<Linear>> = vec![];
+        let mut known: HashMap<(NodeId, bool), usize> = HashMap::new();
+        for n in graph.ids() {
+            let Some(l) = Linear::of(module, graph, n) else {
+                continue;
+            };
+            let key = (l.input, l.bias.is_some());
+            let at = *known.entry(key).or_insert(groups.len());
+            match groups.get_mut(at) {
+                Some(g) => g.push(l),
+                None => groups.push(vec![l]),
+            }
+        }
+        let mut changed = 0;
+        for g in groups {
+            changed += merge(module, graph, &g).is_some() as usize;
+        }
+        Ok(changed)
+    })
+}
+
+/// A product with constant weights.
+pub(in crate::pass) struct Linear {
+    pub(in crate::pass) node: NodeId,
+    pub(in crate::pass) input: NodeId,
+    pub(in crate::pass) weight: Tensor,
+    pub(in crate::pass) bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// The product that node `n` is.
+    pub(in crate::pass) fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Linear> {
+        let op = canonical_op(graph, n).filter(|op| op.name == "linear")?;
+        let args = full_args(op, graph, n).ok()?;
+        let input = *args.first()?.as_leaf()?;
+        let constant = |i: usize| -> Option<Tensor> {
+            let node = &graph[*args.get(i)?.as_leaf()?];
+            let attribute = (node.op() == Opcode::GetAttr).then(|| module.attributes.get(node.target()))??;
+            attribute.value.clone()
+        };
+        let weight = constant(1).filter(|w| w.rank() == 2)?;
+        let bias = match args.get(2) {
+            None | Some(Val::None) => None,
+            Some(_) => Some(constant(2)?),
+        };
+        Some(Linear {
+            node: n,
+            input,
+            weight,
+            bias,
+        })
+    }
+}
+
+fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Option<()> {
+    let (first, rest) = group.split_first()?;
+    let same = |l: &Linear| l.weight.dtype() == first.weight.dtype() && l.weight.shape()[1] == first.weight.shape()[1];
+    if rest.is_empty() || !rest.iter().all(same) {
+        return None;
+    }
+    let ty = graph[first.node].meta.ty.as_ref()?.as_leaf()?.clone();
+    let sizes: Vec<usize> = group.iter().map(|l| l.weight.shape()[0]).collect();
+    let total = sizes.iter().try_fold(0usize, |a, b| a.checked_add(*b))?;
+    let weight = join(
+        &group.iter().map(|l| &l.weight).collect::<Vec<_>>(),
+        &[total, first.weight.shape()[1]],
+    )?;
+    let biases: Option<Vec<&Tensor>> = group.iter().map(|l| l.bias.as_ref()).collect();
+    let bias = match &biases {
+        Some(b) => Some(join(b, &[total])?),
+        None => None,
+    };
+    let source = Source::of(graph, first.node, "merge-matmul");
+    let before = graph.insert_point();
+    graph.set_insert_point(InsertPoint::Before(first.node));
+    let attribute = |module: &mut GraphModule, graph: &mut Graph, hint: &str, value: Tensor| {
+        let ty = Val::Leaf(value.ty());
+        let name = module.add_constant(hint, value);
+        let n = graph.get_attr(&name);
+        source.mark(graph, n, ty);
+        n
+    };
+    let w = attribute(module, graph, "_merged_weight", weight);
+    let mut args = vec![Val::Leaf(first.input), Val::Leaf(w)];
+    if let Some(b) = bias {
+        args.push(Val::Leaf(attribute(module, graph, "_merged_bias", b)));
+    }
+    let wide = |n: usize| -> Option<TensorType> {
+        let mut t = ty.clone();
+        *t.shape.as_mut()?.last_mut()? = n.into();
+        Some(t)
+    };
+    let types: Option<Vec<TensorType>> = sizes.iter().map(|&n| wide(n)).collect();
+    let (types, whole) = (types?, wide(total)?);
+    let product = graph.create_node(Opcode::CallFunction, "linear", args, vec![], None);
+    source.mark(graph, product, Val::Leaf(whole));
+    let list = Val::List(sizes.iter().map(|&n| Val::int(n as i64)).collect());
+    let args = vec![Val::Leaf(product), list, Val::int(-1)];
+    let split = graph.create_node(Opcode::CallFunction, "split_with_sizes", args, vec![], None);
+    source.mark(graph, split, Val::List(types.iter().cloned().map(Val::Leaf).collect()));
+    for (i, (l, ty)) in group.iter().zip(types).enumerate() {
+        let args = vec![Val::Leaf(split), Val::int(i as i64)];
+        let item = graph.create_node(Opcode::CallFunction, ITEM, args, vec![], None);
+        Source::of(graph, l.node, "merge-matmul").mark(graph, item, Val::Leaf(ty));
+        graph.replace_all_uses_with(l.node, item);
+    }
+    graph.set_insert_point(before);
+    for l in group {
+        // All its uses were replaced.
+        let _ = graph.erase_node(l.node);
+    }
+    Some(())
+}
+
+/// Tensors of one dtype behind each other, as one of `shape`.
+pub(in crate::pass) fn join(parts: &[&Tensor], shape: &[usize]) -> Option<Tensor> {
+    let dtype = parts.first()?.dtype();
+    crate::tensor::byte_len(dtype, shape)?;
+    let mut out = Tensor::zeros(dtype, shape);
+    let mut at = 0;
+    let bytes = out.bytes_mut();
+    for p in parts {
+        let b = p.bytes();
+        bytes.get_mut(at..at + b.len())?.copy_from_slice(b);
+        at += b.len();
+    }
+    Some(out)
+}

@@ -1,0 +1,110 @@
+//! Products of several matrices with one weight become one product of the matrices below each other.
+//!
+//! torch.fx's `merge_matmul`: `matmul(a, w)`, `matmul(b, w)` become `matmul(cat([a, b]), w)`, whose result is split. One
+//! product of more rows uses the machine better, and the weight is read once. `linear` with one weight and bias is the
+//! same. None of the products may need another's result; sizes must be known.
+//!
+#![doc = include_str!("../examples/merge-rows.md")]
+
+use super::group;
+use crate::diag::Diagnostic;
+use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId};
+use crate::op::emit::{ints_val, list_val};
+use crate::op::{Build, OpResult, Traced};
+use crate::pass::build::{GraphBuilder, Source, full_args};
+use crate::pass::{Context, canonical_op, each_graph};
+use crate::types::{DType, Dim, Val};
+use cranelift_entity::EntityRef;
+use indexmap::IndexMap;
+
+/// What products of one group have in common: the op, all arguments but the first, the dtype and the sizes but the first.
+type Kind = (&'static str, Vec<NodeId>, DType, Vec<Dim>);
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    each_graph(module, |module, graph| {
+        if !group::is_free(module, graph) {
+            return Ok(0);
+        }
+        let mut kinds: IndexMap<Kind, Vec<NodeId>> = IndexMap::new();
+        for n in graph.iter() {
+            if let Some(kind) = kind(graph, n) {
+                kinds.entry(kind).or_default().push(n);
+            }
+        }
+        let mut changed = 0;
+        for nodes in kinds.values() {
+            for members in group::independent(graph, nodes) {
+                changed += merge(graph, &members).is_some() as usize;
+            }
+        }
+        Ok(changed)
+    })
+}
+
+fn kind(graph: &Graph, n: NodeId) -> Option<Kind> {
+    let op = canonical_op(graph, n).filter(|op| matches!(op.name, "linear" | "matmul" | "mm"))?;
+    let args = full_args(op, graph, n).ok()?;
+    let rest: Option<Vec<NodeId>> = args[1..]
+        .iter()
+        .filter(|a| !a.is_none())
+        .map(|a| a.as_leaf().copied())
+        .collect();
+    let rest = rest?;
+    let rank = |n: NodeId| Some(graph[n].meta.ty.as_ref()?.as_leaf()?.shape.as_ref()?.len());
+    let input = graph[*args[0].as_leaf()?].meta.ty.as_ref()?.as_leaf()?;
+    let shape = input.shape.as_deref()?;
+    let plain = rank(*rest.first()?) == Some(2) && shape.len() >= 2 && shape.iter().all(|d| d.as_const().is_some());
+    plain.then(|| (op.name, rest, input.dtype, shape[1..].to_vec()))
+}
+
+fn merge(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
+    let first = *members.first()?;
+    let inputs: Option<Vec<NodeId>> = members.iter().map(|&n| graph[n].args()[0].as_leaf().copied()).collect();
+    let inputs = inputs?;
+    let rows = |n: NodeId| {
+        graph[n]
+            .meta
+            .ty
+            .as_ref()?
+            .as_leaf()?
+            .shape
+            .as_ref()?
+            .first()?
+            .as_const()
+    };
+    let sizes: Option<Vec<i64>> = inputs.iter().map(|&n| rows(n)).collect();
+    let sizes = sizes?;
+    let before = graph.insert_point();
+    graph.set_insert_point(InsertPoint::Before(first));
+    let rest: Vec<Arg> = graph[first].args()[1..].to_vec();
+    let target = canonical_op(graph, first)?.name;
+    let source = Source::of(graph, first, "merge-rows");
+    let mut b = GraphBuilder::new(graph, source, |_| true);
+    let made = product(&mut b, target, &inputs, &rest, &sizes);
+    graph.set_insert_point(before);
+    let values = made.ok().filter(|v| v.len() == members.len())?;
+    for (&n, &v) in members.iter().zip(&values) {
+        let ty = graph[v].meta.ty.clone()?;
+        Source::of(graph, n, "merge-rows").mark(graph, v, ty);
+    }
+    group::replace(graph, members, &values).then_some(())
+}
+
+/// The nodes of the parts of one product.
+fn product(
+    b: &mut GraphBuilder<'_>,
+    target: &str,
+    inputs: &[NodeId],
+    rest: &[Arg],
+    sizes: &[i64],
+) -> OpResult<Vec<NodeId>> {
+    let xs: Vec<Traced> = inputs.iter().filter_map(|&n| b.traced(n)).collect();
+    let x = b.call("cat", vec![list_val(&xs), Val::int(0)])?;
+    let mut args = vec![x];
+    args.extend(rest.iter().map(|a| b.trace(a)));
+    let y = b.call(target, args)?;
+    let parts = b.call("split_with_sizes", vec![y, ints_val(sizes), Val::int(0)])?;
+    let leaves = parts.leaves().into_iter();
+    Ok(leaves.map(|t| NodeId::new(t.id as usize)).collect())
+}

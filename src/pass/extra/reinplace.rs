@@ -1,0 +1,109 @@
+//! Lets pointwise ops write over an operand that nothing reads any more.
+//!
+//! The inverse of `functionalize`, for graphs that are run op by op under PyTorch: no new memory for `relu(x)` where `x` ends
+//! there. A node becomes in-place where its operand was computed by this graph (inputs, parameters and constants are the
+//! caller's), has the result's type, shares no memory with another operand, and no alias of it is used later. fxc's own code
+//! needs none of this: the memory plan gives a result the place of an operand that ends.
+//!
+#![doc = include_str!("../examples/reinplace.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::op::{Meaning, Op};
+use crate::pass::build::full_args;
+use crate::pass::{Context, canonical_op, each_graph};
+use crate::types::Val;
+use std::collections::{HashMap, HashSet};
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    each_graph(module, |_, graph| {
+        let mut changed = 0;
+        let place: HashMap<NodeId, usize> = graph.iter().enumerate().map(|(i, n)| (n, i)).collect();
+        // Nodes whose memory is their own: computed here, or written over one that was.
+        let mut own: HashSet<NodeId> = HashSet::new();
+        for n in graph.ids() {
+            let Some(op) = canonical_op(graph, n) else { continue };
+            match rewrite(graph, n, op, &place, &own) {
+                Some(path) => {
+                    graph.set_target(n, Opcode::CallFunction, &path);
+                    own.insert(n);
+                    changed += 1;
+                }
+                None if is_fresh(op) => {
+                    own.insert(n);
+                }
+                None => {}
+            }
+        }
+        Ok(changed)
+    })
+}
+
+/// Whether the result is new memory in any case.
+fn is_fresh(op: &Op) -> bool {
+    !op.aliases
+        && matches!(
+            op.meaning,
+            Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_)
+        )
+}
+
+/// The in-place spelling that the node may have.
+fn rewrite(
+    graph: &Graph,
+    n: NodeId,
+    op: &'static Op,
+    place: &HashMap<NodeId, usize>,
+    own: &HashSet<NodeId>,
+) -> Option<String> {
+    if !matches!(op.meaning, Meaning::Pointwise(_)) {
+        return None;
+    }
+    let path = in_place(op)?;
+    let x = *graph[n].args().first()?.as_leaf()?;
+    let same = graph[x].meta.ty.is_some() && graph[x].meta.ty == graph[n].meta.ty;
+    if !same || !own.contains(&x) || full_args(op, graph, n).is_err() {
+        return None;
+    }
+    let shared = aliases(graph, x)?;
+    let over = |u: NodeId| place.get(&u) <= place.get(&n) && graph[u].op() != Opcode::Output;
+    let ended = shared.iter().all(|&m| graph[m].users().all(over));
+    let others = graph[n].inputs().into_iter().filter(|&i| i != x);
+    let twice = graph[n].args()[1..].iter().any(|a| a.leaves().contains(&&x));
+    (ended && !twice && !others.into_iter().any(|i| shared.contains(&i))).then_some(path)
+}
+
+/// The overload that writes to the first parameter.
+fn in_place(op: &Op) -> Option<String> {
+    let forms = op
+        .forms
+        .iter()
+        .filter(|f| f.inplace && f.schema.is_none() && f.fixed.is_empty());
+    let mut paths = forms.flat_map(|f| &f.paths);
+    paths.find(|p| p.starts_with("aten.")).map(|p| format!("torch.ops.{p}"))
+}
+
+/// The nodes that may share `x`'s memory; `None` if that is not known.
+fn aliases(graph: &Graph, x: NodeId) -> Option<HashSet<NodeId>> {
+    let mut out = HashSet::from([x]);
+    let mut todo = vec![x];
+    while let Some(m) = todo.pop() {
+        for u in graph[m].users() {
+            let first = graph[u].args().first() == Some(&Val::Leaf(m));
+            let shares = match canonical_op(graph, u) {
+                Some(op) if is_fresh(op) => false,
+                // A view, a list of views, an op that may give its operand back.
+                Some(_) => true,
+                None if graph[u].op() == Opcode::Output => false,
+                // In place by this pass: the result is the first operand.
+                None if graph[u].target().starts_with("torch.ops.aten.") => first,
+                None => return None,
+            };
+            if shares && out.insert(u) {
+                todo.push(u);
+            }
+        }
+    }
+    Some(out)
+}

@@ -1,0 +1,54 @@
+//! Spells canonical ops as torch does, so that the graph's Python runs under PyTorch.
+//!
+//! ATen's overloads where there is one that can say the call, else functions of the torch module. The inverse of
+//! `normalize`.
+//!
+#![doc = include_str!("../examples/respell.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::op::spell;
+use crate::pass::build::full_args;
+use crate::pass::{Context, canonical_op, each_graph};
+use std::sync::Arc;
+
+/// See the module.
+pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+    each_graph(module, |_, graph| {
+        let mut changed = 0;
+        for n in graph.ids() {
+            match respell(graph, n) {
+                Some(true) => changed += 1,
+                Some(false) => {
+                    let node = &graph[n];
+                    cx.remarks.push(format!(
+                        "`%{}`: torch has no spelling of `{}`",
+                        node.name(),
+                        node.target()
+                    ));
+                }
+                None => {}
+            }
+        }
+        Ok(changed)
+    })
+}
+
+/// Whether the node now is as torch spells it; `None` for one that is no canonical op.
+fn respell(graph: &mut Graph, n: NodeId) -> Option<bool> {
+    let op = canonical_op(graph, n)?;
+    let args = full_args(op, graph, n).ok()?;
+    let Some(s) = spell::spell(op, &args) else {
+        return Some(false);
+    };
+    let opcode = if s.method {
+        Opcode::CallMethod
+    } else {
+        Opcode::CallFunction
+    };
+    graph.set_target(n, opcode, &s.target);
+    graph.set_args(n, s.args);
+    graph.set_kwargs(n, s.kwargs.into_iter().map(|(k, v)| (Arc::from(k), v)).collect());
+    graph.meta_mut(n).arg_spans.clear();
+    Some(true)
+}

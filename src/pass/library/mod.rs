@@ -1,0 +1,14 @@
+//! What changes modules and takes arguments that a list of passes cannot give: [`LIBRARY`](super::LIBRARY).
+
+pub mod decompose;
+pub mod fusions;
+pub mod partition;
+pub mod sizes;
+pub mod sources;
+pub mod specialize;
+pub mod split;
+pub mod split_by;
+pub mod support;
+
+#[cfg(test)]
+mod split_tests;

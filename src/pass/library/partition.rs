@@ -1,0 +1,240 @@
+//! Groups of nodes that a backend can take as one: torch's `CapabilityBasedPartitioner`.
+//!
+//! Nodes that the backend supports are put together one by one, in the graph's order, as long as no part needs a result of
+//! another that needs one of its own. What has effects keeps its order, and so counts as needing what has effects before it.
+
+use super::split::{self, Part};
+use super::support::Supports;
+use crate::graph::{Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
+use crate::op;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Proposes parts of one graph.
+pub struct Partitioner<'a> {
+    graph: &'a Graph,
+    supported: Supports<'a>,
+    /// Whether a part may be a single call (torch's `allows_single_node_partition`).
+    pub allow_single_node: bool,
+    /// Targets, in any spelling, that do not count as work of a part: views and the like. Taking an item never counts.
+    pub non_compute_ops: Vec<String>,
+    /// Targets of calls that may be a part of their own all the same.
+    pub allowed_single_node_ops: Vec<String>,
+    /// Whether only calls that use each other's results come together. Otherwise parts that have nothing to do with
+    /// each other are one part, too.
+    pub skip_horizontal_fusion: bool,
+    next: HashMap<NodeId, Vec<NodeId>>,
+}
+
+/// Parts that are being made.
+#[derive(Default)]
+struct Parts {
+    of: HashMap<NodeId, usize>,
+    members: Vec<Vec<NodeId>>,
+}
+
+impl<'a> Partitioner<'a> {
+    /// A partitioner of calls that `supported` accepts. `module` says which calls of its modules and graphs have effects.
+    pub fn new(
+        module: Option<&GraphModule>,
+        graph: &'a Graph,
+        supported: impl Fn(&Graph, NodeId) -> bool + 'a,
+    ) -> Partitioner<'a> {
+        let mut next: HashMap<NodeId, Vec<NodeId>> = graph.iter().map(|n| (n, graph[n].users().collect())).collect();
+        let effects: Vec<NodeId> = graph
+            .iter()
+            .filter(|&n| graph[n].op().is_call() && is_impure(graph, n, module))
+            .collect();
+        for pair in effects.windows(2) {
+            next.entry(pair[0]).or_default().push(pair[1]);
+        }
+        Partitioner {
+            graph,
+            supported: Box::new(supported),
+            allow_single_node: false,
+            non_compute_ops: vec![],
+            allowed_single_node_ops: vec![],
+            skip_horizontal_fusion: false,
+            next,
+        }
+    }
+
+    /// The parts, named `fused_0`, `fused_1`, … in the order of their first nodes.
+    pub fn propose(&self) -> Vec<Part> {
+        let mut parts = Parts::default();
+        for n in self.graph.iter() {
+            if self.graph[n].op().is_call() && (self.supported)(self.graph, n) {
+                self.place(&mut parts, n);
+            }
+        }
+        self.items_to_producers(&mut parts);
+        let order: HashMap<NodeId, usize> = self.graph.iter().enumerate().map(|(i, n)| (n, i)).collect();
+        let mut lists: Vec<Vec<NodeId>> = parts.members.into_iter().filter(|m| self.is_worth(m)).collect();
+        lists.iter_mut().for_each(|l| l.sort_by_key(|n| order[n]));
+        lists.sort_by_key(|l| order[&l[0]]);
+        let named = lists.into_iter().enumerate();
+        named
+            .map(|(i, nodes)| Part {
+                name: format!("fused_{i}"),
+                nodes,
+            })
+            .collect()
+    }
+
+    /// Gives `n` a part: a new one, which then takes in those it may.
+    fn place(&self, parts: &mut Parts, n: NodeId) {
+        let mut own = parts.members.len();
+        parts.members.push(vec![n]);
+        parts.of.insert(n, own);
+        let mut others: Vec<usize> = self.graph[n]
+            .inputs()
+            .iter()
+            .filter_map(|i| parts.of.get(i).copied())
+            .collect();
+        if !self.skip_horizontal_fusion {
+            others.extend(0..own);
+        }
+        let mut seen = HashSet::new();
+        for other in others {
+            let free = other != own && seen.insert(other) && !parts.members[other].is_empty();
+            if free && !self.makes_cycle(parts, own, other) {
+                let (from, to) = (own.max(other), own.min(other));
+                let moved = std::mem::take(&mut parts.members[from]);
+                moved.iter().for_each(|&m| _ = parts.of.insert(m, to));
+                parts.members[to].extend(moved);
+                own = to;
+            }
+        }
+    }
+
+    /// Whether a path leads out of the two parts together and back.
+    fn makes_cycle(&self, parts: &Parts, a: usize, b: usize) -> bool {
+        let inside = |n: NodeId| parts.of.get(&n).is_some_and(|p| *p == a || *p == b);
+        let both = parts.members[a].iter().chain(&parts.members[b]);
+        let mut todo: Vec<NodeId> = both
+            .flat_map(|n| &self.next[n])
+            .copied()
+            .filter(|&n| !inside(n))
+            .collect();
+        let mut seen: HashSet<NodeId> = HashSet::new();
+        let mut entered: HashSet<usize> = HashSet::new();
+        while let Some(n) = todo.pop() {
+            if inside(n) {
+                return true;
+            }
+            if !seen.insert(n) {
+                continue;
+            }
+            todo.extend(&self.next[&n]);
+            if let Some(&p) = parts.of.get(&n)
+                && entered.insert(p)
+            {
+                todo.extend(&parts.members[p]);
+            }
+        }
+        false
+    }
+
+    /// Puts nodes that take items of a call into the part of the call, or into none if that has none, where all its users
+    /// do so.
+    fn items_to_producers(&self, parts: &mut Parts) {
+        for n in self.graph.iter() {
+            let users: Vec<NodeId> = self.graph[n].users().collect();
+            if users.is_empty() || !self.graph[n].op().is_call() || !users.iter().all(|&u| self.is_item(u)) {
+                continue;
+            }
+            let home = parts.of.get(&n).copied();
+            for u in users {
+                let now = parts.of.get(&u).copied();
+                if now == home {
+                    continue;
+                }
+                if let Some(p) = now {
+                    parts.members[p].retain(|&m| m != u);
+                    parts.of.remove(&u);
+                }
+                if let Some(p) = home {
+                    parts.members[p].push(u);
+                    parts.of.insert(u, p);
+                }
+            }
+        }
+    }
+
+    fn is_item(&self, n: NodeId) -> bool {
+        self.is_one_of(n, &["operator.getitem", crate::pass::build::ITEM])
+    }
+
+    /// Whether the node calls one of `targets`: as it is written, or by a spelling of the same op.
+    fn is_one_of<S: AsRef<str>>(&self, n: NodeId, targets: &[S]) -> bool {
+        let rows = |target: &str, method: bool| -> Vec<&'static str> {
+            let readings = op::candidates(&op::canonical_path(target, method));
+            readings.iter().map(|c| c.op.name).collect()
+        };
+        let node = &self.graph[n];
+        let own = rows(node.target(), node.op() == Opcode::CallMethod);
+        let same = |t: &str| t == node.target() || rows(t, false).iter().any(|r| own.contains(r));
+        targets.iter().any(|t| same(t.as_ref()))
+    }
+
+    /// Whether a part has more than one call that computes.
+    fn is_worth(&self, nodes: &[NodeId]) -> bool {
+        let computes = |&&n: &&NodeId| !self.is_item(n) && !self.is_one_of(n, &self.non_compute_ops);
+        let alone = |n: &NodeId| self.is_one_of(*n, &self.allowed_single_node_ops);
+        !nodes.is_empty()
+            && (self.allow_single_node || nodes.iter().filter(computes).count() > 1 || nodes.iter().any(alone))
+    }
+
+    /// Takes calls that compute nothing out of the parts where only such calls stand before or behind them in the part.
+    pub fn remove_bookend_non_compute_ops(&self, parts: &mut Vec<Part>) {
+        for p in parts.iter_mut() {
+            let inside: HashSet<NodeId> = p.nodes.iter().copied().collect();
+            let mut gone: HashSet<NodeId> = HashSet::new();
+            let idle = |n: NodeId| self.is_one_of(n, &self.non_compute_ops);
+            for &n in &p.nodes {
+                let open = |i: &NodeId| !inside.contains(i) || gone.contains(i);
+                if idle(n) && self.graph[n].inputs().iter().all(open) {
+                    gone.insert(n);
+                }
+            }
+            for &n in p.nodes.iter().rev() {
+                let open = |u: NodeId| !inside.contains(&u) || gone.contains(&u);
+                if idle(n) && self.graph[n].users().all(open) {
+                    gone.insert(n);
+                }
+            }
+            p.nodes.retain(|n| !gone.contains(n));
+        }
+        parts.retain(|p| !p.nodes.is_empty());
+    }
+}
+
+/// Proposes parts and makes graphs of them (torch's `partition_and_fuse`). Gives the new graphs' names.
+///
+/// ```
+/// use fxc::graph::{Graph, GraphModule};
+/// use fxc::pass::partition::partition_and_fuse;
+///
+/// let graph = Graph::trace(&["x"], |t, p| {
+///     let a = (&p[0] + 1) * 2;
+///     t.function("torch.fft.fft", (&a,), &[]) + a
+/// });
+/// let mut module = GraphModule::new("net", graph);
+/// partition_and_fuse(&mut module, "net", |graph, n| graph[n].target().starts_with("operator.")).unwrap();
+/// let graph = &module.graphs["net"];
+/// let calls = graph.iter().filter(|&n| graph[n].op().is_call()).map(|n| graph[n].target());
+/// // The sum needs the transform, and is alone: it is no part.
+/// assert_eq!(calls.collect::<Vec<_>>(), ["fused_0", "torch.fft.fft", "operator.add"]);
+/// ```
+///
+/// # Errors
+/// There is no graph `name`.
+pub fn partition_and_fuse(
+    module: &mut GraphModule,
+    name: &str,
+    supported: impl Fn(&Graph, NodeId) -> bool,
+) -> Result<Vec<Arc<str>>, GraphError> {
+    let graph = split::find(module, name)?.clone();
+    let parts = Partitioner::new(Some(module), &graph, supported).propose();
+    split::fuse(module, name, &parts)
+}

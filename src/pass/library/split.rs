@@ -1,0 +1,292 @@
+//! Splitting a graph into graphs: by a function of the nodes, by what a backend supports, or by given sets.
+//!
+//! torch's `split_module` and `fuse_by_partitions`; [`partition`](super::partition) proposes sets. Parts become graphs of the same module, which
+//! the graph calls; nothing is computed twice, and what has effects keeps its order. Attributes keep their paths: all graphs
+//! share the module's. [`inline`](crate::pass::by_name) puts the parts
+//! together again.
+
+use crate::graph::{Arg, Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
+use crate::types::{Type, Val};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// A part: the name its graph gets, and its nodes.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The name of the graph it becomes.
+    pub name: String,
+    /// Calls of the graph that is split.
+    pub nodes: Vec<NodeId>,
+}
+
+/// Splits the graph `name` by the number that `part_of` gives each call (torch's `split_module`): part `k` becomes the graph
+/// `submod_k`. Calls keep the graph's order, and results the names of their nodes.
+///
+/// ```
+/// use fxc::graph::{Graph, GraphModule, print};
+/// use fxc::pass::split::split_module;
+///
+/// let graph = Graph::trace(&["x"], |_, p| p[0].method("exp", ()).method("sum", ()));
+/// let mut module = GraphModule::new("main", graph);
+/// split_module(&mut module, "main", |graph, n| (graph[n].target() == "sum") as i64).unwrap();
+/// assert_eq!(
+///     print(&module),
+///     "\
+/// graph main {
+///     %x = placeholder x
+///     %submod_0 = call_function submod_0(%x)
+///     %submod_1 = call_function submod_1(%submod_0)
+///     output %submod_1
+/// }
+///
+/// graph submod_0 {
+///     %x = placeholder x
+///     %exp = call_method exp(%x)
+///     output %exp
+/// }
+///
+/// graph submod_1 {
+///     %exp = placeholder exp
+///     %sum_1 = call_method sum(%exp)
+///     output %sum_1
+/// }
+/// "
+/// );
+/// ```
+///
+/// # Errors
+/// Parts that need each other's results (`cycle exists between partitions!`).
+pub fn split_module(
+    module: &mut GraphModule,
+    name: &str,
+    part_of: impl Fn(&Graph, NodeId) -> i64,
+) -> Result<Vec<Arc<str>>, GraphError> {
+    let graph = find(module, name)?;
+    let mut parts: BTreeMap<i64, Vec<NodeId>> = BTreeMap::new();
+    for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
+        parts.entry(part_of(graph, n)).or_default().push(n);
+    }
+    let parts: Vec<Part> = parts
+        .into_iter()
+        .map(|(k, nodes)| Part {
+            name: format!("submod_{k}"),
+            nodes,
+        })
+        .collect();
+    fuse(module, name, &parts)
+}
+
+/// The graph `name`.
+pub(in crate::pass) fn find<'m>(module: &'m GraphModule, name: &str) -> Result<&'m Graph, GraphError> {
+    let graph = module.graphs.get(name);
+    graph.ok_or_else(|| GraphError(format!("the module has no graph `{name}`")))
+}
+
+/// Makes a graph of each part, and calls of them (torch's `fuse_by_partitions`). Gives the new graphs' names.
+///
+/// # Errors
+/// Parts that need each other's results (`cycle exists between partitions!`), a node in two parts or that is no call.
+pub fn fuse(module: &mut GraphModule, name: &str, parts: &[Part]) -> Result<Vec<Arc<str>>, GraphError> {
+    let graph = find(module, name)?.clone();
+    let mut part: HashMap<NodeId, usize> = HashMap::new();
+    for (i, p) in parts.iter().enumerate() {
+        for &n in &p.nodes {
+            if !graph.is_live(n) || !graph[n].op().is_call() {
+                return Err(GraphError(format!("a node of `{}` is no call of the graph", p.name)));
+            }
+            if part.insert(n, i).is_some() {
+                return Err(GraphError(format!("`%{}` is in two parts", graph[n].name())));
+            }
+        }
+    }
+    let names: Vec<Arc<str>> = parts.iter().map(|p| free_name(module, &p.name)).collect();
+    let order = units(module, &graph, &part)?;
+    let mut writer = Fuse {
+        graph: &graph,
+        part: &part,
+        names: &names,
+        main: Graph::new(),
+        map: HashMap::new(),
+        made: vec![],
+    };
+    writer.main.torch = graph.torch.clone();
+    writer.main.mutations = graph.mutations.clone();
+    for unit in order {
+        match unit {
+            Unit::Node(n) => writer.single(n),
+            Unit::Part(p) => writer.part(p, &parts[p].nodes),
+        }
+    }
+    let (main, made) = (writer.main, writer.made);
+    for (name, g) in made {
+        module.graphs.insert(name, g);
+    }
+    if let Some(slot) = module.graphs.get_mut(name) {
+        *slot = main;
+    }
+    Ok(names)
+}
+
+fn free_name(module: &GraphModule, wish: &str) -> Arc<str> {
+    let numbered = (1..).map(|i| format!("{wish}_{i}"));
+    let mut names = std::iter::once(wish.to_string()).chain(numbered);
+    names
+        .find(|n| !module.graphs.contains_key(n.as_str()))
+        .unwrap_or_default()
+        .into()
+}
+
+/// What becomes one node of the new graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Unit {
+    Node(NodeId),
+    Part(usize),
+}
+
+/// The units in an order that keeps the graph's where it can.
+fn units(module: &GraphModule, graph: &Graph, part: &HashMap<NodeId, usize>) -> Result<Vec<Unit>, GraphError> {
+    let unit = |n: NodeId| part.get(&n).map_or(Unit::Node(n), |&p| Unit::Part(p));
+    let mut at: HashMap<Unit, usize> = HashMap::new();
+    let mut edges: HashSet<(Unit, Unit)> = HashSet::new();
+    let mut effect: Option<Unit> = None;
+    for (i, n) in graph.iter().enumerate() {
+        let u = unit(n);
+        at.entry(u).or_insert(i);
+        for from in graph[n].inputs().into_iter().map(unit).filter(|f| *f != u) {
+            edges.insert((from, u));
+        }
+        if graph[n].op().is_call() && is_impure(graph, n, Some(module)) {
+            if let Some(e) = effect.filter(|e| *e != u) {
+                edges.insert((e, u));
+            }
+            effect = Some(u);
+        }
+    }
+    let mut waits: HashMap<Unit, usize> = at.keys().map(|&u| (u, 0)).collect();
+    let mut next: HashMap<Unit, Vec<Unit>> = HashMap::new();
+    for (a, b) in edges {
+        *waits.entry(b).or_default() += 1;
+        next.entry(a).or_default().push(b);
+    }
+    let mut ready: BinaryHeap<Reverse<(usize, Unit)>> = waits
+        .iter()
+        .filter(|(_, w)| **w == 0)
+        .map(|(u, _)| Reverse((at[u], *u)))
+        .collect();
+    let mut out = vec![];
+    while let Some(Reverse((_, u))) = ready.pop() {
+        out.push(u);
+        for v in next.get(&u).into_iter().flatten() {
+            let Some(w) = waits.get_mut(v) else { continue };
+            *w -= 1;
+            if *w == 0 {
+                ready.push(Reverse((at[v], *v)));
+            }
+        }
+    }
+    if out.len() < at.len() {
+        return Err(GraphError("cycle exists between partitions!".into()));
+    }
+    Ok(out)
+}
+
+/// Writes the new graphs.
+struct Fuse<'a> {
+    graph: &'a Graph,
+    part: &'a HashMap<NodeId, usize>,
+    names: &'a [Arc<str>],
+    main: Graph,
+    /// The old graph's values in the new one.
+    map: HashMap<NodeId, Arg>,
+    made: Vec<(Arc<str>, Graph)>,
+}
+
+impl Fuse<'_> {
+    fn single(&mut self, n: NodeId) {
+        let map = &self.map;
+        let new = self
+            .main
+            .node_copy(self.graph, n, |i| map.get(&i).cloned().unwrap_or(Val::Unknown));
+        self.map.insert(n, Val::Leaf(new));
+    }
+
+    fn part(&mut self, p: usize, nodes: &[NodeId]) {
+        let graph = self.graph;
+        let mut nodes = nodes.to_vec();
+        nodes.sort_by_cached_key(|&n| graph.iter().position(|m| m == n));
+        let inside = |n: NodeId| self.part.get(&n) == Some(&p);
+        let mut sub = Graph::new();
+        let mut map: HashMap<NodeId, Arg> = HashMap::new();
+        let mut inputs = vec![];
+        for &n in &nodes {
+            for i in graph[n].inputs() {
+                if inside(i) || map.contains_key(&i) {
+                    continue;
+                }
+                let new = match graph[i].op() {
+                    // Attributes are read where they are used.
+                    Opcode::GetAttr => sub.node_copy(graph, i, Val::Leaf),
+                    _ => {
+                        inputs.push(i);
+                        let new = sub.placeholder(graph[i].name(), None);
+                        let meta = sub.meta_mut(new);
+                        meta.ty = graph[i].meta.ty.clone();
+                        meta.declared = meta.ty.as_ref().is_some_and(|t| *t != Val::Unknown);
+                        new
+                    }
+                };
+                map.insert(i, Val::Leaf(new));
+            }
+        }
+        // Placeholders stand first.
+        for &a in sub.find_nodes(Opcode::GetAttr, None).iter().rev() {
+            if let Some(last) = sub.placeholders().last() {
+                sub.move_after(a, *last);
+            }
+        }
+        for &n in &nodes {
+            let new = sub.node_copy(graph, n, |i| map.get(&i).cloned().unwrap_or(Val::Unknown));
+            map.insert(n, Val::Leaf(new));
+        }
+        let results: Vec<NodeId> = nodes
+            .iter()
+            .copied()
+            .filter(|&n| graph[n].users().any(|u| !inside(u)))
+            .collect();
+        let values: Vec<Arg> = results.iter().filter_map(|n| map.get(n).cloned()).collect();
+        sub.set_output(match &values[..] {
+            [one] => one.clone(),
+            _ => Val::Tuple(values),
+        });
+        self.made.push((self.names[p].clone(), sub));
+        self.call(p, &inputs, &results);
+    }
+
+    fn call(&mut self, p: usize, inputs: &[NodeId], results: &[NodeId]) {
+        let ty = |n: NodeId| self.graph[n].meta.ty.clone();
+        let args = inputs
+            .iter()
+            .map(|i| self.map.get(i).cloned().unwrap_or(Val::Unknown))
+            .collect();
+        let call = self.main.call_function(&self.names[p], args, vec![]);
+        let types: Option<Vec<Type>> = results.iter().map(|&n| ty(n)).collect();
+        self.main.meta_mut(call).ty = match results {
+            [one] => ty(*one),
+            _ => types.map(Val::Tuple),
+        };
+        if let [one] = results {
+            self.map.insert(*one, Val::Leaf(call));
+            return;
+        }
+        for (i, &n) in results.iter().enumerate() {
+            let args = vec![Val::Leaf(call), Val::int(i as i64)];
+            let (op, name) = (Opcode::CallFunction, Some(self.graph[n].name()));
+            let item = self.main.create_node(op, "operator.getitem", args, vec![], name);
+            let meta = self.main.meta_mut(item);
+            meta.ty = ty(n);
+            meta.take_place_of(&self.graph[n].meta);
+            self.map.insert(n, Val::Leaf(item));
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Folds batch normalisation with running statistics into the weights before it.
+//!
+//! With `scale = g / sqrt(v + eps)`, the weights of output channel `o` are multiplied by `scale[o]`, and the bias becomes
+//! `(b - m) * scale + h`; both are computed in f64 and rounded once, large weights only when they are read: packing them
+//! is then the only pass over them. Where there is nothing to fold into (or something
+//! else reads the convolution's result too), the normalisation becomes `x * scale + shift`, which is how torch computes it.
+//!
+#![doc = include_str!("../examples/batch-norm.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
+use crate::op::{Build, Op, Traced};
+use crate::pass::build::{GraphBuilder, Source, full_args, item_index, replace_with_value};
+use crate::pass::{Context, canonical_op, each_graph};
+use crate::tensor::{AlignedBytes, Scalar, Storage, Tensor};
+use crate::types::{DType, TensorType, Val};
+use std::sync::Arc;
+
+/// See the module.
+pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+    each_graph(module, |module, graph| {
+        let mut changed = 0;
+        for n in graph.ids() {
+            let Some(norm) = Norm::of(module, graph, n) else {
+                continue;
+            };
+            let folded = match Producer::of(module, graph, &norm) {
+                Ok(p) => p.fold(module, graph, &norm).is_some(),
+                Err(why) => {
+                    cx.remarks.push(format!(
+                        "`%{}` is not folded into `%{}`: {why}",
+                        graph[n].name(),
+                        graph[norm.input].name()
+                    ));
+                    false
+                }
+            };
+            changed += (folded || apart(module, graph, &norm)) as usize;
+        }
+        Ok(changed)
+    })
+}
+
+/// A batch normalisation with constant statistics.
+struct Norm {
+    node: NodeId,
+    input: NodeId,
+    /// Per channel, what the input is multiplied by.
+    scale: Vec<f64>,
+    /// Per channel, what is added then.
+    shift: Vec<f64>,
+    ty: TensorType,
+    /// Whether the node gives a tuple, whose first item is the result.
+    tuple: bool,
+}
+
+impl Norm {
+    fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Norm> {
+        let op = canonical_op(graph, n)?;
+        let tuple = match op.name {
+            "batch_norm" => false,
+            "_native_batch_norm_legit_no_training" | "native_batch_norm" => true,
+            _ => return None,
+        };
+        let args = full_args(op, graph, n).ok()?;
+        let get = |name: &str| op.schema.index_of(name).map(|i| &args[i]);
+        if get("training").is_some_and(|t| *t != Val::Bool(false)) {
+            return None;
+        }
+        if tuple && graph[n].users().any(|u| item_index(graph, u, n) != Some(0)) {
+            return None;
+        }
+        let input = *get("input")?.as_leaf()?;
+        let ty = graph[input].meta.ty.as_ref()?.as_leaf()?.clone();
+        let channels = usize::try_from(ty.shape.as_ref()?.get(1)?.as_const()?).ok()?;
+        let values = |name: &str| constant(module, graph, get(name)?).filter(|t| t.shape() == [channels]);
+        let (mean, var) = (values("running_mean")?, values("running_var")?);
+        let optional = |name: &str, default: f64| -> Option<Vec<f64>> {
+            if get(name)?.is_none() {
+                return Some(vec![default; channels]);
+            }
+            values(name).map(|t| floats(&t))
+        };
+        let (weight, bias) = (optional("weight", 1.0)?, optional("bias", 0.0)?);
+        let eps = get("eps")?.as_f64()?;
+        let (mean, var) = (floats(&mean), floats(&var));
+        let scale: Vec<f64> = weight.iter().zip(&var).map(|(w, v)| w / (v + eps).sqrt()).collect();
+        let shift = (0..channels).map(|c| bias[c] - mean[c] * scale[c]).collect();
+        Some(Norm {
+            node: n,
+            input,
+            scale,
+            shift,
+            ty,
+            tuple,
+        })
+    }
+
+    /// Makes the users of the normalisation use `value`.
+    fn replace(&self, graph: &mut Graph, value: NodeId) {
+        let value = if self.tuple {
+            Val::Tuple(vec![Val::Leaf(value)])
+        } else {
+            Val::Leaf(value)
+        };
+        replace_with_value(graph, self.node, &value);
+        // Its uses were just replaced, so that it can go.
+        let _ = graph.erase_node(self.node);
+    }
+}
+
+/// The value of an argument that is a parameter, buffer or constant.
+fn constant(module: &GraphModule, graph: &Graph, a: &Arg) -> Option<Tensor> {
+    let node = &graph[*a.as_leaf()?];
+    if node.op() != Opcode::GetAttr || graph.writes_buffer(node.target()) {
+        return None;
+    }
+    module.attributes.get(node.target())?.value.clone()
+}
+
+fn floats(t: &Tensor) -> Vec<f64> {
+    (0..t.numel()).map(|i| t.get(i).to_f64()).collect()
+}
+
+/// The convolution or product whose result is normalised.
+struct Producer {
+    node: NodeId,
+    op: &'static Op,
+    args: Vec<Arg>,
+    /// Parameters that hold the weight and the bias.
+    weight: usize,
+    bias: usize,
+    weights: Tensor,
+    biases: Option<Tensor>,
+    /// The output channel of each run of the weights' elements.
+    channels: Channels,
+}
+
+impl Producer {
+    fn of(module: &GraphModule, graph: &Graph, norm: &Norm) -> Result<Producer, String> {
+        let node = norm.input;
+        let not = |what: &str| Err(what.to_string());
+        let Some(op) = canonical_op(graph, node) else {
+            return not("it is no convolution or product");
+        };
+        let (weight, bias) = match op.name {
+            "conv1d" | "conv2d" | "conv3d" | "convolution" | "conv_transpose1d" | "conv_transpose2d"
+            | "conv_transpose3d" | "linear" => ("weight", "bias"),
+            "addmm" => ("mat2", "self"),
+            _ => return not("it is no convolution or product"),
+        };
+        if graph[node].users().len() != 1 {
+            return not("something else reads its result");
+        }
+        let args = full_args(op, graph, node).map_err(|e| e.title)?;
+        let at = |name: &str| op.schema.index_of(name);
+        let (Some(weight), Some(bias)) = (at(weight), at(bias)) else {
+            return not("it has no weight");
+        };
+        let Some(weights) = constant(module, graph, &args[weight]).filter(|w| w.dtype() == norm.ty.dtype) else {
+            return not("its weight is not constant");
+        };
+        let biases = match &args[bias] {
+            Val::None => None,
+            b => match constant(module, graph, b).filter(|b| b.shape() == [norm.scale.len()]) {
+                Some(b) => Some(b),
+                None => return not("its bias is not one constant per channel"),
+            },
+        };
+        if matches!(op.name, "linear" | "addmm") && norm.ty.rank() != Some(2) {
+            return not("the channels are not the features of the product");
+        }
+        let one = |name: &str| at(name).is_none_or(|i| args[i].as_f64() == Some(1.0));
+        if op.name == "addmm" && !(one("alpha") && one("beta")) {
+            return not("the product is scaled");
+        }
+        let transposed =
+            op.name.starts_with("conv_transpose") || at("transposed").is_some_and(|i| args[i] == Val::Bool(true));
+        let groups = at("groups").and_then(|i| args[i].as_int()).unwrap_or(1);
+        let channels = Channels::of(op.name, &weights, transposed, groups.max(1) as usize);
+        if channels.of_run.iter().any(|&c| c >= norm.scale.len()) {
+            return not("its channels are not those of the normalisation");
+        }
+        Ok(Producer {
+            node,
+            op,
+            args,
+            weight,
+            bias,
+            weights,
+            biases,
+            channels,
+        })
+    }
+
+    fn fold(mut self, module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> Option<()> {
+        let dtype = self.weights.dtype();
+        let weight = self.channels.folded(&self.weights, &norm.scale);
+        let bias = Tensor::from_fn(dtype, &[norm.scale.len()], |c| {
+            let b = self.biases.as_ref().map_or(0.0, |b| b.get(c).to_f64());
+            Scalar::F64(b * norm.scale[c] + norm.shift[c])
+        });
+        let name = graph[self.node].name().to_string();
+        let source = Source::of(graph, norm.node, "batch-norm");
+        let point = graph.insert_point();
+        graph.set_insert_point(InsertPoint::Before(self.node));
+        for (at, suffix, value) in [(self.weight, "weight", weight), (self.bias, "bias", bias)] {
+            let ty = Val::Leaf(value.ty());
+            let path = module.add_constant(&format!("_folded_{name}_{suffix}"), value);
+            let n = graph.get_attr(&path);
+            source.mark(graph, n, ty);
+            self.args[at] = Val::Leaf(n);
+        }
+        graph.set_insert_point(point);
+        let (args, kwargs) = crate::pass::build::canonical_args(self.op, self.args);
+        graph.set_args(self.node, args);
+        graph.set_kwargs(self.node, kwargs);
+        let from = graph[norm.node].name().into();
+        graph.meta_mut(self.node).provenance.push(from);
+        norm.replace(graph, self.node);
+        Some(())
+    }
+}
+
+/// Weights of this many bytes are scaled when they are read.
+const LATER: usize = 16 << 10;
+
+/// Which output channel the elements of weights belong to: it is the same for runs of them.
+#[derive(Clone)]
+struct Channels {
+    /// How many elements a run has.
+    run: usize,
+    /// The channel of each run.
+    of_run: Arc<[usize]>,
+}
+
+impl Channels {
+    fn of(op: &str, w: &Tensor, transposed: bool, groups: usize) -> Channels {
+        let shape = w.shape();
+        let inner = |from: usize| shape[from.min(shape.len())..].iter().product::<usize>().max(1);
+        let (run, channel): (usize, Box<dyn Fn(usize) -> usize>) = match op {
+            "addmm" => (1, Box::new(move |i| i % inner(1))),
+            _ if transposed && shape.len() > 1 => {
+                // `[C, O / groups, …]`: the group of an input channel is that of its output channels.
+                let per_group = (shape[0] / groups).max(1);
+                (
+                    inner(2),
+                    Box::new(move |i| i / shape[1] / per_group * shape[1] + i % shape[1]),
+                )
+            }
+            _ => (inner(1), Box::new(|i| i)),
+        };
+        Channels {
+            run,
+            of_run: (0..w.numel() / run).map(channel).collect(),
+        }
+    }
+
+    /// [`Channels::scaled`], now or when it is read.
+    fn folded(&self, w: &Tensor, scale: &[f64]) -> Tensor {
+        let len = w.numel() * w.dtype().size();
+        if w.dtype() != DType::F32 || len < LATER {
+            return self.scaled(w, scale);
+        }
+        let (channels, scale): (Channels, Vec<f64>) = (self.clone(), scale.to_vec());
+        let storage = Storage::deferred(w.clone(), len, move |w| channels.multiply(w, &scale));
+        Tensor::from_storage(DType::F32, w.shape(), storage)
+    }
+
+    /// The weights, each element times its channel's scale: computed in f64 and rounded once.
+    fn scaled(&self, w: &Tensor, scale: &[f64]) -> Tensor {
+        if w.dtype() != DType::F32 {
+            let scaled = |i: usize| Scalar::F64(w.get(i).to_f64() * scale[self.of_run[i / self.run]]);
+            return Tensor::from_fn(w.dtype(), w.shape(), scaled);
+        }
+        Tensor::from_storage(DType::F32, w.shape(), Storage::Owned(self.multiply(w, scale)))
+    }
+
+    /// [`Channels::scaled`] of f32.
+    fn multiply(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
+        let mut out = AlignedBytes::zeroed(4 * w.numel());
+        let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);
+        for ((to, from), &c) in runs.zip(w.as_slice::<f32>().chunks_exact(self.run)).zip(&*self.of_run) {
+            let scale = scale[c];
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = (*from as f64 * scale) as f32;
+            }
+        }
+        out
+    }
+}
+
+/// `x * scale + shift`.
+fn apart(module: &mut GraphModule, graph: &mut Graph, norm: &Norm) -> bool {
+    // 16-bit floats would be rounded twice.
+    if !matches!(norm.ty.dtype, DType::F32 | DType::F64) {
+        return false;
+    }
+    let shape: Vec<usize> = (1..norm.ty.rank().unwrap_or(2))
+        .map(|d| if d == 1 { norm.scale.len() } else { 1 })
+        .collect();
+    let name = graph[norm.node].name().to_string();
+    let source = Source::of(graph, norm.node, "batch-norm");
+    let point = graph.insert_point();
+    graph.set_insert_point(InsertPoint::Before(norm.node));
+    let mut constants = vec![];
+    for (suffix, values) in [("scale", &norm.scale), ("shift", &norm.shift)] {
+        let value = Tensor::from_fn(norm.ty.dtype, &shape, |i| Scalar::F64(values[i]));
+        let ty = Val::Leaf(value.ty());
+        let path = module.add_constant(&format!("_folded_{name}_{suffix}"), value);
+        let n = graph.get_attr(&path);
+        source.mark(graph, n, ty);
+        constants.push(n);
+    }
+    let mut b = GraphBuilder::new(graph, source, |_| true);
+    let result = build_apart(&mut b, norm.input, &constants);
+    graph.set_insert_point(point);
+    match result {
+        Some(n) => {
+            norm.replace(graph, n);
+            true
+        }
+        None => false,
+    }
+}
+
+fn build_apart(b: &mut GraphBuilder<'_>, input: NodeId, constants: &[NodeId]) -> Option<NodeId> {
+    let traced: Vec<Traced> = constants.iter().map(|&n| b.traced(n)).collect::<Option<_>>()?;
+    let x = b.traced(input)?;
+    let b: &mut dyn Build = b;
+    let product = b.binary("mul", &x, &traced[0]).ok()?;
+    let sum = b.binary("add", &product, &traced[1]).ok()?;
+    Some(NodeId::from_u32(sum.id))
+}

@@ -1,0 +1,44 @@
+//! Drops what nothing uses.
+//!
+//! Effects, random numbers and writes stay, and so does the graph's interface. Attributes and module declarations that
+//! no node names any more go as well, unless they came from the weights file.
+//!
+#![doc = include_str!("../examples/dce.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{AttributeKind, Graph, GraphModule, NodeId, Opcode, is_impure};
+use crate::op::Effect;
+use crate::pass::{Context, canonical_op, each_graph, effect};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    let changed = each_graph(module, |module, graph| {
+        let mut changed = 0;
+        for n in graph.ids().into_iter().rev() {
+            if graph[n].users().len() == 0 && is_dead(module, graph, n) {
+                changed += graph.erase_node(n).is_ok() as usize;
+            }
+        }
+        Ok(changed)
+    })?;
+    let used: HashSet<Arc<str>> = module
+        .graphs
+        .values()
+        .flat_map(|g| g.iter().map(|n| &g[n]))
+        .filter(|n| matches!(n.op(), Opcode::GetAttr | Opcode::CallModule))
+        .map(|n| n.target().into())
+        .collect();
+    module
+        .attributes
+        .retain(|k, a| a.kind != AttributeKind::Constant || !k.starts_with("_folded_") || used.contains(k));
+    Ok(changed)
+}
+
+fn is_dead(module: &GraphModule, graph: &Graph, n: NodeId) -> bool {
+    match canonical_op(graph, n) {
+        Some(op) => effect(op, module, graph, n) == Effect::Pure,
+        None => !is_impure(graph, n, Some(module)),
+    }
+}

@@ -1,0 +1,193 @@
+//! Computes what depends on constants alone.
+//!
+//! The interpreter computes, so that a folded value is the value. Results above the size limit stay, so do random
+//! numbers and effects; a result whose elements are all the same becomes `full`, which needs no memory.
+//!
+#![doc = include_str!("../examples/fold.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{self, Operand};
+use crate::interp;
+use crate::op::Effect;
+use crate::pass::build::{Source, full_args};
+use crate::pass::{Context, canonical_op, each_graph, effect};
+use crate::tensor::{Scalar, Tensor, byte_len};
+use crate::types::{Category, DType, Type, Val};
+
+/// See the module.
+pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+    let limit = cx.options.fold_limit;
+    each_graph(module, |module, graph| {
+        let mut changed = 0;
+        for n in graph.ids() {
+            if let Some(v) = filled(graph, n) {
+                replace_with_full(graph, n, v);
+                changed += 1;
+            } else if let Some(t) = constant_value(module, graph, n, limit) {
+                replace(module, graph, n, t);
+                changed += 1;
+            }
+        }
+        Ok(changed)
+    })
+}
+
+/// The one value of the elements of a node that takes no more than shape and dtype from its operand.
+fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
+    let op = canonical_op(graph, n)?;
+    let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
+    ty.fixed_shape()?;
+    let whole = |v: i64| match ty.dtype.category() {
+        Category::Bool => Some(Val::Bool(v != 0)),
+        Category::Int => Some(Val::int(v)),
+        Category::Float => Some(Val::Float(v as f64)),
+        Category::Complex => None,
+    };
+    match op.name {
+        "zeros_like" | "new_zeros" => whole(0),
+        "ones_like" | "new_ones" => whole(1),
+        "full_like" | "new_full" => {
+            let args = full_args(op, graph, n).ok()?;
+            let value = &args[op.schema.index_of("fill_value")?];
+            // Only where the number is one of the dtype as it stands: nothing is rounded here.
+            match (ty.dtype.category(), value) {
+                (Category::Float, Val::Int(_) | Val::Float(_)) => value.as_f64().map(Val::Float),
+                (Category::Int, Val::Int(_)) => value.as_int().map(Val::int),
+                (Category::Bool, Val::Bool(b)) => Some(Val::Bool(*b)),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// The value of a node that depends on constants alone.
+fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<Tensor> {
+    let op = canonical_op(graph, n)?;
+    if effect(op, module, graph, n) != Effect::Pure || op.name == "full" || graph[n].users().len() == 0 {
+        return None;
+    }
+    let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
+    if byte_len(ty.dtype, &ty.fixed_shape()?)? > limit {
+        return None;
+    }
+    let resolved = infer::resolve_node(module, graph, n).ok()?;
+    if resolved.written().is_some() {
+        return None;
+    }
+    let mut constant = true;
+    let call = resolved.apply(&mut |o| {
+        let value = match o {
+            Operand::Node(i) => value_of(module, graph, *i),
+            _ => None,
+        };
+        value.unwrap_or_else(|| {
+            constant = false;
+            Val::Unknown
+        })
+    })?;
+    if !constant || !inputs_fit(&call.args, limit) {
+        return None;
+    }
+    // An error here is an error at run time too, where it is reported with its place.
+    let value = interp::evaluate(&call).ok()?;
+    value.as_leaf().filter(|t| t.ty() == *ty).cloned()
+}
+
+/// Folding reads all of its inputs: tables of millions of elements are not worth one row at compile time.
+fn inputs_fit(args: &[Val<Tensor>], limit: usize) -> bool {
+    let bytes: usize = args
+        .iter()
+        .flat_map(|a| a.leaves())
+        .map(|t| t.numel() * t.dtype().size())
+        .sum();
+    bytes <= limit.saturating_mul(16)
+}
+
+fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Value> {
+    let node = &graph[n];
+    match node.op() {
+        Opcode::GetAttr if graph.writes_buffer(node.target()) => None,
+        Opcode::GetAttr => Some(Val::Leaf(module.attributes.get(node.target())?.value.clone()?)),
+        Opcode::CallFunction if node.target() == "full" => {
+            let ty = node.meta.ty.as_ref()?.as_leaf()?;
+            let value = number(node.args().get(1)?)?;
+            let shape = ty.fixed_shape()?;
+            byte_len(ty.dtype, &shape).filter(|&b| b <= 1 << 24)?;
+            Some(Val::Leaf(Tensor::from_fn(ty.dtype, &shape, |_| value)))
+        }
+        _ => {
+            let ty: &Type = node.meta.ty.as_ref().filter(|_| node.op().is_call())?;
+            infer::is_value(ty).then(|| ty.map(|_| unreachable!("a value holds no tensors")))
+        }
+    }
+}
+
+fn number(v: &Arg) -> Option<Scalar> {
+    match v {
+        Val::Bool(b) => Some(Scalar::Bool(*b)),
+        Val::Float(x) => Some(Scalar::F64(*x)),
+        v => v.as_int().map(|i| Scalar::Int(DType::I64, i)),
+    }
+}
+
+fn replace(module: &mut GraphModule, graph: &mut Graph, n: NodeId, value: Tensor) {
+    let source = Source::of(graph, n, "fold");
+    let ty = Val::Leaf(value.ty());
+    let point = graph.insert_point();
+    graph.set_insert_point(crate::graph::InsertPoint::Before(n));
+    let new = match uniform(&value) {
+        Some(v) => full(graph, value.dtype(), value.shape(), v),
+        None => {
+            let hint = format!("_folded_{}", graph[n].name());
+            let name = module.add_constant(&hint, value);
+            graph.get_attr(&name)
+        }
+    };
+    graph.set_insert_point(point);
+    source.mark(graph, new, ty);
+    graph.replace_all_uses_with(n, new);
+    // Its uses were just replaced, so that it can go.
+    let _ = graph.erase_node(n);
+}
+
+/// A node that gives `value` everywhere.
+fn full(graph: &mut Graph, dtype: DType, shape: &[usize], value: Arg) -> NodeId {
+    let shape = shape.iter().map(|&d| Val::int(d as i64)).collect();
+    let args = vec![Val::List(shape), value, Val::DType(dtype)];
+    graph.call_function("full", args, vec![])
+}
+
+fn replace_with_full(graph: &mut Graph, n: NodeId, value: Arg) {
+    let source = Source::of(graph, n, "fold");
+    let Some(Val::Leaf(ty)) = graph[n].meta.ty.clone() else {
+        return;
+    };
+    let Some(shape) = ty.fixed_shape() else { return };
+    let point = graph.insert_point();
+    graph.set_insert_point(crate::graph::InsertPoint::Before(n));
+    let new = full(graph, ty.dtype, &shape, value);
+    graph.set_insert_point(point);
+    source.mark(graph, new, Val::Leaf(ty));
+    graph.replace_all_uses_with(n, new);
+    // Its uses were just replaced, so that it can go.
+    let _ = graph.erase_node(n);
+}
+
+/// The one value of all elements, as an argument that gives it back bit for bit.
+fn uniform(t: &Tensor) -> Option<Arg> {
+    let size = t.dtype().size();
+    let first = t.bytes().get(..size)?;
+    if t.bytes().chunks(size).any(|c| c != first) {
+        return None;
+    }
+    let v = t.get(0);
+    match t.dtype().category() {
+        Category::Bool => Some(Val::Bool(v.to_bool())),
+        Category::Int => Some(Val::int(v.to_i64())),
+        // The bits of a NaN are not those of another.
+        Category::Float => Some(v.to_f64()).filter(|x| !x.is_nan()).map(Val::Float),
+        Category::Complex => None,
+    }
+}

@@ -1,0 +1,276 @@
+//! Turns writes into values.
+//!
+//! Values that share memory have a *root* (the value that owns it) and the views that lead from the root to them. A
+//! write gives the root a new value, made by writing the new elements back through the views; whoever reads a value of
+//! that root afterwards gets it by applying its views to the root's newest value. Where torch's `reshape` copies
+//! because no strides can say the result, so does this.
+//!
+//! `alias` says where the result of a view lies, `write` what a write becomes.
+//!
+//! Inputs and buffers that were written get their last values among the leading results
+//! ([`Graph::mutations`](crate::graph::Graph::mutations)).
+//!
+#![doc = include_str!("../../examples/functionalize.md")]
+
+mod alias;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use super::normalize::Normalize;
+use crate::diag::Diagnostic;
+use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Mutation, NodeId, Opcode};
+use crate::infer::{self, Resolved};
+use crate::op::{Call, Op, OpError, OpResult, Traced, running};
+use crate::pass::build::{GraphBuilder, Source};
+use crate::pass::{Context, each_graph};
+use crate::tensor::contiguous_strides;
+use crate::types::{TensorType, Type, Val};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    functionalize(module)
+}
+
+/// Makes every graph of the module functional, and gives how many writes there were.
+pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
+    each_graph(module, |module, graph| {
+        let writes = |&n: &NodeId| {
+            graph[n].op().is_call()
+                && infer::resolve_node(module, graph, n)
+                    .is_ok_and(|r| r.inplace() || !r.out.is_empty() || updates_statistics(&r))
+        };
+        let count = graph.ids().iter().filter(|n| writes(n)).count();
+        if count == 0 {
+            return Ok(0);
+        }
+        let mut pass = Functionalize {
+            normalize: Normalize::new(module),
+            places: HashMap::new(),
+            roots: HashMap::new(),
+            attributes: HashMap::new(),
+            newest: HashMap::new(),
+        };
+        for n in graph.ids() {
+            if graph.is_live(n) {
+                pass.node(graph, n)?;
+            }
+        }
+        pass.results(graph);
+        Ok(count)
+    })
+}
+
+/// A view from one value to the next.
+#[derive(Clone, Debug)]
+struct Step {
+    op: &'static Op,
+    /// One per parameter; the first is replaced by the value the view is taken of.
+    args: Vec<Arg>,
+    ty: Type,
+}
+
+/// How a value lies in its root.
+#[derive(Clone, Debug)]
+struct Place {
+    root: NodeId,
+    steps: Vec<Step>,
+    /// The root's version that the value shows.
+    version: u64,
+    /// Strides over the root's elements, where they are known.
+    strides: Option<Vec<i64>>,
+}
+
+struct Root {
+    value: NodeId,
+    version: u64,
+}
+
+struct Functionalize<'m> {
+    normalize: Normalize<'m>,
+    places: HashMap<NodeId, Place>,
+    roots: HashMap<NodeId, Root>,
+    /// The first `get_attr` of each attribute: they all share its memory.
+    attributes: HashMap<Arc<str>, NodeId>,
+    /// The node that stands for a node from here on: its value after a write, or under its new shape.
+    newest: HashMap<NodeId, NodeId>,
+}
+
+impl Functionalize<'_> {
+    fn node(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
+        self.refresh_inputs(graph, n)?;
+        match graph[n].op() {
+            Opcode::Placeholder | Opcode::Output => return Ok(()),
+            Opcode::GetAttr => {
+                let root = *self.attributes.entry(graph[n].target().into()).or_insert(n);
+                if root != n {
+                    let place = self.place(graph, root);
+                    self.places.insert(n, Place { version: 0, ..place });
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
+        let resolved = infer::resolve_node(self.normalize.module(), graph, n)?;
+        let Some(op) = resolved.op() else { return Ok(()) };
+        match resolved.written() {
+            Some(_) if matches!(graph[n].meta.ty, Some(Val::List(_) | Val::Tuple(_))) && !resolved.out.is_empty() => {
+                self.write_several(graph, n, op, &resolved)
+            }
+            Some(target) => self.write(graph, n, op, &resolved, &target),
+            None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
+            None if op.aliases && !resolved.copies() || alias::is_disabled_dropout(&resolved) => {
+                self.alias(graph, n, op, &resolved)
+            }
+            None => Ok(()),
+        }
+        .map_err(|e| match e {
+            Fail::Op(e) => {
+                let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
+                infer::op_error(graph, n, &resolved, e, &ty)
+            }
+            Fail::Diagnostic(d) => *d,
+        })
+    }
+
+    /// Makes the node's arguments show every write so far.
+    fn refresh_inputs(&mut self, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
+        for i in graph[n].inputs() {
+            let now = self.refresh(graph, i, n).map_err(|e| {
+                Diagnostic::new(e.code, e.title).at_opt(graph[n].meta.span, "reads a value that was written")
+            })?;
+            if now != i {
+                graph.replace_input_with(n, i, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// The node that has the value of `i` now; made before `user` if need be.
+    fn refresh(&mut self, graph: &mut Graph, i: NodeId, user: NodeId) -> OpResult<NodeId> {
+        let mut at = i;
+        while let Some(&next) = self.newest.get(&at) {
+            at = next;
+        }
+        let Some(place) = self.places.get(&at).cloned() else {
+            return Ok(at);
+        };
+        let root = &self.roots[&place.root];
+        if root.version == place.version {
+            return Ok(at);
+        }
+        let (mut value, version) = (root.value, root.version);
+        let source = Source::of(graph, at, "functionalize");
+        at_point(graph, InsertPoint::Before(user), |graph| {
+            let mut b = GraphBuilder::new(graph, source, |_| true);
+            for step in &place.steps {
+                let call = traced_step(&b, step, value);
+                value = b.node(&call, step.ty.clone());
+            }
+        });
+        self.places.insert(value, Place { version, ..place });
+        if value != at {
+            self.newest.insert(at, value);
+        }
+        Ok(value)
+    }
+
+    /// Where a value lies; a value that is no view is its own root.
+    fn place(&mut self, graph: &Graph, n: NodeId) -> Place {
+        if let Some(p) = self.places.get(&n) {
+            return p.clone();
+        }
+        self.roots.insert(n, Root { value: n, version: 0 });
+        let shape = tensor_type(graph, n).and_then(|t| t.fixed_shape());
+        let place = Place {
+            root: n,
+            steps: vec![],
+            version: 0,
+            strides: shape.map(|s| contiguous_strides(&s).into_iter().map(|s| s as i64).collect()),
+        };
+        self.places.insert(n, place.clone());
+        place
+    }
+
+    /// Adds the last values of inputs and buffers that were written to the results.
+    fn results(&mut self, graph: &mut Graph) {
+        let Some(output) = graph.output() else { return };
+        let (mut values, mut mutations) = (vec![], vec![]);
+        for n in graph.ids() {
+            let Some(root) = self.roots.get(&n).filter(|r| r.version > 0) else {
+                continue;
+            };
+            let name: Arc<str> = graph[n].target().into();
+            mutations.push(match graph[n].op() {
+                Opcode::Placeholder => Mutation::Input(graph[n].name().into()),
+                Opcode::GetAttr => Mutation::Buffer(name),
+                _ => continue,
+            });
+            values.push(Val::Leaf(root.value));
+        }
+        if values.is_empty() {
+            return;
+        }
+        let old = graph[output].args().first().cloned().unwrap_or(Val::None);
+        let old = match old {
+            Val::Tuple(v) => v,
+            v => vec![v],
+        };
+        let known = graph.mutations.len().min(old.len());
+        let (lead, rest) = old.split_at(known);
+        let all = [lead, &values, rest].concat();
+        graph.set_args(output, vec![Val::Tuple(all)]);
+        graph.mutations.extend(mutations);
+    }
+}
+
+/// An error without its place, or with it.
+enum Fail {
+    Op(OpError),
+    Diagnostic(Box<Diagnostic>),
+}
+
+impl From<OpError> for Fail {
+    fn from(e: OpError) -> Fail {
+        Fail::Op(e)
+    }
+}
+
+impl From<Diagnostic> for Fail {
+    fn from(d: Diagnostic) -> Fail {
+        Fail::Diagnostic(Box::new(d))
+    }
+}
+
+fn traced_step(b: &GraphBuilder<'_>, step: &Step, of: NodeId) -> Call<Traced> {
+    let mut args: Vec<Val<Traced>> = step.args.iter().map(|a| b.trace(a)).collect();
+    args[0] = b.trace(&Val::Leaf(of));
+    Call { op: step.op, args }
+}
+
+fn node_of(t: &Traced) -> NodeId {
+    NodeId::from_u32(t.id)
+}
+
+fn tensor_type(graph: &Graph, n: NodeId) -> Option<TensorType> {
+    graph[n].meta.ty.as_ref()?.as_leaf().cloned()
+}
+
+fn after(graph: &Graph, n: NodeId) -> InsertPoint {
+    graph.next(n).map_or(InsertPoint::End, InsertPoint::Before)
+}
+
+fn at_point<R>(graph: &mut Graph, point: InsertPoint, f: impl FnOnce(&mut Graph) -> R) -> R {
+    let before = graph.insert_point();
+    graph.set_insert_point(point);
+    let r = f(graph);
+    graph.set_insert_point(before);
+    r
+}
+
+/// Whether the call is a batch normalisation in training that has running statistics.
+fn updates_statistics(resolved: &Resolved) -> bool {
+    resolved.types().is_some_and(|c| running::functional(&c).is_some())
+}

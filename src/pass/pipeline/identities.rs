@@ -1,0 +1,82 @@
+//! Removes ops that give their operand back.
+//!
+//! Only what changes no bit: an `x + 0` stays, because -0.0 + 0 is 0.0. Casts to the same type, copies and dropout in
+//! evaluation are rules (`rules/identities.fxir`); views that move nothing are told by their index maps. Assertions that
+//! inference has proved go too.
+//!
+#![doc = include_str!("../examples/identities.md")]
+
+use super::simplify;
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphModule, NodeId};
+use crate::op::view::DimMap;
+use crate::op::{Call, Op, Sizes};
+use crate::pass::{Context, canonical_op, each_graph};
+use crate::rewrite;
+use crate::types::{Dim, TensorType, Val};
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    let report = rewrite::rewrite(module, simplify::identities(), &rewrite::Options::default())?;
+    let views = each_graph(module, |_, graph| {
+        let mut changed = 0;
+        for n in graph.ids() {
+            let Some(op) = canonical_op(graph, n) else { continue };
+            if is_checked(graph, n, op) {
+                changed += graph.erase_node(n).is_ok() as usize;
+            } else if let Some(x) = operand(graph, n, op) {
+                graph.replace_all_uses_with(n, x);
+                changed += graph.erase_node(n).is_ok() as usize;
+            }
+        }
+        Ok(changed)
+    })?;
+    Ok(report.total() + views)
+}
+
+/// The first argument, if the node is a view that gives all of it as it is.
+fn operand(graph: &Graph, n: NodeId, op: &'static Op) -> Option<NodeId> {
+    let x = *graph[n].args().first()?.as_leaf()?;
+    let (ty, from) = (
+        graph[n].meta.ty.as_ref()?.as_leaf()?,
+        graph[x].meta.ty.as_ref()?.as_leaf()?,
+    );
+    if ty != from || ty.shape.is_none() {
+        return None;
+    }
+    let args = crate::pass::build::full_args(op, graph, n).ok()?;
+    same_view(graph, op, &args).then_some(x)
+}
+
+/// Whether a view gives every element at its own place.
+fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool {
+    let Some(rule) = op.view else { return false };
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    let call: Call<TensorType> = Call {
+        op,
+        args: args.iter().map(|a| crate::infer::arg_type(a, &ty)).collect(),
+    };
+    // The shapes are equal, so that a reshape moves nothing.
+    rule(&call, &mut Sizes::default()).is_ok_and(|v| match &v.map {
+        DimMap::Reshape => true,
+        DimMap::Affine(map) => map.iter().enumerate().all(|(d, x)| {
+            // A dim of one element is that element, whether its index is counted or (by `expand`) ignored.
+            let one = v.shape.get(d) == Some(&Dim::Const(1));
+            x.offset == Dim::Const(0) && (one || x.terms == [(d, 1)])
+        }),
+        DimMap::Strided { .. } => false,
+    })
+}
+
+/// Whether the node only asserts what inference has already proved.
+fn is_checked(graph: &Graph, n: NodeId, op: &Op) -> bool {
+    let unused = graph[n].users().len() == 0;
+    match op.name {
+        // Its rule compares dtype and sizes.
+        "_assert_tensor_metadata" => unused,
+        "_assert" | "_assert_scalar" | "_assert_async" => {
+            unused && matches!(graph[n].args().first(), Some(Val::Bool(true)))
+        }
+        _ => false,
+    }
+}

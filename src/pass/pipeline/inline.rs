@@ -1,0 +1,297 @@
+//! Inlines calls of graphs of the same file.
+//!
+//! Graphs that nothing names any more are dropped; those given to an op by name (`@then_graph`) stay, one for each use.
+//!
+#![doc = include_str!("../examples/inline.md")]
+
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{InferOptions, graph_callee, graph_inputs, infer};
+use crate::op;
+use crate::op::control::{Control, control};
+use crate::pass::Context;
+use crate::pass::build::replace_with_value;
+use crate::types::Val;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// The nodes a graph may grow to.
+const MAX_NODES: usize = 4_000_000;
+
+/// The copies that graphs called by name may get.
+const MAX_COPIES: usize = 4096;
+
+/// Inlines every call of a graph.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    let mut changed = take_known_branches(module);
+    for name in callees_first(module)? {
+        let mut graph = std::mem::take(&mut module.graphs[&name]);
+        let result = inline_all(module, &name, &mut graph);
+        module.graphs[&name] = graph;
+        changed += result?;
+    }
+    drop_unused(module);
+    let copied = separate(module)?;
+    if changed + copied > 0 {
+        infer_again(module)?;
+    }
+    Ok(changed + copied)
+}
+
+/// Makes a call of the one branch that is taken of every `cond` whose predicate is known, which may depend on sizes.
+fn take_known_branches(module: &mut GraphModule) -> usize {
+    let mut taken = 0;
+    for graph in module.graphs.values_mut() {
+        for n in graph.ids() {
+            let Some((name, operands)) = known_branch(graph, n) else {
+                continue;
+            };
+            graph.set_target(n, Opcode::CallFunction, &name);
+            graph.set_args(n, operands);
+            graph.set_kwargs(n, vec![]);
+            taken += 1;
+        }
+    }
+    taken
+}
+
+/// The graph that a `cond` takes, and what with.
+fn known_branch(graph: &Graph, n: NodeId) -> Option<(Arc<str>, Vec<Arg>)> {
+    let node = &graph[n];
+    if node.op() != Opcode::CallFunction {
+        return None;
+    }
+    let candidates = op::candidates(&op::canonical_path(node.target(), false));
+    if !candidates.iter().any(|c| control(c.op) == Some(Control::Cond)) {
+        return None;
+    }
+    let arg = |i: usize, name: &str| node.args().get(i).or_else(|| node.kwarg(name));
+    let yes = match arg(0, "pred")? {
+        Val::Bool(b) => *b,
+        Val::Leaf(p) => match &graph[*p].meta.ty {
+            Some(Val::Bool(b)) => *b,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let branch = if yes { arg(1, "true_fn") } else { arg(2, "false_fn") };
+    match (branch?, arg(3, "operands")) {
+        (Val::Graph(name), Some(Val::Tuple(v) | Val::List(v))) => Some((name.clone(), v.clone())),
+        (Val::Graph(name), None | Some(Val::None)) => Some((name.clone(), vec![])),
+        _ => None,
+    }
+}
+
+/// Gives every use of a graph by name a copy of its own: each is typed and optimised for what it is called with.
+fn separate(module: &mut GraphModule) -> Result<usize, Diagnostic> {
+    let Some(entry) = module.entry_name().cloned() else {
+        return Ok(0);
+    };
+    let (mut work, mut used) = (vec![entry], HashSet::new());
+    let (mut copies, mut copied) = (0, 0);
+    while let Some(name) = work.pop() {
+        for n in module.graphs[&name].ids() {
+            let node = &module.graphs[&name][n];
+            let mut named = vec![];
+            let all = node.args().iter().chain(node.kwargs().iter().map(|(_, v)| v));
+            all.for_each(|a| graph_names(a, &mut named));
+            let mut renamed = vec![];
+            for g in named {
+                let own = match used.insert(g.clone()) {
+                    true => g,
+                    false => {
+                        copies += 1;
+                        let copy = copy_of(module, &g, copies)?;
+                        copied += module.graphs[&copy].len();
+                        if copied > MAX_NODES {
+                            let title = format!("a copy of `{g}` for each use makes more than {MAX_NODES} nodes");
+                            return Err(Diagnostic::new(Code::E0601, title));
+                        }
+                        used.insert(copy.clone());
+                        copy
+                    }
+                };
+                renamed.push(own.clone());
+                work.push(own);
+            }
+            if renamed.is_empty() {
+                continue;
+            }
+            let mut next = renamed.into_iter();
+            let graph = &mut module.graphs[&name];
+            let args = graph[n].args().iter().map(|a| rename(a, &mut next)).collect();
+            let kwargs = graph[n]
+                .kwargs()
+                .iter()
+                .map(|(k, a)| (k.clone(), rename(a, &mut next)))
+                .collect();
+            graph.set_args(n, args);
+            graph.set_kwargs(n, kwargs);
+        }
+    }
+    Ok(copies)
+}
+
+/// A copy of a graph under a name of its own; `count` numbers the copies.
+fn copy_of(module: &mut GraphModule, name: &Arc<str>, count: usize) -> Result<Arc<str>, Diagnostic> {
+    let graph = module.graphs.get(name).cloned().unwrap_or_default();
+    if count > MAX_COPIES {
+        let title = format!("a copy of `{name}` for each of its uses makes more than {MAX_COPIES} graphs");
+        return Err(Diagnostic::new(Code::E0601, title).help("run it with --interpret"));
+    }
+    let free = (count..)
+        .map(|i| Arc::from(format!("{name}_{i}")))
+        .find(|n| !module.graphs.contains_key(n));
+    let new: Arc<str> = free.unwrap_or_else(|| name.clone());
+    module.graphs.insert(new.clone(), graph);
+    Ok(new)
+}
+
+/// The value with the graphs it names replaced, in order.
+fn rename(a: &Arg, next: &mut impl Iterator<Item = Arc<str>>) -> Arg {
+    match a {
+        Val::Graph(g) => Val::Graph(next.next().unwrap_or_else(|| g.clone())),
+        Val::List(v) => Val::List(v.iter().map(|x| rename(x, next)).collect()),
+        Val::Tuple(v) => Val::Tuple(v.iter().map(|x| rename(x, next)).collect()),
+        Val::Dict(v) => Val::Dict(v.iter().map(|(k, x)| (k.clone(), rename(x, next))).collect()),
+        v => v.clone(),
+    }
+}
+
+/// A body that was called with other types than the first call's has other types now.
+fn infer_again(module: &mut GraphModule) -> Result<(), Diagnostic> {
+    let entry = module.entry_name().cloned();
+    for (name, graph) in &mut module.graphs {
+        for p in graph.placeholders() {
+            let meta = graph.meta_mut(p);
+            if Some(name) != entry.as_ref() && !meta.declared {
+                meta.ty = None;
+            }
+        }
+    }
+    let found = infer(module, &InferOptions::default());
+    match found.into_iter().find(Diagnostic::is_error) {
+        Some(d) => Err(d),
+        None => Ok(()),
+    }
+}
+
+/// The calls of graphs: the node, the graph, and how many leading arguments are not the graph's.
+fn calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, Arc<str>, usize)> {
+    graph
+        .iter()
+        .filter_map(|n| graph_callee(module, name, graph, n).map(|(c, skip)| (n, c, skip)))
+        .collect()
+}
+
+/// The graphs, each behind those it calls.
+fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
+    let mut order = vec![];
+    let mut state: HashMap<Arc<str>, bool> = HashMap::new();
+    for root in module.graphs.keys() {
+        // Depth first, with a stack of its own: the graphs may call each other to any depth.
+        let mut stack = vec![(root.clone(), false)];
+        while let Some((name, left)) = stack.pop() {
+            if left {
+                state.insert(name.clone(), true);
+                order.push(name);
+                continue;
+            }
+            match state.get(&name) {
+                Some(true) => continue,
+                Some(false) => {
+                    return Err(Diagnostic::new(Code::E0111, format!("the graph `{name}` calls itself")));
+                }
+                None => {}
+            }
+            state.insert(name.clone(), false);
+            stack.push((name.clone(), true));
+            let callees: HashSet<Arc<str>> = calls(module, &name, &module.graphs[&name])
+                .into_iter()
+                .map(|(_, c, _)| c)
+                .collect();
+            for c in callees {
+                if state.get(&c) == Some(&false) {
+                    return Err(Diagnostic::new(Code::E0111, format!("the graph `{c}` calls itself")));
+                }
+                if !state.contains_key(&c) {
+                    stack.push((c, false));
+                }
+            }
+        }
+    }
+    Ok(order)
+}
+
+fn inline_all(module: &GraphModule, name: &str, graph: &mut Graph) -> Result<usize, Diagnostic> {
+    let calls = calls(module, name, graph);
+    for (n, callee, skip) in &calls {
+        let body = &module.graphs[callee];
+        if graph.len().saturating_add(body.len()) > MAX_NODES {
+            let title = format!("inlining `{callee}` makes a graph of more than {MAX_NODES} nodes");
+            return Err(Diagnostic::new(Code::E0601, title).at_opt(graph[*n].meta.span, ""));
+        }
+        inline_one(graph, *n, *skip, body).map_err(|e| {
+            Diagnostic::new(Code::E0203, format!("arguments do not fit the graph `{callee}`: {e}"))
+                .at_opt(graph[*n].meta.span, "")
+        })?;
+    }
+    Ok(calls.len())
+}
+
+fn inline_one(graph: &mut Graph, call: NodeId, skip: usize, body: &Graph) -> Result<(), String> {
+    let inputs = graph_inputs(body, &graph[call].args()[skip..], graph[call].kwargs())?;
+    let mut map: HashMap<NodeId, Arg> = body.placeholders().into_iter().zip(inputs).collect();
+    let result = graph
+        .inserting_before(Some(call), |g| g.graph_copy(body, &mut map))
+        .and_then(|r| r)
+        .map_err(|e| e.0)?
+        .unwrap_or(Val::None);
+    let (name, place): (Arc<str>, _) = (graph[call].name().into(), graph[call].meta.clone());
+    for from in body.iter().filter(|&n| body[n].op() != Opcode::Placeholder) {
+        if let Some(Val::Leaf(new)) = map.get(&from) {
+            let meta = graph.meta_mut(*new);
+            meta.provenance.push(name.clone());
+            if meta.loc.is_none() {
+                (meta.loc, meta.frame) = (place.loc.clone(), place.frame.clone());
+            }
+            if meta.modules.is_empty() {
+                meta.modules = place.modules.clone();
+            }
+        }
+    }
+    replace_with_value(graph, call, &result);
+    graph.erase_node(call).map_err(|e| e.0)
+}
+
+/// Drops graphs that are neither the entry nor named by one that stays.
+fn drop_unused(module: &mut GraphModule) {
+    let Some(entry) = module.entry_name().cloned() else {
+        return;
+    };
+    let mut keep: HashSet<Arc<str>> = HashSet::from([entry.clone()]);
+    let mut work = vec![entry];
+    while let Some(name) = work.pop() {
+        let graph = &module.graphs[&name];
+        let mut named = vec![];
+        for n in graph.iter() {
+            let args = graph[n].args().iter().chain(graph[n].kwargs().iter().map(|(_, v)| v));
+            args.for_each(|a| graph_names(a, &mut named));
+        }
+        for g in named {
+            if module.graphs.contains_key(&g) && keep.insert(g.clone()) {
+                work.push(g);
+            }
+        }
+    }
+    module.graphs.retain(|name, _| keep.contains(name));
+}
+
+fn graph_names(a: &Arg, out: &mut Vec<Arc<str>>) {
+    match a {
+        Val::Graph(g) => out.push(g.clone()),
+        Val::List(v) | Val::Tuple(v) => v.iter().for_each(|x| graph_names(x, out)),
+        Val::Dict(v) => v.iter().for_each(|(_, x)| graph_names(x, out)),
+        _ => {}
+    }
+}

@@ -1,0 +1,168 @@
+//! Brings every call into the one canonical form.
+//!
+//! The target is the row's name; arguments are in the schema's order with trailing defaults dropped, keyword-only ones
+//! by name. Values that inference knows (sizes, numbers, dtypes) are written out, so that the nodes that computed them
+//! die. Calls of graphs and writes stay as they are.
+//!
+#![doc = include_str!("../examples/normalize.md")]
+
+use crate::diag::Diagnostic;
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::infer::{self, Callee, Operand, Resolved};
+use crate::pass::build::{Arguments, ITEM, Source, canonical_args, same_all};
+use crate::pass::{Context, each_graph};
+use crate::types::{Type, Val};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// See the module.
+pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
+    normalize(module)
+}
+
+/// Brings every call of every graph into canonical form and gives how many changed.
+pub fn normalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
+    each_graph(module, |module, graph| {
+        let mut pass = Normalize::new(module);
+        let mut changed = 0;
+        for n in graph.ids() {
+            changed += pass.node(graph, n)? as usize;
+        }
+        Ok(changed)
+    })
+}
+
+/// Rewrites the nodes of one graph.
+pub(in crate::pass) struct Normalize<'m> {
+    module: &'m GraphModule,
+    /// `get_attr` nodes made for the attributes of modules.
+    attributes: HashMap<Arc<str>, NodeId>,
+    /// Nodes made for items of lists.
+    items: HashMap<(NodeId, Vec<usize>), NodeId>,
+}
+
+impl<'m> Normalize<'m> {
+    /// For a graph of `module` (which need not hold it at the time).
+    pub(in crate::pass) fn new(module: &'m GraphModule) -> Normalize<'m> {
+        Normalize {
+            module,
+            attributes: HashMap::new(),
+            items: HashMap::new(),
+        }
+    }
+
+    /// The module.
+    pub(in crate::pass) fn module(&self) -> &'m GraphModule {
+        self.module
+    }
+
+    fn node(&mut self, graph: &mut Graph, n: NodeId) -> Result<bool, Diagnostic> {
+        match graph[n].op() {
+            Opcode::Placeholder | Opcode::GetAttr => return Ok(false),
+            Opcode::Output => return Ok(write_out_values(graph, n)),
+            _ => {}
+        }
+        let resolved = infer::resolve_node(self.module, graph, n)?;
+        if matches!(resolved.callee, Callee::Graph(_)) || resolved.written().is_some() {
+            return Ok(false);
+        }
+        self.rewrite(graph, n, &resolved)
+    }
+
+    /// Makes the node the canonical call of what it resolves to, without its write if it has one.
+    pub(in crate::pass) fn rewrite(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        resolved: &Resolved,
+    ) -> Result<bool, Diagnostic> {
+        let Some(call) = resolved.call() else { return Ok(false) };
+        let op = call.op;
+        let mut args = vec![];
+        for v in &call.args {
+            let arg: Result<Arg, Diagnostic> = v.try_map(&mut |o| self.operand(graph, n, o).map(Val::Leaf));
+            args.push(arg?);
+        }
+        let (args, kwargs): Arguments = canonical_args(op, args);
+        let node = &graph[n];
+        if node.op() == Opcode::CallFunction
+            && node.target() == op.name
+            && same_all(node.args(), &args)
+            && node.kwargs() == kwargs
+        {
+            return Ok(false);
+        }
+        graph.set_target(n, Opcode::CallFunction, op.name);
+        graph.set_args(n, args);
+        graph.set_kwargs(n, kwargs);
+        // The spans were those of the arguments as they stood.
+        graph.meta_mut(n).arg_spans.clear();
+        Ok(true)
+    }
+
+    /// The node of an operand, made before `user` if there is none yet.
+    fn operand(&mut self, graph: &mut Graph, user: NodeId, o: &Operand) -> Result<NodeId, Diagnostic> {
+        match o {
+            Operand::Node(n) => Ok(*n),
+            Operand::Attr(path) => {
+                if let Some(&n) = self.attributes.get(path) {
+                    return Ok(n);
+                }
+                let ty = infer::attribute_type(self.module, path);
+                let n = insert(graph, user, ty, |g| g.get_attr(path));
+                self.attributes.insert(path.clone(), n);
+                Ok(n)
+            }
+            Operand::Item(n, path) => {
+                let mut at = *n;
+                for i in 0..path.len() {
+                    let key = (*n, path[..=i].to_vec());
+                    at = match self.items.get(&key) {
+                        Some(&item) => item,
+                        None => {
+                            let ty = item_type(graph, at, path[i]);
+                            let args = vec![Val::Leaf(at), Val::int(path[i] as i64)];
+                            let item = insert(graph, user, ty, |g| g.call_function(ITEM, args, vec![]));
+                            self.items.insert(key, item);
+                            item
+                        }
+                    };
+                }
+                Ok(at)
+            }
+        }
+    }
+}
+
+fn insert(graph: &mut Graph, user: NodeId, ty: Type, make: impl FnOnce(&mut Graph) -> NodeId) -> NodeId {
+    let source = Source::of(graph, user, "normalize");
+    let before = graph.insert_point();
+    graph.set_insert_point(crate::graph::InsertPoint::Before(user));
+    let n = make(graph);
+    graph.set_insert_point(before);
+    source.mark(graph, n, ty);
+    n
+}
+
+fn item_type(graph: &Graph, n: NodeId, i: usize) -> Type {
+    let ty = graph[n].meta.ty.as_ref();
+    ty.and_then(|t| t.items()?.get(i).cloned()).unwrap_or(Val::Unknown)
+}
+
+/// Writes out the values that inference knows in the graph's result.
+fn write_out_values(graph: &mut Graph, n: NodeId) -> bool {
+    let known: HashMap<NodeId, Arg> = graph[n]
+        .inputs()
+        .into_iter()
+        .filter(|&i| graph[i].op() != Opcode::Placeholder)
+        .filter_map(|i| {
+            let ty = graph[i].meta.ty.as_ref()?;
+            infer::is_value(ty).then(|| (i, ty.map(|_| unreachable!("a value holds no tensors"))))
+        })
+        .collect();
+    if known.is_empty() {
+        return false;
+    }
+    graph.map_args(n, |i| known.get(&i).cloned().unwrap_or(Val::Leaf(i)));
+    true
+}

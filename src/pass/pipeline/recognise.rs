@@ -1,0 +1,23 @@
+//! Finds attention, rolls and slices that were written out op by op, as `run_decompositions` of `torch.export` leaves them.
+//!
+//! What is looked for stands in `rules/recognise.fxir`: one rule for attention, with its alternatives, and two for
+//! `index_select` at constant places that follow each other. (Unrolled recurrent layers are found in Rust, by the pass
+//! `recurrent`: they are a chain of as many steps as the sequence has items, and a rule has a fixed number of nodes.)
+//!
+#![doc = include_str!("../examples/recognise.md")]
+
+use super::{dce, identities, simplify};
+use crate::diag::Diagnostic;
+use crate::graph::GraphModule;
+use crate::pass::Context;
+
+/// See the module.
+pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+    let found = simplify::apply(module, simplify::recognised(), cx)?;
+    if found > 0 {
+        // Operands are given in four dims, which most have already.
+        identities::run(module, cx)?;
+        dce::run(module, cx)?;
+    }
+    Ok(found)
+}

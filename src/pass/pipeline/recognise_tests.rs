@@ -1,0 +1,177 @@
+//! The rules that recognise what was written out, against the interpreter, over their alternatives.
+
+use super::simplify::recognised;
+use crate::graph::GraphModule;
+use crate::infer::{InferOptions, infer};
+use crate::pass::tests::alike;
+use crate::rewrite::{Options, rewrite};
+use crate::source::FileId;
+
+fn module(text: &str) -> GraphModule {
+    let (file, d) = crate::syntax::parse_text(FileId(0), text);
+    assert!(!d.has_errors(), "{text}\n{d:?}");
+    let (mut m, d) = crate::graph::build(&file, "g");
+    assert!(!d.has_errors(), "{text}\n{d:?}");
+    let d = infer(&mut m, &InferOptions::default());
+    assert!(d.is_empty(), "{text}\n{d:?}");
+    m
+}
+
+/// Applies the rules; results stay what they are up to rounding. Gives the targets of the calls that are left.
+fn targets(text: &str) -> Vec<String> {
+    let m = module(text);
+    let after = alike(m, 2e-5, |m| {
+        rewrite(m, recognised(), &Options::default()).unwrap_or_else(|d| panic!("{text}\n{d:?}"));
+    });
+    let g = &after.graphs["g"];
+    let calls = g.iter().filter(|&n| g[n].op().is_call() && g[n].users().len() > 0);
+    calls.map(|n| g[n].target().to_string()).collect()
+}
+
+/// Writes statements under names of their own.
+#[derive(Default)]
+struct Text(String, usize);
+
+impl Text {
+    fn call(&mut self, call: String) -> String {
+        self.1 += 1;
+        let name = format!("%n{}", self.1);
+        self.0 += &format!("{name} = call_function {call}\n");
+        name
+    }
+
+    /// `x`, or `x` times or over a number.
+    fn scaled(&mut self, x: String, how: usize) -> String {
+        match how {
+            1 => self.call(format!("mul({x}, 0.5)")),
+            2 => self.call(format!("div({x}, 4.0)")),
+            _ => x,
+        }
+    }
+
+    fn product(&mut self, a: String, b: String, flat: bool, shapes: [&str; 3]) -> String {
+        if !flat {
+            return self.call(format!("matmul({a}, {b})"));
+        }
+        let a = self.call(format!("view({a}, {})", shapes[0]));
+        let b = self.call(format!("reshape({b}, {})", shapes[1]));
+        let p = self.call(format!("bmm({a}, {b})"));
+        self.call(format!("view({p}, {})", shapes[2]))
+    }
+
+    fn softmax(&mut self, s: &str, how: usize) -> String {
+        match how {
+            0 => return self.call(format!("softmax({s}, 3)")),
+            1 => return self.call(format!("_softmax({s}, -1, False)")),
+            2 => return self.call(format!("_safe_softmax({s}, -1)")),
+            _ => {}
+        }
+        let p = self.call(format!("_softmax({s}, -1, False)"));
+        let zero = self.call(format!("full_like({p}, 0)"));
+        if how == 3 {
+            let eq = self.call(format!("eq({s}, -inf)"));
+            let kept = self.call(format!("logical_not({eq})"));
+            let any = self.call(format!("any({kept}, -1, True)"));
+            let none = self.call(format!("logical_not({any})"));
+            return self.call(format!("where({none}, {zero}, {p})"));
+        }
+        let kept = self.call(format!("ne({s}, -inf)"));
+        let any = self.call(format!("any({kept}, [-1], True)"));
+        self.call(format!("where({any}, {p}, {zero})"))
+    }
+}
+
+/// Attention written out: `pick` says how often each choice is asked for, and gives one below its argument.
+fn attention(mut pick: impl FnMut(usize) -> usize) -> (String, bool) {
+    let mut t = Text::default();
+    let q = t.scaled("%q".into(), pick(3));
+    let k = t.scaled("%k".into(), pick(3));
+    let turn = ["permute({}, [0, 1, 3, 2])", "transpose({}, -1, 2)"][pick(2)];
+    let k = t.call(turn.replace("{}", &k));
+    let k = t.scaled(k, pick(3));
+    let mut s = t.product(q, k, pick(2) == 1, ["[6, 5, 4]", "[6, 4, 7]", "[2, 3, 5, 7]"]);
+    s = t.scaled(s, pick(3));
+    let masked = pick(2) == 1;
+    if masked {
+        s = t.call(match pick(2) {
+            0 => format!("add({s}, %mask)"),
+            _ => format!("add(%mask, {s})"),
+        });
+    }
+    let how = pick(5);
+    let p = t.softmax(&s, how);
+    let r = t.product(p, "%v".into(), pick(2) == 1, ["[6, 5, 7]", "[6, 7, 8]", "[2, 3, 5, 8]"]);
+    let text = format!(
+        "graph g {{
+            %q : f32[2, 3, 5, 4] = placeholder q
+            %k : f32[2, 3, 7, 4] = placeholder k
+            %v : f32[2, 3, 7, 8] = placeholder v
+            %mask : f32[2, 1, 5, 7] = placeholder mask
+            {}output {r}
+        }}",
+        t.0
+    );
+    (text, !masked || how >= 2)
+}
+
+#[test]
+fn attention_is_found_however_it_is_written() {
+    let mut state = 1u64;
+    for _ in 0..150 {
+        let (text, wanted) = attention(|n| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as usize % n
+        });
+        let found = targets(&text);
+        let is = found == ["reshape", "reshape", "reshape", "scaled_dot_product_attention"];
+        assert_eq!(is, wanted, "{text}\n{found:?}");
+    }
+}
+
+#[test]
+fn what_is_no_attention_stays() {
+    let (text, _) = attention(|_| 0);
+    assert_eq!(targets(&text).last().unwrap(), "scaled_dot_product_attention");
+    for (from, to) in [
+        ("softmax(%n2, 3)", "softmax(%n2, 2)"),
+        ("output %n4", "output (%n4, %n3)"),
+        ("matmul(%n3, %v)", "matmul(%n3, %mask2)"),
+    ] {
+        assert!(text.contains(from), "{text}");
+        let text = text.replace(from, to).replace(
+            "%mask :",
+            "%mask2 : f32[4, 2, 3, 7, 8] = placeholder mask2
+            %mask :",
+        );
+        let found = targets(&text);
+        assert!(!found.iter().any(|t| t.contains("attention")), "{text}\n{found:?}");
+    }
+}
+
+#[test]
+fn consecutive_places_are_slices_and_rolls() {
+    for (places, n, becomes) in [
+        ("[2, 3, 4]", 6, "slice"),
+        ("[2, 3, 0, 1]", 4, "roll"),
+        ("[0, 1]", 2, "slice"),
+        ("[5]", 6, "slice"),
+        ("[2, 4]", 6, "index_select"),
+        ("[3, 0]", 4, "index_select"),
+        ("[1, 0]", 2, "roll"),
+        ("[4, 2, 0]", 6, "index_select"),
+    ] {
+        let count = places.split(',').count();
+        let text = format!(
+            "const c : i64[{count}] = {places}
+            graph g {{
+                %x : f32[3, {n}] = placeholder x
+                %c = get_attr c
+                %r = call_function index_select(%x, -1, %c)
+                output %r
+            }}"
+        );
+        assert_eq!(targets(&text), [becomes], "{places} of {n}");
+    }
+}

@@ -1,0 +1,92 @@
+//! Algebraic simplification by rewrite rules.
+//!
+//! The rules are the FXIR files beside this one, in `rules/`: `exact` ones, which keep every bit, always run; `fast` ones,
+//! which may change rounding, NaN or signed zeros, only where the options allow it. `identities.fxir` and `recognise.fxir` are
+//! those of the passes of these names. Each rule is tested against the
+//! interpreter on random graphs and inputs.
+//!
+#![doc = include_str!("../examples/simplify.md")]
+
+use super::normalize::normalize;
+use crate::diag::Diagnostic;
+use crate::graph::GraphModule;
+use crate::pass::Context;
+use crate::rewrite::{self, Options, Rule};
+use crate::source::FileId;
+use crate::syntax;
+use std::sync::LazyLock;
+
+/// The files, by name.
+pub const FILES: [(&str, &str); 6] = [
+    (IDENTITIES, include_str!("../rules/identities.fxir")),
+    ("arithmetic.fxir", include_str!("../rules/arithmetic.fxir")),
+    ("logic.fxir", include_str!("../rules/logic.fxir")),
+    ("views.fxir", include_str!("../rules/views.fxir")),
+    ("fast.fxir", include_str!("../rules/fast.fxir")),
+    (RECOGNISE, include_str!("../rules/recognise.fxir")),
+];
+
+/// The file of the rules that the pass `identities` applies.
+const IDENTITIES: &str = "identities.fxir";
+
+/// The file of the rules that the pass `recognise` applies.
+const RECOGNISE: &str = "recognise.fxir";
+
+/// The rules of those two files, and of all others.
+static RULES: LazyLock<[Vec<Rule>; 3]> = LazyLock::new(|| {
+    let of = |wanted: &dyn Fn(&str) -> bool| {
+        let files = FILES.iter().filter(|(name, _)| wanted(name));
+        files.flat_map(|(_, text)| read(text)).collect()
+    };
+    [
+        of(&|n| n == IDENTITIES),
+        of(&|n| n == RECOGNISE),
+        of(&|n| n != IDENTITIES && n != RECOGNISE),
+    ]
+});
+
+/// The rules that this pass applies, in order.
+pub fn rules() -> &'static [Rule] {
+    &RULES[2]
+}
+
+/// The rules of ops that give their operand back.
+pub fn identities() -> &'static [Rule] {
+    &RULES[0]
+}
+
+/// The rules of ops that were written out.
+pub fn recognised() -> &'static [Rule] {
+    &RULES[1]
+}
+
+fn read(text: &str) -> Vec<Rule> {
+    let (tree, found) = syntax::parse_text(FileId(0), text);
+    debug_assert!(!found.has_errors(), "{found:?}");
+    let (mut rules, found) = rewrite::compile(&tree);
+    debug_assert!(!found.has_errors(), "{found:?}");
+    // The text stands in no store, so that nothing may point into it.
+    rules.iter_mut().for_each(|r| r.span = None);
+    rules
+}
+
+/// See the module.
+pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnostic> {
+    apply(module, rules(), cx)
+}
+
+/// Applies rules to a canonical module, which stays canonical.
+pub(in crate::pass) fn apply(module: &mut GraphModule, rules: &[Rule], cx: &mut Context) -> Result<usize, Diagnostic> {
+    let options = Options {
+        fast: cx.options.fast_math,
+        remarks: cx.options.remarks,
+        ..Options::default()
+    };
+    let report = rewrite::rewrite(module, rules, &options)?;
+    cx.remarks.extend(report.remarks.iter().map(|r| r.to_string()));
+    if report.total() > 0 {
+        // Replacements are written by parameter; canonical nodes leave their defaults out.
+        normalize(module)?;
+    }
+    Ok(report.total())
+}
