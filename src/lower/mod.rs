@@ -13,38 +13,22 @@
 //!
 //! Contractions and library calls are steps of their own, carried out by `math` and by the ops' routines.
 
-pub mod access;
-mod build;
-pub mod cluster;
 pub mod contract;
-mod control;
-pub mod cost;
-mod emit;
-pub mod expansion;
-pub mod explain;
 pub mod fuse;
-mod horizontal;
 pub mod ir;
-pub mod join;
-mod layout;
-pub mod memory;
-mod place;
-pub mod print;
 mod program;
-pub mod python;
-#[cfg(test)]
-mod random_tests;
-mod read;
-pub mod recurrent;
 pub mod schedule;
 pub mod special;
-mod special_kernels;
-mod split;
-mod tail;
+
+#[cfg(test)]
+mod random_tests;
 #[cfg(test)]
 mod tests;
-mod units;
-mod vars;
+
+pub use contract::{expansion, recurrent};
+pub use fuse::{cluster, cost, explain, join};
+pub use ir::access;
+pub use program::{memory, print, python};
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule};
@@ -52,8 +36,10 @@ use crate::math::contract::Activation;
 use crate::op::Call;
 use crate::types::Val;
 use access::{Access, access};
+use contract::tail;
 use fuse::{Fusion, Unit, UnitId, fuse};
-use ir::{Def, Tir, ValueId};
+use ir::{Def, Tir, ValueId, layout};
+use program::place;
 use schedule::{Scheduled, Stored};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -258,7 +244,7 @@ impl Lowering<'_> {
                     how: ir::Special::Attention { .. } | ir::Special::Recurrent { .. },
                 }) => self.contract(v, def, args),
                 _ => {
-                    let s = special_kernels::write(self.tir, v, &stored);
+                    let s = special::kernels::write(self.tir, v, &stored);
                     self.kernel(s.map_err(|e| internal(&self.tir.value(v).name, &e.to_string()))?)
                 }
             },

@@ -3,7 +3,7 @@
 //! The kernels run in the kernel interpreter, so what is tested is fusion, scheduling, views and the memory plan; code
 //! generation has tests of its own.
 
-use super::access::access;
+use super::ir::access::access;
 use super::ir::{Def, Tir, ValueId};
 use super::{Place, Program, Step, lower_tir};
 use crate::kernel::interpret;

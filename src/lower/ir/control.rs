@@ -1,10 +1,10 @@
 //! Control flow: each graph that is called becomes a program of its own, compiled for the types it is called with.
 
-use super::ir::{Def, RoutineCall, Tir, ValueId};
 use super::read::Reader;
-use super::{LowerError, Program, lower_tir};
+use super::{Def, RoutineCall, Tir, ValueId};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{NodeId, Opcode};
+use crate::lower::{LowerError, Program, lower_tir};
 use crate::op::control::{Control, Parts, items, parts};
 use crate::op::{Call, OpError, OpResult, Traced};
 use crate::types::{TensorType, Type, Val};
@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 64;
 
 impl Reader<'_> {
     /// An error of a graph that node `n` calls.
-    pub(super) fn inside(&self, n: NodeId, d: Diagnostic) -> LowerError {
+    pub(in crate::lower) fn inside(&self, n: NodeId, d: Diagnostic) -> LowerError {
         let span = self.graph[n].meta.span;
         match d.labels.first() {
             Some(_) => Box::new(d.note(format!("called by `%{}`", self.graph[n].name()))),
@@ -23,7 +23,7 @@ impl Reader<'_> {
     }
 
     /// A control-flow call: programs for its graphs, and values for the tensors of its result.
-    pub(super) fn control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
+    pub(in crate::lower) fn control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
         if self.depth >= MAX_DEPTH {
             let title = format!("graphs that call graphs nest more than {MAX_DEPTH} deep");
             return Err(plain(OpError::new(Code::E0601, title)));

@@ -4,11 +4,11 @@
 //! [`constants`] gives them, and returns the results in the structure of the model's. `program.py` beside this file holds
 //! the products and library calls.
 
-use super::contract::Contract;
-use super::recurrent;
-use super::{BufferId, Operand, Place, Program, Step, Tail};
 use crate::kernel::Kernel;
 use crate::kernel::python::{self, identifier, numpy};
+use crate::lower::contract::Contract;
+use crate::lower::contract::recurrent;
+use crate::lower::{BufferId, Operand, Place, Program, Step, Tail};
 use crate::math::contract::{Activation, Attention, Conv, Layout, MatMul};
 use crate::op::Call;
 use crate::tensor::Tensor;
@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 /// What stands behind the kernels' own functions.
-const PROGRAM: &str = include_str!("program.py");
+const PROGRAM: &str = include_str!("../program.py");
 
 /// The program as a Python module.
 pub fn module(p: &Program) -> String {

@@ -11,8 +11,8 @@
 //!   1  kernel   softmax(b2, b3)
 //! ```
 
-use super::contract::Contract;
-use super::{Buffer, BufferId, Operand, Place, Program, Step};
+use crate::lower::contract::Contract;
+use crate::lower::{Buffer, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{Conv, Layout};
 use crate::op::Call;
 use crate::op::control::parts;

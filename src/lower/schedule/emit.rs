@@ -1,10 +1,10 @@
 //! Emission: the loops of a scheduled cluster, stage after stage, written through a [`KernelBuilder`].
 
-use super::cluster::{Along, Level};
-use super::ir::{Def, ValueId};
-use super::schedule::{LoopDim, Scheduler, Source, Stored};
 use super::vars::Vars;
+use super::{LoopDim, Scheduler, Source, Stored};
 use crate::kernel::{Affine, KernelBuilder, ReduceOp, Role, Value, Var};
+use crate::lower::fuse::cluster::{Along, Level};
+use crate::lower::ir::{Def, ValueId};
 use crate::op::Combine;
 use crate::scalar::{Binary, Expr, Node, Unary};
 use crate::tensor::Scalar;
@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 /// Local rows larger than this are not worth keeping: values are computed again instead.
 const MAX_LOCAL_BYTES: usize = 256 << 10;
 
-pub(super) fn is_expensive(e: &Expr) -> bool {
+pub(in crate::lower) fn is_expensive(e: &Expr) -> bool {
     e.nodes().any(|(_, n, _)| match n {
         Node::Unary(op, _) => !matches!(
             op,
@@ -36,7 +36,7 @@ pub(super) fn is_expensive(e: &Expr) -> bool {
     })
 }
 
-pub(super) fn reduce_op(c: Combine) -> ReduceOp {
+pub(in crate::lower) fn reduce_op(c: Combine) -> ReduceOp {
     match c {
         Combine::Sum => ReduceOp::Add,
         Combine::Prod => ReduceOp::Mul,
@@ -48,7 +48,7 @@ pub(super) fn reduce_op(c: Combine) -> ReduceOp {
 }
 /// Emission.
 impl Scheduler<'_> {
-    pub(super) fn declare(&mut self, k: &mut KernelBuilder) {
+    pub(in crate::lower) fn declare(&mut self, k: &mut KernelBuilder) {
         let mut inputs = BTreeSet::new();
         for sources in self.sources.values() {
             inputs.extend(sources.iter().filter_map(|s| match s {
@@ -113,7 +113,7 @@ impl Scheduler<'_> {
     }
 
     /// The reductions that the loop of `stage` computes, and the full values it stores.
-    pub(super) fn stage_roots(&self, stage: usize) -> (Vec<ValueId>, Vec<ValueId>) {
+    pub(in crate::lower) fn stage_roots(&self, stage: usize) -> (Vec<ValueId>, Vec<ValueId>) {
         let members = &self.cluster.members;
         let reduces = members
             .iter()
@@ -127,7 +127,7 @@ impl Scheduler<'_> {
     }
 
     /// The full members that a loop must compute for these reductions and stores.
-    pub(super) fn loop_roots(&self, reduces: &[ValueId], stores: &[ValueId]) -> Vec<ValueId> {
+    pub(in crate::lower) fn loop_roots(&self, reduces: &[ValueId], stores: &[ValueId]) -> Vec<ValueId> {
         let operands = reduces.iter().filter_map(|r| match self.sources[r][0] {
             Source::Member(v) => Some(v),
             _ => None,
@@ -135,14 +135,14 @@ impl Scheduler<'_> {
         stores.iter().copied().chain(operands).collect()
     }
 
-    pub(super) fn used_in_later_stage(&self, v: ValueId) -> bool {
+    pub(in crate::lower) fn used_in_later_stage(&self, v: ValueId) -> bool {
         self.sources.iter().any(|(u, s)| {
             let loop_of_user = self.stage[u] - self.is_reduce(*u) as usize;
             loop_of_user > self.stage[&v] && s.iter().any(|s| matches!(s, Source::Member(m) if *m == v))
         })
     }
 
-    pub(super) fn body(&mut self, k: &mut KernelBuilder) {
+    pub(in crate::lower) fn body(&mut self, k: &mut KernelBuilder) {
         let kept = self.kept.clone();
         let extents: Vec<usize> = kept.iter().map(|l| l.extent).collect();
         // The vectors lie along the last kept dim in maps and columns.
@@ -186,7 +186,7 @@ impl Scheduler<'_> {
     }
 
     /// Pointwise members on reduced values that are ready before the loop of `stage`, and the stores of all reduced ones.
-    pub(super) fn reduced_members(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
+    pub(in crate::lower) fn reduced_members(&mut self, k: &mut KernelBuilder, vars: &Vars, stage: usize) {
         let ready: Vec<ValueId> = self
             .cluster
             .members
@@ -235,7 +235,7 @@ impl Scheduler<'_> {
         }
     }
 
-    pub(super) fn store_nest(
+    pub(in crate::lower) fn store_nest(
         &mut self,
         k: &mut KernelBuilder,
         vars: &Vars,
@@ -259,7 +259,7 @@ impl Scheduler<'_> {
         }
     }
 
-    pub(super) fn reduce_nest(
+    pub(in crate::lower) fn reduce_nest(
         &mut self,
         k: &mut KernelBuilder,
         vars: &Vars,
@@ -350,7 +350,7 @@ impl Scheduler<'_> {
     }
 
     /// The full members that `roots` need in the loop of `stage`, in order.
-    pub(super) fn needed(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
+    pub(in crate::lower) fn needed(&self, roots: &[ValueId], stage: usize) -> BTreeSet<ValueId> {
         let mut needed = BTreeSet::new();
         let mut todo: Vec<ValueId> = roots.to_vec();
         while let Some(v) = todo.pop() {

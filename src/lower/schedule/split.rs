@@ -12,13 +12,13 @@
 //!
 //! How rows are cut depends on sizes alone, so that results do not depend on the number of threads.
 
-use super::cluster::Level;
-use super::cost;
 use super::emit::{is_expensive, reduce_op};
-use super::ir::{Def, ValueId};
-use super::schedule::{LoopDim, Scheduled, Scheduler, Source, Stored};
 use super::vars::Vars;
+use super::{LoopDim, Scheduled, Scheduler, Source, Stored};
 use crate::kernel::{Affine, Buf, KernelBuilder, ReduceOp, Role, Value, VerifyError};
+use crate::lower::fuse::cluster::Level;
+use crate::lower::fuse::cost;
+use crate::lower::ir::{Def, ValueId};
 use crate::types::DType;
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,7 +31,7 @@ const GROUP: usize = 64;
 
 /// How rows are cut along their first loop: `parts` of `len` iterations, and `rest` iterations behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(in crate::lower) struct Cut {
     pub parts: usize,
     pub len: usize,
     pub rest: usize,
@@ -57,7 +57,7 @@ struct Range {
 
 impl Scheduler<'_> {
     /// How the rows are to be cut; `None` if they run whole.
-    pub(super) fn cut(&self) -> Option<Cut> {
+    pub(in crate::lower) fn cut(&self) -> Option<Cut> {
         let (limits, first) = (self.tir.limits, self.row.first()?);
         let kept: usize = self.kept.iter().map(|l| l.extent).product();
         let ways = match (self.columns, self.kept.last()) {
@@ -65,7 +65,7 @@ impl Scheduler<'_> {
             _ => kept,
         };
         let members = &self.cluster.members;
-        let early = |m: &super::cluster::Member| m.level == Level::Reduced && self.stage[&m.value] == 0;
+        let early = |m: &crate::lower::fuse::cluster::Member| m.level == Level::Reduced && self.stage[&m.value] == 0;
         let takes = cost::cost(self.tir, self.cluster, &|v| self.stored(v)).nanoseconds();
         if kept == 0 || ways >= WAYS || takes < limits.long || members.iter().any(early) {
             return None;
@@ -86,7 +86,7 @@ impl Scheduler<'_> {
     }
 
     /// The kernels of a cluster with cut rows.
-    pub(super) fn split(mut self, name: &str, cut: Cut) -> Result<Vec<Scheduled>, VerifyError> {
+    pub(in crate::lower) fn split(mut self, name: &str, cut: Cut) -> Result<Vec<Scheduled>, VerifyError> {
         self.hand_on();
         let last = self.stage.values().copied().max().unwrap_or(0);
         let mut out = vec![];
@@ -124,7 +124,7 @@ impl Scheduler<'_> {
 
     /// Finds the values that one kernel leaves for another: what is reduced, and what is expensive and wanted again.
     fn hand_on(&mut self) {
-        let later = |m: &super::cluster::Member| match &self.tir.value(m.value).def {
+        let later = |m: &crate::lower::fuse::cluster::Member| match &self.tir.value(m.value).def {
             Def::Pointwise { expr, .. } => is_expensive(expr) && self.used_in_later_stage(m.value),
             _ => false,
         };
@@ -283,7 +283,8 @@ impl Scheduler<'_> {
     /// The kernel that combines the parts of a stage and computes what depends on its reductions alone.
     fn total(&mut self, name: &str, stage: usize, cut: Cut) -> Result<Scheduled, VerifyError> {
         let (reduces, _) = self.stage_roots(stage);
-        let ready = |m: &&super::cluster::Member| m.level == Level::Reduced && self.stage[&m.value] == stage + 1;
+        let ready =
+            |m: &&crate::lower::fuse::cluster::Member| m.level == Level::Reduced && self.stage[&m.value] == stage + 1;
         let outputs: Vec<ValueId> = self.cluster.members.iter().filter(ready).map(|m| m.value).collect();
         let maps = outputs.iter().filter(|v| !self.is_reduce(**v));
         let mut inputs: BTreeSet<ValueId> = maps.flat_map(|&v| self.outside(v)).collect();

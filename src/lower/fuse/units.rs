@@ -1,6 +1,6 @@
 //! Sets of units: which ones a unit depends on. A bit each, so that joining two sets takes a word for 64 units.
 
-use super::fuse::UnitId;
+use super::UnitId;
 use cranelift_entity::EntityRef;
 
 /// A set of units.

@@ -1,13 +1,13 @@
 //! Where buffers are: results, and everything else in the arena.
 
-use super::access::access;
-use super::ir::ValueId;
-use super::{LowerError, Lowering, Place, Program, Step, memory};
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{LARGE, Role};
+use crate::lower::ir::ValueId;
+use crate::lower::ir::access::access;
+use crate::lower::{LowerError, Lowering, Place, Program, Step, memory};
 
 impl Lowering<'_> {
-    pub(super) fn outputs(&mut self) -> Result<(), LowerError> {
+    pub(in crate::lower) fn outputs(&mut self) -> Result<(), LowerError> {
         let Some(output) = &self.tir.output else {
             return Err(Box::new(Diagnostic::new(Code::E0601, "the graph has no output")));
         };
@@ -32,7 +32,7 @@ impl Lowering<'_> {
     }
 
     /// Places the buffers in the arena.
-    pub(super) fn place(&mut self) {
+    pub(in crate::lower) fn place(&mut self) {
         let mut lives: Vec<Option<memory::Life>> = vec![None; self.program.buffers.len()];
         for (i, step) in self.program.steps.iter().enumerate() {
             for b in step.buffers() {
@@ -55,7 +55,7 @@ impl Lowering<'_> {
 }
 
 /// Writes through the caches what the next step reads, unless it is so large that nothing of its beginning would be left there.
-pub(super) fn keep_in_caches(p: &mut Program) {
+pub(in crate::lower) fn keep_in_caches(p: &mut Program) {
     for i in 1..p.steps.len() {
         let Step::Kernel { kernel, buffers } = &p.steps[i - 1] else {
             continue;

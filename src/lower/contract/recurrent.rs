@@ -1,14 +1,18 @@
 //! Recurrent networks: each layer and direction as one product for all inputs and one [`Recurrent`] step.
 
-use super::contract::Contract;
-use super::ir::{Def, Special, Tir, ValueId, same_dim};
-use super::{LowerError, Operand};
+use super::Contract;
+use crate::lower::ir::{Def, Special, Tir, ValueId, same_dim};
+use crate::lower::{LowerError, Operand};
 use crate::math::contract::{Cell, Recurrent};
 use crate::op::{AffineIndex, Build, Call, IndexMap, OpResult, Traced};
 use crate::types::{DType, TensorType, Val};
 
 /// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 as steps of their own; `None` for anything else, which stays a library call.
-pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<Val<Traced>>> {
+pub(in crate::lower) fn recognise(
+    tir: &mut Tir,
+    types: &Call<TensorType>,
+    ids: &Call<ValueId>,
+) -> OpResult<Option<Val<Traced>>> {
     let cell = match types.op.name {
         "lstm" => Cell::Lstm,
         "gru" => Cell::Gru,
@@ -240,7 +244,12 @@ pub fn operands(d: &Recurrent) -> Operands {
 }
 
 /// The step of a recurrent layer whose operands are those of [`Network::direction`].
-pub(super) fn step(cell: Cell, reverse: bool, projected: bool, operands: &[Operand]) -> Result<Contract, LowerError> {
+pub(in crate::lower) fn step(
+    cell: Cell,
+    reverse: bool,
+    projected: bool,
+    operands: &[Operand],
+) -> Result<Contract, LowerError> {
     let lstm = (cell == Cell::Lstm) as usize;
     let (inputs, state) = (&operands[0].shape, &operands[1].shape);
     let width = *state.last().unwrap_or(&0);

@@ -1,6 +1,6 @@
 //! From calls of ops to values of the tensor IR: what each kind of meaning becomes, and what decompositions build.
 
-use super::ir::{Def, RoutineCall, Tir, ValueId};
+use super::{Def, RoutineCall, Tir, ValueId};
 use crate::diag::Code;
 use crate::math::contract::Activation;
 use crate::op::{
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 impl Tir {
     /// The values of a call.
-    pub(super) fn apply(&mut self, call: Call<Traced>) -> OpResult<Val<Traced>> {
+    pub(in crate::lower) fn apply(&mut self, call: Call<Traced>) -> OpResult<Val<Traced>> {
         let types = call.map(|t| t.ty.clone());
         let ids = call.map(|t| ValueId(t.id));
-        if let Some(r) = super::special::recognise(self, &types, &ids)? {
+        if let Some(r) = crate::lower::special::recognise(self, &types, &ids)? {
             return Ok(Val::Leaf(self.traced(r)));
         }
         match call.op.meaning {
@@ -53,7 +53,7 @@ impl Tir {
                 Code::E0601,
                 format!("`{}` calls graphs, which a decomposition cannot", call.op.name),
             )),
-            Meaning::Routine(_) => match super::recurrent::recognise(self, &types, &ids)? {
+            Meaning::Routine(_) => match crate::lower::contract::recurrent::recognise(self, &types, &ids)? {
                 Some(r) => Ok(r),
                 None => self.routine(call.op, ids, &types),
             },
@@ -82,7 +82,7 @@ impl Tir {
             args.push(leaf(ids, *operand)?);
             *operand = args.len() - 1;
         }
-        super::contract::prepare(self, &how, &mut args)?;
+        crate::lower::contract::prepare(self, &how, &mut args)?;
         let shape = fixed(how.out())?;
         let v = self.push(how.out().dtype, &shape, Def::Contract { args, how })?;
         Ok(Val::Leaf(self.traced(v)))
@@ -128,7 +128,7 @@ impl Build for Tir {
 }
 
 /// The call with defaults for the trailing parameters that are left out.
-pub(super) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
+pub(in crate::lower) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
     for p in op.schema.params.iter().skip(args.len()) {
         args.push(p.default.as_ref().map_or(Val::None, lift));
     }

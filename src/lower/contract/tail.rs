@@ -4,17 +4,17 @@
 //! value of the same size, and its kernel is one flat loop in which element `i` depends on elements `i` only. The
 //! contraction then runs where the cluster would have run, and writes into the cluster's buffer.
 
-use super::cluster::Cluster;
-use super::fuse::{Fusion, Unit, UnitId};
-use super::ir::{Def, Tir, ValueId};
-use super::schedule::{Scheduled, Stored};
 use crate::kernel::{Index, Inst, Kernel, Stmt, Var};
+use crate::lower::fuse::cluster::Cluster;
+use crate::lower::fuse::{Fusion, Unit, UnitId};
+use crate::lower::ir::{Def, Tir, ValueId};
+use crate::lower::schedule::{Scheduled, Stored};
 use crate::types::DType;
 use std::collections::HashMap;
 
 /// A contraction and the result of the cluster that may be its tail.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Host {
+pub(in crate::lower) struct Host {
     /// The contraction.
     pub contraction: ValueId,
     /// What the cluster stores.
@@ -22,7 +22,7 @@ pub(super) struct Host {
 }
 
 /// For each cluster that may be a tail, its contraction.
-pub(super) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
+pub(in crate::lower) fn candidates(tir: &Tir, fusion: &Fusion) -> HashMap<UnitId, Host> {
     let users = users(tir, fusion);
     let position: HashMap<ValueId, usize> = fusion
         .order
@@ -120,7 +120,7 @@ fn users(tir: &Tir, fusion: &Fusion) -> HashMap<ValueId, Vec<Option<UnitId>>> {
 }
 
 /// Whether a kernel is one flat loop over the elements of `result`, which it reads of `host` and writes at its own place.
-pub(super) fn is_flat(s: &Scheduled, host: ValueId, numel: usize) -> bool {
+pub(in crate::lower) fn is_flat(s: &Scheduled, host: ValueId, numel: usize) -> bool {
     let k = &s.kernel;
     let Some(l) = k.parallel_loop() else { return false };
     let [var] = l.vars[..] else { return false };

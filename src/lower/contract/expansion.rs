@@ -1,7 +1,7 @@
 //! A 1x1 convolution and the depthwise one behind it as one step, so that what is between them stays in cache.
 
-use super::contract::Contract;
-use super::{BufferId, Place, Program, Step, Tail};
+use super::Contract;
+use crate::lower::{BufferId, Place, Program, Step, Tail};
 use crate::math::contract::{Conv, Expansion};
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ const WORTH: usize = 512 << 10;
 pub const MOST: usize = 4;
 
 /// Joins every such pair of steps.
-pub(super) fn join(program: &mut Program) {
+pub(in crate::lower) fn join(program: &mut Program) {
     let mut uses: HashMap<BufferId, Vec<usize>> = HashMap::new();
     for (i, s) in program.steps.iter().enumerate() {
         for b in s.buffers() {

@@ -1,9 +1,13 @@
 //! Contractions: from an op's meaning and strided operands to the descriptors of `math`.
 
-use super::expansion::Between;
-use super::ir::{Def, Special, Tir, ValueId};
-use super::{BufferId, LowerError, Operand};
+pub mod expansion;
+pub mod recurrent;
+pub(super) mod tail;
+
+use self::expansion::Between;
 use crate::diag::{Code, Diagnostic};
+use crate::lower::ir::{Def, Special, Tir, ValueId};
+use crate::lower::{BufferId, LowerError, Operand};
 use crate::math::contract::{
     Activation, Addend, Attention, BatchDim, Conv, Expansion, Layout, Mask, MatMul, Recurrent,
 };
@@ -55,7 +59,7 @@ fn unsigned(o: &Operand) -> Vec<usize> {
 }
 
 /// A matrix product over `operands` (numbered as in `how`).
-pub(super) fn matmul(
+pub(in crate::lower) fn matmul(
     how: &Contraction,
     operands: &[Operand],
     dtype: DType,
@@ -176,7 +180,7 @@ fn broadcast_to(o: &Operand, out: &[usize]) -> Operand {
 
 /// A convolution; its operands are contiguous (see [`prepare`]). `last` says of input and output whether their channels are
 /// the last dim.
-pub(super) fn conv(
+pub(in crate::lower) fn conv(
     how: &Contraction,
     operands: &[Operand],
     dtype: DType,
@@ -244,7 +248,7 @@ pub(super) fn conv(
 }
 
 /// Attention over operands of rank 4.
-pub(super) fn attention(
+pub(in crate::lower) fn attention(
     operands: &[Operand],
     dtype: DType,
     mask: Option<DType>,
@@ -296,7 +300,7 @@ pub(super) fn attention(
 }
 
 /// Copies the operands that `math` cannot read as they are: negative strides; for convolutions any gaps.
-pub(super) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
+pub(in crate::lower) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
     let conv = matches!(how, Contraction::Conv { .. });
     for a in args {
         let shape = tir.value(*a).shape.clone();
@@ -310,7 +314,7 @@ pub(super) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) ->
 }
 
 /// `scaled_dot_product_attention` as one step, where its shapes allow: rank 3 or 4, equal batch sizes, no dropout.
-pub(super) fn recognise_attention(
+pub(in crate::lower) fn recognise_attention(
     tir: &mut Tir,
     types: &Call<TensorType>,
     ids: &Call<ValueId>,
@@ -373,7 +377,7 @@ fn four_dims(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
 }
 
 /// The step of a contraction.
-pub(super) fn step(
+pub(in crate::lower) fn step(
     def: &Def,
     operands: &[Operand],
     dtype: DType,
@@ -406,7 +410,7 @@ pub(super) fn step(
                     projected,
                 },
             ..
-        } => super::recurrent::step(*cell, *reverse, *projected, operands)?,
+        } => self::recurrent::step(*cell, *reverse, *projected, operands)?,
         _ => unreachable!("the caller matched contractions"),
     })
 }

@@ -1,9 +1,9 @@
 //! The kernels of [`Special`] values: concatenation, row gathers, borders, pooling windows and running sums.
 
-use super::access::{Access, access};
-use super::ir::{Def, Special, Tir, ValueId, Window};
-use super::schedule::{Scheduled, Stored};
 use crate::kernel::{Affine, Bound, Buf, Cond, Index, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest};
+use crate::lower::ir::access::{Access, access};
+use crate::lower::ir::{Def, Special, Tir, ValueId, Window};
+use crate::lower::schedule::{Scheduled, Stored};
 use crate::scalar::{Binary, Compare};
 use crate::tensor::Scalar;
 use crate::types::DType;

@@ -1,6 +1,6 @@
 //! Views as strides: which element of a buffer an element of a value is.
 
-use super::ir::{Def, Tir, ValueId};
+use super::{Def, Tir, ValueId};
 use crate::op::IndexMap;
 use crate::tensor::contiguous_strides;
 

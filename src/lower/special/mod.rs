@@ -1,13 +1,19 @@
 //! Ops with a loop nest of their own: joining, gathering rows, padding, pooling, running sums.
 
-use super::ir::{Def, Special, Tir, ValueId, Window};
+pub(super) mod kernels;
+
+use crate::lower::ir::{Def, Special, Tir, ValueId, Window};
 use crate::op::{Build, Call, IndexMap, OpResult};
 use crate::scalar::Expr;
 use crate::tensor::Scalar;
 use crate::types::{DType, TensorType, Val};
 
 /// The value of a call that has a kernel here, or `None` for one that has not.
-pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+pub(in crate::lower) fn recognise(
+    tir: &mut Tir,
+    types: &Call<TensorType>,
+    ids: &Call<ValueId>,
+) -> OpResult<Option<ValueId>> {
     match types.op.name {
         "cat" => concat(tir, ids),
         "embedding" => {
@@ -28,7 +34,7 @@ pub(super) fn recognise(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<Valu
         "adaptive_avg_pool2d" => adaptive_avg_pool(tir, ids, 2),
         "adaptive_avg_pool3d" => adaptive_avg_pool(tir, ids, 3),
         "cumsum" => cumsum(tir, types, ids),
-        "scaled_dot_product_attention" => super::contract::recognise_attention(tir, types, ids),
+        "scaled_dot_product_attention" => crate::lower::contract::recognise_attention(tir, types, ids),
         _ => Ok(None),
     }
 }
@@ -292,7 +298,7 @@ pub fn broadcast_map(shape: &[usize], to: &[usize]) -> IndexMap {
         if s == 1 {
             crate::op::AffineIndex::default()
         } else {
-            super::ir::same_dim(d + skip)
+            crate::lower::ir::same_dim(d + skip)
         }
     });
     IndexMap::Affine(dims.collect())

@@ -3,9 +3,14 @@
 //! `fxc print --format program` shows one; a linear layer with a GELU behind it has two buffers that callers see, the input
 //! and the result, a weight, and one step, a matrix product whose tail is the kernel of the GELU.
 
-use super::contract::Contract;
+pub mod memory;
+pub(super) mod place;
+pub mod print;
+pub mod python;
+
 use crate::graph::{Loc, Mutation};
 use crate::kernel::Kernel;
+use crate::lower::contract::Contract;
 use crate::op::Call;
 use crate::tensor::Tensor;
 use crate::types::{DType, Val};
@@ -148,7 +153,7 @@ pub struct Program {
     /// For each step, the names of the graph's nodes that it computes.
     pub nodes: Vec<Vec<Arc<str>>>,
     /// What was computed together, what was not, and why.
-    pub fusion: super::explain::Explained,
+    pub fusion: crate::lower::fuse::explain::Explained,
     /// Where in the user's Python the nodes stand that buffers and kernels are named after.
     pub places: HashMap<Arc<str>, Loc>,
 }

@@ -1,10 +1,10 @@
 //! Reading a graph: [`Reader`] walks the nodes, binds symbolic sizes and makes the values of each call.
 
-use super::LowerError;
 use super::build::with_defaults;
-use super::ir::{Def, Tir, ValueId};
+use super::{Def, Tir, ValueId};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::lower::LowerError;
 use crate::op::{self, Call, OpError, OpResult, Traced};
 use crate::types::{Dim, TensorType, Type, Val};
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ impl Tir {
 
     /// [`Tir::read`], with the types of the leading inputs given rather than taken from the graph, which is called at a
     /// depth of calls.
-    pub(super) fn read_for(
+    pub(in crate::lower) fn read_for(
         module: &GraphModule,
         graph: &Graph,
         dims: &HashMap<String, i64>,
@@ -42,15 +42,15 @@ impl Tir {
     }
 }
 
-pub(super) struct Reader<'a> {
-    pub(super) module: &'a GraphModule,
-    pub(super) graph: &'a Graph,
-    pub(super) dims: &'a HashMap<String, i64>,
+pub(in crate::lower) struct Reader<'a> {
+    pub(in crate::lower) module: &'a GraphModule,
+    pub(in crate::lower) graph: &'a Graph,
+    pub(in crate::lower) dims: &'a HashMap<String, i64>,
     /// Types of the leading inputs, where they are not the graph's own.
     given: &'a [Type],
     /// How many calls of graphs lead here.
-    pub(super) depth: usize,
-    pub(super) tir: Tir,
+    pub(in crate::lower) depth: usize,
+    pub(in crate::lower) tir: Tir,
     env: HashMap<NodeId, Val<ValueId>>,
     constants: HashMap<Arc<str>, ValueId>,
 }

@@ -4,9 +4,15 @@
 //! [`Tir::read`] makes it from an optimised graph: canonical ops become their meaning, composites that have no kernel of
 //! their own are decomposed on the way, computations on sizes disappear into constants.
 
-use super::Program;
-use super::access::{Access, access};
-use super::cost::Limits;
+pub mod access;
+mod build;
+mod control;
+pub(super) mod layout;
+pub(super) mod read;
+
+use self::access::{Access, access};
+use crate::lower::Program;
+use crate::lower::fuse::cost::Limits;
 use crate::math::contract::{Activation, Cell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, Traced};
 use crate::scalar::Expr;
@@ -203,7 +209,7 @@ pub struct Tir {
     /// From where on kernels are cut into parts, or put together.
     pub limits: Limits,
     /// The node that values are being made for.
-    pub(super) name: Arc<str>,
+    pub(in crate::lower) name: Arc<str>,
 }
 
 impl Tir {
@@ -226,7 +232,7 @@ impl Tir {
         }
     }
 
-    pub(super) fn push(&mut self, dtype: DType, shape: &[usize], def: Def) -> OpResult<ValueId> {
+    pub(in crate::lower) fn push(&mut self, dtype: DType, shape: &[usize], def: Def) -> OpResult<ValueId> {
         if byte_len(dtype, shape).is_none() {
             return Err(OpError::shape(format!(
                 "a tensor of shape {shape:?} does not fit the address space"
@@ -242,7 +248,7 @@ impl Tir {
         Ok(id)
     }
 
-    pub(super) fn traced(&self, v: ValueId) -> Traced {
+    pub(in crate::lower) fn traced(&self, v: ValueId) -> Traced {
         let d = self.value(v);
         Traced {
             id: v.0,
@@ -251,7 +257,7 @@ impl Tir {
     }
 
     /// A view of `arg`.
-    pub(super) fn view(&mut self, arg: ValueId, map: IndexMap, shape: &[usize]) -> OpResult<ValueId> {
+    pub(in crate::lower) fn view(&mut self, arg: ValueId, map: IndexMap, shape: &[usize]) -> OpResult<ValueId> {
         if map == IndexMap::Reshape && self.value(arg).shape == shape {
             return Ok(arg);
         }
@@ -267,7 +273,7 @@ impl Tir {
     }
 
     /// Makes reductions that are computed twice one: a variance has a mean of its own beside the one that is asked for.
-    pub(super) fn merge_reductions(&mut self) {
+    pub(in crate::lower) fn merge_reductions(&mut self) {
         // As text: zeros of two signs are not the same, and NaN is.
         let text = |e: &Expr| format!("{:?} {:?}", e.roots, e.nodes().map(|n| (n.1, n.2)).collect::<Vec<_>>());
         let same_expr = |a: &Expr, b: &Expr| text(a) == text(b);
@@ -295,12 +301,12 @@ impl Tir {
     }
 
     /// Where the elements of `v` are, every value that is not a view having a buffer.
-    pub(super) fn access(&self, v: ValueId) -> Option<Access> {
+    pub(in crate::lower) fn access(&self, v: ValueId) -> Option<Access> {
         access(self, v, &|v| !matches!(self.value(v).def, Def::View { .. }))
     }
 
     /// A row-major copy of `v`.
-    pub(super) fn copy(&mut self, v: ValueId) -> OpResult<ValueId> {
+    pub(in crate::lower) fn copy(&mut self, v: ValueId) -> OpResult<ValueId> {
         let (dtype, shape) = (self.value(v).dtype, self.value(v).shape.clone());
         let mut expr = Expr::new();
         let root = expr.arg(0, dtype);
@@ -310,7 +316,7 @@ impl Tir {
 }
 
 /// An affine index that is dim `d` of the result.
-pub(super) fn same_dim(d: usize) -> AffineIndex {
+pub(in crate::lower) fn same_dim(d: usize) -> AffineIndex {
     AffineIndex {
         offset: 0,
         terms: vec![(d, 1)],

@@ -8,16 +8,22 @@
 //!
 //! The algorithm is greedy over the values in order: a value joins the clusters of its operands where that makes no
 //! cycle between units (the transitive dependencies of every unit are kept as bit sets), and clusters merge where a
-//! value joins two that do not depend on each other ([`join`](super::join) has the conditions, each with the words that
+//! value joins two that do not depend on each other ([`join`](self::join) has the conditions, each with the words that
 //! `--explain-fusion` says when it fails). At the end independent clusters over one space that are small, or read the same, become one
 //! (`horizontal.rs`).
 
-use super::cluster::{Along, Cluster, Level, Member, Users, users};
-use super::cost;
-use super::horizontal::Beside;
-use super::ir::{Def, Tir, ValueId};
-use super::join::Refusal;
-use super::units::Units;
+pub mod cluster;
+pub mod cost;
+pub mod explain;
+mod horizontal;
+pub mod join;
+mod units;
+
+use self::cluster::{Along, Cluster, Level, Member, Users, users};
+use self::horizontal::Beside;
+use self::join::Refusal;
+use self::units::Units;
+use crate::lower::ir::{Def, Tir, ValueId};
 use cranelift_entity::entity_impl;
 use std::collections::HashMap;
 
@@ -58,14 +64,14 @@ pub struct Fusion {
     pub beside: Vec<(ValueId, ValueId, Beside)>,
 }
 
-pub(super) struct Fuser<'a> {
-    pub(super) tir: &'a Tir,
-    pub(super) units: Vec<Option<Unit>>,
+pub(in crate::lower) struct Fuser<'a> {
+    pub(in crate::lower) tir: &'a Tir,
+    pub(in crate::lower) units: Vec<Option<Unit>>,
     /// The units each unit depends on, directly or not.
-    pub(super) deps: Vec<Units>,
-    pub(super) unit_of: Vec<Option<UnitId>>,
+    pub(in crate::lower) deps: Vec<Units>,
+    pub(in crate::lower) unit_of: Vec<Option<UnitId>>,
     refused: Vec<(ValueId, ValueId, Refusal)>,
-    pub(super) beside: Vec<(ValueId, ValueId, Beside)>,
+    pub(in crate::lower) beside: Vec<(ValueId, ValueId, Beside)>,
     inlined: Vec<bool>,
     activated: HashMap<ValueId, ValueId>,
     /// The last call that did more than compute.
@@ -170,11 +176,11 @@ impl Fuser<'_> {
         }
     }
 
-    pub(super) fn unit(&self, v: ValueId) -> Option<UnitId> {
+    pub(in crate::lower) fn unit(&self, v: ValueId) -> Option<UnitId> {
         self.unit_of[v.0 as usize]
     }
 
-    pub(super) fn operand_units(&self, v: ValueId) -> Vec<UnitId> {
+    pub(in crate::lower) fn operand_units(&self, v: ValueId) -> Vec<UnitId> {
         let mut units: Vec<UnitId> = self
             .tir
             .operands(v)
@@ -223,7 +229,7 @@ impl Fuser<'_> {
         }
     }
 
-    pub(super) fn cluster(&self, u: UnitId) -> Option<&Cluster> {
+    pub(in crate::lower) fn cluster(&self, u: UnitId) -> Option<&Cluster> {
         match &self.units[u.0 as usize] {
             Some(Unit::Cluster(c)) => Some(c),
             _ => None,
@@ -321,7 +327,7 @@ impl Fuser<'_> {
         );
     }
 
-    pub(super) fn is_stored(&self, v: ValueId, users: &Users) -> bool {
+    pub(in crate::lower) fn is_stored(&self, v: ValueId, users: &Users) -> bool {
         if self.inlined[v.0 as usize] {
             return false;
         }
@@ -337,7 +343,7 @@ impl Fuser<'_> {
     }
 
     /// The units with operands before users.
-    pub(super) fn topological(&self) -> Vec<UnitId> {
+    pub(in crate::lower) fn topological(&self) -> Vec<UnitId> {
         let mut order: Vec<UnitId> = (0..self.units.len())
             .filter(|&i| self.units[i].is_some())
             .map(|i| UnitId(i as u32))

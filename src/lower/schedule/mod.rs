@@ -10,11 +10,15 @@
 //! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop. Few long rows are
 //! cut into parts (`split.rs`).
 
-use super::access::access;
-use super::cluster::{Along, Cluster, Level, broadcast_along, trace};
-use super::fuse::Fusion;
-use super::ir::{Def, Tir, ValueId};
+mod emit;
+mod split;
+mod vars;
+
 use crate::kernel::{Buf, Kernel, KernelBuilder, Value, VerifyError};
+use crate::lower::fuse::Fusion;
+use crate::lower::fuse::cluster::{Along, Cluster, Level, broadcast_along, trace};
+use crate::lower::ir::access::access;
+use crate::lower::ir::{Def, Tir, ValueId};
 use crate::op::Combine;
 use crate::scalar::{Binary, Expr, Node, Unary};
 use crate::tensor::Scalar;
@@ -47,7 +51,7 @@ pub enum Stored {
 
 /// Where an operand of a member comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Source {
+pub(in crate::lower) enum Source {
     /// A number.
     Number(Scalar),
     /// Computed at the same point by the cluster.
@@ -60,30 +64,30 @@ pub(super) enum Source {
 
 /// One loop: some merged dims of the space, with the last dim's stride.
 #[derive(Clone, Debug)]
-pub(super) struct LoopDim {
-    pub(super) extent: usize,
-    pub(super) last: usize,
+pub(in crate::lower) struct LoopDim {
+    pub(in crate::lower) extent: usize,
+    pub(in crate::lower) last: usize,
 }
 
-pub(super) struct Scheduler<'a> {
-    pub(super) tir: &'a Tir,
-    pub(super) fusion: &'a Fusion,
-    pub(super) cluster: &'a Cluster,
+pub(in crate::lower) struct Scheduler<'a> {
+    pub(in crate::lower) tir: &'a Tir,
+    pub(in crate::lower) fusion: &'a Fusion,
+    pub(in crate::lower) cluster: &'a Cluster,
     /// For each member, its operands.
-    pub(super) sources: BTreeMap<ValueId, Vec<Source>>,
+    pub(in crate::lower) sources: BTreeMap<ValueId, Vec<Source>>,
     /// For each member, the loop over the row that computes it (full), or the loops that come before it (reduced).
-    pub(super) stage: HashMap<ValueId, usize>,
-    pub(super) kept: Vec<LoopDim>,
-    pub(super) row: Vec<LoopDim>,
-    pub(super) columns: bool,
-    pub(super) bufs: HashMap<ValueId, Buf>,
-    pub(super) buffers: Vec<Stored>,
+    pub(in crate::lower) stage: HashMap<ValueId, usize>,
+    pub(in crate::lower) kept: Vec<LoopDim>,
+    pub(in crate::lower) row: Vec<LoopDim>,
+    pub(in crate::lower) columns: bool,
+    pub(in crate::lower) bufs: HashMap<ValueId, Buf>,
+    pub(in crate::lower) buffers: Vec<Stored>,
     /// Values that get a buffer because the kernels of a split cluster hand them on.
-    pub(super) handed: HashSet<ValueId>,
+    pub(in crate::lower) handed: HashSet<ValueId>,
     /// Scratch rows.
-    pub(super) locals: HashMap<ValueId, Buf>,
+    pub(in crate::lower) locals: HashMap<ValueId, Buf>,
     /// Values of reduced members, in scope of the current parallel iteration.
-    pub(super) reduced_values: HashMap<ValueId, Value>,
+    pub(in crate::lower) reduced_values: HashMap<ValueId, Value>,
 }
 
 /// The kernel of a cluster, or those that it is split into, in order.
@@ -120,7 +124,7 @@ pub fn schedule(tir: &Tir, fusion: &Fusion, cluster: &Cluster, name: &str) -> Re
 
 /// Analysis.
 impl Scheduler<'_> {
-    pub(super) fn stored(&self, v: ValueId) -> bool {
+    pub(in crate::lower) fn stored(&self, v: ValueId) -> bool {
         self.fusion.stored[v.0 as usize] || self.handed.contains(&v)
     }
 
@@ -165,13 +169,13 @@ impl Scheduler<'_> {
         }
     }
 
-    pub(super) fn is_reduce(&self, v: ValueId) -> bool {
+    pub(in crate::lower) fn is_reduce(&self, v: ValueId) -> bool {
         matches!(self.tir.value(v).def, Def::Reduce { .. })
     }
 
     /// Whether a value is an exponential over a sum of the row, as in softmax: such a quotient is a product with the sum's
     /// inverse, of which there is one for each row. It is off by one more rounding, and exact where the exponential is one.
-    pub(super) fn is_share(&self, v: ValueId, expr: &Expr) -> bool {
+    pub(in crate::lower) fn is_share(&self, v: ValueId, expr: &Expr) -> bool {
         let &[Source::Member(a), Source::Member(b)] = &self.sources[&v][..] else {
             return false;
         };
@@ -191,7 +195,7 @@ impl Scheduler<'_> {
     }
 
     /// Whether a value is the exponential of `x - m` with `m` the largest `x` of the row.
-    pub(super) fn is_below_max(&self, v: ValueId, expr: &Expr) -> bool {
+    pub(in crate::lower) fn is_below_max(&self, v: ValueId, expr: &Expr) -> bool {
         let is_exp = expr.roots.first().is_some_and(|&r| {
             let of_arg = |x| matches!(expr.node(x), Node::Arg(0));
             matches!(expr.node(r), Node::Unary(Unary::Exp, x) if of_arg(x)) && expr.dtype(r) == DType::F32
@@ -247,7 +251,7 @@ impl Scheduler<'_> {
     }
 
     /// The strides of a value's own buffer per dim of the space.
-    pub(super) fn own_strides(&self, v: ValueId, along: &Along) -> Vec<i64> {
+    pub(in crate::lower) fn own_strides(&self, v: ValueId, along: &Along) -> Vec<i64> {
         let mut strides = vec![0; self.cluster.space.len()];
         let own = crate::tensor::contiguous_strides(&self.tir.value(v).shape);
         for (d, s) in along.iter().zip(own) {

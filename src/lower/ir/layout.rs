@@ -10,7 +10,7 @@
 //! the majority of its operands, everything else its operand. A value also counts as channels last if it happens to lie
 //! so: `x.permute(0, 3, 1, 2)` of a linear layer's result is such a value, and costs nothing.
 
-use super::ir::{Def, Special, Tir, ValueDef, ValueId, Window};
+use super::{Def, Special, Tir, ValueDef, ValueId, Window};
 use crate::op::{Contraction, IndexMap, OpResult, Reduction};
 use crate::scalar::{Expr, Node};
 use crate::types::DType;
@@ -28,7 +28,7 @@ fn is_island_conv(d: &ValueDef) -> bool {
 }
 
 /// The same tensor IR with islands channels last.
-pub(super) fn relayout(old: Tir) -> OpResult<Tir> {
+pub(in crate::lower) fn relayout(old: Tir) -> OpResult<Tir> {
     if !old.values.iter().any(is_island_conv) {
         return Ok(old);
     }
@@ -125,7 +125,7 @@ fn last_dim(d: usize, rank: usize) -> usize {
 
 /// `[N, C, spatial…]` as `[N, spatial…, C]`.
 fn to_last(rank: usize) -> IndexMap {
-    IndexMap::Affine((0..rank).map(|d| super::ir::same_dim(last_dim(d, rank))).collect())
+    IndexMap::Affine((0..rank).map(|d| super::same_dim(last_dim(d, rank))).collect())
 }
 
 /// `[N, spatial…, C]` as `[N, C, spatial…]`.
@@ -135,7 +135,7 @@ fn to_first(rank: usize) -> IndexMap {
         d if d == rank - 1 => 1,
         d => d + 1,
     };
-    IndexMap::Affine((0..rank).map(|d| super::ir::same_dim(from(d))).collect())
+    IndexMap::Affine((0..rank).map(|d| super::same_dim(from(d))).collect())
 }
 
 /// Whether both orders are the same in memory.

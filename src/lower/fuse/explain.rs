@@ -8,10 +8,10 @@
 
 use super::cluster::Cluster;
 use super::cost::{self, Cost};
-use super::fuse::{Fusion, UnitId};
-use super::ir::{Tir, ValueId};
-use super::print::bytes;
-use super::schedule::Scheduled;
+use crate::lower::ir::{Tir, ValueId};
+use crate::lower::program::print::bytes;
+use crate::lower::schedule::Scheduled;
+use crate::lower::{Fusion, UnitId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,14 @@ pub struct Fused {
 
 impl Explained {
     /// Adds a cluster that was scheduled as kernels.
-    pub(super) fn kernel(&mut self, tir: &Tir, fusion: &Fusion, c: &Cluster, name: &str, kernels: &[Scheduled]) {
+    pub(in crate::lower) fn kernel(
+        &mut self,
+        tir: &Tir,
+        fusion: &Fusion,
+        c: &Cluster,
+        name: &str,
+        kernels: &[Scheduled],
+    ) {
         let mut nodes: Vec<Arc<str>> = vec![];
         for m in &c.members {
             let n = &tir.value(m.value).name;
@@ -66,7 +73,7 @@ impl Explained {
 
 impl Explained {
     /// Adds what fusion found about clusters and others. `numbers` are the units' positions here.
-    pub(super) fn notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
+    pub(in crate::lower) fn notes(&mut self, tir: &Tir, fusion: &Fusion, numbers: &HashMap<UnitId, usize>) {
         let name = |v: ValueId| &*tir.value(v).name;
         let number = |v: ValueId| numbers.get(&fusion.unit_of[v.0 as usize]?).copied();
         let beside = fusion.beside.iter().filter_map(|(a, b, why)| {

@@ -1,11 +1,11 @@
 //! The loop variables of a cluster's kernel, and what they are along the dims of its space.
 
-use super::schedule::LoopDim;
+use super::LoopDim;
 use crate::kernel::{Affine, Var};
 
 /// The variables of the open loops: along each dim the index is the sum of its terms.
 #[derive(Clone, Default)]
-pub(super) struct Vars {
+pub(in crate::lower) struct Vars {
     /// Dim, factor, variable.
     terms: Vec<(usize, i64, Var)>,
     /// Where a dim begins, if not at 0.

@@ -7,8 +7,8 @@
 
 use super::cluster::{Along, Cluster, Member, Users, broadcast_along, trace};
 use super::cost::{self, Cost, LAUNCH};
-use super::fuse::{Fuser, UnitId};
-use super::ir::{Def, ValueId};
+use super::{Fuser, UnitId};
+use crate::lower::ir::{Def, ValueId};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -42,14 +42,14 @@ impl fmt::Display for Beside {
                 b / 1e3,
                 LAUNCH / 1e3
             ),
-            Beside::Shares(n) => write!(f, "both read the same {}", super::print::bytes(*n)),
+            Beside::Shares(n) => write!(f, "both read the same {}", crate::lower::program::print::bytes(*n)),
         }
     }
 }
 
 impl Fuser<'_> {
     /// Merges clusters that do not depend on each other where it pays.
-    pub(super) fn horizontal(&mut self, users: &[Users]) {
+    pub(in crate::lower) fn horizontal(&mut self, users: &[Users]) {
         let mut recent: HashMap<(Vec<usize>, Vec<bool>), Vec<UnitId>> = HashMap::new();
         for u in self.topological() {
             let Some(c) = self.cluster(u).filter(|c| self.may_be_beside(c)) else {

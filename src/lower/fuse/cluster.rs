@@ -1,6 +1,6 @@
 //! Clusters: values computed by one loop nest, and how their dims lie in its space.
 
-use super::ir::{Def, Tir, ValueId};
+use crate::lower::ir::{Def, Tir, ValueId};
 use crate::op::IndexMap;
 
 /// Which points of the space a member has an element for.
@@ -47,12 +47,12 @@ impl Cluster {
     }
 
     /// Whether a dim is reduced.
-    pub(super) fn has_reduction(&self) -> bool {
+    pub(in crate::lower) fn has_reduction(&self) -> bool {
         self.reduced.contains(&true)
     }
 
     /// How a value of `shape` at `level` lies in the space, by its dims other than one, in order.
-    pub(super) fn place(&self, shape: &[usize], level: Level) -> Option<Along> {
+    pub(in crate::lower) fn place(&self, shape: &[usize], level: Level) -> Option<Along> {
         let dim = |d: usize| {
             if level == Level::Reduced && self.reduced[d] {
                 1
@@ -74,7 +74,7 @@ impl Cluster {
 
 /// Who uses a value, through any views.
 #[derive(Clone, Default)]
-pub(super) struct Users {
+pub(in crate::lower) struct Users {
     /// The values.
     pub values: Vec<ValueId>,
     /// Whether the program gives it.
@@ -82,7 +82,7 @@ pub(super) struct Users {
 }
 
 /// The users of every value.
-pub(super) fn users(tir: &Tir) -> Vec<Users> {
+pub(in crate::lower) fn users(tir: &Tir) -> Vec<Users> {
     let mut users = vec![Users::default(); tir.values.len()];
     for v in tir.output.iter().flat_map(|o| o.leaves()) {
         users[v.0 as usize].output = true;

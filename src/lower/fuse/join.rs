@@ -2,8 +2,8 @@
 
 use super::cluster::{Along, Cluster, Level, broadcast_along, trace};
 use super::cost::base;
-use super::fuse::{Fuser, Unit, UnitId};
-use super::ir::ValueId;
+use super::{Fuser, Unit, UnitId};
+use crate::lower::ir::ValueId;
 use std::fmt;
 
 /// At most this many members in one cluster: longer kernels spill and compile slowly.
@@ -74,7 +74,7 @@ impl Fuser<'_> {
     }
 
     /// Where in the space of `u` the pointwise value `v` lies, if it may join.
-    pub(super) fn fits(&self, u: UnitId, v: ValueId) -> Result<(Level, Along), Refusal> {
+    pub(in crate::lower) fn fits(&self, u: UnitId, v: ValueId) -> Result<(Level, Along), Refusal> {
         let c = self.joinable(u, v)?;
         let shape = &self.tir.value(v).shape;
         let levels: &[Level] = if c.has_reduction() {
@@ -94,7 +94,7 @@ impl Fuser<'_> {
     }
 
     /// Merges cluster `from` into `into` if their spaces agree and neither depends on the other.
-    pub(super) fn merge(&mut self, into: UnitId, from: UnitId) -> Result<(), Refusal> {
+    pub(in crate::lower) fn merge(&mut self, into: UnitId, from: UnitId) -> Result<(), Refusal> {
         let (Some(a), Some(b)) = (self.cluster(into), self.cluster(from)) else {
             return Err(Refusal::NoKernel);
         };
@@ -140,7 +140,7 @@ impl Fuser<'_> {
     }
 
     /// The reduced dims of `u` and the place of `v` in it, if the reduction `v` of `arg` may join.
-    pub(super) fn reduce_fits(
+    pub(in crate::lower) fn reduce_fits(
         &self,
         u: UnitId,
         v: ValueId,

@@ -5,8 +5,8 @@
 //! the reading of what both read. The figures are those of one thread of a server of 2023; decisions hang on their order of magnitude only.
 
 use super::cluster::{Cluster, Level};
-use super::ir::{Def, Tir, ValueId};
 use crate::kernel::estimate;
+use crate::lower::ir::{Def, Tir, ValueId};
 use crate::scalar::{Expr, Node};
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ impl Cost {
 }
 
 /// The value whose buffer an operand is: views looked through.
-pub(super) fn base(tir: &Tir, mut v: ValueId) -> ValueId {
+pub(in crate::lower) fn base(tir: &Tir, mut v: ValueId) -> ValueId {
     while let Def::View { arg, .. } = &tir.value(v).def {
         v = *arg;
     }
@@ -70,7 +70,7 @@ fn bytes(tir: &Tir, v: ValueId) -> usize {
 }
 
 /// The buffers that a cluster reads from outside, with how many bytes of each.
-pub(super) fn reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
+pub(in crate::lower) fn reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
     let mut seen = BTreeSet::new();
     let mut out = vec![];
     for m in &c.members {
@@ -85,7 +85,7 @@ pub(super) fn reads(tir: &Tir, c: &Cluster) -> Vec<(ValueId, usize)> {
 }
 
 /// What a cluster costs whose values are `stored` or not.
-pub(super) fn cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(ValueId) -> bool) -> Cost {
+pub(in crate::lower) fn cost(tir: &Tir, c: &Cluster, stored: &dyn Fn(ValueId) -> bool) -> Cost {
     let mut cost = Cost {
         reads: reads(tir, c).iter().fold(0, |n, r| n.saturating_add(r.1)),
         ..Cost::default()
