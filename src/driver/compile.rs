@@ -1,11 +1,11 @@
 //! A model all the way, or as far as is wanted, with the texts of the stages on the way.
 
-use super::bind::{Bound, Dims, Value};
+use super::inputs::bind::{Bound, Dims, Value};
 use super::load::Model;
 use super::ready::{self, Ready, State};
 use super::session::{Reported, Session, Staged, input_types};
+use super::show::text::{self, Artifact};
 use super::stage::Stage;
-use super::text::{self, Artifact};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::GraphModule;
 use crate::lower::Program;

@@ -1,7 +1,7 @@
 //! A model to be called again and again, at any sizes.
 
-use super::bind::{Bound, Value};
 use super::compile::{Request, compile};
+use super::inputs::bind::{Bound, Value};
 use super::load::Model;
 use super::ready::{Ready, State};
 use super::session::{Reported, Session, Staged};
@@ -23,7 +23,7 @@ const KEPT: usize = 16;
 /// milliseconds. Buffers that calls
 /// change (the statistics of a batch normalisation in training, a cache of keys) keep their values from call to call, also
 /// from one size to another. Ranges and equations of sizes are checked when inputs are bound
-/// ([`bind::bind`](super::bind::bind)).
+/// ([`bind::bind`](super::inputs::bind::bind)).
 ///
 /// Where sizes depend on values (`nonzero`, `item`), the operations before these are compiled and the others interpreted;
 /// this is reported once ([`Code::L0003`](crate::diag::Code)).

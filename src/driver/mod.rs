@@ -8,32 +8,27 @@
 //! product. A [`Function`] is a model to be called at any sizes. Around it: tensors in files ([`files`]), inputs by name ([`bind`]), results compared ([`compare`]), and the
 //! text of every stage ([`text`]).
 
-pub mod bind;
-pub mod bisect;
-pub mod compare;
 mod compile;
-pub mod diff;
+mod debug;
 pub mod files;
-pub mod fill;
 mod function;
-pub mod json;
-pub mod limits;
+mod inputs;
 pub mod load;
-pub mod minimize;
-pub mod model_explorer;
-pub mod netron;
 mod ready;
 pub mod run;
 mod session;
+mod show;
 mod split;
 mod stage;
-pub mod text;
 
-pub use bind::{Bound, Dims, Given, Provided, Value};
 pub use compile::{Compilation, Request, compile, nothing_compiled};
-pub use fill::Fill;
+pub use debug::{bisect, compare, minimize};
 pub use function::{Called, Function};
+pub use inputs::bind::{Bound, Dims, Given, Provided, Value};
+pub use inputs::fill::Fill;
+pub use inputs::{bind, fill, limits};
 pub use load::Model;
 pub use ready::{Ready, State};
 pub use session::{Reported, Session, Staged, input_types, thread_count};
+pub use show::{diff, json, model_explorer, netron, text};
 pub use stage::{Observer, Product, Stage, Timer};

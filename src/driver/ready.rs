@@ -1,6 +1,6 @@
 //! A model for inputs of one combination of types, made ready to run: compiled as a whole, or as far as sizes are known.
 
-use super::bind::{Bound, Dims, Value};
+use super::inputs::bind::{Bound, Dims, Value};
 use super::run::arguments;
 use super::session::{Reported, Session, Staged};
 use super::split::{Split, Tail};

@@ -1,6 +1,6 @@
 //! Running a compiled or interpreted graph on bound inputs.
 
-use super::bind::{Bound, Value};
+use super::inputs::bind::{Bound, Value};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::interp;

@@ -1,6 +1,6 @@
 //! A compilation: the stages in order, the findings of all of them, and who watches.
 
-use super::bind::Dims;
+use super::inputs::bind::Dims;
 use super::load::{self, Model};
 use super::stage::{Observer, Product, Stage};
 use crate::codegen;

@@ -8,7 +8,7 @@
 //! `nonzero`, `unique`, `masked_select`, `item` and the like give tensors whose sizes (or numbers that are sizes) are known
 //! only once they have run. Such nodes and everything that uses them form the tail of the graph.
 
-use super::bind::{Bound, Value};
+use super::inputs::bind::{Bound, Value};
 use super::run::arguments;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};

@@ -1,11 +1,11 @@
 //! Finding what is to blame for a wrong result: the first pass after which the interpreter gives something else, or the
 //! first node that compiled code computes differently.
 
-use super::bind::Bound;
 use super::compare::{Difference, Tolerance, compare};
-use super::run::{arguments, interpret, named, user_result};
-use super::session::{Reported, Session, Staged};
 use crate::diag::Diagnostic;
+use crate::driver::inputs::bind::Bound;
+use crate::driver::run::{arguments, interpret, named, user_result};
+use crate::driver::session::{Reported, Session, Staged};
 use crate::graph::{self, Graph, GraphModule, NodeId};
 use crate::interp::{self, Hooks, Value};
 use crate::op::random;

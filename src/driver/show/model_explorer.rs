@@ -123,7 +123,7 @@ fn edges(m: &GraphModule, g: &Graph, n: NodeId) -> (Vec<Value>, Vec<Value>) {
 }
 
 /// The parameters' names by the position of their argument.
-pub(super) fn parameters(m: &GraphModule, g: &Graph, n: NodeId) -> HashMap<usize, String> {
+pub(in crate::driver) fn parameters(m: &GraphModule, g: &Graph, n: NodeId) -> HashMap<usize, String> {
     let node = &g[n];
     let resolved = (node.op() != Opcode::CallModule && node.op().is_call())
         .then(|| infer::resolve_node(m, g, n).ok())

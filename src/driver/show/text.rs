@@ -1,6 +1,6 @@
 //! The text of every stage: what `--emit` writes and the snapshots hold.
 
-use super::stage::Stage;
+use crate::driver::stage::Stage;
 use crate::graph::{self, GraphModule};
 use crate::lower::{self, Program};
 use crate::pass;

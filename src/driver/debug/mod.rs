@@ -1,0 +1,5 @@
+//! Finding what is to blame for a wrong result.
+
+pub mod bisect;
+pub mod compare;
+pub mod minimize;
