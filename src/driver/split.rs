@@ -12,6 +12,7 @@ use super::inputs::bind::{Bound, Value};
 use super::run::arguments;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::infer::place_note;
 use crate::interp::{Hooked, Hooks, Interpreter, Running};
 use crate::runtime::Executable;
 use crate::types::{Type, Val};
@@ -55,6 +56,7 @@ impl Tail {
             self.nodes.len()
         );
         let d = Diagnostic::new(Code::L0003, title).at_opt(node.meta.span, "the first whose size is not known before");
+        let d = place_note(graph, self.first).map_or(d.clone(), |p| d.note(p));
         match node.meta.span {
             Some(_) => d,
             None => d.note(format!("the first is `%{}` (`{}`)", node.name(), node.target())),

@@ -30,7 +30,7 @@ pub use edit::{Edit, EditResult, GraphError, InsertPoint, transform};
 pub use fxir::build::build;
 pub use fxir::print;
 pub use fxir::print::print;
-pub use lint::lint;
+pub use lint::{lint, place_note};
 pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation, OpDecl, SizeGuard};
 pub use namer::Namer;
 pub use node::{Arg, Frame, Loc, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm, TorchLine};

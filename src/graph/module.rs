@@ -143,6 +143,8 @@ pub struct GraphModule {
     pub exported: Option<Signature>,
     /// The weights file as the source names it (relative to the source), and where it does.
     pub weights: Option<(String, Option<Span>)>,
+    /// Whether torch printed the graphs: the text then says nothing of parameters and buffers, though they exist.
+    pub printed: bool,
 }
 
 impl ModuleDecl {

@@ -268,6 +268,9 @@ fn module_effect(node: &Node, module: Option<&GraphModule>) -> Effect {
     if let Some(graph) = m.graphs.get(node.target()) {
         return called_graph_effect(graph, module);
     }
+    if modules::is_guards(node.target()) {
+        return Effect::External;
+    }
     let Some(decl) = m.modules.get(node.target()) else {
         return Effect::Pure;
     };

@@ -16,8 +16,9 @@ mod report;
 mod resolve;
 mod solve;
 
+pub use crate::graph::place_note;
 pub use call::{arg_type, attribute_type, call_type, infer_node, inplace_type, result_type, stored_type, wrong_number};
-pub use report::{op_error, place_note};
+pub use report::op_error;
 pub use resolve::{Callee, Operand, Resolved, graph_callee, is_value, map, resolve_node, resolve_with};
 pub use solve::{Guard, Origin, Solver};
 

@@ -4,27 +4,11 @@ use super::declared::Mismatch;
 use super::resolve::{Operand, Resolved};
 use super::solve::{Contradiction, Origin};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode, place_note};
 use crate::op::{self, BindError, Candidate, OpError};
 use crate::source::Span;
 use crate::types::{Type, Val};
 use indexmap::IndexMap;
-
-/// The user's Python place of a node, as a note.
-pub fn place_note(graph: &Graph, n: NodeId) -> Option<String> {
-    let loc = graph[n].meta.loc.as_ref()?;
-    let function = if loc.function.is_empty() {
-        String::new()
-    } else {
-        format!(" in {}", loc.function)
-    };
-    Some(format!(
-        "`%{}` comes from {}:{}{function}",
-        graph[n].name(),
-        loc.file,
-        loc.line
-    ))
-}
 
 fn with_place(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     match place_note(graph, n) {

@@ -392,9 +392,6 @@ impl Below for Declared<'_> {
 fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolved) -> Result<Resolved, Diagnostic> {
     let n = &graph[node];
     let path = n.target();
-    let Some(decl) = module.modules.get(path) else {
-        return Err(report::unknown_module(graph, node));
-    };
     let attr = |name: &str| -> Arc<str> { format!("{path}.{name}").into() };
     let names: Vec<Arc<str>> = given.kwargs.iter().map(|(k, _)| k.clone()).collect();
     let values = given.args.into_iter().chain(given.kwargs.into_iter().map(|(_, v)| v));
@@ -404,8 +401,13 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         .chain(given.kwarg_types.into_iter().map(|(_, t)| t));
     let inputs: Vec<(Val<Operand>, Type)> = values.zip(types).collect();
     let below = Declared { module, path };
-    let call = op::modules::expand(decl.constructed(), inputs.len(), &names, &below)
-        .map_err(|e| report::module_error(graph, node, decl.span, e))?;
+    let guards = || op::modules::is_guards(path).then(op::modules::no_guards).flatten();
+    let call = match (guards(), module.modules.get(path)) {
+        (Some(call), _) => call,
+        (None, Some(decl)) => op::modules::expand(decl.constructed(), inputs.len(), &names, &below)
+            .map_err(|e| report::module_error(graph, node, decl.span, e))?,
+        (None, None) => return Err(report::unknown_module(graph, node)),
+    };
     let value = |s: &Source| source_value(s, &inputs, module, &attr);
     let (args, arg_types): (Vec<_>, Vec<_>) = call.args.iter().map(value).unzip();
     let (mut kwargs, mut kwarg_types) = (vec![], vec![]);

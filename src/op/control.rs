@@ -68,7 +68,12 @@ pub fn parts<T: Clone>(call: &Call<T>) -> OpResult<Parts<T>> {
                 call.op.name,
                 v.kind_name()
             );
-            Err(OpError::arg(name, title).help("name a graph of the file: `@name`"))
+            // An attribute that no line of the text declares: `print(graph)` shows what reads a graph, not the graph.
+            let help = match v {
+                Val::Unknown => "print(graph) leaves out the graphs within it; print_readable() holds them",
+                _ => "name a graph of the file: `@name`",
+            };
+            Err(OpError::arg(name, title).help(help))
         }
     };
     let list = |name: &str| match call.get(name) {

@@ -16,6 +16,7 @@ pub mod lexer;
 mod module_repr;
 pub mod parse;
 mod pasted;
+mod plain;
 pub mod python_text;
 #[cfg(test)]
 mod random;

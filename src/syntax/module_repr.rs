@@ -16,21 +16,41 @@ use super::spans;
 use super::torch_text::{Found, blank};
 use crate::source::{FileId, Span};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// How many modules a text may declare; the names `0-999` of lists within lists multiply.
 const MAX_MODULES: usize = 1 << 16;
 
+/// The paths of the modules of each `Sequential`, in order, by its path.
+pub type Sequences = HashMap<String, Vec<String>>;
+
+/// The sequences among the modules that torch printed into `text`.
+pub fn sequences(text: &str) -> Sequences {
+    let mut found = Declared::default();
+    for region in regions(text) {
+        declarations(FileId(0), text, region, &mut found);
+    }
+    found.sequences
+}
+
+/// What a text says of modules.
+#[derive(Default)]
+struct Declared {
+    items: Vec<Item>,
+    sequences: Sequences,
+}
+
 /// Reads the modules that torch printed into `text`.
 pub fn read(file: FileId, text: Cow<'_, str>) -> Found<'_> {
-    let mut graphs = vec![];
+    let mut found = Declared::default();
     let mut rest: Option<Vec<u8>> = None;
     for region in regions(&text) {
-        declarations(file, &text, region.clone(), &mut graphs);
+        declarations(file, &text, region.clone(), &mut found);
         blank(&mut rest.get_or_insert_with(|| text.as_bytes().to_vec())[region]);
     }
     Found {
-        graphs,
+        graphs: found.items,
         errors: vec![],
         rest: match rest {
             Some(bytes) => Cow::Owned(String::from_utf8(bytes).unwrap_or_default()),
@@ -99,7 +119,7 @@ fn names(name: &str) -> Vec<String> {
     }
 }
 
-fn declarations(file: FileId, text: &str, region: Range<usize>, out: &mut Vec<Item>) {
+fn declarations(file: FileId, text: &str, region: Range<usize>, out: &mut Declared) {
     // The paths of the modules that are open; there are several where a line stands for several.
     let mut open: Vec<Vec<String>> = vec![vec![String::new()]];
     for (at, line) in lines(&text[region.clone()]).skip(1) {
@@ -112,7 +132,7 @@ fn declarations(file: FileId, text: &str, region: Range<usize>, out: &mut Vec<It
         };
         let around = open.last().map_or(&[][..], |v| v);
         let names = names(name);
-        if around.len() * names.len() > MAX_MODULES || out.len() + names.len() > MAX_MODULES {
+        if around.len() * names.len() > MAX_MODULES || out.items.len() + names.len() > MAX_MODULES {
             return;
         }
         let join = |p: &String, n: &String| if p.is_empty() { n.clone() } else { format!("{p}.{n}") };
@@ -125,10 +145,18 @@ fn declarations(file: FileId, text: &str, region: Range<usize>, out: &mut Vec<It
             Some((count, class)) if count.bytes().all(|b| b.is_ascii_digit()) => class,
             _ => rest,
         };
-        if class.ends_with('(') {
+        for (parent, within) in around.iter().zip(paths.chunks(names.len())) {
+            if let Some(s) = out.sequences.get_mut(parent) {
+                s.extend_from_slice(within);
+            }
+        }
+        if let Some(class) = class.strip_suffix('(') {
+            if class == "Sequential" {
+                out.sequences.extend(paths.iter().map(|p| (p.clone(), vec![])));
+            }
             open.push(paths);
         } else if let Some(decl) = declaration(file, class, Span::new(file, at, at + line.len())) {
-            out.extend(paths.into_iter().map(|p| {
+            out.items.extend(paths.into_iter().map(|p| {
                 let name = Name::new(p, decl.span);
                 Item::Module(ModuleDecl { name, ..decl.clone() })
             }));

@@ -12,16 +12,18 @@
 //! is looked at so, and every place is told in the text as it was given.
 
 use super::ast::File;
+use super::plain::plain;
 use super::spans;
 use crate::diag::Diagnostic;
 use crate::source::Span;
 
 /// A text without what was around it.
 pub struct Clean {
-    /// The lines that are left.
+    /// What is left.
     pub text: String,
-    /// Where each begins, there and in the text as it was given.
-    starts: Vec<(u32, u32)>,
+    /// Where each piece of it begins, there and in the text as it was given. Of what was taken off in several steps, the last
+    /// stands first.
+    starts: Vec<Vec<(u32, u32)>>,
 }
 
 /// A piece of what stands before a line.
@@ -39,13 +41,24 @@ pub fn clean(text: &str) -> Option<Clean> {
     if text.len() > u32::MAX as usize {
         return None;
     }
+    let Some(mut plain) = plain(text) else {
+        return by_lines(text);
+    };
+    if let Some(lines) = by_lines(&plain.text) {
+        plain.text = lines.text;
+        plain.starts.splice(0..0, lines.starts);
+    }
+    Some(plain)
+}
+
+/// [`clean`] of what stands before lines and around them.
+fn by_lines(text: &str) -> Option<Clean> {
     let fenced = text.lines().any(is_fence);
     let mut within = !fenced;
-    let mut decoration: Option<Vec<Piece>> = text.lines().find_map(|l| marked(l).filter(|d| !d.is_empty()));
-    let mut out = Clean {
-        text: String::with_capacity(text.len()),
-        starts: vec![],
-    };
+    let without_head = |l| marked(&l[log_head(l)..]).filter(|d| !d.is_empty());
+    let mut decoration: Option<Vec<Piece>> = text.lines().find_map(without_head);
+    let mut out = String::with_capacity(text.len());
+    let mut starts = vec![];
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let start = at;
@@ -65,6 +78,7 @@ pub fn clean(text: &str) -> Option<Clean> {
             0
         };
         let body = &line[bom..];
+        let body = &body[log_head(body)..];
         if let Some(found) = marked(body) {
             let known = decoration.as_ref().and_then(|d| stripped(body, d));
             if known.is_none_or(|rest| marked(rest).is_none_or(|d| !d.is_empty())) {
@@ -72,15 +86,27 @@ pub fn clean(text: &str) -> Option<Clean> {
             }
         }
         let rest = decoration.as_ref().and_then(|d| stripped(body, d)).unwrap_or(body);
-        out.starts
-            .push((out.text.len() as u32, (start + line.len() - rest.len()) as u32));
-        out.text.push_str(rest);
-        out.text.push('\n');
+        let named = |&at: &usize| {
+            let file = without_file(&rest[..at]);
+            file.len() < at && file.trim().is_empty()
+        };
+        let rest = marker(rest).filter(named).map_or(rest, |at| &rest[at..]);
+        starts.push((out.len() as u32, (start + line.len() - rest.len()) as u32));
+        out.push_str(rest);
+        out.push('\n');
     }
-    (out.text.trim_end() != text.trim_end()).then_some(out)
+    (out.trim_end() != text.trim_end()).then(|| Clean::new(out, starts))
 }
 
 impl Clean {
+    /// A text of pieces that begin at `starts`: there, and in the text as it was given.
+    pub fn new(text: String, starts: Vec<(u32, u32)>) -> Clean {
+        Clean {
+            text,
+            starts: vec![starts],
+        }
+    }
+
     /// Puts the places of a tree and of findings back into the text as it was given.
     pub fn restore(&self, file: &mut File, errors: &mut [Diagnostic]) {
         let mut place = |s: &mut Span| {
@@ -96,11 +122,13 @@ impl Clean {
 
     /// The place of a byte. The end of a line is on that line.
     fn place(&self, at: u32, end: bool) -> u32 {
-        let after = self.starts.partition_point(|s| if end { s.0 < at } else { s.0 <= at });
-        match after.checked_sub(1).and_then(|i| self.starts.get(i)) {
-            Some((clean, original)) => original + (at - clean),
-            None => self.starts.first().map_or(at, |s| s.1),
-        }
+        self.starts.iter().fold(at, |at, starts| {
+            let after = starts.partition_point(|s| if end { s.0 < at } else { s.0 <= at });
+            match after.checked_sub(1).and_then(|i| starts.get(i)) {
+                Some((clean, original)) => original + (at - clean),
+                None => starts.first().map_or(at, |s| s.1),
+            }
+        })
     }
 }
 
@@ -143,13 +171,57 @@ fn marker(line: &str) -> Option<usize> {
     found.into_iter().flatten().min()
 }
 
+/// The head of a line of torch's logs, `V1121 12:00:00.123 77 torch/_dynamo/graph.py:1423] [0/0] [__graph] `: what stands before
+/// the message.
+fn log_head(line: &str) -> usize {
+    let start = match line.strip_prefix("[rank") {
+        Some(rest) => line.len() - rest.find("]:").map_or(rest, |i| &rest[i + 2..]).len(),
+        None => 0,
+    };
+    let body = &line[start..];
+    let level = body.starts_with(['V', 'D', 'I', 'W', 'E', 'C']);
+    let date = body
+        .get(1..6)
+        .is_some_and(|d| d[..4].bytes().all(|b| b.is_ascii_digit()) && d.ends_with(' '));
+    let Some(end) = body.find("] ").or(body.ends_with(']').then_some(body.len() - 1)) else {
+        return 0;
+    };
+    if !level || !date || !body[..end].contains(".py:") {
+        return 0;
+    }
+    let mut at = start + end + 1;
+    // Groups such as the frame's number and the artifact's name.
+    while let Some(group) = line[at..].strip_prefix(" [") {
+        let Some(len) = group.find(']').filter(|&i| !group[..i].contains([' ', ','])) else {
+            break;
+        };
+        at += 2 + len + 1;
+    }
+    at + usize::from(line[at..].starts_with(' '))
+}
+
+/// `before` without the file that torch names before a class (`/…/graph_module.py class …`, `<eval_with_key>.1 from …`), and without
+/// a space before that.
+fn without_file(before: &str) -> &str {
+    let mut at = 0;
+    for word in before.split_inclusive(' ') {
+        let name = word.trim_end();
+        let is_file = name.contains(".py") && !name.ends_with(']') || name.starts_with("<eval_with_key>");
+        if is_file && word.len() > name.len() {
+            return before[..at].strip_suffix(' ').unwrap_or(&before[..at]);
+        }
+        at += word.len();
+    }
+    before
+}
+
 /// What stands before torch's text on a line that begins some; empty for nothing but indentation.
 fn marked(line: &str) -> Option<Vec<Piece>> {
-    let before = &line[..marker(line)?];
+    let before = without_file(&line[..marker(line)?]);
     if before.trim().is_empty() {
         return Some(vec![]);
     }
-    let ends = before.ends_with([' ', '\t', '>', '|', ']', '#']);
+    let ends = before.ends_with([' ', '\t', '>', '|', ']', '#', '+', ':']);
     ends.then(|| pieces(before))
 }
 
@@ -307,12 +379,45 @@ mod tests {
                 ("colons", decorated(text, |i, l| format!("{}: {l}", i + 7))),
                 ("tabs", decorated(text, |i, l| format!("{:6}\t{l}", i + 97))),
                 ("slashes", decorated(text, |_, l| format!("// {l}"))),
+                ("diff", decorated(text, |_, l| format!("+{l}"))),
+                ("grep", decorated(text, |_, l| format!("log.txt:{l}"))),
+                ("colours", decorated(text, |_, l| format!("\u{1b}[32m{l}\u{1b}[0m"))),
+                ("spaces", text.replace("    ", "\u{a0}   ")),
+                ("page", format!("<p>I get <pre><code>{text}</code></pre>\n")),
+                ("quotes", format!("expected = \"\"\"{text}\"\"\"\n")),
                 ("bom", format!("\u{feff}{text}")),
                 ("crlf", text.replace('\n', "\r\n")),
             ] {
                 let found = statements(&pasted);
                 assert!(found[1].contains("relu"), "{what}: {found:?}");
             }
+        }
+    }
+
+    #[test]
+    fn logs_are_read() {
+        let body = [
+            "TRACED GRAPH",
+            " ===== __compiled_fn_1 =====",
+            " /lib/torch/fx/_lazy_graph_module.py class GraphModule(torch.nn.Module):",
+            "    def forward(self, x: \"f32[s77, 4][4, 1]cpu\"):",
+            "        # File: model.py:7 in forward, code: return torch.relu(x)",
+            "        y: \"f32[s77, 4][4, 1]cpu\" = torch.relu(x);  x = None",
+            "        return y",
+            "",
+        ];
+        let line = |i: usize, l: &str| format!("V1121 12:00:0{i}.123 77 torch/g.py:{i}] [0/{i}] [__graph_code] {l}");
+        let text = decorated(&body.join("\n"), line) + "I1121 12:00:09.1 77 torch/h.py:3] aot_config: [a=1]\n";
+        let found = statements(&text);
+        assert_eq!(found[1], "y: \"f32[s77, 4][4, 1]cpu\" = torch.relu(x)");
+    }
+
+    #[test]
+    fn literals_are_read() {
+        for (before, after) in [("E   AssertionError: '", "'"), ("{\"text\": \"", "\", \"level\": 3}")] {
+            let text = format!("{before}{}{after}\n", GRAPH.replace('\n', "\\n"));
+            let found = statements(&text);
+            assert!(found[1].contains("relu"), "{found:?}");
         }
     }
 

@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,10 @@ def printed(fxc, text, wanted, *cmd):
     got, error = call(fxc, *cmd, text)
     with open(wanted) as f:
         want = f.read()
+    if text.endswith("graph.txt") and wanted.endswith("code.py"):
+        # print(graph) does not show the annotation of the result.
+        want = re.sub(r"^(def forward\(.*\)) -> .*:$", r"\1:", want, flags=re.MULTILINE)
+        got = re.sub(r"^(def forward\(.*\)) -> .*:$", r"\1:", got, flags=re.MULTILINE)
     if error or got.strip("\n") == want.strip("\n"):
         return error
     return first_difference(got.strip("\n"), want.strip("\n"))

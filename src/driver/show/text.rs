@@ -149,8 +149,12 @@ pub fn executable(e: &Executable, artifact: Artifact) -> String {
         } else {
             ("#", text.asm)
         };
+        let places = match e.program().places_of(&kernel.name) {
+            p if p.is_empty() => p,
+            p => format!("{mark} from {p}\n"),
+        };
         out.push_str(&format!(
-            "{mark} {}: {} bytes\n{code}\n",
+            "{mark} {}: {} bytes\n{places}{code}\n",
             kernel.name,
             e.kernels().code_bytes(i)
         ));

@@ -100,6 +100,7 @@ impl GraphModule {
             dims: self.dims.clone(),
             guards: self.guards.clone(),
             weights: self.weights.clone(),
+            printed: self.printed,
             ..GraphModule::default()
         };
         out.graphs.insert(name.into(), graph);

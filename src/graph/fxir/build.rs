@@ -28,6 +28,7 @@ pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
     let mut b = Builder {
         module: GraphModule {
             name: name.into(),
+            printed: file.items.iter().any(is_printed),
             ..GraphModule::default()
         },
         graph_spans: HashMap::new(),
@@ -40,6 +41,11 @@ pub fn build(file: &ast::File, name: &str) -> (GraphModule, Diagnostics) {
         b.item(item);
     }
     (b.module, b.out)
+}
+
+/// Whether torch printed it.
+fn is_printed(item: &Item) -> bool {
+    matches!(item, Item::Graph(g) if g.dialect != Dialect::Fxir)
 }
 
 struct Builder {

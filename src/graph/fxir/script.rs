@@ -58,7 +58,7 @@ fn without_tail(args: &[Arg]) -> Option<Vec<Arg>> {
     let tail = |a: &[Arg]| match a {
         [.., layout, device, pin] => {
             matches!(layout, Val::None | Val::Int(_))
-                && matches!(device, Val::None | Val::Device(_) | Val::Str(_))
+                && matches!(device, Val::None | Val::Device(_) | Val::Str(_) | Val::Leaf(_))
                 && matches!(pin, Val::None | Val::Bool(_))
         }
         _ => false,

@@ -42,6 +42,22 @@ pub fn lint_graph(name: &str, graph: &Graph, module: Option<&GraphModule>) -> Di
     lint.out
 }
 
+/// The user's Python place of a node, as a note.
+pub fn place_note(graph: &Graph, n: NodeId) -> Option<String> {
+    let loc = graph[n].meta.loc.as_ref()?;
+    let function = if loc.function.is_empty() {
+        String::new()
+    } else {
+        format!(" in {}", loc.function)
+    };
+    Some(format!(
+        "`%{}` comes from {}:{}{function}",
+        graph[n].name(),
+        loc.file,
+        loc.line
+    ))
+}
+
 struct Lint<'a> {
     name: &'a str,
     graph: &'a Graph,
@@ -52,7 +68,11 @@ struct Lint<'a> {
 impl Lint<'_> {
     /// The finding, placed at the node's statement.
     fn at_node(&self, code: Code, n: NodeId, title: String, text: &str) -> Diagnostic {
-        Diagnostic::new(code, title).at_opt(self.graph[n].meta.span, text)
+        let d = Diagnostic::new(code, title).at_opt(self.graph[n].meta.span, text);
+        match place_note(self.graph, n) {
+            Some(place) => d.note(place),
+            None => d,
+        }
     }
 
     /// Arguments are live nodes of this graph, and users say so. False if an argument cannot even be looked up.

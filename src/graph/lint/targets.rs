@@ -3,6 +3,7 @@
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::torch::form::graph_names;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::op::modules;
 use std::sync::Arc;
 
 /// Findings about what one node refers to in its module.
@@ -21,13 +22,17 @@ pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic
     }
     let target = node.target();
     let declares = !m.modules.is_empty() || !m.attributes.is_empty();
+    // `print(gm)` shows modules, but no parameters.
+    let declares_attributes = declares && !(m.printed && m.attributes.is_empty());
     match node.op() {
         // A text that declares nothing cannot be checked: torch's own `print(graph)` never does.
-        Opcode::CallModule if declares && !is_module(m, target) && !m.graphs.contains_key(target) => {
+        Opcode::CallModule
+            if declares && !is_module(m, target) && !modules::is_guards(target) && !m.graphs.contains_key(target) =>
+        {
             out.push(unknown_module(g, n, m));
         }
         // With a weights file the attributes are what it holds: binding it reports those that are missing.
-        Opcode::GetAttr if m.weights.is_none() && declares && !is_known(m, target) => {
+        Opcode::GetAttr if m.weights.is_none() && declares_attributes && !is_known(m, target) => {
             out.push(unknown_attribute(g, n, m));
         }
         _ => {}

@@ -35,6 +35,8 @@ pub struct Fused {
     pub cost: Cost,
     /// How many kernels it is: more than one where few long rows are split.
     pub kernels: usize,
+    /// Where its nodes come from in the user's Python, with commas between; empty if nothing says so.
+    pub places: String,
     /// Findings about others, a line each.
     pub notes: Vec<String>,
     /// The names of its results.
@@ -65,6 +67,7 @@ impl Explained {
             reduced: (0..c.space.len()).filter(|&d| c.reduced[d]).collect(),
             cost: cost::cost(tir, c, &|v| fusion.stored[v.0 as usize]),
             kernels: kernels.len(),
+            places: String::new(),
             notes: vec![],
             results: results(tir, fusion, c),
         });
@@ -131,6 +134,9 @@ impl fmt::Display for Fused {
             [] => writeln!(f)?,
             [d] => writeln!(f, ", dim {d} reduced")?,
             all => writeln!(f, ", dims {all:?} reduced")?,
+        }
+        if !self.places.is_empty() {
+            writeln!(f, "  from {}", self.places)?;
         }
         let c = &self.cost;
         writeln!(

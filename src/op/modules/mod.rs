@@ -197,6 +197,22 @@ fn chosen<'a>(forms: &'a [Class], given: &HashMap<&str, Literal>) -> Result<&'a 
     })
 }
 
+/// Whether a module is the one that `ExportedProgram.module()` calls first, which raises where the inputs are none that the
+/// program was exported for. No text holds what it checks; the sizes of the graph say the same.
+pub fn is_guards(path: &str) -> bool {
+    path == "_guards_fn"
+}
+
+/// The call that checks nothing.
+pub fn no_guards() -> Option<ModuleCall> {
+    Some(ModuleCall {
+        op: by_name("_assert_scalar")?,
+        args: vec![Source::Value(Val::Bool(true))],
+        kwargs: vec![],
+        inplace: false,
+    })
+}
+
 /// The input at a position, or of a name. Keyword arguments that the form has no name for stand in order.
 fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) -> Option<usize> {
     let positional = inputs - names.len();

@@ -70,7 +70,7 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
         r.defined.extend(defined(line));
     }
     for s in &region.stmts {
-        stmts.extend(statement(r, s.clone()));
+        stmts.extend(statement(r, s.clone(), region.whole));
     }
     let span = r.span(region.range.start, region.range.end);
     let end = |at: usize| r.span(at, at);
@@ -85,11 +85,19 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
             close: end(region.range.end),
         },
         dialect: Dialect::Torch(TorchPrint {
-            header: region.header.as_ref().map(|h| text[h.clone()].into()),
+            header: region.header.as_ref().map(|h| header(&text[h.clone()], region.whole)),
             fragment: !region.whole,
         }),
         signature: None,
         span,
+    }
+}
+
+/// The line before the statements: Inductor's as it stands, torch's without what it is indented or commented by.
+fn header(line: &str, whole: bool) -> Arc<str> {
+    match whole {
+        true => line[indent_len(line)..].trim_end().into(),
+        false => line.into(),
     }
 }
 
@@ -152,8 +160,9 @@ fn header_params<'a>(r: &mut Reader<'a>, header: Range<usize>, stmts: &mut Vec<S
     }
 }
 
-/// One statement; `None` after reporting that it cannot be read.
-fn statement<'a>(r: &mut Reader<'a>, range: Range<usize>) -> Option<Stmt> {
+/// One statement; `None` after reporting that it cannot be read. In a whole graph torch indents it by four spaces, whatever
+/// stands before it where it was pasted.
+fn statement<'a>(r: &mut Reader<'a>, range: Range<usize>, whole: bool) -> Option<Stmt> {
     let range = range.start..range.start + r.text[range.clone()].trim_end().len();
     let line = &r.text[range.clone()];
     let indent = indent_len(line);
@@ -164,7 +173,7 @@ fn statement<'a>(r: &mut Reader<'a>, range: Range<usize>) -> Option<Stmt> {
         None => node(r, at..range.end)?,
     };
     if let Some(t) = &mut out.torch {
-        t.indent = line[..indent].into();
+        t.indent = if whole { "    " } else { &line[..indent] }.into();
     }
     Some(out)
 }

@@ -70,7 +70,7 @@ fn head(line: &str) -> Head {
         let old_attr = !body.contains("[target=") && !body.contains("users=") && !body.contains("uses=");
         return if stmt && !old_attr { Head::Stmt } else { Head::Percent };
     }
-    match body {
+    match body.trim_end() {
         "Graph fragment:" => Head::Fragment,
         b if b.starts_with("graph(") && b.ends_with(':') => Head::Graph,
         b if b == "return" || b.starts_with("return ") => Head::Return,

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// How often a loop is repeated, and how many nodes a script may have with all its repetitions.
 const MAX_TURNS: i64 = 1024;
-const MAX_WORK: usize = 30_000;
+pub(super) const MAX_WORK: usize = 30_000;
 
 /// A block as a graph's statements.
 pub(super) struct Turn {
@@ -83,6 +83,7 @@ impl Lower<'_> {
                 self.assert(n, Value::new(ValueKind::Node(name), n.span), yes);
                 self.follow(n, no);
             }
+            _ if self.branch_on_items(n, &value, yes, no) => {}
             _ => self.cond(n, value, yes, no),
         }
     }

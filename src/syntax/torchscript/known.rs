@@ -6,6 +6,22 @@ use super::objects::equal;
 use super::tree::{Node, Ty, Typed};
 use crate::syntax::ast::{Value, ValueKind};
 
+/// What no tensor here is, and no setting.
+const NEVER: [&str; 12] = [
+    "is_grad_enabled",
+    "is_autocast_enabled",
+    "is_autocast_cpu_enabled",
+    "is_cuda",
+    "is_meta",
+    "is_mkldnn",
+    "is_mps",
+    "is_nested",
+    "is_quantized",
+    "is_sparse",
+    "is_xpu",
+    "requires_grad",
+];
+
 impl Lower<'_> {
     /// Binds the result of a node that is known; `false` if it is not.
     pub(super) fn known(&mut self, n: &Node) -> bool {
@@ -29,10 +45,12 @@ impl Lower<'_> {
             ("__isnot__", [a, b]) => ValueKind::Bool(!is_none(a, b)?),
             // The text of an error: what it says of sizes is not known.
             ("format", [text, ..]) if matches!(text, ValueKind::Str(_)) => text.clone(),
-            (
-                "is_grad_enabled" | "is_autocast_enabled" | "is_autocast_cpu_enabled" | "is_cuda" | "requires_grad",
-                _,
-            ) => ValueKind::Bool(false),
+            (op, _) if NEVER.contains(&op) => ValueKind::Bool(false),
+            // Where a tensor is: there is no other device.
+            ("type", [_]) if self.types.get(&n.args[0].name).is_some_and(|t| &*t.name == "Device") => {
+                ValueKind::Str("cpu".into())
+            }
+            ("all" | "any", [ValueKind::List(v)]) => quantified(op, v)?,
             ("is_scripting", []) => ValueKind::Bool(true),
             ("eq" | "ne", [a, b]) if !matches!(a, ValueKind::Node(_)) => ValueKind::Bool(equal(a, b)? == (op == "eq")),
             ("Int" | "Float" | "Bool", [a]) => converted(op, a)?,
@@ -164,6 +182,20 @@ fn extreme(op: &str, values: &[Value]) -> Option<ValueKind> {
         all.iter().max()
     };
     found.map(|&i| ValueKind::Int(i))
+}
+
+/// `all` or `any` of bools.
+fn quantified(op: &str, values: &[Value]) -> Option<ValueKind> {
+    let decides = op == "any";
+    let bool = |v: &Value| match v.kind {
+        ValueKind::Bool(b) => Some(b),
+        _ => None,
+    };
+    if values.iter().any(|v| bool(v) == Some(decides)) {
+        return Some(ValueKind::Bool(decides));
+    }
+    let known = values.iter().all(|v| bool(v).is_some());
+    known.then_some(ValueKind::Bool(!decides))
 }
 
 /// The value True or False at a place.

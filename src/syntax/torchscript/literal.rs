@@ -42,14 +42,24 @@ pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnost
             _ => ValueKind::Str(body.into()),
         });
     }
-    if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
-        let item = |t: &str| number_of(t.trim(), false).map(|k| Value::new(k, span));
-        let items = inner
-            .split(',')
-            .filter(|t| !t.trim().is_empty())
-            .map(item)
-            .collect::<Option<Vec<_>>>()?;
-        return Some(ValueKind::List(items));
+    let within = |open: char, close: char| text.strip_prefix(open).and_then(|t| t.strip_suffix(close));
+    let items = within('[', ']')
+        .map(|t| (t, true))
+        .or(within('(', ')').map(|t| (t, false)));
+    if let Some((inner, list)) = items {
+        let of = Ty::named(if list { "" } else { "item" });
+        let mut values = vec![];
+        for item in split(inner)? {
+            values.push(Value::new(literal(item, &of, span, errors)?, span));
+        }
+        return Some(if list {
+            ValueKind::List(values)
+        } else {
+            ValueKind::Tuple(values)
+        });
+    }
+    if text == "None" {
+        return Some(ValueKind::None);
     }
     if &*ty.name == "NoneType" {
         return Some(ValueKind::None);
@@ -59,6 +69,34 @@ pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnost
         (ValueKind::Int(i), "bool" | "Bool") => Some(ValueKind::Bool(i != 0)),
         (kind, _) => Some(kind),
     }
+}
+
+/// The items between commas, outside of quotes and brackets; `None` if brackets nest deeper than constants do.
+fn split(inner: &str) -> Option<Vec<&str>> {
+    const DEEPEST: usize = 4;
+    let (mut items, mut from, mut depth) = (vec![], 0, 0usize);
+    let (mut quoted, mut escaped) = (false, false);
+    for (i, c) in inner.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '[' | '(' => depth += 1,
+            ']' | ')' => depth = depth.checked_sub(1)?,
+            ',' if depth == 0 => {
+                items.push(&inner[from..i]);
+                from = i + 1;
+            }
+            _ => {}
+        }
+        if depth > DEEPEST {
+            return None;
+        }
+    }
+    items.push(&inner[from..]);
+    items.retain(|t| !t.trim().is_empty());
+    Some(items)
 }
 
 fn number_of(text: &str, float: bool) -> Option<ValueKind> {

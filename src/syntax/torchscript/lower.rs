@@ -1,5 +1,6 @@
 //! TorchScript's graph as statements.
 
+use super::blocks::MAX_WORK;
 use super::literal::{literal, loc, ty};
 use super::objects::Objects;
 use super::rows::Rows;
@@ -8,6 +9,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::source::Span;
 use crate::syntax::actions::stmt;
 use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
+use crate::syntax::module_repr::Sequences;
 use crate::syntax::token::unescape;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -53,11 +55,14 @@ pub(super) struct Lower<'a> {
     pub work: usize,
     /// Where the script stands, which its graphs are named after.
     pub number: usize,
+    /// The modules within those that call one after the other, by path.
+    pub sequences: &'a Sequences,
     pub errors: &'a mut Vec<Diagnostic>,
 }
 
-/// The graphs of a script: its own, then those of its blocks, whose names end in `number`.
-pub fn lower(script: &Script, number: usize, errors: &mut Vec<Diagnostic>) -> Vec<Graph> {
+/// The graphs of a script: its own, then those of its blocks, whose names end in `number`. `sequences` are the modules that
+/// call those within them, as the text before the script says.
+pub fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut Vec<Diagnostic>) -> Vec<Graph> {
     let mut l = Lower {
         env: HashMap::new(),
         types: HashMap::new(),
@@ -73,6 +78,7 @@ pub fn lower(script: &Script, number: usize, errors: &mut Vec<Diagnostic>) -> Ve
         has_blocks: script.nodes.iter().any(|n| !n.blocks.is_empty()),
         work: 0,
         number,
+        sequences,
         errors,
     };
     for i in &script.inputs {
@@ -275,7 +281,47 @@ impl Lower<'_> {
                 "only the method `forward` of a sub-module can be called; print `inlined_graph`",
             );
         }
-        self.call(n, kind, &path, values, false);
+        match self.sequences.contains_key(&*path) {
+            true => self.sequence(n, &path, values),
+            false => self.call(n, kind, &path, values, false),
+        }
+    }
+
+    /// The modules of a `Sequential` one after the other, as torch.fx calls them.
+    fn sequence(&mut self, n: &Node, path: &str, values: Vec<Value>) {
+        let mut leaves = vec![];
+        let mut open = vec![path];
+        // A module's path is longer than that of the one around it, so this ends.
+        while let Some(path) = open.pop() {
+            match self.sequences.get(path) {
+                Some(within) => open.extend(within.iter().rev().map(String::as_str)),
+                None => leaves.push(path),
+            }
+        }
+        let Some((last, first)) = leaves.split_last() else {
+            let [only] = &values[..] else {
+                return self.unreadable(n, "an empty `Sequential` gives its one input");
+            };
+            return self.bind_all(n, only.kind.clone(), false);
+        };
+        self.work += leaves.len();
+        if self.work > MAX_WORK {
+            return self.unreadable(n, "the modules that are called are too many");
+        }
+        let mut values = values;
+        for path in first {
+            let op = Op::Call {
+                kind: CallKind::Module,
+                target: Name::new(*path, n.span),
+                args: Args {
+                    positional: values,
+                    keyword: vec![],
+                },
+            };
+            let name = self.push(op, &path.replace('.', "_"), "call", None, n);
+            values = vec![Value::new(ValueKind::Node(name), n.span)];
+        }
+        self.call(n, CallKind::Module, last, values, false);
     }
 
     fn is_constant(&self, n: &Node) -> bool {

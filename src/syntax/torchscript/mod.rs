@@ -18,6 +18,7 @@ mod blocks;
 mod known;
 mod literal;
 mod lower;
+mod numbers;
 mod objects;
 mod operators;
 mod rows;
@@ -57,13 +58,14 @@ pub fn read(file: FileId, text: &str) -> Found<'_> {
     if regions.is_empty() {
         return found;
     }
+    let sequences = super::module_repr::sequences(text);
     let mut rest = text.as_bytes().to_vec();
     let mut scripts = 0;
     for range in regions {
         let mut cx = Cx { file, errors: vec![] };
         if let Some(script) = parse(&mut cx, text, range.clone()) {
             scripts += 1;
-            let graphs = lower::lower(&script, scripts, &mut cx.errors);
+            let graphs = lower::lower(&script, scripts, &sequences, &mut cx.errors);
             found.graphs.extend(graphs.into_iter().map(Item::Graph));
         }
         found.errors.append(&mut cx.errors);

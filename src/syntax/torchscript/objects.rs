@@ -55,6 +55,26 @@ impl Objects {
         (o.level >= self.level).then_some(&mut o.items)
     }
 
+    /// An item of a list whose length is known.
+    pub fn item(&self, id: usize, at: &ValueKind) -> Option<Value> {
+        match &self.all[id].items {
+            Items::List(v) => Some(v[index(at, v.len())?].clone()),
+            _ => None,
+        }
+    }
+
+    /// Puts another value there; `None` if the object cannot be changed here.
+    pub fn set_item(&mut self, id: usize, at: &ValueKind, item: Value) -> Option<()> {
+        match self.change(id)? {
+            Items::List(v) => {
+                let i = index(at, v.len())?;
+                v[i] = item;
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the object is an empty list of the graph around the one at hand.
     pub fn is_empty_outside(&self, id: usize) -> bool {
         let o = &self.all[id];

@@ -1,66 +1,23 @@
 //! ATen's operators, and those of `prim` that compute.
 
-use super::literal::on_numbers;
-use super::lower::{Bound, Lower};
+use super::lower::Lower;
 use super::tree::Node;
 use crate::source::Span;
 use crate::syntax::actions::stmt;
 use crate::syntax::ast::{CallKind, Name, Op, Value, ValueKind};
 
 impl Lower<'_> {
-    /// A number of Python's, of another number or of a tensor that has one element.
-    pub(super) fn number(&mut self, n: &Node) {
-        let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
-            return self.unreadable(n, "an operand is missing");
-        };
-        let value = self.value(from);
-        let target = match &*out.ty.name {
-            "float" => "float",
-            "bool" => "bool",
-            _ => "int",
-        };
-        if !self.is_number(from) {
-            self.call(
-                n,
-                CallKind::Function,
-                &format!("builtins.{target}"),
-                vec![value.clone()],
-                true,
-            );
-            if let (Some(Bound::Value(v, _)), "bool") = (self.env.get(&out.name), target)
-                && let ValueKind::Node(name) = &v.kind
-            {
-                self.truths.insert(name.clone(), value);
-            }
-            return;
-        }
-        let was = self.types.get(&from.name).map(|t| t.name.clone());
-        match (&*out.ty.name, was.as_deref()) {
-            // An integer as a float: the product keeps its value.
-            ("float", Some("int" | "bool")) => {
-                let one = Value::new(ValueKind::Float(1.0), n.span);
-                self.call(n, CallKind::Function, "operator.mul", vec![value, one], true);
-            }
-            ("bool", Some("int" | "float")) => {
-                let zero = Value::new(ValueKind::Int(0), n.span);
-                self.call(n, CallKind::Function, "operator.ne", vec![value, zero], true);
-            }
-            ("int", Some("float")) => self.call(n, CallKind::Function, "math.trunc", vec![value], true),
-            _ => self.same(n),
-        }
-    }
-
     pub(super) fn operation(&mut self, n: &Node) {
         let values: Vec<Value> = n.args.iter().map(|a| self.value(a)).collect();
         let numbers = !n.args.is_empty() && n.args.iter().all(|a| self.is_number(a));
         let Some(op) = n.op.strip_prefix("aten::") else {
             return self.primitive(n, values);
         };
-        if numbers && let Some(operator) = on_numbers(op) {
-            // `aten::add` has a factor for its second operand, which is 1.
-            let count = if matches!(operator, "neg" | "not_") { 1 } else { 2 };
-            let values = values.into_iter().take(count).collect();
-            return self.call(n, CallKind::Function, &format!("operator.{operator}"), values, true);
+        if numbers && self.on_numbers(n, op, &values) {
+            return;
+        }
+        if self.on_lists(n, op, &values) {
+            return;
         }
         match op {
             "size" | "dim" | "numel" | "stride" => {

@@ -12,7 +12,8 @@ tokens! {
     pub enum Token<'s> {
         #[regex(r"[A-Za-z_][A-Za-z0-9_.]*")]
         Name(&'s str),
-        #[regex(r"%[A-Za-z0-9_.]+", |l| &l.slice()[1..])]
+        /// Freezing names values after the paths of attributes, which may hold anything: `%self.block1-0.weight`.
+        #[regex(r"%[^ \t\r\n\f,():\[\]]+", |l| &l.slice()[1..])]
         Value(&'s str),
         /// `aten::add`
         #[regex(r"[A-Za-z_][A-Za-z0-9_]*::[A-Za-z0-9_.]+")]

@@ -1,0 +1,128 @@
+//! Text without what terminals, web pages and string literals put between its characters: colours, non-breaking spaces, tags and
+//! entities, triple quotes, `\n` for a new line.
+
+use super::pasted::Clean;
+
+/// Builds a text piece by piece and notes where each stood.
+struct Writer<'t> {
+    text: &'t str,
+    out: String,
+    starts: Vec<(u32, u32)>,
+    /// How much of the text is written or left out.
+    at: usize,
+}
+
+impl Writer<'_> {
+    /// Copies up to `end`.
+    fn keep(&mut self, end: usize) {
+        if end > self.at {
+            self.starts.push((self.out.len() as u32, self.at as u32));
+            self.out.push_str(&self.text[self.at..end]);
+            self.at = end;
+        }
+    }
+
+    /// Puts `by` in the place of the next `len` bytes.
+    fn replace(&mut self, len: usize, by: &str) {
+        if !by.is_empty() {
+            self.starts.push((self.out.len() as u32, self.at as u32));
+            self.out.push_str(by);
+        }
+        self.at += len;
+    }
+}
+
+/// The text without these; `None` if there are none. The text has fewer than 2^32 bytes.
+pub fn plain(text: &str) -> Option<Clean> {
+    let page = text.contains("<pre") || text.contains("<code");
+    let quote = escaped(text);
+    let odd = |c: char| matches!(c, '\u{1b}' | '\u{a0}' | '\u{200b}');
+    if !page && quote.is_none() && !text.contains(odd) && !text.contains("\"\"\"") && !text.contains("'''") {
+        return None;
+    }
+    let mut w = Writer {
+        text,
+        out: String::with_capacity(text.len()),
+        starts: vec![],
+        at: 0,
+    };
+    let mut at = 0;
+    while let Some(found) = text[at..].find(['\u{1b}', '\u{a0}', '\u{200b}', '<', '&', '"', '\'', '\\']) {
+        at += found;
+        let rest = &text[at..];
+        let of_page = || page.then(|| tag(rest)).flatten();
+        let piece = control(rest)
+            .or_else(of_page)
+            .or_else(|| quote.and_then(|(from, q)| (at >= from).then(|| literal(rest, q)).flatten()));
+        match piece {
+            Some((len, by)) => {
+                w.keep(at);
+                w.replace(len, by);
+                at += len;
+            }
+            None => at += rest.chars().next().map_or(1, char::len_utf8),
+        }
+    }
+    w.keep(text.len());
+    Some(Clean::new(w.out, w.starts))
+}
+
+/// What a terminal or an editor adds: its length, and what stands for it.
+fn control(rest: &str) -> Option<(usize, &'static str)> {
+    if let Some(after) = rest.strip_prefix("\u{1b}[") {
+        let parameters = after.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, ';' | '?'));
+        let end = parameters.chars().next().filter(char::is_ascii_alphabetic)?;
+        return Some((rest.len() - parameters.len() + end.len_utf8(), ""));
+    }
+    let (from, to) = [("\u{a0}", " "), ("\u{200b}", ""), ("\"\"\"", ""), ("'''", "")]
+        .into_iter()
+        .find(|(from, _)| rest.starts_with(from))?;
+    Some((from.len(), to))
+}
+
+/// A tag around code, or a character that HTML writes otherwise.
+fn tag(rest: &str) -> Option<(usize, &'static str)> {
+    if ["<pre", "<code", "</pre", "</code"].iter().any(|t| rest.starts_with(t)) {
+        let end = rest.find('>').filter(|e| !rest[..*e].contains('\n'))?;
+        return Some((end + 1, ""));
+    }
+    let entities = [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&amp;", "&"),
+        ("&quot;", "\""),
+        ("&#39;", "'"),
+        ("&#x27;", "'"),
+        ("&nbsp;", " "),
+    ];
+    let (from, to) = entities.into_iter().find(|(from, _)| rest.starts_with(from))?;
+    Some((from.len(), to))
+}
+
+/// Where a string literal with one of torch's texts in it begins, and the quote around it: `'graph():\n    %x : …'`.
+fn escaped(text: &str) -> Option<(usize, char)> {
+    let begins = ["graph():\\n", "ExportedProgram:\\n", "(torch.nn.Module):\\n"];
+    let of = |b: &str| {
+        let at = text.find(b)?;
+        let before = text[..at].rfind(['\n', '"', '\''])?;
+        let quote = text[before..].chars().next().filter(|c| *c != '\n')?;
+        Some((before, quote))
+    };
+    begins.into_iter().find_map(of)
+}
+
+/// An escape within a literal, or the quote that stands around it.
+fn literal(rest: &str, quote: char) -> Option<(usize, &'static str)> {
+    if rest.starts_with(quote) {
+        return Some((1, "\n"));
+    }
+    let escapes = [
+        ("\\n", "\n"),
+        ("\\t", "\t"),
+        ("\\\"", "\""),
+        ("\\'", "'"),
+        ("\\\\", "\\"),
+    ];
+    let (from, to) = escapes.into_iter().find(|(from, _)| rest.starts_with(from))?;
+    Some((from.len(), to))
+}

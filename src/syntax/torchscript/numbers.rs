@@ -1,0 +1,220 @@
+//! Numbers of Python's: conversions, and ATen's arithmetic on them. A traced script also computes sizes as tensors of one
+//! element; they are numbers here.
+
+use super::literal::on_numbers;
+use super::lower::{Bound, Lower, function};
+use super::objects::equal;
+use super::tree::{Block, Node};
+use crate::syntax::ast::{CallKind, Value, ValueKind};
+
+/// The longest lists that are compared or added item by item.
+const MAX_ITEMS: usize = 64;
+
+impl Lower<'_> {
+    /// A number of Python's, of another number or of a tensor that has one element.
+    pub(super) fn number(&mut self, n: &Node) {
+        let (Some(out), Some(from)) = (n.outputs.first(), n.args.first()) else {
+            return self.unreadable(n, "an operand is missing");
+        };
+        let value = self.value(from);
+        let target = match &*out.ty.name {
+            "float" => "float",
+            "bool" => "bool",
+            _ => "int",
+        };
+        if !self.is_number(from) {
+            self.call(
+                n,
+                CallKind::Function,
+                &format!("builtins.{target}"),
+                vec![value.clone()],
+                true,
+            );
+            if let (Some(Bound::Value(v, _)), "bool") = (self.env.get(&out.name), target)
+                && let ValueKind::Node(name) = &v.kind
+            {
+                self.truths.insert(name.clone(), value);
+            }
+            return;
+        }
+        let was = self.types.get(&from.name).map(|t| t.name.clone());
+        match (&*out.ty.name, was.as_deref()) {
+            // An integer as a float: the product keeps its value.
+            ("float", Some("int" | "bool" | "Int" | "Long")) => {
+                let one = Value::new(ValueKind::Float(1.0), n.span);
+                self.call(n, CallKind::Function, "operator.mul", vec![value, one], true);
+            }
+            ("bool", Some("int" | "float" | "Int" | "Long" | "Float" | "Double")) => {
+                let zero = Value::new(ValueKind::Int(0), n.span);
+                self.call(n, CallKind::Function, "operator.ne", vec![value, zero], true);
+            }
+            ("float" | "bool", _) | (_, Some("int" | "bool" | "Int" | "Long")) => self.same(n),
+            _ => self.call(n, CallKind::Function, "math.trunc", vec![value], true),
+        }
+    }
+
+    /// ATen's operator `op` where every operand is a number; `false` for one that Python's `operator` has not.
+    pub(super) fn on_numbers(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
+        // `rsub(a, b, alpha)` is `b - alpha * a`.
+        let (op, values) = match (op, values) {
+            ("rsub", [a, b, rest @ ..]) => ("sub", [&[b.clone(), a.clone()], rest].concat()),
+            _ => (op, values.to_vec()),
+        };
+        let Some(operator) = on_numbers(op) else { return false };
+        let (operands, extra) = match (operator, &values[..]) {
+            ("neg" | "not_", [a, ..]) => (vec![a.clone()], None),
+            (_, [a, b, rest @ ..]) => (vec![a.clone(), b.clone()], rest.first().map(|v| v.kind.clone())),
+            _ => return false,
+        };
+        match (operator, extra) {
+            // The factor of the second operand.
+            ("add" | "sub", Some(alpha)) if !matches!(alpha, ValueKind::Int(1)) => {
+                let [a, b] = [&operands[0], &operands[1]].map(Clone::clone);
+                let alpha = Value::new(alpha, n.span);
+                let scaled = self.arithmetic(n, "operator.mul", vec![b, alpha]);
+                self.call(
+                    n,
+                    CallKind::Function,
+                    &format!("operator.{operator}"),
+                    vec![a, scaled],
+                    true,
+                );
+            }
+            ("truediv", Some(ValueKind::Str(mode))) if &*mode == "floor" => {
+                self.call(n, CallKind::Function, "operator.floordiv", operands, true);
+            }
+            ("truediv", Some(ValueKind::Str(mode))) if &*mode == "trunc" => {
+                let quotient = self.arithmetic(n, "operator.truediv", operands);
+                self.call(n, CallKind::Function, "math.trunc", vec![quotient], true);
+            }
+            ("truediv", Some(ValueKind::Str(_))) => return false,
+            _ => self.call(n, CallKind::Function, &format!("operator.{operator}"), operands, true),
+        }
+        true
+    }
+
+    /// What compares and adds lists of numbers, one of which has items that the text says; `false` for anything else.
+    pub(super) fn on_lists(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
+        let items = |v: &Value| match &v.kind {
+            ValueKind::List(items) if items.len() <= MAX_ITEMS => Some(items.clone()),
+            _ => None,
+        };
+        let bools = n.outputs.first().is_some_and(|o| &*o.ty.name == "bool");
+        match (op, values) {
+            ("sum", [list]) => {
+                let Some(items) = items(list) else { return false };
+                let zero = Value::new(ValueKind::Int(0), n.span);
+                let sum = items.into_iter().fold(None, |sum, item| match sum {
+                    None => Some(item),
+                    Some(sum) => Some(self.arithmetic(n, "operator.add", vec![sum, item])),
+                });
+                self.bind_all(n, sum.unwrap_or(zero).kind, true);
+            }
+            ("eq" | "ne", [a, b]) if bools => {
+                let (a, b) = match (items(a), items(b)) {
+                    (Some(a), Some(b)) => (a, b),
+                    (Some(known), None) => (self.items_of(n, b, known.len()), known),
+                    (None, Some(known)) => (self.items_of(n, a, known.len()), known),
+                    (None, None) => return false,
+                };
+                let same = self.same_items(n, a, b);
+                match op {
+                    "eq" => self.bind_all(n, same.kind, true),
+                    _ => self.call(n, CallKind::Function, "operator.not_", vec![same], true),
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The items of a list of this length that is a value of the graph.
+    fn items_of(&mut self, n: &Node, list: &Value, len: usize) -> Vec<Value> {
+        let item = |i: usize| Value::new(ValueKind::Int(i as i64), n.span);
+        (0..len)
+            .map(|i| self.arithmetic(n, "operator.getitem", vec![list.clone(), item(i)]))
+            .collect()
+    }
+
+    fn same_items(&mut self, n: &Node, a: Vec<Value>, b: Vec<Value>) -> Value {
+        let at = |kind| Value::new(kind, n.span);
+        if a.len() != b.len() {
+            return at(ValueKind::Bool(false));
+        }
+        let mut all = None;
+        for (a, b) in a.into_iter().zip(b) {
+            let same = match equal(&a.kind, &b.kind) {
+                Some(true) => continue,
+                Some(false) => return at(ValueKind::Bool(false)),
+                None => self.arithmetic(n, "operator.eq", vec![a, b]),
+            };
+            all = Some(match all {
+                None => same,
+                Some(before) => self.arithmetic(n, "operator.and_", vec![before, same]),
+            });
+        }
+        all.unwrap_or_else(|| at(ValueKind::Bool(true)))
+    }
+
+    /// A branch that does nothing but put other numbers into lists that are known: the items become `old + (new - old) * condition`.
+    /// `false`, and nothing done, for any other.
+    pub(super) fn branch_on_items(&mut self, n: &Node, condition: &Value, yes: &Block, no: &Block) -> bool {
+        let simple = |b: &Block| {
+            b.nodes
+                .iter()
+                .all(|n| matches!(&*n.op, "prim::Constant" | "aten::_set_item"))
+        };
+        if !n.outputs.is_empty() || !simple(yes) || !simple(no) || yes.nodes.is_empty() && no.nodes.is_empty() {
+            return false;
+        }
+        let save = self.checkpoint();
+        for (block, taken) in [(yes, true), (no, false)] {
+            for inner in &block.nodes {
+                let done = match &*inner.op {
+                    "prim::Constant" => {
+                        self.node(inner);
+                        true
+                    }
+                    _ => self.set_item_if(inner, condition, taken).is_some(),
+                };
+                if !done {
+                    self.rollback(save);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// `list[i] = new` if the condition is `taken`.
+    fn set_item_if(&mut self, n: &Node, condition: &Value, taken: bool) -> Option<()> {
+        let [list, index, new] = &n.args[..] else { return None };
+        let Some(Bound::Object(id)) = self.env.get(&list.name).cloned() else {
+            return None;
+        };
+        // On floats the arithmetic would round.
+        let integer = self.is_number(new) && self.types.get(&new.name).is_some_and(|t| &*t.name == "int");
+        let (index, new) = (self.value(index), self.value(new));
+        let old = self.objects.item(id, &index.kind)?;
+        if !integer || !matches!(old.kind, ValueKind::Int(_)) {
+            return None;
+        }
+        let (no, yes) = if taken { (old, new) } else { (new, old) };
+        let item = match (&no.kind, &yes.kind) {
+            (ValueKind::Int(a), ValueKind::Int(b)) if a == b => no,
+            _ => {
+                let step = self.arithmetic(n, "operator.sub", vec![yes, no.clone()]);
+                let step = self.arithmetic(n, "operator.mul", vec![step, condition.clone()]);
+                self.arithmetic(n, "operator.add", vec![no, step])
+            }
+        };
+        self.objects.set_item(id, &index.kind, item)
+    }
+
+    /// A node of its own for a step on the way to the node's result.
+    fn arithmetic(&mut self, n: &Node, path: &str, operands: Vec<Value>) -> Value {
+        let short = path.rsplit('.').next().unwrap_or(path).to_string();
+        let name = self.push(function(path, operands, n.span), "", &short, None, n);
+        Value::new(ValueKind::Node(name), n.span)
+    }
+}
