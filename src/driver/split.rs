@@ -179,3 +179,54 @@ impl Split {
         interpreter.run_with(bound.values.clone(), &mut computed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::driver::{Dims, Fill, Function, Given, Provided, Request, Session, bind, fill};
+    use crate::types::{DType, Val};
+
+    /// Nodes of each graph are numbered from zero: those of `more` have the numbers of what the head computed.
+    #[test]
+    fn called_graphs_compute_their_own_nodes() {
+        let text = "graph main {
+                %x : f32[2, 2] = placeholder x
+                %a = call_function torch.relu(%x)
+                %b = call_function torch.mul(%a, 2.0)
+                %i = call_function torch.nonzero(%b)
+                %n = call_function torch.sum(%i)
+                %p = call_function operator.gt(%n, 0)
+                %y = call_function torch.cond(%p, @more, @less, (%i,))
+                output (%b, %y)
+            }
+            graph more {
+                %i = placeholder i
+                %j = call_function torch.add(%i, 1)
+                %k = call_function torch.mul(%j, 3)
+                output (%k,)
+            }
+            graph less { %i = placeholder i  output (%i,) }";
+        let mut s = Session::new();
+        let Ok(module) = s.load_text("test", text) else {
+            panic!("{:?}", s.diagnostics);
+        };
+        let given = Provided {
+            name: "x".into(),
+            given: Given::Value(Val::Leaf(fill::filled(DType::F32, &[2, 2], Fill::Arange))),
+            origin: "the test".into(),
+            must_match: true,
+        };
+        let (bound, found) = bind::bind(&module, vec![given], Dims::new());
+        let bound = bound.unwrap_or_else(|| panic!("{found:?}"));
+        let called = Function::new(module, Request::default()).call(&mut s, &bound);
+        let result = called.unwrap_or_else(|_| panic!("{:?}", s.diagnostics)).result;
+        assert!(s.diagnostics.iter().any(|d| d.title.contains("run in the interpreter")));
+        let leaves = result.leaves();
+        let numbers = |i: usize| {
+            (0..leaves[i].numel())
+                .map(|k| leaves[i].get(k).to_f64())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(0), [0.0, 2.0, 4.0, 6.0]);
+        assert_eq!(numbers(1), [3.0, 6.0, 6.0, 3.0, 6.0, 6.0]);
+    }
+}

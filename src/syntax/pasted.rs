@@ -180,10 +180,8 @@ fn log_head(line: &str) -> usize {
     };
     let body = &line[start..];
     let level = body.starts_with(['V', 'D', 'I', 'W', 'E', 'C']);
-    let date = body
-        .get(1..6)
-        .is_some_and(|d| d[..4].bytes().all(|b| b.is_ascii_digit()) && d.ends_with(' '));
-    let Some(end) = body.find("] ").or(body.ends_with(']').then_some(body.len() - 1)) else {
+    let date = matches!(body.as_bytes().get(1..6), Some([date @ .., b' ']) if date.iter().all(u8::is_ascii_digit));
+    let Some(end) = body.find("] ").or(body.ends_with(']').then(|| body.len() - 1)) else {
         return 0;
     };
     if !level || !date || !body[..end].contains(".py:") {

@@ -11,6 +11,7 @@ mod islands;
 mod layers;
 mod mutants;
 mod no_panic;
+mod positions;
 mod snapshots;
 mod support;
 mod ui;

@@ -101,7 +101,11 @@ impl Binder<'_> {
         for &p in &self.placeholders {
             for t in self.graph[p].meta.ty.iter().flat_map(|t| t.leaves()) {
                 for d in t.shape.iter().flatten() {
-                    d.visit_vars(&mut |v| known.push(v.to_string()));
+                    d.visit_vars(&mut |v| {
+                        if !known.iter().any(|k| k == v) {
+                            known.push(v.to_string());
+                        }
+                    });
                 }
             }
         }
