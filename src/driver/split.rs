@@ -206,7 +206,7 @@ mod tests {
             }
             graph less { %i = placeholder i  output (%i,) }";
         let mut s = Session::new();
-        let Ok(module) = s.load_text("test", text) else {
+        let Ok(model) = s.load_text("test", text) else {
             panic!("{:?}", s.diagnostics);
         };
         let given = Provided {
@@ -215,9 +215,9 @@ mod tests {
             origin: "the test".into(),
             must_match: true,
         };
-        let (bound, found) = bind::bind(&module, vec![given], Dims::new());
+        let (bound, found) = bind::bind(&model.module, vec![given], Dims::new());
         let bound = bound.unwrap_or_else(|| panic!("{found:?}"));
-        let called = Function::new(module, Request::default()).call(&mut s, &bound);
+        let called = Function::new(model, Request::default()).call(&mut s, &bound);
         let result = called.unwrap_or_else(|_| panic!("{:?}", s.diagnostics)).result;
         assert!(s.diagnostics.iter().any(|d| d.title.contains("run in the interpreter")));
         let leaves = result.leaves();

@@ -397,7 +397,7 @@ mod tests {
         let body = [
             "TRACED GRAPH",
             " ===== __compiled_fn_1 =====",
-            " /lib/torch/fx/_lazy_graph_module.py class GraphModule(torch.nn.Module):",
+            " /lib/torch/fx/_lazy_graph_module.py class <lambda>(torch.nn.Module):",
             "    def forward(self, x: \"f32[s77, 4][4, 1]cpu\"):",
             "        # File: model.py:7 in forward, code: return torch.relu(x)",
             "        y: \"f32[s77, 4][4, 1]cpu\" = torch.relu(x);  x = None",

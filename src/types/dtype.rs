@@ -82,6 +82,25 @@ impl DType {
         &TABLE[self as usize]
     }
 
+    /// The type of this number in torch's `ScalarType` of C++, as TorchScript writes it.
+    pub fn from_scalar_type(number: i64) -> Option<DType> {
+        Some(match number {
+            0 => DType::U8,
+            1 => DType::I8,
+            2 => DType::I16,
+            3 => DType::I32,
+            4 => DType::I64,
+            5 => DType::F16,
+            6 => DType::F32,
+            7 => DType::F64,
+            9 => DType::C64,
+            10 => DType::C128,
+            11 => DType::B8,
+            15 => DType::BF16,
+            _ => return None,
+        })
+    }
+
     /// torch's abbreviation: `f32`, `b8`.
     pub fn short(self) -> &'static str {
         self.row().1

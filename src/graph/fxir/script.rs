@@ -99,7 +99,7 @@ fn named(ty: &ParamType, a: Arg) -> Arg {
     };
     let Some(i) = a.as_int() else { return a };
     let names: &[&str] = match ty {
-        ParamType::DType => return dtype(i).map_or(a, Val::DType),
+        ParamType::DType => return DType::from_scalar_type(i).map_or(a, Val::DType),
         ParamType::Layout => &["strided", "sparse_coo", "sparse_csr"],
         ParamType::MemoryFormat => &[
             "contiguous_format",
@@ -114,25 +114,6 @@ fn named(ty: &ParamType, a: Arg) -> Arg {
         Some(n) => Val::TorchName((*n).into()),
         None => a,
     }
-}
-
-/// torch's `ScalarType` of C++.
-fn dtype(i: i64) -> Option<DType> {
-    Some(match i {
-        0 => DType::U8,
-        1 => DType::I8,
-        2 => DType::I16,
-        3 => DType::I32,
-        4 => DType::I64,
-        5 => DType::F16,
-        6 => DType::F32,
-        7 => DType::F64,
-        9 => DType::C64,
-        10 => DType::C128,
-        11 => DType::B8,
-        15 => DType::BF16,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

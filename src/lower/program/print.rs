@@ -11,6 +11,7 @@
 //!   1  kernel   softmax(b2, b3)
 //! ```
 
+use crate::graph::Loc;
 use crate::lower::contract::Contract;
 use crate::lower::{Buffer, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{Conv, Layout};
@@ -18,6 +19,7 @@ use crate::op::Call;
 use crate::op::control::parts;
 use crate::types::TensorType;
 use std::fmt;
+use std::sync::Arc;
 
 /// A number of bytes as a person writes it: `12.5 KiB`.
 pub fn bytes(n: usize) -> String {
@@ -69,11 +71,33 @@ fn write_buffer(f: &mut fmt::Formatter<'_>, i: usize, b: &Buffer) -> fmt::Result
     }
 }
 
+/// `zoo/nets.py:24 in forward`
+fn place(l: &Loc) -> String {
+    match &*l.function {
+        "" => format!("{}:{}", l.file, l.line),
+        f => format!("{}:{} in {f}", l.file, l.line),
+    }
+}
+
 impl Program {
     /// Where the step or kernel `name` comes from in the user's Python: `zoo/nets.py:24 in forward`, with a comma between the
-    /// places of several nodes. Empty if no place is known.
+    /// places of several nodes, of which the first four stand there. Empty if no place is known.
     pub fn places_of(&self, name: &str) -> String {
+        const SHOWN: usize = 4;
         let name = name.split(" [").next().unwrap_or(name);
+        if let Some(nodes) = self.nodes_of_kernel(name) {
+            let mut locs: Vec<&Loc> = nodes.iter().filter_map(|n| self.places.get(n)).collect();
+            locs.sort_by_key(|l| (&l.file, l.line));
+            let mut places: Vec<String> = locs.into_iter().map(place).collect();
+            places.dedup();
+            if let Some(more) = places.len().checked_sub(SHOWN).filter(|m| *m > 0) {
+                places.truncate(SHOWN);
+                places.push(format!("and {more} more"));
+            }
+            if !places.is_empty() {
+                return places.join(", ");
+            }
+        }
         let found = self.places_of_nodes(name);
         // Kernels that a cluster was split into have an ending.
         let endings = ["_parts", "_rest", "_total"];
@@ -83,6 +107,13 @@ impl Program {
             }
             _ => found,
         }
+    }
+
+    /// The nodes that the kernel of this name computes, those that have no kernel of their own among them.
+    fn nodes_of_kernel(&self, name: &str) -> Option<&[Arc<str>]> {
+        let runs = |s: &Step| matches!(s, Step::Kernel { kernel, .. } if self.kernels.get(*kernel).is_some_and(|k| k.name == name));
+        let at = self.steps.iter().position(runs)?;
+        self.nodes.get(at).map(Vec::as_slice)
     }
 
     fn places_of_nodes(&self, name: &str) -> String {
@@ -101,10 +132,7 @@ impl Program {
                 .copied()
                 .unwrap_or(rest.len());
             if let Some(l) = self.places.get(&rest[..end]) {
-                let text = match &*l.function {
-                    "" => format!("{}:{}", l.file, l.line),
-                    f => format!("{}:{} in {f}", l.file, l.line),
-                };
+                let text = place(l);
                 if !out.contains(&text) {
                     out.push(text);
                 }

@@ -12,7 +12,9 @@ tokens! {
     #[logos(skip r"\x1b\[[0-9;]*m")]
     #[allow(missing_docs)]
     pub enum Token<'s> {
+        /// A name, or what AOTAutograd calls the classes of its graphs.
         #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*")]
+        #[token("<lambda>", |l| l.slice())]
         Name(&'s str),
         #[regex(r"[0-9][0-9_]*")]
         Int(&'s str),

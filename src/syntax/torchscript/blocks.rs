@@ -5,13 +5,12 @@
 
 use super::known::bool_value;
 use super::lower::{Bound, Lower, function};
-use super::objects::Objects;
+use super::objects::{Objects, equal};
 use super::tree::{Block, Node, Typed};
+use super::uses::free;
 use crate::source::Span;
 use crate::syntax::actions::stmt;
-use crate::syntax::ast::{CallKind, Op, Stmt, Value, ValueKind};
-use indexmap::IndexSet;
-use std::collections::HashSet;
+use crate::syntax::ast::{Op, Stmt, Value, ValueKind};
 use std::sync::Arc;
 
 /// How often a loop is repeated, and how many nodes a script may have with all its repetitions.
@@ -157,8 +156,9 @@ impl Lower<'_> {
 
     /// A branch on a value of the graph.
     fn cond(&mut self, n: &Node, condition: Value, yes: &Block, no: &Block) {
-        let (yes, no) = (self.turn(yes, None, &[]), self.turn(no, None, &[]));
-        if yes.stmts.is_empty() && no.stmts.is_empty() && n.outputs.is_empty() {
+        let (mut yes, mut no) = (self.turn(yes, None, &[]), self.turn(no, None, &[]));
+        let outputs = self.common_results(n, &mut yes, &mut no);
+        if yes.stmts.is_empty() && no.stmts.is_empty() && outputs.is_empty() {
             return;
         }
         let result = |t: &Turn| {
@@ -180,8 +180,39 @@ impl Lower<'_> {
             at(ValueKind::Graph(otherwise)),
             at(ValueKind::Tuple(operands)),
         ];
-        let number = n.outputs.first().is_some_and(|o| o.ty.is_number());
-        self.call(n, CallKind::Function, "torch.cond", args, number);
+        let wish = if let [one] = &outputs[..] { &*one.name } else { "" };
+        let name = self.push(function("torch.cond", args, n.span), wish, "cond", None, n);
+        let result = at(ValueKind::Node(name.clone()));
+        match &outputs[..] {
+            [] => {}
+            [one] => self.bind(one, result.kind, one.ty.is_number()),
+            many => self.items(n, many, result),
+        }
+        for o in outputs {
+            // One branch may have given None.
+            if let (true, Some(Bound::Value(v, _))) = (o.ty.may_be_none(), self.env.get(&o.name))
+                && let ValueKind::Node(name) = &v.kind
+            {
+                self.maybe_none.insert(name.clone());
+            }
+        }
+    }
+
+    /// Takes the results that are the same literal in both branches out of these: they are known behind the branch. What is left
+    /// are the outputs that `cond` gives.
+    fn common_results<'n>(&mut self, n: &'n Node, yes: &mut Turn, no: &mut Turn) -> Vec<&'n Typed> {
+        let (a, b) = (std::mem::take(&mut yes.results), std::mem::take(&mut no.results));
+        let mut left = vec![];
+        for ((o, a), b) in n.outputs.iter().zip(a).zip(b) {
+            if equal(&a.kind, &b.kind) == Some(true) {
+                self.bind(o, a.kind, o.ty.is_number());
+                continue;
+            }
+            left.push(o);
+            yes.results.push(a);
+            no.results.push(b);
+        }
+        left
     }
 
     /// The tensor that a bool was made of, if it was.
@@ -208,6 +239,9 @@ impl Lower<'_> {
             let name = self.node_name(&p.name, "carried");
             self.bind(p, ValueKind::Node(name.clone()), number);
             self.types.insert(p.name.clone(), p.ty.clone());
+            if p.ty.may_be_none() {
+                self.maybe_none.insert(name.clone());
+            }
             inputs.push(name);
         }
         for n in &block.nodes {
@@ -390,48 +424,4 @@ impl Lower<'_> {
         };
         (stmts, result)
     }
-}
-
-/// The nodes that a value names.
-pub(super) fn node_names(v: &Value, f: &mut dyn FnMut(&Arc<str>)) {
-    match &v.kind {
-        ValueKind::Node(n) => f(n),
-        ValueKind::List(x) | ValueKind::Tuple(x) => x.iter().for_each(|v| node_names(v, f)),
-        ValueKind::Dict(x) => x.iter().for_each(|(k, v)| {
-            node_names(k, f);
-            node_names(v, f);
-        }),
-        ValueKind::Slice(x) | ValueKind::Range(x) => x.iter().for_each(|v| node_names(v, f)),
-        _ => {}
-    }
-}
-
-/// The nodes that a statement names.
-pub(super) fn uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
-    match &s.op {
-        Op::Call { args, .. } => {
-            let keyword = args.keyword.iter().map(|(_, v)| v);
-            args.positional.iter().chain(keyword).for_each(|v| node_names(v, f));
-        }
-        Op::Output { value } => node_names(value, f),
-        Op::Placeholder { .. } | Op::GetAttr { .. } => {}
-    }
-}
-
-/// What statements name and do not define, in the order they name it.
-pub(super) fn free<'s>(stmts: impl Iterator<Item = &'s Stmt> + Clone, inputs: &[Arc<str>]) -> Vec<Arc<str>> {
-    let own: HashSet<&Arc<str>> = stmts
-        .clone()
-        .filter_map(|s| s.name.as_ref().map(|n| &n.text))
-        .chain(inputs)
-        .collect();
-    let mut found = IndexSet::new();
-    for s in stmts {
-        uses(s, &mut |n| {
-            if !own.contains(n) {
-                found.insert(n.clone());
-            }
-        });
-    }
-    found.into_iter().collect()
 }

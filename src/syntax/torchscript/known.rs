@@ -7,8 +7,7 @@ use super::tree::{Node, Ty, Typed};
 use crate::syntax::ast::{Value, ValueKind};
 
 /// What no tensor here is, and no setting.
-const NEVER: [&str; 12] = [
-    "is_grad_enabled",
+const NEVER: [&str; 10] = [
     "is_autocast_enabled",
     "is_autocast_cpu_enabled",
     "is_cuda",
@@ -19,7 +18,6 @@ const NEVER: [&str; 12] = [
     "is_quantized",
     "is_sparse",
     "is_xpu",
-    "requires_grad",
 ];
 
 impl Lower<'_> {
@@ -41,8 +39,9 @@ impl Lower<'_> {
             return Some(known);
         }
         Some(match (op, &values[..]) {
-            ("__is__", [a, b]) => ValueKind::Bool(is_none(a, b)?),
-            ("__isnot__", [a, b]) => ValueKind::Bool(!is_none(a, b)?),
+            ("__is__", [a, b]) => ValueKind::Bool(self.is_same(a, b)?),
+            ("__isnot__", [a, b]) => ValueKind::Bool(!self.is_same(a, b)?),
+            ("is_grad_enabled" | "requires_grad", _) => ValueKind::Bool(self.grad),
             // The text of an error: what it says of sizes is not known.
             ("format", [text, ..]) if matches!(text, ValueKind::Str(_)) => text.clone(),
             (op, _) if NEVER.contains(&op) => ValueKind::Bool(false),
@@ -61,6 +60,23 @@ impl Lower<'_> {
             ("add", [ValueKind::Str(a), ValueKind::Str(b)]) => ValueKind::Str(format!("{a}{b}").into()),
             (op, values) => arithmetic(on_numbers(op)?, values)?,
         })
+    }
+
+    /// `a is b`, if it is known. A value of the graph is a tensor or a number, unless it comes from a branch that may give None.
+    fn is_same(&self, a: &ValueKind, b: &ValueKind) -> Option<bool> {
+        match (a, b) {
+            (ValueKind::None, ValueKind::None) => Some(true),
+            (ValueKind::None, ValueKind::Node(n)) | (ValueKind::Node(n), ValueKind::None) => {
+                (!self.maybe_none.contains(n)).then_some(false)
+            }
+            (ValueKind::None, _) | (_, ValueKind::None) => Some(false),
+            (ValueKind::Node(a), ValueKind::Node(b)) if a == b => Some(true),
+            (ValueKind::Node(a), ValueKind::Node(b)) => {
+                let passing = |n| self.passing.contains(n) || self.maybe_none.contains(n);
+                (!passing(a) && !passing(b)).then_some(false)
+            }
+            _ => equal(a, b),
+        }
     }
 
     /// A value of the graph; `None` for a module and for what is not defined.
@@ -88,15 +104,6 @@ fn size(op: &str, ty: &Ty, index: Option<&ValueKind>) -> Option<ValueKind> {
         ("len", None) => (*ty.sizes.first()?)?,
         _ => return None,
     }))
-}
-
-/// `a is b` where one of them is None. A value of the graph is a tensor or a number.
-fn is_none(a: &ValueKind, b: &ValueKind) -> Option<bool> {
-    match (a, b) {
-        (ValueKind::None, ValueKind::None) => Some(true),
-        (ValueKind::None, _) | (_, ValueKind::None) => Some(false),
-        _ => equal(a, b),
-    }
 }
 
 fn converted(op: &str, v: &ValueKind) -> Option<ValueKind> {

@@ -1,6 +1,5 @@
 //! TorchScript's graph as statements.
 
-use super::blocks::MAX_WORK;
 use super::literal::{literal, loc, ty};
 use super::objects::Objects;
 use super::rows::Rows;
@@ -40,6 +39,12 @@ pub(super) struct Lower<'a> {
     pub truths: HashMap<Arc<str>, Value>,
     /// The tensors whose rows the numbers count, by the numbers' nodes.
     pub lengths: HashMap<Arc<str>, Arc<str>>,
+    /// Nodes that are None in some runs.
+    pub maybe_none: HashSet<Arc<str>>,
+    /// Nodes that may be one of their operands.
+    pub passing: HashSet<Arc<str>>,
+    /// Whether gradients are said to be wanted: modules then compute by ops that all versions of torch have, with the same result.
+    pub grad: bool,
     /// The loop at hand, if it goes along the rows of tensors.
     pub rows: Option<Rows>,
     used: HashSet<Arc<str>>,
@@ -70,6 +75,9 @@ pub fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut
         truths: HashMap::new(),
         lengths: HashMap::new(),
         rows: None,
+        maybe_none: HashSet::new(),
+        passing: HashSet::new(),
+        grad: script.nodes.iter().any(calls_fused_layer),
         used: HashSet::new(),
         counts: HashMap::new(),
         stmts: vec![],
@@ -98,6 +106,14 @@ pub fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut
     let mut graphs = vec![graph];
     graphs.append(&mut l.graphs);
     graphs
+}
+
+/// Whether a node, or one of its blocks, calls a whole layer of a transformer, which torch does where no gradients are wanted.
+fn calls_fused_layer(n: &Node) -> bool {
+    matches!(
+        &*n.op,
+        "aten::_native_multi_head_attention" | "aten::_transformer_encoder_layer_fwd"
+    ) || n.blocks.iter().flat_map(|b| &b.nodes).any(calls_fused_layer)
 }
 
 /// A graph of statements that stand at `span`.
@@ -254,76 +270,6 @@ impl Lower<'_> {
         self.bind(out, ValueKind::Node(name), false);
     }
 
-    /// A module's `forward`, or a function.
-    fn called(&mut self, n: &Node) {
-        let Some(callee) = n.args.first() else {
-            return self.unreadable(n, "a call names what it calls");
-        };
-        let values: Vec<Value> = n.args[1..].iter().map(|a| self.value(a)).collect();
-        let (kind, path) = match self.env.get(&callee.name).cloned() {
-            Some(Bound::Module(path)) => (CallKind::Module, path),
-            Some(Bound::Value(
-                Value {
-                    kind: ValueKind::Opaque(path),
-                    ..
-                },
-                _,
-            )) => (CallKind::Function, path),
-            Some(_) => return self.unreadable(n, "only modules and functions are called"),
-            None => return self.unreadable(n, "what is called is not defined"),
-        };
-        let method = n.attrs.first().map(|a| self.string(a));
-        if kind == CallKind::Module
-            && (!method.is_some_and(|m| m == "forward" || m.starts_with("forward__")) || path.is_empty())
-        {
-            return self.unreadable(
-                n,
-                "only the method `forward` of a sub-module can be called; print `inlined_graph`",
-            );
-        }
-        match self.sequences.contains_key(&*path) {
-            true => self.sequence(n, &path, values),
-            false => self.call(n, kind, &path, values, false),
-        }
-    }
-
-    /// The modules of a `Sequential` one after the other, as torch.fx calls them.
-    fn sequence(&mut self, n: &Node, path: &str, values: Vec<Value>) {
-        let mut leaves = vec![];
-        let mut open = vec![path];
-        // A module's path is longer than that of the one around it, so this ends.
-        while let Some(path) = open.pop() {
-            match self.sequences.get(path) {
-                Some(within) => open.extend(within.iter().rev().map(String::as_str)),
-                None => leaves.push(path),
-            }
-        }
-        let Some((last, first)) = leaves.split_last() else {
-            let [only] = &values[..] else {
-                return self.unreadable(n, "an empty `Sequential` gives its one input");
-            };
-            return self.bind_all(n, only.kind.clone(), false);
-        };
-        self.work += leaves.len();
-        if self.work > MAX_WORK {
-            return self.unreadable(n, "the modules that are called are too many");
-        }
-        let mut values = values;
-        for path in first {
-            let op = Op::Call {
-                kind: CallKind::Module,
-                target: Name::new(*path, n.span),
-                args: Args {
-                    positional: values,
-                    keyword: vec![],
-                },
-            };
-            let name = self.push(op, &path.replace('.', "_"), "call", None, n);
-            values = vec![Value::new(ValueKind::Node(name), n.span)];
-        }
-        self.call(n, CallKind::Module, last, values, false);
-    }
-
     fn is_constant(&self, n: &Node) -> bool {
         let literal = |v: &Typed| match self.env.get(&v.name) {
             Some(Bound::Value(v, _)) => !matches!(v.kind, ValueKind::Node(_)),
@@ -347,13 +293,13 @@ impl Lower<'_> {
                     self.bind(o, v.kind, o.ty.is_number());
                 }
             }
-            _ => self.items(n, from),
+            _ => self.items(n, &n.outputs.iter().collect::<Vec<_>>(), from),
         }
     }
 
-    /// Each result as an item of `from`.
-    pub(super) fn items(&mut self, n: &Node, from: Value) {
-        for (i, o) in n.outputs.iter().enumerate() {
+    /// Each of `outputs`, results of `n`, as an item of `from`.
+    pub(super) fn items(&mut self, n: &Node, outputs: &[&Typed], from: Value) {
+        for (i, o) in outputs.iter().enumerate() {
             let index = Value::new(ValueKind::Int(i as i64), o.span);
             let op = function("operator.getitem", vec![from.clone(), index], o.span);
             let name = self.push(op, &o.name, "getitem", ty(&o.ty, o.span), n);
@@ -363,13 +309,22 @@ impl Lower<'_> {
 
     /// A call with the node's results.
     pub(super) fn call(&mut self, n: &Node, kind: CallKind, target: &str, positional: Vec<Value>, number: bool) {
+        self.call_with(n, kind, target, (positional, vec![]), number);
+    }
+
+    /// [`call`](Lower::call) with keyword arguments behind the others.
+    pub(super) fn call_with(
+        &mut self,
+        n: &Node,
+        kind: CallKind,
+        target: &str,
+        (positional, keyword): (Vec<Value>, Vec<(Name, Value)>),
+        number: bool,
+    ) {
         let op = Op::Call {
             kind,
             target: Name::new(target, n.span),
-            args: Args {
-                positional,
-                keyword: vec![],
-            },
+            args: Args { positional, keyword },
         };
         let short = target
             .rsplit('.')
@@ -384,7 +339,8 @@ impl Lower<'_> {
             }
             _ => {
                 let name = self.push(op, "", short, None, n);
-                self.items(n, Value::new(ValueKind::Node(name), n.span));
+                let outputs: Vec<&Typed> = n.outputs.iter().collect();
+                self.items(n, &outputs, Value::new(ValueKind::Node(name), n.span));
             }
         }
     }
@@ -449,7 +405,7 @@ impl Lower<'_> {
     }
 
     /// The text of a string attribute.
-    fn string(&mut self, attr: &Attr) -> String {
+    pub(super) fn string(&mut self, attr: &Attr) -> String {
         let body = attr.text.strip_prefix('"').and_then(|t| t.strip_suffix('"'));
         let body = body.unwrap_or(&attr.text);
         unescape(body, attr.span.file, attr.span.start as usize, self.errors)

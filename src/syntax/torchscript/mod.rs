@@ -15,6 +15,7 @@
 //! arguments. Comments become the places of nodes.
 
 mod blocks;
+mod calls;
 mod known;
 mod literal;
 mod lower;
@@ -24,6 +25,7 @@ mod operators;
 mod rows;
 pub mod token;
 pub mod tree;
+mod uses;
 
 pub use lower::OPTIONAL;
 
@@ -183,3 +185,6 @@ mod tests;
 
 #[cfg(test)]
 mod block_tests;
+
+#[cfg(test)]
+mod number_tests;

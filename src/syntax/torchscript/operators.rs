@@ -1,13 +1,31 @@
 //! ATen's operators, and those of `prim` that compute.
 
-use super::lower::Lower;
+use super::lower::{Bound, Lower};
 use super::tree::Node;
 use crate::source::Span;
 use crate::syntax::actions::stmt;
 use crate::syntax::ast::{CallKind, Name, Op, Value, ValueKind};
+use crate::types::DType;
 
 impl Lower<'_> {
     pub(super) fn operation(&mut self, n: &Node) {
+        self.operate(n);
+        // Ops that may give their operand itself; a call's results may be anything.
+        let passes = matches!(
+            &*n.op,
+            "aten::contiguous" | "aten::to" | "aten::type_as" | "aten::expand_as" | "aten::reshape" | "aten::view"
+        ) || n.op.contains("dropout")
+            || n.op.ends_with('_');
+        for o in n.outputs.iter().filter(|_| passes) {
+            if let Some(Bound::Value(v, _)) = self.env.get(&o.name)
+                && let ValueKind::Node(name) = &v.kind
+            {
+                self.passing.insert(name.clone());
+            }
+        }
+    }
+
+    fn operate(&mut self, n: &Node) {
         let values: Vec<Value> = n.args.iter().map(|a| self.value(a)).collect();
         let numbers = !n.args.is_empty() && n.args.iter().all(|a| self.is_number(a));
         let Some(op) = n.op.strip_prefix("aten::") else {
@@ -25,10 +43,14 @@ impl Lower<'_> {
                 self.call(n, CallKind::Method, op, values, number);
                 self.note_length(n);
             }
-            // A tensor made of a number or of a list of them.
-            "tensor" | "scalar_tensor" => {
+            // A tensor made of a number or of a list of them; without a type, it has that of the numbers.
+            "tensor" => {
+                let mut keyword = vec![];
+                if let Some(dtype) = values.get(1).filter(|v| !matches!(v.kind, ValueKind::None)) {
+                    keyword.push((Name::new("dtype", dtype.span), dtype_of(dtype)));
+                }
                 let data = values.into_iter().take(1).collect();
-                self.call(n, CallKind::Function, "torch.tensor", data, false);
+                self.call_with(n, CallKind::Function, "torch.tensor", (data, keyword), false);
             }
             "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => {
                 let values = recurrent(values, n.span, self);
@@ -72,6 +94,17 @@ impl Lower<'_> {
                 self.call(n, CallKind::Function, &path, values, false);
             }
         }
+    }
+}
+
+/// A type that a script gives by its number, by name.
+fn dtype_of(v: &Value) -> Value {
+    match v.kind {
+        ValueKind::Int(i) => match DType::from_scalar_type(i) {
+            Some(d) => Value::new(ValueKind::Name(format!("torch.{}", d.torch_name()).into()), v.span),
+            None => v.clone(),
+        },
+        _ => v.clone(),
     }
 }
 

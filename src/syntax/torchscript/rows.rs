@@ -6,9 +6,10 @@
 //!     outs.append(h)
 //! ```
 
-use super::blocks::{Turn, free, node_names, uses};
+use super::blocks::Turn;
 use super::lower::{Bound, Lower, function, graph_of};
 use super::tree::{Block, Node};
+use super::uses::{free, node_names, uses};
 use crate::syntax::actions::stmt;
 use crate::syntax::ast::{Name, Op, Stmt, Value, ValueKind};
 use std::collections::HashSet;
@@ -173,7 +174,7 @@ impl Lower<'_> {
         ];
         let op = function("torch.ops.higher_order.scan", args, n.span);
         let scan = at(ValueKind::Node(self.push(op, "", "scan", None, n)));
-        self.items(n, scan.clone());
+        self.items(n, &n.outputs.iter().collect::<Vec<_>>(), scan.clone());
         for (i, (list, _)) in rows.collected.iter().enumerate() {
             let item = at(ValueKind::Int((carried.len() + i) as i64));
             let op = function("operator.getitem", vec![scan.clone(), item], n.span);

@@ -128,6 +128,11 @@ impl Ty {
         matches!(&*self.name, "int" | "float" | "bool" | "number" | "Scalar" | "complex")
     }
 
+    /// Whether a value of the type may be None.
+    pub fn may_be_none(&self) -> bool {
+        self.optional || &*self.name == "Optional"
+    }
+
     /// Whether a value of the type is a module.
     pub fn is_module(&self) -> bool {
         self.name.starts_with("__torch__")

@@ -1,0 +1,50 @@
+//! Which nodes statements name.
+
+use crate::syntax::ast::{Op, Stmt, Value, ValueKind};
+use indexmap::IndexSet;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The nodes that a value names.
+pub(super) fn node_names(v: &Value, f: &mut dyn FnMut(&Arc<str>)) {
+    match &v.kind {
+        ValueKind::Node(n) => f(n),
+        ValueKind::List(x) | ValueKind::Tuple(x) => x.iter().for_each(|v| node_names(v, f)),
+        ValueKind::Dict(x) => x.iter().for_each(|(k, v)| {
+            node_names(k, f);
+            node_names(v, f);
+        }),
+        ValueKind::Slice(x) | ValueKind::Range(x) => x.iter().for_each(|v| node_names(v, f)),
+        _ => {}
+    }
+}
+
+/// The nodes that a statement names.
+pub(super) fn uses(s: &Stmt, f: &mut dyn FnMut(&Arc<str>)) {
+    match &s.op {
+        Op::Call { args, .. } => {
+            let keyword = args.keyword.iter().map(|(_, v)| v);
+            args.positional.iter().chain(keyword).for_each(|v| node_names(v, f));
+        }
+        Op::Output { value } => node_names(value, f),
+        Op::Placeholder { .. } | Op::GetAttr { .. } => {}
+    }
+}
+
+/// What statements name and do not define, in the order they name it.
+pub(super) fn free<'s>(stmts: impl Iterator<Item = &'s Stmt> + Clone, inputs: &[Arc<str>]) -> Vec<Arc<str>> {
+    let own: HashSet<&Arc<str>> = stmts
+        .clone()
+        .filter_map(|s| s.name.as_ref().map(|n| &n.text))
+        .chain(inputs)
+        .collect();
+    let mut found = IndexSet::new();
+    for s in stmts {
+        uses(s, &mut |n| {
+            if !own.contains(n) {
+                found.insert(n.clone());
+            }
+        });
+    }
+    found.into_iter().collect()
+}
