@@ -60,12 +60,21 @@ fn by_lines(text: &str) -> Option<Clean> {
     let mut out = String::with_capacity(text.len());
     let mut starts = vec![];
     let mut at = 0;
+    let mut frame: Option<usize> = None;
     for line in text.split_inclusive('\n') {
         let start = at;
         at += line.len();
         let line = line.trim_end_matches(['\n', '\r']);
         if fenced && is_fence(line) {
             within = !within;
+            continue;
+        }
+        if is_frame(line) {
+            frame = Some(line.len() - line.trim_start().len());
+            continue;
+        }
+        // The code of a frame stands below it, further right.
+        if frame.take().is_some_and(|f| line.len() - line.trim_start().len() > f) {
             continue;
         }
         let prompted = decoration.as_ref().is_some_and(|d| stripped(line, d).is_some());
@@ -136,6 +145,11 @@ impl Clean {
 fn is_fence(line: &str) -> bool {
     let line = line.trim_start_matches(['>', ' ', '\t']);
     line.starts_with("```") || line.starts_with("~~~")
+}
+
+/// Whether the line is one of a traceback, `  File "model.py", line 7, in forward`.
+fn is_frame(line: &str) -> bool {
+    line.trim_start().starts_with("File \"") && line.contains("\", line ")
 }
 
 /// Whether somebody typed the line at a prompt.
@@ -310,6 +324,10 @@ fn is_prose(line: &str) -> bool {
         next.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
     });
     let torchs = ["call_", "[target=", "placeholder", "get_attr", "aten::", "prim::"];
+    // AOTAutograd's log says what it knows of inputs and results, in words that graphs have too.
+    if line.starts_with("aot_config id:") {
+        return true;
+    }
     !(line.is_empty() || declares || names_node || torchs.iter().any(|t| line.contains(t)))
 }
 
@@ -408,6 +426,14 @@ mod tests {
         let text = decorated(&body.join("\n"), line) + "I1121 12:00:09.1 77 torch/h.py:3] aot_config: [a=1]\n";
         let found = statements(&text);
         assert_eq!(found[1], "y: \"f32[s77, 4][4, 1]cpu\" = torch.relu(x)");
+    }
+
+    #[test]
+    fn the_node_of_an_error_is_read() {
+        let text = "RuntimeError: sizes differ\n\nWhile executing %add : [num_users=1] = call_function[target=operator.add](args = (%x, %y), kwargs = {})\nOriginal traceback:\n  File \"model.py\", line 7, in forward\n    return x + y\nUse tlparse to see full graph. (https://github.com/pytorch/tlparse)\n";
+        let (file, findings) = parse_text(FileId(0), text);
+        assert!(findings.is_empty(), "{findings:#?}");
+        assert!(matches!(&file.items[..], [Item::Graph(g)] if g.body.stmts.len() == 1));
     }
 
     #[test]

@@ -184,7 +184,7 @@ fn excerpts_are_told_from_other_texts() {
 #[test]
 fn rows_that_are_shown_are_in_the_table() {
     let words = |s: &str| s.split_whitespace().map(str::to_string).collect::<Vec<_>>().join(" ");
-    let rows: String = crate::support::files("src/op/rows", ".rs")
+    let rows: String = crate::support::files_below("src/op/rows", ".rs")
         .iter()
         .map(|p| words(&std::fs::read_to_string(p).unwrap()))
         .collect();

@@ -85,6 +85,23 @@ pub fn files(dir: &str, ending: &str) -> Vec<PathBuf> {
     list
 }
 
+/// The files of a directory and of those below it with this ending.
+pub fn files_below(dir: &str, ending: &str) -> Vec<PathBuf> {
+    let mut list = vec![];
+    let mut open = vec![root().join(dir)];
+    while let Some(dir) = open.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => open.push(path),
+                false if path.to_string_lossy().ends_with(ending) => list.push(path),
+                false => {}
+            }
+        }
+    }
+    list
+}
+
 /// The FXIR and torch texts among the examples, as paths within the repository.
 pub fn examples() -> Vec<String> {
     let mut list = files("examples", ".fxir");

@@ -125,7 +125,7 @@ fn devices_and_constants_of_several_kinds() {
     check(
         lines,
         &[
-            r#"%getattr = call_function builtins.getattr(%x, "device")"#,
+            r#"%d = call_function builtins.getattr(%x, "device")"#,
             r#"%b = call_function torch.ops.aten.f(%x, (None, 3), ["cpu", "a, b"])"#,
         ],
     );
