@@ -129,7 +129,7 @@ def torchs_code(fxc, folder, archive):
     """gm.code and print_readable() of the graph module that torch loads from the archive."""
     import torch
 
-    for package in ["torchvision", "transformers.modeling_outputs", "transformers.cache_utils"]:
+    for package in ["torchvision", "transformers.modeling_outputs", "transformers.cache_utils", "transformers.models.mamba.modeling_mamba"]:
         with contextlib.suppress(ImportError):
             importlib.import_module(package)  # the types of results register themselves
     with warnings.catch_warnings():

@@ -88,6 +88,19 @@ fn lists_are_compared_item_by_item() {
 }
 
 #[test]
+fn lists_are_sliced() {
+    check(
+        "  %none : NoneType = prim::Constant()\n  %s : int[] = aten::size(%x)\n  %a : int[] = aten::slice(%s, %2, %none, %1)\n  %h : int, %w : int = prim::ListUnpack(%a)\n",
+        &[
+            "%s = call_method size(%x)",
+            "%a = call_function operator.getitem(%s, slice(2, None, 1))",
+            "%h = call_function operator.getitem(%a, 0)",
+            "%w = call_function operator.getitem(%a, 1)",
+        ],
+    );
+}
+
+#[test]
 fn items_that_a_branch_sets_are_chosen() {
     let lines = "  %l : int[] = prim::ListConstruct(%3, %2)\n  %c : bool = aten::gt(%n, %2)\n   = prim::If(%c)\n    block0():\n      %9 : int[] = aten::_set_item(%l, %0, %1)\n      -> ()\n    block1():\n      -> ()\n  %y : Tensor = aten::roll(%x, %l, %l)\n";
     check(

@@ -110,6 +110,18 @@ impl Lower<'_> {
                 });
                 self.bind_all(n, sum.unwrap_or(zero).kind, true);
             }
+            ("slice", [list, bounds @ ..]) if n.outputs.first().is_some_and(|o| &*o.ty.name == "List") => {
+                let none = || Value::new(ValueKind::None, n.span);
+                let bounds = [0, 1, 2].map(|i| bounds.get(i).cloned().unwrap_or_else(none));
+                let slice = Value::new(ValueKind::Slice(Box::new(bounds)), n.span);
+                self.call(
+                    n,
+                    CallKind::Function,
+                    "operator.getitem",
+                    vec![list.clone(), slice],
+                    false,
+                );
+            }
             ("eq" | "ne", [a, b]) if bools => {
                 let (a, b) = match (items(a), items(b)) {
                     (Some(a), Some(b)) => (a, b),
