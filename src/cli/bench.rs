@@ -1,4 +1,5 @@
 use super::inputs::{InputArgs, bound};
+use super::memory::Memory;
 use super::model::ModelArgs;
 use super::sweep::{self, Sweep};
 use super::{App, Outcome, Stop, against, output};
@@ -153,14 +154,6 @@ fn since_process_start(start: Instant) -> Duration {
     }
 }
 
-/// The most memory the process has had resident, in MiB, where the system tells.
-fn peak_rss_mb() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kib / 1024)
-}
-
 fn as_json(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> serde_json::Value {
     let ms = |d: Duration| d.as_secs_f64() * 1e3;
     let stages: serde_json::Map<_, _> = timer
@@ -169,12 +162,14 @@ fn as_json(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> serde_
         .map(|(s, t)| (s.name().to_string(), ms(*t).into()))
         .collect();
     let p = ready.executable().map(Executable::program);
+    let memory = Memory::of(ready);
     let mut out = json!({
         "median_ms": m.ms(0.5),
         "min_ms": m.ms(0.0),
         "p95_ms": m.ms(0.95),
         "first_ms": ms(m.first),
-        "peak_rss_mb": peak_rss_mb(),
+        "peak_rss_mb": memory.peak_mb(),
+        "memory_bytes": memory.json(),
         "runs": m.sorted.len(),
         "threads": threads,
         "kernels": p.map_or(0, |p| p.kernels.len()),
@@ -201,9 +196,6 @@ fn places_of(ready: &Ready, row: &str) -> String {
 
 fn as_text(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> String {
     let mut out = String::new();
-    let rss = peak_rss_mb()
-        .map(|x| format!(", peak memory {x} MiB"))
-        .unwrap_or_default();
     let _ = writeln!(
         out,
         "median {:.4} ms, min {:.4} ms, p95 {:.4} ms over {} runs on {} threads",
@@ -213,8 +205,9 @@ fn as_text(m: &Measured, ready: &Ready, timer: &Timer, threads: usize) -> String
         m.sorted.len(),
         threads
     );
-    let _ = writeln!(out, "first result after {:.1} ms{rss}", m.first.as_secs_f64() * 1e3);
+    let _ = writeln!(out, "first result after {:.1} ms", m.first.as_secs_f64() * 1e3);
     let _ = writeln!(out, "compile ms: {}", timer.line());
+    let _ = writeln!(out, "{}", Memory::of(ready).line());
     let Some(profile) = &m.profile else { return out };
     let runs = m.sorted.len().min(100) as f64;
     let least: f64 = profile.rows.iter().map(|r| r.min.as_secs_f64()).sum();

@@ -3,7 +3,7 @@ use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
 use crate::driver::{Compilation, Request, Stage, Timer, compile, nothing_compiled};
 use crate::lower::print::bytes;
-use crate::lower::{Place, Program, Step};
+use crate::lower::{Program, Step};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -105,16 +105,10 @@ fn steps(app: &App, program: &Program) {
         count(|s| matches!(s, Step::Contract { .. })),
         count(|s| matches!(s, Step::Routine { .. } | Step::Control { .. }))
     ));
-    let weights = program
-        .buffers
-        .iter()
-        .filter(|b| matches!(b.place, Place::Constant(_)))
-        .map(|b| b.bytes())
-        .sum();
     app.progress(&format!(
         "  memory   arena {} ({} without sharing), weights {}",
         bytes(program.arena),
         bytes(program.naive_arena),
-        bytes(weights)
+        bytes(program.weight_bytes())
     ));
 }

@@ -15,6 +15,7 @@ mod explain;
 mod fmt;
 mod inputs;
 mod man;
+mod memory;
 mod model;
 mod ops;
 mod opt;

@@ -41,8 +41,6 @@ pub struct Session {
     /// The level of instructions to compile for; `None` for the machine's.
     pub target: Option<math::Isa>,
     observers: Vec<Box<dyn Observer>>,
-    /// Code and packed weights that this run's executables have in common.
-    shared: Arc<runtime::Shared>,
     /// The threads of the last executable, for the next with as many.
     pool: Option<Arc<Pool>>,
 }
@@ -261,7 +259,7 @@ impl Session {
                 level: self.target,
                 ..codegen::Options::default()
             },
-            shared: self.shared.clone(),
+            shared: runtime::Shared::of_process(),
         };
         match Executable::new(program, &options) {
             Ok(executable) => {

@@ -35,6 +35,8 @@ pub struct Executable {
     pub(super) program: Program,
     pub(super) kernels: CompiledKernels,
     pub(super) actions: Vec<Action>,
+    /// Packed constants, each once.
+    packed: Vec<Arc<AlignedBytes>>,
     pub(super) pool: Arc<Pool>,
     arena: AlignedBytes,
     pub(super) scratch: AlignedBytes,
@@ -75,7 +77,7 @@ impl Executable {
             )
         })?;
         let code = begin.elapsed();
-        let actions = plan::actions(&program, options)?;
+        let plan::Planned { actions, packed } = plan::actions(&program, options)?;
         let scratch = actions.iter().map(|a| match a {
             Action::Kernel {
                 extent, chunk, scratch, ..
@@ -103,6 +105,7 @@ impl Executable {
             state,
             values: vec![],
             actions,
+            packed,
             pool: options.pool.clone(),
             arena,
             scratch,
@@ -120,6 +123,11 @@ impl Executable {
     /// How long making it took: the machine code, then packing constants and taking memory.
     pub fn built(&self) -> [Duration; 2] {
         self.built
+    }
+
+    /// The constants that steps read in packed form, each once: other executables may have them too.
+    pub fn packed(&self) -> &[Arc<AlignedBytes>] {
+        &self.packed
     }
 
     /// The program.

@@ -9,12 +9,12 @@ use crate::lower::expansion::MOST;
 use crate::lower::recurrent::{Operands as RecurrentOperands, operands as recurrent_operands};
 use crate::lower::{self, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{
-    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, RecurrentConstants,
-    RecurrentPlan, Tail, Tile,
+    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, Packer,
+    PlanError, RecurrentConstants, RecurrentPlan, Tail, Tile,
 };
-use crate::tensor::{ALIGN, Tensor};
+use crate::tensor::{ALIGN, AlignedBytes, Tensor};
 use std::ffi::c_void;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Below this much estimated work a kernel stays on one thread: handing out chunks would cost more than it saves.
 const PARALLEL_NANOSECONDS: f64 = 5_000.0;
@@ -53,8 +53,15 @@ pub(super) enum Action {
     Control(usize, Vec<Executable>),
 }
 
+/// What steps become, and the packed constants that they read, each once.
+pub(super) struct Planned {
+    pub actions: Vec<Action>,
+    pub packed: Vec<Arc<AlignedBytes>>,
+}
+
 /// What every step becomes. Packing constants is most of the work, and steps do it on all threads.
-pub(super) fn actions(program: &Program, options: &Options) -> Result<Vec<Action>, RunError> {
+pub(super) fn actions(program: &Program, options: &Options) -> Result<Planned, RunError> {
+    let packer = Packer::new(&options.shared.packs);
     let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
     // The largest first: no thread is left alone with one at the end, and originals and packed copies are there together
     // while the least is packed.
@@ -63,7 +70,7 @@ pub(super) fn actions(program: &Program, options: &Options) -> Result<Vec<Action
     options.pool.run(made.len(), |i| {
         let i = order[i];
         let step = &program.steps[i];
-        let done = action(program, i, step, options);
+        let done = action(program, i, step, options, &packer);
         if let Ok(mut place) = made[i].lock() {
             *place = Some(done);
         }
@@ -74,7 +81,32 @@ pub(super) fn actions(program: &Program, options: &Options) -> Result<Vec<Action
         }
     });
     let all = made.into_iter().map(|m| m.into_inner().ok().flatten());
-    all.map(|a| a.expect("every step was planned")).collect()
+    let actions: Vec<Action> = all.map(|a| a.expect("every step was planned")).collect::<Result<_, _>>()?;
+    read_tables_sparsely(program);
+    let mut packed = packer.taken();
+    for action in &actions {
+        let Action::Control(_, graphs) = action else { continue };
+        packed.extend(graphs.iter().flat_map(|g| g.packed().iter().cloned()));
+    }
+    packed.sort_by_key(|p| Arc::as_ptr(p) as usize);
+    packed.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    Ok(Planned { actions, packed })
+}
+
+/// Tables of which a kernel reads some rows (an embedding's) stay in the file but for these.
+fn read_tables_sparsely(program: &Program) {
+    for step in &program.steps {
+        let Step::Kernel { buffers, .. } = step else { continue };
+        let buffers = || buffers.iter().map(|b| &program.buffers[b.0]);
+        for b in buffers() {
+            let others: usize = buffers().map(|o| o.bytes()).sum::<usize>() - b.bytes();
+            if let Place::Constant(t) = &b.place
+                && b.bytes() / 4 > others
+            {
+                t.read_sparsely();
+            }
+        }
+    }
 }
 
 /// Bytes of the constants of a step's contraction.
@@ -84,7 +116,7 @@ fn constant_bytes(program: &Program, step: &Step) -> usize {
     constants.map(|t| t.numel().saturating_mul(t.dtype().size())).sum()
 }
 
-fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result<Action, RunError> {
+fn action(program: &Program, i: usize, step: &Step, options: &Options, packer: &Packer) -> Result<Action, RunError> {
     let threads = options.pool.threads();
     Ok(match step {
         Step::Kernel { kernel, buffers } => {
@@ -99,7 +131,7 @@ fn action(program: &Program, i: usize, step: &Step, options: &Options) -> Result
             }
         }
         Step::Contract { what, out, tail } => {
-            let plan = plan(program, what, options).map_err(|e| {
+            let plan = plan(program, what, options, packer).map_err(|e| {
                 let name = &program.buffers[out.0].name;
                 Box::new(Diagnostic::new(Code::E0601, format!("no way to compute `{name}`: {e}")))
             })?;
@@ -168,11 +200,11 @@ fn constant_tensor<'a>(program: &'a Program, o: &Operand) -> Option<&'a Tensor> 
     }
 }
 
-fn plan(program: &Program, what: &Contract, options: &Options) -> Result<Plan, crate::math::contract::PlanError> {
+fn plan(program: &Program, what: &Contract, options: &Options, packer: &Packer) -> Result<Plan, PlanError> {
     let library = &*options.library;
     let constant = |o: Option<&Operand>| {
         let tensor = constant_tensor(program, o?)?;
-        Some(Constant::of(tensor, &options.shared.packs))
+        Some(Constant::of(tensor, packer))
     };
     match what {
         Contract::MatMul(d, o) => {

@@ -2,13 +2,22 @@
 
 use crate::codegen::Cache;
 use crate::math::contract::Packs;
+use std::sync::{Arc, OnceLock};
 
-/// Code and packed weights that executables of the same graph at other sizes use too. Nothing stays here longer than some executable
-/// has it.
+/// Code and packed weights that other executables use too: those of the same graph at other sizes, and those of the same file read
+/// again. Nothing stays here longer than some executable has it.
 #[derive(Default)]
 pub struct Shared {
     /// Functions by the structure of their kernels.
     pub kernels: Cache,
     /// Weights by their memory and the order in which they are packed.
     pub packs: Packs,
+}
+
+impl Shared {
+    /// What all executables of this process share.
+    pub fn of_process() -> Arc<Shared> {
+        static SHARED: OnceLock<Arc<Shared>> = OnceLock::new();
+        SHARED.get_or_init(Arc::default).clone()
+    }
 }

@@ -14,11 +14,12 @@ mod storage;
 pub use element::{Element, Scalar};
 pub use product::matmul_f64;
 pub use splitmix::SplitMix;
-pub use storage::{ALIGN, AlignedBytes, Storage, is_available};
+pub use storage::{ALIGN, AlignedBytes, Life, Place, Storage, is_available};
 
 use crate::types::{DType, TensorType};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A dense row-major tensor with shared storage.
 #[derive(Clone)]
@@ -26,22 +27,6 @@ pub struct Tensor {
     dtype: DType,
     shape: Arc<[usize]>,
     storage: Arc<Storage>,
-}
-
-/// The life of a tensor's elements: they stay where they are, unchanged, while it lasts. Writing to a tensor that has one gives it
-/// new memory.
-pub struct Life(Weak<Storage>);
-
-impl Life {
-    /// Names the elements' memory among all that lives or whose life is kept.
-    pub fn place(&self) -> usize {
-        self.0.as_ptr() as usize
-    }
-
-    /// Whether some tensor still has the elements.
-    pub fn lasts(&self) -> bool {
-        self.0.strong_count() > 0
-    }
 }
 
 impl Tensor {
@@ -81,6 +66,16 @@ impl Tensor {
     /// Lets the system drop what is resident of a tensor in a mapped file; see [`Storage::release_pages`].
     pub fn release_pages(&self) {
         self.storage.release_pages();
+    }
+
+    /// Says how a tensor in a mapped file will be read; see [`Storage::read_sparsely`].
+    pub fn read_sparsely(&self) {
+        self.storage.read_sparsely();
+    }
+
+    /// [`Tensor::release_pages`] of some of its bytes.
+    pub fn release_part(&self, bytes: Range<usize>) {
+        self.storage.release_part(bytes);
     }
 
     /// Element type.
@@ -136,7 +131,7 @@ impl Tensor {
 
     /// Tells as long as it is kept whether the elements are still those of now.
     pub fn life(&self) -> Life {
-        Life(Arc::downgrade(&self.storage))
+        Life::of(&self.storage)
     }
 
     /// Whether no other tensor shares the storage and it may be written in place.

@@ -4,14 +4,19 @@ use super::Tensor;
 use super::element::{Element, cast_slice_mut};
 use memmap2::{Mmap, MmapMut};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Every buffer begins at a multiple of this: one cache line, one 512-bit vector.
 pub const ALIGN: usize = 64;
 
-/// From this size on memory comes in pages of its own, which the system is asked to make huge: fewer faults when it is first
-/// written, fewer misses of the TLB ever after.
+/// From this size on memory comes in pages of its own, which are the system's again when it is dropped: in the allocator's memory a
+/// weight that is scaled, packed and dropped would leave holes.
+const PAGES: usize = 256 << 10;
+
+/// From this size on the system is asked to make the pages huge: fewer faults when they are first written, fewer misses of the
+/// TLB ever after.
 const HUGE: usize = 2 << 20;
 
 /// Less is taken to be there.
@@ -55,14 +60,15 @@ impl AlignedBytes {
 
     /// `len` zero bytes in fresh pages; `None` if they are too few or the system refuses.
     fn in_pages(len: usize) -> Option<AlignedBytes> {
-        if len < HUGE {
+        if len < PAGES {
             return None;
         }
         // What lies in front of the first huge page is never touched.
-        let mut pages = MmapMut::map_anon(len.checked_add(HUGE)?).ok()?;
-        let offset = pages.as_ptr().align_offset(HUGE);
+        let ahead = if len < HUGE { 0 } else { HUGE };
+        let mut pages = MmapMut::map_anon(len.checked_add(ahead)?).ok()?;
+        let offset = if ahead == 0 { 0 } else { pages.as_ptr().align_offset(HUGE) };
         #[cfg(target_os = "linux")]
-        {
+        if ahead > 0 {
             // Where there are no huge pages, ordinary ones do.
             let _ = pages.advise_range(memmap2::Advice::HugePage, offset, len);
         }
@@ -129,6 +135,8 @@ pub enum Storage {
 /// Bytes that are computed from a tensor when they are first read.
 pub struct Deferred {
     base: Tensor,
+    /// What is computed: equal words and equal bases mean equal bytes.
+    what: Arc<[u64]>,
     len: usize,
     compute: Box<dyn Fn(&Tensor) -> AlignedBytes + Send + Sync>,
     made: OnceLock<AlignedBytes>,
@@ -143,14 +151,17 @@ impl Deferred {
 }
 
 impl Storage {
-    /// `len` bytes that `compute` makes of `base`.
+    /// `len` bytes that `compute` makes of `base`. `what` says what it computes: where it and the elements of the base are equal,
+    /// the bytes are.
     pub fn deferred(
         base: Tensor,
+        what: Arc<[u64]>,
         len: usize,
         compute: impl Fn(&Tensor) -> AlignedBytes + Send + Sync + 'static,
     ) -> Storage {
         Storage::Deferred(Deferred {
             base,
+            what,
             len,
             compute: Box::new(compute),
             made: OnceLock::new(),
@@ -176,13 +187,35 @@ impl Storage {
 
     /// Lets the system drop the pages of a mapped file from memory; they are read again when they are used again.
     pub fn release_pages(&self) {
-        if let Storage::Deferred(d) = self {
-            d.base.release_pages();
+        match self {
+            Storage::Deferred(d) => d.base.release_pages(),
+            _ => self.release_part(0..self.len()),
         }
+    }
+
+    /// [`Storage::release_pages`] of some bytes. Does nothing where the bytes are not a file's.
+    pub fn release_part(&self, bytes: Range<usize>) {
         #[cfg(unix)]
         if let Storage::Mapped { map, offset, len } = self {
+            let bytes = bytes.start.min(*len)..bytes.end.min(*len);
+            let (from, n) = (offset + bytes.start, bytes.len());
             // SAFETY: the mapping is of a file and never written, so that its pages come back with the same contents.
-            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, *offset, *len) };
+            let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, n) };
+        }
+        #[cfg(not(unix))]
+        let _ = bytes;
+    }
+
+    /// Says that few of a mapped file's bytes will be read, here and there: then the system should not bring more than
+    /// those into memory. (Where it has the file in huge pages, it maps 2 MiB for one element of a table.)
+    pub fn read_sparsely(&self) {
+        #[cfg(target_os = "linux")]
+        if let Storage::Mapped { map, offset, len } = self
+            && *len >= HUGE
+        {
+            // Where there are no huge pages there is nothing to say.
+            let _ = map.advise_range(memmap2::Advice::NoHugePage, *offset, *len);
+            self.release_pages();
         }
     }
 
@@ -198,5 +231,60 @@ impl Storage {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Names bytes: equal for the same bytes of one mapped file, and for the same computation on the same bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    at: usize,
+    what: Option<Arc<[u64]>>,
+}
+
+/// The life of a tensor's elements: they stay where they are, unchanged, while it lasts. Writing to a tensor that has one gives it
+/// new memory.
+pub struct Life {
+    memory: Memory,
+    place: Place,
+}
+
+/// What bytes live as long as.
+enum Memory {
+    Own(Weak<Storage>),
+    File(Weak<Mmap>),
+}
+
+impl Life {
+    /// The life of a storage's bytes.
+    pub(super) fn of(storage: &Arc<Storage>) -> Life {
+        let own = |s: &Arc<Storage>| (Memory::Own(Arc::downgrade(s)), Arc::as_ptr(s) as usize);
+        let plain = |s: &Arc<Storage>| match &**s {
+            Storage::Mapped { map, offset, .. } => (Memory::File(Arc::downgrade(map)), map.as_ptr() as usize + offset),
+            _ => own(s),
+        };
+        let ((memory, at), what) = match &**storage {
+            // What is computed from something computed is known by its own address.
+            Storage::Deferred(d) if !matches!(&*d.base.storage, Storage::Deferred(_)) => {
+                (plain(&d.base.storage), Some(d.what.clone()))
+            }
+            _ => (plain(storage), None),
+        };
+        Life {
+            memory,
+            place: Place { at, what },
+        }
+    }
+
+    /// Names the elements among all that live or whose life is kept.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether some tensor still has the elements.
+    pub fn lasts(&self) -> bool {
+        match &self.memory {
+            Memory::Own(s) => s.strong_count() > 0,
+            Memory::File(m) => m.strong_count() > 0,
+        }
     }
 }

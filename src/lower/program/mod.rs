@@ -158,6 +158,17 @@ pub struct Program {
     pub places: HashMap<Arc<str>, Loc>,
 }
 
+impl Program {
+    /// Bytes of the constants, each memory once.
+    pub fn weight_bytes(&self) -> usize {
+        let constants = self.buffers.iter().filter_map(|b| match &b.place {
+            Place::Constant(t) => Some((t.life().place().clone(), t.byte_count())),
+            _ => None,
+        });
+        constants.collect::<HashMap<_, _>>().values().sum()
+    }
+}
+
 impl Step {
     /// The buffers a step reads or writes.
     pub fn buffers(&self) -> Vec<BufferId> {

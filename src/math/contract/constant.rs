@@ -1,20 +1,25 @@
 //! Constant operands, and the packed forms that plans share.
 
-use crate::tensor::{AlignedBytes, Life, Tensor};
+use crate::math::convert::widen_bytes;
+use crate::tensor::{AlignedBytes, Life, Place, Tensor};
+use crate::types::DType;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 
 /// A constant operand.
 ///
-/// Plans pack constants into the order in which they read them. If the constant is a tensor and a [`Packs`] is given, plans
-/// that want the same order share one packed copy: a weight is packed once for all sizes of a batch. Bytes that the tensor computes late
+/// Plans pack constants into the order in which they read them. If the constant is a tensor and a [`Packer`] is given,
+/// plans that want the same order share one packed copy: a weight is packed once for all sizes of a batch. Bytes that the tensor computes late
 /// are computed for that copy only.
 #[derive(Clone, Copy)]
 pub struct Constant<'a> {
+    /// The bytes, where they are at hand.
     bytes: Option<&'a [u8]>,
-    shared: Option<(&'a Packs, &'a Tensor)>,
+    shared: Option<(&'a Packer<'a>, &'a Tensor)>,
     /// First byte.
     at: usize,
+    /// The 16-bit type of the tensor's elements, where the bytes are to be their f32.
+    narrow: Option<DType>,
 }
 
 impl<'a> From<&'a [u8]> for Constant<'a> {
@@ -30,15 +35,26 @@ impl<'a> Constant<'a> {
             bytes: Some(bytes),
             shared: None,
             at: 0,
+            narrow: None,
         }
     }
 
-    /// A tensor whose packed forms are shared through `packs`.
-    pub fn of(tensor: &'a Tensor, packs: &'a Packs) -> Constant<'a> {
+    /// A tensor whose packed forms are shared through `packer`.
+    pub fn of(tensor: &'a Tensor, packer: &'a Packer<'a>) -> Constant<'a> {
         Constant {
             bytes: None,
-            shared: Some((packs, tensor)),
+            shared: Some((packer, tensor)),
             at: 0,
+            narrow: None,
+        }
+    }
+
+    /// The constant, whose elements are of `dtype` (f16 or bf16), as f32.
+    pub fn widened(self, dtype: DType) -> Constant<'a> {
+        Constant {
+            narrow: Some(dtype),
+            at: 2 * self.at,
+            ..self
         }
     }
 
@@ -50,6 +66,13 @@ impl<'a> Constant<'a> {
         }
     }
 
+    /// Says that bytes `range` were packed and are not read again: a file's pages can leave memory while the rest is packed.
+    pub fn release(&self, range: std::ops::Range<usize>) {
+        if let (Some((_, t)), None) = (self.shared, self.narrow) {
+            t.release_part(self.at + range.start..self.at + range.end);
+        }
+    }
+
     /// How many bytes there are.
     pub fn len(&self) -> usize {
         let whole = match (self.bytes, self.shared) {
@@ -57,7 +80,8 @@ impl<'a> Constant<'a> {
             (None, Some((_, t))) => t.byte_count(),
             (None, None) => 0,
         };
-        whole.saturating_sub(self.at)
+        let wide = if self.narrow.is_some() { 2 } else { 1 };
+        (wide * whole).saturating_sub(self.at)
     }
 
     /// Whether there are none.
@@ -67,25 +91,33 @@ impl<'a> Constant<'a> {
 
     /// `f` of the bytes.
     pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        let part = |b: &[u8]| match self.narrow {
+            Some(d) => f(&wide(d, &b[self.at / 2..])),
+            None => f(&b[self.at..]),
+        };
         match (self.bytes, self.shared) {
-            (Some(b), _) => f(&b[self.at..]),
-            (None, Some((_, t))) => t.with_bytes(|b| f(&b[self.at..])),
-            (None, None) => f(&[]),
+            (Some(b), _) => part(b),
+            (None, Some((_, t))) => t.with_bytes(part),
+            (None, None) => part(&[]),
         }
     }
 
     /// `f` of the same constant with its bytes at hand: parts of it do not compute them again.
     pub fn read<R>(&self, f: impl FnOnce(Constant) -> R) -> R {
         match (self.bytes, self.shared) {
-            (None, Some((packs, t))) => t.with_bytes(|b| {
+            (None, Some((_, t))) => t.with_bytes(|b| {
                 f(Constant {
                     bytes: Some(b),
-                    shared: Some((packs, t)),
-                    at: self.at,
+                    ..*self
                 })
             }),
             _ => f(*self),
         }
+    }
+
+    /// The bytes as they are, at an aligned place.
+    pub fn aligned(&self) -> Arc<AlignedBytes> {
+        self.packed(&[5], AlignedBytes::from_slice)
     }
 
     /// The packed form that `key` names, made of the bytes unless it is there. Equal keys must mean equal forms of equal bytes.
@@ -93,13 +125,54 @@ impl<'a> Constant<'a> {
         let make = || self.with_bytes(make);
         match self.shared {
             None => Arc::new(make()),
-            Some((packs, tensor)) => packs.get(tensor, self.at, key, make),
+            Some((packer, tensor)) => {
+                let narrow = self.narrow.map(|d| d as usize);
+                let key = key.iter().copied().chain(narrow).collect();
+                packer.take(packer.packs.get(tensor, self.at, key, make))
+            }
         }
     }
 }
 
+/// Bytes of f16 or bf16 as those of f32.
+fn wide(dtype: DType, bytes: &[u8]) -> Vec<u8> {
+    let mut v = vec![0f32; bytes.len() / 2];
+    widen_bytes(dtype, &bytes[..2 * v.len()], &mut v);
+    v.iter().flat_map(|x| x.to_ne_bytes()).collect()
+}
+
+/// Packs for plans that are made together, and keeps what they have.
+pub struct Packer<'a> {
+    packs: &'a Packs,
+    taken: Mutex<Vec<Arc<AlignedBytes>>>,
+}
+
+impl<'a> Packer<'a> {
+    /// One that finds packed forms in `packs`, and leaves them there for others.
+    pub fn new(packs: &'a Packs) -> Packer<'a> {
+        Packer {
+            packs,
+            taken: Mutex::default(),
+        }
+    }
+
+    fn take(&self, packed: Arc<AlignedBytes>) -> Arc<AlignedBytes> {
+        if let Ok(mut taken) = self.taken.lock()
+            && !taken.iter().any(|t| Arc::ptr_eq(t, &packed))
+        {
+            taken.push(packed.clone());
+        }
+        packed
+    }
+
+    /// What the plans have, each once.
+    pub fn taken(self) -> Vec<Arc<AlignedBytes>> {
+        self.taken.into_inner().unwrap_or_default()
+    }
+}
+
 /// Which memory, from which byte on, and how it is packed.
-type Key = (usize, usize, Vec<usize>);
+type Key = (Place, usize, Vec<usize>);
 
 /// The packed forms that plans hold now. They are found by the constant's memory, whose contents do not change while its tensor
 /// lives, and go with the last plan that has them.
@@ -109,9 +182,10 @@ pub struct Packs {
 }
 
 impl Packs {
-    fn get(&self, tensor: &Tensor, at: usize, key: &[usize], make: impl FnOnce() -> AlignedBytes) -> Arc<AlignedBytes> {
+    fn get(&self, tensor: &Tensor, at: usize, key: Vec<usize>, make: impl FnOnce() -> AlignedBytes) -> Arc<AlignedBytes> {
         // While a `Life` is kept, no other tensor gets its place.
-        let key = (tensor.life().place(), at, key.to_vec());
+        let life = tensor.life();
+        let key = (life.place().clone(), at, key);
         if let Ok(known) = self.known.lock()
             && let Some((life, packed)) = known.get(&key)
             && life.lasts()
@@ -124,7 +198,7 @@ impl Packs {
             if known.len() >= 2 * known.capacity() / 3 {
                 known.retain(|_, (life, packed)| life.lasts() && packed.strong_count() > 0);
             }
-            known.insert(key, (tensor.life(), Arc::downgrade(&packed)));
+            known.insert(key, (life, Arc::downgrade(&packed)));
         }
         packed
     }
@@ -140,7 +214,7 @@ mod tests {
         let t = Tensor::from_slice(&[2], &[1.0f32, 2.0]);
         let made = std::cell::Cell::new(0);
         let pack = |t: &Tensor, key: &[usize]| {
-            Constant::of(t, &packs).packed(key, |bytes| {
+            Constant::of(t, &Packer::new(&packs)).packed(key, |bytes| {
                 made.set(made.get() + 1);
                 AlignedBytes::from_slice(bytes)
             })
@@ -158,7 +232,7 @@ mod tests {
     fn a_tensor_that_is_written_is_another_constant() {
         let packs = Packs::default();
         let mut t = Tensor::from_slice(&[1], &[1.0f32]);
-        let pack = |t: &Tensor| Constant::of(t, &packs).packed(&[], AlignedBytes::from_slice);
+        let pack = |t: &Tensor| Constant::of(t, &Packer::new(&packs)).packed(&[], AlignedBytes::from_slice);
         let a = pack(&t);
         t.as_mut_slice::<f32>()[0] = 2.0;
         let b = pack(&t);

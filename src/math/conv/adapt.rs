@@ -1,7 +1,7 @@
 //! Plans around other plans: 16-bit floats through f32, and other layouts through channels first.
 
-use super::{plan_f32, widened};
-use crate::math::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError, Tail, Tile};
+use super::plan_f32;
+use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError, Tail, Tile};
 use crate::math::convert::{narrow, widen};
 use crate::math::isa::Isa;
 use crate::math::scratch::{self, Shared};
@@ -26,18 +26,13 @@ impl Adapted {
         constants: ConvConstants,
         extents: [usize; 4],
     ) -> Result<Adapted, PlanError> {
-        let (weight, bias) = (
-            widened(conv.dtype, constants.weight),
-            widened(conv.dtype, constants.bias),
-        );
         let inner = Conv {
             dtype: DType::F32,
             ..conv.clone()
         };
-        let wide = ConvConstants {
-            weight: weight.as_deref().map(Constant::bytes),
-            bias: bias.as_deref().map(Constant::bytes),
-        };
+        let ConvConstants { weight, bias } = constants;
+        let [weight, bias] = [weight, bias].map(|c| Some(c?.widened(conv.dtype)));
+        let wide = ConvConstants { weight, bias };
         let mut lens = extents;
         if weight.is_some() {
             lens[1] = 0;

@@ -4,6 +4,7 @@
 
 use super::padded::Padded;
 use super::strip::{Cut, Load, Output, Part, cut};
+use super::panels::{self, Panel};
 use super::{Method, Operands};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::isa::Isa;
@@ -13,17 +14,6 @@ use crate::parallel::Pool;
 
 /// Pixels of a row when all pixels of an image form one line.
 const FLAT_ROW: usize = 112;
-
-/// Some output channels of one group: the columns of one tile.
-#[derive(Clone, Copy, Debug)]
-struct Panel {
-    /// First input channel of the group.
-    input: usize,
-    /// First output channel.
-    channel: usize,
-    /// How many output channels.
-    cols: usize,
-}
 
 /// The method.
 pub struct Direct {
@@ -48,7 +38,7 @@ impl Direct {
         let kernels = Kernels::of(isa);
         let padded = Padded::new(isa, conv)?;
         let out = conv.output().ok_or(PlanError::Size)?;
-        let panels = panels(conv, kernels.nr);
+        let panels = panels::of(conv, kernels.nr);
         let whole_rows = conv.groups == 1 && conv.dilation[2] == 1 && padded.pixel == conv.in_channels;
         let per_group = conv.in_channels / conv.groups;
         let mut segments = vec![];
@@ -208,49 +198,17 @@ impl Direct {
     }
 }
 
-/// The panels of all groups.
-fn panels(conv: &Conv, nr: usize) -> Vec<Panel> {
-    let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
-    let one = |g: usize| {
-        (0..go.div_ceil(nr)).map(move |p| Panel {
-            input: g * gi,
-            channel: g * go + p * nr,
-            cols: (go - p * nr).min(nr),
-        })
-    };
-    (0..conv.groups).flat_map(one).collect()
-}
-
 impl Method for Direct {
     fn packed_len(&self) -> usize {
         self.panels.len() * self.kernels.nr * self.depth()
     }
 
     fn packing(&self) -> [usize; 2] {
-        [1, self.kernels.nr]
+        panels::packing(self.kernels.nr)
     }
 
-    /// Panel after panel: for each tap and input channel, the panel's output channels side by side.
     fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
-        let (nr, depth) = (self.kernels.nr, self.depth());
-        let taps: usize = self.conv.kernel.iter().product();
-        let gi = self.conv.in_channels / self.conv.groups;
-        let dst = scratch::Shared(packed.as_mut_ptr());
-        pool.run(self.panels.len(), |p| {
-            let panel = &self.panels[p];
-            // SAFETY: panel `p` is this chunk's.
-            let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * depth * nr), depth * nr) };
-            for (k, out) in out.chunks_exact_mut(nr).enumerate() {
-                let (tap, i) = (k / gi, k % gi);
-                for (j, out) in out.iter_mut().enumerate() {
-                    *out = if j < panel.cols {
-                        weight[((panel.channel + j) * gi + i) * taps + tap]
-                    } else {
-                        0.0
-                    };
-                }
-            }
-        });
+        panels::pack(pool, &self.conv, self.kernels.nr, weight, packed);
     }
 
     unsafe fn run(&self, pool: &Pool, o: &Operands) {

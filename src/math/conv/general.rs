@@ -8,12 +8,13 @@ use crate::math::scratch::{self, Shared};
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
+use std::sync::Arc;
 
 /// A plan of such a convolution.
 pub struct General {
     conv: Conv,
-    weight: Option<AlignedBytes>,
-    bias: Option<AlignedBytes>,
+    weight: Option<Arc<AlignedBytes>>,
+    bias: Option<Arc<AlignedBytes>>,
 }
 
 impl General {
@@ -21,11 +22,8 @@ impl General {
     pub fn new(conv: &Conv, constants: ConvConstants) -> General {
         General {
             conv: conv.clone(),
-            weight: constants.weight.map(|w| w.with_bytes(AlignedBytes::from_slice)),
-            bias: constants
-                .weight
-                .and(constants.bias)
-                .map(|b| b.with_bytes(AlignedBytes::from_slice)),
+            weight: constants.weight.map(|w| w.aligned()),
+            bias: constants.weight.and(constants.bias).map(|b| b.aligned()),
         }
     }
 

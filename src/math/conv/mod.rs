@@ -20,6 +20,7 @@ mod direct;
 mod expand;
 mod general;
 mod padded;
+mod panels;
 mod plane;
 mod pointwise;
 mod strip;
@@ -67,9 +68,9 @@ fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
         return Ok(Box::new(pointwise::Pointwise::new(isa, conv, constants)));
     }
     let depthwise = conv.groups == conv.in_channels && conv.in_channels > 1;
-    let winograd = constants.weight.filter(|_| !exact).and_then(|_| winograd::side(conv));
-    let method: Box<dyn Method> = if let Some(side) = winograd {
-        Box::new(winograd::Winograd::new(isa, conv, side)?)
+    let winograd = constants.weight.filter(|_| !exact).and_then(|_| winograd::way(conv));
+    let method: Box<dyn Method> = if let Some(way) = winograd {
+        Box::new(winograd::Winograd::new(isa, conv, way)?)
     } else if depthwise && plane::suits(conv) {
         Box::new(plane::Plane::new(isa, conv))
     } else if depthwise && conv.groups == conv.out_channels {
@@ -94,7 +95,7 @@ fn check(conv: &Conv, bytes: Option<Constant>, n: usize) -> Result<(), PlanError
 trait Method: Send + Sync {
     /// Elements of prepared weights; 0 if they are used as they are.
     fn packed_len(&self) -> usize;
-    /// What the prepared form depends on beside channels, groups and kernel: words that no other method has.
+    /// What the prepared form depends on beside channels, groups and kernel: words that no other form has.
     fn packing(&self) -> [usize; 2];
     /// Prepares the weights, in torch's order, into `packed`.
     fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]);
@@ -253,14 +254,4 @@ impl ConvPlan for F32Plan {
         };
         format!("conv f32 {} {how}", self.method.name())
     }
-}
-
-/// Constants of a 16-bit float as bytes of f32.
-fn widened(dtype: DType, bytes: Option<Constant<'_>>) -> Option<Vec<u8>> {
-    let wide = |b: &[u8]| {
-        let mut v = vec![0f32; b.len() / 2];
-        super::convert::widen_bytes(dtype, b, &mut v);
-        v.iter().flat_map(|x| x.to_ne_bytes()).collect()
-    };
-    bytes.map(|b| b.with_bytes(wide))
 }

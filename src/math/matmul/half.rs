@@ -2,7 +2,7 @@
 
 use super::native::F32Plan;
 use super::{Offsets, Rect, run_tail};
-use crate::math::contract::{Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
+use crate::math::contract::{MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
 use crate::math::convert::{self, widen};
 use crate::math::isa::Isa;
 use crate::math::scratch::{self, Shared};
@@ -20,31 +20,19 @@ pub(super) struct HalfPlan {
 impl HalfPlan {
     /// Plans `desc`, whose extents were checked. Constants hold at least the extents.
     pub fn new(isa: Isa, desc: &MatMul, constants: MatMulConstants, extents: [usize; 4]) -> HalfPlan {
-        let wide = |bytes: Option<Constant>, n: usize| {
-            let wide = |b: &[u8]| {
-                let mut v = vec![0f32; n];
-                convert::widen_bytes(desc.dtype, &b[..2 * n], &mut v);
-                v.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>()
-            };
-            bytes.map(|b| b.with_bytes(wide))
-        };
-        let a = wide(constants.a, extents[0]);
-        let b = wide(constants.b.filter(|_| a.is_none()), extents[1]);
         let inner = MatMul {
             dtype: DType::F32,
             ..desc.clone()
         };
-        let wide = MatMulConstants {
-            a: a.as_deref().map(Constant::bytes),
-            b: b.as_deref().map(Constant::bytes),
-        };
+        let MatMulConstants { a, b } = constants;
+        let [a, b] = [a, b].map(|c| Some(c?.widened(desc.dtype)));
         let mut left = extents;
         left[0] = if a.is_some() { 0 } else { extents[0] };
-        left[1] = if b.is_some() { 0 } else { extents[1] };
+        left[1] = if a.is_none() && b.is_some() { 0 } else { extents[1] };
         left[2] = if desc.beta == 0.0 { 0 } else { extents[2] };
         HalfPlan {
             desc: desc.clone(),
-            inner: F32Plan::new(isa, &inner, wide),
+            inner: F32Plan::new(isa, &inner, MatMulConstants { a, b }),
             extents: left,
         }
     }

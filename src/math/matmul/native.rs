@@ -49,6 +49,9 @@ enum Thin {
 /// Elements of B from which on reading it along its rows pays.
 const LARGE: usize = 64 * 1024;
 
+/// Bytes of a constant after whose packing the file's pages are let go.
+const RELEASED: usize = 1 << 20;
+
 /// The operands of one matrix of the batch.
 #[derive(Clone, Copy)]
 struct Operands {
@@ -123,11 +126,19 @@ impl F32Plan {
             constant,
             &key,
             |b, offset, dst| {
+                // Lines without gaps are released in pieces, so that a large matrix is not there twice.
+                let lines = d.b == [1, d.k];
+                let (mut kept, start) = (0, 4 * offset);
                 for j in 0..self.panels() {
                     // SAFETY: the constant holds the extents; the panel lies in the item.
                     unsafe {
                         let src = b.as_ptr().add(offset + j * nr * d.b[1]);
                         pack_panel(src, d.b[1], d.b[0], self.width(j), nr, d.k, dst.add(j * nr * d.k));
+                    }
+                    let read = 4 * (j + 1) * nr * d.k;
+                    if lines && read - kept >= RELEASED {
+                        constant.release(start + kept..start + read);
+                        kept = read;
                     }
                 }
             },

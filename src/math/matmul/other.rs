@@ -7,12 +7,13 @@ use crate::math::scratch::Shared;
 use crate::parallel::Pool;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
+use std::sync::Arc;
 
 /// A plan of an f64 or integer product. Constants are copied, not packed.
 pub(super) struct OtherPlan {
     desc: MatMul,
-    a: Option<AlignedBytes>,
-    b: Option<AlignedBytes>,
+    a: Option<Arc<AlignedBytes>>,
+    b: Option<Arc<AlignedBytes>>,
 }
 
 impl OtherPlan {
@@ -20,11 +21,8 @@ impl OtherPlan {
     pub fn new(desc: &MatMul, constants: MatMulConstants) -> OtherPlan {
         OtherPlan {
             desc: desc.clone(),
-            a: constants.a.map(|a| a.with_bytes(AlignedBytes::from_slice)),
-            b: constants
-                .b
-                .filter(|_| constants.a.is_none())
-                .map(|b| b.with_bytes(AlignedBytes::from_slice)),
+            a: constants.a.map(|a| a.aligned()),
+            b: constants.b.filter(|_| constants.a.is_none()).map(|b| b.aligned()),
         }
     }
 

@@ -225,9 +225,14 @@ impl Producer {
 /// Weights of this many bytes are scaled when they are read.
 const LATER: usize = 16 << 10;
 
+/// Bytes after which the pages of what was read are let go.
+const RELEASED: usize = 1 << 20;
+
 /// Which output channel the elements of weights belong to: it is the same for runs of them.
 #[derive(Clone)]
 struct Channels {
+    /// What all the rest follows from, beside the weights' shape: the op's rule and the groups.
+    rule: [u64; 2],
     /// How many elements a run has.
     run: usize,
     /// The channel of each run.
@@ -250,7 +255,13 @@ impl Channels {
             }
             _ => (inner(1), Box::new(|i| i)),
         };
+        let rule = match op {
+            "addmm" => 1,
+            _ if transposed => 2,
+            _ => 3,
+        };
         Channels {
+            rule: [rule, groups as u64],
             run,
             of_run: (0..w.numel() / run).map(channel).collect(),
         }
@@ -263,7 +274,10 @@ impl Channels {
             return self.scaled(w, scale);
         }
         let (channels, scale): (Channels, Vec<f64>) = (self.clone(), scale.to_vec());
-        let storage = Storage::deferred(w.clone(), len, move |w| channels.multiply(w, &scale));
+        let shape = w.shape().iter().map(|&d| d as u64);
+        let what = self.rule.into_iter().chain([w.rank() as u64]).chain(shape);
+        let what = what.chain(scale.iter().map(|s| s.to_bits())).collect();
+        let storage = Storage::deferred(w.clone(), what, len, move |w| channels.multiply(w, &scale));
         Tensor::from_storage(DType::F32, w.shape(), storage)
     }
 
@@ -280,7 +294,14 @@ impl Channels {
     fn multiply(&self, w: &Tensor, scale: &[f64]) -> AlignedBytes {
         let mut out = AlignedBytes::zeroed(4 * w.numel());
         let runs = out.as_mut_slice::<f32>().chunks_exact_mut(self.run);
+        let (mut read, mut kept) = (0, 0);
         for ((to, from), &c) in runs.zip(w.as_slice::<f32>().chunks_exact(self.run)).zip(&*self.of_run) {
+            // A file's pages go as they are read: the weights are not there twice.
+            read += 4 * self.run;
+            if read - kept > RELEASED {
+                w.release_part(kept..read - 4 * self.run);
+                kept = read - 4 * self.run;
+            }
             let scale = scale[c];
             for (to, from) in to.iter_mut().zip(from) {
                 *to = (*from as f64 * scale) as f32;

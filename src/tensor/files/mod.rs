@@ -13,11 +13,11 @@ use super::{ALIGN, AlignedBytes, Storage, Tensor, byte_len};
 use crate::types::DType;
 use indexmap::IndexMap;
 use memmap2::Mmap;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// The tensors of a file.
 #[derive(Clone, Debug, Default)]
@@ -191,7 +191,8 @@ pub fn read(path: &Path) -> Result<TensorFile, FileError> {
     parse(&map).map_err(error)
 }
 
-/// Maps the file at `path` for reading.
+/// Maps the file at `path` for reading. A file that this process has mapped already, and that did not change since, is the same
+/// mapping: what is made of its weights is shared by all that read it.
 pub fn map(path: &Path) -> Result<Arc<Mmap>, Problem> {
     let io = |e: std::io::Error| Problem::Io(e.to_string());
     let file = File::open(path).map_err(io)?;
@@ -202,9 +203,43 @@ pub fn map(path: &Path) -> Result<Arc<Mmap>, Problem> {
     if meta.len() == 0 && meta.is_file() {
         return Err(Problem::Empty);
     }
+    let Ok(mut known) = MAPPED.get_or_init(Mutex::default).lock() else {
+        return mapping(&file).map_err(io);
+    };
+    let id = identity(&meta);
+    if let Some(map) = id.as_ref().and_then(|id| known.get(id)?.upgrade()) {
+        return Ok(map);
+    }
+    let map = mapping(&file).map_err(io)?;
+    known.retain(|_, m| m.strong_count() > 0);
+    known.extend(id.map(|id| (id, Arc::downgrade(&map))));
+    Ok(map)
+}
+
+/// What tells a file, as it is now, from all others: device, number, length, and the seconds and nanoseconds of its last change of
+/// contents and of anything.
+type Identity = [i128; 7];
+
+/// The files that are mapped now.
+static MAPPED: OnceLock<Mutex<HashMap<Identity, Weak<Mmap>>>> = OnceLock::new();
+
+#[cfg(unix)]
+fn identity(m: &std::fs::Metadata) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    let changed = [m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()].map(i128::from);
+    let [a, b, c, d] = changed;
+    m.is_file().then_some([m.dev().into(), m.ino().into(), m.len().into(), a, b, c, d])
+}
+
+#[cfg(not(unix))]
+fn identity(_: &std::fs::Metadata) -> Option<Identity> {
+    None
+}
+
+fn mapping(file: &File) -> std::io::Result<Arc<Mmap>> {
     // SAFETY: the mapping is private to reads; as with every mapped file, another process that shortens the file while
     // it is in use makes later reads fail.
-    Ok(Arc::new(unsafe { Mmap::map(&file) }.map_err(io)?))
+    Ok(Arc::new(unsafe { Mmap::map(file) }?))
 }
 
 /// Reads mapped bytes.

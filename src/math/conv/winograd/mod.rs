@@ -4,8 +4,8 @@
 //! Tiles of `side x side` outputs come from `(side + 2) x (side + 2)` inputs: both the inputs and (once, when the plan is
 //! made) the weights are transformed ([`transform`]), one product `[tiles, in] · [in, out]` for each of the transformed
 //! points replaces nine, and its results are transformed back. `F(4x4, 3x3)` needs a quarter of the multiplications but four
-//! times the memory for weights, `F(2x2, 3x3)` 4/9 and 16/9; [`side`] weighs them against each other and against the direct
-//! way.
+//! times the memory for weights, `F(2x2, 3x3)` 4/9 and 16/9. Where that is too much memory the weights are kept as they are and
+//! transformed in every run, while they are used. [`way`] weighs these against each other and against the direct way.
 //!
 //! Rounding differs from that of a sum of products: see [`transform`] for how much. An infinity or NaN in the input spoils
 //! all outputs of its tile, not only those whose window holds it.
@@ -16,10 +16,9 @@ mod transform;
 
 use super::padded::Padded;
 use super::strip::{Output, Part, Strip};
-use super::{Method, Operands};
+use super::{Method, Operands, panels};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::isa::Isa;
-use crate::math::pack::pack_panel;
 use crate::math::scratch::{self, Shared};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
@@ -53,21 +52,30 @@ pub struct Winograd {
     fresh: bool,
 }
 
-/// Bytes that transformed weights may need beyond the weights themselves. Where they need more, and serve enough tiles, they are
-/// transformed anew in every run.
-const EXTRA: usize = 4 << 20;
-/// The fewest tiles that pay for transforming the weights in every run: it takes a tenth of the time of their products.
-const SERVED: usize = 48;
 /// Elements of weights that are transformed at a time: a quarter of a 1 MB L2 cache.
 const FRESH: usize = 64 << 10;
 
+/// Bytes that transformed weights may need beyond the weights themselves. Where they need more, they are transformed anew in every
+/// run: a network has many of them, and a process is to need little more memory than its file is long.
+const EXTRA: f64 = (1 << 20) as f64;
 /// What one more read of a weight costs, in multiply-adds of a full vector's lane: weights come from memory.
 const WEIGHT: f64 = 16.0;
 /// What transforming one value costs.
 const TRANSFORM: f64 = 6.0;
+/// What making one transformed weight in a run costs.
+const MAKE: f64 = 10.0;
 
-/// The side of the tiles with which Winograd's way pays for `conv`, if it does.
-pub fn side(conv: &Conv) -> Option<usize> {
+/// How a convolution is computed by tiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Way {
+    /// Outputs along the side of a tile: 2 or 4.
+    pub side: usize,
+    /// Whether weights are kept as they are, panel by panel, and transformed while they are used.
+    pub fresh: bool,
+}
+
+/// The way that pays for `conv`, if there is one.
+pub fn way(conv: &Conv) -> Option<Way> {
     let three = conv.kernel == [1, 3, 3] && conv.stride == [1; 3] && conv.dilation == [1; 3];
     let plain = three && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
     let (c, k) = (conv.in_channels as f64, conv.out_channels as f64);
@@ -75,16 +83,23 @@ pub fn side(conv: &Conv) -> Option<usize> {
         return None;
     }
     let [_, h, w] = conv.output()?;
-    let cost = |points: f64, tiles: f64| points * (tiles + WEIGHT) * c * k + TRANSFORM * points * tiles * (c + k);
     let tiles = |side: usize| (conv.batch * h.div_ceil(side) * w.div_ceil(side)) as f64;
+    let cost = |way: Way| {
+        let (points, tiles) = (((way.side + 2) * (way.side + 2)) as f64, tiles(way.side));
+        let weights = match way.fresh {
+            true => 9.0 * WEIGHT + MAKE * points,
+            false => WEIGHT * points,
+        };
+        (points * tiles + weights) * c * k + TRANSFORM * points * tiles * (c + k)
+    };
+    let [two, four] = [2, 4].map(|side| Way {
+        side,
+        fresh: 4.0 * ((side + 2) * (side + 2) - 9) as f64 * c * k > EXTRA,
+    });
+    // The larger tile must save enough for its rounding.
+    let way = if cost(four) < 0.9 * cost(two) { four } else { two };
     let direct = 9.0 * ((conv.batch * h * w) as f64 + WEIGHT) * c * k;
-    let [two, four] = [cost(16.0, tiles(2)), cost(36.0, tiles(4))];
-    // The larger tile must save enough for its memory and rounding.
-    match four < 0.9 * two {
-        true if four < 0.9 * direct => Some(4),
-        false if two < 0.9 * direct => Some(2),
-        _ => None,
-    }
+    (cost(way) < 0.9 * direct).then_some(way)
 }
 
 /// Rows of tiles `first..end` of the images at hand, which begin with image `image`, of a block that begins with row `block`
@@ -99,8 +114,8 @@ struct Lines {
 }
 
 impl Winograd {
-    /// Plans `conv`, for which [`side`] gave `side`.
-    pub fn new(isa: Isa, conv: &Conv, side: usize) -> Result<Winograd, PlanError> {
+    /// Plans `conv`, for which [`way`] gave this one.
+    pub fn new(isa: Isa, conv: &Conv, Way { side, fresh }: Way) -> Result<Winograd, PlanError> {
         let kernels = Kernels::of(isa);
         // Tiles at the border see zeros beyond it without a padded copy.
         let input = Padded::with(isa, conv, [0; 3])?;
@@ -123,8 +138,7 @@ impl Winograd {
             // Rows a multiple of 1 KiB apart would share a few sets of the L1 cache.
             row: c + if c.is_multiple_of(256) { 16 } else { 0 },
             panels,
-            fresh: 4 * (points - 9) * c * conv.out_channels > EXTRA
-                && conv.batch * h.div_ceil(side) * w.div_ceil(side) >= SERVED,
+            fresh,
         })
     }
 
@@ -191,8 +205,12 @@ impl Winograd {
         });
         let panels = self.panels.div_ceil(wanted);
         let groups = self.panels.div_ceil(panels);
-        let parts = wanted
-            .div_ceil(groups)
+        // Each part transforms its weights for itself.
+        let parts = match self.fresh && groups >= 2 * pool.threads() {
+            true => 1,
+            false => wanted.div_ceil(groups),
+        };
+        let parts = parts
             .max(lines.div_ceil((MOST / across).max(1)))
             .min(lines);
         let per = lines.div_ceil(parts);
@@ -345,7 +363,8 @@ impl Winograd {
                 // SAFETY: the panel has these channels; the buffer holds them transformed.
                 unsafe {
                     let job = Fresh {
-                        src: o.weight.add((panel * c + c0) * 9 * nr),
+                        src: o.weight.add((panel * 9 * c + c0) * nr),
+                        tap: c * nr,
                         channels: run,
                         dst: transformed.as_mut_ptr(),
                         point: stride,
@@ -355,10 +374,15 @@ impl Winograd {
             }
             if self.fresh && c0 + some < c {
                 // The next channels' weights come from memory while these are multiplied.
-                let all = 9 * nr * some.min(c - c0 - some);
-                let part = all.div_ceil(points);
-                let next = o.weight.wrapping_add((panel * c + c0 + some) * 9 * nr + point * part);
-                prefetch(next, part.min(all.saturating_sub(point * part)));
+                let line = nr * some.min(c - c0 - some);
+                let part = (9 * line).div_ceil(points);
+                let (mut at, end) = (point * part, ((point + 1) * part).min(9 * line));
+                while at < end {
+                    let n = (line - at % line).min(end - at);
+                    let tap = (panel * 9 + at / line) * c + c0 + some;
+                    prefetch(o.weight.wrapping_add(tap * nr + at % line), n);
+                    at += n;
+                }
             }
             let b = match self.fresh {
                 true => transformed.as_ptr().wrapping_add(point * stride),
@@ -444,24 +468,22 @@ impl Method for Winograd {
     }
 
     fn packing(&self) -> [usize; 2] {
-        [4 + self.fresh as usize, self.kernels.nr]
+        match self.fresh {
+            true => panels::packing(self.kernels.nr),
+            false => [4, self.kernels.nr],
+        }
     }
 
-    /// Panel after panel: for each point and input channel (or, fresh, for each input channel and tap), the panel's output channels
-    /// side by side.
+    /// Panel after panel: for each point and input channel, the panel's output channels side by side; fresh, as for the direct
+    /// way.
     fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+        if self.fresh {
+            return panels::pack(pool, &self.conv, self.kernels.nr, weight, packed);
+        }
         let (nr, c) = (self.kernels.nr, self.conv.in_channels);
         let dst = Shared(packed.as_mut_ptr());
         pool.run(self.panels, |p| {
             let cols = nr.min(self.conv.out_channels - p * nr);
-            if self.fresh {
-                // SAFETY: as below.
-                unsafe {
-                    let src = weight.as_ptr().add(p * nr * c * 9);
-                    pack_panel(src, c * 9, 1, cols, nr, c * 9, dst.get().add(p * c * 9 * nr));
-                }
-                return;
-            }
             // SAFETY: the weights hold `cols` channels from there; panel `p` is this chunk's.
             unsafe {
                 let job = Weights {

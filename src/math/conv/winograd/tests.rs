@@ -1,7 +1,8 @@
 //! Winograd's convolutions against the sums of products in f64.
 
-use super::super::{ConvPlan, F32Plan};
-use super::{Winograd, side};
+use super::super::direct::Direct;
+use super::super::{ConvPlan, F32Plan, Method};
+use super::{Way, Winograd, way};
 use crate::math::Isa;
 use crate::math::contract::{Activation, Conv, ConvArgs, ConvConstants, Layout};
 use crate::parallel::Pool;
@@ -30,16 +31,12 @@ fn at(layout: Layout, channels: usize, pixels: usize, n: usize, c: usize, p: usi
     }
 }
 
-/// How a case runs: the side of the tiles, and whether weights are transformed on the way.
-type How = (usize, bool);
-
-fn run(isa: Isa, conv: &Conv, (side, fresh): How, pool: &Pool, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f32> {
+fn run(isa: Isa, conv: &Conv, (side, fresh): (usize, bool), pool: &Pool, x: &[f32], w: &[f32], b: &[f32]) -> Vec<f32> {
     let constants = ConvConstants {
         weight: Some(bytes(w).into()),
         bias: conv.bias.then(|| bytes(b).into()),
     };
-    let mut method = Winograd::new(isa, conv, side).expect("a plan");
-    method.fresh = fresh;
+    let method = Winograd::new(isa, conv, Way { side, fresh }).expect("a plan");
     let plan = F32Plan::new(Box::new(method), conv, constants);
     let mut y = vec![77f32; conv.extents().expect("legal")[3]];
     let args = ConvArgs {
@@ -152,12 +149,41 @@ fn it_is_chosen_where_it_pays() {
         padding: [0, 1, 1],
         ..Conv::new2d(c, c, [size, size], [3, 3])
     };
-    assert_eq!(side(&square(64, 56)), Some(4));
-    assert_eq!(side(&square(512, 7)), Some(2));
-    assert_eq!(side(&square(4, 56)), None);
+    let ways = |side: usize, fresh: bool| Some(Way { side, fresh });
+    assert_eq!(way(&square(64, 56)), ways(4, false));
+    assert_eq!(way(&square(256, 14)), ways(2, true));
+    assert_eq!(way(&square(512, 7)), None);
+    let many = Conv {
+        batch: 8,
+        ..square(512, 7)
+    };
+    assert_eq!(way(&many), ways(4, true));
+    assert_eq!(way(&square(4, 56)), None);
     let strided = Conv {
         stride: [1, 2, 2],
         ..square(64, 56)
     };
-    assert_eq!(side(&strided), None);
+    assert_eq!(way(&strided), None);
+}
+
+/// What keeps weights transformed needs little memory; and the other forms of a weight are one, whatever the size.
+#[test]
+fn packed_weights_are_hardly_larger_and_shared_by_sizes() {
+    for channels in [16, 64, 96, 128, 192, 256, 512] {
+        for (size, batch) in [(7, 1), (14, 1), (56, 1), (7, 8), (28, 8)] {
+            let conv = Conv {
+                padding: [0, 1, 1],
+                batch,
+                ..Conv::new2d(channels, channels, [size, size], [3, 3])
+            };
+            let plain = Direct::new(Isa::best(), &conv).expect("a plan");
+            let Some(way) = way(&conv) else { continue };
+            let method = Winograd::new(Isa::best(), &conv, way).expect("a plan");
+            let extra = method.packed_len() - plain.packed_len();
+            assert!(4 * extra <= 1 << 20, "{channels} channels: {extra} more elements");
+            if way.fresh {
+                assert_eq!((method.packing(), extra), (plain.packing(), 0));
+            }
+        }
+    }
 }

@@ -65,8 +65,10 @@ pub struct Weights {
 
 /// Weights of some input channels of one panel, to be transformed while they are used.
 pub struct Fresh {
-    /// `[channels][3][3][nr]`, where `nr` is two vectors.
+    /// `[3][3][channels][nr]`, where `nr` is two vectors.
     pub src: *const f32,
+    /// From one tap to the next.
+    pub tap: usize,
     /// Input channels.
     pub channels: usize,
     /// `[point][channels][nr]`.
@@ -316,12 +318,12 @@ unsafe fn fresh_body<S: Simd, const N: usize>(j: &Fresh) {
         for v in [0, S::LANES] {
             // SAFETY: the source and the destination hold every channel.
             unsafe {
-                let src = j.src.add(c * 9 * nr + v);
+                let src = j.src.add(c * nr + v);
                 let mut t = [[S::splat(0.0); 3]; N];
                 for col in 0..3 {
                     let mut g = [S::splat(0.0); 3];
                     for row in 0..3 {
-                        g[row] = S::load(src.add((row * 3 + col) * nr));
+                        g[row] = S::load(src.add((row * 3 + col) * j.tap));
                     }
                     let y = weights1::<S, N>(g);
                     for row in 0..N {

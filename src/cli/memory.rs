@@ -1,0 +1,63 @@
+//! What memory a compiled model takes.
+
+use crate::driver::Ready;
+use crate::runtime::Executable;
+use serde_json::json;
+
+/// Bytes by what they are for.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Constants that the program refers to, as the file has them.
+    weights: usize,
+    /// Those of them that contractions read in an order of their own. The pages of the originals are let go when they are packed.
+    packed: usize,
+    arena: usize,
+    code: usize,
+    /// The most that the process has had resident, where the system tells.
+    peak: Option<usize>,
+}
+
+impl Memory {
+    pub(super) fn of(ready: &Ready) -> Memory {
+        let peak = peak_rss();
+        let Some(e) = ready.executable() else {
+            return Memory {
+                peak,
+                ..Memory::default()
+            };
+        };
+        Memory {
+            weights: e.program().weight_bytes(),
+            packed: e.packed().iter().map(|p| p.bytes().len()).sum(),
+            arena: e.program().arena,
+            code: code(e),
+            peak,
+        }
+    }
+
+    pub(super) fn line(&self) -> String {
+        let mb = |b: usize| format!("{:.1}", b as f64 / (1 << 20) as f64);
+        let peak = self.peak.map_or(String::new(), |p| format!(", peak {}", mb(p)));
+        let [weights, packed, arena, code] = [self.weights, self.packed, self.arena, self.code].map(mb);
+        format!("memory MiB: weights {weights}, packed {packed}, arena {arena}, code {code}{peak}")
+    }
+
+    pub(super) fn json(&self) -> serde_json::Value {
+        json!({"weights": self.weights, "packed": self.packed, "arena": self.arena, "code": self.code})
+    }
+
+    pub(super) fn peak_mb(&self) -> Option<usize> {
+        self.peak.map(|b| b >> 20)
+    }
+}
+
+fn code(e: &Executable) -> usize {
+    (0..e.program().kernels.len()).map(|i| e.kernels().code_bytes(i)).sum()
+}
+
+fn peak_rss() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: usize = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib << 10)
+}

@@ -1,0 +1,104 @@
+//! Weights as the direct way reads them: panels of output channels. Winograd's way with weights that it transforms as it goes
+//! reads the same, so that sizes which take the one and sizes which take the other share them.
+
+use crate::math::contract::Conv;
+use crate::math::pack::pack_panel;
+use crate::math::scratch::Shared;
+use crate::parallel::Pool;
+
+/// Some output channels of one group: the columns of one tile.
+#[derive(Clone, Copy, Debug)]
+pub struct Panel {
+    /// First input channel of the group.
+    pub input: usize,
+    /// First output channel.
+    pub channel: usize,
+    /// How many output channels.
+    pub cols: usize,
+}
+
+/// The panels of all groups, each of at most `nr` channels.
+pub fn of(conv: &Conv, nr: usize) -> Vec<Panel> {
+    let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+    let one = |g: usize| {
+        (0..go.div_ceil(nr)).map(move |p| Panel {
+            input: g * gi,
+            channel: g * go + p * nr,
+            cols: (go - p * nr).min(nr),
+        })
+    };
+    (0..conv.groups).flat_map(one).collect()
+}
+
+/// Names this form: see [`Method::packing`](super::Method::packing).
+pub fn packing(nr: usize) -> [usize; 2] {
+    [1, nr]
+}
+
+/// Elements that are transposed at a time, in the L1 cache.
+const BLOCK: usize = 4096;
+
+/// Panel after panel: for each tap and input channel, the panel's output channels side by side.
+pub fn pack(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], packed: &mut [f32]) {
+    let taps: usize = conv.kernel.iter().product();
+    let channels = conv.in_channels / conv.groups;
+    let panels = of(conv, nr);
+    let line = channels * taps;
+    if line == 0 || panels.is_empty() {
+        return;
+    }
+    assert!(packed.len() >= panels.len() * line * nr && weight.len() >= conv.out_channels * line);
+    let dst = Shared(packed.as_mut_ptr());
+    let some = (BLOCK / (taps * nr)).clamp(1, channels);
+    pool.run(panels.len(), |p| {
+        let Panel { channel, cols, .. } = panels[p];
+        let mut block = vec![0f32; some * taps * nr];
+        for first in (0..channels).step_by(some) {
+            let count = some.min(channels - first);
+            // SAFETY: `cols` channels of the weight begin there, `line` apart, and have `count` more input channels; panel `p` of
+            // the destination, which the assertion above measured, is this chunk's.
+            unsafe {
+                let src = weight.as_ptr().add(channel * line + first * taps);
+                let dst = dst.get().add((p * line + first) * nr);
+                if taps == 1 {
+                    pack_panel(src, line, 1, cols, nr, count, dst);
+                    continue;
+                }
+                pack_panel(src, line, 1, cols, nr, count * taps, block.as_mut_ptr());
+                for (i, from) in block.chunks_exact(nr).take(count * taps).enumerate() {
+                    let to = (i % taps * channels + i / taps) * nr;
+                    dst.add(to).copy_from_nonoverlapping(from.as_ptr(), nr);
+                }
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taps_lead_then_input_channels() {
+        for (c, k, groups, kernel) in [(3, 5, 1, [1, 3, 3]), (200, 33, 1, [1, 3, 3]), (8, 12, 4, [1, 1, 1]), (6, 4, 2, [2, 1, 5])] {
+            let conv = Conv {
+                kernel,
+                groups,
+                ..Conv::new2d(c, k, [9, 9], [1, 1])
+            };
+            let (taps, gi) = (kernel.iter().product::<usize>(), c / groups);
+            let weight: Vec<f32> = (0..k * gi * taps).map(|i| i as f32).collect();
+            let panels = of(&conv, 4);
+            let mut packed = vec![-1f32; panels.len() * taps * gi * 4];
+            pack(&Pool::new(1), &conv, 4, &weight, &mut packed);
+            for (i, &got) in packed.iter().enumerate() {
+                let (p, tap, input, j) = (i / (taps * gi * 4), i / (gi * 4) % taps, i / 4 % gi, i % 4);
+                let want = match j < panels[p].cols {
+                    true => weight[((panels[p].channel + j) * gi + input) * taps + tap],
+                    false => 0.0,
+                };
+                assert_eq!(got, want, "{conv:?} element {i}");
+            }
+        }
+    }
+}
