@@ -83,6 +83,50 @@ graph g {
 }
 ";
 
+/// Views of all kinds, some handed out, an input handed back, one value twice, a number that every row reads.
+const VIEWS: &str = "
+graph g {
+    %x : f32[6, 8] = placeholder x
+    %s : f32[] = placeholder s
+    %t = call_method transpose(%x, 0, 1)
+    %cut = call_function torch.narrow(%x, 1, 2, 4)
+    %flip = call_function torch.flip(%x, [0])
+    %each = call_method expand(%s, [6, 8])
+    %sum = call_function torch.add(%flip, %each)
+    %top = call_function torch.amax(%sum)
+    %both = call_function torch.stack((%sum, %x))
+    %parts = call_function torch.split(%both, 1)
+    %one = call_function operator.getitem(%parts, 1)
+    output {'t': %t, 'rest': [%cut, %x, %top, (%top, %one)]}
+}
+";
+
+/// Steps with working memory of their own: Winograd's tiles, bands of rows, a layer in time, a product of halves.
+const LAYERS: &str = "
+graph g {
+    %x : f32[1, 32, 40, 40] = placeholder x
+    %w : f32[32, 32, 3, 3] = placeholder w
+    %u : f32[96, 32, 1, 1] = placeholder u
+    %k : f32[96, 1, 3, 3] = placeholder k
+    %h : f32[16, 1, 24] = placeholder h
+    %ih : f32[64, 24] = placeholder ih
+    %hh : f32[64, 16] = placeholder hh
+    %same = call_function torch.full([32, 32, 3, 3], 0.0625)
+    %c = call_function torch.conv2d(%x, %same, None, 1, 1)
+    %d = call_function torch.conv2d(%c, %w, None, 2, 1)
+    %e = call_function torch.conv2d(%c, %u)
+    %r = call_function torch.nn.functional.relu6(%e)
+    %b = call_function torch.conv2d(%r, %k, None, 1, 1, 1, 96)
+    %z = call_function torch.zeros([1, 1, 16])
+    %l = call_function torch.lstm(%h, (%z, %z), [%ih, %hh], False, 1, 0.0, False, False, False)
+    %lo = call_function operator.getitem(%l, 0)
+    %half = call_method to(%ih, torch.bfloat16)
+    %t = call_method transpose(%half, 0, 1)
+    %m = call_function torch.matmul(%half, %t)
+    output (%d, %b, %lo, %m)
+}
+";
+
 #[test]
 fn calls_allocate_nothing_after_the_first() {
     let inputs = [
@@ -90,6 +134,18 @@ fn calls_allocate_nothing_after_the_first() {
         Tensor::zeros(DType::F32, &[1, 4, 100]),
     ];
     allocates_nothing(&GRAPH.replace("full(0.125)", &weights()), &inputs);
+    let floats = |shape: &[usize]| Tensor::zeros(DType::F32, shape);
+    allocates_nothing(VIEWS, &[floats(&[6, 8]), floats(&[])]);
+    let shapes: [&[usize]; 7] = [
+        &[1, 32, 40, 40],
+        &[32, 32, 3, 3],
+        &[96, 32, 1, 1],
+        &[96, 1, 3, 3],
+        &[16, 1, 24],
+        &[64, 24],
+        &[64, 16],
+    ];
+    allocates_nothing_in(3, LAYERS, &shapes.map(floats));
     let ids = Tensor::zeros(DType::I64, &[1, 5]);
     allocates_nothing(STATE, &[Tensor::zeros(DType::F32, &[8, 4])]);
     allocates_nothing(
@@ -104,6 +160,11 @@ fn calls_allocate_nothing_after_the_first() {
 
 /// The graph runs on one and two threads without allocating after the first calls.
 fn allocates_nothing(text: &str, inputs: &[Tensor]) {
+    allocates_nothing_in(200, text, inputs);
+}
+
+/// The same, measured in rounds of so many calls.
+fn allocates_nothing_in(calls: usize, text: &str, inputs: &[Tensor]) {
     for threads in [1, 2] {
         let mut session = Session::new();
         let model = session.load_text("calls.fxir", text);
@@ -117,7 +178,7 @@ fn allocates_nothing(text: &str, inputs: &[Tensor]) {
         // Workers take their working memory when they first get a chunk, which on a busy machine may be late.
         let mut allocations = || {
             let before = COUNT.load(Relaxed);
-            for _ in 0..200 {
+            for _ in 0..calls {
                 executable.execute(inputs).expect("runs");
             }
             COUNT.load(Relaxed) - before
@@ -125,7 +186,7 @@ fn allocates_nothing(text: &str, inputs: &[Tensor]) {
         let rounds: Vec<usize> = (0..20).map(|_| allocations()).collect();
         assert!(
             rounds.ends_with(&[0]) && rounds.iter().filter(|&&n| n == 0).count() > 10,
-            "allocations in each 200 calls on {threads} threads: {rounds:?}"
+            "allocations in each {calls} calls on {threads} threads: {rounds:?}"
         );
     }
 }

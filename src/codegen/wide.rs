@@ -11,7 +11,9 @@ pub(super) fn widest() -> usize {
     #[cfg(all(target_arch = "x86_64", unix))]
     {
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        if avx2 && is_x86_feature_detected!("avx512f") {
+        // What `widen` makes of whole registers: products of 64-bit integers are DQ's.
+        let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
+        if avx2 && avx512 && is_x86_feature_detected!("avx512vl") {
             return 64;
         }
         if avx2 {

@@ -96,7 +96,7 @@ pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
         let names = l.names(u, unit);
         l.program.nodes.resize(l.program.steps.len(), names);
     }
-    l.program.fusion.notes(tir, &fusion, &l.kernels);
+    l.explain();
     l.outputs()?;
     expansion::join(&mut l.program);
     l.place();
@@ -229,7 +229,7 @@ impl Lowering<'_> {
                 let name = self.kernel_name(c.members.iter().map(|m| m.value));
                 let s = schedule::schedule(self.tir, self.fusion, c, &name);
                 let s = s.map_err(|e| internal(&name, &e.to_string()))?;
-                self.kernels.insert(id, self.program.fusion.0.len());
+                self.kernels.insert(id, self.program.fusion.kernels.len());
                 self.program.fusion.kernel(self.tir, self.fusion, c, &name, &s);
                 match (self.hosts.get(&id), s) {
                     (Some(&host), mut s) if s.len() == 1 => self.after_contraction(host, s.remove(0)),
@@ -270,6 +270,16 @@ impl Lowering<'_> {
         }
     }
 
+    /// What fusion did not join.
+    fn explain(&mut self) {
+        let report = &mut self.program.fusion;
+        report.notes(self.tir, self.fusion, &self.kernels);
+        for (contraction, kernel, why) in tail::apart(self.tir, self.fusion, &self.hosts) {
+            let [a, b] = [contraction, kernel].map(|v| &*self.tir.value(v).name);
+            report.apart(a, b, why);
+        }
+    }
+
     /// The names of the nodes that a unit computes.
     fn names(&self, id: UnitId, unit: &Unit) -> Vec<Arc<str>> {
         let mut values: Vec<ValueId> = match unit {
@@ -291,7 +301,13 @@ impl Lowering<'_> {
         let (dtype, shape) = (self.tir.value(v).dtype, self.tir.value(v).shape.clone());
         let last = self.tir.channels_last.get(&v).copied().unwrap_or_default();
         let (result, act) = match self.fusion.activated.get(&v) {
-            Some(&r) => (r, self.tir.activations[&r]),
+            Some(&r) => {
+                let [a, b] = [v, r].map(|v| &*self.tir.value(v).name);
+                self.program
+                    .fusion
+                    .with(a, b, "in registers, before the result is stored");
+                (r, self.tir.activations[&r])
+            }
             None => (v, Activation::None),
         };
         let what = contract::step(def, &operands, dtype, &shape, act, last)?;
@@ -309,10 +325,14 @@ impl Lowering<'_> {
         let def = &self.tir.value(host).def;
         let args = self.tir.operands(host);
         let flat = tail::is_flat(&s, host, self.tir.value(host).numel());
+        let [a, b] = [host, result].map(|v| &*self.tir.value(v).name);
         if !flat {
+            self.program.fusion.apart(a, b, tail::Apart::Places);
             self.contract(host, def, &args)?;
             return self.kernel(s);
         }
+        let how = "on each piece of the result while it is in cache";
+        self.program.fusion.with(a, b, how);
         let out = self.buffer(result);
         self.buffer_of.insert(host, out);
         self.contract(host, def, &args)?;

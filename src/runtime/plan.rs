@@ -9,8 +9,8 @@ use crate::lower::expansion::MOST;
 use crate::lower::recurrent::{Operands as RecurrentOperands, operands as recurrent_operands};
 use crate::lower::{self, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{
-    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, Packer,
-    PlanError, RecurrentConstants, RecurrentPlan, Tail, Tile,
+    AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, Packer, PlanError,
+    RecurrentConstants, RecurrentPlan, Tail, Tile,
 };
 use crate::tensor::{ALIGN, AlignedBytes, Tensor};
 use std::ffi::c_void;
@@ -81,7 +81,9 @@ pub(super) fn actions(program: &Program, options: &Options) -> Result<Planned, R
         }
     });
     let all = made.into_iter().map(|m| m.into_inner().ok().flatten());
-    let actions: Vec<Action> = all.map(|a| a.expect("every step was planned")).collect::<Result<_, _>>()?;
+    let actions: Vec<Action> = all
+        .map(|a| a.expect("every step was planned"))
+        .collect::<Result<_, _>>()?;
     read_tables_sparsely(program);
     let mut packed = packer.taken();
     for action in &actions {

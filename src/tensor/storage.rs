@@ -66,7 +66,11 @@ impl AlignedBytes {
         // What lies in front of the first huge page is never touched.
         let ahead = if len < HUGE { 0 } else { HUGE };
         let mut pages = MmapMut::map_anon(len.checked_add(ahead)?).ok()?;
-        let offset = if ahead == 0 { 0 } else { pages.as_ptr().align_offset(HUGE) };
+        let offset = if ahead == 0 {
+            0
+        } else {
+            pages.as_ptr().align_offset(HUGE)
+        };
         #[cfg(target_os = "linux")]
         if ahead > 0 {
             // Where there are no huge pages, ordinary ones do.
@@ -286,5 +290,55 @@ impl Life {
             Memory::Own(s) => s.strong_count() > 0,
             Memory::File(m) => m.strong_count() > 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_and_large_memory_asks_for_huge_pages() {
+        for len in [0, 1, 100, PAGES - 1, PAGES, HUGE - 1, HUGE, 3 * HUGE + 5] {
+            let mut b = AlignedBytes::zeroed(len);
+            assert!(b.bytes().iter().all(|&x| x == 0) && b.bytes().len() == len);
+            b.bytes_mut().fill(1);
+            let at = b.bytes().as_ptr() as usize;
+            assert_eq!(at % ALIGN, 0, "{len} bytes");
+            assert!(len < HUGE || at % HUGE == 0, "{len} bytes");
+            match flags(at) {
+                Some(flags) => assert_eq!(flags.contains(" hg"), len >= HUGE, "{len} bytes: {flags}"),
+                None => println!("skipped: this system does not tell how memory is mapped"),
+            }
+        }
+    }
+
+    /// Linux's flags of the mapping that holds an address.
+    fn flags(at: usize) -> Option<String> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut lines = maps.lines();
+        let holds = |l: &str| {
+            let (from, to) = l.split_once(' ')?.0.split_once('-')?;
+            let hex = |s| usize::from_str_radix(s, 16).ok();
+            Some(hex(from)? <= at && at < hex(to)?)
+        };
+        lines.find(|l| holds(l) == Some(true))?;
+        lines.find(|l| l.starts_with("VmFlags")).map(|l| format!("{l} "))
+    }
+
+    #[test]
+    fn places_name_bytes_and_what_is_computed_of_them() {
+        let t = Tensor::from_slice(&[2], &[1.0f32, 2.0]);
+        let made = |what: &[u64]| {
+            let storage = Storage::deferred(t.clone(), what.into(), 8, |t| AlignedBytes::from_slice(t.bytes()));
+            Tensor::from_storage(crate::types::DType::F32, &[2], storage)
+        };
+        let (a, b, c) = (made(&[1]), made(&[1]), made(&[2]));
+        assert_eq!(a.life().place(), b.life().place());
+        assert!(a.life().place() != c.life().place() && a.life().place() != t.life().place());
+        assert!(a.life().lasts());
+        let life = t.clone().life();
+        drop((a, b, c, t));
+        assert!(!life.lasts());
     }
 }

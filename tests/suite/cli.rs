@@ -405,6 +405,10 @@ fn bench_prints_what_measuring_programs_read() {
         assert!(v[key].as_f64().unwrap() > 0.0, "{key}");
     }
     assert!(v["min_ms"].as_f64() <= v["median_ms"].as_f64());
+    for key in ["weights", "packed", "arena", "code"] {
+        assert!(v["memory_bytes"][key].is_u64(), "{key}");
+    }
+    assert!(v["memory_bytes"]["weights"].as_u64() > Some(0));
     assert!(v["peak_rss_mb"].is_u64() || !cfg!(target_os = "linux"));
 }
 

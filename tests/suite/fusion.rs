@@ -85,8 +85,48 @@ graph short_rows {
 }
 ";
 
+/// What runs on the results of products, and what cannot.
+const PRODUCTS: &str = "
+graph products {
+    %x : f32[64, 96] = placeholder x
+    %w : f32[96, 96] = placeholder w
+    %a = call_function torch.nn.functional.linear(%x, %w)
+    %gelu = call_function torch.nn.functional.gelu(%a)
+    %b = call_function torch.matmul(%gelu, %w)
+    %relu = call_function torch.relu(%b)
+    %c = call_function torch.matmul(%relu, %w)
+    %soft = call_function torch.softmax(%c, -1)
+    %d = call_function torch.matmul(%soft, %w)
+    %t = call_method transpose(%d, 0, 1)
+    %sum = call_function torch.add(%t, 1.0)
+    %e = call_function torch.matmul(%sum, %x)
+    %neg = call_function torch.neg(%e)
+    output (%neg, %e)
+}
+";
+
+/// A 1x1 convolution and the depthwise one behind it: worth one step on a large image, not on a small one.
+const BANDS: &str = "
+graph bands {
+    %x : f32[1, 16, 40, 40] = placeholder x
+    %s : f32[1, 16, 8, 8] = placeholder s
+    %w = call_function torch.full([96, 16, 1, 1], 0.125)
+    %k = call_function torch.full([96, 1, 3, 3], 0.25)
+    %p = call_function torch.full([16, 96, 1, 1], 0.0625)
+    %wide = call_function torch.conv2d(%x, %w)
+    %six = call_function torch.nn.functional.relu6(%wide)
+    %deep = call_function torch.conv2d(%six, %k, None, 1, 1, 1, 96)
+    %narrow = call_function torch.conv2d(%deep, %p)
+    %wide_s = call_function torch.conv2d(%s, %w)
+    %six_s = call_function torch.nn.functional.relu6(%wide_s)
+    %deep_s = call_function torch.conv2d(%six_s, %k, None, 1, 1, 1, 96)
+    %narrow_s = call_function torch.conv2d(%deep_s, %p)
+    output (%narrow, %narrow_s)
+}
+";
+
 /// Name, text, and the magnitude that errors are relative to at least.
-const ALL: [(&str, &str, f32); 7] = [
+const ALL: [(&str, &str, f32); 9] = [
     ("softmax", SOFTMAX, 1e-3),
     ("beside", BESIDE, 1.0),
     ("shares", SHARES, 1.0),
@@ -94,6 +134,8 @@ const ALL: [(&str, &str, f32); 7] = [
     ("columns", COLUMNS, 1.0),
     ("long_rows", LONG_ROWS, 1e-5),
     ("short_rows", SHORT_ROWS, 1.0),
+    ("products", PRODUCTS, 1e3),
+    ("bands", BANDS, 1e3),
 ];
 
 #[test]

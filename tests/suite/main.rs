@@ -12,6 +12,7 @@ mod layers;
 mod mutants;
 mod no_panic;
 mod positions;
+mod sharing;
 mod snapshots;
 mod support;
 mod ui;

@@ -75,7 +75,20 @@ pub fn widen(code: &[u8], width: usize, streams: bool) -> Result<Vec<u8>, Reject
         64 => avx512::rewrite(&flow, streams)?,
         _ => avx2::rewrite(&flow)?,
     };
+    #[cfg(test)]
+    out.iter().for_each(|i| assert_on_every_cpu(i, width));
     encode(code, out)
+}
+
+/// Panics if an instruction needs more of AVX-512 than [`widest`](super::wide::widest) asks for.
+#[cfg(test)]
+fn assert_on_every_cpu(i: &Instruction, width: usize) {
+    use iced_x86::CpuidFeature::{AVX512_BITALG, AVX512_VBMI, AVX512BW, AVX512CD, AVX512DQ, AVX512F, AVX512VL};
+    for f in i.cpuid_features() {
+        let newer = matches!(f, AVX512BW | AVX512CD | AVX512_VBMI | AVX512_BITALG);
+        let wide = matches!(f, AVX512F | AVX512DQ | AVX512VL);
+        assert!(!newer && (width == 64 || !wide), "{:?} needs {f:?}", i.code());
+    }
 }
 
 /// The bytes of `out`, with copies behind them of the constants that stood behind `code`.

@@ -1,9 +1,11 @@
 //! A 1x1 convolution and the depthwise one behind it as one step, so that what is between them stays in cache.
 
 use super::Contract;
+use crate::lower::program::print::bytes;
 use crate::lower::{BufferId, Place, Program, Step, Tail};
 use crate::math::contract::{Conv, Expansion};
 use std::collections::HashMap;
+use std::fmt;
 
 /// What is between the two convolutions of an [`Expansion`].
 #[derive(Clone, Debug)]
@@ -36,13 +38,30 @@ pub(in crate::lower) fn join(program: &mut Program) {
         let Some((between, conv)) = host(program, first) else {
             continue;
         };
-        let Some(&[a, second]) = uses.get(&between.buffer).map(|u| &u[..]) else {
+        let Some(&[a, second, ref others @ ..]) = uses.get(&between.buffer).map(|u| &u[..]) else {
             continue;
         };
         if a != first || gone[second] {
             continue;
         }
-        if let Some(step) = joined(program, first, second, between.clone(), conv) {
+        let joined = match others {
+            [] => joined(program, first, second, between.clone(), conv),
+            _ => depthwise_of(program, second, &between, &conv).map(|_| Err(Apart::Shared)),
+        };
+        let Some(joined) = joined else { continue };
+        let names = [between.buffer, result(&program.steps[second])].map(|b| program.buffers[b.0].name.clone());
+        let size = program.buffers[between.buffer.0].bytes();
+        match &joined {
+            Ok(_) => {
+                let how = format!(
+                    "in bands of rows, so that the {} between them stay in cache",
+                    bytes(size)
+                );
+                program.fusion.with(&names[0], &names[1], how);
+            }
+            Err(why) => program.fusion.apart(&names[0], &names[1], why),
+        }
+        if let Ok(step) = joined {
             program.steps[second] = step;
             program.buffers[between.buffer.0].place = Place::Pieces;
             let names = std::mem::take(&mut program.nodes[first]);
@@ -81,38 +100,82 @@ fn host(program: &Program, i: usize) -> Option<(Between, Conv)> {
     })
 }
 
-/// The step that does what `first` and `second` do, if there is one and it is worth it.
-fn joined(program: &Program, first: usize, second: usize, between: Between, conv: Conv) -> Option<Step> {
+/// Why two such convolutions stay two steps.
+enum Apart {
+    /// Other steps read what is between them.
+    Shared,
+    /// The second one's tail does.
+    Tail,
+    /// These sizes, strides or layouts have no kernel.
+    Form,
+    /// So few bytes are between them.
+    Small(usize),
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Apart::Shared => f.write_str("other steps read what is between them too, so it has to be in memory"),
+            Apart::Tail => f.write_str("what runs on the second result reads what is between them"),
+            Apart::Form => f.write_str("their layouts, taps, strides or padding are none that run in bands of rows"),
+            Apart::Small(n) => write!(f, "the {} between them stay in a second-level cache anyhow", bytes(*n)),
+        }
+    }
+}
+
+/// What step `i` writes, if it is a contraction.
+fn result(step: &Step) -> BufferId {
+    match step {
+        Step::Contract { out, .. } => *out,
+        _ => BufferId(0),
+    }
+}
+
+/// The depthwise convolution that step `second` is, if it reads all that the 1x1 convolution `conv` makes.
+fn depthwise_of(program: &Program, second: usize, between: &Between, conv: &Conv) -> Option<Expansion> {
     let Step::Contract {
-        what: Contract::Conv(_, operands),
+        what: Contract::Conv(depthwise, operands),
         ..
-    } = &program.steps[first]
-    else {
-        return None;
-    };
-    let Step::Contract {
-        what: Contract::Conv(depthwise, more),
-        out,
-        tail,
     } = &program.steps[second]
     else {
         return None;
     };
-    let input = more.first()?;
+    let input = operands.first()?;
     let whole = input.buffer == between.buffer && input.offset == 0;
-    let only = more[1..].iter().all(|o| o.buffer != between.buffer);
-    let apart = tail.iter().all(|t| !t.buffers.contains(&between.buffer));
-    let desc = Expansion {
-        first: conv,
+    let only = operands[1..].iter().all(|o| o.buffer != between.buffer);
+    let one = conv.kernel == [1; 3] && conv.groups == 1;
+    let pair = one && depthwise.groups > 1 && depthwise.groups == depthwise.in_channels;
+    (whole && only && pair).then(|| Expansion {
+        first: conv.clone(),
         second: depthwise.clone(),
-    };
-    if !(whole && only && apart && desc.suits() && desc.between() >= WORTH) {
-        return None;
+    })
+}
+
+/// The step that does what `first` and `second` do, or why there is none; `None` if they are no such pair.
+fn joined(program: &Program, first: usize, second: usize, between: Between, conv: Conv) -> Option<Result<Step, Apart>> {
+    let desc = depthwise_of(program, second, &between, &conv)?;
+    let [a, b] = [first, second].map(|i| match &program.steps[i] {
+        Step::Contract {
+            what: Contract::Conv(_, operands),
+            out,
+            tail,
+        } => Some((operands, *out, tail)),
+        _ => None,
+    });
+    let ((operands, ..), (more, out, tail)) = (a?, b?);
+    if tail.iter().any(|t| t.buffers.contains(&between.buffer)) {
+        return Some(Err(Apart::Tail));
+    }
+    if !desc.suits() {
+        return Some(Err(Apart::Form));
+    }
+    if desc.between() < WORTH {
+        return Some(Err(Apart::Small(desc.between())));
     }
     let all = operands.iter().chain(&more[1..]).cloned().collect();
-    Some(Step::Contract {
+    Some(Ok(Step::Contract {
         what: Contract::Expansion(Box::new(desc), all, between),
-        out: *out,
+        out,
         tail: tail.clone(),
-    })
+    }))
 }

@@ -11,6 +11,7 @@ use crate::lower::ir::{Def, Tir, ValueId};
 use crate::lower::schedule::{Scheduled, Stored};
 use crate::types::DType;
 use std::collections::HashMap;
+use std::fmt;
 
 /// A contraction and the result of the cluster that may be its tail.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,74 @@ pub(in crate::lower) struct Host {
     pub contraction: ValueId,
     /// What the cluster stores.
     pub result: ValueId,
+}
+
+/// Why a kernel that reads a contraction's result is not its tail.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::lower) enum Apart {
+    /// Others read the result too.
+    Shared,
+    /// The result is one of the graph's.
+    Result,
+    /// The kernel reduces.
+    Reduces,
+    /// The kernel stores several values, or one that is no f32.
+    Several,
+    /// The kernel's result has other sizes.
+    Sizes,
+    /// The kernel is another contraction's tail.
+    Taken,
+    /// Its elements do not lie as the result's.
+    Places,
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Apart::Shared => "other steps read the result too, so it has to be in memory",
+            Apart::Result => "the result is one of the graph's, so it has to be in memory",
+            Apart::Reduces => "it reduces, and a piece of the result is not a whole row",
+            Apart::Several => "it does not store one f32 value, which would go where the result goes",
+            Apart::Sizes => "it has more or fewer elements than the result",
+            Apart::Taken => "it runs on the result of another product",
+            Apart::Places => "it wants elements of the result at other places than its own",
+        })
+    }
+}
+
+/// For each kernel that reads contractions' results and is not their tail: the contraction, a value of the kernel, and why.
+pub(in crate::lower) fn apart(
+    tir: &Tir,
+    fusion: &Fusion,
+    hosts: &HashMap<UnitId, Host>,
+) -> Vec<(ValueId, ValueId, Apart)> {
+    let users = users(tir, fusion);
+    let hosting: Vec<ValueId> = hosts.values().map(|h| h.contraction).collect();
+    let mut all: Vec<ValueId> = users.keys().copied().collect();
+    all.retain(|v| tir.value(*v).numel() > 0 && !hosting.contains(v) && !fusion.activated.contains_key(v));
+    all.sort_by_key(|v| v.0);
+    let mut found = vec![];
+    for v in all {
+        let by = &users[&v];
+        for u in by.iter().flatten() {
+            let Some(Unit::Cluster(c)) = unit(fusion, *u) else {
+                continue;
+            };
+            let result = only_result(tir, fusion, c);
+            let why = match (by.len(), result) {
+                (2.., _) if by.contains(&None) => Apart::Result,
+                (2.., _) => Apart::Shared,
+                _ if c.reduced.contains(&true) => Apart::Reduces,
+                (_, None) => Apart::Several,
+                (_, Some(r)) if tir.value(r).numel() != tir.value(v).numel() => Apart::Sizes,
+                _ => Apart::Taken,
+            };
+            let stored = c.members.iter().map(|m| m.value);
+            let mut stored = stored.filter(|v| fusion.stored[v.0 as usize]);
+            found.extend(stored.next().map(|s| (v, s, why)));
+        }
+    }
+    found
 }
 
 /// For each cluster that may be a tail, its contraction.

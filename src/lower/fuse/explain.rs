@@ -4,6 +4,10 @@
 //! softmax: add, softmax over [64, 1024], dim 1 reduced
 //!   reads 512.0 KiB, writes 256.0 KiB, keeps 1.0 MiB out of memory; about 49.2 us on one thread
 //!   apart from kernel mul: `softmax` wants elements of the kernel at other places than its own
+//!
+//! products and convolutions
+//!   `gelu` with `linear`: on each piece of the result while it is in cache
+//!   `mean` apart from `matmul`: it reduces, and a piece of the result is not a whole row
 //! ```
 
 use super::cluster::Cluster;
@@ -16,9 +20,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kernels of a program, in order.
+/// What is computed together, and what is not.
 #[derive(Clone, Debug, Default)]
-pub struct Explained(pub Vec<Fused>);
+pub struct Explained {
+    /// The kernels of a program, in order.
+    pub kernels: Vec<Fused>,
+    /// What products and convolutions compute besides, and what they do not, a line each.
+    pub contractions: Vec<String>,
+}
 
 /// One kernel, or the kernels of one cluster.
 #[derive(Clone, Debug)]
@@ -60,7 +69,7 @@ impl Explained {
                 nodes.push(n.clone());
             }
         }
-        self.0.push(Fused {
+        self.kernels.push(Fused {
             name: name.into(),
             nodes,
             space: c.space.clone(),
@@ -89,16 +98,28 @@ impl Explained {
             if let (Some(k), Some(other)) = (number(*v), number(*of))
                 && k != other
             {
-                let results = &self.0[other].results;
+                let results = &self.kernels[other].results;
                 lines.push((k, format!("`{}` apart from the kernel of `{results}`: {why}", name(*v))));
             }
         }
         for (k, line) in lines {
-            let notes = &mut self.0[k].notes;
+            let notes = &mut self.kernels[k].notes;
             if !notes.contains(&line) {
                 notes.push(line);
             }
         }
+    }
+}
+
+impl Explained {
+    /// Says that `b` is computed with the contraction `a`, and how.
+    pub(in crate::lower) fn with(&mut self, a: &str, b: &str, how: impl fmt::Display) {
+        self.contractions.push(format!("`{b}` with `{a}`: {how}"));
+    }
+
+    /// Says why `b` is not computed with the contraction `a`.
+    pub(in crate::lower) fn apart(&mut self, a: &str, b: &str, why: impl fmt::Display) {
+        self.contractions.push(format!("`{b}` apart from `{a}`: {why}"));
     }
 }
 
@@ -115,15 +136,20 @@ fn results(tir: &Tir, fusion: &Fusion, c: &Cluster) -> String {
 
 impl fmt::Display for Explained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = self.0.iter().fold(0usize, |n, k| n.saturating_add(k.cost.kept));
-        let nodes: usize = self.0.iter().map(|k| k.nodes.len()).sum();
+        let kernels = &self.kernels;
+        let kept = kernels.iter().fold(0usize, |n, k| n.saturating_add(k.cost.kept));
+        let nodes: usize = kernels.iter().map(|k| k.nodes.len()).sum();
         writeln!(
             f,
             "{nodes} nodes in {} fused kernels, which keep {} out of memory",
-            self.0.len(),
+            kernels.len(),
             bytes(kept)
         )?;
-        self.0.iter().try_for_each(|k| write!(f, "\n{k}"))
+        kernels.iter().try_for_each(|k| write!(f, "\n{k}"))?;
+        if !self.contractions.is_empty() {
+            writeln!(f, "\nproducts and convolutions")?;
+        }
+        self.contractions.iter().try_for_each(|line| writeln!(f, "  {line}"))
     }
 }
 

@@ -182,7 +182,13 @@ pub struct Packs {
 }
 
 impl Packs {
-    fn get(&self, tensor: &Tensor, at: usize, key: Vec<usize>, make: impl FnOnce() -> AlignedBytes) -> Arc<AlignedBytes> {
+    fn get(
+        &self,
+        tensor: &Tensor,
+        at: usize,
+        key: Vec<usize>,
+        make: impl FnOnce() -> AlignedBytes,
+    ) -> Arc<AlignedBytes> {
         // While a `Life` is kept, no other tensor gets its place.
         let life = tensor.life();
         let key = (life.place().clone(), at, key);

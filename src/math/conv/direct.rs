@@ -3,8 +3,8 @@
 //! unfolded. Any number of spatial dimensions, groups, strides and dilations.
 
 use super::padded::Padded;
-use super::strip::{Cut, Load, Output, Part, cut};
 use super::panels::{self, Panel};
+use super::strip::{Cut, Load, Output, Part, cut};
 use super::{Method, Operands};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::isa::Isa;

@@ -80,7 +80,12 @@ mod tests {
 
     #[test]
     fn taps_lead_then_input_channels() {
-        for (c, k, groups, kernel) in [(3, 5, 1, [1, 3, 3]), (200, 33, 1, [1, 3, 3]), (8, 12, 4, [1, 1, 1]), (6, 4, 2, [2, 1, 5])] {
+        for (c, k, groups, kernel) in [
+            (3, 5, 1, [1, 3, 3]),
+            (200, 33, 1, [1, 3, 3]),
+            (8, 12, 4, [1, 1, 1]),
+            (6, 4, 2, [2, 1, 5]),
+        ] {
             let conv = Conv {
                 kernel,
                 groups,

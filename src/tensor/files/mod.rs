@@ -228,7 +228,8 @@ fn identity(m: &std::fs::Metadata) -> Option<Identity> {
     use std::os::unix::fs::MetadataExt;
     let changed = [m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()].map(i128::from);
     let [a, b, c, d] = changed;
-    m.is_file().then_some([m.dev().into(), m.ino().into(), m.len().into(), a, b, c, d])
+    m.is_file()
+        .then_some([m.dev().into(), m.ino().into(), m.len().into(), a, b, c, d])
 }
 
 #[cfg(not(unix))]

@@ -210,9 +210,7 @@ impl Winograd {
             true => 1,
             false => wanted.div_ceil(groups),
         };
-        let parts = parts
-            .max(lines.div_ceil((MOST / across).max(1)))
-            .min(lines);
+        let parts = parts.max(lines.div_ceil((MOST / across).max(1))).min(lines);
         let per = lines.div_ceil(parts);
         let parts = lines.div_ceil(per);
         pool.run(groups * parts, |i| {

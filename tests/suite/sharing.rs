@@ -1,0 +1,176 @@
+//! Memory that executables of one process share, and what a process takes.
+
+use crate::support::{Dir, fxc};
+use fxc::driver::{Request, Session, Stage, compile};
+use fxc::kernel::{LARGE, Role};
+use fxc::runtime::Executable;
+use fxc::tensor::{AlignedBytes, Tensor, files};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Convolutions with batch normalisation (folded into weights), a product and an LSTM.
+const MODEL: &str = r#"weights "model.safetensors"
+dim N in 1..64
+graph main {
+    %x : f32[N, 32, 12, 12] = placeholder x
+    %w1 = get_attr conv.weight
+    %scale = get_attr scale
+    %w2 = get_attr linear.weight
+    %zero = call_function torch.zeros([32])
+    %one = call_function torch.ones([32])
+    %c = call_function torch.conv2d(%x, %w1, None, 1, 1)
+    %n = call_function torch.nn.functional.batch_norm(%c, %zero, %one, %scale, %zero)
+    %r = call_function torch.relu(%n)
+    %m = call_function torch.mean(%r, [2, 3])
+    %y = call_function torch.nn.functional.linear(%m, %w2)
+    output %y
+}
+"#;
+
+fn weights(dir: &Dir, tensors: &[(&str, &[usize])]) {
+    let made: Vec<Tensor> = tensors
+        .iter()
+        .map(|(_, shape)| {
+            let n: usize = shape.iter().product();
+            let data: Vec<f32> = (0..n).map(|i| ((i * 7919) % 2003) as f32 / 1000.0 - 1.0).collect();
+            Tensor::from_slice(shape, &data)
+        })
+        .collect();
+    let path = dir.0.join("model.safetensors");
+    let named = tensors.iter().map(|(n, _)| *n).zip(&made);
+    files::write(&path, named).expect("the file is written");
+}
+
+/// The model compiled for a batch, in a session of its own.
+fn executable(path: &str, batch: i64) -> Executable {
+    let mut s = Session::new();
+    let model = s.load(path).unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+    let request = Request {
+        dims: BTreeMap::from([("N".to_string(), batch)]),
+        threads: 2,
+        ..Request::default()
+    };
+    let made = compile(&mut s, model, &request).unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+    made.ready.and_then(|r| r.into_executable()).expect("an executable")
+}
+
+fn same(a: &[Arc<AlignedBytes>], b: &[Arc<AlignedBytes>]) -> bool {
+    a.len() == b.len() && a.iter().all(|x| b.iter().any(|y| Arc::ptr_eq(x, y)))
+}
+
+#[test]
+fn a_file_that_is_read_twice_has_its_weights_packed_once() {
+    let dir = Dir::new("sharing");
+    weights(
+        &dir,
+        &[
+            ("conv.weight", &[32, 32, 3, 3]),
+            ("scale", &[32]),
+            ("linear.weight", &[48, 32]),
+        ],
+    );
+    let path = dir.file("model.fxir", MODEL);
+    let mut one = executable(&path, 2);
+    let mut other = executable(&path, 2);
+    assert_eq!(
+        one.packed().len(),
+        2,
+        "the weights of the convolution and of the product"
+    );
+    assert!(same(one.packed(), other.packed()), "two readers of one file");
+    let larger = executable(&path, 9);
+    assert!(same(one.packed(), larger.packed()), "two sizes of one model");
+    let x = Tensor::from_slice(&[2, 32, 12, 12], &[0.5f32; 2 * 32 * 144]);
+    let [a, b] = [&mut one, &mut other].map(|e| e.run(std::slice::from_ref(&x)).expect("runs"));
+    assert!(a.leaves()[0].bit_eq(b.leaves()[0]));
+    // Another file in its place is another model.
+    weights(
+        &dir,
+        &[
+            ("linear.weight", &[48, 32]),
+            ("conv.weight", &[32, 32, 3, 3]),
+            ("scale", &[32]),
+        ],
+    );
+    let changed = executable(&path, 2);
+    assert!(
+        !changed
+            .packed()
+            .iter()
+            .any(|p| one.packed().iter().any(|q| Arc::ptr_eq(p, q)))
+    );
+}
+
+/// The most memory of a run, and the bytes of its weights, in MiB.
+fn peak(model: &str) -> Option<(f64, f64)> {
+    let ran = fxc(&[
+        "bench",
+        model,
+        "x=rand:1",
+        "--threads",
+        "1",
+        "--seconds",
+        "0.01",
+        "--json",
+    ]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let v: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let memory = &v["memory_bytes"];
+    let mib = |key: &str| memory[key].as_f64().unwrap() / (1 << 20) as f64;
+    assert_eq!(mib("weights"), mib("packed"));
+    Some((v["peak_rss_mb"].as_f64()?, mib("weights")))
+}
+
+/// A weight is not in memory twice: not as a whole beside its packed form, and not while it is packed.
+#[test]
+fn originals_leave_memory_while_they_are_packed() {
+    let measured = [64, 6144].map(|columns| {
+        let dir = Dir::new(&format!("peak{columns}"));
+        weights(&dir, &[("w", &[columns, 1024])]);
+        let text = "weights \"model.safetensors\"\ngraph main {\n    %x : f32[1, 1024] = placeholder x\n    \
+                    %w = get_attr w\n    %y = call_function torch.nn.functional.linear(%x, %w)\n    output %y\n}\n";
+        peak(&dir.file("model.fxir", text))
+    });
+    let [Some((small, few)), Some((large, many))] = measured else {
+        println!("skipped: this system does not tell a process's memory");
+        return;
+    };
+    assert!(Path::new("/proc").exists() && many - few > 20.0);
+    let rest = (large - small) - (many - few);
+    assert!(rest < 8.0, "{rest} MiB more than the weights: {measured:?}");
+}
+
+/// The outputs of a graph's kernels that are written past the caches.
+fn streams(text: &str) -> Vec<bool> {
+    let mut s = Session::new();
+    let model = s.load_text("streams.fxir", text);
+    let model = model.unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+    let request = Request {
+        until: Some(Stage::Lower),
+        ..Request::default()
+    };
+    let made = compile(&mut s, model, &request).unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+    let program = made.program.expect("a program");
+    let outs = program.kernels.iter().flat_map(|k| &k.buffers);
+    let outs = outs.filter(|b| b.role == Role::Out);
+    outs.map(|b| b.streams).collect()
+}
+
+#[test]
+fn only_large_results_that_are_not_read_next_pass_the_caches() {
+    let graph = |rows: usize, ops: &str| {
+        format!("graph g {{\n    %x : f32[{rows}, 1024] = placeholder x\n{ops}    output %y\n}}\n")
+    };
+    let neg = "    %y = call_function torch.neg(%x)\n";
+    let rows = LARGE / 4096;
+    assert_eq!(streams(&graph(rows / 2, neg)), [false], "it stays in the cache");
+    assert_eq!(streams(&graph(rows, neg)), [true], "nobody reads it");
+    // The second sum wants columns of what the first kernel writes, so it is another kernel.
+    let two = "    %s = call_function torch.softmax(%x, -1)\n    %y = call_function torch.softmax(%s, 0)\n";
+    assert!(!streams(&graph(rows, two))[0], "the next kernel reads it");
+    assert!(
+        streams(&graph(2 * rows, two))[0],
+        "nothing of its beginning would be left"
+    );
+}
