@@ -56,7 +56,7 @@ pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -
     let placed = |n| Some((graph[n].name().into(), graph[n].meta.loc.clone()?));
     program.places = graph.iter().filter_map(placed).collect();
     let mut fusion = std::mem::take(&mut program.fusion);
-    for kernel in &mut fusion.0 {
+    for kernel in &mut fusion.kernels {
         kernel.places = program.places_of(&kernel.nodes.join("_and_"));
     }
     program.fusion = fusion;
