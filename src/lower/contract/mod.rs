@@ -80,63 +80,54 @@ pub(in crate::lower) fn matmul(
         unreachable!("the caller matched it")
     };
     let (a, b) = (&operands[*a], &operands[*b]);
-    let rank = out.len();
-    let last2 = |o: &Operand, swap: bool| {
-        let s = unsigned(o);
-        let (r, c) = (s[s.len() - 2], s[s.len() - 1]);
-        if swap { [c, r] } else { [r, c] }
-    };
-    let inner = a.shape.len() - if *a_transposed { 2 } else { 1 };
     let addend = bias.map(|i| broadcast_to(&operands[i], out));
-    let stride = |o: &Operand, d: usize| {
-        // Batch dims align right; a dim that is missing or of size one repeats.
-        let skip = rank - o.shape.len();
-        d.checked_sub(skip).map_or(0, |i| {
-            if o.shape[i] == 1 {
-                0
-            } else {
-                o.strides[i].max(0) as usize
-            }
-        })
+    let [batch @ .., m, n] = out else {
+        unreachable!("products have two dims or more")
     };
-    let own = crate::tensor::contiguous_strides(out);
-    let batch = (0..rank - 2)
-        .filter(|&d| out[d] != 1)
-        .map(|d| BatchDim {
-            size: out[d],
-            a: stride(a, d),
-            b: stride(b, d),
-            c: own[d],
-            addend: addend.as_ref().map_or(0, |o| stride(o, d)),
-        })
-        .collect();
     let desc = MatMul {
         dtype,
-        batch,
-        m: out[rank - 2],
-        n: out[rank - 1],
-        k: a.shape[inner],
-        a: last2(a, *a_transposed),
-        b: last2(b, *b_transposed),
-        c_row: out[rank - 1],
+        batch: batch_dims(batch, out, a, b, addend.as_ref()),
+        m: *m,
+        n: *n,
+        k: a.shape[a.shape.len() - if *a_transposed { 2 } else { 1 }],
+        a: last_strides(a, *a_transposed),
+        b: last_strides(b, *b_transposed),
+        c_row: *n,
         addend: addend.as_ref().map(|o| {
-            let s = unsigned(o);
-            Addend {
-                row: s[rank - 2],
-                col: s[rank - 1],
-            }
+            let [row, col] = last_strides(o, false);
+            Addend { row, col }
         }),
         alpha: *alpha,
         beta: *beta,
         activation: act,
     };
-    Contract::MatMul(
-        merge_rows(desc),
-        [Some(a.clone()), Some(b.clone()), addend]
-            .into_iter()
-            .flatten()
-            .collect(),
-    )
+    let operands = [Some(a.clone()), Some(b.clone()), addend];
+    Contract::MatMul(merge_rows(desc), operands.into_iter().flatten().collect())
+}
+
+/// The strides of the last two dims, the other way round if `swap`.
+fn last_strides(o: &Operand, swap: bool) -> [usize; 2] {
+    let s = unsigned(o);
+    let (r, c) = (s[s.len() - 2], s[s.len() - 1]);
+    if swap { [c, r] } else { [r, c] }
+}
+
+/// The dims of a batch that are larger than one, with the steps of all operands and of the contiguous result `out`.
+fn batch_dims(batch: &[usize], out: &[usize], a: &Operand, b: &Operand, addend: Option<&Operand>) -> Vec<BatchDim> {
+    let stride = |o: &Operand, d: usize| {
+        // Batch dims align right; a dim that is missing or of size one repeats.
+        let own = d.checked_sub(out.len() - o.shape.len()).filter(|&i| o.shape[i] != 1);
+        own.map_or(0, |i| o.strides[i].max(0) as usize)
+    };
+    let c = crate::tensor::contiguous_strides(out);
+    let of = |d: usize| BatchDim {
+        size: out[d],
+        a: stride(a, d),
+        b: stride(b, d),
+        c: c[d],
+        addend: addend.map_or(0, |o| stride(o, d)),
+    };
+    (0..batch.len()).filter(|&d| out[d] != 1).map(of).collect()
 }
 
 /// A batch whose rows follow each other and share B is one larger matrix: `[B, T, K] · [K, N]` is `[B * T, K] · [K, N]`.
@@ -178,6 +169,13 @@ fn broadcast_to(o: &Operand, out: &[usize]) -> Operand {
     }
 }
 
+/// Three spatial values of up to three: missing dims stand in front.
+fn three(v: &[usize], fill: usize) -> [usize; 3] {
+    let mut out = [fill; 3];
+    out[3 - v.len()..].copy_from_slice(v);
+    out
+}
+
 /// A convolution; its operands are contiguous (see [`prepare`]). `last` says of input and output whether their channels are
 /// the last dim.
 pub(in crate::lower) fn conv(
@@ -203,18 +201,9 @@ pub(in crate::lower) fn conv(
         unreachable!("the caller matched it")
     };
     let (x, w) = (&operands[*input], &operands[*weight]);
-    // Missing spatial dims are of size one, in front.
-    let three = |v: &[usize], fill: usize| {
-        let mut out = [fill; 3];
-        out[3 - v.len()..].copy_from_slice(v);
-        out
-    };
-    let layout = |last: bool| {
-        if last {
-            Layout::ChannelsLast
-        } else {
-            Layout::ChannelsFirst
-        }
+    let layout = |last: bool| match last {
+        true => Layout::ChannelsLast,
+        false => Layout::ChannelsFirst,
     };
     let (channels, spatial) = match (last[0], &x.shape[1..]) {
         (true, [spatial @ .., channels]) | (false, [channels, spatial @ ..]) => (*channels, spatial),

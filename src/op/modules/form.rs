@@ -28,11 +28,10 @@ pub(super) enum Expr {
     },
     Attr(&'static str, Need),
     RnnWeights,
-    /// Attributes once for each of a number of parts: `*` in a path stands for the part. The second says that `None` stands
-    /// for one that is missing.
+    /// Attributes once for each of a number of parts.
     Each {
         count: &'static str,
-        paths: Vec<(&'static str, bool)>,
+        of: PartAttributes,
     },
     /// The constructor argument of a part of the module, which is declared for itself; `None` for an optional part that is missing.
     Part {
@@ -43,6 +42,15 @@ pub(super) enum Expr {
     },
     Param(&'static str),
     Value(Literal),
+}
+
+/// Which attributes a part has; `*` in a path stands for the part's number.
+#[derive(Debug, Clone)]
+pub(super) enum PartAttributes {
+    /// These. The second says that `None` stands for one that is missing.
+    Paths(Vec<(&'static str, bool)>),
+    /// Those that the form of the part's class names, below this path.
+    OfClass { path: &'static str, class: &'static str },
 }
 
 #[derive(Debug, Clone)]
@@ -127,17 +135,19 @@ fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
     if e == "@rnn_weights" {
         return Ok(Expr::RnnWeights);
     }
-    if let Some((count, paths)) = e.strip_prefix("@each ").and_then(|e| e.split_once(" of ")) {
+    if let Some((count, of)) = e.strip_prefix("@each ").and_then(|e| e.split_once(" of ")) {
         if !known(count) {
             return Err(format!("no constructor parameter {count:?}"));
         }
-        let path = |p: &'static str| p.strip_suffix('?').map_or((p, false), |p| (p, true));
-        let paths = paths.split(' ').map(path).collect();
-        return Ok(Expr::Each { count, paths });
+        let of = match of.split_once(" is ") {
+            Some((path, class)) => PartAttributes::OfClass { path, class },
+            None => PartAttributes::Paths(of.split(' ').map(maybe).collect()),
+        };
+        return Ok(Expr::Each { count, of });
     }
     if let Some((path, of)) = e.strip_prefix('%').and_then(|e| e.split_once(" is ")) {
         let (class, param) = of.split_once('.').ok_or("expected `Class.param`")?;
-        let (param, optional) = param.strip_suffix('?').map_or((param, false), |p| (p, true));
+        let (param, optional) = maybe(param);
         return Ok(Expr::Part {
             path,
             class,
@@ -146,10 +156,7 @@ fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
         });
     }
     if let Some(n) = e.strip_prefix('$') {
-        let (n, optional) = match n.strip_suffix('?') {
-            Some(n) => (n, true),
-            None => (n, false),
-        };
+        let (n, optional) = maybe(n);
         let (n, name) = match n.split_once(':') {
             Some((n, name)) => (n, Some(name)),
             None => (n, None),
@@ -158,22 +165,30 @@ fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
         return Ok(Expr::Input { at, name, optional });
     }
     if let Some(a) = e.strip_prefix('@') {
-        if let Some(a) = a.strip_suffix('?') {
-            return Ok(Expr::Attr(a, Need::IfThere));
-        }
-        return match a.split_once(" if ") {
-            Some((a, when)) => {
-                let when: Vec<_> = when.split(" and ").map(str::trim).collect();
-                match when.iter().find(|p| !known(p)) {
-                    Some(p) => Err(format!("no constructor parameter {p:?}")),
-                    None => Ok(Expr::Attr(a.trim(), Need::When(when))),
-                }
-            }
-            None => Ok(Expr::Attr(a, Need::Always)),
-        };
+        return attribute(a, known);
     }
     if known(e) {
         return Ok(Expr::Param(e));
     }
     parse_literal(e).map(Expr::Value)
+}
+
+/// A name, and whether a `?` behind it says that it may be missing.
+fn maybe(name: &'static str) -> (&'static str, bool) {
+    name.strip_suffix('?').map_or((name, false), |n| (n, true))
+}
+
+/// `weight`, `weight?` or `bias if bias and …`; `known` tells the constructor's parameters.
+fn attribute(a: &'static str, known: impl Fn(&str) -> bool) -> Result<Expr, String> {
+    if let (a, true) = maybe(a) {
+        return Ok(Expr::Attr(a, Need::IfThere));
+    }
+    let Some((a, when)) = a.split_once(" if ") else {
+        return Ok(Expr::Attr(a, Need::Always));
+    };
+    let when: Vec<_> = when.split(" and ").map(str::trim).collect();
+    match when.iter().find(|p| !known(p)) {
+        Some(p) => Err(format!("no constructor parameter {p:?}")),
+        None => Ok(Expr::Attr(a.trim(), Need::When(when))),
+    }
 }

@@ -15,7 +15,8 @@
 //!   arguments say so (`and` joins several) and is `None` otherwise;
 //! * `@rnn_weights`: the list of weights and biases of a recurrent module, by layer and direction;
 //! * `@each num_layers of layers.*.weight layers.*.bias?`: the list of the attributes of each part, of which there are as many
-//!   as a constructor parameter says or is long;
+//!   as a constructor parameter says or is long; `@each num_layers of layers.* is TransformerEncoderLayer` are the attributes
+//!   that this class's own form names;
 //! * `%layers.0 is TransformerEncoderLayer.nhead`: the constructor argument of a part that the file declares as a module of
 //!   that class; with a `?` it may be missing and is `None` then;
 //! * a constructor parameter by name, or a literal.
@@ -28,7 +29,7 @@ use super::schema::Literal;
 use super::{Op, OpError, all, by_name};
 use crate::diag::{Code, nearest};
 use crate::types::Val;
-use form::{Class, Expr, Need};
+use form::{Class, Expr, Need, PartAttributes};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -144,26 +145,12 @@ pub fn expand(
                 }
                 None if *optional => Source::Value(Val::None),
                 None => {
-                    let what = format!(
-                        "module `{}` is called with {inputs} arguments but needs {}",
-                        form.name,
-                        at + 1
-                    );
+                    let (class, needed) = (form.name, at + 1);
+                    let what = format!("module `{class}` is called with {inputs} arguments but needs {needed}");
                     return Err(OpError::new(Code::E0203, what));
                 }
             },
-            Expr::Attr(a, need) if wanted(need, a, &given, below) => Source::Attr((*a).into()),
-            Expr::Attr(..) => Source::Value(Val::None),
-            Expr::RnnWeights => rnn_weights(&given),
-            Expr::Each { count, paths } => each(count_of(&given[count]), paths, below)?,
-            Expr::Part {
-                path,
-                class,
-                param,
-                optional,
-            } => Source::Value(part_argument(form, path, class, param, *optional, below)?),
-            Expr::Param(p) => Source::Value(given[p].clone()),
-            Expr::Value(v) => Source::Value(v.clone()),
+            expr => of_module(expr, form, &given, below)?,
         };
         match name {
             Some(n) => call.kwargs.push((n, source)),
@@ -172,18 +159,35 @@ pub fn expand(
     }
     match (0..inputs).find(|i| !taken.contains(i)) {
         None => Ok(call),
-        Some(i) => {
-            let name = form.name;
-            let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
-                Some(argument) => format!("module `{name}` takes no argument `{argument}`"),
-                None => format!(
-                    "module `{name}` is called with {inputs} arguments but takes {}",
-                    taken.len()
-                ),
-            };
-            Err(OpError::new(Code::E0203, what))
-        }
+        Some(i) => Err(surplus(form.name, i, taken.len(), inputs, names)),
     }
+}
+
+/// What an argument is that does not depend on the call's inputs.
+fn of_module(expr: &Expr, form: &Class, given: &HashMap<&str, Literal>, below: &dyn Below) -> Result<Source, OpError> {
+    Ok(match expr {
+        Expr::Attr(a, need) if wanted(need, a, given, below) => Source::Attr((*a).into()),
+        Expr::Input { .. } | Expr::Attr(..) => Source::Value(Val::None),
+        Expr::RnnWeights => rnn_weights(given),
+        Expr::Each { count, of } => each(count_of(&given[count]), of, below)?,
+        Expr::Part {
+            path,
+            class,
+            param,
+            optional,
+        } => Source::Value(part_argument(form, path, class, param, *optional, below)?),
+        Expr::Param(p) => Source::Value(given[p].clone()),
+        Expr::Value(v) => Source::Value(v.clone()),
+    })
+}
+
+/// Input `i` of a call is one that the form, which takes `most`, has no use for.
+fn surplus(class: &str, i: usize, most: usize, inputs: usize, names: &[Arc<str>]) -> OpError {
+    let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
+        Some(argument) => format!("module `{class}` takes no argument `{argument}`"),
+        None => format!("module `{class}` is called with {inputs} arguments but takes {most}"),
+    };
+    OpError::new(Code::E0203, what)
 }
 
 /// The form of a class that its constructor's arguments choose.
@@ -266,22 +270,32 @@ fn count_of(v: &Literal) -> usize {
 /// The most parts of a kind that a module may have: more would be a mistake in the file.
 const MOST_PARTS: usize = 1024;
 
-/// The attributes at `paths` of every part.
-fn each(count: usize, paths: &[(&str, bool)], below: &dyn Below) -> Result<Source, OpError> {
+/// The attributes of every part.
+fn each(count: usize, of: &PartAttributes, below: &dyn Below) -> Result<Source, OpError> {
     if count > MOST_PARTS {
         return Err(OpError::new(
             Code::E0203,
             format!("a module of {count} parts; at most {MOST_PARTS} are known"),
         ));
     }
-    let source = |i: usize, (path, optional): (&str, bool)| {
+    let paths: Vec<(String, bool)> = match of {
+        PartAttributes::Paths(paths) => paths.iter().map(|(p, optional)| (p.to_string(), *optional)).collect(),
+        PartAttributes::OfClass { path, class } => {
+            let named = CLASSES[class][0].args.iter().filter_map(|(_, e)| match e {
+                Expr::Attr(a, need) => Some((format!("{path}.{a}"), !matches!(need, Need::Always))),
+                _ => None,
+            });
+            named.collect()
+        }
+    };
+    let source = |i: usize, (path, optional): &(String, bool)| {
         let path = path.replace('*', &i.to_string());
-        match optional && !below.has_attr(&path) {
+        match *optional && !below.has_attr(&path) {
             true => Source::Value(Val::None),
             false => Source::Attr(path.into()),
         }
     };
-    let parts = (0..count).flat_map(|i| paths.iter().map(move |&p| source(i, p)));
+    let parts = (0..count).flat_map(|i| paths.iter().map(move |p| source(i, p)));
     Ok(Source::List(parts.collect()))
 }
 

@@ -119,13 +119,62 @@ fn additive(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> 
 
 fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Val<Traced>> {
     let n = c.int("num_heads")?;
-    let mut x = [
-        c.leaf("query")?.clone(),
-        c.leaf("key")?.clone(),
-        c.leaf("value")?.clone(),
-    ];
+    let order = Order {
+        alone: c.leaf("query")?.rank()? == 2,
+        batch_first,
+    };
+    let x = inputs(b, c, order)?;
+    let embed = x[0].size(2)?.clone();
+    if n <= 0 || embed.as_const().is_some_and(|e| e % n != 0) {
+        return Err(OpError::shape(format!(
+            "embed_dim {embed} not divisible by num_heads {n}"
+        )));
+    }
+    let mut p = projected(b, c, [&x[0], &x[1], &x[2]])?;
+    let extra = extended(b, c, &mut p, &embed)?;
+    let (q, k, v) = (heads(b, &p[0], n)?, heads(b, &p[1], n)?, heads(b, &p[2], n)?);
+    let width = q.size(3)?.as_const();
+    let width = width.ok_or_else(|| OpError::shape("the embedding size must be known"))?;
+    let q = b.binary("mul", &q, Val::Float(1.0 / (width as f64).sqrt()))?;
+    let kt = b.transpose(&k, 2, 3)?;
+    let scores = b.matmul(&q, &kt)?;
+    let scores = masked(b, c, scores, n, extra)?;
+    let weights = softmax(b, &scores, 3)?;
+    let out = b.matmul(&weights, &v)?;
+    let out = b.permute(&out, &[2, 0, 1, 3])?;
+    let out = b.reshape(&out, x[0].shape()?)?;
+    let [weight, bias] = ["out_proj_weight", "out_proj_bias"].map(|name| c.get(name).clone());
+    let out = b.op("linear", [out.into(), weight, bias])?;
+    let out = order.restored(b, out)?;
+    let weights = match flag(c, "need_weights", true)? {
+        true => Val::from(&shown(b, c, weights, order)?),
+        false => Val::None,
+    };
+    Ok(Val::Tuple(vec![out.into(), weights]))
+}
+
+/// How the user's sequences lie, where the computation has `[length, batch, embedding]`.
+#[derive(Clone, Copy)]
+struct Order {
+    /// One sequence without a batch.
+    alone: bool,
+    batch_first: bool,
+}
+
+impl Order {
+    fn restored(self, b: &mut dyn Build, out: Traced) -> OpResult<Traced> {
+        match self {
+            Order { alone: true, .. } => b.squeeze(&out, 1),
+            Order { batch_first: true, .. } => b.transpose(&out, 0, 1),
+            _ => Ok(out),
+        }
+    }
+}
+
+/// Query, key and value as `[length, batch, embedding]`.
+fn inputs(b: &mut dyn Build, c: &Call<Traced>, order: Order) -> OpResult<[Traced; 3]> {
+    let mut x = [c.leaf("query")?, c.leaf("key")?, c.leaf("value")?].map(Traced::clone);
     let rank = x[0].rank()?;
-    let alone = rank == 2;
     if !(2..=3).contains(&rank) {
         return Err(OpError::shape(format!(
             "query should be unbatched 2D or batched 3D tensor but received {rank}-D query tensor"
@@ -136,57 +185,25 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
         return Err(OpError::shape(title));
     }
     for t in &mut x {
-        if alone {
+        if order.alone {
             *t = b.unsqueeze(t, 1)?;
-        } else if batch_first {
+        } else if order.batch_first {
             *t = b.transpose(t, 0, 1)?;
         }
     }
-    let embed = x[0].size(2)?.clone();
-    if n <= 0 || embed.as_const().is_some_and(|e| e % n != 0) {
-        return Err(OpError::shape(format!(
-            "embed_dim {embed} not divisible by num_heads {n}"
-        )));
-    }
-    let mut p = projected(b, c, [&x[0], &x[1], &x[2]])?;
-    let extra = extended(b, c, &mut p, &embed)?;
-    let (q, k, v) = (heads(b, &p[0], n)?, heads(b, &p[1], n)?, heads(b, &p[2], n)?);
-    let width = q
-        .size(3)?
-        .as_const()
-        .ok_or_else(|| OpError::shape("the embedding size must be known"))?;
-    let q = b.binary("mul", &q, Val::Float(1.0 / (width as f64).sqrt()))?;
-    let kt = b.transpose(&k, 2, 3)?;
-    let scores = b.matmul(&q, &kt)?;
-    let scores = masked(b, c, scores, n, extra)?;
-    let weights = softmax(b, &scores, 3)?;
-    let out = b.matmul(&weights, &v)?;
-    let out = b.permute(&out, &[2, 0, 1, 3])?;
-    let out = b.reshape(&out, x[0].shape()?)?;
-    let mut out = b.op(
-        "linear",
-        [
-            out.into(),
-            c.get("out_proj_weight").clone(),
-            c.get("out_proj_bias").clone(),
-        ],
-    )?;
-    if alone {
-        out = b.squeeze(&out, 1)?;
-    } else if batch_first {
-        out = b.transpose(&out, 0, 1)?;
-    }
-    if !flag(c, "need_weights", true)? {
-        return Ok(Val::Tuple(vec![out.into(), Val::None]));
-    }
+    Ok(x)
+}
+
+/// The weights of attention as the user gets them: over all heads or as their mean.
+fn shown(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, order: Order) -> OpResult<Traced> {
     let mut weights = weights;
     if flag(c, "average_attn_weights", true)? {
         weights = b.reduce("mean", &weights, &[1], false)?;
     }
-    if alone {
+    if order.alone {
         weights = b.squeeze(&weights, 0)?;
     }
-    Ok(Val::Tuple(vec![out.into(), weights.into()]))
+    Ok(weights)
 }
 
 /// Adds the keys and values that the module itself has: a learnt one, one of zeros. How many they are.

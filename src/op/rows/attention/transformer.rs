@@ -7,122 +7,122 @@ use crate::types::Val;
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "transformer_encoder_layer",
-            "transformer_encoder_layer(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool norm_first, Tensor \
-             self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, Tensor? self_attn_out_bias, Tensor linear1, Tensor? \
-             linear1_bias, Tensor linear2, Tensor? linear2_bias, Tensor norm1, Tensor? norm1_bias, Tensor norm2, Tensor? \
-             norm2_bias, Tensor? src_mask=None, Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
-            encoder,
-        )
-        .doc("self-attention, then two linear layers around an activation")
-        .module(
-            "TransformerEncoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', layer_norm_eps=1e-05, \
-             batch_first=False, norm_first=False, bias=True) = transformer_encoder_layer($0:src, nhead, activation, \
-             layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight, @self_attn.in_proj_bias?, \
-             @self_attn.out_proj.weight, @self_attn.out_proj.bias?, @linear1.weight, @linear1.bias?, @linear2.weight, \
-             @linear2.bias?, @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, $1:src_mask?, $2:src_key_padding_mask?, \
-             $3:is_causal?)",
-        ),
-        Op::composite(
-            "transformer_decoder_layer",
-            "transformer_decoder_layer(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool batch_first, bool \
-             norm_first, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, Tensor? self_attn_out_bias, Tensor \
-             cross_attn_in, Tensor? cross_attn_in_bias, Tensor cross_attn_out, Tensor? cross_attn_out_bias, Tensor linear1, \
-             Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, Tensor norm1, Tensor? norm1_bias, Tensor norm2, Tensor? \
-             norm2_bias, Tensor norm3, Tensor? norm3_bias, Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? \
-             tgt_key_padding_mask=None, Tensor? memory_key_padding_mask=None, Any tgt_is_causal=None, Any \
-             memory_is_causal=None) -> Tensor",
-            decoder,
-        )
-        .doc("self-attention, attention to the memory, then two linear layers around an activation")
-        .module(
-            "TransformerDecoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', layer_norm_eps=1e-05, \
-             batch_first=False, norm_first=False, bias=True) = transformer_decoder_layer($0:tgt, $1:memory, nhead, activation, \
-             layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight, @self_attn.in_proj_bias?, \
-             @self_attn.out_proj.weight, @self_attn.out_proj.bias?, @multihead_attn.in_proj_weight, \
-             @multihead_attn.in_proj_bias?, @multihead_attn.out_proj.weight, @multihead_attn.out_proj.bias?, @linear1.weight, \
-             @linear1.bias?, @linear2.weight, @linear2.bias?, @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, \
-             @norm3.weight, @norm3.bias?, $2:tgt_mask?, $3:memory_mask?, $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, \
-             $6:tgt_is_causal?, $7:memory_is_causal?)",
-        ),
-        Op::composite(
-            "transformer_encoder",
-            "transformer_encoder(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool \
-             norm_first, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, \
-             Tensor? mask=None, Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
-            |b, c| encoders(b, c).map(Val::Leaf),
-        )
-        .doc("encoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
-        .module(
-            "TransformerEncoder(encoder_layer=None, num_layers, norm=None, enable_nested_tensor=True, \
-             mask_check=True) = transformer_encoder($0:src, %layers.0 is TransformerEncoderLayer.nhead, %layers.0 \
-             is TransformerEncoderLayer.activation, %layers.0 is TransformerEncoderLayer.layer_norm_eps, \
-             %layers.0 is TransformerEncoderLayer.batch_first, %layers.0 is TransformerEncoderLayer.norm_first, \
-             @each num_layers of layers.*.self_attn.in_proj_weight layers.*.self_attn.in_proj_bias? \
-             layers.*.self_attn.out_proj.weight layers.*.self_attn.out_proj.bias? layers.*.linear1.weight \
-             layers.*.linear1.bias? layers.*.linear2.weight layers.*.linear2.bias? layers.*.norm1.weight \
-             layers.*.norm1.bias? layers.*.norm2.weight layers.*.norm2.bias?, @norm.weight?, @norm.bias?, %norm \
-             is LayerNorm.eps?, $1:mask?, $2:src_key_padding_mask?, $3:is_causal?)",
-        ),
-        Op::composite(
-            "transformer_decoder",
-            "transformer_decoder(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool \
-             batch_first, bool norm_first, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? \
-             norm_eps=None, Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? tgt_key_padding_mask=None, \
-             Tensor? memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
-            |b, c| decoders(b, c).map(Val::Leaf),
-        )
-        .doc("decoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
-        .module(
-            "TransformerDecoder(decoder_layer=None, num_layers, norm=None) = transformer_decoder($0:tgt, \
-             $1:memory, %layers.0 is TransformerDecoderLayer.nhead, %layers.0 is \
-             TransformerDecoderLayer.activation, %layers.0 is TransformerDecoderLayer.layer_norm_eps, %layers.0 \
-             is TransformerDecoderLayer.batch_first, %layers.0 is TransformerDecoderLayer.norm_first, @each \
-             num_layers of layers.*.self_attn.in_proj_weight layers.*.self_attn.in_proj_bias? \
-             layers.*.self_attn.out_proj.weight layers.*.self_attn.out_proj.bias? \
-             layers.*.multihead_attn.in_proj_weight layers.*.multihead_attn.in_proj_bias? \
-             layers.*.multihead_attn.out_proj.weight layers.*.multihead_attn.out_proj.bias? \
-             layers.*.linear1.weight layers.*.linear1.bias? layers.*.linear2.weight layers.*.linear2.bias? \
-             layers.*.norm1.weight layers.*.norm1.bias? layers.*.norm2.weight layers.*.norm2.bias? \
-             layers.*.norm3.weight layers.*.norm3.bias?, @norm.weight?, @norm.bias?, %norm is LayerNorm.eps?, \
-             $2:tgt_mask?, $3:memory_mask?, $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, \
-             $6:tgt_is_causal?, $7:memory_is_causal?)",
-        ),
-        Op::composite(
-            "transformer",
-            "transformer(Tensor src, Tensor tgt, int nhead, Any activation, float eps, bool batch_first, bool \
-             norm_first, Tensor?[] encoder, Tensor encoder_norm, Tensor? encoder_norm_bias, Tensor?[] decoder, \
-             Tensor decoder_norm, Tensor? decoder_norm_bias, Tensor? src_mask=None, Tensor? tgt_mask=None, \
-             Tensor? memory_mask=None, Tensor? src_key_padding_mask=None, Tensor? tgt_key_padding_mask=None, \
-             Tensor? memory_key_padding_mask=None, Any src_is_causal=None, Any tgt_is_causal=None, Any \
-             memory_is_causal=None) -> Tensor",
-            transformer,
-        )
-        .doc("an encoder's result for `src` as the memory of a decoder of `tgt`, both with a norm at their ends")
-        .module(
-            "Transformer(d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, \
-             dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-05, \
-             batch_first=False, norm_first=False, bias=True) = transformer($0:src, $1:tgt, nhead, activation, \
-             layer_norm_eps, batch_first, norm_first, @each num_encoder_layers of \
-             encoder.layers.*.self_attn.in_proj_weight encoder.layers.*.self_attn.in_proj_bias? \
-             encoder.layers.*.self_attn.out_proj.weight encoder.layers.*.self_attn.out_proj.bias? \
-             encoder.layers.*.linear1.weight encoder.layers.*.linear1.bias? encoder.layers.*.linear2.weight \
-             encoder.layers.*.linear2.bias? encoder.layers.*.norm1.weight encoder.layers.*.norm1.bias? \
-             encoder.layers.*.norm2.weight encoder.layers.*.norm2.bias?, @encoder.norm.weight, \
-             @encoder.norm.bias?, @each num_decoder_layers of decoder.layers.*.self_attn.in_proj_weight \
-             decoder.layers.*.self_attn.in_proj_bias? decoder.layers.*.self_attn.out_proj.weight \
-             decoder.layers.*.self_attn.out_proj.bias? decoder.layers.*.multihead_attn.in_proj_weight \
-             decoder.layers.*.multihead_attn.in_proj_bias? decoder.layers.*.multihead_attn.out_proj.weight \
-             decoder.layers.*.multihead_attn.out_proj.bias? decoder.layers.*.linear1.weight \
-             decoder.layers.*.linear1.bias? decoder.layers.*.linear2.weight decoder.layers.*.linear2.bias? \
-             decoder.layers.*.norm1.weight decoder.layers.*.norm1.bias? decoder.layers.*.norm2.weight \
-             decoder.layers.*.norm2.bias? decoder.layers.*.norm3.weight decoder.layers.*.norm3.bias?, \
-             @decoder.norm.weight, @decoder.norm.bias?, $2:src_mask?, $3:tgt_mask?, $4:memory_mask?, \
-             $5:src_key_padding_mask?, $6:tgt_key_padding_mask?, $7:memory_key_padding_mask?, $8:src_is_causal?, \
-             $9:tgt_is_causal?, $10:memory_is_causal?)",
-        ),
+        encoder_layer(),
+        decoder_layer(),
+        encoder_stack(),
+        decoder_stack(),
+        whole(),
     ]
+}
+
+fn encoder_layer() -> Op {
+    Op::composite(
+        "transformer_encoder_layer",
+        "transformer_encoder_layer(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool \
+         norm_first, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, Tensor? \
+         self_attn_out_bias, Tensor linear1, Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, Tensor \
+         norm1, Tensor? norm1_bias, Tensor norm2, Tensor? norm2_bias, Tensor? src_mask=None, Tensor? \
+         src_key_padding_mask=None, Any is_causal=None) -> Tensor",
+        encoder,
+    )
+    .doc("self-attention, then two linear layers around an activation")
+    .module(
+        "TransformerEncoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', \
+         layer_norm_eps=1e-05, batch_first=False, norm_first=False, bias=True) = transformer_encoder_layer($0:src, \
+         nhead, activation, layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight, \
+         @self_attn.in_proj_bias?, @self_attn.out_proj.weight, @self_attn.out_proj.bias?, @linear1.weight, \
+         @linear1.bias?, @linear2.weight, @linear2.bias?, @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, \
+         $1:src_mask?, $2:src_key_padding_mask?, $3:is_causal?)",
+    )
+}
+
+fn decoder_layer() -> Op {
+    Op::composite(
+        "transformer_decoder_layer",
+        "transformer_decoder_layer(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool \
+         batch_first, bool norm_first, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, \
+         Tensor? self_attn_out_bias, Tensor cross_attn_in, Tensor? cross_attn_in_bias, Tensor cross_attn_out, \
+         Tensor? cross_attn_out_bias, Tensor linear1, Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, \
+         Tensor norm1, Tensor? norm1_bias, Tensor norm2, Tensor? norm2_bias, Tensor norm3, Tensor? norm3_bias, \
+         Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \
+         memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
+        decoder,
+    )
+    .doc("self-attention, attention to the memory, then two linear layers around an activation")
+    .module(
+        "TransformerDecoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', \
+         layer_norm_eps=1e-05, batch_first=False, norm_first=False, bias=True) = transformer_decoder_layer($0:tgt, \
+         $1:memory, nhead, activation, layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight, \
+         @self_attn.in_proj_bias?, @self_attn.out_proj.weight, @self_attn.out_proj.bias?, \
+         @multihead_attn.in_proj_weight, @multihead_attn.in_proj_bias?, @multihead_attn.out_proj.weight, \
+         @multihead_attn.out_proj.bias?, @linear1.weight, @linear1.bias?, @linear2.weight, @linear2.bias?, \
+         @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, @norm3.weight, @norm3.bias?, $2:tgt_mask?, \
+         $3:memory_mask?, $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, $6:tgt_is_causal?, \
+         $7:memory_is_causal?)",
+    )
+}
+
+fn encoder_stack() -> Op {
+    Op::composite(
+        "transformer_encoder",
+        "transformer_encoder(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool norm_first, \
+         Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, Tensor? mask=None, \
+         Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
+        |b, c| encoders(b, c).map(Val::Leaf),
+    )
+    .doc("encoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
+    .module(
+        "TransformerEncoder(encoder_layer=None, num_layers, norm=None, enable_nested_tensor=True, mask_check=True) \
+         = transformer_encoder($0:src, %layers.0 is TransformerEncoderLayer.nhead, %layers.0 is \
+         TransformerEncoderLayer.activation, %layers.0 is TransformerEncoderLayer.layer_norm_eps, %layers.0 is \
+         TransformerEncoderLayer.batch_first, %layers.0 is TransformerEncoderLayer.norm_first, @each num_layers of \
+         layers.* is TransformerEncoderLayer, @norm.weight?, @norm.bias?, %norm is LayerNorm.eps?, $1:mask?, \
+         $2:src_key_padding_mask?, $3:is_causal?)",
+    )
+}
+
+fn decoder_stack() -> Op {
+    Op::composite(
+        "transformer_decoder",
+        "transformer_decoder(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool batch_first, \
+         bool norm_first, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, \
+         Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \
+         memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
+        |b, c| decoders(b, c).map(Val::Leaf),
+    )
+    .doc("decoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
+    .module(
+        "TransformerDecoder(decoder_layer=None, num_layers, norm=None) = transformer_decoder($0:tgt, $1:memory, \
+         %layers.0 is TransformerDecoderLayer.nhead, %layers.0 is TransformerDecoderLayer.activation, %layers.0 is \
+         TransformerDecoderLayer.layer_norm_eps, %layers.0 is TransformerDecoderLayer.batch_first, %layers.0 is \
+         TransformerDecoderLayer.norm_first, @each num_layers of layers.* is TransformerDecoderLayer, \
+         @norm.weight?, @norm.bias?, %norm is LayerNorm.eps?, $2:tgt_mask?, $3:memory_mask?, \
+         $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, $6:tgt_is_causal?, $7:memory_is_causal?)",
+    )
+}
+
+fn whole() -> Op {
+    Op::composite(
+        "transformer",
+        "transformer(Tensor src, Tensor tgt, int nhead, Any activation, float eps, bool batch_first, bool \
+         norm_first, Tensor?[] encoder, Tensor encoder_norm, Tensor? encoder_norm_bias, Tensor?[] decoder, Tensor \
+         decoder_norm, Tensor? decoder_norm_bias, Tensor? src_mask=None, Tensor? tgt_mask=None, Tensor? \
+         memory_mask=None, Tensor? src_key_padding_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \
+         memory_key_padding_mask=None, Any src_is_causal=None, Any tgt_is_causal=None, Any memory_is_causal=None) \
+         -> Tensor",
+        transformer,
+    )
+    .doc("an encoder's result for `src` as the memory of a decoder of `tgt`, both with a norm at their ends")
+    .module(
+        "Transformer(d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, \
+         dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-05, \
+         batch_first=False, norm_first=False, bias=True) = transformer($0:src, $1:tgt, nhead, activation, \
+         layer_norm_eps, batch_first, norm_first, @each num_encoder_layers of encoder.layers.* is \
+         TransformerEncoderLayer, @encoder.norm.weight, @encoder.norm.bias?, @each num_decoder_layers of \
+         decoder.layers.* is TransformerDecoderLayer, @decoder.norm.weight, @decoder.norm.bias?, $2:src_mask?, \
+         $3:tgt_mask?, $4:memory_mask?, $5:src_key_padding_mask?, $6:tgt_key_padding_mask?, \
+         $7:memory_key_padding_mask?, $8:src_is_causal?, $9:tgt_is_causal?, $10:memory_is_causal?)",
+    )
 }
 
 fn get(c: &Call<Traced>, name: &str) -> Val<Traced> {

@@ -209,81 +209,92 @@ fn integers() -> Vec<Op> {
 }
 
 fn filled() -> Vec<Op> {
-    vec![
-        Op::new(
-            "bernoulli",
-            "bernoulli(Tensor self, float? p=None) -> Tensor",
-            |c, _| random_type(c, DType::F32).map(Val::Leaf),
-            Meaning::Routine(bernoulli),
-        )
-        .doc("1 with probability p, or with self's elements as probabilities, else 0")
-        .form(
-            "aten.bernoulli.default torch.bernoulli Tensor.bernoulli",
-            "bernoulli(Tensor self) -> Tensor",
-        )
-        .form(
-            "aten.bernoulli.p torch.bernoulli Tensor.bernoulli",
-            "bernoulli(Tensor self, float p) -> Tensor",
-        )
-        .inplace_form(
-            "aten.bernoulli_.float Tensor.bernoulli_",
-            "bernoulli_(Tensor self, float p=0.5) -> Tensor",
-        ),
-        Op::new(
-            "uniform",
-            "uniform(Tensor self, float from=0., float to=1.) -> Tensor",
-            |c, _| float_type(c),
-            Meaning::Routine(|c| {
-                let (a, b) = (c.f64("from")?, c.f64("to")?);
-                if a > b {
-                    return Err(OpError::arg(
-                        "from",
-                        format!("uniform_ expects to return a [from, to) range, but found from={a} > to={b}"),
-                    ));
-                }
-                draw(c, &mut |g, d| Scalar::F64(g.uniform(d, a, b)))
-            }),
-        )
-        .doc("random numbers between two bounds, in self's shape")
-        .spelled("aten.uniform.default")
-        .inplace("aten.uniform_.default Tensor.uniform_ torch.nn.init.uniform_"),
-        Op::new(
-            "normal_like",
-            "normal(Tensor self, float mean=0., float std=1.) -> Tensor",
-            |c, _| float_type(c),
-            Meaning::Routine(|c| {
-                let (mean, std) = (c.f64("mean")?, c.f64("std")?);
-                if std < 0.0 {
-                    return Err(OpError::arg(
-                        "std",
-                        format!("normal expects std >= 0.0, but found std {std}"),
-                    ));
-                }
-                draw_normal(c, mean, std)
-            }),
-        )
-        .doc("random numbers of a normal distribution, in self's shape")
-        .spelled("aten.normal_functional.default aten.normal.out")
-        .inplace("aten.normal_.default Tensor.normal_ torch.nn.init.normal_"),
-        Op::new(
-            "exponential",
-            "exponential(Tensor self, float lambd=1.) -> Tensor",
-            |c, _| float_type(c),
-            Meaning::Routine(|c| {
-                let lambda = c.f64("lambd")?;
-                if lambda <= 0.0 {
-                    return Err(OpError::arg(
-                        "lambd",
-                        format!("exponential_ expects lambda > 0.0, but found lambda={lambda}"),
-                    ));
-                }
-                draw(c, &mut |g, _| Scalar::F64(g.exponential(lambda)))
-            }),
-        )
-        .doc("random numbers of an exponential distribution, in self's shape")
-        .spelled("aten.exponential.default")
-        .inplace("aten.exponential_.default Tensor.exponential_"),
-    ]
+    vec![bernoulli_row(), uniform_row(), normal_row(), exponential_row()]
+}
+
+fn bernoulli_row() -> Op {
+    Op::new(
+        "bernoulli",
+        "bernoulli(Tensor self, float? p=None) -> Tensor",
+        |c, _| random_type(c, DType::F32).map(Val::Leaf),
+        Meaning::Routine(bernoulli),
+    )
+    .doc("1 with probability p, or with self's elements as probabilities, else 0")
+    .form(
+        "aten.bernoulli.default torch.bernoulli Tensor.bernoulli",
+        "bernoulli(Tensor self) -> Tensor",
+    )
+    .form(
+        "aten.bernoulli.p torch.bernoulli Tensor.bernoulli",
+        "bernoulli(Tensor self, float p) -> Tensor",
+    )
+    .inplace_form(
+        "aten.bernoulli_.float Tensor.bernoulli_",
+        "bernoulli_(Tensor self, float p=0.5) -> Tensor",
+    )
+}
+
+fn uniform_row() -> Op {
+    Op::new(
+        "uniform",
+        "uniform(Tensor self, float from=0., float to=1.) -> Tensor",
+        |c, _| float_type(c),
+        Meaning::Routine(|c| {
+            let (a, b) = (c.f64("from")?, c.f64("to")?);
+            if a > b {
+                return Err(OpError::arg(
+                    "from",
+                    format!("uniform_ expects to return a [from, to) range, but found from={a} > to={b}"),
+                ));
+            }
+            draw(c, &mut |g, d| Scalar::F64(g.uniform(d, a, b)))
+        }),
+    )
+    .doc("random numbers between two bounds, in self's shape")
+    .spelled("aten.uniform.default")
+    .inplace("aten.uniform_.default Tensor.uniform_ torch.nn.init.uniform_")
+}
+
+fn normal_row() -> Op {
+    Op::new(
+        "normal_like",
+        "normal(Tensor self, float mean=0., float std=1.) -> Tensor",
+        |c, _| float_type(c),
+        Meaning::Routine(|c| {
+            let (mean, std) = (c.f64("mean")?, c.f64("std")?);
+            if std < 0.0 {
+                return Err(OpError::arg(
+                    "std",
+                    format!("normal expects std >= 0.0, but found std {std}"),
+                ));
+            }
+            draw_normal(c, mean, std)
+        }),
+    )
+    .doc("random numbers of a normal distribution, in self's shape")
+    .spelled("aten.normal_functional.default aten.normal.out")
+    .inplace("aten.normal_.default Tensor.normal_ torch.nn.init.normal_")
+}
+
+fn exponential_row() -> Op {
+    Op::new(
+        "exponential",
+        "exponential(Tensor self, float lambd=1.) -> Tensor",
+        |c, _| float_type(c),
+        Meaning::Routine(|c| {
+            let lambda = c.f64("lambd")?;
+            if lambda <= 0.0 {
+                return Err(OpError::arg(
+                    "lambd",
+                    format!("exponential_ expects lambda > 0.0, but found lambda={lambda}"),
+                ));
+            }
+            draw(c, &mut |g, _| Scalar::F64(g.exponential(lambda)))
+        }),
+    )
+    .doc("random numbers of an exponential distribution, in self's shape")
+    .spelled("aten.exponential.default")
+    .inplace("aten.exponential_.default Tensor.exponential_")
 }
 
 fn bernoulli(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

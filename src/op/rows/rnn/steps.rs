@@ -77,63 +77,28 @@ fn swapped<T: Real>(x: &[T], a: usize, b: usize, n: usize) -> Vec<T> {
 }
 
 fn run<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let kind = kind_of(c.op.name);
     let x = c.leaf("input")?;
     let batch_first = c.bool("batch_first")?;
-    let (time, batch) = if batch_first {
-        (x.shape()[1], x.shape()[0])
-    } else {
-        (x.shape()[0], x.shape()[1])
+    let [a, b, mut features] = x.shape()[..] else {
+        return Err(OpError::shape("a recurrent network takes sequences of vectors"));
     };
+    let (time, batch) = if batch_first { (b, a) } else { (a, b) };
     let input = x.to(T::DTYPE);
     let mut layer: Vec<T> = match batch_first {
-        true => swapped(input.as_slice::<T>(), batch, time, x.shape()[2]),
+        true => swapped(input.as_slice::<T>(), batch, time, features),
         false => input.as_slice::<T>().to_vec(),
     };
-    let states: Vec<Tensor> = match kind {
-        CellKind::Lstm => c.leaves("hx")?.into_iter().map(|t| t.to(T::DTYPE)).collect(),
-        _ => vec![c.leaf("hx")?.to(T::DTYPE)],
-    };
-    let params: Vec<Tensor> = c.leaves("params")?.into_iter().map(|t| t.to(T::DTYPE)).collect();
-    let directions = 1 + c.bool("bidirectional")? as usize;
-    let layers = c.int("num_layers")?.max(1) as usize;
-    let per_set = params.len() / (layers * directions);
-    let (width, hidden) = (states[0].shape()[2], states.last().map_or(0, |s| s.shape()[2]));
-    let mut last: Vec<Vec<T>> = states.iter().map(|s| s.as_slice::<T>().to_vec()).collect();
-    let mut features = x.shape()[2];
-    for l in 0..layers {
+    let mut network = Network::<T>::of(c)?;
+    for l in 0..network.layers {
         let sizes = Sizes {
             time,
             batch,
             input: features,
-            hidden,
-            width,
+            hidden: network.hidden,
+            width: network.width,
         };
-        let mut out = vec![T::default(); time * batch * width * directions];
-        for d in 0..directions {
-            let set = l * directions + d;
-            let w = weights::<T>(
-                &params[set * per_set..(set + 1) * per_set],
-                c.bool("has_biases")?,
-                kind,
-                &sizes,
-            )?;
-            let mut state: Vec<Vec<T>> = last
-                .iter()
-                .zip(&states)
-                .map(|(v, s)| {
-                    let n = batch * s.shape()[2];
-                    v[set * n..(set + 1) * n].to_vec()
-                })
-                .collect();
-            direction(kind, &w, &sizes, &layer, &mut state, &mut out, d, directions);
-            for ((v, s), new) in last.iter_mut().zip(&states).zip(&state) {
-                let n = batch * s.shape()[2];
-                v[set * n..(set + 1) * n].copy_from_slice(new);
-            }
-        }
-        layer = out;
-        features = width * directions;
+        layer = network.layer(l, &sizes, &layer)?;
+        features = network.width * network.directions;
     }
     let mut shape = vec![time, batch, features];
     if batch_first {
@@ -142,12 +107,71 @@ fn run<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     }
     zeros(T::DTYPE, &shape)?;
     let mut results = vec![Val::Leaf(Tensor::from_slice(&shape, &layer).to(x.dtype()))];
-    results.extend(
-        last.iter()
-            .zip(&states)
-            .map(|(v, s)| Val::Leaf(Tensor::from_slice(s.shape(), v).to(x.dtype()))),
-    );
+    let last = network.last.iter().zip(&network.states);
+    results.extend(last.map(|(v, s)| Val::Leaf(Tensor::from_slice(s.shape(), v).to(x.dtype()))));
     Ok(Val::Tuple(results))
+}
+
+/// A recurrent network with its weights, on its way through a sequence.
+struct Network<T> {
+    kind: CellKind,
+    layers: usize,
+    directions: usize,
+    has_biases: bool,
+    /// The weights of all layers and directions, one set after another.
+    params: Vec<Tensor>,
+    /// The states it begins with: `[layers * directions, batch, size]` each, the hidden one first.
+    states: Vec<Tensor>,
+    /// The states it ends with, as far as they are known.
+    last: Vec<Vec<T>>,
+    /// The size of a result: that of the hidden state, which an LSTM may project.
+    width: usize,
+    /// The size of the cell.
+    hidden: usize,
+}
+
+impl<T: Real> Network<T> {
+    fn of(c: &Call<Tensor>) -> OpResult<Network<T>> {
+        let kind = kind_of(c.op.name);
+        let states: Vec<Tensor> = match kind {
+            CellKind::Lstm => c.leaves("hx")?.into_iter().map(|t| t.to(T::DTYPE)).collect(),
+            _ => vec![c.leaf("hx")?.to(T::DTYPE)],
+        };
+        Ok(Network {
+            kind,
+            layers: c.int("num_layers")?.max(1) as usize,
+            directions: 1 + c.bool("bidirectional")? as usize,
+            has_biases: c.bool("has_biases")?,
+            params: c.leaves("params")?.into_iter().map(|t| t.to(T::DTYPE)).collect(),
+            last: states.iter().map(|s| s.as_slice::<T>().to_vec()).collect(),
+            width: states[0].shape()[2],
+            hidden: states.last().map_or(0, |s| s.shape()[2]),
+            states,
+        })
+    }
+
+    /// What layer `l` makes of `x`, its directions side by side.
+    fn layer(&mut self, l: usize, sizes: &Sizes, x: &[T]) -> OpResult<Vec<T>> {
+        let per_set = self.params.len() / (self.layers * self.directions);
+        let mut out = vec![T::default(); sizes.time * sizes.batch * self.width * self.directions];
+        for d in 0..self.directions {
+            let set = l * self.directions + d;
+            let params = &self.params[set * per_set..(set + 1) * per_set];
+            let w = weights::<T>(params, self.has_biases, self.kind, sizes)?;
+            let of_set = |s: &Tensor| {
+                let n = sizes.batch * s.shape()[2];
+                set * n..(set + 1) * n
+            };
+            let last = self.last.iter_mut().zip(&self.states);
+            let mut own: Vec<&mut [T]> = last.map(|(v, s)| &mut v[of_set(s)]).collect();
+            let mut state: Vec<Vec<T>> = own.iter().map(|v| v.to_vec()).collect();
+            direction(self.kind, &w, sizes, x, &mut state, &mut out, d, self.directions);
+            for (v, new) in own.iter_mut().zip(&state) {
+                v.copy_from_slice(new);
+            }
+        }
+        Ok(out)
+    }
 }
 
 fn weights<'a, T: Real>(p: &'a [Tensor], biases: bool, kind: CellKind, s: &Sizes) -> OpResult<Weights<'a, T>> {
