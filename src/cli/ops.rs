@@ -106,59 +106,47 @@ pub fn markdown(ops: &[&Op]) -> String {
          `Tensor.f` is the method `f`.\n",
     );
     let _ = writeln!(out, "\n{} ops. By meaning:\n", ops.len());
-    let kinds = [
-        "pointwise",
-        "reduction",
-        "view",
-        "contraction",
-        "routine",
-        "decomposition",
-        "control flow",
-        "host",
-    ];
-    let what = [
-        "a scalar expression for each element",
-        "a combination of the elements along dimensions",
-        "the same elements at other places",
-        "a matrix product, convolution or attention",
-        "a computation on whole tensors",
-        "other ops",
-        "calls of graphs",
-        "no tensor is computed: sizes, dtypes, Python values",
-    ];
-    for (k, w) in kinds.iter().zip(what) {
-        let n = ops.iter().filter(|o| kind(o) == *k).count();
+    for (k, w) in KINDS {
+        let n = ops.iter().filter(|o| kind(o) == k).count();
         let _ = writeln!(out, "* {k} ({n}): {w}");
     }
-    for k in kinds {
+    for (k, _) in KINDS {
         let _ = writeln!(out, "\n## {}{}\n", k[..1].to_uppercase(), &k[1..]);
         for o in ops.iter().filter(|o| kind(o) == k) {
-            let _ = writeln!(
-                out,
-                "### {}\n\n`{}`\n\n{}.",
-                o.name,
-                o.schema,
-                o.doc.trim_end_matches('.')
-            );
-            let paths: Vec<String> = o
-                .forms
-                .iter()
-                .flat_map(|f| &f.paths)
-                .map(|p| format!("`{p}`"))
-                .collect();
-            if !paths.is_empty() {
-                let _ = writeln!(out, "\nSpelled {}.", paths.join(", "));
-            }
-            for m in &o.modules {
-                let _ = writeln!(out, "\nModule `{}`.", m.text);
-            }
-            out.push('\n');
+            write_op(&mut out, o);
         }
         out.truncate(out.trim_end().len());
         out.push('\n');
     }
     out.push_str(&outside());
     out
+}
+
+/// The kinds of meanings, as [`kind`] gives them, with what they are.
+const KINDS: [(&str, &str); 8] = [
+    ("pointwise", "a scalar expression for each element"),
+    ("reduction", "a combination of the elements along dimensions"),
+    ("view", "the same elements at other places"),
+    ("contraction", "a matrix product, convolution or attention"),
+    ("routine", "a computation on whole tensors"),
+    ("decomposition", "other ops"),
+    ("control flow", "calls of graphs"),
+    ("host", "no tensor is computed: sizes, dtypes, Python values"),
+];
+
+/// One op's section of the page.
+fn write_op(out: &mut String, o: &Op) {
+    let doc = o.doc.trim_end_matches('.');
+    let _ = writeln!(out, "### {}\n\n`{}`\n\n{doc}.", o.name, o.schema);
+    let paths = o.forms.iter().flat_map(|f| &f.paths);
+    let paths: Vec<String> = paths.map(|p| format!("`{p}`")).collect();
+    if !paths.is_empty() {
+        let _ = writeln!(out, "\nSpelled {}.", paths.join(", "));
+    }
+    for m in &o.modules {
+        let _ = writeln!(out, "\nModule `{}`.", m.text);
+    }
+    out.push('\n');
 }
 
 /// The section of what the table leaves out; `tests/torch/opinfo.py` reads it.

@@ -95,70 +95,83 @@ fn operand<'t>(operands: &[Option<&'t Tensor>], i: usize) -> OpResult<&'t Tensor
 }
 
 fn run<T: Number>(c: &Contraction, operands: &[Option<&Tensor>], dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
-    match c {
-        Contraction::MatMul {
-            a,
-            b,
-            bias,
-            a_transposed,
-            b_transposed,
-            alpha,
-            beta,
-            ..
-        } => {
-            let bias = bias.map(|i| operand(operands, i)).transpose()?.filter(|_| *beta != 0.0);
-            let (a, b) = (operand(operands, *a)?, operand(operands, *b)?);
-            let mut v: Vec<T> = matmul(a, *a_transposed, b, *b_transposed, shape)?;
-            v.iter_mut().for_each(|x| *x = x.scale(*alpha));
-            if let Some(bias) = bias {
-                let addend = T::read(bias);
-                let at = broadcast_positions(bias.shape(), shape);
-                v.iter_mut()
-                    .zip(at)
-                    .for_each(|(x, p)| *x = x.add(addend[p].scale(*beta)));
-            }
-            Ok(T::write(v, dtype, shape))
-        }
-        Contraction::Conv {
-            input,
-            weight,
-            bias,
-            stride,
-            padding,
-            dilation,
-            transposed,
-            groups,
-            ..
-        } => {
-            let (input, weight) = (operand(operands, *input)?, operand(operands, *weight)?);
-            let geometry = Geometry {
-                n: shape[0],
-                channels: input.shape()[1],
-                features: shape[1],
-                groups: *groups,
-                input: &input.shape()[2..],
-                kernel: &weight.shape()[2..],
-                output: &shape[2..],
-                stride,
-                padding,
-                dilation,
-            };
-            let (x, w) = (T::read(input), T::read(weight));
-            let mut v = if *transposed {
-                geometry.transposed(&x, &w)
-            } else {
-                geometry.direct(&x, &w)
-            };
-            if let Some(bias) = bias.map(|i| operand(operands, i)).transpose()? {
-                let addend = T::read(bias);
-                let spatial: usize = shape[2..].iter().product();
-                for (i, x) in v.iter_mut().enumerate() {
-                    *x = x.add(addend[i / spatial.max(1) % addend.len()]);
-                }
-            }
-            Ok(T::write(v, dtype, shape))
+    let values = match c {
+        Contraction::MatMul { .. } => product::<T>(c, operands, shape)?,
+        Contraction::Conv { .. } => convolution::<T>(c, operands, shape)?,
+    };
+    Ok(T::write(values, dtype, shape))
+}
+
+/// `beta * bias + alpha * (a @ b)`.
+fn product<T: Number>(c: &Contraction, operands: &[Option<&Tensor>], shape: &[usize]) -> OpResult<Vec<T>> {
+    let Contraction::MatMul {
+        a,
+        b,
+        bias,
+        a_transposed,
+        b_transposed,
+        alpha,
+        beta,
+        ..
+    } = c
+    else {
+        unreachable!("the caller matched it")
+    };
+    let bias = bias.map(|i| operand(operands, i)).transpose()?.filter(|_| *beta != 0.0);
+    let (a, b) = (operand(operands, *a)?, operand(operands, *b)?);
+    let mut v: Vec<T> = matmul(a, *a_transposed, b, *b_transposed, shape)?;
+    v.iter_mut().for_each(|x| *x = x.scale(*alpha));
+    if let Some(bias) = bias {
+        let addend = T::read(bias);
+        let at = broadcast_positions(bias.shape(), shape);
+        for (x, p) in v.iter_mut().zip(at) {
+            *x = x.add(addend[p].scale(*beta));
         }
     }
+    Ok(v)
+}
+
+fn convolution<T: Number>(c: &Contraction, operands: &[Option<&Tensor>], shape: &[usize]) -> OpResult<Vec<T>> {
+    let Contraction::Conv {
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        groups,
+        ..
+    } = c
+    else {
+        unreachable!("the caller matched it")
+    };
+    let (input, weight) = (operand(operands, *input)?, operand(operands, *weight)?);
+    let geometry = Geometry {
+        n: shape[0],
+        channels: input.shape()[1],
+        features: shape[1],
+        groups: *groups,
+        input: &input.shape()[2..],
+        kernel: &weight.shape()[2..],
+        output: &shape[2..],
+        stride,
+        padding,
+        dilation,
+    };
+    let (x, w) = (T::read(input), T::read(weight));
+    let mut v = match *transposed {
+        true => geometry.transposed(&x, &w),
+        false => geometry.direct(&x, &w),
+    };
+    if let Some(bias) = bias.map(|i| operand(operands, i)).transpose()? {
+        let addend = T::read(bias);
+        let spatial: usize = shape[2..].iter().product();
+        for (i, x) in v.iter_mut().enumerate() {
+            *x = x.add(addend[i / spatial.max(1) % addend.len()]);
+        }
+    }
+    Ok(v)
 }
 
 /// For every element of `shape`, the position of the element of `operand` that stands there.

@@ -226,13 +226,8 @@ impl Binding {
     }
 
     /// The parameters' values, in parameter order: tuples given for lists become lists, one item given for a list of a
-    /// fixed length is repeated.
-    pub fn apply<U: Clone>(&self, args: &[Val<U>], kwargs: &[(&str, &Val<U>)]) -> Vec<Val<U>> {
-        self.apply_with(args, kwargs, &|_| false)
-    }
-
-    /// [`Binding::apply`] where some leaves stand for whole lists: these are not made items of one.
-    pub fn apply_with<U: Clone>(
+    /// fixed length is repeated. `whole` tells leaves that stand for whole lists: these are not made items of one.
+    pub fn apply<U: Clone>(
         &self,
         args: &[Val<U>],
         kwargs: &[(&str, &Val<U>)],
@@ -420,7 +415,8 @@ mod tests {
     }
 
     fn bind(schema: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<Vec<Type>, BindError> {
-        Binding::new(&Schema::parse(schema), args, kwargs, Leniency::default()).map(|b| b.apply(args, kwargs))
+        Binding::new(&Schema::parse(schema), args, kwargs, Leniency::default())
+            .map(|b| b.apply(args, kwargs, &|_| false))
     }
 
     #[test]

@@ -60,33 +60,25 @@ pub fn control(op: &Op) -> Option<Control> {
 /// Takes a call apart.
 pub fn parts<T: Clone>(call: &Call<T>) -> OpResult<Parts<T>> {
     let control = control(call.op).ok_or_else(|| OpError::new(Code::E0601, "no control flow"))?;
+    let must_be = |name: &str, what: &str| {
+        let (op, given) = (call.op.name, call.get(name).kind_name());
+        OpError::arg(name, format!("argument `{name}` of `{op}` must be {what}, not {given}"))
+    };
     let graph = |name: &str| match call.get(name) {
         Val::Graph(g) => Ok(g.clone()),
         v => {
-            let title = format!(
-                "argument `{name}` of `{}` must be a graph, not {}",
-                call.op.name,
-                v.kind_name()
-            );
             // An attribute that no line of the text declares: `print(graph)` shows what reads a graph, not the graph.
             let help = match v {
                 Val::Unknown => "print(graph) leaves out the graphs within it; print_readable() holds them",
                 _ => "name a graph of the file: `@name`",
             };
-            Err(OpError::arg(name, title).help(help))
+            Err(must_be(name, "a graph").help(help))
         }
     };
     let list = |name: &str| match call.get(name) {
         Val::None => Ok(vec![]),
         Val::List(v) | Val::Tuple(v) => Ok(v.clone()),
-        v => {
-            let title = format!(
-                "argument `{name}` of `{}` must be a tuple or list, not {}",
-                call.op.name,
-                v.kind_name()
-            );
-            Err(OpError::arg(name, title).help("write a tuple: `(%x,)`"))
-        }
+        _ => Err(must_be(name, "a tuple or list").help("write a tuple: `(%x,)`")),
     };
     let (mut predicate, mut carried, mut rows, mut extra) = (None, vec![], vec![], vec![]);
     let graphs = match control {

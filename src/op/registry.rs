@@ -149,7 +149,7 @@ impl Spelling {
         kwargs: &[(&str, &Val<U>)],
         whole: &dyn Fn(&U) -> bool,
     ) -> Call<U> {
-        let bound = self.binding.apply_with(args, kwargs, whole);
+        let bound = self.binding.apply(args, kwargs, whole);
         let args = self
             .params
             .iter()
@@ -179,8 +179,8 @@ impl Candidate {
         let binding = Binding::new(schema, args, kwargs, leniency)?;
         // `relu(x, inplace=True)`.
         let flag = schema.index_of("inplace");
-        let inplace = flag.is_some_and(|i| binding.apply(args, kwargs)[i] == Val::Bool(true));
-        let reduction = legacy_reduction(schema, &binding.apply(args, kwargs));
+        let inplace = flag.is_some_and(|i| binding.apply(args, kwargs, &|_| false)[i] == Val::Bool(true));
+        let reduction = legacy_reduction(schema, &binding.apply(args, kwargs, &|_| false));
         let params = self.op.schema.params.iter().map(|p| {
             if let Some(v) = reduction.as_ref().filter(|_| p.name == "reduction") {
                 return Err(v.clone());

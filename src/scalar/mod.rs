@@ -147,6 +147,18 @@ pub enum Compare {
     Ge,
 }
 
+impl Compare {
+    /// All comparisons.
+    pub const ALL: [Compare; 6] = [
+        Compare::Eq,
+        Compare::Ne,
+        Compare::Lt,
+        Compare::Le,
+        Compare::Gt,
+        Compare::Ge,
+    ];
+}
+
 /// A value within an [`Expr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ref(pub u32);

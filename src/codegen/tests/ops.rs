@@ -80,15 +80,6 @@ const BINARY: &[Binary] = &[
     Binary::Zeta,
 ];
 
-const COMPARE: &[Compare] = &[
-    Compare::Eq,
-    Compare::Ne,
-    Compare::Lt,
-    Compare::Le,
-    Compare::Gt,
-    Compare::Ge,
-];
-
 /// Values of a dtype that are likely to go wrong.
 fn special(d: DType) -> Vec<Scalar> {
     if d == DType::B8 {
@@ -238,7 +229,7 @@ pub(super) fn binary_cases() -> Vec<Case> {
             });
             cases.extend(k.map(|k| (k, two(&x, &y), 0)));
         }
-        for &op in COMPARE {
+        for op in Compare::ALL {
             let (x, y) = pairs(&special(d), &special(d));
             let n = x.len();
             let k = map(&format!("{op:?}_{d}"), &[(d, n), (d, n)], |k, x| {

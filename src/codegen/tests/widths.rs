@@ -110,14 +110,7 @@ fn every_lane_wise_operation_is_the_same_in_all_widths() {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, y| k.binary(op, x, y));
         assert_eq!(used, wide::widest(), "{op:?} was not widened");
     }
-    for op in [
-        Compare::Eq,
-        Compare::Ne,
-        Compare::Lt,
-        Compare::Le,
-        Compare::Gt,
-        Compare::Ge,
-    ] {
+    for op in Compare::ALL {
         let used = pointwise(&format!("{op:?}"), 211, |k, x, y| {
             let c = k.compare(op, x, y);
             k.select(c, y, x)

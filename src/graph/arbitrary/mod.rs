@@ -201,65 +201,57 @@ pub fn module(seed: u64) -> GraphModule {
     if r.one_in(2) {
         m.weights = Some((text(r).to_string(), None));
     }
-    for (i, n) in ["N", "M"].iter().enumerate() {
+    for (min, n) in (0..).zip(["N", "M"]) {
         let max = r.one_in(2).then(|| r.below(1000) as i64 + 10);
-        m.dims.insert(
-            (*n).into(),
-            DimRange {
-                min: i as i64,
-                max,
-                span: None,
-            },
-        );
+        m.dims.insert(n.into(), DimRange { min, max, span: None });
     }
     for _ in 0..r.below(3) {
-        let compare = r.pick(&[
-            Compare::Eq,
-            Compare::Ne,
-            Compare::Lt,
-            Compare::Le,
-            Compare::Gt,
-            Compare::Ge,
-        ]);
+        let compare = r.pick(&Compare::ALL);
         let (left, right) = (dim(r), dim(r));
         m.guards.push(SizeGuard { left, compare, right });
     }
     for i in 0..r.below(4) {
-        let mut none = |_: &mut Rng| -> Option<Literal> { None };
-        // A bare name is a string there.
-        let plain = |v: Literal| match &v {
-            Val::Int(d) if d.as_var().is_some() => Val::Bool(true),
-            _ => v,
-        };
-        let class = r.pick(&["Linear", "torch.nn.ReLU", "LayerNorm"]).into();
-        let args = (0..r.below(3)).map(|_| plain(literal(r, 2, &mut none))).collect();
-        let kwargs = kwargs(r, &mut none).into_iter().map(|(k, v)| (k, plain(v))).collect();
-        let span = None;
-        let decl = ModuleDecl {
-            class,
-            args,
-            kwargs,
-            span,
-        };
+        let decl = module_decl(r);
         m.modules.insert(format!("{}.{i}", word(r)).into(), decl);
     }
     for i in 0..r.below(5) {
-        let (kind, ty, value) = match r.below(4) {
-            0 => (AttributeKind::Parameter, Val::Leaf(tensor_type(r)), None),
-            1 => (AttributeKind::Buffer, Val::Leaf(tensor_type(r)), None),
-            _ => {
-                let t = constant(r);
-                (AttributeKind::Constant, Val::Leaf(t.ty()), Some(t))
-            }
-        };
-        let (ty, span) = (Some(ty), None);
-        m.attributes
-            .insert(format!("{i}.w").into(), Attribute { kind, ty, value, span });
+        m.attributes.insert(format!("{i}.w").into(), attribute(r));
     }
     for i in 0..r.below(3) + 1 {
         m.graphs.insert(format!("{}_{i}", word(r)).into(), graph(r));
     }
     m
+}
+
+fn module_decl(r: &mut Rng) -> ModuleDecl {
+    let mut none = |_: &mut Rng| -> Option<Literal> { None };
+    // A bare name is a string there.
+    let plain = |v: Literal| match &v {
+        Val::Int(d) if d.as_var().is_some() => Val::Bool(true),
+        _ => v,
+    };
+    let class = r.pick(&["Linear", "torch.nn.ReLU", "LayerNorm"]).into();
+    let args = (0..r.below(3)).map(|_| plain(literal(r, 2, &mut none))).collect();
+    let kwargs = kwargs(r, &mut none).into_iter().map(|(k, v)| (k, plain(v))).collect();
+    ModuleDecl {
+        class,
+        args,
+        kwargs,
+        span: None,
+    }
+}
+
+fn attribute(r: &mut Rng) -> Attribute {
+    let (kind, ty, value) = match r.below(4) {
+        0 => (AttributeKind::Parameter, Val::Leaf(tensor_type(r)), None),
+        1 => (AttributeKind::Buffer, Val::Leaf(tensor_type(r)), None),
+        _ => {
+            let t = constant(r);
+            (AttributeKind::Constant, Val::Leaf(t.ty()), Some(t))
+        }
+    };
+    let (ty, span) = (Some(ty), None);
+    Attribute { kind, ty, value, span }
 }
 
 fn kwargs<T>(r: &mut Rng, leaf: &mut dyn FnMut(&mut Rng) -> Option<Val<T>>) -> Vec<(Arc<str>, Val<T>)> {

@@ -36,37 +36,67 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
     })
 }
 
+/// Which nodes wait for which.
+#[derive(Default)]
+struct Dependencies {
+    /// How many nodes a node waits for.
+    waits: HashMap<NodeId, usize>,
+    /// The nodes that wait for a node.
+    after: HashMap<NodeId, Vec<NodeId>>,
+}
+
+impl Dependencies {
+    /// Nodes wait for their operands; readers of values wait for writes before them, and writes for all readers before:
+    /// nothing crosses.
+    fn of(module: &GraphModule, graph: &Graph) -> Dependencies {
+        let mut d = Dependencies::default();
+        let mut impure: Option<NodeId> = None;
+        let mut since: Vec<NodeId> = vec![];
+        for n in graph.iter() {
+            d.waits.entry(n).or_default();
+            for i in graph[n].inputs() {
+                d.add(n, i);
+            }
+            if !graph[n].op().is_call() {
+                continue;
+            }
+            if is_impure(graph, n, Some(module)) {
+                for m in since.drain(..).chain(impure) {
+                    d.add(n, m);
+                }
+                impure = Some(n);
+            } else {
+                if let Some(i) = impure {
+                    d.add(n, i);
+                }
+                since.push(n);
+            }
+        }
+        d
+    }
+
+    fn add(&mut self, n: NodeId, on: NodeId) {
+        *self.waits.entry(n).or_default() += 1;
+        self.after.entry(on).or_default().push(n);
+    }
+
+    /// The nodes that wait for nothing more once `n` is placed.
+    fn released(&mut self, n: NodeId) -> Vec<NodeId> {
+        let mut out = self.after.remove(&n).unwrap_or_default();
+        out.retain(|m| {
+            self.waits.get_mut(m).is_some_and(|w| {
+                *w -= 1;
+                *w == 0
+            })
+        });
+        out
+    }
+}
+
 /// The canonical order.
 fn order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
-    let mut waits: HashMap<NodeId, usize> = HashMap::new();
-    let mut after: HashMap<NodeId, Vec<NodeId>> = HashMap::new();
-    let mut depends = |n: NodeId, on: NodeId, waits: &mut HashMap<NodeId, usize>| {
-        *waits.entry(n).or_default() += 1;
-        after.entry(on).or_default().push(n);
-    };
+    let mut dependencies = Dependencies::of(module, graph);
     let output = graph.output();
-    let mut impure: Option<NodeId> = None;
-    // Readers of values wait for writes before them, and writes for all readers before: nothing crosses.
-    let mut since: Vec<NodeId> = vec![];
-    for n in graph.iter() {
-        waits.entry(n).or_default();
-        for i in graph[n].inputs() {
-            depends(n, i, &mut waits);
-        }
-        let call = graph[n].op().is_call();
-        if call && is_impure(graph, n, Some(module)) {
-            for &m in since.iter().chain(&impure) {
-                depends(n, m, &mut waits);
-            }
-            impure = Some(n);
-            since.clear();
-        } else if call {
-            if let Some(i) = impure {
-                depends(n, i, &mut waits);
-            }
-            since.push(n);
-        }
-    }
     let mut place: HashMap<NodeId, usize> = HashMap::new();
     let mut ready: BinaryHeap<Reverse<(u8, String, usize, NodeId)>> = BinaryHeap::new();
     let mut placeholder = 0;
@@ -79,20 +109,15 @@ fn order(module: &GraphModule, graph: &Graph) -> Vec<NodeId> {
             ready.push(Reverse((!is_input as u8, key, placeholder * is_input as usize, n)));
         }
     };
-    for n in graph.iter().filter(|n| waits[n] == 0) {
+    for n in graph.iter().filter(|n| dependencies.waits[n] == 0) {
         push(n, &place, &mut ready);
     }
     let mut out = vec![];
     while let Some(Reverse((_, _, _, n))) = ready.pop() {
         place.insert(n, out.len());
         out.push(n);
-        for &m in after.get(&n).into_iter().flatten() {
-            if let Some(w) = waits.get_mut(&m) {
-                *w -= 1;
-                if *w == 0 {
-                    push(m, &place, &mut ready);
-                }
-            }
+        for m in dependencies.released(n) {
+            push(m, &place, &mut ready);
         }
     }
     out.extend(output);

@@ -68,6 +68,7 @@ pub fn replace_pattern_with_filters(
     Ok(out)
 }
 
+/// Replaces one match. `renewed` tells what stands for results of matches replaced before.
 fn replace_one(
     graph: &mut Graph,
     pattern: &Graph,
@@ -95,15 +96,7 @@ fn replace_one(
         .copied()
         .zip(m.placeholder_nodes.iter().map(latest))
         .collect();
-    let point = insert_point(graph, m)?;
-    let before = graph.insert_point();
-    graph.set_insert_point(point);
-    let copied = graph.graph_copy(replacement, &mut map);
-    graph.set_insert_point(before);
-    let result = match copied {
-        Ok(r) => r.unwrap_or(Val::None),
-        Err(e) => return error(e.0),
-    };
+    let result = copy_to(graph, insert_point(graph, m)?, replacement, &mut map)?;
     let replacements: Vec<NodeId> = replacement
         .iter()
         .filter(|n| replacement[*n].op() != Opcode::Placeholder)
@@ -127,6 +120,33 @@ fn replace_one(
         }
         renewed.insert(old, new.clone());
     }
+    erase_matched(graph, pattern, m)?;
+    Ok(ReplacedPatterns {
+        anchor: m.anchors[0],
+        nodes_map: m.nodes_map.clone(),
+        replacements,
+    })
+}
+
+/// Copies `replacement` to `point`; what it returns, in terms of `graph`.
+fn copy_to(
+    graph: &mut Graph,
+    point: InsertPoint,
+    replacement: &Graph,
+    map: &mut HashMap<NodeId, Arg>,
+) -> Result<Arg, PatternError> {
+    let before = graph.insert_point();
+    graph.set_insert_point(point);
+    let copied = graph.graph_copy(replacement, map);
+    graph.set_insert_point(before);
+    match copied {
+        Ok(r) => Ok(r.unwrap_or(Val::None)),
+        Err(e) => error(e.0),
+    }
+}
+
+/// Drops the calls of a match, whose results nothing uses any more, from the last to the first.
+fn erase_matched(graph: &mut Graph, pattern: &Graph, m: &InternalMatch) -> Result<(), PatternError> {
     for p in pattern.iter().rev() {
         let inner = !matches!(pattern[p].op(), Opcode::Placeholder | Opcode::Output);
         if let Some(Val::Leaf(n)) = m.nodes_map.get(&p).filter(|_| inner)
@@ -135,11 +155,7 @@ fn replace_one(
             return error(e.0);
         }
     }
-    Ok(ReplacedPatterns {
-        anchor: m.anchors[0],
-        nodes_map: m.nodes_map.clone(),
-        replacements,
-    })
+    Ok(())
 }
 
 /// Before the first user of a result; behind the last result if nothing uses any.

@@ -9,6 +9,13 @@ use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
+    [joined(), of_least_rank(), stacks(), grids()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn joined() -> Vec<Op> {
     vec![
         Op::new(
             "cat",
@@ -23,6 +30,11 @@ pub fn rows() -> Vec<Op> {
         Op::composite("stack", "stack(Tensor[] tensors, int dim=0) -> Tensor", stack)
             .doc("tensors side by side along a new dim")
             .spelled("aten.stack.default torch.stack"),
+    ]
+}
+
+fn of_least_rank() -> Vec<Op> {
+    vec![
         Op::composite(
             "atleast_1d_all",
             "atleast_1d_all(Tensor[] tensors) -> Tensor[]",
@@ -44,6 +56,11 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("each tensor with three dims or more")
         .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
+    ]
+}
+
+fn stacks() -> Vec<Op> {
+    vec![
         Op::composite("hstack", "hstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, "atleast_1d", 1)
         })
@@ -62,6 +79,11 @@ pub fn rows() -> Vec<Op> {
         Op::composite("column_stack", "column_stack(Tensor[] tensors) -> Tensor", column_stack)
             .doc("vectors as columns and matrices side by side")
             .spelled("aten.column_stack.default torch.column_stack"),
+    ]
+}
+
+fn grids() -> Vec<Op> {
+    vec![
         Op::composite(
             "meshgrid",
             "meshgrid(Tensor[] tensors, *, str? indexing=None) -> Tensor[]",

@@ -11,7 +11,7 @@ use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [constants(), likes(), news(), ranges(), matrices()]
+    [constants(), numbers(), likes(), news(), ranges(), matrices()]
         .into_iter()
         .flatten()
         .collect()
@@ -110,6 +110,12 @@ fn constants() -> Vec<Op> {
         )
         .doc("every element is 0; the order of the dims in memory means nothing here")
         .spelled("aten.empty_permuted.default torch.empty_permuted"),
+    ]
+}
+
+/// Tensors of one number.
+fn numbers() -> Vec<Op> {
+    vec![
         creation(
             "scalar_tensor",
             "scalar_tensor(Scalar s, ScalarType? dtype=None) -> Tensor",

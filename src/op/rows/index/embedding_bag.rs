@@ -175,6 +175,26 @@ fn sums_directly<T: Clone>(c: &Call<T>, weight: DType) -> OpResult<bool> {
     Ok(narrow && c.int("mode")? == 0 && c.opt_int("padding_idx")?.is_none())
 }
 
+/// Where each bag begins and ends among the indices.
+fn bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Vec<(usize, usize)>> {
+    if let Some(first) = offsets.first().filter(|f| **f != 0) {
+        return Err(OpError::value(format!(
+            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {first}"
+        )));
+    }
+    let bags = offsets.len() - (last_is_end && !offsets.is_empty()) as usize;
+    let of_bag = |k: usize| {
+        let (begin, end) = (offsets[k], offsets.get(k + 1).copied().unwrap_or(indices as i64));
+        match 0 <= begin && begin <= end && end <= indices as i64 {
+            true => Ok((begin as usize, end as usize)),
+            false => Err(OpError::value(
+                "embedding_bag: offsets must rise and be within the indices",
+            )),
+        }
+    };
+    (0..bags).map(of_bag).collect()
+}
+
 fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let w = c.leaf("weight")?;
     let (i, o) = (
@@ -182,28 +202,8 @@ fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         indices(c.leaf("offsets")?, "offsets must be integers")?,
     );
     let (i, o) = (i.as_slice::<i64>(), o.as_slice::<i64>());
-    let n = if c.bool("include_last_offset")? {
-        o.len().saturating_sub(1)
-    } else {
-        o.len()
-    };
-    if o.first().is_some_and(|&f| f != 0) {
-        return Err(OpError::value(format!(
-            "offsets[0] has to be 0, i.e., the first sequence in the mini-batch has to start from position 0. However, got {}",
-            o[0]
-        )));
-    }
-    let mut bounds = Vec::with_capacity(n);
-    for k in 0..n {
-        let end = o.get(k + 1).copied().unwrap_or(i.len() as i64);
-        let ok = o[k] >= 0 && o[k] <= end && end <= i.len() as i64;
-        if !ok {
-            return Err(OpError::value(
-                "embedding_bag: offsets must rise and be within the indices",
-            ));
-        }
-        bounds.push((o[k] as usize, end as usize));
-    }
+    let bounds = bounds(o, i.len(), c.bool("include_last_offset")?)?;
+    let n = bounds.len();
     let rows = w.shape()[0] as i64;
     let padding = c.opt_int("padding_idx")?.map(|p| if p < 0 { p + rows } else { p });
     let mode = c.int("mode")?;

@@ -84,11 +84,8 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
     };
     let parts: Vec<&str> = left.split(',').collect();
     if parts.len() != tensors.len() {
-        let more = if parts.len() > tensors.len() { "more" } else { "fewer" };
-        return fail(format!(
-            "{} operands were provided than specified in the equation",
-            if more == "more" { "fewer" } else { "more" }
-        ));
+        let given = if tensors.len() < parts.len() { "fewer" } else { "more" };
+        return fail(format!("{given} operands were provided than specified in the equation"));
     }
     let mut terms = vec![];
     for (i, (p, t)) in parts.iter().zip(tensors).enumerate() {
@@ -111,16 +108,7 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
         Some(r) => labels(r, None, spread, 0)?,
         None => implicit(left, spread),
     };
-    for (i, l) in out.iter().enumerate() {
-        if out[..i].contains(l) {
-            return fail(format!("output subscript {l} appears more than once in the output"));
-        }
-        if !terms.iter().any(|t| t.labels.contains(l)) {
-            return fail(format!(
-                "output subscript {l} does not appear in the equation for any input operand"
-            ));
-        }
-    }
+    check_output(&out, &terms)?;
     check_sizes(&terms)?;
     let mut acc = terms.remove(0);
     while !terms.is_empty() {
@@ -135,6 +123,21 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
         .filter_map(|l| acc.labels.iter().position(|x| x == l))
         .collect();
     b.permute(&acc.tensor, &order)
+}
+
+/// Refuses output labels that occur twice or in no operand.
+fn check_output(out: &[Label], terms: &[Term]) -> OpResult<()> {
+    for (i, l) in out.iter().enumerate() {
+        if out[..i].contains(l) {
+            return fail(format!("output subscript {l} appears more than once in the output"));
+        }
+        if !terms.iter().any(|t| t.labels.contains(l)) {
+            return fail(format!(
+                "output subscript {l} does not appear in the equation for any input operand"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Without an arrow: the ellipsis, then the letters that occur once, in alphabetical order.

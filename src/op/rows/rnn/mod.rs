@@ -97,22 +97,9 @@ fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
     }
     check_params(c, kind, d, x)?;
     let directions = 1 + c.bool("bidirectional")? as i64;
-    let mut out = vec![];
+    let layers = Dim::Const(c.int("num_layers")?.saturating_mul(directions));
     for s in &states {
-        match s.shape.as_deref() {
-            Some([l, n, h]) => {
-                let layers = Dim::Const(c.int("num_layers")?.saturating_mul(directions));
-                let bad = |a: &Dim, b: &Dim| a.sub(b).as_const().is_some_and(|d| d != 0);
-                if bad(l, &layers) || bad(n, batch) {
-                    return Err(OpError::shape(format!(
-                        "Expected hidden size [{layers}, {batch}, {h}], got {}",
-                        list_text(&[l.clone(), n.clone(), h.clone()])
-                    )));
-                }
-                out.push(Val::Leaf((*s).clone()));
-            }
-            _ => return Err(OpError::shape("the hidden state must have 3 dims")),
-        }
+        check_state(s, &layers, batch)?;
     }
     let hidden = states[0]
         .shape
@@ -124,8 +111,24 @@ fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
     } else {
         vec![time.clone(), batch.clone(), hidden]
     };
-    out.insert(0, Val::Leaf(TensorType::new(d, shape)));
+    let mut out = vec![Val::Leaf(TensorType::new(d, shape))];
+    out.extend(states.into_iter().cloned().map(Val::Leaf));
     Ok(Val::Tuple(out))
+}
+
+/// Refuses a state that is not `[layers, batch, size]`.
+fn check_state(state: &TensorType, layers: &Dim, batch: &Dim) -> OpResult<()> {
+    let Some([l, n, h]) = state.shape.as_deref() else {
+        return Err(OpError::shape("the hidden state must have 3 dims"));
+    };
+    let differ = |a: &Dim, b: &Dim| a.sub(b).as_const().is_some_and(|d| d != 0);
+    if differ(l, layers) || differ(n, batch) {
+        return Err(OpError::shape(format!(
+            "Expected hidden size [{layers}, {batch}, {h}], got {}",
+            list_text(&[l.clone(), n.clone(), h.clone()])
+        )));
+    }
+    Ok(())
 }
 
 fn check_params(c: &Call<TensorType>, kind: CellKind, d: DType, x: &[Dim]) -> OpResult<()> {

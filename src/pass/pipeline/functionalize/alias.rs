@@ -23,16 +23,16 @@ impl Functionalize<'_> {
     ) -> Result<(), Fail> {
         if matches!(op.meaning, Meaning::Decompose(_)) && !matches!(op.name, "to" | "type_as") && op.aliases {
             // `split`, `chunk`, `getattr(x, "T")`: views one by one.
-            self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+            self.normalize.rewrite(graph, n, resolved)?;
             let made = graph.id_bound();
             if decompose_node(graph, n, op, |_| false)? {
                 for i in (made..graph.id_bound()).map(NodeId::new) {
-                    self.node(graph, i).map_err(Fail::from)?;
+                    self.node(graph, i)?;
                 }
             }
             return Ok(());
         }
-        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+        self.normalize.rewrite(graph, n, resolved)?;
         let Some(Val::Leaf(x)) = graph[n].args().first().cloned() else {
             return Ok(());
         };

@@ -162,11 +162,9 @@ impl Functionalize<'_> {
             return Ok(at);
         }
         let (mut value, version) = (root.value, root.version);
-        let source = Source::of(graph, at, "functionalize");
-        at_point(graph, InsertPoint::Before(user), |graph| {
-            let mut b = GraphBuilder::new(graph, source, |_| true);
+        written_at(graph, at, InsertPoint::Before(user), |b| {
             for step in &place.steps {
-                let call = traced_step(&b, step, value);
+                let call = traced_step(b, step, value);
                 value = b.node(&call, step.ty.clone());
             }
         });
@@ -262,10 +260,12 @@ fn after(graph: &Graph, n: NodeId) -> InsertPoint {
     graph.next(n).map_or(InsertPoint::End, InsertPoint::Before)
 }
 
-fn at_point<R>(graph: &mut Graph, point: InsertPoint, f: impl FnOnce(&mut Graph) -> R) -> R {
+/// What `f` writes at `point`, as nodes that stand for `of`.
+fn written_at<R>(graph: &mut Graph, of: NodeId, point: InsertPoint, f: impl FnOnce(&mut GraphBuilder<'_>) -> R) -> R {
+    let source = Source::of(graph, of, "functionalize");
     let before = graph.insert_point();
     graph.set_insert_point(point);
-    let r = f(graph);
+    let r = f(&mut GraphBuilder::new(graph, source, |_| true));
     graph.set_insert_point(before);
     r
 }

@@ -1,12 +1,12 @@
 //! Writes: the op without its write, and the new value of the memory.
 
-use super::{Fail, Functionalize, Place, Root, after, at_point, node_of, tensor_type, traced_step};
+use super::{Fail, Functionalize, Place, Root, after, node_of, tensor_type, traced_step, written_at};
 use crate::diag::Code;
-use crate::graph::{Graph, InsertPoint, NodeId};
+use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::view::write_through;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced, running};
-use crate::pass::build::{GraphBuilder, Source, full_args, replace_with_value};
+use crate::pass::build::{GraphBuilder, full_args, replace_with_value};
 use crate::types::{TensorType, Type, Val};
 
 impl Functionalize<'_> {
@@ -20,7 +20,9 @@ impl Functionalize<'_> {
         target: &Operand,
     ) -> Result<(), Fail> {
         let x = target_node(target)?;
-        let ty = self.without_write(graph, n, resolved)?;
+        self.normalize.rewrite(graph, n, resolved)?;
+        let ty = infer::infer_node(self.normalize.module(), graph, n)?;
+        graph.meta_mut(n).ty = Some(ty.clone());
         if op.view.is_some() && op.aliases && resolved.out.is_empty() {
             // `x.unsqueeze_(0)`: from here on, `x` is the view.
             let parent = self.place(graph, x);
@@ -37,14 +39,6 @@ impl Functionalize<'_> {
         self.store(graph, x, value, place)
     }
 
-    /// Makes a node the op without its write; the type of its result.
-    fn without_write(&mut self, graph: &mut Graph, n: NodeId, resolved: &Resolved) -> Result<Type, Fail> {
-        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
-        let ty = infer::infer_node(self.normalize.module(), graph, n).map_err(Fail::from)?;
-        graph.meta_mut(n).ty = Some(ty.clone());
-        Ok(ty)
-    }
-
     /// A node that writes its results to several tensors: `topk(x, 3, out=(values, indices))`.
     pub(super) fn write_several(
         &mut self,
@@ -55,16 +49,14 @@ impl Functionalize<'_> {
     ) -> Result<(), Fail> {
         let outs = resolved.out.iter().map(|(o, _)| target_node(o));
         let targets = outs.collect::<OpResult<Vec<NodeId>>>()?;
-        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+        self.normalize.rewrite(graph, n, resolved)?;
         let args = full_args(op, graph, n)?;
         let wanted: Vec<_> = targets.iter().map(|&x| tensor_type(graph, x)).collect();
-        let source = Source::of(graph, n, "functionalize");
-        let values = at_point(graph, InsertPoint::Before(n), |graph| -> OpResult<_> {
-            let mut b = GraphBuilder::new(graph, source, |_| true);
+        let values = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
             let traced = args.iter().map(|a| b.trace(a)).collect();
             let results = b.call(op.name, traced)?;
             let results = results.items().unwrap_or_default().to_vec();
-            let b: &mut dyn Build = &mut b;
+            let b: &mut dyn Build = b;
             let cast = |(v, want): (Val<Traced>, Option<TensorType>)| match (v, want) {
                 (Val::Leaf(t), Some(want)) => b.to_dtype(&t, want.dtype).map(|t| node_of(&t)),
                 _ => Err(OpError::arg("out", "`out` must be tensors")),
@@ -83,9 +75,7 @@ impl Functionalize<'_> {
             self.store(graph, x, value, place)?;
         }
         let all = Val::Tuple(values.into_iter().map(Val::Leaf).collect());
-        replace_with_value(graph, n, &all);
-        // Its uses were just replaced, so that it can go.
-        let _ = graph.erase_node(n);
+        replace(graph, n, &all);
         Ok(())
     }
 
@@ -97,11 +87,9 @@ impl Functionalize<'_> {
         op: &'static Op,
         resolved: &Resolved,
     ) -> Result<(), Fail> {
-        self.normalize.rewrite(graph, n, resolved).map_err(Fail::from)?;
+        self.normalize.rewrite(graph, n, resolved)?;
         let args = full_args(op, graph, n)?;
-        let source = Source::of(graph, n, "functionalize");
-        let (own, writes) = at_point(graph, InsertPoint::Before(n), |graph| -> OpResult<_> {
-            let mut b = GraphBuilder::new(graph, source, |_| true);
+        let (own, writes) = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
             let call = Call {
                 op,
                 args: args.iter().map(|a| b.trace(a)).collect(),
@@ -117,9 +105,7 @@ impl Functionalize<'_> {
                 self.store(graph, *x, node_of(&t), place)?;
             }
         }
-        replace_with_value(graph, n, &own);
-        // Its uses were just replaced, so that it can go.
-        let _ = graph.erase_node(n);
+        replace(graph, n, &own);
         Ok(())
     }
 
@@ -131,12 +117,10 @@ impl Functionalize<'_> {
         if have.dtype == want.dtype {
             return Ok(n);
         }
-        let source = Source::of(graph, n, "functionalize");
         let point = after(graph, n);
-        let cast = at_point(graph, point, |graph| {
-            let mut b = GraphBuilder::new(graph, source, |_| true);
+        let cast = written_at(graph, n, point, |b| {
             let x = b.traced(n).ok_or_else(|| OpError::shape("a cast of no tensor"))?;
-            let b: &mut dyn Build = &mut b;
+            let b: &mut dyn Build = b;
             b.to_dtype(&x, want.dtype)
         })?;
         let cast = node_of(&cast);
@@ -148,15 +132,13 @@ impl Functionalize<'_> {
     fn store(&mut self, graph: &mut Graph, x: NodeId, value: NodeId, place: Place) -> Result<(), Fail> {
         let root = &self.roots[&place.root];
         let (base, version) = (root.value, root.version + 1);
-        let source = Source::of(graph, value, "functionalize");
         let point = after(graph, value);
-        let new_base = at_point(graph, point, |graph| -> OpResult<NodeId> {
-            let mut b = GraphBuilder::new(graph, source, |_| true);
+        let new_base = written_at(graph, value, point, |b| -> OpResult<NodeId> {
             // The values the views are taken of, from the root down.
             let mut calls = vec![];
             let mut at = base;
             for (i, step) in place.steps.iter().enumerate() {
-                let call = traced_step(&b, step, at);
+                let call = traced_step(b, step, at);
                 if i + 1 < place.steps.len() {
                     at = b.node(&call, step.ty.clone());
                 }
@@ -164,7 +146,7 @@ impl Functionalize<'_> {
             }
             let mut new = b.traced(value).ok_or_else(|| OpError::shape("a write of no tensor"))?;
             for call in calls.iter().rev() {
-                new = write_through(&mut b, call, &new)?;
+                new = write_through(b, call, &new)?;
             }
             Ok(node_of(&new))
         })?;
@@ -187,6 +169,13 @@ impl Functionalize<'_> {
         }
         Ok(())
     }
+}
+
+/// Puts `value` where node `n` was used, and drops the node.
+fn replace(graph: &mut Graph, n: NodeId, value: &Arg) {
+    replace_with_value(graph, n, value);
+    // Nothing uses it any more, so that this does not fail.
+    let _ = graph.erase_node(n);
 }
 
 /// The node that is written to.
