@@ -41,6 +41,8 @@ pub fn all() -> Vec<Op> {
         random::rows(),
         random::distributions::rows(),
         vision::detection::rows(),
+        vision::rois::rows(),
+        vision::regions::rows(),
         views::rows(),
         views::affine::rows(),
         views::slices::rows(),

@@ -1,7 +1,7 @@
 //! Einstein summation: products and sums of tensors by labelled dims.
 
 use crate::op::{Build, Op, OpError, OpResult, Traced};
-use crate::types::{DType, Dim, Val};
+use crate::types::{Dim, Val, promote_types};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -117,7 +117,7 @@ fn einsum(b: &mut dyn Build, equation: &str, tensors: &[&Traced]) -> OpResult<Tr
         acc = product(b, acc, next, &needed)?;
     }
     // What is left to add up adds up as `sum` does: integers in i64.
-    acc = summed(b, acc, None, &|l| out.contains(l))?;
+    acc = summed(b, acc, &|l| out.contains(l))?;
     let order: Vec<usize> = out
         .iter()
         .filter_map(|l| acc.labels.iter().position(|x| x == l))
@@ -198,16 +198,37 @@ fn without_dims(t: Term, tensor: Traced, dims: &[usize]) -> Term {
     Term { tensor, labels }
 }
 
+/// A list of dims as an argument.
+fn dims_arg(dims: &[usize]) -> Val<Traced> {
+    Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect())
+}
+
 /// Summed over the labels that nothing needs.
-fn summed(b: &mut dyn Build, t: Term, dtype: Option<DType>, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
+fn summed(b: &mut dyn Build, t: Term, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
     let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| !needed(&t.labels[i])).collect();
     if dims.is_empty() {
         return Ok(t);
     }
-    let dtype = dtype.map_or(Val::None, Val::DType);
-    let list = Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect());
-    let tensor = b.op("sum", [(&t.tensor).into(), list, Val::Bool(false), dtype])?;
+    let tensor = b.op("sum", [(&t.tensor).into(), dims_arg(&dims), Val::Bool(false)])?;
     Ok(without_dims(t, tensor, &dims))
+}
+
+/// An operand of a product without the labels that nothing else has: dims of size 1 go, others are summed.
+fn reduced(b: &mut dyn Build, t: Term, needed: &dyn Fn(&Label) -> bool) -> OpResult<Term> {
+    let shape = t.tensor.shape()?;
+    let goes = |&i: &usize| !needed(&t.labels[i]) && shape[i] == Dim::Const(1);
+    let units: Vec<usize> = (0..t.labels.len()).filter(goes).collect();
+    let t = squeezed(b, t, &units)?;
+    summed(b, t, needed)
+}
+
+/// Without dims of size 1.
+fn squeezed(b: &mut dyn Build, t: Term, dims: &[usize]) -> OpResult<Term> {
+    if dims.is_empty() {
+        return Ok(t);
+    }
+    let tensor = b.op("squeeze", [(&t.tensor).into(), dims_arg(dims)])?;
+    Ok(without_dims(t, tensor, dims))
 }
 
 /// Drops dims of size 1 whose label the other operand has with another size.
@@ -219,12 +240,7 @@ fn without_units(b: &mut dyn Build, t: Term, other: &Term) -> OpResult<Term> {
         shape[i] == one && at.is_some_and(|j| theirs[j] != one)
     };
     let dims: Vec<usize> = (0..t.labels.len()).filter(|&i| drops(i)).collect();
-    if dims.is_empty() {
-        return Ok(t);
-    }
-    let list = Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect());
-    let tensor = b.op("squeeze", [(&t.tensor).into(), list])?;
-    Ok(without_dims(t, tensor, &dims))
+    squeezed(b, t, &dims)
 }
 
 /// The product of two operands, summed over the labels that nothing else needs: one batched matrix product.
@@ -232,15 +248,21 @@ fn product(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&Label) -> bool)
     let (x0, y0) = (x.clone(), y.clone());
     let x = without_units(b, x, &y0)?;
     let y = without_units(b, y, &x0)?;
-    let (dx, dy) = (Some(x.tensor.dtype()), Some(y.tensor.dtype()));
-    let x = summed(b, x, dx, &|l| needed(l) || y.labels.contains(l))?;
-    let y = summed(b, y, dy, &|l| needed(l) || x.labels.contains(l))?;
+    let mut x = reduced(b, x, &|l| needed(l) || y.labels.contains(l))?;
+    let mut y = reduced(b, y, &|l| needed(l) || x.labels.contains(l))?;
     let both = |l: &&Label| y.labels.contains(l);
     let pick = |t: &Term, f: &dyn Fn(&Label) -> bool| t.labels.iter().copied().filter(f).collect::<Vec<_>>();
     let batch = pick(&x, &|l| y.labels.contains(l) && needed(l));
     let inner = pick(&x, &|l| y.labels.contains(l) && !needed(l));
     let rows = pick(&x, &|l| !both(&l));
     let columns = pick(&y, &|l| !x.labels.contains(l));
+    // Sums of integers are i64: a product of elements promotes, one that sums takes one dtype.
+    if sizes(&x, &inner)?.iter().all(|n| *n == Dim::Const(1)) {
+        let dtypes = (x.tensor.dtype(), y.tensor.dtype());
+        let dtype = promote_types(dtypes.0, dtypes.1).unwrap_or(dtypes.0);
+        x.tensor = b.to_dtype(&x.tensor, dtype)?;
+        y.tensor = b.to_dtype(&y.tensor, dtype)?;
+    }
     let a = arranged(b, &x, [&batch, &rows, &inner])?;
     let c = arranged(b, &y, [&batch, &inner, &columns])?;
     let out = if batch.is_empty() {

@@ -115,7 +115,7 @@ fn with_addend() -> Vec<Op> {
         )
         .doc("beta * self + alpha * mat @ vec")
         .spelled("aten.addmv.default torch.addmv Tensor.addmv")
-        .inplace("aten.addmv_.default Tensor.addmv_"),
+        .inplace("aten.addmv_.default torch.addmv_ Tensor.addmv_"),
         Op::composite(
             "addbmm",
             "addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",

@@ -31,7 +31,8 @@ pub fn rows() -> Vec<Op> {
             addr,
         )
         .doc("beta * self + alpha * outer(vec1, vec2)")
-        .spelled("aten.addr.default torch.addr Tensor.addr"),
+        .spelled("aten.addr.default torch.addr Tensor.addr")
+        .inplace("aten.addr_.default Tensor.addr_"),
         Op::composite(
             "vecdot",
             "linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",

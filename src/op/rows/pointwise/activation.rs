@@ -101,7 +101,7 @@ fn rrelu() -> Op {
             "rrelu(Tensor input, float lower=0.125, float upper=0.3333333333333333, bool training=False, bool \
              inplace=False) -> Tensor",
         )
-        .inplace("torch.rrelu_")
+        .inplace("torch.rrelu_ torch.nn.functional.rrelu_")
         .inplace_form("aten.rrelu_.default", of_aten)
         .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper)")
 }

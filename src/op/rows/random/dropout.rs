@@ -42,7 +42,7 @@ fn zeroing() -> Vec<Op> {
             "torch.nn.functional.dropout1d torch.nn.functional.dropout2d torch.nn.functional.dropout3d",
             F_DROPOUT,
         )
-        .inplace("aten.feature_dropout_.default")
+        .inplace("aten.feature_dropout_.default torch.feature_dropout_")
         .module("Dropout1d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
         .module("Dropout2d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
         .module("Dropout3d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
@@ -61,7 +61,7 @@ fn alpha_and_depth() -> Vec<Op> {
         .doc("dropout to SELU's negative limit that keeps mean and variance")
         .spelled("aten.alpha_dropout.default torch.alpha_dropout")
         .form("torch.nn.functional.alpha_dropout", F_ALPHA)
-        .inplace("aten.alpha_dropout_.default")
+        .inplace("aten.alpha_dropout_.default torch.alpha_dropout_")
         .module("AlphaDropout(p=0.5, inplace=False) = alpha_dropout(input, p, False)")
         .aliasing(),
         Op::composite(
@@ -72,7 +72,7 @@ fn alpha_and_depth() -> Vec<Op> {
         .doc("alpha_dropout of whole channels")
         .spelled("aten.feature_alpha_dropout.default torch.feature_alpha_dropout")
         .form("torch.nn.functional.feature_alpha_dropout", F_ALPHA)
-        .inplace("aten.feature_alpha_dropout_.default")
+        .inplace("aten.feature_alpha_dropout_.default torch.feature_alpha_dropout_")
         .module("FeatureAlphaDropout(p=0.5, inplace=False) = feature_alpha_dropout(input, p, False)")
         .aliasing(),
         Op::composite(

@@ -31,7 +31,7 @@ fn permutations() -> Vec<Op> {
             "aten.swapaxes.default torch.swapaxes Tensor.swapaxes",
             "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
         )
-        .inplace("aten.transpose_.default Tensor.transpose_ Tensor.swapdims_")
+        .inplace("aten.transpose_.default Tensor.transpose_ aten.swapdims_.default Tensor.swapdims_")
         .inplace_form(
             "aten.swapaxes_.default Tensor.swapaxes_",
             "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",

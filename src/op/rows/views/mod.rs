@@ -123,11 +123,12 @@ fn identities() -> Vec<Op> {
                  Tensor.resolve_neg Tensor.cpu Tensor.requires_grad_ Tensor.conj torch.conj aten.conj.default \
                  aten._conj.default aten.conj_physical.default torch.conj_physical Tensor.conj_physical",
             )
+            .inplace("aten.conj_physical_.default torch.conj_physical_ Tensor.conj_physical_")
             .module("Identity() = alias(input)"),
         view_op!("detach", "detach(Tensor self) -> Tensor", identity)
             .doc("the tensor itself, without gradient")
             .spelled("aten.detach.default aten.detach_copy.default torch.detach_copy torch.detach Tensor.detach")
-            .inplace("aten.detach_.default Tensor.detach_"),
+            .inplace("aten.detach_.default torch.detach_ Tensor.detach_"),
         view_op!("contiguous", "contiguous(Tensor self, *, MemoryFormat memory_format=contiguous_format) -> Tensor", identity)
             .doc("the tensor laid out in order, as every tensor here is")
             .spelled("aten.contiguous.default Tensor.contiguous"),

@@ -1,9 +1,11 @@
 //! Views of a part: slices, single places, diagonals, windows, strided views.
 
 use super::{list_text, self_shape, view_op};
+use crate::op::emit::dims_val;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
-use crate::types::{Dim, TensorType};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::tensor::contiguous_strides;
+use crate::types::{Dim, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -45,8 +47,52 @@ pub fn rows() -> Vec<Op> {
             as_strided
         )
         .doc("any sizes and strides over the elements in row-major order")
-        .spelled("aten.as_strided.default aten.as_strided_copy.default torch.as_strided_copy torch.as_strided Tensor.as_strided"),
+        .spelled("aten.as_strided.default aten.as_strided_copy.default torch.as_strided_copy torch.as_strided Tensor.as_strided")
+        .inplace("aten.as_strided_.default torch.as_strided_ Tensor.as_strided_"),
+        Op::composite(
+            "fill_diagonal",
+            "fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor",
+            fill_diagonal,
+        )
+        .doc("one value on the main diagonal; `wrap` starts it again below where a matrix is tall")
+        .inplace("aten.fill_diagonal_.default Tensor.fill_diagonal_"),
     ]
+}
+
+/// A matrix's diagonal is one view. In general it is every `Σ strides`th element of the tensor in row-major order.
+fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let shape = x.shape()?.to_vec();
+    if shape.len() < 2 {
+        return Err(OpError::shape("dimensions must larger than 1"));
+    }
+    let known: Option<Vec<usize>> = shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
+    if shape.len() == 2 && !c.bool("wrap")? {
+        let diagonal = b.op("diagonal", [x.into()])?;
+        let src = b.full(diagonal.shape()?, c.get("fill_value").clone(), x.dtype())?;
+        let filled = b.op("diagonal_scatter", [x.into(), src.into()])?;
+        return Ok(filled.into());
+    }
+    let sizes = known.ok_or_else(|| OpError::shape("fill_diagonal_ needs sizes that are known"))?;
+    if shape.len() > 2 && sizes.iter().any(|n| *n != sizes[0]) {
+        return Err(OpError::shape("all dimensions of input must be of equal length"));
+    }
+    let step: usize = contiguous_strides(&sizes).iter().sum();
+    let numel: usize = sizes.iter().product();
+    let count = match sizes.len() {
+        2 => numel.div_ceil(step.max(1)),
+        _ => sizes[0],
+    };
+    let dims = |n: usize| vec![Dim::Const(n as i64)];
+    let src = b.full(&dims(count), c.get("fill_value").clone(), x.dtype())?;
+    let args = [
+        x.into(),
+        (&src).into(),
+        dims_val(&dims(count)),
+        dims_val(&dims(step)),
+        Val::int(0),
+    ];
+    b.op("as_strided_scatter", args).map(Val::Leaf)
 }
 
 /// A bound of a slice within `0..=size`, counted from the front. Where sizes are symbolic, a bound counts as within the

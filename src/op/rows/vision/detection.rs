@@ -1,4 +1,4 @@
-//! Ops of detectors: boxes that overlap less than a limit, and the features of boxes (torchvision's C++ ops).
+//! Ops of detectors: boxes that overlap less than a limit, deformable convolution (torchvision's C++ ops).
 
 use crate::op::rows::dense::zeros;
 use crate::op::rows::views::list_text;
@@ -19,27 +19,6 @@ pub fn rows() -> Vec<Op> {
         .doc("the boxes `[x1, y1, x2, y2]`, by descending score, that overlap no box kept before by more than a limit (intersection over union)")
         .spelled("torchvision.nms.default torchvision.ops.boxes.nms"),
         Op::new(
-            "roi_align",
-            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
-             sampling_ratio, bool aligned) -> Tensor",
-            |c, _| roi_type(c),
-            Meaning::Routine(|c| by_dtype(c, "input", roi_align::<f32>, roi_align::<f64>)),
-        )
-        .doc("the mean of interpolated samples in each cell of each box `[image, x1, y1, x2, y2]` (Mask R-CNN)")
-        .spelled("torchvision.roi_align.default"),
-        Op::new(
-            "roi_pool",
-            "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> Tensor[]",
-            |c, _| {
-                let out = roi_type(c)?;
-                let places = out.map(|t| TensorType { dtype: DType::I32, ..t.clone() });
-                Ok(Val::Tuple(vec![out, places]))
-            },
-            Meaning::Routine(|c| by_dtype(c, "input", roi_pool::<f32>, roi_pool::<f64>)),
-        )
-        .doc("the greatest element in each cell of each box `[image, x1, y1, x2, y2]`, and where it is (Fast R-CNN)")
-        .spelled("torchvision.roi_pool.default"),
-        Op::new(
             "deform_conv2d",
             "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, \
              SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) \
@@ -52,8 +31,8 @@ pub fn rows() -> Vec<Op> {
     ]
 }
 
-/// What the routines compute in.
-trait Real:
+/// What the routines on boxes compute in.
+pub(super) trait Real:
     Element + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     const ZERO: Self;
@@ -74,10 +53,10 @@ macro_rules! reals {
 }
 reals!(f32, f64);
 
-type Routine = fn(&Call<Tensor>) -> OpResult<Val<Tensor>>;
+pub(super) type Routine = fn(&Call<Tensor>) -> OpResult<Val<Tensor>>;
 
 /// Runs the routine of the type that the dtype of argument `by` computes in; float results come back in that dtype.
-fn by_dtype(c: &Call<Tensor>, by: &str, single: Routine, double: Routine) -> OpResult<Val<Tensor>> {
+pub(super) fn by_dtype(c: &Call<Tensor>, by: &str, single: Routine, double: Routine) -> OpResult<Val<Tensor>> {
     let dtype = c.leaf(by)?.dtype();
     if !dtype.is_float() {
         return Err(crate::op::pointwise::not_implemented(c.op.name, dtype));
@@ -136,149 +115,6 @@ fn nms<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         }
     }
     Ok(Val::Leaf(Tensor::from_slice(&[kept.len()], &kept)))
-}
-
-fn roi_type(c: &Call<TensorType>) -> OpResult<Type> {
-    let (dtype, x) = c.shaped("input")?;
-    let (other, rois) = c.shaped("rois")?;
-    let five = matches!(rois, [_, n] if n.as_const().is_none_or(|n| n == 5));
-    if x.len() != 4 || !five || dtype != other {
-        return Err(OpError::shape(format!(
-            "{}(): the input should be [N, C, H, W] and the boxes [K, 5] of its dtype, got {} and {}",
-            c.op.name,
-            list_text(x),
-            list_text(rois)
-        )));
-    }
-    let (h, w) = (c.dims("pooled_height")?, c.dims("pooled_width")?);
-    let shape = vec![rois[0].clone(), x[1].clone(), h[0].clone(), w[0].clone()];
-    Ok(Val::Leaf(TensorType::new(dtype, shape)))
-}
-
-/// Images `[N, C, H, W]` and the boxes on them.
-struct Rois<'a, T> {
-    x: &'a [T],
-    size: [usize; 4],
-    boxes: Vec<&'a [T]>,
-    shape: Vec<usize>,
-}
-
-fn rois<T: Real>(c: &Call<Tensor>) -> OpResult<Rois<'_, T>> {
-    let ty = roi_type(&c.types())?;
-    let (x, boxes) = (c.leaf("input")?, c.leaf("rois")?);
-    let size: [usize; 4] = x.shape().try_into().map_err(|_| OpError::shape("4 dims are wanted"))?;
-    let boxes: Vec<&[T]> = boxes.as_slice::<T>().chunks_exact(5).collect();
-    let image = |b: &&[T]| (0.0..size[0] as f64).contains(&b[0].wide());
-    if !boxes.iter().all(image) {
-        return Err(OpError::value(format!(
-            "{}(): a box is of an image that there is not",
-            c.op.name
-        )));
-    }
-    let shape = ty.as_leaf().and_then(TensorType::fixed_shape).unwrap_or_default();
-    Ok(Rois {
-        x: x.as_slice(),
-        size,
-        boxes,
-        shape,
-    })
-}
-
-fn roi_align<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let r = rois::<T>(c)?;
-    let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
-    let (scale, ratio, aligned) = (
-        T::of(c.f64("spatial_scale")?),
-        c.int("sampling_ratio")?,
-        c.bool("aligned")?,
-    );
-    let mut out = zeros(T::DTYPE, &r.shape)?;
-    let half = T::of(if aligned { 0.5 } else { 0.0 });
-    for (k, b) in r.boxes.iter().enumerate() {
-        let at = [2, 1].map(|i| b[i] * scale - half);
-        let mut extent = [b[4] * scale - half - at[0], b[3] * scale - half - at[1]];
-        if !aligned {
-            extent = extent.map(|e| e.larger(T::of(1.0)));
-        }
-        let cell = [extent[0] / T::of(ph as f64), extent[1] / T::of(pw as f64)];
-        let grid = cell.map(|e| if ratio > 0 { ratio } else { e.wide().ceil() as i64 });
-        let count = T::of((grid[0].max(0) * grid[1].max(0)).max(1) as f64);
-        for (i, j) in (0..ph).flat_map(|i| (0..pw).map(move |j| (i, j))) {
-            let place = |d: usize, cell_index: usize, sample: i64| {
-                let step = T::of(sample as f64 + 0.5) * cell[d] / T::of(grid[d] as f64);
-                at[d] + T::of(cell_index as f64) * cell[d] + step
-            };
-            for (y, x) in (0..grid[0]).flat_map(|y| (0..grid[1]).map(move |x| (y, x))) {
-                let taps = taps_inside(place(0, i, y), place(1, j, x), h, w);
-                for ch in 0..channels {
-                    let plane = &r.x[(b[0].wide() as usize * channels + ch) * h * w..][..h * w];
-                    let to = &mut out.as_mut_slice::<T>()[((k * channels + ch) * ph + i) * pw + j];
-                    *to = taps.iter().fold(*to, |sum, &(at, weight)| sum + weight * plane[at]);
-                }
-            }
-            for ch in 0..channels {
-                let to = &mut out.as_mut_slice::<T>()[((k * channels + ch) * ph + i) * pw + j];
-                *to = *to / count;
-            }
-        }
-    }
-    Ok(Val::Leaf(out))
-}
-
-/// The elements of a plane that a bilinear sample reads, with their weights; none outside of the plane's border of one.
-fn taps_inside<T: Real>(y: T, x: T, h: usize, w: usize) -> Vec<(usize, T)> {
-    let outside = |v: T, n: usize| v.wide() < -1.0 || v.wide() > n as f64;
-    if outside(y, h) || outside(x, w) || h == 0 || w == 0 {
-        return vec![];
-    }
-    let along = |v: T, n: usize| {
-        let v = v.larger(T::ZERO);
-        let low = v.wide() as usize;
-        match low + 1 >= n {
-            true => [(n - 1, T::of(1.0)), (n - 1, T::ZERO)],
-            false => {
-                let rest = v - T::of(low as f64);
-                [(low, T::of(1.0) - rest), (low + 1, rest)]
-            }
-        }
-    };
-    let (rows, cols) = (along(y, h), along(x, w));
-    let all = rows
-        .iter()
-        .flat_map(|&(r, a)| cols.iter().map(move |&(c, b)| (r * w + c, a * b)));
-    all.collect()
-}
-
-fn roi_pool<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let r = rois::<T>(c)?;
-    let ([_, channels, h, w], [_, _, ph, pw]) = (r.size, [r.shape[0], r.shape[1], r.shape[2], r.shape[3]]);
-    let scale = T::of(c.f64("spatial_scale")?);
-    let (mut out, mut places) = (zeros(T::DTYPE, &r.shape)?, zeros(DType::I32, &r.shape)?);
-    let (values, index) = (out.as_mut_slice::<T>(), places.as_mut_slice::<i32>());
-    for (k, b) in r.boxes.iter().enumerate() {
-        let corner = |i: usize| (b[i] * scale).wide().round() as i64;
-        let range = |cell: usize, cells: usize, lo: i64, hi: i64, n: usize| {
-            let size = T::of((hi - lo + 1).max(1) as f64) / T::of(cells as f64);
-            let end = |x: f64| ((x as i64) + lo).clamp(0, n as i64) as usize;
-            let from = end((T::of(cell as f64) * size).wide().floor());
-            (from, end((T::of(cell as f64 + 1.0) * size).wide().ceil()))
-        };
-        for (ch, i, j) in (0..channels * ph * pw).map(|n| (n / (ph * pw), n / pw % ph, n % pw)) {
-            let (y0, y1) = range(i, ph, corner(2), corner(4), h);
-            let (x0, x1) = range(j, pw, corner(1), corner(3), w);
-            let plane = &r.x[(b[0].wide() as usize * channels + ch) * h * w..][..h * w];
-            let mut best: (T, i32) = (T::of(f64::from(f32::MIN)), -1);
-            for at in (y0..y1).flat_map(|y| (x0..x1).map(move |x| y * w + x)) {
-                if plane[at] > best.0 {
-                    best = (plane[at], at as i32);
-                }
-            }
-            let empty = y1 <= y0 || x1 <= x0;
-            let to = ((k * channels + ch) * ph + i) * pw + j;
-            (values[to], index[to]) = if empty { (T::ZERO, -1) } else { best };
-        }
-    }
-    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(places)]))
 }
 
 /// The parameters of a deformable convolution.
@@ -421,11 +257,11 @@ fn bilinear<T: Real>(plane: &[T], y: T, x: T, h: usize, w: usize) -> T {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::op::by_name;
 
-    fn run(op: &str, args: Vec<Val<Tensor>>) -> Val<Tensor> {
+    pub(in crate::op::rows) fn run(op: &str, args: Vec<Val<Tensor>>) -> Val<Tensor> {
         let op = by_name(op).expect("a row");
         let Meaning::Routine(f) = op.meaning else {
             panic!("a routine")
@@ -433,7 +269,7 @@ mod tests {
         f(&Call { op, args }).unwrap_or_else(|e| panic!("{e:?}"))
     }
 
-    fn of(shape: &[usize], v: &[f32]) -> Val<Tensor> {
+    pub(in crate::op::rows) fn of(shape: &[usize], v: &[f32]) -> Val<Tensor> {
         Val::Leaf(Tensor::from_slice(shape, v))
     }
 
@@ -446,24 +282,5 @@ mod tests {
         assert_eq!(kept.as_leaf().unwrap().as_slice::<i64>(), [1, 2]);
         let kept = run("nms", vec![of(&[4, 4], &boxes), scores, Val::Float(0.7)]);
         assert_eq!(kept.as_leaf().unwrap().as_slice::<i64>(), [1, 3, 2]);
-    }
-
-    #[test]
-    fn features_of_boxes() {
-        let x: Vec<f32> = (0..16).map(|i| i as f32).collect();
-        let rois = of(&[1, 5], &[0., 0.5, 0.5, 2.5, 3.0]);
-        let args = vec![
-            of(&[1, 1, 4, 4], &x),
-            rois.clone(),
-            Val::Float(1.0),
-            Val::int(2),
-            Val::int(2),
-        ];
-        let aligned = run("roi_align", [args.clone(), vec![Val::int(2), Val::Bool(true)]].concat());
-        assert_eq!(aligned.as_leaf().unwrap().as_slice::<f32>(), [3.0, 4.0, 8.0, 9.0]);
-        let pooled = run("roi_pool", args);
-        let parts: Vec<&Tensor> = pooled.leaves();
-        assert_eq!(parts[0].as_slice::<f32>(), [10.0, 11.0, 14.0, 15.0]);
-        assert_eq!(parts[1].as_slice::<i32>(), [10, 11, 14, 15]);
     }
 }

@@ -2,8 +2,10 @@
 
 pub(super) mod detection;
 pub(super) mod grid;
+pub(super) mod regions;
 pub(super) mod resample;
 pub(super) mod resample_bytes;
+pub(super) mod rois;
 
 use crate::diag::Code;
 use crate::op::emit::{dims_val, ints_val};
