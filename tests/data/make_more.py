@@ -87,6 +87,14 @@ def values(*shape, dtype=torch.float32):
     return torch.randn(*shape).mul(4).round().div(4).to(dtype)
 
 
+def recurrence(factors, terms):
+    """The states `h = a h + b` of a linear recurrence from nothing, and the products of the factors up to each."""
+    states = [terms[0]]
+    for a, b in zip(factors[1:], terms[1:]):
+        states.append(a * states[-1] + b)
+    return [factors.cumprod(0), torch.stack(states)]
+
+
 exec(open(os.path.join(HERE, "more_calls.py")).read())
 
 with open(os.path.join(HERE, "more.json"), "w") as f:

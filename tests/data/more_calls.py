@@ -142,7 +142,6 @@ graph("deform_conv2d", "    %k = call_function torchvision.deform_conv2d.default
       torchvision.ops.deform_conv2d(image, offset, taps, mask=mask), x=image, w=taps, o=offset, m=mask, b=bias)
 x = torch.arange(12.0).reshape(3, 4).flip(1)
 call("torch.topk(%x, 2)", x=x)
-call("torch.empty_permuted([2, 3], [1, 0])", random=True) if False else None
 graph("out", "    %t = call_function aten.topk.values(%x, 2, values=%v, indices=%i)\n    %a = call_function torch.add(%v, 1)\n    output [%a, %i]",
       [torch.topk(x, 2)[0] + 1, torch.topk(x, 2)[1]], x=x, v=torch.zeros(3, 2), i=torch.zeros(3, 2, dtype=torch.int64))
 graph("out", "    %t = call_function torch.max(%x, 1, out=(%v, %i))\n    %a = call_function torch.add(%v, 1)\n    output [%a, %i]",
@@ -174,3 +173,66 @@ module(f"TransformerEncoder(num_layers=1)\nmodule inner.layers.0 = TransformerEn
 module(f"TransformerDecoder(num_layers=1)\nmodule inner.layers.0 = TransformerDecoderLayer({layer})",
        nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 3), 1), q, q.clone())
 module("Transformer(4, 2, 1, 1, 3)", nn.Transformer(4, 2, 1, 1, 3), q, q.clone())
+# Elements that are not defined are overwritten: sizes and dtype are what is compared.
+for made in ("aten.empty_like.default(%x, dtype=torch.int32)", ".new_empty(%x, [3, 2])", "torch.empty_permuted([2, 3], [1, 0])"):
+    kind = f"call_method {made[1:]}" if made[0] == "." else f"call_function {made}"
+    want = {"a": torch.ones(3, 4, dtype=torch.int32), ".": torch.ones(3, 2), "t": torch.ones(2, 3)}[made[0]]
+    graph(made.split("(")[0], f"    %e = {kind}\n    %r = call_method fill_(%e, 1)\n    output [%r]", want, x=x)
+factors, terms = values(4, 2), values(4, 2)
+graph("associative_scan", "    %s = call_function torch.ops.higher_order.associative_scan(@f, [%x, %y], [])\n"
+      "    %p = call_function operator.getitem(%s, 0)\n    %q = call_function operator.getitem(%s, 1)\n    output [%p, %q]\n---\n"
+      "graph f {\n    %a = placeholder a\n    %b = placeholder b\n    %c = placeholder c\n    %d = placeholder d\n"
+      "    %u = call_function torch.mul(%a, %c)\n    %v = call_function torch.mul(%b, %c)\n    %w = call_function torch.add(%v, %d)\n"
+      "    output [%u, %w]\n}\n", recurrence(factors, terms), x=factors, y=terms)
+swin = torchvision.models.swin_transformer
+q, head = values(1, 3, 3, 4), {"weight": values(12, 4), "proj": values(4, 4), "bias": values(1, 2, 4, 4)}
+graph("shifted_window_attention", "    %r = call_function torchvision.models.swin_transformer.shifted_window_attention(%q, %w, %p, %b, [2, 2], 2, [1, 1], "
+      "training=False)\n    output [%r]", swin.shifted_window_attention(q, head["weight"], head["proj"], head["bias"], [2, 2], 2, [1, 1], training=False),
+      q=q, w=head["weight"], p=head["proj"], b=head["bias"])
+graph("patch_merging_pad", "    %r = call_function torchvision.models.swin_transformer._patch_merging_pad(%q)\n    output [%r]",
+      swin._patch_merging_pad(q), q=q)
+table, index = values(9, 2), torch.arange(16) % 9
+graph("relative_position_bias", "    %r = call_function torchvision.models.swin_transformer._get_relative_position_bias(%t, %i, [2, 2])\n    output [%r]",
+      swin._get_relative_position_bias(table, index, [2, 2]), t=table, i=index)
+a, m, ends = values(4, 3), values(2, 3, 2), torch.tensor([1, 4], dtype=torch.int32)
+graph("grouped_mm", "    %r = call_function transformers.grouped_mm_fallback.default(%a, %m, %e)\n    output [%r]",
+      torch.cat([a[:1] @ m[0], a[1:] @ m[1]]), a=a, m=m, e=ends)
+a = torch.tensor([[4.0, 1, 0], [1, 3, 1], [0, 1, 2]])
+graph("torch.lu", "    %e = call_function torch.lu(%a)\n    %f = call_function operator.getitem(%e, 0)\n    %p = call_function operator.getitem(%e, 1)\n"
+      "    output [%f, %p]", torch.linalg.lu_factor(a), a=a)
+graph("_assert_tensor", "    %c = call_function torch.any(%x)\n    %n = call_function aten._assert_async.msg(%c, \"none\")\n    output [%c]", x.any(), x=x)
+graph("_assert_scalar", "    %n = call_method size(%x, 0)\n    %c = call_function operator.gt(%n, 2)\n"
+      "    %k = call_function aten._assert_scalar.default(%c, \"few\")\n    output [%n]", [3], x=x)
+graph("sym_constrain_range", "    %n = call_method size(%x, 0)\n    %k = call_function aten.sym_constrain_range.default(%n, min=1, max=9)\n    output [%n]", [3], x=x)
+graph("torch_size", "    %n = call_function torch.Size([2, 6])\n    %r = call_method reshape(%x, %n)\n    output [%r]", x.reshape(2, 6), x=x)
+graph("list", "    %n = call_method size(%x)\n    %k = call_function builtins.list(%n)\n    %r = call_function torch.zeros(%k)\n    output [%r]", x * 0, x=x)
+graph("sym_bool", "    %n = call_method size(%x, 0)\n    %b = call_function builtins.bool(%n)\n    output [%b]", [True], x=x)
+graph("math_round", "    %n = call_function builtins.round(2.5)\n    output [%n]", [2])
+for n in (1, 2, 3):
+    pad = f"Conv{n}d(1, 1, 2, padding=1, padding_mode=\"circular\")"
+    module(pad.replace('"', "'"), getattr(nn, f"Conv{n}d")(1, 1, 2, padding=1, padding_mode="circular"), values(1, 1, *[3] * n))
+    call(f"torch.atleast_{n}d([%x, %t])", x=values(2), t=torch.tensor(3.0))
+for mode in ("reflection", "replication"):
+    call(f"aten.{mode}_pad2d.default(%x, [1, 0, 1, 2])", x=values(1, 2, 4, 4))
+call("aten._pad_circular.default(%x, [1, 2])", x=values(1, 2, 4))
+call("torch.grid_sampler(%x, %g, 0, 1, False)", x=values(1, 1, 3, 3), g=values(1, 2, 2, 2) / 4)
+image, rois = values(1, 8, 4, 4), torch.tensor([[0.0, 0.5, 0, 3, 2.5], [0, 1, 1, 2, 3]])
+for f, args in (("ps_roi_align", "1.0, 2, 2, 2"), ("ps_roi_pool", "0.5, 2, 2")):
+    graph(f, f"    %k = call_function torchvision.{f}.default(%x, %b, {args})\n    %v = call_function operator.getitem(%k, 0)\n"
+          "    %i = call_function operator.getitem(%k, 1)\n    output [%v, %i]",
+          eval(f"torch.ops.torchvision.{f}(image, rois, {args})"), x=image, b=rois)
+    call(f"torchvision.ops.{f}(%x, %b, 2, 0.5)", x=image, b=rois)
+images = torch.cat([image[:, :1], image[:, 1:2]])
+for f in ("roi_align", "roi_pool"):
+    graph(f, f"    %r = call_function torchvision.ops.{f}(%x, [%a, %b], [2, 1], 0.5)\n    output [%r]",
+          getattr(torchvision.ops, f)(images := torch.cat([image[:, :1], image[:, 1:2]]), [rois[:1, 1:], rois[1:, 1:]], [2, 1], 0.5),
+          x=images, a=rois[:1, 1:].contiguous(), b=rois[1:, 1:].contiguous())
+call("torchvision.ops.deform_conv2d(%x, %o, %w, None, 1, 1)", x=values(1, 2, 3, 3), o=values(1, 8, 4, 4), w=values(1, 2, 2, 2))
+module("DeformConv2d(2, 1, 2, padding=1)", torchvision.ops.DeformConv2d(2, 1, 2, padding=1), values(1, 2, 3, 3), values(1, 8, 4, 4))
+module("PSRoIAlign(2, 1.0, 2)", torchvision.ops.PSRoIAlign(2, 1.0, 2), image, rois)
+module("RoIAlign(2, 1.0, 2)", torchvision.ops.RoIAlign(2, 1.0, 2), image[:, :2].contiguous(), rois)
+for n in (2, 3):
+    call(f"torchvision.ops.drop_block{n}d(%x, 0.25, 3)", random=True, x=torch.ones(1, 1, *[4] * n))
+for shape, wrap in (((3, 3), False), ((5, 2), True), ((2, 2, 2), False)):
+    call(f".fill_diagonal_(%x, 9, {wrap})", x=values(*shape))
+call(".addr_(%x, %a, %b)", x=values(2, 3), a=values(2), b=values(3))

@@ -23,114 +23,6 @@ const CALLS: [&str; 5] = [
 /// Files of graphs, one a case.
 const GRAPHS: [&str; 2] = [include_str!("../data/opinfo.json"), include_str!("../data/more.json")];
 
-/// Ops without a case, and what holds them instead.
-const ELSEWHERE: &[(&str, &str)] = &[
-    (
-        "empty_permuted",
-        "their elements are not defined: tests/torch/opinfo.py compares types",
-    ),
-    (
-        "empty_like",
-        "their elements are not defined: tests/torch/opinfo.py compares types",
-    ),
-    (
-        "new_empty",
-        "their elements are not defined: tests/torch/opinfo.py compares types",
-    ),
-    (
-        "associative_scan",
-        "graphs of models: tests/torch/control_flow.py, traced.py and models.py",
-    ),
-    (
-        "shifted_window_attention",
-        "graphs of models: tests/torch/control_flow.py, traced.py and models.py",
-    ),
-    (
-        "patch_merging_pad",
-        "graphs of models: tests/torch/control_flow.py, traced.py and models.py",
-    ),
-    (
-        "relative_position_bias",
-        "graphs of models: tests/torch/control_flow.py, traced.py and models.py",
-    ),
-    (
-        "grouped_mm",
-        "graphs of models: tests/torch/control_flow.py, traced.py and models.py",
-    ),
-    (
-        "lu",
-        "graphs of models: tests/torch/control_flow.py, traced.py and models.py",
-    ),
-    (
-        "_assert_tensor",
-        "give no tensor, or check one: tests/torch/opinfo.py and more_models.py",
-    ),
-    (
-        "_assert_scalar",
-        "give no tensor, or check one: tests/torch/opinfo.py and more_models.py",
-    ),
-    (
-        "sym_constrain_range",
-        "give no tensor, or check one: tests/torch/opinfo.py and more_models.py",
-    ),
-    (
-        "torch_size",
-        "give no tensor, or check one: tests/torch/opinfo.py and more_models.py",
-    ),
-    (
-        "list",
-        "give no tensor, or check one: tests/torch/opinfo.py and more_models.py",
-    ),
-    (
-        "sym_bool",
-        "give no tensor, or check one: tests/torch/opinfo.py and more_models.py",
-    ),
-    (
-        "math_round",
-        "give no tensor, or check one: tests/torch/opinfo.py and more_models.py",
-    ),
-    (
-        "conv1d_mode",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "conv2d_mode",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "conv3d_mode",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "atleast_1d_all",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "atleast_2d_all",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "atleast_3d_all",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "reflection_pad",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "replication_pad",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "_pad_circular",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-    (
-        "grid_sampler",
-        "parts of rows that have cases, under names of ATen's: tests/torch/opinfo.py",
-    ),
-];
-
 /// Adds the ops that the graphs of a module call.
 fn add_graphs(module: &GraphModule, ops: &mut BTreeSet<&'static str>) {
     for graph in module.graphs.values() {
@@ -195,13 +87,11 @@ fn every_op_has_a_case() {
         .filter(|op| !op.forms.is_empty() || !op.modules.is_empty());
     let without: Vec<&str> = spelled
         .map(|op| op.name)
-        .filter(|name| !ops.contains(name) && !ELSEWHERE.iter().any(|(n, _)| n == name))
+        .filter(|name| !ops.contains(name))
         .collect();
     assert!(
         without.is_empty(),
         "ops without a case in tests/data: {}",
         without.join(" ")
     );
-    let stale: Vec<_> = ELSEWHERE.iter().filter(|(n, _)| ops.contains(n)).collect();
-    assert!(stale.is_empty(), "these have cases: {stale:?}");
 }

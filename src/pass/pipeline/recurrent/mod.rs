@@ -73,6 +73,7 @@ fn layers(graph: &Graph) -> Vec<Layer> {
 fn follows(m: &Matcher, a: &Step, b: &Step) -> bool {
     let weights = |p: Product| (p.weight, p.bias);
     a.cell == b.cell
+        && a.out == b.out
         && a.inputs == b.inputs
         && weights(a.product) == weights(b.product)
         && a.at.abs_diff(b.at) == 1
@@ -193,6 +194,7 @@ impl Layer {
         let c0 = c0.map(|c| traced(b, c)).transpose()?;
         let mut params = vec![self.inputs.weight, self.first.product.weight];
         params.extend(self.inputs.bias.into_iter().chain(self.first.product.bias));
+        params.extend(self.first.out);
         let params: Vec<Val<Traced>> = params.iter().map(|&p| b.trace(&Val::Leaf(p))).collect();
 
         let b: &mut dyn Build = b;
@@ -200,10 +202,12 @@ impl Layer {
         if self.reversed {
             x = flip(b, &x)?;
         }
-        let state = [Dim::Const(1), batch, hidden];
-        let h0 = b.reshape(&h0, &state)?;
+        let h0 = b.reshape(&h0, &[Dim::Const(1), batch.clone(), hidden])?;
         let hx = match c0 {
-            Some(c) => Val::List(vec![h0.into(), b.reshape(&c, &state)?.into()]),
+            Some(c) => {
+                let hidden = c.shape()?.last().cloned().ok_or_else(fail)?;
+                Val::List(vec![h0.into(), b.reshape(&c, &[Dim::Const(1), batch, hidden])?.into()])
+            }
             None => h0.into(),
         };
         let biased = Val::Bool(self.inputs.bias.is_some());

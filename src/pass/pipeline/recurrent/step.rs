@@ -14,6 +14,8 @@ pub(super) struct Step {
     pub c: Option<NodeId>,
     pub before: NodeId,
     pub c_before: Option<NodeId>,
+    /// The matrix that an LSTM's output is projected by: the state is the projection.
+    pub out: Option<NodeId>,
     /// The product of the state with its weights.
     pub product: Product,
     /// The inputs' products of all steps, `[T, B, gates]`, and this step's place in them.
@@ -126,6 +128,7 @@ impl Matcher<'_> {
     pub fn step(&self, h: NodeId) -> Option<Step> {
         match self.graph[h].target() {
             "mul" => self.lstm(h),
+            "mm" => self.projected(h),
             "add" => self.gru(h),
             "tanh" => self.plain(h, "rnn_tanh"),
             "relu" => self.plain(h, "rnn_relu"),
@@ -142,6 +145,7 @@ impl Matcher<'_> {
             c: None,
             before: self.strip(product.x),
             c_before: None,
+            out: None,
             product,
             inputs,
             at,
@@ -228,9 +232,29 @@ impl Matcher<'_> {
             c: Some(c),
             before: self.strip(product.x),
             c_before: Some(c_before),
+            out: None,
             product,
             inputs,
             at,
+        })
+    }
+
+    /// `h = V h'` of an LSTM's output `h'` that nothing else uses.
+    fn projected(&self, h: NodeId) -> Option<Step> {
+        let product = self.product(h)?;
+        let mut x = product.x;
+        let inner = self.strip(x);
+        let alone = |n: NodeId| self.graph[n].users().count() == 1;
+        while x != inner {
+            if !alone(x) {
+                return None;
+            }
+            x = *self.graph[x].args().first()?.as_leaf()?;
+        }
+        let step = self.call(inner, &["mul"]).and_then(|_| self.lstm(inner))?;
+        alone(inner).then_some(Step {
+            out: Some(product.weight),
+            ..step
         })
     }
 
@@ -266,6 +290,7 @@ impl Matcher<'_> {
             c: None,
             before,
             c_before: None,
+            out: None,
             product,
             inputs,
             at,

@@ -8,16 +8,18 @@ use crate::types::DType;
 use std::fmt::Write;
 
 /// An unrolled LSTM of `steps` steps, batch 2, width 3, 4 hidden units; backwards if `reversed`. Its last cell state is
-/// a result, and with `leak` so is the first.
-fn unrolled(steps: usize, reversed: bool, leak: bool) -> GraphModule {
+/// a result, and with `leak` so is the first; its output is `projected` to 3 numbers, or not.
+fn unrolled(steps: usize, reversed: bool, leak: bool, projected: bool) -> GraphModule {
+    let width = if projected { 3 } else { 4 };
     let mut t = format!(
         "graph g {{
             %x : f32[{steps}, 2, 3] = placeholder x
             %wi : f32[16, 3] = placeholder wi
-            %wh : f32[16, 4] = placeholder wh
+            %wh : f32[16, {width}] = placeholder wh
             %bi : f32[16] = placeholder bi
             %bh : f32[16] = placeholder bh
-            %h0 : f32[2, 4] = placeholder h0
+            %wr : f32[3, 4] = placeholder wr
+            %h0 : f32[2, {width}] = placeholder h0
             %c0 : f32[1, 2, 4] = placeholder c0
             %xv = call_function view(%x, [{}, 3])
             %wit = call_function permute(%wi, [1, 0])
@@ -38,7 +40,7 @@ fn unrolled(steps: usize, reversed: bool, leak: bool) -> GraphModule {
             t,
             "%q{n} = call_function slice(%xs, 0, {at}, {})
             %e{n} = call_function squeeze(%q{n}, [0])
-            %a{n} = call_function view(%{h}, [2, 4])
+            %a{n} = call_function view(%{h}, [2, {width}])
             %w{n} = call_function permute(%wh, [1, 0])
             %p{n} = call_function addmm(%bh, %a{n}, %w{n})
             %v{n} = call_function view(%p{n}, [1, 2, 16])
@@ -56,9 +58,19 @@ fn unrolled(steps: usize, reversed: bool, leak: bool) -> GraphModule {
             %m{n} = call_function mul(%i{n}, %t{n})
             %c{n} = call_function add(%k{n}, %m{n})
             %u{n} = call_function tanh(%c{n})
-            %h{n} = call_function mul(%o{n}, %u{n})\n",
+            %z{n} = call_function mul(%o{n}, %u{n})\n",
             at + 1
         );
+        let state = match projected {
+            false => format!("%h{n} = call_function view(%z{n}, [1, 2, 4])\n"),
+            true => format!(
+                "%r{n} = call_function permute(%wr, [1, 0])
+                %b{n} = call_function view(%z{n}, [2, 4])
+                %d{n} = call_function mm(%b{n}, %r{n})
+                %h{n} = call_function view(%d{n}, [1, 2, 3])\n"
+            ),
+        };
+        t.push_str(&state);
         names.push(format!("%h{n}"));
     }
     if reversed {
@@ -117,13 +129,13 @@ fn rolled(m: &GraphModule) -> GraphModule {
 
 #[test]
 fn layers_forwards_and_backwards_are_found() {
-    for reversed in [false, true] {
-        let before = unrolled(5, reversed, false);
+    for (reversed, projected) in [(false, false), (true, false), (false, true), (true, true)] {
+        let before = unrolled(5, reversed, false, projected);
         let after = rolled(&before);
         assert_eq!(
             (calls(&after, "lstm"), calls(&after, "tanh")),
             (1, 0),
-            "reversed: {reversed}"
+            "reversed: {reversed}, projected: {projected}"
         );
         let (a, b) = (results(&before), results(&after));
         assert_eq!(a.len(), b.len());
@@ -133,7 +145,7 @@ fn layers_forwards_and_backwards_are_found() {
 
 #[test]
 fn states_that_are_used_elsewhere_keep_it_unrolled() {
-    assert_eq!(calls(&rolled(&unrolled(5, false, true)), "lstm"), 0);
+    assert_eq!(calls(&rolled(&unrolled(5, false, true, false)), "lstm"), 0);
 }
 
 /// A plain recurrent layer of three steps over products that are joined along the batch or not, whose first and last
