@@ -85,10 +85,7 @@ fn every_op_has_a_case() {
     let spelled = op::all()
         .iter()
         .filter(|op| !op.forms.is_empty() || !op.modules.is_empty());
-    let without: Vec<&str> = spelled
-        .map(|op| op.name)
-        .filter(|name| !ops.contains(name))
-        .collect();
+    let without: Vec<&str> = spelled.map(|op| op.name).filter(|name| !ops.contains(name)).collect();
     assert!(
         without.is_empty(),
         "ops without a case in tests/data: {}",

@@ -1,7 +1,7 @@
 //! torchvision's functions and modules of regions: features of boxes by image, deformable convolution, DropBlock.
 
-use crate::op::rows::views::list_text;
 use crate::op::emit::ints_val;
+use crate::op::rows::views::list_text;
 use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
 use crate::types::{Dim, Val};
 
@@ -68,9 +68,15 @@ fn numbered(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
     };
     let mut parts = vec![];
     for (i, part) in images.iter().enumerate() {
-        let part = part.as_leaf().filter(|t| matches!(t.ty.shape.as_deref(), Some([_, n]) if *n == Dim::Const(4)));
+        let part = part
+            .as_leaf()
+            .filter(|t| matches!(t.ty.shape.as_deref(), Some([_, n]) if *n == Dim::Const(4)));
         let part = part.ok_or_else(|| OpError::arg("boxes", "the boxes of each image must be a tensor [L, 4]"))?;
-        let image = b.full(&[part.size(0)?.clone(), Dim::Const(1)], Val::int(i as i64), part.dtype())?;
+        let image = b.full(
+            &[part.size(0)?.clone(), Dim::Const(1)],
+            Val::int(i as i64),
+            part.dtype(),
+        )?;
         parts.push(b.cat(&[image, part.clone()], 1)?);
     }
     b.cat(&parts, 0)
@@ -110,7 +116,9 @@ fn deform(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let size = t.size(d)?.as_const().filter(|&n| n > 0);
         size.ok_or_else(|| {
             let shape = t.shape().map(list_text).unwrap_or_default();
-            OpError::shape(format!("deform_conv2d(): channels and kernels must be known and not empty, got {shape}"))
+            OpError::shape(format!(
+                "deform_conv2d(): channels and kernels must be known and not empty, got {shape}"
+            ))
         })
     };
     let (channels, per_group) = (known(x, 1)?, known(weight, 1)?);
@@ -171,12 +179,17 @@ fn blocks() -> Vec<Op> {
 fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("input")?, c.f64("p")?);
     if !(0.0..=1.0).contains(&p) {
-        return Err(OpError::arg("p", format!("drop probability has to be between 0 and 1, but got {p}.")));
+        return Err(OpError::arg(
+            "p",
+            format!("drop probability has to be between 0 and 1, but got {p}."),
+        ));
     }
     let rank = x.rank()?;
     if rank != spatial + 2 {
         let want = spatial + 2;
-        return Err(OpError::shape(format!("input should be {want} dimensional. Got {rank} dimensions.")));
+        return Err(OpError::shape(format!(
+            "input should be {want} dimensional. Got {rank} dimensions."
+        )));
     }
     if !c.bool("training")? || p == 0.0 {
         return Ok(x.into());
@@ -185,7 +198,10 @@ fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<V
     let sizes = sizes.ok_or_else(|| OpError::shape("DropBlock needs sizes that are known"))?;
     let block = sizes.iter().fold(c.int("block_size")?, |a, &n| a.min(n));
     if block <= 0 || block % 2 == 0 {
-        return Err(OpError::arg("block_size", format!("block size should be odd. Got {block} which is even.")));
+        return Err(OpError::arg(
+            "block_size",
+            format!("block size should be odd. Got {block} which is even."),
+        ));
     }
     let centres: Vec<i64> = sizes.iter().map(|n| n - block + 1).collect();
     let product = |v: &[i64]| v.iter().map(|&n| n as f64).product::<f64>();
@@ -195,7 +211,10 @@ fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<V
     let noise = b.full(&shape, Val::int(0), x.dtype())?;
     let noise = b.op("bernoulli", [noise.into(), Val::Float(gamma)])?;
     let half = block / 2;
-    let noise = b.op("constant_pad_nd", [noise.into(), ints_val(&vec![half; 2 * spatial]), Val::int(0)])?;
+    let noise = b.op(
+        "constant_pad_nd",
+        [noise.into(), ints_val(&vec![half; 2 * spatial]), Val::int(0)],
+    )?;
     let every = |n: i64| ints_val(&vec![n; spatial]);
     let pool = if spatial == 2 { "max_pool2d" } else { "max_pool3d" };
     let dropped = b.op(pool, [noise.into(), every(block), every(1), every(half)])?;
@@ -203,7 +222,10 @@ fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<V
     let all: Vec<usize> = (0..rank).collect();
     let sum = b.reduce("sum", &kept, &all, false)?;
     let sum = b.binary("add", &sum, c.get("eps").clone())?;
-    let count = b.op("full", [ints_val(&[]), Val::Int(kept.ty.numel()), Val::DType(x.dtype())])?;
+    let count = b.op(
+        "full",
+        [ints_val(&[]), Val::Int(kept.ty.numel()), Val::DType(x.dtype())],
+    )?;
     let scale = b.binary("div", &count, &sum)?;
     let y = b.binary("mul", x, &kept)?;
     b.binary("mul", &y, &scale).map(Val::Leaf)

@@ -1,7 +1,7 @@
 //! Features of boxes on images: RoI pooling and alignment, plain and position-sensitive (torchvision's C++ ops).
 
-use crate::op::rows::dense::zeros;
 use super::detection::{Real, by_dtype};
+use crate::op::rows::dense::zeros;
 use crate::op::rows::views::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::tensor::Tensor;
@@ -227,10 +227,7 @@ fn sensitive_type(c: &Call<TensorType>) -> OpResult<Type> {
 }
 
 /// The results of a position-sensitive op: `cell` gives the value for a plane, a box and the cell's row and column.
-fn sensitive<T: Real>(
-    c: &Call<Tensor>,
-    cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> T,
-) -> OpResult<Val<Tensor>> {
+fn sensitive<T: Real>(c: &Call<Tensor>, cell: impl Fn(&Rois<T>, &[T], &[T], [usize; 2]) -> T) -> OpResult<Val<Tensor>> {
     let ty = sensitive_type(&c.types())?;
     let r = rois::<T>(c)?;
     let shape = ty.leaves()[0].fixed_shape().unwrap_or_default();
