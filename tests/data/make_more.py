@@ -11,6 +11,7 @@ import re
 import sys
 
 import torch
+import torch.ao.quantization.fx._decomposed  # noqa: F401
 import torch.nn.functional as F
 import torchvision
 from torch import nn
@@ -20,7 +21,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "torch"), os.path.join(HERE, "..", "..", "tools")]
 from samples import SHORT, encode  # noqa: E402
 
-NAMES = {"torch": torch, "aten": torch.ops.aten, "math": math, "operator": operator, "torchvision": torchvision, "inf": math.inf}
+NAMES = {"torch": torch, "aten": torch.ops.aten, "math": math, "operator": operator, "torchvision": torchvision, "inf": math.inf,
+         "quantized_decomposed": torch.ops.quantized_decomposed}
 TOLERANCE = {torch.float16: (1e-5, 1e-3), torch.bfloat16: (1e-5, 1.6e-2), torch.float32: (2e-6, 1e-5), torch.float64: (1e-9, 1e-7)}
 CASES = []
 

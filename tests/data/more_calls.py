@@ -236,3 +236,33 @@ for n in (2, 3):
 for shape, wrap in (((3, 3), False), ((5, 2), True), ((2, 2, 2), False)):
     call(f".fill_diagonal_(%x, 9, {wrap})", x=values(*shape))
 call(".addr_(%x, %a, %b)", x=values(2, 3), a=values(2), b=values(3))
+for line in ("aten.add.Tensor(True, True)", "aten.add.Scalar(True, 2)", "aten.mul.Tensor(True, True)", "aten.mul.Tensor(2, 2.5)", "aten.sub.Tensor(2, 5)",
+             "aten.div.Tensor(True, 2)", "aten.floor_divide.default(True, 2.5)"):
+    call(line)
+x = torch.tensor([[-1.5, 0.3, 0.0], [2.55, 9.0, -0.05]])
+scales, zeros = torch.tensor([0.1, 0.25]), torch.tensor([3, -2])
+call("torch.fake_quantize_per_tensor_affine(%x, 0.1, 3, -8, 7)", x=x)
+call("torch.fake_quantize_per_tensor_affine(%x, %s, %z, 0, 15)", x=x, s=scales[:1].clone(), z=zeros[:1].int())
+call("torch.fake_quantize_per_channel_affine(%x, %s, %z, 0, -8, 7)", x=x, s=scales, z=zeros.int())
+stored = torch.tensor([[-8, 0, 3], [1, 7, -2]], dtype=torch.int8)
+rows = scales[:, None].double(), zeros[:, None]
+for line in ("quantize_per_tensor(%x, 0.1, 3, -8, 7, torch.int8)", "quantize_per_tensor.tensor(%x, %s1, %z1, 0, 15, torch.uint8)",
+             "quantize_per_channel(%x, %s, %z, 0, -8, 7, torch.int8)", "quantize_per_token(%x, %rs, %rz, -8, 7, torch.int8)",
+             "dequantize_per_tensor(%q, 0.1, 3, -8, 7, torch.int8)", "dequantize_per_tensor.tensor(%q, %s1, %z1, -8, 7, torch.int8)",
+             "dequantize_per_channel(%q, %s, %z, 0, -8, 7, torch.int8)", "dequantize_per_token(%q, %rs, %rz, -8, 7, torch.int8, torch.float32)"):
+    given = {"x": x, "q": stored, "s": scales, "z": zeros, "s1": scales[:1].clone(), "z1": zeros[:1].clone(), "rs": rows[0], "rz": rows[1]}
+    used = {k: v for k, v in given.items() if re.search(rf"%{k}\b", line)}
+    path, args = line.split("(", 1)
+    call(f"quantized_decomposed.{path if '.' in path else path + '.default'}({args}", **used)
+for kind, dtype in (("choose_qparams", "int8"), ("choose_qparams_symmetric", "uint8")):
+    graph(kind, f"    %e = call_function quantized_decomposed.{kind}.tensor(%x, 0, 127, 1e-06, torch.{dtype})\n"
+          "    %s = call_function operator.getitem(%e, 0)\n    %z = call_function operator.getitem(%e, 1)\n    output [%s, %z]",
+          getattr(torch.ops.quantized_decomposed, kind).tensor(x, 0, 127, 1e-6, getattr(torch, dtype)), x=x)
+for reduction in (0, 1, 2):
+    graph("nll_loss_forward", f"    %e = call_function aten.nll_loss_forward.default(%x, %t, %w, {reduction}, 1)\n"
+          "    %l = call_function operator.getitem(%e, 0)\n    %s = call_function operator.getitem(%e, 1)\n    output [%l, %s]",
+          torch.ops.aten.nll_loss_forward(x, torch.tensor([2, 1]), x[0].abs(), reduction, 1), x=x, t=torch.tensor([2, 1]), w=x[0].abs())
+call("torch.margin_ranking_loss(%a, %b, %t, 0.5)", a=x[0].clone(), b=x[1].clone(), t=torch.tensor([1.0, -1, 1]))
+call("torch.hinge_embedding_loss(%a, %t, 1.0, 2)", a=x[0].clone(), t=torch.tensor([1.0, -1, 1]))
+for line in (".is_signed(%x)", ".element_size(%x)", ".is_contiguous(%x)", ".is_conj(%x)", ".is_same_size(%x, %x)"):
+    call(line, x=x)

@@ -33,6 +33,8 @@ pub fn all() -> Vec<Op> {
         pointwise::activation::rows(),
         pointwise::compare::rows(),
         pointwise::select::rows(),
+        pointwise::numbers::rows(),
+        pointwise::quantized::rows(),
         creation::rows(),
         reduce::rows(),
         linalg::norms::rows(),

@@ -1,7 +1,7 @@
 //! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
 
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule, wrap_dim};
-use crate::types::{Category, Dim, TensorType, Type, Val};
+use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -59,6 +59,39 @@ fn kinds() -> Vec<Op> {
         })
         .doc("whether the dtype is complex")
         .spelled("torch.is_complex Tensor.is_complex"),
+        host("is_signed", "is_signed(Tensor self) -> bool", |c, _| {
+            Ok(Val::Bool(!matches!(c.leaf("self")?.dtype, DType::U8 | DType::B8 | DType::U16 | DType::U32 | DType::U64)))
+        })
+        .doc("whether the dtype has negative numbers")
+        .spelled("torch.is_signed Tensor.is_signed aten.is_signed.default"),
+        host("element_size", "element_size(Tensor self) -> int", |c, _| {
+            Ok(Val::int(c.leaf("self")?.dtype.size() as i64))
+        })
+        .doc("the bytes of an element")
+        .spelled("Tensor.element_size"),
+        host("is_contiguous", "is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> bool", |_, _| {
+            Ok(Val::Bool(true))
+        })
+        .doc("True: every tensor here is laid out in order")
+        .spelled("Tensor.is_contiguous aten.is_contiguous.default aten.is_contiguous.memory_format aten.sym_is_contiguous.default"),
+        host("is_conj", "is_conj(Tensor self) -> bool", |_, _| Ok(Val::Bool(false)))
+            .doc("False: no tensor here is to be conjugated or negated when it is read, or of inference mode")
+            .spelled(
+                "torch.is_conj Tensor.is_conj aten.is_conj.default torch.is_neg Tensor.is_neg aten.is_neg.default torch.is_inference \
+                 Tensor.is_inference aten.is_inference.default",
+            ),
+        host("is_same_size", "is_same_size(Tensor self, Tensor other) -> bool", |c, _| {
+            let (a, b) = (c.shaped("self")?.1, c.shaped("other")?.1);
+            let apart = |(a, b): (&Dim, &Dim)| a.sub(b).as_const();
+            let known: Option<Vec<i64>> = a.iter().zip(b).map(apart).collect();
+            Ok(match (a.len() == b.len(), known) {
+                (false, _) => Val::Bool(false),
+                (true, Some(apart)) => Val::Bool(apart.iter().all(|&d| d == 0)),
+                (true, None) => Val::Any(Kind::Bool),
+            })
+        })
+        .doc("whether the shapes are the same")
+        .spelled("torch.is_same_size Tensor.is_same_size aten.is_same_size.default"),
         host("is_tensor", "is_tensor(Any obj) -> bool", |c, _| {
             Ok(Val::Bool(c.get("obj").as_leaf().is_some()))
         })

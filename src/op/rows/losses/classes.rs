@@ -31,6 +31,25 @@ pub fn rows() -> Vec<Op> {
              $1:target, @weight?, reduction, ignore_index)",
         ),
         Op::composite(
+            "nll_loss_forward",
+            "nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor, Tensor)",
+            |b, c| {
+                let (x, target) = (c.leaf("self")?, c.leaf("target")?);
+                // A single item has a target of no dims.
+                let alone = x.rank()? == 1;
+                let (loss, weight) = nll_with_weight(b, c, x, target)?;
+                let dtype = x.dtype();
+                let weight = match reduction(c)? {
+                    // torch does not add the weights up where it does not divide by them.
+                    Reduction::None if !alone => b.full(&[], Val::int(0), dtype)?,
+                    _ => b.to_dtype(&weight, dtype)?,
+                };
+                Ok(Val::Tuple(vec![loss, weight.into()]))
+            },
+        )
+        .doc("nll_loss_nd, and the sum of the weights")
+        .spelled("aten.nll_loss_forward.default aten.nll_loss2d_forward.default"),
+        Op::composite(
             "cross_entropy_loss",
             "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100, float \
              label_smoothing=0.0) -> Tensor",
@@ -67,6 +86,16 @@ fn class_weights(b: &mut dyn Build, c: &Call<Traced>, rank: usize, dtype: DType)
 
 /// `-x[…, target, …]` by class weight; the mean is over the weights. Ignored targets count nothing.
 fn nll_loss(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, target: &Traced) -> OpResult<Val<Traced>> {
+    nll_with_weight(b, c, x, target).map(|(loss, _)| loss)
+}
+
+/// The loss, and the sum of the weights of the targets that count.
+fn nll_with_weight(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    x: &Traced,
+    target: &Traced,
+) -> OpResult<(Val<Traced>, Traced)> {
     let rank = x.rank()?;
     if rank == 0 || target.rank()? + 1 != rank {
         return Err(OpError::shape(format!(
@@ -97,12 +126,13 @@ fn nll_loss(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, target: &Traced) ->
     let product = b.binary("mul", &value, &weight)?;
     let product = b.unary("neg", &product)?;
     let terms = b.op("where", [kept.into(), product.into(), Val::int(0)])?;
+    let all = b.op("sum", [weight.into()])?;
     if reduction(c)? != Reduction::Mean {
-        return finish(b, c, &terms, dtype);
+        return Ok((finish(b, c, &terms, dtype)?, all));
     }
-    let (sum, all) = (b.op("sum", [terms.into()])?, b.op("sum", [weight.into()])?);
+    let sum = b.op("sum", [terms.into()])?;
     let mean = b.binary("div", &sum, &all)?;
-    b.to_dtype(&mean, dtype).map(Val::Leaf)
+    Ok((b.to_dtype(&mean, dtype)?.into(), all))
 }
 
 fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -32,6 +32,10 @@ fn elements() -> Vec<Op> {
             ranking,
             "max(0, -target (input1 - input2) + margin)"
         )
+        .form(
+            "torch.margin_ranking_loss",
+            "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) -> Tensor",
+        )
         .module(
             "MarginRankingLoss(margin=0.0, size_average=None, reduce=None, reduction='mean') = margin_ranking_loss($0:input1, \
              $1:input2, $2:target, margin, reduction)",
@@ -43,6 +47,10 @@ fn elements() -> Vec<Op> {
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
             hinge,
             "self where target is 1, max(0, margin - self) where it is -1"
+        )
+        .form(
+            "torch.hinge_embedding_loss",
+            "hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=1) -> Tensor",
         )
         .module(
             "HingeEmbeddingLoss(margin=1.0, size_average=None, reduce=None, reduction='mean') = hinge_embedding_loss($0:input, \
@@ -60,6 +68,10 @@ fn embeddings() -> Vec<Op> {
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
             triplet,
             "max(0, |anchor - positive| - |anchor - negative| + margin)"
+        )
+        .form(
+            "torch.triplet_margin_loss",
+            "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, int reduction=1) -> Tensor",
         )
         .module(
             "TripletMarginLoss(margin=1.0, p=2.0, eps=1e-06, swap=False, size_average=None, reduce=None, reduction='mean') = \
@@ -94,6 +106,10 @@ fn embeddings() -> Vec<Op> {
             ", Any size_average=None, Any reduce=None, str reduction='mean'",
             cosine,
             "1 - cos where target is 1, max(0, cos - margin) where it is -1"
+        )
+        .form(
+            "torch.cosine_embedding_loss",
+            "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) -> Tensor",
         )
         .module(
             "CosineEmbeddingLoss(margin=0.0, size_average=None, reduce=None, reduction='mean') = cosine_embedding_loss($0:input1, \

@@ -123,7 +123,7 @@ fn cross_entropies() -> Vec<Op> {
         )
         .doc("binary_cross_entropy of the sigmoid")
         .form(
-            "aten.binary_cross_entropy_with_logits.default",
+            "aten.binary_cross_entropy_with_logits.default torch.binary_cross_entropy_with_logits",
             "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int \
              reduction=1) -> Tensor",
         )

@@ -19,7 +19,7 @@ fn along_a_dim() -> Vec<Op> {
         .doc("pieces of `split_size` elements along a dim; the last may be smaller")
         .spelled(
             "aten.split.Tensor torch.split Tensor.split torch.functional.split aten.unsafe_split.Tensor \
-                 torch.unsafe_split",
+                 torch.unsafe_split Tensor.unsafe_split",
         )
         .aliasing(),
         Op::composite(
@@ -30,7 +30,8 @@ fn along_a_dim() -> Vec<Op> {
         .doc("pieces of the given sizes along a dim")
         .spelled(
             "aten.split_with_sizes.default aten.unsafe_split_with_sizes.default aten.split_with_sizes_copy.default \
-             torch.split_with_sizes Tensor.split_with_sizes",
+             torch.split_with_sizes Tensor.split_with_sizes torch.split_with_sizes_copy torch.unsafe_split_with_sizes \
+             Tensor.unsafe_split_with_sizes",
         )
         .form(
             "aten.split.sizes aten.split.default torch.split Tensor.split torch.functional.split",
@@ -39,7 +40,7 @@ fn along_a_dim() -> Vec<Op> {
         .aliasing(),
         Op::composite("chunk", "chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk)
             .doc("at most `chunks` pieces of one size along a dim; the last may be smaller")
-            .spelled("aten.chunk.default aten.unsafe_chunk.default torch.chunk Tensor.chunk torch.unsafe_chunk")
+            .spelled("aten.chunk.default aten.unsafe_chunk.default torch.chunk Tensor.chunk torch.unsafe_chunk Tensor.unsafe_chunk")
             .aliasing(),
         Op::composite("unbind", "unbind(Tensor self, int dim=0) -> Tensor[]", unbind)
             .doc("the selections at every index of a dim")

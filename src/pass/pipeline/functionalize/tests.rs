@@ -80,3 +80,17 @@ fn each_result_has_its_own_out() {
         &[0., 0., 0., 0., 3., 2., 6., 5., 2., 1., 2., 1.],
     );
 }
+
+#[test]
+fn diagonals_are_filled() {
+    check(
+        "%z = call_function mul(%x, 1)
+        %w = call_method fill_diagonal_(%z, 9)
+        %t = call_method t(%z)
+        %tall = call_function torch.cat([%t, %t], 0)
+        %w2 = call_method fill_diagonal_(%tall, 0.0, wrap=True)
+        output (%z, %tall)",
+        // Rows of two: the diagonal begins again three rows down.
+        &[9., 2., 3., 4., 9., 6., 0., 4., 2., 0., 3., 6., 0., 4., 2., 0., 3., 6.],
+    );
+}

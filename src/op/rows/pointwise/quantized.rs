@@ -1,0 +1,295 @@
+//! Affine quantization: numbers as integers with a scale and a zero point and back, as torch.ao's exported graphs write
+//! it (`quantized_decomposed`), and both in one (`fake_quantize`).
+
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut rows = to_integers();
+    rows.extend(from_integers());
+    rows.extend(fake());
+    rows.extend(parameters());
+    rows
+}
+
+fn to_integers() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "quantize_per_tensor",
+            "quantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
+            |b, c| quantize(b, c, None),
+        )
+        .doc("round(input / scale) + zero_point within bounds, as integers")
+        .form(
+            "quantized_decomposed.quantize_per_tensor.default",
+            "quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
+        )
+        .form(
+            "quantized_decomposed.quantize_per_tensor.tensor",
+            "quantize_per_tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype) -> \
+             Tensor",
+        ),
+        Op::composite(
+            "quantize_per_channel",
+            "quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min, int quant_max, \
+             ScalarType dtype) -> Tensor",
+            |b, c| {
+                let axis = wrap_dim(c.int("axis")?, c.leaf("input")?.rank()?)?;
+                quantize(b, c, Some(axis))
+            },
+        )
+        .doc("quantize_per_tensor with a scale and a zero point for each index of a dim")
+        .spelled("quantized_decomposed.quantize_per_channel.default"),
+        Op::composite(
+            "quantize_per_token",
+            "quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype) -> \
+             Tensor",
+            |b, c| {
+                let inverse = b.unary("reciprocal", c.leaf("scales")?)?;
+                let x = b.binary("mul", c.leaf("input")?, &inverse)?;
+                let x = b.binary("add", &x, c.leaf("zero_points")?)?;
+                let x = b.unary("round", &x)?;
+                bounded(b, c, &x)
+            },
+        )
+        .doc("round(input / scales + zero_points) within bounds, with scales for each row")
+        .spelled("quantized_decomposed.quantize_per_token.default"),
+    ]
+}
+
+fn from_integers() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "dequantize_per_tensor",
+            "dequantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype, *, \
+             ScalarType? out_dtype=None) -> Tensor",
+            |b, c| {
+                let x = b.to_dtype(stored(c)?, c.opt_dtype("out_dtype").unwrap_or(DType::F32))?;
+                let (scale, zero) = (one(b, c, "scale")?, one(b, c, "zero_point")?);
+                let x = b.binary("sub", &x, zero)?;
+                b.binary("mul", &x, scale).map(Val::Leaf)
+            },
+        )
+        .doc("(input - zero_point) * scale")
+        .form(
+            "quantized_decomposed.dequantize_per_tensor.default",
+            "dequantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype, *, \
+             ScalarType? out_dtype=None) -> Tensor",
+        )
+        .form(
+            "quantized_decomposed.dequantize_per_tensor.tensor",
+            "dequantize_per_tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype, \
+             *, ScalarType? out_dtype=None) -> Tensor",
+        ),
+        Op::composite(
+            "dequantize_per_channel",
+            "dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, int quant_max, \
+             ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
+            |b, c| {
+                let (mut x, dtype) = (stored(c)?.clone(), c.opt_dtype("out_dtype").unwrap_or(DType::F32));
+                let axis = wrap_dim(c.int("axis")?, x.rank()?)?;
+                if let Some(zeros) = c.opt_leaf("zero_points") {
+                    let zeros = along(b, zeros, x.rank()?, axis)?;
+                    x = b.binary("sub", &x, &zeros)?;
+                }
+                let scales = along(b, c.leaf("scales")?, x.rank()?, axis)?;
+                let x = b.binary("mul", &x, &scales)?;
+                b.to_dtype(&x, dtype).map(Val::Leaf)
+            },
+        )
+        .doc("dequantize_per_tensor with a scale and a zero point for each index of a dim")
+        .spelled("quantized_decomposed.dequantize_per_channel.default"),
+        Op::composite(
+            "dequantize_per_token",
+            "dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, \
+             ScalarType output_dtype) -> Tensor",
+            |b, c| {
+                let x = b.binary("sub", c.leaf("input")?, c.leaf("zero_points")?)?;
+                let x = b.binary("mul", &x, c.leaf("scales")?)?;
+                b.to_dtype(&x, c.opt_dtype("output_dtype").unwrap_or(DType::F32)).map(Val::Leaf)
+            },
+        )
+        .doc("(input - zero_points) * scales, with scales for each row")
+        .spelled("quantized_decomposed.dequantize_per_token.default"),
+    ]
+}
+
+fn fake() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "fake_quantize_per_tensor_affine",
+            "fake_quantize_per_tensor_affine(Tensor self, Any scale, Any zero_point, int quant_min, int quant_max) -> Tensor",
+            |b, c| {
+                let (scale, zero) = (one(b, c, "scale")?, one(b, c, "zero_point")?);
+                fake_quantize(b, c, scale, zero)
+            },
+        )
+        .doc("quantized and back: what is left of the numbers")
+        .form(
+            "aten.fake_quantize_per_tensor_affine.default torch.fake_quantize_per_tensor_affine",
+            "fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, int quant_min, int quant_max) -> Tensor",
+        )
+        .form(
+            "aten.fake_quantize_per_tensor_affine.tensor_qparams torch.fake_quantize_per_tensor_affine",
+            "fake_quantize_per_tensor_affine(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max) -> Tensor",
+        ),
+        Op::composite(
+            "fake_quantize_per_channel_affine",
+            "fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int \
+             quant_max) -> Tensor",
+            |b, c| {
+                let rank = c.leaf("self")?.rank()?;
+                let axis = wrap_dim(c.int("axis")?, rank)?;
+                let scale = along(b, c.leaf("scale")?, rank, axis)?;
+                let zero = along(b, c.leaf("zero_point")?, rank, axis)?;
+                fake_quantize(b, c, scale.into(), zero.into())
+            },
+        )
+        .doc("fake_quantize_per_tensor_affine with a scale and a zero point for each index of a dim")
+        .spelled("aten.fake_quantize_per_channel_affine.default torch.fake_quantize_per_channel_affine"),
+    ]
+}
+
+fn parameters() -> Vec<Op> {
+    let row = |name, symmetric: crate::op::Decompose| {
+        Op::composite(
+            name,
+            "choose_qparams(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype) -> (Tensor, Tensor)",
+            symmetric,
+        )
+    };
+    vec![
+        row("choose_qparams", |b, c| choose(b, c, false))
+            .doc("the scale and the zero point that fit the numbers of a tensor into a range of integers")
+            .spelled("quantized_decomposed.choose_qparams.tensor"),
+        row("choose_qparams_symmetric", |b, c| choose(b, c, true))
+            .doc("the scale that fits the magnitudes of a tensor into a range of integers, and the zero point of its middle")
+            .spelled("quantized_decomposed.choose_qparams_symmetric.tensor"),
+    ]
+}
+
+/// A parameter that is a number or a tensor of one element.
+fn one(b: &mut dyn Build, c: &Call<Traced>, name: &str) -> OpResult<Val<Traced>> {
+    match c.get(name) {
+        Val::Leaf(t) => b.reshape(t, &[]).map(Val::Leaf),
+        number => Ok(number.clone()),
+    }
+}
+
+/// `1 / scale`, of numbers in double precision.
+fn inverse(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>> {
+    match scale {
+        Val::Leaf(t) => b.unary("reciprocal", &t).map(Val::Leaf),
+        number => Ok(Val::Float(1.0 / number.as_f64().unwrap_or(f64::NAN))),
+    }
+}
+
+/// A vector along one dim of tensors of a rank.
+fn along(b: &mut dyn Build, t: &Traced, rank: usize, axis: usize) -> OpResult<Traced> {
+    let mut shape = vec![Dim::Const(1); rank];
+    shape[axis] = t.ty.numel();
+    b.reshape(t, &shape)
+}
+
+/// The integers of a call, which must have the dtype that it says.
+fn stored(c: &Call<Traced>) -> OpResult<&Traced> {
+    let x = c.leaf("input")?;
+    match c.opt_dtype("dtype") {
+        Some(d) if d != x.dtype() => Err(OpError::dtype(format!(
+            "Expecting input to have dtype: torch.{}, but got dtype: torch.{}",
+            d.torch_name(),
+            x.dtype().torch_name()
+        ))),
+        _ => Ok(x),
+    }
+}
+
+/// Within the bounds, in the dtype of the call.
+fn bounded(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
+    let x = b.op(
+        "clamp",
+        [x.into(), c.get("quant_min").clone(), c.get("quant_max").clone()],
+    )?;
+    b.to_dtype(&x, c.opt_dtype("dtype").unwrap_or(x.dtype())).map(Val::Leaf)
+}
+
+fn quantize(b: &mut dyn Build, c: &Call<Traced>, axis: Option<usize>) -> OpResult<Val<Traced>> {
+    let x = b.to_dtype(c.leaf("input")?, c.leaf("input")?.dtype().compute())?;
+    let (scale, zero) = match axis {
+        Some(axis) => {
+            let mut part = |name: &str| along(b, c.leaf(name)?, x.rank()?, axis).map(Val::Leaf);
+            (part("scales")?, part("zero_points")?)
+        }
+        None => (one(b, c, "scale")?, one(b, c, "zero_point")?),
+    };
+    let inverse = inverse(b, scale)?;
+    let x = b.binary("mul", &x, inverse)?;
+    let x = b.unary("round", &x)?;
+    let x = b.binary("add", &x, zero)?;
+    bounded(b, c, &x)
+}
+
+/// torch's kernel computes in f32: `(clamp(round(x / scale) + zero) - zero) * scale` with the inverse of the scale.
+fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: Val<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("self")?;
+    let dtype = x.dtype();
+    let x = b.to_dtype(x, dtype.compute())?;
+    let inverse = match scale.as_f64() {
+        Some(s) => Val::Float(f64::from(1.0 / s as f32)),
+        None => inverse(b, scale.clone())?,
+    };
+    let y = b.binary("mul", &x, inverse)?;
+    let y = b.unary("round", &y)?;
+    let y = b.binary("add", &y, zero.clone())?;
+    let y = b.op(
+        "clamp",
+        [y.into(), c.get("quant_min").clone(), c.get("quant_max").clone()],
+    )?;
+    let y = b.binary("sub", &y, zero)?;
+    let y = b.binary("mul", &y, scale)?;
+    b.to_dtype(&y, dtype).map(Val::Leaf)
+}
+
+/// `determine_qparams` of torch.ao: zero is always within the range.
+fn choose(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<Traced>> {
+    let (low, high, eps) = (c.int("quant_min")?, c.int("quant_max")?, c.f64("eps")?);
+    let span = high as f64 - low as f64;
+    let bounds = b.many("aminmax", [c.leaf("input")?.into()])?;
+    let [least, most] = &bounds[..] else {
+        return Err(OpError::shape("aminmax gives two tensors"));
+    };
+    let least = b.op("clamp", [least.into(), Val::None, Val::int(0)])?;
+    let most = b.op("clamp", [most.into(), Val::int(0)])?;
+    let scale = match symmetric {
+        true => {
+            let least = b.unary("neg", &least)?;
+            let size = b.binary("maximum", &least, &most)?;
+            b.binary("div", &size, Val::Float(span / 2.0))?
+        }
+        false => {
+            let size = b.binary("sub", &most, &least)?;
+            b.binary("div", &size, Val::Float(span))?
+        }
+    };
+    let scale = b.op("clamp", [scale.into(), Val::Float(eps)])?;
+    let zero = match symmetric {
+        true => {
+            let middle = if c.opt_dtype("dtype") == Some(DType::U8) {
+                128
+            } else {
+                0
+            };
+            b.full(&[], Val::int(middle), DType::I64)?
+        }
+        false => {
+            let below = b.binary("div", &least, &scale)?;
+            let below = b.unary("round", &below)?;
+            let below = b.to_dtype(&below, DType::I64)?;
+            let zero = b.binary("rsub", &below, Val::int(low))?;
+            b.op("clamp", [zero.into(), Val::int(low), Val::int(high)])?
+        }
+    };
+    let scale = b.to_dtype(&scale, DType::F64)?;
+    Ok(Val::Tuple(vec![scale.into(), zero.into()]))
+}
