@@ -140,7 +140,7 @@ fn truth(v: &Val<Tensor>, what: &str) -> OpResult<bool> {
     }
 }
 
-/// Row `i` along dim 0.
+/// Row `i` along dim 0; of no rows, one of zeros.
 fn row(v: &Val<Tensor>, i: usize) -> OpResult<Val<Tensor>> {
     let Val::Leaf(t) = v else {
         return Err(OpError::value(format!("rows of {} cannot be taken", v.kind_name())));
@@ -148,10 +148,16 @@ fn row(v: &Val<Tensor>, i: usize) -> OpResult<Val<Tensor>> {
     let [n, shape @ ..] = t.shape() else {
         return Err(OpError::value("rows of a 0-d tensor cannot be taken"));
     };
+    if byte_len(t.dtype(), shape).is_none() {
+        return Err(OpError::value("a row is too large"));
+    }
+    let mut out = Tensor::zeros(t.dtype(), shape);
+    if *n == 0 {
+        return Ok(Val::Leaf(out));
+    }
     if i >= *n {
         return Err(OpError::value(format!("there is no row {i} among {n}")));
     }
-    let mut out = Tensor::zeros(t.dtype(), shape);
     let size = out.bytes().len();
     out.bytes_mut().copy_from_slice(&t.bytes()[i * size..(i + 1) * size]);
     Ok(Val::Leaf(out))
@@ -165,6 +171,11 @@ struct Stack {
 }
 
 impl Stack {
+    /// How many rows are walked: where there are none, one of zeros, which only tells the results' types.
+    fn steps(&self) -> usize {
+        self.rows.max(1)
+    }
+
     fn push(&mut self, i: usize, v: &Val<Tensor>) -> OpResult<()> {
         let n = self.rows;
         if self.found.is_none() {
@@ -177,7 +188,7 @@ impl Stack {
             let out = v.leaves().iter().map(make).collect::<OpResult<Vec<_>>>()?;
             self.found = Some((v.clone(), out));
         }
-        let Some((first, out)) = &mut self.found else {
+        let Some((first, out)) = self.found.as_mut().filter(|_| i < n) else {
             return Ok(());
         };
         let leaves = v.leaves();
@@ -229,7 +240,7 @@ pub fn run<E: From<OpError>>(
         Control::Scan => scan(p, call),
         Control::Map => {
             let mut stack = stack(p)?;
-            for i in 0..stack.rows {
+            for i in 0..stack.steps() {
                 let rows = p.rows.iter().map(|x| row(x, i)).collect::<OpResult<Vec<_>>>()?;
                 stack.push(i, &call(0, [&rows[..], &p.extra].concat())?)?;
             }
@@ -238,7 +249,7 @@ pub fn run<E: From<OpError>>(
         Control::AssociativeScan => {
             let mut stack = stack(p)?;
             let mut last: Option<Vec<Val<Tensor>>> = None;
-            for i in 0..stack.rows {
+            for i in 0..stack.steps() {
                 let rows = p.rows.iter().map(|x| row(x, i)).collect::<OpResult<Vec<_>>>()?;
                 let now = match &last {
                     None => rows,
@@ -265,7 +276,7 @@ fn scan<E: From<OpError>>(
 ) -> Result<Val<Tensor>, E> {
     let mut stack = stack(p)?;
     let mut carried = p.carried.clone();
-    for i in 0..stack.rows {
+    for i in 0..stack.steps() {
         let rows = p.rows.iter().map(|x| row(x, i)).collect::<OpResult<Vec<_>>>()?;
         let mut out = items(&call(0, [&carried[..], &rows, &p.extra].concat())?);
         if out.len() < carried.len() {
@@ -273,7 +284,9 @@ fn scan<E: From<OpError>>(
         }
         let stacked = out.split_off(carried.len());
         stack.push(i, &Val::Tuple(stacked))?;
-        carried = out;
+        if stack.rows > 0 {
+            carried = out;
+        }
     }
     let stacked = stack.finish()?;
     carried.extend(items(&stacked));

@@ -266,3 +266,26 @@ call("torch.margin_ranking_loss(%a, %b, %t, 0.5)", a=x[0].clone(), b=x[1].clone(
 call("torch.hinge_embedding_loss(%a, %t, 1.0, 2)", a=x[0].clone(), t=torch.tensor([1.0, -1, 1]))
 for line in (".is_signed(%x)", ".element_size(%x)", ".is_contiguous(%x)", ".is_conj(%x)", ".is_same_size(%x, %x)"):
     call(line, x=x)
+graph("map_impl", "    %m = call_function torch.ops.higher_order.map_impl(@f, [%x], [])\n    %a = call_function operator.getitem(%m, 0)\n"
+      "    %b = call_function operator.getitem(%m, 1)\n    output [%a, %b]\n---\n"
+      "graph f {\n    %r = placeholder r\n    %a = call_function torch.mul(%r, 2)\n    %b = call_function torch.argmax(%r)\n    output (%a, %b)\n}\n",
+      [torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)], x=torch.zeros(0, 3))
+graph("scan", "    %s = call_function torch.ops.higher_order.scan(@f, [%h], [%x], [])\n    %a = call_function operator.getitem(%s, 0)\n"
+      "    %b = call_function operator.getitem(%s, 1)\n    output [%a, %b]\n---\n"
+      "graph f {\n    %h = placeholder h\n    %r = placeholder r\n    %a = call_function torch.add(%h, %r)\n    %b = call_function torch.mul(%h, 2)\n"
+      "    output [%a, %b]\n}\n", [torch.ones(3), torch.zeros(0, 3)], h=torch.ones(3), x=torch.zeros(0, 3))
+call("torch.nn.functional.gumbel_softmax(%x, 0.5, True)", random=True, x=values(2, 3))
+call("torch.nn.functional.gumbel_softmax(%x, 2.0, dim=0)", random=True, x=values(2, 3))
+a, m, ends = values(4, 16), values(2, 16, 8), torch.tensor([1, 4], dtype=torch.int32)
+graph("_grouped_mm", "    %r = call_function torch.nn.functional.grouped_mm(%a, %m, offs=%e)\n    output [%r]",
+      torch.cat([a[:1] @ m[0], a[1:] @ m[1]]), a=a, m=m, e=ends)
+call("torch._int_mm(%a, %b)", a=torch.arange(-40, 40, dtype=torch.int8).reshape(5, 16)[:, :8].repeat(4, 1), b=torch.arange(64, dtype=torch.int8).reshape(8, 8))
+for gelu in (False, True):
+    call(f"aten._addmm_activation.default(%c, %a, %b, beta=0.5, use_gelu={gelu})", c=values(3), a=values(2, 4), b=values(4, 3))
+call("torch.conv_tbc(%x, %w, %b, 1)", x=values(4, 2, 3), w=values(2, 3, 2), b=values(2))
+for line in ("fftfreq(7, 0.5)", "fftfreq(8)", "rfftfreq(7, 0.25)", "rfftfreq(8, 2.0, dtype=torch.float64)"):
+    call(f"torch.fft.{line}")
+call("torch.nn.utils.rnn.pad_sequence([%a, %b], True, 9.0, \"left\")", a=values(2, 3), b=values(3, 3))
+call("aten.pad_sequence.default([%a, %b])", a=values(2), b=values(3))
+call("torch.frobenius_norm(%x, [0, 1])", x=values(2, 3))
+call("torch.split_copy(%x, 2, 1)", x=values(2, 3))

@@ -150,6 +150,13 @@ class AssociativeScan(nn.Module):
         return associative_scan(lambda a, b: a * b + a, x, 0, combine_mode="generic")
 
 
+class AssociativeScanBackwards(nn.Module):
+    """Of five elements, which torch halves until a step has none."""
+
+    def forward(self, x):
+        return associative_scan(torch.maximum, x, 1, combine_mode="generic", reverse=True)
+
+
 class AssociativeScanOfPairs(nn.Module):
     """A linear recurrence: the state space models' scan."""
 
@@ -182,6 +189,7 @@ CASES = [
     case(Map(), x(4, 3), x(2)),
     case(MapInMap(), x(4, 2, 3)),
     case(AssociativeScan(), x(7, 3)),
+    case(AssociativeScanBackwards(), x(2, 5)),
     case(AssociativeScanOfPairs(), x(7, 3).sigmoid(), x(7, 3)),
 ]
 

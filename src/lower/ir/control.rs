@@ -146,9 +146,6 @@ fn result(p: &Parts<TensorType>, graphs: &[Program]) -> OpResult<Type> {
         .first()
         .and_then(|t| t.as_leaf()?.fixed_shape()?.first().copied())
         .unwrap_or(0);
-    if !p.rows.is_empty() && count == 0 {
-        return Err(OpError::shape("there are no rows to walk along"));
-    }
     let stacked = |v: &Type| {
         v.map(|t| TensorType::fixed(t.dtype, &[&[count], &t.fixed_shape().unwrap_or_default()[..]].concat()))
     };

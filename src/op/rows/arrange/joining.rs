@@ -1,6 +1,6 @@
 //! Ops that make one tensor of several.
 
-use crate::op::emit::{dims_val, list_val};
+use crate::op::emit::{dims_val, ints_val, list_val};
 use crate::op::rows::dense::zeros;
 use crate::op::rows::views::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
@@ -27,6 +27,13 @@ fn joined() -> Vec<Op> {
         .spelled(
             "aten.cat.default aten.concat.default aten.concatenate.default torch.cat torch.concat torch.concatenate",
         ),
+        Op::composite(
+            "pad_sequence",
+            "pad_sequence(Tensor[] sequences, bool batch_first=False, float padding_value=0., str padding_side='right') -> Tensor",
+            pad_sequence,
+        )
+        .doc("sequences of several lengths as one tensor, padded to the longest")
+        .spelled("aten.pad_sequence.default torch.nn.utils.rnn.pad_sequence"),
         Op::composite("stack", "stack(Tensor[] tensors, int dim=0) -> Tensor", stack)
             .doc("tensors side by side along a new dim")
             .spelled("aten.stack.default torch.stack"),
@@ -201,6 +208,36 @@ fn cat(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 fn tensors(c: &Call<Traced>) -> OpResult<Vec<Traced>> {
     Ok(c.leaves("tensors")?.into_iter().cloned().collect())
+}
+
+fn pad_sequence(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let sequences = c.leaves("sequences")?;
+    let left = match c.str("padding_side")? {
+        "left" => true,
+        "right" => false,
+        side => {
+            return Err(OpError::arg(
+                "padding_side",
+                format!("Expected padding_side to be one of left or right, but got {side}."),
+            ));
+        }
+    };
+    let known = |t: &Traced| {
+        let length = t.size(0)?.as_const();
+        length.ok_or_else(|| OpError::shape("pad_sequence needs lengths that are known"))
+    };
+    let lengths = sequences.iter().map(|t| known(t)).collect::<OpResult<Vec<i64>>>()?;
+    let longest = lengths.iter().copied().max();
+    let longest = longest.ok_or_else(|| OpError::arg("sequences", "received an empty list of sequences"))?;
+    let mut padded = vec![];
+    for (t, n) in sequences.into_iter().zip(lengths) {
+        let mut pad = vec![0; 2 * t.rank()? - 2];
+        pad.extend(if left { [longest - n, 0] } else { [0, longest - n] });
+        let value = c.get("padding_value").clone();
+        padded.push(b.op("constant_pad_nd", [t.into(), ints_val(&pad), value])?);
+    }
+    let dim = if c.bool("batch_first")? { 0 } else { 1 };
+    b.op("stack", [list_val(&padded), Val::int(dim)]).map(Val::Leaf)
 }
 
 fn stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -1,6 +1,7 @@
 //! Convolutions.
 
 pub(super) mod fold;
+pub(super) mod tbc;
 
 use crate::op::emit::ints_val;
 use crate::op::rows::matmul::{contract_op, contracted};

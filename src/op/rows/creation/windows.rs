@@ -10,6 +10,24 @@ use std::f64::consts::TAU;
 pub fn rows() -> Vec<Op> {
     let mut v = windows();
     v.extend(others());
+    v.push(
+        Op::composite(
+            "fft_fftfreq",
+            "fft_fftfreq(int n, float d=1., *, ScalarType? dtype=None) -> Tensor",
+            |b, c| frequencies(b, c, false),
+        )
+        .doc("the frequencies of a discrete Fourier transform of n samples")
+        .spelled("aten.fft_fftfreq.default torch.fft.fftfreq"),
+    );
+    v.push(
+        Op::composite(
+            "fft_rfftfreq",
+            "fft_rfftfreq(int n, float d=1., *, ScalarType? dtype=None) -> Tensor",
+            |b, c| frequencies(b, c, true),
+        )
+        .doc("the frequencies of a discrete Fourier transform of n real samples that are not negative")
+        .spelled("aten.fft_rfftfreq.default torch.fft.rfftfreq"),
+    );
     v
 }
 
@@ -28,6 +46,26 @@ macro_rules! window {
             concat!($n, "_window(int window_length", $given, ", *, ScalarType? dtype=None) -> Tensor"),
         ))*
     };
+}
+
+/// `0, 1, …, -2, -1` or the half of it that is not negative, over `n * d`: the frequencies of a discrete Fourier transform.
+fn frequencies(b: &mut dyn Build, c: &Call<Traced>, half: bool) -> OpResult<Val<Traced>> {
+    let (n, d) = (c.int("n")?, c.f64("d")?);
+    if n < 1 {
+        return Err(OpError::arg(
+            "n",
+            format!("the number of samples must be positive, got {n}"),
+        ));
+    }
+    let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
+    let ends = if half { [0, n / 2 + 1] } else { [0, (n - 1) / 2 + 1] };
+    let mut k = b.op("arange", [Val::int(ends[0]), Val::int(ends[1])])?;
+    if !half {
+        let negative = b.op("arange", [Val::int(-(n / 2)), Val::int(0)])?;
+        k = b.cat(&[k, negative], 0)?;
+    }
+    let k = b.to_dtype(&k, dtype)?;
+    b.binary("mul", &k, Val::Float(1.0 / (n as f64 * d))).map(Val::Leaf)
 }
 
 fn windows() -> Vec<Op> {

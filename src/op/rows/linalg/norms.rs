@@ -65,6 +65,10 @@ pub fn rows() -> Vec<Op> {
             "linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
              dtype=None) -> Tensor",
         )
+        .form(
+            "aten.frobenius_norm.dim torch.frobenius_norm",
+            "frobenius_norm(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
+        )
         .form("aten.norm.Scalar", "norm(Tensor self, Scalar ord=2) -> Tensor")
         .form(
             "aten.norm.ScalarOpt_dim",

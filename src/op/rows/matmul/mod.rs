@@ -2,6 +2,7 @@
 
 pub(super) mod distance;
 pub(super) mod einsum;
+pub(super) mod grouped;
 pub(super) mod products;
 
 use crate::op::rows::views::list_text;

@@ -2,6 +2,7 @@
 
 pub(super) mod distributions;
 pub(super) mod dropout;
+pub(super) mod gumbel;
 
 use crate::op::pointwise::not_implemented;
 use crate::op::random::{self, Generator};

@@ -398,7 +398,10 @@ fn logical() -> Vec<Op> {
         )
         .doc("whether an element is not zero; u8 gives u8")
         .spelled("aten.any.dim aten.any.dims torch.any Tensor.any")
-        .form("aten.any.default", "any(Tensor self) -> Tensor"),
+        .form(
+            "aten.any.default aten._is_any_true.default torch._is_any_true",
+            "any(Tensor self) -> Tensor",
+        ),
         reduce!(
             "all",
             "all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
@@ -406,6 +409,9 @@ fn logical() -> Vec<Op> {
         )
         .doc("whether no element is zero; u8 gives u8")
         .spelled("aten.all.dim aten.all.dims torch.all Tensor.all")
-        .form("aten.all.default", "all(Tensor self) -> Tensor"),
+        .form(
+            "aten.all.default aten._is_all_true.default torch._is_all_true",
+            "all(Tensor self) -> Tensor",
+        ),
     ]
 }

@@ -80,7 +80,7 @@ fn units() -> Vec<Op> {
     vec![
         view_op!("squeeze", "squeeze(Tensor self, int[1]? dim=None) -> Tensor", squeeze)
             .doc("without the dims of size 1: all of them, or those given")
-            .spelled("torch.squeeze Tensor.squeeze")
+            .spelled("torch.squeeze Tensor.squeeze torch.squeeze_copy")
             .form(
                 "aten.squeeze.default aten.squeeze_copy.default",
                 "squeeze(Tensor self) -> Tensor",

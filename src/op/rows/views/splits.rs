@@ -19,7 +19,7 @@ fn along_a_dim() -> Vec<Op> {
         .doc("pieces of `split_size` elements along a dim; the last may be smaller")
         .spelled(
             "aten.split.Tensor torch.split Tensor.split torch.functional.split aten.unsafe_split.Tensor \
-                 torch.unsafe_split Tensor.unsafe_split",
+                 torch.unsafe_split Tensor.unsafe_split aten.split_copy.Tensor torch.split_copy",
         )
         .aliasing(),
         Op::composite(

@@ -1,0 +1,67 @@
+//! Matrix products of groups, of narrow integers, and with an activation behind them.
+
+use crate::op::rows::views::list_text;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "_grouped_mm",
+            "_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
+            grouped,
+        )
+        .doc("the rows of self up to each offset times the matrix of that group; without offsets, bmm")
+        .spelled("aten._grouped_mm.default torch._grouped_mm")
+        .form(
+            "torch.nn.functional.grouped_mm",
+            "grouped_mm(Tensor self, Tensor mat2, *, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
+        ),
+        Op::composite("_int_mm", "_int_mm(Tensor self, Tensor mat2) -> Tensor", |b, c| {
+            let (x, y) = (c.leaf("self")?, c.leaf("mat2")?);
+            for t in [x, y] {
+                if t.dtype() != DType::I8 {
+                    let name = t.dtype().torch_name();
+                    return Err(OpError::dtype(format!("_int_mm expects int8 matrices, got torch.{name}")));
+                }
+            }
+            let (x, y) = (b.to_dtype(x, DType::I32)?, b.to_dtype(y, DType::I32)?);
+            b.binary("mm", &x, &y).map(Val::Leaf)
+        })
+        .doc("the product of int8 matrices in int32")
+        .spelled("aten._int_mm.default torch._int_mm"),
+        Op::composite(
+            "_addmm_activation",
+            "_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False) -> \
+             Tensor",
+            |b, c| {
+                let y = b.op("addmm", &c.args[..5])?;
+                let activation = if c.bool("use_gelu")? { "gelu" } else { "relu" };
+                b.unary(activation, &y).map(Val::Leaf)
+            },
+        )
+        .doc("relu or gelu of addmm")
+        .spelled("aten._addmm_activation.default torch._addmm_activation"),
+    ]
+}
+
+fn grouped(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, w, offs) = (c.leaf("self")?, c.leaf("mat2")?, c.opt_leaf("offs"));
+    let product = match (x.rank()?, w.rank()?, offs) {
+        (2, 3, Some(offs)) => b.op("grouped_mm", [x.into(), w.into(), offs.into()])?,
+        (3, 3, None) => b.binary("bmm", x, w)?,
+        _ => {
+            return Err(OpError::shape(format!(
+                "grouped_mm takes a matrix and a stack of them with offsets, or two stacks without, got {} and {}",
+                list_text(x.shape()?),
+                list_text(w.shape()?)
+            )));
+        }
+    };
+    if c.opt_leaf("bias").is_some() {
+        return Err(OpError::arg("bias", "Bias not supported yet."));
+    }
+    b.to_dtype(&product, c.opt_dtype("out_dtype").unwrap_or(x.dtype()))
+        .map(Val::Leaf)
+}
