@@ -289,3 +289,7 @@ call("torch.nn.utils.rnn.pad_sequence([%a, %b], True, 9.0, \"left\")", a=values(
 call("aten.pad_sequence.default([%a, %b])", a=values(2), b=values(3))
 call("torch.frobenius_norm(%x, [0, 1])", x=values(2, 3))
 call("torch.split_copy(%x, 2, 1)", x=values(2, 3))
+probabilities = values(4, 2, 3).log_softmax(2)
+call("torch.ctc_loss(%x, %t, [4, 4], [2, 1])", x=probabilities, t=torch.tensor([[1, 2], [1, 1]]))
+call("torch.kl_div(%x, %y)", x=values(3).log_softmax(0), y=values(3).softmax(0))
+call("torch.binary_cross_entropy_with_logits(%x, %y)", x=values(3), y=torch.tensor([0.0, 1, 1]))

@@ -32,9 +32,10 @@ fn elements() -> Vec<Op> {
             ranking,
             "max(0, -target (input1 - input2) + margin)"
         )
+        // torch's functions outside of torch.nn reduce nothing unless told.
         .form(
             "torch.margin_ranking_loss",
-            "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) -> Tensor",
+            "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) -> Tensor",
         )
         .module(
             "MarginRankingLoss(margin=0.0, size_average=None, reduce=None, reduction='mean') = margin_ranking_loss($0:input1, \
@@ -50,7 +51,7 @@ fn elements() -> Vec<Op> {
         )
         .form(
             "torch.hinge_embedding_loss",
-            "hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=1) -> Tensor",
+            "hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=0) -> Tensor",
         )
         .module(
             "HingeEmbeddingLoss(margin=1.0, size_average=None, reduce=None, reduction='mean') = hinge_embedding_loss($0:input, \
@@ -71,7 +72,7 @@ fn embeddings() -> Vec<Op> {
         )
         .form(
             "torch.triplet_margin_loss",
-            "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, int reduction=1) -> Tensor",
+            "triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2.0, float eps=1e-06, bool swap=False, int reduction=0) -> Tensor",
         )
         .module(
             "TripletMarginLoss(margin=1.0, p=2.0, eps=1e-06, swap=False, size_average=None, reduce=None, reduction='mean') = \
@@ -109,7 +110,7 @@ fn embeddings() -> Vec<Op> {
         )
         .form(
             "torch.cosine_embedding_loss",
-            "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) -> Tensor",
+            "cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=0) -> Tensor",
         )
         .module(
             "CosineEmbeddingLoss(margin=0.0, size_average=None, reduce=None, reduction='mean') = cosine_embedding_loss($0:input1, \

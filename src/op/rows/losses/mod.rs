@@ -123,9 +123,14 @@ fn cross_entropies() -> Vec<Op> {
         )
         .doc("binary_cross_entropy of the sigmoid")
         .form(
-            "aten.binary_cross_entropy_with_logits.default torch.binary_cross_entropy_with_logits",
+            "aten.binary_cross_entropy_with_logits.default",
             "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int \
              reduction=1) -> Tensor",
+        )
+        .form(
+            "torch.binary_cross_entropy_with_logits",
+            "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int \
+             reduction=0) -> Tensor",
         )
         .form(
             "torch.nn.functional.binary_cross_entropy_with_logits",
@@ -148,8 +153,12 @@ fn likelihoods() -> Vec<Op> {
         )
         .doc("target (log(target) - self); `batchmean` is the sum over the first size")
         .form(
-            "aten.kl_div.default torch.kl_div",
+            "aten.kl_div.default",
             "kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
+        )
+        .form(
+            "torch.kl_div",
+            "kl_div(Tensor self, Tensor target, int reduction=0, *, bool log_target=False) -> Tensor",
         )
         .form(
             "torch.nn.functional.kl_div",

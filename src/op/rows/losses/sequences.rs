@@ -17,14 +17,19 @@ pub fn rows() -> Vec<Op> {
         Op::new("ctc_loss", CTC, |c, _| ctc_type(c), Meaning::Routine(ctc))
             .doc("-log of the probability of all alignments of the targets with the log_probs")
             .form(
-                "aten.ctc_loss.IntList torch.ctc_loss",
+                "aten.ctc_loss.IntList",
                 "ctc_loss(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0, int \
                  reduction=1, bool zero_infinity=False) -> Tensor",
             )
             .form(
-                "aten.ctc_loss.Tensor torch.ctc_loss",
+                "aten.ctc_loss.Tensor",
                 "ctc_loss(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int \
                  reduction=1, bool zero_infinity=False) -> Tensor",
+            )
+            .form(
+                "torch.ctc_loss",
+                "ctc_loss(Tensor log_probs, Tensor targets, Any input_lengths, Any target_lengths, int blank=0, int reduction=0, \
+                 bool zero_infinity=False) -> Tensor",
             )
             .form(
                 "torch.nn.functional.ctc_loss",

@@ -291,5 +291,9 @@ fn choose(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<
         }
     };
     let scale = b.to_dtype(&scale, DType::F64)?;
-    Ok(Val::Tuple(vec![scale.into(), zero.into()]))
+    let one = [Dim::Const(1)];
+    Ok(Val::Tuple(vec![
+        b.reshape(&scale, &one)?.into(),
+        b.reshape(&zero, &one)?.into(),
+    ]))
 }
