@@ -75,9 +75,12 @@ fn products() -> Vec<Op> {
         .spelled("aten.cross.default torch.cross Tensor.cross"),
         Op::composite("linalg_cross", "linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+            if x.rank()? != y.rank()? || x.rank()? == 0 {
+                return Err(OpError::shape("linalg.cross: inputs must have the same number of dimensions, at least one."));
+            }
             let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
             let dim = wrap_dim(c.int("dim")?, shape.len())?;
-            let sizes = [x, y].map(|t| t.shape().ok().and_then(|s| s[wrap_dim(c.int("dim").ok()?, s.len()).ok()?].as_const()));
+            let sizes = [x, y].map(|t| t.shape().ok()?.get(dim)?.as_const());
             if let [Some(n), Some(m)] = sizes
                 && (n, m) != (3, 3)
             {
