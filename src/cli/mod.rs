@@ -4,7 +4,6 @@
 //! Exit codes: 0 fine; 1 findings in the input (an error in a graph, results that differ, a file that is not formatted);
 //! 2 the work could not be done (wrong usage, a file that cannot be read or written, an internal fault).
 
-mod against;
 mod bench;
 mod bisect;
 mod check;
@@ -15,7 +14,6 @@ mod explain;
 mod fmt;
 mod inputs;
 mod man;
-mod memory;
 mod model;
 mod ops;
 mod opt;
@@ -24,7 +22,6 @@ mod passes;
 mod print;
 mod rewrite;
 mod run;
-mod sweep;
 
 use crate::diag::render::{self, Format};
 use crate::diag::{Code, Diagnostic, Diagnostics};

@@ -170,7 +170,14 @@ fn reshapes_without_strides_are_copied() {
     let swapped = IndexMap::Affine(vec![super::ir::same_dim(1), super::ir::same_dim(0)]);
     let v = t.view(x, swapped, &[6, 4]).unwrap();
     let flat = t.view(v, IndexMap::Reshape, &[24]).unwrap();
+    // A transposed matrix has no one stride: its elements are written down in order first.
+    let at = t.access(flat).unwrap();
+    assert!(at.base != x && at.is_contiguous(&[24]), "{at:?}");
+    assert_eq!(t.value(at.base).shape, [6, 4]);
     let y = unary(&mut t, Unary::Exp, flat);
     t.output = Some(Val::Leaf(y));
-    assert!(!kernels(&t).is_empty());
+    assert_eq!(kernels(&t).len(), 2);
+    // Of the matrix as it is, a flat view is only strides.
+    let flat = t.view(x, IndexMap::Reshape, &[24]).unwrap();
+    assert_eq!(t.access(flat).unwrap().base, x);
 }

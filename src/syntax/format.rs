@@ -286,9 +286,16 @@ mod tests {
 
     #[test]
     fn rules_and_odd_comments_are_stable() {
-        stable(
+        let text = stable(
             "fast rewrite r(%x, # a\n $b) # b\n{ output %x } # c\n => # d\n { # e\n output max(%x, 1) # f\n } # g\n where # h\n ($b + 1)*2 - (3 - 4) == -$b and not (rank(%x) in [1]) or 1 < 2 # i\n",
         );
+        for comment in 'a'..='i' {
+            assert_eq!(
+                text.matches(&format!("# {comment}\n")).count(),
+                1,
+                "# {comment} in {text}"
+            );
+        }
     }
 
     #[test]

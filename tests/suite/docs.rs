@@ -15,6 +15,48 @@ fn the_page_of_ops_is_current() {
     );
 }
 
+/// The folders and files that documents name in backticks, from the root or from `src/`, and lone names of source files.
+#[test]
+fn paths_in_documents_exist() {
+    let sources = crate::layers::rust_files(&root().join("src"));
+    let is_source = |name: &str| sources.iter().any(|f| f.file_name().is_some_and(|n| n == name));
+    let exists = |path: &str| root().join(path).exists() || root().join("src").join(path).exists();
+    let mut seen = 0;
+    for page in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "docs/language.md",
+        "docs/rules.md",
+        "docs/tour.md",
+    ] {
+        let text = read(page);
+        for word in text.lines().flat_map(|l| l.split('`').skip(1).step_by(2)) {
+            let path = word.strip_suffix('/').unwrap_or(word);
+            let is_file = [".rs", ".md", ".py", ".lalrpop"].iter().any(|e| word.ends_with(e));
+            let plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"_/.-".contains(&b));
+            // `model.py` and the like are the user's.
+            let ours = word.contains('/') || word.ends_with(".rs");
+            if !plain || !ours || !(is_file || word.ends_with('/')) {
+                continue;
+            }
+            seen += 1;
+            assert!(
+                exists(path) || is_source(path) || is_folder_of_table(path),
+                "{page} names `{word}`"
+            );
+        }
+    }
+    assert!(seen > 80, "{seen} paths");
+}
+
+/// The table of larger folders names parts by their last word.
+fn is_folder_of_table(name: &str) -> bool {
+    let src = root().join("src");
+    let large = ["op", "op/rows", "graph", "pass", "math", "lower", "codegen", "driver"];
+    large.iter().any(|d| src.join(d).join(name).is_dir())
+}
+
 /// The commands of a document's shell blocks that start fxc, as arguments.
 fn commands(path: &str) -> Vec<Vec<String>> {
     let blocks = fences(&read(path)).into_iter().filter(|(info, _)| info == "sh");

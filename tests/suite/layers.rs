@@ -55,7 +55,7 @@ fn files_are_short_enough_to_read() {
     assert!(long.is_empty(), "files above 700 lines: {long:#?}");
 }
 
-fn rust_files(dir: &Path) -> Vec<PathBuf> {
+pub fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let mut out = vec![];
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();

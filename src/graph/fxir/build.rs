@@ -10,13 +10,12 @@ use super::origins::Declared;
 use super::statements::Statements;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{
-    Attribute, AttributeKind, DimRange, GraphModule, InputSpec, ModuleDecl, Mutation, OpDecl, OutputSpec, Signature,
-    SizeGuard,
+    Attribute, AttributeKind, DimRange, GraphModule, InputSpec, ModuleDecl, OpDecl, OutputSpec, Signature, SizeGuard,
 };
 use crate::op::{Literal, custom};
 use crate::scalar::Compare;
 use crate::source::Span;
-use crate::syntax::ast::{self, BinaryOp, Dialect, Item, Update, ValueKind};
+use crate::syntax::ast::{self, BinaryOp, Dialect, Item, ValueKind};
 use crate::syntax::resolve;
 use crate::tensor::Tensor;
 use crate::types::{Type, Val};
@@ -300,11 +299,4 @@ fn signature(s: &ast::Signature) -> Signature {
         }
     }
     out
-}
-
-pub(super) fn mutation(u: &Update) -> Mutation {
-    match u {
-        Update::Buffer(n) => Mutation::Buffer(n.text.clone()),
-        Update::Input(n) => Mutation::Input(n.text.clone()),
-    }
 }

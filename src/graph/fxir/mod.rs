@@ -8,3 +8,17 @@ mod script;
 mod statements;
 #[cfg(test)]
 mod tests;
+
+use crate::source::{FileId, Span};
+use crate::syntax::ast::Name;
+
+/// The place of what is printed and was in no file.
+const NOWHERE: Span = Span {
+    file: FileId(0),
+    start: 0,
+    end: 0,
+};
+
+fn name(text: &str) -> Name {
+    Name::new(text, NOWHERE)
+}

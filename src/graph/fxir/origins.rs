@@ -10,7 +10,7 @@
 //! scope s2 = s1 > conv1 : torch.nn.modules.conv.Conv2d
 //! ```
 
-use super::print::{NOWHERE, name};
+use super::{NOWHERE, name};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Frame, Loc, Meta, ModuleFrame};
 use crate::syntax::ast::{self, Item};

@@ -1,10 +1,9 @@
 //! Graphs as FXIR: `parse` and [`build`](crate::graph::build) of the text give the graphs back.
 
-use super::constants;
 use super::origins::{Origins, place};
+use super::{NOWHERE, constants, name};
 use crate::graph::{Arg, Attribute, AttributeKind, Graph, GraphModule, Mutation, Node, NodeId, Opcode, lift};
-use crate::source::Span;
-use crate::syntax::ast::{self, Item, Name, Op, Stmt, TypeKind, Update, ValueKind};
+use crate::syntax::ast::{self, Item, Op, Stmt, TypeKind, Update, ValueKind};
 use crate::syntax::format;
 use crate::syntax::resolve::is_torch_symbol;
 use crate::types::{Dim, TensorType, Type, Val};
@@ -45,16 +44,6 @@ pub fn print_node(graph: &Graph, n: NodeId) -> String {
 /// Whether [`print()`] writes out the attribute's value; else whoever wants it kept must store it in the weights file.
 pub fn is_inline(attribute: &Attribute) -> bool {
     attribute.kind == AttributeKind::Constant && attribute.value.as_ref().is_some_and(|t| constants::write(t).is_some())
-}
-
-pub(super) const NOWHERE: Span = Span {
-    file: crate::source::FileId(0),
-    start: 0,
-    end: 0,
-};
-
-pub(super) fn name(text: &str) -> Name {
-    Name::new(text, NOWHERE)
 }
 
 fn declarations(m: &GraphModule) -> Vec<Item> {

@@ -1,10 +1,9 @@
 //! The statements of one graph on their way to nodes.
 
-use super::build::mutation;
 use super::origins::Declared;
 use super::script;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::graph::{Arg, Graph, NodeId, Opcode, TorchLine};
+use crate::graph::{Arg, Graph, Mutation, NodeId, Opcode, TorchLine};
 use crate::op;
 use crate::source::Span;
 use crate::syntax::ast::{self, Dialect, Op, Update, ValueKind};
@@ -278,6 +277,13 @@ fn global(name: Arc<str>) -> Arc<str> {
         .iter()
         .flat_map(|o| o.forms.iter().flat_map(|f| f.paths.iter().copied()));
     paths.find(same).map_or(name.clone(), Arc::from)
+}
+
+fn mutation(u: &Update) -> Mutation {
+    match u {
+        Update::Buffer(n) => Mutation::Buffer(n.text.clone()),
+        Update::Input(n) => Mutation::Input(n.text.clone()),
+    }
 }
 
 /// The opcode and target of a statement.

@@ -17,7 +17,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 /// What stands behind the kernels' own functions.
-const PROGRAM: &str = include_str!("../program.py");
+const PROGRAM: &str = include_str!("program.py");
 
 /// The program as a Python module.
 pub fn module(p: &Program) -> String {

@@ -1,8 +1,8 @@
 //! `fxc bench --sweep N=1,3,8`: one function called at several sizes.
 
-use super::bench::Args;
-use super::inputs::bound;
-use super::{App, Outcome, output};
+use super::Args;
+use crate::cli::inputs::bound;
+use crate::cli::{App, Outcome, output};
 use crate::driver::{Dims, Function, Request};
 use std::fmt::Write;
 use std::time::{Duration, Instant};

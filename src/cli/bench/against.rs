@@ -1,7 +1,7 @@
 //! `fxc bench export.pt2 --against core.pt2`: two models called in turn on the same inputs.
 
-use super::bench::{Args, Subject};
-use super::{App, Outcome, Stop, output};
+use super::{Args, Subject};
+use crate::cli::{App, Outcome, Stop, output};
 use crate::driver::Model;
 use serde_json::json;
 use std::time::{Duration, Instant};

@@ -1,8 +1,14 @@
-use super::inputs::{InputArgs, bound};
-use super::memory::Memory;
-use super::model::ModelArgs;
-use super::sweep::{self, Sweep};
-use super::{App, Outcome, Stop, against, output};
+//! `fxc bench`: how long calls take, and how much memory they need.
+
+mod against;
+mod memory;
+mod sweep;
+
+use self::memory::Memory;
+use self::sweep::Sweep;
+use crate::cli::inputs::{InputArgs, bound};
+use crate::cli::model::ModelArgs;
+use crate::cli::{App, Outcome, Stop, output};
 use crate::driver::{Bound, Model, Ready, Request, Stage, State, Timer, compile, thread_count};
 use crate::graph::GraphModule;
 use crate::runtime::{Executable, Profile};
