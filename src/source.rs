@@ -86,15 +86,6 @@ impl Sources {
         self.get(span.file).text.get(span.range()).unwrap_or("")
     }
 
-    /// The one-based line and column (in characters) of the first byte of `span`.
-    pub fn line_col(&self, span: Span) -> (usize, usize) {
-        let text = &self.get(span.file).text;
-        let head = text.get(..span.start as usize).unwrap_or(text);
-        let line = head.bytes().filter(|&b| b == b'\n').count() + 1;
-        let col = head.rsplit('\n').next().unwrap_or("").chars().count() + 1;
-        (line, col)
-    }
-
     /// All files with their ids, in the order they were added.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &Source)> {
         self.files.iter().enumerate().map(|(i, f)| (FileId(i as u32), f))

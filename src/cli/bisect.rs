@@ -1,3 +1,5 @@
+//! `fxc bisect`: the first pass or node that is to blame for a wrong result.
+
 use super::inputs::{InputArgs, ToleranceArgs, on_inputs};
 use super::model::ModelArgs;
 use super::{App, Outcome};

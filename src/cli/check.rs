@@ -1,3 +1,5 @@
+//! `fxc check`: everything that is wrong with models, without compiling them.
+
 use super::{App, Outcome, Stop};
 
 /// Check models without compiling them: syntax, graph, ops, types, shapes

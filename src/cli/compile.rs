@@ -1,3 +1,5 @@
+//! `fxc compile`: what the compiler makes of a model, in a few lines.
+
 use super::model::ModelArgs;
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;

@@ -1,3 +1,5 @@
+//! `fxc completions`: what shells complete.
+
 use super::{Outcome, output};
 
 /// Write a completion script for a shell

@@ -1,3 +1,5 @@
+//! `fxc emit-code`: the text of a stage.
+
 use super::model::ModelArgs;
 use super::{App, Outcome, output};
 use crate::driver::text::Artifact;

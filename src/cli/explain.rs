@@ -1,3 +1,5 @@
+//! `fxc explain`: what a finding means.
+
 use super::{Outcome, output};
 use crate::diag::{Code, Diagnostic, nearest};
 

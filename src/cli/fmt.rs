@@ -1,3 +1,5 @@
+//! `fxc fmt`: canonical text.
+
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::{files, load};

@@ -1,3 +1,5 @@
+//! `fxc man`: the manual page.
+
 use super::{Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::files;

@@ -1,3 +1,5 @@
+//! `fxc ops`: the op table, for people and as the page docs/ops.md.
+
 use super::{Outcome, output};
 use crate::diag::{Code, Diagnostic, nearest};
 use crate::op::{self, Effect, Meaning, Op};

@@ -1,3 +1,5 @@
+//! `fxc opt`: the passes, watched.
+
 use super::inputs::{InputArgs, on_inputs};
 use super::model::ModelArgs;
 use super::print::{Form, write};

@@ -1,3 +1,5 @@
+//! `fxc passes`: every pass with its reason.
+
 use super::{Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, nearest};
 use crate::pass::{self, Pass};

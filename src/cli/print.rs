@@ -1,3 +1,5 @@
+//! `fxc print`: a graph in one of its forms.
+
 use super::model::{assumed_dims, parse_dim};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};

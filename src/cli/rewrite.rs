@@ -1,3 +1,5 @@
+//! `fxc rewrite`: rules of a user applied to a model.
+
 use super::print::{Form, write};
 use super::{App, Outcome, output};
 use crate::diag::{Code, Diagnostic};

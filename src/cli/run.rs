@@ -1,3 +1,5 @@
+//! `fxc run`: a model on inputs.
+
 use super::inputs::{InputArgs, ToleranceArgs, bound};
 use super::model::ModelArgs;
 use super::{App, Outcome, Stop, output};

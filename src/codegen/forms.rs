@@ -134,7 +134,7 @@ impl Emitter<'_> {
     }
 
     /// A condition as masks of 64-bit lanes.
-    pub fn mask64(&mut self, c: &Lanes) -> Lanes {
+    fn mask64(&mut self, c: &Lanes) -> Lanes {
         if self.scalar || self.b.func.dfg.value_type(c[0]) == I64X2 {
             return c.clone();
         }

@@ -28,7 +28,10 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod vector;
-#[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", unix)),
+    allow(dead_code, reason = "only x86-64 widens")
+)]
 mod wide;
 mod widen;
 

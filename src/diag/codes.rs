@@ -11,7 +11,7 @@ macro_rules! codes {
     ($($name:ident $severity:ident $title:literal;)*) => {
         /// A kind of finding.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[allow(missing_docs)]
+        #[allow(missing_docs, reason = "each has a title below, and a page")]
         pub enum Code { $($name),* }
 
         impl Code {

@@ -91,7 +91,7 @@ pub fn has_side_effect(target: &str) {
 }
 
 /// Whether a caller has said that a function has effects.
-pub fn is_registered(target: &str, is_method: bool) -> bool {
+fn is_registered(target: &str, is_method: bool) -> bool {
     let known = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
     known
         .as_ref()

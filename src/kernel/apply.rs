@@ -10,7 +10,7 @@ use crate::types::DType;
 pub struct DivisionByZero;
 
 /// A float function of one f32; algebraic ones in f32, others in f64 and rounded once.
-pub fn unary_f32(op: Unary, x: f32) -> f32 {
+fn unary_f32(op: Unary, x: f32) -> f32 {
     match op {
         Unary::Rsqrt => 1.0 / x.sqrt(),
         Unary::Recip => 1.0 / x,
@@ -20,17 +20,17 @@ pub fn unary_f32(op: Unary, x: f32) -> f32 {
 }
 
 /// A float function of one f64.
-pub fn unary_f64(op: Unary, x: f64) -> f64 {
+fn unary_f64(op: Unary, x: f64) -> f64 {
     f64_unary(op).map_or(x, |f| f(x))
 }
 
 /// A float function of two f32.
-pub fn binary_f32(op: Binary, a: f32, b: f32) -> f32 {
+fn binary_f32(op: Binary, a: f32, b: f32) -> f32 {
     f32_binary(op).map_or(a, |f| f(a, b))
 }
 
 /// A float function of two f64.
-pub fn binary_f64(op: Binary, a: f64, b: f64) -> f64 {
+fn binary_f64(op: Binary, a: f64, b: f64) -> f64 {
     f64_binary(op).map_or(a, |f| f(a, b))
 }
 

@@ -141,7 +141,7 @@ impl KernelBuilder {
     }
 
     /// The dtype of a buffer.
-    pub fn buffer_dtype(&self, b: Buf) -> DType {
+    fn buffer_dtype(&self, b: Buf) -> DType {
         self.kernel.buffer(b).dtype
     }
 

@@ -9,7 +9,7 @@
 /// # Safety
 /// The methods may be called only on a machine that has the level's instructions. Loads and stores touch
 /// [`Simd::LANES`] elements, the `_first` forms exactly the first `n`; no alignment is needed.
-#[allow(clippy::missing_safety_doc)]
+#[allow(clippy::missing_safety_doc, reason = "what is said above holds for every method")]
 pub unsafe trait Simd: Copy + 'static {
     /// One vector.
     type V: Copy;

@@ -12,7 +12,7 @@ pub type Literal = Val<NoLeaf>;
 
 /// The type of a parameter.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are torch's")]
 pub enum ParamType {
     Tensor,
     /// `int` or `SymInt`.

@@ -137,7 +137,7 @@ impl DimView {
 
     /// The permutation (result dimension to operand dimension) if that is all the view does, but for leaving elements
     /// out at the ends: the caller compares the sizes where these matter.
-    pub fn as_permutation(&self) -> Option<Vec<usize>> {
+    fn as_permutation(&self) -> Option<Vec<usize>> {
         let DimMap::Affine(map) = &self.map else { return None };
         let mut dims = vec![usize::MAX; map.len()];
         for (d, x) in map.iter().enumerate() {

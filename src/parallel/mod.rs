@@ -106,11 +106,6 @@ impl Pool {
         }
     }
 
-    /// A pool with a thread for every core that this process may use.
-    pub fn with_all_cores() -> Pool {
-        Pool::new(std::thread::available_parallelism().map_or(1, |n| n.get()))
-    }
-
     /// How many threads run a job, the caller included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1

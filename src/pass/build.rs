@@ -50,7 +50,7 @@ pub fn full_args(op: &'static Op, graph: &Graph, n: NodeId) -> OpResult<Vec<Arg>
 }
 
 /// Whether two arguments are the same, bit for bit: 1, 1.0 and True differ, and so do 0.0 and -0.0.
-pub fn same_bits(a: &Arg, b: &Arg) -> bool {
+fn same_bits(a: &Arg, b: &Arg) -> bool {
     let (mut x, mut y) = (String::new(), String::new());
     write_key(a, &mut x);
     write_key(b, &mut y);

@@ -27,7 +27,7 @@ use std::collections::HashMap;
 /// functions are the identity, [`Unary::Neg`] and [`Unary::Abs`] wrap, and the transcendental ones are not defined
 /// (cast first).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are torch's")]
 pub enum Unary {
     Neg,
     Abs,
@@ -94,7 +94,7 @@ pub enum Unary {
 /// Functions of two operands of one dtype, which is the result's. Integers wrap. On b8, `Add`, `Max` and `Or` are
 /// logical or; `Mul`, `Min` and `And` are logical and.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are torch's")]
 pub enum Binary {
     Add,
     Sub,
@@ -137,7 +137,7 @@ pub enum Binary {
 
 /// Comparisons of two operands of one dtype; the result is b8, false (or true for `Ne`) where an operand is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names are torch's")]
 pub enum Compare {
     Eq,
     Ne,

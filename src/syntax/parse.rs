@@ -11,7 +11,7 @@ use crate::source::{FileId, Sources, Span};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-#[allow(missing_docs, clippy::all, unused_qualifications)]
+#[allow(missing_docs, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
 #[rustfmt::skip]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/fxir.rs"));

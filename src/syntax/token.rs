@@ -28,7 +28,7 @@ tokens! {
     #[logos(extras = Extras)]
     #[logos(skip r"[ \t\r\n\f\u{feff}]+")]
     #[logos(skip(r"#[^\n]*", comment, allow_greedy = true))]
-    #[allow(missing_docs)]
+    #[allow(missing_docs, reason = "a token is its text")]
     pub enum Token<'s> {
         #[regex(r"[A-Za-z_][A-Za-z0-9_]*")]
         #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*", foreign, priority = 1)]

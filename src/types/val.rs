@@ -58,7 +58,7 @@ pub enum Val<T> {
 
 /// The kinds of scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Kind {
     Int,
     Float,

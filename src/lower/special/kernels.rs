@@ -215,7 +215,7 @@ fn windowed(
     i: &[Affine],
     outside: Scalar,
 ) -> Value {
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments, reason = "the state of a recursion, one call a dim")]
     fn go(
         k: &mut KernelBuilder,
         op: ReduceOp,

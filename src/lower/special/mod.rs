@@ -3,7 +3,7 @@
 pub(super) mod kernels;
 
 use crate::lower::ir::{Def, Special, Tir, ValueId, Window};
-use crate::op::{Build, Call, IndexMap, OpResult};
+use crate::op::{Build, Call, OpResult};
 use crate::scalar::Expr;
 use crate::tensor::Scalar;
 use crate::types::{DType, TensorType, Val};
@@ -289,17 +289,4 @@ fn cumsum(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpRes
         },
     )
     .map(Some)
-}
-
-/// The strides of a broadcast of `shape` to `to`, as an index map.
-pub fn broadcast_map(shape: &[usize], to: &[usize]) -> IndexMap {
-    let skip = to.len() - shape.len();
-    let dims = shape.iter().enumerate().map(|(d, &s)| {
-        if s == 1 {
-            crate::op::AffineIndex::default()
-        } else {
-            crate::lower::ir::same_dim(d + skip)
-        }
-    });
-    IndexMap::Affine(dims.collect())
 }

@@ -38,7 +38,7 @@ impl fmt::Display for EvalError {
 
 /// The values of one node over a block. Integers of every width are held as i64, f16 and bf16 as f32.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Lane {
     F64(Vec<f64>),
     F32(Vec<f32>),

@@ -31,7 +31,7 @@ const MAX_DEPTH: u32 = 200;
 
 /// A number that has no dtype yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Number {
     Int(i64),
     Float(f64),

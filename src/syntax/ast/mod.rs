@@ -365,7 +365,7 @@ pub enum Op {
 
 /// The calling opcodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum CallKind {
     Function,
     Method,

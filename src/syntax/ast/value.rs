@@ -101,7 +101,7 @@ pub enum ValueKind {
 
 /// Operators of one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum UnaryOp {
     Neg,
     Not,
@@ -109,7 +109,7 @@ pub enum UnaryOp {
 
 /// Operators of two operands, loosest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum BinaryOp {
     Or,
     And,

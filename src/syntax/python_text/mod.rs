@@ -40,7 +40,7 @@ use tree::{Class, Cx, Def, Expr, ExprKind, Top};
 
 pub(super) use signature::specs_of;
 
-#[allow(missing_docs, clippy::all, unused_qualifications)]
+#[allow(missing_docs, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
 #[rustfmt::skip]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/python.rs"));

@@ -10,7 +10,7 @@ tokens! {
     #[derive(Logos, Clone, Debug, PartialEq)]
     #[logos(skip r"[ \t\r\f]+")]
     #[logos(skip r"\x1b\[[0-9;]*m")]
-    #[allow(missing_docs)]
+    #[allow(missing_docs, reason = "a token is its text")]
     pub enum Token<'s> {
         /// A name, or what AOTAutograd calls the classes of its graphs.
         #[regex(r"[\p{XID_Start}_]\p{XID_Continue}*")]

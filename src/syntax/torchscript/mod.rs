@@ -40,7 +40,7 @@ use std::ops::Range;
 use token::Token;
 use tree::{Cx, Script};
 
-#[allow(missing_docs, clippy::all, unused_qualifications)]
+#[allow(missing_docs, clippy::all, unused_qualifications, reason = "LALRPOP writes it")]
 #[rustfmt::skip]
 mod grammar {
     include!(concat!(env!("OUT_DIR"), "/torchscript.rs"));

@@ -8,7 +8,7 @@ tokens! {
     /// A token. Scopes (`, scope: __module.net/__module.net.0`) are passed over.
     #[derive(Logos, Clone, Debug, PartialEq)]
     #[logos(skip r"[ \t\r\n\f]+")]
-    #[allow(missing_docs)]
+    #[allow(missing_docs, reason = "a token is its text")]
     pub enum Token<'s> {
         #[regex(r"[A-Za-z_][A-Za-z0-9_.]*")]
         Name(&'s str),
