@@ -90,6 +90,24 @@ fn calls_of_every_op_are_results_or_diagnostics() {
     }
 }
 
+/// Numbers of what an op makes that no memory holds, and that overflow where they are multiplied.
+#[test]
+fn calls_with_vast_numbers_are_results_or_diagnostics() {
+    for (input, call) in [
+        ("f32[3]", "torch.combinations(%x, 4611686018427387904)"),
+        ("f32[1]", "torch.combinations(%x, 100, True)"),
+        (
+            "b8[4611686018427387905]",
+            "torch._chunk_cat([%x], 0, 4611686018427387904)",
+        ),
+        ("f32[2]", "torch.histc(%x, 1152921504606846976)"),
+        ("i64[2]", "torch.bincount(%x, minlength=1152921504606846976)"),
+    ] {
+        let text = format!("graph g {{\n%x : {input} = placeholder x\n%r = call_function {call}\noutput %r\n}}");
+        survives(&|| text.clone(), || check(&text, true));
+    }
+}
+
 /// Calls of graphs need graphs; polynomials of a degree of 2^62 are computed term by term, as torch does, which takes years.
 fn runs_by_itself(op: &Op) -> bool {
     !matches!(op.meaning, Meaning::Control(_)) && !op.name.contains("polynomial")

@@ -86,7 +86,8 @@ pub(super) fn write(t: &Tensor) -> Option<Value> {
     if t.numel() > INLINE_ELEMENTS || !t.dtype().is_computed() || t.rank() > 8 {
         return None;
     }
-    if t.numel() == 0 && t.shape().iter().take_while(|&&n| n > 0).product::<usize>() > INLINE_ELEMENTS {
+    let lists = t.shape().iter().take_while(|&&n| n > 0);
+    if t.numel() == 0 && lists.fold(1usize, |n, d| n.saturating_mul(*d)) > INLINE_ELEMENTS {
         return None;
     }
     let mut next = 0;

@@ -130,11 +130,12 @@ fn taken_apart() -> Vec<Op> {
 /// How many choices of `r` out of `n` there are.
 fn choices(n: i64, r: i64, again: bool) -> OpResult<i64> {
     let n = if again && n > 0 { n.saturating_add(r - 1) } else { n };
+    if n < r {
+        return Ok(0);
+    }
     let mut count: i64 = 1;
-    for k in 0..r {
-        if n - k <= 0 {
-            return Ok(0);
-        }
+    // As many as choices of those that are left out.
+    for k in 0..r.min(n - r) {
         let next = count.checked_mul(n - k).filter(|&c| c < 1 << 40);
         count = next.ok_or_else(|| OpError::shape("combinations: there are too many"))? / (k + 1);
     }
@@ -149,6 +150,9 @@ fn combinations(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     }
     let rows = choices(x.numel() as i64, r as i64, again)? as usize;
     let mut out = zeros(x.dtype(), &[rows, r])?;
+    if rows == 0 {
+        return Ok(Val::Leaf(out));
+    }
     let mut at: Vec<usize> = (0..r).map(|k| if again { 0 } else { k }).collect();
     for row in 0..rows {
         (0..r).for_each(|k| out.set(row * r + k, x.get(at[k])));
@@ -179,7 +183,9 @@ fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let Some(size) = shape.get(at).and_then(|n| n.as_const()) else {
             return Err(OpError::shape("_chunk_cat expects tensors with known sizes"));
         };
-        let missing = (size as u64).div_ceil(chunks as u64) as i64 * chunks - size;
+        let missing = (chunks - size % chunks) % chunks;
+        let filled = size.checked_add(missing);
+        let filled = filled.ok_or_else(|| OpError::shape("_chunk_cat: the chunks are too large"))?;
         let mut pads = vec![0; 2 * (shape.len() - at)];
         if let Some(last) = pads.last_mut() {
             *last = missing;
@@ -187,7 +193,7 @@ fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let padded = b.op("constant_pad_nd", [t.into(), ints_val(&pads)])?;
         let rest = shape[at + 1..]
             .iter()
-            .fold(Dim::Const((size + missing) / chunks), |p, d| p.mul(d));
+            .fold(Dim::Const(filled / chunks), |p, d| p.mul(d));
         parts.push(b.reshape(&padded, &[&shape[..at], &[Dim::Const(chunks), rest]].concat())?);
     }
     b.cat(&parts, at + 1).map(Val::Leaf)

@@ -371,7 +371,8 @@ fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     if low > high {
         return Err(OpError::value("torch.histc: max must be larger than min"));
     }
-    let mut counts = vec![0f64; bins];
+    let mut counted = zeros(DType::F64, &[bins])?;
+    let counts = counted.as_mut_slice::<f64>();
     for x in v.into_iter().filter(|x| (low..=high).contains(x)) {
         let at = ((x - low) / (high - low) * bins as f64) as usize;
         counts[at.min(bins - 1)] += 1.0;
@@ -408,7 +409,8 @@ fn bincount(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             "weights should be 1-d and have the same length as input",
         ));
     }
-    let mut sums = vec![0f64; n];
+    let mut summed = zeros(DType::F64, &[n])?;
+    let sums = summed.as_mut_slice::<f64>();
     v.iter()
         .enumerate()
         .for_each(|(k, &i)| sums[i as usize] += w.get(k).to_f64());
