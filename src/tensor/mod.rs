@@ -213,7 +213,7 @@ impl Tensor {
     }
 
     /// Whether shape, dtype and every bit are the same.
-    fn bit_eq(&self, other: &Tensor) -> bool {
+    pub fn bit_eq(&self, other: &Tensor) -> bool {
         self.dtype == other.dtype && self.shape == other.shape && self.bytes() == other.bytes()
     }
 }
