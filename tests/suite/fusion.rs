@@ -110,9 +110,9 @@ const BANDS: &str = "
 graph bands {
     %x : f32[1, 16, 40, 40] = placeholder x
     %s : f32[1, 16, 8, 8] = placeholder s
-    %w = call_function torch.full([96, 16, 1, 1], 0.125)
-    %k = call_function torch.full([96, 1, 3, 3], 0.25)
-    %p = call_function torch.full([16, 96, 1, 1], 0.0625)
+    %w : f32[96, 16, 1, 1] = placeholder w
+    %k : f32[96, 1, 3, 3] = placeholder k
+    %p : f32[16, 96, 1, 1] = placeholder p
     %wide = call_function torch.conv2d(%x, %w)
     %six = call_function torch.nn.functional.relu6(%wide)
     %deep = call_function torch.conv2d(%six, %k, None, 1, 1, 1, 96)
