@@ -40,13 +40,29 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
     })
 }
 
+/// Ops that are made of others, and give new memory as torch computes them.
+const FRESH: [&str; 11] = [
+    "linear",
+    "matmul",
+    "mm",
+    "bmm",
+    "addmm",
+    "baddbmm",
+    "softmax",
+    "log_softmax",
+    "layer_norm",
+    "group_norm",
+    "batch_norm",
+];
+
 /// Whether the result is new memory in any case.
 fn is_fresh(op: &Op) -> bool {
-    !op.aliases
-        && matches!(
-            op.meaning,
-            Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_)
-        )
+    !op.aliases && FRESH.contains(&op.name)
+        || !op.aliases
+            && matches!(
+                op.meaning,
+                Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_)
+            )
 }
 
 /// The in-place spelling that the node may have.

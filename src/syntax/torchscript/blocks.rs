@@ -5,7 +5,7 @@
 
 use super::known::bool_value;
 use super::lower::{Bound, Lower, function};
-use super::objects::{Objects, equal};
+use super::objects::{Objects, identical};
 use super::tree::{Block, Node, Typed};
 use super::uses::free;
 use crate::source::Span;
@@ -204,7 +204,7 @@ impl Lower<'_> {
         let (a, b) = (std::mem::take(&mut yes.results), std::mem::take(&mut no.results));
         let mut left = vec![];
         for ((o, a), b) in n.outputs.iter().zip(a).zip(b) {
-            if equal(&a.kind, &b.kind) == Some(true) {
+            if identical(&a.kind, &b.kind) {
                 self.bind(o, a.kind, o.ty.is_number());
                 continue;
             }

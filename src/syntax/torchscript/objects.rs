@@ -311,6 +311,18 @@ pub(super) fn equal(a: &ValueKind, b: &ValueKind) -> Option<bool> {
     })
 }
 
+/// Whether two literals are the same bit for bit: 0.0 is not -0.0 here, and NaN is NaN.
+pub(super) fn identical(a: &ValueKind, b: &ValueKind) -> bool {
+    match (a, b) {
+        (ValueKind::Float(a), ValueKind::Float(b)) => a.to_bits() == b.to_bits(),
+        (ValueKind::Int(_), ValueKind::Float(_)) | (ValueKind::Float(_), ValueKind::Int(_)) => false,
+        (ValueKind::List(a), ValueKind::List(b)) | (ValueKind::Tuple(a), ValueKind::Tuple(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| identical(&a.kind, &b.kind))
+        }
+        _ => equal(a, b) == Some(true),
+    }
+}
+
 fn contains(items: &[Value], v: &Value) -> Option<bool> {
     let same = items.iter().map(|i| equal(&i.kind, &v.kind));
     Some(same.collect::<Option<Vec<bool>>>()?.into_iter().any(|s| s))
