@@ -116,7 +116,7 @@ macro_rules! per_isa {
                 unsafe { $body::<$crate::math::simd::Avx2 $($(, $g)*)?>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx2,fma")]
+            #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
             unsafe fn avx512 $(<$(const $g: $gt),*>)? ($($arg: $t),*) $(-> $ret)? {
                 // SAFETY: as above; the caller chose this level because the machine has it.
                 unsafe { $body::<$crate::math::simd::Avx512 $($(, $g)*)?>($($arg),*) }

@@ -25,6 +25,23 @@ pub unsafe trait Simd: Copy + 'static {
         // SAFETY: as for `splat`.
         unsafe { Self::splat(x) }
     }
+    /// `x * y + z` on half a vector, where `x` is the element `index * SCALE + AT` bytes behind `base`. For the body of a loop whose
+    /// addresses the compiler would make with an addition each: `SCALE` is 1, 2, 4 or 8.
+    #[inline(always)]
+    unsafe fn half_fma_at<const SCALE: usize, const AT: usize>(
+        base: *const u8,
+        index: usize,
+        y: <Self::Half as Simd>::V,
+        z: <Self::Half as Simd>::V,
+    ) -> <Self::Half as Simd>::V {
+        // SAFETY: the caller gives the element.
+        unsafe {
+            let x = *base.wrapping_add(index * SCALE + AT).cast::<f32>();
+            Self::Half::fma(Self::Half::splat(x), y, z)
+        }
+    }
+    /// Four vectors: of every four lanes the first in all of them, the second, the third, the fourth.
+    unsafe fn spread_fours(v: Self::V) -> [Self::V; 4];
     /// The first half of a vector; all of it where [`Simd::Half`] is the level itself.
     unsafe fn lower(v: Self::V) -> <Self::Half as Simd>::V;
     /// All lanes `x`.
@@ -118,6 +135,10 @@ unsafe impl Simd for Portable {
     #[inline(always)]
     unsafe fn lower(v: [f32; 4]) -> [f32; 4] {
         v
+    }
+    #[inline(always)]
+    unsafe fn spread_fours(v: [f32; 4]) -> [[f32; 4]; 4] {
+        v.map(|x| [x; 4])
     }
     #[inline(always)]
     unsafe fn splat(x: f32) -> [f32; 4] {
@@ -232,6 +253,18 @@ mod x86 {
         unsafe fn lower(v: __m256) -> __m256 {
             v
         }
+        #[inline(always)]
+        unsafe fn spread_fours(v: __m256) -> [__m256; 4] {
+            // SAFETY: the machine has AVX2.
+            unsafe {
+                [
+                    _mm256_permute_ps::<0x00>(v),
+                    _mm256_permute_ps::<0x55>(v),
+                    _mm256_permute_ps::<0xaa>(v),
+                    _mm256_permute_ps::<0xff>(v),
+                ]
+            }
+        }
         simple! { __m256;
             add = _mm256_add_ps(a, b);
             sub = _mm256_sub_ps(a, b);
@@ -314,6 +347,26 @@ mod x86 {
         v
     }
 
+    /// See [`Simd::half_fma_at`].
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vl,avx2,fma")]
+    unsafe fn fma_broadcast<const SCALE: usize, const AT: usize>(
+        base: *const u8,
+        index: usize,
+        y: __m256,
+        mut z: __m256,
+    ) -> __m256 {
+        // SAFETY: one read of the element that the caller gives.
+        unsafe {
+            std::arch::asm!(
+                "vfmadd231ps {z}, {y}, dword ptr [{base} + {index}*{scale} + {at}]{{1to8}}",
+                z = inout(ymm_reg) z, y = in(ymm_reg) y, base = in(reg) base, index = in(reg) index,
+                scale = const SCALE, at = const AT, options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        z
+    }
+
     // SAFETY: each method is the instruction it names; the pointer methods touch what the trait says.
     unsafe impl Simd for Avx512 {
         type V = __m512;
@@ -323,6 +376,28 @@ mod x86 {
         unsafe fn splat_for_both(x: f32) -> __m512 {
             // SAFETY: the machine has AVX-512 F.
             unsafe { hidden(_mm512_set1_ps(x)) }
+        }
+        #[inline(always)]
+        unsafe fn half_fma_at<const SCALE: usize, const AT: usize>(
+            base: *const u8,
+            index: usize,
+            y: __m256,
+            z: __m256,
+        ) -> __m256 {
+            // SAFETY: the caller gives the element; the machine has AVX-512 VL.
+            unsafe { fma_broadcast::<SCALE, AT>(base, index, y, z) }
+        }
+        #[inline(always)]
+        unsafe fn spread_fours(v: __m512) -> [__m512; 4] {
+            // SAFETY: the machine has AVX-512 F.
+            unsafe {
+                [
+                    _mm512_permute_ps::<0x00>(v),
+                    _mm512_permute_ps::<0x55>(v),
+                    _mm512_permute_ps::<0xaa>(v),
+                    _mm512_permute_ps::<0xff>(v),
+                ]
+            }
         }
         #[inline(always)]
         unsafe fn lower(v: __m512) -> __m256 {

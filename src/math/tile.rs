@@ -8,6 +8,8 @@
 //! The sum of every element is formed in the order of the product index, whatever `R` and `V` are and wherever a
 //! caller splits the index, so results do not depend on how a problem is cut into tiles.
 
+pub mod narrow;
+
 use super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
@@ -80,6 +82,9 @@ struct Sums<S: Simd, const R: usize, const V: usize, const H: bool> {
 unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNIT: bool>(t: &TileJob) {
     // SAFETY: the caller keeps the promises of `TileFn`.
     unsafe {
+        if V == 0 {
+            return narrow::half::<S, R, UNIT>(t);
+        }
         let mut acc = start::<S, R, V, H>(t);
         let row = if UNIT { 1 } else { t.a_row };
         let (a_k, b_k) = (t.a_k, t.b_k);
@@ -98,10 +103,6 @@ unsafe fn body<S: Simd, const R: usize, const V: usize, const H: bool, const UNI
                 };
                 for r in 0..R {
                     let x = *a.add(r * row);
-                    if V == 0 {
-                        acc.half[r] = S::Half::fma(S::Half::splat(x), last, acc.half[r]);
-                        continue;
-                    }
                     // One broadcast for both: two would need more registers than there are.
                     let x = if H { S::splat_for_both(x) } else { S::splat(x) };
                     for v in 0..V {

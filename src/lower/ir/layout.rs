@@ -18,13 +18,14 @@ use std::sync::Arc;
 
 /// Whether a convolution has kernels for either order.
 fn is_island_conv(d: &ValueDef) -> bool {
-    match &d.def {
+    let conv = matches!(
+        &d.def,
         Def::Contract {
-            how: Contraction::Conv { transposed, .. },
+            how: Contraction::Conv { .. },
             ..
-        } => !transposed && d.dtype == DType::F32 && d.shape.len() >= 3,
-        _ => false,
-    }
+        }
+    );
+    conv && d.dtype == DType::F32 && d.shape.len() >= 3
 }
 
 /// The same tensor IR with islands channels last.

@@ -4,12 +4,13 @@
 
 use super::padded::Padded;
 use super::panels::{self, Panel};
+use super::row::{Row, bias_at};
 use super::strip::{Cut, Load, Output, Part, cut};
 use super::{Method, Operands};
 use crate::math::contract::{Conv, PlanError};
 use crate::math::isa::Isa;
 use crate::math::scratch;
-use crate::math::tile::{Init, Kernels, TileJob, Tiles};
+use crate::math::tile::Kernels;
 use crate::parallel::Pool;
 
 /// Pixels of a row when all pixels of an image form one line.
@@ -121,61 +122,26 @@ impl Direct {
         unsafe {
             let strip = self.output.begin(o.y, &part);
             for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
-                let bias = o.bias.wrapping_add(panel.channel);
+                let halves = self.kernels.halves(panel.cols);
                 for r in r0..r1 {
                     let (at, pixel, len) = self.row(r);
-                    let x = x.add(at + panel.input);
-                    let c = strip.base.add((pixel - first) * strip.row + panel.channel - channel);
-                    let b = o.weight.add(p * depth * nr);
-                    self.tiles(x, b, c, strip.row, bias, panel.cols, len, o.bias.is_null());
+                    let row = Row {
+                        x: x.add(at + panel.input),
+                        x_pixel: self.padded.stride[2] * self.padded.pixel,
+                        segments: &self.segments,
+                        run: self.run,
+                        weight: (o.weight.add(p * depth * nr), nr),
+                        y: strip.base.add((pixel - first) * strip.row + panel.channel - channel),
+                        y_pixel: strip.row,
+                        pixels: len,
+                        cols: panel.cols,
+                        bias: bias_at(o.bias, panel.channel),
+                        activation: self.conv.activation,
+                    };
+                    row.run(self.kernels, |rows| self.kernels.tile(rows, halves, false));
                 }
             }
             self.output.finish(strip, &part, o);
-        }
-    }
-
-    /// One row of pixels for one panel.
-    ///
-    /// # Safety
-    /// As for [`Direct::chunk`].
-    unsafe fn tiles(
-        &self,
-        x: *const f32,
-        b: *const f32,
-        c: *mut f32,
-        c_row: usize,
-        bias: *const f32,
-        cols: usize,
-        len: usize,
-        no_bias: bool,
-    ) {
-        let nr = self.kernels.nr;
-        let halves = self.kernels.halves(cols);
-        let tiles = Tiles::new(len, self.kernels.mr);
-        let a_row = self.padded.stride[2] * self.padded.pixel;
-        for t in 0..tiles.count() {
-            let (w, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
-            // SAFETY: the tile's pixels lie in the row, and their windows in the padded image.
-            unsafe {
-                let job = TileJob {
-                    a: x.add(w * a_row),
-                    a_row,
-                    a_k: 1,
-                    segments: self.segments.as_ptr(),
-                    segment_count: self.segments.len(),
-                    run: self.run,
-                    b,
-                    b_k: nr,
-                    b_panel: 0,
-                    c: c.add(w * c_row),
-                    c_row,
-                    cols,
-                    init: if no_bias { Init::Zero } else { Init::Bias },
-                    bias,
-                    clamp: self.conv.activation.bounds(),
-                };
-                self.kernels.tile(rows, halves, false)(&job);
-            }
         }
     }
 

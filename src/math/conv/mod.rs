@@ -7,7 +7,9 @@
 //! | one channel per group, wide rows, channels first | rows of the planes ([`plane`]) |
 //! | one channel per group, else | vectors of channels ([`channels`]) |
 //! | 3x3, stride 1, constant weights, many channels, unless exactly | Winograd's transforms ([`winograd`]) |
-//! | transposed | a matrix product, then overlapping sums ([`transposed`]) |
+//! | transposed, channels-last result | register tiles, one phase of the strides after the other ([`phases`]) |
+//! | transposed, else | a matrix product, then overlapping sums ([`transposed`]) |
+//! | groups, one or two dimensions | register tiles on some channels of some padded rows at a time ([`grouped`]) |
 //! | everything else | register tiles on padded channels-last input, nothing unfolded ([`direct`]) |
 //!
 //! A 1x1 convolution and the depthwise one that reads its result can be one step ([`expand`]).
@@ -19,10 +21,13 @@ mod channels;
 mod direct;
 mod expand;
 mod general;
+mod grouped;
 mod padded;
 mod panels;
+mod phases;
 mod plane;
 mod pointwise;
+mod row;
 mod strip;
 mod taps;
 #[cfg(test)]
@@ -61,6 +66,10 @@ fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
     if conv.transposed && first {
         return Ok(Box::new(transposed::Transposed::new(isa, conv, constants)?));
     }
+    if conv.transposed && conv.output_layout == Layout::ChannelsLast && phases::suits(conv) {
+        let method = Box::new(phases::Phases::new(isa, conv)?);
+        return Ok(Box::new(F32Plan::new(method, conv, constants)));
+    }
     if conv.transposed {
         return Ok(Box::new(adapt::Relaid::new(isa, exact, conv, constants)?));
     }
@@ -75,6 +84,8 @@ fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
         Box::new(plane::Plane::new(isa, conv))
     } else if depthwise && conv.groups == conv.out_channels {
         Box::new(channels::Channels::new(isa, conv)?)
+    } else if grouped::suits(conv) {
+        Box::new(grouped::Grouped::new(isa, conv)?)
     } else {
         Box::new(direct::Direct::new(isa, conv)?)
     };

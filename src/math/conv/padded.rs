@@ -3,8 +3,9 @@
 //! Copying costs about 1 / (output channels * taps) of the work and frees the kernels of every test for the border.
 
 use crate::math::contract::{Conv, Layout, PlanError};
-use crate::math::isa::Isa;
+use crate::math::isa::{Isa, per_isa};
 use crate::math::scratch::{self, Shared};
+use crate::math::simd::Simd;
 use crate::math::transpose::transpose;
 use crate::parallel::Pool;
 
@@ -138,6 +139,15 @@ impl Padded {
     /// # Safety
     /// As for [`Padded::fill`]; `dst` is where the row begins.
     unsafe fn fill_row(&self, x: *const f32, r: usize, dst: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.fill_channels(x, r, [0, self.channels], self.pixel, dst) };
+    }
+
+    /// Some channels of row `r` of all padded rows: the first, and how many; pixels are `pixel` apart in `dst`.
+    ///
+    /// # Safety
+    /// `x` is readable for the row's image; `dst` is writable for the padded row.
+    pub unsafe fn fill_channels(&self, x: *const f32, r: usize, [c0, n]: [usize; 2], pixel: usize, dst: *mut f32) {
         let [_, h, w] = self.input;
         let (image, row) = (r / (self.size[0] * self.size[1]), r % (self.size[0] * self.size[1]));
         let source = |d: usize, at: usize| {
@@ -146,7 +156,7 @@ impl Padded {
                 .filter(|&p| p < self.input[d])
         };
         let (z, y) = (source(0, row / self.size[1]), source(1, row % self.size[1]));
-        let (row_len, pad) = (self.size[2] * self.pixel, self.padding[2] * self.pixel);
+        let (row_len, pad) = (self.size[2] * pixel, self.padding[2] * pixel);
         // SAFETY: the row lies in the padded buffer; the source row lies in the image.
         unsafe {
             let (Some(z), Some(y)) = (z, y) else {
@@ -157,17 +167,38 @@ impl Padded {
             dst.add(row_len - pad).write_bytes(0, pad);
             let (c, plane) = (self.channels, self.input.iter().product::<usize>());
             let (src, dst) = (x.add(image * c * plane), dst.add(pad));
+            let pixels = src.add((z * h + y) * w * c + c0);
             match self.layout {
-                Layout::ChannelsFirst => transpose(self.isa, src.add((z * h + y) * w), plane, c, w, dst, self.pixel),
-                Layout::ChannelsLast if c == self.pixel => {
-                    std::ptr::copy_nonoverlapping(src.add((z * h + y) * w * c), dst, w * c);
+                Layout::ChannelsFirst => {
+                    let rows = src.add(c0 * plane + (z * h + y) * w);
+                    transpose(self.isa, rows, plane, n, w, dst, pixel);
                 }
-                Layout::ChannelsLast => {
-                    for p in 0..w {
-                        std::ptr::copy_nonoverlapping(src.add(((z * h + y) * w + p) * c), dst.add(p * self.pixel), c);
-                    }
-                }
+                Layout::ChannelsLast if c == pixel && n == c => std::ptr::copy_nonoverlapping(pixels, dst, w * c),
+                Layout::ChannelsLast => copy_pixels(self.isa)(pixels, c, n, w, dst, pixel),
             }
         }
     }
+}
+
+/// `n` channels of `count` pixels.
+#[inline(always)]
+unsafe fn copy<S: Simd>(src: *const f32, src_pixel: usize, n: usize, count: usize, dst: *mut f32, dst_pixel: usize) {
+    let whole = n / S::LANES * S::LANES;
+    // SAFETY: the caller gives the pixels.
+    unsafe {
+        for p in 0..count {
+            let (src, dst) = (src.add(p * src_pixel), dst.add(p * dst_pixel));
+            for c in (0..whole).step_by(S::LANES) {
+                S::store(dst.add(c), S::load(src.add(c)));
+            }
+            if whole < n {
+                S::store_first(dst.add(whole), n - whole, S::load_first(src.add(whole), n - whole));
+            }
+        }
+    }
+}
+
+per_isa! {
+    /// See [`copy`].
+    fn copy_pixels = copy(src: *const f32, src_pixel: usize, n: usize, count: usize, dst: *mut f32, dst_pixel: usize)
 }

@@ -39,6 +39,8 @@ fn conv() -> impl Strategy<Value = Conv> {
     let channels = prop_oneof![
         4 => (Just(1usize), 1..40usize, 1..70usize),
         2 => (2..5usize, 1..6usize, 1..40usize),
+        1 => (2..20usize, 1..9usize, 1..9usize),
+        1 => (1..5usize).prop_map(|g| (4 * g, 4, 4)),
         3 => (2..40usize, Just(1usize), 1..3usize),
     ];
     let layout = || prop_oneof![Just(Layout::ChannelsFirst), Just(Layout::ChannelsLast)];
@@ -251,6 +253,12 @@ fn layers_agree() {
         square(20, 20, 20, 13, 7, 1),
         square(20, 20, 20, 13, 3, 2),
         square(32, 32, 4, 12, 3, 1),
+        square(64, 64, 16, 20, 3, 1),
+        square(80, 80, 20, 31, 5, 2),
+        square(48, 48, 6, 33, 3, 2),
+        square(40, 40, 5, 40, 3, 1),
+        square(36, 24, 4, 29, 3, 1),
+        square(72, 144, 3, 15, 3, 2),
         Conv {
             transposed: true,
             ..square(16, 20, 1, 14, 4, 2)

@@ -1,0 +1,322 @@
+//! Convolution in groups on register tiles, one or two spatial dimensions. Some groups at a time, a cache line of channels or more:
+//! the rows of input that some rows of output need are copied with their padding to a buffer that the L1 cache holds, and each
+//! group's tiles read them there. Of the whole input a narrow group would touch a part of every cache line, and padding it beforehand
+//! would cost as much as a third of the work.
+
+use super::padded::Padded;
+use super::row::{Row, bias_at};
+use super::strip::{Load, Output, Part, cut};
+use super::{Method, Operands};
+use crate::math::contract::{Conv, PlanError};
+use crate::math::isa::Isa;
+use crate::math::scratch;
+use crate::math::tile::narrow::PIXEL;
+use crate::math::tile::{Kernels, TileFn};
+use crate::parallel::Pool;
+
+/// Channels of input that are copied at once, at least: a cache line.
+const LINE: usize = PIXEL;
+/// Elements of the buffer, about: what the L1 cache holds beside weights and results.
+const BUFFER: usize = 8 << 10;
+/// The fewest rows of output for one filling of the buffer, if they are wide: rows between two fillings are copied twice.
+const ROWS: usize = 8;
+
+/// The output channels of one tile.
+#[derive(Clone, Copy, Debug)]
+struct Panel {
+    /// First input channel, from the slice's.
+    input: usize,
+    /// First output channel, from the slice's.
+    channel: usize,
+    /// How many output channels.
+    cols: usize,
+    /// Elements of its weights for one product index.
+    width: usize,
+    /// Where its weights begin, from the slice's.
+    weight: usize,
+}
+
+/// The kind of tile.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Way {
+    /// Groups of four input and four output channels, several to a vector.
+    Fours,
+    /// Eight output channels or fewer, kernels three wide: a segment is a row of the kernel.
+    Threes,
+    /// Any others: a segment is a tap.
+    Taps,
+}
+
+/// The method.
+pub struct Grouped {
+    conv: Conv,
+    kernels: &'static Kernels,
+    input: Padded,
+    output: Output,
+    out: [usize; 3],
+    way: Way,
+    /// Groups of a slice; the last slice may have fewer.
+    groups: usize,
+    /// The panels of a slice, group after group.
+    panels: Vec<Panel>,
+    /// Elements of a slice's weights.
+    weights: usize,
+    /// From one pixel of the buffer to the next.
+    pixel: usize,
+    /// Where the taps are, from the first.
+    segments: Vec<usize>,
+    /// Rows of output for one filling of the buffer.
+    rows: usize,
+    load: Load,
+}
+
+/// Whether the method is for `conv`.
+pub fn suits(conv: &Conv) -> bool {
+    let taps: usize = conv.kernel.iter().product();
+    conv.groups > 1 && !conv.transposed && taps > 1 && conv.kernel[0] == 1 && conv.input[0] == 1 && conv.padding[0] == 0
+}
+
+impl Grouped {
+    /// Plans `conv`, which [`suits`].
+    pub fn new(isa: Isa, conv: &Conv) -> Result<Grouped, PlanError> {
+        let kernels = Kernels::of(isa);
+        let input = Padded::new(isa, conv)?;
+        let out = conv.output().ok_or(PlanError::Size)?;
+        let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+        let groups = LINE.div_ceil(gi.max(1)).min(conv.groups);
+        let way = way(isa, conv, groups);
+        let (panels, weights) = panels(conv, kernels, groups, way);
+        let pixel = gi * groups;
+        let pixel = match way {
+            Way::Threes => PIXEL,
+            // Else all pixels of a tile would lie in a few sets of the cache.
+            _ if pixel.is_multiple_of(512) => pixel + LINE,
+            _ => pixel,
+        };
+        let mut segments = vec![];
+        for h in 0..conv.kernel[1] {
+            for w in 0..if way == Way::Threes { 1 } else { conv.kernel[2] } {
+                segments.push((h * conv.dilation[1] * input.size[2] + w * conv.dilation[2]) * pixel);
+            }
+        }
+        let reach = (conv.kernel[1] - 1) * conv.dilation[1];
+        let rows = (BUFFER / (input.size[2] * pixel).max(1)).saturating_sub(reach) / input.stride[1];
+        let output = Output::new(isa, conv);
+        let load = Load {
+            rows: out[1],
+            row_pixels: out[2],
+            panels: conv.groups.div_ceil(groups),
+            panel_cols: go * groups,
+            images: conv.batch,
+            macs: conv.macs(),
+            // Slices go to different threads first: they share nothing.
+            weights: 1,
+            input: 0,
+            buffered: output.is_buffered(),
+        };
+        Ok(Grouped {
+            conv: conv.clone(),
+            kernels,
+            input,
+            output,
+            out,
+            way,
+            groups,
+            panels,
+            weights,
+            pixel,
+            segments,
+            rows: rows.max(ROWS).min(out[1].max(1)),
+            load,
+        })
+    }
+
+    /// Product indices of one output element.
+    fn depth(&self) -> usize {
+        self.conv.kernel.iter().product::<usize>() * self.conv.in_channels / self.conv.groups
+    }
+
+    /// Rows of padded input under `rows` rows of output.
+    fn reach(&self, rows: usize) -> usize {
+        (rows - 1) * self.input.stride[1] + (self.conv.kernel[1] - 1) * self.conv.dilation[1] + 1
+    }
+
+    /// Rows `r0..r1` of one image, for slices `s0..s1`.
+    ///
+    /// # Safety
+    /// The operands are valid; no other thread writes this part.
+    unsafe fn chunk(&self, o: &Operands, image: usize, [r0, r1]: [usize; 2], [s0, s1]: [usize; 2]) {
+        let (c, ow) = (&self.conv, self.out[2]);
+        let (gi, go) = (c.in_channels / c.groups, c.out_channels / c.groups);
+        let first = |s: usize| (s * self.groups).min(c.groups);
+        let part = Part {
+            image,
+            pixel: r0 * ow,
+            pixels: (r1 - r0) * ow,
+            channel: first(s0) * go,
+            channels: (first(s1) - first(s0)) * go,
+        };
+        let mut buffer = scratch::take(self.reach(self.rows) * self.input.size[2] * self.pixel);
+        let slack = self.input.size[2] * self.pixel;
+        // SAFETY: the part lies in the output; every pointer below lies in its operand.
+        unsafe {
+            let strip = self.output.begin(o.y, &part);
+            for s in s0..s1 {
+                let groups = first(s + 1) - first(s);
+                let weight = o.weight.add(s * self.weights);
+                for r in (r0..r1).step_by(self.rows) {
+                    let rows = self.rows.min(r1 - r);
+                    for i in 0..self.reach(rows) {
+                        let row = image * self.input.size[1] + r * self.input.stride[1] + i;
+                        let to = buffer.as_mut_ptr().add(i * slack);
+                        self.input
+                            .fill_channels(o.x, row, [first(s) * gi, groups * gi], self.pixel, to);
+                    }
+                    let channel = first(s) * go;
+                    let y = strip.base.add((r - r0) * ow * strip.row + channel - part.channel);
+                    for p in self.panels.iter().filter(|p| p.channel < groups * go) {
+                        for i in 0..rows {
+                            let row = Row {
+                                x: buffer.as_ptr().add(i * self.input.stride[1] * slack + p.input),
+                                x_pixel: self.input.stride[2] * self.pixel,
+                                segments: &self.segments,
+                                run: gi,
+                                weight: (weight.add(p.weight), p.width),
+                                y: y.add(i * ow * strip.row + p.channel),
+                                y_pixel: strip.row,
+                                pixels: ow,
+                                cols: p.cols,
+                                bias: bias_at(o.bias, channel + p.channel),
+                                activation: c.activation,
+                            };
+                            row.run(self.kernels, |rows| self.tile(rows, p));
+                        }
+                    }
+                }
+            }
+            self.output.finish(strip, &part, o);
+        }
+    }
+
+    fn tile(&self, rows: usize, p: &Panel) -> TileFn {
+        let taps = || self.kernels.tile(rows, self.kernels.halves(p.cols), false);
+        match self.way {
+            Way::Fours => self.kernels.fours(rows),
+            Way::Threes => self.kernels.threes(rows, self.input.stride[2]).unwrap_or_else(taps),
+            Way::Taps => taps(),
+        }
+    }
+
+    /// Elements of `panel` of slice `s` for weights in torch's order: channel, place among the inputs, tap; to `out`, tap after tap.
+    fn pack_panel(&self, s: usize, panel: &Panel, weight: &[f32], out: &mut [f32]) {
+        let taps: usize = self.conv.kernel.iter().product();
+        let (gi, go) = (
+            self.conv.in_channels / self.conv.groups,
+            self.conv.out_channels / self.conv.groups,
+        );
+        for (k, out) in out.chunks_exact_mut(panel.width).enumerate() {
+            let (tap, i) = match self.way {
+                Way::Threes => (k / (3 * gi) * 3 + k % 3, k / 3 % gi),
+                _ => (k / gi, k % gi),
+            };
+            for (j, out) in out.iter_mut().enumerate() {
+                let channel = s * self.groups * go + panel.channel + j;
+                *out = match j < panel.cols && channel < self.conv.out_channels {
+                    true => weight[(channel * gi + i) * taps + tap],
+                    false => 0.0,
+                };
+            }
+        }
+    }
+}
+
+fn way(isa: Isa, conv: &Conv, groups: usize) -> Way {
+    let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+    let three = conv.kernel[2] == 3 && conv.dilation[2] == 1 && matches!(conv.stride[2], 1 | 2);
+    if (gi, go) == (4, 4) && conv.groups.is_multiple_of(groups) && groups * 4 == LINE {
+        Way::Fours
+    } else if three && gi * groups <= PIXEL && go <= 8 && isa.lanes() >= 8 {
+        Way::Threes
+    } else {
+        Way::Taps
+    }
+}
+
+/// The panels of a slice of so many groups, and the elements of its weights.
+fn panels(conv: &Conv, kernels: &Kernels, groups: usize, way: Way) -> (Vec<Panel>, usize) {
+    let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+    let depth = gi * conv.kernel.iter().product::<usize>();
+    let lanes = kernels.nr / 2;
+    let mut panels = vec![];
+    let mut weight = 0;
+    let mut push = |input, channel, cols, width| {
+        panels.push(Panel {
+            input,
+            channel,
+            cols,
+            width,
+            weight,
+        });
+        weight += width * depth;
+    };
+    if way == Way::Fours {
+        for c in (0..groups * go).step_by(lanes) {
+            push(c, c, lanes, lanes);
+        }
+    } else {
+        for g in 0..groups {
+            for c in (0..go).step_by(kernels.nr) {
+                let cols = (go - c).min(kernels.nr);
+                // Vectors of weights that begin in the middle of one would lie on two cache lines each.
+                let halves = kernels.halves(cols).next_power_of_two();
+                push(g * gi, g * go + c, cols, halves * kernels.nr / 4);
+            }
+        }
+    }
+    (panels, weight)
+}
+
+impl Method for Grouped {
+    fn packed_len(&self) -> usize {
+        self.load.panels * self.weights
+    }
+
+    fn packing(&self) -> [usize; 2] {
+        [6 + self.way as usize, self.kernels.nr]
+    }
+
+    /// Slice after slice, panel after panel: for each tap and input channel, the panel's output channels side by side.
+    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+        let dst = scratch::Shared(packed.as_mut_ptr());
+        pool.run(self.load.panels, |s| {
+            // SAFETY: slice `s` is this chunk's.
+            let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(s * self.weights), self.weights) };
+            for p in &self.panels {
+                self.pack_panel(s, p, weight, &mut out[p.weight..][..p.width * self.depth()]);
+            }
+        });
+    }
+
+    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+        let c = cut(&self.load, pool.threads());
+        let (rows, slices) = (self.load.rows, self.load.panels);
+        let (row_chunks, slice_chunks) = (rows.div_ceil(c.rows), slices.div_ceil(c.panels));
+        pool.run(self.conv.batch * row_chunks * slice_chunks, |i| {
+            let (r, rest) = (i % row_chunks, i / row_chunks);
+            let (s, image) = (rest % slice_chunks, rest / slice_chunks);
+            let rows = [r * c.rows, ((r + 1) * c.rows).min(rows)];
+            let slices = [s * c.panels, ((s + 1) * c.panels).min(slices)];
+            // SAFETY: the caller's promise; chunks own disjoint parts of the output.
+            unsafe { self.chunk(o, image, rows, slices) };
+        });
+    }
+
+    fn name(&self) -> String {
+        let how = match self.way {
+            Way::Fours => "groups of four",
+            Way::Threes => "groups, rows of three",
+            Way::Taps => "groups",
+        };
+        format!("direct in {how} {}", self.kernels.isa)
+    }
+}

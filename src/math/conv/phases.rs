@@ -1,0 +1,296 @@
+//! Transposed convolution into channels-last output: outputs a stride apart see the same taps, so each *phase* of the strides is an
+//! ordinary convolution of stride 1 over the input, on register tiles that write every so many pixels of the output. Nothing is computed
+//! twice and nothing added up in memory. (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.)
+
+use super::adapt::run_tail;
+use super::padded::Padded;
+use super::panels::{self, Panel};
+use super::row::{Row, bias_at};
+use super::strip::{Cut, Load, cut};
+use super::{Method, Operands};
+use crate::math::contract::{Conv, PlanError};
+use crate::math::isa::Isa;
+use crate::math::scratch;
+use crate::math::tile::Kernels;
+use crate::parallel::Pool;
+
+/// The most phases.
+const PHASES: usize = 64;
+
+/// The outputs `first + j * stride` of each dimension.
+struct Phase {
+    first: [usize; 3],
+    /// How many, along each dimension.
+    count: [usize; 3],
+    /// The taps that meet the input there, as places in the kernel.
+    taps: Vec<usize>,
+    /// Where the pixel under each tap begins, from the padded input's for output `j`.
+    segments: Vec<usize>,
+    /// Where its weights begin, in product indices.
+    depth: usize,
+}
+
+/// The method.
+pub struct Phases {
+    conv: Conv,
+    kernels: &'static Kernels,
+    padded: Padded,
+    out: [usize; 3],
+    phases: Vec<Phase>,
+    panels: Vec<Panel>,
+    load: Load,
+}
+
+/// The taps of one dimension that outputs `phase + j * stride` see, and how far from input `j` each is.
+fn taps(c: &Conv, d: usize, phase: usize) -> impl Iterator<Item = (usize, isize)> {
+    let (stride, dilation, from) = (c.stride[d], c.dilation[d], phase + c.padding[d]);
+    (0..c.kernel[d]).filter_map(move |t| {
+        let at = from as isize - (t * dilation) as isize;
+        (at.rem_euclid(stride as isize) == 0).then_some((t, at.div_euclid(stride as isize)))
+    })
+}
+
+/// How many outputs of a dimension belong to a phase.
+fn count(c: &Conv, out: [usize; 3], d: usize, phase: usize) -> usize {
+    out[d].saturating_sub(phase).div_ceil(c.stride[d])
+}
+
+/// The rows around the input that windows reach, along each dimension.
+fn margin(c: &Conv, out: [usize; 3]) -> [usize; 3] {
+    [0, 1, 2].map(|d| {
+        let of_phase = |p: usize| {
+            let last = count(c, out, d, p) as isize - 1;
+            let beyond = |(_, e): (usize, isize)| (-e).max(last + e - (c.input[d] as isize - 1));
+            taps(c, d, p).map(beyond).max().unwrap_or(0)
+        };
+        let most = (0..c.stride[d].min(out[d])).map(of_phase).max();
+        most.unwrap_or(0).max(0) as usize
+    })
+}
+
+/// Whether the method is for `conv`, which is transposed: few phases, and not mainly border.
+pub fn suits(conv: &Conv) -> bool {
+    let Some(out) = conv.output() else { return false };
+    let phases = conv.stride.iter().try_fold(1usize, |a, &s| a.checked_mul(s));
+    let small = |n: usize| n < 1 << 24;
+    let sane = [conv.kernel, conv.dilation, conv.padding, out, conv.input]
+        .iter()
+        .flatten()
+        .all(|&n| small(n));
+    sane && phases.is_some_and(|p| p <= PHASES) && {
+        let margin = margin(conv, out);
+        (0..3).all(|d| margin[d] <= conv.input[d] + 4)
+    }
+}
+
+impl Phases {
+    /// Plans `conv`, which is transposed, has channels-last output and [`suits`].
+    pub fn new(isa: Isa, conv: &Conv) -> Result<Phases, PlanError> {
+        let kernels = Kernels::of(isa);
+        let out = conv.output().ok_or(PlanError::Size)?;
+        let margin = margin(conv, out);
+        // The same input, for its border alone.
+        let plain = Conv {
+            kernel: [1; 3],
+            stride: [1; 3],
+            dilation: [1; 3],
+            padding: margin,
+            output_padding: [0; 3],
+            transposed: false,
+            ..conv.clone()
+        };
+        let padded = Padded::with(isa, &plain, margin)?;
+        let panels = panels::of(conv, kernels.nr);
+        let phases = phases(conv, out, &padded, margin);
+        let load = Load {
+            rows: out[0].div_ceil(conv.stride[0]) * out[1].div_ceil(conv.stride[1]),
+            row_pixels: out[2].div_ceil(conv.stride[2]),
+            panels: panels.len(),
+            panel_cols: kernels.nr,
+            images: conv.batch.saturating_mul(phases.len()),
+            macs: conv.macs(),
+            weights: conv.extents().map_or(0, |e| e[1]) / phases.len().max(1),
+            input: conv.batch.saturating_mul(padded.image),
+            buffered: false,
+        };
+        Ok(Phases {
+            conv: conv.clone(),
+            kernels,
+            padded,
+            out,
+            phases,
+            panels,
+            load,
+        })
+    }
+
+    /// A number for the order of the taps.
+    fn order(&self) -> usize {
+        let taps = self.phases.iter().flat_map(|p| &p.taps);
+        taps.fold(0, |a: usize, &t| {
+            (a.wrapping_mul(0x0100_0000_01b3) ^ (t + 1)) & 0xffff_ffff
+        }) << 8
+    }
+
+    /// Input channels of a group.
+    fn run_len(&self) -> usize {
+        self.conv.in_channels / self.conv.groups
+    }
+
+    /// Product indices of all phases.
+    fn depth(&self) -> usize {
+        self.phases.iter().map(|p| p.taps.len()).sum::<usize>() * self.run_len()
+    }
+
+    /// Rows `r0..r1` of a phase of one image, padded at `x`, for panels `p0..p1`.
+    ///
+    /// # Safety
+    /// The operands are valid; no other thread writes this part.
+    unsafe fn chunk(
+        &self,
+        o: &Operands,
+        x: *const f32,
+        image: usize,
+        phase: &Phase,
+        [r0, r1]: [usize; 2],
+        [p0, p1]: [usize; 2],
+    ) {
+        let (c, nr) = (&self.conv, self.kernels.nr);
+        let [_, oh, ow] = self.out;
+        let rows = phase.count[0] * phase.count[1];
+        for (p, panel) in self.panels.iter().enumerate().take(p1).skip(p0) {
+            let halves = self.kernels.halves(panel.cols);
+            for r in r0..r1.min(rows) {
+                let (d, h) = (r / phase.count[1], r % phase.count[1]);
+                let to = (phase.first[0] + d * c.stride[0]) * oh + phase.first[1] + h * c.stride[1];
+                let pixel = image * self.out.iter().product::<usize>() + to * ow + phase.first[2];
+                // SAFETY: the row lies in the output, its windows in the padded image, the panel in the weights.
+                unsafe {
+                    let row = Row {
+                        x: x.add(self.padded.at(d, h, 0) + panel.input),
+                        x_pixel: self.padded.pixel,
+                        segments: &phase.segments,
+                        run: self.run_len(),
+                        weight: (o.weight.add((p * self.depth() + phase.depth) * nr), nr),
+                        y: o.y.add(pixel * c.out_channels + panel.channel),
+                        y_pixel: c.stride[2] * c.out_channels,
+                        pixels: phase.count[2],
+                        cols: panel.cols,
+                        bias: bias_at(o.bias, panel.channel),
+                        activation: c.activation,
+                    };
+                    row.run(self.kernels, |rows| self.kernels.tile(rows, halves, false));
+                }
+            }
+        }
+    }
+
+    /// All chunks of `count` images from `image` on, padded at `x`.
+    ///
+    /// # Safety
+    /// The operands are valid.
+    unsafe fn images(&self, pool: &Pool, o: &Operands, x: *const f32, image: usize, count: usize, c: Cut) {
+        let (row_chunks, panel_chunks) = (self.load.rows.div_ceil(c.rows), self.panels.len().div_ceil(c.panels));
+        let x = scratch::Shared(x.cast_mut());
+        pool.run(count * self.phases.len() * row_chunks * panel_chunks, |i| {
+            let (r, rest) = (i % row_chunks, i / row_chunks);
+            let (p, rest) = (rest % panel_chunks, rest / panel_chunks);
+            let (phase, n) = (rest % self.phases.len(), rest / self.phases.len());
+            let rows = [r * c.rows, (r + 1) * c.rows];
+            let panels = [p * c.panels, ((p + 1) * c.panels).min(self.panels.len())];
+            // SAFETY: the padded images are `count`; chunks own disjoint parts of the output.
+            unsafe {
+                let x = x.get().add(n * self.padded.image);
+                self.chunk(o, x, image + n, &self.phases[phase], rows, panels);
+            }
+        });
+    }
+}
+
+/// The phases that have outputs.
+fn phases(c: &Conv, out: [usize; 3], padded: &Padded, margin: [usize; 3]) -> Vec<Phase> {
+    let mut phases = vec![];
+    let mut depth = 0;
+    let all = c.stride.iter().product();
+    for i in 0..all {
+        let first = [
+            i / (c.stride[1] * c.stride[2]),
+            i / c.stride[2] % c.stride[1],
+            i % c.stride[2],
+        ];
+        let counts = [0, 1, 2].map(|d| count(c, out, d, first[d]));
+        if counts.contains(&0) {
+            continue;
+        }
+        let mut p = Phase {
+            first,
+            count: counts,
+            taps: vec![],
+            segments: vec![],
+            depth,
+        };
+        let place = |d: usize, e: isize| (margin[d] as isize + e) as usize;
+        for (td, ed) in taps(c, 0, first[0]) {
+            for (th, eh) in taps(c, 1, first[1]) {
+                for (tw, ew) in taps(c, 2, first[2]) {
+                    p.taps.push((td * c.kernel[1] + th) * c.kernel[2] + tw);
+                    p.segments.push(padded.at(place(0, ed), place(1, eh), place(2, ew)));
+                }
+            }
+        }
+        depth += p.taps.len() * (c.in_channels / c.groups);
+        phases.push(p);
+    }
+    phases
+}
+
+impl Method for Phases {
+    fn packed_len(&self) -> usize {
+        self.panels.len() * self.kernels.nr * self.depth()
+    }
+
+    fn packing(&self) -> [usize; 2] {
+        [9 + self.order(), self.kernels.nr]
+    }
+
+    /// Panel after panel, phase after phase: for each tap and input channel, the panel's output channels side by side.
+    fn pack(&self, pool: &Pool, weight: &[f32], packed: &mut [f32]) {
+        let (nr, depth, gi) = (self.kernels.nr, self.depth(), self.run_len());
+        let taps: usize = self.conv.kernel.iter().product();
+        let go = self.conv.out_channels / self.conv.groups;
+        let dst = scratch::Shared(packed.as_mut_ptr());
+        pool.run(self.panels.len(), |p| {
+            let panel = &self.panels[p];
+            // SAFETY: panel `p` is this chunk's.
+            let out = unsafe { std::slice::from_raw_parts_mut(dst.get().add(p * depth * nr), depth * nr) };
+            let lines = self
+                .phases
+                .iter()
+                .flat_map(|f| f.taps.iter().flat_map(move |&t| (0..gi).map(move |i| (t, i))));
+            for ((tap, i), out) in lines.zip(out.chunks_exact_mut(nr)) {
+                // Weights are `[in, out / groups, taps]`.
+                let from = ((panel.input + i) * go + panel.channel % go) * taps + tap;
+                for (j, out) in out.iter_mut().enumerate() {
+                    *out = if j < panel.cols { weight[from + j * taps] } else { 0.0 };
+                }
+            }
+        });
+    }
+
+    unsafe fn run(&self, pool: &Pool, o: &Operands) {
+        let together = self.padded.images_at_once(self.conv.batch);
+        let images = together * self.phases.len();
+        let c = cut(&Load { images, ..self.load }, pool.threads());
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.padded.each(pool, self.conv.batch, o.x, |x, image, count| {
+                self.images(pool, o, x, image, count, c)
+            });
+            run_tail(pool, &self.conv, o.y.cast(), o.tail);
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("transposed in {} phases {}", self.phases.len(), self.kernels.isa)
+    }
+}

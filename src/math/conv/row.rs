@@ -1,0 +1,70 @@
+//! A row of output pixels for one panel of output channels, tile after tile.
+
+use crate::math::contract::Activation;
+use crate::math::tile::{Init, Kernels, TileFn, TileJob, Tiles};
+
+/// Where a row is. Strides are in elements.
+pub struct Row<'a> {
+    /// The window of the first pixel.
+    pub x: *const f32,
+    /// From one pixel's window to the next.
+    pub x_pixel: usize,
+    /// Where each run begins, from the window.
+    pub segments: &'a [usize],
+    /// Elements of a run.
+    pub run: usize,
+    /// The panel's weights, and from one product index to the next.
+    pub weight: (*const f32, usize),
+    /// The first pixel of the output.
+    pub y: *mut f32,
+    /// From one pixel of the output to the next.
+    pub y_pixel: usize,
+    /// How many pixels.
+    pub pixels: usize,
+    /// Output channels.
+    pub cols: usize,
+    /// One element for each output channel, or null.
+    pub bias: *const f32,
+    /// Applied last.
+    pub activation: Activation,
+}
+
+impl Row<'_> {
+    /// Computes it on tiles of `tile(rows)`.
+    ///
+    /// # Safety
+    /// The pixels lie in the output and belong to the caller, their windows in the input; the machine has the kernels' level.
+    #[inline]
+    pub unsafe fn run(&self, kernels: &Kernels, tile: impl Fn(usize) -> TileFn) {
+        let tiles = Tiles::new(self.pixels, kernels.mr);
+        for t in 0..tiles.count() {
+            let (w, rows) = (tiles.start(t), tiles.start(t + 1) - tiles.start(t));
+            // SAFETY: the tile's pixels lie in the row.
+            unsafe {
+                let job = TileJob {
+                    a: self.x.add(w * self.x_pixel),
+                    a_row: self.x_pixel,
+                    a_k: 1,
+                    segments: self.segments.as_ptr(),
+                    segment_count: self.segments.len(),
+                    run: self.run,
+                    b: self.weight.0,
+                    b_k: self.weight.1,
+                    b_panel: 0,
+                    c: self.y.add(w * self.y_pixel),
+                    c_row: self.y_pixel,
+                    cols: self.cols,
+                    init: if self.bias.is_null() { Init::Zero } else { Init::Bias },
+                    bias: self.bias,
+                    clamp: self.activation.bounds(),
+                };
+                tile(rows)(&job);
+            }
+        }
+    }
+}
+
+/// The place `at` of a bias that may be null.
+pub fn bias_at(bias: *const f32, at: usize) -> *const f32 {
+    if bias.is_null() { bias } else { bias.wrapping_add(at) }
+}
