@@ -8,7 +8,7 @@
 //!
 //! The algorithm is greedy over the values in order: a value joins the clusters of its operands where that makes no
 //! cycle between units (the transitive dependencies of every unit are kept as bit sets), and clusters merge where a
-//! value joins two that do not depend on each other ([`join`](self::join) has the conditions, each with the words that
+//! value joins two that do not depend on each other ([`join`] has the conditions, each with the words that
 //! `--explain-fusion` says when it fails). At the end independent clusters over one space that are small, or read the same, become one
 //! (`horizontal.rs`).
 
