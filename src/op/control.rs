@@ -13,7 +13,7 @@
 
 use super::{Call, Meaning, Op, OpError, OpResult};
 use crate::diag::Code;
-use crate::tensor::{Tensor, byte_len};
+use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::Val;
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ fn row(v: &Val<Tensor>, i: usize) -> OpResult<Val<Tensor>> {
     let [n, shape @ ..] = t.shape() else {
         return Err(OpError::value("rows of a 0-d tensor cannot be taken"));
     };
-    if byte_len(t.dtype(), shape).is_none() {
+    if !byte_len(t.dtype(), shape).is_some_and(is_available) {
         return Err(OpError::value("a row is too large"));
     }
     let mut out = Tensor::zeros(t.dtype(), shape);

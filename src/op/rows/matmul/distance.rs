@@ -75,8 +75,8 @@ fn products() -> Vec<Op> {
         .spelled("aten.cross.default torch.cross Tensor.cross"),
         Op::composite("linalg_cross", "linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
-            if x.rank()? != y.rank()? || x.rank()? == 0 {
-                return Err(OpError::shape("linalg.cross: inputs must have the same number of dimensions, at least one."));
+            if x.rank()? != y.rank()? {
+                return Err(OpError::shape("linalg.cross: inputs must have the same number of dimensions."));
             }
             let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
             let dim = wrap_dim(c.int("dim")?, shape.len())?;
