@@ -63,6 +63,8 @@ const NAMED: &[(&str, &str)] = &[
     ("aten.native_dropout.out", "out0 out1"),
     ("aten.native_group_norm.out", "out0 out1 out2"),
     ("aten.native_layer_norm.out", "out0 out1 out2"),
+    ("aten.nll_loss2d_forward.output", "output total_weight"),
+    ("aten.nll_loss_forward.output", "output total_weight"),
     ("aten.slogdet.out", "sign logabsdet"),
     ("aten.sort.values_stable", "values indices"),
     ("aten.sort.values", "values indices"),

@@ -13,11 +13,14 @@ pub fn rows() -> Vec<Op> {
             grouped,
         )
         .doc("the rows of self up to each offset times the matrix of that group; without offsets, bmm")
-        .spelled("aten._grouped_mm.default torch._grouped_mm")
-        .form(
-            "torch.nn.functional.grouped_mm",
-            "grouped_mm(Tensor self, Tensor mat2, *, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
-        ),
+        .spelled("aten._grouped_mm.default torch._grouped_mm"),
+        Op::composite(
+            "grouped_mm_of",
+            "grouped_mm(Tensor mat_a, Tensor mat_b, *, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
+            |b, c| b.call("_grouped_mm", c.args.clone()),
+        )
+        .doc("_grouped_mm, as torch.nn names its operands")
+        .spelled("torch.nn.functional.grouped_mm"),
         Op::composite("_int_mm", "_int_mm(Tensor self, Tensor mat2) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("mat2")?);
             for t in [x, y] {
