@@ -3,7 +3,7 @@
 
 use crate::math::contract::Conv;
 use crate::math::pack::pack_panel;
-use crate::math::scratch::Shared;
+use crate::math::scratch::{self, Shared};
 use crate::parallel::Pool;
 
 /// Some output channels of one group: the columns of one tile.
@@ -17,17 +17,26 @@ pub struct Panel {
     pub cols: usize,
 }
 
+/// How many panels of at most `nr` channels all groups have.
+fn count(conv: &Conv, nr: usize) -> usize {
+    conv.groups * (conv.out_channels / conv.groups).div_ceil(nr)
+}
+
+/// Panel `p` of all groups.
+fn panel(conv: &Conv, nr: usize, p: usize) -> Panel {
+    let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
+    let per_group = go.div_ceil(nr);
+    let (g, first) = (p / per_group, p % per_group * nr);
+    Panel {
+        input: g * gi,
+        channel: g * go + first,
+        cols: (go - first).min(nr),
+    }
+}
+
 /// The panels of all groups, each of at most `nr` channels.
 pub fn of(conv: &Conv, nr: usize) -> Vec<Panel> {
-    let (gi, go) = (conv.in_channels / conv.groups, conv.out_channels / conv.groups);
-    let one = |g: usize| {
-        (0..go.div_ceil(nr)).map(move |p| Panel {
-            input: g * gi,
-            channel: g * go + p * nr,
-            cols: (go - p * nr).min(nr),
-        })
-    };
-    (0..conv.groups).flat_map(one).collect()
+    (0..count(conv, nr)).map(|p| panel(conv, nr, p)).collect()
 }
 
 /// Names this form: see [`Method::packing`](super::Method::packing).
@@ -42,17 +51,18 @@ const BLOCK: usize = 4096;
 pub fn pack(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], packed: &mut [f32]) {
     let taps: usize = conv.kernel.iter().product();
     let channels = conv.in_channels / conv.groups;
-    let panels = of(conv, nr);
+    let panels = count(conv, nr);
     let line = channels * taps;
-    if line == 0 || panels.is_empty() {
+    if line == 0 || panels == 0 {
         return;
     }
-    assert!(packed.len() >= panels.len() * line * nr && weight.len() >= conv.out_channels * line);
+    assert!(packed.len() >= panels * line * nr && weight.len() >= conv.out_channels * line);
     let dst = Shared(packed.as_mut_ptr());
     let some = (BLOCK / (taps * nr)).clamp(1, channels);
-    pool.run(panels.len(), |p| {
-        let Panel { channel, cols, .. } = panels[p];
-        let mut block = vec![0f32; some * taps * nr];
+    pool.run(panels, |p| {
+        let Panel { channel, cols, .. } = panel(conv, nr, p);
+        // Weights that are no constants are packed in every run, which allocates nothing.
+        let mut block = scratch::take(some * taps * nr);
         for first in (0..channels).step_by(some) {
             let count = some.min(channels - first);
             // SAFETY: `cols` channels of the weight begin there, `line` apart, and have `count` more input channels; panel `p` of
