@@ -220,9 +220,10 @@ impl Tensor {
 
 /// Row-major strides, in elements, of a shape.
 pub fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1usize; shape.len()];
     for i in (1..shape.len()).rev() {
-        strides[i - 1] = strides[i] * shape[i].max(1);
+        // A tensor without elements may have any sizes beside its zero; nothing is read by its strides.
+        strides[i - 1] = strides[i].saturating_mul(shape[i].max(1));
     }
     strides
 }

@@ -100,6 +100,11 @@ fn calls_with_vast_numbers_are_results_or_diagnostics() {
             "b8[4611686018427387905]",
             "torch._chunk_cat([%x], 0, 4611686018427387904)",
         ),
+        (
+            "u8[0, 3]",
+            "constant_pad_nd(%x, [-9223372036854775808, 9223372036854775806], 1)",
+        ),
+        ("f32[0, 4294967296, 4294967296]", "torch.relu(%x)"),
         ("f32[2]", "torch.histc(%x, 1152921504606846976)"),
         ("i64[2]", "torch.bincount(%x, minlength=1152921504606846976)"),
     ] {

@@ -109,13 +109,17 @@ fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     // The part of the operand that is seen, and where it goes.
     let (mut part, mut from, mut to) = (x.shape().to_vec(), 0, 0);
     let (src_strides, dst_strides) = (contiguous_strides(x.shape()), contiguous_strides(&shape));
+    let cut = |p: i64| p.min(0).unsigned_abs() as usize;
+    let dim = |i: usize| x.rank() - 1 - i;
     for (i, p) in pad.chunks(2).enumerate() {
-        let d = x.rank() - 1 - i;
-        let (skip, lead) = ((-p[0]).max(0) as usize, p[0].max(0) as usize);
-        let cut = skip + (-p[1]).max(0) as usize;
-        part[d] = part[d].saturating_sub(cut);
-        from += skip * src_strides[d];
-        to += lead * dst_strides[d];
+        part[dim(i)] = part[dim(i)].saturating_sub(cut(p[0]).saturating_add(cut(p[1])));
+    }
+    if part.contains(&0) {
+        return Ok(Val::Leaf(out));
+    }
+    for (i, p) in pad.chunks(2).enumerate() {
+        from += cut(p[0]) * src_strides[dim(i)];
+        to += p[0].max(0) as usize * dst_strides[dim(i)];
     }
     let strides = |v: &[usize]| v.iter().map(|&s| s as i64).collect::<Vec<_>>();
     let mut places = vec![];
@@ -260,14 +264,14 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
 
 /// The operand's index for index `i` of a dim of size `n` padded by `pad` before and behind.
 fn edge_index(i: i64, pad: [i64; 2], n: i64, edge: Edge) -> i64 {
-    let p = i - pad[0];
+    let p = i.saturating_sub(pad[0]);
     match edge {
         Edge::Replicate => p.clamp(0, n - 1),
         Edge::Wrap => {
             // Negative widths cut first; what is left is repeated.
-            let cut = (-pad[0]).max(0);
-            let left = n - cut - (-pad[1]).max(0);
-            cut + (p - cut).rem_euclid(left.max(1))
+            let [cut, rest] = pad.map(|p| p.min(0).saturating_neg());
+            let left = n.saturating_sub(cut).saturating_sub(rest);
+            cut.saturating_add((p - cut).rem_euclid(left.max(1)))
         }
         Edge::Reflect if p < 0 => -p,
         Edge::Reflect if p >= n => 2 * (n - 1) - p,
