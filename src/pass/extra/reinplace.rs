@@ -57,12 +57,11 @@ const FRESH: [&str; 11] = [
 
 /// Whether the result is new memory in any case.
 fn is_fresh(op: &Op) -> bool {
-    !op.aliases && FRESH.contains(&op.name)
-        || !op.aliases
-            && matches!(
-                op.meaning,
-                Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_)
-            )
+    let computed = matches!(
+        op.meaning,
+        Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_)
+    );
+    !op.aliases && (computed || FRESH.contains(&op.name))
 }
 
 /// The in-place spelling that the node may have.
