@@ -294,3 +294,7 @@ probabilities = values(4, 2, 3).log_softmax(2)
 call("torch.ctc_loss(%x, %t, [4, 4], [2, 1])", x=probabilities, t=torch.tensor([[1, 2], [1, 1]]))
 call("torch.kl_div(%x, %y)", x=values(3).log_softmax(0), y=values(3).softmax(0))
 call("torch.binary_cross_entropy_with_logits(%x, %y)", x=values(3), y=torch.tensor([0.0, 1, 1]))
+# Elements on the edges of bins.
+for dtype in (torch.float32, torch.float64):
+    call("torch.histc(%x, 33, 0.0, 1e-05)", x=torch.arange(34, dtype=dtype) * 1e-5 / 33)
+    call("torch.histc(%x, 100, -0.3, 0.7)", x=torch.arange(50, dtype=dtype) / 50 - 0.3)

@@ -236,7 +236,7 @@ class Chunk:
         for j, (t, r) in enumerate(zip(want, ref)):
             if t.dtype in WIDE and t.shape == r.shape:
                 self.want[f"{i}.{j}.ref"] = r.detach().clone().contiguous()
-        self.want.update({f"{i}.{j}.far": f for j, f in enumerate(far) if f"{i}.{j}.ref" in self.want})
+        self.want.update({f"{i}.{j}.far": f.contiguous() for j, f in enumerate(far) if f"{i}.{j}.ref" in self.want})
 
     def refuse(self, path, text, inputs, message):
         i = len(self.cases)

@@ -373,8 +373,16 @@ fn histc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     }
     let mut counted = zeros(DType::F64, &[bins])?;
     let counts = counted.as_mut_slice::<f64>();
+    // In the dtype's own arithmetic and torch's order: what lies on an edge depends on both.
+    let single = x.dtype() == DType::F32;
+    if single {
+        (low, high) = (low as f32 as f64, high as f32 as f64);
+    }
     for x in v.into_iter().filter(|x| (low..=high).contains(x)) {
-        let at = ((x - low) / (high - low) * bins as f64) as usize;
+        let at = match single {
+            true => ((x as f32 - low as f32) * bins as f32 / (high as f32 - low as f32)) as usize,
+            false => ((x - low) * bins as f64 / (high - low)) as usize,
+        };
         counts[at.min(bins - 1)] += 1.0;
     }
     Ok(Val::Leaf(Tensor::from_fn(x.dtype(), &[bins], |i| {
