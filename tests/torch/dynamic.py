@@ -58,6 +58,11 @@ def make(torch, zoo, name, folder):
     shapes = pytree.tree_map(lambda t: {0: torch.export.Dim.AUTO} if isinstance(t, torch.Tensor) else None, two)
     names = None
     with torch.no_grad():
+        try:
+            one = pytree.tree_unflatten(at_batch(torch, leaves, 1, 0), spec)
+            model(*one[0], **one[1])
+        except IndexError as e:
+            return f"its first dimension is no batch: {e}"
         dynamic = (shapes[0], shapes[1])
         # Positional and keyword inputs are given by their names to `dynamic_shapes`.
         import inspect
