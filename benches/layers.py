@@ -10,7 +10,6 @@ Weights are constant, f32, activations of convolutions channels last at both end
 contiguous and on channels-last memory, and its oneDNN modules (`torch.utils.mkldnn.to_mkldnn`) with packed weights on oneDNN's own
 tensors, whose conversion is not measured. The shortest run of several rounds counts; both run in turns.
 """
-import argparse
 import json
 import math
 import os
@@ -19,8 +18,9 @@ import sys
 import time
 import warnings
 
+from arguments import parser
+
 warnings.filterwarnings('ignore')
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # (batch, m, k, n); the second operand is a constant.
 LINEAR = [(1, 1, 768, 768), (1, 4, 768, 768), (1, 1, 4096, 4096), (1, 4, 4096, 4096), (1, 16, 768, 3072), (1, 64, 768, 768),
@@ -194,16 +194,9 @@ def measure(a, name, make):
 
 
 def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap = parser(__doc__, 'layers', rounds=2, seconds=0.2)
     ap.add_argument('shapes', nargs='*', metavar='SUBSTRING')
-    ap.add_argument('--fxc', default=os.path.join(ROOT, 'target', 'release', 'fxc'))
-    ap.add_argument('--threads', default='1,2')
-    ap.add_argument('--rounds', type=int, default=2)
-    ap.add_argument('--seconds', type=float, default=0.2)
-    ap.add_argument('--work', default=os.path.join(os.environ.get('TMPDIR', '/tmp'), 'fxc-layers'))
-    ap.add_argument('--markdown', help='write the table to this file')
     a = ap.parse_args()
-    a.threads = [int(t) for t in a.threads.split(',')]
     os.makedirs(a.work, exist_ok=True)
     head = ['layer'] + [f'{t} threads: fxc, oneDNN GFLOP/s | ratio' for t in a.threads] + ['torch ran | fxc ran']
     lines = ['| ' + ' | '.join(head) + ' |', '|---' * (2 * len(a.threads) + 3) + '|']

@@ -18,7 +18,6 @@ cannot be measured (a package that is not installed, no C++ compiler for torch.c
 What was measured is kept in the work folder by day, case and threads: a run that was stopped goes on where it was, and another binary or
 another day is measured anew (`--again` measures in any case).
 """
-import argparse
 import datetime
 import hashlib
 import json
@@ -30,12 +29,12 @@ import sys
 import time
 import warnings
 
+from arguments import ROOT, parser
 from peers_cases import CASES, build, prepare
 from peers_tables import LABELS, ratio, tables
 
 warnings.filterwarnings('ignore')
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
 MARKERS = ['<!-- written by benches/peers.py -->', '<!-- end of what benches/peers.py writes -->']
 SLOW = ['eager', 'compile']
 MODULES = dict(ort='onnxruntime', ov='openvino', eager='torch', compile='torch')
@@ -336,25 +335,18 @@ def put_into(path, text):
 
 
 def arguments():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap = parser(__doc__, 'peers', rounds=3, seconds=0.8)
     ap.add_argument('cases', nargs='*', metavar='CASE')
-    ap.add_argument('--fxc', default=os.path.join(ROOT, 'target', 'release', 'fxc'))
-    ap.add_argument('--threads', default='1,2')
-    ap.add_argument('--rounds', type=int, default=3)
     ap.add_argument('--slow-rounds', type=int, default=1, help="rounds in which torch's own run")
-    ap.add_argument('--seconds', type=float, default=0.8, help='to measure a model for, at least five runs')
     ap.add_argument('--kernel-seconds', type=float, default=0.2, help='to measure a kernel for')
     ap.add_argument('--peers', default='fxc,ort,ov,eager,compile')
-    ap.add_argument('--work', default=os.path.join(os.environ.get('TMPDIR', '/tmp'), 'fxc-peers'))
     ap.add_argument('--day', default=str(datetime.date.today()), help='of what was measured before')
     ap.add_argument('--again', action='store_true', help='measure what was measured before')
     ap.add_argument('--prepare', action='store_true', help="make the cases' files and fill torch.compile's cache, and measure nothing")
     ap.add_argument('--json', help='write everything measured to this file')
-    ap.add_argument('--markdown', help='write the tables to this file')
     ap.add_argument('--readme', action='store_true', help='write the tables to README.md')
     a = ap.parse_args()
-    a.fxc, a.work, a.errors = os.path.abspath(a.fxc), os.path.abspath(a.work), {}
-    a.threads = [int(t) for t in a.threads.split(',')]
+    a.errors = {}
     a.peers, a.missing = available(a.peers.split(','))
     return a
 

@@ -4,8 +4,8 @@ use super::model::ModelArgs;
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
 use crate::driver::{Compilation, Request, Stage, Timer, compile, nothing_compiled};
-use crate::lower::print::bytes;
 use crate::lower::{Program, Step};
+use crate::tensor::shown_bytes;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -109,8 +109,8 @@ fn steps(app: &App, program: &Program) {
     ));
     app.progress(&format!(
         "  memory   arena {} ({} without sharing), weights {}",
-        bytes(program.arena),
-        bytes(program.naive_arena),
-        bytes(program.weight_bytes())
+        shown_bytes(program.arena),
+        shown_bytes(program.naive_arena),
+        shown_bytes(program.weight_bytes())
     ));
 }

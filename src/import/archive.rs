@@ -91,7 +91,7 @@ impl Archive {
     /// A JSON entry.
     pub fn json(&self, path: &str) -> Result<Value, Diagnostic> {
         let bytes = self.unpacked(path)?;
-        serde_json::from_slice(&super::json::exact_floats(bytes))
+        serde_json::from_slice(&bytes)
             .map_err(|e| Diagnostic::new(Code::E0403, format!("`{path}` in `{}` is not JSON: {e}", self.name)))
     }
 

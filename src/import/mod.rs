@@ -14,6 +14,7 @@ mod loc;
 mod pt2;
 mod pt2_args;
 mod pt2_graph;
+mod pt2_scalars;
 mod pt2_weights;
 mod sym;
 mod treespec;

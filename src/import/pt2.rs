@@ -272,7 +272,7 @@ fn input<'a>(scope: &mut Scope<'a>, index: usize, input: &'a Value, spec: &'a Va
             return Ok(made);
         }
         "constant_input" => {
-            made.constant = Some(super::pt2_args::constant(get(spec, "value")?)?);
+            made.constant = Some(super::pt2_scalars::constant(get(spec, "value")?)?);
             made.name = scope.bare_placeholder(text(spec, "name")?)?;
             return Ok(made);
         }

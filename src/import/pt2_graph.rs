@@ -2,7 +2,7 @@
 
 use super::json::{Bad, get, items, list, optional, text, union};
 use super::loc;
-use super::pt2_args::dtype;
+use super::pt2_scalars::dtype;
 use super::sym::parse_size;
 use crate::graph::{Arg, Graph, Namer, NodeId, Opcode, pyrepr, type_output};
 use crate::op::{self, Literal};
@@ -134,7 +134,7 @@ impl<'a> Scope<'a> {
             "as_sym_int" | "as_sym_float" | "as_sym_bool" => text(v, "as_name")?,
             "as_custom_obj" => return Err("unsupported: an input that is a custom object".into()),
             _ => {
-                let value = super::pt2_args::constant(input)?;
+                let value = super::pt2_scalars::constant(input)?;
                 return Ok((self.bare_placeholder(&format!("arg{index}"))?, Some(value)));
             }
         };

@@ -2,7 +2,7 @@
 
 use super::archive::{Archive, Payload};
 use super::json::{Bad, boolean, get, int, list, text};
-use super::pt2_args::dtype;
+use super::pt2_scalars::dtype;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::GraphModule;
 use crate::tensor::{AlignedBytes, Storage, Tensor, byte_len};

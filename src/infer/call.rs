@@ -1,8 +1,10 @@
-//! Types of single calls, arguments and attributes: what inference and the passes ask one at a time.
+//! Types of single calls: what inference and the passes ask one at a time.
 
-use super::{Callee, Operand, Resolved, report, resolve_node};
+use super::report;
+use super::resolve::resolve_node;
+use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, result_type};
 use crate::diag::{Code, Diagnostic};
-use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::{Call, OpError, ParamType, Sizes};
 use crate::types::{TensorType, Type, Val, promote_types};
 
@@ -26,33 +28,6 @@ pub fn infer_node(module: &GraphModule, graph: &Graph, node: NodeId) -> Result<T
             }
         }
     }
-}
-
-/// The type of an argument when `ty` gives its nodes' types.
-pub fn arg_type(arg: &Arg, ty: &dyn Fn(NodeId) -> Type) -> Type {
-    let r: Result<Type, std::convert::Infallible> = arg.try_map(&mut |&n| Ok(ty(n)));
-    match r {
-        Ok(t) => t,
-    }
-}
-
-/// The type of a graph's result by the types stored in its nodes.
-pub fn result_type(graph: &Graph) -> Type {
-    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
-    let result = graph.output().and_then(|o| graph[o].args().first());
-    result.map_or(Val::None, |a| arg_type(a, &ty))
-}
-
-/// The type of the attribute `path`; unknown if it is not declared or has neither type nor value.
-pub fn attribute_type(module: &GraphModule, path: &str) -> Type {
-    module
-        .attributes
-        .get(path)
-        .map_or(Val::Unknown, |a| match (&a.value, &a.ty) {
-            (Some(v), _) => Val::Leaf(v.ty()),
-            (None, Some(t)) => t.clone(),
-            (None, None) => Val::Unknown,
-        })
 }
 
 /// The type a resolved call of an op gives. Poisoned arguments give a poisoned result.

@@ -14,18 +14,19 @@ mod control;
 mod declared;
 mod report;
 mod resolve;
+mod resolved;
 mod solve;
 
 pub use crate::graph::place_note;
-pub use call::{arg_type, attribute_type, call_type, infer_node, inplace_type, result_type, stored_type, wrong_number};
+pub use call::{call_type, infer_node, inplace_type, stored_type, wrong_number};
 pub use report::op_error;
-pub use resolve::{Callee, Operand, Resolved, graph_callee, is_value, map, resolve_node, resolve_with};
+pub use resolve::{graph_callee, resolve_node, resolve_with};
+pub use resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, map, operand_type, result_type};
 pub use solve::{Guard, Origin, Solver};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::op::Sizes;
-use crate::op::control::control;
 use crate::types::{Dim, Kind, Type, Val};
 use call::check_bytes;
 use cranelift_entity::SecondaryMap;
@@ -240,7 +241,7 @@ impl<'m> Infer<'m> {
         if let Callee::Graph(name) = &resolved.callee {
             return self.graph_call(graph, n, name, resolved);
         }
-        if resolved.op().is_some_and(|op| control(op).is_some()) {
+        if resolved.op().is_some_and(|op| op.control().is_some()) {
             return self.control(graph, n, resolved, types);
         }
         let mut sizes = Sizes::default();

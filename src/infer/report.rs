@@ -1,7 +1,7 @@
 //! What inference says when something does not fit.
 
 use super::declared::Mismatch;
-use super::resolve::{Operand, Resolved};
+use super::resolved::{Operand, Resolved};
 use super::solve::{Contradiction, Origin};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode, place_note};

@@ -1,7 +1,7 @@
 //! Matrix products and convolutions by the definition: every sum is taken in f64 (floats) or wrapping i64 (integers) and
 //! rounded to the result's dtype once.
 
-use crate::op::{Contraction, OpError, OpResult};
+use crate::op::{Contraction, Convolution, MatrixProduct, OpError, OpResult};
 use crate::tensor::{Element, Scalar, Tensor, byte_len, matmul_f64};
 use crate::types::{DType, TensorType};
 
@@ -96,75 +96,48 @@ fn operand<'t>(operands: &[Option<&'t Tensor>], i: usize) -> OpResult<&'t Tensor
 
 fn run<T: Number>(c: &Contraction, operands: &[Option<&Tensor>], dtype: DType, shape: &[usize]) -> OpResult<Tensor> {
     let values = match c {
-        Contraction::MatMul { .. } => product::<T>(c, operands, shape)?,
-        Contraction::Conv { .. } => convolution::<T>(c, operands, shape)?,
+        Contraction::MatMul(p) => product::<T>(p, operands, shape)?,
+        Contraction::Conv(c) => convolution::<T>(c, operands, shape)?,
     };
     Ok(T::write(values, dtype, shape))
 }
 
 /// `beta * bias + alpha * (a @ b)`.
-fn product<T: Number>(c: &Contraction, operands: &[Option<&Tensor>], shape: &[usize]) -> OpResult<Vec<T>> {
-    let Contraction::MatMul {
-        a,
-        b,
-        bias,
-        a_transposed,
-        b_transposed,
-        alpha,
-        beta,
-        ..
-    } = c
-    else {
-        unreachable!("the caller matched it")
-    };
-    let bias = bias.map(|i| operand(operands, i)).transpose()?.filter(|_| *beta != 0.0);
-    let (a, b) = (operand(operands, *a)?, operand(operands, *b)?);
-    let mut v: Vec<T> = matmul(a, *a_transposed, b, *b_transposed, shape)?;
-    v.iter_mut().for_each(|x| *x = x.scale(*alpha));
-    if let Some(bias) = bias {
+fn product<T: Number>(p: &MatrixProduct, operands: &[Option<&Tensor>], shape: &[usize]) -> OpResult<Vec<T>> {
+    let bias = p.bias.map(|i| operand(operands, i)).transpose()?;
+    let (a, b) = (operand(operands, p.a)?, operand(operands, p.b)?);
+    let mut v: Vec<T> = matmul(a, p.a_transposed, b, p.b_transposed, shape)?;
+    v.iter_mut().for_each(|x| *x = x.scale(p.alpha));
+    if let Some(bias) = bias.filter(|_| p.beta != 0.0) {
         let addend = T::read(bias);
         let at = broadcast_positions(bias.shape(), shape);
-        for (x, p) in v.iter_mut().zip(at) {
-            *x = x.add(addend[p].scale(*beta));
+        for (x, i) in v.iter_mut().zip(at) {
+            *x = x.add(addend[i].scale(p.beta));
         }
     }
     Ok(v)
 }
 
-fn convolution<T: Number>(c: &Contraction, operands: &[Option<&Tensor>], shape: &[usize]) -> OpResult<Vec<T>> {
-    let Contraction::Conv {
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        transposed,
-        groups,
-        ..
-    } = c
-    else {
-        unreachable!("the caller matched it")
-    };
-    let (input, weight) = (operand(operands, *input)?, operand(operands, *weight)?);
+fn convolution<T: Number>(c: &Convolution, operands: &[Option<&Tensor>], shape: &[usize]) -> OpResult<Vec<T>> {
+    let (input, weight) = (operand(operands, c.input)?, operand(operands, c.weight)?);
     let geometry = Geometry {
         n: shape[0],
         channels: input.shape()[1],
         features: shape[1],
-        groups: *groups,
+        groups: c.groups,
         input: &input.shape()[2..],
         kernel: &weight.shape()[2..],
         output: &shape[2..],
-        stride,
-        padding,
-        dilation,
+        stride: &c.stride,
+        padding: &c.padding,
+        dilation: &c.dilation,
     };
     let (x, w) = (T::read(input), T::read(weight));
-    let mut v = match *transposed {
+    let mut v = match c.transposed {
         true => geometry.transposed(&x, &w),
         false => geometry.direct(&x, &w),
     };
-    if let Some(bias) = bias.map(|i| operand(operands, i)).transpose()? {
+    if let Some(bias) = c.bias.map(|i| operand(operands, i)).transpose()? {
         let addend = T::read(bias);
         let spatial: usize = shape[2..].iter().product();
         for (i, x) in v.iter_mut().enumerate() {
@@ -367,7 +340,7 @@ mod tests {
     }
 
     fn conv(x: &Tensor, w: &Tensor, out: &[usize], transposed: bool, groups: usize, s: usize, p: usize) -> Vec<f32> {
-        let c = Contraction::Conv {
+        let c = Contraction::Conv(Convolution {
             input: 0,
             weight: 1,
             bias: None,
@@ -378,7 +351,7 @@ mod tests {
             output_padding: vec![0; 2],
             groups,
             out: TensorType::fixed(DType::F32, out),
-        };
+        });
         contract(&c, &[Some(x), Some(w)]).unwrap().as_slice::<f32>().to_vec()
     }
 
@@ -424,7 +397,7 @@ mod tests {
     #[test]
     fn batches_broadcast() {
         let (a, b) = (seq(&[3, 1, 2, 4]), seq(&[5, 3, 4]));
-        let c = Contraction::MatMul {
+        let c = Contraction::MatMul(MatrixProduct {
             a: 0,
             b: 1,
             bias: None,
@@ -433,7 +406,7 @@ mod tests {
             alpha: 2.0,
             beta: 1.0,
             out: TensorType::fixed(DType::F32, &[3, 5, 2, 3]),
-        };
+        });
         let out = contract(&c, &[Some(&a), Some(&b)]).unwrap();
         let (x, y) = (a.as_slice::<f32>(), b.as_slice::<f32>());
         for (i, at) in indices(&[3, 5, 2, 3]).iter().enumerate() {

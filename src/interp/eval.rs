@@ -6,14 +6,9 @@ use crate::op::emit::call_of;
 use crate::op::pointwise::instantiate;
 use crate::op::view::BITS;
 use crate::op::{Build, Call, Meaning, OpError, OpResult, Sizes, Traced};
-use crate::scalar::{EvalError, eval_tensors};
+use crate::scalar::eval_tensors;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
-
-/// An error that the values of a scalar expression give.
-pub fn value_error(e: EvalError) -> OpError {
-    OpError::value(e.to_string())
-}
 
 /// The type of a value.
 pub fn type_of(v: &Val<Cell>) -> Type {
@@ -111,7 +106,7 @@ fn pointwise(call: &Call<Cell>, types: &Call<TensorType>) -> OpResult<Tensor> {
         .out
         .fixed_shape()
         .ok_or_else(|| OpError::shape(format!("the size of {} is not known", p.out)))?;
-    let result = eval_tensors(&p.expr, &operands, &shape).map_err(value_error)?;
+    let result = eval_tensors(&p.expr, &operands, &shape).map_err(OpError::evaluation)?;
     result
         .into_iter()
         .next()

@@ -21,7 +21,7 @@ mod reduce;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Mutation, NodeId, Opcode};
 use crate::infer::{self, Callee, Operand, Resolved, graph_inputs};
-use crate::op::{self, Call, OpError, OpResult, running};
+use crate::op::{Call, OpError, OpResult, running};
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::{Dim, TensorType, Type, Val};
 use cell::Cell;
@@ -331,7 +331,7 @@ impl<'m> Interpreter<'m> {
             return Err(e);
         }
         let call = call.ok_or_else(|| Diagnostic::new(Code::E0201, "not an op"))?;
-        if op::control::control(call.op).is_some() {
+        if call.op.control().is_some() {
             return self.control(frame, n, resolved, &call, hooks);
         }
         let out: Vec<Val<Cell>> = resolved

@@ -13,7 +13,7 @@ pub fn reduce(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
             .next()
             .ok_or_else(|| OpError::value("an expression without a result"))
     };
-    let mapped = one(eval_tensors(&r.pre, &[x], x.shape()).map_err(super::eval::value_error)?)?;
+    let mapped = one(eval_tensors(&r.pre, &[x], x.shape()).map_err(OpError::evaluation)?)?;
     let kept: Vec<usize> = (0..x.rank())
         .map(|d| if r.dims.contains(&d) { 1 } else { x.shape()[d] })
         .collect();
@@ -31,7 +31,7 @@ pub fn reduce(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
         .fixed_shape()
         .ok_or_else(|| OpError::shape("the size of a reduction is not known"))?;
     let combined = Tensor::from_fn(r.acc, &shape, |i| combined[i]);
-    one(eval_tensors(&r.post, &[&combined], &shape).map_err(super::eval::value_error)?)
+    one(eval_tensors(&r.post, &[&combined], &shape).map_err(OpError::evaluation)?)
 }
 
 fn floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {

@@ -2,6 +2,7 @@
 
 use super::Op;
 use crate::diag::Code;
+use crate::scalar::EvalError;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// An op with one value per parameter of its schema, in order.
@@ -29,6 +30,11 @@ pub struct OpError {
 }
 
 impl OpError {
+    /// An error that the values of a scalar expression give.
+    pub fn evaluation(e: EvalError) -> OpError {
+        OpError::value(e.to_string())
+    }
+
     /// An error of shapes, sizes or dtypes (E0302).
     pub fn shape(title: impl Into<String>) -> OpError {
         OpError::new(Code::E0302, title)

@@ -11,7 +11,7 @@
 //! [`parts`] takes a call apart, the same for types, operands and tensors; [`run`] is what all of them compute, given a
 //! way to call the graphs, so that the interpreter and the runtime agree.
 
-use super::{Call, Meaning, Op, OpError, OpResult};
+use super::{Call, OpError, OpResult};
 use crate::diag::Code;
 use crate::tensor::{Tensor, byte_len, is_available};
 use crate::types::Val;
@@ -49,17 +49,12 @@ pub struct Parts<T> {
     pub extra: Vec<Val<T>>,
 }
 
-/// The control flow that an op is.
-pub fn control(op: &Op) -> Option<Control> {
-    match op.meaning {
-        Meaning::Control(c) => Some(c),
-        _ => None,
-    }
-}
-
 /// Takes a call apart.
 pub fn parts<T: Clone>(call: &Call<T>) -> OpResult<Parts<T>> {
-    let control = control(call.op).ok_or_else(|| OpError::new(Code::E0601, "no control flow"))?;
+    let control = call
+        .op
+        .control()
+        .ok_or_else(|| OpError::new(Code::E0601, "no control flow"))?;
     let must_be = |name: &str, what: &str| {
         let (op, given) = (call.op.name, call.get(name).kind_name());
         OpError::arg(name, format!("argument `{name}` of `{op}` must be {what}, not {given}"))

@@ -1,6 +1,7 @@
 //! What ops mean, in the few forms that every later stage understands.
 
 use super::call::{Call, OpResult};
+use super::contraction::Contraction;
 use super::control::Control;
 use crate::scalar::Expr;
 use crate::tensor::Tensor;
@@ -194,74 +195,6 @@ pub struct AffineIndex {
     pub offset: i64,
     /// `(result dimension, coefficient)`.
     pub terms: Vec<(usize, i64)>,
-}
-
-/// A contraction: what `math::contract` computes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Contraction {
-    /// `out[…, m, n] = beta * bias + alpha * Σ_k a[…, m, k] * b[…, k, n]`, batch dims broadcast. Both
-    /// operands have rank 2 or more; products of vectors decompose.
-    MatMul {
-        /// Parameter of the left operand, `[…, M, K]` (or `[…, K, M]` if `a_transposed`).
-        a: usize,
-        /// Parameter of the right operand, `[…, K, N]` (or `[…, N, K]` if `b_transposed`).
-        b: usize,
-        /// Parameter of the addend, broadcast over the result.
-        bias: Option<usize>,
-        /// Whether the left operand's last two dims are swapped.
-        a_transposed: bool,
-        /// Whether the right operand's last two dims are swapped.
-        b_transposed: bool,
-        /// Factor of the product.
-        alpha: f64,
-        /// Factor of the addend; a factor of 0 ignores NaN in it.
-        beta: f64,
-        /// The result's type.
-        out: TensorType,
-    },
-    /// A convolution over 1 to 3 spatial dims.
-    Conv {
-        /// Parameter of the input, `[N, C, …]`.
-        input: usize,
-        /// Parameter of the weight, `[O, C / groups, …]`, or `[C, O / groups, …]` if transposed.
-        weight: usize,
-        /// Parameter of the bias, `[O]`.
-        bias: Option<usize>,
-        /// Per spatial dim.
-        stride: Vec<usize>,
-        /// Per spatial dim, on both sides (negative is not legal).
-        padding: Vec<usize>,
-        /// Per spatial dim.
-        dilation: Vec<usize>,
-        /// Transposed convolution.
-        transposed: bool,
-        /// Per spatial dim; transposed only.
-        output_padding: Vec<usize>,
-        /// Groups.
-        groups: usize,
-        /// The result's type.
-        out: TensorType,
-    },
-}
-
-impl Contraction {
-    /// The result's type.
-    pub fn out(&self) -> &TensorType {
-        match self {
-            Contraction::MatMul { out, .. } | Contraction::Conv { out, .. } => out,
-        }
-    }
-
-    /// The parameters that are operands: both factors, then the addend if there is one.
-    pub fn operands_mut(&mut self) -> impl Iterator<Item = &mut usize> {
-        let all = match self {
-            Contraction::MatMul { a, b, bias, .. } => [Some(a), Some(b), bias.as_mut()],
-            Contraction::Conv {
-                input, weight, bias, ..
-            } => [Some(input), Some(weight), bias.as_mut()],
-        };
-        all.into_iter().flatten()
-    }
 }
 
 /// A value within a decomposition: an opaque id and its type.

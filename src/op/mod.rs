@@ -18,6 +18,7 @@
 
 mod bind;
 mod call;
+mod contraction;
 pub mod control;
 pub mod custom;
 pub mod emit;
@@ -39,6 +40,7 @@ pub mod view;
 
 pub use bind::{BindError, Binding, Leniency, Origin, accepts, lift};
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
+pub use contraction::{Contraction, Convolution, MatrixProduct};
 pub use emit::decomposed_type;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
@@ -273,6 +275,14 @@ impl Op {
         match self.effect {
             Effect::Random if quiet => Effect::Pure,
             e => e,
+        }
+    }
+
+    /// The control flow that the op is.
+    pub fn control(&self) -> Option<control::Control> {
+        match self.meaning {
+            Meaning::Control(c) => Some(c),
+            _ => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Pointwise ops made concrete: their dtypes, shapes and expressions for arguments of given types.
 
-pub use super::promotion::{Dtypes, dtypes, not_implemented, overflow_error, overflows};
+pub use super::promotion::{Dtypes, dtypes, not_implemented, number_of, overflow_error, overflows};
 
 use super::promotion::{check_numbers, is_condition, is_tensor_param, meaning, refused};
 use super::{
@@ -174,16 +174,6 @@ fn input(
         Category::Int | Category::Bool if scalar => Number::from_scalar(n.to_scalar(dtypes.common)),
         _ => n,
     }))
-}
-
-/// A constant number.
-pub fn number_of<T>(v: &Val<T>) -> Option<Number> {
-    match v {
-        Val::Bool(b) => Some(Number::Bool(*b)),
-        Val::Int(d) => d.as_const().map(Number::Int),
-        Val::Float(x) => Some(Number::Float(*x)),
-        _ => None,
-    }
 }
 
 fn unknown_number(call: &Call<TensorType>, name: &str, v: &Type) -> OpError {

@@ -1,6 +1,5 @@
 //! The dtypes of pointwise calls: promotion, and what torch refuses.
 
-use super::pointwise::number_of;
 use super::{Call, DtypeRule, Meaning, Op, OpError, OpResult, ParamType, Pointwise};
 use crate::scalar::Number;
 use crate::types::{Category, DType, Kind, Promotion, TensorType, Type, Val, result_type};
@@ -316,4 +315,14 @@ pub fn overflow_error(dtype: DType) -> OpError {
         d => d.cpp_name(),
     };
     OpError::value(format!("value cannot be converted to type {name} without overflow"))
+}
+
+/// A constant number.
+pub fn number_of<T>(v: &Val<T>) -> Option<Number> {
+    match v {
+        Val::Bool(b) => Some(Number::Bool(*b)),
+        Val::Int(d) => d.as_const().map(Number::Int),
+        Val::Float(x) => Some(Number::Float(*x)),
+        _ => None,
+    }
 }

@@ -266,7 +266,7 @@ fn each_graph(
 
 /// What the canonical call `n` of `op` does beside computing.
 fn effect(op: &'static Op, module: &GraphModule, graph: &Graph, n: NodeId) -> op::Effect {
-    if op::control::control(op).is_some() {
+    if op.control().is_some() {
         // What the graphs that it calls do.
         return match is_impure(graph, n, Some(module)) {
             true => op::Effect::Effect,

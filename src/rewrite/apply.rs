@@ -5,7 +5,7 @@
 //! and the rule as their provenance.
 
 use super::Rule;
-use super::condition::{Eval, operand_type};
+use super::condition::Eval;
 use super::matcher::Match;
 use super::pattern::{Hole, Pattern};
 use super::view::{Callee, Views};
@@ -340,7 +340,7 @@ impl Writer<'_> {
             Operand::Item(n, path) => {
                 let mut at = *n;
                 for (depth, &i) in path.iter().enumerate() {
-                    let ty = operand_type(self.module, self.graph, &Operand::Item(*n, path[..=depth].to_vec()));
+                    let ty = infer::operand_type(self.module, self.graph, &Operand::Item(*n, path[..=depth].to_vec()));
                     let args = vec![Val::Leaf(at), Val::int(i as i64)];
                     at = self.graph.call_function("operator.getitem", args, vec![]);
                     self.mark(at);

@@ -67,18 +67,6 @@ pub struct Eval<'a> {
     pub found: &'a Match,
 }
 
-/// The type of an operand.
-pub fn operand_type(module: &GraphModule, graph: &Graph, o: &Operand) -> Type {
-    let node = |n: &crate::graph::NodeId| graph[*n].meta.ty.clone().unwrap_or(Val::Unknown);
-    match o {
-        Operand::Node(n) => node(n),
-        Operand::Item(n, path) => path.iter().fold(node(n), |t, &i| {
-            t.items().and_then(|v| v.get(i)).cloned().unwrap_or(Val::Unknown)
-        }),
-        Operand::Attr(path) => infer::attribute_type(module, path),
-    }
-}
-
 impl Eval<'_> {
     /// Whether a condition holds; `None` if that cannot be told.
     pub fn holds(&self, v: &Value) -> Result<Option<bool>, String> {
@@ -161,7 +149,7 @@ impl Eval<'_> {
 
     fn ty(&self, v: &V) -> Type {
         match v {
-            Val::Leaf(o) => operand_type(self.module, self.graph, o),
+            Val::Leaf(o) => infer::operand_type(self.module, self.graph, o),
             _ => Val::Unknown,
         }
     }

@@ -9,11 +9,10 @@ mod check;
 mod text;
 
 use super::Rule;
-use super::condition::operand_type;
 use super::pattern::Pattern;
 use super::view::{Callee, View, Views, same};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::infer::Operand;
+use crate::infer::{Operand, operand_type};
 use crate::syntax::ast::Value;
 use crate::types::{Dim, Val};
 use std::collections::HashMap;

@@ -9,6 +9,7 @@
 mod actions;
 pub mod ast;
 mod check;
+mod clean;
 pub mod delimiters;
 mod errors;
 pub mod format;

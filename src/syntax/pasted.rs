@@ -11,20 +11,8 @@
 //! What is left beside the graphs is prose if nothing in it is FXIR's or torch's. Only a text that cannot be read as it stands
 //! is looked at so, and every place is told in the text as it was given.
 
-use super::ast::File;
+use super::clean::Clean;
 use super::plain::plain;
-use super::spans;
-use crate::diag::Diagnostic;
-use crate::source::Span;
-
-/// A text without what was around it.
-pub struct Clean {
-    /// What is left.
-    pub text: String,
-    /// Where each piece of it begins, there and in the text as it was given. Of what was taken off in several steps, the last
-    /// stands first.
-    starts: Vec<Vec<(u32, u32)>>,
-}
 
 /// A piece of what stands before a line.
 #[derive(Clone, PartialEq)]
@@ -45,8 +33,7 @@ pub fn clean(text: &str) -> Option<Clean> {
         return by_lines(text);
     };
     if let Some(lines) = by_lines(&plain.text) {
-        plain.text = lines.text;
-        plain.starts.splice(0..0, lines.starts);
+        plain.then(lines);
     }
     Some(plain)
 }
@@ -105,40 +92,6 @@ fn by_lines(text: &str) -> Option<Clean> {
         out.push('\n');
     }
     (out.trim_end() != text.trim_end()).then(|| Clean::new(out, starts))
-}
-
-impl Clean {
-    /// A text of pieces that begin at `starts`: there, and in the text as it was given.
-    pub fn new(text: String, starts: Vec<(u32, u32)>) -> Clean {
-        Clean {
-            text,
-            starts: vec![starts],
-        }
-    }
-
-    /// Puts the places of a tree and of findings back into the text as it was given.
-    pub fn restore(&self, file: &mut File, errors: &mut [Diagnostic]) {
-        let mut place = |s: &mut Span| {
-            (s.start, s.end) = (self.place(s.start, false), self.place(s.end, true));
-            s.end = s.end.max(s.start);
-        };
-        spans::of_file(file, &mut place);
-        for d in errors {
-            d.labels.iter_mut().for_each(|l| place(&mut l.span));
-            d.suggestions.iter_mut().for_each(|s| place(&mut s.span));
-        }
-    }
-
-    /// The place of a byte. The end of a line is on that line.
-    fn place(&self, at: u32, end: bool) -> u32 {
-        self.starts.iter().fold(at, |at, starts| {
-            let after = starts.partition_point(|s| if end { s.0 < at } else { s.0 <= at });
-            match after.checked_sub(1).and_then(|i| starts.get(i)) {
-                Some((clean, original)) => original + (at - clean),
-                None => starts.first().map_or(at, |s| s.1),
-            }
-        })
-    }
 }
 
 /// Whether a line opens or closes a block of a page.

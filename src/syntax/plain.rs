@@ -1,7 +1,7 @@
 //! Text without what terminals, web pages and string literals put between its characters: colours, non-breaking spaces, tags and
 //! entities, triple quotes, `\n` for a new line.
 
-use super::pasted::Clean;
+use super::clean::Clean;
 
 /// Builds a text piece by piece and notes where each stood.
 struct Writer<'t> {

@@ -276,16 +276,8 @@ fn body() -> impl Strategy<Value = Body> {
     })
 }
 
-fn item() -> impl Strategy<Value = Item> {
+fn declaration() -> impl Strategy<Value = Item> {
     let span = Span::default();
-    let node = || "[a-z]{1,3}".prop_map(at);
-    let param = prop_oneof![
-        (node(), prop::option::of(ty())).prop_map(|(n, t)| RewriteParam::Node(n, t)),
-        node().prop_map(RewriteParam::Rest),
-        node().prop_map(RewriteParam::Literal)
-    ];
-    let mark = prop::sample::select(vec![None, Some(RewriteMark::Exact), Some(RewriteMark::Fast)]);
-    let update = prop_oneof![label().prop_map(Update::Buffer), node().prop_map(Update::Input)];
     prop_oneof![
         label().prop_map(move |path| Item::Weights(Weights { path, span })),
         (label(), label(), args()).prop_map(move |(name, class, args)| Item::Module(ModuleDecl {
@@ -317,40 +309,47 @@ fn item() -> impl Strategy<Value = Item> {
             span
         })),
         (name(), name()).prop_map(move |(schema, expr)| Item::Pointwise(PointwiseDecl { schema, expr, span })),
-        (
-            name(),
-            prop::option::of(label()),
-            prop::collection::vec(update, 0..3),
-            body()
-        )
-            .prop_map(move |(name, attribute, updates, body)| actions::graph(
-                name,
-                attribute,
-                Some(updates),
-                body,
-                span
-            )),
-        export(),
-        (
-            mark,
-            name(),
-            prop::collection::vec(param, 0..3),
-            body(),
-            body(),
-            prop::option::of(condition())
-        )
-            .prop_map(
-                move |(mark, name, params, pattern, replacement, condition)| Item::Rewrite(Rewrite {
-                    mark,
-                    name,
-                    params,
-                    pattern,
-                    replacement,
-                    condition,
-                    span
-                })
-            ),
     ]
+}
+
+fn node_name() -> impl Strategy<Value = Name> {
+    "[a-z]{1,3}".prop_map(at)
+}
+
+fn graph() -> impl Strategy<Value = Item> {
+    let update = prop_oneof![label().prop_map(Update::Buffer), node_name().prop_map(Update::Input)];
+    let updates = prop::collection::vec(update, 0..3);
+    (name(), prop::option::of(label()), updates, body()).prop_map(|(name, attribute, updates, body)| {
+        actions::graph(name, attribute, Some(updates), body, Span::default())
+    })
+}
+
+fn rewrite() -> impl Strategy<Value = Item> {
+    let param = prop_oneof![
+        (node_name(), prop::option::of(ty())).prop_map(|(n, t)| RewriteParam::Node(n, t)),
+        node_name().prop_map(RewriteParam::Rest),
+        node_name().prop_map(RewriteParam::Literal)
+    ];
+    let params = prop::collection::vec(param, 0..3);
+    let mark = prop::sample::select(vec![None, Some(RewriteMark::Exact), Some(RewriteMark::Fast)]);
+    let condition = prop::option::of(condition());
+    (mark, name(), params, body(), body(), condition).prop_map(
+        |(mark, name, params, pattern, replacement, condition)| {
+            Item::Rewrite(Rewrite {
+                mark,
+                name,
+                params,
+                pattern,
+                replacement,
+                condition,
+                span: Span::default(),
+            })
+        },
+    )
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    prop_oneof![7 => declaration(), 1 => graph(), 1 => export(), 1 => rewrite()]
 }
 
 /// A tree as text without its places, for comparison: NaN equals NaN there.

@@ -102,6 +102,32 @@ fn of_signature(s: &mut Signature, f: F) {
     f(&mut s.span);
 }
 
+fn of_graph(g: &mut Graph, f: F) {
+    g.name.iter_mut().for_each(|n| of_name(n, f));
+    g.attribute.iter_mut().for_each(|n| of_name(n, f));
+    g.updates.iter_mut().for_each(|u| match u {
+        Update::Buffer(n) | Update::Input(n) => of_name(n, f),
+    });
+    of_body(&mut g.body, f);
+    g.signature.iter_mut().for_each(|s| of_signature(s, f));
+    f(&mut g.span);
+}
+
+fn of_rewrite(r: &mut Rewrite, f: F) {
+    of_name(&mut r.name, f);
+    r.params.iter_mut().for_each(|p| match p {
+        RewriteParam::Node(n, ty) => {
+            of_name(n, f);
+            ty.iter_mut().for_each(|t| of_type(t, f));
+        }
+        RewriteParam::Rest(n) | RewriteParam::Literal(n) => of_name(n, f),
+    });
+    of_body(&mut r.pattern, f);
+    of_body(&mut r.replacement, f);
+    r.condition.iter_mut().for_each(|v| of_value(v, f));
+    f(&mut r.span);
+}
+
 fn of_item(item: &mut Item, f: F) {
     match item {
         Item::Weights(x) => {
@@ -138,16 +164,7 @@ fn of_item(item: &mut Item, f: F) {
             of_name(&mut x.expr, f);
             f(&mut x.span);
         }
-        Item::Graph(x) => {
-            x.name.iter_mut().for_each(|n| of_name(n, f));
-            x.attribute.iter_mut().for_each(|n| of_name(n, f));
-            x.updates.iter_mut().for_each(|u| match u {
-                Update::Buffer(n) | Update::Input(n) => of_name(n, f),
-            });
-            of_body(&mut x.body, f);
-            x.signature.iter_mut().for_each(|s| of_signature(s, f));
-            f(&mut x.span);
-        }
+        Item::Graph(x) => of_graph(x, f),
         Item::Signature(x) => of_signature(x, f),
         Item::Frame(x) => {
             of_name(&mut x.name, f);
@@ -162,19 +179,6 @@ fn of_item(item: &mut Item, f: F) {
             of_name(&mut x.class, f);
             f(&mut x.span);
         }
-        Item::Rewrite(x) => {
-            of_name(&mut x.name, f);
-            x.params.iter_mut().for_each(|p| match p {
-                RewriteParam::Node(n, ty) => {
-                    of_name(n, f);
-                    ty.iter_mut().for_each(|t| of_type(t, f));
-                }
-                RewriteParam::Rest(n) | RewriteParam::Literal(n) => of_name(n, f),
-            });
-            of_body(&mut x.pattern, f);
-            of_body(&mut x.replacement, f);
-            x.condition.iter_mut().for_each(|v| of_value(v, f));
-            f(&mut x.span);
-        }
+        Item::Rewrite(x) => of_rewrite(x, f),
     }
 }

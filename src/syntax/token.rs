@@ -68,97 +68,19 @@ tokens! {
         #[regex("[\u{2018}\u{2019}][^\u{2018}\u{2019}'\n]*[\u{2018}\u{2019}']", curly)]
         Str(Arc<str>),
 
-        #[token("weights")]
-        Weights,
-        #[token("module")]
-        Module,
-        #[token("const")]
-        Const,
-        #[token("param")]
-        Param,
-        #[token("buffer")]
-        Buffer,
-        #[token("dim")]
-        Dim,
-        #[token("pointwise")]
-        Pointwise,
-        #[token("graph")]
-        Graph,
-        #[token("rewrite")]
-        Rewrite,
-        #[token("exact")]
-        Exact,
-        #[token("fast")]
-        Fast,
-        #[token("updates")]
-        Updates,
-        #[token("where")]
-        Where,
-        #[token("loc")]
-        Loc,
-        #[token("frame")]
-        Frame,
-        #[token("scope")]
-        Scope,
-        #[token("signature")]
-        Signature,
-        #[token("as")]
-        As,
-        #[token("placeholder")]
-        Placeholder,
-        #[token("get_attr")]
-        GetAttr,
-        #[token("call_function")]
-        CallFunction,
-        #[token("call_method")]
-        CallMethod,
-        #[token("call_module")]
-        CallModule,
-        #[token("output")]
-        Output,
-        #[token("in")]
-        In,
-        #[token("and")]
-        And,
-        #[token("or")]
-        Or,
-        #[token("not")]
-        Not,
-
         /// `{` around statements.
         BodyOpen,
         /// `}` around statements.
         BodyClose,
-        #[token("=>")]
-        FatArrow,
-        #[token("?")]
-        Question,
-        #[token("..")]
-        Dots,
-        #[token("==")]
-        EqEq,
-        #[token("!=")]
-        NotEq,
-        #[token("<")]
-        Less,
-        #[token("<=")]
-        LessEq,
-        #[token(">")]
-        Greater,
-        #[token(">=")]
-        GreaterEq,
-        #[token("+")]
-        Plus,
-        #[token("-")]
-        Minus,
-        #[token("**")]
-        StarStar,
-        #[token("/")]
-        Slash,
-        #[token("//")]
-        SlashSlash,
-        #[token("%")]
-        Percent,
+    }
+    texts {
+        Weights "weights"  Module "module"  Const "const"  Param "param"  Buffer "buffer"  Dim "dim"
+        Pointwise "pointwise"  Graph "graph"  Rewrite "rewrite"  Exact "exact"  Fast "fast"  Updates "updates"
+        Where "where"  Loc "loc"  Frame "frame"  Scope "scope"  Signature "signature"  As "as"
+        Placeholder "placeholder"  GetAttr "get_attr"  CallFunction "call_function"  CallMethod "call_method"
+        CallModule "call_module"  Output "output"  In "in"  And "and"  Or "or"  Not "not"
+        FatArrow "=>"  Question "?"  Dots ".."  EqEq "=="  NotEq "!="  Less "<"  LessEq "<="  Greater ">"
+        GreaterEq ">="  Plus "+"  Minus "-"  StarStar "**"  Slash "/"  SlashSlash "//"  Percent "%"
     }
 }
 
@@ -228,52 +150,9 @@ impl fmt::Display for Token<'_> {
             Float(v) => return write!(f, "the number `{}`", crate::types::write_float(*v)),
             Imag(_) => return f.write_str("an imaginary number"),
             Str(_) => return f.write_str("a string"),
-            Weights => "weights",
-            Module => "module",
-            Const => "const",
-            Param => "param",
-            Buffer => "buffer",
-            Dim => "dim",
-            Pointwise => "pointwise",
-            Graph => "graph",
-            Rewrite => "rewrite",
-            Exact => "exact",
-            Fast => "fast",
-            Updates => "updates",
-            Where => "where",
-            Loc => "loc",
-            Frame => "frame",
-            Scope => "scope",
-            Signature => "signature",
-            As => "as",
-            Placeholder => "placeholder",
-            GetAttr => "get_attr",
-            CallFunction => "call_function",
-            CallMethod => "call_method",
-            CallModule => "call_module",
-            Output => "output",
-            In => "in",
-            And => "and",
-            Or => "or",
-            Not => "not",
             BodyOpen => "{",
             BodyClose => "}",
-            FatArrow => "=>",
-            Question => "?",
-            Dots => "..",
-            EqEq => "==",
-            NotEq => "!=",
-            Less => "<",
-            LessEq => "<=",
-            Greater => ">",
-            GreaterEq => ">=",
-            Plus => "+",
-            Minus => "-",
-            StarStar => "**",
-            Slash => "/",
-            SlashSlash => "//",
-            Percent => "%",
-            t => t.sign().unwrap_or("?"),
+            t => t.text().unwrap_or("?"),
         };
         write!(f, "`{word}`")
     }

@@ -238,6 +238,15 @@ pub fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
     (n <= isize::MAX as usize).then_some(n)
 }
 
+/// A number of bytes as a person writes it: `12.5 KiB`.
+pub fn shown_bytes(n: usize) -> String {
+    match n {
+        0..1024 => format!("{n} B"),
+        1024..1_048_576 => format!("{:.1} KiB", n as f64 / 1024.0),
+        _ => format!("{:.1} MiB", n as f64 / 1_048_576.0),
+    }
+}
+
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} [", self.ty())?;

@@ -24,6 +24,8 @@ import sys
 import tempfile
 import warnings
 
+from tally import Tally
+
 try:
     from safetensors.numpy import load_file
 except ImportError as e:
@@ -168,16 +170,13 @@ def main():
     ap.add_argument("--code", action="store_true", help="also compare with what torch writes of the archives")
     ap.add_argument("--texts", action="store_true", help="texts only: run nothing")
     a = ap.parse_args()
-    counts = {}
+    tally = Tally()
     for name in sorted(a.names or os.listdir(a.dir)):
         for what, error in checks(a.fxc, os.path.join(a.dir, name), a.code, not a.texts):
-            passed, failed = counts.get(what, (0, 0))
-            counts[what] = (passed + (not error), failed + bool(error))
+            tally.add(what, error)
             if error:
                 print(f"{name:32} {what:32} {error}", flush=True)
-    for what, (passed, failed) in counts.items():
-        print(f"{what:40} {passed:4} of {passed + failed}")
-    sys.exit(1 if any(f for _, f in counts.values()) else 0)
+    tally.finish()
 
 
 if __name__ == "__main__":

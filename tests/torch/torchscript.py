@@ -15,6 +15,8 @@ import tempfile
 import warnings
 from typing import Dict, List, Optional, Tuple
 
+from tally import Tally
+
 try:
     import torch
     import torch.nn.functional as F
@@ -392,7 +394,7 @@ def main():
     ap.add_argument("--fxc", default="target/release/fxc")
     ap.add_argument("--keep", help="write the texts here")
     a = ap.parse_args()
-    counts = {}
+    tally = Tally()
     for name in a.names or MODELS:
         make, inputs = MODELS[name]
         torch.manual_seed(0)
@@ -414,13 +416,10 @@ def main():
                     f.write(text)
             with tempfile.TemporaryDirectory() as tmp:
                 wrong = difference(a.fxc, text, state | more, inputs, want, tmp)
-            passed, failed = counts.get(kind, (0, 0))
-            counts[kind] = (passed + (not wrong), failed + bool(wrong))
+            tally.add(kind, wrong)
             if wrong:
                 print(f"{name:20} {kind:8} {wrong}", flush=True)
-    for kind, (passed, failed) in counts.items():
-        print(f"{kind:8} {passed:3} of {passed + failed}")
-    sys.exit(1 if any(f for _, f in counts.values()) else 0)
+    tally.finish()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 //! A 1x1 convolution and the depthwise one behind it as one step, so that what is between them stays in cache.
 
 use super::Contract;
-use crate::lower::program::print::bytes;
 use crate::lower::{BufferId, Place, Program, Step, Tail};
 use crate::math::contract::{Conv, Expansion};
+use crate::tensor::shown_bytes;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -55,7 +55,7 @@ pub(in crate::lower) fn join(program: &mut Program) {
             Ok(_) => {
                 let how = format!(
                     "in bands of rows, so that the {} between them stay in cache",
-                    bytes(size)
+                    shown_bytes(size)
                 );
                 program.fusion.with(&names[0], &names[1], how);
             }
@@ -118,7 +118,11 @@ impl fmt::Display for Apart {
             Apart::Shared => f.write_str("other steps read what is between them too, so it has to be in memory"),
             Apart::Tail => f.write_str("what runs on the second result reads what is between them"),
             Apart::Form => f.write_str("their layouts, taps, strides or padding are none that run in bands of rows"),
-            Apart::Small(n) => write!(f, "the {} between them stay in a second-level cache anyhow", bytes(*n)),
+            Apart::Small(n) => write!(
+                f,
+                "the {} between them stay in a second-level cache anyhow",
+                shown_bytes(*n)
+            ),
         }
     }
 }

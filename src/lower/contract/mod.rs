@@ -11,7 +11,7 @@ use crate::lower::{BufferId, LowerError, Operand};
 use crate::math::contract::{
     Activation, Addend, Attention, BatchDim, Conv, Expansion, Layout, Mask, MatMul, Recurrent,
 };
-use crate::op::{Call, Contraction, IndexMap, OpResult};
+use crate::op::{Call, Contraction, Convolution, IndexMap, MatrixProduct, OpResult};
 use crate::types::{DType, TensorType};
 
 /// A contraction with its operands.
@@ -60,27 +60,14 @@ fn unsigned(o: &Operand) -> Vec<usize> {
 
 /// A matrix product over `operands` (numbered as in `how`).
 pub(in crate::lower) fn matmul(
-    how: &Contraction,
+    how: &MatrixProduct,
     operands: &[Operand],
     dtype: DType,
     out: &[usize],
     act: Activation,
 ) -> Contract {
-    let Contraction::MatMul {
-        a,
-        b,
-        bias,
-        a_transposed,
-        b_transposed,
-        alpha,
-        beta,
-        ..
-    } = how
-    else {
-        unreachable!("the caller matched it")
-    };
-    let (a, b) = (&operands[*a], &operands[*b]);
-    let addend = bias.map(|i| broadcast_to(&operands[i], out));
+    let (a, b) = (&operands[how.a], &operands[how.b]);
+    let addend = how.bias.map(|i| broadcast_to(&operands[i], out));
     let [batch @ .., m, n] = out else {
         unreachable!("products have two dims or more")
     };
@@ -89,16 +76,16 @@ pub(in crate::lower) fn matmul(
         batch: batch_dims(batch, out, a, b, addend.as_ref()),
         m: *m,
         n: *n,
-        k: a.shape[a.shape.len() - if *a_transposed { 2 } else { 1 }],
-        a: last_strides(a, *a_transposed),
-        b: last_strides(b, *b_transposed),
+        k: a.shape[a.shape.len() - if how.a_transposed { 2 } else { 1 }],
+        a: last_strides(a, how.a_transposed),
+        b: last_strides(b, how.b_transposed),
         c_row: *n,
         addend: addend.as_ref().map(|o| {
             let [row, col] = last_strides(o, false);
             Addend { row, col }
         }),
-        alpha: *alpha,
-        beta: *beta,
+        alpha: how.alpha,
+        beta: how.beta,
         activation: act,
     };
     let operands = [Some(a.clone()), Some(b.clone()), addend];
@@ -179,28 +166,13 @@ fn three(v: &[usize], fill: usize) -> [usize; 3] {
 /// A convolution; its operands are contiguous (see [`prepare`]). `last` says of input and output whether their channels are
 /// the last dim.
 pub(in crate::lower) fn conv(
-    how: &Contraction,
+    how: &Convolution,
     operands: &[Operand],
     dtype: DType,
     act: Activation,
     last: [bool; 2],
 ) -> Contract {
-    let Contraction::Conv {
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        transposed,
-        output_padding,
-        groups,
-        ..
-    } = how
-    else {
-        unreachable!("the caller matched it")
-    };
-    let (x, w) = (&operands[*input], &operands[*weight]);
+    let (x, w) = (&operands[how.input], &operands[how.weight]);
     let layout = |last: bool| match last {
         true => Layout::ChannelsLast,
         false => Layout::ChannelsFirst,
@@ -209,26 +181,29 @@ pub(in crate::lower) fn conv(
         (true, [spatial @ .., channels]) | (false, [channels, spatial @ ..]) => (*channels, spatial),
         _ => (1, &[][..]),
     };
-    let out_channels = if *transposed { w.shape[1] * groups } else { w.shape[0] };
+    let out_channels = match how.transposed {
+        true => w.shape[1] * how.groups,
+        false => w.shape[0],
+    };
     let desc = Conv {
         dtype,
         batch: x.shape[0],
         in_channels: channels,
         out_channels,
-        groups: *groups,
+        groups: how.groups,
         input: three(spatial, 1),
         kernel: three(&w.shape[2..], 1),
-        stride: three(stride, 1),
-        padding: three(padding, 0),
-        dilation: three(dilation, 1),
-        transposed: *transposed,
-        output_padding: three(output_padding, 0),
-        bias: bias.is_some(),
+        stride: three(&how.stride, 1),
+        padding: three(&how.padding, 0),
+        dilation: three(&how.dilation, 1),
+        transposed: how.transposed,
+        output_padding: three(&how.output_padding, 0),
+        bias: how.bias.is_some(),
         input_layout: layout(last[0]),
         output_layout: layout(last[1]),
         activation: act,
     };
-    let operands = [Some(*input), Some(*weight), *bias]
+    let operands = [Some(how.input), Some(how.weight), how.bias]
         .into_iter()
         .flatten()
         .map(|i| operands[i].clone())
@@ -290,7 +265,7 @@ pub(in crate::lower) fn attention(
 
 /// Copies the operands that `math` cannot read as they are: negative strides; for convolutions any gaps.
 pub(in crate::lower) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
-    let conv = matches!(how, Contraction::Conv { .. });
+    let conv = matches!(how, Contraction::Conv(_));
     for a in args {
         let shape = tir.value(*a).shape.clone();
         let Some(access) = tir.access(*a) else { continue };
@@ -376,7 +351,7 @@ pub(in crate::lower) fn step(
 ) -> Result<Contract, LowerError> {
     Ok(match def {
         Def::Contract {
-            how: how @ Contraction::MatMul { .. },
+            how: Contraction::MatMul(how),
             ..
         } => {
             // Vectors are matrices with one row or column by the time they get here (see the op rows).
@@ -386,7 +361,10 @@ pub(in crate::lower) fn step(
             }
             matmul(how, operands, dtype, out, act)
         }
-        Def::Contract { how, .. } => conv(how, operands, dtype, act, last),
+        Def::Contract {
+            how: Contraction::Conv(how),
+            ..
+        } => conv(how, operands, dtype, act, last),
         Def::Special {
             how: Special::Attention { mask, causal, scale },
             ..

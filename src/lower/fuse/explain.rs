@@ -13,9 +13,9 @@
 use super::cluster::Cluster;
 use super::cost::{self, Cost};
 use crate::lower::ir::{Tir, ValueId};
-use crate::lower::program::print::bytes;
 use crate::lower::schedule::Scheduled;
 use crate::lower::{Fusion, UnitId};
+use crate::tensor::shown_bytes;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl fmt::Display for Explained {
             f,
             "{nodes} nodes in {} fused kernels, which keep {} out of memory",
             kernels.len(),
-            bytes(kept)
+            shown_bytes(kept)
         )?;
         kernels.iter().try_for_each(|k| write!(f, "\n{k}"))?;
         if !self.contractions.is_empty() {
@@ -168,9 +168,9 @@ impl fmt::Display for Fused {
         writeln!(
             f,
             "  reads {}, writes {}, keeps {} out of memory; about {:.1} us on one thread",
-            bytes(c.reads),
-            bytes(c.writes),
-            bytes(c.kept),
+            shown_bytes(c.reads),
+            shown_bytes(c.writes),
+            shown_bytes(c.kept),
             c.nanoseconds() / 1e3
         )?;
         if self.kernels > 1 {

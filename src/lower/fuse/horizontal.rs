@@ -42,7 +42,7 @@ impl fmt::Display for Beside {
                 b / 1e3,
                 LAUNCH / 1e3
             ),
-            Beside::Shares(n) => write!(f, "both read the same {}", crate::lower::program::print::bytes(*n)),
+            Beside::Shares(n) => write!(f, "both read the same {}", crate::tensor::shown_bytes(*n)),
         }
     }
 }

@@ -21,7 +21,7 @@ fn is_island_conv(d: &ValueDef) -> bool {
     let conv = matches!(
         &d.def,
         Def::Contract {
-            how: Contraction::Conv { .. },
+            how: Contraction::Conv(_),
             ..
         }
     );
@@ -243,7 +243,7 @@ impl Relayout<'_> {
         let (args, inner) = match def {
             Def::Contract {
                 args,
-                how: Contraction::Conv { .. },
+                how: Contraction::Conv(_),
             } => (args, false),
             Def::Special {
                 args,

@@ -64,7 +64,7 @@ impl Reader<'_> {
             Opcode::GetAttr => self.attribute(n),
             Opcode::CallFunction => {
                 let call = self.call(n).map_err(|e| self.error(n, e))?;
-                let result = match op::control::control(call.op) {
+                let result = match call.op.control() {
                     Some(_) => self.control(&call).map_err(|d| self.inside(n, *d))?,
                     None => {
                         let result = self.tir.apply(call).map_err(|e| self.error(n, e))?;

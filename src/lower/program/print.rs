@@ -17,18 +17,10 @@ use crate::lower::{Buffer, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{Conv, Layout};
 use crate::op::Call;
 use crate::op::control::parts;
+use crate::tensor::shown_bytes;
 use crate::types::TensorType;
 use std::fmt;
 use std::sync::Arc;
-
-/// A number of bytes as a person writes it: `12.5 KiB`.
-pub fn bytes(n: usize) -> String {
-    match n {
-        0..1024 => format!("{n} B"),
-        1024..1_048_576 => format!("{:.1} KiB", n as f64 / 1024.0),
-        _ => format!("{:.1} MiB", n as f64 / 1_048_576.0),
-    }
-}
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,8 +29,8 @@ impl fmt::Display for Program {
             "program: {} steps, {} kernels, arena {} ({} without sharing)",
             self.steps.len(),
             self.kernels.len(),
-            bytes(self.arena),
-            bytes(self.naive_arena)
+            shown_bytes(self.arena),
+            shown_bytes(self.naive_arena)
         )?;
         for (i, b) in self.buffers.iter().enumerate() {
             write_buffer(f, i, b)?;

@@ -5,7 +5,7 @@ use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v: Vec<Op> = [sizes(), kinds(), sequences(), places()]
+    let mut v: Vec<Op> = [sizes(), kinds(), sequences(), places(), choices(), math()]
         .into_iter()
         .flatten()
         .collect();
@@ -335,11 +335,6 @@ fn sequence_item(v: &[Val<Traced>], index: &Val<Traced>, wrap: Wrap) -> OpResult
                 .ok_or_else(fail)
         }
     }
-}
-
-/// Symbolic arithmetic that is not an operator: `torch.sym_max` and Python's `math`.
-pub fn symbolic() -> Vec<Op> {
-    choices().into_iter().chain(math()).collect()
 }
 
 /// An op without tensors, or of what is known of them: its rule gives its value.

@@ -1,4 +1,6 @@
-//! The spellings that most ops have.
+//! The spellings that most ops have, and texts that several rows share.
+
+use crate::types::Dim;
 
 /// An op with one overload: `aten.sin.default torch.sin Tensor.sin`.
 macro_rules! one {
@@ -42,4 +44,18 @@ macro_rules! special {
     };
 }
 
-pub(super) use {method_, one, one_, special, two, two_};
+/// A text as `format!` makes it, for rows that differ in a number of dims. The table lives as long as the program, and so
+/// do its texts.
+macro_rules! text {
+    ($($t:tt)*) => {
+        &*format!($($t)*).leak()
+    };
+}
+
+pub(super) use {method_, one, one_, special, text, two, two_};
+
+/// Sizes as torch's messages write them: `[2, 3]`.
+pub(super) fn list_text(v: &[Dim]) -> String {
+    let parts: Vec<String> = v.iter().map(Dim::to_string).collect();
+    format!("[{}]", parts.join(", "))
+}

@@ -8,7 +8,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{InferOptions, graph_callee, graph_inputs, infer};
 use crate::op;
-use crate::op::control::{Control, control};
+use crate::op::control::Control;
 use crate::pass::Context;
 use crate::pass::build::replace_with_value;
 use crate::types::Val;
@@ -62,7 +62,7 @@ fn known_branch(graph: &Graph, n: NodeId) -> Option<(Arc<str>, Vec<Arg>)> {
         return None;
     }
     let candidates = op::candidates(&op::canonical_path(node.target(), false));
-    if !candidates.iter().any(|c| control(c.op) == Some(Control::Cond)) {
+    if !candidates.iter().any(|c| c.op.control() == Some(Control::Cond)) {
         return None;
     }
     let arg = |i: usize, name: &str| node.args().get(i).or_else(|| node.kwarg(name));

@@ -4,7 +4,6 @@ use super::text::{shown, shown_literal, signed};
 use super::{Goal, GoalPart, Matcher, State};
 use crate::graph::NodeId;
 use crate::infer::{self, Operand};
-use crate::rewrite::condition::operand_type;
 use crate::rewrite::pattern::Hole;
 use crate::rewrite::view::same;
 use crate::types::{Dim, TensorType, Type, Val};
@@ -111,7 +110,7 @@ impl<'a> Matcher<'a> {
             }
             Hole::Value(ty) if *ty != Val::Unknown => {
                 let actual = match &value {
-                    Val::Leaf(o) => operand_type(self.module, self.graph, o),
+                    Val::Leaf(o) => infer::operand_type(self.module, self.graph, o),
                     v => infer::map(v, &mut |_| Val::Unknown),
                 };
                 self.fits(state, ty, actual, p)?;

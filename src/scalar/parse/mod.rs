@@ -313,67 +313,55 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// `given(name, default)`: the input if there is one.
+    fn given(&mut self) -> Result<Input> {
+        let Some(name) = self.word() else {
+            return self.error(self.at, "`given` takes a name and a default");
+        };
+        let input = (self.input)(name, self.expr);
+        self.expect(",")?;
+        let default = self.value(0)?;
+        self.expect(")")?;
+        Ok(input.unwrap_or(default))
+    }
+
     fn call(&mut self, at: usize, word: &str) -> Result<Input> {
-        let mut args = vec![];
         if word == "given" {
-            let name = match self.word() {
-                Some(name) => name,
-                None => return self.error(self.at, "`given` takes a name and a default"),
-            };
-            args.extend((self.input)(name, self.expr));
-            self.expect(",")?;
-            args.push(self.value(0)?);
-            self.expect(")")?;
-            return Ok(args[0]);
+            return self.given();
         }
+        let mut args = vec![];
         while !self.eat(")") {
             if !args.is_empty() {
                 self.expect(",")?;
             }
             args.push(self.value(0)?);
         }
-        let arity = |n: usize| match args.len() == n {
-            true => Ok(()),
-            false => Err(ParseError {
-                offset: at,
-                message: format!("`{word}` takes {n} values, not {}", args.len()),
-            }),
-        };
-        if let Some(&(_, op)) = UNARY.iter().find(|(n, _)| *n == word) {
-            arity(1)?;
-            return self.unary(at, op, args[0]);
-        }
-        if let Some(&(_, op)) = BINARY.iter().find(|(n, _)| *n == word) {
-            arity(2)?;
-            return self.binary(at, op, args[0], args[1]);
-        }
+        let unary = UNARY.iter().find(|f| f.0 == word).map(|f| f.1);
+        let binary = BINARY.iter().find(|f| f.0 == word).map(|f| f.1);
         let dtype = DType::from_short(word).filter(|d| d.is_computed());
-        match (word, dtype) {
-            ("where", _) => {
-                arity(3)?;
-                self.select(at, args[0], args[1], args[2])
-            }
-            ("fma", _) => {
-                arity(3)?;
-                self.fma(at, args[0], args[1], args[2])
-            }
-            ("rounded", _) => {
-                arity(1)?;
-                Ok(self.rounded(args[0]))
-            }
-            ("largest", _) => {
-                arity(0)?;
-                Ok(Input::Number(Number::Float(names::largest(self.settings.storage))))
-            }
-            ("compute", _) => {
-                arity(1)?;
-                Ok(self.cast(self.settings.compute, args[0]))
-            }
-            (_, Some(d)) => {
-                arity(1)?;
-                Ok(self.cast(d, args[0]))
-            }
-            _ => self.unknown_function(at, word),
+        let arity = match word {
+            "largest" => 0,
+            "rounded" | "compute" => 1,
+            "where" | "fma" => 3,
+            _ if unary.is_some() || dtype.is_some() => 1,
+            _ if binary.is_some() => 2,
+            _ => return self.unknown_function(at, word),
+        };
+        if args.len() != arity {
+            return self.error(at, format!("`{word}` takes {arity} values, not {}", args.len()));
+        }
+        match (word, &args[..]) {
+            ("largest", _) => Ok(Input::Number(Number::Float(names::largest(self.settings.storage)))),
+            ("rounded", &[x]) => Ok(self.rounded(x)),
+            ("compute", &[x]) => Ok(self.cast(self.settings.compute, x)),
+            ("where", &[condition, x, y]) => self.select(at, condition, x, y),
+            ("fma", &[x, y, z]) => self.fma(at, x, y, z),
+            _ => match (unary, binary, dtype) {
+                (Some(op), ..) => self.unary(at, op, args[0]),
+                (_, Some(op), _) => self.binary(at, op, args[0], args[1]),
+                (.., Some(d)) => Ok(self.cast(d, args[0])),
+                _ => self.unknown_function(at, word),
+            },
         }
     }
 

@@ -30,46 +30,6 @@ tokens! {
         #[regex(r"<[A-Za-z_][A-Za-z_.-]*[: ][^<>\n]*>")]
         Object(&'s str),
 
-        /// In `Graph signature:`; elsewhere a name, as the next one.
-        #[token("signature")]
-        Signature,
-        #[token("constraints")]
-        Constraints,
-        #[token("class")]
-        Class,
-        #[token("def")]
-        Def,
-        #[token("return")]
-        Return,
-        #[token("pass")]
-        Pass,
-        #[token("del")]
-        Del,
-        #[token("None")]
-        None,
-        #[token("True")]
-        True,
-        #[token("False")]
-        False,
-        #[token("and")]
-        And,
-        #[token("or")]
-        Or,
-        #[token("not")]
-        Not,
-        #[token("in")]
-        In,
-        #[token("is")]
-        Is,
-
-        #[token(";")]
-        Semicolon,
-        #[token(".")]
-        Dot,
-        #[token("...")]
-        Dots,
-        #[token("->")]
-        Arrow,
         /// `+=` and its like, without the `=`.
         #[regex(r"(\+|-|\*|/|//|%|@|&|\||\^|<<|>>|\*\*)=", |l| &l.slice()[..l.slice().len() - 1])]
         InPlace(&'s str),
@@ -80,28 +40,14 @@ tokens! {
         #[token(">")]
         #[token(">=")]
         Compare(&'s str),
-        #[token("|")]
-        Bar,
-        #[token("^")]
-        Caret,
-        #[token("&")]
-        Ampersand,
         #[token("<<")]
         #[token(">>")]
         Shift(&'s str),
-        #[token("+")]
-        Plus,
-        #[token("-")]
-        Minus,
-        #[token("~")]
-        Tilde,
         #[token("/")]
         #[token("//")]
         #[token("%")]
         #[token("@")]
         Product(&'s str),
-        #[token("**")]
-        Power,
 
         /// The end of a line that brackets do not continue.
         Newline,
@@ -109,6 +55,13 @@ tokens! {
         Indent,
         /// The next line stands as far to the left as one before it.
         Dedent,
+    }
+    // `signature` and `constraints` are names but in `Graph signature:` and its like.
+    texts {
+        Signature "signature"  Constraints "constraints"  Class "class"  Def "def"  Return "return"  Pass "pass"
+        Del "del"  None "None"  True "True"  False "False"  And "and"  Or "or"  Not "not"  In "in"  Is "is"
+        Semicolon ";"  Dot "."  Dots "..."  Arrow "->"  Bar "|"  Caret "^"  Ampersand "&"  Plus "+"  Minus "-"
+        Tilde "~"  Power "**"
     }
 }
 
@@ -121,43 +74,8 @@ impl fmt::Display for Token<'_> {
             Token::Newline => return f.write_str("end of the line"),
             Token::Indent => return f.write_str("indent"),
             Token::Dedent => return f.write_str("end of the block"),
-            t => t.symbol(),
+            t => t.text().unwrap_or("?"),
         };
         write!(f, "`{text}`")
-    }
-}
-
-impl Token<'_> {
-    /// The text of a token that has only one.
-    fn symbol(&self) -> &'static str {
-        match self {
-            Token::Signature => "signature",
-            Token::Constraints => "constraints",
-            Token::Class => "class",
-            Token::Def => "def",
-            Token::Return => "return",
-            Token::Pass => "pass",
-            Token::Del => "del",
-            Token::None => "None",
-            Token::True => "True",
-            Token::False => "False",
-            Token::And => "and",
-            Token::Or => "or",
-            Token::Not => "not",
-            Token::In => "in",
-            Token::Is => "is",
-            Token::Semicolon => ";",
-            Token::Dot => ".",
-            Token::Dots => "...",
-            Token::Arrow => "->",
-            Token::Bar => "|",
-            Token::Caret => "^",
-            Token::Ampersand => "&",
-            Token::Plus => "+",
-            Token::Minus => "-",
-            Token::Tilde => "~",
-            Token::Power => "**",
-            t => t.sign().unwrap_or("?"),
-        }
     }
 }

@@ -216,7 +216,7 @@ impl Lower<'_> {
     }
 
     /// The tensor that a bool was made of, if it was.
-    fn truth(&self, v: Value) -> Value {
+    pub(super) fn truth(&self, v: Value) -> Value {
         match &v.kind {
             ValueKind::Node(name) => self.truths.get(name).cloned().unwrap_or(v),
             _ => v,
@@ -314,114 +314,5 @@ impl Lower<'_> {
             Bound::Object(id) => Value::new(self.objects.value(*id), span),
             Bound::Module(_) => Value::new(ValueKind::None, span),
         }
-    }
-
-    fn while_loop(&mut self, n: &Node, body: &Block, count: Value, start: Value, carried: &[Bound]) {
-        let at = |kind| Value::new(kind, n.span);
-        let index: Arc<str> = self.node_name("", "turn");
-        let mut turn = self.turn(body, Some(at(ValueKind::Node(index.clone()))), carried);
-        let goes_on = self.truth(turn.results.remove(0));
-        let counted = !matches!(count.kind, ValueKind::Int(i64::MAX));
-        let reads = free(turn.stmts.iter(), &turn.inputs).contains(&index);
-        let always = matches!(
-            (&start.kind, &goes_on.kind),
-            (ValueKind::Bool(true), ValueKind::Bool(true))
-        );
-        // What is carried before the values of the script: the number of the turn, and whether there is another.
-        let (mut inputs, mut first, mut next) = (vec![], vec![], vec![]);
-        if counted || reads {
-            let one = at(ValueKind::Int(1));
-            let add = function("operator.add", vec![at(ValueKind::Node(index.clone())), one], n.span);
-            let name = self.node_name("", "next_turn");
-            let named = crate::syntax::ast::Name::new(name.clone(), n.span);
-            turn.stmts.push(stmt(Some(named), None, add, None, n.span));
-            next.push(at(ValueKind::Node(name)));
-            inputs.push(index.clone());
-            // A number of Python's where the body needs one; a tensor is compiled.
-            first.push(if reads {
-                at(ValueKind::Int(0))
-            } else {
-                self.scalar(ValueKind::Int(0), n)
-            });
-        }
-        let flag = self.node_name("", "more");
-        if !always {
-            inputs.push(flag.clone());
-            let tensor = matches!(&goes_on.kind, ValueKind::Node(_)) && self.is_tensor(&goes_on, &turn);
-            first.push(match (&start.kind, tensor) {
-                (ValueKind::Bool(_), true) => self.scalar(start.kind.clone(), n),
-                _ => self.truth(start),
-            });
-            next.push(goes_on);
-        }
-        let own = inputs.len();
-        inputs.extend(turn.inputs);
-        next.extend(turn.results);
-        first.extend(carried.iter().map(|b| self.bound_value(b, n.span)));
-        let (test, result) = self.test(counted.then_some((&index, &count)), (!always).then_some(&flag), n);
-        let [a, b] =
-            [result, at(ValueKind::Tuple(next))].map(|value| stmt(None, None, Op::Output { value }, None, n.span));
-        let captured = free(test.iter().chain([&a]).chain(&turn.stmts).chain([&b]), &inputs);
-        let test = self.graph_of("test", test, inputs.clone(), &captured, a, n);
-        let body = self.graph_of("body", turn.stmts, inputs, &captured, b, n);
-        let extra = captured.into_iter().map(|c| at(ValueKind::Node(c))).collect();
-        let args = vec![
-            at(ValueKind::Graph(test)),
-            at(ValueKind::Graph(body)),
-            at(ValueKind::Tuple(first)),
-            at(ValueKind::Tuple(extra)),
-        ];
-        let name = self.push(function("torch.while_loop", args, n.span), "", "while_loop", None, n);
-        for (i, (o, b)) in n.outputs.iter().zip(carried).enumerate() {
-            let item = at(ValueKind::Int((own + i) as i64));
-            let op = function(
-                "operator.getitem",
-                vec![at(ValueKind::Node(name.clone())), item],
-                o.span,
-            );
-            let item = self.push(op, &o.name, "getitem", None, n);
-            let number = o.ty.is_number() || matches!(b, Bound::Value(_, true));
-            self.bind(o, ValueKind::Node(item), number);
-        }
-    }
-
-    /// Whether a condition was made of a tensor: it stands for the bool that `truths` knows.
-    fn is_tensor(&self, v: &Value, turn: &Turn) -> bool {
-        let ValueKind::Node(name) = &v.kind else { return false };
-        let made = turn
-            .stmts
-            .iter()
-            .find(|s| s.name.as_ref().is_some_and(|n| n.text == *name));
-        self.truths
-            .values()
-            .any(|t| matches!(&t.kind, ValueKind::Node(n) if n == name))
-            && made.is_some()
-    }
-
-    /// A tensor of no dimensions.
-    fn scalar(&mut self, kind: ValueKind, n: &Node) -> Value {
-        let args = vec![Value::new(ValueKind::List(vec![]), n.span), Value::new(kind, n.span)];
-        let name = self.push(function("torch.full", args, n.span), "", "full", None, n);
-        Value::new(ValueKind::Node(name), n.span)
-    }
-
-    /// What a loop is continued by: the turn is below the count, and there is another.
-    fn test(&mut self, count: Option<(&Arc<str>, &Value)>, flag: Option<&Arc<str>>, n: &Node) -> (Vec<Stmt>, Value) {
-        let at = |kind| Value::new(kind, n.span);
-        let mut stmts = vec![];
-        let mut add = |l: &mut Self, path: &str, args: Vec<Value>| {
-            let name = l.node_name("", path.rsplit('.').next().unwrap_or(path));
-            let named = crate::syntax::ast::Name::new(name.clone(), n.span);
-            stmts.push(stmt(Some(named), None, function(path, args, n.span), None, n.span));
-            at(ValueKind::Node(name))
-        };
-        let below = count.map(|(i, c)| add(self, "operator.lt", vec![at(ValueKind::Node(i.clone())), c.clone()]));
-        let flag = flag.map(|f| at(ValueKind::Node(f.clone())));
-        let result = match (below, flag) {
-            (Some(a), Some(b)) => add(self, "operator.and_", vec![a, b]),
-            (Some(v), None) | (None, Some(v)) => v,
-            (None, None) => bool_value(true, n.span),
-        };
-        (stmts, result)
     }
 }

@@ -26,6 +26,7 @@ mod rows;
 pub mod token;
 pub mod tree;
 mod uses;
+mod while_loop;
 
 pub use lower::OPTIONAL;
 

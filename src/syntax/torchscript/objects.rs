@@ -212,63 +212,20 @@ impl Lower<'_> {
             return true;
         }
         let other = n.args.get(1).and_then(|a| self.list(a));
-        let Some(items) = self.objects.change(id) else {
-            let why = "a list or dict of the graph around changes where it is not known how often";
-            self.unreadable(n, why);
-            return true;
+        let changed = match self.objects.change(id) {
+            Some(Items::List(v)) => change_list(v, op, &rest, other),
+            Some(Items::Dict(v)) => change_dict(v, op, &rest),
+            Some(Items::Whole(_)) => None,
+            None => {
+                let why = "a list or dict of the graph around changes where it is not known how often";
+                self.unreadable(n, why);
+                return true;
+            }
         };
-        let mut taken = None;
-        let at = |i: usize, len: usize| rest.get(i).and_then(|v| index(&v.kind, len));
-        let done = match (items, op) {
-            (Items::List(v), "append") => rest.first().map(|x| v.push(x.clone())).is_some(),
-            (Items::List(v), "extend") => other.map(|o| v.extend(o)).is_some(),
-            (Items::List(v), "clear") => {
-                v.clear();
-                true
-            }
-            (Items::List(v), "reverse") => {
-                v.reverse();
-                true
-            }
-            (Items::List(v), "pop") => {
-                let i = if rest.is_empty() {
-                    v.len().checked_sub(1)
-                } else {
-                    at(0, v.len())
-                };
-                taken = i.map(|i| v.remove(i));
-                taken.is_some()
-            }
-            (Items::List(v), "insert") => match (at(0, v.len() + 1), rest.get(1)) {
-                (Some(i), Some(x)) => {
-                    v.insert(i, x.clone());
-                    true
-                }
-                _ => false,
-            },
-            (Items::List(v), "_set_item") => match (at(0, v.len()), rest.get(1)) {
-                (Some(i), Some(x)) => {
-                    v[i] = x.clone();
-                    true
-                }
-                _ => false,
-            },
-            (Items::Dict(v), "_set_item") => match &rest[..] {
-                [key, x] if is_literal(&key.kind) => {
-                    match entry(v, key) {
-                        Some(i) => v[i].1 = x.clone(),
-                        None => v.push((key.clone(), x.clone())),
-                    }
-                    true
-                }
-                _ => false,
-            },
-            _ => false,
-        };
-        match (done, taken) {
-            (false, _) => self.unreadable(n, "what it changes is not known before the graph runs"),
-            (true, Some(item)) => self.bind_item(n, item),
-            (true, None) => {
+        match changed {
+            None => self.unreadable(n, "what it changes is not known before the graph runs"),
+            Some(Some(item)) => self.bind_item(n, item),
+            Some(None) => {
                 for o in &n.outputs {
                     self.env.insert(o.name.clone(), Bound::Object(id));
                 }
@@ -276,6 +233,49 @@ impl Lower<'_> {
         }
         true
     }
+}
+
+/// Changes a list as `op` does, if it is known how: the item that is taken out of it, if one is.
+fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<Value>>) -> Option<Option<Value>> {
+    let at = |len: usize| rest.first().and_then(|i| index(&i.kind, len));
+    match op {
+        "append" => v.push(rest.first()?.clone()),
+        "extend" => v.extend(other?),
+        "clear" => v.clear(),
+        "reverse" => v.reverse(),
+        "pop" => {
+            let i = match rest.is_empty() {
+                true => v.len().checked_sub(1),
+                false => at(v.len()),
+            };
+            return i.map(|i| Some(v.remove(i)));
+        }
+        "insert" => {
+            let (i, x) = (at(v.len() + 1)?, rest.get(1)?);
+            v.insert(i, x.clone());
+        }
+        "_set_item" => {
+            let (i, x) = (at(v.len())?, rest.get(1)?);
+            v[i] = x.clone();
+        }
+        _ => return None,
+    }
+    Some(None)
+}
+
+/// Changes a dict as `op` does, if it is known how. Nothing is taken out of it.
+fn change_dict(v: &mut Vec<(Value, Value)>, op: &str, rest: &[Value]) -> Option<Option<Value>> {
+    let ("_set_item", [key, x]) = (op, rest) else {
+        return None;
+    };
+    if !is_literal(&key.kind) {
+        return None;
+    }
+    match entry(v, key) {
+        Some(i) => v[i].1 = x.clone(),
+        None => v.push((key.clone(), x.clone())),
+    }
+    Some(None)
 }
 
 /// Python's index into `len` items.

@@ -30,15 +30,9 @@ tokens! {
         Place(&'s str),
         #[regex(r", scope: [^#\n]*", |_| Skip)]
         Scope,
-
-        #[token("graph")]
-        Graph,
-        #[token("return")]
-        Return,
-        #[token("?")]
-        Question,
-        #[token("->")]
-        Arrow,
+    }
+    texts {
+        Graph "graph"  Return "return"  Question "?"  Arrow "->"
     }
 }
 
@@ -70,11 +64,7 @@ impl fmt::Display for Token<'_> {
             Token::Constant(s) => write!(f, "`[value={s}]`"),
             Token::Place(_) => f.write_str("comment"),
             Token::Scope => f.write_str("scope"),
-            Token::Graph => f.write_str("`graph`"),
-            Token::Return => f.write_str("`return`"),
-            Token::Question => f.write_str("`?`"),
-            Token::Arrow => f.write_str("`->`"),
-            t => write!(f, "`{}`", t.sign().unwrap_or("?")),
+            t => write!(f, "`{}`", t.text().unwrap_or("?")),
         }
     }
 }

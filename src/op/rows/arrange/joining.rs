@@ -2,7 +2,7 @@
 
 use crate::op::emit::{dims_val, ints_val, list_val};
 use crate::op::rows::dense::zeros;
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};

@@ -1,7 +1,23 @@
 //! Tensors put together, repeated, padded and taken apart.
 
-pub(super) mod assembly;
+mod assembly;
 pub(super) mod joining;
-pub(super) mod padding;
-pub(super) mod parts;
-pub(super) mod rearrange;
+mod padding;
+mod parts;
+mod rearrange;
+
+use crate::op::Op;
+
+/// The rows of the family.
+pub fn rows() -> Vec<Op> {
+    [
+        joining::rows(),
+        padding::rows(),
+        rearrange::rows(),
+        assembly::rows(),
+        parts::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -2,7 +2,7 @@
 
 use crate::op::rows::dense::zeros;
 use crate::op::rows::index::gather::copy_element;
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor, contiguous_strides};
@@ -10,7 +10,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![constant(), pad()];
+    let mut v = vec![constant(), pad(), pad_all()];
     v.extend(edges());
     v
 }
@@ -142,7 +142,7 @@ fn pad() -> Op {
 }
 
 /// The row behind the module classes: one width stands for all sides.
-pub fn pad_all() -> Op {
+fn pad_all() -> Op {
     Op::composite(
         "pad_all",
         "pad_all(Tensor self, Any padding, int dims, str mode, Scalar? value=None) -> Tensor",

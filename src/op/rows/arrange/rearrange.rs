@@ -1,7 +1,7 @@
 //! Ops that put elements at other places by several views: rolling, repeating, shuffling.
 
 use crate::op::emit::{dims_val, ints_val};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};

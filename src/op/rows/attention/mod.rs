@@ -1,21 +1,22 @@
 //! Attention.
 
-pub(super) mod multihead;
-pub(super) mod transformer;
+mod multihead;
+mod transformer;
 
 use crate::op::emit::dims_val;
 use crate::op::rows::norms::softmax::{masked_rows, softmax};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let random = |op: Op| op.effect(Effect::Random);
-    all().into_iter().map(random).collect()
+    // All of them take a dropout.
+    let own = scaled_dot_products().into_iter().map(|op| op.effect(Effect::Random));
+    own.chain(multihead::rows()).chain(transformer::rows()).collect()
 }
 
-fn all() -> Vec<Op> {
+fn scaled_dot_products() -> Vec<Op> {
     vec![
         Op::composite(
             "scaled_dot_product_attention",

@@ -1,7 +1,7 @@
 //! Sliding blocks of images as columns, and back.
 
 use crate::op::rows::dense::{Number, native, with_number, zeros};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{Dim, TensorType, Type, Val};

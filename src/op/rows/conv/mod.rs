@@ -1,154 +1,103 @@
 //! Convolutions.
 
-pub(super) mod fold;
-pub(super) mod tbc;
+mod fold;
+mod tbc;
 
 use crate::op::emit::ints_val;
 use crate::op::rows::matmul::{contract_op, contracted};
-use crate::op::rows::views::list_text;
-use crate::op::{Build, Call, Contraction, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::rows::spell::{list_text, text};
+use crate::op::{Build, Call, Contraction, Convolution, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::types::{Dim, TensorType, Val};
 
-/// The convolutions of `$n` dims: `conv{n}d`, its form for module classes whose padding is not zeros, and the transposed one,
-/// whose overload is called `$overload`.
-macro_rules! of_rank {
-    ($n:literal, $ones:literal, $overload:literal) => {
-        [
-            Op::composite(
-                concat!("conv", $n, "d"),
-                concat!(
-                    "conv",
-                    $n,
-                    "d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
-                    $n,
-                    "] stride=",
-                    $ones,
-                    ", Any \
-                     padding=0, SymInt[",
-                    $n,
-                    "] dilation=",
-                    $ones,
-                    ", SymInt groups=1) -> Tensor"
-                ),
-                |b, c| conv(b, c, $n),
-            )
-            .doc("convolution; padding in numbers, or 'valid', or 'same'")
-            .spelled(concat!(
-                "aten.conv",
-                $n,
-                "d.default aten.conv",
-                $n,
-                "d.padding torch.conv",
-                $n,
-                "d torch.nn.functional.conv",
-                $n,
-                "d"
-            ))
-            .module(concat!(
-                "Conv",
-                $n,
-                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
-                 padding_mode='zeros') = conv",
-                $n,
-                "d(input, @weight, @bias if bias, stride, padding, dilation, groups) when \
-                 padding_mode='zeros'"
-            )),
-            Op::composite(
-                concat!("conv", $n, "d_mode"),
-                concat!(
-                    "conv",
-                    $n,
-                    "d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
-                    $n,
-                    "] stride=[1], Any \
-                     padding=0, SymInt[",
-                    $n,
-                    "] dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor"
-                ),
-                |b, c| conv_mode(b, c, concat!("conv", $n, "d")),
-            )
-            .doc("convolution of an input padded as `pad` does in the mode")
-            .module(concat!(
-                "Conv",
-                $n,
-                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
-                 padding_mode='zeros') = conv",
-                $n,
-                "d_mode(input, @weight, @bias if bias, stride, padding, dilation, groups, \
-                 padding_mode)"
-            )),
-            Op::composite(
-                concat!("conv_transpose", $n, "d"),
-                concat!(
-                    "conv_transpose",
-                    $n,
-                    "d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[",
-                    $n,
-                    "] stride=[1], \
-                     SymInt[",
-                    $n,
-                    "] padding=[0], SymInt[",
-                    $n,
-                    "] output_padding=[0], SymInt groups=1, SymInt[",
-                    $n,
-                    "] \
-                     dilation=[1]) -> Tensor"
-                ),
-                |b, c| conv_transpose(b, c, $n),
-            )
-            .doc("transposed convolution: the gradient of a convolution with respect to its input")
-            .spelled(concat!(
-                "aten.conv_transpose",
-                $n,
-                "d.",
-                $overload,
-                " torch.conv_transpose",
-                $n,
-                "d torch.nn.functional.conv_transpose",
-                $n,
-                "d"
-            ))
-            .module(concat!(
-                "ConvTranspose",
-                $n,
-                "d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, \
-                 groups=1, bias=True, dilation=1, padding_mode='zeros') = conv_transpose",
-                $n,
-                "d(input, @weight, @bias if \
-                 bias, stride, padding, output_padding, groups, dilation)"
-            )),
-        ]
-    };
+/// The rows of the family.
+pub fn rows() -> Vec<Op> {
+    let mut v = vec![general()];
+    v.extend(of_rank::<1>("[1]", "default"));
+    v.extend(of_rank::<2>("[1, 1]", "input"));
+    v.extend(of_rank::<3>("[1, 1, 1]", "input"));
+    v.extend(tbc::rows());
+    v.extend(fold::rows());
+    v
 }
 
-/// The rows.
-pub fn rows() -> Vec<Op> {
-    let mut v = vec![
-        contract_op!(
-            "convolution",
-            "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
-             bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
-            convolution
+fn general() -> Op {
+    contract_op!(
+        "convolution",
+        "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
+         bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
+        convolution
+    )
+    .doc("convolution, plain or transposed, over 1 to 3 dims")
+    .spelled("aten.convolution.default torch.convolution")
+    .form(
+        "aten._convolution.default",
+        "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
+         bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled, \
+         bool allow_tf32) -> Tensor",
+    )
+    .form(
+        "aten._convolution.deprecated",
+        "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
+         bool transposed, int[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled) -> \
+         Tensor",
+    )
+}
+
+/// The convolutions of `N` dims: `conv{N}d` with a list of `ones` as its defaults, its form for module classes whose padding
+/// is not zeros, and the transposed one, whose overload is called `overload`.
+fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
+    let module = text!(
+        "Conv{N}d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True, \
+         padding_mode='zeros')"
+    );
+    [
+        Op::composite(
+            text!("conv{N}d"),
+            text!(
+                "conv{N}d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride={ones}, Any padding=0, \
+                 SymInt[{N}] dilation={ones}, SymInt groups=1) -> Tensor"
+            ),
+            |b, c| conv(b, c, N),
         )
-        .doc("convolution, plain or transposed, over 1 to 3 dims")
-        .spelled("aten.convolution.default torch.convolution")
-        .form(
-            "aten._convolution.default",
-            "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
-             bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled, \
-             bool allow_tf32) -> Tensor",
+        .doc("convolution; padding in numbers, or 'valid', or 'same'")
+        .spelled(text!(
+            "aten.conv{N}d.default aten.conv{N}d.padding torch.conv{N}d torch.nn.functional.conv{N}d"
+        ))
+        .module(text!(
+            "{module} = conv{N}d(input, @weight, @bias if bias, stride, padding, dilation, groups) when \
+             padding_mode='zeros'"
+        )),
+        Op::composite(
+            text!("conv{N}d_mode"),
+            text!(
+                "conv{N}d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride=[1], Any padding=0, \
+                 SymInt[{N}] dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor"
+            ),
+            |b, c| conv_mode(b, c, N),
         )
-        .form(
-            "aten._convolution.deprecated",
-            "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
-             bool transposed, int[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled) -> \
-             Tensor",
-        ),
-    ];
-    v.extend(of_rank!(1, "[1]", "default"));
-    v.extend(of_rank!(2, "[1, 1]", "input"));
-    v.extend(of_rank!(3, "[1, 1, 1]", "input"));
-    v
+        .doc("convolution of an input padded as `pad` does in the mode")
+        .module(text!(
+            "{module} = conv{N}d_mode(input, @weight, @bias if bias, stride, padding, dilation, groups, padding_mode)"
+        )),
+        Op::composite(
+            text!("conv_transpose{N}d"),
+            text!(
+                "conv_transpose{N}d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride=[1], \
+                 SymInt[{N}] padding=[0], SymInt[{N}] output_padding=[0], SymInt groups=1, SymInt[{N}] dilation=[1]) \
+                 -> Tensor"
+            ),
+            |b, c| conv_transpose(b, c, N),
+        )
+        .doc("transposed convolution: the gradient of a convolution with respect to its input")
+        .spelled(text!(
+            "aten.conv_transpose{N}d.{overload} torch.conv_transpose{N}d torch.nn.functional.conv_transpose{N}d"
+        ))
+        .module(text!(
+            "ConvTranspose{N}d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, \
+             groups=1, bias=True, dilation=1, padding_mode='zeros') = conv_transpose{N}d(input, @weight, @bias if bias, \
+             stride, padding, output_padding, groups, dilation)"
+        )),
+    ]
 }
 
 /// One number per spatial dim; one number stands for all.
@@ -272,7 +221,7 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
     }
     check_result(x, w, &set, &out)?;
     let sizes = |v: &[i64]| v.iter().map(|&x| x as usize).collect::<Vec<_>>();
-    Ok(Contraction::Conv {
+    Ok(Contraction::Conv(Convolution {
         input: 0,
         weight: 1,
         bias: (!c.is_none("bias")).then_some(2),
@@ -283,7 +232,7 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
         output_padding: sizes(&set.output_padding),
         groups: set.groups as usize,
         out: TensorType::new(dtype, out),
-    })
+    }))
 }
 
 fn check_channels(x: &[Dim], w: &[Dim], set: &Settings, s: &mut Sizes) -> OpResult<()> {
@@ -454,7 +403,7 @@ fn conv(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> 
     if added { b.squeeze(&out, 0) } else { Ok(out) }.map(Val::Leaf)
 }
 
-fn conv_mode(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
+fn conv_mode(b: &mut dyn Build, c: &Call<Traced>, rank: usize) -> OpResult<Val<Traced>> {
     let mut args = c.args[..7].to_vec();
     let mode = c.str("padding_mode")?;
     if mode != "zeros" {
@@ -463,7 +412,7 @@ fn conv_mode(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Trac
         args[0] = b.call("pad", vec![c.get("input").clone(), ints_val(&sides), Val::str(mode)])?;
         args[4] = Val::int(0);
     }
-    b.call(op, args)
+    b.call(&format!("conv{rank}d"), args)
 }
 
 fn conv_transpose(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {

@@ -1,6 +1,6 @@
 //! Tensors made of numbers: constants, ranges, triangles.
 
-pub(super) mod windows;
+mod windows;
 
 use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
 use crate::op::rows::spell::{one, one_};
@@ -9,12 +9,20 @@ use crate::scalar::Number;
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    [constants(), numbers(), likes(), news(), ranges(), matrices()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        constants(),
+        numbers(),
+        likes(),
+        news(),
+        ranges(),
+        matrices(),
+        windows::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The `size` argument as a shape.

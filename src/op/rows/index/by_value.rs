@@ -11,6 +11,7 @@ pub fn rows() -> Vec<Op> {
     let mut v = found();
     v.extend(masked());
     v.extend(counted());
+    v.push(by_max());
     v.extend(different());
     v
 }
@@ -316,7 +317,7 @@ fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// `one_hot` whose number of classes is the largest index plus one.
-pub fn by_max() -> Op {
+fn by_max() -> Op {
     Op::new(
         "one_hot_by_max",
         "one_hot_by_max(Tensor self) -> Tensor",

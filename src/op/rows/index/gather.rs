@@ -1,7 +1,7 @@
 //! Reading elements at computed places: gather, index_select, take, embedding.
 
 use crate::op::rows::dense::{around, in_bounds, in_range, indices, zeros};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};

@@ -1,20 +1,35 @@
 //! `index` and `index_put`: a tensor with index tensors for some of its dims.
 
-pub(super) mod by_value;
-pub(super) mod embedding_bag;
+mod by_value;
+mod embedding_bag;
 pub(super) mod gather;
-pub(super) mod scatter;
+mod scatter;
 pub(super) mod sort;
 
 use self::gather::copy_element;
 use crate::op::rows::dense::{in_bounds, zeros};
+use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::tensor::{Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
+    [
+        by_tensors(),
+        gather::rows(),
+        scatter::rows(),
+        sort::rows(),
+        by_value::rows(),
+        embedding_bag::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn by_tensors() -> Vec<Op> {
     vec![
         Op::new("index", "index(Tensor self, Tensor?[] indices) -> Tensor", index_type, Meaning::Routine(index))
             .doc("x[i, j, …] with index tensors, masks, and None for dims taken whole")
@@ -107,8 +122,8 @@ fn index_dims(c: &Call<TensorType>, d: DType, shape: &[Dim], x: &[Dim], dim: usi
             if m.sub(n).as_const().is_some_and(|d| d != 0) {
                 return Err(OpError::shape(format!(
                     "The shape of the mask {} at index {i} does not match the shape of the indexed tensor {} at index {}",
-                    crate::op::rows::views::list_text(shape),
-                    crate::op::rows::views::list_text(x),
+                    list_text(shape),
+                    list_text(x),
                     dim + i
                 )));
             }
@@ -130,8 +145,8 @@ fn broadcast_indices(a: &[Dim], b: &[Dim], sizes: &mut Sizes) -> OpResult<Vec<Di
     sizes.broadcast(a, b).map_err(|_| {
         OpError::shape(format!(
             "shape mismatch: indexing tensors could not be broadcast together with shapes {}, {}",
-            crate::op::rows::views::list_text(a),
-            crate::op::rows::views::list_text(b)
+            list_text(a),
+            list_text(b)
         ))
     })
 }
@@ -170,8 +185,8 @@ fn index_put_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     if !ok {
         return Err(OpError::shape(format!(
             "shape mismatch: value tensor of shape {} cannot be broadcast to indexing result of shape {}",
-            crate::op::rows::views::list_text(values),
-            crate::op::rows::views::list_text(&shape)
+            list_text(values),
+            list_text(&shape)
         )));
     }
     Ok(Val::Leaf(x.clone()))

@@ -2,7 +2,7 @@
 
 use super::gather::for_each_indexed;
 use crate::op::rows::dense::{around, in_bounds, indices, native};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, View, by_name, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};

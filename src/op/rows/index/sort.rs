@@ -8,6 +8,10 @@ use std::cmp::Ordering;
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
+    orders().into_iter().chain(searches()).collect()
+}
+
+fn orders() -> Vec<Op> {
     vec![
         Op::new(
             "sort",
@@ -217,7 +221,7 @@ fn kthvalue(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 /// Rows that search in ordered boundaries.
-pub fn searches() -> Vec<Op> {
+fn searches() -> Vec<Op> {
     vec![
         Op::new(
             "searchsorted",

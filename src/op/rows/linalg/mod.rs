@@ -1,12 +1,12 @@
 //! Linear algebra of square matrices: factorisations, inverses, determinants. Each matrix of a batch by itself, in f64.
 
 pub(super) mod composites;
-pub(super) mod eigen;
-pub(super) mod factorize;
-pub(super) mod factors;
+mod eigen;
+mod factorize;
+mod factors;
 pub(super) mod matrix;
-pub(super) mod norms;
-pub(super) mod spectra;
+mod norms;
+mod spectra;
 
 use self::eigen::singular;
 use self::matrix::{Matrix, batch, cholesky_of, tensor};
@@ -16,9 +16,20 @@ use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    [inverses(), determinants(), factors()].into_iter().flatten().collect()
+    [
+        inverses(),
+        determinants(),
+        factors(),
+        factors::rows(),
+        spectra::rows(),
+        norms::rows(),
+        composites::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn inverses() -> Vec<Op> {

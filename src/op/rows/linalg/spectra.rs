@@ -4,6 +4,7 @@ use super::eigen::{completed, exponential, singular, symmetric};
 use super::factors::{results, with_least};
 use super::matrix::{Matrix, batch, tensor};
 use super::{matrices, square};
+use crate::op::rows::dense::spread;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -333,7 +334,49 @@ fn old_svd(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     Ok(Val::Tuple(vec![u.into(), s.into(), v.into()]))
 }
 
-/// X of least norm by singular values; those up to `rcond` times the greatest count as 0.
+/// X of least norm for one matrix and its right sides.
+struct LeastSquares {
+    x: Vec<f64>,
+    /// The sum of squares that each right side leaves.
+    rest: Vec<f64>,
+    rank: usize,
+    values: Vec<f64>,
+}
+
+impl LeastSquares {
+    /// By singular values; those up to `rcond` times the greatest count as 0, without `rcond` 0 alone.
+    fn of(a: &Matrix, b: &Matrix, rcond: Option<f64>) -> LeastSquares {
+        let (u, values, v) = singular(a);
+        let least = rcond.map_or(0.0, |r| r * values.first().copied().unwrap_or(0.0));
+        let inverse = |s: f64| if s > least { 1.0 / s } else { 0.0 };
+        let parts = u.transposed().times(b);
+        let parts = Matrix::from_fn(parts.rows, parts.columns, |i, j| parts.at(i, j) * inverse(values[i]));
+        let solution = v.times(&parts);
+        let product = a.times(&solution);
+        let square = |i: usize, j: usize| (b.at(i, j) - product.at(i, j)).powi(2);
+        LeastSquares {
+            x: solution.v,
+            rest: (0..b.columns)
+                .map(|j| (0..b.rows).map(|i| square(i, j)).sum())
+                .collect(),
+            rank: values.iter().filter(|s| **s > least).count(),
+            values,
+        }
+    }
+}
+
+/// What is small beside the greatest singular value; `gels` takes the rank to be full.
+fn rcond(c: &Call<Tensor>, driver: &str, dtype: DType, longest: usize) -> OpResult<Option<f64>> {
+    let rcond = if !c.is_none("rcond") {
+        c.f64("rcond")?
+    } else if dtype == DType::F32 {
+        f64::from(f32::EPSILON) * longest as f64
+    } else {
+        f64::EPSILON * longest as f64
+    };
+    Ok((driver != "gels").then_some(rcond))
+}
+
 fn lstsq(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, b) = (c.leaf("self")?, c.leaf("b")?);
     let ty = lstsq_type(&c.types(), &mut Sizes::default())?;
@@ -348,44 +391,18 @@ fn lstsq(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         b.clone()
     };
     let (m, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1]);
-    let epsilon = if a.dtype() == DType::F32 {
-        f32::EPSILON as f64
-    } else {
-        f64::EPSILON
-    };
-    let rcond = if c.is_none("rcond") {
-        epsilon * m.max(n) as f64
-    } else {
-        c.f64("rcond")?
-    };
+    let rcond = rcond(c, driver, a.dtype(), m.max(n))?;
     let lead = &shape_x[..shape_x.len() - 2 + vector as usize];
     let (all_a, all_b) = (batch(a), batch(&b));
     let own = |t: &Tensor| t.shape()[..t.rank() - 2].to_vec();
     let (own_a, own_b) = (own(a), own(&b));
     let (mut x, mut left, mut ranks, mut values) = (vec![], vec![], vec![], vec![]);
     for i in 0..lead.iter().product() {
-        let m = &all_a[crate::op::rows::dense::spread(&own_a, lead, i)];
-        let r = &all_b[crate::op::rows::dense::spread(&own_b, lead, i)];
-        let (u, s, v) = singular(m);
-        let least = if driver == "gels" {
-            0.0
-        } else {
-            rcond * s.first().copied().unwrap_or(0.0)
-        };
-        let inverse = |s: f64| if s > least { 1.0 / s } else { 0.0 };
-        let parts = u.transposed().times(r);
-        let parts = Matrix::from_fn(parts.rows, parts.columns, |i, j| parts.at(i, j) * inverse(s[i]));
-        let solution = v.times(&parts);
-        let product = m.times(&solution);
-        let rest = |j: usize| {
-            (0..r.rows)
-                .map(|i| (r.at(i, j) - product.at(i, j)).powi(2))
-                .sum::<f64>()
-        };
-        left.extend((0..r.columns).map(rest));
-        ranks.push(s.iter().filter(|s| **s > least).count() as f64);
-        values.extend(s);
-        x.extend(solution.v);
+        let solved = LeastSquares::of(&all_a[spread(&own_a, lead, i)], &all_b[spread(&own_b, lead, i)], rcond);
+        x.extend(solved.x);
+        left.extend(solved.rest);
+        ranks.push(solved.rank as f64);
+        values.extend(solved.values);
     }
     let full = driver == "gels" || ranks.iter().all(|r| *r == n as f64);
     let shape_left = match m > n && driver != "gelsy" && full {

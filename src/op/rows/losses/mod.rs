@@ -2,20 +2,28 @@
 //!
 //! Terms are computed in the dtype that torch's kernels compute in, and rounded once.
 
-pub(super) mod adaptive;
-pub(super) mod classes;
-pub(super) mod margins;
-pub(super) mod sequences;
+mod adaptive;
+mod classes;
+mod margins;
+mod sequences;
 
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val, promote_types};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    [distances(), cross_entropies(), likelihoods()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        distances(),
+        cross_entropies(),
+        likelihoods(),
+        classes::rows(),
+        adaptive::rows(),
+        margins::rows(),
+        sequences::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// A loss row: its parameters before and after the reduction, in ATen's form and in torch.nn.functional's.

@@ -1,6 +1,6 @@
 //! Matrix products of groups, of narrow integers, and with an activation behind them.
 
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Val};
 

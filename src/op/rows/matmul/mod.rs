@@ -1,12 +1,14 @@
 //! Matrix products.
 
-pub(super) mod distance;
-pub(super) mod einsum;
-pub(super) mod grouped;
-pub(super) mod products;
+mod distance;
+mod einsum;
+mod grouped;
+mod products;
 
-use crate::op::rows::views::list_text;
-use crate::op::{Build, Call, Contraction, Decompose, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule};
+use crate::op::rows::spell::list_text;
+use crate::op::{
+    Build, Call, Contraction, Decompose, MatrixProduct, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule,
+};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// A contraction row: its type rule and its meaning follow from one rule.
@@ -24,15 +26,25 @@ pub(in crate::op::rows) use contract_op;
 
 /// The type of a contraction's result.
 pub(in crate::op::rows) fn contracted(c: Contraction) -> OpResult<Type> {
-    let (Contraction::MatMul { out, .. } | Contraction::Conv { out, .. }) = c;
-    Ok(Val::Leaf(out))
+    Ok(Val::Leaf(match c {
+        Contraction::MatMul(p) => p.out,
+        Contraction::Conv(c) => c.out,
+    }))
 }
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let mut v = products();
-    v.extend(with_addend());
-    v
+    [
+        products(),
+        with_addend(),
+        products::rows(),
+        grouped::rows(),
+        einsum::rows(),
+        distance::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn products() -> Vec<Op> {
@@ -231,7 +243,7 @@ impl Product<'_> {
             None => None,
         };
         let index = |name: &str| c.op.schema.index_of(name).unwrap_or_default();
-        Ok(Contraction::MatMul {
+        Ok(Contraction::MatMul(MatrixProduct {
             a: index(self.a),
             b: index(self.b),
             bias,
@@ -240,7 +252,7 @@ impl Product<'_> {
             alpha,
             beta,
             out: TensorType::new(dtype, shape),
-        })
+        }))
     }
 
     fn check_bias(&self, c: &Call<TensorType>, name: &str, dtype: DType, out: &[Dim], s: &mut Sizes) -> OpResult<()> {

@@ -1,7 +1,7 @@
 //! Products that are matrix products after reshaping: outer, inner, tensordot, bilinear, kron.
 
 use crate::op::emit::dims_val;
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val, promote_types};
 

@@ -6,7 +6,14 @@ use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![batch_norm(), no_training(), legit(), no_stats(), instance_norm()];
+    let mut v = vec![
+        batch_norm(),
+        no_training(),
+        legit(),
+        no_stats(),
+        instance_norm(),
+        unbatched(),
+    ];
     v.extend(training_rows());
     v
 }
@@ -300,7 +307,7 @@ fn instance_norm() -> Op {
 }
 
 /// The row behind the module classes: an input of `unbatched_rank` has no batch dim.
-pub fn unbatched() -> Op {
+fn unbatched() -> Op {
     Op::composite(
         "instance_norm_unbatched",
         "instance_norm_unbatched(Tensor input, int unbatched_rank, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? \

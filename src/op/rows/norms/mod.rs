@@ -1,20 +1,25 @@
 //! Normalisations.
 
-pub(super) mod batch_norm;
+mod batch_norm;
 pub(super) mod softmax;
 
 use crate::op::emit::ints_val;
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let mut v = layer_rows();
-    v.extend(group_rows());
-    v.extend(self::batch_norm::rows());
-    v.extend(other_rows());
-    v
+    [
+        softmax::rows(),
+        layer_rows(),
+        group_rows(),
+        batch_norm::rows(),
+        other_rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn layer_rows() -> Vec<Op> {

@@ -1,14 +1,13 @@
 //! Conversions between dtypes, and between tensors and numbers.
 
 use crate::op::pointwise::pointwise;
-use crate::op::view::BITS;
 use crate::op::{Build, Call, DtypeRule, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
-use crate::tensor::{Scalar, Tensor};
-use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val};
+use crate::tensor::Scalar;
+use crate::types::{Category, DType, Kind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![to_dtype(), to(), to_copy(), copy(), type_as(), view_dtype(), item()];
+    let mut v = vec![to_dtype(), to(), to_copy(), copy(), type_as(), item()];
     v.extend(assertions());
     v
 }
@@ -24,7 +23,8 @@ fn to_dtype() -> Op {
     .spelled("prims.convert_element_type.default prims.convert_element_type")
 }
 
-fn computed(dtype: DType) -> OpResult<()> {
+/// Refuses the dtypes that only stand in files and types.
+pub(in crate::op::rows) fn computed(dtype: DType) -> OpResult<()> {
     if dtype.is_computed() {
         return Ok(());
     }
@@ -137,57 +137,6 @@ fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return b.op("clone", [x.into()]).map(Val::Leaf);
     }
     b.to_dtype(x, dtype).map(Val::Leaf)
-}
-
-fn view_dtype() -> Op {
-    Op::new(
-        BITS,
-        "view_dtype(Tensor self, ScalarType dtype) -> Tensor",
-        |c, _| {
-            let (from, shape) = c.shaped("self")?;
-            let to = c.opt_dtype("dtype").unwrap_or(from);
-            computed(to)?;
-            Ok(Val::Leaf(TensorType::new(to, bit_shape(from, to, shape)?)))
-        },
-        Meaning::Routine(|c| {
-            let x = c.leaf("self")?;
-            let to = c.opt_dtype("dtype").unwrap_or(x.dtype());
-            let shape = bit_shape(x.dtype(), to, x.ty().shape.as_deref().unwrap_or_default())?;
-            let shape: Vec<usize> = shape.iter().filter_map(|d| d.as_const().map(|d| d as usize)).collect();
-            let mut out = Tensor::zeros(to, &shape);
-            out.bytes_mut().copy_from_slice(x.bytes());
-            Ok(Val::Leaf(out))
-        }),
-    )
-    .doc("the same bytes read as another dtype")
-    .spelled("aten.view.dtype aten.view_copy.dtype Tensor.view")
-    .aliasing()
-}
-
-/// The shape of a tensor whose bytes are read as another dtype: the last dim shrinks or grows.
-fn bit_shape(from: DType, to: DType, shape: &[Dim]) -> OpResult<Vec<Dim>> {
-    let (f, t) = (from.size() as i64, to.size() as i64);
-    let mut out = shape.to_vec();
-    if f == t {
-        return Ok(out);
-    }
-    let Some(last) = out.last_mut() else {
-        return Err(OpError::shape(format!(
-            "self.dim() cannot be 0 to view {} as {} (different element sizes)",
-            from.scalar_type_name(),
-            to.scalar_type_name()
-        )));
-    };
-    if f < t && last.as_const().is_some_and(|n| n % (t / f) != 0) {
-        return Err(OpError::shape(format!(
-            "self.size(-1) must be divisible by {} to view {} as {} (different element sizes), but got {last}",
-            t / f,
-            from.scalar_type_name(),
-            to.scalar_type_name()
-        )));
-    }
-    *last = last.mul(&Dim::Const(f)).floordiv(&Dim::Const(t));
-    Ok(out)
 }
 
 fn item() -> Op {

@@ -1,11 +1,31 @@
 //! Functions of elements, each by itself: arithmetic, comparisons, activations, conversions.
 
-pub(super) mod activation;
-pub(super) mod arith;
-pub(super) mod compare;
+mod activation;
+mod arith;
+mod compare;
 pub(super) mod convert;
-pub(super) mod numbers;
-pub(super) mod quantized;
-pub(super) mod select;
-pub(super) mod special;
-pub(super) mod unary;
+mod numbers;
+mod quantized;
+mod select;
+mod special;
+mod unary;
+
+use crate::op::Op;
+
+/// The rows of the family.
+pub fn rows() -> Vec<Op> {
+    [
+        arith::rows(),
+        unary::rows(),
+        activation::rows(),
+        compare::rows(),
+        select::rows(),
+        numbers::rows(),
+        quantized::rows(),
+        convert::rows(),
+        special::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,267 +1,178 @@
 //! Pooling: maxima and means over windows.
 
-pub(super) mod unpool;
-pub(super) mod window;
+mod unpool;
+mod window;
 
 use self::window::{Kind, Pool, averages, maxima};
 use crate::op::emit::ints_val;
+use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::types::{DType, TensorType, Type, Val};
 
-/// `max_pool{n}d_with_indices`, also called as `$indexed`, and the pool that uses it.
-macro_rules! max_rows {
-    ($n:literal, $indexed:literal) => {
-        [
-            Op::new(
-                concat!("max_pool", $n, "d_with_indices"),
-                concat!(
-                    "max_pool",
-                    $n,
-                    "d_with_indices(Tensor self, int[",
-                    $n,
-                    "] kernel_size, int[",
-                    $n,
-                    "]? stride=[], \
-                     int[",
-                    $n,
-                    "] padding=0, int[",
-                    $n,
-                    "] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"
-                ),
-                |c, _| max_types(c, $n),
-                Meaning::Routine(|c| maxima(c, $n)),
-            )
-            .doc("the maximum of every window, and where it is")
-            .spelled(concat!("aten.max_pool", $n, "d_with_indices.default ", $indexed))
-            .form(
-                concat!("torch.nn.functional.max_pool", $n, "d_with_indices"),
-                concat!(
-                    "max_pool",
-                    $n,
-                    "d(Tensor input, int[",
-                    $n,
-                    "] kernel_size, int[",
-                    $n,
-                    "]? stride=None, int[",
-                    $n,
-                    "] padding=0, int[",
-                    $n,
-                    "] dilation=1, bool ceil_mode=False, bool return_indices=False) -> (Tensor, Tensor)"
-                ),
-            )
-            .module(concat!(
-                "MaxPool",
-                $n,
-                "d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
-                 max_pool",
-                $n,
-                "d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)"
-            )),
-            Op::composite(
-                concat!("max_pool", $n, "d"),
-                concat!(
-                    "max_pool",
-                    $n,
-                    "d(Tensor self, int[",
-                    $n,
-                    "] kernel_size, int[",
-                    $n,
-                    "]? stride=[], int[",
-                    $n,
-                    "] \
-                     padding=0, int[",
-                    $n,
-                    "] dilation=1, bool ceil_mode=False, bool return_indices=False) -> Tensor"
-                ),
-                |b, c| first_of(b, c, concat!("max_pool", $n, "d_with_indices")),
-            )
-            .doc("the maximum of every window")
-            .spelled(concat!(
-                "aten.max_pool",
-                $n,
-                "d.default torch.max_pool",
-                $n,
-                "d torch.nn.functional.max_pool",
-                $n,
-                "d"
-            ))
-            .module(concat!(
-                "MaxPool",
-                $n,
-                "d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False) = \
-                 max_pool",
-                $n,
-                "d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False"
-            )),
-        ]
-    };
-}
-
-/// `avg_pool{n}d`, also called as `$name`, with further parameters of the schema, of the module, and how they are passed.
-macro_rules! avg_row {
-    ($n:literal, $name:literal, $schema:literal, $params:literal, $args:literal) => {
-        Op::new(
-            concat!("avg_pool", $n, "d"),
-            concat!(
-                "avg_pool",
-                $n,
-                "d(Tensor self, int[",
-                $n,
-                "] kernel_size, int[",
-                $n,
-                "]? stride=[], int[",
-                $n,
-                "] padding=0, \
-                 bool ceil_mode=False, bool count_include_pad=True",
-                $schema,
-                ") -> Tensor"
-            ),
-            |c, _| avg_type(c, $n),
-            Meaning::Routine(|c| averages(c, $n)),
-        )
-        .doc("the mean of every window")
-        .spelled(concat!(
-            "aten.avg_pool",
-            $n,
-            "d.default ",
-            $name,
-            " torch.nn.functional.avg_pool",
-            $n,
-            "d"
-        ))
-        .module(concat!(
-            "AvgPool",
-            $n,
-            "d(kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True",
-            $params,
-            ") = \
-             avg_pool",
-            $n,
-            "d(input, kernel_size, stride, padding, ceil_mode, count_include_pad",
-            $args,
-            ")"
-        ))
-    };
-}
-
-/// [`avg_row`] of the dims that may divide by another number.
-macro_rules! avg_row_with_divisor {
-    (2) => {
-        avg_row!(
-            2,
-            "torch._C._nn.avg_pool2d",
-            ", int? divisor_override=None",
-            ", divisor_override=None",
-            ", divisor_override"
-        )
-    };
-    (3) => {
-        avg_row!(
-            3,
-            "torch._C._nn.avg_pool3d",
-            ", int? divisor_override=None",
-            ", divisor_override=None",
-            ", divisor_override"
-        )
-    };
-}
-
-/// `adaptive_avg_pool{n}d` and `adaptive_max_pool{n}d`, also called as `$avg` and `$max`.
-macro_rules! adaptive_rows {
-    ($n:literal, $avg:literal, $max:literal) => {
-        [
-            Op::new(
-                concat!("adaptive_avg_pool", $n, "d"),
-                concat!("adaptive_avg_pool", $n, "d(Tensor self, Any output_size) -> Tensor"),
-                |c, _| adaptive_type(c, $n, Kind::AdaptiveAverage),
-                Meaning::Routine(|c| averages(c, $n)),
-            )
-            .doc("means of windows chosen so that the result has the given size")
-            .spelled(concat!(
-                "aten.adaptive_avg_pool",
-                $n,
-                "d.default ",
-                $avg,
-                " torch.nn.functional.adaptive_avg_pool",
-                $n,
-                "d"
-            ))
-            .module(concat!(
-                "AdaptiveAvgPool",
-                $n,
-                "d(output_size) = adaptive_avg_pool",
-                $n,
-                "d(input, output_size)"
-            )),
-            Op::new(
-                concat!("adaptive_max_pool", $n, "d_with_indices"),
-                concat!(
-                    "adaptive_max_pool",
-                    $n,
-                    "d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"
-                ),
-                |c, _| adaptive_type(c, $n, Kind::AdaptiveMax),
-                Meaning::Routine(|c| maxima(c, $n)),
-            )
-            .doc("maxima of windows chosen so that the result has the given size, and where they are")
-            .spelled(concat!("aten.adaptive_max_pool", $n, "d.default ", $max))
-            .form(
-                concat!("torch.nn.functional.adaptive_max_pool", $n, "d_with_indices"),
-                concat!(
-                    "adaptive_max_pool",
-                    $n,
-                    "d(Tensor input, Any output_size, bool return_indices=False) -> (Tensor, Tensor)"
-                ),
-            ),
-            Op::composite(
-                concat!("adaptive_max_pool", $n, "d"),
-                concat!(
-                    "adaptive_max_pool",
-                    $n,
-                    "d(Tensor self, Any output_size, bool return_indices=False) -> Tensor"
-                ),
-                |b, c| adaptive_first(b, c, concat!("adaptive_max_pool", $n, "d_with_indices")),
-            )
-            .doc("maxima of windows chosen so that the result has the given size")
-            .spelled(concat!("torch.nn.functional.adaptive_max_pool", $n, "d"))
-            .module(concat!(
-                "AdaptiveMaxPool",
-                $n,
-                "d(output_size, return_indices=False) = adaptive_max_pool",
-                $n,
-                "d(input, output_size, \
-                 return_indices)"
-            )),
-        ]
-    };
-}
-
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![];
-    v.extend(max_rows!(1, "torch.max_pool1d_with_indices"));
-    v.push(avg_row!(1, "torch.avg_pool1d", "", "", ""));
-    v.extend(adaptive_rows!(
-        1,
-        "torch.adaptive_avg_pool1d",
-        "torch.adaptive_max_pool1d"
-    ));
-    v.extend(max_rows!(2, "torch._C._nn.max_pool2d_with_indices"));
-    v.push(avg_row_with_divisor!(2));
-    v.extend(adaptive_rows!(
-        2,
-        "aten._adaptive_avg_pool2d.default torch._C._nn.adaptive_avg_pool2d torch._adaptive_avg_pool2d",
-        "torch._C._nn.adaptive_max_pool2d"
-    ));
-    v.extend(max_rows!(3, "torch._C._nn.max_pool3d_with_indices"));
-    v.push(avg_row_with_divisor!(3));
-    v.extend(adaptive_rows!(
-        3,
-        "aten._adaptive_avg_pool3d.default torch._C._nn.adaptive_avg_pool3d torch._adaptive_avg_pool3d",
-        "torch._C._nn.adaptive_max_pool3d"
-    ));
-    v.extend(lp_rows());
+    let mut v = of_rank::<1>();
+    v.extend(of_rank::<2>());
+    v.extend(of_rank::<3>());
+    v.extend([lp_row::<1>(), lp_row::<2>(), lp_row::<3>()]);
+    v.extend(unpool::rows());
     v
+}
+
+/// The pools of `N` dims.
+fn of_rank<const N: usize>() -> Vec<Op> {
+    let mut v = Vec::from(max_rows::<N>());
+    v.push(avg_row::<N>());
+    v.extend(adaptive_rows::<N>());
+    v
+}
+
+/// Where Python finds what is behind `torch.nn.functional`.
+const fn home(n: usize) -> &'static str {
+    if n == 1 { "torch" } else { "torch._C._nn" }
+}
+
+/// `max_pool{N}d_with_indices`, and the pool that uses it.
+fn max_rows<const N: usize>() -> [Op; 2] {
+    let home = home(N);
+    let module =
+        text!("MaxPool{N}d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False)");
+    [
+        Op::new(
+            text!("max_pool{N}d_with_indices"),
+            text!(
+                "max_pool{N}d_with_indices(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
+                 int[{N}] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"
+            ),
+            |c, _| max_types(c, N),
+            Meaning::Routine(|c| maxima(c, N)),
+        )
+        .doc("the maximum of every window, and where it is")
+        .spelled(text!(
+            "aten.max_pool{N}d_with_indices.default {home}.max_pool{N}d_with_indices"
+        ))
+        .form(
+            text!("torch.nn.functional.max_pool{N}d_with_indices"),
+            text!(
+                "max_pool{N}d(Tensor input, int[{N}] kernel_size, int[{N}]? stride=None, int[{N}] padding=0, \
+                 int[{N}] dilation=1, bool ceil_mode=False, bool return_indices=False) -> (Tensor, Tensor)"
+            ),
+        )
+        .module(text!(
+            "{module} = max_pool{N}d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)"
+        )),
+        Op::composite(
+            text!("max_pool{N}d"),
+            text!(
+                "max_pool{N}d(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
+                 int[{N}] dilation=1, bool ceil_mode=False, bool return_indices=False) -> Tensor"
+            ),
+            |b, c| first_of(b, c, &format!("max_pool{N}d_with_indices")),
+        )
+        .doc("the maximum of every window")
+        .spelled(text!(
+            "aten.max_pool{N}d.default torch.max_pool{N}d torch.nn.functional.max_pool{N}d"
+        ))
+        .module(text!(
+            "{module} = max_pool{N}d(input, kernel_size, stride, padding, dilation, ceil_mode) when return_indices=False"
+        )),
+    ]
+}
+
+/// `avg_pool{N}d`; that of one dim cannot divide by another number.
+fn avg_row<const N: usize>() -> Op {
+    let home = home(N);
+    let [schema, params, args] = match N {
+        1 => [""; 3],
+        _ => [
+            ", int? divisor_override=None",
+            ", divisor_override=None",
+            ", divisor_override",
+        ],
+    };
+    Op::new(
+        text!("avg_pool{N}d"),
+        text!(
+            "avg_pool{N}d(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
+             bool ceil_mode=False, bool count_include_pad=True{schema}) -> Tensor"
+        ),
+        |c, _| avg_type(c, N),
+        Meaning::Routine(|c| averages(c, N)),
+    )
+    .doc("the mean of every window")
+    .spelled(text!(
+        "aten.avg_pool{N}d.default {home}.avg_pool{N}d torch.nn.functional.avg_pool{N}d"
+    ))
+    .module(text!(
+        "AvgPool{N}d(kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True{params}) = \
+         avg_pool{N}d(input, kernel_size, stride, padding, ceil_mode, count_include_pad{args})"
+    ))
+}
+
+/// `adaptive_avg_pool{N}d` and `adaptive_max_pool{N}d`.
+fn adaptive_rows<const N: usize>() -> [Op; 3] {
+    let home = home(N);
+    let avg = match N {
+        1 => "torch.adaptive_avg_pool1d",
+        _ => text!("aten._adaptive_avg_pool{N}d.default {home}.adaptive_avg_pool{N}d torch._adaptive_avg_pool{N}d"),
+    };
+    [
+        Op::new(
+            text!("adaptive_avg_pool{N}d"),
+            text!("adaptive_avg_pool{N}d(Tensor self, Any output_size) -> Tensor"),
+            |c, _| adaptive_type(c, N, Kind::AdaptiveAverage),
+            Meaning::Routine(|c| averages(c, N)),
+        )
+        .doc("means of windows chosen so that the result has the given size")
+        .spelled(text!(
+            "aten.adaptive_avg_pool{N}d.default {avg} torch.nn.functional.adaptive_avg_pool{N}d"
+        ))
+        .module(text!(
+            "AdaptiveAvgPool{N}d(output_size) = adaptive_avg_pool{N}d(input, output_size)"
+        )),
+        Op::new(
+            text!("adaptive_max_pool{N}d_with_indices"),
+            text!("adaptive_max_pool{N}d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"),
+            |c, _| adaptive_type(c, N, Kind::AdaptiveMax),
+            Meaning::Routine(|c| maxima(c, N)),
+        )
+        .doc("maxima of windows chosen so that the result has the given size, and where they are")
+        .spelled(text!("aten.adaptive_max_pool{N}d.default {home}.adaptive_max_pool{N}d"))
+        .form(
+            text!("torch.nn.functional.adaptive_max_pool{N}d_with_indices"),
+            text!(
+                "adaptive_max_pool{N}d(Tensor input, Any output_size, bool return_indices=False) -> (Tensor, Tensor)"
+            ),
+        ),
+        Op::composite(
+            text!("adaptive_max_pool{N}d"),
+            text!("adaptive_max_pool{N}d(Tensor self, Any output_size, bool return_indices=False) -> Tensor"),
+            |b, c| first_of(b, c, &format!("adaptive_max_pool{N}d_with_indices")),
+        )
+        .doc("maxima of windows chosen so that the result has the given size")
+        .spelled(text!("torch.nn.functional.adaptive_max_pool{N}d"))
+        .module(text!(
+            "AdaptiveMaxPool{N}d(output_size, return_indices=False) = adaptive_max_pool{N}d(input, output_size, \
+             return_indices)"
+        )),
+    ]
+}
+
+fn lp_row<const N: usize>() -> Op {
+    Op::composite(
+        text!("lp_pool{N}d"),
+        text!(
+            "lp_pool{N}d(Tensor input, float norm_type, int[{N}] kernel_size, int[{N}]? stride=None, \
+             bool ceil_mode=False) -> Tensor"
+        ),
+        |b, c| lp_pool(b, c, &format!("avg_pool{N}d")),
+    )
+    .doc("the p-norm of every window")
+    .spelled(text!("torch.nn.functional.lp_pool{N}d"))
+    .module(text!(
+        "LPPool{N}d(norm_type, kernel_size, stride=None, ceil_mode=False) = lp_pool{N}d(input, norm_type, kernel_size, \
+         stride, ceil_mode)"
+    ))
 }
 
 fn leaf(dtype: DType, shape: Vec<crate::types::Dim>) -> Type {
@@ -273,9 +184,10 @@ fn max_types(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     Ok(Val::Tuple(vec![leaf(p.dtype, p.out.clone()), leaf(DType::I64, p.out)]))
 }
 
+/// The pool `op` of the same arguments, `return_indices` aside: both of its results if that is true, else the first.
 fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
-    let both = b.call(op, c.args[..6].to_vec())?;
-    // The functions of torch.nn take `return_indices`.
+    let own = c.op.schema.index_of("return_indices").unwrap_or(c.args.len());
+    let both = b.call(op, c.args[..own].to_vec())?;
     if c.bool("return_indices")? {
         return Ok(both);
     }
@@ -300,45 +212,6 @@ fn adaptive_type(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Type> {
         Kind::AdaptiveMax => Val::Tuple(vec![leaf(p.dtype, p.out.clone()), leaf(DType::I64, p.out)]),
         _ => leaf(p.dtype, p.out),
     })
-}
-
-fn adaptive_first(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
-    let both = b.call(op, c.args[..2].to_vec())?;
-    if c.bool("return_indices")? {
-        return Ok(both);
-    }
-    let first = both.items().and_then(|v| v.first()).cloned();
-    first.ok_or_else(|| OpError::arg("self", format!("`{op}` gives two tensors")))
-}
-
-fn lp_rows() -> Vec<Op> {
-    macro_rules! lp_pool {
-        ($n:literal) => {
-            Op::composite(
-                concat!("lp_pool", $n, "d"),
-                concat!(
-                    "lp_pool",
-                    $n,
-                    "d(Tensor input, float norm_type, int[",
-                    $n,
-                    "] kernel_size, int[",
-                    $n,
-                    "]? stride=None, bool ceil_mode=False) -> Tensor"
-                ),
-                |b, c| lp_pool(b, c, concat!("avg_pool", $n, "d")),
-            )
-            .doc("the p-norm of every window")
-            .spelled(concat!("torch.nn.functional.lp_pool", $n, "d"))
-            .module(concat!(
-                "LPPool",
-                $n,
-                "d(norm_type, kernel_size, stride=None, ceil_mode=False) = lp_pool",
-                $n,
-                "d(input, norm_type, kernel_size, stride, ceil_mode)"
-            ))
-        };
-    }
-    vec![lp_pool!("1"), lp_pool!("2"), lp_pool!("3")]
 }
 
 /// As torch writes it: `(relu(sign(mean)) * |mean| * size) ** (1 / p)` of the powers.

@@ -2,16 +2,18 @@
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::dense::{indices, zeros};
+use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    [unpools(), functionals(), fractional(), backward()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let mut v = unpools();
+    v.extend([functional::<1>(), functional::<2>(), functional::<3>()]);
+    v.extend(fractional());
+    v.extend(backward());
+    v
 }
 
 fn unpools() -> Vec<Op> {
@@ -35,67 +37,41 @@ fn unpools() -> Vec<Op> {
     ]
 }
 
-macro_rules! functional {
-    ($n:literal, $class:literal, $dims:literal) => {
-        Op::composite(
-            concat!("nn_max_unpool", $n, "d"),
-            concat!(
-                "max_unpool",
-                $n,
-                "d(Tensor input, Tensor indices, int[",
-                $n,
-                "] kernel_size, int[",
-                $n,
-                "]? stride=None, int[",
-                $n,
-                "] padding=0, int[]? output_size=None) -> Tensor"
-            ),
-            |b, c| by_windows(b, c, $dims),
-        )
-        .doc("max pooling undone: elements go back to where they were, zeros elsewhere")
-        .spelled(concat!("torch.nn.functional.max_unpool", $n, "d"))
-        .module(concat!(
-            $class,
-            "(kernel_size, stride=None, padding=0) = nn_max_unpool",
-            $n,
-            "d($0:input, $1:indices, kernel_size, stride, padding, $2:output_size?)"
-        ))
-    };
+/// torch.nn's function and module of `N` dims.
+fn functional<const N: usize>() -> Op {
+    Op::composite(
+        text!("nn_max_unpool{N}d"),
+        text!(
+            "max_unpool{N}d(Tensor input, Tensor indices, int[{N}] kernel_size, int[{N}]? stride=None, int[{N}] padding=0, \
+             int[]? output_size=None) -> Tensor"
+        ),
+        |b, c| by_windows(b, c, N),
+    )
+    .doc("max pooling undone: elements go back to where they were, zeros elsewhere")
+    .spelled(text!("torch.nn.functional.max_unpool{N}d"))
+    .module(text!(
+        "MaxUnpool{N}d(kernel_size, stride=None, padding=0) = nn_max_unpool{N}d($0:input, $1:indices, kernel_size, \
+         stride, padding, $2:output_size?)"
+    ))
 }
 
-fn functionals() -> Vec<Op> {
-    vec![
-        functional!("1", "MaxUnpool1d", 1),
-        functional!("2", "MaxUnpool2d", 2),
-        functional!("3", "MaxUnpool3d", 3),
-    ]
-}
-
-/// A row of torch.nn's function and module, whose samples must be given.
-macro_rules! given_samples {
-    ($n:literal, $class:literal, $dims:literal) => {
-        Op::composite(
-            concat!("nn_fractional_max_pool", $n, "d"),
-            concat!(
-                "fractional_max_pool",
-                $n,
-                "d(Tensor input, int[",
-                $n,
-                "] kernel_size, Any output_size=None, Any \
-                 output_ratio=None, bool return_indices=False, Tensor? _random_samples=None) -> Any"
-            ),
-            |b, c| with_samples(b, c, $dims),
-        )
-        .doc("maxima over windows whose places the samples move; sizes are given, or ratios of them")
-        .spelled(concat!("torch.nn.functional.fractional_max_pool", $n, "d"))
-        .module(concat!(
-            $class,
-            "(kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None) = \
-             nn_fractional_max_pool",
-            $n,
-            "d(input, kernel_size, output_size, output_ratio, return_indices, @_random_samples?)"
-        ))
-    };
+/// torch.nn's function and module of `N` dims, whose samples must be given.
+fn given_samples<const N: usize>() -> Op {
+    Op::composite(
+        text!("nn_fractional_max_pool{N}d"),
+        text!(
+            "fractional_max_pool{N}d(Tensor input, int[{N}] kernel_size, Any output_size=None, Any output_ratio=None, \
+             bool return_indices=False, Tensor? _random_samples=None) -> Any"
+        ),
+        |b, c| with_samples(b, c, N),
+    )
+    .doc("maxima over windows whose places the samples move; sizes are given, or ratios of them")
+    .spelled(text!("torch.nn.functional.fractional_max_pool{N}d"))
+    .module(text!(
+        "FractionalMaxPool{N}d(kernel_size, output_size=None, output_ratio=None, return_indices=False, \
+         _random_samples=None) = nn_fractional_max_pool{N}d(input, kernel_size, output_size, output_ratio, return_indices, \
+         @_random_samples?)"
+    ))
 }
 
 fn fractional() -> Vec<Op> {
@@ -116,8 +92,8 @@ fn fractional() -> Vec<Op> {
         )
         .doc("the maxima over windows whose places the samples move, and where they are")
         .spelled("aten.fractional_max_pool3d.default torch._C._nn.fractional_max_pool3d"),
-        given_samples!("2", "FractionalMaxPool2d", 2),
-        given_samples!("3", "FractionalMaxPool3d", 3),
+        given_samples::<2>(),
+        given_samples::<3>(),
     ]
 }
 

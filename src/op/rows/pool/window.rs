@@ -1,7 +1,7 @@
 //! The windows of pooling, and the loops over them.
 
 use crate::op::rows::dense::{Number, native, with_number, zeros};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Call, OpError, OpResult};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};

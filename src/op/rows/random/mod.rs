@@ -1,8 +1,8 @@
 //! Random tensors, by the stream of [`crate::op::random`]: torch's values.
 
-pub(super) mod distributions;
-pub(super) mod dropout;
-pub(super) mod gumbel;
+mod distributions;
+mod dropout;
+mod gumbel;
 
 use crate::op::pointwise::not_implemented;
 use crate::op::random::{self, Generator};
@@ -11,10 +11,13 @@ use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult};
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let rows = [floats(), integers(), filled()].into_iter().flatten();
-    rows.map(|op| op.effect(Effect::Random)).collect()
+    let own = [floats(), integers(), filled()].into_iter().flatten();
+    let rest = [distributions::rows(), gumbel::rows(), dropout::rows()];
+    own.map(|op| op.effect(Effect::Random))
+        .chain(rest.into_iter().flatten())
+        .collect()
 }
 
 /// The type: `size` or else the tensor's shape; the `dtype` or else the tensor's or the default.

@@ -1,10 +1,10 @@
 //! Reductions: one combination of the elements along some dims, with an expression before and one after it.
 
-pub(super) mod histogram;
-pub(super) mod moments;
-pub(super) mod runs;
-pub(super) mod scan;
-pub(super) mod statistics;
+mod histogram;
+mod moments;
+mod runs;
+mod scan;
+mod statistics;
 
 use crate::op::{Call, Combine, Meaning, Op, OpError, OpResult, Reduction, wrap_dim};
 use crate::scalar::{Expr, Input, Number, Settings, parse};
@@ -227,9 +227,21 @@ pub(in crate::op::rows) fn spec_of(c: &Call<TensorType>, f: SpecOf) -> OpResult<
     f(c)
 }
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    [sums(), extrema(), logical()].into_iter().flatten().collect()
+    [
+        sums(),
+        extrema(),
+        logical(),
+        moments::rows(),
+        scan::rows(),
+        statistics::rows(),
+        histogram::rows(),
+        runs::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The dtype of sums and products: what is asked for, else i64 for integers and bools.

@@ -1,13 +1,13 @@
 //! Recurrent networks: LSTM, GRU and plain RNNs over whole sequences, and their cells.
 
-pub(super) mod steps;
+mod steps;
 
 use self::steps::{CellKind, Sequence};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
     let mut v = sequences();
     v.extend(modules());

@@ -1,6 +1,7 @@
 //! Views whose indices are affine: permuting and stretching.
 
-use super::{list_text, self_shape, view_op};
+use super::{self_shape, view_op};
+use crate::op::rows::spell::list_text;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::types::{DType, Dim, TensorType};

@@ -1,10 +1,12 @@
 //! Views that keep the order of the elements: reshaping, and the ones that do nothing.
 
-pub(super) mod affine;
-pub(super) mod getitem;
-pub(super) mod slices;
-pub(super) mod splits;
+mod affine;
+mod bits;
+mod getitem;
+mod slices;
+mod splits;
 
+use crate::op::rows::spell::list_text;
 use crate::op::view::{DimView, view_type};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::types::{Dim, TensorType};
@@ -24,12 +26,21 @@ macro_rules! view_op {
 }
 pub(in crate::op::rows) use view_op;
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    let mut v = reshapes();
-    v.extend(units());
-    v.extend(identities());
-    v
+    [
+        reshapes(),
+        units(),
+        identities(),
+        affine::rows(),
+        slices::rows(),
+        splits::rows(),
+        getitem::rows(),
+        bits::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn reshapes() -> Vec<Op> {
@@ -143,12 +154,6 @@ fn identities() -> Vec<Op> {
 /// Shape of `self`.
 pub(in crate::op::rows) fn self_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
     c.shaped("self").map(|(_, s)| s.to_vec())
-}
-
-/// Sizes as torch's messages write them: `[2, 3]`.
-pub(in crate::op::rows) fn list_text(v: &[Dim]) -> String {
-    let parts: Vec<String> = v.iter().map(Dim::to_string).collect();
-    format!("[{}]", parts.join(", "))
 }
 
 fn product(v: &[Dim]) -> Dim {

@@ -1,7 +1,8 @@
 //! Views of a part: slices, single places, diagonals, windows, strided views.
 
-use super::{list_text, self_shape, view_op};
+use super::{self_shape, view_op};
 use crate::op::emit::dims_val;
+use crate::op::rows::spell::list_text;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::contiguous_strides;

@@ -1,6 +1,7 @@
 //! Ops that cut one tensor into several: lists of slices.
 
 use crate::op::emit::list_val;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, Val};
 
@@ -184,7 +185,7 @@ fn split_with_sizes(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
         if s.as_const().is_some_and(|s| s < 0) {
             return Err(OpError::shape(format!(
                 "split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes={}",
-                super::list_text(&sizes)
+                list_text(&sizes)
             )));
         }
         let end = bounds[bounds.len() - 1].add(s);
@@ -195,7 +196,7 @@ fn split_with_sizes(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
         return Err(OpError::shape(format!(
             "split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension {dim}), but got \
              split_sizes={}",
-            super::list_text(&sizes)
+            list_text(&sizes)
         )));
     }
     between(b, &x, dim, &bounds)

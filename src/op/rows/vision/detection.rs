@@ -1,7 +1,7 @@
 //! Ops of detectors: boxes that overlap less than a limit, deformable convolution (torchvision's C++ ops).
 
 use crate::op::rows::dense::zeros;
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::tensor::{Element, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};

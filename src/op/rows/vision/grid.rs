@@ -2,7 +2,7 @@
 
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{native, zeros};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};

@@ -1,21 +1,35 @@
 //! Functions of torchvision and transformers that tracing does not look into.
 
-pub(super) mod detection;
-pub(super) mod grid;
-pub(super) mod regions;
-pub(super) mod resample;
-pub(super) mod resample_bytes;
-pub(super) mod rois;
+mod detection;
+mod grid;
+mod regions;
+mod resample;
+mod resample_bytes;
+mod rois;
 
 use crate::diag::Code;
 use crate::op::emit::{dims_val, ints_val};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
-/// The rows.
+/// The rows of the family.
 pub fn rows() -> Vec<Op> {
+    [
+        parts_of_models(),
+        detection::rows(),
+        rois::rows(),
+        regions::rows(),
+        grid::rows(),
+        resample::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn parts_of_models() -> Vec<Op> {
     vec![
         Op::composite(
             "shifted_window_attention",

@@ -1,7 +1,7 @@
 //! torchvision's functions and modules of regions: features of boxes by image, deformable convolution, DropBlock.
 
 use crate::op::emit::ints_val;
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
 use crate::types::{Dim, Val};
 

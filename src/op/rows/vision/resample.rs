@@ -1,8 +1,8 @@
 //! Resizing images: nearest, linear and cubic interpolation over one to three dims.
 
-use super::resample_bytes::fixed_point;
+use super::resample_bytes::{Taps, fixed_point};
 use crate::op::rows::dense::{native, zeros};
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::{list_text, text};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -35,10 +35,6 @@ const TABLE: &[(&str, usize, Mode)] = &[
     ("_upsample_bicubic2d_aa", 2, Mode::CubicSmooth),
 ];
 
-fn leak(s: String) -> &'static str {
-    Box::leak(s.into_boxed_str())
-}
-
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let mut v: Vec<Op> = TABLE.iter().map(|&(name, n, mode)| row(name, n, mode)).collect();
@@ -57,16 +53,13 @@ fn row(name: &'static str, n: usize, mode: Mode) -> Op {
         2 => "float? scales_h=None, float? scales_w=None",
         _ => "float? scales_d=None, float? scales_h=None, float? scales_w=None",
     };
-    let full = leak(format!(
-        "{name}(Tensor self, SymInt[{n}]? output_size, {align}{scales}, float[]? scale_factors=None) -> Tensor"
-    ));
-    let vec = leak(format!(
-        "{name}(Tensor self, SymInt[]? output_size, {align}float[]? scale_factors) -> Tensor"
-    ));
+    let full =
+        text!("{name}(Tensor self, SymInt[{n}]? output_size, {align}{scales}, float[]? scale_factors=None) -> Tensor");
+    let vec = text!("{name}(Tensor self, SymInt[]? output_size, {align}float[]? scale_factors) -> Tensor");
     Op::new(name, full, upsample_type, Meaning::Routine(upsample))
         .doc("the image at another size")
-        .spelled(leak(format!("aten.{name}.default torch._C._nn.{name}")))
-        .form(leak(format!("aten.{name}.vec torch._C._nn.{name}")), vec)
+        .spelled(text!("aten.{name}.default torch._C._nn.{name}"))
+        .form(text!("aten.{name}.vec torch._C._nn.{name}"), vec)
 }
 
 fn kind(name: &str) -> (usize, Mode) {
@@ -167,9 +160,6 @@ fn upsample_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     }
     Ok(Val::Leaf(TensorType::new(d, shape)))
 }
-
-/// For one index of the result along a dim: indices of the operand with weights.
-pub(in crate::op::rows) type Taps = Vec<(usize, f64)>;
 
 /// Rounds to the dtype that torch computes coordinates in.
 fn round_to(single: bool, x: f64) -> f64 {

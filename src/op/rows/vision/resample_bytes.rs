@@ -1,7 +1,9 @@
 //! Resizing images of bytes in integers.
 
-use super::resample::Taps;
 use crate::tensor::Tensor;
+
+/// For one index of the result along a dim: indices of the operand with weights.
+pub(in crate::op::rows) type Taps = Vec<(usize, f64)>;
 
 /// Images of bytes as torch (and Pillow) blends them: the last dim, then the one before, each with weights of 16 bits that
 /// have as many digits as the largest one leaves room for, and bytes between.

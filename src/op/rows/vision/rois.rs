@@ -2,7 +2,7 @@
 
 use super::detection::{Real, by_dtype};
 use crate::op::rows::dense::zeros;
-use crate::op::rows::views::list_text;
+use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult};
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};

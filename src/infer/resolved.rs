@@ -1,0 +1,227 @@
+//! What a node calls, with its operands and their types: what [`resolve_node`](super::resolve_node) finds out.
+
+use crate::graph::{Arg, Graph, GraphModule, NodeId};
+use crate::op::{self, Call, ParamType, Spelling};
+use crate::types::{TensorType, Type, Val};
+use std::sync::Arc;
+
+/// What stands for a value in a resolved call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// A node's value.
+    Node(NodeId),
+    /// An item of a node's value, which is a list or tuple (of such, for more than one index).
+    Item(NodeId, Vec<usize>),
+    /// An attribute of the called module: a parameter or buffer by path.
+    Attr(Arc<str>),
+}
+
+/// What a node calls.
+#[derive(Clone, Debug)]
+pub enum Callee {
+    /// An op of the table.
+    Op(Spelling),
+    /// A graph of the same file.
+    Graph(Arc<str>),
+}
+
+/// A call with its arguments and their types.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// What is called.
+    pub callee: Callee,
+    /// Positional arguments; for a module these are the op's.
+    pub args: Vec<Val<Operand>>,
+    /// Keyword arguments.
+    pub kwargs: Vec<(Arc<str>, Val<Operand>)>,
+    /// The types of `args`.
+    pub arg_types: Vec<Type>,
+    /// The types of `kwargs`.
+    pub kwarg_types: Vec<(Arc<str>, Type)>,
+    /// The tensors of `out=` and its like (not among `kwargs`), to which the results are written, one each.
+    pub out: Vec<(Operand, Type)>,
+}
+
+/// Keyword arguments as spellings take them.
+pub(super) fn refs<T>(kwargs: &[(Arc<str>, Val<T>)]) -> Vec<(&str, &Val<T>)> {
+    kwargs.iter().map(|(k, v)| (&**k, v)).collect()
+}
+
+impl Resolved {
+    /// The op, if it is one.
+    pub fn op(&self) -> Option<&'static op::Op> {
+        match &self.callee {
+            Callee::Op(s) => Some(s.op),
+            Callee::Graph(_) => None,
+        }
+    }
+
+    /// Whether the result is written to the first parameter.
+    pub fn inplace(&self) -> bool {
+        matches!(&self.callee, Callee::Op(s) if s.inplace)
+    }
+
+    /// Whether the result has memory of its own although its op may give its operand's.
+    pub fn copies(&self) -> bool {
+        matches!(&self.callee, Callee::Op(s) if s.copies)
+    }
+
+    /// The operand that the result is written to: the first parameter of an in-place call, or the first of `out`.
+    pub fn written(&self) -> Option<Operand> {
+        if let Some((o, _)) = self.out.first() {
+            return Some(o.clone());
+        }
+        if !self.inplace() {
+            return None;
+        }
+        self.call()?.args.first()?.as_leaf().cloned()
+    }
+
+    /// The call with types as arguments: what rules and meanings look at.
+    pub fn types(&self) -> Option<Call<TensorType>> {
+        match &self.callee {
+            Callee::Op(s) => Some(s.apply(&self.arg_types, &refs(&self.kwarg_types))),
+            Callee::Graph(_) => None,
+        }
+    }
+
+    /// The call with operands as arguments. Values that inference knows (sizes, numbers, dtypes) are written out, and a
+    /// node whose value is a list of tensors stands as the list of its items, except for parameters of any type.
+    pub fn call(&self) -> Option<Call<Operand>> {
+        let Callee::Op(s) = &self.callee else { return None };
+        let expanded = |apart: bool| {
+            let args: Vec<_> = self
+                .args
+                .iter()
+                .zip(&self.arg_types)
+                .map(|(a, t)| expand(a, t, apart))
+                .collect();
+            let kwargs: Vec<_> = self
+                .kwargs
+                .iter()
+                .zip(&self.kwarg_types)
+                .map(|((k, a), (_, t))| (k.clone(), expand(a, t, apart)))
+                .collect();
+            s.apply(&args, &refs(&kwargs))
+        };
+        let mut call = expanded(true);
+        if s.op.schema.params.iter().any(|p| p.ty == ParamType::Any) {
+            let whole = expanded(false);
+            for ((a, p), w) in call.args.iter_mut().zip(&s.op.schema.params).zip(whole.args) {
+                if p.ty == ParamType::Any {
+                    *a = w;
+                }
+            }
+        }
+        Some(call)
+    }
+
+    /// The call with arguments of any kind, given for each operand.
+    pub fn apply<T: Clone>(&self, f: &mut dyn FnMut(&Operand) -> Val<T>) -> Option<Call<T>> {
+        let Callee::Op(s) = &self.callee else { return None };
+        let args: Vec<Val<T>> = self.args.iter().map(|a| map(a, f)).collect();
+        let kwargs: Vec<(Arc<str>, Val<T>)> = self.kwargs.iter().map(|(k, a)| (k.clone(), map(a, f))).collect();
+        Some(s.apply(&args, &refs(&kwargs)))
+    }
+}
+
+/// Maps every leaf to a value.
+pub fn map<T, U>(v: &Val<T>, f: &mut dyn FnMut(&T) -> Val<U>) -> Val<U> {
+    let r: Result<Val<U>, std::convert::Infallible> = v.try_map(&mut |t| Ok(f(t)));
+    match r {
+        Ok(v) => v,
+    }
+}
+
+/// Whether the value holds no operand and nothing unknown.
+pub fn is_value<T>(v: &Val<T>) -> bool {
+    match v {
+        Val::Leaf(_) | Val::Unknown | Val::Any(_) => false,
+        Val::Int(d) => d.as_const().is_some(),
+        Val::List(v) | Val::Tuple(v) => v.iter().all(is_value),
+        Val::Dict(v) => v.iter().all(|(_, x)| is_value(x)),
+        Val::Slice(v) | Val::Range(v) => v.iter().all(is_value),
+        _ => true,
+    }
+}
+
+/// An argument with known values written out and, if `apart`, lists of tensors taken apart.
+fn expand(arg: &Val<Operand>, ty: &Type, apart: bool) -> Val<Operand> {
+    let seq = |v: &[Val<Operand>], t: &[Type]| v.iter().zip(t).map(|(v, t)| expand(v, t, apart)).collect();
+    match (arg, ty) {
+        (Val::Leaf(o), t) => expand_leaf(o, t, apart),
+        (Val::List(v), Val::List(t)) => Val::List(seq(v, t)),
+        (Val::Tuple(v), Val::Tuple(t)) => Val::Tuple(seq(v, t)),
+        (Val::Dict(v), Val::Dict(t)) => Val::Dict(
+            v.iter()
+                .zip(t)
+                .map(|((k, v), (_, t))| (k.clone(), expand(v, t, apart)))
+                .collect(),
+        ),
+        (Val::Slice(v), Val::Slice(t)) => Val::Slice(Box::new([0, 1, 2].map(|i| expand(&v[i], &t[i], apart)))),
+        (Val::Range(v), Val::Range(t)) => Val::Range(Box::new([0, 1, 2].map(|i| expand(&v[i], &t[i], apart)))),
+        _ => arg.clone(),
+    }
+}
+
+fn expand_leaf(o: &Operand, ty: &Type, apart: bool) -> Val<Operand> {
+    if is_value(ty) {
+        return ty.map(|_| unreachable!("a value holds no tensors"));
+    }
+    let item = |i: usize| match o {
+        Operand::Node(n) => Some(Operand::Item(*n, vec![i])),
+        Operand::Item(n, path) => Some(Operand::Item(*n, [&path[..], &[i]].concat())),
+        Operand::Attr(_) => None,
+    };
+    let items = |v: &[Type]| -> Option<Vec<Val<Operand>>> {
+        v.iter()
+            .enumerate()
+            .map(|(i, t)| item(i).map(|o| expand_leaf(&o, t, apart)))
+            .collect()
+    };
+    match ty {
+        Val::List(v) if apart => items(v).map(Val::List),
+        Val::Tuple(v) if apart => items(v).map(Val::Tuple),
+        _ => None,
+    }
+    .unwrap_or_else(|| Val::Leaf(o.clone()))
+}
+
+/// The type of an argument when `ty` gives its nodes' types.
+pub fn arg_type(arg: &Arg, ty: &dyn Fn(NodeId) -> Type) -> Type {
+    let r: Result<Type, std::convert::Infallible> = arg.try_map(&mut |&n| Ok(ty(n)));
+    match r {
+        Ok(t) => t,
+    }
+}
+
+/// The type of an operand.
+pub fn operand_type(module: &GraphModule, graph: &Graph, o: &Operand) -> Type {
+    let node = |n: &NodeId| graph[*n].meta.ty.clone().unwrap_or(Val::Unknown);
+    match o {
+        Operand::Node(n) => node(n),
+        Operand::Item(n, path) => path.iter().fold(node(n), |t, &i| {
+            t.items().and_then(|v| v.get(i)).cloned().unwrap_or(Val::Unknown)
+        }),
+        Operand::Attr(path) => attribute_type(module, path),
+    }
+}
+
+/// The type of a graph's result by the types stored in its nodes.
+pub fn result_type(graph: &Graph) -> Type {
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    let result = graph.output().and_then(|o| graph[o].args().first());
+    result.map_or(Val::None, |a| arg_type(a, &ty))
+}
+
+/// The type of the attribute `path`; unknown if it is not declared or has neither type nor value.
+pub fn attribute_type(module: &GraphModule, path: &str) -> Type {
+    module
+        .attributes
+        .get(path)
+        .map_or(Val::Unknown, |a| match (&a.value, &a.ty) {
+            (Some(v), _) => Val::Leaf(v.ty()),
+            (None, Some(t)) => t.clone(),
+            (None, None) => Val::Unknown,
+        })
+}

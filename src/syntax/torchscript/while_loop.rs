@@ -1,0 +1,152 @@
+//! `prim::Loop` as a `while_loop`.
+
+use super::blocks::Turn;
+use super::known::bool_value;
+use super::lower::{Bound, Lower, function};
+use super::tree::{Block, Node};
+use super::uses::free;
+use crate::syntax::actions::stmt;
+use crate::syntax::ast::{Name, Op, Stmt, Value, ValueKind};
+use std::sync::Arc;
+
+/// What is carried from turn to turn: the number of the turn and whether there is another, where either is needed, then the
+/// values of the script.
+#[derive(Default)]
+struct Carried {
+    /// The names that the graphs of the loop have for them.
+    inputs: Vec<Arc<str>>,
+    /// What they are before the first turn.
+    first: Vec<Value>,
+    /// What they are after a turn.
+    next: Vec<Value>,
+}
+
+impl Carried {
+    fn push(&mut self, input: Arc<str>, first: Value, next: Value) {
+        self.inputs.push(input);
+        self.first.push(first);
+        self.next.push(next);
+    }
+}
+
+impl Lower<'_> {
+    pub(super) fn while_loop(&mut self, n: &Node, body: &Block, count: Value, start: Value, carried: &[Bound]) {
+        let at = |kind| Value::new(kind, n.span);
+        let index: Arc<str> = self.node_name("", "turn");
+        let mut turn = self.turn(body, Some(at(ValueKind::Node(index.clone()))), carried);
+        let goes_on = self.truth(turn.results.remove(0));
+        let counted = !matches!(count.kind, ValueKind::Int(i64::MAX));
+        let reads = free(turn.stmts.iter(), &turn.inputs).contains(&index);
+        let always = matches!(
+            (&start.kind, &goes_on.kind),
+            (ValueKind::Bool(true), ValueKind::Bool(true))
+        );
+        let mut own = Carried::default();
+        if counted || reads {
+            self.carry_index(n, &index, reads, &mut turn, &mut own);
+        }
+        let flag = self.node_name("", "more");
+        if !always {
+            let tensor = matches!(&goes_on.kind, ValueKind::Node(_)) && self.is_tensor(&goes_on, &turn);
+            let first = match (&start.kind, tensor) {
+                (ValueKind::Bool(_), true) => self.scalar(start.kind.clone(), n),
+                _ => self.truth(start),
+            };
+            own.push(flag.clone(), first, goes_on);
+        }
+        let count = counted.then_some((&index, &count));
+        let (test, result) = self.test(count, (!always).then_some(&flag), n);
+        let before = own.inputs.len();
+        own.inputs.extend(turn.inputs);
+        own.next.extend(turn.results);
+        own.first.extend(carried.iter().map(|b| self.bound_value(b, n.span)));
+        let name = self.push_loop(n, own, (test, result), turn.stmts);
+        for (i, (o, b)) in n.outputs.iter().zip(carried).enumerate() {
+            let item = at(ValueKind::Int((before + i) as i64));
+            let op = function(
+                "operator.getitem",
+                vec![at(ValueKind::Node(name.clone())), item],
+                o.span,
+            );
+            let item = self.push(op, &o.name, "getitem", None, n);
+            let number = o.ty.is_number() || matches!(b, Bound::Value(_, true));
+            self.bind(o, ValueKind::Node(item), number);
+        }
+    }
+
+    /// Carries the number of the turn: 0, and one more each time.
+    fn carry_index(&mut self, n: &Node, index: &Arc<str>, reads: bool, turn: &mut Turn, own: &mut Carried) {
+        let at = |kind| Value::new(kind, n.span);
+        let one = at(ValueKind::Int(1));
+        let add = function("operator.add", vec![at(ValueKind::Node(index.clone())), one], n.span);
+        let name = self.node_name("", "next_turn");
+        let named = Name::new(name.clone(), n.span);
+        turn.stmts.push(stmt(Some(named), None, add, None, n.span));
+        // A number of Python's where the body needs one; a tensor is compiled.
+        let first = match reads {
+            true => at(ValueKind::Int(0)),
+            false => self.scalar(ValueKind::Int(0), n),
+        };
+        own.push(index.clone(), first, at(ValueKind::Node(name)));
+    }
+
+    /// The call of `torch.while_loop`, with graphs of what tests and of what a turn does.
+    fn push_loop(&mut self, n: &Node, own: Carried, test: (Vec<Stmt>, Value), body: Vec<Stmt>) -> Arc<str> {
+        let at = |kind| Value::new(kind, n.span);
+        let Carried { inputs, first, next } = own;
+        let (test, result) = test;
+        let [a, b] =
+            [result, at(ValueKind::Tuple(next))].map(|value| stmt(None, None, Op::Output { value }, None, n.span));
+        let captured = free(test.iter().chain([&a]).chain(&body).chain([&b]), &inputs);
+        let test = self.graph_of("test", test, inputs.clone(), &captured, a, n);
+        let body = self.graph_of("body", body, inputs, &captured, b, n);
+        let extra = captured.into_iter().map(|c| at(ValueKind::Node(c))).collect();
+        let args = vec![
+            at(ValueKind::Graph(test)),
+            at(ValueKind::Graph(body)),
+            at(ValueKind::Tuple(first)),
+            at(ValueKind::Tuple(extra)),
+        ];
+        self.push(function("torch.while_loop", args, n.span), "", "while_loop", None, n)
+    }
+
+    /// Whether a condition was made of a tensor: it stands for the bool that `truths` knows.
+    fn is_tensor(&self, v: &Value, turn: &Turn) -> bool {
+        let ValueKind::Node(name) = &v.kind else { return false };
+        let made = turn
+            .stmts
+            .iter()
+            .find(|s| s.name.as_ref().is_some_and(|n| n.text == *name));
+        self.truths
+            .values()
+            .any(|t| matches!(&t.kind, ValueKind::Node(n) if n == name))
+            && made.is_some()
+    }
+
+    /// A tensor of no dimensions.
+    fn scalar(&mut self, kind: ValueKind, n: &Node) -> Value {
+        let args = vec![Value::new(ValueKind::List(vec![]), n.span), Value::new(kind, n.span)];
+        let name = self.push(function("torch.full", args, n.span), "", "full", None, n);
+        Value::new(ValueKind::Node(name), n.span)
+    }
+
+    /// What a loop is continued by: the turn is below the count, and there is another.
+    fn test(&mut self, count: Option<(&Arc<str>, &Value)>, flag: Option<&Arc<str>>, n: &Node) -> (Vec<Stmt>, Value) {
+        let at = |kind| Value::new(kind, n.span);
+        let mut stmts = vec![];
+        let mut add = |l: &mut Self, path: &str, args: Vec<Value>| {
+            let name = l.node_name("", path.rsplit('.').next().unwrap_or(path));
+            let named = Name::new(name.clone(), n.span);
+            stmts.push(stmt(Some(named), None, function(path, args, n.span), None, n.span));
+            at(ValueKind::Node(name))
+        };
+        let below = count.map(|(i, c)| add(self, "operator.lt", vec![at(ValueKind::Node(i.clone())), c.clone()]));
+        let flag = flag.map(|f| at(ValueKind::Node(f.clone())));
+        let result = match (below, flag) {
+            (Some(a), Some(b)) => add(self, "operator.and_", vec![a, b]),
+            (Some(v), None) | (None, Some(v)) => v,
+            (None, None) => bool_value(true, n.span),
+        };
+        (stmts, result)
+    }
+}
