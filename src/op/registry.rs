@@ -1,7 +1,8 @@
 //! From a spelling and the arguments' types to a row of the table.
 
+use super::bind::Origin;
 use super::bind::find_param;
-use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, custom, modules, numbers, rows};
+use super::{BindError, Binding, Form, Leniency, Literal, Op, ParamType, Schema, custom, modules, numbers, rows};
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
@@ -224,8 +225,37 @@ pub fn resolve(
         .fold(0, |set, (i, _)| set | 1u32.checked_shl(*i as u32).unwrap_or(0));
     match numbers.into_iter().next() {
         Some((_, e)) if !numbers::allowed(path, set) => Err(Some((found, e))),
-        _ => Ok(spelling),
+        Some(_) => Ok(spelling),
+        None if !numbers::demanded(path) => Ok(spelling),
+        None => match tensor_for_number(&found, &spelling, args, kwargs) {
+            Some(e) => Err(Some((found, e))),
+            None => Ok(spelling),
+        },
     }
+}
+
+/// The last tensor of a call of an overload that takes a number, if no argument is a number.
+fn tensor_for_number(found: &Candidate, s: &Spelling, args: &[Type], kwargs: &[(&str, &Type)]) -> Option<BindError> {
+    let is_tensor = |v: &Type| matches!(v, Val::Leaf(_));
+    let other = |v: &Type| !is_tensor(v) && *v != Val::None;
+    if args.iter().chain(kwargs.iter().map(|(_, v)| *v)).any(other) {
+        return None;
+    }
+    let params = found.schema().params.iter().zip(s.binding.origins());
+    let tensors = params.filter_map(|(p, origin)| {
+        let v = match origin {
+            Origin::Positional(i) => &args[*i],
+            Origin::Keyword(i) => kwargs[*i].1,
+            Origin::Rest(_) | Origin::Default(_) => return None,
+        };
+        is_tensor(v).then(|| BindError::WrongType {
+            param: p.name.clone(),
+            expected: ParamType::Number,
+            found: v.kind_name(),
+            origin: origin.clone(),
+        })
+    });
+    tensors.last()
 }
 
 /// [`resolve`] among given readings.

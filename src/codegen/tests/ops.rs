@@ -80,6 +80,17 @@ const BINARY: &[Binary] = &[
     Binary::Zeta,
 ];
 
+/// Integers that are likely to go wrong, beside the ends of a dtype.
+const INTS: [i64; 13] = [0, 1, -1, 2, -2, 3, 7, -7, 10, 31, 32, 63, 64];
+
+/// Floats that are likely to go wrong in every dtype.
+#[rustfmt::skip]
+const FLOATS: [f64; 34] = [
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e-3, -0.3, 0.7, -7.25, 20.0, 88.5, -88.5, 100.0, -104.0, 1000.25,
+    65504.0, 65520.0, 1e6, -2147483648.0, 2147483647.0, 3e9, -1e19, 1e-8, 6e-5, -5.5e-6, 1e-38,
+    f64::INFINITY, f64::NEG_INFINITY, f64::NAN,
+];
+
 /// Values of a dtype that are likely to go wrong.
 fn special(d: DType) -> Vec<Scalar> {
     if d == DType::B8 {
@@ -87,70 +98,15 @@ fn special(d: DType) -> Vec<Scalar> {
     }
     if d.is_int() {
         let (lo, hi) = (crate::kernel::lowest(d).to_i64(), crate::kernel::highest(d).to_i64());
-        let all = [
-            0,
-            1,
-            -1,
-            2,
-            -2,
-            3,
-            7,
-            -7,
-            10,
-            31,
-            32,
-            63,
-            64,
-            lo,
-            lo + 1,
-            hi,
-            hi - 1,
-            hi / 2,
-        ];
-        return all.iter().map(|&x| Scalar::from_i64(d, x)).collect();
+        let all = INTS.into_iter().chain([lo, lo + 1, hi, hi - 1, hi / 2]);
+        return all.map(|x| Scalar::from_i64(d, x)).collect();
     }
-    let mut all = vec![
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        0.5,
-        -0.5,
-        1.5,
-        2.5,
-        -2.5,
-        3.0,
-        1e-3,
-        -0.3,
-        0.7,
-        -7.25,
-        20.0,
-        88.5,
-        -88.5,
-        100.0,
-        -104.0,
-        1000.25,
-        65504.0,
-        65520.0,
-        1e6,
-        -2147483648.0,
-        2147483647.0,
-        3e9,
-        -1e19,
-        1e-8,
-        6e-5,
-        -5.5e-6,
-        1e-38,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        f64::NAN,
-    ];
-    if d == DType::F64 {
-        all.extend([1e300, -1e-310, 9.3e18, 4503599627370497.5]);
-    } else if d == DType::F32 {
-        all.extend([3e38, -1e-40, 1e-45, 16777217.0]);
-    }
-    all.iter().map(|&x| Scalar::from_f64(d, x)).collect()
+    let more: &[f64] = match d {
+        DType::F64 => &[1e300, -1e-310, 9.3e18, 4503599627370497.5],
+        DType::F32 => &[3e38, -1e-40, 1e-45, 16777217.0],
+        _ => &[],
+    };
+    FLOATS.iter().chain(more).map(|&x| Scalar::from_f64(d, x)).collect()
 }
 
 /// Every ordered pair of `x`'s and `y`'s.

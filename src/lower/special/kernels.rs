@@ -62,48 +62,37 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
     let operands: Vec<(Buf, Access)> = args.iter().map(|&a| w.operand(a)).collect();
     let out = w.result(v);
     let k = &mut w.k;
-    let shape = &def.shape;
+    let (shape, first) = (&def.shape, &tir.value(args[0]).shape);
     match how {
         Special::Concat { dim } => {
             let sizes: Vec<Vec<usize>> = args.iter().map(|&a| tir.value(a).shape.clone()).collect();
             write_concat(k, &operands, &sizes, &out, *dim);
         }
-        Special::Rows { wrap } => {
-            let table = &tir.value(args[0]).shape;
-            write_rows(k, &operands, &out, table, &tir.value(args[1]).shape, *wrap);
-        }
-        Special::Pad { before, value } => {
-            let from = &tir.value(args[0]).shape;
-            over(k, shape, |k, i| {
-                let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
-                let conds = src.iter().zip(from).map(|(s, &n)| Cond::within(s.clone(), n)).collect();
-                let x = k.load_or(operands[0].0, at(&operands[0].1, &src), conds, *value);
-                k.store(out.0, at(&out.1, i), x);
-            });
-        }
-        Special::MaxPool(window) => {
-            let from = &tir.value(args[0]).shape;
+        Special::Rows { wrap } => write_rows(k, &operands, &out, first, &tir.value(args[1]).shape, *wrap),
+        Special::Pad { before, value } => each(k, shape, &out, |k, i| {
+            let src: Vec<Affine> = i.iter().zip(before).map(|(i, &b)| i.clone() - b).collect();
+            let conds = src
+                .iter()
+                .zip(first)
+                .map(|(s, &n)| Cond::within(s.clone(), n))
+                .collect();
+            k.load_or(operands[0].0, at(&operands[0].1, &src), conds, *value)
+        }),
+        Special::MaxPool(window) => each(k, shape, &out, |k, i| {
             let init = lowest(def.dtype);
-            over(k, shape, |k, i| {
-                let m = windowed(k, ReduceOp::Max, def.dtype, window, from, &operands[0], i, init);
-                k.store(out.0, at(&out.1, i), m);
-            });
-        }
+            windowed(k, ReduceOp::Max, def.dtype, window, first, &operands[0], i, init)
+        }),
         Special::AvgPool {
             window,
             count_include_pad,
             divisor,
-        } => {
-            let from = &tir.value(args[0]).shape;
-            over(k, shape, |k, i| {
-                let zero = Scalar::from_i64(def.dtype, 0);
-                let sum = windowed(k, ReduceOp::Add, def.dtype, window, from, &operands[0], i, zero);
-                let n = pool_count(k, window, from, i, *count_include_pad, *divisor);
-                let n = k.cast(def.dtype, n);
-                let mean = k.binary(Binary::Div, sum, n);
-                k.store(out.0, at(&out.1, i), mean);
-            });
-        }
+        } => each(k, shape, &out, |k, i| {
+            let zero = Scalar::from_i64(def.dtype, 0);
+            let sum = windowed(k, ReduceOp::Add, def.dtype, window, first, &operands[0], i, zero);
+            let n = pool_count(k, window, first, i, *count_include_pad, *divisor);
+            let n = k.cast(def.dtype, n);
+            k.binary(Binary::Div, sum, n)
+        }),
         Special::CumSum { dim } => write_cumsum(k, &operands[0], &out, shape, *dim, def.dtype),
         Special::Attention { .. } | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
     }
@@ -111,6 +100,19 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
         kernel: w.k.finish()?,
         buffers: w.buffers.into_iter().map(Stored::Value).collect(),
     })
+}
+
+/// Every element of the result by itself: what `value` gives at its index is stored there.
+fn each(
+    k: &mut KernelBuilder,
+    shape: &[usize],
+    out: &(Buf, Access),
+    value: impl FnOnce(&mut KernelBuilder, &[Affine]) -> Value,
+) {
+    over(k, shape, |k, i| {
+        let x = value(k, i);
+        k.store(out.0, at(&out.1, i), x);
+    });
 }
 
 /// Loops over all of `shape`: parallel outside, a vector loop over the last dim.

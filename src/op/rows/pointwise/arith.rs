@@ -1,8 +1,8 @@
 //! Arithmetic: sums, products, quotients, remainders, powers.
 
-use crate::op::pointwise::{number_of, pointwise, pointwise_by};
+use crate::op::pointwise::{not_implemented, number_of, pointwise, pointwise_by};
 use crate::op::rows::spell::{method_, one, one_, two, two_};
-use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult, pointwise::dtypes};
+use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpResult, Traced, pointwise::dtypes};
 use crate::scalar::Number;
 use crate::types::{DType, TensorType, Val};
 
@@ -125,21 +125,10 @@ fn products() -> Vec<Op> {
             .doc("self * self")
             .spelled(one!("square"))
             .inplace(one_!("square")),
-        Op::composite("ldexp", "ldexp(Tensor self, Tensor other) -> Tensor", |b, c| {
-            let (x, other) = (c.leaf("self")?, c.leaf("other")?);
-            if x.dtype().is_float() && other.dtype().is_int() && other.dtype() != DType::B8 {
-                // C's ldexp: the dtype of the floats, and no power that overflows before the product does.
-                let wide = [b.to_dtype(x, DType::F64)?, b.to_dtype(other, DType::F64)?];
-                let power = b.op("pow", [Val::Float(2.0), (&wide[1]).into()])?;
-                let out = b.binary("mul", &wide[0], &power)?;
-                return b.to_dtype(&out, x.dtype()).map(Val::Leaf);
-            }
-            let power = b.op("pow", [Val::Float(2.0), other.into()])?;
-            b.call("mul", vec![x.into(), power.into()])
-        })
-        .doc("self * 2 ** other")
-        .spelled("aten.ldexp.Tensor torch.ldexp Tensor.ldexp")
-        .inplace(one_!("ldexp")),
+        Op::composite("ldexp", "ldexp(Tensor self, Tensor other) -> Tensor", ldexp)
+            .doc("self * 2 ** other")
+            .spelled("aten.ldexp.Tensor torch.ldexp Tensor.ldexp")
+            .inplace(one_!("ldexp")),
         pointwise(
             "deg2rad",
             "deg2rad(Tensor self) -> Tensor",
@@ -159,6 +148,22 @@ fn products() -> Vec<Op> {
         .spelled(one!("rad2deg"))
         .inplace(one_!("rad2deg")),
     ]
+}
+
+fn ldexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, other) = (c.leaf("self")?, c.leaf("other")?);
+    if x.dtype().is_float() && !other.dtype().is_float() {
+        if other.dtype() == DType::B8 {
+            return Err(not_implemented("ldexp_cpu_exp", DType::B8));
+        }
+        // C's ldexp: the dtype of the floats, and no power that overflows before the product does.
+        let wide = [b.to_dtype(x, DType::F64)?, b.to_dtype(other, DType::F64)?];
+        let power = b.op("pow", [Val::Float(2.0), (&wide[1]).into()])?;
+        let out = b.binary("mul", &wide[0], &power)?;
+        return b.to_dtype(&out, x.dtype()).map(Val::Leaf);
+    }
+    let power = b.op("pow", [Val::Float(2.0), other.into()])?;
+    b.call("mul", vec![x.into(), power.into()])
 }
 
 /// Quotients and remainders.

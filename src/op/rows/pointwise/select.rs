@@ -109,9 +109,17 @@ fn clamp(c: &Call<TensorType>) -> OpResult<&'static str> {
             "torch.clamp: At least one of 'min' or 'max' must not be None",
         ));
     }
+    // Of bools torch has the kernels that take one tensor, and none that take a number.
     let d = dtypes(c)?.common;
-    if d == DType::B8 && !c.is_none("min") && !c.is_none("max") {
-        return Err(not_implemented("clamp_cpu", d));
+    let number = |name| number_of(c.get(name)).is_some();
+    let kernel = match (!c.is_none("min"), !c.is_none("max")) {
+        (true, true) if number("min") || number("max") => Some("clamp_scalar_cpu"),
+        (true, true) => Some("clamp_cpu"),
+        (true, false) => number("min").then_some("clamp_min_scalar_cpu"),
+        (false, _) => number("max").then_some("clamp_max_scalar_cpu"),
+    };
+    if let Some(kernel) = kernel.filter(|_| d == DType::B8) {
+        return Err(not_implemented(kernel, d));
     }
     Ok(match effective_bounds(c, "min", "max")? {
         (true, true) => "min(max(self, min), max)",

@@ -353,10 +353,22 @@ fn cells() -> Vec<Op> {
 
 fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
-    let alone = x.rank()? == 1;
+    let alone = match x.rank()? {
+        1 => true,
+        2 => false,
+        n => {
+            return Err(OpError::shape(format!(
+                "Expected input to be 1D or 2D, got {n}D instead"
+            )));
+        }
+    };
     let x = if alone { b.unsqueeze(x, 0)? } else { x.clone() };
     let kind = c.str("kind")?;
-    let wanted = if kind == "lstm_cell" { 2 } else { 1 };
+    let wanted = match kind {
+        "lstm_cell" => 2,
+        "gru_cell" | "rnn_relu_cell" | "rnn_tanh_cell" => 1,
+        _ => return Err(OpError::arg("kind", format!("`{kind}` is no recurrent cell"))),
+    };
     let given: Vec<Traced> = match c.get("hx") {
         Val::None => vec![],
         Val::Leaf(t) => vec![t.clone()],
