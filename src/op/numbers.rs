@@ -48,8 +48,8 @@ pub fn allowed(path: &str, given: u32) -> bool {
     listed(ANY) || sets.iter().any(|set| given & !set == 0)
 }
 
-/// Whether the spelling `path` is an overload that takes a number for one of its operands: `aten.mul.Scalar`,
-/// `aten.pow.Tensor_Scalar`, `aten.special_zeta.other_scalar`.
+/// Whether the spelling `path` of a pointwise op is an overload that takes a number for one of its operands:
+/// `aten.mul.Scalar`, `aten.pow.Tensor_Scalar`, `aten.special_zeta.other_scalar`.
 pub fn demanded(path: &str) -> bool {
     let overload = path.strip_prefix("aten.").and_then(|p| p.split_once('.'));
     overload.is_some_and(|(_, o)| o.contains("Scalar") || o.contains("scalar"))

@@ -226,7 +226,7 @@ pub fn resolve(
     match numbers.into_iter().next() {
         Some((_, e)) if !numbers::allowed(path, set) => Err(Some((found, e))),
         Some(_) => Ok(spelling),
-        None if !numbers::demanded(path) => Ok(spelling),
+        None if !found.op.takes_numbers() || !numbers::demanded(path) => Ok(spelling),
         None => match tensor_for_number(&found, &spelling, args, kwargs) {
             Some(e) => Err(Some((found, e))),
             None => Ok(spelling),
@@ -234,7 +234,7 @@ pub fn resolve(
     }
 }
 
-/// The last tensor of a call of an overload that takes a number, if no argument is a number.
+/// The last tensor of a call of an overload that takes a number, if no argument is one.
 fn tensor_for_number(found: &Candidate, s: &Spelling, args: &[Type], kwargs: &[(&str, &Type)]) -> Option<BindError> {
     let is_tensor = |v: &Type| matches!(v, Val::Leaf(_));
     let other = |v: &Type| !is_tensor(v) && *v != Val::None;
