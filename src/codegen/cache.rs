@@ -3,6 +3,7 @@
 //! A kernel's code depends on its structure, not on its name, and hardly on how far its parallel loop goes: the caller says which
 //! part of that to run. So the kernels of a model at one batch size are mostly those at another, and are compiled once.
 
+use super::rows::ROWS;
 use super::{Function, Options};
 use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structure};
 use std::borrow::Cow;
@@ -39,8 +40,8 @@ pub(super) fn key(k: &Kernel, options: Options) -> Key {
 const MANY: usize = 1 << 20;
 
 /// The kernel for every number of iterations of its outermost parallel loop that makes the same code: the code takes the range
-/// from its caller, and only the choice of vectors ([`wide`](super::wide)) and the length that counts as long
-/// (`analysis`) look at how many there are.
+/// from its caller, and only the choice of vectors ([`wide`](super::wide)), of rows in step ([`rows`](super::rows)) and the
+/// length that counts as long (`analysis`) look at how many there are.
 pub(super) fn general(k: &Kernel) -> Cow<'_, Kernel> {
     let Some(l) = k.parallel_loop() else {
         return Cow::Borrowed(k);
@@ -49,6 +50,7 @@ pub(super) fn general(k: &Kernel) -> Cow<'_, Kernel> {
     let class = match k.extent(outer) {
         n if l.vector && n >= 512 => MANY,
         n if !l.vector && n > 16 => MANY,
+        n if !l.vector && n >= ROWS => ROWS,
         n if !l.vector && n > 0 => 1,
         n => n,
     };

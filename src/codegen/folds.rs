@@ -3,7 +3,7 @@
 //! What is wanted of `erf` and `tanh` in gelu is the sum with one ([`exp`](super::exp)): it is one function. Behind `tanh` stands
 //! `2 / (1 + exp(-2 x))`, which takes a constant factor of its argument into its own, and of which half a number's multiple is a quotient.
 
-use crate::kernel::{Inst, Kernel, Stmt, Value};
+use crate::kernel::{Inst, Kernel, ReduceOp, Stmt, Value};
 use crate::scalar::{Binary, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
@@ -22,6 +22,11 @@ pub(super) struct Folds {
     pub quotients: HashMap<Value, (Value, Value)>,
     /// Products that nothing computes any more.
     pub gone: HashSet<Value>,
+    /// Products of f32 that are only added up by a reduction, with their factors: multiplied and added in one rounding.
+    pub added_up: HashMap<Value, (Value, Value)>,
+    /// Largest elements that are only taken off before a softmax's exponentials: a NaN need not go through them, since its own
+    /// exponential makes the sum, and so every share, NaN.
+    pub numbers: HashSet<Value>,
 }
 
 /// Finds what is computed together.
@@ -33,9 +38,16 @@ pub(super) fn folds(k: &Kernel) -> Folds {
         functions: HashMap::new(),
         sums: vec![],
         products: HashMap::new(),
+        largest: vec![],
+        differences: HashMap::new(),
+        exponents: vec![],
+        summands: vec![],
     };
     s.body(&k.body);
-    let mut folds = Folds::default();
+    let mut folds = Folds {
+        numbers: s.only_taken_off(),
+        ..Folds::default()
+    };
     for &(sum, a, b) in &s.sums {
         for (v, one) in [(a, b), (b, a)] {
             if s.constants.get(&one) == Some(&1.0) && s.functions.contains_key(&v) && s.once(v) {
@@ -44,6 +56,8 @@ pub(super) fn folds(k: &Kernel) -> Folds {
             }
         }
     }
+    let other = |v: &Value| folds.gone.contains(v) || folds.quotients.contains_key(v);
+    folds.added_up = s.only_added_up().filter(|(v, _)| !other(v)).collect();
     folds
 }
 
@@ -57,6 +71,14 @@ struct Uses<'a> {
     sums: Vec<(Value, Value, Value)>,
     /// Products with their factors.
     products: HashMap<Value, (Value, Value)>,
+    /// What comes out of maxima.
+    largest: Vec<Value>,
+    /// Differences with what they take off.
+    differences: HashMap<Value, Value>,
+    /// What sums add up.
+    summands: Vec<Value>,
+    /// Of what exponentials are taken that are shares of a softmax.
+    exponents: Vec<Value>,
 }
 
 impl Uses<'_> {
@@ -96,6 +118,24 @@ impl Uses<'_> {
         }
     }
 
+    /// Products that only a sum uses.
+    fn only_added_up(&self) -> impl Iterator<Item = (Value, (Value, Value))> {
+        let products = self.summands.iter().filter(|v| self.once(**v));
+        products.filter_map(|v| Some((*v, *self.products.get(v)?)))
+    }
+
+    /// Maxima that only differences use of which only shares' exponentials are taken.
+    fn only_taken_off(&self) -> HashSet<Value> {
+        let mut below: HashMap<Value, usize> = HashMap::new();
+        for x in self.exponents.iter().filter(|x| self.once(**x)) {
+            if let Some(&largest) = self.differences.get(x) {
+                *below.entry(largest).or_default() += 1;
+            }
+        }
+        let all = |v: &&Value| self.counts.get(v) == below.get(v);
+        self.largest.iter().filter(all).copied().collect()
+    }
+
     fn count(&mut self, v: Value) {
         *self.counts.entry(v).or_default() += 1;
     }
@@ -115,6 +155,10 @@ impl Uses<'_> {
                     let reduced = l.reduces.iter().flat_map(|r| r.init.iter().chain(&r.value));
                     let carried = l.carries.iter().flat_map(|c| [&c.init, &c.next]);
                     reduced.chain(carried).for_each(|&v| self.count(v));
+                    let sums = l.reduces.iter().filter(|r| r.op == ReduceOp::Add);
+                    self.summands.extend(sums.map(|r| r.value[0]));
+                    let largest = l.reduces.iter().filter(|r| r.op == ReduceOp::Max);
+                    self.largest.extend(largest.map(|r| r.out[0]));
                     self.body(&l.body);
                 }
             }
@@ -127,6 +171,8 @@ impl Uses<'_> {
             Inst::Unary(op @ (Unary::Erf | Unary::Tanh), x) if self.k.dtype(v) == DType::F32 => {
                 self.functions.insert(v, (op, x));
             }
+            Inst::Unary(Unary::Exp, x) if self.k.shares.contains(&v) => self.exponents.push(x),
+            Inst::Binary(Binary::Sub, _, b) => drop(self.differences.insert(v, b)),
             Inst::Binary(Binary::Add, a, b) => self.sums.push((v, a, b)),
             Inst::Binary(Binary::Mul, a, b) if self.k.dtype(v) == DType::F32 => {
                 self.products.insert(v, (a, b));

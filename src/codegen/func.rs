@@ -1,8 +1,10 @@
 //! One kernel as one CLIF function.
 
+use super::ahead::ahead;
 use super::folds::{Folds, folds};
 use super::lanes::{Class, Emitter, Lanes, MEM};
 use super::memory::Partials;
+use super::rows::Row;
 use super::table::Table;
 use crate::kernel::{self, Bound, Fault, Inst, Kernel, Role, Stmt, Var};
 use crate::scalar::{Binary, Unary};
@@ -35,6 +37,18 @@ pub(super) enum VarAt {
     Const(i64),
     /// In a register; in a group the first iteration's value.
     At(Value),
+    /// So much more than a register.
+    Past(Value, i64),
+}
+
+impl VarAt {
+    /// The known part of it.
+    pub fn constant(self) -> i64 {
+        match self {
+            VarAt::Const(c) | VarAt::Past(_, c) => c,
+            VarAt::At(_) => 0,
+        }
+    }
 }
 
 /// The state of writing one kernel.
@@ -58,6 +72,10 @@ pub(super) struct Lowering<'a> {
     pub may_stream: bool,
     /// What is computed together.
     pub folds: Folds,
+    /// Loads at which the next row is asked for, with its distance in bytes.
+    pub ahead: HashMap<kernel::Value, i64>,
+    /// The rows in step, if there are any and none of them is current.
+    pub in_step: Vec<Row>,
 }
 
 /// The signature of compiled kernels: `(buffers, begin, end, scratch, constants) -> status`.
@@ -125,6 +143,8 @@ pub(super) fn define(
         aligned: false,
         may_stream: may_stream(k),
         folds: folds(k),
+        ahead: ahead(k),
+        in_step: vec![],
     };
     s.bind_buffers(p[0], p[3]);
     let zero = s.e.b.ins().iconst(I32, 0);
@@ -279,7 +299,13 @@ impl Lowering<'_> {
     fn inst(&mut self, v: kernel::Value, i: &Inst) -> Val {
         match i {
             Inst::Const(s) => return Val::Const(*s),
-            Inst::Load(b, i, g) => return self.load(*b, i, g),
+            Inst::Load(b, i, g) => {
+                let x = self.load(*b, i, g);
+                if let Some(&distance) = self.ahead.get(&v) {
+                    self.prefetch(*b, i, distance);
+                }
+                return x;
+            }
             Inst::Index(a) => {
                 let s = self.lane.map_or(0, |v| a.stride(v));
                 let first = self.affine(a);
@@ -293,7 +319,9 @@ impl Lowering<'_> {
                 let sum = if self.folds.plus_one.contains(x) { x } else { y };
                 return self.vals[sum.0 as usize].clone();
             }
-            Inst::Binary(Binary::Mul, ..) if self.folds.gone.contains(&v) => return Val::None,
+            Inst::Binary(Binary::Mul, ..) if self.folds.gone.contains(&v) || self.folds.added_up.contains_key(&v) => {
+                return Val::None;
+            }
             Inst::Binary(Binary::Mul, ..) if self.folds.quotients.contains_key(&v) => {
                 let (x, d) = self.folds.quotients[&v];
                 return self.folded(&[x, d], |l, args| l.e.fdiv(&args[0], &args[1]));
@@ -362,6 +390,9 @@ impl Lowering<'_> {
                 if let Some(r) = self.max_with_constant(*op, *x, *y, varying) {
                     return r;
                 }
+                if let Some(r) = self.by_power_of_two(*op, *x, *y, varying) {
+                    return r;
+                }
                 let d = self.k.dtype(*x);
                 let (x, y) = (self.operand(*x, varying), self.operand(*y, varying));
                 self.e.binary(*op, d, &x, &y)
@@ -408,6 +439,21 @@ impl Lowering<'_> {
         };
         let (k, x) = (self.operand(k, varying), self.operand(x, varying));
         Some(self.e.max_known(larger, &k, &x))
+    }
+
+    /// A quotient of f32 by a power of two as the product with its inverse: the same number, rounded once.
+    fn by_power_of_two(&mut self, op: Binary, x: kernel::Value, y: kernel::Value, varying: bool) -> Option<Lanes> {
+        let Val::Const(Scalar::F32(d)) = self.vals[y.0 as usize] else {
+            return None;
+        };
+        let inverse = 1.0 / d;
+        let power = d.is_normal() && inverse.is_normal() && d.to_bits() << 9 == 0;
+        if op != Binary::Div || !power {
+            return None;
+        }
+        let x = self.operand(x, varying);
+        let inverse = self.with_form(varying, |l| l.e.kf(&x, inverse));
+        Some(self.e.fmul(&x, &inverse))
     }
 
     fn bounded(&mut self, x: &Lanes, n: i64, how: Bound) -> Lanes {

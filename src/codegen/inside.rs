@@ -78,7 +78,7 @@ impl Lowering<'_> {
         if x.terms().iter().all(known) {
             let value = x.eval(|v| match self.vars[v.0 as usize] {
                 VarAt::Const(c) => c,
-                VarAt::At(_) => 0,
+                VarAt::At(_) | VarAt::Past(..) => 0,
             });
             return End::Const(value.div_euclid(s));
         }

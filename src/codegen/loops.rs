@@ -2,7 +2,9 @@
 
 use super::analysis::{UNROLL, weight};
 use super::func::{Lowering, Val, VarAt};
-use crate::kernel::{Loop, Var};
+use super::lanes::Lanes;
+use super::rows::{ROWS, in_step};
+use crate::kernel::{self, Loop, Var};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value};
@@ -38,7 +40,14 @@ impl Lowering<'_> {
             return self.vector(l, End::At(begin), End::At(end));
         }
         self.hoist_addresses(&l.body);
-        self.counted(End::At(begin), End::At(end), 1, vec![], |s, i, _| {
+        let mut at = End::At(begin);
+        if in_step(self.k) == ROWS {
+            (_, at) = self.counted(at, End::At(end), ROWS as i64, vec![], |s, i, _| {
+                s.rows(l, i);
+                vec![]
+            });
+        }
+        self.counted(at, End::At(end), 1, vec![], |s, i, _| {
             s.decompose(&l.vars, i);
             s.body(&l.body);
             vec![]
@@ -47,7 +56,7 @@ impl Lowering<'_> {
     }
 
     /// Binds the variables of a parallel loop from its flat index.
-    fn decompose(&mut self, vars: &[Var], flat: Value) {
+    pub(super) fn decompose(&mut self, vars: &[Var], flat: Value) {
         let mut rest = flat;
         for (n, &v) in vars.iter().enumerate().rev() {
             let extent = self.k.extent(v) as i64;
@@ -103,19 +112,33 @@ impl Lowering<'_> {
         self.body(&l.body);
         let mut out = vec![];
         for r in &l.reduces {
+            if let Some(&(a, b)) = self.folds.added_up.get(&r.value[0]) {
+                let acc = state.get(out.len()).cloned();
+                out.push(self.product_added(a, b, acc));
+                continue;
+            }
             let values: State = r.value.iter().map(|&v| self.registers(v)).collect();
             let Some(acc) = state.get(out.len()..out.len() + values.len()) else {
                 out.extend(values);
                 continue;
             };
-            let dtype = self.k.dtype(r.value[0]);
-            let lanes = self.lane.is_some();
-            out.extend(self.with_form(lanes, |s| s.combine(r.op, dtype, acc, &values)));
+            let (how, lanes) = (self.how(r), self.lane.is_some());
+            out.extend(self.with_form(lanes, |s| s.combine(how, acc, &values)));
         }
         for c in &l.carries {
             out.push(self.registers(c.next));
         }
         out
+    }
+
+    /// `acc + a * b`, in one rounding if the machine can; the product if there is nothing to add it to.
+    fn product_added(&mut self, a: kernel::Value, b: kernel::Value, acc: Option<Lanes>) -> Lanes {
+        let [a, b] = [a, b].map(|v| self.registers(v));
+        let lanes = self.lane.is_some();
+        self.with_form(lanes, |s| match acc {
+            Some(acc) => s.e.fma(&a, &b, &acc),
+            None => s.e.fmul(&a, &b),
+        })
     }
 
     /// A loop in order, in scalars or within a group.

@@ -46,9 +46,11 @@ impl Lowering<'_> {
         let mut base = a.base;
         let mut sum = None;
         for &(v, s) in a.terms() {
-            match self.vars[v.0 as usize] {
-                VarAt::Const(c) => base = base.wrapping_add(c.wrapping_mul(s)),
-                VarAt::At(x) => {
+            let at = self.vars[v.0 as usize];
+            base = base.wrapping_add(at.constant().wrapping_mul(s));
+            match at {
+                VarAt::Const(_) => {}
+                VarAt::At(x) | VarAt::Past(x, _) => {
                     let t = self.scaled(x, s);
                     sum = Some(match sum {
                         None => t,
@@ -74,7 +76,8 @@ impl Lowering<'_> {
             dynamic: i.dynamic.is_empty(),
         });
         for &(v, s) in i.affine.terms() {
-            if let (VarAt::At(x), false) = (self.vars[v.0 as usize], p.vars.contains(&v)) {
+            let at = self.vars[v.0 as usize];
+            if let (VarAt::At(x) | VarAt::Past(x, _), false) = (at, p.vars.contains(&v)) {
                 let t = self.scaled(x, s * size);
                 p.ptr = self.e.b.ins().iadd(p.ptr, t);
                 p.vars.push(v);
@@ -103,17 +106,12 @@ impl Lowering<'_> {
 
     /// The address of an access at the group's first iteration: a pointer and a constant offset. Values that differ over the
     /// group are left out.
-    fn address(&mut self, b: Buf, i: &Index) -> (Value, i32) {
+    pub fn address(&mut self, b: Buf, i: &Index) -> (Value, i32) {
         let p = self.partial(b, i);
         let size = self.k.buffer(b).dtype.size() as i64;
-        let constant = i
-            .affine
-            .terms()
-            .iter()
-            .fold(i.affine.base, |a, &(v, s)| match self.vars[v.0 as usize] {
-                VarAt::Const(c) => a.wrapping_add(c.wrapping_mul(s)),
-                VarAt::At(_) => a,
-            });
+        let constant = i.affine.terms().iter().fold(i.affine.base, |a, &(v, s)| {
+            a.wrapping_add(self.vars[v.0 as usize].constant().wrapping_mul(s))
+        });
         let offset = constant.wrapping_mul(size);
         if offset.abs() < MAX_OFFSET {
             (p.ptr, offset as i32)

@@ -8,6 +8,7 @@
 //! Results do not depend on how the parallel loop is split: reductions run within one iteration, in an order that only
 //! the kernel decides, and lanes compute what scalars compute.
 
+mod ahead;
 mod analysis;
 mod cache;
 mod calls;
@@ -24,6 +25,7 @@ mod memory;
 mod ops;
 mod poly;
 mod reduce;
+mod rows;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -79,7 +81,7 @@ impl fmt::Display for CodegenError {
 impl std::error::Error for CodegenError {}
 
 /// The convention of compiled kernels: the caller's buffers (as [`Kernel::params`] lists them), the part of the parallel
-/// loop to run, scratch memory (as [`Kernel::scratch_layout`] says, 64-byte aligned, one per thread) and the
+/// loop to run, scratch memory ([`CompiledKernels::scratch_bytes`] of it, 64-byte aligned, one per thread) and the
 /// kernel's constants. The result holds the bits of a [`Status`].
 type Entry = unsafe extern "C" fn(*const *mut u8, usize, usize, *mut u8, *const u8) -> u32;
 
@@ -100,6 +102,8 @@ struct Made {
     asm: String,
     /// Bytes of a vector.
     width: usize,
+    /// Bytes of scratch memory of a call.
+    scratch: usize,
     /// Why wider vectors were tried in vain.
     refused: Option<String>,
 }
@@ -348,6 +352,7 @@ fn attempt(
         code_bytes: wider.as_ref().map_or(code.code_buffer().len(), Vec::len),
         clif,
         width,
+        scratch: rows::scratch_bytes(k),
         refused: None,
         asm: code.vcode.clone().unwrap_or_default(),
     };
@@ -386,6 +391,12 @@ impl CompiledKernels {
         self.function(i).code_bytes
     }
 
+    /// Bytes of scratch memory that a call of kernel `i` uses: [`Kernel::scratch_layout`]'s, for each row that its code works on
+    /// at a time.
+    pub fn scratch_bytes(&self, i: usize) -> usize {
+        self.function(i).scratch
+    }
+
     /// Bytes of the vectors of kernel `i`: 16, 32 or 64.
     pub fn width(&self, i: usize) -> usize {
         self.function(i).width
@@ -415,7 +426,7 @@ impl CompiledKernels {
     /// # Safety
     /// `buffers` are those of [`Kernel::params`], each valid for its declared size (reads for inputs, reads and writes for the
     /// others) and aligned to its elements; a buffer that is written overlaps another one only if each iteration reads of it what it
-    /// then writes. `scratch` is valid for [`Kernel::scratch_layout`]'s size, aligned to 64 bytes, and used by no other thread
+    /// then writes. `scratch` is valid for [`CompiledKernels::scratch_bytes`], aligned to 64 bytes, and used by no other thread
     /// during the call. `end` is at most [`Kernel::parallel_extent`].
     pub unsafe fn run(&self, i: usize, buffers: &[*mut u8], begin: usize, end: usize, scratch: *mut u8) -> Status {
         let f = &self.functions[self.kernels[i]];

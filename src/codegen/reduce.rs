@@ -1,16 +1,70 @@
 //! Reductions: what they begin with, how two partial results become one, how the lanes of a group do.
 
-use super::func::Lowering;
+use super::func::{Lowering, Val};
 use super::lanes::{Class, MEM};
 use super::loops::State;
-use crate::kernel::{Loop, ReduceOp};
+use crate::kernel::{self, Loop, Reduce, ReduceOp};
 use crate::scalar::{Compare, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
 use cranelift_codegen::ir::types::{I16X8, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
+/// How two partial results become one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub op: ReduceOp,
+    pub dtype: DType,
+    /// Whether a NaN may be lost on the way; see [`Folds::numbers`](super::folds::Folds).
+    numbers: bool,
+}
+
+impl How {
+    /// Whether values combine one by one in registers.
+    fn plain(self) -> bool {
+        self.op.binary().is_some() && Class::of(self.dtype) != Class::Bool
+    }
+}
+
 impl Lowering<'_> {
+    /// How a reduction combines.
+    pub(super) fn how(&self, r: &Reduce) -> How {
+        How {
+            op: r.op,
+            dtype: self.k.dtype(r.init[0]),
+            numbers: self.folds.numbers.contains(&r.out[0]),
+        }
+    }
+
+    /// Whether a reduction begins with nothing: constants that leave every other value as it is.
+    fn begins_with_nothing(&self, r: &Reduce) -> bool {
+        let identity = r.op.identity(self.k.dtype(r.init[0]));
+        let negative = |s: Scalar| s.to_f64().is_sign_negative();
+        let same = |a: Scalar, b: Scalar| a == b && negative(a) == negative(b);
+        let is = |v: &kernel::Value, s| matches!(self.vals[v.0 as usize], Val::Const(c) if same(c, s));
+        is(&r.init[0], identity) && r.init[1..].iter().all(|v| is(v, Scalar::Int(DType::I64, i64::MAX)))
+    }
+
+    /// What comes out of each reduction of a loop whose iterations gave `parts`: what it began with and its part.
+    pub(super) fn with_initial(&mut self, l: &Loop, parts: Option<State>) -> State {
+        let mut out: State = vec![];
+        for r in &l.reduces {
+            let part = parts.as_ref().map(|p| p[out.len()..out.len() + r.init.len()].to_vec());
+            out.extend(match part {
+                Some(part) if self.begins_with_nothing(r) => part,
+                part => {
+                    let init: State = r.init.iter().map(|&v| self.registers(v)).collect();
+                    let how = self.how(r);
+                    match part {
+                        Some(part) => self.with_form(false, |s| s.combine(how, &init, &part)),
+                        None => init,
+                    }
+                }
+            });
+        }
+        out
+    }
+
     /// The identities of a loop's reductions in the current form.
     pub(super) fn identities(&mut self, l: &Loop) -> State {
         let lanes = self.lane.is_some();
@@ -32,13 +86,10 @@ impl Lowering<'_> {
         out
     }
 
-    /// A group's lanes combined into one scalar: halves of the group by vectors, then lane pairs; always the same tree.
-    pub(super) fn collapse(&mut self, op: ReduceOp, dtype: DType, mut x: State) -> State {
-        let classes = [Class::of(dtype), Class::I64];
-        let plain = op.binary().is_some() && classes[0] != Class::Bool;
+    /// A group's lanes combined until they are one vector, or as many elements as 128 bits have of 32 each.
+    fn halved_one(&mut self, how: How, mut x: State) -> State {
+        let lane = if how.plain() { Class::of(how.dtype).size() } else { 4 };
         let mut elements = self.e.elements;
-        // One vector, or as many elements as 128 bits have of 32.
-        let lane = if plain { classes[0].size() } else { 4 };
         while elements > self.e.width / lane {
             let half = |x: &State, k: usize| -> State {
                 x.iter()
@@ -46,22 +97,40 @@ impl Lowering<'_> {
                     .collect()
             };
             let (a, b) = (half(&x, 0), half(&x, 1));
-            x = self.with_form(true, |s| s.combine(op, dtype, &a, &b));
+            x = self.with_form(true, |s| s.combine(how, &a, &b));
             elements /= 2;
         }
-        if plain {
-            return vec![vec![self.across(op, dtype, x[0][0])]];
+        x
+    }
+
+    /// What the groups of a loop's reductions come to, halved until each is one vector.
+    pub(super) fn halved(&mut self, l: &Loop, wide: State) -> State {
+        let mut out: State = vec![];
+        for r in &l.reduces {
+            let part = wide[out.len()..out.len() + r.op.arity()].to_vec();
+            let how = self.how(r);
+            out.extend(self.halved_one(how, part));
         }
-        let mut lanes: Vec<State> = vec![vec![]; elements];
+        out
+    }
+
+    /// What is left of a group's lanes by [`Lowering::halved`], combined into one scalar: always in the same tree.
+    pub(super) fn collapse(&mut self, how: How, x: State) -> State {
+        if how.plain() {
+            return vec![vec![self.across(how, x[0][0])]];
+        }
+        let classes = [Class::of(how.dtype), Class::I64];
+        let mut lanes: Vec<State> = vec![];
         for (v, c) in x.iter().zip(classes) {
             let scalars = self.with_form(true, |s| s.e.extract(c, v));
+            lanes.resize(scalars.len(), vec![]);
             for (lane, s) in lanes.iter_mut().zip(scalars) {
                 lane.push(vec![s]);
             }
         }
         self.with_form(false, |s| {
             while lanes.len() > 1 {
-                let pairs: Vec<State> = lanes.chunks(2).map(|p| s.combine(op, dtype, &p[0], &p[1])).collect();
+                let pairs: Vec<State> = lanes.chunks(2).map(|p| s.combine(how, &p[0], &p[1])).collect();
                 lanes = pairs;
             }
         });
@@ -69,8 +138,28 @@ impl Lowering<'_> {
     }
 
     /// The lanes of one vector combined, in registers: each step combines the vector with itself in another order, the parts of
-    /// a wide one first (see [`widen`](super::widen)), so that at the end every lane has the result.
-    fn across(&mut self, op: ReduceOp, dtype: DType, x: Value) -> Value {
+    /// a wide one last, so that at the end every lane has the result.
+    fn across(&mut self, how: How, x: Value) -> Value {
+        let orders: &[[u8; 4]] = match Class::of(how.dtype).size() {
+            8 => &[[2, 3, 0, 1]],
+            _ => &[[2, 3, 0, 1], [1, 0, 3, 2]],
+        };
+        let mut x = x;
+        for &order in orders {
+            let y = self.e.shuffle32(x, x, order);
+            x = self.with_form(true, |s| s.combine(how, &[vec![x]], &[vec![y]]))[0][0];
+        }
+        x = self.across_parts(how, x);
+        if how.dtype.is_float() || self.e.width == 16 {
+            return self.e.b.ins().extractlane(x, 0);
+        }
+        let at = self.e.b.ins().stack_addr(I64, self.e.slot, 0);
+        self.e.b.ins().store(MEM, x, at, 0);
+        self.e.b.ins().load(Class::of(how.dtype).scalar(), MEM, at, 0)
+    }
+
+    /// The 128-bit parts of a wide vector combined lane by lane, so that each has the result; see [`widen`](super::widen).
+    pub(super) fn across_parts(&mut self, how: How, x: Value) -> Value {
         let ty = self.e.b.func.dfg.value_type(x);
         let mut x = x;
         for neighbours in [false, true].into_iter().take(self.e.width.ilog2() as usize - 4) {
@@ -80,26 +169,28 @@ impl Lowering<'_> {
                 true => self.e.b.ins().sadd_sat(v, v),
             };
             let y = self.e.bitcast(ty, y);
-            x = self.with_form(true, |s| s.combine(op, dtype, &[vec![x]], &[vec![y]]))[0][0];
+            x = self.with_form(true, |s| s.combine(how, &[vec![x]], &[vec![y]]))[0][0];
         }
-        let orders: &[[u8; 4]] = match Class::of(dtype).size() {
-            8 => &[[2, 3, 0, 1]],
-            _ => &[[1, 0, 3, 2], [2, 3, 0, 1]],
-        };
-        for &order in orders {
-            let y = self.e.shuffle32(x, x, order);
-            x = self.with_form(true, |s| s.combine(op, dtype, &[vec![x]], &[vec![y]]))[0][0];
+        x
+    }
+
+    /// Two partial results of each reduction of a loop, combined in the current form.
+    pub(super) fn combined(&mut self, l: &Loop, a: &State, b: &State) -> State {
+        let mut out: State = vec![];
+        for r in &l.reduces {
+            let range = out.len()..out.len() + r.op.arity();
+            let how = self.how(r);
+            out.extend(self.combine(how, &a[range.clone()], &b[range]));
         }
-        if dtype.is_float() || self.e.width == 16 {
-            return self.e.b.ins().extractlane(x, 0);
-        }
-        let at = self.e.b.ins().stack_addr(I64, self.e.slot, 0);
-        self.e.b.ins().store(MEM, x, at, 0);
-        self.e.b.ins().load(Class::of(dtype).scalar(), MEM, at, 0)
+        out
     }
 
     /// `a ⊕ b` in the current form.
-    pub(super) fn combine(&mut self, op: ReduceOp, dtype: DType, a: &[Vec<Value>], b: &[Vec<Value>]) -> State {
+    pub(super) fn combine(&mut self, how: How, a: &[Vec<Value>], b: &[Vec<Value>]) -> State {
+        let How { op, dtype, numbers } = how;
+        if numbers {
+            return vec![self.e.max_xy(&a[0], &b[0])];
+        }
         if let Some(op) = op.binary() {
             return vec![self.e.binary(op, dtype, &a[0], &b[0])];
         }

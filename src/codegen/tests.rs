@@ -5,6 +5,7 @@ mod kernels;
 mod ops;
 mod python;
 mod random;
+mod rows;
 mod snapshots;
 mod widths;
 
@@ -30,7 +31,7 @@ fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
 
 /// Runs a compiled kernel over `buffers` in chunks of at most `chunk` parallel iterations.
 fn run(c: &CompiledKernels, k: &Kernel, buffers: &mut [AlignedBytes], chunk: usize) -> Status {
-    let mut scratch = AlignedBytes::zeroed(k.scratch_layout().1);
+    let mut scratch = AlignedBytes::zeroed(c.scratch_bytes(0));
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.bytes_mut().as_mut_ptr()).collect();
     let n = k.parallel_extent();
     let mut status = Status::OK;

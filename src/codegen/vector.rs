@@ -18,13 +18,15 @@ const KEPT: usize = 6;
 /// Groups that are fewer stand one after the other, if their vectors times [`weight`] are at most this.
 const STRAIGHT: usize = 96;
 
+/// What the iterations so far gave, for each row in step (see [`rows`](super::rows)), if there were any.
+type Rows = Vec<Option<State>>;
+
 /// Groups that a float sum adds up before it begins anew.
 const BLOCK: i64 = 256;
 
 impl Lowering<'_> {
     /// A vector loop over `start..end`: iterations where a guarded load may be outside one by one, the rest in groups.
     pub(super) fn vector(&mut self, l: &Loop, start: End, end: End) {
-        let mut acc = self.identities(l);
         let (mut low, high) = self.inner_range(l, start, end);
         let same = match (start, low) {
             (End::Const(a), End::Const(b)) => a == b && a % 16 == 0,
@@ -39,24 +41,21 @@ impl Lowering<'_> {
             let last = self.end_value(high);
             low = End::At(self.e.b.ins().smin(up, last));
         }
-        acc = self.scalar_part(l, start, low, acc);
+        let mut acc: Rows = vec![None; self.row_count()];
+        self.scalar_part(l, start, low, &mut acc);
         let mut at = low;
         self.aligned = stores;
         for elements in self.group_sizes(l) {
-            (acc, at) = self.lane_part(l, at, high, elements, acc);
+            at = self.lane_part(l, at, high, elements, &mut acc);
         }
         self.aligned = false;
-        acc = self.scalar_part(l, at, high, acc);
-        acc = self.scalar_part(l, high, end, acc);
-        self.close(l);
-        let mut out = vec![];
-        for r in &l.reduces {
-            let init: State = r.init.iter().map(|&v| self.registers(v)).collect();
-            let part = &acc[out.len()..out.len() + init.len()];
-            let dtype = self.k.dtype(r.init[0]);
-            out.extend(self.with_form(false, |s| s.combine(r.op, dtype, &init, part)));
-        }
-        self.results(l, &out);
+        self.scalar_part(l, at, high, &mut acc);
+        self.scalar_part(l, high, end, &mut acc);
+        self.each_row(|s, r| {
+            s.close(l);
+            let out = s.with_initial(l, acc[r].take());
+            s.results(l, &out);
+        });
     }
 
     /// Whether a vector loop writes past the caches.
@@ -69,37 +68,60 @@ impl Lowering<'_> {
         any
     }
 
-    fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: State) -> State {
+    /// Iterations one by one; `acc`: what those before gave, if there were any.
+    fn scalar_part(&mut self, l: &Loop, start: End, end: End, acc: &mut Rows) {
         if matches!((start, end), (End::Const(a), End::Const(b)) if a >= b) {
-            return acc;
+            return;
         }
         if let (End::At(a), End::At(b)) = (start, end)
             && a == b
         {
-            return acc;
+            return;
         }
-        let saved = self.partials.clone();
-        self.hoist_addresses(&l.body);
         let var = l.vars[0].0 as usize;
-        let (acc, _) = self.counted(start, end, 1, acc, |s, i, acc| {
-            s.vars[var] = VarAt::At(i);
-            s.iteration(l, acc)
+        self.each_row(|s, r| {
+            let saved = s.partials.clone();
+            s.hoist_addresses(&l.body);
+            let before = acc[r].take().unwrap_or_else(|| s.identities(l));
+            let (after, _) = s.counted(start, end, 1, before, |s, i, acc| {
+                s.vars[var] = VarAt::At(i);
+                s.iteration(l, acc)
+            });
+            acc[r] = Some(after);
+            s.close(l);
+            s.partials = saved;
         });
-        self.close(l);
-        self.partials = saved;
-        acc
     }
 
-    /// Groups of `elements` iterations as far as they fit; results combined into `acc`, which is scalar.
-    fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: State) -> (State, End) {
+    /// Groups of `elements` iterations as far as they fit, and where they end; results combined into `acc`, which is scalar.
+    fn lane_part(&mut self, l: &Loop, start: End, end: End, elements: usize, acc: &mut Rows) -> End {
         if let (End::Const(a), End::Const(b)) = (start, end)
             && b - a < elements as i64
         {
-            return (acc, start);
+            return start;
         }
+        self.e.elements = elements;
+        let mut at = start;
+        let wide = self.each_row(|s, _| {
+            let (wide, after) = s.groups(l, start, end);
+            at = after;
+            s.halved(l, wide)
+        });
+        let parts = self.collapse_rows(l, wide);
+        for (acc, part) in acc.iter_mut().zip(parts) {
+            *acc = Some(match acc.take() {
+                Some(before) => self.with_form(false, |s| s.combined(l, &before, &part)),
+                None => part,
+            });
+        }
+        self.e.elements = 1;
+        at
+    }
+
+    /// Groups as far as they fit: the lanes of each reduction after them, and where they end.
+    fn groups(&mut self, l: &Loop, start: End, end: End) -> (State, End) {
         let saved = self.partials.clone();
         self.hoist_addresses(&l.body);
-        self.e.elements = elements;
         self.spread_invariants(l);
         self.lane = Some(l.vars[0]);
         let (wide, at) = match self.few_groups(l, start, end) {
@@ -109,7 +131,7 @@ impl Lowering<'_> {
                 if self.cascades(l, start, end) {
                     (wide, at) = self.blocks(l, start, end, wide);
                 }
-                let step = elements as i64;
+                let step = self.e.elements as i64;
                 self.counted(at, end, step, wide, |s, i, wide| s.lane_iteration(l, i, wide))
             }
         };
@@ -117,16 +139,7 @@ impl Lowering<'_> {
         self.splats.clear();
         self.close(l);
         self.partials = saved;
-        let mut out = vec![];
-        for r in &l.reduces {
-            let n = r.op.arity();
-            let (from, dtype) = (out.len(), self.k.dtype(r.init[0]));
-            let part = self.collapse(r.op, dtype, wide[from..from + n].to_vec());
-            let before = &acc[from..from + n];
-            out.extend(self.with_form(false, |s| s.combine(r.op, dtype, before, &part)));
-        }
-        self.e.elements = 1;
-        (out, at)
+        (wide, at)
     }
 
     /// One group of iterations beginning at `i`.
@@ -177,14 +190,7 @@ impl Lowering<'_> {
             let fresh = s.identities(l);
             let body = |s: &mut Self, i, state: &State| s.lane_iteration(l, i, state);
             let (part, _) = s.counted(End::At(i), End::At(last), step, fresh, body);
-            let mut out = vec![];
-            for r in &l.reduces {
-                let range = out.len()..out.len() + r.op.arity();
-                let dtype = s.k.dtype(r.init[0]);
-                let (a, b) = (&wide[range.clone()], &part[range]);
-                out.extend(s.with_form(true, |s| s.combine(r.op, dtype, a, b)));
-            }
-            out
+            s.with_form(true, |s| s.combined(l, wide, &part))
         })
     }
 

@@ -49,6 +49,8 @@ pub struct Executable {
     /// Memory of results that somebody still held when the next run began. The state of a buffer is held for one run: two
     /// memories take turns.
     spare: Vec<Option<Tensor>>,
+    /// The address of every result's memory during a run.
+    outputs: Vec<*mut u8>,
     /// For each input its number among those that are tensors.
     tensor_inputs: Vec<Option<usize>>,
     /// The address of every buffer during a run.
@@ -77,7 +79,7 @@ impl Executable {
             )
         })?;
         let code = begin.elapsed();
-        let plan::Planned { actions, packed } = plan::actions(&program, options)?;
+        let plan::Planned { actions, packed } = plan::actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(|a| match a {
             Action::Kernel {
                 extent, chunk, scratch, ..
@@ -110,6 +112,7 @@ impl Executable {
             arena,
             scratch,
             spare: vec![None; results.len()],
+            outputs: vec![std::ptr::null_mut(); results.len()],
             results,
             addresses,
             read,
@@ -225,9 +228,8 @@ impl Executable {
             let given = self.program.inputs.iter().filter(|i| i.state.is_none());
             given.filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
         };
-        let count = wanted().count();
-        if count != inputs.len() {
-            let title = format!("expected {count} inputs but got {}", inputs.len());
+        if wanted().count() != inputs.len() {
+            let title = format!("expected {} inputs but got {}", wanted().count(), inputs.len());
             return Err(Box::new(Diagnostic::new(Code::E0501, title)));
         }
         for ((name, (dtype, shape)), t) in wanted().zip(inputs) {
@@ -242,12 +244,13 @@ impl Executable {
 
     /// Points every buffer at its memory.
     fn bind(&mut self, inputs: &[Tensor]) {
-        for (r, spare) in self.results.iter_mut().zip(&mut self.spare) {
-            if !r.is_unique() {
+        for ((r, spare), at) in self.results.iter_mut().zip(&mut self.spare).zip(&mut self.outputs) {
+            *at = r.own_address().unwrap_or_else(|| {
                 let free = spare.take().and_then(|mut t| t.is_unique().then_some(t));
                 let next = free.unwrap_or_else(|| Tensor::zeros(r.dtype(), r.shape()));
                 *spare = Some(std::mem::replace(r, next));
-            }
+                r.bytes_mut().as_mut_ptr()
+            });
         }
         let arena = self.arena.bytes_mut().as_mut_ptr();
         let read = self.read.iter();
@@ -263,7 +266,7 @@ impl Executable {
                 Place::Constant(t) => t.bytes().as_ptr().cast_mut(),
                 // SAFETY: the memory plan keeps every buffer within the arena.
                 Place::Arena(offset) => unsafe { arena.add(*offset) },
-                Place::Output(n) => self.results[*n].bytes_mut().as_mut_ptr(),
+                Place::Output(n) => self.outputs[*n],
                 Place::Pieces => std::ptr::null_mut(),
             };
         }

@@ -60,7 +60,7 @@ pub(super) struct Planned {
 }
 
 /// What every step becomes. Packing constants is most of the work, and steps do it on all threads.
-pub(super) fn actions(program: &Program, options: &Options) -> Result<Planned, RunError> {
+pub(super) fn actions(program: &Program, kernels: &CompiledKernels, options: &Options) -> Result<Planned, RunError> {
     let packer = Packer::new(&options.shared.packs);
     let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
     // The largest first: no thread is left alone with one at the end, and originals and packed copies are there together
@@ -70,7 +70,7 @@ pub(super) fn actions(program: &Program, options: &Options) -> Result<Planned, R
     options.pool.run(made.len(), |i| {
         let i = order[i];
         let step = &program.steps[i];
-        let done = action(program, i, step, options, &packer);
+        let done = action(program, kernels, i, options, &packer);
         if let Ok(mut place) = made[i].lock() {
             *place = Some(done);
         }
@@ -118,9 +118,15 @@ fn constant_bytes(program: &Program, step: &Step) -> usize {
     constants.map(|t| t.numel().saturating_mul(t.dtype().size())).sum()
 }
 
-fn action(program: &Program, i: usize, step: &Step, options: &Options, packer: &Packer) -> Result<Action, RunError> {
+fn action(
+    program: &Program,
+    kernels: &CompiledKernels,
+    i: usize,
+    options: &Options,
+    packer: &Packer,
+) -> Result<Action, RunError> {
     let threads = options.pool.threads();
-    Ok(match step {
+    Ok(match &program.steps[i] {
         Step::Kernel { kernel, buffers } => {
             let k = &program.kernels[*kernel];
             let (extent, chunk) = chunks(k, threads);
@@ -129,7 +135,7 @@ fn action(program: &Program, i: usize, step: &Step, options: &Options, packer: &
                 buffers: buffers.clone(),
                 extent,
                 chunk,
-                scratch: k.scratch_layout().1.next_multiple_of(ALIGN),
+                scratch: kernels.scratch_bytes(*kernel).next_multiple_of(ALIGN),
             }
         }
         Step::Contract { what, out, tail } => {

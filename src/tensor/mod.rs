@@ -139,6 +139,18 @@ impl Tensor {
         matches!(Arc::get_mut(&mut self.storage), Some(Storage::Owned(_)))
     }
 
+    /// The address for writing of memory that this tensor alone has, if it has such: cheaper than [`Tensor::bytes_mut`].
+    pub fn own_address(&mut self) -> Option<*mut u8> {
+        let Storage::Owned(b) = &*self.storage else {
+            return None;
+        };
+        // Nothing makes a strong reference of a weak one ([`Life`]), so no new one appears. What another thread did
+        // before it gave up its own happens before what the caller does.
+        let alone = Arc::strong_count(&self.storage) == 1;
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        alone.then(|| b.address())
+    }
+
     /// The elements. Panics if `T` is not the tensor's element type.
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert_eq!(T::DTYPE, self.dtype, "element type");

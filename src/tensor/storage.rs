@@ -102,6 +102,11 @@ impl AlignedBytes {
         cast_slice_mut(self.bytes_mut())
     }
 
+    /// Where the bytes begin. Writing there needs that nothing else reads them.
+    pub fn address(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
     /// The bytes, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`, and `&mut self` makes the access unique.

@@ -205,8 +205,10 @@ fn reductions_of_rows_are_the_same_in_all_widths() {
         .into_iter()
         .flat_map(|d| [ReduceOp::Add, ReduceOp::Max, ReduceOp::Min].map(|op| (d, op)))
     {
-        for n in [1, 3, 4, 8, 16, 17, 33, 64, 96, 211] {
-            let rows = 3;
+        for (n, rows) in [1, 3, 4, 8, 16, 17, 33, 64, 96, 211]
+            .into_iter()
+            .flat_map(|n| [(n, 3), (n, 6)])
+        {
             let mut k = KernelBuilder::new(format!("reduce_{n}"));
             let (x, out) = (k.input("x", d, &[rows, n]), k.output("out", d, &[rows]));
             k.parallel(&[rows], |k, v| {

@@ -1,7 +1,7 @@
 //! Rewriting for AVX2: the same instructions on 256 bits. Masks stay vectors; constants stay in memory; spilled vectors are
 //! rejected.
 
-use super::codes::{Exchange, blend, comparison, exchange, is_scalar, splat, swaps_lanes, wider};
+use super::codes::{Exchange, blend, comparison, exchange, is_scalar, merges_rows, splat, swaps_lanes, wider};
 use super::flow::{Flow, Place};
 use super::{Output, Reject, extends_register, has_vectors, memory_operand, ret};
 use iced_x86::{Code, Instruction, OpKind, Register};
@@ -49,7 +49,9 @@ fn wide(i: &Instruction) -> Result<Instruction, Reject> {
         return j.map_err(|e| Reject::Encode(e.to_string()));
     }
     let swap = swaps_lanes(i).then_some(Code::VEX_Vpshufd_ymm_ymmm256_imm8);
+    let merge = merges_rows(i).then_some(Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8);
     let code = swap
+        .or(merge)
         .or_else(|| wider(i.code()).map(|w| w.ymm))
         .or_else(|| comparison(i.code()).map(|c| c.0.ymm))
         .or_else(|| blend(i.code()))

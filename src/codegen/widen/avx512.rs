@@ -1,6 +1,6 @@
 //! Rewriting for AVX-512 F.
 
-use super::codes::{blend, comparison, exchange, is_scalar, splat, swaps_lanes, wider};
+use super::codes::{blend, comparison, exchange, is_scalar, merges_rows, splat, swaps_lanes, wider};
 use super::flow::{Flow, Place};
 use super::{Output, Reject, extends_register, has_vectors, memory_operand, ret};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
@@ -210,6 +210,9 @@ impl Rewrite<'_> {
             j.set_op1_register(zmm(i.op1_register()));
             self.out.push(j);
             self.streams = true;
+        } else if self.may_stream && i.code() == Code::VEX_Vmovupd_xmm_xmmm128 && place == Some(Place::Memory) {
+            let j = Instruction::with1(Code::Prefetcht1_m8, memory(i));
+            self.out.push(j.map_err(encode)?);
         } else if let Some(order) = exchange(i) {
             let z = zmm(i.op1_register());
             let code = Code::EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8;
@@ -217,6 +220,9 @@ impl Rewrite<'_> {
             self.out.push(j.map_err(encode)?);
         } else if swaps_lanes(i) {
             let j = self.widened(i, Code::EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8, place);
+            self.out.push(j);
+        } else if merges_rows(i) {
+            let j = self.widened(i, Code::EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8, place);
             self.out.push(j);
         } else if i.code() == Code::VEX_Vpsubusw_xmm_xmm_xmmm128 {
             // The kernel's way to say `p * 2^n`: it has no vectors of 16-bit integers.

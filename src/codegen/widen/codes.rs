@@ -178,6 +178,12 @@ pub fn exchange(i: &Instruction) -> Option<Exchange> {
     }
 }
 
+/// Whether an instruction takes lanes of two vectors in one of the orders by which the ends of four rows meet
+/// ([`rows`](crate::codegen::rows)), within each part. Other orders are not on the list, for they make lanes of another width.
+pub fn merges_rows(i: &Instruction) -> bool {
+    i.code() == Code::VEX_Vshufps_xmm_xmm_xmmm128_imm8 && matches!(i.immediate8(), 0x11 | 0xbb | 0x77 | 0x22)
+}
+
 /// Whether an instruction swaps neighbouring lanes, or neighbouring pairs of them, within each part: the steps at the end of
 /// a reduction. Other orders are not on the list, for they make lanes of another width.
 pub fn swaps_lanes(i: &Instruction) -> bool {

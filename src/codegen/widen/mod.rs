@@ -22,7 +22,7 @@
 //! **What it does besides**: constants used in loops stay in zmm16 to zmm31, which Cranelift does not know; spilled vectors go there too; comparisons
 //! give mask registers, which become vectors only if something else than a choice reads them; `vzeroupper` before
 //! returning. Some instructions that kernels have no other use for stand for what CLIF cannot say: a store by `vmovupd` (in kernels without
-//! f64) for one past the caches, `vpsubusw` for `vscalefps`, a load by `vpmovzxbw` for one of as many bytes as there are 32-bit lanes,
+//! f64) for one past the caches, a load by it for a prefetch of the line, `vpsubusw` for `vscalefps`, a load by `vpmovzxbw` for one of as many bytes as there are 32-bit lanes,
 //! stores by `vpextrw` and `vpextrb` for stores of the low 16 or 8 bits of every lane. Tests compare every operation and random kernels in all widths.
 
 mod avx2;

@@ -1,0 +1,85 @@
+//! Rows ahead: what a row kernel asks the memory for while it works on a row that is in the cache.
+//!
+//! A softmax or a norm reads a row from memory once and then once or twice more from the first cache. Meanwhile the memory would rest, for
+//! nothing there tells the processor what comes next. The second reading of a row therefore asks for the next row, line by line, into the
+//! second cache. By hand, over 128 MiB on one core, a layer norm takes 8.1 ms so, 12.5 ms without. A loop that itself writes past the caches
+//! has the memory at work already: in one it costs a tenth.
+
+use super::analysis::stores_of;
+use super::func::{Lowering, may_stream};
+use super::rows::in_step;
+use crate::kernel::{Buf, Index, Inst, Kernel, Loop, Role, Stmt, Value};
+use cranelift_codegen::ir::types::F64X2;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData};
+use std::collections::HashMap;
+
+/// The fewest bytes of a buffer that no cache of a core holds.
+const LARGE: usize = 1 << 20;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Loads that are a row's second reading, with the distance of the next row in bytes.
+pub(super) fn ahead(k: &Kernel) -> HashMap<Value, i64> {
+    let mut out = HashMap::new();
+    let Some(rows) = k.parallel_loop().filter(|l| !l.vector && may_stream(k)) else {
+        return out;
+    };
+    let Some(&row) = rows.vars.iter().rfind(|&&v| k.extent(v) > 1) else {
+        return out;
+    };
+    let mut passes: HashMap<Buf, usize> = HashMap::new();
+    for s in &rows.body {
+        let Stmt::Loop(l) = s else { continue };
+        let loads = loads_of_rows(k, l);
+        let mut stores = vec![];
+        stores_of(&l.body, &mut stores);
+        let streams = stores.iter().any(|(b, _)| k.buffer(*b).streams);
+        let mut read: Vec<Buf> = loads.iter().map(|l| l.1).collect();
+        read.dedup();
+        read.into_iter().for_each(|b| *passes.entry(b).or_default() += 1);
+        for (v, b, i) in loads {
+            let next = i.affine.stride(row) * (in_step(k) * k.buffer(b).dtype.size()) as i64;
+            if !streams && passes[&b] == 2 && next >= LINE as i64 && next < 1 << 20 {
+                out.insert(v, next);
+            }
+        }
+    }
+    out
+}
+
+/// The loads of a vector loop that go along a large input.
+fn loads_of_rows<'k>(k: &Kernel, l: &'k Loop) -> Vec<(Value, Buf, &'k Index)> {
+    let of = |s: &'k Stmt| match s {
+        Stmt::Let(v, Inst::Load(b, i, None)) => Some((*v, *b, i)),
+        _ => None,
+    };
+    let along = |(_, b, i): &(Value, Buf, &Index)| {
+        let buffer = k.buffer(*b);
+        let large = buffer.role == Role::In && buffer.numel() * buffer.dtype.size() >= LARGE;
+        large && i.dynamic.is_empty() && i.affine.stride(l.vars[0]) == 1
+    };
+    match l.vector {
+        true => l.body.iter().filter_map(of).filter(along).collect(),
+        false => vec![],
+    }
+}
+
+impl Lowering<'_> {
+    /// Asks for the lines `distance` bytes behind those that a group loads: a load of two f64 that nothing uses, of which
+    /// [`widen`](super::widen) makes a prefetch.
+    pub(super) fn prefetch(&mut self, b: Buf, i: &Index, distance: i64) {
+        if self.lane.is_none() || self.e.width != LINE {
+            return;
+        }
+        let (p, offset) = self.address(b, i);
+        let bytes = self.e.elements * self.k.buffer(b).dtype.size();
+        for at in (0..bytes).step_by(LINE) {
+            let at = i64::from(offset) + distance + at as i64;
+            // One that may trap is not left out.
+            if let Ok(at) = i32::try_from(at) {
+                self.e.b.ins().load(F64X2, MemFlagsData::new(), p, at);
+            }
+        }
+    }
+}
