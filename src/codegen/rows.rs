@@ -58,7 +58,7 @@ pub(super) fn in_step(k: &Kernel) -> usize {
 }
 
 /// The loops of a loop's body.
-fn loops(l: &Loop) -> impl Iterator<Item = &Loop> {
+pub(super) fn loops(l: &Loop) -> impl Iterator<Item = &Loop> {
     l.body.iter().filter_map(|s| match s {
         Stmt::Loop(l) => Some(l),
         _ => None,
