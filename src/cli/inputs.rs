@@ -4,6 +4,7 @@ use super::model::ModelArgs;
 use super::{App, Stop};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::compare::Tolerance;
+use crate::driver::files::FileArray;
 use crate::driver::{Bound, Dims, Fill, Given, Model, Provided, bind, files, limits};
 use crate::graph::GraphModule;
 use crate::source::FileId;
@@ -52,12 +53,12 @@ impl InputArgs {
         let mut aside = None;
         for path in &self.files {
             let origin = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            for (name, t) in files::read_tensors(path)? {
+            for (name, array) in files::open_arrays(path)? {
                 if set_aside == Some(&name) {
-                    aside = Some(t);
+                    aside = Some(array.read()?);
                     continue;
                 }
-                let given = Given::Value(Val::Leaf(t));
+                let given = Given::File(array);
                 provided.push(Provided {
                     name,
                     given,
@@ -99,9 +100,8 @@ fn one(text: &str) -> Result<Provided, Diagnostic> {
         None => match number(value) {
             Some(v) => Given::Value(v),
             None => {
-                Given::Value(Val::Leaf(array(value).map_err(|e| {
-                    e.unwrap_or_else(|| bad("it is neither a file of tensors nor a value"))
-                })?))
+                let wrong = || bad("it is neither a file of tensors nor a value");
+                Given::File(array(value).map_err(|e| e.unwrap_or_else(wrong))?)
             }
         },
     };
@@ -156,7 +156,7 @@ fn number(value: &str) -> Option<Val<Tensor>> {
 
 /// The only array of a file, or the one named behind the last colon (`in.npz:x`). `Err(None)` if there is no such file
 /// and the text does not look like one.
-fn array(value: &str) -> Result<Tensor, Option<Diagnostic>> {
+fn array(value: &str) -> Result<FileArray, Option<Diagnostic>> {
     let (path, name) = match value.rsplit_once(':') {
         Some((p, n)) if !Path::new(value).exists() => (p, Some(n)),
         _ => (value, None),
@@ -169,7 +169,7 @@ fn array(value: &str) -> Result<Tensor, Option<Diagnostic>> {
     if !Path::new(path).exists() && !matches!(kind.as_str(), "npy" | "npz" | "safetensors") {
         return Err(None);
     }
-    let mut list = files::read_tensors(Path::new(path)).map_err(Some)?;
+    let mut list = files::open_arrays(Path::new(path)).map_err(Some)?;
     let names = list
         .iter()
         .map(|(n, _)| format!("`{n}`"))

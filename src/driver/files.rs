@@ -3,7 +3,8 @@
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::Tensor;
 use crate::tensor::files::{self, FileError, Problem};
-use std::path::Path;
+use crate::types::TensorType;
+use std::path::{Path, PathBuf};
 
 const KINDS: &str = ".npy, .npz and .safetensors files hold tensors";
 
@@ -38,11 +39,14 @@ fn without_number(text: &str) -> String {
 /// The tensors of an `.npy`, `.npz` or `.safetensors` file in its order; the content says which it is. The only one of an
 /// `.npy` file is named after the file. Arrays of elements that tensors do not have (text, dates) are left out.
 pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
-    let file = files::read(path).map_err(|e| match &e.problem {
-        Problem::Io(why) => unreadable(path, &without_number(why)),
-        _ => malformed(path, detail(&e)),
-    })?;
-    if let (true, Some((name, ty))) = (file.tensors.is_empty(), file.unsupported.first()) {
+    let all = open_arrays(path)?.into_iter();
+    all.map(|(n, a)| a.read().map(|t| (n, t))).collect()
+}
+
+/// [`read_tensors`] as far as headers go: what they say can be held against what is wanted before memory is taken.
+pub fn open_arrays(path: &Path) -> Result<Vec<(String, FileArray)>, Diagnostic> {
+    let file = files::open(path).map_err(|e| finding(&e))?;
+    if let (true, Some((name, ty))) = (file.arrays.is_empty(), file.unsupported.first()) {
         let what = if name.is_empty() {
             "the array".to_string()
         } else {
@@ -51,8 +55,54 @@ pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
         return Err(malformed(path, format!("{what} has elements of type {ty}")));
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let named = |(n, t): (String, Tensor)| (if n.is_empty() { stem.clone() } else { n }, t);
-    Ok(file.tensors.into_iter().map(named).collect())
+    let named = |(name, array): (String, files::Array)| {
+        let file = FileArray {
+            path: path.to_owned(),
+            name: name.clone(),
+            array,
+        };
+        (if name.is_empty() { stem.clone() } else { name }, file)
+    };
+    Ok(file.arrays.into_iter().map(named).collect())
+}
+
+/// An array of a file, whose elements are read when they are wanted.
+#[derive(Clone, Debug)]
+pub struct FileArray {
+    path: PathBuf,
+    name: String,
+    array: files::Array,
+}
+
+impl FileArray {
+    /// Its type.
+    pub fn ty(&self) -> TensorType {
+        TensorType::fixed(self.array.dtype(), self.array.shape())
+    }
+
+    /// The array with its elements; an error if the file is malformed (E0507), or if they need more memory than the system has
+    /// (E0509).
+    pub fn read(&self) -> Result<Tensor, Diagnostic> {
+        self.array.read().map_err(|problem| {
+            finding(&FileError {
+                path: self.path.clone(),
+                tensor: Some(self.name.clone()),
+                problem,
+            })
+        })
+    }
+}
+
+/// What is said of a file that cannot be read.
+fn finding(e: &FileError) -> Diagnostic {
+    match &e.problem {
+        Problem::Io(why) => unreadable(&e.path, &without_number(why)),
+        Problem::Memory(_) => {
+            let title = format!("`{}` cannot be unpacked: {}", e.path.display(), detail(e));
+            Diagnostic::new(Code::E0509, title)
+        }
+        _ => malformed(&e.path, detail(e)),
+    }
 }
 
 fn detail(e: &FileError) -> String {

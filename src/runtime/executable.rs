@@ -1,7 +1,9 @@
 //! The executable: a program with everything it needs to run.
 
+use super::code;
 use super::plan::{self, Action};
 use super::shared;
+use super::tables::Tables;
 use crate::codegen::{self, CompiledKernels, compile_shared};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::Mutation;
@@ -53,6 +55,8 @@ pub struct Executable {
     outputs: Vec<*mut u8>,
     /// For each input its number among those that are tensors.
     tensor_inputs: Vec<Option<usize>>,
+    /// What is read row by row.
+    pub(super) tables: Tables,
     /// The address of every buffer during a run.
     pub(super) addresses: Vec<*mut u8>,
     /// Whether runs read each buffer.
@@ -78,6 +82,7 @@ impl Executable {
                     .help("this is a fault in fxc; run the graph with --interpret, and please report it"),
             )
         })?;
+        code::release_compiler();
         let code = begin.elapsed();
         let plan::Planned { actions, packed } = plan::actions(&program, &kernels, options)?;
         let scratch = actions.iter().map(|a| match a {
@@ -114,6 +119,7 @@ impl Executable {
             spare: vec![None; results.len()],
             outputs: vec![std::ptr::null_mut(); results.len()],
             results,
+            tables: Tables::of(&program),
             addresses,
             read,
             args: vec![],
@@ -269,6 +275,9 @@ impl Executable {
                 Place::Output(n) => self.outputs[*n],
                 Place::Pieces => std::ptr::null_mut(),
             };
+        }
+        for table in &mut self.tables.all {
+            self.addresses[table.buffer.0] = table.address();
         }
     }
 

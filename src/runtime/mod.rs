@@ -3,12 +3,14 @@
 //! An [`Executable`] owns what a run needs: compiled kernels, planned contractions, the arena, and memory for results.
 //! After the first run it allocates only for results that the caller still holds.
 
+mod code;
 mod control;
 mod executable;
 mod plan;
 mod profile;
 mod shared;
 mod steps;
+mod tables;
 
 pub use executable::{Executable, Options, RunError};
 pub use profile::{Profile, ProfileRow};

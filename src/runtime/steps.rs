@@ -24,6 +24,8 @@ impl Executable {
                 self.args.clear();
                 self.args.extend(buffers.iter().map(|b| self.addresses[b.0]));
                 let (index, extent, chunk, size) = (*index, *extent, *chunk, *scratch);
+                // SAFETY: the steps before this one have computed its inputs.
+                unsafe { self.tables.fetch(i, &self.addresses) };
                 let status = self.kernel(index, extent, chunk, size);
                 self.fault(i, status)
             }

@@ -68,6 +68,11 @@ impl Tensor {
         self.storage.release_pages();
     }
 
+    /// Whether the elements lie in a mapped file.
+    pub fn is_mapped(&self) -> bool {
+        matches!(*self.storage, Storage::Mapped { .. })
+    }
+
     /// Says how a tensor in a mapped file will be read; see [`Storage::read_sparsely`].
     pub fn read_sparsely(&self) {
         self.storage.read_sparsely();

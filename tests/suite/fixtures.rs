@@ -22,6 +22,7 @@ pub fn write(dir: &Dir) {
     dir.file("misspelt.pt2", edited(&archive, config, "net.0.weight", "net.0.wieght"));
     dir.file("digits.safetensors", &weights);
     dir.file("cut.safetensors", &weights[..weights.len() / 2]);
+    dir.file("vast.npz", vast());
     dir.file("wrong.npz", std::fs::read(root().join("tests/ui/wrong.npz")).unwrap());
 }
 
@@ -44,4 +45,20 @@ fn edited(archive: &[u8], entry: &str, from: &str, to: &str) -> Vec<u8> {
         out.write_all(&content).unwrap();
     }
     out.finish().unwrap().into_inner()
+}
+
+/// An archive whose one compressed array is said to have nearly 4 GiB. It has none of them: only its header can be read.
+fn vast() -> Vec<u8> {
+    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4000000000,), }\n";
+    let length = (header.len() as u16).to_le_bytes();
+    let mut out = zip::ZipWriter::new(Cursor::new(vec![]));
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+    out.start_file("x.npy", options).unwrap();
+    let lead = [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes()].concat();
+    out.write_all(&lead).unwrap();
+    let mut bytes = out.finish().unwrap().into_inner();
+    let entry = bytes.windows(4).rposition(|w| w == b"PK\x01\x02").unwrap();
+    let size = 4_000_000_000 + lead.len() as u32;
+    bytes[entry + 24..entry + 28].copy_from_slice(&size.to_le_bytes());
+    bytes
 }

@@ -1,9 +1,10 @@
 //! From what a user gives to the inputs of a graph: by name, checked against the declared types, sizes solved.
 
-use super::fill::{Fill, filled};
+use super::fill::Fill;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::graph::{Arg, Graph, GraphModule, NodeId};
-use crate::tensor::{Scalar, Tensor, byte_len, is_available};
+use crate::driver::files::FileArray;
+use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub type Dims = BTreeMap<String, i64>;
 pub enum Given {
     /// A value.
     Value(Value),
+    /// An array of a file. Its elements are read if its type is what the graph declares, so that no memory is taken for others.
+    File(FileArray),
     /// A tensor to be made, of this type or else of the one that the graph declares.
     Fill(Fill, Option<TensorType>),
 }
@@ -86,12 +89,12 @@ pub fn type_of(v: &Value) -> Type {
     v.map(Tensor::ty)
 }
 
-struct Binder<'a> {
+pub(super) struct Binder<'a> {
     module: &'a GraphModule,
-    graph: &'a Graph,
+    pub(super) graph: &'a Graph,
     placeholders: Vec<NodeId>,
-    dims: Dims,
-    out: Diagnostics,
+    pub(super) dims: Dims,
+    pub(super) out: Diagnostics,
 }
 
 impl Binder<'_> {
@@ -259,6 +262,11 @@ impl Binder<'_> {
                     origin,
                     ..
                 }) => self.fit(n, v.clone(), origin),
+                Some(Provided {
+                    given: Given::File(array),
+                    origin,
+                    ..
+                }) => self.read(n, array, origin),
                 Some(_) => None,
                 None => self.graph[n].args().first().and_then(default_value),
             };
@@ -275,47 +283,68 @@ impl Binder<'_> {
         values.into_iter().collect()
     }
 
+    /// The elements of an array whose type fits.
+    fn read(&mut self, n: NodeId, array: &FileArray, origin: &str) -> Option<Value> {
+        let (graph, ty) = (self.graph, array.ty());
+        let fits = match &graph[n].meta.ty {
+            Some(Val::Leaf(want)) => self.fit_tensor(n, want, &ty, origin),
+            Some(declared @ (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_))) if ty.rank() != Some(0) => {
+                self.wrong_kind(n, declared, &Val::Leaf(ty), origin);
+                false
+            }
+            _ => true,
+        };
+        if !fits {
+            return None;
+        }
+        match array.read() {
+            Ok(t) => self.fit(n, Val::Leaf(t), origin),
+            Err(d) => {
+                self.out.push(d);
+                None
+            }
+        }
+    }
+
     /// The value as the placeholder's declared type wants it; binds sizes.
-    fn fit(&mut self, n: NodeId, v: Value, origin: &str) -> Option<Value> {
+    pub(super) fn fit(&mut self, n: NodeId, v: Value, origin: &str) -> Option<Value> {
         let graph = self.graph;
         let Some(declared) = &graph[n].meta.ty else {
             return Some(v);
         };
         match (declared, v) {
-            (Val::Leaf(t), Val::Leaf(x)) => self.fit_tensor(n, t, &x, origin).then_some(Val::Leaf(x)),
+            (Val::Leaf(t), Val::Leaf(x)) => self.fit_tensor(n, t, &x.ty(), origin).then_some(Val::Leaf(x)),
             (Val::Leaf(t), v) if t.rank() == Some(0) => match scalar(&v) {
                 Some(s) => Some(Val::Leaf(Tensor::from_scalars(t.dtype, &[], &[s]))),
-                None => self.wrong_kind(n, declared, &v, origin),
+                None => self.wrong_kind(n, declared, &type_of(&v), origin),
             },
             (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), Val::Leaf(x)) if x.rank() == 0 => {
                 Some(number(x.get(0)))
             }
             (Val::Unknown, v) => Some(v),
             (Val::Leaf(_), v) | (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), v @ Val::Leaf(_)) => {
-                self.wrong_kind(n, declared, &v, origin)
+                self.wrong_kind(n, declared, &type_of(&v), origin)
             }
             (_, v) => Some(v),
         }
     }
 
-    fn wrong_kind(&mut self, n: NodeId, declared: &Type, v: &Value, origin: &str) -> Option<Value> {
+    fn wrong_kind(&mut self, n: NodeId, declared: &Type, given: &Type, origin: &str) -> Option<Value> {
         let node = &self.graph[n];
         let title = format!(
-            "input `{}` must be {declared}, but {} gives {}",
-            node.target(),
-            origin,
-            type_of(v)
+            "input `{}` must be {declared}, but {origin} gives {given}",
+            node.target()
         );
         self.out
             .push(Diagnostic::new(Code::E0503, title).at_opt(node.meta.span, "declared here"));
         None
     }
 
-    fn fit_tensor(&mut self, n: NodeId, want: &TensorType, x: &Tensor, origin: &str) -> bool {
+    fn fit_tensor(&mut self, n: NodeId, want: &TensorType, x: &TensorType, origin: &str) -> bool {
         let node = &self.graph[n];
         let (name, span) = (node.target(), node.meta.span);
-        if x.dtype() != want.dtype {
-            let title = format!("input `{name}` must be {want}, but {origin} has {}", x.ty());
+        if x.dtype != want.dtype {
+            let title = format!("input `{name}` must be {want}, but {origin} has {x}");
             let numpy = if want.dtype == DType::B8 {
                 "bool_"
             } else {
@@ -327,23 +356,26 @@ impl Binder<'_> {
             self.out.push(d);
             return false;
         }
-        let Some(dims) = &want.shape else { return true };
+        let (Some(dims), Some(given)) = (&want.shape, &x.shape) else {
+            return true;
+        };
         let wrong = |why: String| {
-            let title = format!("input `{name}` must be {want}, but {origin} has {}", x.ty());
+            let title = format!("input `{name}` must be {want}, but {origin} has {x}");
             Diagnostic::new(Code::E0504, title)
                 .at_opt(span, "declared here")
                 .note(why)
         };
-        if dims.len() != x.rank() {
+        if dims.len() != given.len() {
             self.out.push(wrong(format!(
                 "it has {} dimensions instead of {}",
-                x.rank(),
+                given.len(),
                 dims.len()
             )));
             return false;
         }
-        for (i, (d, &size)) in dims.iter().zip(x.shape()).enumerate() {
-            if let Err(why) = self.unify(d, size as i64, &format!("input `{name}`")) {
+        for (i, (d, size)) in dims.iter().zip(given).enumerate() {
+            let Some(size) = size.as_const() else { continue };
+            if let Err(why) = self.unify(d, size, &format!("input `{name}`")) {
                 self.out.push(wrong(format!("dimension {i} is {size}: {why}")));
                 return false;
             }
@@ -380,58 +412,6 @@ impl Binder<'_> {
         self.check_range(&var, diff / coef, origin);
         self.dims.insert(var, diff / coef);
         Ok(())
-    }
-
-    /// A generated tensor.
-    fn make(&mut self, n: NodeId, fill: Fill, given: Option<&TensorType>) -> Option<Value> {
-        let graph = self.graph;
-        let node = &graph[n];
-        let name = node.target();
-        let declared = node.meta.ty.as_ref().and_then(|t| t.as_leaf());
-        let Some(ty) = given.or(declared) else {
-            let title = format!("the type of input `{name}` is not known, so it cannot be made");
-            let d = Diagnostic::new(Code::E0304, title)
-                .at_opt(node.meta.span, "it has no type")
-                .help(format!("write its type: `{name}:f32[2, 3]=…`"));
-            self.out.push(d);
-            return None;
-        };
-        let shape = self.sizes(n, ty)?;
-        if !ty.dtype.is_computed() || !byte_len(ty.dtype, &shape).is_some_and(is_available) {
-            let title = format!("input `{name}` cannot be made: {}{shape:?}", ty.dtype);
-            self.out
-                .push(Diagnostic::new(Code::E0504, title).at_opt(node.meta.span, "declared here"));
-            return None;
-        }
-        let t = filled(ty.dtype, &shape, fill);
-        self.fit(n, Val::Leaf(t), "the command line")
-    }
-
-    fn sizes(&mut self, n: NodeId, ty: &TensorType) -> Option<Vec<usize>> {
-        let node = &self.graph[n];
-        let dims = &self.dims;
-        let eval = |d: &Dim| d.eval(&|v| dims.get(v).copied()).and_then(|x| usize::try_from(x).ok());
-        let shape = ty.shape.as_ref();
-        let sizes: Option<Vec<usize>> = shape.and_then(|s| s.iter().map(eval).collect());
-        if sizes.is_none() {
-            let mut unbound = vec![];
-            shape.into_iter().flatten().for_each(|d| {
-                d.visit_vars(&mut |v| {
-                    if !dims.contains_key(v) && !unbound.contains(&v.to_string()) {
-                        unbound.push(v.to_string());
-                    }
-                })
-            });
-            let name = node.target();
-            let d = Diagnostic::new(Code::E0304, format!("the sizes of input `{name}` ({ty}) are not known"))
-                .at_opt(node.meta.span, "declared here");
-            let d = match unbound.first() {
-                Some(v) => d.help(format!("give the size: `--dim {v}=8`")),
-                None => d.help(format!("write its type: `{name}:f32[2, 3]=…`")),
-            };
-            self.out.push(d);
-        }
-        sizes
     }
 }
 

@@ -3,3 +3,4 @@
 pub mod bind;
 pub mod fill;
 pub mod limits;
+mod made;

@@ -1,15 +1,19 @@
 //! Files of tensors: `.npy`, `.npz` and `.safetensors`, read and written.
 //!
 //! Reading maps the file; tensors whose bytes are stored plainly and aligned are parts of the mapping and not copied. What
-//! a file says is checked before it is believed: every malformed file gives a [`FileError`] that says what is wrong.
+//! a file says is checked before it is believed: every malformed file gives a [`FileError`] that says what is wrong. [`open`] reads
+//! headers alone, so that what they say can be checked before there is memory for it.
 
+mod array;
 mod npy;
 mod npz;
 mod safetensors;
 #[cfg(test)]
 mod tests;
 
-use super::{ALIGN, AlignedBytes, Storage, Tensor, byte_len};
+pub use array::Array;
+
+use super::{ALIGN, Tensor, byte_len};
 use crate::types::DType;
 use indexmap::IndexMap;
 use memmap2::Mmap;
@@ -26,6 +30,37 @@ pub struct TensorFile {
     pub tensors: IndexMap<String, Tensor>,
     /// Tensors whose element type fxc does not compute with: name and the file's name of the type.
     pub unsupported: IndexMap<String, String>,
+}
+
+/// The arrays of a file, of which the headers were read.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Arrays by name, as [`TensorFile::tensors`].
+    pub arrays: IndexMap<String, Array>,
+    /// As [`TensorFile::unsupported`].
+    pub unsupported: IndexMap<String, String>,
+}
+
+impl Contents {
+    /// Adds an array, or the name of a type that is not supported.
+    fn insert(&mut self, name: String, array: Result<Array, String>) {
+        match array {
+            Ok(a) => self.arrays.insert(name, a).map(drop),
+            Err(dtype) => self.unsupported.insert(name, dtype).map(drop),
+        };
+    }
+
+    /// All elements.
+    fn read(self) -> Result<TensorFile, Found> {
+        let one = |(name, a): (String, Array)| match a.read() {
+            Ok(t) => Ok((name, t)),
+            Err(p) => Err((Some(name), p)),
+        };
+        Ok(TensorFile {
+            tensors: self.arrays.into_iter().map(one).collect::<Result<_, _>>()?,
+            unsupported: self.unsupported,
+        })
+    }
 }
 
 /// The formats.
@@ -126,6 +161,8 @@ pub enum Problem {
     Zip(String),
     /// The element type cannot be written in this format.
     Dtype(DType),
+    /// The elements, so many bytes, are to be in memory that the system has not.
+    Memory(u64),
 }
 
 impl fmt::Display for Problem {
@@ -156,6 +193,7 @@ impl fmt::Display for Problem {
             Problem::Duplicate => f.write_str("the name occurs twice"),
             Problem::Zip(what) => write!(f, "broken zip archive: {what}"),
             Problem::Dtype(d) => write!(f, "the format has no element type {d}"),
+            Problem::Memory(n) => write!(f, "it takes {n} bytes, and the system has not so much memory"),
         }
     }
 }
@@ -182,13 +220,21 @@ fn whole(p: Problem) -> Found {
 
 /// Reads the file at `path`; its contents, not its name, say which format it has.
 pub fn read(path: &Path) -> Result<TensorFile, FileError> {
-    let error = |(tensor, problem)| FileError {
+    open(path)?.read().map_err(in_file(path))
+}
+
+/// Reads the headers of the file at `path`.
+pub fn open(path: &Path) -> Result<Contents, FileError> {
+    let map = map(path).map_err(|p| in_file(path)(whole(p)))?;
+    parse(&map).map_err(in_file(path))
+}
+
+fn in_file(path: &Path) -> impl Fn(Found) -> FileError {
+    move |(tensor, problem)| FileError {
         path: path.to_owned(),
         tensor,
         problem,
-    };
-    let map = map(path).map_err(|p| error(whole(p)))?;
-    parse(&map).map_err(error)
+    }
 }
 
 /// Maps the file at `path` for reading. A file that this process has mapped already, and that did not change since, is the same
@@ -243,34 +289,18 @@ fn mapping(file: &File) -> std::io::Result<Arc<Mmap>> {
     Ok(Arc::new(unsafe { Mmap::map(file) }?))
 }
 
-/// Reads mapped bytes.
-fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
+/// Reads the headers of mapped bytes.
+fn parse(map: &Arc<Mmap>) -> Result<Contents, Found> {
     match Format::of_bytes(map) {
         Format::Npy => {
-            let mut file = TensorFile::default();
-            let entry = npy::parse(map).map_err(whole)?;
-            match entry.tensor(map, 0).map_err(whole)? {
-                Ok(t) => file.tensors.insert(String::new(), t).map(drop),
-                Err(dtype) => file.unsupported.insert(String::new(), dtype).map(drop),
-            };
+            let mut file = Contents::default();
+            let header = npy::parse(map, map.len() as u64).map_err(whole)?;
+            file.insert(String::new(), Array::stored(map, 0, header).map_err(whole)?);
             Ok(file)
         }
-        Format::Npz => npz::parse(map),
-        Format::Safetensors => safetensors::parse(map),
+        Format::Npz => npz::open(map),
+        Format::Safetensors => safetensors::open(map),
     }
-}
-
-/// The tensor of `len` bytes from `offset` of the mapping, in place if they are aligned.
-fn mapped(map: &Arc<Mmap>, dtype: DType, shape: &[usize], offset: usize, len: usize) -> Tensor {
-    let storage = match (map.as_ptr() as usize + offset).is_multiple_of(dtype.size()) {
-        true => Storage::Mapped {
-            map: map.clone(),
-            offset,
-            len,
-        },
-        false => Storage::Owned(AlignedBytes::from_slice(&map[offset..offset + len])),
-    };
-    Tensor::from_storage(dtype, shape, storage)
 }
 
 /// The shape as sizes of this machine and the bytes it takes.

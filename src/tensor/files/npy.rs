@@ -3,14 +3,12 @@
 //!
 //! NumPy has no bfloat16: it is written as float32, which holds every value of it.
 
-use super::{Problem, mapped, sizes};
-use crate::tensor::{AlignedBytes, Storage, Tensor};
+use super::{Problem, sizes};
+use crate::tensor::Tensor;
 use crate::types::DType;
-use memmap2::Mmap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
-use std::sync::Arc;
 
 /// How every file begins.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
@@ -32,52 +30,80 @@ const TYPES: &[(&str, DType)] = &[
 
 /// What a header says, checked against the bytes that follow it.
 #[derive(Debug)]
-pub struct Entry {
+pub struct Header {
     descr: String,
     fortran: bool,
     shape: Vec<u64>,
     /// Where the elements begin.
-    offset: usize,
+    pub offset: usize,
     /// How many bytes there are from there.
-    have: usize,
+    have: u64,
 }
 
-/// Reads the header at the beginning of `bytes`.
-pub fn parse(bytes: &[u8]) -> Result<Entry, Problem> {
-    let have = bytes.len() as u64;
+/// In which order elements, and the bytes of each, are stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// The first index runs fastest.
+    fortran: bool,
+    /// The most significant byte is the first.
+    swapped: bool,
+}
+
+/// The beginning of a file of at most this many bytes more than its header, as far as the header's length needs it.
+const LEAD: u64 = 12;
+
+/// The header's bytes of a file that is read from `from`: all that [`parse`] looks at.
+pub fn lead(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![];
+    from.by_ref().take(LEAD).read_to_end(&mut bytes)?;
+    if let Some((text, says)) = length(&bytes) {
+        let rest = (text as u64 + says.min(MAX_HEADER)).saturating_sub(bytes.len() as u64);
+        from.by_ref().take(rest).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// Where the header's text begins and how long it is said to be, if the bytes begin as a file of a known version.
+fn length(bytes: &[u8]) -> Option<(usize, u64)> {
+    let (width, text) = match bytes.get(6)? {
+        1 => (2, 10),
+        2 | 3 => (4, 12),
+        _ => return None,
+    };
+    let len = bytes.get(8..8 + width).filter(|_| bytes.starts_with(MAGIC))?;
+    Some((text, len.iter().rev().fold(0u64, |a, &b| a << 8 | b as u64)))
+}
+
+/// Reads the header at the beginning of `bytes`, which are at least the [`lead`] of a file of `have` bytes.
+pub fn parse(bytes: &[u8], have: u64) -> Result<Header, Problem> {
     if !bytes.starts_with(MAGIC) {
         return Err(Problem::Header("it does not begin as a .npy file does".into()));
     }
     let Some(&[major, _]) = bytes.get(6..8) else {
         return Err(Problem::Truncated { need: 10, have });
     };
-    let (width, text) = match major {
-        1 => (2, 10),
-        2 | 3 => (4, 12),
-        v => return Err(Problem::Header(format!("version {v} of the .npy format is not known"))),
+    if !(1..=3).contains(&major) {
+        let what = format!("version {major} of the .npy format is not known");
+        return Err(Problem::Header(what));
+    }
+    let Some((text, says)) = length(bytes) else {
+        let need = if major == 1 { 10 } else { 12 };
+        return Err(Problem::Truncated { need, have });
     };
-    let Some(len) = bytes.get(8..8 + width) else {
-        return Err(Problem::Truncated {
-            need: text as u64,
-            have,
-        });
-    };
-    let says = len.iter().rev().fold(0u64, |a, &b| a << 8 | b as u64);
-    if says > MAX_HEADER || says > have - text as u64 {
-        return Err(Problem::HeaderLength {
-            says,
-            have: have - text as u64,
-        });
+    let there = bytes.len().saturating_sub(text) as u64;
+    if says > MAX_HEADER || says > there {
+        let have = have.saturating_sub(text as u64);
+        return Err(Problem::HeaderLength { says, have });
     }
     let offset = text + says as usize;
     let header = String::from_utf8_lossy(&bytes[text..offset]);
     let (descr, fortran, shape) = Dict { rest: header.trim() }.parse().map_err(Problem::Header)?;
-    Ok(Entry {
+    Ok(Header {
         descr,
         fortran,
         shape,
         offset,
-        have: bytes.len() - offset,
+        have: have.saturating_sub(offset as u64),
     })
 }
 
@@ -200,83 +226,68 @@ impl<'a> Dict<'a> {
     }
 }
 
-impl Entry {
-    /// The element type and whether its bytes are in the other order, or NumPy's name of a type that is not supported.
-    fn dtype(&self) -> Result<(DType, bool), String> {
-        let (order, name) = match self.descr.chars().next() {
+impl Header {
+    /// The order of the element type's bytes, and NumPy's name of the type without it.
+    fn byte_order(&self) -> (char, &str) {
+        match self.descr.chars().next() {
             Some(c @ ('<' | '>' | '|' | '=')) => (c, &self.descr[1..]),
             _ => ('=', &self.descr[..]),
-        };
-        let found = TYPES.iter().find(|t| t.0 == name);
-        found.map(|t| (t.1, order == '>')).ok_or_else(|| self.descr.clone())
-    }
-
-    /// The tensor, whose file begins at `base` of the mapping; `Err` inside is the name of an unsupported element type.
-    pub fn tensor(&self, map: &Arc<Mmap>, base: usize) -> Result<Result<Tensor, String>, Problem> {
-        let (dtype, swapped) = match self.dtype() {
-            Ok(d) => d,
-            Err(name) => return Ok(Err(name)),
-        };
-        let (shape, len) = self.checked(dtype)?;
-        let offset = base + self.offset;
-        if !swapped && !self.is_fortran() {
-            return Ok(Ok(mapped(map, dtype, &shape, offset, len)));
         }
-        Ok(Ok(self.rearranged(dtype, swapped, &shape, &map[offset..offset + len])))
     }
 
-    /// The tensor from the bytes of its file.
-    pub fn tensor_from(&self, bytes: &[u8]) -> Result<Result<Tensor, String>, Problem> {
-        let (dtype, swapped) = match self.dtype() {
-            Ok(d) => d,
-            Err(name) => return Ok(Err(name)),
-        };
-        let (shape, len) = self.checked(dtype)?;
-        Ok(Ok(self.rearranged(
-            dtype,
-            swapped,
-            &shape,
-            &bytes[self.offset..self.offset + len],
-        )))
+    /// The element type, or NumPy's name of a type that is not supported.
+    pub fn dtype(&self) -> Result<DType, String> {
+        let (_, name) = self.byte_order();
+        let found = TYPES.iter().find(|t| t.0 == name);
+        found.map(|t| t.1).ok_or_else(|| self.descr.clone())
     }
 
-    fn checked(&self, dtype: DType) -> Result<(Vec<usize>, usize), Problem> {
+    /// The sizes and the elements' bytes, all of which are there.
+    pub fn checked(&self, dtype: DType) -> Result<(Vec<usize>, usize), Problem> {
         let (shape, len) = sizes(dtype, &self.shape)?;
-        if len > self.have {
+        if len as u64 > self.have {
             return Err(Problem::Truncated {
                 need: (self.offset + len) as u64,
-                have: (self.offset + self.have) as u64,
+                have: self.offset as u64 + self.have,
             });
         }
         Ok((shape, len))
     }
 
-    /// Whether the order of the elements matters and is Fortran's.
-    fn is_fortran(&self) -> bool {
-        self.fortran && self.shape.iter().filter(|&&d| d != 1).count() > 1
+    /// The order of the elements.
+    pub fn order(&self) -> Order {
+        Order {
+            fortran: self.fortran && self.shape.iter().filter(|&&d| d != 1).count() > 1,
+            swapped: self.byte_order().0 == '>',
+        }
+    }
+}
+
+impl Order {
+    /// Whether it is that of tensors.
+    pub fn is_plain(self) -> bool {
+        !self.fortran && !self.swapped
     }
 
-    /// A copy in row-major order and this machine's byte order.
-    fn rearranged(&self, dtype: DType, swapped: bool, shape: &[usize], bytes: &[u8]) -> Tensor {
-        let mut out = AlignedBytes::from_slice(bytes);
-        let size = dtype.size();
-        if self.is_fortran() && !bytes.is_empty() {
-            let dst = out.bytes_mut();
-            for (i, dst) in dst.chunks_exact_mut(size).enumerate() {
+    /// Copies elements of `size` bytes to row-major order and this machine's byte order.
+    pub fn undo(self, size: usize, shape: &[usize], from: &[u8], to: &mut [u8]) {
+        if self.fortran {
+            for (i, dst) in to.chunks_exact_mut(size).enumerate() {
                 // Row-major index `i` to column-major.
-                let (mut rest, mut at, mut below) = (i, 0, bytes.len() / size);
+                let (mut rest, mut at, mut below) = (i, 0, from.len() / size);
                 for &d in shape.iter().rev() {
                     below /= d;
                     at += rest % d * below;
                     rest /= d;
                 }
-                dst.copy_from_slice(&bytes[at * size..(at + 1) * size]);
+                dst.copy_from_slice(&from[at * size..(at + 1) * size]);
             }
+        } else {
+            to.copy_from_slice(from);
         }
-        if swapped {
-            out.bytes_mut().chunks_exact_mut(size).for_each(<[u8]>::reverse);
+        if self.swapped {
+            to.chunks_exact_mut(size).for_each(<[u8]>::reverse);
         }
-        Tensor::from_storage(dtype, shape, Storage::Owned(out))
     }
 }
 

@@ -1,6 +1,7 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files, the names of the arrays being the files' without the extension.
 
-use super::{Found, Problem, TensorFile, npy, whole};
+use super::array::{Array, Bytes};
+use super::{Contents, Found, Problem, npy, whole};
 use crate::tensor::Tensor;
 use memmap2::Mmap;
 use std::fs::File;
@@ -10,12 +11,13 @@ use std::sync::Arc;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-/// Reads an archive. Stored entries are used where they are (their checksums are not computed), compressed ones are
-/// unpacked.
-pub fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
+/// Reads an archive's headers. Stored entries are used where they are (their checksums are not computed), compressed ones are
+/// unpacked when their elements are asked for.
+pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
     let zip = |e: zip::result::ZipError| Problem::Zip(e.to_string());
-    let mut archive = ZipArchive::new(Cursor::new(&map[..])).map_err(|e| whole(zip(e)))?;
-    let mut file = TensorFile::default();
+    let mut archive = ZipArchive::new(Cursor::new(Bytes(map.clone()))).map_err(|e| whole(zip(e)))?;
+    let again = archive.clone();
+    let mut file = Contents::default();
     for i in 0..archive.len() {
         let mut entry = archive.by_index(i).map_err(|e| whole(zip(e)))?;
         let path = entry.name().map_err(|e| whole(zip(e)))?.into_owned();
@@ -23,24 +25,19 @@ pub fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
         let at = |p: Problem| (Some(name.clone()), p);
         let read = match stored(&entry, map.len()) {
             Some((start, len)) => {
-                let npy = npy::parse(&map[start..start + len]).map_err(at)?;
-                npy.tensor(map, start).map_err(at)?
+                let header = npy::parse(&map[start..start + len], len as u64).map_err(at)?;
+                Array::stored(map, start, header).map_err(at)?
             }
             None => {
-                let mut bytes = vec![];
-                entry
-                    .read_to_end(&mut bytes)
-                    .map_err(|e| at(Problem::Zip(e.to_string())))?;
-                npy::parse(&bytes).map_err(at)?.tensor_from(&bytes).map_err(at)?
+                let lead = npy::lead(&mut entry).map_err(|e| at(Problem::Zip(e.to_string())))?;
+                let header = npy::parse(&lead, entry.size()).map_err(at)?;
+                Array::packed(&again, i, header).map_err(at)?
             }
         };
-        if file.tensors.contains_key(&name) || file.unsupported.contains_key(&name) {
+        if file.arrays.contains_key(&name) || file.unsupported.contains_key(&name) {
             return Err((Some(name), Problem::Duplicate));
         }
-        match read {
-            Ok(t) => file.tensors.insert(name, t).map(drop),
-            Err(dtype) => file.unsupported.insert(name, dtype).map(drop),
-        };
+        file.insert(name, read);
     }
     Ok(file)
 }

@@ -3,7 +3,7 @@
 //!
 //! Read here and not by the `safetensors` crate, because errors have to name the tensor and the numbers; written by it.
 
-use super::{Found, Problem, TensorFile, mapped, sizes, whole};
+use super::{Array, Contents, Found, Problem, sizes, whole};
 use crate::tensor::Tensor;
 use crate::types::DType;
 use memmap2::Mmap;
@@ -38,8 +38,8 @@ struct Info<'a> {
     end: u64,
 }
 
-/// Reads a file.
-pub fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
+/// Reads a file's header.
+pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
     let have = map.len() as u64;
     let Some(len) = map.get(..8) else {
         return Err(whole(Problem::Truncated { need: 8, have }));
@@ -57,10 +57,10 @@ pub fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
         infos.push(info(name, value).map_err(|what| (Some(name.clone()), Problem::Header(what)))?);
     }
     check_layout(&infos, have - data as u64)?;
-    let mut file = TensorFile::default();
+    let mut file = Contents::default();
     for i in &infos {
-        match TYPES.iter().find(|t| t.0 == i.dtype) {
-            None => file.unsupported.insert(i.name.to_owned(), i.dtype.to_owned()).map(drop),
+        let array = match TYPES.iter().find(|t| t.0 == i.dtype) {
+            None => Err(i.dtype.to_owned()),
             Some(&(_, dtype, _)) => {
                 let at = |p: Problem| (Some(i.name.to_owned()), p);
                 let (shape, need) = sizes(dtype, &i.shape).map_err(at)?;
@@ -70,10 +70,10 @@ pub fn parse(map: &Arc<Mmap>) -> Result<TensorFile, Found> {
                         have: i.end - i.begin,
                     }));
                 }
-                let tensor = mapped(map, dtype, &shape, data + i.begin as usize, need);
-                file.tensors.insert(i.name.to_owned(), tensor).map(drop)
+                Ok(Array::mapped(map, data + i.begin as usize, dtype, shape, need))
             }
         };
+        file.insert(i.name.to_owned(), array);
     }
     Ok(file)
 }

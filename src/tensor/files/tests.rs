@@ -1,7 +1,7 @@
 //! Round trips, what NumPy and safetensors write, and files that lie.
 
 use super::*;
-use crate::tensor::{Scalar, contiguous_strides};
+use crate::tensor::{Scalar, Storage, contiguous_strides};
 use proptest::prelude::*;
 
 /// Bytes as a mapping.
@@ -12,7 +12,7 @@ fn map_of(bytes: &[u8]) -> Arc<Mmap> {
 }
 
 fn parse_bytes(bytes: &[u8]) -> Result<TensorFile, Found> {
-    parse(&map_of(bytes))
+    parse(&map_of(bytes))?.read()
 }
 
 fn problem(bytes: &[u8]) -> String {
@@ -107,6 +107,40 @@ fn other_orders_are_rearranged() {
         &1f32.to_le_bytes(),
     ));
     assert_eq!((t.shape(), t.as_slice::<f32>()), (&[][..], &[1.0][..]));
+}
+
+/// An archive of one compressed entry, `x.npy`.
+fn compressed(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write;
+    let mut zip = zip::ZipWriter::new(std::io::Cursor::new(vec![]));
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
+    zip.start_file("x.npy", options).expect("an entry");
+    zip.write_all(bytes).expect("written");
+    zip.finish().expect("an archive").into_inner()
+}
+
+#[test]
+fn compressed_arrays_are_unpacked_when_they_are_asked_for() {
+    let header = "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }\n";
+    let data: Vec<u8> = [1i16, 4, 2, 5, 3, 6].iter().flat_map(|x| x.to_be_bytes()).collect();
+    let bytes = compressed(&npy(header, &data));
+    let found = parse(&map_of(&bytes)).expect("headers");
+    let array = &found.arrays["x"];
+    assert_eq!((array.dtype(), array.shape()), (DType::I16, &[2, 3][..]));
+    let t = Tensor::from_slice::<i16>(&[2, 3], &[1, 2, 3, 4, 5, 6]);
+    assert_eq!(array.read().expect("elements"), t);
+    // Its checksum, behind the signature, versions, flags, method and time.
+    let mut broken = bytes.clone();
+    let central = (0..bytes.len()).rfind(|&i| bytes[i..].starts_with(b"PK\x01\x02")).expect("a directory");
+    broken[central + 16] ^= 1;
+    assert!(problem(&broken).contains("checksum"), "{}", problem(&broken));
+}
+
+#[test]
+fn a_header_of_more_than_the_entry_has_is_told() {
+    let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (4611686018427387904,), }\n";
+    let says = problem(&compressed(&npy(header, &[0; 64])));
+    assert!(says.starts_with("x: truncated: 46116860184273"), "{says}");
 }
 
 #[test]

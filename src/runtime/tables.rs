@@ -1,0 +1,267 @@
+//! Tables of which kernels read some rows: embeddings.
+//!
+//! A table in a mapped file is not read where it lies. A system maps a file in pieces much larger than a row (Linux, from 6.18 on,
+//! whatever its cache holds together, up to 2 MiB for one element), and all of a piece is then resident. Instead the rows that
+//! indices name are copied, each once, to memory of the table's size that is untouched elsewhere; the file's pages go again. The
+//! same table is often a packed weight too (tied embeddings), and is then resident only as that.
+
+use crate::kernel::{Bound, Buf, Inst, Kernel, Role, Stmt, Value};
+use crate::lower::contract::{Contract, whole_buffer};
+use crate::lower::{BufferId, Place, Program, Step};
+use crate::tensor::Tensor;
+use crate::types::DType;
+use memmap2::MmapMut;
+use std::collections::HashMap;
+use std::slice::from_raw_parts;
+
+/// Smaller tables are read where they are.
+const LEAST: usize = 2 << 20;
+/// Rows after which the file's pages go: the more, the fewer calls of the system; each may be 2 MiB.
+const RELEASED: usize = 4;
+
+/// A table's rows, as far as they were asked for.
+pub(super) struct Table {
+    /// The buffer that the program has it in.
+    pub buffer: BufferId,
+    source: Tensor,
+    memory: MmapMut,
+    /// For each row whether it is there.
+    have: Vec<bool>,
+    /// Bytes of a row.
+    row: usize,
+}
+
+/// A step's kernel that reads a table by the elements of another buffer.
+pub(super) struct Gather {
+    step: usize,
+    /// Which of the tables.
+    table: usize,
+    ids: BufferId,
+    wide: bool,
+    count: usize,
+    bound: Bound,
+}
+
+/// The tables of a program that can be read so, and the steps that do.
+#[derive(Default)]
+pub(super) struct Tables {
+    pub all: Vec<Table>,
+    gathers: Vec<Gather>,
+}
+
+/// How a kernel reads a table: by elements of this buffer, brought into the table's rows so; and elements of a row.
+#[derive(Clone, Copy, PartialEq)]
+struct Reads {
+    ids: Buf,
+    rows: usize,
+    bound: Bound,
+    row: usize,
+}
+
+impl Tables {
+    /// Finds them.
+    pub(super) fn of(program: &Program) -> Tables {
+        let mut out = Tables::default();
+        let results: Vec<BufferId> = program.output.iter().flat_map(|o| o.leaves()).map(|l| l.0).collect();
+        for (i, buffer) in program.buffers.iter().enumerate() {
+            let Place::Constant(source) = &buffer.place else { continue };
+            let b = BufferId(i);
+            if buffer.bytes() < LEAST || !source.is_mapped() || results.contains(&b) {
+                continue;
+            }
+            let Some(found) = readers(program, b) else { continue };
+            let Some((_, first)) = found.first() else { continue };
+            let (row, rows) = (first.row * buffer.dtype.size(), first.rows);
+            let same = found.iter().all(|(_, r)| (r.row, r.rows) == (first.row, rows));
+            let (true, Some(memory)) = (same && row.checked_mul(rows) == Some(buffer.bytes()), untouched(buffer.bytes())) else {
+                continue;
+            };
+            let table = out.all.len();
+            out.gathers.extend(found.iter().map(|&(step, r)| gather(program, step, table, r)));
+            out.all.push(Table {
+                buffer: b,
+                source: source.clone(),
+                memory,
+                have: vec![false; rows],
+                row,
+            });
+        }
+        out
+    }
+
+    /// Copies the rows that a step is about to read.
+    ///
+    /// # Safety
+    /// `addresses` are those of the program's buffers, and the step's indices are computed.
+    pub(super) unsafe fn fetch(&mut self, step: usize, addresses: &[*mut u8]) {
+        for g in self.gathers.iter().filter(|g| g.step == step) {
+            let (at, table) = (addresses[g.ids.0].cast_const(), &mut self.all[g.table]);
+            if g.count == 0 {
+                continue;
+            }
+            // SAFETY: the buffer has these elements; kernels only read it.
+            unsafe {
+                match g.wide {
+                    true => table.fetch(from_raw_parts(at.cast::<i64>(), g.count).iter().copied(), g.bound),
+                    false => {
+                        let ids = from_raw_parts(at.cast::<i32>(), g.count).iter();
+                        table.fetch(ids.map(|&i| i.into()), g.bound);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Zeros in pages that are the system's until they are written, however large its pages else are.
+fn untouched(bytes: usize) -> Option<MmapMut> {
+    let memory = MmapMut::map_anon(bytes).ok()?;
+    #[cfg(target_os = "linux")]
+    // Where there are no huge pages there is nothing to say.
+    let _ = memory.advise(memmap2::Advice::NoHugePage);
+    Some(memory)
+}
+
+fn gather(program: &Program, step: usize, table: usize, r: Reads) -> Gather {
+    let ids = match &program.steps[step] {
+        Step::Kernel { buffers, .. } => buffers[r.ids.0 as usize],
+        _ => unreachable!("tables are read by kernels"),
+    };
+    let buffer = &program.buffers[ids.0];
+    Gather {
+        step,
+        table,
+        ids,
+        wide: buffer.dtype == DType::I64,
+        count: buffer.shape.iter().product(),
+        bound: r.bound,
+    }
+}
+
+/// The steps whose kernels read rows of the constant `b`, if nothing else reads it but what packs it.
+fn readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
+    let mut found = vec![];
+    for (i, step) in program.steps.iter().enumerate() {
+        if !step.buffers().contains(&b) {
+            continue;
+        }
+        match step {
+            Step::Kernel { kernel, buffers } => {
+                let place = buffers.iter().position(|x| *x == b)?;
+                let again = buffers[place + 1..].contains(&b);
+                found.push((i, reads(&program.kernels[*kernel], Buf(place as u32)).filter(|_| !again)?));
+            }
+            Step::Contract { what, tail, .. } if packs(program, what, b) && !tail.iter().any(|t| t.buffers.contains(&b)) => {}
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+/// Whether a contraction packs the constant `b`, so that its runs do not read it.
+fn packs(program: &Program, what: &Contract, b: BufferId) -> bool {
+    let Contract::MatMul(d, o) = what else { return false };
+    let is = |i: usize| o.get(i).is_some_and(|o| o.buffer == b);
+    let constant = |i: usize| {
+        let whole = o.get(i).and_then(whole_buffer);
+        whole.is_some_and(|b| matches!(program.buffers[b.0].place, Place::Constant(_)))
+    };
+    d.dtype == DType::F32 && is(1) && constant(1) && !constant(0) && (2..o.len()).all(|i| !is(i))
+}
+
+/// How a kernel reads the buffer `table`, if all its reads are of rows, by one buffer's elements.
+fn reads(k: &Kernel, table: Buf) -> Option<Reads> {
+    let mut values = HashMap::new();
+    let mut loads = vec![];
+    collect(&k.body, &mut values, &mut |inst| {
+        if let Inst::Load(b, index, _) = inst
+            && *b == table
+        {
+            loads.push(index.clone());
+        }
+    });
+    let mut found = None;
+    for index in loads {
+        let [(value, stride)] = index.dynamic[..] else { return None };
+        let row = usize::try_from(stride).ok()?;
+        let (lo, hi) = index.affine.range(|v| k.extent(v).max(1));
+        if lo < 0 || hi >= row as i128 {
+            return None;
+        }
+        let (ids, rows, bound) = index_of(k, &values, value)?;
+        let read = Reads { ids, rows, bound, row };
+        if found.is_some_and(|f| f != read) {
+            return None;
+        }
+        found = Some(read);
+    }
+    found
+}
+
+/// Every value's instruction.
+fn collect<'a>(body: &'a [Stmt], values: &mut HashMap<Value, &'a Inst>, seen: &mut impl FnMut(&Inst)) {
+    for s in body {
+        match s {
+            Stmt::Let(v, inst) => {
+                seen(inst);
+                values.insert(*v, inst);
+            }
+            Stmt::Loop(l) => collect(&l.body, values, seen),
+            Stmt::Store(..) => {}
+        }
+    }
+}
+
+/// The buffer whose elements a row's number is, how many rows there are, and what is done with others.
+fn index_of(k: &Kernel, values: &HashMap<Value, &Inst>, value: Value) -> Option<(Buf, usize, Bound)> {
+    let Inst::Bounded(x, rows, bound) = values.get(&value)? else {
+        return None;
+    };
+    let mut inst = *values.get(x)?;
+    if let Inst::Cast(DType::I64, x) = inst {
+        inst = *values.get(x)?;
+    }
+    match inst {
+        Inst::Load(b, index, None) if index.dynamic.is_empty() => {
+            let ids = k.buffer(*b);
+            let suits = ids.role == Role::In && matches!(ids.dtype, DType::I64 | DType::I32);
+            suits.then_some((*b, *rows, *bound))
+        }
+        _ => None,
+    }
+}
+
+impl Table {
+    /// Where the rows are.
+    pub(super) fn address(&mut self) -> *mut u8 {
+        self.memory.as_mut_ptr()
+    }
+
+    fn fetch(&mut self, ids: impl Iterator<Item = i64>, bound: Bound) {
+        let rows = self.have.len() as i64;
+        let mut copied = 0;
+        for id in ids {
+            let id = match bound {
+                Bound::Check => id,
+                Bound::Wrap => if id < 0 { id.wrapping_add(rows) } else { id },
+                Bound::Clamp => id.clamp(0, rows - 1),
+            };
+            // Others are a fault, which the kernel reports.
+            let Some(have) = usize::try_from(id).ok().and_then(|i| self.have.get_mut(i)) else {
+                continue;
+            };
+            if std::mem::replace(have, true) {
+                continue;
+            }
+            let bytes = id as usize * self.row..(id as usize + 1) * self.row;
+            self.memory[bytes.clone()].copy_from_slice(&self.source.bytes()[bytes]);
+            copied += 1;
+            if copied % RELEASED == 0 {
+                self.source.release_pages();
+            }
+        }
+        if copied % RELEASED != 0 {
+            self.source.release_pages();
+        }
+    }
+}
