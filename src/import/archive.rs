@@ -1,5 +1,6 @@
 //! Zip archives, mapped.
 
+use super::parts::Parts;
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::files;
 use memmap2::Mmap;
@@ -91,8 +92,17 @@ impl Archive {
     /// A JSON entry.
     pub fn json(&self, path: &str) -> Result<Value, Diagnostic> {
         let bytes = self.unpacked(path)?;
-        serde_json::from_slice(&bytes)
-            .map_err(|e| Diagnostic::new(Code::E0403, format!("`{path}` in `{}` is not JSON: {e}", self.name)))
+        serde_json::from_slice(&bytes).map_err(|e| self.not_json(path, &e))
+    }
+
+    /// A graph's JSON entry, in parts.
+    pub fn graph_json(&self, path: &str) -> Result<(Value, Parts), Diagnostic> {
+        let bytes = self.unpacked(path)?;
+        Parts::of(bytes).map_err(|e| self.not_json(path, &e))
+    }
+
+    fn not_json(&self, path: &str, e: &serde_json::Error) -> Diagnostic {
+        Diagnostic::new(Code::E0403, format!("`{path}` in `{}` is not JSON: {e}", self.name))
     }
 
     fn unpacked(&self, path: &str) -> Result<Vec<u8>, Diagnostic> {

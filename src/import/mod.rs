@@ -11,6 +11,7 @@ mod archive;
 mod guards;
 mod json;
 mod loc;
+mod parts;
 mod pt2;
 mod pt2_args;
 mod pt2_graph;

@@ -14,6 +14,7 @@
 
 use super::archive::Archive;
 use super::json::{Bad, get, int, list, optional, text, union};
+use super::parts::Parts;
 use super::pt2_graph::{Context, Scope, value_name};
 use super::pt2_weights::Weights;
 use super::sym::parse_size;
@@ -48,11 +49,12 @@ fn read(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnos
     let archive = Archive::open(path)?;
     check_kind(&archive)?;
     let (entry, name) = find_model(&archive)?;
-    let program = archive.json(&entry)?;
+    let (program, parts) = archive.graph_json(&entry)?;
     check_version(&program, &entry, &archive)?;
     let mut out = Diagnostics::new();
     let mut reader = Reader {
         program: &program,
+        parts: &parts,
         module: GraphModule::default(),
     };
     let read = reader.program();
@@ -68,6 +70,8 @@ fn read(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnos
         return Err(out);
     }
     let mut module = reader.module;
+    // The tables of weights are trees of their own.
+    drop((program, parts));
     if !lifted {
         Weights::open(&archive, &name, &mut out).fill(&mut module, &mut out);
     }
@@ -153,20 +157,21 @@ fn check_version(program: &Value, entry: &str, archive: &Archive) -> Result<(), 
 
 struct Reader<'a> {
     program: &'a Value,
+    parts: &'a Parts,
     module: GraphModule,
 }
 
-impl<'a> Reader<'a> {
+impl Reader<'_> {
     fn program(&mut self) -> Result<(), Bad> {
         let gm = get(self.program, "graph_module")?;
         let json = get(gm, "graph")?;
         let signature = get(gm, "signature")?;
         self.dims()?;
-        self.module.name = model_name(json).unwrap_or_else(|| "model".into());
+        self.module.name = model_name(json, self.parts).unwrap_or_else(|| "model".into());
         let mut cx = Context::default();
-        let mut scope = Scope::new(json)?;
+        let mut scope = Scope::new(json, self.parts)?;
         let inputs = inputs(&mut scope, json, signature)?;
-        scope.nodes(json, &mut cx)?;
+        scope.nodes(json, self.parts, &mut cx)?;
         let values = scope.outputs(json)?;
         let outputs = outputs(signature, &values)?;
         let users = outputs.iter().filter(|o| o.is_users()).count();
@@ -242,7 +247,7 @@ impl<'a> Reader<'a> {
 }
 
 /// A node for each input, and what it is.
-fn inputs<'a>(scope: &mut Scope<'a>, json: &'a Value, signature: &'a Value) -> Result<Vec<InputSpec>, Bad> {
+fn inputs(scope: &mut Scope, json: &Value, signature: &Value) -> Result<Vec<InputSpec>, Bad> {
     let specs = list(signature, "input_specs")?;
     let inputs = list(json, "inputs")?;
     if specs.len() != inputs.len() {
@@ -256,7 +261,7 @@ fn inputs<'a>(scope: &mut Scope<'a>, json: &'a Value, signature: &'a Value) -> R
     Ok(out)
 }
 
-fn input<'a>(scope: &mut Scope<'a>, index: usize, input: &'a Value, spec: &'a Value) -> Result<InputSpec, Bad> {
+fn input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> Result<InputSpec, Bad> {
     let (kind, spec) = union(spec)?;
     let mut made = InputSpec {
         name: "".into(),
@@ -331,15 +336,18 @@ fn nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
 }
 
 /// The class of the model: the first entry of the first module stack, `L__self__,,nets.MLP;…`.
-fn model_name(graph: &Value) -> Option<String> {
-    let nodes = graph.get("nodes")?.as_array()?;
-    nodes.iter().find_map(|n| {
-        let stack = n.get("metadata")?.get("nn_module_stack")?.as_str()?;
-        let mut root = stack.split(';').next()?.splitn(3, ',');
-        let (_, path, class) = (root.next()?, root.next()?, root.next()?);
-        let class = class.rsplit('.').next()?;
-        (path.is_empty() && !class.is_empty()).then(|| class.to_string())
-    })
+fn model_name(graph: &Value, parts: &Parts) -> Option<String> {
+    let whole = graph.get("nodes")?.as_array()?.iter().find_map(class);
+    whole.or_else(|| parts.nodes().find_map(|n| class(&n.ok()?)))
+}
+
+/// The class of the model that a node is in.
+fn class(node: &Value) -> Option<String> {
+    let stack = node.get("metadata")?.get("nn_module_stack")?.as_str()?;
+    let mut root = stack.split(';').next()?.splitn(3, ',');
+    let (_, path, class) = (root.next()?, root.next()?, root.next()?);
+    let class = class.rsplit('.').next()?;
+    (path.is_empty() && !class.is_empty()).then(|| class.to_string())
 }
 
 #[cfg(test)]

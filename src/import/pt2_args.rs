@@ -18,9 +18,9 @@ fn seq(v: &Value, mut f: impl FnMut(&Value) -> Result<Arg, Bad>) -> Result<Arg, 
         .map(Val::List)
 }
 
-impl<'a> Scope<'a> {
+impl Scope {
     /// One argument. Graphs in it become graphs of the module.
-    pub fn argument(&mut self, v: &'a Value, cx: &mut Context, depth: usize) -> Result<Arg, Bad> {
+    pub fn argument(&mut self, v: &Value, cx: &mut Context, depth: usize) -> Result<Arg, Bad> {
         if depth > MAX_DEPTH {
             return Err(format!("unsupported: arguments nested more than {MAX_DEPTH} deep"));
         }

@@ -2,6 +2,7 @@
 
 use super::json::{Bad, get, items, list, optional, text, union};
 use super::loc;
+use super::parts::Parts;
 use super::pt2_scalars::dtype;
 use super::sym::parse_size;
 use crate::graph::{Arg, Graph, Namer, NodeId, Opcode, pyrepr, type_output};
@@ -9,6 +10,7 @@ use crate::op::{self, Literal};
 use crate::types::{Dim, Kind, TensorType, Type, Val};
 use indexmap::IndexMap;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -42,13 +44,15 @@ impl Context {
         self.names.reserve("main");
         let name: Arc<str> = self.names.create(wish).into();
         let json = get(v, "graph")?;
-        let mut scope = Scope::new(json)?;
+        let mut scope = Scope::new(json, &Parts::default())?;
         for (i, input) in list(json, "inputs")?.iter().enumerate() {
             scope
                 .placeholder(input, i)
                 .map_err(|e| format!("graph `{wish}`, input {i}: {e}"))?;
         }
-        scope.nodes(json, self).map_err(|e| format!("graph `{wish}`, {e}"))?;
+        scope
+            .nodes(json, &Parts::default(), self)
+            .map_err(|e| format!("graph `{wish}`, {e}"))?;
         let mut outputs = scope.outputs(json).map_err(|e| format!("graph `{wish}`: {e}"))?;
         let single = optional(json, "is_single_tensor_return").and_then(Value::as_bool) == Some(true);
         let result = match outputs.len() {
@@ -65,23 +69,28 @@ impl Context {
 }
 
 /// A graph under construction.
-pub(super) struct Scope<'a> {
+pub(super) struct Scope {
     /// What has been built.
     pub graph: Graph,
     values: HashMap<String, NodeId>,
-    types: HashMap<&'a str, Type>,
+    types: HashMap<String, Type>,
 }
 
-impl<'a> Scope<'a> {
-    /// An empty graph that knows the types of the values of `json`.
-    pub fn new(json: &'a Value) -> Result<Scope<'a>, Bad> {
+impl Scope {
+    /// An empty graph that knows the types of the values of `json` and of what was taken out of it.
+    pub fn new(json: &Value, parts: &Parts) -> Result<Scope, Bad> {
         let mut types = HashMap::new();
+        for part in parts.tensors() {
+            let (name, v) = part.map_err(|e| format!("`tensor_values`: {e}"))?;
+            let ty = tensor_type(&v).map_err(|e| format!("value `{name}`: {e}"))?;
+            types.insert(name, Val::Leaf(ty));
+        }
         let mut table = |key: &str, read: &dyn Fn(&Value) -> Result<Type, Bad>| -> Result<(), Bad> {
             let Some(values) = optional(json, key).and_then(Value::as_object) else {
                 return Ok(());
             };
             for (name, v) in values {
-                types.insert(name.as_str(), read(v).map_err(|e| format!("value `{name}`: {e}"))?);
+                types.insert(name.clone(), read(v).map_err(|e| format!("value `{name}`: {e}"))?);
             }
             Ok(())
         };
@@ -127,7 +136,7 @@ impl<'a> Scope<'a> {
     }
 
     /// An input that the caller gives: its name, and its value if tracing fixed it.
-    pub fn placeholder(&mut self, input: &'a Value, index: usize) -> Result<(Arc<str>, Option<Literal>), Bad> {
+    pub fn placeholder(&mut self, input: &Value, index: usize) -> Result<(Arc<str>, Option<Literal>), Bad> {
         let (kind, v) = union(input)?;
         let name = match kind {
             "as_tensor" => text(v, "name")?,
@@ -147,11 +156,13 @@ impl<'a> Scope<'a> {
         Ok(name.into())
     }
 
-    /// All nodes.
-    pub fn nodes(&mut self, json: &'a Value, cx: &mut Context) -> Result<(), Bad> {
-        for (i, v) in list(json, "nodes")?.iter().enumerate() {
-            let name = optional(v, "name").and_then(Value::as_str).unwrap_or("");
-            self.node(v, cx).map_err(|e| match e.strip_prefix("unsupported: ") {
+    /// All nodes: those of `json`, and those that were taken out of it.
+    pub fn nodes(&mut self, json: &Value, parts: &Parts, cx: &mut Context) -> Result<(), Bad> {
+        let whole = list(json, "nodes")?.iter().map(|v| Ok(Cow::Borrowed(v)));
+        for (i, v) in whole.chain(parts.nodes().map(|v| v.map(Cow::Owned))).enumerate() {
+            let v = v.map_err(|e| format!("node {i}: {e}"))?;
+            let name = optional(&v, "name").and_then(Value::as_str).unwrap_or("");
+            self.node(&v, cx).map_err(|e| match e.strip_prefix("unsupported: ") {
                 Some(why) => format!("unsupported: node {i} (`{name}`): {why}"),
                 None => format!("node {i} (`{name}`): {e}"),
             })?;
@@ -159,7 +170,7 @@ impl<'a> Scope<'a> {
         Ok(())
     }
 
-    fn node(&mut self, v: &'a Value, cx: &mut Context) -> Result<(), Bad> {
+    fn node(&mut self, v: &Value, cx: &mut Context) -> Result<(), Bad> {
         let target = text(v, "target")?;
         if target.starts_with('#') {
             return Err(format!("unsupported: the operator `{target}` of an extension"));
@@ -219,14 +230,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The call itself, and `getitem` nodes for the results of a call that has several.
-    fn call(
-        &mut self,
-        v: &'a Value,
-        target: &str,
-        args: Vec<Arg>,
-        kwargs: Kwargs,
-        higher_order: bool,
-    ) -> Result<(), Bad> {
+    fn call(&mut self, v: &Value, target: &str, args: Vec<Arg>, kwargs: Kwargs, higher_order: bool) -> Result<(), Bad> {
         let outputs = list(v, "outputs")?;
         let wish = optional(v, "name").and_then(Value::as_str).filter(|n| !n.is_empty());
         let one_tensor = optional(v, "is_hop_single_tensor_return").and_then(Value::as_bool) == Some(true);
@@ -257,7 +261,7 @@ impl<'a> Scope<'a> {
     }
 
     /// A `getitem` node for each part of a result that is used, and the types of all parts.
-    fn getitems(&mut self, from: NodeId, parts: &'a [Value]) -> Result<Vec<Type>, Bad> {
+    fn getitems(&mut self, from: NodeId, parts: &[Value]) -> Result<Vec<Type>, Bad> {
         let mut types = vec![];
         for (i, part) in parts.iter().enumerate() {
             let args = vec![Val::Leaf(from), Val::int(i as i64)];
@@ -287,7 +291,7 @@ impl<'a> Scope<'a> {
     }
 
     /// The graph's results.
-    pub fn outputs(&mut self, json: &'a Value) -> Result<Vec<Arg>, Bad> {
+    pub fn outputs(&mut self, json: &Value) -> Result<Vec<Arg>, Bad> {
         let outputs = list(json, "outputs")?.iter().enumerate();
         let mut cx = Context::default();
         outputs

@@ -67,6 +67,10 @@ impl Library for Native {
         conv::plan(self.isa, self.exact, desc, constants)
     }
 
+    fn extra(&self, desc: &Conv) -> usize {
+        conv::extra(self.exact, desc)
+    }
+
     fn expansion(&self, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError> {
         conv::plan_expansion(self.isa, desc, constants)
     }

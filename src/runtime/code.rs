@@ -24,7 +24,9 @@ mod linux {
 
     pub(super) fn release() {
         let here = release as fn() as usize;
-        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else { return };
+        let Ok(maps) = std::fs::read_to_string("/proc/self/smaps") else {
+            return;
+        };
         if let Some(code) = unchanged_code(&maps, here) {
             // SAFETY: these are a file's pages that the process may not write and has no copies of: they come back as they were.
             unsafe { madvise(code.start as *mut c_void, code.len(), MADV_DONTNEED) };
@@ -41,7 +43,9 @@ mod linux {
             let hex = |s| usize::from_str_radix(s, 16).ok();
             let range = hex(from)?..hex(to)?;
             let (flags, inode) = (words.next()?, words.nth(2)?);
-            range.contains(&here).then(|| (flags == "r-xp" && inode != "0").then_some(range))
+            range
+                .contains(&here)
+                .then(|| (flags == "r-xp" && inode != "0").then_some(range))
         })?;
         let own = lines.find_map(|l| l.strip_prefix("Anonymous:"))?;
         code.filter(|_| own.trim() == "0 kB")

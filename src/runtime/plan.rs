@@ -59,9 +59,41 @@ pub(super) struct Planned {
     pub packed: Vec<Arc<AlignedBytes>>,
 }
 
+/// Bytes that the weights of a program may take beyond those that they have as they are. All that a process needs beside weights and
+/// arena is to stay below 40 MB; the compiler, its kernels and working memory are the rest of that.
+const ROOM: usize = 8 << 20;
+
+/// For each step whether its weight may be kept in a form that has more bytes: the smallest first, as far as [`ROOM`] goes. What is
+/// gained by a byte is nearly the same for all, and more for small weights of large images.
+fn roomy(program: &Program, options: &Options) -> Vec<bool> {
+    let mut out = vec![false; program.steps.len()];
+    let wants = program.steps.iter().enumerate().filter_map(|(i, step)| match step {
+        Step::Contract {
+            what: Contract::Conv(d, o),
+            ..
+        } => {
+            let extra = o
+                .get(1)
+                .and_then(|w| constant_tensor(program, w))
+                .map(|_| options.library.extra(d));
+            extra.filter(|e| *e > 0).map(|e| (e, i))
+        }
+        _ => None,
+    });
+    let mut wants: Vec<(usize, usize)> = wants.collect();
+    wants.sort_unstable();
+    let mut taken = 0usize;
+    for (extra, i) in wants {
+        taken = taken.saturating_add(extra);
+        out[i] = taken <= ROOM;
+    }
+    out
+}
+
 /// What every step becomes. Packing constants is most of the work, and steps do it on all threads.
 pub(super) fn actions(program: &Program, kernels: &CompiledKernels, options: &Options) -> Result<Planned, RunError> {
     let packer = Packer::new(&options.shared.packs);
+    let roomy = roomy(program, options);
     let made: Vec<Mutex<Option<Result<Action, RunError>>>> = program.steps.iter().map(|_| Mutex::new(None)).collect();
     // The largest first: no thread is left alone with one at the end, and originals and packed copies are there together
     // while the least is packed.
@@ -70,7 +102,7 @@ pub(super) fn actions(program: &Program, kernels: &CompiledKernels, options: &Op
     options.pool.run(made.len(), |i| {
         let i = order[i];
         let step = &program.steps[i];
-        let done = action(program, kernels, i, options, &packer);
+        let done = action(program, kernels, i, options, &packer, roomy[i]);
         if let Ok(mut place) = made[i].lock() {
             *place = Some(done);
         }
@@ -124,6 +156,7 @@ fn action(
     i: usize,
     options: &Options,
     packer: &Packer,
+    room: bool,
 ) -> Result<Action, RunError> {
     let threads = options.pool.threads();
     Ok(match &program.steps[i] {
@@ -139,7 +172,7 @@ fn action(
             }
         }
         Step::Contract { what, out, tail } => {
-            let plan = plan(program, what, options, packer).map_err(|e| {
+            let plan = plan(program, what, options, packer, room).map_err(|e| {
                 let name = &program.buffers[out.0].name;
                 Box::new(Diagnostic::new(Code::E0601, format!("no way to compute `{name}`: {e}")))
             })?;
@@ -208,7 +241,7 @@ fn constant_tensor<'a>(program: &'a Program, o: &Operand) -> Option<&'a Tensor> 
     }
 }
 
-fn plan(program: &Program, what: &Contract, options: &Options, packer: &Packer) -> Result<Plan, PlanError> {
+fn plan(program: &Program, what: &Contract, options: &Options, packer: &Packer, room: bool) -> Result<Plan, PlanError> {
     let library = &*options.library;
     let constant = |o: Option<&Operand>| {
         let tensor = constant_tensor(program, o?)?;
@@ -221,6 +254,7 @@ fn plan(program: &Program, what: &Contract, options: &Options, packer: &Packer) 
         }
         Contract::Conv(d, o) => {
             let (weight, bias) = (constant(o.get(1)), constant(o.get(2)));
+            let weight = weight.map(|w| if room { w.with_room() } else { w });
             library.conv(d, ConvConstants { weight, bias }).map(Plan::Conv)
         }
         Contract::Expansion(d, o, between) => {

@@ -64,7 +64,9 @@ impl Tables {
         let mut out = Tables::default();
         let results: Vec<BufferId> = program.output.iter().flat_map(|o| o.leaves()).map(|l| l.0).collect();
         for (i, buffer) in program.buffers.iter().enumerate() {
-            let Place::Constant(source) = &buffer.place else { continue };
+            let Place::Constant(source) = &buffer.place else {
+                continue;
+            };
             let b = BufferId(i);
             if buffer.bytes() < LEAST || !source.is_mapped() || results.contains(&b) {
                 continue;
@@ -73,11 +75,15 @@ impl Tables {
             let Some((_, first)) = found.first() else { continue };
             let (row, rows) = (first.row * buffer.dtype.size(), first.rows);
             let same = found.iter().all(|(_, r)| (r.row, r.rows) == (first.row, rows));
-            let (true, Some(memory)) = (same && row.checked_mul(rows) == Some(buffer.bytes()), untouched(buffer.bytes())) else {
+            let (true, Some(memory)) = (
+                same && row.checked_mul(rows) == Some(buffer.bytes()),
+                untouched(buffer.bytes()),
+            ) else {
                 continue;
             };
             let table = out.all.len();
-            out.gathers.extend(found.iter().map(|&(step, r)| gather(program, step, table, r)));
+            out.gathers
+                .extend(found.iter().map(|&(step, r)| gather(program, step, table, r)));
             out.all.push(Table {
                 buffer: b,
                 source: source.clone(),
@@ -149,9 +155,13 @@ fn readers(program: &Program, b: BufferId) -> Option<Vec<(usize, Reads)>> {
             Step::Kernel { kernel, buffers } => {
                 let place = buffers.iter().position(|x| *x == b)?;
                 let again = buffers[place + 1..].contains(&b);
-                found.push((i, reads(&program.kernels[*kernel], Buf(place as u32)).filter(|_| !again)?));
+                found.push((
+                    i,
+                    reads(&program.kernels[*kernel], Buf(place as u32)).filter(|_| !again)?,
+                ));
             }
-            Step::Contract { what, tail, .. } if packs(program, what, b) && !tail.iter().any(|t| t.buffers.contains(&b)) => {}
+            Step::Contract { what, tail, .. }
+                if packs(program, what, b) && !tail.iter().any(|t| t.buffers.contains(&b)) => {}
             _ => return None,
         }
     }
@@ -182,7 +192,9 @@ fn reads(k: &Kernel, table: Buf) -> Option<Reads> {
     });
     let mut found = None;
     for index in loads {
-        let [(value, stride)] = index.dynamic[..] else { return None };
+        let [(value, stride)] = index.dynamic[..] else {
+            return None;
+        };
         let row = usize::try_from(stride).ok()?;
         let (lo, hi) = index.affine.range(|v| k.extent(v).max(1));
         if lo < 0 || hi >= row as i128 {
@@ -243,7 +255,13 @@ impl Table {
         for id in ids {
             let id = match bound {
                 Bound::Check => id,
-                Bound::Wrap => if id < 0 { id.wrapping_add(rows) } else { id },
+                Bound::Wrap => {
+                    if id < 0 {
+                        id.wrapping_add(rows)
+                    } else {
+                        id
+                    }
+                }
                 Bound::Clamp => id.clamp(0, rows - 1),
             };
             // Others are a fault, which the kernel reports.

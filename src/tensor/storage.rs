@@ -13,7 +13,7 @@ pub const ALIGN: usize = 64;
 
 /// From this size on memory comes in pages of its own, which are the system's again when it is dropped: in the allocator's memory a
 /// weight that is scaled, packed and dropped would leave holes.
-const PAGES: usize = 256 << 10;
+const PAGES: usize = 64 << 10;
 
 /// From this size on the system is asked to make the pages huge: fewer faults when they are first written, fewer misses of the
 /// TLB ever after.

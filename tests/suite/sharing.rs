@@ -122,6 +122,68 @@ fn peak(model: &str) -> Option<(f64, f64)> {
     Some((v["peak_rss_mb"].as_f64()?, mib("weights")))
 }
 
+/// Six convolutions whose transformed weights would take 1.7 MiB more each, where there is room for four.
+#[test]
+fn transformed_weights_are_kept_as_far_as_there_is_room() {
+    let dir = Dir::new("room");
+    let names: Vec<String> = (0..6).map(|i| format!("w{i}")).collect();
+    let all: Vec<(&str, &[usize])> = names.iter().map(|n| (n.as_str(), &[128, 128, 3, 3][..])).collect();
+    weights(&dir, &all);
+    let steps = (0..6).map(|i| {
+        format!(
+            "    %w{i} = get_attr w{i}\n    %y{} = call_function torch.conv2d(%y{i}, %w{i}, None, 1, 1)\n",
+            i + 1
+        )
+    });
+    let steps: String = steps.collect();
+    let text = format!(
+        "weights \"model.safetensors\"\ndim N in 1..64\ngraph main {{\n    %y0 : f32[N, 128, 28, 28] = placeholder x\n{steps}    output %y6\n}}\n"
+    );
+    let path = dir.file("model.fxir", text);
+    let [one, more] = [1, 2].map(|batch| executable(&path, batch));
+    let bytes: usize = one.packed().iter().map(|p| p.bytes().len()).sum();
+    let extra = (bytes - one.program().weight_bytes()) as f64 / (1 << 20) as f64;
+    assert!((6.0..8.0).contains(&extra), "{extra} MiB");
+    assert!(same(one.packed(), more.packed()), "two sizes of one model");
+}
+
+/// Rows of a table in a file are copied as indices name them, and nothing else of it is in memory.
+#[test]
+fn tables_are_read_row_by_row() {
+    let dir = Dir::new("tables");
+    let (rows, columns) = (1 << 16, 256);
+    weights(&dir, &[("w", &[rows, columns])]);
+    let text = "weights \"model.safetensors\"\ngraph main {\n    %i : i64[N] = placeholder i\n    %w = get_attr w\n    \
+                %y = call_function torch.nn.functional.embedding(%i, %w)\n    output %y\n}\n";
+    let path = dir.file("model.fxir", text.replace("i64[N]", "i64[128]"));
+    let at: Vec<i64> = (0..128).map(|i| i * 512 + i % 3).collect();
+    let mut run = executable(&path, 1);
+    let table = files::read(&dir.0.join("model.safetensors")).expect("the file").tensors["w"].clone();
+    let mut rows_are = |at: &[i64]| {
+        let out = run.run(&[Tensor::from_slice(&[128], at)]).expect("runs");
+        let row = |i: &i64| &table.as_slice::<f32>()[*i as usize * columns..(*i as usize + 1) * columns];
+        let want: Vec<f32> = at.iter().flat_map(row).copied().collect();
+        assert!(out.leaves()[0].as_slice::<f32>() == want, "other rows");
+    };
+    rows_are(&at);
+    rows_are(&at.iter().map(|i| i + 100).collect::<Vec<_>>());
+    rows_are(&[rows as i64 - 1; 128]);
+    let wrong = [Tensor::from_slice(&[128], &[rows as i64; 128])];
+    assert!(run.run(&wrong).is_err(), "no such row");
+    let peak = |at: &[i64]| {
+        files::write(&dir.0.join("i.npy"), [("i", &Tensor::from_slice(&[128], at))]).expect("written");
+        let ids = format!("i={}", dir.0.join("i.npy").display());
+        let ran = fxc(&["bench", &path, &ids, "--threads", "1", "--seconds", "0.01", "--json"]);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let v: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        v["memory_bytes"]["peak"].as_f64()
+    };
+    match [peak(&[0; 128]), peak(&at)] {
+        [Some(one), Some(all)] => assert!(all - one < 12e6, "{} bytes of a table of 64 MiB", all - one),
+        _ => println!("skipped: this system does not tell a process's memory"),
+    }
+}
+
 /// A weight is not in memory twice: not as a whole beside its packed form, and not while it is packed.
 #[test]
 fn originals_leave_memory_while_they_are_packed() {

@@ -7,7 +7,8 @@ use serde_json::json;
 /// Bytes by what they are for.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Constants that the program refers to, as the file has them.
+    /// Constants that the program refers to, in the form that the file has them, each memory once: a table that is also a product's weight
+    /// counts once, and a table of which some rows are read counts whole.
     weights: usize,
     /// Those of them that contractions read in an order of their own. The pages of the originals are let go when they are packed.
     packed: usize,
@@ -37,13 +38,23 @@ impl Memory {
 
     pub(super) fn line(&self) -> String {
         let mb = |b: usize| format!("{:.1}", b as f64 / (1 << 20) as f64);
-        let peak = self.peak.map_or(String::new(), |p| format!(", peak {}", mb(p)));
+        let peak = self.peak.map_or(String::new(), |p| {
+            let more = p as f64 - (self.weights + self.arena) as f64;
+            let more = more / (1 << 20) as f64;
+            format!(", peak {} ({more:.1} beyond weights and arena)", mb(p))
+        });
         let [weights, packed, arena, code] = [self.weights, self.packed, self.arena, self.code].map(mb);
         format!("memory MiB: weights {weights}, packed {packed}, arena {arena}, code {code}{peak}")
     }
 
     pub(super) fn json(&self) -> serde_json::Value {
-        json!({"weights": self.weights, "packed": self.packed, "arena": self.arena, "code": self.code})
+        json!({
+            "weights": self.weights,
+            "packed": self.packed,
+            "arena": self.arena,
+            "code": self.code,
+            "peak": self.peak,
+        })
     }
 
     pub(super) fn peak_mb(&self) -> Option<usize> {

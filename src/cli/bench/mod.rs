@@ -18,7 +18,11 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Measure how fast a compiled model runs
+/// Measure how fast a compiled model runs, and what memory it takes
+///
+/// Memory is that of this process: the weights that the program refers to, as the file has them and each once; what of them is
+/// packed for products and convolutions (their originals leave memory); the arena of intermediate values; the kernels' code; and the
+/// most that was resident at any time from the start on, as the system counts it, with inputs, results, the compiler and all else.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -2,8 +2,8 @@
 
 use super::fill::Fill;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::graph::{Arg, Graph, GraphModule, NodeId};
 use crate::driver::files::FileArray;
+use crate::graph::{Arg, Graph, GraphModule, NodeId};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::collections::BTreeMap;

@@ -20,6 +20,8 @@ pub struct Constant<'a> {
     at: usize,
     /// The 16-bit type of the tensor's elements, where the bytes are to be their f32.
     narrow: Option<DType>,
+    /// Whether it may be kept in a form of more bytes than it has.
+    room: bool,
 }
 
 impl<'a> From<&'a [u8]> for Constant<'a> {
@@ -36,6 +38,7 @@ impl<'a> Constant<'a> {
             shared: None,
             at: 0,
             narrow: None,
+            room: false,
         }
     }
 
@@ -46,6 +49,7 @@ impl<'a> Constant<'a> {
             shared: Some((packer, tensor)),
             at: 0,
             narrow: None,
+            room: false,
         }
     }
 
@@ -56,6 +60,16 @@ impl<'a> Constant<'a> {
             at: 2 * self.at,
             ..self
         }
+    }
+
+    /// The constant, of which a plan may keep a form that has more bytes: see [`Library::extra`](super::Library::extra).
+    pub fn with_room(self) -> Constant<'a> {
+        Constant { room: true, ..self }
+    }
+
+    /// Whether a plan may do that.
+    pub fn has_room(&self) -> bool {
+        self.room
     }
 
     /// The part from byte `at` on.

@@ -151,6 +151,11 @@ pub trait Library: Send + Sync {
     fn matmul(&self, desc: &MatMul, constants: MatMulConstants) -> Result<Box<dyn MatMulPlan>, PlanError>;
     /// Plans a convolution.
     fn conv(&self, desc: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError>;
+    /// Bytes beyond the weight's own that a plan of `desc` with a constant weight would keep to be faster, if there is room
+    /// ([`Constant::with_room`]); 0 if it has no use for more. The plans of a program share what room there is.
+    fn extra(&self, _desc: &Conv) -> usize {
+        0
+    }
     /// Plans an expansion for which [`Expansion::suits`] holds.
     fn expansion(&self, desc: &Expansion, constants: [ConvConstants; 2]) -> Result<Box<dyn ExpansionPlan>, PlanError>;
     /// Plans an attention.

@@ -60,6 +60,14 @@ pub fn plan(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
     }
 }
 
+/// Bytes beyond the weight's own that a constant weight of `conv` is kept in if there is room ([`Constant::with_room`]).
+pub fn extra(exact: bool, conv: &Conv) -> usize {
+    match conv.dtype {
+        DType::F32 if !exact => winograd::extra(conv),
+        _ => 0,
+    }
+}
+
 /// Chooses the way for an f32 convolution whose parameters were checked.
 fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Result<Box<dyn ConvPlan>, PlanError> {
     let first = conv.input_layout == Layout::ChannelsFirst && conv.output_layout == Layout::ChannelsFirst;
@@ -77,7 +85,8 @@ fn plan_f32(isa: Isa, exact: bool, conv: &Conv, constants: ConvConstants) -> Res
         return Ok(Box::new(pointwise::Pointwise::new(isa, conv, constants)));
     }
     let depthwise = conv.groups == conv.in_channels && conv.in_channels > 1;
-    let winograd = constants.weight.filter(|_| !exact).and_then(|_| winograd::way(conv));
+    let winograd = constants.weight.filter(|_| !exact);
+    let winograd = winograd.and_then(|w| winograd::way(conv, w.has_room()));
     let method: Box<dyn Method> = if let Some(way) = winograd {
         Box::new(winograd::Winograd::new(isa, conv, way)?)
     } else if depthwise && plane::suits(conv) {

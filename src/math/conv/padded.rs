@@ -10,7 +10,7 @@ use crate::math::transpose::transpose;
 use crate::parallel::Pool;
 
 /// Bytes of padded input to prepare at once: what stays in the last-level cache until it is used.
-const AT_ONCE: usize = 8 << 20;
+const AT_ONCE: usize = 4 << 20;
 
 /// The geometry of the padded input.
 #[derive(Clone, Debug)]
@@ -87,7 +87,11 @@ impl Padded {
     pub fn images_at_once(&self, batch: usize) -> usize {
         match self.in_place {
             true => batch,
-            false => (AT_ONCE / (4 * self.image).max(1)).clamp(1, batch.max(1)),
+            // As even as they can be.
+            false => {
+                let most = (AT_ONCE / (4 * self.image).max(1)).max(1);
+                batch.div_ceil(batch.div_ceil(most).max(1)).max(1)
+            }
         }
     }
 

@@ -54,7 +54,12 @@ impl Array {
     /// `len` bytes from `offset` of a mapped file.
     pub(super) fn mapped(map: &Arc<Mmap>, offset: usize, dtype: DType, shape: Vec<usize>, len: usize) -> Array {
         let place = Place::Mapped(map.clone(), offset);
-        Array { dtype, shape, len, place }
+        Array {
+            dtype,
+            shape,
+            len,
+            place,
+        }
     }
 
     /// The array of a `.npy` file that begins at `base` of the mapping; `Err` inside is the name of an unsupported element type.
@@ -79,7 +84,12 @@ impl Array {
             Err(name) => return Ok(Err(name)),
         };
         let (shape, len) = header.checked(dtype)?;
-        Ok(Ok(Array { dtype, shape, len, place }))
+        Ok(Ok(Array {
+            dtype,
+            shape,
+            len,
+            place,
+        }))
     }
 
     /// The element type.
@@ -110,7 +120,12 @@ impl Array {
             Place::Stored(map, offset, order) => {
                 self.check_memory(1)?;
                 let mut out = AlignedBytes::zeroed(self.len);
-                order.undo(self.dtype.size(), &self.shape, &map[*offset..*offset + self.len], out.bytes_mut());
+                order.undo(
+                    self.dtype.size(),
+                    &self.shape,
+                    &map[*offset..*offset + self.len],
+                    out.bytes_mut(),
+                );
                 Storage::Owned(out)
             }
             Place::Packed(zip, index, skip, order) => Storage::Owned(self.unpack(zip, *index, *skip, *order)?),

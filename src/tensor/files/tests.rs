@@ -131,7 +131,9 @@ fn compressed_arrays_are_unpacked_when_they_are_asked_for() {
     assert_eq!(array.read().expect("elements"), t);
     // Its checksum, behind the signature, versions, flags, method and time.
     let mut broken = bytes.clone();
-    let central = (0..bytes.len()).rfind(|&i| bytes[i..].starts_with(b"PK\x01\x02")).expect("a directory");
+    let central = (0..bytes.len())
+        .rfind(|&i| bytes[i..].starts_with(b"PK\x01\x02"))
+        .expect("a directory");
     broken[central + 16] ^= 1;
     assert!(problem(&broken).contains("checksum"), "{}", problem(&broken));
 }

@@ -4,7 +4,7 @@
 //! Tiles of `side x side` outputs come from `(side + 2) x (side + 2)` inputs: both the inputs and (once, when the plan is
 //! made) the weights are transformed ([`transform`]), one product `[tiles, in] · [in, out]` for each of the transformed
 //! points replaces nine, and its results are transformed back. `F(4x4, 3x3)` needs a quarter of the multiplications but four
-//! times the memory for weights, `F(2x2, 3x3)` 4/9 and 16/9. Where that is too much memory the weights are kept as they are and
+//! times the memory for weights, `F(2x2, 3x3)` 4/9 and 16/9. Where there is no room for that the weights are kept as they are and
 //! transformed in every run, while they are used. [`way`] weighs these against each other and against the direct way.
 //!
 //! Rounding differs from that of a sum of products: see [`transform`] for how much. An infinity or NaN in the input spoils
@@ -31,6 +31,9 @@ const FEWEST: usize = 24;
 /// The most tiles whose products one chunk keeps.
 const MOST: usize = 64;
 
+/// Bytes of transformed input that all threads read.
+const TOGETHER: usize = 4 << 20;
+
 /// The method.
 pub struct Winograd {
     conv: Conv,
@@ -55,9 +58,6 @@ pub struct Winograd {
 /// Elements of weights that are transformed at a time: a quarter of a 1 MB L2 cache.
 const FRESH: usize = 64 << 10;
 
-/// Bytes that transformed weights may need beyond the weights themselves. Where they need more, they are transformed anew in every
-/// run: a network has many of them, and a process is to need little more memory than its file is long.
-const EXTRA: f64 = (1 << 20) as f64;
 /// What one more read of a weight costs, in multiply-adds of a full vector's lane: weights come from memory.
 const WEIGHT: f64 = 16.0;
 /// What transforming one value costs.
@@ -74,8 +74,17 @@ pub struct Way {
     pub fresh: bool,
 }
 
-/// The way that pays for `conv`, if there is one.
-pub fn way(conv: &Conv) -> Option<Way> {
+/// Bytes that the transformed weights of `conv` have beyond the weights as they are: there they are kept, if there is room; 0
+/// if it is computed in another way.
+pub fn extra(conv: &Conv) -> usize {
+    match way(conv, true) {
+        Some(w) => 4 * ((w.side + 2) * (w.side + 2) - 9) * conv.in_channels * conv.out_channels,
+        None => 0,
+    }
+}
+
+/// The way that pays for `conv`, if there is one. Without `room` for the transformed weights they are made anew in every run.
+pub fn way(conv: &Conv, room: bool) -> Option<Way> {
     let three = conv.kernel == [1, 3, 3] && conv.stride == [1; 3] && conv.dilation == [1; 3];
     let plain = three && conv.groups == 1 && !conv.transposed && conv.input[0] == 1 && conv.padding[0] == 0;
     let (c, k) = (conv.in_channels as f64, conv.out_channels as f64);
@@ -92,14 +101,12 @@ pub fn way(conv: &Conv) -> Option<Way> {
         };
         (points * tiles + weights) * c * k + TRANSFORM * points * tiles * (c + k)
     };
-    let [two, four] = [2, 4].map(|side| Way {
-        side,
-        fresh: 4.0 * ((side + 2) * (side + 2) - 9) as f64 * c * k > EXTRA,
-    });
-    // The larger tile must save enough for its rounding.
+    let [two, four] = [2, 4].map(|side| Way { side, fresh: !room });
+    // The larger tile must save enough for its rounding; the smaller rounds no worse than the sum.
     let way = if cost(four) < 0.9 * cost(two) { four } else { two };
     let direct = 9.0 * ((conv.batch * h * w) as f64 + WEIGHT) * c * k;
-    (cost(way) < 0.9 * direct).then_some(way)
+    let worth = if way.side == 4 { 0.9 } else { 0.97 };
+    (cost(way) < worth * direct).then_some(way)
 }
 
 /// Rows of tiles `first..end` of the images at hand, which begin with image `image`, of a block that begins with row `block`
@@ -188,20 +195,37 @@ impl Winograd {
             });
             return;
         }
-        let tiles = lines * across;
-        let all = Lines {
-            image,
-            block: 0,
-            tiles,
-            first: 0,
-            end: lines,
-        };
-        let mut v = scratch::take(self.points() * tiles * self.row);
+        // Chunks that share what is transformed: as many lines at a time as memory is to be taken for, in whole chunks.
+        let chunk = (MOST / across).max(1);
+        let fit = TOGETHER / (tile * across) / chunk * chunk;
+        for first in (0..lines).step_by(fit.max(chunk)) {
+            let end = (first + fit.max(chunk)).min(lines);
+            let all = Lines {
+                image,
+                block: first,
+                tiles: (end - first) * across,
+                first,
+                end,
+            };
+            // SAFETY: the caller's promise; the lines are those of the images.
+            unsafe { self.shared(pool, o, x.get(), all) };
+        }
+    }
+
+    /// The outputs of lines whose transformed input all threads read.
+    ///
+    /// # Safety
+    /// The operands are valid; the lines are a block.
+    unsafe fn shared(&self, pool: &Pool, o: &Operands, x: *const f32, all: Lines) {
+        let (lines, across) = (all.end - all.first, self.grid[1]);
+        let wanted = 4 * pool.threads();
+        let x = Shared(x.cast_mut());
+        let mut v = scratch::take(self.points() * all.tiles * self.row);
         let v = Shared(v.as_mut_ptr());
-        let per = tiles.div_ceil(wanted);
-        pool.run(tiles.div_ceil(per), |i| {
+        let per = all.tiles.div_ceil(wanted);
+        pool.run(all.tiles.div_ceil(per), |i| {
             // SAFETY: chunks transform different tiles.
-            unsafe { self.transform(x.get(), &all, i * per, ((i + 1) * per).min(tiles), v.get()) };
+            unsafe { self.transform(x.get(), &all, i * per, ((i + 1) * per).min(all.tiles), v.get()) };
         });
         let panels = self.panels.div_ceil(wanted);
         let groups = self.panels.div_ceil(panels);
@@ -216,8 +240,8 @@ impl Winograd {
         pool.run(groups * parts, |i| {
             let (g, part) = (i / parts, i % parts);
             let l = Lines {
-                first: part * per,
-                end: ((part + 1) * per).min(lines),
+                first: all.first + part * per,
+                end: (all.first + (part + 1) * per).min(all.end),
                 ..all
             };
             let p = [g * panels, ((g + 1) * panels).min(self.panels)];

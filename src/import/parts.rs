@@ -1,0 +1,252 @@
+//! JSON documents of which the long parts are read one at a time.
+//!
+//! A tree of values takes ten times the memory of its text and more. Most of a graph's document are its nodes and the types of its
+//! values, and a reader needs one of these at a time; all else is a small tree.
+
+use super::json::Bad;
+use serde_json::Value;
+use std::ops::Range;
+
+/// The nodes of a document's graph, and the types of the tensors in it, as text.
+#[derive(Default)]
+pub(super) struct Parts {
+    text: Vec<u8>,
+    nodes: Vec<Range<usize>>,
+    tensors: Vec<Member>,
+}
+
+/// A member of an object: its key, with quotes, and its value.
+type Member = [Range<usize>; 2];
+
+impl Parts {
+    /// Takes the items of `graph_module.graph.nodes` and the members of `graph_module.graph.tensor_values` out of a document, and gives
+    /// what is left as a tree. A document that is not made so is left whole.
+    pub fn of(text: Vec<u8>) -> serde_json::Result<(Value, Parts)> {
+        let Some((rest, nodes, tensors)) = split(&text) else {
+            return Ok((serde_json::from_slice(&text)?, Parts::default()));
+        };
+        match serde_json::from_slice(&rest) {
+            Ok(v) => Ok((v, Parts { text, nodes, tensors })),
+            // What is wrong is said by its place in the whole document.
+            Err(_) => Ok((serde_json::from_slice(&text)?, Parts::default())),
+        }
+    }
+
+    /// The nodes that were taken out.
+    pub fn nodes(&self) -> impl Iterator<Item = Result<Value, Bad>> {
+        self.nodes.iter().map(|r| self.value(r))
+    }
+
+    /// The names and types that were taken out.
+    pub fn tensors(&self) -> impl Iterator<Item = Result<(String, Value), Bad>> {
+        self.tensors.iter().map(|[name, ty]| {
+            let name = serde_json::from_slice(&self.text[name.clone()]).map_err(not_json)?;
+            Ok((name, self.value(ty)?))
+        })
+    }
+
+    fn value(&self, at: &Range<usize>) -> Result<Value, Bad> {
+        serde_json::from_slice(&self.text[at.clone()]).map_err(not_json)
+    }
+}
+
+fn not_json(e: serde_json::Error) -> Bad {
+    format!("it is not JSON: {e}")
+}
+
+/// A document without the nodes and types of its graph, and where these are.
+type Split = (Vec<u8>, Vec<Range<usize>>, Vec<Member>);
+
+fn split(text: &[u8]) -> Option<Split> {
+    let (root, end) = members(text, space(text, 0))?;
+    if space(text, end) != text.len() {
+        return None;
+    }
+    let module = members(text, only(text, &root, "graph_module")?.start)?.0;
+    let graph = members(text, only(text, &module, "graph")?.start)?.0;
+    let (nodes, values) = (only(text, &graph, "nodes")?, only(text, &graph, "tensor_values")?);
+    let items = items(text, nodes.start)?.0;
+    let tensors = members(text, values.start)?.0;
+    // An object's last member of a name counts.
+    let mut names: Vec<&[u8]> = tensors.iter().map(|[name, _]| &text[name.clone()]).collect();
+    names.sort_unstable();
+    if names.windows(2).any(|w| w[0] == w[1]) {
+        return None;
+    }
+    let mut holes = [(nodes, "[]"), (values, "{}")];
+    holes.sort_by_key(|(r, _)| r.start);
+    let mut rest = vec![];
+    let mut from = 0;
+    for (hole, empty) in holes {
+        rest.extend_from_slice(&text[from..hole.start]);
+        rest.extend_from_slice(empty.as_bytes());
+        from = hole.end;
+    }
+    rest.extend_from_slice(&text[from..]);
+    Some((rest, items, tensors))
+}
+
+/// The value of the one member called `key`.
+fn only(text: &[u8], members: &[Member], key: &str) -> Option<Range<usize>> {
+    let is = |m: &&Member| text[m[0].start + 1..m[0].end - 1] == *key.as_bytes();
+    let mut found = members.iter().filter(is);
+    let [_, value] = found.next()?;
+    found.next().is_none().then(|| value.clone())
+}
+
+/// The members of the object that begins at `at`, and where it ends.
+fn members(text: &[u8], at: usize) -> Option<(Vec<Member>, usize)> {
+    listed(text, at, [b'{', b'}'], |i| {
+        let key = i..string(text, i)?;
+        let i = space(text, key.end);
+        let begin = space(text, (text.get(i) == Some(&b':')).then_some(i + 1)?);
+        let end = value(text, begin)?;
+        Some(([key, begin..end], end))
+    })
+}
+
+/// The items of the list that begins at `at`, and where it ends.
+fn items(text: &[u8], at: usize) -> Option<(Vec<Range<usize>>, usize)> {
+    listed(text, at, [b'[', b']'], |i| {
+        let end = value(text, i)?;
+        Some((i..end, end))
+    })
+}
+
+/// What `one` reads at each place between brackets and commas, and where the last bracket ends.
+fn listed<T>(
+    text: &[u8],
+    at: usize,
+    [open, close]: [u8; 2],
+    one: impl Fn(usize) -> Option<(T, usize)>,
+) -> Option<(Vec<T>, usize)> {
+    let mut out = vec![];
+    if text.get(at) != Some(&open) {
+        return None;
+    }
+    let mut i = space(text, at + 1);
+    if text.get(i) == Some(&close) {
+        return Some((out, i + 1));
+    }
+    loop {
+        let (item, end) = one(i)?;
+        out.push(item);
+        i = space(text, end);
+        match text.get(i)? {
+            b',' => i = space(text, i + 1),
+            b if *b == close => return Some((out, i + 1)),
+            _ => return None,
+        }
+    }
+}
+
+/// Where the value that begins at `at` ends; what is in it is checked when it is read.
+fn value(text: &[u8], at: usize) -> Option<usize> {
+    match text.get(at)? {
+        b'"' => string(text, at),
+        b'{' | b'[' => {
+            let (mut depth, mut i) = (0usize, at);
+            loop {
+                match text.get(i)? {
+                    b'"' => {
+                        i = string(text, i)?;
+                        continue;
+                    }
+                    b'{' | b'[' => depth += 1,
+                    b'}' | b']' => depth -= 1,
+                    _ => {}
+                }
+                i += 1;
+                if depth == 0 {
+                    return Some(i);
+                }
+            }
+        }
+        _ => {
+            let end = |b: &u8| matches!(b, b',' | b'}' | b']') || b.is_ascii_whitespace();
+            let len = text[at..].iter().position(end)?;
+            (len > 0).then_some(at + len)
+        }
+    }
+}
+
+/// Where the string that begins at `at` ends.
+fn string(text: &[u8], at: usize) -> Option<usize> {
+    let mut i = (text.get(at) == Some(&b'"')).then_some(at + 1)?;
+    loop {
+        match text.get(i)? {
+            b'"' => return Some(i + 1),
+            b'\\' => i += 2,
+            _ => i += 1,
+        }
+    }
+}
+
+fn space(text: &[u8], at: usize) -> usize {
+    let rest = text.get(at..).unwrap_or_default();
+    at + rest.iter().take_while(|b| b.is_ascii_whitespace()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn parts(text: &str) -> (Value, Vec<Value>, Vec<(String, Value)>) {
+        let (rest, parts) = Parts::of(text.as_bytes().to_vec()).expect("JSON");
+        let nodes = parts.nodes().map(|n| n.expect("a node")).collect();
+        (rest, nodes, parts.tensors().map(|t| t.expect("a type")).collect())
+    }
+
+    #[test]
+    fn nodes_and_types_are_taken_out() {
+        let text = r#" {"a": 1.5, "graph_module": {"s": "}\"", "graph": {"inputs": [], "tensor_values": {"x": {"d": [7]}, "y\n": 2},
+            "nodes": [ {"t": "a]\\"}, 3 , [] ], "z": null}}, "e": [] } "#;
+        let (rest, nodes, types) = parts(text);
+        assert_eq!(nodes, [json!({"t": "a]\\"}), json!(3), json!([])]);
+        assert_eq!(types, [("x".into(), json!({"d": [7]})), ("y\n".into(), json!(2))]);
+        let graph = json!({"inputs": [], "tensor_values": {}, "nodes": [], "z": null});
+        assert_eq!(
+            rest,
+            json!({"a": 1.5, "graph_module": {"s": "}\"", "graph": graph}, "e": []})
+        );
+    }
+
+    #[test]
+    fn other_documents_stay_whole() {
+        for text in [
+            "3",
+            "{}",
+            r#"{"graph_module": {"graph": {"nodes": [1]}}}"#,
+            r#"{"graph_module": {"graph": {"nodes": 1, "tensor_values": {}}}}"#,
+            r#"{"graph_module": {"graph": {"nodes": [1], "nodes": [2], "tensor_values": {}}}}"#,
+            r#"{"graph_module": {"graph": {"nodes": [1], "tensor_values": {"a": 1, "a": 2}}}}"#,
+        ] {
+            let (rest, nodes, types) = parts(text);
+            assert_eq!(
+                (rest, nodes.len(), types.len()),
+                (serde_json::from_str(text).expect("JSON"), 0, 0)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_json_is_an_error() {
+        let sound =
+            r#"{"graph_module": {"graph": {"nodes": [{"a": "b"}, 2], "tensor_values": {"x": {"d": 7}}}}, "k": [1]}"#;
+        for cut in 0..sound.len() {
+            assert!(Parts::of(sound.as_bytes()[..cut].to_vec()).is_err(), "{cut} bytes");
+        }
+        // Within a node, it is found when the node is read.
+        let bad = sound.replace(r#"{"a": "b"}"#, r#"{"a" "b"}"#);
+        let (_, parts) = Parts::of(bad.into_bytes()).expect("a tree");
+        assert!(parts.nodes().next().expect("a node").is_err());
+        for bad in [
+            sound.replace("[1]", "[1,]"),
+            sound.replace("2]", "2 3]"),
+            format!("{sound} x"),
+        ] {
+            assert!(Parts::of(bad.into_bytes()).is_err());
+        }
+    }
+}
