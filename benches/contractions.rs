@@ -257,13 +257,14 @@ impl Bench {
             causal,
             ..Attention::new(b, h, l, s, e)
         };
-        let [nq, nk, nv, _, no] = d.extents().expect("legal sizes");
+        let [nq, nk, nv, _, _, no] = d.extents().expect("legal sizes");
         let (q, k, v, mut out) = (data(nq), data(nk), data(nv), vec![0f32; no]);
         let plan = native().attention(&d).expect("a plan");
         let args = AttentionArgs {
             q: q.as_ptr().cast(),
             k: k.as_ptr().cast(),
             v: v.as_ptr().cast(),
+            bias: std::ptr::null(),
             mask: std::ptr::null(),
             out: out.as_mut_ptr().cast(),
         };

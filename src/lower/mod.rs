@@ -246,7 +246,7 @@ impl Lowering<'_> {
                 def @ (Def::Contract { args, .. }
                 | Def::Special {
                     args,
-                    how: ir::Special::Attention { .. } | ir::Special::Recurrent { .. },
+                    how: ir::Special::Attention(_) | ir::Special::Recurrent { .. },
                 }) => self.contract(v, def, args),
                 _ => {
                     let s = special::kernels::write(self.tir, v, &stored);

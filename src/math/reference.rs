@@ -146,7 +146,7 @@ pub(super) fn add_plane<T: Number>(c: &Conv, out: [usize; 3], x: &[T], w: &[T], 
 /// `scaled_dot_product_attention(q, k, v, mask, is_causal, scale)` without dropout: q `[B, H, L, E]`, k `[B, Hk, S, E]`,
 /// v `[B, Hk, S, Ev]`; the mask (b8 or float) broadcasts to `[B, H, L, S]`. Rows whose keys are all masked are zero.
 /// Panics if the shapes do not fit.
-pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, causal: bool, scale: f64) -> Tensor {
+pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, masks: &[&Tensor], causal: bool, scale: f64) -> Tensor {
     let (&[b, h, l, e], &[kb, hk, s, ke]) = (q.shape(), k.shape()) else {
         panic!("attention_ref takes four dimensions")
     };
@@ -157,7 +157,7 @@ pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, 
         "operands of attention_ref"
     );
     let (qd, kd, vd) = (widened::<f64>(q), widened::<f64>(k), widened::<f64>(v));
-    let mask = mask.map(|m| (m, mask_strides(m, [b, h, l, s])));
+    let masks: Vec<_> = masks.iter().map(|m| (m, mask_strides(m, [b, h, l, s]))).collect();
     let mut out = vec![0f64; b * h * l * ev];
     for row in 0..b * h * l {
         let (bi, hi, li) = (row / (h * l), row / l % h, row % l);
@@ -166,18 +166,12 @@ pub fn attention_ref(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, 
             .map(|j| {
                 let dot: f64 = (0..e).map(|i| qd[row * e + i] * kd[(kv + j) * e + i]).sum();
                 let at = |st: &[usize; 4]| bi * st[0] + hi * st[1] + li * st[2] + j * st[3];
-                match &mask {
-                    _ if causal && j > li => f64::NEG_INFINITY,
-                    Some((m, st)) if m.dtype() == DType::B8 => {
-                        if m.get(at(st)).to_bool() {
-                            dot * scale
-                        } else {
-                            f64::NEG_INFINITY
-                        }
-                    }
-                    Some((m, st)) => dot * scale + m.get(at(st)).to_f64(),
-                    None => dot * scale,
-                }
+                let masked = masks.iter().fold(dot * scale, |x, (m, st)| match m.dtype() {
+                    DType::B8 if m.get(at(st)).to_bool() => x,
+                    DType::B8 => f64::NEG_INFINITY,
+                    _ => x + m.get(at(st)).to_f64(),
+                });
+                if causal && j > li { f64::NEG_INFINITY } else { masked }
             })
             .collect();
         softmax(&mut p);
@@ -316,7 +310,7 @@ mod tests {
     fn masked_rows_are_zero() {
         let q = Tensor::from_slice::<f32>(&[1, 1, 2, 1], &[1.0, 1.0]);
         let mask = Tensor::from_fn(DType::B8, &[2, 2], |i| Scalar::Bool(i < 2));
-        let y = attention_ref(&q, &q, &q, Some(&mask), false, 1.0);
+        let y = attention_ref(&q, &q, &q, &[&mask], false, 1.0);
         assert_eq!(y.as_slice::<f32>(), &[1.0, 0.0]);
     }
 }

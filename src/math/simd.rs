@@ -103,11 +103,14 @@ pub unsafe trait Simd: Copy + 'static {
         let mut x = [f32::NEG_INFINITY; 16];
         // SAFETY: the array holds the largest vector.
         unsafe { Self::store(x.as_mut_ptr(), v) };
-        let mut m = x[0];
-        for &y in &x[1..Self::LANES] {
-            m = if y > m { y } else { m };
+        let mut n = Self::LANES / 2;
+        while n > 0 {
+            for i in 0..n {
+                x[i] = if x[i + n] > x[i] { x[i + n] } else { x[i] };
+            }
+            n /= 2;
         }
-        m
+        x[0]
     }
 }
 

@@ -181,6 +181,7 @@ impl Executable {
                             k: at(1),
                             v: at(2),
                             mask: at(3),
+                            bias: at(4),
                             out: c,
                         },
                     );

@@ -128,8 +128,63 @@ graph bands {
 }
 ";
 
+/// Attention within shifted windows, written out: scores with a bias by head and a mask by window, which one step keeps in
+/// cache; where a plain softmax gives NaN, so does the step.
+const WINDOWS: &str = "
+graph windows {
+    %x : f32[1, 6, 6, 16] = placeholder x
+    %bias : f32[2, 9, 9] = placeholder bias
+    %mask : f32[4, 9, 9] = placeholder mask
+    %rolled = call_function torch.roll(%x, [-1, -1], [1, 2])
+    %split = call_method view(%rolled, [1, 2, 3, 2, 3, 16])
+    %parts = call_method permute(%split, 0, 1, 3, 2, 4, 5)
+    %rows = call_method reshape(%parts, 4, 9, 2, 8)
+    %q = call_method transpose(%rows, 1, 2)
+    %small = call_function torch.mul(%q, 0.35)
+    %kt = call_method transpose(%q, -2, -1)
+    %dot = call_function torch.matmul(%small, %kt)
+    %biased = call_function torch.add(%dot, %bias)
+    %wide = call_method view(%biased, [1, 4, 2, 9, 9])
+    %a = call_method unsqueeze(%mask, 1)
+    %b = call_method unsqueeze(%a, 0)
+    %masked = call_function torch.add(%wide, %b)
+    %scores = call_method view(%masked, [-1, 2, 9, 9])
+    %p = call_function torch.softmax(%scores, -1)
+    %y = call_function torch.matmul(%p, %q)
+    %turned = call_method transpose(%y, 1, 2)
+    %out = call_method reshape(%turned, 4, 9, 16)
+    %last = call_function torch.mul(%out, 2.0)
+    output %last
+}
+";
+
+/// Kernels that follow each other and stay apart, each pair for another reason.
+const NEIGHBOURS: &str = "
+graph neighbours {
+    %x : f32[4, 64] = placeholder x
+    %y : f32[8, 64] = placeholder y
+    %z : f32[64, 4] = placeholder z
+    %w : f32[64, 64] = placeholder w
+    %large : f32[512, 512] = placeholder large
+    %a = call_function torch.sum(%x, 0)
+    %b = call_function torch.sum(%x, 1)
+    %c = call_function torch.relu(%x)
+    %zt = call_method transpose(%z, 0, 1)
+    %d = call_function torch.neg(%zt)
+    %e = call_function torch.relu(%y)
+    %f = call_function torch.sigmoid(%large)
+    %s = call_function torch.amax(%b)
+    %g = call_function torch.mul(%large, %s)
+    %p = call_function torch.matmul(%x, %w)
+    %h = call_function torch.amax(%p, 1)
+    %m = call_function torch.cumsum(%e, 0)
+    %i = call_function torch.neg(%m)
+    output (%a, %b, %c, %d, %e, %f, %g, %h, %i)
+}
+";
+
 /// Name, text, and the magnitude that errors are relative to at least.
-const ALL: [(&str, &str, f32); 9] = [
+const ALL: [(&str, &str, f32); 11] = [
     ("softmax", SOFTMAX, 1e-3),
     ("beside", BESIDE, 1.0),
     ("shares", SHARES, 1.0),
@@ -139,6 +194,8 @@ const ALL: [(&str, &str, f32); 9] = [
     ("short_rows", SHORT_ROWS, 1.0),
     ("products", PRODUCTS, 1e3),
     ("bands", BANDS, 1e3),
+    ("windows", WINDOWS, 1.0),
+    ("neighbours", NEIGHBOURS, 1.0),
 ];
 
 #[test]

@@ -1,5 +1,6 @@
 //! Contractions: from an op's meaning and strided operands to the descriptors of `math`.
 
+pub(in crate::lower) mod attention;
 pub mod expansion;
 pub mod recurrent;
 pub(super) mod tail;
@@ -8,11 +9,9 @@ use self::expansion::Between;
 use crate::diag::{Code, Diagnostic};
 use crate::lower::ir::{Def, Special, Tir, ValueId};
 use crate::lower::{BufferId, LowerError, Operand};
-use crate::math::contract::{
-    Activation, Addend, Attention, BatchDim, Conv, Expansion, Layout, Mask, MatMul, Recurrent,
-};
-use crate::op::{Call, Contraction, Convolution, IndexMap, MatrixProduct, OpResult};
-use crate::types::{DType, TensorType};
+use crate::math::contract::{Activation, Addend, Attention, BatchDim, Conv, Expansion, Layout, MatMul, Recurrent};
+use crate::op::{Contraction, Convolution, MatrixProduct, OpResult};
+use crate::types::DType;
 
 /// A contraction with its operands.
 #[derive(Clone, Debug)]
@@ -25,8 +24,8 @@ pub enum Contract {
     Expansion(Box<Expansion>, Vec<Operand>, Between),
     /// A recurrent layer: inputs, states, recurrent weight and bias.
     Recurrent(Recurrent, Vec<Operand>),
-    /// Attention: q, k, v and the mask.
-    Attention(Attention, Vec<Operand>),
+    /// Attention: q, k, v, the mask and the bias.
+    Attention(Box<Attention>, Vec<Operand>),
 }
 
 impl Contract {
@@ -211,58 +210,6 @@ pub(in crate::lower) fn conv(
     Contract::Conv(desc, operands)
 }
 
-/// Attention over operands of rank 4.
-pub(in crate::lower) fn attention(
-    operands: &[Operand],
-    dtype: DType,
-    mask: Option<DType>,
-    causal: bool,
-    scale: f64,
-    out: &[usize],
-) -> Contract {
-    let strides = |o: &Operand| {
-        let s: Vec<usize> = o
-            .strides
-            .iter()
-            .zip(&o.shape)
-            .map(|(&s, &d)| if d == 1 { 0 } else { s.max(0) as usize })
-            .collect();
-        [s[0], s[1], s[2]]
-    };
-    let (q, k, v) = (&operands[0], &operands[1], &operands[2]);
-    let own = crate::tensor::contiguous_strides(out);
-    let full = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]];
-    let masked = mask.map(|dtype| (dtype, broadcast_to(&operands[3], &full)));
-    let desc = Attention {
-        dtype,
-        batch: q.shape[0],
-        heads: q.shape[1],
-        kv_heads: k.shape[1],
-        queries: q.shape[2],
-        keys: k.shape[2],
-        size: q.shape[3],
-        value_size: v.shape[3],
-        q: strides(q),
-        k: strides(k),
-        v: strides(v),
-        out: [own[0], own[1], own[2]],
-        mask: masked.as_ref().map(|(dtype, o)| {
-            let s = unsigned(o);
-            Mask {
-                dtype: *dtype,
-                strides: [s[0], s[1], s[2], s[3]],
-            }
-        }),
-        causal,
-        scale,
-    };
-    let operands = [q.clone(), k.clone(), v.clone()]
-        .into_iter()
-        .chain(masked.map(|m| m.1))
-        .collect();
-    Contract::Attention(desc, operands)
-}
-
 /// Copies the operands that `math` cannot read as they are: negative strides; for convolutions any gaps.
 pub(in crate::lower) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [ValueId]) -> OpResult<()> {
     let conv = matches!(how, Contraction::Conv(_));
@@ -275,69 +222,6 @@ pub(in crate::lower) fn prepare(tir: &mut Tir, how: &Contraction, args: &mut [Va
         }
     }
     Ok(())
-}
-
-/// `scaled_dot_product_attention` as one step, where its shapes allow: rank 3 or 4, equal batch sizes, no dropout.
-pub(in crate::lower) fn recognise_attention(
-    tir: &mut Tir,
-    types: &Call<TensorType>,
-    ids: &Call<ValueId>,
-) -> OpResult<Option<ValueId>> {
-    let dropout = ids.f64("dropout_p")?;
-    let (dtype, q) = types.fixed("query")?;
-    let (_, k) = types.fixed("key")?;
-    let (_, v) = types.fixed("value")?;
-    let rank = q.len();
-    let same = (3..=4).contains(&rank) && k.len() == rank && v.len() == rank && k[..rank - 1] == v[..rank - 1];
-    let heads = rank == 3 || (q[0] == k[0] && k[1] != 0 && q[1].is_multiple_of(k[1]));
-    let heads = heads && (rank == 4 || q[0] == k[0]) && (rank == 3 || q[1] == k[1] || ids.bool("enable_gqa")?);
-    let known = matches!(dtype, DType::F32 | DType::F64);
-    if dropout != 0.0 || !same || !heads || !known || [&q, &k, &v].iter().any(|s| s.contains(&0)) {
-        return Ok(None);
-    }
-    let scale = match ids.get("scale") {
-        s if s.is_none() => 1.0 / (q[rank - 1] as f64).sqrt(),
-        _ => ids.f64("scale")?,
-    };
-    let mut args = vec![];
-    for name in ["query", "key", "value"] {
-        args.push(four_dims(tir, *ids.leaf(name)?)?);
-    }
-    let mut mask = None;
-    if let Some(&m) = ids.opt_leaf("attn_mask") {
-        let (mt, ms) = (tir.value(m).dtype, tir.value(m).shape.clone());
-        let full = [&q[..rank - 1], &k[rank - 2..rank - 1]].concat();
-        let skip = full.len().checked_sub(ms.len());
-        let fits = skip.is_some_and(|skip| ms.iter().enumerate().all(|(d, &s)| s == 1 || s == full[d + skip]));
-        if !fits || (mt != DType::B8 && mt != dtype) {
-            return Ok(None);
-        }
-        // Rank 3 has its heads in front: line the mask up with the four dims.
-        let mut shape = vec![1; full.len() - ms.len()];
-        shape.extend(&ms);
-        shape.splice(0..0, vec![1; 4 - shape.len()]);
-        args.push(tir.view(m, IndexMap::Reshape, &shape)?);
-        mask = Some(mt);
-    }
-    let causal = ids.bool("is_causal")?;
-    let mut out: Vec<usize> = [&q[..rank - 1], &v[rank - 1..]].concat();
-    let result = out.clone();
-    out.splice(0..0, vec![1; 4 - out.len()]);
-    let how = Special::Attention { mask, causal, scale };
-    let y = tir.push(dtype, &out, Def::Special { args, how })?;
-    tir.view(y, IndexMap::Reshape, &result).map(Some)
-}
-
-/// `v` with four dims, its last one contiguous and no stride negative.
-fn four_dims(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
-    let mut shape = tir.value(v).shape.clone();
-    shape.splice(0..0, vec![1; 4 - shape.len()]);
-    let v = tir.view(v, IndexMap::Reshape, &shape)?;
-    let good = tir.access(v).is_some_and(|a| {
-        let ok = |(&s, &d): (&i64, &usize)| s >= 0 || d == 1;
-        (a.strides[3] == 1 || shape[3] == 1) && a.strides.iter().zip(&shape).all(ok)
-    });
-    if good { Ok(v) } else { tir.copy(v) }
 }
 
 /// The step of a contraction.
@@ -366,9 +250,9 @@ pub(in crate::lower) fn step(
             ..
         } => conv(how, operands, dtype, act, last),
         Def::Special {
-            how: Special::Attention { mask, causal, scale },
+            how: Special::Attention(how),
             ..
-        } => attention(operands, dtype, *mask, *causal, *scale, out),
+        } => attention::step(operands, dtype, how, out),
         Def::Special {
             how:
                 Special::Recurrent {

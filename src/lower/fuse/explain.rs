@@ -93,6 +93,12 @@ impl Explained {
             Some((number(*a)?, line))
         });
         let mut lines: Vec<(usize, String)> = beside.collect();
+        for (a, b, why) in &fusion.not_beside {
+            if let (Some(before), Some(k)) = (number(*a), number(*b)) {
+                let results = &self.kernels[before].results;
+                lines.push((k, format!("not beside the kernel of `{results}`: {why}")));
+            }
+        }
         for (v, of, why) in &fusion.refused {
             // Both may have come together in the end.
             if let (Some(k), Some(other)) = (number(*v), number(*of))

@@ -7,6 +7,7 @@
 
 use super::cluster::{Along, Cluster, Member, Users, broadcast_along, trace};
 use super::cost::{self, Cost, LAUNCH};
+use super::join::MAX_MEMBERS;
 use super::{Fuser, UnitId};
 use crate::lower::ir::{Def, ValueId};
 use std::collections::HashMap;
@@ -47,21 +48,80 @@ impl fmt::Display for Beside {
     }
 }
 
+/// Why two kernels that come one after the other are not one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotBeside {
+    /// One needs, directly or not, what the other computes.
+    Dependent,
+    /// Their loops have other sizes: those of both.
+    Extents(Vec<usize>, Vec<usize>),
+    /// They reduce other dims.
+    Dims,
+    /// One reads a product's result, so that it may run on pieces of it.
+    Product,
+    /// One reads through views: the loops that suit it do not suit the other.
+    Views,
+    /// The rows, of this size, are so short that a loop over them costs more than starting a kernel.
+    Short(usize),
+    /// The larger takes these nanoseconds, of at most so many; both read too few of the same bytes.
+    Large(f64, f64),
+    /// Both read the same, but do not become ready at the same time.
+    Ready(usize),
+    /// Both together use so many buffers.
+    Buffers(usize),
+    /// Both together have more values than one may.
+    Full,
+    /// They became neighbours when others had been put together.
+    Late,
+}
+
+impl fmt::Display for NotBeside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotBeside::Dependent => f.write_str("one needs what the other computes"),
+            NotBeside::Extents(a, b) => write!(f, "their loops have other sizes, {a:?} and {b:?}"),
+            NotBeside::Dims => f.write_str("they reduce other dims"),
+            NotBeside::Product => f.write_str("one reads a product's result, on pieces of which it may run"),
+            NotBeside::Views => f.write_str("one reads through views, and loops that suit it would not suit the other"),
+            NotBeside::Short(n) => write!(
+                f,
+                "rows of {n} need the loops of a kernel of their own, which is worth more than starting one"
+            ),
+            NotBeside::Large(n, most) => write!(
+                f,
+                "one takes {:.1} us, and starting it is little beside that (small ones take up to {:.1} us)",
+                n / 1e3,
+                most / 1e3
+            ),
+            NotBeside::Ready(n) => write!(
+                f,
+                "both read the same {}, but one has to wait for what the other does not need",
+                crate::tensor::shown_bytes(*n)
+            ),
+            NotBeside::Buffers(n) => write!(f, "both together use {n} buffers, and one may use {BUFFERS}"),
+            NotBeside::Full => f.write_str("both together have more values than one may"),
+            NotBeside::Late => f.write_str("they became neighbours when others had been put together"),
+        }
+    }
+}
+
 impl Fuser<'_> {
     /// Merges clusters that do not depend on each other where it pays.
     pub(in crate::lower) fn horizontal(&mut self, users: &[Users]) {
         let mut recent: HashMap<(Vec<usize>, Vec<bool>), Vec<UnitId>> = HashMap::new();
         for u in self.topological() {
-            let Some(c) = self.cluster(u).filter(|c| self.may_be_beside(c)) else {
+            let Some(c) = self.cluster(u).filter(|c| self.may_be_beside(c).is_ok()) else {
                 continue;
             };
             let key = (c.space.clone(), c.reduced.clone());
             let others = recent.entry(key).or_default();
-            let found = others.iter().rev().find_map(|&o| Some((o, self.beside(o, u, users)?)));
+            let found = others
+                .iter()
+                .rev()
+                .find_map(|&o| Some((o, self.beside(o, u, users).ok()?)));
             match found {
                 Some((o, why)) => {
-                    let first = |f: &Self, u: UnitId| f.cluster(u).map_or(ValueId(0), |c| c.members[0].value);
-                    let (a, b) = (first(self, o), first(self, u));
+                    let (a, b) = (self.first(o), self.first(u));
                     if self.merge(o, u).is_ok() {
                         self.beside.push((a, b, why));
                     }
@@ -76,52 +136,122 @@ impl Fuser<'_> {
         }
     }
 
-    /// Whether a cluster may run together with others at all.
-    fn may_be_beside(&self, c: &Cluster) -> bool {
-        let numel: usize = c.space.iter().product();
-        let row = c.space.iter().rev().copied().find(|&s| s != 1).unwrap_or(1);
-        let plain = |m: &Member| {
-            self.tir.operands(m.value).iter().all(|&o| {
-                let along = match &self.tir.value(m.value).def {
-                    Def::Pointwise { .. } => broadcast_along(&self.tir.value(o).shape, &m.along),
-                    // The operand lies along the whole space.
-                    _ => (0..c.space.len()).map(|d| (c.space[d] != 1).then_some(d)).collect(),
-                };
-                let in_order = |a: &Along| a.iter().flatten().is_sorted();
-                along.len() == self.tir.value(o).shape.len()
-                    && trace(self.tir, o, &along).is_some_and(|(_, found)| in_order(&found))
-                    && !matches!(self.tir.value(cost::base(self.tir, o)).def, Def::Contract { .. })
-            })
+    /// Says of kernels that follow each other, of which one is small or which read the same, why they are not one.
+    pub(in crate::lower) fn explain_neighbours(&mut self, order: &[UnitId], users: &[Users]) {
+        let stores = |c: &Cluster| {
+            let stored = |m: &Member| self.is_stored(m.value, &users[m.value.0 as usize]);
+            c.members.iter().any(stored)
         };
-        numel > 0 && (row >= SHORT || numel <= FEW) && c.members.iter().all(plain)
+        let kernels = order.iter().copied().filter(|&u| self.cluster(u).is_some_and(stores));
+        let order: Vec<UnitId> = kernels.collect();
+        let mut found = vec![];
+        for pair in order.windows(2) {
+            let &[a, b] = pair else { continue };
+            found.extend(
+                self.not_beside(a, b, users)
+                    .map(|why| (self.first(a), self.first(b), why)),
+            );
+        }
+        self.not_beside = found;
     }
 
-    /// Why `a` and `b` are better one kernel; `None` if they are not, or depend on each other.
-    fn beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Option<Beside> {
-        let (i, j) = (a.as_u32() as usize, b.as_u32() as usize);
-        if self.deps[i].contains(b) || self.deps[j].contains(a) {
-            return None;
-        }
+    /// The first value of a cluster.
+    fn first(&self, u: UnitId) -> ValueId {
+        self.cluster(u).map_or(ValueId(0), |c| c.members[0].value)
+    }
+
+    /// Why two clusters are not one; `None` where nobody would expect them to be.
+    fn not_beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Option<NotBeside> {
         let (x, y) = (self.cluster(a)?, self.cluster(b)?);
-        let (of_x, of_y) = (self.cost(x, users), self.cost(y, users));
-        let (reads, others) = (cost::reads(self.tir, x), cost::reads(self.tir, y));
-        let shared: Vec<&(ValueId, usize)> = reads.iter().filter(|r| others.contains(r)).collect();
-        let results = |c: &Cluster| {
-            c.members
-                .iter()
-                .filter(|m| self.is_stored(m.value, &users[m.value.0 as usize]))
-                .count()
-        };
-        let buffers = reads.len() + others.len() - shared.len() + results(x) + results(y);
-        if buffers > BUFFERS {
+        let small = [x, y].map(|c| self.cost(c, users).nanoseconds() <= self.tir.limits.small);
+        if small == [false; 2] && self.shared(x, y).1 < SHARED {
             return None;
         }
-        let bytes = shared.iter().fold(0usize, |n, r| n.saturating_add(r.1));
-        let (small, large) = (of_x.nanoseconds(), of_y.nanoseconds());
-        if bytes >= SHARED && self.deps[i] == self.deps[j] {
-            return Some(Beside::Shares(bytes));
+        if self.dependent(a, b) {
+            return Some(NotBeside::Dependent);
         }
-        (small.max(large) <= self.tir.limits.small).then_some(Beside::Small(small, large))
+        if x.space != y.space {
+            return Some(NotBeside::Extents(x.space.clone(), y.space.clone()));
+        }
+        if x.reduced != y.reduced {
+            return Some(NotBeside::Dims);
+        }
+        let why = [x, y].into_iter().find_map(|c| self.may_be_beside(c).err());
+        let why = why.or_else(|| self.beside(a, b, users).err());
+        let full = x.members.len() + y.members.len() >= MAX_MEMBERS;
+        Some(why.unwrap_or(if full { NotBeside::Full } else { NotBeside::Late }))
+    }
+
+    fn dependent(&self, a: UnitId, b: UnitId) -> bool {
+        self.deps[a.as_u32() as usize].contains(b) || self.deps[b.as_u32() as usize].contains(a)
+    }
+
+    /// How many buffers both read, and bytes of those.
+    fn shared(&self, x: &Cluster, y: &Cluster) -> (usize, usize) {
+        let others = cost::reads(self.tir, y);
+        let reads = cost::reads(self.tir, x);
+        let both = reads.iter().filter(|r| others.contains(r));
+        both.fold((0, 0), |(n, bytes), r| (n + 1, bytes.saturating_add(r.1)))
+    }
+
+    /// Whether a cluster may run together with others at all.
+    fn may_be_beside(&self, c: &Cluster) -> Result<(), NotBeside> {
+        let numel: usize = c.space.iter().product();
+        let row = c.space.iter().rev().copied().find(|&s| s != 1).unwrap_or(1);
+        if numel == 0 || (row < SHORT && numel > FEW) {
+            return Err(NotBeside::Short(row));
+        }
+        for m in &c.members {
+            for o in self.tir.operands(m.value) {
+                if matches!(self.tir.value(cost::base(self.tir, o)).def, Def::Contract { .. }) {
+                    return Err(NotBeside::Product);
+                }
+                if !self.reads_in_order(c, m, o) {
+                    return Err(NotBeside::Views);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the member `m` of `c` reads the operand `o` along the dims of the space as they come.
+    fn reads_in_order(&self, c: &Cluster, m: &Member, o: ValueId) -> bool {
+        let along = match &self.tir.value(m.value).def {
+            Def::Pointwise { .. } => broadcast_along(&self.tir.value(o).shape, &m.along),
+            // The operand lies along the whole space.
+            _ => (0..c.space.len()).map(|d| (c.space[d] != 1).then_some(d)).collect(),
+        };
+        let in_order = |a: &Along| a.iter().flatten().is_sorted();
+        along.len() == self.tir.value(o).shape.len()
+            && trace(self.tir, o, &along).is_some_and(|(_, found)| in_order(&found))
+    }
+
+    /// Why `a` and `b` are better one kernel, or why they are not.
+    fn beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Result<Beside, NotBeside> {
+        let (Some(x), Some(y), false) = (self.cluster(a), self.cluster(b), self.dependent(a, b)) else {
+            return Err(NotBeside::Dependent);
+        };
+        let (of_x, of_y) = (self.cost(x, users), self.cost(y, users));
+        let (shared, bytes) = self.shared(x, y);
+        let buffers = |c: &Cluster| {
+            let stored = |m: &&Member| self.is_stored(m.value, &users[m.value.0 as usize]);
+            cost::reads(self.tir, c).len() + c.members.iter().filter(stored).count()
+        };
+        let buffers = buffers(x) + buffers(y) - shared;
+        if buffers > BUFFERS {
+            return Err(NotBeside::Buffers(buffers));
+        }
+        let (small, large) = (of_x.nanoseconds(), of_y.nanoseconds());
+        let together = self.deps[a.as_u32() as usize] == self.deps[b.as_u32() as usize];
+        if bytes >= SHARED && together {
+            return Ok(Beside::Shares(bytes));
+        }
+        let most = self.tir.limits.small;
+        match small.max(large) {
+            n if n <= most => Ok(Beside::Small(small, large)),
+            _ if bytes >= SHARED => Err(NotBeside::Ready(bytes)),
+            n => Err(NotBeside::Large(n, most)),
+        }
     }
 
     fn cost(&self, c: &Cluster, users: &[Users]) -> Cost {

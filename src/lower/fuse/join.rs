@@ -7,7 +7,7 @@ use crate::lower::ir::ValueId;
 use std::fmt;
 
 /// At most this many members in one cluster: longer kernels spill and compile slowly.
-const MAX_MEMBERS: usize = 64;
+pub(super) const MAX_MEMBERS: usize = 64;
 
 /// Why a value is not computed by the kernel of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ pub mod join;
 mod units;
 
 use self::cluster::{Along, Cluster, Level, Member, Users, users};
-use self::horizontal::Beside;
+use self::horizontal::{Beside, NotBeside};
 use self::join::Refusal;
 use self::units::Units;
 use crate::lower::ir::{Def, Tir, ValueId};
@@ -62,6 +62,8 @@ pub struct Fusion {
     pub refused: Vec<(ValueId, ValueId, Refusal)>,
     /// Independent clusters that run as one: a value of each, and why.
     pub beside: Vec<(ValueId, ValueId, Beside)>,
+    /// Clusters that follow each other and do not run as one: a value of each, and why.
+    pub not_beside: Vec<(ValueId, ValueId, NotBeside)>,
 }
 
 pub(in crate::lower) struct Fuser<'a> {
@@ -72,6 +74,7 @@ pub(in crate::lower) struct Fuser<'a> {
     pub(in crate::lower) unit_of: Vec<Option<UnitId>>,
     refused: Vec<(ValueId, ValueId, Refusal)>,
     pub(in crate::lower) beside: Vec<(ValueId, ValueId, Beside)>,
+    pub(in crate::lower) not_beside: Vec<(ValueId, ValueId, NotBeside)>,
     inlined: Vec<bool>,
     activated: HashMap<ValueId, ValueId>,
     /// The last call that did more than compute.
@@ -89,6 +92,7 @@ pub fn fuse(tir: &Tir) -> Fusion {
         unit_of: vec![None; n],
         refused: vec![],
         beside: vec![],
+        not_beside: vec![],
         inlined: vec![false; n],
         activated: HashMap::new(),
         last_effect: None,
@@ -102,8 +106,9 @@ pub fn fuse(tir: &Tir) -> Fusion {
         }
     }
     f.horizontal(&users);
-    let stored = (0..n).map(|i| f.is_stored(ValueId(i as u32), &users[i])).collect();
     let order = f.topological();
+    f.explain_neighbours(&order, &users);
+    let stored = (0..n).map(|i| f.is_stored(ValueId(i as u32), &users[i])).collect();
     Fusion {
         order,
         units: f.units,
@@ -113,6 +118,7 @@ pub fn fuse(tir: &Tir) -> Fusion {
         unit_of: f.unit_of,
         refused: f.refused,
         beside: f.beside,
+        not_beside: f.not_beside,
     }
 }
 

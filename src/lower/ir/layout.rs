@@ -251,7 +251,7 @@ impl Relayout<'_> {
             } => (args, false),
             Def::Special {
                 args,
-                how: Special::Attention { .. },
+                how: Special::Attention(_),
             } => (args, true),
             _ => return Ok(()),
         };

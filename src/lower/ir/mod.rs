@@ -125,15 +125,23 @@ pub enum Special {
         /// Whether the output is projected.
         projected: bool,
     },
-    /// Attention over q, k, v (of rank 4) and a mask: a contraction rather than a kernel.
-    Attention {
-        /// The mask's dtype, if there is one.
-        mask: Option<DType>,
-        /// Whether a query sees only the keys up to its own place.
-        causal: bool,
-        /// Factor of the scores.
-        scale: f64,
-    },
+    /// Attention over q, k, v (of rank 4) and what is added to the scores: a contraction rather than a kernel.
+    Attention(Attend),
+}
+
+/// What an attention does besides its products.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attend {
+    /// Dtypes of the mask and of a bias that is added before it: the operands after v, where there are such.
+    pub masks: [Option<DType>; 2],
+    /// Whether a query sees only the keys up to its own place.
+    pub causal: bool,
+    /// Factor of the scores.
+    pub scale: f64,
+    /// Whether a row whose keys are all masked gives zeros and not NaN.
+    pub safe: bool,
+    /// Whether the result is `[batch, rows, heads, size]`, and not `[batch, heads, rows, size]`.
+    pub rows_first: bool,
 }
 
 /// Windows over dims that follow each other.
@@ -210,6 +218,8 @@ pub struct Tir {
     pub limits: Limits,
     /// The node that values are being made for.
     pub(in crate::lower) name: Arc<str>,
+    /// Whether what reads that node permutes its dims so that the third comes before the second.
+    pub(in crate::lower) turned: bool,
 }
 
 impl Tir {

@@ -59,6 +59,7 @@ impl Reader<'_> {
     fn node(&mut self, n: NodeId) -> Result<(), LowerError> {
         let node = &self.graph[n];
         self.tir.name = node.name().into();
+        self.tir.turned = self.is_turned(n);
         let value = match node.op() {
             Opcode::Placeholder => self.placeholder(n),
             Opcode::GetAttr => self.attribute(n),
@@ -82,6 +83,28 @@ impl Reader<'_> {
         let value = value.map_err(|e| self.error(n, e))?;
         self.env.insert(n, value);
         Ok(())
+    }
+
+    /// Whether all users of `n`, and there are some, put its third dim before the second.
+    fn is_turned(&self, n: NodeId) -> bool {
+        let turns = |u: NodeId| {
+            let user = &self.graph[u];
+            let ints = |v: &Val<NodeId>| Some(v.items()?.iter().filter_map(Val::as_int).collect::<Vec<i64>>());
+            match (user.target(), user.args()) {
+                ("transpose", [_, a, b]) => {
+                    let mut dims = [a, b].map(|d| d.as_int().map(|d| d.rem_euclid(4)));
+                    dims.sort();
+                    dims == [Some(1), Some(2)]
+                }
+                ("permute", [_, dims]) => ints(dims).is_some_and(|d| {
+                    let place = |n: i64| d.iter().position(|&x| x.rem_euclid(4) == n);
+                    d.len() == 4 && place(2) < place(1)
+                }),
+                _ => false,
+            }
+        };
+        let mut users = self.graph[n].users().peekable();
+        users.peek().is_some() && users.all(turns)
     }
 
     fn error(&self, n: NodeId, e: OpError) -> LowerError {

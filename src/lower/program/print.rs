@@ -241,8 +241,15 @@ fn describe(what: &Contract) -> (&'static str, String) {
         Contract::Attention(d, _) => (
             "attention",
             format!(
-                "batch={} heads={} queries={} keys={} size={} causal={}",
-                d.batch, d.heads, d.queries, d.keys, d.size, d.causal
+                "batch={} heads={} queries={} keys={} size={} causal={}{}{}",
+                d.batch,
+                d.heads,
+                d.queries,
+                d.keys,
+                d.size,
+                d.causal,
+                if d.bias.is_some() { " bias" } else { "" },
+                if d.mask.is_some() { " mask" } else { "" },
             ),
         ),
     }

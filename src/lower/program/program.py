@@ -75,20 +75,21 @@ def conv(out, x, w, bias, groups, stride, padding, dilation, transposed, lo=None
     narrow(activated(y, lo, hi), out, bf16)
 
 
-def attention(out, q, k, v, mask, scale, causal, bf16=False):
+def attention(out, q, k, v, bias, mask, scale, causal, safe, bf16=False):
     # q is [batch, heads, L, E], k and v have the heads that the query heads share.
     q, k, v = wide(q, bf16), wide(k, bf16), wide(v, bf16)
     share = q.shape[1] // max(k.shape[1], 1)
     k, v = np.repeat(k, share, 1), np.repeat(v, share, 1)
     s = np.matmul(q, k.swapaxes(-1, -2)) * q.dtype.type(scale)
-    if mask is not None:
-        s = np.where(mask, s, -np.inf).astype(s.dtype) if mask.dtype == np.bool_ else s + wide(mask, bf16)
+    for m in (bias, mask):
+        if m is not None:
+            s = np.where(m, s, -np.inf).astype(s.dtype) if m.dtype == np.bool_ else s + wide(m, bf16)
     if causal:
         s = np.where(np.tri(*s.shape[-2:], dtype=bool), s, -np.inf).astype(s.dtype)
     top = s.max(-1, keepdims=True) if s.shape[-1] else np.zeros((*s.shape[:-1], 1), s.dtype)
     e = np.exp(s - np.where(np.isneginf(top), 0, top).astype(s.dtype))
     total = e.sum(-1, keepdims=True)
-    p = np.where(np.isneginf(top), 0, e / np.where(total == 0, 1, total)).astype(s.dtype)
+    p = np.where(np.isneginf(top), 0 if safe else np.nan, e / np.where(total == 0, 1, total)).astype(s.dtype)
     narrow(np.matmul(p, v), out, bf16)
 
 

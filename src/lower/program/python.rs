@@ -9,7 +9,7 @@ use crate::kernel::python::{self, identifier, numpy};
 use crate::lower::contract::Contract;
 use crate::lower::contract::recurrent;
 use crate::lower::{BufferId, Operand, Place, Program, Step, Tail};
-use crate::math::contract::{Activation, Attention, Conv, Layout, MatMul};
+use crate::math::contract::{Activation, Attention, Conv, Layout, Mask, MatMul};
 use crate::op::Call;
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Val, write_float, write_str};
@@ -350,16 +350,18 @@ fn attention(d: &Attention, o: &[Operand], out: BufferId) -> String {
     let q = part(o[0].buffer, o[0].offset, d.heads, d.queries, d.size, d.q);
     let k = part(o[1].buffer, o[1].offset, d.kv_heads, d.keys, d.size, d.k);
     let v = part(o[2].buffer, o[2].offset, d.kv_heads, d.keys, d.value_size, d.v);
-    let mask = match (&d.mask, o.get(3)) {
+    let added = |m: &Option<Mask>, o: Option<&Operand>| match (m, o) {
         (Some(m), Some(o)) => strided(o.buffer, o.offset, &[d.batch, d.heads, d.queries, d.keys], &m.strides),
         _ => "None".into(),
     };
+    let (mask, bias) = (added(&d.mask, o.get(3)), added(&d.bias, o.get(4)));
     let result = part(out, 0, d.heads, d.queries, d.value_size, d.out);
     let finish = finish(d.dtype, Activation::None);
     format!(
-        "attention({result}, {q}, {k}, {v}, {mask}, {}, {}{finish})",
+        "attention({result}, {q}, {k}, {v}, {bias}, {mask}, {}, {}, {}{finish})",
         float(d.scale),
-        boolean(d.causal)
+        boolean(d.causal),
+        boolean(d.safe)
     )
 }
 

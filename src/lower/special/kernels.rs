@@ -94,7 +94,7 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
             k.binary(Binary::Div, sum, n)
         }),
         Special::CumSum { dim } => write_cumsum(k, &operands[0], &out, shape, *dim, def.dtype),
-        Special::Attention { .. } | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
+        Special::Attention(_) | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
     }
     Ok(Scheduled {
         kernel: w.k.finish()?,

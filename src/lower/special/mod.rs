@@ -34,7 +34,9 @@ pub(in crate::lower) fn recognise(
         "adaptive_avg_pool2d" => adaptive_avg_pool(tir, ids, 2),
         "adaptive_avg_pool3d" => adaptive_avg_pool(tir, ids, 3),
         "cumsum" => cumsum(tir, types, ids),
-        "scaled_dot_product_attention" => crate::lower::contract::recognise_attention(tir, types, ids),
+        "scaled_dot_product_attention" | "biased_attention" => {
+            crate::lower::contract::attention::recognise(tir, types, ids)
+        }
         _ => Ok(None),
     }
 }

@@ -1,12 +1,12 @@
 //! f32 attention in blocks: for a block of keys, packed once, all queries of the chunk run over it, a few rows at a time:
 //! scores on register tiles, the running softmax, and the weighted values added to the result in place.
 
-use super::row::{RowJob, scale, softmax};
-use crate::math::contract::{Attention, AttentionArgs, AttentionPlan};
+use super::row::{EndJob, RowsJob, end, scale, softmax};
+use crate::math::contract::{Attention, AttentionArgs, AttentionPlan, Mask};
 use crate::math::isa::Isa;
 use crate::math::matmul::dot::{self, DotJob};
 use crate::math::pack::pack_panel;
-use crate::math::scratch::{self, Shared};
+use crate::math::scratch::{self, Scratch, Shared};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
 use crate::types::DType;
@@ -19,6 +19,8 @@ const SCORE_ROW: usize = KEYS + 16;
 const TILES: usize = 4;
 /// The most queries for which keys are not packed.
 const FEW: usize = 4;
+/// Multiply-adds of the smallest chunk worth handing out.
+const SMALLEST: f64 = 200e3;
 /// The fewest queries for which packing the keys anew pays.
 const RANGE: usize = 112;
 
@@ -33,9 +35,21 @@ struct Head {
     q: *const f32,
     k: *const f32,
     v: *const f32,
-    /// The mask of the head's first query, and whether it is b8.
-    mask: Option<(*const u8, bool)>,
+    /// Bias and mask from the head's first query on.
+    masks: [Option<(Mask, *const u8)>; 2],
     out: *mut f32,
+}
+
+/// Working memory of one thread.
+struct Work {
+    /// A block of keys, packed.
+    keys: Scratch,
+    /// The last columns of the values, packed.
+    values: Scratch,
+    /// Scores of some tiles of queries, and behind them a row of each mask.
+    scores: Scratch,
+    /// Of each query the greatest score, the sum of weights, and what earlier results are multiplied by.
+    state: Scratch,
 }
 
 /// A block of keys.
@@ -74,30 +88,36 @@ impl Blocks {
                 q: args.q.cast::<f32>().add(at(&d.q, h)),
                 k: args.k.cast::<f32>().add(at(&d.k, kv)),
                 v: args.v.cast::<f32>().add(at(&d.v, kv)),
-                mask: d.mask.map(|m| {
-                    let (size, b8) = (m.dtype.size(), m.dtype == DType::B8);
-                    (args.mask.add(d.mask_at(b, h, 0) * size), b8)
-                }),
+                masks: [(d.bias, args.bias), (d.mask, args.mask)]
+                    .map(|(m, data)| m.map(|m| (m, data.add(m.at(b, h, 0) * m.dtype.size())))),
                 out: args.out.cast::<f32>().add(at(&d.out, h)),
             }
+        }
+    }
+
+    /// Working memory for ranges of up to `rows` queries.
+    fn work(&self, rows: usize) -> Work {
+        let (d, nr) = (&self.desc, self.kernels.nr);
+        let few = d.queries <= FEW;
+        Work {
+            keys: scratch::take(if few { 0 } else { KEYS.next_multiple_of(nr) * d.size }),
+            values: scratch::take(if d.value_size % nr > 0 { KEYS * nr } else { 0 }),
+            scores: scratch::take((TILES * self.kernels.mr + 2) * SCORE_ROW),
+            state: scratch::take(3 * rows),
         }
     }
 
     /// Queries `q0..q1` of one head.
     ///
     /// # Safety
-    /// The head's operands are valid; no other thread writes these rows.
-    unsafe fn range(&self, h: &Head, q0: usize, q1: usize) {
-        let (d, nr) = (&self.desc, self.kernels.nr);
-        let few = d.queries <= FEW;
-        let rest = d.value_size % nr;
-        let mut keys = scratch::take(if few { 0 } else { KEYS.next_multiple_of(nr) * d.size });
-        let mut values = scratch::take(if rest > 0 { KEYS * nr } else { 0 });
-        let mut scores = scratch::take((TILES * self.kernels.mr + 1) * SCORE_ROW);
-        let mut state = scratch::take(2 * (q1 - q0));
-        let (max, sum) = state.split_at_mut(q1 - q0);
+    /// The head's operands are valid; no other thread writes these rows; the working memory is for as many.
+    unsafe fn range(&self, h: &Head, q0: usize, q1: usize, w: &mut Work) {
+        let d = &self.desc;
+        let (max, rest) = w.state[..3 * (q1 - q0)].split_at_mut(q1 - q0);
+        let (sum, rescale) = rest.split_at_mut(q1 - q0);
         max.fill(f32::NEG_INFINITY);
         sum.fill(0.0);
+        let state = [max, sum, rescale].map(|s| s.as_mut_ptr());
         let mut first = 0;
         // Causal rows see no key beyond the last row's.
         let seen = d.visible(q1 - 1);
@@ -105,121 +125,104 @@ impl Blocks {
             let count = KEYS.min(seen - first);
             // SAFETY: the buffers hold a block; the rows are this chunk's.
             unsafe {
-                if !few {
-                    for p in 0..count.div_ceil(nr) {
-                        let (src, n) = (h.k.add((first + p * nr) * d.k[2]), nr.min(count - p * nr));
-                        pack_panel(src, d.k[2], 1, n, nr, d.size, keys.as_mut_ptr().add(p * nr * d.size));
-                    }
-                }
-                if rest > 0 {
-                    let src = h.v.add(first * d.v[2] + d.value_size - rest);
-                    pack_panel(src, 1, d.v[2], rest, nr, count, values.as_mut_ptr());
-                }
-                let block = KeyBlock {
-                    first,
-                    count,
-                    keys: keys.as_ptr(),
-                    last_values: values.as_ptr(),
-                };
+                let block = self.pack(h, first, count, w);
                 let tiles = Tiles::new(q1 - q0, self.kernels.mr);
                 for t in (0..tiles.count()).step_by(TILES) {
                     let (r0, r1) = (tiles.start(t), tiles.start((t + TILES).min(tiles.count())));
                     if d.visible(q0 + r1 - 1) > first {
-                        self.rows(h, &block, q0, r0, r1, &mut scores, max, sum);
+                        self.rows(h, &block, q0 + r0, r1 - r0, &mut w.scores, state.map(|s| s.add(r0)));
                     }
                 }
             }
             first += count;
         }
-        for (r, &sum) in sum.iter().enumerate() {
-            // SAFETY: the row is this chunk's.
-            unsafe {
-                let out = h.out.add((q0 + r) * d.out[2]);
-                if sum == 0.0 {
-                    out.write_bytes(0, d.value_size);
-                } else {
-                    scale(self.kernels.isa)(out, d.value_size, 1.0 / sum);
-                }
-            }
+        // SAFETY: the rows are this chunk's.
+        unsafe {
+            let job = EndJob {
+                out: h.out.add(q0 * d.out[2]),
+                row: d.out[2],
+                rows: q1 - q0,
+                size: d.value_size,
+                sum: state[1],
+                masked: d.of_masked() as f32,
+            };
+            end(self.kernels.isa)(&job);
         }
     }
 
-    /// Rows `r0..r1` (counted from query `q0`) against one block of keys.
+    /// Packs what has to be packed of a block of keys.
     ///
     /// # Safety
     /// As for [`Blocks::range`].
-    unsafe fn rows(
-        &self,
-        h: &Head,
-        b: &KeyBlock,
-        q0: usize,
-        r0: usize,
-        r1: usize,
-        scores: &mut [f32],
-        max: &mut [f32],
-        sum: &mut [f32],
-    ) {
-        let d = &self.desc;
-        let s = scores.as_mut_ptr();
-        let spread = s.wrapping_add(TILES * self.kernels.mr * SCORE_ROW);
-        // SAFETY: the scores hold all rows; the rows lie in q and the result.
+    unsafe fn pack(&self, h: &Head, first: usize, count: usize, w: &mut Work) -> KeyBlock {
+        let (d, nr) = (&self.desc, self.kernels.nr);
+        let rest = d.value_size % nr;
+        // SAFETY: the keys and values lie in the operands, their copies in the buffers.
         unsafe {
-            self.score(h, b, q0 + r0, r1 - r0, s);
-            for r in r0..r1 {
-                let scores = s.add((r - r0) * SCORE_ROW);
-                let keys = d.visible(q0 + r).saturating_sub(b.first).min(b.count);
-                let mask = self.mask_row(h, q0 + r, b.first, keys, spread);
-                let mut job = RowJob {
-                    scores,
-                    keys,
-                    width: b.count,
-                    scale: d.scale as f32,
-                    mask,
-                    max: max[r],
-                    sum: sum[r],
-                    rescale: 1.0,
-                };
-                softmax(self.kernels.isa)(&mut job);
-                (max[r], sum[r]) = (job.max, job.sum);
-                if b.first > 0 && job.rescale != 1.0 {
-                    scale(self.kernels.isa)(h.out.add((q0 + r) * d.out[2]), d.value_size, job.rescale);
+            if d.queries > FEW {
+                for p in 0..count.div_ceil(nr) {
+                    let (src, n) = (h.k.add((first + p * nr) * d.k[2]), nr.min(count - p * nr));
+                    pack_panel(src, d.k[2], 1, n, nr, d.size, w.keys.as_mut_ptr().add(p * nr * d.size));
                 }
             }
-            self.add_values(h, b, q0 + r0, r1 - r0, s);
+            if rest > 0 {
+                let src = h.v.add(first * d.v[2] + d.value_size - rest);
+                pack_panel(src, 1, d.v[2], rest, nr, count, w.values.as_mut_ptr());
+            }
+        }
+        KeyBlock {
+            first,
+            count,
+            keys: w.keys.as_ptr(),
+            last_values: w.values.as_ptr(),
         }
     }
 
-    /// What the mask adds to the scores of one row; null without a mask. A b8 mask, and one that is not contiguous, is
-    /// written to `spread`.
+    /// `n` rows from query `q` on against one block of keys; `state` is their maximum, sum and factor.
     ///
     /// # Safety
-    /// The row lies in the mask; `spread` holds `keys` elements.
-    unsafe fn mask_row(&self, h: &Head, row: usize, first: usize, keys: usize, spread: *mut f32) -> *const f32 {
-        let (Some((mask, b8)), Some(m)) = (h.mask, self.desc.mask) else {
-            return std::ptr::null();
-        };
-        let (at, step) = (row * m.strides[2] + first * m.strides[3], m.strides[3]);
-        // SAFETY: the caller's promise.
+    /// As for [`Blocks::range`].
+    unsafe fn rows(&self, h: &Head, b: &KeyBlock, q: usize, n: usize, scores: &mut [f32], state: [*mut f32; 3]) {
+        let d = &self.desc;
+        let s = scores.as_mut_ptr();
+        let spread = s.wrapping_add(TILES * self.kernels.mr * SCORE_ROW);
+        // Rows whose masks have to be spread first are taken one by one.
+        let direct = |(m, _): &(Mask, *const u8)| m.dtype != DType::B8 && m.strides[3] == 1;
+        let step = if h.masks.iter().flatten().all(direct) { n } else { 1 };
+        // SAFETY: the scores hold all rows; the rows lie in q and the result.
         unsafe {
-            if b8 {
-                for i in 0..keys {
-                    *spread.add(i) = if *mask.add(at + i * step) == 0 {
-                        f32::NEG_INFINITY
-                    } else {
-                        0.0
-                    };
+            self.score(h, b, q, n, s);
+            for r in (0..n).step_by(step) {
+                let keys = d.visible(q + r + step - 1).saturating_sub(b.first).min(b.count);
+                let masks = [0, 1].map(|i| match &h.masks[i] {
+                    Some(m) => {
+                        let spread = spread.wrapping_add(i * SCORE_ROW);
+                        (mask_row(m, q + r, b.first, keys, spread), m.0.strides[2])
+                    }
+                    None => (std::ptr::null(), 0),
+                });
+                let job = RowsJob {
+                    scores: s.add(r * SCORE_ROW),
+                    row: SCORE_ROW,
+                    rows: step,
+                    width: b.count,
+                    keys: d.visible(q + r) as isize - b.first as isize,
+                    more: d.causal as isize,
+                    scale: d.scale as f32,
+                    masks,
+                    max: state[0].add(r),
+                    sum: state[1].add(r),
+                    rescale: state[2].add(r),
+                };
+                softmax(self.kernels.isa)(&job);
+            }
+            for r in 0..n {
+                let by = *state[2].add(r);
+                if b.first > 0 && by != 1.0 {
+                    scale(self.kernels.isa)(h.out.add((q + r) * d.out[2]), d.value_size, by);
                 }
-                return spread;
             }
-            let mask = mask.cast::<f32>().add(at);
-            if step == 1 {
-                return mask;
-            }
-            // Spread the mask in the row behind the scores.
-            for i in 0..keys {
-                *spread.add(i) = *mask.add(i * step);
-            }
-            spread
+            self.add_values(h, b, q, n, s);
         }
     }
 
@@ -322,6 +325,41 @@ impl Blocks {
     }
 }
 
+/// What a mask adds to the scores of one row: where it lies, or in `spread` if it is b8 or not contiguous.
+///
+/// # Safety
+/// The row lies in the mask; `spread` holds `keys` elements.
+unsafe fn mask_row(
+    &(m, data): &(Mask, *const u8),
+    row: usize,
+    first: usize,
+    keys: usize,
+    spread: *mut f32,
+) -> *const f32 {
+    let (at, step) = (row * m.strides[2] + first * m.strides[3], m.strides[3]);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if m.dtype == DType::B8 {
+            for i in 0..keys {
+                *spread.add(i) = if *data.add(at + i * step) == 0 {
+                    f32::NEG_INFINITY
+                } else {
+                    0.0
+                };
+            }
+            return spread;
+        }
+        let mask = data.cast::<f32>().add(at);
+        if step == 1 {
+            return mask;
+        }
+        for i in 0..keys {
+            *spread.add(i) = *mask.add(i * step);
+        }
+        spread
+    }
+}
+
 impl AttentionPlan for Blocks {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let d = &self.desc;
@@ -337,19 +375,21 @@ impl AttentionPlan for Blocks {
         }
         let step = d.queries.div_ceil(parts);
         let parts = d.queries.div_ceil(step);
-        let together = if parts > 1 {
-            1
-        } else {
-            (200e3 * heads as f64 / macs.max(1.0)).clamp(1.0, heads as f64) as usize
+        let of_macs = |n: f64| (n * heads as f64 / macs.max(1.0)).clamp(1.0, heads as f64) as usize;
+        let together = match parts {
+            // Working memory is taken once for a chunk: more small heads, if there are enough for all threads.
+            1 => of_macs(SMALLEST).max(of_macs(4.0 * SMALLEST).min(heads / (4 * pool.threads()))),
+            _ => 1,
         };
         let shared = Shared(args as *const AttentionArgs as *mut AttentionArgs);
         pool.run((heads * parts).div_ceil(together), |i| {
+            let mut work = self.work(step);
             for i in i * together..((i + 1) * together).min(heads * parts) {
                 // SAFETY: the caller's promise; chunks own disjoint rows.
                 unsafe {
                     let h = self.head(&*shared.get(), i / parts);
                     let q0 = i % parts * step;
-                    self.range(&h, q0, (q0 + step).min(d.queries));
+                    self.range(&h, q0, (q0 + step).min(d.queries), &mut work);
                 }
             }
         });

@@ -9,10 +9,10 @@ mod row;
 #[cfg(test)]
 mod tests;
 
-use super::contract::{Attention, AttentionArgs, AttentionPlan, PlanError};
+use super::contract::{Attention, AttentionArgs, AttentionPlan, Mask, PlanError};
 use super::convert::{narrow_row, widen};
 use super::isa::Isa;
-use super::scratch::{self, Shared};
+use super::scratch::{self, Scratch, Shared};
 use crate::parallel::Pool;
 use crate::types::DType;
 pub(super) use row::exp;
@@ -20,11 +20,10 @@ pub(super) use row::exp;
 /// Plans an attention for the instruction set `isa`, which the machine must have.
 pub fn plan(isa: Isa, desc: &Attention) -> Result<Box<dyn AttentionPlan>, PlanError> {
     let extents = desc.extents().ok_or(PlanError::Size)?;
-    if let Some(m) = desc.mask
-        && m.dtype != DType::B8
-        && m.dtype != desc.dtype
-    {
-        return Err(PlanError::Dtype(m.dtype));
+    for m in [desc.bias, desc.mask].into_iter().flatten() {
+        if m.dtype != DType::B8 && m.dtype != desc.dtype {
+            return Err(PlanError::Dtype(m.dtype));
+        }
     }
     match desc.dtype {
         DType::F32 => Ok(Box::new(blocks::Blocks::new(isa, desc))),
@@ -46,10 +45,16 @@ impl Attention {
         if self.causal { self.keys.min(row + 1) } else { self.keys }
     }
 
+    /// What a row whose keys are all masked gives.
+    fn of_masked(&self) -> f64 {
+        if self.safe || self.keys == 0 { 0.0 } else { f64::NAN }
+    }
+}
+
+impl Mask {
     /// Where the mask of query `row` begins.
-    fn mask_at(&self, batch: usize, head: usize, row: usize) -> usize {
-        self.mask
-            .map_or(0, |m| batch * m.strides[0] + head * m.strides[1] + row * m.strides[2])
+    fn at(&self, batch: usize, head: usize, row: usize) -> usize {
+        batch * self.strides[0] + head * self.strides[1] + row * self.strides[2]
     }
 }
 
@@ -57,20 +62,22 @@ impl Attention {
 struct Half {
     desc: Attention,
     inner: blocks::Blocks,
-    /// Elements of q, k, v, mask and result to convert; a b8 mask is used as it is.
-    lens: [usize; 5],
+    /// Elements of q, k, v, bias, mask and result to convert; b8 masks are used as they are.
+    lens: [usize; 6],
 }
 
 impl Half {
-    fn new(isa: Isa, desc: &Attention, extents: [usize; 5]) -> Half {
+    fn new(isa: Isa, desc: &Attention, extents: [usize; 6]) -> Half {
         let mut inner = Attention {
             dtype: DType::F32,
             ..desc.clone()
         };
         let mut lens = extents;
-        match &mut inner.mask {
-            Some(m) if m.dtype != DType::B8 => m.dtype = DType::F32,
-            _ => lens[3] = 0,
+        for (m, len) in [&mut inner.bias, &mut inner.mask].into_iter().zip(&mut lens[3..5]) {
+            match m {
+                Some(m) if m.dtype != DType::B8 => m.dtype = DType::F32,
+                _ => *len = 0,
+            }
         }
         Half {
             desc: desc.clone(),
@@ -83,22 +90,21 @@ impl Half {
 impl AttentionPlan for Half {
     unsafe fn run(&self, pool: &Pool, args: &AttentionArgs) {
         let (d, dtype) = (&self.desc, self.desc.dtype);
-        let [mut q, mut k, mut v, mut mask, mut out] = self.lens.map(scratch::take);
+        let [mut q, mut k, mut v, mut bias, mut mask, mut out] = self.lens.map(scratch::take);
         // SAFETY: the caller's promise; the buffers are as long as the operands.
         unsafe {
             widen(pool, dtype, args.q, &mut q);
             widen(pool, dtype, args.k, &mut k);
             widen(pool, dtype, args.v, &mut v);
+            widen(pool, dtype, args.bias, &mut bias);
             widen(pool, dtype, args.mask, &mut mask);
+            let wide = |m: &Scratch, own: *const u8| if m.is_empty() { own } else { m.as_ptr().cast() };
             let inner = AttentionArgs {
                 q: q.as_ptr().cast(),
                 k: k.as_ptr().cast(),
                 v: v.as_ptr().cast(),
-                mask: if mask.is_empty() {
-                    args.mask
-                } else {
-                    mask.as_ptr().cast()
-                },
+                bias: wide(&bias, args.bias),
+                mask: wide(&mask, args.mask),
                 out: out.as_mut_ptr().cast(),
             };
             self.inner.run(pool, &inner);

@@ -34,12 +34,13 @@ impl Plain {
             for (j, p) in p.iter_mut().enumerate().take(seen) {
                 let dot: f64 = (0..d.size).map(|i| *q.add(i) * *k.add(j * d.k[2] + i)).sum();
                 *p = dot * d.scale;
-                if let Some(m) = d.mask {
-                    let at = d.mask_at(batch, head, row) + j * m.strides[3];
+                for (m, data) in [(d.bias, args.bias), (d.mask, args.mask)] {
+                    let Some(m) = m else { continue };
+                    let at = m.at(batch, head, row) + j * m.strides[3];
                     match m.dtype {
-                        DType::B8 if *args.mask.add(at) == 0 => *p = f64::NEG_INFINITY,
+                        DType::B8 if *data.add(at) == 0 => *p = f64::NEG_INFINITY,
                         DType::B8 => {}
-                        _ => *p += *args.mask.cast::<f64>().add(at),
+                        _ => *p += *data.cast::<f64>().add(at),
                     }
                 }
             }
@@ -50,7 +51,7 @@ impl Plain {
             let sum: f64 = p.iter().sum();
             for i in 0..d.value_size {
                 let y: f64 = p.iter().enumerate().map(|(j, p)| p * *v.add(j * d.v[2] + i)).sum();
-                *out.add(i) = if sum == 0.0 { 0.0 } else { y / sum };
+                *out.add(i) = if sum == 0.0 { d.of_masked() } else { y / sum };
             }
         }
     }

@@ -1,26 +1,59 @@
-//! The running softmax of one row of scores, on vectors.
+//! The running softmax of rows of scores, on vectors.
 
 use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
 
-/// One row of scores of one block of keys.
-pub struct RowJob {
-    /// The scores, `q · k`; replaced by `exp(score - max)`.
+/// Some rows of scores of one block of keys.
+pub struct RowsJob {
+    /// The scores, `q · k`; replaced by `exp(score - max)`. Whole vectors of the widest level (16 elements) are read and
+    /// written: `width` rounded up.
     pub scores: *mut f32,
-    /// How many keys the row sees in this block.
-    pub keys: usize,
-    /// How many elements of `scores` to write: those beyond `keys` become 0.
+    /// From one row of scores to the next.
+    pub row: usize,
+    /// How many rows.
+    pub rows: usize,
+    /// How many elements of a row to write: those beyond its keys become 0.
     pub width: usize,
+    /// How many keys the first row sees of this block, if it is more than none and at most `width`.
+    pub keys: isize,
+    /// How many more each row sees than the one before.
+    pub more: isize,
     /// Factor of the scores.
     pub scale: f32,
-    /// Added to the scaled scores, if not null: as many elements as `keys`.
-    pub mask: *const f32,
-    /// The greatest score of the earlier blocks, minus infinity at first.
-    pub max: f32,
-    /// The sum of the earlier blocks, relative to `max`.
-    pub sum: f32,
-    /// What earlier results have to be multiplied by.
-    pub rescale: f32,
+    /// Added to the scaled scores one after the other, if not null: as many elements as there are keys, and the distance from
+    /// one row to the next.
+    pub masks: [(*const f32, usize); 2],
+    /// For each row the greatest score of the earlier blocks, minus infinity at first.
+    pub max: *mut f32,
+    /// For each row the sum of the earlier blocks, relative to `max`.
+    pub sum: *mut f32,
+    /// For each row what earlier results have to be multiplied by.
+    pub rescale: *mut f32,
+}
+
+impl RowsJob {
+    /// How many keys row `r` sees.
+    #[inline(always)]
+    fn keys(&self, r: usize) -> usize {
+        let n = self.keys.saturating_add(r as isize * self.more);
+        n.clamp(0, self.width as isize) as usize
+    }
+}
+
+/// The rows of a result that are to be divided by their sums.
+pub struct EndJob {
+    /// The first row.
+    pub out: *mut f32,
+    /// From one row to the next.
+    pub row: usize,
+    /// How many rows.
+    pub rows: usize,
+    /// Elements of a row.
+    pub size: usize,
+    /// The sums of the weights; a row whose weights are all 0 has only masked keys.
+    pub sum: *const f32,
+    /// What such a row becomes.
+    pub masked: f32,
 }
 
 /// `exp` for arguments at or below 0; NaN stays, results below 2^-126 are 0. Within 1 ULP.
@@ -50,66 +83,96 @@ pub unsafe fn exp<S: Simd>(x: S::V) -> S::V {
     }
 }
 
+/// The numbers of lanes.
+static LANES: [f32; 16] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+
+/// All rows are scaled and masked before the exponentials of the first are taken: what a row's greatest score waits for,
+/// other rows fill.
 #[inline(always)]
-unsafe fn body<S: Simd>(j: &mut RowJob) {
-    // SAFETY: the caller gives `width` scores and `keys` elements of mask.
+unsafe fn body<S: Simd>(j: &RowsJob) {
+    // SAFETY: the caller gives whole vectors of scores for `width`, each mask's keys, and `rows` elements of state.
     unsafe {
-        let scale = S::splat(j.scale);
-        let mut max = S::splat(j.max);
-        let mut i = 0;
-        while i < j.keys {
-            let n = (j.keys - i).min(S::LANES);
-            let whole = n == S::LANES;
-            let p = j.scores.add(i);
-            let mut x = S::mul(scale, if whole { S::load(p) } else { S::load_first(p, n) });
-            if !j.mask.is_null() {
-                let m = j.mask.add(i);
-                x = S::add(x, if whole { S::load(m) } else { S::load_first(m, n) });
-            }
-            if whole {
-                S::store(p, x);
-                // `max` with a NaN is the other operand: a row that has one sums to NaN all the same.
-                max = S::max(x, max);
+        for r in 0..j.rows {
+            let (old, max) = (*j.max.add(r), greatest::<S>(j, r));
+            *j.rescale.add(r) = if old == f32::NEG_INFINITY {
+                0.0
             } else {
-                S::store_first(p, n, x);
-                for l in 0..n {
-                    max = S::max(S::splat(*p.add(l)), max);
-                }
-            }
-            i += n;
+                first::<S>(exp::<S>(S::splat(old - shift(max))))
+            };
+            *j.max.add(r) = max;
         }
-        let greatest = S::greatest(max);
-        // All masked so far: any finite number serves, exp(-inf) is 0.
-        let shift = if greatest == f32::NEG_INFINITY { 0.0 } else { greatest };
-        j.rescale = if j.max == f32::NEG_INFINITY {
-            0.0
-        } else {
-            first::<S>(exp::<S>(S::splat(j.max - shift)))
-        };
-        let mut sum = S::splat(0.0);
-        let mut last = 0.0;
-        let v = S::splat(shift);
-        i = 0;
-        while i < j.keys {
-            let n = (j.keys - i).min(S::LANES);
-            let p = j.scores.add(i);
-            if n == S::LANES {
-                let x = exp::<S>(S::sub(S::load(p), v));
-                S::store(p, x);
+        for r in 0..j.rows {
+            let row = j.scores.add(r * j.row);
+            let (keys, by) = (j.keys(r), S::splat(shift(*j.max.add(r))));
+            let mut sum = S::splat(0.0);
+            let mut i = 0;
+            while i < keys {
+                let x = exp::<S>(S::sub(S::load(row.add(i)), by));
+                S::store(row.add(i), x);
                 sum = S::add(sum, x);
-            } else {
-                S::store_first(p, n, exp::<S>(S::sub(S::load_first(p, n), v)));
-                for l in 0..n {
-                    last += *p.add(l);
+                i += S::LANES;
+            }
+            while i < j.width {
+                S::store(row.add(i), S::splat(0.0));
+                i += S::LANES;
+            }
+            let earlier = *j.sum.add(r) * *j.rescale.add(r);
+            *j.sum.add(r) = earlier + S::sum(sum);
+        }
+    }
+}
+
+/// What is taken off the scores of a row: if all are masked so far any finite number serves, exp(-inf) is 0.
+#[inline(always)]
+fn shift(max: f32) -> f32 {
+    if max == f32::NEG_INFINITY { 0.0 } else { max }
+}
+
+/// Scales and masks row `r`; lanes behind its last key become minus infinity. Gives the greatest score so far.
+#[inline(always)]
+unsafe fn greatest<S: Simd>(j: &RowsJob, r: usize) -> f32 {
+    // SAFETY: as in `body`.
+    unsafe {
+        let (row, keys) = (j.scores.add(r * j.row), j.keys(r));
+        let masks = j.masks.map(|(m, step)| if m.is_null() { m } else { m.add(r * step) });
+        let scale = S::splat(j.scale);
+        let mut max = S::splat(*j.max.add(r));
+        let mut i = 0;
+        while i < keys {
+            let n = (keys - i).min(S::LANES);
+            let whole = n == S::LANES;
+            let mut x = S::mul(scale, S::load(row.add(i)));
+            for mask in masks {
+                if !mask.is_null() {
+                    let m = mask.add(i);
+                    x = S::add(x, if whole { S::load(m) } else { S::load_first(m, n) });
                 }
             }
-            i += n;
+            if !whole {
+                let nothing = S::splat(f32::NEG_INFINITY);
+                x = S::select_lt(S::load(LANES.as_ptr()), S::splat(n as f32), x, nothing);
+            }
+            S::store(row.add(i), x);
+            // `max` with a NaN is the other operand: a row that has one sums to NaN all the same.
+            max = S::max(x, max);
+            i += S::LANES;
         }
-        for i in j.keys..j.width {
-            *j.scores.add(i) = 0.0;
+        S::greatest(max)
+    }
+}
+
+#[inline(always)]
+unsafe fn end_body<S: Simd>(j: &EndJob) {
+    for r in 0..j.rows {
+        // SAFETY: the caller gives the rows and their sums.
+        unsafe {
+            let (row, sum) = (j.out.add(r * j.row), *j.sum.add(r));
+            if sum == 0.0 {
+                (0..j.size).for_each(|i| *row.add(i) = j.masked);
+            } else {
+                scale_body::<S>(row, j.size, 1.0 / sum);
+            }
         }
-        j.sum = j.sum * j.rescale + S::sum(sum) + last;
-        j.max = greatest;
     }
 }
 
@@ -139,7 +202,11 @@ unsafe fn scale_body<S: Simd>(row: *mut f32, n: usize, by: f32) {
 
 per_isa! {
     /// The kernel of one level: updates `max`, `sum` and `rescale`, and turns the scores into weights.
-    pub fn softmax = body(j: &mut RowJob)
+    pub fn softmax = body(j: &RowsJob)
+}
+per_isa! {
+    /// Divides rows by their sums.
+    pub fn end = end_body(j: &EndJob)
 }
 per_isa! {
     /// Multiplies `n` elements by a number.
@@ -156,19 +223,23 @@ mod tests {
         for isa in Isa::available() {
             for i in 0..5_000 {
                 let x = -(i as f32) * 0.018;
-                let mut row = [x, 0.0];
-                let mut j = RowJob {
+                let mut row = [x; 16];
+                let (mut max, mut sum, mut rescale) = (0.0, 0.0, 0.0);
+                let j = RowsJob {
                     scores: row.as_mut_ptr(),
-                    keys: 1,
+                    row: 0,
+                    rows: 1,
                     width: 2,
+                    keys: 1,
+                    more: 0,
                     scale: 1.0,
-                    mask: std::ptr::null(),
-                    max: 0.0,
-                    sum: 0.0,
-                    rescale: 0.0,
+                    masks: [(std::ptr::null(), 0); 2],
+                    max: &mut max,
+                    sum: &mut sum,
+                    rescale: &mut rescale,
                 };
-                // SAFETY: the level is available; the row has two elements.
-                unsafe { softmax(isa)(&mut j) };
+                // SAFETY: the level is available; the row has a vector's elements.
+                unsafe { softmax(isa)(&j) };
                 let want = (x as f64).exp();
                 let want = if x < -87.33 { 0.0 } else { want };
                 assert!(
@@ -176,7 +247,7 @@ mod tests {
                     "{isa}: exp({x}) = {}",
                     row[0]
                 );
-                assert_eq!((row[1], j.max, j.rescale), (0.0, 0.0, 1.0));
+                assert_eq!((row[1], max, rescale), (0.0, 0.0, 1.0));
             }
         }
     }

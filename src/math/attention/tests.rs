@@ -15,8 +15,8 @@ const CASES: u32 = if cfg!(debug_assertions) { 20 } else { 200 };
 #[derive(Clone, Debug)]
 struct Case {
     desc: Attention,
-    /// Which dimensions of the mask are not broadcast; `None` for no mask, b8 or float.
-    mask: Option<(bool, [bool; 4])>,
+    /// Of bias and mask which dimensions are not broadcast; `None` for none, b8 or float.
+    masks: [Option<(bool, [bool; 4])>; 2],
     /// Heads inside rows: `[batch, rows, heads, size]`.
     interleaved: bool,
     seed: u64,
@@ -29,10 +29,16 @@ fn case() -> impl Strategy<Value = Case> {
     let mask = prop_oneof![Just(None), (any::<bool>(), any::<[bool; 4]>()).prop_map(Some)];
     (
         (dtype, 1..3usize, 1..4usize, 1..4usize, rows(), rows()),
-        (1..70usize, 1..70usize, mask, any::<[bool; 2]>(), any::<u64>()),
+        (
+            1..70usize,
+            1..70usize,
+            [mask.clone(), mask],
+            any::<[bool; 2]>(),
+            any::<u64>(),
+        ),
     )
         .prop_map(
-            |((dtype, batch, kv_heads, times, l, s), (e, ev, mask, [causal, interleaved], seed))| {
+            |((dtype, batch, kv_heads, times, l, s), (e, ev, masks, [causal, interleaved], seed))| {
                 let heads = kv_heads * times;
                 let strides = |heads: usize, rows: usize, size: usize| match interleaved {
                     false => [heads * rows * size, rows * size, size],
@@ -51,13 +57,15 @@ fn case() -> impl Strategy<Value = Case> {
                     k: strides(kv_heads, s, e),
                     v: strides(kv_heads, s, ev),
                     out: strides(heads, l, ev),
+                    bias: None,
                     mask: None,
+                    safe: true,
                     causal,
                     scale: 1.0 / (e as f64).sqrt(),
                 };
                 Case {
                     desc,
-                    mask,
+                    masks,
                     interleaved,
                     seed,
                 }
@@ -83,7 +91,14 @@ fn interleave(t: &Tensor) -> Tensor {
     })
 }
 
-fn run(c: &Case, desc: &Attention, isa: Isa, pool: &Pool, [q, k, v]: [&Tensor; 3], mask: Option<&Tensor>) -> Tensor {
+fn run(
+    c: &Case,
+    desc: &Attention,
+    isa: Isa,
+    pool: &Pool,
+    [q, k, v]: [&Tensor; 3],
+    masks: [Option<&Tensor>; 2],
+) -> Tensor {
     let laid = |t: &Tensor| if c.interleaved { interleave(t) } else { t.clone() };
     let (q, k, v) = (laid(q), laid(k), laid(v));
     let d = desc;
@@ -92,16 +107,39 @@ fn run(c: &Case, desc: &Attention, isa: Isa, pool: &Pool, [q, k, v]: [&Tensor; 3
         true => [d.batch, d.queries, d.heads, d.value_size],
     };
     let mut out = Tensor::from_fn(d.dtype, &shape, |_| Scalar::F64(77.0));
+    let [bias, mask] = masks.map(|m| m.map_or(std::ptr::null(), |m| m.bytes().as_ptr()));
     let args = AttentionArgs {
         q: q.bytes().as_ptr(),
         k: k.bytes().as_ptr(),
         v: v.bytes().as_ptr(),
-        mask: mask.map_or(std::ptr::null(), |m| m.bytes().as_ptr()),
+        bias,
+        mask,
         out: out.bytes_mut().as_mut_ptr(),
     };
     // SAFETY: the operands hold the descriptor's extents.
     unsafe { plan(isa, d).expect("a plan").run(pool, &args) };
     if c.interleaved { interleave(&out) } else { out }
+}
+
+/// A mask for `d` that is not broadcast along the dimensions `own`, and how it lies.
+fn mask(d: &Attention, b8: bool, own: [bool; 4], seed: &mut u64) -> (Tensor, Mask) {
+    let full = [d.batch, d.heads, d.queries, d.keys];
+    let shape: Vec<usize> = (0..4).map(|i| if own[i] { full[i] } else { 1 }).collect();
+    let strides = crate::tensor::contiguous_strides(&shape);
+    let mask = fill(d.dtype, &shape, seed);
+    let mask = match b8 {
+        true => Tensor::from_fn(DType::B8, &shape, |i| Scalar::Bool(mask.get(i).to_f64() > -0.3)),
+        // Some keys masked with minus infinity.
+        false => Tensor::from_fn(d.dtype, &shape, |i| match mask.get(i).to_f64() {
+            x if x < -1.0 => Scalar::F64(f64::NEG_INFINITY),
+            x => Scalar::F64(x),
+        }),
+    };
+    let how = Mask {
+        dtype: mask.dtype(),
+        strides: std::array::from_fn(|i| if own[i] { strides[i] } else { 0 }),
+    };
+    (mask, how)
 }
 
 fn check(c: &Case) {
@@ -110,31 +148,14 @@ fn check(c: &Case) {
     let q = fill(d.dtype, &[d.batch, d.heads, d.queries, d.size], &mut seed);
     let k = fill(d.dtype, &[d.batch, d.kv_heads, d.keys, d.size], &mut seed);
     let v = fill(d.dtype, &[d.batch, d.kv_heads, d.keys, d.value_size], &mut seed);
-    let mask = c.mask.map(|(b8, own)| {
-        let full = [d.batch, d.heads, d.queries, d.keys];
-        let shape: Vec<usize> = (0..4).map(|i| if own[i] { full[i] } else { 1 }).collect();
-        let strides = crate::tensor::contiguous_strides(&shape);
-        let mask = fill(d.dtype, &shape, &mut seed);
-        let mask = match b8 {
-            true => Tensor::from_fn(DType::B8, &shape, |i| Scalar::Bool(mask.get(i).to_f64() > -0.3)),
-            // Some keys masked with minus infinity.
-            false => Tensor::from_fn(d.dtype, &shape, |i| match mask.get(i).to_f64() {
-                x if x < -1.0 => Scalar::F64(f64::NEG_INFINITY),
-                x => Scalar::F64(x),
-            }),
-        };
-        let strides = std::array::from_fn(|i| if own[i] { strides[i] } else { 0 });
-        d.mask = Some(Mask {
-            dtype: mask.dtype(),
-            strides,
-        });
-        mask
-    });
+    let masks = c.masks.map(|m| m.map(|(b8, own)| mask(&d, b8, own, &mut seed)));
+    [d.bias, d.mask] = masks.each_ref().map(|m| m.as_ref().map(|m| m.1));
+    let masks = masks.map(|m| m.map(|m| m.0));
     let wide = |t: &Tensor| t.to(DType::F64);
-    let float = mask
-        .as_ref()
-        .map(|m| if m.dtype() == DType::B8 { m.clone() } else { wide(m) });
-    let want = attention_ref(&wide(&q), &wide(&k), &wide(&v), float.as_ref(), d.causal, d.scale);
+    let kept = |m: &Tensor| if m.dtype() == DType::B8 { m.clone() } else { wide(m) };
+    let float: Vec<Tensor> = masks.iter().flatten().map(kept).collect();
+    let float: Vec<&Tensor> = float.iter().collect();
+    let want = attention_ref(&wide(&q), &wide(&k), &wide(&v), &float, d.causal, d.scale);
     let tol = match d.dtype {
         DType::F32 => 1e-5,
         DType::F64 => 1e-12,
@@ -143,14 +164,14 @@ fn check(c: &Case) {
     };
     let (one, two) = (Pool::new(1), Pool::new(3));
     for isa in Isa::available() {
-        let got = run(c, &d, isa, &one, [&q, &k, &v], mask.as_ref());
+        let got = run(c, &d, isa, &one, [&q, &k, &v], masks.each_ref().map(Option::as_ref));
         for i in 0..got.numel() {
             let (x, y) = (got.get(i).to_f64(), want.get(i).to_f64());
             assert!((x - y).abs() <= tol, "{isa} element {i}: {x} and {y}");
         }
         assert_eq!(
             got,
-            run(c, &d, isa, &two, [&q, &k, &v], mask.as_ref()),
+            run(c, &d, isa, &two, [&q, &k, &v], masks.each_ref().map(Option::as_ref)),
             "{isa}: threads change the result"
         );
     }
@@ -169,14 +190,21 @@ fn no_keys_and_masked_rows_give_zeros_and_nan_stays() {
     let q = Tensor::from_slice::<f32>(&[1, 1, 6, 1], &[1.0, 2.0, f32::NAN, 1.0, 1.0, 1.0]);
     let c = Case {
         desc: Attention::new(1, 1, 6, 6, 1),
-        mask: None,
+        masks: [None; 2],
         interleaved: false,
         seed: 0,
     };
     for isa in Isa::available() {
         let pool = Pool::new(1);
         let none = Tensor::zeros(DType::F32, &[1, 1, 0, 1]);
-        let got = run(&c, &Attention::new(1, 1, 6, 0, 1), isa, &pool, [&q, &none, &none], None);
+        let got = run(
+            &c,
+            &Attention::new(1, 1, 6, 0, 1),
+            isa,
+            &pool,
+            [&q, &none, &none],
+            [None; 2],
+        );
         assert_eq!(got.as_slice::<f32>(), &[0.0; 6]);
         let one = Tensor::from_slice::<f32>(&[1, 1, 6, 1], &[1.0; 6]);
         let mask = Tensor::from_fn(DType::B8, &[6, 6], |i| Scalar::Bool(i / 6 != 1));
@@ -187,9 +215,14 @@ fn no_keys_and_masked_rows_give_zeros_and_nan_stays() {
             }),
             ..Attention::new(1, 1, 6, 6, 1)
         };
-        let got = run(&c, &masked, isa, &pool, [&q, &one, &one], Some(&mask));
+        let got = run(&c, &masked, isa, &pool, [&q, &one, &one], [None, Some(&mask)]);
         let got = got.as_slice::<f32>();
         assert_eq!((got[0], got[1], got[3]), (1.0, 0.0, 1.0));
         assert!(got[2].is_nan());
+        let plain = Attention { safe: false, ..masked };
+        let got = run(&c, &plain, isa, &pool, [&q, &one, &one], [None, Some(&mask)]);
+        let got = got.as_slice::<f32>();
+        assert!(got[1].is_nan() && got[2].is_nan());
+        assert_eq!((got[0], got[3]), (1.0, 1.0));
     }
 }

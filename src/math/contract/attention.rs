@@ -13,11 +13,12 @@ pub struct Mask {
     pub strides: [usize; 4],
 }
 
-/// `softmax(scale * q · kᵀ + mask) · v` (`scaled_dot_product_attention` without dropout): q is `[batch, heads, L, E]`,
-/// k `[batch, kv_heads, S, E]`, v `[batch, kv_heads, S, Ev]`, the result `[batch, heads, L, Ev]`; the last dimension of
-/// each is contiguous. Query head `h` meets key head `h / (heads / kv_heads)`.
+/// `softmax(scale * q · kᵀ + bias + mask) · v` (`scaled_dot_product_attention` without dropout, whose mask may come in two
+/// parts): q is `[batch, heads, L, E]`, k `[batch, kv_heads, S, E]`, v `[batch, kv_heads, S, Ev]`, the result
+/// `[batch, heads, L, Ev]`; the last dimension of each is contiguous. Query head `h` meets key head `h / (heads / kv_heads)`.
 ///
-/// A row whose keys are all masked (or whose `S` is 0) gives zeros, as in torch. The score matrix is never stored.
+/// A row whose keys are all masked gives zeros, as in torch, or NaN, as a softmax that is written out does
+/// ([`Attention::safe`]); one whose `S` is 0 gives zeros. The score matrix is never stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// Dtype of q, k, v and the result: a float.
@@ -44,8 +45,12 @@ pub struct Attention {
     pub v: [usize; 3],
     /// Strides of the result.
     pub out: [usize; 3],
+    /// What is added to the scores before the mask, if anything is.
+    pub bias: Option<Mask>,
     /// The mask, if there is one.
     pub mask: Option<Mask>,
+    /// Whether a row whose keys are all masked gives zeros and not NaN.
+    pub safe: bool,
     /// Whether query `i` sees keys `0..=i` only.
     pub causal: bool,
     /// Factor of the scores; torch's default is `1 / sqrt(E)`.
@@ -69,15 +74,17 @@ impl Attention {
             k: strides(keys),
             v: strides(keys),
             out: strides(queries),
+            bias: None,
             mask: None,
+            safe: true,
             causal: false,
             scale: 1.0 / (size as f64).sqrt(),
         }
     }
 
-    /// How many elements each of q, k, v, mask and result spans, or `None` if one does not fit the address space or the
-    /// heads do not divide.
-    pub fn extents(&self) -> Option<[usize; 5]> {
+    /// How many elements each of q, k, v, bias, mask and result spans, or `None` if one does not fit the address space or
+    /// the heads do not divide.
+    pub fn extents(&self) -> Option<[usize; 6]> {
         if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             return None;
         }
@@ -88,18 +95,19 @@ impl Attention {
                 [(self.batch, s[0]), (heads, s[1]), (rows, s[2]), (last, 1)].into_iter(),
             )
         };
-        let mask = match self.mask {
-            None => 0,
+        let mask = |m: Option<Mask>| match m {
+            None => Some(0),
             Some(m) => {
                 let dims = [self.batch, self.heads, self.queries, self.keys];
-                extent(m.dtype.size(), dims.into_iter().zip(m.strides))?
+                extent(m.dtype.size(), dims.into_iter().zip(m.strides))
             }
         };
         Some([
             one(self.heads, self.queries, self.size, self.q)?,
             one(self.kv_heads, self.keys, self.size, self.k)?,
             one(self.kv_heads, self.keys, self.value_size, self.v)?,
-            mask,
+            mask(self.bias)?,
+            mask(self.mask)?,
             one(self.heads, self.queries, self.value_size, self.out)?,
         ])
     }
@@ -114,6 +122,8 @@ pub struct AttentionArgs {
     pub k: *const u8,
     /// v.
     pub v: *const u8,
+    /// The bias; not read if there is none.
+    pub bias: *const u8,
     /// The mask; not read if there is none.
     pub mask: *const u8,
     /// The result; overlaps no other operand.

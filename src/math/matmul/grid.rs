@@ -11,8 +11,6 @@ const ALONE: f64 = 100e3;
 const SMALLEST: f64 = 200e3;
 /// Rows of A per slab: with [`KC_PACKED`] product indices they fill two thirds of a 1 MB L2 cache.
 const SLAB_ROWS: usize = 224;
-/// The fewest row tiles of a slab that a tail asks for: panels of B should serve some.
-const FEWEST_TILES: usize = 4;
 /// Columns of a block of B that is packed on the way.
 const GROUP_COLS: usize = 512;
 /// The most product indices of a block when B is packed on the way: its group of columns shares the cache.
@@ -20,13 +18,13 @@ pub const KC: usize = 384;
 /// The most product indices of a block when B is packed already. The result is read and written again for every block.
 pub const KC_PACKED: usize = 768;
 
-/// A cut: slabs of row tiles times groups of column panels.
+/// A cut: slabs of row tiles times groups of column panels, both as equal as their numbers allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     tiles: usize,
     panels: usize,
-    tiles_per_slab: usize,
-    panels_per_group: usize,
+    slabs: usize,
+    groups: usize,
 }
 
 /// The operands' part in choosing a cut.
@@ -46,8 +44,6 @@ pub struct Shape {
     pub a_packed: bool,
     /// Whether B is packed already, or need not be.
     pub b_packed: bool,
-    /// Rows of a slab, about, if they should be fewer than what a cache holds of A.
-    pub slab_rows: usize,
     /// How many chunks each thread should find.
     pub chunks_per_thread: usize,
 }
@@ -61,11 +57,6 @@ impl Grid {
         } else {
             (SLAB_ROWS / s.mr).min(tiles)
         };
-        let slab = match tiles < 2 * FEWEST_TILES {
-            // Two short slabs would read all of B twice.
-            true => slab,
-            false => slab.min((s.slab_rows / s.mr).max(FEWEST_TILES)),
-        };
         let group = if s.b_packed {
             s.panels
         } else {
@@ -74,58 +65,57 @@ impl Grid {
         let mut g = Grid {
             tiles,
             panels: s.panels,
-            tiles_per_slab: slab.max(1),
-            panels_per_group: group.max(1),
+            slabs: tiles.div_ceil(slab.max(1)),
+            groups: s.panels.div_ceil(group.max(1)),
         };
         let macs = (tiles * s.mr) as f64 * (s.panels * s.nr) as f64 * s.k as f64;
         if threads > 1 && macs * batch as f64 > ALONE {
-            while batch * g.chunks() < s.chunks_per_thread * threads && macs / g.chunks() as f64 > SMALLEST && g.split()
-            {
-            }
+            let small = |g: &Grid| macs / g.chunks() as f64 <= SMALLEST;
+            while batch * g.chunks() < s.chunks_per_thread * threads && !small(&g) && g.split(&s) {}
+            g.level(threads, batch);
         }
-        g.even()
+        g
     }
 
     /// Halves the chunks along one side; false if they cannot be smaller.
-    fn split(&mut self) -> bool {
-        if self.tiles_per_slab > 4 || (self.tiles_per_slab > 1 && self.panels_per_group <= 4) {
-            self.tiles_per_slab = self.tiles_per_slab.div_ceil(2);
-        } else if self.panels_per_group > 1 {
-            self.panels_per_group = self.panels_per_group.div_ceil(2);
+    fn split(&mut self, s: &Shape) -> bool {
+        let (tiles, panels) = (self.tiles.div_ceil(self.slabs), self.panels.div_ceil(self.groups));
+        // Every slab packs B anew, every group packs A anew.
+        let tall = s.b_packed || tiles * s.mr >= panels * s.nr;
+        if (tiles > 4 && tall) || (tiles > 1 && panels <= 4) {
+            self.slabs = self.tiles.div_ceil(tiles.div_ceil(2));
+        } else if panels > 1 {
+            self.groups = self.panels.div_ceil(panels.div_ceil(2));
+        } else if tiles > 1 {
+            self.slabs = self.tiles.div_ceil(tiles.div_ceil(2));
         } else {
             return false;
         }
         true
     }
 
-    /// Makes the chunks as equal as their number allows.
-    fn even(mut self) -> Grid {
-        self.tiles_per_slab = self.tiles.div_ceil(self.slabs().max(1)).max(1);
-        self.panels_per_group = self.panels.div_ceil(self.groups().max(1)).max(1);
-        self
-    }
-
-    fn slabs(&self) -> usize {
-        self.tiles.div_ceil(self.tiles_per_slab)
-    }
-
-    fn groups(&self) -> usize {
-        self.panels.div_ceil(self.panels_per_group)
+    /// As many more slabs as give every thread the same number of chunks, where there are a few for each.
+    fn level(&mut self, threads: usize, batch: usize) {
+        let fair = |slabs: usize| (batch * slabs * self.groups).is_multiple_of(threads);
+        if self.slabs > 1 && batch * self.chunks() > threads && batch * self.chunks() < 16 * threads {
+            let more = (self.slabs..=self.tiles.min(self.slabs + threads)).find(|&n| fair(n));
+            self.slabs = more.unwrap_or(self.slabs);
+        }
     }
 
     /// Chunks of one matrix.
     pub fn chunks(&self) -> usize {
-        self.slabs() * self.groups()
+        self.slabs * self.groups
     }
 
     /// The row tiles and the column panels of chunk `i`, as half-open ranges.
     pub fn chunk(&self, i: usize) -> ([usize; 2], [usize; 2]) {
         // Neighbouring chunks share their panels of B, which are the larger part.
-        let (group, slab) = (i / self.slabs(), i % self.slabs());
-        let range = |i: usize, step: usize, end: usize| [i * step, ((i + 1) * step).min(end)];
+        let (group, slab) = (i / self.slabs, i % self.slabs);
+        let range = |i: usize, n: usize, all: usize| [i * all / n, (i + 1) * all / n];
         (
-            range(slab, self.tiles_per_slab, self.tiles),
-            range(group, self.panels_per_group, self.panels),
+            range(slab, self.slabs, self.tiles),
+            range(group, self.groups, self.panels),
         )
     }
 }
@@ -158,7 +148,6 @@ mod tests {
                     k,
                     a_packed,
                     b_packed,
-                    slab_rows: usize::MAX,
                     chunks_per_thread: 4,
                 };
                 let g = Grid::new(shape, threads, batch);
@@ -174,6 +163,33 @@ mod tests {
                 assert!(hit.iter().all(|&h| h == 1), "{g:?}");
             }
         }
+    }
+
+    #[test]
+    fn threads_find_as_much_work() {
+        // 37 tiles for two threads: as many chunks for each, and these alike.
+        let shape = |b_packed| Shape {
+            tiles: Tiles::new(512, 14),
+            mr: 14,
+            panels: 16,
+            nr: 32,
+            k: 512,
+            a_packed: false,
+            b_packed,
+            chunks_per_thread: 4,
+        };
+        for b_packed in [false, true] {
+            let g = Grid::new(shape(b_packed), 2, 1);
+            let work = |i: usize| {
+                let ([t0, t1], [p0, p1]) = g.chunk(i);
+                (t1 - t0) * (p1 - p0)
+            };
+            let half = g.chunks() / 2;
+            let first: usize = (0..half).map(work).sum();
+            assert!(g.chunks().is_multiple_of(2) && (280..=312).contains(&first), "{g:?}");
+        }
+        // What is packed on the way is packed for blocks that are about square.
+        assert!(Grid::new(shape(false), 2, 1).groups > 1);
     }
 
     #[test]

@@ -66,7 +66,7 @@ struct Operands {
 }
 
 /// Columns after which the tail runs: together with the rows of a slab they are still in the L2 cache.
-const TAIL_COLS: usize = 128;
+const TAIL_COLS: usize = 256;
 /// The most elements of whole rows that wait for the tail: it runs best over rows without gaps.
 const TAIL_ROWS: usize = 160 << 10;
 
@@ -154,8 +154,8 @@ impl F32Plan {
         (self.desc.n - j * self.kernels.nr).min(self.kernels.nr)
     }
 
-    /// The cut for `threads` threads, with a tail or without.
-    fn grid(&self, threads: usize, tail: bool) -> Grid {
+    /// The cut for `threads` threads.
+    fn grid(&self, threads: usize) -> Grid {
         let shape = Shape {
             tiles: self.tiles,
             mr: self.tiles.start(1).max(1),
@@ -164,11 +164,6 @@ impl F32Plan {
             k: self.desc.k,
             a_packed: self.a.is_some(),
             b_packed: self.b.is_some() || self.thin == Some(Thin::Rows),
-            // Few enough rows that all their columns can wait for the tail.
-            slab_rows: match &self.b {
-                Some(_) if tail => TAIL_ROWS / self.desc.n.max(1),
-                _ => usize::MAX,
-            },
             // Rows of B that are read where they are should be long.
             chunks_per_thread: if self.thin == Some(Thin::Rows) { 1 } else { 4 },
         };
@@ -405,7 +400,7 @@ impl MatMulPlan for F32Plan {
         if d.m == 0 || d.n == 0 || d.batch_size() == 0 {
             return;
         }
-        let grid = self.grid(pool.threads(), args.tail.is_some());
+        let grid = self.grid(pool.threads());
         let (per, batch) = (grid.chunks(), d.batch_size());
         // Several small matrices make one chunk.
         let macs = d.m as f64 * d.n as f64 * d.k.max(1) as f64;

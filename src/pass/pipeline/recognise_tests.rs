@@ -81,8 +81,8 @@ impl Text {
     }
 }
 
-/// Attention written out: `pick` says how often each choice is asked for, and gives one below its argument.
-fn attention(mut pick: impl FnMut(usize) -> usize) -> (String, bool) {
+/// Attention written out, and the op that it is: `pick` says how many choices there are, and gives a number below.
+fn attention(mut pick: impl FnMut(usize) -> usize) -> (String, &'static str) {
     let mut t = Text::default();
     let q = t.scaled("%q".into(), pick(3));
     let k = t.scaled("%k".into(), pick(3));
@@ -91,14 +91,20 @@ fn attention(mut pick: impl FnMut(usize) -> usize) -> (String, bool) {
     let k = t.scaled(k, pick(3));
     let mut s = t.product(q, k, pick(2) == 1, ["[6, 5, 4]", "[6, 4, 7]", "[2, 3, 5, 7]"]);
     s = t.scaled(s, pick(3));
-    let masked = pick(2) == 1;
-    if masked {
+    let masks = pick(3);
+    for mask in &["%mask", "%bias"][..masks] {
         s = t.call(match pick(2) {
-            0 => format!("add({s}, %mask)"),
-            _ => format!("add(%mask, {s})"),
+            0 => format!("add({s}, {mask})"),
+            _ => format!("add({mask}, {s})"),
         });
     }
-    let how = pick(5);
+    let windows = masks < 2 && pick(3) == 1;
+    if windows {
+        let wide = t.call(format!("view({s}, [1, 2, 3, 5, 7])"));
+        let masked = t.call(format!("add({wide}, %windows)"));
+        s = t.call(format!("reshape({masked}, [-1, 3, 5, 7])"));
+    }
+    let how = pick(if windows { 2 } else { 5 });
     let p = t.softmax(&s, how);
     let r = t.product(p, "%v".into(), pick(2) == 1, ["[6, 5, 7]", "[6, 7, 8]", "[2, 3, 5, 8]"]);
     let text = format!(
@@ -107,11 +113,17 @@ fn attention(mut pick: impl FnMut(usize) -> usize) -> (String, bool) {
             %k : f32[2, 3, 7, 4] = placeholder k
             %v : f32[2, 3, 7, 8] = placeholder v
             %mask : f32[2, 1, 5, 7] = placeholder mask
+            %bias : f32[3, 5, 7] = placeholder bias
+            %windows : f32[1, 2, 1, 5, 7] = placeholder windows
             {}output {r}
         }}",
         t.0
     );
-    (text, !masked || how >= 2)
+    let op = match (masks + windows as usize, how) {
+        (0, _) | (1, 2..) => "scaled_dot_product_attention",
+        _ => "biased_attention",
+    };
+    (text, op)
 }
 
 #[test]
@@ -125,8 +137,10 @@ fn attention_is_found_however_it_is_written() {
             (state >> 33) as usize % n
         });
         let found = targets(&text);
-        let is = found == ["reshape", "reshape", "reshape", "scaled_dot_product_attention"];
-        assert_eq!(is, wanted, "{text}\n{found:?}");
+        let [views @ .., op] = &found[..] else { panic!("{text}") };
+        assert_eq!(op, wanted, "{text}\n{found:?}");
+        let only_views = views.iter().all(|v| v == "reshape" || v == "expand");
+        assert!(only_views, "{text}\n{found:?}");
     }
 }
 

@@ -11,8 +11,9 @@ use crate::types::{DType, Dim, Val};
 
 /// The rows of the family.
 pub fn rows() -> Vec<Op> {
-    // All of them take a dropout.
+    // All but one take a dropout.
     let own = scaled_dot_products().into_iter().map(|op| op.effect(Effect::Random));
+    let own = own.chain([biased_attention()]);
     own.chain(multihead::rows()).chain(transformer::rows()).collect()
 }
 
@@ -58,6 +59,19 @@ fn scaled_dot_products() -> Vec<Op> {
         .doc("attention with the softmax")
         .spelled("aten._scaled_dot_product_attention_math.default"),
     ]
+}
+
+fn biased_attention() -> Op {
+    Op::composite(
+        "biased_attention",
+        "biased_attention(Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? mask, *, float scale, bool safe) -> \
+         Tensor",
+        biased,
+    )
+    .doc(
+        "softmax(query @ key.T * scale + bias + mask) @ value; rows that are masked throughout give zeros if `safe`, NaN if \
+         not",
+    )
 }
 
 fn check(q: &Traced, k: &Traced, v: &Traced) -> OpResult<()> {
@@ -107,11 +121,11 @@ fn positions(b: &mut dyn Build, n: &Dim, column: bool) -> OpResult<Traced> {
     if column { b.unsqueeze(&v, 1) } else { Ok(v) }
 }
 
-/// The result and the masked, scaled scores.
-fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced, Traced)> {
+/// Query, key and value of a call in the dtype it computes in, key and value with as many heads as the query.
+fn operands(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<[Traced; 3]> {
     let (q, k, v) = (c.leaf("query")?, c.leaf("key")?, c.leaf("value")?);
     check(q, k, v)?;
-    let (dtype, compute) = (q.dtype(), q.dtype().compute());
+    let compute = q.dtype().compute();
     let (mut k, mut v) = (b.to_dtype(k, compute)?, b.to_dtype(v, compute)?);
     let q = b.to_dtype(q, compute)?;
     if gqa {
@@ -120,6 +134,40 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced
         k = repeat_heads(b, &k, &heads)?;
         v = repeat_heads(b, &v, &heads)?;
     }
+    Ok([q, k, v])
+}
+
+/// `scale * q @ k.T`.
+fn scaled(b: &mut dyn Build, q: &Traced, k: &Traced, scale: f64) -> OpResult<Traced> {
+    let kr = k.rank()?;
+    let kt = b.transpose(k, kr - 2, kr - 1)?;
+    let scores = b.matmul(q, &kt)?;
+    b.binary("mul", &scores, Val::Float(scale))
+}
+
+/// Attention with what is added to the scores in two parts, and with a choice of what masked rows give.
+fn biased(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let dtype = c.leaf("query")?.dtype();
+    let [q, k, v] = operands(b, c, false)?;
+    let mut scores = scaled(b, &q, &k, c.f64("scale")?)?;
+    for name in ["bias", "mask"] {
+        if let Some(m) = c.opt_leaf(name) {
+            scores = add_mask(b, &scores, m)?;
+        }
+    }
+    let last = scores.rank()? - 1;
+    let mut p = softmax(b, &scores, last)?;
+    if c.bool("safe")? {
+        p = masked_rows(b, &scores, &p, last)?;
+    }
+    let out = b.matmul(&p, &v)?;
+    b.to_dtype(&out, dtype).map(Val::Leaf)
+}
+
+/// The result and the masked, scaled scores.
+fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced, Traced)> {
+    let dtype = c.leaf("query")?.dtype();
+    let [q, k, v] = operands(b, c, gqa)?;
     let (rank, kr) = (q.rank()?, k.rank()?);
     let (len, embed) = (q.shape()?[rank - 2].clone(), q.shape()?[rank - 1].clone());
     let scale = match (c.get("scale").as_f64(), embed.as_const()) {
@@ -127,9 +175,7 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced
         (None, Some(e)) => 1.0 / (e as f64).sqrt(),
         (None, None) => return Err(OpError::shape(format!("the embedding size {embed} must be known"))),
     };
-    let kt = b.transpose(&k, kr - 2, kr - 1)?;
-    let scores = b.matmul(&q, &kt)?;
-    let mut scores = b.binary("mul", &scores, Val::Float(scale))?;
+    let mut scores = scaled(b, &q, &k, scale)?;
     let mask = c.opt_leaf("attn_mask");
     if c.bool("is_causal")? {
         if mask.is_some() {

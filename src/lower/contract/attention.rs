@@ -1,0 +1,156 @@
+//! Attention: from the call to one step.
+
+use super::{Contract, broadcast_to, unsigned};
+use crate::lower::Operand;
+use crate::lower::ir::same_dim;
+use crate::lower::ir::{Attend, Def, Special, Tir, ValueId};
+use crate::math::contract::{Attention, Mask};
+use crate::op::{Call, IndexMap, OpResult};
+use crate::types::{DType, TensorType};
+
+/// The step: `out` is the shape of the result as `how` lays it out.
+pub(in crate::lower) fn step(operands: &[Operand], dtype: DType, how: &Attend, out: &[usize]) -> Contract {
+    let strides = |o: &Operand| {
+        let s: Vec<usize> = o
+            .strides
+            .iter()
+            .zip(&o.shape)
+            .map(|(&s, &d)| if d == 1 { 0 } else { s.max(0) as usize })
+            .collect();
+        [s[0], s[1], s[2]]
+    };
+    let (q, k, v) = (&operands[0], &operands[1], &operands[2]);
+    let own = crate::tensor::contiguous_strides(out);
+    let full = [q.shape[0], q.shape[1], q.shape[2], k.shape[2]];
+    let mut rest = operands[3..].iter().map(|o| broadcast_to(o, &full));
+    let mut added = vec![];
+    let [mask, bias] = how.masks.map(|dtype| {
+        let (dtype, o) = (dtype?, rest.next()?);
+        let s = unsigned(&o);
+        added.push(o);
+        Some(Mask {
+            dtype,
+            strides: [s[0], s[1], s[2], s[3]],
+        })
+    });
+    let desc = Attention {
+        dtype,
+        batch: q.shape[0],
+        heads: q.shape[1],
+        kv_heads: k.shape[1],
+        queries: q.shape[2],
+        keys: k.shape[2],
+        size: q.shape[3],
+        value_size: v.shape[3],
+        q: strides(q),
+        k: strides(k),
+        v: strides(v),
+        out: match how.rows_first {
+            true => [own[0], own[2], own[1]],
+            false => [own[0], own[1], own[2]],
+        },
+        bias,
+        mask,
+        safe: how.safe,
+        causal: how.causal,
+        scale: how.scale,
+    };
+    let operands = [q.clone(), k.clone(), v.clone()].into_iter().chain(added).collect();
+    Contract::Attention(Box::new(desc), operands)
+}
+
+/// `scaled_dot_product_attention` or `biased_attention` as one step, where its shapes allow: rank 3 or 4, equal batch sizes,
+/// no dropout.
+pub(in crate::lower) fn recognise(
+    tir: &mut Tir,
+    types: &Call<TensorType>,
+    ids: &Call<ValueId>,
+) -> OpResult<Option<ValueId>> {
+    let biased = types.op.name == "biased_attention";
+    let (dtype, q) = types.fixed("query")?;
+    let (_, k) = types.fixed("key")?;
+    let (_, v) = types.fixed("value")?;
+    let rank = q.len();
+    let same = (3..=4).contains(&rank) && k.len() == rank && v.len() == rank && k[..rank - 1] == v[..rank - 1];
+    let heads = rank == 3 || (q[0] == k[0] && k[1] != 0 && q[1].is_multiple_of(k[1]));
+    let shared = || Ok(!biased && ids.bool("enable_gqa")?);
+    let heads = heads && (rank == 4 || q[0] == k[0]) && (rank == 3 || q[1] == k[1] || shared()?);
+    let known = matches!(dtype, DType::F32 | DType::F64);
+    let dropped = !biased && ids.f64("dropout_p")? != 0.0;
+    if dropped || !same || !heads || !known || [&q, &k, &v].iter().any(|s| s.contains(&0)) {
+        return Ok(None);
+    }
+    let scale = match ids.get("scale") {
+        s if s.is_none() => 1.0 / (q[rank - 1] as f64).sqrt(),
+        _ => ids.f64("scale")?,
+    };
+    let mut args = vec![];
+    for name in ["query", "key", "value"] {
+        args.push(four_dims(tir, *ids.leaf(name)?)?);
+    }
+    let full = [&q[..rank - 1], &k[rank - 2..rank - 1]].concat();
+    let mut masks = [None; 2];
+    let names: &[&str] = if biased { &["mask", "bias"] } else { &["attn_mask"] };
+    let given: Vec<ValueId> = names.iter().filter_map(|name| ids.opt_leaf(name).copied()).collect();
+    for (m, found) in given.into_iter().zip(&mut masks) {
+        let Some(m) = four_of_mask(tir, m, &full, dtype)? else {
+            return Ok(None);
+        };
+        *found = Some(tir.value(m).dtype);
+        args.push(m);
+    }
+    let how = Attend {
+        masks,
+        causal: !biased && ids.bool("is_causal")?,
+        scale,
+        safe: !biased || ids.bool("safe")?,
+        rows_first: tir.turned && rank == 4,
+    };
+    let result: Vec<usize> = [&q[..rank - 1], &v[rank - 1..]].concat();
+    push(tir, dtype, result, args, how).map(Some)
+}
+
+/// The attention's value, seen in the order of torch.
+fn push(tir: &mut Tir, dtype: DType, result: Vec<usize>, args: Vec<ValueId>, how: Attend) -> OpResult<ValueId> {
+    let mut out = result.clone();
+    out.splice(0..0, vec![1; 4 - out.len()]);
+    if how.rows_first {
+        out.swap(1, 2);
+    }
+    let def = Def::Special {
+        args,
+        how: Special::Attention(how),
+    };
+    let y = tir.push(dtype, &out, def)?;
+    if !how.rows_first {
+        return tir.view(y, IndexMap::Reshape, &result);
+    }
+    tir.view(y, IndexMap::Affine([0, 2, 1, 3].map(same_dim).to_vec()), &result)
+}
+
+/// A mask for scores of shape `full` with four dims; `None` if it has another dtype or does not broadcast.
+fn four_of_mask(tir: &mut Tir, m: ValueId, full: &[usize], dtype: DType) -> OpResult<Option<ValueId>> {
+    let (mt, ms) = (tir.value(m).dtype, tir.value(m).shape.clone());
+    let skip = full.len().checked_sub(ms.len());
+    let fits = skip.is_some_and(|skip| ms.iter().enumerate().all(|(d, &s)| s == 1 || s == full[d + skip]));
+    if !fits || (mt != DType::B8 && mt != dtype) {
+        return Ok(None);
+    }
+    // Rank 3 has its heads in front: line the mask up with the four dims.
+    let mut shape = vec![1; full.len() - ms.len()];
+    shape.extend(&ms);
+    shape.splice(0..0, vec![1; 4 - shape.len()]);
+    tir.view(m, IndexMap::Reshape, &shape).map(Some)
+}
+
+/// `v` with four dims, its last one contiguous and no stride negative.
+fn four_dims(tir: &mut Tir, v: ValueId) -> OpResult<ValueId> {
+    let mut shape = tir.value(v).shape.clone();
+    shape.splice(0..0, vec![1; 4 - shape.len()]);
+    let v = tir.view(v, IndexMap::Reshape, &shape)?;
+    let good = tir.access(v).is_some_and(|a| {
+        let ok = |(&s, &d): (&i64, &usize)| s >= 0 || d == 1;
+        (a.strides[3] == 1 || shape[3] == 1) && a.strides.iter().zip(&shape).all(ok)
+    });
+    if good { Ok(v) } else { tir.copy(v) }
+}
