@@ -102,6 +102,31 @@ impl Direct {
         (at, r * self.out[2], self.out[2])
     }
 
+    /// The segments under row `r` that are not padding alone, as far as they lie together: of several depths all rows, of one depth
+    /// those in the image. What is left out is zeros.
+    fn segments_of(&self, r: usize) -> std::ops::Range<usize> {
+        let c = &self.conv;
+        let all = 0..self.segments.len();
+        if self.flat || c.padding[..2] == [0; 2] {
+            return all;
+        }
+        let inside = |dim: usize, at: usize| {
+            let (first, step) = (at * c.stride[dim], c.dilation[dim]);
+            let begin = c.padding[dim].saturating_sub(first).div_ceil(step);
+            let end = (c.input[dim] + c.padding[dim]).saturating_sub(first).div_ceil(step);
+            begin.min(c.kernel[dim])..end.min(c.kernel[dim])
+        };
+        let (d, mut h) = (inside(0, r / self.out[1]), inside(1, r % self.out[1]));
+        if d.is_empty() || h.is_empty() {
+            return all;
+        }
+        if d.len() > 1 {
+            h = 0..c.kernel[1];
+        }
+        let per = self.segments.len() / (c.kernel[0] * c.kernel[1]);
+        (d.start * c.kernel[1] + h.start) * per..((d.end - 1) * c.kernel[1] + h.end) * per
+    }
+
     /// Rows `r0..r1` of one image, padded at `x`, for panels `p0..p1`.
     ///
     /// # Safety
@@ -125,12 +150,13 @@ impl Direct {
                 let halves = self.kernels.halves(panel.cols);
                 for r in r0..r1 {
                     let (at, pixel, len) = self.row(r);
+                    let used = self.segments_of(r);
                     let row = Row {
                         x: x.add(at + panel.input),
                         x_pixel: self.padded.stride[2] * self.padded.pixel,
-                        segments: &self.segments,
+                        weight: (o.weight.add((p * depth + used.start * self.run) * nr), nr),
+                        segments: &self.segments[used],
                         run: self.run,
-                        weight: (o.weight.add(p * depth * nr), nr),
                         y: strip.base.add((pixel - first) * strip.row + panel.channel - channel),
                         y_pixel: strip.row,
                         pixels: len,
