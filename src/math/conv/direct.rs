@@ -13,7 +13,7 @@ use crate::math::scratch;
 use crate::math::tile::Kernels;
 use crate::parallel::Pool;
 
-/// Pixels of a row when all pixels of an image form one line.
+/// Pixels of a row when all pixels of an image form one line, and of a piece of a long row.
 const FLAT_ROW: usize = 112;
 
 /// The method.
@@ -30,6 +30,8 @@ pub struct Direct {
     run: usize,
     /// Whether output pixels and input pixels are the same line (1x1, stride 1).
     flat: bool,
+    /// Pieces that a row of the output is cut into; each is a row of its own for chunks.
+    pieces: usize,
     load: Load,
 }
 
@@ -53,8 +55,14 @@ impl Direct {
         let run = per_group * if whole_rows { conv.kernel[2] } else { 1 };
         let flat = conv.kernel == [1; 3] && padded.stride == [1; 3] && padded.size == out;
         let output = Output::new(isa, conv);
+        let pieces = if out[2] > 2 * FLAT_ROW {
+            out[2].div_ceil(FLAT_ROW)
+        } else {
+            1
+        };
         let (rows, row_pixels) = match flat {
             true => (output.pixels.div_ceil(FLAT_ROW), FLAT_ROW.min(output.pixels)),
+            false if pieces > 1 => (out[0] * out[1] * pieces, FLAT_ROW),
             false => (out[0] * out[1], out[2]),
         };
         let load = Load {
@@ -78,6 +86,7 @@ impl Direct {
             segments,
             run,
             flat,
+            pieces,
             load,
         })
     }
@@ -97,9 +106,16 @@ impl Direct {
                 FLAT_ROW.min(self.output.pixels - first),
             );
         }
-        let (d, h) = (r / self.out[1], r % self.out[1]);
-        let at = self.padded.at(d * self.padded.stride[0], h * self.padded.stride[1], 0);
-        (at, r * self.out[2], self.out[2])
+        let (line, first) = (r / self.pieces, r % self.pieces * FLAT_ROW);
+        let (d, h) = (line / self.out[1], line % self.out[1]);
+        let stride = self.padded.stride;
+        let at = self.padded.at(d * stride[0], h * stride[1], first * stride[2]);
+        let len = if self.pieces > 1 {
+            FLAT_ROW.min(self.out[2] - first)
+        } else {
+            self.out[2]
+        };
+        (at, line * self.out[2] + first, len)
     }
 
     /// The segments under row `r` that are not padding alone, as far as they lie together: of several depths all rows, of one depth
@@ -116,7 +132,8 @@ impl Direct {
             let end = (c.input[dim] + c.padding[dim]).saturating_sub(first).div_ceil(step);
             begin.min(c.kernel[dim])..end.min(c.kernel[dim])
         };
-        let (d, mut h) = (inside(0, r / self.out[1]), inside(1, r % self.out[1]));
+        let line = r / self.pieces;
+        let (d, mut h) = (inside(0, line / self.out[1]), inside(1, line % self.out[1]));
         if d.is_empty() || h.is_empty() {
             return all;
         }

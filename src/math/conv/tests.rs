@@ -267,6 +267,30 @@ fn layers_agree() {
             batch: 5,
             ..square(16, 24, 1, 20, 3, 2)
         },
+        // A row long enough to be cut.
+        Conv {
+            padding: [0, 0, 2],
+            ..Conv::new2d(20, 40, [1, 500], [1, 5])
+        },
+        Conv {
+            padding: [0, 0, 1],
+            stride: [1, 1, 2],
+            ..Conv::new2d(24, 33, [2, 613], [1, 3])
+        },
+        // Rows of which most taps meet padding.
+        Conv {
+            input: [3, 4, 14],
+            kernel: [3; 3],
+            padding: [1; 3],
+            ..square(16, 40, 1, 14, 3, 1)
+        },
+        Conv {
+            input: [2, 3, 15],
+            kernel: [3, 5, 3],
+            padding: [2, 6, 2],
+            dilation: [2, 2, 2],
+            ..square(20, 36, 1, 14, 3, 1)
+        },
     ]
     .into_iter()
     .enumerate()
