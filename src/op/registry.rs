@@ -242,7 +242,7 @@ fn tensor_for_number(found: &Candidate, s: &Spelling, args: &[Type], kwargs: &[(
         return None;
     }
     let params = found.schema().params.iter().zip(s.binding.origins());
-    let tensors = params.filter_map(|(p, origin)| {
+    let mut tensors = params.filter_map(|(p, origin)| {
         let v = match origin {
             Origin::Positional(i) => &args[*i],
             Origin::Keyword(i) => kwargs[*i].1,
@@ -255,7 +255,7 @@ fn tensor_for_number(found: &Candidate, s: &Spelling, args: &[Type], kwargs: &[(
             origin: origin.clone(),
         })
     });
-    tensors.last()
+    tensors.next_back()
 }
 
 /// [`resolve`] among given readings.
