@@ -245,6 +245,60 @@ mod tests {
     }
 
     #[test]
+    fn bools_are_refused_where_torch_has_no_kernel() {
+        let of = |d: DType| Val::Leaf(TensorType::fixed(d, &[3]));
+        let (bools, floats) = (of(DType::B8), of(DType::F32));
+        let result = |op: &str, args: &[&Type]| {
+            let call = call_of(op, args.iter().map(|&v| v.clone()).collect()).expect("a row");
+            (call.op.rule)(&call, &mut Sizes::default()).map_err(|e| e.title)
+        };
+        for (op, args, kernel) in [
+            ("ldexp", vec![&floats, &bools], "ldexp_cpu_exp"),
+            ("clamp", vec![&bools, &Val::Bool(true)], "clamp_min_scalar_cpu"),
+            (
+                "clamp",
+                vec![&bools, &Val::None, &Val::Bool(true)],
+                "clamp_max_scalar_cpu",
+            ),
+            (
+                "clamp",
+                vec![&bools, &Val::Bool(false), &Val::Bool(true)],
+                "clamp_scalar_cpu",
+            ),
+            ("clamp", vec![&bools, &bools, &bools], "clamp_cpu"),
+        ] {
+            let want = format!("\"{kernel}\" not implemented for 'Bool'");
+            assert_eq!(result(op, &args), Err(want), "{op} {args:?}");
+        }
+        assert_eq!(result("ldexp", &[&bools, &bools]), Ok(floats.clone()));
+        assert_eq!(result("clamp", &[&bools, &bools]), Ok(bools.clone()));
+        assert_eq!(result("clamp", &[&bools, &Val::int(1)]), Ok(of(DType::I64)));
+    }
+
+    #[test]
+    fn scalar_overloads_refuse_tensors() {
+        let x = Val::Leaf(TensorType::fixed(DType::F32, &[3]));
+        let scalar = Val::Leaf(TensorType::fixed(DType::F32, &[]));
+        let takes = |path: &str, args: &[&Type]| {
+            let args: Vec<Type> = args.iter().map(|&v| v.clone()).collect();
+            crate::op::resolve(path, &args, &[]).is_ok()
+        };
+        for path in [
+            "aten.mul.Scalar",
+            "aten.pow.Tensor_Scalar",
+            "aten.pow.Scalar",
+            "aten.eq.Scalar",
+        ] {
+            assert!(!takes(path, &[&x, &x]), "{path}");
+            assert!(!takes(path, &[&x, &scalar]), "{path}");
+        }
+        assert!(takes("aten.mul.Scalar", &[&x, &Val::Float(2.0)]));
+        assert!(takes("aten.pow.Scalar", &[&Val::int(2), &x]));
+        assert!(takes("aten.mul.Tensor", &[&x, &x]));
+        assert!(takes("aten.mul.Scalar", &[&x, &Val::Any(crate::types::Kind::Float)]));
+    }
+
+    #[test]
     fn numbers_alone_are_python_s() {
         let call = call_of("add", vec![Val::int(2), Val::Float(0.5)]).expect("a row");
         assert_eq!(pointwise_rule(&call, &mut Sizes::default()), Ok(Val::Float(2.5)));
