@@ -7,13 +7,13 @@ use fxc::math::contract::*;
 use fxc::math::{Isa, native};
 use fxc::parallel::Pool;
 use fxc::types::DType;
-use std::hint::black_box;
 use timing::time;
 
 /// Ten independent chains of fused multiply-adds on full vectors: GFLOP/s of one core.
 #[cfg(target_arch = "x86_64")]
 fn peak() -> f64 {
     use std::arch::x86_64::*;
+    use std::hint::black_box;
     const STEPS: usize = 20_000;
     #[target_feature(enable = "avx512f")]
     fn wide() -> f32 {

@@ -90,7 +90,7 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
 
 /// The kernels in Cranelift's IR, in vectors of 16 bytes. Without fused multiplication it is another one.
 fn clif(kernels: &[fxc::kernel::Kernel]) -> Option<String> {
-    if !(cfg!(target_arch = "x86_64") && std::is_x86_feature_detected!("fma")) {
+    if fxc::math::Isa::best() == fxc::math::Isa::Portable {
         eprintln!("SKIPPED: this machine has no fused multiplication; the CLIF was not compared");
         return None;
     }
