@@ -287,6 +287,19 @@ fn results_are_the_interpreter_s_and_the_same_bits_on_any_number_of_threads() {
     }
 }
 
+/// What torch has no name for is taken apart where the optimised graph is written for PyTorch.
+#[test]
+fn python_of_optimised_attention_has_torchs_names_only() {
+    let dir = Dir::new("windows");
+    let path = dir.file("g.fxir", WINDOWS);
+    let graph = fxc(&["compile", &path, "--emit", "optimized"]);
+    assert!(graph.out.contains("biased_attention"), "{}", graph.out);
+    let code = fxc(&["emit-code", &path, "--stage", "optimized"]);
+    assert_eq!(code.code, 0, "{}", code.err);
+    assert!(!code.out.contains("biased_attention"), "{}", code.out);
+    assert!(code.out.contains("torch.ops.aten.matmul"), "{}", code.out);
+}
+
 #[test]
 fn the_command_line_explains() {
     let dir = Dir::new("fusion");

@@ -3,7 +3,7 @@
 use crate::driver::stage::Stage;
 use crate::graph::{self, GraphModule};
 use crate::lower::{self, Program};
-use crate::pass;
+use crate::pass::{self, decompose};
 use crate::runtime::Executable;
 use crate::syntax::{self, ast};
 use std::collections::HashMap;
@@ -115,7 +115,9 @@ pub fn module(m: &GraphModule, artifact: Artifact) -> String {
             .unwrap_or_default(),
         Artifact::OptimizedCode => {
             let mut spelled = m.clone();
-            // A row without a spelling of torch's stays as it is, and Python will say so.
+            // What torch has no name for is taken apart; what is no composite stays as it is, and Python will say so.
+            let apart = decompose(&mut spelled, |op| !op.forms.is_empty() || op.custom.is_some());
+            debug_assert!(apart.is_ok());
             let respell = pass::by_name("respell").map(|p| pass::run_pass(p, &mut spelled, &Default::default()));
             debug_assert!(matches!(respell, Some(Ok(_))));
             let entry = spelled.entry();
