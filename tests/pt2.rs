@@ -9,8 +9,13 @@ use fxc::tensor::{Tensor, files};
 use fxc::types::Val;
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Held while random numbers are drawn: the stream is the process's, and tests run side by side.
+static STREAM: Mutex<()> = Mutex::new(());
 
 fn check(name: &str) {
+    let _alone = STREAM.lock().unwrap_or_else(PoisonError::into_inner);
     let path = |ext: &str| {
         Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/data")
