@@ -10,8 +10,9 @@
 //! the kernel means by a group of `W`: part 0 is the code that Cranelift wrote, bit by bit. Scalars and general registers, and with them all control
 //! flow, are those of part 0. What makes parts meet again, the end of a reduction, are two instructions that kernels have no other use for
 //! and that become exchanges of parts: of the halves (`vpaddusw x, x`) and of neighbours (`vpaddsw x, x`). A vector combined
-//! with itself after each has the same in every part, and part 0 goes on by swaps of lanes within parts (`vpshufd` with two orders; other
-//! orders are rejected, for they make lanes of another width). Integers leave through the function's one explicit stack
+//! with itself after each has the same in every part. Before that, lanes meet within parts: by swaps (`vpshufd` with two orders) and, where
+//! the ends of four rows meet, by `vshufps` with four orders that nothing else has ([`rows`](super::rows)). Other orders are rejected, for
+//! they make lanes of another width. Integers leave through the function's one explicit stack
 //! slot: stores to it are wide, loads from it stay narrow.
 //!
 //! **What it assumes** of Cranelift's output, and rejects ([`Reject`]) where it does not find it: VEX encodings (legacy ones only for
