@@ -7,6 +7,7 @@
 or from a shell, for any callable that gives a module:
 
     python torch2fxir.py torchvision.models:resnet18 model.fxir --input 'f32[1, 3, 224, 224]' --call 'weights=None'
+    python torch2fxir.py mymodels:Net model.fxir --concrete-args 'flag=False, k=3' --leaf mymodels.Block --training
 
 Written are: the graph with its nested arguments; the classes of the modules it calls with their hyper-parameters
 (classes of torch.nn stand as such; other modules that the graph calls, and graphs that it calls or names, become
@@ -17,14 +18,17 @@ their qualified names; source positions where the tracer recorded them; types wh
 Needs torch and safetensors, nothing else.
 """
 import argparse
+import contextlib
 import copy
 import importlib
 import inspect
+import io
 import json
 import math
 import operator
 import os
 import re
+import sys
 import types
 
 import torch
@@ -52,15 +56,31 @@ class Unsupported(Exception):
 
 # ------------------------------------------------------------------------------------------------ tracing
 class Tracer(torch.fx.Tracer):
-    """torch.fx's tracer, with source positions."""
+    """torch.fx's tracer, with source positions. Modules of the classes in `leaves` are not looked into, nor are those at the paths
+    in it."""
 
     record_stack_traces = True
 
+    def __init__(self, leaves=()):
+        super().__init__()
+        self.leaves = set(leaves)
 
-def trace(model, concrete_args=None):
-    """`torch.fx.symbolic_trace` with source positions."""
-    tracer = Tracer()
+    def is_leaf_module(self, m, path):
+        cls = type(m)
+        names = {path, cls.__name__, f"{cls.__module__}.{cls.__qualname__}"}
+        return bool(self.leaves & names) or super().is_leaf_module(m, path)
+
+
+def trace(model, concrete_args=None, leaves=()):
+    """`torch.fx.symbolic_trace` with source positions. `leaves`: names of classes, or paths of modules, that stay calls of modules
+    (fxc then gets their forward as a graph of its own, or knows the class)."""
+    tracer = Tracer(leaves)
     graph = tracer.trace(model, concrete_args)
+    for n in graph.nodes:
+        # fx asserts that a parameter has the value that tracing fixed: that is its default then.
+        fixed = re.sub(r"_\d+\Z", "", str(n.target)) if n.op == "placeholder" else None
+        if fixed in (concrete_args or {}) and isinstance(concrete_args[fixed], (bool, int, float, str, type(None))):
+            n.args = (concrete_args[fixed],)
     name = type(model).__name__ if isinstance(model, nn.Module) else model.__name__
     return torch.fx.GraphModule(tracer.root, graph, name)
 
@@ -193,7 +213,70 @@ def number(x):
 def tensor_type(t):
     if t.dtype not in DTYPES:
         return None
-    return f"{DTYPES[t.dtype]}[{', '.join(str(d) for d in t.shape)}]"
+    return f"{DTYPES[t.dtype]}[{', '.join(size(d) for d in t.shape)}]"
+
+
+# Signs of sympy's comparisons.
+SIGNS = {"Eq": "==", "Ne": "!=", "Gt": ">", "Ge": ">=", "Lt": "<", "Le": "<=", "Equality": "==", "Unequality": "!=",
+         "StrictGreaterThan": ">", "GreaterThan": ">=", "StrictLessThan": "<", "LessThan": "<="}
+# Functions of sizes that FXIR reads, besides those of torch.utils._sympy.functions.
+SIZE_FUNCTIONS = re.compile(r"FloorDiv|CleanDiv|CeilDiv|Mod|PythonMod|ModularIndexing|Identity|Min|Max|Abs|Where|(Int|Float)TrueDiv|"
+                            r"(Trunc|Floor|Ceil|Round)ToInt|ToFloat|TruncToFloat|RoundDecimal|PowByNatural|FloatPow|[LR]Shift|"
+                            r"BitwiseFn_bitwise_(and|or|xor)|OpaqueUnaryFn_\w+|floor|ceiling|sqrt|exp|log")
+
+
+def size(d):
+    """A size as FXIR writes it; `?` where it has a function that FXIR does not know."""
+    if isinstance(d, int) or not hasattr(d, "node"):
+        return str(d)
+    try:
+        return expression(d.node.expr)
+    except Unsupported:
+        return "?"
+
+
+def expression(e):
+    """A sympy expression of sizes as FXIR writes it."""
+    name = type(e).__name__
+    if name == "Symbol":
+        if not NAME.match(e.name) or e.name in RESERVED:
+            raise Unsupported(f"the size `{e.name}`")
+        return e.name
+    if e.is_Integer:
+        return str(int(e))
+    if e.is_Float:
+        return repr(float(e))
+    if name.startswith("Boolean"):
+        return str(bool(e))
+    if name == "Rational" or e.is_Rational:
+        return f"{e.p}/{e.q}" if e.p > 0 else f"(-{-e.p}/{e.q})"
+    parts = [expression(a) for a in e.args]
+    inner = [p if re.fullmatch(r"\w+(\(.*\))?", p) and balanced(p) else f"({p})" for p in parts]
+    # FXIR takes a number in parentheses for a tuple.
+    inner = [p[1:-1] if re.fullmatch(r"\(-?[\d.]+(e[+-]?\d+)?\)", p) else p for p in inner]
+    if name in ("Add", "Mul", "And", "Or"):
+        return {"Add": " + ", "Mul": "*", "And": " and ", "Or": " or "}[name].join(inner)
+    if name == "Pow":
+        return f"Pow({', '.join(parts)})"
+    if name == "Not":
+        return f"not {inner[0]}"
+    if name in SIGNS:
+        return f"{inner[0]} {SIGNS[name]} {inner[1]}"
+    if name == "ExprCondPair":
+        return f"({', '.join(parts)})"
+    if name == "Piecewise" or SIZE_FUNCTIONS.fullmatch(name):
+        return f"{name}({', '.join(parts)})"
+    raise Unsupported(f"the function `{name}` of sizes")
+
+
+def balanced(text):
+    """Whether the first parenthesis of `text` closes at its end."""
+    depth = 0
+    for i, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if c == ")" and depth == 0 and i < len(text) - 1:
+            return False
+    return True
 
 
 def value_type(v):
@@ -228,6 +311,8 @@ def literal(v, node=None):
         return number(v)
     if isinstance(v, complex):
         return repr(v)
+    if isinstance(v, torch.SymInt):
+        return expression(v.node.expr)
     if isinstance(v, (torch.dtype, torch.memory_format, torch.layout)):
         return str(v)
     if isinstance(v, torch.device):
@@ -249,7 +334,20 @@ def literal(v, node=None):
     if hasattr(v, "item") and hasattr(v, "dtype") and getattr(v, "size", 1) and (
             not isinstance(v, torch.Tensor) or v.numel() == 1):
         return literal(v.item())
-    raise Unsupported(f"a value of type {type(v).__name__}: {v!r}"[:200])
+    raise Unsupported(f"a value of type {type(v).__name__}: {v!r}"[:200] + custom_object(v))
+
+
+def called(gm):
+    """` called (x, pair) (scale)`: the parameters of a function that flattens its arguments; else nothing."""
+    info = getattr(gm.graph._codegen, "pytree_info", None)
+    if info is None or info.out_spec is None or not all(NAME.match(a) for a in info.orig_args):
+        return ""
+    spec, names = info.in_spec, [path(a) for a in info.orig_args]
+    parts = [spec.child(i) for i in range(spec.num_children)]
+    if len(parts) != 2 or spec.type is not tuple or [p.type for p in parts] != [tuple, dict]:
+        return f" called ({', '.join(names)})"
+    count = parts[0].num_children
+    return f" called ({', '.join(names[:count])}) ({', '.join(names[count:])})"
 
 
 def constant(t):
@@ -342,6 +440,7 @@ class Writer:
         self.kinds = {}      # name -> param | buffer | const
         self.modules = {}    # path -> class text
         self.graphs = {}     # name -> lines
+        self.called = {}     # name of a graph -> how its function is called, where arguments nest
         self.taken = {"main"}
         self.frames = {}     # (frame around, file, line, function, code) -> name
         self.scopes = {}     # (module around, path, class) -> name
@@ -417,8 +516,17 @@ class Writer:
 def attribute(root, target):
     at = root
     for part in target.split("."):
+        if not hasattr(at, part):
+            raise Unsupported(f"the attribute `{target}`, which the module does not have")
         at = getattr(at, part)
     return at
+
+
+def custom_object(v):
+    """What to say of a TorchScript object, such as the packed weight of a quantized layer; "" for other values."""
+    if not isinstance(v, (torch.ScriptObject, torch.ScriptFunction, torch.jit.ScriptModule)):
+        return ""
+    return ": a TorchScript object, whose contents only PyTorch's own ops read; trace the model without it"
 
 
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -465,12 +573,15 @@ class GraphWriter:
         return ", ".join(parts)
 
     def write(self):
-        for n in self.gm.graph.nodes:
+        # The tracer puts parameters behind its checks of `concrete_args`; FXIR has them first.
+        nodes = sorted(self.gm.graph.nodes, key=lambda n: n.op != "placeholder")
+        for n in nodes:
             try:
                 self.node(n)
             except Unsupported as e:
                 raise Unsupported(f"node `{n.name}` ({n.op} {n.target}): {e}") from None
         self.file.graphs[self.name] = self.lines
+        self.file.called[self.name] = called(self.gm)
 
     def emit(self, node, text, typed=True):
         kind = ""
@@ -537,7 +648,7 @@ class GraphWriter:
             self.subgraphs[n] = self.file.graph(v, self.file.fresh(n.target), name + ".")
             return
         if not isinstance(v, torch.Tensor):
-            raise Unsupported(f"an attribute of type {type(v).__name__}")
+            raise Unsupported(f"an attribute of type {type(v).__name__}" + custom_object(v))
         kind = "param" if isinstance(v, nn.Parameter) else "buffer"
         self.file.tensor(name, v, kind)
         self.emit(n, f"get_attr {path(name)}")
@@ -662,11 +773,19 @@ def annotate(gm, inputs):
     # Running the graph must leave no trace: neither in buffers nor in the inputs nor in the random numbers.
     buffers = [(b, b.clone()) for b in gm.buffers()]
     copies = [v.clone() if isinstance(v, torch.Tensor) else v for v in inputs]
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        ShapeProp(gm).propagate(*copies)
-        for b, value in buffers:
-            b.copy_(value)
     placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    if len(inputs) > len(placeholders):
+        raise Unsupported(f"{len(inputs)} example inputs: the graph takes {len(placeholders)}")
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # ShapeProp prints the traceback itself
+                ShapeProp(gm).propagate(*copies)
+        except Exception as e:  # whatever the model does with these inputs
+            first = [s for s in str(e.__cause__ or e).splitlines() if s.strip()]
+            raise Unsupported(f"the example inputs: the graph does not run on them: {first[0] if first else type(e).__name__}") from e
+        finally:
+            for b, value in buffers:
+                b.copy_(value)
     for n, v in zip(placeholders, inputs):
         n.meta.setdefault("val", v)
 
@@ -684,7 +803,7 @@ def text(file, weights):
     # The entry comes first; the graphs it uses follow.
     for name in sorted(file.graphs, key=lambda g: g != "main"):
         body = "\n".join("    " + s for s in file.graphs[name])
-        lines.append(f"\ngraph {name} {{\n{body}\n}}")
+        lines.append(f"\ngraph {name}{file.called.get(name, '')} {{\n{body}\n}}")
     origins = list(file.origins())
     if origins:
         lines += ["", *origins]
@@ -710,14 +829,47 @@ def main():
     p.add_argument("out", help="the .fxir file")
     p.add_argument("--call", default="", help="the callable's arguments, as Python writes them")
     p.add_argument("--input", action="append", default=[], help="an input's type, such as f32[1, 3, 224, 224]")
-    p.add_argument("--training", action="store_true", help="leave the module in training mode")
+    p.add_argument("--training", action="store_true", help="put the module into training mode")
+    p.add_argument("--concrete-args", default="", help="forward's parameters that tracing fixes, such as `flag=False, k=3`")
+    p.add_argument("--leaf", action="append", default=[], metavar="NAME",
+                   help="a class, or the path of a module, that tracing does not look into; may be given again")
     a = p.parse_args()
+    sys.path.insert(0, os.getcwd())
+    try:
+        convert(a)
+    except Unsupported as e:
+        raise SystemExit(f"torch2fxir: FXIR has no form for {e}") from None
+
+
+def convert(a):
+    """What the command line asks for."""
     module, _, name = a.source.partition(":")
-    build = operator.attrgetter(name)(importlib.import_module(module))
-    args = eval(f"(lambda *a, **k: (a, k))({a.call})", {"torch": torch, "nn": nn})
-    model = build(*args[0], **args[1])
-    model = model if a.training else model.eval()
-    write(trace(model), a.out, tuple(random_input(t) for t in a.input) if a.input else None)
+    if not name:
+        raise SystemExit(f"torch2fxir: `{a.source}` does not name a callable: write MODULE:CALLABLE, such as torchvision.models:resnet18")
+    try:
+        build = operator.attrgetter(name)(importlib.import_module(module))
+    except (ImportError, AttributeError) as e:
+        raise SystemExit(f"torch2fxir: {e}") from None
+    (args, kwargs), fixed = python(a.call), python(a.concrete_args)
+    if fixed[0]:
+        raise SystemExit("torch2fxir: --concrete-args takes names: `flag=False`")
+    model = build(*args, **kwargs).train(a.training)
+    try:
+        gm = trace(model, fixed[1] or None, a.leaf)
+    except Exception as e:  # whatever forward does with proxies
+        raise SystemExit(f"torch2fxir: torch.fx cannot trace `{name}`: {str(e).splitlines()[0] if str(e) else type(e).__name__}\n"
+                         "--concrete-args fixes parameters that decide branches; --leaf leaves out modules that do not trace; "
+                         "torch.export.export(model, args) and torch.export.save write a .pt2, which fxc reads") from None
+    inputs = tuple(random_input(t) for t in a.input) if a.input else None
+    write(gm, a.out, inputs)
+
+
+def python(arguments):
+    """Positional and keyword arguments as Python writes them."""
+    try:
+        return eval(f"(lambda *a, **k: (a, k))({arguments})", {"torch": torch, "nn": nn})
+    except Exception as e:  # whatever is written there
+        raise SystemExit(f"torch2fxir: `{arguments}` are not arguments: {e}") from None
 
 
 if __name__ == "__main__":

@@ -89,6 +89,16 @@ def drawn(folder, archive, inputs):
     return {f"output.{i}": v for i, v in enumerate(flatten(result))}
 
 
+def flattening(forward, self, path, inputs):
+    """A call of `forward`, which flattens its arguments, on these inputs."""
+    program = torch.export.load(path)
+    module = program.module()
+    self._in_spec, self._out_spec = module._in_spec, module._out_spec
+    flat = [inputs[n] if isinstance(n, str) else n for n in program.graph_signature.user_inputs]
+    args, kwargs = torch.utils._pytree.tree_unflatten(flat, self._in_spec)
+    return lambda self: forward(self, *args, **kwargs)
+
+
 def run(fxc, folder, archive, stage):
     with tempfile.TemporaryDirectory() as tmp:
         code, weights = os.path.join(tmp, "code.py"), os.path.join(tmp, "weights.safetensors")
@@ -104,6 +114,8 @@ def run(fxc, folder, archive, stage):
         try:
             exec(compile(open(code).read(), code, "exec"), names)
             forward = names["forward"]
+            if "tree_flatten_spec" in forward.__code__.co_names:
+                forward, inputs = flattening(forward, self, f"{folder}/{archive}", inputs), {}
             parameters = forward.__code__.co_varnames[1 : forward.__code__.co_argcount]
             defaults = len(forward.__defaults__ or ())
             needed = parameters[: len(parameters) - defaults]

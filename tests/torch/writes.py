@@ -1,7 +1,7 @@
 """Writes in place and sizes that depend on values, against PyTorch: python tests/torch/writes.py [names] [--fxc BIN]
 
 Each case is a small module. It runs three times in a row in PyTorch, so that what it writes to its buffers carries over,
-and in fxc (`fxc run --repeat 3`) from three forms: the exported program (in-place ops as written), the same after
+and in fxc, once in a single run (`fxc run --repeat 3`) and once in three that hand their state on (`--save-state`, `--state`), from three forms: the exported program (in-place ops as written), the same after
 run_decompositions() (functional, with mutations in its signature), and print(graph) of torch.fx.symbolic_trace where the
 module has no state and traces; compiled and interpreted. Compared are the results of the third call, the buffers after it
 (`buffer.NAME`) and the inputs it changed (`input.NAME`).
@@ -321,6 +321,28 @@ def compare(got, want):
     return ""
 
 
+def repeated(command, given, tmp):
+    """All calls in one run; what it said, and where its results are."""
+    save_file(given, f"{tmp}/in.safetensors")
+    out = f"{tmp}/out.safetensors"
+    command = [*command, "--inputs", f"{tmp}/in.safetensors", "--outputs", out, "--repeat", str(CALLS)]
+    return subprocess.run(command, capture_output=True, text=True), out
+
+
+def carried(command, given, tmp):
+    """A run for each call, which finds the state that the one before has saved."""
+    out, state = f"{tmp}/out.safetensors", f"{tmp}/state.safetensors"
+    left = {}
+    for i in range(CALLS):
+        save_file({n: t for n, t in given.items() if f"input.{n}" not in left}, f"{tmp}/in.safetensors")
+        args = ["--inputs", f"{tmp}/in.safetensors", "--outputs", out, "--save-state", state]
+        p = subprocess.run([*command, *args, *(["--state", state] if i else [])], capture_output=True, text=True)
+        if p.returncode:
+            break
+        left = load_file(state)
+    return p, out
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("names", nargs="*")
@@ -333,21 +355,18 @@ def main():
         with tempfile.TemporaryDirectory() as tmp:
             for file, names in forms(name, model, inputs, tmp):
                 want = wanted(model, inputs, names)
-                save_file({n: t.contiguous() for n, t in zip(names, inputs)}, f"{tmp}/in.safetensors")
+                given = {n: t.contiguous() for n, t in zip(names, inputs)}
                 for extra in [[], ["--interpret"]]:
-                    out = f"{tmp}/out.safetensors"
-                    if os.path.exists(out):
-                        os.remove(out)
-                    cmd = [a.fxc, "run", f"{tmp}/{file}", "--inputs", f"{tmp}/in.safetensors", "--outputs", out]
-                    p = subprocess.run([*cmd, "--repeat", str(CALLS), *extra], capture_output=True, text=True)
-                    if p.returncode:
-                        lines = [l for l in p.stderr.splitlines() if l.startswith("error")] or p.stderr.splitlines() or ["no message"]
-                        why = lines[0][:110]
-                    else:
-                        why = compare(load_file(out), want)
-                    passed, failed = passed + (not why), failed + bool(why)
-                    how = "interpreted" if extra else "compiled"
-                    print(f"{name:22} {file:10} {how:12} {why or 'agrees'}", flush=True)
+                    for run, how in [(repeated, "repeat"), (carried, "state")]:
+                        p, out = run([a.fxc, "run", f"{tmp}/{file}", *extra], given, tmp)
+                        if p.returncode:
+                            lines = [l for l in p.stderr.splitlines() if l.startswith("error")] or p.stderr.splitlines()
+                            why = (lines or ["no message"])[0][:110]
+                        else:
+                            why = compare(load_file(out), want)
+                        passed, failed = passed + (not why), failed + bool(why)
+                        mode = "interpreted" if extra else "compiled"
+                        print(f"{name:22} {file:10} {mode:12} {how:7} {why or 'agrees'}", flush=True)
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 

@@ -1,0 +1,105 @@
+"""Runs README.md as a reader would: python tests/torch/readme.py [--fxc target/release/fxc] [--record]
+
+The Python blocks run in order in one namespace, which holds `torch` and a small `model` with its `args`; then every command of the
+`console` blocks runs in the folder that they wrote to. A block or a command that fails is shown. `--record` keeps what the
+blocks wrote in tests/data/readme/, where `cargo test` runs the commands without PyTorch.
+
+Needs: pip install torch numpy safetensors. Without torch it says so and checks nothing.
+"""
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+KEPT = os.path.join(ROOT, "tests", "data", "readme")
+
+
+def blocks(text):
+    """The fenced blocks of a page: pairs of the info string and the body."""
+    return re.findall(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.M | re.S)
+
+
+def namespace(torch):
+    """What the Python blocks of the README start with."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.hidden = torch.nn.Linear(8, 16)
+            self.head = torch.nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.head(torch.relu(self.hidden(x)))
+
+    torch.manual_seed(0)
+    return {"torch": torch, "model": Net().eval(), "args": (torch.randn(3, 6, 8),)}
+
+
+def run_python(page, torch):
+    """Runs the Python blocks and gives how many failed."""
+    failed, names = 0, namespace(torch)
+    for info, body in page:
+        if info.split()[:1] != ["python"]:
+            continue
+        try:
+            exec(compile(body, "README.md", "exec"), names)
+        except Exception:
+            failed += 1
+            print(f"{body}{traceback.format_exc()}")
+    return failed
+
+
+def run_commands(page, fxc):
+    """Runs the commands of the console blocks and gives how many there were and how many failed."""
+    seen = failed = 0
+    for info, body in page:
+        if info.split()[:1] != ["console"]:
+            continue
+        for line in body.splitlines():
+            if not line.startswith("$ "):
+                continue
+            words = shlex.split(line[2:], comments=True)
+            words[0] = {"fxc": fxc, "python": sys.executable}.get(words[0], words[0])
+            words = [os.path.join(ROOT, w) if w.startswith("tools/") else w for w in words]
+            done = subprocess.run(words, capture_output=True, text=True)
+            seen += 1
+            if done.returncode != 0:
+                failed += 1
+                print(f"{line}\n{done.stdout}{done.stderr}")
+    return seen, failed
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("--fxc", default=os.path.join(ROOT, "target", "release", "fxc"))
+    ap.add_argument("--record", action="store_true", help="keep what the Python blocks write in tests/data/readme")
+    a = ap.parse_args()
+    try:
+        import torch
+    except ImportError as e:
+        print(f"SKIPPED: {e}; nothing was run")
+        return 0
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as f:
+        page = blocks(f.read())
+    fxc = os.path.abspath(a.fxc)
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        wrong = run_python(page, torch)
+        if a.record:
+            shutil.rmtree(KEPT, ignore_errors=True)
+            shutil.copytree(folder, KEPT)
+        seen, failed = run_commands(page, fxc)
+        os.chdir(ROOT)
+    python = sum(info.split()[:1] == ["python"] for info, _ in page)
+    print(f"{python - wrong} of {python} Python blocks and {seen - failed} of {seen} commands of README.md ran")
+    return 1 if wrong or failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
