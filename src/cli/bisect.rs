@@ -2,6 +2,7 @@
 
 use super::inputs::{InputArgs, ToleranceArgs, on_inputs};
 use super::model::ModelArgs;
+use super::weights::WeightsFile;
 use super::{App, Outcome};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::bisect::{self, Blame};
@@ -11,6 +12,8 @@ use crate::driver::bisect::{self, Blame};
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    weights: WeightsFile,
     #[command(flatten)]
     inputs: InputArgs,
     /// Look at every node, not only where the last result differs
@@ -22,6 +25,7 @@ pub struct Args {
 
 /// `fxc bisect`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
+    args.weights.apply(app);
     let model = args.model.load(app)?;
     let (mut module, bound) = on_inputs(app, &args.model, model, &args.inputs)?;
     app.session.optimize(&mut module, &args.model.pass_options())?;
@@ -30,7 +34,10 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     app.show();
     match outcome {
         bisect::Outcome::Agree { nodes } => {
-            app.progress(&format!("compiled code agrees with the interpreter at {nodes} nodes"));
+            app.progress(&format!(
+                "compiled code agrees with the interpreter at {}",
+                crate::diag::words::count(nodes, "node")
+            ));
             Ok(())
         }
         bisect::Outcome::Differ(b) => {

@@ -1,45 +1,208 @@
 //! `fxc check`: everything that is wrong with models, without compiling them.
 
-use super::{App, Outcome, Stop};
+use super::inputs::{InputArgs, is_input};
+use super::weights::WeightsFile;
+use super::{App, Outcome, Stop, output};
+use crate::diag::words::{clip, count};
+use crate::diag::{Code, Diagnostic, Diagnostics, fix};
+use crate::driver::{Session, diff, files};
+use crate::graph::{GraphModule, Node, NodeId, Opcode};
+use crate::infer::untyped::{self, Open};
+use crate::source::FileId;
+use crate::types::Val;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 /// Check models without compiling them: syntax, graph, ops, types, shapes
 #[derive(clap::Args)]
 pub struct Args {
-    /// The models
-    #[arg(required = true, value_name = "MODEL")]
+    /// The models; then inputs, of which the types count: NAME:TYPE (x:f32[2,3]) or NAME=VALUE as `fxc run` takes it
+    #[arg(required = true, value_name = "MODEL|NAME:TYPE")]
     models: Vec<String>,
+    /// A file of tensors named after the models' inputs, of which the types count: .npz, .npy or .safetensors
+    #[arg(long = "inputs", value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Modules are in training mode, as for `fxc run`
+    #[arg(long)]
+    training: bool,
+    /// Also report unused nodes in archives and in what torch printed, where only the author of the model can remove them
+    #[arg(long)]
+    lints: bool,
+    #[command(flatten)]
+    weights: WeightsFile,
+    /// Apply the suggestions that are marked safe: write the mended texts back, and report what is left
+    #[arg(long)]
+    fix: bool,
+    /// Show what --fix would change, as a unified diff on standard output; write nothing
+    #[arg(long)]
+    diff: bool,
 }
 
 /// `fxc check`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
+    args.weights.apply(app);
     let mut failed = false;
-    for path in &args.models {
+    let (values, models): (Vec<_>, Vec<_>) = args.models.iter().cloned().partition(|a| is_input(a));
+    let files = args.files.clone();
+    let inputs = InputArgs {
+        values,
+        files,
+        training: args.training,
+        state: None,
+    };
+    if models.is_empty() {
+        return Err(Diagnostic::new(Code::E0703, "there is no model to check").into());
+    }
+    app.session.lints = args.lints;
+    for path in &models {
         app.subject(path);
-        failed |= one(app, path).is_err();
+        if args.fix || args.diff {
+            mend(app, path, args.diff)?;
+        }
+        match one(app, path, &inputs) {
+            Err(Stop::Error(d)) => {
+                app.session.report(*d);
+                failed = true;
+            }
+            checked => failed |= checked.is_err(),
+        }
         app.sum_up();
     }
     if failed { Err(Stop::Reported) } else { Ok(()) }
 }
 
-fn one(app: &mut App, path: &str) -> Outcome {
+fn one(app: &mut App, path: &str, inputs: &InputArgs) -> Outcome {
     let mut model = app.session.load_any(path)?;
     let rules = match &model.tree {
-        Some(tree) => app.session.rules(tree)?.len(),
-        None => 0,
+        Some(tree) => app.session.rules(tree).map(|r| r.len()),
+        None => Ok(0),
     };
-    app.session.check(&mut model.module, &[])?;
+    let numbers = inputs.declare(app, &mut model.module)?;
+    app.session.check(&mut model.module, &numbers)?;
+    let rules = rules?;
     app.show();
     if rules > 0 {
-        app.progress(&format!("{path}: {rules} rule{}", if rules == 1 { "" } else { "s" }));
+        app.progress(&format!("{path}: {}", count(rules, "rule")));
     }
     if model.module.graphs.is_empty() {
         return Ok(());
     }
-    let nodes: usize = model.module.graphs.values().map(|g| g.len()).sum();
-    let graphs = model.module.graphs.len();
-    let plural = if graphs == 1 { "" } else { "s" };
-    app.progress(&format!(
-        "{path}: {graphs} graph{plural}, {nodes} nodes: all types found"
-    ));
+    app.progress(&clip(format!("{path}: {}", established(&model.module))));
+    if let Some(missing) = without_values(&model.module) {
+        app.progress(&clip(format!("{path}: {missing}")));
+    }
     Ok(())
+}
+
+/// How much of a checked module has types, and what the others lack.
+fn established(m: &GraphModule) -> String {
+    let (graphs, all) = (m.graphs.len(), m.graphs.values().map(|g| g.len()).sum::<usize>());
+    let typed = |n: &Node| !matches!(n.meta.ty, None | Some(Val::Unknown));
+    // A result has the types of its parts.
+    let known = m.graphs.values().flat_map(|g| {
+        let known = |n: &NodeId| match g[*n].op() {
+            Opcode::Output => g[*n].inputs().into_iter().all(|i| typed(&g[i])),
+            _ => typed(&g[*n]),
+        };
+        g.iter().filter(known)
+    });
+    let (known, head) = (
+        known.count(),
+        format!("{}, {}", count(graphs, "graph"), count(all, "node")),
+    );
+    if known == all {
+        return format!("{head}: all types found");
+    }
+    let missing = m.entry().into_iter().find_map(|g| {
+        let all = untyped::untyped(g);
+        let missing: Vec<_> = all.into_iter().filter(|u| u.open == Open::Type).collect();
+        let first = *missing.first()?;
+        let what = untyped::what_is_missing(g, &missing);
+        Some(format!("{what}: {}", untyped::how_to_give(g, first)))
+    });
+    let why = missing.unwrap_or_else(|| "the others depend on values".to_string());
+    format!("{head}: {known} of {all} have types; {why}")
+}
+
+/// The weights that `fxc run` needs and nothing gives.
+fn without_values(m: &GraphModule) -> Option<String> {
+    let declared = m.attributes.iter().filter(|(_, a)| a.value.is_none()).map(|(k, _)| k);
+    let read = m.graphs.values().flat_map(|g| g.iter().map(move |n| &g[n]));
+    let read = read.filter(|n| n.op() == Opcode::GetAttr && !m.graphs.contains_key(n.target()));
+    let others = m.implied.keys().map(|k| &**k).chain(read.map(Node::target));
+    let mut names: Vec<&str> = declared.map(|k| &**k).collect();
+    names.extend(others.filter(|k| !m.attributes.contains_key(*k) && !m.modules.contains_key(*k)));
+    let mut seen = HashSet::new();
+    names.retain(|n| seen.insert(*n));
+    let first = names.first()?;
+    let others = match names.len() - 1 {
+        0 => String::new(),
+        1 => " and 1 other weight".to_string(),
+        n => format!(" and {n} other weights"),
+    };
+    let help = "`weights \"FILE.safetensors\"` in the text names the file that `fxc run` needs";
+    Some(format!("`{first}`{others} without values: {help}"))
+}
+
+/// How often suggestions are applied to what came of suggestions: some show only when others are gone.
+const ROUNDS: usize = 20;
+
+/// Applies the safe suggestions of a text. `only_show`: as a diff, without writing.
+fn mend(app: &mut App, path: &str, only_show: bool) -> Outcome {
+    if path == "-" {
+        let d = Diagnostic::new(Code::E0702, "standard input cannot be written back");
+        return Err(d.help("give the file's name instead of `-`").into());
+    }
+    // Archives and other bytes hold no text to mend.
+    let Ok(files::Content::Text(bytes)) = files::read_model(path) else {
+        return Ok(());
+    };
+    let Ok(text) = String::from_utf8(bytes) else {
+        return Ok(());
+    };
+    let mended = mended(path, &text);
+    if mended == text {
+        return Ok(());
+    }
+    if only_show {
+        let changes = diff::patch(&text, &mended, 3);
+        return output::stdout(format!("--- {path}\n+++ {path} (mended)\n{changes}").as_bytes());
+    }
+    files::replace(Path::new(path), mended.as_bytes())?;
+    app.progress(&format!("{path}: mended"));
+    Ok(())
+}
+
+/// The text with its safe suggestions applied, and those of the result. A round that makes more errors than it mends is not
+/// taken.
+fn mended(path: &str, text: &str) -> String {
+    let mut text = text.to_string();
+    let mut found = findings(path, &text);
+    for _ in 0..ROUNDS {
+        let Some(next) = fix::apply_safe(&text, FileId(0), found.iter()) else {
+            break;
+        };
+        let then = findings(path, &next);
+        if errors(&then) > errors(&found) {
+            break;
+        }
+        (text, found) = (next, then);
+    }
+    text
+}
+
+fn errors(found: &Diagnostics) -> usize {
+    found.iter().filter(|d| d.is_error()).count()
+}
+
+/// What is wrong with a text. It is the first file of its session, whose places suggestions name.
+fn findings(path: &str, text: &str) -> Diagnostics {
+    let mut session = Session::new();
+    let directory = Path::new(path).parent().map(Path::to_path_buf);
+    if let Ok(mut model) = session.load_text_in(path, text, directory) {
+        // What is wrong is in the session's list.
+        let _ = model.tree.as_ref().map(|tree| session.rules(tree).is_ok());
+        let _ = session.check(&mut model.module, &[]);
+    }
+    session.diagnostics
 }

@@ -1,6 +1,8 @@
 //! `fxc compile`: what the compiler makes of a model, in a few lines.
 
+use super::inputs::{InputArgs, compiled_types};
 use super::model::ModelArgs;
+use super::weights::WeightsFile;
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
 use crate::driver::{Compilation, Request, Stage, Timer, compile, nothing_compiled};
@@ -14,6 +16,10 @@ use std::rc::Rc;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    inputs: InputArgs,
+    #[command(flatten)]
+    weights: WeightsFile,
     /// Write the text of a stage: ast, graph, code, dot, typed, optimized, fusion, kernels, clif, asm
     #[arg(long, value_name = "STAGE[=PATH]", value_parser = parse_emit)]
     emit: Vec<(Artifact, Option<String>)>,
@@ -33,26 +39,28 @@ fn parse_emit(text: &str) -> Result<(Artifact, Option<String>), String> {
     let names = || Artifact::ALL.map(Artifact::name).join(", ");
     Artifact::from_name(name)
         .map(|a| (a, path))
-        .ok_or_else(|| format!("`{name}` is none of {}", names()))
+        .ok_or_else(|| format!("`{name}` is not one of {}", names()))
 }
 
 /// `fxc compile`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
     let timer = Rc::new(RefCell::new(Timer::default()));
     app.session.observe(timer.clone());
-    let model = args.model.load(app)?;
-    let (dims, assumed) = args.model.assumed_dims(&model.module)?;
+    args.weights.apply(app);
+    let mut model = args.model.load(app)?;
+    let numbers = args.inputs.declare(app, &mut model.module)?;
+    let (dims, assumed) = args.model.assumed_dims(app, &model.module)?;
     let mut emit = args.emit.clone();
     if args.explain_fusion {
         emit.push((Artifact::Fusion, None));
     }
     let request = Request {
+        inputs: Some(compiled_types(&model.module, &dims, numbers)),
         dims,
         threads: args.threads,
         passes: args.model.pass_options(),
         artifacts: emit.iter().map(|(a, _)| *a).collect(),
         until: Some(Stage::Compile),
-        ..Request::default()
     };
     let made = compile(&mut app.session, model, &request)?;
     app.show();
@@ -92,7 +100,10 @@ fn report(app: &App, args: &Args, made: &Compilation, assumed: &[String], timer:
         steps(app, executable.program());
     }
     if ready.interpreted() > 0 {
-        app.progress(&format!("  interpreted {} operations", ready.interpreted()));
+        app.progress(&format!(
+            "  interpreted {}",
+            crate::diag::words::count(ready.interpreted(), "operation")
+        ));
     }
     app.progress(&format!("  ms       {}", timer.line()));
     Ok(())

@@ -1,6 +1,8 @@
 //! `fxc emit-code`: the text of a stage.
 
-use super::model::ModelArgs;
+use super::inputs::{InputArgs, compiled_types, general_types};
+use super::model::{ModelArgs, assumed_dims};
+use super::weights::WeightsSource;
 use super::{App, Outcome, output};
 use crate::driver::text::Artifact;
 use crate::driver::{Request, compile};
@@ -13,6 +15,10 @@ use std::path::Path;
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    inputs: InputArgs,
+    #[command(flatten)]
+    source: WeightsSource,
     /// Which code
     #[arg(long, default_value = "graph")]
     stage: CodeStage,
@@ -34,7 +40,7 @@ enum CodeStage {
     Kernels,
     /// The kernels in Cranelift's IR
     Clif,
-    /// The kernels' machine code
+    /// The kernels' machine code as it runs, with the width of its vectors and the node and place that each part comes from
     Asm,
 }
 
@@ -47,9 +53,18 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         CodeStage::Clif => Artifact::Clif,
         CodeStage::Asm => Artifact::Asm,
     };
-    let model = args.model.load(app)?;
-    let (dims, assumed) = args.model.assumed_dims(&model.module)?;
+    args.source.apply(app);
+    let mut model = args.model.load(app)?;
+    let numbers = args.inputs.declare(app, &mut model.module)?;
+    let given = args.model.dims(app, &model.module)?;
+    let (dims, assumed) = assumed_dims(&model.module, given.clone())?;
+    // Python of the graph is for every size and number that it takes; kernels are for those that are given or assumed.
+    let every = matches!(args.stage, CodeStage::Graph | CodeStage::Optimized);
     let request = Request {
+        inputs: Some(match every {
+            true => general_types(&model.module, &given, numbers),
+            false => compiled_types(&model.module, &dims, numbers),
+        }),
         dims,
         threads: 1,
         passes: args.model.pass_options(),
@@ -58,7 +73,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     };
     let made = compile(&mut app.session, model, &request)?;
     app.show();
-    if matches!(args.stage, CodeStage::Kernels | CodeStage::Clif | CodeStage::Asm) && !assumed.is_empty() {
+    if !every && !assumed.is_empty() {
         app.progress(&format!("sizes assumed: {} (set them with --dim)", assumed.join(", ")));
     }
     if let Some(path) = &args.weights {

@@ -2,9 +2,9 @@
 
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
-use crate::driver::{files, load};
+use crate::driver::files::{self, Content};
+use crate::driver::load;
 use crate::syntax;
-use std::io::Read;
 use std::path::Path;
 
 /// Write FXIR files in canonical form, comments kept
@@ -64,13 +64,11 @@ fn one(app: &mut App, path: &str, check: bool) -> Result<bool, Stop> {
 }
 
 fn read(path: &str) -> Result<String, Stop> {
-    let bytes = if path == "-" {
-        let mut bytes = vec![];
-        let read = std::io::stdin().lock().read_to_end(&mut bytes);
-        read.map_err(|e| Diagnostic::new(Code::E0701, format!("cannot read standard input: {}", files::plain(&e))))?;
-        bytes
-    } else {
-        files::read(Path::new(path))?
+    let Content::Text(bytes) = files::read_model(path)? else {
+        let title = format!("`{path}` is an archive, which has no text to format");
+        return Err(Diagnostic::new(Code::E0703, title)
+            .help(format!("`fxc print {path}` writes its graph as FXIR"))
+            .into());
     };
     String::from_utf8(bytes).map_err(|_| {
         // Bytes that are not UTF-8 would be lost in the file written back.

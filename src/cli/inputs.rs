@@ -5,12 +5,15 @@ use super::{App, Stop};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::compare::Tolerance;
 use crate::driver::files::FileArray;
-use crate::driver::{Bound, Dims, Fill, Given, Model, Provided, bind, files, limits};
+use crate::driver::{
+    Bound, Dims, Fill, Given, Model, Provided, bind, declared_types, files, input_types, limits, literal, state, types,
+};
 use crate::graph::GraphModule;
+use crate::op::modules;
 use crate::source::FileId;
 use crate::syntax;
 use crate::tensor::Tensor;
-use crate::types::{TensorType, Val};
+use crate::types::{Dim, Kind, Type, Val};
 use std::path::{Path, PathBuf};
 
 /// How far results may differ.
@@ -34,44 +37,182 @@ impl ToleranceArgs {
     }
 }
 
-/// What a graph runs on.
-#[derive(clap::Args)]
+/// What a graph runs on, or the types of that.
+#[derive(clap::Args, Default)]
 pub struct InputArgs {
     /// Single inputs: FILE.npy, zeros, ones, arange, rand:SEED (uniform in 0..1), randn:SEED (normal), or a Python
-    /// number; with a type (x:f32[2,3]=rand:0) where the graph declares none
-    #[arg(value_name = "NAME=VALUE")]
-    values: Vec<String>,
+    /// value (3, 0.5, [1,2]); with a type (x:f32[2,3]=rand:0, x:i64[1]=2) where the graph declares none. A type alone
+    /// (x:f32[2,3]) is as if the graph declared it. Items of a nested input have names such as cache.keys.0
+    #[arg(value_name = "NAME[:TYPE][=VALUE]")]
+    pub values: Vec<String>,
     /// A file of tensors named after the graph's inputs: .npz, .npy or .safetensors
     #[arg(long = "inputs", value_name = "FILE")]
-    files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
+    /// Modules are in training mode: batch normalisation uses the statistics of the batch, dropout draws random numbers.
+    /// What torch prints does not say the mode, which is evaluation without this
+    #[arg(long)]
+    pub training: bool,
+    /// A file with values of buffers, and of inputs that calls change, such as --save-state or --outputs of `fxc run` writes
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+}
+
+/// What was read for a run.
+#[derive(Default)]
+pub struct Inputs {
+    /// What is given for inputs.
+    pub provided: Vec<Provided>,
+    /// The buffers that were given values, which the module has now.
+    pub restored: Vec<(String, Tensor)>,
+    /// The array of the files that is no input.
+    pub aside: Option<Tensor>,
 }
 
 impl InputArgs {
-    /// Everything given, files first, and the array named `set_aside` of the files on its own.
-    pub fn read(&self, set_aside: Option<&str>) -> Result<(Vec<Provided>, Option<Tensor>), Stop> {
-        let mut provided = vec![];
+    /// Makes the graph declare the types of all that is given, for commands that do not run it. Returns the Python
+    /// numbers that are given, by placeholder; [`Val::Unknown`] stands for all else.
+    pub fn declare(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<Type>, Stop> {
+        self.set_mode(app, module);
+        let provided = self.take(app, module, None)?.provided;
+        declare(app, module, &provided)
+    }
+
+    /// Puts the modules that compute otherwise in training into that mode, or says that they are not in it where the text
+    /// cannot tell.
+    fn set_mode(&self, app: &mut App, module: &mut GraphModule) {
+        let printed = module.printed;
+        let mut modes = module.modules.iter_mut().filter(|(_, d)| modules::trains(&d.class));
+        if self.training {
+            let mut modes = modes.peekable();
+            if modes.peek().is_none() {
+                app.say_once("note: no module here computes otherwise in training mode");
+            }
+            for (_, decl) in modes {
+                decl.kwargs.retain(|(k, _)| &**k != modules::TRAINING);
+                decl.kwargs.push((modules::TRAINING.into(), Val::Bool(true)));
+            }
+        } else if printed && let Some((path, decl)) = modes.next() {
+            let others = match modes.count() {
+                0 => "computes",
+                1 => "and 1 other module compute",
+                n => &format!("and {n} other modules compute"),
+            };
+            let class = &decl.class;
+            app.say_once(&format!(
+                "note: `{path}` ({class}) {others} as in evaluation, because the text does not say the mode; --training sets training mode"
+            ));
+        }
+    }
+
+    /// Makes the graph declare the types that are given without a value. Returns the names of the inputs that have one.
+    pub fn declare_types(&self, app: &mut App, module: &mut GraphModule) -> Result<Vec<String>, Stop> {
+        self.set_mode(app, module);
+        let mut provided = self.on_command_line()?;
+        provided.retain(|p| matches!(p.given, Given::Type(_)));
+        declare(app, module, &provided)?;
+        Ok(provided.into_iter().map(|p| p.name).collect())
+    }
+
+    /// Everything given: what is for buffers becomes the module's, and the array named `set_aside` of the files stands by itself.
+    pub fn take(&self, app: &mut App, module: &mut GraphModule, set_aside: Option<&str>) -> Result<Inputs, Stop> {
+        let (mut provided, aside) = self.of_files(set_aside)?;
+        provided.extend(self.on_command_line()?);
+        if let Some(path) = &self.state {
+            let of_state = |p: Provided| {
+                let name = state::name_in_state(&p.name)?;
+                let must_match = true;
+                Some(Provided { name, must_match, ..p })
+            };
+            provided.extend(of_file(path)?.into_iter().filter_map(of_state));
+        }
+        let (restored, found) = state::restore(module, &mut provided);
+        let wrong = found.has_errors();
+        app.session.diagnostics.extend(found);
+        match wrong {
+            true => Err(Stop::Reported),
+            false => Ok(Inputs {
+                provided,
+                restored,
+                aside,
+            }),
+        }
+    }
+
+    /// What the files hold. An input that several files hold is given once, with a value of each.
+    fn of_files(&self, set_aside: Option<&str>) -> Result<(Vec<Provided>, Option<Tensor>), Stop> {
+        let mut provided: Vec<Provided> = vec![];
         let mut aside = None;
         for path in &self.files {
-            let origin = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            for (name, array) in files::open_arrays(path)? {
-                if set_aside == Some(&name) {
+            for p in of_file(path)? {
+                if set_aside == Some(&p.name)
+                    && let Given::File(array) = &p.given
+                {
                     aside = Some(array.read()?);
                     continue;
                 }
-                let given = Given::File(array);
-                provided.push(Provided {
-                    name,
-                    given,
-                    origin: origin.clone(),
-                    must_match: false,
-                });
+                match provided.iter_mut().find(|q| q.name == p.name) {
+                    None => provided.push(p),
+                    Some(Provided {
+                        given: Given::Each(all),
+                        ..
+                    }) => all.push(p),
+                    Some(first) => {
+                        let given = Given::Each(vec![first.clone(), p]);
+                        *first = Provided { given, ..first.clone() };
+                    }
+                }
             }
-        }
-        for text in &self.values {
-            provided.push(one(text)?);
         }
         Ok((provided, aside))
     }
+
+    fn on_command_line(&self) -> Result<Vec<Provided>, Diagnostic> {
+        self.values.iter().map(|text| one(text)).collect()
+    }
+}
+
+/// The arrays of a file.
+fn of_file(path: &Path) -> Result<Vec<Provided>, Diagnostic> {
+    let origin = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let one = |(name, array): files::Opened| Provided {
+        name,
+        given: match array {
+            Ok(array) => Given::File(array),
+            Err(ty) => Given::Unsupported(ty),
+        },
+        origin: origin.clone(),
+        must_match: false,
+    };
+    Ok(files::open_arrays(path)?.into_iter().map(one).collect())
+}
+
+fn declare(app: &mut App, module: &mut GraphModule, provided: &[Provided]) -> Result<Vec<Type>, Stop> {
+    let (numbers, found) = types::declare(module, provided);
+    let wrong = found.has_errors();
+    app.session.diagnostics.extend(found);
+    if wrong { Err(Stop::Reported) } else { Ok(numbers) }
+}
+
+/// The types to compile for: those that the graph declares with `dims` put in, and the numbers that are given.
+pub fn compiled_types(module: &GraphModule, dims: &Dims, numbers: Vec<Type>) -> Vec<Type> {
+    with_numbers(input_types(module, dims), numbers)
+}
+
+/// The types of a graph for every call: those that it declares with the sizes in `dims` put in, and the numbers that are given.
+pub fn general_types(module: &GraphModule, dims: &Dims, numbers: Vec<Type>) -> Vec<Type> {
+    with_numbers(declared_types(module, dims), numbers)
+}
+
+fn with_numbers(declared: Vec<Type>, numbers: Vec<Type>) -> Vec<Type> {
+    let known = |(t, number)| if number == Val::Unknown { t } else { number };
+    declared.into_iter().zip(numbers).map(known).collect()
+}
+
+/// Whether an argument is an input rather than the name of a model.
+pub fn is_input(text: &str) -> bool {
+    let name = text.split([':', '=']).next().unwrap_or_default();
+    let letter = |c: char| c.is_ascii_alphanumeric() || "_.*[]\"'".contains(c);
+    name.len() < text.len() && !name.is_empty() && name.chars().all(letter) && !Path::new(text).exists()
 }
 
 /// Matches what was read to the graph's inputs.
@@ -82,43 +223,76 @@ pub fn bound(app: &mut App, module: &GraphModule, provided: Vec<Provided>, dims:
 }
 
 fn one(text: &str) -> Result<Provided, Diagnostic> {
-    let bad = |why: &str| {
-        Diagnostic::new(Code::E0508, format!("`{text}` is no input: {why}")).help(
-            "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED or NAME=NUMBER",
-        )
+    let bad = |why: &str| Diagnostic::new(Code::E0508, format!("`{text}` is not an input: {why}")).help(literal::HELP);
+    let (left, value) = match text.split_once('=') {
+        Some((l, v)) => (l, Some(v)),
+        None => (text, None),
     };
-    let (left, value) = text.split_once('=').ok_or_else(|| bad("it has no `=`"))?;
     let (name, ty) = match left.split_once(':') {
         Some((n, t)) => (
             n,
-            Some(tensor_type(t).ok_or_else(|| bad(&format!("`{t}` is not the type of a tensor")))?),
+            Some(input_type(t).ok_or_else(|| bad(&format!("`{t}` is not a type")))?),
         ),
         None => (left, None),
     };
-    let given = match fill(value).map_err(|e| bad(&e))? {
-        Some(f) => Given::Fill(f, ty),
-        None => match number(value) {
-            Some(v) => Given::Value(v),
-            None => {
-                let wrong = || bad("it is neither a file of tensors nor a value");
-                Given::File(array(value).map_err(|e| e.unwrap_or_else(wrong))?)
-            }
+    let Some(value) = value else {
+        let ty = ty.ok_or_else(|| bad("it has neither a type nor a value"))?;
+        return Ok(on_command_line(name, Given::Type(ty)));
+    };
+    let given = match (fill(value).map_err(|e| bad(&e))?, literal::parse(value)) {
+        (Some(f), _) => match ty {
+            Some(Val::Leaf(t)) => Given::Fill(f, Some(t)),
+            Some(t) => return Err(bad(&format!("`{t}` is not the type of a tensor"))),
+            None => Given::Fill(f, None),
+        },
+        (None, Some(v)) => match ty {
+            Some(ty) => Given::Typed(v, ty),
+            None => Given::Value(v),
+        },
+        (None, None) => match (array(value)?, ty) {
+            (Some(array), None) => Given::File(array),
+            (Some(array), Some(ty)) => of_type(array, &ty).map_err(|e| bad(&e))?,
+            (None, None) => Given::Word(value.to_string()),
+            (None, Some(Val::Any(Kind::Str))) => Given::Value(Val::str(value)),
+            (None, Some(_)) => return Err(bad("it is neither a file of tensors nor a value")),
         },
     };
-    Ok(Provided {
+    Ok(on_command_line(name, given))
+}
+
+/// An array of a file, if it is of the type that is written with it.
+fn of_type(array: FileArray, ty: &Type) -> Result<Given, String> {
+    let found = array.ty();
+    let same = |d: &Dim, f: &Dim| d.as_const().is_none() || d == f;
+    let fits = match ty {
+        Val::Leaf(t) => {
+            let sizes = t.shape.as_ref().zip(found.shape.as_ref());
+            let shapes = sizes.is_none_or(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)));
+            t.dtype == found.dtype && shapes
+        }
+        _ => false,
+    };
+    match fits {
+        true => Ok(Given::File(array)),
+        false => Err(format!("the file has {found}")),
+    }
+}
+
+fn on_command_line(name: &str, given: Given) -> Provided {
+    Provided {
         name: name.to_string(),
         given,
         origin: "the command line".to_string(),
         must_match: true,
-    })
+    }
 }
 
-fn tensor_type(text: &str) -> Option<TensorType> {
+fn input_type(text: &str) -> Option<Type> {
     let (tree, found) = syntax::parse_type(FileId(0), text);
     let tree = tree.filter(|_| !found.has_errors())?;
     let mut found = crate::diag::Diagnostics::new();
     let ty = syntax::resolve::ty(&tree, &mut found);
-    ty.as_leaf().cloned().filter(|_| !found.has_errors())
+    Some(ty).filter(|t| !found.has_errors() && *t != Val::Unknown)
 }
 
 fn fill(value: &str) -> Result<Option<Fill>, String> {
@@ -141,22 +315,9 @@ fn fill(value: &str) -> Result<Option<Fill>, String> {
     })
 }
 
-fn number(value: &str) -> Option<Val<Tensor>> {
-    match value {
-        "None" => Some(Val::None),
-        "True" | "true" => Some(Val::Bool(true)),
-        "False" | "false" => Some(Val::Bool(false)),
-        v => v
-            .parse::<i64>()
-            .map(Val::int)
-            .ok()
-            .or_else(|| v.parse().map(Val::Float).ok()),
-    }
-}
-
-/// The only array of a file, or the one named behind the last colon (`in.npz:x`). `Err(None)` if there is no such file
-/// and the text does not look like one.
-fn array(value: &str) -> Result<FileArray, Option<Diagnostic>> {
+/// The only array of a file, or the one named after the last colon (`in.npz:x`). `None` if there is no such file and the text
+/// does not look like one.
+fn array(value: &str) -> Result<Option<FileArray>, Diagnostic> {
     let (path, name) = match value.rsplit_once(':') {
         Some((p, n)) if !Path::new(value).exists() => (p, Some(n)),
         _ => (value, None),
@@ -167,9 +328,9 @@ fn array(value: &str) -> Result<FileArray, Option<Diagnostic>> {
         .to_string_lossy()
         .to_ascii_lowercase();
     if !Path::new(path).exists() && !matches!(kind.as_str(), "npy" | "npz" | "safetensors") {
-        return Err(None);
+        return Ok(None);
     }
-    let mut list = files::open_arrays(Path::new(path)).map_err(Some)?;
+    let mut list = files::open_arrays(Path::new(path))?;
     let names = list
         .iter()
         .map(|(n, _)| format!("`{n}`"))
@@ -179,38 +340,54 @@ fn array(value: &str) -> Result<FileArray, Option<Diagnostic>> {
         Some(n) => list.iter().position(|(k, _)| k == n),
         None => (list.len() == 1).then_some(0),
     };
-    found.map(|i| list.swap_remove(i).1).ok_or_else(|| {
-        let title = match name {
-            Some(n) => format!("`{path}` has no array `{n}`"),
-            None => format!("`{path}` holds {} arrays", list.len()),
-        };
-        Some(
-            Diagnostic::new(Code::E0507, title)
+    match found.map(|i| list.swap_remove(i)) {
+        Some((_, Ok(array))) => Ok(Some(array)),
+        Some((name, Err(ty))) => {
+            let title = format!("`{path}` has nothing that fxc computes with");
+            Err(Diagnostic::new(Code::E0507, title).note(format!("array `{name}` has elements of type {ty}")))
+        }
+        None => {
+            let title = match name {
+                Some(n) => format!("`{path}` has no array `{n}`"),
+                None => format!("`{path}` holds {} arrays", list.len()),
+            };
+            Err(Diagnostic::new(Code::E0507, title)
                 .note(format!("it holds {names}"))
-                .help(format!("write `{path}:NAME`")),
-        )
-    })
+                .help(format!("write `{path}:NAME`")))
+        }
+    }
 }
 
 /// Random numbers for every input that needs a value; integers that stand for places are places that there are.
-fn random(model: &Model) -> Vec<Provided> {
-    let Some(graph) = model.module.entry() else {
+fn random(module: &GraphModule) -> Vec<Provided> {
+    let Some(graph) = module.entry() else {
         return vec![];
     };
-    let limits = limits::index_fills(&model.module, 0);
-    let tensors = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
-    tensors
+    let limits = limits::index_fills(module, 0);
+    let wanted = graph.placeholders().into_iter().filter(|&p| graph[p].args().is_empty());
+    let items = wanted.flat_map(|p| bind::items(graph[p].target(), graph[p].meta.ty.as_ref()));
+    items
         .enumerate()
-        .map(|(i, p)| Provided {
-            name: graph[p].target().to_string(),
-            given: Given::Fill(
-                limits.get(graph[p].target()).copied().unwrap_or(Fill::Normal(i as u64)),
-                None,
-            ),
+        .map(|(i, name)| Provided {
+            given: Given::Fill(limits.get(&name).copied().unwrap_or(Fill::Normal(i as u64)), None),
+            name,
             origin: "random numbers".into(),
             must_match: true,
         })
         .collect()
+}
+
+/// What is given for a graph whose inputs declare their types, with random numbers for those that are given by their type
+/// alone (`typed`).
+pub fn with_random(module: &GraphModule, mut provided: Vec<Provided>, typed: &[String]) -> Vec<Provided> {
+    let wanted = |p: &Provided| typed.contains(&p.name) && !provided.iter().any(|q| q.name == p.name && is_value(q));
+    let made: Vec<Provided> = random(module).into_iter().filter(wanted).collect();
+    provided.extend(made);
+    provided
+}
+
+fn is_value(p: &Provided) -> bool {
+    !matches!(p.given, Given::Type(_))
 }
 
 /// A model checked for the inputs it is to run on; those that are not given are random.
@@ -220,13 +397,15 @@ pub fn on_inputs(
     model: Model,
     inputs: &InputArgs,
 ) -> Result<(GraphModule, Bound), Stop> {
-    let (mut provided, _) = inputs.read(None)?;
-    if provided.is_empty() {
-        provided = random(&model);
-    }
-    let (dims, _) = args.assumed_dims(&model.module)?;
-    let bound = bound(app, &model.module, provided, dims)?;
     let mut module = model.module;
+    let typed = inputs.declare_types(app, &mut module)?;
+    let mut provided = inputs.take(app, &mut module, None)?.provided;
+    provided = match provided.iter().any(is_value) {
+        true => with_random(&module, provided, &typed),
+        false => random(&module),
+    };
+    let (dims, _) = args.assumed_dims(app, &module)?;
+    let bound = bound(app, &module, provided, dims)?;
     app.session.check(&mut module, &bound.types)?;
     Ok((module, bound))
 }

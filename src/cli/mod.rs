@@ -22,6 +22,7 @@ mod passes;
 mod print;
 mod rewrite;
 mod run;
+mod weights;
 
 use crate::diag::render::{self, Format};
 use crate::diag::{Code, Diagnostic, Diagnostics};
@@ -139,6 +140,8 @@ pub struct App {
     summed: usize,
     /// What the summary names: the model.
     subject: String,
+    /// Lines of progress that are said once.
+    said: Vec<String>,
 }
 
 impl App {
@@ -163,6 +166,7 @@ impl App {
             shown: 0,
             summed: 0,
             subject: String::new(),
+            said: vec![],
         }
     }
 
@@ -175,6 +179,14 @@ impl App {
     pub fn progress(&self, line: &str) {
         if self.format == Format::Human {
             output::progress(line);
+        }
+    }
+
+    /// [`progress`](App::progress) of a line that is true of the whole command.
+    pub fn say_once(&mut self, line: &str) {
+        if !self.said.iter().any(|s| s == line) {
+            self.progress(line);
+            self.said.push(line.to_string());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{App, Stop, output};
 use crate::diag::{Code, Diagnostic, nearest};
-use crate::driver::{Dims, Model, Observer, Product, Stage, diff};
+use crate::driver::{Dims, Model, Observer, Product, Stage, diff, sizes};
 use crate::graph::{self, GraphModule};
 use crate::math::Isa;
 use crate::pass::{self, PassRun};
@@ -14,7 +14,7 @@ use std::time::Duration;
 pub struct ModelArgs {
     /// The model: FXIR, text that torch printed, a .pt2 archive, or `-` for standard input
     pub model: String,
-    /// Binds a symbolic size
+    /// Binds a symbolic size, named by its symbol (N=8) or as a dimension of an input (x[0]=8)
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     pub dims: Vec<(String, i64)>,
     /// The instructions to use: x86-64-v2 (SSE4.2), x86-64-v3 (AVX2), x86-64-v4 (AVX-512) or native
@@ -161,8 +161,8 @@ pub fn parse_dim(text: &str) -> Result<(String, i64), String> {
 
 impl ModelArgs {
     /// The sizes given.
-    pub fn dims(&self) -> Dims {
-        self.dims.iter().cloned().collect()
+    pub fn dims(&self, app: &mut App, module: &GraphModule) -> Result<Dims, Stop> {
+        given_dims(app, module, &self.dims)
     }
 
     /// How to optimise.
@@ -197,9 +197,17 @@ impl ModelArgs {
     }
 
     /// [`assumed_dims`] with the sizes given.
-    pub fn assumed_dims(&self, module: &GraphModule) -> Result<(Dims, Vec<String>), Stop> {
-        assumed_dims(module, self.dims())
+    pub fn assumed_dims(&self, app: &mut App, module: &GraphModule) -> Result<(Dims, Vec<String>), Stop> {
+        assumed_dims(module, self.dims(app, module)?)
     }
+}
+
+/// The sizes that `--dim` gives, by symbol.
+pub fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, i64)]) -> Result<Dims, Stop> {
+    let (dims, found) = sizes::resolve(module, given);
+    let failed = found.has_errors();
+    app.session.diagnostics.extend(found);
+    if failed { Err(Stop::Reported) } else { Ok(dims) }
 }
 
 /// The sizes to compile for when there are no inputs: those given, and for others the least of their range but not

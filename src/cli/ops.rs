@@ -1,8 +1,8 @@
 //! `fxc ops`: the op table, for people and as the page docs/ops.md.
 
 use super::{Outcome, output};
-use crate::diag::{Code, Diagnostic, nearest};
-use crate::op::{self, Effect, Meaning, Op};
+use crate::diag::{Code, Diagnostic};
+use crate::op::{self, Effect, Form, Meaning, Op, Parameters};
 use clap::ValueEnum;
 use serde_json::json;
 use std::fmt::Write;
@@ -45,24 +45,24 @@ pub fn main(args: &Args) -> Outcome {
     output::stdout(text.as_bytes())
 }
 
+/// The rows that a name means: a canonical name, a spelling, `aten.add` for all its overloads, a class of `torch.nn`.
 fn find(name: &str) -> Result<Vec<&'static Op>, Diagnostic> {
-    let path = op::canonical_path(name, false);
-    let spelled = |o: &&Op| {
-        o.name == path
-            || o.forms
-                .iter()
-                .flat_map(|f| &f.paths)
-                .any(|p| **p == path || p.strip_prefix("Tensor.") == Some(name))
-    };
-    let found: Vec<&Op> = op::all().iter().filter(spelled).collect();
-    if found.is_empty() {
-        let d = Diagnostic::new(Code::E0201, format!("unknown op `{name}`"));
-        return Err(match nearest(&path, op::spellings()) {
-            Some(n) => d.help(format!("an op with a similar name exists: `{n}`")),
-            None => d.help("`fxc ops` lists them all"),
-        });
+    let found = op::lookup::find(name);
+    if !found.is_empty() {
+        return Ok(found);
     }
-    Ok(found)
+    let d = Diagnostic::new(Code::E0201, format!("unknown op `{name}`"));
+    let path = op::canonical_path(&name.replace("::", "."), false);
+    let is_class = path.rsplit('.').next().unwrap_or(&path).starts_with(char::is_uppercase);
+    let class = op::meant::class_meant(name).filter(|_| is_class).map(str::to_string);
+    let (near, _) = op::meant::meant(&path, false);
+    let near = near.first().map(|n| n.to_string());
+    let similar = || op::lookup::similar(name).map(|n| n.to_string());
+    Err(match (op::meant::why_outside(&path), class.or(near).or_else(similar)) {
+        (Some(why), _) => d.note(format!("fxc leaves it out: {why}")),
+        (None, Some(n)) => d.help(format!("an op with a similar name exists: `{n}`")),
+        (None, None) => d.help("`fxc ops` lists them all"),
+    })
 }
 
 fn kind(o: &Op) -> &'static str {
@@ -90,14 +90,23 @@ fn effect(o: &Op) -> &'static str {
 fn details(o: &Op) -> String {
     let mut out = format!("{}\n    {}\n    {} · {}\n", o.schema, o.doc, kind(o), effect(o));
     for form in &o.forms {
-        let schema = form.schema.as_ref().map(|s| format!("   {s}")).unwrap_or_default();
-        let inplace = if form.inplace { "   (in place)" } else { "" };
+        let schema = own_schema(form).map(|p| format!("   {p}")).unwrap_or_default();
+        let inplace = if form.inplace { "   in place" } else { "" };
         let _ = writeln!(out, "    {}{schema}{inplace}", form.paths.join(" "));
     }
     for m in &o.modules {
         let _ = writeln!(out, "    module {}", m.text);
     }
+    if let Some(example) = op::examples::of(o.name) {
+        let lines = example.lines().map(|l| format!("    {l}\n"));
+        let _ = write!(out, "\n{}", lines.collect::<String>());
+    }
     out
+}
+
+/// The parameters of a form's spellings, where they are not the row's.
+fn own_schema(form: &Form) -> Option<Parameters<'_>> {
+    form.schema.as_ref().map(|s| Parameters(&s.params))
 }
 
 /// The page docs/ops.md.
@@ -140,10 +149,14 @@ const KINDS: [(&str, &str); 8] = [
 fn write_op(out: &mut String, o: &Op) {
     let doc = o.doc.trim_end_matches('.');
     let _ = writeln!(out, "### {}\n\n`{}`\n\n{doc}.", o.name, o.schema);
-    let paths = o.forms.iter().flat_map(|f| &f.paths);
-    let paths: Vec<String> = paths.map(|p| format!("`{p}`")).collect();
-    if !paths.is_empty() {
-        let _ = writeln!(out, "\nSpelled {}.", paths.join(", "));
+    for form in &o.forms {
+        let paths: Vec<String> = form.paths.iter().map(|p| format!("`{p}`")).collect();
+        let schema = own_schema(form).map(|p| format!(" with `{p}`")).unwrap_or_default();
+        let inplace = if form.inplace { ", in place" } else { "" };
+        let _ = writeln!(out, "\nSpelled {}{schema}{inplace}.", paths.join(", "));
+    }
+    if let Some(example) = op::examples::of(o.name) {
+        let _ = writeln!(out, "\n```fxir\n{example}```");
     }
     for m in &o.modules {
         let _ = writeln!(out, "\nModule `{}`.", m.text);
@@ -165,7 +178,7 @@ fn as_json(o: &Op) -> serde_json::Value {
     let forms: Vec<_> = o
         .forms
         .iter()
-        .map(|f| json!({"paths": f.paths, "schema": f.schema.as_ref().unwrap_or(&o.schema).to_string(), "inplace": f.inplace}))
+        .map(|f| json!({"paths": f.paths, "schema": format!("{}{}", o.name, Parameters(&f.schema.as_ref().unwrap_or(&o.schema).params)), "inplace": f.inplace}))
         .collect();
     json!({
         "name": o.name,
@@ -175,6 +188,7 @@ fn as_json(o: &Op) -> serde_json::Value {
         "effect": effect(o),
         "commutative": o.commutative,
         "spellings": forms,
+        "example": op::examples::of(o.name),
         "modules": o.modules.iter().map(|m| m.text).collect::<Vec<_>>(),
     })
 }

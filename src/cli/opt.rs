@@ -3,6 +3,7 @@
 use super::inputs::{InputArgs, on_inputs};
 use super::model::ModelArgs;
 use super::print::{Form, write};
+use super::weights::{Held, Target, WeightsSource, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::compare::Tolerance;
@@ -37,9 +38,12 @@ pub struct Args {
     /// Where to; standard output by default
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
-    /// Also write the parameters, buffers and constants as they are then
+    /// Also write the parameters, buffers and constants as they are then. FXIR in a file names this one, or one that is written
+    /// beside it if passes made constants
     #[arg(long, value_name = "FILE.safetensors")]
     weights: Option<String>,
+    #[command(flatten)]
+    source: WeightsSource,
 }
 
 fn parse_fix(text: &str) -> Result<(String, String), String> {
@@ -49,7 +53,10 @@ fn parse_fix(text: &str) -> Result<(String, String), String> {
 
 /// `fxc opt`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
+    args.source.apply(app);
     let mut model = args.model.load(app)?;
+    args.inputs.declare(app, &mut model.module)?;
+    let held = Held::of(&model.module);
     specialize(args, &mut model)?;
     app.session.check(&mut model.module, &[])?;
     let names: Vec<&str> = match args.passes.is_empty() {
@@ -76,7 +83,16 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     app.session
         .run_passes(&mut model.module, &mut manager, &args.model.pass_options())?;
     app.show();
-    if let Some(path) = &args.weights {
+    model.module.delete_unused();
+    let to = Target {
+        source: &args.model.model,
+        output: args.output.as_deref(),
+        weights: args.weights.as_deref(),
+        shown: false,
+    };
+    if args.format == Form::Fxir {
+        keep_values(app, &mut model.module, &held, &to)?;
+    } else if let Some(path) = &args.weights {
         import::write_weights(&model.module, Path::new(path), |_, _| true)?;
     }
     output::artifact(args.output.as_deref(), write(&model.module, args.format)?.as_bytes())
@@ -93,7 +109,7 @@ fn specialize(args: &Args, model: &mut Model) -> Result<(), Stop> {
 }
 
 fn literal(name: &str, text: &str) -> Result<Literal, Diagnostic> {
-    let bad = || Diagnostic::new(Code::E0508, format!("`{name}={text}` is no literal"));
+    let bad = || Diagnostic::new(Code::E0508, format!("`{name}={text}` is not a literal"));
     let (tree, found) = syntax::parse_value(FileId(0), text);
     let tree = tree.filter(|_| !found.has_errors()).ok_or_else(bad)?;
     let mut found = Diagnostics::new();
@@ -120,7 +136,10 @@ fn blame(app: &mut App, args: &Args, model: Model, names: &[&str]) -> Outcome {
     app.show();
     match found {
         None => {
-            app.progress(&format!("no result changes in {} passes", passes.len()));
+            app.progress(&format!(
+                "no result changes in {}",
+                crate::diag::words::count(passes.len(), "pass")
+            ));
             Ok(())
         }
         Some(b) => {

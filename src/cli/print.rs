@@ -1,13 +1,16 @@
 //! `fxc print`: a graph in one of its forms.
 
-use super::model::{assumed_dims, parse_dim};
+use super::inputs::{InputArgs, compiled_types};
+use super::model::{assumed_dims, given_dims, parse_dim};
+use super::weights::{Held, Target, WeightsSource, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
-use crate::driver::{input_types, json, model_explorer, netron, text};
+use crate::driver::{json, model_explorer, netron, text};
 use crate::graph::svg::Groups;
 use crate::graph::{self, GraphModule};
 use crate::import;
 use crate::pass::PassOptions;
+use crate::types::Type;
 use clap::ValueEnum;
 use std::path::Path;
 
@@ -16,6 +19,8 @@ use std::path::Path;
 pub struct Args {
     /// The model
     model: String,
+    #[command(flatten)]
+    inputs: InputArgs,
     /// The form
     #[arg(long, default_value = "fxir")]
     format: Form,
@@ -25,6 +30,8 @@ pub struct Args {
     /// Also write the parameters, buffers and constants here, and let the FXIR name the file
     #[arg(long, value_name = "FILE.safetensors")]
     weights: Option<String>,
+    #[command(flatten)]
+    source: WeightsSource,
     /// Infer types first, and write them
     #[arg(long)]
     typed: bool,
@@ -72,32 +79,40 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         args.format,
         Form::Torch | Form::Code | Form::Readable | Form::Program | Form::Tabular
     ) && args.weights.is_none();
+    args.source.apply(app);
     let mut model = app.session.load(&args.model)?;
+    let numbers = args.inputs.declare(app, &mut model.module)?;
+    let held = Held::of(&model.module);
     if args.typed {
         app.session.check(&mut model.module, &[])?;
     }
     if args.fused {
-        let groups = fuse(app, &mut model.module, &args.dims)?;
+        let groups = fuse(app, &mut model.module, &args.dims, numbers)?;
         app.show();
         let text = write_grouped(&model.module, args.format, &groups)?;
         return output::artifact(args.output.as_deref(), text.as_bytes());
     }
     app.show();
     let mut module = model.module;
-    if let Some(path) = &args.weights {
-        import::write_weights(&module, Path::new(path), |_, a| !graph::print::is_inline(a))?;
-        module.weights = Some((relative(path, args.output.as_deref()), None));
-    } else if args.format == Form::Fxir {
-        // A path that is relative to the source must be found from where the text is written, too.
-        carry_weights(&mut module, &args.model, args.output.as_deref());
+    let to = Target {
+        source: &args.model,
+        output: args.output.as_deref(),
+        weights: args.weights.as_deref(),
+        shown: true,
+    };
+    if args.format == Form::Fxir {
+        keep_values(app, &mut module, &held, &to)?;
+    } else if let Some(path) = &args.weights {
+        import::write_weights(&module, Path::new(path), |_, _| true)?;
     }
     output::artifact(args.output.as_deref(), write(&module, args.format)?.as_bytes())
 }
 
 /// Optimises and lowers the module, and gives the step that computes each node.
-fn fuse(app: &mut App, module: &mut GraphModule, dims: &[(String, i64)]) -> Result<Groups, Stop> {
-    let (dims, _) = assumed_dims(module, dims.iter().cloned().collect())?;
-    app.session.check(module, &input_types(module, &dims))?;
+fn fuse(app: &mut App, module: &mut GraphModule, dims: &[(String, i64)], numbers: Vec<Type>) -> Result<Groups, Stop> {
+    let dims = given_dims(app, module, dims)?;
+    let (dims, _) = assumed_dims(module, dims)?;
+    app.session.check(module, &compiled_types(module, &dims, numbers))?;
     app.session.optimize(module, &PassOptions::default())?;
     let program = app.session.lower(module, &dims)?;
     Ok(module.entry().map(|g| text::groups(g, &program)).unwrap_or_default())
@@ -148,30 +163,4 @@ fn write_grouped(m: &GraphModule, form: Form, groups: &Groups) -> Result<String,
         return Err(Diagnostic::new(Code::E0113, "there is no graph to print").into());
     }
     Ok(text)
-}
-
-/// The path of the weights file as the FXIR names it: relative to the FXIR file if both are in one directory.
-fn relative(path: &str, output: Option<&str>) -> String {
-    let dir = |p: &str| Path::new(p).parent().map(Path::to_path_buf).unwrap_or_default();
-    match output.filter(|o| *o != "-") {
-        Some(o) if dir(o) == dir(path) => Path::new(path)
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-        Some(_) => std::path::absolute(path).map_or(path.to_string(), |p| p.display().to_string()),
-        None => path.to_string(),
-    }
-}
-
-fn carry_weights(m: &mut GraphModule, source: &str, output: Option<&str>) {
-    let Some((path, span)) = m.weights.take() else { return };
-    let dir = Path::new(source).parent().unwrap_or(Path::new(""));
-    let same = output.is_none_or(|o| o == "-" || Path::new(o).parent().unwrap_or(Path::new("")) == dir);
-    let path = if same || Path::new(&path).is_absolute() {
-        path
-    } else {
-        std::path::absolute(dir.join(&path)).map_or(path, |p| p.display().to_string())
-    };
-    m.weights = Some((path, span));
 }

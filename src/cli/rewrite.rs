@@ -1,15 +1,21 @@
 //! `fxc rewrite`: rules of a user applied to a model.
 
+use super::inputs::InputArgs;
 use super::print::{Form, write};
+use super::weights::{Held, Target, WeightsSource, keep_values};
 use super::{App, Outcome, output};
 use crate::diag::{Code, Diagnostic};
+use crate::import;
 use crate::rewrite::{self, Options, Report};
+use std::path::Path;
 
 /// Apply rewrite rules to a model
 #[derive(clap::Args)]
 pub struct Args {
     /// The model; rules in its own file apply too
     model: String,
+    #[command(flatten)]
+    inputs: InputArgs,
     /// A file of rules
     #[arg(long, value_name = "FILE")]
     rules: Vec<String>,
@@ -19,15 +25,23 @@ pub struct Args {
     /// Show where rules fired, and why they did not where they nearly matched
     #[arg(long)]
     remarks: bool,
-    /// How often one rule may fire in one graph
+    /// Stop a rule that has fired this often in one graph, and keep what it has done
     #[arg(long, value_name = "N")]
     budget: Option<usize>,
+    /// Match only what the model held at first, and nothing that a rule has written
+    #[arg(long)]
+    once: bool,
     /// The form of what is written
     #[arg(long, default_value = "fxir")]
     format: Form,
     /// Where to; standard output by default
     #[arg(short, long, value_name = "FILE")]
     output: Option<String>,
+    /// Also write the parameters, buffers and constants
+    #[arg(long, value_name = "FILE.safetensors")]
+    weights: Option<String>,
+    #[command(flatten)]
+    source: WeightsSource,
 }
 
 /// `fxc rewrite`.
@@ -37,7 +51,10 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     for path in &args.rules {
         rules.extend(app.session.load_rules(path)?);
     }
+    args.source.apply(app);
     let mut model = app.session.load(&args.model)?;
+    args.inputs.declare(app, &mut model.module)?;
+    let held = Held::of(&model.module);
     app.session.check(&mut model.module, &[])?;
     if let Some(tree) = &model.tree {
         rules.extend(app.session.rules(tree)?);
@@ -50,17 +67,29 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         fast: args.fast_math,
         remarks: args.remarks,
         budget: args.budget,
+        once: args.once,
         ..Options::default()
     };
     let report = rewrite::rewrite(&mut model.module, &rules, &options)?;
     app.session.check(&mut model.module, &[])?;
     app.show();
-    show(app, &report, args.remarks);
+    show(app, &report, args);
+    let to = Target {
+        source: &args.model,
+        output: args.output.as_deref(),
+        weights: args.weights.as_deref(),
+        shown: false,
+    };
+    if args.format == Form::Fxir {
+        keep_values(app, &mut model.module, &held, &to)?;
+    } else if let Some(path) = &args.weights {
+        import::write_weights(&model.module, Path::new(path), |_, _| true)?;
+    }
     output::artifact(args.output.as_deref(), write(&model.module, args.format)?.as_bytes())
 }
 
-fn show(app: &App, report: &Report, remarks: bool) {
-    if remarks {
+fn show(app: &App, report: &Report, args: &Args) {
+    if args.remarks {
         report.remarks.iter().for_each(|r| output::progress(&r.to_string()));
     }
     let fired: Vec<String> = report
@@ -72,5 +101,11 @@ fn show(app: &App, report: &Report, remarks: bool) {
     match fired.is_empty() {
         true => app.progress("no rule matched"),
         false => app.progress(&format!("rewritten: {}", fired.join(", "))),
+    }
+    let budget = args.budget.unwrap_or_default();
+    for (rule, graph) in &report.stopped {
+        app.progress(&format!(
+            "note: `{rule}` still matches in `{graph}`; --budget stopped it after {budget}"
+        ));
     }
 }

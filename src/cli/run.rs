@@ -2,23 +2,26 @@
 
 use super::inputs::{InputArgs, ToleranceArgs, bound};
 use super::model::ModelArgs;
+use super::weights::WeightsFile;
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic};
 use crate::driver::compare::{Difference, Tolerance, compare as differ, position};
 use crate::driver::run::{as_f64, labels_met, named, overview, summary, user_result};
-use crate::driver::{Bound, Called, Function, Model, Request, files};
+use crate::driver::{Bound, Called, Dims, Function, Model, Request, Sequence, files, stacked, state};
 use crate::graph::{GraphModule, Mutation};
 use crate::interp::Interpreter;
 use crate::op::random;
 use crate::tensor::Tensor;
 use crate::types::Val;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Compile a model and run it on inputs
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    weights: WeightsFile,
     #[command(flatten)]
     inputs: InputArgs,
     /// Write the results (output.0, output.1, … in flattened order): .npz, .npy or .safetensors
@@ -36,9 +39,19 @@ pub struct Args {
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     threads: usize,
     /// Call the model this many times in a row: buffers and inputs that it changes keep their values from call to call. The
-    /// results are those of the last call
-    #[arg(long, value_name = "TIMES", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
-    repeat: u32,
+    /// results are those of the last call. An input that as many --inputs files hold is taken from the first file in the
+    /// first call, from the second in the second, and so on
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Calls in a row")]
+    repeat: Option<u32>,
+    /// Divide this input among the calls: its leading dimension counts them
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help_heading = "Calls in a row")]
+    each: Vec<String>,
+    /// Give the results of all calls, stacked along a new leading dimension, instead of those of the last
+    #[arg(long, help_heading = "Calls in a row")]
+    stack: bool,
+    /// Write what the calls left in buffers (buffer.NAME) and in inputs (input.NAME), for --state: .npz or .safetensors
+    #[arg(long, value_name = "FILE", help_heading = "Calls in a row")]
+    save_state: Option<PathBuf>,
     /// Seed of the random numbers that the graph draws, as torch.manual_seed
     #[arg(long, default_value_t = 0, value_name = "N")]
     seed: u64,
@@ -52,8 +65,11 @@ pub struct Args {
 
 /// `fxc run`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
-    let model = args.model.load(app)?;
-    let (provided, labels) = args.inputs.read(args.labels.as_deref())?;
+    args.weights.apply(app);
+    let mut model = args.model.load(app)?;
+    args.inputs.declare_types(app, &mut model.module)?;
+    let given = args.inputs.take(app, &mut model.module, args.labels.as_deref())?;
+    let labels = given.aside;
     if let (Some(name), None) = (&args.labels, &labels) {
         return Err(Diagnostic::new(
             Code::E0501,
@@ -61,18 +77,24 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         )
         .into());
     }
-    let bound = bound(app, &model.module, provided, args.model.dims())?;
+    let dims = args.model.dims(app, &model.module)?;
+    let sequence = Sequence::new(given.provided, &args.each, args.repeat.map(|n| n as usize))?;
+    let calls = Calls { sequence, dims };
     let original = model.module.clone();
     random::seed(args.seed);
     let called = if args.interpret {
-        interpreted(app, args, original.clone(), &bound)?
+        interpreted(app, args, original.clone(), &calls)?
     } else {
-        compiled(app, args, model, &bound)?
+        compiled(app, args, model, &calls)?
     };
     app.show();
 
     let tensors = named(&called.result);
-    let written: Vec<(String, Tensor)> = called.written.iter().map(|(m, t)| (label(m), t.clone())).collect();
+    let written: Vec<(String, Tensor)> = called
+        .written
+        .iter()
+        .map(|(m, t)| (state::label(m), t.clone()))
+        .collect();
     let mut text = overview(&called.result);
     for (name, t) in &written {
         text.push_str(&format!("{name:10} {:20} {}\n", t.ty().to_string(), summary(t)));
@@ -82,7 +104,10 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     output::stdout(text.as_bytes())?;
     if let Some(path) = &args.outputs {
-        files::write_tensors(path, &[tensors.clone(), written].concat())?;
+        files::write_tensors(path, &[tensors.clone(), written.clone()].concat())?;
+    }
+    if let Some(path) = &args.save_state {
+        save_state(app, path, given.restored, written)?;
     }
     let tolerance = args.tolerance.get();
     let mut agree = true;
@@ -97,13 +122,36 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     if args.check {
         random::seed(args.seed);
-        let oracle = named(&interpreted(app, args, original, &bound)?.result);
+        let oracle = named(&interpreted(app, args, original, &calls)?.result);
         agree &= expected(app, &tensors, oracle, "the interpreter", tolerance);
     }
     if agree { Ok(()) } else { Err(Stop::Reported) }
 }
 
-fn compiled(app: &mut App, args: &Args, model: Model, bound: &Bound) -> Result<Called, Stop> {
+/// What the calls of a run are given.
+struct Calls {
+    sequence: Sequence,
+    dims: Dims,
+}
+
+/// Writes the values of all buffers that were restored or changed, and of the inputs that were changed.
+fn save_state(
+    app: &mut App,
+    path: &Path,
+    restored: Vec<(String, Tensor)>,
+    written: Vec<(String, Tensor)>,
+) -> Result<(), Stop> {
+    let kept = restored
+        .into_iter()
+        .filter(|(name, _)| !written.iter().any(|(n, _)| n == name));
+    let all: Vec<_> = kept.chain(written.iter().cloned()).collect();
+    if all.is_empty() {
+        app.progress(&format!("{}: the model changes no buffer and no input", path.display()));
+    }
+    Ok(files::write_tensors(path, &all)?)
+}
+
+fn compiled(app: &mut App, args: &Args, model: Model, calls: &Calls) -> Result<Called, Stop> {
     let request = Request {
         threads: args.threads,
         passes: args.model.pass_options(),
@@ -111,55 +159,61 @@ fn compiled(app: &mut App, args: &Args, model: Model, bound: &Bound) -> Result<C
     };
     let module = model.module.clone();
     let mut function = Function::new(model, request);
-    let mut bound = bound.clone();
-    repeated(args.repeat, &module, &mut bound, |bound| {
+    in_turn(app, args, &module, calls, |app, bound| {
         Ok(function.call(&mut app.session, bound)?)
     })
 }
 
-fn interpreted(app: &mut App, args: &Args, mut module: GraphModule, bound: &Bound) -> Result<Called, Stop> {
-    app.session.check(&mut module, &bound.types)?;
-    let mut interpreter = Interpreter::new(&module);
+fn interpreted(app: &mut App, args: &Args, module: GraphModule, calls: &Calls) -> Result<Called, Stop> {
+    let first = bound(app, &module, calls.sequence.at(0), calls.dims.clone())?;
+    let mut checked = module.clone();
+    app.session.check(&mut checked, &first.types)?;
+    let mut interpreter = Interpreter::new(&checked);
     interpreter.watch_inputs();
-    let mut bound = bound.clone();
-    repeated(args.repeat, &module, &mut bound, |bound| {
+    in_turn(app, args, &module, calls, |_, bound| {
         let result = interpreter.run(bound.values.clone())?;
         Ok(Called {
-            result: module.entry().map_or(result.clone(), |g| user_result(g, result)),
+            result: checked.entry().map_or(result.clone(), |g| user_result(g, result)),
             written: interpreter.written(),
         })
     })
 }
 
-/// Calls a model `times` times, with the inputs as the calls leave them. What the last call gives, with all that any call
-/// has changed.
-fn repeated(
-    times: u32,
+/// Calls a model as often as `sequence` says, each time with its own inputs and with the others as the calls leave them. What the
+/// last call gives, or all of them give, with all that any call has changed.
+fn in_turn(
+    app: &mut App,
+    args: &Args,
     module: &GraphModule,
-    bound: &mut Bound,
-    mut call: impl FnMut(&Bound) -> Result<Called, Stop>,
+    calls: &Calls,
+    mut call: impl FnMut(&mut App, &Bound) -> Result<Called, Stop>,
 ) -> Result<Called, Stop> {
-    let mut called = call(bound)?;
-    for _ in 1..times {
+    let Calls { sequence, dims } = calls;
+    let mut bound = bound(app, module, sequence.at(0), dims.clone())?;
+    let mut called = call(app, &bound)?;
+    let mut results = vec![called.result.clone()];
+    for i in 1..sequence.calls() {
+        if sequence.varies() {
+            bound = super::inputs::bound(app, module, sequence.at(i), dims.clone())?;
+        }
         let graph = module.entry().ok_or(Stop::Reported)?;
         for (m, t) in &called.written {
             let Mutation::Input(name) = m else { continue };
             let at = graph.placeholders().iter().position(|&p| graph[p].name() == &**name);
-            if let Some(value) = at.and_then(|i| bound.values.get_mut(i)) {
+            let anew = at.is_some_and(|i| sequence.renews(graph[graph.placeholders()[i]].target()));
+            if let Some(value) = at.and_then(|i| bound.values.get_mut(i)).filter(|_| !anew) {
                 *value = Val::Leaf(t.clone());
             }
         }
-        called = call(bound)?;
+        called = call(app, &bound)?;
+        if args.stack {
+            results.push(called.result.clone());
+        }
+    }
+    if args.stack {
+        called.result = stacked(&results)?;
     }
     Ok(called)
-}
-
-/// What a changed buffer or input is called among the results: `buffer.running_mean`.
-fn label(m: &Mutation) -> String {
-    match m {
-        Mutation::Buffer(path) => format!("buffer.{path}"),
-        Mutation::Input(name) => format!("input.{name}"),
-    }
 }
 
 fn accuracy(tensors: &[(String, Tensor)], labels: &Tensor) -> Result<String, Diagnostic> {
@@ -190,7 +244,7 @@ fn expected(
         let Some((_, g)) = got.iter().find(|(n, _)| n == name) else {
             app.session.report(Diagnostic::new(
                 Code::E0506,
-                format!("{origin} has `{name}`, which is no result"),
+                format!("{origin} has `{name}`, which is not a result"),
             ));
             agree = false;
             continue;

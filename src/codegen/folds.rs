@@ -132,7 +132,8 @@ impl Uses<'_> {
                 *below.entry(largest).or_default() += 1;
             }
         }
-        let all = |v: &&Value| self.counts.get(v) == below.get(v);
+        // One that nothing uses is taken off nothing.
+        let all = |v: &&Value| below.get(v).is_some_and(|n| self.counts.get(v) == Some(n));
         self.largest.iter().filter(all).copied().collect()
     }
 

@@ -1,6 +1,7 @@
 //! One kernel as one CLIF function.
 
 use super::ahead::ahead;
+use super::asm::Source;
 use super::folds::{Folds, folds};
 use super::lanes::{Class, Emitter, Lanes, MEM};
 use super::memory::Partials;
@@ -12,7 +13,7 @@ use crate::tensor::Scalar;
 use crate::types::DType;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I32, I64};
-use cranelift_codegen::ir::{AbiParam, InstBuilder, StackSlotData, StackSlotKind, Value};
+use cranelift_codegen::ir::{AbiParam, InstBuilder, SourceLoc, StackSlotData, StackSlotKind, Value};
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use std::collections::HashMap;
@@ -76,6 +77,8 @@ pub(super) struct Lowering<'a> {
     pub ahead: HashMap<kernel::Value, i64>,
     /// The rows in step, if there are any and none of them is current.
     pub in_step: Vec<Row>,
+    /// Whether the code says which statement it comes from.
+    pub places: bool,
 }
 
 /// The signature of compiled kernels: `(buffers, begin, end, scratch, constants) -> status`.
@@ -99,7 +102,8 @@ fn has(isa: &dyn TargetIsa, name: &str) -> bool {
         .any(|f| f.name == name && f.as_bool() == Some(true))
 }
 
-/// Writes `k`, with vectors `width` bytes apart, into `func`, whose signature is [`signature`]'s.
+/// Writes `k`, with vectors `width` bytes apart, into `func`, whose signature is [`signature`]'s. `places` keeps which statement the
+/// code comes from.
 pub(super) fn define(
     k: &Kernel,
     isa: &dyn TargetIsa,
@@ -107,6 +111,7 @@ pub(super) fn define(
     func: &mut cranelift_codegen::ir::Function,
     frontend: &mut FunctionBuilderContext,
     table: &mut Table,
+    places: bool,
 ) {
     let x86 = isa.name() == "x64";
     let mut b = FunctionBuilder::new(func, frontend);
@@ -145,6 +150,7 @@ pub(super) fn define(
         folds: folds(k),
         ahead: ahead(k),
         in_step: vec![],
+        places,
     };
     s.bind_buffers(p[0], p[3]);
     let zero = s.e.b.ins().iconst(I32, 0);
@@ -174,6 +180,7 @@ impl Lowering<'_> {
     /// Statements in order.
     pub fn body(&mut self, body: &[Stmt]) {
         for s in body {
+            self.note_place(s);
             match s {
                 Stmt::Let(v, i) => {
                     let x = self.inst(*v, i);
@@ -182,6 +189,20 @@ impl Lowering<'_> {
                 Stmt::Store(b, i, v) => self.store(*b, i, *v),
                 Stmt::Loop(l) => self.nest(l),
             }
+        }
+        if self.places {
+            self.e.b.set_srcloc(SourceLoc::default());
+        }
+    }
+
+    /// What is written from now on comes from this statement.
+    fn note_place(&mut self, s: &Stmt) {
+        if self.places {
+            self.e.b.set_srcloc(match s {
+                Stmt::Let(v, _) => Source::Value(v.0).place(),
+                Stmt::Store(b, ..) => Source::Store(b.0).place(),
+                Stmt::Loop(_) => SourceLoc::default(),
+            });
         }
     }
 

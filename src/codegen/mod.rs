@@ -10,6 +10,7 @@
 
 mod ahead;
 mod analysis;
+mod asm;
 mod cache;
 mod calls;
 mod convert;
@@ -44,7 +45,7 @@ use crate::math::Isa;
 use crate::tensor::AlignedBytes;
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{Context, ir};
+use cranelift_codegen::{CompiledCode, Context, ir};
 use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Linkage, Module, default_libcall_names};
@@ -99,22 +100,15 @@ struct Made {
     constants: AlignedBytes,
     code_bytes: usize,
     clif: String,
-    asm: String,
+    asm: asm::Listing,
     /// Bytes of a vector.
     width: usize,
     /// Bytes of scratch memory of a call.
     scratch: usize,
     /// Why wider vectors were tried in vain.
     refused: Option<String>,
-}
-
-/// The texts of a compiled kernel; empty unless [`Options::text`] was set.
-#[derive(Clone, Copy, Debug)]
-pub struct Text<'a> {
-    /// Cranelift's intermediate representation.
-    pub clif: &'a str,
-    /// The machine instructions, as Cranelift prints them.
-    pub asm: &'a str,
+    /// Why the vectors are not the widest there are.
+    narrow: Option<String>,
 }
 
 /// Compiled kernels. The memory of their code is freed when nothing that was compiled together is used any more.
@@ -290,18 +284,17 @@ fn one(
     let k = hoist(k);
     let level = options.level.map_or(usize::MAX, |l| 4 * l.lanes());
     let most = options.width.unwrap_or(usize::MAX).min(level).min(wide::widest());
-    let width = wide::width(&k, most);
+    let (width, narrow) = wide::width(&k, most);
     let mut refused = None;
     if width > 16 {
         match attempt(&k, module, ctx, frontend, options, n, width) {
-            Ok(f) => return Ok(f),
+            Ok(f) => return Ok(Made { narrow, ..f }),
             Err(e) => refused = Some(e),
         }
         module.clear_context(ctx);
     }
-    let mut f = attempt(&k, module, ctx, frontend, options, n, 16)?;
-    f.refused = refused;
-    Ok(f)
+    let f = attempt(&k, module, ctx, frontend, options, n, 16)?;
+    Ok(Made { refused, narrow, ..f })
 }
 
 /// The function of a kernel for vectors of `width` bytes; fails if its code cannot be widened.
@@ -317,13 +310,18 @@ fn attempt(
     let mut table = table::Table::default();
     ctx.func.signature = func::signature(module.isa());
     ctx.func.name = ir::UserFuncName::user(0, n as u32);
-    ctx.set_disasm(options.text);
-    func::define(k, module.isa(), width, &mut ctx.func, frontend, &mut table);
-    let clif = if options.text {
-        ctx.func.display().to_string()
-    } else {
-        String::new()
-    };
+    let x86 = module.isa().name() == "x64";
+    ctx.set_disasm(options.text && !x86);
+    func::define(
+        k,
+        module.isa(),
+        width,
+        &mut ctx.func,
+        frontend,
+        &mut table,
+        options.text,
+    );
+    let clif = if options.text { clif(ctx) } else { String::new() };
     let wider = match width {
         16 => None,
         w => {
@@ -340,24 +338,50 @@ fn attempt(
         .declare_function(&format!("kernel{n}"), Linkage::Export, &ctx.func.signature)
         .map_err(|e| e.to_string())?;
     match &wider {
-        Some(bytes) => module
-            .define_function_bytes(id, 64, bytes, &[])
+        Some(w) => module
+            .define_function_bytes(id, 64, &w.code, &[])
             .map_err(|e| e.to_string())?,
         None => module.define_function(id, ctx).map_err(|e| format!("{e:?}"))?,
     }
     let code = ctx.compiled_code().ok_or("no code")?;
+    let asm = listing(code, wider.as_ref(), options.text, x86);
     let f = Made {
         id,
         constants: AlignedBytes::from_slice(table.bytes()),
-        code_bytes: wider.as_ref().map_or(code.code_buffer().len(), Vec::len),
+        code_bytes: wider.as_ref().map_or(code.code_buffer().len(), |w| w.code.len()),
         clif,
         width,
         scratch: rows::scratch_bytes(k),
         refused: None,
-        asm: code.vcode.clone().unwrap_or_default(),
+        narrow: None,
+        asm,
     };
     module.clear_context(ctx);
     Ok(f)
+}
+
+/// The machine code of a function, if its text is wanted.
+fn listing(code: &CompiledCode, wider: Option<&widen::Wide>, text: bool, x86: bool) -> asm::Listing {
+    if !text {
+        return asm::Listing::default();
+    }
+    if !x86 {
+        return asm::Listing::of_text(code.vcode.as_deref().unwrap_or_default());
+    }
+    let places = code.buffer.get_srclocs_sorted().iter();
+    let pieces = asm::pieces(places.map(|p| (p.start, p.end, p.loc)));
+    match wider {
+        Some(w) => asm::Listing::of_x86(&w.code, Some(&w.origins), &pieces),
+        None => asm::Listing::of_x86(code.code_buffer(), None, &pieces),
+    }
+}
+
+/// The text of a function in Cranelift's IR.
+fn clif(ctx: &Context) -> String {
+    let mut plain = ctx.func.clone();
+    // They are of use to the assembly text alone.
+    plain.srclocs.clear();
+    plain.display().to_string()
 }
 
 impl CompiledKernels {
@@ -407,13 +431,21 @@ impl CompiledKernels {
         self.function(i).refused.as_deref()
     }
 
-    /// The texts of kernel `i`.
-    pub fn text(&self, i: usize) -> Text<'_> {
+    /// Why the vectors of kernel `i` are not the widest of the target.
+    pub fn why_narrow(&self, i: usize) -> Option<&str> {
         let f = self.function(i);
-        Text {
-            clif: &f.clif,
-            asm: &f.asm,
-        }
+        f.refused.as_deref().or(f.narrow.as_deref())
+    }
+
+    /// Kernel `i` in Cranelift's intermediate representation; empty unless [`Options::text`] was set.
+    pub fn clif(&self, i: usize) -> &str {
+        &self.function(i).clif
+    }
+
+    /// The machine code of kernel `i`, which is `k`, as it runs: after widening. A comment that begins with `mark` says which node
+    /// the code that follows computes, and `place` where that comes from. Empty unless [`Options::text`] was set.
+    pub fn asm(&self, i: usize, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
+        self.function(i).asm.text(k, mark, place)
     }
 
     /// How many buffers kernel `i` takes.

@@ -156,7 +156,7 @@ fn check_width(k: &Kernel, inputs: &[Vec<u8>], close: Closeness, width: usize) {
                 b.name,
                 Scalar::read(b.dtype, got, i),
                 Scalar::read(b.dtype, want, i),
-                c.text(0).clif
+                c.clif(0)
             );
         }
     }

@@ -23,30 +23,43 @@ pub(super) fn widest() -> usize {
     16
 }
 
-/// The width for `k`, at most `most`.
-pub(super) fn width(k: &Kernel, most: usize) -> usize {
+/// The width for `k`, at most `most`, and why it is not that.
+pub(super) fn width(k: &Kernel, most: usize) -> (usize, Option<String>) {
     let mut s = Survey {
         k,
         lane: None,
         varying: HashSet::new(),
-        lane_wise: true,
+        blocked: None,
         extents: vec![],
         narrows: false,
     };
     s.body(&k.body);
-    if !s.lane_wise || s.extents.is_empty() {
-        return 16;
+    let none = || "it has no vector loop".to_string();
+    if most <= 16 {
+        return (16, Some("the target has no wider vectors".into()));
+    }
+    if let Some(why) = s.blocked.or_else(|| s.extents.is_empty().then(none)) {
+        return (16, Some(why));
     }
     // Iterations that do not fill a vector run one by one.
     let steps = |w: usize| {
         let lanes = w / 4;
         s.extents.iter().map(|e| e / lanes + e % lanes).sum::<usize>()
     };
-    [64, 32, 16]
+    let widths = [64, 32, 16]
         .into_iter()
-        .filter(|&w| w <= most && !(s.narrows && w == 32))
-        .min_by_key(|&w| steps(w))
-        .unwrap_or(16)
+        .filter(|&w| w <= most && !(s.narrows && w == 32));
+    let width = widths.min_by_key(|&w| steps(w)).unwrap_or(16);
+    let extents = || s.extents.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let why = match width {
+        w if w == most => None,
+        16 if s.narrows && most == 32 => Some("AVX2 cannot store the low part of each lane".to_string()),
+        w => Some(format!(
+            "vectors of {w} bytes suit loops of {} iterations best",
+            extents()
+        )),
+    };
+    (width, why)
 }
 
 struct Survey<'a> {
@@ -54,7 +67,8 @@ struct Survey<'a> {
     /// The vector loop's variable.
     lane: Option<Var>,
     varying: HashSet<Value>,
-    lane_wise: bool,
+    /// The first thing that has no wide form.
+    blocked: Option<String>,
     /// Of the vector loops.
     extents: Vec<usize>,
     /// There are stores of elements narrower than 32 bits, which AVX2 has no instruction for.
@@ -75,6 +89,13 @@ fn narrow(d: DType) -> bool {
 }
 
 impl Survey<'_> {
+    /// Notes why the kernel cannot be widened, unless `wide`.
+    fn need(&mut self, wide: bool, why: impl FnOnce() -> String) {
+        if !wide && self.blocked.is_none() {
+            self.blocked = Some(why());
+        }
+    }
+
     fn body(&mut self, body: &[Stmt]) {
         for s in body {
             match s {
@@ -86,7 +107,9 @@ impl Survey<'_> {
                         let fixed = i.dynamic.iter().all(|d| !self.varying.contains(&d.0));
                         let d = self.k.buffer(*b).dtype;
                         self.narrows |= varies && narrow(d);
-                        self.lane_wise &= !varies || (stride == 1 && fixed && (plain(d) || narrow(d)));
+                        let wide = !varies || (stride == 1 && fixed && (plain(d) || narrow(d)));
+                        let name = &self.k.buffer(*b).name;
+                        self.need(wide, || format!("elements of `{name}` are not stored side by side"));
                     }
                 }
                 Stmt::Loop(l) => self.nest(l),
@@ -106,10 +129,14 @@ impl Survey<'_> {
                     r.op.binary(),
                     Some(Binary::Add | Binary::Mul | Binary::Max | Binary::Min)
                 );
-                self.lane_wise &= known && plain(self.k.dtype(r.init[0]));
+                let d = self.k.dtype(r.init[0]);
+                self.need(known && plain(d), || {
+                    format!("a reduction ({:?}) of {d} has no wide form", r.op)
+                });
             }
             let carried = |v: Value| plain(self.k.dtype(v)) || self.k.dtype(v) == DType::B8;
-            self.lane_wise &= l.carries.iter().all(|c| carried(c.phi));
+            let wide = l.carries.iter().all(|c| carried(c.phi));
+            self.need(wide, || "a value that a loop carries has no wide form".into());
         }
         if outer.is_some() {
             // Within a group everything that goes through a loop is in lanes.
@@ -132,7 +159,9 @@ impl Survey<'_> {
         }
         if any {
             self.varying.insert(v);
-            self.lane_wise &= self.is_lane_wise(i, lane);
+            let wide = self.is_lane_wise(i, lane);
+            let d = self.k.dtype(v);
+            self.need(wide, || format!("{} has no wide form", described(self.k, i, d)));
         }
     }
 
@@ -174,6 +203,22 @@ impl Survey<'_> {
                 short(d(*x)) && short(*to)
             }
         }
+    }
+}
+
+/// What an instruction is, for messages.
+fn described(k: &Kernel, i: &Inst, d: DType) -> String {
+    match i {
+        Inst::Const(_) => "a constant".into(),
+        Inst::Index(_) => "an index as a value".into(),
+        Inst::Bounded(..) => "an index that is read from memory".into(),
+        Inst::Load(b, ..) => format!("a load of `{}` whose elements are not side by side", k.buffer(*b).name),
+        Inst::Unary(op, x) => format!("{op:?} of {}", k.dtype(*x)),
+        Inst::Binary(op, x, _) => format!("{op:?} of {}", k.dtype(*x)),
+        Inst::Compare(_, x, _) => format!("a comparison of {}", k.dtype(*x)),
+        Inst::Select(..) => format!("a choice between {d}"),
+        Inst::Fma(..) => format!("a fused multiplication of {d}"),
+        Inst::Cast(to, x) => format!("a conversion from {} to {to}", k.dtype(*x)),
     }
 }
 

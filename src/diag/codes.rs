@@ -49,57 +49,57 @@ macro_rules! codes {
 codes! {
     // E00: text that does not lex or parse.
     E0001 Error "unexpected token";
-    E0002 Error "text that begins no token";
-    E0003 Error "string is not closed";
+    E0002 Error "unrecognised character";
+    E0003 Error "unterminated string";
     E0004 Error "unknown escape in a string";
-    E0005 Error "integer is too large";
-    E0006 Error "bracket is not closed";
-    E0007 Error "bracket closes nothing";
+    E0005 Error "integer does not fit in 64 bits";
+    E0006 Error "unclosed bracket";
+    E0007 Error "unmatched closing bracket";
     E0008 Error "nested too deeply";
-    E0009 Error "unknown bare name";
+    E0009 Error "unknown name";
     E0010 Error "unknown opcode";
-    E0011 Error "tuple of one lacks its comma";
-    E0012 Error "not a value";
-    E0013 Error "torch's text cannot be read";
+    E0011 Error "one-element tuple needs a trailing comma";
+    E0012 Error "invalid value";
+    E0013 Error "torch's text cannot be parsed";
     E0014 Error "positional argument after a keyword argument";
     E0015 Error "unknown type";
-    E0016 Error "not a size";
+    E0016 Error "invalid size";
 
     // E01: graphs that do not hold together.
     E0101 Error "undefined node";
-    E0102 Error "used before it is defined";
-    E0103 Error "name is taken";
+    E0102 Error "node is used before it is defined";
+    E0103 Error "name is defined more than once";
     E0104 Error "output is missing or misplaced";
     E0105 Error "placeholder is misplaced";
     E0106 Error "unknown module or attribute";
-    E0107 Error "illegal name";
+    E0107 Error "invalid name";
     E0108 Error "method without a receiver";
     E0109 Error "graph is inconsistent";
     E0110 Error "unknown graph";
-    E0111 Error "graph calls itself";
-    E0112 Error "constant does not fit its type";
-    E0113 Error "no graph";
+    E0111 Error "recursive graph call";
+    E0112 Error "constant does not match its type";
+    E0113 Error "file contains no graph";
 
     // E02: ops and their arguments.
     E0201 Error "unknown op";
-    E0202 Error "wrong argument";
-    E0203 Error "arguments do not fit the schema";
+    E0202 Error "invalid argument";
+    E0203 Error "arguments do not match the schema";
 
     // E03: types and sizes.
     E0301 Error "type annotation does not match";
-    E0302 Error "shapes do not fit";
-    E0303 Error "dtypes do not fit";
-    E0304 Error "shape is not known";
-    E0305 Error "sizes contradict each other";
-    E0306 Error "size overflows";
+    E0302 Error "incompatible shapes";
+    E0303 Error "incompatible dtypes";
+    E0304 Error "unknown shape";
+    E0305 Error "conflicting sizes";
+    E0306 Error "size overflow";
 
     // E04: archives and weights.
     E0401 Error "missing weight";
     E0402 Error "archive cannot be read";
     E0403 Error "archive is malformed";
-    E0404 Error "archive is of another version";
-    E0405 Error "archive holds what fxc cannot read";
-    E0406 Error "weight does not fit";
+    E0404 Error "unsupported archive version";
+    E0405 Error "unsupported content in an archive";
+    E0406 Error "weight does not match its declaration";
     E0407 Error "weights file cannot be read";
     E0408 Error "weights file cannot be written";
 
@@ -110,28 +110,30 @@ codes! {
     E0504 Error "input has the wrong shape";
     E0505 Error "unknown input";
     E0506 Error "results differ";
-    E0507 Error "input file does not hold tensors";
+    E0507 Error "input file contains no tensors";
     E0508 Error "input is not written as NAME=VALUE";
     E0509 Error "not enough memory";
+    E0510 Error "input is given twice";
+    E0511 Error "input is fixed to another value";
 
     // E06: compiling.
     E0601 Error "op cannot be compiled";
-    E0602 Error "kernel does not verify";
-    E0603 Error "kernels do not compile";
+    E0602 Error "kernel fails verification";
+    E0603 Error "kernel compilation failed";
 
     // E07: files.
     E0701 Error "file cannot be read";
     E0702 Error "file cannot be written";
-    E0703 Error "kind of file is not known";
+    E0703 Error "unknown file format";
 
     // E08: rewrite rules.
-    E0801 Error "rule cannot match";
-    E0802 Error "name is bound by nothing";
-    E0803 Error "unknown function of rules";
-    E0804 Error "rule does not come to an end";
+    E0801 Error "rule can never match";
+    E0802 Error "unbound name in a rule";
+    E0803 Error "unknown function in a rule";
+    E0804 Error "rewrite rule does not terminate";
     E0805 Error "rule changes a type";
-    E0806 Error "no rule";
-    E0807 Error "passes are in no order";
+    E0806 Error "file contains no rules";
+    E0807 Error "passes cannot be ordered";
 
     // L0: lints.
     L0001 Warning "unused node";

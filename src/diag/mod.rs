@@ -5,14 +5,17 @@
 //! on, so that one run reports every error of a file. Rendering (`render`) is apart from the type.
 
 pub mod codes;
+pub mod fix;
 pub mod nearest;
 pub mod render;
+pub mod words;
 
 use crate::source::Span;
 pub use codes::Code;
-pub use nearest::nearest;
+pub use nearest::{Names, nearest};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use words::clip;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +39,15 @@ pub struct Label {
     pub primary: bool,
 }
 
+/// Whether a suggestion can be applied without anybody looking at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Applicability {
+    /// It is what was meant: `fxc check --fix` applies it.
+    Safe,
+    /// It may be what was meant.
+    Unsure,
+}
+
 /// A change to the source that would mend it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Suggestion {
@@ -45,6 +57,13 @@ pub struct Suggestion {
     pub replacement: String,
     /// Why, as a sentence that begins in lower case: `an op with a similar name exists`.
     pub text: String,
+    /// Whether it can be applied without anybody looking at it.
+    pub applicability: Applicability,
+}
+
+impl Suggestion {
+    /// The longest replacement that is suggested, in bytes: a longer one would bury what it changes.
+    pub const LONGEST: usize = 4096;
 }
 
 /// One finding.
@@ -72,7 +91,7 @@ impl Diagnostic {
         Diagnostic {
             code,
             severity: code.severity(),
-            title: title.into(),
+            title: clip(title.into()),
             labels: vec![],
             notes: vec![],
             help: vec![],
@@ -84,7 +103,7 @@ impl Diagnostic {
     pub fn at(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push(Label {
             span,
-            text: text.into(),
+            text: clip(text.into()),
             primary: true,
         });
         self
@@ -102,7 +121,7 @@ impl Diagnostic {
     pub fn see(mut self, span: Span, text: impl Into<String>) -> Diagnostic {
         self.labels.push(Label {
             span,
-            text: text.into(),
+            text: clip(text.into()),
             primary: false,
         });
         self
@@ -110,23 +129,36 @@ impl Diagnostic {
 
     /// Adds a `note:` line.
     pub fn note(mut self, text: impl Into<String>) -> Diagnostic {
-        self.notes.push(text.into());
+        self.notes.push(clip(text.into()));
         self
     }
 
     /// Adds a `help:` line.
     pub fn help(mut self, text: impl Into<String>) -> Diagnostic {
-        self.help.push(text.into());
+        self.help.push(clip(text.into()));
         self
     }
 
-    /// Adds an edit.
-    pub fn suggest(mut self, span: Span, replacement: impl Into<String>, text: impl Into<String>) -> Diagnostic {
-        self.suggestions.push(Suggestion {
-            span,
-            replacement: replacement.into(),
-            text: text.into(),
-        });
+    /// Adds an edit that may be what was meant.
+    pub fn suggest(self, span: Span, replacement: impl Into<String>, text: impl Into<String>) -> Diagnostic {
+        self.edit(span, replacement.into(), text.into(), Applicability::Unsure)
+    }
+
+    /// Adds an edit that is what was meant, so that it can be applied without anybody looking at it.
+    pub fn fix(self, span: Span, replacement: impl Into<String>, text: impl Into<String>) -> Diagnostic {
+        self.edit(span, replacement.into(), text.into(), Applicability::Safe)
+    }
+
+    /// Adds an edit. One that is too long to be read is left out.
+    pub fn edit(mut self, span: Span, replacement: String, text: String, applicability: Applicability) -> Diagnostic {
+        if replacement.len() <= Suggestion::LONGEST {
+            self.suggestions.push(Suggestion {
+                span,
+                replacement,
+                text: clip(text),
+                applicability,
+            });
+        }
         self
     }
 
@@ -179,6 +211,20 @@ impl Diagnostics {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
+    }
+
+    /// Puts the findings in the order of their places, those without one first.
+    pub fn sort_by_place(&mut self) {
+        let place = |d: &Diagnostic| {
+            d.labels
+                .iter()
+                .find(|l| l.primary)
+                .or(d.labels.first())
+                .map(|l| (l.span.file, l.span.start))
+        };
+        let mut list = std::mem::take(self).list;
+        list.sort_by_key(place);
+        self.extend(list);
     }
 
     /// `Ok(value)` if no finding is an error, else the findings.

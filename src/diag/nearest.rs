@@ -1,25 +1,58 @@
 //! "Did you mean …": the nearest name by edit distance.
+//!
+//! Two names that differ only in case and underscores are at distance 0. [`nearest`] compares a name with every
+//! candidate; [`Names`] gives the same answer from an index, for files with thousands of unknown names.
 
-/// The candidate nearest to `name`, if one is near enough to be meant: at most a third of the name (of the last part of
-/// a dotted path) changed.
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The longest name that is looked up, in bytes. Longer ones are not mistyped by hand.
+const LONGEST: usize = 256;
+
+/// The candidate nearest to `name`, if one is near enough to be meant: a third of the name (of the last part of a dotted
+/// path) changed, at most two letters.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = limit(name)?;
+    best(name, limit, candidates)
+}
+
+/// How many letters may differ; `None` for names that are near to everything or to nothing.
+fn limit(name: &str) -> Option<usize> {
     // Of a dotted path the last part counts: `torch.topk` is not meant as `torch.conj`.
     let last = name.rsplit('.').find(|p| !p.is_empty()).unwrap_or(name).chars().count();
     // Every one-letter name is near to every other.
-    if last < 2 {
-        return None;
-    }
-    let limit = (last / 3).max(1);
+    (last >= 2 && name.len() <= LONGEST).then(|| (last / 3).clamp(1, 2))
+}
+
+fn best<'a>(name: &str, limit: usize, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let (chars, folded) = (name.chars().collect::<Vec<_>>(), fold(name));
     candidates
         .into_iter()
-        .filter_map(|c| distance(name, c, limit).map(|d| (d, c)))
+        .filter_map(|c| distance(&chars, &folded, c, limit).map(|d| (d, c)))
         .min_by_key(|&(d, c)| (d, c.len().abs_diff(name.len()), c))
         .map(|(_, c)| c)
 }
 
-/// Edit distance with transpositions (optimal string alignment), or `None` if it is above `limit`.
-fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+/// A name without what people leave out or put in: `max_pool2d` and `MaxPool2D` are one.
+pub fn fold(name: &str) -> String {
+    name.chars()
+        .filter(|&c| c != '_')
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+/// Edit distance with transpositions (optimal string alignment) if it is at most `limit`; 0 for names that fold to the same.
+fn distance(a: &[char], folded: &str, candidate: &str, limit: usize) -> Option<usize> {
+    // A character has at most four bytes.
+    if candidate.len() > 4 * (a.len() + limit) {
+        return None;
+    }
+    if !folded.is_empty() && fold(candidate) == folded {
+        return Some(0);
+    }
+    let b: Vec<char> = candidate.chars().collect();
     if a.len().abs_diff(b.len()) > limit {
         return None;
     }
@@ -34,22 +67,153 @@ fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
             }
             next.push(best);
         }
+        if next.iter().all(|&d| d > limit) {
+            return None;
+        }
         before = std::mem::replace(&mut row, next);
     }
     row.last().copied().filter(|&d| d <= limit)
 }
 
+/// Names by the hashes of what they are without some letters.
+type Index = HashMap<u64, Vec<u32>, BuildHasherDefault<Hashed>>;
+
+/// A hasher of what is a hash.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|b| self.0 = self.0.rotate_left(8) ^ u64::from(*b));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        // A polynomial's low bits are those of the last letter.
+        self.0 = hash ^ (hash >> 29).wrapping_mul(BASE);
+    }
+}
+
+/// Names in which misspelt ones are looked up again and again.
+///
+/// Two names within `d` edits of each other become equal when at most `d` letters are taken out of each. The index holds
+/// what each name is without up to two of its letters (one, for long names), so that a look-up compares with few names.
+pub struct Names<'a> {
+    list: Vec<&'a str>,
+    looked_up: AtomicUsize,
+    index: OnceLock<Index>,
+}
+
+impl<'a> Names<'a> {
+    /// How many look-ups compare with every name before an index is worth making.
+    const WITHOUT_INDEX: usize = 8;
+    /// The most letters of a name of which two are taken out.
+    const SHORT: usize = 40;
+
+    /// The names to choose from.
+    pub fn new(names: impl IntoIterator<Item = &'a str>) -> Names<'a> {
+        let mut list: Vec<&str> = names.into_iter().filter(|n| n.len() <= LONGEST).collect();
+        list.sort_unstable();
+        list.dedup();
+        Names {
+            list,
+            looked_up: AtomicUsize::new(0),
+            index: OnceLock::new(),
+        }
+    }
+
+    /// The name nearest to `name`: what [`nearest`] gives for names of up to 40 letters.
+    pub fn nearest(&self, name: &str) -> Option<&'a str> {
+        let limit = limit(name)?;
+        if self.looked_up.fetch_add(1, Ordering::Relaxed) < Self::WITHOUT_INDEX {
+            return best(name, limit, self.list.iter().copied());
+        }
+        let index = self.index.get_or_init(|| self.make_index());
+        let mut found: Vec<u32> = vec![];
+        keys(name, &mut |k| found.extend(index.get(&k).into_iter().flatten()));
+        found.sort_unstable();
+        found.dedup();
+        best(name, limit, found.into_iter().map(|i| self.list[i as usize]))
+    }
+
+    fn make_index(&self) -> Index {
+        let mut index = Index::default();
+        for (i, name) in self.list.iter().enumerate() {
+            keys(name, &mut |k| index.entry(k).or_default().push(i as u32));
+        }
+        index
+    }
+}
+
+/// A polynomial's base: hashes of pieces make those of the whole.
+const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The hashes of a name folded, and of the name without some of its letters.
+fn keys(name: &str, each: &mut dyn FnMut(u64)) {
+    let push = |h: u64, c: char| h.wrapping_mul(BASE).wrapping_add(c as u64 + 1);
+    // Names that are the same but for case and underscores meet under keys of their own.
+    each(
+        !name
+            .chars()
+            .filter(|&c| c != '_')
+            .flat_map(char::to_lowercase)
+            .fold(0, push),
+    );
+    let (mut heads, mut powers) = (vec![0u64], vec![1u64]);
+    for c in name.chars() {
+        heads.push(push(heads[heads.len() - 1], c));
+        powers.push(powers[powers.len() - 1].wrapping_mul(BASE));
+    }
+    let n = heads.len() - 1;
+    let piece = |from: usize, to: usize| heads[to].wrapping_sub(heads[from].wrapping_mul(powers[to - from]));
+    let join = |h: u64, from: usize, to: usize| h.wrapping_mul(powers[to - from]).wrapping_add(piece(from, to));
+    each(heads[n]);
+    for (i, &head) in heads[..n].iter().enumerate() {
+        each(join(head, i + 1, n));
+        if n <= Names::SHORT {
+            (i + 1..n).for_each(|j| each(join(join(head, i + 1, j), j + 1, n)));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::*;
 
     #[test]
     fn finds_the_name_meant() {
         let names = ["relu", "gelu", "selu", "linear", "layer_norm"];
         assert_eq!(nearest("rleu", names), Some("relu"));
         assert_eq!(nearest("layernorm", names), Some("layer_norm"));
+        assert_eq!(nearest("LayerNorm", names), Some("layer_norm"));
         assert_eq!(nearest("frobnicate", names), None);
         assert_eq!(nearest("torch.topk", ["torch.conj", "torch.stack"]), None);
         assert_eq!(nearest("torch.rleu", ["torch.relu", "torch.elu"]), Some("torch.relu"));
+    }
+
+    #[test]
+    fn the_index_agrees_with_comparing_all() {
+        let words: Vec<String> = (0..3000u32)
+            .map(|i| format!("n{}_{}", i.wrapping_mul(2_654_435_761), i % 7))
+            .collect();
+        let names = Names::new(words.iter().map(String::as_str));
+        for (i, w) in words.iter().enumerate().take(300) {
+            let mut mistyped: Vec<char> = w.chars().collect();
+            let at = i % mistyped.len();
+            match i % 4 {
+                0 => drop(mistyped.remove(at)),
+                1 => mistyped.insert(at, 'x'),
+                2 => mistyped[at] = 'y',
+                _ => mistyped.swap(at, 0),
+            }
+            let mistyped: String = mistyped.into_iter().collect();
+            let all = nearest(&mistyped, words.iter().map(String::as_str));
+            assert_eq!(names.nearest(&mistyped), all, "{mistyped}");
+        }
     }
 }

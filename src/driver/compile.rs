@@ -104,7 +104,7 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
         match &lowered.program {
             Some(program) => texts.add(Stage::Lower, |a| text::program(program, a)),
             None if wanted >= Some(Stage::Lower) => {
-                session.report(nothing_compiled());
+                session.report(lowered.nothing.take().unwrap_or_else(nothing_compiled));
                 return Err(Reported);
             }
             None => {}

@@ -2,20 +2,104 @@
 
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::Tensor;
-use crate::tensor::files::{self, FileError, Problem};
+use crate::tensor::files::{self, FileError, HEAD, Kind, Problem, Role};
 use crate::types::TensorType;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 const KINDS: &str = ".npy, .npz and .safetensors files hold tensors";
 
-/// A file's bytes.
-pub fn read(path: &Path) -> Result<Vec<u8>, Diagnostic> {
-    std::fs::read(path).map_err(|e| unreadable(path, &plain(&e)))
+/// The longest text that is read: places in it are 32-bit.
+const LONGEST: usize = 1 << 30;
+
+/// What a model is read from.
+pub enum Content {
+    /// A text, perhaps with bytes that are not UTF-8.
+    Text(Vec<u8>),
+    /// A zip archive.
+    Archive,
+}
+
+/// The content of the file at `path` or, for `-`, of standard input, if it may be a model. A file of another kind is told by its
+/// first bytes, and nothing else of it is read (E0703).
+pub fn read_model(path: &str) -> Result<Content, Diagnostic> {
+    let cannot = |e: &std::io::Error| match path {
+        "-" => Diagnostic::new(Code::E0701, format!("cannot read standard input: {}", plain(e))),
+        _ => unreadable(Path::new(path), &plain(e)),
+    };
+    if path != "-" && Path::new(path).is_dir() {
+        let d = Diagnostic::new(Code::E0701, format!("`{path}` is a directory"));
+        return Err(d.help(Kind::Binary.advice(Role::Model, path)));
+    }
+    let mut file: Box<dyn Read> = match path {
+        "-" => Box::new(std::io::stdin().lock()),
+        _ => Box::new(File::open(path).map_err(|e| cannot(&e))?),
+    };
+    let mut bytes = vec![];
+    let head = file.by_ref().take(HEAD as u64).read_to_end(&mut bytes);
+    head.map_err(|e| cannot(&e))?;
+    match Kind::of(&bytes) {
+        Kind::Zip if path == "-" => {
+            let d = Diagnostic::new(Code::E0703, "an archive cannot be read from standard input")
+                .note("its weights are mapped, which needs a file");
+            return Err(d.help("give the file's name instead of `-`"));
+        }
+        Kind::Zip => return Ok(Content::Archive),
+        Kind::Text => {}
+        kind => return Err(not_a_model(path, &kind)),
+    }
+    let rest = file.take((LONGEST - HEAD + 1) as u64).read_to_end(&mut bytes);
+    rest.map_err(|e| cannot(&e))?;
+    if bytes.len() > LONGEST {
+        let title = format!("`{}` is too large: a text may have {LONGEST} bytes", shown(path));
+        return Err(Diagnostic::new(Code::E0701, title));
+    }
+    // Some formats begin with a line of text.
+    match bytes.contains(&0) {
+        true => Err(not_a_model(path, &Kind::Binary)),
+        false => Ok(Content::Text(bytes)),
+    }
+}
+
+/// What a file, or standard input, is called in messages.
+pub fn shown(path: &str) -> &str {
+    match path {
+        "-" => "<stdin>",
+        _ => path,
+    }
+}
+
+fn not_a_model(path: &str, kind: &Kind) -> Diagnostic {
+    let name = shown(path);
+    let d = match kind {
+        Kind::Empty => Diagnostic::new(Code::E0113, format!("`{name}` is empty")),
+        _ => Diagnostic::new(Code::E0703, format!("cannot read `{name}` as a model: it is {kind}")),
+    };
+    d.help(kind.advice(Role::Model, name))
 }
 
 /// Writes a file whole.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
     std::fs::write(path, bytes).map_err(|e| unwritable(path, &plain(&e)))
+}
+
+/// Replaces a file: whoever reads it sees the old text or the new one, and a write that fails leaves the old one. A link stays a
+/// link, and the file keeps its permissions.
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
+    let failed = |e: std::io::Error| unwritable(path, &plain(&e));
+    let target = path.canonicalize().map_err(failed)?;
+    let permissions = std::fs::metadata(&target).map_err(failed)?.permissions();
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    let beside = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    let written = std::fs::write(&beside, bytes)
+        .and_then(|()| std::fs::set_permissions(&beside, permissions))
+        .and_then(|()| std::fs::rename(&beside, &target));
+    written.map_err(|e| {
+        // What is left of it is of no use to anybody.
+        let _ = std::fs::remove_file(&beside);
+        failed(e)
+    })
 }
 
 /// A finding that a file cannot be read (E0701).
@@ -37,33 +121,33 @@ fn without_number(text: &str) -> String {
 }
 
 /// The tensors of an `.npy`, `.npz` or `.safetensors` file in its order; the content says which it is. The only one of an
-/// `.npy` file is named after the file. Arrays of elements that tensors do not have (text, dates) are left out.
+/// `.npy` file is named after the file. An error if fxc does not compute with the elements of one.
 pub fn read_tensors(path: &Path) -> Result<Vec<(String, Tensor)>, Diagnostic> {
-    let all = open_arrays(path)?.into_iter();
-    all.map(|(n, a)| a.read().map(|t| (n, t))).collect()
+    let read = |(name, array): Opened| match array {
+        Ok(a) => a.read().map(|t| (name, t)),
+        Err(ty) => Err(malformed(path, format!("array `{name}` has elements of type {ty}"))),
+    };
+    open_arrays(path)?.into_iter().map(read).collect()
 }
 
+/// An array by name; of one whose elements fxc does not compute with, the name of their type.
+pub type Opened = (String, Result<FileArray, String>);
+
 /// [`read_tensors`] as far as headers go: what they say can be held against what is wanted before memory is taken.
-pub fn open_arrays(path: &Path) -> Result<Vec<(String, FileArray)>, Diagnostic> {
+pub fn open_arrays(path: &Path) -> Result<Vec<Opened>, Diagnostic> {
     let file = files::open(path).map_err(|e| finding(&e))?;
-    if let (true, Some((name, ty))) = (file.arrays.is_empty(), file.unsupported.first()) {
-        let what = if name.is_empty() {
-            "the array".to_string()
-        } else {
-            format!("array `{name}`")
-        };
-        return Err(malformed(path, format!("{what} has elements of type {ty}")));
-    }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let named = |(name, array): (String, files::Array)| {
+    let shown = |name: &String| if name.is_empty() { stem.clone() } else { name.clone() };
+    let array = |(name, array): (&String, &files::Array)| {
         let file = FileArray {
             path: path.to_owned(),
             name: name.clone(),
-            array,
+            array: array.clone(),
         };
-        (if name.is_empty() { stem.clone() } else { name }, file)
+        (shown(name), Ok(file))
     };
-    Ok(file.arrays.into_iter().map(named).collect())
+    let unsupported = file.unsupported.iter().map(|(name, ty)| (shown(name), Err(ty.clone())));
+    Ok(file.arrays.iter().map(array).chain(unsupported).collect())
 }
 
 /// An array of a file, whose elements are read when they are wanted.
@@ -101,6 +185,10 @@ fn finding(e: &FileError) -> Diagnostic {
             let title = format!("`{}` cannot be unpacked: {}", e.path.display(), detail(e));
             Diagnostic::new(Code::E0509, title)
         }
+        Problem::Kind(kind) => {
+            let advice = kind.advice(Role::Inputs, &e.path.display().to_string());
+            not_tensors(&e.path).note(format!("it is {kind}")).help(advice)
+        }
         _ => malformed(&e.path, detail(e)),
     }
 }
@@ -113,8 +201,11 @@ fn detail(e: &FileError) -> String {
 }
 
 fn malformed(path: &Path, why: String) -> Diagnostic {
-    let title = format!("`{}` does not hold tensors", path.display());
-    Diagnostic::new(Code::E0507, title).note(why).help(KINDS)
+    not_tensors(path).note(why).help(KINDS)
+}
+
+fn not_tensors(path: &Path) -> Diagnostic {
+    Diagnostic::new(Code::E0507, format!("`{}` does not hold tensors", path.display()))
 }
 
 /// Writes named tensors in the format of the path's extension. An `.npy` file holds exactly one.

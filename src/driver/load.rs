@@ -1,16 +1,23 @@
 //! From a path or a text to a module of graphs.
 
-use super::files;
+use super::files::{self, Content};
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{self, GraphModule};
+use crate::graph::{self, Gaps, GraphModule};
 use crate::import;
+use crate::infer::{self, InferOptions};
+use crate::rewrite;
 use crate::source::{FileId, Sources};
 use crate::syntax::{self, ast};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The longest text that is read: places in it are 32-bit.
-const LONGEST: usize = 1 << 30;
+/// How a model is read.
+#[derive(Clone, Debug, Default)]
+pub struct How {
+    /// Whether an exported program stays as it was exported: its parameters are inputs, and its weights are not read.
+    pub lifted: bool,
+    /// The file to read the weights from, whatever the model names or holds.
+    pub weights: Option<PathBuf>,
+}
 
 /// What was read.
 pub struct Model {
@@ -33,80 +40,35 @@ impl Model {
     }
 }
 
-/// Reads a model from a path or, for `-`, from standard input. An exported program stays as it was exported if `lifted`:
-/// its parameters are inputs, and its weights are not read.
-pub fn load(sources: &mut Sources, path: &str, lifted: bool) -> (Option<Model>, Diagnostics) {
-    if path == "-" {
-        let mut bytes = vec![];
-        return match std::io::stdin().lock().read_to_end(&mut bytes) {
-            Ok(_) => load_bytes(sources, "<stdin>", bytes, None, lifted),
-            Err(e) => {
-                let d = Diagnostic::new(Code::E0701, format!("cannot read standard input: {}", files::plain(&e)));
-                (None, d.into())
-            }
-        };
-    }
-    let file = Path::new(path);
-    match is_archive(file) {
-        Ok(true) => archive(file, lifted),
-        Ok(false) => match files::read(file) {
-            Ok(bytes) => load_bytes(sources, path, bytes, file.parent().map(Path::to_path_buf), lifted),
-            Err(d) => (None, d.into()),
-        },
+/// Reads a model from a path or, for `-`, from standard input.
+pub fn load(sources: &mut Sources, path: &str, how: &How) -> (Option<Model>, Diagnostics) {
+    match files::read_model(path) {
+        Ok(Content::Archive) => archive(Path::new(path), how),
+        Ok(Content::Text(bytes)) => {
+            let dir = Path::new(path).parent().map(Path::to_path_buf);
+            load_text(sources, files::shown(path), &String::from_utf8_lossy(&bytes), dir, how)
+        }
         Err(d) => (None, d.into()),
     }
 }
 
-fn is_archive(path: &Path) -> Result<bool, Diagnostic> {
-    let cannot = |e: std::io::Error| {
-        Diagnostic::new(
-            Code::E0701,
-            format!("cannot read `{}`: {}", path.display(), files::plain(&e)),
-        )
-    };
-    let mut head = vec![];
-    let file = std::fs::File::open(path).map_err(cannot)?;
-    file.take(4).read_to_end(&mut head).map_err(cannot)?;
-    Ok(head == b"PK\x03\x04")
-}
-
-fn archive(path: &Path, lifted: bool) -> (Option<Model>, Diagnostics) {
-    let read = if lifted {
+fn archive(path: &Path, how: &How) -> (Option<Model>, Diagnostics) {
+    let read = if how.lifted {
         import::read_exported
     } else {
         import::read_pt2
     };
     match read(path) {
-        Ok((module, found)) => (
-            Some(Model {
-                name: path.display().to_string(),
-                module,
-                tree: None,
-            }),
-            found,
-        ),
+        Ok((mut module, mut found)) => {
+            if let Some(weights) = how.weights.as_ref().filter(|_| !how.lifted) {
+                found.extend(import::replace_weights(&mut module, weights));
+            }
+            let name = path.display().to_string();
+            let tree = None;
+            (Some(Model { name, module, tree }), found)
+        }
         Err(found) => (None, found),
     }
-}
-
-fn load_bytes(
-    sources: &mut Sources,
-    name: &str,
-    bytes: Vec<u8>,
-    dir: Option<PathBuf>,
-    lifted: bool,
-) -> (Option<Model>, Diagnostics) {
-    if bytes.len() > LONGEST {
-        let title = format!("`{name}` is too large: {} bytes, of at most {LONGEST}", bytes.len());
-        return (None, Diagnostic::new(Code::E0701, title).into());
-    }
-    if bytes.starts_with(b"PK\x03\x04") {
-        let d = Diagnostic::new(Code::E0703, "an archive cannot be read from standard input")
-            .note("its weights are mapped, which needs a file")
-            .help("give the file's name instead of `-`");
-        return (None, d.into());
-    }
-    load_text(sources, name, &String::from_utf8_lossy(&bytes), dir, lifted)
 }
 
 /// The syntax tree of a text, and the file it was entered as.
@@ -116,36 +78,34 @@ pub fn parse_text(sources: &mut Sources, name: &str, text: &str) -> (ast::File, 
     (tree, file, found)
 }
 
-/// Reads a model from a text. `dir` is where its weights file is looked for; `lifted` as for [`load`].
+/// Reads a model from a text. `dir` is where its weights file is looked for.
 pub fn load_text(
     sources: &mut Sources,
     name: &str,
     text: &str,
     dir: Option<PathBuf>,
-    lifted: bool,
+    how: &How,
 ) -> (Option<Model>, Diagnostics) {
     let (tree, _, mut found) = parse_text(sources, name, text);
-    // What could be read is built and checked too, so that one run reports all there is; but graphs with holes in them
-    // would give errors that are none.
-    if found.has_errors() {
+    if found.has_errors() && Gaps::of(&tree, &found).is_none() {
         return (None, found);
     }
     let (mut module, built) = graph::build(&tree, &stem(name));
     found.extend(built);
+    if found.has_errors() {
+        return (None, survey(module, &tree, found));
+    }
     if !found.has_errors() {
-        let fitted = fit_signature(&mut module, &tree, lifted);
+        let fitted = fit_signature(&mut module, &tree, how.lifted);
         found.extend(fitted.err());
     }
     let has_rules = tree.items.iter().any(|i| matches!(i, ast::Item::Rewrite(_)));
     if module.graphs.is_empty() && !has_rules && !found.has_errors() {
-        let d = Diagnostic::new(Code::E0113, format!("`{name}` holds no graph"));
+        let d = Diagnostic::new(Code::E0113, format!("`{name}` contains no graph"));
         found.push(d.help("write `graph main { … }`, or give text that torch's print(graph) wrote"));
     }
-    if !found.has_errors()
-        && let Some((path, _)) = &module.weights
-    {
-        let path = dir.unwrap_or_default().join(path);
-        found.extend(import::bind_weights(&mut module, &path));
+    if !found.has_errors() {
+        found.extend(bind_weights(&mut module, dir, how));
     }
     (
         Some(Model {
@@ -155,6 +115,49 @@ pub fn load_text(
         }),
         found,
     )
+}
+
+/// Reads the weights from the file that was given, or else from the one that the text names.
+fn bind_weights(module: &mut GraphModule, dir: Option<PathBuf>, how: &How) -> Diagnostics {
+    match (&how.weights, &module.weights) {
+        (Some(given), _) => {
+            let path = std::path::absolute(given).unwrap_or_else(|_| given.clone());
+            module.weights = Some((path.display().to_string(), None));
+            import::replace_weights(module, given)
+        }
+        (None, Some((path, _))) => {
+            let path = dir.unwrap_or_default().join(path);
+            import::bind_weights(module, &path)
+        }
+        (None, None) => Diagnostics::new(),
+    }
+}
+
+/// What else is wrong with a file of which parts could not be read or built, in the order of the text: one run reports all
+/// there is.
+fn survey(mut module: GraphModule, tree: &ast::File, mut found: Diagnostics) -> Diagnostics {
+    let Some(mut gaps) = Gaps::of(tree, &found) else {
+        return found;
+    };
+    let linted = graph::lint_around(&module, &gaps);
+    gaps.add(&linted);
+    let inferred = infer::infer_around(&mut module, &InferOptions::default(), &gaps);
+    let rules_read = |i: &ast::Item| match i {
+        ast::Item::Rewrite(r) => !found.iter().any(|d| {
+            d.labels
+                .first()
+                .is_some_and(|l| r.span.range().contains(&(l.span.start as usize)))
+        }),
+        _ => true,
+    };
+    let rules = match tree.items.iter().all(rules_read) {
+        true => rewrite::compile(tree).1,
+        false => Diagnostics::new(),
+    };
+    let later = linted.into_iter().chain(inferred).chain(rules);
+    found.extend(later.filter(Diagnostic::is_error));
+    found.sort_by_place();
+    found
 }
 
 /// Makes the module the program that was exported (`lifted`), or the one with attributes, whichever it is not.

@@ -8,6 +8,8 @@
 //! product. A [`Function`] is a model to be called at any sizes. Around it: tensors in files ([`files`]), inputs by name ([`bind`]), results compared ([`compare`]), and the
 //! text of every stage ([`text`]).
 
+#[cfg(test)]
+mod accuracy_tests;
 mod compile;
 mod debug;
 pub mod files;
@@ -26,9 +28,10 @@ pub use debug::{bisect, compare, minimize};
 pub use function::{Called, Function};
 pub use inputs::bind::{Bound, Dims, Given, Provided, Value};
 pub use inputs::fill::Fill;
-pub use inputs::{bind, fill, limits};
+pub use inputs::sequence::{Sequence, stacked};
+pub use inputs::{bind, fill, limits, literal, sizes, state, types};
 pub use load::Model;
 pub use ready::{Ready, State};
-pub use session::{Reported, Session, Staged, input_types, thread_count};
+pub use session::{Reported, Session, Staged, declared_types, input_types, thread_count};
 pub use show::{diff, json, model_explorer, netron, text};
 pub use stage::{Observer, Product, Stage, Timer};

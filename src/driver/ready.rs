@@ -33,6 +33,8 @@ pub(super) struct Lowered {
     tail: Option<Tail>,
     /// What is said of a tail.
     pub warning: Option<Diagnostic>,
+    /// What is said if there is no program and code is wanted.
+    pub nothing: Option<Diagnostic>,
     /// The nodes whose values are the program's results, if there is a tail.
     kept: Vec<crate::graph::NodeId>,
 }
@@ -43,7 +45,7 @@ pub(super) fn lower(session: &mut Session, module: &GraphModule, dims: &Dims) ->
     let Some(tail) = Tail::of(graph) else {
         return whole(session, module, dims);
     };
-    let warning = Some(tail.warning(graph));
+    let (warning, nothing) = (Some(tail.warning(graph)), Some(tail.nothing_compiled(graph)));
     let (mut program, mut kept) = (None, vec![]);
     if let Some((head, nodes)) = tail.head(graph) {
         let mut lowered = session.lower_graph(module, &head, dims)?;
@@ -55,6 +57,7 @@ pub(super) fn lower(session: &mut Session, module: &GraphModule, dims: &Dims) ->
         program,
         tail: Some(tail),
         warning,
+        nothing,
         kept,
     })
 }
@@ -67,6 +70,7 @@ fn whole(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Low
                 program: Some(program),
                 tail: None,
                 warning: None,
+                nothing: None,
                 kept: vec![],
             });
         }
@@ -87,6 +91,7 @@ fn whole(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Low
                 program: None,
                 tail: Some(tail),
                 warning: Some(warning.at_opt(span, "what is not compiled")),
+                nothing: Some(why),
                 kept: vec![],
             })
         }

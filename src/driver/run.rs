@@ -1,6 +1,6 @@
 //! Running a compiled or interpreted graph on bound inputs.
 
-use super::inputs::bind::{Bound, Value};
+use super::inputs::bind::{self, Bound, Value};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::interp;
@@ -14,17 +14,24 @@ pub fn arguments(executable: &Executable, graph: &Graph, bound: &Bound) -> Resul
     let value = |name: &str| {
         let is = |&&n: &&NodeId| graph[n].name() == name || graph[n].target() == name;
         let n = placeholders.iter().find(is)?;
-        bound.values.get(placeholders.iter().position(|p| p == n)?)
+        bound.values.get(placeholders.iter().position(|p| p == n)?)?.as_leaf()
+    };
+    // An item of a nested input. Few models have one, and calls are to be short.
+    let item = |name: &str| {
+        let of = |(n, v): (&NodeId, &'_ Value)| {
+            bind::tensors(graph[*n].target(), v)
+                .into_iter()
+                .find(|(i, _)| i == name)
+                .map(|(_, t)| t.clone())
+        };
+        placeholders.iter().zip(&bound.values).find_map(of)
     };
     let wanted = executable.program().inputs.iter();
     let wanted = wanted.filter(|i| i.ty.is_some() && i.state.is_none());
     wanted
-        .map(|i| match value(&i.name) {
-            Some(Val::Leaf(t)) => Ok(t.clone()),
-            _ => Err(Diagnostic::new(
-                Code::E0501,
-                format!("no tensor is given for input `{}`", i.name),
-            )),
+        .map(|i| {
+            let missing = || Diagnostic::new(Code::E0501, format!("no tensor is given for input `{}`", i.name));
+            value(&i.name).cloned().or_else(|| item(&i.name)).ok_or_else(missing)
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use super::load::{self, Model};
 use super::stage::{Observer, Product, Stage};
 use crate::codegen;
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{self, Graph, GraphModule};
+use crate::graph::{self, Gaps, Graph, GraphModule, NodeId};
 use crate::infer::{self, InferOptions};
 use crate::lower::{self, Program};
 use crate::math;
@@ -16,6 +16,7 @@ use crate::runtime::{self, Executable};
 use crate::source::Sources;
 use crate::syntax::ast;
 use crate::types::{Dim, Type, Val};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,8 +39,12 @@ pub struct Session {
     pub exact: bool,
     /// Whether exported programs stay as they were exported, for printing: see [`load::load`].
     pub lifted: bool,
+    /// Whether nodes that nothing uses are reported in traced graphs too, of which nobody wrote the nodes.
+    pub lints: bool,
     /// The level of instructions to compile for; `None` for the machine's.
     pub target: Option<math::Isa>,
+    /// The weights file to read instead of the one that a model names, or for a model that names none.
+    pub weights: Option<PathBuf>,
     observers: Vec<Box<dyn Observer>>,
     /// The threads of the last executable, for the next with as many.
     pool: Option<Arc<Pool>>,
@@ -109,7 +114,7 @@ impl Session {
     pub fn load(&mut self, path: &str) -> Staged<Model> {
         let model = self.load_any(path)?;
         if model.module.graphs.is_empty() {
-            let d = Diagnostic::new(Code::E0113, format!("`{path}` holds rules but no graph"));
+            let d = Diagnostic::new(Code::E0113, format!("`{path}` contains rules but no graph"));
             self.report(d.help("give the model, and the rules with `fxc rewrite MODEL --rules FILE`"));
             return Err(Reported);
         }
@@ -124,7 +129,7 @@ impl Session {
             None => vec![],
         };
         if rules.is_empty() {
-            self.report(Diagnostic::new(Code::E0806, format!("`{path}` holds no rule")));
+            self.report(Diagnostic::new(Code::E0806, format!("`{path}` contains no rule")));
             return Err(Reported);
         }
         Ok(rules)
@@ -140,7 +145,11 @@ impl Session {
     /// [`Session::load`] of a file that may hold rules and no graph.
     pub fn load_any(&mut self, path: &str) -> Staged<Model> {
         let start = Instant::now();
-        let (model, found) = load::load(&mut self.sources, path, self.lifted);
+        let how = load::How {
+            lifted: self.lifted,
+            weights: self.weights.clone(),
+        };
+        let (model, found) = load::load(&mut self.sources, path, &how);
         self.take(found)?;
         let model = model.ok_or(Reported)?;
         self.took(Stage::Load, Product::Module(&model.module), start);
@@ -149,8 +158,17 @@ impl Session {
 
     /// [`Session::load`] of a text that is not in a file; `name` is what diagnostics call it.
     pub fn load_text(&mut self, name: &str, text: &str) -> Staged<Model> {
+        self.load_text_in(name, text, None)
+    }
+
+    /// [`Session::load_text`] of a text whose weights are looked for in a directory.
+    pub fn load_text_in(&mut self, name: &str, text: &str, directory: Option<PathBuf>) -> Staged<Model> {
         let start = Instant::now();
-        let (model, found) = load::load_text(&mut self.sources, name, text, None, self.lifted);
+        let how = load::How {
+            lifted: self.lifted,
+            weights: self.weights.clone(),
+        };
+        let (model, found) = load::load_text(&mut self.sources, name, text, directory, &how);
         self.take(found)?;
         let model = model.ok_or(Reported)?;
         self.took(Stage::Load, Product::Module(&model.module), start);
@@ -163,18 +181,24 @@ impl Session {
         let start = Instant::now();
         let linted = graph::lint(module);
         let sound = !linted.has_errors();
-        self.diagnostics.extend(linted);
-        // Inference relies on what lint checks: definitions before uses, names that exist.
+        // What lint finds wrong with a node is all that is said of it; the others have types.
+        let mut gaps = Gaps::default();
+        gaps.add(&linted);
+        let inconsistent = linted.iter().any(|d| matches!(d.code, Code::E0107 | Code::E0109));
+        let for_author = !self.lints && module.is_traced();
+        let said = |d: &Diagnostic| !(for_author && d.code == Code::L0001);
+        self.diagnostics.extend(linted.into_iter().filter(said));
+        if inconsistent {
+            return Err(Reported);
+        }
+        let options = InferOptions {
+            inputs: inputs.to_vec(),
+        };
+        let found = infer::infer_around(module, &options, &gaps);
+        self.take(found)?;
         if !sound {
             return Err(Reported);
         }
-        let found = infer::infer(
-            module,
-            &InferOptions {
-                inputs: inputs.to_vec(),
-            },
-        );
-        self.take(found)?;
         self.took(Stage::Check, Product::Module(module), start);
         Ok(())
     }
@@ -287,10 +311,19 @@ pub fn thread_count(threads: usize) -> usize {
 /// The entry graph's inputs with their symbolic sizes replaced: the types to compile for when no inputs are given.
 pub fn input_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
     let Some(graph) = module.entry() else { return vec![] };
+    let types = declared_types(module, dims).into_iter();
+    // An input that is no tensor is compiled in, with its default.
+    let default = |p: NodeId| infer::literal(graph[p].args().first()?);
+    let types = types.zip(graph.placeholders()).map(|(t, p)| default(p).unwrap_or(t));
+    types.collect()
+}
+
+/// The declared types of the entry graph's inputs with the sizes in `dims` put in: what holds for every call with these
+/// sizes, whatever numbers it is given.
+pub fn declared_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
+    let Some(graph) = module.entry() else { return vec![] };
     let bind = |v: &str| dims.get(v).map(|&x| Dim::Const(x));
     let types = graph.placeholders().into_iter().map(|p| match &graph[p].meta.ty {
-        // An input that is no tensor is compiled in, with its default.
-        _ if !graph[p].args().is_empty() => infer::literal(&graph[p].args()[0]).unwrap_or(Val::Unknown),
         Some(t) => t.map(|t| {
             let mut t = t.clone();
             t.shape = t.shape.map(|s| s.iter().map(|d| d.substitute(&bind)).collect());

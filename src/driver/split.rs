@@ -13,6 +13,7 @@ use super::run::arguments;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::place_note;
+use crate::infer::untyped::{self, Untyped};
 use crate::interp::{Hooked, Hooks, Interpreter, Running};
 use crate::runtime::Executable;
 use crate::types::{Type, Val};
@@ -31,7 +32,7 @@ impl Tail {
         let mut nodes = HashSet::new();
         let mut first = None;
         for n in graph.iter().filter(|&n| graph[n].op().is_call()) {
-            let known = graph[n].meta.ty.as_ref().is_some_and(is_fixed);
+            let known = graph[n].meta.ty.as_ref().is_some_and(is_fixed) && !graph[n].meta.claimed;
             if !known || graph[n].inputs().iter().any(|i| nodes.contains(i)) {
                 nodes.insert(n);
                 first.get_or_insert(n);
@@ -51,16 +52,38 @@ impl Tail {
     pub fn warning(&self, graph: &Graph) -> Diagnostic {
         let node = &graph[self.first];
         let all = graph.iter().filter(|&n| graph[n].op().is_call()).count();
-        let title = format!(
-            "{} of {all} operations run in the interpreter, because sizes depend on values",
-            self.nodes.len()
-        );
-        let d = Diagnostic::new(Code::L0003, title).at_opt(node.meta.span, "the first whose size is not known before");
+        let what = format!("{} of {all} operations run in the interpreter", self.nodes.len());
+        let missing = self.missing(graph);
+        if !missing.is_empty() {
+            let title = format!("{what}, because {}", untyped::what_is_missing(graph, &missing));
+            return untyped::explain_missing(graph, &missing, Diagnostic::new(Code::L0003, title));
+        }
+        let d = Diagnostic::new(Code::L0003, format!("{what}, because sizes depend on values"))
+            .at_opt(node.meta.span, "the first whose size is not known before");
         let d = place_note(graph, self.first).map_or(d.clone(), |p| d.note(p));
         match node.meta.span {
             Some(_) => d,
             None => d.note(format!("the first is `%{}` (`{}`)", node.name(), node.target())),
         }
+    }
+
+    /// What is said if the tail is all there is, and code is wanted.
+    pub fn nothing_compiled(&self, graph: &Graph) -> Diagnostic {
+        let title = "no part of the graph is compiled";
+        let missing = self.missing(graph);
+        if missing.is_empty() {
+            return Diagnostic::new(Code::E0601, title)
+                .note("what depends on sizes that only values tell is interpreted");
+        }
+        let title = format!("{title}, because {}", untyped::what_is_missing(graph, &missing));
+        untyped::explain_missing(graph, &missing, Diagnostic::new(Code::E0601, title))
+    }
+
+    /// The inputs and attributes of which the tail's nodes know too little.
+    fn missing(&self, graph: &Graph) -> Vec<Untyped> {
+        let mut missing = untyped::untyped(graph);
+        missing.retain(|u| graph[u.node].users().any(|n| self.nodes.contains(&n)));
+        missing
     }
 
     /// The graph without the tail, and the nodes whose values the tail uses, which are its results. `None` if the tail is

@@ -15,6 +15,7 @@ pub mod arbitrary;
 mod draw;
 mod edit;
 mod fxir;
+mod gaps;
 pub mod lint;
 mod module;
 pub mod namer;
@@ -30,12 +31,16 @@ pub use edit::{Edit, EditResult, GraphError, InsertPoint, transform};
 pub use fxir::build::build;
 pub use fxir::print;
 pub use fxir::print::print;
-pub use lint::{lint, place_note};
-pub use module::{Attribute, AttributeKind, DimRange, GraphModule, ModuleDecl, Mutation, OpDecl, SizeGuard};
+pub use gaps::Gaps;
+pub use lint::{lint, lint_around, place_note};
+pub use module::{
+    Attribute, AttributeKind, DeclPlaces, DimRange, GraphModule, ModuleDecl, Mutation, OpDecl, SizeGuard,
+};
 pub use namer::Namer;
 pub use node::{Arg, Frame, Loc, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm, TorchLine};
 pub use purity::is_impure;
 pub use signature::{InputSpec, OutputSpec, Signature, lift, traced_minimum, type_output, unlift};
+pub use torch::codegen::Called;
 pub use torch::print as torch_print;
 pub use torch::{codegen, pyrepr, python, readable, tabular};
 
@@ -60,6 +65,8 @@ pub struct Graph {
     pub signature: Option<Signature>,
     /// Leading results that are new values of buffers or inputs rather than results the user sees.
     pub mutations: Vec<Mutation>,
+    /// How the function around the graph is called, where its parameters and result nest.
+    pub called: Option<Called>,
     /// What was edited since [`Graph::start_journal`].
     journal: Option<Vec<Edit>>,
 }

@@ -22,6 +22,19 @@ pub struct ModuleDecl {
     pub kwargs: Vec<(Arc<str>, Literal)>,
     /// Where it is declared.
     pub span: Option<Span>,
+    /// Where the parts of the declaration stand.
+    pub places: Option<Box<DeclPlaces>>,
+}
+
+/// Where the parts of a module's declaration stand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeclPlaces {
+    /// The class.
+    pub class: Span,
+    /// Each positional argument.
+    pub args: Vec<Span>,
+    /// Each keyword argument: its name and its value.
+    pub kwargs: Vec<(Span, Span)>,
 }
 
 /// What kind of attribute a `get_attr` reads.
@@ -132,6 +145,9 @@ pub struct GraphModule {
     pub modules: IndexMap<Arc<str>, ModuleDecl>,
     /// Parameters, buffers and constants by path, in order.
     pub attributes: IndexMap<Arc<str>, Attribute>,
+    /// The types of weights that no file or declaration has, by path, as the declarations of their modules imply them.
+    /// Inference finds them.
+    pub implied: IndexMap<Arc<str>, Type>,
     /// Pointwise ops of the file's own, by name.
     pub ops: IndexMap<Arc<str>, OpDecl>,
     /// Declared bounds of sizes.
@@ -148,6 +164,17 @@ pub struct GraphModule {
 }
 
 impl ModuleDecl {
+    /// Where the constructor's argument for `param` stands: its name, if it is written, and its value. `index` is the
+    /// parameter's place in the constructor.
+    pub fn argument_place(&self, param: &str, index: Option<usize>) -> Option<(Option<Span>, Span)> {
+        let places = self.places.as_ref()?;
+        let named = self.kwargs.iter().position(|(k, _)| &**k == param);
+        if let Some(&(name, value)) = named.and_then(|i| places.kwargs.get(i)) {
+            return Some((Some(name), value));
+        }
+        Some((None, *places.args.get(index?)?))
+    }
+
     /// The class with the constructor's arguments.
     pub fn constructed(&self) -> Constructed<'_> {
         Constructed {
@@ -168,6 +195,14 @@ impl GraphModule {
             .get(name)
             .or_else(|| self.ops.values().find(|d| d.op.name == name));
         decl.map(|d| d.op)
+    }
+
+    /// Whether a tracer or an exporter made the graphs, not a person: torch printed them, they have the signature of an exported
+    /// program, or their nodes say which lines of Python they come from.
+    pub fn is_traced(&self) -> bool {
+        let exported = self.exported.is_some() || self.graphs.values().any(|g| g.signature.is_some());
+        let placed = |g: &Graph| g.iter().any(|n| g[n].meta.loc.is_some());
+        self.printed || exported || self.graphs.values().any(placed)
     }
 
     /// A module with one graph.

@@ -159,12 +159,19 @@ pub struct Meta {
     pub ty: Option<Type>,
     /// Whether `ty` was written by the user (and is therefore checked) rather than inferred.
     pub declared: bool,
+    /// Whether the declared type says more than the op does (sizes that depend on values): runs check it, and no pass drops
+    /// the node.
+    pub claimed: bool,
     /// The statement in an FXIR file.
     pub span: Option<Span>,
+    /// The type within it.
+    pub type_span: Option<Span>,
     /// The target within it.
     pub target_span: Option<Span>,
     /// Each positional argument within it.
     pub arg_spans: Vec<Span>,
+    /// Each keyword argument within it: its name, where that stands and where the value does.
+    pub keyword_spans: Vec<(Arc<str>, Span, Span)>,
     /// The place in the user's Python, innermost frame.
     pub loc: Option<Loc>,
     /// The modules around it when it was traced, outermost first.

@@ -377,6 +377,7 @@ mod tests {
             args: vec![],
             kwargs: vec![],
             span: None,
+            places: None,
         };
         m.modules.insert("act".into(), decl.clone());
         assert_eq!(effect(&g, n, Some(&m)), Effect::Pure);

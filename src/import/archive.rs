@@ -2,7 +2,7 @@
 
 use super::parts::Parts;
 use crate::diag::{Code, Diagnostic};
-use crate::tensor::files;
+use crate::tensor::files::{self, HEAD, Kind};
 use memmap2::Mmap;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -15,6 +15,9 @@ use zip::{CompressionMethod, ZipArchive};
 const MAX_TEXT: u64 = 1 << 30;
 /// No tensor stored compressed is larger than this, unpacked.
 const MAX_BLOB: u64 = 1 << 33;
+
+/// No more of a pickle is unpacked to tell what it is.
+const MAX_PICKLE: u64 = 1 << 24;
 
 /// The bytes of an entry.
 pub(super) enum Payload {
@@ -75,6 +78,16 @@ impl Archive {
         let mut paths: Vec<&str> = self.entries.keys().map(String::as_str).collect();
         paths.sort_unstable();
         paths
+    }
+
+    /// What the archive holds, by its entries.
+    pub fn kind(&self) -> Kind {
+        let head = |path: &str| match self.entry(path, MAX_PICKLE, true) {
+            Ok(Payload::Mapped { offset, len }) => self.map[offset..offset + len.min(HEAD)].to_vec(),
+            Ok(Payload::Owned(bytes)) => bytes,
+            Err(_) => vec![],
+        };
+        Kind::of_entries(self.entries.keys().map(String::as_str), head)
     }
 
     /// The bytes of an entry.
@@ -158,7 +171,7 @@ impl Archive {
 }
 
 fn open_zip<'a>(map: &'a Mmap, name: &str) -> Result<ZipArchive<Cursor<&'a [u8]>>, Diagnostic> {
-    ZipArchive::new(Cursor::new(&map[..])).map_err(|e| {
+    files::open_zip(&map[..]).map_err(|e| {
         Diagnostic::new(Code::E0402, format!("`{name}` is not a complete zip archive"))
             .note(e.to_string())
             .help("write it with `torch.export.save(exported_program, \"model.pt2\")`, and copy it as a binary file")

@@ -40,7 +40,7 @@ pub(super) fn items(v: &Value) -> Result<&[Value], Bad> {
 /// An integer of 64 bits.
 pub(super) fn int(v: &Value) -> Result<i64, Bad> {
     v.as_i64().ok_or_else(|| match v {
-        Value::Number(n) => format!("{n} is no integer of 64 bits"),
+        Value::Number(n) => format!("{n} is not an integer of 64 bits"),
         _ => format!("expected an integer, found {}", kind(v)),
     })
 }
@@ -48,12 +48,12 @@ pub(super) fn int(v: &Value) -> Result<i64, Bad> {
 /// A number; torch writes those that JSON has not as strings.
 pub(super) fn float(v: &Value) -> Result<f64, Bad> {
     match v {
-        Value::Number(n) => n.as_f64().ok_or_else(|| format!("{n} is no number of 64 bits")),
+        Value::Number(n) => n.as_f64().ok_or_else(|| format!("{n} is not a number of 64 bits")),
         Value::String(s) => match s.as_str() {
             "Infinity" | "inf" => Ok(f64::INFINITY),
             "-Infinity" | "-inf" => Ok(f64::NEG_INFINITY),
             "NaN" | "nan" => Ok(f64::NAN),
-            _ => Err(format!("{s:?} is no number")),
+            _ => Err(format!("{s:?} is not a number")),
         },
         _ => Err(format!("expected a number, found {}", kind(v))),
     }

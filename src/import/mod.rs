@@ -23,4 +23,4 @@ mod vmap;
 mod weights;
 
 pub use pt2::{read_exported, read_pt2};
-pub use weights::{bind_weights, write_tensors, write_weights};
+pub use weights::{bind_weights, replace_weights, write_tensors, write_weights};

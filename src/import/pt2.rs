@@ -22,6 +22,7 @@ use super::treespec;
 use super::{guards, vmap};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, DimRange, GraphModule, InputSpec, OutputSpec, Signature};
+use crate::tensor::files::{Kind, Role};
 use crate::types::Val;
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -109,21 +110,7 @@ fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
         .filter(|n| !n.contains('/'))
         .collect();
     let name = match names[..] {
-        [] => {
-            let has_code = paths.iter().any(|p| p.starts_with("code/") || *p == "data.pkl");
-            let d = Diagnostic::new(
-                Code::E0402,
-                format!("`{}` is no archive of `torch.export.save`", archive.name),
-            )
-            .note("it has no entry `models/….json`");
-            return Err(match has_code {
-                true => d.help(
-                    "it looks like a TorchScript module or a pickled checkpoint; export the model with \
-                                `torch.export.save(torch.export.export(model, args), \"model.pt2\")`",
-                ),
-                false => d,
-            });
-        }
+        [] => return Err(other_kind(archive)),
         [one] => one,
         _ if names.contains(&"model") => "model",
         _ => {
@@ -136,6 +123,19 @@ fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
         }
     };
     Ok((format!("models/{name}.json"), name.to_string()))
+}
+
+/// What is said of an archive without a model.
+fn other_kind(archive: &Archive) -> Diagnostic {
+    let name = &archive.name;
+    match archive.kind() {
+        Kind::Zip => Diagnostic::new(Code::E0402, format!("`{name}` is no archive of `torch.export.save`"))
+            .note("it has no entry `models/….json`"),
+        kind => {
+            let advice = kind.advice(Role::Model, name);
+            Diagnostic::new(Code::E0703, format!("cannot read `{name}` as a model: it is {kind}")).help(advice)
+        }
+    }
 }
 
 fn check_version(program: &Value, entry: &str, archive: &Archive) -> Result<(), Diagnostic> {
@@ -196,7 +196,9 @@ impl Reader<'_> {
         graph::unlift(&mut self.module)?;
         let guards = optional(self.program, "guards_code").and_then(Value::as_array);
         let texts = guards.into_iter().flatten().filter_map(Value::as_str);
-        if let Some(graph) = self.module.graphs.get(ENTRY) {
+        let calls = called(get(self.program, "graph_module")?);
+        if let Some(graph) = self.module.graphs.get_mut(ENTRY) {
+            graph.called = calls.and_then(|c| treespec::called(c.0, c.1, graph.placeholders().len()).ok().flatten());
             self.module.guards = texts.filter_map(|t| guards::parse(t, graph)).collect();
         }
         Ok(())
@@ -281,6 +283,11 @@ fn input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> Result
             made.name = scope.bare_placeholder(text(spec, "name")?)?;
             return Ok(made);
         }
+        "token" => {
+            made.kind = "TOKEN".into();
+            made.name = scope.bare_placeholder(text(get(spec, "arg")?, "name")?)?;
+            return Ok(made);
+        }
         "parameter" => ("PARAMETER", "parameter_name"),
         "buffer" => ("BUFFER", "buffer_name"),
         "tensor_constant" => ("CONSTANT_TENSOR", "tensor_constant_name"),
@@ -305,6 +312,7 @@ fn outputs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<OutputSpec>, 
         let (word, key) = match kind {
             "user_output" => ("USER_OUTPUT", None),
             "loss_output" => ("LOSS_OUTPUT", None),
+            "token" => ("TOKEN", None),
             "buffer_mutation" => ("BUFFER_MUTATION", Some("buffer_name")),
             "parameter_mutation" => ("PARAMETER_MUTATION", Some("parameter_name")),
             "user_input_mutation" => ("USER_INPUT_MUTATION", Some("user_input_name")),
@@ -333,6 +341,18 @@ fn nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
     treespec::nest(text(s, "out_spec")?, leaves)
         .map(Some)
         .map_err(|e| format!("`out_spec`: {e}"))
+}
+
+/// How the model is called: the specification of its inputs and the names of its parameters.
+fn called(gm: &Value) -> Option<(&str, Option<Vec<String>>)> {
+    let calls = list(gm, "module_call_graph").ok()?;
+    let root = calls
+        .iter()
+        .find(|c| c.get("fqn").and_then(Value::as_str) == Some(""))?;
+    let s = optional(root, "signature")?;
+    let names = optional(s, "forward_arg_names").and_then(Value::as_array);
+    let names = names.and_then(|l| l.iter().map(|n| n.as_str().map(str::to_string)).collect());
+    Some((text(s, "in_spec").ok()?, names))
 }
 
 /// The class of the model: the first entry of the first module stack, `L__self__,,nets.MLP;…`.

@@ -79,7 +79,7 @@ impl Scope {
     fn symbolic(&self, v: &Value) -> Result<Arg, Bad> {
         match union(v)? {
             ("as_name", name) => self.value(name.as_str().ok_or("expected a name")?).map(Val::Leaf),
-            (kind, v) => scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is no number")),
+            (kind, v) => scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is not a number")),
         }
     }
 }

@@ -338,8 +338,8 @@ pub(super) fn size(v: &Value) -> Result<Dim, Bad> {
         ("as_int", v) => super::json::int(v).map(Dim::Const),
         ("as_expr", v) => {
             let expr = text(v, "expr_str")?;
-            parse_size(expr).ok_or_else(|| format!("`{expr}` is no size"))
+            parse_size(expr).ok_or_else(|| format!("`{expr}` is not a size"))
         }
-        (kind, _) => Err(format!("`{kind}` is no size")),
+        (kind, _) => Err(format!("`{kind}` is not a size")),
     }
 }

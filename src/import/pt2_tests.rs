@@ -240,7 +240,7 @@ fn what_is_wrong_with_the_graph_is_said_with_the_entry() {
             Code::E0405,
             "`as_what`",
         ),
-        ("expr", edited("Symbol('", "Symbol("), Code::E0403, "is no size"),
+        ("expr", edited("Symbol('", "Symbol("), Code::E0403, "is not a size"),
         (
             "spec",
             edited("\\\"builtins.list\\\"", "\\\"builtins.list"),

@@ -270,5 +270,5 @@ fn view(v: &Value, prefix: &str) -> Result<View, Bad> {
 
 fn count(v: &Value) -> Result<usize, Bad> {
     let n = int(get(v, "as_int")?)?;
-    usize::try_from(n).map_err(|_| format!("{n} is no size"))
+    usize::try_from(n).map_err(|_| format!("{n} is not a size"))
 }

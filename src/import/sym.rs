@@ -2,53 +2,18 @@
 //! positive=True, integer=True)), Integer(1))`, and its `str`, such as `2*s77 + 1` or `(s0//2)`. What [`Dim`] cannot hold is
 //! the unknown size.
 
-use crate::types::Dim;
+use crate::types::{Dim, SizeExpr};
 
 /// How deep an expression may nest.
 const MAX_DEPTH: usize = 64;
 
-/// The size that `text` means; [`Dim::Unknown`] if it is beyond what sizes can express, `None` if it does not parse.
+/// The size that `text` means; [`Dim::Unknown`] if it has functions that sizes do not, `None` if it does not parse.
 pub(super) fn parse_size(text: &str) -> Option<Dim> {
     let mut p = Parser {
         rest: text.trim_start(),
     };
-    let v = p.sum(0)?;
-    p.rest.is_empty().then(|| v.size())
-}
-
-/// A value of an expression: a size, or a quotient of sizes on its way into a rounding function.
-#[derive(Clone)]
-enum Value {
-    Size(Dim),
-    Ratio(Dim, Dim),
-}
-
-impl Value {
-    fn size(self) -> Dim {
-        match self {
-            Value::Size(d) => d,
-            Value::Ratio(a, b) => a.exact_div(&b).unwrap_or(Dim::Unknown),
-        }
-    }
-
-    fn mul(self, other: Value) -> Value {
-        match (self, other) {
-            (Value::Size(a), Value::Size(b)) => Value::Size(a.mul(&b)),
-            (Value::Ratio(a, b), Value::Size(c)) | (Value::Size(c), Value::Ratio(a, b)) => Value::Ratio(a.mul(&c), b),
-            (Value::Ratio(a, b), Value::Ratio(c, d)) => Value::Ratio(a.mul(&c), b.mul(&d)),
-        }
-    }
-
-    fn floor(self) -> Dim {
-        match self {
-            Value::Size(d) => d,
-            Value::Ratio(a, b) => a.floordiv(&b),
-        }
-    }
-}
-
-fn ceil_div(a: &Dim, b: &Dim) -> Dim {
-    a.add(b).sub(&Dim::Const(1)).floordiv(b)
+    let v = p.comparison(0)?;
+    p.rest.is_empty().then(|| v.dim().unwrap_or(Dim::Unknown))
 }
 
 struct Parser<'a> {
@@ -73,55 +38,74 @@ impl<'a> Parser<'a> {
         word
     }
 
-    fn sum(&mut self, depth: usize) -> Option<Value> {
+    /// A comparison stands in conditions only: `Piecewise((1, s0 > 2), (2, True))`.
+    fn comparison(&mut self, depth: usize) -> Option<SizeExpr> {
+        let left = self.sum(depth)?;
+        const SIGNS: [(&str, &str); 6] = [
+            ("==", "Eq"),
+            ("!=", "Ne"),
+            ("<=", "Le"),
+            (">=", "Ge"),
+            ("<", "Lt"),
+            (">", "Gt"),
+        ];
+        match SIGNS.iter().find(|(sign, _)| self.eat(sign)) {
+            Some((_, name)) => SizeExpr::function(name, vec![left, self.sum(depth)?]),
+            None => Some(left),
+        }
+    }
+
+    fn sum(&mut self, depth: usize) -> Option<SizeExpr> {
         if depth > MAX_DEPTH {
             return None;
         }
         let mut v = self.product(depth)?;
         loop {
             if self.eat("+") {
-                v = Value::Size(v.size().add(&self.product(depth)?.size()));
+                v = v.add(&self.product(depth)?);
             } else if self.eat("-") {
-                v = Value::Size(v.size().sub(&self.product(depth)?.size()));
+                v = v.sub(&self.product(depth)?);
             } else {
                 return Some(v);
             }
         }
     }
 
-    fn product(&mut self, depth: usize) -> Option<Value> {
+    fn product(&mut self, depth: usize) -> Option<SizeExpr> {
+        let unknown = SizeExpr::Int(Dim::Unknown);
         let mut v = self.factor(depth)?;
         loop {
             if self.rest.starts_with("**") {
                 return None;
             } else if self.eat("*") {
-                v = Value::Size(v.size().mul(&self.factor(depth)?.size()));
+                v = v.mul(&self.factor(depth)?);
             } else if self.eat("//") {
-                v = Value::Size(v.size().floordiv(&self.factor(depth)?.size()));
+                v = v
+                    .on_dims(&self.factor(depth)?, Dim::floordiv)
+                    .unwrap_or(unknown.clone());
             } else if self.eat("/") {
-                v = Value::Ratio(v.size(), self.factor(depth)?.size());
+                v = v.div(&self.factor(depth)?);
             } else if self.eat("%") {
-                v = Value::Size(v.size().modulo(&self.factor(depth)?.size()));
+                v = v.on_dims(&self.factor(depth)?, Dim::modulo).unwrap_or(unknown.clone());
             } else {
                 return Some(v);
             }
         }
     }
 
-    fn factor(&mut self, depth: usize) -> Option<Value> {
+    fn factor(&mut self, depth: usize) -> Option<SizeExpr> {
         if self.eat("-") {
-            let v = self.deeper(depth)?;
-            return Some(Value::Size(v.size().neg()));
+            return Some(self.deeper(depth)?.neg());
         }
         let base = self.atom(depth)?;
         if !self.eat("**") {
             return Some(base);
         }
-        let exponent = self.deeper(depth)?.size();
-        Some(Value::Size(power(&base.size(), &exponent)))
+        let exponent = self.deeper(depth)?;
+        Some(base.pow(&exponent))
     }
 
-    fn deeper(&mut self, depth: usize) -> Option<Value> {
+    fn deeper(&mut self, depth: usize) -> Option<SizeExpr> {
         if depth > MAX_DEPTH {
             None
         } else {
@@ -129,39 +113,95 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn atom(&mut self, depth: usize) -> Option<Value> {
+    fn atom(&mut self, depth: usize) -> Option<SizeExpr> {
         if self.eat("(") {
-            let v = self.sum(depth + 1)?;
+            let v = self.comparison(depth + 1)?;
             return self.eat(")").then_some(v);
         }
         if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
-            let digits = self.word(|c| c.is_ascii_digit() || c == '.');
-            return Some(Value::Size(digits.parse().map_or(Dim::Unknown, Dim::Const)));
+            return Some(self.number());
         }
         let name = self.word(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
-        if name.is_empty() {
-            return None;
+        match name {
+            "" => return None,
+            "True" | "true" => return Some(SizeExpr::int(1)),
+            "False" | "false" => return Some(SizeExpr::int(0)),
+            _ => {}
         }
         if !self.eat("(") {
-            return Some(Value::Size(Dim::var(name)));
+            return Some(SizeExpr::Int(Dim::var(name)));
         }
-        if name == "Symbol" {
-            return self.symbol();
+        match name {
+            "Symbol" => self.symbol(),
+            "Float" => self.float(),
+            "Piecewise" => self.piecewise(depth),
+            _ => {
+                let args = self.list(depth, |p, depth| p.comparison(depth))?;
+                Some(SizeExpr::function(name, args).unwrap_or(SizeExpr::Int(Dim::Unknown)))
+            }
         }
-        let mut args = vec![];
+    }
+
+    /// What stands between commas until the parenthesis closes.
+    fn list<T>(&mut self, depth: usize, item: impl Fn(&mut Self, usize) -> Option<T>) -> Option<Vec<T>> {
+        let mut items = vec![];
         while !self.eat(")") {
-            if !args.is_empty() && !self.eat(",") {
+            if !items.is_empty() && !self.eat(",") {
                 return None;
             }
-            args.push(self.sum(depth + 1)?);
+            items.push(item(self, depth + 1)?);
         }
-        Some(call(name, args))
+        Some(items)
+    }
+
+    fn number(&mut self) -> SizeExpr {
+        let all = self.rest;
+        let mut digits = self.word(|c| c.is_ascii_alphanumeric() || c == '.');
+        // `1e-05`
+        if digits.ends_with(['e', 'E']) && (self.eat("-") || self.eat("+")) {
+            self.word(|c| c.is_ascii_digit());
+            digits = all[..all.len() - self.rest.len()].trim_end();
+        }
+        match (digits.parse(), digits.parse()) {
+            (Ok(i), _) => SizeExpr::int(i),
+            (_, Ok(x)) => SizeExpr::float(x),
+            _ => SizeExpr::Int(Dim::Unknown),
+        }
+    }
+
+    /// The rest of `Piecewise((1, s0 > 2), ExprCondPair(2, True))`.
+    fn piecewise(&mut self, depth: usize) -> Option<SizeExpr> {
+        let parts = self.list(depth, |p, depth| {
+            let _ = p.eat("ExprCondPair") || p.eat("Tuple");
+            if !p.eat("(") {
+                return None;
+            }
+            match &p.list(depth, |p, depth| p.comparison(depth))?[..] {
+                [value, condition] => Some((value.clone(), condition.clone())),
+                _ => None,
+            }
+        })?;
+        SizeExpr::piecewise(parts)
+    }
+
+    /// The rest of `Float('1.5', precision=53)`.
+    fn float(&mut self) -> Option<SizeExpr> {
+        let quote = self.rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
+        let (digits, rest) = self.rest[1..].split_once(quote)?;
+        let (precision, rest) = rest.split_once(')')?;
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '=' | ',' | ' ');
+        if !precision.chars().all(plain) {
+            return None;
+        }
+        let x = digits.parse().ok()?;
+        self.rest = rest.trim_start();
+        Some(SizeExpr::float(x))
     }
 }
 
 impl Parser<'_> {
     /// The rest of `Symbol('s77', positive=True, integer=True)`.
-    fn symbol(&mut self) -> Option<Value> {
+    fn symbol(&mut self) -> Option<SizeExpr> {
         let quote = self.rest.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
         let (name, rest) = self.rest[1..].split_once(quote)?;
         let (assumptions, rest) = rest.split_once(')')?;
@@ -172,47 +212,8 @@ impl Parser<'_> {
         }
         let symbol = Dim::var(name);
         self.rest = rest.trim_start();
-        Some(Value::Size(symbol))
+        Some(SizeExpr::Int(symbol))
     }
-}
-
-fn power(base: &Dim, exponent: &Dim) -> Dim {
-    match exponent.as_const() {
-        Some(n @ 0..=16) => (0..n).fold(Dim::Const(1), |p, _| p.mul(base)),
-        _ => Dim::Unknown,
-    }
-}
-
-/// The functions of `torch/utils/_sympy/functions.py` that sizes can express.
-fn call(name: &str, args: Vec<Value>) -> Value {
-    let name = name.rsplit('.').next().unwrap_or(name);
-    if let ("IntTrueDiv" | "FloatTrueDiv" | "Rational", [a, b]) = (name, &args[..]) {
-        return Value::Ratio(a.clone().size(), b.clone().size());
-    }
-    if name == "Mul" {
-        return args.into_iter().fold(Value::Size(Dim::Const(1)), Value::mul);
-    }
-    let size = match (name, &args[..]) {
-        // Sizes are not negative, so rounding towards zero is rounding down.
-        ("FloorToInt" | "TruncToInt" | "floor", [v]) => v.clone().floor(),
-        ("CeilToInt" | "ceiling", [Value::Ratio(a, b)]) => ceil_div(a, b),
-        ("CeilToInt" | "ceiling" | "Identity" | "ToFloat" | "Integer", [v]) => v.clone().size(),
-        _ => {
-            let dims: Vec<Dim> = args.into_iter().map(Value::size).collect();
-            match (name, &dims[..]) {
-                ("FloorDiv" | "CleanDiv", [a, b]) => a.floordiv(b),
-                ("CeilDiv", [a, b]) => ceil_div(a, b),
-                ("Mod" | "PythonMod", [a, b]) => a.modulo(b),
-                ("ModularIndexing", [a, d, m]) => a.floordiv(d).modulo(m),
-                ("PowByNatural" | "Pow", [a, n]) => power(a, n),
-                ("Add", _) => dims.iter().fold(Dim::Const(0), |a, b| a.add(b)),
-                ("Max", [first, rest @ ..]) => rest.iter().fold(first.clone(), |a, b| a.max_of(b)),
-                ("Min", [first, rest @ ..]) => rest.iter().fold(first.clone(), |a, b| a.min_of(b)),
-                _ => Dim::Unknown,
-            }
-        }
-    };
-    Value::Size(size)
 }
 
 #[cfg(test)]
@@ -233,7 +234,33 @@ mod tests {
             ("Max(1, s0)", "max(1, s0)"),
             ("s0**2", "s0*s0"),
             ("4*s0/2", "2*s0"),
-            ("Where(s0 , 1, 2)", "?"),
+            ("Where(s0 , 1, 2)", "Where(s0, 1, 2)"),
+            ("Unheard(s0)", "?"),
+            ("ToFloat(s0)", "?"),
+            ("TruncToInt(1.5*ToFloat(s53))", "TruncToInt(1.5*ToFloat(s53))"),
+            (
+                "TruncToInt(Mul(Float('1.5', precision=53), ToFloat(Symbol('s53', positive=True, integer=True))))",
+                "TruncToInt(1.5*ToFloat(s53))",
+            ),
+            ("RoundToInt(IntTrueDiv(s0, 3))", "RoundToInt(IntTrueDiv(s0, 3))"),
+            (
+                "TruncToInt(FloatTrueDiv(ToFloat(s0), 2.5) + 0.5)",
+                "TruncToInt(FloatTrueDiv(ToFloat(s0), 2.5) + 0.5)",
+            ),
+            (
+                "Piecewise((1, s0 > 2), (s0, Eq(s0, 1)), (7, True))",
+                "Where(s0 > 2, 1, Where(s0 == 1, s0, 7))",
+            ),
+            (
+                "Piecewise(ExprCondPair(Integer(1), StrictGreaterThan(Symbol('s0'), Integer(2))), ExprCondPair(Integer(7), true))",
+                "Where(s0 > 2, 1, 7)",
+            ),
+            ("BitwiseFn_bitwise_and(s0, 3)", "BitwiseFn_bitwise_and(s0, 3)"),
+            ("2**s0", "PowByNatural(2, s0)"),
+            ("CleanDiv(s0, 2)", "(s0 // 2)"),
+            ("CeilDiv(s0, 2)", "((s0 + 1) // 2)"),
+            ("Identity(s0)", "s0"),
+            ("Abs(s0 - 3)", "max(s0 - 3, -s0 + 3)"),
             ("7", "7"),
             ("Symbol('s77', positive=True, integer=True)", "s77"),
             (

@@ -1,6 +1,7 @@
 //! The nesting of a model's results: torch's pytree specifications (`torch/utils/_pytree.py`, protocol 1).
 
 use super::json::{Bad, get, items, list, optional};
+use crate::graph::Called;
 use crate::types::Val;
 use serde_json::Value;
 
@@ -19,6 +20,39 @@ pub(super) fn nest(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usize>, Ba
         0 => Ok(value),
         n => Err(format!("it nests {} values, but there are {count}", count - n)),
     }
+}
+
+/// The parameters that the specification `spec` of a program's inputs flattens, if one of them nests: those by position and those by
+/// name, called by `names` in this order.
+pub(super) fn called(spec: &str, names: Option<Vec<String>>, inputs: usize) -> Result<Option<Called>, Bad> {
+    let leaves = (0..inputs).map(Val::Leaf).collect();
+    let Val::Tuple(parts) = nest(spec, leaves)? else {
+        return Ok(None);
+    };
+    let (args, kwargs) = match &parts[..] {
+        [Val::Tuple(args), Val::Dict(kwargs)] => (args, &kwargs[..]),
+        [Val::Tuple(args), Val::Tuple(none)] if none.is_empty() => (args, &[][..]),
+        _ => return Ok(None),
+    };
+    let one = |v: &Val<usize>| matches!(v, Val::Leaf(_));
+    if args.iter().chain(kwargs.iter().map(|(_, v)| v)).all(one) {
+        return Ok(None);
+    }
+    let keys = kwargs.iter().filter_map(|(k, _)| match k {
+        Val::Str(s) => Some(s.to_string()),
+        _ => None,
+    });
+    let keys: Vec<String> = keys.collect();
+    let given = names.filter(|n| n.len() == args.len() + kwargs.len());
+    let positional = match given {
+        Some(names) => names.into_iter().take(args.len()).collect(),
+        None => (0..args.len()).map(|i| format!("arg_{i}")).collect(),
+    };
+    Ok(Some(Called {
+        args: positional,
+        kwargs: Some(keys),
+        inputs,
+    }))
 }
 
 fn build(spec: &Value, leaves: &mut std::vec::IntoIter<Val<usize>>) -> Result<Val<usize>, Bad> {

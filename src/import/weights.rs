@@ -5,7 +5,7 @@ use crate::graph::{Arg, Attribute, AttributeKind, GraphModule, NodeId, Opcode};
 use crate::op::modules;
 use crate::syntax::torchscript::OPTIONAL;
 use crate::tensor::Tensor;
-use crate::tensor::files::{self, FileError, Problem, TensorFile};
+use crate::tensor::files::{self, FileError, Problem, Role, TensorFile};
 use crate::types::{TensorType, Val};
 use indexmap::{IndexMap, IndexSet};
 use std::convert::Infallible;
@@ -20,17 +20,28 @@ const MAX_NAMES: usize = 20;
 /// written out in the graph's file) stay. Reports all at once: a file that cannot be read (E0407), missing weights (E0401),
 /// weights of another shape or dtype than declared (E0406), and as a note those that nothing reads (L0002).
 pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
+    bind(module, path, false)
+}
+
+/// [`bind_weights`] that also replaces the values that the module has already, where the file holds others.
+pub fn replace_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
+    bind(module, path, true)
+}
+
+fn bind(module: &mut GraphModule, path: &Path, replace: bool) -> Diagnostics {
     let mut out = Diagnostics::new();
     let at = module.weights.as_ref().and_then(|(_, span)| *span);
     let mut file = match files::read(path) {
         Ok(file) => file,
         Err(e) => {
             let title = format!("the weights file `{}` cannot be read", path.display());
-            out.push(
-                Diagnostic::new(Code::E0407, title)
-                    .at_opt(at, "named here")
-                    .note(reason(&e, path)),
-            );
+            let d = Diagnostic::new(Code::E0407, title)
+                .at_opt(at, "named here")
+                .note(reason(&e));
+            out.push(match &e.problem {
+                Problem::Kind(kind) => d.help(kind.advice(Role::Weights, &path.display().to_string())),
+                _ => d,
+            });
             return out;
         }
     };
@@ -41,6 +52,9 @@ pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
         missing: vec![],
         out,
     };
+    if replace {
+        binder.forget(&file.tensors);
+    }
     binder.declare_reads(&file.tensors);
     binder.fill(&mut file);
     binder.report_missing(&file.tensors);
@@ -48,20 +62,15 @@ pub fn bind_weights(module: &mut GraphModule, path: &Path) -> Diagnostics {
     binder.out
 }
 
-/// What is wrong with a file, without its path; with a hint where the cause is a usual one.
-fn reason(e: &FileError, path: &Path) -> String {
-    let tensor = e.tensor.as_ref().filter(|t| !t.is_empty());
-    let what = tensor.map_or(e.problem.to_string(), |t| format!("tensor `{t}`: {}", e.problem));
+/// What is wrong with a file, without its path.
+fn reason(e: &FileError) -> String {
     if let Problem::Io(text) = &e.problem {
         return text
             .split_once(" (os error")
             .map_or(text.clone(), |(head, _)| head.to_string());
     }
-    let pointer = std::fs::read(path).is_ok_and(|b| b.starts_with(b"version https://git-lfs"));
-    match pointer {
-        true => "it is a Git LFS pointer, not the file itself: run `git lfs pull`".into(),
-        false => what,
-    }
+    let tensor = e.tensor.as_ref().filter(|t| !t.is_empty());
+    tensor.map_or(e.problem.to_string(), |t| format!("tensor `{t}`: {}", e.problem))
 }
 
 /// Makes None of the attributes that may be None (TorchScript's `Tensor?`) and that the file has not.
@@ -96,6 +105,15 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
+    /// Forgets the values that the file replaces.
+    fn forget(&mut self, tensors: &IndexMap<String, Tensor>) {
+        let replaced = |(name, _): &(&Arc<str>, &mut Attribute)| tensors.contains_key(&***name);
+        for (_, a) in self.module.attributes.iter_mut().filter(replaced) {
+            a.ty = a.ty.take().or_else(|| a.value.as_ref().map(|t| Val::Leaf(t.ty())));
+            a.value = None;
+        }
+    }
+
     /// Adds an attribute for every weight that a graph reads without declaring it.
     fn declare_reads(&mut self, tensors: &IndexMap<String, Tensor>) {
         let (mut needed, mut called) = (IndexSet::new(), IndexSet::new());
@@ -295,7 +313,7 @@ pub fn write_weights(
 pub fn write_tensors<'a>(path: &Path, values: impl Iterator<Item = (&'a str, &'a Tensor)>) -> Result<(), Diagnostic> {
     files::write(path, values).map_err(|e| {
         let title = format!("the weights file `{}` cannot be written", path.display());
-        Diagnostic::new(Code::E0408, title).note(reason(&e, path))
+        Diagnostic::new(Code::E0408, title).note(reason(&e))
     })
 }
 
@@ -309,6 +327,10 @@ struct InFile<'a> {
 impl modules::Below for InFile<'_> {
     fn has_attr(&self, path: &str) -> bool {
         self.tensors.contains_key(&format!("{}.{path}", self.path))
+    }
+
+    fn is_known(&self) -> bool {
+        true
     }
 
     fn part(&self, path: &str) -> Option<modules::Constructed<'_>> {

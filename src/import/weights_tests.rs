@@ -23,6 +23,7 @@ fn module() -> GraphModule {
             args,
             kwargs: vec![],
             span: None,
+            places: None,
         },
     );
     let ty = Some(Val::Leaf(TensorType::fixed(DType::F32, &[2])));

@@ -2,10 +2,10 @@
 
 use super::report;
 use super::resolve::resolve_node;
-use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, result_type};
+use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, result_type};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::op::{Call, OpError, ParamType, Sizes};
+use crate::op::{Call, Meaning, OpError, ParamType, Sizes};
 use crate::types::{TensorType, Type, Val, promote_types};
 
 /// The type of one node from the types stored in its inputs: what a pass calls for a node it made. Equations between
@@ -49,6 +49,11 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
         return Ok(result.unwrap_or(Val::Unknown));
     }
     let ty = result?;
+    if matches!(call.op.meaning, Meaning::Host) && call.args.iter().all(is_value) && !is_value(&ty) {
+        // What is computed of Python's values alone is known here, or never will be.
+        let what = format!("`{}` has no value for these arguments", call.op.name);
+        return Err(OpError::new(Code::E0202, what));
+    }
     check_bytes(&ty, call.op.name)?;
     if !resolved.out.is_empty() {
         return out_type(&resolved.out, ty);

@@ -79,6 +79,40 @@ pub fn merge(a: &Type, b: &Type, solver: &mut Solver, origin: &Origin) -> Result
     }
 }
 
+/// Whether the declared type has sizes that the op's own result, of type `found`, leaves open.
+pub fn says_more(declared: &Type, found: &Type) -> bool {
+    match (declared, found) {
+        (Val::Leaf(d), Val::Leaf(f)) => match (&d.shape, &f.shape) {
+            (Some(_), None) => true,
+            (Some(d), Some(f)) => d
+                .iter()
+                .zip(f)
+                .any(|(d, f)| d.as_const().is_some() && *f == Dim::Unknown),
+            _ => false,
+        },
+        (Val::List(d) | Val::Tuple(d), Val::List(f) | Val::Tuple(f)) => d.iter().zip(f).any(|(d, f)| says_more(d, f)),
+        _ => false,
+    }
+}
+
+/// Whether a value of type `have` is what is declared, as far as that has sizes.
+pub fn keeps(declared: &Type, have: &Type) -> bool {
+    match (declared, have) {
+        (Val::Leaf(d), Val::Leaf(h)) => match (&d.shape, &h.shape) {
+            (Some(x), Some(y)) => {
+                let differs =
+                    |(x, y): (&Dim, &Dim)| matches!((x.as_const(), y.as_const()), (Some(x), Some(y)) if x != y);
+                d.dtype == h.dtype && x.len() == y.len() && !x.iter().zip(y).any(differs)
+            }
+            _ => d.dtype == h.dtype,
+        },
+        (Val::List(d) | Val::Tuple(d), Val::List(h) | Val::Tuple(h)) => {
+            d.len() == h.len() && d.iter().zip(h).all(|(d, h)| keeps(d, h))
+        }
+        _ => true,
+    }
+}
+
 fn kind(v: &Type) -> Option<Kind> {
     match v {
         Val::Int(_) => Some(Kind::Int),

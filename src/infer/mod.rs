@@ -12,27 +12,34 @@
 mod call;
 mod control;
 mod declared;
+mod memory;
 mod report;
 mod resolve;
 mod resolved;
 mod solve;
+mod unknown;
+pub mod untyped;
 
 pub use crate::graph::place_note;
 pub use call::{call_type, infer_node, inplace_type, stored_type, wrong_number};
+pub use declared::keeps;
+pub use memory::result_layout;
 pub use report::op_error;
-pub use resolve::{graph_callee, resolve_node, resolve_with};
+pub use resolve::{graph_callee, is_open, resolve_node, resolve_with};
 pub use resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, map, operand_type, result_type};
 pub use solve::{Guard, Origin, Solver};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
-use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
-use crate::op::Sizes;
+use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
+use crate::op::{self, Sizes};
 use crate::types::{Dim, Kind, Type, Val};
 use call::check_bytes;
 use cranelift_entity::SecondaryMap;
 use indexmap::IndexMap;
-use report::Unknowns;
+use memory::Known;
+use std::collections::HashSet;
 use std::sync::Arc;
+use unknown::Unknowns;
 
 /// How deep calls of graphs may nest.
 const MAX_CALL_DEPTH: usize = 64;
@@ -61,9 +68,19 @@ pub fn infer(module: &mut GraphModule, options: &InferOptions) -> Diagnostics {
     infer_sizes(module, options).diagnostics
 }
 
+/// [`infer`] of a module of which parts could not be read: what follows from these is not reported.
+pub fn infer_around(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Diagnostics {
+    infer_with(module, options, gaps).diagnostics
+}
+
 /// [`infer`], with the sizes it solved and the guards it could not decide.
 pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inference {
-    let mut cx = Infer::new(module);
+    infer_with(module, options, &Gaps::default())
+}
+
+fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Inference {
+    let mut cx = Infer::new(module, gaps);
+    cx.check_declarations();
     let entry = module.entry_name().cloned();
     if let Some(name) = &entry {
         cx.graph(name, Some(&options.inputs));
@@ -74,7 +91,10 @@ pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inferenc
             cx.graph(&name, None);
         }
     }
+    let implied = std::mem::take(&mut cx.implied);
+    let claims = std::mem::take(&mut cx.claims);
     let (done, inference) = cx.finish();
+    module.implied.extend(implied);
     for (name, types) in done {
         let Some(graph) = module.graphs.get_mut(&name) else {
             continue;
@@ -83,7 +103,9 @@ pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inferenc
             let ty = types[n].clone();
             // The result has its parts' types; saying them again is for those who write them.
             let is_output = graph[n].op() == Opcode::Output;
+            let claimed = claims.contains(&(name.clone(), n));
             let meta = graph.meta_mut(n);
+            meta.claimed = claimed;
             if is_output && !meta.declared {
                 continue;
             }
@@ -103,24 +125,60 @@ type Memo = Vec<(Vec<Type>, Type)>;
 
 struct Infer<'m> {
     module: &'m GraphModule,
+    gaps: &'m Gaps,
     solver: Solver,
     diagnostics: Diagnostics,
-    unknowns: Unknowns,
+    unknowns: Unknowns<'m>,
+    /// Modules whose declarations are wrong, which was reported: their calls have no type.
+    wrong_modules: HashSet<Arc<str>>,
     done: IndexMap<Arc<str>, Types>,
     memo: IndexMap<Arc<str>, Memo>,
+    /// Types of weights that modules' declarations imply.
+    implied: IndexMap<Arc<str>, Type>,
     stack: Vec<Arc<str>>,
+    /// Nodes whose declared type says more than their op does.
+    claims: HashSet<(Arc<str>, NodeId)>,
 }
 
 impl<'m> Infer<'m> {
-    fn new(module: &'m GraphModule) -> Infer<'m> {
+    fn new(module: &'m GraphModule, gaps: &'m Gaps) -> Infer<'m> {
         Infer {
             module,
+            gaps,
             solver: Solver::new(module.dims.clone()),
             diagnostics: Diagnostics::new(),
             unknowns: Unknowns::default(),
+            wrong_modules: HashSet::new(),
             done: IndexMap::new(),
             memo: IndexMap::new(),
+            implied: IndexMap::new(),
             stack: vec![],
+            claims: HashSet::new(),
+        }
+    }
+
+    /// Reports modules whose class or constructor arguments are wrong. Of modules that nothing calls, which torch prints as
+    /// well, only a class that is known but for a slip is.
+    fn check_declarations(&mut self) {
+        let graphs = self.module.graphs.values();
+        let calls = graphs.flat_map(|g| {
+            g.iter()
+                .filter(|&n| g[n].op() == Opcode::CallModule)
+                .map(|n| g[n].target())
+        });
+        let called: HashSet<&str> = calls.collect();
+        for (name, decl) in &self.module.modules {
+            let Err(e) = op::modules::check(decl.constructed()) else {
+                continue;
+            };
+            let used = called.contains(&**name);
+            if used {
+                self.wrong_modules.insert(name.clone());
+            }
+            let slip = || !self.module.printed && op::modules::is_slip(&decl.class);
+            if used || e.code == Code::E0201 && slip() {
+                self.diagnostics.push(unknown::declaration(self.module, name, e));
+            }
         }
     }
 
@@ -136,6 +194,7 @@ impl<'m> Infer<'m> {
         }
         self.stack.push(name.clone());
         let mut types = Types::with_default(Val::Unknown);
+        let mut known = Known::new();
         let mut inputs = inputs.unwrap_or_default().iter();
         let mut result = Val::None;
         for n in graph.iter() {
@@ -145,12 +204,18 @@ impl<'m> Infer<'m> {
                     self.check_input(graph, n, ty)
                 }
                 _ => {
-                    let found = self.node(name, graph, n, &types);
+                    let found = self.node(name, graph, n, &mut known);
                     self.check_declared(graph, n, found)
                 }
             };
             if graph[n].op() == Opcode::Output {
                 result = inferred.clone();
+            }
+            match graph[n].op() {
+                // What a called graph is given may lie anywhere.
+                Opcode::Placeholder if self.stack.len() == 1 => known.note_plain(n, &inferred),
+                Opcode::GetAttr => known.note_plain(n, &inferred),
+                _ => known.types[n] = inferred.clone(),
             }
             types[n] = inferred;
         }
@@ -212,21 +277,33 @@ impl<'m> Infer<'m> {
         self.solver.apply(&types[n])
     }
 
-    fn node(&mut self, graph_name: &Arc<str>, graph: &Graph, n: NodeId, types: &Types) -> Type {
+    fn node(&mut self, graph_name: &Arc<str>, graph: &Graph, n: NodeId, known: &mut Known) -> Type {
+        let types = &known.types;
         let node = &graph[n];
+        if self.gaps.cover(node.meta.span) || node.op().is_call() && self.gaps.names(node.target()) {
+            return Val::Unknown;
+        }
         match node.op() {
             Opcode::Output => node
                 .args()
                 .first()
                 .map_or(Val::None, |a| arg_type(a, &|i| self.lookup(types, i))),
             Opcode::GetAttr => attribute_type(self.module, node.target()),
+            Opcode::CallModule if self.wrong_modules.contains(node.target()) => Val::Unknown,
             _ => {
                 let resolved = resolve::resolve_plain(self.module, graph_name, graph, n, &|i| self.lookup(types, i));
                 match resolved {
-                    Ok(r) => self.call(graph, n, &r, types),
+                    Ok(r) => {
+                        self.note_implied(&r);
+                        let ty = self.call(graph, n, &r, known);
+                        known.note(n, &r, &ty);
+                        ty
+                    }
                     Err(e) => {
                         if e.code == Code::E0201 {
-                            self.unknowns.add(self.module, graph, n, e);
+                            let ty = |i| self.solver.apply(&types[i]);
+                            let fits = |path: &str| resolve::fits(graph, n, &ty, path);
+                            self.unknowns.add(self.module, graph, n, e, &fits);
                         } else {
                             self.diagnostics.push(e);
                         }
@@ -237,7 +314,28 @@ impl<'m> Infer<'m> {
         }
     }
 
-    fn call(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, types: &Types) -> Type {
+    /// Keeps the types of a module's weights that only its declaration tells.
+    fn note_implied(&mut self, resolved: &Resolved) {
+        let known = &self.module.attributes;
+        let args = resolved.args.iter().zip(&resolved.arg_types);
+        let kwargs = resolved.kwargs.iter().zip(&resolved.kwarg_types);
+        for (v, t) in args.chain(kwargs.map(|((_, v), (_, t))| (v, t))) {
+            let pairs: Vec<(&Val<Operand>, &Type)> = match (v, t) {
+                (Val::List(v), Val::List(t)) => v.iter().zip(t).collect(),
+                pair => vec![pair],
+            };
+            for (v, t) in pairs {
+                if let (Val::Leaf(Operand::Attr(path)), Val::Leaf(_)) = (v, t)
+                    && !known.contains_key(path)
+                {
+                    self.implied.entry(path.clone()).or_insert_with(|| t.clone());
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved, known: &Known) -> Type {
+        let types = &known.types;
         if let Callee::Graph(name) = &resolved.callee {
             return self.graph_call(graph, n, name, resolved);
         }
@@ -245,7 +343,8 @@ impl<'m> Infer<'m> {
             return self.control(graph, n, resolved, types);
         }
         let mut sizes = Sizes::default();
-        match call_type(resolved, &mut sizes) {
+        let found = call_type(resolved, &mut sizes).and_then(|ty| known.in_memory(resolved, ty));
+        match found {
             Ok(ty) => {
                 let mut ok = true;
                 for (a, b, what) in sizes.equations {
@@ -264,9 +363,30 @@ impl<'m> Infer<'m> {
                 for i in graph[n].inputs() {
                     d = self.solver.explain(&types[i], d);
                 }
+                d = self.declared_sizes(graph, n, resolved, d);
                 self.diagnostics.push(d);
                 Val::Unknown
             }
+        }
+    }
+
+    /// Shows the declaration that a module's weights have their sizes from.
+    fn declared_sizes(&self, graph: &Graph, n: NodeId, resolved: &Resolved, d: Diagnostic) -> Diagnostic {
+        let implied = resolved
+            .args
+            .iter()
+            .zip(&resolved.arg_types)
+            .find_map(|(v, t)| match (v, t) {
+                (Val::Leaf(Operand::Attr(path)), Val::Leaf(_)) if self.implied.contains_key(path) => Some((path, t)),
+                _ => None,
+            });
+        let (Some((path, ty)), Some(decl)) = (implied, self.module.modules.get(graph[n].target())) else {
+            return d;
+        };
+        let text = format!("by this, `{path}` is {ty}");
+        match decl.span {
+            Some(s) => d.see(s, text),
+            None => d.note(format!("`{}` is declared so that `{path}` is {ty}", graph[n].target())),
         }
     }
 
@@ -278,6 +398,8 @@ impl<'m> Infer<'m> {
             Ok(v) => v,
             Err(e) => {
                 let d = Diagnostic::new(Code::E0203, format!("arguments do not fit the graph `{name}`: {e}"));
+                let names = callee.placeholders().into_iter().map(|p| callee[p].target());
+                let d = d.note(format!("its parameters are ({})", names.collect::<Vec<_>>().join(", ")));
                 self.diagnostics.push(d.at_opt(graph[n].meta.span, ""));
                 return Val::Unknown;
             }
@@ -296,7 +418,12 @@ impl<'m> Infer<'m> {
             return found;
         };
         match declared::merge(declared, &found, &mut self.solver, &Origin::of(graph, n)) {
-            Ok(ty) => ty,
+            Ok(ty) => {
+                if graph[n].op().is_call() && declared::says_more(declared, &found) {
+                    self.claims.extend(self.stack.last().map(|g| (g.clone(), n)));
+                }
+                ty
+            }
             Err(e) => {
                 let d = report::declared(graph, n, declared, &found, &e);
                 self.diagnostics.push(d);

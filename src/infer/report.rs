@@ -3,14 +3,15 @@
 use super::declared::Mismatch;
 use super::resolved::{Operand, Resolved};
 use super::solve::{Contradiction, Origin};
-use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::graph::{Graph, GraphModule, NodeId, Opcode, place_note};
-use crate::op::{self, BindError, Candidate, OpError};
+use crate::diag::words::{a, clip, count, plural};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Graph, NodeId, Opcode, place_note};
+use crate::op::{self, BindError, Candidate, OpError, ParamType};
 use crate::source::Span;
 use crate::types::{Type, Val};
-use indexmap::IndexMap;
 
-fn with_place(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
+/// Adds the user's Python place of the node.
+pub(super) fn with_place(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
     match place_note(graph, n) {
         Some(p) => d.note(p),
         None => d,
@@ -18,7 +19,7 @@ fn with_place(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
 }
 
 /// How a node's target reads in a message.
-fn spelled(graph: &Graph, n: NodeId) -> String {
+pub(super) fn spelled(graph: &Graph, n: NodeId) -> String {
     let node = &graph[n];
     match node.op() {
         Opcode::CallMethod => format!("method `{}`", node.target()),
@@ -27,151 +28,35 @@ fn spelled(graph: &Graph, n: NodeId) -> String {
     }
 }
 
-/// A spelling that is not in the table (E0201); [`suggest`] adds what may be meant.
-pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
-    let span = graph[n].meta.target_span.or(graph[n].meta.span);
-    Diagnostic::new(Code::E0201, format!("unknown op: {}", spelled(graph, n))).at_opt(span, "")
-}
-
-/// A module that is not declared (E0201); [`suggest`] adds what may be meant.
-pub fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
-    let node = &graph[n];
-    let span = node.meta.target_span.or(node.meta.span);
-    Diagnostic::new(Code::E0201, format!("module `{}` is not declared", node.target())).at_opt(span, "")
-}
-
-/// Adds what an unknown name may be meant for. This looks at every name there is, so it is not done for thousands.
-pub fn suggest(module: &GraphModule, graph: &Graph, n: NodeId, d: Diagnostic) -> Diagnostic {
-    let node = &graph[n];
-    if node.op() == Opcode::CallModule {
-        if module.modules.contains_key(node.target()) {
-            return d;
-        }
-        return match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
-            Some(near) => d.help(format!("a module with a similar name is declared: `{near}`")),
-            None => d.help(format!("declare it, for example `module {} = ReLU()`", node.target())),
-        };
-    }
-    let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
-    let mut names: Vec<&str> = module.graphs.keys().map(|k| &**k).collect();
-    names.extend(module.ops.keys().map(|k| &**k));
-    op::spellings().for_each(|s| names.push(s));
-    let near = nearest(&path, names).map(str::to_string);
-    let Some(near) = near.or_else(|| nearest_by_last_part(&path)) else {
-        return d;
-    };
-    let shown = match node.op() {
-        Opcode::CallMethod => near.strip_prefix("Tensor.").unwrap_or(&near).to_string(),
-        _ if node.target().starts_with("torch.ops.") && near.starts_with("aten.") => format!("torch.ops.{near}"),
-        _ => near,
-    };
-    match node.meta.target_span {
-        Some(s) => d.suggest(s, shown, "an op with a similar name exists"),
-        None => d.help(format!("an op with a similar name exists: `{shown}`")),
-    }
-}
-
-/// A module whose class or constructor arguments are wrong.
-pub fn module_error(graph: &Graph, n: NodeId, declared: Option<Span>, e: OpError) -> Diagnostic {
-    let node = &graph[n];
-    let mut d = Diagnostic::new(e.code, e.title);
-    d = match declared {
-        Some(s) => d.at(s, format!("called by `%{}`", node.name())),
-        None => d.at_opt(node.meta.target_span.or(node.meta.span), ""),
-    };
-    d.notes.extend(e.notes);
-    d.help.extend(e.help);
-    d
-}
-
-/// The spelling of the same family (`torch.`, `aten.`, `Tensor.` …) whose last part is nearest.
-fn nearest_by_last_part(path: &str) -> Option<String> {
-    let (head, last) = path.rsplit_once('.')?;
-    let family = op::spellings().filter_map(|s| s.rsplit_once('.').filter(|(h, _)| *h == head).map(|(_, l)| l));
-    nearest(last, family).map(|l| format!("{head}.{l}"))
-}
-
-/// An unknown op and where it is used.
-struct Unknown {
-    diagnostic: Diagnostic,
-    spans: Vec<Option<Span>>,
-    places: Vec<String>,
-}
-
-/// Unknown ops, collected so that each spelling is reported once with all its uses.
-#[derive(Default)]
-pub struct Unknowns {
-    by_spelling: IndexMap<String, Unknown>,
-}
-
-impl Unknowns {
-    /// How many uses and places a report shows.
-    const SHOWN: usize = 3;
-    /// How many names are looked up for what may be meant.
-    const SUGGESTED: usize = 30;
-
-    /// Adds a use.
-    pub fn add(&mut self, module: &GraphModule, graph: &Graph, n: NodeId, d: Diagnostic) {
-        let first = !self.by_spelling.contains_key(&d.title);
-        let d = if first && self.by_spelling.len() < Self::SUGGESTED {
-            suggest(module, graph, n, d)
-        } else {
-            d
-        };
-        let span = graph[n].meta.target_span.or(graph[n].meta.span);
-        let place = place_note(graph, n);
-        let unknown = self.by_spelling.entry(d.title.clone()).or_insert_with(|| Unknown {
-            diagnostic: d,
-            spans: vec![],
-            places: vec![],
-        });
-        unknown.spans.push(span);
-        unknown.places.extend(place);
-    }
-
-    /// Reports them all.
-    pub fn report(&mut self, out: &mut Diagnostics) {
-        for (_, unknown) in std::mem::take(&mut self.by_spelling) {
-            let Unknown {
-                diagnostic: mut d,
-                spans,
-                places,
-            } = unknown;
-            for s in spans.iter().skip(1).take(Self::SHOWN - 1).flatten() {
-                d = d.see(*s, "also here");
-            }
-            if spans.len() > Self::SHOWN {
-                d = d.note(format!("used {} times in all", spans.len()));
-            }
-            for p in places.iter().take(Self::SHOWN) {
-                d = d.note(p.clone());
-            }
-            out.push(d);
-        }
-    }
-}
-
 /// Arguments that fit no overload (E0202, E0203).
 pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e: BindError) -> Diagnostic {
-    let node = &graph[n];
+    let meta = &graph[n].meta;
     let name = spelled(graph, n);
-    let span = node.meta.span;
     let d = match e {
         BindError::Missing(p) => Diagnostic::new(Code::E0203, format!("{name} is called without `{p}`"))
-            .at_opt(span, format!("`{p}` is missing")),
+            .at_opt(meta.span, format!("`{p}` is missing")),
         BindError::TooMany { given, max } => {
-            let title = format!("{name} takes at most {max} positional arguments, but {given} are given");
-            Diagnostic::new(Code::E0203, title).at_opt(node.meta.arg_spans.get(max).copied().or(span), "")
+            let title = format!(
+                "{name} takes at most {}, but {given} are given",
+                count(max, "positional argument")
+            );
+            let span = meta.arg_spans.get(max).copied().or(meta.span);
+            Diagnostic::new(Code::E0203, title).at_opt(span, "this is one too many")
         }
         BindError::UnknownKeyword { name: k, nearest } => {
-            let d = Diagnostic::new(Code::E0203, format!("{name} has no parameter `{k}`")).at_opt(span, "");
-            match nearest {
-                Some(p) => d.help(format!("a parameter with a similar name exists: `{p}`")),
-                None => d,
+            let title = format!("{name} has no parameter `{k}`");
+            let keyword = keyword_span(graph, n, &k).map(|(name, _)| name);
+            let d = Diagnostic::new(Code::E0203, title).at_opt(keyword.or(meta.span), "");
+            match (nearest, keyword) {
+                (Some(p), Some(s)) => d.suggest(s, p, "a parameter with a similar name exists"),
+                (Some(p), None) => d.help(format!("a parameter with a similar name exists: `{p}`")),
+                (None, _) => d,
             }
         }
         BindError::Twice(p) => {
-            Diagnostic::new(Code::E0203, format!("{name} is given `{p}` by position and by name")).at_opt(span, "")
+            let span = keyword_span(graph, n, &p).map(|(name, _)| name).or(meta.span);
+            let title = format!("{name} is given `{p}` by position and by name");
+            Diagnostic::new(Code::E0203, title).at_opt(span, "given again here")
         }
         BindError::WrongType {
             param,
@@ -179,23 +64,79 @@ pub fn bind_error(graph: &Graph, n: NodeId, path: &str, candidate: Candidate, e:
             found,
             origin,
         } => {
-            let span = match origin {
-                op::Origin::Positional(i) => node.meta.arg_spans.get(i).copied().or(span),
-                _ => span,
-            };
-            let title = format!("argument `{param}` of {name} must be {expected}, not {found}");
-            Diagnostic::new(Code::E0202, title).at_opt(span, format!("this is {found}"))
+            let span = argument(graph, n, &origin).or(meta.span);
+            let title = format!(
+                "argument `{param}` of {name} must be {}, not {}",
+                wanted(&expected),
+                a(found)
+            );
+            Diagnostic::new(Code::E0202, title).at_opt(span, format!("this is {}", a(found)))
         }
     };
     with_place(schemas(d, path, candidate), graph, n)
 }
 
+/// Where the argument stands that a parameter is bound to.
+fn argument(graph: &Graph, n: NodeId, origin: &op::Origin) -> Option<Span> {
+    let meta = &graph[n].meta;
+    match origin {
+        op::Origin::Positional(i) | op::Origin::Rest(i) => meta.arg_spans.get(*i).copied(),
+        op::Origin::Keyword(i) => {
+            let (name, _) = graph[n].kwargs().get(*i)?;
+            keyword_span(graph, n, name).map(|(_, value)| value)
+        }
+        op::Origin::Default(_) => None,
+    }
+}
+
+/// Where the keyword argument `name` stands: the name and the value.
+fn keyword_span(graph: &Graph, n: NodeId, name: &str) -> Option<(Span, Span)> {
+    let mut spans = graph[n].meta.keyword_spans.iter();
+    spans.find(|(k, ..)| &**k == name).map(|(_, k, v)| (*k, *v))
+}
+
+/// What a parameter takes, in words: `an int, a list of ints or None`.
+fn wanted(ty: &ParamType) -> String {
+    let mut kinds = vec![];
+    kinds_of(ty, &mut kinds);
+    match kinds.pop() {
+        Some(last) if kinds.is_empty() => last,
+        Some(last) => format!("{} or {last}", kinds.join(", ")),
+        None => String::new(),
+    }
+}
+
+fn kinds_of(ty: &ParamType, out: &mut Vec<String>) {
+    match ty {
+        ParamType::Optional(t) => {
+            kinds_of(t, out);
+            out.push("None".into());
+        }
+        ParamType::List(t, None) => out.push(format!("a list of {}", plural(&t.to_string()))),
+        ParamType::List(t, Some(n)) => {
+            kinds_of(t, out);
+            out.push(match n {
+                1 => format!("a list of {}", plural(&t.to_string())),
+                n => format!("a list of {}", count(*n, &t.to_string())),
+            });
+        }
+        t => out.push(a(&t.to_string())),
+    }
+}
+
 /// Adds the schemas that the spelling can have.
 fn schemas(mut d: Diagnostic, path: &str, candidate: Candidate) -> Diagnostic {
-    let all = op::candidates(path);
-    let shown: Vec<String> = all.iter().map(|c| c.schema().to_string()).collect();
+    let mut shown = op::signature_texts(path);
+    if shown.is_empty() {
+        let all = op::candidates(path);
+        shown = all
+            .iter()
+            .map(|c| format!("{path}{}", op::Parameters(&c.schema().params)))
+            .collect();
+    }
     if shown.len() <= 1 {
-        return d.note(format!("its schema is {}", candidate.schema()));
+        let only = shown.pop().unwrap_or_else(|| candidate.schema().to_string());
+        return d.note(format!("its schema is {only}"));
     }
     for s in shown.iter().take(4) {
         d = d.note(format!("a schema it has is {s}"));
@@ -235,15 +176,37 @@ pub fn op_error(graph: &Graph, n: NodeId, resolved: &Resolved, e: OpError, ty: &
             };
         }
     }
-    d.notes.extend(e.notes);
-    d.help.extend(e.help);
+    d.notes.extend(e.notes.into_iter().map(clip));
+    d.help.extend(e.help.into_iter().map(clip));
+    d = own_schema(d, n, graph, resolved);
     with_place(d, graph, n)
+}
+
+/// Adds the schema to what is said of an argument (E02xx).
+fn own_schema(d: Diagnostic, n: NodeId, graph: &Graph, resolved: &Resolved) -> Diagnostic {
+    if !d.code.name().starts_with("E02") {
+        return d;
+    }
+    let path = op::canonical_path(graph[n].target(), graph[n].op() == Opcode::CallMethod);
+    match (resolved.op(), op::candidates(&path).first()) {
+        (Some(op), Some(c)) if c.op.name == op.name => schemas(d, &path, *c),
+        (Some(op), _) => d.note(format!("its schema is {}", op.schema)),
+        (None, _) => d,
+    }
 }
 
 /// Where the argument for parameter `param` is written.
 fn arg_span(graph: &Graph, n: NodeId, resolved: &Resolved, param: &str) -> Option<Span> {
+    if let Some((_, value)) = keyword_span(graph, n, param) {
+        return Some(value);
+    }
     let call = resolved.call()?;
     let i = call.op.schema.index_of(param)?;
+    if let Some((name, _)) = resolved.kwargs.iter().find(|(_, v)| *v == call.args[i])
+        && let Some((_, value)) = keyword_span(graph, n, name)
+    {
+        return Some(value);
+    }
     let pos = resolved.args.iter().position(|a| *a == call.args[i]).unwrap_or(i);
     graph[n].meta.arg_spans.get(pos).copied()
 }
@@ -266,6 +229,11 @@ pub fn declared(graph: &Graph, n: NodeId, declared: &Type, found: &Type, e: &Mis
     let title = format!("`%{}` is annotated {declared} but is {found}", graph[n].name());
     let mut d = Diagnostic::new(Code::E0301, title).at_opt(graph[n].meta.span, format!("this gives {found}"));
     d.notes.extend(e.notes());
-    let d = e.label(d).help(format!("write `{found}`, or leave the type out"));
+    let d = match graph[n].meta.type_span {
+        Some(s) if matches!(found, Val::Leaf(_)) => {
+            e.label(d).suggest(s, found.to_string(), "the type that is inferred")
+        }
+        _ => e.label(d).help(format!("write `{found}`, or leave the type out")),
+    };
     with_place(d, graph, n)
 }

@@ -3,8 +3,9 @@
 //! [`resolve_node`] is the one way in which stages see a node as a call of a canonical op: functions, methods and
 //! modules, whatever their spelling, become a row of the op table with one argument per parameter.
 
-use super::report;
-use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, refs};
+use super::call::has_unknown;
+use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, declared_attribute, refs, tensor_of};
+use super::{report, unknown};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::op;
@@ -27,11 +28,16 @@ pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: Nod
         "wrap_with_set_grad_enabled" => 1,
         // What autocast does when it is on is not in the graph.
         "wrap_with_autocast" if n.args().get(2) == Some(&Val::Bool(false)) => 4,
-        "wrap" | "tag_activation_checkpoint" => 0,
+        "wrap" | "tag_activation_checkpoint" | "wrap_activation_checkpoint" | "invoke_subgraph" => 0,
         _ => return None,
     };
+    // `invoke_subgraph(@graph, "identifier", …)`
+    let named = n.target().ends_with("invoke_subgraph") as usize;
     match n.args().get(at) {
-        Some(Val::Graph(name)) => module.graphs.get_key_value(name).map(|(k, _)| (k.clone(), at + 1)),
+        Some(Val::Graph(name)) => module
+            .graphs
+            .get_key_value(name)
+            .map(|(k, _)| (k.clone(), at + 1 + named)),
         _ => None,
     }
 }
@@ -51,9 +57,20 @@ pub fn resolve_with(
     ty: &dyn Fn(NodeId) -> Type,
 ) -> Result<Resolved, Diagnostic> {
     resolve_plain(module, caller, graph, node, ty).map_err(|d| match d.code {
-        Code::E0201 => report::suggest(module, graph, node, d),
+        Code::E0201 if d.suggestions.is_empty() => {
+            let own = unknown::own_names(module);
+            unknown::suggest(module, graph, node, d, &own, &|path| fits(graph, node, ty, path))
+        }
         _ => d,
     })
+}
+
+/// Whether the arguments of a node fit an op of the table.
+pub(super) fn fits(graph: &Graph, node: NodeId, ty: &dyn Fn(NodeId) -> Type, path: &str) -> bool {
+    let n = &graph[node];
+    let args: Vec<_> = n.args().iter().map(|a| arg_type(a, ty)).collect();
+    let kwargs: Vec<_> = n.kwargs().iter().map(|(k, v)| (k.clone(), arg_type(v, ty))).collect();
+    op::resolve(path, &args, &refs(&kwargs)).is_ok()
 }
 
 /// [`resolve_with`], without a search for what an unknown name may be meant for.
@@ -94,6 +111,11 @@ pub(super) fn resolve_plain(
             op::canonical_path(n.target(), false)
         }
     };
+    let checked = match module.declared_op(&path) {
+        Some(_) => false,
+        None => op::check(&path, &resolved.arg_types, &refs(&resolved.kwarg_types))
+            .map_err(|(c, e)| report::bind_error(graph, node, &path, c, e))?,
+    };
     if path.contains(".tensor_split") {
         constants_as_ints(module, graph, &mut resolved);
     }
@@ -106,16 +128,31 @@ pub(super) fn resolve_plain(
     let (args, kwargs) = (&resolved.arg_types, refs(&resolved.kwarg_types));
     let found = match module.declared_op(&path) {
         Some(op) => op::resolve_among(&[op::Candidate { op, form: None }], args, &kwargs),
-        None => op::resolve(&path, args, &kwargs),
+        None => op::resolve_checked(&path, args, &kwargs, checked),
     };
     match found {
         Ok(s) => {
             resolved.callee = Callee::Op(s);
             Ok(resolved)
         }
-        Err(None) => Err(report::unknown_op(graph, node)),
+        Err(None) => Err(unknown::unknown_op(graph, node)),
         Err(Some((candidate, e))) => Err(report::bind_error(graph, node, &path, candidate, e)),
     }
+}
+
+/// Whether it depends on types that are not known which op a function or method call means. Such a call stays as it is
+/// written until they are known.
+pub fn is_open(module: &GraphModule, graph: &Graph, node: NodeId) -> bool {
+    let n = &graph[node];
+    if !matches!(n.op(), Opcode::CallFunction | Opcode::CallMethod) {
+        return false;
+    }
+    let ty = |n: NodeId| graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
+    let args: Vec<Type> = n.args().iter().map(|a| arg_type(a, &ty)).collect();
+    let kwargs: Vec<(Arc<str>, Type)> = n.kwargs().iter().map(|(k, v)| (k.clone(), arg_type(v, &ty))).collect();
+    let mut all = args.iter().chain(kwargs.iter().map(|(_, t)| t));
+    let path = op::canonical_path(n.target(), n.op() == Opcode::CallMethod);
+    all.any(has_unknown) && module.declared_op(&path).is_none() && op::is_open(&path, &args, &refs(&kwargs))
 }
 
 /// Copies of a constant that graphs of torch.export read it by.
@@ -173,19 +210,17 @@ fn constants_as_ints(module: &GraphModule, graph: &Graph, resolved: &mut Resolve
 fn source_value(
     s: &Source,
     inputs: &[(Val<Operand>, Type)],
-    module: &GraphModule,
-    attr: &dyn Fn(&str) -> Arc<str>,
+    attr: &dyn Fn(&str) -> (Arc<str>, Type),
 ) -> (Val<Operand>, Type) {
     match s {
         Source::Input(i) => inputs[*i].clone(),
         Source::Attr(name) => {
-            let path = attr(name);
-            let ty = attribute_type(module, &path);
+            let (path, ty) = attr(name);
             (Val::Leaf(Operand::Attr(path)), ty)
         }
         Source::Value(v) => (op::lift(v), op::lift(v)),
         Source::List(items) => {
-            let (values, types) = items.iter().map(|s| source_value(s, inputs, module, attr)).unzip();
+            let (values, types) = items.iter().map(|s| source_value(s, inputs, attr)).unzip();
             (Val::List(values), Val::List(types))
         }
     }
@@ -202,17 +237,33 @@ impl Below for Declared<'_> {
         self.module.attributes.contains_key(&*format!("{}.{path}", self.path))
     }
 
+    fn is_known(&self) -> bool {
+        let inside = |name: &str| name.strip_prefix(self.path).is_some_and(|r| r.starts_with('.'));
+        self.module.attributes.keys().any(|k| inside(k))
+    }
+
     fn part(&self, path: &str) -> Option<Constructed<'_>> {
         let decl = self.module.modules.get(&*format!("{}.{path}", self.path))?;
         Some(decl.constructed())
     }
 }
 
+/// The dtype of weights that nothing declares: the one that the constructor names, else that of the first input of floats,
+/// because torch computes with one dtype, else torch's default.
+fn weights_dtype(module: &GraphModule, path: &str, inputs: &[(Val<Operand>, Type)]) -> DType {
+    let decl = module.modules.get(path);
+    let named = decl.into_iter().flat_map(|d| &d.kwargs).find_map(|(k, v)| match v {
+        Val::DType(d) if &**k == "dtype" => Some(*d),
+        _ => None,
+    });
+    let floats = |(_, t): &(_, Type)| t.as_leaf().map(|t| t.dtype).filter(|d| d.is_float());
+    named.or_else(|| inputs.iter().find_map(floats)).unwrap_or(DType::F32)
+}
+
 /// A module's call as the op it stands for.
 fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolved) -> Result<Resolved, Diagnostic> {
     let n = &graph[node];
     let path = n.target();
-    let attr = |name: &str| -> Arc<str> { format!("{path}.{name}").into() };
     let names: Vec<Arc<str>> = given.kwargs.iter().map(|(k, _)| k.clone()).collect();
     let values = given.args.into_iter().chain(given.kwargs.into_iter().map(|(_, v)| v));
     let types = given
@@ -224,11 +275,28 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
     let guards = || op::modules::is_guards(path).then(op::modules::no_guards).flatten();
     let call = match (guards(), module.modules.get(path)) {
         (Some(call), _) => call,
-        (None, Some(decl)) => op::modules::expand(decl.constructed(), inputs.len(), &names, &below)
-            .map_err(|e| report::module_error(graph, node, decl.span, e))?,
-        (None, None) => return Err(report::unknown_module(graph, node)),
+        (None, Some(decl)) => {
+            op::modules::expand(decl.constructed(), inputs.len(), &names, &below).map_err(
+                |e| match op::modules::check(decl.constructed()) {
+                    Err(e) => unknown::declaration(module, path, e),
+                    Ok(()) => unknown::module_call(graph, node, decl.span, e),
+                },
+            )?
+        }
+        (None, None) => return Err(unknown::unknown_module(graph, node)),
     };
-    let value = |s: &Source| source_value(s, &inputs, module, &attr);
+    let dtype = weights_dtype(module, path, &inputs);
+    let attr = |name: &str| -> (Arc<str>, Type) {
+        let at: Arc<str> = format!("{path}.{name}").into();
+        let sizes = call.sizes.iter().find(|(n, _)| &**n == name);
+        let ty = match (declared_attribute(module, &at), sizes) {
+            (Some(ty), _) => ty,
+            (None, Some((_, sizes))) => tensor_of(dtype, sizes),
+            (None, None) => attribute_type(module, &at),
+        };
+        (at, ty)
+    };
+    let value = |s: &Source| source_value(s, &inputs, &attr);
     let (args, arg_types): (Vec<_>, Vec<_>) = call.args.iter().map(value).unzip();
     let (mut kwargs, mut kwarg_types) = (vec![], vec![]);
     for (name, s) in &call.kwargs {
@@ -241,7 +309,7 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         form: None,
     };
     let mut spelling = candidate
-        .bind(&arg_types, &refs(&kwarg_types), true)
+        .bind_checked(&arg_types, &refs(&kwarg_types))
         .map_err(|e| report::bind_error(graph, node, call.op.name, candidate, e))?;
     spelling.inplace |= call.inplace;
     Ok(Resolved {

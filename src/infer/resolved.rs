@@ -2,7 +2,7 @@
 
 use crate::graph::{Arg, Graph, GraphModule, NodeId};
 use crate::op::{self, Call, ParamType, Spelling};
-use crate::types::{TensorType, Type, Val};
+use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::sync::Arc;
 
 /// What stands for a value in a resolved call.
@@ -214,14 +214,34 @@ pub fn result_type(graph: &Graph) -> Type {
     result.map_or(Val::None, |a| arg_type(a, &ty))
 }
 
-/// The type of the attribute `path`; unknown if it is not declared or has neither type nor value.
+/// The type of the attribute `path`; unknown if it has no value, is not declared, and no module's declaration implies it.
 pub fn attribute_type(module: &GraphModule, path: &str) -> Type {
-    module
-        .attributes
-        .get(path)
-        .map_or(Val::Unknown, |a| match (&a.value, &a.ty) {
-            (Some(v), _) => Val::Leaf(v.ty()),
-            (None, Some(t)) => t.clone(),
-            (None, None) => Val::Unknown,
-        })
+    let known = declared_attribute(module, path).or_else(|| module.implied.get(path).cloned());
+    known
+        .or_else(|| implied_attribute(module, path))
+        .unwrap_or(Val::Unknown)
+}
+
+/// The type of an attribute that has a value or is declared.
+pub(super) fn declared_attribute(module: &GraphModule, path: &str) -> Option<Type> {
+    let a = module.attributes.get(path)?;
+    a.value.as_ref().map(|v| Val::Leaf(v.ty())).or_else(|| a.ty.clone())
+}
+
+/// The type of the weight at `path` by the constructor of the module that it belongs to.
+fn implied_attribute(module: &GraphModule, path: &str) -> Option<Type> {
+    let dots = path.rmatch_indices('.').map(|(i, _)| i);
+    let (decl, name) = dots
+        .into_iter()
+        .find_map(|i| Some((module.modules.get(&path[..i])?, &path[i + 1..])))?;
+    let sizes = op::modules::attribute_sizes(decl.constructed(), name)?;
+    Some(tensor_of(DType::F32, &sizes))
+}
+
+/// The type of a tensor of known sizes.
+pub(super) fn tensor_of(dtype: DType, sizes: &[i64]) -> Type {
+    Val::Leaf(TensorType {
+        dtype,
+        shape: Some(sizes.iter().map(|&n| Dim::Const(n)).collect()),
+    })
 }

@@ -170,12 +170,8 @@ fn arguments_that_do_not_fit_show_the_schema() {
         d.iter().map(|d| d.code.name()).collect::<Vec<_>>(),
         ["E0203", "E0203", "E0202"]
     );
-    assert!(d[0].help[0].contains("`start_dim`"), "{:?}", d[0]);
-    assert!(
-        d[2].notes.iter().any(|n| n.contains("flatten(Tensor self")),
-        "{:?}",
-        d[2]
-    );
+    assert_eq!(d[0].suggestions[0].replacement, "start_dim", "{:?}", d[0]);
+    assert!(d[2].notes.iter().any(|n| n.contains("flatten(Tensor ")), "{:?}", d[2]);
 }
 
 #[test]

@@ -4,10 +4,11 @@
 //! is a tensor with the storage it is a view of and where in it; a write goes to the storage, and every other cell of
 //! that storage gathers its elements anew when it is next read.
 
+use crate::op::layout::{Layout, Window, reshape_strides};
 use crate::op::view::strided_positions;
 use crate::op::{IndexMap, OpError, OpResult, View};
 use crate::tensor::{Tensor, contiguous_strides};
-use crate::types::TensorType;
+use crate::types::{Dim, TensorType};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -25,6 +26,8 @@ pub struct Cell {
     version: u64,
     offset: i64,
     strides: Vec<i64>,
+    /// What is one Python object has one of these: results of in-place calls are the tensor that was written.
+    object: Rc<()>,
 }
 
 impl Cell {
@@ -41,6 +44,59 @@ impl Cell {
             version: 0,
             offset: 0,
             strides,
+            object: Rc::new(()),
+        }
+    }
+
+    /// A tensor with a storage of its own, in which it lies as `layout` says: a permutation of its dims without gaps.
+    pub fn laid_out(tensor: Tensor, layout: Option<&Layout>) -> Cell {
+        let mut cell = Cell::new(tensor);
+        let Some(strides) = layout.and_then(Layout::known_strides) else {
+            return cell;
+        };
+        if strides == cell.strides || cell.tensor.numel() == 0 {
+            return cell;
+        }
+        let size = cell.tensor.dtype().size();
+        let mut data = Tensor::zeros(cell.tensor.dtype(), &[cell.tensor.numel()]);
+        let (source, target) = (cell.tensor.bytes(), data.bytes_mut());
+        strided_positions(cell.tensor.shape(), 0, &strides, &mut |i, p| {
+            target[p * size..(p + 1) * size].copy_from_slice(&source[i * size..(i + 1) * size]);
+        });
+        cell.storage = Rc::new(RefCell::new(Storage { data, version: 0 }));
+        cell.strides = strides;
+        cell
+    }
+
+    /// Where the elements lie.
+    pub fn layout(&self) -> Layout {
+        let storage = self.storage.borrow().data.bytes().len() / self.tensor.dtype().size();
+        Layout::fixed(self.offset, &self.strides, storage)
+    }
+
+    /// Whether both are one Python object, so that what changes the shape of one changes the other's.
+    pub fn is_same(&self, other: &Cell) -> bool {
+        Rc::ptr_eq(&self.object, &other.object)
+    }
+
+    /// The value `new` of the same Python object.
+    pub fn renewed(&self, new: &Cell) -> Cell {
+        Cell {
+            object: self.object.clone(),
+            ..new.clone()
+        }
+    }
+
+    /// The cell with a copy of its whole storage (torch's `clone_preserve_strides`).
+    pub fn detached(&self) -> Cell {
+        let storage = self.storage.borrow();
+        Cell {
+            storage: Rc::new(RefCell::new(Storage {
+                data: storage.data.clone(),
+                version: self.version,
+            })),
+            object: Rc::new(()),
+            ..self.clone()
         }
     }
 
@@ -90,6 +146,7 @@ impl Cell {
             offset: scaled(&self.offset),
             strides,
             tensor,
+            object: Rc::new(()),
         })
     }
 
@@ -107,15 +164,15 @@ impl Cell {
 
     /// A view. It shares the storage where torch's would: always, except for a reshape that no strides can say.
     pub fn view(&self, view: &View) -> OpResult<Cell> {
+        if let IndexMap::Strided { offset, strides } = &view.map {
+            return self.window(&view.shape, offset.unwrap_or(self.offset), strides);
+        }
         let tensor = apply_view(&self.tensor, view)?;
         let place = match &view.map {
             IndexMap::Reshape => {
                 reshape_strides(self.tensor.shape(), &self.strides, &view.shape).map(|s| (self.offset, s))
             }
-            // `as_strided` speaks of the storage, which is the operand's elements if the operand has them in order.
-            IndexMap::Strided { offset, strides } => {
-                self.is_contiguous().then(|| (self.offset + offset, strides.clone()))
-            }
+            IndexMap::Strided { .. } => None,
             IndexMap::Affine(map) => {
                 let mut offset = self.offset;
                 let mut strides = vec![0; view.shape.len()];
@@ -135,6 +192,32 @@ impl Cell {
             version: self.version,
             offset,
             strides,
+            object: Rc::new(()),
+        })
+    }
+
+    /// Any sizes and strides over the storage (torch's `as_strided`).
+    fn window(&self, shape: &[usize], offset: i64, strides: &[i64]) -> OpResult<Cell> {
+        let storage = self.storage.borrow();
+        let dtype = self.tensor.dtype();
+        let window = Window {
+            size: shape.iter().map(|&n| Dim::from(n)).collect(),
+            strides: strides.iter().map(|&s| Dim::Const(s)).collect(),
+            offset: Some(Dim::Const(offset)),
+        };
+        window.check(&Dim::from(storage.data.bytes().len() / dtype.size()), dtype)?;
+        if crate::tensor::byte_len(dtype, shape).is_none() {
+            return Err(OpError::shape(format!(
+                "the size of a view of shape {shape:?} overflows"
+            )));
+        }
+        Ok(Cell {
+            tensor: gather(&storage.data, &TensorType::fixed(dtype, shape), offset, strides),
+            storage: self.storage.clone(),
+            version: storage.version,
+            offset,
+            strides: strides.to_vec(),
+            object: Rc::new(()),
         })
     }
 
@@ -142,7 +225,7 @@ impl Cell {
     pub fn write(&self, value: &Tensor) -> OpResult<Cell> {
         let shape = self.tensor.shape();
         let overlaps = |(&n, &s): (&usize, &i64)| n > 1 && s == 0;
-        if shape.iter().zip(&self.strides).any(overlaps) {
+        if value.numel() > 0 && shape.iter().zip(&self.strides).any(overlaps) {
             return Err(OpError::shape(
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
                  Please clone() the tensor before performing the operation.",
@@ -218,49 +301,9 @@ fn gather(data: &Tensor, ty: &TensorType, offset: i64, strides: &[i64]) -> Tenso
     out
 }
 
-/// The strides a reshape has as a view (torch's `computeStride`), or `None` if it must copy.
-pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<Vec<i64>> {
-    if old.contains(&0) || old.is_empty() {
-        return Some(contiguous_strides(new).into_iter().map(|s| s as i64).collect());
-    }
-    let mut out = vec![0; new.len()];
-    let mut view_d = new.len();
-    let mut chunk_stride = strides[old.len() - 1];
-    let (mut tensor_numel, mut view_numel) = (1usize, 1usize);
-    for d in (0..old.len()).rev() {
-        tensor_numel *= old[d];
-        let ends_chunk = d == 0 || (old[d - 1] != 1 && strides[d - 1] != tensor_numel as i64 * chunk_stride);
-        if !ends_chunk {
-            continue;
-        }
-        while view_d > 0 && (view_numel < tensor_numel || new[view_d - 1] == 1) {
-            out[view_d - 1] = view_numel as i64 * chunk_stride;
-            view_numel *= new[view_d - 1];
-            view_d -= 1;
-        }
-        if view_numel != tensor_numel {
-            return None;
-        }
-        if d > 0 {
-            chunk_stride = strides[d - 1];
-            tensor_numel = 1;
-            view_numel = 1;
-        }
-    }
-    (view_d == 0).then_some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reshapes_are_views_where_strides_can_say_them() {
-        // Of a transposed [2, 3]: splitting a dim is a view, joining them is not.
-        assert_eq!(reshape_strides(&[3, 2], &[1, 3], &[3, 2, 1]), Some(vec![1, 3, 3]));
-        assert_eq!(reshape_strides(&[3, 2], &[1, 3], &[6]), None);
-        assert_eq!(reshape_strides(&[2, 3, 4], &[12, 4, 1], &[6, 4]), Some(vec![4, 1]));
-    }
 
     #[test]
     fn a_write_through_a_view_of_a_view_is_seen_by_all() {

@@ -3,12 +3,13 @@
 use super::cell::{Cell, apply_view};
 use super::{contract, reduce};
 use crate::op::emit::call_of;
+use crate::op::layout::{self, Layout, Window};
 use crate::op::pointwise::instantiate;
 use crate::op::view::BITS;
-use crate::op::{Build, Call, Meaning, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, IndexMap, Meaning, OpError, OpResult, Sizes, Traced, View};
 use crate::scalar::eval_tensors;
 use crate::tensor::Tensor;
-use crate::types::{TensorType, Type, Val};
+use crate::types::{Dim, TensorType, Type, Val};
 
 /// The type of a value.
 pub fn type_of(v: &Val<Cell>) -> Type {
@@ -34,7 +35,7 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
                 return Ok(Val::Leaf(x.clone()));
             }
             match ty {
-                Val::Leaf(_) => new(pointwise(call, types)?),
+                Val::Leaf(_) => laid_out(call, types, pointwise(call, types)?),
                 // Arithmetic of sizes and numbers.
                 ty => python_value(call, ty),
             }
@@ -46,11 +47,11 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
         Meaning::View(f) => {
             let view = f(types)?;
             let x = operand(call, view.operand)?;
-            let copies = call.op.name == "contiguous" && !x.is_contiguous();
+            let copies = call.op.name == "contiguous" && layout::has_format(types, &x.layout()) != Some(true);
             if call.op.aliases && !copies {
                 return Ok(Val::Leaf(x.view(&view)?));
             }
-            new(apply_view(x.tensor(), &view)?)
+            laid_out(call, types, apply_view(x.tensor(), &view)?)
         }
         Meaning::Decompose(f) => {
             let mut e = Evaluator::default();
@@ -59,7 +60,11 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
                 args: call.args.iter().map(|v| e.trace(v)).collect(),
             };
             let result = f(&mut e, &traced)?;
-            Ok(e.untrace(&result))
+            let result = e.untrace(&result);
+            match &result {
+                Val::Leaf(cell) if call.op.name.ends_with("_like") => laid_out(call, types, cell.tensor().clone()),
+                _ => Ok(result),
+            }
         }
         Meaning::Contract(f) => {
             let c = f(types)?;
@@ -70,10 +75,51 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             Val::Leaf(t) => operand(call, 0)?.bits(t).map(Val::Leaf),
             v => Ok(v.map(|t| Cell::new(t.clone()))),
         },
+        Meaning::Routine(_) if call.op.name == "as_strided_scatter" => strided_scatter(call, types),
         Meaning::Routine(f) => Ok(f(&call.map(|c| c.tensor().clone()))?.map(|t| Cell::new(t.clone()))),
         Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
-        Meaning::Host => python_value(call, ty),
+        Meaning::Host => match (call.op.name, call.args.first()) {
+            ("stride" | "is_contiguous" | "storage_offset", Some(Val::Leaf(x))) => {
+                let value = layout::host_value(types, &x.layout())?;
+                python_value(call, value.unwrap_or(ty))
+            }
+            _ => python_value(call, ty),
+        },
     }
+}
+
+/// A tensor that a call made, as it lies in memory.
+fn laid_out(call: &Call<Cell>, types: &Call<TensorType>, t: Tensor) -> OpResult<Val<Cell>> {
+    let at = |i: usize| call.args[i].as_leaf().map(Cell::layout);
+    let found: Option<Layout> = layout::of_result(types, &t.ty(), &at);
+    Ok(Val::Leaf(Cell::laid_out(t, found.as_ref())))
+}
+
+/// `as_strided_scatter`: a copy of the operand's storage that is written to, seen as the operand is.
+fn strided_scatter(call: &Call<Cell>, types: &Call<TensorType>) -> OpResult<Val<Cell>> {
+    let copy = operand(call, 0)?.detached();
+    let window = Window::of(types)?;
+    let known = |d: &Dim| {
+        d.as_const()
+            .ok_or_else(|| OpError::shape(format!("a size is not known: {d}")))
+    };
+    let size = window
+        .size
+        .iter()
+        .map(|d| Ok(known(d)? as usize))
+        .collect::<OpResult<Vec<usize>>>()?;
+    let map = IndexMap::Strided {
+        offset: window.offset.as_ref().map(known).transpose()?,
+        strides: window.strides.iter().map(known).collect::<OpResult<_>>()?,
+    };
+    let view = View {
+        operand: 0,
+        map,
+        shape: size,
+    };
+    let src = operand(call, 1)?.tensor().to(copy.tensor().dtype());
+    copy.view(&view)?.write(&src)?;
+    Ok(Val::Leaf(copy.fresh()))
 }
 
 /// The value of a call whose result is no tensor: the rule has computed it.

@@ -3,7 +3,7 @@
 use super::cell::Cell;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, NodeId};
-use crate::infer::{self, Operand, Resolved, literal};
+use crate::infer::{self, literal};
 use crate::op::{Call, OpResult};
 use crate::types::Val;
 use cranelift_entity::SecondaryMap;
@@ -53,16 +53,21 @@ impl Frame<'_> {
     }
 
     /// Writes the result of an in-place call to its first argument, and gives that.
-    pub(super) fn store(&mut self, resolved: &Resolved, call: &Call<Cell>, result: Val<Cell>) -> OpResult<Val<Cell>> {
+    pub(super) fn store(&mut self, call: &Call<Cell>, result: Val<Cell>) -> OpResult<Val<Cell>> {
         let (Some(Val::Leaf(target)), Val::Leaf(_)) = (call.args.first(), &result) else {
             return Ok(result);
         };
         // `x.unsqueeze_(0)` writes no element: `x` itself has another shape from here on.
         if matches!(call.op.meaning, crate::op::Meaning::View(_)) && call.op.aliases {
-            if let Some(Val::Leaf(Operand::Node(x))) = resolved.args.first() {
-                self.env[*x] = Some(result.clone());
+            let Val::Leaf(new) = &result else { return Ok(result) };
+            let renewed = Val::Leaf(target.renewed(new));
+            // Results of earlier in-place calls are the same Python object.
+            for n in self.graph.iter() {
+                if matches!(&self.env[n], Some(Val::Leaf(c)) if c.is_same(target)) {
+                    self.env[n] = Some(renewed.clone());
+                }
             }
-            return Ok(result);
+            return Ok(renewed);
         }
         write(target, result)
     }

@@ -124,7 +124,7 @@ pub fn call(
     kwargs: &[(Arc<str>, Value)],
 ) -> Result<Value, Diagnostic> {
     if !op.is_call() {
-        return Err(Diagnostic::new(Code::E0201, format!("`{op}` is no call")));
+        return Err(Diagnostic::new(Code::E0201, format!("`{op}` is not a call")));
     }
     let mut graph = Graph::new();
     let mut inputs = vec![];

@@ -50,18 +50,21 @@ pub fn evaluate(call: &Call<Tensor>) -> OpResult<Value> {
     Ok(result.map(|c| c.tensor().clone()))
 }
 
+/// How a model gets its weights.
+const WHERE_WEIGHTS_ARE: &str =
+    "name the weights file: `weights \"model.safetensors\"` in the text, or `--weights-from FILE`";
+
 /// The value a module's attribute has.
 pub fn attribute(module: &GraphModule, path: &str) -> Result<Tensor, Diagnostic> {
     match module.attributes.get(path) {
         Some(a) => a.value.clone().ok_or_else(|| {
             Diagnostic::new(Code::E0401, format!("no value for `{path}`"))
                 .at_opt(a.span, "declared here")
-                .help("give the weights file that holds it")
+                .help(WHERE_WEIGHTS_ARE)
         }),
-        None => Err(Diagnostic::new(
-            Code::E0401,
-            format!("the module has no attribute `{path}`"),
-        )),
+        None => {
+            Err(Diagnostic::new(Code::E0401, format!("the module has no attribute `{path}`")).help(WHERE_WEIGHTS_ARE))
+        }
     }
 }
 
@@ -279,7 +282,8 @@ impl<'m> Interpreter<'m> {
             _ => {
                 let ty = |i: NodeId| frame.env[i].as_ref().map_or(Val::Unknown, eval::type_of);
                 let resolved = infer::resolve_with(self.module, frame.name, frame.graph, n, &ty)?;
-                self.call(frame, n, &resolved, hooks)
+                let value = self.call(frame, n, &resolved, hooks)?;
+                check_claim(frame.graph, n, &value).map(|()| value)
             }
         }
     }
@@ -342,7 +346,7 @@ impl<'m> Interpreter<'m> {
         let result = apply(&call).and_then(|v| match &out[..] {
             [_, ..] => write_all(&out, v),
             _ if resolved.copies() => Ok(v.map(|c| Cell::new(c.fresh().tensor().clone()))),
-            _ if resolved.inplace() => frame.store(resolved, &call, v),
+            _ if resolved.inplace() => frame.store(&call, v),
             _ => Ok(v),
         });
         result.map_err(|e| {
@@ -364,6 +368,20 @@ impl<'m> Interpreter<'m> {
             Operand::Attr(path) => self.attribute(frame.graph, n, path).map(Val::Leaf),
         }
     }
+}
+
+/// An error if a value is not of the type that is declared for its node, where only running tells.
+fn check_claim(graph: &Graph, n: NodeId, value: &Val<Cell>) -> Result<(), Diagnostic> {
+    let meta = &graph[n].meta;
+    let Some(declared) = meta.ty.as_ref().filter(|_| meta.claimed) else {
+        return Ok(());
+    };
+    let have = eval::type_of(value);
+    if infer::keeps(declared, &have) {
+        return Ok(());
+    }
+    let title = format!("`%{}` is annotated {declared} but is {have}", graph[n].name());
+    Err(Diagnostic::new(Code::E0502, title).at_opt(meta.span, "its size depends on values"))
 }
 
 /// The result of a call; what it writes to its arguments beside that is written.
@@ -440,7 +458,7 @@ fn check_size(ty: &Type, op: &str) -> OpResult<()> {
             return Err(OpError::new(Code::E0306, title));
         };
         if !is_available(bytes) {
-            let title = format!("`{op}` gives {t}, and the system has not so much memory");
+            let title = format!("`{op}` gives {t}, and there is not enough memory for it");
             return Err(OpError::new(Code::E0509, title));
         }
     }

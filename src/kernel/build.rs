@@ -88,6 +88,8 @@ pub struct KernelBuilder {
     open: Vec<Vec<Stmt>>,
     /// Values by what they are, one map for each open loop.
     known: Vec<HashMap<Vec<u64>, Value>>,
+    /// The node that is being computed.
+    node: Option<Arc<str>>,
 }
 
 impl KernelBuilder {
@@ -101,7 +103,9 @@ impl KernelBuilder {
                 values: vec![],
                 body: vec![],
                 shares: vec![],
+                nodes: vec![],
             },
+            node: None,
             open: vec![vec![]],
             known: vec![HashMap::new()],
         }
@@ -147,8 +151,14 @@ impl KernelBuilder {
 
     // Values.
 
+    /// Values that are defined from now on belong to this node of the graph.
+    pub fn at_node(&mut self, node: &Arc<str>) {
+        self.node = Some(node.clone());
+    }
+
     fn fresh(&mut self, dtype: DType) -> Value {
         self.kernel.values.push(dtype);
+        self.kernel.nodes.push(self.node.clone());
         Value(self.kernel.values.len() as u32 - 1)
     }
 

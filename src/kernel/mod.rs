@@ -37,6 +37,7 @@ pub use verify::{VerifyError, verify};
 use crate::scalar::{Binary, Compare, Unary};
 use crate::tensor::Scalar;
 use crate::types::DType;
+use std::sync::Arc;
 
 /// A buffer of a kernel, by its position in [`Kernel::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -308,9 +309,16 @@ pub struct Kernel {
     /// Exponentials of differences from the largest element of a row, as a softmax takes them: of nothing above zero, and to be divided by
     /// their sum. Compiled code may compute them to 4e-7 of their value only.
     pub shares: Vec<Value>,
+    /// For each value the node of the graph that it was computed for first, if the kernel was made for a graph.
+    pub nodes: Vec<Option<Arc<str>>>,
 }
 
 impl Kernel {
+    /// The node of the graph that a value was computed for first, if the kernel was made for one.
+    pub fn node_of(&self, v: Value) -> Option<&str> {
+        self.nodes.get(v.0 as usize)?.as_deref()
+    }
+
     /// The buffer `b`.
     pub fn buffer(&self, b: Buf) -> &Buffer {
         &self.buffers[b.0 as usize]

@@ -69,6 +69,8 @@ pub struct Leniency {
     pub numbers_as_tensors: bool,
     /// A number parameter also takes a 0-d tensor.
     pub tensors_as_numbers: bool,
+    /// torch's own signature takes the arguments: numbers of any kind are converted, as is one for a list.
+    pub converted: bool,
 }
 
 /// Keywords that every factory function of torch takes and that mean nothing here: there is one device, one layout and
@@ -108,8 +110,10 @@ impl Binding {
             let Some(v) = args.get(slot) else { break };
             at = slot + 1;
             // A list of ints may be written as several arguments, but only as the first parameter or just behind `self`.
-            let spread = slot <= 1 && is_int_list(&schema.params[p].ty) && is_int(v);
-            let all_ints = || args[slot..].iter().all(is_int);
+            // What is not known is an int where there are more arguments than a list leaves room for: `x.reshape(%n, -1)`.
+            let unknown = *v == Val::Unknown && args.len() > positional.len();
+            let spread = slot <= 1 && is_int_list(&schema.params[p].ty) && (is_int(v) || unknown);
+            let all_ints = || args[slot..].iter().all(|v| is_int(v) || *v == Val::Unknown);
             // Tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
             let last = slot + 1 == positional.len();
             if last && is_tensor_list(&schema.params[p].ty) && matches!(v, Val::Leaf(_)) {
@@ -259,6 +263,8 @@ pub fn lift<U>(d: &Literal) -> Val<U> {
 
 fn normalise<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
     match (ty, v) {
+        (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
+        (ParamType::Bool, v) => truth(&v).map_or(v, Val::Bool),
         (ParamType::Optional(t), v) => {
             if v.is_none() {
                 v
@@ -266,9 +272,31 @@ fn normalise<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
                 normalise(v, t)
             }
         }
-        (ParamType::List(..), Val::Tuple(items)) => Val::List(items),
-        (ParamType::List(..), v @ (Val::List(_) | Val::None | Val::Unknown)) => v,
+        (ParamType::List(t, _), Val::List(items) | Val::Tuple(items)) => {
+            Val::List(items.into_iter().map(|v| item(v, t)).collect())
+        }
+        (ParamType::List(..), v @ (Val::None | Val::Unknown)) => v,
         (ParamType::List(_, n), v) => Val::List(vec![v; n.unwrap_or(1)]),
+        (_, v) => v,
+    }
+}
+
+/// Whether Python finds a value true; `None` where only the run shows it.
+fn truth<U>(v: &Val<U>) -> Option<bool> {
+    match v {
+        Val::None => Some(false),
+        Val::Str(s) => Some(!s.is_empty()),
+        Val::List(items) | Val::Tuple(items) => Some(!items.is_empty()),
+        Val::Complex(re, im) => Some(*re != 0.0 || *im != 0.0),
+        Val::DType(_) | Val::Device(_) | Val::TorchName(_) | Val::Ellipsis => Some(true),
+        v => v.as_f64().map(|x| x != 0.0),
+    }
+}
+
+/// An item of a list as its type says: a bool for an int is one.
+fn item<U>(v: Val<U>, ty: &ParamType) -> Val<U> {
+    match (ty, v) {
+        (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
         (_, v) => v,
     }
 }
@@ -279,6 +307,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("self", "input"),
     ("x", "self"),
     ("a", "self"),
+    ("x1", "self"),
+    ("x2", "other"),
     ("self", "a"),
     ("other", "b"),
     ("exponent", "other"),
@@ -382,7 +412,7 @@ pub fn accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
     let number = is_number(v);
     // A 0-d tensor converts to a number implicitly, as torch's parser allows.
     let zero_dim = lenient.tensors_as_numbers && matches!(v, Val::Leaf(t) if t.rank() == Some(0));
-    match (ty, v) {
+    let fits = match (ty, v) {
         (_, Val::Unknown) | (P::Any, _) => true,
         (P::Optional(_), Val::None) => true,
         (P::Optional(t), _) => accepts(t, v, lenient),
@@ -401,6 +431,22 @@ pub fn accepts(ty: &ParamType, v: &Type, lenient: Leniency) -> bool {
         (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|x| accepts(t, x, lenient)),
         (P::List(t, Some(_)), _) => accepts(t, v, lenient),
         (P::Int, Val::Leaf(_)) => zero_dim,
+        _ => false,
+    };
+    fits || lenient.converted && converts(ty, v)
+}
+
+/// Whether torch converts `v` where it takes such a value at all.
+fn converts(ty: &ParamType, v: &Type) -> bool {
+    use ParamType as P;
+    let scalar = || is_number(v) || matches!(v, Val::Leaf(_));
+    match ty {
+        P::Int | P::Float | P::Number => scalar(),
+        P::Bool => scalar() || truth(v).is_some(),
+        P::List(t, _) => match v.items() {
+            Some(items) => items.iter().all(|v| converts(t, v)),
+            None => converts(t, v) && !v.is_none(),
+        },
         _ => false,
     }
 }

@@ -151,7 +151,7 @@ fn row(v: &Val<Tensor>, i: usize) -> OpResult<Val<Tensor>> {
         return Ok(Val::Leaf(out));
     }
     if i >= *n {
-        return Err(OpError::value(format!("there is no row {i} among {n}")));
+        return Err(OpError::value(format!("row {i} is out of range: there are {n}")));
     }
     let size = out.bytes().len();
     out.bytes_mut().copy_from_slice(&t.bytes()[i * size..(i + 1) * size]);

@@ -104,6 +104,7 @@ pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
     let text = leak(expr.to_string());
     let mut op = pointwise(name, "f(Tensor self) -> Tensor", DtypeRule::PromoteFloat, text).doc(text);
     op.schema = parsed;
+    op.schema.name = name.to_string();
     let op: &'static Op = Box::leak(Box::new(op));
     check_expression(op)?;
     table.add(op);
@@ -136,7 +137,7 @@ fn read_schema(text: &str) -> OpResult<(&'static str, Schema)> {
     let part = |p: &str| p.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let legal = |p: &str| part(p) && p.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if !name.split('.').all(legal) {
-        return Err(OpError::new(Code::E0203, format!("`{name}` is no name of an op")));
+        return Err(OpError::new(Code::E0203, format!("`{name}` is not a name of an op")));
     }
     Ok((leak(name.to_string()), schema))
 }

@@ -82,7 +82,11 @@ impl dyn Build + '_ {
         if x.dtype() == dtype {
             return Ok(x.clone());
         }
-        self.op("to_dtype", [x.into(), Val::DType(dtype)])
+        let op = match x.dtype().is_float8() || dtype.is_float8() {
+            true => "convert_float8",
+            false => "to_dtype",
+        };
+        self.op(op, [x.into(), Val::DType(dtype)])
     }
 
     /// A reduction over `dims` with the dims kept or not: `sum`, `mean`, `amax`, `amin`.

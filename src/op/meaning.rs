@@ -179,10 +179,10 @@ pub enum IndexMap {
     /// Per operand dimension: `offset + Σ coefficient * out_index[dim]`. Covers permute, expand, slice, select, flip,
     /// diagonal, unfold.
     Affine(Vec<AffineIndex>),
-    /// Strides over the operand's row-major elements: `offset + Σ out_index[d] * strides[d]` (`as_strided`).
+    /// Strides over the operand's storage: `offset + Σ out_index[d] * strides[d]` (`as_strided`).
     Strided {
-        /// First element.
-        offset: i64,
+        /// The first element; the operand's own where it is not given.
+        offset: Option<i64>,
         /// One stride per result dimension.
         strides: Vec<i64>,
     },

@@ -22,7 +22,11 @@ mod contraction;
 pub mod control;
 pub mod custom;
 pub mod emit;
+pub mod examples;
+pub mod layout;
+pub mod lookup;
 mod meaning;
+pub mod meant;
 pub mod modules;
 pub mod number;
 mod numbers;
@@ -35,6 +39,7 @@ mod registry;
 pub mod rows;
 pub mod running;
 mod schema;
+mod signature;
 pub mod spell;
 pub mod view;
 
@@ -45,9 +50,11 @@ pub use emit::decomposed_type;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
 pub use registry::{
-    Candidate, Spelling, all, by_name, candidates, canonical_path, is_spelling, resolve, resolve_among, spellings,
+    Candidate, Spelling, all, by_name, candidates, canonical_path, check, imported, is_open, is_spelling, resolve,
+    resolve_among, resolve_checked, spellings,
 };
-pub use schema::{Literal, NoLeaf, Param, ParamType, Schema, write_literal};
+pub use schema::{Literal, NoLeaf, Param, ParamType, Parameters, Schema, write_literal};
+pub use signature::texts as signature_texts;
 
 use crate::types::Val;
 
@@ -133,7 +140,9 @@ impl Op {
     }
 
     /// [`Op::new`] with a schema that was read already.
-    pub(crate) fn with_schema(name: &'static str, schema: Schema, rule: TypeRule, meaning: Meaning) -> Op {
+    pub(crate) fn with_schema(name: &'static str, mut schema: Schema, rule: TypeRule, meaning: Meaning) -> Op {
+        // Rows that share a schema text have a name each.
+        schema.name = name.to_string();
         Op {
             name,
             schema,

@@ -48,35 +48,9 @@ pub fn allowed(path: &str, given: u32) -> bool {
     listed(ANY) || sets.iter().any(|set| given & !set == 0)
 }
 
-/// Whether the spelling `path` of a pointwise op is an overload that takes a number for one of its operands:
-/// `aten.mul.Scalar`, `aten.pow.Tensor_Scalar`, `aten.special_zeta.other_scalar`.
-pub fn demanded(path: &str) -> bool {
-    let overload = path.strip_prefix("aten.").and_then(|p| p.split_once('.'));
-    overload.is_some_and(|(_, o)| o.contains("Scalar") || o.contains("scalar"))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{allowed, demanded};
-
-    #[test]
-    fn scalar_overloads_take_a_number() {
-        for path in [
-            "aten.mul.Scalar",
-            "aten.where.ScalarOther",
-            "aten.special_zeta.self_scalar",
-        ] {
-            assert!(demanded(path), "{path}");
-        }
-        for path in [
-            "aten.mul.Tensor",
-            "torch.scalar_tensor",
-            "aten.scalar_tensor.default",
-            "aten.mul",
-        ] {
-            assert!(!demanded(path), "{path}");
-        }
-    }
+    use super::allowed;
 
     #[test]
     fn numbers_stand_where_torch_takes_them() {

@@ -1,6 +1,7 @@
 //! The dtypes of pointwise calls: promotion, and what torch refuses.
 
 use super::{Call, DtypeRule, Meaning, Op, OpError, OpResult, ParamType, Pointwise};
+use crate::diag::words::a;
 use crate::scalar::Number;
 use crate::types::{Category, DType, Kind, Promotion, TensorType, Type, Val, result_type};
 
@@ -81,7 +82,7 @@ fn promoted(call: &Call<TensorType>) -> OpResult<DType> {
             Val::Leaf(t) => Promotion::Dimensioned(t.dtype),
             v => match category(v) {
                 Some(c) => Promotion::Number(c),
-                None => return Err(refused(call, format!("a {} is no operand", v.kind_name()))),
+                None => return Err(refused(call, format!("{} is not an operand", a(v.kind_name())))),
             },
         });
     }
@@ -119,6 +120,17 @@ pub fn not_implemented(kernel: &str, d: DType) -> OpError {
 pub fn dtypes(call: &Call<TensorType>) -> OpResult<Dtypes> {
     let rule = meaning(call.op).dtypes;
     check_conditions(call)?;
+    if let Some(t) = call
+        .args
+        .iter()
+        .filter_map(Val::as_leaf)
+        .find(|t| !t.dtype.is_computed())
+    {
+        return Err(refused(
+            call,
+            format!("fxc does not compute with {}", t.dtype.torch_name()),
+        ));
+    }
     let (float, bool) = (|d: DType| d.is_float(), |d: DType| d == DType::B8);
     let refuse = |d: DType, bad: bool, kernel: &str| match bad {
         true => Err(not_implemented(kernel, d)),

@@ -1,8 +1,7 @@
 //! From a spelling and the arguments' types to a row of the table.
 
-use super::bind::Origin;
 use super::bind::find_param;
-use super::{BindError, Binding, Form, Leniency, Literal, Op, ParamType, Schema, custom, modules, numbers, rows};
+use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, custom, modules, numbers, outs, rows, signature};
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
@@ -71,6 +70,11 @@ pub fn spellings() -> impl Iterator<Item = &'static str> {
     REGISTRY.by_path.keys().copied().chain(custom)
 }
 
+/// Every spelling of the table, canonical names included.
+pub(super) fn table_spellings() -> impl Iterator<Item = &'static str> {
+    REGISTRY.by_path.keys().copied()
+}
+
 /// A target as the table spells it: `torch.ops.aten.add.Tensor` is `aten.add.Tensor`, `torch.Tensor.add` and the method
 /// `add` are `Tensor.add`, `_operator.add` is `operator.add`.
 pub fn canonical_path(target: &str, is_method: bool) -> String {
@@ -88,9 +92,14 @@ pub fn canonical_path(target: &str, is_method: bool) -> String {
         ("torch._C._nn.", "torch.nn.functional."),
         ("torch._C._special.special_", "torch.special."),
         ("torch.functional.", "torch."),
+        // What users import it as.
+        ("F.", "torch.nn.functional."),
+        ("nn.functional.", "torch.nn.functional."),
     ] {
         if let Some(m) = t.strip_prefix(private) {
-            return format!("{public}{m}");
+            let public = format!("{public}{m}");
+            let private_alone = is_spelling(t) && !is_spelling(&public);
+            return if private_alone { t.to_string() } else { public };
         }
     }
     t.to_string()
@@ -113,14 +122,49 @@ fn registered(path: &str) -> Option<Candidate> {
 
 /// All readings of the spelling `path` (see [`canonical_path`]), in the order to try.
 pub fn candidates(path: &str) -> Vec<Candidate> {
-    let list = REGISTRY.by_path.get(path).map(Vec::as_slice).unwrap_or_default();
-    list.iter()
-        .map(|&(op, form)| Candidate {
+    let read = |path: &str| {
+        let list = REGISTRY.by_path.get(path).map(Vec::as_slice).unwrap_or_default();
+        list.iter().map(|&(op, form)| Candidate {
             op: &REGISTRY.ops[op],
             form: form.map(|f| &REGISTRY.ops[op].forms[f]),
         })
-        .chain(registered(path))
-        .collect()
+    };
+    let own: Vec<Candidate> = read(path).chain(registered(path)).collect();
+    match imported(path).filter(|_| own.is_empty()) {
+        Some(full) => read(&full).collect(),
+        None => own,
+    }
+}
+
+/// Where a name without a module is looked for besides the canonical ops, in this order.
+const MODULES: [&str; 7] = [
+    "torch.",
+    "torch.nn.functional.",
+    "operator.",
+    "builtins.",
+    "math.",
+    "torch.special.",
+    "Tensor.",
+];
+
+/// The function that everybody means by a name without a module: `torch.max` by `max`, `operator.truediv` by `truediv`.
+pub fn imported(name: &str) -> Option<String> {
+    if name.contains('.') {
+        return None;
+    }
+    let full = MODULES.iter().map(|m| format!("{m}{name}"));
+    full.into_iter().find(|f| is_spelling(f))
+}
+
+/// How far arguments may be from what a reading declares.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// Not at all.
+    Declared,
+    /// As [`Candidate::bind`] says.
+    Lenient,
+    /// torch's own signature takes them: they are converted as torch does it.
+    Checked,
 }
 
 /// A spelling resolved against arguments: the row and how its parameters are filled.
@@ -172,10 +216,22 @@ impl Candidate {
     /// Fits arguments of these types to this reading: as it is declared, or leniently (numbers for tensors where the op
     /// takes them, 0-d tensors for numbers).
     pub fn bind(&self, args: &[Type], kwargs: &[(&str, &Type)], lenient: bool) -> Result<Spelling, BindError> {
+        self.bind_as(args, kwargs, if lenient { Fit::Lenient } else { Fit::Declared })
+    }
+
+    /// Fits arguments that torch takes to this reading: they are converted as torch does it.
+    pub fn bind_checked(&self, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<Spelling, BindError> {
+        self.bind_as(args, kwargs, Fit::Lenient)
+            .or_else(|_| self.bind_as(args, kwargs, Fit::Checked))
+    }
+
+    fn bind_as(&self, args: &[Type], kwargs: &[(&str, &Type)], fit: Fit) -> Result<Spelling, BindError> {
         let schema = self.schema();
+        let lenient = fit != Fit::Declared;
         let leniency = Leniency {
             numbers_as_tensors: lenient && self.op.takes_numbers(),
             tensors_as_numbers: lenient,
+            converted: fit == Fit::Checked,
         };
         let binding = Binding::new(schema, args, kwargs, leniency)?;
         // `relu(x, inplace=True)`.
@@ -210,52 +266,80 @@ fn legacy_reduction(schema: &Schema, bound: &[Type]) -> Option<Literal> {
 }
 
 /// The row that `path` means for arguments of these types: the first overload that fits as declared, else the first
-/// that fits leniently. `Err(None)` for a spelling
-/// that is not in the table, else the reason the last overload does not fit.
+/// that fits leniently. A name without a module is the canonical op, or else the function that it is [`imported`] as.
+/// `Err(None)` for a spelling that is not in the table, else the reason why torch's signatures or the last overload do not fit.
 pub fn resolve(
     path: &str,
     args: &[Type],
     kwargs: &[(&str, &Type)],
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
-    let (found, mut spelling) = first_that_fits(&candidates(path), args, kwargs)?;
+    let checked = check(path, args, kwargs).map_err(Some)?;
+    resolve_checked(path, args, kwargs, checked)
+}
+
+/// Whether torch takes these arguments for the spelling `path` by a signature of its own; `false` if none is known. An error if it
+/// does not take them.
+pub fn check(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, (Candidate, BindError)> {
+    signature::check(path, args, kwargs).or_else(|e| {
+        let packet = outs::writing(path).filter(|_| !is_spelling(path)).map(|w| w.packet);
+        match candidates(packet.unwrap_or(path)).first() {
+            Some(c) => Err((*c, e)),
+            None => Ok(false),
+        }
+    })
+}
+
+/// [`resolve`] for arguments that torch's signatures take, if it has any (`checked`).
+pub fn resolve_checked(
+    path: &str,
+    args: &[Type],
+    kwargs: &[(&str, &Type)],
+    checked: bool,
+) -> Result<Spelling, Option<(Candidate, BindError)>> {
+    let found = resolve_path(path, args, kwargs, checked);
+    match imported(path) {
+        Some(full) if found.is_err() && registered(path).is_none() => {
+            resolve(&full, args, kwargs).map_err(|e| found.err().flatten().or(e))
+        }
+        _ => found,
+    }
+}
+
+fn resolve_path(
+    path: &str,
+    args: &[Type],
+    kwargs: &[(&str, &Type)],
+    checked: bool,
+) -> Result<Spelling, Option<(Candidate, BindError)>> {
+    let fits: &[Fit] = match checked {
+        true => &[Fit::Declared, Fit::Lenient, Fit::Checked],
+        false => &[Fit::Declared, Fit::Lenient],
+    };
+    let (found, mut spelling) = first_that_fits(&candidates(path), args, kwargs, fits)?;
     spelling.copies = path.contains("_copy") && found.op.aliases;
+    if checked {
+        return Ok(spelling);
+    }
     let numbers = spelling.binding.numbers_for_tensors(found.schema(), args, kwargs);
     let set = numbers
         .iter()
         .fold(0, |set, (i, _)| set | 1u32.checked_shl(*i as u32).unwrap_or(0));
     match numbers.into_iter().next() {
         Some((_, e)) if !numbers::allowed(path, set) => Err(Some((found, e))),
-        Some(_) => Ok(spelling),
-        None if !found.op.takes_numbers() || !numbers::demanded(path) => Ok(spelling),
-        None => match tensor_for_number(&found, &spelling, args, kwargs) {
-            Some(e) => Err(Some((found, e))),
-            None => Ok(spelling),
-        },
+        _ => Ok(spelling),
     }
 }
 
-/// The last tensor of a call of an overload that takes a number, if no argument is one.
-fn tensor_for_number(found: &Candidate, s: &Spelling, args: &[Type], kwargs: &[(&str, &Type)]) -> Option<BindError> {
-    let is_tensor = |v: &Type| matches!(v, Val::Leaf(_));
-    let other = |v: &Type| !is_tensor(v) && *v != Val::None;
-    if args.iter().chain(kwargs.iter().map(|(_, v)| *v)).any(other) {
-        return None;
-    }
-    let params = found.schema().params.iter().zip(s.binding.origins());
-    let mut tensors = params.filter_map(|(p, origin)| {
-        let v = match origin {
-            Origin::Positional(i) => &args[*i],
-            Origin::Keyword(i) => kwargs[*i].1,
-            Origin::Rest(_) | Origin::Default(_) => return None,
-        };
-        is_tensor(v).then(|| BindError::WrongType {
-            param: p.name.clone(),
-            expected: ParamType::Number,
-            found: v.kind_name(),
-            origin: origin.clone(),
-        })
-    });
-    tensors.next_back()
+/// Whether arguments of unknown types leave open which of several rows `path` means: `torch._assert(%unknown, "…")` checks a
+/// tensor or a number.
+pub fn is_open(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> bool {
+    let all = candidates(path);
+    [false, true].into_iter().any(|lenient| {
+        let fits = all.iter().filter(|c| c.bind(args, kwargs, lenient).is_ok());
+        let mut rows = fits.map(|c| c.op.name);
+        let first = rows.next();
+        first.is_some() && rows.any(|r| Some(r) != first)
+    })
 }
 
 /// [`resolve`] among given readings.
@@ -264,22 +348,36 @@ pub fn resolve_among(
     args: &[Type],
     kwargs: &[(&str, &Type)],
 ) -> Result<Spelling, Option<(Candidate, BindError)>> {
-    first_that_fits(candidates, args, kwargs).map(|(_, s)| s)
+    first_that_fits(candidates, args, kwargs, &[Fit::Declared, Fit::Lenient]).map(|(_, s)| s)
 }
 
 fn first_that_fits(
     candidates: &[Candidate],
     args: &[Type],
     kwargs: &[(&str, &Type)],
+    fits: &[Fit],
 ) -> Result<(Candidate, Spelling), Option<(Candidate, BindError)>> {
-    let mut last = None;
-    for lenient in [false, true] {
+    let mut nearest: Option<(Candidate, BindError)> = None;
+    for fit in fits {
         for c in candidates {
-            match c.bind(args, kwargs, lenient) {
+            match c.bind_as(args, kwargs, *fit) {
                 Ok(s) => return Ok((*c, s)),
-                Err(e) => last = Some((*c, e)),
+                Err(e) if nearest.as_ref().is_none_or(|(_, n)| closeness(&e) > closeness(n)) => nearest = Some((*c, e)),
+                Err(_) => {}
             }
         }
     }
-    Err(last)
+    Err(nearest)
+}
+
+/// How near arguments are to fit: an overload with a wrong argument is rather meant than one without the parameter.
+fn closeness(e: &BindError) -> u8 {
+    match e {
+        BindError::WrongType { .. } => 5,
+        BindError::Twice(_) => 4,
+        BindError::UnknownKeyword { nearest: Some(_), .. } => 3,
+        BindError::Missing(_) => 2,
+        BindError::UnknownKeyword { .. } => 1,
+        BindError::TooMany { .. } => 0,
+    }
 }

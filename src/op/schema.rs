@@ -47,6 +47,8 @@ pub struct Param {
     pub keyword_only: bool,
     /// Written to (`Tensor(a!)`).
     pub mutated: bool,
+    /// `SymInt`, alone or in a list: what torch lets be symbolic, and takes other values for than for an `int`.
+    pub symbolic: bool,
 }
 
 /// A schema.
@@ -156,6 +158,8 @@ impl<'a> Parser<'a> {
     }
 
     fn param(&mut self, keyword_only: bool) -> Result<Param, String> {
+        self.rest = self.rest.trim_start();
+        let symbolic = self.rest.starts_with("SymInt");
         let (ty, mutated) = self.param_type()?;
         let name = self.word()?.to_string();
         let default = if self.eat("=") { Some(self.literal()?) } else { None };
@@ -165,6 +169,7 @@ impl<'a> Parser<'a> {
             default,
             keyword_only,
             mutated,
+            symbolic,
         })
     }
 
@@ -280,9 +285,18 @@ pub fn write_literal(v: &Literal) -> String {
 
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}(", self.name)?;
+        write!(f, "{}{}", self.name, Parameters(&self.params))
+    }
+}
+
+/// The parameters of a schema as it writes them: `(Tensor self, *, number alpha=1)`.
+pub struct Parameters<'a>(pub &'a [Param]);
+
+impl fmt::Display for Parameters<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(")?;
         let mut star = false;
-        for (i, p) in self.params.iter().enumerate() {
+        for (i, p) in self.0.iter().enumerate() {
             f.write_str(if i > 0 { ", " } else { "" })?;
             if p.keyword_only && !star {
                 star = true;

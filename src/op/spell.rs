@@ -1,8 +1,8 @@
 //! A canonical call in torch's words: the inverse of resolving a spelling.
 
 use super::bind::find_param;
-use super::{Form, Op, ParamType, Schema, lift};
-use crate::types::Val;
+use super::{Form, Op, ParamType, Schema, lift, numbers};
+use crate::types::{Kind, Type, Val};
 
 /// A call as torch spells it.
 #[derive(Clone, Debug)]
@@ -29,19 +29,66 @@ const NUMBERS: [&str; 8] = [
     "aten.remainder.Tensor",
 ];
 
+/// The families of spellings for calls on tensors, the one to take first.
+const OF_TENSORS: [&str; 7] = [
+    "aten.",
+    "torch.",
+    "operator.",
+    "prims.",
+    "Tensor.",
+    "math.",
+    "builtins.",
+];
+
+/// The families for calls on Python's numbers, or on values of which it is not known whether they are: ATen would make tensors of
+/// them.
+const OF_NUMBERS: [&str; 7] = [
+    "operator.",
+    "math.",
+    "builtins.",
+    "torch.",
+    "Tensor.",
+    "aten.",
+    "prims.",
+];
+
 /// `op` with one argument per parameter of its row, in the first of its spellings that torch has and that can say it: ATen's
-/// overloads first, then functions of the torch module, of `operator`, methods.
-pub fn spell<T: Clone + PartialEq>(op: &'static Op, args: &[Val<T>]) -> Option<Spelled<T>> {
-    const ORDER: [&str; 5] = ["aten.", "torch.", "operator.", "prims.", "Tensor."];
-    ORDER.iter().find_map(|family| {
+/// overloads first, then functions of the torch module, of `operator`, methods; for numbers the other way round. `is_number` tells
+/// leaves that are Python's numbers from tensors, as far as that is known.
+pub fn spell<T: Clone + PartialEq>(op: &'static Op, args: &[Val<T>], is_number: IsNumber<T>) -> Option<Spelled<T>> {
+    let numbers = op.schema.params.iter().zip(args).any(|(p, v)| {
+        let takes_both = is_tensor(&p.ty) || p.ty == ParamType::Any;
+        takes_both && matches!(v, Val::Leaf(l) if is_number(l) != Some(false))
+    });
+    let order = if numbers { OF_NUMBERS } else { OF_TENSORS };
+    order.iter().find_map(|family| {
         let forms = op.forms.iter().filter(|f| !f.inplace);
         forms
             .flat_map(|f| f.paths.iter().filter(|p| p.starts_with(family)).map(move |p| (f, *p)))
-            .find_map(|(form, path)| in_form(op, form, path, args))
+            .find_map(|(form, path)| in_form(op, form, path, args, is_number))
     })
 }
 
-fn in_form<T: Clone + PartialEq>(op: &'static Op, form: &Form, path: &str, args: &[Val<T>]) -> Option<Spelled<T>> {
+/// Whether a leaf is one of Python's numbers; `None` if that is not known.
+pub type IsNumber<'a, T> = &'a dyn Fn(&T) -> Option<bool>;
+
+/// Whether values of a type are Python's numbers; `None` if the type is not known.
+pub fn is_number(ty: Option<&Type>) -> Option<bool> {
+    match ty? {
+        Val::Unknown => None,
+        Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..) => Some(true),
+        Val::Any(kind) => Some(*kind != Kind::Str),
+        _ => Some(false),
+    }
+}
+
+fn in_form<T: Clone + PartialEq>(
+    op: &'static Op,
+    form: &Form,
+    path: &str,
+    args: &[Val<T>],
+    is_number: IsNumber<T>,
+) -> Option<Spelled<T>> {
     // `aten.add` and `torch.Tensor` classes name no overload.
     if path.starts_with("aten.") && path.matches('.').count() < 2 {
         return None;
@@ -63,7 +110,7 @@ fn in_form<T: Clone + PartialEq>(op: &'static Op, form: &Form, path: &str, args:
         return None;
     }
     let overload = path.starts_with("aten.") || path.starts_with("prims.");
-    if overload && !tensors_fit(schema, path, &values) {
+    if !numbers_fit(schema, path, &values, is_number) {
         return None;
     }
     let mut out = Spelled {
@@ -96,7 +143,9 @@ fn in_form<T: Clone + PartialEq>(op: &'static Op, form: &Form, path: &str, args:
         }
     }
     out.args.truncate(keep);
-    Some(out)
+    // Functions of Python's own have no keywords.
+    let own = ["operator.", "math.", "builtins."].iter().any(|p| path.starts_with(p));
+    (!own || out.kwargs.is_empty()).then_some(out)
 }
 
 /// Whether torch's overload takes these values, brought to what it takes: rows have one schema for overloads that differ in
@@ -110,6 +159,12 @@ fn as_torch_has_it<T: Clone>(path: &str, schema: &Schema, values: &mut [Val<T>])
                 values[i] = one.clone();
             }
             !values[i].is_none()
+        }
+        "aten.sym_size.default" | "aten.sym_stride.default" | "aten.size.default" | "aten.stride.default" => {
+            schema.index_of("dim").is_none_or(|i| values[i].is_none())
+        }
+        "aten.sym_size.int" | "aten.sym_stride.int" | "aten.size.int" | "aten.stride.int" => {
+            schema.index_of("dim").is_none_or(|i| !values[i].is_none())
         }
         "aten.squeeze.default" | "aten.any.default" | "aten.all.default" => {
             schema.index_of("dim").is_none_or(|i| values[i].is_none())
@@ -155,15 +210,30 @@ fn values<T: Clone + PartialEq>(op: &Op, form: &Form, schema: &Schema, args: &[V
         .collect()
 }
 
-/// Whether tensor parameters have tensors, which ATen's overloads ask for.
-fn tensors_fit<T>(schema: &Schema, path: &str, values: &[Val<T>]) -> bool {
-    let number = |v: &Val<T>| matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..));
-    schema.params.iter().zip(values).enumerate().all(|(i, (p, v))| {
-        let tensor = match &p.ty {
-            ParamType::Tensor => true,
-            ParamType::Optional(t) => **t == ParamType::Tensor,
-            _ => false,
-        };
-        !tensor || !number(v) || (i > 0 && NUMBERS.contains(&path))
-    })
+fn is_tensor(ty: &ParamType) -> bool {
+    match ty {
+        ParamType::Optional(t) => **t == ParamType::Tensor,
+        t => *t == ParamType::Tensor,
+    }
+}
+
+/// Whether numbers stand for tensors only where torch takes them: hardly anywhere in ATen's overloads, in some places of
+/// functions and methods, everywhere in Python's operators.
+fn numbers_fit<T>(schema: &Schema, path: &str, values: &[Val<T>], is_number: IsNumber<T>) -> bool {
+    let number = |v: &Val<T>| match v {
+        Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..) => true,
+        Val::Leaf(l) => is_number(l) == Some(true),
+        _ => false,
+    };
+    let params = schema.params.iter().zip(values).enumerate();
+    let mut given = params
+        .filter(|(_, (p, v))| is_tensor(&p.ty) && number(v))
+        .map(|(i, _)| i);
+    if path.starts_with("aten.") || path.starts_with("prims.") {
+        return given.all(|i| i > 0 && NUMBERS.contains(&path));
+    }
+    numbers::allowed(
+        path,
+        given.fold(0, |set, i| set | 1u32.checked_shl(i as u32).unwrap_or(0)),
+    )
 }

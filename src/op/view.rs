@@ -5,6 +5,7 @@
 //! ([`View::strided`]), which is what loops and the inverse ([`write_through`]) use.
 
 use super::emit::{dims_val, ints_val};
+use super::layout::contiguous_dims;
 use super::{AffineIndex, Build, Call, IndexMap, OpError, OpResult, Sizes, Traced, View};
 use crate::diag::Code;
 use crate::tensor::contiguous_strides;
@@ -26,10 +27,10 @@ pub enum DimMap {
     Reshape,
     /// Per operand dimension.
     Affine(Vec<DimIndex>),
-    /// Strides over the operand's row-major elements.
+    /// Strides over the operand's storage (`as_strided`).
     Strided {
-        /// First element.
-        offset: Dim,
+        /// The first element; the operand's own where it is not given.
+        offset: Option<Dim>,
         /// One stride per result dimension.
         strides: Vec<Dim>,
     },
@@ -105,7 +106,7 @@ impl DimView {
                 IndexMap::Affine(v.iter().map(index).collect::<OpResult<_>>()?)
             }
             DimMap::Strided { offset, strides } => IndexMap::Strided {
-                offset: known(offset)?,
+                offset: offset.as_ref().map(known).transpose()?,
                 strides: strides.iter().map(known).collect::<OpResult<_>>()?,
             },
         };
@@ -116,15 +117,16 @@ impl DimView {
         })
     }
 
-    /// Offset and strides over the row-major elements of an operand of shape `operand`.
+    /// Offset and strides over the row-major elements of an operand of shape `operand`, which for `as_strided` are its
+    /// storage.
     pub fn strided(&self, operand: &[Dim]) -> (Dim, Vec<Dim>) {
         match &self.map {
-            DimMap::Reshape => (Dim::Const(0), dim_strides(&self.shape)),
-            DimMap::Strided { offset, strides } => (offset.clone(), strides.clone()),
+            DimMap::Reshape => (Dim::Const(0), contiguous_dims(&self.shape)),
+            DimMap::Strided { offset, strides } => (offset.clone().unwrap_or(Dim::Const(0)), strides.clone()),
             DimMap::Affine(map) => {
                 let mut offset = Dim::Const(0);
                 let mut strides = vec![Dim::Const(0); self.shape.len()];
-                for (x, s) in map.iter().zip(dim_strides(operand)) {
+                for (x, s) in map.iter().zip(contiguous_dims(operand)) {
                     offset = offset.add(&x.offset.mul(&s));
                     for &(d, c) in &x.terms {
                         strides[d] = strides[d].add(&s.mul(&Dim::Const(c)));
@@ -150,20 +152,6 @@ impl DimView {
     }
 }
 
-fn dim_strides(shape: &[Dim]) -> Vec<Dim> {
-    let mut strides = vec![Dim::Const(1); shape.len()];
-    for i in (1..shape.len()).rev() {
-        // An empty tensor has no elements to step over, but its strides stay positive.
-        let size = if shape[i] == Dim::Const(0) {
-            Dim::Const(1)
-        } else {
-            shape[i].clone()
-        };
-        strides[i - 1] = strides[i].mul(&size);
-    }
-    strides
-}
-
 impl View {
     /// Offset and strides, in elements, over the row-major elements of an operand of shape `operand`: element
     /// `out[i]` is element `offset + Σ i[d] * strides[d]`.
@@ -173,7 +161,7 @@ impl View {
                 let s = contiguous_strides(&self.shape);
                 (0, s.into_iter().map(|s| s as i64).collect())
             }
-            IndexMap::Strided { offset, strides } => (*offset, strides.clone()),
+            IndexMap::Strided { offset, strides } => (offset.unwrap_or(0), strides.clone()),
             IndexMap::Affine(map) => {
                 let mut offset = 0;
                 let mut strides = vec![0; self.shape.len()];
@@ -285,7 +273,8 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
     }
     let (offset, strides) = dim_view.strided(base.shape()?);
     let overlaps = |(n, s): (&Dim, &Dim)| *s == Dim::Const(0) && !matches!(n, Dim::Const(0 | 1));
-    if dim_view.shape.iter().zip(&strides).any(overlaps) {
+    let empty = dim_view.shape.contains(&Dim::Const(0));
+    if !empty && dim_view.shape.iter().zip(&strides).any(overlaps) {
         return Err(OpError::shape(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
              Please clone() the tensor before performing the operation.",
@@ -298,7 +287,7 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
         dims_val(&strides),
         Val::Int(offset),
     ];
-    b.op("as_strided_scatter", args)
+    b.op("strided_scatter", args)
 }
 
 impl dyn Build + '_ {

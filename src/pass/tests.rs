@@ -428,3 +428,53 @@ fn graphs_are_typed_for_each_call() {
     let last = |v: &interp::Value| v.as_leaf().unwrap().get(0).to_f64();
     assert_eq!(before.iter().map(last).collect::<Vec<_>>(), [2.0, 3.0, 2.0, 3.0]);
 }
+
+/// What runs check stays: assertions that fail, and sizes that are declared of results whose sizes depend on values.
+#[test]
+fn what_only_running_tells_is_not_optimised_away() {
+    let x = || Val::Leaf(Tensor::from_slice(&[4], &[1f32, 0., 0., 2.]));
+    for body in [
+        "%n : i64[4, 1] = call_function torch.nonzero(%x)
+        %s = call_function torch.ops.aten.sym_size.int(%n, 0)
+        %e = call_function operator.eq(%s, 4)
+        %a = call_function torch.ops.aten._assert_scalar.default(%e, \"four\")
+        output %s",
+        "%m = call_function torch.gt(%x, 0)
+        %v : f32[3] = call_function torch.masked_select(%x, %m)
+        output %x",
+        "%m = call_function torch.gt(%x, 0)
+        %v : f32[3] = call_function operator.getitem(%x, %m)
+        %n = call_method size(%v, 0)
+        output %n",
+        "%m = call_function torch.gt(%x, 0)
+        %all = call_function torch.all(%m)
+        %a = call_function torch.ops.aten._assert_async.default(%all)
+        output %x",
+        "%m = call_function torch.gt(%x, 0)
+        %a = call_function torch._check_tensor_all(%m)
+        output %x",
+        "%s = call_function torch.sum(%x)
+        %i = call_method item(%s)
+        %b = call_function operator.gt(%i, 5)
+        %a = call_function torch._check(%b)
+        output %x",
+        "%s = call_function torch.argmax(%x)
+        %i = call_method item(%s)
+        %a = call_function torch.ops.aten.sym_constrain_range.default(%i, min=4, max=9)
+        output %x",
+        "%s = call_function torch.argmax(%x)
+        %i = call_method item(%s)
+        %j = call_function operator.neg(%i)
+        %a = call_function torch.ops.aten.sym_constrain_range_for_size.default(%j)
+        output %x",
+        "%s = call_function torch.argmax(%x)
+        %i = call_method item(%s)
+        %a = call_function torch._check_is_size(%i, max=2)
+        output %x",
+    ] {
+        let mut m = crate::interp::tests::module(&format!("graph g {{ %x : f32[4] = placeholder x\n{body} }}"));
+        assert!(crate::interp::run(&m, vec![x()]).is_err(), "{body}");
+        super::optimize(&mut m, &PassOptions::default()).unwrap_or_else(|d| panic!("{body}: {d:?}"));
+        assert!(crate::interp::run(&m, vec![x()]).is_err(), "optimised: {body}");
+    }
+}

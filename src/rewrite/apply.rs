@@ -40,7 +40,7 @@ pub(super) fn plan(
 ) -> Result<Plan, String> {
     let pattern = &rule.pattern;
     let outputs: Option<Vec<NodeId>> = (0..pattern.outputs.len()).map(|i| found.output(pattern, i)).collect();
-    let outputs = outputs.ok_or("a result of the pattern is no node")?;
+    let outputs = outputs.ok_or("a result of the pattern is not a node")?;
     let matched = found.matched(pattern);
     let holes = holes(module, graph, rule, found)?;
     let mut read: Vec<NodeId> = holes.values().flat_map(|v| v.leaves()).filter_map(node_of).collect();
@@ -200,7 +200,15 @@ fn across_writes(
     Ok(())
 }
 
-/// Writes the replacement. Gives the nodes whose arguments changed and the new ones.
+/// What applying a rule did to the graph.
+pub(super) struct Applied {
+    /// The nodes of the replacement.
+    pub made: Vec<NodeId>,
+    /// These, and the nodes whose arguments changed.
+    pub changed: Vec<NodeId>,
+}
+
+/// Writes the replacement.
 pub(super) fn apply(
     module: &GraphModule,
     graph: &mut Graph,
@@ -208,7 +216,7 @@ pub(super) fn apply(
     found: &Match,
     plan: Plan,
     keep_types: bool,
-) -> Result<Vec<NodeId>, Diagnostic> {
+) -> Result<Applied, Diagnostic> {
     let _ = found;
     let before = graph.insert_point();
     graph.set_insert_point(plan.before.map_or(InsertPoint::End, InsertPoint::Before));
@@ -245,7 +253,7 @@ pub(super) fn apply(
         }
     }
     erase(graph, &plan.matched);
-    Ok(changed)
+    Ok(Applied { made, changed })
 }
 
 /// Erases the nodes of a match that nothing uses any more, and the attributes that only they read.

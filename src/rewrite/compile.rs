@@ -147,7 +147,7 @@ impl<'a> Side<'a> {
     fn stmt(&mut self, s: &ast::Stmt) {
         let (op, target, args, kwargs) = match &s.op {
             Op::Placeholder { target, .. } => {
-                let d = Diagnostic::new(Code::E0801, "a rule's parameters stand behind its name");
+                let d = Diagnostic::new(Code::E0801, "a rule's parameters follow its name");
                 let help = format!("write `rewrite name(%{})`, with a type if it has one", target.text);
                 self.out.push(d.at(s.span, "a placeholder in a rule").help(help));
                 return;
@@ -163,9 +163,8 @@ impl<'a> Side<'a> {
                 if *kind == ast::CallKind::Module {
                     let d = Diagnostic::new(Code::E0801, "a rule cannot call a module");
                     let d = d.at(target.span, "modules belong to one model");
-                    self.out.push(
-                        d.help("write the op that the module stands for: a pattern of `linear` matches modules too"),
-                    );
+                    self.out
+                        .push(d.help("write the op that the module calls: a pattern of `linear` matches modules too"));
                     return;
                 }
                 if &*target.text == EITHER && !self.replacement {
@@ -259,11 +258,11 @@ impl<'a> Side<'a> {
         let Some(name) = &s.name else { return };
         if let Some((k, _)) = args.keyword.first() {
             let d = Diagnostic::new(Code::E0801, "`either` takes no arguments by name");
-            self.out.push(d.at(k.span, "alternatives stand in order"));
+            self.out.push(d.at(k.span, "alternatives are positional"));
         }
         let list: Vec<Arg> = args.positional.iter().map(|v| self.value(v)).collect();
         if list.is_empty() {
-            let d = Diagnostic::new(Code::E0801, "`either` of nothing matches nothing");
+            let d = Diagnostic::new(Code::E0801, "`either` without alternatives matches nothing");
             self.out.push(d.at(s.span, "an alternative is missing"));
         }
         if self.alternatives(&name.text, list, s.span).is_none() {
@@ -285,7 +284,7 @@ impl<'a> Side<'a> {
         if self.replacement && self.names.sometimes.contains(name) {
             let sign = if name.starts_with(['$', '*']) { "" } else { "%" };
             let title = format!("only some alternatives of the pattern bind `{sign}{name}`");
-            let help = format!("say what stands for it otherwise: `default({sign}{name}, None)`");
+            let help = format!("give the value for the other alternatives: `default({sign}{name}, None)`");
             self.out.push(
                 Diagnostic::new(Code::E0802, title)
                     .at(span, "used in every case here")

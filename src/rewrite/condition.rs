@@ -3,7 +3,7 @@
 //! Python's arithmetic on numbers; sizes may be symbolic. What cannot be told is [`Val::Unknown`], and a condition that
 //! is not known does not hold.
 
-use super::matcher::Match;
+use super::matcher::{Match, shown};
 use super::pattern::Pattern;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
@@ -11,7 +11,7 @@ use crate::op;
 use crate::syntax::ast::{BinaryOp, UnaryOp, Value, ValueKind};
 use crate::syntax::resolve;
 use crate::tensor::{Scalar, Tensor};
-use crate::types::{Category, Dim, TensorType, Type, Val};
+use crate::types::{Category, Dim, SizeExpr, TensorType, Type, Val};
 use std::cmp::Ordering;
 
 /// Constant vectors of more elements than this are not looked at.
@@ -36,7 +36,7 @@ pub const FUNCTIONS: [(&str, usize, &str); 15] = [
     (
         "value",
         1,
-        "the number that a literal is, a constant of one element, or every element of `full` and its like",
+        "the number that a literal is, a constant of one element, or every element of `full` and similar ops",
     ),
     ("first", 1, "the first element of a constant vector of integers"),
     (
@@ -48,7 +48,7 @@ pub const FUNCTIONS: [(&str, usize, &str); 15] = [
     (
         "default",
         2,
-        "what a name stands for, or another value where no alternative binds it",
+        "the value of a name, or another value where no alternative binds it",
     ),
     ("len", 1, "how many items a list has"),
     ("min", 2, "the lesser of two numbers"),
@@ -91,7 +91,13 @@ impl Eval<'_> {
             ValueKind::Range(x) => Val::Range(three(x)?),
             ValueKind::Unary(op, a) => unary(*op, &self.value(a)?)?,
             ValueKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, b) => self.logic(*op, a, b)?,
-            ValueKind::Binary(op, a, b) => binary(*op, &self.value(a)?, &self.value(b)?)?,
+            ValueKind::Binary(op, a, b) => {
+                let (a, b) = (self.value(a)?, self.value(b)?);
+                match self.compared(*op, &a, &b) {
+                    Some(holds) => Val::Bool(holds),
+                    None => binary(*op, &a, &b)?,
+                }
+            }
             ValueKind::Call(f, args) => match (&*f.text, &args[..]) {
                 ("bound", [x]) => Val::Bool(self.named(x).is_some()),
                 ("default", [x, otherwise]) => match self.named(x) {
@@ -102,6 +108,60 @@ impl Eval<'_> {
             },
             _ => self.plain(v),
         })
+    }
+
+    /// A comparison of sizes that their ranges decide.
+    fn compared(&self, op: BinaryOp, a: &V, b: &V) -> Option<bool> {
+        let difference = dim(a)?.sub(&dim(b)?);
+        let (name, factor, offset) = difference.as_linear()?;
+        let range = self.module.dims.get(name);
+        let at = |size: i64| factor.checked_mul(size)?.checked_add(offset);
+        let (least, most) = (at(range.map_or(0, |r| r.min)), range.and_then(|r| at(r.max?)));
+        let (low, high) = if factor >= 0 { (least, most) } else { (most, least) };
+        let (above, below) = (
+            |n: i64| low.is_some_and(|l| l >= n),
+            |n: i64| high.is_some_and(|h| h <= n),
+        );
+        let decided = |holds: bool, fails: bool| (holds || fails).then_some(holds);
+        match op {
+            BinaryOp::Gt => decided(above(1), below(0)),
+            BinaryOp::Ge => decided(above(0), below(-1)),
+            BinaryOp::Lt => decided(below(-1), above(0)),
+            BinaryOp::Le => decided(below(0), above(1)),
+            BinaryOp::Eq => decided(false, above(1) || below(-1)),
+            BinaryOp::Ne => decided(above(1) || below(-1), false),
+            _ => None,
+        }
+    }
+
+    /// What the parts of an expression are, for a remark: `$d` is 1, `rank(%x)` is not known.
+    pub fn parts(&self, v: &Value) -> Vec<String> {
+        let mut out = vec![];
+        self.add_parts(v, &mut out);
+        out.dedup();
+        out
+    }
+
+    fn add_parts(&self, v: &Value, out: &mut Vec<String>) {
+        match &v.kind {
+            ValueKind::List(x) | ValueKind::Tuple(x) => x.iter().for_each(|x| self.add_parts(x, out)),
+            ValueKind::Unary(_, a) => self.add_parts(a, out),
+            ValueKind::Binary(_, a, b) => {
+                self.add_parts(a, out);
+                self.add_parts(b, out);
+            }
+            ValueKind::Node(_) | ValueKind::Literal(_) | ValueKind::Call(..) => out.push(match self.value(v) {
+                Ok(Val::Unknown) => format!("`{v}` is not known"),
+                Ok(value) => format!("`{v}` is {}", shown(self.graph, &value)),
+                Err(why) => format!("`{v}` cannot be computed: {why}"),
+            }),
+            ValueKind::Name(n) => match self.found.dims.get(n).map(|d| (d, d.as_const())) {
+                Some((_, Some(size))) => out.push(format!("`{n}` is {size}")),
+                Some((d, None)) => out.push(format!("`{n}` is the symbolic size {d}")),
+                None => {}
+            },
+            _ => {}
+        }
     }
 
     /// The items of a list, with those that `*%xs` stands for.
@@ -194,7 +254,7 @@ impl Eval<'_> {
                 [a, b] => extreme(name == "max", a, b),
                 _ => Val::Unknown,
             },
-            _ => return Err(format!("`{name}` is no function of rules")),
+            _ => return Err(format!("`{name}` is not a function of rules")),
         })
     }
 
@@ -222,7 +282,7 @@ impl Eval<'_> {
         known.and_then(|a| a.value.as_ref())
     }
 
-    /// A literal, the element of a constant that has one, or what a call of `full` and its like fills with.
+    /// A literal, the element of a constant that has one, or what a call of `full` and similar ops fills with.
     fn number(&self, v: &V) -> V {
         if let Some(t) = self.constant(v) {
             return match t.item() {
@@ -291,7 +351,7 @@ fn unary(op: UnaryOp, a: &V) -> Result<V, String> {
         (_, Val::Unknown) => Val::Unknown,
         (UnaryOp::Neg, Val::Float(x)) => Val::Float(-x),
         (UnaryOp::Neg, a) => {
-            let d = dim(a).ok_or_else(|| format!("`-` of a {}", a.kind_name()))?;
+            let d = dim(a).ok_or_else(|| format!("`-` of {}", crate::diag::words::a(a.kind_name())))?;
             whole(d.neg())?
         }
     })
@@ -347,6 +407,7 @@ fn arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
             Sub => x.sub(&y),
             Mul => x.mul(&y),
             FloorDiv => x.floordiv(&y),
+            Pow => SizeExpr::Int(x).pow(&SizeExpr::Int(y)).dim().unwrap_or(Dim::Unknown),
             _ => x.modulo(&y),
         });
     }
@@ -362,6 +423,7 @@ fn arithmetic(op: BinaryOp, a: &V, b: &V) -> Result<V, String> {
         Mul => x * y,
         Div => x / y,
         FloorDiv => (x / y).floor(),
+        Pow => x.powf(y),
         _ => x - y * (x / y).floor(),
     }))
 }

@@ -8,9 +8,12 @@ mod arguments;
 mod check;
 mod text;
 
+pub(super) use text::shown;
+
 use super::Rule;
 use super::pattern::Pattern;
 use super::view::{Callee, View, Views, same};
+use crate::diag::words;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{Operand, operand_type};
 use crate::syntax::ast::Value;
@@ -130,10 +133,14 @@ impl<'a> Matcher<'a> {
             .map(|(_, why)| why.clone())
     }
 
+    /// Whether a match that fails here gets further than those before it, so that a remark would say why.
+    fn is_nearest(&self, state: &State<'_>) -> bool {
+        self.near.as_ref().is_none_or(|(d, _)| state.found.nodes.len() > *d)
+    }
+
     fn fail<T>(&mut self, state: &State<'_>, why: impl FnOnce() -> String) -> Option<T> {
-        let depth = state.found.nodes.len();
-        if self.near.as_ref().is_none_or(|(d, _)| depth > *d) {
-            self.near = Some((depth, why()));
+        if self.is_nearest(state) {
+            self.near = Some((state.found.nodes.len(), why()));
         }
         None
     }
@@ -200,7 +207,10 @@ impl<'a> Matcher<'a> {
     fn node(&mut self, state: &mut State<'a>, p: NodeId, value: &Val<Operand>) -> Option<Vec<Vec<Goal<'a>>>> {
         let Val::Leaf(operand) = value else {
             return self.fail(state, || {
-                format!("a {} stands where an op is looked for", value.kind_name())
+                format!(
+                    "the pattern has a call where the graph has {}",
+                    words::a(value.kind_name())
+                )
             });
         };
         if let Some(bound) = state.found.nodes.get(&p) {
@@ -208,7 +218,7 @@ impl<'a> Matcher<'a> {
             return if equal {
                 Some(vec![])
             } else {
-                self.fail(state, || "two different nodes stand where the pattern has one".into())
+                self.fail(state, || "the pattern has one node where the graph has two".into())
             };
         }
         if self.pattern.graph[p].op() == Opcode::GetAttr {
@@ -221,7 +231,11 @@ impl<'a> Matcher<'a> {
         let Some(view) = self.views.get(self.module, self.caller, graph, n) else {
             let name = self.pattern.name(p).to_string();
             return self.fail(state, || {
-                format!("`%{}` is a {}, not `%{name}`", graph[n].name(), graph[n].op())
+                format!(
+                    "`%{}` is {}, not `%{name}`",
+                    graph[n].name(),
+                    words::a(graph[n].op().name())
+                )
             });
         };
         let pattern = self.pattern;

@@ -25,6 +25,7 @@ mod apply;
 mod compile;
 mod condition;
 mod matcher;
+mod own;
 mod pattern;
 pub mod torch;
 mod view;
@@ -97,8 +98,11 @@ pub struct Options {
     pub fast: bool,
     /// Whether to say why near matches failed.
     pub remarks: bool,
-    /// How often one rule may fire in one graph; by default as often as the graph's size gives reason for.
+    /// How often one rule may fire in one graph. A rule that would fire more often stops there, and the report names it. By
+    /// default a rule that fires more often than the graph's size gives reason for is an error (E0804).
     pub budget: Option<usize>,
+    /// Whether rules match only what the graph held at first, and nothing that a rule has written.
+    pub once: bool,
     /// Whether a replacement must have the type of what it replaces.
     pub keep_types: bool,
 }
@@ -109,6 +113,7 @@ impl Default for Options {
             fast: false,
             remarks: false,
             budget: None,
+            once: false,
             keep_types: true,
         }
     }
@@ -151,6 +156,8 @@ pub struct Report {
     pub fired: Vec<(Arc<str>, usize)>,
     /// What fired where and, if asked for, what nearly did.
     pub remarks: Vec<Remark>,
+    /// Rules that [`Options::budget`] stopped while they still matched, each with the graph.
+    pub stopped: Vec<(Arc<str>, Arc<str>)>,
 }
 
 impl Report {
@@ -160,15 +167,16 @@ impl Report {
     }
 }
 
-/// Applies the rules to every graph of the module until none matches. Nodes that have types keep having them.
+/// Applies the rules to every graph of the module until none matches. Nodes that have types keep having them. A rule does not
+/// match what it has just written itself: "a relu after every add" fires once for every add.
 ///
 /// # Errors
-/// A rule that fires more often than its budget allows (E0804), or whose replacement has another type or does not fit
+/// A rule that does not come to an end and has no budget (E0804), or whose replacement has another type or does not fit
 /// where it is put (E0805). The module is then as the rules before left it.
 pub fn rewrite(module: &mut GraphModule, rules: &[Rule], options: &Options) -> Result<Report, Diagnostic> {
     let mut report = Report {
         fired: rules.iter().map(|r| (r.name.clone(), 0)).collect(),
-        remarks: vec![],
+        ..Report::default()
     };
     let names: Vec<Arc<str>> = module.graphs.keys().cloned().collect();
     for name in names {
@@ -201,6 +209,7 @@ fn rewrite_graph(
         index: index(rules, options),
         views: view::Views::default(),
         fired: vec![0; rules.len()],
+        written: own::Written::default(),
         budget: options.budget.unwrap_or(1000 + 4 * graph.len()),
         report,
     };
@@ -237,6 +246,7 @@ struct Run<'a> {
     index: HashMap<Arc<str>, Vec<usize>>,
     views: view::Views,
     fired: Vec<usize>,
+    written: own::Written,
     budget: usize,
     report: &'a mut Report,
 }
@@ -264,21 +274,42 @@ impl Run<'_> {
             let rule = &self.rules[i];
             let mut matcher = Matcher::new(self.module, self.name, graph, rule, &mut self.views);
             let Some(found) = matcher.at(n) else { continue };
+            let again = match self.options.once {
+                true => self.written.has_part_in(rule, &found),
+                false => self.written.finds_itself(i, rule, &found),
+            };
+            if again {
+                continue;
+            }
             let Ok(plan) = apply::plan(self.module, graph, rule, &found, &mut self.views, self.name) else {
                 continue;
             };
+            if self.fired[i] >= self.budget {
+                self.stop(i)?;
+                continue;
+            }
             let remark = self.remark(graph, n, i, None);
-            let changed = apply::apply(self.module, graph, rule, &found, plan, self.options.keep_types)?;
-            changed.iter().for_each(|&c| self.views.forget(c));
+            let applied = apply::apply(self.module, graph, rule, &found, plan, self.options.keep_types)?;
+            applied.changed.iter().for_each(|&c| self.views.forget(c));
+            self.written.note(i, found, &applied.made);
             self.report.fired[i].1 += 1;
             self.report.remarks.push(remark);
             self.fired[i] += 1;
-            if self.fired[i] > self.budget {
-                return Err(endless(rule, self.budget));
-            }
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Stops a rule that has used up its budget: where a budget was asked for with what there is, else with an error.
+    fn stop(&mut self, rule: usize) -> Result<(), Diagnostic> {
+        if self.options.budget.is_none() {
+            return Err(endless(&self.rules[rule], self.budget));
+        }
+        let stopped = (self.rules[rule].name.clone(), self.name.clone());
+        if !self.report.stopped.contains(&stopped) {
+            self.report.stopped.push(stopped);
+        }
+        Ok(())
     }
 
     fn remark(&self, graph: &Graph, n: NodeId, rule: usize, failed: Option<String>) -> Remark {
@@ -313,8 +344,8 @@ impl Run<'_> {
 }
 
 fn endless(rule: &Rule, budget: usize) -> Diagnostic {
-    let title = format!("the rule `{}` does not come to an end", rule.name);
+    let title = format!("the rule `{}` does not terminate", rule.name);
     Diagnostic::new(Code::E0804, title)
         .at_opt(rule.span, format!("fired {budget} times in one graph"))
-        .help("a rule must not match its own replacement, nor may two rules undo each other")
+        .help("add a condition that ends it, or pass `--once` or `--budget N`")
 }

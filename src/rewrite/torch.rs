@@ -280,7 +280,7 @@ impl NamedMatcher {
         for (k, v) in named {
             match (k, v) {
                 (Val::Str(k), Val::Leaf(n)) => names.push((k.to_string(), *n)),
-                _ => return error("the names of a pattern stand for nodes of it"),
+                _ => return error("the names of a pattern are nodes of it"),
             }
         }
         let result = match rest {

@@ -5,6 +5,7 @@ use super::plan::{self, Action};
 use super::shared;
 use super::tables::Tables;
 use crate::codegen::{self, CompiledKernels, compile_shared};
+use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::Mutation;
 use crate::lower::{Buffer, BufferId, Input, Place, Program};
@@ -235,7 +236,11 @@ impl Executable {
             given.filter_map(|i| i.ty.as_ref().map(|t| (&i.name, t)))
         };
         if wanted().count() != inputs.len() {
-            let title = format!("expected {} inputs but got {}", wanted().count(), inputs.len());
+            let title = format!(
+                "expected {} but got {}",
+                words::count(wanted().count(), "input"),
+                inputs.len()
+            );
             return Err(Box::new(Diagnostic::new(Code::E0501, title)));
         }
         for ((name, (dtype, shape)), t) in wanted().zip(inputs) {
@@ -323,7 +328,7 @@ fn check_memory(program: &Program, scratch: usize) -> Result<(), RunError> {
     }
     let own = |b: &&Buffer| matches!(b.place, Place::Output(_) | Place::Arena(_));
     let largest = program.buffers.iter().filter(own).max_by_key(|b| b.bytes());
-    let title = format!("a run takes {bytes} bytes, and the system has not so much memory");
+    let title = format!("a run takes {bytes} bytes, but the system does not have that much memory");
     let d = Diagnostic::new(Code::E0509, title);
     Err(Box::new(match largest {
         Some(b) => d.note(format!("the largest buffer is `{}`: {}{:?}", b.name, b.dtype, b.shape)),

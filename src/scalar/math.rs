@@ -59,7 +59,8 @@ unary_table! {
     Cosh => f64::cosh,
     Tanh => f64::tanh,
     Asinh => libm::asinh,
-    Acosh => libm::acosh,
+    // libm's has finite values below 1.
+    Acosh => |x: f64| if x < 1.0 { f64::NAN } else { libm::acosh(x) },
     Atanh => libm::atanh,
     Erf => libm::erf,
     Erfc => libm::erfc,

@@ -69,11 +69,19 @@ pub fn signature(inputs: Vec<Spec>, outputs: Vec<Spec>, ranges: Option<Vec<(Arc<
 }
 
 /// A graph of FXIR.
-pub fn graph(name: Name, attribute: Option<Name>, updates: Option<Vec<Update>>, body: Body, span: Span) -> Item {
+pub fn graph(
+    name: Name,
+    attribute: Option<Name>,
+    updates: Option<Vec<Update>>,
+    called: Option<Called>,
+    body: Body,
+    span: Span,
+) -> Item {
     Item::Graph(Graph {
         name: Some(name),
         attribute,
         updates: updates.unwrap_or_default(),
+        called,
         body,
         dialect: Dialect::Fxir,
         signature: None,
@@ -203,7 +211,7 @@ impl Cx {
     ) -> Loc {
         let span = self.span(l, r);
         let line = u32::try_from(line).unwrap_or_else(|_| {
-            let d = Diagnostic::new(Code::E0005, format!("{line} is no line number")).at(span, "lines have 32 bits");
+            let d = Diagnostic::new(Code::E0005, format!("{line} is not a line number")).at(span, "lines have 32 bits");
             self.errors.push(d);
             0
         });
@@ -282,37 +290,65 @@ impl Cx {
     /// `x = …` where `%x = …` is meant.
     pub fn missing_percent(&mut self, name: &str, l: usize, r: usize) -> Name {
         let span = self.span(l, r);
-        let d = Diagnostic::new(Code::E0009, format!("the node `{name}` lacks its `%`"))
+        let d = Diagnostic::new(Code::E0009, format!("`%` is missing before the node `{name}`"))
             .at(span, "a node's name begins with `%`")
-            .suggest(span, format!("%{name}"), "write the name with `%`");
+            .fix(
+                Span {
+                    end: span.start,
+                    ..span
+                },
+                "%",
+                "write the name with `%`",
+            );
         self.errors.push(d);
         Name::new(name, span)
     }
 
     /// `%y = relu(%x)`.
-    pub fn missing_opcode(&mut self, name: &str, l: usize, r: usize) {
+    pub fn missing_opcode(&mut self, name: &str, args: Args, l: usize, r: usize) -> Option<Op> {
         let span = self.span(l, r);
-        let title = match nearest(name, OPCODES) {
-            Some(_) => format!("`{name}` is not an opcode"),
-            None => format!("an opcode is missing before `{name}`"),
-        };
-        let d = Diagnostic::new(Code::E0010, title)
+        if nearest(name, OPCODES).is_some() {
+            self.unknown_opcode(name, None, None, l, r);
+            return None;
+        }
+        let d = Diagnostic::new(Code::E0010, format!("an opcode is missing before `{name}`"))
             .at(span, "expected an opcode before the target")
             .help("the opcodes that call are call_function, call_method and call_module")
-            .suggest(span, format!("call_function {name}"), "to call a function");
+            .fix(span, format!("call_function {name}"), "to call a function");
         self.errors.push(d);
+        let (kind, target) = (CallKind::Function, Name::new(name, span));
+        Some(Op::Call { kind, target, args })
     }
 
     /// `%y = call_fn relu(%x)`.
-    pub fn unknown_opcode(&mut self, name: &str, l: usize, r: usize) {
+    pub fn unknown_opcode(
+        &mut self,
+        name: &str,
+        target: Option<Name>,
+        args: Option<Args>,
+        l: usize,
+        r: usize,
+    ) -> Option<Op> {
         let span = self.span(l, r);
         let mut d = Diagnostic::new(Code::E0010, format!("unknown opcode `{name}`"))
             .at(span, "not one of torch.fx's six opcodes")
             .help(format!("the opcodes are {}", OPCODES.join(", ")));
-        if let Some(near) = nearest(name, OPCODES) {
+        let near = match name {
+            "call" | "call_func" | "invoke" | "apply" => Some("call_function"),
+            _ => nearest(name, OPCODES),
+        };
+        if let Some(near) = near {
             d = d.suggest(span, near, "an opcode with a similar name exists");
         }
         self.errors.push(d);
+        let kind = match near? {
+            "call_function" => CallKind::Function,
+            "call_method" => CallKind::Method,
+            "call_module" => CallKind::Module,
+            _ => return None,
+        };
+        let (target, args) = (target?, args?);
+        Some(Op::Call { kind, target, args })
     }
 
     /// `(v)`: arithmetic in brackets, or a tuple that lacks its comma.
@@ -341,9 +377,9 @@ impl Cx {
             start: inner.end,
             ..inner
         };
-        let d = Diagnostic::new(Code::E0011, "a tuple of one needs a comma")
-            .at(span, "neither a tuple nor arithmetic")
-            .help("leave the brackets out if no tuple is meant")
+        let d = Diagnostic::new(Code::E0011, "a tuple with one element needs a trailing comma")
+            .at(span, "brackets around one value")
+            .help("remove the brackets if no tuple is meant")
             .suggest(after, ",", "write the comma");
         self.errors.push(d);
     }
@@ -383,7 +419,7 @@ fn pair(a: &Value, b: &Value) -> Option<(Arc<str>, Arc<str>)> {
 pub fn is_value_call(name: &str) -> bool {
     matches!(
         name,
-        "slice" | "range" | "device" | "torch.device" | "opaque" | "torch.Size"
+        "slice" | "range" | "device" | "torch.device" | "opaque" | "torch.Size" | "float"
     )
 }
 
@@ -408,6 +444,8 @@ fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str
             ValueKind::List(v) | ValueKind::Tuple(v) => ValueKind::Tuple(v.clone()),
             _ => return Err("`torch.Size([2, 3])`, which is a tuple"),
         },
+        ("float", [v], true) => ValueKind::Float(float(&v.kind).ok_or("`float(\"inf\")` or `float(\"nan\")`")?),
+        ("float", ..) => return Err("`float(\"inf\")` or `float(\"nan\")`"),
         ("torch.Size", ..) => return Err("`torch.Size([2, 3])`, which is a tuple"),
         (
             "opaque",
@@ -427,6 +465,21 @@ fn known_call(name: &str, args: &Args) -> Result<Option<ValueKind>, &'static str
         }
     };
     Ok(Some(kind))
+}
+
+/// What Python's `float(…)` gives for a literal.
+fn float(v: &ValueKind) -> Option<f64> {
+    match v {
+        ValueKind::Float(x) => Some(*x),
+        ValueKind::Int(i) => Some(*i as f64),
+        ValueKind::Str(s) => match s.trim().to_ascii_lowercase().trim_start_matches('+') {
+            "nan" | "-nan" => Some(f64::NAN),
+            "inf" | "infinity" => Some(f64::INFINITY),
+            "-inf" | "-infinity" => Some(f64::NEG_INFINITY),
+            text => text.parse().ok(),
+        },
+        _ => None,
+    }
 }
 
 /// `device("cuda:0")`, `device("cuda", 0)` or `device(type="cuda", index=0)`.

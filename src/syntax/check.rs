@@ -2,26 +2,34 @@
 //! names of a rule outside of rules. Checked on the tree, so that the whole file is reported in one run.
 
 use super::ast::*;
-use super::resolve::{is_torch_name, is_torch_symbol};
-use crate::diag::{Code, Diagnostic, nearest};
+use super::names;
+use super::resolve::{is_size_function, is_torch_name, is_torch_symbol};
+use crate::diag::{Code, Diagnostic, Names, nearest};
 use crate::source::Span;
 use crate::types::DType;
 use std::collections::BTreeSet;
 
-/// Adds to `errors` what is wrong with the values of `file`.
-pub fn check(file: &File, errors: &mut Vec<Diagnostic>) {
+/// Adds to `errors` what is wrong with the values of `file`. Such a value is made the one that was meant, or an unknown one, of
+/// which nothing more is said.
+pub fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
     let mut sizes = BTreeSet::new();
     file.items.iter().for_each(|i| sizes_of(i, &mut sizes));
+    let shorts = DType::all().map(DType::short);
+    let torch: Vec<String> = names::torch_dtypes().collect();
+    let mut known: Vec<&str> = sizes.iter().map(String::as_str).collect();
+    shorts.for_each(|s| known.push(s));
+    known.extend(torch.iter().map(String::as_str));
     let mut c = Check {
-        sizes,
+        sizes: &sizes,
+        known: Names::new(known),
         errors,
         nodes: BTreeSet::new(),
         rule: false,
     };
-    for item in &file.items {
+    for item in &mut file.items {
         match item {
-            Item::Const(x) => x.value.iter().for_each(|v| c.value(v)),
-            Item::Graph(g) => c.body(&g.body),
+            Item::Const(x) => x.value.iter_mut().for_each(|v| c.value(v)),
+            Item::Graph(g) => c.body(&mut g.body),
             Item::Rewrite(r) => c.rewrite(r),
             Item::Module(m) => c.module(m),
             Item::Weights(_) | Item::Tensor(_) | Item::Dim(_) | Item::Guard(_) | Item::Pointwise(_) => {}
@@ -54,7 +62,7 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
                 names(a, sizes);
                 names(b, sizes);
             }
-            ValueKind::Call(_, args) => args.iter().for_each(|a| names(a, sizes)),
+            ValueKind::Call(_, args) | ValueKind::Tuple(args) => args.iter().for_each(|a| names(a, sizes)),
             _ => {}
         }
     }
@@ -81,35 +89,37 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
 }
 
 struct Check<'e> {
-    sizes: BTreeSet<String>,
+    sizes: &'e BTreeSet<String>,
+    /// What a bare name may be meant for.
+    known: Names<'e>,
     errors: &'e mut Vec<Diagnostic>,
-    /// The nodes of the body at hand, for "did you mean".
+    /// The nodes of the body at hand.
     nodes: BTreeSet<String>,
     /// Whether a rewrite rule is at hand, where literals and conditions may stand.
     rule: bool,
 }
 
 impl Check<'_> {
-    fn rewrite(&mut self, r: &Rewrite) {
+    fn rewrite(&mut self, r: &mut Rewrite) {
         self.rule = true;
-        self.body(&r.pattern);
-        self.body(&r.replacement);
-        if let Some(c) = &r.condition {
+        self.body(&mut r.pattern);
+        self.body(&mut r.replacement);
+        if let Some(c) = &mut r.condition {
             self.value(c);
         }
         self.rule = false;
     }
 
-    fn body(&mut self, b: &Body) {
+    fn body(&mut self, b: &mut Body) {
         let named = b.stmts.iter().filter_map(|s| s.name.as_ref());
         self.nodes = named.map(|n| n.text.to_string()).collect();
-        for s in &b.stmts {
-            match &s.op {
-                Op::Placeholder { default, .. } => default.iter().for_each(|v| self.value(v)),
+        for s in &mut b.stmts {
+            match &mut s.op {
+                Op::Placeholder { default, .. } => default.iter_mut().for_each(|v| self.value(v)),
                 Op::GetAttr { .. } => {}
                 Op::Call { args, .. } => {
-                    args.positional.iter().for_each(|v| self.value(v));
-                    args.keyword.iter().for_each(|(_, v)| self.value(v));
+                    args.positional.iter_mut().for_each(|v| self.value(v));
+                    args.keyword.iter_mut().for_each(|(_, v)| self.value(v));
                 }
                 Op::Output { value } => self.value(value),
             }
@@ -117,114 +127,164 @@ impl Check<'_> {
     }
 
     /// torch prints strings of a module bare (`padding_mode=circular`), so names are strings there.
-    fn module(&mut self, m: &ModuleDecl) {
-        let keyword = m.args.keyword.iter().map(|(_, v)| v);
-        for v in m.args.positional.iter().chain(keyword) {
-            if !matches!(v.kind, ValueKind::Name(_)) {
-                self.value(v);
+    fn module(&mut self, m: &mut ModuleDecl) {
+        let keyword = m.args.keyword.iter_mut().map(|(_, v)| v);
+        for v in m.args.positional.iter_mut().chain(keyword) {
+            match &v.kind {
+                ValueKind::Name(n) if &**n == "none" || names::constant(n).is_none() => {}
+                _ => self.value(v),
             }
         }
     }
 
-    fn value(&mut self, v: &Value) {
-        match &v.kind {
-            ValueKind::Name(n) => self.name(n, v.span),
-            ValueKind::Literal(n) if !self.rule => self.misplaced(v.span, &format!("`${n}`")),
-            ValueKind::Rest(n) if !self.rule => self.misplaced(v.span, &format!("`*%{n}`")),
+    fn value(&mut self, v: &mut Value) {
+        let span = v.span;
+        match &mut v.kind {
+            ValueKind::Name(n) => {
+                let n = n.clone();
+                if let Some(meant) = self.name(&n, span) {
+                    v.kind = meant;
+                }
+            }
+            ValueKind::Literal(n) if !self.rule => {
+                let what = format!("`${n}`");
+                self.misplaced(v, &what);
+            }
+            ValueKind::Rest(n) if !self.rule => {
+                let what = format!("`*%{n}`");
+                self.misplaced(v, &what);
+            }
             ValueKind::Unknown => {
                 let d = Diagnostic::new(Code::E0012, "`?` is not a value")
-                    .at(v.span, "an unknown size stands only in types");
+                    .at(span, "an unknown size is written so only in types");
                 self.errors.push(d);
             }
-            ValueKind::List(x) | ValueKind::Tuple(x) => x.iter().for_each(|x| self.value(x)),
-            ValueKind::Dict(x) => x.iter().for_each(|(k, x)| {
+            ValueKind::List(x) | ValueKind::Tuple(x) => x.iter_mut().for_each(|x| self.value(x)),
+            ValueKind::Dict(x) => x.iter_mut().for_each(|(k, x)| {
                 self.value(k);
                 self.value(x);
             }),
-            ValueKind::Slice(x) | ValueKind::Range(x) => x.iter().for_each(|x| self.value(x)),
-            ValueKind::Unary(op, a) => {
-                if *op == UnaryOp::Not && !self.rule {
-                    return self.misplaced(v.span, "`not`");
-                }
-                self.operand(a);
-            }
-            ValueKind::Binary(op, a, b) => {
-                if !self.rule && !arithmetic(*op) {
-                    return self.misplaced(v.span, &format!("`{}`", op.symbol()));
-                }
-                self.operand(a);
-                self.operand(b);
-            }
-            ValueKind::Call(f, args) => self.call(f, args),
+            ValueKind::Slice(x) | ValueKind::Range(x) => x.iter_mut().for_each(|x| self.value(x)),
+            ValueKind::Unary(..) | ValueKind::Binary(..) => self.operation(v),
+            ValueKind::Call(..) => self.call(v),
             _ => {}
         }
     }
 
-    fn call(&mut self, f: &Name, args: &[Value]) {
+    fn operation(&mut self, v: &mut Value) {
+        let sound = match &mut v.kind {
+            ValueKind::Unary(UnaryOp::Not, _) if !self.rule => return self.misplaced(v, "`not`"),
+            ValueKind::Binary(op, ..) if !self.rule && !arithmetic(*op) => {
+                let what = format!("`{}`", op.symbol());
+                return self.misplaced(v, &what);
+            }
+            ValueKind::Unary(_, a) => self.operand(a),
+            ValueKind::Binary(_, a, b) => self.operand(a) && self.operand(b),
+            _ => true,
+        };
+        if !sound {
+            v.kind = ValueKind::Unknown;
+        }
+    }
+
+    fn call(&mut self, v: &mut Value) {
+        let ValueKind::Call(f, args) = &mut v.kind else { return };
         if super::actions::is_value_call(&f.text) {
             return; // Reported where it was read.
         }
-        let size = matches!(&*f.text, "max" | "min") && args.len() == 2;
-        if !size && !self.rule {
-            let known = ["slice", "range", "device", "opaque", "max", "min"];
-            let mut d = Diagnostic::new(Code::E0012, format!("`{}(…)` is not a value", f.text))
-                .at(f.span, "no literal is written so")
-                .help("to call an op, give the call a node of its own: `%y = call_function …`");
-            if let Some(n) = nearest(&f.text, known) {
-                d = d.suggest(f.span, n, "a literal with a similar name exists");
-            }
-            self.errors.push(d);
+        if is_size_function(&f.text) && !self.rule {
+            return args.iter_mut().for_each(|a| self.size_operand(a));
         }
-        args.iter().for_each(|a| self.value(a));
+        args.iter_mut().for_each(|a| self.value(a));
+        if self.rule {
+            return;
+        }
+        let known = ["slice", "range", "device", "opaque", "max", "min", "float"];
+        let mut d = Diagnostic::new(Code::E0012, format!("`{}(…)` is not a value", f.text))
+            .at(f.span, "a call cannot be an argument")
+            .help("give the call a statement of its own: `%y = call_function …`");
+        if let Some(n) = nearest(&f.text, known) {
+            d = d.suggest(f.span, n, "a literal with a similar name exists");
+        }
+        self.errors.push(d);
+        v.kind = ValueKind::Unknown;
     }
 
-    /// Outside of rules arithmetic is on sizes.
-    fn operand(&mut self, v: &Value) {
+    /// Outside of rules arithmetic is on sizes. False if the operand was reported.
+    fn operand(&mut self, v: &mut Value) -> bool {
         let size = matches!(
             v.kind,
             ValueKind::Int(_) | ValueKind::Name(_) | ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..)
         );
-        if !size && !self.rule {
-            let d = Diagnostic::new(Code::E0012, "arithmetic on what is not a size")
-                .at(v.span, "only integers and symbolic sizes can be computed with here")
-                .help("to compute with a node, call an op: `%y = call_function add(%x, 1)`");
-            self.errors.push(d);
-        } else {
+        if size || self.rule {
+            let before = self.errors.len();
             self.value(v);
+            return self.errors.len() == before;
+        }
+        let d = Diagnostic::new(Code::E0012, "only sizes can be computed with in an argument")
+            .at(v.span, "not an integer and not a symbolic size")
+            .help("write the result, or compute it with a call: `%y = call_function operator.mul(%x, 2)`");
+        self.errors.push(d);
+        false
+    }
+
+    /// What a function of sizes takes: conditions and floats, too.
+    fn size_operand(&mut self, v: &mut Value) {
+        match &mut v.kind {
+            ValueKind::Float(_) | ValueKind::Bool(_) => {}
+            ValueKind::Unary(_, a) => self.size_operand(a),
+            ValueKind::Binary(_, a, b) => [a, b].into_iter().for_each(|x| self.size_operand(x)),
+            ValueKind::Tuple(pair) => pair.iter_mut().for_each(|x| self.size_operand(x)),
+            _ => {
+                self.operand(v);
+            }
         }
     }
 
-    fn misplaced(&mut self, span: Span, what: &str) {
+    fn misplaced(&mut self, v: &mut Value, what: &str) {
         let d = Diagnostic::new(Code::E0012, format!("{what} outside of a rewrite rule"))
-            .at(span, "only rules have literals to match and conditions");
+            .at(v.span, "only rules have literals to match and conditions");
         self.errors.push(d);
+        v.kind = ValueKind::Unknown;
     }
 
-    fn name(&mut self, n: &str, span: Span) {
+    /// Reports a bare name that means nothing, and gives the value that it is taken for.
+    fn name(&mut self, n: &str, span: Span) -> Option<ValueKind> {
         if DType::from_short(n).is_some() || is_torch_name(n) || is_torch_symbol(n) || self.sizes.contains(n) {
-            return;
+            return None;
         }
         let d = Diagnostic::new(Code::E0009, format!("unknown name `{n}`"));
-        let d = if self.nodes.contains(n) {
-            d.at(span, "a node's name begins with `%`")
-                .suggest(span, format!("%{n}"), "to use the node")
-        } else {
-            let d = d.at(
-                span,
-                "not a dtype, not a name of the torch module, and no size of this file",
-            );
-            let shorts = DType::all().map(DType::short).map(String::from);
-            let known: Vec<String> = self.sizes.iter().cloned().chain(shorts).collect();
-            match nearest(n, known.iter().map(String::as_str)) {
-                Some(near) => d.suggest(span, near, "a similar name exists"),
-                None => d.help(format!("write `\"{n}\"` for a string, `%{n}` for a node")),
-            }
-        };
-        self.errors.push(d);
+        if self.nodes.contains(n) {
+            let d = d.at(span, "a node's name begins with `%`");
+            self.errors
+                .push(d.fix(span, format!("%{n}"), "write the node with `%`"));
+            return Some(ValueKind::Node(n.into()));
+        }
+        if let Some((shown, kind)) = names::constant(n) {
+            let d = d.at(span, "not how FXIR writes this");
+            self.errors.push(d.fix(span, shown, "the value is written so"));
+            return Some(kind);
+        }
+        let d = d.at(
+            span,
+            "not a dtype, not a name of the torch module, and not a size of this file",
+        );
+        if let Some(dtype) = names::dtype(n) {
+            let kind = ValueKind::Name(dtype.as_str().into());
+            self.errors.push(d.fix(span, dtype, "torch's dtype is written so"));
+            return Some(kind);
+        }
+        let near = self.known.nearest(n).map(String::from);
+        self.errors.push(match near.or_else(|| names::near_dtype(n)) {
+            Some(near) => d.suggest(span, near, "a similar name exists"),
+            None if n.contains('.') => d.help(format!("write `\"{n}\"` for a string")),
+            None => d.help(format!("write `\"{n}\"` for a string, `%{n}` for a node")),
+        });
+        Some(ValueKind::Unknown)
     }
 }
 
 fn arithmetic(op: BinaryOp) -> bool {
     use BinaryOp::*;
-    matches!(op, Add | Sub | Mul | FloorDiv | Mod)
+    matches!(op, Add | Sub | Mul | FloorDiv | Mod | Pow)
 }

@@ -29,6 +29,8 @@ struct Walk<'s> {
     /// Brackets and operators open now.
     depth: usize,
     top_operators: usize,
+    /// Whether a bracket of the statement at hand was reported: what follows from it is not.
+    said: bool,
     errors: Vec<Diagnostic>,
 }
 
@@ -40,6 +42,7 @@ pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Optio
         stack: vec![],
         depth: 0,
         top_operators: 0,
+        said: false,
         errors: vec![],
     };
     for i in 0..tokens.len() {
@@ -91,7 +94,7 @@ impl<'s> Walk<'s> {
             _ => {
                 let opens = matches!(
                     (&token, after),
-                    (Graph, Some(LBrace | Updates | As)) | (Rewrite, Some(LParen))
+                    (Graph, Some(LBrace | Updates | Called | As)) | (Rewrite, Some(LParen))
                 );
                 let header = opens && next.is_some_and(|t| t.word().is_some());
                 if header && !self.stack.is_empty() && !self.after_opcode() {
@@ -137,6 +140,7 @@ impl<'s> Walk<'s> {
         let body = self.stack.iter().rposition(|o| o.owner.is_some());
         if let Some(body) = body {
             self.close_down_to(body + 1, at);
+            self.said = false;
         }
         self.reset_operators();
     }
@@ -192,7 +196,10 @@ impl<'s> Walk<'s> {
         };
         let found = self.stack[floor..].iter().rposition(|o| o.token == opener);
         let Some(found) = found.map(|f| f + floor) else {
-            self.errors.push(stray(&token, Span::new(self.file, start, stop)));
+            let span = Span::new(self.file, start, stop);
+            if !std::mem::replace(&mut self.said, floor > 0) {
+                self.errors.push(stray(&token, span));
+            }
             return;
         };
         self.close_down_to(found + 1, start);
@@ -221,7 +228,10 @@ impl<'s> Walk<'s> {
                 (_, true) => (Token::BodyClose, "}"),
                 _ => (Token::RBrace, "}"),
             };
-            self.errors.push(unclosed(&open, word, Span::new(self.file, at, at)));
+            let body = open.owner.is_some();
+            if body || !std::mem::replace(&mut self.said, true) {
+                self.errors.push(unclosed(&open, word, Span::new(self.file, at, at)));
+            }
             self.out.push((at, closer, at));
         }
     }
@@ -252,11 +262,11 @@ fn unclosed(open: &Open<'_>, word: &str, at: Span) -> Diagnostic {
     Diagnostic::new(Code::E0006, what)
         .at(open.span, "opened here")
         .see(at, format!("`{word}` is missing before this"))
-        .help(format!("add `{word}`"))
+        .fix(Span { end: at.start, ..at }, word, format!("close it with `{word}`"))
 }
 
 fn stray(token: &Token<'_>, span: Span) -> Diagnostic {
     Diagnostic::new(Code::E0007, format!("{token} closes nothing"))
         .at(span, "no bracket of this kind is open here")
-        .help("remove it, or add the bracket it should close")
+        .suggest(span, "", "leave it out")
 }

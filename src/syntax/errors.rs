@@ -107,7 +107,7 @@ const OPERATORS: [&str; 17] = [
 fn keywords() -> impl Iterator<Item = &'static str> + Clone {
     ITEMS
         .into_iter()
-        .chain(["updates", "where", "loc", "as"])
+        .chain(["updates", "called", "where", "loc", "as"])
         .chain(OPCODES)
 }
 
@@ -151,7 +151,9 @@ fn help(d: Diagnostic, token: &Token<'_>, expected: &[String]) -> Diagnostic {
         Token::Int(_) | Token::Float(_) if wants("path") => {
             d.help("a path that begins with a digit is written as a string: `\"0.weight\"`")
         }
-        Token::Node(_) if wants("graph") && !wants("path") => d.help("statements stand inside of `graph name { … }`"),
+        Token::Node(_) if wants("graph") && !wants("path") => {
+            d.help("statements belong in a graph: `graph name { … }`")
+        }
         Token::Node(name) if wants("path") && !wants("integer") => {
             d.help(format!("a target is a name, not a node; write `{name}`"))
         }

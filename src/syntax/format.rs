@@ -104,6 +104,11 @@ impl Printer<'_> {
             let list: Vec<String> = g.updates.iter().map(update).collect();
             head.push_str(&format!(" updates ({})", list.join(", ")));
         }
+        if let Some(c) = &g.called {
+            let list = |names: &[Name]| names.iter().map(|n| label(&n.text)).collect::<Vec<_>>().join(", ");
+            head.push_str(&format!(" called ({})", list(&c.args)));
+            head.push_str(&c.kwargs.as_ref().map_or(String::new(), |k| format!(" ({})", list(k))));
+        }
         self.body(&head, g.span.start, &g.body, "", 0);
         self.end_line(g.span.end);
     }

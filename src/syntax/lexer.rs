@@ -72,11 +72,11 @@ fn least_integer(file: FileId, out: &mut Lexed<'_>, at: std::ops::Range<usize>) 
 
 fn unknown_text(text: &str, span: Span) -> Diagnostic {
     let piece = &text[span.range()];
-    let d = Diagnostic::new(Code::E0002, format!("`{}` begins no token", piece.escape_debug())).at(span, "not FXIR");
+    let d = Diagnostic::new(Code::E0002, format!("unrecognised text `{}`", piece.escape_debug())).at(span, "not FXIR");
     match piece.chars().next() {
         Some('.') => d.help("a path that does not begin with a letter is written as a string: `\"0.weight\"`"),
         Some('%' | '@' | '$') => d.help("a name follows directly: letters, digits and `_`, not beginning with a digit"),
-        Some(';') => d.help("statements need no separator"),
+        Some(';') => d.fix(span, "", "remove it: statements need no separator"),
         Some('\u{201c}' | '\u{201d}' | '\u{2018}' | '\u{2019}') => {
             d.help("strings are written with the plain quotes `\"` or `'`")
         }

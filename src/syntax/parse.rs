@@ -1,11 +1,12 @@
 //! Text to syntax tree.
 
 use super::actions::Cx;
-use super::ast::{Comment, File, Item, Type, Value};
+use super::ast::{File, Item, Type, Value};
 use super::errors::unexpected;
 use super::lexer::{Lexed, Spanned, lex};
+use super::slips::Mended;
 use super::token::Token;
-use super::{check, delimiters, module_repr, pasted, python_text, torch_text, torchscript};
+use super::{bare, check, delimiters, module_repr, pasted, python_text, slips, torch_text, torchscript};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Sources, Span};
 use std::collections::HashSet;
@@ -23,27 +24,44 @@ pub fn parse(sources: &Sources, file: FileId) -> (File, Diagnostics) {
 }
 
 /// [`parse`] of a text that stands in no store.
+///
+/// A text is first read as it stands. Only where that fails are slips mended, which finds better words for what is wrong: a
+/// text without errors never depends on them.
 pub fn parse_text(file: FileId, text: &str) -> (File, Diagnostics) {
-    let (tree, cx) = checked(file, text, false);
-    if cx.errors.is_empty() && !pasted::is_commented_program(text) {
+    let (tree, cx) = as_meant(file, text, false);
+    let too_deep = cx.errors.iter().any(|d| d.code == Code::E0008);
+    if cx.errors.is_empty() || too_deep {
         return (tree, findings(cx));
     }
+    let (mended, explained) = as_meant(file, text, true);
+    match explained.errors.is_empty() {
+        true => (tree, findings(cx)),
+        false => (mended, findings(explained)),
+    }
+}
+
+/// The text as it stands or, if that has fewer errors, without what was pasted with it.
+fn as_meant(file: FileId, text: &str, mend: bool) -> (File, Cx) {
+    let (tree, cx) = checked(file, text, false, mend);
+    if cx.errors.is_empty() && !pasted::is_commented_program(text) {
+        return (tree, cx);
+    }
     let clean = pasted::clean(text);
-    let (mut again, mut second) = checked(file, clean.as_ref().map_or(text, |c| &c.text), true);
+    let (mut again, mut second) = checked(file, clean.as_ref().map_or(text, |c| &c.text), true, mend);
     let better = second.errors.len() < cx.errors.len() || cx.errors.is_empty() && second.errors.is_empty();
     if !better || again.items.len() < tree.items.len() {
-        return (tree, findings(cx));
+        return (tree, cx);
     }
     if let Some(clean) = clean {
         clean.restore(&mut again, &mut second.errors);
     }
     again.pasted = true;
-    (again, findings(second))
+    (again, second)
 }
 
 /// Parses a piece of FXIR, in which none of torch's texts stand.
 pub(super) fn parse_fxir(file: FileId, text: &str) -> (File, Diagnostics) {
-    let (tokens, _, mut cx) = tokens(file, text);
+    let (tokens, mut cx) = tokens(file, text);
     let items = grammar::FileParser::new().parse(&mut cx, tokens.unwrap_or_default());
     let items = items.unwrap_or_else(|e| {
         cx.errors.push(unexpected(file, e));
@@ -56,42 +74,58 @@ pub(super) fn parse_fxir(file: FileId, text: &str) -> (File, Diagnostics) {
     (tree, findings(cx))
 }
 
-/// The tree and what is wrong with it; of a text that was pasted, prose is left out.
-fn checked(file: FileId, text: &str, is_pasted: bool) -> (File, Cx) {
-    let (tree, mut cx) = read(file, text, is_pasted);
-    check::check(&tree, &mut cx.errors);
+/// The tree and what is wrong with it; of a text that was pasted, prose is left out. `mend`: slips are mended and reported.
+fn checked(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
+    let (mut tree, mut cx) = read(file, text, is_pasted, mend);
+    check::check(&mut tree, &mut cx.errors);
     (tree, cx)
 }
 
 /// [`parse_text`] of a tree whose names need not mean anything.
 #[cfg(test)]
 pub(super) fn parse_unchecked(file: FileId, text: &str) -> (File, Diagnostics) {
-    let (tree, cx) = read(file, text, false);
+    let (tree, cx) = read(file, text, false, false);
     (tree, findings(cx))
 }
 
-fn read(file: FileId, text: &str, is_pasted: bool) -> (File, Cx) {
+fn read(file: FileId, text: &str, is_pasted: bool, mend: bool) -> (File, Cx) {
     let script = torchscript::read(file, text);
     let torch = torch_text::read(file, script.rest);
     let python = python_text::read(file, torch.rest);
     let modules = module_repr::read(file, python.rest);
     let mut rest = modules.rest;
     let graphs = script.graphs.len() + torch.graphs.len() + python.graphs.len();
-    if is_pasted && graphs > 0 {
+    if is_pasted && (graphs > 0 || rest.lines().any(pasted::is_bare)) {
         rest = pasted::without_prose(&rest).into();
     }
-    let (tokens, comments, mut cx) = tokens(file, &rest);
-    cx.errors.extend(script.errors);
-    cx.errors.extend(torch.errors);
-    cx.errors.extend(python.errors);
+    let mut lexed = lex(file, &rest);
+    let paired = match mend {
+        true => slips::pair(file, &rest, lexed.tokens, &mut lexed.errors),
+        false => lexed.tokens,
+    };
+    // Statements may stand in no graph; beside graphs in torch's words they are what is left of something.
+    let tokens = if graphs == 0 { bare::frame(paired) } else { paired };
+    let Mended { tokens, lost } = match mend {
+        true => slips::mend(file, &rest, tokens, &mut lexed.errors),
+        false => Mended { tokens, lost: vec![] },
+    };
+    let (tokens, mut cx) = balanced(file, &rest, tokens, lexed.errors);
     let tokens = tokens.unwrap_or_default();
-    let defined = definitions(&tokens);
+    let defined = definitions(&tokens, lost);
+    let bounds = bounds(&tokens);
+    let declared = declarations(&tokens);
+    let before = cx.errors.len();
     let result = grammar::FileParser::new().parse(&mut cx, tokens);
     let mut items = result.unwrap_or_else(|e| {
         cx.errors.push(unexpected(file, e));
         vec![]
     });
+    forget_consequences(&mut cx.errors, before, &bounds);
     items.iter_mut().for_each(|i| note_broken(i, &defined));
+    let lost = without(declared, &items);
+    cx.errors.extend(script.errors);
+    cx.errors.extend(torch.errors);
+    cx.errors.extend(python.errors);
     items.extend(script.graphs);
     items.extend(torch.graphs);
     items.extend(python.graphs);
@@ -99,7 +133,8 @@ fn read(file: FileId, text: &str, is_pasted: bool) -> (File, Cx) {
     items.sort_by_key(|i| i.span().start);
     let tree = File {
         items,
-        comments,
+        comments: lexed.comments,
+        lost,
         pasted: false,
         span: Span::new(file, 0, text.len()),
     };
@@ -108,7 +143,7 @@ fn read(file: FileId, text: &str, is_pasted: bool) -> (File, Cx) {
 
 /// Parses one type, such as `f32[N, 3]`.
 pub fn parse_type(file: FileId, text: &str) -> (Option<Type>, Diagnostics) {
-    let (tokens, _, mut cx) = tokens(file, text);
+    let (tokens, mut cx) = tokens(file, text);
     let result = tokens.and_then(|t| {
         let result = grammar::TypeParser::new().parse(&mut cx, t);
         result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
@@ -118,7 +153,7 @@ pub fn parse_type(file: FileId, text: &str) -> (Option<Type>, Diagnostics) {
 
 /// Parses one value, such as `(%x, 1e-05)`.
 pub fn parse_value(file: FileId, text: &str) -> (Option<Value>, Diagnostics) {
-    let (tokens, _, mut cx) = tokens(file, text);
+    let (tokens, mut cx) = tokens(file, text);
     let result = tokens.and_then(|t| {
         let result = grammar::ValueParser::new().parse(&mut cx, t);
         result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
@@ -126,13 +161,65 @@ pub fn parse_value(file: FileId, text: &str) -> (Option<Value>, Diagnostics) {
     (result, findings(cx))
 }
 
-/// The names that statements define, by their places.
-fn definitions(tokens: &[Spanned<'_>]) -> Vec<(usize, Arc<str>)> {
+/// The names that statements define, by their places; `lost` are those that have no tokens.
+fn definitions(tokens: &[Spanned<'_>], lost: Vec<(usize, Arc<str>)>) -> Vec<(usize, Arc<str>)> {
     let name = |(at, token, _): &Spanned<'_>| match token {
         Token::NodeDef(n) | Token::BareDef(n) => Some((*at, Arc::from(*n))),
         _ => None,
     };
-    tokens.iter().filter_map(name).collect()
+    let mut out: Vec<_> = tokens.iter().filter_map(name).chain(lost).collect();
+    out.sort_by_key(|d| d.0);
+    out
+}
+
+/// The names that items of a file declare, as far as their tokens say it.
+fn declarations(tokens: &[Spanned<'_>]) -> Vec<Arc<str>> {
+    let mut out = vec![];
+    for pair in tokens.windows(2) {
+        let names = pair[0].1.begins_item() && !matches!(pair[0].1, Token::Weights);
+        match &pair[1].1 {
+            Token::Path(s) if names => out.push(Arc::from(*s)),
+            Token::Str(s) if names => out.push(s.clone()),
+            t if names => out.extend(t.word().map(Arc::from)),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// The names that none of `items` has.
+fn without(mut names: Vec<Arc<str>>, items: &[Item]) -> Vec<Arc<str>> {
+    let name = |i: &Item| match i {
+        Item::Module(m) => Some(m.name.text.clone()),
+        Item::Const(c) => Some(c.name.text.clone()),
+        Item::Tensor(t) => Some(t.name.text.clone()),
+        Item::Dim(d) => Some(d.name.text.clone()),
+        Item::Graph(g) => g.name.as_ref().map(|n| n.text.clone()),
+        Item::Rewrite(r) => Some(r.name.text.clone()),
+        _ => None,
+    };
+    let there: HashSet<Arc<str>> = items.iter().filter_map(name).collect();
+    names.retain(|n| !there.contains(n));
+    names
+}
+
+/// Where statements and items begin.
+fn bounds(tokens: &[Spanned<'_>]) -> Vec<usize> {
+    let begins = |t: &Token<'_>| matches!(t, Token::NodeDef(_) | Token::BareDef(_) | Token::Output) || t.begins_item();
+    tokens.iter().filter(|t| begins(&t.1)).map(|t| t.0).collect()
+}
+
+/// Leaves out what the parser did not expect, from `parsed` on, behind something in the same statement that was reported
+/// before it: one slip is one finding.
+fn forget_consequences(errors: &mut Vec<Diagnostic>, parsed: usize, bounds: &[usize]) {
+    let place = |d: &Diagnostic| d.labels.first().map_or(0, |l| l.span.range().start);
+    let statement = |at: usize| bounds.partition_point(|&b| b <= at);
+    let causes: HashSet<usize> = errors[..parsed].iter().map(|d| statement(place(d))).collect();
+    let mut i = 0;
+    errors.retain(|d| {
+        i += 1;
+        i <= parsed || d.code != Code::E0001 || !causes.contains(&statement(place(d)))
+    });
 }
 
 /// Notes in the bodies of `item` which of the names that the text defines have no statement there.
@@ -157,12 +244,17 @@ fn note_broken(item: &mut Item, defined: &[(usize, Arc<str>)]) {
 }
 
 /// Lexes and balances; no tokens if the text nests too deeply.
-fn tokens(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, Vec<Comment>, Cx) {
-    let Lexed {
-        tokens,
-        comments,
-        mut errors,
-    } = lex(file, text);
+fn tokens(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, Cx) {
+    let Lexed { tokens, errors, .. } = lex(file, text);
+    balanced(file, text, tokens, errors)
+}
+
+fn balanced<'s>(
+    file: FileId,
+    text: &str,
+    tokens: Vec<Spanned<'s>>,
+    mut errors: Vec<Diagnostic>,
+) -> (Option<Vec<Spanned<'s>>>, Cx) {
     let (tokens, unbalanced) = delimiters::balance(file, tokens, text.trim_end().len());
     // A string that is not closed takes the rest of its line with it, closing brackets and all.
     let open: Vec<u32> = errors
@@ -176,7 +268,7 @@ fn tokens(file: FileId, text: &str) -> (Option<Vec<Spanned<'_>>>, Vec<Comment>, 
         d.code == Code::E0006 && open.iter().any(same_line)
     };
     errors.extend(unbalanced.into_iter().filter(|d| !swallowed(d)));
-    (tokens, comments, Cx { file, errors })
+    (tokens, Cx { file, errors })
 }
 
 /// In the order of their places.
@@ -284,14 +376,18 @@ mod tests {
             (
                 "graph a { output %x + 1 }",
                 Code::E0012,
-                "arithmetic on what is not a size",
+                "a value cannot be a call or an expression on nodes",
             ),
             (
                 "graph a { output slice() }",
                 Code::E0012,
                 "`slice` with the wrong arguments",
             ),
-            ("graph a { output frob(1) }", Code::E0012, "`frob(…)` is not a value"),
+            (
+                "graph a { output frob(1) }",
+                Code::E0012,
+                "a value cannot be a call or an expression on nodes",
+            ),
         ] {
             let (_, d) = parse_text(FileId(0), text);
             let d: Vec<_> = d.iter().collect();

@@ -126,6 +126,11 @@ fn marker(line: &str) -> Option<usize> {
         let tagged = rest[name..].starts_with(" : ") && (rest.contains("users=") || rest.contains("uses="));
         (name > 0 && tagged && rest.contains("[target=")).then_some(at)
     };
+    let bare = || {
+        let at = line.find('%')?;
+        // In FXIR a comment is a comment.
+        (is_bare(&line[at..]) && !line[..at].contains('#')).then_some(at)
+    };
     let word = |w: &str| line.find(w);
     let found = [
         word("graph():"),
@@ -134,6 +139,7 @@ fn marker(line: &str) -> Option<usize> {
         word("def forward("),
         class(),
         node(),
+        bare(),
     ];
     found.into_iter().flatten().min()
 }
@@ -281,7 +287,30 @@ fn is_prose(line: &str) -> bool {
     if line.starts_with("aot_config id:") {
         return true;
     }
-    !(line.is_empty() || declares || names_node || torchs.iter().any(|t| line.contains(t)))
+    // What opens a body is an item, though perhaps a misspelt one.
+    let opens = line.ends_with('{');
+    !(line.is_empty() || opens || declares || names_node || torchs.iter().any(|t| line.contains(t)))
+}
+
+/// Whether a line is a statement of FXIR, which may stand in no graph.
+pub fn is_bare(line: &str) -> bool {
+    const CALLS: [&str; 5] = [
+        "placeholder ",
+        "get_attr ",
+        "call_function ",
+        "call_method ",
+        "call_module ",
+    ];
+    let Some(rest) = line.trim_start().strip_prefix('%') else {
+        return false;
+    };
+    let name = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let typed = name.trim_start().strip_prefix(':').is_some();
+    let Some((before, call)) = name.split_once('=') else {
+        return false;
+    };
+    let called = CALLS.iter().any(|c| call.trim_start().starts_with(c));
+    name.len() < rest.len() && called && (typed || before.trim().is_empty())
 }
 
 /// Whether all of an exported program stands in comments, where its signature would be taken for more of them.
@@ -360,6 +389,22 @@ mod tests {
                 let found = statements(&pasted);
                 assert!(found[1].contains("relu"), "{what}: {found:?}");
             }
+        }
+    }
+
+    #[test]
+    fn statements_alone_are_read() {
+        let bare = "%x = placeholder x\n%y : f32[2] = call_function relu(%x)\noutput %y";
+        for pasted in [
+            format!("I get\n\n```\n{bare}\n```\nwhy = me?\n"),
+            format!("Here is my graph:\n\n{bare}\n\nAny ideas (really)?\n"),
+            decorated(bare, |_, l| format!("> {l}")),
+            decorated(bare, |i, l| format!("{i}: {l}")),
+            decorated(bare, |i, l| format!("{:4} | {l}", i + 7)),
+            decorated(bare, |_, l| format!("// {l}")),
+        ] {
+            let found = statements(&pasted);
+            assert_eq!(found, bare.lines().collect::<Vec<_>>(), "{pasted}");
         }
     }
 

@@ -99,6 +99,10 @@ fn size() -> impl Strategy<Value = Value> {
         prop_oneof![
             4 => pair.prop_map(|(op, a, b)| val(ValueKind::Binary(op, Box::new(a), Box::new(b)))),
             1 => inner.clone().prop_map(|a| actions::negate(a, Span::default())),
+            1 => (size_name(), inner.clone()).prop_map(|(n, b)| {
+                let base = val(ValueKind::Name(n.text));
+                val(ValueKind::Binary(Pow, Box::new(base), Box::new(b)))
+            }),
             1 => (inner.clone(), inner).prop_map(|(a, b)| val(ValueKind::Call(at("max".into()), vec![a, b]))),
         ]
     })
@@ -319,8 +323,11 @@ fn node_name() -> impl Strategy<Value = Name> {
 fn graph() -> impl Strategy<Value = Item> {
     let update = prop_oneof![label().prop_map(Update::Buffer), node_name().prop_map(Update::Input)];
     let updates = prop::collection::vec(update, 0..3);
-    (name(), prop::option::of(label()), updates, body()).prop_map(|(name, attribute, updates, body)| {
-        actions::graph(name, attribute, Some(updates), body, Span::default())
+    let names = || prop::collection::vec(label(), 0..3);
+    let called = (names(), prop::option::of(names())).prop_map(|(args, kwargs)| Called { args, kwargs });
+    let head = (name(), prop::option::of(label()), updates, prop::option::of(called));
+    (head, body()).prop_map(|((name, attribute, updates, called), body)| {
+        actions::graph(name, attribute, Some(updates), called, body, Span::default())
     })
 }
 
@@ -389,7 +396,7 @@ proptest! {
     }
 }
 
-const WORDS: [&str; 66] = [
+const WORDS: [&str; 67] = [
     "graph",
     "a",
     "{",
@@ -449,6 +456,7 @@ const WORDS: [&str; 66] = [
     "a.b",
     "1..",
     "updates",
+    "called",
     "frame",
     "scope",
     "signature",

@@ -3,7 +3,7 @@
 use super::ast::{self, BinaryOp, TypeKind, UnaryOp, ValueKind};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::source::Span;
-use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+use crate::types::{DType, Dim, Kind, SizeExpr, SizeFn, TensorType, Type, Val};
 
 /// Names of the torch module that are values and not dtypes.
 const TORCH_NAMES: [&str; 21] = [
@@ -73,9 +73,12 @@ fn tensor_dtype(name: &str) -> Option<DType> {
 fn unknown_dtype(name: &str, span: Span) -> Diagnostic {
     let d = Diagnostic::new(Code::E0015, format!("unknown element type `{name}`")).at(span, "not a dtype");
     let shorts = || DType::all().map(DType::short);
+    let torch = || DType::all().map(DType::torch_name);
     let near = DType::from_torch(name)
         .map(DType::short)
-        .or_else(|| nearest(name, shorts()));
+        .or_else(|| nearest(name, shorts()))
+        .or_else(|| nearest(name, torch()).and_then(DType::from_torch).map(DType::short))
+        .or_else(|| matches!(name, "Tensor" | "tensor" | "torch.Tensor").then_some("f32"));
     match near {
         Some(n) => d.suggest(span, n, "write torch's abbreviation"),
         None => d.help(format!("the dtypes are {}", shorts().collect::<Vec<_>>().join(" "))),
@@ -99,7 +102,7 @@ fn word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
                 (Some(_), _) => e.help(format!("a tensor's type has a shape: `{w}[]`, `{w}[2, 3]`, `{w}[*]`")),
                 (_, Some(n)) => e.suggest(span, n, "a similar type exists"),
                 _ => e.help(
-                    "types are `f32[2, 3]` and its like, int, float, bool, str, None, `(T, U)`, `[T]`, `{\"k\": T}`",
+                    "types are tensor types such as `f32[2, 3]`, int, float, bool, str, None, `(T, U)`, `[T]`, `{\"k\": T}`",
                 ),
             });
             Val::Unknown
@@ -141,37 +144,129 @@ pub fn condition(v: &ast::Value, d: &mut Diagnostics) -> Option<(Dim, BinaryOp, 
 
 /// The size, if `v` is one, and whether it is free of `?`.
 fn dim(v: &ast::Value, d: &mut Diagnostics) -> (Option<Dim>, bool) {
-    let mut pair = |a: &ast::Value, b: &ast::Value, f: &dyn Fn(&Dim, &Dim) -> Dim| {
-        let (a, wa) = dim(a, d);
-        let (b, wb) = dim(b, d);
-        (a.zip(b).map(|(a, b)| f(&a, &b)), wa && wb)
-    };
-    match &v.kind {
-        ValueKind::Int(i) => (Some(Dim::Const(*i)), true),
-        ValueKind::Name(n) if !n.contains('.') => (Some(Dim::var(n)), true),
-        ValueKind::Unknown => (Some(Dim::Unknown), false),
-        ValueKind::Unary(UnaryOp::Neg, a) => {
-            let (a, w) = dim(a, d);
-            (a.map(|a| a.neg()), w)
-        }
-        ValueKind::Binary(BinaryOp::Add, a, b) => pair(a, b, &Dim::add),
-        ValueKind::Binary(BinaryOp::Sub, a, b) => pair(a, b, &Dim::sub),
-        ValueKind::Binary(BinaryOp::Mul, a, b) => pair(a, b, &Dim::mul),
-        ValueKind::Binary(BinaryOp::FloorDiv, a, b) => pair(a, b, &Dim::floordiv),
-        ValueKind::Binary(BinaryOp::Mod, a, b) => pair(a, b, &Dim::modulo),
-        ValueKind::Call(f, args) if matches!(&*f.text, "max" | "min") && args.len() == 2 => {
-            let f: fn(&Dim, &Dim) -> Dim = if &*f.text == "max" { Dim::max_of } else { Dim::min_of };
-            pair(&args[0], &args[1], &f)
-        }
-        _ => {
-            let e = Diagnostic::new(Code::E0016, "this is not a size").at(
-                v.span,
-                "expected an integer, a name, `?`, or arithmetic (+ - * // %, max, min) on them",
-            );
-            d.push(e);
-            (None, false)
+    let (number, written) = number(v, d);
+    let Some(number) = number else { return (None, written) };
+    match number.dim() {
+        Some(size) => (Some(size), written),
+        None => {
+            let e = Diagnostic::new(Code::E0016, "this is not a size").at(v.span, "its value is a float");
+            d.push(e.help(
+                "a rounding function makes an integer of it: `TruncToInt(…)`, `FloorToInt`, `CeilToInt`, `RoundToInt`",
+            ));
+            (None, written)
         }
     }
+}
+
+type Numbers = Option<Vec<SizeExpr>>;
+
+/// The number that `v` computes from sizes, and whether it is free of `?`.
+fn number(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
+    let mut all = |args: &[&ast::Value]| -> (Numbers, bool) {
+        let parts: Vec<_> = args.iter().map(|a| number(a, d)).collect();
+        let written = parts.iter().all(|(_, w)| *w);
+        (parts.into_iter().map(|(n, _)| n).collect(), written)
+    };
+    let found = match &v.kind {
+        ValueKind::Int(i) => return (Some(SizeExpr::int(*i)), true),
+        ValueKind::Float(x) => return (Some(SizeExpr::float(*x)), true),
+        ValueKind::Bool(b) => return (Some(SizeExpr::int(*b as i64)), true),
+        ValueKind::Name(n) if !n.contains('.') => return (Some(SizeExpr::Int(Dim::var(n))), true),
+        ValueKind::Unknown => return (Some(SizeExpr::Int(Dim::Unknown)), false),
+        ValueKind::Unary(op, a) => {
+            let (a, w) = all(&[a]);
+            (a.and_then(|a| unary(*op, &a[0])), w)
+        }
+        ValueKind::Binary(op, a, b) => {
+            let (ab, w) = all(&[a, b]);
+            let Some(ab) = ab else { return (None, w) };
+            (binary(*op, &ab[0], &ab[1]), w)
+        }
+        ValueKind::Call(f, args) if &*f.text == "Piecewise" => {
+            let pairs: Option<Vec<_>> = args.iter().map(pair).collect();
+            let Some(pairs) = pairs else {
+                return (not_a_size(v, d), true);
+            };
+            let (flat, w) = all(&pairs.concat());
+            let Some(flat) = flat else { return (None, w) };
+            let parts = flat.chunks_exact(2).map(|p| (p[0].clone(), p[1].clone()));
+            (SizeExpr::piecewise(parts.collect()), w)
+        }
+        ValueKind::Call(f, args) if is_size_function(&f.text) => {
+            let (args, w) = all(&args.iter().collect::<Vec<_>>());
+            let Some(args) = args else { return (None, w) };
+            (SizeExpr::function(&f.text, args), w)
+        }
+        _ => (None, true),
+    };
+    match found {
+        (None, w) => (not_a_size(v, d), w),
+        found => found,
+    }
+}
+
+fn not_a_size(v: &ast::Value, d: &mut Diagnostics) -> Option<SizeExpr> {
+    let e = Diagnostic::new(Code::E0016, "this is not a size").at(
+        v.span,
+        "expected an integer, a name, `?`, or arithmetic (+ - * // %, max, min) on them",
+    );
+    d.push(e);
+    None
+}
+
+/// The parts of `(value, condition)`.
+fn pair(v: &ast::Value) -> Option<Vec<&ast::Value>> {
+    match &v.kind {
+        ValueKind::Tuple(p) if p.len() == 2 => Some(p.iter().collect()),
+        _ => None,
+    }
+}
+
+/// Whether calls of this name are sizes: torch's functions of sizes, `max` and `min`.
+pub fn is_size_function(name: &str) -> bool {
+    SizeFn::named(name).is_some()
+        || matches!(
+            name,
+            "Piecewise"
+                | "FloorDiv"
+                | "CleanDiv"
+                | "CeilDiv"
+                | "Mod"
+                | "PythonMod"
+                | "ModularIndexing"
+                | "Identity"
+                | "Pow"
+        )
+}
+
+fn unary(op: UnaryOp, a: &SizeExpr) -> Option<SizeExpr> {
+    match op {
+        UnaryOp::Neg => Some(a.neg()),
+        UnaryOp::Not => Some(a.call(SizeFn::Not)),
+    }
+}
+
+fn binary(op: BinaryOp, a: &SizeExpr, b: &SizeExpr) -> Option<SizeExpr> {
+    use BinaryOp::*;
+    let name = match op {
+        Add => return Some(a.add(b)),
+        Sub => return Some(a.sub(b)),
+        Mul => return Some(a.mul(b)),
+        Div => return Some(a.div(b)),
+        Pow => return Some(a.pow(b)),
+        FloorDiv => return a.on_dims(b, Dim::floordiv),
+        Mod => return a.on_dims(b, Dim::modulo),
+        And => "And",
+        Or => "Or",
+        Eq => "Eq",
+        Ne => "Ne",
+        Lt => "Lt",
+        Le => "Le",
+        Gt => "Gt",
+        Ge => "Ge",
+        In | NotIn => return None,
+    };
+    SizeExpr::function(name, vec![a.clone(), b.clone()])
 }
 
 /// The value that `v` writes. `node` gives the leaf for `%name`, or `None` after reporting that there is none; such a

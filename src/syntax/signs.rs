@@ -26,7 +26,7 @@ macro_rules! tokens {
 
         impl $name<'_> {
             /// What is written for this token, if that is always the same.
-            fn text(&self) -> Option<&'static str> {
+            pub(super) fn text(&self) -> Option<&'static str> {
                 match self {
                     $($name::$word => Some($text),)*
                     _ => None,

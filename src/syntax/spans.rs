@@ -108,6 +108,11 @@ fn of_graph(g: &mut Graph, f: F) {
     g.updates.iter_mut().for_each(|u| match u {
         Update::Buffer(n) | Update::Input(n) => of_name(n, f),
     });
+    let called = g
+        .called
+        .iter_mut()
+        .flat_map(|c| c.args.iter_mut().chain(c.kwargs.iter_mut().flatten()));
+    called.for_each(|n| of_name(n, f));
     of_body(&mut g.body, f);
     g.signature.iter_mut().for_each(|s| of_signature(s, f));
     f(&mut g.span);

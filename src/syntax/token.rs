@@ -76,6 +76,7 @@ tokens! {
     texts {
         Weights "weights"  Module "module"  Const "const"  Param "param"  Buffer "buffer"  Dim "dim"
         Pointwise "pointwise"  Graph "graph"  Rewrite "rewrite"  Exact "exact"  Fast "fast"  Updates "updates"
+        Called "called"
         Where "where"  Loc "loc"  Frame "frame"  Scope "scope"  Signature "signature"  As "as"
         Placeholder "placeholder"  GetAttr "get_attr"  CallFunction "call_function"  CallMethod "call_method"
         CallModule "call_module"  Output "output"  In "in"  And "and"  Or "or"  Not "not"
@@ -120,7 +121,7 @@ impl Token<'_> {
         use Token::*;
         match self {
             Ident(s) => Some(s.to_string()),
-            Updates | Where | Loc | As => Some(self.to_string().trim_matches('`').to_string()),
+            Updates | Called | Where | Loc | As => Some(self.to_string().trim_matches('`').to_string()),
             t if t.begins_item() || t.is_opcode() => Some(t.to_string().trim_matches('`').to_string()),
             _ => None,
         }

@@ -226,8 +226,10 @@ fn precedence(v: &Value) -> u8 {
         ValueKind::Binary(Eq | Ne | Lt | Le | Gt | Ge | In | NotIn, ..) => 4,
         ValueKind::Binary(Add | Sub, ..) => 5,
         ValueKind::Binary(Mul | Div | FloorDiv | Mod, ..) => 6,
-        ValueKind::Unary(UnaryOp::Neg, _) => 7,
-        _ => 8,
+        ValueKind::Unary(UnaryOp::Neg, _) | ValueKind::Int(..0) => 7,
+        ValueKind::Float(x) if x.is_sign_negative() => 7,
+        ValueKind::Binary(Pow, ..) => 8,
+        _ => 9,
     }
 }
 
@@ -248,9 +250,11 @@ fn binary(f: &mut Formatter<'_>, op: BinaryOp, v: &Value, a: &Value, b: &Value) 
     let (left, right) = match op {
         // Comparisons do not chain.
         Eq | Ne | Lt | Le | Gt | Ge | In | NotIn => (p + 1, p + 1),
+        // As in Python: `-a**-b**c` is `-(a**(-(b**c)))`.
+        Pow => (p + 1, 7),
         _ => (p, p + 1),
     };
-    let space = if op == Mul { "" } else { " " };
+    let space = if matches!(op, Mul | Pow) { "" } else { " " };
     write!(
         f,
         "{}{space}{}{space}{}",

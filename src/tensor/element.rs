@@ -1,6 +1,7 @@
 //! Single elements: Rust types that are element types ([`Element`]) and dynamically typed values ([`Scalar`]) with
 //! torch's casts.
 
+use super::float8;
 use crate::types::{Category, DType};
 use half::{bf16, f16};
 use std::fmt;
@@ -44,12 +45,12 @@ pub enum Scalar {
     Int(DType, i64),
     /// b8.
     Bool(bool),
-    /// f16 or bf16, holding a value that the dtype represents exactly.
+    /// f16, bf16 or an 8-bit float, holding a value that the dtype represents exactly.
     Half(DType, f32),
 }
 
 impl Scalar {
-    /// Element `i` of row-major `bytes` of `dtype`. Panics for dtypes that fxc does not compute with.
+    /// Element `i` of row-major `bytes` of `dtype`. Panics for complex dtypes.
     pub fn read(dtype: DType, bytes: &[u8], i: usize) -> Scalar {
         let s = dtype.size();
         let b = &bytes[i * s..i * s + s];
@@ -69,6 +70,10 @@ impl Scalar {
             DType::I8 => Scalar::Int(dtype, le!(i8) as i64),
             DType::U8 => Scalar::Int(dtype, b[0] as i64),
             DType::B8 => Scalar::Bool(b[0] != 0),
+            DType::U16 => Scalar::Int(dtype, le!(u16) as i64),
+            DType::U32 => Scalar::Int(dtype, le!(u32) as i64),
+            DType::U64 => Scalar::Int(dtype, le!(u64) as i64),
+            d if d.is_float8() => Scalar::Half(d, float8::decode(d, b[0])),
             _ => panic!("{dtype} has no scalars"),
         }
     }
@@ -80,6 +85,7 @@ impl Scalar {
         match self {
             Scalar::F64(x) => b.copy_from_slice(&x.to_le_bytes()),
             Scalar::F32(x) => b.copy_from_slice(&x.to_le_bytes()),
+            Scalar::Half(d, x) if d.is_float8() => b[0] = float8::encode(d, x),
             Scalar::Half(DType::F16, x) => b.copy_from_slice(&f16::from_f32(x).to_le_bytes()),
             Scalar::Half(_, x) => b.copy_from_slice(&bf16::from_f32(x).to_le_bytes()),
             Scalar::Int(_, x) => b.copy_from_slice(&x.to_le_bytes()[..s]),
@@ -102,6 +108,7 @@ impl Scalar {
         match self {
             Scalar::F64(x) => x,
             Scalar::F32(x) | Scalar::Half(_, x) => x as f64,
+            Scalar::Int(DType::U64, x) => x as u64 as f64,
             Scalar::Int(_, x) => x as f64,
             Scalar::Bool(b) => b as u8 as f64,
         }
@@ -150,6 +157,7 @@ impl Scalar {
                 }),
                 DType::F16 => Scalar::Half(to, f16::from_f32(self.cast_f32()).to_f32()),
                 DType::BF16 => Scalar::Half(to, bf16::from_f32(self.cast_f32()).to_f32()),
+                d if d.is_float8() => Scalar::Half(d, float8::decode(d, float8::encode(d, self.cast_f32()))),
                 _ => panic!("{to} has no scalars"),
             },
         }
@@ -185,6 +193,9 @@ impl Scalar {
             DType::I16 => Scalar::Int(dtype, x as i16 as i64),
             DType::I8 => Scalar::Int(dtype, x as i8 as i64),
             DType::U8 => Scalar::Int(dtype, x as u8 as i64),
+            DType::U16 => Scalar::Int(dtype, x as u16 as i64),
+            DType::U32 => Scalar::Int(dtype, x as u32 as i64),
+            DType::U64 => Scalar::Int(dtype, x),
             _ => Scalar::Int(DType::I64, x).cast(dtype),
         }
     }
@@ -200,6 +211,7 @@ impl fmt::Display for Scalar {
         match self {
             Scalar::F64(x) => f.write_str(&crate::types::write_float(*x)),
             Scalar::F32(x) | Scalar::Half(_, x) => write!(f, "{x:?}"),
+            Scalar::Int(DType::U64, x) => write!(f, "{}", *x as u64),
             Scalar::Int(_, x) => write!(f, "{x}"),
             Scalar::Bool(true) => f.write_str("True"),
             Scalar::Bool(false) => f.write_str("False"),

@@ -7,6 +7,7 @@
 
 mod element;
 pub mod files;
+mod float8;
 mod product;
 mod splitmix;
 mod storage;

@@ -24,6 +24,9 @@ pub enum DType {
     C128,
     F8E4M3FN,
     F8E5M2,
+    F8E4M3FNUZ,
+    F8E5M2FNUZ,
+    F8E8M0FNU,
 }
 
 /// Promotion's categories in rising order.
@@ -56,6 +59,9 @@ const TABLE: &[(DType, &str, &str, &[&str], usize)] = &[
     (DType::C128, "c128", "complex128", &["cdouble"], 16),
     (DType::F8E4M3FN, "f8e4m3fn", "float8_e4m3fn", &[], 1),
     (DType::F8E5M2, "f8e5m2", "float8_e5m2", &[], 1),
+    (DType::F8E4M3FNUZ, "f8e4m3fnuz", "float8_e4m3fnuz", &[], 1),
+    (DType::F8E5M2FNUZ, "f8e5m2fnuz", "float8_e5m2fnuz", &[], 1),
+    (DType::F8E8M0FNU, "f8e8m0fnu", "float8_e8m0fnu", &[], 1),
 ];
 
 impl DType {
@@ -168,6 +174,11 @@ impl DType {
         self.category() == Category::Float
     }
 
+    /// An 8-bit float: it is stored, moved and converted, and nothing else.
+    pub fn is_float8(self) -> bool {
+        self.is_float() && self.size() == 1
+    }
+
     /// An integer type (bool is not).
     pub fn is_int(self) -> bool {
         self.category() == Category::Int
@@ -195,6 +206,9 @@ impl DType {
             C128 => "ComplexDouble",
             F8E4M3FN => "Float8_e4m3fn",
             F8E5M2 => "Float8_e5m2",
+            F8E4M3FNUZ => "Float8_e4m3fnuz",
+            F8E5M2FNUZ => "Float8_e5m2fnuz",
+            F8E8M0FNU => "Float8_e8m0fnu",
         }
     }
 
@@ -241,7 +255,7 @@ pub fn promote_types(a: DType, b: DType) -> Option<DType> {
         }
         (Category::Int, _) => Some(hi),
         (Category::Float, Category::Float) => match (lo, hi) {
-            (F8E4M3FN | F8E5M2, _) | (_, F8E4M3FN | F8E5M2) => None,
+            _ if lo.is_float8() || hi.is_float8() => None,
             _ if lo.size() == hi.size() => Some(F32),
             _ => Some(if lo.size() > hi.size() { lo } else { hi }),
         },

@@ -5,7 +5,7 @@ mod dim;
 mod dtype;
 mod val;
 
-pub use dim::{Dim, DimTerm, broadcast_dims};
+pub use dim::{Dim, DimTerm, SizeExpr, SizeFn, broadcast_dims};
 pub use dtype::{Category, DType, Promotion, promote_types, result_type};
 pub use val::{Kind, TensorType, Val, write_complex, write_float, write_str};
 

@@ -3,6 +3,7 @@
 A case is a graph in FXIR with inputs and PyTorch's results, as in opinfo.json. Calls are written once, as FXIR, and evaluated by
 Python with torch; modules are written with their weights as constants. Random ops are drawn after torch.manual_seed(0).
 """
+import builtins
 import json
 import math
 import operator
@@ -11,6 +12,7 @@ import re
 import sys
 
 import torch
+import torch._inductor.inductor_prims  # noqa: F401
 import torch.ao.quantization.fx._decomposed  # noqa: F401
 import torch.nn.functional as F
 import torchvision
@@ -21,8 +23,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "torch"), os.path.join(HERE, "..", "..", "tools")]
 from samples import SHORT, encode  # noqa: E402
 
-NAMES = {"torch": torch, "aten": torch.ops.aten, "math": math, "operator": operator, "torchvision": torchvision, "inf": math.inf,
-         "quantized_decomposed": torch.ops.quantized_decomposed}
+NAMES = {"torch": torch, "aten": torch.ops.aten, "math": math, "builtins": builtins, "operator": operator, "torchvision": torchvision,
+         "inf": math.inf, "quantized_decomposed": torch.ops.quantized_decomposed, "prims": torch.ops.prims,
+         "quantized": torch.ops.quantized, "device": torch.device}
 TOLERANCE = {torch.float16: (1e-5, 1e-3), torch.bfloat16: (1e-5, 1.6e-2), torch.float32: (2e-6, 1e-5), torch.float64: (1e-9, 1e-7)}
 CASES = []
 
@@ -60,11 +63,11 @@ def call(line, random=False, op=None, **inputs):
     add(name, graph, inputs.values(), out, random)
 
 
-def graph(op, body, want, **inputs):
+def graph(op, body, want, random=False, **inputs):
     """A whole body of FXIR whose results `want` says."""
     head, _, more = body.partition("\n---\n")
     text = "graph main {\n" + "\n".join(declared(inputs)) + "\n" + head.rstrip() + "\n}\n" + more
-    add(op, text, inputs.values(), want)
+    add(op, text, inputs.values(), want, random)
 
 
 def module(text, m, *inputs):

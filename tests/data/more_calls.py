@@ -67,6 +67,24 @@ call("torch.sym_ite(True, 2, 3)")
 for f in ("floor", "ceil", "sqrt"):
     call(f"math.{f}(2.25)")
 call("math.prod([2, 3])")
+for f in ("exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh atanh fabs erf erfc cbrt degrees radians isnan "
+          "isinf isfinite").split():
+    call(f"math.{f}(0.375)")
+call("math.acosh(2.5)")
+call("math.log(9, 3)")
+for f in "pow fmod copysign atan2 hypot".split():
+    call(f"math.{f}(-2.25, 3.0)")
+for f in "gcd lcm".split():
+    call(f"math.{f}(-12, 18)")
+call("math.isqrt(1000)")
+for args in ("2.675, 2", "-2.5, 0", "1250, -2", "-1251, -2", "1234.5, -2", "2.5, None", "0.125, 2"):
+    call(f"builtins.round({args})")
+for args in ("-7, 3", "7, -3", "-7.5, 2", "7.5, -2.0"):
+    call(f"builtins.divmod({args})")
+for args in ("3, 200, 7", "-3, 5, 7", "3, 5, -7", "2, 0, 1"):
+    call(f"builtins.pow({args})")
+call("builtins.max(3, 7.5, -1)")
+call("builtins.min(3, 7.5, -1)")
 call("aten.copy.default(%x, %y)", x=x, y=y)
 call("aten._add_relu.Tensor(%x, %y)", x=x, y=y)
 call("aten._prelu_kernel.default(%x, %w)", x=x, w=torch.tensor(0.25))
@@ -203,6 +221,16 @@ graph("torch.lu", "    %e = call_function torch.lu(%a)\n    %f = call_function o
 graph("_assert_tensor", "    %c = call_function torch.any(%x)\n    %n = call_function aten._assert_async.msg(%c, \"none\")\n    output [%c]", x.any(), x=x)
 graph("_assert_scalar", "    %n = call_method size(%x, 0)\n    %c = call_function operator.gt(%n, 2)\n"
       "    %k = call_function aten._assert_scalar.default(%c, \"few\")\n    output [%n]", [3], x=x)
+graph("split", "    %e = call_function torch.zeros([0, 3])\n    %p = call_function torch.split(%e, 1)\n    %r = call_function operator.getitem(%p, 0)\n    output [%r]",
+      torch.zeros(0, 3).split(1)[0], x=x)
+h, k = torch.tensor([-17.609375, 19.25, 3.890625, 8.5], dtype=torch.float16), torch.tensor([2.935546875, -3.5, 0.75, 8.0], dtype=torch.float16)
+for mode in ("trunc", "floor"):
+    call(f"torch.div(%h, %k, rounding_mode='{mode}')", h=h, k=k)
+call("torch.acosh(%z)", z=torch.tensor([-8256.0, 0.5, 1.0, 3.0]))
+graph("_check_tensor_all", "    %c = call_function torch.le(%x, 99)\n    %n = call_function torch._check_tensor_all(%c)\n    output [%c]", x <= 99, x=x)
+graph("_check", "    %n = call_method size(%x, 0)\n    %c = call_function operator.gt(%n, 2)\n    %k = call_function torch._check(%c)\n"
+      "    %i = call_function torch._check_is_size(%n, max=9)\n    %r = call_function aten.sym_constrain_range_for_size.default(%n, max=9)\n"
+      "    output [%n]", [3], x=x)
 graph("sym_constrain_range", "    %n = call_method size(%x, 0)\n    %k = call_function aten.sym_constrain_range.default(%n, min=1, max=9)\n    output [%n]", [3], x=x)
 graph("torch_size", "    %n = call_function torch.Size([2, 6])\n    %r = call_method reshape(%x, %n)\n    output [%r]", x.reshape(2, 6), x=x)
 graph("list", "    %n = call_method size(%x)\n    %k = call_function builtins.list(%n)\n    %r = call_function torch.zeros(%k)\n    output [%r]", x * 0, x=x)
@@ -298,3 +326,99 @@ call("torch.binary_cross_entropy_with_logits(%x, %y)", x=values(3), y=torch.tens
 for dtype in (torch.float32, torch.float64):
     call("torch.histc(%x, 33, 0.0, 1e-05)", x=torch.arange(34, dtype=dtype) * 1e-5 / 33)
     call("torch.histc(%x, 100, -0.3, 0.7)", x=torch.arange(50, dtype=dtype) / 50 - 0.3)
+# Prims, which PyTorch's decompositions end in.
+one = torch.tensor([0.3, -0.7, 0.9])
+for f in ("abs acos asin asinh atan atanh ceil cos cosh digamma erf erfc exp exp2 expm1 floor isfinite lgamma neg reciprocal round sign signbit sin "
+          "sinh tan tanh trunc erf_inv bessel_i0 bessel_i0e bessel_i1 bessel_i1e bessel_j0 bessel_j1 spherical_bessel_j0 erfcx cbrt clone "
+          "view_of").split():
+    call(f"prims.{f}.default(%x)", x=one)
+for f in "log log10 log1p log2 rsqrt sqrt acosh ndtri".split():
+    call(f"prims.{f}.default(%x)", x=torch.tensor([1.5, 2.0, 7.0]) if f != "ndtri" else torch.tensor([0.2, 0.5, 0.9]))
+for f in "add sub mul div atan2 fmax fmin fmod hypot maximum minimum nextafter pow remainder eq ge gt le lt ne".split():
+    call(f"prims.{f}.default(%x, %y)", x=torch.tensor([1.5, 2.0, 7.0]), y=torch.tensor([2.0, 2.0, -3.0]))
+for f in "add sub mul div gcd remainder bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic maximum eq lt".split():
+    call(f"prims.{f}.default(%x, %y)", x=torch.tensor([7, -9, 12]), y=torch.tensor([2, 4, 5]))
+for f in "igamma igammac zeta".split():
+    call(f"prims.{f}.default(%x, %y)", x=torch.tensor([1.5, 2.0, 7.0]), y=torch.tensor([2.0, 2.5, 3.0]))
+call("prims.bitwise_not.default(%x)", x=torch.tensor([7, -9]))
+call("prims.frexp.default(%x)", x=one)
+call("prims.where.default(%p, %x, %y)", p=torch.tensor([True, False, True]), x=one, y=one * 2)
+call("prims.fill.default(%x, 2.5)", x=one)
+call("prims.item.default(%x)", x=torch.tensor(2.5))
+call("prims.scalar_tensor.default(3, dtype=torch.float64, device=device(\"cpu\"))")
+for length, start, step, dtype in ((5, 0, 1, "int64"), (4, 3, -2, "int32"), (0, 1, 1, "int64"), (3, 120, 9, "int8")):
+    call(f"prims.iota.default({length}, start={start}, step={step}, dtype=torch.{dtype}, device=device(\"cpu\"), requires_grad=False)")
+for f in ("sum", "prod", "amax", "amin", "var"):
+    for dims in ("[1]", "[0, 2]", "[]"):
+        call(f"prims.{f}.default(%x, {dims}{', 1.0' if f == 'var' else ''})", x=values(2, 3, 2))
+call("prims.var.default(%x, [1], 0.0)", x=values(2, 3))
+call("prims.broadcast_in_dim.default(%x, [4, 3, 2], [1, 2])", x=values(3, 1))
+call("prims.broadcast_in_dim.default(%x, [2, 2], [])", x=torch.tensor(1.5))
+call("prims.split_dim.default(%x, 1, 2)", x=values(2, 6))
+call("prims.collapse.default(%x, 0, 1)", x=values(2, 3, 2))
+call("prims.collapse_view.default(%x, 1, 2)", x=values(2, 3, 2))
+call("prims.squeeze.default(%x, [0, 2])", x=values(1, 3, 1))
+call("prims.transpose.default(%x, [2, 0, 1])", x=values(2, 3, 2))
+call("prims.rev.default(%x, [0, 1])", x=values(2, 3))
+call("prims.reshape.default(%x, [3, 2])", x=values(2, 3))
+call("prims.cat.default([%x, %y], 1)", x=values(2, 1), y=values(2, 2))
+call("prims.as_strided.default(%x, [2, 2], [1, 3], 1)", x=values(3, 3))
+call("prims.as_strided_scatter.default(%x, %y, [2, 2], [1, 3], 1)", x=values(3, 3), y=values(2, 2))
+call("prims.device_put.default(%x, device(\"cpu\"))", x=one)
+call("prims.copy_strided.default(%x, [1, 2])", x=values(2, 3))
+call("prims.inductor_force_stride_order.default(%x, [1, 2])", x=values(2, 3))
+call("prims.fma.default(%x, %y, %x)", x=values(2, 3), y=values(2, 3))
+call("prims.prepare_softmax_online.default(%x, 1)", x=values(2, 5))
+call("prims.convert_element_type.default(%x, torch.int32)", x=values(3) * 9)
+graph("linalg_svd", "    %e = call_function prims.svd.default(%a, full_matrices=False)\n    %v = call_function operator.getitem(%e, 1)\n    output [%v]",
+      torch.linalg.svdvals(torch.diag(torch.arange(3.0))), a=torch.diag(torch.arange(3.0)))
+for f, shape, args in (("", (1, 2, 6, 6), "[3, 3], [2, 2], [1, 1], [1, 1], False"), ("", (1, 1, 7, 8), "[2, 3], [1, 2], [0, 1], [2, 1], True"),
+                       ("", (1, 1, 4, 4, 5), "[2, 2, 2], [2, 2, 2], [0, 0, 1], [1, 1, 1], False")):
+    call(f"prims._low_memory_max_pool_with_offsets.default(%x, {args})", x=values(*shape))
+offsets = torch.arange(9, dtype=torch.int8).reshape(1, 1, 3, 3)
+call("prims._low_memory_max_pool_offsets_to_indices.default(%o, [3, 3], [6, 6], [2, 2], [1, 1], [1, 1])", o=offsets)
+call("prims.inductor_lookup_seed.default(%s, 1)", s=torch.tensor([3, 4, 5]))
+# Called eagerly, these draw for their meta function, too.
+for name, args, draw in (("inductor_seeds", "3, device(\"cpu\")", lambda: torch.randint(2**63 - 1, [3])),
+                         ("inductor_seed", "device(\"cpu\")", lambda: torch.randint(2**63 - 1, [])),
+                         ("inductor_random", "[2, 3], %s, \"rand\"", lambda: torch.rand(2, 3)),
+                         ("inductor_random", "[2, 3], %s, \"randn\"", lambda: torch.randn(2, 3)),
+                         ("inductor_randint", "2, 9, [5], %s", lambda: torch.randint(2, 9, [5]))):
+    torch.manual_seed(0)
+    graph(name, f"    %r = call_function prims.{name}.default({args})\n    output [%r]", draw(), **seeded, s=torch.tensor(3))
+graph("prims_empty_strided", "    %e = call_function prims.empty_strided.default([2, 3], [1, 2], dtype=torch.float32, device=device(\"cpu\"), "
+      "requires_grad=False)\n    %r = call_function torch.zeros_like(%e)\n    output [%r]", torch.zeros(2, 3))
+graph("prims_empty_permuted", "    %e = call_function prims.empty_permuted.default([2, 3], [1, 0], dtype=torch.float32, device=device(\"cpu\"), "
+      "requires_grad=False)\n    %r = call_function torch.zeros_like(%e)\n    output [%r]", torch.zeros(2, 3))
+# Ops of core graphs.
+for dtype in (torch.float32, torch.float64):
+    call("aten.log_sigmoid_forward.default(%x)", x=torch.tensor([1.0, -2.0, 0.0, 90.0, float("nan")], dtype=dtype))
+call("aten._trilinear.default(%x, %w, %y, [1, 3], [0], [1, 2], [2, 3])", x=values(2, 3), w=values(4, 3, 2), y=values(2, 2))
+call("aten._trilinear.default(%x, %y, %z, [0], [1], [2], [])", x=values(3, 2), y=values(2, 2), z=values(2, 3))
+for size in ("[2, 2]", "[6]", "[0, 3]", "[1, 2, 3]"):
+    call(f"aten.resize.default(%x, {size})", x=values(2, 3))
+call("aten.resize_as.default(%x, %t)", x=values(2, 3), t=torch.zeros(4))
+call("aten._euclidean_dist.default(%x, %y)", x=values(3, 2), y=values(2, 2) + 3)
+call("aten._euclidean_dist.default(%x, %y)", x=values(2, 3, 2), y=values(2, 4, 2) + 3)
+for weight in ("None, None", "%w, %b"):
+    call(f"aten._batch_norm_with_update_functional.default(%x, {weight}, %m, %v, 0.2, 1e-05)", x=values(2, 3, 4), w=values(3), b=values(3),
+         m=values(3), v=values(3).abs() + 0.5)
+    call(f"aten._batch_norm_no_update.default(%x, {weight}, %m, %v, 0.2, 1e-05)", x=values(2, 3, 4), w=values(3), b=values(3),
+         m=values(3), v=values(3).abs() + 0.5)
+points = values(20, 2)
+call("aten._histogramdd_bin_edges.default(%x, [3, 2])", x=points)
+call("aten._histogramdd_from_bin_cts.default(%x, [3, 2], range=[-1.0, 1.0, -0.5, 0.5], density=True)", x=points)
+call("aten._histogramdd_from_bin_tensors.default(%x, [%a, %b], weight=%w)", x=points, a=torch.tensor([-1.0, 0, 2]),
+     b=torch.tensor([-0.5, 0.5]), w=values(20).abs())
+for training in (True, False):
+    call(f"aten.rrelu_with_noise_functional.default(%x, %n, 0.1, 0.3, {training})", **seeded, x=values(3, 4), n=torch.zeros(3, 4))
+call("torch.rrelu(%x, 0.1, 0.3, True)", **seeded, x=values(3, 4))
+call("aten.rrelu_with_noise.default(%x, %n, 0.1, 0.3, False)", x=values(3, 4), n=torch.zeros(3, 4))
+table = torch.cat([torch.arange(12, dtype=torch.uint8).reshape(3, 4), torch.tensor([[0.5, 1], [2, -1], [0.25, 0]]).view(torch.uint8)], 1)
+call("quantized.embedding_bag_byte_unpack.default(%t)", t=table)
+call("aten._weight_int8pack_mm.default(%x, %w, %s)", x=values(3, 8), w=torch.arange(-16, 16, dtype=torch.int8).reshape(4, 8), s=values(4).abs())
+call("torch.sym_sum([1, 2, 4])")
+graph("_linalg_check_errors", "    %e = call_function aten._linalg_check_errors.default(%i, \"linalg.inv\", is_matrix=True)\n    output [%i]",
+      torch.zeros((), dtype=torch.int32), i=torch.zeros((), dtype=torch.int32))
+for mode in (0, 1, 2):
+    call(f"aten._embedding_bag.default(%w, %i, %o, False, {mode})", w=values(5, 3), i=torch.tensor([0, 3, 3, 1]), o=torch.tensor([0, 1, 3]))

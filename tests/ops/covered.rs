@@ -37,7 +37,7 @@ fn add_graphs(module: &GraphModule, ops: &mut BTreeSet<&'static str>) {
     }
 }
 
-fn add_text(text: &str, ops: &mut BTreeSet<&'static str>) {
+pub(super) fn add_text(text: &str, ops: &mut BTreeSet<&'static str>) {
     let mut session = Session::new();
     let mut model = session.load_text("case", text).expect("a graph that reads");
     let Some(graph) = model.module.entry() else { return };

@@ -2,6 +2,8 @@
 
 mod cases;
 mod covered;
+mod examples;
 mod json;
 mod nn;
 mod pointwise;
+mod strictness;

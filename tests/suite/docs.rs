@@ -26,6 +26,7 @@ fn paths_in_documents_exist() {
         "README.md",
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
+        "docs/inputs.md",
         "docs/language.md",
         "docs/rules.md",
         "docs/tour.md",
@@ -211,6 +212,29 @@ fn the_tour_shows_what_is_written() {
     let source = read("docs/tour.fxir");
     let (_, graph) = fences(&page).into_iter().find(|(info, _)| info == "fxir").unwrap();
     assert!(source.ends_with(&graph), "the graph is not that of the example");
+}
+
+/// Every command of the page on inputs prints what the page shows; its files are the blocks that name one.
+#[test]
+fn the_page_of_inputs_shows_what_is_written() {
+    let dir = crate::support::Dir::new("inputs");
+    let blocks = fences(&read("docs/inputs.md"));
+    for (info, text) in &blocks {
+        if let Some((_, name)) = info.split_once(' ') {
+            std::fs::write(dir.0.join(name), text).unwrap();
+        }
+    }
+    let mut shown = 0;
+    for (_, block) in blocks.iter().filter(|(info, _)| info == "console") {
+        for command in block.split("$ fxc ").skip(1) {
+            let (command, text) = command.split_once('\n').unwrap();
+            let ran = crate::support::fxc_in(&dir.0, &command.split_whitespace().collect::<Vec<_>>());
+            let written = format!("{}{}", ran.out, ran.err);
+            assert!(is_excerpt(text, &written), "{command}\n{written}");
+            shown += 1;
+        }
+    }
+    assert!(shown > 6, "{shown}");
 }
 
 #[test]

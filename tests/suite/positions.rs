@@ -149,7 +149,7 @@ fn every_report_names_the_line() {
         if name != "program.txt" {
             says(
                 name,
-                &fxc_in(&dir.0, &["check", &wrong]).err,
+                &fxc_in(&dir.0, &["check", "--lints", &wrong]).err,
                 &["warning[L0001]", "`%softmax` comes from model.py:10"],
             );
         }

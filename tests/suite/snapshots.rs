@@ -100,6 +100,6 @@ fn clif(kernels: &[fxc::kernel::Kernel]) -> Option<String> {
         ..Options::default()
     };
     let compiled = fxc::codegen::compile(kernels, options).expect("kernels that were compiled before");
-    let one = |(i, k): (usize, &fxc::kernel::Kernel)| format!("; {}\n{}\n", k.name, compiled.text(i).clif);
+    let one = |(i, k): (usize, &fxc::kernel::Kernel)| format!("; {}\n{}\n", k.name, compiled.clif(i));
     Some(kernels.iter().enumerate().map(one).collect())
 }

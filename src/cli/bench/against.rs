@@ -53,6 +53,8 @@ pub fn run(app: &mut App, args: &Args, model: Model, other: &str) -> Outcome {
 
 fn other_subject(app: &mut App, args: &Args, path: &str) -> Result<Subject, Stop> {
     app.subject(path);
+    // The weights that were given are the first model's.
+    app.session.weights = None;
     let model = app.session.load(path)?;
     Subject::new(app, args, model)
 }

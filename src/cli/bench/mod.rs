@@ -6,8 +6,9 @@ mod sweep;
 
 use self::memory::Memory;
 use self::sweep::Sweep;
-use crate::cli::inputs::{InputArgs, bound};
+use crate::cli::inputs::{InputArgs, bound, with_random};
 use crate::cli::model::ModelArgs;
+use crate::cli::weights::WeightsFile;
 use crate::cli::{App, Outcome, Stop, output};
 use crate::driver::{Bound, Model, Ready, Request, Stage, State, Timer, compile, thread_count};
 use crate::graph::GraphModule;
@@ -27,6 +28,8 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct Args {
     #[command(flatten)]
     pub(super) model: ModelArgs,
+    #[command(flatten)]
+    weights: WeightsFile,
     #[command(flatten)]
     pub(super) inputs: InputArgs,
     /// Threads to run on; as many as the machine has by default
@@ -58,9 +61,12 @@ pub(super) struct Subject {
 
 impl Subject {
     /// Compiles a model for the inputs that were given.
-    pub(super) fn new(app: &mut App, args: &Args, model: Model) -> Result<Subject, Stop> {
-        let (provided, _) = args.inputs.read(None)?;
-        let bound = bound(app, &model.module, provided, args.model.dims())?;
+    pub(super) fn new(app: &mut App, args: &Args, mut model: Model) -> Result<Subject, Stop> {
+        let typed = args.inputs.declare_types(app, &mut model.module)?;
+        let provided = args.inputs.take(app, &mut model.module, None)?.provided;
+        let provided = with_random(&model.module, provided, &typed);
+        let dims = args.model.dims(app, &model.module)?;
+        let bound = bound(app, &model.module, provided, dims)?;
         let request = Request {
             inputs: Some(bound.types.clone()),
             dims: bound.dims.clone(),
@@ -100,6 +106,7 @@ impl Measured {
 
 /// `fxc bench`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
+    args.weights.apply(app);
     if let Some(sweep) = &args.sweep {
         return sweep::run(app, args, sweep);
     }

@@ -2,8 +2,9 @@
 
 use super::Args;
 use crate::cli::inputs::bound;
+use crate::cli::model::given_dims;
 use crate::cli::{App, Outcome, output};
-use crate::driver::{Dims, Function, Request};
+use crate::driver::{Function, Request};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,9 @@ pub fn parse(text: &str) -> Result<Sweep, String> {
 /// Calls the model at each size: how long it takes to be ready for that, how long the first call then takes (its memory is
 /// new), and how long others do.
 pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
-    let model = args.model.load(app)?;
+    let mut model = args.model.load(app)?;
+    args.inputs.declare_types(app, &mut model.module)?;
+    let provided = args.inputs.take(app, &mut model.module, None)?.provided;
     let module = model.module.clone();
     let request = Request {
         threads: args.threads,
@@ -38,10 +41,10 @@ pub fn run(app: &mut App, args: &Args, sweep: &Sweep) -> Outcome {
     let mut function = Function::new(model, request);
     let mut rows = vec![];
     for &size in &sweep.sizes {
-        let (provided, _) = args.inputs.read(None)?;
-        let mut dims: Dims = args.model.dims();
-        dims.extend(sweep.names.iter().map(|n| (n.clone(), size)));
-        let bound = bound(app, &module, provided, dims)?;
+        let swept = sweep.names.iter().map(|n| (n.clone(), size));
+        let given: Vec<_> = args.model.dims.iter().cloned().chain(swept).collect();
+        let dims = given_dims(app, &module, &given)?;
+        let bound = bound(app, &module, provided.clone(), dims)?;
         let start = Instant::now();
         function.prepare(&mut app.session, &bound)?;
         let prepared = start.elapsed();

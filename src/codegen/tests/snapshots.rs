@@ -62,7 +62,7 @@ fn texts() {
             insta::assert_snapshot!(format!("kernel_{}_python", k.name), python::function(k));
             // Without fused multiplication the CLIF is another one.
             if Isa::best() != Isa::Portable {
-                insta::assert_snapshot!(format!("kernel_{}_clif", k.name), compiled.text(i).clif);
+                insta::assert_snapshot!(format!("kernel_{}_clif", k.name), compiled.clif(i));
             }
         }
     });

@@ -67,9 +67,18 @@ impl fmt::Display for Reject {
     }
 }
 
+/// Code for wide vectors.
+#[derive(Clone, Debug)]
+pub struct Wide {
+    /// The bytes.
+    pub code: Vec<u8>,
+    /// For offsets of it in rising order the offsets of the narrow instructions that they come from.
+    pub origins: Vec<(u32, u32)>,
+}
+
 /// The code for vectors of `width` bytes (32 or 64) of a function whose vectors are `width` bytes apart. The address of its
 /// constants is its fifth argument; `streams` says that a store of two f64 means one past the caches.
-pub fn widen(code: &[u8], width: usize, streams: bool) -> Result<Vec<u8>, Reject> {
+pub fn widen(code: &[u8], width: usize, streams: bool) -> Result<Wide, Reject> {
     // The System V calling convention.
     let flow = Flow::new(code, Register::R8, SLOT as u64)?;
     let out = match width {
@@ -98,7 +107,7 @@ fn assert_features(flow: &Flow, out: &[Instruction], width: usize) {
 }
 
 /// The bytes of `out`, with copies behind them of the constants that stood behind `code`.
-fn encode(code: &[u8], mut out: Vec<Instruction>) -> Result<Vec<u8>, Reject> {
+fn encode(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide, Reject> {
     let (mut bytes, mut uses) = (vec![], vec![]);
     for (n, i) in out.iter().enumerate().filter(|(_, i)| i.is_ip_rel_memory_operand()) {
         uses.push((n, bytes.len() as u64));
@@ -114,30 +123,35 @@ fn encode(code: &[u8], mut out: Vec<Instruction>) -> Result<Vec<u8>, Reject> {
         bytes.resize(bytes.len().next_multiple_of(64), 0);
     }
     // Where they are does not change the length of an instruction.
-    let length = at_distance(&mut out, &uses, 1 << 20)?.len();
+    let length = at_distance(&mut out, &uses, 1 << 20)?.code.len();
     // Not where an instruction of the narrow code stood: the encoder would take its address for that instruction's.
     let behind = length.max(code.len()).next_multiple_of(64);
     let mut all = at_distance(&mut out, &uses, behind as u64)?;
     if !uses.is_empty() {
-        if all.len() != length {
+        if all.code.len() != length {
             return Err(Reject::Flow("constants that move the code"));
         }
-        all.resize(behind, 0);
-        all.extend(bytes);
+        all.code.resize(behind, 0);
+        all.code.extend(bytes);
     }
     Ok(all)
 }
 
 /// Encodes instructions, those of `uses` with their constant at this distance from the beginning and an offset.
-fn at_distance(out: &mut [Instruction], uses: &[(usize, u64)], distance: u64) -> Result<Vec<u8>, Reject> {
+fn at_distance(out: &mut [Instruction], uses: &[(usize, u64)], distance: u64) -> Result<Wide, Reject> {
     for &(n, offset) in uses {
         out[n].set_memory_displacement64(BASE + distance + offset);
     }
     let block = InstructionBlock::new(out, BASE);
-    let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
-    encoded
-        .map(|r| r.code_buffer)
-        .map_err(|e| Reject::Encode(e.to_string()))
+    let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS);
+    let encoded = encoded.map_err(|e| Reject::Encode(e.to_string()))?;
+    // Branches that became longer have no offset of their own.
+    let placed = encoded.new_instruction_offsets.iter().zip(out.iter());
+    let placed = placed.filter(|(at, i)| **at != u32::MAX && i.ip() >= BASE);
+    Ok(Wide {
+        origins: placed.map(|(&at, i)| (at, (i.ip() - BASE) as u32)).collect(),
+        code: encoded.code_buffer,
+    })
 }
 
 /// Whether an instruction makes wider lanes of a register's lower ones: that is not lane-wise; from memory it is, where the
@@ -208,7 +222,7 @@ mod tests {
         let (mut load, mut ret) = (load.expect("operands of a load"), Instruction::with(Code::Retnq));
         load.set_ip(BASE);
         ret.set_ip(BASE + 64);
-        let all = encode(&code, vec![load, ret]).expect("an encoding");
+        let all = encode(&code, vec![load, ret]).expect("an encoding").code;
         let first = Decoder::with_ip(64, &all, BASE, DecoderOptions::NONE).decode();
         let at = (first.ip_rel_memory_address() - BASE) as usize;
         assert_eq!(all.get(at..at + 4), Some(&247u32.to_le_bytes()[..]));

@@ -1,11 +1,14 @@
 //! For people: codespan draws the excerpt; suggestions follow as the line they would make.
 
-use super::view::{View, Windows, printable};
+use super::view::{View, Windows, printable, shown};
 use crate::diag::{Diagnostic, Severity, Suggestion};
 use codespan_reporting::diagnostic as cs;
 use codespan_reporting::term::{self, termcolor};
 use std::io::Write as _;
 use termcolor::{Buffer, Color, ColorSpec, WriteColor};
+
+/// The most bytes of a line of a suggestion that are shown.
+const LONGEST_LINE: usize = 400;
 
 /// One diagnostic, ending in a newline.
 pub(super) fn render(view: &View, d: &Diagnostic, color: bool) -> String {
@@ -17,24 +20,30 @@ pub(super) fn render(view: &View, d: &Diagnostic, color: bool) -> String {
         } else {
             cs::LabelStyle::Secondary
         };
-        cs::Label::new(style, l.span.file, span).with_message(printable(&l.text))
+        cs::Label::new(style, l.span.file, span).with_message(shown(&l.text))
     });
     let severity = match d.severity {
         Severity::Error => cs::Severity::Error,
         Severity::Warning => cs::Severity::Warning,
         Severity::Note => cs::Severity::Note,
     };
-    let notes = d.notes.iter().map(|n| format!("note: {}", printable(n)));
-    let help = d.help.iter().map(|h| format!("help: {}", printable(h)));
+    let notes = d.notes.iter().map(|n| format!("note: {}", shown(n)));
+    let help = d.help.iter().map(|h| format!("help: {}", shown(h)));
     let diagnostic = cs::Diagnostic::new(severity)
         .with_code(d.code.name())
-        .with_message(printable(&d.title))
+        .with_message(shown(&d.title))
         .with_labels(labels.collect())
         .with_notes(notes.chain(help).collect());
     let drawn = term::emit_to_write_style(&mut out, &term::Config::default(), &files, &diagnostic);
     if drawn.is_err() {
         // Only a span outside of its file could do it, and those were mended; still, say what there is to say.
-        let _ = writeln!(out, "{}[{}]: {}", super::severity_name(d.severity), d.code, d.title);
+        let _ = writeln!(
+            out,
+            "{}[{}]: {}",
+            super::severity_name(d.severity),
+            d.code,
+            shown(&d.title)
+        );
     }
     let mut bytes = out.into_inner();
     // codespan ends with an empty line; the caller separates.
@@ -82,7 +91,7 @@ fn write_suggestion(view: &View, s: &Suggestion, out: &mut Buffer) -> std::io::R
     out.set_color(&bold)?;
     write!(out, "help")?;
     out.reset()?;
-    writeln!(out, ": {}", printable(&s.text))?;
+    writeln!(out, ": {}", shown(&s.text))?;
     writeln!(out, "{gutter} │")?;
     let replacement = printable(&s.replacement);
     let mut lines = replacement.split('\n').peekable();
@@ -90,6 +99,7 @@ fn write_suggestion(view: &View, s: &Suggestion, out: &mut Buffer) -> std::io::R
     let mut n = first + 1;
     while let Some(part) = lines.next() {
         out.set_color(&green)?;
+        let part = &part[..part.floor_char_boundary(LONGEST_LINE)];
         write!(out, "{part}")?;
         out.reset()?;
         if lines.peek().is_some() {
@@ -101,7 +111,7 @@ fn write_suggestion(view: &View, s: &Suggestion, out: &mut Buffer) -> std::io::R
     if !replacement.contains('\n') {
         let blank: String = head.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         out.set_color(&green)?;
-        let width = replacement.chars().count().max(1);
+        let width = replacement.chars().take(LONGEST_LINE).count().max(1);
         write!(out, "{}", format_args!("{gutter} │ {blank}{}", "~".repeat(width)))?;
         out.reset()?;
         writeln!(out)?;

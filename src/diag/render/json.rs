@@ -2,7 +2,8 @@
 
 use super::severity_name;
 use super::view::View;
-use crate::diag::{Diagnostic, Label, Suggestion};
+use crate::diag::words::clip;
+use crate::diag::{Applicability, Diagnostic, Label, Suggestion};
 use crate::source::Span;
 use serde_json::{Map, Value, json};
 
@@ -11,27 +12,37 @@ pub(super) fn line(view: &View, d: &Diagnostic) -> String {
     let mut o = Map::new();
     o.insert("code".into(), d.code.name().into());
     o.insert("severity".into(), severity_name(d.severity).into());
-    o.insert("message".into(), d.title.clone().into());
+    o.insert("message".into(), clip(d.title.clone()).into());
     if let Some(p) = view.place(d) {
         o.extend(place(view, p.span));
     }
     let label = |l: &Label| {
         let mut o = place(view, l.span);
-        o.insert("text".into(), l.text.clone().into());
+        o.insert("text".into(), clip(l.text.clone()).into());
         o.insert("primary".into(), l.primary.into());
         Value::Object(o)
     };
     let suggestion = |s: &Suggestion| {
         let mut o = place(view, s.span);
         o.insert("replacement".into(), s.replacement.clone().into());
-        o.insert("text".into(), s.text.clone().into());
+        o.insert("text".into(), clip(s.text.clone()).into());
+        o.insert("applicability".into(), applicability(s).into());
         Value::Object(o)
     };
+    let texts = |list: &[String]| -> Value { list.iter().map(|t| clip(t.clone())).collect() };
     o.insert("labels".into(), d.labels.iter().map(label).collect());
-    o.insert("notes".into(), d.notes.clone().into());
-    o.insert("help".into(), d.help.clone().into());
+    o.insert("notes".into(), texts(&d.notes));
+    o.insert("help".into(), texts(&d.help));
     o.insert("suggestions".into(), d.suggestions.iter().map(suggestion).collect());
     Value::Object(o).to_string() + "\n"
+}
+
+/// `safe` or `unsure`: whether a tool may apply the suggestion by itself.
+pub(super) fn applicability(s: &Suggestion) -> &'static str {
+    match s.applicability {
+        Applicability::Safe => "safe",
+        Applicability::Unsure => "unsure",
+    }
 }
 
 fn place(view: &View, span: Span) -> Map<String, Value> {

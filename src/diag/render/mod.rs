@@ -7,6 +7,7 @@ mod json;
 mod sarif;
 mod view;
 
+use super::words::count as count_of;
 use super::{Diagnostic, Severity};
 use crate::source::Sources;
 use view::View;
@@ -64,18 +65,17 @@ fn capped(list: &[&Diagnostic], separator: &str, one: impl Fn(&Diagnostic) -> St
 pub fn summary(name: &str, list: &[&Diagnostic]) -> Option<String> {
     let count = |s: Severity| list.iter().filter(|d| d.severity == s).count();
     let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     // Findings about inputs and results (E05xx) are no fault of the model.
     let of_model = |d: &&Diagnostic| d.severity == Severity::Error && !d.code.name().starts_with("E05");
     let verb = if list.iter().any(of_model) { "compile" } else { "run" };
     match (errors, warnings) {
         (0, 0) => None,
-        (0, w) => Some(format!("warning: `{name}`: {}", plural(w, "warning"))),
-        (e, 0) => Some(format!("error: could not {verb} `{name}`: {}", plural(e, "error"))),
+        (0, w) => Some(format!("warning: `{name}`: {}", count_of(w, "warning"))),
+        (e, 0) => Some(format!("error: could not {verb} `{name}`: {}", count_of(e, "error"))),
         (e, w) => Some(format!(
             "error: could not {verb} `{name}`: {}, {}",
-            plural(e, "error"),
-            plural(w, "warning")
+            count_of(e, "error"),
+            count_of(w, "warning")
         )),
     }
 }
@@ -85,7 +85,7 @@ fn short(view: &View, d: &Diagnostic) -> String {
         Some(p) => format!("{}:{}:{}: ", p.file, p.line, p.column),
         None => String::new(),
     };
-    let title = view::printable(&d.title).replace('\n', " ");
+    let title = view::shown(&d.title).replace('\n', " ");
     format!("{place}{}[{}]: {title}\n", severity_name(d.severity), d.code)
 }
 

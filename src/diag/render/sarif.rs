@@ -1,6 +1,8 @@
 //! SARIF 2.1.0 (OASIS): one run, one result per diagnostic, one rule per code used.
 
+use super::json;
 use super::view::View;
+use crate::diag::words::clip;
 use crate::diag::{Code, Diagnostic, Severity};
 use crate::source::Span;
 use serde_json::{Value, json};
@@ -34,11 +36,11 @@ fn rule(c: Code) -> Value {
 }
 
 fn result(view: &View, d: &Diagnostic, codes: &[Code]) -> Value {
-    let mut text = d.title.clone();
-    for line in d.notes.iter().map(|n| format!("\nnote: {n}")) {
+    let mut text = clip(d.title.clone());
+    for line in d.notes.iter().map(|n| format!("\nnote: {}", clip(n.clone()))) {
         text.push_str(&line);
     }
-    for line in d.help.iter().map(|n| format!("\nhelp: {n}")) {
+    for line in d.help.iter().map(|n| format!("\nhelp: {}", clip(n.clone()))) {
         text.push_str(&line);
     }
     let primary = view.place(d).map(|p| location(view, p.span, None));
@@ -46,7 +48,8 @@ fn result(view: &View, d: &Diagnostic, codes: &[Code]) -> Value {
     let related: Vec<Value> = related.map(|l| location(view, l.span, Some(&l.text))).collect();
     let fixes = d.suggestions.iter().map(|s| {
         json!({
-            "description": {"text": s.text},
+            "description": {"text": clip(s.text.clone())},
+            "properties": {"applicability": json::applicability(s)},
             "artifactChanges": [{
                 "artifactLocation": {"uri": view.name(s.span.file)},
                 "replacements": [{"deletedRegion": region(view, s.span), "insertedContent": {"text": s.replacement}}],
@@ -69,7 +72,7 @@ fn location(view: &View, span: Span, text: Option<&str>) -> Value {
         "physicalLocation": {"artifactLocation": {"uri": view.name(span.file)}, "region": region(view, span)},
     });
     if let Some(t) = text {
-        v["message"] = json!({ "text": t });
+        v["message"] = json!({ "text": clip(t.to_string()) });
     }
     v
 }

@@ -1,5 +1,6 @@
 //! Sources as the renderers look at them: line tables made once, spans forced into the text, long lines cut.
 
+use crate::diag::words::clip;
 use crate::diag::{Diagnostic, Label};
 use crate::source::{FileId, Sources, Span};
 use codespan_reporting::files::{Error, Files};
@@ -178,6 +179,11 @@ impl<'f> Files<'f> for Windows<'_, '_> {
     fn column_number(&'f self, id: FileId, _line: usize, byte: usize) -> Result<usize, Error> {
         Ok(self.view.column(id, byte))
     }
+}
+
+/// A message's text as it is shown: no longer than can be read, without control characters.
+pub(super) fn shown(text: &str) -> String {
+    printable(&clip(text.to_string()))
 }
 
 /// Text without control characters (a file must not steer the terminal); new lines and tabs stay.

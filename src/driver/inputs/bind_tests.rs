@@ -1,6 +1,7 @@
 //! Binding inputs: what fits, and what is said of what does not.
 
 use super::*;
+use crate::types::{DType, Dim};
 
 fn module() -> GraphModule {
     let mut g = Graph::new();

@@ -1,40 +1,51 @@
 //! Inputs that are made up: their types, and their elements.
 
-use super::bind::{Binder, Value};
+use super::bind::{Binder, Place, Value};
 use super::fill::{Fill, filled};
 use crate::diag::{Code, Diagnostic};
-use crate::graph::NodeId;
 use crate::tensor::{byte_len, is_available};
 use crate::types::{Dim, TensorType, Val};
 
 impl Binder<'_> {
     /// A generated tensor.
-    pub(super) fn make(&mut self, n: NodeId, fill: Fill, given: Option<&TensorType>) -> Option<Value> {
-        let graph = self.graph;
-        let node = &graph[n];
-        let name = node.target();
-        let declared = node.meta.ty.as_ref().and_then(|t| t.as_leaf());
+    pub(super) fn make(&mut self, place: &Place, fill: Fill, given: Option<&TensorType>) -> Option<Value> {
+        let declared = place.ty.as_ref().and_then(|t| t.as_leaf());
         let Some(ty) = given.or(declared) else {
-            let title = format!("the type of input `{name}` is not known, so it cannot be made");
-            let d = Diagnostic::new(Code::E0304, title)
-                .at_opt(node.meta.span, "it has no type")
-                .help(format!("write its type: `{name}:f32[2, 3]=…`"));
+            let d = self.cannot_be_made(place);
             self.out.push(d);
             return None;
         };
-        let shape = self.sizes(n, ty)?;
+        let shape = self.sizes(place, ty)?;
         if !ty.dtype.is_computed() || !byte_len(ty.dtype, &shape).is_some_and(is_available) {
-            let title = format!("input `{name}` cannot be made: {}{shape:?}", ty.dtype);
+            let title = format!("input `{}` cannot be made: {}{shape:?}", place.name, ty.dtype);
             self.out
-                .push(Diagnostic::new(Code::E0504, title).at_opt(node.meta.span, "declared here"));
+                .push(Diagnostic::new(Code::E0504, title).at_opt(place.span, "declared here"));
             return None;
         }
         let t = filled(ty.dtype, &shape, fill);
-        self.fit(n, Val::Leaf(t), "the command line")
+        self.fit(place, Val::Leaf(t), "the command line")
     }
 
-    fn sizes(&mut self, n: NodeId, ty: &TensorType) -> Option<Vec<usize>> {
-        let node = &self.graph[n];
+    /// There is no type to make an input of.
+    pub(super) fn cannot_be_made(&self, place: &Place) -> Diagnostic {
+        let name = &place.name;
+        let (title, label, help) = match &place.ty {
+            Some(t) if *t != Val::Unknown => (
+                format!("input `{name}` is {t}, so no tensor can be made for it"),
+                "declared here",
+                format!("give a value of this type: `{name}=…`"),
+            ),
+            _ => (
+                format!("the type of input `{name}` is not known, so it cannot be made"),
+                "it has no type",
+                format!("write its type: `{name}:f32[2, 3]=…`"),
+            ),
+        };
+        Diagnostic::new(Code::E0304, title).at_opt(place.span, label).help(help)
+    }
+
+    /// The sizes of a tensor of type `ty`, with those that are known put in.
+    pub(super) fn sizes(&mut self, place: &Place, ty: &TensorType) -> Option<Vec<usize>> {
         let dims = &self.dims;
         let eval = |d: &Dim| d.eval(&|v| dims.get(v).copied()).and_then(|x| usize::try_from(x).ok());
         let shape = ty.shape.as_ref();
@@ -48,9 +59,9 @@ impl Binder<'_> {
                     }
                 })
             });
-            let name = node.target();
+            let name = &place.name;
             let d = Diagnostic::new(Code::E0304, format!("the sizes of input `{name}` ({ty}) are not known"))
-                .at_opt(node.meta.span, "declared here");
+                .at_opt(place.span, "declared here");
             let d = match unbound.first() {
                 Some(v) => d.help(format!("give the size: `--dim {v}=8`")),
                 None => d.help(format!("write its type: `{name}:f32[2, 3]=…`")),

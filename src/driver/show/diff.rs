@@ -6,6 +6,41 @@ const LONGEST: usize = 4000;
 /// A unified diff: lines of `before` that are gone with `-`, lines of `after` that are new with `+`, and `context` lines
 /// around them. Empty if the texts are equal.
 pub fn unified(before: &str, after: &str, context: usize) -> String {
+    show(&compared(before, after), context)
+}
+
+/// The difference as `diff -u` writes it, for people and for `patch`: hunks with their places, `context` lines around changes.
+pub fn patch(before: &str, after: &str, context: usize) -> String {
+    let lines = compared(before, after);
+    let changed: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].0 != ' ').collect();
+    let mut out = String::new();
+    let mut rest = &changed[..];
+    while let Some(&first) = rest.first() {
+        // Changes whose surroundings touch stand in one hunk.
+        let n = rest
+            .windows(2)
+            .position(|w| w[1] - w[0] > 2 * context + 1)
+            .map_or(rest.len(), |i| i + 1);
+        let (from, to) = (
+            first.saturating_sub(context),
+            (rest[n - 1] + context + 1).min(lines.len()),
+        );
+        let count = |range: &[(char, &str)], not: char| range.iter().filter(|(mark, _)| *mark != not).count();
+        let place = |not: char| {
+            let (start, len) = (count(&lines[..from], not), count(&lines[from..to], not));
+            format!("{},{len}", start + (len > 0) as usize)
+        };
+        out.push_str(&format!("@@ -{} +{} @@\n", place('+'), place('-')));
+        lines[from..to]
+            .iter()
+            .for_each(|(mark, line)| out.push_str(&format!("{mark}{line}\n")));
+        rest = &rest[n..];
+    }
+    out
+}
+
+/// The lines of both texts: those of both with a space, those of one with `-` or `+`. None if the texts are equal.
+fn compared<'t>(before: &'t str, after: &'t str) -> Vec<(char, &'t str)> {
     let (a, b): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let head = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
     let tail = a[head..]
@@ -16,12 +51,12 @@ pub fn unified(before: &str, after: &str, context: usize) -> String {
         .count();
     let (x, y) = (&a[head..a.len() - tail], &b[head..b.len() - tail]);
     if x.is_empty() && y.is_empty() {
-        return String::new();
+        return vec![];
     }
     let mut lines: Vec<(char, &str)> = a[..head].iter().map(|l| (' ', *l)).collect();
     lines.extend(middle(x, y));
     lines.extend(a[a.len() - tail..].iter().map(|l| (' ', *l)));
-    show(&lines, context)
+    lines
 }
 
 /// The lines of both, by a longest common subsequence.
@@ -95,6 +130,16 @@ mod tests {
         assert_eq!(unified(a, a, 3), "");
         assert_eq!(unified("", "x", 0), "+ x\n");
         assert_eq!(unified("x\ny", "", 0), "- x\n- y\n");
+    }
+
+    #[test]
+    fn a_patch_says_where_its_hunks_are() {
+        let a: String = (1..=20).map(|i| format!("{i}\n")).collect();
+        let b = a.replace("\n3\n", "\nthree\n").replace("\n18\n", "\n18\nnew\n");
+        let want = "@@ -2,3 +2,3 @@\n 2\n-3\n+three\n 4\n@@ -18,2 +18,3 @@\n 18\n+new\n 19\n";
+        assert_eq!(patch(&a, &b, 1), want);
+        assert_eq!(patch("", "x\n", 3), "@@ -0,0 +1,1 @@\n+x\n");
+        assert_eq!(patch(&a, &a, 3), "");
     }
 
     #[test]

@@ -166,7 +166,10 @@ fn elem_type(d: DType) -> i32 {
         DType::C128 => 15,
         DType::BF16 => 16,
         DType::F8E4M3FN => 17,
+        DType::F8E4M3FNUZ => 18,
         DType::F8E5M2 => 19,
+        DType::F8E5M2FNUZ => 20,
+        DType::F8E8M0FNU => 24,
         DType::C32 => 0,
     }
 }

@@ -1,5 +1,6 @@
 //! The text of every stage: what `--emit` writes and the snapshots hold.
 
+use crate::codegen::CompiledKernels;
 use crate::driver::stage::Stage;
 use crate::graph::{self, GraphModule};
 use crate::lower::{self, Program};
@@ -143,23 +144,41 @@ pub fn program(p: &Program, artifact: Artifact) -> String {
 
 /// The text of compiled kernels.
 pub fn executable(e: &Executable, artifact: Artifact) -> String {
+    let (kernels, program) = (e.kernels(), e.program());
+    let mark = if artifact == Artifact::Clif { ";" } else { "#" };
     let mut out = String::new();
-    for (i, kernel) in e.program().kernels.iter().enumerate() {
-        let text = e.kernels().text(i);
-        let (mark, code) = if artifact == Artifact::Clif {
-            (";", text.clif)
-        } else {
-            ("#", text.asm)
-        };
-        let places = match e.program().places_of(&kernel.name) {
-            p if p.is_empty() => p,
-            p => format!("{mark} from {p}\n"),
-        };
-        out.push_str(&format!(
-            "{mark} {}: {} bytes\n{places}{code}\n",
-            kernel.name,
-            e.kernels().code_bytes(i)
-        ));
+    for (i, kernel) in program.kernels.iter().enumerate() {
+        out.push_str(&format!("{mark} {}: {}\n", kernel.name, size_of(kernels, i)));
+        let places = program.places_of(&kernel.name);
+        if !places.is_empty() {
+            out.push_str(&format!("{mark} from {places}\n"));
+        }
+        let place = |node: &str| program.place_of_node(node);
+        out.push_str(&match artifact {
+            Artifact::Clif => kernels.clif(i).to_string(),
+            _ => kernels.asm(i, kernel, mark, &place),
+        });
+        out.push('\n');
     }
     out
+}
+
+/// How much code a kernel has, how wide its vectors are, and why not wider.
+fn size_of(kernels: &CompiledKernels, i: usize) -> String {
+    let width = kernels.width(i);
+    let registers = match width {
+        64 => ", zmm registers",
+        32 => ", ymm registers",
+        _ => "",
+    };
+    let why = match kernels.why_narrow(i) {
+        Some(why) if width == 16 => format!("; not widened: {why}"),
+        Some(why) => format!("; {why}"),
+        None => String::new(),
+    };
+    format!(
+        "{} bytes, vectors of {} bits{registers}{why}",
+        kernels.code_bytes(i),
+        8 * width
+    )
 }

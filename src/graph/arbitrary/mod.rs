@@ -238,6 +238,7 @@ fn module_decl(r: &mut Rng) -> ModuleDecl {
         args,
         kwargs,
         span: None,
+        places: None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Adding and removing what graphs refer to, by dotted path (torch's `GraphModule` methods).
 
-use crate::graph::{Arg, Attribute, AttributeKind, EditResult, Graph, GraphError, GraphModule, ModuleDecl, Opcode};
+use crate::graph::{
+    Arg, Attribute, AttributeKind, EditResult, Graph, GraphError, GraphModule, ModuleDecl, Mutation, Opcode,
+};
 use crate::op::Literal;
 use crate::tensor::Tensor;
 use crate::types::Val;
@@ -34,6 +36,7 @@ impl GraphModule {
             args,
             kwargs,
             span: None,
+            places: None,
         };
         self.modules.insert(path.into(), decl);
         Ok(())
@@ -80,6 +83,21 @@ impl GraphModule {
             .collect();
         self.modules.retain(|m, _| !gone.contains(m));
         self.attributes.retain(|a, _| !gone.iter().any(|m| is_below(a, m)));
+    }
+
+    /// Removes the declared modules and the attributes that no graph calls, reads or gives a new value.
+    pub fn delete_unused(&mut self) {
+        self.delete_all_unused_submodules();
+        let used = self.referred();
+        let written = self.graphs.values().flat_map(|g| &g.mutations);
+        let written: HashSet<Arc<str>> = written
+            .filter_map(|m| match m {
+                Mutation::Buffer(path) => Some(path.clone()),
+                Mutation::Input(_) => None,
+            })
+            .collect();
+        self.attributes
+            .retain(|a, _| written.contains(a) || used.iter().any(|u| is_below(a, u)));
     }
 
     /// The paths that the graphs call or read.

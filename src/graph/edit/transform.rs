@@ -112,7 +112,10 @@ pub fn extract(graph: &Graph, inputs: &[NodeId], outputs: &[NodeId]) -> EditResu
             continue;
         }
         if graph[n].op() == Opcode::Placeholder {
-            return Err(GraphError(format!("`%{}` is needed and is no input", graph[n].name())));
+            return Err(GraphError(format!(
+                "`%{}` is needed and is not an input",
+                graph[n].name()
+            )));
         }
         todo.extend(graph[n].inputs());
     }
@@ -226,6 +229,6 @@ mod tests {
         let names: Vec<&str> = part.iter().map(|n| part[n].name()).collect();
         assert_eq!(names, ["add", "relu", "exp", "output"]);
         let e = extract(&g, &[find("x")], &[find("exp")]).unwrap_err();
-        assert_eq!(e.0, "`%y` is needed and is no input");
+        assert_eq!(e.0, "`%y` is needed and is not an input");
     }
 }

@@ -10,7 +10,8 @@ use super::origins::Declared;
 use super::statements::Statements;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{
-    Attribute, AttributeKind, DimRange, GraphModule, InputSpec, ModuleDecl, OpDecl, OutputSpec, Signature, SizeGuard,
+    Attribute, AttributeKind, DeclPlaces, DimRange, Graph, GraphModule, InputSpec, ModuleDecl, NodeId, OpDecl, Opcode,
+    OutputSpec, Signature, SizeGuard,
 };
 use crate::op::{Literal, custom};
 use crate::scalar::Compare;
@@ -108,6 +109,11 @@ impl Builder {
             args,
             kwargs,
             span: Some(m.span),
+            places: Some(Box::new(DeclPlaces {
+                class: m.class.span,
+                args: m.args.positional.iter().map(|v| v.span).collect(),
+                kwargs: m.args.keyword.iter().map(|(k, v)| (k.span, v.span)).collect(),
+            })),
         };
         self.module.modules.insert(m.name.text.clone(), decl);
     }
@@ -124,8 +130,8 @@ impl Builder {
             &mut self.out,
         );
         for (n, span) in nodes {
-            let d =
-                Diagnostic::new(Code::E0101, format!("`%{n}` outside of a graph")).at(span, "no node can stand here");
+            let d = Diagnostic::new(Code::E0101, format!("`%{n}` outside of a graph"))
+                .at(span, "a node cannot be used here");
             self.out.push(d);
         }
         match (&v.kind, value) {
@@ -250,6 +256,9 @@ impl Builder {
         }
         let mut graph = Statements::build(g, &self.origins, &mut self.out);
         graph.signature = g.signature.as_deref().map(signature);
+        if g.dialect != Dialect::Fxir {
+            placeholders_first(&mut graph);
+        }
         if let Dialect::Python(Some(class)) = &g.dialect {
             if self.module.graphs.is_empty() {
                 self.module.name = class.to_string();
@@ -274,6 +283,20 @@ impl Builder {
             if !self.graph_spans.contains_key(&*name) {
                 return name.into();
             }
+        }
+    }
+}
+
+/// Moves the placeholders that torch's tracer made behind its checks of `concrete_args` to the front: they are parameters
+/// wherever they stand.
+fn placeholders_first(graph: &mut Graph) {
+    let is_parameter = |n: NodeId| matches!(graph[n].op(), Opcode::Placeholder | Opcode::GetAttr);
+    let Some(first) = graph.iter().find(|&n| !is_parameter(n)) else {
+        return;
+    };
+    for p in graph.placeholders() {
+        if graph.is_before(first, p) {
+            graph.move_before(p, first);
         }
     }
 }

@@ -42,7 +42,10 @@ fn collect(v: &Value, shape: &[usize], dtype: DType, out: &mut Vec<Scalar>, d: &
             items.iter().for_each(|x| collect(x, rest, dtype, out, d));
         }
         (ValueKind::List(items), [n, ..]) => {
-            let title = format!("{} elements where the type says {n}", items.len());
+            let title = format!(
+                "{} where the type says {n}",
+                crate::diag::words::count(items.len(), "element")
+            );
             d.push(unfit(&title, v.span, "this list"));
         }
         (ValueKind::List(_), []) => d.push(unfit(

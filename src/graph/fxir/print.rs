@@ -184,6 +184,13 @@ fn graph_item(n: &str, g: &Graph, mut origins: Option<&mut Origins>) -> Item {
         name: Some(name(n)),
         attribute: g.attribute.as_deref().map(name),
         updates: updates.collect(),
+        called: g.called.as_ref().filter(|c| c.fits(g)).map(|c| {
+            let names = |list: &[String]| list.iter().map(|n| name(n)).collect();
+            ast::Called {
+                args: names(&c.args),
+                kwargs: c.kwargs.as_deref().map(names),
+            }
+        }),
         body: ast::Body {
             stmts: g.iter().map(|n| statement(g, n, origins.as_deref_mut())).collect(),
             ..ast::Body::default()

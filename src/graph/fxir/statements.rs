@@ -2,14 +2,15 @@
 
 use super::origins::Declared;
 use super::script;
-use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::graph::{Arg, Graph, Mutation, NodeId, Opcode, TorchLine};
+use crate::diag::{Code, Diagnostic, Diagnostics, Names};
+use crate::graph::{Arg, Called, Graph, Mutation, NodeId, Opcode, TorchLine};
 use crate::op;
 use crate::source::Span;
 use crate::syntax::ast::{self, Dialect, Op, Update, ValueKind};
 use crate::syntax::resolve;
 use crate::types::{Type, Val};
 use indexmap::IndexMap;
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub(super) struct Statements<'a> {
     broken: HashSet<&'a str>,
     /// Nodes with the statement that each is built from.
     built: Vec<(NodeId, &'a ast::Stmt)>,
+    /// The names of the text, for what undefined ones may be meant for.
+    known: OnceCell<Names<'a>>,
     /// Whether functions are called by the names that generated Python gives them.
     python: bool,
     /// Whether calls are written as TorchScript writes them.
@@ -42,6 +45,7 @@ impl<'a> Statements<'a> {
             nodes: HashMap::new(),
             broken: g.body.broken.iter().map(|n| &**n).collect(),
             built: vec![],
+            known: OnceCell::new(),
             python: matches!(g.dialect, Dialect::Python(_)),
             script: g.dialect == Dialect::Script,
             origins,
@@ -50,6 +54,13 @@ impl<'a> Statements<'a> {
         s.graph.torch = torch;
         s.graph.mutations = g.updates.iter().map(mutation).collect();
         s.create(&g.body);
+        let text = |n: &ast::Name| n.text.to_string();
+        let texts = |names: &Vec<ast::Name>| names.iter().map(text).collect();
+        s.graph.called = g.called.as_ref().map(|c| Called {
+            args: texts(&c.args),
+            kwargs: c.kwargs.as_ref().map(texts),
+            inputs: s.graph.placeholders().len(),
+        });
         if fragment {
             s.imply_placeholders();
         }
@@ -101,8 +112,9 @@ impl<'a> Statements<'a> {
                     };
                     let near = format!("%{}_1", name.text);
                     let d = d.note(format!("torch.fx: Node redefined name {}!", name.text));
-                    self.out
-                        .push(d.help(format!("give it a name of its own, such as `{near}`")));
+                    self.out.push(d.help(format!(
+                        "give it a name of its own, such as `{near}`, and use that below"
+                    )));
                 }
             }
         }
@@ -118,6 +130,14 @@ impl<'a> Statements<'a> {
             Op::Output { value } => vec![value.span],
             Op::Placeholder { default, .. } => default.iter().map(|v| v.span).collect(),
             Op::GetAttr { .. } => vec![],
+        };
+        let keyword_spans = match &stmt.op {
+            Op::Call { args, .. } => args
+                .keyword
+                .iter()
+                .map(|(k, v)| (k.text.clone(), k.span, v.span))
+                .collect(),
+            _ => vec![],
         };
         let ty = stmt.ty.as_ref().map(|t| resolve::ty(t, self.out));
         let python = match stmt.ty.as_ref().map(|t| &t.kind) {
@@ -136,8 +156,10 @@ impl<'a> Statements<'a> {
         // A number's size is what the tracer found, not what somebody says.
         meta.declared = meta.ty.is_some() && !matches!(&stmt.ty, Some(t) if matches!(t.kind, ast::TypeKind::Size(_)));
         meta.span = Some(stmt.span);
+        meta.type_span = stmt.ty.as_ref().filter(|_| stmt.torch.is_none()).map(|t| t.span);
         meta.target_span = target_span;
         meta.arg_spans = arg_spans;
+        meta.keyword_spans = keyword_spans;
         meta.annotation = annotation.map(Arc::from).or(python);
         self.origins.note(stmt, meta, self.out);
     }
@@ -169,7 +191,7 @@ impl<'a> Statements<'a> {
     }
 
     fn fill(&mut self) {
-        for (id, stmt) in std::mem::take(&mut self.built) {
+        for (id, stmt) in self.built.clone() {
             let (args, kwargs) = match &stmt.op {
                 Op::Call { args, .. } => (&args.positional[..], &args.keyword[..]),
                 Op::Output { value } => (std::slice::from_ref(value), &[][..]),
@@ -187,7 +209,6 @@ impl<'a> Statements<'a> {
             }
             self.graph.set_args(id, args);
             self.graph.set_kwargs(id, kwargs);
-            self.built.push((id, stmt));
         }
     }
 
@@ -220,7 +241,7 @@ impl<'a> Statements<'a> {
         let value = resolve::value(v, &mut node, self.out);
         // A rule's `$literal` was reported where it was read.
         for (name, span) in missing.into_iter().filter(|(n, _)| !n.starts_with('$')) {
-            let d = undefined(&name, span, nodes);
+            let d = undefined(&name, span, self.known.get_or_init(|| names(&self.built)));
             self.out.push(d);
         }
         value
@@ -330,12 +351,14 @@ fn written(stmt: &ast::Stmt) -> Option<Arc<str>> {
     }
 }
 
-fn undefined(name: &str, span: Span, nodes: &HashMap<Arc<str>, NodeId>) -> Diagnostic {
+fn names<'a>(built: &[(NodeId, &'a ast::Stmt)]) -> Names<'a> {
+    Names::new(built.iter().filter_map(|(_, s)| s.name.as_ref()).map(|n| &*n.text))
+}
+
+fn undefined(name: &str, span: Span, known: &Names<'_>) -> Diagnostic {
     let d = Diagnostic::new(Code::E0101, format!("undefined node `%{name}`"))
         .at(span, "no node of this graph has this name");
-    let mut known: Vec<&str> = nodes.keys().map(|k| &**k).collect();
-    known.sort_unstable();
-    match nearest(name, known) {
+    match known.nearest(name) {
         Some(near) => {
             // Torch's `return` and slices name nodes without `%`.
             let sign = if (span.end - span.start) as usize == name.len() {

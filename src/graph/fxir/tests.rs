@@ -115,7 +115,7 @@ fn reports_all_errors_at_once() {
 #[test]
 fn constants_fit_their_types() {
     for (text, title) in [
-        ("const c : f32[2] = [1.0]", "1 elements where the type says 2"),
+        ("const c : f32[2] = [1.0]", "1 element where the type says 2"),
         (
             "const c : f32[2] = 1.0",
             "the constant has fewer dimensions than its type",

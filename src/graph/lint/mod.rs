@@ -7,17 +7,25 @@
 
 mod targets;
 
+use crate::diag::words::count;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::purity::is_impure;
-use crate::graph::{Graph, GraphModule, NodeId, Opcode, pyrepr};
+use crate::graph::{Gaps, Graph, GraphModule, NodeId, Opcode, pyrepr};
+use crate::source::Span;
 use std::collections::{HashMap, HashSet};
-use targets::{check_cycles, check_targets};
+use targets::{Known, check_cycles, check_targets};
 
 /// Checks every graph of a module. Warnings (dead code) are among the findings.
 pub fn lint(module: &GraphModule) -> Diagnostics {
+    lint_around(module, &Gaps::default())
+}
+
+/// [`lint`] of a module of which parts could not be read: what follows from these is not reported.
+pub fn lint_around(module: &GraphModule, gaps: &Gaps) -> Diagnostics {
     let mut out = Diagnostics::new();
+    let known = Known::new(Some(module), gaps);
     for (name, graph) in &module.graphs {
-        out.extend(lint_graph(name, graph, Some(module)));
+        out.extend(lint_with(name, graph, Some(module), &known));
     }
     check_cycles(module, &mut out);
     out
@@ -26,17 +34,22 @@ pub fn lint(module: &GraphModule) -> Diagnostics {
 /// Checks one graph, called `name` in messages. Without a `module` the targets of attributes, modules and graphs are not
 /// checked, as in torch.
 pub fn lint_graph(name: &str, graph: &Graph, module: Option<&GraphModule>) -> Diagnostics {
+    lint_with(name, graph, module, &Known::new(module, &Gaps::default()))
+}
+
+fn lint_with(name: &str, graph: &Graph, module: Option<&GraphModule>, known: &Known<'_>) -> Diagnostics {
     let mut lint = Lint {
         name,
         graph,
         module,
+        known,
         out: Diagnostics::new(),
     };
     let sound = lint.check_links();
     lint.check_order();
     lint.check_interface();
     lint.check_calls();
-    if sound {
+    if sound && !known.gaps.in_graph(name) {
         lint.check_dead_code();
     }
     lint.out
@@ -58,14 +71,15 @@ pub fn place_note(graph: &Graph, n: NodeId) -> Option<String> {
     ))
 }
 
-struct Lint<'a> {
+struct Lint<'a, 'k> {
     name: &'a str,
     graph: &'a Graph,
     module: Option<&'a GraphModule>,
+    known: &'a Known<'k>,
     out: Diagnostics,
 }
 
-impl Lint<'_> {
+impl Lint<'_, '_> {
     /// The finding, placed at the node's statement.
     fn at_node(&self, code: Code, n: NodeId, title: String, text: &str) -> Diagnostic {
         let d = Diagnostic::new(code, title).at_opt(self.graph[n].meta.span, text);
@@ -135,7 +149,8 @@ impl Lint<'_> {
             }
             defined.insert(n);
             let name = g[n].name();
-            if !name.is_ascii() || !pyrepr::is_identifier(name) {
+            let legal = name.is_ascii() && pyrepr::is_identifier(name);
+            if !legal && !self.known.gaps.cover(g[n].meta.span) {
                 let d = self.at_node(Code::E0107, n, format!("`{name}` cannot be the name of a node"), "");
                 self.out
                     .push(d.help("a name is a letter or underscore followed by letters, digits and underscores"));
@@ -186,10 +201,18 @@ impl Lint<'_> {
         let g = self.graph;
         let outputs = g.find_nodes(Opcode::Output, None);
         match outputs[..] {
+            [] if self.known.gaps.in_graph(self.name) => {}
             [] => {
                 let title = format!("graph `{}` has no output", self.name);
                 let d = Diagnostic::new(Code::E0104, title).at_opt(g.last().and_then(|n| g[n].meta.span), "");
-                self.out.push(d.help("end the graph with `output %value`"));
+                let last = g.last().map(|n| (g[n].name(), g[n].meta.span));
+                self.out.push(match last {
+                    Some((value, Some(s))) => {
+                        let end = Span { start: s.end, ..s };
+                        d.suggest(end, format!("\n    output %{value}"), "return the last value")
+                    }
+                    _ => d.help("end the graph with `output %value`"),
+                });
             }
             [first, ref more @ ..] => {
                 for &n in more {
@@ -207,7 +230,11 @@ impl Lint<'_> {
         for &n in &outputs {
             let node = &g[n];
             if node.args().len() != 1 || !node.kwargs().is_empty() {
-                let title = format!("the output of graph `{}` has {} values", self.name, node.args().len());
+                let title = format!(
+                    "the output of graph `{}` has {}",
+                    self.name,
+                    count(node.args().len(), "value")
+                );
                 let d = self.at_node(Code::E0104, n, title, "");
                 self.out
                     .push(d.help("an output has one argument; several values are a tuple, a list or a dict"));
@@ -221,7 +248,7 @@ impl Lint<'_> {
         let mut next = g.next(output);
         while let Some(n) = next {
             if g[n].op() != Opcode::Output {
-                let title = format!("`%{}` stands behind the output", g[n].name());
+                let title = format!("`%{}` comes after the output", g[n].name());
                 let mut d = self.at_node(Code::E0104, n, title, "never reached");
                 if let Some(span) = g[output].meta.span {
                     d = d.see(span, "the graph returns here");
@@ -246,10 +273,10 @@ impl Lint<'_> {
                 continue;
             }
             if let Some(b) = before {
-                let title = format!("placeholder `%{}` stands behind other nodes", node.name());
+                let title = format!("placeholder `%{}` comes after other nodes", node.name());
                 let mut d = self.at_node(Code::E0105, n, title, "");
                 if let Some(span) = g[b].meta.span {
-                    d = d.see(span, "the first node that is no placeholder");
+                    d = d.see(span, "the first node that is not a placeholder");
                 }
                 self.out
                     .push(d.help("placeholders are the parameters of the graph: put them first"));
@@ -282,7 +309,7 @@ impl Lint<'_> {
                 let d = self.at_node(Code::E0106, n, format!("`%{}` has an empty target", node.name()), "");
                 self.out.push(d);
             } else if let Some(m) = self.module {
-                self.out.extend(check_targets(g, n, m));
+                self.out.extend(check_targets(g, n, m, self.known));
             }
         }
     }

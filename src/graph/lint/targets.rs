@@ -1,13 +1,51 @@
 //! Whether the targets of nodes exist: attributes, modules and graphs; and whether graphs call themselves.
 
-use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::diag::{Code, Diagnostic, Diagnostics, Names};
 use crate::graph::torch::form::graph_names;
-use crate::graph::{Graph, GraphModule, NodeId, Opcode};
+use crate::graph::{Gaps, Graph, GraphModule, ModuleDecl, NodeId, Opcode};
 use crate::op::modules;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
+/// What of a module is looked up again and again.
+pub(super) struct Known<'m> {
+    module: Option<&'m GraphModule>,
+    /// What could not be read.
+    pub(super) gaps: &'m Gaps,
+    modules: OnceCell<Names<'m>>,
+    attributes: OnceCell<Names<'m>>,
+    graphs: OnceCell<Names<'m>>,
+}
+
+impl<'m> Known<'m> {
+    pub(super) fn new(module: Option<&'m GraphModule>, gaps: &'m Gaps) -> Known<'m> {
+        Known {
+            module,
+            gaps,
+            modules: OnceCell::new(),
+            attributes: OnceCell::new(),
+            graphs: OnceCell::new(),
+        }
+    }
+
+    fn near_module(&self, name: &str) -> Option<&'m str> {
+        let names = || Names::new(self.module.iter().flat_map(|m| m.modules.keys()).map(|k| &**k));
+        self.modules.get_or_init(names).nearest(name)
+    }
+
+    fn near_attribute(&self, name: &str) -> Option<&'m str> {
+        let names = || Names::new(self.module.iter().flat_map(|m| m.attributes.keys()).map(|k| &**k));
+        self.attributes.get_or_init(names).nearest(name)
+    }
+
+    fn near_graph(&self, name: &str) -> Option<&'m str> {
+        let names = || Names::new(self.module.iter().flat_map(|m| m.graphs.keys()).map(|k| &**k));
+        self.graphs.get_or_init(names).nearest(name)
+    }
+}
+
 /// Findings about what one node refers to in its module.
-pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostics {
+pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> Diagnostics {
     let mut out = Diagnostics::new();
     let node = &g[n];
     let mut graphs = vec![];
@@ -16,24 +54,27 @@ pub(super) fn check_targets(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic
         .chain(node.kwargs().iter().map(|(_, v)| v))
         .for_each(|v| graph_names(v, &mut graphs));
     for name in graphs {
-        if !m.graphs.contains_key(&name) {
-            out.push(unknown_graph(g, n, &name, m));
+        if !m.graphs.contains_key(&name) && !known.gaps.names(&name) {
+            out.push(unknown_graph(g, n, &name, known));
         }
     }
     let target = node.target();
     let declares = !m.modules.is_empty() || !m.attributes.is_empty();
     // `print(gm)` shows modules, but no parameters.
     let declares_attributes = declares && !(m.printed && m.attributes.is_empty());
+    if known.gaps.names(target) {
+        return out;
+    }
     match node.op() {
         // A text that declares nothing cannot be checked: torch's own `print(graph)` never does.
         Opcode::CallModule
             if declares && !is_module(m, target) && !modules::is_guards(target) && !m.graphs.contains_key(target) =>
         {
-            out.push(unknown_module(g, n, m));
+            out.push(unknown_module(g, n, m, known));
         }
         // With a weights file the attributes are what it holds: binding it reports those that are missing.
         Opcode::GetAttr if m.weights.is_none() && declares_attributes && !is_known(m, target) => {
-            out.push(unknown_attribute(g, n, m));
+            out.push(unknown_attribute(g, n, m, known));
         }
         _ => {}
     }
@@ -46,30 +87,40 @@ fn is_module(m: &GraphModule, target: &str) -> bool {
 
 /// Whether `get_attr` can read it: an attribute, a graph, a module.
 fn is_known(m: &GraphModule, target: &str) -> bool {
-    m.attributes.contains_key(target) || m.graphs.contains_key(target) || is_module(m, target)
+    m.attributes.contains_key(target) || m.graphs.contains_key(target) || is_module(m, target) || is_weight(m, target)
 }
 
-fn unknown_graph(g: &Graph, n: NodeId, name: &str, m: &GraphModule) -> Diagnostic {
+/// Whether a declared module has a parameter or buffer there by its constructor.
+fn is_weight(m: &GraphModule, target: &str) -> bool {
+    let mut modules = target.rmatch_indices('.').filter_map(|(i, _)| {
+        let decl = m.modules.get(&target[..i])?;
+        Some((decl, &target[i + 1..]))
+    });
+    let sizes = |(decl, name): (&ModuleDecl, &str)| modules::attribute_sizes(decl.constructed(), name);
+    modules.next().and_then(sizes).is_some()
+}
+
+fn unknown_graph(g: &Graph, n: NodeId, name: &str, known: &Known<'_>) -> Diagnostic {
     let d = Diagnostic::new(Code::E0110, format!("no graph is called `{name}`"))
         .at_opt(g[n].meta.span, format!("`@{name}` is named here"));
-    match nearest(name, m.graphs.keys().map(|k| &**k)) {
+    match known.near_graph(name) {
         Some(near) => d.help(format!("a graph with a similar name exists: `@{near}`")),
         None => d.help(format!("add `graph {name} {{ … }}` to the file")),
     }
 }
 
-fn unknown_module(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic {
+fn unknown_module(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> Diagnostic {
     let target = g[n].target();
     let span = g[n].meta.target_span.or(g[n].meta.span);
     let d = Diagnostic::new(Code::E0106, format!("no module is called `{target}`"));
     let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
-    match nearest(target, m.modules.keys().map(|k| &**k)) {
+    match known.near_module(target) {
         Some(near) => suggest(d, span, near, "a module with a similar name exists"),
         None => d.help(format!("declare it: `module {target} = Class(…)`")),
     }
 }
 
-fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic {
+fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule, known: &Known<'_>) -> Diagnostic {
     let target = g[n].target();
     let span = g[n].meta.target_span.or(g[n].meta.span);
     let d = Diagnostic::new(
@@ -77,7 +128,7 @@ fn unknown_attribute(g: &Graph, n: NodeId, m: &GraphModule) -> Diagnostic {
         format!("no parameter, buffer or constant is called `{target}`"),
     );
     let d = d.at_opt(span, "not declared").note(torch_text(g, n, m));
-    match nearest(target, m.attributes.keys().map(|k| &**k)) {
+    match known.near_attribute(target) {
         Some(near) => suggest(d, span, near, "an attribute with a similar name exists"),
         None => d.help(format!("declare it: `param {target} : f32[…]`, `buffer` or `const`")),
     }

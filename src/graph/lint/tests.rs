@@ -73,8 +73,8 @@ fn interface() {
         codes,
         [
             "E0104 graph `g` has a second output",
-            "E0104 `%zero_` stands behind the output",
-            "E0105 placeholder `%y` stands behind other nodes",
+            "E0104 `%zero_` comes after the output",
+            "E0105 placeholder `%y` comes after other nodes",
             "E0105 two placeholders are called `x`",
         ]
     );
@@ -109,6 +109,7 @@ fn targets() {
         args: vec![],
         kwargs: vec![],
         span: None,
+        places: None,
     };
     m.modules.insert("net.fc2".into(), decl);
     let weight = Attribute {

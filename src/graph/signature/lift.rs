@@ -54,7 +54,7 @@ fn inputs(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
             false => op == Opcode::Placeholder,
         };
         if !fits {
-            return Err(format!("`{}` is no {}", spec.name, spec.kind));
+            return Err(format!("`{}` is not {}", spec.name, crate::diag::words::a(&spec.kind)));
         }
         if lifted {
             graph.set_target(node, Opcode::Placeholder, &spec.name);
@@ -178,7 +178,11 @@ mod tests {
             ),
             ("x : USER_INPUT, ", "", "the signature has 4 inputs, the graph 5"),
             ("x : USER_INPUT, ", "z : USER_INPUT, ", "no node is called `z`"),
-            ("x : USER_INPUT, ", "linear : USER_INPUT, ", "`linear` is no USER_INPUT"),
+            (
+                "x : USER_INPUT, ",
+                "linear : USER_INPUT, ",
+                "`linear` is not a USER_INPUT",
+            ),
         ] {
             assert_eq!(lift(&mut read(&TEXT.replace(from, to))), Err(want.to_string()));
         }

@@ -5,6 +5,7 @@
 //! hold it so. [`unlift`] undoes it, as `ExportedProgram.module()` does: attributes are read by `get_attr` nodes of the
 //! inputs' names, new values are written by `aten.copy_`, and the results are nested as the model nests them.
 
+mod effects;
 mod lift;
 
 pub use lift::lift;
@@ -33,7 +34,7 @@ pub struct Signature {
 pub struct InputSpec {
     /// The placeholder.
     pub name: Arc<str>,
-    /// torch's word: `USER_INPUT`, `PARAMETER`, `BUFFER`, `CONSTANT_TENSOR`.
+    /// torch's word: `USER_INPUT`, `PARAMETER`, `BUFFER`, `CONSTANT_TENSOR`, `TOKEN`.
     pub kind: Arc<str>,
     /// The path of the attribute.
     pub target: Option<Arc<str>>,
@@ -76,11 +77,12 @@ impl OutputSpec {
 /// Makes attributes of the lifted inputs of the entry graph, if it has a signature, and writes of the results that are
 /// new values. The error says where graph and signature disagree.
 pub fn unlift(module: &mut GraphModule) -> Result<(), String> {
-    let Some(signature) = module.entry_mut().and_then(|g| g.signature.take()) else {
+    let Some(mut signature) = module.entry_mut().and_then(|g| g.signature.take()) else {
         return Ok(());
     };
     ranges(module, &signature);
     let Some(graph) = module.entry_mut() else { return Ok(()) };
+    effects::without_tokens(graph, &mut signature)?;
     let mut attributes = vec![];
     inputs(graph, &signature, &mut attributes)?;
     outputs(graph, &signature)?;

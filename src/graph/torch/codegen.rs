@@ -29,6 +29,7 @@
 //! );
 //! ```
 
+use crate::graph::{Arg, Graph};
 use crate::tensor::Tensor;
 use crate::types::Val;
 use std::convert::Infallible;
@@ -160,6 +161,43 @@ pub struct PyTree {
     pub output: Option<Val<()>>,
 }
 
+/// How the function around a graph takes its arguments where these nest (torch's `_PyTreeInfo`, as far as the text of the function
+/// shows it): the graph's inputs are their values in a row, and its results the values of a nested result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Called {
+    /// The parameters by position.
+    pub args: Vec<String>,
+    /// The parameters by name, where the specification of the inputs is `(args, kwargs)`.
+    pub kwargs: Option<Vec<String>>,
+    /// How many inputs the graph has.
+    pub inputs: usize,
+}
+
+impl Called {
+    /// Whether the graph still has the inputs that the parameters are flattened to.
+    pub fn fits(&self, graph: &Graph) -> bool {
+        self.inputs == graph.placeholders().len()
+    }
+
+    /// The function that is called so.
+    pub(super) fn tree(&self) -> PyTree {
+        PyTree {
+            args: self.args.clone(),
+            kwargs: self.kwargs.clone(),
+            output: Some(Val::None),
+        }
+    }
+}
+
+/// A graph's result as the values that `tree_unflatten` takes: in a row.
+pub(super) fn flat(result: &Arg) -> Arg {
+    let nests = |v: &Arg| matches!(v, Val::List(_) | Val::Tuple(_) | Val::Dict(_));
+    match result {
+        Val::List(v) | Val::Tuple(v) if !v.iter().any(nests) => result.clone(),
+        v => Val::Tuple(leaves(v)),
+    }
+}
+
 impl PyTree {
     fn bindings(&self, params: &[String]) -> String {
         let annotated: Vec<&str> = params.iter().map(|p| &**p).filter(|p| p.contains(':')).collect();
@@ -230,7 +268,7 @@ impl CodeGen for PyTree {
 }
 
 /// The values of a nested argument, in torch's order: lists, tuples and dicts nest, all else is a value.
-fn leaves(v: &Val<Tensor>) -> Vec<Val<Tensor>> {
+fn leaves<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
     match v {
         Val::List(v) | Val::Tuple(v) => v.iter().flat_map(leaves).collect(),
         Val::Dict(v) => v.iter().flat_map(|(_, x)| leaves(x)).collect(),

@@ -4,8 +4,9 @@
 //! canonical op names (`call_function gelu`). In torch the first is a `get_attr` node whose attribute is a `GraphModule`,
 //! the second a `call_module`, the third an ATen overload.
 
-use crate::graph::{Arg, Graph, GraphModule, Opcode};
+use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op;
+use crate::op::spell::{Spelled, is_number, spell};
 use crate::types::Val;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a,
     let is_graph = |name: &str| module.is_some_and(|m| m.graphs.contains_key(name));
     let foreign = graph.iter().any(|n| {
         let node = &graph[n];
-        node.op() == Opcode::CallFunction && torch_target(node.target()).is_none_or(|t| t != node.target())
+        node.op() == Opcode::CallFunction && torch_target(node).is_none_or(|t| t != node.target())
             || node
                 .args()
                 .iter()
@@ -32,7 +33,18 @@ pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a,
             let target = graph[n].target();
             if is_graph(target) {
                 g.set_target(n, Opcode::CallModule, target);
-            } else if let Some(t) = torch_target(target) {
+            } else if let Some(s) = spelled(graph, n) {
+                let opcode = if s.method {
+                    Opcode::CallMethod
+                } else {
+                    Opcode::CallFunction
+                };
+                // Python's own functions have no module in torch's text.
+                let target = s.target.strip_prefix("builtins.").unwrap_or(&s.target);
+                g.set_target(n, opcode, target);
+                g.set_args(n, s.args);
+                g.set_kwargs(n, s.kwargs.into_iter().map(|(k, v)| (k.into(), v)).collect());
+            } else if let Some(t) = torch_target(&graph[n]) {
                 g.set_target(n, Opcode::CallFunction, &t);
             }
         }
@@ -41,19 +53,42 @@ pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a,
     Cow::Owned(g)
 }
 
-/// torch's full path of a function: `aten.add.Tensor` is `torch.ops.aten.add.Tensor`, `_operator.add` is
-/// `operator.add`, fxc's `gelu` is `torch.ops.aten.gelu.default`. `None` for a bare name that is no op of the table.
-pub fn torch_target(target: &str) -> Option<Cow<'_, str>> {
+/// A canonical call as torch spells it: by the overload of ATen that takes its arguments, or, where these are Python's numbers or may
+/// be some, by Python's own function: `eq(%flag, True)` is `operator.eq(%flag, True)`.
+fn spelled(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
+    let node = &graph[n];
+    let op = op::by_name(node.target()).filter(|op| has_parameters(op, node))?;
+    let mut args = op::emit::call_of(op.name, node.args().to_vec()).ok()?.args;
+    for (k, v) in node.kwargs() {
+        args[op.schema.index_of(k)?] = v.clone();
+    }
+    spell(op, &args, &|n| is_number(graph[*n].meta.ty.as_ref()))
+}
+
+/// torch's full path of the function that a node calls: `aten.add.Tensor` is `torch.ops.aten.add.Tensor`, `_operator.add` is
+/// `operator.add`, `F.gelu` is `torch.nn.functional.gelu`, fxc's `gelu` is `torch.ops.aten.gelu.default`. `None` for a bare
+/// name that is no op of the table.
+pub fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
+    let target = node.target();
     if target.starts_with("aten.") || target.starts_with("prims.") {
         return Some(format!("torch.ops.{target}").into());
     }
     if let Some(name) = target.strip_prefix("_operator.") {
         return Some(format!("operator.{name}").into());
     }
+    if target.starts_with("F.") || target.starts_with("nn.functional.") {
+        return Some(op::canonical_path(target, false).into());
+    }
     if target.contains(['.', '<', ' ']) {
         return Some(target.into());
     }
-    let op = op::by_name(target)?;
+    let Some(op) = op::by_name(target).filter(|op| has_parameters(op, node)) else {
+        let full = op::imported(target)?;
+        return Some(match full.strip_prefix("Tensor.") {
+            Some(method) => format!("torch.Tensor.{method}").into(),
+            None => full.into(),
+        });
+    };
     let own = op
         .forms
         .iter()
@@ -67,6 +102,12 @@ pub fn torch_target(target: &str) -> Option<Cow<'_, str>> {
         Some(_) => format!("torch.ops.{p}").into(),
         None => p.into(),
     })
+}
+
+/// Whether an op has a parameter for each argument of the node. `max(%x, 1)` is not the canonical `max`, but `torch.max`.
+fn has_parameters(op: &op::Op, node: &Node) -> bool {
+    let named = |name: &str| op.schema.index_of(name).is_some() || op::imported(node.target()).is_none();
+    node.args().len() <= op.schema.params.len() && node.kwargs().iter().all(|(k, _)| named(k))
 }
 
 fn names_graph(v: &Arg) -> bool {

@@ -126,7 +126,7 @@ pub fn pretty_target(node: &Node) -> String {
         return t.written.to_string();
     }
     match node.op() {
-        Opcode::CallFunction => match torch_target(node.target()) {
+        Opcode::CallFunction => match torch_target(node) {
             Some(t) => t.into_owned(),
             None => node.target().to_string(),
         },

@@ -21,7 +21,7 @@
 //!   annotation and there is one result, `-> torch.Tensor` is supplied;
 //! * operators called with keyword arguments or a wrong number of operands stay calls.
 
-use super::codegen::{CodeGen, Forward};
+use super::codegen::{Called, CodeGen, Forward, flat};
 use super::form::torch_form;
 use super::names::{Names, format_target};
 use super::pyrepr::{self, Style};
@@ -82,23 +82,29 @@ const INPLACE: &[(&str, &str)] = &[
 
 /// `gm.code` of a graph. `module` tells which names are graphs of the same file, which are then submodules.
 pub fn code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
-    write(graph, module, false, &Forward)
+    write(graph, module, false, None)
 }
 
 /// [`code`] with a head, body and result of the caller's ([`CodeGen`]).
 pub fn code_with(graph: &Graph, module: Option<&GraphModule>, codegen: &dyn CodeGen) -> PythonCode {
-    write(graph, module, false, codegen)
+    write(graph, module, false, Some(codegen))
 }
 
 /// [`code`] with the types of values and comments of where they come from, as `print_readable()` shows it.
 pub(super) fn verbose_code(graph: &Graph, module: Option<&GraphModule>) -> PythonCode {
-    write(graph, module, true, &Forward)
+    write(graph, module, true, None)
 }
 
-fn write(graph: &Graph, module: Option<&GraphModule>, verbose: bool, codegen: &dyn CodeGen) -> PythonCode {
+/// The graph by a writer of the caller's, or else by the one that its function is called by.
+fn write(graph: &Graph, module: Option<&GraphModule>, verbose: bool, given: Option<&dyn CodeGen>) -> PythonCode {
     let graph = torch_form(graph, module);
-    let mut w = Writer::new(&graph, codegen);
+    let called = graph.called.as_ref().filter(|c| given.is_none() && c.fits(&graph));
+    let tree = called.map(Called::tree);
+    let own: &dyn CodeGen = tree.as_ref().map_or(&Forward, |t| t);
+    let mut w = Writer::new(&graph, given.unwrap_or(own));
     w.verbose = verbose;
+    w.nests = tree.is_some();
+    w.exported = module.is_some_and(|m| m.exported.is_some());
     for n in graph.iter() {
         w.node(n);
     }
@@ -130,6 +136,10 @@ struct Writer<'a> {
     returns: String,
     /// Whether types and places are shown.
     verbose: bool,
+    /// Whether the graph is that of an exported program.
+    exported: bool,
+    /// Whether the result is nested by the function around the graph.
+    nests: bool,
     /// The place that was shown last.
     place: String,
 }
@@ -147,6 +157,8 @@ impl<'a> Writer<'a> {
             wrapped: vec![],
             returns: String::new(),
             verbose: false,
+            exported: false,
+            nests: false,
             place: String::new(),
         }
     }
@@ -173,7 +185,10 @@ impl<'a> Writer<'a> {
                 } else if self.returns_a_tensor(n) {
                     self.returns = " -> torch.Tensor".into();
                 }
-                let value = node.args().first().map(|v| self.value(v));
+                let value = node.args().first().map(|v| match self.nests {
+                    true => self.value(&flat(v)),
+                    false => self.value(v),
+                });
                 self.lines.push(Some(self.codegen.output(&value.unwrap_or_default())));
                 return;
             }
@@ -412,6 +427,9 @@ impl<'a> Writer<'a> {
     fn finish(mut self) -> PythonCode {
         let mut params = std::mem::take(&mut self.params);
         self.hide(&mut params);
+        if self.exported {
+            leave_out_early_defaults(&mut params);
+        }
         let mut free_vars = vec![];
         for p in params {
             let raw = p.target.trim_start_matches('*');
@@ -450,6 +468,16 @@ impl<'a> Writer<'a> {
         let mut globals = self.names.into_globals();
         globals.extend(self.codegen.additional_globals());
         PythonCode { source, globals }
+    }
+}
+
+/// Python has no parameter without a default behind one that has one; constant inputs of exported programs stand anywhere.
+fn leave_out_early_defaults(params: &mut [Parameter]) {
+    let last = params
+        .iter()
+        .rposition(|p| !p.rest.contains(" = ") && !p.target.starts_with('*'));
+    for p in params.iter_mut().take(last.unwrap_or(0)) {
+        p.rest.truncate(p.rest.find(" = ").unwrap_or(p.rest.len()));
     }
 }
 

@@ -63,7 +63,7 @@ impl Access {
             }
             IndexMap::Strided { offset, strides } => self.is_contiguous(from).then(|| Access {
                 base: self.base,
-                offset: self.offset + offset,
+                offset: self.offset + offset.unwrap_or(0),
                 strides: strides.clone(),
             }),
         }

@@ -122,7 +122,7 @@ impl Tir {
 
 impl Build for Tir {
     fn call(&mut self, name: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
-        let op = op::by_name(name).unwrap_or_else(|| panic!("a decomposition calls `{name}`, which is no op"));
+        let op = op::by_name(name).unwrap_or_else(|| panic!("a decomposition calls `{name}`, which is not an op"));
         self.apply(with_defaults(op, args))
     }
 }

@@ -248,6 +248,19 @@ impl Tir {
                 "a tensor of shape {shape:?} does not fit the address space"
             )));
         }
+        let of = |v: &ValueId| self.value(*v).dtype;
+        let kernel = match &def {
+            Def::Pointwise { args, .. } | Def::Special { args, .. } | Def::Contract { args, .. } => {
+                Some(args.iter().map(of).collect())
+            }
+            Def::Reduce { arg, .. } => Some(vec![of(arg)]),
+            _ => None,
+        };
+        let all = kernel.map(|v: Vec<DType>| [v, vec![dtype]].concat());
+        if let Some(d) = all.and_then(|v| v.into_iter().find(|d| !d.is_computed())) {
+            let title = format!("kernels know no {}", d.torch_name());
+            return Err(OpError::new(crate::diag::Code::E0601, title));
+        }
         let id = ValueId(self.values.len() as u32);
         self.values.push(ValueDef {
             dtype,

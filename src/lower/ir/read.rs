@@ -30,6 +30,7 @@ impl Tir {
             graph,
             dims,
             given: inputs,
+            placeholders: 0,
             depth,
             tir: Tir::default(),
             env: HashMap::new(),
@@ -48,6 +49,8 @@ pub(in crate::lower) struct Reader<'a> {
     pub(in crate::lower) dims: &'a HashMap<String, i64>,
     /// Types of the leading inputs, where they are not the graph's own.
     given: &'a [Type],
+    /// How many placeholders have been read.
+    placeholders: usize,
     /// How many calls of graphs lead here.
     pub(in crate::lower) depth: usize,
     pub(in crate::lower) tir: Tir,
@@ -125,11 +128,17 @@ impl Reader<'_> {
 
     fn placeholder(&mut self, n: NodeId) -> OpResult<Val<ValueId>> {
         let node = &self.graph[n];
-        let index = self.tir.inputs.len();
         let own = || node.meta.ty.clone().unwrap_or(Val::Unknown);
-        let ty = self.given.get(index).cloned().unwrap_or_else(own);
+        let ty = self.given.get(self.placeholders).cloned().unwrap_or_else(own);
+        self.placeholders += 1;
         let name: Arc<str> = node.target().into();
-        let value = match &ty {
+        self.input(name, &ty)
+    }
+
+    /// An input of the program; of a nested one, as many as it has tensors.
+    fn input(&mut self, name: Arc<str>, ty: &Type) -> OpResult<Val<ValueId>> {
+        let index = self.tir.inputs.len();
+        let value = match ty {
             Type::Leaf(t) => {
                 let dims = t.shape.as_ref().ok_or_else(|| {
                     OpError::new(Code::E0304, format!("the shape of input `{name}` is not known"))
@@ -147,10 +156,39 @@ impl Reader<'_> {
                         .help("annotate the placeholder, or give example inputs"),
                 );
             }
+            // Callers of graphs give an input for each placeholder.
+            nested if self.depth == 0 && self.given.is_empty() && !nested.leaves().is_empty() => {
+                return self.items(&name, nested);
+            }
             other => self.plain(other)?,
         };
         self.tir.inputs.push((name, value.clone()));
         Ok(value)
+    }
+
+    /// The items of a nested input, called `name.0` or `name.key`.
+    fn items(&mut self, name: &str, ty: &Type) -> OpResult<Val<ValueId>> {
+        let mut all = |v: &[Type]| {
+            let items = v.iter().enumerate();
+            let read = |(i, t): (usize, &Type)| self.input(format!("{name}.{i}").into(), t);
+            items.map(read).collect::<OpResult<Vec<_>>>()
+        };
+        match ty {
+            Val::List(v) => Ok(Val::List(all(v)?)),
+            Val::Tuple(v) => Ok(Val::Tuple(all(v)?)),
+            Val::Dict(v) => {
+                let mut pairs = vec![];
+                for (k, t) in v {
+                    let key = match (k.as_str(), k.as_int()) {
+                        (Some(s), _) => s.to_string(),
+                        (_, i) => i.unwrap_or_default().to_string(),
+                    };
+                    pairs.push((self.plain(k)?, self.input(format!("{name}.{key}").into(), t)?));
+                }
+                Ok(Val::Dict(pairs))
+            }
+            other => self.plain(other),
+        }
     }
 
     /// A value without tensors, its sizes bound.
@@ -173,7 +211,7 @@ impl Reader<'_> {
         let value = self.module.attributes.get(&target).and_then(|a| a.value.clone());
         let t = value.ok_or_else(|| {
             OpError::new(Code::E0401, format!("`{target}` has no value"))
-                .help("name the weights file: `weights \"model.safetensors\"`, or pass --weights")
+                .help("name the weights file: `weights \"model.safetensors\"` in the text, or `--weights-from FILE`")
         })?;
         let (dtype, shape) = (t.dtype(), t.shape().to_vec());
         let v = if self.graph.writes_buffer(&target) {
@@ -202,6 +240,16 @@ impl Reader<'_> {
                 .index_of(name)
                 .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` has no parameter `{name}`", op.name)))?;
             call.args[i] = traced(v)?;
+        }
+        // Values are row-major here. Inputs and attributes are so in torch too; of other values only `functionalize` knows.
+        let own = |n: &NodeId| matches!(self.graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
+        let first = node.args().first().and_then(Val::as_leaf);
+        if op.name.starts_with("as_strided") && !first.is_some_and(own) {
+            let title = format!(
+                "`{}` reads memory, which only the pass `functionalize` resolves",
+                op.name
+            );
+            return Err(OpError::new(Code::E0601, title));
         }
         Ok(call)
     }

@@ -101,6 +101,11 @@ impl Program {
         }
     }
 
+    /// Where one node comes from in the user's Python; empty if that is not known.
+    pub fn place_of_node(&self, node: &str) -> String {
+        self.places.get(node).map(place).unwrap_or_default()
+    }
+
     /// The nodes that the kernel of this name computes, those that have no kernel of their own among them.
     fn nodes_of_kernel(&self, name: &str) -> Option<&[Arc<str>]> {
         let runs = |s: &Step| matches!(s, Step::Kernel { kernel, .. } if self.kernels.get(*kernel).is_some_and(|k| k.name == name));

@@ -306,6 +306,7 @@ impl Scheduler<'_> {
                 let Def::Reduce { how, .. } = &self.tir.value(r).def else {
                     unreachable!("filtered")
                 };
+                k.at_node(&self.tir.value(r).name);
                 let source = self.sources[&r][0].clone();
                 let x = self.operand(k, vars, &source, &known);
                 k.inline(&how.pre, &[x], &[])[0]
@@ -381,6 +382,7 @@ impl Scheduler<'_> {
         let Def::Pointwise { expr, .. } = &self.tir.value(v).def else {
             unreachable!("reductions come from loops")
         };
+        k.at_node(&self.tir.value(v).name);
         let args: Vec<Value> = self.sources[&v]
             .iter()
             .map(|s| self.operand(k, vars, s, known))

@@ -291,6 +291,52 @@ fn pool_count(
     n
 }
 
+/// What carries a running sum along: f32 would lose a rounding at every element.
+#[derive(Clone, Copy, PartialEq)]
+enum Carry {
+    /// The sum itself: integers, and f64.
+    Plain,
+    /// An f64 sum of f32, where each sum waits for its own last addition anyway.
+    Wide,
+    /// An f32 sum and what its roundings lost, where sums are computed side by side in vectors.
+    Compensated,
+}
+
+impl Carry {
+    fn start(self, k: &mut KernelBuilder, dtype: DType) -> Vec<Value> {
+        let of = if self == Carry::Wide { DType::F64 } else { dtype };
+        let zero = k.constant(Scalar::from_i64(of, 0));
+        vec![zero; if self == Carry::Compensated { 2 } else { 1 }]
+    }
+
+    /// What is carried once `v` is added, and the sum.
+    fn add(self, k: &mut KernelBuilder, carried: &[Value], v: Value, dtype: DType) -> (Vec<Value>, Value) {
+        match self {
+            Carry::Plain => {
+                let sum = k.binary(Binary::Add, carried[0], v);
+                (vec![sum], sum)
+            }
+            Carry::Wide => {
+                let v = k.cast(DType::F64, v);
+                let sum = k.binary(Binary::Add, carried[0], v);
+                (vec![sum], k.cast(dtype, sum))
+            }
+            Carry::Compensated => {
+                let (sum, lost) = (carried[0], carried[1]);
+                let v = k.binary(Binary::Sub, v, lost);
+                let next = k.binary(Binary::Add, sum, v);
+                let gained = k.binary(Binary::Sub, next, sum);
+                let lost = k.binary(Binary::Sub, gained, v);
+                // Infinity minus infinity is nothing that was lost.
+                let zero = k.constant(Scalar::from_i64(dtype, 0));
+                let is_number = k.compare(Compare::Eq, lost, lost);
+                let lost = k.select(is_number, lost, zero);
+                (vec![next, lost], next)
+            }
+        }
+    }
+}
+
 fn write_cumsum(
     k: &mut KernelBuilder,
     x: &(Buf, Access),
@@ -301,9 +347,15 @@ fn write_cumsum(
 ) {
     let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
     // Some sums side by side: each waits for its own last addition.
+    let carry = match (dtype, dim + 1 < shape.len()) {
+        (DType::F32, true) => Carry::Compensated,
+        (DType::F32, false) => Carry::Wide,
+        _ => Carry::Plain,
+    };
     let run = |k: &mut KernelBuilder, outers: &[Vec<Affine>]| {
-        let zero = k.constant(Scalar::from_i64(dtype, 0));
-        k.scan(shape[dim], &vec![zero; outers.len()], |k, j, sums| {
+        let start = carry.start(k, dtype);
+        let each = start.len();
+        k.scan(shape[dim], &start.repeat(outers.len()), |k, j, sums| {
             let place = |outer: &Vec<Affine>| {
                 let mut i = outer.clone();
                 i.insert(dim, j.into());
@@ -312,10 +364,10 @@ fn write_cumsum(
             // Loads first: none waits for a store that only looks like one to its place.
             let values: Vec<_> = outers.iter().map(|o| k.load(x.0, at(&x.1, &place(o)))).collect();
             let mut next = vec![];
-            for ((outer, &sum), v) in outers.iter().zip(sums).zip(values) {
-                let s = k.binary(Binary::Add, sum, v);
-                k.store(out.0, at(&out.1, &place(outer)), s);
-                next.push(s);
+            for ((outer, carried), v) in outers.iter().zip(sums.chunks(each)).zip(values) {
+                let (carried, sum) = carry.add(k, carried, v, dtype);
+                k.store(out.0, at(&out.1, &place(outer)), sum);
+                next.extend(carried);
             }
             next
         });

@@ -1,6 +1,10 @@
 //! The text of a module's form, parsed.
 
+use super::sizes::Size;
 use crate::op::schema::{Literal, parse_literal};
+
+/// The constructor parameter that every class has here: what `module.train()` sets in torch.
+pub const TRAINING: &str = "training";
 
 /// A parsed form.
 #[derive(Debug)]
@@ -26,7 +30,7 @@ pub(super) enum Expr {
         name: Option<&'static str>,
         optional: bool,
     },
-    Attr(&'static str, Need),
+    Attr(Attr),
     RnnWeights,
     /// Attributes once for each of a number of parts.
     Each {
@@ -41,7 +45,20 @@ pub(super) enum Expr {
         optional: bool,
     },
     Param(&'static str),
+    /// A constructor argument that is a list, or one item of such.
+    ListOf(&'static str),
+    /// Whether conditions hold.
+    Holds(Vec<Condition>),
     Value(Literal),
+}
+
+/// An attribute of the module.
+#[derive(Debug, Clone)]
+pub(super) struct Attr {
+    pub(super) name: &'static str,
+    pub(super) need: Need,
+    /// Its sizes; none are declared of what only a file of weights can tell.
+    pub(super) sizes: Vec<Size>,
 }
 
 /// Which attributes a part has; `*` in a path stands for the part's number.
@@ -56,8 +73,16 @@ pub(super) enum PartAttributes {
 #[derive(Debug, Clone)]
 pub(super) enum Need {
     Always,
-    IfThere,
-    When(Vec<&'static str>),
+    /// If the weights have it. Where nothing is known of the weights, if these conditions hold.
+    IfThere(Option<Vec<Condition>>),
+    When(Vec<Condition>),
+}
+
+/// `bias`, or `not kdim`: whether a constructor parameter is something.
+#[derive(Debug, Clone)]
+pub(super) struct Condition {
+    pub(super) param: &'static str,
+    pub(super) holds: bool,
 }
 
 /// A form from its text.
@@ -92,6 +117,12 @@ pub(super) fn parse(text: &'static str) -> Result<Class, String> {
             keyword_only,
         });
     }
+    // Every module trains or does not.
+    class.params.push(Param {
+        name: TRAINING,
+        default: Some(Literal::Bool(false)),
+        keyword_only: true,
+    });
     for a in pieces(args) {
         // A string literal may hold a `=`, but no form has one.
         let (name, expr) = match a.split_once('=') {
@@ -167,8 +198,18 @@ fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
     if let Some(a) = e.strip_prefix('@') {
         return attribute(a, known);
     }
+    if let Some(c) = e.strip_prefix('?') {
+        return conditions(c, &known).map(Expr::Holds);
+    }
     if known(e) {
         return Ok(Expr::Param(e));
+    }
+    if let Some(p) = e
+        .strip_prefix('[')
+        .and_then(|e| e.strip_suffix(']'))
+        .filter(|p| known(p))
+    {
+        return Ok(Expr::ListOf(p));
     }
     parse_literal(e).map(Expr::Value)
 }
@@ -178,17 +219,36 @@ fn maybe(name: &'static str) -> (&'static str, bool) {
     name.strip_suffix('?').map_or((name, false), |n| (n, true))
 }
 
-/// `weight`, `weight?` or `bias if bias and …`; `known` tells the constructor's parameters.
+/// `weight`, `weight?`, `bias[out_features] if bias and …`; `known` tells the constructor's parameters.
 fn attribute(a: &'static str, known: impl Fn(&str) -> bool) -> Result<Expr, String> {
-    if let (a, true) = maybe(a) {
-        return Ok(Expr::Attr(a, Need::IfThere));
-    }
-    let Some((a, when)) = a.split_once(" if ") else {
-        return Ok(Expr::Attr(a, Need::Always));
+    let (a, when) = match a.split_once(" if ") {
+        Some((a, when)) => (a, Some(conditions(when, &known)?)),
+        None => (a, None),
     };
-    let when: Vec<_> = when.split(" and ").map(str::trim).collect();
-    match when.iter().find(|p| !known(p)) {
-        Some(p) => Err(format!("no constructor parameter {p:?}")),
-        None => Ok(Expr::Attr(a.trim(), Need::When(when))),
-    }
+    let (name, sizes) = match a.trim().split_once('[') {
+        Some((name, sizes)) => {
+            let sizes = sizes.strip_suffix(']').ok_or("expected `]` behind sizes")?;
+            let sizes = pieces(sizes).into_iter().map(|s| Size::parse(s, &known));
+            (name, sizes.collect::<Result<_, _>>()?)
+        }
+        None => (a.trim(), vec![]),
+    };
+    let (name, need) = match (maybe(name), when) {
+        ((name, true), when) => (name, Need::IfThere(when)),
+        ((name, false), Some(when)) => (name, Need::When(when)),
+        ((name, false), None) => (name, Need::Always),
+    };
+    Ok(Expr::Attr(Attr { name, need, sizes }))
+}
+
+fn conditions(text: &'static str, known: &impl Fn(&str) -> bool) -> Result<Vec<Condition>, String> {
+    let one = |text: &'static str| {
+        let text = text.trim();
+        let (param, holds) = text.strip_prefix("not ").map_or((text, true), |p| (p, false));
+        match known(param) {
+            true => Ok(Condition { param, holds }),
+            false => Err(format!("no constructor parameter {param:?}")),
+        }
+    };
+    text.split(" and ").map(one).collect()
 }

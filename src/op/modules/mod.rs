@@ -12,26 +12,36 @@
 //! * `input` or `$0`, `$1`, …: what the module is called with; `$1?` may be left out, `$1:mask?` may also be given as the
 //!   keyword argument `mask`;
 //! * `@weight`: the module's attribute; `@weight?` may be missing; `@bias if bias` is there when the constructor's
-//!   arguments say so (`and` joins several) and is `None` otherwise;
+//!   arguments say so (`and` joins several, `not kdim` is one) and is `None` otherwise; `@bias? if bias` is there if the weights
+//!   have it, or, where nothing is known of them, if the constructor's arguments say so;
+//! * `@weight[out_channels, in_channels // groups, *kernel_size:2]`: an attribute whose sizes follow from the constructor's
+//!   arguments;
 //! * `@rnn_weights`: the list of weights and biases of a recurrent module, by layer and direction;
 //! * `@each num_layers of layers.*.weight layers.*.bias?`: the list of the attributes of each part, of which there are as many
 //!   as a constructor parameter says or is long; `@each num_layers of layers.* is TransformerEncoderLayer` are the attributes
 //!   that this class's own form names;
 //! * `%layers.0 is TransformerEncoderLayer.nhead`: the constructor argument of a part that the file declares as a module of
 //!   that class; with a `?` it may be missing and is `None` then;
-//! * a constructor parameter by name, or a literal.
+//! * a constructor parameter by name, or a literal; `[normalized_shape]` is a list that may be written as its one item;
+//! * `?track_running_stats and not training`: whether this holds. `training` is a parameter of every class, false by default.
 //!
 //! A class may have two forms: the one that ends in `when param='value'` holds for that value, the other otherwise.
 
 mod form;
+mod sizes;
+mod training;
 
 use super::schema::Literal;
 use super::{Op, OpError, all, by_name};
+use crate::diag::words::count;
 use crate::diag::{Code, nearest};
 use crate::types::Val;
-use form::{Class, Expr, Need, PartAttributes};
+pub use form::TRAINING;
+use form::{Attr, Class, Condition, Expr, Need, PartAttributes};
+pub use sizes::Sizes;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
+pub use training::trains;
 
 /// Where an argument of a module's op comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +78,8 @@ pub struct ModuleCall {
     pub kwargs: Vec<(&'static str, Source)>,
     /// The module was constructed with `inplace=True`: it writes its result to its input.
     pub inplace: bool,
+    /// The sizes of the module's attributes, as far as the constructor's arguments tell them.
+    pub sizes: Sizes,
 }
 
 /// Forms by class, those with a condition first.
@@ -89,7 +101,8 @@ pub fn classes() -> impl Iterator<Item = &'static str> {
 /// The constructor parameters of `class` in order, each with its default.
 pub fn constructor(class: &str) -> Option<Vec<(&'static str, Option<&'static Literal>)>> {
     let c = CLASSES.get(base_name(class))?.first()?;
-    Some(c.params.iter().map(|p| (p.name, p.default.as_ref())).collect())
+    let own = c.params.iter().filter(|p| p.name != TRAINING);
+    Some(own.map(|p| (p.name, p.default.as_ref())).collect())
 }
 
 /// `Linear` of `torch.nn.modules.linear.Linear`.
@@ -112,6 +125,8 @@ pub struct Constructed<'a> {
 pub trait Below {
     /// Whether it has a parameter or buffer at this path.
     fn has_attr(&self, path: &str) -> bool;
+    /// Whether anything is known of its parameters and buffers.
+    fn is_known(&self) -> bool;
     /// The module that is declared at this path.
     fn part(&self, path: &str) -> Option<Constructed<'_>>;
 }
@@ -127,13 +142,16 @@ pub fn expand(
     let Constructed { class, args, kwargs } = module;
     let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
+    check_types(&forms[0], args, kwargs)?;
     let form = chosen(forms, &given)?;
+    training::can_train(form, &given)?;
     let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: no op `{}`", form.name, form.op));
     let mut call = ModuleCall {
         op,
         args: vec![],
         kwargs: vec![],
         inplace: given.get("inplace") == Some(&Val::Bool(true)),
+        sizes: vec![],
     };
     let mut taken = vec![];
     for (name, expr) in &form.args {
@@ -146,11 +164,14 @@ pub fn expand(
                 None if *optional => Source::Value(Val::None),
                 None => {
                     let (class, needed) = (form.name, at + 1);
-                    let what = format!("module `{class}` is called with {inputs} arguments but needs {needed}");
+                    let what = format!(
+                        "module `{class}` is called with {} but needs {needed}",
+                        count(inputs, "argument")
+                    );
                     return Err(OpError::new(Code::E0203, what));
                 }
             },
-            expr => of_module(expr, form, &given, below)?,
+            expr => of_module(expr, form, &given, below, &mut call.sizes)?,
         };
         match name {
             Some(n) => call.kwargs.push((n, source)),
@@ -163,13 +184,38 @@ pub fn expand(
     }
 }
 
+/// The sizes of a module's attribute, as far as the constructor's arguments tell them.
+pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> {
+    let form = CLASSES.get(base_name(module.class))?.first()?;
+    let given = constructor_args(form, module.args, module.kwargs).ok()?;
+    form.args.iter().find_map(|(_, e)| match e {
+        Expr::Attr(a) if a.name == name => sizes::shape(&a.sizes, &given),
+        Expr::RnnWeights => {
+            let mut all = vec![];
+            rnn_weights(form.name, &given, &mut all);
+            all.into_iter().find(|(n, _)| &**n == name).map(|(_, s)| s)
+        }
+        _ => None,
+    })
+}
+
 /// What an argument is that does not depend on the call's inputs.
-fn of_module(expr: &Expr, form: &Class, given: &HashMap<&str, Literal>, below: &dyn Below) -> Result<Source, OpError> {
+fn of_module(
+    expr: &Expr,
+    form: &Class,
+    given: &HashMap<&str, Literal>,
+    below: &dyn Below,
+    sizes: &mut Sizes,
+) -> Result<Source, OpError> {
     Ok(match expr {
-        Expr::Attr(a, need) if wanted(need, a, given, below) => Source::Attr((*a).into()),
+        Expr::Attr(a) if wanted(a, given, below) => {
+            let name: Arc<str> = a.name.into();
+            sizes.extend(sizes::shape(&a.sizes, given).map(|s| (name.clone(), s)));
+            Source::Attr(name)
+        }
         Expr::Input { .. } | Expr::Attr(..) => Source::Value(Val::None),
-        Expr::RnnWeights => rnn_weights(given),
-        Expr::Each { count, of } => each(count_of(&given[count]), of, below)?,
+        Expr::RnnWeights => rnn_weights(form.name, given, sizes),
+        Expr::Each { count, of } => each(count_of(&given[count]), of, given, below, sizes)?,
         Expr::Part {
             path,
             class,
@@ -177,6 +223,11 @@ fn of_module(expr: &Expr, form: &Class, given: &HashMap<&str, Literal>, below: &
             optional,
         } => Source::Value(part_argument(form, path, class, param, *optional, below)?),
         Expr::Param(p) => Source::Value(given[p].clone()),
+        Expr::ListOf(p) => Source::Value(match &given[p] {
+            v @ Val::Int(_) => Val::List(vec![v.clone()]),
+            v => v.clone(),
+        }),
+        Expr::Holds(conditions) => Source::Value(Val::Bool(hold(conditions, given))),
         Expr::Value(v) => Source::Value(v.clone()),
     })
 }
@@ -185,7 +236,10 @@ fn of_module(expr: &Expr, form: &Class, given: &HashMap<&str, Literal>, below: &
 fn surplus(class: &str, i: usize, most: usize, inputs: usize, names: &[Arc<str>]) -> OpError {
     let what = match i.checked_sub(inputs - names.len()).map(|k| &names[k]) {
         Some(argument) => format!("module `{class}` takes no argument `{argument}`"),
-        None => format!("module `{class}` is called with {inputs} arguments but takes {most}"),
+        None => format!(
+            "module `{class}` is called with {} but takes {most}",
+            count(inputs, "argument")
+        ),
     };
     OpError::new(Code::E0203, what)
 }
@@ -214,6 +268,7 @@ pub fn no_guards() -> Option<ModuleCall> {
         args: vec![Source::Value(Val::Bool(true))],
         kwargs: vec![],
         inplace: false,
+        sizes: vec![],
     })
 }
 
@@ -234,7 +289,7 @@ fn find_input(at: usize, name: Option<&str>, inputs: usize, names: &[Arc<str>]) 
 }
 
 /// `weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0`, then those of the reverse direction, then the next layer.
-fn rnn_weights(given: &HashMap<&str, Literal>) -> Source {
+fn rnn_weights(class: &str, given: &HashMap<&str, Literal>, sizes: &mut Sizes) -> Source {
     let int = |name: &str| given.get(name).and_then(Val::as_int).unwrap_or(0);
     let mut kinds = vec!["weight_ih", "weight_hh"];
     if int("bias") != 0 {
@@ -251,11 +306,11 @@ fn rnn_weights(given: &HashMap<&str, Literal>) -> Source {
     let mut list = vec![];
     for layer in 0..int("num_layers").clamp(1, 1024) {
         for suffix in suffixes {
-            list.extend(
-                kinds
-                    .iter()
-                    .map(|k| Source::Attr(format!("{k}_l{layer}{suffix}").into())),
-            );
+            for k in &kinds {
+                let name: Arc<str> = format!("{k}_l{layer}{suffix}").into();
+                sizes.extend(sizes::recurrent(class, k, layer, given).map(|s| (name.clone(), s)));
+                list.push(Source::Attr(name));
+            }
         }
     }
     Source::List(list)
@@ -271,32 +326,54 @@ fn count_of(v: &Literal) -> usize {
 const MOST_PARTS: usize = 1024;
 
 /// The attributes of every part.
-fn each(count: usize, of: &PartAttributes, below: &dyn Below) -> Result<Source, OpError> {
+fn each(
+    count: usize,
+    of: &PartAttributes,
+    given: &HashMap<&str, Literal>,
+    below: &dyn Below,
+    sizes: &mut Sizes,
+) -> Result<Source, OpError> {
     if count > MOST_PARTS {
         return Err(OpError::new(
             Code::E0203,
             format!("a module of {count} parts; at most {MOST_PARTS} are known"),
         ));
     }
-    let paths: Vec<(String, bool)> = match of {
-        PartAttributes::Paths(paths) => paths.iter().map(|(p, optional)| (p.to_string(), *optional)).collect(),
-        PartAttributes::OfClass { path, class } => {
-            let named = CLASSES[class][0].args.iter().filter_map(|(_, e)| match e {
-                Expr::Attr(a, need) => Some((format!("{path}.{a}"), !matches!(need, Need::Always))),
-                _ => None,
-            });
-            named.collect()
+    let (path, class) = match of {
+        PartAttributes::Paths(paths) => {
+            let source = |i: usize, (path, optional): &(&str, bool)| {
+                let path = path.replace('*', &i.to_string());
+                match *optional && !below.has_attr(&path) {
+                    true => Source::Value(Val::None),
+                    false => Source::Attr(path.into()),
+                }
+            };
+            let parts = (0..count).flat_map(|i| paths.iter().map(move |p| source(i, p)));
+            return Ok(Source::List(parts.collect()));
         }
+        PartAttributes::OfClass { path, class } => (path, &CLASSES[class][0]),
     };
-    let source = |i: usize, (path, optional): &(String, bool)| {
+    let mut list = vec![];
+    for i in 0..count {
         let path = path.replace('*', &i.to_string());
-        match *optional && !below.has_attr(&path) {
-            true => Source::Value(Val::None),
-            false => Source::Attr(path.into()),
+        // A part that is not declared for itself is constructed from the arguments of the whole.
+        let part = below
+            .part(&path)
+            .map(|p| constructor_args(class, p.args, p.kwargs))
+            .transpose()?;
+        let given = part.as_ref().unwrap_or(given);
+        for (_, e) in &class.args {
+            let Expr::Attr(a) = e else { continue };
+            let name: Arc<str> = format!("{path}.{}", a.name).into();
+            if !is_there(a, &name, given, below) {
+                list.push(Source::Value(Val::None));
+                continue;
+            }
+            sizes.extend(sizes::shape(&a.sizes, given).map(|s| (name.clone(), s)));
+            list.push(Source::Attr(name));
         }
-    };
-    let parts = (0..count).flat_map(|i| paths.iter().map(move |p| source(i, p)));
-    Ok(Source::List(parts.collect()))
+    }
+    Ok(Source::List(list))
 }
 
 /// The constructor argument `param` of the part at `path`, which must be of `class`. What stands beside it under other numbers
@@ -345,22 +422,45 @@ fn part_argument(
     Ok(given[param].clone())
 }
 
-fn wanted(need: &Need, attr: &str, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
-    match need {
+fn wanted(a: &Attr, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
+    is_there(a, a.name, given, below)
+}
+
+/// Whether the attribute, which stands at `path`, is one that the module has.
+fn is_there(a: &Attr, path: &str, given: &HashMap<&str, Literal>, below: &dyn Below) -> bool {
+    match &a.need {
         Need::Always => true,
-        Need::IfThere => below.has_attr(attr),
-        Need::When(params) => params
-            .iter()
-            .all(|p| given[p].as_int() != Some(0) && !given[p].is_none()),
+        Need::IfThere(Some(conditions)) if !below.is_known() => hold(conditions, given),
+        Need::IfThere(_) => below.has_attr(path),
+        Need::When(conditions) => hold(conditions, given),
     }
 }
 
+fn hold(conditions: &[Condition], given: &HashMap<&str, Literal>) -> bool {
+    let holds = |c: &Condition| c.holds == is_something(given.get(c.param));
+    conditions.iter().all(holds)
+}
+
+fn is_something(v: Option<&Literal>) -> bool {
+    v.is_some_and(|v| v.as_int() != Some(0) && !v.is_none())
+}
+
 fn unknown_class(class: &str) -> OpError {
-    let e = OpError::new(Code::E0201, format!("unknown module class `{class}`"));
-    match nearest(base_name(class), classes()) {
-        Some(n) => e.help(format!("a class with a similar name exists: `{n}`")),
-        None => e,
-    }
+    OpError::new(Code::E0201, format!("unknown module class `{class}`"))
+}
+
+/// Whether the class of a module is known and its constructor takes the arguments.
+pub fn check(module: Constructed<'_>) -> Result<(), OpError> {
+    let Constructed { class, args, kwargs } = module;
+    let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
+    let given = constructor_args(&forms[0], args, kwargs)?;
+    check_types(&forms[0], args, kwargs)?;
+    chosen(forms, &given).map(drop)
+}
+
+/// Whether an unknown class is a known one but for a slip: `Linaer`.
+pub fn is_slip(class: &str) -> bool {
+    !CLASSES.contains_key(base_name(class)) && nearest(base_name(class), classes()).is_some()
 }
 
 /// The value of every constructor parameter.
@@ -374,7 +474,8 @@ fn constructor_args(
     let max = positional.clone().count();
     if args.len() > max {
         return Err(fail(format!(
-            "takes {max} constructor arguments but {} are given",
+            "takes {} but {} are given",
+            count(max, "constructor argument"),
             args.len()
         )));
     }
@@ -385,12 +486,18 @@ fn constructor_args(
             if matches!(&**name, "device" | "dtype") {
                 continue;
             }
-            let hint = nearest(name, form.params.iter().map(|p| p.name));
-            let hint = hint.map_or(String::new(), |n| format!("; `{n}` is one"));
-            return Err(fail(format!("has no constructor parameter `{name}`{hint}")));
+            let e = fail(format!("has no constructor parameter `{name}`"));
+            return Err(OpError {
+                param: Some(name.to_string()),
+                ..e
+            });
         };
         if out.insert(p.name, v.clone()).is_some() {
-            return Err(fail(format!("constructor parameter `{name}` is given twice")));
+            let e = fail(format!("constructor parameter `{name}` is given twice"));
+            return Err(OpError {
+                param: Some(name.to_string()),
+                ..e
+            });
         }
     }
     for p in &form.params {
@@ -410,6 +517,30 @@ fn constructor_args(
     Ok(out)
 }
 
+/// An error if torch does not take a constructor argument of this kind. What is wrong beside kinds, [`constructor_args`] says.
+fn check_types(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
+    // The mode is no argument of a constructor.
+    let own: Vec<_> = kwargs.iter().filter(|(k, _)| &**k != TRAINING).cloned().collect();
+    match super::signature::check_constructor(form.name, args, &own) {
+        Err(super::BindError::WrongType {
+            param, expected, found, ..
+        }) => {
+            let title = format!(
+                "constructor argument `{param}` of `{}` must be {expected}, not {found}",
+                form.name
+            );
+            Err(OpError::arg(&param, title).help(signature(form)))
+        }
+        // Of `device` and `dtype`, which forms leave out, not every class has both.
+        Err(super::BindError::UnknownKeyword { name, .. }) => {
+            let title = format!("`{}`: has no constructor parameter `{name}`", form.name);
+            let e = OpError::new(Code::E0203, title).help(signature(form));
+            Err(OpError { param: Some(name), ..e })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The reduction that the deprecated arguments `size_average` and `reduce` of a loss ask for; `None` if neither is given.
 pub(super) fn legacy_reduction(size_average: Option<i64>, reduce: Option<i64>) -> Option<Literal> {
     size_average.or(reduce)?;
@@ -422,7 +553,7 @@ pub(super) fn legacy_reduction(size_average: Option<i64>, reduce: Option<i64>) -
 
 fn signature(form: &Class) -> String {
     let mut parts: Vec<String> = vec![];
-    for p in &form.params {
+    for p in form.params.iter().filter(|p| p.name != TRAINING) {
         if p.keyword_only && !parts.contains(&"*".to_string()) {
             parts.push("*".into());
         }
@@ -435,87 +566,4 @@ fn signature(form: &Class) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A module that has every attribute and no part that is declared.
-    struct Everything;
-
-    impl Below for Everything {
-        fn has_attr(&self, _: &str) -> bool {
-            true
-        }
-
-        fn part(&self, _: &str) -> Option<Constructed<'_>> {
-            None
-        }
-    }
-
-    #[test]
-    fn every_form_names_an_op_and_its_parameters() {
-        for form in CLASSES.values().flatten() {
-            let op = by_name(form.op).unwrap_or_else(|| panic!("{}: no op `{}`", form.name, form.op));
-            let positional = op.schema.params.iter().filter(|p| !p.keyword_only).count();
-            let by_position = form.args.iter().filter(|(n, _)| n.is_none()).count();
-            assert!(
-                by_position <= positional,
-                "{}: too many arguments for `{}`",
-                form.name,
-                op.name
-            );
-            for (n, _) in &form.args {
-                if let Some(n) = n {
-                    assert!(
-                        op.schema.index_of(n).is_some(),
-                        "{}: `{}` has no parameter `{n}`",
-                        form.name,
-                        op.name
-                    );
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn forms_are_parsed_and_expanded() {
-        let c = form::parse("Foo(a, b=[1, 2], *, bias=True) = reshape(input, @w, @b if bias, $1?, 'x', a)").unwrap();
-        assert_eq!((c.name, c.op, c.params.len(), c.args.len()), ("Foo", "reshape", 3, 6));
-        assert!(matches!(c.args[2].1, Expr::Attr("b", Need::When(_))));
-        assert!(matches!(
-            c.args[3].1,
-            Expr::Input {
-                at: 1,
-                name: None,
-                optional: true
-            }
-        ));
-        assert!(form::parse("Foo(a) = reshape(input, @b if bias)").is_err());
-    }
-
-    #[test]
-    fn constructor_errors_say_what_is_wrong() {
-        let of = |class, args: &[Literal], kwargs: &[(Arc<str>, Literal)], inputs| {
-            expand(Constructed { class, args, kwargs }, inputs, &[], &Everything)
-        };
-        let e = of("Flaten", &[], &[], 1).unwrap_err();
-        assert_eq!((e.code, e.help.len()), (Code::E0201, 1));
-        let e = of("Unflatten", &[Val::int(1)], &[], 1).unwrap_err();
-        assert_eq!(
-            e.title,
-            "`Unflatten`: constructor argument `unflattened_size` is missing"
-        );
-        let e = of("Flatten", &[], &[("start".into(), Val::int(1))], 1).unwrap_err();
-        assert!(e.title.contains("has no constructor parameter `start`"), "{}", e.title);
-        let e = of("Flatten", &[], &[], 2).unwrap_err();
-        assert_eq!(e.title, "module `Flatten` is called with 2 arguments but takes 1");
-        let ok = of("torch.nn.modules.flatten.Flatten", &[], &[], 1).unwrap();
-        assert_eq!(
-            ok.args,
-            [
-                Source::Input(0),
-                Source::Value(Val::int(1)),
-                Source::Value(Val::int(-1))
-            ]
-        );
-    }
-}
+mod tests;

@@ -158,6 +158,12 @@ fn gradient(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             ));
         }
         let steps = match step {
+            Val::Leaf(t) if t.rank()? != 1 => {
+                return Err(OpError::shape(format!(
+                    "torch.gradient expected each element of spacing to have one dimension, but got an element with {} dimensions",
+                    t.rank()?
+                )));
+            }
             Val::Leaf(t) => Steps::At(t),
             v => Steps::Even(v),
         };

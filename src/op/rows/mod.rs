@@ -15,11 +15,13 @@ mod matmul;
 mod norms;
 mod pointwise;
 mod pool;
+mod prims;
 mod python;
+mod python_math;
 mod random;
 mod reduce;
 mod rnn;
-mod spell;
+pub(in crate::op) mod spell;
 mod views;
 mod vision;
 
@@ -47,8 +49,11 @@ pub fn all() -> Vec<Op> {
         gradient::rows(),
         control::rows(),
         python::rows(),
+        python_math::rows(),
+        prims::rows(),
     ]
     .into_iter()
     .flatten()
+    .map(prims::spelled)
     .collect()
 }

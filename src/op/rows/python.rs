@@ -1,7 +1,7 @@
 //! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
 
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule, wrap_dim};
-use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val};
+use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val, write_str};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -114,7 +114,10 @@ fn sequences() -> Vec<Op> {
             Some(v) => Ok(Val::List(v.to_vec())),
             None => Err(OpError::arg(
                 "items",
-                format!("cannot make a list of a {}", c.get("items").kind_name()),
+                format!(
+                    "cannot make a list of {}",
+                    crate::diag::words::a(c.get("items").kind_name())
+                ),
             )),
         })
         .doc("a list of the items")
@@ -350,30 +353,34 @@ fn choices() -> Vec<Op> {
         host("sym_min", "sym_min(Any a, Any b) -> Any", |c, _| extremum(c, false))
             .doc("the smaller of two numbers")
             .spelled("torch.sym_min builtins.min"),
+        host("max_of_several", "max(Any a, Any b, Any c) -> Any", |c, _| {
+            extremum_of_three(c, true)
+        })
+        .doc("the largest of three numbers")
+        .spelled("builtins.max"),
+        host("min_of_several", "min(Any a, Any b, Any c) -> Any", |c, _| {
+            extremum_of_three(c, false)
+        })
+        .doc("the smallest of three numbers")
+        .spelled("builtins.min"),
         host("sym_int", "sym_int(Any a) -> int", |c, _| to_int(c.get("a")))
             .doc("a number truncated to an int")
             .spelled("torch.sym_int builtins.int math.trunc"),
         host("sym_float", "sym_float(Any a) -> float", |c, _| {
-            Ok(match c.get("a").as_f64() {
-                Some(x) => Val::Float(x),
-                None => Val::Any(crate::types::Kind::Float),
+            Ok(match c.get("a") {
+                Val::Str(s) => Val::Float(float_of(s)?),
+                v => v.as_f64().map_or(Val::Any(crate::types::Kind::Float), Val::Float),
             })
         })
         .doc("a number as a float")
         .spelled("torch.sym_float builtins.float"),
         host("sym_bool", "sym_bool(Any a) -> bool", |c, _| {
-            Ok(match c.get("a").as_f64() {
-                Some(x) => Val::Bool(x != 0.0),
-                None => Val::Any(crate::types::Kind::Bool),
-            })
+            Ok(truth(c.get("a")).map_or(Val::Any(crate::types::Kind::Bool), Val::Bool))
         })
         .doc("whether a number is not zero")
         .spelled("builtins.bool"),
         host("sym_not", "sym_not(Any a) -> bool", |c, _| {
-            Ok(match c.get("a").as_f64() {
-                Some(x) => Val::Bool(x == 0.0),
-                None => Val::Any(crate::types::Kind::Bool),
-            })
+            Ok(truth(c.get("a")).map_or(Val::Any(crate::types::Kind::Bool), |t| Val::Bool(!t)))
         })
         .doc("logical not of a number")
         .spelled("torch.sym_not operator.not_"),
@@ -409,6 +416,10 @@ fn math() -> Vec<Op> {
                 .get("items")
                 .items()
                 .ok_or_else(|| OpError::arg("items", "math.prod() takes a sequence"))?;
+            let numbers: Option<Vec<f64>> = items.iter().map(Val::as_f64).collect();
+            if let Some(numbers) = numbers.filter(|_| items.iter().any(|v| matches!(v, Val::Float(_)))) {
+                return Ok(Val::Float(numbers.iter().product()));
+            }
             Ok(Val::Int(items.iter().fold(Dim::Const(1), |p, v| match v {
                 Val::Int(d) => p.mul(d),
                 _ => Dim::Unknown,
@@ -416,6 +427,18 @@ fn math() -> Vec<Op> {
         })
         .doc("the product of numbers")
         .spelled("math.prod"),
+        host("sym_sum", "sym_sum(Any args) -> Any", |c, _| {
+            let items = c
+                .get("args")
+                .items()
+                .ok_or_else(|| OpError::arg("args", "sym_sum() takes a sequence of numbers"))?;
+            items.iter().try_fold(Val::int(0), |sum, v| {
+                let sum = crate::op::number::apply("add", &[sum, v.clone()]);
+                sum.unwrap_or_else(|| Err(OpError::arg("args", "sym_sum() takes numbers")))
+            })
+        })
+        .doc("the sum of numbers")
+        .spelled("torch.sym_sum"),
         host("math_sqrt", "sqrt(Any a) -> float", |c, _| match c.get("a").as_f64() {
             Some(x) if x < 0.0 => Err(OpError::value("math domain error")),
             Some(x) => Ok(Val::Float(x.sqrt())),
@@ -427,21 +450,56 @@ fn math() -> Vec<Op> {
 }
 
 fn extremum(c: &Call<TensorType>, max: bool) -> OpResult<Type> {
-    let (a, b) = (c.get("a"), c.get("b"));
+    Ok(larger(c.get("a"), c.get("b"), max))
+}
+
+fn extremum_of_three(c: &Call<TensorType>, max: bool) -> OpResult<Type> {
+    Ok(larger(&larger(c.get("a"), c.get("b"), max), c.get("c"), max))
+}
+
+fn larger(a: &Type, b: &Type, max: bool) -> Type {
     if let (Val::Int(x), Val::Int(y)) = (a, b) {
-        return Ok(Val::Int(if max { x.max_of(y) } else { x.min_of(y) }));
+        return Val::Int(if max { x.max_of(y) } else { x.min_of(y) });
     }
-    Ok(match (a.as_f64(), b.as_f64()) {
+    match (a.as_f64(), b.as_f64()) {
         // Python keeps the first of equal ones.
         (Some(x), Some(y)) if (max && y > x) || (!max && y < x) => b.clone(),
         (Some(_), Some(_)) => a.clone(),
         _ => Val::Unknown,
+    }
+}
+
+/// The float that Python reads in a string.
+fn float_of(text: &str) -> OpResult<f64> {
+    let plain = text.trim().replace('_', "").to_ascii_lowercase();
+    let letters = plain.trim_start_matches(['+', '-']);
+    let words =
+        !letters.starts_with(|c: char| c.is_ascii_alphabetic()) || ["inf", "infinity", "nan"].contains(&letters);
+    let fail = || OpError::value(format!("could not convert string to float: {}", write_str(text)));
+    plain.parse().ok().filter(|_| words).ok_or_else(fail)
+}
+
+/// Whether Python takes a value for true, if it is known.
+fn truth(v: &Type) -> Option<bool> {
+    Some(match v {
+        Val::None => false,
+        Val::Str(s) => !s.is_empty(),
+        Val::List(v) | Val::Tuple(v) => !v.is_empty(),
+        Val::Dict(v) => !v.is_empty(),
+        Val::Complex(re, im) => *re != 0.0 || *im != 0.0,
+        // Python objects are true unless they say otherwise.
+        Val::DType(_) | Val::Device(_) | Val::TorchName(_) | Val::Ellipsis | Val::Graph(_) | Val::Slice(_) => true,
+        v => v.as_f64()? != 0.0,
     })
 }
 
 fn to_int(v: &Type) -> OpResult<Type> {
     match v {
         Val::Int(d) => Ok(Val::Int(d.clone())),
+        Val::Str(s) => {
+            let fail = || OpError::value(format!("invalid literal for int() with base 10: {}", write_str(s)));
+            s.trim().replace('_', "").parse().map(Val::int).map_err(|_| fail())
+        }
         v => rounded(v, f64::trunc),
     }
 }

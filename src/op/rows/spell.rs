@@ -55,7 +55,7 @@ macro_rules! text {
 pub(super) use {method_, one, one_, special, text, two, two_};
 
 /// Sizes as torch's messages write them: `[2, 3]`.
-pub(super) fn list_text(v: &[Dim]) -> String {
+pub(in crate::op) fn list_text(v: &[Dim]) -> String {
     let parts: Vec<String> = v.iter().map(Dim::to_string).collect();
     format!("[{}]", parts.join(", "))
 }

@@ -1,7 +1,8 @@
 //! Spells canonical ops as torch does, so that the graph's Python runs under PyTorch.
 //!
-//! ATen's overloads where there is one that can say the call, else functions of the torch module. The inverse of
-//! `normalize`.
+//! ATen's overloads where there is one that can say the call, else functions of the torch module. What computes on Python's
+//! numbers (inputs, sizes) is spelled by Python's own operators, which give numbers where ATen would give tensors. The
+//! inverse of `normalize`.
 //!
 #![doc = include_str!("../examples/respell.md")]
 
@@ -38,7 +39,8 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
 fn respell(graph: &mut Graph, n: NodeId) -> Option<bool> {
     let op = canonical_op(graph, n)?;
     let args = full_args(op, graph, n).ok()?;
-    let Some(s) = spell::spell(op, &args) else {
+    let is_number = |n: &NodeId| spell::is_number(graph[*n].meta.ty.as_ref());
+    let Some(s) = spell::spell(op, &args, &is_number) else {
         return Some(false);
     };
     let opcode = if s.method {

@@ -93,7 +93,7 @@ pub fn fuse(module: &mut GraphModule, name: &str, parts: &[Part]) -> Result<Vec<
     for (i, p) in parts.iter().enumerate() {
         for &n in &p.nodes {
             if !graph.is_live(n) || !graph[n].op().is_call() {
-                return Err(GraphError(format!("a node of `{}` is no call of the graph", p.name)));
+                return Err(GraphError(format!("a node of `{}` is not a call of the graph", p.name)));
             }
             if part.insert(n, i).is_some() {
                 return Err(GraphError(format!("`%{}` is in two parts", graph[n].name())));

@@ -2,7 +2,8 @@
 //!
 //! With `scale = g / sqrt(v + eps)`, the weights of output channel `o` are multiplied by `scale[o]`, and the bias becomes
 //! `(b - m) * scale + h`; both are computed in f64 and rounded once, large weights only when they are read: packing them
-//! is then the only pass over them. Where there is nothing to fold into (or something
+//! is then the only pass over them. Weights of 16 bits stay as they are: the product with the scale would be rounded to 16
+//! bits again, which costs a model as much accuracy as all the rest of its arithmetic. Where there is nothing to fold into (or something
 //! else reads the convolution's result too), the normalisation becomes `x * scale + shift`, which is how torch computes it.
 //!
 #![doc = include_str!("../examples/batch-norm.md")]
@@ -14,6 +15,7 @@ use crate::pass::build::{GraphBuilder, Source, full_args, item_index, replace_wi
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::tensor::{AlignedBytes, Scalar, Storage, Tensor};
 use crate::types::{DType, TensorType, Val};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// See the module.
@@ -21,8 +23,13 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
     each_graph(module, |module, graph| {
         let mut changed = 0;
         for n in graph.ids() {
-            let Some(norm) = Norm::of(module, graph, n) else {
-                continue;
+            let norm = match Norm::of(module, graph, n) {
+                Ok(Some(norm)) => norm,
+                Ok(None) => continue,
+                Err(why) => {
+                    cx.remarks.push(format!("`%{}` is not folded: {why}", graph[n].name()));
+                    continue;
+                }
             };
             let folded = match Producer::of(module, graph, &norm) {
                 Ok(p) => p.fold(module, graph, &norm).is_some(),
@@ -55,45 +62,42 @@ struct Norm {
 }
 
 impl Norm {
-    fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Norm> {
-        let op = canonical_op(graph, n)?;
+    /// The normalisation that a node is, `None` for another node; an error where it has no constant statistics for a known number of
+    /// channels.
+    fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Result<Option<Norm>, String> {
+        let Some(op) = canonical_op(graph, n) else {
+            return Ok(None);
+        };
         let tuple = match op.name {
             "batch_norm" => false,
             "_native_batch_norm_legit_no_training" | "native_batch_norm" => true,
-            _ => return None,
+            _ => return Ok(None),
         };
-        let args = full_args(op, graph, n).ok()?;
-        let get = |name: &str| op.schema.index_of(name).map(|i| &args[i]);
-        if get("training").is_some_and(|t| *t != Val::Bool(false)) {
-            return None;
+        let args = full_args(op, graph, n).map_err(|e| e.title)?;
+        let get = |name: &str| op.schema.index_of(name).map_or(&Val::None, |i| &args[i]);
+        if op.schema.index_of("training").is_some() && *get("training") != Val::Bool(false) {
+            return Err("it normalises by the batch's own statistics (training)".into());
         }
         if tuple && graph[n].users().any(|u| item_index(graph, u, n) != Some(0)) {
-            return None;
+            return Err("something reads its statistics".into());
         }
-        let input = *get("input")?.as_leaf()?;
-        let ty = graph[input].meta.ty.as_ref()?.as_leaf()?.clone();
-        let channels = usize::try_from(ty.shape.as_ref()?.get(1)?.as_const()?).ok()?;
-        let values = |name: &str| constant(module, graph, get(name)?).filter(|t| t.shape() == [channels]);
-        let (mean, var) = (values("running_mean")?, values("running_var")?);
-        let optional = |name: &str, default: f64| -> Option<Vec<f64>> {
-            if get(name)?.is_none() {
-                return Some(vec![default; channels]);
-            }
-            values(name).map(|t| floats(&t))
-        };
-        let (weight, bias) = (optional("weight", 1.0)?, optional("bias", 0.0)?);
-        let eps = get("eps")?.as_f64()?;
-        let (mean, var) = (floats(&mean), floats(&var));
-        let scale: Vec<f64> = weight.iter().zip(&var).map(|(w, v)| w / (v + eps).sqrt()).collect();
-        let shift = (0..channels).map(|c| bias[c] - mean[c] * scale[c]).collect();
-        Some(Norm {
+        let input = *get("input").as_leaf().ok_or("its input is no tensor")?;
+        let ty = graph[input].meta.ty.as_ref().and_then(|t| t.as_leaf());
+        let ty = ty.ok_or_else(|| untyped(graph, input))?.clone();
+        let channels = ty
+            .shape
+            .as_ref()
+            .and_then(|s| usize::try_from(s.get(1)?.as_const()?).ok());
+        let channels = channels.ok_or("its number of channels is not known")?;
+        let (scale, shift) = scale_and_shift(&|name| get(name), &|a| constant(module, graph, a), channels)?;
+        Ok(Some(Norm {
             node: n,
             input,
             scale,
             shift,
             ty,
             tuple,
-        })
+        }))
     }
 
     /// Makes the users of the normalisation use `value`.
@@ -106,6 +110,51 @@ impl Norm {
         replace_with_value(graph, self.node, &value);
         // Its uses were just replaced, so that it can go.
         let _ = graph.erase_node(self.node);
+    }
+}
+
+/// What a normalisation with constant statistics multiplies each channel by, and what it adds then. `get` gives its arguments.
+fn scale_and_shift<'a>(
+    get: &dyn Fn(&str) -> &'a Arg,
+    constant: &dyn Fn(&Arg) -> Option<Tensor>,
+    channels: usize,
+) -> Result<(Vec<f64>, Vec<f64>), String> {
+    let values = |name: &str| {
+        let t = constant(get(name)).ok_or_else(|| format!("its {name} is not a constant with a value"))?;
+        let fits = t.shape() == [channels];
+        fits.then(|| floats(&t))
+            .ok_or_else(|| format!("its {name} is not one number per channel"))
+    };
+    let optional = |name: &str, default: f64| match get(name) {
+        Val::None => Ok(vec![default; channels]),
+        _ => values(name),
+    };
+    let (mean, var) = (values("running_mean")?, values("running_var")?);
+    let (weight, bias) = (optional("weight", 1.0)?, optional("bias", 0.0)?);
+    let eps = get("eps").as_f64().ok_or("its eps is not known")?;
+    let scale: Vec<f64> = weight.iter().zip(&var).map(|(w, v)| w / (v + eps).sqrt()).collect();
+    let shift = (0..channels).map(|c| bias[c] - mean[c] * scale[c]).collect();
+    Ok((scale, shift))
+}
+
+/// Why the type of a node is not known: the first input or weight that it depends on and that has none.
+fn untyped(graph: &Graph, n: NodeId) -> String {
+    let (mut seen, mut todo) = (HashSet::from([n]), vec![n]);
+    while let Some(n) = todo.pop() {
+        todo.extend(graph[n].inputs().into_iter().filter(|&i| seen.insert(i)));
+    }
+    let first = |op| {
+        let unknown = |n: &NodeId| graph[*n].meta.ty.as_ref().is_none_or(|t| *t == Val::Unknown);
+        let mut all = graph.find_nodes(op, None).into_iter();
+        all.find(|n| seen.contains(n) && unknown(n))
+            .map(|n| (graph[n].name(), graph[n].target()))
+    };
+    match (first(Opcode::Placeholder), first(Opcode::GetAttr)) {
+        (Some((name, input)), _) => {
+            format!("`%{name}` has no type: write `%{name} : f32[…]`, or pass `{input}:f32[…]`")
+        }
+        (None, Some((_, weight))) => format!("`{weight}` has no value: `--weights-from FILE` reads it"),
+        (None, None) => format!("the type of `%{}` is not known", graph[n].name()),
     }
 }
 
@@ -141,13 +190,13 @@ impl Producer {
         let node = norm.input;
         let not = |what: &str| Err(what.to_string());
         let Some(op) = canonical_op(graph, node) else {
-            return not("it is no convolution or product");
+            return not("it is not a convolution or product");
         };
         let (weight, bias) = match op.name {
             "conv1d" | "conv2d" | "conv3d" | "convolution" | "conv_transpose1d" | "conv_transpose2d"
             | "conv_transpose3d" | "linear" => ("weight", "bias"),
             "addmm" => ("mat2", "self"),
-            _ => return not("it is no convolution or product"),
+            _ => return not("it is not a convolution or product"),
         };
         if graph[node].users().len() != 1 {
             return not("something else reads its result");
@@ -173,6 +222,9 @@ impl Producer {
         let one = |name: &str| at(name).is_none_or(|i| args[i].as_f64() == Some(1.0));
         if op.name == "addmm" && !(one("alpha") && one("beta")) {
             return not("the product is scaled");
+        }
+        if !matches!(weights.dtype(), DType::F32 | DType::F64) {
+            return not("its weight would lose a rounding of 16 bits");
         }
         let transposed =
             op.name.starts_with("conv_transpose") || at("transposed").is_some_and(|i| args[i] == Val::Bool(true));

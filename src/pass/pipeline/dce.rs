@@ -1,6 +1,6 @@
 //! Drops what nothing uses.
 //!
-//! Effects, random numbers and writes stay, and so does the graph's interface. Attributes and module declarations that
+//! Effects, random numbers and writes stay, nodes whose declared sizes are checked when they run, and the graph's interface. Attributes and module declarations that
 //! no node names any more go as well, unless they came from the weights file.
 //!
 #![doc = include_str!("../examples/dce.md")]
@@ -37,6 +37,10 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 }
 
 fn is_dead(module: &GraphModule, graph: &Graph, n: NodeId) -> bool {
+    // Others were told its declared sizes, which only running it can check.
+    if graph[n].meta.claimed {
+        return false;
+    }
     match canonical_op(graph, n) {
         Some(op) => effect(op, module, graph, n) == Effect::Pure,
         None => !is_impure(graph, n, Some(module)),

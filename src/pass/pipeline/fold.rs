@@ -37,7 +37,7 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
 fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
     let op = canonical_op(graph, n)?;
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
-    ty.fixed_shape()?;
+    ty.fixed_shape().filter(|_| ty.dtype.is_computed())?;
     let whole = |v: i64| match ty.dtype.category() {
         Category::Bool => Some(Val::Bool(v != 0)),
         Category::Int => Some(Val::int(v)),
@@ -177,6 +177,10 @@ fn replace_with_full(graph: &mut Graph, n: NodeId, value: Arg) {
 
 /// The one value of all elements, as an argument that gives it back bit for bit.
 fn uniform(t: &Tensor) -> Option<Arg> {
+    // `full` makes the dtypes that are computed with.
+    if !t.dtype().is_computed() {
+        return None;
+    }
     let size = t.dtype().size();
     let first = t.bytes().get(..size)?;
     if t.bytes().chunks(size).any(|c| c != first) {

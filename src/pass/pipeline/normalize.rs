@@ -2,7 +2,8 @@
 //!
 //! The target is the row's name; arguments are in the schema's order with trailing defaults dropped, keyword-only ones
 //! by name. Values that inference knows (sizes, numbers, dtypes) are written out, so that the nodes that computed them
-//! die. Calls of graphs and writes stay as they are.
+//! die. Calls of graphs and writes stay as they are, and so do calls whose op depends on types that are not known:
+//! `torch._assert(%x, "…")` is one op for a tensor and another for a number.
 //!
 #![doc = include_str!("../examples/normalize.md")]
 
@@ -64,6 +65,9 @@ impl<'m> Normalize<'m> {
         }
         let resolved = infer::resolve_node(self.module, graph, n)?;
         if matches!(resolved.callee, Callee::Graph(_)) || resolved.written().is_some() {
+            return Ok(false);
+        }
+        if infer::is_open(self.module, graph, n) {
             return Ok(false);
         }
         self.rewrite(graph, n, &resolved)

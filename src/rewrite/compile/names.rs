@@ -1,5 +1,6 @@
 //! What the names of a rule stand for, and whether its expressions use them as they may be used.
 
+use crate::diag::words;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
 use crate::rewrite::condition::FUNCTIONS;
 use crate::rewrite::pattern::{Hole, Pattern};
@@ -89,7 +90,7 @@ impl Names {
         } else {
             format!("%{name}")
         };
-        let d = Diagnostic::new(Code::E0802, format!("`{shown}` is bound by nothing"))
+        let d = Diagnostic::new(Code::E0802, format!("`{shown}` is not bound"))
             .at(span, "neither a parameter of the rule nor a node of its pattern");
         let known: Vec<&str> = self
             .holes
@@ -147,11 +148,14 @@ fn check_call(f: &ast::Name, args: &[Value], out: &mut Diagnostics) {
             }
         }
         Some((name, n, _)) => {
-            let d = Diagnostic::new(Code::E0803, format!("`{name}` takes {n} arguments, not {given}"));
+            let d = Diagnostic::new(
+                Code::E0803,
+                format!("`{name}` takes {}, not {given}", words::count(*n, "argument")),
+            );
             out.push(d.at(f.span, "called here"));
         }
         None => {
-            let d = Diagnostic::new(Code::E0803, format!("`{}` is no function of rules", f.text)).at(f.span, "");
+            let d = Diagnostic::new(Code::E0803, format!("`{}` is not a function of rules", f.text)).at(f.span, "");
             let names = FUNCTIONS.iter().map(|(n, _, _)| *n);
             out.push(match nearest(&f.text, names.clone()) {
                 Some(n) => d.suggest(f.span, n, "a similar function exists"),

@@ -67,7 +67,12 @@ impl<'a> Matcher<'a> {
         let at = wanted.iter().position(rest);
         let least = wanted.len() - at.is_some() as usize;
         if found.len() < least || (at.is_none() && found.len() > least) {
-            return self.fail(state, || format!("a list has {} items, not {least}", found.len()));
+            return self.fail(state, || {
+                format!(
+                    "a list has {}, not {least}",
+                    crate::diag::words::count(found.len(), "item")
+                )
+            });
         }
         let pair = |a: &'a Val<NodeId>, v: &Val<Operand>| (GoalPart::Arg(a), v.clone());
         let Some(at) = at else {

@@ -40,8 +40,16 @@ impl<'a> Matcher<'a> {
             let eval = self.eval(&state.found);
             match eval.holds(c) {
                 Ok(Some(true)) => {}
-                Ok(Some(false)) => return self.fail(&state, || format!("its condition `{c}` is false")),
-                Ok(None) => return self.fail(&state, || format!("its condition `{c}` is not known to hold")),
+                Ok(Some(false)) => {
+                    let parts = if self.is_nearest(&state) { eval.parts(c) } else { vec![] };
+                    return self.fail(&state, || because(format!("its condition `{c}` is false"), &parts));
+                }
+                Ok(None) => {
+                    let parts = if self.is_nearest(&state) { eval.parts(c) } else { vec![] };
+                    return self.fail(&state, || {
+                        because(format!("its condition `{c}` is not known to hold"), &parts)
+                    });
+                }
                 Err(why) => return self.fail(&state, || format!("its condition cannot be computed: {why}")),
             }
         }
@@ -61,6 +69,14 @@ impl<'a> Matcher<'a> {
                 "`%{inner}`, inside of the match, is used by `%{outer}` outside of it"
             ))
         })
+    }
+}
+
+/// What is said, with the values that it follows from.
+fn because(what: String, parts: &[String]) -> String {
+    match parts {
+        [] => what,
+        parts => format!("{what}: {}", parts.join(", ")),
     }
 }
 

@@ -36,6 +36,6 @@ pub(in crate::rewrite) fn shown(graph: &Graph, v: &Val<Operand>) -> String {
 pub(super) fn shown_literal(arg: &Val<NodeId>) -> String {
     match infer::literal::<Operand>(arg) {
         Some(v) => shown(&Graph::new(), &v),
-        None => format!("a {}", arg.kind_name()),
+        None => crate::diag::words::a(arg.kind_name()),
     }
 }

@@ -348,7 +348,14 @@ impl<'a> Parser<'a> {
             _ => return self.unknown_function(at, word),
         };
         if args.len() != arity {
-            return self.error(at, format!("`{word}` takes {arity} values, not {}", args.len()));
+            return self.error(
+                at,
+                format!(
+                    "`{word}` takes {}, not {}",
+                    crate::diag::words::count(arity, "value"),
+                    args.len()
+                ),
+            );
         }
         match (word, &args[..]) {
             ("largest", _) => Ok(Input::Number(Number::Float(names::largest(self.settings.storage)))),

@@ -19,6 +19,8 @@ pub struct File {
     pub items: Vec<Item>,
     /// All comments of FXIR text, in order; the formatter puts them back by their place.
     pub comments: Vec<Comment>,
+    /// Names of items that could not be read, which was reported.
+    pub lost: Vec<Arc<str>>,
     /// Whether torch's texts stand in it with what was copied with them: its lines are left as they are.
     pub pasted: bool,
     /// The whole text.
@@ -210,6 +212,8 @@ pub struct Graph {
     pub attribute: Option<Name>,
     /// What the leading results are new values of, rather than results a caller sees.
     pub updates: Vec<Update>,
+    /// The parameters of the function around the graph, where these and the result nest.
+    pub called: Option<Called>,
     /// The statements.
     pub body: Body,
     /// Which text it was read from.
@@ -250,6 +254,16 @@ impl Spec {
         let kind = &self.kind.text;
         kind.ends_with("OUTPUT") || kind.ends_with("MUTATION") || kind.starts_with("GRADIENT")
     }
+}
+
+/// `graph f called (x, pair) (scale) { … }`: the function around the graph takes `x` and `pair` by position and `scale` by name, and
+/// flattens them.
+#[derive(Clone, Debug)]
+pub struct Called {
+    /// Parameters by position.
+    pub args: Vec<Name>,
+    /// Parameters by name, where the specification of the inputs tells these apart.
+    pub kwargs: Option<Vec<Name>>,
 }
 
 /// One of `graph f updates (buffer bn.running_mean, %x) { … }`: a leading result of the graph is the new value of this.

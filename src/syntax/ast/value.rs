@@ -127,6 +127,7 @@ pub enum BinaryOp {
     Div,
     FloorDiv,
     Mod,
+    Pow,
 }
 
 impl BinaryOp {
@@ -150,6 +151,7 @@ impl BinaryOp {
             Div => "/",
             FloorDiv => "//",
             Mod => "%",
+            Pow => "**",
         }
     }
 }

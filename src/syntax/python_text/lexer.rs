@@ -103,7 +103,7 @@ fn line_tokens<'s>(file: FileId, code: &'s str, start: usize, open: &mut usize, 
             }
             Err(()) => {
                 let piece = lexer.slice().escape_debug();
-                let d = Diagnostic::new(Code::E0013, format!("`{piece}` begins no token of Python"));
+                let d = Diagnostic::new(Code::E0013, format!("unrecognised text `{piece}`"));
                 let d = d.at(Span::new(file, from, to), "torch prints no such thing");
                 out.errors.push(d.help("paste what torch printed as it is"));
                 // What follows on the line would be reported for what is no fault of its own.

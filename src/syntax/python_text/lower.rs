@@ -6,7 +6,7 @@ use super::value::call;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
 use crate::syntax::actions::stmt;
-use crate::syntax::ast::{Body, CallKind, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
+use crate::syntax::ast::{Body, CallKind, Called, Loc, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
 use crate::syntax::{parse_type, parse_value, spans};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -48,6 +48,10 @@ pub struct Lower<'a> {
     comment: usize,
     loc: Option<Loc>,
     broken: Vec<Arc<str>>,
+    /// The parameters that the text flattens.
+    flattened: Option<Called>,
+    /// Whether the text nests its result.
+    unflattened: bool,
     errors: Vec<Diagnostic>,
 }
 
@@ -62,7 +66,12 @@ struct Pending {
 }
 
 /// The statements of a function. `children` are the graphs of its module's sub-modules.
-pub fn lower(text: &Text<'_>, def: &Def, children: &HashMap<Arc<str>, Arc<str>>, errors: &mut Vec<Diagnostic>) -> Body {
+pub fn lower(
+    text: &Text<'_>,
+    def: &Def,
+    children: &HashMap<Arc<str>, Arc<str>>,
+    errors: &mut Vec<Diagnostic>,
+) -> (Body, Option<Called>) {
     let mut l = Lower {
         text,
         wrapped: text.wrapped,
@@ -78,6 +87,8 @@ pub fn lower(text: &Text<'_>, def: &Def, children: &HashMap<Arc<str>, Arc<str>>,
         comment: text.comments.partition_point(|c| c.start < def.span.start as usize),
         loc: None,
         broken: vec![],
+        flattened: None,
+        unflattened: false,
         errors: vec![],
     };
     l.reserve(def);
@@ -91,12 +102,13 @@ pub fn lower(text: &Text<'_>, def: &Def, children: &HashMap<Arc<str>, Arc<str>>,
     l.settle_pending();
     errors.append(&mut l.errors);
     let end = |at: u32| Span::new(text.file, at as usize, at as usize);
-    Body {
+    let body = Body {
         stmts: l.stmts,
         broken: l.broken,
         open: end(def.span.start),
         close: end(def.span.end),
-    }
+    };
+    (body, l.flattened.filter(|_| l.unflattened))
 }
 
 impl Lower<'_> {
@@ -353,8 +365,12 @@ impl Lower<'_> {
                 .is_some_and(|p| p.ends_with("tree_flatten_spec") || p.ends_with("tree_leaves"))
         {
             self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
+            self.flattened = called(value);
             for e in names {
-                let Some(name) = name_of(e) else { continue };
+                // Torch also flattens the module around `forward`, which is no input of the graph.
+                let Some(name) = name_of(e).filter(|n| !self.is_self(n)) else {
+                    continue;
+                };
                 let ty = self.annotated.remove(&name);
                 let target = Name::new(name.clone(), e.span);
                 self.bind_node(&name, name.clone(), e.span);
@@ -398,6 +414,7 @@ impl Lower<'_> {
             }
             _ => None,
         });
+        self.unflattened |= unflattened.is_some();
         let value = match unflattened.or(value) {
             Some(e) => self.value(e),
             None => Value::new(ValueKind::None, s.span),
@@ -489,6 +506,38 @@ impl Lower<'_> {
         let mut ty = ty.filter(|_| !found.has_errors())?;
         spans::of_type(&mut ty, &mut |s| *s = e.span);
         Some(ty)
+    }
+}
+
+/// The parameters that `tree_flatten_spec([x, pair], self._in_spec)` or `tree_flatten_spec(([x], {'scale':scale}), …)` flattens.
+fn called(call: &Expr) -> Option<Called> {
+    let ExprKind::Call(_, args) = &call.kind else {
+        return None;
+    };
+    let Some(Arg::Positional(given)) = args.first() else {
+        return None;
+    };
+    let list = |e: &Expr| match &e.kind {
+        ExprKind::List(items) => items.iter().map(|i| Some(Name::new(name_of(i)?, i.span))).collect(),
+        _ => None,
+    };
+    match &given.kind {
+        ExprKind::List(_) => Some(Called {
+            args: list(given)?,
+            kwargs: None,
+        }),
+        ExprKind::Tuple(parts) => {
+            let [args, kwargs] = &parts[..] else { return None };
+            let ExprKind::Dict(pairs) = &kwargs.kind else {
+                return None;
+            };
+            let named = pairs.iter().map(|(_, v)| Some(Name::new(name_of(v)?, v.span)));
+            Some(Called {
+                args: list(args)?,
+                kwargs: Some(named.collect::<Option<Vec<Name>>>()?),
+            })
+        }
+        _ => None,
     }
 }
 

@@ -24,7 +24,7 @@ pub mod token;
 pub mod tree;
 mod value;
 
-use super::ast::{Body, Dialect, Graph, Item, Name, Signature};
+use super::ast::{Dialect, Graph, Item, Name, Signature};
 use super::torch_text::Found;
 use crate::diag::{Code, Diagnostic};
 use crate::source::{FileId, Span};
@@ -163,11 +163,12 @@ impl Reader<'_> {
             comments: &self.comments,
             wrapped: &self.wrapped,
         };
-        let body: Body = lower::lower(&text, def, &children, &mut self.errors);
+        let (body, called) = lower::lower(&text, def, &children, &mut self.errors);
         self.graphs.push(Graph {
             name: name.map(|n| Name::new(n, def.name.span)),
             attribute: None,
             updates: vec![],
+            called,
             body,
             dialect: Dialect::Python(class.map(|c| c.name.text.clone())),
             signature,

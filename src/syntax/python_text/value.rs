@@ -35,7 +35,7 @@ impl Lower<'_> {
                 Some(graph) => ValueKind::Graph(graph),
                 None => match self.operation(e) {
                     Some(op) => ValueKind::Node(self.emit(op, e.span)),
-                    None => self.unreadable(e.span, "a graph holds no such value"),
+                    None => self.unreadable(e.span, "a graph cannot contain this value"),
                 },
             },
         };
@@ -89,6 +89,7 @@ impl Lower<'_> {
                     "mul" => BinaryOp::Mul,
                     "floordiv" => BinaryOp::FloorDiv,
                     "mod" => BinaryOp::Mod,
+                    "pow" => BinaryOp::Pow,
                     _ => return None,
                 };
                 ValueKind::Binary(op, Box::new(self.size(a)?), Box::new(self.size(b)?))

@@ -78,6 +78,7 @@ fn graph<'a>(r: &mut Reader<'a>, region: &Region) -> Graph {
         name: None,
         attribute: None,
         updates: vec![],
+        called: None,
         body: Body {
             broken: broken(r, &stmts),
             stmts,

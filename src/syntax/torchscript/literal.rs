@@ -58,8 +58,11 @@ pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnost
             ValueKind::Tuple(values)
         });
     }
-    if text == "None" {
-        return Some(ValueKind::None);
+    match text {
+        "None" => return Some(ValueKind::None),
+        "True" | "true" => return Some(ValueKind::Bool(true)),
+        "False" | "false" => return Some(ValueKind::Bool(false)),
+        _ => {}
     }
     if &*ty.name == "NoneType" {
         return Some(ValueKind::None);

@@ -89,13 +89,13 @@ pub fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut
         sequences,
         errors,
     };
-    for i in &script.inputs {
+    for i in script.inputs.iter().flatten() {
         l.input(i);
     }
     for n in &script.nodes {
         l.node(n);
     }
-    let mut results: Vec<Value> = script.results.iter().map(|r| l.value(r)).collect();
+    let mut results: Vec<Value> = script.results.iter().flatten().map(|r| l.value(r)).collect();
     let value = match results.len() {
         1 => results.remove(0),
         _ => Value::new(ValueKind::Tuple(results), script.span),
@@ -123,6 +123,7 @@ pub(super) fn graph_of(name: Option<Name>, stmts: Vec<Stmt>, span: Span) -> Grap
         name,
         attribute: None,
         updates: vec![],
+        called: None,
         body: Body {
             stmts,
             broken: vec![],
@@ -390,7 +391,7 @@ impl Lower<'_> {
             Some(Bound::Value(value, _)) => value.kind.clone(),
             Some(Bound::Object(id)) => self.objects.value(*id),
             Some(Bound::Module(_)) => {
-                let d = Diagnostic::new(Code::E0013, "a module stands where a value is expected");
+                let d = Diagnostic::new(Code::E0013, "a module is used as a value");
                 self.errors
                     .push(d.at(v.span, "this is a module").help("print `inlined_graph`"));
                 ValueKind::None

@@ -10,6 +10,9 @@
 //!   return (%5)
 //! ```
 //!
+//! Texts that people wrote like it read in too: without types, header, brackets or result, with constants among the operands
+//! (`typing` finds what is missing).
+//!
 //! Constants, lists and tuples are arguments here rather than nodes; a chain of `prim::GetAttr` is a path; a call of a
 //! module's method `forward` is a `call_module`. `aten::add` names no overload: the graph's builder finds it by the
 //! arguments. Comments become the places of nodes.
@@ -22,9 +25,11 @@ mod lower;
 mod numbers;
 mod objects;
 mod operators;
+mod regions;
 mod rows;
 pub mod token;
 pub mod tree;
+mod typing;
 mod uses;
 mod while_loop;
 
@@ -54,10 +59,10 @@ pub fn read(file: FileId, text: &str) -> Found<'_> {
         errors: vec![],
         rest: Cow::Borrowed(text),
     };
-    if !text.contains("graph(") || !text.contains("::") {
+    if !text.contains("::") {
         return found;
     }
-    let regions = regions(text);
+    let regions = regions::regions(text);
     if regions.is_empty() {
         return found;
     }
@@ -65,9 +70,15 @@ pub fn read(file: FileId, text: &str) -> Found<'_> {
     let mut rest = text.as_bytes().to_vec();
     let mut scripts = 0;
     for range in regions {
-        let mut cx = Cx { file, errors: vec![] };
-        if let Some(script) = parse(&mut cx, text, range.clone()) {
+        let mut cx = Cx {
+            file,
+            errors: vec![],
+            literals: vec![],
+            constants: 0,
+        };
+        if let Some(mut script) = parse(&mut cx, text, range.clone()) {
             scripts += 1;
+            typing::complete(&mut script);
             let graphs = lower::lower(&script, scripts, &sequences, &mut cx.errors);
             found.graphs.extend(graphs.into_iter().map(Item::Graph));
         }
@@ -78,34 +89,6 @@ pub fn read(file: FileId, text: &str) -> Found<'_> {
     found
 }
 
-/// From a line `graph(%…` to the next that returns.
-fn regions(text: &str) -> Vec<Range<usize>> {
-    let mut out = vec![];
-    let mut start = None;
-    let mut at = 0;
-    let mut lines = text.split_inclusive('\n').peekable();
-    while let Some(raw) = lines.next() {
-        let line = raw.trim();
-        let empty = line == "graph():"
-            && lines
-                .peek()
-                .is_some_and(|l| l.contains("= prim::") || l.contains("= aten::"));
-        if start.is_none() && (line.starts_with("graph(%") || empty) {
-            start = Some(at);
-        }
-        if line.starts_with("return (")
-            && let Some(from) = start.take()
-        {
-            out.push(from..at + raw.trim_end().len());
-        }
-        at += raw.len();
-    }
-    out.extend(start.map(|from| from..text.trim_end().len().max(from)));
-    // What has no operators is a graph of torch.fx whose parameters stand in its header.
-    out.retain(|r| text[r.clone()].contains("::") && !text[r.clone()].contains("[target="));
-    out
-}
-
 fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
     let mut tokens = vec![];
     let mut lexer = Token::lexer(&text[range.clone()]);
@@ -114,17 +97,18 @@ fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
         match token {
             Ok(t) => tokens.push((from, t, to)),
             Err(()) => {
-                let piece: String = lexer.slice().chars().take(20).collect();
-                let d = Diagnostic::new(Code::E0013, format!("`{}` begins no token", piece.escape_debug()));
-                cx.errors
-                    .push(d.at(cx.span(from, to), "TorchScript prints no such thing"));
+                let d = stray(cx, text, from, to);
+                cx.errors.extend(d);
             }
         }
     }
     // A comment counts only behind a node.
     let mut kept: Vec<(usize, Token<'_>, usize)> = vec![];
     for t in tokens {
-        let behind_node = matches!(kept.last(), Some((_, Token::RParen, _)));
+        let behind_node = matches!(
+            kept.last(),
+            Some((_, Token::RParen | Token::RBracket | Token::Constant(_), _))
+        );
         if !matches!(t.1, Token::Place(_)) || behind_node {
             kept.push(t);
         }
@@ -140,6 +124,21 @@ fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
             None
         }
     }
+}
+
+/// What is no token; of the dots that stand for what was left out the first are reported.
+fn stray(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
+    let at = cx.span(from, to);
+    if text[..from].ends_with('.') {
+        return None;
+    }
+    if text[from..].starts_with("..") || text[from..].starts_with('…') {
+        let d = Diagnostic::new(Code::E0013, "a part of the graph is left out here");
+        return Some(d.at(at, "these dots").help("paste the whole graph"));
+    }
+    let piece: String = text[from..to].chars().take(20).collect();
+    let d = Diagnostic::new(Code::E0013, format!("`{}` begins no token", piece.escape_debug()));
+    Some(d.at(at, "TorchScript prints no such thing"))
 }
 
 /// Blocks within blocks make a deep tree.
@@ -189,3 +188,6 @@ mod block_tests;
 
 #[cfg(test)]
 mod number_tests;
+
+#[cfg(test)]
+mod written_tests;

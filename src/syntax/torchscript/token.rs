@@ -5,15 +5,17 @@ use logos::{Lexer, Logos, Skip};
 use std::fmt;
 
 tokens! {
-    /// A token. Scopes (`, scope: __module.net/__module.net.0`) are passed over.
+    /// A token. Scopes (`, scope: __module.net/__module.net.0`) are passed over, as are signs that older versions of torch print
+    /// (`Float(2!, 3!)`) and others write.
     #[derive(Logos, Clone, Debug, PartialEq)]
-    #[logos(skip r"[ \t\r\n\f]+")]
+    #[logos(skip r"[ \t\r\n\f;!]+")]
+    #[logos(skip(r"//[^\n]*", allow_greedy = true))]
     #[allow(missing_docs, reason = "a token is its text")]
     pub enum Token<'s> {
         #[regex(r"[A-Za-z_][A-Za-z0-9_.]*")]
         Name(&'s str),
         /// Freezing names values after the paths of attributes, which may hold anything: `%self.block1-0.weight`.
-        #[regex(r"%[^ \t\r\n\f,():\[\]]+", |l| &l.slice()[1..])]
+        #[regex(r"%[^ \t\r\n\f,():;={}\[\]]+", |l| &l.slice()[1..])]
         Value(&'s str),
         /// `aten::add`
         #[regex(r"[A-Za-z_][A-Za-z0-9_]*::[A-Za-z0-9_.]+")]
@@ -39,6 +41,14 @@ tokens! {
 /// Takes the text up to the bracket that closes it, which `()` follows.
 fn constant<'s>(lexer: &mut Lexer<'s, Token<'s>>) -> Option<&'s str> {
     let rest = lexer.remainder();
+    let line = rest.lines().next().unwrap_or_default();
+    // Brackets without calls, as they are written by hand: `prim::Constant[value=1]`.
+    if !line.contains("]()")
+        && let Some(len) = closing(line)
+    {
+        lexer.bump(len + 1);
+        return Some(&rest[..len]);
+    }
     let from = match rest.strip_prefix('"') {
         // A string may hold brackets of its own.
         Some(body) => {
@@ -54,6 +64,21 @@ fn constant<'s>(lexer: &mut Lexer<'s, Token<'s>>) -> Option<&'s str> {
     let len = from + rest[from..].find("]()")?;
     lexer.bump(len + 1);
     Some(&rest[..len])
+}
+
+/// Where the bracket that is open before `line` closes in it.
+fn closing(line: &str) -> Option<usize> {
+    let (mut depth, mut quoted) = (0usize, false);
+    line.char_indices().find_map(|(i, c)| {
+        match c {
+            '"' => quoted = !quoted,
+            '[' if !quoted => depth += 1,
+            ']' if !quoted && depth == 0 => return Some(i),
+            ']' if !quoted => depth -= 1,
+            _ => {}
+        }
+        None
+    })
 }
 
 impl fmt::Display for Token<'_> {

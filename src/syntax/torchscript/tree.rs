@@ -7,18 +7,18 @@ use std::sync::Arc;
 /// A graph.
 #[derive(Debug)]
 pub struct Script {
-    /// Its parameters, the module first.
-    pub inputs: Vec<Typed>,
+    /// Its parameters, the module first; `None` for statements without a header.
+    pub inputs: Option<Vec<Typed>>,
     /// Its nodes in order.
     pub nodes: Vec<Node>,
-    /// Its results.
-    pub results: Vec<Typed>,
+    /// Its results; `None` if the text does not say.
+    pub results: Option<Vec<Typed>>,
     /// All of it.
     pub span: Span,
 }
 
 /// `%a : Tensor, %b : Tensor = aten::max(%x, %1, %2) # model.py:9:0`
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Node {
     /// Its results.
     pub outputs: Vec<Typed>,
@@ -37,7 +37,7 @@ pub struct Node {
 }
 
 /// A block of `prim::If` or `prim::Loop`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Block {
     /// Its parameters.
     pub inputs: Vec<Typed>,
@@ -48,7 +48,7 @@ pub struct Block {
 }
 
 /// A value, with its type where it is defined.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Typed {
     /// The name without `%`.
     pub name: Arc<str>,
@@ -59,7 +59,7 @@ pub struct Typed {
 }
 
 /// `name="weight"`
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Attr {
     /// The name.
     pub name: Arc<str>,
@@ -89,6 +89,16 @@ impl Ty {
             name: name.into(),
             ..Ty::default()
         }
+    }
+
+    /// The type of a value that the text gives none.
+    pub fn unsaid() -> Ty {
+        Ty::named("?")
+    }
+
+    /// Whether the text gives no type.
+    pub fn is_unsaid(&self) -> bool {
+        &*self.name == "?"
     }
 
     /// A size among a type's arguments.
@@ -139,18 +149,106 @@ impl Ty {
     }
 }
 
+/// Operators that are written in any case.
+const PRIMS: [&str; 12] = [
+    "prim::CallFunction",
+    "prim::CallMethod",
+    "prim::Constant",
+    "prim::DictConstruct",
+    "prim::GetAttr",
+    "prim::If",
+    "prim::ListConstruct",
+    "prim::ListUnpack",
+    "prim::Loop",
+    "prim::NumToTensor",
+    "prim::TupleConstruct",
+    "prim::TupleUnpack",
+];
+
 /// What the parser carries along.
 pub struct Cx {
     /// The file being parsed.
     pub file: FileId,
     /// Findings, in the order they were made.
     pub errors: Vec<Diagnostic>,
+    /// Constants that stand among the operands of the call at hand.
+    pub literals: Vec<Node>,
+    /// How many constants stood among operands so far.
+    pub constants: usize,
+}
+
+/// The right-hand side of a node.
+pub struct Call {
+    op: Arc<str>,
+    attrs: Vec<Attr>,
+    args: Vec<Typed>,
+    literals: Vec<Node>,
+}
+
+impl Call {
+    /// The constants among the operands, then the node with these results.
+    pub fn with(mut self, outputs: Vec<Typed>, place: Option<&str>, blocks: Vec<Block>, span: Span) -> Vec<Node> {
+        self.literals.push(Node {
+            outputs,
+            op: self.op,
+            attrs: self.attrs,
+            args: self.args,
+            place: place.map(Into::into),
+            blocks,
+            span,
+        });
+        self.literals
+    }
 }
 
 impl Cx {
     /// The span between two places.
     pub fn span(&self, start: usize, end: usize) -> Span {
         Span::new(self.file, start, end.max(start))
+    }
+
+    /// A constant where an operand stands: a node of its own, which it names.
+    pub fn literal(&mut self, text: String, l: usize, r: usize) -> Typed {
+        let span = self.span(l, r);
+        let value = |ty| Typed {
+            name: format!("constant {}", self.constants).into(),
+            span,
+            ty,
+        };
+        let (out, operand) = (value(Ty::unsaid()), value(Ty::default()));
+        self.constants += 1;
+        let attr = Attr {
+            name: "value".into(),
+            text: text.into(),
+            span,
+        };
+        self.literals.push(Node {
+            outputs: vec![out],
+            op: "prim::Constant".into(),
+            attrs: vec![attr],
+            args: vec![],
+            place: None,
+            blocks: vec![],
+            span,
+        });
+        operand
+    }
+
+    /// A call, with the constants that were read among its operands. `prim::constant(1)` is `prim::Constant[value=1]()`.
+    pub fn call(&mut self, op: &str, mut attrs: Vec<Attr>, mut args: Vec<Typed>) -> Call {
+        let mut literals = std::mem::take(&mut self.literals);
+        let known = PRIMS.iter().find(|p| p.eq_ignore_ascii_case(op));
+        let op: Arc<str> = known.map_or(op, |p| *p).into();
+        if &*op == "prim::Constant" && attrs.is_empty() && args.len() == 1 && literals.len() == 1 {
+            attrs = literals.remove(0).attrs;
+            args.clear();
+        }
+        Call {
+            op,
+            attrs,
+            args,
+            literals,
+        }
     }
 
     /// A type with arguments.

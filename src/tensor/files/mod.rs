@@ -5,13 +5,17 @@
 //! headers alone, so that what they say can be checked before there is memory for it.
 
 mod array;
+mod kind;
 mod npy;
 mod npz;
 mod safetensors;
 #[cfg(test)]
 mod tests;
+mod zipped;
 
 pub use array::Array;
+pub use kind::{HEAD, Kind, Pickled, Role};
+pub use zipped::{is_zip, open_zip};
 
 use super::{ALIGN, Tensor, byte_len};
 use crate::types::DType;
@@ -84,18 +88,6 @@ impl Format {
             _ => None,
         }
     }
-
-    /// The format that the first bytes of a file show; everything that is neither NumPy's nor a zip archive is taken for
-    /// safetensors, which has no signature.
-    pub fn of_bytes(bytes: &[u8]) -> Format {
-        if bytes.starts_with(npy::MAGIC) {
-            Format::Npy
-        } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
-            Format::Npz
-        } else {
-            Format::Safetensors
-        }
-    }
 }
 
 impl fmt::Display for Format {
@@ -126,6 +118,8 @@ pub enum Problem {
     Io(String),
     /// The file has no bytes.
     Empty,
+    /// The file is of another kind.
+    Kind(Kind),
     /// The name's extension is none of the formats' (on writing).
     UnknownFormat,
     /// The file ends too early.
@@ -170,6 +164,7 @@ impl fmt::Display for Problem {
         match self {
             Problem::Io(e) => f.write_str(e),
             Problem::Empty => f.write_str("the file is empty"),
+            Problem::Kind(kind) => write!(f, "it is {kind}"),
             Problem::UnknownFormat => f.write_str("the name ends in none of .npy, .npz, .safetensors"),
             Problem::Truncated { need, have } => {
                 write!(f, "truncated: {need} bytes are needed, there are {have}")
@@ -193,7 +188,7 @@ impl fmt::Display for Problem {
             Problem::Duplicate => f.write_str("the name occurs twice"),
             Problem::Zip(what) => write!(f, "broken zip archive: {what}"),
             Problem::Dtype(d) => write!(f, "the format has no element type {d}"),
-            Problem::Memory(n) => write!(f, "it takes {n} bytes, and the system has not so much memory"),
+            Problem::Memory(n) => write!(f, "it takes {n} bytes, but the system does not have that much memory"),
         }
     }
 }
@@ -291,15 +286,17 @@ fn mapping(file: &File) -> std::io::Result<Arc<Mmap>> {
 
 /// Reads the headers of mapped bytes.
 fn parse(map: &Arc<Mmap>) -> Result<Contents, Found> {
-    match Format::of_bytes(map) {
-        Format::Npy => {
+    match Kind::of(&map[..map.len().min(HEAD)]) {
+        Kind::Npy => {
             let mut file = Contents::default();
             let header = npy::parse(map, map.len() as u64).map_err(whole)?;
             file.insert(String::new(), Array::stored(map, 0, header).map_err(whole)?);
             Ok(file)
         }
-        Format::Npz => npz::open(map),
-        Format::Safetensors => safetensors::open(map),
+        Kind::Zip => npz::open(map),
+        // A damaged file may have lost what shows its format; the reader says what is wrong.
+        Kind::Safetensors | Kind::Binary => safetensors::open(map),
+        kind => Err(whole(Problem::Kind(kind))),
     }
 }
 

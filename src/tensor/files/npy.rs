@@ -131,7 +131,7 @@ impl<'a> Dict<'a> {
             }
         }
         if !self.rest.is_empty() {
-            return Err(format!("text behind the dict: `{}`", self.here()));
+            return Err(format!("text after the dict: `{}`", self.here()));
         }
         match (descr, fortran, shape) {
             (Some(d), Some(f), Some(s)) => Ok((d, f, s)),

@@ -1,22 +1,25 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files, the names of the arrays being the files' without the extension.
 
-use super::array::{Array, Bytes};
-use super::{Contents, Found, Problem, npy, whole};
+use super::array::{Archive, Array, Bytes};
+use super::{Contents, Found, HEAD, Kind, Problem, npy, open_zip, whole};
 use crate::tensor::Tensor;
 use memmap2::Mmap;
 use std::fs::File;
-use std::io::{BufWriter, Cursor, Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
+use zip::{CompressionMethod, ZipWriter};
 
 /// Reads an archive's headers. Stored entries are used where they are (their checksums are not computed), compressed ones are
 /// unpacked when their elements are asked for.
 pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
     let zip = |e: zip::result::ZipError| Problem::Zip(e.to_string());
-    let mut archive = ZipArchive::new(Cursor::new(Bytes(map.clone()))).map_err(|e| whole(zip(e)))?;
+    let mut archive = open_zip(Bytes(map.clone())).map_err(|e| whole(zip(e)))?;
     let again = archive.clone();
+    if let Some(kind) = other_kind(&archive) {
+        return Err(whole(Problem::Kind(kind)));
+    }
     let mut file = Contents::default();
     for i in 0..archive.len() {
         let mut entry = archive.by_index(i).map_err(|e| whole(zip(e)))?;
@@ -40,6 +43,22 @@ pub fn open(map: &Arc<Mmap>) -> Result<Contents, Found> {
         file.insert(name, read);
     }
     Ok(file)
+}
+
+/// What the archive is, if it holds something else than arrays.
+fn other_kind(archive: &Archive) -> Option<Kind> {
+    let names: Vec<_> = archive.file_names().filter_map(Result::ok).collect();
+    let pickle = |name: &str| {
+        let mut head = vec![];
+        let mut archive = archive.clone();
+        // What cannot be read is told by its name alone.
+        let _ = archive
+            .by_name(name)
+            .map(|e| e.take(HEAD as u64).read_to_end(&mut head));
+        head
+    };
+    let kind = Kind::of_entries(names.iter().map(|n| &**n), pickle);
+    (kind != Kind::Npz && !names.is_empty()).then_some(kind)
 }
 
 /// Where the bytes of an entry are, if they are neither compressed nor encrypted and lie in the file.

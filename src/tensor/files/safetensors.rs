@@ -27,6 +27,14 @@ const TYPES: &[(&str, DType, safetensors::Dtype)] = &[
     ("I8", DType::I8, safetensors::Dtype::I8),
     ("U8", DType::U8, safetensors::Dtype::U8),
     ("BOOL", DType::B8, safetensors::Dtype::BOOL),
+    ("U16", DType::U16, safetensors::Dtype::U16),
+    ("U32", DType::U32, safetensors::Dtype::U32),
+    ("U64", DType::U64, safetensors::Dtype::U64),
+    ("F8_E4M3", DType::F8E4M3FN, safetensors::Dtype::F8_E4M3),
+    ("F8_E5M2", DType::F8E5M2, safetensors::Dtype::F8_E5M2),
+    ("F8_E4M3FNUZ", DType::F8E4M3FNUZ, safetensors::Dtype::F8_E4M3FNUZ),
+    ("F8_E5M2FNUZ", DType::F8E5M2FNUZ, safetensors::Dtype::F8_E5M2FNUZ),
+    ("F8_E8M0", DType::F8E8M0FNU, safetensors::Dtype::F8_E8M0),
 ];
 
 /// One tensor of the header.

@@ -5,6 +5,7 @@ pub(super) mod joining;
 mod padding;
 mod parts;
 mod rearrange;
+mod resize;
 
 use crate::op::Op;
 
@@ -16,6 +17,7 @@ pub fn rows() -> Vec<Op> {
         rearrange::rows(),
         assembly::rows(),
         parts::rows(),
+        resize::rows(),
     ]
     .into_iter()
     .flatten()

@@ -31,8 +31,13 @@ pub fn rows() -> Vec<Op> {
         .module(
             "MultiheadAttention(embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, \
              vdim=None, batch_first=False) = multihead_attention($0:query, $1:key, $2:value, num_heads, batch_first, \
-             add_zero_attn, @in_proj_weight?, @in_proj_bias?, @bias_k?, @bias_v?, @out_proj.weight, @out_proj.bias?, \
-             @q_proj_weight?, @k_proj_weight?, @v_proj_weight?, $3:key_padding_mask?, $4:need_weights?, $5:attn_mask?, \
+             add_zero_attn, @in_proj_weight?[3 * embed_dim, embed_dim] if not kdim and not vdim, \
+             @in_proj_bias?[3 * embed_dim] if \
+             bias, @bias_k?[1, 1, embed_dim] if add_bias_kv, @bias_v?[1, 1, embed_dim] if add_bias_kv, \
+             @out_proj.weight[embed_dim, embed_dim], @out_proj.bias?[embed_dim] if bias, @q_proj_weight?[embed_dim, \
+             embed_dim] if \
+             kdim and vdim, @k_proj_weight?[embed_dim, kdim] if kdim and vdim, @v_proj_weight?[embed_dim, \
+             vdim] if kdim and vdim, $3:key_padding_mask?, $4:need_weights?, $5:attn_mask?, \
              $6:average_attn_weights?, $7:is_causal?)",
         ),
     ]

@@ -29,9 +29,12 @@ fn encoder_layer() -> Op {
     .module(
         "TransformerEncoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', \
          layer_norm_eps=1e-05, batch_first=False, norm_first=False, bias=True) = transformer_encoder_layer($0:src, \
-         nhead, activation, layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight, \
-         @self_attn.in_proj_bias?, @self_attn.out_proj.weight, @self_attn.out_proj.bias?, @linear1.weight, \
-         @linear1.bias?, @linear2.weight, @linear2.bias?, @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, \
+         nhead, activation, layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight[3 * d_model, d_model], \
+         @self_attn.in_proj_bias?[3 * d_model] if bias, @self_attn.out_proj.weight[d_model, d_model], \
+         @self_attn.out_proj.bias?[d_model] if bias, @linear1.weight[dim_feedforward, d_model], \
+         @linear1.bias?[dim_feedforward] if bias, @linear2.weight[d_model, dim_feedforward], \
+         @linear2.bias?[d_model] if bias, @norm1.weight[d_model], @norm1.bias?[d_model] if bias, @norm2.weight[d_model], \
+         @norm2.bias?[d_model] if bias, \
          $1:src_mask?, $2:src_key_padding_mask?, $3:is_causal?)",
     )
 }
@@ -52,11 +55,16 @@ fn decoder_layer() -> Op {
     .module(
         "TransformerDecoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', \
          layer_norm_eps=1e-05, batch_first=False, norm_first=False, bias=True) = transformer_decoder_layer($0:tgt, \
-         $1:memory, nhead, activation, layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight, \
-         @self_attn.in_proj_bias?, @self_attn.out_proj.weight, @self_attn.out_proj.bias?, \
-         @multihead_attn.in_proj_weight, @multihead_attn.in_proj_bias?, @multihead_attn.out_proj.weight, \
-         @multihead_attn.out_proj.bias?, @linear1.weight, @linear1.bias?, @linear2.weight, @linear2.bias?, \
-         @norm1.weight, @norm1.bias?, @norm2.weight, @norm2.bias?, @norm3.weight, @norm3.bias?, $2:tgt_mask?, \
+         $1:memory, nhead, activation, layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight[3 * d_model, \
+         d_model], \
+         @self_attn.in_proj_bias?[3 * d_model] if bias, @self_attn.out_proj.weight[d_model, d_model], \
+         @self_attn.out_proj.bias?[d_model] if bias, \
+         @multihead_attn.in_proj_weight[3 * d_model, d_model], @multihead_attn.in_proj_bias?[3 * d_model] if bias, \
+         @multihead_attn.out_proj.weight[d_model, d_model], \
+         @multihead_attn.out_proj.bias?[d_model] if bias, @linear1.weight[dim_feedforward, d_model], \
+         @linear1.bias?[dim_feedforward] if bias, @linear2.weight[d_model, dim_feedforward], @linear2.bias?[d_model] if bias, \
+         @norm1.weight[d_model], @norm1.bias?[d_model] if bias, @norm2.weight[d_model], @norm2.bias?[d_model] if bias, \
+         @norm3.weight[d_model], @norm3.bias?[d_model] if bias, $2:tgt_mask?, \
          $3:memory_mask?, $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, $6:tgt_is_causal?, \
          $7:memory_is_causal?)",
     )
@@ -118,8 +126,10 @@ fn whole() -> Op {
          dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-05, \
          batch_first=False, norm_first=False, bias=True) = transformer($0:src, $1:tgt, nhead, activation, \
          layer_norm_eps, batch_first, norm_first, @each num_encoder_layers of encoder.layers.* is \
-         TransformerEncoderLayer, @encoder.norm.weight, @encoder.norm.bias?, @each num_decoder_layers of \
-         decoder.layers.* is TransformerDecoderLayer, @decoder.norm.weight, @decoder.norm.bias?, $2:src_mask?, \
+         TransformerEncoderLayer, @encoder.norm.weight[d_model], @encoder.norm.bias?[d_model] if bias, \
+         @each num_decoder_layers of \
+         decoder.layers.* is TransformerDecoderLayer, @decoder.norm.weight[d_model], \
+         @decoder.norm.bias?[d_model] if bias, $2:src_mask?, \
          $3:tgt_mask?, $4:memory_mask?, $5:src_key_padding_mask?, $6:tgt_key_padding_mask?, \
          $7:memory_key_padding_mask?, $8:src_is_causal?, $9:tgt_is_causal?, $10:memory_is_causal?)",
     )

@@ -64,7 +64,8 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
             "aten.conv{N}d.default aten.conv{N}d.padding torch.conv{N}d torch.nn.functional.conv{N}d"
         ))
         .module(text!(
-            "{module} = conv{N}d(input, @weight, @bias if bias, stride, padding, dilation, groups) when \
+            "{module} = conv{N}d(input, @weight[out_channels, in_channels // groups, *kernel_size:{N}], \
+             @bias[out_channels] if bias, stride, padding, dilation, groups) when \
              padding_mode='zeros'"
         )),
         Op::composite(
@@ -77,7 +78,8 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
         )
         .doc("convolution of an input padded as `pad` does in the mode")
         .module(text!(
-            "{module} = conv{N}d_mode(input, @weight, @bias if bias, stride, padding, dilation, groups, padding_mode)"
+            "{module} = conv{N}d_mode(input, @weight[out_channels, in_channels // groups, *kernel_size:{N}], \
+             @bias[out_channels] if bias, stride, padding, dilation, groups, padding_mode)"
         )),
         Op::composite(
             text!("conv_transpose{N}d"),
@@ -94,8 +96,9 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
         ))
         .module(text!(
             "ConvTranspose{N}d(in_channels, out_channels, kernel_size, stride=1, padding=0, output_padding=0, \
-             groups=1, bias=True, dilation=1, padding_mode='zeros') = conv_transpose{N}d(input, @weight, @bias if bias, \
-             stride, padding, output_padding, groups, dilation)"
+             groups=1, bias=True, dilation=1, padding_mode='zeros') = conv_transpose{N}d(input, \
+             @weight[in_channels, out_channels // groups, *kernel_size:{N}], @bias[out_channels] if bias, stride, \
+             padding, output_padding, groups, dilation)"
         )),
     ]
 }

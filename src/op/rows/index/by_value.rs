@@ -479,6 +479,19 @@ fn unique(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 fn isin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y) = (c.get("elements").clone(), c.get("test_elements").clone());
+    for (v, name) in [(&x, "elements"), (&y, "test_elements")] {
+        let number = matches!(
+            v,
+            Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Complex(..) | Val::Any(_)
+        );
+        if !number && !matches!(v, Val::Leaf(_) | Val::Unknown) {
+            let what = format!(
+                "argument `{name}` of `isin` must be a tensor or a number, not {}",
+                v.kind_name()
+            );
+            return Err(OpError::arg(name, what));
+        }
+    }
     let hit = match (&x, &y) {
         (Val::Leaf(x), Val::Leaf(y)) => {
             let flat = b.unary("ravel", y)?;

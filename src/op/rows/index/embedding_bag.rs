@@ -39,6 +39,13 @@ pub fn rows() -> Vec<Op> {
              torch._embedding_bag_forward_only",
         ),
         Op::composite(
+            "embedding_bag_byte_unpack",
+            "embedding_bag_byte_unpack(Tensor weight) -> Tensor",
+            byte_unpack,
+        )
+        .doc("rows of bytes, each followed by its f32 scale and offset, as f32")
+        .spelled("quantized.embedding_bag_byte_unpack.default"),
+        Op::composite(
             "embedding_bag_mode",
             "embedding_bag_mode(Tensor input, Tensor weight, Tensor? offsets=None, float? max_norm=None, float norm_type=2.0, bool \
              scale_grad_by_freq=False, str mode='mean', bool sparse=False, Tensor? per_sample_weights=None, bool \
@@ -49,10 +56,32 @@ pub fn rows() -> Vec<Op> {
         .spelled("torch.nn.functional.embedding_bag")
         .module(
             "EmbeddingBag(num_embeddings, embedding_dim, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode='mean', \
-             sparse=False, _weight=None, include_last_offset=False, padding_idx=None) = embedding_bag_mode($0, @weight, $1?, \
+             sparse=False, _weight=None, include_last_offset=False, padding_idx=None) = embedding_bag_mode($0, \
+             @weight[num_embeddings, embedding_dim], $1?, \
              max_norm, norm_type, scale_grad_by_freq, mode, sparse, $2?, include_last_offset, padding_idx)",
         ),
     ]
+}
+
+/// `bytes * scale + offset`, whose bits are the last eight bytes of each row.
+fn byte_unpack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("weight")?;
+    let last = x.rank()?.checked_sub(1);
+    let columns = last.and_then(|d| x.shape().ok()?[d].as_const()).filter(|n| *n >= 8);
+    let (Some(dim), Some(columns), DType::U8) = (last, columns, x.dtype()) else {
+        return Err(OpError::arg("weight", "expected rows of at least 8 bytes"));
+    };
+    let part = |b: &mut dyn Build, from: i64, to: i64| b.slice(x, dim, Dim::Const(from), Dim::Const(to), 1);
+    let float = |b: &mut dyn Build, from: i64| {
+        let bytes = part(b, from, from + 4)?;
+        let bytes = b.unary("clone", &bytes)?;
+        b.op("view_dtype", [bytes.into(), Val::DType(DType::F32)])
+    };
+    let (scale, offset) = (float(b, columns - 8)?, float(b, columns - 4)?);
+    let values = part(b, 0, columns - 8)?;
+    let values = b.to_dtype(&values, DType::F32)?;
+    let scaled = b.binary("mul", &values, &scale)?;
+    b.binary("add", &scaled, &offset).map(Val::Leaf)
 }
 
 fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -229,6 +258,12 @@ fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
             let places = if mode == 2 { Some(&mut max.as_mut_slice::<i64>()[k * dim..(k + 1) * dim]) } else { None };
             bag.combine(&mut out.as_mut_slice::<T>()[k * dim..(k + 1) * dim], mode, places);
         });
+    }
+    match mode {
+        // As torch, which counts only where the mean or the gradient needs it.
+        0 => count = zeros(DType::I64, &[n])?,
+        1 => max = count.clone(),
+        _ => {}
     }
     if sums_directly(c, w.dtype())? {
         of_bag = zeros(DType::I64, &[0])?;

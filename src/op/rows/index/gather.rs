@@ -65,7 +65,8 @@ fn embedding() -> Op {
     .spelled("aten.embedding.default torch.embedding")
     .module(
         "Embedding(num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, \
-         scale_grad_by_freq=False, sparse=False) = embedding(@weight, input, padding_idx) when max_norm=None",
+         scale_grad_by_freq=False, sparse=False) = embedding(@weight[num_embeddings, embedding_dim], input, \
+         padding_idx) when max_norm=None",
     )
 }
 

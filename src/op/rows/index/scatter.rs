@@ -1,6 +1,7 @@
 //! Writing elements at computed places: scatter, index_add, index_copy, index_fill, and writes through views.
 
 use super::gather::for_each_indexed;
+use crate::op::layout::Window;
 use crate::op::rows::dense::{around, in_bounds, indices, native};
 use crate::op::rows::spell::list_text;
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, View, by_name, wrap_dim};
@@ -198,8 +199,22 @@ fn through_views() -> Vec<Op> {
             |c, s| write_type(c, s, "as_strided"),
             |c| write_view(c, "as_strided"),
         )
-        .doc("a copy with src written through sizes and strides")
+        .doc("a copy with src written to its memory through sizes and strides")
         .spelled("aten.as_strided_scatter.default torch.as_strided_scatter Tensor.as_strided_scatter"),
+        Op::composite(
+            "strided_scatter",
+            "strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
+            |b, c| {
+                let x = c.leaf("self")?;
+                let window = Window::of(&c.types())?;
+                window.check(&x.ty.numel(), x.dtype())?;
+                let rows = b.op("contiguous", [x.into()])?;
+                let mut args = c.args.clone();
+                args[0] = (&rows).into();
+                b.op("as_strided_scatter", args).map(Val::Leaf)
+            },
+        )
+        .doc("a copy with src written through sizes and strides over the elements in row-major order"),
     ]
 }
 
@@ -457,6 +472,9 @@ fn write_view(c: &Call<Tensor>, view: &str) -> OpResult<Val<Tensor>> {
         panic!("`{view}` is not a view")
     };
     let part: View = f(&call)?;
+    if view == "as_strided" {
+        Window::of(&call)?.check(&Dim::from(x.numel()), x.dtype())?;
+    }
     let src = src.to(x.dtype());
     let mut out = x.clone();
     let size = x.dtype().size();

@@ -270,7 +270,9 @@ fn search_result(c: &Call<TensorType>) -> OpResult<Type> {
     let dtype = if c.bool("out_int32")? { DType::I32 } else { DType::I64 };
     let shape = match c.get("self") {
         Val::Leaf(t) => t.shape.clone(),
-        _ => Some(vec![]),
+        Val::Unknown => None,
+        Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Any(_) => Some(vec![]),
+        _ => return Err(OpError::arg("self", "the values must be a tensor or a number")),
     };
     Ok(Val::Leaf(TensorType { dtype, shape }))
 }

@@ -2,6 +2,7 @@
 
 pub(super) mod composites;
 mod eigen;
+mod errors;
 mod factorize;
 mod factors;
 pub(super) mod matrix;
@@ -26,6 +27,7 @@ pub fn rows() -> Vec<Op> {
         spectra::rows(),
         norms::rows(),
         composites::rows(),
+        errors::rows(),
     ]
     .into_iter()
     .flatten()

@@ -267,21 +267,35 @@ pub(in crate::op::rows) fn wide(b: &mut dyn Build, tensors: &[&Traced]) -> OpRes
     Ok((all?, dtype))
 }
 
-/// `|self - target|`, and the dtype of the result.
-fn difference(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, DType)> {
-    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+/// The tensors in their common dtype, in which torch rounds every step.
+fn stepwise(b: &mut dyn Build, tensors: &[&Traced]) -> OpResult<(Vec<Traced>, DType)> {
+    let (wide, dtype) = wide(b, tensors)?;
+    if !dtype.is_float() {
+        return Ok((wide, dtype));
+    }
+    let all: OpResult<Vec<Traced>> = wide.iter().map(|t| b.to_dtype(t, dtype)).collect();
+    Ok((all?, dtype))
+}
+
+/// `|self - target|`, and the dtype of the result. `rounds` says of which dtypes torch rounds every step.
+fn difference(b: &mut dyn Build, c: &Call<Traced>, rounds: fn(DType) -> bool) -> OpResult<(Traced, DType)> {
+    let operands = [c.leaf("self")?, c.leaf("target")?];
+    let (mut t, dtype) = wide(b, &operands)?;
+    if rounds(dtype) {
+        (t, _) = stepwise(b, &operands)?;
+    }
     let d = b.binary("sub", &t[0], &t[1])?;
     Ok((b.unary("abs", &d)?, dtype))
 }
 
 fn mse(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (z, dtype) = difference(b, c)?;
+    let (z, dtype) = difference(b, c, |_| true)?;
     let terms = b.binary("mul", &z, &z)?;
     finish(b, c, &terms, dtype)
 }
 
 fn l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (z, dtype) = difference(b, c)?;
+    let (z, dtype) = difference(b, c, |_| true)?;
     finish(b, c, &z, dtype)
 }
 
@@ -332,7 +346,7 @@ fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "smooth_l1_loss does not support negative values for beta.",
         ));
     }
-    let (z, dtype) = difference(b, c)?;
+    let (z, dtype) = difference(b, c, |d| d == DType::F16)?;
     let terms = match beta == 0.0 {
         true => z,
         false => rounded_corner(b, &z, beta, true, "lt")?,
@@ -348,7 +362,7 @@ fn huber(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "huber_loss does not support non-positive values for delta.",
         ));
     }
-    let (z, dtype) = difference(b, c)?;
+    let (z, dtype) = difference(b, c, |d| d == DType::BF16)?;
     let terms = rounded_corner(b, &z, delta, false, "le")?;
     finish(b, c, &terms, dtype)
 }
@@ -382,7 +396,7 @@ pub(in crate::op::rows) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: 
 
 /// `(1 - target) self + (1 + (pos_weight - 1) target) (log(1 + exp(-|self|)) + max(-self, 0))`.
 fn bce_logits(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (t, dtype) = stepwise(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let rest = b.op("rsub", [target.into(), Val::Float(1.0)])?;
     let linear = b.binary("mul", &rest, x)?;
@@ -401,7 +415,7 @@ fn bce_logits(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
+    let (t, dtype) = stepwise(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let terms = if c.bool("log_target")? {
         let d = b.binary("sub", target, x)?;

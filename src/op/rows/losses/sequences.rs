@@ -217,7 +217,7 @@ fn ctc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         }
         let class = |i| usize::try_from(targets.get(i).to_i64()).ok().filter(|t| *t < classes);
         let labels: Option<Vec<usize>> = (from..end).map(class).collect();
-        let labels = labels.ok_or_else(|| OpError::value("a target is no class"))?;
+        let labels = labels.ok_or_else(|| OpError::value("a target is not a class"))?;
         let sample = Sample {
             log_probs: x,
             batch,

@@ -40,6 +40,13 @@ fn distances() -> Vec<Op> {
         )
         .doc("the p-norms between all rows of two matrices")
         .spelled("aten.cdist.default aten._cdist_forward.default torch.cdist torch.functional.cdist"),
+        Op::composite(
+            "_euclidean_dist",
+            "_euclidean_dist(Tensor x1, Tensor x2) -> Tensor",
+            euclidean,
+        )
+        .doc("the Euclidean norms between all rows of two matrices, by one matrix product")
+        .spelled("aten._euclidean_dist.default torch._euclidean_dist"),
         Op::composite("pdist", "pdist(Tensor self, float p=2.0) -> Tensor", pdist)
             .doc("the p-norms between all pairs of rows")
             .spelled("aten.pdist.default aten._pdist_forward.default torch.pdist torch.nn.functional.pdist"),
@@ -135,6 +142,33 @@ fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     }
     let product = b.binary("mul", &unit[0], &unit[1])?;
     b.reduce("sum", &product, &[dim as usize], false).map(Val::Leaf)
+}
+
+/// `|x|² - 2xy + |y|²` as one product, as torch writes it.
+fn euclidean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
+    let norms = |b: &mut dyn Build, t: &Traced| {
+        let squares = b.binary("mul", t, t)?;
+        let last = t
+            .rank()?
+            .checked_sub(1)
+            .ok_or_else(|| OpError::shape("_euclidean_dist: X has no rows"))?;
+        let norms = b.reduce("sum", &squares, &[last], true)?;
+        let ones = b.full(norms.shape()?, Val::int(1), norms.dtype())?;
+        OpResult::Ok((norms, ones, last))
+    };
+    let (x_norms, x_ones, last) = norms(b, x)?;
+    let (y_norms, y_ones, y_last) = norms(b, y)?;
+    if y_last == 0 {
+        return Err(OpError::shape("_euclidean_dist: X2 has no rows"));
+    }
+    let scaled = b.binary("mul", x, Val::int(-2))?;
+    let left = b.cat(&[scaled, x_norms, x_ones], last)?;
+    let right = b.cat(&[y.clone(), y_ones, y_norms], y_last)?;
+    let right = b.transpose(&right, y_last - 1, y_last)?;
+    let squares = b.matmul(&left, &right)?;
+    let squares = b.op("clamp", [squares.into(), Val::int(0)])?;
+    b.unary("sqrt", &squares).map(Val::Leaf)
 }
 
 fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -5,6 +5,7 @@ mod einsum;
 mod grouped;
 mod products;
 
+use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::list_text;
 use crate::op::{
     Build, Call, Contraction, Decompose, MatrixProduct, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule,
@@ -26,6 +27,9 @@ pub(in crate::op::rows) use contract_op;
 
 /// The type of a contraction's result.
 pub(in crate::op::rows) fn contracted(c: Contraction) -> OpResult<Type> {
+    if !c.out().dtype.is_computed() {
+        return Err(not_implemented("addmm_impl_cpu_", c.out().dtype));
+    }
     Ok(Val::Leaf(match c {
         Contraction::MatMul(p) => p.out,
         Contraction::Conv(c) => c.out,
@@ -57,37 +61,59 @@ fn products() -> Vec<Op> {
             .spelled("aten.bmm.default torch.bmm Tensor.bmm"),
         contract_op!("product", "product(Tensor self, Tensor other) -> Tensor", matmul)
             .doc("product of batches of matrices, batch dims broadcast"),
-        contract_op!("affine", "affine(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", linear)
-            .doc("input @ weight.T + bias of an input of rank 2 or more"),
-        vector_op("matmul", "matmul(Tensor self, Tensor other) -> Tensor", |c, s| contracted(matmul(c, s)?), |b, c| {
-            as_matrices(b, c.leaf("self")?, c.leaf("other")?).map(Val::Leaf)
-        })
-            .doc("product of matrices or vectors, batch dims broadcast")
-            .spelled(
-                "aten.matmul.default aten.linalg_matmul.default torch.matmul torch.linalg.matmul Tensor.matmul \
+        contract_op!(
+            "affine",
+            "affine(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+            linear
+        )
+        .doc("input @ weight.T + bias of an input of rank 2 or more"),
+        vector_op(
+            "matmul",
+            "matmul(Tensor self, Tensor other) -> Tensor",
+            |c, s| contracted(matmul(c, s)?),
+            |b, c| as_matrices(b, c.leaf("self")?, c.leaf("other")?).map(Val::Leaf),
+        )
+        .doc("product of matrices or vectors, batch dims broadcast")
+        .spelled(
+            "aten.matmul.default aten.linalg_matmul.default torch.matmul torch.linalg.matmul Tensor.matmul \
                  Tensor.__matmul__ operator.matmul operator.imatmul",
-            ),
-        vector_op("mv", "mv(Tensor self, Tensor vec) -> Tensor", |c, s| contracted(mv(c, s)?), |b, c| {
-            as_matrices(b, c.leaf("self")?, c.leaf("vec")?).map(Val::Leaf)
-        })
-            .doc("product of a matrix and a vector")
-            .spelled("aten.mv.default torch.mv Tensor.mv"),
-        vector_op("dot", "dot(Tensor self, Tensor tensor) -> Tensor", |c, s| contracted(dot(c, s)?), |b, c| {
-            as_matrices(b, c.leaf("self")?, c.leaf("tensor")?).map(Val::Leaf)
-        })
-            .doc("inner product of two vectors")
-            .spelled("aten.dot.default torch.dot Tensor.dot")
-            .form("aten.vdot.default torch.vdot Tensor.vdot", "vdot(Tensor self, Tensor tensor) -> Tensor"),
+        ),
+        vector_op(
+            "mv",
+            "mv(Tensor self, Tensor vec) -> Tensor",
+            |c, s| contracted(mv(c, s)?),
+            |b, c| as_matrices(b, c.leaf("self")?, c.leaf("vec")?).map(Val::Leaf),
+        )
+        .doc("product of a matrix and a vector")
+        .spelled("aten.mv.default torch.mv Tensor.mv"),
+        vector_op(
+            "dot",
+            "dot(Tensor self, Tensor tensor) -> Tensor",
+            |c, s| contracted(dot(c, s)?),
+            |b, c| as_matrices(b, c.leaf("self")?, c.leaf("tensor")?).map(Val::Leaf),
+        )
+        .doc("inner product of two vectors")
+        .spelled("aten.dot.default torch.dot Tensor.dot")
+        .form(
+            "aten.vdot.default torch.vdot Tensor.vdot",
+            "vdot(Tensor self, Tensor tensor) -> Tensor",
+        ),
         vector_op(
             "linear",
             "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
             |c, s| contracted(linear(c, s)?),
             linear_of_vectors,
         )
-            .doc("input @ weight.T + bias")
-            .spelled("aten.linear.default torch.nn.functional.linear torch._C._nn.linear")
-            .module("Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias if bias)")
-            .module("NonDynamicallyQuantizableLinear(in_features, out_features, bias=True) = linear(input, @weight, @bias if bias)"),
+        .doc("input @ weight.T + bias")
+        .spelled("aten.linear.default torch.nn.functional.linear torch._C._nn.linear")
+        .module(
+            "Linear(in_features, out_features, bias=True) = linear(input, @weight[out_features, in_features], \
+             @bias[out_features] if bias)",
+        )
+        .module(
+            "NonDynamicallyQuantizableLinear(in_features, out_features, bias=True) = linear(input, \
+             @weight[out_features, in_features], @bias[out_features] if bias)",
+        ),
     ]
 }
 

@@ -51,12 +51,67 @@ pub fn rows() -> Vec<Op> {
         .doc("input1 @ weight[o] @ input2 for every o, plus bias")
         .spelled("aten.bilinear.default torch.bilinear torch.nn.functional.bilinear")
         .module(
-            "Bilinear(in1_features, in2_features, out_features, bias=True) = bilinear($0, $1, @weight, @bias if bias)",
+            "Bilinear(in1_features, in2_features, out_features, bias=True) = bilinear($0, $1, @weight[out_features, \
+             in1_features, in2_features], @bias[out_features] if bias)",
         ),
+        Op::composite(
+            "_trilinear",
+            "_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int \
+             unroll_dim=1) -> Tensor",
+            trilinear,
+        )
+        .doc("i1 * i2 * i3, each with new dims where its `expand` says, summed over `sumdim`")
+        .spelled("aten._trilinear.default torch._trilinear"),
+        Op::composite(
+            "_weight_int8pack_mm",
+            "_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor",
+            |b, c| {
+                let (x, w) = (c.leaf("self")?, c.leaf("mat2")?);
+                let w = b.to_dtype(w, x.dtype())?;
+                let w = b.transpose(&w, 0, 1)?;
+                let product = b.op("mm", [x.into(), w.into()])?;
+                b.binary("mul", &product, c.leaf("scales")?).map(Val::Leaf)
+            },
+        )
+        .doc("self @ mat2.T * scales, where mat2 is i8")
+        .spelled("aten._weight_int8pack_mm.default torch._weight_int8pack_mm"),
         Op::composite("kron", "kron(Tensor self, Tensor other) -> Tensor", kron)
             .doc("Kronecker product")
             .spelled("aten.kron.default torch.kron Tensor.kron"),
     ]
+}
+
+/// As an `einsum` whose letters are the dims of the product.
+fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let total = c.leaf("i1")?.rank()? + c.ints("expand1")?.len();
+    let dims = |name: &str| -> OpResult<Vec<usize>> {
+        c.ints(name)?
+            .into_iter()
+            .map(|d| crate::op::wrap_dim(d, total))
+            .collect()
+    };
+    if total > 26 {
+        return Err(OpError::shape("_trilinear: too many dims"));
+    }
+    let letters = |without: &[usize]| -> String {
+        (0..total)
+            .filter(|d| !without.contains(d))
+            .map(|d| (b'a' + d as u8) as char)
+            .collect()
+    };
+    let mut operands = vec![];
+    let mut texts = vec![];
+    for (name, expand) in [("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")] {
+        let text = letters(&dims(expand)?);
+        if text.len() != c.leaf(name)?.rank()? {
+            return Err(OpError::shape("_trilinear: the expanded operands have different ranks"));
+        }
+        texts.push(text);
+        operands.push(Val::from(c.leaf(name)?));
+    }
+    let equation = format!("{}->{}", texts.join(","), letters(&dims("sumdim")?));
+    b.op("einsum", [Val::str(&equation), Val::List(operands)])
+        .map(Val::Leaf)
 }
 
 fn outer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

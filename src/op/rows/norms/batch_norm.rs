@@ -34,18 +34,23 @@ fn batch_norm() -> Op {
     );
     for text in [
         "BatchNorm1d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
-         @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
+         @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+         @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
          momentum, eps)",
         "BatchNorm2d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
-         @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
+         @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+         @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
          momentum, eps)",
         "BatchNorm3d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
-         @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
+         @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+         @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
          momentum, eps)",
         "SyncBatchNorm(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, process_group=None, *, bias=True) = batch_norm(input, \
-         @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var if track_running_stats, False, \
+         @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+         @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
          momentum, eps)",
-        "FrozenBatchNorm2d(num_features, eps=1e-05) = batch_norm(input, @weight, @bias, @running_mean, @running_var, False, \
+        "FrozenBatchNorm2d(num_features, eps=1e-05) = batch_norm(input, @weight[num_features], @bias[num_features], \
+         @running_mean[num_features], @running_var[num_features], False, \
          None, eps)",
     ] {
         op = op.module(text);
@@ -119,6 +124,22 @@ fn training_rows() -> Vec<Op> {
         .doc("batch_norm with the statistics used and the new running statistics")
         .spelled("aten._native_batch_norm_legit_functional.default"),
         Op::composite(
+            "_batch_norm_with_update_functional",
+            "_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
+             running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+            |b, c| with_reserve(b, c, "_native_batch_norm_legit_functional", true),
+        )
+        .doc("batch_norm in training, with the statistics used, an empty tensor, and the new running statistics")
+        .spelled("aten._batch_norm_with_update_functional.default"),
+        Op::composite(
+            "_batch_norm_no_update",
+            "_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float \
+             momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
+            |b, c| with_reserve(b, c, "native_batch_norm", false),
+        )
+        .doc("batch_norm in evaluation, with empty tensors for what training saves")
+        .spelled("aten._batch_norm_no_update.default"),
+        Op::composite(
             "_instance_norm_functional",
             "_instance_norm_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
@@ -126,6 +147,18 @@ fn training_rows() -> Vec<Op> {
         )
         .doc("instance_norm with the new running statistics"),
     ]
+}
+
+/// What `row` gives, with the memory behind the statistics that cuDNN keeps for the gradient: here none.
+fn with_reserve(b: &mut dyn Build, c: &Call<Traced>, row: &str, training: bool) -> OpResult<Val<Traced>> {
+    let mut args = c.args.clone();
+    args.insert(5, Val::Bool(training));
+    let Val::Tuple(mut out) = b.call(row, args)? else {
+        return Err(OpError::arg("input", "batch_norm gives several results"));
+    };
+    let reserve = b.full(&[Dim::Const(0)], Val::int(0), DType::U8)?;
+    out.insert(3, reserve.into());
+    Ok(Val::Tuple(out))
 }
 
 /// The new running statistics: as [`functional`], with the means over the batch of each item's statistics.
@@ -292,14 +325,17 @@ fn instance_norm() -> Op {
     );
     for text in [
         "InstanceNorm1d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 2, @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var \
-         if track_running_stats, track_running_stats, momentum, eps)",
+         instance_norm_unbatched(input, 2, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
+         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
         "InstanceNorm2d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 3, @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var \
-         if track_running_stats, track_running_stats, momentum, eps)",
+         instance_norm_unbatched(input, 3, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
+         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
         "InstanceNorm3d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 4, @weight if affine, @bias if affine and bias, @running_mean if track_running_stats, @running_var \
-         if track_running_stats, track_running_stats, momentum, eps)",
+         instance_norm_unbatched(input, 4, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
+         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
     ] {
         op = op.module(text);
     }

@@ -34,7 +34,8 @@ fn layer_rows() -> Vec<Op> {
         .spelled("aten.layer_norm.default torch.layer_norm torch.nn.functional.layer_norm")
         .module(
             "LayerNorm(normalized_shape, eps=1e-05, elementwise_affine=True, bias=True) = layer_norm(input, \
-             normalized_shape, @weight if elementwise_affine, @bias if elementwise_affine and bias, eps)",
+             [normalized_shape], @weight[*normalized_shape] if elementwise_affine, \
+             @bias[*normalized_shape] if elementwise_affine and bias, eps)",
         ),
         Op::composite(
             "native_layer_norm",
@@ -55,7 +56,8 @@ fn layer_rows() -> Vec<Op> {
         .doc("x / sqrt(mean(x * x) + eps) * weight over the last dims")
         .spelled("aten.rms_norm.default torch.rms_norm torch.nn.functional.rms_norm")
         .module(
-            "RMSNorm(normalized_shape, eps=None, elementwise_affine=True) = rms_norm(input, normalized_shape, @weight if \
+            "RMSNorm(normalized_shape, eps=None, elementwise_affine=True) = rms_norm(input, [normalized_shape], \
+             @weight[*normalized_shape] if \
              elementwise_affine, eps)",
         ),
         Op::composite(
@@ -82,8 +84,9 @@ fn group_rows() -> Vec<Op> {
         .doc("normalised over groups of channels and all dims behind them")
         .spelled("aten.group_norm.default torch.group_norm torch.nn.functional.group_norm")
         .module(
-            "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True, *, bias=True) = group_norm(input, num_groups, @weight if \
-             affine, @bias if affine and bias, eps)",
+            "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True, *, bias=True) = group_norm(input, num_groups, \
+             @weight[num_channels] if \
+             affine, @bias[num_channels] if affine and bias, eps)",
         ),
         Op::composite(
             "native_group_norm",

@@ -73,7 +73,6 @@ fn rectifiers() -> Vec<Op> {
         )
         .inplace("torch.nn.functional.leaky_relu_")
         .module("LeakyReLU(negative_slope=0.01, inplace=False) = leaky_relu(input, negative_slope)"),
-        rrelu(),
         activation!(
             "threshold",
             ", Scalar threshold, Scalar value",
@@ -85,37 +84,6 @@ fn rectifiers() -> Vec<Op> {
         .inplace("torch.threshold_ torch.nn.functional.threshold_")
         .module("Threshold(threshold, value, inplace=False) = threshold(input, threshold, value)"),
     ]
-}
-
-fn rrelu() -> Op {
-    let schema = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False) -> \
-                  Tensor";
-    let of_aten = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? \
-                   generator=None) -> Tensor";
-    Op::composite("rrelu", schema, rrelu_of)
-        .doc("leaky_relu with the mean of the slopes; in training with random ones between the two")
-        .spelled("torch.rrelu")
-        .form("aten.rrelu.default", of_aten)
-        .form(
-            "torch.nn.functional.rrelu",
-            "rrelu(Tensor input, float lower=0.125, float upper=0.3333333333333333, bool training=False, bool \
-             inplace=False) -> Tensor",
-        )
-        .inplace("torch.rrelu_ torch.nn.functional.rrelu_")
-        .inplace_form("aten.rrelu_.default", of_aten)
-        .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper)")
-}
-
-fn rrelu_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let (x, lower, upper) = (c.leaf("self")?, c.f64("lower")?, c.f64("upper")?);
-    if !c.bool("training")? {
-        let slope = Val::Float((lower + upper) / 2.0);
-        return b.op("leaky_relu", [x.into(), slope]).map(Val::Leaf);
-    }
-    let slope = b.op("uniform", [x.into(), Val::Float(lower), Val::Float(upper)])?;
-    let scaled = b.binary("mul", x, &slope)?;
-    let positive = b.binary("gt", x, Val::int(0))?;
-    b.op("where", [positive.into(), x.into(), scaled.into()]).map(Val::Leaf)
 }
 
 fn clipped() -> Vec<Op> {
@@ -227,6 +195,20 @@ fn smooth() -> Vec<Op> {
         .doc("log(sigmoid(self))")
         .spelled("aten.log_sigmoid.default torch.nn.functional.logsigmoid")
         .module("LogSigmoid() = log_sigmoid(input)"),
+        Op::composite(
+            "log_sigmoid_forward",
+            "log_sigmoid_forward(Tensor self) -> (Tensor, Tensor)",
+            |b, c| {
+                let x = c.leaf("self")?;
+                let out = b.unary("log_sigmoid", x)?;
+                let size = b.unary("abs", x)?;
+                let power = b.unary("neg", &size)?;
+                let buffer = b.unary("exp", &power)?;
+                Ok(Val::Tuple(vec![out.into(), buffer.into()]))
+            },
+        )
+        .doc("log_sigmoid, and exp(-|self|) for its gradient")
+        .spelled("aten.log_sigmoid_forward.default"),
         Op::composite("softsign", "softsign(Tensor self) -> Tensor", |b, c| {
             let size = b.unary("abs", c.leaf("self")?)?;
             let divisor = b.binary("add", &size, Val::int(1))?;
@@ -336,7 +318,7 @@ fn parametric() -> Vec<Op> {
         Op::composite("prelu", "prelu(Tensor self, Tensor weight) -> Tensor", prelu)
             .doc("self, times the channel's weight where it is negative; channels are dim 1")
             .spelled("aten.prelu.default torch.prelu Tensor.prelu torch.nn.functional.prelu")
-            .module("PReLU(num_parameters=1, init=0.25) = prelu(input, @weight)"),
+            .module("PReLU(num_parameters=1, init=0.25) = prelu(input, @weight[num_parameters])"),
     ]
 }
 

@@ -4,7 +4,7 @@ use crate::op::pointwise::{not_implemented, number_of, pointwise, pointwise_by};
 use crate::op::rows::spell::{method_, one, one_, two, two_};
 use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpResult, Traced, pointwise::dtypes};
 use crate::scalar::Number;
-use crate::types::{DType, TensorType, Val};
+use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -19,7 +19,14 @@ fn sums() -> Vec<Op> {
     let scalar = "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor";
     vec![
         pointwise_by("add", binary, D::Promote, |c| {
-            scaled(c, ["self + other", "self + other * rounded(alpha)"])
+            scaled(
+                c,
+                [
+                    "self + other",
+                    "self + other * rounded(alpha)",
+                    "fma(other, rounded(alpha), self)",
+                ],
+            )
         })
         .doc("self + alpha * other; on bools, or")
         .spelled("aten.add.Tensor torch.add Tensor.add operator.add Tensor.__add__ Tensor.__radd__")
@@ -28,7 +35,14 @@ fn sums() -> Vec<Op> {
         .inplace_form("aten.add_.Scalar", scalar)
         .commutative(),
         pointwise_by("sub", binary, D::Subtract, |c| {
-            scaled(c, ["self - other", "self - other * rounded(alpha)"])
+            scaled(
+                c,
+                [
+                    "self - other",
+                    "self - other * rounded(alpha)",
+                    "fma(other, -rounded(alpha), self)",
+                ],
+            )
         })
         .doc("self - alpha * other")
         .spelled("aten.sub.Tensor torch.sub Tensor.sub operator.sub Tensor.__sub__")
@@ -37,13 +51,27 @@ fn sums() -> Vec<Op> {
         .inplace("aten.sub_.Tensor aten.subtract_.Tensor Tensor.sub_ Tensor.subtract_ operator.isub Tensor.__isub__")
         .inplace_form("aten.sub_.Scalar aten.subtract_.Scalar", scalar),
         pointwise_by("rsub", binary, D::Subtract, |c| {
-            scaled(c, ["other - self", "other - self * rounded(alpha)"])
+            scaled(
+                c,
+                [
+                    "other - self",
+                    "other - self * rounded(alpha)",
+                    "fma(self, -rounded(alpha), other)",
+                ],
+            )
         })
         .doc("other - alpha * self")
         .spelled("aten.rsub.Tensor torch.rsub Tensor.__rsub__")
         .form("aten.rsub.Scalar", scalar),
         pointwise_by("_add_relu", binary, D::Promote, |c| {
-            scaled(c, ["max(self + other, 0)", "max(self + other * rounded(alpha), 0)"])
+            scaled(
+                c,
+                [
+                    "max(self + other, 0)",
+                    "max(self + other * rounded(alpha), 0)",
+                    "max(fma(other, rounded(alpha), self), 0)",
+                ],
+            )
         })
         .doc("relu(self + alpha * other)")
         .spelled("aten._add_relu.Tensor")
@@ -90,8 +118,9 @@ fn signs() -> Vec<Op> {
     ]
 }
 
-/// The expression without and with `alpha`, after torch's checks of it.
-fn scaled(c: &Call<TensorType>, text: [&'static str; 2]) -> OpResult<&'static str> {
+/// The expression without `alpha`, with it for integers and for floats, which torch multiplies and adds with one rounding;
+/// after torch's checks of it.
+fn scaled(c: &Call<TensorType>, text: [&'static str; 3]) -> OpResult<&'static str> {
     let d = dtypes(c)?.common;
     match number_of(c.get("alpha")) {
         Some(Number::Bool(_)) if d != DType::B8 => {
@@ -101,7 +130,7 @@ fn scaled(c: &Call<TensorType>, text: [&'static str; 2]) -> OpResult<&'static st
             "For integral input tensors, argument alpha must not be a floating point number.",
         )),
         Some(n) if n.to_f64() == 1.0 => Ok(text[0]),
-        _ => Ok(text[1]),
+        _ => Ok(text[1 + d.is_float() as usize]),
     }
 }
 
@@ -133,7 +162,7 @@ fn products() -> Vec<Op> {
             "deg2rad",
             "deg2rad(Tensor self) -> Tensor",
             D::PromoteFloat,
-            "self * rounded(pi / 180)",
+            "self * (pi / 180)",
         )
         .doc("degrees to radians")
         .spelled(one!("deg2rad"))
@@ -142,7 +171,7 @@ fn products() -> Vec<Op> {
             "rad2deg",
             "rad2deg(Tensor self) -> Tensor",
             D::PromoteFloat,
-            "self * rounded(180 / pi)",
+            "self * (180 / pi)",
         )
         .doc("radians to degrees")
         .spelled(one!("rad2deg"))
@@ -166,15 +195,31 @@ fn ldexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.call("mul", vec![x.into(), power.into()])
 }
 
+/// Whether torch rounds the steps of a division to the operands' dtype: 16-bit floats by more than one number.
+fn rounds_between(c: &Call<TensorType>) -> OpResult<bool> {
+    let many = c.opt_leaf("other").is_some_and(|t| t.numel() != Dim::Const(1));
+    Ok(many && matches!(dtypes(c)?.common, DType::F16 | DType::BF16))
+}
+
+/// torch's division rounded down, each step of which is rounded to 16 bits.
+const FLOOR_16: &str = "quotient = rounded(self / other); \
+    rest = fmod(self, other); \
+    whole = where(isinf(quotient) & (abs(self) != inf), self, rounded(self - rest)); \
+    exact = rounded(whole / other); \
+    exact = where((rest != 0) & ((other < 0) ^ (rest < 0)), rounded(exact - 1), exact); \
+    down = floor(exact); \
+    down = where(rounded(exact - down) > 0.5, rounded(down + 1), down); \
+    where(other == 0, quotient, where(exact == 0, copysign(exact, quotient), down))";
+
 /// Quotients and remainders.
 fn quotients() -> Vec<Op> {
     vec![
         div(),
-        pointwise(
+        pointwise_by(
             "floor_divide",
             "floor_divide(Tensor self, Tensor other) -> Tensor",
             D::NoBool("div_floor_cpu"),
-            "self // other",
+            |c| Ok(if rounds_between(c)? { FLOOR_16 } else { "self // other" }),
         )
         .doc("self / other rounded down")
         .wide_numbers()
@@ -227,7 +272,8 @@ fn div() -> Op {
         D::Division,
         |c| match c.get("rounding_mode").as_str() {
             None => Ok("self / other"),
-            Some("floor") => Ok("self // other"),
+            Some("floor") => Ok(if rounds_between(c)? { FLOOR_16 } else { "self // other" }),
+            Some("trunc") if rounds_between(c)? => Ok("trunc(rounded(self / other))"),
             Some("trunc") => Ok("truncdiv(self, other)"),
             Some(m) => Err(OpError::arg(
                 "rounding_mode",
@@ -301,7 +347,7 @@ fn powers() -> Vec<Op> {
         pointwise_by("pow", schema, D::Promote, power)
             .doc("self ** exponent; integers to negative integer tensors give 0 but for 1 and -1")
             .spelled("aten.pow.Tensor_Tensor aten.pow.Tensor_Scalar aten.pow.Scalar torch.pow Tensor.pow")
-            .spelled("operator.pow Tensor.__pow__")
+            .spelled("operator.pow builtins.pow Tensor.__pow__")
             .form("Tensor.__rpow__", reversed)
             .inplace("aten.pow_.Tensor aten.pow_.Scalar Tensor.pow_ operator.ipow Tensor.__ipow__"),
         pointwise(
@@ -335,10 +381,13 @@ fn power(c: &Call<TensorType>) -> OpResult<&'static str> {
         0.0 => "1",
         1.0 => "self",
         2.0 => "self * self",
+        3.0 if d == DType::BF16 => "rounded(self * self) * self",
         3.0 => "self * self * self",
-        0.5 if float => "sqrt(self)",
-        -0.5 if float => "1 / sqrt(self)",
+        // torch's kernel of f16 has no special cases of roots: `(-inf) ** 0.5` is infinity there.
+        0.5 if float && d != DType::F16 => "sqrt(self)",
+        -0.5 if float && d != DType::F16 => "1 / sqrt(self)",
         -1.0 => "1 / self",
+        -2.0 if d == DType::BF16 => "1 / rounded(self * self)",
         -2.0 => "1 / (self * self)",
         _ => "self ** exponent",
     })
@@ -346,11 +395,18 @@ fn power(c: &Call<TensorType>) -> OpResult<&'static str> {
 
 fn fused() -> Vec<Op> {
     vec![
-        pointwise(
+        pointwise_by(
             "addcmul",
             "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
             D::NoBool("addcmul_cpu_out"),
-            "self + value * tensor1 * tensor2",
+            |c| {
+                // torch's vectors multiply and add with one rounding.
+                Ok(if dtypes(c)?.common.is_float() {
+                    "fma(value * tensor1, tensor2, self)"
+                } else {
+                    "self + value * tensor1 * tensor2"
+                })
+            },
         )
         .doc("self + value * tensor1 * tensor2")
         .spelled(one!("addcmul"))
@@ -368,7 +424,7 @@ fn fused() -> Vec<Op> {
             "lerp",
             "lerp(Tensor self, Tensor end, Tensor weight) -> Tensor",
             D::Same("lerp_kernel_scalar"),
-            |_| Ok("where(abs(weight) < 0.5, self + weight * (end - self), end - (end - self) * (1 - weight))"),
+            |_| Ok("where(abs(weight) < 0.5, fma(weight, end - self, self), fma(weight - 1, end - self, end))"),
         )
         .doc("from self to end by weight")
         .wide_numbers()

@@ -7,7 +7,7 @@ use crate::types::{Category, DType, Kind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![to_dtype(), to(), to_copy(), copy(), type_as(), item()];
+    let mut v = vec![to_dtype(), convert_float8(), to(), to_copy(), copy(), type_as(), item()];
     v.extend(assertions());
     v
 }
@@ -21,6 +21,30 @@ fn to_dtype() -> Op {
     )
     .doc("every element converted to a dtype")
     .spelled("prims.convert_element_type.default prims.convert_element_type")
+}
+
+/// A step of its own: expressions know nothing of 8-bit floats.
+fn convert_float8() -> Op {
+    Op::new(
+        "convert_float8",
+        "convert_float8(Tensor self, ScalarType dtype) -> Tensor",
+        |c, _| {
+            let x = c.leaf("self")?;
+            let to = c.opt_dtype("dtype").unwrap_or(x.dtype);
+            for d in [x.dtype, to].into_iter().filter(|d| !d.is_float8()) {
+                computed(d)?;
+            }
+            Ok(Val::Leaf(TensorType {
+                dtype: to,
+                shape: x.shape.clone(),
+            }))
+        },
+        Meaning::Routine(|c| {
+            let x = c.leaf("self")?;
+            Ok(Val::Leaf(x.to(c.opt_dtype("dtype").unwrap_or(x.dtype()))))
+        }),
+    )
+    .doc("every element converted from or to an 8-bit float, whose values have no other arithmetic")
 }
 
 /// Refuses the dtypes that only stand in files and types.
@@ -203,6 +227,9 @@ fn assertions() -> Vec<Op> {
                 let x = c.leaf("condition")?;
                 match x.item() {
                     Some(v) if v.to_bool() => Ok(Val::None),
+                    Some(_) if c.str("message")?.is_empty() => Err(OpError::value(
+                        "Expected Tensor with single nonzero value, but got zero",
+                    )),
                     Some(_) => Err(OpError::value(c.str("message")?)),
                     None => Err(OpError::shape(format!(
                         "Boolean value of Tensor with {} values is ambiguous",
@@ -212,27 +239,121 @@ fn assertions() -> Vec<Op> {
             }),
         )
         .doc("checks that a one-element tensor is true")
-        .form("aten._assert_async.msg", "_assert_async(Tensor condition, str message) -> ()")
+        .form(
+            "aten._assert_async.msg",
+            "_assert_async(Tensor condition, str message) -> ()",
+        )
         .form("aten._assert_async.default", "_assert_async(Tensor condition) -> ()")
         .spelled("torch._assert torch._assert_async")
         .effect(Effect::Effect),
-        Op::new("_assert_scalar", "_assert_scalar(Any condition, str message='') -> ()", check_scalar, Meaning::Host)
-            .doc("checks that a number is not zero")
-            .spelled("aten._assert_scalar.default torch._assert")
-            .effect(Effect::Effect),
+        Op::new(
+            "_assert_scalar",
+            "_assert_scalar(Any condition, str message='') -> ()",
+            check_scalar,
+            Meaning::Host,
+        )
+        .doc("checks that a number is not zero")
+        .spelled("aten._assert_scalar.default torch._assert")
+        .effect(Effect::Effect),
         Op::new(
             "sym_constrain_range",
             "sym_constrain_range(Any size, *, Any min=None, Any max=None) -> ()",
-            |_, _| Ok(Val::None),
+            |c, _| check_range(c, i64::MIN),
             Meaning::Host,
         )
-        .doc("states bounds of a size")
-        .spelled(
-            "aten.sym_constrain_range.default aten.sym_constrain_range_for_size.default torch._check torch._check_is_size \
-             torch.sym_constrain_range",
+        .doc("checks that a number is within bounds")
+        .spelled("aten.sym_constrain_range.default torch.sym_constrain_range")
+        .effect(Effect::Effect),
+        Op::new(
+            "sym_constrain_range_for_size",
+            "sym_constrain_range_for_size(Any size, *, Any min=None, Any max=None) -> ()",
+            |c, _| match c.get("max").as_int() {
+                Some(max) if max <= 2 => Err(OpError::value(format!(
+                    "Max value to constrain_range_for_size must be greater than 2. got: {max}"
+                ))),
+                _ => check_range(c, 0),
+            },
+            Meaning::Host,
         )
+        .doc("checks that a size is within bounds, which begin at 0 where they are not given")
+        .spelled("aten.sym_constrain_range_for_size.default torch.sym_constrain_range_for_size")
+        .effect(Effect::Effect),
+        Op::new(
+            "_check",
+            "_check(Any cond, Any message=None) -> ()",
+            check_condition,
+            Meaning::Host,
+        )
+        .doc("checks that a bool is true")
+        .spelled("torch._check torch._check_value torch._check_index torch._check_type torch._check_not_implemented")
+        .effect(Effect::Effect),
+        Op::new(
+            "_check_is_size",
+            "_check_is_size(Any i, Any message=None, *, Any max=None) -> ()",
+            |c, _| match (c.get("i").as_int(), c.get("max").as_int()) {
+                (Some(i), max) if i < 0 || max.is_some_and(|max| i > max) => Err(failed(c)),
+                _ => Ok(Val::None),
+            },
+            Meaning::Host,
+        )
+        .doc("checks that a number can be a size")
+        .spelled("torch._check_is_size")
+        .effect(Effect::Effect),
+        Op::composite(
+            "_check_tensor_all",
+            "_check_tensor_all(Tensor cond, Any message=None) -> ()",
+            |b, c| {
+                let all = b.op("all", [c.leaf("cond")?.into()])?;
+                b.call("_assert_tensor", vec![all.into(), Val::str(&message(c))])
+            },
+        )
+        .doc("checks that all elements are true")
+        .spelled("torch._check_tensor_all")
         .effect(Effect::Effect),
     ]
+}
+
+/// What a check says: a text that was given, or torch's own.
+fn message<T>(c: &Call<T>) -> String {
+    match c.get("message") {
+        Val::Str(s) => s.to_string(),
+        _ => "Expected cond to be True, but got False.".into(),
+    }
+}
+
+fn failed<T>(c: &Call<T>) -> OpError {
+    OpError::value(message(c))
+}
+
+fn check_condition(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    match c.get("cond") {
+        Val::Bool(false) => Err(failed(c)),
+        Val::Bool(true) | Val::Any(Kind::Bool) | Val::Unknown => Ok(Val::None),
+        Val::Leaf(_) => Err(OpError::arg("cond", "cond must be a bool, but got a Tensor")
+            .help("`torch._check_tensor_all` checks that all elements are true")),
+        v => Err(OpError::arg(
+            "cond",
+            format!("cond must be a bool, but got {}", v.kind_name()),
+        )),
+    }
+}
+
+/// Bounds that are not given are `least` and the largest integer.
+fn check_range(c: &Call<TensorType>, least: i64) -> OpResult<Type> {
+    let bound = |name: &str, default: i64| match c.get(name) {
+        Val::None => Some(default),
+        v => v.as_int(),
+    };
+    let (Some(size), Some(min), Some(max)) = (c.get("size").as_int(), bound("min", least), bound("max", i64::MAX))
+    else {
+        return Ok(Val::None);
+    };
+    match (min..=max).contains(&size) {
+        true => Ok(Val::None),
+        false => Err(OpError::value(format!(
+            "Invalid value range for {size} between [{min}, {max}]."
+        ))),
+    }
 }
 
 fn check_metadata(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {

@@ -6,6 +6,7 @@ mod compare;
 pub(super) mod convert;
 mod numbers;
 mod quantized;
+mod rrelu;
 mod select;
 mod special;
 mod unary;
@@ -18,6 +19,7 @@ pub fn rows() -> Vec<Op> {
         arith::rows(),
         unary::rows(),
         activation::rows(),
+        rrelu::rows(),
         compare::rows(),
         select::rows(),
         numbers::rows(),

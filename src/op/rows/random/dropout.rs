@@ -22,7 +22,7 @@ fn zeroing() -> Vec<Op> {
         .spelled("aten.dropout.default torch.dropout")
         .form("torch.nn.functional.dropout", F_DROPOUT)
         .inplace("aten.dropout_.default torch.dropout_")
-        .module("Dropout(p=0.5, inplace=False) = dropout(input, p, False)")
+        .module("Dropout(p=0.5, inplace=False) = dropout(input, p, training)")
         .aliasing(),
         Op::composite(
             "native_dropout",
@@ -43,9 +43,9 @@ fn zeroing() -> Vec<Op> {
             F_DROPOUT,
         )
         .inplace("aten.feature_dropout_.default torch.feature_dropout_")
-        .module("Dropout1d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
-        .module("Dropout2d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
-        .module("Dropout3d(p=0.5, inplace=False) = feature_dropout(input, p, False)")
+        .module("Dropout1d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
+        .module("Dropout2d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
+        .module("Dropout3d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
         .aliasing(),
     ]
 }
@@ -62,7 +62,7 @@ fn alpha_and_depth() -> Vec<Op> {
         .spelled("aten.alpha_dropout.default torch.alpha_dropout")
         .form("torch.nn.functional.alpha_dropout", F_ALPHA)
         .inplace("aten.alpha_dropout_.default torch.alpha_dropout_")
-        .module("AlphaDropout(p=0.5, inplace=False) = alpha_dropout(input, p, False)")
+        .module("AlphaDropout(p=0.5, inplace=False) = alpha_dropout(input, p, training)")
         .aliasing(),
         Op::composite(
             "feature_alpha_dropout",
@@ -73,7 +73,7 @@ fn alpha_and_depth() -> Vec<Op> {
         .spelled("aten.feature_alpha_dropout.default torch.feature_alpha_dropout")
         .form("torch.nn.functional.feature_alpha_dropout", F_ALPHA)
         .inplace("aten.feature_alpha_dropout_.default torch.feature_alpha_dropout_")
-        .module("FeatureAlphaDropout(p=0.5, inplace=False) = feature_alpha_dropout(input, p, False)")
+        .module("FeatureAlphaDropout(p=0.5, inplace=False) = feature_alpha_dropout(input, p, training)")
         .aliasing(),
         Op::composite(
             "stochastic_depth",

@@ -2,7 +2,7 @@
 
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::zeros;
-use crate::op::{Call, Meaning, Op, OpError, OpResult};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -62,7 +62,39 @@ pub fn rows() -> Vec<Op> {
             "histogramdd(Tensor self, Tensor[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor[])",
         ),
+        Op::composite(
+            "_histogramdd_from_bins",
+            "_histogramdd_from_bins(Tensor self, Any bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> \
+             Tensor",
+            |b, c| Ok(parts_of(b, c)?.0),
+        )
+        .doc("what histogramdd counts, without the edges")
+        .form(
+            "aten._histogramdd_from_bin_cts.default",
+            "_histogramdd_from_bin_cts(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) \
+             -> Tensor",
+        )
+        .form(
+            "aten._histogramdd_from_bin_tensors.default",
+            "_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool density=False) -> Tensor",
+        ),
+        Op::composite(
+            "_histogramdd_bin_edges",
+            "_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> \
+             Tensor[]",
+            |b, c| Ok(parts_of(b, c)?.1),
+        )
+        .doc("the edges of histogramdd's cells along each axis")
+        .spelled("aten._histogramdd_bin_edges.default"),
     ]
+}
+
+/// The counts and the edges of `histogramdd` of the same arguments.
+fn parts_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Val<Traced>, Val<Traced>)> {
+    match b.call("histogramdd", c.args.clone())? {
+        Val::Tuple(parts) if parts.len() == 2 => Ok((parts[0].clone(), parts[1].clone())),
+        _ => Err(OpError::arg("self", "histogramdd gives counts and edges")),
+    }
 }
 
 /// How many edges a number of bins, or a tensor of edges, stands for.

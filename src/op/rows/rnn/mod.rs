@@ -175,7 +175,8 @@ fn modules() -> Vec<Op> {
              bidirectional, int proj_size) -> Any",
             |b, c| run_module(b, c, "lstm"),
             "LSTM(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, \
-             proj_size=0) = lstm_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, bidirectional, \
+             proj_size=0) = lstm_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, \
+             bidirectional, \
              proj_size)",
         ),
         one(
@@ -333,20 +334,26 @@ fn cells() -> Vec<Op> {
         )
         .doc("the forward of a cell's module: zeros for a missing state, an input without a batch dim")
         .module(
-            "LSTMCell(input_size, hidden_size, bias=True) = cell_module($0:input, $1:hx?, @weight_ih, @weight_hh, @bias_ih if bias, \
-             @bias_hh if bias, hidden_size, 'lstm_cell')",
+            "LSTMCell(input_size, hidden_size, bias=True) = cell_module($0:input, $1:hx?, @weight_ih[4 * hidden_size, \
+             input_size], @weight_hh[4 * hidden_size, hidden_size], @bias_ih[4 * hidden_size] if bias, \
+             @bias_hh[4 * hidden_size] if bias, hidden_size, 'lstm_cell')",
         )
         .module(
-            "GRUCell(input_size, hidden_size, bias=True) = cell_module($0:input, $1:hx?, @weight_ih, @weight_hh, @bias_ih if bias, \
-             @bias_hh if bias, hidden_size, 'gru_cell')",
+            "GRUCell(input_size, hidden_size, bias=True) = cell_module($0:input, $1:hx?, @weight_ih[3 * hidden_size, \
+             input_size], @weight_hh[3 * hidden_size, hidden_size], @bias_ih[3 * hidden_size] if bias, \
+             @bias_hh[3 * hidden_size] if bias, hidden_size, 'gru_cell')",
         )
         .module(
-            "RNNCell(input_size, hidden_size, bias=True, nonlinearity='tanh') = cell_module($0:input, $1:hx?, @weight_ih, \
-             @weight_hh, @bias_ih if bias, @bias_hh if bias, hidden_size, 'rnn_relu_cell') when nonlinearity='relu'",
+            "RNNCell(input_size, hidden_size, bias=True, nonlinearity='tanh') = cell_module($0:input, $1:hx?, \
+             @weight_ih[hidden_size, input_size], \
+             @weight_hh[hidden_size, hidden_size], @bias_ih[hidden_size] if bias, @bias_hh[hidden_size] if bias, \
+             hidden_size, 'rnn_relu_cell') when nonlinearity='relu'",
         )
         .module(
-            "RNNCell(input_size, hidden_size, bias=True, nonlinearity='tanh') = cell_module($0:input, $1:hx?, @weight_ih, \
-             @weight_hh, @bias_ih if bias, @bias_hh if bias, hidden_size, 'rnn_tanh_cell')",
+            "RNNCell(input_size, hidden_size, bias=True, nonlinearity='tanh') = cell_module($0:input, $1:hx?, \
+             @weight_ih[hidden_size, input_size], \
+             @weight_hh[hidden_size, hidden_size], @bias_ih[hidden_size] if bias, @bias_hh[hidden_size] if bias, \
+             hidden_size, 'rnn_tanh_cell')",
         ),
     ]
 }
@@ -367,7 +374,7 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let wanted = match kind {
         "lstm_cell" => 2,
         "gru_cell" | "rnn_relu_cell" | "rnn_tanh_cell" => 1,
-        _ => return Err(OpError::arg("kind", format!("`{kind}` is no recurrent cell"))),
+        _ => return Err(OpError::arg("kind", format!("`{kind}` is not a recurrent cell"))),
     };
     let given: Vec<Traced> = match c.get("hx") {
         Val::None => vec![],

@@ -1,5 +1,6 @@
 //! `x[…]` and `x[…] = y` on tensors: basic indices become views, the rest `index` and `index_put`.
 
+use crate::diag::words::a;
 use crate::op::emit::call_of;
 use crate::op::emit::dims_val;
 use crate::op::rows::arrange::joining::constant_indices;
@@ -76,7 +77,7 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>]) -> OpResult<Traced> {
         Val::Int(d) => b.full(&[], Val::Int(d.clone()), DType::I64),
         v => Err(OpError::arg(
             "index",
-            format!("a list of indices cannot hold a {}", v.kind_name()),
+            format!("a list of indices cannot hold {}", a(v.kind_name())),
         )),
     });
     let rows = rows.collect::<OpResult<Vec<_>>>()?;
@@ -162,8 +163,8 @@ fn size_of(v: &Val<Traced>, what: &str) -> OpResult<Option<Dim>> {
         v => Err(OpError::arg(
             "index",
             format!(
-                "slice indices must be integers or None, but the {what} is a {}",
-                v.kind_name()
+                "slice indices must be integers or None, but the {what} is {}",
+                a(v.kind_name())
             ),
         )),
     }
@@ -265,7 +266,7 @@ fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         v => {
             return Err(OpError::arg(
                 "value",
-                format!("can't assign a {} to a tensor of {dtype}", v.kind_name()),
+                format!("can't assign {} to a tensor of {dtype}", a(v.kind_name())),
             ));
         }
     };

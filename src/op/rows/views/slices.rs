@@ -2,6 +2,7 @@
 
 use super::{self_shape, view_op};
 use crate::op::emit::dims_val;
+use crate::op::layout::Window;
 use crate::op::rows::spell::list_text;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
@@ -47,9 +48,10 @@ pub fn rows() -> Vec<Op> {
             "as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
             as_strided
         )
-        .doc("any sizes and strides over the elements in row-major order")
+        .doc("any sizes and strides over the memory of a tensor")
         .spelled("aten.as_strided.default aten.as_strided_copy.default torch.as_strided_copy torch.as_strided Tensor.as_strided")
         .inplace("aten.as_strided_.default torch.as_strided_ Tensor.as_strided_"),
+        strided(),
         Op::composite(
             "fill_diagonal",
             "fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor",
@@ -93,7 +95,31 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         dims_val(&dims(step)),
         Val::int(0),
     ];
-    b.op("as_strided_scatter", args).map(Val::Leaf)
+    b.op("strided_scatter", args).map(Val::Leaf)
+}
+
+/// `as_strided` of row-major elements: what functionalisation makes of it once it knows the storage.
+fn strided() -> Op {
+    let mut op = Op::composite(
+        "strided",
+        "strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
+        |b, c| {
+            let x = c.leaf("self")?;
+            let window = Window::of(&c.types())?;
+            window.check(&x.ty.numel(), x.dtype())?;
+            let rows = b.op("contiguous", [x.into()])?;
+            let args = [
+                (&rows).into(),
+                dims_val(&window.size),
+                dims_val(&window.strides),
+                c.get("storage_offset").clone(),
+            ];
+            b.op("as_strided", args).map(Val::Leaf)
+        },
+    )
+    .doc("any sizes and strides over the elements in row-major order");
+    op.view = Some(as_strided);
+    op
 }
 
 /// A bound of a slice within `0..=size`, counted from the front. Where sizes are symbolic, a bound counts as within the
@@ -300,43 +326,15 @@ fn unfold(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
     })
 }
 
+/// Whether the window fits is checked where the storage is known: it may be larger than the operand.
 pub(in crate::op::rows) fn as_strided(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
-    let (size, strides) = (c.dims("size")?, c.dims("stride")?);
-    if size.len() != strides.len() {
-        return Err(OpError::shape("mismatch in length of strides and shape"));
-    }
-    let offset = if c.is_none("storage_offset") {
-        Dim::Const(0)
-    } else {
-        one_dim(c, "storage_offset")?
-    };
-    if strides.iter().filter_map(Dim::as_const).any(|s| s < 0) {
-        return Err(OpError::shape(format!(
-            "as_strided: Negative strides are not supported at the moment, got strides: {}",
-            list_text(&strides)
-        )));
-    }
-    let numel = c.leaf("self")?.numel();
-    let last = size
-        .iter()
-        .zip(&strides)
-        .fold(offset.clone(), |a, (n, s)| a.add(&n.sub(&Dim::Const(1)).mul(s)));
-    let empty = size.contains(&Dim::Const(0));
-    let negative = size.iter().chain([&offset]).filter_map(Dim::as_const).any(|x| x < 0);
-    let outside = matches!((last.as_const(), numel.as_const()), (Some(l), Some(n)) if l >= n);
-    let item = c.leaf("self")?.dtype.size() as i64;
-    if negative || (outside && !empty) {
-        return Err(OpError::shape(format!(
-            "setStorage: sizes {}, strides {}, storage offset {offset}, and itemsize {item} requiring a storage size of {} are out \
-             of bounds for storage of size {}",
-            list_text(&size),
-            list_text(&strides),
-            last.add(&Dim::Const(1)).mul(&Dim::Const(item)),
-            numel.mul(&Dim::Const(item))
-        )));
-    }
+    let window = Window::of(c)?;
+    window.check(&Dim::Unknown, c.leaf("self")?.dtype)?;
     Ok(DimView {
-        shape: size,
-        map: DimMap::Strided { offset, strides },
+        shape: window.size,
+        map: DimMap::Strided {
+            offset: window.offset,
+            strides: window.strides,
+        },
     })
 }

@@ -151,7 +151,7 @@ fn pieces(b: &mut dyn Build, x: &Traced, dim: usize, size: &Dim, piece: i64) -> 
     let count = if piece == 0 {
         1
     } else {
-        few((n.saturating_sub(1) / piece).saturating_add(1), "split")?
+        few((n.saturating_sub(1).max(0) / piece).saturating_add(1), "split")?
     };
     let bounds: Vec<Dim> = (0..=count)
         .map(|i| Dim::Const((i.saturating_mul(piece)).min(n)))

@@ -106,7 +106,8 @@ fn deformable() -> Op {
     .spelled("torchvision.ops.deform_conv.deform_conv2d torchvision.ops.deform_conv2d")
     .module(
         "DeformConv2d(in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, bias=True) = \
-         deform_conv2d_of($0:input, $1:offset, @weight, @bias if bias, stride, padding, dilation, $2:mask?)",
+         deform_conv2d_of($0:input, $1:offset, @weight[out_channels, in_channels // groups, *kernel_size:2], \
+         @bias[out_channels] if bias, stride, padding, dilation, $2:mask?)",
     )
 }
 

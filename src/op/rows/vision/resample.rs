@@ -93,14 +93,7 @@ fn scaled(n: &Dim, s: f64) -> Dim {
     if let Some(n) = n.as_const() {
         return Dim::Const((n as f64 * s) as i64);
     }
-    if s >= 1.0 && s.fract() == 0.0 {
-        return n.mul(&Dim::Const(s as i64));
-    }
-    let inverse = 1.0 / s;
-    if s > 0.0 && inverse.fract() == 0.0 {
-        return n.floordiv(&Dim::Const(inverse as i64));
-    }
-    Dim::Unknown
+    n.scaled(s)
 }
 
 fn out_shape(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {

@@ -3,12 +3,11 @@
 use super::{Fail, Functionalize, Place, Step, tensor_type};
 use crate::graph::{Graph, NodeId};
 use crate::infer::{self, Resolved};
-use crate::interp::cell::reshape_strides;
-use crate::op::view::{BITS, DimMap};
-use crate::op::{Call, Meaning, Op, OpResult, Sizes};
+use crate::op::layout::{Layout, has_format, of_view};
+use crate::op::view::BITS;
+use crate::op::{Call, Meaning, Op, OpResult};
 use crate::pass::build::full_args;
 use crate::pass::decompose_node;
-use crate::tensor::contiguous_strides;
 use crate::types::{TensorType, Val};
 use cranelift_entity::EntityRef;
 
@@ -41,9 +40,8 @@ impl Functionalize<'_> {
         };
         if op.name == BITS && from.dtype != to.dtype {
             let parent = self.place(graph, x);
-            let same = from.dtype.size() == to.dtype.size();
-            let strides = parent.strides.clone().filter(|_| same);
-            let place = step_from(graph, n, op, &parent, strides)?;
+            let layout = self.view_layout(graph, n, op, &parent)?;
+            let place = step_from(graph, n, op, &parent, layout)?;
             self.places.insert(n, place);
             return Ok(());
         }
@@ -72,44 +70,45 @@ impl Functionalize<'_> {
         parent: &Place,
         from: &TensorType,
     ) -> OpResult<Option<Place>> {
-        let args = full_args(op, graph, n)?;
-        let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
-        let call: Call<TensorType> = Call {
-            op,
-            args: args.iter().map(|a| infer::arg_type(a, &ty)).collect(),
-        };
-        let Some(rule) = op.view else { return Ok(None) };
-        let view = rule(&call, &mut Sizes::default())?;
-        let known = |d: &[crate::types::Dim]| -> Option<Vec<usize>> {
-            d.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
-        };
-        let strides = match (&view.map, &parent.strides, known(&view.shape), from.fixed_shape()) {
-            (DimMap::Reshape, Some(s), Some(new), Some(old)) => {
-                let in_order = contiguous_strides(&old).iter().zip(s).all(|(a, b)| *a as i64 == *b);
-                if op.name == "contiguous" && !in_order {
-                    return Ok(None);
-                }
-                match reshape_strides(&old, s, &new) {
-                    Some(s) => Some(s),
-                    None => return Ok(None),
-                }
-            }
-            (DimMap::Affine(map), Some(s), Some(new), _) => {
-                let mut out = vec![0; new.len()];
-                for (x, s) in map.iter().zip(s) {
-                    x.terms.iter().for_each(|&(d, c)| out[d] += c * s);
-                }
-                Some(out)
-            }
-            (DimMap::Strided { strides, .. }, ..) => strides.iter().map(|d| d.as_const()).collect(),
-            _ => None,
-        };
-        step_from(graph, n, op, parent, strides).map(Some)
+        let call = types_of(graph, n, op)?;
+        if op.view.is_none() {
+            return Ok(None);
+        }
+        if op.name == "contiguous" && parent.layout.as_ref().and_then(|at| has_format(&call, at)) == Some(false) {
+            return Ok(None);
+        }
+        let layout = parent.layout.as_ref().and_then(|at| of_view(&call, at));
+        let sizes = parent
+            .layout
+            .as_ref()
+            .and_then(Layout::known_strides)
+            .and(from.fixed_shape());
+        if layout.is_none() && sizes.is_some() && tensor_type(graph, n).is_some_and(|t| t.fixed_shape().is_some()) {
+            // No strides say the reshape.
+            return Ok(None);
+        }
+        step_from(graph, n, op, parent, layout).map(Some)
+    }
+
+    /// Where the view `n` of a value at `parent` lies, as far as that is known.
+    fn view_layout(&self, graph: &Graph, n: NodeId, op: &'static Op, parent: &Place) -> OpResult<Option<Layout>> {
+        let call = types_of(graph, n, op)?;
+        Ok(parent.layout.as_ref().and_then(|at| of_view(&call, at)))
     }
 }
 
+/// The canonical call of node `n`, with types as arguments.
+fn types_of(graph: &Graph, n: NodeId, op: &'static Op) -> OpResult<Call<TensorType>> {
+    let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
+    let args = full_args(op, graph, n)?;
+    Ok(Call {
+        op,
+        args: args.iter().map(|a| infer::arg_type(a, &ty)).collect(),
+    })
+}
+
 /// The place of the view `n` of a value at `parent`.
-fn step_from(graph: &Graph, n: NodeId, op: &'static Op, parent: &Place, strides: Option<Vec<i64>>) -> OpResult<Place> {
+fn step_from(graph: &Graph, n: NodeId, op: &'static Op, parent: &Place, layout: Option<Layout>) -> OpResult<Place> {
     let mut steps = parent.steps.clone();
     let args = full_args(op, graph, n)?;
     let ty = graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
@@ -118,7 +117,7 @@ fn step_from(graph: &Graph, n: NodeId, op: &'static Op, parent: &Place, strides:
         root: parent.root,
         steps,
         version: parent.version,
-        strides,
+        layout,
     })
 }
 

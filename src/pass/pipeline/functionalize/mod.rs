@@ -5,7 +5,8 @@
 //! that root afterwards gets it by applying its views to the root's newest value. Where torch's `reshape` copies
 //! because no strides can say the result, so does this.
 //!
-//! `alias` says where the result of a view lies, `write` what a write becomes.
+//! `alias` says where the result of a view lies, `write` what a write becomes. `strided` resolves `as_strided`, which
+//! reads the memory itself: it becomes a view of the root, in the order in which torch has the root's elements in memory.
 //!
 //! Inputs and buffers that were written get their last values among the leading results
 //! ([`Graph::mutations`](crate::graph::Graph::mutations)).
@@ -13,6 +14,7 @@
 #![doc = include_str!("../../examples/functionalize.md")]
 
 mod alias;
+mod strided;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -21,10 +23,10 @@ use super::normalize::Normalize;
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Mutation, NodeId, Opcode};
 use crate::infer::{self, Resolved};
+use crate::op::layout::Layout;
 use crate::op::{Call, Op, OpError, OpResult, Traced, running};
 use crate::pass::build::{GraphBuilder, Source};
 use crate::pass::{Context, each_graph};
-use crate::tensor::contiguous_strides;
 use crate::types::{TensorType, Type, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,8 +41,9 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
     each_graph(module, |module, graph| {
         let writes = |&n: &NodeId| {
             graph[n].op().is_call()
-                && infer::resolve_node(module, graph, n)
-                    .is_ok_and(|r| r.inplace() || !r.out.is_empty() || updates_statistics(&r))
+                && infer::resolve_node(module, graph, n).is_ok_and(|r| {
+                    r.inplace() || !r.out.is_empty() || updates_statistics(&r) || strided::reads_storage(&r)
+                })
         };
         let count = graph.ids().iter().filter(|n| writes(n)).count();
         if count == 0 {
@@ -52,6 +55,7 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             roots: HashMap::new(),
             attributes: HashMap::new(),
             newest: HashMap::new(),
+            layouts: HashMap::new(),
         };
         for n in graph.ids() {
             if graph.is_live(n) {
@@ -79,8 +83,8 @@ struct Place {
     steps: Vec<Step>,
     /// The root's version that the value shows.
     version: u64,
-    /// Strides over the root's elements, where they are known.
-    strides: Option<Vec<i64>>,
+    /// Where torch has it in memory, as far as that is known.
+    layout: Option<Layout>,
 }
 
 struct Root {
@@ -96,6 +100,8 @@ struct Functionalize<'m> {
     attributes: HashMap<Arc<str>, NodeId>,
     /// The node that stands for a node from here on: its value after a write, or under its new shape.
     newest: HashMap<NodeId, NodeId>,
+    /// Where torch has values of their own in memory, if not in row-major order; `None` if that is not known.
+    layouts: HashMap<NodeId, Option<Layout>>,
 }
 
 impl Functionalize<'_> {
@@ -115,11 +121,13 @@ impl Functionalize<'_> {
         }
         let resolved = infer::resolve_node(self.normalize.module(), graph, n)?;
         let Some(op) = resolved.op() else { return Ok(()) };
+        self.note_layout(graph, n, &resolved);
         match resolved.written() {
             Some(_) if matches!(graph[n].meta.ty, Some(Val::List(_) | Val::Tuple(_))) && !resolved.out.is_empty() => {
                 self.write_several(graph, n, op, &resolved)
             }
             Some(target) => self.write(graph, n, op, &resolved, &target),
+            None if strided::reads_storage(&resolved) => self.strided(graph, n, op, &resolved),
             None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
             None if op.aliases && !resolved.copies() || alias::is_disabled_dropout(&resolved) => {
                 self.alias(graph, n, op, &resolved)
@@ -181,12 +189,11 @@ impl Functionalize<'_> {
             return p.clone();
         }
         self.roots.insert(n, Root { value: n, version: 0 });
-        let shape = tensor_type(graph, n).and_then(|t| t.fixed_shape());
         let place = Place {
             root: n,
             steps: vec![],
             version: 0,
-            strides: shape.map(|s| contiguous_strides(&s).into_iter().map(|s| s as i64).collect()),
+            layout: self.root_layout(graph, n),
         };
         self.places.insert(n, place.clone());
         place

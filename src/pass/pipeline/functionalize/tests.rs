@@ -94,3 +94,91 @@ fn diagonals_are_filled() {
         &[9., 2., 3., 4., 9., 6., 0., 4., 2., 0., 3., 6., 0., 4., 2., 0., 3., 6.],
     );
 }
+
+/// Values as torch gives them for a contiguous [2, 3].
+#[test]
+fn as_strided_reads_the_memory() {
+    // Of a transposed view, of a part with its own offset and with another, and of a view of another dtype.
+    check(
+        "%t = call_method t(%x)
+        %a = call_method as_strided(%t, [2, 3], [3, 1])
+        %part = call_method select(%x, 0, 1)
+        %b = call_method as_strided(%part, [2], [1])
+        %c = call_method as_strided(%part, [2], [1], 2)
+        %i = call_function torch.ops.aten.view.dtype(%t, torch.int32)
+        %d = call_method as_strided(%i, [2], [5])
+        %e = call_function torch.ops.aten.view.dtype(%d, torch.float32)
+        output (%a, %b, %c, %e)",
+        &[1., 2., 3., 4., 5., 6., 4., 5., 3., 4., 1., 6.],
+    );
+    // Results of pointwise ops lie in memory as their operands do; copies by name do not.
+    check(
+        "%t = call_method t(%x)
+        %sum = call_function torch.add(%t, 1)
+        %a = call_method as_strided(%sum, [6], [1])
+        %copy = call_method contiguous(%t)
+        %b = call_method as_strided(%copy, [6], [1])
+        output (%a, %b)",
+        &[2., 3., 4., 5., 6., 7., 1., 4., 2., 5., 3., 6.],
+    );
+}
+
+#[test]
+fn writes_through_as_strided_are_seen_by_all() {
+    check(
+        "%z = call_function mul(%x, 1)
+        %t = call_method t(%z)
+        %s = call_method as_strided(%t, [2], [4])
+        %w = call_method fill_(%s, 9)
+        output (%z, %t)",
+        &[9., 2., 3., 4., 9., 6., 9., 4., 2., 9., 3., 6.],
+    );
+    check(
+        "%t = call_method t(%x)
+        %two = call_function torch.full([2], 7.0)
+        %s = call_function torch.as_strided_scatter(%t, %two, [2], [1], 1)
+        output (%s, %x)",
+        &[1., 4., 7., 5., 7., 6., 1., 2., 3., 4., 5., 6.],
+    );
+    check(
+        "%z = call_function mul(%x, 1)
+        %t = call_method t(%z)
+        %v = call_method as_strided_(%t, [3], [2])
+        %w = call_method mul_(%t, 10)
+        output (%z, %v)",
+        &[10., 2., 30., 4., 50., 6., 10., 30., 50.],
+    );
+}
+
+#[test]
+fn strides_are_those_of_the_memory() {
+    check(
+        "%t = call_method t(%x)
+        %sum = call_function torch.add(%t, 1)
+        %stride = call_method stride(%sum, 1)
+        %part = call_method select(%x, 0, 1)
+        %offset = call_method storage_offset(%part)
+        %turned = call_method is_contiguous(%t)
+        %plain = call_method is_contiguous(%x)
+        %a = call_function torch.full([1], %stride, dtype=f32)
+        %b = call_function torch.full([1], %offset, dtype=f32)
+        %c = call_function torch.full([1], %turned, dtype=f32)
+        %d = call_function torch.full([1], %plain, dtype=f32)
+        output (%a, %b, %c, %d)",
+        &[3., 3., 0., 1.],
+    );
+}
+
+#[test]
+fn a_new_shape_is_that_of_every_name() {
+    check(
+        "%z = call_function mul(%x, 1)
+        %a = call_method t_(%z)
+        %b = call_method unsqueeze_(%a, 0)
+        %c = call_function torch.add(%z, %b)
+        %n = call_method size(%z, 1)
+        %d = call_function torch.full([1], %n, dtype=f32)
+        output (%c, %d)",
+        &[2., 8., 4., 10., 6., 12., 3.],
+    );
+}

@@ -1,6 +1,6 @@
 //! Writes: the op without its write, and the new value of the memory.
 
-use super::{Fail, Functionalize, Place, Root, after, node_of, tensor_type, traced_step, written_at};
+use super::{Fail, Functionalize, Place, Root, Step, after, node_of, strided, tensor_type, traced_step, written_at};
 use crate::diag::Code;
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
@@ -23,6 +23,12 @@ impl Functionalize<'_> {
         self.normalize.rewrite(graph, n, resolved)?;
         let ty = infer::infer_node(self.normalize.module(), graph, n)?;
         graph.meta_mut(n).ty = Some(ty.clone());
+        if strided::reads_storage(resolved) && resolved.out.is_empty() {
+            // `x.as_strided_(…)`: from here on, `x` is that view.
+            let value = self.strided_view(graph, n, op)?;
+            self.newest.insert(x, value);
+            return Ok(());
+        }
         if op.view.is_some() && op.aliases && resolved.out.is_empty() {
             // `x.unsqueeze_(0)`: from here on, `x` is the view.
             let parent = self.place(graph, x);
@@ -134,21 +140,7 @@ impl Functionalize<'_> {
         let (base, version) = (root.value, root.version + 1);
         let point = after(graph, value);
         let new_base = written_at(graph, value, point, |b| -> OpResult<NodeId> {
-            // The values the views are taken of, from the root down.
-            let mut calls = vec![];
-            let mut at = base;
-            for (i, step) in place.steps.iter().enumerate() {
-                let call = traced_step(b, step, at);
-                if i + 1 < place.steps.len() {
-                    at = b.node(&call, step.ty.clone());
-                }
-                calls.push(call);
-            }
-            let mut new = b.traced(value).ok_or_else(|| OpError::shape("a write of no tensor"))?;
-            for call in calls.iter().rev() {
-                new = write_through(b, call, &new)?;
-            }
-            Ok(node_of(&new))
+            written_back(b, base, &place.steps, value)
         })?;
         self.roots.insert(
             place.root,
@@ -171,8 +163,27 @@ impl Functionalize<'_> {
     }
 }
 
+/// The value of `base` with `value` written to what `steps` lead to.
+pub(super) fn written_back(b: &mut GraphBuilder<'_>, base: NodeId, steps: &[Step], value: NodeId) -> OpResult<NodeId> {
+    // The values the views are taken of, from the root down.
+    let mut calls = vec![];
+    let mut at = base;
+    for (i, step) in steps.iter().enumerate() {
+        let call = traced_step(b, step, at);
+        if i + 1 < steps.len() {
+            at = b.node(&call, step.ty.clone());
+        }
+        calls.push(call);
+    }
+    let mut new = b.traced(value).ok_or_else(|| OpError::shape("a write of no tensor"))?;
+    for call in calls.iter().rev() {
+        new = write_through(b, call, &new)?;
+    }
+    Ok(node_of(&new))
+}
+
 /// Puts `value` where node `n` was used, and drops the node.
-fn replace(graph: &mut Graph, n: NodeId, value: &Arg) {
+pub(super) fn replace(graph: &mut Graph, n: NodeId, value: &Arg) {
     replace_with_value(graph, n, value);
     // Nothing uses it any more, so that this does not fail.
     let _ = graph.erase_node(n);

@@ -1,11 +1,18 @@
 //! Symbolic sizes in a normal form.
 //!
 //! A [`Dim`] is a constant, an unknown (`?`), or a polynomial over atoms with integer coefficients. An atom is a size
-//! variable (`N`) or a floor division or remainder whose operands did not simplify. Equal polynomials are equal values,
-//! so `==` decides equality of sizes as far as the normal form does.
+//! variable (`N`), a floor division or remainder whose operands did not simplify, or an integer that is computed in another
+//! way, such as `TruncToInt(1.5*ToFloat(N))`: a [`SizeExpr`]. Equal polynomials are equal values, so `==` decides equality of
+//! sizes as far as the normal form does.
+
+mod expr;
+mod functions;
+mod print;
+
+pub use expr::{Number, SizeExpr};
+pub use functions::SizeFn;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 /// A size: constant, symbolic, or unknown.
@@ -33,6 +40,8 @@ enum Atom {
     Mod(Box<Dim>, Box<Dim>),
     Max(Box<Dim>, Box<Dim>),
     Min(Box<Dim>, Box<Dim>),
+    /// An integer that a function other than these gives.
+    Expr(SizeExpr),
 }
 
 /// A product of more terms than this is not worked out.
@@ -215,6 +224,31 @@ impl Dim {
         }
     }
 
+    /// The quotient rounded up; `other` is not 0.
+    pub fn ceil_div(&self, other: &Dim) -> Dim {
+        match other.as_const() {
+            Some(1..) => self.add(other).sub(&Dim::Const(1)).floordiv(other),
+            _ => self.neg().floordiv(other).neg(),
+        }
+    }
+
+    /// `self * factor`, rounded towards zero, as `int(size * factor)` in Python.
+    pub fn scaled(&self, factor: f64) -> Dim {
+        let product = SizeExpr::float(factor).mul(&SizeExpr::Int(self.clone()).to_float());
+        product.call(SizeFn::TruncToInt).dim().unwrap_or(Dim::Unknown)
+    }
+
+    /// Whether no value of the variables, which are not negative, makes this negative, as far as the signs show.
+    pub fn is_nonnegative(&self) -> bool {
+        match self {
+            Dim::Const(c) => *c >= 0,
+            Dim::Unknown => false,
+            Dim::Poly(terms) => terms
+                .iter()
+                .all(|t| t.coef >= 0 && t.factors.iter().all(Atom::is_nonnegative)),
+        }
+    }
+
     /// The quotient when `other` is one term that divides every term of `self`.
     pub fn exact_div(&self, other: &Dim) -> Option<Dim> {
         let d = other.terms();
@@ -274,6 +308,7 @@ impl Dim {
                     a.visit_vars(f);
                     b.visit_vars(f);
                 }
+                Atom::Expr(e) => e.visit_vars(f),
             }
         }
     }
@@ -296,6 +331,16 @@ impl Dim {
 }
 
 impl Atom {
+    fn is_nonnegative(&self) -> bool {
+        match self {
+            Atom::Var(_) => true,
+            Atom::FloorDiv(a, b) | Atom::Min(a, b) => a.is_nonnegative() && b.is_nonnegative(),
+            Atom::Mod(_, b) => b.is_nonnegative(),
+            Atom::Max(a, b) => a.is_nonnegative() || b.is_nonnegative(),
+            Atom::Expr(_) => false,
+        }
+    }
+
     fn eval(&self, bind: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
         let pair = |a: &Dim, b: &Dim| Some((a.eval(bind)?, b.eval(bind)?));
         match self {
@@ -304,6 +349,10 @@ impl Atom {
             Atom::Mod(a, b) => pair(a, b).and_then(|(a, b)| (b != 0).then(|| a - floor_div(a, b) * b)),
             Atom::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
             Atom::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
+            Atom::Expr(e) => match e.eval(bind)? {
+                Number::Int(i) => Some(i),
+                Number::Float(_) => None,
+            },
         }
     }
 
@@ -314,6 +363,7 @@ impl Atom {
             Atom::Mod(a, b) => a.substitute(bind).modulo(&b.substitute(bind)),
             Atom::Max(a, b) => a.substitute(bind).max_of(&b.substitute(bind)),
             Atom::Min(a, b) => a.substitute(bind).min_of(&b.substitute(bind)),
+            Atom::Expr(e) => e.substitute(bind).dim().unwrap_or(Dim::Unknown),
         }
     }
 }
@@ -324,54 +374,6 @@ fn floor_div(a: i64, b: i64) -> i64 {
         q - 1
     } else {
         q
-    }
-}
-
-impl fmt::Display for Dim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Dim::Const(c) => write!(f, "{c}"),
-            Dim::Unknown => f.write_str("?"),
-            Dim::Poly(terms) => {
-                // Constant last, as a person writes it: `2*N + 1`.
-                let (constant, vars): (Vec<_>, Vec<_>) = terms.iter().partition(|t| t.factors.is_empty());
-                for (i, t) in vars.into_iter().chain(constant).enumerate() {
-                    let sign = match (i, t.coef < 0) {
-                        (0, false) => "",
-                        (0, true) => "-",
-                        (_, false) => " + ",
-                        (_, true) => " - ",
-                    };
-                    f.write_str(sign)?;
-                    let c = t.coef.unsigned_abs();
-                    let mut parts: Vec<String> = t.factors.iter().map(|a| a.to_string()).collect();
-                    if c != 1 || parts.is_empty() {
-                        parts.insert(0, c.to_string());
-                    }
-                    f.write_str(&parts.join("*"))?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl fmt::Display for Atom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let simple = |d: &Dim| {
-            if matches!(d, Dim::Const(_) | Dim::Unknown) || d.as_var().is_some() {
-                d.to_string()
-            } else {
-                format!("({d})")
-            }
-        };
-        match self {
-            Atom::Var(v) => f.write_str(v),
-            Atom::FloorDiv(a, b) => write!(f, "({} // {})", simple(a), simple(b)),
-            Atom::Mod(a, b) => write!(f, "({} % {})", simple(a), simple(b)),
-            Atom::Max(a, b) => write!(f, "max({a}, {b})"),
-            Atom::Min(a, b) => write!(f, "min({a}, {b})"),
-        }
     }
 }
 
@@ -399,38 +401,4 @@ pub fn broadcast_dims(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>, usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn normal_form_makes_equal_sizes_equal() {
-        let n = Dim::var("N");
-        let m = Dim::var("M");
-        let two_n_1 = n.mul(&Dim::Const(2)).add(&Dim::Const(1));
-        assert_eq!(two_n_1.to_string(), "2*N + 1");
-        assert_eq!(two_n_1.sub(&n).sub(&n), Dim::Const(1));
-        assert_eq!(n.mul(&m), m.mul(&n));
-        assert_eq!(n.mul(&Dim::Const(6)).floordiv(&Dim::Const(3)), n.mul(&Dim::Const(2)));
-        assert_eq!(n.mul(&m).floordiv(&m), n);
-        assert_eq!(n.floordiv(&Dim::Const(2)).to_string(), "(N // 2)");
-        assert_eq!(n.floordiv(&Dim::Const(2)).eval(&|_| Some(7)), Some(3));
-        assert_eq!(two_n_1.as_linear(), Some(("N", 2, 1)));
-        assert_eq!(Dim::Const(i64::MAX).add(&Dim::Const(1)), Dim::Unknown);
-    }
-
-    #[test]
-    fn division_floors_as_python_does() {
-        for (a, b, q, r) in [(7, 2, 3, 1), (-7, 2, -4, 1), (7, -2, -4, -1), (-7, -2, 3, -1)] {
-            assert_eq!(Dim::Const(a).floordiv(&Dim::Const(b)), Dim::Const(q));
-            assert_eq!(Dim::Const(a).modulo(&Dim::Const(b)), Dim::Const(r));
-        }
-    }
-
-    #[test]
-    fn broadcasting_aligns_right() {
-        let d = |v: &[i64]| v.iter().map(|&x| Dim::Const(x)).collect::<Vec<_>>();
-        assert_eq!(broadcast_dims(&d(&[3, 1]), &d(&[4])), Ok(d(&[3, 4])));
-        assert_eq!(broadcast_dims(&d(&[0]), &d(&[1])), Ok(d(&[0])));
-        assert_eq!(broadcast_dims(&d(&[2]), &d(&[3])), Err(0));
-    }
-}
+mod tests;

@@ -1,0 +1,173 @@
+//! The machine code that runs, as text, with what its parts compute.
+//!
+//! Cranelift tells for each piece of code the statement of the kernel that it was made of; widening keeps the order of
+//! instructions, so that this is known of the wide code too. The text is of the final bytes: of the wide ones where the kernel
+//! was widened.
+
+use crate::kernel::{Buf, Kernel, Value};
+use cranelift_codegen::ir::SourceLoc;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, Instruction, IntelFormatter};
+use std::collections::HashSet;
+use std::fmt::Write;
+
+/// The statement of a kernel that code was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The definition of a value.
+    Value(u32),
+    /// A store to a buffer.
+    Store(u32),
+}
+
+impl Source {
+    /// As Cranelift carries it from the kernel to the code.
+    pub fn place(self) -> SourceLoc {
+        SourceLoc::new(match self {
+            Source::Value(v) => v << 1,
+            Source::Store(b) => b << 1 | 1,
+        })
+    }
+
+    fn of(place: SourceLoc) -> Option<Source> {
+        let bits = (!place.is_default()).then(|| place.bits())?;
+        Some(match bits & 1 {
+            0 => Source::Value(bits >> 1),
+            _ => Source::Store(bits >> 1),
+        })
+    }
+
+    /// The node that the statement computes, as far as the kernel says.
+    fn node(self, k: &Kernel) -> Option<&str> {
+        match self {
+            Source::Value(v) => k.node_of(Value(v)),
+            Source::Store(b) => Some(&k.buffer(Buf(b)).name),
+        }
+    }
+}
+
+/// Which pieces of Cranelift's code were made of what: `(start, end, statement)`, sorted.
+pub(super) type Pieces = Vec<(u32, u32, Source)>;
+
+/// The pieces of compiled code, from its source locations.
+pub(super) fn pieces(list: impl Iterator<Item = (u32, u32, SourceLoc)>) -> Pieces {
+    list.filter_map(|(start, end, place)| Some((start, end, Source::of(place)?)))
+        .collect()
+}
+
+/// One line of machine code.
+struct Line {
+    /// Where it is.
+    offset: u64,
+    /// Whether a branch goes there.
+    target: bool,
+    text: String,
+    source: Option<Source>,
+}
+
+/// A kernel's machine code, line by line.
+#[derive(Default)]
+pub(super) struct Listing(Vec<Line>);
+
+impl Listing {
+    /// Of x86-64 code. `origins` tells for offsets of it, in rising order, the offsets of the code that `pieces` describes; none for
+    /// code that is that itself.
+    pub fn of_x86(code: &[u8], origins: Option<&[(u32, u32)]>, pieces: &Pieces) -> Listing {
+        let original = |offset: u32| match origins {
+            None => Some(offset),
+            Some(list) => {
+                let after = list.partition_point(|&(at, _)| at <= offset);
+                list.get(after.checked_sub(1)?).map(|&(_, from)| from)
+            }
+        };
+        let source = |offset: u64| {
+            let offset = original(offset as u32)?;
+            let after = pieces.partition_point(|&(start, ..)| start <= offset);
+            let &(_, end, source) = pieces.get(after.checked_sub(1)?)?;
+            (offset < end).then_some(source)
+        };
+        let instructions = instructions(code);
+        let targets: HashSet<u64> = instructions.iter().filter_map(branch_target).collect();
+        let mut formatter = formatter();
+        let lines = instructions.iter().map(|i| {
+            let mut text = String::new();
+            formatter.format(i, &mut text);
+            Line {
+                offset: i.ip(),
+                target: targets.contains(&i.ip()),
+                text,
+                source: source(i.ip()),
+            }
+        });
+        Listing(lines.collect())
+    }
+
+    /// Of code that only Cranelift can print.
+    pub fn of_text(text: &str) -> Listing {
+        let lines = text.lines().zip(0..).map(|(l, offset)| Line {
+            offset,
+            target: false,
+            text: l.trim_end().to_string(),
+            source: None,
+        });
+        Listing(lines.collect())
+    }
+
+    /// The text for kernel `k`. Before the code of each node stand its name and `place`, what is known of where it comes from.
+    pub fn text(&self, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
+        let (mut out, mut node) = (String::new(), None);
+        for line in &self.0 {
+            let now = line.source.and_then(|s| s.node(k));
+            if line.target {
+                let _ = writeln!(out, "{:#06x}:", line.offset);
+            }
+            if let Some(n) = now.filter(|_| now != node || line.target) {
+                let place = match place(n) {
+                    p if p.is_empty() => p,
+                    p => format!(" from {p}"),
+                };
+                let _ = writeln!(out, "    {mark} %{n}{place}");
+                node = now;
+            }
+            let _ = writeln!(out, "    {}", line.text);
+        }
+        out
+    }
+}
+
+fn formatter() -> IntelFormatter {
+    let mut f = IntelFormatter::new();
+    let o = f.options_mut();
+    o.set_hex_prefix("0x");
+    o.set_hex_suffix("");
+    o.set_uppercase_hex(false);
+    o.set_branch_leading_zeros(false);
+    o.set_small_hex_numbers_in_decimal(false);
+    o.set_space_after_operand_separator(true);
+    o.set_first_operand_char_index(12);
+    o.set_rip_relative_addresses(true);
+    f
+}
+
+/// The instructions up to the constants behind them: to the last return that nothing branches beyond.
+fn instructions(code: &[u8]) -> Vec<Instruction> {
+    let mut out = vec![];
+    let mut farthest = 0;
+    for i in Decoder::with_ip(64, code, 0, DecoderOptions::NONE).iter() {
+        farthest = farthest.max(branch_target(&i).unwrap_or(0));
+        let ends = matches!(i.flow_control(), FlowControl::Return | FlowControl::Exception);
+        let last = ends && i.next_ip() > farthest;
+        out.push(i);
+        if last {
+            break;
+        }
+    }
+    out
+}
+
+fn branch_target(i: &Instruction) -> Option<u64> {
+    let branches = matches!(
+        i.flow_control(),
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+    );
+    branches.then(|| i.near_branch_target())
+}

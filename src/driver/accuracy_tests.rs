@@ -1,0 +1,110 @@
+//! Compiled numbers against f64, and compiled runs that end with an error.
+
+use super::{Dims, Fill, Function, Given, Provided, Request, Session, bind, fill};
+use crate::interp::Value;
+use crate::tensor::Tensor;
+use crate::types::{DType, Val};
+
+/// What the compiled graph gives for `x`, or `None` if it ends with an error.
+fn run(text: &str, x: Tensor) -> Option<Value> {
+    let mut s = Session::new();
+    let Ok(model) = s.load_text("test", text) else {
+        panic!("{:?}", s.diagnostics);
+    };
+    let given = Provided {
+        name: "x".into(),
+        given: Given::Value(Val::Leaf(x)),
+        origin: "the test".into(),
+        must_match: true,
+    };
+    let (bound, found) = bind::bind(&model.module, vec![given], Dims::new());
+    let bound = bound.unwrap_or_else(|| panic!("{found:?}"));
+    Function::new(model, Request::default())
+        .call(&mut s, &bound)
+        .ok()
+        .map(|r| r.result)
+}
+
+fn tensor(v: &Value) -> Tensor {
+    v.leaves().first().map(|&t| t.clone()).expect("a tensor")
+}
+
+#[test]
+fn running_sums_lose_no_more_than_a_rounding() {
+    for (shape, dim) in [(vec![30_000usize], 0usize), (vec![4, 10_000], 1), (vec![10_000, 5], 0)] {
+        let text = format!(
+            "graph main {{ %x : f32{shape:?} = placeholder x
+            %y = call_function torch.cumsum(%x, {dim})
+            output %y }}"
+        );
+        let x = fill::filled(DType::F32, &shape, Fill::Uniform(7));
+        let y = tensor(&run(&text, x.clone()).expect("a result"));
+        let inner: usize = shape[dim + 1..].iter().product();
+        let mut sums = vec![0f64; x.numel()];
+        for i in 0..x.numel() {
+            let place = i / inner % shape[dim];
+            let before = if place > 0 { sums[i - inner] } else { 0.0 };
+            sums[i] = before + x.get(i).to_f64();
+            let error = (y.get(i).to_f64() - sums[i]).abs() / sums[i];
+            assert!(error < 1.3e-7, "{shape:?} at {i}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn running_sums_keep_infinities() {
+    let x = Tensor::from_slice(
+        &[4, 2],
+        &[1f32, 2., f32::INFINITY, 1., 3., f32::NEG_INFINITY, -1., f32::INFINITY],
+    );
+    let text = "graph main { %x : f32[4, 2] = placeholder x
+        %y = call_function torch.cumsum(%x, 0)
+        output %y }";
+    let y = tensor(&run(text, x).expect("a result"));
+    let inf = f32::INFINITY;
+    assert_eq!(y.as_slice::<f32>()[..7], [1., 2., inf, 3., inf, -inf, inf]);
+    assert!(y.as_slice::<f32>()[7].is_nan());
+}
+
+#[test]
+fn a_maximum_that_nothing_uses_is_compiled() {
+    let x = Tensor::from_slice(&[5], &[3i64, -4, 9, 0, 1]);
+    let text = "graph main { %x : i64[5] = placeholder x
+        %both = call_function torch.ops.aten.aminmax.default(%x, dim=0)
+        %least = call_function operator.getitem(%both, 0)
+        output %least }";
+    assert_eq!(tensor(&run(text, x).expect("a result")).as_slice::<i64>(), [-4]);
+}
+
+#[test]
+fn declared_sizes_are_checked_when_a_compiled_model_runs() {
+    let text = "graph main { %x : f32[4] = placeholder x
+        %y = call_function torch.relu(%x)
+        %n : i64[4, 1] = call_function torch.nonzero(%y)
+        %s = call_method size(%n, 0)
+        output (%y, %s) }";
+    let all = Tensor::from_slice(&[4], &[1f32, 2., 3., 4.]);
+    assert!(run(text, all).is_some());
+    assert!(run(text, Tensor::from_slice(&[4], &[1f32, 0., 3., 4.])).is_none());
+}
+
+#[test]
+fn weights_of_8_bits_are_converted() {
+    let text = "graph main { %x : f32[2, 2] = placeholder x
+        %small = call_method to(%x, f8e5m2)
+        %turned = call_method t(%small)
+        %w = call_method float(%turned)
+        %y = call_function torch.matmul(%x, %w)
+        output %y }";
+    let x = Tensor::from_slice(&[2, 2], &[1.125f32, 2., 3., 4.]);
+    // 1.125 becomes 1.
+    let y = tensor(&run(text, x.clone()).expect("a result"));
+    assert_eq!(y.as_slice::<f32>(), [1.125 + 4., 3.375 + 8., 3. + 8., 9. + 16.]);
+    let refused = text.replace(
+        "%w = call_method float(%turned)",
+        "%w = call_function torch.add(%turned, 1)",
+    );
+    let mut s = Session::new();
+    let checked = s.load_text("test", &refused).map(|mut m| s.check(&mut m.module, &[]));
+    assert!(checked.is_err() || s.diagnostics.has_errors());
+}

@@ -1,0 +1,389 @@
+//! What is given, matched by name to the values that a graph takes.
+//!
+//! A nested input is given by its items, `cache.keys.0`. torch's exporter flattens nested inputs and joins the parts of their names
+//! with underscores (`cache_keys_0`), which the same spelling means too.
+
+use super::bind::{Binder, Given, Place, Provided, Value, default_value, quoted};
+use crate::diag::{Code, Diagnostic, Severity, nearest};
+use crate::graph::NodeId;
+use crate::types::{Type, Val};
+
+/// What is given for one input.
+#[derive(Clone, Debug)]
+pub(super) enum Slot {
+    /// Nothing.
+    Empty,
+    /// One thing for all of it.
+    Whole(Provided),
+    /// Its items by their paths.
+    Parts(Vec<(Vec<String>, Provided)>),
+}
+
+impl Slot {
+    /// Who gave it, if anybody has.
+    fn origin(&self, path: &[String]) -> Option<&str> {
+        match self {
+            Slot::Empty => None,
+            Slot::Whole(p) => Some(&p.origin),
+            Slot::Parts(v) if path.is_empty() => v.first().map(|(_, p)| &*p.origin),
+            Slot::Parts(v) => v.iter().find(|(q, _)| same(q, path)).map(|(_, p)| &*p.origin),
+        }
+    }
+}
+
+/// The parts of a name: of `cache.keys[0]` and `cache["keys"][0]` the three words.
+pub(super) fn parts(name: &str) -> Vec<String> {
+    let words = name.split(['.', '[', ']', '"', '\'']).filter(|w| !w.is_empty());
+    words.map(str::to_string).collect()
+}
+
+/// A path as torch's exporter names a flattened input.
+fn joined(path: &[String]) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    path.join("_").chars().map(letter).collect()
+}
+
+fn same(a: &[String], b: &[String]) -> bool {
+    a == b || joined(a) == joined(b)
+}
+
+/// Whether values of this type have items.
+pub(super) fn is_nested<T>(ty: &Val<T>) -> bool {
+    matches!(ty, Val::List(_) | Val::Tuple(_) | Val::Dict(_))
+}
+
+/// The items of a nested value, with what each is called.
+fn items<T>(v: &Val<T>) -> Vec<(String, &Val<T>)> {
+    match v {
+        Val::List(v) | Val::Tuple(v) => v.iter().enumerate().map(|(i, v)| (i.to_string(), v)).collect(),
+        Val::Dict(v) => v.iter().map(|(k, v)| (key(k), v)).collect(),
+        _ => vec![],
+    }
+}
+
+fn key<T>(k: &Val<T>) -> String {
+    match (k.as_str(), k.as_int()) {
+        (Some(s), _) => s.to_string(),
+        (_, Some(i)) => i.to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The values without items in a value or a type, with their paths.
+pub(super) fn leaves<T>(v: &Val<T>) -> Vec<(Vec<String>, &Val<T>)> {
+    let mut out = vec![];
+    let mut open: Vec<(Vec<String>, &Val<T>)> = vec![(vec![], v)];
+    while let Some((path, ty)) = open.pop() {
+        if !is_nested(ty) {
+            out.push((path, ty));
+            continue;
+        }
+        for (name, item) in items(ty).into_iter().rev() {
+            open.push(([&path[..], &[name]].concat(), item));
+        }
+    }
+    out
+}
+
+/// A value of the structure of `ty`, around the values that `next` gives for its leaves in order.
+pub(super) fn rebuilt(ty: &Type, next: &mut dyn FnMut() -> Option<Value>) -> Option<Value> {
+    let mut all = |v: &[Type]| v.iter().map(|t| rebuilt(t, next)).collect::<Option<Vec<_>>>();
+    match ty {
+        Val::List(v) => Some(Val::List(all(v)?)),
+        Val::Tuple(v) => Some(Val::Tuple(all(v)?)),
+        Val::Dict(v) => {
+            let name = |k: &Type| k.try_map(&mut |_| Err(())).ok();
+            let pairs = v.iter().map(|(k, t)| Some((name(k)?, rebuilt(t, next)?)));
+            Some(Val::Dict(pairs.collect::<Option<Vec<_>>>()?))
+        }
+        _ => next(),
+    }
+}
+
+/// The structure that paths show, of an input that declares none: lists where the names count from 0, else dicts.
+fn structure(paths: &[&[String]]) -> Type {
+    if paths.iter().any(|p| p.is_empty()) {
+        return Val::Unknown;
+    }
+    let mut names: Vec<&String> = vec![];
+    for p in paths {
+        if !names.contains(&&p[0]) {
+            names.push(&p[0]);
+        }
+    }
+    let below = |name: &String| {
+        let rest: Vec<&[String]> = paths.iter().filter(|p| p[0] == *name).map(|p| &p[1..]).collect();
+        structure(&rest)
+    };
+    let counted = (0..names.len()).all(|i| names.contains(&&i.to_string()));
+    match counted {
+        true => Val::List((0..names.len()).map(|i| below(&i.to_string())).collect()),
+        false => Val::Dict(names.iter().map(|n| (Val::str(n), below(n))).collect()),
+    }
+}
+
+impl Binder<'_> {
+    /// The input, and the path within it, that a name means.
+    pub(super) fn find(&self, name: &str) -> Option<(usize, Vec<String>)> {
+        // What a call left of an input that it changed is written under `input.NAME`.
+        let whole = |name: &str| self.position(name).map(|i| (i, vec![]));
+        if let Some(found) = whole(name).or_else(|| whole(name.strip_prefix("input.")?)) {
+            return Some(found);
+        }
+        let path = parts(name);
+        let (root, rest) = path.split_first().filter(|(_, rest)| !rest.is_empty())?;
+        if let Some(found) = whole(&joined(&path)) {
+            return Some(found);
+        }
+        let i = self.position(root)?;
+        let ty = self.graph[self.placeholders[i]].meta.ty.as_ref();
+        let open = ty.is_none_or(|t| is_nested(t) || *t == Val::Unknown);
+        open.then(|| (i, rest.to_vec()))
+    }
+
+    /// What is given for each placeholder, in order.
+    pub(super) fn assign(&mut self, provided: Vec<Provided>) -> Vec<Slot> {
+        let mut slots = vec![Slot::Empty; self.placeholders.len()];
+        let mut extra = vec![];
+        let mut open: Vec<Provided> = provided.into_iter().rev().collect();
+        while let Some(p) = open.pop() {
+            let Some((i, path)) = self.find(&p.name) else {
+                match self.spread(&p) {
+                    Some(items) => open.extend(items.into_iter().rev()),
+                    None => extra.push(p),
+                }
+                continue;
+            };
+            if let Some(first) = slots[i].origin(&path) {
+                let d = twice(&p.name, &[first, &p.origin]);
+                self.out.push(d);
+            } else if let Given::Each(all) = &p.given {
+                let origins: Vec<&str> = all.iter().map(|p| &*p.origin).collect();
+                let help = format!("`fxc run --repeat {}` calls the model with each in turn", all.len());
+                let d = twice(&p.name, &origins).help(help);
+                self.out.push(d);
+                // It is not missing.
+                slots[i] = Slot::Whole(p);
+            } else if path.is_empty() {
+                slots[i] = Slot::Whole(p);
+            } else if let Slot::Parts(parts) = &mut slots[i] {
+                parts.push((path, p));
+            } else {
+                slots[i] = Slot::Parts(vec![(path, p)]);
+            }
+        }
+        self.report_missing(&slots, &extra);
+        let given: Vec<bool> = slots.iter().map(|s| !matches!(s, Slot::Empty)).collect();
+        self.report_extra(&given, &extra);
+        slots
+    }
+
+    /// The items of a list or dict that is written out for an input which torch's exporter has flattened.
+    pub(super) fn spread(&self, p: &Provided) -> Option<Vec<Provided>> {
+        let Given::Value(v) = &p.given else { return None };
+        let prefix = format!("{}_", joined(&parts(&p.name)));
+        let flattened = |n: &NodeId| self.graph[*n].target().starts_with(&prefix);
+        if !self.placeholders.iter().any(flattened) {
+            return None;
+        }
+        let items = items(v).into_iter().map(|(name, v)| Provided {
+            name: format!("{}.{name}", p.name),
+            given: Given::Value(v.clone()),
+            ..p.clone()
+        });
+        Some(items.collect::<Vec<_>>()).filter(|v| !v.is_empty())
+    }
+
+    fn report_missing(&mut self, slots: &[Slot], extra: &[Provided]) {
+        for (i, slot) in slots.iter().enumerate() {
+            let n = self.placeholders[i];
+            if matches!(slot, Slot::Empty) && self.graph[n].args().is_empty() {
+                let place = self.place(n);
+                self.missing(&place, extra);
+            }
+        }
+    }
+
+    fn missing(&mut self, place: &Place, extra: &[Provided]) {
+        let name = &place.name;
+        let what = match &place.ty {
+            Some(t) if *t != Val::Unknown => format!("`{name}` ({t})"),
+            _ => format!("`{name}`"),
+        };
+        let mut d = Diagnostic::new(Code::E0501, format!("no value is given for input {what}"))
+            .at_opt(place.span, "declared here");
+        if let Some(near) = nearest(name, extra.iter().map(|p| p.name.as_str())) {
+            d = d.help(format!("`{near}` is given, which is no input; rename it to `{name}`"));
+        } else if !extra.is_empty() {
+            let names = quoted(extra.iter().map(|p| p.name.as_str()));
+            d = d.note(format!("given, but no inputs: {names}"));
+        }
+        self.out.push(d.help(how_to_give(place)));
+    }
+
+    /// What is given and is no input. `given` says which inputs have a value.
+    pub(super) fn report_extra(&mut self, given: &[bool], extra: &[Provided]) {
+        let names: Vec<&str> = self.placeholders.iter().map(|&n| self.graph[n].target()).collect();
+        let free: Vec<&str> = names
+            .iter()
+            .zip(given)
+            .filter(|(_, given)| !**given)
+            .map(|(n, _)| *n)
+            .collect();
+        let mut unread: Vec<&Provided> = vec![];
+        for p in extra {
+            // Already said with the input that is missing, if the name was meant for it.
+            if !p.must_match && nearest(&p.name, free.iter().copied()).is_some() {
+                continue;
+            }
+            match nearest(&p.name, names.iter().copied()) {
+                None if !p.must_match => unread.push(p),
+                near => {
+                    let mut d = Diagnostic::new(Code::E0505, format!("the graph has no input `{}`", p.name));
+                    if !p.must_match {
+                        d.severity = Severity::Warning;
+                        d.title = format!("`{}` of {} is no input of the graph", p.name, p.origin);
+                    }
+                    let all = || format!("the graph's inputs are {}", quoted(names.iter().copied()));
+                    self.out.push(match near {
+                        Some(n) => d.help(format!("an input with a similar name exists: `{n}`")),
+                        None => d.note(all()),
+                    });
+                }
+            }
+        }
+        self.report_unread(&unread, &names);
+    }
+
+    /// One warning for each file with arrays that are no inputs.
+    fn report_unread(&mut self, unread: &[&Provided], names: &[&str]) {
+        let mut origins: Vec<&str> = unread.iter().map(|p| &*p.origin).collect();
+        origins.dedup();
+        for origin in origins {
+            let of_it: Vec<&str> = unread.iter().filter(|p| p.origin == origin).map(|p| &*p.name).collect();
+            let title = match of_it[..] {
+                [one] => format!("`{one}` of {origin} is no input of the graph"),
+                _ => format!(
+                    "{} arrays of {origin} are no inputs of the graph: {}",
+                    of_it.len(),
+                    quoted(of_it.into_iter())
+                ),
+            };
+            let mut d = Diagnostic::new(Code::E0505, title);
+            d.severity = Severity::Warning;
+            self.out
+                .push(d.note(format!("the graph's inputs are {}", quoted(names.iter().copied()))));
+        }
+    }
+
+    /// Values for all placeholders: first those that are there (they bind sizes), then those to be made.
+    pub(super) fn values(&mut self, slots: Vec<Slot>) -> Option<Vec<Value>> {
+        let placeholders = self.placeholders.clone();
+        let mut wanted = vec![];
+        for (&n, slot) in placeholders.iter().zip(slots) {
+            wanted.push(self.wanted(n, slot));
+        }
+        for fills in [false, true] {
+            for want in wanted.iter_mut().flat_map(|(_, v)| v) {
+                if let Want {
+                    place,
+                    given: Some(p),
+                    value,
+                } = want
+                    && matches!(p.given, Given::Fill(..)) == fills
+                {
+                    *value = self.value(place, p);
+                }
+            }
+        }
+        let one = |(shape, wants): (Type, Vec<Want>)| {
+            let mut values = wants.into_iter().map(|w| w.value);
+            rebuilt(&shape, &mut || values.next().flatten())
+        };
+        wanted.into_iter().map(one).collect()
+    }
+
+    /// The values to find for an input, and the structure that they are in.
+    fn wanted(&mut self, n: NodeId, slot: Slot) -> (Type, Vec<Want>) {
+        let place = self.place(n);
+        let parts = match slot {
+            Slot::Parts(parts) => parts,
+            Slot::Whole(p) => return (Val::Unknown, vec![Want::new(place, Some(p))]),
+            Slot::Empty => {
+                let mut want = Want::new(place, None);
+                want.value = self.graph[n].args().first().and_then(default_value);
+                return (Val::Unknown, vec![want]);
+            }
+        };
+        let shape = match &place.ty {
+            Some(t) if is_nested(t) => t.clone(),
+            _ => structure(&parts.iter().map(|(path, _)| &path[..]).collect::<Vec<_>>()),
+        };
+        let wants = self.items_wanted(&place, &shape, parts);
+        (shape, wants)
+    }
+
+    fn items_wanted(&mut self, place: &Place, shape: &Type, mut parts: Vec<(Vec<String>, Provided)>) -> Vec<Want> {
+        let mut wants = vec![];
+        for (path, ty) in leaves(shape) {
+            let item = Place {
+                name: format!("{}.{}", place.name, path.join(".")),
+                ty: Some(ty.clone()).filter(|t| *t != Val::Unknown),
+                constant: None,
+                span: place.span,
+            };
+            let found = parts.iter().position(|(p, _)| same(p, &path));
+            let given = found.map(|i| parts.swap_remove(i).1);
+            if given.is_none() {
+                self.missing(&item, &[]);
+            }
+            wants.push(Want::new(item, given));
+        }
+        for (_, p) in parts {
+            let names: Vec<String> = wants.iter().map(|w| w.place.name.clone()).collect();
+            let d = Diagnostic::new(Code::E0505, format!("input `{}` has no item `{}`", place.name, p.name))
+                .at_opt(place.span, "declared here")
+                .note(format!("its items are {}", quoted(names.iter().map(String::as_str))));
+            self.out.push(d);
+        }
+        wants
+    }
+}
+
+/// A value to find.
+struct Want {
+    place: Place,
+    given: Option<Provided>,
+    value: Option<Value>,
+}
+
+impl Want {
+    fn new(place: Place, given: Option<Provided>) -> Want {
+        let value = None;
+        Want { place, given, value }
+    }
+}
+
+fn twice(name: &str, origins: &[&str]) -> Diagnostic {
+    let mut by = origins.to_vec();
+    by.dedup();
+    let title = format!("`{name}` is given {} times: by {}", origins.len(), by.join(" and by "));
+    Diagnostic::new(Code::E0510, title)
+}
+
+fn how_to_give(place: &Place) -> String {
+    let name = &place.name;
+    match &place.ty {
+        Some(t) if is_nested(t) => {
+            let items = leaves(t).into_iter().take(3);
+            let items: Vec<String> = items
+                .map(|(path, _)| format!("`{name}.{}=…`", path.join(".")))
+                .collect();
+            format!("give its items: {}", items.join(", "))
+        }
+        Some(Val::Leaf(_)) | Some(Val::Unknown) | None => {
+            format!("give it as `{name}=FILE.npy`, `{name}=rand:0`, or in the file after --inputs")
+        }
+        Some(t) => format!("give it as `{name}=VALUE`, of type {t}"),
+    }
+}

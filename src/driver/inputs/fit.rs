@@ -1,0 +1,314 @@
+//! Values as the inputs of a graph want them: types compared, sizes bound.
+
+use super::assign::is_nested;
+use super::bind::{Binder, Given, Place, Provided, Value, type_of};
+use super::literal;
+use crate::diag::{Code, Diagnostic};
+use crate::driver::files::FileArray;
+use crate::graph::pyrepr;
+use crate::tensor::Scalar;
+use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+
+impl Binder<'_> {
+    /// The value that `p` gives for a place.
+    pub(super) fn value(&mut self, place: &Place, p: &Provided) -> Option<Value> {
+        if let Some(constant) = &place.constant {
+            return self.constant(place, constant, p);
+        }
+        match &p.given {
+            Given::Value(v) => self.fit(place, v.clone(), &p.origin),
+            Given::Typed(v, ty) => self.typed(place, v, ty, &p.origin),
+            Given::Word(w) => self.word(place, w),
+            Given::File(array) => self.read(place, array, &p.origin),
+            Given::Unsupported(ty) => {
+                let d = unsupported(&place.name, ty, &p.origin);
+                self.out.push(d.at_opt(place.span, "declared here"));
+                None
+            }
+            Given::Fill(fill, ty) => self.make(place, *fill, ty.as_ref()),
+            // These are no values, and have been seen to.
+            Given::Type(_) | Given::Each(_) => None,
+        }
+    }
+
+    /// The value that the exporter fixed, if that is what is given, as Python compares values.
+    fn constant(&mut self, place: &Place, constant: &Value, p: &Provided) -> Option<Value> {
+        let given = match &p.given {
+            Given::Value(v) | Given::Typed(v, _) => Some(v.clone()),
+            Given::Word(w) => Some(Val::str(w)),
+            // Files hold numbers as tensors without dimensions.
+            Given::File(array) if array.ty().rank() == Some(0) => match array.read() {
+                Ok(t) => Some(number(t.get(0))),
+                Err(d) => {
+                    self.out.push(d);
+                    return None;
+                }
+            },
+            _ => None,
+        };
+        if given.as_ref().is_some_and(|v| literal::equal(v, constant)) {
+            return Some(constant.clone());
+        }
+        let name = &place.name;
+        let text = |v: &Value| pyrepr::repr(v, &|t| t.ty().to_string());
+        let shown = match &given {
+            Some(v) => text(v),
+            None => "a tensor".into(),
+        };
+        let title = format!(
+            "input `{name}` is fixed to {}, but {} gives {shown}",
+            text(constant),
+            p.origin
+        );
+        let guard = match constant {
+            Val::None => format!("Guard failed: {name} is None"),
+            _ => format!("Guard failed: {name} == {}", text(constant)),
+        };
+        let d = Diagnostic::new(Code::E0511, title)
+            .at_opt(place.span, "declared here")
+            .note(format!(
+                "{guard}: the program was exported with this value and holds for no other"
+            ))
+            .help(format!("leave `{name}` out, or export the model with the other value"));
+        self.out.push(d);
+        None
+    }
+
+    fn word(&mut self, place: &Place, word: &str) -> Option<Value> {
+        if let Some(Val::Any(Kind::Str) | Val::Str(_)) = place.ty {
+            return Some(Val::str(word));
+        }
+        let d = Diagnostic::new(
+            Code::E0508,
+            format!(
+                "`{}={word}` is no input: it is neither a file of tensors nor a value",
+                place.name
+            ),
+        );
+        self.out.push(d.help(literal::HELP));
+        None
+    }
+
+    /// A value that was written with its type.
+    fn typed(&mut self, place: &Place, v: &Value, ty: &Type, origin: &str) -> Option<Value> {
+        let made = match ty {
+            Val::Leaf(t) => {
+                let shape = self.sizes(place, t)?;
+                literal::tensor(v, t.dtype, Some(&shape)).map(Val::Leaf)
+            }
+            _ => literal::of_kind(v, ty).ok_or_else(|| format!("it is no {ty}")),
+        };
+        match made {
+            Ok(v) => self.fit(place, v, origin),
+            Err(why) => {
+                self.not_of_type(place, ty, why);
+                None
+            }
+        }
+    }
+
+    fn not_of_type(&mut self, place: &Place, ty: &Type, why: String) {
+        let title = format!("what is written for input `{}` is no {ty}", place.name);
+        self.out.push(Diagnostic::new(Code::E0508, title).note(why));
+    }
+
+    /// The elements of an array whose type fits.
+    fn read(&mut self, place: &Place, array: &FileArray, origin: &str) -> Option<Value> {
+        let ty = array.ty();
+        let fits = match &place.ty {
+            Some(Val::Leaf(want)) => self.fit_tensor(place, want, &ty, origin),
+            Some(declared) if *declared != Val::Unknown && ty.rank() != Some(0) => {
+                self.wrong_kind(place, declared, &Val::Leaf(ty), origin);
+                false
+            }
+            _ => true,
+        };
+        if !fits {
+            return None;
+        }
+        match array.read() {
+            Ok(t) => self.fit(place, Val::Leaf(t), origin),
+            Err(d) => {
+                self.out.push(d);
+                None
+            }
+        }
+    }
+
+    /// The value as the place's declared type wants it; binds sizes.
+    pub(super) fn fit(&mut self, place: &Place, v: Value, origin: &str) -> Option<Value> {
+        let Some(declared) = &place.ty else { return Some(v) };
+        match (declared, v) {
+            (Val::Unknown, v) => Some(v),
+            (Val::Leaf(t), Val::Leaf(x)) => self.fit_tensor(place, t, &x.ty(), origin).then_some(Val::Leaf(x)),
+            (Val::Leaf(t), v @ (Val::List(_) | Val::Tuple(_))) => match literal::tensor(&v, t.dtype, None) {
+                Ok(x) => self.fit(place, Val::Leaf(x), origin),
+                Err(why) => {
+                    self.not_of_type(place, declared, why);
+                    None
+                }
+            },
+            (Val::Leaf(t), v) if t.rank() == Some(0) => match literal::tensor(&v, t.dtype, Some(&[])) {
+                Ok(x) => Some(Val::Leaf(x)),
+                Err(_) => self.wrong_kind(place, declared, &type_of(&v), origin),
+            },
+            (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), Val::Leaf(x)) if x.rank() == 0 => {
+                self.fit(place, number(x.get(0)), origin)
+            }
+            (Val::Int(d), Val::Int(Dim::Const(size))) => {
+                match self.unify(d, size, &format!("input `{}`", place.name)) {
+                    Ok(()) => Some(Val::int(size)),
+                    Err(why) => {
+                        let title = format!("input `{}` must be {declared}, but {origin} gives {size}", place.name);
+                        let d = Diagnostic::new(Code::E0504, title).at_opt(place.span, "declared here");
+                        self.out.push(d.note(why));
+                        None
+                    }
+                }
+            }
+            (nested, v) if is_nested(nested) => self.fit_items(place, nested, v, origin),
+            (Val::Leaf(_), v) | (Val::Int(_) | Val::Any(_) | Val::Float(_) | Val::Bool(_), v @ Val::Leaf(_)) => {
+                self.wrong_kind(place, declared, &type_of(&v), origin)
+            }
+            (_, v) => Some(v),
+        }
+    }
+
+    /// The items of a list, tuple or dict as the declared ones want them.
+    fn fit_items(&mut self, place: &Place, declared: &Type, v: Value, origin: &str) -> Option<Value> {
+        let item = |name: String, ty: &Type| Place {
+            name: format!("{}.{name}", place.name),
+            ty: Some(ty.clone()),
+            ..place.clone()
+        };
+        match (declared, v) {
+            (Val::List(t) | Val::Tuple(t), Val::List(v) | Val::Tuple(v)) if t.len() == v.len() => {
+                let pairs = t.iter().zip(v).enumerate();
+                let fitted: Vec<Option<Value>> = pairs
+                    .map(|(i, (t, v))| self.fit(&item(i.to_string(), t), v, origin))
+                    .collect();
+                let fitted: Vec<Value> = fitted.into_iter().collect::<Option<_>>()?;
+                Some(match declared {
+                    Val::List(_) => Val::List(fitted),
+                    _ => Val::Tuple(fitted),
+                })
+            }
+            (Val::Dict(t), Val::Dict(v)) if t.len() == v.len() => {
+                let mut fitted = vec![];
+                for (k, t) in t {
+                    let name: Value = k.try_map(&mut |_| Err(())).ok()?;
+                    let Some((_, v)) = v.iter().find(|(k, _)| *k == name) else {
+                        return self.wrong_kind(place, declared, &type_of(&Val::Dict(v)), origin);
+                    };
+                    let shown = type_of(&name).to_string();
+                    let v = self.fit(&item(shown.trim_matches('"').to_string(), t), v.clone(), origin);
+                    fitted.push((name, v?));
+                }
+                Some(Val::Dict(fitted))
+            }
+            (_, v) => self.wrong_kind(place, declared, &type_of(&v), origin),
+        }
+    }
+
+    pub(super) fn wrong_kind(&mut self, place: &Place, declared: &Type, given: &Type, origin: &str) -> Option<Value> {
+        let name = &place.name;
+        let title = format!("input `{name}` must be {declared}, but {origin} gives {given}");
+        let d = Diagnostic::new(Code::E0503, title).at_opt(place.span, "declared here");
+        let number = matches!(given, Val::Int(_) | Val::Float(_) | Val::Bool(_));
+        self.out.push(match declared {
+            Val::Leaf(t) if number => d.help(format!("a number with a type fills a tensor: `{name}:{t}={given}`")),
+            _ => d,
+        });
+        None
+    }
+
+    pub(super) fn fit_tensor(&mut self, place: &Place, want: &TensorType, x: &TensorType, origin: &str) -> bool {
+        let (name, span) = (&place.name, place.span);
+        if x.dtype != want.dtype {
+            let title = format!("input `{name}` must be {want}, but {origin} has {x}");
+            let numpy = if want.dtype == DType::B8 {
+                "bool_"
+            } else {
+                want.dtype.torch_name()
+            };
+            let d = Diagnostic::new(Code::E0503, title)
+                .at_opt(span, "declared here")
+                .help(format!("convert it: `{name}.astype(numpy.{numpy})`"));
+            self.out.push(d);
+            return false;
+        }
+        let (Some(dims), Some(given)) = (&want.shape, &x.shape) else {
+            return true;
+        };
+        let wrong = |why: String| {
+            let title = format!("input `{name}` must be {want}, but {origin} has {x}");
+            Diagnostic::new(Code::E0504, title)
+                .at_opt(span, "declared here")
+                .note(why)
+        };
+        if dims.len() != given.len() {
+            self.out.push(wrong(format!(
+                "it has {} dimensions instead of {}",
+                given.len(),
+                dims.len()
+            )));
+            return false;
+        }
+        for (i, (d, size)) in dims.iter().zip(given).enumerate() {
+            let Some(size) = size.as_const() else { continue };
+            if let Err(why) = self.unify(d, size, &format!("input `{name}`")) {
+                self.out.push(wrong(format!("dimension {i} is {size}: {why}")));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Makes `d` equal `size`, binding its one unknown variable if it has one.
+    pub(super) fn unify(&mut self, d: &Dim, size: i64, origin: &str) -> Result<(), String> {
+        if *d == Dim::Unknown {
+            return Ok(());
+        }
+        let dims = &self.dims;
+        let known = d.substitute(&|v| dims.get(v).map(|&x| Dim::Const(x)));
+        if let Some(c) = known.as_const() {
+            let because = if d.as_const().is_some() {
+                String::new()
+            } else {
+                format!(", because `{d}` is {c} here")
+            };
+            return if c == size {
+                Ok(())
+            } else {
+                Err(format!("{c} is wanted{because}"))
+            };
+        }
+        let Some((var, coef, rest)) = known.as_linear() else {
+            return Ok(());
+        };
+        let Some(diff) = size.checked_sub(rest).filter(|x| x % coef == 0) else {
+            return Err(format!("no `{var}` makes `{known}` equal {size}"));
+        };
+        let var = var.to_string();
+        self.check_range(&var, diff / coef, origin);
+        self.dims.insert(var, diff / coef);
+        Ok(())
+    }
+}
+
+/// What is said of an array whose elements fxc does not compute with.
+pub(super) fn unsupported(name: &str, ty: &str, origin: &str) -> Diagnostic {
+    let complex = ty.contains("c8") || ty.contains("c16") || ty.starts_with('C');
+    let what = if complex { "complex elements" } else { "elements" };
+    let title = format!("`{name}` has {what} of type {ty} in {origin}");
+    Diagnostic::new(Code::E0503, title).note("fxc does not compute with this type")
+}
+
+fn number(s: Scalar) -> Value {
+    match s {
+        Scalar::Bool(b) => Val::Bool(b),
+        Scalar::Int(_, i) => Val::int(i),
+        Scalar::F64(x) => Val::Float(x),
+        Scalar::F32(x) | Scalar::Half(_, x) => Val::Float(x as f64),
+    }
+}

@@ -1,0 +1,210 @@
+//! Values written out: numbers, strings, and lists of them, as Python writes them.
+
+use super::bind::Value;
+use crate::diag::Diagnostics;
+use crate::source::FileId;
+use crate::syntax;
+use crate::tensor::{Scalar, Tensor, byte_len, is_available};
+use crate::types::{DType, Dim, Kind, Type, Val};
+
+/// How inputs are written.
+pub const HELP: &str = "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED, NAME=NUMBER or \
+     NAME=[1, 2]; NAME:TYPE says the type of an input, such as x:f32[2,3]";
+
+/// The value that `text` writes, if it is a number, `None`, `True`, `False`, a string in quotes, or a list, tuple or dict of such.
+pub fn parse(text: &str) -> Option<Value> {
+    match text {
+        "None" => return Some(Val::None),
+        "True" | "true" => return Some(Val::Bool(true)),
+        "False" | "false" => return Some(Val::Bool(false)),
+        _ => {}
+    }
+    if let Ok(i) = text.parse() {
+        return Some(Val::int(i));
+    }
+    if let Ok(x) = text.parse() {
+        return Some(Val::Float(x));
+    }
+    if !text.trim_start().starts_with(['[', '(', '{', '"', '\'']) {
+        return None;
+    }
+    // By itself a brace would open the body of a graph.
+    let (tree, found) = syntax::parse_value(FileId(0), &format!("[{text}]"));
+    let tree = tree.filter(|_| !found.has_errors())?;
+    let mut found = Diagnostics::new();
+    match syntax::resolve::value(&tree, &mut |_, _| None, &mut found) {
+        Val::List(mut v) if !found.has_errors() && v.len() == 1 => v.pop().filter(is_plain),
+        _ => None,
+    }
+}
+
+/// Whether a value is made of numbers and strings alone.
+fn is_plain(v: &Value) -> bool {
+    match v {
+        Val::None | Val::Bool(_) | Val::Int(Dim::Const(_)) | Val::Float(_) | Val::Str(_) => true,
+        Val::List(v) | Val::Tuple(v) => v.iter().all(is_plain),
+        Val::Dict(v) => v.iter().all(|(k, v)| is_plain(k) && is_plain(v)),
+        _ => false,
+    }
+}
+
+/// Whether Python's `==` holds between two values; `None` equals nothing else.
+pub fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) => {
+            x.len() == y.len() && x.iter().zip(y).all(|(x, y)| equal(x, y))
+        }
+        _ => match (a.as_f64(), b.as_f64()) {
+            (Some(x), Some(y)) => a.as_int().zip(b.as_int()).map_or(x == y, |(i, j)| i == j),
+            (None, None) => a == b,
+            _ => false,
+        },
+    }
+}
+
+/// The tensor that nested lists of numbers write; a number alone fills all of `shape`. The error says what does not fit.
+pub fn tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor, String> {
+    let lists = lengths(v);
+    let shape = shape.unwrap_or(&lists);
+    if !dtype.is_computed() {
+        return Err(format!("fxc does not compute with {dtype}"));
+    }
+    if !byte_len(dtype, shape).is_some_and(is_available) {
+        return Err("it is too large".into());
+    }
+    let wrong = |v: &Value| format!("{} is no element of type {dtype}", v.map(Tensor::ty));
+    if v.items().is_none() {
+        let x = element(v, dtype).ok_or_else(|| wrong(v))?;
+        return Ok(Tensor::from_fn(dtype, shape, |_| x));
+    }
+    let mut elements = vec![];
+    collect(v, shape, &mut |v| {
+        elements.push(element(v, dtype).ok_or_else(|| wrong(v))?);
+        Ok(())
+    })?;
+    Ok(Tensor::from_scalars(dtype, shape, &elements))
+}
+
+/// The lengths of nested lists, outermost first, as their first items show them.
+fn lengths(v: &Value) -> Vec<usize> {
+    let mut out = vec![];
+    let mut at = v;
+    while let Some(items) = at.items() {
+        out.push(items.len());
+        match items.first() {
+            Some(first) => at = first,
+            None => break,
+        }
+    }
+    out
+}
+
+fn collect(v: &Value, shape: &[usize], out: &mut dyn FnMut(&Value) -> Result<(), String>) -> Result<(), String> {
+    match (v.items(), shape) {
+        (None, []) => out(v),
+        (Some(items), [n, rest @ ..]) if items.len() == *n => items.iter().try_for_each(|v| collect(v, rest, out)),
+        (Some(items), [n, ..]) => Err(format!("it has a list of {} items where {n} are wanted", items.len())),
+        (Some(_), []) => Err("it has more dimensions than its type".into()),
+        (None, _) => Err("it has fewer dimensions than its type".into()),
+    }
+}
+
+/// The number as an element: an integer must be one of the dtype, and a float is none of an integer's.
+fn element(v: &Value, dtype: DType) -> Option<Scalar> {
+    match v {
+        Val::Bool(b) => Some(Scalar::Bool(*b).cast(dtype)),
+        Val::Int(Dim::Const(i)) if dtype == DType::B8 => (0..=1).contains(i).then_some(Scalar::Bool(*i == 1)),
+        Val::Int(Dim::Const(i)) if dtype.is_int() => Some(Scalar::from_i64(dtype, *i)).filter(|s| s.to_i64() == *i),
+        Val::Int(Dim::Const(i)) => Some(Scalar::Int(DType::I64, *i).cast(dtype)),
+        Val::Float(x) if dtype.is_float() => Some(Scalar::from_f64(dtype, *x)),
+        _ => None,
+    }
+}
+
+/// The value as one of a Python type: `k:float=3` is `3.0`.
+pub fn of_kind(v: &Value, ty: &Type) -> Option<Value> {
+    match (ty, v) {
+        (Val::Any(Kind::Float), v) => v.as_f64().map(Val::Float),
+        (Val::Any(Kind::Int), Val::Int(_))
+        | (Val::Any(Kind::Bool), Val::Bool(_))
+        | (Val::Any(Kind::Str), Val::Str(_))
+        | (Val::None, Val::None) => Some(v.clone()),
+        (Val::List(t) | Val::Tuple(t), Val::List(x) | Val::Tuple(x)) if t.len() == x.len() => {
+            let items = t.iter().zip(x).map(|(t, x)| of_kind(x, t)).collect::<Option<_>>()?;
+            Some(match ty {
+                Val::List(_) => Val::List(items),
+                _ => Val::Tuple(items),
+            })
+        }
+        (Val::Leaf(t), v) => {
+            let shape = t.fixed_shape()?;
+            tensor(v, t.dtype, Some(&shape)).ok().map(Val::Leaf)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_python_writes_them() {
+        for (text, want) in [
+            ("3", Some(Val::int(3))),
+            ("-2.5", Some(Val::Float(-2.5))),
+            ("true", Some(Val::Bool(true))),
+            ("[1, 2.5]", Some(Val::List(vec![Val::int(1), Val::Float(2.5)]))),
+            ("(1,)", Some(Val::Tuple(vec![Val::int(1)]))),
+            ("{\"a\": None}", Some(Val::Dict(vec![(Val::str("a"), Val::None)]))),
+            ("\"mean\"", Some(Val::str("mean"))),
+            ("mean", None),
+            (
+                "{\"a\": [1], 3: {}}",
+                Some(Val::Dict(vec![
+                    (Val::str("a"), Val::List(vec![Val::int(1)])),
+                    (Val::int(3), Val::Dict(vec![])),
+                ])),
+            ),
+            ("[1, 2", None),
+            ("[1], [2]", None),
+            ("[x]", None),
+            ("[%x]", None),
+            ("x.npy", None),
+        ] {
+            assert_eq!(parse(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn lists_of_numbers_are_tensors() {
+        let of = |text: &str, dtype, shape: Option<&[usize]>| tensor(&parse(text).unwrap(), dtype, shape);
+        let t = of("[[1, 2], [3, 4]]", DType::F32, None).unwrap();
+        assert_eq!(
+            (t.shape(), t.as_slice::<f32>()),
+            (&[2, 2][..], &[1.0, 2.0, 3.0, 4.0][..])
+        );
+        assert_eq!(of("2", DType::I64, Some(&[3])).unwrap().as_slice::<i64>(), [2, 2, 2]);
+        assert_eq!(of("[True, 0]", DType::B8, None).unwrap().numel(), 2);
+        for (text, dtype, shape) in [
+            ("[[1], [2, 3]]", DType::F32, None),
+            ("[1.5]", DType::I64, None),
+            ("[300]", DType::U8, None),
+            ("[\"a\"]", DType::F32, None),
+            ("[1, 2]", DType::F32, Some(&[3][..])),
+            ("[1, 2]", DType::F32, Some(&[2, 1][..])),
+            ("1", DType::F32, Some(&[1 << 40, 1 << 40][..])),
+        ] {
+            assert!(of(text, dtype, shape).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_are_equal_as_in_python() {
+        let eq = |a: &str, b: &str| equal(&parse(a).unwrap(), &parse(b).unwrap());
+        assert!(eq("3", "3.0") && eq("1", "True") && eq("[1, 2]", "[1, 2.0]") && eq("\"a\"", "'a'"));
+        assert!(
+            !eq("3", "True") && !eq("None", "0") && !eq("\"3\"", "3") && !eq("9007199254740993", "9007199254740992")
+        );
+    }
+}

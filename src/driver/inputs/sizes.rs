@@ -1,0 +1,122 @@
+//! Symbolic sizes that a user gives, by name (`N=8`) or by a dimension of an input (`x[0]=8`).
+//!
+//! An archive does not hold the names of `torch.export.Dim("seq")`: its sizes are `s27`, `s77`, … A dimension of an input names
+//! a size without looking it up.
+
+use super::bind::{Binder, Dims};
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::GraphModule;
+use crate::types::Val;
+
+/// The size of each symbol that `given` determines. Reports inputs and dimensions that do not exist, and sizes that
+/// contradict what the graph declares. Names of symbols are taken over as they are; [`super::bind::bind`] checks them.
+pub fn resolve(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnostics) {
+    let (by_axis, by_name): (Vec<_>, Vec<_>) = given
+        .iter()
+        .partition(|(name, _)| name.ends_with(']') && name.contains('['));
+    let dims: Dims = by_name.into_iter().cloned().collect();
+    let Some(graph) = module.entry() else {
+        return (dims, Diagnostics::new());
+    };
+    let mut binder = Binder::new(module, graph, dims);
+    for (name, size) in by_axis {
+        if let Err(d) = bind_axis(&mut binder, name, *size) {
+            binder.out.push(d);
+        }
+    }
+    (binder.dims, binder.out)
+}
+
+/// Binds the size of one dimension, which is written as `INPUT[AXIS]`.
+fn bind_axis(binder: &mut Binder, name: &str, size: i64) -> Result<(), Diagnostic> {
+    let fail = |title: String| Diagnostic::new(Code::E0505, title);
+    let (input, axis) = name
+        .strip_suffix(']')
+        .and_then(|s| s.split_once('['))
+        .and_then(|(input, axis)| Some((input, axis.parse::<i64>().ok()?)))
+        .ok_or_else(|| {
+            fail(format!("`{name}` does not name a size"))
+                .help("write a symbol or a dimension of an input: `N=8`, `x[0]=8`")
+        })?;
+    let Some(position) = binder.position(input) else {
+        let names: Vec<&str> = binder.placeholders.iter().map(|&p| binder.graph[p].target()).collect();
+        let d = fail(format!("the graph has no input `{input}`"));
+        return Err(match nearest(input, names.iter().copied()) {
+            Some(n) => d.help(format!("an input with a similar name exists: `{n}`")),
+            None => d,
+        });
+    };
+    let graph = binder.graph;
+    let node = &graph[binder.placeholders[position]];
+    let span = node.meta.span;
+    let shape = match &node.meta.ty {
+        Some(Val::Leaf(t)) => t.shape.as_ref(),
+        _ => None,
+    };
+    let Some(shape) = shape else {
+        let help = format!("pass the type of the input: `{input}:f32[…]`");
+        return Err(fail(format!("the shape of input `{input}` is not declared"))
+            .at_opt(span, "declared here")
+            .help(help));
+    };
+    let rank = shape.len() as i64;
+    let dim = usize::try_from(if axis < 0 { axis + rank } else { axis })
+        .ok()
+        .and_then(|i| shape.get(i))
+        .ok_or_else(|| {
+            fail(format!(
+                "input `{input}` has {rank} dimensions, so `{name}` does not exist"
+            ))
+            .at_opt(span, "declared here")
+        })?;
+    binder.unify(dim, size, "--dim").map_err(|why| {
+        Diagnostic::new(Code::E0504, format!("`{name}` cannot be {size}: {why}")).at_opt(span, "declared here")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(text: &str, given: &[(&str, i64)]) -> Result<Dims, String> {
+        let mut sources = crate::source::Sources::new();
+        let file = sources.add("test.fxir", text);
+        let (tree, found) = crate::syntax::parse(&sources, file);
+        assert!(!found.has_errors());
+        let (module, found) = crate::graph::build(&tree, "test");
+        assert!(!found.has_errors());
+        let given: Vec<(String, i64)> = given.iter().map(|(n, v)| (n.to_string(), *v)).collect();
+        let (dims, found) = resolve(&module, &given);
+        match found.iter().next() {
+            Some(d) => Err(d.title.clone()),
+            None => Ok(dims),
+        }
+    }
+
+    const GRAPH: &str = "graph g { %x : f32[N, 2*M, 8] = placeholder x %y = placeholder y output %x }";
+
+    #[test]
+    fn dimensions_of_inputs_name_sizes() {
+        let want = Dims::from([("N".to_string(), 3), ("M".to_string(), 5)]);
+        assert_eq!(sizes(GRAPH, &[("x[0]", 3), ("x[1]", 10)]), Ok(want.clone()));
+        assert_eq!(sizes(GRAPH, &[("N", 3), ("x[-2]", 10), ("x[2]", 8)]), Ok(want));
+    }
+
+    #[test]
+    fn dimensions_that_do_not_fit_are_reported() {
+        let title = |given: &[(&str, i64)]| sizes(GRAPH, given).unwrap_err();
+        assert_eq!(title(&[("x[1]", 7)]), "`x[1]` cannot be 7: no `M` makes `2*M` equal 7");
+        assert_eq!(title(&[("x[2]", 7)]), "`x[2]` cannot be 7: 8 is wanted");
+        assert_eq!(
+            title(&[("x[0]", 3), ("x[0]", 4)]),
+            "`x[0]` cannot be 4: 3 is wanted, because `N` is 3 here"
+        );
+        assert_eq!(
+            title(&[("x[3]", 1)]),
+            "input `x` has 3 dimensions, so `x[3]` does not exist"
+        );
+        assert_eq!(title(&[("z[0]", 1)]), "the graph has no input `z`");
+        assert_eq!(title(&[("x[a]", 1)]), "`x[a]` does not name a size");
+        assert_eq!(title(&[("y[0]", 1)]), "the shape of input `y` is not declared");
+    }
+}

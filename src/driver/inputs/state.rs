@@ -1,0 +1,165 @@
+//! The state of a model: buffers that calls have changed, given back to it.
+
+use super::bind::{Given, Provided, Value, type_of};
+use super::fill::filled;
+use super::fit::unsupported;
+use super::literal;
+use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::{Attribute, AttributeKind, GraphModule, Mutation, Opcode};
+use crate::tensor::{Tensor, byte_len, is_available};
+use crate::types::{TensorType, Val};
+
+/// What stands before the name of a buffer.
+const BUFFER: &str = "buffer.";
+/// What stands before the name of an input.
+const INPUT: &str = "input.";
+
+/// What a changed buffer or input is called in files: `buffer.running_mean`.
+pub fn label(m: &Mutation) -> String {
+    match m {
+        Mutation::Buffer(path) => format!("{BUFFER}{path}"),
+        Mutation::Input(name) => format!("{INPUT}{name}"),
+    }
+}
+
+/// What an array of a file of state is for: a buffer's name may stand alone, and results are no state.
+pub fn name_in_state(name: &str) -> Option<String> {
+    let labelled = name.starts_with(BUFFER) || name.starts_with(INPUT);
+    match name.strip_prefix("output.") {
+        Some(n) if n.bytes().all(|b| b.is_ascii_digit()) => None,
+        _ if labelled => Some(name.to_string()),
+        _ => Some(format!("{BUFFER}{name}")),
+    }
+}
+
+/// Takes what is given for buffers (`buffer.NAME`) out of `provided` and makes it their values. What is given for an input of
+/// that very name stays. Returns the buffers that were given values, as [`label`] calls them.
+pub fn restore(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(String, Tensor)>, Diagnostics) {
+    let (mut restored, mut out) = (vec![], Diagnostics::new());
+    let mut rest = vec![];
+    for p in std::mem::take(provided) {
+        let path = p.name.strip_prefix(BUFFER).filter(|_| !is_input(module, &p.name));
+        let Some(path) = path.map(str::to_string) else {
+            rest.push(p);
+            continue;
+        };
+        if !has(module, &path) {
+            match p.must_match {
+                true => out.push(unknown(module, &path)),
+                false => rest.push(p),
+            }
+            continue;
+        }
+        if restored.iter().any(|(name, _)| *name == p.name) {
+            let title = format!("`{}` is given 2 times, the second time by {}", p.name, p.origin);
+            out.push(Diagnostic::new(Code::E0510, title));
+            continue;
+        }
+        match value(module, &path, &p) {
+            Ok(t) => {
+                restored.push((p.name, t.clone()));
+                set(module, &path, t);
+            }
+            Err(d) => out.push(d),
+        }
+    }
+    *provided = rest;
+    (restored, out)
+}
+
+fn is_input(module: &GraphModule, name: &str) -> bool {
+    let graph = module.entry();
+    graph.is_some_and(|g| g.placeholders().iter().any(|&n| g[n].target() == name))
+}
+
+/// Whether the module has such an attribute, or reads it.
+fn has(module: &GraphModule, path: &str) -> bool {
+    let reads = |g: &crate::graph::Graph| !g.find_nodes(Opcode::GetAttr, Some(path)).is_empty();
+    module.attributes.contains_key(path) || module.graphs.values().any(reads)
+}
+
+fn unknown(module: &GraphModule, path: &str) -> Diagnostic {
+    let d = Diagnostic::new(Code::E0505, format!("the graph has no buffer `{path}`"));
+    match nearest(path, module.attributes.keys().map(|k| &**k)) {
+        Some(near) => d.help(format!("a buffer with a similar name exists: `{near}`")),
+        None => d,
+    }
+}
+
+fn set(module: &mut GraphModule, path: &str, t: Tensor) {
+    let made = || Attribute {
+        kind: AttributeKind::Buffer,
+        ty: Some(Val::Leaf(t.ty())),
+        value: None,
+        span: None,
+    };
+    module.attributes.entry(path.into()).or_insert_with(made).value = Some(t.clone());
+}
+
+/// The value that is given, if it is of the buffer's type.
+fn value(module: &GraphModule, path: &str, p: &Provided) -> Result<Tensor, Diagnostic> {
+    let attribute = module.attributes.get(path);
+    let declared = attribute.and_then(|a| a.ty.as_ref()?.as_leaf().cloned());
+    let known = attribute.and_then(|a| a.value.as_ref()).map(Tensor::ty);
+    let ty = known.or(declared);
+    let t = tensor(p, ty.as_ref())?;
+    let fits = |ty: &TensorType| ty.dtype == t.dtype() && ty.fixed_shape().is_none_or(|s| s == t.shape());
+    match ty {
+        Some(ty) if !fits(&ty) => {
+            let title = format!("buffer `{path}` must be {ty}, but {} has {}", p.origin, t.ty());
+            Err(Diagnostic::new(Code::E0406, title).help("restore the state of this model"))
+        }
+        _ => Ok(t),
+    }
+}
+
+fn tensor(p: &Provided, ty: Option<&TensorType>) -> Result<Tensor, Diagnostic> {
+    let unknown = || {
+        let title = format!("the type of `{}` is not known, so it cannot be made", p.name);
+        Diagnostic::new(Code::E0304, title).help(format!("write its type: `{}:f32[2, 3]=…`", p.name))
+    };
+    let written = |v: &Value, ty: &TensorType| {
+        let shape = ty.fixed_shape().ok_or_else(unknown)?;
+        literal::tensor(v, ty.dtype, Some(&shape)).map_err(|why| {
+            let title = format!("`{}` must be {ty}, but {} gives {}", p.name, p.origin, type_of(v));
+            Diagnostic::new(Code::E0503, title).note(why)
+        })
+    };
+    match &p.given {
+        Given::Value(Val::Leaf(t)) => Ok(t.clone()),
+        Given::Value(v) => written(v, ty.ok_or_else(unknown)?),
+        Given::Typed(v, Val::Leaf(ty)) => written(v, ty),
+        Given::File(array) => array.read(),
+        Given::Unsupported(ty) => Err(unsupported(&p.name, ty, &p.origin)),
+        Given::Fill(fill, given) => {
+            let ty = given.as_ref().or(ty).ok_or_else(unknown)?;
+            let shape = ty.fixed_shape().ok_or_else(unknown)?;
+            match ty.dtype.is_computed() && byte_len(ty.dtype, &shape).is_some_and(is_available) {
+                true => Ok(filled(ty.dtype, &shape, *fill)),
+                false => Err(Diagnostic::new(
+                    Code::E0504,
+                    format!("`{}` cannot be made: {ty}", p.name),
+                )),
+            }
+        }
+        _ => {
+            let title = format!("`{}` is a buffer, which takes a tensor", p.name);
+            Err(Diagnostic::new(Code::E0503, title))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_file_of_state() {
+        let of = |n: &str| name_in_state(n);
+        assert_eq!(of("buffer.bn.running_mean").as_deref(), Some("buffer.bn.running_mean"));
+        assert_eq!(of("bn.running_mean").as_deref(), Some("buffer.bn.running_mean"));
+        assert_eq!(of("input.cache").as_deref(), Some("input.cache"));
+        assert_eq!(of("output.0"), None);
+        assert_eq!(of("output.weight").as_deref(), Some("buffer.output.weight"));
+    }
+}

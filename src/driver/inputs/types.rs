@@ -1,0 +1,283 @@
+//! Types that a user gives for the inputs of a graph: from there on the graph declares them.
+
+use super::assign::is_nested;
+use super::bind::{Binder, Dims, Given, Place, Provided, type_of};
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::graph::GraphModule;
+use crate::pass;
+use crate::types::{Dim, Kind, TensorType, Type, Val};
+
+/// Makes the entry graph declare the types of what is provided, and fixes the sizes that follow from them. A file or a
+/// value gives its own type. Returns the Python numbers that are given, by placeholder; [`Val::Unknown`] stands for all
+/// else.
+pub fn declare(module: &mut GraphModule, provided: &[Provided]) -> (Vec<Type>, Diagnostics) {
+    let Some(graph) = module.entry() else {
+        return (vec![], Diagnostics::new());
+    };
+    let mut d = Declarer {
+        binder: Binder::new(module, graph, Dims::new()),
+        types: graph.placeholders().iter().map(|&p| graph[p].meta.ty.clone()).collect(),
+        numbers: vec![Val::Unknown; graph.placeholders().len()],
+    };
+    let mut extra = vec![];
+    let mut open: Vec<Provided> = provided.iter().rev().cloned().collect();
+    while let Some(p) = open.pop() {
+        match (d.binder.find(&p.name), d.binder.spread(&p)) {
+            (Some((i, path)), _) => d.one(i, &path, &p),
+            (None, Some(items)) => open.extend(items.into_iter().rev()),
+            (None, None) => extra.push(p),
+        }
+    }
+    d.binder.report_extra(&[], &extra);
+    let (types, numbers, mut found) = (d.types, d.numbers, d.binder.out);
+    let sizes = d.binder.dims.iter().map(|(k, v)| (k.as_str().into(), *v)).collect();
+    if !found.has_errors() {
+        write(module, types);
+        found.extend(pass::specialize(module, &[], &sizes).err());
+    }
+    (numbers, found)
+}
+
+fn write(module: &mut GraphModule, types: Vec<Option<Type>>) {
+    let Some(graph) = module.entry_mut() else { return };
+    for (p, ty) in graph.placeholders().into_iter().zip(types) {
+        let meta = graph.meta_mut(p);
+        meta.declared |= ty.is_some();
+        meta.ty = ty;
+    }
+}
+
+struct Declarer<'a> {
+    binder: Binder<'a>,
+    /// The type of each placeholder, as far as it is known.
+    types: Vec<Option<Type>>,
+    numbers: Vec<Type>,
+}
+
+impl Declarer<'_> {
+    fn one(&mut self, i: usize, path: &[String], p: &Provided) {
+        let mut place = self.binder.place(self.binder.placeholders[i]);
+        let Some(declared) = item(&mut self.types[i], path).cloned() else {
+            self.binder.report_extra(&[], std::slice::from_ref(p));
+            return;
+        };
+        if !path.is_empty() {
+            place.name = format!("{}.{}", place.name, path.join("."));
+        }
+        place.ty = Some(declared.clone());
+        if let Some(constant) = &place.constant {
+            // The value is that of the graph, or is refused.
+            let same = matches!(&p.given, Given::Type(t) if *t == kind_of(type_of(constant)));
+            if !same {
+                self.binder.value(&place, p);
+            }
+            return;
+        }
+        let given = match &p.given {
+            Given::Value(v) => match &declared {
+                // A list of numbers, which is a tensor here.
+                Val::Leaf(_) if is_nested(v) => match self.binder.value(&place, p) {
+                    Some(t) => type_of(&t),
+                    None => return,
+                },
+                _ => type_of(v),
+            },
+            Given::Typed(_, t) => t.clone(),
+            // What these are is said where they are bound.
+            Given::Word(_) | Given::Unsupported(_) | Given::Each(_) => return,
+            Given::File(array) => Val::Leaf(array.ty()),
+            Given::Type(t) => t.clone(),
+            Given::Fill(_, Some(t)) => Val::Leaf(t.clone()),
+            Given::Fill(_, None) => {
+                if declared == Val::Unknown {
+                    let d = self.binder.cannot_be_made(&place);
+                    self.binder.out.push(d);
+                }
+                return;
+            }
+        };
+        if let Given::Value(_) = p.given
+            && !matches!(given, Val::Leaf(_))
+            && path.is_empty()
+        {
+            self.numbers[i] = given.clone();
+        }
+        let origin = match p.given {
+            Given::Type(_) => format!("{} says", p.origin),
+            _ => p.origin.clone(),
+        };
+        if let Some(ty) = self.both(&place, Some(declared), given, &origin)
+            && let Some(at) = item(&mut self.types[i], path)
+        {
+            *at = ty;
+        }
+    }
+
+    /// The type that is both the one declared and the one given, if there is one.
+    fn both(&mut self, place: &Place, declared: Option<Type>, given: Type, origin: &str) -> Option<Type> {
+        let Some(declared) = declared.filter(|t| *t != Val::Unknown) else {
+            return Some(kind_of(given));
+        };
+        let scalar = |t: &TensorType| t.rank() == Some(0);
+        match (&declared, &given) {
+            (_, Val::Unknown) => Some(declared),
+            (Val::Leaf(want), Val::Leaf(t)) => self.both_tensors(place, want, t, origin).map(Val::Leaf),
+            // A number is given for a 0-d tensor, or the other way round.
+            (Val::Leaf(t), Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Any(_)) if scalar(t) => Some(declared),
+            (Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Any(_), Val::Leaf(t)) if scalar(t) => Some(declared),
+            (Val::List(a) | Val::Tuple(a), Val::List(b) | Val::Tuple(b)) if a.len() == b.len() => {
+                let pairs: Vec<_> = a.iter().cloned().zip(b.iter().cloned()).collect();
+                let items: Option<Vec<Type>> = pairs
+                    .into_iter()
+                    .map(|(a, b)| self.both(place, Some(a), b, origin))
+                    .collect();
+                items.map(if matches!(declared, Val::List(_)) {
+                    Val::List
+                } else {
+                    Val::Tuple
+                })
+            }
+            _ if declared.kind_name() == given.kind_name() => Some(declared),
+            _ => self
+                .binder
+                .wrong_kind(place, &declared, &given, origin)
+                .map(|_| declared),
+        }
+    }
+
+    fn both_tensors(&mut self, place: &Place, want: &TensorType, t: &TensorType, origin: &str) -> Option<TensorType> {
+        if !self.binder.fit_tensor(place, want, t, origin) {
+            return None;
+        }
+        let (Some(declared), Some(given)) = (&want.shape, &t.shape) else {
+            let shape = want.shape.clone().or(t.shape.clone());
+            return Some(TensorType {
+                dtype: want.dtype,
+                shape,
+            });
+        };
+        let mut shape = vec![];
+        for (d, g) in declared.iter().zip(given) {
+            let named = |d: &Dim| d.as_const().is_none() && *d != Dim::Unknown;
+            if named(d) && named(g) && d != g {
+                self.two_names(place, d, g);
+                return None;
+            }
+            shape.push(if *d == Dim::Unknown { g.clone() } else { d.clone() });
+        }
+        Some(TensorType {
+            dtype: want.dtype,
+            shape: Some(shape),
+        })
+    }
+
+    fn two_names(&mut self, place: &Place, declared: &Dim, given: &Dim) {
+        let title = format!(
+            "a size of input `{}` is `{declared}`, but `{given}` is given",
+            place.name
+        );
+        let d = Diagnostic::new(Code::E0504, title)
+            .at_opt(place.span, "declared here")
+            .help(format!("write `{declared}`, or the number that it is"));
+        self.binder.out.push(d);
+    }
+}
+
+/// The type at `path` of an input's, which is made if the input declares none. `None` if the input has no such item.
+fn item<'a>(ty: &'a mut Option<Type>, path: &[String]) -> Option<&'a mut Type> {
+    let mut at = ty.get_or_insert(Val::Unknown);
+    for name in path {
+        if *at == Val::Unknown {
+            *at = match name.parse::<usize>() {
+                Ok(_) => Val::List(vec![]),
+                Err(_) => Val::Dict(vec![]),
+            };
+        }
+        at = match at {
+            Val::List(v) | Val::Tuple(v) => {
+                let i: usize = name.parse().ok()?;
+                // Items of what declares none are given in their order.
+                if i == v.len() {
+                    v.push(Val::Unknown);
+                }
+                v.get_mut(i)?
+            }
+            Val::Dict(v) => {
+                let is = |k: &Type| k.as_str() == Some(name) || k.as_int().is_some_and(|i| i.to_string() == *name);
+                let i = v.iter().position(|(k, _)| is(k)).unwrap_or_else(|| {
+                    v.push((Val::str(name), Val::Unknown));
+                    v.len() - 1
+                });
+                &mut v[i].1
+            }
+            _ => return None,
+        };
+    }
+    Some(at)
+}
+
+/// What a graph declares of a value: of a number its kind, of a tensor its type.
+fn kind_of(given: Type) -> Type {
+    match given {
+        Val::Int(_) => Val::Any(Kind::Int),
+        Val::Float(_) => Val::Any(Kind::Float),
+        Val::Bool(_) => Val::Any(Kind::Bool),
+        Val::Str(_) => Val::Any(Kind::Str),
+        t => t,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Session;
+    use crate::types::DType;
+
+    fn typed(text: &str, given: &[(&str, Type)]) -> Result<String, String> {
+        let mut s = Session::new();
+        let mut model = s
+            .load_text("test", text)
+            .unwrap_or_else(|_| panic!("{:?}", s.diagnostics));
+        let provided: Vec<Provided> = given
+            .iter()
+            .map(|(name, ty)| Provided {
+                name: name.to_string(),
+                given: Given::Type(ty.clone()),
+                origin: "the test".into(),
+                must_match: true,
+            })
+            .collect();
+        let (_, found) = declare(&mut model.module, &provided);
+        match found.iter().find(|d| d.is_error()) {
+            Some(d) => Err(d.title.clone()),
+            None => Ok(crate::graph::print(&model.module)),
+        }
+    }
+
+    fn f32s(shape: &[i64]) -> Type {
+        Val::Leaf(TensorType {
+            dtype: DType::F32,
+            shape: Some(shape.iter().map(|&n| Dim::Const(n)).collect()),
+        })
+    }
+
+    #[test]
+    fn given_types_are_declared_and_bind_sizes() {
+        let text =
+            "graph main { %x = placeholder x  %y : f32[N] = placeholder y  %z : f32[N] = placeholder z  output %x }";
+        let printed = typed(text, &[("x", f32s(&[2, 3])), ("y", f32s(&[8])), ("z", Val::Unknown)]).unwrap();
+        assert!(printed.contains("%x : f32[2, 3] = placeholder x"), "{printed}");
+        assert!(printed.contains("%y : f32[8] = placeholder y"), "{printed}");
+        assert!(printed.contains("%z : f32[8] = placeholder z"), "{printed}");
+    }
+
+    #[test]
+    fn given_types_must_fit_the_declared_ones() {
+        let text = "dim N in 1..4 graph main { %y : f32[N, 3] = placeholder y  %k : int = placeholder k  output %y }";
+        for given in [f32s(&[2, 4]), f32s(&[2]), f32s(&[8, 3]), Val::Any(Kind::Int)] {
+            assert!(typed(text, &[("y", given.clone())]).is_err(), "{given}");
+        }
+        assert!(typed(text, &[("k", f32s(&[2]))]).is_err());
+        assert!(typed(text, &[("q", f32s(&[2]))]).unwrap_err().contains("no input `q`"));
+    }
+}

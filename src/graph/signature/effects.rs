@@ -1,0 +1,93 @@
+//! Ops whose order torch keeps by tokens: `with_effects(token, op, …)` gives the next token and the op's results.
+//!
+//! Nodes of a graph are in order, and ops with effects stay in theirs, so the tokens go.
+
+use super::Signature;
+use crate::graph::{Arg, Graph, NodeId, Opcode};
+use crate::types::Val;
+
+const WRAPPER: &str = "torch.ops.higher_order.with_effects";
+
+/// Calls the ops themselves, and takes tokens out of the inputs and the results. The error says which node is not what torch
+/// writes.
+pub(super) fn without_tokens(graph: &mut Graph, signature: &mut Signature) -> Result<(), String> {
+    if signature.inputs.len() == graph.placeholders().len() {
+        tokens_of_results(graph, signature);
+    }
+    let mut dead = vec![];
+    for n in graph.find_calls(WRAPPER) {
+        unwrapped(graph, n, &mut dead)?;
+    }
+    let tokens = graph.placeholders().into_iter().zip(&signature.inputs);
+    let tokens: Vec<NodeId> = tokens.filter(|(_, s)| &*s.kind == "TOKEN").map(|(n, _)| n).collect();
+    signature.inputs.retain(|s| &*s.kind != "TOKEN");
+    for n in dead.into_iter().rev().chain(tokens) {
+        let name = graph[n].name().to_string();
+        graph
+            .erase_node(n)
+            .map_err(|_| format!("the token `{name}` is used as a value"))?;
+    }
+    Ok(())
+}
+
+fn tokens_of_results(graph: &mut Graph, signature: &mut Signature) {
+    let Some(output) = graph.output() else { return };
+    let Some(Val::Tuple(values) | Val::List(values)) = graph[output].args().first().cloned() else {
+        return;
+    };
+    if values.len() != signature.outputs.len() {
+        return;
+    }
+    let kept = values
+        .into_iter()
+        .zip(&signature.outputs)
+        .filter(|(_, s)| &*s.kind != "TOKEN");
+    let kept = kept.map(|(v, _)| v).collect();
+    graph.set_args(output, vec![Val::Tuple(kept)]);
+    signature.outputs.retain(|s| &*s.kind != "TOKEN");
+}
+
+/// Puts a call of the op before the wrapper `n`. What is left of the wrapper is noted as dead.
+fn unwrapped(graph: &mut Graph, n: NodeId, dead: &mut Vec<NodeId>) -> Result<(), String> {
+    let Some((Val::Opaque(op), args)) = graph[n]
+        .args()
+        .get(1)
+        .cloned()
+        .zip(graph[n].args().get(2..).map(<[Arg]>::to_vec))
+    else {
+        return Err(format!("`{}` does not name the op that it calls", graph[n].name()));
+    };
+    let (target, kwargs) = (format!("torch.ops.{op}"), graph[n].kwargs().to_vec());
+    let call = graph
+        .inserting_before(Some(n), |g| g.call_function(&target, args, kwargs))
+        .map_err(|e| e.to_string())?;
+    let mut meta = graph[n].meta.clone();
+    let mut types = match meta.ty.take() {
+        Some(Val::Tuple(types)) if !types.is_empty() => types,
+        _ => vec![],
+    };
+    // The token, then one result or several.
+    let single = types.len() <= 2;
+    meta.ty = match types.len() {
+        0 | 1 => None,
+        2 => types.pop(),
+        _ => Some(Val::Tuple(types.split_off(1))),
+    };
+    *graph.meta_mut(call) = meta;
+    dead.push(n);
+    for user in graph[n].users().collect::<Vec<_>>() {
+        let index = graph[user].args().get(1).and_then(Val::as_int);
+        match index {
+            Some(0) => dead.push(user),
+            Some(1) if single => {
+                graph.replace_all_uses_with(user, call);
+                dead.push(user);
+            }
+            Some(i) if graph[user].op() == Opcode::CallFunction => {
+                graph.set_args(user, vec![Val::Leaf(call), Val::int(i - 1)]);
+            }
+            _ => return Err(format!("`{}` is used as a whole", graph[n].name())),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What inference knows of memory: where results lie, and which nodes are one Python object.
+
+use super::resolved::{Operand, Resolved};
+use crate::graph::NodeId;
+use crate::op::OpResult;
+use crate::op::layout::{self, Layout, Window};
+use crate::types::{Kind, Type, Val};
+use cranelift_entity::SecondaryMap;
+
+/// What is known at a place of a graph.
+pub(super) struct Known {
+    /// The types of the nodes so far, as they are now: `x.unsqueeze_(0)` changes that of `x`.
+    pub(super) types: SecondaryMap<NodeId, Type>,
+    /// Where tensors lie; for several results, whether they have memory of their own.
+    layouts: SecondaryMap<NodeId, Option<Layout>>,
+    /// The first node that is the same Python object, where that is another.
+    objects: SecondaryMap<NodeId, Option<NodeId>>,
+}
+
+impl Known {
+    pub(super) fn new() -> Known {
+        Known {
+            types: SecondaryMap::with_default(Val::Unknown),
+            layouts: SecondaryMap::new(),
+            objects: SecondaryMap::new(),
+        }
+    }
+
+    /// Notes an input or attribute, which lies in row-major order.
+    pub(super) fn note_plain(&mut self, n: NodeId, ty: &Type) {
+        self.types[n] = ty.clone();
+        let shape = ty.as_leaf().and_then(|t| t.shape.as_deref());
+        self.layouts[n] = shape.map(Layout::contiguous);
+    }
+
+    /// Notes the result of a call.
+    pub(super) fn note(&mut self, n: NodeId, resolved: &Resolved, ty: &Type) {
+        self.types[n] = ty.clone();
+        let found = result_layout(resolved, ty, &|o| self.layout(o));
+        let Some(Operand::Node(target)) = resolved.written() else {
+            self.layouts[n] = found;
+            return;
+        };
+        let object = self.objects[target].unwrap_or(target);
+        self.objects[n] = Some(object);
+        let reshapes = resolved.op().is_some_and(|op| op.view.is_some() && op.aliases) && resolved.out.is_empty();
+        if !reshapes {
+            self.layouts[n] = self.layouts[target].clone();
+            return;
+        }
+        self.layouts[n] = found.clone();
+        let same: Vec<NodeId> = self
+            .objects
+            .keys()
+            .filter(|&m| self.objects[m] == Some(object))
+            .collect();
+        for m in same.into_iter().chain([object]) {
+            self.types[m] = ty.clone();
+            self.layouts[m] = found.clone();
+        }
+    }
+
+    /// The type of a call's result, once what depends on memory is looked at: `stride()` and its like, and whether
+    /// `as_strided` stays within its storage.
+    pub(super) fn in_memory(&self, resolved: &Resolved, ty: Type) -> OpResult<Type> {
+        let (Some(op), Some(types)) = (resolved.op(), resolved.types()) else {
+            return Ok(ty);
+        };
+        let asks = matches!(op.name, "stride" | "is_contiguous" | "storage_offset");
+        if !asks && !matches!(op.name, "as_strided" | "as_strided_scatter") {
+            return Ok(ty);
+        }
+        let operands = resolved.call();
+        let operand = operands.as_ref().and_then(|c| c.args.first()?.as_leaf());
+        let found = operand.and_then(|o| self.layout(o));
+        if asks {
+            let value = found.as_ref().map(|at| layout::host_value(&types, at)).transpose()?;
+            return Ok(value.flatten().unwrap_or_else(|| unknown(ty)));
+        }
+        if let (Some(at), Ok(x)) = (found, types.leaf("self")) {
+            let mut window = Window::of(&types)?;
+            window.offset.get_or_insert(at.offset);
+            window.check(&at.storage, x.dtype)?;
+        }
+        Ok(ty)
+    }
+
+    /// Where an operand lies.
+    fn layout(&self, o: &Operand) -> Option<Layout> {
+        match o {
+            Operand::Node(n) => self.layouts[*n].clone(),
+            _ => None,
+        }
+    }
+}
+
+/// The type of a number or bool whose value is not known.
+fn unknown(ty: Type) -> Type {
+    match ty {
+        Val::Int(_) => Val::Any(Kind::Int),
+        Val::Bool(_) => Val::Any(Kind::Bool),
+        Val::Tuple(v) => Val::Tuple(v.into_iter().map(unknown).collect()),
+        ty => ty,
+    }
+}
+
+/// Where the result of a call lies, of type `ty`; `at` gives the layouts of operands. Of several results it says whether
+/// they have memory of their own.
+pub fn result_layout(resolved: &Resolved, ty: &Type, at: &dyn Fn(&Operand) -> Option<Layout>) -> Option<Layout> {
+    let (op, types, operands) = (resolved.op()?, resolved.types()?, resolved.call()?);
+    let of_param = |i: usize| at(operands.args.get(i)?.as_leaf()?);
+    let Val::Leaf(out) = ty else {
+        return (!op.aliases).then(|| Layout::contiguous(&[]));
+    };
+    let shape = out.shape.as_deref()?;
+    let items = types.args.first().is_some_and(|v| v.items().is_some());
+    if items && op.name == "item_of" {
+        // An item of several results.
+        return of_param(0).map(|_| Layout::contiguous(shape));
+    }
+    match resolved.copies() {
+        true => Some(Layout::contiguous(shape)),
+        false => layout::of_call(&types, out, &of_param),
+    }
+}

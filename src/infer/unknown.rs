@@ -1,0 +1,259 @@
+//! What inference says of names that nothing has: ops and modules that are not known.
+
+use super::report::{spelled, with_place};
+use crate::diag::{Code, Diagnostic, Diagnostics, Names, nearest, words};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode, place_note};
+use crate::op::{self, meant, modules};
+use crate::source::Span;
+use indexmap::IndexMap;
+use std::cell::OnceCell;
+
+/// A spelling that is not in the table (E0201); [`suggest`] adds what may be meant.
+pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
+    let span = graph[n].meta.target_span.or(graph[n].meta.span);
+    Diagnostic::new(Code::E0201, format!("unknown op: {}", spelled(graph, n))).at_opt(span, "")
+}
+
+/// A module that is not declared (E0201); [`suggest`] adds what may be meant.
+pub fn unknown_module(graph: &Graph, n: NodeId) -> Diagnostic {
+    let node = &graph[n];
+    let span = node.meta.target_span.or(node.meta.span);
+    Diagnostic::new(Code::E0201, format!("module `{}` is not declared", node.target())).at_opt(span, "")
+}
+
+/// The names that a file itself gives to what can be called.
+pub fn own_names(module: &GraphModule) -> Names<'_> {
+    let graphs = module.graphs.keys().map(|k| &**k);
+    Names::new(graphs.chain(module.ops.keys().map(|k| &**k)))
+}
+
+/// Adds what an unknown name may be meant for. `fits` says whether the node's arguments fit an op of the table.
+pub fn suggest(
+    module: &GraphModule,
+    graph: &Graph,
+    n: NodeId,
+    d: Diagnostic,
+    own: &Names<'_>,
+    fits: &dyn Fn(&str) -> bool,
+) -> Diagnostic {
+    let node = &graph[n];
+    if node.op() == Opcode::CallModule {
+        return match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
+            Some(near) => d.help(format!("a module with a similar name is declared: `{near}`")),
+            None => d.help(format!("declare it, for example `module {} = ReLU()`", node.target())),
+        };
+    }
+    let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
+    let d = class_help(d, graph, n);
+    let d = match spelling(graph, n, &path, own, fits) {
+        Some(Meant { shown, why, safe }) => match (node.meta.target_span, safe) {
+            (Some(s), true) => return d.fix(s, shown, why),
+            (Some(s), false) => d.suggest(s, shown, why),
+            (None, _) => d.help(format!("{why}: `{shown}`")),
+        },
+        None => make_known(d, node.op(), node.target()),
+    };
+    match meant::why_outside(&path) {
+        Some(why) => d.note(format!("fxc leaves it out: {why}")),
+        None if meant::is_export_level(node.target()) => d.help(
+            "`exported_program.run_decompositions({})` before `torch.export.save` replaces most ops that fxc does not know",
+        ),
+        None => d,
+    }
+}
+
+/// How a class that is called as a function is used.
+fn class_help(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
+    let target = graph[n].target();
+    match meant::class_meant(target).filter(|_| meant::names_a_class(target)) {
+        Some(class) => d.help(format!(
+            "`{class}` is a module class: declare it before the graph, `module m = {class}(…)`, and call it, `call_module m(%x)`"
+        )),
+        None => d,
+    }
+}
+
+/// How to make an op known that is not.
+fn make_known(d: Diagnostic, op: Opcode, target: &str) -> Diagnostic {
+    if op == Opcode::CallMethod {
+        return d.help("methods are those of torch.Tensor; other functions are called with `call_function`");
+    }
+    let name = target.strip_prefix("torch.ops.").unwrap_or(target);
+    let name = name.strip_suffix(".default").unwrap_or(name);
+    let schema = name.replacen('.', "::", 1);
+    let graph = match name.contains(['.', ':']) {
+        true => String::new(),
+        false => format!("as a graph of this file (`graph {name} {{ … }}`), "),
+    };
+    d.help(format!(
+        "an op of your own is defined {graph}as a scalar expression (`pointwise \"{schema}(Tensor x) -> Tensor\" = \"x * 2\"`) \
+         or in Rust (`fxc::op::custom::register`)"
+    ))
+}
+
+/// What an unknown name may be meant for.
+struct Meant {
+    shown: String,
+    why: &'static str,
+    /// It is the same name in other words, and the arguments fit.
+    safe: bool,
+}
+
+/// How many spellings are tried with the arguments.
+const TRIED: usize = 12;
+
+fn spelling(graph: &Graph, n: NodeId, path: &str, own: &Names<'_>, fits: &dyn Fn(&str) -> bool) -> Option<Meant> {
+    let (method, target) = (graph[n].op() == Opcode::CallMethod, graph[n].target());
+    let (found, same) = meant::meant(path, method);
+    if !same
+        && !method
+        && let Some(near) = own.nearest(target)
+    {
+        return Some(Meant {
+            shown: near.to_string(),
+            why: "this file defines a similar name",
+            safe: false,
+        });
+    }
+    let fitting = found.iter().take(TRIED).find(|s| fits(s)).copied();
+    let near = fitting.or(found.first().copied())?;
+    let shown = match near.strip_prefix("Tensor.") {
+        Some(m) if method => m.to_string(),
+        Some(_) => format!("torch.{near}"),
+        None if target.starts_with("torch.ops.") && near.starts_with("aten.") => format!("torch.ops.{near}"),
+        None => near.to_string(),
+    };
+    let why = match (same, near.starts_with("Tensor.") && !method) {
+        (true, true) => "it is a method of tensors: `call_method` calls it, or this path",
+        (true, false) => "the op is spelled so",
+        (false, _) => "an op with a similar name exists",
+    };
+    Some(Meant {
+        shown,
+        why,
+        safe: same && fitting.is_some(),
+    })
+}
+
+/// An unknown op and where it is used.
+struct Unknown {
+    diagnostic: Diagnostic,
+    spans: Vec<Option<Span>>,
+    places: Vec<String>,
+}
+
+/// Unknown ops, collected so that each spelling is reported once with all its uses.
+#[derive(Default)]
+pub struct Unknowns<'m> {
+    by_spelling: IndexMap<String, Unknown>,
+    own: OnceCell<Names<'m>>,
+}
+
+impl<'m> Unknowns<'m> {
+    /// How many uses and places a report shows.
+    const SHOWN: usize = 3;
+
+    /// Adds a use. `fits` as for [`suggest`].
+    pub fn add(
+        &mut self,
+        module: &'m GraphModule,
+        graph: &Graph,
+        n: NodeId,
+        d: Diagnostic,
+        fits: &dyn Fn(&str) -> bool,
+    ) {
+        let span = graph[n].meta.target_span.or(graph[n].meta.span);
+        let place = place_note(graph, n);
+        if !self.by_spelling.contains_key(&d.title) {
+            let own = self.own.get_or_init(|| own_names(module));
+            let title = d.title.clone();
+            let unknown = Unknown {
+                diagnostic: suggest(module, graph, n, d.clone(), own, fits),
+                spans: vec![],
+                places: vec![],
+            };
+            self.by_spelling.insert(title, unknown);
+        }
+        if let Some(unknown) = self.by_spelling.get_mut(&d.title) {
+            unknown.spans.push(span);
+            unknown.places.extend(place);
+        }
+    }
+
+    /// Reports them all.
+    pub fn report(&mut self, out: &mut Diagnostics) {
+        for (_, unknown) in std::mem::take(&mut self.by_spelling) {
+            let Unknown {
+                diagnostic: mut d,
+                spans,
+                places,
+            } = unknown;
+            for s in spans.iter().skip(1).take(Self::SHOWN - 1).flatten() {
+                d = d.see(*s, "also here");
+            }
+            if spans.len() > Self::SHOWN {
+                d = d.note(format!("used {} times in all", spans.len()));
+            }
+            for p in places.iter().take(Self::SHOWN) {
+                d = d.note(p.clone());
+            }
+            out.push(d);
+        }
+    }
+}
+
+/// A module whose class or constructor arguments are wrong, shown where it is declared.
+pub fn declaration(module: &GraphModule, name: &str, e: op::OpError) -> Diagnostic {
+    let decl = &module.modules[name];
+    let class_span = decl.places.as_ref().map(|p| p.class);
+    let parameters = modules::constructor(&decl.class).unwrap_or_default();
+    let place = e.param.as_deref().and_then(|p| {
+        let index = parameters.iter().position(|(n, _)| *n == p);
+        decl.argument_place(p, index).map(|found| (p, found))
+    });
+    let mut d = Diagnostic::new(e.code, e.title);
+    d = match place {
+        Some((p, (Some(keyword), _))) if !parameters.iter().any(|(n, _)| *n == p) => {
+            let d = d.at(keyword, "");
+            match nearest(p, parameters.iter().map(|(n, _)| *n)) {
+                Some(near) => d.suggest(keyword, near, "a parameter with a similar name exists"),
+                None => d,
+            }
+        }
+        Some((_, (_, value))) => d.at(value, ""),
+        None => d.at_opt(class_span.or(decl.span), format!("module `{name}` is declared here")),
+    };
+    if e.code == Code::E0201 {
+        d = unknown_class(d, &decl.class, class_span);
+    }
+    e.notes.into_iter().for_each(|n| d.notes.push(words::clip(n)));
+    e.help.into_iter().for_each(|h| d.help.push(words::clip(h)));
+    d
+}
+
+/// Adds what an unknown class may be meant for.
+fn unknown_class(d: Diagnostic, class: &str, span: Option<Span>) -> Diagnostic {
+    let own =
+        "a class of your own is a graph here: `tools/torch2fxir.py` writes a model with its classes traced into graphs";
+    let (Some(near), Some(span)) = (meant::class_meant(class), span) else {
+        return d.help(own);
+    };
+    let same = |a: &str, b: &str| crate::diag::nearest::fold(a) == crate::diag::nearest::fold(b);
+    let base = class.rsplit('.').next().unwrap_or(class);
+    match same(base, near) {
+        true => d.fix(span, near, "the class is spelled so"),
+        false => d.suggest(span, near, "a class with a similar name exists").help(own),
+    }
+}
+
+/// A module whose call is wrong: it takes other inputs.
+pub fn module_call(graph: &Graph, n: NodeId, declared: Option<Span>, e: op::OpError) -> Diagnostic {
+    let node = &graph[n];
+    let mut d = Diagnostic::new(e.code, e.title).at_opt(node.meta.span, "");
+    if let Some(s) = declared {
+        d = d.see(s, "the module is declared here");
+    }
+    e.notes.into_iter().for_each(|n| d.notes.push(words::clip(n)));
+    e.help.into_iter().for_each(|h| d.help.push(words::clip(h)));
+    with_place(d, graph, n)
+}

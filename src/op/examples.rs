@@ -1,0 +1,17 @@
+//! An example of each op, for its page: `tests/data/make_examples.py` chooses them from the recorded cases.
+
+static TEXT: &str = include_str!("examples.txt");
+
+/// Every op that has an example, with it: a graph in FXIR.
+pub fn all() -> impl Iterator<Item = (&'static str, String)> {
+    TEXT.split("# ").filter_map(|part| {
+        let (name, lines) = part.split_once('\n')?;
+        let body: String = lines.lines().map(|l| format!("    {l}\n")).collect();
+        Some((name, format!("graph main {{\n{body}}}\n")))
+    })
+}
+
+/// The example of the op, if it has one.
+pub fn of(op: &str) -> Option<String> {
+    all().find(|(name, _)| *name == op).map(|(_, text)| text)
+}

@@ -1,0 +1,356 @@
+//! Where torch puts the elements of a result in memory: what `stride()`, `is_contiguous()`, `storage_offset()` and
+//! `as_strided` can see.
+//!
+//! Values themselves do not depend on it, so that nothing but these ops asks. A view keeps its operand's memory; pointwise
+//! ops keep the order of their operands' dims, as torch's `TensorIterator` does; copies keep it too, unless they name a
+//! memory format. All other results are taken to be contiguous. Sizes may be symbolic; where an order depends on them, the
+//! layout is not known.
+
+mod calls;
+mod window;
+
+pub use calls::{has_format, host_value, of_call, of_result, of_view};
+pub use window::Window;
+
+use super::view::{DimMap, DimView};
+use crate::types::Dim;
+
+/// An offset into a storage, and a step per dim.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    /// The first element.
+    pub offset: Dim,
+    /// The distance between neighbours along each dim.
+    pub strides: Vec<Dim>,
+    /// How many elements the storage has.
+    pub storage: Dim,
+}
+
+/// Strides of a tensor whose elements lie in row-major order without gaps.
+pub fn contiguous_dims(shape: &[Dim]) -> Vec<Dim> {
+    let mut strides = vec![Dim::Const(1); shape.len()];
+    for i in (1..shape.len()).rev() {
+        // An empty tensor has no elements to step over, but its strides stay positive.
+        let size = if shape[i] == Dim::Const(0) {
+            Dim::Const(1)
+        } else {
+            shape[i].clone()
+        };
+        strides[i - 1] = strides[i].mul(&size);
+    }
+    strides
+}
+
+impl Layout {
+    /// Row-major order from the start of a storage.
+    pub fn contiguous(shape: &[Dim]) -> Layout {
+        Layout::dense(shape, contiguous_dims(shape))
+    }
+
+    /// Strides without gaps from the start of a storage of its own.
+    fn dense(shape: &[Dim], strides: Vec<Dim>) -> Layout {
+        Layout {
+            offset: Dim::Const(0),
+            strides,
+            storage: numel(shape),
+        }
+    }
+
+    /// A layout whose numbers are known.
+    pub fn fixed(offset: i64, strides: &[i64], storage: usize) -> Layout {
+        Layout {
+            offset: Dim::Const(offset),
+            strides: strides.iter().map(|&s| Dim::Const(s)).collect(),
+            storage: Dim::from(storage),
+        }
+    }
+
+    /// The strides, if they are known.
+    pub fn known_strides(&self) -> Option<Vec<i64>> {
+        self.strides.iter().map(Dim::as_const).collect()
+    }
+
+    /// Whether the elements lie in row-major order without gaps; `None` if that depends on sizes.
+    pub fn is_contiguous(&self, shape: &[Dim]) -> Option<bool> {
+        self.is_ordered(shape, (0..shape.len()).rev())
+    }
+
+    /// Whether images lie channels last (`torch.channels_last`, `torch.channels_last_3d`).
+    pub fn is_channels_last(&self, shape: &[Dim]) -> Option<bool> {
+        match shape.len() {
+            n @ (4 | 5) => self.is_ordered(shape, channels_last_order(n)),
+            _ => Some(false),
+        }
+    }
+
+    /// Whether the elements lie without gaps in this order of dims, the fastest first.
+    fn is_ordered(&self, shape: &[Dim], order: impl Iterator<Item = usize>) -> Option<bool> {
+        // Where a type was found to be wrong, the layout may be that of another shape.
+        if self.strides.len() != shape.len() {
+            return None;
+        }
+        if shape.contains(&Dim::Const(0)) {
+            return Some(true);
+        }
+        let mut step = Dim::Const(1);
+        for d in order {
+            if shape[d] == Dim::Const(1) {
+                continue;
+            }
+            let apart = self.strides[d].sub(&step);
+            if apart != Dim::Const(0) {
+                return apart.as_const().map(|_| false);
+            }
+            step = step.mul(&shape[d]);
+        }
+        Some(true)
+    }
+
+    /// The dims from the outermost to the innermost in memory, if the elements lie without gaps from the start of their
+    /// storage.
+    pub fn dense_order(&self, shape: &[Dim]) -> Option<Vec<usize>> {
+        if self.offset != Dim::Const(0) || self.strides.len() != shape.len() {
+            return None;
+        }
+        if self.is_contiguous(shape) == Some(true) {
+            return Some((0..shape.len()).collect());
+        }
+        let strides = self.known_strides()?;
+        let mut order: Vec<usize> = (0..shape.len()).collect();
+        // Dims of one element may lie anywhere.
+        order.sort_by_key(|&d| std::cmp::Reverse((strides[d], shape[d] != Dim::Const(1))));
+        (self.is_ordered(shape, order.iter().rev().copied()) == Some(true)).then_some(order)
+    }
+
+    /// The layout of a view of a tensor of shape `from`; `None` if torch copies there, or if it is not known.
+    pub fn through(&self, from: &[Dim], view: &DimView) -> Option<Layout> {
+        if self.strides.len() != from.len() {
+            return None;
+        }
+        match &view.map {
+            DimMap::Affine(map) => {
+                let mut offset = self.offset.clone();
+                let mut strides = vec![Dim::Const(0); view.shape.len()];
+                for (x, s) in map.iter().zip(&self.strides) {
+                    offset = offset.add(&x.offset.mul(s));
+                    for &(d, c) in &x.terms {
+                        strides[d] = strides[d].add(&s.mul(&Dim::Const(c)));
+                    }
+                }
+                Some(Layout {
+                    offset,
+                    strides,
+                    storage: self.storage.clone(),
+                })
+            }
+            DimMap::Reshape => {
+                let strides = match (fixed(from), self.known_strides(), fixed(&view.shape)) {
+                    (Some(old), Some(s), Some(new)) => {
+                        let strides = reshape_strides(&old, &s, &new)?;
+                        strides.into_iter().map(Dim::Const).collect()
+                    }
+                    _ if self.is_contiguous(from) == Some(true) => contiguous_dims(&view.shape),
+                    _ if from == view.shape => self.strides.clone(),
+                    _ => return None,
+                };
+                Some(Layout {
+                    offset: self.offset.clone(),
+                    strides,
+                    storage: self.storage.clone(),
+                })
+            }
+            DimMap::Strided { offset, strides } => Some(Layout {
+                offset: offset.clone().unwrap_or_else(|| self.offset.clone()),
+                strides: strides.clone(),
+                storage: self.storage.clone(),
+            }),
+        }
+    }
+}
+
+fn numel(shape: &[Dim]) -> Dim {
+    shape.iter().fold(Dim::Const(1), |a, n| a.mul(n))
+}
+
+fn fixed(shape: &[Dim]) -> Option<Vec<usize>> {
+    shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect()
+}
+
+/// The dims of images from the innermost to the outermost, channels first among them.
+fn channels_last_order(rank: usize) -> impl Iterator<Item = usize> {
+    std::iter::once(1).chain((2..rank).rev()).chain(std::iter::once(0))
+}
+
+/// The strides a reshape has as a view (torch's `computeStride`), or `None` if it must copy.
+pub fn reshape_strides(old: &[usize], strides: &[i64], new: &[usize]) -> Option<Vec<i64>> {
+    if old.contains(&0) && old == new {
+        return Some(strides.to_vec());
+    }
+    if old.contains(&0) || old.is_empty() {
+        let new: Vec<Dim> = new.iter().map(|&n| Dim::from(n)).collect();
+        return contiguous_dims(&new).iter().map(Dim::as_const).collect();
+    }
+    let mut out = vec![0; new.len()];
+    let mut view_d = new.len();
+    let mut chunk_stride = strides[old.len() - 1];
+    let (mut tensor_numel, mut view_numel) = (1usize, 1usize);
+    for d in (0..old.len()).rev() {
+        tensor_numel *= old[d];
+        let ends_chunk = d == 0 || (old[d - 1] != 1 && strides[d - 1] != tensor_numel as i64 * chunk_stride);
+        if !ends_chunk {
+            continue;
+        }
+        while view_d > 0 && (view_numel < tensor_numel || new[view_d - 1] == 1) {
+            out[view_d - 1] = view_numel as i64 * chunk_stride;
+            view_numel *= new[view_d - 1];
+            view_d -= 1;
+        }
+        if view_numel != tensor_numel {
+            return None;
+        }
+        if d > 0 {
+            chunk_stride = strides[d - 1];
+            tensor_numel = 1;
+            view_numel = 1;
+        }
+    }
+    (view_d == 0).then_some(out)
+}
+
+/// The layout of a pointwise result of shape `out`: that of `TensorIterator`, which visits dims in the order in which
+/// its operands have them, the first operand that tells deciding. `None` if the order depends on sizes.
+pub fn iterated(out: &[Dim], operands: &[(&[Dim], &Layout)]) -> Option<Layout> {
+    let whole = |(shape, at): &(&[Dim], &Layout)| *shape == out && at.is_contiguous(shape) == Some(true);
+    if operands.iter().all(|o| whole(o) || o.0.is_empty()) {
+        return Some(Layout::contiguous(out));
+    }
+    let sizes = fixed(out)?;
+    if let Some((_, first)) = operands.first().filter(|(s, at)| *s == out && is_dense(s, at))
+        && operands.iter().all(|(s, at)| *s == out && at.strides == first.strides)
+    {
+        return Some(Layout::dense(out, first.strides.clone()));
+    }
+    let rows: Option<Vec<Vec<i64>>> = operands.iter().map(|o| aligned(out, o)).collect();
+    let order = iteration_order(&sizes, &rows?);
+    let mut strides = vec![Dim::Const(0); sizes.len()];
+    let mut step = 1i64;
+    for &d in &order {
+        strides[d] = Dim::Const(step);
+        step = step.checked_mul(sizes[d].max(1) as i64)?;
+    }
+    if order.iter().rev().copied().eq(0..sizes.len()) {
+        return Some(Layout::contiguous(out));
+    }
+    Some(Layout::dense(out, strides))
+}
+
+fn is_dense(shape: &[Dim], at: &Layout) -> bool {
+    let moved = Layout {
+        offset: Dim::Const(0),
+        ..at.clone()
+    };
+    moved.dense_order(shape).is_some()
+}
+
+/// An operand's strides along the dims of the result: zero where it is broadcast.
+fn aligned(out: &[Dim], (shape, at): &(&[Dim], &Layout)) -> Option<Vec<i64>> {
+    let lead = out
+        .len()
+        .checked_sub(shape.len())
+        .filter(|_| at.strides.len() == shape.len())?;
+    let mut row = vec![0; out.len()];
+    for (d, (n, s)) in shape.iter().zip(at.known_strides()?).enumerate() {
+        let broadcast = *n == Dim::Const(1) && out[lead + d] != Dim::Const(1);
+        row[lead + d] = if broadcast { 0 } else { s };
+    }
+    Some(row)
+}
+
+/// torch's `TensorIteratorBase::reorder_dimensions`: the dims from the fastest to the slowest.
+fn iteration_order(sizes: &[usize], rows: &[Vec<i64>]) -> Vec<usize> {
+    let compare = |a: usize, b: usize| -> i32 {
+        for row in rows {
+            let (x, y) = (row[a], row[b]);
+            if x == 0 || y == 0 {
+                continue;
+            }
+            if x != y {
+                return if x < y { -1 } else { 1 };
+            }
+            if sizes[a] > sizes[b] {
+                return 1;
+            }
+        }
+        0
+    };
+    let mut order: Vec<usize> = (0..sizes.len()).rev().collect();
+    for i in 1..order.len() {
+        let mut at = i;
+        for before in (0..i).rev() {
+            match compare(order[before], order[at]) {
+                1 => {
+                    order.swap(before, at);
+                    at = before;
+                }
+                -1 => break,
+                _ => {}
+            }
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dims(v: &[i64]) -> Vec<Dim> {
+        v.iter().map(|&n| Dim::Const(n)).collect()
+    }
+
+    /// Strides that PyTorch gives for `a + b`, by the strides of both.
+    #[test]
+    fn sums_have_the_order_of_their_operands() {
+        type Row = (&'static [i64], &'static [i64]);
+        let cases: &[(&[i64], &[Row], &[i64])] = &[
+            // x.t() + 1, x.t() + y, y + x.t(), and of images channels last.
+            (&[3, 2], &[(&[3, 2], &[1, 3])], &[1, 3]),
+            (&[3, 2], &[(&[3, 2], &[1, 3]), (&[3, 2], &[2, 1])], &[1, 3]),
+            (&[3, 2], &[(&[3, 2], &[2, 1]), (&[3, 2], &[1, 3])], &[2, 1]),
+            (&[3, 2], &[(&[3, 2], &[1, 3]), (&[2], &[1])], &[1, 3]),
+            (&[2, 3, 4, 5], &[(&[2, 3, 4, 5], &[60, 1, 15, 3])], &[60, 1, 15, 3]),
+            (&[2, 3, 4], &[(&[4], &[1]), (&[2, 3, 1], &[1, 2, 1])], &[4, 8, 1]),
+        ];
+        for (out, operands, want) in cases {
+            let layouts: Vec<(Vec<Dim>, Layout)> = operands
+                .iter()
+                .map(|(shape, s)| (dims(shape), Layout::fixed(0, s, 120)))
+                .collect();
+            let refs: Vec<(&[Dim], &Layout)> = layouts.iter().map(|(s, l)| (&s[..], l)).collect();
+            let got = iterated(&dims(out), &refs).and_then(|l| l.known_strides());
+            assert_eq!(got.as_deref(), Some(*want), "{operands:?}");
+        }
+    }
+
+    #[test]
+    fn symbolic_sizes_leave_open_what_they_decide() {
+        let shape = [Dim::var("N"), Dim::var("M")];
+        let plain = Layout::contiguous(&shape);
+        assert_eq!(plain.is_contiguous(&shape), Some(true));
+        let turned = Layout {
+            offset: Dim::Const(0),
+            strides: vec![Dim::Const(1), Dim::var("N")],
+            storage: Dim::var("N").mul(&Dim::var("M")),
+        };
+        assert_eq!(turned.is_contiguous(&shape), None);
+        assert_eq!(iterated(&shape, &[(&shape, &turned)]), None);
+    }
+
+    #[test]
+    fn reshapes_are_views_where_strides_can_say_them() {
+        // Of a transposed [2, 3]: splitting a dim is a view, joining them is not.
+        assert_eq!(reshape_strides(&[3, 2], &[1, 3], &[3, 2, 1]), Some(vec![1, 3, 3]));
+        assert_eq!(reshape_strides(&[3, 2], &[1, 3], &[6]), None);
+        assert_eq!(reshape_strides(&[2, 3, 4], &[12, 4, 1], &[6, 4]), Some(vec![4, 1]));
+    }
+}

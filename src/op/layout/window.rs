@@ -1,0 +1,62 @@
+//! The window on a storage that `as_strided` asks for.
+
+use crate::op::rows::spell::list_text;
+use crate::op::{Call, OpError, OpResult};
+use crate::types::{DType, Dim, TensorType};
+
+/// The sizes, strides and offset that `as_strided` is asked for.
+pub struct Window {
+    /// The result's sizes.
+    pub size: Vec<Dim>,
+    /// The distance between neighbours along each dim.
+    pub strides: Vec<Dim>,
+    /// The first element; that of the operand if it is not given.
+    pub offset: Option<Dim>,
+}
+
+impl Window {
+    /// The window that a call asks for.
+    pub fn of(c: &Call<TensorType>) -> OpResult<Window> {
+        let (size, strides) = (c.dims("size")?, c.dims("stride")?);
+        if size.len() != strides.len() {
+            return Err(OpError::shape("mismatch in length of strides and shape"));
+        }
+        if strides.iter().filter_map(Dim::as_const).any(|s| s < 0) {
+            return Err(OpError::shape(format!(
+                "as_strided: Negative strides are not supported at the moment, got strides: {}",
+                list_text(&strides)
+            )));
+        }
+        let offset = match c.is_none("storage_offset") {
+            true => None,
+            false => c.dims("storage_offset")?.into_iter().next(),
+        };
+        Ok(Window { size, strides, offset })
+    }
+
+    /// An error if the window reaches beyond a storage of `storage` elements, as far as sizes are known.
+    pub fn check(&self, storage: &Dim, dtype: DType) -> OpResult<()> {
+        let (size, strides) = (&self.size, &self.strides);
+        let offset = self.offset.clone().unwrap_or(Dim::Const(0));
+        let last = size
+            .iter()
+            .zip(strides)
+            .fold(offset.clone(), |a, (n, s)| a.add(&n.sub(&Dim::Const(1)).mul(s)));
+        let empty = size.contains(&Dim::Const(0));
+        let negative = size.iter().chain([&offset]).filter_map(Dim::as_const).any(|x| x < 0);
+        let outside = matches!((last.as_const(), storage.as_const()), (Some(l), Some(n)) if l >= n);
+        if !negative && (!outside || empty) {
+            return Ok(());
+        }
+        let bytes = |n: &Dim| n.mul(&Dim::Const(dtype.size() as i64));
+        Err(OpError::shape(format!(
+            "setStorage: sizes {}, strides {}, storage offset {offset}, and itemsize {} requiring a storage size of {} are out of \
+             bounds for storage of size {}",
+            list_text(size),
+            list_text(strides),
+            dtype.size(),
+            bytes(&last.add(&Dim::Const(1))),
+            bytes(storage)
+        )))
+    }
+}

@@ -1,0 +1,239 @@
+//! What an unknown name of an op is meant for.
+//!
+//! Functions are known by several names (`torch.relu`, `F.relu`, `aten::relu`, `Tensor.relu`), and people mix them up with
+//! those of numpy, with classes of `torch.nn` and with each other. A name is taken apart into its family, its base and its
+//! overload; names of the same base come first, those nearest to it else.
+
+use super::modules;
+use crate::diag::nearest::fold;
+use crate::diag::{Names, nearest};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// A name taken apart: `aten`, `add`, `Tensor`; `torch.nn.functional`, `relu` and nothing.
+#[derive(Clone, Copy, PartialEq)]
+struct Parts<'a> {
+    family: &'a str,
+    base: &'a str,
+    overload: Option<&'a str>,
+}
+
+/// Families whose names have an overload behind the base.
+const OVERLOADED: [&str; 5] = ["aten", "prims", "quantized_decomposed", "prim", "ATen"];
+
+fn parts(path: &str) -> Parts<'_> {
+    let (family, rest) = path.split_once('.').unwrap_or(("", path));
+    if OVERLOADED.contains(&family) {
+        let (base, overload) = rest.split_once('.').map_or((rest, None), |(b, o)| (b, Some(o)));
+        return Parts { family, base, overload };
+    }
+    let (family, base) = path.rsplit_once('.').unwrap_or(("", path));
+    Parts {
+        family,
+        base,
+        overload: None,
+    }
+}
+
+/// What people call a family that torch or fxc calls otherwise.
+const ALIASES: &[(&str, &str)] = &[
+    ("F", "torch.nn.functional"),
+    ("nn.functional", "torch.nn.functional"),
+    ("functional", "torch.nn.functional"),
+    ("nn", "torch.nn.functional"),
+    ("torch.nn", "torch.nn.functional"),
+    ("torch.F", "torch.nn.functional"),
+    ("jax.nn", "torch.nn.functional"),
+    ("tf.nn", "torch.nn.functional"),
+    ("np", "torch"),
+    ("numpy", "torch"),
+    ("jnp", "torch"),
+    ("jax.numpy", "torch"),
+    ("tf", "torch"),
+    ("tf.math", "torch"),
+    ("tensorflow", "torch"),
+    ("cupy", "torch"),
+    ("cp", "torch"),
+    ("paddle", "torch"),
+    ("th", "torch"),
+    ("pytorch", "torch"),
+    ("np.linalg", "torch.linalg"),
+    ("jnp.linalg", "torch.linalg"),
+    ("linalg", "torch.linalg"),
+    ("special", "torch.special"),
+    ("scipy.special", "torch.special"),
+    ("tensor", "Tensor"),
+    ("torch.tensor", "Tensor"),
+    ("prim", "aten"),
+    ("ATen", "aten"),
+    ("torch.aten", "aten"),
+    ("op", "operator"),
+    ("builtin", "builtins"),
+];
+
+/// The families that are looked through when the name's own has nothing, in this order.
+const ORDER: [&str; 9] = [
+    "torch",
+    "torch.nn.functional",
+    "operator",
+    "Tensor",
+    "torch.special",
+    "torch.linalg",
+    "aten",
+    "",
+    "builtins",
+];
+
+struct Index {
+    /// Spellings by their folded base.
+    by_base: HashMap<String, Vec<&'static str>>,
+    /// The bases of each family.
+    families: HashMap<&'static str, Names<'static>>,
+    bases: Names<'static>,
+}
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let mut by_base: HashMap<String, Vec<&'static str>> = HashMap::new();
+    let mut families: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
+    for s in super::registry::table_spellings() {
+        let p = parts(s);
+        by_base.entry(fold(p.base)).or_default().push(s);
+        families.entry(p.family).or_default().push(p.base);
+    }
+    let bases = Names::new(families.values().flatten().copied());
+    let families = families.into_iter().map(|(f, names)| (f, Names::new(names)));
+    Index {
+        by_base,
+        families: families.collect(),
+        bases,
+    }
+});
+
+/// The spellings that `path` may be meant for, likeliest first, and whether they are the same name in other words rather than
+/// one that is spelt alike. `method` is whether a method is called (`Tensor.relu`).
+pub fn meant(path: &str, method: bool) -> (Vec<&'static str>, bool) {
+    let path = path.replace("::", ".");
+    let mut p = parts(&path);
+    if let Some((_, family)) = ALIASES.iter().find(|(from, _)| *from == p.family) {
+        p.family = family;
+    }
+    let index = &*INDEX;
+    let named = |base: &str| index.by_base.get(&fold(base)).filter(|_| !fold(base).is_empty());
+    let (found, same) = match named(p.base) {
+        Some(list) => (list, true),
+        None => {
+            let family = index.families.get(p.family).and_then(|names| names.nearest(p.base));
+            match family.or_else(|| index.bases.nearest(p.base)).and_then(named) {
+                Some(list) => (list, false),
+                None => return (vec![], false),
+            }
+        }
+    };
+    let mut found = found.clone();
+    found.retain(|s| !method || s.starts_with("Tensor."));
+    found.sort_by_key(|s| rank(parts(s), p, s));
+    (found, same)
+}
+
+/// How far a spelling is from what was written, of names with the same base.
+fn rank<'s>(c: Parts<'_>, wanted: Parts<'_>, s: &'s str) -> (bool, usize, bool, u8, &'s str) {
+    let in_place = |b: &str| b.ends_with('_') && !b.starts_with('_');
+    let family = match c.family == wanted.family {
+        true => 0,
+        false => 1 + ORDER.iter().position(|f| *f == c.family).unwrap_or(ORDER.len()),
+    };
+    let overload = match (c.overload, wanted.overload) {
+        (a, b) if a == b => 0,
+        (Some(a), Some(b)) if nearest(b, [a]).is_some() => 1,
+        (None | Some("default"), _) => 2,
+        _ => 3,
+    };
+    (
+        in_place(c.base) != in_place(wanted.base),
+        family,
+        c.base != wanted.base,
+        overload,
+        s,
+    )
+}
+
+/// The class of `torch.nn` that a name is meant for: `ReLU` for `torch.nn.ReLU`, `nn.Relu`, `relu` and `MyReLU`.
+pub fn class_meant(path: &str) -> Option<&'static str> {
+    let base = path.rsplit(['.', ':']).next().unwrap_or(path);
+    let folded = fold(base);
+    let mut classes: Vec<&'static str> = modules::classes().collect();
+    classes.sort_unstable();
+    if let Some(c) = classes.iter().find(|c| fold(c) == folded) {
+        return Some(c);
+    }
+    // A class of the user's own is often named after what it does: `MyReLU`.
+    let ends = classes
+        .iter()
+        .filter(|c| c.len() > 2 && base.len() > c.len() && base.ends_with(**c));
+    match ends.max_by_key(|c| c.len()) {
+        Some(c) => Some(c),
+        None => nearest(base, classes.iter().copied()),
+    }
+}
+
+/// Whether a name is one of a class rather than of a function: `torch.nn.ReLU`, `nn.Linear`.
+pub fn names_a_class(path: &str) -> bool {
+    let (family, base) = path.rsplit_once('.').unwrap_or(("", path));
+    matches!(family, "nn" | "torch.nn")
+        || family.starts_with("torch.nn.modules") && base.starts_with(char::is_uppercase)
+}
+
+/// Why the table leaves an op out, if it says so.
+pub fn why_outside(path: &str) -> Option<&'static str> {
+    let path = path.replace("::", ".");
+    let base = parts(&path).base;
+    let named = |n: &str| n == base || path.ends_with(&format!(".{n}")) && n.contains('.');
+    let list = super::outside::OUTSIDE.iter();
+    list.filter(|(_, names)| names.iter().any(|n| named(n)))
+        .map(|(why, _)| *why)
+        .next()
+}
+
+/// Whether a name is one of a function that `torch.export` writes and core ATen has not, so that decompositions remove it.
+pub fn is_export_level(path: &str) -> bool {
+    let path = path.strip_prefix("torch.ops.").unwrap_or(path).replace("::", ".");
+    let family = path.split('.').next().unwrap_or("");
+    let last = path.rsplit('.').next().unwrap_or(&path);
+    matches!(family, "aten" | "prims" | "higher_order" | "prim") && path.contains('.')
+        || last.starts_with("wrap_with")
+        || last.starts_with("auto_functionalized")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_libraries_and_slips_are_known() {
+        for (written, want) in [
+            ("torch.Relu", "torch.relu"),
+            ("F.relu", "torch.nn.functional.relu"),
+            ("np.maximum", "torch.maximum"),
+            ("torch.view", "Tensor.view"),
+            ("aten::relu", "aten.relu"),
+            ("aten.rellu.default", "aten.relu.default"),
+            ("aten.add.Tensors", "aten.add.Tensor"),
+            ("tensor.relu", "Tensor.relu"),
+            ("torch.rleu", "torch.relu"),
+            ("torch.nn.LayerNorm", "torch.nn.functional.layer_norm"),
+            ("torch.max_pool_2d", "torch.max_pool2d"),
+        ] {
+            assert_eq!(meant(written, false).0.first(), Some(&want), "{written}");
+        }
+        assert_eq!(meant("Tensor.sofmax", true).0.first(), Some(&"Tensor.softmax"));
+        assert!(meant("frobnicate", false).0.is_empty());
+        for (written, want) in [
+            ("Linaer", "Linear"),
+            ("MyReLU", "ReLU"),
+            ("torch.nn.Relu", "ReLU"),
+            ("relu", "ReLU"),
+        ] {
+            assert_eq!(class_meant(written), Some(want), "{written}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Modules in training mode.
+
+use super::form::{Class, Expr, Param, TRAINING};
+use super::{CLASSES, base_name, is_something};
+use crate::diag::Code;
+use crate::op::schema::Literal;
+use crate::op::{OpError, write_literal};
+use crate::types::Val;
+use std::collections::HashMap;
+
+/// Whether a module of the class computes otherwise in training mode.
+pub fn trains(class: &str) -> bool {
+    let forms = CLASSES.get(base_name(class)).map(Vec::as_slice).unwrap_or_default();
+    forms
+        .iter()
+        .any(|f| has_training(f) || f.params.iter().any(|p| drops(f, p.name)))
+}
+
+fn has_training(form: &Class) -> bool {
+    form.args.iter().any(|(_, e)| match e {
+        Expr::Param(p) => *p == TRAINING,
+        Expr::Holds(conditions) => conditions.iter().any(|c| c.param == TRAINING),
+        _ => false,
+    })
+}
+
+/// Whether a constructor parameter says how much of its input a module drops in training.
+fn drops(form: &Class, param: &str) -> bool {
+    matches!(param, "dropout" | "drop_prob") || param == "p" && form.op == "alias"
+}
+
+/// Forms that have no argument for it compute what evaluation does, which is right in training too unless they drop something.
+pub(super) fn can_train(form: &Class, given: &HashMap<&str, Literal>) -> Result<(), OpError> {
+    if !is_something(given.get(TRAINING)) || has_training(form) {
+        return Ok(());
+    }
+    // Recurrent layers drop between one layer and the next.
+    let alone = given.get("num_layers").and_then(Val::as_int) == Some(1) && given.contains_key("hidden_size");
+    let dropped = |p: &Param| drops(form, p.name) && given[p.name].as_f64().is_none_or(|x| x > 0.0);
+    let Some(p) = form.params.iter().find(|p| dropped(p)).filter(|_| !alone) else {
+        return Ok(());
+    };
+    let what = format!(
+        "`{}` with {}={} is known in evaluation mode only",
+        form.name,
+        p.name,
+        write_literal(&given[p.name])
+    );
+    Err(OpError::new(Code::E0203, what).help(format!("set {}=0.0, or leave out the training mode", p.name)))
+}

@@ -1,0 +1,140 @@
+//! Rectifiers with random slopes.
+
+use crate::op::pointwise::not_implemented;
+use crate::op::random;
+use crate::op::rows::spell::text;
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::tensor::Tensor;
+use crate::types::{DType, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut rows = vec![rrelu()];
+    rows.extend(rrelu_with_noise());
+    rows
+}
+
+fn rrelu() -> Op {
+    let schema = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False) -> \
+                  Tensor";
+    let of_aten = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? \
+                   generator=None) -> Tensor";
+    Op::composite("rrelu", schema, rrelu_of)
+        .doc("leaky_relu with the mean of the slopes; in training with random ones between the two")
+        .spelled("torch.rrelu")
+        .form("aten.rrelu.default", of_aten)
+        .form(
+            "torch.nn.functional.rrelu",
+            "rrelu(Tensor input, float lower=0.125, float upper=0.3333333333333333, bool training=False, bool \
+             inplace=False) -> Tensor",
+        )
+        .inplace("torch.rrelu_ torch.nn.functional.rrelu_")
+        .inplace_form("aten.rrelu_.default", of_aten)
+        .module("RReLU(lower=0.125, upper=0.3333333333333333, inplace=False) = rrelu(input, lower, upper, training)")
+}
+
+/// `rrelu` that also gives the slopes.
+fn rrelu_with_noise() -> [Op; 2] {
+    const PARAMS: &str = "Tensor self, Tensor noise, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, \
+                          Generator? generator=None";
+    [
+        Op::new(
+            "rrelu_with_noise_functional",
+            text!("rrelu_with_noise_functional({PARAMS}) -> (Tensor, Tensor)"),
+            noise_type,
+            Meaning::Routine(noisy),
+        )
+        .doc("rrelu, and the slope that each element was multiplied by in training")
+        .spelled("aten.rrelu_with_noise_functional.default")
+        .effect(Effect::Random),
+        Op::composite(
+            "rrelu_with_noise",
+            text!("rrelu_with_noise({PARAMS}) -> Tensor"),
+            |b, c| {
+                if !c.bool("training")? {
+                    let slope = Val::Float((c.f64("lower")? + c.f64("upper")?) / 2.0);
+                    return b.op("leaky_relu", [c.leaf("self")?.into(), slope]).map(Val::Leaf);
+                }
+                // The slopes would have to be written to `noise`.
+                Err(OpError::arg(
+                    "training",
+                    "rrelu_with_noise in training writes to its argument `noise`",
+                )
+                .help("`rrelu_with_noise_functional` gives the new value as a result"))
+            },
+        )
+        .doc("rrelu in evaluation")
+        .spelled("aten.rrelu_with_noise.default"),
+    ]
+}
+
+fn noise_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
+    let x = c.leaf("self")?;
+    let noise = c.leaf("noise")?;
+    if !x.dtype.is_float() {
+        return Err(not_implemented("rrelu_with_noise_out_cpu", x.dtype));
+    }
+    if let (Some(a), Some(b)) = (&x.shape, &noise.shape)
+        && c.bool("training")?
+    {
+        if a.len() != b.len() {
+            return Err(OpError::shape(format!(
+                "noise tensor shape must match self tensor shape. Got {} and {}",
+                x, noise
+            )));
+        }
+        for (a, b) in a.iter().zip(b) {
+            s.equal(a, b, || "the sizes of `noise` are those of `self`".into())?;
+        }
+    }
+    Ok(Val::Tuple(vec![Val::Leaf(x.clone()), Val::Leaf(noise.clone())]))
+}
+
+/// As torch's kernel: one draw for each element that is not positive, in order.
+fn noisy(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
+    let (x, noise, lower, upper) = (c.leaf("self")?, c.leaf("noise")?, c.f64("lower")?, c.f64("upper")?);
+    let number = |t: &Tensor, i: usize| t.get(i).to_f64();
+    let mut slopes = vec![(lower + upper) / 2.0; x.numel()];
+    let training = c.bool("training")?;
+    if training {
+        random::with(|g| {
+            for (i, slope) in slopes.iter_mut().enumerate() {
+                *slope = if number(x, i) <= 0.0 {
+                    g.uniform(DType::F64, lower, upper)
+                } else {
+                    1.0
+                };
+            }
+        });
+    }
+    let slopes = Tensor::from_slice(x.shape(), &slopes).to(x.dtype());
+    let scaled = |i: usize| match number(x, i) {
+        v if v <= 0.0 => v * number(&slopes, i),
+        v => v,
+    };
+    let out: Vec<f64> = (0..x.numel()).map(scaled).collect();
+    let out = Tensor::from_slice(x.shape(), &out).to(x.dtype());
+    let noise = if training {
+        slopes.to(noise.dtype())
+    } else {
+        noise.clone()
+    };
+    Ok(Val::Tuple(vec![Val::Leaf(out), Val::Leaf(noise)]))
+}
+
+fn rrelu_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, lower, upper) = (c.leaf("self")?, c.f64("lower")?, c.f64("upper")?);
+    if !c.bool("training")? {
+        let slope = Val::Float((lower + upper) / 2.0);
+        return b.op("leaky_relu", [x.into(), slope]).map(Val::Leaf);
+    }
+    let noise = b.full(x.shape()?, Val::int(0), x.dtype())?;
+    let bounds = [Val::Float(lower), Val::Float(upper), Val::Bool(true)];
+    let both = b.many(
+        "rrelu_with_noise_functional",
+        [vec![x.into(), noise.into()], bounds.to_vec()].concat(),
+    )?;
+    let out = both.into_iter().next();
+    out.map(Val::Leaf)
+        .ok_or_else(|| OpError::arg("self", "rrelu gives a tensor"))
+}

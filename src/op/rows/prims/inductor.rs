@@ -1,0 +1,224 @@
+//! The prims of Inductor: what its decompositions and its passes over graphs make.
+
+use crate::op::emit::{dims_val, ints_val};
+use crate::op::rows::spell::text;
+use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [arithmetic(), pools(), random()].into_iter().flatten().collect()
+}
+
+fn arithmetic() -> Vec<Op> {
+    vec![
+        Op::composite("prims_fma", "prims_fma(Tensor a, Any b, Tensor c) -> Tensor", |b, c| {
+            let product = b.binary("mul", c.leaf("a")?, c.get("b").clone())?;
+            b.binary("add", &product, c.leaf("c")?).map(Val::Leaf)
+        })
+        .doc("a * b + c, rounded twice as PyTorch's own kernel")
+        .spelled("prims.fma.default"),
+        Op::composite(
+            "prepare_softmax_online",
+            "prepare_softmax_online(Tensor a, int dim) -> (Tensor, Tensor)",
+            |b, c| {
+                let x = c.leaf("a")?;
+                let dim = crate::op::wrap_dim(c.int("dim")?, x.rank()?)?;
+                let max = b.reduce("amax", x, &[dim], true)?;
+                let rest = b.binary("sub", x, &max)?;
+                let exp = b.unary("exp", &rest)?;
+                let sum = b.reduce("sum", &exp, &[dim], true)?;
+                Ok(Val::Tuple(vec![max.into(), sum.into()]))
+            },
+        )
+        .doc("what softmax needs of a row: its largest element, and the sum of exp(a - largest)")
+        .spelled("prims.prepare_softmax_online.default"),
+    ]
+}
+
+const POOL: &str = "SymInt[] stride, SymInt[] padding, SymInt[] dilation";
+
+fn pools() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "_low_memory_max_pool_with_offsets",
+            text!(
+                "_low_memory_max_pool_with_offsets(Tensor self, SymInt[] kernel_size, {POOL}, bool ceil_mode) -> (Tensor, Tensor)"
+            ),
+            with_offsets,
+        )
+        .doc("max_pool2d or max_pool3d, and where in its window each maximum is, as i8")
+        .spelled("prims._low_memory_max_pool_with_offsets.default"),
+        Op::composite(
+            "_low_memory_max_pool_offsets_to_indices",
+            text!(
+                "_low_memory_max_pool_offsets_to_indices(Tensor self, SymInt[] kernel_size, SymInt[] input_size, {POOL}) -> Tensor"
+            ),
+            to_indices,
+        )
+        .doc("places in windows as places in the input")
+        .spelled("prims._low_memory_max_pool_offsets_to_indices.default"),
+    ]
+}
+
+/// Row-major places as indices, one for each of the sizes.
+fn unflattened(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult<Vec<Traced>> {
+    let mut out = vec![];
+    let mut rest = place.clone();
+    for d in 1..sizes.len() {
+        let inner = sizes[d..].iter().fold(Dim::Const(1), |p, n| p.mul(n));
+        out.push(b.op("div", [(&rest).into(), Val::Int(inner.clone()), Val::str("floor")])?);
+        rest = b.binary("remainder", &rest, Val::Int(inner))?;
+    }
+    out.push(rest);
+    Ok(out)
+}
+
+/// Indices as row-major places.
+fn flattened(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpResult<Traced> {
+    let (first, rest) = indices
+        .split_first()
+        .ok_or_else(|| OpError::arg("kernel_size", "a window has a dim"))?;
+    rest.iter().zip(&sizes[1..]).try_fold(first.clone(), |sum, (i, n)| {
+        let sum = b.binary("mul", &sum, Val::Int(n.clone()))?;
+        b.binary("add", &sum, i)
+    })
+}
+
+/// Where along spatial dim `d` of `x` the window of each result begins: `i * stride - padding`.
+fn begins(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, d: usize) -> OpResult<Traced> {
+    let (stride, padding) = (c.ints("stride")?, c.ints("padding")?);
+    let n = c.ints("kernel_size")?.len();
+    let dim = x.rank()? - n + d;
+    let length = x.size(dim)?.clone();
+    let places = b.op(
+        "arange",
+        [
+            Val::int(0),
+            Val::Int(length.clone()),
+            Val::int(1),
+            Val::DType(DType::I64),
+        ],
+    )?;
+    let mut shape = vec![Dim::Const(1); x.rank()?];
+    shape[dim] = length;
+    let places = b.op("reshape", [places.into(), dims_val(&shape)])?;
+    let places = b.binary("mul", &places, Val::int(stride[d]))?;
+    b.binary("sub", &places, Val::int(padding[d]))
+}
+
+/// The number of dims of the windows, for which each list has an item.
+fn window_rank(c: &Call<Traced>) -> OpResult<usize> {
+    let n = c.ints("kernel_size")?.len();
+    let whole = ["stride", "padding", "dilation"]
+        .iter()
+        .all(|p| c.ints(p).is_ok_and(|v| v.len() == n));
+    let x = c.leaf("self")?;
+    if !(2..=3).contains(&n) || !whole || x.rank()? < n || c.ints("dilation")?.contains(&0) {
+        return Err(OpError::arg(
+            "kernel_size",
+            "expected 2 or 3 sizes of the window, and as many strides, paddings and dilations",
+        ));
+    }
+    Ok(n)
+}
+
+fn with_offsets(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let n = window_rank(c)?;
+    let x = c.leaf("self")?;
+    let both = b.many(&format!("max_pool{n}d_with_indices"), c.args.clone())?;
+    let [values, indices] = &both[..] else {
+        return Err(OpError::arg("self", "max_pool gives two tensors"));
+    };
+    let sizes = x.shape()?[x.rank()? - n..].to_vec();
+    let dilation = c.ints("dilation")?;
+    let mut within = vec![];
+    for (d, place) in unflattened(b, indices, &sizes)?.iter().enumerate() {
+        let begin = begins(b, c, indices, d)?;
+        let distance = b.binary("sub", place, &begin)?;
+        within.push(b.op("div", [distance.into(), Val::int(dilation[d]), Val::str("floor")])?);
+    }
+    let offsets = flattened(b, &within, &c.dims("kernel_size")?)?;
+    let offsets = b.to_dtype(&offsets, DType::I8)?;
+    Ok(Val::Tuple(vec![values.into(), offsets.into()]))
+}
+
+fn to_indices(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    window_rank(c)?;
+    let (sizes, dilation) = (c.dims("input_size")?, c.ints("dilation")?);
+    if sizes.len() != dilation.len() {
+        return Err(OpError::arg("input_size", "expected a size for each dim of the window"));
+    }
+    let offsets = b.to_dtype(c.leaf("self")?, DType::I64)?;
+    let mut places = vec![];
+    for (d, within) in unflattened(b, &offsets, &c.dims("kernel_size")?)?.iter().enumerate() {
+        let begin = begins(b, c, &offsets, d)?;
+        let distance = b.binary("mul", within, Val::int(dilation[d]))?;
+        places.push(b.binary("add", &begin, &distance)?);
+    }
+    flattened(b, &places, &sizes).map(Val::Leaf)
+}
+
+/// As PyTorch's own kernels of these prims: draws from the one stream, whatever the seed tensors hold.
+fn random() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "inductor_seed",
+            "inductor_seed(Device device=None) -> Tensor",
+            |b, _| seeds_of(b, ints_val(&[])),
+        )
+        .doc("a random number to seed others with")
+        .spelled("prims.inductor_seed.default")
+        .effect(Effect::Random),
+        Op::composite(
+            "inductor_seeds",
+            "inductor_seeds(SymInt count, Device device=None) -> Tensor",
+            |b, c| seeds_of(b, Val::List(vec![c.get("count").clone()])),
+        )
+        .doc("random numbers to seed others with")
+        .spelled("prims.inductor_seeds.default")
+        .effect(Effect::Random),
+        Op::composite(
+            "inductor_lookup_seed",
+            "inductor_lookup_seed(Tensor seeds, int index) -> Tensor",
+            |b, c| {
+                let one = b.op("select", [c.leaf("seeds")?.into(), Val::int(0), c.get("index").clone()])?;
+                b.unary("clone", &one).map(Val::Leaf)
+            },
+        )
+        .doc("one of several seeds")
+        .spelled("prims.inductor_lookup_seed.default"),
+        Op::composite(
+            "inductor_random",
+            "inductor_random(SymInt[] size, Tensor seed, str mode, *, ScalarType? align_dtype=None) -> Tensor",
+            |b, c| match c.str("mode")? {
+                mode @ ("rand" | "randn") => b
+                    .op(mode, [c.get("size").clone(), Val::DType(DType::F32)])
+                    .map(Val::Leaf),
+                _ => Err(OpError::arg("mode", "mode must be rand or randn")),
+            },
+        )
+        .doc("rand or randn, as `mode` says")
+        .spelled("prims.inductor_random.default")
+        .effect(Effect::Random),
+        Op::composite(
+            "inductor_randint",
+            "inductor_randint(SymInt low, SymInt high, SymInt[] size, Tensor seed) -> Tensor",
+            |b, c| {
+                let args = ["low", "high", "size"].map(|p| c.get(p).clone());
+                b.op("randint", args).map(Val::Leaf)
+            },
+        )
+        .doc("randint")
+        .spelled("prims.inductor_randint.default")
+        .effect(Effect::Random),
+    ]
+}
+
+fn seeds_of(b: &mut dyn Build, size: Val<Traced>) -> OpResult<Val<Traced>> {
+    b.op(
+        "randint",
+        [Val::int(0), Val::int(i64::MAX), size, Val::DType(DType::I64)],
+    )
+    .map(Val::Leaf)
+}

@@ -1,0 +1,301 @@
+//! Prims: what PyTorch's decompositions end in, and the ones that only Inductor's make.
+//!
+//! A prim is an op of the table that takes no other forms of its arguments: tensors of one dtype and shape, dims counted from the
+//! front. Most are spellings of rows; those that differ from every row are rows here.
+
+mod inductor;
+
+use crate::op::emit::{dims_val, ints_val};
+use crate::op::rows::spell::text;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    [creation(), arithmetic(), views(), reductions(), inductor::rows()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Prims that rows of the same name are.
+const SAME: &str = "abs acos acosh add as_strided as_strided_scatter asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or \
+                    bitwise_xor cat ceil clone cos cosh digamma eq erf erfc exp exp2 expm1 floor fmax fmin fmod \
+                    frexp gcd ge gt hypot igamma igammac isfinite item le lgamma log log10 log1p log2 lt maximum minimum mul \
+                    ne neg nextafter pow reciprocal remainder reshape round rsqrt sign signbit sin sinh sqrt sub tan tanh trunc where";
+
+/// Prims that rows of another name are.
+const RENAMED: &[(&str, &str)] = &[
+    ("bessel_i0", "i0"),
+    ("bessel_i0e", "i0e"),
+    ("bessel_i1", "i1"),
+    ("bessel_i1e", "i1e"),
+    ("bessel_j0", "special_bessel_j0"),
+    ("bessel_j1", "special_bessel_j1"),
+    ("erf_inv", "erfinv"),
+    ("erfcx", "erfcx"),
+    ("ndtri", "ndtri"),
+    ("zeta", "zeta"),
+    ("spherical_bessel_j0", "special_spherical_bessel_j0"),
+    ("rev", "flip"),
+    ("shift_left", "bitwise_left_shift"),
+    ("shift_right_arithmetic", "bitwise_right_shift"),
+    ("squeeze", "squeeze"),
+    ("transpose", "permute"),
+];
+
+/// The row with the spellings of the prims that it is.
+pub fn spelled(mut op: Op) -> Op {
+    let name = op.name;
+    if SAME.split_whitespace().any(|n| n == name) {
+        op = op.spelled(text!("prims.{name}.default"));
+    }
+    for (prim, _) in RENAMED.iter().filter(|(_, row)| *row == name) {
+        op = op.spelled(text!("prims.{prim}.default"));
+    }
+    match name {
+        "index_put" => op.inplace("prims._unsafe_index_put_.default"),
+        "copy" => op.inplace_form("prims.copy_to.default", "copy_to(Tensor self, Tensor src) -> Tensor"),
+        "scalar_tensor" => op.form(
+            "prims.scalar_tensor.default",
+            "scalar_tensor(Scalar s, *, ScalarType? dtype=None, Device? device=None) -> Tensor",
+        ),
+        "fill" => op.form("prims.fill.default", "fill(Tensor self, Scalar value) -> Tensor"),
+        "linalg_svd" => op.form(
+            "prims.svd.default",
+            "svd(Tensor A, *, bool full_matrices) -> (Tensor, Tensor, Tensor)",
+        ),
+        _ => op,
+    }
+}
+
+fn creation() -> Vec<Op> {
+    const PLACED: &str = "ScalarType dtype, Device device=None, bool requires_grad=False";
+    vec![
+        Op::composite(
+            "prims_iota",
+            text!("prims_iota(SymInt length, *, SymInt start, SymInt step, {PLACED}) -> Tensor"),
+            iota,
+        )
+        .doc("start, start + step, …: `length` integers")
+        .spelled("prims.iota.default"),
+        Op::composite(
+            "prims_empty_strided",
+            text!("prims_empty_strided(SymInt[] shape, SymInt[] strides, *, {PLACED}) -> Tensor"),
+            empty,
+        )
+        .doc("a tensor whose elements nobody reads before they are written: zeros here")
+        .spelled("prims.empty_strided.default"),
+        Op::composite(
+            "prims_empty_permuted",
+            text!("prims_empty_permuted(SymInt[] shape, int[] physical_layout, *, {PLACED}) -> Tensor"),
+            empty,
+        )
+        .doc("a tensor whose elements nobody reads before they are written: zeros here")
+        .spelled("prims.empty_permuted.default"),
+    ]
+}
+
+fn one_size(c: &Call<Traced>, name: &str) -> OpResult<Dim> {
+    Ok(c.dims(name)?.pop().unwrap_or(Dim::Unknown))
+}
+
+fn iota(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (length, start, step) = (one_size(c, "length")?, one_size(c, "start")?, one_size(c, "step")?);
+    if length.as_const().is_some_and(|n| n < 0) {
+        return Err(OpError::arg("length", "length must be non-negative"));
+    }
+    if step == Dim::Const(0) {
+        return Err(OpError::arg("step", "step must be nonzero"));
+    }
+    let dtype = c.get("dtype").clone();
+    let mut x = b.op("arange", [Val::int(0), Val::Int(length), Val::int(1), dtype])?;
+    if step != Dim::Const(1) {
+        x = b.binary("mul", &x, Val::Int(step))?;
+    }
+    if start != Dim::Const(0) {
+        x = b.binary("add", &x, Val::Int(start))?;
+    }
+    Ok(x.into())
+}
+
+fn empty(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let dtype = c
+        .opt_dtype("dtype")
+        .ok_or_else(|| OpError::arg("dtype", "expected a dtype"))?;
+    b.full(&c.dims("shape")?, Val::int(0), dtype).map(Val::Leaf)
+}
+
+fn arithmetic() -> Vec<Op> {
+    vec![
+        Op::composite("prims_div", "prims_div(Tensor self, Tensor other) -> Tensor", |b, c| {
+            let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+            let truncated = !x.dtype().is_float();
+            let mode = if truncated { Val::str("trunc") } else { Val::None };
+            b.op("div", [x.into(), y.into(), mode]).map(Val::Leaf)
+        })
+        .doc("the quotient; of integers rounded towards zero")
+        .spelled("prims.div.default"),
+        Op::composite("prims_cbrt", "prims_cbrt(Tensor self) -> Tensor", |b, c| {
+            let x = c.leaf("self")?;
+            let size = b.unary("abs", x)?;
+            let root = b.binary("pow", &size, Val::Float(1.0 / 3.0))?;
+            b.binary("copysign", &root, x).map(Val::Leaf)
+        })
+        .doc("the cube root")
+        .spelled("prims.cbrt.default"),
+        Op::composite(
+            "prims_device_put",
+            "prims_device_put(Tensor a, Device device, bool non_blocking=False) -> Tensor",
+            |b, c| b.unary("clone", c.leaf("a")?).map(Val::Leaf),
+        )
+        .doc("a copy on a device: there is one")
+        .spelled("prims.device_put.default"),
+        Op::composite(
+            "prims_copy_strided",
+            "prims_copy_strided(Tensor a, SymInt[] stride) -> Tensor",
+            |b, c| b.unary("clone", c.leaf("a")?).map(Val::Leaf),
+        )
+        .doc("a copy with other strides, which values do not show")
+        .spelled("prims.copy_strided.default")
+        .form(
+            "prims.inductor_force_stride_order.default",
+            "inductor_force_stride_order(Tensor a, SymInt[] stride) -> Tensor",
+        ),
+    ]
+}
+
+fn views() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "prims_broadcast_in_dim",
+            "prims_broadcast_in_dim(Tensor a, SymInt[] shape, int[] broadcast_dimensions) -> Tensor",
+            broadcast_in_dim,
+        )
+        .doc("expanded to a shape, in which each dim stands where `broadcast_dimensions` says")
+        .spelled("prims.broadcast_in_dim.default"),
+        Op::composite(
+            "prims_split_dim",
+            "prims_split_dim(Tensor a, int dim, SymInt outer_length) -> Tensor",
+            split_dim,
+        )
+        .doc("one dim as two")
+        .spelled("prims.split_dim.default"),
+        Op::composite(
+            "prims_collapse",
+            "prims_collapse(Tensor a, int start, int end) -> Tensor",
+            |b, c| b.op("flatten", c.args.clone()).map(Val::Leaf),
+        )
+        .doc("the dims from start up to end, which is among them, as one")
+        .spelled("prims.collapse.default prims.collapse_view.default"),
+        Op::composite("prims_view_of", "prims_view_of(Tensor a) -> Tensor", |_, c| {
+            Ok(c.leaf("a")?.into())
+        })
+        .doc("the tensor itself")
+        .spelled("prims.view_of.default"),
+    ]
+}
+
+fn broadcast_in_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, shape, at) = (c.leaf("a")?, c.dims("shape")?, c.ints("broadcast_dimensions")?);
+    let mut own = vec![Dim::Const(1); shape.len()];
+    let ascends = at.windows(2).all(|w| w[0] < w[1]);
+    let inside = at.iter().all(|&d| (0..shape.len() as i64).contains(&d));
+    if at.len() != x.rank()? || !ascends || !inside {
+        return Err(OpError::arg(
+            "broadcast_dimensions",
+            "expected a dim of the result for each dim of the operand, in ascending order",
+        ));
+    }
+    for (&d, n) in at.iter().zip(x.shape()?) {
+        own[d as usize] = n.clone();
+    }
+    let x = b.op("reshape", [x.into(), dims_val(&own)])?;
+    b.op("expand", [x.into(), dims_val(&shape)]).map(Val::Leaf)
+}
+
+fn split_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (x, outer) = (c.leaf("a")?, one_size(c, "outer_length")?);
+    let dim = crate::op::wrap_dim(c.int("dim")?, x.rank()?)?;
+    let mut shape = x.shape()?.to_vec();
+    let size = shape.get(dim).cloned().unwrap_or(Dim::Const(1));
+    if let (Some(n), Some(k)) = (size.as_const(), outer.as_const())
+        && (k <= 0 || n % k != 0)
+    {
+        return Err(OpError::shape(format!(
+            "Attempting to split dimension of length {n}, but outer length of {k} divides it with a remainder!"
+        )));
+    }
+    shape.splice(
+        dim..=dim.min(shape.len().saturating_sub(1)),
+        [outer.clone(), size.floordiv(&outer)],
+    );
+    b.op("reshape", [x.into(), dims_val(&shape)]).map(Val::Leaf)
+}
+
+fn reductions() -> Vec<Op> {
+    let reduction = |prim: &str, doc| {
+        Op::composite(
+            text!("prims_{prim}"),
+            text!("prims_{prim}(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"),
+            reduced,
+        )
+        .doc(doc)
+        .spelled(text!("prims.{prim}.default"))
+    };
+    vec![
+        reduction("sum", "the sum over dims, or over all"),
+        reduction(
+            "prod",
+            "the product over dims, or over all; over an empty list the tensor itself",
+        ),
+        reduction("amax", "the largest over dims, or over all"),
+        reduction("amin", "the smallest over dims, or over all"),
+        Op::composite(
+            "prims_var",
+            "prims_var(Tensor inp, int[]? dims, float? correction=1, *, ScalarType? output_dtype=None) -> Tensor",
+            |b, c| {
+                let (x, dims) = (c.leaf("inp")?, c.get("dims").clone());
+                let y = b.op(
+                    "var",
+                    [x.into(), dims, Val::None, Val::Bool(false), c.get("correction").clone()],
+                )?;
+                in_dtype(b, c, y)
+            },
+        )
+        .doc("the variance over dims")
+        .spelled("prims.var.default"),
+    ]
+}
+
+/// `y` in the dtype that is asked for, if one is.
+fn in_dtype(b: &mut dyn Build, c: &Call<Traced>, y: Traced) -> OpResult<Val<Traced>> {
+    match c.opt_dtype("output_dtype") {
+        Some(d) => b.to_dtype(&y, d).map(Val::Leaf),
+        None => Ok(y.into()),
+    }
+}
+
+fn reduced(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let x = c.leaf("inp")?;
+    let own = c.opt_dtype("output_dtype").unwrap_or(x.dtype());
+    let row = c.op.name.strip_prefix("prims_").unwrap_or(c.op.name);
+    let all = || (0..x.rank().unwrap_or(0) as i64).collect();
+    let mut dims = c.opt_ints("dims")?.unwrap_or_else(all);
+    if dims.is_empty() && row == "prod" {
+        return b.unary("clone", x).map(Val::Leaf);
+    }
+    let typed = [Val::Bool(false), Val::DType(own)];
+    let y = match row {
+        // One dim after the other, the last first.
+        "prod" => {
+            dims.sort();
+            dims.iter().rev().try_fold(x.clone(), |y, &d| {
+                b.op("prod", [vec![y.into(), Val::int(d)], typed.to_vec()].concat())
+            })?
+        }
+        "sum" => b.op("sum", [vec![x.into(), ints_val(&dims)], typed.to_vec()].concat())?,
+        _ => b.op(row, [x.into(), ints_val(&dims), Val::Bool(false)])?,
+    };
+    b.to_dtype(&y, own).map(Val::Leaf)
+}

@@ -1,0 +1,426 @@
+//! Python's own functions of numbers: `round(x, 2)`, `divmod(a, b)`, `math.log(n)`. Sizes in traced graphs go through these.
+
+use crate::op::number;
+use crate::op::{Call, Meaning, Op, OpError, OpResult, TypeRule};
+use crate::types::{Dim, Kind, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    let mut v = vec![
+        host("math_round_to", "round(Any a, Any ndigits) -> Any", |c, _| {
+            round_to(c.get("a"), c.get("ndigits"))
+        })
+        .doc("a number rounded to so many decimals, halves of its exact value to even")
+        .spelled("builtins.round"),
+        host("divmod", "divmod(Any a, Any b) -> Any", |c, _| {
+            let part = |name: &str| {
+                let args = [c.get("a").clone(), c.get("b").clone()];
+                number::apply(name, &args).unwrap_or_else(|| Err(OpError::arg("a", "divmod() takes two numbers")))
+            };
+            Ok(Val::Tuple(vec![part("floor_divide")?, part("remainder")?]))
+        })
+        .doc("the quotient rounded down, and what is left")
+        .spelled("builtins.divmod"),
+        host("pow_mod", "pow(Any base, Any exp, Any mod) -> int", pow_mod)
+            .doc("a whole power modulo a whole number")
+            .spelled("builtins.pow"),
+        host("math_gcd", "gcd(Any a, Any b) -> int", |c, _| of_ints(c, gcd))
+            .doc("the greatest common divisor")
+            .spelled("math.gcd"),
+        host("math_lcm", "lcm(Any a, Any b) -> int", |c, _| {
+            of_ints(c, |a, b| match gcd(a, b)? {
+                0 => Some(0),
+                g => (a / g).checked_mul(b)?.checked_abs(),
+            })
+        })
+        .doc("the least common multiple")
+        .spelled("math.lcm"),
+        host("math_isqrt", "isqrt(Any n) -> int", |c, _| match c.get("n").as_int() {
+            Some(n) if n < 0 => Err(OpError::value("isqrt() argument must be nonnegative")),
+            Some(n) => Ok(Val::int(n.isqrt())),
+            None => Ok(Val::Any(Kind::Int)),
+        })
+        .doc("the whole square root")
+        .spelled("math.isqrt"),
+        host("math_log_base", "log(Any x, Any base) -> float", |c, _| {
+            let (x, base) = (c.get("x").as_f64(), c.get("base").as_f64());
+            match (x, base) {
+                (Some(x), Some(b)) if x <= 0.0 || b <= 0.0 => Err(OpError::value("math domain error")),
+                (_, Some(1.0)) => Err(OpError::value("ZeroDivisionError: float division by zero")),
+                (Some(x), Some(b)) => Ok(Val::Float(x.ln() / b.ln())),
+                _ => Ok(Val::Any(Kind::Float)),
+            }
+        })
+        .doc("a logarithm to any base")
+        .spelled("math.log"),
+    ];
+    v.extend(functions());
+    v.extend(of_two());
+    v.extend(predicates());
+    v
+}
+
+fn host(name: &'static str, schema: &'static str, rule: TypeRule) -> Op {
+    Op::new(name, schema, rule, Meaning::Host)
+}
+
+/// One float in, one out, with Python's errors where the result is not finite.
+macro_rules! function {
+    ($name:literal, $schema:literal, $paths:literal, $f:expr) => {
+        host($name, $schema, |c, _| of_float(c.get("x"), $f))
+            .doc(concat!($schema, ", of a number"))
+            .spelled($paths)
+    };
+}
+
+fn functions() -> Vec<Op> {
+    vec![
+        function!("math_exp", "exp(Any x) -> float", "math.exp", f64::exp),
+        function!("math_exp2", "exp2(Any x) -> float", "math.exp2", f64::exp2),
+        function!("math_expm1", "expm1(Any x) -> float", "math.expm1", f64::exp_m1),
+        function!("math_log", "log(Any x) -> float", "math.log", logarithm(f64::ln)),
+        function!(
+            "math_log2",
+            "log2(Any x) -> float",
+            "math.log2 torch._sym_log2 torch.sym_log2",
+            logarithm(f64::log2)
+        ),
+        function!(
+            "math_log10",
+            "log10(Any x) -> float",
+            "math.log10",
+            logarithm(f64::log10)
+        ),
+        function!("math_log1p", "log1p(Any x) -> float", "math.log1p", f64::ln_1p),
+        function!(
+            "math_sin",
+            "sin(Any x) -> float",
+            "math.sin torch._sym_sin torch.sym_sin",
+            f64::sin
+        ),
+        function!(
+            "math_cos",
+            "cos(Any x) -> float",
+            "math.cos torch._sym_cos torch.sym_cos",
+            f64::cos
+        ),
+        function!(
+            "math_tan",
+            "tan(Any x) -> float",
+            "math.tan torch._sym_tan torch.sym_tan",
+            f64::tan
+        ),
+        function!(
+            "math_asin",
+            "asin(Any x) -> float",
+            "math.asin torch._sym_asin torch.sym_asin",
+            f64::asin
+        ),
+        function!(
+            "math_acos",
+            "acos(Any x) -> float",
+            "math.acos torch._sym_acos torch.sym_acos",
+            f64::acos
+        ),
+        function!(
+            "math_atan",
+            "atan(Any x) -> float",
+            "math.atan torch._sym_atan torch.sym_atan",
+            f64::atan
+        ),
+        function!(
+            "math_sinh",
+            "sinh(Any x) -> float",
+            "math.sinh torch._sym_sinh torch.sym_sinh",
+            f64::sinh
+        ),
+        function!(
+            "math_cosh",
+            "cosh(Any x) -> float",
+            "math.cosh torch._sym_cosh torch.sym_cosh",
+            f64::cosh
+        ),
+        function!(
+            "math_tanh",
+            "tanh(Any x) -> float",
+            "math.tanh torch._sym_tanh torch.sym_tanh",
+            f64::tanh
+        ),
+        function!("math_asinh", "asinh(Any x) -> float", "math.asinh", libm::asinh),
+        function!("math_acosh", "acosh(Any x) -> float", "math.acosh", |x| if x < 1.0 {
+            f64::NAN
+        } else {
+            libm::acosh(x)
+        }),
+        function!(
+            "math_atanh",
+            "atanh(Any x) -> float",
+            "math.atanh",
+            |x: f64| if x.abs() < 1.0 { libm::atanh(x) } else { f64::NAN }
+        ),
+        function!("math_fabs", "fabs(Any x) -> float", "math.fabs", f64::abs),
+        function!("math_erf", "erf(Any x) -> float", "math.erf", libm::erf),
+        function!("math_erfc", "erfc(Any x) -> float", "math.erfc", libm::erfc),
+        function!("math_cbrt", "cbrt(Any x) -> float", "math.cbrt", f64::cbrt),
+        function!("math_degrees", "degrees(Any x) -> float", "math.degrees", |x| x
+            * (180.0 / std::f64::consts::PI)),
+        function!("math_radians", "radians(Any x) -> float", "math.radians", |x| x
+            * (std::f64::consts::PI / 180.0)),
+    ]
+}
+
+/// A logarithm, which Python refuses for zero too.
+fn logarithm(f: fn(f64) -> f64) -> impl Fn(f64) -> f64 {
+    move |x| if x == 0.0 { f64::NAN } else { f(x) }
+}
+
+macro_rules! of_two {
+    ($name:literal, $schema:literal, $paths:literal, $f:expr) => {
+        host($name, $schema, |c, _| {
+            match (c.get("x").as_f64(), c.get("y").as_f64()) {
+                (Some(x), Some(y)) => checked($f(x, y), x.is_nan() || y.is_nan(), x.is_finite() && y.is_finite()),
+                _ => unknown(&[c.get("x"), c.get("y")]),
+            }
+        })
+        .doc(concat!($schema, ", of numbers"))
+        .spelled($paths)
+    };
+}
+
+fn of_two() -> Vec<Op> {
+    vec![
+        of_two!(
+            "math_pow",
+            "pow(Any x, Any y) -> float",
+            "math.pow",
+            |x: f64, y: f64| match x == 0.0 && y < 0.0 {
+                true => f64::NAN,
+                false => x.powf(y),
+            }
+        ),
+        of_two!(
+            "math_fmod",
+            "fmod(Any x, Any y) -> float",
+            "math.fmod",
+            |x: f64, y: f64| x % y
+        ),
+        of_two!(
+            "math_copysign",
+            "copysign(Any x, Any y) -> float",
+            "math.copysign",
+            f64::copysign
+        ),
+        of_two!("math_atan2", "atan2(Any x, Any y) -> float", "math.atan2", f64::atan2),
+        of_two!("math_hypot", "hypot(Any x, Any y) -> float", "math.hypot", f64::hypot),
+    ]
+}
+
+fn predicates() -> Vec<Op> {
+    vec![
+        host("math_isnan", "isnan(Any x) -> bool", |c, _| {
+            predicate(c.get("x"), f64::is_nan)
+        })
+        .doc("whether a number is NaN")
+        .spelled("math.isnan"),
+        host("math_isinf", "isinf(Any x) -> bool", |c, _| {
+            predicate(c.get("x"), f64::is_infinite)
+        })
+        .doc("whether a number is infinite")
+        .spelled("math.isinf"),
+        host("math_isfinite", "isfinite(Any x) -> bool", |c, _| {
+            predicate(c.get("x"), f64::is_finite)
+        })
+        .doc("whether a number is finite")
+        .spelled("math.isfinite"),
+    ]
+}
+
+fn predicate(v: &Type, f: fn(f64) -> bool) -> OpResult<Type> {
+    match v.as_f64() {
+        Some(x) => Ok(Val::Bool(f(x))),
+        None => unknown(&[v]).map(|_| Val::Any(Kind::Bool)),
+    }
+}
+
+fn of_float(v: &Type, f: impl Fn(f64) -> f64) -> OpResult<Type> {
+    match v.as_f64() {
+        Some(x) => checked(f(x), x.is_nan(), x.is_finite()),
+        None => unknown(&[v]),
+    }
+}
+
+/// Python's result, or its error: NaN and infinities come of NaN and infinities alone.
+fn checked(y: f64, of_nan: bool, of_finite: bool) -> OpResult<Type> {
+    if y.is_nan() && !of_nan {
+        return Err(OpError::value("math domain error"));
+    }
+    if y.is_infinite() && of_finite {
+        return Err(OpError::value("math range error"));
+    }
+    Ok(Val::Float(y))
+}
+
+/// The type of a float that is not known, of numbers that are not.
+fn unknown(args: &[&Type]) -> OpResult<Type> {
+    for v in args {
+        match v {
+            Val::Unknown => return Ok(Val::Unknown),
+            Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Any(Kind::Int | Kind::Float | Kind::Bool) => {}
+            v => return Err(OpError::dtype(format!("must be real number, not {}", v.kind_name()))),
+        }
+    }
+    Ok(Val::Any(Kind::Float))
+}
+
+fn of_ints(c: &Call<TensorType>, f: fn(i64, i64) -> Option<i64>) -> OpResult<Type> {
+    match (c.get("a"), c.get("b")) {
+        (Val::Float(_), _) | (_, Val::Float(_)) => {
+            Err(OpError::dtype("'float' object cannot be interpreted as an integer"))
+        }
+        (a, b) => Ok(match (a.as_int(), b.as_int()) {
+            (Some(a), Some(b)) => f(a, b).map_or(Val::Any(Kind::Int), Val::int),
+            _ => Val::Any(Kind::Int),
+        }),
+    }
+}
+
+fn gcd(a: i64, b: i64) -> Option<i64> {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    i64::try_from(a).ok()
+}
+
+fn pow_mod(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
+    let of = |name: &str| c.get(name).as_int();
+    let (Some(base), Some(exp), Some(modulus)) = (of("base"), of("exp"), of("mod")) else {
+        return Ok(Val::Any(Kind::Int));
+    };
+    if modulus == 0 {
+        return Err(OpError::value("pow() 3rd argument cannot be 0"));
+    }
+    if exp < 0 {
+        return Ok(Val::Any(Kind::Int));
+    }
+    let m = modulus as i128;
+    let (mut result, mut square, mut left) = (1i128.rem_euclid(m.abs()), (base as i128).rem_euclid(m.abs()), exp);
+    while left > 0 {
+        if left & 1 == 1 {
+            result = result * square % m.abs();
+        }
+        square = square * square % m.abs();
+        left >>= 1;
+    }
+    // The sign is the modulus's, as of `%`.
+    let signed = if m < 0 && result != 0 { result + m } else { result };
+    Ok(Val::int(signed as i64))
+}
+
+fn round_to(v: &Type, digits: &Type) -> OpResult<Type> {
+    let known = match digits {
+        Val::None => None,
+        d => match d.as_int() {
+            Some(n) if !matches!(d, Val::Float(_)) => Some(n),
+            _ => return Ok(Val::Any(Kind::Float)),
+        },
+    };
+    match (v, known) {
+        (Val::Float(x), None) => match x.round_ties_even() {
+            r if r.abs() < 9.2e18 => Ok(Val::int(r as i64)),
+            _ => Err(OpError::value(format!("cannot convert float {x} to integer"))),
+        },
+        (Val::Float(x), Some(n)) => Ok(Val::Float(round_float(*x, n))),
+        (Val::Int(_), None | Some(0..)) => Ok(v.clone()),
+        (Val::Bool(b), None | Some(0..)) => Ok(Val::int(*b as i64)),
+        (Val::Int(Dim::Const(i)), Some(n)) => Ok(round_int(*i, n.unsigned_abs()).map_or(Val::Any(Kind::Int), Val::int)),
+        (Val::Bool(_), Some(_)) => Ok(Val::int(0)),
+        (Val::Int(_) | Val::Any(Kind::Int | Kind::Bool), _) | (Val::Any(Kind::Float), None) => Ok(Val::Any(Kind::Int)),
+        (Val::Any(Kind::Float), Some(_)) => Ok(Val::Any(Kind::Float)),
+        (Val::Unknown, _) => Ok(Val::Unknown),
+        (v, _) => Err(OpError::dtype(format!(
+            "type {} doesn't define __round__ method",
+            v.kind_name()
+        ))),
+    }
+}
+
+/// `i` rounded to tens, hundreds, …, halves to even.
+fn round_int(i: i64, zeros: u64) -> Option<i64> {
+    let Some(unit) = u32::try_from(zeros).ok().and_then(|n| 10i128.checked_pow(n)) else {
+        return Some(0);
+    };
+    let (down, rest) = ((i as i128).div_euclid(unit), (i as i128).rem_euclid(unit));
+    let up = 2 * rest > unit || 2 * rest == unit && down % 2 != 0;
+    i64::try_from((down + up as i128) * unit).ok()
+}
+
+/// The decimal number of so many decimals that is nearest to the exact value of `x`, as the float nearest to that.
+fn round_float(x: f64, digits: i64) -> f64 {
+    // Above 323 decimals every float is its own, and below -308 there is none but zero.
+    if !x.is_finite() || digits > 323 || x == 0.0 {
+        return x;
+    }
+    if digits < -308 {
+        return 0f64.copysign(x);
+    }
+    // All decimals of a float, of which there are 1074 at most.
+    let exact = format!("{:.1074}", x.abs());
+    let (whole, decimals) = exact.split_once('.').unwrap_or((&exact, ""));
+    let all: Vec<u8> = whole.bytes().chain(decimals.bytes()).collect();
+    let keep = whole.len() as i64 + digits;
+    if keep < 0 {
+        return 0f64.copysign(x);
+    }
+    let (kept, rest) = all.split_at((keep as usize).min(all.len()));
+    let mut kept = [b"0", kept].concat();
+    let half = rest.first().is_some_and(|&d| d == b'5') && rest[1..].iter().all(|&d| d == b'0');
+    let odd = kept.last().is_some_and(|d| d % 2 == 1);
+    if rest.first().is_some_and(|&d| d >= b'5') && (!half || odd) {
+        for d in kept.iter_mut().rev() {
+            if *d != b'9' {
+                *d += 1;
+                break;
+            }
+            *d = b'0';
+        }
+    }
+    let text = format!("{}e{}", String::from_utf8_lossy(&kept), -digits);
+    text.parse::<f64>().map_or(x, |r| r.copysign(x))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_as_python_does() {
+        for (x, n, want) in [
+            (2.675, 2, 2.67),
+            (0.125, 2, 0.12),
+            (0.375, 2, 0.38),
+            (2.5, 0, 2.0),
+            (-1.5, 0, -2.0),
+            (1234.5678, -2, 1200.0),
+            (1250.0, -2, 1200.0),
+            (9.995, 2, 9.99),
+            (99.99, 1, 100.0),
+            (5e-324, 3, 0.0),
+            (1e22, 2, 1e22),
+            (6.0, -1, 10.0),
+            (6.0, -2, 0.0),
+        ] {
+            assert_eq!(round_float(x, n), want, "round({x}, {n})");
+        }
+        for (i, n, want) in [
+            (1250, 2, 1200),
+            (1350, 2, 1400),
+            (-1250, 2, -1200),
+            (-1251, 2, -1300),
+            (4, 1, 0),
+            (5, 30, 0),
+        ] {
+            assert_eq!(round_int(i, n), Some(want), "round({i}, -{n})");
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! torch's own signatures of the table's spellings, and whether arguments fit them.
+//!
+//! A row's schema says what fxc computes, and often stands for several overloads. What torch *takes* is told here: `python.txt` has
+//! the signatures of its functions and methods, `aten.txt` those of its ATen overloads, both written by `tools/signatures.py`. A
+//! call is checked against them by torch's rules before it is bound to a row: functions and methods by those of the Python
+//! argument parser ([`python`]), overloads by those of the dispatcher ([`overload`]), which are other ones: a bool is no
+//! dim of `torch.sum` and is one of `aten.sum.dim_IntList`.
+//!
+//! Functions that torch has written in Python check nothing themselves: `written.txt` has their parameters with what the functions
+//! that they call take. Of what is in no file the row's own schemas say what it takes.
+
+mod overload;
+mod python;
+
+use super::bind::{BindError, lift};
+use super::schema::{Literal, Param, Parameters, Schema};
+use crate::diag::nearest;
+use crate::types::{Kind, TensorType, Type, Val};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+static PYTHON: &str = include_str!("python.txt");
+static WRITTEN: &str = include_str!("written.txt");
+static MODULES: &str = include_str!("modules.txt");
+static ATEN: &str = include_str!("aten.txt");
+
+/// Signatures by where their text begins and how long it is.
+type Parsed = HashMap<(usize, usize), Arc<[Schema]>>;
+
+/// Signatures that were parsed already.
+static PARSED: LazyLock<RwLock<Parsed>> = LazyLock::new(Default::default);
+
+/// A call's arguments. The first of a method is the tensor it belongs to, which its signatures do not name.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    args: &'a [Type],
+    kwargs: &'a [(&'a str, &'a Type)],
+    method: bool,
+    /// The function is written in Python: it has no other names for parameters and no lists over several arguments.
+    written: bool,
+}
+
+/// Why a signature does not fit, and how near it comes: 2 for each argument that it takes, 1 for one whose name or place it has.
+struct Misfit {
+    fitting: usize,
+    error: BindError,
+}
+
+/// The offset of the first line whose path is not `below`. Lines are sorted by path.
+fn bound(text: &str, below: impl Fn(&str) -> bool) -> usize {
+    let (mut low, mut high) = (0, text.len());
+    while low < high {
+        let middle = (low + high) / 2;
+        let start = text[..middle].rfind('\n').map_or(0, |i| i + 1);
+        let line = text[start..].split('\n').next().unwrap_or_default();
+        if below(line.split('(').next().unwrap_or_default()) {
+            low = start + line.len() + 1;
+        } else {
+            high = start;
+        }
+    }
+    low
+}
+
+/// The lines of the spelling `path`; of a packet (`aten.add`), those of all its overloads.
+fn lines(text: &'static str, path: &str) -> &'static str {
+    let prefix = format!("{path}.");
+    let packet = path.starts_with("aten.") && path.matches('.').count() == 1;
+    let (start, end) = match packet {
+        true => (
+            bound(text, |p| p < prefix.as_str()),
+            bound(text, |p| p < prefix.as_str() || p.starts_with(&prefix)),
+        ),
+        false => (bound(text, |p| p < path), bound(text, |p| p <= path)),
+    };
+    &text[start..end]
+}
+
+/// torch's signatures of the spelling `path`, in the order it tries them, and whether it is written in Python; none for what it has
+/// no signature of.
+fn signatures(path: &str) -> (Arc<[Schema]>, bool) {
+    if path.starts_with("aten.") {
+        return (parsed(lines(ATEN, path)), false);
+    }
+    match lines(PYTHON, path) {
+        "" => (parsed(lines(WRITTEN, path)), true),
+        found => (parsed(found), false),
+    }
+}
+
+fn parsed(text: &'static str) -> Arc<[Schema]> {
+    let key = (text.as_ptr() as usize, text.len());
+    if let Some(found) = PARSED.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return found.clone();
+    }
+    let schemas: Arc<[Schema]> = text.lines().map(|l| Schema::parse(&format!("{l} -> ()"))).collect();
+    let mut table = PARSED.write().unwrap_or_else(PoisonError::into_inner);
+    table.insert(key, schemas.clone());
+    schemas
+}
+
+/// torch's signatures of the spelling `path` as messages show them.
+pub fn texts(path: &str) -> Vec<String> {
+    let (all, _) = signatures(path);
+    all.iter()
+        .map(|s| format!("{}{}", s.name, Parameters(&s.params)))
+        .collect()
+}
+
+/// Ops whose `Tensor` parameters take numbers (torch's `should_allow_numbers_as_tensors`).
+const NUMBERS: &str = "add div divide floor_divide mul multiply sub subtract true_divide iadd isub imul truediv itruediv floordiv \
+                       ifloordiv radd rsub rmul rdiv rtruediv rfloordiv rpow rmod rlshift rrshift";
+
+/// Whether torch takes these arguments for the spelling `path`: an error if it does not, `false` if no signature of it is known.
+pub fn check(path: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
+    if let Some(name) = path.strip_prefix("operator.") {
+        return check_operator(name, args, kwargs);
+    }
+    // Most calls are of canonical ops, which are looked up here for nothing.
+    if !["aten.", "torch.", "Tensor."]
+        .iter()
+        .any(|family| path.starts_with(family))
+    {
+        return Ok(false);
+    }
+    let (known, written) = signatures(path);
+    let aten = path.starts_with("aten.");
+    let name = match aten {
+        true => path.split('.').nth(1).unwrap_or_default(),
+        false => path.rsplit('.').next().unwrap_or_default(),
+    };
+    let name = name.trim_start_matches("__").trim_end_matches('_');
+    let numbers = NUMBERS.split(' ').any(|n| n == name);
+    let method = path.starts_with("Tensor.");
+    let given = Given {
+        args,
+        kwargs,
+        method,
+        written,
+    };
+    let fits = if aten { overload::fits } else { python::fits };
+    let mut worst: Option<Misfit> = None;
+    for signature in known.iter() {
+        match fits(signature, given, numbers) {
+            Ok(()) => return Ok(true),
+            Err(e) if worst.as_ref().is_none_or(|w| e.fitting > w.fitting) => worst = Some(e),
+            Err(_) => {}
+        }
+    }
+    worst.map_or(Ok(false), |w| Err(w.error))
+}
+
+/// Whether torch takes these constructor arguments of a module class, as far as it is known.
+pub fn check_constructor(class: &str, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), BindError> {
+    let known = parsed(lines(MODULES, class));
+    let args: Vec<Type> = args.iter().map(lift).collect();
+    let values: Vec<Type> = kwargs.iter().map(|(_, v)| lift(v)).collect();
+    let kwargs: Vec<(&str, &Type)> = kwargs.iter().zip(&values).map(|((k, _), v)| (&**k, v)).collect();
+    let given = Given {
+        args: &args,
+        kwargs: &kwargs,
+        method: false,
+        written: true,
+    };
+    match known.first() {
+        Some(signature) => python::fits(signature, given, false).map_err(|m| m.error),
+        None => Ok(()),
+    }
+}
+
+/// A Python operator is the method of its first operand that is a tensor.
+fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
+    let path = format!("Tensor.__{}__", name.trim_end_matches('_'));
+    let is_tensor = |v: &Type| matches!(v, Val::Leaf(_));
+    match args {
+        [a, ..] if is_tensor(a) => check(&path, args, kwargs),
+        [a, b] if is_tensor(b) => check(&path, &[b.clone(), a.clone()], kwargs),
+        _ => Ok(false),
+    }
+}
+
+/// The error of a parameter without a value: a keyword that no parameter has is the likelier mistake.
+fn missing(schema: &Schema, given: Given<'_>, param: &Param, is_known: impl Fn(&str) -> bool) -> BindError {
+    let unknown = given.kwargs.iter().find(|(k, _)| !is_known(k));
+    match unknown {
+        Some((name, _)) => unknown_keyword(schema, name),
+        None => BindError::Missing(param.name.clone()),
+    }
+}
+
+fn unknown_keyword(schema: &Schema, name: &str) -> BindError {
+    BindError::UnknownKeyword {
+        name: name.to_string(),
+        nearest: nearest(name, schema.params.iter().map(|p| &*p.name)).map(str::to_string),
+    }
+}
+
+/// The error of keyword arguments that no parameter took; `used` are the others.
+fn surplus(schema: &Schema, given: Given<'_>, used: &[bool]) -> Option<BindError> {
+    let left = used.iter().position(|u| !u)?;
+    let name = given.kwargs[left].0;
+    Some(match schema.index_of(name) {
+        Some(_) => BindError::Twice(name.to_string()),
+        None => unknown_keyword(schema, name),
+    })
+}
+
+fn wrong_type(param: &Param, v: &Type, origin: super::Origin) -> BindError {
+    BindError::WrongType {
+        param: param.name.clone(),
+        expected: param.ty.clone(),
+        found: v.kind_name(),
+        origin,
+    }
+}
+
+fn is_bool(v: &Type) -> bool {
+    matches!(v, Val::Bool(_) | Val::Any(Kind::Bool))
+}
+
+fn is_int(v: &Type) -> bool {
+    matches!(v, Val::Int(_) | Val::Any(Kind::Int))
+}
+
+/// A bool, an int or a float.
+fn is_real(v: &Type) -> bool {
+    is_bool(v) || is_int(v) || matches!(v, Val::Float(_) | Val::Any(Kind::Float))
+}
+
+fn is_number(v: &Type) -> bool {
+    is_real(v) || matches!(v, Val::Complex(..))
+}
+
+/// A tensor that may have no dims.
+fn zero_dim(v: &Type) -> Option<&TensorType> {
+    v.as_leaf().filter(|t| t.rank().is_none_or(|r| r == 0))
+}
+
+/// A tensor that may have one element.
+fn one_element(v: &Type) -> Option<&TensorType> {
+    let one = |t: &&TensorType| match &t.shape {
+        Some(dims) => dims.iter().all(|d| d.as_const().is_none_or(|n| n == 1)),
+        None => true,
+    };
+    v.as_leaf().filter(one)
+}
+
+fn is_memory_format(name: &str) -> bool {
+    name.ends_with("_format") || name.starts_with("channels_last")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::DType;
+
+    fn tensor(dtype: DType, shape: &[usize]) -> Type {
+        Val::Leaf(TensorType::fixed(dtype, shape))
+    }
+
+    fn takes(path: &str, args: &[Type], kwargs: &[(&str, Type)]) -> bool {
+        let kwargs: Vec<(&str, &Type)> = kwargs.iter().map(|(k, v)| (*k, v)).collect();
+        check(path, args, &kwargs) == Ok(true)
+    }
+
+    #[test]
+    fn every_signature_is_parsed_and_found() {
+        for text in [PYTHON, WRITTEN, MODULES, ATEN] {
+            let mut before = "";
+            for line in text.lines() {
+                let path = line.split('(').next().expect("a path");
+                assert!(before <= path, "{path} is out of order");
+                before = path;
+                assert!(!parsed(lines(text, path)).is_empty(), "{path}");
+            }
+        }
+        assert!(signatures("aten.add").0.len() > 2 && signatures("aten.frobnicate").0.is_empty());
+    }
+
+    #[test]
+    fn functions_are_stricter_than_overloads() {
+        let x = || tensor(DType::F32, &[2, 3]);
+        let cases = [
+            (Val::Bool(true), false, true),
+            (Val::int(0), true, true),
+            (Val::Float(0.0), false, false),
+            (Val::List(vec![Val::int(0)]), true, true),
+            (Val::List(vec![Val::Bool(true)]), false, true),
+            (tensor(DType::I64, &[]), true, false),
+        ];
+        for (dim, function, overload) in cases {
+            assert_eq!(
+                takes("torch.sum", &[x(), dim.clone()], &[]),
+                function,
+                "torch.sum {dim}"
+            );
+            let path = "aten.sum.dim_IntList";
+            assert_eq!(takes(path, &[x(), dim.clone()], &[]), overload, "{path} {dim}");
+        }
+        assert!(!takes(
+            "torch.sum",
+            &[x()],
+            &[("dim", Val::int(0)), ("keepdim", Val::int(1))]
+        ));
+        assert!(takes(
+            "torch.sum",
+            &[x()],
+            &[("axis", Val::int(0)), ("keepdims", Val::Bool(true))]
+        ));
+        assert!(takes("aten.sum.dim_IntList", &[x(), Val::int(0), Val::int(1)], &[]));
+    }
+
+    #[test]
+    fn the_nearest_signature_gives_the_reason() {
+        let x = tensor(DType::F32, &[2, 3]);
+        for (name, v) in [("dim", Val::Bool(true)), ("dim", Val::str("0"))] {
+            let found = check("torch.sum", std::slice::from_ref(&x), &[(name, &v)]);
+            assert!(
+                matches!(found, Err(BindError::WrongType { ref param, .. }) if param == "dim"),
+                "{found:?}"
+            );
+        }
+        let (dim, keepdim) = (Val::int(0), Val::int(1));
+        let found = check("torch.sum", &[x], &[("dim", &dim), ("keepdim", &keepdim)]);
+        assert!(
+            matches!(found, Err(BindError::WrongType { ref param, .. }) if param == "keepdim"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn sizes_are_spread_over_the_arguments_of_methods_alone() {
+        let x = || tensor(DType::F32, &[6]);
+        let two = |a, b| vec![x(), Val::int(a), Val::int(b)];
+        assert!(takes("Tensor.view", &two(2, 3), &[]) && takes("Tensor.reshape", &[x(), Val::int(6)], &[]));
+        assert!(!takes("torch.reshape", &two(2, 3), &[]) && !takes("torch.reshape", &[x(), Val::int(6)], &[]));
+        assert!(!takes("Tensor.view", &[x()], &[("size", Val::int(6))]));
+        assert!(takes("torch.zeros", &[Val::int(2), Val::int(3)], &[]));
+    }
+
+    #[test]
+    fn numbers_stand_for_tensors_where_torch_takes_them() {
+        let x = || tensor(DType::F32, &[2, 3]);
+        for (path, taken) in [
+            ("torch.add", true),
+            ("torch.eq", true),
+            ("torch.maximum", false),
+            ("torch.ldexp", false),
+            ("aten.eq.Tensor", false),
+            ("aten.eq.Scalar", true),
+            ("aten.mul.Tensor", true),
+            ("operator.and_", true),
+            ("Tensor.__radd__", true),
+        ] {
+            assert_eq!(takes(path, &[x(), Val::int(2)], &[]), taken, "{path}");
+        }
+        assert!(!takes("aten.mul.Scalar", &[x(), x()], &[]));
+        assert!(takes("operator.sub", &[Val::int(2), x()], &[]));
+        assert!(!takes("torch.clamp_min", &[x(), Val::str("a")], &[]));
+    }
+}

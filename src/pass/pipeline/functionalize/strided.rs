@@ -1,0 +1,221 @@
+//! `as_strided`: views of the memory itself.
+
+use super::write::{replace, written_back};
+use super::{Fail, Functionalize, Place, Step, node_of, tensor_type, traced_step, written_at};
+use crate::diag::Code;
+use crate::graph::{Arg, Graph, InsertPoint, NodeId};
+use crate::infer::{self, Operand, Resolved};
+use crate::op::emit::{dims_val, ints_val};
+use crate::op::layout::{Layout, Window};
+use crate::op::view::BITS;
+use crate::op::{self, Build, Call, Op, OpError, OpResult, lift};
+use crate::pass::build::full_args;
+use crate::types::{DType, Dim, TensorType, Val};
+
+/// Whether the call reads the memory of its first argument rather than its elements.
+pub(super) fn reads_storage(resolved: &Resolved) -> bool {
+    resolved
+        .op()
+        .is_some_and(|op| matches!(op.name, "as_strided" | "as_strided_scatter"))
+}
+
+impl Functionalize<'_> {
+    /// Notes where the result of a call lies, if it is no view and not in row-major order.
+    pub(super) fn note_layout(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved) {
+        let Some(ty) = graph[n].meta.ty.as_ref() else { return };
+        let known = |o: &Operand| match o {
+            Operand::Node(i) => self.layout_of(graph, *i),
+            Operand::Attr(path) => {
+                let ty = infer::attribute_type(self.normalize.module(), path);
+                Some(Layout::contiguous(ty.as_leaf()?.shape.as_deref()?))
+            }
+            Operand::Item(..) => None,
+        };
+        let found = infer::result_layout(resolved, ty, &known);
+        let plain = tensor_type(graph, n)
+            .and_then(|t| found.as_ref()?.is_contiguous(&t.shape?))
+            .unwrap_or(false);
+        if !plain {
+            self.layouts.insert(n, found);
+        }
+    }
+
+    fn layout_of(&self, graph: &Graph, n: NodeId) -> Option<Layout> {
+        match self.places.get(&n) {
+            Some(place) => place.layout.clone(),
+            None => self.root_layout(graph, n),
+        }
+    }
+
+    /// Where a value with memory of its own lies.
+    pub(super) fn root_layout(&self, graph: &Graph, n: NodeId) -> Option<Layout> {
+        match self.layouts.get(&n) {
+            Some(found) => found.clone(),
+            None => {
+                let shape = tensor_type(graph, n)?.shape?;
+                Some(Layout::contiguous(&shape))
+            }
+        }
+    }
+
+    /// A call that reads the memory of its first argument.
+    pub(super) fn strided(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<(), Fail> {
+        self.normalize.rewrite(graph, n, resolved)?;
+        if op.name == "as_strided" {
+            self.strided_view(graph, n, op)?;
+        } else {
+            self.strided_scatter(graph, n, op)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the view that the `as_strided` of node `n` is in its place, and gives it.
+    pub(super) fn strided_view(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<NodeId, Fail> {
+        let (parent, steps, layout) = self.window(graph, n, op)?;
+        let root = &self.roots[&parent.root];
+        let (base, version) = (root.value, root.version);
+        let value = written_at(graph, n, InsertPoint::Before(n), |b| {
+            steps.iter().fold(base, |at, step| {
+                let call = traced_step(b, step, at);
+                b.node(&call, step.ty.clone())
+            })
+        });
+        replace(graph, n, &Val::Leaf(value));
+        let place = Place {
+            root: parent.root,
+            steps,
+            version,
+            layout: Some(layout),
+        };
+        self.places.insert(value, place);
+        Ok(value)
+    }
+
+    /// `as_strided_scatter`: the view of a copy of the memory that was written to.
+    fn strided_scatter(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), Fail> {
+        let (parent, steps, _) = self.window(graph, n, op)?;
+        let base = self.roots[&parent.root].value;
+        let args = full_args(op, graph, n)?;
+        let dtype = tensor_type(graph, n).map(|t| t.dtype);
+        let (root, value) = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
+            let src = args.get(1).and_then(Val::as_leaf).and_then(|&s| b.traced(s));
+            let src = src.ok_or_else(|| OpError::shape("a write of no tensor"))?;
+            let src = (b as &mut dyn Build).to_dtype(&src, dtype.unwrap_or(src.dtype()))?;
+            let root = written_back(b, base, &steps, node_of(&src))?;
+            let value = parent.steps.iter().fold(root, |at, step| {
+                let call = traced_step(b, step, at);
+                b.node(&call, step.ty.clone())
+            });
+            Ok((root, value))
+        })?;
+        replace(graph, n, &Val::Leaf(value));
+        let order = self.root_layout(graph, parent.root);
+        self.layouts.insert(root, order);
+        self.place(graph, root);
+        if root != value {
+            let place = Place {
+                root,
+                version: 0,
+                ..parent
+            };
+            self.places.insert(value, place);
+        }
+        Ok(())
+    }
+
+    /// The place of the first argument of node `n`, and how its root leads to the window that is asked for.
+    fn window(&mut self, graph: &Graph, n: NodeId, op: &'static Op) -> OpResult<(Place, Vec<Step>, Layout)> {
+        let args = full_args(op, graph, n)?;
+        let x = args.first().and_then(Val::as_leaf).copied();
+        let x = x.ok_or_else(|| OpError::shape("`as_strided` of no tensor"))?;
+        let parent = self.place(graph, x);
+        let of = tensor_type(graph, x).ok_or_else(|| OpError::shape("`as_strided` of no tensor"))?;
+        let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
+        let call: Call<TensorType> = Call {
+            op,
+            args: args.iter().map(|a| infer::arg_type(a, &ty)).collect(),
+        };
+        let mut window = Window::of(&call)?;
+        let own = parent.layout.as_ref().map(|at| at.offset.clone());
+        let Some(offset) = window.offset.clone().or(own) else {
+            return Err(unknown(n, graph));
+        };
+        window.offset = Some(offset.clone());
+        let (mut steps, storage) = self
+            .storage(graph, parent.root, of.dtype)
+            .ok_or_else(|| unknown(n, graph))?;
+        window.check(&storage, of.dtype)?;
+        steps.push(window_step(&window, &offset, of.dtype)?);
+        let layout = Layout {
+            offset,
+            strides: window.strides,
+            storage,
+        };
+        Ok((parent, steps, layout))
+    }
+
+    /// How a root leads to its elements in the order of memory, as numbers of `dtype`, and how many there are.
+    fn storage(&self, graph: &Graph, root: NodeId, dtype: DType) -> Option<(Vec<Step>, Dim)> {
+        let ty = tensor_type(graph, root)?;
+        let shape = ty.shape.clone()?;
+        let order = self.root_layout(graph, root)?.dense_order(&shape)?;
+        let mut steps = vec![];
+        let mut at = ty;
+        if order.iter().enumerate().any(|(i, &d)| i != d) {
+            at.shape = Some(order.iter().map(|&d| shape[d].clone()).collect());
+            let dims: Vec<i64> = order.iter().map(|&d| d as i64).collect();
+            steps.push(step("permute", vec![ints_val(&dims)], &at));
+        }
+        let mut count = at.numel();
+        if at.dtype != dtype {
+            at.shape = Some(vec![count.clone()]);
+            steps.push(step("reshape", vec![dims_val(std::slice::from_ref(&count))], &at));
+            let bytes = count.mul(&Dim::from(at.dtype.size()));
+            count = bytes.exact_div(&Dim::from(dtype.size()))?;
+            at = TensorType::new(dtype, vec![count.clone()]);
+            steps.push(step(BITS, vec![Val::DType(dtype)], &at));
+        }
+        Some((steps, count))
+    }
+}
+
+fn step(name: &str, rest: Vec<Arg>, ty: &TensorType) -> Step {
+    let op = op::by_name(name).unwrap_or_else(|| panic!("`{name}` is a row of the table"));
+    let mut args = vec![Val::None];
+    args.extend(rest);
+    args.extend(
+        op.schema
+            .params
+            .iter()
+            .skip(args.len())
+            .map(|p| p.default.as_ref().map_or(Val::None, lift)),
+    );
+    Step {
+        op,
+        args,
+        ty: Val::Leaf(ty.clone()),
+    }
+}
+
+fn window_step(window: &Window, offset: &Dim, dtype: DType) -> OpResult<Step> {
+    let args = vec![
+        dims_val(&window.size),
+        dims_val(&window.strides),
+        Val::Int(offset.clone()),
+    ];
+    Ok(step("strided", args, &TensorType::new(dtype, window.size.clone())))
+}
+
+fn unknown(n: NodeId, graph: &Graph) -> OpError {
+    let title = format!(
+        "the order in memory of what `{}` reads depends on sizes",
+        graph[n].target()
+    );
+    OpError::new(Code::E0601, title).help("give the sizes (`--fix`), or call `contiguous` before")
+}

@@ -1,0 +1,52 @@
+//! What bare names of other languages and libraries are meant for.
+
+use super::ast::ValueKind;
+use crate::diag::nearest;
+use crate::types::DType;
+
+/// A constant of Python, numpy, JSON or C: how FXIR writes it, and the value.
+pub(super) fn constant(name: &str) -> Option<(String, ValueKind)> {
+    let module = ["math.", "np.", "numpy.", "torch.", "float.", "cmath."];
+    let bare = module.iter().find_map(|m| name.strip_prefix(m));
+    let number = |x: f64| Some((crate::types::write_float(x), ValueKind::Float(x)));
+    match (bare.unwrap_or(name).to_ascii_lowercase().as_str(), bare.is_some()) {
+        ("true", false) => Some(("True".into(), ValueKind::Bool(true))),
+        ("false", false) => Some(("False".into(), ValueKind::Bool(false))),
+        ("none" | "null" | "nil" | "undefined" | "nullptr", false) => Some(("None".into(), ValueKind::None)),
+        ("nan", _) => Some(("float(\"nan\")".into(), ValueKind::Float(f64::NAN))),
+        ("inf" | "infinity" | "infty", _) => Some(("float(\"inf\")".into(), ValueKind::Float(f64::INFINITY))),
+        ("pi", true) => number(std::f64::consts::PI),
+        ("e", true) => number(std::f64::consts::E),
+        ("tau", true) => number(std::f64::consts::TAU),
+        _ => None,
+    }
+}
+
+/// The dtype that a misspelt name is meant for, as torch writes it.
+pub(super) fn near_dtype(name: &str) -> Option<String> {
+    let bare = name.rsplit('.').next().unwrap_or(name);
+    let names = || DType::all().map(DType::torch_name);
+    nearest(bare, names()).map(|n| format!("torch.{n}"))
+}
+
+/// The dtype that a name of numpy or of Python is meant for, as torch writes it.
+pub(super) fn dtype(name: &str) -> Option<String> {
+    let bare = ["np.", "numpy.", "jnp.", "tf.", "torch."]
+        .iter()
+        .find_map(|m| name.strip_prefix(m));
+    let found = match bare.unwrap_or(name) {
+        // What Python's own types mean to torch.
+        "float" if bare.is_none() => DType::F64,
+        "int" if bare.is_none() => DType::I64,
+        "float_" | "double" => DType::F64,
+        "int_" | "long" | "longlong" => DType::I64,
+        "bool_" => DType::from_torch("bool")?,
+        other => DType::from_torch(other)?,
+    };
+    Some(format!("torch.{}", found.torch_name()))
+}
+
+/// Every dtype as torch writes it.
+pub(super) fn torch_dtypes() -> impl Iterator<Item = String> {
+    DType::all().map(|d| format!("torch.{}", d.torch_name()))
+}

@@ -1,0 +1,132 @@
+//! Slips where arguments stand, and expressions that become statements of their own.
+
+use super::expr::{self, Expr};
+use super::{Item, Mender};
+use crate::diag::{Code, Diagnostic};
+use crate::source::Span;
+use crate::syntax::token::Token;
+
+impl<'s> Mender<'s, '_, '_> {
+    /// Adds the statements that an expression at `span` stands for; `value` is what stands in its place.
+    pub(super) fn as_statements(&mut self, d: Diagnostic, span: Span, before: Vec<String>, value: &str) -> Diagnostic {
+        let c = self.c;
+        if before.is_empty() {
+            return d.fix(span, value, "call the op");
+        }
+        // Statements before it go where its line begins, if it begins there.
+        let line = c.slice(0..span.range().start).rfind('\n').map_or(0, |i| i + 1);
+        let head = self.out.iter().rev().take_while(|t| t.0 >= line).last();
+        let head =
+            head.filter(|t| c.slice(line..t.0).trim().is_empty() && matches!(t.1, Token::Node(_) | Token::Output));
+        let Some(start) = head.map(|t| t.0) else {
+            return d.help(format!("give each call a statement of its own: `{}`", before[0]));
+        };
+        let indent = c.indent(start);
+        let mut text: String = before.iter().map(|s| format!("{s}\n{indent}")).collect();
+        text.push_str(c.slice(start..span.range().start));
+        text.push_str(value);
+        d.fix(
+            c.span(start, span.range().end),
+            text,
+            "give each call a statement of its own",
+        )
+    }
+
+    /// Slips where arguments stand. False if the next token is to be taken as it is.
+    pub(super) fn argument_slip(&mut self) -> bool {
+        let c = self.c;
+        let at = self.at;
+        let (start, token, end) = &c.tokens[at];
+        let (start, end) = (*start, *end);
+        let Some((before_end, before)) = self.out.last().map(|t| (t.2, t.1.clone())) else {
+            return false;
+        };
+        let inner = self.open.last().cloned();
+        if self.in_type || self.item == Item::Other || self.open.first() != Some(&Token::LBrace) {
+            return false;
+        }
+        if *token == Token::Comma && before == Token::Comma {
+            let d = Diagnostic::new(Code::E0001, "two commas in a row")
+                .at(c.span(start, end), "there is no value before this one");
+            self.report(d.fix(c.span(before_end, end), "", "leave one out"));
+            self.at += 1;
+            return true;
+        }
+        let colon = matches!(c.token(at + 1), Some(Token::Colon)) && !matches!(c.token(at + 2), Some(Token::Colon));
+        let key = matches!(before, Token::LParen | Token::Comma) && inner == Some(Token::LParen);
+        if colon && key && token.word().is_some() {
+            let colon = c.span(c.tokens[at + 1].0, c.tokens[at + 1].2);
+            let d =
+                Diagnostic::new(Code::E0001, "keyword arguments are written `name=value`").at(colon, "expected `=`");
+            let until = c.tokens.get(at + 2).map_or(colon.range().end, |t| t.0);
+            self.report(d.fix(c.span(end, until), "=", "write `=`"));
+            self.take();
+            self.replace(1, Token::Assign);
+            return true;
+        }
+        let begins = matches!(
+            before,
+            Token::LParen | Token::LBracket | Token::Comma | Token::Assign | Token::Colon
+        );
+        if begins && self.item == Item::Graph && self.nested() {
+            return true;
+        }
+        if matches!(token, Token::Node(_)) && before.ends_value() && !c.first_on_line(at) {
+            let d =
+                Diagnostic::new(Code::E0001, "a comma is missing").at(c.span(before_end, start), "expected `,` here");
+            self.report(d.fix(c.span(before_end, before_end), ",", "write the comma"));
+            self.insert(Token::Comma);
+            self.take();
+            return true;
+        }
+        false
+    }
+
+    /// An argument that is an expression on nodes.
+    pub(super) fn nested(&mut self) -> bool {
+        let c = self.c;
+        let at = self.at;
+        // Most arguments are a node or a literal before `,` or a bracket.
+        let simple =
+            |t: Option<&Token<'_>>| matches!(t, Some(Token::Comma | Token::RParen | Token::RBracket | Token::RBrace));
+        let Some(token) = c.token(at) else { return false };
+        let sign = c.gap(at).trim() == "~";
+        if !sign && simple(c.token(at + 1)) && c.gap(at + 1).trim().is_empty()
+            || simple(Some(token))
+            || matches!(token, Token::LBracket | Token::LBrace)
+        {
+            return false;
+        }
+        let Some((value, next)) = expr::read(&c, at).filter(|(v, _)| matches!(v, Expr::Call(..))) else {
+            return false;
+        };
+        let ends = self.open.len() == 1 && (c.first_on_line(next) || c.token(next).is_none_or(|t| *t == Token::Loc));
+        if !simple(c.token(next)) && !ends {
+            return false;
+        }
+        let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
+        let name = self.statement_name();
+        let mut before = vec![];
+        let mended = self.write(name, &mut before, |out, fresh| value.write(out, fresh));
+        let d = Diagnostic::new(Code::E0012, "a value cannot be a call or an expression on nodes");
+        let d = self.as_statements(d.at(span, "give this a statement of its own"), span, before, &mended);
+        self.report(d);
+        let lost = c.slice(span.range());
+        self.lost.push((span.range().start, lost.into()));
+        let end = c.tokens[next - 1].2;
+        self.out.push((span.range().start, Token::Node(lost), end));
+        self.at = next;
+        self.forgive(span.range().start, end);
+        true
+    }
+
+    /// What the node of the statement at hand is called, or a name for what the graph gives.
+    fn statement_name(&self) -> &'s str {
+        let head = self.out.windows(2).rev().find_map(|w| match (&w[0].1, &w[1].1) {
+            (Token::Node(n), Token::Assign | Token::Colon) => Some(Some(*n)),
+            (Token::Output, _) => Some(None),
+            _ => None,
+        });
+        head.flatten().unwrap_or("result")
+    }
+}

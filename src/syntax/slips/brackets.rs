@@ -1,0 +1,296 @@
+//! Brackets of one statement that do not pair: one finding, and the fewest changes that make them pair.
+
+use super::Cursor;
+use crate::diag::{Code, Diagnostic};
+use crate::source::FileId;
+use crate::syntax::lexer::Spanned;
+use crate::syntax::token::Token;
+
+/// The most changes that are tried; where more are needed, the text is not understood.
+const MOST: usize = 3;
+/// The most brackets of a statement that are looked at.
+const LONGEST: usize = 10_000;
+
+#[derive(Clone, Debug)]
+enum Edit {
+    /// A bracket before this token.
+    Insert(usize, Token<'static>),
+    /// Another bracket for this token.
+    Replace(usize, Token<'static>),
+    Delete(usize),
+}
+
+impl Edit {
+    fn at(&self) -> usize {
+        match self {
+            Edit::Insert(i, _) | Edit::Replace(i, _) | Edit::Delete(i) => *i,
+        }
+    }
+}
+
+/// The tokens with the brackets of each statement paired, as far as a few changes do it.
+pub(in crate::syntax) fn pair<'s>(
+    file: FileId,
+    text: &'s str,
+    tokens: Vec<Spanned<'s>>,
+    errors: &mut Vec<Diagnostic>,
+) -> Vec<Spanned<'s>> {
+    let mut edits: Vec<Edit> = vec![];
+    let c = Cursor {
+        file,
+        text,
+        tokens: &tokens,
+    };
+    let mut at = 0;
+    while at < tokens.len() {
+        if !begins_statement(&c, at) {
+            at += 1;
+            continue;
+        }
+        let end = statement_end(&c, at);
+        if let Some(found) = repair(&c, at, end) {
+            // A string that is not closed takes the brackets behind it with it.
+            let open_string = |d: &Diagnostic| {
+                let start = d.labels.first().map_or(0, |l| l.span.range().start);
+                d.code == Code::E0003 && start >= tokens[at].0 && tokens.get(end).is_none_or(|t| start < t.0)
+            };
+            if !errors.iter().any(open_string) {
+                errors.push(finding(&c, at, &found));
+            }
+            edits.extend(found);
+        }
+        at = end.max(at + 1);
+    }
+    match edits.is_empty() {
+        true => tokens,
+        false => edited(&tokens, &edits),
+    }
+}
+
+fn begins_statement(c: &Cursor<'_, '_>, at: usize) -> bool {
+    if !c.first_on_line(at) {
+        return false;
+    }
+    match c.token(at) {
+        Some(Token::Node(_)) => matches!(c.token(at + 1), Some(Token::Assign | Token::Colon)),
+        Some(Token::Output) => !matches!(c.token(at + 1), Some(Token::Assign | Token::Colon | Token::Comma)),
+        _ => false,
+    }
+}
+
+/// The first token behind the statement that begins at `at`.
+fn statement_end(c: &Cursor<'_, '_>, at: usize) -> usize {
+    let indent = c.indent(c.tokens[at].0).len();
+    let mut braces = 0usize;
+    for i in at..c.tokens.len() {
+        let new_line = i > at && c.first_on_line(i);
+        if new_line && begins_statement(c, i) {
+            // In a dict a node may be a key: `{%a: 1}` on lines of its own.
+            let key = braces > 0 && matches!(c.token(i + 1), Some(Token::Colon));
+            if !key {
+                return i;
+            }
+        }
+        let outside = new_line && c.indent(c.tokens[i].0).len() < indent;
+        match &c.tokens[i].1 {
+            Token::LBrace => braces += 1,
+            Token::RBrace if new_line && (outside || braces == 0) => return i,
+            Token::RBrace => braces = braces.saturating_sub(1),
+            t if new_line && outside && (t.begins_item() || matches!(t, Token::Ident(_))) => return i,
+            _ => {}
+        }
+    }
+    c.tokens.len()
+}
+
+fn closer(opener: &Token<'_>) -> Token<'static> {
+    match opener {
+        Token::LParen => Token::RParen,
+        Token::LBracket => Token::RBracket,
+        _ => Token::RBrace,
+    }
+}
+
+/// The fewest changes that pair the brackets of tokens `at..end`; `None` if they pair, or if it takes many.
+fn repair(c: &Cursor<'_, '_>, at: usize, end: usize) -> Option<Vec<Edit>> {
+    let is_bracket = |t: &Token<'_>| {
+        matches!(
+            t,
+            Token::LParen | Token::LBracket | Token::LBrace | Token::RParen | Token::RBracket | Token::RBrace
+        )
+    };
+    let brackets: Vec<usize> = (at..end).filter(|&i| is_bracket(&c.tokens[i].1)).collect();
+    // A body that ends on a statement's line has a bracket too many: these are for the parser to pair.
+    let one_line = end == c.tokens.len() || !c.first_on_line(end);
+    if brackets.len() > LONGEST || one_line && end != c.tokens.len() {
+        return None;
+    }
+    if pairs(c, &brackets) || one_line && closes_body(c, &brackets) {
+        return None;
+    }
+    (1..=MOST).find_map(|budget| go_on(c, &brackets, vec![], end, budget))
+}
+
+fn pairs(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
+    let mut stack: Vec<Token<'static>> = vec![];
+    for &i in brackets {
+        match &c.tokens[i].1 {
+            t @ (Token::LParen | Token::LBracket | Token::LBrace) => stack.push(closer(t)),
+            t => {
+                if stack.pop().is_none_or(|want| want != *t) {
+                    return false;
+                }
+            }
+        }
+    }
+    stack.is_empty()
+}
+
+/// Whether the brackets pair up to one `}`, behind which other items may stand.
+fn closes_body(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
+    (0..brackets.len()).any(|n| c.tokens[brackets[n]].1 == Token::RBrace && pairs(c, &brackets[..n]))
+}
+
+/// Closes what is open at the end.
+fn at_end(stack: Vec<Token<'static>>, end: usize, budget: usize) -> Option<Vec<Edit>> {
+    (stack.len() <= budget).then(|| stack.into_iter().rev().map(|t| Edit::Insert(end, t)).collect())
+}
+
+/// The changes from the first bracket of `rest` on, which closes nothing that is open.
+fn change(
+    c: &Cursor<'_, '_>,
+    rest: &[usize],
+    stack: Vec<Token<'static>>,
+    end: usize,
+    budget: usize,
+) -> Option<Vec<Edit>> {
+    let (&i, after) = rest.split_first()?;
+    let left = budget.checked_sub(1)?;
+    let mut options = vec![];
+    if let Some(want) = stack.last() {
+        let popped = stack[..stack.len() - 1].to_vec();
+        options.push((Edit::Insert(i, want.clone()), popped.clone(), rest));
+        options.push((Edit::Replace(i, want.clone()), popped, after));
+    }
+    options.push((Edit::Delete(i), stack, after));
+    options.into_iter().find_map(|(edit, stack, rest)| {
+        let mut edits = go_on(c, rest, stack, end, left)?;
+        edits.insert(0, edit);
+        Some(edits)
+    })
+}
+
+/// A depth-first search for changes, the likeliest first.
+fn go_on(
+    c: &Cursor<'_, '_>,
+    rest: &[usize],
+    mut stack: Vec<Token<'static>>,
+    end: usize,
+    budget: usize,
+) -> Option<Vec<Edit>> {
+    for (n, &i) in rest.iter().enumerate() {
+        let token = &c.tokens[i].1;
+        match token {
+            Token::LParen | Token::LBracket | Token::LBrace => stack.push(closer(token)),
+            t if stack.last() == Some(t) => drop(stack.pop()),
+            _ => return change(c, &rest[n..], stack, end, budget),
+        }
+    }
+    at_end(stack, end, budget)
+}
+
+fn edited<'s>(tokens: &[Spanned<'s>], edits: &[Edit]) -> Vec<Spanned<'s>> {
+    let mut out = Vec::with_capacity(tokens.len() + edits.len());
+    let mut next = edits.iter().peekable();
+    for i in 0..=tokens.len() {
+        let mut token = tokens.get(i).cloned();
+        while let Some(edit) = next.next_if(|e| e.at() == i) {
+            match edit {
+                Edit::Insert(_, t) => {
+                    let at = out.last().map_or(0, |t: &Spanned<'_>| t.2);
+                    out.push((at, t.clone(), at));
+                }
+                Edit::Replace(_, t) => token = token.map(|(a, _, b)| (a, t.clone(), b)),
+                Edit::Delete(_) => token = None,
+            }
+        }
+        out.extend(token);
+    }
+    out
+}
+
+/// What is said of a statement's brackets.
+fn finding(c: &Cursor<'_, '_>, at: usize, edits: &[Edit]) -> Diagnostic {
+    let place = |i: usize| c.span(c.tokens[i].0, c.tokens[i].2);
+    let before = |i: usize| c.tokens[i - 1].2;
+    let first = edits[0].at();
+    let open = opener(c, at, first);
+    let d = match (&edits[0], open) {
+        (Edit::Delete(i), _) | (Edit::Replace(i, _), None) | (Edit::Insert(i, _), None) => {
+            let i = (*i).min(c.tokens.len() - 1);
+            Diagnostic::new(Code::E0007, format!("{} closes nothing", c.tokens[i].1))
+                .at(place(i), "no bracket of this kind is open here")
+        }
+        (Edit::Insert(i, t), Some(o)) => {
+            let missing = c.span(
+                before(*i),
+                c.tokens.get(*i).map_or(before(*i), |t| t.0.min(before(*i) + 1)),
+            );
+            Diagnostic::new(Code::E0006, format!("{} is not closed", c.tokens[o].1))
+                .at(place(o), "opened here")
+                .see(missing, format!("{t} is missing here"))
+        }
+        (Edit::Replace(i, _), Some(o)) => Diagnostic::new(Code::E0006, format!("{} is not closed", c.tokens[o].1))
+            .at(place(o), "opened here")
+            .see(place(*i), format!("{} does not close it", c.tokens[*i].1)),
+    };
+    let start = before(first);
+    let last = edits.iter().map(Edit::at).max().unwrap_or(first);
+    let end = match edits.last() {
+        Some(Edit::Insert(..)) | None => before(last),
+        Some(_) => c.tokens[last].2,
+    };
+    let mut text = String::new();
+    let mut done = start;
+    for e in edits {
+        let upto = if matches!(e, Edit::Insert(..)) {
+            before(e.at())
+        } else {
+            c.tokens[e.at()].0
+        };
+        text.push_str(c.slice(done..upto.max(done)));
+        done = upto.max(done);
+        match e {
+            Edit::Insert(_, t) => text.push_str(t.text().unwrap_or("")),
+            Edit::Replace(i, t) => {
+                text.push_str(t.text().unwrap_or(""));
+                done = c.tokens[*i].2;
+            }
+            Edit::Delete(i) => done = c.tokens[*i].2,
+        }
+    }
+    text.push_str(c.slice(done..end.max(done)));
+    let what = if edits.len() == 1 {
+        "the brackets pair so"
+    } else {
+        "the brackets might pair so"
+    };
+    let span = c.span(start, end.max(done));
+    match edits.len() {
+        1 => d.fix(span, text, what),
+        _ => d.suggest(span, text, what),
+    }
+}
+
+/// The bracket that is open before token `before` and innermost.
+fn opener(c: &Cursor<'_, '_>, at: usize, before: usize) -> Option<usize> {
+    let mut open: Vec<usize> = vec![];
+    for i in at..before.min(c.tokens.len()) {
+        match &c.tokens[i].1 {
+            Token::LParen | Token::LBracket | Token::LBrace => open.push(i),
+            t if open.last().is_some_and(|&o| closer(&c.tokens[o].1) == *t) => drop(open.pop()),
+            _ => {}
+        }
+    }
+    open.pop()
+}

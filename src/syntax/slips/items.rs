@@ -1,0 +1,201 @@
+//! Slips outside of bodies: words that begin no item, declarations with a part missing.
+
+use super::Mender;
+use crate::diag::{Code, Diagnostic, nearest};
+use crate::syntax::token::Token;
+
+/// Words that other languages have for a graph.
+const GRAPHS: [&str; 9] = [
+    "func", "fn", "function", "fun", "def", "model", "net", "program", "subgraph",
+];
+
+const KEYWORDS: [&str; 8] = [
+    "graph",
+    "module",
+    "const",
+    "param",
+    "buffer",
+    "weights",
+    "rewrite",
+    "pointwise",
+];
+
+fn keyword(word: &str) -> Token<'static> {
+    match word {
+        "module" => Token::Module,
+        "const" => Token::Const,
+        "param" => Token::Param,
+        "buffer" => Token::Buffer,
+        "weights" => Token::Weights,
+        "rewrite" => Token::Rewrite,
+        "pointwise" => Token::Pointwise,
+        _ => Token::Graph,
+    }
+}
+
+impl<'s> Mender<'s, '_, '_> {
+    /// Slips at the level of items. False if the next token is to be taken as it is.
+    pub(super) fn item_slip(&mut self) -> bool {
+        let c = self.c;
+        match c.tokens[self.at].1 {
+            Token::Ident(word) if c.first_on_line(self.at) => self.misspelt(word) || self.python(),
+            Token::Graph if c.first_on_line(self.at) => self.graph_parameters(),
+            Token::Module if c.first_on_line(self.at) => self.module(),
+            Token::Const if c.first_on_line(self.at) => self.constant(),
+            _ => false,
+        }
+    }
+
+    fn is_label(&self, at: usize) -> bool {
+        let label = |t: &Token<'_>| t.word().is_some() || matches!(t, Token::Path(_) | Token::Str(_));
+        self.c.token(at).is_some_and(label)
+    }
+
+    /// `func main {`, `grpah main {`, `modul fc = …`.
+    fn misspelt(&mut self, word: &str) -> bool {
+        let c = self.c;
+        let (start, _, end) = c.tokens[self.at];
+        if !self.is_label(self.at + 1) || c.first_on_line(self.at + 1) {
+            return false;
+        }
+        let behind = c.token(self.at + 2);
+        let graph = GRAPHS.contains(&word) && matches!(behind, Some(Token::LBrace));
+        let declares = matches!(
+            behind,
+            Some(Token::LBrace | Token::Assign | Token::Colon | Token::LParen)
+        );
+        let near = nearest(word, KEYWORDS).filter(|_| declares);
+        let Some(meant) = near.or(graph.then_some("graph")) else {
+            return false;
+        };
+        let span = c.span(start, end);
+        let d = Diagnostic::new(Code::E0001, format!("`{word}` does not begin an item of a file")).at(span, "");
+        self.report(d.fix(span, meant, format!("write `{meant}`")));
+        self.replace(1, keyword(meant));
+        self.item = match meant {
+            "graph" => super::Item::Graph,
+            "rewrite" => super::Item::Rewrite,
+            _ => super::Item::Other,
+        };
+        true
+    }
+
+    /// `graph main(%x : f32[2]) {`: parameters are placeholders.
+    fn graph_parameters(&mut self) -> bool {
+        let c = self.c;
+        let at = self.at;
+        if !self.is_label(at + 1) || !matches!(c.token(at + 2), Some(Token::LParen)) {
+            return false;
+        }
+        let close = (at + 3..c.tokens.len()).find(|&i| matches!(c.token(i), Some(Token::LBrace)));
+        let Some(brace) = close.filter(|&i| *c.token(i - 1).unwrap_or(&Token::Not) == Token::RParen) else {
+            return false;
+        };
+        let params = c.slice(c.tokens[at + 2].2..c.tokens[brace - 1].0);
+        let indent = format!("{}    ", c.indent(c.tokens[at].0));
+        let mut text = " {".to_string();
+        for p in split(params) {
+            let name = p.split(':').next().unwrap_or("").trim().trim_start_matches('%');
+            let ty = p
+                .split_once(':')
+                .map_or(String::new(), |(_, t)| format!(" : {}", t.trim()));
+            text.push_str(&format!("\n{indent}%{name}{ty} = placeholder {name}"));
+            self.lost.push((c.tokens[brace].2, name.into()));
+        }
+        let span = c.span(c.tokens[at + 1].2, c.tokens[brace].2);
+        let d = Diagnostic::new(Code::E0001, "a graph's parameters are placeholders in its body");
+        let d = d.at(c.span(c.tokens[at + 2].0, c.tokens[brace - 1].2), "");
+        self.report(d.fix(span, text, "write a statement for each"));
+        self.take();
+        self.take();
+        self.at = brace;
+        true
+    }
+
+    /// `module act ReLU()`, `module act = ReLU`.
+    fn module(&mut self) -> bool {
+        let c = self.c;
+        let at = self.at;
+        if !self.is_label(at + 1) || !(self.is_label(at + 2) || self.is_label(at + 3)) {
+            return false;
+        }
+        let mended = match c.token(at + 2) {
+            Some(Token::Assign) => false,
+            _ if self.is_label(at + 2) && matches!(c.token(at + 3), Some(Token::LParen)) => {
+                let end = c.tokens[at + 1].2;
+                let d = Diagnostic::new(Code::E0001, "`=` is missing")
+                    .at(c.span(end, c.tokens[at + 2].0), "expected `=` here");
+                self.report(d.fix(c.span(end, end), " =", "write `=`"));
+                true
+            }
+            _ => return false,
+        };
+        self.take();
+        self.take();
+        match mended {
+            true => self.insert(Token::Assign),
+            false => self.take(),
+        }
+        self.take();
+        if !matches!(c.token(self.at), Some(Token::LParen)) && (c.first_on_line(self.at) || c.token(self.at).is_none())
+        {
+            let end = self.out.last().map_or(0, |t| t.2);
+            let span = c.span(end, end);
+            let d = Diagnostic::new(Code::E0001, "a module's class is followed by its arguments")
+                .at(span, "expected `(` here");
+            self.report(d.fix(span, "()", "write brackets, even if there are no arguments"));
+            self.insert(Token::LParen);
+            self.insert(Token::RParen);
+        }
+        true
+    }
+
+    /// `const c = 0.5`, `const c f32[] = 0.5`.
+    fn constant(&mut self) -> bool {
+        let c = self.c;
+        let at = self.at;
+        if !self.is_label(at + 1) {
+            return false;
+        }
+        let end = c.tokens[at + 1].2;
+        let span = c.span(end, end);
+        let (what, text) = match (c.token(at + 2), c.token(at + 3)) {
+            (Some(Token::Assign), Some(Token::Int(_))) => ("the type of the constant is missing", " : i64[]"),
+            (Some(Token::Assign), Some(Token::Float(_) | Token::Minus)) => {
+                ("the type of the constant is missing", " : f32[]")
+            }
+            (Some(Token::Ident(_)), Some(Token::LBracket)) => ("`:` is missing", " :"),
+            _ => return false,
+        };
+        let d = Diagnostic::new(Code::E0001, what).at(span, "expected `: TYPE` here");
+        self.report(d.fix(span, text, "write the type after a colon"));
+        self.take();
+        self.take();
+        self.insert(Token::Colon);
+        if text.len() > 2 {
+            self.insert(Token::Ident(&text[3..6]));
+            self.insert(Token::LBracket);
+            self.insert(Token::RBracket);
+        }
+        true
+    }
+}
+
+/// Parameters at the commas between them.
+fn split(params: &str) -> Vec<&str> {
+    let (mut out, mut depth, mut from) = (vec![], 0i32, 0);
+    for (i, ch) in params.char_indices() {
+        match ch {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                out.push(&params[from..i]);
+                from = i + 1;
+            }
+            _ => {}
+        }
+    }
+    out.push(&params[from..]);
+    out.retain(|p| !p.trim().is_empty());
+    out
+}

@@ -1,0 +1,354 @@
+//! Slips that people make in FXIR, mended before the parser sees them.
+//!
+//! The parser can only say which tokens it would have taken. What somebody meant who writes `%y = %x + 1`, `return %y`, a
+//! `//` comment or Python's `for` is told from the tokens themselves: each slip is reported once, with the text that is
+//! right, and the tokens are mended so that the rest of the file is read as it was meant. Where a statement's meaning
+//! cannot be kept in tokens its name is noted as lost, so that nothing is said of those who use it.
+
+mod arguments;
+mod brackets;
+mod expr;
+mod items;
+mod placeholders;
+mod python;
+mod statements;
+
+pub(super) use brackets::pair;
+
+use super::lexer::Spanned;
+use super::token::Token;
+use crate::diag::{Code, Diagnostic};
+use crate::source::{FileId, Span};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What [`mend`] gives.
+pub(super) struct Mended<'s> {
+    /// The tokens, as they were meant.
+    pub tokens: Vec<Spanned<'s>>,
+    /// Names that the text defines and the tokens do not, by their places.
+    pub lost: Vec<(usize, Arc<str>)>,
+}
+
+/// Mends the tokens of `text`. What the lexer has reported in `errors` of a place that is mended here is taken back.
+pub(super) fn mend<'s>(
+    file: FileId,
+    text: &'s str,
+    tokens: Vec<Spanned<'s>>,
+    errors: &mut Vec<Diagnostic>,
+) -> Mended<'s> {
+    let mut m = Mender {
+        c: Cursor {
+            file,
+            text,
+            tokens: &tokens,
+        },
+        at: 0,
+        out: Vec::with_capacity(tokens.len() + 8),
+        errors,
+        lost: vec![],
+        open: vec![],
+        in_type: false,
+        moved: vec![],
+        item: Item::Other,
+        names: None,
+        defined: None,
+    };
+    while m.at < tokens.len() {
+        m.step();
+    }
+    let (mut tokens, lost) = (m.moved, m.lost);
+    tokens.extend(m.out);
+    Mended { tokens, lost }
+}
+
+/// The tokens as they were lexed.
+#[derive(Clone, Copy)]
+pub(super) struct Cursor<'s, 't> {
+    file: FileId,
+    text: &'s str,
+    tokens: &'t [Spanned<'s>],
+}
+
+impl<'s> Cursor<'s, '_> {
+    /// The text between token `at` and the one before it: spaces, comments, and what begins no token.
+    fn gap(&self, at: usize) -> &'s str {
+        let from = at.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.2);
+        let to = self.tokens.get(at).map_or(self.text.len(), |t| t.0);
+        self.text.get(from..to).unwrap_or("")
+    }
+
+    /// The text of a range; nothing if it is none, as between tokens whose order was changed.
+    fn slice(&self, range: std::ops::Range<usize>) -> &'s str {
+        self.text.get(range).unwrap_or("")
+    }
+
+    /// Whether token `at` is the first of its line.
+    fn first_on_line(&self, at: usize) -> bool {
+        at == 0 || self.gap(at).contains('\n')
+    }
+
+    fn token(&self, at: usize) -> Option<&Token<'s>> {
+        self.tokens.get(at).map(|t| &t.1)
+    }
+
+    fn span(&self, from: usize, to: usize) -> Span {
+        Span::new(self.file, from, to)
+    }
+
+    /// The byte behind the line that `byte` is on, without its line end.
+    fn line_end(&self, byte: usize) -> usize {
+        self.slice(byte..self.text.len())
+            .find('\n')
+            .map_or(self.text.len(), |i| byte + i)
+    }
+
+    /// The first token that is not on the line of token `at`.
+    fn next_line(&self, at: usize) -> usize {
+        (at + 1..self.tokens.len())
+            .find(|&i| self.first_on_line(i))
+            .unwrap_or(self.tokens.len())
+    }
+
+    /// What stands before the text on the line of `byte`, if it is spaces.
+    fn indent(&self, byte: usize) -> &'s str {
+        let start = self.slice(0..byte).rfind('\n').map_or(0, |i| i + 1);
+        let line = self.slice(start..self.text.len());
+        &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
+    }
+}
+
+/// Whether nothing stands between token `at` and the one before it.
+fn adjacent(c: &Cursor<'_, '_>, at: usize) -> bool {
+    at > 0 && c.gap(at).is_empty()
+}
+
+/// What kind of item the walk is in.
+#[derive(Clone, Copy, PartialEq)]
+enum Item {
+    Graph,
+    Rewrite,
+    Other,
+}
+
+struct Mender<'s, 't, 'e> {
+    c: Cursor<'s, 't>,
+    /// The next token to look at.
+    at: usize,
+    out: Vec<Spanned<'s>>,
+    errors: &'e mut Vec<Diagnostic>,
+    lost: Vec<(usize, Arc<str>)>,
+    /// The brackets that are open; the first is a body's.
+    open: Vec<Token<'s>>,
+    /// Whether a type is at hand, between a node's `:` and `=`.
+    in_type: bool,
+    /// Items that stand in a body: they are read as if they came before everything.
+    moved: Vec<Spanned<'s>>,
+    item: Item,
+    /// The names of all nodes of the text, once they were needed.
+    names: Option<HashSet<&'s str>>,
+    /// Those that statements define.
+    defined: Option<HashSet<&'s str>>,
+}
+
+impl<'s> Mender<'s, '_, '_> {
+    fn step(&mut self) {
+        let Some((_, token, _)) = self.c.tokens.get(self.at) else {
+            return;
+        };
+        self.begin_line(token);
+        if self.comment() || self.number() {
+            return;
+        }
+        let mended = match self.open.len() {
+            0 => self.item_slip(),
+            1 => self.in_body() && self.statement_slip(),
+            _ => self.argument_slip(),
+        };
+        if !mended {
+            self.take();
+        }
+    }
+
+    /// Brackets that were left open end where a statement begins on a line of its own.
+    fn begin_line(&mut self, token: &Token<'s>) {
+        if self.open.len() < 2 || !self.c.first_on_line(self.at) {
+            return;
+        }
+        let defines = matches!(self.c.token(self.at + 1), Some(Token::Assign | Token::Colon));
+        let key = matches!(self.out.last(), Some((_, Token::LBrace | Token::Comma, _)));
+        let statement = matches!(token, Token::Node(_)) && defines && !key;
+        let output = *token == Token::Output && !defines && !key;
+        if statement || output && self.out.last().is_some_and(|t| t.1.ends_value()) {
+            self.open.truncate(1);
+            self.in_type = false;
+        }
+    }
+
+    /// Passes the next token on.
+    fn take(&mut self) {
+        let Some(t) = self.c.tokens.get(self.at) else { return };
+        match &t.1 {
+            Token::LParen | Token::LBracket | Token::LBrace => self.open.push(t.1.clone()),
+            Token::RParen => self.close(&Token::LParen),
+            Token::RBracket => self.close(&Token::LBracket),
+            Token::RBrace => self.close(&Token::LBrace),
+            Token::Colon if self.in_body() => self.in_type = true,
+            Token::Assign if self.in_body() => self.in_type = false,
+            Token::Graph if self.open.is_empty() => self.item = Item::Graph,
+            Token::Rewrite if self.open.is_empty() => self.item = Item::Rewrite,
+            t if t.begins_item() && self.open.is_empty() => self.item = Item::Other,
+            _ => {}
+        }
+        self.out.push(t.clone());
+        self.at += 1;
+    }
+
+    fn close(&mut self, opener: &Token<'_>) {
+        if let Some(i) = self.open.iter().rposition(|t| t == opener) {
+            self.open.truncate(i);
+        }
+    }
+
+    /// Puts a token that the text has not at the end of what was taken.
+    fn insert(&mut self, token: Token<'s>) {
+        let at = self.out.last().map_or(0, |t| t.2);
+        self.out.push((at, token, at));
+    }
+
+    /// Puts a token for the next `n` of the text.
+    fn replace(&mut self, n: usize, token: Token<'s>) {
+        let (start, end) = (self.c.tokens[self.at].0, self.c.tokens[self.at + n - 1].2);
+        self.out.push((start, token, end));
+        self.at += n;
+    }
+
+    fn report(&mut self, d: Diagnostic) {
+        self.errors.push(d);
+    }
+
+    /// Takes back what the lexer reported of a range.
+    fn forgive(&mut self, start: usize, end: usize) {
+        let inside = |d: &Diagnostic| {
+            let at = d.labels.first().map(|l| l.span.range());
+            let lexical = matches!(d.code, Code::E0002 | Code::E0003 | Code::E0004 | Code::E0005);
+            lexical && at.is_some_and(|r| start <= r.start && r.end <= end)
+        };
+        self.errors.retain(|d| !inside(d));
+    }
+
+    /// Leaves out the tokens up to `byte`, and what was reported of them.
+    fn skip_to(&mut self, byte: usize) {
+        let start = self.c.tokens[self.at].0;
+        while self.c.tokens.get(self.at).is_some_and(|t| t.0 < byte) {
+            self.at += 1;
+        }
+        self.forgive(start, byte);
+    }
+
+    /// Whether the next token is a statement's own: in a body, and in no other bracket.
+    fn in_body(&self) -> bool {
+        matches!(self.open[..], [Token::LBrace])
+    }
+
+    /// Whether a statement or item could begin here: after a value, or in a body without one.
+    fn may_begin(&self) -> bool {
+        match self.out.last() {
+            None => true,
+            Some((_, t, _)) => t.ends_value() || self.in_body() && *t == Token::LBrace,
+        }
+    }
+
+    /// Writes an expression; its calls but the last become statements, in `out`, with names that the text has not.
+    fn write(
+        &mut self,
+        stem: &str,
+        out: &mut Vec<String>,
+        write: impl FnOnce(&mut Vec<String>, &mut dyn FnMut() -> String) -> String,
+    ) -> String {
+        let tokens = self.c.tokens;
+        let names = self.names.get_or_insert_with(|| {
+            let name = |t: &Spanned<'s>| match t.1 {
+                Token::Node(n) => Some(n),
+                _ => None,
+            };
+            tokens.iter().filter_map(name).collect()
+        });
+        let mut free = (1..)
+            .map(|i| format!("{stem}_{i}"))
+            .filter(|n| !names.contains(n.as_str()));
+        write(out, &mut || free.next().unwrap_or_default())
+    }
+
+    /// `// a comment`, `/* a comment */`.
+    fn comment(&mut self) -> bool {
+        let (start, token, _) = &self.c.tokens[self.at];
+        let start = *start;
+        let slashes = *token == Token::SlashSlash;
+        let block = *token == Token::Slash && self.c.slice(start..self.c.text.len()).starts_with("/*");
+        let placed = self.c.first_on_line(self.at) || self.in_body() && self.may_begin();
+        let outside = self.open.is_empty() || self.in_body();
+        if !outside || !placed || !(slashes || block) {
+            return false;
+        }
+        let rest = self.c.slice(start..self.c.text.len());
+        let end = match (block, rest.find("*/")) {
+            (true, Some(i)) => start + i + 2,
+            (true, None) => self.c.text.len(),
+            (false, _) => self.c.line_end(start),
+        };
+        let body = self.c.slice(start + 2..end);
+        let (shown, mended) = match block {
+            true => {
+                let lines = body.strip_suffix("*/").unwrap_or(body).trim().lines();
+                let lines: Vec<String> = lines.map(|l| format!("# {}", l.trim())).collect();
+                (
+                    self.c.span(start, end),
+                    lines.join(&format!("\n{}", self.c.indent(start))),
+                )
+            }
+            false => (self.c.span(start, start + 2), "#".to_string()),
+        };
+        let mark = if block { "/*" } else { "//" };
+        self.skip_to(end);
+        let d = Diagnostic::new(Code::E0001, format!("`{mark}` does not begin a comment"));
+        let d = d.at(self.c.span(start, start + 2), "comments begin with `#`");
+        self.report(d.fix(shown, mended, "write the comment with `#`"));
+        true
+    }
+
+    /// `0x10`, `0b11`, `1.5f`.
+    fn number(&mut self) -> bool {
+        let (start, token, _) = &self.c.tokens[self.at];
+        let Some((_, Token::Ident(tail), end)) = self.c.tokens.get(self.at + 1) else {
+            return false;
+        };
+        if !adjacent(&self.c, self.at + 1) || !matches!(token, Token::Int(_) | Token::Float(_)) {
+            return false;
+        }
+        let radix = match (token, tail.get(..1)) {
+            (Token::Int(0), Some("x" | "X")) => 16,
+            (Token::Int(0), Some("b" | "B")) => 2,
+            (Token::Int(0), Some("o" | "O")) => 8,
+            _ => 10,
+        };
+        let span = self.c.span(*start, *end);
+        let written = self.c.slice(span.range());
+        let digits = tail.get(1..).unwrap_or("").replace('_', "");
+        let (value, shown) = match i64::from_str_radix(&digits, radix) {
+            Ok(v) if radix != 10 => (Token::Int(v), v.to_string()),
+            _ if radix == 10 && tail.len() == 1 && "fFlLdDuU".contains(*tail) => {
+                (token.clone(), written[..written.len() - 1].to_string())
+            }
+            _ => return false,
+        };
+        let what = match radix {
+            10 => "numbers have no suffix",
+            _ => "integers are written in decimal",
+        };
+        let d = Diagnostic::new(Code::E0001, format!("`{written}` is not a number of FXIR")).at(span, what);
+        self.report(d.fix(span, shown, "write the number so"));
+        self.replace(2, value);
+        true
+    }
+}

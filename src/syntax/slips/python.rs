@@ -1,0 +1,88 @@
+//! Python's own statements: loops, choices, imports. One finding for a whole block.
+
+use super::Mender;
+use crate::diag::{Code, Diagnostic};
+use crate::syntax::token::Token;
+
+/// Words that begin a statement of Python and none of FXIR.
+const WORDS: [&str; 20] = [
+    "for", "while", "if", "elif", "else", "with", "try", "except", "finally", "def", "class", "import", "from",
+    "print", "assert", "del", "raise", "pass", "async", "global",
+];
+
+/// Words that go on with the block before them.
+const GOES_ON: [&str; 4] = ["elif", "else", "except", "finally"];
+
+impl<'s> Mender<'s, '_, '_> {
+    /// A statement of Python, with all that is indented below it.
+    pub(super) fn python(&mut self) -> bool {
+        let (start, token, end) = &self.c.tokens[self.at];
+        let (start, end) = (*start, *end);
+        let Token::Ident(word) = token else { return false };
+        let named = matches!(
+            self.c.token(self.at + 1),
+            Some(Token::Assign | Token::Colon | Token::LBrace)
+        );
+        let colon_ends = matches!(*word, "else" | "try" | "finally");
+        if !WORDS.contains(word) || !self.c.first_on_line(self.at) || named && !colon_ends || !self.may_begin() {
+            return false;
+        }
+        let behind = self.block_end(start);
+        self.note_names(behind);
+        let whole_lines = self
+            .c
+            .span(start - self.c.indent(start).len(), (behind + 1).min(self.c.text.len()));
+        self.skip_to(behind);
+        let d = Diagnostic::new(Code::E0001, format!("`{word}` is Python, not FXIR"));
+        let d = d.at(self.c.span(start, end), "a graph has no statements of this kind");
+        let d = match *word {
+            "for" | "while" => d.help("write the steps one by one, or call `torch.while_loop` or `higher_order.scan` with graphs"),
+            "if" | "elif" | "else" => d.help("choose with `torch.where`, or call `torch.cond` with a graph for each case"),
+            "def" | "class" => {
+                d.help("a graph is written `graph main { … }`; Python is read where torch generated it: `def forward(self, x): …`")
+            }
+            "import" | "from" | "pass" | "global" => d.fix(whole_lines, "", "leave it out: a graph needs no imports"),
+            "assert" => d.help("an assertion on a value is a call of `torch._assert`"),
+            _ => d.suggest(whole_lines, "", "leave it out"),
+        };
+        self.report(d);
+        true
+    }
+
+    /// The byte behind the last line of the block that begins at `start`.
+    fn block_end(&self, start: usize) -> usize {
+        let indent = self.c.indent(start).len();
+        let mut end = self.c.line_end(start);
+        let mut at = end;
+        while at < self.c.text.len() {
+            let from = at + 1;
+            let Some(line) = self.c.text.get(from..self.c.line_end(from.min(self.c.text.len()))) else {
+                break;
+            };
+            let content = line.trim_start_matches([' ', '\t']);
+            let depth = line.len() - content.len();
+            let word = content.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or("");
+            let inside = depth > indent && !content.starts_with('}') || depth == indent && GOES_ON.contains(&word);
+            if !content.trim().is_empty() {
+                if !inside {
+                    break;
+                }
+                end = from + line.len();
+            }
+            at = from + line.len();
+        }
+        end
+    }
+
+    /// Notes the names that the tokens up to `byte` define.
+    fn note_names(&mut self, byte: usize) {
+        let mut i = self.at;
+        while let Some((start, token, _)) = self.c.tokens.get(i).filter(|t| t.0 < byte) {
+            let defines = matches!(self.c.token(i + 1), Some(Token::Assign | Token::Colon));
+            if let (Token::Node(n) | Token::Ident(n), true) = (token, defines) {
+                self.lost.push((*start, (*n).into()));
+            }
+            i += 1;
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Slips in the statements of a body and in their arguments.
+
+use super::expr::{self, Expr};
+use super::{Item, Mender, adjacent};
+use crate::diag::nearest::fold;
+use crate::diag::{Code, Diagnostic};
+use crate::syntax::actions::OPCODES;
+use crate::syntax::lexer::Spanned;
+use crate::syntax::token::Token;
+
+/// The opcode that a word is meant for: it differs in case, or by a hyphen.
+fn opcode(word: &str) -> Option<Token<'static>> {
+    let folded = fold(&word.replace('-', "_"));
+    let known = OPCODES.into_iter().find(|o| fold(o) == folded && *o != "output")?;
+    Some(match known {
+        "placeholder" => Token::Placeholder,
+        "get_attr" => Token::GetAttr,
+        "call_function" => Token::CallFunction,
+        "call_method" => Token::CallMethod,
+        _ => Token::CallModule,
+    })
+}
+
+impl<'s> Mender<'s, '_, '_> {
+    /// Slips where a statement's own words stand. False if the next token is to be taken as it is.
+    pub(super) fn statement_slip(&mut self) -> bool {
+        let c = self.c;
+        let (start, token, end) = &c.tokens[self.at];
+        let before = self.out.last().map(|t| t.1.clone());
+        match token {
+            Token::Ident("return") if self.may_begin() => {
+                let span = c.span(*start, *end);
+                let d = Diagnostic::new(Code::E0001, "a graph ends with `output`, not with `return`").at(span, "");
+                self.report(d.fix(span, "output", "write `output`"));
+                self.replace(1, Token::Output);
+                self.results();
+                true
+            }
+            Token::Output if self.may_begin() => {
+                self.take();
+                self.results();
+                true
+            }
+            Token::Module | Token::Const | Token::Param | Token::Buffer
+                if self.may_begin() && c.first_on_line(self.at) =>
+            {
+                self.item_in_body();
+                true
+            }
+            Token::Ident(_) if self.python() => true,
+            Token::Ident(_) if self.may_begin() && c.gap(self.at).contains(';') && !c.first_on_line(self.at) => {
+                self.semicolon_comment();
+                true
+            }
+            Token::Node(_) if self.may_begin() => {
+                self.head();
+                true
+            }
+            Token::CallFunction | Token::CallMethod | Token::CallModule if before == Some(Token::Assign) => {
+                self.take();
+                self.target();
+                true
+            }
+            Token::Placeholder if before == Some(Token::Assign) => {
+                self.take();
+                self.parameter();
+                true
+            }
+            _ if before == Some(Token::Assign) => self.right_side(),
+            _ => false,
+        }
+    }
+
+    /// A declaration in a body.
+    fn item_in_body(&mut self) {
+        let c = self.c;
+        let (start, _, end) = c.tokens[self.at];
+        let next = c.next_line(self.at);
+        self.moved.extend_from_slice(&c.tokens[self.at..next]);
+        let word = c.slice(start..end);
+        let d = Diagnostic::new(Code::E0001, format!("`{word}` does not belong in a graph")).at(c.span(start, end), "");
+        self.report(d.help("declarations are written outside of graphs: move the line before `graph`"));
+        self.at = next;
+    }
+
+    /// A comment that begins with a semicolon.
+    fn semicolon_comment(&mut self) {
+        let start = self.c.tokens[self.at - 1].2 + self.c.gap(self.at).find(';').unwrap_or(0);
+        self.forgive(start, start + 1);
+        let line_end = self.c.line_end(start);
+        self.skip_to(line_end);
+        let span = self.c.span(start, start + 1);
+        let d = Diagnostic::new(Code::E0001, "`;` does not begin a comment").at(span, "comments begin with `#`");
+        self.report(d.fix(span, "#", "write the comment with `#`"));
+    }
+
+    /// What stands behind `output`: one value.
+    fn results(&mut self) {
+        let c = self.c;
+        if let Some((start, Token::Assign, end)) = c.tokens.get(self.at) {
+            let span = c.span(c.tokens[self.at - 1].2, *end);
+            let d = Diagnostic::new(Code::E0001, "`output` is followed by its value, without `=`");
+            self.report(d.at(c.span(*start, *end), "").fix(span, "", "leave it out"));
+            self.at += 1;
+        }
+        if self.item == Item::Graph && self.nested() {
+            return;
+        }
+        let (mut depth, mut i, mut comma) = (0usize, self.at, false);
+        while let Some(token) = c.token(i) {
+            match token {
+                Token::LParen | Token::LBracket | Token::LBrace => depth += 1,
+                Token::RParen | Token::RBracket | Token::RBrace if depth > 0 => depth -= 1,
+                Token::RBrace | Token::Loc => break,
+                Token::Comma if depth == 0 => comma = true,
+                _ => {}
+            }
+            if depth == 0 && i > self.at && c.first_on_line(i) {
+                break;
+            }
+            i += 1;
+        }
+        if !comma || i == self.at {
+            return;
+        }
+        let span = c.span(c.tokens[self.at].0, c.tokens[i - 1].2);
+        let text = c.slice(span.range());
+        let d =
+            Diagnostic::new(Code::E0001, "a graph has one result; several are a tuple").at(span, "these are several");
+        self.report(d.fix(span, format!("({text})"), "write a tuple"));
+        self.insert(Token::LParen);
+        self.open.push(Token::LParen);
+        while self.at < i {
+            if self.open.len() > 1 && self.argument_slip() {
+                continue;
+            }
+            self.take();
+        }
+        self.insert(Token::RParen);
+        self.close(&Token::LParen);
+    }
+
+    /// `%y`, `%y : f32[2]` and `=` at the head of a statement.
+    fn head(&mut self) {
+        let c = self.c;
+        let at = self.at;
+        let arrow = matches!(
+            (c.token(at + 1), c.token(at + 2)),
+            (Some(Token::Less), Some(Token::Minus))
+        ) && adjacent(&c, at + 2);
+        let walrus = matches!(
+            (c.token(at + 1), c.token(at + 2)),
+            (Some(Token::Colon), Some(Token::Assign))
+        ) && adjacent(&c, at + 2);
+        self.take();
+        if arrow || walrus {
+            let span = c.span(c.tokens[at + 1].0, c.tokens[at + 2].2);
+            let sign = c.slice(span.range());
+            let d = Diagnostic::new(
+                Code::E0001,
+                format!("a statement is written with `=`, not with `{sign}`"),
+            )
+            .at(span, "");
+            self.report(d.fix(span, "=", "write `=`"));
+            self.replace(2, Token::Assign);
+            return;
+        }
+        let opcode =
+            c.token(self.at).is_some_and(|t| t.is_opcode() && *t != Token::Output) && !c.first_on_line(self.at);
+        if opcode {
+            let end = c.tokens[at].2;
+            let d = Diagnostic::new(Code::E0001, "`=` is missing")
+                .at(c.span(end, c.tokens[self.at].0), "expected `=` here");
+            self.report(d.fix(c.span(end, end), " =", "write `=`"));
+            self.insert(Token::Assign);
+        }
+    }
+
+    /// What a call names: `torch.relu`.
+    fn target(&mut self) {
+        let c = self.c;
+        let Some((start, token, end)) = c.tokens.get(self.at) else {
+            return;
+        };
+        let span = c.span(*start, *end);
+        match token {
+            Token::Node(name) if c.gap(self.at + 1) != "." && self.defines(name) => {
+                let d = Diagnostic::new(Code::E0001, format!("a target is a name, not a node: `%{name}`")).at(span, "");
+                self.report(d.help("what is called is an op, a method or a module; a node is an argument"));
+                return self.lose_statement(c.next_line(self.at));
+            }
+            Token::Node(name) if c.gap(self.at + 1) != "." => {
+                let d = Diagnostic::new(Code::E0001, format!("a target is a name, not a node: `%{name}`")).at(span, "");
+                self.report(d.fix(span, *name, "write the name without `%`"));
+                self.replace(1, Token::Ident(name));
+            }
+            Token::Node(_) => return self.receiver(),
+            Token::GraphRef(name) => {
+                let d = Diagnostic::new(Code::E0001, format!("a target is written without `@`: `{name}`"));
+                self.report(d.at(span, "").fix(span, *name, "write the name without `@`"));
+                self.replace(1, Token::Ident(name));
+            }
+            Token::Ident(_) | Token::Path(_) if self.colons() => {}
+            Token::Ident(_) | Token::Path(_) | Token::Str(_) => self.take(),
+            _ => return,
+        }
+        self.missing_brackets();
+    }
+
+    /// Whether the text has a statement of that name.
+    fn defines(&mut self, name: &str) -> bool {
+        let tokens = self.c.tokens;
+        let defined = self.defined.get_or_insert_with(|| {
+            let pairs = tokens
+                .windows(2)
+                .filter(|w| matches!(w[1].1, Token::Assign | Token::Colon));
+            let name = |w: &[Spanned<'s>]| match w[0].1 {
+                Token::Node(n) => Some(n),
+                _ => None,
+            };
+            pairs.filter_map(name).collect()
+        });
+        defined.contains(name)
+    }
+
+    /// `aten::relu`, `mylib::op.default`.
+    fn colons(&mut self) -> bool {
+        let c = self.c;
+        let mut i = self.at + 1;
+        while let (Some(Token::Colon), Some(Token::Colon), Some(Token::Ident(_) | Token::Path(_))) =
+            (c.token(i), c.token(i + 1), c.token(i + 2))
+        {
+            if !(adjacent(&c, i) && adjacent(&c, i + 1) && adjacent(&c, i + 2)) {
+                break;
+            }
+            i += 3;
+        }
+        if i == self.at + 1 {
+            return false;
+        }
+        let span = c.span(c.tokens[self.at].0, c.tokens[i - 1].2);
+        let name = c.slice(span.range()).replace("::", ".");
+        let d = Diagnostic::new(Code::E0001, "a target is written with dots, not with `::`").at(span, "");
+        self.report(d.fix(span, name.clone(), "write it with a dot"));
+        self.replace(i - self.at, Token::Str(name.into()));
+        true
+    }
+
+    /// `call_method %x.relu()`: the receiver is the first argument.
+    fn receiver(&mut self) {
+        let c = self.c;
+        let at = self.at;
+        let Some((Expr::Call(head, args), next)) = expr::read(&c, at) else {
+            return;
+        };
+        let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
+        let d = Diagnostic::new(Code::E0001, "the receiver of a method is its first argument").at(span, "");
+        let call = self.write("receiver", &mut vec![], |out, fresh| {
+            Expr::Call(head.clone(), args).call(out, fresh)
+        });
+        let (opcode, call) = call.split_once(' ').unwrap_or(("", &call));
+        let d = match opcode == "call_method" && *c.token(at - 1).unwrap_or(&Token::Not) == Token::CallMethod {
+            true => d.fix(span, call, "write the node in the brackets"),
+            false => d.help(format!("write `{opcode} {call}`")),
+        };
+        self.report(d);
+        self.lose_statement(next);
+    }
+
+    /// `call_function torch.relu %x`.
+    fn missing_brackets(&mut self) {
+        let c = self.c;
+        let value = matches!(
+            c.token(self.at),
+            Some(Token::Node(_) | Token::Int(_) | Token::Float(_) | Token::LBracket)
+        );
+        if !value || c.first_on_line(self.at) {
+            return;
+        }
+        let end = c.next_line(self.at);
+        let closes = (self.at..end).find(|&i| *c.token(i).unwrap_or(&Token::Not) == Token::RBrace);
+        let end = closes.unwrap_or(end);
+        let args = c.span(c.tokens[self.at].0, c.tokens[end - 1].2);
+        let span = c.span(c.tokens[self.at - 1].2, args.range().end);
+        let d = Diagnostic::new(Code::E0001, "the arguments of a call are written in brackets").at(args, "");
+        self.report(d.fix(span, format!("({})", c.slice(args.range())), "write the brackets"));
+        self.insert(Token::LParen);
+        self.open.push(Token::LParen);
+        while self.at < end {
+            if !self.argument_slip() {
+                self.take();
+            }
+        }
+        self.insert(Token::RParen);
+        self.close(&Token::LParen);
+    }
+
+    /// What stands behind `=` and is no opcode.
+    fn right_side(&mut self) -> bool {
+        let c = self.c;
+        let at = self.at;
+        if let Token::Ident(word) = c.tokens[at].1 {
+            let hyphen = matches!(
+                (c.token(at + 1), c.token(at + 2)),
+                (Some(Token::Minus), Some(Token::Ident(_)))
+            ) && adjacent(&c, at + 1)
+                && adjacent(&c, at + 2);
+            let n = if hyphen { 3 } else { 1 };
+            let span = c.span(c.tokens[at].0, c.tokens[at + n - 1].2);
+            let called = matches!(c.token(at + 1), Some(Token::LParen));
+            if let Some(token) = opcode(c.slice(span.range())).filter(|_| hyphen || !called && word != "output") {
+                let right = token.text().unwrap_or_default();
+                let d = Diagnostic::new(Code::E0010, format!("unknown opcode `{}`", c.slice(span.range())));
+                self.report(d.at(span, "").fix(span, right, "the opcode is spelled so"));
+                self.replace(n, token.clone());
+                match token {
+                    Token::Placeholder => self.parameter(),
+                    Token::GetAttr => {}
+                    _ => self.target(),
+                }
+                return true;
+            }
+        }
+        if self.item != Item::Graph {
+            return false;
+        }
+        let Some((value, next)) = expr::read(&c, at) else {
+            return false;
+        };
+        let ends = c
+            .token(next)
+            .is_none_or(|t| matches!(t, Token::RBrace | Token::Loc | Token::SlashSlash))
+            || c.first_on_line(next);
+        let node = matches!(c.tokens[at].1, Token::Node(_));
+        let by_name = matches!(c.tokens[at].1, Token::Ident(_) | Token::Path(_));
+        let plain_call = by_name && matches!(&value, Expr::Call(_, args) if !args.iter().any(|a| a.1.has_call()));
+        let operator = matches!(&value, Expr::Call(head, _) if !by_name || head.starts_with("call_function operator."));
+        if !ends || plain_call && !operator || !value.has_call() && !node {
+            return false;
+        }
+        let span = c.span(c.tokens[at].0, c.tokens[next - 1].2);
+        let name = self.defined_name().unwrap_or("value");
+        let d = match &value {
+            Expr::Call(..) => {
+                let mut before = vec![];
+                let call = self.write(name, &mut before, |out, fresh| value.call(out, fresh));
+                let d = Diagnostic::new(Code::E0012, "a statement calls something; it is not an expression")
+                    .at(span, "Python's expression");
+                self.as_statements(d, span, before, &call)
+            }
+            _ => Diagnostic::new(Code::E0012, "a node cannot be given a second name")
+                .at(span, "this is not a call")
+                .help(format!("write `{}` where `%{name}` is used", c.slice(span.range()))),
+        };
+        self.report(d);
+        self.lose_statement(next);
+        true
+    }
+
+    /// Leaves out the statement at hand up to token `next`; nothing is said of those that use it.
+    fn lose_statement(&mut self, next: usize) {
+        let from = self
+            .out
+            .iter()
+            .rposition(|t| t.1 == Token::Assign)
+            .unwrap_or(self.out.len());
+        let head = self.out[..from].iter().rposition(|t| matches!(t.1, Token::Node(_)));
+        if let Some(i) = head
+            && let (at, Token::Node(name), _) = self.out[i].clone()
+        {
+            self.out.truncate(i);
+            self.lost.push((at, name.into()));
+        }
+        let end = self.c.tokens.get(next).map_or(self.c.text.len(), |t| t.0);
+        self.skip_to(end);
+    }
+}

@@ -1,0 +1,92 @@
+//! Where scripts stand in a text.
+
+use std::ops::Range;
+
+/// From a line `graph(%…`, or the first statement without one, to the line that returns.
+pub fn regions(text: &str) -> Vec<Range<usize>> {
+    let mut out = vec![];
+    let mut open: Option<Open> = None;
+    let mut at = 0;
+    let mut lines = text.split_inclusive('\n').peekable();
+    while let Some(raw) = lines.next() {
+        let (line, end) = (raw.trim(), at + raw.trim_end().len());
+        let next = lines.peek().map_or("", |l| l.trim());
+        if begins(line, next) {
+            out.extend(open.take().and_then(Open::cut));
+            open = Some(Open::at(at, line.ends_with('{')));
+        } else if open.is_none() && is_statement(line) {
+            open = Some(Open::at(at, false));
+        }
+        if let Some(o) = &mut open {
+            if line.contains("::") || line.starts_with("->") {
+                o.last = end;
+            }
+            let ends = o.returned || returns(line);
+            o.returned = ends && o.braces && !line.ends_with('}');
+            if ends && !(o.returned && next == "}") {
+                out.push(o.from..end);
+                open = None;
+            }
+        }
+        at += raw.len();
+    }
+    out.extend(open.and_then(Open::cut));
+    // What has no operators is a graph of torch.fx whose parameters stand in its header.
+    out.retain(|r| text[r.clone()].contains("::") && !text[r.clone()].contains("[target="));
+    out
+}
+
+/// A script that has begun.
+struct Open {
+    from: usize,
+    /// The end of the last line that is surely of it.
+    last: usize,
+    /// Whether a brace opened it, which one behind the result closes.
+    braces: bool,
+    returned: bool,
+}
+
+impl Open {
+    fn at(from: usize, braces: bool) -> Open {
+        Open {
+            from,
+            last: from,
+            braces,
+            returned: false,
+        }
+    }
+
+    /// A script that returns nothing.
+    fn cut(self) -> Option<Range<usize>> {
+        (self.last > self.from).then_some(self.from..self.last)
+    }
+}
+
+/// Whether a line is the header of a script.
+fn begins(line: &str, next: &str) -> bool {
+    let Some(rest) = line.strip_prefix("graph") else {
+        return false;
+    };
+    if rest == "():" {
+        return next.contains("= prim::") || next.contains("= aten::");
+    }
+    let named = rest.trim_start_matches(' ');
+    let name = match rest.starts_with(' ') {
+        true => named.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_'),
+        false => rest,
+    };
+    name.starts_with("(%") || (name.starts_with('(') && name.len() == 1 && next.starts_with('%'))
+}
+
+/// Whether a line is a node.
+fn is_statement(line: &str) -> bool {
+    let operator = |op: &str| ["prim::", "aten::"].iter().any(|p| op.trim_start().starts_with(p));
+    let right = || line.split('=').nth(1).is_some_and(operator);
+    line.starts_with('%') && right()
+}
+
+fn returns(line: &str) -> bool {
+    let result = |r: &str| r.trim_start().starts_with(['(', '%']);
+    line.strip_prefix("return").is_some_and(result)
+        || line.split(" return").skip(1).any(|r| result(r) && !line.contains('#'))
+}

@@ -1,0 +1,187 @@
+//! Types that the text of a script leaves out.
+//!
+//! torch prints the type of every value; people who write a graph down do not. What an operator gives is known from its name
+//! and operands as far as it matters: modules, numbers, lists, and tensors, which all else is.
+
+use super::tree::{Node, Script, Ty, Typed};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Gives the values of a script that have no type one, the statements without a header their inputs, and a graph that returns
+/// nothing its last values as results.
+pub fn complete(script: &mut Script) {
+    if script.inputs.is_none() {
+        script.inputs = Some(free(&script.nodes));
+    }
+    if script.results.is_none() {
+        let last = script.nodes.last().map(|n| n.outputs.clone()).unwrap_or_default();
+        script.results = Some(last);
+    }
+    let mut t = Typing::default();
+    t.uses(&script.nodes);
+    for (i, input) in script.inputs.iter_mut().flatten().enumerate() {
+        if input.ty.is_unsaid() {
+            input.ty = t.input(i, &input.name);
+        }
+        t.types.insert(input.name.clone(), input.ty.clone());
+    }
+    t.nodes(&mut script.nodes);
+}
+
+/// The values that nodes use and none defines, in order.
+fn free(nodes: &[Node]) -> Vec<Typed> {
+    fn visit(nodes: &[Node], defined: &mut HashSet<Arc<str>>, out: &mut Vec<Typed>) {
+        for n in nodes {
+            let mut used = |v: &Typed, defined: &mut HashSet<Arc<str>>| {
+                if defined.insert(v.name.clone()) {
+                    out.push(Typed {
+                        ty: Ty::unsaid(),
+                        ..v.clone()
+                    });
+                }
+            };
+            n.args.iter().for_each(|a| used(a, defined));
+            for b in &n.blocks {
+                defined.extend(b.inputs.iter().map(|i| i.name.clone()));
+                visit(&b.nodes, defined, out);
+            }
+            defined.extend(n.outputs.iter().map(|o| o.name.clone()));
+        }
+    }
+    let mut out = vec![];
+    visit(nodes, &mut HashSet::new(), &mut out);
+    out
+}
+
+#[derive(Default)]
+struct Typing {
+    types: HashMap<Arc<str>, Ty>,
+    used: HashSet<Arc<str>>,
+    /// What attributes are read of, and methods called.
+    modules: HashSet<Arc<str>>,
+    /// What branches and loops are decided by.
+    conditions: HashSet<Arc<str>>,
+}
+
+impl Typing {
+    fn uses(&mut self, nodes: &[Node]) {
+        for n in nodes {
+            self.used.extend(n.args.iter().map(|a| a.name.clone()));
+            if matches!(&*n.op, "prim::GetAttr" | "prim::CallMethod") {
+                self.modules.extend(n.args.first().map(|a| a.name.clone()));
+            }
+            let condition = match &*n.op {
+                "prim::If" => n.args.first(),
+                "prim::Loop" => n.args.get(1),
+                _ => None,
+            };
+            self.conditions.extend(condition.map(|a| a.name.clone()));
+            for b in &n.blocks {
+                if &*n.op == "prim::Loop" {
+                    self.conditions.extend(b.results.first().map(|r| r.name.clone()));
+                }
+                self.uses(&b.nodes);
+            }
+        }
+    }
+
+    /// The first parameter is the module if it is called `self` and nothing computes with it.
+    fn input(&self, at: usize, name: &Arc<str>) -> Ty {
+        let is_self = &**name == "self" || name.starts_with("self.");
+        let module = self.modules.contains(name) || at == 0 && is_self && !self.used.contains(name);
+        Ty::named(if module { "__torch__.Module" } else { "Tensor" })
+    }
+
+    fn nodes(&mut self, nodes: &mut [Node]) {
+        for n in nodes {
+            let carried: Vec<Ty> = n.args.iter().skip(2).map(|a| self.of(a)).collect();
+            for b in &mut n.blocks {
+                for (i, input) in b.inputs.iter_mut().enumerate() {
+                    let ty = match i.checked_sub(1) {
+                        None => Ty::named("int"),
+                        Some(i) => carried.get(i).cloned().unwrap_or_else(|| Ty::named("Tensor")),
+                    };
+                    self.define(input, ty);
+                }
+                self.nodes(&mut b.nodes);
+            }
+            let types = self.results(n, &carried);
+            for (i, o) in n.outputs.iter_mut().enumerate() {
+                let ty = types.get(i).or(types.last()).cloned();
+                self.define(o, ty.unwrap_or_else(|| Ty::named("Tensor")));
+            }
+        }
+    }
+
+    fn define(&mut self, v: &mut Typed, ty: Ty) {
+        if v.ty.is_unsaid() {
+            let module = self.modules.contains(&v.name);
+            // A constant bool is printed as 0 or 1.
+            let condition = self.conditions.contains(&v.name) && ty.is_number();
+            v.ty = match (module, condition) {
+                (true, _) => Ty::named("__torch__.Module"),
+                (false, true) => Ty::named("bool"),
+                (false, false) => ty,
+            };
+        }
+        self.types.insert(v.name.clone(), v.ty.clone());
+    }
+
+    fn of(&self, v: &Typed) -> Ty {
+        self.types.get(&v.name).cloned().unwrap_or_else(|| Ty::named("Tensor"))
+    }
+
+    /// The types of a node's results; the last stands for those behind it.
+    fn results(&self, n: &Node, carried: &[Ty]) -> Vec<Ty> {
+        match &*n.op {
+            "prim::Loop" => return carried.to_vec(),
+            "prim::If" => {
+                let results = n.blocks.first().map(|b| &b.results[..]).unwrap_or_default();
+                return results.iter().map(|r| self.of(r)).collect();
+            }
+            _ => {}
+        }
+        let types: Vec<Ty> = n.args.iter().map(|a| self.of(a)).collect();
+        vec![Ty::named(result(n, &types))]
+    }
+}
+
+fn result(n: &Node, types: &[Ty]) -> &'static str {
+    let float = types.iter().any(|t| &*t.name == "float");
+    let numbers = !types.is_empty() && types.iter().all(Ty::is_number);
+    match (&*n.op, types.len()) {
+        ("prim::Constant", _) => constant(n.attrs.first().map(|a| &*a.text)),
+        ("prim::ListConstruct" | "prim::DictConstruct", _) | ("aten::size" | "aten::stride", 1) => "List",
+        ("prim::TupleConstruct", _) => "",
+        ("aten::size" | "aten::stride", _) | ("aten::dim" | "aten::numel" | "aten::len" | "aten::Int", _) => "int",
+        ("aten::Float", _) => "float",
+        ("aten::Bool" | "aten::__is__" | "aten::__isnot__", _) => "bool",
+        (op, _) if numbers => match op.strip_prefix("aten::").unwrap_or(op) {
+            "eq" | "ne" | "lt" | "le" | "gt" | "ge" | "__and__" | "__or__" | "__not__" => "bool",
+            "div" | "sqrt" => "float",
+            "ceil" | "floor" => "int",
+            "add" | "sub" | "mul" | "floordiv" | "floor_divide" | "remainder" | "pow" | "neg" | "abs" if float => {
+                "float"
+            }
+            "add" | "sub" | "mul" | "floordiv" | "floor_divide" | "remainder" | "pow" | "neg" | "abs" => "int",
+            _ => "Tensor",
+        },
+        _ => "Tensor",
+    }
+}
+
+/// The type of a constant, by how it is written.
+fn constant(text: Option<&str>) -> &'static str {
+    let Some(text) = text.map(str::trim) else {
+        return "NoneType";
+    };
+    match text {
+        "None" => "NoneType",
+        "True" | "False" | "true" | "false" => "bool",
+        _ if text.starts_with('"') => "str",
+        _ if text.starts_with('[') => "List",
+        _ if text.parse::<i64>().is_ok() => "int",
+        _ if text.parse::<f64>().is_ok() => "float",
+        _ => "Tensor",
+    }
+}

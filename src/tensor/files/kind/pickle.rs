@@ -1,0 +1,119 @@
+//! Python's pickles, which `torch.save` writes: what the object is, as far as its first bytes say.
+
+use std::fmt;
+
+/// What a pickle holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pickled {
+    /// Tensors, alone or by name.
+    Tensors,
+    /// An object of this class.
+    Object(String),
+    /// Something else.
+    Other,
+}
+
+impl fmt::Display for Pickled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pickled::Tensors => f.write_str("a pickle of tensors, as `torch.save` writes state dicts"),
+            Pickled::Object(class) => write!(f, "a pickled Python object (`{class}`)"),
+            Pickled::Other => f.write_str("a pickled Python object"),
+        }
+    }
+}
+
+/// Opcodes of pickles, as `pickletools` names them.
+mod op {
+    pub const PROTO: u8 = 0x80;
+    pub const GLOBAL: u8 = b'c';
+    pub const SHORT_BINUNICODE: u8 = 0x8c;
+    pub const STACK_GLOBAL: u8 = 0x93;
+    pub const MEMOIZE: u8 = 0x94;
+}
+
+/// What the file holds that begins with `head`, if it is a pickle of protocol 2 or later.
+pub(super) fn of_stream(head: &[u8]) -> Option<Pickled> {
+    match head {
+        [op::PROTO, 2..=5, ..] => Some(of_object(head)),
+        _ => None,
+    }
+}
+
+/// What the pickle holds that begins with `head`.
+pub(super) fn of_object(head: &[u8]) -> Pickled {
+    // The first class that is named is that of the object; containers of tensors name what makes tensors, after themselves.
+    match classes(head).find(|c| !is_container(c)) {
+        Some(c) if is_tensor(&c) => Pickled::Tensors,
+        Some(c) => Pickled::Object(c),
+        None => Pickled::Other,
+    }
+}
+
+fn is_container(class: &str) -> bool {
+    ["collections.", "builtins.", "__builtin__."]
+        .iter()
+        .any(|p| class.starts_with(p))
+}
+
+fn is_tensor(class: &str) -> bool {
+    let makers = ["torch._utils._rebuild_", "torch._tensor._rebuild_", "numpy."];
+    let storage = class.starts_with("torch.") && class.ends_with("Storage");
+    storage || class == "torch.Size" || makers.iter().any(|p| class.starts_with(p))
+}
+
+/// The classes and functions that a pickle names, in its order.
+fn classes(head: &[u8]) -> impl Iterator<Item = String> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < head.len() {
+            at += 1;
+            match head[at - 1] {
+                op::GLOBAL => {
+                    let Some(class) = global(&head[at..]) else { continue };
+                    // The two lines.
+                    at += class.len() + 2;
+                    return Some(class);
+                }
+                op::STACK_GLOBAL => match stack_global(&head[..at - 1]) {
+                    Some(class) => return Some(class),
+                    None => continue,
+                },
+                _ => {}
+            }
+        }
+        None
+    })
+}
+
+/// `module\nname\n`.
+fn global(rest: &[u8]) -> Option<String> {
+    let mut lines = rest.get(..rest.len().min(512))?.split(|b| *b == b'\n');
+    let (module, name) = (dotted(lines.next()?)?, dotted(lines.next()?)?);
+    lines.next()?;
+    Some(format!("{module}.{name}"))
+}
+
+/// The two strings that were put on the stack last.
+fn stack_global(before: &[u8]) -> Option<String> {
+    let (name, before) = last_string(before)?;
+    let (module, _) = last_string(before)?;
+    Some(format!("{module}.{name}"))
+}
+
+/// The string whose opcode ends where `before` does, and what precedes it.
+fn last_string(before: &[u8]) -> Option<(&str, &[u8])> {
+    let before = before.strip_suffix(&[op::MEMOIZE]).unwrap_or(before);
+    (2..before.len().min(256)).find_map(|back| {
+        let at = before.len() - back;
+        let is = before[at] == op::SHORT_BINUNICODE && usize::from(before[at + 1]) == back - 2;
+        Some((dotted(&before[at + 2..])?, &before[..at])).filter(|_| is)
+    })
+}
+
+/// The text, if it is a name such as `torch._utils`.
+fn dotted(text: &[u8]) -> Option<&str> {
+    let word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.');
+    let ok = text.iter().all(word) && text.first().is_some_and(|b| !b.is_ascii_digit());
+    std::str::from_utf8(text).ok().filter(|_| ok)
+}

@@ -1,0 +1,89 @@
+//! Zip archives as readers of this crate open them.
+
+use std::io::Cursor;
+use zip::ZipArchive;
+use zip::read::{ArchiveOffset, Config};
+use zip::result::ZipResult;
+
+/// Opens the zip archive that `bytes` are, from their first byte on.
+///
+/// The reader must not guess where the archive begins. Its guess takes the directory to end where the end record begins; torch
+/// writes records of the 64-bit form between the two even where the plain record says everything, so the guess is 76 bytes too
+/// late. It is not noticed where an entry's header happens to lie there, which depends on the lengths of the entries' names.
+pub fn open_zip<T: AsRef<[u8]>>(bytes: T) -> ZipResult<ZipArchive<Cursor<T>>> {
+    let config = Config {
+        archive_offset: ArchiveOffset::Known(0),
+    };
+    ZipArchive::with_config(config, Cursor::new(bytes))
+}
+
+/// Whether the first bytes of a file are those of a zip archive.
+pub fn is_zip(head: &[u8]) -> bool {
+    head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use zip::write::SimpleFileOptions;
+
+    /// How the directory of an archive ends.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum End {
+        /// With the plain record alone.
+        Plain,
+        /// With the records of the 64-bit form, and all values in the plain one too, as torch writes it.
+        Both,
+        /// With the records of the 64-bit form, and none of their values in the plain one.
+        Only64,
+    }
+
+    /// An archive of `entries` in a folder `stem`.
+    fn archive(stem: &str, entries: usize, end: End) -> Vec<u8> {
+        let mut out = zip::ZipWriter::new(Cursor::new(vec![]));
+        let options = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+        for i in 0..entries {
+            out.start_file(format!("{stem}/data/weights/weight_{i}"), options)
+                .unwrap();
+            out.write_all(&[i as u8; 3]).unwrap();
+        }
+        let mut bytes = out.finish().unwrap().into_inner();
+        let plain = bytes.split_off(bytes.len() - 22);
+        let word = |at: usize| u32::from_le_bytes(plain[at..at + 4].try_into().unwrap());
+        let (size, offset) = (u64::from(word(12)), u64::from(word(16)));
+        if end == End::Plain {
+            return [bytes, plain].concat();
+        }
+        let at = bytes.len() as u64;
+        bytes.extend(b"PK\x06\x06");
+        bytes.extend(44u64.to_le_bytes());
+        bytes.extend([45, 0, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        for value in [entries as u64, entries as u64, size, offset] {
+            bytes.extend(value.to_le_bytes());
+        }
+        bytes.extend(b"PK\x06\x07\0\0\0\0");
+        bytes.extend(at.to_le_bytes());
+        bytes.extend(1u32.to_le_bytes());
+        match end {
+            End::Only64 => bytes.extend([&plain[..8], &[0xff; 12], &plain[20..]].concat()),
+            _ => bytes.extend(plain),
+        }
+        bytes
+    }
+
+    #[test]
+    fn archives_open_whatever_their_names_are_long() {
+        for end in [End::Plain, End::Both, End::Only64] {
+            for (length, entries) in (1..=120).map(|n| (n, 3)).chain([(8, 1), (8, 300), (120, 300)]) {
+                let bytes = archive(&"n".repeat(length), entries, end);
+                let what = format!("{end:?}, a name of {length} bytes, {entries} entries");
+                let mut zip = open_zip(&bytes[..]).unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert_eq!(zip.len(), entries, "{what}");
+                let mut last = vec![];
+                zip.by_index(entries - 1).unwrap().read_to_end(&mut last).unwrap();
+                assert_eq!(last, [(entries - 1) as u8; 3], "{what}");
+            }
+        }
+    }
+}

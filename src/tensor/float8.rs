@@ -1,0 +1,167 @@
+//! The 8-bit floats: what each of the 256 codes is, and the code that torch rounds a number to.
+
+use crate::types::DType;
+
+/// How an 8-bit float divides its bits.
+struct Format {
+    /// Bits of the fraction.
+    fraction: u32,
+    /// The exponent's code for 1.0.
+    bias: i32,
+    /// The first code above the finite numbers.
+    above: u8,
+    /// What numbers become that are larger than any.
+    large: u8,
+    /// The one code of NaN, whatever the sign, for formats without a negative zero.
+    only_nan: Option<u8>,
+}
+
+fn format(dtype: DType) -> Option<Format> {
+    let (fraction, bias, above, large, only_nan) = match dtype {
+        DType::F8E4M3FN => (3, 7, 0x7f, 0x7e, None),
+        DType::F8E5M2 => (2, 15, 0x7c, 0x7c, None),
+        DType::F8E4M3FNUZ => (3, 8, 0x80, 0x80, Some(0x80)),
+        DType::F8E5M2FNUZ => (2, 16, 0x80, 0x80, Some(0x80)),
+        _ => return None,
+    };
+    Some(Format {
+        fraction,
+        bias,
+        above,
+        large,
+        only_nan,
+    })
+}
+
+/// The number that `code` is, which f32 holds exactly.
+pub(super) fn decode(dtype: DType, code: u8) -> f32 {
+    let Some(f) = format(dtype) else {
+        // `float8_e8m0fnu`: a power of two.
+        return if code == 0xff {
+            f32::NAN
+        } else {
+            (code as f64 - 127.0).exp2() as f32
+        };
+    };
+    if f.only_nan == Some(code) {
+        return f32::NAN;
+    }
+    let sign = if code & 0x80 != 0 { -1.0 } else { 1.0 };
+    let size = code & 0x7f;
+    if f.only_nan.is_none() && size >= f.above {
+        return match (dtype, size) {
+            (DType::F8E5M2, 0x7c) => sign * f32::INFINITY,
+            // torch's bits.
+            (DType::F8E5M2, 0x7e) => f32::from_bits(0x7fc0_0000).copysign(sign),
+            (DType::F8E5M2, _) => f32::from_bits(0x7fe0_0000).copysign(sign),
+            _ => f32::from_bits(0x7ff0_0000).copysign(sign),
+        };
+    }
+    let (exponent, fraction) = ((size >> f.fraction) as i32, (size & ((1 << f.fraction) - 1)) as f32);
+    let unit = (1u32 << f.fraction) as f32;
+    let value = match exponent {
+        0 => fraction / unit * 2f32.powi(1 - f.bias),
+        e => (1.0 + fraction / unit) * 2f32.powi(e - f.bias),
+    };
+    sign * value
+}
+
+/// The code of the number nearest to `x`, of two the even one.
+pub(super) fn encode(dtype: DType, x: f32) -> u8 {
+    let Some(f) = format(dtype) else {
+        return power_of_two(x);
+    };
+    let sign = if x.is_sign_negative() { 0x80u8 } else { 0 };
+    if x.is_nan() {
+        return f.only_nan.unwrap_or(sign | 0x7f);
+    }
+    let size = x.abs() as f64;
+    let least = 1 - f.bias;
+    let exponent = if size == 0.0 {
+        least
+    } else {
+        (size.log2().floor() as i32).max(least)
+    };
+    // A rounding up to the next power of two carries into the exponent's code.
+    let steps = (size / 2f64.powi(exponent - f.fraction as i32)).round_ties_even();
+    let code = (exponent.saturating_add(f.bias - 1) as f64) * (1u32 << f.fraction) as f64 + steps;
+    // Infinity by infinity is NaN, and no smaller than anything.
+    let fits = code < f.above as f64;
+    if !fits {
+        return f.only_nan.unwrap_or(sign | f.large);
+    }
+    match (code as u8, f.only_nan) {
+        (0, Some(_)) => 0,
+        (code, _) => sign | code,
+    }
+}
+
+/// torch's rounding to `float8_e8m0fnu`: the exponent's bits, up from one and a half on; the sign is dropped.
+fn power_of_two(x: f32) -> u8 {
+    let bits = x.to_bits();
+    let exponent = (bits >> 23 & 0xff) as u8;
+    if exponent == 0xff {
+        return 0xff;
+    }
+    let (guard, rest) = (bits & 0x40_0000 != 0, bits & 0x3f_ffff != 0);
+    let up = guard && (exponent > 0 || rest);
+    exponent + up as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [DType; 5] = [
+        DType::F8E4M3FN,
+        DType::F8E5M2,
+        DType::F8E4M3FNUZ,
+        DType::F8E5M2FNUZ,
+        DType::F8E8M0FNU,
+    ];
+
+    #[test]
+    fn every_code_comes_back() {
+        for d in ALL {
+            for code in 0..=255u8 {
+                let x = decode(d, code);
+                let back = encode(d, x);
+                assert!(
+                    back == code || x.is_nan() && decode(d, back).is_nan(),
+                    "{d} {code:#x}: {x} {back:#x}"
+                );
+            }
+        }
+    }
+
+    /// Numbers and codes as PyTorch 2.15 gives them (`torch.tensor(x).to(dtype).view(torch.uint8)`).
+    #[test]
+    fn rounds_as_torch_does() {
+        for (d, x, want) in [
+            (DType::F8E4M3FN, 448.0, 0x7e),
+            (DType::F8E4M3FN, 464.0, 0x7e),
+            (DType::F8E4M3FN, 465.0, 0x7e),
+            (DType::F8E4M3FN, -1e9, 0xfe),
+            (DType::F8E4M3FN, f32::INFINITY, 0x7e),
+            (DType::F8E4M3FN, f32::NAN, 0x7f),
+            (DType::F8E4M3FN, -0.0, 0x80),
+            (DType::F8E4M3FN, 0.0009765625, 0x00),
+            (DType::F8E4M3FN, 0.0009765626, 0x01),
+            (DType::F8E4M3FN, 1.0625, 0x38),
+            (DType::F8E4M3FN, 1.1875, 0x3a),
+            (DType::F8E5M2, 61440.0, 0x7c),
+            (DType::F8E5M2, 61439.0, 0x7b),
+            (DType::F8E5M2, f32::NEG_INFINITY, 0xfc),
+            (DType::F8E4M3FNUZ, -0.0, 0x00),
+            (DType::F8E4M3FNUZ, 240.0, 0x7f),
+            (DType::F8E4M3FNUZ, 248.0, 0x80),
+            (DType::F8E5M2FNUZ, 57344.0, 0x7f),
+            (DType::F8E5M2FNUZ, f32::INFINITY, 0x80),
+            (DType::F8E8M0FNU, 1.5, 0x80),
+            (DType::F8E8M0FNU, 1.49, 0x7f),
+            (DType::F8E8M0FNU, f32::INFINITY, 0xff),
+        ] {
+            assert_eq!(encode(d, x), want, "{d} {x}");
+        }
+    }
+}
