@@ -3,6 +3,7 @@
 use super::model::ModelArgs;
 use super::{App, Stop};
 use crate::diag::{Code, Diagnostic};
+use crate::driver::COMMAND_LINE;
 use crate::driver::compare::Tolerance;
 use crate::driver::files::FileArray;
 use crate::driver::{
@@ -282,7 +283,7 @@ fn on_command_line(name: &str, given: Given) -> Provided {
     Provided {
         name: name.to_string(),
         given,
-        origin: "the command line".to_string(),
+        origin: COMMAND_LINE.to_string(),
         must_match: true,
     }
 }

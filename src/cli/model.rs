@@ -1,7 +1,7 @@
 //! Options that every command which compiles has in common.
 
 use super::{App, Stop, output};
-use crate::diag::{Code, Diagnostic, nearest};
+use crate::diag::nearest;
 use crate::driver::{Dims, Model, Observer, Product, Stage, diff, sizes};
 use crate::graph::{self, GraphModule};
 use crate::math::Isa;
@@ -214,25 +214,14 @@ pub fn given_dims(app: &mut App, module: &GraphModule, given: &[(String, i64)]) 
 /// below 2 (a size of 1 broadcasts and would not show what the code does). Also says which were assumed.
 pub fn assumed_dims(module: &GraphModule, mut dims: Dims) -> Result<(Dims, Vec<String>), Stop> {
     let mut assumed = vec![];
-    let mut names: Vec<String> = vec![];
-    let graph = module.entry();
-    for (g, p) in graph
-        .iter()
-        .flat_map(|g| g.placeholders().into_iter().map(move |p| (g, p)))
-    {
-        for t in g[p].meta.ty.iter().flat_map(|t| t.leaves()) {
-            t.shape
-                .iter()
-                .flatten()
-                .for_each(|d| d.visit_vars(&mut |v| names.push(v.to_string())));
-        }
+    let Some(graph) = module.entry() else {
+        return Ok((dims, assumed));
+    };
+    let known = sizes::symbols(graph);
+    if let Some(name) = dims.keys().find(|name| !known.contains_key(*name)) {
+        return Err(sizes::unknown(name, module, &known).into());
     }
-    for name in dims.keys() {
-        if !names.contains(name) {
-            return Err(Diagnostic::new(Code::E0505, format!("no size is named `{name}`")).into());
-        }
-    }
-    for name in names {
+    for name in known.into_keys() {
         if dims.contains_key(&name) {
             continue;
         }

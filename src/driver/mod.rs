@@ -26,7 +26,7 @@ mod stage;
 pub use compile::{Compilation, Request, compile, nothing_compiled};
 pub use debug::{bisect, compare, minimize};
 pub use function::{Called, Function};
-pub use inputs::bind::{Bound, Dims, Given, Provided, Value};
+pub use inputs::bind::{Bound, COMMAND_LINE, Dims, Given, Provided, Value};
 pub use inputs::fill::Fill;
 pub use inputs::sequence::{Sequence, stacked};
 pub use inputs::{bind, fill, limits, literal, sizes, state, types};

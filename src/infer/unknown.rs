@@ -2,9 +2,10 @@
 
 use super::report::{spelled, with_place};
 use crate::diag::{Code, Diagnostic, Diagnostics, Names, nearest, words};
-use crate::graph::{Graph, GraphModule, NodeId, Opcode, place_note};
+use crate::graph::{Graph, GraphModule, Node, NodeId, Opcode, place_note};
 use crate::op::{self, meant, modules};
 use crate::source::Span;
+use crate::types::Val;
 use indexmap::IndexMap;
 use std::cell::OnceCell;
 
@@ -51,7 +52,7 @@ pub fn suggest(
             (Some(s), false) => d.suggest(s, shown, why),
             (None, _) => d.help(format!("{why}: `{shown}`")),
         },
-        None => make_known(d, node.op(), node.target()),
+        None => make_known(d, node),
     };
     match meant::why_outside(&path) {
         Some(why) => d.note(format!("fxc leaves it out: {why}")),
@@ -74,21 +75,54 @@ fn class_help(d: Diagnostic, graph: &Graph, n: NodeId) -> Diagnostic {
 }
 
 /// How to make an op known that is not.
-fn make_known(d: Diagnostic, op: Opcode, target: &str) -> Diagnostic {
-    if op == Opcode::CallMethod {
+fn make_known(d: Diagnostic, node: &Node) -> Diagnostic {
+    if node.op() == Opcode::CallMethod {
         return d.help("methods are those of torch.Tensor; other functions are called with `call_function`");
     }
-    let name = target.strip_prefix("torch.ops.").unwrap_or(target);
-    let name = name.strip_suffix(".default").unwrap_or(name);
+    let name = op::canonical_path(node.target(), false);
+    let name = name.strip_suffix(".default").unwrap_or(&name);
     let schema = name.replacen('.', "::", 1);
+    let (parameters, x) = parameters(node);
     let graph = match name.contains(['.', ':']) {
         true => String::new(),
         false => format!("as a graph of this file (`graph {name} {{ … }}`), "),
     };
-    d.help(format!(
-        "an op of your own is defined {graph}as a scalar expression (`pointwise \"{schema}(Tensor x) -> Tensor\" = \"x * 2\"`) \
+    let d = d.help(format!(
+        "an op of your own is defined {graph}as a scalar expression (`pointwise \"{schema}({parameters}) -> Tensor\" = \"{x} * 2\"`) \
          or in Rust (`fxc::op::custom::register`)"
-    ))
+    ));
+    match node.meta.target_span {
+        None => {
+            d.help("`fxc print MODEL -o model.fxir` writes the model as text, to which such a declaration is added")
+        }
+        Some(_) => d,
+    }
+}
+
+/// Parameters of a pointwise op's schema that the node's arguments fit, and the name of the first tensor among them.
+fn parameters(node: &Node) -> (String, String) {
+    let positional = node.args().iter().enumerate().map(|(i, a)| (format!("x{i}"), a));
+    let named = node.kwargs().iter().map(|(k, a)| (k.to_string(), a));
+    let mut shown: Vec<(&str, String)> = vec![];
+    for (name, arg) in positional.chain(named) {
+        let ty = match arg {
+            Val::Leaf(_) => "Tensor",
+            Val::Int(_) => "int",
+            Val::Float(_) => "float",
+            _ => continue,
+        };
+        shown.push((ty, name));
+    }
+    if let [("Tensor", name)] = &mut shown[..] {
+        *name = "x".into();
+    }
+    let first = shown.iter().find(|(ty, _)| *ty == "Tensor");
+    let first = first.map_or("x", |(_, name)| name).to_string();
+    let list: Vec<String> = shown.iter().map(|(ty, name)| format!("{ty} {name}")).collect();
+    match list.is_empty() {
+        true => ("Tensor x".into(), first),
+        false => (list.join(", "), first),
+    }
 }
 
 /// What an unknown name may be meant for.
@@ -104,7 +138,10 @@ const TRIED: usize = 12;
 
 fn spelling(graph: &Graph, n: NodeId, path: &str, own: &Names<'_>, fits: &dyn Fn(&str) -> bool) -> Option<Meant> {
     let (method, target) = (graph[n].op() == Opcode::CallMethod, graph[n].target());
-    let (found, same) = meant::meant(path, method);
+    let (found, same) = match meant::is_of_own_library(target) {
+        true => (vec![], false),
+        false => meant::meant(path, method),
+    };
     if !same
         && !method
         && let Some(near) = own.nearest(target)

@@ -135,6 +135,21 @@ pub fn meant(path: &str, method: bool) -> (Vec<&'static str>, bool) {
     (found, same)
 }
 
+/// Whether a name is one of the dispatcher in a library that the table does not have: `torch.ops.mylib.relu`, `mylib::relu`.
+/// Such an op is the user's own, however it is named. A slip in a library's name (`atem::relu`) is not meant so.
+pub fn is_of_own_library(target: &str) -> bool {
+    let path = match (target.strip_prefix("torch.ops."), target.split_once("::")) {
+        (Some(rest), _) => rest.replacen("::", ".", 1),
+        (None, Some((library, rest))) => format!("{library}.{rest}"),
+        (None, None) => return false,
+    };
+    let Some((library, _)) = path.split_once('.') else {
+        return false;
+    };
+    let libraries = INDEX.families.keys().map(|f| f.split('.').next().unwrap_or(f));
+    nearest(library, libraries.chain(ALIASES.iter().map(|(from, _)| *from))).is_none()
+}
+
 /// How far a spelling is from what was written, of names with the same base.
 fn rank<'s>(c: Parts<'_>, wanted: Parts<'_>, s: &'s str) -> (bool, usize, bool, u8, &'s str) {
     let in_place = |b: &str| b.ends_with('_') && !b.starts_with('_');
@@ -227,6 +242,17 @@ mod tests {
         }
         assert_eq!(meant("Tensor.sofmax", true).0.first(), Some(&"Tensor.softmax"));
         assert!(meant("frobnicate", false).0.is_empty());
+        for (written, own) in [
+            ("torch.ops.mylib.soft_clip.default", true),
+            ("torch.ops.mylib.relu.default", true),
+            ("mylib::relu", true),
+            ("torch.ops.aten.rellu.default", false),
+            ("torch.ops.atem.relu.default", false),
+            ("aten::rellu", false),
+            ("torch.rellu", false),
+        ] {
+            assert_eq!(is_of_own_library(written), own, "{written}");
+        }
         for (written, want) in [
             ("Linaer", "Linear"),
             ("MyReLU", "ReLU"),

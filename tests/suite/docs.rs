@@ -167,7 +167,7 @@ fn the_example_of_a_custom_op_runs() {
 }
 
 /// Whether `shown`, in which `…` stands for any lines and for the end of a line, is what a command wrote.
-fn is_excerpt(shown: &str, text: &str) -> bool {
+pub fn is_excerpt(shown: &str, text: &str) -> bool {
     let mut lines = text.lines();
     let mut gap = false;
     for want in shown.lines() {

@@ -16,6 +16,7 @@ mod mutants;
 mod no_panic;
 mod output;
 mod positions;
+mod readme;
 mod sharing;
 mod snapshots;
 mod support;

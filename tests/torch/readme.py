@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KEPT = os.path.join(ROOT, "tests", "data", "readme")
@@ -25,20 +26,25 @@ def blocks(text):
     return re.findall(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.M | re.S)
 
 
+# Its file's name is in what is exported, so it is no path of a machine.
+NET = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden = torch.nn.Linear(8, 16)
+        self.head = torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.hidden(x)))
+"""
+
+
 def namespace(torch):
     """What the Python blocks of the README start with."""
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.hidden = torch.nn.Linear(8, 16)
-            self.head = torch.nn.Linear(16, 4)
-
-        def forward(self, x):
-            return self.head(torch.relu(self.hidden(x)))
-
+    names = {"torch": torch}
+    exec(compile(NET, "model.py", "exec"), names)
     torch.manual_seed(0)
-    return {"torch": torch, "model": Net().eval(), "args": (torch.randn(3, 6, 8),)}
+    return {**names, "model": names["Net"]().eval(), "args": (torch.randn(3, 6, 8),)}
 
 
 def run_python(page, torch):
@@ -55,24 +61,60 @@ def run_python(page, torch):
     return failed
 
 
+def files(page, folder):
+    """Writes the blocks that name a file."""
+    for info, body in page:
+        if len(info.split()) == 2:
+            with open(os.path.join(folder, info.split()[1]), "w", encoding="utf-8") as f:
+                f.write(body)
+
+
+def commands(body):
+    """The commands of a console block, each with whether the page shows an error for it."""
+    for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
+        line, shown = part.split("\n", 1)
+        yield line, shown.startswith("error")
+
+
 def run_commands(page, fxc):
     """Runs the commands of the console blocks and gives how many there were and how many failed."""
     seen = failed = 0
+    programs = {"fxc": fxc, "python": sys.executable}
     for info, body in page:
         if info.split()[:1] != ["console"]:
             continue
-        for line in body.splitlines():
-            if not line.startswith("$ "):
-                continue
-            words = shlex.split(line[2:], comments=True)
-            words[0] = {"fxc": fxc, "python": sys.executable}.get(words[0], words[0])
-            words = [os.path.join(ROOT, w) if w.startswith("tools/") else w for w in words]
-            done = subprocess.run(words, capture_output=True, text=True)
+        for line, is_error in commands(body):
+            words = line.split()
+            words[0] = shlex.quote(programs.get(words[0], words[0]))
+            words = [shlex.quote(os.path.join(ROOT, w)) if w.startswith("tools/") else w for w in words]
+            # Brackets are the values' own: no file has such a name.
+            done = subprocess.run(["bash", "-c", " ".join(words)], capture_output=True, text=True)
             seen += 1
-            if done.returncode != 0:
+            if (done.returncode != 0) != is_error:
                 failed += 1
                 print(f"{line}\n{done.stdout}{done.stderr}")
     return seen, failed
+
+
+def drop_paths(archive, torch):
+    """Writes an archive anew in which the places of torch's own code are not those of this machine."""
+    prefix = (os.path.dirname(os.path.dirname(torch.__file__)) + os.sep).encode()
+    with zipfile.ZipFile(archive) as z:
+        entries = [(name, z.read(name).replace(prefix, b"")) for name in z.namelist()]
+    with zipfile.ZipFile(archive, "w") as z:
+        for name, data in entries:
+            z.writestr(zipfile.ZipInfo(name), data)
+
+
+def record(page, folder, torch):
+    """Keeps what the Python blocks wrote, and the blocks, by which `cargo test` sees that they are those of the page."""
+    shutil.rmtree(KEPT, ignore_errors=True)
+    shutil.copytree(folder, KEPT)
+    for name in os.listdir(KEPT):
+        if name.endswith(".pt2"):
+            drop_paths(os.path.join(KEPT, name), torch)
+    with open(os.path.join(KEPT, "blocks.txt"), "w", encoding="utf-8") as f:
+        f.writelines(body for info, body in page if info.split()[:1] == ["python"])
 
 
 def main():
@@ -92,8 +134,8 @@ def main():
         os.chdir(folder)
         wrong = run_python(page, torch)
         if a.record:
-            shutil.rmtree(KEPT, ignore_errors=True)
-            shutil.copytree(folder, KEPT)
+            record(page, folder, torch)
+        files(page, folder)
         seen, failed = run_commands(page, fxc)
         os.chdir(ROOT)
     python = sum(info.split()[:1] == ["python"] for info, _ in page)

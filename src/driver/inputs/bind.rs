@@ -2,7 +2,8 @@
 
 use super::assign::leaves;
 use super::fill::Fill;
-use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use super::sizes;
+use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::files::FileArray;
 use crate::graph::{Arg, Graph, GraphModule, NodeId};
 use crate::source::Span;
@@ -15,6 +16,9 @@ pub type Value = Val<Tensor>;
 
 /// The value of each symbolic size that is known.
 pub type Dims = BTreeMap<String, i64>;
+
+/// Where a value comes from that is given by itself, for messages.
+pub const COMMAND_LINE: &str = "the command line";
 
 /// What is given for an input.
 #[derive(Clone, Debug)]
@@ -168,30 +172,10 @@ impl Binder<'_> {
 
     /// `--dim` names sizes that exist and values within their ranges.
     fn check_dims(&mut self) {
-        let mut known: Vec<String> = self.module.dims.keys().map(|k| k.to_string()).collect();
-        for &p in &self.placeholders {
-            for t in self.graph[p].meta.ty.iter().flat_map(|t| t.leaves()) {
-                for d in t.shape.iter().flatten() {
-                    d.visit_vars(&mut |v| {
-                        if !known.iter().any(|k| k == v) {
-                            known.push(v.to_string());
-                        }
-                    });
-                }
-            }
-        }
+        let known = sizes::symbols(self.graph);
         for name in self.dims.keys() {
-            if !known.contains(name) {
-                let mut d = Diagnostic::new(Code::E0505, format!("no size is named `{name}`"));
-                d = match nearest(name, known.iter().map(String::as_str)) {
-                    Some(n) => d.help(format!("a size with a similar name exists: `{n}`")),
-                    None if known.is_empty() => d.note("the graph's inputs have no symbolic sizes"),
-                    None => d.note(format!(
-                        "the graph's sizes are {}",
-                        quoted(known.iter().map(String::as_str))
-                    )),
-                };
-                self.out.push(d);
+            if !known.contains_key(name) && !self.module.dims.contains_key(name.as_str()) {
+                self.out.push(sizes::unknown(name, self.module, &known));
             }
         }
         let dims: Vec<_> = self.dims.iter().map(|(k, &v)| (k.clone(), v)).collect();

@@ -28,7 +28,7 @@ fn fill(name: &str, f: Fill) -> Provided {
     Provided {
         name: name.into(),
         given: Given::Fill(f, None),
-        origin: "the command line".into(),
+        origin: COMMAND_LINE.into(),
         must_match: true,
     }
 }

@@ -1,7 +1,7 @@
 //! Values as the inputs of a graph want them: types compared, sizes bound.
 
 use super::assign::is_nested;
-use super::bind::{Binder, Given, Place, Provided, Value, type_of};
+use super::bind::{Binder, COMMAND_LINE, Given, Place, Provided, Value, type_of};
 use super::literal;
 use crate::diag::{Code, Diagnostic};
 use crate::driver::files::FileArray;
@@ -226,14 +226,9 @@ impl Binder<'_> {
         let (name, span) = (&place.name, place.span);
         if x.dtype != want.dtype {
             let title = format!("input `{name}` must be {want}, but {origin} has {x}");
-            let numpy = if want.dtype == DType::B8 {
-                "bool_"
-            } else {
-                want.dtype.torch_name()
-            };
             let d = Diagnostic::new(Code::E0503, title)
                 .at_opt(span, "declared here")
-                .help(format!("convert it: `{name}.astype(numpy.{numpy})`"));
+                .help(conversion(name, want, x, origin));
             self.out.push(d);
             return false;
         }
@@ -310,5 +305,25 @@ fn number(s: Scalar) -> Value {
         Scalar::Int(_, i) => Val::int(i),
         Scalar::F64(x) => Val::Float(x),
         Scalar::F32(x) | Scalar::Half(_, x) => Val::Float(x as f64),
+    }
+}
+
+/// How a tensor of type `x` becomes one of the dtype that is wanted, where it comes from.
+fn conversion(name: &str, want: &TensorType, x: &TensorType, origin: &str) -> String {
+    let torch = want.dtype.torch_name();
+    let in_numpy = !(want.dtype == DType::BF16 || want.dtype.is_float8());
+    match (origin == COMMAND_LINE, in_numpy) {
+        (true, _) => {
+            let given = TensorType {
+                dtype: want.dtype,
+                ..x.clone()
+            };
+            format!("give this type: `{name}:{given}=…`")
+        }
+        (false, true) => format!(
+            "convert it: `{name}.astype(numpy.{})`",
+            if torch == "bool" { "bool_" } else { torch }
+        ),
+        (false, false) => format!("convert it, and write it as .safetensors: `{name}.to(torch.{torch})`"),
     }
 }

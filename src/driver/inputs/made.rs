@@ -1,6 +1,6 @@
 //! Inputs that are made up: their types, and their elements.
 
-use super::bind::{Binder, Place, Value};
+use super::bind::{Binder, COMMAND_LINE, Place, Value};
 use super::fill::{Fill, filled};
 use crate::diag::{Code, Diagnostic};
 use crate::tensor::{byte_len, is_available};
@@ -23,7 +23,7 @@ impl Binder<'_> {
             return None;
         }
         let t = filled(ty.dtype, &shape, fill);
-        self.fit(place, Val::Leaf(t), "the command line")
+        self.fit(place, Val::Leaf(t), COMMAND_LINE)
     }
 
     /// There is no type to make an input of.
@@ -42,6 +42,13 @@ impl Binder<'_> {
             ),
         };
         Diagnostic::new(Code::E0304, title).at_opt(place.span, label).help(help)
+    }
+
+    /// The other name of a size, for a message: ", or `--dim x[1]=8`".
+    fn place_of(&self, symbol: &str) -> String {
+        let known = super::sizes::symbols(self.graph);
+        let place = known.get(symbol).and_then(Option::as_ref);
+        place.map_or(String::new(), |place| format!(", or `--dim {place}=8`"))
     }
 
     /// The sizes of a tensor of type `ty`, with those that are known put in.
@@ -63,7 +70,7 @@ impl Binder<'_> {
             let d = Diagnostic::new(Code::E0304, format!("the sizes of input `{name}` ({ty}) are not known"))
                 .at_opt(place.span, "declared here");
             let d = match unbound.first() {
-                Some(v) => d.help(format!("give the size: `--dim {v}=8`")),
+                Some(v) => d.help(format!("give the size: `--dim {v}=8`{}", self.place_of(v))),
                 None => d.help(format!("write its type: `{name}:f32[2, 3]=…`")),
             };
             self.out.push(d);

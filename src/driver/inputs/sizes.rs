@@ -5,8 +5,9 @@
 
 use super::bind::{Binder, Dims};
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
-use crate::graph::GraphModule;
+use crate::graph::{Graph, GraphModule};
 use crate::types::Val;
+use indexmap::IndexMap;
 
 /// The size of each symbol that `given` determines. Reports inputs and dimensions that do not exist, and sizes that
 /// contradict what the graph declares. Names of symbols are taken over as they are; [`super::bind::bind`] checks them.
@@ -25,6 +26,51 @@ pub fn resolve(module: &GraphModule, given: &[(String, i64)]) -> (Dims, Diagnost
         }
     }
     (binder.dims, binder.out)
+}
+
+/// The sizes of a graph's inputs by symbol, each with the first dimension of an input that is this size: `x[1]`.
+pub(crate) fn symbols(graph: &Graph) -> IndexMap<String, Option<String>> {
+    let mut found: IndexMap<String, Option<String>> = IndexMap::new();
+    for p in graph.placeholders() {
+        let node = &graph[p];
+        for t in node.meta.ty.iter().flat_map(|t| t.leaves()) {
+            for (axis, d) in t.shape.iter().flatten().enumerate() {
+                d.visit_vars(&mut |v| {
+                    let place = found.entry(v.to_string()).or_default();
+                    let alone = d.as_var() == Some(v) && matches!(node.meta.ty, Some(Val::Leaf(_)));
+                    if alone && place.is_none() {
+                        *place = Some(format!("{}[{axis}]", node.target()));
+                    }
+                });
+            }
+        }
+    }
+    found
+}
+
+/// A size that no input has (E0505), with the sizes that there are.
+pub(crate) fn unknown(name: &str, module: &GraphModule, known: &IndexMap<String, Option<String>>) -> Diagnostic {
+    let d = Diagnostic::new(Code::E0505, format!("no size is named `{name}`"));
+    if known.is_empty() {
+        return d.note("the graph's inputs have no symbolic sizes");
+    }
+    if let Some(near) = nearest(name, known.keys().map(String::as_str)) {
+        return d.help(format!("a size with a similar name exists: `{near}`"));
+    }
+    let shown = known.iter().map(|(symbol, place)| match place {
+        Some(place) => format!("`{symbol}` (`{place}`)"),
+        None => format!("`{symbol}`"),
+    });
+    let d = d.note(format!(
+        "the graph's sizes are {}",
+        shown.collect::<Vec<_>>().join(", ")
+    ));
+    match known.values().flatten().next() {
+        Some(place) if module.exported.is_some() => d.help(format!(
+            "archives do not keep the names of `torch.export.Dim`: a dimension names its size, `--dim {place}=8`"
+        )),
+        _ => d,
+    }
 }
 
 /// Binds the size of one dimension, which is written as `INPUT[AXIS]`.
