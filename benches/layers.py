@@ -10,6 +10,7 @@ Weights are constant, f32, activations of convolutions channels last at both end
 contiguous and on channels-last memory, and its oneDNN modules (`torch.utils.mkldnn.to_mkldnn`) with packed weights on oneDNN's own
 tensors, whose conversion is not measured. The shortest run of several rounds counts; both run in turns.
 """
+import functools
 import json
 import math
 import os
@@ -188,7 +189,7 @@ def measure(a, name, make):
         for _ in range(a.rounds):
             ours = min(ours, by_fxc(a, path, t))
             for way, m, given in ways:
-                theirs = min(theirs, (least(lambda: m(*given), a.seconds), way))
+                theirs = min(theirs, (least(functools.partial(m, *given), a.seconds), way))
         out.append((ours, theirs))
     return out, macs
 

@@ -9,7 +9,8 @@ import sys
 try:
     import torch
     from torch import nn
-    from torch._higher_order_ops import associative_scan, map as map_rows, scan, while_loop
+    from torch._higher_order_ops import associative_scan, scan, while_loop
+    from torch._higher_order_ops import map as map_rows
 except ImportError as e:
     print(f"SKIPPED: {e}; nothing was compared")
     sys.exit(0)

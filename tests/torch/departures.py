@@ -18,16 +18,16 @@ import sys
 import tempfile
 
 try:
+    import safetensors.torch
     import torch
     import torch.fx
-    import safetensors.torch  # noqa: F401
 except ImportError as e:
     print(f"SKIPPED: {e}; nothing was compared")
     sys.exit(0)
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
-import torch2fxir  # noqa: E402
-from emit_code import Attributes, namespace  # noqa: E402
+import torch2fxir
+from emit_code import Attributes, namespace
 
 CASES = []
 

@@ -13,7 +13,7 @@ import os
 import sys
 import warnings
 
-from models import difference, run
+from models import run
 
 warnings.filterwarnings("ignore")
 BATCHES = [1, 3, 8]
@@ -94,7 +94,8 @@ def make(torch, zoo, name, folder):
             inputs = at_batch(torch, leaves, n, n)
             args, kwargs = pytree.tree_unflatten(inputs, spec)
             want = [v for v in pytree.tree_leaves(model(*args, **kwargs)) if isinstance(v, torch.Tensor)]
-            plain = lambda d: {k: v.detach().clone().contiguous() for k, v in d.items() if isinstance(v, torch.Tensor)}
+            def plain(d):
+                return {k: v.detach().clone().contiguous() for k, v in d.items() if isinstance(v, torch.Tensor)}
             at = f"{folder}/at_{n}"
             os.makedirs(at, exist_ok=True)
             save_file(plain(dict(zip(names, inputs))), f"{at}/inputs.safetensors")

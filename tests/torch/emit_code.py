@@ -20,7 +20,7 @@ except ImportError as e:
     print(f"SKIPPED: {e}; nothing was run")
     sys.exit(0)
 
-from cases import table_of_archives  # noqa: E402
+from cases import table_of_archives
 
 
 class Attributes:
@@ -49,6 +49,7 @@ def flatten(v):
 def namespace():
     import math
     import operator
+
     from torch.fx import _pytree as fx_pytree
     from torch.utils import _pytree as pytree
 

@@ -23,7 +23,7 @@ except ImportError as e:
     print(f"SKIPPED: {e}; nothing was compared")
     sys.exit(0)
 
-from cases import table_of_archives  # noqa: E402
+from cases import table_of_archives
 
 
 def difference(got, want):
@@ -47,7 +47,8 @@ def drawn(path):
     with zipfile.ZipFile(path) as z:
         entry = next(n for n in z.namelist() if n.endswith("models/model.json"))
         program = json.loads(z.read(entry))["graph_module"]
-    names = lambda v: re.findall(r'"name": "([^"]+)"', json.dumps(v))
+    def names(v):
+        return re.findall(r'"name": "([^"]+)"', json.dumps(v))
     tainted = set()
     for n in program["graph"]["nodes"]:
         random = re.search(r"\.(rand|bernoulli|normal|uniform|dropout|multinomial|exponential)", n["target"])

@@ -79,7 +79,7 @@ def windows():
     """Convolutions, pools, padding and resampling over one, two and three dims."""
     for n in (1, 2, 3):
         x = torch.randn(2, 4, *(9, 8, 7)[:n])
-        of = lambda name: getattr(nn, f"{name}{n}d")  # noqa: E731
+        of = lambda name, n=n: getattr(nn, f"{name}{n}d")  # noqa: E731
         yield of("Conv")(4, 6, 3, stride=2, padding=1, dilation=1, groups=2), (x,)
         yield of("Conv")(4, 6, 3, padding="same", padding_mode="zeros", bias=False), (x,)
         for mode in ("reflect", "replicate", "circular"):
@@ -256,7 +256,7 @@ def differs(fxc, want, tmp, flags):
     all_got = [found[k] for k in sorted(found, key=order)]
     if len(all_got) != len(want):
         return f"{len(all_got)} results instead of {len(want)}"
-    for got, want in zip(all_got, want):
+    for got, want in zip(all_got, want):  # noqa: B020
         if got.shape != want.shape or got.dtype != want.dtype:
             return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
         if got.numel():

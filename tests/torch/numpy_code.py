@@ -8,7 +8,6 @@ large ones minutes. By default the models of NAMES below.
 
 Needs: pip install numpy safetensors. Without them it says so and checks nothing.
 """
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,8 +19,8 @@ except ImportError as e:
     print(f"SKIPPED: {e}; nothing was run")
     sys.exit(0)
 
-from cases import table_of_archives  # noqa: E402
-from models import difference  # noqa: E402
+from cases import table_of_archives
+from models import difference
 
 NAMES = [
     "nn.mlp", "nn.mnist", "nn.char_gru", "nn.char_lstm", "nn.dlrm", "nn.gcn", "nn.nanogpt", "nn.textcnn",

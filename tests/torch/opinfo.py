@@ -19,7 +19,6 @@ import argparse
 import collections
 import itertools
 import json
-import math
 import os
 import re
 import subprocess
@@ -311,7 +310,7 @@ def spread(info, tensors, rebuilt, ref):
     far = [torch.zeros_like(r) for r in ref]
     for seed in range(4):
         g = torch.Generator().manual_seed(seed)
-        signs = lambda t: torch.randint(0, 2, t.shape, generator=g).double() * 2 - 1  # noqa: E731
+        signs = lambda t, g=g: torch.randint(0, 2, t.shape, generator=g).double() * 2 - 1  # noqa: E731
         moved = [t.double() * (1 + 2**-23 * signs(t)) if t.dtype == torch.float32 else t for t in tensors]
         for f, r, m in zip(far, ref, reference(info, moved, rebuilt, torch.float32)):
             if m.shape == r.shape:
@@ -328,7 +327,7 @@ def make_chunk(info, dtype, a):
             tensors, rebuilt = flat(s)
             check_tensors(tensors)
 
-            def call(*ts):
+            def call(*ts, rebuilt=rebuilt):
                 x, args, kwargs = rebuilt(ts)
                 return info.op(x, *args, **kwargs)
 
@@ -572,7 +571,7 @@ class Report:
                 cases.append({"op": op, "text": text, "inputs": [encode(t) for t in inputs.values()], "out": [encode(t) for t in out],
                               "atol": [max(atol, a) for a, _ in least], "rtol": [max(rtol, r) for _, r in least]})
         with open(path, "w") as f:
-            f.write('{"torch": "%s",\n"cases": [\n' % torch.__version__)
+            f.write(f'{{"torch": "{torch.__version__}",\n"cases": [\n')
             f.write(",\n".join(json.dumps(c, separators=(",", ":")) for c in cases))
             f.write("\n]}\n")
         print(f"{path}: {len(cases)} samples of {len({c['op'] for c in cases})} ops")
@@ -629,7 +628,7 @@ class Report:
         print(f"\n{'total':44}" + "".join(f"{'/'.join(map(str, self.totals[d])):>11}" for d in ALL))
         print("\nfailures")
         exceptions = collections.defaultdict(collections.Counter)
-        for (op, why), found in sorted(self.failures.items(), key=lambda f: -len(f[1])):
+        for (op, _), found in sorted(self.failures.items(), key=lambda f: -len(f[1])):
             dtype, case, first, text = found[0]
             if reason(op, first):
                 exceptions[reason(op, first)][op] += len(found)

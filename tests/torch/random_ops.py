@@ -7,7 +7,6 @@ differ (on Intel processors PyTorch draws Bernoulli and exponential numbers thro
 Needs torch and safetensors. Without them it says so and checks nothing.
 """
 import argparse
-import os
 import subprocess
 import sys
 import tempfile

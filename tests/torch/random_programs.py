@@ -23,8 +23,8 @@ import warnings
 
 try:
     import torch
-    from safetensors.torch import load_file, save_file
     from programs import SHORT, Program, is_sharp, make, refs
+    from safetensors.torch import load_file, save_file
 except ImportError as e:
     print(f"SKIPPED: {e}; nothing was compared")
     sys.exit(0)

@@ -22,8 +22,8 @@ except ImportError as e:
     sys.exit(0)
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "tools"))
-import torch2fxir  # noqa: E402
-from emit_code import Attributes, namespace  # noqa: E402
+import torch2fxir
+from emit_code import Attributes, namespace
 
 X = torch.arange(8.0).reshape(2, 4) / 4 - 1
 

@@ -20,10 +20,9 @@ import subprocess
 import sys
 import tempfile
 
-from check_ops import check_schema
-
 import torch
 import torch.overrides
+from check_ops import check_schema
 
 # Values of the types that torch's schemas have. Tensors are placeholders.
 VALUES = {

@@ -502,7 +502,7 @@ class Report:
             paths = collections.Counter(p for p, _, _ in cases)
             head = "torch accepts" if wanted else "fxc accepts"
             print(f"{len(cases):6} {head}: {what}: {len(paths)} paths: {' '.join(list(paths)[:12])}")
-            for p, text, says in cases[:most]:
+            for _p, text, says in cases[:most]:
                 print(f"           {text[:170]}" + (f"\n               {says[:150]}" if says else ""))
         print("\nexceptions")
         for why, n in self.exceptions.most_common():
@@ -540,7 +540,7 @@ class Extract:
 
     def write(self, path):
         with open(path, "w") as f:
-            f.write('{"torch": "%s",\n"cases": [\n' % torch.__version__)
+            f.write(f'{{"torch": "{torch.__version__}",\n"cases": [\n')
             f.write(",\n".join(json.dumps(c) for c in self.cases) + "\n]}\n")
         print(f"{path}: {len(self.cases)} cases")
 

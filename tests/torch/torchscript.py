@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from typing import Dict, List, Optional, Tuple
 
 from tally import Tally
 
@@ -89,9 +88,9 @@ class Cell(nn.Module):
         super().__init__()
         self.cell = nn.Linear(8, 4)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.zeros(2, 4)
-        outs: List[Tensor] = []
+        outs: list[Tensor] = []
         for i in range(x.size(0)):
             h = torch.tanh(self.cell(torch.cat([x[i], h], 1)))
             outs.append(h)
@@ -104,9 +103,9 @@ class GruCell(nn.Module):
         super().__init__()
         self.c = nn.GRUCell(4, 4)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.zeros(x.size(1), 4)
-        outs: List[Tensor] = []
+        outs: list[Tensor] = []
         for i in range(x.size(0)):
             h = self.c(x[i], h)
             outs.append(h)
@@ -179,7 +178,7 @@ class Layers(nn.Module):
 
 @model(r(3, 4), r(3, 4))
 class Optionals(nn.Module):
-    def forward(self, x: Tensor, m: Optional[Tensor] = None):
+    def forward(self, x: Tensor, m: Tensor | None = None):
         if m is not None:
             x = x * m
         a, b = torch.chunk(x, 2, -1)
@@ -188,8 +187,8 @@ class Optionals(nn.Module):
 
 @model(r(3, 4))
 class Dicts(nn.Module):
-    def forward(self, x: Tensor) -> Dict[str, Tensor]:
-        out: Dict[str, Tensor] = {}
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        out: dict[str, Tensor] = {}
         names = ["one", "two"]
         for i, name in enumerate(names):
             out[name] = x + i
@@ -202,7 +201,7 @@ class Dicts(nn.Module):
 class Checks(nn.Module):
     def forward(self, x: Tensor):
         if x.dim() != 2:
-            raise ValueError("two dimensions are wanted, not {}".format(x.dim()))
+            raise ValueError(f"two dimensions are wanted, not {x.dim()}")
         assert x.size(0) > 0, "no rows"
         if x.size(1) > 2 and x.size(0) < 10:
             return x.narrow(1, 0, 2)

@@ -17,7 +17,7 @@ import warnings
 
 warnings.filterwarnings("ignore")
 try:
-    import numpy as np
+    import numpy  # noqa: F401  (safetensors.numpy reads into its arrays)
     import torch
     import torch.utils._pytree as pytree
     from safetensors.numpy import load_file

@@ -107,6 +107,7 @@ def main():
     args = p.parse_args()
     scripts = tempfile.TemporaryDirectory()
     checks = {"svg": drawing}
+    parse_errors = (ValueError, TypeError, xml.ParseError, *([json_format.ParseError] if onnx else []))
     if netron_scripts(scripts.name):
         checks["netron-js"] = lambda text: opened(scripts.name, text)
     if onnx:
@@ -124,7 +125,7 @@ def main():
                 done = subprocess.run([args.fxc, "print", path, "--format", form.removesuffix("-js")], capture_output=True, text=True)
                 try:
                     wrong = check(done.stdout) if done.returncode == 0 else done.stderr.strip()[:200]
-                except (ValueError, TypeError, json_format.ParseError if onnx else ValueError, xml.ParseError) as e:
+                except parse_errors as e:
                     wrong = str(e)[:200]
                 if wrong:
                     failed += 1

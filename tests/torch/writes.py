@@ -9,7 +9,6 @@ module has no state and traces; compiled and interpreted. Compared are the resul
 Needs: torch, safetensors. Without them it says so and checks nothing.
 """
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -295,7 +294,8 @@ def wanted(model, inputs, names):
     with torch.no_grad():
         for _ in range(CALLS):
             result = model(*args)
-    plain = lambda t: t.detach().clone().contiguous()
+    def plain(t):
+        return t.detach().clone().contiguous()
     out = {f"output.{i}": plain(t) for i, t in enumerate(pytree.tree_leaves(result)) if isinstance(t, torch.Tensor)}
     for k, v in model.named_buffers():
         if not torch.equal(v, before[k]):
