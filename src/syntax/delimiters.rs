@@ -31,6 +31,8 @@ struct Walk<'s> {
     top_operators: usize,
     /// Whether a bracket of the statement at hand was reported: what follows from it is not.
     said: bool,
+    /// Whether the body at hand has its result already.
+    has_output: bool,
     errors: Vec<Diagnostic>,
 }
 
@@ -43,6 +45,7 @@ pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Optio
         depth: 0,
         top_operators: 0,
         said: false,
+        has_output: false,
         errors: vec![],
     };
     for i in 0..tokens.len() {
@@ -72,6 +75,7 @@ impl<'s> Walk<'s> {
     fn step(&mut self, (start, token, stop): Spanned<'s>, next: Option<&Token<'s>>, after: Option<&Token<'s>>) {
         use Token::*;
         let defines = matches!(next, Some(Assign | Colon));
+        self.has_output |= token == Output;
         match token {
             LParen | LBracket | LBrace => self.open(start, token, stop),
             RParen | RBracket | RBrace => self.close(start, token, stop),
@@ -92,11 +96,7 @@ impl<'s> Walk<'s> {
                 self.out.push((start, token, stop));
             }
             _ => {
-                let opens = matches!(
-                    (&token, after),
-                    (Graph, Some(LBrace | Updates | Called | As)) | (Rewrite, Some(LParen))
-                );
-                let header = opens && next.is_some_and(|t| t.word().is_some());
+                let header = begins_header(&token, next, after, self.has_output);
                 if header && !self.stack.is_empty() && !self.after_opcode() {
                     self.close_down_to(0, start);
                 }
@@ -155,6 +155,7 @@ impl<'s> Walk<'s> {
             token.clone()
         };
         if owner.is_some() {
+            self.has_output = false;
             self.reset_operators();
         }
         self.out.push((start, kind, stop));
@@ -251,6 +252,22 @@ impl<'s> Walk<'s> {
     fn reset_operators(&mut self) {
         let n = std::mem::take(self.operators());
         self.depth -= n;
+    }
+}
+
+/// Whether a token begins another item of the file, by the two tokens after it: within a body it says that the body should have
+/// ended. A declaration says so only behind the body's result; before it, it stands in the wrong place.
+fn begins_header(token: &Token<'_>, next: Option<&Token<'_>>, after: Option<&Token<'_>>, has_output: bool) -> bool {
+    use Token::*;
+    let named = next.is_some_and(|t| t.word().is_some());
+    match token {
+        Graph => named && matches!(after, Some(LBrace | Updates | Called | As)),
+        Rewrite => named && matches!(after, Some(LParen)),
+        Exact | Fast => matches!(next, Some(Rewrite)),
+        Module => has_output && named && matches!(after, Some(Assign)),
+        Const | Param | Buffer => has_output && named && matches!(after, Some(Colon)),
+        Pointwise | Weights => has_output && matches!(next, Some(Str(_))),
+        _ => false,
     }
 }
 

@@ -142,13 +142,13 @@ impl fmt::Display for Token<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use Token::*;
         let word = match self {
-            Ident(s) | BareDef(s) => return write!(f, "the name `{s}`"),
-            Path(s) => return write!(f, "the path `{s}`"),
+            Ident(s) | BareDef(s) => return write!(f, "name `{s}`"),
+            Path(s) => return write!(f, "path `{s}`"),
             Node(s) | NodeDef(s) => return write!(f, "`%{s}`"),
             GraphRef(s) => return write!(f, "`@{s}`"),
             Literal(s) => return write!(f, "`${s}`"),
-            Int(v) | IntDots(v) => return write!(f, "the number `{v}`"),
-            Float(v) => return write!(f, "the number `{}`", crate::types::write_float(*v)),
+            Int(v) | IntDots(v) => return write!(f, "number `{v}`"),
+            Float(v) => return write!(f, "number `{}`", crate::types::write_float(*v)),
             Imag(_) => return f.write_str("an imaginary number"),
             Str(_) => return f.write_str("a string"),
             BodyOpen => "{",

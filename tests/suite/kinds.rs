@@ -3,12 +3,9 @@
 use crate::support::{Dir, Ran, codes, command, fxc_in, root};
 use std::io::Write;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-/// More than is read of a file to tell its kind, and more than could be read within [`SOON`].
-const VAST: u64 = 8 << 30;
-/// Far more than telling a kind takes, on a machine with other work.
-const SOON: Duration = Duration::from_secs(10);
+/// More than is read of a file to tell its kind, and more than fits in memory.
+const VAST: u64 = 1 << 38;
 
 fn zip(entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut out = zip::ZipWriter::new(std::io::Cursor::new(vec![]));
@@ -138,7 +135,7 @@ fn vast(dir: &Dir, name: &str, head: &[u8]) -> String {
 }
 
 #[test]
-fn kinds_of_large_files_are_told_soon() {
+fn kinds_of_large_files_are_told_by_their_start() {
     let dir = Dir::new("vast");
     for (name, head) in [
         (
@@ -151,7 +148,6 @@ fn kinds_of_large_files_are_told_soon() {
         ("m.pth", b"\x80\x02ccollections\nOrderedDict\n"),
     ] {
         let path = vast(&dir, name, head);
-        let start = Instant::now();
         let ran = fxc_in(&dir.0, &["check", &path, "--message-format", "json"]);
         assert_eq!(codes(&ran.err), ["E0703"], "{name}");
         let inputs = fxc_in(
@@ -159,7 +155,6 @@ fn kinds_of_large_files_are_told_soon() {
             &["run", "mlp.fxir", "--inputs", &path, "--message-format", "json"],
         );
         assert_eq!(codes(&inputs.err), ["E0507"], "{name}");
-        assert!(start.elapsed() < SOON, "{name} took {:?}", start.elapsed());
     }
 }
 

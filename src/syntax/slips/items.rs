@@ -9,6 +9,9 @@ const GRAPHS: [&str; 9] = [
     "func", "fn", "function", "fun", "def", "model", "net", "program", "subgraph",
 ];
 
+/// Words that other tools have for a rewrite rule.
+const RULES: [&str; 5] = ["rule", "pattern", "replace", "transform", "peephole"];
+
 const KEYWORDS: [&str; 8] = [
     "graph",
     "module",
@@ -42,6 +45,9 @@ impl<'s> Mender<'s, '_, '_> {
             Token::Graph if c.first_on_line(self.at) => self.graph_parameters(),
             Token::Module if c.first_on_line(self.at) => self.module(),
             Token::Const if c.first_on_line(self.at) => self.constant(),
+            Token::Exact | Token::Fast if c.first_on_line(self.at) => self.rule_after_word(),
+            Token::Minus if self.item == super::Item::Rewrite => self.arrow(),
+            Token::Ident("if" | "when" | "iff") if self.item == super::Item::Rewrite => self.condition(),
             _ => false,
         }
     }
@@ -65,9 +71,56 @@ impl<'s> Mender<'s, '_, '_> {
             Some(Token::LBrace | Token::Assign | Token::Colon | Token::LParen)
         );
         let near = nearest(word, KEYWORDS).filter(|_| declares);
-        let Some(meant) = near.or(graph.then_some("graph")) else {
+        let rule = RULES.contains(&word) && matches!(behind, Some(Token::LParen));
+        let Some(meant) = near.or(graph.then_some("graph")).or(rule.then_some("rewrite")) else {
             return false;
         };
+        self.item_begins_with(meant, start, end);
+        true
+    }
+
+    /// `exact rule name(…) {`, `fast rewrit name(…) {`.
+    fn rule_after_word(&mut self) -> bool {
+        let c = self.c;
+        let Some((start, Token::Ident(word), end)) = c.tokens.get(self.at + 1).cloned() else {
+            return false;
+        };
+        if !RULES.contains(&word) && nearest(word, ["rewrite"]).is_none() {
+            return false;
+        }
+        self.take();
+        self.item_begins_with("rewrite", start, end);
+        true
+    }
+
+    /// `} -> {` in a rule.
+    fn arrow(&mut self) -> bool {
+        let c = self.c;
+        let arrow = matches!(c.token(self.at + 1), Some(Token::Greater)) && super::adjacent(&c, self.at + 1);
+        if !arrow {
+            return false;
+        }
+        let span = c.span(c.tokens[self.at].0, c.tokens[self.at + 1].2);
+        let d = Diagnostic::new(Code::E0001, "a rule's replacement follows `=>`").at(span, "");
+        self.report(d.fix(span, "=>", "write `=>`"));
+        self.replace(2, Token::FatArrow);
+        true
+    }
+
+    /// `} if $a == 1` in a rule.
+    fn condition(&mut self) -> bool {
+        let (start, _, end) = self.c.tokens[self.at];
+        let span = self.c.span(start, end);
+        let d = Diagnostic::new(Code::E0001, "a rule's condition follows `where`").at(span, "");
+        self.report(d.fix(span, "where", "write `where`"));
+        self.replace(1, Token::Where);
+        true
+    }
+
+    /// Reads the next token, a word of another language, as the keyword `meant`.
+    fn item_begins_with(&mut self, meant: &'static str, start: usize, end: usize) {
+        let c = self.c;
+        let word = c.slice(start..end);
         let span = c.span(start, end);
         let d = Diagnostic::new(Code::E0001, format!("`{word}` does not begin an item of a file")).at(span, "");
         self.report(d.fix(span, meant, format!("write `{meant}`")));
@@ -77,7 +130,6 @@ impl<'s> Mender<'s, '_, '_> {
             "rewrite" => super::Item::Rewrite,
             _ => super::Item::Other,
         };
-        true
     }
 
     /// `graph main(%x : f32[2]) {`: parameters are placeholders.

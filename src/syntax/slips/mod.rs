@@ -51,6 +51,7 @@ pub(super) fn mend<'s>(
         in_type: false,
         moved: vec![],
         item: Item::Other,
+        has_output: false,
         names: None,
         defined: None,
     };
@@ -145,6 +146,8 @@ struct Mender<'s, 't, 'e> {
     /// Items that stand in a body: they are read as if they came before everything.
     moved: Vec<Spanned<'s>>,
     item: Item,
+    /// Whether the body at hand has its result already.
+    has_output: bool,
     /// The names of all nodes of the text, once they were needed.
     names: Option<HashSet<&'s str>>,
     /// Those that statements define.
@@ -189,6 +192,11 @@ impl<'s> Mender<'s, '_, '_> {
     fn take(&mut self) {
         let Some(t) = self.c.tokens.get(self.at) else { return };
         match &t.1 {
+            Token::Output => self.has_output = true,
+            Token::LBrace if self.open.is_empty() => {
+                self.has_output = false;
+                self.open.push(Token::LBrace);
+            }
             Token::LParen | Token::LBracket | Token::LBrace => self.open.push(t.1.clone()),
             Token::RParen => self.close(&Token::LParen),
             Token::RBracket => self.close(&Token::LBracket),
@@ -219,6 +227,7 @@ impl<'s> Mender<'s, '_, '_> {
     /// Puts a token for the next `n` of the text.
     fn replace(&mut self, n: usize, token: Token<'s>) {
         let (start, end) = (self.c.tokens[self.at].0, self.c.tokens[self.at + n - 1].2);
+        self.has_output |= token == Token::Output;
         self.out.push((start, token, end));
         self.at += n;
     }

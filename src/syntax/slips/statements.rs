@@ -44,6 +44,11 @@ impl<'s> Mender<'s, '_, '_> {
             Token::Module | Token::Const | Token::Param | Token::Buffer
                 if self.may_begin() && c.first_on_line(self.at) =>
             {
+                if self.has_output {
+                    // The body is not closed, which is reported when its brackets are paired.
+                    self.open.clear();
+                    return self.item_slip();
+                }
                 self.item_in_body();
                 true
             }
@@ -321,7 +326,7 @@ impl<'s> Mender<'s, '_, '_> {
                 return true;
             }
         }
-        if self.item != Item::Graph {
+        if self.item == Item::Other {
             return false;
         }
         let Some((value, next)) = expr::read(&c, at) else {
