@@ -422,3 +422,6 @@ graph("_linalg_check_errors", "    %e = call_function aten._linalg_check_errors.
       torch.zeros((), dtype=torch.int32), i=torch.zeros((), dtype=torch.int32))
 for mode in (0, 1, 2):
     call(f"aten._embedding_bag.default(%w, %i, %o, False, {mode})", w=values(5, 3), i=torch.tensor([0, 3, 3, 1]), o=torch.tensor([0, 1, 3]))
+for t in (torch.tensor(-2.75), torch.tensor([[0]]), torch.tensor(3, dtype=torch.uint8)):
+    for function in ("builtins.bool", "builtins.int", "builtins.float", "operator.not_"):
+        call(f"{function}(%t)", op={"operator.not_": "item_not"}.get(function, function.replace("builtins.", "item_")), t=t)

@@ -111,11 +111,11 @@ impl Tir {
             results.push(v);
             Ok(Val::Leaf(self.traced(v)))
         })?;
-        self.calls.push(RoutineCall {
+        self.add_call(RoutineCall {
             call,
             results,
             graphs: vec![],
-        });
+        })?;
         Ok(out)
     }
 }

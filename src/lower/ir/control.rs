@@ -80,11 +80,11 @@ impl Tir {
             results.push(v);
             Ok(Val::Leaf(v))
         })?;
-        self.calls.push(RoutineCall {
+        self.add_call(RoutineCall {
             call: call.map(|t| ValueId(t.id)),
             results,
             graphs,
-        });
+        })?;
         Ok(out)
     }
 }

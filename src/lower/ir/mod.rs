@@ -184,7 +184,7 @@ impl ValueDef {
 pub struct RoutineCall {
     /// The op and its arguments.
     pub call: Call<ValueId>,
-    /// The tensors among the results, flattened.
+    /// The tensors among the results, flattened; an empty one stands for a call that gives none.
     pub results: Vec<ValueId>,
     /// For control flow: the programs of the graphs it calls.
     pub graphs: Vec<Program>,
@@ -269,6 +269,20 @@ impl Tir {
             name: self.name.clone(),
         });
         Ok(id)
+    }
+
+    /// Adds a library call whose results have been pushed. What is to run must be a value: an assertion, which gives none, gets an
+    /// empty one.
+    pub(in crate::lower) fn add_call(&mut self, mut call: RoutineCall) -> OpResult<()> {
+        if call.results.is_empty() {
+            let def = Def::Routine {
+                call: self.calls.len(),
+                result: 0,
+            };
+            call.results.push(self.push(DType::B8, &[0], def)?);
+        }
+        self.calls.push(call);
+        Ok(())
     }
 
     pub(in crate::lower) fn traced(&self, v: ValueId) -> Traced {

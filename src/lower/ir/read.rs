@@ -241,6 +241,13 @@ impl Reader<'_> {
                 .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` has no parameter `{name}`", op.name)))?;
             call.args[i] = traced(v)?;
         }
+        if let Some(p) = open_parameter(&call) {
+            let title = format!(
+                "`{p}` of `{}` is a number that is known only when the graph runs",
+                op.name
+            );
+            return Err(OpError::new(Code::E0601, title));
+        }
         // Values are row-major here. Inputs and attributes are so in torch too; of other values only `functionalize` knows.
         let own = |n: &NodeId| matches!(self.graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
         let first = node.args().first().and_then(Val::as_leaf);
@@ -275,5 +282,19 @@ impl Reader<'_> {
             Val::Tuple(v) => Val::Tuple(v.iter().map(|x| self.bound(x)).collect::<OpResult<_>>()?),
             v => v.clone(),
         })
+    }
+}
+
+/// The parameter that is given something that only a run tells.
+fn open_parameter<'a, T>(call: &'a Call<T>) -> Option<&'a str> {
+    let params = call.op.schema.params.iter();
+    let given = params.zip(&call.args);
+    given.into_iter().find(|(_, a)| is_open(a)).map(|(p, _)| &*p.name)
+}
+
+fn is_open<T>(v: &Val<T>) -> bool {
+    match v {
+        Val::Any(_) | Val::Unknown | Val::Int(Dim::Unknown) => true,
+        v => v.items().is_some_and(|items| items.iter().any(is_open)),
     }
 }

@@ -480,7 +480,7 @@ fn float_of(text: &str) -> OpResult<f64> {
 }
 
 /// Whether Python takes a value for true, if it is known.
-fn truth(v: &Type) -> Option<bool> {
+pub(in crate::op::rows) fn truth(v: &Type) -> Option<bool> {
     Some(match v {
         Val::None => false,
         Val::Str(s) => !s.is_empty(),

@@ -72,11 +72,19 @@ fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool
 fn is_checked(graph: &Graph, n: NodeId, op: &Op) -> bool {
     let unused = graph[n].users().len() == 0;
     match op.name {
-        // Its rule compares dtype and sizes.
-        "_assert_tensor_metadata" => unused,
+        // Its rule has compared all that is known: sizes that depend on values are not.
+        "_assert_tensor_metadata" => unused && has_shape(graph, n),
         "_assert" | "_assert_scalar" | "_assert_async" => {
             unused && matches!(graph[n].args().first(), Some(Val::Bool(true)))
         }
         _ => false,
     }
+}
+
+/// Whether the first argument is a tensor of known sizes.
+fn has_shape(graph: &Graph, n: NodeId) -> bool {
+    let first = graph[n].args().first().and_then(Val::as_leaf);
+    let ty = first.and_then(|x| graph[*x].meta.ty.as_ref()?.as_leaf());
+    let shape = ty.and_then(|t| t.shape.as_ref());
+    shape.is_some_and(|s| !s.contains(&Dim::Unknown))
 }

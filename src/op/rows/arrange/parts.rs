@@ -2,6 +2,7 @@
 
 use crate::op::emit::ints_val;
 use crate::op::rows::dense::zeros;
+use crate::op::rows::pointwise::assertions::ambiguous;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Val};
@@ -40,10 +41,8 @@ fn whole() -> Vec<Op> {
         .spelled("aten.allclose.default torch.allclose Tensor.allclose"),
         Op::composite("is_nonzero", "is_nonzero(Tensor self) -> bool", |b, c| {
             let x = c.leaf("self")?;
-            if x.ty.numel().as_const().is_some_and(|n| n != 1) {
-                return Err(OpError::shape(
-                    "Boolean value of Tensor with more than one value is ambiguous",
-                ));
+            if let Some(n) = x.ty.numel().as_const().filter(|n| *n != 1) {
+                return Err(ambiguous(n as usize));
             }
             let hit = b.binary("ne", x, Val::int(0))?;
             all_of(b, &hit)

@@ -1,14 +1,15 @@
 //! Conversions between dtypes, and between tensors and numbers.
 
+use super::assertions::ambiguous;
 use crate::op::pointwise::pointwise;
-use crate::op::{Build, Call, DtypeRule, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::Scalar;
-use crate::types::{Category, DType, Kind, TensorType, Type, Val};
+use crate::types::{Category, DType, Kind, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let mut v = vec![to_dtype(), convert_float8(), to(), to_copy(), copy(), type_as(), item()];
-    v.extend(assertions());
+    v.extend(python_numbers());
     v
 }
 
@@ -192,10 +193,42 @@ fn item() -> Op {
         }),
     )
     .doc("the only element as a number")
-    .spelled(
-        "aten.item.default aten._local_scalar_dense.default Tensor.item builtins.int builtins.float builtins.bool \
-         Tensor.__int__ Tensor.__float__ Tensor.__bool__",
-    )
+    .spelled("aten.item.default aten._local_scalar_dense.default Tensor.item")
+}
+
+/// `int(x)` and its like: the element as the number that Python's function makes of it.
+fn python_numbers() -> Vec<Op> {
+    vec![
+        Op::composite("item_int", "item_int(Tensor self) -> int", |b, c| {
+            of_item(b, c, "sym_int")
+        })
+        .doc("the only element as an int, truncated")
+        .spelled("builtins.int Tensor.__int__"),
+        Op::composite("item_float", "item_float(Tensor self) -> float", |b, c| {
+            of_item(b, c, "sym_float")
+        })
+        .doc("the only element as a float")
+        .spelled("builtins.float Tensor.__float__"),
+        Op::composite("item_bool", "item_bool(Tensor self) -> bool", |b, c| {
+            let elements = c.leaf("self")?.ty.numel();
+            match elements.as_const() {
+                Some(n) if n != 1 => Err(ambiguous(n as usize)),
+                _ => of_item(b, c, "sym_bool"),
+            }
+        })
+        .doc("whether the only element is not zero")
+        .spelled("builtins.bool Tensor.__bool__"),
+        Op::composite("item_not", "item_not(Tensor self) -> bool", |b, c| {
+            of_item(b, c, "sym_not")
+        })
+        .doc("whether the only element is zero")
+        .spelled("operator.not_"),
+    ]
+}
+
+fn of_item(b: &mut dyn Build, c: &Call<Traced>, function: &str) -> OpResult<Val<Traced>> {
+    let number = b.call("item", vec![c.leaf("self")?.into()])?;
+    b.call(function, vec![number])
 }
 
 /// A scalar as a Python number.
@@ -204,183 +237,5 @@ pub(in crate::op::rows) fn number<T>(v: Scalar) -> Val<T> {
         Scalar::Bool(b) => Val::Bool(b),
         Scalar::Int(_, i) => Val::int(i),
         v => Val::Float(v.to_f64()),
-    }
-}
-
-fn assertions() -> Vec<Op> {
-    vec![
-        Op::new(
-            "_assert_tensor_metadata",
-            "_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, \
-             Device? device=None, Layout? layout=None) -> ()",
-            check_metadata,
-            Meaning::Host,
-        )
-        .doc("checks a tensor's dtype and sizes")
-        .spelled("aten._assert_tensor_metadata.default")
-        .effect(Effect::Effect),
-        Op::new(
-            "_assert_tensor",
-            "_assert_tensor(Tensor condition, str message='') -> ()",
-            |_, _| Ok(Val::None),
-            Meaning::Routine(|c| {
-                let x = c.leaf("condition")?;
-                match x.item() {
-                    Some(v) if v.to_bool() => Ok(Val::None),
-                    Some(_) if c.str("message")?.is_empty() => Err(OpError::value(
-                        "Expected Tensor with single nonzero value, but got zero",
-                    )),
-                    Some(_) => Err(OpError::value(c.str("message")?)),
-                    None => Err(OpError::shape(format!(
-                        "Boolean value of Tensor with {} values is ambiguous",
-                        x.numel()
-                    ))),
-                }
-            }),
-        )
-        .doc("checks that a one-element tensor is true")
-        .form(
-            "aten._assert_async.msg",
-            "_assert_async(Tensor condition, str message) -> ()",
-        )
-        .form("aten._assert_async.default", "_assert_async(Tensor condition) -> ()")
-        .spelled("torch._assert torch._assert_async")
-        .effect(Effect::Effect),
-        Op::new(
-            "_assert_scalar",
-            "_assert_scalar(Any condition, str message='') -> ()",
-            check_scalar,
-            Meaning::Host,
-        )
-        .doc("checks that a number is not zero")
-        .spelled("aten._assert_scalar.default torch._assert")
-        .effect(Effect::Effect),
-        Op::new(
-            "sym_constrain_range",
-            "sym_constrain_range(Any size, *, Any min=None, Any max=None) -> ()",
-            |c, _| check_range(c, i64::MIN),
-            Meaning::Host,
-        )
-        .doc("checks that a number is within bounds")
-        .spelled("aten.sym_constrain_range.default torch.sym_constrain_range")
-        .effect(Effect::Effect),
-        Op::new(
-            "sym_constrain_range_for_size",
-            "sym_constrain_range_for_size(Any size, *, Any min=None, Any max=None) -> ()",
-            |c, _| match c.get("max").as_int() {
-                Some(max) if max <= 2 => Err(OpError::value(format!(
-                    "Max value to constrain_range_for_size must be greater than 2. got: {max}"
-                ))),
-                _ => check_range(c, 0),
-            },
-            Meaning::Host,
-        )
-        .doc("checks that a size is within bounds, which begin at 0 where they are not given")
-        .spelled("aten.sym_constrain_range_for_size.default torch.sym_constrain_range_for_size")
-        .effect(Effect::Effect),
-        Op::new(
-            "_check",
-            "_check(Any cond, Any message=None) -> ()",
-            check_condition,
-            Meaning::Host,
-        )
-        .doc("checks that a bool is true")
-        .spelled("torch._check torch._check_value torch._check_index torch._check_type torch._check_not_implemented")
-        .effect(Effect::Effect),
-        Op::new(
-            "_check_is_size",
-            "_check_is_size(Any i, Any message=None, *, Any max=None) -> ()",
-            |c, _| match (c.get("i").as_int(), c.get("max").as_int()) {
-                (Some(i), max) if i < 0 || max.is_some_and(|max| i > max) => Err(failed(c)),
-                _ => Ok(Val::None),
-            },
-            Meaning::Host,
-        )
-        .doc("checks that a number can be a size")
-        .spelled("torch._check_is_size")
-        .effect(Effect::Effect),
-        Op::composite(
-            "_check_tensor_all",
-            "_check_tensor_all(Tensor cond, Any message=None) -> ()",
-            |b, c| {
-                let all = b.op("all", [c.leaf("cond")?.into()])?;
-                b.call("_assert_tensor", vec![all.into(), Val::str(&message(c))])
-            },
-        )
-        .doc("checks that all elements are true")
-        .spelled("torch._check_tensor_all")
-        .effect(Effect::Effect),
-    ]
-}
-
-/// What a check says: a text that was given, or torch's own.
-fn message<T>(c: &Call<T>) -> String {
-    match c.get("message") {
-        Val::Str(s) => s.to_string(),
-        _ => "Expected cond to be True, but got False.".into(),
-    }
-}
-
-fn failed<T>(c: &Call<T>) -> OpError {
-    OpError::value(message(c))
-}
-
-fn check_condition(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
-    match c.get("cond") {
-        Val::Bool(false) => Err(failed(c)),
-        Val::Bool(true) | Val::Any(Kind::Bool) | Val::Unknown => Ok(Val::None),
-        Val::Leaf(_) => Err(OpError::arg("cond", "cond must be a bool, but got a Tensor")
-            .help("`torch._check_tensor_all` checks that all elements are true")),
-        v => Err(OpError::arg(
-            "cond",
-            format!("cond must be a bool, but got {}", v.kind_name()),
-        )),
-    }
-}
-
-/// Bounds that are not given are `least` and the largest integer.
-fn check_range(c: &Call<TensorType>, least: i64) -> OpResult<Type> {
-    let bound = |name: &str, default: i64| match c.get(name) {
-        Val::None => Some(default),
-        v => v.as_int(),
-    };
-    let (Some(size), Some(min), Some(max)) = (c.get("size").as_int(), bound("min", least), bound("max", i64::MAX))
-    else {
-        return Ok(Val::None);
-    };
-    match (min..=max).contains(&size) {
-        true => Ok(Val::None),
-        false => Err(OpError::value(format!(
-            "Invalid value range for {size} between [{min}, {max}]."
-        ))),
-    }
-}
-
-fn check_metadata(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
-    let x = c.leaf("a")?;
-    if let Some(want) = c.opt_dtype("dtype").filter(|&d| d != x.dtype) {
-        return Err(OpError::dtype(format!(
-            "Tensor dtype mismatch! Expected: {}, Got: {}",
-            want.scalar_type_name(),
-            x.dtype.scalar_type_name()
-        )));
-    }
-    if let (false, Some(shape)) = (c.is_none("size"), &x.shape) {
-        let want = c.dims("size")?;
-        let text = || format!("Tensor sizes mismatch! Expected: {want:?}, Got: {shape:?}");
-        if want.len() != shape.len() {
-            return Err(OpError::shape(text()));
-        }
-        for (w, s) in want.iter().zip(shape) {
-            sizes.equal(w, s, text)?;
-        }
-    }
-    Ok(Val::None)
-}
-
-fn check_scalar(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
-    match c.get("condition").as_int() {
-        Some(0) => Err(OpError::value(c.str("message")?)),
-        _ => Ok(Val::None),
     }
 }

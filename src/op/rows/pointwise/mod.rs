@@ -2,6 +2,7 @@
 
 mod activation;
 mod arith;
+pub(super) mod assertions;
 mod compare;
 pub(super) mod convert;
 mod numbers;
@@ -25,6 +26,7 @@ pub fn rows() -> Vec<Op> {
         numbers::rows(),
         quantized::rows(),
         convert::rows(),
+        assertions::rows(),
         special::rows(),
     ]
     .into_iter()

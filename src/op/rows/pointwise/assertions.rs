@@ -1,0 +1,249 @@
+//! Checks: what raises an error, and gives nothing.
+
+use crate::op::rows::python::truth;
+use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult, Sizes};
+use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
+
+/// The rows. None is ever dropped but where inference has shown that it holds.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::new(
+            "_assert_tensor_metadata",
+            "_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, \
+             Device? device=None, Layout? layout=None) -> ()",
+            check_metadata,
+            Meaning::Host,
+        )
+        .doc("checks a tensor's dtype, layout and sizes; there is one device")
+        .spelled("aten._assert_tensor_metadata.default")
+        .effect(Effect::Effect),
+        Op::new(
+            "_assert_tensor",
+            "_assert_tensor(Tensor condition, str message='') -> ()",
+            |_, _| Ok(Val::None),
+            Meaning::Routine(|c| {
+                let x = c.leaf("condition")?;
+                match x.item() {
+                    Some(v) if v.to_bool() => Ok(Val::None),
+                    Some(_) if c.str("message")?.is_empty() => Err(OpError::value(
+                        "Expected Tensor with single nonzero value, but got zero",
+                    )),
+                    Some(_) => Err(OpError::value(c.str("message")?)),
+                    None => Err(ambiguous(x.numel())),
+                }
+            }),
+        )
+        .doc("checks that a one-element tensor is true")
+        .form(
+            "aten._assert_async.msg",
+            "_assert_async(Tensor condition, str message) -> ()",
+        )
+        .form("aten._assert_async.default", "_assert_async(Tensor condition) -> ()")
+        .spelled("torch._assert torch._assert_async")
+        .effect(Effect::Effect),
+        Op::new(
+            "_assert_scalar",
+            "_assert_scalar(Any condition, str message='') -> ()",
+            check_scalar,
+            Meaning::Host,
+        )
+        .doc("checks that a number is not zero")
+        .spelled("aten._assert_scalar.default torch._assert")
+        .effect(Effect::Effect),
+        Op::new(
+            "sym_constrain_range",
+            "sym_constrain_range(Any size, *, Any min=None, Any max=None) -> ()",
+            |c, _| check_range(c, i64::MIN),
+            Meaning::Host,
+        )
+        .doc("checks that a number is within bounds")
+        .spelled("aten.sym_constrain_range.default torch.sym_constrain_range")
+        .effect(Effect::Effect),
+        Op::new(
+            "sym_constrain_range_for_size",
+            "sym_constrain_range_for_size(Any size, *, Any min=None, Any max=None) -> ()",
+            |c, _| match c.get("max").as_int() {
+                Some(max) if max <= 2 => Err(OpError::value(format!(
+                    "Max value to constrain_range_for_size must be greater than 2. got: {max}"
+                ))),
+                _ => check_range(c, 0),
+            },
+            Meaning::Host,
+        )
+        .doc("checks that a size is within bounds, which begin at 0 where they are not given")
+        .spelled("aten.sym_constrain_range_for_size.default torch.sym_constrain_range_for_size")
+        .effect(Effect::Effect),
+        Op::new(
+            "_check",
+            "_check(Any cond, Any message=None) -> ()",
+            check_condition,
+            Meaning::Host,
+        )
+        .doc("checks that a bool is true")
+        .spelled("torch._check torch._check_value torch._check_index torch._check_type torch._check_not_implemented")
+        .effect(Effect::Effect),
+        Op::new(
+            "_check_is_size",
+            "_check_is_size(Any i, Any message=None, *, Any max=None) -> ()",
+            |c, _| match (c.get("i").as_int(), c.get("max").as_int()) {
+                (Some(i), max) if i < 0 || max.is_some_and(|max| i > max) => Err(failed(c)),
+                _ => Ok(Val::None),
+            },
+            Meaning::Host,
+        )
+        .doc("checks that a number can be a size")
+        .spelled("torch._check_is_size")
+        .effect(Effect::Effect),
+        Op::composite(
+            "_check_tensor_all",
+            "_check_tensor_all(Tensor cond, Any message=None) -> ()",
+            |b, c| {
+                let all = b.op("all", [c.leaf("cond")?.into()])?;
+                b.call("_assert_tensor", vec![all.into(), Val::str(&message(c))])
+            },
+        )
+        .doc("checks that all elements are true")
+        .spelled("torch._check_tensor_all")
+        .effect(Effect::Effect),
+    ]
+}
+
+/// What a check says: a text that was given, or torch's own.
+fn message<T>(c: &Call<T>) -> String {
+    match c.get("message") {
+        Val::Str(s) => s.to_string(),
+        _ => "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an enhancement \
+              request to PyTorch.)"
+            .into(),
+    }
+}
+
+fn failed<T>(c: &Call<T>) -> OpError {
+    OpError::value(message(c))
+}
+
+fn check_condition(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    match c.get("cond") {
+        Val::Bool(false) => Err(failed(c)),
+        Val::Bool(true) | Val::Any(Kind::Bool) | Val::Unknown => Ok(Val::None),
+        Val::Leaf(_) => Err(OpError::arg("cond", "cond must be a bool, but got a Tensor")
+            .help("`torch._check_tensor_all` checks that all elements are true")),
+        v => Err(OpError::arg(
+            "cond",
+            format!("cond must be a bool, but got {}", v.kind_name()),
+        )),
+    }
+}
+
+/// Bounds that are not given are `least` and the largest integer.
+fn check_range(c: &Call<TensorType>, least: i64) -> OpResult<Type> {
+    let bound = |name: &str, default: i64| match c.get(name) {
+        Val::None => Some(default),
+        v => v.as_int(),
+    };
+    let (Some(size), Some(min), Some(max)) = (c.get("size").as_int(), bound("min", least), bound("max", i64::MAX))
+    else {
+        return Ok(Val::None);
+    };
+    if min > max {
+        let title = format!("Max must be greater than or equal to min. Got min={min} max={max}");
+        return Err(OpError::value(title));
+    }
+    match (min..=max).contains(&size) {
+        true => Ok(Val::None),
+        false => Err(OpError::value(format!(
+            "Invalid value range for {size} between [{min}, {max}]."
+        ))),
+    }
+}
+
+fn check_metadata(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
+    let x = c.leaf("a")?;
+    if let Some(want) = c.opt_dtype("dtype").filter(|&d| d != x.dtype) {
+        return Err(OpError::dtype(format!(
+            "Tensor dtype mismatch! Expected: {}, Got: {}",
+            want.scalar_type_name(),
+            type_name(x.dtype)
+        )));
+    }
+    if let Val::TorchName(layout) = c.get("layout")
+        && layout.trim_start_matches("torch.") != "strided"
+    {
+        let title = format!(
+            "Tensor layout mismatch! Expected: {}, Got: Strided",
+            layout_name(layout)
+        );
+        return Err(OpError::value(title));
+    }
+    if !c.is_none("stride") {
+        let e = OpError::arg(
+            "stride",
+            "`_assert_tensor_metadata` compares no strides: values here have none",
+        );
+        return Err(e.help("leave out `stride`; sizes, dtype and layout are compared"));
+    }
+    if let (false, Some(shape)) = (c.is_none("size"), &x.shape) {
+        let want = c.dims("size")?;
+        let listed = |s: &[Dim]| s.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");
+        let text = || {
+            format!(
+                "Tensor sizes mismatch! Expected: [{}], Got: [{}]",
+                listed(&want),
+                listed(shape)
+            )
+        };
+        if want.len() != shape.len() {
+            return Err(OpError::shape(text()));
+        }
+        for (w, s) in want.iter().zip(shape) {
+            sizes.equal(w, s, text)?;
+        }
+    }
+    Ok(Val::None)
+}
+
+fn check_scalar(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
+    match truth(c.get("condition")) {
+        Some(false) => Err(OpError::value(c.str("message")?)),
+        _ => Ok(Val::None),
+    }
+}
+
+/// Why a tensor of that many elements is neither true nor false.
+pub(in crate::op::rows) fn ambiguous(elements: usize) -> OpError {
+    let how_many = if elements == 0 {
+        "no values"
+    } else {
+        "more than one value"
+    };
+    OpError::shape(format!("Boolean value of Tensor with {how_many} is ambiguous"))
+}
+
+/// What torch calls an element's type in C++.
+fn type_name(d: DType) -> String {
+    let name = match d {
+        DType::F64 => "double",
+        DType::F32 => "float",
+        DType::I64 => "long int",
+        DType::I32 => "int",
+        DType::I16 => "short int",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::U16 => "short unsigned int",
+        DType::U32 => "unsigned int",
+        DType::U64 => "long unsigned int",
+        DType::B8 => "bool",
+        d => return format!("c10::{}", d.scalar_type_name()),
+    };
+    name.into()
+}
+
+/// `torch.sparse_csr` is `SparseCsr` in messages.
+fn layout_name(layout: &str) -> String {
+    let words = layout.trim_start_matches("torch.").split('_').filter(|w| *w != "coo");
+    let capital = |w: &str| {
+        let (first, rest) = w.split_at_checked(1).unwrap_or(("", w));
+        first.to_uppercase() + rest
+    };
+    words.map(capital).collect()
+}
