@@ -1,6 +1,7 @@
 //! Weights on the command line: the file to read them from, and the file to write beside a graph.
 
 use super::{App, Outcome};
+use crate::diag::words;
 use crate::graph::{self, Attribute, GraphModule};
 use crate::import;
 use std::collections::HashSet;
@@ -80,7 +81,7 @@ pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Target) -> 
     let beside = beside.map(|f| Path::new(f).with_extension("safetensors").display().to_string());
     if let Some(path) = to.weights.map(str::to_string).or(beside) {
         if to.weights.is_none() {
-            app.progress(&format!("{} weights are in {path}", stored.len()));
+            app.progress(&format!("{path} holds {}", words::count(stored.len(), "weight")));
         }
         import::write_weights(m, Path::new(&path), |_, a| !graph::print::is_inline(a))?;
         m.weights = Some((relative(&path, to.output), None));

@@ -139,7 +139,7 @@ fn schemas(mut d: Diagnostic, path: &str, candidate: Candidate) -> Diagnostic {
         return d.note(format!("its schema is {only}"));
     }
     for s in shown.iter().take(4) {
-        d = d.note(format!("a schema it has is {s}"));
+        d = d.note(format!("schema: {s}"));
     }
     d
 }

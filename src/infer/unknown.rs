@@ -41,7 +41,7 @@ pub fn suggest(
     if node.op() == Opcode::CallModule {
         return match nearest(node.target(), module.modules.keys().map(|k| &**k)) {
             Some(near) => d.help(format!("a module with a similar name is declared: `{near}`")),
-            None => d.help(format!("declare it, for example `module {} = ReLU()`", node.target())),
+            None => declare_module(d, node),
         };
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
@@ -52,6 +52,7 @@ pub fn suggest(
             (Some(s), false) => d.suggest(s, shown, why),
             (None, _) => d.help(format!("{why}: `{shown}`")),
         },
+        None if meant::is_export_level(node.target()) => d,
         None => make_known(d, node),
     };
     match meant::why_outside(&path) {
@@ -60,6 +61,17 @@ pub fn suggest(
             "`exported_program.run_decompositions({})` before `torch.export.save` replaces most ops that fxc does not know",
         ),
         None => d,
+    }
+}
+
+/// How an undeclared module is declared.
+fn declare_module(d: Diagnostic, node: &Node) -> Diagnostic {
+    let declaration = format!("declare it, for example `module {} = ReLU()`", node.target());
+    match node.meta.torch {
+        None => d.help(declaration),
+        Some(_) => d.help(format!(
+            "give the text of `print(gm)`, which says what the modules are, in place of `print(gm.graph)`; or {declaration}"
+        )),
     }
 }
 
@@ -81,6 +93,14 @@ fn make_known(d: Diagnostic, node: &Node) -> Diagnostic {
     }
     let name = op::canonical_path(node.target(), false);
     let name = name.strip_suffix(".default").unwrap_or(&name);
+    // What people write before a function that torch does not have.
+    let of_python = ["torch.", "operator.", "numpy.", "np."];
+    let python = !node.target().starts_with("torch.ops.") && of_python.iter().any(|p| name.starts_with(p));
+    let name = if python {
+        name.rsplit('.').next().unwrap_or(name)
+    } else {
+        name
+    };
     let schema = name.replacen('.', "::", 1);
     let (parameters, x) = parameters(node);
     let graph = match name.contains(['.', ':']) {

@@ -42,11 +42,16 @@ pub fn similar(name: &str) -> Option<&'static str> {
     // Of several, the one of the same family, then the shortest.
     let order = |n: &&'static str| (!n.starts_with(head), n.len(), *n);
     let by_case = known().filter(same).min_by_key(order);
-    by_case.or_else(|| nearest(&name, known())).or_else(|| {
+    let by_last = || {
         let family = known().filter(|n| n.starts_with(head));
         let meant = nearest(last, family.map(last_name))?;
         known().filter(|n| last_name(n) == meant).min_by_key(order)
-    })
+    };
+    // A name without a path is the last part of the one that is meant.
+    match head.is_empty() {
+        true => by_case.or_else(by_last),
+        false => by_case.or_else(|| nearest(&name, known())).or_else(by_last),
+    }
 }
 
 /// `name` with the usual short names of modules and C++'s `::` written out.
@@ -136,6 +141,7 @@ mod tests {
         assert_eq!(similar("torch.Relu"), Some("torch.relu"));
         assert_eq!(similar("LayerNrom"), Some("LayerNorm"));
         assert_eq!(similar("torch.softmx"), Some("torch.softmax"));
+        assert_eq!(similar("softmaxx"), Some("torch.softmax"));
         assert_eq!(similar("frobnicate"), None);
     }
 }

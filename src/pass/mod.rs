@@ -84,7 +84,7 @@ pub const EXTRA: &[Pass] = &[
     pass!("merge-matmul", "products of one matrix with several weights become one product", merge_matmul::run),
     pass!("merge-rows", "products of several matrices with one weight become one product", merge_rows::run),
     pass!("batch-linear", "small products of equal sizes become one batched product", batch_linear::run),
-    pass!("dead-inputs", "inputs that nothing reads are no inputs any more", inputs::run),
+    pass!("dead-inputs", "unused inputs are removed", inputs::run),
     pass!("canonicalise", "equal graphs get one order and one set of names, so that they print equally", canonicalise::run),
     pass!("assert-sizes", "the bounds of symbolic sizes stand in the graph as assertions", assert_sizes::run),
     pass!("reinplace", "pointwise ops write over operands that end there, for runs under PyTorch", reinplace::run),

@@ -213,10 +213,12 @@ impl Binder<'_> {
         let mut d = Diagnostic::new(Code::E0501, format!("no value is given for input {what}"))
             .at_opt(place.span, "declared here");
         if let Some(near) = nearest(name, extra.iter().map(|p| p.name.as_str())) {
-            d = d.help(format!("`{near}` is given, which is no input; rename it to `{name}`"));
+            d = d.help(format!(
+                "`{near}` is given, but the graph has no such input: rename it to `{name}`"
+            ));
         } else if !extra.is_empty() {
             let names = quoted(extra.iter().map(|p| p.name.as_str()));
-            d = d.note(format!("given, but no inputs: {names}"));
+            d = d.note(format!("these are given, but the graph has no such inputs: {names}"));
         }
         self.out.push(d.help(how_to_give(place)));
     }
@@ -224,16 +226,18 @@ impl Binder<'_> {
     /// What is given and is no input. `given` says which inputs have a value.
     pub(super) fn report_extra(&mut self, given: &[bool], extra: &[Provided]) {
         let names: Vec<&str> = self.placeholders.iter().map(|&n| self.graph[n].target()).collect();
-        let free: Vec<&str> = names
+        // These are reported as missing.
+        let missing: Vec<&str> = self
+            .placeholders
             .iter()
             .zip(given)
-            .filter(|(_, given)| !**given)
-            .map(|(n, _)| *n)
+            .filter(|(n, given)| !**given && self.graph[**n].args().is_empty())
+            .map(|(n, _)| self.graph[*n].target())
             .collect();
         let mut unread: Vec<&Provided> = vec![];
         for p in extra {
             // Already said with the input that is missing, if the name was meant for it.
-            if !p.must_match && nearest(&p.name, free.iter().copied()).is_some() {
+            if nearest(&p.name, missing.iter().copied()).is_some() {
                 continue;
             }
             match nearest(&p.name, names.iter().copied()) {
@@ -242,7 +246,7 @@ impl Binder<'_> {
                     let mut d = Diagnostic::new(Code::E0505, format!("the graph has no input `{}`", p.name));
                     if !p.must_match {
                         d.severity = Severity::Warning;
-                        d.title = format!("`{}` of {} is no input of the graph", p.name, p.origin);
+                        d.title = format!("`{}` of {} is not an input of the graph", p.name, p.origin);
                     }
                     let all = || format!("the graph's inputs are {}", quoted(names.iter().copied()));
                     self.out.push(match near {
@@ -262,9 +266,9 @@ impl Binder<'_> {
         for origin in origins {
             let of_it: Vec<&str> = unread.iter().filter(|p| p.origin == origin).map(|p| &*p.name).collect();
             let title = match of_it[..] {
-                [one] => format!("`{one}` of {origin} is no input of the graph"),
+                [one] => format!("`{one}` of {origin} is not an input of the graph"),
                 _ => format!(
-                    "{} arrays of {origin} are no inputs of the graph: {}",
+                    "{} arrays of {origin} are not inputs of the graph: {}",
                     of_it.len(),
                     quoted(of_it.into_iter())
                 ),

@@ -81,7 +81,7 @@ impl Binder<'_> {
         let d = Diagnostic::new(
             Code::E0508,
             format!(
-                "`{}={word}` is no input: it is neither a file of tensors nor a value",
+                "`{}={word}` gives no value: the text is neither a file of tensors nor a value",
                 place.name
             ),
         );
