@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(similar("torch.Relu"), Some("torch.relu"));
         assert_eq!(similar("LayerNrom"), Some("LayerNorm"));
         assert_eq!(similar("torch.softmx"), Some("torch.softmax"));
-        assert_eq!(similar("softmaxx"), Some("torch.softmax"));
+        assert_eq!(similar("softmaxx"), Some("softmax"));
         assert_eq!(similar("frobnicate"), None);
     }
 }
