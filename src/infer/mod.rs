@@ -157,8 +157,8 @@ impl<'m> Infer<'m> {
         }
     }
 
-    /// Reports modules whose class or constructor arguments are wrong. Of modules that nothing calls, which torch prints as
-    /// well, only a class that is known but for a slip is.
+    /// Reports modules whose class or constructor arguments are wrong. Of modules that nothing calls,
+    /// which torch prints as well, those of a hand-written file are, unless the class is unknown and no slip of a known one.
     fn check_declarations(&mut self) {
         let graphs = self.module.graphs.values();
         let calls = graphs.flat_map(|g| {
@@ -175,8 +175,8 @@ impl<'m> Infer<'m> {
             if used {
                 self.wrong_modules.insert(name.clone());
             }
-            let slip = || !self.module.printed && op::modules::is_slip(&decl.class);
-            if used || e.code == Code::E0201 && slip() {
+            let meant = || e.code != Code::E0201 || op::modules::is_slip(&decl.class);
+            if used || !self.module.printed && meant() {
                 self.diagnostics.push(unknown::declaration(self.module, name, e));
             }
         }
