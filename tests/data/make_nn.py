@@ -624,9 +624,27 @@ def vision(c):
     c.add("torch.pdist", rand(4, 3), 1.0)
 
 
+def singular(c):
+    """What raises where a factorization fails."""
+    zero, nan = torch.zeros(2, 2), torch.full((2, 2), torch.nan)
+    batch = torch.stack([torch.eye(2), torch.tensor([[1.0, 2], [2, 1]]), zero])
+    for x in (zero, batch):
+        for name in ("inv", "cholesky", "lu_factor"):
+            c.add(f"torch.linalg.{name}", x)
+            c.add(f"torch.linalg.{name}_ex", x, check_errors=True)
+        c.add("torch.linalg.solve", x, torch.ones(2, 2))
+        c.add("torch.linalg.solve_ex", x, torch.ones(2, 2), check_errors=True)
+        c.add("torch.cholesky_inverse", x)
+    for name in ("svd", "svdvals", "eigh", "pinv"):
+        c.add(f"torch.linalg.{name}", nan)
+    c.add("torch.linalg.solve", batch, torch.ones(3, 2), left=False)
+    c.add("torch.linalg.tensorinv", zero, 1)
+    c.add("torch.linalg.tensorsolve", batch, torch.ones(2))
+
+
 def nn():
     c = Cases({})
-    for part in (products, convolutions, norms, pools, resampling, recurrent, vision):
+    for part in (products, convolutions, norms, pools, resampling, recurrent, vision, singular):
         part(c)
     c.write("nn.json")
 

@@ -121,7 +121,24 @@ const FAILING: &[(&str, &str, &str)] = &[
     (
         "",
         "%c = call_function torch.linalg.solve(%x, %x)  %y = call_function torch.add(%c, 1)",
-        "linalg.solve: The solver failed",
+        "torch.linalg.solve: The solver failed",
+    ),
+    (
+        "",
+        "%v = call_function torch.linalg.lu_factor(%x)  %c = call_function operator.getitem(%v, 0)
+         %y = call_function torch.add(%c, 1)",
+        "torch.linalg.lu_factor: U[1,1] is zero",
+    ),
+    (
+        "",
+        "%c = call_function torch.cholesky_inverse(%x)  %y = call_function torch.add(%c, 1)",
+        "cholesky_inverse: The diagonal element 1 is zero",
+    ),
+    (
+        "",
+        "%n = call_function torch.div(%x, %x)  %c = call_function torch.linalg.svdvals(%n)
+         %y = call_function torch.add(%c, 1)",
+        "linalg.svd: The algorithm failed to converge because the input matrix contained non-finite values.",
     ),
     (
         "",

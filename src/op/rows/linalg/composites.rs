@@ -1,5 +1,6 @@
 //! Rows of linear algebra that are other rows: pseudo-inverses, ranks, condition numbers, tensor equations.
 
+use super::errors::checked_inverse;
 use super::spectra::scaled_product;
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
@@ -351,7 +352,7 @@ fn tensorinv(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         )));
     }
     let square = b.reshape(x, &[n, m])?;
-    let inverse = b.op("linalg_inv", [square.into()])?;
+    let inverse = checked_inverse(b, "inv", &square)?;
     b.reshape(&inverse, &[columns, rows].concat()).map(Val::Leaf)
 }
 
@@ -369,6 +370,13 @@ fn tensorsolve(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let out = a.shape()?[rhs.rank()?.min(rank)..].to_vec();
     let (n, m) = (product(&out), rhs.ty.numel());
+    let rows = product(&a.shape()?[..rhs.rank()?.min(rank)]);
+    if rows.sub(&n).as_const().is_some_and(|d| d != 0) {
+        return Err(OpError::shape(format!(
+            "Expected self to satisfy the requirement prod(self.shape[other.ndim:]) == prod(self.shape[:other.ndim]), but got {n} != \
+             {rows}"
+        )));
+    }
     let square = b.reshape(&a, &[m.clone(), n])?;
     let flat = b.reshape(rhs, &[m])?;
     let x = b.op("linalg_solve", [square.into(), flat.into()])?;

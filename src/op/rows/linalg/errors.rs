@@ -1,8 +1,9 @@
 //! The check behind the functions of `torch.linalg` that can fail.
 
-use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult};
+use super::matrix::Matrix;
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::Tensor;
-use crate::types::{DType, Val};
+use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -23,18 +24,67 @@ pub fn rows() -> Vec<Op> {
 }
 
 fn check(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
-    let (info, api) = (c.leaf("info")?, c.str("api_name")?);
-    let failed = (0..info.numel())
-        .map(|i| (i, info.get(i).to_i64()))
-        .find(|(_, code)| *code != 0);
+    let info = c.leaf("info")?;
+    let codes = (0..info.numel()).map(|i| info.get(i).to_i64());
+    check_codes(c.str("api_name")?, codes, c.bool("is_matrix")?).map(|()| Val::None)
+}
+
+/// The error of the first code that is not 0; `api` is what torch's message begins with.
+pub(super) fn check_codes(api: &str, codes: impl IntoIterator<Item = i64>, is_matrix: bool) -> OpResult<()> {
+    let failed = codes.into_iter().enumerate().find(|(_, code)| *code != 0);
     let Some((place, code)) = failed else {
-        return Ok(Val::None);
+        return Ok(());
     };
-    let batch = match c.bool("is_matrix")? {
+    let batch = match is_matrix {
         true => String::new(),
         false => format!("(Batch element {place}): "),
     };
     Err(OpError::value(format!("{api}: {batch}{}", reason(api, code))))
+}
+
+/// The same for the results of a routine on the matrices `a`, of which it has written codes.
+pub(super) fn check_info(api: &str, info: &[f64], a: &Tensor) -> OpResult<()> {
+    check_codes(api, info.iter().map(|&i| i as i64), a.rank() == 2)
+}
+
+/// The error that singular values of the matrices `a` have where elements are not finite.
+pub(super) fn check_finite(api: &str, matrices: &[Matrix], a: &Tensor) -> OpResult<()> {
+    let code = |m: &Matrix| if m.v.iter().all(|x| x.is_finite()) { 0 } else { -4 };
+    check_codes(api, matrices.iter().map(code), a.rank() == 2)
+}
+
+/// A call of [`check`] on the codes that a factorization of the matrices `a` gave.
+pub(in crate::op::rows) fn checked(b: &mut dyn Build, api: &str, info: &Traced, a: &Traced) -> OpResult<()> {
+    let is_matrix = Val::Bool(a.rank()? == 2);
+    b.call("_linalg_check_errors", vec![info.into(), Val::str(api), is_matrix])
+        .map(|_| ())
+}
+
+/// The inverse, or the error of the function `api`.
+pub(in crate::op::rows) fn checked_inverse(b: &mut dyn Build, api: &str, a: &Traced) -> OpResult<Traced> {
+    let v = b.many("linalg_inv_ex", [a.into()])?;
+    checked(b, api, &v[1], a)?;
+    Ok(v[0].clone())
+}
+
+/// The error of `cholesky_inverse` if a triangle has a 0 on its diagonal.
+pub(super) fn check_diagonal(b: &mut dyn Build, l: &Traced) -> OpResult<()> {
+    let rank = l.rank()? as i64;
+    if rank < 2 || l.ty.numel() == Dim::Const(0) {
+        return Ok(());
+    }
+    let diagonal = b.op(
+        "diagonal",
+        [l.into(), Val::int(0), Val::int(rank - 2), Val::int(rank - 1)],
+    )?;
+    let zero = b.binary("eq", &diagonal, Val::int(0))?;
+    let any = b.op("any", [(&zero).into(), Val::int(-1)])?;
+    let number = b.to_dtype(&zero, DType::I32)?;
+    let place = b.op("argmax", [number.into(), Val::int(-1)])?;
+    let place = b.binary("add", &place, Val::int(1))?;
+    let code = b.op("where", [any.into(), place.into(), Val::int(0)])?;
+    let code = b.to_dtype(&code, DType::I32)?;
+    checked(b, "cholesky_inverse", &code, l)
 }
 
 /// torch's words for a code of LAPACK.

@@ -1,5 +1,6 @@
 //! Rows of factorisations with pivots and reflections: LU, QR, LDL, and what is solved with them.
 
+use super::errors::{check_info, checked};
 use super::factorize::{ldl, ldl_solve, lu, lu_parts, reflect, reflections};
 use super::matrix::{Matrix, batch, tensor};
 use super::{matrices, solve_batch, solved, square};
@@ -35,6 +36,7 @@ fn lu_rows() -> Vec<Op> {
             "linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor, Tensor)",
             |b, c| {
                 let v = b.many("linalg_lu_factor_ex", [c.get("A").clone(), c.get("pivot").clone()])?;
+                checked(b, "torch.linalg.lu_factor", &v[2], c.leaf("A")?)?;
                 Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
             },
         )
@@ -187,6 +189,7 @@ fn ldl_rows() -> Vec<Op> {
             "linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor, Tensor)",
             |b, c| {
                 let v = b.many("linalg_ldl_factor_ex", [c.get("self").clone(), c.get("hermitian").clone()])?;
+                checked(b, "torch.linalg.ldl_factor", &v[2], c.leaf("self")?)?;
                 Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
             },
         )
@@ -321,22 +324,14 @@ pub(in crate::op::rows) fn results(c: &Call<Tensor>, values: Vec<Vec<f64>>) -> O
 fn lu_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let (mut all, mut pivots, mut info) = (vec![], vec![], vec![]);
-    for (i, mut m) in batch(a).into_iter().enumerate() {
+    for mut m in batch(a) {
         let (p, singular) = lu(&mut m);
-        if c.bool("check_errors")? && singular > 0 {
-            let which = if a.rank() > 2 {
-                format!("(Batch element {i}): ")
-            } else {
-                String::new()
-            };
-            return Err(OpError::value(format!(
-                "linalg.lu_factor_ex: {which}U[{singular},{singular}] is zero and using it on lu_solve would result in a \
-                 division by zero."
-            )));
-        }
         all.extend(m.v);
         pivots.extend(p.into_iter().map(|p| p as f64));
         info.push(singular as f64);
+    }
+    if c.bool("check_errors")? {
+        check_info("torch.linalg.lu_factor_ex", &info, a)?;
     }
     results(c, vec![all, pivots, info])
 }
@@ -372,10 +367,10 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 /// `B` may be a batch of vectors.
 fn solve_ex(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (a, rhs) = (c.leaf("A")?, c.leaf("B")?);
-    let factors = b.many(
-        "linalg_lu_factor_ex",
-        [a.into(), Val::Bool(true), c.get("check_errors").clone()],
-    )?;
+    let factors = b.many("linalg_lu_factor_ex", [a.into(), Val::Bool(true)])?;
+    if c.bool("check_errors")? {
+        checked(b, "torch.linalg.solve_ex", &factors[2], a)?;
+    }
     let vectors = super::is_vectors(a.shape()?, rhs.shape()?);
     let rhs = match vectors {
         true => b.unsqueeze(rhs, rhs.rank()?)?,
@@ -480,16 +475,15 @@ fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
 
 fn ldl_factor(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut all, mut pivots, mut info) = (vec![], vec![], vec![]);
-    for mut m in batch(c.leaf("self")?) {
+    let a = c.leaf("self")?;
+    for mut m in batch(a) {
         let (p, singular) = ldl(&mut m);
-        if c.bool("check_errors")? && singular > 0 {
-            return Err(OpError::value(format!(
-                "torch.linalg.ldl_factor_ex: The element D[{singular},{singular}] is zero"
-            )));
-        }
         all.extend(m.v);
         pivots.extend(p.into_iter().map(|p| p as f64));
         info.push(singular as f64);
+    }
+    if c.bool("check_errors")? {
+        check_info("torch.linalg.ldl_factor_ex", &info, a)?;
     }
     results(c, vec![all, pivots, info])
 }

@@ -10,10 +10,11 @@ mod norms;
 mod spectra;
 
 use self::eigen::singular;
+use self::errors::{check_codes, check_diagonal, check_finite, check_info, checked, checked_inverse};
 use self::matrix::{Matrix, batch, cholesky_of, tensor};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::spread;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -40,12 +41,12 @@ fn inverses() -> Vec<Op> {
             "linalg_inv_ex",
             "linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor, Tensor)",
             |c, _| with_info(c),
-            Meaning::Routine(|c| inverse(c, c.bool("check_errors")?)),
+            Meaning::Routine(inverse),
         )
         .doc("the inverse, and 0 or the place of the pivot that is 0")
         .spelled("aten.linalg_inv_ex.default torch.linalg.inv_ex"),
         Op::composite("linalg_inv", "linalg_inv(Tensor A) -> Tensor", |b, c| {
-            first(b, "linalg_inv_ex", vec![c.get("A").clone(), Val::Bool(true)])
+            checked_inverse(b, "linalg.inv", c.leaf("A")?).map(Val::Leaf)
         })
         .doc("the inverse")
         .spelled("aten.linalg_inv.default aten.inverse.default torch.linalg.inv torch.inverse Tensor.inverse"),
@@ -103,7 +104,7 @@ fn factors() -> Vec<Op> {
             "linalg_cholesky_ex",
             "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor, Tensor)",
             |c, _| with_info(c),
-            Meaning::Routine(|c| cholesky(c, c.bool("check_errors")?)),
+            Meaning::Routine(cholesky),
         )
         .doc("the triangular L with L L^T = self, and 0 or the order of the minor that is not positive")
         .spelled("aten.linalg_cholesky_ex.default torch.linalg.cholesky_ex"),
@@ -111,8 +112,9 @@ fn factors() -> Vec<Op> {
             "linalg_cholesky",
             "linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor",
             |b, c| {
-                let args = vec![c.get("self").clone(), c.get("upper").clone(), Val::Bool(true)];
-                first(b, "linalg_cholesky_ex", args)
+                let v = b.many("linalg_cholesky_ex", c.args.clone())?;
+                checked(b, "linalg.cholesky", &v[1], c.leaf("self")?)?;
+                Ok((&v[0]).into())
             },
         )
         .doc("the triangular L with L L^T = self")
@@ -144,6 +146,7 @@ fn factors() -> Vec<Op> {
             "cholesky_inverse(Tensor self, bool upper=False) -> Tensor",
             |b, c| {
                 let l = c.leaf("self")?;
+                check_diagonal(b, l)?;
                 let n = l.shape()?.last().cloned().unwrap_or(Dim::Const(0));
                 let eye = b.op("eye", [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
                 let eye = b.expand(&eye, l.shape()?)?;
@@ -162,14 +165,6 @@ fn factors() -> Vec<Op> {
         .doc("the singular values, the largest first")
         .spelled("aten.linalg_svdvals.default torch.linalg.svdvals"),
     ]
-}
-
-pub(in crate::op::rows) fn first(b: &mut dyn Build, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
-    let mut v = b.many(op, args)?;
-    match v.is_empty() {
-        true => Err(OpError::arg("A", format!("`{op}` gives no tensor"))),
-        false => Ok(v.swap_remove(0).into()),
-    }
 }
 
 // --- types ---------------------------------------------------------------------------------------------------------
@@ -248,6 +243,12 @@ fn solve_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
         return Err(OpError::dtype("linalg.solve: Expected A and B to have the same dtype"));
     }
     if is_vectors(a, b) {
+        let n = &a[a.len() - 1];
+        if !c.bool("left")? && n.as_const().is_some_and(|n| n != 1) {
+            let title =
+                format!("linalg.solve: Incompatible shapes of A and B for the equation XA = B ({n}x{n} and {n}x1)");
+            return Err(OpError::shape(title));
+        }
         let lead = sizes.broadcast(&a[..a.len() - 2], &b[..b.len() - 1])?;
         let n = sizes.equal(&a[a.len() - 1], &b[b.len() - 1], || {
             "linalg.solve: Incompatible shapes of A and B".into()
@@ -289,25 +290,17 @@ pub(in crate::op::rows) fn solved(
 
 // --- values --------------------------------------------------------------------------------------------------------
 
-fn inverse(c: &Call<Tensor>, check: bool) -> OpResult<Val<Tensor>> {
+fn inverse(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let a = c.leaf("A")?;
     let (mut all, mut info) = (vec![], vec![]);
-    for (i, mut m) in batch(a).into_iter().enumerate() {
+    for mut m in batch(a) {
         let mut right = Matrix::eye(m.rows);
         let (_, _, singular) = m.eliminate(&mut right);
-        if check && singular > 0 {
-            let which = if a.rank() > 2 {
-                format!("(Batch element {i}): ")
-            } else {
-                String::new()
-            };
-            return Err(OpError::value(format!(
-                "linalg.inv: {which}The diagonal element {singular} is zero, the inversion could not be completed because the \
-                 input matrix is singular."
-            )));
-        }
         info.push(singular as f64);
         all.extend(right.v);
+    }
+    if c.bool("check_errors")? {
+        check_info("linalg.inv_ex", &info, a)?;
     }
     let out = tensor(a.dtype(), a.shape(), all)?;
     let info = tensor(DType::I32, &a.shape()[..a.rank() - 2], info)?;
@@ -381,11 +374,10 @@ fn solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         true => b.reshape(&[b.shape(), &[1]].concat()),
         false => b.clone(),
     };
-    let one = |_: usize, mut m: Matrix, mut r: Matrix| match m.eliminate(&mut r) {
-        (_, _, 0) => Ok(r),
-        (_, _, k) => Err(OpError::value(format!(
-            "linalg.solve: The solver failed because the input matrix is singular (pivot {k} is zero)."
-        ))),
+    let one = |place: usize, mut m: Matrix, mut r: Matrix| {
+        let (_, _, singular) = m.eliminate(&mut r);
+        let codes = std::iter::repeat_n(0, place).chain([singular as i64]);
+        check_codes("torch.linalg.solve", codes, a.rank() == 2).map(|()| r)
     };
     solve_batch(c, a, &b, c.bool("left")?, &one).map(Val::Leaf)
 }
@@ -414,20 +406,17 @@ fn triangular(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     solve_batch(c, a, b, left, &one).map(Val::Leaf)
 }
 
-fn cholesky(c: &Call<Tensor>, check: bool) -> OpResult<Val<Tensor>> {
+fn cholesky(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (a, upper) = (c.leaf("self")?, c.bool("upper")?);
     let (mut all, mut info) = (vec![], vec![]);
     for m in batch(a) {
         let m = if upper { m.transposed() } else { m };
         let (l, minor) = cholesky_of(&m);
-        if check && minor > 0 {
-            return Err(OpError::value(format!(
-                "linalg.cholesky: The factorization could not be completed because the input is not positive-definite (the \
-                 leading minor of order {minor} is not positive-definite)."
-            )));
-        }
         info.push(minor as f64);
         all.extend(if upper { l.transposed().v } else { l.v });
+    }
+    if c.bool("check_errors")? {
+        check_info("linalg.cholesky_ex", &info, a)?;
     }
     let out = tensor(a.dtype(), a.shape(), all)?;
     let info = tensor(DType::I32, &a.shape()[..a.rank() - 2], info)?;
@@ -440,6 +429,8 @@ fn singular_values(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return Err(OpError::shape("singular values are of matrices"));
     };
     let shape = [lead, &[*m.min(n)]].concat();
-    let all: Vec<f64> = batch(a).into_iter().flat_map(|m| singular(&m).1).collect();
+    let all = batch(a);
+    check_finite("linalg.svd", &all, a)?;
+    let all: Vec<f64> = all.iter().flat_map(|m| singular(m).1).collect();
     tensor(a.dtype(), &shape, all).map(Val::Leaf)
 }

@@ -1,6 +1,7 @@
 //! Rows of eigenvalues and singular values, and what is made of them: pseudo-inverses, ranks, least squares, roots.
 
 use super::eigen::{completed, exponential, singular, symmetric};
+use super::errors::{check_codes, check_finite};
 use super::factors::{results, with_least};
 use super::matrix::{Matrix, batch, tensor};
 use super::{matrices, square};
@@ -263,14 +264,18 @@ fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         }
     };
     let (mut values, mut vectors) = (vec![], vec![]);
-    for (i, m) in batch(c.leaf("self")?).into_iter().enumerate() {
+    let x = c.leaf("self")?;
+    for (i, m) in batch(x).into_iter().enumerate() {
         let used = |i: usize, j: usize| if (i >= j) == lower { m.at(i, j) } else { m.at(j, i) };
         let m = Matrix::from_fn(m.rows, m.columns, used);
         if m.v.iter().any(|x| !x.is_finite()) {
-            return Err(OpError::value(format!(
-                "linalg.eigh: (Batch element {i}): The algorithm failed to converge because the input matrix contained \
-                 non-finite values."
-            )));
+            // LAPACK gives the number of elements beside the diagonal that did not become 0. Small matrices are solved by formulas.
+            let code = if m.rows > 2 { m.rows as i64 - 1 } else { 0 };
+            check_codes("linalg.eigh", std::iter::repeat_n(0, i).chain([code]), x.rank() == 2)?;
+            let one = if m.rows == 1 { 1.0 } else { f64::NAN };
+            values.extend(std::iter::repeat_n(f64::NAN, m.rows));
+            vectors.extend(std::iter::repeat_n(one, m.v.len()));
+            continue;
         }
         let (s, v) = symmetric(&m);
         values.extend(s);
@@ -282,13 +287,10 @@ fn eigh(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn svd(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (mut left, mut values, mut right) = (vec![], vec![], vec![]);
     let full = c.bool("full_matrices")?;
-    for (i, m) in batch(c.leaf("A")?).into_iter().enumerate() {
-        if m.v.iter().any(|x| !x.is_finite()) {
-            return Err(OpError::value(format!(
-                "linalg.svd: (Batch element {i}): The algorithm failed to converge because the input matrix contained \
-                 non-finite values."
-            )));
-        }
+    let a = c.leaf("A")?;
+    let all = batch(a);
+    check_finite("linalg.svd", &all, a)?;
+    for m in all {
         let (mut u, s, mut v) = singular(&m);
         if full {
             let k = s.len();
