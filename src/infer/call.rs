@@ -81,8 +81,9 @@ pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpErr
     if call.op.view.is_some() && call.op.aliases {
         return Ok(result);
     }
-    match call.args.first() {
-        Some(Val::Leaf(target)) => stored_type(target, result),
+    match (call.args.first(), call.op.in_place) {
+        (Some(Val::Leaf(target)), Some(check)) => check(call).map(|()| Val::Leaf(target.clone())),
+        (Some(Val::Leaf(target)), None) => stored_type(target, result),
         _ => Ok(result),
     }
 }

@@ -39,6 +39,9 @@ impl Known {
         let found = result_layout(resolved, ty, &|o| self.layout(o));
         let Some(Operand::Node(target)) = resolved.written() else {
             self.layouts[n] = found;
+            if let Some(target) = self.same_object(resolved, ty) {
+                self.objects[n] = Some(self.objects[target].unwrap_or(target));
+            }
             return;
         };
         let object = self.objects[target].unwrap_or(target);
@@ -85,6 +88,16 @@ impl Known {
         Ok(ty)
     }
 
+    /// The node that the result of a call is, as a Python object.
+    fn same_object(&self, resolved: &Resolved, ty: &Type) -> Option<NodeId> {
+        let (op, types, operands) = (resolved.op()?, resolved.types()?, resolved.call()?);
+        let Some(Operand::Node(x)) = operands.args.first()?.as_leaf() else {
+            return None;
+        };
+        let same = !resolved.copies() && op.gives_operand(&types, ty, self.layouts[*x].as_ref());
+        same.then_some(*x)
+    }
+
     /// Where an operand lies.
     fn layout(&self, o: &Operand) -> Option<Layout> {
         match o {
@@ -110,13 +123,17 @@ pub fn result_layout(resolved: &Resolved, ty: &Type, at: &dyn Fn(&Operand) -> Op
     let (op, types, operands) = (resolved.op()?, resolved.types()?, resolved.call()?);
     let of_param = |i: usize| at(operands.args.get(i)?.as_leaf()?);
     let Val::Leaf(out) = ty else {
-        return (!op.aliases).then(|| Layout::contiguous(&[]));
+        return layout::of_results(&types, &of_param).filter(|_| !op.aliases);
     };
     let shape = out.shape.as_deref()?;
     let items = types.args.first().is_some_and(|v| v.items().is_some());
     if items && op.name == "item_of" {
         // An item of several results.
-        return of_param(0).map(|_| Layout::contiguous(shape));
+        let at = of_param(0)?;
+        return Some(match at.strides.len() == shape.len() {
+            true => at,
+            false => Layout::contiguous(shape),
+        });
     }
     match resolved.copies() {
         true => Some(Layout::contiguous(shape)),

@@ -5,6 +5,7 @@
 //! that storage gathers its elements anew when it is next read.
 
 use crate::op::layout::{Layout, Window, reshape_strides};
+use crate::op::sharing::{is_expanded, may_share, refused};
 use crate::op::view::strided_positions;
 use crate::op::{IndexMap, OpError, OpResult, View};
 use crate::tensor::{Tensor, contiguous_strides};
@@ -155,6 +156,11 @@ impl Cell {
         self.tensor.ty()
     }
 
+    /// Whether torch sees that elements share a place.
+    pub fn is_expanded(&self) -> bool {
+        is_expanded(&self.ty().shape.unwrap_or_default(), &self.layout().strides)
+    }
+
     /// Whether the elements lie in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
         let shape = self.tensor.shape();
@@ -176,9 +182,21 @@ impl Cell {
             IndexMap::Affine(map) => {
                 let mut offset = self.offset;
                 let mut strides = vec![0; view.shape.len()];
+                let mut kept = vec![false; view.shape.len()];
                 for (x, s) in map.iter().zip(&self.strides) {
                     offset += x.offset * s;
-                    x.terms.iter().for_each(|&(d, c)| strides[d] += c * s);
+                    for &(d, c) in &x.terms {
+                        strides[d] += c * s;
+                        kept[d] = true;
+                    }
+                }
+                // A new dim of one element steps over what lies inside of it, as torch's does.
+                let mut step = 1;
+                for (d, &n) in view.shape.iter().enumerate().rev() {
+                    if !kept[d] && n == 1 {
+                        strides[d] = step;
+                    }
+                    step = strides[d].saturating_mul(n.max(1) as i64);
                 }
                 Some((offset, strides))
             }
@@ -221,26 +239,31 @@ impl Cell {
         })
     }
 
-    /// Writes `value`, which has the cell's type, to the cell's place in the storage.
-    pub fn write(&self, value: &Tensor) -> OpResult<Cell> {
+    /// Writes `value`, which has the cell's type, to the cell's place in the storage. `shared`: where elements share a
+    /// place, what has changed is stored; such a write is refused otherwise, if torch sees it.
+    pub fn write(&self, value: &Tensor, shared: bool) -> OpResult<Cell> {
         let shape = self.tensor.shape();
-        let overlaps = |(&n, &s): (&usize, &i64)| n > 1 && s == 0;
-        if value.numel() > 0 && shape.iter().zip(&self.strides).any(overlaps) {
-            return Err(OpError::shape(
-                "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
-                 Please clone() the tensor before performing the operation.",
-            ));
+        let (dims, at) = (value.ty().shape.unwrap_or_default(), self.layout());
+        let shares = may_share(&dims, &at.strides);
+        if shares && !shared && is_expanded(&dims, &at.strides) {
+            return Err(refused());
         }
         let mut storage = self.storage.borrow_mut();
         let size = self.tensor.dtype().size();
-        let source = value.bytes();
+        let (source, old) = (value.bytes(), self.tensor.bytes());
         let target = storage.data.bytes_mut();
         strided_positions(shape, self.offset, &self.strides, &mut |i, p| {
-            target[p * size..(p + 1) * size].copy_from_slice(&source[i * size..(i + 1) * size]);
+            let new = &source[i * size..(i + 1) * size];
+            if !shares || new != &old[i * size..(i + 1) * size] {
+                target[p * size..(p + 1) * size].copy_from_slice(new);
+            }
         });
         storage.version += 1;
         let mut cell = self.clone();
-        cell.tensor = value.clone();
+        cell.tensor = match shares {
+            true => gather(&storage.data, &self.ty(), self.offset, &self.strides),
+            false => value.clone(),
+        };
         cell.version = storage.version;
         Ok(cell)
     }
@@ -336,7 +359,7 @@ mod tests {
         ]);
         let row = t.view(&view(row, &[2])).unwrap();
         assert_eq!(row.tensor().as_slice::<f32>(), [1., 4.]);
-        row.write(&Tensor::from_slice(&[2], &[10f32, 40.])).unwrap();
+        row.write(&Tensor::from_slice(&[2], &[10f32, 40.]), false).unwrap();
         assert_eq!(base.fresh().tensor().as_slice::<f32>(), [0., 10., 2., 3., 40., 5.]);
         assert_eq!(t.fresh().tensor().as_slice::<f32>(), [0., 3., 10., 40., 2., 5.]);
     }

@@ -3,13 +3,13 @@
 use super::cell::{Cell, apply_view};
 use super::{contract, reduce};
 use crate::op::emit::call_of;
-use crate::op::layout::{self, Layout, Window};
+use crate::op::layout::{self, Layout};
 use crate::op::pointwise::instantiate;
-use crate::op::view::BITS;
-use crate::op::{Build, Call, IndexMap, Meaning, OpError, OpResult, Sizes, Traced, View};
+use crate::op::view::{BITS, scattered_view};
+use crate::op::{Build, Call, Meaning, OpError, OpResult, Sizes, Traced};
 use crate::scalar::eval_tensors;
 use crate::tensor::Tensor;
-use crate::types::{Dim, TensorType, Type, Val};
+use crate::types::{TensorType, Type, Val};
 
 /// The type of a value.
 pub fn type_of(v: &Val<Cell>) -> Type {
@@ -21,7 +21,10 @@ pub fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
     let types = call.map(Cell::ty);
     let ty = (call.op.rule)(&types, &mut Sizes::default())?;
     super::check_size(&ty, call.op.name)?;
-    meaning(call, &types, ty)
+    match call.args.first() {
+        Some(Val::Leaf(x)) if call.op.gives_operand(&types, &ty, Some(&x.layout())) => Ok(Val::Leaf(x.clone())),
+        _ => meaning(call, &types, ty),
+    }
 }
 
 fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Val<Cell>> {
@@ -61,9 +64,9 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             };
             let result = f(&mut e, &traced)?;
             let result = e.untrace(&result);
-            match &result {
-                Val::Leaf(cell) if call.op.name.ends_with("_like") => laid_out(call, types, cell.tensor().clone()),
-                _ => Ok(result),
+            match layout::has_own_order(types) {
+                true => placed(call, types, result.map(|c| c.tensor().clone())),
+                false => Ok(result),
             }
         }
         Meaning::Contract(f) => {
@@ -75,8 +78,8 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             Val::Leaf(t) => operand(call, 0)?.bits(t).map(Val::Leaf),
             v => Ok(v.map(|t| Cell::new(t.clone()))),
         },
-        Meaning::Routine(_) if call.op.name == "as_strided_scatter" => strided_scatter(call, types),
-        Meaning::Routine(f) => Ok(f(&call.map(|c| c.tensor().clone()))?.map(|t| Cell::new(t.clone()))),
+        Meaning::Routine(_) if let Some(view) = scattered_view(types) => scattered(call, &view),
+        Meaning::Routine(f) => placed(call, types, f(&call.map(|c| c.tensor().clone()))?),
         Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
         Meaning::Host => match (call.op.name, call.args.first()) {
             ("stride" | "is_contiguous" | "storage_offset", Some(Val::Leaf(x))) => {
@@ -88,6 +91,16 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
     }
 }
 
+/// What a call made, as it lies in memory.
+fn placed(call: &Call<Cell>, types: &Call<TensorType>, made: Val<Tensor>) -> OpResult<Val<Cell>> {
+    if let Val::Leaf(t) = made {
+        return laid_out(call, types, t);
+    }
+    let at = |i: usize| call.args[i].as_leaf().map(Cell::layout);
+    let found = layout::of_results(types, &at);
+    Ok(made.map(|t| Cell::laid_out(t.clone(), found.as_ref().filter(|l| l.strides.len() == t.rank()))))
+}
+
 /// A tensor that a call made, as it lies in memory.
 fn laid_out(call: &Call<Cell>, types: &Call<TensorType>, t: Tensor) -> OpResult<Val<Cell>> {
     let at = |i: usize| call.args[i].as_leaf().map(Cell::layout);
@@ -95,30 +108,18 @@ fn laid_out(call: &Call<Cell>, types: &Call<TensorType>, t: Tensor) -> OpResult<
     Ok(Val::Leaf(Cell::laid_out(t, found.as_ref())))
 }
 
-/// `as_strided_scatter`: a copy of the operand's storage that is written to, seen as the operand is.
-fn strided_scatter(call: &Call<Cell>, types: &Call<TensorType>) -> OpResult<Val<Cell>> {
-    let copy = operand(call, 0)?.detached();
-    let window = Window::of(types)?;
-    let known = |d: &Dim| {
-        d.as_const()
-            .ok_or_else(|| OpError::shape(format!("a size is not known: {d}")))
+/// `as_strided_scatter` and its like: a copy of the operand's storage that is written to, seen as the operand is.
+fn scattered(call: &Call<Cell>, view: &Call<TensorType>) -> OpResult<Val<Cell>> {
+    let x = operand(call, 0)?;
+    let copy = match x.is_expanded() {
+        true => Cell::new(x.tensor().clone()),
+        false => x.detached(),
     };
-    let size = window
-        .size
-        .iter()
-        .map(|d| Ok(known(d)? as usize))
-        .collect::<OpResult<Vec<usize>>>()?;
-    let map = IndexMap::Strided {
-        offset: window.offset.as_ref().map(known).transpose()?,
-        strides: window.strides.iter().map(known).collect::<OpResult<_>>()?,
-    };
-    let view = View {
-        operand: 0,
-        map,
-        shape: size,
+    let Meaning::View(f) = view.op.meaning else {
+        return Err(OpError::shape(format!("`{}` is not a view", view.op.name)));
     };
     let src = operand(call, 1)?.tensor().to(copy.tensor().dtype());
-    copy.view(&view)?.write(&src)?;
+    copy.view(&f(view)?)?.write(&src, false)?;
     Ok(Val::Leaf(copy.fresh()))
 }
 

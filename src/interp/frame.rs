@@ -4,6 +4,7 @@ use super::cell::Cell;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, NodeId};
 use crate::infer::{self, literal};
+use crate::op::sharing::takes_shared;
 use crate::op::{Call, OpResult};
 use crate::types::Val;
 use cranelift_entity::SecondaryMap;
@@ -69,14 +70,21 @@ impl Frame<'_> {
             }
             return Ok(renewed);
         }
-        write(target, result)
+        let types = call.map(Cell::ty);
+        infer::inplace_type(&types, result.map(Cell::ty))?;
+        store(target, result, takes_shared(&types, &target.layout()))
     }
 }
 
 /// Writes a result to `target`, converted to its dtype, and gives the target.
 pub(super) fn write(target: &Cell, result: Val<Cell>) -> OpResult<Val<Cell>> {
+    infer::stored_type(&target.ty(), result.map(Cell::ty))?;
+    store(target, result, false)
+}
+
+/// Writes a result that `target` can hold. `shared`: see [`Cell::write`].
+fn store(target: &Cell, result: Val<Cell>, shared: bool) -> OpResult<Val<Cell>> {
     let Val::Leaf(new) = &result else { return Ok(result) };
-    infer::stored_type(&target.ty(), Val::Leaf(new.ty()))?;
     let value = new.tensor().to(target.tensor().dtype());
-    target.write(&value).map(Val::Leaf)
+    target.write(&value, shared).map(Val::Leaf)
 }

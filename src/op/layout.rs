@@ -9,7 +9,7 @@
 mod calls;
 mod window;
 
-pub use calls::{has_format, host_value, of_call, of_result, of_view};
+pub use calls::{has_format, has_own_order, host_value, of_call, of_result, of_results, of_view};
 pub use window::Window;
 
 use super::view::{DimMap, DimView};
@@ -131,11 +131,21 @@ impl Layout {
             DimMap::Affine(map) => {
                 let mut offset = self.offset.clone();
                 let mut strides = vec![Dim::Const(0); view.shape.len()];
+                let mut kept = vec![false; view.shape.len()];
                 for (x, s) in map.iter().zip(&self.strides) {
                     offset = offset.add(&x.offset.mul(s));
                     for &(d, c) in &x.terms {
                         strides[d] = strides[d].add(&s.mul(&Dim::Const(c)));
+                        kept[d] = true;
                     }
+                }
+                // A new dim of one element steps over what lies inside of it, as torch's does.
+                let mut step = Dim::Const(1);
+                for (d, n) in view.shape.iter().enumerate().rev() {
+                    if !kept[d] && *n == Dim::Const(1) {
+                        strides[d] = step;
+                    }
+                    step = strides[d].mul(n);
                 }
                 Some(Layout {
                     offset,

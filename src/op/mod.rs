@@ -39,6 +39,7 @@ mod registry;
 pub mod rows;
 pub mod running;
 mod schema;
+pub mod sharing;
 mod signature;
 pub mod spell;
 pub mod view;
@@ -57,6 +58,7 @@ pub use schema::{Literal, NoLeaf, Param, ParamType, Parameters, Schema, write_li
 pub use signature::texts as signature_texts;
 
 use crate::types::Val;
+use crate::types::{TensorType, Type};
 
 /// What an op does beside computing its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +117,12 @@ pub struct Op {
     /// Whether the result may share the first parameter's memory in torch (views, `contiguous`, `to`): what
     /// functionalisation must know.
     pub aliases: bool,
+    /// What torch asks of its calls in place, where that is not whether the result's dtype can be stored.
+    pub in_place: Option<fn(&Call<TensorType>) -> OpResult<()>>,
+    /// When the result is the first operand itself, and no view of it: what changes the shape of one changes the other's.
+    pub same_object: Option<fn(&Call<TensorType>, &layout::Layout) -> bool>,
+    /// Which of its writes in place do not ask whether elements share a place in memory.
+    pub shared_writes: Option<sharing::SharedWrites>,
     /// For views: the rule that also holds for symbolic sizes.
     pub view: Option<view::ViewRule>,
     /// For ops that were registered: what they compute.
@@ -154,6 +162,9 @@ impl Op {
             meaning,
             commutative: false,
             aliases: matches!(meaning, Meaning::View(_)),
+            in_place: None,
+            shared_writes: None,
+            same_object: None,
             view: None,
             custom: None,
         }
@@ -245,6 +256,24 @@ impl Op {
     pub fn module(mut self, text: &'static str) -> Op {
         self.modules.push(ModuleForm { text });
         self
+    }
+
+    /// Calls in place compute in the operand's own dtype, if `check` lets them.
+    pub fn in_place_if(mut self, check: fn(&Call<TensorType>) -> OpResult<()>) -> Op {
+        self.in_place = Some(check);
+        self
+    }
+
+    /// The result is the first operand itself, and no view of it, where `rule` says so of the operand's layout.
+    pub fn same_object(mut self, rule: fn(&Call<TensorType>, &layout::Layout) -> bool) -> Op {
+        self.same_object = Some(rule);
+        self
+    }
+
+    /// Whether the result, of type `out`, of a call on a first operand that lies so is that operand itself.
+    pub fn gives_operand(&self, call: &Call<TensorType>, out: &Type, at: Option<&layout::Layout>) -> bool {
+        let rule = self.same_object.zip(at);
+        call.args.first() == Some(out) && rule.is_some_and(|(rule, at)| rule(call, at))
     }
 
     /// The first two operands may be swapped.

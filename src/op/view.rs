@@ -6,6 +6,7 @@
 
 use super::emit::{dims_val, ints_val};
 use super::layout::contiguous_dims;
+use super::sharing::{is_expanded, refused};
 use super::{AffineIndex, Build, Call, IndexMap, OpError, OpResult, Sizes, Traced, View};
 use crate::diag::Code;
 use crate::tensor::contiguous_strides;
@@ -272,13 +273,8 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
         return b.op(op, args);
     }
     let (offset, strides) = dim_view.strided(base.shape()?);
-    let overlaps = |(n, s): (&Dim, &Dim)| *s == Dim::Const(0) && !matches!(n, Dim::Const(0 | 1));
-    let empty = dim_view.shape.contains(&Dim::Const(0));
-    if !empty && dim_view.shape.iter().zip(&strides).any(overlaps) {
-        return Err(OpError::shape(
-            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
-             Please clone() the tensor before performing the operation.",
-        ));
+    if is_expanded(&dim_view.shape, &strides) {
+        return Err(refused());
     }
     let args = vec![
         (&base).into(),
@@ -288,6 +284,15 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
         Val::Int(offset),
     ];
     b.op("strided_scatter", args)
+}
+
+/// The call of the view that `slice_scatter` and its like write to. torch writes to a copy of the whole memory.
+pub fn scattered_view<T: Clone>(c: &Call<T>) -> Option<Call<T>> {
+    let name = c.op.name.strip_suffix("_scatter")?;
+    let op = super::by_name(name).filter(|_| matches!(name, "as_strided" | "diagonal" | "select" | "slice"))?;
+    let mut args = c.args.clone();
+    args.remove(1);
+    Some(Call { op, args })
 }
 
 impl dyn Build + '_ {

@@ -153,9 +153,11 @@ impl Scalar {
                 // An i64 goes to f32 in one rounding.
                 DType::F32 => Scalar::F32(match self {
                     Scalar::Int(_, x) => x as f32,
+                    Scalar::Half(_, x) => x,
                     s => s.to_f64() as f32,
                 }),
                 DType::F16 => Scalar::Half(to, f16::from_f32(self.cast_f32()).to_f32()),
+                DType::BF16 if self.dtype().is_float8() && self.to_f64().is_nan() => Scalar::Half(to, f32::NAN),
                 DType::BF16 => Scalar::Half(to, bf16::from_f32(self.cast_f32()).to_f32()),
                 d if d.is_float8() => Scalar::Half(d, float8::decode(d, float8::encode(d, self.cast_f32()))),
                 _ => panic!("{to} has no scalars"),

@@ -33,18 +33,21 @@ fn format(dtype: DType) -> Option<Format> {
     })
 }
 
+/// What torch makes of the NaN of a format that has one only.
+const ONLY_NAN: f32 = f32::from_bits(0x7f80_0001);
+
 /// The number that `code` is, which f32 holds exactly.
 pub(super) fn decode(dtype: DType, code: u8) -> f32 {
     let Some(f) = format(dtype) else {
         // `float8_e8m0fnu`: a power of two.
         return if code == 0xff {
-            f32::NAN
+            ONLY_NAN
         } else {
             (code as f64 - 127.0).exp2() as f32
         };
     };
     if f.only_nan == Some(code) {
-        return f32::NAN;
+        return ONLY_NAN;
     }
     let sign = if code & 0x80 != 0 { -1.0 } else { 1.0 };
     let size = code & 0x7f;
@@ -162,6 +165,27 @@ mod tests {
             (DType::F8E8M0FNU, f32::INFINITY, 0xff),
         ] {
             assert_eq!(encode(d, x), want, "{d} {x}");
+        }
+    }
+    /// `torch.tensor([code], dtype=torch.uint8).view(d).to(torch.float32)`.
+    #[test]
+    fn nan_has_torchs_bits() {
+        use crate::tensor::Scalar;
+        for (d, code, want) in [
+            (DType::F8E4M3FNUZ, 0x80, 0x7f80_0001),
+            (DType::F8E5M2FNUZ, 0x80, 0x7f80_0001),
+            (DType::F8E8M0FNU, 0xff, 0x7f80_0001),
+            (DType::F8E4M3FN, 0x7f, 0x7ff0_0000),
+            (DType::F8E5M2, 0xff, 0xffe0_0000u32),
+        ] {
+            let x = Scalar::read(d, &[code], 0);
+            let Scalar::F32(y) = x.cast(DType::F32) else {
+                panic!("no f32")
+            };
+            assert_eq!(y.to_bits(), want, "{d}");
+            let mut half = [0; 2];
+            x.cast(DType::BF16).write(&mut half, 0);
+            assert_eq!(u16::from_le_bytes(half), 0x7fc0, "{d}");
         }
     }
 }

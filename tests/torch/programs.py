@@ -15,6 +15,8 @@ INTS = [torch.int64] * 4 + [torch.int32] * 2 + [torch.int16, torch.int8, torch.u
 SIZES = [0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 11, 16, 17, 33]
 # Elements of the largest value.
 LARGEST = 3000
+# Writes that leave the same where elements share a place in memory, in whatever order they are made.
+REPEATABLE = "zero_ fill_ masked_fill_ index_fill_ fill_diagonal_ relu_ abs_ clamp_ floor_ tril_ triu_ threshold_".split()
 
 
 class Ref:
@@ -60,7 +62,8 @@ class Program:
                 # A write moves what it wrote; a value of its own is simply moved.
                 moved = t * (1 + torch.finfo(t.dtype).eps * (2 * torch.rand(t.shape, generator=noise) - 1)).to(t.dtype)
                 if target._schema.is_mutable:
-                    t.copy_(moved)
+                    if not overlaps(t):
+                        t.copy_(moved)
                 elif t._base is None:
                     env[i] = moved
         return env
@@ -229,8 +232,8 @@ class Maker:
         if target is getitem or not target._schema.is_mutable:
             return []
         tensors = [self.env[j] for j in refs([args[:1], kwargs.get("out")])]
-        if any(overlaps(t) for t in tensors):
-            raise Refused  # What is written depends on the order of a loop.
+        if str(target).split(".")[1] not in REPEATABLE and any(overlaps(t) for t in tensors):
+            raise Refused  # What is written depends on the order of torch's loop, and on its vectors and threads.
         return [t.new_empty(0).set_(t.untyped_storage()) for t in tensors]
 
     def too_large(self, t):
@@ -295,6 +298,8 @@ def smooth(m):
     if name in ("log1p", "rsqrt", "log", "log2", "lgamma", "digamma"):
         i = m.add(aten.abs.default, (Ref(i),))
         i = m.add(aten.add.Tensor, (Ref(i), 1))
+    if name == "gelu" and not t.isfinite().all():
+        raise Refused  # torch gives NaN or infinity for it, by the place in a vector (docs/language.md, section 11).
     if name == "logit":
         return m.add(aten.logit.default, (Ref(i), 0.125), soft=True)
     return m.add(getattr(aten, name).default, (Ref(i),), soft=True)
@@ -661,8 +666,6 @@ def writes(m):
     if name == "as_strided_":
         return m.add(aten.as_strided_.default, (x, [2, 2], [m.pick([1, 2, 3]), 1], m.pick([None, 0, 1, 2])))
     if name == "cumsum_":
-        if not is_float(t):
-            raise Refused  # torch sums in the dtype itself there.
         return m.add(aten.cumsum_.default, (x, dim_of(m, t)))
     if name == "fill_diagonal_":
         return m.add(aten.fill_diagonal_.default, (x, m.scalar(t)))
@@ -750,22 +753,37 @@ def created(m):
     return m.add(aten.new_zeros.default, (Ref(i), shape))
 
 
+def sums_exactly(n, *factors):
+    """Whether sums of `n` products of such elements are exact in any order. Half precision is rounded in between."""
+    if any(not is_sharp(t) or t.element_size() < 4 for t in factors):
+        return False
+    largest = math.prod(t[t.isfinite()].double().abs().max().item() if t.isfinite().any() else 0.0 for t in factors)
+    return n * largest * 16 ** len(factors) < 2**23
+
+
 @kind(5)
 def products(m):
+    made = product(m)
+    # Which zero a sum of zeros is depends in torch on the place in the matrix and on its sizes.
+    m.pool.remove(made)
+    return m.add(aten.add.Scalar, (Ref(made), 0))
+
+
+def product(m):
     name = m.pick(["mm", "matmul", "matmul", "mul_outer", "bmm", "linear", "mv", "dot", "einsum", "addmm", "layer_norm", "pool", "conv1d"])
     i, t = m.value(is_float)
     x = Ref(i)
     same = lambda ok: m.value(lambda u: u.dtype == t.dtype and ok(u))  # noqa: E731
-    # Half precision may be summed in any order, and which zero a sum of zeros is depends on where it begins.
-    soft = True
+    rough = lambda j, n: m.is_soft(i) or m.is_soft(j) or not sums_exactly(n + 2, t, m.env[j])  # noqa: E731
     if name in ("mm", "addmm", "linear", "mv", "bmm", "matmul", "dot"):
         if t.dim() == 0:
             raise Refused
+        n = t.shape[-1]
         if name == "linear":
-            j, _ = same(lambda u: u.dim() == 2 and u.shape[1] == t.shape[-1])
-            return m.add(aten.linear.default, (x, Ref(j)), soft=soft)
+            j, _ = same(lambda u: u.dim() == 2 and u.shape[1] == n)
+            return m.add(aten.linear.default, (x, Ref(j)), soft=rough(j, n))
         try:
-            j, u = same(lambda u: u.dim() == t.dim() and (u.shape[-2] if u.dim() > 1 else u.shape[0]) == t.shape[-1])
+            j, u = same(lambda u: u.dim() == t.dim() and (u.shape[-2] if u.dim() > 1 else u.shape[0]) == n)
         except Refused:
             if t.dim() < 2:
                 raise
@@ -773,18 +791,18 @@ def products(m):
         y = Ref(j)
         if name == "addmm":
             b = m.add(aten.select.int, (y, 0, 0))
-            return m.add(aten.addmm.default, (Ref(b), x, y), {"beta": m.pick([1, 2]), "alpha": m.pick([1, -1])}, soft=soft)
-        return m.add(getattr(aten, name).default, (x, y), soft=soft)
+            return m.add(aten.addmm.default, (Ref(b), x, y), {"beta": m.pick([1, 2]), "alpha": m.pick([1, -1])}, soft=rough(j, n))
+        return m.add(getattr(aten, name).default, (x, y), soft=rough(j, n))
     if name == "mul_outer":
         j, _ = same(lambda u: u.dim() == 1)
-        return m.add(aten.outer.default, (x, Ref(j)), soft=soft)
+        return m.add(aten.outer.default, (x, Ref(j)), soft=rough(j, 1))
     if name == "layer_norm":
         return m.add(aten.layer_norm.default, (x, list(t.shape[-1:])), soft=True)
     if name == "pool":
         return m.add(aten.avg_pool1d.default if m.chance(0.5) else aten.max_pool1d.default, (x, [2], [m.pick([1, 2])]))
     if name == "conv1d":
-        j, _ = same(lambda u: u.dim() == 3)
-        return m.add(aten.conv1d.default, (x, Ref(j)), soft=soft)
+        j, u = same(lambda u: u.dim() == 3)
+        return m.add(aten.conv1d.default, (x, Ref(j)), soft=rough(j, u.shape[1] * u.shape[2]))
     raise Refused
 
 

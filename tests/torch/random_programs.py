@@ -7,7 +7,7 @@ make_fx, an archive of torch.export.
 
 Values are *sharp* (multiples of 1/16 below 1024, on which sums and products are exact) or *soft* (all others). Sharp values
 must agree bit for bit. Soft ones must agree as far as a program says: it runs again in PyTorch with every soft result moved by
-a rounding, and fxc may differ by ten times what that changes. Calls that jump (comparisons, floor, argmax) read sharp
+a rounding, and fxc may differ by ten times what that changes. Products of sharp values are sharp where no order of their sums rounds. Calls that jump (comparisons, floor, argmax) read sharp
 values alone. A program that fails is shrunk to the calls and the results that it takes, and printed.
 
 Needs: torch, safetensors. Without them it says so and checks nothing. Exit code 1 if a program fails.
@@ -52,7 +52,7 @@ def wanted(p, names):
             x = t.double()
             diffs = [(u.detach().double() - x).nan_to_num(0, 0, 0).abs().max().item() if t.numel() else 0.0 for u in twins]
             scale = x[x.isfinite()].abs().max().item() if x.isfinite().any() else 0.0
-            spread = None if max(diffs) == 0 and is_sharp(t) and not soft else 10 * max(diffs) + 20 * torch.finfo(t.dtype).eps * scale
+            spread = None if max(diffs) == 0 and is_sharp(t) and not soft else 10 * max(diffs) + 20 * torch.finfo(t.dtype).eps * scale + 4 * torch.finfo(t.dtype).smallest_normal * torch.finfo(t.dtype).eps
         out[name] = (t, spread)
 
     for k, i in enumerate(p.results):

@@ -2,8 +2,9 @@
 
 use super::{Layout, channels_last_order, iterated};
 use crate::op::emit::call_of;
-use crate::op::view::BITS;
-use crate::op::{Build, Call, Decompose, Meaning, Op, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::sharing::is_expanded;
+use crate::op::view::{BITS, scattered_view};
+use crate::op::{Build, Call, Decompose, Meaning, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Type, Val};
 
 /// The layout of the tensor that a call makes, which is no view of its operands. `at` gives the layout of the tensor that
@@ -18,14 +19,19 @@ pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -
             _ => {}
         }
     }
-    if !keeps_order(call.op) {
-        return match call.op.meaning {
-            Meaning::Decompose(f) => decomposed(call, f, at),
-            _ => Some(Layout::contiguous(shape)),
-        };
+    if scattered_view(call).is_some()
+        && let Some(own) = at(0).filter(|own| !is_expanded(shape, &own.strides))
+    {
+        return Some(own);
     }
+    let operands = match order_of(call) {
+        Order::RowMajor => return Some(Layout::contiguous(shape)),
+        Order::Parts(f) => return decomposed(call, f, at),
+        Order::First => 1,
+        Order::Operands => call.args.len(),
+    };
     let mut layouts = vec![];
-    for (i, v) in call.args.iter().enumerate() {
+    for (i, v) in call.args.iter().enumerate().take(operands) {
         if let Val::Leaf(t) = v {
             layouts.push((t.shape.clone()?, at(i)?));
         }
@@ -83,7 +89,12 @@ impl Build for Placed {
     fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         let call = call_of(op, args)?;
         if let Meaning::Decompose(f) = call.op.meaning {
-            return f(self, &call);
+            let result = f(self, &call)?;
+            if has_own_order(&call.types()) {
+                let row_major = |t: &Traced| t.ty.shape.as_deref().map(Layout::contiguous);
+                return Ok(result.map(|t| self.traced(&t.ty, row_major(t))));
+            }
+            return Ok(result);
         }
         let types = call.types();
         let ty = (call.op.rule)(&types, &mut Sizes::default())?;
@@ -117,11 +128,78 @@ fn decomposed(call: &Call<TensorType>, f: Decompose, at: &dyn Fn(usize) -> Optio
     }
 }
 
-/// Whether the result has its operands' order of dims in memory.
-fn keeps_order(op: &Op) -> bool {
-    match op.meaning {
-        Meaning::Pointwise(_) => !matches!(op.name, "masked_fill" | "full" | "zeros" | "ones"),
-        _ => matches!(op.name, "clone" | "flip") || op.name.ends_with("_like"),
+/// The order that the dims of a result have in memory.
+#[derive(Clone, Copy)]
+enum Order {
+    RowMajor,
+    /// That of the first operand (torch's `empty_like`).
+    First,
+    /// What torch's `TensorIterator` makes of all operands' orders.
+    Operands,
+    /// That of what the op decomposes into.
+    Parts(Decompose),
+}
+
+/// Ops whose results torch makes in row-major order, though they compute element by element or decompose into what does.
+const ROW_MAJOR: [&str; 20] = [
+    "_log_softmax",
+    "_softmax",
+    "full",
+    "layer_norm",
+    "log_sigmoid",
+    "log_softmax",
+    "masked_fill",
+    "native_layer_norm",
+    "new_empty",
+    "new_full",
+    "new_ones",
+    "new_zeros",
+    "ones",
+    "renorm",
+    "rms_norm",
+    "rrelu",
+    "softmax",
+    "tril",
+    "triu",
+    "zeros",
+];
+
+/// Ops that clone their operand, or make a tensor like it, and write to that.
+const LIKE_FIRST: [&str; 7] = ["argsort", "clone", "flip", "index_fill", "index_put", "msort", "sort"];
+
+fn order_of(call: &Call<TensorType>) -> Order {
+    let name = call.op.name;
+    // `2 ** x` is made in row-major order, `x ** 2` is not.
+    let of_number = name == "pow" && call.args.first().is_some_and(|x| x.as_leaf().is_none());
+    if of_number || ROW_MAJOR.contains(&name) {
+        return Order::RowMajor;
+    }
+    if LIKE_FIRST.contains(&name) {
+        return Order::First;
+    }
+    match call.op.meaning {
+        Meaning::Pointwise(_) => Order::Operands,
+        _ if name.ends_with("_like") => Order::Operands,
+        Meaning::Decompose(f) => Order::Parts(f),
+        _ => Order::RowMajor,
+    }
+}
+
+/// Whether the layout of the results does not follow from what the op computes.
+pub fn has_own_order(call: &Call<TensorType>) -> bool {
+    match order_of(call) {
+        Order::RowMajor | Order::Operands => matches!(call.op.meaning, Meaning::Decompose(_)),
+        Order::First => true,
+        Order::Parts(_) => false,
+    }
+}
+
+/// The layout of each of several results.
+pub fn of_results(call: &Call<TensorType>, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
+    let first = call.args.first().and_then(Val::as_leaf);
+    match (order_of(call), first) {
+        (Order::First, Some(x)) => iterated(x.shape.as_deref()?, &[(x.shape.as_deref()?, &at(0)?)]),
+        _ => Some(Layout::contiguous(&[])),
     }
 }
 

@@ -34,7 +34,8 @@ fn layouts() -> Vec<Op> {
             |b, c| b.call("diagonal", c.args.clone()),
         )
         .doc("the diagonal of the last two dims")
-        .spelled("aten.linalg_diagonal.default torch.linalg.diagonal"),
+        .spelled("aten.linalg_diagonal.default torch.linalg.diagonal")
+        .aliasing(),
     ]
 }
 
@@ -75,7 +76,9 @@ fn sums() -> Vec<Op> {
             sum_to_size,
         )
         .doc("broadcasting undone: the sum over the dims that were stretched")
-        .spelled("aten.sum_to_size.default Tensor.sum_to_size"),
+        .spelled("aten.sum_to_size.default Tensor.sum_to_size")
+        .aliasing()
+        .same_object(|_, _| true),
         Op::composite(
             "renorm",
             "renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",

@@ -127,7 +127,10 @@ fn diagonals() -> Vec<Op> {
             let k = c.get("diagonal").clone();
             match x.rank()? {
                 1 => diag_embed(b, x, c.int("diagonal")?, 0, 1),
-                2 => b.op("diagonal", [x.into(), k]),
+                2 => {
+                    let view = b.op("diagonal", [x.into(), k])?;
+                    b.unary("clone", &view)
+                }
                 n => return Err(OpError::shape(format!("diag(): Supports 1D or 2D tensors. Got {n}D"))),
             }
             .map(Val::Leaf)

@@ -218,6 +218,8 @@ fn convolution(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Contraction> {
         w[0].clone()
     };
     check_bias(c, dtype, w, &channels, set.transposed, s)?;
+    // Of no channels torch makes none, whatever the weight says.
+    let channels = if x[1] == Dim::Const(0) { x[1].clone() } else { channels };
     let mut out = vec![x[0].clone(), channels];
     for d in 0..n {
         out.push(set.out_size(d, &x[d + 2], &w[d + 2]));

@@ -4,6 +4,7 @@ mod windows;
 
 use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
 use crate::op::rows::spell::{one, one_};
+use crate::op::sharing::{always, of_numbers};
 use crate::op::{Call, DtypeRule as D, ExprText, Meaning, Op, OpError, OpResult, ShapeRule};
 use crate::scalar::Number;
 use crate::tensor::Tensor;
@@ -179,11 +180,13 @@ fn likes() -> Vec<Op> {
         pointwise("fill", "fill(Tensor self, Tensor value) -> Tensor", D::First, "value")
             .doc("the value, in self's shape and dtype")
             .spelled("aten.fill.Scalar aten.fill.Tensor torch.fill")
-            .inplace("aten.fill_.Scalar aten.fill_.Tensor torch.fill_ Tensor.fill_"),
+            .inplace("aten.fill_.Scalar aten.fill_.Tensor torch.fill_ Tensor.fill_")
+            .shared_writes(of_numbers),
         pointwise("zero", "zero(Tensor self) -> Tensor", D::First, "0")
             .doc("0, in self's shape and dtype")
             .spelled("aten.zero.default")
-            .inplace(one_!("zero")),
+            .inplace(one_!("zero"))
+            .shared_writes(always),
     ]
 }
 
@@ -372,13 +375,15 @@ fn matrices() -> Vec<Op> {
         })
         .doc("0 above a diagonal of the last two dims")
         .spelled(one!("tril"))
-        .inplace("aten.tril_.default Tensor.tril_"),
+        .inplace("aten.tril_.default Tensor.tril_")
+        .shared_writes(always),
         triangle("triu", "triu(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
             matrix(c, "where(i0 >= i1 + diagonal, self, 0)")
         })
         .doc("0 below a diagonal of the last two dims")
         .spelled(one!("triu"))
-        .inplace("aten.triu_.default Tensor.triu_"),
+        .inplace("aten.triu_.default Tensor.triu_")
+        .shared_writes(always),
         Op::new(
             "tril_indices",
             "tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",

@@ -47,7 +47,8 @@ fn by_tensors() -> Vec<Op> {
         .spelled(
             "aten.index_put.default aten._unsafe_index_put.default aten.index_put.hacked_twin torch.index_put Tensor.index_put",
         )
-        .inplace("aten.index_put_.default aten.index_put_.hacked_twin Tensor.index_put_ torch.index_put_"),
+        .inplace("aten.index_put_.default aten.index_put_.hacked_twin Tensor.index_put_ torch.index_put_")
+        .shared_writes(|c, _| c.get("accumulate").as_int() == Some(0)),
     ]
 }
 

@@ -4,7 +4,9 @@ use super::gather::for_each_indexed;
 use crate::op::layout::Window;
 use crate::op::rows::dense::{around, in_bounds, indices, native};
 use crate::op::rows::spell::list_text;
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, View, by_name, wrap_dim};
+use crate::op::sharing::always;
+use crate::op::view::scattered_view;
+use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, View, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -162,7 +164,8 @@ fn by_index() -> Vec<Op> {
         )
         .doc("a copy with the slices that index names along dim filled with a number")
         .spelled("aten.index_fill.int_Scalar aten.index_fill.int_Tensor torch.index_fill Tensor.index_fill")
-        .inplace("aten.index_fill_.int_Scalar aten.index_fill_.int_Tensor Tensor.index_fill_"),
+        .inplace("aten.index_fill_.int_Scalar aten.index_fill_.int_Tensor Tensor.index_fill_")
+        .shared_writes(always),
     ]
 }
 
@@ -172,32 +175,32 @@ fn through_views() -> Vec<Op> {
         op(
             "slice_scatter",
             "slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor",
-            |c, s| write_type(c, s, "slice"),
-            |c| write_view(c, "slice"),
+            write_type,
+            write_view,
         )
         .doc("a copy with src written to a slice")
         .spelled("aten.slice_scatter.default torch.slice_scatter Tensor.slice_scatter"),
         op(
             "select_scatter",
             "select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
-            |c, s| write_type(c, s, "select"),
-            |c| write_view(c, "select"),
+            write_type,
+            write_view,
         )
         .doc("a copy with src written to one index of a dim")
         .spelled("aten.select_scatter.default torch.select_scatter Tensor.select_scatter"),
         op(
             "diagonal_scatter",
             "diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor",
-            |c, s| write_type(c, s, "diagonal"),
-            |c| write_view(c, "diagonal"),
+            write_type,
+            write_view,
         )
         .doc("a copy with src written to a diagonal")
         .spelled("aten.diagonal_scatter.default torch.diagonal_scatter Tensor.diagonal_scatter"),
         op(
             "as_strided_scatter",
             "as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
-            |c, s| write_type(c, s, "as_strided"),
-            |c| write_view(c, "as_strided"),
+            write_type,
+            write_view,
         )
         .doc("a copy with src written to its memory through sizes and strides")
         .spelled("aten.as_strided_scatter.default torch.as_strided_scatter Tensor.as_strided_scatter"),
@@ -333,8 +336,13 @@ fn scatter_reduce(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let bytes = out.bytes_mut();
     for_each_indexed(index, x.shape(), dim, &mut |i, p| {
         let v = src.get(from[i]);
-        // Without the old value the first one written replaces it.
-        if count[p] == 0 { Reduce::Replace } else { how }.apply(dtype, bytes, p, v);
+        // Without the old value the first one written replaces it; sums begin with 0.0, which -0.0 does not change.
+        let first = count[p] == 0;
+        if first && matches!(how, Reduce::Sum) {
+            Reduce::Replace.apply(dtype, bytes, p, Scalar::from_i64(dtype, 0));
+        }
+        let replaces = first && !matches!(how, Reduce::Sum);
+        if replaces { Reduce::Replace } else { how }.apply(dtype, bytes, p, v);
         count[p] += 1;
     })?;
     if mean {
@@ -435,16 +443,13 @@ fn index_fill(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 }
 
 /// The call of the view row on the tensor written to.
-fn view_call(c: &Call<TensorType>, view: &str) -> Call<TensorType> {
-    let op = by_name(view).unwrap_or_else(|| panic!("no view `{view}`"));
-    let mut args = c.args.clone();
-    args.remove(1);
-    Call { op, args }
+fn view_call(c: &Call<TensorType>) -> OpResult<Call<TensorType>> {
+    scattered_view(c).ok_or_else(|| OpError::shape(format!("`{}` writes to no view", c.op.name)))
 }
 
-fn write_type(c: &Call<TensorType>, sizes: &mut Sizes, view: &str) -> OpResult<Type> {
+fn write_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     let (x, src) = (c.leaf("self")?, c.leaf("src")?);
-    let call = view_call(c, view);
+    let call = view_call(c)?;
     let part = (call.op.rule)(&call, sizes)?;
     let part = part.as_leaf().and_then(|t| t.shape.clone()).unwrap_or_default();
     let have = c.shaped("src")?.1;
@@ -465,14 +470,14 @@ fn write_type(c: &Call<TensorType>, sizes: &mut Sizes, view: &str) -> OpResult<T
     Ok(Val::Leaf(x.clone()))
 }
 
-fn write_view(c: &Call<Tensor>, view: &str) -> OpResult<Val<Tensor>> {
+fn write_view(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let (x, src) = (c.leaf("self")?, c.leaf("src")?);
-    let call = view_call(&c.types(), view);
+    let call = view_call(&c.types())?;
     let Meaning::View(f) = call.op.meaning else {
-        panic!("`{view}` is not a view")
+        return Err(OpError::shape(format!("`{}` is not a view", call.op.name)));
     };
     let part: View = f(&call)?;
-    if view == "as_strided" {
+    if call.op.name == "as_strided" {
         Window::of(&call)?.check(&Dim::from(x.numel()), x.dtype())?;
     }
     let src = src.to(x.dtype());

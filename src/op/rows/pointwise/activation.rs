@@ -2,6 +2,7 @@
 
 use super::select::effective_bounds;
 use crate::op::pointwise::{dtypes, number_of, pointwise, pointwise_by};
+use crate::op::sharing::always;
 use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -82,6 +83,7 @@ fn rectifiers() -> Vec<Op> {
         )
         .spelled("torch.threshold")
         .inplace("torch.threshold_ torch.nn.functional.threshold_")
+        .shared_writes(always)
         .module("Threshold(threshold, value, inplace=False) = threshold(input, threshold, value)"),
     ]
 }

@@ -107,7 +107,8 @@ fn signs() -> Vec<Op> {
         .doc("self")
         .spelled(one!("positive"))
         .spelled("operator.pos Tensor.__pos__")
-        .aliasing(),
+        .aliasing()
+        .same_object(|_, _| true),
         pointwise("abs", "abs(Tensor self) -> Tensor", D::NoBool("abs_cpu"), "abs(self)")
             .doc("the magnitude; integers wrap")
             .spelled(one!("abs"))

@@ -87,7 +87,8 @@ fn to() -> Op {
              bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor",
         )
         .form("Tensor.type", "type(Tensor self, ScalarType dtype, bool non_blocking=False) -> Tensor")
-        .aliasing();
+        .aliasing()
+        .same_object(|c, _| c.get("copy").as_int() == Some(0));
     for (path, dtype) in [
         ("Tensor.double", DType::F64),
         ("Tensor.float", DType::F32),

@@ -2,6 +2,7 @@
 
 use crate::op::pointwise::{dtypes, not_implemented, number_of, overflow_error, overflows, pointwise, pointwise_by};
 use crate::op::rows::spell::{method_, one, one_, special};
+use crate::op::sharing::always;
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
 use crate::types::{DType, TensorType};
 
@@ -194,7 +195,8 @@ fn selections() -> Vec<Op> {
         )
         .doc("the value, converted to self's dtype, where the mask holds, else self")
         .spelled("aten.masked_fill.Scalar aten.masked_fill.Tensor torch.masked_fill Tensor.masked_fill")
-        .inplace("aten.masked_fill_.Scalar aten.masked_fill_.Tensor Tensor.masked_fill_"),
+        .inplace("aten.masked_fill_.Scalar aten.masked_fill_.Tensor Tensor.masked_fill_")
+        .shared_writes(always),
         pointwise_by(
             "heaviside",
             "heaviside(Tensor self, Tensor values) -> Tensor",

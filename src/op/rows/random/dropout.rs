@@ -23,7 +23,8 @@ fn zeroing() -> Vec<Op> {
         .form("torch.nn.functional.dropout", F_DROPOUT)
         .inplace("aten.dropout_.default torch.dropout_")
         .module("Dropout(p=0.5, inplace=False) = dropout(input, p, training)")
-        .aliasing(),
+        .aliasing()
+        .same_object(|c, _| c.get("train").as_int() == Some(0)),
         Op::composite(
             "native_dropout",
             "native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
@@ -46,7 +47,8 @@ fn zeroing() -> Vec<Op> {
         .module("Dropout1d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
         .module("Dropout2d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
         .module("Dropout3d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
-        .aliasing(),
+        .aliasing()
+        .same_object(|c, _| c.get("train").as_int() == Some(0)),
     ]
 }
 
@@ -63,7 +65,8 @@ fn alpha_and_depth() -> Vec<Op> {
         .form("torch.nn.functional.alpha_dropout", F_ALPHA)
         .inplace("aten.alpha_dropout_.default torch.alpha_dropout_")
         .module("AlphaDropout(p=0.5, inplace=False) = alpha_dropout(input, p, training)")
-        .aliasing(),
+        .aliasing()
+        .same_object(|c, _| c.get("train").as_int() == Some(0)),
         Op::composite(
             "feature_alpha_dropout",
             "feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor",
@@ -74,7 +77,8 @@ fn alpha_and_depth() -> Vec<Op> {
         .form("torch.nn.functional.feature_alpha_dropout", F_ALPHA)
         .inplace("aten.feature_alpha_dropout_.default torch.feature_alpha_dropout_")
         .module("FeatureAlphaDropout(p=0.5, inplace=False) = feature_alpha_dropout(input, p, training)")
-        .aliasing(),
+        .aliasing()
+        .same_object(|c, _| c.get("train").as_int() == Some(0)),
         Op::composite(
             "stochastic_depth",
             "stochastic_depth(Tensor input, float p, str mode, bool training=True) -> Tensor",

@@ -218,20 +218,22 @@ fn sums() -> Vec<Op> {
             "cumsum",
             "cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
-            Meaning::Routine(|c| scan(c, |a, x| a + x, i64::wrapping_add)),
+            Meaning::Routine(|c| scan(c, 0., |a, x| a + x, i64::wrapping_add)),
         )
         .doc("the running sum along a dim; integers and bools give i64")
         .spelled("aten.cumsum.default torch.cumsum Tensor.cumsum")
-        .inplace("aten.cumsum_.default Tensor.cumsum_"),
+        .inplace("aten.cumsum_.default Tensor.cumsum_")
+        .in_place_if(keeps_dtype),
         Op::new(
             "cumprod",
             "cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
-            Meaning::Routine(|c| scan(c, |a, x| a * x, i64::wrapping_mul)),
+            Meaning::Routine(|c| scan(c, 1., |a, x| a * x, i64::wrapping_mul)),
         )
         .doc("the running product along a dim; integers and bools give i64")
         .spelled("aten.cumprod.default torch.cumprod Tensor.cumprod")
-        .inplace("aten.cumprod_.default Tensor.cumprod_"),
+        .inplace("aten.cumprod_.default Tensor.cumprod_")
+        .in_place_if(keeps_dtype),
         Op::new(
             "logcumsumexp",
             "logcumsumexp(Tensor self, int dim) -> Tensor",
@@ -242,11 +244,32 @@ fn sums() -> Vec<Op> {
                     false => Err(not_implemented("logcumsumexp_out_cpu", d)),
                 }
             },
-            Meaning::Routine(|c| scan(c, log_add_exp, |a, _| a)),
+            Meaning::Routine(|c| scan(c, f64::NEG_INFINITY, log_add_exp, |a, _| a)),
         )
         .doc("the logarithm of the running sum of exponentials along a dim")
         .spelled("aten.logcumsumexp.default torch.logcumsumexp Tensor.logcumsumexp"),
     ]
+}
+
+/// In place a scan keeps its operand's dtype. torch has none for bools, and does not ask where there is nothing to scan.
+fn keeps_dtype(c: &Call<TensorType>) -> OpResult<()> {
+    let t = c.leaf("self")?;
+    let dtype = c.opt_dtype("dtype").unwrap_or(t.dtype);
+    if dtype != t.dtype {
+        return Err(OpError::dtype(format!(
+            "Bad in-place call: input tensor dtype {} and output tensor dtype {} should match",
+            t.dtype.cpp_name(),
+            dtype.cpp_name()
+        )));
+    }
+    let nothing = t
+        .shape
+        .as_ref()
+        .is_some_and(|s| s.is_empty() || s.contains(&Dim::Const(0)));
+    match t.dtype {
+        DType::B8 if !nothing && t.shape.is_some() => Err(not_implemented(&format!("{}_out_cpu", c.op.name), t.dtype)),
+        _ => Ok(()),
+    }
 }
 
 fn log_add_exp(a: f64, x: f64) -> f64 {
@@ -284,11 +307,12 @@ fn scan_type(c: &Call<TensorType>) -> OpResult<Type> {
     }))
 }
 
-/// A running combination, in f64 for floats (torch accumulates f32 in f64 as well) and in wrapping i64 for integers.
-fn scan(c: &Call<Tensor>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> OpResult<Val<Tensor>> {
-    fn run<N: Copy>(v: &mut [N], lines: &Lines, f: fn(N, N) -> N) -> OpResult<()> {
+/// A running combination, in f64 for floats (torch accumulates f32 in f64 as well) and in wrapping i64 for integers. That of
+/// floats begins with `start`, which makes 0.0 of a first -0.0.
+fn scan(c: &Call<Tensor>, start: f64, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) -> OpResult<Val<Tensor>> {
+    fn run<N: Copy>(v: &mut [N], lines: &Lines, start: Option<N>, f: fn(N, N) -> N) -> OpResult<()> {
         lines.each(|line| {
-            let mut acc: Option<N> = None;
+            let mut acc = start;
             for at in line {
                 let x = acc.map_or(v[at], |a| f(a, v[at]));
                 (v[at], acc) = (x, Some(x));
@@ -303,8 +327,9 @@ fn scan(c: &Call<Tensor>, float: fn(f64, f64) -> f64, int: fn(i64, i64) -> i64) 
     let lines = lines_of(c, &t)?;
     let mut values = Values::of(&t);
     match &mut values {
-        Values::Float(v) => run(v, &lines, float)?,
-        Values::Int(v) => run(v, &lines, int)?,
+        // torch hands a tensor without dims back.
+        Values::Float(v) => run(v, &lines, (t.rank() > 0).then_some(start), float)?,
+        Values::Int(v) => run(v, &lines, None, int)?,
     }
     Ok(Val::Leaf(tensor_of(dtype, t.shape(), &values)))
 }

@@ -3,10 +3,12 @@
 use crate::diag::words::a;
 use crate::op::emit::call_of;
 use crate::op::emit::dims_val;
+use crate::op::layout::Layout;
 use crate::op::rows::arrange::joining::constant_indices;
+use crate::op::sharing::is_expanded;
 use crate::op::view::write_through;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
-use crate::types::{DType, Dim, Val};
+use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -30,7 +32,8 @@ pub fn rows() -> Vec<Op> {
             setitem,
         )
         .doc("a copy with x[index] = value")
-        .inplace("operator.setitem Tensor.__setitem__"),
+        .inplace("operator.setitem Tensor.__setitem__")
+        .shared_writes(assigns_shared),
     ]
 }
 
@@ -254,6 +257,45 @@ fn slice_item(b: &mut dyn Build, p: &mut Picked, dim: usize, s: &[Val<Traced>; 3
         "slice",
         vec![Val::int(dim as i64), bound(start), bound(end), Val::int(step)],
     )
+}
+
+/// Whether an assignment to a tensor that lies so asks nothing of shared places: that of a number, one by index tensors, and
+/// one whose ints take all dims that repeat elements.
+fn assigns_shared(c: &Call<TensorType>, at: &Layout) -> bool {
+    let items = match c.get("index") {
+        Val::Tuple(v) => v.clone(),
+        v => vec![v.clone()],
+    };
+    let by_tensor = |v: &Val<TensorType>| matches!(v, Val::Leaf(_) | Val::List(_) | Val::Tuple(_));
+    if c.opt_leaf("value").is_none() || items.iter().any(by_tensor) {
+        return true;
+    }
+    let Some(shape) = c.opt_leaf("self").and_then(|t| t.shape.as_ref()) else {
+        return false;
+    };
+    let takes = |v: &&Val<TensorType>| matches!(v, Val::Int(_) | Val::Slice(_));
+    let left = shape.len().saturating_sub(items.iter().filter(takes).count());
+    let mut d = 0;
+    let mut kept = vec![true; shape.len()];
+    for v in &items {
+        match v {
+            Val::Ellipsis => d += left,
+            Val::Int(_) => {
+                kept.get_mut(d).map(|k| *k = false);
+                d += 1;
+            }
+            Val::Slice(_) => d += 1,
+            _ => {}
+        }
+    }
+    let rest = |v: &[Dim]| {
+        v.iter()
+            .zip(&kept)
+            .filter(|(_, k)| **k)
+            .map(|(x, _)| x.clone())
+            .collect::<Vec<_>>()
+    };
+    !is_expanded(&rest(shape), &rest(&at.strides))
 }
 
 fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

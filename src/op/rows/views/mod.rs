@@ -6,6 +6,7 @@ mod getitem;
 mod slices;
 mod splits;
 
+use crate::op::layout::has_format;
 use crate::op::rows::spell::list_text;
 use crate::op::view::{DimView, view_type};
 use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
@@ -61,6 +62,7 @@ fn reshapes() -> Vec<Op> {
             flatten
         )
         .doc("several dims as one")
+        .same_object(|_, _| true)
         .spelled("aten.flatten.using_ints torch.flatten Tensor.flatten")
         .module("Flatten(start_dim=1, end_dim=-1) = flatten(input, start_dim, end_dim)"),
         view_op!("ravel", "ravel(Tensor self) -> Tensor", ravel)
@@ -114,12 +116,15 @@ fn units() -> Vec<Op> {
             .inplace("aten.unsqueeze_.default Tensor.unsqueeze_"),
         view_op!("atleast_1d", "atleast_1d(Tensor self) -> Tensor", atleast_1d)
             .doc("a 0-d tensor as one of one element")
+            .same_object(|_, _| true)
             .spelled("aten.atleast_1d.default torch.atleast_1d"),
         view_op!("atleast_2d", "atleast_2d(Tensor self) -> Tensor", atleast_2d)
             .doc("with dims of size 1 in front up to rank 2")
+            .same_object(|_, _| true)
             .spelled("aten.atleast_2d.default torch.atleast_2d"),
         view_op!("atleast_3d", "atleast_3d(Tensor self) -> Tensor", atleast_3d)
             .doc("with dims of size 1 up to rank 3")
+            .same_object(|_, _| true)
             .spelled("aten.atleast_3d.default torch.atleast_3d"),
     ]
 }
@@ -129,7 +134,7 @@ fn identities() -> Vec<Op> {
         view_op!("alias", "alias(Tensor self) -> Tensor", identity)
             .doc("the tensor itself")
             .spelled(
-                "aten.alias.default aten.alias_copy.default torch.alias_copy aten.lift_fresh.default aten.real.default torch.real \
+                "aten.alias.default aten.alias_copy.default torch.alias_copy aten.lift_fresh.default aten.lift.default aten.real.default torch.real \
                  aten.resolve_conj.default aten.resolve_neg.default torch.resolve_conj torch.resolve_neg Tensor.resolve_conj \
                  Tensor.resolve_neg Tensor.cpu Tensor.requires_grad_ Tensor.conj torch.conj aten.conj.default \
                  aten._conj.default aten.conj_physical.default torch.conj_physical Tensor.conj_physical",
@@ -142,11 +147,12 @@ fn identities() -> Vec<Op> {
             .inplace("aten.detach_.default torch.detach_ Tensor.detach_"),
         view_op!("contiguous", "contiguous(Tensor self, *, MemoryFormat memory_format=contiguous_format) -> Tensor", identity)
             .doc("the tensor laid out in order, as every tensor here is")
-            .spelled("aten.contiguous.default Tensor.contiguous"),
+            .spelled("aten.contiguous.default Tensor.contiguous")
+            .same_object(|c, at| has_format(c, at) == Some(true)),
         view_op!("clone", "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", identity)
             .doc("a copy")
             .spelled("aten.clone.default torch.clone Tensor.clone")
-            .form("aten.lift_fresh_copy.default aten.lift.default", "lift_fresh_copy(Tensor self) -> Tensor")
+            .form("aten.lift_fresh_copy.default", "lift_fresh_copy(Tensor self) -> Tensor")
             .copies(),
     ]
 }

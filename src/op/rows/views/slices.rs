@@ -4,6 +4,7 @@ use super::{self_shape, view_op};
 use crate::op::emit::dims_val;
 use crate::op::layout::Window;
 use crate::op::rows::spell::list_text;
+use crate::op::sharing::always;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::contiguous_strides;
@@ -58,7 +59,8 @@ pub fn rows() -> Vec<Op> {
             fill_diagonal,
         )
         .doc("one value on the main diagonal; `wrap` starts it again below where a matrix is tall")
-        .inplace("aten.fill_diagonal_.default Tensor.fill_diagonal_"),
+        .inplace("aten.fill_diagonal_.default Tensor.fill_diagonal_")
+        .shared_writes(always),
     ]
 }
 
@@ -275,6 +277,11 @@ pub(in crate::op::rows) fn diagonal(c: &Call<TensorType>, _: &mut Sizes) -> OpRe
     let len = match offset {
         0 => na.min_of(&nb),
         _ => na.min_of(&nb).max_of(&Dim::Const(0)),
+    };
+    // torch does not step to a diagonal that has no elements, which `storage_offset()` shows.
+    let (skip_a, skip_b) = match len {
+        Dim::Const(0) => (0, 0),
+        _ => (skip_a, skip_b),
     };
     let last = shape.len() - 2;
     let mut out = vec![];

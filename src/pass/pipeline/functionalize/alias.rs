@@ -1,8 +1,9 @@
 //! Views: where they lie in the memory they share.
 
+use super::write::replace;
 use super::{Fail, Functionalize, Place, Step, tensor_type};
 use crate::graph::{Graph, NodeId};
-use crate::infer::{self, Resolved};
+use crate::infer::{self, Operand, Resolved};
 use crate::op::layout::{Layout, has_format, of_view};
 use crate::op::view::BITS;
 use crate::op::{Call, Meaning, Op, OpResult};
@@ -20,6 +21,9 @@ impl Functionalize<'_> {
         op: &'static Op,
         resolved: &Resolved,
     ) -> Result<(), Fail> {
+        if self.is_operand(graph, n, op, resolved)? {
+            return Ok(());
+        }
         if matches!(op.meaning, Meaning::Decompose(_)) && !matches!(op.name, "to" | "type_as") && op.aliases {
             // `split`, `chunk`, `getattr(x, "T")`: views one by one.
             self.normalize.rewrite(graph, n, resolved)?;
@@ -59,6 +63,21 @@ impl Functionalize<'_> {
             self.places.insert(n, place);
         }
         Ok(())
+    }
+
+    /// Puts the operand in the place of a call that gives it back; whether it is one.
+    fn is_operand(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op, resolved: &Resolved) -> Result<bool, Fail> {
+        let (Some(types), Some(ty)) = (resolved.types(), graph[n].meta.ty.clone()) else {
+            return Ok(false);
+        };
+        let Some(Operand::Node(x)) = resolved.call().and_then(|c| c.args.first()?.as_leaf().cloned()) else {
+            return Ok(false);
+        };
+        let same = op.gives_operand(&types, &ty, self.layout_of(graph, x).as_ref());
+        if same {
+            replace(graph, n, &Val::Leaf(x));
+        }
+        Ok(same)
     }
 
     /// The place of the view `n` of a value at `parent`; `None` where torch copies.

@@ -56,6 +56,10 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             attributes: HashMap::new(),
             newest: HashMap::new(),
             layouts: HashMap::new(),
+            memory_is_read: graph.ids().iter().any(|&n| {
+                graph[n].op().is_call()
+                    && infer::resolve_node(module, graph, n).is_ok_and(|r| strided::reads_storage(&r))
+            }),
         };
         for n in graph.ids() {
             if graph.is_live(n) {
@@ -102,6 +106,8 @@ struct Functionalize<'m> {
     newest: HashMap<NodeId, NodeId>,
     /// Where torch has values of their own in memory, if not in row-major order; `None` if that is not known.
     layouts: HashMap<NodeId, Option<Layout>>,
+    /// Whether something reads memory rather than elements.
+    memory_is_read: bool,
 }
 
 impl Functionalize<'_> {
@@ -128,6 +134,9 @@ impl Functionalize<'_> {
             }
             Some(target) => self.write(graph, n, op, &resolved, &target),
             None if strided::reads_storage(&resolved) => self.strided(graph, n, op, &resolved),
+            None if self.memory_is_read && op.name.ends_with("_scatter") => {
+                self.scatter_in_memory(graph, n, op, &resolved)
+            }
             None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
             None if op.aliases && !resolved.copies() || alias::is_disabled_dropout(&resolved) => {
                 self.alias(graph, n, op, &resolved)

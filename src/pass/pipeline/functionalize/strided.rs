@@ -7,7 +7,8 @@ use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::layout::{Layout, Window};
-use crate::op::view::BITS;
+use crate::op::sharing::is_expanded;
+use crate::op::view::{BITS, scattered_view};
 use crate::op::{self, Build, Call, Op, OpError, OpResult, lift};
 use crate::pass::build::full_args;
 use crate::types::{DType, Dim, TensorType, Val};
@@ -40,7 +41,7 @@ impl Functionalize<'_> {
         }
     }
 
-    fn layout_of(&self, graph: &Graph, n: NodeId) -> Option<Layout> {
+    pub(super) fn layout_of(&self, graph: &Graph, n: NodeId) -> Option<Layout> {
         match self.places.get(&n) {
             Some(place) => place.layout.clone(),
             None => self.root_layout(graph, n),
@@ -69,10 +70,50 @@ impl Functionalize<'_> {
         self.normalize.rewrite(graph, n, resolved)?;
         if op.name == "as_strided" {
             self.strided_view(graph, n, op)?;
-        } else {
-            self.strided_scatter(graph, n, op)?;
+            return Ok(());
         }
-        Ok(())
+        let (parent, steps, _) = self.window(graph, n, op)?;
+        self.scatter(graph, n, op, parent, steps)
+    }
+
+    /// `slice_scatter` and its like, of a view that leaves out parts of a memory that something reads: torch copies them too.
+    pub(super) fn scatter_in_memory(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<(), Fail> {
+        self.normalize.rewrite(graph, n, resolved)?;
+        let call = Call {
+            op,
+            args: full_args(op, graph, n)?,
+        };
+        let (Some(x), Some(view)) = (call.args.first().and_then(Val::as_leaf), scattered_view(&call)) else {
+            return Ok(());
+        };
+        let parent = self.place(graph, *x);
+        let (Some(ty), Some(at)) = (tensor_type(graph, *x), &parent.layout) else {
+            return Ok(());
+        };
+        let count = ty.numel();
+        let shape = ty.shape.unwrap_or_default();
+        let whole = at.storage == count && at.dense_order(&shape).is_some();
+        if whole || is_expanded(&shape, &at.strides) {
+            return Ok(());
+        }
+        let part = call
+            .args
+            .get(1)
+            .and_then(Val::as_leaf)
+            .and_then(|&s| graph[s].meta.ty.clone());
+        let mut steps = parent.steps.clone();
+        steps.push(Step {
+            op: view.op,
+            args: view.args,
+            ty: part.unwrap_or(Val::Unknown),
+        });
+        self.scatter(graph, n, op, parent, steps)
     }
 
     /// Puts the view that the `as_strided` of node `n` is in its place, and gives it.
@@ -97,9 +138,15 @@ impl Functionalize<'_> {
         Ok(value)
     }
 
-    /// `as_strided_scatter`: the view of a copy of the memory that was written to.
-    fn strided_scatter(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), Fail> {
-        let (parent, steps, _) = self.window(graph, n, op)?;
+    /// The view of a copy of the memory that was written to through `steps`.
+    fn scatter(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        parent: Place,
+        steps: Vec<Step>,
+    ) -> Result<(), Fail> {
         let base = self.roots[&parent.root].value;
         let args = full_args(op, graph, n)?;
         let dtype = tensor_type(graph, n).map(|t| t.dtype);
@@ -161,7 +208,7 @@ impl Functionalize<'_> {
     }
 
     /// How a root leads to its elements in the order of memory, as numbers of `dtype`, and how many there are.
-    fn storage(&self, graph: &Graph, root: NodeId, dtype: DType) -> Option<(Vec<Step>, Dim)> {
+    pub(super) fn storage(&self, graph: &Graph, root: NodeId, dtype: DType) -> Option<(Vec<Step>, Dim)> {
         let ty = tensor_type(graph, root)?;
         let shape = ty.shape.clone()?;
         let order = self.root_layout(graph, root)?.dense_order(&shape)?;
@@ -203,7 +250,7 @@ fn step(name: &str, rest: Vec<Arg>, ty: &TensorType) -> Step {
     }
 }
 
-fn window_step(window: &Window, offset: &Dim, dtype: DType) -> OpResult<Step> {
+pub(super) fn window_step(window: &Window, offset: &Dim, dtype: DType) -> OpResult<Step> {
     let args = vec![
         dims_val(&window.size),
         dims_val(&window.strides),

@@ -182,3 +182,182 @@ fn a_new_shape_is_that_of_every_name() {
         &[2., 8., 4., 10., 6., 12., 3.],
     );
 }
+
+#[test]
+fn writes_to_one_of_the_elements_that_share_a_place_are_seen_by_all() {
+    // Through a part of an expanded tensor, and through one of the windows that overlap.
+    check(
+        "%y = call_function mul(%x, 1)
+        %row = call_method select(%y, 0, 0)
+        %e = call_method expand(%row, [2, 3])
+        %first = call_method select(%e, 0, 0)
+        %a = call_method mul_(%first, 10)
+        output (%y, %e)",
+        &[10., 20., 30., 4., 5., 6., 10., 20., 30., 10., 20., 30.],
+    );
+    check(
+        "%y = call_function mul(%x, 1)
+        %z = call_function torch.reshape(%y, [6])
+        %w = call_method unfold(%z, 0, 3, 1)
+        %one = call_method select(%w, 0, 1)
+        %a = call_method neg_(%one)
+        output (%z, %a)",
+        &[1., -2., -3., -4., 5., 6., -2., -3., -4.],
+    );
+}
+
+#[test]
+fn some_writes_may_go_to_expanded_tensors() {
+    let expanded = "%y = call_function mul(%x, 1)
+        %row = call_method select(%y, 0, 0)
+        %e = call_method expand(%row, [2, 3])
+        %i = call_function torch.full([1], 1, dtype=i64)
+        %eye = call_function torch.eye(2, 3)
+        %mask = call_function torch.gt(%eye, 0)
+        %ones = call_function torch.ones([3])
+        %seven = call_function torch.full([1], 7.0)";
+    for (write, row) in [
+        ("call_method fill_(%e, 7)", [7., 7., 7.]),
+        ("call_method zero_(%e)", [0.; 3]),
+        ("call_method masked_fill_(%e, %mask, 7)", [7., 7., 3.]),
+        ("call_method index_fill_(%e, 1, %i, 7)", [1., 7., 3.]),
+        ("call_method index_put_(%e, [None, %i], %seven)", [1., 7., 3.]),
+        ("call_method fill_diagonal_(%e, 7)", [7., 7., 3.]),
+        ("call_method triu_(%e)", [0., 2., 3.]),
+        ("call_function torch.threshold_(%e, 2, 7)", [7., 7., 3.]),
+        ("call_function operator.setitem(%e, (slice(None), 0), 7)", [7., 2., 3.]),
+        ("call_function operator.setitem(%e, 1, %ones)", [1., 1., 1.]),
+    ] {
+        let all = [&row[..], &[4., 5., 6.], &row, &row].concat();
+        check(&format!("{expanded}\n%w = {write}\noutput (%y, %e)"), &all);
+    }
+    for refused in [
+        "call_method add_(%e, 7)",
+        "call_method fill_(%e, %eye_0)",
+        "call_method copy_(%e, %eye)",
+        "call_method index_put_(%e, [%i], %ones, True)",
+        "call_method scatter_(%e, 0, %at, 1)",
+        "call_function operator.setitem(%e, slice(None), %ones)",
+        "call_function torch.mul(%eye, 2, out=%e)",
+    ] {
+        let text = format!(
+            "graph g {{ %x : f32[2, 3] = placeholder x\n{expanded}\n%eye_0 = call_method sum(%eye)
+            %at = call_function torch.zeros([2, 3], dtype=i64)\n%w = {refused}\noutput %e }}"
+        );
+        let mut m = module(&text);
+        let x = Tensor::from_slice(&[2, 3], &[1f32; 6]);
+        let e = run(&m, vec![Val::Leaf(x)]).unwrap_err();
+        assert!(e.title.contains("single memory location"), "{refused}: {}", e.title);
+        assert!(functionalize(&mut m).is_err(), "{refused}");
+    }
+}
+
+#[test]
+fn results_lie_where_torch_puts_them() {
+    for (call, stride) in [
+        ("torch.softmax(%t, 0)", 2.),
+        ("torch.log_softmax(%t, 0)", 2.),
+        ("torch.tril(%t)", 2.),
+        ("torch.nn.functional.logsigmoid(%t)", 2.),
+        ("torch.nn.functional.layer_norm(%t, [2])", 2.),
+        ("torch.pow(2, %t)", 2.),
+        ("torch.pow(%t, 2)", 1.),
+        ("aten.new_zeros.default(%t, [3, 2])", 2.),
+        ("torch.index_fill(%t, 0, %i, 1)", 1.),
+        ("aten.index_put.default(%t, [%i], %two)", 1.),
+        ("aten.select_scatter.default(%t, %two, 0, 0)", 1.),
+    ] {
+        check(
+            &format!(
+                "%t = call_method t(%x)
+                %i = call_function torch.full([1], 1, dtype=i64)
+                %two = call_function torch.ones([2])
+                %y = call_function {call}
+                %s = call_method stride(%y, 0)
+                %n = call_function torch.full([], %s, dtype=f32)
+                output %n"
+            ),
+            &[stride],
+        );
+    }
+    // A diagonal without elements begins where its operand does; `slice_scatter` copies what lies around the view.
+    check(
+        "%d = call_method diagonal(%x, 5)
+        %a = call_function torch.as_strided(%d, [2], [1])
+        %row = call_method select(%x, 0, 0)
+        %two = call_function torch.zeros([2])
+        %s = call_function torch.slice_scatter(%row, %two, 0, 0, 2)
+        %b = call_function torch.as_strided(%s, [4], [1], 1)
+        output (%a, %b)",
+        &[1., 2., 0., 3., 4., 5.],
+    );
+}
+
+#[test]
+fn what_gives_its_operand_back_is_that_operand() {
+    let given = [
+        ("torch.positive(%z)", 3.),
+        ("torch.flatten(%z, 1, 1)", 3.),
+        ("torch.flatten(%z, 0, 0)", 3.),
+        ("torch.flatten(%z)", 2.),
+        ("torch.atleast_2d(%z)", 3.),
+        ("torch.atleast_3d(%z)", 2.),
+        ("aten.contiguous.default(%z)", 3.),
+        ("aten.to.dtype(%z, f32)", 3.),
+        ("aten.to.dtype(%z, f32, False, True)", 2.),
+        ("aten.sum_to_size.default(%z, [2, 3])", 3.),
+        ("torch.dropout(%z, 0.5, False)", 3.),
+        ("torch.feature_dropout(%z, 0.5, False)", 3.),
+        ("aten.alias.default(%z)", 2.),
+        ("aten.expand.default(%z, [2, 3])", 2.),
+    ];
+    for (call, rank) in given {
+        check(
+            &format!(
+                "%z = call_function mul(%x, 1)
+                %y = call_function {call}
+                %w = call_method unsqueeze_(%y, 0)
+                %n = call_method dim(%z)
+                %a = call_function torch.full([], %n, dtype=f32)
+                output %a"
+            ),
+            &[rank],
+        );
+    }
+    // A diagonal is a view, `diag` is not.
+    check(
+        "%z = call_function mul(%x, 1)
+        %a = call_function torch.diag(%z)
+        %b = call_method fill_(%a, 7)
+        %c = call_function torch.linalg.diagonal(%z, offset=1)
+        %d = call_method fill_(%c, 8)
+        output %z",
+        &[1., 8., 3., 4., 5., 8.],
+    );
+    // The stride of a new dim of one element.
+    check(
+        "%n = call_method unsqueeze(%x, 0)
+        %m = call_method unsqueeze(%n, 3)
+        %a = call_method stride(%m, 0)
+        %b = call_method stride(%m, 3)
+        %c = call_function torch.full([], %a, dtype=f32)
+        %d = call_function torch.full([], %b, dtype=f32)
+        output (%c, %d)",
+        &[6., 1.],
+    );
+}
+
+#[test]
+fn scans_in_place_keep_the_dtype() {
+    check(
+        "%b = call_function torch.full([], True, dtype=b8)
+        %w = call_method cumsum_(%b, 0)
+        %i = call_function torch.full([3], 100, dtype=i8)
+        %v = call_method cumsum_(%i, 0)
+        %m = call_function torch.full([2], -0.0)
+        %c = call_method cumsum_(%m, 0)
+        %r = call_function torch.div(1, %c)
+        output (%w, %v, %r)",
+        &[1., 100., -56., 44., f64::INFINITY, f64::INFINITY],
+    );
+}

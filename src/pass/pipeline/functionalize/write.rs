@@ -4,8 +4,10 @@ use super::{Fail, Functionalize, Place, Root, Step, after, node_of, strided, ten
 use crate::diag::Code;
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
+use crate::op::layout::{Layout, Window};
+use crate::op::sharing::{is_expanded, may_share, refused, takes_shared, write_changes};
 use crate::op::view::write_through;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced, running};
+use crate::op::{Build, Call, Op, OpError, OpResult, Sizes, Traced, running};
 use crate::pass::build::{GraphBuilder, full_args, replace_with_value};
 use crate::types::{TensorType, Type, Val};
 
@@ -42,7 +44,9 @@ impl Functionalize<'_> {
         let wanted = graph[x].meta.ty.clone().unwrap_or(Val::Unknown);
         let value = self.converted(graph, n, &ty, &wanted)?;
         let place = self.place(graph, x);
-        self.store(graph, x, value, place)
+        let may = |at: &Layout| resolved.out.is_empty() && resolved.types().is_some_and(|c| takes_shared(&c, at));
+        let shared = place.layout.as_ref().is_some_and(may);
+        self.store(graph, x, value, place, shared)
     }
 
     /// A node that writes its results to several tensors: `topk(x, 3, out=(values, indices))`.
@@ -78,7 +82,7 @@ impl Functionalize<'_> {
         }
         for (&x, &value) in targets.iter().zip(&values) {
             let place = self.place(graph, x);
-            self.store(graph, x, value, place)?;
+            self.store(graph, x, value, place, false)?;
         }
         let all = Val::Tuple(values.into_iter().map(Val::Leaf).collect());
         replace(graph, n, &all);
@@ -108,7 +112,7 @@ impl Functionalize<'_> {
         for (param, new) in writes {
             if let (Val::Leaf(x), Val::Leaf(t)) = (&args[param], new) {
                 let place = self.place(graph, *x);
-                self.store(graph, *x, node_of(&t), place)?;
+                self.store(graph, *x, node_of(&t), place, false)?;
             }
         }
         replace(graph, n, &own);
@@ -134,13 +138,71 @@ impl Functionalize<'_> {
         Ok(cast)
     }
 
-    /// Gives the root of `place` a new value in which `value` stands at that place.
-    fn store(&mut self, graph: &mut Graph, x: NodeId, value: NodeId, place: Place) -> Result<(), Fail> {
+    /// How a write to `x` at `place` reaches its root. Where a view on the way repeats elements, the others of its elements
+    /// would overwrite what was written, so that it goes straight to the memory.
+    fn way(&self, graph: &Graph, x: NodeId, place: &Place) -> OpResult<Way> {
+        let Some(layout) = place.layout.as_ref().filter(|_| self.repeats(graph, place)) else {
+            return Ok(Way::Views);
+        };
+        let Some(TensorType {
+            dtype,
+            shape: Some(size),
+        }) = tensor_type(graph, x)
+        else {
+            return Ok(Way::Views);
+        };
+        let Some((mut steps, _)) = self.storage(graph, place.root, dtype) else {
+            return Ok(Way::Views);
+        };
+        let window = Window {
+            size,
+            strides: layout.strides.clone(),
+            offset: Some(layout.offset.clone()),
+        };
+        steps.push(strided::window_step(&window, &layout.offset, dtype)?);
+        Ok(match may_share(&window.size, &window.strides) {
+            true => Way::Changes(steps, window),
+            false => Way::Window(steps),
+        })
+    }
+
+    /// Whether one of the views repeats elements.
+    fn repeats(&self, graph: &Graph, place: &Place) -> bool {
+        let mut from = graph[place.root].meta.ty.clone();
+        place.steps.iter().any(|step| {
+            let of = from.replace(step.ty.clone());
+            let (Some(rule), Some(Val::Leaf(of))) = (step.op.view, of) else {
+                return false;
+            };
+            let ty = |i: NodeId| graph[i].meta.ty.clone().unwrap_or(Val::Unknown);
+            let mut args: Vec<Val<TensorType>> = step.args.iter().map(|a| infer::arg_type(a, &ty)).collect();
+            args[0] = Val::Leaf(of.clone());
+            let Ok(view) = rule(&Call { op: step.op, args }, &mut Sizes::default()) else {
+                return false;
+            };
+            let strides = view.strided(&of.shape.unwrap_or_default()).1;
+            may_share(&view.shape, &strides)
+        })
+    }
+
+    /// Gives the root of `place` a new value in which `value` stands at that place. `shared`: elements may share places
+    /// there.
+    fn store(&mut self, graph: &mut Graph, x: NodeId, value: NodeId, place: Place, shared: bool) -> Result<(), Fail> {
         let root = &self.roots[&place.root];
         let (base, version) = (root.value, root.version + 1);
         let point = after(graph, value);
-        let new_base = written_at(graph, value, point, |b| -> OpResult<NodeId> {
-            written_back(b, base, &place.steps, value)
+        let way = self.way(graph, x, &place)?;
+        let shares = matches!(way, Way::Changes(..));
+        if let Way::Changes(_, window) = &way
+            && !shared
+            && is_expanded(&window.size, &window.strides)
+        {
+            return Err(refused().into());
+        }
+        let new_base = written_at(graph, value, point, |b| match &way {
+            Way::Views => written_back(b, base, &place.steps, value),
+            Way::Window(steps) => written_back(b, base, steps, value),
+            Way::Changes(steps, window) => changes_written(b, base, steps, window, value),
         })?;
         self.roots.insert(
             place.root,
@@ -155,12 +217,43 @@ impl Functionalize<'_> {
             ..place.clone()
         };
         self.places.insert(new_base, root_place);
+        // Where elements share places, `value` is not what is there now: who reads it looks anew.
+        let version = if shares { version - 1 } else { version };
         self.places.insert(value, Place { version, ..place });
         if x != value {
             self.newest.insert(x, value);
         }
         Ok(())
     }
+}
+
+/// How a write reaches the root.
+enum Way {
+    /// Back through the views.
+    Views,
+    /// Through these steps to a window on the root's memory.
+    Window(Vec<Step>),
+    /// To such a window (the last step), elements of which may share places.
+    Changes(Vec<Step>, Window),
+}
+
+/// The value of `base` with what differs of `value` written to a window, which the last step is.
+fn changes_written(
+    b: &mut GraphBuilder<'_>,
+    base: NodeId,
+    steps: &[Step],
+    window: &Window,
+    value: NodeId,
+) -> OpResult<NodeId> {
+    let before = &steps[..steps.len().saturating_sub(1)];
+    let memory = before.iter().fold(base, |at, step| {
+        let call = traced_step(b, step, at);
+        b.node(&call, step.ty.clone())
+    });
+    let traced = |b: &GraphBuilder<'_>, n| b.traced(n).ok_or_else(|| OpError::shape("a write of no tensor"));
+    let (memory, value) = (traced(b, memory)?, traced(b, value)?);
+    let new = write_changes(b, &memory, window, &value)?;
+    written_back(b, base, before, node_of(&new))
 }
 
 /// The value of `base` with `value` written to what `steps` lead to.

@@ -1,0 +1,135 @@
+//! Writes to tensors whose elements share places in memory.
+//!
+//! Where an expanded dim repeats elements, most of torch's writes refuse. Some do not ask (`fill_`, `masked_fill_`): each
+//! element that such a write changes is stored, the others are left alone. Rows name these with [`Op::shared_writes`]. What
+//! other views with shared places hold after a write depends in torch on the order of a loop, unless all write the same.
+
+use super::emit::{dims_val, ints_val};
+use super::layout::{Layout, Window};
+use super::view::BITS;
+use super::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, TensorType, Val};
+
+/// Whether a write with these arguments, to a first operand that lies so, does not ask whether elements share a place.
+pub type SharedWrites = fn(&Call<TensorType>, &Layout) -> bool;
+
+/// For [`Op::shared_writes`]: whatever the arguments are.
+pub fn always(_: &Call<TensorType>, _: &Layout) -> bool {
+    true
+}
+
+/// For [`Op::shared_writes`]: unless `value` is a tensor.
+pub fn of_numbers(c: &Call<TensorType>, _: &Layout) -> bool {
+    c.opt_leaf("value").is_none()
+}
+
+impl Op {
+    /// In place, the op does not ask whether elements of what it writes share a place in memory.
+    pub fn shared_writes(mut self, rule: SharedWrites) -> Op {
+        self.shared_writes = Some(rule);
+        self
+    }
+}
+
+/// Whether a write of this call to its first operand, which lies so, may go to places that elements share.
+pub fn takes_shared(c: &Call<TensorType>, at: &Layout) -> bool {
+    c.op.shared_writes.is_some_and(|rule| rule(c, at))
+}
+
+/// Whether torch sees that elements share a place: a stride of 0 along a dim of more than one.
+pub fn is_expanded(shape: &[Dim], strides: &[Dim]) -> bool {
+    let repeats = |(n, s): (&Dim, &Dim)| *s == Dim::Const(0) && !matches!(n, Dim::Const(0 | 1));
+    !shape.contains(&Dim::Const(0)) && shape.iter().zip(strides).any(repeats)
+}
+
+/// Whether elements may share a place, as far as sizes are known.
+pub fn may_share(shape: &[Dim], strides: &[Dim]) -> bool {
+    if is_expanded(shape, strides) {
+        return true;
+    }
+    let known = |(n, s): (&Dim, &Dim)| Some((s.as_const()?.unsigned_abs(), n.as_const()?.max(0) as u64));
+    let Some(mut dims) = shape.iter().zip(strides).map(known).collect::<Option<Vec<_>>>() else {
+        return false;
+    };
+    if dims.iter().any(|d| d.1 == 0) {
+        return false;
+    }
+    dims.retain(|d| d.1 > 1);
+    dims.sort_unstable();
+    let mut reach = 0u64;
+    dims.iter().any(|&(step, n)| {
+        let shared = step <= reach;
+        reach = reach.saturating_add(step.saturating_mul(n - 1));
+        shared
+    })
+}
+
+/// torch's error for a write to an expanded tensor.
+pub fn refused() -> OpError {
+    OpError::shape(
+        "unsupported operation: more than one element of the written-to tensor refers to a single memory location. \
+         Please clone() the tensor before performing the operation.",
+    )
+}
+
+/// `base` with those elements of `new` written to a window on its row-major elements that differ from what is there.
+pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &Window, new: &Traced) -> OpResult<Traced> {
+    let shape = base.shape()?.to_vec();
+    let count = base.ty.numel();
+    let offset = window.offset.clone().unwrap_or(Dim::Const(0));
+    let place = [dims_val(&window.size), dims_val(&window.strides), Val::Int(offset)];
+    let strided = |b: &mut dyn Build, x: &Traced| b.op("strided", [vec![x.into()], place.to_vec()].concat());
+    let flat = b.reshape(base, std::slice::from_ref(&count))?;
+    let old = strided(b, &flat)?;
+    let numbers = b.op(
+        "arange",
+        [
+            Val::int(0),
+            Val::Int(count.clone()),
+            Val::int(1),
+            Val::DType(DType::I64),
+        ],
+    )?;
+    let at = strided(b, &numbers)?;
+    let (old_bits, new_bits) = (bits(b, &old)?, bits(b, new)?);
+    let changed = b.binary("ne", &old_bits, &new_bits)?;
+    // What has not changed goes to one more element, which is dropped.
+    let nowhere = b.full(&[], Val::Int(count.clone()), DType::I64)?;
+    let at = b.op("where", [(&changed).into(), (&at).into(), (&nowhere).into()])?;
+    let more = b.op("constant_pad_nd", [(&flat).into(), ints_val(&[0, 1])])?;
+    let (at, new) = (b.reshape(&at, &[Dim::Const(-1)])?, b.reshape(new, &[Dim::Const(-1)])?);
+    let all = b.op(
+        "index_put",
+        [(&more).into(), Val::List(vec![(&at).into()]), (&new).into()],
+    )?;
+    let kept = b.op("slice", [(&all).into(), Val::int(0), Val::int(0), Val::Int(count)])?;
+    b.reshape(&kept, &shape)
+}
+
+/// The elements as integers of their size: NaN equals itself, and zeros of two signs differ.
+fn bits(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
+    let ints = match x.dtype().size() {
+        1 => DType::U8,
+        2 => DType::I16,
+        4 => DType::I32,
+        _ => DType::I64,
+    };
+    match x.dtype() == ints {
+        true => Ok(x.clone()),
+        false => b.op(BITS, [x.into(), Val::DType(ints)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_places_are_found_by_strides() {
+        let dims = |v: &[i64]| v.iter().map(|&n| Dim::Const(n)).collect::<Vec<_>>();
+        let share = |shape: &[i64], strides: &[i64]| may_share(&dims(shape), &dims(strides));
+        assert!(!share(&[2, 3], &[3, 1]) && !share(&[3, 2], &[1, 3]) && !share(&[2, 3], &[7, 2]));
+        assert!(share(&[3, 4], &[0, 1]) && share(&[3, 4], &[1, 1]) && share(&[2, 4], &[3, 1]));
+        assert!(!share(&[1, 4], &[0, 1]) && !share(&[0, 4], &[0, 0]) && !share(&[], &[]));
+    }
+}
