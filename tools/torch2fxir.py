@@ -726,12 +726,8 @@ class GraphWriter:
             raise Unsupported("batch normalisation with a cumulative average in training mode")
         mean, var, count = attr("running_mean"), attr("running_var"), attr("num_batches_tracked")
         self.extra("count", f"call_method add_({count}, 1)")
-        out = self.extra("bn", "call_function aten._native_batch_norm_legit_functional.default("
-                         f"{args}, {weight}, {bias}, {mean}, {var}, True, {literal(module.momentum)}, {literal(module.eps)})")
-        for i, target in ((3, mean), (4, var)):
-            item = self.extra("stat", f"call_function operator.getitem({out}, {i})")
-            self.extra("kept", f"call_method copy_({target}, {item})")
-        return f"call_function operator.getitem({out}, 0)"
+        return (f"call_function torch.nn.functional.batch_norm({args}, {mean}, {var}, {weight}, {bias}, True, "
+                f"{literal(module.momentum)}, {literal(module.eps)})")
 
 
 def function_name(f):
@@ -756,6 +752,7 @@ def write(gm, out, inputs=None):
         gm = trace(gm)
     if inputs is not None:
         annotate(gm, inputs)
+    gm = without_tokens(gm)
     file = Writer()
     file.graph(gm, "main")
     stem = os.path.splitext(out)[0]
@@ -764,6 +761,39 @@ def write(gm, out, inputs=None):
         save_file(weights, stem + ".safetensors")
     with open(out, "w", encoding="utf-8") as f:
         f.write(text(file, os.path.basename(stem) + ".safetensors" if weights else None))
+
+
+def without_tokens(gm):
+    """The graph with the ops themselves in place of `with_effects(token, op, …)`, which gives the next token and the op's results:
+    nodes of FXIR are in order."""
+    wrappers = [n for n in gm.graph.nodes if n.op == "call_function" and str(n.target) == "with_effects"]
+    if not wrappers:
+        return gm
+    copied = {}
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(gm.graph, copied))
+    for old in wrappers:
+        n = copied[old]
+        token, op, *args = n.args
+        with graph.inserting_before(n):
+            call = graph.call_function(op, tuple(args), dict(n.kwargs))
+        call.meta = {k: v for k, v in n.meta.items() if k != "val"}
+        values = n.meta.get("val", ())[1:]
+        single = len(values) <= 1
+        if values:
+            call.meta["val"] = values[0] if single else values
+        for user in list(n.users):
+            i = user.args[1]
+            if i == 0:
+                user.replace_all_uses_with(token)
+            elif single:
+                user.replace_all_uses_with(call)
+            else:
+                user.args = (call, i - 1)
+                continue
+            graph.erase_node(user)
+        graph.erase_node(n)
+    return torch.fx.GraphModule(gm, graph)
 
 
 def annotate(gm, inputs):

@@ -45,6 +45,12 @@ pub fn suggest(
         };
     }
     let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
+    if let Some(why) = meant::why_outside(&path) {
+        return d.note(format!("fxc leaves it out: {why}"));
+    }
+    if let Some(help) = meant::how_replaced(&path) {
+        return d.help(help);
+    }
     let d = class_help(d, graph, n);
     let d = match spelling(graph, n, &path, own, fits) {
         Some(Meant { shown, why, safe }) => match (node.meta.target_span, safe) {
@@ -55,12 +61,11 @@ pub fn suggest(
         None if meant::is_export_level(node.target()) => d,
         None => make_known(d, node),
     };
-    match meant::why_outside(&path) {
-        Some(why) => d.note(format!("fxc leaves it out: {why}")),
-        None if meant::is_export_level(node.target()) => d.help(
+    match meant::is_export_level(node.target()) {
+        true => d.help(
             "`exported_program.run_decompositions({})` before `torch.export.save` replaces most ops that fxc does not know",
         ),
-        None => d,
+        false => d,
     }
 }
 

@@ -200,13 +200,30 @@ pub fn names_a_class(path: &str) -> bool {
 
 /// Why the table leaves an op out, if it says so.
 pub fn why_outside(path: &str) -> Option<&'static str> {
-    let path = path.replace("::", ".");
-    let base = parts(&path).base;
-    let named = |n: &str| n == base || path.ends_with(&format!(".{n}")) && n.contains('.');
+    let path = path.strip_prefix("torch.ops.").unwrap_or(path).replace("::", ".");
+    let p = parts(&path);
     let list = super::outside::OUTSIDE.iter();
-    list.filter(|(_, names)| names.iter().any(|n| named(n)))
+    list.filter(|(_, names)| names.iter().any(|n| is_named(p, n)))
         .map(|(why, _)| *why)
         .next()
+}
+
+/// What to do about a higher-order op that the table has no row for.
+pub fn how_replaced(path: &str) -> Option<&'static str> {
+    let last = path.strip_suffix(".default").unwrap_or(path).rsplit('.').next()?;
+    let list = super::outside::REPLACED.iter();
+    list.filter(|(name, _)| *name == last).map(|(_, help)| *help).next()
+}
+
+/// Whether an entry of the list means this name: `linalg.eig`, `_fft_*`, `fft.* (but …)`.
+fn is_named(p: Parts<'_>, entry: &str) -> bool {
+    let entry = entry.split(" (").next().unwrap_or(entry);
+    let whole = format!(".{}.{}", p.family, p.base);
+    match entry.strip_suffix('*') {
+        Some(family) if family.ends_with('.') => whole.contains(&format!(".{family}")),
+        Some(start) => p.base.starts_with(start),
+        None => entry == p.base || whole.ends_with(&format!(".{entry}")) || p.base == entry.replace('.', "_"),
+    }
 }
 
 /// Whether a name is one of a function that `torch.export` writes and core ATen has not, so that decompositions remove it.

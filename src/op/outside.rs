@@ -6,6 +6,8 @@ pub const OUTSIDE: &[(&str, &[&str])] = &[
         "complex numbers: fxc has no complex dtypes, so neither spectra nor what gives or takes them",
         &[
             "fft.* (but fftfreq and rfftfreq)",
+            "_fft_*",
+            "fft_*",
             "stft",
             "istft",
             "complex",
@@ -44,10 +46,13 @@ pub const OUTSIDE: &[(&str, &[&str])] = &[
         "shapes alone, computed before a graph is written",
         &["broadcast_shapes", "can_cast", "promote_types", "result_type"],
     ),
-    ("training alone", &["_batch_norm_with_update"]),
     (
         "kernels that torch itself compiles, on GPUs only",
         &["jiterator_*", "addmm, baddbmm, bmm and mm with out_dtype"],
+    ),
+    (
+        "what torch itself runs in code that Inductor makes, and nowhere else",
+        &["prims.xor_sum"],
     ),
     (
         "custom ops of torch's own Python code",
@@ -58,3 +63,18 @@ pub const OUTSIDE: &[(&str, &[&str])] = &[
         &["Sequential", "ModuleList", "ModuleDict"],
     ),
 ];
+
+/// Higher-order ops that have no row, and what to do about each.
+pub const REPLACED: &[(&str, &str)] = &[
+    (
+        "wrap_with_autocast",
+        "`exported_program.run_decompositions({})` before `torch.export.save` writes the conversions that autocast makes as calls",
+    ),
+    ("auto_functionalized", OF_OTHERS),
+    ("auto_functionalized_v2", OF_OTHERS),
+    ("triton_kernel_wrapper_functional", OF_OTHERS),
+    ("triton_kernel_wrapper_mutation", OF_OTHERS),
+];
+
+const OF_OTHERS: &str = "it calls an op or a kernel of another library, which no graph holds: export the model with that op written as \
+                         calls of torch's own";

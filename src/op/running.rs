@@ -20,15 +20,20 @@ pub struct Functional<T> {
 
 /// The functional form of a call that updates running statistics, `None` for other calls.
 pub fn functional<T: Clone>(call: &Call<T>) -> Option<OpResult<Functional<T>>> {
+    let verify = call.op.schema.index_of("verify").and_then(|i| call.args.get(i));
+    let verified = matches!(verify, Some(Val::Bool(true)));
     let (name, own) = match call.op.name {
+        "batch_norm" if verified => ("verified_batch_norm", 3),
         "batch_norm" | "native_batch_norm" => ("_native_batch_norm_legit_functional", 3),
+        "_batch_norm_with_update" => ("_batch_norm_with_update_functional", 4),
         "instance_norm" => ("_instance_norm_functional", 1),
         _ => return None,
     };
-    let training = matches!(call.args.get(5), Some(Val::Bool(true)));
+    let always = call.op.schema.index_of("training").is_none() && own == 4;
+    let training = always || matches!(call.args.get(5), Some(Val::Bool(true)));
     let tracked = WRITTEN.iter().all(|&p| matches!(call.args.get(p), Some(Val::Leaf(_))));
     let form = || {
-        let call = call_of(name, call.args[..8].to_vec())?;
+        let call = call_of(name, call.args[..call.args.len().min(8)].to_vec())?;
         Ok(Functional { call, own })
     };
     (training && tracked).then(form)
@@ -38,7 +43,9 @@ impl<T: Clone> Functional<T> {
     /// The result of `call`, which this is the form of, among the form's results.
     pub fn own(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
         match call.op.name {
-            "native_batch_norm" => Val::Tuple(results.get(..self.own).unwrap_or_default().to_vec()),
+            "native_batch_norm" | "_batch_norm_with_update" => {
+                Val::Tuple(results.get(..self.own).unwrap_or_default().to_vec())
+            }
             _ => results.first().cloned().unwrap_or(Val::Unknown),
         }
     }

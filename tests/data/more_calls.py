@@ -425,3 +425,12 @@ for mode in (0, 1, 2):
 for t in (torch.tensor(-2.75), torch.tensor([[0]]), torch.tensor(3, dtype=torch.uint8)):
     for function in ("builtins.bool", "builtins.int", "builtins.float", "operator.not_"):
         call(f"{function}(%t)", op={"operator.not_": "item_not"}.get(function, function.replace("builtins.", "item_")), t=t)
+call("aten._batch_norm_with_update.default(%x, %w, %b, %m, %v, 0.1, 1e-05)", x=values(2, 3, 4), w=values(3), b=values(3), m=values(3), v=values(3).abs())
+call("prims.normal.default([4], mean=1.0, std=0.5, dtype=torch.float32, device=device('cpu'), requires_grad=False)", random=True)
+bytes_ = torch.randint(0, 256, (4, 32), dtype=torch.uint8)
+for block, scales, bias in ((64, values(4, 1), None), (32, values(4, 2), None), (64, values(4, 1), values(4))):
+    tensors_ = {"w": bytes_, "s": scales} | ({} if bias is None else {"b": bias})
+    call(f"aten._dyn_quant_pack_4bit_weight.default(%w, %s, {'None' if bias is None else '%b'}, {block}, 64, 4)", **tensors_)
+    packed = torch.ops.aten._dyn_quant_pack_4bit_weight(bytes_, scales, bias, block, 64, 4)
+    for dtype in (torch.float32, torch.bfloat16) if block == 64 else (torch.float32,):
+        call(f"aten._dyn_quant_matmul_4bit.default(%x, %p, {block}, 64, 4)", x=values(2, 64, dtype=dtype), p=packed)

@@ -218,9 +218,10 @@ def cause(stderr, status):
         if d.get("severity", d.get("level")) == "error":
             code, title = d.get("code", "E?"), d.get("message", d.get("title", ""))
             code = code.get("code") if isinstance(code, dict) else code
-            named = re.search(r"c(?:64|128|omplex\d*)\b", title)
-            if named:
+            if re.search(r"c(?:64|128|omplex\d*)\b", title) or "fxc leaves it out: complex numbers" in stderr:
                 return "complex dtypes", title
+            if "higher_order.auto_functionalized" in title or "triton_kernel_wrapper" in title:
+                return "a custom op", stderr[:2000]
             unknown = re.match(r"unknown op: `torch\.ops\.(\w+)\.(\w+)", title)
             if unknown and "backward" in unknown[2]:
                 return "a backward op", stderr[:2000]

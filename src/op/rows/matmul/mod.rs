@@ -1,6 +1,7 @@
 //! Matrix products.
 
 mod distance;
+mod dynamic;
 mod einsum;
 mod grouped;
 mod products;
@@ -45,6 +46,7 @@ pub fn rows() -> Vec<Op> {
         grouped::rows(),
         einsum::rows(),
         distance::rows(),
+        dynamic::rows(),
     ]
     .into_iter()
     .flatten()

@@ -1,6 +1,7 @@
 //! Batch and instance normalisation.
 
 use super::{saved_dtype, standardise, want_float};
+use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
@@ -22,33 +23,45 @@ fn batch_norm() -> Op {
     let mut op = Op::composite(
         "batch_norm",
         "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, \
-         float? momentum, float eps, bool cudnn_enabled=True) -> Tensor",
-        |b, c| normed(b, c, c.bool("training")?).map(|n| n.0.into()),
+         float? momentum, float eps, bool cudnn_enabled=True, bool verify=False) -> Tensor",
+        |b, c| {
+            let training = c.bool("training")?;
+            if training && c.bool("verify")? {
+                verify_batch(c)?;
+            }
+            normed(b, c, training).map(|n| n.0.into())
+        },
     )
     .doc("normalised per channel, with running statistics or those of the batch")
-    .spelled("aten.batch_norm.default torch.batch_norm")
-    .form(
+    .form_with(
+        "aten.batch_norm.default torch.batch_norm",
+        "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float? \
+         momentum, float eps, bool cudnn_enabled=True) -> Tensor",
+        &[("verify", Val::Bool(false))],
+    )
+    .form_with(
         "torch.nn.functional.batch_norm",
         "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, bool \
          training=False, float? momentum=0.1, float eps=1e-05) -> Tensor",
+        &[("verify", Val::Bool(true))],
     );
     for text in [
         "BatchNorm1d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
          @weight[num_features] if affine, @bias[num_features] if affine and bias, \
          @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
-         momentum, eps)",
+         momentum, eps, True, True)",
         "BatchNorm2d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
          @weight[num_features] if affine, @bias[num_features] if affine and bias, \
          @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
-         momentum, eps)",
+         momentum, eps, True, True)",
         "BatchNorm3d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
          @weight[num_features] if affine, @bias[num_features] if affine and bias, \
          @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
-         momentum, eps)",
+         momentum, eps, True, True)",
         "SyncBatchNorm(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, process_group=None, *, bias=True) = batch_norm(input, \
          @weight[num_features] if affine, @bias[num_features] if affine and bias, \
          @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
-         momentum, eps)",
+         momentum, eps, True, True)",
         "FrozenBatchNorm2d(num_features, eps=1e-05) = batch_norm(input, @weight[num_features], @bias[num_features], \
          @running_mean[num_features], @running_var[num_features], False, \
          None, eps)",
@@ -72,6 +85,21 @@ fn no_training() -> Op {
     )
     .doc("batch_norm with running statistics")
     .spelled("aten._native_batch_norm_legit_no_training.default")
+}
+
+/// What torch.nn asks of a batch to train on, and ATen does not: more than one value a channel.
+fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
+    let shape = c.leaf("input")?.shape()?;
+    let others = shape.iter().enumerate().filter(|(d, _)| *d != 1).map(|(_, n)| n);
+    let one = others.fold(Dim::Const(1), |p, n| p.mul(n)) == Dim::Const(1);
+    if !one {
+        return Ok(());
+    }
+    let title = format!(
+        "Expected more than 1 value per channel when training, got input size torch.Size({})",
+        list_text(shape)
+    );
+    Err(OpError::shape(title))
 }
 
 /// Statistics of the batch as torch saves them, or nothing.
@@ -124,6 +152,16 @@ fn training_rows() -> Vec<Op> {
         .doc("batch_norm with the statistics used and the new running statistics")
         .spelled("aten._native_batch_norm_legit_functional.default"),
         Op::composite(
+            "verified_batch_norm",
+            "verified_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
+             training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+            |b, c| {
+                verify_batch(c)?;
+                b.call("_native_batch_norm_legit_functional", c.args.clone())
+            },
+        )
+        .doc("_native_batch_norm_legit_functional of a batch on which torch.nn trains"),
+        Op::composite(
             "_batch_norm_with_update_functional",
             "_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -131,6 +169,14 @@ fn training_rows() -> Vec<Op> {
         )
         .doc("batch_norm in training, with the statistics used, an empty tensor, and the new running statistics")
         .spelled("aten._batch_norm_with_update_functional.default"),
+        Op::composite(
+            "_batch_norm_with_update",
+            "_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, \
+             float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
+            |b, c| with_reserve(b, c, "native_batch_norm", true),
+        )
+        .doc("batch_norm in training, with the statistics used and an empty tensor; the running statistics are written")
+        .spelled("aten._batch_norm_with_update.default"),
         Op::composite(
             "_batch_norm_no_update",
             "_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float \

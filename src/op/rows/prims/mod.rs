@@ -7,7 +7,7 @@ mod inductor;
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -93,6 +93,17 @@ fn creation() -> Vec<Op> {
         )
         .doc("a tensor whose elements nobody reads before they are written: zeros here")
         .spelled("prims.empty_permuted.default"),
+        Op::composite(
+            "prims_normal",
+            text!("prims_normal(SymInt[] shape, *, Scalar mean, Scalar std, {PLACED}, Generator? generator=None) -> Tensor"),
+            |b, c| {
+                let of = ["mean", "std", "shape", "dtype"].map(|name| c.get(name).clone());
+                b.call("normal_sized", of.to_vec())
+            },
+        )
+        .doc("random numbers of a normal distribution")
+        .spelled("prims.normal.default")
+        .effect(Effect::Random),
     ]
 }
 
