@@ -41,6 +41,8 @@ BY_HAND = {
     "Tensor.nonzero": ["", "*, bool as_tuple"],
     "torch.nonzero": ["Tensor input, *, Tensor out=None", "Tensor input, *, bool as_tuple"],
     "torch.numel": ["Tensor input"],
+    "torch.tensor": ["Any data, *, ScalarType? dtype=None, Device? device=None, bool pin_memory=False, bool requires_grad=False"],
+    "torch.as_tensor": ["Any data, ScalarType? dtype=None, Device? device=None"],
     "Tensor.requires_grad_": ["bool requires_grad=True"],
     "Tensor.to": ["Device device=None, ScalarType dtype=None, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None",
                   "ScalarType dtype, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None",
@@ -154,7 +156,9 @@ def python(paths):
 # Functions whose `def` does not say their parameters, and methods without annotations.
 UNIQUE = {"unique": "bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None",
           "unique_consecutive": "bool return_inverse=False, bool return_counts=False, int? dim=None"}
-CHOSEN = {**{f"torch.{n}": [f"Tensor input, {s}"] for n, s in UNIQUE.items()}, **{f"Tensor.{n}": [s] for n, s in UNIQUE.items()}}
+LU = "bool pivot=True, Any get_infos=False"
+CHOSEN = {**{f"torch.{n}": [f"Tensor input, {s}"] for n, s in UNIQUE.items()}, **{f"Tensor.{n}": [s] for n, s in UNIQUE.items()},
+          "torch.lu": [f"Tensor A, {LU}"], "Tensor.lu": [LU]}
 
 
 def annotated(function, p):

@@ -2,11 +2,11 @@
 
 use super::report;
 use super::resolve::resolve_node;
-use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, result_type};
+use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, refs, result_type};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::{Call, Meaning, OpError, ParamType, Sizes};
-use crate::types::{TensorType, Type, Val, promote_types};
+use crate::types::{DType, Kind, TensorType, Type, Val, promote_types};
 
 /// The type of one node from the types stored in its inputs: what a pass calls for a node it made. Equations between
 /// symbolic sizes are taken to hold.
@@ -44,11 +44,19 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
             silent = true;
         }
     }
-    let result = (call.op.rule)(&call, sizes);
+    let checked = match silent {
+        true => Ok(()),
+        false => spelling.check_demands(&resolved.arg_types, &refs(&resolved.kwarg_types)),
+    };
+    let result = checked.and_then(|()| (call.op.rule)(&call, sizes));
     if silent {
         return Ok(result.unwrap_or(Val::Unknown));
     }
     let ty = result?;
+    if is_complex(&call, &ty) {
+        let what = "value cannot be converted to type double without overflow: fxc has no complex numbers";
+        return Err(OpError::new(Code::E0202, what));
+    }
     if matches!(call.op.meaning, Meaning::Host) && call.args.iter().all(is_value) && !is_value(&ty) {
         // What is computed of Python's values alone is known here, or never will be.
         let what = format!("`{}` has no value for these arguments", call.op.name);
@@ -58,11 +66,19 @@ pub fn call_type(resolved: &Resolved, sizes: &mut Sizes) -> Result<Type, OpError
     if !resolved.out.is_empty() {
         return out_type(&resolved.out, ty);
     }
-    if spelling.inplace {
+    // Python's operators give a new value for a number.
+    let is_number = call.args.first().is_some_and(|v| v.as_leaf().is_none());
+    if spelling.inplace && !(is_number && spelling.path().is_some_and(|p| p.starts_with("operator."))) {
         inplace_type(&call, ty)
     } else {
         Ok(ty)
     }
+}
+
+/// Whether a complex number is among the arguments that make a tensor of type `ty`: fxc's have none.
+fn is_complex(call: &Call<TensorType>, ty: &Type) -> bool {
+    let mut given = call.op.schema.params.iter().zip(&call.args);
+    !ty.leaves().is_empty() && given.any(|(p, v)| p.ty != ParamType::Any && matches!(v, Val::Complex(..)))
 }
 
 pub(super) fn has_unknown(v: &Type) -> bool {
@@ -84,8 +100,24 @@ pub fn inplace_type(call: &Call<TensorType>, result: Type) -> Result<Type, OpErr
     match (call.args.first(), call.op.in_place) {
         (Some(Val::Leaf(target)), Some(check)) => check(call).map(|()| Val::Leaf(target.clone())),
         (Some(Val::Leaf(target)), None) => stored_type(target, result),
-        _ => Ok(result),
+        (Some(number), _) => match (scalar_of(number), scalar_of(&result)) {
+            (Some(target), Some(found)) => stored_type(&target, Val::Leaf(found)).map(|_| result),
+            _ => Ok(result),
+        },
+        (None, _) => Ok(result),
     }
+}
+
+/// The tensor that torch makes of a number that stands for one.
+fn scalar_of(v: &Type) -> Option<TensorType> {
+    let dtype = match v {
+        Val::Leaf(t) => return Some(t.clone()),
+        Val::Bool(_) | Val::Any(Kind::Bool) => DType::B8,
+        Val::Int(_) | Val::Any(Kind::Int) => DType::I64,
+        Val::Float(_) | Val::Any(Kind::Float) => DType::F32,
+        _ => return None,
+    };
+    Some(TensorType::fixed(dtype, &[]))
 }
 
 /// The type of a call that writes its results, of type `result`, to `out`.

@@ -2,8 +2,8 @@
 
 use super::resolved::{Operand, Resolved};
 use crate::graph::NodeId;
-use crate::op::OpResult;
 use crate::op::layout::{self, Layout, Window};
+use crate::op::{Meaning, OpResult};
 use crate::types::{Kind, Type, Val};
 use cranelift_entity::SecondaryMap;
 
@@ -13,6 +13,9 @@ pub(super) struct Known {
     pub(super) types: SecondaryMap<NodeId, Type>,
     /// Where tensors lie; for several results, whether they have memory of their own.
     layouts: SecondaryMap<NodeId, Option<Layout>>,
+    /// Whether torch surely lays out the tensor as `layouts` says: inputs, and what views and pointwise ops make of them. Of other ops'
+    /// results the layout is a guess.
+    certain: SecondaryMap<NodeId, bool>,
     /// The first node that is the same Python object, where that is another.
     objects: SecondaryMap<NodeId, Option<NodeId>>,
 }
@@ -22,12 +25,14 @@ impl Known {
         Known {
             types: SecondaryMap::with_default(Val::Unknown),
             layouts: SecondaryMap::new(),
+            certain: SecondaryMap::new(),
             objects: SecondaryMap::new(),
         }
     }
 
-    /// Notes an input or attribute, which lies in row-major order.
-    pub(super) fn note_plain(&mut self, n: NodeId, ty: &Type) {
+    /// Notes an input or attribute, which lies in row-major order: an input `certain`ly, because fxc's own do.
+    pub(super) fn note_plain(&mut self, n: NodeId, ty: &Type, certain: bool) {
+        self.certain[n] = certain;
         self.types[n] = ty.clone();
         let shape = ty.as_leaf().and_then(|t| t.shape.as_deref());
         self.layouts[n] = shape.map(Layout::contiguous);
@@ -36,6 +41,7 @@ impl Known {
     /// Notes the result of a call.
     pub(super) fn note(&mut self, n: NodeId, resolved: &Resolved, ty: &Type) {
         self.types[n] = ty.clone();
+        self.certain[n] = self.is_certain(resolved);
         let found = result_layout(resolved, ty, &|o| self.layout(o));
         let Some(Operand::Node(target)) = resolved.written() else {
             self.layouts[n] = found;
@@ -70,12 +76,24 @@ impl Known {
             return Ok(ty);
         };
         let asks = matches!(op.name, "stride" | "is_contiguous" | "storage_offset");
-        if !asks && !matches!(op.name, "as_strided" | "as_strided_scatter") {
+        let checks = matches!(
+            op.name,
+            "as_strided" | "as_strided_scatter" | "view" | "view_as" | "_assert_tensor_metadata"
+        );
+        if !asks && !checks {
             return Ok(ty);
         }
         let operands = resolved.call();
         let operand = operands.as_ref().and_then(|c| c.args.first()?.as_leaf());
         let found = operand.and_then(|o| self.layout(o));
+        if matches!(op.name, "view" | "view_as" | "_assert_tensor_metadata") {
+            let known = operand.is_some_and(|o| matches!(o, Operand::Node(n) if self.certain[*n]));
+            // The name alone is the canonical op, which copies where it must.
+            if let Some(at) = found.filter(|_| known && resolved.path().is_some_and(|p| p.contains('.'))) {
+                layout::check_strides(&types, &ty, &at)?;
+            }
+            return Ok(ty);
+        }
         if asks {
             let value = found.as_ref().map(|at| layout::host_value(&types, at)).transpose()?;
             return Ok(value.flatten().unwrap_or_else(|| unknown(ty)));
@@ -96,6 +114,15 @@ impl Known {
         };
         let same = !resolved.copies() && op.gives_operand(&types, ty, self.layouts[*x].as_ref());
         same.then_some(*x)
+    }
+
+    /// Whether the layout of a call's result is known and no guess.
+    fn is_certain(&self, resolved: &Resolved) -> bool {
+        let Some(op) = resolved.op() else { return false };
+        let plain = op.view.is_some() || matches!(op.meaning, Meaning::Pointwise(_));
+        let known = |o: &Operand| matches!(o, Operand::Node(n) if self.certain[*n]);
+        let by_name = resolved.kwargs.iter().map(|(_, v)| v);
+        plain && resolved.args.iter().chain(by_name).flat_map(Val::leaves).all(known)
     }
 
     /// Where an operand lies.

@@ -213,8 +213,8 @@ impl<'m> Infer<'m> {
             }
             match graph[n].op() {
                 // What a called graph is given may lie anywhere.
-                Opcode::Placeholder if self.stack.len() == 1 => known.note_plain(n, &inferred),
-                Opcode::GetAttr => known.note_plain(n, &inferred),
+                Opcode::Placeholder if self.stack.len() == 1 => known.note_plain(n, &inferred, true),
+                Opcode::GetAttr => known.note_plain(n, &inferred, false),
                 _ => known.types[n] = inferred.clone(),
             }
             types[n] = inferred;

@@ -56,6 +56,14 @@ impl Resolved {
         }
     }
 
+    /// The spelling that is called, if it is one of the table's.
+    pub fn path(&self) -> Option<&'static str> {
+        match &self.callee {
+            Callee::Op(s) => s.path(),
+            Callee::Graph(_) => None,
+        }
+    }
+
     /// Whether the result is written to the first parameter.
     pub fn inplace(&self) -> bool {
         matches!(&self.callee, Callee::Op(s) if s.inplace)

@@ -243,3 +243,54 @@ fn modules_are_ops_with_their_attributes() {
     let d: Vec<_> = i.diagnostics.iter().collect();
     assert!(d.len() == 1 && d[0].title.contains("Linaer"), "{d:?}");
 }
+
+/// What is reported of `%v` where `%x` is f32[2, 3, 4].
+fn of_view(lines: &str) -> Vec<String> {
+    report(&format!(
+        "graph g {{
+            %x : f32[2, 3, 4] = placeholder x
+            %w : f32[4, 4] = placeholder w
+            {lines}
+            output %v
+        }}"
+    ))
+}
+
+#[test]
+fn views_need_strides_that_say_them() {
+    for lines in [
+        "%t = call_method transpose(%x, 1, 2)\n %v = call_method view(%t, 2, 12)",
+        "%t = call_method transpose(%x, 0, 1)\n %r = call_function torch.relu(%t)\n %v = call_function aten.view.default(%r, [6, 4])",
+        "%t = call_function aten.slice.Tensor(%x, 2, 0, 2)\n %v = call_method view(%t, [12])",
+    ] {
+        let found = of_view(lines);
+        assert_eq!(found.len(), 1, "{lines}: {found:?}");
+        assert!(found[0].contains("view size is not compatible"), "{found:?}");
+    }
+    for lines in [
+        "%t = call_method transpose(%x, 1, 2)\n %v = call_method reshape(%t, 2, 12)",
+        "%t = call_method transpose(%x, 1, 2)\n %c = call_method contiguous(%t)\n %v = call_method view(%c, 2, 12)",
+        "%t = call_method transpose(%x, 1, 2)\n %v = call_method view(%t, 2, 2, 2, 3)",
+        // How a product lies in memory is not known for sure.
+        "%p = call_function torch.matmul(%x, %w)\n %t = call_method transpose(%p, 1, 2)\n %v = call_method view(%t, 2, 12)",
+    ] {
+        assert_eq!(of_view(lines), Vec::<String>::new(), "{lines}");
+    }
+}
+
+#[test]
+fn asserted_strides_are_those_of_inputs_and_their_views() {
+    let asserted = |strides: &str| {
+        of_view(&format!(
+            "%v = call_method transpose(%x, 1, 2)
+             %a = call_function aten._assert_tensor_metadata.default(%v, [2, 4, 3], {strides}, torch.float32)"
+        ))
+    };
+    assert_eq!(asserted("[12, 1, 4]"), Vec::<String>::new());
+    assert_eq!(asserted("None"), Vec::<String>::new());
+    let found = asserted("[12, 3, 1]");
+    assert!(
+        found.len() == 1 && found[0].contains("strides mismatch! Expected: [12, 3, 1], Got: [12, 1, 4]"),
+        "{found:?}"
+    );
+}

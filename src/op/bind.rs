@@ -112,7 +112,7 @@ impl Binding {
             // A list of ints may be written as several arguments, but only as the first parameter or just behind `self`.
             // What is not known is an int where there are more arguments than a list leaves room for: `x.reshape(%n, -1)`.
             let unknown = *v == Val::Unknown && args.len() > positional.len();
-            let spread = slot <= 1 && is_int_list(&schema.params[p].ty) && (is_int(v) || unknown);
+            let spread = slot <= 1 && is_open_int_list(&schema.params[p].ty) && (is_int(v) || unknown);
             let all_ints = || args[slot..].iter().all(|v| is_int(v) || *v == Val::Unknown);
             // Tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
             let last = slot + 1 == positional.len();
@@ -373,10 +373,11 @@ fn is_int_param(ty: &ParamType) -> bool {
     }
 }
 
-fn is_int_list(ty: &ParamType) -> bool {
+/// A list of ints without a fixed length.
+fn is_open_int_list(ty: &ParamType) -> bool {
     match ty {
-        ParamType::List(t, _) => **t == ParamType::Int,
-        ParamType::Optional(t) => is_int_list(t),
+        ParamType::List(t, len) => **t == ParamType::Int && len.is_none(),
+        ParamType::Optional(t) => is_open_int_list(t),
         _ => false,
     }
 }

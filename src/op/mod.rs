@@ -21,6 +21,7 @@ mod call;
 mod contraction;
 pub mod control;
 pub mod custom;
+mod demands;
 pub mod emit;
 pub mod examples;
 pub mod layout;

@@ -1,7 +1,10 @@
 //! From a spelling and the arguments' types to a row of the table.
 
 use super::bind::find_param;
-use super::{BindError, Binding, Form, Leniency, Literal, Op, Schema, custom, modules, numbers, outs, rows, signature};
+use super::{
+    BindError, Binding, Form, Leniency, Literal, Op, OpResult, Schema, custom, demands, modules, numbers, outs, rows,
+    signature,
+};
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
@@ -97,9 +100,10 @@ pub fn canonical_path(target: &str, is_method: bool) -> String {
         ("nn.functional.", "torch.nn.functional."),
     ] {
         if let Some(m) = t.strip_prefix(private) {
+            // Some of the private functions have other parameters.
             let public = format!("{public}{m}");
-            let private_alone = is_spelling(t) && !is_spelling(&public);
-            return if private_alone { t.to_string() } else { public };
+            let own = is_spelling(t) && (private == "torch._C._nn." || !is_spelling(&public));
+            return if own { t.to_string() } else { public };
         }
     }
     t.to_string()
@@ -176,6 +180,8 @@ pub struct Spelling {
     pub inplace: bool,
     /// Whether the result has memory of its own where the row's result may be its operand's: `view_copy`.
     pub copies: bool,
+    /// The spelling with its own parameters, if it was called by one.
+    named: Option<(&'static str, &'static Schema)>,
     binding: Binding,
     /// For each of the row's parameters: the position in the form's schema, or a fixed value.
     params: Vec<Result<usize, Literal>>,
@@ -185,6 +191,19 @@ impl Spelling {
     /// The call with arguments in any form. They must be the ones (in shape) that the spelling was resolved with.
     pub fn apply<U: Clone>(&self, args: &[Val<U>], kwargs: &[(&str, &Val<U>)]) -> Call<U> {
         self.apply_with(args, kwargs, &|_| false)
+    }
+
+    /// The spelling it was called by, if it is one of the table's.
+    pub fn path(&self) -> Option<&'static str> {
+        self.named.map(|(path, _)| path)
+    }
+
+    /// An error if torch does not take these arguments, which the spelling was resolved with: what it demands beyond their kinds.
+    pub fn check_demands(&self, args: &[Type], kwargs: &[(&str, &Type)]) -> OpResult<()> {
+        if let Some((path, schema)) = self.named {
+            demands::check(path, schema, || self.binding.apply(args, kwargs, &|_| false))?;
+        }
+        demands::check(self.op.name, &self.op.schema, || self.apply(args, kwargs).args)
     }
 
     /// [`Spelling::apply`] where some leaves stand for whole lists, as the holes of a pattern do.
@@ -251,6 +270,7 @@ impl Candidate {
         Ok(Spelling {
             op: self.op,
             copies: false,
+            named: None,
             inplace: inplace || self.form.is_some_and(|f| f.inplace),
             params: params.collect(),
             binding,
@@ -317,6 +337,7 @@ fn resolve_path(
     };
     let (found, mut spelling) = first_that_fits(&candidates(path), args, kwargs, fits)?;
     spelling.copies = path.contains("_copy") && found.op.aliases;
+    spelling.named = REGISTRY.by_path.get_key_value(path).map(|(p, _)| (*p, found.schema()));
     if checked {
         return Ok(spelling);
     }

@@ -209,6 +209,11 @@ def more_views(c):
     c.add("Tensor.item", torch.tensor([[7]]))
     c.add("Tensor.item", torch.tensor(True))
     c.add("Tensor.item", m)
+    for data in ([1, 2], [[1, 2.5], [True, 4]], [True, False], [], [[], []], (1, 2)):
+        c.add("torch.tensor", data)
+    c.add("torch.tensor", [1, 2], dtype=torch.float64)
+    c.add("torch.as_tensor", [[1.5], [2]], torch.int32)
+    c.add("torch.as_tensor", m, torch.float64)
     c.add("aten._assert_tensor_metadata.default", i, None, None, torch.int64)
 
 

@@ -55,6 +55,7 @@ pub fn resolve(case: &Json, inputs: &Inputs) -> Result<Call<Tensor>, String> {
         None => format!("`{path}` is not in the table"),
         Some((_, e)) => format!("`{path}` does not bind: {e:?}"),
     })?;
+    spelling.check_demands(&arg_types, &kwarg_types).map_err(|e| e.title)?;
     Ok(spelling.apply(&args, &kwargs))
 }
 

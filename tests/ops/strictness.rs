@@ -13,7 +13,8 @@ fn takes(case: &Json) -> bool {
         .map(|(n, t)| format!("    %{n} : {} = placeholder {n}\n", t.as_str().expect("a type")))
         .collect();
     let call = case["call"].as_str().expect("a call");
-    let text = format!("graph main {{\n{inputs}    %r = {call}\n    output None\n}}\n");
+    let module = case["module"].as_str().unwrap_or_default();
+    let text = format!("{module}\ngraph main {{\n{inputs}    %r = {call}\n    output None\n}}\n");
     let mut session = Session::new();
     match session.load_text("case", &text) {
         Ok(mut model) => session.check(&mut model.module, &[]).is_ok(),
@@ -29,7 +30,7 @@ fn calls_are_taken_and_refused_as_torch_does() {
     let differ: Vec<String> = cases
         .iter()
         .filter(|c| takes(c) != (c["torch"] == true))
-        .map(|c| format!("torch {}: {}: {}", c["torch"], c["what"], c["call"]))
+        .map(|c| format!("torch {}: {}: {} {}", c["torch"], c["what"], c["module"], c["call"]))
         .collect();
     assert!(
         differ.is_empty(),

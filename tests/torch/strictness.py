@@ -48,19 +48,57 @@ FAMILIES = ("functions", "methods", "overloads", "modules")
 # Most elements of a base call's tensors.
 LARGEST = 4096
 
-# Verdicts that differ, and why: (path, change, what fxc says or "" where it accepts, reason).
-EXCEPTIONS = [
-    (r"", r"(f32|i64|b8)\[[01]?\] for (int|bool|float|NoneType|\[|dtype|Tensor)", r"constant|number, not Tensor|how many results|dtype\??, not Tensor|int\[\d?\]\??, not Tensor",
+# Verdicts that differ, and why: where fxc refuses what torch takes (path, change, what fxc says, reason), and where it takes what
+# torch refuses (path, change, what torch says, reason).
+REFUSED = [
+    (r"", r"(f32|i64|b8)\[[01]?\] for (int|bool|float|str|NoneType|\[|dtype|Tensor)",
+     r"constant|number, not a? ?Tensor|how many results|(dtype|ints?|None|bool|float), not a Tensor|must be ints or None|reduction must be|output_size|"
+     r"bins tensor should have one dimension|expects dims to be int|takes at most 1 positional",
      "a tensor stands for a number that the graph must know before it runs"),
-    (r"^aten\.", r"(dtype|memory format|-?\d+|True|False|\S+\[1?\]) for ", r"not (dtype|torch constant|device)|dtype\??, not|memory format\??, not",
+    (r"tensor_split", r"", r"not (a )?Tensor", "a tensor says where to split, which is how many results there are"),
+    (r"^aten\.", r"(dtype|memory format|-?\d+|True|False|\S+\[1?\]) for ",
+     r"not an? (dtype|torch constant|device)|(dtype|layout|memory format)( or None)?, not",
      "a dtype, layout or memory format for an int, or the reverse: the dispatcher takes them for the numbers by which C++ knows them"),
-    (r"^aten\.", r"\[1?\] for|\[0\] for|\[2, 3\] for", r"\[\d?\]\??, not Tensor", "a tensor is taken apart into a list of its elements"),
-    (r"^aten\.", r"None for (Tensor|\[Tensor)|^\[None\]", r"must be Tensor(\[\])?, not (None|list|tuple)", "None is an undefined tensor, which gives none"),
+    (r"^aten\.", r"\[1?\] for|\[0\] for|\[2, 3\] for", r"ints?( or None)?, not a Tensor", "a tensor is taken apart into a list of its elements"),
+    (r"^aten\.", r"None for (Tensor|\[Tensor)|^\[None\]", r"must be a (Tensor|list of tensors), not a (None|list|tuple)",
+     "None is an undefined tensor, which gives none"),
     (r"", r"complex for", r"complex", "fxc has no complex dtypes"),
-    (r"^operator\.(eq|ne)", r"", r"must be Tensor", "Python compares what a tensor cannot be compared with by identity"),
+    (r"^operator\.(eq|ne)", r"", r"must be a Tensor", "Python compares what a tensor cannot be compared with by identity"),
     (r"fractional_max_pool", r"", r"draws them at random", "fractional pooling without samples"),
-    (r"^aten\.(to|_to_copy|copy_|atleast)", r" for Tensor", r"must be Tensor, not", "a number for a tensor that is copied"),
+    (r"^aten\.(to|_to_copy|copy_|atleast)|copy_", r" for Tensor", r"must be a Tensor, not", "a number for a tensor that is copied"),
     (r"", r" for (int|float|NoneType)", r"`_stacklevel`|`norm_type`", "torch does not look at it here"),
+    (r"multi_head_attention_forward", r"", r"`[qkv]_proj_weight`|`dropout_p`", "torch does not look at it here"),
+    (r"fractional_max_pool", r"", r"`output_ratio`", "torch does not look at it here"),
+    (r"_with_indices", r"", r"`return_indices`", "torch does not look at it here"),
+    (r"addbmm_", r"", r"output with shape", "torch gives the tensor the shape of the result, and warns"),
+    (r"block_diag|broadcast_tensors|atleast|builtins", r"one missing", r"", "called without any argument"),
+    (r"lu$", r" for bool", r"`get_infos`", "Python asks only whether it is true"),
+    (r"_histogramdd|_linalg_check_errors|hacked_twin", r"", r"must be a bool", "C++ asks only whether it is true"),
+    (r"", r"for (Tensor|NoneType)", r"`(target|weight)` of .* must be a Tensor( or None)?, not an? (int|float|bool)",
+     "the function only computes with it, which a number allows too"),
+    (r"(cosine|hinge)_embedding_loss", r"True|False", r"Subtraction", "a bool computed with the dtype of a tensor in C++"),
+    (r"embedding", r"", r"max_norm", "fxc does not write to the weight that `max_norm` scales"),
+    (r"rrelu_with_noise", r"", r"writes to its argument", "fxc does not write to the noise"),
+    (r"batch_norm", r"", r"should contain|is invalid for input", "torch does not look at the size of this weight and reads beyond its end"),
+    (r"conv", r"", r"Input type .* and bias type", "which of torch's convolutions is chosen decides whether a bias may have another dtype"),
+    (r"(^|\.)(r?sub|add|subtract|__i?add__|__i?sub__|__radd__|addcmul|addcdiv)_?$", r"", r"takes at most 2|twice|by position and by name",
+     "a signature of old, by which a 0-d tensor before the operand is `alpha`"),
+    (r"linalg.pinv", r"Tensor", r"The size of tensor", "tolerances of a shape that happens to broadcast"),
+    (r"\.diff", r"", r"Dimension out of range", "with n = 0 torch returns before it looks at the dim"),
+    (r"(nll|multilabel|soft_margin|huber|smooth_l1|mse|l1).*loss", r"for int", r"reduction must be", "any other number is taken for one of the three"),
+    (r"", r"(True|False|\[True\]|\[1\]|\(1,\)|-?[\d.]+) for (int|float|\[int\])", r"(must be int(\[\d\])?|must be an int.*), not (a |an )?(bool|list|tuple|float)",
+     "Python computes with it as with an int"),
+]
+# Whatever the call: torch returns early for a tensor without elements.
+EARLY = "of a tensor without elements torch returns before it looks at the other arguments"
+ACCEPTED = [
+    (r"", r"^(f32|i64|b8)\[[01]?\] for (int|float|bool|str|NoneType|\[int\])$", r"^(?!TypeError)(?!.*Expected a value of type)",
+     "a tensor stands for a number that only the run knows"),
+    (r"", r"", r"NVIDIA|CUDA", "a device that this machine does not have"),
+    (r"", r"", r"out of (range|bounds)|offsets\[0\] has to be 0|number of ones in mask|sum to data.size|smaller than num_classes|should be a permutation|"
+     r"internal assert|is zero and using it|index out of|non-negative integral|ZeroDivisionError|single memory|positive-definite|"
+     r"refer to a single memory location|INTERNAL ASSERT|num_embeddings",
+     "the values of the tensors decide"),
 ]
 # Changes of the types of tensors: type rules, not arguments.
 TYPES = re.compile(r"^(tensor|empty tensor)|for (Tensor|\[Tensor\])$|^(f32|i64|b8)\[(0|2, 3)?\] for NoneType")
@@ -159,7 +197,7 @@ def widen(bases, table):
         calls = [c for p in paths for c in list(bases.of.get(p, {}).values())[:3]]
         for path in [p for p in paths if p not in bases.of]:
             for args, kwargs in calls:
-                if verdict(path, args, kwargs):
+                if not verdict(path, args, kwargs):
                     bases.add(path, args, kwargs)
                     break
 
@@ -192,7 +230,7 @@ def modules(classes, most):
         for s in sorted(samples, key=lambda s: -len(s.constructor_input.args) - len(s.constructor_input.kwargs)):
             args, kwargs = list(s.constructor_input.args), dict(s.constructor_input.kwargs)
             made = Module(info.module_cls, s.forward_input.args, s.forward_input.kwargs)
-            if seen[name] < most and verdict(made, args, kwargs):
+            if seen[name] < most and not verdict(made, args, kwargs):
                 seen[name] += 1
                 yield made, args, kwargs
 
@@ -304,15 +342,15 @@ def call_torch(path, args, kwargs):
 
 
 def verdict(path, args, kwargs):
-    """Whether torch takes the call: True, or False with its words."""
+    """What torch says against the call; nothing if it takes it."""
     try:
         with torch.no_grad():
             out = call_torch(path, args, kwargs)
-        return out is not NotImplemented
+        return "NotImplemented" if out is NotImplemented else ""
     except Slow:
         raise
-    except Exception:
-        return False
+    except Exception as e:
+        return f"{type(e).__name__}: {e}".partition("\n")[0][:300] or "refused"
 
 
 # --- FXIR -----------------------------------------------------------------------------------------------------------
@@ -374,10 +412,11 @@ def text_of(path, args, kwargs, inputs):
 
 
 class Case:
-    """A changed call as FXIR: a module's declaration (or ""), the call, the types of its placeholders, torch's verdict."""
+    """A changed call as FXIR: a module's declaration (or ""), the call, the types of its placeholders, what torch says against it."""
 
-    def __init__(self, path, what, head, call, types, ok):
-        self.path, self.what, self.head, self.call, self.types, self.ok = path, what, head, call, types, ok
+    def __init__(self, path, what, head, call, types, says):
+        self.path, self.what, self.head, self.call, self.types, self.says = path, what, head, call, types, says
+        self.ok = not says
 
     def group(self):
         if self.head:
@@ -390,12 +429,26 @@ def case_of(path, what, args, kwargs):
     inputs = Inputs()
     if isinstance(path, Module):
         head, call = module_text(path, args, kwargs, inputs, "")
-        return Case(path.cls.__name__, what, head, call, inputs.types, None)
-    return Case(path, what, "", text_of(path, args, kwargs, inputs), inputs.types, None)
+        return Case(path.cls.__name__, what, head, call, inputs.types, "")
+    return Case(path, what, "", text_of(path, args, kwargs, inputs), inputs.types, "")
+
+
+# Calls that may write to their arguments: another call must not read what these leave.
+WRITES = re.compile(r"_(\.|$)|^operator\.i|^Tensor\.__i|setitem")
+
+
+def separated(case, i):
+    """The case with placeholders of its own if it may write to them."""
+    if not WRITES.search(case.path) and "inplace=" not in case.call:
+        return case
+    own = {n: f"{n}_of_{i}" for n in case.types}
+    call = re.sub(r"%(\w+)", lambda m: f"%{own.get(m[1], m[1])}", case.call)
+    return Case(case.path, case.what, case.head, call, {own[n]: t for n, t in case.types.items()}, case.says)
 
 
 def refused(fxc, cases):
     """What fxc says of each case that it refuses, by the case's place."""
+    cases = [separated(c, i) for i, c in enumerate(cases)]
     types = {n: t for c in cases for n, t in c.types.items()}
     heads = [c.head.replace("module m ", f"module m{i} ") for i, c in enumerate(cases) if c.head]
     declared = [f"    %{n} : {t} = placeholder {n}" for n, t in types.items()]
@@ -434,8 +487,9 @@ def judged(targets, out):
                         continue
                     seen.add(key)
                     signal.alarm(5)
-                    case.ok = verdict(path, a, k)
+                    case.says = verdict(path, a, k)
                     signal.alarm(0)
+                    case.ok = not case.says
                 except (Skip, Slow):
                     continue
                 pickle.dump(case, out)
@@ -466,8 +520,12 @@ def cases_of(targets):
                 return made
 
 
-def reason(path, what, says):
-    return next((why for p, w, s, why in EXCEPTIONS if re.search(p, path) and re.search(w, what) and re.search(s, says) and bool(s) == bool(says)), None)
+def reason(case, says):
+    """Why the verdicts differ, where that is known."""
+    if says and any(re.search(r"\b0\b", t) for t in case.types.values()):
+        return EARLY
+    table, words = (REFUSED, says) if says else (ACCEPTED, case.says)
+    return next((why for p, w, s, why in table if re.search(p, case.path) and re.search(w, case.what) and re.search(s, words)), None)
 
 
 class Report:
@@ -482,13 +540,13 @@ class Report:
         if case.ok == (not says):
             c[0] += 1
             return
-        why = reason(case.path, case.what, says)
+        why = reason(case, says)
         if why:
             c[2] += 1
             self.exceptions[why] += 1
             return
-        kind = (case.what, case.ok, re.sub(r"`[^`]*`|\d+", "#", says)[:60])
-        self.found[kind].append((case.path, f"{case.head} {case.call}".strip(), says))
+        kind = (case.what, case.ok, re.sub(r"`[^`]*`|\d+", "#", says or case.says)[:60])
+        self.found[kind].append((case.path, f"{case.head} {case.call}".strip(), says or case.says))
 
     def show(self, most):
         print(f"{'':12}{'agreeing':>10}{'of':>10}{'excepted':>10}")
@@ -503,7 +561,7 @@ class Report:
             head = "torch accepts" if wanted else "fxc accepts"
             print(f"{len(cases):6} {head}: {what}: {len(paths)} paths: {' '.join(list(paths)[:12])}")
             for _p, text, says in cases[:most]:
-                print(f"           {text[:170]}" + (f"\n               {says[:150]}" if says else ""))
+                print(f"           {text[:170]}\n               {says[:150]}")
         print("\nexceptions")
         for why, n in self.exceptions.most_common():
             print(f"{n:6} {why}")
@@ -524,19 +582,32 @@ def check(fxc, report, cases, extract):
 
 
 class Extract:
-    """A few cases of each kind of change, family and verdict on which both agree."""
+    """Cases on which both agree: a few of each kind of change, family and verdict, and one of each reason for which torch refuses what
+    its parser takes."""
 
     def __init__(self, each):
         self.each, self.seen, self.cases = each, collections.Counter(), []
 
     def add(self, case, says):
-        if case.ok == bool(says) or case.head:
+        if case.ok == bool(says):
+            return
+        why = re.match(r"(?:Runtime|Value|Index|Assertion|NotImplemented)Error: (?!.*Expected a value of type)(.*)", case.says)
+        reason = re.sub(r"'\w+'|\[[^]]*\]|\S*[\d_]\S*|Float|Double|Long|Int\b|Bool|BFloat16", "#", why[1])[:45] if why else None
+        if reason and not self.seen[reason]:
+            self.seen[reason] += 1
+            self.keep(case)
+            return
+        if case.head:
             return
         key = (case.group(), case.what, case.ok)
         # Not of neighbours alone.
         self.seen[key] += 1
         if self.seen[key] % 7 == 1 and self.seen[key] <= 7 * self.each:
-            self.cases.append({"what": case.what, "call": case.call, "inputs": case.types, "torch": case.ok})
+            self.keep(case)
+
+    def keep(self, case):
+        head = {"module": case.head} if case.head else {}
+        self.cases.append({"what": case.what, **head, "call": case.call, "inputs": case.types, "torch": case.ok})
 
     def write(self, path):
         with open(path, "w") as f:

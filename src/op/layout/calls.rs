@@ -2,9 +2,10 @@
 
 use super::{Layout, channels_last_order, iterated};
 use crate::op::emit::call_of;
+use crate::op::rows::spell::list_text;
 use crate::op::sharing::is_expanded;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, Decompose, Meaning, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Decompose, Meaning, OpError, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Type, Val};
 
 /// The layout of the tensor that a call makes, which is no view of its operands. `at` gives the layout of the tensor that
@@ -231,6 +232,36 @@ pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
     let rule = call.op.view?;
     let view = rule(call, &mut Sizes::default()).ok()?;
     at.through(from.shape.as_deref()?, &view)
+}
+
+/// An error if a call of `view` has no strides for its result, or if `_assert_tensor_metadata` asks for strides that its tensor,
+/// which lies as `at` says, does not have. `out` is the type of the call's result.
+pub fn check_strides(call: &Call<TensorType>, out: &Type, at: &Layout) -> OpResult<()> {
+    if call.op.name.starts_with("view") {
+        let from = call.leaf("self")?;
+        let fixed = at.known_strides().is_some() && from.fixed_shape().is_some();
+        let shape = out.as_leaf().and_then(TensorType::fixed_shape);
+        return match of_view(call, at) {
+            None if fixed && shape.is_some() => Err(OpError::shape(
+                "view size is not compatible with input tensor's size and stride (at least one dimension spans across two \
+                 contiguous subspaces). Use .reshape(...) instead.",
+            )),
+            _ => Ok(()),
+        };
+    }
+    if call.is_none("stride") {
+        return Ok(());
+    }
+    let want = call.dims("stride")?;
+    let differs = |(a, b): (&Dim, &Dim)| a.sub(b).as_const().is_some_and(|d| d != 0);
+    match want.len() != at.strides.len() || want.iter().zip(&at.strides).any(differs) {
+        true => Err(OpError::shape(format!(
+            "Tensor strides mismatch! Expected: {}, Got: {}",
+            list_text(&want),
+            list_text(&at.strides)
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// The value of `stride()`, `is_contiguous()` or `storage_offset()`; `None` for other calls, and where it is not known.

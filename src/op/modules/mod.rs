@@ -142,7 +142,7 @@ pub fn expand(
     let Constructed { class, args, kwargs } = module;
     let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
-    check_types(&forms[0], args, kwargs)?;
+    check_values(&forms[0], &given, args, kwargs)?;
     let form = chosen(forms, &given)?;
     training::can_train(form, &given)?;
     let op = by_name(form.op).unwrap_or_else(|| panic!("module form of {}: no op `{}`", form.name, form.op));
@@ -454,7 +454,7 @@ pub fn check(module: Constructed<'_>) -> Result<(), OpError> {
     let Constructed { class, args, kwargs } = module;
     let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
-    check_types(&forms[0], args, kwargs)?;
+    check_values(&forms[0], &given, args, kwargs)?;
     chosen(forms, &given).map(drop)
 }
 
@@ -483,7 +483,12 @@ fn constructor_args(
     for (name, v) in kwargs {
         let Some(p) = form.params.iter().find(|p| p.name == &**name) else {
             // Where and how weights are stored does not concern the graph.
-            if matches!(&**name, "device" | "dtype") {
+            if matches!(&**name, "device" | "dtype")
+                && !form
+                    .args
+                    .iter()
+                    .all(|(_, e)| !matches!(e, Expr::Attr(_) | Expr::RnnWeights | Expr::Each { .. }))
+            {
                 continue;
             }
             let e = fail(format!("has no constructor parameter `{name}`"));
@@ -515,6 +520,29 @@ fn constructor_args(
         out.insert("reduction", v);
     }
     Ok(out)
+}
+
+/// An error if torch does not take the arguments of a constructor.
+fn check_values(
+    form: &Class,
+    given: &HashMap<&'static str, Literal>,
+    args: &[Literal],
+    kwargs: &[(Arc<str>, Literal)],
+) -> Result<(), OpError> {
+    check_types(form, args, kwargs)?;
+    super::demands::check_module(form.name, given)?;
+    let shapes = form.args.iter().filter_map(|(_, e)| match e {
+        Expr::Attr(a) if !matches!(&a.need, Need::When(c) if !hold(c, given)) => sizes::negative(&a.sizes, given),
+        _ => None,
+    });
+    match shapes.into_iter().next() {
+        None => Ok(()),
+        Some(shape) => {
+            let least = shape.iter().min().copied().unwrap_or(0);
+            let what = format!("Trying to create tensor with negative dimension {least}: {shape:?}");
+            Err(OpError::new(Code::E0202, what).help(signature(form)))
+        }
+    }
 }
 
 /// An error if torch does not take a constructor argument of this kind. What is wrong beside kinds, [`constructor_args`] says.

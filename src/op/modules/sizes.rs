@@ -86,6 +86,12 @@ pub(super) fn shape(sizes: &[Size], given: &HashMap<&str, Literal>) -> Option<Ve
     (!shape.is_empty() && fits && shape.iter().all(|&d| d >= 0)).then_some(shape)
 }
 
+/// The shape that sizes make where one is negative: torch has no such tensor.
+pub(super) fn negative(sizes: &[Size], given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+    let sizes: Option<Vec<Vec<i64>>> = sizes.iter().map(|s| s.of(given)).collect();
+    sizes.map(|s| s.concat()).filter(|s| s.iter().any(|&d| d < 0))
+}
+
 /// The shape of a recurrent layer's weight of this kind, in a class with so many gates.
 pub(super) fn recurrent(class: &str, kind: &str, layer: i64, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
     let int = |name: &str| given.get(name).and_then(Literal::as_int);

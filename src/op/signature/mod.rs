@@ -170,6 +170,13 @@ pub fn check_constructor(class: &str, args: &[Literal], kwargs: &[(Arc<str>, Lit
 
 /// A Python operator is the method of its first operand that is a tensor.
 fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
+    // Python's own functions take no keywords.
+    if let Some((keyword, _)) = kwargs.first() {
+        return Err(BindError::UnknownKeyword {
+            name: keyword.to_string(),
+            nearest: None,
+        });
+    }
     let path = format!("Tensor.__{}__", name.trim_end_matches('_'));
     let is_tensor = |v: &Type| matches!(v, Val::Leaf(_));
     match args {
@@ -243,6 +250,14 @@ fn one_element(v: &Type) -> Option<&TensorType> {
         None => true,
     };
     v.as_leaf().filter(one)
+}
+
+/// Whether torch knows a device by this name: `cpu`, `cuda:1`.
+fn is_device(name: &str) -> bool {
+    const KINDS: &str =
+        "cpu cuda ipu xpu mkldnn opengl opencl ideep hip ve fpga maia xla lazy vulkan mps meta hpu mtia privateuseone";
+    let (kind, index) = name.split_once(':').unwrap_or((name, "0"));
+    KINDS.split(' ').any(|k| k == kind) && index.parse::<u8>().is_ok()
 }
 
 fn is_memory_format(name: &str) -> bool {

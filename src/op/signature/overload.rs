@@ -1,7 +1,8 @@
 //! The rules by which torch's dispatcher takes Python values: ATen overloads, called as `torch.ops.aten.add.Tensor`.
 
 use super::{
-    Given, Misfit, is_bool, is_int, is_memory_format, is_number, is_real, missing, one_element, surplus, wrong_type,
+    Given, Misfit, is_bool, is_device, is_int, is_memory_format, is_number, is_real, missing, one_element, surplus,
+    wrong_type,
 };
 use crate::op::bind::{BindError, Origin};
 use crate::op::schema::{ParamType, Schema};
@@ -59,7 +60,8 @@ fn accepts(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool {
         (P::Bool, _) => v.is_none() || is_number(v) || one_element(v).is_some(),
         (P::Str, Val::Str(_) | Val::Any(Kind::Str)) => true,
         (P::DType, Val::DType(_) | Val::Opaque(_)) => true,
-        (P::Device, Val::Device(_) | Val::Str(_)) => true,
+        (P::Device, Val::Device(_)) => true,
+        (P::Device, Val::Str(name)) => is_device(name),
         (P::MemoryFormat, Val::TorchName(n)) => is_memory_format(n),
         (P::Layout, Val::TorchName(n)) => !is_memory_format(n),
         (P::Generator, Val::Opaque(_)) => true,

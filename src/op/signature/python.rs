@@ -1,8 +1,8 @@
 //! The rules of torch's Python argument parser: its functions and methods, and through these what is written in Python.
 
 use super::{
-    Given, Misfit, is_bool, is_int, is_memory_format, is_number, is_real, missing, one_element, surplus, wrong_type,
-    zero_dim,
+    Given, Misfit, is_bool, is_device, is_int, is_memory_format, is_number, is_real, missing, one_element, surplus,
+    wrong_type, zero_dim,
 };
 use crate::op::bind::{BindError, Origin};
 use crate::op::schema::{Param, ParamType, Schema};
@@ -52,6 +52,19 @@ pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(
                 None => return Err(misfit(taken, missing(schema, given, param, |k| is_known(schema, k)))),
             }
         };
+        // What is written in Python asks whether it is true, which a tensor of several elements is not.
+        let several = given.written
+            && param.ty == ParamType::Any
+            && param.default.is_some()
+            && !param.name.starts_with('_')
+            && is_many(v);
+        if several {
+            let asked = Param {
+                ty: ParamType::Bool,
+                ..param.clone()
+            };
+            return Err(misfit(taken + 1, wrong_type(&asked, v, origin)));
+        }
         if v.is_none() && takes_none(param) || accepts(param, v, numbers) {
             taken += 2;
             continue;
@@ -72,6 +85,10 @@ pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(
         Some(e) => Err(misfit(taken, e)),
         None => Ok(()),
     }
+}
+
+fn is_many(v: &Type) -> bool {
+    v.as_leaf().is_some() && one_element(v).is_none()
 }
 
 /// Whether a parameter goes by the name.
@@ -109,7 +126,8 @@ fn accepts_type(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool
         (P::Bool, _) => is_bool(v),
         (P::Str, Val::Str(_) | Val::Any(Kind::Str)) => true,
         (P::DType, Val::DType(_) | Val::Opaque(_)) => true,
-        (P::Device, Val::Device(_) | Val::Str(_)) => true,
+        (P::Device, Val::Device(_)) => true,
+        (P::Device, Val::Str(name)) => is_device(name),
         (P::MemoryFormat, Val::TorchName(n)) => is_memory_format(n),
         (P::Layout, Val::TorchName(n)) => !is_memory_format(n),
         (P::Generator, Val::Opaque(_)) => true,

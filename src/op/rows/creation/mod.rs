@@ -1,5 +1,6 @@
 //! Tensors made of numbers: constants, ranges, triangles.
 
+mod nested;
 mod windows;
 
 use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
@@ -143,6 +144,7 @@ fn numbers() -> Vec<Op> {
         )
         .doc("a 0-d tensor of the number; its kind decides the dtype unless one is given")
         .spelled("torch.tensor torch.as_tensor"),
+        nested::row(),
     ]
 }
 

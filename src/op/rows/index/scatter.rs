@@ -384,7 +384,7 @@ fn index_source_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> 
             index.len()
         )));
     }
-    if source.len() != shape.len() {
+    if source.len() != shape.len() && !source.is_empty() && !shape.is_empty() {
         return Err(OpError::shape(format!(
             "{what}: source and self must have the same number of dims, got {} and {}",
             source.len(),

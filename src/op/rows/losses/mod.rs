@@ -88,7 +88,7 @@ fn distances() -> Vec<Op> {
         .module("HuberLoss(reduction='mean', delta=1.0) = huber_loss($0:input, $1:target, reduction, delta)"),
         Op::composite(
             "weighted_mse_loss",
-            "mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor weight) \
+            "mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
             |b, c| loss_by_weight(b, c, "mse_loss", true),
         )
@@ -96,7 +96,7 @@ fn distances() -> Vec<Op> {
         .spelled("torch.nn.functional.mse_loss"),
         Op::composite(
             "weighted_l1_loss",
-            "l1_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor weight) \
+            "l1_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
             |b, c| loss_by_weight(b, c, "l1_loss", true),
         )
@@ -104,7 +104,7 @@ fn distances() -> Vec<Op> {
         .spelled("torch.nn.functional.l1_loss"),
         Op::composite(
             "weighted_huber_loss",
-            "huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor weight) -> Tensor",
+            "huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor",
             |b, c| loss_by_weight(b, c, "huber_loss", false),
         )
         .doc("huber_loss times weights; their mean is over the elements")
@@ -301,7 +301,14 @@ fn l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 /// A loss whose terms are multiplied with `weight`, as `torch.nn.functional` writes it.
 fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: &str, over_weights: bool) -> OpResult<Val<Traced>> {
-    let (x, weight) = (c.leaf("self")?, c.leaf("weight")?);
+    let x = c.leaf("self")?;
+    let Some(weight) = c.opt_leaf("weight") else {
+        let mut args = vec![x.into(), c.get("target").clone(), c.get("reduction").clone()];
+        if c.op.schema.index_of("delta").is_some() {
+            args.push(c.get("delta").clone());
+        }
+        return b.call(loss, args);
+    };
     let known = |t: &Traced| t.ty.fixed_shape();
     if let (Some(a), Some(w)) = (known(x), known(weight))
         && a != w

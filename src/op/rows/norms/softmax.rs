@@ -12,14 +12,14 @@ fn quotients() -> Vec<Op> {
     vec![
         Op::composite(
             "softmax",
-            "softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+            "softmax(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| by_dim(b, c, SOFTMAX),
         )
         .doc("exp(x) / sum(exp(x)) along a dim")
         .spelled("aten.softmax.int aten.special_softmax.default torch.softmax Tensor.softmax torch.special.softmax")
         .form(
             "torch.nn.functional.softmax",
-            "softmax(Tensor self, int dim, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
+            "softmax(Tensor self, int? dim=None, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
         )
         .module("Softmax(dim=None) = softmax(input, dim)")
         .module("Softmax2d() = softmax(input, -3)"),
@@ -44,7 +44,7 @@ fn logarithms() -> Vec<Op> {
     vec![
         Op::composite(
             "log_softmax",
-            "log_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+            "log_softmax(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| by_dim(b, c, LOG_SOFTMAX),
         )
         .doc("x - log(sum(exp(x))) along a dim")
@@ -54,7 +54,7 @@ fn logarithms() -> Vec<Op> {
         )
         .form(
             "torch.nn.functional.log_softmax",
-            "log_softmax(Tensor self, int dim, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
+            "log_softmax(Tensor self, int? dim=None, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
         )
         .module("LogSoftmax(dim=None) = log_softmax(input, dim)"),
         Op::composite(
@@ -66,7 +66,7 @@ fn logarithms() -> Vec<Op> {
         .spelled("aten._log_softmax.default torch._log_softmax"),
         Op::composite(
             "softmin",
-            "softmin(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
+            "softmin(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| {
                 let negated: Body = ("softmax", |b, x, d| {
                     let x = b.unary("neg", x)?;
@@ -78,7 +78,7 @@ fn logarithms() -> Vec<Op> {
         .doc("softmax of -x along a dim")
         .form(
             "torch.nn.functional.softmin",
-            "softmin(Tensor self, int dim, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
+            "softmin(Tensor self, int? dim=None, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
         )
         .module("Softmin(dim=None) = softmin(input, dim)"),
     ]
@@ -114,7 +114,12 @@ fn by_dim(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<Traced>>
     let x = c.leaf("self")?;
     let out = c.opt_dtype("dtype").unwrap_or(x.dtype());
     let x = b.to_dtype(x, out)?;
-    in_dtype(b, &x, c.int("dim")?, out, f)
+    let dim = match c.opt_int("dim")? {
+        Some(dim) => dim,
+        // What `torch.nn.functional` takes for a dim that is not given.
+        None => i64::from(!matches!(x.rank()?, 0 | 1 | 3)),
+    };
+    in_dtype(b, &x, dim, out, f)
 }
 
 fn half_to_float(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<Traced>> {

@@ -126,12 +126,6 @@ fn clipped() -> Vec<Op> {
 }
 
 fn clip_text(c: &Call<TensorType>) -> OpResult<&'static str> {
-    let bound = |name| number_of(c.get(name)).map(|n| n.to_f64());
-    if let (Some(a), Some(b)) = (bound("min_val"), bound("max_val"))
-        && a > b
-    {
-        return Err(OpError::arg("min_val", "min_val cannot be greater than max_val"));
-    }
     Ok(match effective_bounds(c, "min_val", "max_val")? {
         (true, true) => "min(max(self, min_val), max_val)",
         (true, false) => "max(self, min_val)",

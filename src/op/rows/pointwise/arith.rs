@@ -291,7 +291,8 @@ fn div() -> Op {
         plain,
     )
     .form(two!("true_divide"), plain)
-    .form("operator.truediv Tensor.__truediv__ Tensor.__div__", plain)
+    .spelled("Tensor.__truediv__ Tensor.__div__")
+    .form("operator.truediv", plain)
     .form(
         "Tensor.__rtruediv__ Tensor.__rdiv__",
         "div(Tensor other, Tensor self) -> Tensor",
@@ -303,7 +304,8 @@ fn div() -> Op {
         plain,
     )
     .inplace_form(two_!("true_divide"), plain)
-    .inplace_form("operator.itruediv Tensor.__itruediv__", plain)
+    .inplace("Tensor.__itruediv__")
+    .inplace_form("operator.itruediv", plain)
 }
 
 /// Common divisors and multiples.

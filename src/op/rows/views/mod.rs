@@ -136,9 +136,10 @@ fn identities() -> Vec<Op> {
             .spelled(
                 "aten.alias.default aten.alias_copy.default torch.alias_copy aten.lift_fresh.default aten.lift.default aten.real.default torch.real \
                  aten.resolve_conj.default aten.resolve_neg.default torch.resolve_conj torch.resolve_neg Tensor.resolve_conj \
-                 Tensor.resolve_neg Tensor.cpu Tensor.requires_grad_ Tensor.conj torch.conj aten.conj.default \
+                 Tensor.resolve_neg Tensor.cpu Tensor.conj torch.conj aten.conj.default \
                  aten._conj.default aten.conj_physical.default torch.conj_physical Tensor.conj_physical",
             )
+            .form("Tensor.requires_grad_", "requires_grad_(Tensor self, bool requires_grad=True) -> Tensor")
             .inplace("aten.conj_physical_.default torch.conj_physical_ Tensor.conj_physical_")
             .module("Identity() = alias(input)"),
         view_op!("detach", "detach(Tensor self) -> Tensor", identity)

@@ -1,0 +1,149 @@
+//! What torch demands of a call's arguments beyond their kinds: dtypes that must be the same, ranks, sizes that must match, numbers
+//! within bounds.
+//!
+//! `ops.txt` holds them by the rows' names, `modules.txt` those of constructors by class, a line each:
+//!
+//! ```text
+//! linalg_cross: same(self, other) :: expected scalar type {dtype(self)} but found {dtype(other)}
+//! ```
+//!
+//! Left is a condition over the parameters ([`expr`]), right torch's message with values in braces. Conditions whose value depends on
+//! what only the run shows hold. A rule of the table need not look at what stands here.
+
+mod expr;
+mod value;
+
+use super::schema::{Literal, Schema};
+use super::{OpError, OpResult};
+use crate::diag::Code;
+use crate::types::Type;
+use expr::Expr;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use value::Value;
+
+static OPS: &str = include_str!("ops.txt");
+static MODULES: &str = include_str!("modules.txt");
+
+/// One condition.
+struct Demand {
+    condition: Expr,
+    /// torch's words: text, and the values between its parts.
+    message: Vec<(&'static str, Option<Expr>)>,
+    code: Code,
+}
+
+type Table = HashMap<&'static str, Vec<Demand>>;
+
+static OF_OPS: LazyLock<Table> = LazyLock::new(|| table(OPS));
+static OF_MODULES: LazyLock<Table> = LazyLock::new(|| table(MODULES));
+
+/// Reads a table. Its lines are part of the program, so a bad one is a bug and panics (a test reads all).
+fn table(text: &'static str) -> Table {
+    let mut found = Table::new();
+    let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+    for line in lines {
+        let (names, rest) = line.split_once(": ").unwrap_or_else(|| panic!("no names in {line:?}"));
+        for name in names.split(' ') {
+            let demand = demand(rest).unwrap_or_else(|what| panic!("{line:?}: {what}"));
+            found.entry(name).or_default().push(demand);
+        }
+    }
+    found
+}
+
+fn demand(text: &'static str) -> Result<Demand, String> {
+    let (condition, message) = text.split_once(" :: ").ok_or("no message")?;
+    let has = |words: &[&str]| words.iter().any(|w| condition.contains(w));
+    let code = match () {
+        () if has(&["dtype(", "same(", "is_float(", "is_int(", "is_bool("]) => Code::E0303,
+        () if has(&["rank(", "size(", "numel(", "shape(", "lead("]) => Code::E0302,
+        () => Code::E0202,
+    };
+    let mut parts = vec![];
+    let mut rest = message;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (value, after) = after.split_once('}').ok_or("an open brace")?;
+        parts.push((before, Some(Expr::parse(value)?)));
+        rest = after;
+    }
+    parts.push((rest, None));
+    Ok(Demand {
+        condition: Expr::parse(condition)?,
+        message: parts,
+        code,
+    })
+}
+
+impl Demand {
+    /// The error that the arguments are, if they are one.
+    fn check(&self, of: &dyn Fn(&str) -> Value) -> Result<(), OpError> {
+        if self.condition.value(of) != Value::Bool(false) {
+            return Ok(());
+        }
+        let words = self.message.iter().map(|(text, value)| match value {
+            Some(v) => format!("{text}{}", v.value(of)),
+            None => text.to_string(),
+        });
+        Err(OpError::new(self.code, words.collect::<String>()))
+    }
+}
+
+/// An error if arguments, by parameter, are none that torch takes, as far as the demands of a row or spelling say.
+pub fn check(name: &str, schema: &Schema, args: impl FnOnce() -> Vec<Type>) -> OpResult<()> {
+    let Some(demands) = OF_OPS.get(name) else {
+        return Ok(());
+    };
+    let args = args();
+    let of = |name: &str| match schema.index_of(name).and_then(|i| args.get(i)) {
+        Some(v) => Value::of(v, &|t| Value::Tensor(t.dtype, t.shape.clone())),
+        None => Value::Unknown,
+    };
+    demands.iter().try_for_each(|d| d.check(&of))
+}
+
+/// An error if the arguments of a module's constructor, by name, are none that torch takes.
+pub fn check_module(class: &str, given: &HashMap<&'static str, Literal>) -> OpResult<()> {
+    let Some(demands) = OF_MODULES.get(class) else {
+        return Ok(());
+    };
+    let of = |name: &str| {
+        given
+            .get(name)
+            .map_or(Value::Unknown, |v| Value::of(v, &|x| match *x {}))
+    };
+    demands.iter().try_for_each(|d| d.check(&of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::{Candidate, by_name, candidates, modules};
+
+    #[test]
+    fn demands_name_rows_and_their_parameters() {
+        for (name, demands) in OF_OPS.iter() {
+            let schemas: Vec<&Schema> = match by_name(name) {
+                Some(op) => vec![&op.schema],
+                None => candidates(name).iter().map(Candidate::schema).collect(),
+            };
+            assert!(!schemas.is_empty(), "no row or spelling `{name}`");
+            for d in demands {
+                let values = d.message.iter().filter_map(|(_, v)| v.as_ref());
+                for n in values.chain([&d.condition]).flat_map(Expr::names) {
+                    let known = schemas.iter().any(|s| s.index_of(n).is_some());
+                    assert!(known, "`{name}` has no parameter `{n}`");
+                }
+            }
+        }
+        for (class, demands) in OF_MODULES.iter() {
+            let params = modules::constructor(class).unwrap_or_else(|| panic!("no class `{class}`"));
+            for d in demands {
+                let values = d.message.iter().filter_map(|(_, v)| v.as_ref());
+                for n in values.chain([&d.condition]).flat_map(Expr::names) {
+                    assert!(params.iter().any(|(p, _)| *p == n), "`{class}` has no parameter `{n}`");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `torch.tensor` of what is no number: nested lists, and tensors.
+
+use crate::op::emit::{dims_val, list_val};
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{Category, DType, Dim, Val};
+
+/// The deepest lists that are read.
+const DEEPEST: usize = 64;
+
+/// The row.
+pub fn row() -> Op {
+    Op::composite(
+        "tensor_of",
+        "tensor_of(Any data, ScalarType? dtype=None) -> Tensor",
+        |b, c| {
+            let (data, dtype) = (c.get("data"), c.opt_dtype("dtype"));
+            if let Val::Leaf(x) = data {
+                let copy = b.op("clone", [x.into()])?;
+                return b.to_dtype(&copy, dtype.unwrap_or(x.dtype())).map(Val::Leaf);
+            }
+            let dtype = dtype.or(found(data, DEEPEST)).unwrap_or(DType::F32);
+            nested(b, c, data, dtype, DEEPEST).map(Val::Leaf)
+        },
+    )
+    .doc("a tensor of the numbers in nested lists; their kinds decide the dtype unless one is given")
+    .spelled("torch.tensor torch.as_tensor")
+}
+
+/// The dtype that torch finds for the numbers in a list.
+fn found(data: &Val<Traced>, depth: usize) -> Option<DType> {
+    let dtype = |c: Category| match c {
+        Category::Bool => DType::B8,
+        Category::Int => DType::I64,
+        _ => DType::F32,
+    };
+    match data {
+        Val::Leaf(t) => Some(t.dtype()),
+        Val::Bool(_) => Some(dtype(Category::Bool)),
+        Val::Int(_) => Some(dtype(Category::Int)),
+        Val::Float(_) => Some(dtype(Category::Float)),
+        v if depth > 0 => {
+            let items = v.items()?.iter().filter_map(|v| found(v, depth - 1));
+            items.reduce(|a, b| crate::types::promote_types(a, b).unwrap_or(a))
+        }
+        _ => None,
+    }
+}
+
+fn nested(b: &mut dyn Build, c: &Call<Traced>, data: &Val<Traced>, dtype: DType, depth: usize) -> OpResult<Traced> {
+    match data {
+        Val::Leaf(t) if t.ty.rank() == Some(0) => b.to_dtype(t, dtype),
+        Val::List(items) | Val::Tuple(items) if depth > 0 => {
+            if items.is_empty() {
+                return b.op("full", [dims_val(&[Dim::Const(0)]), Val::int(0), Val::DType(dtype)]);
+            }
+            let parts: OpResult<Vec<Traced>> = items.iter().map(|v| nested(b, c, v, dtype, depth - 1)).collect();
+            b.op("stack", [list_val(&parts?), Val::int(0)])
+        }
+        Val::Bool(_) | Val::Int(_) | Val::Float(_) => b.op("tensor", [data.map(Clone::clone), Val::DType(dtype)]),
+        v => Err(OpError::arg(
+            "data",
+            format!("`{}` makes no tensor of a {}", c.op.name, v.kind_name()),
+        )),
+    }
+}
