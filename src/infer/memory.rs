@@ -3,7 +3,7 @@
 use super::resolved::{Operand, Resolved};
 use crate::graph::NodeId;
 use crate::op::layout::{self, Layout, Window};
-use crate::op::{Meaning, OpResult};
+use crate::op::{Meaning, OpError, OpResult};
 use crate::types::{Kind, Type, Val};
 use cranelift_entity::SecondaryMap;
 
@@ -87,12 +87,23 @@ impl Known {
         let operand = operands.as_ref().and_then(|c| c.args.first()?.as_leaf());
         let found = operand.and_then(|o| self.layout(o));
         if matches!(op.name, "view" | "view_as" | "_assert_tensor_metadata") {
-            let known = operand.is_some_and(|o| matches!(o, Operand::Node(n) if self.certain[*n]));
-            // The name alone is the canonical op, which copies where it must.
-            if let Some(at) = found.filter(|_| known && resolved.path().is_some_and(|p| p.contains('.'))) {
-                layout::check_strides(&types, &ty, &at)?;
+            let certain = operand.is_some_and(|o| matches!(o, Operand::Node(n) if self.certain[*n]));
+            // The name alone is the canonical op: its view copies where it must, and what it asserts was compared before.
+            if resolved.path().is_none_or(|p| !p.contains('.')) {
+                return Ok(ty);
             }
-            return Ok(ty);
+            let checked = found.map(|at| layout::check_strides(&types, &ty, &at));
+            return match (checked, op.name) {
+                (Some(Err(e)), _) if certain => Err(e),
+                (None | Some(Err(_)), "_assert_tensor_metadata") if !types.is_none("stride") => {
+                    let e = OpError::arg(
+                        "stride",
+                        "the strides of `a` are not known here, so that they cannot be compared",
+                    );
+                    Err(e.help("leave out `stride`; sizes, dtype and layout are compared"))
+                }
+                _ => Ok(ty),
+            };
         }
         if asks {
             let value = found.as_ref().map(|at| layout::host_value(&types, at)).transpose()?;

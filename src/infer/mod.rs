@@ -212,8 +212,11 @@ impl<'m> Infer<'m> {
                 result = inferred.clone();
             }
             match graph[n].op() {
-                // What a called graph is given may lie anywhere.
-                Opcode::Placeholder if self.stack.len() == 1 => known.note_plain(n, &inferred, true),
+                // What a called graph is given may lie anywhere. What an export was given need not lie as fxc's inputs do, and
+                // its views are views for that.
+                Opcode::Placeholder if self.stack.len() == 1 => {
+                    known.note_plain(n, &inferred, self.module.exported.is_none());
+                }
                 Opcode::GetAttr => known.note_plain(n, &inferred, false),
                 _ => known.types[n] = inferred.clone(),
             }

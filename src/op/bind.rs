@@ -303,6 +303,8 @@ fn item<U>(v: Val<U>, ty: &ParamType) -> Val<U> {
 
 /// Names that Python spellings use for torch's own.
 const ALIASES: &[(&str, &str)] = &[
+    ("from", "a"),
+    ("to", "b"),
     ("input", "self"),
     ("self", "input"),
     ("x", "self"),

@@ -175,13 +175,6 @@ fn check_metadata(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
         );
         return Err(OpError::value(title));
     }
-    if !c.is_none("stride") {
-        let e = OpError::arg(
-            "stride",
-            "`_assert_tensor_metadata` compares no strides: values here have none",
-        );
-        return Err(e.help("leave out `stride`; sizes, dtype and layout are compared"));
-    }
     if let (false, Some(shape)) = (c.is_none("size"), &x.shape) {
         let want = c.dims("size")?;
         let listed = |s: &[Dim]| s.iter().map(Dim::to_string).collect::<Vec<_>>().join(", ");

@@ -256,7 +256,11 @@ fn uniform_row() -> Op {
     )
     .doc("random numbers between two bounds, in self's shape")
     .spelled("aten.uniform.default")
-    .inplace("aten.uniform_.default Tensor.uniform_ torch.nn.init.uniform_")
+    .inplace("aten.uniform_.default Tensor.uniform_")
+    .inplace_form(
+        "torch.nn.init.uniform_",
+        "uniform_(Tensor self, float a=0.0, float b=1.0, Generator? generator=None) -> Tensor",
+    )
 }
 
 fn normal_row() -> Op {
@@ -277,7 +281,11 @@ fn normal_row() -> Op {
     )
     .doc("random numbers of a normal distribution, in self's shape")
     .spelled("aten.normal_functional.default aten.normal.out")
-    .inplace("aten.normal_.default Tensor.normal_ torch.nn.init.normal_")
+    .inplace("aten.normal_.default Tensor.normal_")
+    .inplace_form(
+        "torch.nn.init.normal_",
+        "normal_(Tensor self, float mean=0.0, float std=1.0, Generator? generator=None) -> Tensor",
+    )
 }
 
 fn exponential_row() -> Op {
