@@ -203,7 +203,6 @@ impl Emitter<'_> {
         let q = self.fdiv(&two, &d);
         let one = self.kf(x, 1.0);
         let big = self.fsub(&one, &q);
-        let big = self.or_sign(F, &big, x);
         let s = self.fmul(x, x);
         let p = self.horner(
             &s,
@@ -217,8 +216,10 @@ impl Emitter<'_> {
             ],
         );
         let p = self.fmul(&p, &s);
-        let small = self.fma(&p, x, x);
-        self.below(&a, 0.625, &small, &big)
+        let small = self.fma(&p, &a, &a);
+        let size = self.below(&a, 0.625, &small, &big);
+        // Also that of a zero.
+        self.or_sign(F, &size, x)
     }
 
     /// `1 + tanh(c x)`, which is `2 / (1 + exp(-2 c x))`: to 1.8e-7; the sum of the rounded tanh is within 1.2e-7. If not `whole` the

@@ -272,6 +272,8 @@ fn normalise<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
                 normalise(v, t)
             }
         }
+        // Of values of any type it counts what holds them.
+        (ParamType::List(t, _), v @ Val::Tuple(_)) if **t == ParamType::Any => v,
         (ParamType::List(t, _), Val::List(items) | Val::Tuple(items)) => {
             Val::List(items.into_iter().map(|v| item(v, t)).collect())
         }

@@ -56,6 +56,7 @@ pub use registry::{
     resolve_among, resolve_checked, spellings,
 };
 pub use schema::{Literal, NoLeaf, Param, ParamType, Parameters, Schema, write_literal};
+pub use signature::overloads;
 pub use signature::texts as signature_texts;
 
 use crate::types::Val;

@@ -3,6 +3,7 @@
 /// torch's overloads whose written arguments are not one `out`, or whose name does not end in `out`: with these arguments, in
 /// the order of the results.
 const NAMED: &[(&str, &str)] = &[
+    ("aten._batch_norm_no_update.out", "out0 out1 out2 out3"),
     ("aten._embedding_bag.out", "out0 out1 out2 out3"),
     ("aten._embedding_bag_forward_only.out", "out0 out1 out2 out3"),
     ("aten._linalg_det.result", "result LU pivots"),
@@ -11,6 +12,7 @@ const NAMED: &[(&str, &str)] = &[
     ("aten._linalg_solve_ex.result", "result LU pivots info"),
     ("aten._linalg_svd.U", "U S Vh"),
     ("aten._native_batch_norm_legit.out", "out save_mean save_invstd"),
+    ("aten.log_sigmoid_forward.output", "output buffer"),
     (
         "aten._native_batch_norm_legit.no_stats_out",
         "out save_mean save_invstd",

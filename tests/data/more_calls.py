@@ -81,6 +81,10 @@ for args in ("2.675, 2", "-2.5, 0", "1250, -2", "-1251, -2", "1234.5, -2", "2.5,
     call(f"builtins.round({args})")
 for args in ("-7, 3", "7, -3", "-7.5, 2", "7.5, -2.0"):
     call(f"builtins.divmod({args})")
+for args in ("torch.float32, torch.float32", "torch.float32, torch.int64", '"sum", "mean"', '"sum", None', "[1, 2, 3], [1, 2.0, 3]",
+             "[1, 2], [1, 3]", "[1, 2], (1, 2)", "[], [1]", "(1, [2]), (1, [2])", "None, 0"):
+    call(f"operator.eq({args})")
+    call(f"operator.ne({args})")
 for args in ("3, 200, 7", "-3, 5, 7", "3, 5, -7", "2, 0, 1"):
     call(f"builtins.pow({args})")
 call("builtins.max(3, 7.5, -1)")

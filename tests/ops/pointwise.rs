@@ -10,7 +10,8 @@ use serde_json::Value as Json;
 /// torch.testing.assert_close's tolerances: relative and absolute.
 fn tolerance(d: DType) -> (f64, f64) {
     match d {
-        DType::F16 => (1e-3, 1e-5),
+        // Twice that of torch.testing: torch adds some f16 rows in 16 bits (`nansum` over several dims).
+        DType::F16 => (2e-3, 1e-5),
         DType::BF16 => (1.6e-2, 1e-5),
         DType::F32 => (1.3e-6, 1e-5),
         DType::F64 => (1e-7, 1e-7),
@@ -24,7 +25,7 @@ fn differs(got: &Tensor, want: &Tensor) -> Option<String> {
         if w == 0.0 && g == 0.0 {
             return g.is_sign_negative() == w.is_sign_negative();
         }
-        g == w || (g - w).abs() <= atol + rtol * w.abs()
+        g == w || w.is_finite() && (g - w).abs() <= atol + rtol * w.abs()
     })
 }
 

@@ -38,7 +38,7 @@ RENAMED = {("p", "ord"), ("size", "shape"), ("split_size", "split_sizes"), ("sec
            ("axis1", "dim1"), ("tensor_indices_or_sections", "sections"), ("tensor_indices_or_sections", "indices"), ("element", "elements"), ("test_element", "test_elements")}
 # Defaults that are written differently and mean the same: no padding; i64, which is what these ops give anyway.
 SAME_DEFAULT = {("padding", "0", "valid"), ("dtype", None, 4), ("dtype", "None", 4)}
-TOLERANCE = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5),
+TOLERANCE = {torch.float16: (2e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5),
              torch.float64: (1e-7, 1e-7)}
 
 
@@ -155,6 +155,16 @@ class Graph:
             return repr(float(v["float"]))
         if "dtype" in v:
             return v["dtype"]
+        if "name" in v:
+            return f'torch.{v["name"]}'
+        if "device" in v:
+            return f'torch.device("{v["device"]}")'
+        if "ellipsis" in v:
+            return "Ellipsis"
+        if "tuple" in v:
+            return "(" + "".join(f"{self.value(x)}, " for x in v["tuple"]) + ")"
+        if "slice" in v:
+            return "slice(" + ", ".join(self.value(x) for x in v["slice"]) + ")"
         name = v.get("in") or f"inline_{len(self.used)}"
         self.used[name] = self.inputs[name] if "in" in v else tensor(v)
         return f"%{name}"
@@ -212,13 +222,22 @@ def run_graph(fxc, graph, extra):
     return findings
 
 
+def gives_tensors(case):
+    """Whether the results can stand in a file: numbers, strings and shapes cannot."""
+    out = case.get("out")
+    parts = out if isinstance(out, list) else [out]
+    return all(isinstance(p, dict) and "v" in p for p in parts)
+
+
 def graphs(only):
     for file in sorted(glob.glob(os.path.join(HERE, "..", "data", "*.json"))):
         data = json.load(open(file))
+        if not isinstance(data, dict) or "inputs" not in data:
+            continue  # cases of whole graphs, which `cargo test` runs
         inputs = {n: tensor(v) for n, v in data["inputs"].items()}
         by_path = {}
         for case in data["cases"]:
-            if "out" in case and re.search(only, case["path"]):
+            if gives_tensors(case) and re.search(only, case["path"]):
                 by_path.setdefault(case["path"], Graph(case["path"], inputs)).add(case)
         yield from by_path.values()
 

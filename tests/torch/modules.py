@@ -55,6 +55,21 @@ def losses():
     yield nn.KLDivLoss(reduction="batchmean"), (x, unit)
 
 
+def regions():
+    ops = torchvision.ops
+    x = torch.randn(2, 8, 9, 9)
+    boxes = torch.tensor([[0, 1.0, 1, 6, 5], [1, 0, 2, 8, 8], [0, 3, 3, 4, 4]])
+    yield ops.RoIAlign((2, 2), 0.5, 2), (x, boxes)
+    yield ops.RoIAlign((3, 2), 1.0, -1, aligned=True), (x, boxes)
+    yield ops.RoIPool((2, 3), 1.0), (x, boxes)
+    yield ops.PSRoIAlign((2, 2), 1.0, 2), (x, boxes)
+    yield ops.PSRoIPool((2, 2), 1.0), (x, boxes)
+    yield ops.DeformConv2d(8, 4, 3, padding=1, groups=2), (x, torch.randn(2, 18, 9, 9))
+    yield ops.DeformConv2d(8, 4, 3, padding=1, bias=False), (x, torch.randn(2, 18, 9, 9), torch.rand(2, 9, 9, 9))
+    yield ops.DropBlock2d(0.2, 3), (x,)
+    yield ops.DropBlock3d(0.2, 3), (torch.randn(1, 4, 5, 5, 5),)
+
+
 def activations():
     x = torch.randn(3, 4, 5, 6) * 3
     for c in ("CELU ELU GELU Hardshrink Hardsigmoid Hardswish Hardtanh Identity LeakyReLU LogSigmoid Mish ReLU ReLU6 RReLU SELU SiLU "
@@ -73,6 +88,7 @@ def activations():
     yield nn.Softmax2d(), (x,)
     yield timm.layers.DropPath(0.2), (x,)
     yield torchvision.ops.StochasticDepth(0.2, "row"), (x,)
+    yield from regions()
 
 
 def windows():

@@ -33,7 +33,19 @@ fn results(xs: &[f32], function: impl FnOnce(&mut KernelBuilder, Value) -> Value
 
 /// The largest error of `op` in ULP of the true value, over every `step`-th bit pattern, and where it is.
 fn worst(op: Unary, step: usize) -> (f64, f32) {
-    let xs: Vec<f32> = (0..u32::MAX).step_by(step).map(f32::from_bits).collect();
+    let special = [
+        0.0,
+        -0.0,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        1.0,
+        -1.0,
+        f32::MAX,
+        f32::MIN,
+    ];
+    let some = (0..u32::MAX).step_by(step).map(f32::from_bits);
+    let xs: Vec<f32> = some.chain(special).collect();
     let all = results(&xs, |k, v| k.unary(op, v));
     let f = f64_unary(op).expect("a float function");
     let mut max = (0.0, 0.0);

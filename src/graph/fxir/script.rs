@@ -20,24 +20,17 @@ pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
         return unchanged(args);
     }
     let candidates = op::candidates(&op::canonical_path(target, false));
-    let cost = |c: &op::Candidate| {
-        let params = &c.schema().params;
-        let misfits = params.iter().zip(&args).filter(|(p, a)| !fits(&p.ty, a)).count();
-        (params.len() >= args.len()).then(|| (misfits, params.len() - args.len()))
-    };
-    let scored = candidates.iter().filter_map(|c| Some((cost(c)?, c)));
+    let scored = candidates.iter().filter_map(|c| Some((cost(c.schema(), &args)?, c)));
     let Some((_, best)) = scored.min_by_key(|(cost, _)| *cost) else {
         return match without_tail(&args) {
             Some(fewer) if !candidates.is_empty() => resolve(op, target, fewer),
             _ => unchanged(args),
         };
     };
-    let packet = target.trim_start_matches("torch.ops.");
-    let overload = best.form.and_then(|f| {
-        let own = |p: &&&str| p.strip_prefix(packet).is_some_and(|r| r.starts_with('.'));
-        f.paths.iter().find(own)
-    });
-    let target: Arc<str> = overload.map_or_else(|| target.into(), |p| format!("torch.ops.{p}").into());
+    let target: Arc<str> = match overload(target, best, &args) {
+        Some(path) => format!("torch.ops.{path}").into(),
+        None => target.into(),
+    };
     let mut positional = vec![];
     let mut keyword = vec![];
     for (p, a) in best.schema().params.iter().zip(args) {
@@ -50,6 +43,24 @@ pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
         }
     }
     (target, positional, keyword)
+}
+
+/// How many arguments do not fit the parameters, and how many parameters have none; `None` if there are too few parameters.
+fn cost(schema: &op::Schema, args: &[Arg]) -> Option<(usize, usize)> {
+    let params = &schema.params;
+    let misfits = params.iter().zip(args).filter(|(p, a)| !fits(&p.ty, a)).count();
+    (params.len() >= args.len()).then(|| (misfits, params.len() - args.len()))
+}
+
+/// The overload of a packet that takes the arguments: the one of torch's that they fit best, of those that mean the row.
+fn overload(target: &str, row: &op::Candidate, args: &[Arg]) -> Option<String> {
+    let packet = target.trim_start_matches("torch.ops.");
+    let paths = &row.form?.paths;
+    let own = |p: &&&str| p.strip_prefix(packet).is_some_and(|r| r.starts_with('.'));
+    let torch = op::overloads(packet).into_iter().filter(|s| paths.contains(&&*s.name));
+    let scored = torch.filter_map(|s| Some((cost(&s, args)?, s.name)));
+    let best = scored.min_by_key(|(cost, _)| *cost).map(|(_, name)| name.to_string());
+    best.or_else(|| paths.iter().find(own).map(|p| p.to_string()))
 }
 
 /// The arguments without layout, device and pinning (and a memory format that is not given) at their end, which say where a

@@ -17,6 +17,7 @@ mod pointwise;
 mod pool;
 mod prims;
 mod python;
+mod python_equal;
 mod python_math;
 mod random;
 mod reduce;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Op> {
         gradient::rows(),
         control::rows(),
         python::rows(),
+        python_equal::rows(),
         python_math::rows(),
         prims::rows(),
     ]

@@ -13,7 +13,7 @@ mod overload;
 mod python;
 
 use super::bind::{BindError, lift};
-use super::schema::{Literal, Param, Parameters, Schema};
+use super::schema::{Literal, Param, ParamType, Parameters, Schema};
 use crate::diag::nearest;
 use crate::types::{Kind, TensorType, Type, Val};
 use std::collections::HashMap;
@@ -99,6 +99,13 @@ fn parsed(text: &'static str) -> Arc<[Schema]> {
     schemas
 }
 
+/// torch's overloads of an ATen packet (`aten.gt`) that return what they compute, each schema named by its path.
+pub fn overloads(packet: &str) -> Vec<Schema> {
+    let writes = |s: &Schema| s.params.iter().any(|p| p.keyword_only && p.ty == ParamType::Tensor);
+    let all = parsed(lines(ATEN, packet));
+    all.iter().filter(|s| !writes(s)).cloned().collect()
+}
+
 /// torch's signatures of the spelling `path` as messages show them.
 pub fn texts(path: &str) -> Vec<String> {
     let (all, _) = signatures(path);
@@ -179,6 +186,11 @@ fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result
     }
     let path = format!("Tensor.__{}__", name.trim_end_matches('_'));
     let is_tensor = |v: &Type| matches!(v, Val::Leaf(_));
+    // What a tensor cannot be compared with is not equal to it, which is no error in Python.
+    let comparable = |v: &Type| is_tensor(v) || is_number(v) || *v == Val::Unknown;
+    if matches!(name, "eq" | "ne") && !args.iter().all(comparable) {
+        return Ok(false);
+    }
     match args {
         [a, ..] if is_tensor(a) => check(&path, args, kwargs),
         [a, b] if is_tensor(b) => check(&path, &[b.clone(), a.clone()], kwargs),

@@ -65,15 +65,16 @@ pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(
             };
             return Err(misfit(taken + 1, wrong_type(&asked, v, origin)));
         }
-        if v.is_none() && takes_none(param) || accepts(param, v, numbers) {
-            taken += 2;
-            continue;
-        }
-        // All arguments by position are one list: `x.view(2, 3)`.
+        // All arguments by position are one list: `x.view(2, 3)`. A single value that is not known may be the list.
         let all = &given.args[first..];
-        if spread && i == 0 && at == 1 && is_index_list(all, param.symbolic) {
+        let list = || spread && i == 0 && at == 1 && is_index_list(all, param.symbolic);
+        if positional > 1 && list() {
             at = positional;
             taken += 2 * positional;
+            continue;
+        }
+        if v.is_none() && takes_none(param) || accepts(param, v, numbers) || list() {
+            taken += 2;
             continue;
         }
         return Err(misfit(taken + 1, wrong_type(param, v, origin)));

@@ -165,9 +165,10 @@ fn exponential() -> Vec<Op> {
                         d.scalar_type_name()
                     )));
                 }
-                let wide = b.to_dtype(x, d.compute())?;
                 let args = |x: &Traced| [x.into(), c.get("dim").clone(), c.get("keepdim").clone()];
-                let sum = b.op("nansum", args(&wide))?;
+                // torch rounds the sum, which overflows in 16 bits, before it divides.
+                let given = b.to_dtype(x, d)?;
+                let sum = b.op("nansum", args(&given))?;
                 let nan = b.unary("isnan", x)?;
                 let there = b.unary("logical_not", &nan)?;
                 let count = b.op("sum", args(&there))?;

@@ -1,0 +1,114 @@
+//! Python's `==` and `!=` of what is no tensor: sizes, dtypes, strings, lists. Tensors and numbers are compared by `eq` and `ne`.
+
+use crate::op::number;
+use crate::op::{Call, Meaning, Op, OpResult};
+use crate::types::{Kind, TensorType, Type, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        with_forms(
+            Op::new(
+                "equal_values",
+                "eq(Any a, Any b) -> bool",
+                |c, _| of_two(c, false),
+                Meaning::Host,
+            )
+            .doc("whether two Python values are equal, one of which is neither a tensor nor a number"),
+            "operator.eq",
+        ),
+        with_forms(
+            Op::new(
+                "different_values",
+                "ne(Any a, Any b) -> bool",
+                |c, _| of_two(c, true),
+                Meaning::Host,
+            )
+            .doc("whether two Python values differ, one of which is neither a tensor nor a number"),
+            "operator.ne",
+        ),
+    ]
+}
+
+/// Spells a row for operands of which the first, or else the second, is neither a tensor nor a number.
+fn with_forms(row: Op, path: &'static str) -> Op {
+    let schemas = [
+        "eq(str? a, Any b) -> bool",
+        "eq(ScalarType a, Any b) -> bool",
+        "eq(Device a, Any b) -> bool",
+        "eq(Layout a, Any b) -> bool",
+        "eq(Any[] a, Any b) -> bool",
+        "eq(Any a, str? b) -> bool",
+        "eq(Any a, ScalarType b) -> bool",
+        "eq(Any a, Device b) -> bool",
+        "eq(Any a, Layout b) -> bool",
+        "eq(Any a, Any[] b) -> bool",
+    ];
+    schemas.into_iter().fold(row, |row, schema| row.form(path, schema))
+}
+
+fn of_two(c: &Call<TensorType>, negated: bool) -> OpResult<Type> {
+    Ok(match equal(c.get("a"), c.get("b")) {
+        Some(is) => Val::Bool(is != negated),
+        None => Val::Any(Kind::Bool),
+    })
+}
+
+/// Whether Python's `==` holds; `None` where that is not known. A tensor equals nothing that it cannot be compared with.
+fn equal(a: &Type, b: &Type) -> Option<bool> {
+    match (a, b) {
+        (Val::Unknown | Val::Any(_), _) | (_, Val::Unknown | Val::Any(_)) => None,
+        (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) => all_equal(x, y),
+        _ if is_number(a) && is_number(b) => match number::apply("eq", &[a.clone(), b.clone()]) {
+            Some(Ok(Val::Bool(is))) => Some(is),
+            _ => None,
+        },
+        (Val::Leaf(_), _) | (_, Val::Leaf(_)) => Some(false),
+        _ => Some(a == b),
+    }
+}
+
+fn all_equal(x: &[Type], y: &[Type]) -> Option<bool> {
+    if x.len() != y.len() {
+        return Some(false);
+    }
+    let items = x.iter().zip(y).map(|(x, y)| equal(x, y));
+    items.fold(Some(true), |all, is| match (all, is) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    })
+}
+
+fn is_number(v: &Type) -> bool {
+    matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{DType, Dim};
+
+    #[test]
+    fn values_are_compared_as_python_does() {
+        let size = |d: Dim| Val::Int(d);
+        let n = || size(Dim::var("N"));
+        let list = |items: &[Type]| Val::List(items.to_vec());
+        for (a, b, want) in [
+            (Val::DType(DType::F32), Val::DType(DType::F32), Some(true)),
+            (Val::DType(DType::F32), Val::DType(DType::F16), Some(false)),
+            (Val::str("sum"), Val::None, Some(false)),
+            (list(&[n(), Val::int(3)]), list(&[n(), Val::Float(3.0)]), Some(true)),
+            (list(&[n()]), list(&[Val::int(4)]), None),
+            (
+                list(&[n(), Val::int(1)]),
+                list(&[Val::int(4), Val::int(2)]),
+                Some(false),
+            ),
+            (list(&[]), Val::Tuple(vec![]), Some(false)),
+            (Val::Bool(true), Val::int(1), Some(true)),
+        ] {
+            assert_eq!(equal(&a, &b), want, "{a} == {b}");
+        }
+    }
+}
