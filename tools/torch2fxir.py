@@ -169,7 +169,15 @@ def trace_call(module, given):
         def is_leaf_module(self, m, path):
             return m is not root and super().is_leaf_module(m, path)
 
-    return torch.fx.GraphModule(root, Inside().trace(root))
+    return torch.fx.GraphModule(root, inside(Inside(), root, f"`{type(module).__name__}`"))
+
+
+def inside(tracer, root, what):
+    """The graph of a part of the model; what torch.fx cannot trace is said in a message."""
+    try:
+        return tracer.trace(root)
+    except torch.fx.proxy.TraceError as e:
+        raise Unsupported(f"{what}, which torch.fx does not trace: {e}") from e
 
 
 def trace_function(f, given):
@@ -178,7 +186,7 @@ def trace_function(f, given):
     scope = {"inner": f, "fixed": {k: v for k, v in given.items() if k not in names}}
     exec(f"def {f.__name__}({', '.join(names)}):\n    return inner({', '.join(f'{n}={n}' for n in names)}, **fixed)", scope)
     tracer = Tracer()
-    graph = tracer.trace(scope[f.__name__])
+    graph = inside(tracer, scope[f.__name__], f"the function `{f.__name__}`")
     return torch.fx.GraphModule(tracer.root, graph)
 
 
@@ -363,12 +371,17 @@ DEPRECATED = {"size_average", "reduce", "min_value", "max_value"}
 SKIPPED = {"device", "dtype", "_weight", "_freeze", "init", "process_group"}
 
 
+# Classes of torchvision.ops and timm that FXIR knows.
+VISION = {"StochasticDepth", "FrozenBatchNorm2d", "DropPath", "DeformConv2d", "DropBlock2d", "DropBlock3d", "PSRoIAlign", "PSRoIPool",
+          "RoIAlign", "RoIPool"}
+
+
 def is_plain(module):
     """Whether FXIR names the module's class rather than holding its graph."""
     if isinstance(module, (torch.fx.GraphModule, nn.Sequential, *FORWARDS)):
         return False
     return any(c.__module__.startswith("torch.nn.") for c in type(module).__mro__[:1]) or is_parametrized(module) or (
-        type(module).__name__ in ("StochasticDepth", "FrozenBatchNorm2d", "DropPath"))
+        type(module).__name__ in VISION)
 
 
 def is_parametrized(module):

@@ -127,7 +127,11 @@ impl Lower<'_> {
                     (Some(a), Some(b)) => (a, b),
                     (Some(known), None) => (self.items_of(n, b, known.len()), known),
                     (None, Some(known)) => (self.items_of(n, a, known.len()), known),
-                    (None, None) => return false,
+                    (None, None) => {
+                        let operator = format!("operator.{op}");
+                        self.call(n, CallKind::Function, &operator, vec![a.clone(), b.clone()], true);
+                        return true;
+                    }
                 };
                 let same = self.same_items(n, a, b);
                 match op {
