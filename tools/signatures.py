@@ -67,7 +67,7 @@ BINARY = "add sub mul matmul eq ne lt le gt ge pow".split()
 TAKEN = {
     **{n: "Any" for n in "inplace return_indices size_average reduce recompute_scale_factor antialias _stacklevel hard".split()},
     "input": "Tensor", "dtype": "ScalarType?", "normalized_shape": "SymInt[]", "pad": "SymInt[]", "size": "Any", "scale_factor": "Any",
-    "output_size": "Any", "norm_type": "float", "distance_function": "Any", "sequences": "Any", "tensor": "Tensor", "generator": "Generator?",
+    "output_size": "Any", "output_ratio": "Any", "norm_type": "float", "distance_function": "Any", "sequences": "Any", "tensor": "Tensor", "generator": "Generator?",
     "gaussian_nll_loss.full": "Any", "gaussian_nll_loss.var": "Any", "triplet_margin_with_distance_loss.swap": "Any",
     "affine_grid.size": "SymInt[]", "norm.p": "Any", "norm.dim": "Any", "norm.keepdim": "bool", "cdist.p": "float", "cdist.x1": "Tensor",
     "cdist.x2": "Tensor", "cdist.compute_mode": "str?", "split.split_size_or_sections": "Any", "split.split_size": "Any",

@@ -68,7 +68,6 @@ REFUSED = [
     (r"^aten\.(to|_to_copy|copy_|atleast)|copy_", r" for Tensor", r"must be a Tensor, not", "a number for a tensor that is copied"),
     (r"", r" for (int|float|NoneType)", r"`_stacklevel`|`norm_type`", "torch does not look at it here"),
     (r"multi_head_attention_forward", r"", r"`[qkv]_proj_weight`|`dropout_p`", "torch does not look at it here"),
-    (r"fractional_max_pool", r"", r"`output_ratio`", "torch does not look at it here"),
     (r"_with_indices", r"", r"`return_indices`", "torch does not look at it here"),
     (r"addbmm_", r"", r"output with shape", "torch gives the tensor the shape of the result, and warns"),
     (r"block_diag|broadcast_tensors|atleast|builtins", r"one missing", r"", "called without any argument"),
