@@ -30,8 +30,14 @@ fn tensor(v: &Value) -> Tensor {
 }
 
 #[test]
-fn running_sums_lose_no_more_than_a_rounding() {
-    for (shape, dim) in [(vec![30_000usize], 0usize), (vec![4, 10_000], 1), (vec![10_000, 5], 0)] {
+fn running_sums_lose_little() {
+    let shapes = [
+        (vec![30_000usize], 0usize),
+        (vec![4, 10_007], 1),
+        (vec![3, 2, 130], 2),
+        (vec![10_000, 5], 0),
+    ];
+    for (shape, dim) in shapes {
         let text = format!(
             "graph main {{ %x : f32{shape:?} = placeholder x
             %y = call_function torch.cumsum(%x, {dim})
@@ -46,9 +52,50 @@ fn running_sums_lose_no_more_than_a_rounding() {
             let before = if place > 0 { sums[i - inner] } else { 0.0 };
             sums[i] = before + x.get(i).to_f64();
             let error = (y.get(i).to_f64() - sums[i]).abs() / sums[i];
-            assert!(error < 1.3e-7, "{shape:?} at {i}: {error:e}");
+            // Within the first block of a row the roundings of f32 add up.
+            let most = if place < 1000 { 3e-7 } else { 1.2e-7 };
+            assert!(error < most, "{shape:?} at {i}: {error:e}");
         }
     }
+}
+
+#[test]
+fn long_sums_lose_little() {
+    for (shape, dim) in [
+        (vec![20_001usize, 64], 0usize),
+        (vec![2, 5_000, 24], 1),
+        (vec![3, 300_000], 1),
+    ] {
+        let text = format!(
+            "graph main {{ %x : f32{shape:?} = placeholder x
+            %y = call_function torch.sum(%x, {dim})
+            output %y }}"
+        );
+        let x = fill::filled(DType::F32, &shape, Fill::Uniform(7));
+        let y = tensor(&run(&text, x.clone()).expect("a result"));
+        let inner: usize = shape[dim + 1..].iter().product();
+        let mut sums = vec![0f64; y.numel()];
+        for i in 0..x.numel() {
+            sums[i / (inner * shape[dim]) * inner + i % inner] += x.get(i).to_f64();
+        }
+        for (i, sum) in sums.iter().enumerate() {
+            let error = (y.get(i).to_f64() - sum).abs() / sum;
+            assert!(error < 6e-7, "{shape:?} at {i}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn running_sums_of_rows_keep_infinities() {
+    let mut row = vec![1f32; 300];
+    (row[70], row[200]) = (f32::INFINITY, f32::NEG_INFINITY);
+    let text = "graph main { %x : f32[300] = placeholder x
+        %y = call_function torch.cumsum(%x, 0)
+        output %y }";
+    let y = tensor(&run(text, Tensor::from_slice(&[300], &row)).expect("a result"));
+    let y = y.as_slice::<f32>();
+    assert_eq!((y[69], y[70], y[199]), (70.0, f32::INFINITY, f32::INFINITY));
+    assert!(y[200].is_nan() && y[299].is_nan());
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl KernelBuilder {
     }
 
     /// The dtype of a buffer.
-    fn buffer_dtype(&self, b: Buf) -> DType {
+    pub fn buffer_dtype(&self, b: Buf) -> DType {
         self.kernel.buffer(b).dtype
     }
 

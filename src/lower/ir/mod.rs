@@ -110,10 +110,12 @@ pub enum Special {
         /// What to divide by instead of the count.
         divisor: Option<i64>,
     },
-    /// Running sum along a dim.
-    CumSum {
+    /// Running sums or products along a dim.
+    Scan {
         /// The dim.
         dim: usize,
+        /// Which of them.
+        how: Running,
     },
     /// A recurrent layer over projected inputs, states, recurrent weight, the output's projection and bias: a contraction rather
     /// than a kernel.
@@ -127,6 +129,15 @@ pub enum Special {
     },
     /// Attention over q, k, v (of rank 4) and what is added to the scores: a contraction rather than a kernel.
     Attention(Attend),
+}
+
+/// What a scan computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Running {
+    /// The sum so far.
+    Sum,
+    /// The product so far.
+    Product,
 }
 
 /// What an attention does besides its products.

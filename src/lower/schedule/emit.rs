@@ -1,5 +1,6 @@
 //! Emission: the loops of a scheduled cluster, stage after stage, written through a [`KernelBuilder`].
 
+use super::blocks::identities;
 use super::vars::Vars;
 use super::{LoopDim, Scheduler, Source, Stored};
 use crate::kernel::{Affine, KernelBuilder, ReduceOp, Role, Value, Var};
@@ -46,6 +47,7 @@ pub(in crate::lower) fn reduce_op(c: Combine) -> ReduceOp {
         Combine::All => ReduceOp::And,
     }
 }
+
 /// Emission.
 impl Scheduler<'_> {
     pub(in crate::lower) fn declare(&mut self, k: &mut KernelBuilder) {
@@ -270,6 +272,9 @@ impl Scheduler<'_> {
         stores: &[ValueId],
     ) -> Vec<Value> {
         let (first, rest) = row.split_first().expect("a cluster with reductions has a row");
+        if let Some(len) = self.block(k, row, inits) {
+            return self.reduce_blocks(k, vars, row, len, inits, stage, reduces, stores);
+        }
         let of: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
         let of: Vec<(ReduceOp, &[Value])> = of.iter().map(|(op, v)| (*op, &v[..])).collect();
         let vector = rest.is_empty() && !self.columns;
@@ -278,13 +283,7 @@ impl Scheduler<'_> {
             if rest.is_empty() {
                 return self.reduce_values(k, &vars, stage, reduces, stores);
             }
-            let inner: Vec<(ReduceOp, Value)> = inits
-                .iter()
-                .map(|&(op, v)| {
-                    let dtype = k.dtype(v);
-                    (op, k.constant(op.identity(dtype)))
-                })
-                .collect();
+            let inner = identities(k, inits);
             self.reduce_nest(k, &vars, rest, &inner, stage, reduces, stores)
         })
     }

@@ -10,6 +10,7 @@
 //! Dims whose strides allow it are merged first, so that a contiguous tensor of any rank is one long loop. Few long rows are
 //! cut into parts (`split.rs`).
 
+mod blocks;
 mod emit;
 mod split;
 mod vars;

@@ -8,8 +8,8 @@ use crate::kernel::{Affine, Var};
 pub(in crate::lower) struct Vars {
     /// Dim, factor, variable.
     terms: Vec<(usize, i64, Var)>,
-    /// Where a dim begins, if not at 0.
-    from: Option<(usize, i64)>,
+    /// Where dims begin, if not at 0.
+    from: Vec<(usize, i64)>,
 }
 
 impl Vars {
@@ -24,20 +24,26 @@ impl Vars {
     pub fn part(&self, dim: usize, from: usize, len: usize, part: Var) -> Vars {
         let mut v = self.clone();
         v.terms.push((dim, len as i64, part));
-        v.from = Some((dim, from as i64));
+        v.behind(dim, from)
+    }
+
+    /// With a dim that begins `count` elements further on.
+    pub fn behind(&self, dim: usize, count: usize) -> Vars {
+        let mut v = self.clone();
+        v.from.push((dim, count as i64));
         v
     }
 
     /// An element's place in a buffer with these strides for each dim.
     pub fn index(&self, offset: i64, strides: &[i64]) -> Affine {
         let stride = |d: usize| strides.get(d).copied().unwrap_or(0);
-        let base = self.from.map_or(0, |(d, n)| n * stride(d));
+        let base: i64 = self.from.iter().map(|&(d, n)| n * stride(d)).sum();
         Affine::new(offset + base, self.terms.iter().map(|&(d, f, v)| (v, f * stride(d))))
     }
 
     /// The index along a dim.
     pub fn dim(&self, d: usize) -> Affine {
-        let base = self.from.filter(|f| f.0 == d).map_or(0, |f| f.1);
+        let base: i64 = self.from.iter().filter(|f| f.0 == d).map(|f| f.1).sum();
         let terms = self.terms.iter().filter(|t| t.0 == d);
         Affine::new(base, terms.map(|&(_, f, v)| (v, f)))
     }

@@ -38,12 +38,12 @@ impl Writer<'_> {
     }
 }
 
-fn at(a: &Access, vars: &[Affine]) -> Affine {
+pub(super) fn at(a: &Access, vars: &[Affine]) -> Affine {
     let terms = vars.iter().zip(&a.strides).map(|(v, &s)| v.clone() * s);
     terms.fold(Affine::from(a.offset), |x, t| x + t)
 }
 
-fn affine(vars: &[Var]) -> Vec<Affine> {
+pub(super) fn affine(vars: &[Var]) -> Vec<Affine> {
     vars.iter().map(|&v| Affine::from(v)).collect()
 }
 
@@ -93,7 +93,7 @@ pub fn write(tir: &Tir, v: ValueId, stored: &dyn Fn(ValueId) -> bool) -> Result<
             let n = k.cast(def.dtype, n);
             k.binary(Binary::Div, sum, n)
         }),
-        Special::CumSum { dim } => write_cumsum(k, &operands[0], &out, shape, *dim, def.dtype),
+        Special::Scan { dim, how } => super::scan::write(k, &operands[0], &out, shape, *dim, *how),
         Special::Attention(_) | Special::Recurrent { .. } => unreachable!("a contraction, see `contract`"),
     }
     Ok(Scheduled {
@@ -116,7 +116,7 @@ fn each(
 }
 
 /// Loops over all of `shape`: parallel outside, a vector loop over the last dim.
-fn over(k: &mut KernelBuilder, shape: &[usize], body: impl FnOnce(&mut KernelBuilder, &[Affine])) {
+pub(super) fn over(k: &mut KernelBuilder, shape: &[usize], body: impl FnOnce(&mut KernelBuilder, &[Affine])) {
     match shape {
         [] => body(k, &[]),
         [n] => k.parallel_vector(*n, |k, v| body(k, &[v.into()])),
@@ -289,107 +289,4 @@ fn pool_count(
         n = k.binary(Binary::Mul, n, len);
     }
     n
-}
-
-/// What carries a running sum along: f32 would lose a rounding at every element.
-#[derive(Clone, Copy, PartialEq)]
-enum Carry {
-    /// The sum itself: integers, and f64.
-    Plain,
-    /// An f64 sum of f32, where each sum waits for its own last addition anyway.
-    Wide,
-    /// An f32 sum and what its roundings lost, where sums are computed side by side in vectors.
-    Compensated,
-}
-
-impl Carry {
-    fn start(self, k: &mut KernelBuilder, dtype: DType) -> Vec<Value> {
-        let of = if self == Carry::Wide { DType::F64 } else { dtype };
-        let zero = k.constant(Scalar::from_i64(of, 0));
-        vec![zero; if self == Carry::Compensated { 2 } else { 1 }]
-    }
-
-    /// What is carried once `v` is added, and the sum.
-    fn add(self, k: &mut KernelBuilder, carried: &[Value], v: Value, dtype: DType) -> (Vec<Value>, Value) {
-        match self {
-            Carry::Plain => {
-                let sum = k.binary(Binary::Add, carried[0], v);
-                (vec![sum], sum)
-            }
-            Carry::Wide => {
-                let v = k.cast(DType::F64, v);
-                let sum = k.binary(Binary::Add, carried[0], v);
-                (vec![sum], k.cast(dtype, sum))
-            }
-            Carry::Compensated => {
-                let (sum, lost) = (carried[0], carried[1]);
-                let v = k.binary(Binary::Sub, v, lost);
-                let next = k.binary(Binary::Add, sum, v);
-                let gained = k.binary(Binary::Sub, next, sum);
-                let lost = k.binary(Binary::Sub, gained, v);
-                // Infinity minus infinity is nothing that was lost.
-                let zero = k.constant(Scalar::from_i64(dtype, 0));
-                let is_number = k.compare(Compare::Eq, lost, lost);
-                let lost = k.select(is_number, lost, zero);
-                (vec![next, lost], next)
-            }
-        }
-    }
-}
-
-fn write_cumsum(
-    k: &mut KernelBuilder,
-    x: &(Buf, Access),
-    out: &(Buf, Access),
-    shape: &[usize],
-    dim: usize,
-    dtype: DType,
-) {
-    let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
-    // Some sums side by side: each waits for its own last addition.
-    let carry = match (dtype, dim + 1 < shape.len()) {
-        (DType::F32, true) => Carry::Compensated,
-        (DType::F32, false) => Carry::Wide,
-        _ => Carry::Plain,
-    };
-    let run = |k: &mut KernelBuilder, outers: &[Vec<Affine>]| {
-        let start = carry.start(k, dtype);
-        let each = start.len();
-        k.scan(shape[dim], &start.repeat(outers.len()), |k, j, sums| {
-            let place = |outer: &Vec<Affine>| {
-                let mut i = outer.clone();
-                i.insert(dim, j.into());
-                i
-            };
-            // Loads first: none waits for a store that only looks like one to its place.
-            let values: Vec<_> = outers.iter().map(|o| k.load(x.0, at(&x.1, &place(o)))).collect();
-            let mut next = vec![];
-            for ((outer, carried), v) in outers.iter().zip(sums.chunks(each)).zip(values) {
-                let (carried, sum) = carry.add(k, carried, v, dtype);
-                k.store(out.0, at(&out.1, &place(outer)), sum);
-                next.extend(carried);
-            }
-            next
-        });
-    };
-    let Some(last) = others.last_mut() else {
-        return run(k, &[vec![]]);
-    };
-    if dim + 1 < shape.len() {
-        // Along another dim the sums of a row lie side by side.
-        return over(k, &others, |k, v| run(k, &[v.to_vec()]));
-    }
-    // More rows would meet in the same set of the L1 cache where a row is a power of two.
-    let together = if *last > 0 && last.is_multiple_of(2) { 2 } else { 1 };
-    *last /= together;
-    k.parallel(&others, |k, v| {
-        let outers = (0..together as i64).map(|n| {
-            let mut o = affine(v);
-            if let Some(x) = o.last_mut() {
-                *x = x.clone() * together as i64 + n;
-            }
-            o
-        });
-        run(k, &outers.collect::<Vec<_>>());
-    });
 }

@@ -1,8 +1,9 @@
 //! Ops with a loop nest of their own: joining, gathering rows, padding, pooling, running sums.
 
 pub(super) mod kernels;
+mod scan;
 
-use crate::lower::ir::{Def, Special, Tir, ValueId, Window};
+use crate::lower::ir::{Def, Running, Special, Tir, ValueId, Window};
 use crate::op::{Build, Call, OpResult};
 use crate::scalar::Expr;
 use crate::tensor::Scalar;
@@ -33,7 +34,8 @@ pub(in crate::lower) fn recognise(
         "adaptive_avg_pool1d" => adaptive_avg_pool(tir, ids, 1),
         "adaptive_avg_pool2d" => adaptive_avg_pool(tir, ids, 2),
         "adaptive_avg_pool3d" => adaptive_avg_pool(tir, ids, 3),
-        "cumsum" => cumsum(tir, types, ids),
+        "cumsum" => running(tir, types, ids, Running::Sum),
+        "cumprod" => running(tir, types, ids, Running::Product),
         "scaled_dot_product_attention" | "biased_attention" => {
             crate::lower::contract::attention::recognise(tir, types, ids)
         }
@@ -270,25 +272,27 @@ fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
     Ok(Some(ValueId(result.id)))
 }
 
-fn cumsum(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>) -> OpResult<Option<ValueId>> {
+fn running(tir: &mut Tir, types: &Call<TensorType>, ids: &Call<ValueId>, how: Running) -> OpResult<Option<ValueId>> {
     let x = *ids.leaf("self")?;
     let shape = tir.value(x).shape.clone();
     let out = (types.op.rule)(types, &mut Default::default())?;
     let Some(dtype) = out.as_leaf().map(|t| t.dtype) else {
         return Ok(None);
     };
-    if shape.is_empty() || matches!(dtype, DType::F16 | DType::BF16 | DType::B8) {
+    if shape.is_empty() || dtype == DType::B8 {
         return Ok(None);
     }
     let dim = crate::op::wrap_dim(ids.int("dim")?, shape.len())?;
+    // Half precision is computed in f32, and each result rounded.
     let x = converted(tir, x, dtype)?;
-    tir.push(
-        dtype,
+    let x = converted(tir, x, dtype.compute())?;
+    let y = tir.push(
+        dtype.compute(),
         &shape,
         Def::Special {
             args: vec![x],
-            how: Special::CumSum { dim },
+            how: Special::Scan { dim, how },
         },
-    )
-    .map(Some)
+    )?;
+    converted(tir, y, dtype).map(Some)
 }

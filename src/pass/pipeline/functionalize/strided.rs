@@ -99,7 +99,7 @@ impl Functionalize<'_> {
         let count = ty.numel();
         let shape = ty.shape.unwrap_or_default();
         let whole = at.storage == count && at.dense_order(&shape).is_some();
-        if whole || is_expanded(&shape, &at.strides) {
+        if whole || count == Dim::Const(0) || is_expanded(&shape, &at.strides) || self.repeats(graph, &parent) {
             return Ok(());
         }
         let part = call

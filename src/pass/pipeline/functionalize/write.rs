@@ -167,7 +167,7 @@ impl Functionalize<'_> {
     }
 
     /// Whether one of the views repeats elements.
-    fn repeats(&self, graph: &Graph, place: &Place) -> bool {
+    pub(super) fn repeats(&self, graph: &Graph, place: &Place) -> bool {
         let mut from = graph[place.root].meta.ty.clone();
         place.steps.iter().any(|step| {
             let of = from.replace(step.ty.clone());

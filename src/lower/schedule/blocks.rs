@@ -1,0 +1,80 @@
+//! Long sums in blocks.
+//!
+//! Each addition to an f32 sum loses a rounding of that sum: 20000 of them, one after the other, lose 8e-6 of it. Sums of blocks,
+//! and the sum of these, lose as little as torch's cascade.
+
+use super::vars::Vars;
+use super::{LoopDim, Scheduler};
+use crate::kernel::{KernelBuilder, ReduceOp, Value};
+use crate::lower::ir::ValueId;
+use crate::types::DType;
+
+/// How many elements a sum takes one after the other before what they come to is added to the others.
+const BLOCK: usize = 128;
+/// Blocks of a block of blocks.
+const BLOCKS: usize = 32;
+/// The elements that the lanes of vectors take in a block together.
+const VECTOR_BLOCK: usize = 1 << 16;
+
+impl Scheduler<'_> {
+    /// The length of the blocks in which the first loop of a row is summed, if it is long: each addition to an f32 sum loses a
+    /// rounding of that sum, so that few large ones are better than many. The lanes of a vector share the row among them.
+    pub(super) fn block(&self, k: &KernelBuilder, row: &[LoopDim], inits: &[(ReduceOp, Value)]) -> Option<usize> {
+        let sums = inits
+            .iter()
+            .any(|&(op, v)| op == ReduceOp::Add && k.dtype(v) == DType::F32);
+        let vector = row.len() == 1 && !self.columns;
+        let n = row[0].extent;
+        match vector {
+            _ if !sums => None,
+            true => (n >= 4 * VECTOR_BLOCK).then_some(VECTOR_BLOCK),
+            false if n >= 4 * BLOCKS * BLOCK => Some(BLOCKS * BLOCK),
+            false => (n >= 8 * BLOCK).then_some(BLOCK),
+        }
+    }
+
+    /// [`Self::reduce_nest`] with the first loop in blocks of `len`.
+    pub(super) fn reduce_blocks(
+        &mut self,
+        k: &mut KernelBuilder,
+        vars: &Vars,
+        row: &[LoopDim],
+        len: usize,
+        inits: &[(ReduceOp, Value)],
+        stage: usize,
+        reduces: &[ValueId],
+        stores: &[ValueId],
+    ) -> Vec<Value> {
+        let (blocks, rest) = (row[0].extent / len, row[0].extent % len);
+        let mut row = row.to_vec();
+        row[0].extent = len;
+        let of: Vec<(ReduceOp, [Value; 1])> = inits.iter().map(|&(op, v)| (op, [v])).collect();
+        let of: Vec<(ReduceOp, &[Value])> = of.iter().map(|(op, v)| (*op, &v[..])).collect();
+        let sums = k.reduce(blocks, false, &of, |k, b| {
+            let inner = identities(k, inits);
+            let vars = vars.part(row[0].last, 0, len, b);
+            self.reduce_nest(k, &vars, &row, &inner, stage, reduces, stores)
+        });
+        if rest == 0 {
+            return sums;
+        }
+        let vars = vars.behind(row[0].last, blocks * len);
+        row[0].extent = rest;
+        // From the identity too, not from the sum.
+        let begun: Vec<(ReduceOp, [Value; 1])> = inits.iter().zip(sums).map(|(&(op, _), v)| (op, [v])).collect();
+        let begun: Vec<(ReduceOp, &[Value])> = begun.iter().map(|(op, v)| (*op, &v[..])).collect();
+        k.reduce(1, false, &begun, |k, _| {
+            let inner = identities(k, inits);
+            self.reduce_nest(k, &vars, &row, &inner, stage, reduces, stores)
+        })
+    }
+}
+
+/// What the inner loops of these reductions begin with.
+pub(super) fn identities(k: &mut KernelBuilder, inits: &[(ReduceOp, Value)]) -> Vec<(ReduceOp, Value)> {
+    let of = |&(op, v): &(ReduceOp, Value)| {
+        let dtype = k.dtype(v);
+        (op, k.constant(op.identity(dtype)))
+    };
+    inits.iter().map(of).collect()
+}

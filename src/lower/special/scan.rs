@@ -1,0 +1,289 @@
+//! Running sums and products along a dim.
+//!
+//! torch carries those of f32 in f64. Rows of f32 are summed in blocks here: what a block's elements come to from its first one
+//! on, then what all before it come to as two f32 numbers, a sum and what its roundings lost, and then both together, in vectors.
+
+use super::kernels::{affine, at, over};
+use crate::kernel::{Affine, Buf, KernelBuilder, Value};
+use crate::lower::ir::Running;
+use crate::lower::ir::access::Access;
+use crate::scalar::{Binary, Compare};
+use crate::tensor::Scalar;
+use crate::types::DType;
+
+/// Elements of a row that are summed one after the other.
+const BLOCK: usize = 32;
+/// Blocks that are done together: their sums stay in L1.
+const BLOCKS: usize = 32;
+/// Blocks that are summed side by side: each waits for its own last addition.
+const SIDE: usize = 4;
+
+/// What carries a running result along: f32 would lose a rounding at every element.
+#[derive(Clone, Copy, PartialEq)]
+enum Carry {
+    /// The result itself: integers, and f64.
+    Plain,
+    /// An f64 result of f32.
+    Wide,
+    /// An f32 sum and what its roundings lost, where sums are computed side by side in vectors.
+    Compensated,
+}
+
+/// The kernel of a running result along `dim`.
+pub(super) fn write(
+    k: &mut KernelBuilder,
+    x: &(Buf, Access),
+    out: &(Buf, Access),
+    shape: &[usize],
+    dim: usize,
+    how: Running,
+) {
+    let scan = Scan { x, out, dim, how };
+    let mut others: Vec<usize> = (0..shape.len()).filter(|&d| d != dim).map(|d| shape[d]).collect();
+    let (n, along) = (shape[dim], dim + 1 == shape.len());
+    let is_f32 = scan.dtype(k) == DType::F32;
+    let carry = match how {
+        _ if !is_f32 => Carry::Plain,
+        Running::Sum if !along => Carry::Compensated,
+        _ => Carry::Wide,
+    };
+    if is_f32 && along && how == Running::Sum && n >= 4 * BLOCK {
+        return match others.is_empty() {
+            true => scan.row(k, &[], n),
+            false => k.parallel(&others, |k, v| scan.row(k, &affine(v), n)),
+        };
+    }
+    let Some(last) = others.last_mut() else {
+        return scan.plain(k, &[vec![]], n, carry);
+    };
+    if !along {
+        // Along another dim the sums of a row lie side by side.
+        return over(k, &others, |k, v| scan.plain(k, &[v.to_vec()], n, carry));
+    }
+    // More rows would meet in the same set of the L1 cache where a row is a power of two.
+    let together = if *last > 0 && last.is_multiple_of(2) { 2 } else { 1 };
+    *last /= together;
+    k.parallel(&others, |k, v| {
+        let outers = (0..together as i64).map(|n| {
+            let mut o = affine(v);
+            if let Some(x) = o.last_mut() {
+                *x = x.clone() * together as i64 + n;
+            }
+            o
+        });
+        scan.plain(k, &outers.collect::<Vec<_>>(), n, carry);
+    });
+}
+
+/// What is read and written.
+struct Scan<'a> {
+    x: &'a (Buf, Access),
+    out: &'a (Buf, Access),
+    dim: usize,
+    how: Running,
+}
+
+/// Scratch of the rows of one thread.
+struct Scratch {
+    /// The running sum of each element's block.
+    within: Buf,
+    /// What each block comes to.
+    sums: Buf,
+    /// The sum before each block, and what it lost.
+    before: [Buf; 2],
+}
+
+impl Scan<'_> {
+    fn dtype(&self, k: &KernelBuilder) -> DType {
+        k.buffer_dtype(self.out.0)
+    }
+
+    /// The index of an element of the scanned dim.
+    fn place(&self, outer: &[Affine], j: Affine) -> Vec<Affine> {
+        let mut i = outer.to_vec();
+        i.insert(self.dim, j);
+        i
+    }
+
+    fn load(&self, k: &mut KernelBuilder, outer: &[Affine], j: Affine) -> Value {
+        k.load(self.x.0, at(&self.x.1, &self.place(outer, j)))
+    }
+
+    fn store(&self, k: &mut KernelBuilder, outer: &[Affine], j: Affine, v: Value) {
+        k.store(self.out.0, at(&self.out.1, &self.place(outer, j)), v);
+    }
+
+    /// Element after element, some rows side by side: each waits for its own last addition.
+    fn plain(&self, k: &mut KernelBuilder, outers: &[Vec<Affine>], n: usize, carry: Carry) {
+        let start = self.start(k, carry);
+        let each = start.len();
+        k.scan(n, &start.repeat(outers.len()), |k, j, carried| {
+            // Loads first: none waits for a store that only looks like one to its place.
+            let values: Vec<_> = outers.iter().map(|o| self.load(k, o, j.into())).collect();
+            let mut next = vec![];
+            for ((outer, carried), v) in outers.iter().zip(carried.chunks(each)).zip(values) {
+                let (carried, result) = self.add(k, carry, carried, v);
+                self.store(k, outer, j.into(), result);
+                next.extend(carried);
+            }
+            next
+        });
+    }
+
+    fn start(&self, k: &mut KernelBuilder, carry: Carry) -> Vec<Value> {
+        let of = match carry {
+            Carry::Wide => DType::F64,
+            _ => self.dtype(k),
+        };
+        let start = k.constant(Scalar::from_i64(of, (self.how == Running::Product) as i64));
+        vec![start; if carry == Carry::Compensated { 2 } else { 1 }]
+    }
+
+    /// What is carried once `v` is added, and the result.
+    fn add(&self, k: &mut KernelBuilder, carry: Carry, carried: &[Value], v: Value) -> (Vec<Value>, Value) {
+        let op = match self.how {
+            Running::Sum => Binary::Add,
+            Running::Product => Binary::Mul,
+        };
+        match carry {
+            Carry::Plain => {
+                let next = k.binary(op, carried[0], v);
+                (vec![next], next)
+            }
+            Carry::Wide => {
+                let (dtype, v) = (k.dtype(v), k.cast(DType::F64, v));
+                let next = k.binary(op, carried[0], v);
+                (vec![next], k.cast(dtype, next))
+            }
+            Carry::Compensated => {
+                let (sum, lost) = (carried[0], carried[1]);
+                let v = k.binary(Binary::Sub, v, lost);
+                let next = k.binary(Binary::Add, sum, v);
+                let gained = k.binary(Binary::Sub, next, sum);
+                let lost = k.binary(Binary::Sub, gained, v);
+                (vec![next, number_or_zero(k, lost)], next)
+            }
+        }
+    }
+
+    /// A long row of f32.
+    fn row(&self, k: &mut KernelBuilder, outer: &[Affine], n: usize) {
+        let scratch = Scratch {
+            within: k.local("within", DType::F32, &[BLOCKS * BLOCK]),
+            sums: k.local("sums", DType::F32, &[BLOCKS]),
+            before: ["sum", "lost"].map(|name| k.local(name, DType::F32, &[BLOCKS])),
+        };
+        let zero = k.constant(Scalar::F32(0.0));
+        let chunk = BLOCKS * BLOCK;
+        let mut carried = k.scan(n / chunk, &[zero, zero], |k, c, carried| {
+            self.chunk(k, &scratch, outer, Affine::from(c) * chunk as i64, BLOCKS, carried)
+        });
+        let (done, blocks) = (n / chunk * chunk, n % chunk / BLOCK);
+        if blocks > 0 {
+            carried = self.chunk(k, &scratch, outer, Affine::from(done as i64), blocks, &carried);
+        }
+        let mut sum: Option<Value> = None;
+        for j in done + blocks * BLOCK..n {
+            let v = self.load(k, outer, Affine::from(j as i64));
+            let within = sum.map_or(v, |s| k.binary(Binary::Add, s, v));
+            let small = k.binary(Binary::Add, within, carried[1]);
+            let result = k.binary(Binary::Add, carried[0], small);
+            self.store(k, outer, Affine::from(j as i64), result);
+            sum = Some(within);
+        }
+    }
+
+    /// `blocks` blocks of a row from `from` on; gives what is carried behind them.
+    fn chunk(
+        &self,
+        k: &mut KernelBuilder,
+        scratch: &Scratch,
+        outer: &[Affine],
+        from: Affine,
+        blocks: usize,
+        carried: &[Value],
+    ) -> Vec<Value> {
+        let together = blocks / SIDE * SIDE;
+        k.serial(together / SIDE, |k, b| {
+            self.blocks(k, scratch, outer, &from, Affine::from(b) * SIDE as i64, SIDE);
+        });
+        for b in together..blocks {
+            self.blocks(k, scratch, outer, &from, Affine::from(b as i64), 1);
+        }
+        let carried = k.scan(blocks, carried, |k, b, carried| {
+            for (&part, &v) in scratch.before.iter().zip(carried) {
+                k.store(part, Affine::from(b), v);
+            }
+            let v = k.load(scratch.sums, Affine::from(b));
+            two_sum(k, carried, v)
+        });
+        k.serial(blocks, |k, b| {
+            let b = Affine::from(b);
+            let [sum, lost] = scratch.before.map(|part| k.load(part, b.clone()));
+            k.vector(BLOCK, |k, j| {
+                let within = k.load(scratch.within, element(&b, j.into()));
+                let small = k.binary(Binary::Add, within, lost);
+                let result = k.binary(Binary::Add, sum, small);
+                self.store(k, outer, from.clone() + element(&b, j.into()), result);
+            });
+        });
+        carried
+    }
+
+    /// The running sums within `count` blocks from block `first` on, and what each comes to.
+    fn blocks(
+        &self,
+        k: &mut KernelBuilder,
+        scratch: &Scratch,
+        outer: &[Affine],
+        from: &Affine,
+        first: Affine,
+        count: usize,
+    ) {
+        let zero = k.constant(Scalar::F32(0.0));
+        let sums = k.scan(BLOCK, &vec![zero; count], |k, j, sums| {
+            let place = |b: usize| element(&(first.clone() + b as i64), j.into());
+            // Loads first: none waits for a store that only looks like one to its place.
+            let values: Vec<_> = (0..count)
+                .map(|b| self.load(k, outer, from.clone() + place(b)))
+                .collect();
+            let next: Vec<_> = sums
+                .iter()
+                .zip(values)
+                .map(|(&s, v)| k.binary(Binary::Add, s, v))
+                .collect();
+            for (b, &sum) in next.iter().enumerate() {
+                k.store(scratch.within, place(b), sum);
+            }
+            next
+        });
+        for (b, sum) in sums.into_iter().enumerate() {
+            k.store(scratch.sums, first.clone() + b as i64, sum);
+        }
+    }
+}
+
+/// The place of an element of a block.
+fn element(block: &Affine, j: Affine) -> Affine {
+    block.clone() * BLOCK as i64 + j
+}
+
+/// A sum and what it has lost, once `v` is added (Knuth's two-sum).
+fn two_sum(k: &mut KernelBuilder, carried: &[Value], v: Value) -> Vec<Value> {
+    let (sum, lost) = (carried[0], carried[1]);
+    let next = k.binary(Binary::Add, sum, v);
+    let of_v = k.binary(Binary::Sub, next, sum);
+    let of_sum = k.binary(Binary::Sub, next, of_v);
+    let missed_v = k.binary(Binary::Sub, v, of_v);
+    let missed_sum = k.binary(Binary::Sub, sum, of_sum);
+    let missed = k.binary(Binary::Add, missed_sum, missed_v);
+    let lost = k.binary(Binary::Add, lost, missed);
+    vec![next, number_or_zero(k, lost)]
+}
+
+/// `v`, or 0 where infinity minus infinity is nothing that was lost.
+fn number_or_zero(k: &mut KernelBuilder, v: Value) -> Value {
+    let zero = k.constant(Scalar::from_i64(k.dtype(v), 0));
+    let is_number = k.compare(Compare::Eq, v, v);
+    k.select(is_number, v, zero)
+}
