@@ -1,4 +1,4 @@
-//! Reductions. Sums are taken in f64 and rounded once to the accumulator's dtype; integers wrap.
+//! Reductions. Sums are taken in f64 (those of f64 with what is lost) and rounded once to the accumulator's dtype; integers wrap.
 
 use crate::op::view::strided_positions;
 use crate::op::{Combine, OpError, OpResult, Reduction};
@@ -23,6 +23,9 @@ pub fn reduce(r: &Reduction, x: &Tensor) -> OpResult<Tensor> {
         .collect();
     let combined = match r.acc.category() {
         Category::Bool | Category::Int => ints(r, &mapped, &strides, kept.iter().product()),
+        _ if r.combine == Combine::Sum && mapped.dtype() == DType::F64 => {
+            sums(&mapped, &strides, kept.iter().product())
+        }
         _ if r.combine == Combine::Prod && r.acc == DType::F32 => products(&mapped, &strides, kept.iter().product()),
         _ => floats(r, &mapped, &strides, kept.iter().product()),
     };
@@ -51,6 +54,24 @@ fn floats(r: &Reduction, x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
         strided_positions(x.shape(), 0, strides, &mut |i, p| acc[p] = f(acc[p], x.get(i).to_f64()));
     }
     acc.into_iter().map(Scalar::F64).collect()
+}
+
+/// Sums of f64 with what their roundings lose (Neumaier's): torch's cascade loses less than one addition after the other.
+fn sums(x: &Tensor, strides: &[i64], n: usize) -> Vec<Scalar> {
+    let mut acc = vec![(0f64, 0f64); n];
+    let v = x.as_slice::<f64>();
+    strided_positions(x.shape(), 0, strides, &mut |i, p| {
+        let (sum, lost) = acc[p];
+        let next = sum + v[i];
+        let missed = match sum.abs() >= v[i].abs() {
+            true => sum - next + v[i],
+            false => v[i] - next + sum,
+        };
+        // Infinity minus infinity is nothing that was lost.
+        acc[p] = (next, if missed.is_nan() { 0.0 } else { lost + missed });
+    });
+    let total = |(sum, lost): (f64, f64)| Scalar::F64(if sum.is_finite() { sum + lost } else { sum });
+    acc.into_iter().map(total).collect()
 }
 
 /// Products of f32 in f32: they overflow where torch's do.

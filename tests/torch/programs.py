@@ -305,6 +305,16 @@ def smooth(m):
     return m.add(getattr(aten, name).default, (Ref(i),), soft=True)
 
 
+def has_least(t):
+    """Whether the least integer is among the elements: torch dies of its quotient by -1 (docs/language.md, section 11)."""
+    return is_int(t) and bool((t == torch.iinfo(t.dtype).min).any())
+
+
+def has_both_zeros(t):
+    zeros = t[t == 0] if is_float(t) else t[:0] if t.dim() else t.new_empty(0)
+    return zeros.signbit().any().item() and not zeros.signbit().all().item()
+
+
 @kind(9)
 def binary(m):
     name = m.pick("add add sub mul mul div maximum minimum fmax fmin remainder fmod floor_divide eq ne lt le gt ge logical_and logical_or "
@@ -318,6 +328,8 @@ def binary(m):
     whole = hasattr(packet, "Scalar") and m.chance(0.35)
     if name == "pow":
         return m.add(packet.Tensor_Scalar, (Ref(i), m.pick([0, 1, 2, 3, 2.0, 0.5])), soft=True)
+    if name in ("remainder", "fmod", "floor_divide") and has_least(t):
+        raise Refused
     if whole:
         return m.add(packet.Scalar, (Ref(i), m.scalar(t)), extra, soft=soft)
     j, _ = m.other(t, sharp=jumps)
@@ -327,7 +339,7 @@ def binary(m):
 
 @kind(2)
 def rounded_division(m):
-    i, t = m.value(sharp=True)
+    i, t = m.value(lambda t: not has_least(t), sharp=True)
     mode = {"rounding_mode": m.pick(["trunc", "floor"])}
     if m.chance(0.4):
         return m.add(aten.div.Scalar_mode, (Ref(i), m.scalar(t)), mode)
@@ -374,6 +386,10 @@ def reductions(m):
         extra = {"dtype": m.pick([torch.float64, torch.float32, torch.int64])} if name == "sum" and is_sharp(t) and m.chance(0.2) and t.isfinite().all() else {}
         form = getattr(aten, name)
         return m.add(getattr(form, "default" if name == "nansum" else "dim_IntList" if name == "sum" else "dim"), (x, dims, keep), extra, soft=name == "mean" and False)
+    if name in ("amax", "amin", "max", "min", "aminmax") and has_both_zeros(t):
+        raise Refused  # The sign of zero depends on the place in a vector (docs/language.md, section 11).
+    if name == "median" and 0 in t.stride():
+        raise Refused  # torch reads memory that nothing wrote along an expanded dim (the same section).
     if name in ("amax", "amin"):
         return m.add(getattr(aten, name).default, (x, dims, keep))
     if name in ("max", "min", "cummax", "cummin", "kthvalue", "median", "sort", "topk"):
@@ -397,6 +413,8 @@ def reductions(m):
     if name in ("var", "std"):
         return m.add(getattr(aten, name).correction, (x, dims), {"correction": m.pick([0, 1]), "keepdim": keep}, soft=True)
     if name == "var_mean":
+        if not t.isfinite().all():
+            raise Refused  # The mean of infinity is NaN or infinity by its place (docs/language.md, section 11).
         r = m.add(aten.var_mean.correction, (x, dims), {"correction": m.pick([0, 1]), "keepdim": keep}, soft=True)
         return m.part(r, m.pick([0, 1]))
     if name in ("cumsum", "cumprod"):

@@ -226,8 +226,10 @@ fn channels_last(shape: &[Dim]) -> Option<Layout> {
 pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
     let from = call.leaf("self").ok()?;
     if call.op.name == BITS {
-        let same = matches!(call.args.get(1), Some(Val::DType(d)) if d.size() == from.dtype.size());
-        return same.then(|| at.clone());
+        let Some(Val::DType(to)) = call.args.get(1) else {
+            return None;
+        };
+        return of_bits(at, from.dtype.size(), to.size());
     }
     let rule = call.op.view?;
     let view = rule(call, &mut Sizes::default()).ok()?;
@@ -262,6 +264,22 @@ pub fn check_strides(call: &Call<TensorType>, out: &Type, at: &Layout) -> OpResu
         ))),
         false => Ok(()),
     }
+}
+
+/// The layout of elements of `from` bytes read as such of `to` bytes, along the last dim.
+fn of_bits(at: &Layout, from: usize, to: usize) -> Option<Layout> {
+    if from == to {
+        return Some(at.clone());
+    }
+    let scaled = |x: &Dim| x.mul(&Dim::from(from)).exact_div(&Dim::from(to));
+    let (last, outer) = at.strides.split_last()?;
+    let mut strides = outer.iter().map(scaled).collect::<Option<Vec<_>>>()?;
+    strides.push(last.clone());
+    Some(Layout {
+        offset: scaled(&at.offset)?,
+        strides,
+        storage: scaled(&at.storage)?,
+    })
 }
 
 /// The value of `stride()`, `is_contiguous()` or `storage_offset()`; `None` for other calls, and where it is not known.
