@@ -229,6 +229,10 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
     let (d, x) = c.shaped("self")?;
     let pad = c.dims("padding")?;
     let n = pad.len() / 2;
+    if d == DType::B8 && !matches!(edge, Edge::Wrap) {
+        let kernel = c.op.name.replace("_pad", &format!("_pad{n}d"));
+        return Err(crate::op::pointwise::not_implemented(&kernel, d));
+    }
     if pad.len() % 2 != 0 || n == 0 || n > 3 || (x.len() != n + 1 && x.len() != n + 2) {
         return Err(OpError::shape(format!(
             "Padding size {} is not supported for {}D input tensor.",

@@ -1,7 +1,7 @@
 //! Tensors of another size that keep the first elements.
 
-use crate::op::{Build, Call, Op, OpResult, Traced};
-use crate::types::{Dim, Val};
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -11,7 +11,7 @@ pub fn rows() -> Vec<Op> {
             "resize(Tensor self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor",
             |b, c| resized(b, c, c.dims("size")?),
         )
-        .doc("the first elements in row-major order in another shape; torch leaves open what follows them, which is 0 here")
+        .doc("the first elements in row-major order in another shape; torch leaves open what follows them, which is NaN or the largest integer here, as where torch is deterministic")
         .spelled("aten.resize.default"),
         Op::composite(
             "resize_as",
@@ -23,6 +23,7 @@ pub fn rows() -> Vec<Op> {
     ]
 }
 
+/// The memory in order: what is row-major here. `functionalize` gives that of other values.
 fn resized(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let (have, want) = (x.ty.numel(), shape.iter().fold(Dim::Const(1), |p, n| p.mul(n)));
@@ -31,7 +32,7 @@ fn resized(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val
     let flat = match missing {
         Dim::Const(0) => flat,
         n => {
-            let rest = b.full(&[n], Val::int(0), x.dtype())?;
+            let rest = b.full(&[n], unset(x.dtype()), x.dtype())?;
             b.cat(&[flat, rest], 0)?
         }
     };
@@ -39,6 +40,51 @@ fn resized(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val
         true => flat,
         false => b.slice(&flat, 0, Dim::Const(0), want, 1)?,
     };
-    let y = b.reshape(&flat, &shape)?;
+    let y = match channels_last(c, shape.len())? {
+        false => b.reshape(&flat, &shape)?,
+        true => {
+            let [batch, channels, sizes @ ..] = &shape[..] else {
+                return Err(OpError::shape("channels_last is of tensors with channels"));
+            };
+            let turned = [std::slice::from_ref(batch), sizes, std::slice::from_ref(channels)].concat();
+            let y = b.reshape(&flat, &turned)?;
+            let last = shape.len() - 1;
+            let order: Vec<usize> = [0, last].into_iter().chain(1..last).collect();
+            b.permute(&y, &order)?
+        }
+    };
     b.unary("clone", &y).map(Val::Leaf)
+}
+
+/// Whether the result's memory has the channels last.
+fn channels_last(c: &Call<Traced>, rank: usize) -> OpResult<bool> {
+    let Val::TorchName(format) = c.get("memory_format") else {
+        return Ok(false);
+    };
+    let wanted = match format.trim_start_matches("torch.") {
+        "channels_last" => 4,
+        "channels_last_3d" => 5,
+        _ => return Ok(false),
+    };
+    if rank != wanted {
+        let title = format!(
+            "required rank {wanted} tensor to use {} format",
+            format.trim_start_matches("torch.")
+        );
+        return Err(OpError::shape(title));
+    }
+    Ok(true)
+}
+
+/// What torch fills memory with that nothing was written to, where it is told to be deterministic.
+fn unset(d: DType) -> Val<Traced> {
+    match d {
+        DType::B8 => Val::Bool(true),
+        d if d.is_float() => Val::Float(f64::NAN),
+        DType::U8 => Val::int(u8::MAX.into()),
+        DType::I8 => Val::int(i8::MAX.into()),
+        DType::I16 => Val::int(i16::MAX.into()),
+        DType::I32 => Val::int(i32::MAX.into()),
+        _ => Val::int(i64::MAX),
+    }
 }

@@ -1,6 +1,7 @@
 //! Conversions between dtypes, and between tensors and numbers.
 
 use super::assertions::ambiguous;
+use crate::op::layout::has_format;
 use crate::op::pointwise::pointwise;
 use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::Scalar;
@@ -88,7 +89,10 @@ fn to() -> Op {
         )
         .form("Tensor.type", "type(Tensor self, ScalarType dtype, bool non_blocking=False) -> Tensor")
         .aliasing()
-        .same_object(|c, _| c.get("copy").as_int() == Some(0));
+        .same_object(|c, at| {
+            let same = c.is_none("memory_format") || has_format(c, at) == Some(true);
+            same && c.get("copy").as_int() == Some(0)
+        });
     for (path, dtype) in [
         ("Tensor.double", DType::F64),
         ("Tensor.float", DType::F32),

@@ -5,6 +5,7 @@ mod window;
 
 use self::window::{Kind, Pool, averages, maxima};
 use crate::op::emit::ints_val;
+use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::types::{DType, TensorType, Type, Val};
@@ -187,6 +188,10 @@ fn max_types(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
 /// The pool `op` of the same arguments, `return_indices` aside: both of its results if that is true, else the first.
 fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
     let own = c.op.schema.index_of("return_indices").unwrap_or(c.args.len());
+    let dtype = c.args.first().and_then(Val::as_leaf).map(Traced::dtype);
+    if let (Some(d), "max_pool1d", false) = (dtype.filter(|d| !d.is_float()), c.op.name, c.bool("return_indices")?) {
+        return Err(not_implemented("max_pool1d_impl", d));
+    }
     let both = b.call(op, c.args[..own].to_vec())?;
     if c.bool("return_indices")? {
         return Ok(both);
@@ -199,9 +204,6 @@ fn avg_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
     let p = Pool::of(c, n, Kind::Average)?;
     if c.op.schema.index_of("divisor_override").is_some() && c.opt_int("divisor_override")? == Some(0) {
         return Err(OpError::arg("divisor_override", "divisor must be not zero"));
-    }
-    if p.dtype == DType::B8 {
-        return Err(crate::op::pointwise::not_implemented("avg_pool2d_out_frame", p.dtype));
     }
     Ok(leaf(p.dtype, p.out))
 }

@@ -51,6 +51,26 @@ fn per_dim(c: &Call<TensorType>, name: &str, n: usize, default: &[i64]) -> OpRes
     }
 }
 
+/// The kernel of torch that knows no elements of this dtype. (Half precision is computed, though some kernels refuse it.)
+fn refusing(kind: Kind, n: usize, dtype: DType) -> Option<String> {
+    // One dim is two of which one has a single element.
+    let wide = n.max(2);
+    let known = match kind {
+        Kind::Max => dtype != DType::B8,
+        Kind::Average => dtype.is_float() || dtype == DType::I64,
+        Kind::AdaptiveMax | Kind::AdaptiveAverage => dtype.is_float(),
+    };
+    let kernel = match (kind, n) {
+        (Kind::Max, _) => format!("max_pool{wide}d"),
+        (Kind::Average, 3) => "avg_pool3d_out_frame".into(),
+        (Kind::Average, _) => "avg_pool2d".into(),
+        (Kind::AdaptiveMax, 3) => "adaptive_max_pool3d_cpu".into(),
+        (Kind::AdaptiveMax, _) => "adaptive_max_pool2d".into(),
+        (Kind::AdaptiveAverage, _) => format!("adaptive_avg_pool{n}d"),
+    };
+    (!known).then_some(kernel)
+}
+
 impl Pool {
     pub(in crate::op::rows) fn of(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Pool> {
         let (dtype, x) = c.shaped("self")?;
@@ -70,11 +90,8 @@ impl Pool {
                 list_text(x)
             )));
         }
-        if matches!(kind, Kind::AdaptiveAverage) && !dtype.is_float() {
-            return Err(crate::op::pointwise::not_implemented(
-                &format!("adaptive_avg_pool{n}d"),
-                dtype,
-            ));
+        if let Some(kernel) = refusing(kind, n, dtype) {
+            return Err(crate::op::pointwise::not_implemented(&kernel, dtype));
         }
         if matches!(kind, Kind::AdaptiveMax | Kind::AdaptiveAverage) {
             return Pool::adaptive(c, n, dtype, x);

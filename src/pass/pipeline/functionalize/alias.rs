@@ -12,6 +12,13 @@ use crate::pass::decompose_node;
 use crate::types::{TensorType, Val};
 use cranelift_entity::EntityRef;
 
+/// Whether a conversion gives another order in memory than its operand's, which it copies then.
+fn moves(call: &Call<TensorType>, at: Option<&Layout>) -> bool {
+    let format = call.op.schema.index_of("memory_format").map(|i| &call.args[i]);
+    let plain = |f: &Val<TensorType>| matches!(f, Val::TorchName(n) if n.ends_with("preserve_format"));
+    format.is_some_and(|f| !f.is_none() && !plain(f)) && at.and_then(|at| has_format(call, at)) != Some(true)
+}
+
 impl Functionalize<'_> {
     /// A node whose result may share memory with its first argument.
     pub(super) fn alias(
@@ -52,8 +59,8 @@ impl Functionalize<'_> {
         if op.view.is_none() {
             // A conversion that converts nothing gives its operand.
             let copies = full_args(op, graph, n)?.contains(&Val::Bool(true)) && op.name == "to";
-            if from == to && !copies {
-                let place = self.place(graph, x);
+            let place = self.place(graph, x);
+            if from == to && !copies && !moves(&types_of(graph, n, op)?, place.layout.as_ref()) {
                 self.places.insert(n, place);
             }
             return Ok(());

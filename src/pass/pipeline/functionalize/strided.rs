@@ -17,7 +17,7 @@ use crate::types::{DType, Dim, TensorType, Val};
 pub(super) fn reads_storage(resolved: &Resolved) -> bool {
     resolved
         .op()
-        .is_some_and(|op| matches!(op.name, "as_strided" | "as_strided_scatter"))
+        .is_some_and(|op| matches!(op.name, "as_strided" | "as_strided_scatter" | "resize" | "resize_as"))
 }
 
 impl Functionalize<'_> {
@@ -68,12 +68,45 @@ impl Functionalize<'_> {
         resolved: &Resolved,
     ) -> Result<(), Fail> {
         self.normalize.rewrite(graph, n, resolved)?;
-        if op.name == "as_strided" {
-            self.strided_view(graph, n, op)?;
-            return Ok(());
+        match op.name {
+            "as_strided" => return self.strided_view(graph, n, op).map(|_| ()),
+            "resize" | "resize_as" => return self.resized(graph, n, op),
+            _ => {}
         }
         let (parent, steps, _) = self.window(graph, n, op)?;
         self.scatter(graph, n, op, parent, steps)
+    }
+
+    /// `resize`: the first elements of the memory. Its order becomes that of the dims, and `preserve_format` the template's format.
+    fn resized(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op) -> Result<(), Fail> {
+        let mut args = full_args(op, graph, n)?;
+        let order = |p: usize| {
+            let x = *args.get(p)?.as_leaf()?;
+            let ty = tensor_type(graph, x)?;
+            let order = self.layout_of(graph, x)?.dense_order(ty.shape.as_deref()?)?;
+            let turned = order.iter().enumerate().any(|(i, &d)| i != d);
+            Some((x, order)).filter(|_| turned)
+        };
+        let (memory, template) = (order(0), order(1).map(|(_, order)| order));
+        if matches!(&args[2], Val::TorchName(f) if f.ends_with("preserve_format")) {
+            args[2] = match template.as_deref() {
+                Some([0, 2, 3, 1]) => Val::TorchName("channels_last".into()),
+                Some([0, 2, 3, 4, 1]) => Val::TorchName("channels_last_3d".into()),
+                _ => Val::None,
+            };
+        }
+        if let Some((x, order)) = memory {
+            args[0] = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<Arg> {
+                let x = b.traced(x).ok_or_else(|| OpError::shape("`resize` of no tensor"))?;
+                let b: &mut dyn Build = b;
+                Ok(Val::Leaf(node_of(&b.permute(&x, &order)?)))
+            })?;
+        }
+        let format = args.split_off(2);
+        graph.set_args(n, args);
+        let named = format.into_iter().filter(|f| !f.is_none());
+        graph.set_kwargs(n, named.map(|f| ("memory_format".into(), f)).collect());
+        Ok(())
     }
 
     /// `slice_scatter` and its like, of a view that leaves out parts of a memory that something reads: torch copies them too.
