@@ -24,6 +24,7 @@ import contextlib
 import importlib
 import io
 import json
+import math
 import os
 import re
 import subprocess
@@ -114,8 +115,8 @@ class Compiled:
             if isinstance(v, torch.Tensor):
                 if v.dtype.is_complex:
                     self.shim.refuse("complex dtypes", str(v.dtype))
-                plain = v.detach().to(memory_format=torch.contiguous_format, copy=True).resolve_neg()
-                given[p.target] = plain.permute(self.orders[p.target]) if p.target in self.orders else plain
+                copied = v.detach().to(memory_format=torch.contiguous_format, copy=True).resolve_neg()
+                given[p.target] = copied.permute(self.orders[p.target]) if p.target in self.orders else copied
             elif isinstance(v, (bool, int, float, torch.SymInt, torch.SymFloat)):
                 values.append(f"{p.target}={plain(v)!r}")
         file = os.path.join(self.dir.name, "in.safetensors")
@@ -222,12 +223,13 @@ def restrided(t, like, symbols):
     """`t` with the strides and the offset in memory of the example `like`: torch makes views of inputs by these."""
     stride, offset = [known(s, symbols) for s in like.stride()], known(like.storage_offset(), symbols)
     wanted = None not in stride and offset is not None and (list(t.stride()) != stride or offset)
-    if not wanted or t.numel() == 0 or any(s == 0 and n > 1 for s, n in zip(stride, t.shape)):
+    if not wanted or t.numel() == 0:
         return t
-    last = offset + sum((n - 1) * s for n, s in zip(t.shape, stride))
-    made = torch.empty(last + 1, dtype=t.dtype).as_strided(t.shape, stride, offset)
+    own = [1 if s == 0 else n for s, n in zip(stride, t.shape)]  # what an expanded tensor has elements for
+    last = offset + sum((n - 1) * s for n, s in zip(own, stride))
+    made = torch.empty(last + 1, dtype=t.dtype).as_strided(own, stride, offset)
     try:
-        return made.copy_(t)
+        return made.copy_(t[tuple(slice(n) for n in own)]).expand(t.shape)
     except RuntimeError:  # elements of the example share memory
         return t
 
@@ -247,11 +249,18 @@ def share(out, same, symbols):
 
 
 def memory_order(like):
-    """The dims of a tensor from the outermost in memory on, where that has no gaps and is not their own order."""
-    if not isinstance(like, torch.Tensor) or not all(isinstance(n, int) for n in (*like.shape, *like.stride())):
+    """The dims of a tensor from the outermost in memory on, where that has no gaps and is not their own order. Symbolic sizes count
+    as in the example: torch makes another graph for another order."""
+    hint = lambda n: n if isinstance(n, int) else getattr(n.node, "hint", None)  # noqa: E731
+    if not isinstance(like, torch.Tensor):
         return None
-    order = sorted(range(like.dim()), key=lambda d: (-like.stride(d), d))
-    return order if not like.is_contiguous() and like.permute(order).is_contiguous() else None
+    shape, stride = [hint(n) for n in like.shape], [hint(s) for s in like.stride()]
+    if None in shape or None in stride or 0 in shape:
+        return None
+    dense = lambda order: all(  # noqa: E731
+        shape[d] == 1 or stride[d] == math.prod(shape[e] for e in order[i + 1:]) for i, d in enumerate(order))
+    order = sorted(range(len(shape)), key=lambda d: (-stride[d], d))
+    return order if dense(order) and not dense(sorted(order)) else None
 
 
 def in_memory_order(gm, orders):

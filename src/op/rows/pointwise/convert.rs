@@ -163,7 +163,9 @@ fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         .map(Traced::dtype)
         .or(c.opt_dtype("dtype"))
         .unwrap_or(x.dtype());
-    if dtype == x.dtype() && c.bool("copy")? {
+    // A call that gives its operand itself is not decomposed.
+    let moves = matches!(c.get("memory_format"), Val::TorchName(f) if !f.ends_with("preserve_format"));
+    if dtype == x.dtype() && (moves || c.bool("copy")?) {
         return b.op("clone", [x.into()]).map(Val::Leaf);
     }
     b.to_dtype(x, dtype).map(Val::Leaf)
