@@ -301,7 +301,8 @@ fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     out[dim] = out[dim].mul(&times);
     let y = b.op("expand", [y.into(), dims_val(&wide)])?;
     let y = b.op("reshape", [y.into(), dims_val(&out)])?;
-    b.op("clone", [y.into()]).map(Val::Leaf)
+    b.op("clone", [y.into(), Val::TorchName("torch.contiguous_format".into())])
+        .map(Val::Leaf)
 }
 
 fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

@@ -264,6 +264,7 @@ fn results_lie_where_torch_puts_them() {
         ("torch.pow(%t, 2)", 1.),
         ("aten.new_zeros.default(%t, [3, 2])", 2.),
         ("torch.index_fill(%t, 0, %i, 1)", 1.),
+        ("torch.repeat_interleave(%t, 1, 0)", 2.),
         ("aten.index_put.default(%t, [%i], %two)", 1.),
         ("aten.select_scatter.default(%t, %two, 0, 0)", 1.),
     ] {
