@@ -286,7 +286,7 @@ impl Reader<'_> {
 }
 
 /// The parameter that is given something that only a run tells.
-fn open_parameter<'a, T>(call: &'a Call<T>) -> Option<&'a str> {
+fn open_parameter<T>(call: &Call<T>) -> Option<&str> {
     let params = call.op.schema.params.iter();
     let given = params.zip(&call.args);
     given.into_iter().find(|(_, a)| is_open(a)).map(|(p, _)| &*p.name)

@@ -72,12 +72,15 @@ fn all_equal(x: &[Type], y: &[Type]) -> Option<bool> {
     if x.len() != y.len() {
         return Some(false);
     }
-    let items = x.iter().zip(y).map(|(x, y)| equal(x, y));
-    items.fold(Some(true), |all, is| match (all, is) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (Some(true), Some(true)) => Some(true),
-        _ => None,
-    })
+    let mut known = true;
+    for (x, y) in x.iter().zip(y) {
+        match equal(x, y) {
+            Some(true) => {}
+            Some(false) => return Some(false),
+            None => known = false,
+        }
+    }
+    known.then_some(true)
 }
 
 fn is_number(v: &Type) -> bool {

@@ -135,7 +135,7 @@ fn matmul(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     // The even elements of a row are the low halves of its bytes.
     let weight = |j: usize, i: usize| {
         let byte = weights.get((j * k).div_ceil(2) + i / 2).map_or(0, |&w| w as u8);
-        i32::from(if i % 2 == 0 { byte & 15 } else { byte >> 4 }) - 8
+        i32::from(if i.is_multiple_of(2) { byte & 15 } else { byte >> 4 }) - 8
     };
     let mut out = Vec::with_capacity(x.len() / k * n);
     for row in x.chunks_exact(k) {

@@ -281,7 +281,9 @@ fn assigns_shared(c: &Call<TensorType>, at: &Layout) -> bool {
         match v {
             Val::Ellipsis => d += left,
             Val::Int(_) => {
-                kept.get_mut(d).map(|k| *k = false);
+                if let Some(k) = kept.get_mut(d) {
+                    *k = false;
+                }
                 d += 1;
             }
             Val::Slice(_) => d += 1,
