@@ -647,9 +647,20 @@ def singular(c):
     c.add("torch.linalg.tensorsolve", batch, torch.ones(2))
 
 
+def refused_dtypes(c):
+    """Pools and pads whose kernels do not know integers or bools."""
+    for d in (torch.int64, torch.int32, torch.bool):
+        x = torch.ones(1, 1, 4, 4, dtype=d)
+        for name in ("max_pool2d", "avg_pool2d", "adaptive_max_pool2d"):
+            c.add(f"torch.nn.functional.{name}", x, 2)
+        c.add("torch.nn.functional.max_pool1d", x[0], 2)
+        for mode in ("reflect", "replicate", "circular"):
+            c.add("torch.nn.functional.pad", x, (1, 1, 1, 1), mode)
+
+
 def nn():
     c = Cases({})
-    for part in (products, convolutions, norms, pools, resampling, recurrent, vision, singular):
+    for part in (products, convolutions, norms, pools, resampling, recurrent, vision, singular, refused_dtypes):
         part(c)
     c.write("nn.json")
 
