@@ -157,7 +157,7 @@ class Compiled:
         except Exception as e:
             titles = re.findall(r'"message":"((?:[^"\\]|\\.)*)"', report)
             if any(json.loads(f'"{t}"') in str(e) for t in titles):
-                raise e.__cause__ or e
+                raise (e.__cause__ or e) from None
 
     def seed(self):
         """What fxc's stream starts from: torch's seed if nothing was drawn since, else a number that is drawn."""
@@ -275,7 +275,7 @@ def in_memory_order(gm, orders):
         n.meta = dict(old.meta, val=old.meta["val"].permute(order))
         with copied.inserting_before(next(m for m in copied.nodes if m.op != "placeholder")):
             back = copied.call_function(torch.ops.aten.permute.default, (n, [order.index(d) for d in range(len(order))]))
-        n.replace_all_uses_with(back, delete_user_cb=lambda u: u is not back)
+        n.replace_all_uses_with(back, delete_user_cb=lambda u, back=back: u is not back)
         back.meta["val"] = old.meta["val"]
     return torch.fx.GraphModule(gm, copied)
 
