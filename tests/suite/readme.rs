@@ -15,8 +15,8 @@ fn section(page: &str, title: &str) -> String {
 }
 
 /// A folder with the recorded files and those that blocks of the page name.
-fn folder(blocks: &[(String, String)]) -> Dir {
-    let dir = Dir::new("readme");
+fn folder(name: &str, blocks: &[(String, String)]) -> Dir {
+    let dir = Dir::new(name);
     let recorded = root().join("tests/data/readme");
     for entry in std::fs::read_dir(&recorded).expect("the recorded files") {
         let from = entry.unwrap().path();
@@ -53,7 +53,7 @@ fn run(dir: &Dir, command: &str) -> Ran {
 fn the_answers_show_what_is_written() {
     let page = section(&read("README.md"), "Questions people ask next");
     let blocks = fences(&page);
-    let dir = folder(&blocks);
+    let dir = folder("answers", &blocks);
     let mut shown = 0;
     for (_, block) in blocks.iter().filter(|(info, _)| info == "console") {
         for command in format!("\n{block}").split("\n$ ").skip(1) {
@@ -71,7 +71,7 @@ fn the_answers_show_what_is_written() {
 #[test]
 fn the_commands_for_troubles_run() {
     let page = section(&read("README.md"), "Questions people ask next");
-    let dir = folder(&fences(&page));
+    let dir = folder("troubles", &fences(&page));
     let commands: Vec<&str> = page
         .lines()
         .filter(|l| l.starts_with('|'))

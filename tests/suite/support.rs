@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The repository.
 pub fn root() -> &'static Path {
@@ -54,7 +55,10 @@ pub struct Dir(pub PathBuf);
 
 impl Dir {
     pub fn new(name: &str) -> Dir {
-        let path = std::env::temp_dir().join(format!("fxc-test-{}-{name}", std::process::id()));
+        // Tests run side by side: each has a directory of its own, whatever it calls it.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let n = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("fxc-test-{}-{n}-{name}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Dir(path)
     }
