@@ -241,7 +241,10 @@ def share(out, same, symbols):
     places = [(i, [known(n, symbols) for n in (*like.stride(), like.storage_offset())]) for i, like in same]
     if any(None in place or 0 in place[:-1] for _, place in places):
         return
-    last = max(place[-1] + sum((n - 1) * s for n, s in zip(out[i].shape, place)) for i, place in places if out[i].numel())
+    filled = [(i, place) for i, place in places if out[i].numel()]
+    if not filled:
+        return
+    last = max(place[-1] + sum((n - 1) * s for n, s in zip(out[i].shape, place)) for i, place in filled)
     memory = torch.empty(last + 1, dtype=out[same[0][0]].dtype)
     for i, (*stride, offset) in places:
         view = memory.as_strided(out[i].shape, stride, offset)
