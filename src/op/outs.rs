@@ -4,6 +4,7 @@
 /// the order of the results.
 const NAMED: &[(&str, &str)] = &[
     ("aten._batch_norm_no_update.out", "out0 out1 out2 out3"),
+    ("aten._batch_norm_with_update.out", "out save_mean save_invstd reserve"),
     ("aten._embedding_bag.out", "out0 out1 out2 out3"),
     ("aten._embedding_bag_forward_only.out", "out0 out1 out2 out3"),
     ("aten._linalg_det.result", "result LU pivots"),
