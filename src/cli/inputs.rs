@@ -65,7 +65,7 @@ pub struct Inputs {
     pub provided: Vec<Provided>,
     /// The buffers that were given values, which the module has now.
     pub restored: Vec<(String, Tensor)>,
-    /// The array of the files that is no input.
+    /// The array of the inputs file that holds the labels; it is not an input of the graph.
     pub aside: Option<Tensor>,
 }
 

@@ -96,8 +96,8 @@ pub struct ModuleForm {
     pub text: &'static str,
 }
 
-/// What a call must also fulfil: an error says what it does not.
-pub type Demand = fn(&Call<TensorType>) -> OpResult<()>;
+/// What torch requires of an in-place call beside a dtype that the result can be stored as; the error is torch's.
+pub type InPlaceCheck = fn(&Call<TensorType>) -> OpResult<()>;
 
 /// One operation.
 pub struct Op {
@@ -123,7 +123,7 @@ pub struct Op {
     /// functionalisation must know.
     pub aliases: bool,
     /// What torch asks of its calls in place, where that is not whether the result's dtype can be stored.
-    pub in_place: Option<Demand>,
+    pub in_place: Option<InPlaceCheck>,
     /// When the result is the first operand itself, and no view of it: what changes the shape of one changes the other's.
     pub same_object: Option<fn(&Call<TensorType>, &layout::Layout) -> bool>,
     /// Which of its writes in place do not ask whether elements share a place in memory.

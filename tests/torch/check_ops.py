@@ -38,7 +38,7 @@ RENAMED = {("p", "ord"), ("size", "shape"), ("split_size", "split_sizes"), ("sec
            ("axis1", "dim1"), ("tensor_indices_or_sections", "sections"), ("tensor_indices_or_sections", "indices"), ("element", "elements"), ("test_element", "test_elements")}
 # Defaults that are written differently and mean the same: no padding; i64, which is what these ops give anyway.
 SAME_DEFAULT = {("padding", "0", "valid"), ("dtype", None, 4), ("dtype", "None", 4)}
-TOLERANCE = {torch.float16: (2e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5),
+TOLERANCE = {torch.float16: (1e-3, 1e-5), torch.bfloat16: (1.6e-2, 1e-5), torch.float32: (1.3e-6, 1e-5),
              torch.float64: (1e-7, 1e-7)}
 
 
@@ -187,10 +187,12 @@ class Graph:
         return "graph main {\n" + "\n".join(head + self.lines) + f"\n    output [{results}]\n}}\n"
 
 
-def differs(got, want):
+def differs(path, got, want):
     if got.dtype != want.dtype or list(got.shape) != list(want.shape):
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
     rtol, atol = TOLERANCE.get(want.dtype, (0, 0))
+    if path.endswith(".nanmean") and want.dtype == torch.float16:
+        rtol *= 2  # torch sums f16 over several dims in 16 bits, which is one more rounding
     same = torch.isclose(got.double(), want.double(), rtol, atol, equal_nan=True)
     if not want.dtype.is_floating_point:
         same = got == want
@@ -215,7 +217,7 @@ def run_graph(fxc, graph, extra):
         got = load_file(outputs)
     findings = []
     for i, (case, want) in enumerate(graph.want):
-        what = differs(got[f"output.{i}"], want)
+        what = differs(graph.path, got[f"output.{i}"], want)
         if what:
             call = json.dumps(case["args"]) + " " + json.dumps(case.get("kwargs", {}))
             findings.append(f"{graph.path}({call[:200]}): {what}")

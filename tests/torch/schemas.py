@@ -24,6 +24,9 @@ import torch
 import torch.overrides
 from check_ops import check_schema
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools"))
+from signatures import in_dispatcher
+
 # Values of the types that torch's schemas have. Tensors are placeholders.
 VALUES = {
     "int": "1", "SymInt": "1", "float": "0.5", "number": "2", "Scalar": "2", "bool": "False", "str": '"mean"', "ScalarType": "torch.float32",
@@ -81,15 +84,6 @@ def forms(path, schema):
         yield_all.append(Call(name, path, args, kwargs))
     yield_all.append(Call("by name", path, [], [(a.name, v) for a, v in given]))
     return yield_all
-
-
-def in_dispatcher(packet, overload):
-    """Whether torch's dispatcher has the overload: what only TorchScript has is in no graph of torch.fx."""
-    try:
-        torch._C._dispatch_find_schema_or_throw(f"aten::{packet}", "" if overload == "default" else overload)
-        return True
-    except RuntimeError:
-        return False
 
 
 def kind_of(overload, schema):

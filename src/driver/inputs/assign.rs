@@ -223,7 +223,7 @@ impl Binder<'_> {
         self.out.push(d.help(how_to_give(place)));
     }
 
-    /// What is given and is no input. `given` says which inputs have a value.
+    /// Reports values whose names match no input. `given` says which inputs have a value.
     pub(super) fn report_extra(&mut self, given: &[bool], extra: &[Provided]) {
         let names: Vec<&str> = self.placeholders.iter().map(|&n| self.graph[n].target()).collect();
         // These are reported as missing.
@@ -259,7 +259,7 @@ impl Binder<'_> {
         self.report_unread(&unread, &names);
     }
 
-    /// One warning for each file with arrays that are no inputs.
+    /// Warns once for each file about its arrays that match no input.
     fn report_unread(&mut self, unread: &[&Provided], names: &[&str]) {
         let mut origins: Vec<&str> = unread.iter().map(|p| &*p.origin).collect();
         origins.dedup();

@@ -26,7 +26,7 @@ impl Binder<'_> {
                 None
             }
             Given::Fill(fill, ty) => self.make(place, *fill, ty.as_ref()),
-            // These are no values, and have been seen to.
+            // A type alone and `--each` were handled before values are bound.
             Given::Type(_) | Given::Each(_) => None,
         }
     }

@@ -22,7 +22,7 @@ pub fn label(m: &Mutation) -> String {
     }
 }
 
-/// What an array of a file of state is for: a buffer's name may stand alone, and results are no state.
+/// What an array of a state file sets. A buffer may be named with or without `buffer.`; results are skipped.
 pub fn name_in_state(name: &str) -> Option<String> {
     let labelled = name.starts_with(BUFFER) || name.starts_with(INPUT);
     match name.strip_prefix("output.") {

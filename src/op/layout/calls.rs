@@ -64,7 +64,7 @@ pub fn of_call(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> 
             false => of_result(call, out, at),
         };
     }
-    // Where a reshape is no view, it copies.
+    // A reshape that cannot be a view copies.
     let known = own.known_strides().is_some() && from.fixed_shape().is_some() && out.fixed_shape().is_some();
     let copied = || Some(Layout::contiguous(out.shape.as_deref()?)).filter(|_| known && call.op.name != BITS);
     of_view(call, &own).or_else(copied)

@@ -233,6 +233,21 @@ fn wrong_type(param: &Param, v: &Type, origin: super::Origin) -> BindError {
     }
 }
 
+/// Whether `v` names something of type `ty`, by which torch's parser and its dispatcher agree: a string, a dtype, a device, a layout.
+fn names(ty: &ParamType, v: &Type) -> bool {
+    use ParamType as P;
+    match (ty, v) {
+        (P::Str, Val::Str(_) | Val::Any(Kind::Str)) => true,
+        (P::DType, Val::DType(_) | Val::Opaque(_)) => true,
+        (P::Device, Val::Device(_)) => true,
+        (P::Device, Val::Str(name)) => is_device(name),
+        (P::MemoryFormat, Val::TorchName(n)) => is_memory_format(n),
+        (P::Layout, Val::TorchName(n)) => !is_memory_format(n),
+        (P::Generator, Val::Opaque(_)) => true,
+        _ => false,
+    }
+}
+
 fn is_bool(v: &Type) -> bool {
     matches!(v, Val::Bool(_) | Val::Any(Kind::Bool))
 }

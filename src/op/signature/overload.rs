@@ -1,12 +1,9 @@
 //! The rules by which torch's dispatcher takes Python values: ATen overloads, called as `torch.ops.aten.add.Tensor`.
 
-use super::{
-    Given, Misfit, is_bool, is_device, is_int, is_memory_format, is_number, is_real, missing, one_element, surplus,
-    wrong_type,
-};
+use super::{Given, Misfit, is_bool, is_int, is_number, is_real, missing, names, one_element, surplus, wrong_type};
 use crate::op::bind::{BindError, Origin};
 use crate::op::schema::{ParamType, Schema};
-use crate::types::{DType, Kind, Type, Val};
+use crate::types::{DType, Type, Val};
 
 /// Whether the arguments fit the overload.
 pub(super) fn fits(schema: &Schema, given: Given<'_>, numbers: bool) -> Result<(), Misfit> {
@@ -58,13 +55,6 @@ fn accepts(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool {
         (P::Int, _) => is_int(v) || is_bool(v) || one_element(v).is_some(),
         // What Python finds true or false.
         (P::Bool, _) => v.is_none() || is_number(v) || one_element(v).is_some(),
-        (P::Str, Val::Str(_) | Val::Any(Kind::Str)) => true,
-        (P::DType, Val::DType(_) | Val::Opaque(_)) => true,
-        (P::Device, Val::Device(_)) => true,
-        (P::Device, Val::Str(name)) => is_device(name),
-        (P::MemoryFormat, Val::TorchName(n)) => is_memory_format(n),
-        (P::Layout, Val::TorchName(n)) => !is_memory_format(n),
-        (P::Generator, Val::Opaque(_)) => true,
         (P::List(t, _), Val::List(items) | Val::Tuple(items)) => items.iter().all(|v| item(t, symbolic, v)),
         // One number for a list of a fixed length, unless its sizes may be symbolic.
         (P::List(t, Some(_)), _) if !symbolic => match **t {
@@ -72,7 +62,7 @@ fn accepts(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool {
             P::Float => is_real(v),
             _ => false,
         },
-        _ => false,
+        _ => names(ty, v),
     }
 }
 

@@ -1,12 +1,11 @@
 //! The rules of torch's Python argument parser: its functions and methods, and through these what is written in Python.
 
 use super::{
-    Given, Misfit, is_bool, is_device, is_int, is_memory_format, is_number, is_real, missing, one_element, surplus,
-    wrong_type, zero_dim,
+    Given, Misfit, is_bool, is_int, is_number, is_real, missing, names, one_element, surplus, wrong_type, zero_dim,
 };
 use crate::op::bind::{BindError, Origin};
 use crate::op::schema::{Param, ParamType, Schema};
-use crate::types::{DType, Kind, TensorType, Type, Val};
+use crate::types::{DType, TensorType, Type, Val};
 
 /// Other names that the parser takes for a parameter, as numpy has them.
 const NUMPY_NAMES: [(&str, &[&str]); 4] = [
@@ -125,16 +124,9 @@ fn accepts_type(ty: &ParamType, symbolic: bool, v: &Type, numbers: bool) -> bool
         (P::Float, _) => is_real(v) || zero_dim(v).is_some(),
         (P::Int, _) => is_int(v) || int_tensor(v, symbolic),
         (P::Bool, _) => is_bool(v),
-        (P::Str, Val::Str(_) | Val::Any(Kind::Str)) => true,
-        (P::DType, Val::DType(_) | Val::Opaque(_)) => true,
-        (P::Device, Val::Device(_)) => true,
-        (P::Device, Val::Str(name)) => is_device(name),
-        (P::MemoryFormat, Val::TorchName(n)) => is_memory_format(n),
-        (P::Layout, Val::TorchName(n)) => !is_memory_format(n),
-        (P::Generator, Val::Opaque(_)) => true,
         (P::List(t, _), Val::List(items) | Val::Tuple(items)) => list_of(t, symbolic, items),
         (P::List(t, Some(_)), _) if **t == P::Int => is_int(v) || index_tensor(v, false),
-        _ => false,
+        _ => names(ty, v),
     }
 }
 

@@ -4,8 +4,13 @@ use crate::op::rows::python::truth;
 use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult, Sizes};
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
 
-/// The rows. None is ever dropped but where inference has shown that it holds.
+/// The rows. Passes drop one only where inference has shown that it holds.
 pub fn rows() -> Vec<Op> {
+    [asserts(), ranges(), checks()].into_iter().flatten().collect()
+}
+
+/// `torch._assert` and the assertions of exported programs.
+fn asserts() -> Vec<Op> {
     vec![
         Op::new(
             "_assert_tensor_metadata",
@@ -50,6 +55,12 @@ pub fn rows() -> Vec<Op> {
         .doc("checks that a number is not zero")
         .spelled("aten._assert_scalar.default torch._assert")
         .effect(Effect::Effect),
+    ]
+}
+
+/// Bounds of symbolic sizes.
+fn ranges() -> Vec<Op> {
+    vec![
         Op::new(
             "sym_constrain_range",
             "sym_constrain_range(Any size, *, Any min=None, Any max=None) -> ()",
@@ -73,6 +84,12 @@ pub fn rows() -> Vec<Op> {
         .doc("checks that a size is within bounds, which begin at 0 where they are not given")
         .spelled("aten.sym_constrain_range_for_size.default torch.sym_constrain_range_for_size")
         .effect(Effect::Effect),
+    ]
+}
+
+/// `torch._check` and its variants.
+fn checks() -> Vec<Op> {
+    vec![
         Op::new(
             "_check",
             "_check(Any cond, Any message=None) -> ()",

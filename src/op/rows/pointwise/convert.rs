@@ -203,7 +203,7 @@ fn item() -> Op {
     .spelled("aten.item.default aten._local_scalar_dense.default Tensor.item")
 }
 
-/// `int(x)` and its like: the element as the number that Python's function makes of it.
+/// Python's `int`, `float`, `bool` and `not` of a one-element tensor.
 fn python_numbers() -> Vec<Op> {
     vec![
         Op::composite("item_int", "item_int(Tensor self) -> int", |b, c| {

@@ -100,7 +100,7 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     b.op("strided_scatter", args).map(Val::Leaf)
 }
 
-/// `as_strided` of row-major elements: what functionalisation makes of it once it knows the storage.
+/// `as_strided` over row-major elements. Functionalisation lowers a general `as_strided` to this once it knows the storage.
 fn strided() -> Op {
     let mut op = Op::composite(
         "strided",
