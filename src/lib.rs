@@ -44,6 +44,7 @@
 pub mod cli;
 #[allow(unsafe_code)]
 pub mod codegen;
+pub mod control;
 pub mod diag;
 pub mod driver;
 pub mod graph;
@@ -58,6 +59,7 @@ pub mod op;
 #[allow(unsafe_code)]
 pub mod parallel;
 pub mod pass;
+pub mod program;
 pub mod rewrite;
 #[allow(unsafe_code)]
 pub mod runtime;

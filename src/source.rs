@@ -91,3 +91,14 @@ impl Sources {
         self.files.iter().enumerate().map(|(i, f)| (FileId(i as u32), f))
     }
 }
+
+/// A place in the user's Python.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Loc {
+    /// The file as the tracer saw it.
+    pub file: Arc<str>,
+    /// One-based line.
+    pub line: u32,
+    /// The function around it; may be empty.
+    pub function: Arc<str>,
+}

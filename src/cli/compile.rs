@@ -6,7 +6,7 @@ use super::weights::WeightsFile;
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
 use crate::driver::{Compilation, Request, Stage, Timer, compile, nothing_compiled};
-use crate::lower::{Program, Step};
+use crate::program::{Program, Step};
 use crate::tensor::shown_bytes;
 use std::cell::RefCell;
 use std::rc::Rc;

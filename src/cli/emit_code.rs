@@ -6,7 +6,7 @@ use super::weights::WeightsSource;
 use super::{App, Outcome, output};
 use crate::driver::text::Artifact;
 use crate::driver::{Request, compile};
-use crate::{import, lower};
+use crate::{import, program};
 use clap::ValueEnum;
 use std::path::Path;
 
@@ -79,7 +79,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     if let Some(path) = &args.weights {
         match (&made.program, args.stage) {
             (Some(program), CodeStage::Kernels) => {
-                let constants = lower::python::constants(program);
+                let constants = program::python::constants(program);
                 import::write_tensors(Path::new(path), constants.iter().map(|(n, t)| (n.as_str(), *t)))?;
             }
             _ => import::write_weights(&made.module, Path::new(path), |_, _| true)?,

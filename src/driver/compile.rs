@@ -8,8 +8,8 @@ use super::show::text::{self, Artifact};
 use super::stage::Stage;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::GraphModule;
-use crate::lower::Program;
 use crate::pass;
+use crate::program::Program;
 use crate::types::Type;
 
 /// What to make of a model.

@@ -17,6 +17,7 @@ mod function;
 mod inputs;
 pub mod load;
 mod ready;
+mod routines;
 pub mod run;
 mod session;
 mod show;

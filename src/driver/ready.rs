@@ -7,7 +7,7 @@ use super::split::{Split, Tail};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::GraphModule;
 use crate::interp::Interpreter;
-use crate::lower::Program;
+use crate::program::Program;
 use crate::runtime::Executable;
 use crate::tensor::Tensor;
 use std::collections::HashMap;

@@ -2,15 +2,17 @@
 
 use super::inputs::bind::Dims;
 use super::load::{self, Model};
+use super::routines::OpTable;
 use super::stage::{Observer, Product, Stage};
 use crate::codegen;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, Gaps, Graph, GraphModule, NodeId};
 use crate::infer::{self, InferOptions};
-use crate::lower::{self, Program};
+use crate::lower;
 use crate::math;
 use crate::parallel::Pool;
 use crate::pass;
+use crate::program::Program;
 use crate::rewrite::{self, Rule};
 use crate::runtime::{self, Executable};
 use crate::source::Sources;
@@ -283,6 +285,7 @@ impl Session {
                 level: self.target,
                 ..codegen::Options::default()
             },
+            routines: Arc::new(OpTable),
             shared: runtime::Shared::of_process(),
         };
         match Executable::new(program, &options) {

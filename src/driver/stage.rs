@@ -1,8 +1,8 @@
 //! The stages by name, and what may watch them.
 
 use crate::graph::GraphModule;
-use crate::lower::Program;
 use crate::pass::PassRun;
+use crate::program::Program;
 use crate::runtime::Executable;
 use std::time::Duration;
 

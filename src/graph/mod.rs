@@ -25,7 +25,9 @@ mod signature;
 mod torch;
 pub mod trace;
 
+pub use crate::source::Loc;
 pub use crate::syntax::ast::TorchPrint;
+pub use crate::types::Mutation;
 pub use draw::{dot, layout, svg};
 pub use edit::{Edit, EditResult, GraphError, InsertPoint, transform};
 pub use fxir::build::build;
@@ -33,11 +35,9 @@ pub use fxir::print;
 pub use fxir::print::print;
 pub use gaps::Gaps;
 pub use lint::{lint, lint_around, place_note};
-pub use module::{
-    Attribute, AttributeKind, DeclPlaces, DimRange, GraphModule, ModuleDecl, Mutation, OpDecl, SizeGuard,
-};
+pub use module::{Attribute, AttributeKind, DeclPlaces, DimRange, GraphModule, ModuleDecl, OpDecl, SizeGuard};
 pub use namer::Namer;
-pub use node::{Arg, Frame, Loc, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm, TorchLine};
+pub use node::{Arg, Frame, Meta, ModuleFrame, Node, NodeId, Opcode, TorchForm, TorchLine};
 pub use purity::is_impure;
 pub use signature::{InputSpec, OutputSpec, Signature, lift, traced_minimum, type_output, unlift};
 pub use torch::codegen::Called;

@@ -125,15 +125,6 @@ impl fmt::Display for SizeGuard {
     }
 }
 
-/// A leading result of a graph that replaces a buffer or an input.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mutation {
-    /// The buffer of this name.
-    Buffer(Arc<str>),
-    /// The input (placeholder) of this name.
-    Input(Arc<str>),
-}
-
 /// The graphs of a file and what they refer to.
 #[derive(Clone, Debug, Default)]
 pub struct GraphModule {

@@ -1,6 +1,6 @@
 //! Nodes: the six opcodes of torch.fx.
 
-use crate::source::Span;
+use crate::source::{Loc, Span};
 pub use crate::syntax::ast::TorchForm;
 use crate::types::{Type, Val};
 use cranelift_entity::entity_impl;
@@ -71,17 +71,6 @@ impl fmt::Display for Opcode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// A place in the user's Python.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Loc {
-    /// The file as the tracer saw it.
-    pub file: Arc<str>,
-    /// One-based line.
-    pub line: u32,
-    /// The function around it; may be empty.
-    pub function: Arc<str>,
 }
 
 /// A module around a node, as the tracer entered it (an entry of torch's `nn_module_stack`).

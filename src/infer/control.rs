@@ -2,10 +2,11 @@
 
 use super::call::has_unknown;
 use super::{Infer, Origin, Types, check_bytes, report};
+use crate::control::{Control, Parts, items};
 use crate::diag::Code;
 use crate::graph::{Graph, NodeId};
 use crate::infer::Resolved;
-use crate::op::control::{Control, Parts, items, parts};
+use crate::op::control::parts;
 use crate::op::{Call, OpError, OpResult};
 use crate::types::{Dim, Kind, TensorType, Type, Val};
 use std::sync::Arc;

@@ -2,10 +2,11 @@
 
 use super::cell::Cell;
 use super::{Frame, Hooks, Interpreter, eval, plain};
+use crate::control::{ControlError, run};
 use crate::diag::Diagnostic;
 use crate::graph::NodeId;
 use crate::infer::{self, Resolved, graph_inputs};
-use crate::op::control::{parts, run};
+use crate::op::control::parts;
 use crate::op::{Call, OpError};
 use crate::types::Val;
 
@@ -13,6 +14,12 @@ use crate::types::Val;
 enum Fail {
     Op(OpError),
     Inside(Box<Diagnostic>),
+}
+
+impl From<ControlError> for Fail {
+    fn from(e: ControlError) -> Fail {
+        Fail::Op(OpError::value(e.0))
+    }
 }
 
 impl From<OpError> for Fail {

@@ -1,22 +1,22 @@
 //! Lowering: from an optimised graph to a [`Program`], a list of steps over planned buffers.
 //!
 //! ```text
-//! Graph ──Tir::read──▶ tensor IR ──fuse──▶ clusters ──schedule──▶ kernels ──memory::plan──▶ Program
+//! Graph ──Tir::read──▶ tensor IR ──fuse──▶ clusters ──schedule──▶ kernels ──place──▶ Program
 //! ```
 //!
 //! * [`ir`] — the graph's ops become their meanings, with all sizes known;
 //! * [`mod@fuse`] — pointwise values and reductions gather in clusters, one kernel each;
 //! * [`schedule`] and [`special`] — clusters and special values become loop nests;
 //! * [`mod@access`] — views become strides, so that nothing is copied for them;
-//! * [`Program`] — what comes out: steps over buffers;
-//! * [`memory`] — buffers get places in one arena.
+//! * `place` — buffers get places in one arena;
+//! * [`Program`] — what comes out: steps over buffers.
 //!
 //! Contractions and library calls are steps of their own, carried out by `math` and by the ops' routines.
 
 pub mod contract;
 pub mod fuse;
 pub mod ir;
-mod program;
+mod place;
 pub mod schedule;
 pub mod special;
 
@@ -25,26 +25,23 @@ mod random_tests;
 #[cfg(test)]
 mod tests;
 
-pub use contract::{expansion, recurrent};
-pub use fuse::{cluster, cost, explain, join};
-pub use ir::access;
-pub use program::{memory, print, python};
-
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule};
 use crate::math::contract::Activation;
 use crate::op::Call;
+use crate::op::control::parts;
+use crate::program::{Buffer, BufferId, Input, Operand, Place, Program, RoutineCall, Step, Tail};
 use crate::types::Val;
 use access::{Access, access};
 use contract::tail;
+pub use contract::{expansion, recurrent};
 use fuse::{Fusion, Unit, UnitId, fuse};
+pub use fuse::{cluster, cost, explain, join};
+pub use ir::access;
 use ir::{Def, Tir, ValueId, layout};
-use program::place;
 use schedule::{Scheduled, Stored};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-pub use program::{Buffer, BufferId, Input, Operand, Place, Program, Step, Tail};
 
 /// Why a graph cannot be lowered.
 pub type LowerError = Box<Diagnostic>;
@@ -255,16 +252,10 @@ impl Lowering<'_> {
             },
             &Unit::Call(i) => {
                 let c = &self.tir.calls[i];
-                let call = Call {
-                    op: c.call.op,
-                    args: c.call.args.iter().map(|a| a.map(|&v| self.operand(v))).collect(),
-                };
+                let call = c.call.map(|&v| self.operand(v));
                 let outs = c.results.iter().map(|&v| self.buffer(v)).collect();
-                let graphs = c.graphs.clone();
-                self.program.steps.push(match graphs.is_empty() {
-                    true => Step::Routine { call, outs },
-                    false => Step::Control { call, graphs, outs },
-                });
+                let step = call_step(call, c.graphs.clone(), outs)?;
+                self.program.steps.push(step);
                 Ok(())
             }
         }
@@ -365,6 +356,22 @@ impl Lowering<'_> {
         self.program.steps.push(Step::Kernel { kernel, buffers });
         Ok(())
     }
+}
+
+/// The step of a call that has no kernel: control flow if it calls graphs.
+fn call_step(call: Call<Operand>, graphs: Vec<Program>, outs: Vec<BufferId>) -> Result<Step, LowerError> {
+    let op: Arc<str> = call.op.name.into();
+    if graphs.is_empty() {
+        let call = RoutineCall { op, args: call.args };
+        return Ok(Step::Routine { call, outs });
+    }
+    let parts = parts(&call).map_err(|e| Box::new(Diagnostic::new(e.code, e.title)))?;
+    Ok(Step::Control {
+        op,
+        parts,
+        graphs,
+        outs,
+    })
 }
 
 fn internal(name: &str, what: &str) -> LowerError {

@@ -2,7 +2,7 @@
 
 use super::call::{Call, OpResult};
 use super::contraction::Contraction;
-use super::control::Control;
+use crate::control::Control;
 use crate::scalar::Expr;
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};

@@ -322,7 +322,7 @@ impl Op {
     }
 
     /// The control flow that the op is.
-    pub fn control(&self) -> Option<control::Control> {
+    pub fn control(&self) -> Option<crate::control::Control> {
         match self.meaning {
             Meaning::Control(c) => Some(c),
             _ => None,

@@ -7,18 +7,26 @@ use super::tables::Tables;
 use crate::codegen::{self, CompiledKernels, compile_shared};
 use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
-use crate::graph::Mutation;
-use crate::lower::{Buffer, BufferId, Input, Place, Program};
 use crate::math::contract::Library;
 use crate::parallel::Pool;
+use crate::program::{Buffer, BufferId, Input, Place, Program};
 use crate::tensor::{AlignedBytes, Tensor, is_available};
-use crate::types::Val;
+use crate::types::{Mutation, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Why a run failed.
 pub type RunError = Box<Diagnostic>;
+
+/// The function of an op that computes whole tensors, from one value per parameter of its schema.
+pub type Routine = Box<dyn Fn(Vec<Val<Tensor>>) -> Result<Val<Tensor>, RunError> + Send + Sync>;
+
+/// Where an executable finds the functions that its program names.
+pub trait Routines: Send + Sync {
+    /// The function of the op `name`.
+    fn find(&self, name: &str) -> Option<Routine>;
+}
 
 /// How to make an executable.
 #[derive(Clone)]
@@ -29,6 +37,8 @@ pub struct Options {
     pub library: Arc<dyn Library>,
     /// What to do besides compiling the kernels.
     pub codegen: codegen::Options,
+    /// The functions of ops that compute whole tensors.
+    pub routines: Arc<dyn Routines>,
     /// What there is already of other executables.
     pub shared: Arc<shared::Shared>,
 }

@@ -12,6 +12,6 @@ mod shared;
 mod steps;
 mod tables;
 
-pub use executable::{Executable, Options, RunError};
+pub use executable::{Executable, Options, Routine, Routines, RunError};
 pub use profile::{Profile, ProfileRow};
 pub use shared::Shared;

@@ -1,16 +1,16 @@
 //! From a program's steps to what runs: kernels cut into chunks, contractions planned with their constants packed.
 
-use super::executable::{Executable, Options, RunError};
+use super::executable::{Executable, Options, Routine, RunError};
 use crate::codegen::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
-use crate::lower::contract::{Contract, whole_buffer};
-use crate::lower::expansion::MOST;
-use crate::lower::recurrent::{Operands as RecurrentOperands, operands as recurrent_operands};
-use crate::lower::{self, BufferId, Operand, Place, Program, Step};
 use crate::math::contract::{
     AttentionPlan, Constant, ConvConstants, ConvPlan, ExpansionPlan, MatMulConstants, MatMulPlan, Packer, PlanError,
     RecurrentConstants, RecurrentPlan, Tail, Tile,
+};
+use crate::program::{
+    self, BufferId, Contract, MAX_BETWEEN_BUFFERS, Operand, Place, Program, RecurrentOperands, Step,
+    recurrent_operands, whole_buffer,
 };
 use crate::tensor::{ALIGN, AlignedBytes, Tensor};
 use std::ffi::c_void;
@@ -46,9 +46,9 @@ pub(super) enum Action {
         plan: Plan,
         operands: Vec<Operand>,
         out: BufferId,
-        tail: Option<lower::Tail>,
+        tail: Option<program::Tail>,
     },
-    Routine(usize),
+    Routine(usize, Routine),
     /// A control-flow step, with what it runs.
     Control(usize, Vec<Executable>),
 }
@@ -183,7 +183,13 @@ fn action(
                 tail: tail.clone(),
             }
         }
-        Step::Routine { .. } => Action::Routine(i),
+        Step::Routine { call, .. } => {
+            let routine = options.routines.find(&call.op).ok_or_else(|| {
+                let title = format!("there is no function for the op `{}`", call.op);
+                Box::new(Diagnostic::new(Code::E0601, title))
+            })?;
+            Action::Routine(i, routine)
+        }
         Step::Control { graphs, .. } => {
             let made = graphs.iter().map(|g| Executable::new(g.clone(), options));
             Action::Control(i, made.collect::<Result<Vec<_>, _>>()?)
@@ -296,10 +302,10 @@ impl Alone<'_> {
         unsafe extern "C" fn call(context: *const c_void, tile: *const Tile) {
             // SAFETY: the context is the `Alone` that outlives the contraction; the tile is the caller's.
             let (a, t) = unsafe { (&*context.cast::<Alone>(), &*tile) };
-            let args = [t.data; MOST];
+            let args = [t.data; MAX_BETWEEN_BUFFERS];
             // SAFETY: the kernel is flat over its buffers, which are all this piece; it is finished and no other thread's.
             unsafe {
-                let args = &args[..a.buffers.min(MOST)];
+                let args = &args[..a.buffers.min(MAX_BETWEEN_BUFFERS)];
                 a.kernels.run(a.kernel, args, 0, t.cols, std::ptr::null_mut())
             };
         }

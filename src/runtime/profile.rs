@@ -2,7 +2,7 @@
 
 use super::executable::Executable;
 use super::plan::{Action, Plan};
-use crate::lower::Step;
+use crate::program::Step;
 use std::time::Duration;
 
 /// Times of one step over the runs since profiling began.
@@ -81,8 +81,8 @@ impl Executable {
                 let then = if tail.is_some() { ", then its kernel" } else { "" };
                 format!("{} [{how}{then}]", self.program.buffers[out.0].name)
             }
-            (Step::Routine { call, .. }, _) => format!("{} (library)", call.op.name),
-            (Step::Control { call, .. }, _) => format!("{} (control flow)", call.op.name),
+            (Step::Routine { call, .. }, _) => format!("{} (library)", call.op),
+            (Step::Control { op, .. }, _) => format!("{op} (control flow)"),
             _ => String::new(),
         }
     }

@@ -1,13 +1,12 @@
 //! One step of a run: a kernel over its chunks, a contraction, an op's routine, control flow.
 
-use super::executable::{Executable, RunError};
+use super::executable::{Executable, Routine, RunError};
 use super::plan::{Action, Alone, Follow, Plan};
 use crate::codegen::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
-use crate::lower::{BufferId, Operand, Step};
 use crate::math::contract::{AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail};
-use crate::op::Meaning;
+use crate::program::{BufferId, Operand, Step};
 use crate::tensor::Tensor;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -46,7 +45,7 @@ impl Executable {
                 self.contract(plan, operands, *out, follow.as_ref());
                 Ok(())
             }
-            Action::Routine(step) => self.routine(*step),
+            Action::Routine(step, routine) => self.routine(*step, routine),
             Action::Control(..) => self.control(i),
         }
     }
@@ -190,27 +189,14 @@ impl Executable {
         }
     }
 
-    fn routine(&mut self, step: usize) -> Result<(), RunError> {
+    fn routine(&self, step: usize, routine: &Routine) -> Result<(), RunError> {
         let Step::Routine { call, outs } = &self.program.steps[step] else {
             unreachable!("see `action`")
         };
-        let Meaning::Routine(f) = call.op.meaning else {
-            unreachable!("lowering made it a routine")
-        };
-        let call = call.map(|o| self.gather(o));
-        let result = f(&call).map_err(|e| {
-            let mut d = Diagnostic::new(e.code, e.title);
-            d.notes = e.notes;
-            d.help = e.help;
-            d.notes.push(format!("while running `{}`", call.op.name));
-            Box::new(d)
-        })?;
-        let name = call.op.name;
-        result
-            .leaves()
-            .into_iter()
-            .zip(outs)
-            .try_for_each(|(t, b)| self.store(t, *b, name))
+        let args = call.args.iter().map(|v| v.map(|o| self.gather(o))).collect();
+        let result = routine(args)?;
+        let mut stored = result.leaves().into_iter().zip(outs);
+        stored.try_for_each(|(t, b)| self.store(t, *b, &call.op))
     }
 
     fn control(&mut self, i: usize) -> Result<(), RunError> {
@@ -218,16 +204,12 @@ impl Executable {
             unreachable!("the caller looked")
         };
         let (step, mut graphs) = (*step, std::mem::take(graphs));
-        let Step::Control { call, outs, .. } = &self.program.steps[step] else {
+        let Step::Control { op, parts, outs, .. } = &self.program.steps[step] else {
             unreachable!("see `action`")
         };
-        let tensors = call.map(|o| self.gather(o));
-        let result = super::control::evaluate(&tensors, &mut graphs);
-        let stored = result.and_then(|v| {
-            v.iter()
-                .zip(outs)
-                .try_for_each(|(t, b)| self.store(t, *b, call.op.name))
-        });
+        let tensors = parts.map(|o| self.gather(o));
+        let result = super::control::evaluate(op, &tensors, &mut graphs);
+        let stored = result.and_then(|v| v.iter().zip(outs).try_for_each(|(t, b)| self.store(t, *b, op)));
         self.actions[i] = Action::Control(step, graphs);
         stored
     }

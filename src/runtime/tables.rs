@@ -6,8 +6,7 @@
 //! same table is often a packed weight too (tied embeddings), and is then resident only as that.
 
 use crate::kernel::{Bound, Buf, Inst, Kernel, Role, Stmt, Value};
-use crate::lower::contract::{Contract, whole_buffer};
-use crate::lower::{BufferId, Place, Program, Step};
+use crate::program::{BufferId, Contract, Place, Program, Step, whole_buffer};
 use crate::tensor::Tensor;
 use crate::types::DType;
 use memmap2::MmapMut;

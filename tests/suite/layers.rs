@@ -4,9 +4,9 @@ use crate::support::root;
 use std::path::{Path, PathBuf};
 
 /// The order; ARCHITECTURE.md gives the reasons.
-const ORDER: [&str; 21] = [
-    "source", "types", "diag", "tensor", "parallel", "scalar", "syntax", "op", "graph", "import", "infer", "interp",
-    "rewrite", "pass", "math", "kernel", "lower", "codegen", "runtime", "driver", "cli",
+const ORDER: [&str; 23] = [
+    "source", "types", "diag", "tensor", "control", "parallel", "scalar", "syntax", "op", "graph", "import", "infer",
+    "interp", "rewrite", "pass", "math", "kernel", "program", "lower", "codegen", "runtime", "driver", "cli",
 ];
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::codegen::CompiledKernels;
 use crate::driver::stage::Stage;
 use crate::graph::{self, GraphModule};
-use crate::lower::{self, Program};
 use crate::pass::{self, decompose};
+use crate::program::{self, Program};
 use crate::runtime::Executable;
 use crate::syntax::{self, ast};
 use std::collections::HashMap;
@@ -138,7 +138,7 @@ pub fn program(p: &Program, artifact: Artifact) -> String {
     }
     let mut out: String = p.to_string().lines().map(|l| format!("# {l}\n")).collect();
     out.push('\n');
-    out.push_str(&lower::python::module(p));
+    out.push_str(&program::python::module(p));
     out
 }
 

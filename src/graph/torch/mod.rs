@@ -4,7 +4,8 @@ pub mod codegen;
 pub mod form;
 mod names;
 pub mod print;
-pub mod pyrepr;
 pub mod python;
 pub mod readable;
 pub mod tabular;
+
+pub use crate::types::pyrepr;

@@ -1,11 +1,11 @@
 //! Attention: from the call to one step.
 
 use super::{Contract, broadcast_to, unsigned};
-use crate::lower::Operand;
 use crate::lower::ir::same_dim;
 use crate::lower::ir::{Attend, Def, Special, Tir, ValueId};
 use crate::math::contract::{Attention, Mask};
 use crate::op::{Call, IndexMap, OpResult};
+use crate::program::Operand;
 use crate::types::{DType, TensorType};
 
 /// The step: `out` is the shape of the result as `how` lays it out.

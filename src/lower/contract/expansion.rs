@@ -1,26 +1,13 @@
 //! A 1x1 convolution and the depthwise one behind it as one step, so that what is between them stays in cache.
 
-use super::Contract;
-use crate::lower::{BufferId, Place, Program, Step, Tail};
 use crate::math::contract::{Conv, Expansion};
+use crate::program::{Between, BufferId, Contract, MAX_BETWEEN_BUFFERS, Place, Program, Step};
 use crate::tensor::shown_bytes;
 use std::collections::HashMap;
 use std::fmt;
 
-/// What is between the two convolutions of an [`Expansion`].
-#[derive(Clone, Debug)]
-pub struct Between {
-    /// The buffer of the first result; it has no place ([`Place::Pieces`]).
-    pub buffer: BufferId,
-    /// A kernel that reads and writes that buffer alone.
-    pub tail: Option<Tail>,
-}
-
 /// Bytes between the convolutions from which on they are one step: less stays in a second-level cache anyhow.
 const WORTH: usize = 512 << 10;
-
-/// The most buffers (all of them the same) of a kernel between the convolutions.
-pub const MOST: usize = 4;
 
 /// Joins every such pair of steps.
 pub(in crate::lower) fn join(program: &mut Program) {
@@ -89,7 +76,7 @@ fn host(program: &Program, i: usize) -> Option<(Between, Conv)> {
     };
     let alone = tail
         .iter()
-        .all(|t| t.buffers.len() <= MOST && t.buffers.iter().all(|b| b == out));
+        .all(|t| t.buffers.len() <= MAX_BETWEEN_BUFFERS && t.buffers.iter().all(|b| b == out));
     let inside = matches!(program.buffers[out.0].place, Place::Arena(_));
     (alone && inside).then(|| {
         let between = Between {

@@ -5,52 +5,13 @@ pub mod expansion;
 pub mod recurrent;
 pub(super) mod tail;
 
-use self::expansion::Between;
 use crate::diag::{Code, Diagnostic};
+use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId};
-use crate::lower::{BufferId, LowerError, Operand};
-use crate::math::contract::{Activation, Addend, Attention, BatchDim, Conv, Expansion, Layout, MatMul, Recurrent};
+use crate::math::contract::{Activation, Addend, BatchDim, Conv, Layout, MatMul};
 use crate::op::{Contraction, Convolution, MatrixProduct, OpResult};
+use crate::program::{Contract, Operand};
 use crate::types::DType;
-
-/// A contraction with its operands.
-#[derive(Clone, Debug)]
-pub enum Contract {
-    /// A product of matrices: A, B and the addend.
-    MatMul(MatMul, Vec<Operand>),
-    /// A convolution: input, weight and bias.
-    Conv(Conv, Vec<Operand>),
-    /// A 1x1 convolution and the depthwise one on its result: input, weight and bias of the first, weight and bias of the second.
-    Expansion(Box<Expansion>, Vec<Operand>, Between),
-    /// A recurrent layer: inputs, states, recurrent weight and bias.
-    Recurrent(Recurrent, Vec<Operand>),
-    /// Attention: q, k, v, the mask and the bias.
-    Attention(Box<Attention>, Vec<Operand>),
-}
-
-impl Contract {
-    /// The operands.
-    pub fn operands(&self) -> &[Operand] {
-        match self {
-            Contract::MatMul(_, o) | Contract::Conv(_, o) | Contract::Attention(_, o) | Contract::Recurrent(_, o) => o,
-            Contract::Expansion(_, o, _) => o,
-        }
-    }
-
-    /// Multiply-adds, for estimates.
-    pub fn macs(&self) -> f64 {
-        match self {
-            Contract::MatMul(d, _) => d.batch_size() as f64 * d.m as f64 * d.n as f64 * d.k as f64,
-            Contract::Conv(d, _) => d.macs(),
-            Contract::Expansion(d, ..) => d.macs(),
-            Contract::Recurrent(d, _) => d.macs(),
-            Contract::Attention(d, _) => {
-                let scores = d.batch as f64 * d.heads as f64 * d.queries as f64 * d.keys as f64;
-                scores * (d.size + d.value_size) as f64
-            }
-        }
-    }
-}
 
 /// Non-negative strides, as `math` takes them; sizes of one may have any.
 fn unsigned(o: &Operand) -> Vec<usize> {
@@ -264,12 +225,6 @@ pub(in crate::lower) fn step(
         } => self::recurrent::step(*cell, *reverse, *projected, operands)?,
         _ => unreachable!("the caller matched contractions"),
     })
-}
-
-/// The buffer a contraction's operand lies in, if it is the whole of it from its first element: what packing a
-/// constant needs to know.
-pub fn whole_buffer(o: &Operand) -> Option<BufferId> {
-    (o.offset == 0).then_some(o.buffer)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Recurrent networks: each layer and direction as one product for all inputs and one [`Recurrent`] step.
 
-use super::Contract;
+use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId, same_dim};
-use crate::lower::{LowerError, Operand};
 use crate::math::contract::{Cell, Recurrent};
 use crate::op::{AffineIndex, Build, Call, IndexMap, OpResult, Traced};
+use crate::program::{Contract, Operand};
 use crate::types::{DType, TensorType, Val};
 
 /// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 as steps of their own; `None` for anything else, which stays a library call.
@@ -215,32 +215,6 @@ fn joined(tir: &mut Tir, parts: &[ValueId], dim: usize) -> OpResult<ValueId> {
         how: Special::Concat { dim },
     };
     tir.push(DType::F32, &shape, def)
-}
-
-/// Where the operands of a recurrent layer stand behind its inputs and first state.
-#[derive(Clone, Copy)]
-pub struct Operands {
-    /// The first cell state of an LSTM.
-    pub cell: Option<usize>,
-    /// The recurrent weight.
-    pub weight: usize,
-    /// The projection of the output.
-    pub projection: Option<usize>,
-    /// The recurrent bias.
-    pub bias: Option<usize>,
-}
-
-/// Where the operands of a layer stand.
-pub fn operands(d: &Recurrent) -> Operands {
-    let lstm = d.cell == Cell::Lstm;
-    let weight = 2 + lstm as usize;
-    let projected = d.projected.is_some();
-    Operands {
-        cell: lstm.then_some(2),
-        weight,
-        projection: projected.then_some(weight + 1),
-        bias: d.bias.then_some(weight + 1 + projected as usize),
-    }
 }
 
 /// The step of a recurrent layer whose operands are those of [`Network::direction`].

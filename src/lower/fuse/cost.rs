@@ -7,13 +7,9 @@
 use super::cluster::{Cluster, Level};
 use crate::kernel::estimate;
 use crate::lower::ir::{Def, Tir, ValueId};
+pub use crate::program::report::{Cost, LAUNCH};
 use crate::scalar::{Expr, Node};
 use std::collections::BTreeSet;
-
-/// Nanoseconds of starting a kernel.
-pub const LAUNCH: f64 = 100.0;
-/// Bytes that a thread moves in a nanosecond, from and to the third cache.
-const BYTES: f64 = 16.0;
 
 /// From where on kernels are cut into parts, or put together.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,27 +29,6 @@ impl Default for Limits {
             part: 5_000.0,
             small: 4_000.0,
         }
-    }
-}
-
-/// What a kernel does.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
-    /// Bytes of the buffers it reads, each once.
-    pub reads: usize,
-    /// Bytes that it writes.
-    pub writes: usize,
-    /// Bytes of the values that only it uses: each would be written once and read once by kernels of their own.
-    pub kept: usize,
-    /// Nanoseconds of arithmetic.
-    pub arithmetic: f64,
-}
-
-impl Cost {
-    /// Nanoseconds of the whole kernel on one thread.
-    pub fn nanoseconds(&self) -> f64 {
-        let bytes = (self.reads as f64 + self.writes as f64) / BYTES;
-        LAUNCH + bytes.max(self.arithmetic)
     }
 }
 

@@ -1,56 +1,13 @@
-//! Fusion explained: what every kernel computes and moves, and why other values are not in it.
-//!
-//! ```text
-//! softmax: add, softmax over [64, 1024], dim 1 reduced
-//!   reads 512.0 KiB, writes 256.0 KiB, keeps 1.0 MiB out of memory; about 49.2 us on one thread
-//!   apart from kernel mul: `softmax` wants elements of the kernel at other places than its own
-//!
-//! products and convolutions
-//!   `gelu` with `linear`: on each piece of the result while it is in cache
-//!   `mean` apart from `matmul`: it reduces, and a piece of the result is not a whole row
-//! ```
+//! The fusion report of a program: what every kernel computes and moves, and why other values are not in it.
 
 use super::cluster::Cluster;
-use super::cost::{self, Cost};
+use super::cost;
 use crate::lower::ir::{Tir, ValueId};
 use crate::lower::schedule::Scheduled;
 use crate::lower::{Fusion, UnitId};
-use crate::tensor::shown_bytes;
+use crate::program::report::{Explained, Fused};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
-
-/// What is computed together, and what is not.
-#[derive(Clone, Debug, Default)]
-pub struct Explained {
-    /// The kernels of a program, in order.
-    pub kernels: Vec<Fused>,
-    /// What products and convolutions compute besides, and what they do not, a line each.
-    pub contractions: Vec<String>,
-}
-
-/// One kernel, or the kernels of one cluster.
-#[derive(Clone, Debug)]
-pub struct Fused {
-    /// The kernel.
-    pub name: String,
-    /// The nodes that it computes.
-    pub nodes: Vec<Arc<str>>,
-    /// The sizes of its loops.
-    pub space: Vec<usize>,
-    /// The dims it reduces.
-    pub reduced: Vec<usize>,
-    /// What it costs.
-    pub cost: Cost,
-    /// How many kernels it is: more than one where few long rows are split.
-    pub kernels: usize,
-    /// Where its nodes come from in the user's Python, with commas between; empty if nothing says so.
-    pub places: String,
-    /// Findings about others, a line each.
-    pub notes: Vec<String>,
-    /// The names of its results.
-    results: String,
-}
 
 impl Explained {
     /// Adds a cluster that was scheduled as kernels.
@@ -117,18 +74,6 @@ impl Explained {
     }
 }
 
-impl Explained {
-    /// Says that `b` is computed with the contraction `a`, and how.
-    pub(in crate::lower) fn with(&mut self, a: &str, b: &str, how: impl fmt::Display) {
-        self.contractions.push(format!("`{b}` with `{a}`: {how}"));
-    }
-
-    /// Says why `b` is not computed with the contraction `a`.
-    pub(in crate::lower) fn apart(&mut self, a: &str, b: &str, why: impl fmt::Display) {
-        self.contractions.push(format!("`{b}` apart from `{a}`: {why}"));
-    }
-}
-
 /// The names of the values that a cluster stores.
 fn results(tir: &Tir, fusion: &Fusion, c: &Cluster) -> String {
     let stored = c
@@ -138,54 +83,4 @@ fn results(tir: &Tir, fusion: &Fusion, c: &Cluster) -> String {
         .filter(|v| fusion.stored[v.0 as usize]);
     let names: Vec<&str> = stored.map(|v| &*tir.value(v).name).collect();
     names.join("`, `")
-}
-
-impl fmt::Display for Explained {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kernels = &self.kernels;
-        let kept = kernels.iter().fold(0usize, |n, k| n.saturating_add(k.cost.kept));
-        let nodes: usize = kernels.iter().map(|k| k.nodes.len()).sum();
-        writeln!(
-            f,
-            "{nodes} nodes in {} fused kernels, which keep {} out of memory",
-            kernels.len(),
-            shown_bytes(kept)
-        )?;
-        kernels.iter().try_for_each(|k| write!(f, "\n{k}"))?;
-        if !self.contractions.is_empty() {
-            writeln!(f, "\nproducts and convolutions")?;
-        }
-        self.contractions.iter().try_for_each(|line| writeln!(f, "  {line}"))
-    }
-}
-
-impl fmt::Display for Fused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} over {:?}", self.name, self.nodes.join(", "), self.space)?;
-        match &self.reduced[..] {
-            [] => writeln!(f)?,
-            [d] => writeln!(f, ", dim {d} reduced")?,
-            all => writeln!(f, ", dims {all:?} reduced")?,
-        }
-        if !self.places.is_empty() {
-            writeln!(f, "  from {}", self.places)?;
-        }
-        let c = &self.cost;
-        writeln!(
-            f,
-            "  reads {}, writes {}, keeps {} out of memory; about {:.1} us on one thread",
-            shown_bytes(c.reads),
-            shown_bytes(c.writes),
-            shown_bytes(c.kept),
-            c.nanoseconds() / 1e3
-        )?;
-        if self.kernels > 1 {
-            writeln!(
-                f,
-                "  split into {} kernels over parts of its rows: they are too few for several threads",
-                self.kernels
-            )?;
-        }
-        self.notes.iter().try_for_each(|n| writeln!(f, "  {n}"))
-    }
 }

@@ -2,11 +2,13 @@
 
 use super::read::Reader;
 use super::{Def, RoutineCall, Tir, ValueId};
+use crate::control::{Control, Parts, items};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{NodeId, Opcode};
-use crate::lower::{LowerError, Program, lower_tir};
-use crate::op::control::{Control, Parts, items, parts};
+use crate::lower::{LowerError, lower_tir};
+use crate::op::control::parts;
 use crate::op::{Call, OpError, OpResult, Traced};
+use crate::program::Program;
 use crate::types::{TensorType, Type, Val};
 
 /// How deep graphs that call graphs may nest.

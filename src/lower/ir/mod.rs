@@ -11,10 +11,10 @@ pub(super) mod layout;
 pub(super) mod read;
 
 use self::access::{Access, access};
-use crate::lower::Program;
 use crate::lower::fuse::cost::Limits;
 use crate::math::contract::{Activation, Cell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, Traced};
+use crate::program::Program;
 use crate::scalar::Expr;
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{DType, TensorType, Val};

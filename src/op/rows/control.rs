@@ -1,6 +1,6 @@
-//! Control flow: see [`crate::op::control`]. The graphs' types are inference's to find.
+//! Control flow: see [`crate::control`]. The graphs' types are inference's to find.
 
-use crate::op::control::Control;
+use crate::control::Control;
 use crate::op::{Meaning, Op};
 use crate::types::Val;
 

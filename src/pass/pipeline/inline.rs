@@ -4,11 +4,11 @@
 //!
 #![doc = include_str!("../examples/inline.md")]
 
+use crate::control::Control;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{InferOptions, graph_callee, graph_inputs, infer};
 use crate::op;
-use crate::op::control::Control;
 use crate::pass::Context;
 use crate::pass::build::replace_with_value;
 use crate::types::Val;

@@ -11,12 +11,10 @@
 //!   1  kernel   softmax(b2, b3)
 //! ```
 
-use crate::graph::Loc;
-use crate::lower::contract::Contract;
-use crate::lower::{Buffer, BufferId, Operand, Place, Program, Step};
+use super::{Buffer, BufferId, Contract, Operand, Place, Program, Step};
+use crate::control::Parts;
 use crate::math::contract::{Conv, Layout};
-use crate::op::Call;
-use crate::op::control::parts;
+use crate::source::Loc;
 use crate::tensor::shown_bytes;
 use crate::types::TensorType;
 use std::fmt;
@@ -161,15 +159,14 @@ impl Program {
                     .iter()
                     .flat_map(|a| a.leaves().into_iter().map(|o| self.operand(o)).collect::<Vec<_>>())
                     .collect();
-                writeln!(
-                    f,
-                    "library   {} = {}({})",
-                    outs.join(", "),
-                    call.op.name,
-                    args.join(", ")
-                )
+                writeln!(f, "library   {} = {}({})", outs.join(", "), call.op, args.join(", "))
             }
-            Step::Control { call, graphs, outs } => self.write_control(f, call, graphs, outs),
+            Step::Control {
+                op,
+                parts,
+                graphs,
+                outs,
+            } => self.write_control(f, op, parts, graphs, outs),
         }
     }
 
@@ -177,25 +174,16 @@ impl Program {
     fn write_control(
         &self,
         f: &mut fmt::Formatter<'_>,
-        call: &Call<Operand>,
+        op: &str,
+        parts: &Parts<Operand>,
         graphs: &[Program],
         outs: &[BufferId],
     ) -> fmt::Result {
         let outs: Vec<String> = outs.iter().map(|b| format!("b{}", b.0)).collect();
-        let args = call
-            .args
-            .iter()
-            .flat_map(|a| a.leaves().into_iter().cloned().collect::<Vec<_>>());
-        let args: Vec<String> = args.map(|o| self.operand(&o)).collect();
-        writeln!(
-            f,
-            "control   {} = {}({})",
-            outs.join(", "),
-            call.op.name,
-            args.join(", ")
-        )?;
-        let names = parts(call).map(|p| p.graphs).unwrap_or_default();
-        for (g, name) in graphs.iter().zip(names) {
+        let args = parts.values().flat_map(|a| a.leaves());
+        let args: Vec<String> = args.map(|o| self.operand(o)).collect();
+        writeln!(f, "control   {} = {}({})", outs.join(", "), op, args.join(", "))?;
+        for (g, name) in graphs.iter().zip(&parts.graphs) {
             writeln!(f, "      @{name}")?;
             for line in g.to_string().lines() {
                 writeln!(f, "        {line}")?;

@@ -4,13 +4,10 @@
 //! [`constants`] gives them, and returns the results in the structure of the model's. `program.py` beside this file holds
 //! the products and library calls.
 
+use super::{BufferId, Contract, Operand, Place, Program, RoutineCall, Step, Tail, recurrent_operands};
 use crate::kernel::Kernel;
 use crate::kernel::python::{self, identifier, numpy};
-use crate::lower::contract::Contract;
-use crate::lower::contract::recurrent;
-use crate::lower::{BufferId, Operand, Place, Program, Step, Tail};
 use crate::math::contract::{Activation, Attention, Conv, Layout, Mask, MatMul};
-use crate::op::Call;
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Val, write_float, write_str};
 use std::collections::HashSet;
@@ -127,7 +124,7 @@ fn step(out: &mut String, p: &Program, kernels: &[String], s: &Step) {
             text
         }
         Step::Routine { call, outs } => library(call, outs),
-        Step::Control { call, .. } => unknown(call.op.name),
+        Step::Control { op, .. } => unknown(op),
     };
     // A kernel says at its own head where it comes from.
     let named = match s {
@@ -155,8 +152,8 @@ fn unknown(name: &str) -> String {
 }
 
 /// A call of an op's routine; `program.py` has some.
-fn library(call: &Call<Operand>, outs: &[BufferId]) -> String {
-    let name = call.op.name;
+fn library(call: &RoutineCall, outs: &[BufferId]) -> String {
+    let name = &call.op;
     if !PROGRAM.contains(&format!("def op_{name}(")) {
         return unknown(name);
     }
@@ -195,7 +192,7 @@ fn contract(p: &Program, kernels: &[String], what: &Contract, out: BufferId) -> 
         }
         Contract::Attention(d, o) => attention(d, o, out),
         Contract::Recurrent(d, o) => {
-            let at = recurrent::operands(d);
+            let at = recurrent_operands(d);
             let shaped = |i: usize, shape: &[usize]| format!("{}.reshape({shape:?})", operand(&o[i]));
             let maybe = |i: Option<usize>, shape: &[usize]| i.map_or("None".into(), |i| shaped(i, shape));
             let (rows, state) = (d.cell.gates() * d.hidden, d.state());
@@ -367,17 +364,17 @@ fn attention(d: &Attention, o: &[Operand], out: BufferId) -> String {
 
 /// A value as Python writes it.
 fn value<T>(v: &Val<T>, leaf: &dyn Fn(&T) -> String) -> String {
-    crate::graph::pyrepr::repr(v, leaf)
+    crate::types::pyrepr::repr(v, leaf)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::Buffer;
+    use crate::program::Buffer;
 
     #[test]
     fn places_of_names_that_hold_the_conjunction() {
-        let loc = |line| crate::graph::Loc {
+        let loc = |line| crate::source::Loc {
             file: "m.py".into(),
             line,
             function: "forward".into(),
@@ -412,7 +409,7 @@ mod tests {
                 .collect(),
         };
         let weight = Tensor::from_slice::<f32>(&[3, 4], &[0.0; 12]);
-        let input = crate::lower::Input {
+        let input = crate::program::Input {
             name: "x".into(),
             ty: Some((DType::F32, vec![2, 3])),
             state: None,

@@ -3,17 +3,18 @@
 //! `fxc print --format program` shows one; a linear layer with a GELU behind it has two buffers that callers see, the input
 //! and the result, a weight, and one step, a matrix product whose tail is the kernel of the GELU.
 
-pub mod memory;
-pub(super) mod place;
+mod contract;
 pub mod print;
 pub mod python;
+pub mod report;
 
-use crate::graph::{Loc, Mutation};
+pub use contract::{Between, Contract, MAX_BETWEEN_BUFFERS, RecurrentOperands, recurrent_operands, whole_buffer};
+
+use crate::control::Parts;
 use crate::kernel::Kernel;
-use crate::lower::contract::Contract;
-use crate::op::Call;
+use crate::source::Loc;
 use crate::tensor::Tensor;
-use crate::types::{DType, Val};
+use crate::types::{DType, Mutation, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -79,6 +80,15 @@ pub struct Tail {
     pub buffers: Vec<BufferId>,
 }
 
+/// A call of an op that computes whole tensors. The runtime binds the name to a function.
+#[derive(Clone, Debug)]
+pub struct RoutineCall {
+    /// The op's name in the table.
+    pub op: Arc<str>,
+    /// One value per parameter of its schema, in order.
+    pub args: Vec<Val<Operand>>,
+}
+
 /// One step.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -98,18 +108,20 @@ pub enum Step {
         /// A pointwise kernel, flat over the result, to run on each finished piece of it.
         tail: Option<Tail>,
     },
-    /// Calls the op's routine on tensors.
+    /// Calls an op's routine on tensors.
     Routine {
         /// The op and its arguments.
-        call: Call<Operand>,
+        call: RoutineCall,
         /// The tensors among its results, flattened, row-major.
         outs: Vec<BufferId>,
     },
     /// Runs programs as often as a control-flow op says.
     Control {
-        /// The op and its arguments.
-        call: Call<Operand>,
-        /// The programs of the graphs it calls, in the order of [`parts`](crate::op::control::parts).
+        /// The op.
+        op: Arc<str>,
+        /// Its arguments.
+        parts: Parts<Operand>,
+        /// The programs of the graphs it calls, in the order of [`Parts::graphs`].
         graphs: Vec<Program>,
         /// The tensors of its result, flattened, row-major.
         outs: Vec<BufferId>,
@@ -153,7 +165,7 @@ pub struct Program {
     /// For each step, the names of the graph's nodes that it computes.
     pub nodes: Vec<Vec<Arc<str>>>,
     /// What was computed together, what was not, and why.
-    pub fusion: crate::lower::fuse::explain::Explained,
+    pub fusion: report::Explained,
     /// Where in the user's Python the nodes stand that buffers and kernels are named after.
     pub places: HashMap<Arc<str>, Loc>,
 }
@@ -183,13 +195,18 @@ impl Step {
                     .chain(more)
                     .collect()
             }
-            Step::Routine { call, outs } | Step::Control { call, outs, .. } => {
-                let args = call
-                    .args
-                    .iter()
-                    .flat_map(|a| a.leaves().into_iter().map(|o| o.buffer).collect::<Vec<_>>());
+            Step::Routine { call, outs } => {
+                let args = call.args.iter().flat_map(buffers_of);
+                args.chain(outs.iter().copied()).collect()
+            }
+            Step::Control { parts, outs, .. } => {
+                let args = parts.values().flat_map(buffers_of);
                 args.chain(outs.iter().copied()).collect()
             }
         }
     }
+}
+
+fn buffers_of(v: &Val<Operand>) -> Vec<BufferId> {
+    v.leaves().into_iter().map(|o| o.buffer).collect()
 }

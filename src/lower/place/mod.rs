@@ -1,10 +1,13 @@
 //! Where buffers are: results, and everything else in the arena.
 
+mod memory;
+
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{LARGE, Role};
 use crate::lower::ir::ValueId;
 use crate::lower::ir::access::access;
-use crate::lower::{LowerError, Lowering, Place, Program, Step, memory};
+use crate::lower::{LowerError, Lowering};
+use crate::program::{Place, Program, Step};
 
 impl Lowering<'_> {
     pub(in crate::lower) fn outputs(&mut self) -> Result<(), LowerError> {

@@ -1,6 +1,6 @@
 //! Python's `repr` of argument values, as torch's printers use it.
 
-use crate::types::{DType, Dim, Val, write_complex, write_float};
+use super::{DType, Dim, Val, write_complex, write_float};
 use std::borrow::Cow;
 use std::fmt::Write;
 

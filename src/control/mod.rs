@@ -1,0 +1,260 @@
+//! Control flow: ops whose arguments are graphs, which they call (torch's higher-order ops).
+//!
+//! ```text
+//! cond(p, @then, @else, (x, …))                          then(x, …) if p else else(x, …)
+//! while_loop(@test, @body, (c, …), (e, …))               while test(c…, e…): c… = body(c…, e…)
+//! scan(@combine, [c, …], [xs, …], (e, …))                c…, y… = combine(c…, xs[i]…, e…), the y stacked
+//! map_impl(@f, [xs, …], [e, …])                          f(xs[i]…, e…), stacked
+//! associative_scan(@combine, [xs, …], (e, …))            running combine(a…, xs[i]…, e…), stacked
+//! ```
+//!
+//! [`Parts`] is a call taken apart, the same for types, operands and tensors; [`run`] is what all of them compute, given a
+//! way to call the graphs, so that the interpreter and the runtime agree.
+
+use crate::tensor::{Tensor, byte_len, is_available};
+use crate::types::Val;
+use std::sync::Arc;
+
+/// Which control flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// One of two graphs, by a bool.
+    Cond,
+    /// A graph again and again, as long as another one says so.
+    While,
+    /// A graph for each row, with values carried from row to row.
+    Scan,
+    /// A graph for each row.
+    Map,
+    /// The running result of a graph of two operands.
+    AssociativeScan,
+}
+
+/// A control-flow call taken apart.
+#[derive(Clone, Debug)]
+pub struct Parts<T> {
+    /// Which.
+    pub control: Control,
+    /// The graphs, in the order of the arguments.
+    pub graphs: Vec<Arc<str>>,
+    /// What [`Control::Cond`] decides by.
+    pub predicate: Option<Val<T>>,
+    /// Values that go from one call to the next; for [`Control::Cond`] the operands.
+    pub carried: Vec<Val<T>>,
+    /// Tensors whose rows along dim 0 are walked.
+    pub rows: Vec<Val<T>>,
+    /// Values that every call gets.
+    pub extra: Vec<Val<T>>,
+}
+
+impl<T> Parts<T> {
+    /// All values of the call, in the order of its arguments.
+    pub fn values(&self) -> impl Iterator<Item = &Val<T>> {
+        self.predicate
+            .iter()
+            .chain(&self.carried)
+            .chain(&self.rows)
+            .chain(&self.extra)
+    }
+
+    /// The same call with every leaf mapped.
+    pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> Parts<U> {
+        let mut all = |values: &[Val<T>]| values.iter().map(|v| v.map(&mut f)).collect();
+        Parts {
+            carried: all(&self.carried),
+            rows: all(&self.rows),
+            extra: all(&self.extra),
+            control: self.control,
+            graphs: self.graphs.clone(),
+            predicate: self.predicate.as_ref().map(|v| v.map(&mut f)),
+        }
+    }
+}
+
+/// What a run of control flow finds wrong with the values it is given; torch reports such errors at run time, too.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControlError(pub String);
+
+impl ControlError {
+    fn new(text: impl Into<String>) -> ControlError {
+        ControlError(text.into())
+    }
+}
+
+type ControlResult<T> = Result<T, ControlError>;
+
+/// The items of a result: those of a tuple or list, or the one value.
+pub fn items<T: Clone>(v: &Val<T>) -> Vec<Val<T>> {
+    match v {
+        Val::List(v) | Val::Tuple(v) => v.clone(),
+        v => vec![v.clone()],
+    }
+}
+
+/// The truth of a tensor of one element or of a bool.
+fn truth(v: &Val<Tensor>, what: &str) -> ControlResult<bool> {
+    match v {
+        Val::Bool(b) => Ok(*b),
+        Val::Leaf(t) => t
+            .item()
+            .map(|s| s.to_bool())
+            .ok_or_else(|| ControlError::new(format!("{what} must be one bool, not {}", t.ty()))),
+        v => Err(ControlError::new(format!(
+            "{what} must be a bool, not {}",
+            v.kind_name()
+        ))),
+    }
+}
+
+/// Row `i` along dim 0; of no rows, one of zeros.
+fn row(v: &Val<Tensor>, i: usize) -> ControlResult<Val<Tensor>> {
+    let Val::Leaf(t) = v else {
+        return Err(ControlError::new(format!("rows of {} cannot be taken", v.kind_name())));
+    };
+    let [n, shape @ ..] = t.shape() else {
+        return Err(ControlError::new("rows of a 0-d tensor cannot be taken"));
+    };
+    if !byte_len(t.dtype(), shape).is_some_and(is_available) {
+        return Err(ControlError::new("a row is too large"));
+    }
+    let mut out = Tensor::zeros(t.dtype(), shape);
+    if *n == 0 {
+        return Ok(Val::Leaf(out));
+    }
+    if i >= *n {
+        return Err(ControlError::new(format!("row {i} is out of range: there are {n}")));
+    }
+    let size = out.bytes().len();
+    out.bytes_mut().copy_from_slice(&t.bytes()[i * size..(i + 1) * size]);
+    Ok(Val::Leaf(out))
+}
+
+/// Results that are stacked along a new dim 0 as they come.
+struct Stack {
+    rows: usize,
+    /// The structure of a result, and its tensors' rows so far.
+    found: Option<(Val<Tensor>, Vec<Tensor>)>,
+}
+
+impl Stack {
+    /// How many rows are walked: where there are none, one of zeros, which only tells the results' types.
+    fn steps(&self) -> usize {
+        self.rows.max(1)
+    }
+
+    fn push(&mut self, i: usize, v: &Val<Tensor>) -> ControlResult<()> {
+        let n = self.rows;
+        if self.found.is_none() {
+            let make = |t: &&Tensor| {
+                let shape = [&[n], t.shape()].concat();
+                let fits = byte_len(t.dtype(), &shape).is_some();
+                fits.then(|| Tensor::zeros(t.dtype(), &shape))
+                    .ok_or_else(|| ControlError::new("the stacked results are too large"))
+            };
+            let out = v.leaves().iter().map(make).collect::<ControlResult<Vec<_>>>()?;
+            self.found = Some((v.clone(), out));
+        }
+        let Some((first, out)) = self.found.as_mut().filter(|_| i < n) else {
+            return Ok(());
+        };
+        let leaves = v.leaves();
+        if leaves.len() != out.len() || first.leaves().iter().zip(&leaves).any(|(a, b)| a.ty() != b.ty()) {
+            return Err(ControlError::new("results of different types cannot be stacked"));
+        }
+        for (t, out) in leaves.into_iter().zip(out) {
+            let size = t.bytes().len();
+            out.bytes_mut()[i * size..(i + 1) * size].copy_from_slice(t.bytes());
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> ControlResult<Val<Tensor>> {
+        let (v, out) = self
+            .found
+            .ok_or_else(|| ControlError::new("there are no rows to walk along"))?;
+        let mut out = out.into_iter();
+        let mut next = |_: &Tensor| {
+            out.next()
+                .map(Val::Leaf)
+                .ok_or_else(|| ControlError::new("a row is missing"))
+        };
+        v.try_map(&mut next)
+    }
+}
+
+/// Computes a control-flow call. `call` calls the `n`th of its graphs.
+pub fn run<E: From<ControlError>>(
+    p: &Parts<Tensor>,
+    call: &mut dyn FnMut(usize, Vec<Val<Tensor>>) -> Result<Val<Tensor>, E>,
+) -> Result<Val<Tensor>, E> {
+    match p.control {
+        Control::Cond => {
+            let predicate = p.predicate.as_ref().unwrap_or(&Val::None);
+            let yes = truth(predicate, "the predicate of `cond`")?;
+            call(if yes { 0 } else { 1 }, p.carried.clone())
+        }
+        Control::While => {
+            let mut carried = p.carried.clone();
+            loop {
+                let inputs = [&carried[..], &p.extra].concat();
+                if !truth(&call(0, inputs.clone())?, "the test of `while_loop`")? {
+                    return Ok(Val::Tuple(carried));
+                }
+                carried = items(&call(1, inputs)?);
+            }
+        }
+        Control::Scan => scan(p, call),
+        Control::Map => {
+            let mut stack = stack(p)?;
+            for i in 0..stack.steps() {
+                let rows = p.rows.iter().map(|x| row(x, i)).collect::<ControlResult<Vec<_>>>()?;
+                stack.push(i, &call(0, [&rows[..], &p.extra].concat())?)?;
+            }
+            Ok(stack.finish()?)
+        }
+        Control::AssociativeScan => {
+            let mut stack = stack(p)?;
+            let mut last: Option<Vec<Val<Tensor>>> = None;
+            for i in 0..stack.steps() {
+                let rows = p.rows.iter().map(|x| row(x, i)).collect::<ControlResult<Vec<_>>>()?;
+                let now = match &last {
+                    None => rows,
+                    Some(a) => items(&call(0, [&a[..], &rows, &p.extra].concat())?),
+                };
+                stack.push(i, &Val::Tuple(now.clone()))?;
+                last = Some(now);
+            }
+            Ok(stack.finish()?)
+        }
+    }
+}
+
+/// An empty stack of as many results as there are rows.
+fn stack(p: &Parts<Tensor>) -> ControlResult<Stack> {
+    let rows = p.rows.first().and_then(|v| v.as_leaf()?.shape().first().copied());
+    let rows = rows.ok_or_else(|| ControlError::new("rows of a 0-d tensor cannot be taken"))?;
+    Ok(Stack { rows, found: None })
+}
+
+fn scan<E: From<ControlError>>(
+    p: &Parts<Tensor>,
+    call: &mut dyn FnMut(usize, Vec<Val<Tensor>>) -> Result<Val<Tensor>, E>,
+) -> Result<Val<Tensor>, E> {
+    let mut stack = stack(p)?;
+    let mut carried = p.carried.clone();
+    for i in 0..stack.steps() {
+        let rows = p.rows.iter().map(|x| row(x, i)).collect::<ControlResult<Vec<_>>>()?;
+        let mut out = items(&call(0, [&carried[..], &rows, &p.extra].concat())?);
+        if out.len() < carried.len() {
+            return Err(ControlError::new("`scan` gives fewer values than it carries").into());
+        }
+        let stacked = out.split_off(carried.len());
+        stack.push(i, &Val::Tuple(stacked))?;
+        if stack.rows > 0 {
+            carried = out;
+        }
+    }
+    let stacked = stack.finish()?;
+    carried.extend(items(&stacked));
+    Ok(Val::Tuple(carried))
+}

@@ -1,0 +1,87 @@
+//! Steps that `math` computes: matrix products, convolutions, attention, recurrent layers.
+
+use super::{BufferId, Operand, Tail};
+use crate::math::contract::{Attention, Cell, Conv, Expansion, MatMul, Recurrent};
+
+/// A contraction with its operands.
+#[derive(Clone, Debug)]
+pub enum Contract {
+    /// A product of matrices: A, B and the addend.
+    MatMul(MatMul, Vec<Operand>),
+    /// A convolution: input, weight and bias.
+    Conv(Conv, Vec<Operand>),
+    /// A 1x1 convolution and the depthwise one on its result: input, weight and bias of the first, weight and bias of the second.
+    Expansion(Box<Expansion>, Vec<Operand>, Between),
+    /// A recurrent layer: inputs, states, recurrent weight and bias.
+    Recurrent(Recurrent, Vec<Operand>),
+    /// Attention: q, k, v, the mask and the bias.
+    Attention(Box<Attention>, Vec<Operand>),
+}
+
+impl Contract {
+    /// The operands.
+    pub fn operands(&self) -> &[Operand] {
+        match self {
+            Contract::MatMul(_, o) | Contract::Conv(_, o) | Contract::Attention(_, o) | Contract::Recurrent(_, o) => o,
+            Contract::Expansion(_, o, _) => o,
+        }
+    }
+
+    /// Multiply-adds, for estimates.
+    pub fn macs(&self) -> f64 {
+        match self {
+            Contract::MatMul(d, _) => d.batch_size() as f64 * d.m as f64 * d.n as f64 * d.k as f64,
+            Contract::Conv(d, _) => d.macs(),
+            Contract::Expansion(d, ..) => d.macs(),
+            Contract::Recurrent(d, _) => d.macs(),
+            Contract::Attention(d, _) => {
+                let scores = d.batch as f64 * d.heads as f64 * d.queries as f64 * d.keys as f64;
+                scores * (d.size + d.value_size) as f64
+            }
+        }
+    }
+}
+
+/// What is between the two convolutions of an [`Expansion`].
+#[derive(Clone, Debug)]
+pub struct Between {
+    /// The buffer of the first result; it has no place ([`Place::Pieces`]).
+    pub buffer: BufferId,
+    /// A kernel that reads and writes that buffer alone.
+    pub tail: Option<Tail>,
+}
+
+/// The most buffers of a kernel between the convolutions of an [`Expansion`]; all of them are one buffer.
+pub const MAX_BETWEEN_BUFFERS: usize = 4;
+
+/// Where the operands of a recurrent layer stand behind its inputs and first state.
+#[derive(Clone, Copy)]
+pub struct RecurrentOperands {
+    /// The first cell state of an LSTM.
+    pub cell: Option<usize>,
+    /// The recurrent weight.
+    pub weight: usize,
+    /// The projection of the output.
+    pub projection: Option<usize>,
+    /// The recurrent bias.
+    pub bias: Option<usize>,
+}
+
+/// Where the operands of a layer stand.
+pub fn recurrent_operands(d: &Recurrent) -> RecurrentOperands {
+    let lstm = d.cell == Cell::Lstm;
+    let weight = 2 + lstm as usize;
+    let projected = d.projected.is_some();
+    RecurrentOperands {
+        cell: lstm.then_some(2),
+        weight,
+        projection: projected.then_some(weight + 1),
+        bias: d.bias.then_some(weight + 1 + projected as usize),
+    }
+}
+
+/// The buffer a contraction's operand lies in, if it is the whole of it from its first element: what packing a
+/// constant needs to know.
+pub fn whole_buffer(o: &Operand) -> Option<BufferId> {
+    (o.offset == 0).then_some(o.buffer)
+}

@@ -1,0 +1,135 @@
+//! Fusion explained: what every kernel computes and moves, and why other values are not in it.
+//!
+//! ```text
+//! softmax: add, softmax over [64, 1024], dim 1 reduced
+//!   reads 512.0 KiB, writes 256.0 KiB, keeps 1.0 MiB out of memory; about 49.2 us on one thread
+//!   apart from kernel mul: `softmax` wants elements of the kernel at other places than its own
+//!
+//! products and convolutions
+//!   `gelu` with `linear`: on each piece of the result while it is in cache
+//!   `mean` apart from `matmul`: it reduces, and a piece of the result is not a whole row
+//! ```
+
+use crate::tensor::shown_bytes;
+use std::fmt;
+use std::sync::Arc;
+
+/// Nanoseconds of starting a kernel.
+pub const LAUNCH: f64 = 100.0;
+/// Bytes that a thread moves in a nanosecond, from and to the third cache.
+const BYTES: f64 = 16.0;
+
+/// What is computed together, and what is not.
+#[derive(Clone, Debug, Default)]
+pub struct Explained {
+    /// The kernels of a program, in order.
+    pub kernels: Vec<Fused>,
+    /// What products and convolutions compute besides, and what they do not, a line each.
+    pub contractions: Vec<String>,
+}
+
+/// One kernel, or the kernels of one cluster.
+#[derive(Clone, Debug)]
+pub struct Fused {
+    /// The kernel.
+    pub name: String,
+    /// The nodes that it computes.
+    pub nodes: Vec<Arc<str>>,
+    /// The sizes of its loops.
+    pub space: Vec<usize>,
+    /// The dims it reduces.
+    pub reduced: Vec<usize>,
+    /// What it costs.
+    pub cost: Cost,
+    /// How many kernels it is: more than one where few long rows are split.
+    pub kernels: usize,
+    /// Where its nodes come from in the user's Python, with commas between; empty if nothing says so.
+    pub places: String,
+    /// Findings about others, a line each.
+    pub notes: Vec<String>,
+    /// The names of its results.
+    pub(crate) results: String,
+}
+
+/// What a kernel does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Bytes of the buffers it reads, each once.
+    pub reads: usize,
+    /// Bytes that it writes.
+    pub writes: usize,
+    /// Bytes of the values that only it uses: each would be written once and read once by kernels of their own.
+    pub kept: usize,
+    /// Nanoseconds of arithmetic.
+    pub arithmetic: f64,
+}
+
+impl Cost {
+    /// Nanoseconds of the whole kernel on one thread.
+    pub fn nanoseconds(&self) -> f64 {
+        let bytes = (self.reads as f64 + self.writes as f64) / BYTES;
+        LAUNCH + bytes.max(self.arithmetic)
+    }
+}
+
+impl Explained {
+    /// Says that `b` is computed with the contraction `a`, and how.
+    pub(crate) fn with(&mut self, a: &str, b: &str, how: impl fmt::Display) {
+        self.contractions.push(format!("`{b}` with `{a}`: {how}"));
+    }
+
+    /// Says why `b` is not computed with the contraction `a`.
+    pub(crate) fn apart(&mut self, a: &str, b: &str, why: impl fmt::Display) {
+        self.contractions.push(format!("`{b}` apart from `{a}`: {why}"));
+    }
+}
+
+impl fmt::Display for Explained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kernels = &self.kernels;
+        let kept = kernels.iter().fold(0usize, |n, k| n.saturating_add(k.cost.kept));
+        let nodes: usize = kernels.iter().map(|k| k.nodes.len()).sum();
+        writeln!(
+            f,
+            "{nodes} nodes in {} fused kernels, which keep {} out of memory",
+            kernels.len(),
+            shown_bytes(kept)
+        )?;
+        kernels.iter().try_for_each(|k| write!(f, "\n{k}"))?;
+        if !self.contractions.is_empty() {
+            writeln!(f, "\nproducts and convolutions")?;
+        }
+        self.contractions.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+impl fmt::Display for Fused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} over {:?}", self.name, self.nodes.join(", "), self.space)?;
+        match &self.reduced[..] {
+            [] => writeln!(f)?,
+            [d] => writeln!(f, ", dim {d} reduced")?,
+            all => writeln!(f, ", dims {all:?} reduced")?,
+        }
+        if !self.places.is_empty() {
+            writeln!(f, "  from {}", self.places)?;
+        }
+        let c = &self.cost;
+        writeln!(
+            f,
+            "  reads {}, writes {}, keeps {} out of memory; about {:.1} us on one thread",
+            shown_bytes(c.reads),
+            shown_bytes(c.writes),
+            shown_bytes(c.kept),
+            c.nanoseconds() / 1e3
+        )?;
+        if self.kernels > 1 {
+            writeln!(
+                f,
+                "  split into {} kernels over parts of its rows: they are too few for several threads",
+                self.kernels
+            )?;
+        }
+        self.notes.iter().try_for_each(|n| writeln!(f, "  {n}"))
+    }
+}
