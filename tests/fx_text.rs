@@ -58,7 +58,9 @@ fn table_and_drawing_are_torchs() {
 }
 
 /// What `torch.export.load` of the archives prints: `print(exported_program)` and the code of its graph module.
-const PROGRAMS: [&str; 6] = ["branches", "buffers", "control", "mlp", "random", "wrapped"];
+const PROGRAMS: [&str; 8] = [
+    "autocast", "branches", "buffers", "control", "mlp", "mutating", "random", "wrapped",
+];
 
 fn data(name: &str, ext: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -15,13 +15,28 @@ use std::sync::{Mutex, PoisonError};
 static STREAM: Mutex<()> = Mutex::new(());
 
 fn check(name: &str) {
+    check_with(name, "");
+}
+
+/// [`check`] of an archive to whose text graphs are added.
+fn check_with(name: &str, graphs: &str) {
     let _alone = STREAM.lock().unwrap_or_else(PoisonError::into_inner);
     let path = |ext: &str| {
         Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/data")
             .join(format!("{name}.{ext}"))
     };
-    let (module, _) = read_pt2(&path("pt2")).expect("the archive is sound");
+    let (mut module, _) = read_pt2(&path("pt2")).expect("the archive is sound");
+    if !graphs.is_empty() {
+        let both = format!("{graphs}\n{}", fxc::graph::print(&module));
+        let Ok(model) = Session::new().load_text(name, &both) else {
+            panic!("{name}: the graphs cannot be read")
+        };
+        let stored = std::mem::replace(&mut module, model.module).attributes;
+        for (path, attribute) in stored {
+            module.attributes.insert(path, attribute);
+        }
+    }
     let values: HashMap<String, Tensor> = files::read(&path("safetensors"))
         .expect("the values are sound")
         .tensors
@@ -114,6 +129,39 @@ fn graphs_that_graphs_call() {
 #[test]
 fn regions_of_a_graph() {
     check("wrapped");
+}
+
+#[test]
+fn regions_with_autocast_on() {
+    check("autocast");
+}
+
+/// What the custom ops of `make_pt2.py` do.
+const MUTATING: &str = "
+graph mylib.accum {
+    %x = placeholder x
+    %out = placeholder out
+    %scale = placeholder scale = 2.0
+    %scaled = call_function torch.ops.aten.mul.Tensor(%x, %scale)
+    %written = call_function torch.ops.aten.add_.Tensor(%out, %scaled)
+    output None
+}
+
+graph mylib.swap_sum {
+    %a = placeholder a
+    %b = placeholder b
+    %kept = call_function torch.ops.aten.clone.default(%a)
+    %first = call_function torch.ops.aten.copy_.default(%a, %b)
+    %second = call_function torch.ops.aten.copy_.default(%b, %kept)
+    %sum = call_function torch.ops.aten.add.Tensor(%a, %b)
+    output %sum
+}
+";
+
+#[test]
+fn custom_ops_that_write_to_their_arguments() {
+    check_with("mutating", MUTATING);
+    check_with("mutating_core", MUTATING);
 }
 
 #[test]

@@ -12,6 +12,7 @@
 mod call;
 mod control;
 mod declared;
+mod functional;
 mod memory;
 mod report;
 mod resolve;
@@ -19,15 +20,18 @@ mod resolved;
 mod solve;
 mod unknown;
 pub mod untyped;
+mod written;
 
 pub use crate::graph::place_note;
 pub use call::{call_type, infer_node, inplace_type, stored_type, wrong_number};
 pub use declared::keeps;
+pub use functional::GATHERED;
 pub use memory::result_layout;
 pub use report::op_error;
 pub use resolve::{graph_callee, is_open, resolve_node, resolve_with};
 pub use resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, map, operand_type, result_type};
 pub use solve::{Guard, Origin, Solver};
+pub use written::{CONVERSIONS, written_out};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
@@ -79,13 +83,22 @@ pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inferenc
 }
 
 fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Inference {
-    let mut cx = Infer::new(module, gaps);
+    let written = match written_out(module) {
+        Ok(w) => w,
+        Err(d) => {
+            return Inference {
+                diagnostics: d.into(),
+                ..Inference::default()
+            };
+        }
+    };
+    let mut cx = Infer::new(written.as_ref().unwrap_or(module), gaps);
     cx.check_declarations();
     let entry = module.entry_name().cloned();
     if let Some(name) = &entry {
         cx.graph(name, Some(&options.inputs));
     }
-    let names: Vec<Arc<str>> = module.graphs.keys().cloned().collect();
+    let names: Vec<Arc<str>> = cx.module.graphs.keys().cloned().collect();
     for name in names {
         if !cx.done.contains_key(&name) {
             cx.graph(&name, None);

@@ -24,10 +24,14 @@ pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: Nod
     if let Some((name, _)) = module.graphs.get_key_value(n.target()) {
         return Some((name.clone(), 0));
     }
-    let at = match op::canonical_path(n.target(), false).strip_prefix("higher_order.")? {
+    let path = op::canonical_path(n.target(), false);
+    if let Some(name) = own_graph(module, &path).filter(|name| &**name != caller) {
+        return Some((name, 0));
+    }
+    let at = match path.strip_prefix("higher_order.")? {
         "wrap_with_set_grad_enabled" => 1,
-        // What autocast does when it is on is not in the graph.
-        "wrap_with_autocast" if n.args().get(2) == Some(&Val::Bool(false)) => 4,
+        // What it does where it is on was written out.
+        "wrap_with_autocast" => 4,
         "wrap" | "tag_activation_checkpoint" | "wrap_activation_checkpoint" | "invoke_subgraph" => 0,
         _ => return None,
     };
@@ -40,6 +44,14 @@ pub fn graph_callee(module: &GraphModule, caller: &str, graph: &Graph, node: Nod
             .map(|(k, _)| (k.clone(), at + 1 + named)),
         _ => None,
     }
+}
+
+/// The graph of the file that says what a custom op does: `graph mylib.accum` is `torch.ops.mylib.accum.default`.
+pub(super) fn own_graph(module: &GraphModule, path: &str) -> Option<Arc<str>> {
+    let path = path.strip_prefix("torch.ops.").unwrap_or(path);
+    let name = path.strip_suffix(".default").unwrap_or(path);
+    let found = module.graphs.get_key_value(name).filter(|_| name.contains('.'));
+    found.map(|(name, _)| name.clone())
 }
 
 /// What a call node calls, by the types stored in the nodes.

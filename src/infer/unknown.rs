@@ -1,5 +1,6 @@
 //! What inference says of names that nothing has: ops and modules that are not known.
 
+use super::functional;
 use super::report::{spelled, with_place};
 use crate::diag::{Code, Diagnostic, Diagnostics, Names, nearest, words};
 use crate::graph::{Graph, GraphModule, Node, NodeId, Opcode, place_note};
@@ -12,7 +13,8 @@ use std::cell::OnceCell;
 /// A spelling that is not in the table (E0201); [`suggest`] adds what may be meant.
 pub fn unknown_op(graph: &Graph, n: NodeId) -> Diagnostic {
     let span = graph[n].meta.target_span.or(graph[n].meta.span);
-    Diagnostic::new(Code::E0201, format!("unknown op: {}", spelled(graph, n))).at_opt(span, "")
+    let name = functional::wrapped(&graph[n]).map_or_else(|| spelled(graph, n), |op| format!("`torch.ops.{op}`"));
+    Diagnostic::new(Code::E0201, format!("unknown op: {name}")).at_opt(span, "")
 }
 
 /// A module that is not declared (E0201); [`suggest`] adds what may be meant.
@@ -50,6 +52,9 @@ pub fn suggest(
     }
     if let Some(help) = meant::how_replaced(&path) {
         return d.help(help);
+    }
+    if let Some(op) = functional::wrapped(node) {
+        return write_as_graph(d, op);
     }
     let d = class_help(d, graph, n);
     let d = match spelling(graph, n, &path, own, fits) {
@@ -108,13 +113,9 @@ fn make_known(d: Diagnostic, node: &Node) -> Diagnostic {
     };
     let schema = name.replacen('.', "::", 1);
     let (parameters, x) = parameters(node);
-    let graph = match name.contains(['.', ':']) {
-        true => String::new(),
-        false => format!("as a graph of this file (`graph {name} {{ … }}`), "),
-    };
     let d = d.help(format!(
-        "an op of your own is defined {graph}as a scalar expression (`pointwise \"{schema}({parameters}) -> Tensor\" = \"{x} * 2\"`) \
-         or in Rust (`fxc::op::custom::register`)"
+        "an op of your own is defined as a graph of this file (`graph {name} {{ … }}`), as a scalar expression (`pointwise \
+         \"{schema}({parameters}) -> Tensor\" = \"{x} * 2\"`) or in Rust (`fxc::op::custom::register`)"
     ));
     match node.meta.target_span {
         None => {
@@ -122,6 +123,16 @@ fn make_known(d: Diagnostic, node: &Node) -> Diagnostic {
         }
         Some(_) => d,
     }
+}
+
+/// How to say what an op does that writes to its arguments.
+fn write_as_graph(d: Diagnostic, op: &str) -> Diagnostic {
+    let name = op.strip_suffix(".default").unwrap_or(op);
+    d.help(format!(
+        "it writes to its arguments, and only a graph of the file says what: `graph {name} {{ … }}` with the op's parameters as its \
+         inputs, and calls in place, `call_function torch.ops.aten.copy_.default(%out, %new)`, for what it writes"
+    ))
+    .help("`fxc print MODEL -o model.fxir` writes an archive as text, to which the graph is added")
 }
 
 /// Parameters of a pointwise op's schema that the node's arguments fit, and the name of the first tensor among them.

@@ -49,7 +49,7 @@ impl Interpreter<'_> {
 
     fn control_value(&mut self, call: &Call<Cell>, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Fail> {
         let p = parts(&call.map(|c| c.fresh().tensor().clone()))?;
-        let module = self.module;
+        let module = self.module.clone();
         let mut callee = |i: usize, inputs: Vec<super::Value>| -> Result<super::Value, Fail> {
             let name = &p.graphs[i];
             let Some(graph) = module.graphs.get(name) else {

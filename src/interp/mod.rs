@@ -17,6 +17,7 @@ mod eval;
 mod frame;
 mod hooks;
 mod reduce;
+mod runs;
 
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Mutation, NodeId, Opcode};
@@ -29,6 +30,7 @@ use cranelift_entity::SecondaryMap;
 use frame::{Frame, write};
 pub use hooks::{Env, Hooked, Hooks, Running, call};
 use hooks::{NoHooks, while_executing};
+use runs::Runs;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -70,7 +72,9 @@ pub fn attribute(module: &GraphModule, path: &str) -> Result<Tensor, Diagnostic>
 
 /// Runs the graphs of a module.
 pub struct Interpreter<'m> {
-    module: &'m GraphModule,
+    module: Runs<'m>,
+    /// Why it cannot run.
+    refused: Option<Diagnostic>,
     /// Attributes that were read or given; those that a run writes keep their new value for the next run.
     attributes: HashMap<Arc<str>, Cell>,
     /// The inputs of the last run, if they are watched.
@@ -87,8 +91,10 @@ pub struct Interpreter<'m> {
 impl<'m> Interpreter<'m> {
     /// An interpreter of `module`.
     pub fn new(module: &'m GraphModule) -> Interpreter<'m> {
+        let (module, refused) = Runs::of(module);
         Interpreter {
             module,
+            refused,
             attributes: HashMap::new(),
             inputs: None,
             updated: vec![],
@@ -183,9 +189,13 @@ impl<'m> Interpreter<'m> {
 
     /// Runs the entry graph with `hooks` called for every node, of called graphs too.
     pub fn run_with(&mut self, inputs: Vec<Value>, hooks: &mut dyn Hooks) -> Result<Value, Diagnostic> {
+        if let Some(d) = &self.refused {
+            return Err(d.clone());
+        }
         let name = self
             .module
             .entry_name()
+            .cloned()
             .ok_or_else(|| Diagnostic::new(Code::E0104, "there is no graph to run"))?;
         self.depth = 0;
         self.env.clear();
@@ -193,7 +203,7 @@ impl<'m> Interpreter<'m> {
         if let Some(watched) = &mut self.inputs {
             *watched = inputs.clone();
         }
-        let result = plain(&self.graph(name, inputs, hooks)?);
+        let result = plain(&self.graph(&name, inputs, hooks)?);
         self.keep(&result);
         Ok(result)
     }
@@ -214,7 +224,8 @@ impl<'m> Interpreter<'m> {
     }
 
     fn graph(&mut self, name: &str, inputs: Vec<Val<Cell>>, hooks: &mut dyn Hooks) -> Result<Val<Cell>, Diagnostic> {
-        let graph = &self.module.graphs[name];
+        let module = self.module.clone();
+        let graph = &module.graphs[name];
         if self.depth >= MAX_CALL_DEPTH {
             let title = format!("calls of graphs nest deeper than {MAX_CALL_DEPTH} at `{name}`");
             return Err(Diagnostic::new(Code::E0111, title));
@@ -253,7 +264,7 @@ impl<'m> Interpreter<'m> {
         let kwargs = graph[n].kwargs().iter().map(|(k, a)| Ok((k.clone(), value(a)?)));
         let kwargs = kwargs.collect::<Result<Vec<_>, Diagnostic>>()?;
         let at = Running {
-            module: self.module,
+            module: &self.module,
             graph,
             id: n,
             args: &args,
@@ -281,7 +292,7 @@ impl<'m> Interpreter<'m> {
             Opcode::Output => node.args().first().map_or(Ok(Val::None), |a| frame.fetch(n, a)),
             _ => {
                 let ty = |i: NodeId| frame.env[i].as_ref().map_or(Val::Unknown, eval::type_of);
-                let resolved = infer::resolve_with(self.module, frame.name, frame.graph, n, &ty)?;
+                let resolved = infer::resolve_with(&self.module, frame.name, frame.graph, n, &ty)?;
                 let value = self.call(frame, n, &resolved, hooks)?;
                 check_claim(frame.graph, n, &value).map(|()| value)
             }
@@ -292,7 +303,7 @@ impl<'m> Interpreter<'m> {
         if let Some(c) = self.attributes.get(path) {
             return Ok(c.fresh());
         }
-        let value = attribute(self.module, path).map_err(|d| d.at_opt(graph[n].meta.span, "needed here"))?;
+        let value = attribute(&self.module, path).map_err(|d| d.at_opt(graph[n].meta.span, "needed here"))?;
         let cell = Cell::new(value);
         self.attributes.insert(path.into(), cell.clone());
         Ok(cell)

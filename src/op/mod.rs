@@ -16,6 +16,7 @@
 //! .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)")
 //! ```
 
+pub mod autocast;
 mod bind;
 mod call;
 mod contraction;

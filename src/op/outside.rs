@@ -66,12 +66,6 @@ pub const OUTSIDE: &[(&str, &[&str])] = &[
 
 /// Higher-order ops that have no row, and what to do about each.
 pub const REPLACED: &[(&str, &str)] = &[
-    (
-        "wrap_with_autocast",
-        "`exported_program.run_decompositions({})` before `torch.export.save` writes the conversions that autocast makes as calls",
-    ),
-    ("auto_functionalized", OF_OTHERS),
-    ("auto_functionalized_v2", OF_OTHERS),
     ("triton_kernel_wrapper_functional", OF_OTHERS),
     ("triton_kernel_wrapper_mutation", OF_OTHERS),
 ];

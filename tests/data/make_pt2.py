@@ -99,6 +99,73 @@ class Wrapped(nn.Module):
         return w + 1, y
 
 
+class Autocast(nn.Module):
+    """Regions with autocast on, off within one and on again with another dtype."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 4)
+        self.norm, self.conv = nn.LayerNorm(6), nn.Conv1d(3, 2, 2)
+
+    def forward(self, x, target):
+        with torch.autocast("cpu", torch.bfloat16):
+            h = self.first(x)
+            with torch.autocast("cpu", enabled=False):
+                exact = self.second(h.float())
+                with torch.autocast("cpu", torch.float16):
+                    half = self.second(h)
+            normed = self.norm(h)
+            joined = torch.cat([h, normed])
+            mixed = torch.einsum("bi,bi->b", normed, normed), torch.einsum("i,j->ij", h[0], normed[0])
+            loss = nn.functional.cross_entropy(h, target), nn.functional.mse_loss(half.bfloat16(), exact)
+            seen = self.conv(h[None]), nn.functional.pad(h[None], (1, 2), mode="reflect"), h.prod(0)
+        with torch.autocast("cpu"):
+            h = (h @ h.T).add_(1)
+        return h, exact, half, normed, joined, mixed, loss, seen, h.float() @ h.float()
+
+
+@torch.library.custom_op("mylib::accum", mutates_args={"out"})
+def accum(x: torch.Tensor, out: torch.Tensor, scale: float = 2.0) -> None:
+    out.add_(x * scale)
+
+
+@accum.register_fake
+def _(x, out, scale=2.0):
+    return None
+
+
+@torch.library.custom_op("mylib::swap_sum", mutates_args={"a", "b"})
+def swap_sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    kept = a.clone()
+    a.copy_(b)
+    b.copy_(kept)
+    return a + b
+
+
+@swap_sum.register_fake
+def _(a, b):
+    return torch.empty_like(a)
+
+
+class Mutating(nn.Module):
+    """Custom ops that write to their arguments: to whole tensors, to parts of one, to one twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x, y):
+        sums, moved = torch.zeros_like(y), y + 1
+        accum(x, sums, 3.0)
+        both = swap_sum(moved, sums)
+        accum(x[0], moved[1])
+        accum(x[:, 1:], moved[:, 1:], -1.0)
+        accum(x.T, moved.T)
+        accum(x[1], self.total)
+        swap_sum(sums[0], sums[1])
+        return sums * 2, moved, both, self.total + 1
+
+
 class Random(nn.Module):
     """Random numbers of every kind, in an order that matters."""
 
@@ -172,3 +239,8 @@ if __name__ == "__main__":
     write("control_core", Control(), (torch.tensor(False), torch.tensor(2), *inputs[2:]), core=True)
     write("wrapped", Wrapped(), (torch.randn(3, 4),))
     write("random", Random(), (torch.randn(3, 8), torch.rand(6)))
+    torch.manual_seed(5)
+    write("autocast", Autocast(), (torch.randn(3, 4), torch.tensor([5, 0, 2])))
+    mutating = (torch.randn(2, 3), torch.randn(2, 3))
+    write("mutating", Mutating(), mutating)
+    write("mutating_core", Mutating(), mutating, core=True)

@@ -120,6 +120,59 @@ class Heads(nn.Module):
         return self.a(v, v, v)
 
 
+def autocast(name, f, *args, dtype=torch.bfloat16):
+    """A region with autocast on, which the export level has as a graph of its own. No `einsum` and no reflecting `pad`, of which
+    run_decompositions() forgets what autocast does within them (tests/data/make_pt2.py has them)."""
+
+    def region(*args):
+        with torch.autocast("cpu", dtype):
+            return f(*args)
+
+    case(f"autocast {name}", region, *args)
+
+
+a, b, square = x(6, 6), x(6, 6) * 0.5, x(1, 3, 8, 8)
+for f in [torch.mm, torch.matmul, F.mse_loss, F.linear, torch.cdist, F.l1_loss, torch.mul]:
+    autocast(f.__name__, f, a, b)
+autocast("matmul of f16", torch.matmul, a, b, dtype=torch.float16)
+autocast("bmm", torch.bmm, x(2, 3, 4), x(2, 4, 5))
+autocast("addmm", torch.addmm, x(6), a, b)
+autocast("baddbmm", torch.baddbmm, x(2, 3, 5), x(2, 3, 4), x(2, 4, 5))
+autocast("conv2d", F.conv2d, square, x(4, 3, 3, 3), x(4))
+autocast("conv_transpose2d", F.conv_transpose2d, square, x(3, 4, 3, 3))
+autocast("layer_norm", lambda a: F.layer_norm(a @ a, (6,)), a)
+autocast("softmax", lambda a: (a @ a).softmax(-1), a)
+autocast("cat of two dtypes", lambda a: torch.cat([a @ a, a]), a)
+autocast("stack", lambda a: torch.stack([a @ a, a]), a)
+autocast("cross_entropy", lambda a: F.cross_entropy(a @ a, torch.arange(6)), a)
+autocast("binary_cross_entropy_with_logits", lambda a, b: F.binary_cross_entropy_with_logits(a @ a, b.sigmoid()), a, b)
+autocast("prod", lambda a: (a @ a).prod(-1), a)
+autocast("prelu", F.prelu, a, x(6).abs())
+autocast("f64", lambda a: a.double() @ a.double(), a)
+autocast("writes", lambda a, b: (a @ b).add_(1).mul_(2), a, b)
+
+
+class Nested(nn.Module):
+    """Autocast on, off within it, on again; what a region gives is used outside."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, v):
+        with torch.autocast("cpu", torch.bfloat16):
+            h = self.first(v)
+            with torch.autocast("cpu", enabled=False):
+                exact = self.first(h.float())
+                with torch.autocast("cpu", torch.float16):
+                    half = self.first(exact)
+            mixed = self.norm(h) + self.first(half)
+        return self.first(mixed.float()), h, half
+
+
+case("autocast nested", layer(Nested), x(4, 8))
+
+
 def times(fxc, names):
     """The core level's time relative to the export level's."""
     for name, build in CASES:

@@ -25,6 +25,7 @@ mod rnn;
 pub(in crate::op) mod spell;
 mod views;
 mod vision;
+mod wrappers;
 
 use super::Op;
 
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Op> {
         losses::rows(),
         gradient::rows(),
         control::rows(),
+        wrappers::rows(),
         python::rows(),
         python_equal::rows(),
         python_math::rows(),

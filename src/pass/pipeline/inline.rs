@@ -1,5 +1,6 @@
 //! Inlines calls of graphs of the same file.
 //!
+//! Wrappers are written out first: what autocast converts, and what `auto_functionalized` copies, becomes calls.
 //! Graphs that nothing names any more are dropped; those given to an op by name (`@then_graph`) stay, one for each use.
 //!
 #![doc = include_str!("../examples/inline.md")]
@@ -7,7 +8,7 @@
 use crate::control::Control;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
-use crate::infer::{InferOptions, graph_callee, graph_inputs, infer};
+use crate::infer::{CONVERSIONS, GATHERED, InferOptions, graph_callee, graph_inputs, infer, written_out};
 use crate::op;
 use crate::pass::Context;
 use crate::pass::build::replace_with_value;
@@ -23,7 +24,12 @@ const MAX_COPIES: usize = 4096;
 
 /// Inlines every call of a graph.
 pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
-    let mut changed = take_known_branches(module);
+    let mut changed = 0;
+    if let Some(written) = written_out(module)? {
+        *module = written;
+        changed += 1;
+    }
+    changed += take_known_branches(module);
     for name in callees_first(module)? {
         let mut graph = std::mem::take(&mut module.graphs[&name]);
         let result = inline_all(module, &name, &mut graph);
@@ -34,8 +40,46 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
     let copied = separate(module)?;
     if changed + copied > 0 {
         infer_again(module)?;
+        settle(module);
     }
     Ok(changed + copied)
+}
+
+/// Makes plain calls of what wrappers were written out with, or nothing where a value stays as it is.
+fn settle(module: &mut GraphModule) {
+    for graph in module.graphs.values_mut() {
+        for n in graph.ids() {
+            if graph[n].op() != Opcode::CallFunction {
+                continue;
+            }
+            let Some(first) = graph[n].args().first().cloned() else {
+                continue;
+            };
+            if graph[n].target() == GATHERED {
+                replace_with_value(graph, n, &first);
+                // Nothing uses it any more, so that it can be erased.
+                let _ = graph.erase_node(n);
+            } else if CONVERSIONS.contains(&graph[n].target()) {
+                settle_conversion(graph, n, &first);
+            }
+        }
+    }
+}
+
+fn settle_conversion(graph: &mut Graph, n: NodeId, operand: &Arg) {
+    let Some(x) = operand.as_leaf() else { return };
+    match (&graph[*x].meta.ty, &graph[n].meta.ty) {
+        (Some(from), Some(to)) if from == to => {
+            graph.replace_all_uses_with(n, *x);
+            let _ = graph.erase_node(n);
+        }
+        (Some(Val::Leaf(_)), Some(Val::Leaf(to))) => {
+            let args = vec![operand.clone(), Val::DType(to.dtype)];
+            graph.set_target(n, Opcode::CallFunction, "torch.ops.aten.to.dtype");
+            graph.set_args(n, args);
+        }
+        _ => {}
+    }
 }
 
 /// Makes a call of the one branch that is taken of every `cond` whose predicate is known, which may depend on sizes.

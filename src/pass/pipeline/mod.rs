@@ -16,3 +16,5 @@ pub mod simplify;
 mod recognise_tests;
 #[cfg(test)]
 mod simplify_tests;
+#[cfg(test)]
+mod wrappers_tests;

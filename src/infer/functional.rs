@@ -1,0 +1,207 @@
+//! `auto_functionalized` and `auto_functionalized_v2`: calls of an op that writes to its arguments, on copies of them.
+//!
+//! ```text
+//! auto_functionalized(op, x=%x, out=%out)
+//! auto_functionalized_v2(op, x=%x, _out_base_index=0, _out_size=(3,), _out_stride=(1,), _out_storage_offset=3, _all_bases=[%b])
+//! ```
+//!
+//! The second form names memory (`_all_bases`) and says of each argument that is written to which view of it it is. Both give the
+//! op's results, or None, and then the copies with what was written to them. What an archive does not hold is what the op
+//! does: a graph of the file says it.
+
+use super::resolve::own_graph;
+use super::written::insert;
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
+use crate::op;
+use crate::types::Val;
+use std::sync::Arc;
+
+/// The row that a written-out call's results are gathered by.
+pub const GATHERED: &str = "gathered";
+
+const PREFIX: &str = "higher_order.auto_functionalized";
+
+/// Whether the node is a call of one of them.
+pub fn is_call(n: &Node) -> bool {
+    n.op() == Opcode::CallFunction && op::canonical_path(n.target(), false).starts_with(PREFIX)
+}
+
+/// The op that such a call names.
+pub fn wrapped(n: &Node) -> Option<&str> {
+    if !is_call(n) {
+        return None;
+    }
+    match n.args().first()? {
+        Val::Opaque(path) | Val::TorchName(path) | Val::Str(path) | Val::Graph(path) => Some(path),
+        _ => None,
+    }
+}
+
+/// Writes the call out, if the file says what the op does: what does not is reported as an unknown op.
+pub fn write_out(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
+    let Some(path) = wrapped(&graph[n]) else { return Ok(()) };
+    let Some(callee) = own_graph(module, path) else {
+        return Ok(());
+    };
+    let mut call = Call {
+        kwargs: graph[n].kwargs().to_vec(),
+        copies: vec![],
+    };
+    let made = match call.take("_all_bases") {
+        None => call.of_arguments(graph, n, &written_inputs(&module.graphs[&callee])),
+        Some(bases) => call.of_bases(graph, n, &bases),
+    };
+    made.map_err(|why| {
+        let title = format!("`{}` cannot be read: {why}", graph[n].target());
+        Diagnostic::new(Code::E0203, title).at_opt(graph[n].meta.span, "")
+    })?;
+    let result = insert(graph, n, &callee, vec![], call.kwargs);
+    let mut items = results(graph, n, &module.graphs[&callee], result);
+    items.extend(call.copies);
+    graph.set_target(n, Opcode::CallFunction, GATHERED);
+    graph.set_kwargs(n, vec![]);
+    graph.set_args(n, vec![Val::Tuple(items)]);
+    Ok(())
+}
+
+/// The results that lead those of the wrapper: the op's own, or None.
+fn results(graph: &mut Graph, n: NodeId, callee: &Graph, result: NodeId) -> Vec<Arg> {
+    match callee.iter().last().and_then(|o| callee[o].args().first()) {
+        Some(Val::Tuple(v)) => (0..v.len())
+            .map(|i| {
+                let args = vec![Val::Leaf(result), Val::int(i as i64)];
+                Val::Leaf(insert(graph, n, "operator.getitem", args, vec![]))
+            })
+            .collect(),
+        None | Some(Val::None) => vec![Val::None],
+        Some(_) => vec![Val::Leaf(result)],
+    }
+}
+
+/// A call being written out.
+struct Call {
+    kwargs: Vec<(Arc<str>, Arg)>,
+    /// The copies that are written to.
+    copies: Vec<Arg>,
+}
+
+impl Call {
+    fn take(&mut self, name: &str) -> Option<Arg> {
+        let i = self.kwargs.iter().position(|(k, _)| &**k == name)?;
+        Some(self.kwargs.remove(i).1)
+    }
+
+    /// The first form: the arguments called `written` are copied.
+    fn of_arguments(&mut self, graph: &mut Graph, n: NodeId, written: &[String]) -> Result<(), String> {
+        for name in written {
+            let found = self.kwargs.iter_mut().find(|(k, _)| **k == **name);
+            let (_, arg) = found.ok_or_else(|| format!("it has no argument `{name}`, which the op writes to"))?;
+            *arg = arg.map(|&i| copy(graph, n, i));
+            self.copies.push(arg.clone());
+        }
+        Ok(())
+    }
+
+    /// The second form: the bases are copied, and the arguments are views of the copies.
+    fn of_bases(&mut self, graph: &mut Graph, n: NodeId, bases: &Arg) -> Result<(), String> {
+        let bases = bases.items().ok_or("`_all_bases` must be a list")?;
+        self.copies = bases.iter().map(|b| b.map(|&i| copy(graph, n, i))).collect();
+        let lists = self.names("_length");
+        for name in &lists {
+            let length = self.take(&format!("_{name}_length")).unwrap_or(Val::None);
+            let value = match length.as_int() {
+                None => Val::None,
+                Some(length) => {
+                    let views = (0..length).map(|i| self.view(graph, n, &format!("_{name}_{i}")));
+                    Val::List(views.collect::<Result<_, _>>()?)
+                }
+            };
+            self.kwargs.push((name.as_str().into(), value));
+        }
+        for name in self.names("_base_index") {
+            let value = self.view(graph, n, &format!("_{name}"))?;
+            self.kwargs.push((name.as_str().into(), value));
+        }
+        Ok(())
+    }
+
+    /// The names `x` of all arguments `_x…` with this end.
+    fn names(&self, end: &str) -> Vec<String> {
+        let name = |k: &str| Some(k.strip_prefix('_')?.strip_suffix(end)?.to_string());
+        self.kwargs.iter().filter_map(|(k, _)| name(k)).collect()
+    }
+
+    /// The view that the arguments with this prefix tell of.
+    fn view(&mut self, graph: &mut Graph, n: NodeId, prefix: &str) -> Result<Arg, String> {
+        let mut part = |name: &str| self.take(&format!("{prefix}_{name}"));
+        let index = part("base_index").ok_or_else(|| format!("`{prefix}_base_index` is missing"))?;
+        if index == Val::None {
+            return Ok(Val::None);
+        }
+        let (alias, offset, dim) = (part("alias"), part("storage_offset"), part("slice_dim"));
+        let (size, stride) = (part("size"), part("stride"));
+        let (start, end) = (part("slice_start"), part("slice_end"));
+        let at = index.as_int().and_then(|i| usize::try_from(i).ok());
+        let base = at.and_then(|i| self.copies.get(i));
+        let base = base
+            .ok_or_else(|| format!("`{prefix}_base_index` names no base"))?
+            .clone();
+        Ok(match (alias, (size, stride, offset), (dim, start, end)) {
+            (Some(_), ..) => base,
+            (_, (Some(size), Some(stride), Some(offset)), _) => {
+                let args = vec![base, size, stride, offset];
+                Val::Leaf(insert(graph, n, "torch.ops.aten.as_strided.default", args, vec![]))
+            }
+            (_, _, (Some(dim), Some(start), Some(end))) => {
+                let args = vec![base, dim, start, end];
+                Val::Leaf(insert(graph, n, "torch.ops.aten.slice.Tensor", args, vec![]))
+            }
+            _ => base,
+        })
+    }
+}
+
+fn copy(graph: &mut Graph, n: NodeId, of: NodeId) -> NodeId {
+    insert(graph, n, "torch.ops.aten.clone.default", vec![Val::Leaf(of)], vec![])
+}
+
+/// The inputs that a graph writes to, in its order: of an op's schema these are the mutable arguments.
+fn written_inputs(graph: &Graph) -> Vec<String> {
+    let mut written = vec![];
+    for n in graph.iter().filter(|&n| writes(&graph[n])) {
+        // A view of an input is written to as the input is.
+        let mut at = graph[n].args().first().and_then(|a| a.as_leaf().copied());
+        while let Some(i) = at {
+            if graph[i].op() == Opcode::Placeholder {
+                written.push(i);
+            }
+            let through = is_view(&graph[i]) || writes(&graph[i]);
+            at = graph[i]
+                .args()
+                .first()
+                .filter(|_| through)
+                .and_then(|a| a.as_leaf().copied());
+        }
+    }
+    let inputs = graph.placeholders().into_iter().filter(|p| written.contains(p));
+    inputs.map(|p| graph[p].target().to_string()).collect()
+}
+
+fn candidates(n: &Node) -> Vec<op::Candidate> {
+    match n.op() {
+        Opcode::CallFunction | Opcode::CallMethod => {
+            op::candidates(&op::canonical_path(n.target(), n.op() == Opcode::CallMethod))
+        }
+        _ => vec![],
+    }
+}
+
+/// Whether the node writes to its first argument.
+fn writes(n: &Node) -> bool {
+    candidates(n).iter().any(|c| c.form.is_some_and(|f| f.inplace))
+}
+
+fn is_view(n: &Node) -> bool {
+    candidates(n).iter().any(|c| c.op.aliases)
+}

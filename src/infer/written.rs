@@ -1,0 +1,281 @@
+//! Wrappers that change what the ops within them or behind them do, written out as calls that show it.
+//!
+//! * `wrap_with_autocast("cpu", torch.bfloat16, True, …, @region, …)`: the region gets the conversions of
+//!   [`crate::op::autocast`] as calls, and the wrapper calls it with autocast off. A graph that is called in several ways has
+//!   a copy for each.
+//! * `auto_functionalized(op, …)` and `auto_functionalized_v2`: see [`functional`](super::functional).
+//!
+//! The module that was read keeps its wrappers, so that it prints as it was. Inference and the interpreter look at a copy, whose
+//! nodes have the same ids; inlining, the first pass, writes the module itself out.
+
+use super::functional;
+use super::resolve::graph_callee;
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Node, NodeId, Opcode};
+use crate::op;
+use crate::op::autocast::{Policy, is_product, policy};
+use crate::types::{DType, Val};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The conversions that regions are written out with: rows of the op table.
+pub const CONVERSIONS: [&str; 2] = ["autocast_to", "autocast_widest"];
+
+/// The module with its wrappers written out, `None` if it has none.
+pub fn written_out(module: &GraphModule) -> Result<Option<GraphModule>, Diagnostic> {
+    let is_wrapper = |n: &Node| n.op() == Opcode::CallFunction && (is_on(n) || functional::is_call(n));
+    let mut graphs = module.graphs.values();
+    if !graphs.any(|g| g.iter().any(|n| is_wrapper(&g[n]))) {
+        return Ok(None);
+    }
+    let mut w = Writer {
+        module,
+        names: HashMap::new(),
+        work: vec![],
+        written: HashMap::new(),
+    };
+    if let Some(entry) = module.entry_name() {
+        w.name(entry, None);
+    }
+    w.run()?;
+    for name in module.graphs.keys() {
+        if !w.written.contains_key(name) {
+            w.name(name, None);
+            w.run()?;
+        }
+    }
+    let mut out = module.clone();
+    let own = module
+        .graphs
+        .keys()
+        .filter_map(|k| Some((k.clone(), w.written.remove(k)?)));
+    out.graphs = own.collect();
+    let mut copies: Vec<_> = w.written.into_iter().collect();
+    copies.sort_by(|a, b| a.0.cmp(&b.0));
+    out.graphs.extend(copies);
+    Ok(Some(out))
+}
+
+/// What a call of `wrap_with_autocast` sets autocast on the CPU to; `None` if it leaves it as it is, or is another call.
+fn setting(n: &Node) -> Option<Option<DType>> {
+    if n.op() != Opcode::CallFunction || op::canonical_path(n.target(), false) != "higher_order.wrap_with_autocast" {
+        return None;
+    }
+    let [Val::Str(device) | Val::Device(device), dtype, enabled, ..] = n.args() else {
+        return None;
+    };
+    if &**device != "cpu" {
+        return None;
+    }
+    Some(match (enabled, dtype) {
+        (Val::Bool(true), Val::DType(d @ (DType::BF16 | DType::F16))) => Some(*d),
+        (Val::Bool(true), Val::None) => Some(DType::BF16),
+        // torch warns of other dtypes, and leaves autocast off.
+        _ => None,
+    })
+}
+
+/// Whether the node is a region with autocast on.
+fn is_on(n: &Node) -> bool {
+    matches!(setting(n), Some(Some(_)))
+}
+
+struct Writer<'m> {
+    module: &'m GraphModule,
+    /// The graph that stands for one of the module's where autocast has this dtype, or is off.
+    names: HashMap<(Arc<str>, Option<DType>), Arc<str>>,
+    work: Vec<(Arc<str>, Option<DType>)>,
+    written: HashMap<Arc<str>, Graph>,
+}
+
+impl Writer<'_> {
+    /// The name of the graph as it runs under `mode`: its own for the first that asks.
+    fn name(&mut self, graph: &Arc<str>, mode: Option<DType>) -> Arc<str> {
+        let key = (graph.clone(), mode);
+        if let Some(name) = self.names.get(&key) {
+            return name.clone();
+        }
+        let taken = |n: &str| self.names.values().any(|t| &**t == n);
+        let name = match taken(graph) {
+            false => graph.clone(),
+            true => {
+                let suffix = mode.map_or("plain".to_string(), |d| d.to_string());
+                let free = |n: &String| !taken(n) && !self.module.graphs.contains_key(&**n);
+                let mut candidates = (0..).map(|i| match i {
+                    0 => format!("{graph}_{suffix}"),
+                    i => format!("{graph}_{suffix}_{i}"),
+                });
+                candidates.find(free).unwrap_or_default().into()
+            }
+        };
+        self.names.insert(key.clone(), name.clone());
+        self.work.push(key);
+        name
+    }
+
+    fn run(&mut self) -> Result<(), Diagnostic> {
+        while let Some((source, mode)) = self.work.pop() {
+            let graph = self.graph(&source, mode)?;
+            let name = self.name(&source, mode);
+            self.written.insert(name, graph);
+        }
+        Ok(())
+    }
+
+    fn graph(&mut self, source: &Arc<str>, mode: Option<DType>) -> Result<Graph, Diagnostic> {
+        let mut graph = self.module.graphs[source].clone();
+        for n in graph.ids() {
+            if !graph[n].op().is_call() {
+                continue;
+            }
+            let callee = graph_callee(self.module, source, &graph, n);
+            let set = setting(&graph[n]);
+            self.rename(&mut graph, n, set.unwrap_or(mode));
+            if is_on(&graph[n]) {
+                let mut args = graph[n].args().to_vec();
+                args[2] = Val::Bool(false);
+                graph.set_args(n, args);
+            }
+            match callee {
+                Some((name, 0)) if is_target(&graph[n], &name) => {
+                    let name = self.name(&name, mode);
+                    graph.set_target(n, Opcode::CallFunction, &name);
+                }
+                Some(_) => {}
+                None if functional::is_call(&graph[n]) => functional::write_out(self.module, &mut graph, n)?,
+                None => {
+                    if let Some(dtype) = mode {
+                        convert(self.module, &mut graph, n, dtype)?;
+                    }
+                }
+            }
+        }
+        Ok(graph)
+    }
+
+    /// Names the graphs among the node's arguments as they run under `mode`.
+    fn rename(&mut self, graph: &mut Graph, n: NodeId, mode: Option<DType>) {
+        let mut named = false;
+        let mut args = graph[n].args().to_vec();
+        let mut kwargs = graph[n].kwargs().to_vec();
+        for a in args.iter_mut().chain(kwargs.iter_mut().map(|(_, a)| a)) {
+            named |= self.rename_in(a, mode);
+        }
+        if named {
+            graph.set_args(n, args);
+            graph.set_kwargs(n, kwargs);
+        }
+    }
+
+    fn rename_in(&mut self, arg: &mut Arg, mode: Option<DType>) -> bool {
+        match arg {
+            Val::Graph(g) if self.module.graphs.contains_key(g) => {
+                *g = self.name(&g.clone(), mode);
+                true
+            }
+            Val::List(v) | Val::Tuple(v) => v.iter_mut().fold(false, |any, a| self.rename_in(a, mode) | any),
+            Val::Dict(v) => v.iter_mut().fold(false, |any, (_, a)| self.rename_in(a, mode) | any),
+            _ => false,
+        }
+    }
+}
+
+/// Whether the node calls the graph by its target, and not by an argument.
+fn is_target(n: &Node, name: &Arc<str>) -> bool {
+    !n.args().iter().any(|a| matches!(a, Val::Graph(g) if g == name))
+}
+
+/// Converts what the node gives to its op as a region of autocast does.
+fn convert(module: &GraphModule, graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
+    let node = &graph[n];
+    if node.op() == Opcode::CallModule {
+        return match op::modules::is_guards(node.target()) {
+            true => Ok(()),
+            false => Err(refused(graph, n, "a module's own call")),
+        };
+    }
+    let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
+    if module.declared_op(&path).is_some() {
+        return Ok(());
+    }
+    let Some(policy) = policy(&path) else { return Ok(()) };
+    let to = match policy {
+        Policy::Lower => dtype,
+        Policy::Single | Policy::Widest => DType::F32,
+        Policy::Einsum => match einsum(node) {
+            Some(true) => dtype,
+            Some(false) => return Ok(()),
+            None => return Err(refused(graph, n, "an einsum of this kind")),
+        },
+        Policy::Pad if is_constant_pad(node) => return Ok(()),
+        Policy::Pad => DType::F32,
+        Policy::Mixed => return Err(refused(graph, n, "an op that is composed of others")),
+    };
+    let all: Vec<Arg> = graph[n].inputs().into_iter().map(Val::Leaf).collect();
+    let mut made: HashMap<NodeId, NodeId> = HashMap::new();
+    for i in graph[n].inputs() {
+        let (target, args) = match policy {
+            Policy::Widest => (
+                CONVERSIONS[1],
+                vec![Val::Leaf(i), Val::List(all.clone()), Val::DType(dtype)],
+            ),
+            _ => (CONVERSIONS[0], vec![Val::Leaf(i), Val::DType(to)]),
+        };
+        made.insert(i, insert(graph, n, target, args, vec![]));
+    }
+    // What `out` names is written to, and stays what it is.
+    let out = graph[n].kwarg("out").cloned();
+    graph.map_args(n, |i| Val::Leaf(made.get(&i).copied().unwrap_or(i)));
+    if let Some(out) = out {
+        graph.update_kwarg(n, "out", out);
+    }
+    Ok(())
+}
+
+/// Adds a call before a node, at its place in the source.
+pub(super) fn insert(
+    graph: &mut Graph,
+    before: NodeId,
+    target: &str,
+    args: Vec<Arg>,
+    kwargs: Vec<(Arc<str>, Arg)>,
+) -> NodeId {
+    let point = graph.insert_point();
+    graph.set_insert_point(InsertPoint::Before(before));
+    let new = graph.call_function(target, args, kwargs);
+    graph.set_insert_point(point);
+    let place = graph[before].meta.clone();
+    let meta = graph.meta_mut(new);
+    meta.take_place_of(&place);
+    meta.span = place.span;
+    new
+}
+
+/// Whether an einsum multiplies matrices, `None` where that is not known.
+fn einsum(n: &Node) -> Option<bool> {
+    let Some(Val::Str(equation)) = n.args().first() else {
+        return None;
+    };
+    let operands = match n.args() {
+        [_, Val::List(v) | Val::Tuple(v)] => v.len(),
+        args => args.len() - 1,
+    };
+    is_product(equation, operands)
+}
+
+fn is_constant_pad(n: &Node) -> bool {
+    let mode = n.args().get(2).or_else(|| n.kwarg("mode"));
+    match mode {
+        None => true,
+        Some(Val::Str(mode)) => matches!(&**mode, "constant" | "circular"),
+        // `aten.constant_pad_nd` and its like have no mode there.
+        Some(_) => true,
+    }
+}
+
+fn refused(graph: &Graph, n: NodeId, what: &str) -> Diagnostic {
+    let title = format!("what autocast makes of `{}` is not known", graph[n].target());
+    let d = Diagnostic::new(Code::E0201, title).at_opt(graph[n].meta.span, what.to_string());
+    d.note(format!("it is {what}, and stands in a region with autocast on"))
+        .help("`exported_program.run_decompositions({})` before `torch.export.save` writes the conversions as calls")
+}

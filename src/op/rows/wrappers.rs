@@ -1,0 +1,63 @@
+//! What wrappers of `torch.export` are written out with: the conversions of `torch.autocast` (see [`crate::op::autocast`]) and the
+//! results of `auto_functionalized`.
+
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite("autocast_to", "autocast_to(Any self, ScalarType dtype) -> Any", |b, c| {
+            converted(b, c.get("self"), dtype(c)?)
+        })
+        .doc("converted as autocast does it: floats other than f64 to a dtype, in lists too; all else as it is"),
+        Op::composite(
+            "autocast_widest",
+            "autocast_widest(Any self, Any values, ScalarType dtype) -> Any",
+            |b, c| {
+                let to = widest(c.get("values"), dtype(c)?)?;
+                converted(b, c.get("self"), to)
+            },
+        )
+        .doc("converted as autocast does it for ops that take several tensors: to f32 if a value is f32, else to the dtype"),
+        Op::composite("gathered", "gathered(Any items) -> Any", |_, c| Ok(c.get("items").clone()))
+            .doc("its argument: the results of a call that was written out"),
+    ]
+}
+
+fn dtype(c: &Call<Traced>) -> OpResult<DType> {
+    c.opt_dtype("dtype")
+        .ok_or_else(|| OpError::arg("dtype", "autocast converts to a dtype"))
+}
+
+/// Whether autocast converts tensors of a dtype.
+fn is_eligible(dtype: DType) -> bool {
+    dtype.is_float() && dtype != DType::F64
+}
+
+fn converted(b: &mut dyn Build, v: &Val<Traced>, to: DType) -> OpResult<Val<Traced>> {
+    let mut each = |v: &[Val<Traced>]| v.iter().map(|x| converted(b, x, to)).collect::<OpResult<Vec<_>>>();
+    Ok(match v {
+        Val::List(v) => Val::List(each(v)?),
+        Val::Tuple(v) => Val::Tuple(each(v)?),
+        Val::Leaf(x) if is_eligible(x.dtype()) => b.to_dtype(x, to)?.into(),
+        v => v.clone(),
+    })
+}
+
+/// The dtype that an op of several tensors takes them in.
+fn widest(values: &Val<Traced>, lower: DType) -> OpResult<DType> {
+    let mut best = lower;
+    for x in values.leaves().into_iter().filter(|x| is_eligible(x.dtype())) {
+        best = match (best, x.dtype()) {
+            (DType::F32, _) | (_, DType::F32) => DType::F32,
+            (_, d) if d == lower => best,
+            _ => {
+                return Err(OpError::dtype(
+                    "Unexpected floating ScalarType in at::autocast::prioritize",
+                ));
+            }
+        };
+    }
+    Ok(best)
+}
