@@ -67,7 +67,7 @@ pub fn write_out(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(
 
 /// The results that lead those of the wrapper: the op's own, or None.
 fn results(graph: &mut Graph, n: NodeId, callee: &Graph, result: NodeId) -> Vec<Arg> {
-    match callee.iter().last().and_then(|o| callee[o].args().first()) {
+    match callee.iter().next_back().and_then(|o| callee[o].args().first()) {
         Some(Val::Tuple(v)) => (0..v.len())
             .map(|i| {
                 let args = vec![Val::Leaf(result), Val::int(i as i64)];

@@ -12,6 +12,7 @@ use fxc::tensor::{Tensor, files as tensors};
 use fxc::types::{DType, Val};
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
+use zip::read::{ArchiveOffset, Config};
 use zip::write::SimpleFileOptions;
 
 /// Every way in which findings are shown.
@@ -120,7 +121,11 @@ fn runs_by_itself(op: &Op) -> bool {
 
 /// The entries of an archive.
 fn entries(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
-    let mut zip = zip::ZipArchive::new(Cursor::new(bytes)).unwrap();
+    // As fxc opens archives: the reader's guess of where one begins is wrong for some of torch's.
+    let config = Config {
+        archive_offset: ArchiveOffset::Known(0),
+    };
+    let mut zip = zip::ZipArchive::with_config(config, Cursor::new(bytes)).unwrap();
     let mut out = vec![];
     for i in 0..zip.len() {
         let mut file = zip.by_index(i).unwrap();
