@@ -43,6 +43,8 @@
 
 pub mod cli;
 #[allow(unsafe_code)]
+pub mod code;
+#[allow(unsafe_code)]
 pub mod codegen;
 pub mod control;
 pub mod diag;

@@ -5,7 +5,7 @@ use super::model::{ModelArgs, assumed_dims};
 use super::weights::WeightsSource;
 use super::{App, Outcome, output};
 use crate::driver::text::Artifact;
-use crate::driver::{Request, compile};
+use crate::driver::{Compilation, Request, Stage, compile, nothing_compiled};
 use crate::{import, program};
 use clap::ValueEnum;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub struct Args {
     weights: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum CodeStage {
     /// The graph as Python, as torch writes gm.code
     Graph,
@@ -42,16 +42,19 @@ enum CodeStage {
     Clif,
     /// The kernels' machine code as it runs, with the width of its vectors and the node and place that each part comes from
     Asm,
+    /// The kernels as an object file for a linker or a disassembler: functions `kernel0`, `kernel1`, … and their constants
+    Object,
 }
 
 /// `fxc emit-code`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
-    let artifact = match args.stage {
-        CodeStage::Graph => Artifact::Code,
-        CodeStage::Optimized => Artifact::OptimizedCode,
-        CodeStage::Kernels => Artifact::Kernels,
-        CodeStage::Clif => Artifact::Clif,
-        CodeStage::Asm => Artifact::Asm,
+    let (artifact, until) = match args.stage {
+        CodeStage::Graph => (Some(Artifact::Code), None),
+        CodeStage::Optimized => (Some(Artifact::OptimizedCode), None),
+        CodeStage::Kernels => (Some(Artifact::Kernels), None),
+        CodeStage::Clif => (Some(Artifact::Clif), None),
+        CodeStage::Asm => (Some(Artifact::Asm), None),
+        CodeStage::Object => (None, Some(Stage::Lower)),
     };
     args.source.apply(app);
     let mut model = args.model.load(app)?;
@@ -68,7 +71,8 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         dims,
         threads: 1,
         passes: args.model.pass_options(),
-        artifacts: vec![artifact],
+        artifacts: artifact.into_iter().collect(),
+        until,
         ..Request::default()
     };
     let made = compile(&mut app.session, model, &request)?;
@@ -85,8 +89,17 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
             _ => import::write_weights(&made.module, Path::new(path), |_, _| true)?,
         }
     }
+    if args.stage == CodeStage::Object {
+        return object(app, made, args.output.as_deref());
+    }
     for (_, text) in &made.texts {
         output::artifact(args.output.as_deref(), text.as_bytes())?;
     }
     Ok(())
+}
+
+fn object(app: &mut App, made: Compilation, output: Option<&str>) -> Outcome {
+    let program = made.program.ok_or_else(nothing_compiled)?;
+    let bytes = app.session.object(&program)?;
+    output::artifact(output, &bytes)
 }

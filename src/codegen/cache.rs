@@ -3,12 +3,13 @@
 //! A kernel's code depends on its structure, not on its name, and hardly on how far its parallel loop goes: the caller says which
 //! part of that to run. So the kernels of a model at one batch size are mostly those at another, and are compiled once.
 
+use super::Options;
 use super::rows::ROWS;
-use super::{Function, Options};
+use crate::code::Function;
 use crate::kernel::{Cond, Inst, Kernel, Stmt, Var, structure};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// What a function was compiled from: a kernel's structure and the options.
 pub(super) type Key = (Vec<u64>, Options);
@@ -18,6 +19,12 @@ pub(super) type Key = (Vec<u64>, Options);
 pub struct Cache(Mutex<HashMap<Key, Weak<Function>>>);
 
 impl Cache {
+    /// The functions that all executables of this process share.
+    pub(super) fn of_process() -> Arc<Cache> {
+        static CACHE: OnceLock<Arc<Cache>> = OnceLock::new();
+        CACHE.get_or_init(Arc::default).clone()
+    }
+
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Function>> {
         self.0.lock().ok()?.get(key)?.upgrade()
     }

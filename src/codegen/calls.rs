@@ -1,107 +1,74 @@
-//! Calls from compiled code into Rust: functions that have no vector code, lane by lane. They are the functions of
-//! [`scalar::math`](crate::scalar::math), so that compiled and interpreted results are the same.
+//! Calls from compiled code into Rust: functions that have no vector code, lane by lane.
 
 use super::lanes::{Class, Emitter, Lanes};
-use crate::scalar::math::{f32_binary, f32_unary, f64_binary, f64_unary, gcd};
+use crate::code::host_function;
 use crate::scalar::{Binary, Unary};
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{AbiParam, InstBuilder, Signature, Type, Value};
+use cranelift_codegen::ir::{
+    AbiParam, ExtFuncData, ExternalName, FuncRef, Function, InstBuilder, Signature, Type, UserExternalName, Value,
+};
 
-/// For each operation a function with C's calling convention. `map_or` makes them total; the tables have all that
-/// are named here (a test sees to it).
-macro_rules! tables {
-    (unary: $($u:ident)*; binary: $($v:ident)*) => {
-        fn unary_address(op: Unary, class: Class) -> Option<usize> {
-            match op {
-                $(Unary::$u => {
-                    extern "C" fn f(x: f32) -> f32 {
-                        f32_unary(Unary::$u).map_or(f32::NAN, |f| f(x))
-                    }
-                    extern "C" fn d(x: f64) -> f64 {
-                        f64_unary(Unary::$u).map_or(f64::NAN, |f| f(x))
-                    }
-                    Some(if class == Class::F32 { f as *const () as usize } else { d as *const () as usize })
-                })*
-                _ => None,
-            }
-        }
+/// The namespace of names that are places in the list of host functions, until the function is put into a module.
+const HOST: u32 = 1;
 
-        fn binary_address(op: Binary, class: Class) -> Option<usize> {
-            match op {
-                $(Binary::$v => {
-                    extern "C" fn f(x: f32, y: f32) -> f32 {
-                        f32_binary(Binary::$v).map_or(f32::NAN, |f| f(x, y))
-                    }
-                    extern "C" fn d(x: f64, y: f64) -> f64 {
-                        f64_binary(Binary::$v).map_or(f64::NAN, |f| f(x, y))
-                    }
-                    Some(if class == Class::F32 { f as *const () as usize } else { d as *const () as usize })
-                })*
-                _ => None,
-            }
-        }
-    };
-}
-
-tables! {
-    unary: Exp Exp2 Expm1 Log Log2 Log10 Log1p Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Erfc
-        Erfcx Erfinv Lgamma Digamma I0 I0e I1 I1e Ndtri Sigmoid;
-    binary: FloorDiv Mod Fmod Pow Atan2 Hypot Nextafter Zeta
-}
-
-extern "C" fn pow_int(x: i64, y: i64) -> i64 {
-    crate::kernel::pow_int(x, y)
-}
-
-extern "C" fn gcd_int(x: i64, y: i64) -> i64 {
-    gcd(x, y)
+/// The place in the list of host functions that a name of a function being written stands for.
+pub(super) fn host_function_of(name: &ExternalName, func: &Function) -> Option<usize> {
+    let ExternalName::User(r) = name else { return None };
+    let name = &func.params.user_named_funcs()[*r];
+    (name.namespace == HOST).then_some(name.index as usize)
 }
 
 impl Emitter<'_> {
-    /// Calls the function at `address` with arguments and result of one type.
-    fn call(&mut self, address: usize, ty: Type, args: &[Value]) -> Value {
-        let mut sig = Signature::new(self.b.func.signature.call_conv);
-        sig.params.extend(args.iter().map(|_| AbiParam::new(ty)));
-        sig.returns.push(AbiParam::new(ty));
-        let sig = self.b.import_signature(sig);
-        let f = self.b.ins().iconst(I64, address as i64);
-        let call = self.b.ins().call_indirect(sig, f, args);
+    /// Calls the host function `symbol` with arguments and result of one type.
+    fn call(&mut self, symbol: &str, ty: Type, args: &[Value]) -> Value {
+        let f = self.import(symbol, ty, args.len());
+        let call = self.b.ins().call(f, args);
         self.b.inst_results(call)[0]
+    }
+
+    fn import(&mut self, symbol: &str, ty: Type, arity: usize) -> FuncRef {
+        let n = host_function(symbol).unwrap_or_else(|| panic!("`{symbol}` is a host function"));
+        let known = self.b.func.dfg.ext_funcs.iter();
+        let known = known.filter(|(_, f)| host_function_of(&f.name, self.b.func) == Some(n));
+        if let Some((f, _)) = { known }.next() {
+            return f;
+        }
+        let mut signature = Signature::new(self.b.func.signature.call_conv);
+        signature.params.extend((0..arity).map(|_| AbiParam::new(ty)));
+        signature.returns.push(AbiParam::new(ty));
+        let signature = self.b.import_signature(signature);
+        let name = UserExternalName::new(HOST, n as u32);
+        let name = self.b.func.declare_imported_user_function(name);
+        self.b.import_function(ExtFuncData {
+            name: ExternalName::user(name),
+            signature,
+            colocated: false,
+            patchable: false,
+        })
     }
 
     /// A float function of one operand by calls.
     pub fn call_unary(&mut self, op: Unary, c: Class, x: &Lanes) -> Lanes {
-        let address = unary_address(op, c).unwrap_or_else(|| panic!("{op:?} has a function"));
-        self.per_lane(&[(c, x)], c, |e, x| e.call(address, c.scalar(), x))
+        let symbol = format!("fxc_{op:?}_{}", suffix(c));
+        self.per_lane(&[(c, x)], c, |e, x| e.call(&symbol, c.scalar(), x))
     }
 
     /// A float function of two operands by calls.
     pub fn call_binary(&mut self, op: Binary, c: Class, x: &Lanes, y: &Lanes) -> Lanes {
-        let address = binary_address(op, c).unwrap_or_else(|| panic!("{op:?} has a function"));
-        self.per_lane(&[(c, x), (c, y)], c, |e, a| e.call(address, c.scalar(), a))
+        let symbol = format!("fxc_{op:?}_{}", suffix(c));
+        self.per_lane(&[(c, x), (c, y)], c, |e, a| e.call(&symbol, c.scalar(), a))
     }
 
     /// `x ** y` or the greatest common divisor of I64 scalars.
     pub fn call_int(&mut self, op: Binary, x: Value, y: Value) -> Value {
-        let address = match op {
-            Binary::Pow => pow_int as *const () as usize,
-            _ => gcd_int as *const () as usize,
+        let symbol = match op {
+            Binary::Pow => "fxc_Pow_i64",
+            _ => "fxc_Gcd_i64",
         };
-        self.call(address, I64, &[x, y])
+        self.call(symbol, I64, &[x, y])
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_called_exists() {
-        for op in [Unary::Tan, Unary::Erfinv, Unary::Ndtri, Unary::Sigmoid] {
-            assert!(unary_address(op, Class::F32).is_some() && f32_unary(op).is_some() && f64_unary(op).is_some());
-        }
-        for op in [Binary::FloorDiv, Binary::Pow, Binary::Zeta] {
-            assert!(binary_address(op, Class::F64).is_some() && f32_binary(op).is_some() && f64_binary(op).is_some());
-        }
-    }
+fn suffix(c: Class) -> &'static str {
+    if c == Class::F32 { "f32" } else { "f64" }
 }

@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod kernels;
+mod objects;
 mod ops;
 mod python;
 mod random;
@@ -10,8 +11,9 @@ mod snapshots;
 mod widths;
 
 use super::*;
-use crate::kernel::{Buf, Role, interpret};
-use crate::tensor::{Scalar, SplitMix};
+use crate::code::CompiledKernels;
+use crate::kernel::{Buf, Kernel, Role, Status, interpret};
+use crate::tensor::{AlignedBytes, Scalar, SplitMix};
 use crate::types::DType;
 
 /// How many random cases a test runs: `n`, or what the environment says (`PROPTEST_CASES=100000 cargo test --release codegen::`).

@@ -280,11 +280,7 @@ impl Session {
         let options = runtime::Options {
             pool: self.pool(thread_count(threads)),
             library: Arc::new(library.exact(self.exact)),
-            codegen: codegen::Options {
-                text,
-                level: self.target,
-                ..codegen::Options::default()
-            },
+            compiler: Arc::new(codegen::Jit::new(self.codegen(text))),
             routines: Arc::new(OpTable),
             shared: runtime::Shared::of_process(),
         };
@@ -300,6 +296,27 @@ impl Session {
                 Err(Reported)
             }
         }
+    }
+}
+
+impl Session {
+    fn codegen(&self, text: bool) -> codegen::Options {
+        codegen::Options {
+            text,
+            level: self.target,
+            ..codegen::Options::default()
+        }
+    }
+
+    /// The kernels of a program as the bytes of an object file: see [`codegen::object()`].
+    pub fn object(&mut self, program: &Program) -> Staged<Vec<u8>> {
+        let object = codegen::object(&program.kernels, self.codegen(false));
+        object.map_err(|e| {
+            let d = Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"));
+            self.diagnostics
+                .push(d.help("this is a fault in fxc; please report the graph"));
+            Reported
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use super::code;
 use super::plan::{self, Action};
 use super::shared;
 use super::tables::Tables;
-use crate::codegen::{self, CompiledKernels, compile_shared};
+use crate::code::{CompileKernels, CompiledKernels};
 use crate::diag::words;
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::Library;
@@ -35,8 +35,8 @@ pub struct Options {
     pub pool: Arc<Pool>,
     /// What computes contractions.
     pub library: Arc<dyn Library>,
-    /// What to do besides compiling the kernels.
-    pub codegen: codegen::Options,
+    /// What gives the kernels their code.
+    pub compiler: Arc<dyn CompileKernels>,
     /// The functions of ops that compute whole tensors.
     pub routines: Arc<dyn Routines>,
     /// What there is already of other executables.
@@ -87,7 +87,7 @@ impl Executable {
     /// Compiles a program's kernels, packs its weights and takes its memory.
     pub fn new(program: Program, options: &Options) -> Result<Executable, RunError> {
         let begin = Instant::now();
-        let kernels = compile_shared(&program.kernels, options.codegen, &options.shared.kernels).map_err(|e| {
+        let kernels = options.compiler.compile(&program.kernels).map_err(|e| {
             Box::new(
                 Diagnostic::new(Code::E0603, format!("the kernels do not compile: {e}"))
                     .help("this is a fault in fxc; run the graph with --interpret, and please report it"),

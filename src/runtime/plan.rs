@@ -1,7 +1,7 @@
 //! From a program's steps to what runs: kernels cut into chunks, contractions planned with their constants packed.
 
 use super::executable::{Executable, Options, Routine, RunError};
-use crate::codegen::CompiledKernels;
+use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Kernel, estimate};
 use crate::math::contract::{

@@ -1,15 +1,12 @@
 //! What executables of one process share.
 
-use crate::codegen::Cache;
 use crate::math::contract::Packs;
 use std::sync::{Arc, OnceLock};
 
-/// Code and packed weights that other executables use too: those of the same graph at other sizes, and those of the same file read
+/// Packed weights that other executables use too: those of the same graph at other sizes, and those of the same file read
 /// again. Nothing stays here longer than some executable has it.
 #[derive(Default)]
 pub struct Shared {
-    /// Functions by the structure of their kernels.
-    pub kernels: Cache,
     /// Weights by their memory and the order in which they are packed.
     pub packs: Packs,
 }

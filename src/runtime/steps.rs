@@ -2,7 +2,7 @@
 
 use super::executable::{Executable, Routine, RunError};
 use super::plan::{Action, Alone, Follow, Plan};
-use crate::codegen::CompiledKernels;
+use crate::code::CompiledKernels;
 use crate::diag::{Code, Diagnostic};
 use crate::kernel::{Fault, Status};
 use crate::math::contract::{AttentionArgs, ConvArgs, ExpansionArgs, ExpansionPlan, MatMulArgs, RecurrentArgs, Tail};

@@ -1,6 +1,6 @@
 //! The text of every stage: what `--emit` writes and the snapshots hold.
 
-use crate::codegen::CompiledKernels;
+use crate::code::CompiledKernels;
 use crate::driver::stage::Stage;
 use crate::graph::{self, GraphModule};
 use crate::pass::{self, decompose};

@@ -60,8 +60,11 @@ pub(super) fn write(
         // Along another dim the sums of a row lie side by side.
         return over(k, &others, |k, v| scan.plain(k, &[v.to_vec()], n, carry));
     }
-    // More rows would meet in the same set of the L1 cache where a row is a power of two.
-    let together = if *last > 0 && last.is_multiple_of(2) { 2 } else { 1 };
+    // Rows side by side hide the latency of an addition. More than two long ones would meet in the same set of the L1 cache where
+    // a row is a power of two.
+    let side_by_side: &[usize] = if n < 4 * BLOCK { &[4, 2] } else { &[2] };
+    let fits = |t: &&usize| *last > 0 && last.is_multiple_of(**t);
+    let together = side_by_side.iter().find(fits).copied().unwrap_or(1);
     *last /= together;
     k.parallel(&others, |k, v| {
         let outers = (0..together as i64).map(|n| {

@@ -1,0 +1,207 @@
+//! One kernel as one function of a Cranelift module, whichever back end that has.
+
+use super::{Options, asm, calls, func, rows, table, wide, widen};
+use crate::code::{CodeText, FunctionInfo, host_functions};
+use crate::kernel::{Kernel, hoist};
+use crate::tensor::AlignedBytes;
+use cranelift_codegen::ir::{UserExternalName, UserFuncName};
+use cranelift_codegen::{CompiledCode, Context};
+use cranelift_frontend::FunctionBuilderContext;
+use cranelift_module::{FuncId, Linkage, Module};
+
+/// Writes kernels to a module, one function each.
+pub(super) struct Writer {
+    ctx: Context,
+    frontend: FunctionBuilderContext,
+    options: Options,
+    /// How many kernels were defined before.
+    count: u32,
+}
+
+/// The code of a kernel before it is in a module.
+struct Code {
+    /// The widened bytes; `None` if Cranelift's own are to be used.
+    wide: Option<widen::Wide>,
+    info: FunctionInfo,
+    /// The text before Cranelift changes the function, if texts are wanted.
+    clif: Option<String>,
+}
+
+impl Writer {
+    pub fn new(module: &dyn Module, options: Options) -> Writer {
+        Writer {
+            ctx: module.make_context(),
+            frontend: FunctionBuilderContext::new(),
+            options,
+            count: 0,
+        }
+    }
+
+    /// Defines kernel `k` in `module` as the function `symbol`, with the widest vectors that suit it.
+    pub fn define(
+        &mut self,
+        k: &Kernel,
+        module: &mut dyn Module,
+        symbol: &str,
+    ) -> Result<(FuncId, FunctionInfo), String> {
+        let k = hoist(k);
+        let (width, narrow) = wide::width(&k, self.widest());
+        let mut code = match width {
+            16 => self.code(&k, module, 16)?,
+            _ => match self.code(&k, module, width) {
+                Ok(code) => code,
+                Err(why) => {
+                    module.clear_context(&mut self.ctx);
+                    let mut code = self.code(&k, module, 16)?;
+                    code.info.refused = Some(why);
+                    code
+                }
+            },
+        };
+        code.info.narrow = narrow;
+        let id = self.place(module, symbol, code.wide.as_ref())?;
+        let compiled = self.ctx.compiled_code().ok_or("no code")?;
+        code.info.code_bytes = match &code.wide {
+            Some(w) => w.code.len(),
+            None => compiled.code_buffer().len(),
+        };
+        if let Some(clif) = code.clif {
+            let asm = listing(compiled, code.wide.as_ref(), is_x86(module));
+            code.info.text = Some(Box::new(Texts { clif, asm }));
+        }
+        module.clear_context(&mut self.ctx);
+        self.count += 1;
+        Ok((id, code.info))
+    }
+
+    /// The widest vectors that the options and the target allow, in bytes.
+    fn widest(&self) -> usize {
+        let level = self.options.level.map_or(usize::MAX, |l| 4 * l.lanes());
+        self.options.width.unwrap_or(usize::MAX).min(level).min(wide::widest())
+    }
+
+    /// The function of a kernel for vectors of `width` bytes; fails if its code cannot be widened.
+    fn code(&mut self, k: &Kernel, module: &dyn Module, width: usize) -> Result<Code, String> {
+        let (ctx, isa) = (&mut self.ctx, module.isa());
+        let mut table = table::Table::default();
+        ctx.func.signature = func::signature(isa);
+        ctx.func.name = UserFuncName::user(0, self.count);
+        ctx.set_disasm(self.options.text && !is_x86(module));
+        let (func, frontend) = (&mut ctx.func, &mut self.frontend);
+        func::define(k, isa, width, func, frontend, &mut table, self.options.text);
+        let clif = self.options.text.then(|| clif(ctx));
+        let wide = match width {
+            16 => None,
+            _ => Some(widened(ctx, module, width, func::may_stream(k))?),
+        };
+        let info = FunctionInfo {
+            constants: AlignedBytes::from_slice(table.bytes()),
+            width,
+            scratch: rows::scratch_bytes(k),
+            code_bytes: 0,
+            refused: None,
+            narrow: None,
+            text: None,
+        };
+        Ok(Code { wide, info, clif })
+    }
+
+    /// Puts the code into the module.
+    fn place(&mut self, module: &mut dyn Module, symbol: &str, wide: Option<&widen::Wide>) -> Result<FuncId, String> {
+        let signature = &self.ctx.func.signature;
+        let declared = module.declare_function(symbol, Linkage::Export, signature);
+        let id = declared.map_err(|e| e.to_string())?;
+        match wide {
+            Some(w) => module
+                .define_function_bytes(id, 64, &w.code, &[])
+                .map_err(|e| e.to_string())?,
+            None => {
+                import_host_functions(&mut self.ctx, module)?;
+                module
+                    .define_function(id, &mut self.ctx)
+                    .map_err(|e| format!("{e:?}"))?;
+            }
+        }
+        Ok(id)
+    }
+}
+
+fn is_x86(module: &dyn Module) -> bool {
+    module.isa().name() == "x64"
+}
+
+/// The code in `ctx`, compiled and widened to vectors of `width` bytes.
+fn widened(ctx: &mut Context, module: &dyn Module, width: usize, may_stream: bool) -> Result<widen::Wide, String> {
+    ctx.compile(module.isa(), &mut Default::default())
+        .map_err(|e| format!("{:?}", e.inner))?;
+    let code = ctx.compiled_code().ok_or("no code")?;
+    if !code.buffer.relocs().is_empty() {
+        return Err("the code calls or refers to something outside".into());
+    }
+    widen::widen(code.code_buffer(), width, may_stream).map_err(|e| e.to_string())
+}
+
+/// Declares in the module what the function calls, and gives its references the module's numbers.
+fn import_host_functions(ctx: &mut Context, module: &mut dyn Module) -> Result<(), String> {
+    let imports: Vec<_> = ctx
+        .func
+        .dfg
+        .ext_funcs
+        .values()
+        .filter_map(|f| {
+            Some((
+                calls::host_function_of(&f.name, &ctx.func)?,
+                f.name.clone(),
+                f.signature,
+            ))
+        })
+        .collect();
+    for (n, name, signature) in imports {
+        let symbol = host_functions()[n].symbol;
+        let signature = &ctx.func.dfg.signatures[signature];
+        let declared = module.declare_function(symbol, Linkage::Import, signature);
+        let id = declared.map_err(|e| e.to_string())?;
+        if let cranelift_codegen::ir::ExternalName::User(r) = name {
+            let resolved = UserExternalName::new(0, id.as_u32());
+            ctx.func.params.reset_user_func_name(r, resolved);
+        }
+    }
+    Ok(())
+}
+
+/// A function's code as text.
+struct Texts {
+    clif: String,
+    asm: asm::Listing,
+}
+
+impl CodeText for Texts {
+    fn clif(&self) -> &str {
+        &self.clif
+    }
+
+    fn asm(&self, k: &Kernel, mark: &str, place: &dyn Fn(&str) -> String) -> String {
+        self.asm.text(k, mark, place)
+    }
+}
+
+/// The machine code of a function.
+fn listing(code: &CompiledCode, wider: Option<&widen::Wide>, x86: bool) -> asm::Listing {
+    if !x86 {
+        return asm::Listing::of_text(code.vcode.as_deref().unwrap_or_default());
+    }
+    let places = code.buffer.get_srclocs_sorted().iter();
+    let pieces = asm::pieces(places.map(|p| (p.start, p.end, p.loc)));
+    match wider {
+        Some(w) => asm::Listing::of_x86(&w.code, Some(&w.origins), &pieces),
+        None => asm::Listing::of_x86(code.code_buffer(), None, &pieces),
+    }
+}
+
+/// The text of a function in Cranelift's IR.
+fn clif(ctx: &Context) -> String {
+    let mut plain = ctx.func.clone();
+    // They are of use to the assembly text alone.
+    plain.srclocs.clear();
+    plain.display().to_string()
+}
