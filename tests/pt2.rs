@@ -136,6 +136,11 @@ fn regions_with_autocast_on() {
     check("autocast");
 }
 
+#[test]
+fn wide_unsigned_integers() {
+    check("unsigned");
+}
+
 /// What the custom ops of `make_pt2.py` do.
 const MUTATING: &str = "
 graph mylib.accum {

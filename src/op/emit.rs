@@ -82,8 +82,8 @@ impl dyn Build + '_ {
         if x.dtype() == dtype {
             return Ok(x.clone());
         }
-        let op = match x.dtype().is_float8() || dtype.is_float8() {
-            true => "convert_float8",
+        let op = match x.dtype().is_stored() || dtype.is_stored() {
+            true => "convert_stored",
             false => "to_dtype",
         };
         self.op(op, [x.into(), Val::DType(dtype)])

@@ -33,7 +33,6 @@ pub const OUTSIDE: &[(&str, &[&str])] = &[
             "hspmm",
         ],
     ),
-    ("u64 elements", &["hash_tensor"]),
     (
         "sizes of storage, which graphs of values do not have",
         &["resize_", "resize_as_", "set_"],

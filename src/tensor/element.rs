@@ -152,6 +152,7 @@ impl Scalar {
                 DType::F64 => Scalar::F64(self.to_f64()),
                 // An i64 goes to f32 in one rounding.
                 DType::F32 => Scalar::F32(match self {
+                    Scalar::Int(DType::U64, x) => x as u64 as f32,
                     Scalar::Int(_, x) => x as f32,
                     Scalar::Half(_, x) => x,
                     s => s.to_f64() as f32,
@@ -175,7 +176,8 @@ impl Scalar {
     fn to_int_for(self, to: DType) -> i64 {
         match self {
             Scalar::Int(..) | Scalar::Bool(_) => self.to_i64(),
-            _ if to == DType::I64 => self.to_i64(),
+            _ if matches!(to, DType::I64 | DType::U32) => self.to_i64(),
+            _ if to == DType::U64 => above_i64(self.to_f64()).unwrap_or_else(|| self.to_i64()),
             _ => {
                 let x = self.to_f64();
                 if (-2147483649.0..2147483648.0).contains(&x.trunc()) && x > -2147483649.0 {
@@ -221,6 +223,12 @@ impl fmt::Display for Scalar {
     }
 }
 
+/// The bits of a float from 2 to the 63 on as a u64: 0 if that has no such value.
+fn above_i64(x: f64) -> Option<i64> {
+    let limit = 9.223372036854776e18;
+    (x >= limit).then_some(if x < 2.0 * limit { x as u64 as i64 } else { 0 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,10 +244,22 @@ mod tests {
             (f(-2147483648.0), DType::I32, i32::MIN as i64),
             (f(-2.9), DType::I32, -2),
             (Scalar::Int(DType::I64, 300), DType::I8, 44),
+            (f(-1.5), DType::U16, 65535),
+            (f(70000.0), DType::U16, 4464),
+            (f(-1e10), DType::U16, 0),
+            (f(-1e10), DType::U32, 2884901888),
+            (f(f32::NAN), DType::U32, 0),
+            (f(-1.0), DType::U64, -1),
+            (f(1e19), DType::U64, 9999999980506447872u64 as i64),
+            (f(2e19), DType::U64, 0),
+            (f(f32::INFINITY), DType::U64, 0),
+            (f(f32::NEG_INFINITY), DType::U64, i64::MIN),
+            (Scalar::Int(DType::U64, -1), DType::U32, u32::MAX as i64),
         ] {
             assert_eq!(from.cast(to).to_i64(), want, "{from:?} to {to}");
         }
         assert_eq!(f(f32::NAN).cast(DType::B8), Scalar::Bool(true));
+        assert_eq!(Scalar::Int(DType::U64, -1).cast(DType::F32), f(18446744073709551616.0));
         assert_eq!(f(70000.0).cast(DType::F16), Scalar::Half(DType::F16, f32::INFINITY));
     }
 }

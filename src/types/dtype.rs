@@ -179,6 +179,17 @@ impl DType {
         self.is_float() && self.size() == 1
     }
 
+    /// A type that is stored, moved and converted, and hardly computed with: 8-bit floats, and unsigned integers of more than 8
+    /// bits.
+    pub fn is_stored(self) -> bool {
+        self.is_float8() || matches!(self, DType::U16 | DType::U32 | DType::U64)
+    }
+
+    /// Whether fxc has tensors of this type: it computes with them, or stores them.
+    pub fn is_held(self) -> bool {
+        self.is_computed() || self.is_stored()
+    }
+
     /// An integer type (bool is not).
     pub fn is_int(self) -> bool {
         self.category() == Category::Int

@@ -166,6 +166,23 @@ class Mutating(nn.Module):
         return sums * 2, moved, both, self.total + 1
 
 
+class Unsigned(nn.Module):
+    """Wide unsigned integers: constants, hashes, conversions, views, and what moves elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("u16", torch.tensor([1, 65535, 7], dtype=torch.uint16))
+        self.register_buffer("u32", torch.tensor([1, 2**32 - 1, 7], dtype=torch.uint32))
+        self.register_buffer("u64", torch.tensor([1, 2**63 + 5, 7], dtype=torch.uint64))
+
+    def forward(self, x):
+        whole, rows = torch.hash_tensor(x), torch.hash_tensor(x, 1, keepdim=True)
+        converted = self.u16.to(torch.int32), self.u32.float(), self.u64.double(), x.to(torch.uint16), x.to(torch.uint64)
+        moved = torch.cat([self.u64, rows[:, 0]]), torch.stack([self.u16, self.u16.flip(0)]), self.u32[1:], self.u64.clone()
+        seen = rows.view(torch.int64), self.u16.view(torch.int16), torch.tensor([-1, 2]).view(torch.uint64)
+        return whole, rows, converted, moved, seen, self.u64.to(torch.int64), rows.reshape(-1)[0], self.u64
+
+
 class Random(nn.Module):
     """Random numbers of every kind, in an order that matters."""
 
@@ -244,3 +261,5 @@ if __name__ == "__main__":
     mutating = (torch.randn(2, 3), torch.randn(2, 3))
     write("mutating", Mutating(), mutating)
     write("mutating_core", Mutating(), mutating, core=True)
+    torch.manual_seed(6)
+    write("unsigned", Unsigned(), (torch.randn(3, 4) * 1000,))

@@ -438,3 +438,7 @@ for block, scales, bias in ((64, values(4, 1), None), (32, values(4, 2), None), 
     packed = torch.ops.aten._dyn_quant_pack_4bit_weight(bytes_, scales, bias, block, 64, 4)
     for dtype in (torch.float32, torch.bfloat16) if block == 64 else (torch.float32,):
         call(f"aten._dyn_quant_matmul_4bit.default(%x, %p, {block}, 64, 4)", x=values(2, 64, dtype=dtype), p=packed)
+for t in (values(2, 3), values(2, 3, dtype=torch.bfloat16), torch.tensor([[-3, 5, 7], [2, 2, -1]]), torch.tensor([[True, False, True]])):
+    call("torch.hash_tensor(%x)", x=t)
+    call("aten.hash_tensor.default(%x, [1], keepdim=True)", x=t)
+call("torch.hash_tensor(%x, (0, 1))", x=values(2, 3, dtype=torch.float64))

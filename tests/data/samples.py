@@ -17,6 +17,7 @@ warnings.filterwarnings("ignore")
 SHORT = {
     torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16",
     torch.int64: "i64", torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "b8",
+    torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",
 }
 DIGITS = {torch.float64: 17, torch.float32: 9, torch.float16: 6, torch.bfloat16: 6}
 DTYPES = {v: k for k, v in SHORT.items()}

@@ -9,6 +9,7 @@ pub fn number(v: &Json) -> Scalar {
     match v {
         Json::Bool(b) => Scalar::Bool(*b),
         Json::Number(n) if n.is_i64() => Scalar::Int(DType::I64, n.as_i64().expect("an int")),
+        Json::Number(n) if n.is_u64() => Scalar::Int(DType::U64, n.as_u64().expect("an int") as i64),
         Json::Number(n) => Scalar::F64(n.as_f64().expect("a float")),
         Json::String(s) => Scalar::F64(s.parse().expect("nan or inf")),
         v => panic!("{v} is no number"),

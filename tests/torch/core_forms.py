@@ -171,6 +171,8 @@ class Nested(nn.Module):
 
 
 case("autocast nested", layer(Nested), x(4, 8))
+case("hash_tensor", lambda v: (torch.hash_tensor(v), torch.hash_tensor(v, (1,), keepdim=True).view(torch.int64)), x(4, 8))
+case("wide unsigned integers", lambda v: (v.to(torch.uint16).view(2, -1), torch.hash_tensor(v, 1).to(torch.int64)), x(4, 8) * 100)
 
 
 def times(fxc, names):

@@ -66,7 +66,7 @@ pub fn equal(a: &Value, b: &Value) -> bool {
 pub fn tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor, String> {
     let lists = lengths(v);
     let shape = shape.unwrap_or(&lists);
-    if !dtype.is_computed() {
+    if !dtype.is_held() {
         return Err(format!("fxc does not compute with {dtype}"));
     }
     if !byte_len(dtype, shape).is_some_and(is_available) {

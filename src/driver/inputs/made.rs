@@ -16,7 +16,7 @@ impl Binder<'_> {
             return None;
         };
         let shape = self.sizes(place, ty)?;
-        if !ty.dtype.is_computed() || !byte_len(ty.dtype, &shape).is_some_and(is_available) {
+        if !ty.dtype.is_held() || !byte_len(ty.dtype, &shape).is_some_and(is_available) {
             let title = format!("input `{}` cannot be made: {}{shape:?}", place.name, ty.dtype);
             self.out
                 .push(Diagnostic::new(Code::E0504, title).at_opt(place.span, "declared here"));

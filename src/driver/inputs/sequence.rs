@@ -112,7 +112,7 @@ fn whole(p: &Provided) -> Result<Tensor, Diagnostic> {
     };
     let sizes = |t: &TensorType| {
         let shape = t.fixed_shape().ok_or_else(untyped)?;
-        let ok = t.dtype.is_computed() && byte_len(t.dtype, &shape).is_some_and(is_available);
+        let ok = t.dtype.is_held() && byte_len(t.dtype, &shape).is_some_and(is_available);
         ok.then_some(shape).ok_or_else(untyped)
     };
     match &p.given {

@@ -134,7 +134,7 @@ fn tensor(p: &Provided, ty: Option<&TensorType>) -> Result<Tensor, Diagnostic> {
         Given::Fill(fill, given) => {
             let ty = given.as_ref().or(ty).ok_or_else(unknown)?;
             let shape = ty.fixed_shape().ok_or_else(unknown)?;
-            match ty.dtype.is_computed() && byte_len(ty.dtype, &shape).is_some_and(is_available) {
+            match ty.dtype.is_held() && byte_len(ty.dtype, &shape).is_some_and(is_available) {
                 true => Ok(filled(ty.dtype, &shape, *fill)),
                 false => Err(Diagnostic::new(
                     Code::E0504,

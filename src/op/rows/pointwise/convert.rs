@@ -9,7 +9,7 @@ use crate::types::{Category, DType, Kind, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
-    let mut v = vec![to_dtype(), convert_float8(), to(), to_copy(), copy(), type_as(), item()];
+    let mut v = vec![to_dtype(), convert_stored(), to(), to_copy(), copy(), type_as(), item()];
     v.extend(python_numbers());
     v
 }
@@ -25,17 +25,15 @@ fn to_dtype() -> Op {
     .spelled("prims.convert_element_type.default prims.convert_element_type")
 }
 
-/// A step of its own: expressions know nothing of 8-bit floats.
-fn convert_float8() -> Op {
+/// A step of its own: expressions know nothing of dtypes that are only stored.
+fn convert_stored() -> Op {
     Op::new(
-        "convert_float8",
-        "convert_float8(Tensor self, ScalarType dtype) -> Tensor",
+        "convert_stored",
+        "convert_stored(Tensor self, ScalarType dtype) -> Tensor",
         |c, _| {
             let x = c.leaf("self")?;
             let to = c.opt_dtype("dtype").unwrap_or(x.dtype);
-            for d in [x.dtype, to].into_iter().filter(|d| !d.is_float8()) {
-                computed(d)?;
-            }
+            held(x.dtype).and_then(|()| held(to))?;
             Ok(Val::Leaf(TensorType {
                 dtype: to,
                 shape: x.shape.clone(),
@@ -46,7 +44,7 @@ fn convert_float8() -> Op {
             Ok(Val::Leaf(x.to(c.opt_dtype("dtype").unwrap_or(x.dtype()))))
         }),
     )
-    .doc("every element converted from or to an 8-bit float, whose values have no other arithmetic")
+    .doc("every element converted from or to a dtype that is only stored: 8-bit floats, `u16`, `u32`, `u64`")
 }
 
 /// Refuses the dtypes that only stand in files and types.
@@ -58,6 +56,14 @@ pub(in crate::op::rows) fn computed(dtype: DType) -> OpResult<()> {
         "fxc does not compute with torch.{}",
         dtype.torch_name()
     )))
+}
+
+/// Refuses the dtypes that only stand in types.
+pub(in crate::op::rows) fn held(dtype: DType) -> OpResult<()> {
+    match dtype.is_held() {
+        true => Ok(()),
+        false => computed(dtype),
+    }
 }
 
 /// Parameters that say where and how a result is stored, which changes nothing here.
@@ -196,7 +202,12 @@ fn item() -> Op {
                     x.numel()
                 ))
             })?;
-            Ok(number(v))
+            match v {
+                Scalar::Int(DType::U64, i) if i < 0 => Err(OpError::value(format!(
+                    "{v} is beyond the numbers of 64 bits with a sign that fxc has for Python's"
+                ))),
+                v => Ok(number(v)),
+            }
         }),
     )
     .doc("the only element as a number")

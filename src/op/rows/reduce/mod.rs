@@ -1,5 +1,6 @@
 //! Reductions: one combination of the elements along some dims, with an expression before and one after it.
 
+mod hash;
 mod histogram;
 mod moments;
 mod runs;
@@ -238,6 +239,7 @@ pub fn rows() -> Vec<Op> {
         statistics::rows(),
         histogram::rows(),
         runs::rows(),
+        hash::rows(),
     ]
     .into_iter()
     .flatten()
