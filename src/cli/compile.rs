@@ -2,14 +2,16 @@
 
 use super::inputs::{InputArgs, compiled_types};
 use super::model::ModelArgs;
-use super::weights::WeightsFile;
+use super::weights::{Held, Target, WeightsFile, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
-use crate::driver::{Compilation, Request, Stage, Timer, compile, nothing_compiled};
+use crate::driver::{Compilation, Observer, Product, Request, Stage, Timer, compile, nothing_compiled};
+use crate::graph::{self, GraphModule};
 use crate::program::{Program, Step};
 use crate::tensor::shown_bytes;
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Compile a model through all stages, and report what was done
 #[derive(clap::Args)]
@@ -49,10 +51,16 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     args.weights.apply(app);
     let mut model = args.model.load(app)?;
     let numbers = args.inputs.declare(app, &mut model.module)?;
+    let held = Held::of(&model.module);
     let (dims, assumed) = args.model.assumed_dims(app, &model.module)?;
     let mut emit = args.emit.clone();
     if args.explain_fusion {
         emit.push((Artifact::Fusion, None));
+    }
+    let modules = Modules::default();
+    if emit.iter().any(|(a, _)| is_fxir(*a)) {
+        modules.borrow_mut().push((Stage::Load, model.module.clone()));
+        app.session.observe(Keeper(modules.clone()));
     }
     let request = Request {
         inputs: Some(compiled_types(&model.module, &dims, numbers)),
@@ -65,10 +73,50 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     let made = compile(&mut app.session, model, &request)?;
     app.show();
     report(app, args, &made, &assumed, &timer.borrow())?;
-    for ((_, path), (_, text)) in emit.iter().zip(&made.texts) {
+    for ((artifact, path), (_, text)) in emit.iter().zip(&made.texts) {
+        let module = modules
+            .borrow()
+            .iter()
+            .find(|m| m.0 == artifact.stage())
+            .map(|m| m.1.clone());
+        let text = match module.filter(|_| is_fxir(*artifact)) {
+            Some(module) => fxir(app, module, &held, &args.model.model.to_string(), path.as_deref())?,
+            None => text.clone(),
+        };
         output::artifact(path.as_deref(), text.as_bytes())?;
     }
     Ok(())
+}
+
+/// The modules that stages gave.
+type Modules = Rc<RefCell<Vec<(Stage, GraphModule)>>>;
+
+/// Keeps the modules that stages give.
+struct Keeper(Modules);
+
+impl Observer for Keeper {
+    fn after(&mut self, stage: Stage, product: Product, _time: Duration) {
+        if let (Stage::Check | Stage::Optimize, Product::Module(m)) = (stage, product) {
+            self.0.borrow_mut().push((stage, m.clone()));
+        }
+    }
+}
+
+/// Whether an artifact is a graph as FXIR, which runs if it names a file with the values of its weights.
+fn is_fxir(a: Artifact) -> bool {
+    matches!(a, Artifact::Graph | Artifact::Typed | Artifact::Optimized)
+}
+
+/// The text of a module for the file `output`, beside which its values go if the source's file has not all of them.
+fn fxir(app: &App, mut m: GraphModule, held: &Held, source: &str, output: Option<&str>) -> Result<String, Stop> {
+    let to = Target {
+        source,
+        output,
+        weights: None,
+        how: Some("`--emit STAGE=FILE` writes them beside the file"),
+    };
+    keep_values(app, &mut m, held, &to)?;
+    Ok(graph::print(&m))
 }
 
 /// What was done, in a few lines.

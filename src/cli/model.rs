@@ -1,5 +1,6 @@
 //! Options that every command which compiles has in common.
 
+use super::weights::Dump;
 use super::{App, Stop, output};
 use crate::diag::nearest;
 use crate::driver::{Dims, Model, Observer, Product, Stage, diff, sizes};
@@ -74,7 +75,7 @@ pub enum Changed {
 struct PassPrinter {
     after: Vec<String>,
     changed: Option<Changed>,
-    dump: Option<PathBuf>,
+    dump: Option<Dump>,
     time: bool,
     remarks: bool,
     /// How many passes have run.
@@ -84,20 +85,21 @@ struct PassPrinter {
 }
 
 impl PassPrinter {
-    fn dump(&self, run: &PassRun, text: &str) {
-        let Some(dir) = &self.dump else { return };
-        let path = dir.join(format!("{:02}-{}.fxir", self.count, run.name));
-        let written = std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&path, text));
-        if let Err(e) = written {
-            output::progress(&format!("cannot write {}: {e}", path.display()));
+    fn dump(&mut self, run: &PassRun, module: &GraphModule) {
+        let name = format!("{:02}-{}", self.count, run.name);
+        let Some(dump) = &mut self.dump else { return };
+        if let Err(d) = dump.write(module, &name) {
+            output::progress(&format!("cannot write {name}: {}", d.title));
         }
     }
 }
 
 impl Observer for PassPrinter {
     fn after(&mut self, stage: Stage, product: Product, _time: Duration) {
-        if let (Stage::Check, Product::Module(m), Some(Changed::Diff)) = (stage, product, self.changed) {
-            self.last = graph::print(m);
+        match (stage, product) {
+            (Stage::Load, Product::Module(m)) => self.dump.iter_mut().for_each(|d| d.loaded(m)),
+            (Stage::Check, Product::Module(m)) if self.changed == Some(Changed::Diff) => self.last = graph::print(m),
+            _ => {}
         }
     }
 
@@ -109,7 +111,7 @@ impl Observer for PassPrinter {
             let text = graph::print(module);
             let head = format!("# after {}: {} changed", run.name, run.changed);
             if changed {
-                self.dump(run, &text);
+                self.dump(run, module);
             }
             if named || (changed && self.changed == Some(Changed::Graph)) {
                 output::progress(&format!("{head}\n{text}"));
@@ -186,7 +188,7 @@ impl ModelArgs {
             app.session.observe(PassPrinter {
                 after: self.print_after.clone(),
                 changed: self.print_changed,
-                dump: self.dump_dir.clone(),
+                dump: self.dump_dir.as_deref().map(|dir| Dump::new(dir, &self.model)),
                 count: 0,
                 last: String::new(),
                 time: self.time_passes,

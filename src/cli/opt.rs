@@ -3,7 +3,7 @@
 use super::inputs::{InputArgs, on_inputs};
 use super::model::ModelArgs;
 use super::print::{Form, write};
-use super::weights::{Held, Target, WeightsSource, keep_values};
+use super::weights::{BY_OPTIONS, Held, Target, WeightsSource, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::compare::Tolerance;
@@ -88,7 +88,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         source: &args.model.model,
         output: args.output.as_deref(),
         weights: args.weights.as_deref(),
-        shown: false,
+        how: Some(BY_OPTIONS),
     };
     if args.format == Form::Fxir {
         keep_values(app, &mut model.module, &held, &to)?;

@@ -98,7 +98,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         source: &args.model,
         output: args.output.as_deref(),
         weights: args.weights.as_deref(),
-        shown: true,
+        how: None,
     };
     if args.format == Form::Fxir {
         keep_values(app, &mut module, &held, &to)?;

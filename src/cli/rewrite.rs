@@ -2,7 +2,7 @@
 
 use super::inputs::InputArgs;
 use super::print::{Form, write};
-use super::weights::{Held, Target, WeightsSource, keep_values};
+use super::weights::{BY_OPTIONS, Held, Target, WeightsSource, keep_values};
 use super::{App, Outcome, output};
 use crate::diag::{Code, Diagnostic};
 use crate::import;
@@ -78,7 +78,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         source: &args.model,
         output: args.output.as_deref(),
         weights: args.weights.as_deref(),
-        shown: false,
+        how: Some(BY_OPTIONS),
     };
     if args.format == Form::Fxir {
         keep_values(app, &mut model.module, &held, &to)?;

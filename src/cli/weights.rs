@@ -1,9 +1,12 @@
 //! Weights on the command line: the file to read them from, and the file to write beside a graph.
 
 use super::{App, Outcome};
-use crate::diag::words;
+use crate::diag::{Diagnostic, words};
+use crate::driver::files;
 use crate::graph::{self, Attribute, GraphModule};
 use crate::import;
+use crate::tensor::Tensor;
+use indexmap::IndexMap;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,9 +65,12 @@ pub struct Target<'a> {
     pub output: Option<&'a str>,
     /// The weights file that was asked for.
     pub weights: Option<&'a str>,
-    /// Whether the text on standard output is to be looked at rather than run.
-    pub shown: bool,
+    /// How a text with all values is had, which is said where the text has not; `None` where it is to be looked at rather than run.
+    pub how: Option<&'static str>,
 }
+
+/// How commands with `-o` and `--weights` write a text with all values.
+pub const BY_OPTIONS: &str = "write them with `-o FILE`, or with `--weights FILE`";
 
 /// Makes a module that is going to be written as FXIR name a file with its weights. That is the file it was read with, if that
 /// has all of them; else the one asked for, or one beside the FXIR file, which is written now.
@@ -87,14 +93,75 @@ pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Target) -> 
         m.weights = Some((relative(&path, to.output), None));
         return Ok(());
     }
-    if lost > 0 && !to.shown {
+    if let (1.., Some(how)) = (lost, to.how) {
+        let all = stored.len();
         app.progress(&format!(
-            "note: the text does not hold the values of {lost} of {} weights: write them with `-o FILE`, or with `--weights FILE`",
-            stored.len()
+            "note: the text does not hold the values of {lost} of {all} weights: {how}"
         ));
     }
     carry_weights(m, to.source, to.output);
     Ok(())
+}
+
+/// FXIR files of one directory and the weights file that they share.
+pub struct Dump {
+    dir: PathBuf,
+    source: String,
+    held: Held,
+    /// What the shared file holds.
+    kept: IndexMap<Arc<str>, Tensor>,
+}
+
+impl Dump {
+    /// Nothing yet, in a directory that is made with the first file.
+    pub fn new(dir: &Path, source: &str) -> Dump {
+        Dump {
+            dir: dir.to_path_buf(),
+            source: source.to_string(),
+            held: Held(HashSet::new()),
+            kept: IndexMap::new(),
+        }
+    }
+
+    /// Notes what the weights file of the source holds.
+    pub fn loaded(&mut self, m: &GraphModule) {
+        self.held = Held::of(m);
+    }
+
+    /// Writes a module to the file `NAME.fxir`.
+    pub fn write(&mut self, m: &GraphModule, name: &str) -> Result<(), Diagnostic> {
+        let path = self.dir.join(format!("{name}.fxir"));
+        std::fs::create_dir_all(&self.dir).map_err(|e| files::unwritable(&self.dir, &files::plain(&e)))?;
+        let mut m = m.clone();
+        let stored: Vec<(Arc<str>, Tensor)> = m
+            .attributes
+            .iter()
+            .filter(|(_, a)| has_to_be_stored(a))
+            .filter_map(|(n, a)| Some((n.clone(), a.value.clone()?)))
+            .collect();
+        if stored.iter().all(|(n, _)| self.held.0.contains(n)) {
+            carry_weights(&mut m, &self.source, Some(&path.display().to_string()));
+        } else {
+            let weights = self.keep(stored, name)?;
+            m.weights = Some((weights, None));
+        }
+        files::write(&path, graph::print(&m).as_bytes())
+    }
+
+    /// The name of the file with these values: the one that all share, unless a value has changed under its name.
+    fn keep(&mut self, stored: Vec<(Arc<str>, Tensor)>, name: &str) -> Result<String, Diagnostic> {
+        let changed = stored.iter().any(|(n, v)| self.kept.get(n).is_some_and(|k| k != v));
+        let file = if changed { name } else { "weights" };
+        let file = format!("{file}.safetensors");
+        let path = self.dir.join(&file);
+        if changed {
+            import::write_tensors(&path, stored.iter().map(|(n, v)| (&**n, v)))?;
+        } else if stored.iter().any(|(n, _)| !self.kept.contains_key(n)) {
+            self.kept.extend(stored);
+            import::write_tensors(&path, self.kept.iter().map(|(n, v)| (&**n, v)))?;
+        }
+        Ok(file)
+    }
 }
 
 /// The path of the weights file as the FXIR names it: relative to the FXIR file if both are in one directory.

@@ -107,7 +107,8 @@ pub fn unreadable(path: &Path, why: &str) -> Diagnostic {
     Diagnostic::new(Code::E0701, format!("cannot read `{}`: {why}", path.display()))
 }
 
-fn unwritable(path: &Path, why: &str) -> Diagnostic {
+/// The error of a file that cannot be written.
+pub fn unwritable(path: &Path, why: &str) -> Diagnostic {
     Diagnostic::new(Code::E0702, format!("cannot write `{}`: {why}", path.display()))
 }
 

@@ -1,5 +1,6 @@
 //! What inference knows of memory: where results lie, and which nodes are one Python object.
 
+use super::call::has_unknown;
 use super::resolved::{Operand, Resolved};
 use crate::graph::NodeId;
 use crate::op::layout::{self, Layout, Window};
@@ -75,6 +76,10 @@ impl Known {
         let (Some(op), Some(types)) = (resolved.op(), resolved.types()) else {
             return Ok(ty);
         };
+        // What is not known of an operand is no error.
+        if ty == Val::Unknown || types.args.iter().any(has_unknown) {
+            return Ok(ty);
+        }
         let asks = matches!(op.name, "stride" | "is_contiguous" | "storage_offset");
         let checks = matches!(
             op.name,

@@ -53,6 +53,21 @@ fn sizes_flow_through_views_and_python() {
 }
 
 #[test]
+fn what_is_not_known_is_no_error() {
+    let (_, i) = inferred(
+        "graph g {
+            %x = placeholder x
+            %m = call_function torch.ops.aten.new_zeros.default(%x, [4, 4])
+            %v = call_function torch.ops.aten.view.default(%m, [2, 2, 4])
+            %s = call_function torch.ops.aten.as_strided.default(%x, [2], [1])
+            %c = call_method is_contiguous(%x)
+            output [%v, %s, %c]
+        }",
+    );
+    assert!(i.diagnostics.is_empty(), "{:?}", i.diagnostics);
+}
+
+#[test]
 fn equations_bind_sizes_and_contradictions_name_both_places() {
     let text = "graph g {
             %x : f32[N, 8] = placeholder x

@@ -442,3 +442,23 @@ for t in (values(2, 3), values(2, 3, dtype=torch.bfloat16), torch.tensor([[-3, 5
     call("torch.hash_tensor(%x)", x=t)
     call("aten.hash_tensor.default(%x, [1], keepdim=True)", x=t)
 call("torch.hash_tensor(%x, (0, 1))", x=values(2, 3, dtype=torch.float64))
+sequences, wide = values(2, 3, 4), {"w": values(12, 4), "b": values(12), "p": values(4, 4), "o": values(4)}
+masks = [(0, [[True, False, False], [False, False, True], [False, True, False]]), (1, [[False, True, False], [False, False, True]])]
+for rest in ("", ", None, True, False"):
+    call(f"aten._native_multi_head_attention.default(%x, %x, %x, 4, 2, %w, %b, %p, %o{rest})", x=sequences, **wide)
+call("aten._native_multi_head_attention.default(%x, %y, %y, 4, 2, %w, %b, %p, %o)", x=sequences, y=values(2, 3, 4), **wide)
+norms = {f"{part}{i}": values(4) for i in (1, 2) for part in "nc"}
+linear = {"f": values(6, 4), "g": values(6), "h": values(4, 6), "i": values(4)}
+layer = "aten._transformer_encoder_layer_fwd.default(%x, 4, 2, %w, %b, %p, %o, {}, 1e-05, %n1, %c1, %n2, %c2, %f, %g, %h, %i{})"
+for flags in ("False, False", "True, True"):
+    call(layer.format(flags, ""), x=sequences, **wide, **norms, **linear)
+for kind, mask in masks:
+    mask = torch.tensor(mask)
+    call(f"aten._native_multi_head_attention.default(%x, %x, %x, 4, 2, %w, %b, %p, %o, %m, mask_type={kind})", x=sequences, m=mask, **wide)
+    call(layer.format("True, False", f", %m, {kind}"), x=sequences, m=mask, **wide, **norms, **linear)
+    call(f"aten._masked_softmax.default(%x, %m, -1, {kind})", x=values(2, 2, 3, 3), m=mask)
+call("aten._masked_softmax.default(%x, %m, 0)", x=values(2, 2), m=torch.tensor([[True, False], [False, False]]))
+call("operator.add([1, 2], [3])", op="joined")
+call("operator.concat((1, 2), (3, 4))", op="joined")
+call("operator.mul([1, 2], 3)", op="repeated")
+call("operator.mul(2, (4, 5))", op="times_sequence")

@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod docs;
 mod drawings;
+mod emitted;
 mod explain;
 mod fixtures;
 mod fusion;

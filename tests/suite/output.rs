@@ -6,7 +6,7 @@ use fxc::import::write_tensors;
 use fxc::tensor::Tensor;
 
 /// A convolution and a batch normalisation, as torch's modules.
-const CONV_BN: &str = "module conv = Conv2d(3, 8, kernel_size=(3, 3))
+pub const CONV_BN: &str = "module conv = Conv2d(3, 8, kernel_size=(3, 3))
 module bn = BatchNorm2d(8)
 graph main {
     %x : f32[1, 3, 8, 8] = placeholder x
@@ -17,7 +17,7 @@ graph main {
 ";
 
 /// Writes the weights of [`CONV_BN`] and gives their path.
-fn weights(dir: &Dir, name: &str) -> String {
+pub fn weights(dir: &Dir, name: &str) -> String {
     let some = |shape: &[usize]| {
         let n = shape.iter().product();
         let values: Vec<f32> = (0..n).map(|i| 0.25 + ((i * 7 % 13) as f32) / 16.0).collect();
@@ -37,7 +37,7 @@ fn weights(dir: &Dir, name: &str) -> String {
 }
 
 #[track_caller]
-fn ok(args: &[&str]) -> crate::support::Ran {
+pub fn ok(args: &[&str]) -> crate::support::Ran {
     let ran = fxc(args);
     assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.out, ran.err);
     ran

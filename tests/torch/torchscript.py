@@ -8,6 +8,7 @@ models as torch.jit.freeze gives them, which makes constants of their attributes
 Needs: pip install torch safetensors (and torchvision for its models). Without them it says so and checks nothing.
 """
 import argparse
+import inspect
 import os
 import subprocess
 import sys
@@ -318,7 +319,18 @@ def unnamed(graph):
     """The tensors that freezing made: the text does not hold them, and names them by numbers."""
     constants = graph.findAllNodes("prim::Constant", recurse=True)
     outputs = [(n.output(), n.output().toIValue()) for n in constants]
-    return {f"constant_{o.debugName()}": v.clone().contiguous() for o, v in outputs if isinstance(v, Tensor) and o.debugName().isdigit()}
+    found = {}
+    for o, v in outputs:
+        path = f"constant_{o.debugName()}" if o.debugName().isdigit() else o.debugName().removeprefix("self.")
+        for i, item in enumerate(v if isinstance(v, list) else [v]):
+            if isinstance(item, Tensor):
+                found[f"{path}.{i}" if isinstance(v, list) else path] = item.clone().contiguous()
+    return found
+
+
+def defaults(module, given):
+    """The defaults of the inputs that are not given."""
+    return [p.default for p in list(inspect.signature(module.forward).parameters.values())[given:]]
 
 
 def texts(module, inputs, own):

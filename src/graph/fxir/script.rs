@@ -33,10 +33,12 @@ pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
     };
     let mut positional = vec![];
     let mut keyword = vec![];
+    let mut by_name = false;
     for (p, a) in best.schema().params.iter().zip(args) {
         let a = named(&p.ty, a);
-        // Most overloads take it by name only, and none refuses it so.
-        if !p.keyword_only && p.name != "dtype" {
+        // Most overloads take the dtype by name only, and none refuses it so; nor what stands behind it.
+        by_name |= p.keyword_only || p.name == "dtype";
+        if !by_name {
             positional.push(a);
         } else if p.default.is_none() || !matches!(a, Val::None) {
             keyword.push((p.name.as_str().into(), a));
@@ -154,6 +156,13 @@ mod tests {
         let (target, args, kwargs) = resolve(Opcode::CallFunction, "torch.ops.aten.zeros", args);
         assert_eq!((&*target, args.len()), ("torch.ops.aten.zeros.default", 1));
         assert_eq!(kwargs[0], ("dtype".into(), Val::DType(DType::F32)));
+        // What stands behind a dtype goes by name with it.
+        let args = vec![x.clone(), int(7), Val::Bool(false), Val::Bool(true), Val::None];
+        let (target, args, kwargs) = resolve(Opcode::CallFunction, "torch.ops.aten.to", args);
+        assert_eq!((&*target, args.len()), ("torch.ops.aten.to.dtype", 1));
+        let (no, yes) = (Val::Bool(false), Val::Bool(true));
+        let want = [("dtype", Val::DType(DType::F64)), ("non_blocking", no), ("copy", yes)];
+        assert_eq!(kwargs, want.map(|(name, v)| (name.into(), v)));
         let (target, args, _) = resolve(Opcode::CallFunction, "torch.ops.mine.f", vec![x]);
         assert_eq!((&*target, args.len()), ("torch.ops.mine.f", 1));
     }

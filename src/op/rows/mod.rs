@@ -19,6 +19,7 @@ mod prims;
 mod python;
 mod python_equal;
 mod python_math;
+mod python_sequences;
 mod random;
 mod reduce;
 mod rnn;
@@ -53,6 +54,7 @@ pub fn all() -> Vec<Op> {
         wrappers::rows(),
         python::rows(),
         python_equal::rows(),
+        python_sequences::rows(),
         python_math::rows(),
         prims::rows(),
     ]

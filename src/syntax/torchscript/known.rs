@@ -1,10 +1,12 @@
 //! What of a script is known without running it: arithmetic on constants, sizes that types say, whether a value is None.
 
+use super::lists::{counted, extreme, quantified};
 use super::literal::on_numbers;
 use super::lower::{Bound, Lower};
 use super::objects::equal;
 use super::tree::{Node, Ty, Typed};
 use crate::syntax::ast::{Value, ValueKind};
+use std::sync::Arc;
 
 /// What no tensor here is, and no setting.
 const NEVER: [&str; 10] = [
@@ -50,13 +52,15 @@ impl Lower<'_> {
                 ValueKind::Str("cpu".into())
             }
             ("all" | "any", [ValueKind::List(v)]) => quantified(op, v)?,
+            ("isinstance", [v]) => ValueKind::Bool(self.is_instance(n, v)?),
+            ("len", [ValueKind::Str(s)]) => ValueKind::Int(s.len() as i64),
+            ("str", [v]) => ValueKind::Str(self.text_of(n, v)?),
+            ("rangelist", [ValueKind::Int(count)]) => counted(*count, n.span)?,
             ("is_scripting", []) => ValueKind::Bool(true),
             ("eq" | "ne", [a, b]) if !matches!(a, ValueKind::Node(_)) => ValueKind::Bool(equal(a, b)? == (op == "eq")),
             ("Int" | "Float" | "Bool", [a]) => converted(op, a)?,
-            ("min" | "max", [ValueKind::Int(a), ValueKind::Int(b)]) => {
-                ValueKind::Int(if op == "min" { *a.min(b) } else { *a.max(b) })
-            }
-            ("min" | "max", [ValueKind::List(v)]) => extreme(op, v)?,
+            ("min" | "max", [ValueKind::List(v)]) => extreme(op, v.iter().map(|v| &v.kind))?,
+            ("min" | "max", [a, b]) => extreme(op, [a, b].into_iter())?,
             ("add", [ValueKind::Str(a), ValueKind::Str(b)]) => ValueKind::Str(format!("{a}{b}").into()),
             (op, values) => arithmetic(on_numbers(op)?, values)?,
         })
@@ -77,6 +81,49 @@ impl Lower<'_> {
             }
             _ => equal(a, b),
         }
+    }
+
+    /// `prim::isinstance`, if it is known.
+    fn is_instance(&self, n: &Node, v: &ValueKind) -> Option<bool> {
+        let own = match v {
+            ValueKind::Int(_) => "int",
+            ValueKind::Float(_) => "float",
+            ValueKind::Bool(_) => "bool",
+            ValueKind::Str(_) => "str",
+            ValueKind::None => "NoneType",
+            ValueKind::List(_) => "list",
+            ValueKind::Tuple(_) => "tuple",
+            ValueKind::Dict(_) => "Dict",
+            _ => match self.types.get(&n.args.first()?.name)? {
+                ty if ty.may_be_none() => return None,
+                ty if ty.dtype().is_some() => "Tensor",
+                ty if &*ty.name == "List" => "list",
+                ty => &ty.name,
+            },
+        };
+        let attr = n.attrs.iter().find(|a| &*a.name == "types")?;
+        let mut known = true;
+        for ty in attr.text.split(',') {
+            match (own, ty) {
+                // The type of a list's items is not told apart.
+                ("list", "List") | ("", _) | ("tuple", "") => known = false,
+                _ if own == ty => return Some(true),
+                _ => {}
+            }
+        }
+        known.then_some(false)
+    }
+
+    /// `str(value)`.
+    fn text_of(&self, n: &Node, v: &ValueKind) -> Option<Arc<str>> {
+        let device = || self.types.get(&n.args.first()?.name).filter(|t| &*t.name == "Device");
+        Some(match v {
+            ValueKind::Str(s) => s.clone(),
+            ValueKind::Int(i) => i.to_string().into(),
+            ValueKind::Bool(b) => if *b { "True" } else { "False" }.into(),
+            ValueKind::None => "None".into(),
+            _ => device().map(|_| "cpu".into())?,
+        })
     }
 
     /// A value of the graph; `None` for a module and for what is not defined.
@@ -123,7 +170,7 @@ fn converted(op: &str, v: &ValueKind) -> Option<ValueKind> {
 }
 
 /// An operator of Python on literals; `None` if they are none, or if the result has more than 64 bits.
-fn arithmetic(operator: &str, values: &[ValueKind]) -> Option<ValueKind> {
+pub(super) fn arithmetic(operator: &str, values: &[ValueKind]) -> Option<ValueKind> {
     use ValueKind::{Bool, Float, Int};
     Some(match (operator, values) {
         ("not_", [Bool(a)]) => Bool(!a),
@@ -174,35 +221,6 @@ fn ordered(operator: &str, o: std::cmp::Ordering) -> bool {
         "gt" => o.is_gt(),
         _ => o.is_ge(),
     }
-}
-
-/// The least or the greatest of integers.
-fn extreme(op: &str, values: &[Value]) -> Option<ValueKind> {
-    let int = |v: &Value| match v.kind {
-        ValueKind::Int(i) => Some(i),
-        _ => None,
-    };
-    let all: Vec<i64> = values.iter().map(int).collect::<Option<_>>()?;
-    let found = if op == "min" {
-        all.iter().min()
-    } else {
-        all.iter().max()
-    };
-    found.map(|&i| ValueKind::Int(i))
-}
-
-/// `all` or `any` of bools.
-fn quantified(op: &str, values: &[Value]) -> Option<ValueKind> {
-    let decides = op == "any";
-    let bool = |v: &Value| match v.kind {
-        ValueKind::Bool(b) => Some(b),
-        _ => None,
-    };
-    if values.iter().any(|v| bool(v) == Some(decides)) {
-        return Some(ValueKind::Bool(decides));
-    }
-    let known = values.iter().all(|v| bool(v).is_some());
-    known.then_some(ValueKind::Bool(!decides))
 }
 
 /// The value True or False at a place.

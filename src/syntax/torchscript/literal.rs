@@ -33,6 +33,9 @@ pub(super) fn on_numbers(op: &str) -> Option<&'static str> {
 /// The literal that a constant is; `None` for a tensor whose elements the text does not hold as numbers of Python's.
 pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnostic>) -> Option<ValueKind> {
     let text = text.trim();
+    if let Some(value) = annotated(text) {
+        return literal(value, &Ty::named("item"), span, errors);
+    }
     // A tensor of no dimensions that tracing made of a number.
     let number = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
     if let Some(body) = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')) {
@@ -72,6 +75,13 @@ pub(super) fn literal(text: &str, ty: &Ty, span: Span, errors: &mut Vec<Diagnost
         (ValueKind::Int(i), "bool" | "Bool") => Some(ValueKind::Bool(i != 0)),
         (kind, _) => Some(kind),
     }
+}
+
+/// The value in `annotate(TYPE, VALUE)`.
+pub(super) fn annotated(text: &str) -> Option<&str> {
+    let inner = text.trim().strip_prefix("annotate(")?.strip_suffix(')')?;
+    let ty = split(inner)?.first()?.len();
+    Some(inner.get(ty..)?.trim_start().strip_prefix(',')?.trim())
 }
 
 /// The items between commas, outside of quotes and brackets; `None` if brackets nest deeper than constants do.

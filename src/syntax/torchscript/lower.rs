@@ -1,13 +1,13 @@
 //! TorchScript's graph as statements.
 
-use super::literal::{literal, loc, ty};
+use super::literal::{loc, ty};
 use super::objects::Objects;
 use super::rows::Rows;
 use super::tree::{Attr, Node, Script, Ty, Typed};
 use crate::diag::{Code, Diagnostic};
 use crate::source::Span;
 use crate::syntax::actions::stmt;
-use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Name, Op, Stmt, Type, TypeKind, Value, ValueKind};
+use crate::syntax::ast::{Args, Body, CallKind, Dialect, Graph, Name, Op, Stmt, Type, Value, ValueKind};
 use crate::syntax::module_repr::Sequences;
 use crate::syntax::token::unescape;
 use std::collections::{HashMap, HashSet};
@@ -150,6 +150,9 @@ impl Lower<'_> {
         };
         self.stmts.push(stmt(Some(target), ty(&i.ty, i.span), op, None, i.span));
         self.types.insert(i.name.clone(), i.ty.clone());
+        if i.ty.may_be_none() {
+            self.maybe_none.insert(name.clone());
+        }
         self.bind(i, ValueKind::Node(name), i.ty.is_number());
     }
 
@@ -200,75 +203,6 @@ impl Lower<'_> {
         if let Some(known) = self.types.get(&from.name).filter(|_| !out.ty.shaped).cloned() {
             self.types.insert(out.name.clone(), known);
         }
-    }
-
-    fn constant(&mut self, n: &Node) {
-        let Some(out) = n.outputs.first() else { return };
-        let Some(value) = n.attrs.first() else {
-            self.bind(out, ValueKind::None, false);
-            return;
-        };
-        if &*value.name == "name" {
-            // A function, which `prim::CallFunction` calls.
-            let path = format!("torch.nn.functional.{}", self.string(value));
-            self.bind(out, ValueKind::Opaque(path.into()), false);
-            return;
-        }
-        match literal(&value.text, &out.ty, value.span, self.errors) {
-            Some(kind) => self.bind(out, kind, true),
-            None => {
-                // The text does not hold the tensor: it is an attribute of the name that the value has.
-                let path = out.name.strip_prefix("self.").unwrap_or(&out.name).to_string();
-                let path = match path.starts_with(|c: char| c.is_ascii_digit()) && !path.contains('.') {
-                    true => format!("constant_{path}"),
-                    false => path,
-                };
-                self.attribute(n, out, path.into());
-            }
-        }
-    }
-
-    fn get_attr(&mut self, n: &Node) {
-        let (Some(out), Some(base), Some(attr)) = (n.outputs.first(), n.args.first(), n.attrs.first()) else {
-            self.unreadable(n, "`prim::GetAttr` reads an attribute of a module");
-            return;
-        };
-        let name = self.string(attr);
-        let path: Arc<str> = match self.env.get(&base.name) {
-            Some(Bound::Module(p)) if p.is_empty() => name.as_str().into(),
-            Some(Bound::Module(p)) => format!("{p}.{name}").into(),
-            _ => return self.unreadable(n, "only modules have attributes here"),
-        };
-        if out.ty.is_module() {
-            self.env.insert(out.name.clone(), Bound::Module(path));
-        } else if name == "_flat_weights" {
-            // The weights of a recurrent layer; the operator says how many there are.
-            self.bind(out, ValueKind::Opaque(path), false);
-        } else if name == "training" {
-            self.bind(out, ValueKind::Bool(false), true);
-        } else if out.ty.is_number() || matches!(&*out.ty.name, "str" | "List" | "Optional" | "") {
-            let why =
-                format!("the text does not hold the value of `{path}`; freeze the module with `torch.jit.freeze`");
-            self.unreadable(n, &why);
-        } else {
-            self.attribute(n, out, path);
-        }
-    }
-
-    fn attribute(&mut self, n: &Node, out: &Typed, path: Arc<str>) {
-        let op = Op::GetAttr {
-            target: Name::new(path.clone(), out.span),
-        };
-        let wish = path.replace('.', "_");
-        let known = match out.ty.optional {
-            true => Some(Type {
-                kind: TypeKind::Python(OPTIONAL.into()),
-                span: out.span,
-            }),
-            false => ty(&out.ty, out.span),
-        };
-        let name = self.push(op, &wish, "attribute", known, n);
-        self.bind(out, ValueKind::Node(name), false);
     }
 
     fn is_constant(&self, n: &Node) -> bool {

@@ -17,9 +17,12 @@
 //! module's method `forward` is a `call_module`. `aten::add` names no overload: the graph's builder finds it by the
 //! arguments. Comments become the places of nodes.
 
+mod attributes;
 mod blocks;
 mod calls;
+mod dicts;
 mod known;
+mod lists;
 mod literal;
 mod lower;
 mod numbers;
@@ -185,6 +188,9 @@ mod tests;
 
 #[cfg(test)]
 mod block_tests;
+
+#[cfg(test)]
+mod list_tests;
 
 #[cfg(test)]
 mod number_tests;

@@ -1,6 +1,7 @@
 //! Numbers of Python's: conversions, and ATen's arithmetic on them. A traced script also computes sizes as tensors of one
 //! element; they are numbers here.
 
+use super::known::arithmetic;
 use super::literal::on_numbers;
 use super::lower::{Bound, Lower, function};
 use super::objects::equal;
@@ -100,17 +101,29 @@ impl Lower<'_> {
             _ => None,
         };
         let bools = n.outputs.first().is_some_and(|o| &*o.ty.name == "bool");
+        let lists = n.outputs.first().is_some_and(|o| &*o.ty.name == "List");
         match (op, values) {
-            ("sum", [list]) => {
+            ("sum" | "any" | "all" | "min" | "max", [list]) => {
                 let Some(items) = items(list) else { return false };
-                let zero = Value::new(ValueKind::Int(0), n.span);
-                let sum = items.into_iter().fold(None, |sum, item| match sum {
-                    None => Some(item),
-                    Some(sum) => Some(self.arithmetic(n, "operator.add", vec![sum, item])),
-                });
-                self.bind_all(n, sum.unwrap_or(zero).kind, true);
+                let Some(value) = self.over_items(n, op, items) else {
+                    return false;
+                };
+                self.bind_all(n, value.kind, true);
             }
-            ("slice", [list, bounds @ ..]) if n.outputs.first().is_some_and(|o| &*o.ty.name == "List") => {
+            ("add" | "mul", [a, b]) if lists => {
+                let operands = [a, b].map(|v| self.as_list(n, v.clone(), op == "add"));
+                self.call(
+                    n,
+                    CallKind::Function,
+                    &format!("operator.{op}"),
+                    operands.to_vec(),
+                    false,
+                );
+            }
+            ("list", [list]) if lists => {
+                self.call(n, CallKind::Function, "builtins.list", vec![list.clone()], false);
+            }
+            ("slice", [list, bounds @ ..]) if lists => {
                 let none = || Value::new(ValueKind::None, n.span);
                 let bounds = [0, 1, 2].map(|i| bounds.get(i).cloned().unwrap_or_else(none));
                 let slice = Value::new(ValueKind::Slice(Box::new(bounds)), n.span);
@@ -227,8 +240,13 @@ impl Lower<'_> {
         self.objects.set_item(id, &index.kind, item)
     }
 
-    /// A node of its own for a step on the way to the node's result.
-    fn arithmetic(&mut self, n: &Node, path: &str, operands: Vec<Value>) -> Value {
+    /// A step on the way to the node's result: a node of its own, unless the text says the value.
+    pub(super) fn arithmetic(&mut self, n: &Node, path: &str, operands: Vec<Value>) -> Value {
+        let kinds: Vec<ValueKind> = operands.iter().map(|v| v.kind.clone()).collect();
+        let known = path.strip_prefix("operator.").and_then(|op| arithmetic(op, &kinds));
+        if let Some(kind) = known {
+            return Value::new(kind, n.span);
+        }
         let short = path.rsplit('.').next().unwrap_or(path).to_string();
         let name = self.push(function(path, operands, n.span), "", &short, None, n);
         Value::new(ValueKind::Node(name), n.span)

@@ -1,12 +1,31 @@
 //! Lists and dicts that a script makes and changes. They are followed while the text is read, so that what comes out are the
 //! values they have where they are used.
 
+use super::dicts::{change_dict, pairs};
+use super::lists::{position, repeated, sliced, sorted};
 use super::lower::{Bound, Lower, function};
 use super::tree::{Node, Typed};
 use crate::syntax::ast::{Value, ValueKind};
 
 /// How many items of a list a value is compared with that is not known.
 const MAX_COMPARED: usize = 16;
+
+/// What changes a list or dict.
+const CHANGES: [&str; 13] = [
+    "_set_item",
+    "add_",
+    "append",
+    "clear",
+    "Delete",
+    "extend",
+    "insert",
+    "pop",
+    "remove",
+    "reverse",
+    "setdefault",
+    "sort",
+    "update",
+];
 
 /// What an object holds.
 #[derive(Clone)]
@@ -98,7 +117,7 @@ impl Lower<'_> {
         self.bind_object(n, items);
     }
 
-    fn bind_object(&mut self, n: &Node, items: Items) {
+    pub(super) fn bind_object(&mut self, n: &Node, items: Items) {
         let id = self.objects.add(items);
         for o in &n.outputs {
             self.env.insert(o.name.clone(), Bound::Object(id));
@@ -120,7 +139,13 @@ impl Lower<'_> {
 
     /// Does what a node does to a list or dict that is known; `false` if it does nothing of the kind.
     pub(super) fn on_object(&mut self, n: &Node) -> bool {
-        let Some(first) = n.args.first() else { return false };
+        let Some(first) = n.args.first() else {
+            let made = &*n.op == "aten::dict";
+            if made {
+                self.bind_object(n, Items::Dict(vec![]));
+            }
+            return made;
+        };
         let object = match self.env.get(&first.name) {
             Some(Bound::Object(id)) => Some(*id),
             _ => None,
@@ -128,10 +153,7 @@ impl Lower<'_> {
         let rest: Vec<Value> = n.args[1..].iter().map(|a| self.value(a)).collect();
         let op = n.op.strip_prefix("aten::").unwrap_or(&n.op);
         if let Some(id) = object
-            && matches!(
-                op,
-                "append" | "extend" | "insert" | "pop" | "clear" | "reverse" | "_set_item" | "Delete"
-            )
+            && CHANGES.contains(&op)
         {
             return self.change(n, id, op, rest);
         }
@@ -158,6 +180,25 @@ impl Lower<'_> {
                 self.bind_object(n, Items::List(items));
             }
             ("list" | "copy", _) => self.bind_object(n, Items::List(items)),
+            ("dict", _) => match pairs(&items) {
+                Some(pairs) => self.bind_object(n, Items::Dict(pairs)),
+                None => return false,
+            },
+            ("index", _) => match rest.first().and_then(|v| position(&items, v)) {
+                Some(i) => self.bind_all(n, ValueKind::Int(i as i64), true),
+                None => return false,
+            },
+            ("slice" | "mul" | "sorted", _) => {
+                let made = match op {
+                    "slice" => sliced(&items, rest),
+                    "mul" => rest.first().and_then(|count| repeated(&items, &count.kind)),
+                    _ => sorted(&items),
+                };
+                match made {
+                    Some(items) => self.bind_object(n, Items::List(items)),
+                    None => return false,
+                }
+            }
             ("__contains__", _) => match (rest.first(), rest.first().and_then(|v| contains(&items, v))) {
                 (_, Some(found)) => self.bind_all(n, ValueKind::Bool(found), true),
                 (Some(v), None) if items.len() <= MAX_COMPARED => self.any_equal(n, v, &items),
@@ -184,24 +225,7 @@ impl Lower<'_> {
         self.bind_all(n, found.map_or(none, |v| v.kind), true);
     }
 
-    fn read_dict(&mut self, n: &Node, op: &str, items: Vec<(Value, Value)>, rest: &[Value]) -> bool {
-        let key = rest.first().and_then(|k| entry(&items, k));
-        match op {
-            "len" => self.bind_all(n, ValueKind::Int(items.len() as i64), true),
-            "__getitem__" => match key {
-                Some(i) => self.bind_item(n, items[i].1.clone()),
-                None => return false,
-            },
-            "__contains__" => self.bind_all(n, ValueKind::Bool(key.is_some()), true),
-            "keys" => self.bind_object(n, Items::List(items.into_iter().map(|p| p.0).collect())),
-            "values" => self.bind_object(n, Items::List(items.into_iter().map(|p| p.1).collect())),
-            "copy" | "dict" => self.bind_object(n, Items::Dict(items)),
-            _ => return false,
-        }
-        true
-    }
-
-    fn bind_item(&mut self, n: &Node, item: Value) {
+    pub(super) fn bind_item(&mut self, n: &Node, item: Value) {
         for o in &n.outputs {
             self.bind(o, item.kind.clone(), o.ty.is_number());
         }
@@ -212,9 +236,13 @@ impl Lower<'_> {
             return true;
         }
         let other = n.args.get(1).and_then(|a| self.list(a));
+        let update = match n.args.get(1).map(|a| self.value(a).kind) {
+            Some(ValueKind::Dict(v)) if op == "update" => Some(v),
+            _ => None,
+        };
         let changed = match self.objects.change(id) {
             Some(Items::List(v)) => change_list(v, op, &rest, other),
-            Some(Items::Dict(v)) => change_dict(v, op, &rest),
+            Some(Items::Dict(v)) => change_dict(v, op, &rest, update),
             Some(Items::Whole(_)) => None,
             None => {
                 let why = "a list or dict of the graph around changes where it is not known how often";
@@ -240,7 +268,7 @@ fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<V
     let at = |len: usize| rest.first().and_then(|i| index(&i.kind, len));
     match op {
         "append" => v.push(rest.first()?.clone()),
-        "extend" => v.extend(other?),
+        "extend" | "add_" => v.extend(other?),
         "clear" => v.clear(),
         "reverse" => v.reverse(),
         "pop" => {
@@ -249,6 +277,20 @@ fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<V
                 false => at(v.len()),
             };
             return i.map(|i| Some(v.remove(i)));
+        }
+        "Delete" => {
+            v.remove(at(v.len())?);
+        }
+        "remove" => {
+            v.remove(position(v, rest.first()?)?);
+        }
+        "sort" => {
+            *v = sorted(v)?;
+            match rest.first().map(|r| &r.kind) {
+                Some(ValueKind::Bool(true)) => v.reverse(),
+                None | Some(ValueKind::Bool(false)) => {}
+                _ => return None,
+            }
         }
         "insert" => {
             let (i, x) = (at(v.len() + 1)?, rest.get(1)?);
@@ -263,21 +305,6 @@ fn change_list(v: &mut Vec<Value>, op: &str, rest: &[Value], other: Option<Vec<V
     Some(None)
 }
 
-/// Changes a dict as `op` does, if it is known how. Nothing is taken out of it.
-fn change_dict(v: &mut Vec<(Value, Value)>, op: &str, rest: &[Value]) -> Option<Option<Value>> {
-    let ("_set_item", [key, x]) = (op, rest) else {
-        return None;
-    };
-    if !is_literal(&key.kind) {
-        return None;
-    }
-    match entry(v, key) {
-        Some(i) => v[i].1 = x.clone(),
-        None => v.push((key.clone(), x.clone())),
-    }
-    Some(None)
-}
-
 /// Python's index into `len` items.
 fn index(v: &ValueKind, len: usize) -> Option<usize> {
     let ValueKind::Int(i) = v else { return None };
@@ -286,7 +313,7 @@ fn index(v: &ValueKind, len: usize) -> Option<usize> {
 }
 
 /// Whether a value is one that can be told from others here.
-fn is_literal(v: &ValueKind) -> bool {
+pub(super) fn is_literal(v: &ValueKind) -> bool {
     matches!(
         v,
         ValueKind::Int(_) | ValueKind::Str(_) | ValueKind::Bool(_) | ValueKind::None | ValueKind::Float(_)
@@ -326,8 +353,4 @@ pub(super) fn identical(a: &ValueKind, b: &ValueKind) -> bool {
 fn contains(items: &[Value], v: &Value) -> Option<bool> {
     let same = items.iter().map(|i| equal(&i.kind, &v.kind));
     Some(same.collect::<Option<Vec<bool>>>()?.into_iter().any(|s| s))
-}
-
-fn entry(items: &[(Value, Value)], key: &Value) -> Option<usize> {
-    items.iter().position(|(k, _)| equal(&k.kind, &key.kind) == Some(true))
 }

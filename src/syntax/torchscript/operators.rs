@@ -43,6 +43,11 @@ impl Lower<'_> {
                 self.call(n, CallKind::Method, op, values, number);
                 self.note_length(n);
             }
+            // Whether a value is None is known when the inputs are.
+            "__is__" | "__isnot__" if values.iter().any(|v| matches!(v.kind, ValueKind::None)) => {
+                let path = if op == "__is__" { "operator.eq" } else { "operator.ne" };
+                self.call(n, CallKind::Function, path, values, true);
+            }
             // A tensor made of a number or of a list of them; without a type, it has that of the numbers.
             "tensor" => {
                 let mut keyword = vec![];
@@ -78,6 +83,7 @@ impl Lower<'_> {
     /// An operator of another namespace.
     fn primitive(&mut self, n: &Node, mut values: Vec<Value>) {
         match &*n.op {
+            "prim::max" | "prim::min" if self.on_lists(n, &n.op["prim::".len()..], &values) => {}
             "prim::max" | "prim::min" => {
                 let path = n.op.replace("prim::", "builtins.");
                 self.call(n, CallKind::Function, &path, values, true);

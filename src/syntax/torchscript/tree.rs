@@ -251,6 +251,16 @@ impl Cx {
         }
     }
 
+    /// `types=[Tensor, int]`: the names of the types, separated by commas.
+    pub fn types(&self, name: &str, types: &[Ty], l: usize, r: usize) -> Attr {
+        let names: Vec<&str> = types.iter().map(|t| &*t.name).collect();
+        Attr {
+            name: name.into(),
+            text: names.join(",").into(),
+            span: self.span(l, r),
+        }
+    }
+
     /// A type with arguments.
     pub fn ty(&self, name: &str, args: Vec<Ty>) -> Ty {
         let sizes: Vec<Option<i64>> = args.iter().filter(|a| &*a.name == "size").map(|a| a.sizes[0]).collect();

@@ -1,5 +1,6 @@
 //! Attention.
 
+mod fused;
 mod multihead;
 mod transformer;
 
@@ -14,7 +15,10 @@ pub fn rows() -> Vec<Op> {
     // All but one take a dropout.
     let own = scaled_dot_products().into_iter().map(|op| op.effect(Effect::Random));
     let own = own.chain([biased_attention()]);
-    own.chain(multihead::rows()).chain(transformer::rows()).collect()
+    own.chain(fused::rows())
+        .chain(multihead::rows())
+        .chain(transformer::rows())
+        .collect()
 }
 
 fn scaled_dot_products() -> Vec<Op> {

@@ -1,0 +1,183 @@
+//! What torch has as one op each: attention and a whole encoder layer, which its modules call where no gradients are wanted.
+
+use crate::op::emit::dims_val;
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::{DType, Dim, Val};
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        Op::composite(
+            "_masked_softmax",
+            "_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor",
+            |b, c| {
+                let last = Val::int(-1);
+                let dim = if c.is_none("dim") { &last } else { c.get("dim") };
+                masked_softmax(b, c.leaf("self")?, c.leaf("mask")?, dim, c.opt_int("mask_type")?).map(Val::Leaf)
+            },
+        )
+        .doc("softmax of what a bool mask leaves; the mask is `[rows, columns]` (0), `[batch, columns]` (1) or has all dims (2)")
+        .spelled("aten._masked_softmax.default torch._masked_softmax"),
+        Op::composite(
+            "_native_multi_head_attention",
+            "_native_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, \
+             Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, bool need_weights=True, bool \
+             average_attn_weights=True, int? mask_type=None) -> Any",
+            attention,
+        )
+        .doc("multi-head attention of sequences `[batch, length, embedding]`: the output, and the weights if wanted")
+        .spelled("aten._native_multi_head_attention.default torch._native_multi_head_attention"),
+        Op::composite(
+            "_transformer_encoder_layer_fwd",
+            "_transformer_encoder_layer_fwd(Tensor src, int embed_dim, int num_heads, Tensor qkv_weight, Tensor qkv_bias, Tensor \
+             proj_weight, Tensor proj_bias, bool use_gelu, bool norm_first, float eps, Tensor norm_weight_1, Tensor \
+             norm_bias_1, Tensor norm_weight_2, Tensor norm_bias_2, Tensor ffn_weight_1, Tensor ffn_bias_1, Tensor \
+             ffn_weight_2, Tensor ffn_bias_2, Tensor? mask=None, int? mask_type=None) -> Tensor",
+            encoder_layer,
+        )
+        .doc("an encoder layer of a transformer: self-attention, then two linear layers around an activation")
+        .spelled("aten._transformer_encoder_layer_fwd.default torch._transformer_encoder_layer_fwd"),
+    ]
+}
+
+/// Softmax along `dim` of the scores whose mask is not set; a row that is masked throughout is NaN.
+fn masked_softmax(
+    b: &mut dyn Build,
+    scores: &Traced,
+    mask: &Traced,
+    dim: &Val<Traced>,
+    kind: Option<i64>,
+) -> OpResult<Traced> {
+    let (s, m) = (scores.shape()?.to_vec(), mask.shape()?.to_vec());
+    let fits = |a: &Dim, b: &Dim| a.sub(b).as_const().is_none_or(|d| d == 0);
+    let one = Dim::Const(1);
+    let (shape, wanted) = match (kind, &s[..], &m[..]) {
+        (Some(0), [_, _, rows, _], [a, b]) => (vec![a.clone(), b.clone()], fits(rows, a) && fits(rows, b)),
+        (Some(1), [batch, _, rows, _], [a, b]) => {
+            let shape = vec![a.clone(), one.clone(), one, b.clone()];
+            (shape, fits(batch, a) && fits(rows, b))
+        }
+        _ => (
+            m.clone(),
+            s.len() == m.len() && s.iter().zip(&m).all(|(a, b)| fits(a, b)),
+        ),
+    };
+    if !wanted {
+        return Err(OpError::arg(
+            "mask",
+            match (kind, m.len(), s.len()) {
+                (Some(0), 2, 4) => "For mask_type == 0 mask shape should be (L, L)",
+                (Some(1), 2, 4) => "For mask_type == 1 mask shape should be (B, L)",
+                _ => "For mask_type == 2 mask shape should match input shape",
+            },
+        ));
+    }
+    let mask = b.reshape(mask, &shape)?;
+    let left = b.op(
+        "masked_fill",
+        [scores.into(), (&mask).into(), Val::Float(f64::NEG_INFINITY)],
+    )?;
+    b.op("softmax", [left.into(), dim.clone()])
+}
+
+/// Query, key and value as `[batch, heads, length, embedding / heads]`.
+fn projected(b: &mut dyn Build, c: &Call<Traced>, heads: i64) -> OpResult<[Traced; 3]> {
+    let embed = c.int("embed_dim")?;
+    let [q, k, v] = [("query", 0), ("key", 1), ("value", 2)].map(|(name, at)| {
+        let x = c.leaf(name)?;
+        let [from, to] = [at, at + 1].map(|i: i64| Dim::Const(embed.saturating_mul(i)));
+        let weight = b.slice(c.leaf("qkv_weight")?, 0, from.clone(), to.clone(), 1)?;
+        let bias = b.slice(c.leaf("qkv_bias")?, 0, from, to, 1)?;
+        let y = b.op("linear", [x.into(), weight.into(), bias.into()])?;
+        let [batch, len, _] = y.shape()? else {
+            return Err(OpError::arg(name, "attention takes sequences of 3 dims"));
+        };
+        let shape = [batch.clone(), len.clone(), Dim::Const(heads), Dim::Const(embed / heads)];
+        let y = b.reshape(&y, &shape)?;
+        b.permute(&y, &[0, 2, 1, 3])
+    });
+    Ok([q?, k?, v?])
+}
+
+fn attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (embed, heads) = (c.int("embed_dim")?, c.int("num_head")?);
+    if heads <= 0 || embed <= 0 {
+        return Err(OpError::arg("num_head", "attention has at least one head"));
+    }
+    let [q, k, v] = projected(b, c, heads)?;
+    let q = b.binary("mul", &q, Val::Float(1.0 / ((embed / heads) as f64).sqrt()))?;
+    let kt = b.transpose(&k, 2, 3)?;
+    let scores = b.matmul(&q, &kt)?;
+    let weights = match c.opt_leaf("mask") {
+        None => b.op("softmax", [(&scores).into(), Val::int(-1)])?,
+        Some(mask) => {
+            let kind = c.opt_int("mask_type")?;
+            let kind = kind.ok_or_else(|| OpError::arg("mask_type", "Mask Type should be defined"))?;
+            let mask = b.to_dtype(mask, DType::B8)?;
+            masked_softmax(b, &scores, &mask, &Val::int(-1), Some(kind))?
+        }
+    };
+    let out = b.matmul(&weights, &v)?;
+    let out = b.permute(&out, &[0, 2, 1, 3])?;
+    let out = b.reshape(&out, c.leaf("query")?.shape()?)?;
+    let [weight, bias] = ["proj_weight", "proj_bias"].map(|name| c.get(name).clone());
+    let out = b.op("linear", [out.into(), weight, bias])?;
+    // Of nothing, torch gives no weights.
+    let empty = c.leaf("query")?.shape()?.contains(&Dim::Const(0));
+    let weights = match (c.bool("need_weights")? && !empty, c.bool("average_attn_weights")?) {
+        (false, _) => Val::None,
+        (true, false) => weights.into(),
+        (true, true) => b.reduce("mean", &weights, &[1], false)?.into(),
+    };
+    Ok(Val::Tuple(vec![out.into(), weights]))
+}
+
+/// The norm with the parameters of number `i`.
+fn norm(b: &mut dyn Build, c: &Call<Traced>, i: usize, x: &Traced) -> OpResult<Traced> {
+    let [weight, bias] = ["weight", "bias"].map(|part| c.get(&format!("norm_{part}_{i}")).clone());
+    let size = dims_val(&[Dim::Const(c.int("embed_dim")?)]);
+    b.op("layer_norm", [x.into(), size, weight, bias, c.get("eps").clone()])
+}
+
+fn self_attention(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
+    let parameters = [
+        "embed_dim",
+        "num_heads",
+        "qkv_weight",
+        "qkv_bias",
+        "proj_weight",
+        "proj_bias",
+        "mask",
+    ];
+    let mut args: Vec<Val<Traced>> = [x, x, x].map(Val::from).to_vec();
+    args.extend(parameters.map(|name| c.get(name).clone()));
+    args.extend([Val::Bool(false), Val::Bool(false), c.get("mask_type").clone()]);
+    let out = b.call("_native_multi_head_attention", args)?;
+    let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
+    first.ok_or_else(|| OpError::arg("num_heads", "attention gives a tensor"))
+}
+
+fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
+    let linear = |b: &mut dyn Build, x: &Traced, i: usize| {
+        let [weight, bias] = ["weight", "bias"].map(|part| c.get(&format!("ffn_{part}_{i}")).clone());
+        b.op("linear", [x.into(), weight, bias])
+    };
+    let y = linear(b, x, 1)?;
+    let y = b.unary(if c.bool("use_gelu")? { "gelu" } else { "relu" }, &y)?;
+    linear(b, &y, 2)
+}
+
+fn encoder_layer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    type Part = fn(&mut dyn Build, &Call<Traced>, &Traced) -> OpResult<Traced>;
+    let first = c.bool("norm_first")?;
+    let mut x = c.leaf("src")?.clone();
+    for (i, part) in [(1, self_attention as Part), (2, feed_forward)] {
+        let before = if first { norm(b, c, i, &x)? } else { x.clone() };
+        let y = part(b, c, &before)?;
+        x = b.binary("add", &y, &x)?;
+        if !first {
+            x = norm(b, c, i, &x)?;
+        }
+    }
+    Ok(x.into())
+}

@@ -1,0 +1,61 @@
+//! Python's `+` and `*` of lists and tuples: sizes put together.
+
+use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::types::Val;
+
+/// The longest sequence that `*` makes.
+const MAX_ITEMS: usize = 65_536;
+
+/// The rows.
+pub fn rows() -> Vec<Op> {
+    vec![
+        // These may hold tensors, so that they are no host values but lists put together anew.
+        Op::composite("joined", "joined(Any[] a, Any[] b) -> Any", joined)
+            .doc("the items of two lists or two tuples, one behind the other")
+            .spelled("operator.add operator.iadd operator.concat"),
+        Op::composite("repeated", "repeated(Any[] a, int b) -> Any", |_, c| {
+            repeated(c.get("a"), c.get("b"))
+        })
+        .doc("the items of a list or tuple several times")
+        .spelled("operator.mul operator.imul"),
+        Op::composite("times_sequence", "times_sequence(int a, Any[] b) -> Any", |_, c| {
+            repeated(c.get("b"), c.get("a"))
+        })
+        .doc("the items of a list or tuple several times")
+        .spelled("operator.mul"),
+    ]
+}
+
+fn joined(_: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    let (a, b) = (c.get("a"), c.get("b"));
+    let both = |a: &[Val<Traced>], b: &[Val<Traced>]| [a, b].concat();
+    match (a, b) {
+        (Val::List(a), Val::List(b)) => Ok(Val::List(both(a, b))),
+        (Val::Tuple(a), Val::Tuple(b)) => Ok(Val::Tuple(both(a, b))),
+        (Val::Unknown, _) | (_, Val::Unknown) => Ok(Val::Unknown),
+        (a, b) => {
+            let (a, b) = (a.kind_name(), b.kind_name());
+            Err(OpError::arg(
+                "b",
+                format!("can only concatenate {a} (not \"{b}\") to {a}"),
+            ))
+        }
+    }
+}
+
+fn repeated(items: &Val<Traced>, count: &Val<Traced>) -> OpResult<Val<Traced>> {
+    let Some(v) = items.items() else {
+        return Ok(Val::Unknown);
+    };
+    let count = count
+        .as_int()
+        .ok_or_else(|| OpError::arg("b", "how often a sequence is repeated must be a constant"))?;
+    let made = usize::try_from(count.max(0)).ok().and_then(|n| v.len().checked_mul(n));
+    let made = made.filter(|n| *n <= MAX_ITEMS);
+    let made = made.ok_or_else(|| OpError::arg("b", format!("a sequence has at most {MAX_ITEMS} items here")))?;
+    let all = v.iter().cycle().take(made).cloned().collect();
+    Ok(match items {
+        Val::List(_) => Val::List(all),
+        _ => Val::Tuple(all),
+    })
+}

@@ -1,0 +1,108 @@
+//! `prim::Constant` and `prim::GetAttr`: literals, functions, and tensors that the text does not hold.
+
+use super::literal::{annotated, literal, ty};
+use super::lower::{Bound, Lower, OPTIONAL};
+use super::tree::{Attr, Node, Typed};
+use crate::syntax::ast::{Name, Op, Type, TypeKind, Value, ValueKind};
+use std::sync::Arc;
+
+/// What stands for a tensor of a list.
+const TENSOR: &str = "<Tensor>";
+
+impl Lower<'_> {
+    pub(super) fn constant(&mut self, n: &Node) {
+        let Some(out) = n.outputs.first() else { return };
+        let Some(value) = n.attrs.first() else {
+            self.bind(out, ValueKind::None, false);
+            return;
+        };
+        if &*value.name == "name" {
+            // A function, which `prim::CallFunction` calls.
+            let path = format!("torch.nn.functional.{}", self.string(value));
+            self.bind(out, ValueKind::Opaque(path.into()), false);
+            return;
+        }
+        match literal(&value.text, &out.ty, value.span, self.errors) {
+            Some(kind) => self.bind(out, kind, true),
+            None if self.tensors(n, out, value) => {}
+            // The text does not hold the tensor: it is an attribute of the name that the value has.
+            None => self.attribute(n, out, attribute_path(out)),
+        }
+    }
+
+    pub(super) fn get_attr(&mut self, n: &Node) {
+        let (Some(out), Some(base), Some(attr)) = (n.outputs.first(), n.args.first(), n.attrs.first()) else {
+            self.unreadable(n, "`prim::GetAttr` reads an attribute of a module");
+            return;
+        };
+        let name = self.string(attr);
+        let path: Arc<str> = match self.env.get(&base.name) {
+            Some(Bound::Module(p)) if p.is_empty() => name.as_str().into(),
+            Some(Bound::Module(p)) => format!("{p}.{name}").into(),
+            _ => return self.unreadable(n, "only modules have attributes here"),
+        };
+        if out.ty.is_module() {
+            self.env.insert(out.name.clone(), Bound::Module(path));
+        } else if name == "_flat_weights" {
+            // The weights of a recurrent layer; the operator says how many there are.
+            self.bind(out, ValueKind::Opaque(path), false);
+        } else if name == "training" {
+            self.bind(out, ValueKind::Bool(false), true);
+        } else if out.ty.is_number() || matches!(&*out.ty.name, "str" | "List" | "Dict" | "Optional" | "") {
+            let why =
+                format!("the text does not hold the value of `{path}`; freeze the module with `torch.jit.freeze`");
+            self.unreadable(n, &why);
+        } else {
+            self.attribute(n, out, path);
+        }
+    }
+
+    fn attribute(&mut self, n: &Node, out: &Typed, path: Arc<str>) {
+        let op = Op::GetAttr {
+            target: Name::new(path.clone(), out.span),
+        };
+        let wish = path.replace('.', "_");
+        let known = match out.ty.optional {
+            true => Some(Type {
+                kind: TypeKind::Python(OPTIONAL.into()),
+                span: out.span,
+            }),
+            false => ty(&out.ty, out.span),
+        };
+        let name = self.push(op, &wish, "attribute", known, n);
+        self.bind(out, ValueKind::Node(name), false);
+    }
+
+    /// A list of tensors: the attributes `NAME.0`, `NAME.1`, …; `false` if the constant is none.
+    fn tensors(&mut self, n: &Node, out: &Typed, value: &Attr) -> bool {
+        let text = annotated(&value.text).unwrap_or(&value.text).trim();
+        let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) else {
+            return false;
+        };
+        let items: Vec<&str> = inner.split(',').map(str::trim).collect();
+        if !items.iter().all(|i| matches!(*i, TENSOR | "None")) {
+            return false;
+        }
+        let path = attribute_path(out);
+        let mut values = vec![];
+        for (i, item) in items.into_iter().enumerate() {
+            if item == TENSOR {
+                self.attribute(n, out, format!("{path}.{i}").into());
+                values.push(self.value(out));
+            } else {
+                values.push(Value::new(ValueKind::None, value.span));
+            }
+        }
+        self.bind(out, ValueKind::List(values), false);
+        true
+    }
+}
+
+/// The path of the attribute that a constant is.
+fn attribute_path(out: &Typed) -> Arc<str> {
+    let path = out.name.strip_prefix("self.").unwrap_or(&out.name);
+    match path.starts_with(|c: char| c.is_ascii_digit()) && !path.contains('.') {
+        true => format!("constant_{path}").into(),
+        false => path.into(),
+    }
+}

@@ -1,0 +1,58 @@
+//! Graphs that the compiler writes on the way run from their files: with the values of what passes folded.
+
+use crate::output::{CONV_BN, ok, weights};
+use crate::support::{Dir, root};
+use std::path::Path;
+
+/// Every file is a model that gives what `model` gives for the same inputs.
+fn same(model: &str, inputs: &[&str], files: &[String]) {
+    let want = ok(&[&["run", model], inputs].concat()).out;
+    assert!(!files.is_empty());
+    for f in files {
+        assert_eq!(ok(&[&["run", f], inputs].concat()).out, want, "{f}");
+    }
+}
+
+fn fxir_files(dir: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path().display().to_string());
+    files.filter(|f| f.ends_with(".fxir")).collect()
+}
+
+#[test]
+fn graphs_of_stages_and_passes_run_from_their_files() {
+    let dir = Dir::new("emitted");
+    weights(&dir, "w.safetensors");
+    let model = dir.file("m.fxir", format!("weights \"w.safetensors\"\n{CONV_BN}"));
+    let archive = root().join("tests/data/mlp.pt2").display().to_string();
+    let mlp = ["--inputs", "tests/data/mlp.safetensors"];
+    for (name, model, inputs) in [("conv", &model, &["x=rand:1"][..]), ("mlp", &archive, &mlp)] {
+        // A compilation is for known sizes.
+        let sizes = if name == "mlp" { &["--dim", "x[0]=5"][..] } else { &[] };
+        let path = |what: &str| dir.0.join(name).join(what).display().to_string();
+        std::fs::create_dir_all(path("")).unwrap();
+        let files = ["graph", "typed", "optimized"].map(|stage| (stage, path(&format!("{stage}.fxir"))));
+        for (stage, file) in &files {
+            ok(&[&["compile", model, "--emit", &format!("{stage}={file}")], sizes].concat());
+        }
+        same(model, inputs, &files.map(|f| f.1));
+        ok(&[&["compile", model, "--dump-dir", &path("dump")], sizes].concat());
+        same(model, inputs, &fxir_files(Path::new(&path("dump"))));
+    }
+}
+
+#[test]
+fn a_text_without_values_says_how_they_are_had() {
+    let dir = Dir::new("emitted-out");
+    weights(&dir, "w.safetensors");
+    let model = dir.file("m.fxir", format!("weights \"w.safetensors\"\n{CONV_BN}"));
+    let ran = ok(&["compile", &model, "--emit", "optimized"]);
+    assert!(
+        ran.err.contains("`--emit STAGE=FILE` writes them beside the file"),
+        "{}",
+        ran.err
+    );
+    let ran = ok(&["compile", &model, "--emit", "typed"]);
+    assert!(!ran.err.contains("note:"), "{}", ran.err);
+}
