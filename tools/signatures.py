@@ -39,7 +39,7 @@ BY_HAND = {
     "Tensor.is_contiguous": ["*, MemoryFormat memory_format=contiguous_format"],
     "Tensor.copy_": ["Tensor other, bool non_blocking=False"],
     "Tensor.nonzero": ["", "*, bool as_tuple"],
-    "torch.nonzero": ["Tensor input, *, Tensor out=None", "Tensor input, *, bool as_tuple"],
+    "torch.nonzero": ["Tensor input, *, bool as_tuple=False, Tensor out=None"],
     "torch.numel": ["Tensor input"],
     "torch.tensor": ["Any data, *, ScalarType? dtype=None, Device? device=None, bool pin_memory=False, bool requires_grad=False"],
     "torch.as_tensor": ["Any data, ScalarType? dtype=None, Device? device=None"],
@@ -67,10 +67,11 @@ BINARY = "add sub mul matmul eq ne lt le gt ge pow".split()
 TAKEN = {
     **{n: "Any" for n in "inplace return_indices size_average reduce recompute_scale_factor antialias _stacklevel hard".split()},
     "input": "Tensor", "dtype": "ScalarType?", "normalized_shape": "SymInt[]", "pad": "SymInt[]", "size": "Any", "scale_factor": "Any",
-    "output_size": "Any", "output_ratio": "Any", "norm_type": "float", "distance_function": "Any", "sequences": "Any", "tensor": "Tensor", "generator": "Generator?",
+    "output_size": "Any", "output_ratio": "Any?", "norm_type": "float", "distance_function": "Any", "sequences": "Any", "tensor": "Tensor", "generator": "Generator?",
     "gaussian_nll_loss.full": "Any", "gaussian_nll_loss.var": "Any", "triplet_margin_with_distance_loss.swap": "Any",
-    "affine_grid.size": "SymInt[]", "norm.p": "Any", "norm.dim": "Any", "norm.keepdim": "bool", "cdist.p": "float", "cdist.x1": "Tensor",
-    "cdist.x2": "Tensor", "cdist.compute_mode": "str?", "split.split_size_or_sections": "Any", "split.split_size": "Any",
+    "affine_grid.size": "SymInt[]", "norm.p": "Any", "norm.dim": "int[1]?", "norm.keepdim": "bool", "cdist.p": "float", "cdist.x1": "Tensor",
+    "cdist.x2": "Tensor", "cdist.compute_mode": "str", "local_response_norm.size": "int", "normalize.p": "Any", "normalize.dim": "int[1]?",
+    **{f"max_unpool{n}d.output_size": "SymInt[]?" for n in (1, 2, 3)},
     "tensordot.a": "Tensor", "tensordot.b": "Tensor", "tensordot.dims": "Any", "unravel_index.shape": "SymInt[1]", "unflatten.sizes": "SymInt[]",
     "unflatten.dim": "int", "upsample.mode": "str", "upsample.align_corners": "bool?", "multi_head_attention_forward.training": "Any",
     "multi_head_attention_forward.need_weights": "Any", "multi_head_attention_forward.use_separate_proj_weight": "Any",
@@ -158,7 +159,10 @@ UNIQUE = {"unique": "bool sorted=True, bool return_inverse=False, bool return_co
           "unique_consecutive": "bool return_inverse=False, bool return_counts=False, int? dim=None"}
 LU = "bool pivot=True, Any get_infos=False"
 CHOSEN = {**{f"torch.{n}": [f"Tensor input, {s}"] for n, s in UNIQUE.items()}, **{f"Tensor.{n}": [s] for n, s in UNIQUE.items()},
-          "torch.lu": [f"Tensor A, {LU}"], "Tensor.lu": [LU]}
+          "torch.lu": [f"Tensor A, {LU}, Tensor[] out=None"], "Tensor.lu": [LU],
+          # The one of two functions that the sizes choose.
+          "torch.split": [f"Tensor tensor, {t} split_size_or_sections, int dim=0" for t in ("int", "SymInt[]")],
+          "Tensor.split": [f"{t} split_size, int dim=0" for t in ("int", "SymInt[]")]}
 
 
 def annotated(function, p):
@@ -205,9 +209,16 @@ def written(paths):
 STRICT = "ceil_mode count_include_pad scale_grad_by_freq sparse swap log_target log_input zero_infinity include_last_offset keepdim".split()
 
 
+# Arguments of modules that take more than their annotations say.
+HANDED_ON = {"ConstantPad.value": "float?", "InstanceNorm.momentum": "float?", "MultiMarginLoss.p": "Scalar"}
+
+
 def constructor(name, p):
     """What a module class takes for a parameter of its constructor."""
     note = p.annotation if isinstance(p.annotation, str) else inspect.formatannotation(p.annotation)
+    handed = HANDED_ON.get(f"{re.sub('[123]d$', '', name)}.{p.name}")
+    if handed:
+        return handed
     optional = "?" if p.default is None or "None" in note else ""
     window = re.search(r"[123](?=d)", name)
     size = int(window[0]) if window else 2
@@ -226,7 +237,11 @@ def constructors(table):
         params = list(inspect.signature(getattr(torch.nn, name).__init__).parameters.values())[1:] if hasattr(torch.nn, name) else []
         if params and not any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in params):
             default = lambda p: "" if p.default is p.empty else f"={p.default!r}" if not callable(p.default) else "=None"  # noqa: E731
-            out[name] = [", ".join(f"{constructor(name, p)} {p.name}{default(p)}" for p in params)]
+            parts = [f"{constructor(name, p)} {p.name}{default(p)}" for p in params]
+            by_name = next((i for i, p in enumerate(params) if p.kind == p.KEYWORD_ONLY), None)
+            if by_name is not None:
+                parts.insert(by_name, "*")
+            out[name] = [", ".join(parts)]
     return out
 
 

@@ -1,7 +1,7 @@
 //! What inference says when something does not fit.
 
 use super::declared::Mismatch;
-use super::resolved::{Operand, Resolved};
+use super::resolved::{Callee, Operand, Resolved};
 use super::solve::{Contradiction, Origin};
 use crate::diag::words::{a, clip, count, plural};
 use crate::diag::{Code, Diagnostic};
@@ -199,6 +199,9 @@ fn own_schema(d: Diagnostic, n: NodeId, graph: &Graph, resolved: &Resolved) -> D
 fn arg_span(graph: &Graph, n: NodeId, resolved: &Resolved, param: &str) -> Option<Span> {
     if let Some((_, value)) = keyword_span(graph, n, param) {
         return Some(value);
+    }
+    if let (Callee::Op(spelling), true) = (&resolved.callee, graph[n].op() != Opcode::CallModule) {
+        return argument(graph, n, spelling.origin(param)?);
     }
     let call = resolved.call()?;
     let i = call.op.schema.index_of(param)?;

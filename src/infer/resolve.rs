@@ -132,7 +132,10 @@ pub(super) fn resolve_plain(
         constants_as_ints(module, graph, &mut resolved);
     }
     let writing = op::outs::writing(&path).filter(|_| !op::is_spelling(&path));
-    take_out(&mut resolved, writing.map_or("out", |w| w.names));
+    if checked || writing.is_some() || may_write(module, &path) {
+        take_out(&mut resolved, writing.map_or("out", |w| w.names));
+    }
+    by_position(&path, &mut resolved);
     let path = match writing {
         Some(w) if !resolved.out.is_empty() => w.packet.to_string(),
         _ => path,
@@ -165,6 +168,25 @@ pub fn is_open(module: &GraphModule, graph: &Graph, node: NodeId) -> bool {
     let mut all = args.iter().chain(kwargs.iter().map(|(_, t)| t));
     let path = op::canonical_path(n.target(), n.op() == Opcode::CallMethod);
     all.any(has_unknown) && module.declared_op(&path).is_none() && op::is_open(&path, &args, &refs(&kwargs))
+}
+
+/// Whether a function that torch has no signature of may take `out`: the table's own ops do, and one of torch's.
+fn may_write(module: &GraphModule, path: &str) -> bool {
+    const FAMILIES: [&str; 6] = ["torch.", "Tensor.", "aten.", "operator.", "builtins.", "math."];
+    let of_torch = FAMILIES.iter().any(|f| path.starts_with(f)) && module.declared_op(path).is_none();
+    !of_torch || path.ends_with(".chain_matmul")
+}
+
+/// Makes `other` of an operator that is called the other way round (`x.__rsub__(other=y)`) an argument by position: it is the
+/// first operand of the op.
+fn by_position(path: &str, resolved: &mut Resolved) {
+    if !path.starts_with("Tensor.__r") || resolved.args.len() != 1 {
+        return;
+    }
+    if let Some(i) = resolved.kwargs.iter().position(|(k, _)| &**k == "other") {
+        resolved.args.push(resolved.kwargs.remove(i).1);
+        resolved.arg_types.push(resolved.kwarg_types.remove(i).1);
+    }
 }
 
 /// Copies of a constant that graphs of torch.export read it by.

@@ -113,7 +113,9 @@ impl Binding {
             // What is not known is an int where there are more arguments than a list leaves room for: `x.reshape(%n, -1)`.
             let unknown = *v == Val::Unknown && args.len() > positional.len();
             let spread = slot <= 1 && is_open_int_list(&schema.params[p].ty) && (is_int(v) || unknown);
-            let all_ints = || args[slot..].iter().all(|v| is_int(v) || *v == Val::Unknown);
+            // Behind the first a bool is an int too: `torch.zeros(3, True)`.
+            let listed = |v: &Type| is_int(v) || *v == Val::Unknown || lenient.converted && is_bool(v);
+            let all_ints = || args[slot..].iter().all(listed);
             // Tensors for a list of tensors: `torch.einsum("ij,jk", a, b)`.
             let last = slot + 1 == positional.len();
             if last && is_tensor_list(&schema.params[p].ty) && matches!(v, Val::Leaf(_)) {
@@ -264,6 +266,7 @@ pub fn lift<U>(d: &Literal) -> Val<U> {
 fn normalise<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
     match (ty, v) {
         (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
+        (ParamType::Float, Val::Bool(b)) => Val::Float(f64::from(b)),
         (ParamType::Bool, v) => truth(&v).map_or(v, Val::Bool),
         (ParamType::Optional(t), v) => {
             if v.is_none() {
@@ -278,7 +281,7 @@ fn normalise<U: Clone>(v: Val<U>, ty: &ParamType) -> Val<U> {
             Val::List(items.into_iter().map(|v| item(v, t)).collect())
         }
         (ParamType::List(..), v @ (Val::None | Val::Unknown)) => v,
-        (ParamType::List(_, n), v) => Val::List(vec![v; n.unwrap_or(1)]),
+        (ParamType::List(t, n), v) => Val::List(vec![item(v, t); n.unwrap_or(1)]),
         (_, v) => v,
     }
 }
@@ -299,6 +302,7 @@ fn truth<U>(v: &Val<U>) -> Option<bool> {
 fn item<U>(v: Val<U>, ty: &ParamType) -> Val<U> {
     match (ty, v) {
         (ParamType::Int, Val::Bool(b)) => Val::int(b.into()),
+        (ParamType::Optional(t), v) => item(v, t),
         (_, v) => v,
     }
 }
@@ -316,6 +320,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("self", "a"),
     ("other", "b"),
     ("exponent", "other"),
+    ("exponent", "exp"),
+    ("self", "base"),
     ("input", "A"),
     ("self", "A"),
     ("input2", "tau"),
@@ -400,6 +406,10 @@ fn is_open_list(ty: &ParamType) -> bool {
 
 fn is_int(v: &Type) -> bool {
     matches!(v, Val::Int(_) | Val::Any(Kind::Int))
+}
+
+fn is_bool(v: &Type) -> bool {
+    matches!(v, Val::Bool(_) | Val::Any(Kind::Bool))
 }
 
 fn wrong(param: &Param, v: &Type, lenient: Leniency) -> Option<&'static str> {

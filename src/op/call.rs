@@ -253,11 +253,15 @@ pub fn wrap_dim(dim: i64, rank: usize) -> OpResult<usize> {
     if (-n..n).contains(&dim) {
         Ok(dim.rem_euclid(n) as usize)
     } else {
-        Err(OpError::shape(format!(
+        let title = format!(
             "Dimension out of range (expected to be in range of [{}, {}], but got {dim})",
             -n,
             n - 1
-        )))
+        );
+        Err(OpError {
+            param: Some("dim".into()),
+            ..OpError::shape(title)
+        })
     }
 }
 

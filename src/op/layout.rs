@@ -47,6 +47,15 @@ impl Layout {
         Layout::dense(shape, contiguous_dims(shape))
     }
 
+    /// The columns of a matrix one behind the other from the start of a storage.
+    fn columns(shape: &[Dim]) -> Layout {
+        let mut strides = vec![Dim::Const(1); shape.len()];
+        if let (Some(step), Some(rows)) = (strides.get_mut(1), shape.first()) {
+            *step = rows.clone();
+        }
+        Layout::dense(shape, strides)
+    }
+
     /// Strides without gaps from the start of a storage of its own.
     fn dense(shape: &[Dim], strides: Vec<Dim>) -> Layout {
         Layout {

@@ -1,6 +1,6 @@
 //! From a spelling and the arguments' types to a row of the table.
 
-use super::bind::find_param;
+use super::bind::{Origin, find_param};
 use super::{
     BindError, Binding, Form, Leniency, Literal, Op, OpResult, Schema, custom, demands, modules, numbers, outs, rows,
     signature,
@@ -196,6 +196,12 @@ impl Spelling {
     /// The spelling it was called by, if it is one of the table's.
     pub fn path(&self) -> Option<&'static str> {
         self.named.map(|(path, _)| path)
+    }
+
+    /// Where the value of the row's parameter `name` comes from.
+    pub fn origin(&self, name: &str) -> Option<&Origin> {
+        let at = self.op.schema.index_of(name)?;
+        self.binding.origins().get(*self.params.get(at)?.as_ref().ok()?)
     }
 
     /// An error if torch does not take these arguments, which the spelling was resolved with: what it demands beyond their kinds.

@@ -26,6 +26,7 @@ pub fn functional<T: Clone>(call: &Call<T>) -> Option<OpResult<Functional<T>>> {
         "batch_norm" if verified => ("verified_batch_norm", 3),
         "batch_norm" | "native_batch_norm" => ("_native_batch_norm_legit_functional", 3),
         "_batch_norm_with_update" => ("_batch_norm_with_update_functional", 4),
+        "instance_norm" if verified => ("verified_instance_norm", 1),
         "instance_norm" => ("_instance_norm_functional", 1),
         _ => return None,
     };

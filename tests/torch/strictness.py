@@ -62,7 +62,13 @@ REFUSED = [
     (r"^aten\.", r"\[1?\] for|\[0\] for|\[2, 3\] for", r"ints?( or None)?, not a Tensor", "a tensor is taken apart into a list of its elements"),
     (r"^aten\.", r"None for (Tensor|\[Tensor)|^\[None\]", r"must be a (Tensor|list of tensors), not a (None|list|tuple)",
      "None is an undefined tensor, which gives none"),
-    (r"", r"complex for", r"complex", "fxc has no complex dtypes"),
+    (r"", r"complex for", r"complex|needs a tensor among its operands", "fxc has no complex dtypes"),
+    (r"histogram.bin_ct|quantile.scalar|torch.gradient|matrix_norm", r"\[1?\] for (int|float|NoneType|str)", r"",
+     "a tensor stands for a number that the graph must know before it runs"),
+    (r"native_group_norm", r"^(0|False) for int", r"", "of no items torch gives memory that it has not written"),
+    (r"^operator\.i?mod$", r"str for", r"must be a Tensor", "Python formats a text, which is no call of torch"),
+    (r"PReLU", r"\[\] for int", r"`num_parameters`", "torch makes a weight of any sizes, not of a number of them, without a look at what it was given"),
+    (r"max_unpool1d", r"\[1.0\] for int|\[0, 0\] for int", r"", "torch does not look at it here"),
     (r"^operator\.(eq|ne)", r"", r"must be a Tensor", "Python compares what a tensor cannot be compared with by identity"),
     (r"fractional_max_pool", r"", r"draws them at random", "fractional pooling without samples"),
     (r"^aten\.(to|_to_copy|copy_|atleast)|copy_", r" for Tensor", r"must be a Tensor, not", "a number for a tensor that is copied"),
@@ -82,7 +88,7 @@ REFUSED = [
     (r"conv", r"", r"Input type .* and bias type", "which of torch's convolutions is chosen decides whether a bias may have another dtype"),
     (r"(^|\.)(r?sub|add|subtract|__i?add__|__i?sub__|__radd__|addcmul|addcdiv)_?$", r"", r"takes at most 2|twice|by position and by name",
      "a signature of old, by which a 0-d tensor before the operand is `alpha`"),
-    (r"linalg.pinv", r"Tensor", r"The size of tensor", "tolerances of a shape that happens to broadcast"),
+    (r"linalg.pinv", r"Tensor|NoneType", r"The size of tensor", "tolerances of a shape that happens to broadcast"),
     (r"\.diff", r"", r"Dimension out of range", "with n = 0 torch returns before it looks at the dim"),
     (r"(nll|multilabel|soft_margin|huber|smooth_l1|mse|l1).*loss", r"for int", r"reduction must be", "any other number is taken for one of the three"),
     (r"", r"(True|False|\[True\]|\[1\]|\(1,\)|-?[\d.]+) for (int|float|\[int\])", r"(must be int(\[\d\])?|must be an int.*), not (a |an )?(bool|list|tuple|float)",
@@ -94,9 +100,10 @@ ACCEPTED = [
     (r"", r"^(f32|i64|b8)\[[01]?\] for (int|float|bool|str|NoneType|\[int\])$", r"^(?!TypeError)(?!.*Expected a value of type)",
      "a tensor stands for a number that only the run knows"),
     (r"", r"", r"NVIDIA|CUDA", "a device that this machine does not have"),
+    (r"", r"", r"can't allocate memory", "more memory than this machine has"),
     (r"", r"", r"out of (range|bounds)|offsets\[0\] has to be 0|number of ones in mask|sum to data.size|smaller than num_classes|should be a permutation|"
      r"internal assert|is zero and using it|index out of|non-negative integral|ZeroDivisionError|single memory|positive-definite|"
-     r"refer to a single memory location|INTERNAL ASSERT|num_embeddings",
+     r"refer to a single memory location|INTERNAL ASSERT|num_embeddings|not in the valid range|invalid max index",
      "the values of the tensors decide"),
 ]
 # Changes of the types of tensors: type rules, not arguments.

@@ -163,7 +163,6 @@ impl Expr {
     }
 
     /// The parameters it asks for.
-    #[cfg(test)]
     pub(super) fn names(&self) -> Vec<&'static str> {
         match self {
             Expr::Value(_) => vec![],

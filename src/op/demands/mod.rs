@@ -31,6 +31,8 @@ struct Demand {
     /// torch's words: text, and the values between its parts.
     message: Vec<(&'static str, Option<Expr>)>,
     code: Code,
+    /// The parameter at fault, if the condition is on one alone.
+    param: Option<&'static str>,
 }
 
 type Table = HashMap<&'static str, Vec<Demand>>;
@@ -68,8 +70,12 @@ fn demand(text: &'static str) -> Result<Demand, String> {
         rest = after;
     }
     parts.push((rest, None));
+    let condition = Expr::parse(condition)?;
+    let names = condition.names();
+    let alone = names.iter().all(|n| *n == names[0]);
     Ok(Demand {
-        condition: Expr::parse(condition)?,
+        param: names.first().copied().filter(|_| alone),
+        condition,
         message: parts,
         code,
     })
@@ -85,7 +91,10 @@ impl Demand {
             Some(v) => format!("{text}{}", v.value(of)),
             None => text.to_string(),
         });
-        Err(OpError::new(self.code, words.collect::<String>()))
+        Err(OpError {
+            param: self.param.map(str::to_string),
+            ..OpError::new(self.code, words.collect::<String>())
+        })
     }
 }
 

@@ -27,6 +27,7 @@ pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -
     }
     let operands = match order_of(call) {
         Order::RowMajor => return Some(Layout::contiguous(shape)),
+        Order::Columns => return Some(Layout::columns(shape)),
         Order::Parts(f) => return decomposed(call, f, at),
         Order::First => 1,
         Order::Operands => call.args.len(),
@@ -133,6 +134,8 @@ fn decomposed(call: &Call<TensorType>, f: Decompose, at: &dyn Fn(usize) -> Optio
 #[derive(Clone, Copy)]
 enum Order {
     RowMajor,
+    /// A matrix, column by column.
+    Columns,
     /// That of the first operand (torch's `empty_like`).
     First,
     /// What torch's `TensorIterator` makes of all operands' orders.
@@ -178,6 +181,9 @@ fn order_of(call: &Call<TensorType>) -> Order {
     if LIKE_FIRST.contains(&name) {
         return Order::First;
     }
+    if name == "nonzero" {
+        return Order::Columns;
+    }
     match call.op.meaning {
         Meaning::Pointwise(_) => Order::Operands,
         _ if name.ends_with("_like") => Order::Operands,
@@ -189,7 +195,7 @@ fn order_of(call: &Call<TensorType>) -> Order {
 /// Whether the layout of the results does not follow from what the op computes.
 pub fn has_own_order(call: &Call<TensorType>) -> bool {
     match order_of(call) {
-        Order::RowMajor | Order::Operands => matches!(call.op.meaning, Meaning::Decompose(_)),
+        Order::RowMajor | Order::Columns | Order::Operands => matches!(call.op.meaning, Meaning::Decompose(_)),
         Order::First => true,
         Order::Parts(_) => false,
     }

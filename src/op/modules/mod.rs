@@ -472,15 +472,20 @@ fn constructor_args(
     let fail = |what: String| OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(signature(form));
     let positional = form.params.iter().filter(|p| !p.keyword_only);
     let max = positional.clone().count();
-    if args.len() > max {
+    let own = args.len().min(max);
+    // What stands behind the form's own parameters goes by torch's names: `device`, `dtype`, `bias`.
+    let names = super::signature::constructor_parameters(form.name);
+    if args.len() > max.max(names.len()) {
         return Err(fail(format!(
             "takes {} but {} are given",
-            count(max, "constructor argument"),
+            count(max.max(names.len()), "constructor argument"),
             args.len()
         )));
     }
+    let rest = names.into_iter().skip(own).zip(args[own..].iter().cloned());
+    let kwargs: Vec<(Arc<str>, Literal)> = rest.chain(kwargs.iter().cloned()).collect();
     let mut out: HashMap<&'static str, Literal> = positional.zip(args).map(|(p, v)| (p.name, v.clone())).collect();
-    for (name, v) in kwargs {
+    for (name, v) in &kwargs {
         let Some(p) = form.params.iter().find(|p| p.name == &**name) else {
             // Where and how weights are stored does not concern the graph.
             if matches!(&**name, "device" | "dtype")
@@ -531,16 +536,38 @@ fn check_values(
 ) -> Result<(), OpError> {
     check_types(form, args, kwargs)?;
     super::demands::check_module(form.name, given)?;
-    let shapes = form.args.iter().filter_map(|(_, e)| match e {
-        Expr::Attr(a) if !matches!(&a.need, Need::When(c) if !hold(c, given)) => sizes::negative(&a.sizes, given),
+    let attributes = form.args.iter().filter_map(|(_, e)| match e {
+        Expr::Attr(a) if !matches!(&a.need, Need::When(c) if !hold(c, given)) => Some(a),
         _ => None,
     });
+    if attributes.clone().next().is_some() {
+        check_device(form, args, kwargs)?;
+    }
+    let shapes = attributes.filter_map(|a| sizes::negative(&a.sizes, given));
     match shapes.into_iter().next() {
         None => Ok(()),
         Some(shape) => {
             let least = shape.iter().min().copied().unwrap_or(0);
             let what = format!("Trying to create tensor with negative dimension {least}: {shape:?}");
             Err(OpError::new(Code::E0202, what).help(signature(form)))
+        }
+    }
+}
+
+/// An error if `device`, by position or by name, is none. Only what has weights looks at it.
+fn check_device(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
+    let names = super::signature::constructor_parameters(form.name);
+    let at = names.iter().position(|n| &**n == "device").and_then(|i| args.get(i));
+    let given = at.or_else(|| kwargs.iter().find(|(k, _)| &**k == "device").map(|(_, v)| v));
+    match given {
+        Some(Val::None | Val::Str(_) | Val::Device(_) | Val::Int(_)) | None => Ok(()),
+        Some(v) => {
+            let title = format!(
+                "constructor argument `device` of `{}` must be a device, not {}",
+                form.name,
+                v.kind_name()
+            );
+            Err(OpError::arg("device", title).help(signature(form)))
         }
     }
 }
@@ -558,6 +585,14 @@ fn check_types(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -
                 form.name
             );
             Err(OpError::arg(&param, title).help(signature(form)))
+        }
+        Err(super::BindError::TooMany { given, max }) => {
+            let most = count(max, "constructor argument");
+            let title = format!(
+                "`{}`: takes at most {most} by position but {given} are given",
+                form.name
+            );
+            Err(OpError::new(Code::E0203, title).help(signature(form)))
         }
         // Of `device` and `dtype`, which forms leave out, not every class has both.
         Err(super::BindError::UnknownKeyword { name, .. }) => {

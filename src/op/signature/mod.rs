@@ -175,6 +175,14 @@ pub fn check_constructor(class: &str, args: &[Literal], kwargs: &[(Arc<str>, Lit
     }
 }
 
+/// The names of a module class's constructor arguments by position, as far as they are known.
+pub fn constructor_parameters(class: &str) -> Vec<Arc<str>> {
+    let known = parsed(lines(MODULES, class));
+    let params = known.first().map(|s| s.params.as_slice()).unwrap_or_default();
+    let positional = params.iter().filter(|p| !p.keyword_only);
+    positional.map(|p| p.name.as_str().into()).collect()
+}
+
 /// A Python operator is the method of its first operand that is a tensor.
 fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result<bool, BindError> {
     // Python's own functions take no keywords.

@@ -2,7 +2,7 @@
 
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
-use crate::types::{Dim, Val};
+use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -100,6 +100,11 @@ fn sums() -> Vec<Op> {
 /// Each matrix padded to all columns, one below the other. Vectors are rows, numbers 1 by 1.
 fn block_diag(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut blocks = vec![];
+    if c.get("tensors").items().is_some_and(<[_]>::is_empty) {
+        return b
+            .full(&[Dim::Const(1), Dim::Const(0)], Val::int(0), DType::F32)
+            .map(Val::Leaf);
+    }
     for (i, t) in c.leaves("tensors")?.into_iter().enumerate() {
         let shape = match t.shape()? {
             [] => vec![Dim::Const(1), Dim::Const(1)],

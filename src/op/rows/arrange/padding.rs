@@ -240,6 +240,15 @@ fn edge_type(c: &Call<TensorType>, _: &mut Sizes, edge: Edge) -> OpResult<Type> 
             x.len()
         )));
     }
+    let inner = x.len() - n - 1;
+    if edge == Edge::Replicate && x[inner..].iter().any(|d| d.as_const() == Some(0)) {
+        return Err(OpError::shape(format!(
+            "Expected {}D or {}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for input, but got: {}",
+            n + 1,
+            n + 2,
+            list_text(x)
+        )));
+    }
     for (i, p) in pad.chunks(2).enumerate() {
         let at = x.len() - 1 - i;
         let Some(size) = x[at].as_const() else { continue };

@@ -3,7 +3,7 @@
 use crate::op::rows::dense::{Number, in_range, indices, native, with_number, zeros};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::Tensor;
-use crate::types::{DType, Dim, TensorType, Type, Val};
+use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -153,6 +153,8 @@ fn bag_type(c: &Call<TensorType>, _: &mut crate::op::Sizes) -> OpResult<Type> {
     let (1, 1) = (i.len(), offsets.len()) else {
         return Err(OpError::shape("embedding_bag: indices and offsets must be vectors"));
     };
+    // Both are converted to what they promote to.
+    let id = promote_types(id, c.leaf("offsets")?.dtype).unwrap_or(id);
     if !matches!(id, DType::I64 | DType::I32) {
         return Err(OpError::dtype(format!(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got {} instead",
@@ -227,8 +229,8 @@ fn bounds(offsets: &[i64], indices: usize, last_is_end: bool) -> OpResult<Vec<(u
 fn bags(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let w = c.leaf("weight")?;
     let (i, o) = (
-        indices(c.leaf("indices")?, "indices must be integers")?,
-        indices(c.leaf("offsets")?, "offsets must be integers")?,
+        indices(&c.leaf("indices")?.to(DType::I64), "indices must be integers")?,
+        indices(&c.leaf("offsets")?.to(DType::I64), "offsets must be integers")?,
     );
     let (i, o) = (i.as_slice::<i64>(), o.as_slice::<i64>());
     let bounds = bounds(o, i.len(), c.bool("include_last_offset")?)?;

@@ -179,10 +179,8 @@ fn index_put_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     }
     let shape = indexed_shape(c, sizes)?.0;
     let values = c.shaped("values")?.1;
-    let lead = values.len().saturating_sub(shape.len());
     let fits = |(a, b): (&Dim, &Dim)| *a == Dim::Const(1) || a.sub(b).as_const().is_none_or(|d| d == 0);
-    let ok = values[..lead].iter().all(|d| *d == Dim::Const(1))
-        && values[lead..].iter().rev().zip(shape.iter().rev()).all(fits);
+    let ok = values.len() <= shape.len() && values.iter().rev().zip(shape.iter().rev()).all(fits);
     if !ok {
         return Err(OpError::shape(format!(
             "shape mismatch: value tensor of shape {} cannot be broadcast to indexing result of shape {}",

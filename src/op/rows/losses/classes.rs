@@ -140,7 +140,8 @@ fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let rank = x.rank()?;
     let dim = if rank == 1 { 0 } else { wrap_dim(1, rank)? };
     let smoothing = c.f64("label_smoothing")?;
-    if !(0.0..=1.0).contains(&smoothing) {
+    // What is below 0 torch takes for 0.
+    if smoothing > 1.0 {
         return Err(OpError::arg(
             "label_smoothing",
             format!("label_smoothing must be between 0.0 and 1.0. Got: {smoothing}"),

@@ -3,7 +3,7 @@
 use super::{finish, loss, wide};
 use crate::op::emit::ints_val;
 use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
-use crate::types::{Dim, Val};
+use crate::types::{DType, Dim, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
@@ -189,7 +189,8 @@ fn cosine(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let length = b.unary("sqrt", &length)?;
     let cos = b.binary("div", &product, &length)?;
     let near = b.op("rsub", [(&cos).into(), Val::int(1)])?;
-    let far = b.binary("sub", &cos, c.get("margin").clone())?;
+    let margin = number(b, c.get("margin"))?;
+    let far = b.binary("sub", &cos, margin)?;
     let far = b.op("clamp", [far.into(), Val::int(0)])?;
     let (same, other) = (
         b.binary("eq", target, Val::int(1))?,
@@ -279,7 +280,8 @@ fn ranking(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn hinge(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
-    let rest = b.op("rsub", [x.into(), c.get("margin").clone()])?;
+    let margin = number(b, c.get("margin"))?;
+    let rest = b.op("rsub", [x.into(), margin])?;
     let rest = b.op("clamp", [rest.into(), Val::int(0)])?;
     let (one, minus) = (
         b.binary("ne", target, Val::int(1))?,
@@ -316,4 +318,12 @@ fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let d = b.binary("add", &d, c.get("margin").clone())?;
     let terms = b.op("clamp", [d.into(), Val::int(0)])?;
     finish(b, c, &terms, dtype)
+}
+
+/// A bool tensor that stands for a float as one.
+fn number(b: &mut dyn Build, v: &Val<Traced>) -> OpResult<Val<Traced>> {
+    match v {
+        Val::Leaf(t) if t.dtype() == DType::B8 => b.to_dtype(t, DType::F32).map(Val::Leaf),
+        v => Ok(v.clone()),
+    }
 }

@@ -49,7 +49,21 @@ fn distances() -> Vec<Op> {
         .spelled("aten._euclidean_dist.default torch._euclidean_dist"),
         Op::composite("pdist", "pdist(Tensor self, float p=2.0) -> Tensor", pdist)
             .doc("the p-norms between all pairs of rows")
-            .spelled("aten.pdist.default aten._pdist_forward.default torch.pdist torch.nn.functional.pdist"),
+            .spelled("aten.pdist.default torch.pdist torch.nn.functional.pdist"),
+        Op::composite(
+            "_pdist_forward",
+            "_pdist_forward(Tensor self, float p=2.0) -> Tensor",
+            |b, c| {
+                let x = c.leaf("self")?;
+                // Of one row there is no pair, whatever it is.
+                match x.shape()?.first() {
+                    Some(Dim::Const(0 | 1)) => b.full(&[Dim::Const(0)], Val::int(0), x.dtype()).map(Val::Leaf),
+                    _ => pdist(b, c),
+                }
+            },
+        )
+        .doc("the p-norms between all pairs of rows, without a look at what has no pairs")
+        .spelled("aten._pdist_forward.default"),
         Op::composite(
             "_weight_norm",
             "_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor",

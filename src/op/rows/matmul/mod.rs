@@ -103,7 +103,7 @@ fn products() -> Vec<Op> {
         vector_op(
             "linear",
             "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
-            |c, s| contracted(linear(c, s)?),
+            linear_type,
             linear_of_vectors,
         )
         .doc("input @ weight.T + bias")
@@ -191,7 +191,57 @@ fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
     Ok(out)
 }
 
+/// Whether torch adds the bias to the product: one that is no vector, of an input that is no matrix. Such a bias may have another
+/// dtype, and leading dims of size 1.
+fn is_added(c: &Call<TensorType>) -> OpResult<bool> {
+    let Some(bias) = c.opt_leaf("bias") else {
+        return Ok(false);
+    };
+    let (rank, dtype) = (c.shaped("bias")?.1.len(), c.leaf("input")?.dtype);
+    let x = c.shaped("input")?.1.len();
+    Ok(x != 2 && rank != 1 && (bias.dtype != dtype || rank > x))
+}
+
+fn linear_type(c: &Call<TensorType>, s: &mut Sizes) -> OpResult<Type> {
+    if !is_added(c)? {
+        return contracted(linear(c, s)?);
+    }
+    let out = contracted(linear(&without_bias(c), s)?)?;
+    let (bias, shape) = (c.shaped("bias")?.1, out.as_leaf().and_then(|t| t.shape.clone()));
+    if let Some(shape) = shape {
+        let lead = bias.len().saturating_sub(shape.len());
+        let broadcast = s.broadcast(&bias[lead..], &shape)?;
+        if broadcast != shape || bias[..lead].iter().any(|d| *d != Dim::Const(1)) {
+            let what = "output with shape {} doesn't match the broadcast shape {}";
+            let what = what
+                .replacen("{}", &list_text(&shape), 1)
+                .replacen("{}", &list_text(bias), 1);
+            return Err(OpError::shape(what));
+        }
+    }
+    Ok(out)
+}
+
+fn without_bias<T: Clone>(c: &Call<T>) -> Call<T> {
+    let mut args = c.args.clone();
+    if let Some(bias) = c.op.schema.index_of("bias") {
+        args[bias] = Val::None;
+    }
+    Call { op: c.op, args }
+}
+
 fn linear_of_vectors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    if is_added(&c.types())? {
+        let out = linear_of_vectors(b, &without_bias(c))?;
+        let (Val::Leaf(out), bias) = (out, c.leaf("bias")?) else {
+            return Err(OpError::shape("linear gives a tensor"));
+        };
+        let lead = bias.rank()?.saturating_sub(out.rank()?);
+        let shape = bias.shape()?[lead..].to_vec();
+        let bias = b.reshape(bias, &shape)?;
+        let bias = b.to_dtype(&bias, out.dtype())?;
+        return b.binary("add", &out, &bias).map(Val::Leaf);
+    }
     let (x, w) = (c.leaf("input")?, c.leaf("weight")?);
     let (row, column) = (x.rank()? == 1, w.rank()? == 1);
     let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };

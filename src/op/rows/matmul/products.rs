@@ -85,10 +85,17 @@ pub fn rows() -> Vec<Op> {
 fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let total = c.leaf("i1")?.rank()? + c.ints("expand1")?.len();
     let dims = |name: &str| -> OpResult<Vec<usize>> {
-        c.ints(name)?
-            .into_iter()
-            .map(|d| crate::op::wrap_dim(d, total))
-            .collect()
+        let mut found = vec![];
+        for d in c.ints(name)? {
+            let d = crate::op::wrap_dim(d, total)?;
+            if found.contains(&d) {
+                return Err(OpError::shape(format!(
+                    "dim {d} appears multiple times in the list of dims"
+                )));
+            }
+            found.push(d);
+        }
+        Ok(found)
     };
     if total > 26 {
         return Err(OpError::shape("_trilinear: too many dims"));
@@ -109,9 +116,49 @@ fn trilinear(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         texts.push(text);
         operands.push(Val::from(c.leaf(name)?));
     }
-    let equation = format!("{}->{}", texts.join(","), letters(&dims("sumdim")?));
+    let summed = dims("sumdim")?;
+    let sizes = trilinear_sizes(c, &texts, total)?;
+    let missing = |d: usize| sizes[d] == Dim::Const(0) && !texts.concat().contains((b'a' + d as u8) as char);
+    let unrolled = crate::op::wrap_dim(c.int("unroll_dim")?, total)?;
+    if (0..total).any(|d| missing(d) && (d == unrolled || !summed.contains(&d))) {
+        let shape: Vec<Dim> = (0..total)
+            .filter(|d| !summed.contains(d))
+            .map(|d| sizes[d].clone())
+            .collect();
+        return b.full(&shape, Val::int(0), c.leaf("i1")?.dtype()).map(Val::Leaf);
+    }
+    check_trilinear(c, &texts, &sizes, &summed)?;
+    let equation = format!("{}->{}", texts.join(","), letters(&summed));
     b.op("einsum", [Val::str(&equation), Val::List(operands)])
         .map(Val::Leaf)
+}
+
+/// The sizes of a trilinear product: those of the last operand that has the dim, and none where no operand has it.
+fn trilinear_sizes(c: &Call<Traced>, texts: &[String], total: usize) -> OpResult<Vec<Dim>> {
+    let mut sizes = vec![Dim::Const(0); total];
+    for (name, text) in ["i1", "i2", "i3"].into_iter().zip(texts) {
+        for (letter, n) in text.bytes().zip(c.leaf(name)?.shape()?) {
+            sizes[usize::from(letter - b'a')] = n.clone();
+        }
+    }
+    Ok(sizes)
+}
+
+/// Refuses a product that has not these sizes along the dims that are not summed.
+fn check_trilinear(c: &Call<Traced>, texts: &[String], sizes: &[Dim], summed: &[usize]) -> OpResult<()> {
+    for (name, text) in ["i1", "i2", "i3"].into_iter().zip(texts) {
+        for (letter, n) in text.bytes().zip(c.leaf(name)?.shape()?) {
+            let d = usize::from(letter - b'a');
+            let differs = *n != Dim::Const(1) && n.sub(&sizes[d]).as_const().is_some_and(|d| d != 0);
+            if differs && !summed.contains(&d) {
+                return Err(OpError::shape(format!(
+                    "_trilinear: the product has size {n} along dim {d}, the result {}",
+                    sizes[d]
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn outer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -280,14 +327,11 @@ fn vecdot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn multi_dot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let tensors: Vec<Traced> = c.leaves("tensors")?.into_iter().cloned().collect();
-    if tensors.len() < 2 {
-        return Err(OpError::shape(format!(
-            "multi_dot(): expected at least 2 tensors but got {}",
-            tensors.len()
-        )));
-    }
-    let mut acc = tensors[0].clone();
-    for t in &tensors[1..] {
+    let Some((first, rest)) = tensors.split_first() else {
+        return Err(OpError::shape("chain_matmul(): Expected one or more matrices"));
+    };
+    let mut acc = first.clone();
+    for t in rest {
         acc = b.matmul(&acc, t)?;
     }
     Ok(acc.into())

@@ -102,6 +102,19 @@ fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
     Err(OpError::shape(title))
 }
 
+/// What torch.nn asks of items to train on, and ATen does not: more than one value a channel.
+fn verify_spatial(c: &Call<Traced>) -> OpResult<()> {
+    let shape = c.leaf("input")?.shape()?;
+    let spatial = shape.iter().skip(2).fold(Dim::Const(1), |p, n| p.mul(n));
+    match spatial == Dim::Const(1) {
+        false => Ok(()),
+        true => Err(OpError::shape(format!(
+            "Expected more than 1 spatial element when training, got input size torch.Size({})",
+            list_text(shape)
+        ))),
+    }
+}
+
 /// Statistics of the batch as torch saves them, or nothing.
 fn with_statistics(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<Val<Traced>> {
     let (out, stats) = normed(b, c, training)?;
@@ -192,6 +205,16 @@ fn training_rows() -> Vec<Op> {
             instance_functional,
         )
         .doc("instance_norm with the new running statistics"),
+        Op::composite(
+            "verified_instance_norm",
+            "verified_instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
+             use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
+            |b, c| {
+                verify_spatial(c)?;
+                b.call("_instance_norm_functional", c.args.clone())
+            },
+        )
+        .doc("_instance_norm_functional of items on which torch.nn trains"),
     ]
 }
 
@@ -359,15 +382,26 @@ fn instance_norm() -> Op {
     let mut op = Op::composite(
         "instance_norm",
         "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool \
-         use_input_stats, float momentum, float eps, bool cudnn_enabled=True) -> Tensor",
-        instance,
+         use_input_stats, float momentum, float eps, bool cudnn_enabled=True, bool verify=False) -> Tensor",
+        |b, c| {
+            if c.bool("use_input_stats")? && c.bool("verify")? {
+                verify_spatial(c)?;
+            }
+            instance(b, c)
+        },
     )
     .doc("normalised per channel of each item of the batch")
-    .spelled("aten.instance_norm.default torch.instance_norm")
-    .form(
+    .form_with(
+        "aten.instance_norm.default torch.instance_norm",
+        "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool \
+         use_input_stats, float momentum, float eps, bool cudnn_enabled=True) -> Tensor",
+        &[("verify", Val::Bool(false))],
+    )
+    .form_with(
         "torch.nn.functional.instance_norm",
         "instance_norm(Tensor input, Tensor? running_mean=None, Tensor? running_var=None, Tensor? weight=None, Tensor? \
          bias=None, bool use_input_stats=True, float momentum=0.1, float eps=1e-05) -> Tensor",
+        &[("verify", Val::Bool(true))],
     );
     for text in [
         "InstanceNorm1d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
@@ -393,7 +427,7 @@ fn unbatched() -> Op {
     Op::composite(
         "instance_norm_unbatched",
         "instance_norm_unbatched(Tensor input, int unbatched_rank, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? \
-         running_var, bool running, float momentum, float eps) -> Tensor",
+         running_var, bool running, float? momentum, float eps) -> Tensor",
         |b, c| {
             let x = c.leaf("input")?;
             let alone = x.rank()? as i64 == c.int("unbatched_rank")?;
@@ -402,6 +436,10 @@ fn unbatched() -> Op {
             args.remove(1);
             args[0] = input.into();
             args[5] = Val::Bool(!c.bool("running")?);
+            if c.is_none("momentum") {
+                args[6] = Val::Float(0.0);
+            }
+            args.extend([Val::Bool(true), Val::Bool(true)]);
             let y = b.op("instance_norm", args)?;
             if alone { b.squeeze(&y, 0) } else { Ok(y) }.map(Val::Leaf)
         },

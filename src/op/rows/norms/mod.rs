@@ -93,8 +93,11 @@ fn group_rows() -> Vec<Op> {
             "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float \
              eps) -> (Tensor, Tensor, Tensor)",
             |b, c| {
-                let shape = c.leaf("input")?.shape()?.to_vec();
-                let n = group_norm(b, c, &shape, c.int("group")?)?;
+                let shape = ["N", "C", "HxW"].map(|n| c.dims(n).map(|d| d[0].clone()));
+                let shape = shape.into_iter().collect::<OpResult<Vec<_>>>()?;
+                let mut n = group_norm(b, c, &shape, c.int("group")?)?;
+                let own = c.leaf("input")?.shape()?.to_vec();
+                n.out = b.reshape(&n.out, &own)?;
                 n.saved(b, c)
             },
         )
@@ -124,7 +127,7 @@ fn other_rows() -> Vec<Op> {
         .module("CrossMapLRN2d(size, alpha=0.0001, beta=0.75, k=1) = cross_map_lrn2d(input, size, alpha, beta, k)"),
         Op::composite(
             "normalize",
-            "normalize(Tensor input, float p=2.0, int[1] dim=1, float eps=1e-12) -> Tensor",
+            "normalize(Tensor input, Any p=2.0, int[1]? dim=1, float eps=1e-12) -> Tensor",
             normalize,
         )
         .doc("x / max(norm(x), eps) along a dim")
@@ -348,7 +351,14 @@ fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     pad[at + 1] = (size - 1) / 2;
     let padded = b.op("constant_pad_nd", [(&squares).into(), ints_val(&pad), Val::Float(0.0)])?;
     let windows = b.op("unfold", [(&padded).into(), Val::int(1), Val::int(size), Val::int(1)])?;
-    let mean = b.reduce("mean", &windows, &[rank], false)?;
+    let mean = match x.dtype() {
+        // Pools of ints divide as ints.
+        DType::I64 => {
+            let sum = b.reduce("sum", &windows, &[rank], false)?;
+            b.binary("floor_divide", &sum, Val::int(size))?
+        }
+        _ => b.reduce("mean", &windows, &[rank], false)?,
+    };
     let scaled = b.binary("mul", &mean, c.get("alpha").clone())?;
     let base = b.binary("add", &scaled, c.get("k").clone())?;
     let power = b.binary("pow", &base, c.get("beta").clone())?;
@@ -388,12 +398,12 @@ fn cross_map_lrn(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 fn normalize(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let args = vec![
-        c.get("input").clone(),
-        c.get("p").clone(),
-        c.get("dim").clone(),
-        Val::Bool(true),
-    ];
+    let p = match c.get("p") {
+        Val::None => Val::Float(2.0),
+        Val::Str(p) if &**p == "fro" => Val::Float(2.0),
+        p => p.clone(),
+    };
+    let args = vec![c.get("input").clone(), p, c.get("dim").clone(), Val::Bool(true)];
     let norm = b.op("linalg_vector_norm", args)?;
     let norm = b.binary("clamp", &norm, c.get("eps").clone())?;
     let x = c.leaf("input")?;

@@ -232,7 +232,7 @@ fn exponential() -> Vec<Op> {
         )
         .inplace_form(
             "torch.nn.functional.elu_",
-            "elu(Tensor input, float alpha=1.) -> Tensor",
+            "elu(Tensor input, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor",
         )
         .module("ELU(alpha=1.0, inplace=False) = elu(input, alpha)"),
         activation!(

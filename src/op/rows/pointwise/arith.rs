@@ -351,6 +351,7 @@ fn powers() -> Vec<Op> {
             .doc("self ** exponent; integers to negative integer tensors give 0 but for 1 and -1")
             .spelled("aten.pow.Tensor_Tensor aten.pow.Tensor_Scalar aten.pow.Scalar torch.pow Tensor.pow")
             .spelled("operator.pow builtins.pow Tensor.__pow__")
+            .form("builtins.pow", "pow(Tensor base, Tensor exp) -> Tensor")
             .form("Tensor.__rpow__", reversed)
             .inplace("aten.pow_.Tensor aten.pow_.Scalar Tensor.pow_ operator.ipow Tensor.__ipow__"),
         pointwise(

@@ -5,11 +5,12 @@ use crate::op::layout::has_format;
 use crate::op::pointwise::pointwise;
 use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::Scalar;
-use crate::types::{Category, DType, Kind, TensorType, Val};
+use crate::types::{Category, DType, Dim, Kind, TensorType, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let mut v = vec![to_dtype(), convert_stored(), to(), to_copy(), copy(), type_as(), item()];
+    v.extend([first_number(), class_name()]);
     v.extend(python_numbers());
     v
 }
@@ -211,7 +212,43 @@ fn item() -> Op {
         }),
     )
     .doc("the only element as a number")
-    .spelled("aten.item.default aten._local_scalar_dense.default Tensor.item")
+    .spelled("aten.item.default Tensor.item")
+}
+
+/// torch's kernel behind `item` does not look for more elements.
+fn first_number() -> Op {
+    Op::composite(
+        "_local_scalar_dense",
+        "_local_scalar_dense(Tensor self) -> Scalar",
+        |b, c| {
+            let x = c.leaf("self")?;
+            if x.ty.numel() == Dim::Const(0) {
+                return Err(OpError::shape("_local_scalar_dense: Empty tensor not supported"));
+            }
+            let flat = b.reshape(x, &[Dim::Const(-1)])?;
+            let first = b.select(&flat, 0, Dim::Const(0))?;
+            b.call("item", vec![first.into()])
+        },
+    )
+    .doc("the first element as a number")
+    .spelled("aten._local_scalar_dense.default")
+}
+
+/// What torch calls the class of a tensor of its dtype: `torch.FloatTensor`.
+fn class_name() -> Op {
+    Op::new(
+        "type_name",
+        "type(Tensor self, ScalarType? dtype=None, bool non_blocking=False) -> str",
+        |c, _| {
+            Ok(Val::str(&format!(
+                "torch.{}Tensor",
+                c.leaf("self")?.dtype.scalar_type_name()
+            )))
+        },
+        Meaning::Host,
+    )
+    .doc("the name of torch's class of tensors of the dtype")
+    .spelled("Tensor.type")
 }
 
 /// Python's `int`, `float`, `bool` and `not` of a one-element tensor.

@@ -138,7 +138,10 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
             Meaning::Routine(|c| maxima(c, N)),
         )
         .doc("maxima of windows chosen so that the result has the given size, and where they are")
-        .spelled(text!("aten.adaptive_max_pool{N}d.default {home}.adaptive_max_pool{N}d"))
+        .form(
+            text!("aten.adaptive_max_pool{N}d.default {home}.adaptive_max_pool{N}d"),
+            text!("adaptive_max_pool{N}d(Tensor self, int[{N}] output_size) -> (Tensor, Tensor)"),
+        )
         .form(
             text!("torch.nn.functional.adaptive_max_pool{N}d_with_indices"),
             text!(

@@ -1,8 +1,9 @@
 //! Pooling undone, and pooling over windows at random places.
 
+use super::window::{Kind, Pool};
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::dense::{indices, zeros};
-use crate::op::rows::spell::text;
+use crate::op::rows::spell::{list_text, text};
 use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
@@ -107,6 +108,7 @@ fn backward() -> Vec<Op> {
                 let (grad, x, at) = (c.leaf("grad_output")?, c.leaf("self")?, c.leaf("indices")?);
                 let shape = x.shape()?.to_vec();
                 let rank = shape.len();
+                check_pooled(&c.types())?;
                 let flat = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
                     let [lead @ .., height, width] = t.shape()? else {
                         return Err(OpError::shape("non-empty 3D or 4D (batch mode) tensor expected for input"));
@@ -123,6 +125,21 @@ fn backward() -> Vec<Op> {
         .doc("gradients added at the places of the maxima, zeros elsewhere")
         .spelled("aten.max_pool2d_with_indices_backward.default"),
     ]
+}
+
+/// Refuses a gradient that has not the sizes of what was pooled.
+fn check_pooled(c: &Call<TensorType>) -> OpResult<()> {
+    let out = Pool::of(c, 2, Kind::Max)?.out;
+    let grad = c.shaped("grad_output")?.1;
+    let differs = |(a, b): (&Dim, &Dim)| a.sub(b).as_const().is_some_and(|d| d != 0);
+    match grad.len() != out.len() || grad.iter().zip(&out).any(differs) {
+        false => Ok(()),
+        true => Err(OpError::shape(format!(
+            "Expected a tensor of sizes {} but got {}",
+            list_text(&out),
+            list_text(grad)
+        ))),
+    }
 }
 
 // --- unpooling ---------------------------------------------------------------------------------------------------------
@@ -283,7 +300,7 @@ fn fractional_type(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
         let over = x[lead + k]
             .as_const()
             .is_some_and(|have| size[k] + kernel[k] - 1 > have);
-        if size[k] < 1 || kernel[k] < 1 || over {
+        if size[k] < 0 || kernel[k] < 1 || over {
             return Err(OpError::shape(format!(
                 "fractional_max_pool{n}d(): pool size ({}) too large relative to the input size ({})",
                 kernel[k],

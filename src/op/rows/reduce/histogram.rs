@@ -48,13 +48,13 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("how many rows, or how much weight, fall into each cell of a grid, and the edges along each axis")
         .form(
-            "aten.histogramdd.default torch.histogramdd",
-            "histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
+            "aten.histogramdd.int_bins torch.histogramdd",
+            "histogramdd(Tensor self, int bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor[])",
         )
         .form(
-            "aten.histogramdd.int_bins torch.histogramdd",
-            "histogramdd(Tensor self, int bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
+            "aten.histogramdd.default torch.histogramdd",
+            "histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor[])",
         )
         .form(
@@ -101,6 +101,7 @@ fn parts_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Val<Traced>, Val<T
 fn edges_of(v: &Val<TensorType>) -> OpResult<Dim> {
     match v {
         Val::Leaf(t) => match t.shape.as_deref() {
+            Some([Dim::Const(0 | 1)]) => Err(OpError::arg("bins", "torch.histogram(): bins must be > 0, but got 0")),
             Some([n]) => Ok(n.clone()),
             _ => Err(OpError::shape(
                 "torch.histogramdd: bins tensor should have one dimension",

@@ -482,20 +482,31 @@ fn strips(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usize)> {
     let product = match c.opt_leaf("x") {
         None => b.binary("mul", &sums, c.get("dx").clone())?,
         Some(x) => {
-            let along = if x.rank()? == 1 {
-                0
-            } else {
-                wrap_dim(c.int("dim")?, x.rank()?)?
-            };
-            let mut steps = b.op("diff", [x.into(), Val::int(1), Val::int(along as i64)])?;
-            if x.rank()? == 1 {
-                for _ in dim + 1..rank {
-                    let end = steps.rank()?;
-                    steps = b.unsqueeze(&steps, end)?;
-                }
-            }
+            let x = as_long(b, x, rank, dim, &size)?;
+            let steps = b.op("diff", [x.into(), Val::int(1), Val::int(dim as i64)])?;
             b.binary("mul", &steps, &sums)?
         }
     };
     Ok((b.binary("div", &product, Val::Float(2.0))?, dim))
+}
+
+/// The places of a curve's points with as many dims as the curve, at least: a vector lies along `dim`, others are matched from the
+/// last dim on.
+fn as_long(b: &mut dyn Build, x: &Traced, rank: usize, dim: usize, size: &Dim) -> OpResult<Traced> {
+    let own = x.shape()?.to_vec();
+    let missing = rank.saturating_sub(own.len());
+    match own.as_slice() {
+        [n] => {
+            if n.sub(size).as_const().is_some_and(|d| d != 0) {
+                return Err(OpError::shape(
+                    "trapezoid: There must be one `x` value for each sample point",
+                ));
+            }
+            let mut shape = vec![Dim::Const(1); rank];
+            shape[dim] = n.clone();
+            b.reshape(x, &shape)
+        }
+        _ if missing > 0 => b.reshape(x, &[vec![Dim::Const(1); missing], own].concat()),
+        _ => Ok(x.clone()),
+    }
 }

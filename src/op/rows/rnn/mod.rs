@@ -234,6 +234,12 @@ fn initial_states(
     };
     let mut states = vec![];
     for (i, size) in [width, hidden].into_iter().take(1 + lstm as usize).enumerate() {
+        if let Some(found) = given.get(i).map(Traced::shape).transpose()?.and_then(<[_]>::last)
+            && found.as_const().is_some_and(|n| n != size)
+        {
+            let title = format!("Expected hidden[{i}] size ({sets}, {batch}, {size}), got one of size {found}");
+            return Err(OpError::shape(title));
+        }
         states.push(match given.get(i) {
             Some(t) if alone => b.unsqueeze(t, 1)?,
             Some(t) => t.clone(),

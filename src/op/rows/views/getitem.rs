@@ -61,21 +61,33 @@ impl Picked {
 }
 
 /// Whether a list is an index tensor written out (as against a sequence of indices, which Python writes as a tuple).
-fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>]) -> OpResult<Traced> {
+/// `size` is that of the dim it is for.
+fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Traced> {
     if !v.is_empty() && v.iter().all(|x| matches!(x, Val::Bool(_))) {
         let on: Vec<i64> = (0..)
             .zip(v)
             .filter(|(_, x)| x.as_int() == Some(1))
             .map(|(i, _)| i)
             .collect();
+        let mask = Dim::Const(v.len() as i64);
+        if size.sub(&mask).as_const().is_some_and(|d| d != 0) {
+            return Err(OpError::shape(format!(
+                "The shape of the mask [{mask}] does not match the shape of the indexed tensor, whose dim has size {size}"
+            )));
+        }
         return constant_indices(b, &on);
     }
-    if let Some(ints) = v.iter().map(Val::as_int).collect::<Option<Vec<_>>>() {
+    // torch makes a tensor of ints of them: floats are truncated.
+    let int = |v: &Val<Traced>| match v {
+        Val::Float(x) => Some(*x as i64),
+        v => v.as_int(),
+    };
+    if let Some(ints) = v.iter().map(int).collect::<Option<Vec<_>>>() {
         return constant_indices(b, &ints);
     }
     // Lists of lists, sizes and 0-d tensors are stacked.
     let rows = v.iter().map(|x| match x {
-        Val::List(v) | Val::Tuple(v) => list_tensor(b, v),
+        Val::List(v) | Val::Tuple(v) => list_tensor(b, v, &Dim::Unknown),
         Val::Leaf(t) => Ok(t.clone()),
         Val::Int(d) => b.full(&[], Val::Int(d.clone()), DType::I64),
         v => Err(OpError::arg(
@@ -91,13 +103,23 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>]) -> OpResult<Traced> {
 fn items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val<Traced>>> {
     let raw = match index {
         Val::Tuple(v) => v.clone(),
+        // A short list that holds what no tensor does is a tuple to torch.
+        Val::List(v) if v.len() < 32 && v.iter().any(|v| matches!(v, Val::None | Val::Slice(_) | Val::Ellipsis)) => {
+            v.clone()
+        }
         v => vec![v.clone()],
     };
     let mut out = vec![];
     let mut taken = 0;
+    // Behind `...` the dim is not counted.
+    let mut ellipsis = false;
     for v in raw {
         let v = match v {
-            Val::List(v) | Val::Tuple(v) => Val::Leaf(list_tensor(b, &v)?),
+            Val::List(v) | Val::Tuple(v) => {
+                let size = x.shape()?.get(taken).filter(|_| !ellipsis);
+                let size = size.cloned().unwrap_or(Dim::Unknown);
+                Val::Leaf(list_tensor(b, &v, &size)?)
+            }
             Val::Range(_) => {
                 return Err(OpError::arg(
                     "index",
@@ -106,6 +128,7 @@ fn items(b: &mut dyn Build, x: &Traced, index: &Val<Traced>) -> OpResult<Vec<Val
             }
             v => v,
         };
+        ellipsis |= matches!(v, Val::Ellipsis);
         taken += match &v {
             Val::Int(_) | Val::Slice(_) | Val::Any(_) => 1,
             Val::Leaf(t) if is_mask(t) => t.rank()?,
@@ -321,6 +344,8 @@ fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         b.op("expand", [value.into(), dims_val(&shape)])?
     } else {
         let indices = Val::List(std::mem::take(&mut p.indices));
+        // Leading dims of size 1 are dropped; those of an index are not known here, so all are.
+        let value = without_lead(b, &value, ones_ahead(&value)?)?;
         b.op("index_put", [target.into(), indices, value.into()])?
     };
     for (call, _) in p.views.iter().rev() {
@@ -330,6 +355,12 @@ fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// `value` without leading dims of size 1 beyond `rank`, which assignment ignores.
+/// The rank that a tensor has without its leading dims of size 1.
+fn ones_ahead(value: &Traced) -> OpResult<usize> {
+    let shape = value.shape()?;
+    Ok(shape.iter().skip_while(|d| **d == Dim::Const(1)).count())
+}
+
 fn without_lead(b: &mut dyn Build, value: &Traced, rank: usize) -> OpResult<Traced> {
     let shape = value.shape()?;
     let extra = shape.len().saturating_sub(rank);

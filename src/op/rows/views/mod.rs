@@ -290,6 +290,11 @@ fn squeeze(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<DimView> {
             .map(|&d| wrap_dim(d, shape.len()))
             .collect::<OpResult<Vec<_>>>()?,
     };
+    if let Some((_, d)) = dims.iter().enumerate().find(|(i, d)| dims[..*i].contains(d)) {
+        return Err(OpError::shape(format!(
+            "dim {d} appears multiple times in the list of dims"
+        )));
+    }
     let keep = |(i, d): (usize, &Dim)| (*d != Dim::Const(1) || !dims.contains(&i)).then(|| d.clone());
     Ok(DimView::reshape(shape.iter().enumerate().filter_map(keep).collect()))
 }

@@ -74,21 +74,24 @@ fn along_named_dims() -> Vec<Op> {
             |b, c| side_split(b, c, 1),
         )
         .doc("cut along dim 1 (dim 0 of a vector)")
-        .spelled("aten.hsplit.int aten.hsplit.array torch.hsplit Tensor.hsplit"),
+        .spelled("aten.hsplit.int aten.hsplit.array torch.hsplit Tensor.hsplit")
+        .form("Tensor.hsplit", "hsplit(Tensor self, int[] indices) -> Tensor[]"),
         sided(
             "vsplit",
             "vsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
             |b, c| side_split(b, c, 0),
         )
         .doc("cut along dim 0")
-        .spelled("aten.vsplit.int aten.vsplit.array torch.vsplit Tensor.vsplit"),
+        .spelled("aten.vsplit.int aten.vsplit.array torch.vsplit Tensor.vsplit")
+        .form("Tensor.vsplit", "vsplit(Tensor self, int[] indices) -> Tensor[]"),
         sided(
             "dsplit",
             "dsplit(Tensor self, Any indices_or_sections) -> Tensor[]",
             |b, c| side_split(b, c, 2),
         )
         .doc("cut along dim 2")
-        .spelled("aten.dsplit.int aten.dsplit.array torch.dsplit Tensor.dsplit"),
+        .spelled("aten.dsplit.int aten.dsplit.array torch.dsplit Tensor.dsplit")
+        .form("Tensor.dsplit", "dsplit(Tensor self, int[] indices) -> Tensor[]"),
     ]
 }
 

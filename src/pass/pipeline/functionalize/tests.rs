@@ -221,7 +221,10 @@ fn some_writes_may_go_to_expanded_tensors() {
         ("call_method zero_(%e)", [0.; 3]),
         ("call_method masked_fill_(%e, %mask, 7)", [7., 7., 3.]),
         ("call_method index_fill_(%e, 1, %i, 7)", [1., 7., 3.]),
-        ("call_method index_put_(%e, [None, %i], %seven)", [1., 7., 3.]),
+        (
+            "call_function aten.index_put_.default(%e, [None, %i], %seven)",
+            [1., 7., 3.],
+        ),
         ("call_method fill_diagonal_(%e, 7)", [7., 7., 3.]),
         ("call_method triu_(%e)", [0., 2., 3.]),
         ("call_function torch.threshold_(%e, 2, 7)", [7., 7., 3.]),
