@@ -270,6 +270,7 @@ fn results_lie_where_torch_puts_them() {
         ("torch.repeat_interleave(%t, 1, 0)", 2.),
         ("aten.index_put.default(%t, [%i], %two)", 1.),
         ("aten.select_scatter.default(%t, %two, 0, 0)", 1.),
+        ("torch.nonzero(%t)", 1.),
     ] {
         check(
             &format!(
