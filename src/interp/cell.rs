@@ -6,7 +6,7 @@
 
 use crate::op::layout::{Layout, Window, reshape_strides};
 use crate::op::sharing::{is_expanded, may_share, refused};
-use crate::op::view::strided_positions;
+use crate::op::view::{compose, strided_positions};
 use crate::op::{IndexMap, OpError, OpResult, View};
 use crate::tensor::{Tensor, contiguous_strides};
 use crate::types::{Dim, TensorType};
@@ -180,16 +180,9 @@ impl Cell {
             }
             IndexMap::Strided { .. } => None,
             IndexMap::Affine(map) => {
-                let mut offset = self.offset;
-                let mut strides = vec![0; view.shape.len()];
+                let (offset, mut strides) = compose(map, self.offset, &self.strides, view.shape.len());
                 let mut kept = vec![false; view.shape.len()];
-                for (x, s) in map.iter().zip(&self.strides) {
-                    offset += x.offset * s;
-                    for &(d, c) in &x.terms {
-                        strides[d] += c * s;
-                        kept[d] = true;
-                    }
-                }
+                map.iter().flat_map(|x| &x.terms).for_each(|&(d, _)| kept[d] = true);
                 // A new dim of one element steps over what lies inside of it, as torch's does.
                 let mut step = 1;
                 for (d, &n) in view.shape.iter().enumerate().rev() {

@@ -164,15 +164,8 @@ impl View {
             }
             IndexMap::Strided { offset, strides } => (offset.unwrap_or(0), strides.clone()),
             IndexMap::Affine(map) => {
-                let mut offset = 0;
-                let mut strides = vec![0; self.shape.len()];
-                for (x, s) in map.iter().zip(contiguous_strides(operand)) {
-                    offset += x.offset * s as i64;
-                    for &(d, c) in &x.terms {
-                        strides[d] += c * s as i64;
-                    }
-                }
-                (offset, strides)
+                let own: Vec<i64> = contiguous_strides(operand).into_iter().map(|s| s as i64).collect();
+                compose(map, 0, &own, self.shape.len())
             }
         }
     }
@@ -183,6 +176,19 @@ impl View {
         let (offset, strides) = self.strided(operand);
         strided_positions(&self.shape, offset, &strides, &mut f);
     }
+}
+
+/// Offset and strides of an affine view of `rank` dims, of an operand with this offset and these strides. A step along a dim of one
+/// element may be as large as it likes (`x[::2**62]`): sums saturate.
+pub fn compose(map: &[AffineIndex], offset: i64, operand: &[i64], rank: usize) -> (i64, Vec<i64>) {
+    let (mut offset, mut strides) = (offset, vec![0i64; rank]);
+    for (index, &s) in map.iter().zip(operand) {
+        offset = offset.saturating_add(index.offset.saturating_mul(s));
+        for &(d, c) in &index.terms {
+            strides[d] = strides[d].saturating_add(c.saturating_mul(s));
+        }
+    }
+    (offset, strides)
 }
 
 /// Calls `f(i, offset + Σ index[d] * strides[d])` for every index of `shape` in row-major order; `i` counts up.
@@ -203,7 +209,8 @@ pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut 
         for _ in 0..inner {
             f(i, p as usize);
             i += 1;
-            p += inner_stride;
+            // After the last element it may be anything.
+            p = p.wrapping_add(inner_stride);
         }
         let mut d = outer;
         loop {
@@ -212,11 +219,11 @@ pub fn strided_positions(shape: &[usize], offset: i64, strides: &[i64], f: &mut 
             }
             d -= 1;
             index[d] += 1;
-            base += strides[d];
+            base = base.wrapping_add(strides[d]);
             if index[d] < shape[d] {
                 break;
             }
-            base -= strides[d] * shape[d] as i64;
+            base = base.wrapping_sub(strides[d].wrapping_mul(shape[d] as i64));
             index[d] = 0;
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{Def, Tir, ValueId};
 use crate::op::IndexMap;
+use crate::op::view::compose;
 use crate::tensor::contiguous_strides;
 
 /// A strided window on the buffer of a value: element `i` of the window is element `offset + Σ i[d] * strides[d]` of
@@ -41,12 +42,7 @@ impl Access {
     fn through(&self, from: &[usize], map: &IndexMap, to: &[usize]) -> Option<Access> {
         match map {
             IndexMap::Affine(dims) => {
-                let mut strides = vec![0; to.len()];
-                let mut offset = self.offset;
-                for (index, s) in dims.iter().zip(&self.strides) {
-                    offset += index.offset * s;
-                    index.terms.iter().for_each(|&(d, c)| strides[d] += c * s);
-                }
+                let (offset, strides) = compose(dims, self.offset, &self.strides, to.len());
                 Some(Access {
                     base: self.base,
                     offset,
