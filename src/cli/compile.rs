@@ -22,7 +22,7 @@ pub struct Args {
     inputs: InputArgs,
     #[command(flatten)]
     weights: WeightsFile,
-    /// Write the text of a stage: ast, graph, code, dot, typed, optimized, fusion, kernels, clif, asm
+    /// Write the text of a stage: ast, graph, code, dot, typed, optimized, tir, fusion, kernels, clif, asm
     #[arg(long, value_name = "STAGE[=PATH]", value_parser = parse_emit)]
     emit: Vec<(Artifact, Option<String>)>,
     /// Write what each kernel computes and moves, and why other operations are not in it: `--emit fusion`

@@ -100,9 +100,13 @@ pub fn compile(session: &mut Session, model: Model, request: &Request) -> Staged
         texts.module(&c.module, Stage::Optimize);
     }
     if until >= Stage::Lower {
+        session.keep_tensor_ir(request.artifacts.contains(&Artifact::Tir));
         let mut lowered = ready::lower(session, &c.module, &request.dims)?;
         match &lowered.program {
-            Some(program) => texts.add(Stage::Lower, |a| text::program(program, a)),
+            Some(program) => texts.add(Stage::Lower, |a| match a {
+                Artifact::Tir => text::tensor_ir(session.tensor_ir()),
+                a => text::program(program, a),
+            }),
             None if wanted >= Some(Stage::Lower) => {
                 session.report(lowered.nothing.take().unwrap_or_else(nothing_compiled));
                 return Err(Reported);

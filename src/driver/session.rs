@@ -50,6 +50,8 @@ pub struct Session {
     observers: Vec<Box<dyn Observer>>,
     /// The threads of the last executable, for the next with as many.
     pool: Option<Arc<Pool>>,
+    /// The tensor IR after each step of the last lowering, if it is kept.
+    tensor_ir: Option<Vec<(&'static str, String)>>,
 }
 
 impl Session {
@@ -244,6 +246,16 @@ impl Session {
         self.optimized(module, report, start)
     }
 
+    /// Keeps the tensor IR of later lowerings as text, or no longer.
+    pub fn keep_tensor_ir(&mut self, keep: bool) {
+        self.tensor_ir = keep.then(Vec::new);
+    }
+
+    /// The tensor IR as the last lowering read it, and after each of its steps, if it was kept.
+    pub fn tensor_ir(&self) -> &[(&'static str, String)] {
+        self.tensor_ir.as_deref().unwrap_or_default()
+    }
+
     /// Lowers an optimised module's entry graph, with its sizes bound by `dims`.
     pub fn lower(&mut self, module: &GraphModule, dims: &Dims) -> Staged<Program> {
         let graph = module.entry().ok_or(Reported)?;
@@ -254,7 +266,14 @@ impl Session {
     pub fn lower_graph(&mut self, module: &GraphModule, graph: &Graph, dims: &Dims) -> Staged<Program> {
         let start = Instant::now();
         let dims = dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
-        match lower::lower(module, graph, &dims) {
+        let mut texts = self.tensor_ir.as_ref().map(|_| vec![]);
+        let lowered = lower::lower_traced(module, graph, &dims, &mut |step, tir| {
+            if let Some(texts) = &mut texts {
+                texts.push((step, tir.to_string()));
+            }
+        });
+        self.tensor_ir = texts;
+        match lowered {
             Ok(program) => {
                 self.took(Stage::Lower, Product::Program(&program), start);
                 Ok(program)

@@ -1,22 +1,26 @@
 //! Lowering: from an optimised graph to a [`Program`], a list of steps over planned buffers.
 //!
 //! ```text
-//! Graph ──Tir::read──▶ tensor IR ──fuse──▶ clusters ──schedule──▶ kernels ──place──▶ Program
+//! Graph ──read──▶ tensor IR ──layout, copies──▶ tensor IR ──fuse──▶ clusters ──emit──▶ Program ──place──▶ Program
 //! ```
 //!
-//! * [`ir`] — the graph's ops become their meanings, with all sizes known;
-//! * [`mod@fuse`] — pointwise values and reductions gather in clusters, one kernel each;
-//! * [`schedule`] and [`special`] — clusters and special values become loop nests;
-//! * [`mod@access`] — views become strides, so that nothing is copied for them;
-//! * `place` — buffers get places in one arena;
-//! * [`Program`] — what comes out: steps over buffers.
+//! [`PIPELINE`] lists the steps after reading. Each has a folder or a file:
 //!
-//! Contractions and library calls are steps of their own, carried out by `math` and by the ops' routines.
+//! * [`ir`] — the tensor IR: values in SSA form with all sizes known, and its text;
+//! * `read` — the graph's ops become their meanings; [`contract`] and `special` recognise what has kernels of its own;
+//! * `layout` — which values lie channels last in memory;
+//! * [`mod@fuse`] — pointwise values and reductions gather in clusters, one kernel each;
+//! * `emit` — clusters become loop nests ([`schedule`]), the others steps of `math` and of the ops' routines; views are strides;
+//! * `place` — buffers get places in one arena.
 
 pub mod contract;
+mod emit;
 pub mod fuse;
 pub mod ir;
+mod layout;
+mod pipeline;
 mod place;
+mod read;
 pub mod schedule;
 pub mod special;
 
@@ -25,356 +29,48 @@ mod random_tests;
 #[cfg(test)]
 mod tests;
 
-use crate::diag::{Code, Diagnostic};
-use crate::graph::{Graph, GraphModule};
-use crate::math::contract::Activation;
-use crate::op::Call;
-use crate::op::control::parts;
-use crate::program::{Buffer, BufferId, Input, Operand, Place, Program, RoutineCall, Step, Tail};
-use crate::types::Val;
-use access::{Access, access};
-use contract::tail;
 pub use contract::{expansion, recurrent};
-use fuse::{Fusion, Unit, UnitId, fuse};
 pub use fuse::{cluster, cost, explain, join};
 pub use ir::access;
-use ir::{Def, Tir, ValueId, layout};
-use schedule::{Scheduled, Stored};
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+pub use pipeline::{Change, PIPELINE, StepInfo, lower_tir, trace};
+
+use crate::diag::Diagnostic;
+use crate::graph::{Graph, GraphModule};
+use crate::op::OpError;
+use crate::program::Program;
+use ir::Tir;
+use std::collections::HashMap;
 
 /// Why a graph cannot be lowered.
 pub type LowerError = Box<Diagnostic>;
 
 /// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
 pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Program, LowerError> {
-    let mut program = lower_tir(&mut Tir::read(module, graph, dims)?)?;
+    lower_traced(module, graph, dims, &mut |_, _| ())
+}
+
+/// [`lower`], which shows the tensor IR as it was read and after each step that may change it.
+pub fn lower_traced(
+    module: &GraphModule,
+    graph: &Graph,
+    dims: &HashMap<String, i64>,
+    seen: &mut dyn FnMut(&'static str, &Tir),
+) -> Result<Program, LowerError> {
+    let mut program = trace(Tir::read(module, graph, dims)?, seen)?;
     program.mutations = graph.mutations.clone();
     let placed = |n| Some((graph[n].name().into(), graph[n].meta.loc.clone()?));
     program.places = graph.iter().filter_map(placed).collect();
-    let mut fusion = std::mem::take(&mut program.fusion);
-    for kernel in &mut fusion.kernels {
-        kernel.places = program.places_of(&kernel.nodes.join("_and_"));
+    let kernels = program.fusion.kernels.iter();
+    let places: Vec<String> = kernels.map(|k| program.places_of(&k.nodes.join("_and_"))).collect();
+    for (kernel, places) in program.fusion.kernels.iter_mut().zip(places) {
+        kernel.places = places;
     }
-    program.fusion = fusion;
     Ok(program)
 }
 
-/// Lowers tensor IR.
-pub fn lower_tir(tir: &mut Tir) -> Result<Program, LowerError> {
-    let limits = tir.limits;
-    let islands = layout::relayout(std::mem::take(tir));
-    *tir = islands.map_err(|e| Box::new(Diagnostic::new(e.code, e.title)))?;
-    tir.limits = limits;
-    tir.merge_reductions();
-    copy_view_results(tir)?;
-    let tir = &*tir;
-    let fusion = fuse(tir);
-    let hosts = tail::candidates(tir, &fusion);
-    let mut l = Lowering {
-        tir,
-        fusion: &fusion,
-        program: Program::default(),
-        buffer_of: HashMap::new(),
-        parts_of: HashMap::new(),
-        kernels: HashMap::new(),
-        hosting: hosts.values().map(|h| h.contraction).collect(),
-        hosts,
-    };
-    l.program.inputs = tir
-        .inputs
-        .iter()
-        .enumerate()
-        .map(|(i, (name, v))| l.input(i, name, v))
-        .collect();
-    for &u in &fusion.order {
-        let unit = fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist");
-        l.unit(u, unit)?;
-        let names = l.names(u, unit);
-        l.program.nodes.resize(l.program.steps.len(), names);
-    }
-    l.explain();
-    l.outputs()?;
-    expansion::join(&mut l.program);
-    l.place();
-    place::keep_in_caches(&mut l.program);
-    Ok(l.program)
-}
-
-/// A result must be a whole row-major buffer: results that are views of one get a copy.
-fn copy_view_results(tir: &mut Tir) -> Result<(), LowerError> {
-    let Some(output) = tir.output.take() else { return Ok(()) };
-    let copied = output.try_map(&mut |&v| {
-        let is_view = matches!(tir.value(v).def, Def::View { .. });
-        let whole = access(tir, v, &|v| !matches!(tir.value(v).def, Def::View { .. }))
-            .is_some_and(|a| a.offset == 0 && a.is_contiguous(&tir.value(v).shape) && same_size(tir, &a, v));
-        if is_view && !whole {
-            tir.copy(v).map(Val::Leaf)
-        } else {
-            Ok(Val::Leaf(v))
-        }
-    });
-    tir.output = Some(copied.map_err(|e| Box::new(Diagnostic::new(e.code, e.title)))?);
-    Ok(())
-}
-
-fn same_size(tir: &Tir, a: &Access, v: ValueId) -> bool {
-    tir.value(a.base).numel() == tir.value(v).numel()
-}
-
-struct Lowering<'a> {
-    tir: &'a Tir,
-    fusion: &'a Fusion,
-    program: Program,
-    buffer_of: HashMap<ValueId, BufferId>,
-    /// What the parts of split reductions come to.
-    parts_of: HashMap<ValueId, BufferId>,
-    /// The positions of clusters in [`Program::fusion`].
-    kernels: HashMap<UnitId, usize>,
-    /// Clusters that may follow a contraction as its tail.
-    hosts: HashMap<UnitId, tail::Host>,
-    /// Their contractions, which run where the clusters would.
-    hosting: HashSet<ValueId>,
-}
-
-impl Lowering<'_> {
-    fn input(&self, i: usize, name: &Arc<str>, v: &Val<ValueId>) -> Input {
-        let ty = v
-            .as_leaf()
-            .map(|&v| (self.tir.value(v).dtype, self.tir.value(v).shape.clone()));
-        Input {
-            name: name.clone(),
-            ty,
-            state: self.tir.state.get(&i).cloned(),
-        }
-    }
-
-    /// The buffer of a stored value.
-    fn buffer(&mut self, v: ValueId) -> BufferId {
-        if let Some(&b) = self.buffer_of.get(&v) {
-            return b;
-        }
-        let def = self.tir.value(v);
-        let place = match &def.def {
-            Def::Input(n) => Place::Input(*n),
-            Def::Constant(t) => Place::Constant(t.clone()),
-            _ => Place::Arena(0),
-        };
-        let id = BufferId(self.program.buffers.len());
-        let buffer = Buffer {
-            name: def.name.clone(),
-            dtype: def.dtype,
-            shape: def.shape.clone(),
-            place,
-        };
-        self.program.buffers.push(buffer);
-        self.buffer_of.insert(v, id);
-        id
-    }
-
-    /// The buffer that a kernel takes.
-    fn stored_buffer(&mut self, s: Stored) -> BufferId {
-        let (of, shape) = match s {
-            Stored::Value(v) => return self.buffer(v),
-            Stored::Parts { of, parts, rows } => (of, vec![parts, rows]),
-        };
-        if let Some(&b) = self.parts_of.get(&of) {
-            return b;
-        }
-        let def = self.tir.value(of);
-        let dtype = match &def.def {
-            Def::Reduce { how, .. } => how.acc,
-            _ => def.dtype,
-        };
-        let id = BufferId(self.program.buffers.len());
-        self.program.buffers.push(Buffer {
-            name: format!("{}_parts", def.name).into(),
-            dtype,
-            shape,
-            place: Place::Arena(0),
-        });
-        self.parts_of.insert(of, id);
-        id
-    }
-
-    fn operand(&mut self, v: ValueId) -> Operand {
-        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
-        let a = access(self.tir, v, &stored).expect("views have strides, see Tir::view");
-        let buffer = self.buffer(a.base);
-        Operand {
-            buffer,
-            offset: a.offset,
-            shape: self.tir.value(v).shape.clone(),
-            strides: a.strides,
-        }
-    }
-
-    fn unit(&mut self, id: UnitId, unit: &Unit) -> Result<(), LowerError> {
-        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
-        match unit {
-            Unit::Cluster(c) => {
-                if c.members
-                    .iter()
-                    .all(|m| !stored(m.value) || self.tir.value(m.value).numel() == 0)
-                {
-                    // Dead, or nothing to write.
-                    for m in c.members.iter().filter(|m| stored(m.value)) {
-                        self.buffer(m.value);
-                    }
-                    return Ok(());
-                }
-                let name = self.kernel_name(c.members.iter().map(|m| m.value));
-                let s = schedule::schedule(self.tir, self.fusion, c, &name);
-                let s = s.map_err(|e| internal(&name, &e.to_string()))?;
-                self.kernels.insert(id, self.program.fusion.kernels.len());
-                self.program.fusion.kernel(self.tir, self.fusion, c, &name, &s);
-                match (self.hosts.get(&id), s) {
-                    (Some(&host), mut s) if s.len() == 1 => self.after_contraction(host, s.remove(0)),
-                    (_, s) => s.into_iter().try_for_each(|s| self.kernel(s)),
-                }
-            }
-            // Runs where its tail would.
-            Unit::Value(v) if self.hosting.contains(v) => Ok(()),
-            &Unit::Value(v) => match &self.tir.value(v).def {
-                _ if self.tir.value(v).numel() == 0 => {
-                    self.buffer(v);
-                    Ok(())
-                }
-                def @ (Def::Contract { args, .. }
-                | Def::Special {
-                    args,
-                    how: ir::Special::Attention(_) | ir::Special::Recurrent { .. },
-                }) => self.contract(v, def, args),
-                _ => {
-                    let s = special::kernels::write(self.tir, v, &stored);
-                    self.kernel(s.map_err(|e| internal(&self.tir.value(v).name, &e.to_string()))?)
-                }
-            },
-            &Unit::Call(i) => {
-                let c = &self.tir.calls[i];
-                let call = c.call.map(|&v| self.operand(v));
-                let outs = c.results.iter().map(|&v| self.buffer(v)).collect();
-                let step = call_step(call, c.graphs.clone(), outs)?;
-                self.program.steps.push(step);
-                Ok(())
-            }
-        }
-    }
-
-    /// What fusion did not join.
-    fn explain(&mut self) {
-        let report = &mut self.program.fusion;
-        report.notes(self.tir, self.fusion, &self.kernels);
-        for (contraction, kernel, why) in tail::apart(self.tir, self.fusion, &self.hosts) {
-            let [a, b] = [contraction, kernel].map(|v| &*self.tir.value(v).name);
-            report.apart(a, b, why);
-        }
-    }
-
-    /// The names of the nodes that a unit computes.
-    fn names(&self, id: UnitId, unit: &Unit) -> Vec<Arc<str>> {
-        let mut values: Vec<ValueId> = match unit {
-            Unit::Cluster(c) => c.members.iter().map(|m| m.value).collect(),
-            Unit::Value(v) => vec![*v],
-            &Unit::Call(i) => self.tir.calls[i].results.clone(),
-        };
-        values.extend(self.hosts.get(&id).map(|h| h.contraction));
-        let activated = values.iter().filter_map(|v| self.fusion.activated.get(v).copied());
-        values.extend(activated.collect::<Vec<_>>());
-        let mut names: Vec<Arc<str>> = values.into_iter().map(|v| self.tir.value(v).name.clone()).collect();
-        names.sort();
-        names.dedup();
-        names
-    }
-
-    fn contract(&mut self, v: ValueId, def: &Def, args: &[ValueId]) -> Result<(), LowerError> {
-        let operands: Vec<Operand> = args.iter().map(|&a| self.operand(a)).collect();
-        let (dtype, shape) = (self.tir.value(v).dtype, self.tir.value(v).shape.clone());
-        let last = self.tir.channels_last.get(&v).copied().unwrap_or_default();
-        let (result, act) = match self.fusion.activated.get(&v) {
-            Some(&r) => {
-                let [a, b] = [v, r].map(|v| &*self.tir.value(v).name);
-                self.program
-                    .fusion
-                    .with(a, b, "in registers, before the result is stored");
-                (r, self.tir.activations[&r])
-            }
-            None => (v, Activation::None),
-        };
-        let what = contract::step(def, &operands, dtype, &shape, act, last)?;
-        let out = self.buffer(result);
-        self.program.steps.push(Step::Contract { what, out, tail: None });
-        Ok(())
-    }
-
-    /// The contraction `host` and the kernel that reads it: as one step, if the kernel can be its tail.
-    fn after_contraction(&mut self, host: tail::Host, s: Scheduled) -> Result<(), LowerError> {
-        let tail::Host {
-            contraction: host,
-            result,
-        } = host;
-        let def = &self.tir.value(host).def;
-        let args = self.tir.operands(host);
-        let flat = tail::is_flat(&s, host, self.tir.value(host).numel());
-        let [a, b] = [host, result].map(|v| &*self.tir.value(v).name);
-        if !flat {
-            self.program.fusion.apart(a, b, tail::Apart::Places);
-            self.contract(host, def, &args)?;
-            return self.kernel(s);
-        }
-        let how = "on each piece of the result while it is in cache";
-        self.program.fusion.with(a, b, how);
-        let out = self.buffer(result);
-        self.buffer_of.insert(host, out);
-        self.contract(host, def, &args)?;
-        let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
-        self.program.kernels.push(s.kernel);
-        let kernel = self.program.kernels.len() - 1;
-        if let Some(Step::Contract { tail, .. }) = self.program.steps.last_mut() {
-            *tail = Some(Tail { kernel, buffers });
-        }
-        Ok(())
-    }
-
-    /// A name that says what a kernel computes: its stored values' nodes.
-    fn kernel_name(&self, values: impl Iterator<Item = ValueId>) -> String {
-        let mut names: Vec<&str> = vec![];
-        for v in values.filter(|v| self.fusion.stored[v.0 as usize]) {
-            let n = &*self.tir.value(v).name;
-            if !names.contains(&n) {
-                names.push(n);
-            }
-        }
-        names.truncate(4);
-        names.join("_and_")
-    }
-
-    fn kernel(&mut self, s: Scheduled) -> Result<(), LowerError> {
-        let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
-        self.program.kernels.push(s.kernel);
-        let kernel = self.program.kernels.len() - 1;
-        self.program.steps.push(Step::Kernel { kernel, buffers });
-        Ok(())
-    }
-}
-
-/// The step of a call that has no kernel: control flow if it calls graphs.
-fn call_step(call: Call<Operand>, graphs: Vec<Program>, outs: Vec<BufferId>) -> Result<Step, LowerError> {
-    let op: Arc<str> = call.op.name.into();
-    if graphs.is_empty() {
-        let call = RoutineCall { op, args: call.args };
-        return Ok(Step::Routine { call, outs });
-    }
-    let parts = parts(&call).map_err(|e| Box::new(Diagnostic::new(e.code, e.title)))?;
-    Ok(Step::Control {
-        op,
-        parts,
-        graphs,
-        outs,
-    })
-}
-
-fn internal(name: &str, what: &str) -> LowerError {
-    let d = Diagnostic::new(Code::E0602, format!("the kernel of `{name}` does not verify: {what}"));
-    Box::new(d.help("this is a fault in fxc; run it with --interpret, and please report the graph"))
+/// The diagnostic of an op that cannot be lowered, without its place.
+fn diagnostic(e: OpError) -> LowerError {
+    let mut d = Diagnostic::new(e.code, e.title);
+    (d.notes, d.help) = (e.notes, e.help);
+    Box::new(d)
 }

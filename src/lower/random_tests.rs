@@ -5,9 +5,10 @@
 
 use super::ir::access::access;
 use super::ir::{Def, Tir, ValueId};
-use super::{Place, Program, Step, lower_tir};
+use super::lower_tir;
 use crate::kernel::interpret;
 use crate::op::{AffineIndex, Combine, IndexMap, Reduction};
+use crate::program::{Place, Program, Step};
 use crate::scalar::{Binary, Expr, Unary};
 use crate::types::{DType, TensorType, Val};
 use proptest::prelude::*;
@@ -306,13 +307,13 @@ proptest! {
 
     #[test]
     fn programs_compute_what_the_tensor_ir_says(bytes in proptest::collection::vec(any::<u8>(), 20..60)) {
-        let mut t = random_graph(&bytes);
+        let t = random_graph(&bytes);
         let inputs: Vec<Vec<f32>> = t
             .inputs
             .iter()
             .map(|(_, v)| (0..t.value(*v.as_leaf().unwrap()).numel()).map(|i| ((i * 37 + 11) % 23) as f32 * 0.25 - 2.5).collect())
             .collect();
-        let p = lower_tir(&mut t).unwrap_or_else(|e| panic!("{}", e.title));
+        let p = lower_tir(t.clone()).unwrap_or_else(|e| panic!("{}", e.title));
         let want = evaluate(&t, &inputs);
         let got = run(&p, &inputs);
         for (v, g) in t.output.as_ref().unwrap().leaves().into_iter().zip(&got) {

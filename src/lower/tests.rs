@@ -1,90 +1,50 @@
-//! Fusion and scheduling on tensor IR written out by hand.
+//! The steps of lowering on tensor IR written as text.
 
 use super::fuse::{Unit, fuse};
-use super::ir::{Def, Tir, ValueId};
+use super::ir::Tir;
 use super::schedule::schedule;
+use super::trace;
 use crate::kernel::{Kernel, Stmt};
-use crate::op::{Combine, IndexMap, Reduction};
-use crate::scalar::{Binary, Expr, Unary};
-use crate::types::{DType, TensorType, Val};
-use std::sync::Arc;
 
-fn arg_expr(n: u32, f: impl FnOnce(&mut Expr, &[crate::scalar::Ref]) -> crate::scalar::Ref) -> Expr {
-    let mut e = Expr::new();
-    let args: Vec<_> = (0..n).map(|i| e.arg(i, DType::F32)).collect();
-    let root = f(&mut e, &args);
-    e.roots.push(root);
-    e
+fn tir(text: &str) -> Tir {
+    Tir::parse(text).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn input(t: &mut Tir, shape: &[usize]) -> ValueId {
-    let n = t.inputs.len();
-    let v = t.push(DType::F32, shape, Def::Input(n)).unwrap();
-    t.inputs.push((format!("x{n}").into(), Val::Leaf(v)));
-    v
-}
-
-fn unary(t: &mut Tir, op: Unary, x: ValueId) -> ValueId {
-    let shape = t.value(x).shape.clone();
-    let expr = arg_expr(1, |e, a| e.unary(op, a[0]));
-    t.push(DType::F32, &shape, Def::Pointwise { expr, args: vec![x] })
-        .unwrap()
-}
-
-fn binary(t: &mut Tir, op: Binary, x: ValueId, y: ValueId) -> ValueId {
-    let (a, b) = (t.value(x).shape.clone(), t.value(y).shape.clone());
-    let dims = |s: &[usize]| s.iter().map(|&d| d.into()).collect::<Vec<crate::types::Dim>>();
-    let shape = crate::types::broadcast_dims(&dims(&a), &dims(&b)).unwrap();
-    let shape: Vec<usize> = shape.iter().map(|d| d.as_const().unwrap() as usize).collect();
-    let expr = arg_expr(2, |e, a| e.binary(op, a[0], a[1]));
-    t.push(DType::F32, &shape, Def::Pointwise { expr, args: vec![x, y] })
-        .unwrap()
-}
-
-fn reduce(t: &mut Tir, combine: Combine, x: ValueId, dims: &[usize]) -> ValueId {
-    let mut shape = t.value(x).shape.clone();
-    dims.iter().for_each(|&d| shape[d] = 1);
-    let same = arg_expr(1, |_, a| a[0]);
-    let how = Arc::new(Reduction {
-        operand: 0,
-        dims: dims.to_vec(),
-        keepdim: true,
-        combine,
-        pre: same.clone(),
-        post: same,
-        acc: DType::F32,
-        out: TensorType::fixed(DType::F32, &shape),
-    });
-    t.push(
-        DType::F32,
-        &shape,
-        Def::Reduce {
-            arg: x,
-            dims: dims.to_vec(),
-            how,
-        },
+/// Softmax of `%x` over its last dim, as values of the same rank.
+fn softmax(shape: &str, kept: &str, dim: usize) -> String {
+    format!(
+        "%x: f32{shape} = input 0
+         %max: f32{kept} = max(%x) dims=[{dim}]
+         %exp: f32{shape} = map(%x, %max) {{ exp(sub(a0, a1)) }}
+         %sum: f32{kept} = sum(%exp) dims=[{dim}]
+         %y: f32{shape} = map(%exp, %sum) {{ div(a0, a1) }}
+         return %y"
     )
-    .unwrap()
 }
 
-fn softmax(t: &mut Tir, x: ValueId, dim: usize) -> ValueId {
-    let max = reduce(t, Combine::Max, x, &[dim]);
-    let shifted = binary(t, Binary::Sub, x, max);
-    let exp = unary(t, Unary::Exp, shifted);
-    let sum = reduce(t, Combine::Sum, exp, &[dim]);
-    binary(t, Binary::Div, exp, sum)
-}
-
-fn kernels(t: &Tir) -> Vec<Kernel> {
-    let f = fuse(t);
+fn kernels(text: &str) -> Vec<Kernel> {
+    let t = tir(text);
+    let f = fuse(&t);
     let clusters = f.order.iter().filter_map(|u| match &f.units[u.as_u32() as usize] {
         Some(Unit::Cluster(c)) => Some(c),
         _ => None,
     });
     clusters
-        .flat_map(|c| schedule(t, &f, c, "kernel").unwrap_or_else(|e| panic!("{e}")))
+        .flat_map(|c| schedule(&t, &f, c, "kernel").unwrap_or_else(|e| panic!("{e}")))
         .map(|s| s.kernel)
         .collect()
+}
+
+/// The tensor IR after a step of the pipeline.
+fn after(step: &str, text: &str) -> String {
+    let mut found = String::new();
+    let lowered = trace(tir(text), &mut |name, t| {
+        if name == step {
+            found = t.to_string();
+        }
+    });
+    lowered.unwrap_or_else(|e| panic!("{}", e.title));
+    found
 }
 
 fn loops(body: &[Stmt]) -> usize {
@@ -93,11 +53,7 @@ fn loops(body: &[Stmt]) -> usize {
 
 #[test]
 fn softmax_is_one_kernel_of_three_loops() {
-    let mut t = Tir::default();
-    let x = input(&mut t, &[4, 8, 64]);
-    let y = softmax(&mut t, x, 2);
-    t.output = Some(Val::Leaf(y));
-    let ks = kernels(&t);
+    let ks = kernels(&softmax("[4, 8, 64]", "[4, 8, 1]", 2));
     assert_eq!(ks.len(), 1);
     // The outer dims merge; the exponentials are kept in a row between the loops.
     assert_eq!(ks[0].parallel_extent(), 32);
@@ -107,11 +63,7 @@ fn softmax_is_one_kernel_of_three_loops() {
 
 #[test]
 fn softmax_over_another_dim_runs_in_columns() {
-    let mut t = Tir::default();
-    let x = input(&mut t, &[16, 64]);
-    let y = softmax(&mut t, x, 0);
-    t.output = Some(Val::Leaf(y));
-    let ks = kernels(&t);
+    let ks = kernels(&softmax("[16, 64]", "[1, 64]", 0));
     assert_eq!(ks.len(), 1);
     let outer = ks[0].parallel_loop().unwrap();
     assert!(outer.vector && ks[0].parallel_extent() == 64);
@@ -120,64 +72,118 @@ fn softmax_over_another_dim_runs_in_columns() {
 
 #[test]
 fn a_residual_joins_the_normalisation_that_reads_it_and_is_stored_once() {
-    let mut t = Tir::default();
-    let (a, b) = (input(&mut t, &[8, 32]), input(&mut t, &[8, 32]));
-    let x = binary(&mut t, Binary::Add, a, b);
-    let sum = reduce(&mut t, Combine::Sum, x, &[1]);
-    let centred = binary(&mut t, Binary::Sub, x, sum);
-    let square = binary(&mut t, Binary::Mul, centred, centred);
-    let var = reduce(&mut t, Combine::Sum, square, &[1]);
-    let inv = unary(&mut t, Unary::Rsqrt, var);
-    let y = binary(&mut t, Binary::Mul, centred, inv);
-    t.output = Some(Val::Tuple(vec![Val::Leaf(y), Val::Leaf(x)]));
-    let ks = kernels(&t);
+    let ks = kernels(
+        "%a: f32[8, 32] = input 0
+         %b: f32[8, 32] = input 1
+         %x: f32[8, 32] = map(%a, %b) { add(a0, a1) }
+         %sum: f32[8, 1] = sum(%x) dims=[1]
+         %centred: f32[8, 32] = map(%x, %sum) { sub(a0, a1) }
+         %square: f32[8, 32] = map(%centred) { mul(a0, a0) }
+         %var: f32[8, 1] = sum(%square) dims=[1]
+         %inv: f32[8, 1] = map(%var) { rsqrt(a0) }
+         %y: f32[8, 32] = map(%centred, %inv) { mul(a0, a1) }
+         return (%y, %x)",
+    );
     assert_eq!(ks.len(), 1);
     assert_eq!(ks[0].params().count(), 4);
 }
 
 #[test]
 fn a_path_through_another_unit_keeps_clusters_apart() {
-    // y = x1 + transpose(x1): the transposed read is of a finished buffer.
-    let mut t = Tir::default();
-    let a = input(&mut t, &[8, 8]);
-    let x = unary(&mut t, Unary::Exp, a);
-    let swapped = IndexMap::Affine(vec![super::ir::same_dim(1), super::ir::same_dim(0)]);
-    let v = t.view(x, swapped, &[8, 8]).unwrap();
-    let y = binary(&mut t, Binary::Add, x, v);
-    t.output = Some(Val::Leaf(y));
-    assert_eq!(kernels(&t).len(), 2);
+    // The transposed read is of a finished buffer.
+    let ks = kernels(
+        "%a: f32[8, 8] = input 0
+         %x: f32[8, 8] = map(%a) { exp(a0) }
+         %swapped: f32[8, 8] = affine(%x) at=[d1, d0]
+         %y: f32[8, 8] = map(%x, %swapped) { add(a0, a1) }
+         return %y",
+    );
+    assert_eq!(ks.len(), 2);
 }
 
 #[test]
 fn keepdim_or_not_makes_no_difference() {
-    let mut t = Tir::default();
-    let x = input(&mut t, &[4, 6, 32]);
-    let s = reduce(&mut t, Combine::Sum, x, &[2]);
-    let flat = t.view(s, IndexMap::Reshape, &[4, 6]).unwrap();
-    let e = unary(&mut t, Unary::Exp, flat);
-    let wide = t.view(e, IndexMap::Reshape, &[4, 6, 1]).unwrap();
-    let y = binary(&mut t, Binary::Mul, x, wide);
-    t.output = Some(Val::Leaf(y));
-    let ks = kernels(&t);
+    let ks = kernels(
+        "%x: f32[4, 6, 32] = input 0
+         %s: f32[4, 6, 1] = sum(%x) dims=[2]
+         %flat: f32[4, 6] = reshape(%s)
+         %e: f32[4, 6] = map(%flat) { exp(a0) }
+         %wide: f32[4, 6, 1] = reshape(%e)
+         %y: f32[4, 6, 32] = map(%x, %wide) { mul(a0, a1) }
+         return %y",
+    );
     assert_eq!(ks.len(), 1);
     assert_eq!(ks[0].params().count(), 2);
 }
 
 #[test]
 fn reshapes_without_strides_are_copied() {
-    let mut t = Tir::default();
-    let x = input(&mut t, &[4, 6]);
-    let swapped = IndexMap::Affine(vec![super::ir::same_dim(1), super::ir::same_dim(0)]);
-    let v = t.view(x, swapped, &[6, 4]).unwrap();
+    use crate::op::IndexMap;
+    let mut t = tir("%x: f32[4, 6] = input 0\n%v: f32[6, 4] = affine(%x) at=[d1, d0]\nreturn %v");
+    let [x, v] = [0, 1].map(super::ir::ValueId);
     let flat = t.view(v, IndexMap::Reshape, &[24]).unwrap();
     // A transposed matrix has no one stride: its elements are written down in order first.
     let at = t.access(flat).unwrap();
     assert!(at.base != x && at.is_contiguous(&[24]), "{at:?}");
     assert_eq!(t.value(at.base).shape, [6, 4]);
-    let y = unary(&mut t, Unary::Exp, flat);
-    t.output = Some(Val::Leaf(y));
-    assert_eq!(kernels(&t).len(), 2);
     // Of the matrix as it is, a flat view is only strides.
     let flat = t.view(x, IndexMap::Reshape, &[24]).unwrap();
     assert_eq!(t.access(flat).unwrap().base, x);
+}
+
+#[test]
+fn layout_turns_a_convolution_and_what_follows_it() {
+    let text = "\
+        %x: f32[1, 16, 8, 8] = input 0
+        %w: f32[16, 16, 3, 3] = constant
+        %conv: f32[1, 16, 8, 8] = conv(%x, %w) stride=[1, 1] padding=[1, 1] dilation=[1, 1] groups=1
+        %relu: f32[1, 16, 8, 8] = map(%conv) { max(a0, f32(0.0)) } activation=relu
+        %pool: f32[1, 16, 4, 4] = max_pool(%relu) first=2 kernel=[2, 2] stride=[2, 2] padding=[0, 0] dilation=[1, 1]
+        return %pool";
+    insta::assert_snapshot!(after("layout", text), @r"
+    %x: f32[1, 16, 8, 8] = input 0
+    %w: f32[16, 16, 3, 3] = constant
+    %conv: f32[1, 8, 8, 16] = conv(%x, %w) stride=[1, 1] padding=[1, 1] dilation=[1, 1] groups=1 channels_last=[0, 1]
+    %conv#1: f32[1, 16, 8, 8] = affine(%conv) at=[d0, d2, d3, d1]
+    %relu: f32[1, 8, 8, 16] = map(%conv) { max(a0, f32(0.0)) } activation=relu
+    %relu#1: f32[1, 16, 8, 8] = affine(%relu) at=[d0, d2, d3, d1]
+    %pool: f32[1, 4, 4, 16] = max_pool(%relu) first=1 kernel=[2, 2] stride=[2, 2] padding=[0, 0] dilation=[1, 1]
+    %pool#1: f32[1, 16, 4, 4] = affine(%pool) at=[d0, d2, d3, d1]
+    return %pool#1
+    ");
+}
+
+#[test]
+fn a_reduction_that_is_computed_twice_is_computed_once() {
+    let text = "\
+        %x: f32[4, 8] = input 0
+        %a: f32[4, 1] = sum(%x) dims=[1]
+        %b: f32[4, 1] = sum(%x) dims=[1]
+        %c: f32[4, 1] = sum(%x) dims=[1] after { neg(a0) }
+        %y: f32[4, 1] = map(%a, %b, %c) { add(a0, mul(a1, a2)) }
+        return %y";
+    insta::assert_snapshot!(after("merge-reductions", text), @r"
+    %x: f32[4, 8] = input 0
+    %a: f32[4, 1] = sum(%x) dims=[1] in=f32
+    %b: f32[4, 1] = reshape(%a)
+    %c: f32[4, 1] = sum(%x) dims=[1] in=f32 after { neg(a0) }
+    %y: f32[4, 1] = map(%a, %b, %c) { add(a0, mul(a1, a2)) }
+    return %y
+    ");
+}
+
+#[test]
+fn results_that_are_views_are_copied() {
+    let text = "\
+        %x: f32[4, 8] = input 0
+        %t: f32[8, 4] = affine(%x) at=[d1, d0]
+        %flat: f32[32] = reshape(%x)
+        return (%t, %flat)";
+    insta::assert_snapshot!(after("copy-results", text), @r"
+    %x: f32[4, 8] = input 0
+    %t: f32[8, 4] = affine(%x) at=[d1, d0]
+    %flat: f32[32] = reshape(%x)
+    %flat#1: f32[8, 4] = map(%t) { a0 }
+    return (%flat#1, %flat)
+    ");
 }

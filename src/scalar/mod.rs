@@ -15,6 +15,7 @@ pub mod incomplete_gamma;
 pub mod math;
 pub mod orthogonal;
 mod parse;
+pub mod text;
 
 pub use eval::{EvalError, Evaluator, Lane, Source, eval, eval_tensors};
 pub use parse::{Input, Number, ParseError, Settings, parse};

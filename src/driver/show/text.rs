@@ -23,6 +23,8 @@ pub enum Artifact {
     Optimized,
     /// The same as Python that runs under PyTorch.
     OptimizedCode,
+    /// The tensor IR, as read and after each step of lowering that changes it.
+    Tir,
     /// What the kernels compute together, what apart, and why.
     Fusion,
     /// The program and its kernels, as Python that runs.
@@ -39,7 +41,7 @@ pub enum Artifact {
 
 impl Artifact {
     /// All, in the order of the stages.
-    pub const ALL: [Artifact; 11] = [
+    pub const ALL: [Artifact; 12] = [
         Artifact::Ast,
         Artifact::Graph,
         Artifact::Code,
@@ -47,6 +49,7 @@ impl Artifact {
         Artifact::Typed,
         Artifact::Optimized,
         Artifact::OptimizedCode,
+        Artifact::Tir,
         Artifact::Fusion,
         Artifact::Kernels,
         Artifact::Clif,
@@ -61,6 +64,7 @@ impl Artifact {
             Artifact::Typed => "typed",
             Artifact::Optimized => "optimized",
             Artifact::OptimizedCode => "optimized-code",
+            Artifact::Tir => "tir",
             Artifact::Fusion => "fusion",
             Artifact::Kernels => "kernels",
             Artifact::Clif => "clif",
@@ -83,7 +87,7 @@ impl Artifact {
             Artifact::Ast | Artifact::Graph | Artifact::Code | Artifact::Dot => Stage::Load,
             Artifact::Typed => Stage::Check,
             Artifact::Optimized | Artifact::OptimizedCode => Stage::Optimize,
-            Artifact::Fusion | Artifact::Kernels => Stage::Lower,
+            Artifact::Tir | Artifact::Fusion | Artifact::Kernels => Stage::Lower,
             Artifact::Clif | Artifact::Asm => Stage::Compile,
         }
     }
@@ -129,6 +133,19 @@ pub fn module(m: &GraphModule, artifact: Artifact) -> String {
         Artifact::Dot => entry.map(|g| graph::dot::dot(g, &m.name, Some(m))).unwrap_or_default(),
         _ => graph::print(m),
     }
+}
+
+/// The tensor IR as it was read, and after each step of lowering that changed it.
+pub fn tensor_ir(steps: &[(&'static str, String)]) -> String {
+    let mut out = String::new();
+    for (i, (step, text)) in steps.iter().enumerate() {
+        let changed = i == 0 || steps[i - 1].1 != *text;
+        match changed {
+            true => out.push_str(&format!("// {step}\n{text}\n")),
+            false => out.push_str(&format!("// {step}: no change\n\n")),
+        }
+    }
+    out
 }
 
 /// The text of a program: Python that runs, or what fusion did and why.

@@ -11,27 +11,6 @@ pub use crate::program::report::{Cost, LAUNCH};
 use crate::scalar::{Expr, Node};
 use std::collections::BTreeSet;
 
-/// From where on kernels are cut into parts, or put together.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Kernels of few iterations that take at least these nanoseconds are cut into parts.
-    pub long: f64,
-    /// Nanoseconds of a part, about.
-    pub part: f64,
-    /// Independent kernels of at most these nanoseconds run as one: it is about what runs on one thread anyway.
-    pub small: f64,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            long: 20_000.0,
-            part: 5_000.0,
-            small: 4_000.0,
-        }
-    }
-}
-
 /// The value whose buffer an operand is: views looked through.
 pub(in crate::lower) fn base(tir: &Tir, mut v: ValueId) -> ValueId {
     while let Def::View { arg, .. } = &tir.value(v).def {

@@ -5,16 +5,13 @@
 //! their own are decomposed on the way, computations on sizes disappear into constants.
 
 pub mod access;
-mod build;
-mod control;
-pub(super) mod layout;
-pub(super) mod read;
+mod text;
+
+pub use text::TirError;
 
 use self::access::{Access, access};
-use crate::lower::fuse::cost::Limits;
 use crate::math::contract::{Activation, Cell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, Traced};
-use crate::program::Program;
 use crate::scalar::Expr;
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{DType, TensorType, Val};
@@ -197,14 +194,35 @@ pub struct RoutineCall {
     pub call: Call<ValueId>,
     /// The tensors among the results, flattened; an empty one stands for a call that gives none.
     pub results: Vec<ValueId>,
-    /// For control flow: the programs of the graphs it calls.
-    pub graphs: Vec<Program>,
+    /// For control flow: the graphs it calls.
+    pub graphs: Vec<Tir>,
 }
 
 impl RoutineCall {
     /// Whether it may do more than compute: draw random numbers, or call graphs that do.
     pub fn does_more(&self) -> bool {
         self.call.op.effect != op::Effect::Pure || !self.graphs.is_empty()
+    }
+}
+
+/// From where on kernels are cut into parts, or put together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Kernels of few iterations that take at least these nanoseconds are cut into parts.
+    pub long: f64,
+    /// Nanoseconds of a part, about.
+    pub part: f64,
+    /// Independent kernels of at most these nanoseconds run as one: it is about what runs on one thread anyway.
+    pub small: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            long: 20_000.0,
+            part: 5_000.0,
+            small: 4_000.0,
+        }
     }
 }
 
@@ -321,7 +339,7 @@ impl Tir {
     }
 
     /// Makes reductions that are computed twice one: a variance has a mean of its own beside the one that is asked for.
-    pub(in crate::lower) fn merge_reductions(&mut self) {
+    pub(in crate::lower) fn merge_reductions(&mut self) -> OpResult<()> {
         // As text: zeros of two signs are not the same, and NaN is.
         let text = |e: &Expr| format!("{:?} {:?}", e.roots, e.nodes().map(|n| (n.1, n.2)).collect::<Vec<_>>());
         let same_expr = |a: &Expr, b: &Expr| text(a) == text(b);
@@ -346,6 +364,27 @@ impl Tir {
                 None => others.push(v),
             }
         }
+        Ok(())
+    }
+
+    /// A result must be a whole row-major buffer: results that are views of one get a copy.
+    pub(in crate::lower) fn copy_view_results(&mut self) -> OpResult<()> {
+        let Some(output) = self.output.take() else {
+            return Ok(());
+        };
+        let is_view = |tir: &Tir, v: ValueId| matches!(tir.value(v).def, Def::View { .. });
+        let copied = output.try_map(&mut |&v| {
+            let shown = self
+                .access(v)
+                .filter(|a| a.offset == 0 && a.is_contiguous(&self.value(v).shape));
+            let whole = shown.is_some_and(|a| self.value(a.base).numel() == self.value(v).numel());
+            match is_view(self, v) && !whole {
+                true => self.copy(v).map(Val::Leaf),
+                false => Ok(Val::Leaf(v)),
+            }
+        });
+        self.output = Some(copied?);
+        Ok(())
     }
 
     /// Where the elements of `v` are, every value that is not a view having a buffer.

@@ -17,7 +17,7 @@
 //! the outcome is rounded once. Operands of two dtypes are an error except that a b8 becomes the other's dtype.
 
 mod fold;
-mod names;
+pub(in crate::scalar) mod names;
 mod typing;
 
 use super::{Expr, Ref, Unary};

@@ -5,13 +5,13 @@ use crate::types::{Category, DType};
 
 /// An infix operator.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Infix {
+pub(in crate::scalar) enum Infix {
     Compare(Compare),
     Binary(Binary),
 }
 
 /// Operators, longer spellings first: text, binding power (comparisons lowest), meaning.
-pub(super) const INFIX: &[(&str, u8, Infix)] = &[
+pub(in crate::scalar) const INFIX: &[(&str, u8, Infix)] = &[
     ("**", 9, Infix::Binary(Binary::Pow)),
     ("//", 7, Infix::Binary(Binary::FloorDiv)),
     ("<<", 5, Infix::Binary(Binary::Shl)),
@@ -35,7 +35,7 @@ pub(super) const INFIX: &[(&str, u8, Infix)] = &[
 /// Binding power of unary `-`, `+`, `~`: below `**`, above `*`.
 pub(super) const PREFIX_POWER: u8 = 8;
 
-pub(super) const UNARY: &[(&str, Unary)] = &[
+pub(in crate::scalar) const UNARY: &[(&str, Unary)] = &[
     ("neg", Unary::Neg),
     ("abs", Unary::Abs),
     ("sign", Unary::Sign),
@@ -82,7 +82,7 @@ pub(super) const UNARY: &[(&str, Unary)] = &[
     ("signbit", Unary::SignBit),
 ];
 
-pub(super) const BINARY: &[(&str, Binary)] = &[
+pub(in crate::scalar) const BINARY: &[(&str, Binary)] = &[
     ("truncdiv", Binary::TruncDiv),
     ("fmod", Binary::Fmod),
     ("pow", Binary::Pow),

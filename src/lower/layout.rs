@@ -10,7 +10,7 @@
 //! the majority of its operands, everything else its operand. A value also counts as channels last if it happens to lie
 //! so: `x.permute(0, 3, 1, 2)` of a linear layer's result is such a value, and costs nothing.
 
-use super::{Def, Special, Tir, ValueDef, ValueId, Window};
+use super::ir::{Def, Special, Tir, ValueDef, ValueId, Window};
 use crate::op::{Contraction, IndexMap, OpResult, Reduction};
 use crate::scalar::{Expr, Node};
 use crate::types::DType;
@@ -28,16 +28,21 @@ fn is_island_conv(d: &ValueDef) -> bool {
     conv && d.dtype == DType::F32 && d.shape.len() >= 3
 }
 
-/// The same tensor IR with islands channels last.
-pub(in crate::lower) fn relayout(old: Tir) -> OpResult<Tir> {
-    if !old.values.iter().any(is_island_conv) {
-        return Ok(old);
+/// Lays islands channels last.
+pub(in crate::lower) fn relayout(tir: &mut Tir) -> OpResult<()> {
+    if tir.values.iter().any(is_island_conv) {
+        *tir = islands_last(tir)?;
     }
-    let wants = wants(&old);
+    Ok(())
+}
+
+/// The same tensor IR with islands channels last.
+fn islands_last(old: &Tir) -> OpResult<Tir> {
+    let wants = wants(old);
     let n = old.values.len();
     let mut r = Relayout {
         new: Tir::default(),
-        old: &old,
+        old,
         wants,
         plain: Vec::with_capacity(n),
         last: vec![None; n],
@@ -51,6 +56,7 @@ pub(in crate::lower) fn relayout(old: Tir) -> OpResult<Tir> {
     new.inputs = inputs.map(|(name, v)| (name.clone(), v.map(at))).collect();
     new.output = old.output.as_ref().map(|o| o.map(at));
     new.state = old.state.clone();
+    new.limits = old.limits;
     new.calls = old.calls.clone();
     for c in &mut new.calls {
         c.call = c.call.map(at);
@@ -126,7 +132,7 @@ fn last_dim(d: usize, rank: usize) -> usize {
 
 /// `[N, C, spatial…]` as `[N, spatial…, C]`.
 fn to_last(rank: usize) -> IndexMap {
-    IndexMap::Affine((0..rank).map(|d| super::same_dim(last_dim(d, rank))).collect())
+    IndexMap::Affine((0..rank).map(|d| super::ir::same_dim(last_dim(d, rank))).collect())
 }
 
 /// `[N, spatial…, C]` as `[N, C, spatial…]`.
@@ -136,7 +142,7 @@ fn to_first(rank: usize) -> IndexMap {
         d if d == rank - 1 => 1,
         d => d + 1,
     };
-    IndexMap::Affine((0..rank).map(|d| super::same_dim(from(d))).collect())
+    IndexMap::Affine((0..rank).map(|d| super::ir::same_dim(from(d))).collect())
 }
 
 /// Whether both orders are the same in memory.

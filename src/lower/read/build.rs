@@ -1,7 +1,7 @@
 //! From calls of ops to values of the tensor IR: what each kind of meaning becomes, and what decompositions build.
 
-use super::{Def, RoutineCall, Tir, ValueId};
 use crate::diag::Code;
+use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{
     self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpResult, Reduction, Sizes, Traced, lift,

@@ -1,7 +1,10 @@
 //! Reading a graph: [`Reader`] walks the nodes, binds symbolic sizes and makes the values of each call.
 
-use super::build::with_defaults;
-use super::{Def, Tir, ValueId};
+mod build;
+mod control;
+
+use self::build::with_defaults;
+use super::ir::{Def, Tir, ValueId};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::lower::LowerError;

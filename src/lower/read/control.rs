@@ -1,14 +1,13 @@
-//! Control flow: each graph that is called becomes a program of its own, compiled for the types it is called with.
+//! Control flow: each graph that is called becomes tensor IR of its own, for the types it is called with.
 
-use super::read::Reader;
-use super::{Def, RoutineCall, Tir, ValueId};
+use super::Reader;
 use crate::control::{Control, Parts, items};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{NodeId, Opcode};
-use crate::lower::{LowerError, lower_tir};
+use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
+use crate::lower::{LowerError, diagnostic};
 use crate::op::control::parts;
 use crate::op::{Call, OpError, OpResult, Traced};
-use crate::program::Program;
 use crate::types::{TensorType, Type, Val};
 
 /// How deep graphs that call graphs may nest.
@@ -24,24 +23,27 @@ impl Reader<'_> {
         }
     }
 
-    /// A control-flow call: programs for its graphs, and values for the tensors of its result.
+    /// A control-flow call: tensor IR for its graphs, and values for the tensors of its result.
     pub(in crate::lower) fn control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
         if self.depth >= MAX_DEPTH {
             let title = format!("graphs that call graphs nest more than {MAX_DEPTH} deep");
-            return Err(plain(OpError::new(Code::E0601, title)));
+            return Err(diagnostic(OpError::new(Code::E0601, title)));
         }
         let types = call.map(|t| t.ty.clone());
-        let p = parts(&types).map_err(plain)?;
+        let p = parts(&types).map_err(diagnostic)?;
         let mut graphs = vec![];
         for (i, name) in p.graphs.iter().enumerate() {
-            let inputs = inputs(&p, i).map_err(plain)?;
+            let inputs = inputs(&p, i).map_err(diagnostic)?;
             let Some(graph) = self.module.graphs.get(name) else {
-                return Err(plain(OpError::new(Code::E0110, format!("there is no graph `{name}`"))));
+                return Err(diagnostic(OpError::new(
+                    Code::E0110,
+                    format!("there is no graph `{name}`"),
+                )));
             };
             if !graph.mutations.is_empty() {
                 let title =
                     format!("`{name}` writes to its inputs or to buffers, which a graph that is called may not");
-                return Err(plain(
+                return Err(diagnostic(
                     OpError::new(Code::E0601, title).help("return the new values instead"),
                 ));
             }
@@ -54,20 +56,19 @@ impl Reader<'_> {
                     "`{name}` reads the buffer `{}`, which its caller writes",
                     graph[n].target()
                 );
-                return Err(plain(
+                return Err(diagnostic(
                     OpError::new(Code::E0601, title).help("pass the buffer's value as an operand"),
                 ));
             }
-            let mut tir = Tir::read_for(self.module, graph, self.dims, &inputs, self.depth + 1)?;
-            graphs.push(lower_tir(&mut tir)?);
+            graphs.push(Tir::read_for(self.module, graph, self.dims, &inputs, self.depth + 1)?);
         }
-        let ty = result(&p, &graphs).map_err(plain)?;
-        self.tir.control(call, graphs, &ty).map_err(plain)
+        let ty = result(&p, &graphs).map_err(diagnostic)?;
+        self.tir.control(call, graphs, &ty).map_err(diagnostic)
     }
 }
 
 impl Tir {
-    fn control(&mut self, call: &Call<Traced>, graphs: Vec<Program>, ty: &Type) -> OpResult<Val<ValueId>> {
+    fn control(&mut self, call: &Call<Traced>, graphs: Vec<Tir>, ty: &Type) -> OpResult<Val<ValueId>> {
         let index = self.calls.len();
         let mut results = vec![];
         let out = ty.try_map(&mut |t: &TensorType| {
@@ -89,13 +90,6 @@ impl Tir {
         })?;
         Ok(out)
     }
-}
-
-fn plain(e: OpError) -> LowerError {
-    let mut d = Diagnostic::new(e.code, e.title);
-    d.notes = e.notes;
-    d.help = e.help;
-    Box::new(d)
 }
 
 /// The types that graph `i` is called with.
@@ -124,14 +118,14 @@ fn row(v: &Type) -> OpResult<Type> {
     }
 }
 
-/// The type of a program's result.
-fn result_of(p: &Program) -> Type {
-    let Some(out) = &p.output else { return Val::None };
-    out.map(|(b, shape)| TensorType::fixed(p.buffers[b.0].dtype, shape))
+/// The type of a graph's result.
+fn result_of(tir: &Tir) -> Type {
+    let Some(out) = &tir.output else { return Val::None };
+    out.map(|&v| TensorType::fixed(tir.value(v).dtype, &tir.value(v).shape))
 }
 
-/// The type of the call's result, by what its programs give.
-fn result(p: &Parts<TensorType>, graphs: &[Program]) -> OpResult<Type> {
+/// The type of the call's result, by what its graphs give.
+fn result(p: &Parts<TensorType>, graphs: &[Tir]) -> OpResult<Type> {
     let first = result_of(&graphs[0]);
     let differ = |a: &Type, b: &Type| {
         OpError::new(

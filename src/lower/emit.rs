@@ -1,0 +1,326 @@
+//! From fused tensor IR to a program: clusters become loop nests, contractions and calls steps of their own.
+
+use super::access::access;
+use super::contract::{self, tail};
+use super::fuse::{Fusion, Unit, UnitId};
+use super::ir::{self, Def, Tir, ValueId};
+use super::schedule::{self, Scheduled, Stored};
+use super::{LowerError, diagnostic, lower_tir, special};
+use crate::diag::{Code, Diagnostic};
+use crate::math::contract::Activation;
+use crate::op::Call;
+use crate::op::control::parts;
+use crate::program::{Buffer, BufferId, Input, Operand, Place, Program, RoutineCall, Step, Tail};
+use crate::types::Val;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Makes a program of tensor IR, whose buffers have no place in the arena yet.
+pub(super) fn emit(tir: &Tir, fusion: &Fusion) -> Result<Program, LowerError> {
+    let hosts = tail::candidates(tir, fusion);
+    let mut l = Lowering {
+        tir,
+        fusion,
+        program: Program::default(),
+        buffer_of: HashMap::new(),
+        parts_of: HashMap::new(),
+        kernels: HashMap::new(),
+        hosting: hosts.values().map(|h| h.contraction).collect(),
+        hosts,
+    };
+    let inputs = tir.inputs.iter().enumerate();
+    l.program.inputs = inputs.map(|(i, (name, v))| l.input(i, name, v)).collect();
+    for &u in &fusion.order {
+        let unit = fusion.units[u.as_u32() as usize].as_ref().expect("ordered units exist");
+        l.unit(u, unit)?;
+        let names = l.names(u, unit);
+        l.program.nodes.resize(l.program.steps.len(), names);
+    }
+    l.explain();
+    l.outputs()?;
+    Ok(l.program)
+}
+
+struct Lowering<'a> {
+    tir: &'a Tir,
+    fusion: &'a Fusion,
+    program: Program,
+    buffer_of: HashMap<ValueId, BufferId>,
+    /// What the parts of split reductions come to.
+    parts_of: HashMap<ValueId, BufferId>,
+    /// The positions of clusters in [`Program::fusion`].
+    kernels: HashMap<UnitId, usize>,
+    /// Clusters that may follow a contraction as its tail.
+    hosts: HashMap<UnitId, tail::Host>,
+    /// Their contractions, which run where the clusters would.
+    hosting: HashSet<ValueId>,
+}
+
+impl Lowering<'_> {
+    fn input(&self, i: usize, name: &Arc<str>, v: &Val<ValueId>) -> Input {
+        let ty = v
+            .as_leaf()
+            .map(|&v| (self.tir.value(v).dtype, self.tir.value(v).shape.clone()));
+        Input {
+            name: name.clone(),
+            ty,
+            state: self.tir.state.get(&i).cloned(),
+        }
+    }
+
+    /// The buffer of a stored value.
+    fn buffer(&mut self, v: ValueId) -> BufferId {
+        if let Some(&b) = self.buffer_of.get(&v) {
+            return b;
+        }
+        let def = self.tir.value(v);
+        let place = match &def.def {
+            Def::Input(n) => Place::Input(*n),
+            Def::Constant(t) => Place::Constant(t.clone()),
+            _ => Place::Arena(0),
+        };
+        let id = BufferId(self.program.buffers.len());
+        let buffer = Buffer {
+            name: def.name.clone(),
+            dtype: def.dtype,
+            shape: def.shape.clone(),
+            place,
+        };
+        self.program.buffers.push(buffer);
+        self.buffer_of.insert(v, id);
+        id
+    }
+
+    /// The buffer that a kernel takes.
+    fn stored_buffer(&mut self, s: Stored) -> BufferId {
+        let (of, shape) = match s {
+            Stored::Value(v) => return self.buffer(v),
+            Stored::Parts { of, parts, rows } => (of, vec![parts, rows]),
+        };
+        if let Some(&b) = self.parts_of.get(&of) {
+            return b;
+        }
+        let def = self.tir.value(of);
+        let dtype = match &def.def {
+            Def::Reduce { how, .. } => how.acc,
+            _ => def.dtype,
+        };
+        let id = BufferId(self.program.buffers.len());
+        self.program.buffers.push(Buffer {
+            name: format!("{}_parts", def.name).into(),
+            dtype,
+            shape,
+            place: Place::Arena(0),
+        });
+        self.parts_of.insert(of, id);
+        id
+    }
+
+    fn operand(&mut self, v: ValueId) -> Operand {
+        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
+        let a = access(self.tir, v, &stored).expect("views have strides, see Tir::view");
+        let buffer = self.buffer(a.base);
+        Operand {
+            buffer,
+            offset: a.offset,
+            shape: self.tir.value(v).shape.clone(),
+            strides: a.strides,
+        }
+    }
+
+    fn unit(&mut self, id: UnitId, unit: &Unit) -> Result<(), LowerError> {
+        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
+        match unit {
+            Unit::Cluster(c) => {
+                if c.members
+                    .iter()
+                    .all(|m| !stored(m.value) || self.tir.value(m.value).numel() == 0)
+                {
+                    // Dead, or nothing to write.
+                    for m in c.members.iter().filter(|m| stored(m.value)) {
+                        self.buffer(m.value);
+                    }
+                    return Ok(());
+                }
+                let name = self.kernel_name(c.members.iter().map(|m| m.value));
+                let s = schedule::schedule(self.tir, self.fusion, c, &name);
+                let s = s.map_err(|e| internal(&name, &e.to_string()))?;
+                self.kernels.insert(id, self.program.fusion.kernels.len());
+                self.program.fusion.kernel(self.tir, self.fusion, c, &name, &s);
+                match (self.hosts.get(&id), s) {
+                    (Some(&host), mut s) if s.len() == 1 => self.after_contraction(host, s.remove(0)),
+                    (_, s) => s.into_iter().try_for_each(|s| self.kernel(s)),
+                }
+            }
+            // Runs where its tail would.
+            Unit::Value(v) if self.hosting.contains(v) => Ok(()),
+            &Unit::Value(v) => match &self.tir.value(v).def {
+                _ if self.tir.value(v).numel() == 0 => {
+                    self.buffer(v);
+                    Ok(())
+                }
+                def @ (Def::Contract { args, .. }
+                | Def::Special {
+                    args,
+                    how: ir::Special::Attention(_) | ir::Special::Recurrent { .. },
+                }) => self.contract(v, def, args),
+                _ => {
+                    let s = special::kernels::write(self.tir, v, &stored);
+                    self.kernel(s.map_err(|e| internal(&self.tir.value(v).name, &e.to_string()))?)
+                }
+            },
+            &Unit::Call(i) => {
+                let c = &self.tir.calls[i];
+                let call = c.call.map(|&v| self.operand(v));
+                let outs = c.results.iter().map(|&v| self.buffer(v)).collect();
+                let step = call_step(call, &c.graphs, outs)?;
+                self.program.steps.push(step);
+                Ok(())
+            }
+        }
+    }
+
+    /// What fusion did not join.
+    fn explain(&mut self) {
+        let report = &mut self.program.fusion;
+        report.notes(self.tir, self.fusion, &self.kernels);
+        for (contraction, kernel, why) in tail::apart(self.tir, self.fusion, &self.hosts) {
+            let [a, b] = [contraction, kernel].map(|v| &*self.tir.value(v).name);
+            report.apart(a, b, why);
+        }
+    }
+
+    /// The names of the nodes that a unit computes.
+    fn names(&self, id: UnitId, unit: &Unit) -> Vec<Arc<str>> {
+        let mut values: Vec<ValueId> = match unit {
+            Unit::Cluster(c) => c.members.iter().map(|m| m.value).collect(),
+            Unit::Value(v) => vec![*v],
+            &Unit::Call(i) => self.tir.calls[i].results.clone(),
+        };
+        values.extend(self.hosts.get(&id).map(|h| h.contraction));
+        let activated = values.iter().filter_map(|v| self.fusion.activated.get(v).copied());
+        values.extend(activated.collect::<Vec<_>>());
+        let mut names: Vec<Arc<str>> = values.into_iter().map(|v| self.tir.value(v).name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    fn contract(&mut self, v: ValueId, def: &Def, args: &[ValueId]) -> Result<(), LowerError> {
+        let operands: Vec<Operand> = args.iter().map(|&a| self.operand(a)).collect();
+        let (dtype, shape) = (self.tir.value(v).dtype, self.tir.value(v).shape.clone());
+        let last = self.tir.channels_last.get(&v).copied().unwrap_or_default();
+        let (result, act) = match self.fusion.activated.get(&v) {
+            Some(&r) => {
+                let [a, b] = [v, r].map(|v| &*self.tir.value(v).name);
+                self.program
+                    .fusion
+                    .with(a, b, "in registers, before the result is stored");
+                (r, self.tir.activations[&r])
+            }
+            None => (v, Activation::None),
+        };
+        let what = contract::step(def, &operands, dtype, &shape, act, last)?;
+        let out = self.buffer(result);
+        self.program.steps.push(Step::Contract { what, out, tail: None });
+        Ok(())
+    }
+
+    /// The contraction `host` and the kernel that reads it: as one step, if the kernel can be its tail.
+    fn after_contraction(&mut self, host: tail::Host, s: Scheduled) -> Result<(), LowerError> {
+        let tail::Host {
+            contraction: host,
+            result,
+        } = host;
+        let def = &self.tir.value(host).def;
+        let args = self.tir.operands(host);
+        let flat = tail::is_flat(&s, host, self.tir.value(host).numel());
+        let [a, b] = [host, result].map(|v| &*self.tir.value(v).name);
+        if !flat {
+            self.program.fusion.apart(a, b, tail::Apart::Places);
+            self.contract(host, def, &args)?;
+            return self.kernel(s);
+        }
+        let how = "on each piece of the result while it is in cache";
+        self.program.fusion.with(a, b, how);
+        let out = self.buffer(result);
+        self.buffer_of.insert(host, out);
+        self.contract(host, def, &args)?;
+        let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
+        self.program.kernels.push(s.kernel);
+        let kernel = self.program.kernels.len() - 1;
+        if let Some(Step::Contract { tail, .. }) = self.program.steps.last_mut() {
+            *tail = Some(Tail { kernel, buffers });
+        }
+        Ok(())
+    }
+
+    /// A name that says what a kernel computes: its stored values' nodes.
+    fn kernel_name(&self, values: impl Iterator<Item = ValueId>) -> String {
+        let mut names: Vec<&str> = vec![];
+        for v in values.filter(|v| self.fusion.stored[v.0 as usize]) {
+            let n = &*self.tir.value(v).name;
+            if !names.contains(&n) {
+                names.push(n);
+            }
+        }
+        names.truncate(4);
+        names.join("_and_")
+    }
+
+    fn kernel(&mut self, s: Scheduled) -> Result<(), LowerError> {
+        let buffers = s.buffers.iter().map(|&v| self.stored_buffer(v)).collect();
+        self.program.kernels.push(s.kernel);
+        let kernel = self.program.kernels.len() - 1;
+        self.program.steps.push(Step::Kernel { kernel, buffers });
+        Ok(())
+    }
+}
+
+/// The step of a call that has no kernel: control flow if it calls graphs.
+fn call_step(call: Call<Operand>, graphs: &[Tir], outs: Vec<BufferId>) -> Result<Step, LowerError> {
+    let op: Arc<str> = call.op.name.into();
+    if graphs.is_empty() {
+        let call = RoutineCall { op, args: call.args };
+        return Ok(Step::Routine { call, outs });
+    }
+    let graphs = graphs.iter().cloned().map(lower_tir).collect::<Result<_, _>>()?;
+    let parts = parts(&call).map_err(diagnostic)?;
+    Ok(Step::Control {
+        op,
+        parts,
+        graphs,
+        outs,
+    })
+}
+
+fn internal(name: &str, what: &str) -> LowerError {
+    let d = Diagnostic::new(Code::E0602, format!("the kernel of `{name}` does not verify: {what}"));
+    Box::new(d.help("this is a fault in fxc; run it with --interpret, and please report the graph"))
+}
+
+impl Lowering<'_> {
+    fn outputs(&mut self) -> Result<(), LowerError> {
+        let Some(output) = &self.tir.output else {
+            return Err(Box::new(Diagnostic::new(Code::E0601, "the graph has no output")));
+        };
+        let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
+        let result = output.map(|&v| {
+            let a = access(self.tir, v, &stored).expect("results have buffers");
+            (v, a.base)
+        });
+        let bases: Vec<ValueId> = result.leaves().iter().map(|(_, b)| *b).collect();
+        let mut n = 0;
+        for b in bases {
+            let id = self.buffer(b);
+            let place = &mut self.program.buffers[id.0].place;
+            if matches!(place, Place::Arena(_)) {
+                *place = Place::Output(n);
+                n += 1;
+            }
+        }
+        self.program.outputs = n;
+        self.program.output = Some(result.map(|(v, b)| (self.buffer_of[b], self.tir.value(*v).shape.clone())));
+        Ok(())
+    }
+}

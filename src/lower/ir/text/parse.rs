@@ -1,0 +1,409 @@
+//! Text to tensor IR.
+
+use super::print::combine;
+use crate::lower::ir::{Attend, Def, Running, Special, Tir, ValueId, Window};
+use crate::math::contract::{Activation, Cell};
+use crate::op::{AffineIndex, Combine, Contraction, Convolution, IndexMap, MatrixProduct, Reduction};
+use crate::scalar::Expr;
+use crate::scalar::text::{parse_constant, parse_expr};
+use crate::tensor::{Tensor, byte_len, is_available};
+use crate::types::{DType, TensorType, Val};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// What is wrong with a text of tensor IR.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TirError {
+    /// The line, from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for TirError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for TirError {}
+
+type Parsed<T> = Result<T, String>;
+
+impl Tir {
+    /// Reads what `Display` writes, but for calls. Constants are zeros.
+    pub fn parse(text: &str) -> Result<Tir, TirError> {
+        let mut reader = Reader::default();
+        for (i, line) in text.lines().enumerate() {
+            let line = line.split("//").next().unwrap_or_default().trim();
+            if !line.is_empty() {
+                reader.line(line).map_err(|message| TirError { line: i + 1, message })?;
+            }
+        }
+        Ok(reader.tir)
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    tir: Tir,
+    names: HashMap<String, ValueId>,
+}
+
+/// The right side of a line: `head(%a, %b) key=value key { expression }`.
+struct Line<'a> {
+    head: &'a str,
+    /// What follows a head without operands.
+    number: Option<usize>,
+    args: Vec<ValueId>,
+    attributes: HashMap<&'a str, &'a str>,
+    /// Expressions by the key before them; the key of a lone one is empty.
+    blocks: HashMap<&'a str, &'a str>,
+}
+
+impl<'a> Line<'a> {
+    fn value<T>(&self, key: &str, read: impl Fn(&str) -> Option<T>) -> Parsed<Option<T>> {
+        let read = |text: &&str| read(text).ok_or_else(|| format!("`{key}={text}` cannot be read"));
+        self.attributes.get(key).map(read).transpose()
+    }
+
+    fn number<T: std::str::FromStr>(&self, key: &str) -> Parsed<Option<T>> {
+        self.value(key, |t| t.parse().ok())
+    }
+
+    fn needed<T: std::str::FromStr>(&self, key: &str) -> Parsed<T> {
+        self.number(key)?
+            .ok_or_else(|| format!("`{}` needs `{key}=`", self.head))
+    }
+
+    fn flag(&self, key: &str) -> Parsed<bool> {
+        Ok(self.number::<u8>(key)?.unwrap_or(0) != 0)
+    }
+
+    fn list<T: std::str::FromStr>(&self, key: &str) -> Parsed<Vec<T>> {
+        let found = self.value(key, |t| items(t)?.map(|i| i.parse().ok()).collect::<Option<Vec<T>>>())?;
+        found.ok_or_else(|| format!("`{}` needs `{key}=[…]`", self.head))
+    }
+
+    fn arg(&self, i: usize) -> Parsed<ValueId> {
+        let found = self.args.get(i).copied();
+        found.ok_or_else(|| format!("`{}` needs {} operands", self.head, i + 1))
+    }
+
+    fn window(&self) -> Parsed<Window> {
+        Ok(Window {
+            first: self.needed("first")?,
+            kernel: self.list("kernel")?,
+            stride: self.list("stride")?,
+            padding: self.list("padding")?,
+            dilation: self.list("dilation")?,
+        })
+    }
+}
+
+/// The items of `[a, b]`.
+fn items(text: &str) -> Option<impl Iterator<Item = &str>> {
+    let inside = text.strip_prefix('[')?.strip_suffix(']')?;
+    Some(inside.split(',').map(str::trim).filter(|t| !t.is_empty()))
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) -> Parsed<()> {
+        if let Some(result) = line.strip_prefix("return ") {
+            self.tir.output = Some(self.result(result)?);
+            return Ok(());
+        }
+        let (name, rest) = line.split_once(": ").ok_or("expected `%name: type = …`")?;
+        let (ty, right) = rest.split_once(" = ").ok_or("expected `= …` after the type")?;
+        let (dtype, shape) = type_of(ty)?;
+        let right = self.right(right)?;
+        let def = self.definition(&right, dtype, &shape)?;
+        let node = name.strip_prefix('%').ok_or("a value's name begins with `%`")?;
+        self.tir.name = node.split('#').next().unwrap_or_default().into();
+        let v = self.tir.push(dtype, &shape, def).map_err(|e| e.title)?;
+        if right.head == "input" {
+            self.tir.inputs.push((self.tir.name.clone(), Val::Leaf(v)));
+        }
+        self.side_tables(&right, v)?;
+        match self.names.insert(name.into(), v) {
+            None => Ok(()),
+            Some(_) => Err(format!("`{name}` is defined twice")),
+        }
+    }
+
+    fn known(&self, name: &str) -> Parsed<ValueId> {
+        let found = self.names.get(name.trim()).copied();
+        found.ok_or_else(|| format!("`{}` is not defined before this", name.trim()))
+    }
+
+    fn result(&self, text: &str) -> Parsed<Val<ValueId>> {
+        let inside = text.trim().strip_prefix('(').and_then(|t| t.strip_suffix(')'));
+        let Some(inside) = inside else {
+            return Ok(Val::Leaf(self.known(text)?));
+        };
+        let names = inside.split(',').filter(|t| !t.trim().is_empty());
+        Ok(Val::Tuple(
+            names.map(|n| self.known(n).map(Val::Leaf)).collect::<Parsed<_>>()?,
+        ))
+    }
+
+    fn right<'a>(&self, text: &'a str) -> Parsed<Line<'a>> {
+        let end = text.find(['(', ' ']).unwrap_or(text.len());
+        let (head, mut rest) = text.split_at(end);
+        let mut line = Line {
+            head,
+            number: None,
+            args: vec![],
+            attributes: HashMap::new(),
+            blocks: HashMap::new(),
+        };
+        if let Some(after) = rest.strip_prefix('(') {
+            let (args, after) = after.split_once(')').ok_or("expected `)` after the operands")?;
+            let args = args.split(',').filter(|a| !a.trim().is_empty());
+            line.args = args.map(|a| self.known(a)).collect::<Parsed<_>>()?;
+            rest = after;
+        }
+        let mut key = "";
+        while !rest.trim_start().is_empty() {
+            rest = rest.trim_start();
+            if let Some(after) = rest.strip_prefix('{') {
+                let (block, after) = after.split_once('}').ok_or("expected `}`")?;
+                line.blocks.insert(std::mem::take(&mut key), block);
+                rest = after;
+                continue;
+            }
+            let (word, after) = word(rest);
+            rest = after;
+            match word.split_once('=') {
+                Some((k, v)) => drop(line.attributes.insert(k, v)),
+                None => (line.number, key) = (word.parse().ok(), word),
+            }
+        }
+        Ok(line)
+    }
+
+    fn definition(&self, line: &Line, dtype: DType, shape: &[usize]) -> Parsed<Def> {
+        let combines = [
+            Combine::Sum,
+            Combine::Prod,
+            Combine::Max,
+            Combine::Min,
+            Combine::Any,
+            Combine::All,
+        ];
+        if let Some(c) = combines.into_iter().find(|c| combine(*c) == line.head) {
+            return self.reduction(line, c, dtype, shape);
+        }
+        let view = |map: IndexMap| Ok(Def::View { arg: line.arg(0)?, map });
+        match line.head {
+            "input" => Ok(Def::Input(line.number.ok_or("expected the number of the input")?)),
+            "constant" => match byte_len(dtype, shape).is_some_and(is_available) {
+                true => Ok(Def::Constant(Tensor::zeros(dtype, shape))),
+                false => Err("the constant does not fit into memory".into()),
+            },
+            "map" => Ok(Def::Pointwise {
+                expr: self.expression(line, "", &self.dtypes(line))?,
+                args: line.args.clone(),
+            }),
+            "reshape" => view(IndexMap::Reshape),
+            "affine" => view(IndexMap::Affine(affine_list(line)?)),
+            "strided" => view(IndexMap::Strided {
+                offset: line.number("offset")?,
+                strides: line.list("strides")?,
+            }),
+            "matmul" => self.matmul(line, dtype, shape),
+            "conv" => self.conv(line, dtype, shape),
+            _ => Ok(Def::Special {
+                how: special(line)?,
+                args: line.args.clone(),
+            }),
+        }
+    }
+
+    fn dtypes(&self, line: &Line) -> Vec<DType> {
+        line.args.iter().map(|&v| self.tir.value(v).dtype).collect()
+    }
+
+    /// The expression after `key`.
+    fn expression(&self, line: &Line, key: &str, args: &[DType]) -> Parsed<Expr> {
+        let text = line.blocks.get(key).ok_or("expected an expression in braces")?;
+        parse_expr(text, args)
+    }
+
+    fn reduction(&self, line: &Line, combine: Combine, dtype: DType, shape: &[usize]) -> Parsed<Def> {
+        let arg = line.arg(0)?;
+        let from = self.tir.value(arg).dtype;
+        let acc = line.value("in", DType::from_short)?.unwrap_or(dtype);
+        let dims: Vec<usize> = line.list("dims")?;
+        let around = |key: &str, from: DType| match line.blocks.contains_key(key) {
+            true => self.expression(line, key, &[from]),
+            false => parse_expr("a0", &[from]),
+        };
+        let how = Reduction {
+            operand: 0,
+            dims: dims.clone(),
+            keepdim: true,
+            combine,
+            pre: around("before", from)?,
+            post: around("after", acc)?,
+            acc,
+            out: TensorType::fixed(dtype, shape),
+        };
+        let how = Arc::new(how);
+        Ok(Def::Reduce { arg, dims, how })
+    }
+
+    fn matmul(&self, line: &Line, dtype: DType, shape: &[usize]) -> Parsed<Def> {
+        line.arg(1)?;
+        let how = Contraction::MatMul(MatrixProduct {
+            a: 0,
+            b: 1,
+            bias: (line.args.len() > 2).then_some(2),
+            a_transposed: line.flag("transpose_a")?,
+            b_transposed: line.flag("transpose_b")?,
+            alpha: line.number("alpha")?.unwrap_or(1.0),
+            beta: line.number("beta")?.unwrap_or(1.0),
+            out: TensorType::fixed(dtype, shape),
+        });
+        let args = line.args.clone();
+        Ok(Def::Contract { args, how })
+    }
+
+    fn conv(&self, line: &Line, dtype: DType, shape: &[usize]) -> Parsed<Def> {
+        line.arg(1)?;
+        let transposed = line.flag("transposed")?;
+        let stride: Vec<usize> = line.list("stride")?;
+        let how = Contraction::Conv(Convolution {
+            input: 0,
+            weight: 1,
+            bias: (line.args.len() > 2).then_some(2),
+            padding: line.list("padding")?,
+            dilation: line.list("dilation")?,
+            transposed,
+            output_padding: match transposed {
+                true => line.list("output_padding")?,
+                false => vec![0; stride.len()],
+            },
+            groups: line.needed("groups")?,
+            out: TensorType::fixed(dtype, shape),
+            stride,
+        });
+        let args = line.args.clone();
+        Ok(Def::Contract { args, how })
+    }
+
+    fn side_tables(&mut self, line: &Line, v: ValueId) -> Parsed<()> {
+        match line.attributes.get("activation") {
+            None => {}
+            Some(&"relu") => drop(self.tir.activations.insert(v, Activation::Relu)),
+            Some(_) => match line.list::<f32>("activation")?[..] {
+                [lo, hi] => drop(self.tir.activations.insert(v, Activation::Clamp(lo, hi))),
+                _ => return Err("an activation is `relu` or `[lo, hi]`".into()),
+            },
+        }
+        if line.attributes.contains_key("channels_last") {
+            match line.list::<u8>("channels_last")?[..] {
+                [x, y] => drop(self.tir.channels_last.insert(v, [x != 0, y != 0])),
+                _ => return Err("`channels_last` is a list of two".into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn type_of(text: &str) -> Parsed<(DType, Vec<usize>)> {
+    let wrong = || format!("`{text}` is no type like `f32[2, 3]`");
+    let at = text.find('[').ok_or_else(wrong)?;
+    let dtype = DType::from_short(&text[..at]).ok_or_else(wrong)?;
+    let dims = items(&text[at..]).ok_or_else(wrong)?;
+    let dims = dims.map(|d| d.parse().ok()).collect::<Option<Vec<usize>>>();
+    Ok((dtype, dims.ok_or_else(wrong)?))
+}
+
+/// The next word; spaces within brackets belong to it.
+fn word(text: &str) -> (&str, &str) {
+    let mut depth = 0usize;
+    for (i, c) in text.char_indices() {
+        match c {
+            '[' | '(' => depth += 1,
+            ']' | ')' => depth = depth.saturating_sub(1),
+            ' ' if depth == 0 => return text.split_at(i),
+            _ => {}
+        }
+    }
+    (text, "")
+}
+
+fn affine_list(line: &Line) -> Parsed<Vec<AffineIndex>> {
+    let read = |text: &str| items(text)?.map(affine).collect::<Option<Vec<_>>>();
+    line.value("at", read)?.ok_or_else(|| "`affine` needs `at=[…]`".into())
+}
+
+/// `3+2*d0+d1`
+fn affine(text: &str) -> Option<AffineIndex> {
+    let mut index = AffineIndex::default();
+    for part in text.split('+') {
+        let (factor, dim) = part.split_once('*').unwrap_or(("1", part));
+        match dim.strip_prefix('d') {
+            Some(d) => index.terms.push((d.parse().ok()?, factor.parse().ok()?)),
+            None => index.offset = part.parse().ok()?,
+        }
+    }
+    Some(index)
+}
+
+fn special(line: &Line) -> Parsed<Special> {
+    line.arg(0)?;
+    Ok(match line.head {
+        "concat" => Special::Concat {
+            dim: line.needed("dim")?,
+        },
+        "rows" => Special::Rows {
+            wrap: line.flag("wrap")?,
+        },
+        "pad" => Special::Pad {
+            before: line.list("before")?,
+            value: line.value("value", parse_constant)?.ok_or("`pad` needs `value=`")?,
+        },
+        "max_pool" => Special::MaxPool(line.window()?),
+        "avg_pool" => Special::AvgPool {
+            window: line.window()?,
+            count_include_pad: line.flag("count_include_pad")?,
+            divisor: line.number("divisor")?,
+        },
+        "cumsum" | "cumprod" => Special::Scan {
+            dim: line.needed("dim")?,
+            how: if line.head == "cumsum" {
+                Running::Sum
+            } else {
+                Running::Product
+            },
+        },
+        "recurrent" => Special::Recurrent {
+            cell: line.value("cell", cell)?.ok_or("`recurrent` needs `cell=`")?,
+            reverse: line.flag("reverse")?,
+            projected: line.flag("projected")?,
+        },
+        "attention" => Special::Attention(Attend {
+            masks: [line.value("mask", mask)?.flatten(), line.value("bias", mask)?.flatten()],
+            causal: line.flag("causal")?,
+            scale: line.needed("scale")?,
+            safe: line.flag("safe")?,
+            rows_first: line.flag("rows_first")?,
+        }),
+        head => return Err(format!("`{head}` is no operation of the tensor IR that can be read")),
+    })
+}
+
+fn mask(text: &str) -> Option<Option<DType>> {
+    match text {
+        "none" => Some(None),
+        d => DType::from_short(d).map(Some),
+    }
+}
+
+fn cell(text: &str) -> Option<Cell> {
+    let all = [Cell::Lstm, Cell::Gru, Cell::Tanh, Cell::Relu];
+    all.into_iter().find(|c| format!("{c:?}").to_lowercase() == text)
+}

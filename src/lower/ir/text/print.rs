@@ -1,0 +1,223 @@
+//! Tensor IR to text.
+
+use crate::lower::ir::{Def, Running, Special, Tir, ValueId, Window};
+use crate::math::contract::Activation;
+use crate::op::{AffineIndex, Combine, Contraction, IndexMap, Reduction};
+use crate::scalar::text::constant;
+use crate::scalar::{Expr, Node};
+use crate::types::{TensorType, pyrepr, write_float};
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+impl fmt::Display for Tir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = names(self);
+        let name = |v: &ValueId| names[v.0 as usize].clone();
+        for (i, value) in self.values.iter().enumerate() {
+            let v = ValueId(i as u32);
+            let ty = TensorType::fixed(value.dtype, &value.shape);
+            write!(f, "{}: {ty} = {}", name(&v), definition(self, v, &name))?;
+            writeln!(f, "{}", side_tables(self, v))?;
+        }
+        for (i, call) in self.calls.iter().enumerate() {
+            let args: Vec<String> = call.call.args.iter().map(|a| pyrepr::repr(a, &name)).collect();
+            writeln!(f, "call {i}: {}({})", call.call.op.name, args.join(", "))?;
+            for graph in &call.graphs {
+                let text = graph.to_string();
+                text.lines().try_for_each(|line| writeln!(f, "    {line}"))?;
+            }
+        }
+        match &self.output {
+            Some(output) => writeln!(f, "return {}", pyrepr::repr(output, &name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The names of all values: those of their nodes, numbered from the second value of a node on.
+fn names(tir: &Tir) -> Vec<String> {
+    let mut count: HashMap<&str, usize> = HashMap::new();
+    let name = |node: &'_ str, n: usize| match n {
+        0 => format!("%{node}"),
+        n => format!("%{node}#{n}"),
+    };
+    let mut out = vec![];
+    for value in &tir.values {
+        let n = count.entry(&value.name).or_default();
+        out.push(name(&value.name, *n));
+        *n += 1;
+    }
+    out
+}
+
+fn definition(tir: &Tir, v: ValueId, name: &dyn Fn(&ValueId) -> String) -> String {
+    let call = |head: &str, args: &[ValueId]| {
+        let args: Vec<String> = args.iter().map(name).collect();
+        format!("{head}({})", args.join(", "))
+    };
+    match &tir.value(v).def {
+        Def::Input(n) => format!("input {n}"),
+        Def::Constant(_) => "constant".into(),
+        Def::Pointwise { expr, args } => format!("{} {{ {expr} }}", call("map", args)),
+        Def::Reduce { arg, dims, how } => {
+            format!("{} dims={dims:?}{}", call(combine(how.combine), &[*arg]), around(how))
+        }
+        Def::View { arg, map } => match map {
+            IndexMap::Reshape => call("reshape", &[*arg]),
+            IndexMap::Affine(at) => {
+                let at: Vec<String> = at.iter().map(affine).collect();
+                format!("{} at=[{}]", call("affine", &[*arg]), at.join(", "))
+            }
+            IndexMap::Strided { offset, strides } => {
+                let offset = offset.map_or(String::new(), |o| format!(" offset={o}"));
+                format!("{}{offset} strides={strides:?}", call("strided", &[*arg]))
+            }
+        },
+        Def::Contract { args, how } => contraction(how, args, &call),
+        Def::Special { args, how } => {
+            let (head, attributes) = special(how);
+            format!("{}{attributes}", call(head, args))
+        }
+        Def::Routine { call, result } => format!("routine {call} result={result}"),
+    }
+}
+
+/// What is known of a value beside its definition.
+fn side_tables(tir: &Tir, v: ValueId) -> String {
+    let mut out = match tir.activations.get(&v) {
+        None | Some(Activation::None) => String::new(),
+        Some(Activation::Relu) => " activation=relu".into(),
+        Some(Activation::Clamp(lo, hi)) => format!(" activation=[{lo:?}, {hi:?}]"),
+    };
+    if let Some(last) = tir.channels_last.get(&v) {
+        let _ = write!(out, " channels_last={:?}", last.map(u8::from));
+    }
+    out
+}
+
+pub(super) fn combine(c: Combine) -> &'static str {
+    match c {
+        Combine::Sum => "sum",
+        Combine::Prod => "prod",
+        Combine::Max => "max",
+        Combine::Min => "min",
+        Combine::Any => "any",
+        Combine::All => "all",
+    }
+}
+
+/// What a reduction does before and after combining, and in which dtype it combines.
+fn around(how: &Reduction) -> String {
+    let mut out = format!(" in={}", how.acc);
+    for (key, expr) in [("before", &how.pre), ("after", &how.post)] {
+        if !is_identity(expr) {
+            let _ = write!(out, " {key} {{ {expr} }}");
+        }
+    }
+    out
+}
+
+fn is_identity(e: &Expr) -> bool {
+    matches!(e.roots[..], [r] if matches!(e.node(r), Node::Arg(0)))
+}
+
+fn affine(i: &AffineIndex) -> String {
+    let term = |&(d, c): &(usize, i64)| match c {
+        1 => format!("d{d}"),
+        c => format!("{c}*d{d}"),
+    };
+    let mut parts: Vec<String> = i.terms.iter().map(term).collect();
+    if i.offset != 0 || parts.is_empty() {
+        parts.insert(0, i.offset.to_string());
+    }
+    parts.join("+")
+}
+
+fn contraction(how: &Contraction, args: &[ValueId], call: &dyn Fn(&str, &[ValueId]) -> String) -> String {
+    match how {
+        Contraction::MatMul(p) => {
+            let mut out = call("matmul", args);
+            for (key, set) in [("transpose_a", p.a_transposed), ("transpose_b", p.b_transposed)] {
+                if set {
+                    let _ = write!(out, " {key}=1");
+                }
+            }
+            for (key, factor) in [("alpha", p.alpha), ("beta", p.beta)] {
+                if factor != 1.0 {
+                    let _ = write!(out, " {key}={}", write_float(factor));
+                }
+            }
+            out
+        }
+        Contraction::Conv(c) => {
+            let mut out = call("conv", args);
+            let _ = write!(
+                out,
+                " stride={:?} padding={:?} dilation={:?} groups={}",
+                c.stride, c.padding, c.dilation, c.groups
+            );
+            if c.transposed {
+                let _ = write!(out, " transposed=1 output_padding={:?}", c.output_padding);
+            }
+            out
+        }
+    }
+}
+
+fn window(w: &Window) -> String {
+    format!(
+        " first={} kernel={:?} stride={:?} padding={:?} dilation={:?}",
+        w.first, w.kernel, w.stride, w.padding, w.dilation
+    )
+}
+
+fn special(how: &Special) -> (&'static str, String) {
+    match how {
+        Special::Concat { dim } => ("concat", format!(" dim={dim}")),
+        Special::Rows { wrap } => ("rows", if *wrap { " wrap=1".into() } else { String::new() }),
+        Special::Pad { before, value } => ("pad", format!(" before={before:?} value={}", constant(*value))),
+        Special::MaxPool(w) => ("max_pool", window(w)),
+        Special::AvgPool {
+            window: w,
+            count_include_pad,
+            divisor,
+        } => {
+            let divisor = divisor.map_or(String::new(), |d| format!(" divisor={d}"));
+            let counts = if *count_include_pad { " count_include_pad=1" } else { "" };
+            ("avg_pool", format!("{}{counts}{divisor}", window(w)))
+        }
+        Special::Scan { dim, how } => (
+            match how {
+                Running::Sum => "cumsum",
+                Running::Product => "cumprod",
+            },
+            format!(" dim={dim}"),
+        ),
+        Special::Recurrent {
+            cell,
+            reverse,
+            projected,
+        } => {
+            let cell = format!("{cell:?}").to_lowercase();
+            let (reverse, projected) = (u8::from(*reverse), u8::from(*projected));
+            (
+                "recurrent",
+                format!(" cell={cell} reverse={reverse} projected={projected}"),
+            )
+        }
+        Special::Attention(a) => {
+            let masks = a.masks.map(|m| m.map_or("none".to_string(), |d| d.to_string()));
+            let flags = [a.causal, a.safe, a.rows_first].map(u8::from);
+            let text = format!(
+                " mask={} bias={} scale={} causal={} safe={} rows_first={}",
+                masks[0],
+                masks[1],
+                write_float(a.scale),
+                flags[0],
+                flags[1],
+                flags[2]
+            );
+            ("attention", text)
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The steps of lowering, in order.
+
+use super::fuse::{Fusion, fuse};
+use super::ir::Tir;
+use super::{LowerError, diagnostic, emit, expansion, layout, place};
+use crate::op::OpResult;
+use crate::program::Program;
+
+/// One step of lowering.
+pub struct StepInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, and why it stands where it does.
+    pub doc: &'static str,
+    change: Change,
+}
+
+/// What a step changes.
+pub enum Change {
+    /// The tensor IR.
+    Tir(fn(&mut Tir) -> OpResult<()>),
+    /// It decides which values one kernel computes.
+    Fuse(fn(&Tir) -> Fusion),
+    /// It makes a program of the fused tensor IR.
+    Emit(fn(&Tir, &Fusion) -> Result<Program, LowerError>),
+    /// The program.
+    Program(fn(&mut Program)),
+}
+
+const fn step(name: &'static str, doc: &'static str, change: Change) -> StepInfo {
+    StepInfo { name, doc, change }
+}
+
+/// The steps, after reading.
+pub const PIPELINE: [StepInfo; 8] = [
+    step(
+        "layout",
+        "islands of convolutions lie channels last, before anything depends on the order of dims",
+        Change::Tir(layout::relayout),
+    ),
+    step(
+        "merge-reductions",
+        "a reduction that is computed twice is computed once",
+        Change::Tir(Tir::merge_reductions),
+    ),
+    step(
+        "copy-results",
+        "results that are views are copied, because a result is a whole row-major buffer",
+        Change::Tir(Tir::copy_view_results),
+    ),
+    step(
+        "fuse",
+        "pointwise values and reductions gather in clusters, one kernel each",
+        Change::Fuse(fuse),
+    ),
+    step(
+        "emit",
+        "each cluster becomes a loop nest, everything else a step of `math` or a routine",
+        Change::Emit(emit::emit),
+    ),
+    step(
+        "expand",
+        "a 1x1 convolution and the depthwise one on its result become one step",
+        Change::Program(expansion::join),
+    ),
+    step(
+        "place",
+        "intermediate buffers that do not live together share the arena",
+        Change::Program(place::place),
+    ),
+    step(
+        "stream",
+        "stores go past the caches only where the next step reads nothing of them",
+        Change::Program(place::keep_in_caches),
+    ),
+];
+
+/// Lowers tensor IR.
+pub fn lower_tir(tir: Tir) -> Result<Program, LowerError> {
+    trace(tir, &mut |_, _| ())
+}
+
+/// [`lower_tir`], which shows the tensor IR after each step that may change it.
+pub fn trace(mut tir: Tir, seen: &mut dyn FnMut(&'static str, &Tir)) -> Result<Program, LowerError> {
+    let (mut fusion, mut program) = (Fusion::default(), Program::default());
+    seen("read", &tir);
+    for step in &PIPELINE {
+        match step.change {
+            Change::Tir(run) => {
+                run(&mut tir).map_err(diagnostic)?;
+                seen(step.name, &tir);
+            }
+            Change::Fuse(run) => fusion = run(&tir),
+            Change::Emit(run) => program = run(&tir, &fusion)?,
+            Change::Program(run) => run(&mut program),
+        }
+    }
+    Ok(program)
+}
