@@ -73,7 +73,6 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         passes: args.model.pass_options(),
         artifacts: artifact.into_iter().collect(),
         until,
-        ..Request::default()
     };
     let made = compile(&mut app.session, model, &request)?;
     app.show();

@@ -44,7 +44,7 @@ macro_rules! functions {
             },)*
             {
                 extern "C" fn f(x: i64, y: i64) -> i64 {
-                    crate::kernel::pow_int(x, y)
+                    crate::scalar::functions::pow_int(x, y)
                 }
                 function("fxc_Pow_i64", f as *const ())
             },

@@ -2,6 +2,7 @@
 
 use super::apply as eval;
 use super::*;
+use crate::scalar::EvalError;
 
 /// Runs iterations `begin..end` of the parallel loop (`0..1` for a kernel without one) over the bytes of the buffers
 /// that [`Kernel::params`] lists. The kernel must be verified. Panics if a buffer is shorter than declared.
@@ -110,21 +111,32 @@ impl Machine<'_, '_> {
                 let x = self.get(*v).to_i64();
                 Scalar::Int(DType::I64, self.bound(x, *n as i64, *bound))
             }
-            Inst::Unary(op, x) => eval::unary(*op, self.get(*x)),
-            Inst::Binary(op, x, y) => self.binary(*op, self.get(*x), self.get(*y)),
+            Inst::Unary(op, x) => self.value(eval::unary(*op, self.get(*x)), self.get(*x).dtype()),
+            Inst::Binary(op, x, y) => {
+                let (x, y) = (self.get(*x), self.get(*y));
+                self.value(eval::binary(*op, x, y), x.dtype())
+            }
             Inst::Compare(op, x, y) => Scalar::Bool(eval::compare(*op, self.get(*x), self.get(*y))),
-            Inst::Fma(x, y, z) => eval::fma(self.get(*x), self.get(*y), self.get(*z)),
+            Inst::Fma(x, y, z) => {
+                let x = self.get(*x);
+                self.value(eval::fma(x, self.get(*y), self.get(*z)), x.dtype())
+            }
             Inst::Select(c, x, y) => self.get(if self.get(*c).to_bool() { *x } else { *y }),
             Inst::Cast(d, x) => self.get(*x).cast(*d),
         }
     }
 
-    /// A division by zero is recorded and gives 0.
-    fn binary(&mut self, op: Binary, x: Scalar, y: Scalar) -> Scalar {
-        eval::binary(op, x, y).unwrap_or_else(|_| {
-            self.status.record(Fault::ZeroDivision);
-            Scalar::from_i64(x.dtype(), 0)
-        })
+    /// The value of an operation. A division by zero is recorded and gives 0. Panics where the operation has no value: such kernels
+    /// do not verify.
+    fn value(&mut self, result: Result<Scalar, EvalError>, dtype: DType) -> Scalar {
+        match result {
+            Ok(v) => v,
+            Err(EvalError::ZeroDivision) => {
+                self.status.record(Fault::ZeroDivision);
+                Scalar::from_i64(dtype, 0)
+            }
+            Err(e) => panic!("{e}"),
+        }
     }
 
     fn bound(&mut self, x: i64, n: i64, bound: Bound) -> i64 {
@@ -189,7 +201,7 @@ impl Machine<'_, '_> {
             }
             return;
         };
-        let x = self.binary(op, best, x);
+        let x = self.value(eval::binary(op, best, x), best.dtype());
         self.values[r.out[0].0 as usize] = x;
     }
 }

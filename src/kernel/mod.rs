@@ -27,7 +27,6 @@ pub mod python;
 mod verify;
 
 pub use affine::{Affine, Cond, Index};
-pub(crate) use apply::pow_int;
 pub use build::KernelBuilder;
 pub use hoist::hoist;
 pub use interp::interpret;

@@ -11,6 +11,7 @@
 pub mod bessel;
 mod bessel_tables;
 mod eval;
+pub(crate) mod functions;
 pub mod incomplete_gamma;
 pub mod math;
 pub mod orthogonal;
