@@ -25,6 +25,7 @@ pub mod custom;
 mod demands;
 pub mod emit;
 pub mod examples;
+mod id;
 pub mod layout;
 pub mod lookup;
 mod meaning;
@@ -50,6 +51,7 @@ pub use bind::{BindError, Binding, Leniency, Origin, accepts, lift};
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use contraction::{Contraction, Convolution, MatrixProduct};
 pub use emit::decomposed_type;
+pub use id::OpId;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
 pub use registry::{
@@ -104,6 +106,8 @@ pub type InPlaceCheck = fn(&Call<TensorType>) -> OpResult<()>;
 pub struct Op {
     /// fxc's canonical name.
     pub name: &'static str,
+    /// Its id, if it is a row of the table.
+    id: Option<OpId>,
     /// torch's schema: parameters, defaults, number of results.
     pub schema: Schema,
     /// What it computes, in a line.
@@ -159,6 +163,7 @@ impl Op {
         schema.name = name.to_string();
         Op {
             name,
+            id: OpId::of(name),
             schema,
             doc: "",
             forms: vec![],
@@ -179,6 +184,16 @@ impl Op {
     /// A row whose type follows from what it decomposes into.
     pub fn composite(name: &'static str, schema: &'static str, f: Decompose) -> Op {
         Op::new(name, schema, decomposed_type, Meaning::Decompose(f))
+    }
+
+    /// Its id; ops that were registered have none.
+    pub fn id(&self) -> Option<OpId> {
+        self.id
+    }
+
+    /// Whether it is this row.
+    pub fn is(&self, id: OpId) -> bool {
+        self.id == Some(id)
     }
 
     /// What it computes, in a line.

@@ -2,8 +2,8 @@
 
 use super::bind::{Origin, find_param};
 use super::{
-    BindError, Binding, Form, Leniency, Literal, Op, OpResult, Schema, custom, demands, modules, numbers, outs, rows,
-    signature,
+    BindError, Binding, Form, Leniency, Literal, Op, OpId, OpResult, Schema, custom, demands, modules, numbers, outs,
+    rows, signature,
 };
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
@@ -13,6 +13,8 @@ use std::sync::LazyLock;
 struct Registry {
     ops: Vec<Op>,
     by_name: HashMap<&'static str, usize>,
+    /// Each id's row.
+    by_id: Vec<usize>,
     /// Path to `(op, form)`; `None` is the bare canonical name. In table order, which is the order overloads are tried.
     by_path: HashMap<&'static str, Vec<(usize, Option<usize>)>>,
 }
@@ -40,7 +42,16 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
             }
         }
     }
-    Registry { ops, by_name, by_path }
+    // An id without a row is one of a table that is not written anew yet; a test says so.
+    let by_id = OpId::all()
+        .iter()
+        .map(|id| by_name.get(id.name()).copied().unwrap_or(usize::MAX));
+    Registry {
+        by_id: by_id.collect(),
+        ops,
+        by_name,
+        by_path,
+    }
 });
 
 fn packet(path: &'static str) -> Option<&'static str> {
@@ -57,6 +68,11 @@ pub fn all() -> &'static [Op] {
 pub fn by_name(name: &str) -> Option<&'static Op> {
     let row = REGISTRY.by_name.get(name).map(|&i| &REGISTRY.ops[i]);
     row.or_else(|| custom::find(name).filter(|op| op.name == name))
+}
+
+/// The row of an id.
+pub(super) fn row(id: OpId) -> &'static Op {
+    &REGISTRY.ops[REGISTRY.by_id[id as usize]]
 }
 
 /// Whether the table has the name or spelling.
