@@ -1,5 +1,6 @@
 //! Nodes: the six opcodes of torch.fx.
 
+use crate::op::OpId;
 use crate::source::{Loc, Span};
 pub use crate::syntax::ast::TorchForm;
 use crate::types::{Type, Val};
@@ -223,6 +224,19 @@ impl Node {
     /// placeholder, `output` for the output.
     pub fn target(&self) -> &str {
         &self.target
+    }
+
+    /// The row of the op table that a call names by its canonical name.
+    pub fn op_id(&self) -> Option<OpId> {
+        match self.op {
+            Opcode::CallFunction => OpId::of(&self.target),
+            _ => None,
+        }
+    }
+
+    /// Whether it calls this row by its canonical name.
+    pub fn calls(&self, id: OpId) -> bool {
+        self.op == Opcode::CallFunction && &*self.target == id.name()
     }
 
     /// Positional arguments.

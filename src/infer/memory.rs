@@ -4,7 +4,7 @@ use super::call::has_unknown;
 use super::resolved::{Operand, Resolved};
 use crate::graph::NodeId;
 use crate::op::layout::{self, Layout, Window};
-use crate::op::{Meaning, OpError, OpResult};
+use crate::op::{Meaning, OpError, OpId, OpResult};
 use crate::types::{Kind, Type, Val};
 use cranelift_entity::SecondaryMap;
 
@@ -80,10 +80,10 @@ impl Known {
         if ty == Val::Unknown || types.args.iter().any(has_unknown) {
             return Ok(ty);
         }
-        let asks = matches!(op.name, "stride" | "is_contiguous" | "storage_offset");
+        let asks = matches!(op.id(), Some(OpId::Stride | OpId::IsContiguous | OpId::StorageOffset));
         let checks = matches!(
-            op.name,
-            "as_strided" | "as_strided_scatter" | "view" | "view_as" | "_assert_tensor_metadata"
+            op.id(),
+            Some(OpId::AsStrided | OpId::AsStridedScatter | OpId::View | OpId::ViewAs | OpId::_AssertTensorMetadata)
         );
         if !asks && !checks {
             return Ok(ty);
@@ -91,7 +91,7 @@ impl Known {
         let operands = resolved.call();
         let operand = operands.as_ref().and_then(|c| c.args.first()?.as_leaf());
         let found = operand.and_then(|o| self.layout(o));
-        if matches!(op.name, "view" | "view_as" | "_assert_tensor_metadata") {
+        if matches!(op.id(), Some(OpId::View | OpId::ViewAs | OpId::_AssertTensorMetadata)) {
             let certain = operand.is_some_and(|o| matches!(o, Operand::Node(n) if self.certain[*n]));
             // The name alone is the canonical op: its view copies where it must, and what it asserts was compared before.
             if resolved.path().is_none_or(|p| !p.contains('.')) {
@@ -170,7 +170,7 @@ pub fn result_layout(resolved: &Resolved, ty: &Type, at: &dyn Fn(&Operand) -> Op
     };
     let shape = out.shape.as_deref()?;
     let items = types.args.first().is_some_and(|v| v.items().is_some());
-    if items && op.name == "item_of" {
+    if items && op.is(OpId::ItemOf) {
         // An item of several results.
         let at = of_param(0)?;
         return Some(match at.strides.len() == shape.len() {

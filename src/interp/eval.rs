@@ -6,7 +6,7 @@ use crate::op::emit::call_of;
 use crate::op::layout::{self, Layout};
 use crate::op::pointwise::instantiate;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, Meaning, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::scalar::eval_tensors;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
@@ -50,7 +50,7 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
         Meaning::View(f) => {
             let view = f(types)?;
             let x = operand(call, view.operand)?;
-            let copies = call.op.name == "contiguous" && layout::has_format(types, &x.layout()) != Some(true);
+            let copies = call.op.is(OpId::Contiguous) && layout::has_format(types, &x.layout()) != Some(true);
             if call.op.aliases && !copies {
                 return Ok(Val::Leaf(x.view(&view)?));
             }
@@ -74,7 +74,7 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
             let operands: Vec<Option<&Tensor>> = call.args.iter().map(|v| v.as_leaf().map(Cell::tensor)).collect();
             new(contract::contract(&c, &operands)?)
         }
-        Meaning::Routine(f) if call.op.name == BITS => match f(&call.map(|c| c.tensor().clone()))? {
+        Meaning::Routine(f) if call.op.is(BITS) => match f(&call.map(|c| c.tensor().clone()))? {
             Val::Leaf(t) => operand(call, 0)?.bits(t).map(Val::Leaf),
             v => Ok(v.map(|t| Cell::new(t.clone()))),
         },
@@ -183,9 +183,9 @@ impl Evaluator {
 }
 
 impl Build for Evaluator {
-    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+    fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         let args = args.iter().map(|v| self.untrace(v)).collect();
-        let call = call_of(op, args)?;
+        let call = call_of(op, args);
         let result = match call.op.meaning {
             // The rule of a decomposition is often the decomposition itself; its parts are checked as they are met.
             Meaning::Decompose(_) => meaning(&call, &call.map(Cell::ty), Val::Unknown)?,

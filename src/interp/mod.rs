@@ -400,7 +400,6 @@ fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
     let Some(functional) = running::functional(call) else {
         return eval::apply(call);
     };
-    let functional = functional?;
     let results = eval::apply(&functional.call)?;
     let items = results.items().unwrap_or_default();
     for (param, v) in functional.writes(items) {

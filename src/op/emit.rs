@@ -1,8 +1,8 @@
 //! Shorthand for writing decompositions: arguments, and the ops that most of them use.
 
-use super::{Build, Call, OpError, OpResult, Sizes, Traced, by_name, lift};
+use super::{Build, Call, Op, OpError, OpResult, Sizes, Traced, lift};
 use crate::diag::Code;
-use crate::op::Meaning;
+use crate::op::{Meaning, OpId};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// A list of constant ints as an argument.
@@ -61,19 +61,19 @@ impl Call<Traced> {
 
 impl dyn Build + '_ {
     /// [`Build::call`] for an op with several tensors as its result.
-    pub fn many(&mut self, op: &str, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Vec<Traced>> {
+    pub fn many(&mut self, op: OpId, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Vec<Traced>> {
         let v = self.call(op, args.into())?;
         let items = v.items().unwrap_or_default();
         Ok(items.iter().filter_map(|x| x.as_leaf().cloned()).collect())
     }
 
     /// A pointwise op of one tensor.
-    pub fn unary(&mut self, op: &str, x: &Traced) -> OpResult<Traced> {
+    pub fn unary(&mut self, op: OpId, x: &Traced) -> OpResult<Traced> {
         self.op(op, [x.into()])
     }
 
     /// A pointwise op of two operands, each a tensor or a number.
-    pub fn binary(&mut self, op: &str, x: impl Into<Val<Traced>>, y: impl Into<Val<Traced>>) -> OpResult<Traced> {
+    pub fn binary(&mut self, op: OpId, x: impl Into<Val<Traced>>, y: impl Into<Val<Traced>>) -> OpResult<Traced> {
         self.op(op, [x.into(), y.into()])
     }
 
@@ -83,31 +83,31 @@ impl dyn Build + '_ {
             return Ok(x.clone());
         }
         let op = match x.dtype().is_stored() || dtype.is_stored() {
-            true => "convert_stored",
-            false => "to_dtype",
+            true => OpId::ConvertStored,
+            false => OpId::ToDtype,
         };
         self.op(op, [x.into(), Val::DType(dtype)])
     }
 
     /// A reduction over `dims` with the dims kept or not: `sum`, `mean`, `amax`, `amin`.
-    pub fn reduce(&mut self, op: &str, x: &Traced, dims: &[usize], keepdim: bool) -> OpResult<Traced> {
+    pub fn reduce(&mut self, op: OpId, x: &Traced, dims: &[usize], keepdim: bool) -> OpResult<Traced> {
         let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
         self.op(op, [x.into(), ints_val(&dims), Val::Bool(keepdim)])
     }
 
     /// A tensor of one value.
     pub fn full(&mut self, shape: &[Dim], value: Val<Traced>, dtype: DType) -> OpResult<Traced> {
-        self.op("full", [dims_val(shape), value, Val::DType(dtype)])
+        self.op(OpId::Full, [dims_val(shape), value, Val::DType(dtype)])
     }
 
     /// A new dim of size 1.
     pub fn unsqueeze(&mut self, x: &Traced, dim: usize) -> OpResult<Traced> {
-        self.op("unsqueeze", [x.into(), Val::int(dim as i64)])
+        self.op(OpId::Unsqueeze, [x.into(), Val::int(dim as i64)])
     }
 
     /// Removes the dim if it has size 1.
     pub fn squeeze(&mut self, x: &Traced, dim: usize) -> OpResult<Traced> {
-        self.op("squeeze", [x.into(), ints_val(&[dim as i64])])
+        self.op(OpId::Squeeze, [x.into(), ints_val(&[dim as i64])])
     }
 
     /// Stretches dims of size 1.
@@ -115,7 +115,7 @@ impl dyn Build + '_ {
         if x.ty.shape.as_deref() == Some(shape) && !shape.contains(&Dim::Unknown) {
             return Ok(x.clone());
         }
-        self.op("expand", [x.into(), dims_val(shape)])
+        self.op(OpId::Expand, [x.into(), dims_val(shape)])
     }
 
     /// Swaps two dims.
@@ -135,32 +135,31 @@ impl dyn Build + '_ {
             Val::Int(end),
             Val::int(step),
         ];
-        self.op("slice", args)
+        self.op(OpId::Slice, args)
     }
 
     /// The elements at one index of `dim`, which goes.
     pub fn select(&mut self, x: &Traced, dim: usize, index: Dim) -> OpResult<Traced> {
-        self.op("select", [x.into(), Val::int(dim as i64), Val::Int(index)])
+        self.op(OpId::Select, [x.into(), Val::int(dim as i64), Val::Int(index)])
     }
 
     /// Tensors one behind the other along `dim`.
     pub fn cat(&mut self, tensors: &[Traced], dim: usize) -> OpResult<Traced> {
-        self.op("cat", [list_val(tensors), Val::int(dim as i64)])
+        self.op(OpId::Cat, [list_val(tensors), Val::int(dim as i64)])
     }
 
     /// Matrix product with torch's rules for ranks.
     pub fn matmul(&mut self, a: &Traced, b: &Traced) -> OpResult<Traced> {
-        self.binary("matmul", a, b)
+        self.binary(OpId::Matmul, a, b)
     }
 }
 
 /// A call of a row with arguments in parameter order; trailing parameters take their defaults.
-pub fn call_of<T: Clone>(op: &str, mut args: Vec<Val<T>>) -> OpResult<Call<T>> {
-    let op = by_name(op).ok_or_else(|| OpError::new(Code::E0201, format!("unknown op `{op}`")))?;
+pub fn call_of<T: Clone>(op: &'static Op, mut args: Vec<Val<T>>) -> Call<T> {
     for p in op.schema.params.iter().skip(args.len()) {
         args.push(p.default.as_ref().map_or(Val::None, lift));
     }
-    Ok(Call { op, args })
+    Call { op, args }
 }
 
 /// A builder that only computes types.
@@ -169,8 +168,8 @@ struct Types<'a> {
 }
 
 impl Build for Types<'_> {
-    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
-        let call = call_of(op, args)?;
+    fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+        let call = call_of(op, args);
         let ty = (call.op.rule)(&call.types(), self.sizes)?;
         Ok(ty.map(|t| Traced { id: 0, ty: t.clone() }))
     }

@@ -40,6 +40,11 @@ impl OpId {
         NAMES.binary_search(&name).ok().map(|i| ALL[i])
     }
 
+    /// Of the ops for 1, 2 and 3 dims, the one for `dims`.
+    pub(super) fn for_dims(ops: [OpId; 3], dims: usize) -> OpId {
+        ops[dims.clamp(1, 3) - 1]
+    }
+
     /// The row.
     pub fn op(self) -> &'static Op {
         registry::row(self)

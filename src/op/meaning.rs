@@ -2,6 +2,7 @@
 
 use super::call::{Call, OpResult};
 use super::contraction::Contraction;
+use super::{Op, OpId};
 use crate::control::Control;
 use crate::scalar::Expr;
 use crate::tensor::Tensor;
@@ -208,14 +209,19 @@ pub struct Traced {
 
 /// What a decomposition writes to: a graph, an evaluator, or only types.
 pub trait Build {
-    /// Applies `op` (a canonical name) to arguments in parameter order; trailing parameters that are left out take
-    /// their defaults.
-    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>>;
+    /// Applies a row, of the table or registered, to arguments in parameter order; trailing parameters that are left
+    /// out take their defaults.
+    fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>>;
+
+    /// [`Build::call_row`] for a row of the table.
+    fn call(&mut self, op: OpId, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+        self.call_row(op.op(), args)
+    }
 }
 
 impl dyn Build + '_ {
     /// [`Build::call`] for an op with one tensor as its result.
-    pub fn op(&mut self, op: &str, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Traced> {
+    pub fn op(&mut self, op: OpId, args: impl Into<Vec<Val<Traced>>>) -> OpResult<Traced> {
         match self.call(op, args.into())? {
             Val::Leaf(t) => Ok(t),
             v => panic!("`{op}` in a decomposition gives a {}", v.kind_name()),

@@ -191,7 +191,7 @@ fn unknown_number(call: &Call<TensorType>, name: &str, v: &Type) -> OpError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::{all, by_name, emit::call_of};
+    use crate::op::{OpId, all, by_name, emit::call_of};
 
     /// A value that a parameter of this type takes.
     fn sample(ty: &ParamType, name: &str, tensor: &TensorType) -> Type {
@@ -248,31 +248,31 @@ mod tests {
     fn bools_are_refused_where_torch_has_no_kernel() {
         let of = |d: DType| Val::Leaf(TensorType::fixed(d, &[3]));
         let (bools, floats) = (of(DType::B8), of(DType::F32));
-        let result = |op: &str, args: &[&Type]| {
-            let call = call_of(op, args.iter().map(|&v| v.clone()).collect()).expect("a row");
+        let result = |op: OpId, args: &[&Type]| {
+            let call = call_of(op.op(), args.iter().map(|&v| v.clone()).collect());
             (call.op.rule)(&call, &mut Sizes::default()).map_err(|e| e.title)
         };
         for (op, args, kernel) in [
-            ("ldexp", vec![&floats, &bools], "ldexp_cpu_exp"),
-            ("clamp", vec![&bools, &Val::Bool(true)], "clamp_min_scalar_cpu"),
+            (OpId::Ldexp, vec![&floats, &bools], "ldexp_cpu_exp"),
+            (OpId::Clamp, vec![&bools, &Val::Bool(true)], "clamp_min_scalar_cpu"),
             (
-                "clamp",
+                OpId::Clamp,
                 vec![&bools, &Val::None, &Val::Bool(true)],
                 "clamp_max_scalar_cpu",
             ),
             (
-                "clamp",
+                OpId::Clamp,
                 vec![&bools, &Val::Bool(false), &Val::Bool(true)],
                 "clamp_scalar_cpu",
             ),
-            ("clamp", vec![&bools, &bools, &bools], "clamp_cpu"),
+            (OpId::Clamp, vec![&bools, &bools, &bools], "clamp_cpu"),
         ] {
             let want = format!("\"{kernel}\" not implemented for 'Bool'");
             assert_eq!(result(op, &args), Err(want), "{op} {args:?}");
         }
-        assert_eq!(result("ldexp", &[&bools, &bools]), Ok(floats.clone()));
-        assert_eq!(result("clamp", &[&bools, &bools]), Ok(bools.clone()));
-        assert_eq!(result("clamp", &[&bools, &Val::int(1)]), Ok(of(DType::I64)));
+        assert_eq!(result(OpId::Ldexp, &[&bools, &bools]), Ok(floats.clone()));
+        assert_eq!(result(OpId::Clamp, &[&bools, &bools]), Ok(bools.clone()));
+        assert_eq!(result(OpId::Clamp, &[&bools, &Val::int(1)]), Ok(of(DType::I64)));
     }
 
     #[test]
@@ -300,9 +300,9 @@ mod tests {
 
     #[test]
     fn numbers_alone_are_python_s() {
-        let call = call_of("add", vec![Val::int(2), Val::Float(0.5)]).expect("a row");
+        let call = call_of(OpId::Add.op(), vec![Val::int(2), Val::Float(0.5)]);
         assert_eq!(pointwise_rule(&call, &mut Sizes::default()), Ok(Val::Float(2.5)));
-        let call = call_of("exp", vec![Val::int(2)]).expect("a row");
+        let call = call_of(OpId::Exp.op(), vec![Val::int(2)]);
         assert!(pointwise_rule(&call, &mut Sizes::default()).is_err());
         assert!(by_name("add").is_some());
     }

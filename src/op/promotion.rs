@@ -2,6 +2,7 @@
 
 use super::{Call, DtypeRule, Meaning, Op, OpError, OpResult, ParamType, Pointwise};
 use crate::diag::words::a;
+use crate::op::OpId;
 use crate::scalar::Number;
 use crate::types::{Category, DType, Kind, Promotion, TensorType, Type, Val, result_type};
 
@@ -279,13 +280,13 @@ fn same(call: &Call<TensorType>, kernel: &str) -> OpResult<Dtypes> {
 /// become 0-d tensors first.
 pub(super) fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
     for (p, v) in call.op.schema.params.iter().zip(&call.args) {
-        let converted = matches!(p.ty, ParamType::Number) && call.op.name != "arange"
+        let converted = matches!(p.ty, ParamType::Number) && !call.op.is(OpId::Arange)
             || matches!(
                 (call.op.name, &*p.name),
                 ("fill" | "masked_fill", "value") | ("pow", "exponent")
             )
-            || call.op.name == "where";
-        let as_float = matches!(d, DType::F16 | DType::BF16) && call.op.name != "masked_fill";
+            || call.op.is(OpId::Where);
+        let as_float = matches!(d, DType::F16 | DType::BF16) && !call.op.is(OpId::MaskedFill);
         if let Some(n) = number_of(v)
             && converted
             && overflows(n, if as_float { DType::F32 } else { d })

@@ -3,8 +3,9 @@
 //! `batch_norm(x, weight, bias, running_mean, running_var, training=True, …)` leaves new running statistics in the tensors
 //! it was given. Its functional form gives them as results; the interpreter and functionalisation write them back.
 
+use super::Call;
 use super::emit::call_of;
-use super::{Call, OpResult};
+use crate::op::OpId;
 use crate::types::Val;
 
 /// The parameters that are written to: `running_mean` and `running_var`, in all of these ops.
@@ -19,32 +20,31 @@ pub struct Functional<T> {
 }
 
 /// The functional form of a call that updates running statistics, `None` for other calls.
-pub fn functional<T: Clone>(call: &Call<T>) -> Option<OpResult<Functional<T>>> {
+pub fn functional<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
     let verify = call.op.schema.index_of("verify").and_then(|i| call.args.get(i));
     let verified = matches!(verify, Some(Val::Bool(true)));
-    let (name, own) = match call.op.name {
-        "batch_norm" if verified => ("verified_batch_norm", 3),
-        "batch_norm" | "native_batch_norm" => ("_native_batch_norm_legit_functional", 3),
-        "_batch_norm_with_update" => ("_batch_norm_with_update_functional", 4),
-        "instance_norm" if verified => ("verified_instance_norm", 1),
-        "instance_norm" => ("_instance_norm_functional", 1),
+    let (form, own) = match call.op.id() {
+        Some(OpId::BatchNorm) if verified => (OpId::VerifiedBatchNorm, 3),
+        Some(OpId::BatchNorm | OpId::NativeBatchNorm) => (OpId::_NativeBatchNormLegitFunctional, 3),
+        Some(OpId::_BatchNormWithUpdate) => (OpId::_BatchNormWithUpdateFunctional, 4),
+        Some(OpId::InstanceNorm) if verified => (OpId::VerifiedInstanceNorm, 1),
+        Some(OpId::InstanceNorm) => (OpId::_InstanceNormFunctional, 1),
         _ => return None,
     };
     let always = call.op.schema.index_of("training").is_none() && own == 4;
     let training = always || matches!(call.args.get(5), Some(Val::Bool(true)));
     let tracked = WRITTEN.iter().all(|&p| matches!(call.args.get(p), Some(Val::Leaf(_))));
-    let form = || {
-        let call = call_of(name, call.args[..call.args.len().min(8)].to_vec())?;
-        Ok(Functional { call, own })
-    };
-    (training && tracked).then(form)
+    (training && tracked).then(|| Functional {
+        call: call_of(form.op(), call.args[..call.args.len().min(8)].to_vec()),
+        own,
+    })
 }
 
 impl<T: Clone> Functional<T> {
     /// The result of `call`, which this is the form of, among the form's results.
     pub fn own(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
-        match call.op.name {
-            "native_batch_norm" | "_batch_norm_with_update" => {
+        match call.op.id() {
+            Some(OpId::NativeBatchNorm | OpId::_BatchNormWithUpdate) => {
                 Val::Tuple(results.get(..self.own).unwrap_or_default().to_vec())
             }
             _ => results.first().cloned().unwrap_or(Val::Unknown),

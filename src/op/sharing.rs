@@ -8,6 +8,7 @@ use super::emit::{dims_val, ints_val};
 use super::layout::{Layout, Window};
 use super::view::BITS;
 use super::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::OpId;
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// Whether a write with these arguments, to a first operand that lies so, does not ask whether elements share a place.
@@ -78,11 +79,11 @@ pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &Window, new: &Tr
     let count = base.ty.numel();
     let offset = window.offset.clone().unwrap_or(Dim::Const(0));
     let place = [dims_val(&window.size), dims_val(&window.strides), Val::Int(offset)];
-    let strided = |b: &mut dyn Build, x: &Traced| b.op("strided", [vec![x.into()], place.to_vec()].concat());
+    let strided = |b: &mut dyn Build, x: &Traced| b.op(OpId::Strided, [vec![x.into()], place.to_vec()].concat());
     let flat = b.reshape(base, std::slice::from_ref(&count))?;
     let old = strided(b, &flat)?;
     let numbers = b.op(
-        "arange",
+        OpId::Arange,
         [
             Val::int(0),
             Val::Int(count.clone()),
@@ -92,17 +93,17 @@ pub fn write_changes(b: &mut dyn Build, base: &Traced, window: &Window, new: &Tr
     )?;
     let at = strided(b, &numbers)?;
     let (old_bits, new_bits) = (bits(b, &old)?, bits(b, new)?);
-    let changed = b.binary("ne", &old_bits, &new_bits)?;
+    let changed = b.binary(OpId::Ne, &old_bits, &new_bits)?;
     // What has not changed goes to one more element, which is dropped.
     let nowhere = b.full(&[], Val::Int(count.clone()), DType::I64)?;
-    let at = b.op("where", [(&changed).into(), (&at).into(), (&nowhere).into()])?;
-    let more = b.op("constant_pad_nd", [(&flat).into(), ints_val(&[0, 1])])?;
+    let at = b.op(OpId::Where, [(&changed).into(), (&at).into(), (&nowhere).into()])?;
+    let more = b.op(OpId::ConstantPadNd, [(&flat).into(), ints_val(&[0, 1])])?;
     let (at, new) = (b.reshape(&at, &[Dim::Const(-1)])?, b.reshape(new, &[Dim::Const(-1)])?);
     let all = b.op(
-        "index_put",
+        OpId::IndexPut,
         [(&more).into(), Val::List(vec![(&at).into()]), (&new).into()],
     )?;
-    let kept = b.op("slice", [(&all).into(), Val::int(0), Val::int(0), Val::Int(count)])?;
+    let kept = b.op(OpId::Slice, [(&all).into(), Val::int(0), Val::int(0), Val::Int(count)])?;
     b.reshape(&kept, &shape)
 }
 

@@ -9,6 +9,7 @@ use super::layout::contiguous_dims;
 use super::sharing::{is_expanded, refused};
 use super::{AffineIndex, Build, Call, IndexMap, OpError, OpResult, Sizes, Traced, View};
 use crate::diag::Code;
+use crate::op::OpId;
 use crate::tensor::contiguous_strides;
 use crate::types::{Dim, TensorType, Type, Val};
 
@@ -235,13 +236,13 @@ pub fn view_type(call: &Call<TensorType>, view: DimView) -> OpResult<Type> {
 }
 
 /// The row that reads the bytes of a tensor as another dtype: a view without an index map.
-pub const BITS: &str = "view_dtype";
+pub const BITS: OpId = OpId::ViewDtype;
 
 /// The base with `new` written through a view: what `view(base, …).copy_(new)` leaves in `base`. `view` is a call of a
 /// view row on the base; `new` has the view's shape and the base's dtype.
 pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> OpResult<Traced> {
     let base = view.leaf("self")?.clone();
-    if view.op.name == BITS {
+    if view.op.is(BITS) {
         return b.op(BITS, [new.into(), Val::DType(base.ty.dtype)]);
     }
     let rule = view
@@ -268,10 +269,10 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
         dims.iter().enumerate().for_each(|(i, &d)| inverse[d] = i);
         return b.permute(new, &inverse);
     }
-    let scatter = match view.op.name {
-        "slice" => Some("slice_scatter"),
-        "select" => Some("select_scatter"),
-        "diagonal" => Some("diagonal_scatter"),
+    let scatter = match view.op.id() {
+        Some(OpId::Slice) => Some(OpId::SliceScatter),
+        Some(OpId::Select) => Some(OpId::SelectScatter),
+        Some(OpId::Diagonal) => Some(OpId::DiagonalScatter),
         _ => None,
     };
     if let Some(op) = scatter {
@@ -290,7 +291,7 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
         dims_val(&strides),
         Val::Int(offset),
     ];
-    b.op("strided_scatter", args)
+    b.op(OpId::StridedScatter, args)
 }
 
 /// The call of the view that `slice_scatter` and its like write to. torch writes to a copy of the whole memory.
@@ -309,7 +310,7 @@ impl dyn Build + '_ {
             return Ok(x.clone());
         }
         let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
-        self.op("permute", [x.into(), ints_val(&dims)])
+        self.op(OpId::Permute, [x.into(), ints_val(&dims)])
     }
 
     /// Another shape for the same elements; `x` itself if it has that shape.
@@ -327,6 +328,6 @@ impl dyn Build + '_ {
             }
         };
         let shape: Vec<Dim> = shape.iter().map(ask).collect();
-        self.op("reshape", [x.into(), dims_val(&shape)])
+        self.op(OpId::Reshape, [x.into(), dims_val(&shape)])
     }
 }

@@ -2,13 +2,10 @@
 
 use crate::graph::{Arg, Graph, Meta, NodeId, Opcode};
 use crate::op::emit::call_of;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, lift};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, lift};
 use crate::types::{Type, Val};
 use cranelift_entity::EntityRef;
 use std::sync::Arc;
-
-/// The canonical op that takes an item of a list, tuple or dict.
-pub const ITEM: &str = "item_of";
 
 /// Positional and keyword arguments of a node.
 pub type Arguments = (Vec<Arg>, Vec<(Arc<str>, Arg)>);
@@ -38,7 +35,7 @@ pub fn canonical_args(op: &Op, args: Vec<Arg>) -> Arguments {
 
 /// The arguments of a canonical node, one per parameter.
 pub fn full_args(op: &'static Op, graph: &Graph, n: NodeId) -> OpResult<Vec<Arg>> {
-    let mut args = call_of(op.name, graph[n].args().to_vec())?.args;
+    let mut args = call_of(op, graph[n].args().to_vec()).args;
     for (k, v) in graph[n].kwargs() {
         let i = op
             .schema
@@ -211,7 +208,7 @@ impl<'g> GraphBuilder<'g> {
         let mut out = vec![];
         for (i, t) in types.iter().enumerate() {
             let args = vec![Val::Leaf(n), Val::int(i as i64)];
-            let item = self.graph.create_node(Opcode::CallFunction, ITEM, args, vec![], None);
+            let item = self.graph.call_op(OpId::ItemOf, args);
             self.source.mark(self.graph, item, t.clone());
             out.push(self.value(item, t));
         }
@@ -220,8 +217,8 @@ impl<'g> GraphBuilder<'g> {
 }
 
 impl Build for GraphBuilder<'_> {
-    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
-        let call = call_of(op, args)?;
+    fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+        let call = call_of(op, args);
         if let Meaning::Decompose(f) = call.op.meaning
             && !(self.keep)(call.op)
         {
@@ -258,7 +255,7 @@ pub fn replace_with_value(graph: &mut Graph, old: NodeId, value: &Arg) {
 /// The index if `user` is `item_of(of, index)` (in any spelling).
 pub fn item_index(graph: &Graph, user: NodeId, of: NodeId) -> Option<i64> {
     let node = &graph[user];
-    let is_item = matches!(node.target(), "operator.getitem" | "_operator.getitem" | ITEM);
+    let is_item = matches!(node.target(), "operator.getitem" | "_operator.getitem") || node.calls(OpId::ItemOf);
     match node.args() {
         [Val::Leaf(n), i] if is_item && *n == of && node.op() == Opcode::CallFunction => i.as_int(),
         _ => None,

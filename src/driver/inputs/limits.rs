@@ -5,6 +5,7 @@ use super::fill::Fill;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, InferOptions};
 use crate::op;
+use crate::op::OpId;
 use crate::pass::build::full_args;
 use crate::pass::{PassManager, PassOptions};
 use crate::types::{Category, Dim, Type, Val};
@@ -142,7 +143,7 @@ fn of_call(graph: &Graph, user: NodeId, n: NodeId) -> Limit {
     {
         out.below = Limit::least(out.below, size("self", dim));
     }
-    if op.name == "one_hot" && is("self") {
+    if op.is(OpId::OneHot) && is("self") {
         let classes = at(&args, op, "num_classes").and_then(Val::as_int);
         out.below = classes.and_then(|c| u64::try_from(c).ok()).filter(|c| *c > 0);
     }

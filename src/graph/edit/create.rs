@@ -2,6 +2,7 @@
 
 use super::{EditResult, GraphError};
 use crate::graph::{Arg, Edit, Graph, InsertPoint, Node, NodeId, Opcode, namer};
+use crate::op::OpId;
 use indexmap::IndexSet;
 use std::sync::Arc;
 
@@ -70,6 +71,11 @@ impl Graph {
     /// A call of a function.
     pub fn call_function(&mut self, target: &str, args: Vec<Arg>, kwargs: Vec<(Arc<str>, Arg)>) -> NodeId {
         self.create_node(Opcode::CallFunction, target, args, kwargs, None)
+    }
+
+    /// A call of a row of the op table.
+    pub fn call_op(&mut self, op: OpId, args: Vec<Arg>) -> NodeId {
+        self.call_function(op.name(), args, vec![])
     }
 
     /// A call of a method of `args[0]`.

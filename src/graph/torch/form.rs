@@ -58,7 +58,7 @@ pub fn torch_form<'a>(graph: &'a Graph, module: Option<&GraphModule>) -> Cow<'a,
 fn spelled(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
     let node = &graph[n];
     let op = op::by_name(node.target()).filter(|op| has_parameters(op, node))?;
-    let mut args = op::emit::call_of(op.name, node.args().to_vec()).ok()?.args;
+    let mut args = op::emit::call_of(op, node.args().to_vec()).args;
     for (k, v) in node.kwargs() {
         args[op.schema.index_of(k)?] = v.clone();
     }

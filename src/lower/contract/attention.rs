@@ -4,7 +4,7 @@ use super::{Contract, broadcast_to, unsigned};
 use crate::lower::ir::same_dim;
 use crate::lower::ir::{Attend, Def, Special, Tir, ValueId};
 use crate::math::contract::{Attention, Mask};
-use crate::op::{Call, IndexMap, OpResult};
+use crate::op::{Call, IndexMap, OpId, OpResult};
 use crate::program::Operand;
 use crate::types::{DType, TensorType};
 
@@ -66,7 +66,7 @@ pub(in crate::lower) fn recognise(
     types: &Call<TensorType>,
     ids: &Call<ValueId>,
 ) -> OpResult<Option<ValueId>> {
-    let biased = types.op.name == "biased_attention";
+    let biased = types.op.is(OpId::BiasedAttention);
     let (dtype, q) = types.fixed("query")?;
     let (_, k) = types.fixed("key")?;
     let (_, v) = types.fixed("value")?;

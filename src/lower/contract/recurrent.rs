@@ -3,7 +3,7 @@
 use crate::lower::LowerError;
 use crate::lower::ir::{Def, Special, Tir, ValueId, same_dim};
 use crate::math::contract::{Cell, Recurrent};
-use crate::op::{AffineIndex, Build, Call, IndexMap, OpResult, Traced};
+use crate::op::{AffineIndex, Build, Call, IndexMap, OpId, OpResult, Traced};
 use crate::program::{Contract, Operand};
 use crate::types::{DType, TensorType, Val};
 
@@ -13,11 +13,11 @@ pub(in crate::lower) fn recognise(
     types: &Call<TensorType>,
     ids: &Call<ValueId>,
 ) -> OpResult<Option<Val<Traced>>> {
-    let cell = match types.op.name {
-        "lstm" => Cell::Lstm,
-        "gru" => Cell::Gru,
-        "rnn_tanh" => Cell::Tanh,
-        "rnn_relu" => Cell::Relu,
+    let cell = match types.op.id() {
+        Some(OpId::Lstm) => Cell::Lstm,
+        Some(OpId::Gru) => Cell::Gru,
+        Some(OpId::RnnTanh) => Cell::Tanh,
+        Some(OpId::RnnRelu) => Cell::Relu,
         _ => return Ok(None),
     };
     let x = *ids.leaf("input")?;
@@ -136,7 +136,7 @@ impl Network {
         let (p, projection) = p.split_at(p.len() - self.projected as usize);
         let bias = p.get(2).map_or(Val::None, |&b| traced(tir, b));
         let args = vec![traced(tir, x), traced(tir, p[0]), bias];
-        let inputs = match tir.call("linear", args)? {
+        let inputs = match tir.call(OpId::Linear, args)? {
             Val::Leaf(t) => ValueId(t.id),
             _ => unreachable!("linear gives one tensor"),
         };

@@ -4,7 +4,7 @@ use crate::diag::Code;
 use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{
-    self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpResult, Reduction, Sizes, Traced, lift,
+    self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpId, OpResult, Reduction, Sizes, Traced, lift,
 };
 use crate::types::{DType, TensorType, Val};
 use std::sync::Arc;
@@ -121,8 +121,7 @@ impl Tir {
 }
 
 impl Build for Tir {
-    fn call(&mut self, name: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
-        let op = op::by_name(name).unwrap_or_else(|| panic!("a decomposition calls `{name}`, which is not an op"));
+    fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         self.apply(with_defaults(op, args))
     }
 }
@@ -147,13 +146,15 @@ fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
 
 /// The activation of `math` that a pointwise call is.
 fn activation(call: &Call<TensorType>) -> Option<Activation> {
-    if !matches!(call.op.name, "relu" | "relu6" | "hardtanh") || call.leaf("self").ok()?.dtype != DType::F32 {
+    if !matches!(call.op.id(), Some(OpId::Relu | OpId::Relu6 | OpId::Hardtanh))
+        || call.leaf("self").ok()?.dtype != DType::F32
+    {
         return None;
     }
-    match call.op.name {
-        "relu" => Some(Activation::Relu),
-        "relu6" => Some(Activation::Clamp(0.0, 6.0)),
-        "hardtanh" => Some(Activation::Clamp(
+    match call.op.id() {
+        Some(OpId::Relu) => Some(Activation::Relu),
+        Some(OpId::Relu6) => Some(Activation::Clamp(0.0, 6.0)),
+        Some(OpId::Hardtanh) => Some(Activation::Clamp(
             call.f64("min_val").ok()? as f32,
             call.f64("max_val").ok()? as f32,
         )),

@@ -4,7 +4,7 @@ pub(super) mod kernels;
 mod scan;
 
 use crate::lower::ir::{Def, Running, Special, Tir, ValueId, Window};
-use crate::op::{Build, Call, OpResult};
+use crate::op::{Build, Call, OpId, OpResult};
 use crate::scalar::Expr;
 use crate::tensor::Scalar;
 use crate::types::{DType, TensorType, Val};
@@ -15,28 +15,28 @@ pub(in crate::lower) fn recognise(
     types: &Call<TensorType>,
     ids: &Call<ValueId>,
 ) -> OpResult<Option<ValueId>> {
-    match types.op.name {
-        "cat" => concat(tir, ids),
-        "embedding" => {
+    match types.op.id() {
+        Some(OpId::Cat) => concat(tir, ids),
+        Some(OpId::Embedding) => {
             let (table, rows) = (*ids.leaf("weight")?, *ids.leaf("indices")?);
             gather_rows(tir, table, rows, false).map(Some)
         }
-        "index_select" if ids.int("dim").is_ok_and(|d| d == 0) => {
+        Some(OpId::IndexSelect) if ids.int("dim").is_ok_and(|d| d == 0) => {
             let (table, rows) = (*ids.leaf("self")?, *ids.leaf("index")?);
             if tir.value(table).shape.is_empty() {
                 return Ok(None);
             }
             gather_rows(tir, table, rows, false).map(Some)
         }
-        "constant_pad_nd" => pad(tir, ids),
-        "max_pool1d" | "max_pool2d" | "max_pool3d" => max_pool(tir, types, ids),
-        "avg_pool1d" | "avg_pool2d" | "avg_pool3d" => avg_pool(tir, types, ids),
-        "adaptive_avg_pool1d" => adaptive_avg_pool(tir, ids, 1),
-        "adaptive_avg_pool2d" => adaptive_avg_pool(tir, ids, 2),
-        "adaptive_avg_pool3d" => adaptive_avg_pool(tir, ids, 3),
-        "cumsum" => running(tir, types, ids, Running::Sum),
-        "cumprod" => running(tir, types, ids, Running::Product),
-        "scaled_dot_product_attention" | "biased_attention" => {
+        Some(OpId::ConstantPadNd) => pad(tir, ids),
+        Some(OpId::MaxPool1d | OpId::MaxPool2d | OpId::MaxPool3d) => max_pool(tir, types, ids),
+        Some(OpId::AvgPool1d | OpId::AvgPool2d | OpId::AvgPool3d) => avg_pool(tir, types, ids),
+        Some(OpId::AdaptiveAvgPool1d) => adaptive_avg_pool(tir, ids, 1),
+        Some(OpId::AdaptiveAvgPool2d) => adaptive_avg_pool(tir, ids, 2),
+        Some(OpId::AdaptiveAvgPool3d) => adaptive_avg_pool(tir, ids, 3),
+        Some(OpId::Cumsum) => running(tir, types, ids, Running::Sum),
+        Some(OpId::Cumprod) => running(tir, types, ids, Running::Product),
+        Some(OpId::ScaledDotProductAttention | OpId::BiasedAttention) => {
             crate::lower::contract::attention::recognise(tir, types, ids)
         }
         _ => Ok(None),
@@ -263,10 +263,10 @@ fn adaptive_avg_pool(tir: &mut Tir, ids: &Call<ValueId>, spatial: usize) -> OpRe
     let whole = shape[first..].iter().zip(&kernel).all(|(&s, &k)| s as i64 == k);
     let result = if whole {
         let dims: Vec<usize> = (first..shape.len()).collect();
-        b.reduce("mean", &input, &dims, true)?
+        b.reduce(OpId::Mean, &input, &dims, true)?
     } else {
         let kernel = Val::List(kernel.into_iter().map(Val::int).collect());
-        let op = ["avg_pool1d", "avg_pool2d", "avg_pool3d"][spatial - 1];
+        let op = [OpId::AvgPool1d, OpId::AvgPool2d, OpId::AvgPool3d][spatial - 1];
         b.op(op, [Val::Leaf(input), kernel])?
     };
     Ok(Some(ValueId(result.id)))

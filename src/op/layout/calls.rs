@@ -5,7 +5,7 @@ use crate::op::emit::call_of;
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::is_expanded;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, Decompose, Meaning, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Decompose, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Type, Val};
 
 /// The layout of the tensor that a call makes, which is no view of its operands. `at` gives the layout of the tensor that
@@ -52,13 +52,13 @@ pub fn of_call(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> 
         return of_result(call, out, at);
     };
     let own = at(0)?;
-    if call.op.name == "contiguous" {
+    if call.op.is(OpId::Contiguous) {
         return match has_format(call, &own)? {
             true => Some(own),
             false => of_result(call, out, at),
         };
     }
-    if call.op.view.is_none() && call.op.name != BITS {
+    if call.op.view.is_none() && !call.op.is(BITS) {
         // Conversions that convert nothing, and the like.
         return match from == out {
             true => Some(own),
@@ -67,7 +67,7 @@ pub fn of_call(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> 
     }
     // A reshape that cannot be a view copies.
     let known = own.known_strides().is_some() && from.fixed_shape().is_some() && out.fixed_shape().is_some();
-    let copied = || Some(Layout::contiguous(out.shape.as_deref()?)).filter(|_| known && call.op.name != BITS);
+    let copied = || Some(Layout::contiguous(out.shape.as_deref()?)).filter(|_| known && !call.op.is(BITS));
     of_view(call, &own).or_else(copied)
 }
 
@@ -88,8 +88,8 @@ impl Placed {
 }
 
 impl Build for Placed {
-    fn call(&mut self, op: &str, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
-        let call = call_of(op, args)?;
+    fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
+        let call = call_of(op, args);
         if let Meaning::Decompose(f) = call.op.meaning {
             let result = f(self, &call)?;
             if has_own_order(&call.types()) {
@@ -231,7 +231,7 @@ fn channels_last(shape: &[Dim]) -> Option<Layout> {
 /// The layout of the view that a call of a view row takes of its operand; `None` if torch copies, or if it is not known.
 pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
     let from = call.leaf("self").ok()?;
-    if call.op.name == BITS {
+    if call.op.is(BITS) {
         let Some(Val::DType(to)) = call.args.get(1) else {
             return None;
         };
@@ -290,10 +290,10 @@ fn of_bits(at: &Layout, from: usize, to: usize) -> Option<Layout> {
 
 /// The value of `stride()`, `is_contiguous()` or `storage_offset()`; `None` for other calls, and where it is not known.
 pub fn host_value(call: &Call<TensorType>, at: &Layout) -> OpResult<Option<Type>> {
-    Ok(match call.op.name {
-        "storage_offset" => Some(Val::Int(at.offset.clone())),
-        "is_contiguous" => has_format(call, at).map(Val::Bool),
-        "stride" => {
+    Ok(match call.op.id() {
+        Some(OpId::StorageOffset) => Some(Val::Int(at.offset.clone())),
+        Some(OpId::IsContiguous) => has_format(call, at).map(Val::Bool),
+        Some(OpId::Stride) => {
             let strides = &at.strides;
             Some(match call.opt_int("dim")? {
                 None => Val::Tuple(strides.iter().cloned().map(Val::Int).collect()),

@@ -1,7 +1,7 @@
 //! Derivatives: of sampled functions, and those of single ops that graphs of gradients hold.
 
 use crate::op::emit::{ints_val, list_val};
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -56,10 +56,13 @@ fn backward() -> Vec<Op> {
             |b, c| {
                 let (grad, y) = wide(b, c)?;
                 let (grad, y) = (&grad, &y);
-                let product = b.binary("mul", grad, y)?;
-                let sum = b.op("sum", [(&product).into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
-                let part = b.binary("mul", y, &sum)?;
-                let out = b.binary("sub", &product, &part)?;
+                let product = b.binary(OpId::Mul, grad, y)?;
+                let sum = b.op(
+                    OpId::Sum,
+                    [(&product).into(), ints_val(&[c.int("dim")?]), Val::Bool(true)],
+                )?;
+                let part = b.binary(OpId::Mul, y, &sum)?;
+                let out = b.binary(OpId::Sub, &product, &part)?;
                 b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(c.leaf("output")?.dtype()))
                     .map(Val::Leaf)
             },
@@ -72,10 +75,10 @@ fn backward() -> Vec<Op> {
             |b, c| {
                 let (grad, y) = wide(b, c)?;
                 let (grad, y) = (&grad, &y);
-                let sum = b.op("sum", [grad.into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
-                let e = b.unary("exp", y)?;
-                let part = b.binary("mul", &e, &sum)?;
-                let out = b.binary("sub", grad, &part)?;
+                let sum = b.op(OpId::Sum, [grad.into(), ints_val(&[c.int("dim")?]), Val::Bool(true)])?;
+                let e = b.unary(OpId::Exp, y)?;
+                let part = b.binary(OpId::Mul, &e, &sum)?;
+                let out = b.binary(OpId::Sub, grad, &part)?;
                 b.to_dtype(&out, c.opt_dtype("input_dtype").unwrap_or(c.leaf("output")?.dtype()))
                     .map(Val::Leaf)
             },
@@ -86,8 +89,8 @@ fn backward() -> Vec<Op> {
             "native_dropout_backward",
             "native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
             |b, c| {
-                let product = b.binary("mul", c.leaf("grad_output")?, c.leaf("mask")?)?;
-                b.binary("mul", &product, c.get("scale").clone()).map(Val::Leaf)
+                let product = b.binary(OpId::Mul, c.leaf("grad_output")?, c.leaf("mask")?)?;
+                b.binary(OpId::Mul, &product, c.get("scale").clone()).map(Val::Leaf)
             },
         )
         .doc("the gradient of native_dropout")
@@ -190,30 +193,30 @@ fn along(b: &mut dyn Build, x: &Traced, dim: usize, steps: Steps, order: i64) ->
         Steps::Even(step) => return even(b, x, dim, step, order),
         Steps::At(points) => {
             let (later, earlier) = (part(b, &points, 0, 1, 0)?, part(b, &points, 0, 0, 1)?);
-            b.binary("sub", &later, &earlier)?
+            b.binary(OpId::Sub, &later, &earlier)?
         }
     };
     let mut shape = vec![Dim::Const(1); x.rank()?];
     shape[dim] = steps.shape()?[0].clone();
     let h = b.reshape(&steps, &shape)?;
     let (left, right) = (part(b, &h, dim, 0, 1)?, part(b, &h, dim, 1, 0)?);
-    let sum = b.binary("add", &left, &right)?;
+    let sum = b.binary(OpId::Add, &left, &right)?;
     // Weights of the neighbours for steps of different sizes.
     let weight = |b: &mut dyn Build, over: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
-        let product = b.binary("mul", p, q)?;
-        b.binary("div", over, &product)
+        let product = b.binary(OpId::Mul, p, q)?;
+        b.binary(OpId::Div, over, &product)
     };
     let before = weight(b, &right, &left, &sum)?;
-    let before = b.unary("neg", &before)?;
-    let difference = b.binary("sub", &right, &left)?;
+    let before = b.unary(OpId::Neg, &before)?;
+    let difference = b.binary(OpId::Sub, &right, &left)?;
     let own = weight(b, &difference, &left, &right)?;
     let behind = weight(b, &left, &right, &sum)?;
     let mut centre: Option<Traced> = None;
     for (k, w) in [before, own, behind].iter().enumerate() {
         let values = part(b, x, dim, k as i64, 2 - k as i64)?;
-        let term = b.binary("mul", w, &values)?;
+        let term = b.binary(OpId::Mul, w, &values)?;
         centre = Some(match centre {
-            Some(sum) => b.binary("add", &sum, &term)?,
+            Some(sum) => b.binary(OpId::Add, &sum, &term)?,
             None => term,
         });
     }
@@ -232,17 +235,17 @@ fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64,
     let (first, second) = (one(b, x, dim, step(0))?, one(b, x, dim, step(1))?);
     let (high, low) = if at < 0 { (&first, &second) } else { (&second, &first) };
     if order == 1 {
-        let d = b.binary("sub", high, low)?;
-        return b.binary("div", &d, &outer);
+        let d = b.binary(OpId::Sub, high, low)?;
+        return b.binary(OpId::Div, &d, &outer);
     }
     let inner = one(b, h, dim, step(1))?;
     let third = one(b, x, dim, step(2))?;
-    let sum = b.binary("add", &outer, &inner)?;
+    let sum = b.binary(OpId::Add, &outer, &inner)?;
     // -(2 outer + inner) / (outer sum), sum / (outer inner), -outer / (inner sum); with the other sign at the end.
-    let twice = b.binary("add", &outer, &sum)?;
+    let twice = b.binary(OpId::Add, &outer, &sum)?;
     let divided = |b: &mut dyn Build, n: &Traced, p: &Traced, q: &Traced| -> OpResult<Traced> {
-        let product = b.binary("mul", p, q)?;
-        b.binary("div", n, &product)
+        let product = b.binary(OpId::Mul, p, q)?;
+        b.binary(OpId::Div, n, &product)
     };
     let (p, q, r) = (
         divided(b, &twice, &outer, &sum)?,
@@ -250,28 +253,28 @@ fn uneven_end(b: &mut dyn Build, x: &Traced, dim: usize, h: &Traced, order: i64,
         divided(b, &outer, &inner, &sum)?,
     );
     let (p, q, r) = (
-        b.binary("mul", &p, &first)?,
-        b.binary("mul", &q, &second)?,
-        b.binary("mul", &r, &third)?,
+        b.binary(OpId::Mul, &p, &first)?,
+        b.binary(OpId::Mul, &q, &second)?,
+        b.binary(OpId::Mul, &r, &third)?,
     );
-    let all = b.binary("sub", &q, &p)?;
-    let all = b.binary("sub", &all, &r)?;
-    if at < 0 { b.unary("neg", &all) } else { Ok(all) }
+    let all = b.binary(OpId::Sub, &q, &p)?;
+    let all = b.binary(OpId::Sub, &all, &r)?;
+    if at < 0 { b.unary(OpId::Neg, &all) } else { Ok(all) }
 }
 
 fn even(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64) -> OpResult<Traced> {
     let (later, earlier) = (part(b, x, dim, 2, 0)?, part(b, x, dim, 0, 2)?);
-    let d = b.binary("sub", &later, &earlier)?;
-    let d = b.binary("div", &d, step.clone())?;
-    let centre = b.binary("mul", &d, Val::Float(0.5))?;
+    let d = b.binary(OpId::Sub, &later, &earlier)?;
+    let d = b.binary(OpId::Div, &d, step.clone())?;
+    let centre = b.binary(OpId::Mul, &d, Val::Float(0.5))?;
     let mut ends = vec![];
     for at in [0, -1] {
         let place = |k: i64| if at < 0 { -1 - k } else { k };
         let (first, second) = (one(b, x, dim, place(0))?, one(b, x, dim, place(1))?);
         let d = if order == 1 {
             match at {
-                0 => b.binary("sub", &second, &first)?,
-                _ => b.binary("sub", &first, &second)?,
+                0 => b.binary(OpId::Sub, &second, &first)?,
+                _ => b.binary(OpId::Sub, &first, &second)?,
             }
         } else {
             let third = one(b, x, dim, place(2))?;
@@ -280,11 +283,11 @@ fn even(b: &mut dyn Build, x: &Traced, dim: usize, step: Val<Traced>, order: i64
                 0 => [(&first, -1.5), (&second, 2.0), (&third, -0.5)],
                 _ => [(&third, 0.5), (&second, -2.0), (&first, 1.5)],
             };
-            let [p, q, r] = terms.map(|(t, weight)| b.binary("mul", t, Val::Float(weight)));
-            let sum = b.binary("add", &p?, &q?)?;
-            b.binary("add", &sum, &r?)?
+            let [p, q, r] = terms.map(|(t, weight)| b.binary(OpId::Mul, t, Val::Float(weight)));
+            let sum = b.binary(OpId::Add, &p?, &q?)?;
+            b.binary(OpId::Add, &sum, &r?)?
         };
-        ends.push(b.binary("div", &d, step.clone())?);
+        ends.push(b.binary(OpId::Div, &d, step.clone())?);
     }
     b.cat(&[ends.remove(0), centre, ends.remove(0)], dim)
 }

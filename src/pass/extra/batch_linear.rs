@@ -11,7 +11,7 @@ use super::merge_matmul::{Linear, join};
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
 use crate::op::emit::list_val;
-use crate::op::{Build, OpResult, Traced};
+use crate::op::{Build, OpId, OpResult, Traced};
 use crate::pass::build::{GraphBuilder, Source};
 use crate::pass::{Context, each_graph};
 use crate::tensor::Tensor;
@@ -116,19 +116,19 @@ fn products(
 ) -> OpResult<Vec<NodeId>> {
     let traced = |b: &GraphBuilder<'_>, n: NodeId| b.traced(n).map(Val::Leaf).unwrap_or(Val::Unknown);
     let xs: Vec<Traced> = inputs.iter().filter_map(|&n| b.traced(n)).collect();
-    let x = b.call("stack", vec![list_val(&xs), Val::int(0)])?;
+    let x = b.call(OpId::Stack, vec![list_val(&xs), Val::int(0)])?;
     let w = traced(b, weight);
-    let w = b.call("transpose", vec![w, Val::int(1), Val::int(2)])?;
+    let w = b.call(OpId::Transpose, vec![w, Val::int(1), Val::int(2)])?;
     let y = match bias {
         Some(bias) => {
             let bias = traced(b, bias);
-            b.call("baddbmm", vec![bias, x, w])?
+            b.call(OpId::Baddbmm, vec![bias, x, w])?
         }
-        None => b.call("bmm", vec![x, w])?,
+        None => b.call(OpId::Bmm, vec![x, w])?,
     };
     let mut out = vec![];
     for i in 0..count {
-        let item = b.call("select", vec![y.clone(), Val::int(0), Val::int(i as i64)])?;
+        let item = b.call(OpId::Select, vec![y.clone(), Val::int(0), Val::int(i as i64)])?;
         out.extend(item.as_leaf().map(|t| NodeId::new(t.id as usize)));
     }
     Ok(out)

@@ -8,7 +8,8 @@
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId, Opcode};
-use crate::pass::build::{ITEM, Source, full_args};
+use crate::op::OpId;
+use crate::pass::build::{Source, full_args};
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Val};
@@ -49,7 +50,7 @@ pub(in crate::pass) struct Linear {
 impl Linear {
     /// The product that node `n` is.
     pub(in crate::pass) fn of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<Linear> {
-        let op = canonical_op(graph, n).filter(|op| op.name == "linear")?;
+        let op = canonical_op(graph, n).filter(|op| op.is(OpId::Linear))?;
         let args = full_args(op, graph, n).ok()?;
         let input = *args.first()?.as_leaf()?;
         let constant = |i: usize| -> Option<Tensor> {
@@ -111,15 +112,15 @@ fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Optio
     };
     let types: Option<Vec<TensorType>> = sizes.iter().map(|&n| wide(n)).collect();
     let (types, whole) = (types?, wide(total)?);
-    let product = graph.create_node(Opcode::CallFunction, "linear", args, vec![], None);
+    let product = graph.call_op(OpId::Linear, args);
     source.mark(graph, product, Val::Leaf(whole));
     let list = Val::List(sizes.iter().map(|&n| Val::int(n as i64)).collect());
     let args = vec![Val::Leaf(product), list, Val::int(-1)];
-    let split = graph.create_node(Opcode::CallFunction, "split_with_sizes", args, vec![], None);
+    let split = graph.call_op(OpId::SplitWithSizes, args);
     source.mark(graph, split, Val::List(types.iter().cloned().map(Val::Leaf).collect()));
     for (i, (l, ty)) in group.iter().zip(types).enumerate() {
         let args = vec![Val::Leaf(split), Val::int(i as i64)];
-        let item = graph.create_node(Opcode::CallFunction, ITEM, args, vec![], None);
+        let item = graph.call_op(OpId::ItemOf, args);
         Source::of(graph, l.node, "merge-matmul").mark(graph, item, Val::Leaf(ty));
         graph.replace_all_uses_with(l.node, item);
     }

@@ -10,7 +10,7 @@ use super::group;
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId};
 use crate::op::emit::{ints_val, list_val};
-use crate::op::{Build, OpResult, Traced};
+use crate::op::{Build, OpId, OpResult, Traced};
 use crate::pass::build::{GraphBuilder, Source, full_args};
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::types::{DType, Dim, Val};
@@ -18,7 +18,7 @@ use cranelift_entity::EntityRef;
 use indexmap::IndexMap;
 
 /// What products of one group have in common: the op, all arguments but the first, the dtype and the sizes but the first.
-type Kind = (&'static str, Vec<NodeId>, DType, Vec<Dim>);
+type Kind = (Option<OpId>, Vec<NodeId>, DType, Vec<Dim>);
 
 /// See the module.
 pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
@@ -43,7 +43,7 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 }
 
 fn kind(graph: &Graph, n: NodeId) -> Option<Kind> {
-    let op = canonical_op(graph, n).filter(|op| matches!(op.name, "linear" | "matmul" | "mm"))?;
+    let op = canonical_op(graph, n).filter(|op| matches!(op.id(), Some(OpId::Linear | OpId::Matmul | OpId::Mm)))?;
     let args = full_args(op, graph, n).ok()?;
     let rest: Option<Vec<NodeId>> = args[1..]
         .iter()
@@ -55,7 +55,7 @@ fn kind(graph: &Graph, n: NodeId) -> Option<Kind> {
     let input = graph[*args[0].as_leaf()?].meta.ty.as_ref()?.as_leaf()?;
     let shape = input.shape.as_deref()?;
     let plain = rank(*rest.first()?) == Some(2) && shape.len() >= 2 && shape.iter().all(|d| d.as_const().is_some());
-    plain.then(|| (op.name, rest, input.dtype, shape[1..].to_vec()))
+    plain.then(|| (op.id(), rest, input.dtype, shape[1..].to_vec()))
 }
 
 fn merge(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
@@ -78,10 +78,10 @@ fn merge(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
     let before = graph.insert_point();
     graph.set_insert_point(InsertPoint::Before(first));
     let rest: Vec<Arg> = graph[first].args()[1..].to_vec();
-    let target = canonical_op(graph, first)?.name;
+    let op = canonical_op(graph, first)?;
     let source = Source::of(graph, first, "merge-rows");
     let mut b = GraphBuilder::new(graph, source, |_| true);
-    let made = product(&mut b, target, &inputs, &rest, &sizes);
+    let made = product(&mut b, op, &inputs, &rest, &sizes);
     graph.set_insert_point(before);
     let values = made.ok().filter(|v| v.len() == members.len())?;
     for (&n, &v) in members.iter().zip(&values) {
@@ -94,17 +94,17 @@ fn merge(graph: &mut Graph, members: &[NodeId]) -> Option<()> {
 /// The nodes of the parts of one product.
 fn product(
     b: &mut GraphBuilder<'_>,
-    target: &str,
+    op: &'static crate::op::Op,
     inputs: &[NodeId],
     rest: &[Arg],
     sizes: &[i64],
 ) -> OpResult<Vec<NodeId>> {
     let xs: Vec<Traced> = inputs.iter().filter_map(|&n| b.traced(n)).collect();
-    let x = b.call("cat", vec![list_val(&xs), Val::int(0)])?;
+    let x = b.call(OpId::Cat, vec![list_val(&xs), Val::int(0)])?;
     let mut args = vec![x];
     args.extend(rest.iter().map(|a| b.trace(a)));
-    let y = b.call(target, args)?;
-    let parts = b.call("split_with_sizes", vec![y, ints_val(sizes), Val::int(0)])?;
+    let y = b.call_row(op, args)?;
+    let parts = b.call(OpId::SplitWithSizes, vec![y, ints_val(sizes), Val::int(0)])?;
     let leaves = parts.leaves().into_iter();
     Ok(leaves.map(|t| NodeId::new(t.id as usize)).collect())
 }

@@ -9,7 +9,7 @@
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::op::{Meaning, Op};
+use crate::op::{Meaning, Op, OpId};
 use crate::pass::build::full_args;
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::types::Val;
@@ -41,18 +41,18 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 }
 
 /// Ops that are made of others, and give new memory as torch computes them.
-const FRESH: [&str; 11] = [
-    "linear",
-    "matmul",
-    "mm",
-    "bmm",
-    "addmm",
-    "baddbmm",
-    "softmax",
-    "log_softmax",
-    "layer_norm",
-    "group_norm",
-    "batch_norm",
+const FRESH: [OpId; 11] = [
+    OpId::Linear,
+    OpId::Matmul,
+    OpId::Mm,
+    OpId::Bmm,
+    OpId::Addmm,
+    OpId::Baddbmm,
+    OpId::Softmax,
+    OpId::LogSoftmax,
+    OpId::LayerNorm,
+    OpId::GroupNorm,
+    OpId::BatchNorm,
 ];
 
 /// Whether the result is new memory in any case.
@@ -61,7 +61,7 @@ fn is_fresh(op: &Op) -> bool {
         op.meaning,
         Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_)
     );
-    !op.aliases && (computed || FRESH.contains(&op.name))
+    !op.aliases && (computed || op.id().is_some_and(|id| FRESH.contains(&id)))
 }
 
 /// The in-place spelling that the node may have.

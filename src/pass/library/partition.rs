@@ -7,6 +7,7 @@ use super::split::{self, Part};
 use super::support::Supports;
 use crate::graph::{Graph, GraphError, GraphModule, NodeId, Opcode, is_impure};
 use crate::op;
+use crate::op::OpId;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -162,7 +163,7 @@ impl<'a> Partitioner<'a> {
     }
 
     fn is_item(&self, n: NodeId) -> bool {
-        self.is_one_of(n, &["operator.getitem", crate::pass::build::ITEM])
+        self.is_one_of(n, &["operator.getitem", OpId::ItemOf.name()])
     }
 
     /// Whether the node calls one of `targets`: as it is written, or by a spelling of the same op.

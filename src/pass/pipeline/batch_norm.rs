@@ -10,7 +10,7 @@
 
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, NodeId, Opcode};
-use crate::op::{Build, Op, Traced};
+use crate::op::{Build, Op, OpId, Traced};
 use crate::pass::build::{GraphBuilder, Source, full_args, item_index, replace_with_value};
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::tensor::{AlignedBytes, Scalar, Storage, Tensor};
@@ -68,9 +68,9 @@ impl Norm {
         let Some(op) = canonical_op(graph, n) else {
             return Ok(None);
         };
-        let tuple = match op.name {
-            "batch_norm" => false,
-            "_native_batch_norm_legit_no_training" | "native_batch_norm" => true,
+        let tuple = match op.id() {
+            Some(OpId::BatchNorm) => false,
+            Some(OpId::_NativeBatchNormLegitNoTraining | OpId::NativeBatchNorm) => true,
             _ => return Ok(None),
         };
         let args = full_args(op, graph, n).map_err(|e| e.title)?;
@@ -192,10 +192,18 @@ impl Producer {
         let Some(op) = canonical_op(graph, node) else {
             return not("it is not a convolution or product");
         };
-        let (weight, bias) = match op.name {
-            "conv1d" | "conv2d" | "conv3d" | "convolution" | "conv_transpose1d" | "conv_transpose2d"
-            | "conv_transpose3d" | "linear" => ("weight", "bias"),
-            "addmm" => ("mat2", "self"),
+        let (weight, bias) = match op.id() {
+            Some(
+                OpId::Conv1d
+                | OpId::Conv2d
+                | OpId::Conv3d
+                | OpId::Convolution
+                | OpId::ConvTranspose1d
+                | OpId::ConvTranspose2d
+                | OpId::ConvTranspose3d
+                | OpId::Linear,
+            ) => ("weight", "bias"),
+            Some(OpId::Addmm) => ("mat2", "self"),
             _ => return not("it is not a convolution or product"),
         };
         if graph[node].users().len() != 1 {
@@ -216,20 +224,22 @@ impl Producer {
                 None => return not("its bias is not one constant per channel"),
             },
         };
-        if matches!(op.name, "linear" | "addmm") && norm.ty.rank() != Some(2) {
+        if matches!(op.id(), Some(OpId::Linear | OpId::Addmm)) && norm.ty.rank() != Some(2) {
             return not("the channels are not the features of the product");
         }
         let one = |name: &str| at(name).is_none_or(|i| args[i].as_f64() == Some(1.0));
-        if op.name == "addmm" && !(one("alpha") && one("beta")) {
+        if op.is(OpId::Addmm) && !(one("alpha") && one("beta")) {
             return not("the product is scaled");
         }
         if !matches!(weights.dtype(), DType::F32 | DType::F64) {
             return not("its weight would lose a rounding of 16 bits");
         }
-        let transposed =
-            op.name.starts_with("conv_transpose") || at("transposed").is_some_and(|i| args[i] == Val::Bool(true));
+        let transposed = matches!(
+            op.id(),
+            Some(OpId::ConvTranspose1d | OpId::ConvTranspose2d | OpId::ConvTranspose3d)
+        ) || at("transposed").is_some_and(|i| args[i] == Val::Bool(true));
         let groups = at("groups").and_then(|i| args[i].as_int()).unwrap_or(1);
-        let channels = Channels::of(op.name, &weights, transposed, groups.max(1) as usize);
+        let channels = Channels::of(op, &weights, transposed, groups.max(1) as usize);
         if channels.of_run.iter().any(|&c| c >= norm.scale.len()) {
             return not("its channels are not those of the normalisation");
         }
@@ -292,11 +302,11 @@ struct Channels {
 }
 
 impl Channels {
-    fn of(op: &str, w: &Tensor, transposed: bool, groups: usize) -> Channels {
+    fn of(op: &Op, w: &Tensor, transposed: bool, groups: usize) -> Channels {
         let shape = w.shape();
         let inner = |from: usize| shape[from.min(shape.len())..].iter().product::<usize>().max(1);
-        let (run, channel): (usize, Box<dyn Fn(usize) -> usize>) = match op {
-            "addmm" => (1, Box::new(move |i| i % inner(1))),
+        let (run, channel): (usize, Box<dyn Fn(usize) -> usize>) = match op.id() {
+            Some(OpId::Addmm) => (1, Box::new(move |i| i % inner(1))),
             _ if transposed && shape.len() > 1 => {
                 // `[C, O / groups, …]`: the group of an input channel is that of its output channels.
                 let per_group = (shape[0] / groups).max(1);
@@ -307,8 +317,8 @@ impl Channels {
             }
             _ => (inner(1), Box::new(|i| i)),
         };
-        let rule = match op {
-            "addmm" => 1,
+        let rule = match op.id() {
+            Some(OpId::Addmm) => 1,
             _ if transposed => 2,
             _ => 3,
         };
@@ -401,7 +411,7 @@ fn build_apart(b: &mut GraphBuilder<'_>, input: NodeId, constants: &[NodeId]) ->
     let traced: Vec<Traced> = constants.iter().map(|&n| b.traced(n)).collect::<Option<_>>()?;
     let x = b.traced(input)?;
     let b: &mut dyn Build = b;
-    let product = b.binary("mul", &x, &traced[0]).ok()?;
-    let sum = b.binary("add", &product, &traced[1]).ok()?;
+    let product = b.binary(OpId::Mul, &x, &traced[0]).ok()?;
+    let sum = b.binary(OpId::Add, &product, &traced[1]).ok()?;
     Some(NodeId::from_u32(sum.id))
 }

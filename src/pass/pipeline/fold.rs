@@ -9,7 +9,7 @@ use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::interp;
-use crate::op::Effect;
+use crate::op::{Effect, OpId};
 use crate::pass::build::{Source, full_args};
 use crate::pass::{Context, canonical_op, each_graph, effect};
 use crate::tensor::{Scalar, Tensor, byte_len};
@@ -44,10 +44,10 @@ fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
         Category::Float => Some(Val::Float(v as f64)),
         Category::Complex => None,
     };
-    match op.name {
-        "zeros_like" | "new_zeros" => whole(0),
-        "ones_like" | "new_ones" => whole(1),
-        "full_like" | "new_full" => {
+    match op.id() {
+        Some(OpId::ZerosLike | OpId::NewZeros) => whole(0),
+        Some(OpId::OnesLike | OpId::NewOnes) => whole(1),
+        Some(OpId::FullLike | OpId::NewFull) => {
             let args = full_args(op, graph, n).ok()?;
             let value = &args[op.schema.index_of("fill_value")?];
             // Only where the number is one of the dtype as it stands: nothing is rounded here.
@@ -65,7 +65,7 @@ fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
 /// The value of a node that depends on constants alone.
 fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<Tensor> {
     let op = canonical_op(graph, n)?;
-    if effect(op, module, graph, n) != Effect::Pure || op.name == "full" || graph[n].users().len() == 0 {
+    if effect(op, module, graph, n) != Effect::Pure || op.is(OpId::Full) || graph[n].users().len() == 0 {
         return None;
     }
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;
@@ -110,7 +110,7 @@ fn value_of(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<interp::Va
     match node.op() {
         Opcode::GetAttr if graph.writes_buffer(node.target()) => None,
         Opcode::GetAttr => Some(Val::Leaf(module.attributes.get(node.target())?.value.clone()?)),
-        Opcode::CallFunction if node.target() == "full" => {
+        Opcode::CallFunction if node.calls(OpId::Full) => {
             let ty = node.meta.ty.as_ref()?.as_leaf()?;
             let value = number(node.args().get(1)?)?;
             let shape = ty.fixed_shape()?;
@@ -156,7 +156,7 @@ fn replace(module: &mut GraphModule, graph: &mut Graph, n: NodeId, value: Tensor
 fn full(graph: &mut Graph, dtype: DType, shape: &[usize], value: Arg) -> NodeId {
     let shape = shape.iter().map(|&d| Val::int(d as i64)).collect();
     let args = vec![Val::List(shape), value, Val::DType(dtype)];
-    graph.call_function("full", args, vec![])
+    graph.call_op(OpId::Full, args)
 }
 
 fn replace_with_full(graph: &mut Graph, n: NodeId, value: Arg) {

@@ -10,7 +10,7 @@ use super::simplify;
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::op::view::DimMap;
-use crate::op::{Call, Op, Sizes};
+use crate::op::{Call, Op, OpId, Sizes};
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::rewrite;
 use crate::types::{Dim, TensorType, Val};
@@ -71,12 +71,10 @@ fn same_view(graph: &Graph, op: &'static Op, args: &[crate::graph::Arg]) -> bool
 /// Whether the node only asserts what inference has already proved.
 fn is_checked(graph: &Graph, n: NodeId, op: &Op) -> bool {
     let unused = graph[n].users().len() == 0;
-    match op.name {
+    match op.id() {
         // Its rule has compared all that is known: sizes that depend on values are not.
-        "_assert_tensor_metadata" => unused && has_shape(graph, n),
-        "_assert" | "_assert_scalar" | "_assert_async" => {
-            unused && matches!(graph[n].args().first(), Some(Val::Bool(true)))
-        }
+        Some(OpId::_AssertTensorMetadata) => unused && has_shape(graph, n),
+        Some(OpId::_AssertScalar) => unused && matches!(graph[n].args().first(), Some(Val::Bool(true))),
         _ => false,
     }
 }

@@ -10,7 +10,8 @@
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Callee, Operand, Resolved};
-use crate::pass::build::{Arguments, ITEM, Source, canonical_args, same_all};
+use crate::op::OpId;
+use crate::pass::build::{Arguments, Source, canonical_args, same_all};
 use crate::pass::{Context, each_graph};
 use crate::types::{Type, Val};
 use std::collections::HashMap;
@@ -126,7 +127,7 @@ impl<'m> Normalize<'m> {
                         None => {
                             let ty = item_type(graph, at, path[i]);
                             let args = vec![Val::Leaf(at), Val::int(path[i] as i64)];
-                            let item = insert(graph, user, ty, |g| g.call_function(ITEM, args, vec![]));
+                            let item = insert(graph, user, ty, |g| g.call_op(OpId::ItemOf, args));
                             self.items.insert(key, item);
                             item
                         }

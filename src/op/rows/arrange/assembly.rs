@@ -1,7 +1,7 @@
 //! Tensors put together or rearranged by other ops: blocks, shifts, writes by index, limited norms.
 
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -31,7 +31,7 @@ fn layouts() -> Vec<Op> {
         Op::composite(
             "linalg_diagonal",
             "linalg_diagonal(Tensor A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
-            |b, c| b.call("diagonal", c.args.clone()),
+            |b, c| b.call(OpId::Diagonal, c.args.clone()),
         )
         .doc("the diagonal of the last two dims")
         .spelled("aten.linalg_diagonal.default torch.linalg.diagonal")
@@ -55,10 +55,10 @@ fn writes() -> Vec<Op> {
             |b, c| {
                 let x = c.leaf("self")?;
                 let shape = x.shape()?.to_vec();
-                let flat = |b: &mut dyn Build, name: &str| b.unary("ravel", c.leaf(name)?);
+                let flat = |b: &mut dyn Build, name: &str| b.unary(OpId::Ravel, c.leaf(name)?);
                 let (all, index, source) = (flat(b, "self")?, flat(b, "index")?, flat(b, "source")?);
                 let places = Val::List(vec![index.into()]);
-                let out = b.op("index_put", [all.into(), places, source.into(), c.get("accumulate").clone()])?;
+                let out = b.op(OpId::IndexPut, [all.into(), places, source.into(), c.get("accumulate").clone()])?;
                 b.reshape(&out, &shape).map(Val::Leaf)
             },
         )
@@ -127,7 +127,7 @@ fn block_diag(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut rows = vec![];
     for (i, t) in blocks.iter().enumerate() {
         let pad = [sum(&widths[..i]), sum(&widths[i + 1..])].map(Val::Int).to_vec();
-        rows.push(b.op("constant_pad_nd", [t.into(), Val::List(pad)])?);
+        rows.push(b.op(OpId::ConstantPadNd, [t.into(), Val::List(pad)])?);
     }
     match rows.is_empty() {
         true => Err(OpError::arg(
@@ -155,7 +155,8 @@ fn shift(b: &mut dyn Build, c: &Call<Traced>, up: i64) -> OpResult<Val<Traced>> 
     if dims.is_empty() {
         return Ok(x.into());
     }
-    b.op("roll", [x.into(), ints_val(&by), ints_val(&dims)]).map(Val::Leaf)
+    b.op(OpId::Roll, [x.into(), ints_val(&by), ints_val(&dims)])
+        .map(Val::Leaf)
 }
 
 fn index_reduce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -190,7 +191,7 @@ fn index_reduce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         c.get("reduce").clone(),
         c.get("include_self").clone(),
     ];
-    b.op("scatter_reduce", args).map(Val::Leaf)
+    b.op(OpId::ScatterReduce, args).map(Val::Leaf)
 }
 
 fn sum_to_size(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -210,7 +211,7 @@ fn sum_to_size(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if dims.is_empty() && !size.is_empty() {
         return Ok(x.into());
     }
-    let sum = b.op("sum", [x.into(), ints_val(&dims), Val::Bool(true)])?;
+    let sum = b.op(OpId::Sum, [x.into(), ints_val(&dims), Val::Bool(true)])?;
     b.reshape(&sum, &size).map(Val::Leaf)
 }
 
@@ -229,15 +230,15 @@ fn renorm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let rest: Vec<i64> = (0..rank).filter(|&d| d != dim).map(|d| d as i64).collect();
     let wide = b.to_dtype(x, x.dtype().compute())?;
     let norm = b.op(
-        "linalg_vector_norm",
+        OpId::LinalgVectorNorm,
         [(&wide).into(), c.get("p").clone(), ints_val(&rest), Val::Bool(true)],
     )?;
-    let over = b.binary("gt", &norm, Val::Float(most))?;
-    let below = b.binary("add", &norm, Val::Float(1e-7))?;
-    let factor = b.unary("reciprocal", &below)?;
-    let factor = b.binary("mul", &factor, Val::Float(most))?;
-    let factor = b.op("where", [over.into(), factor.into(), Val::Float(1.0)])?;
-    let out = b.binary("mul", &wide, &factor)?;
+    let over = b.binary(OpId::Gt, &norm, Val::Float(most))?;
+    let below = b.binary(OpId::Add, &norm, Val::Float(1e-7))?;
+    let factor = b.unary(OpId::Reciprocal, &below)?;
+    let factor = b.binary(OpId::Mul, &factor, Val::Float(most))?;
+    let factor = b.op(OpId::Where, [over.into(), factor.into(), Val::Float(1.0)])?;
+    let out = b.binary(OpId::Mul, &wide, &factor)?;
     b.to_dtype(&out, x.dtype()).map(Val::Leaf)
 }
 
@@ -253,17 +254,17 @@ fn mvlgamma(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let constant = (p * (p - 1)) as f64 / 4.0 * std::f64::consts::PI.ln();
     // Arguments and terms are tensors of torch's, rounded to the dtype; their sum is wider and rounded once.
     let term = |b: &mut dyn Build, arg: &Traced| {
-        let term = b.unary("lgamma", arg)?;
+        let term = b.unary(OpId::Lgamma, arg)?;
         b.to_dtype(&term, term.dtype().compute())
     };
     let mut sum = term(b, x)?;
     for j in 1..p {
-        let arg = b.binary("sub", x, Val::Float(j as f64 / 2.0))?;
+        let arg = b.binary(OpId::Sub, x, Val::Float(j as f64 / 2.0))?;
         let term = term(b, &arg)?;
-        sum = b.binary("add", &sum, &term)?;
+        sum = b.binary(OpId::Add, &sum, &term)?;
     }
     if x.dtype().is_float() {
         sum = b.to_dtype(&sum, x.dtype())?;
     }
-    b.binary("add", &sum, Val::Float(constant)).map(Val::Leaf)
+    b.binary(OpId::Add, &sum, Val::Float(constant)).map(Val::Leaf)
 }

@@ -3,7 +3,7 @@
 use crate::op::emit::{dims_val, ints_val, list_val};
 use crate::op::rows::dense::zeros;
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Promotion, TensorType, Type, Val, result_type};
 
@@ -45,21 +45,21 @@ fn of_least_rank() -> Vec<Op> {
         Op::composite(
             "atleast_1d_all",
             "atleast_1d_all(Tensor[] tensors) -> Tensor[]",
-            |b, c| each(b, c, "atleast_1d"),
+            |b, c| each(b, c, OpId::Atleast1d),
         )
         .doc("each tensor with one dim or more")
         .spelled("aten.atleast_1d.Sequence torch.atleast_1d"),
         Op::composite(
             "atleast_2d_all",
             "atleast_2d_all(Tensor[] tensors) -> Tensor[]",
-            |b, c| each(b, c, "atleast_2d"),
+            |b, c| each(b, c, OpId::Atleast2d),
         )
         .doc("each tensor with two dims or more")
         .spelled("aten.atleast_2d.Sequence torch.atleast_2d"),
         Op::composite(
             "atleast_3d_all",
             "atleast_3d_all(Tensor[] tensors) -> Tensor[]",
-            |b, c| each(b, c, "atleast_3d"),
+            |b, c| each(b, c, OpId::Atleast3d),
         )
         .doc("each tensor with three dims or more")
         .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
@@ -69,17 +69,17 @@ fn of_least_rank() -> Vec<Op> {
 fn stacks() -> Vec<Op> {
     vec![
         Op::composite("hstack", "hstack(Tensor[] tensors) -> Tensor", |b, c| {
-            side_by_side(b, c, "atleast_1d", 1)
+            side_by_side(b, c, OpId::Atleast1d, 1)
         })
         .doc("tensors one behind the other along dim 1 (dim 0 of vectors)")
         .spelled("aten.hstack.default torch.hstack"),
         Op::composite("vstack", "vstack(Tensor[] tensors) -> Tensor", |b, c| {
-            side_by_side(b, c, "atleast_2d", 0)
+            side_by_side(b, c, OpId::Atleast2d, 0)
         })
         .doc("tensors one below the other, vectors as rows")
         .spelled("aten.vstack.default torch.vstack aten.row_stack.default torch.row_stack"),
         Op::composite("dstack", "dstack(Tensor[] tensors) -> Tensor", |b, c| {
-            side_by_side(b, c, "atleast_3d", 2)
+            side_by_side(b, c, OpId::Atleast3d, 2)
         })
         .doc("tensors one behind the other along dim 2")
         .spelled("aten.dstack.default torch.dstack"),
@@ -234,10 +234,10 @@ fn pad_sequence(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let mut pad = vec![0; 2 * t.rank()? - 2];
         pad.extend(if left { [longest - n, 0] } else { [0, longest - n] });
         let value = c.get("padding_value").clone();
-        padded.push(b.op("constant_pad_nd", [t.into(), ints_val(&pad), value])?);
+        padded.push(b.op(OpId::ConstantPadNd, [t.into(), ints_val(&pad), value])?);
     }
     let dim = if c.bool("batch_first")? { 0 } else { 1 };
-    b.op("stack", [list_val(&padded), Val::int(dim)]).map(Val::Leaf)
+    b.op(OpId::Stack, [list_val(&padded), Val::int(dim)]).map(Val::Leaf)
 }
 
 fn stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -265,13 +265,13 @@ fn stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// A unary op on each tensor of a list.
-fn each(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
+fn each(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     let tensors = c.leaves("tensors")?;
     let all = tensors.iter().map(|t| b.unary(op, t).map(Val::Leaf));
     all.collect::<OpResult<Vec<_>>>().map(Val::Tuple)
 }
 
-fn side_by_side(b: &mut dyn Build, c: &Call<Traced>, lift: &str, dim: usize) -> OpResult<Val<Traced>> {
+fn side_by_side(b: &mut dyn Build, c: &Call<Traced>, lift: OpId, dim: usize) -> OpResult<Val<Traced>> {
     let v = tensors(c)?;
     let lifted = v.iter().map(|t| b.unary(lift, t)).collect::<OpResult<Vec<_>>>()?;
     let dim = match lifted.first().map(|t| t.rank()) {
@@ -288,7 +288,7 @@ fn column_stack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         _ => Ok(t.clone()),
     });
     let columns = columns.collect::<OpResult<Vec<_>>>()?;
-    b.call("hstack", vec![list_val(&columns)])
+    b.call(OpId::Hstack, vec![list_val(&columns)])
 }
 
 fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -328,7 +328,7 @@ fn meshgrid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let mut own = vec![Dim::Const(1); shape.len()];
         own[i] = shape[i].clone();
         let t = b.reshape(t, &own)?;
-        out.push(b.op("expand", [t.into(), dims_val(&shape)])?);
+        out.push(b.op(OpId::Expand, [t.into(), dims_val(&shape)])?);
     }
     if swap {
         out.swap(0, 1);
@@ -352,9 +352,12 @@ fn cartesian_prod(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> 
     if let [one] = &v[..] {
         return Ok(one.into());
     }
-    let grid = b.many("meshgrid", [list_val(&v), Val::str("ij")])?;
-    let flat = grid.iter().map(|t| b.unary("ravel", t)).collect::<OpResult<Vec<_>>>()?;
-    b.call("stack", vec![list_val(&flat), Val::int(1)])
+    let grid = b.many(OpId::Meshgrid, [list_val(&v), Val::str("ij")])?;
+    let flat = grid
+        .iter()
+        .map(|t| b.unary(OpId::Ravel, t))
+        .collect::<OpResult<Vec<_>>>()?;
+    b.call(OpId::Stack, vec![list_val(&flat), Val::int(1)])
 }
 
 /// A 1-d i64 tensor of constants.
@@ -366,7 +369,7 @@ pub(in crate::op::rows) fn constant_indices(b: &mut dyn Build, v: &[i64]) -> OpR
     if v.windows(2).all(|w| w[1] == w[0] + 1) {
         let (start, end) = (v[0], v[v.len() - 1] + 1);
         return b.op(
-            "arange",
+            OpId::Arange,
             [Val::int(start), Val::int(end), Val::int(1), Val::DType(DType::I64)],
         );
     }

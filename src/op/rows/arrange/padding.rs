@@ -4,7 +4,7 @@ use crate::op::rows::dense::zeros;
 use crate::op::rows::index::gather::copy_element;
 use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -179,10 +179,10 @@ fn pad_mode(
     }
     let value = if value.is_none() { Val::int(0) } else { value.clone() };
     let row = match mode {
-        "constant" => return b.call("constant_pad_nd", vec![x.into(), pad.clone(), value]),
-        "reflect" => "reflection_pad",
-        "replicate" => "replication_pad",
-        "circular" => "_pad_circular",
+        "constant" => return b.call(OpId::ConstantPadNd, vec![x.into(), pad.clone(), value]),
+        "reflect" => OpId::ReflectionPad,
+        "replicate" => OpId::ReplicationPad,
+        "circular" => OpId::_PadCircular,
         _ => return Err(OpError::arg("mode", format!("Unrecognised padding mode {mode}"))),
     };
     b.call(row, vec![x.into(), pad.clone()])

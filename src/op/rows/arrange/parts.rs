@@ -3,7 +3,7 @@
 use crate::op::emit::ints_val;
 use crate::op::rows::dense::zeros;
 use crate::op::rows::pointwise::assertions::ambiguous;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -24,7 +24,7 @@ fn whole() -> Vec<Op> {
             if x.rank()? != y.rank()? || x.shape()?.iter().zip(y.shape()?).any(differs) {
                 return Ok(Val::Bool(false));
             }
-            let same = b.binary("eq", x, y)?;
+            let same = b.binary(OpId::Eq, x, y)?;
             all_of(b, &same)
         })
         .doc("whether two tensors have the same shape and elements")
@@ -33,7 +33,7 @@ fn whole() -> Vec<Op> {
             "allclose",
             "allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool",
             |b, c| {
-                let near = b.op("isclose", c.args.clone())?;
+                let near = b.op(OpId::Isclose, c.args.clone())?;
                 all_of(b, &near)
             },
         )
@@ -44,7 +44,7 @@ fn whole() -> Vec<Op> {
             if let Some(n) = x.ty.numel().as_const().filter(|n| *n != 1) {
                 return Err(ambiguous(n as usize));
             }
-            let hit = b.binary("ne", x, Val::int(0))?;
+            let hit = b.binary(OpId::Ne, x, Val::int(0))?;
             all_of(b, &hit)
         })
         .doc("whether the only element is not zero")
@@ -53,8 +53,8 @@ fn whole() -> Vec<Op> {
 }
 
 fn all_of(b: &mut dyn Build, x: &Traced) -> OpResult<Val<Traced>> {
-    let all = b.op("all", [x.into()])?;
-    b.call("item", vec![all.into()])
+    let all = b.op(OpId::All, [x.into()])?;
+    b.call(OpId::Item, vec![all.into()])
 }
 
 fn taken_apart() -> Vec<Op> {
@@ -189,7 +189,7 @@ fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         if let Some(last) = pads.last_mut() {
             *last = missing;
         }
-        let padded = b.op("constant_pad_nd", [t.into(), ints_val(&pads)])?;
+        let padded = b.op(OpId::ConstantPadNd, [t.into(), ints_val(&pads)])?;
         let rest = shape[at + 1..]
             .iter()
             .fold(Dim::Const(filled / chunks), |p, d| p.mul(d));
@@ -215,12 +215,12 @@ fn by_tensors() -> Vec<Op> {
                 };
                 let start = b.reshape(start, &[Dim::Const(1)])?;
                 let start = b.to_dtype(&start, DType::I64)?;
-                let negative = b.binary("lt", &start, Val::int(0))?;
-                let wrapped = b.binary("add", &start, Val::Int(size))?;
-                let start = b.op("where", [negative.into(), wrapped.into(), start.into()])?;
-                let places = b.op("arange", [Val::int(0), Val::Int(c.dims("length")?[0].clone())])?;
-                let places = b.binary("add", &places, &start)?;
-                b.op("index_select", [x.into(), Val::int(dim as i64), places.into()])
+                let negative = b.binary(OpId::Lt, &start, Val::int(0))?;
+                let wrapped = b.binary(OpId::Add, &start, Val::Int(size))?;
+                let start = b.op(OpId::Where, [negative.into(), wrapped.into(), start.into()])?;
+                let places = b.op(OpId::Arange, [Val::int(0), Val::Int(c.dims("length")?[0].clone())])?;
+                let places = b.binary(OpId::Add, &places, &start)?;
+                b.op(OpId::IndexSelect, [x.into(), Val::int(dim as i64), places.into()])
                     .map(Val::Leaf)
             },
         )
@@ -307,23 +307,29 @@ fn spaced(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Tra
             *bound = b.to_dtype(&whole, DType::F64)?;
         }
     }
-    let places = b.op("arange", [Val::int(0), Val::int(steps)])?;
+    let places = b.op(OpId::Arange, [Val::int(0), Val::int(steps)])?;
     let forward = b.to_dtype(&places, DType::F64)?;
-    let backward = b.op("rsub", [(&forward).into(), Val::Float((steps - 1) as f64)])?;
-    let width = b.binary("sub", &bounds[1], &bounds[0])?;
-    let step = b.binary("div", &width, Val::Float((steps - 1).max(1) as f64))?;
-    let (up, down) = (b.binary("mul", &forward, &step)?, b.binary("mul", &backward, &step)?);
-    let (up, down) = (b.binary("add", &bounds[0], &up)?, b.binary("sub", &bounds[1], &down)?);
+    let backward = b.op(OpId::Rsub, [(&forward).into(), Val::Float((steps - 1) as f64)])?;
+    let width = b.binary(OpId::Sub, &bounds[1], &bounds[0])?;
+    let step = b.binary(OpId::Div, &width, Val::Float((steps - 1).max(1) as f64))?;
+    let (up, down) = (
+        b.binary(OpId::Mul, &forward, &step)?,
+        b.binary(OpId::Mul, &backward, &step)?,
+    );
+    let (up, down) = (
+        b.binary(OpId::Add, &bounds[0], &up)?,
+        b.binary(OpId::Sub, &bounds[1], &down)?,
+    );
     let out = if steps > 1 {
-        let first = b.binary("lt", &places, Val::int(steps / 2))?;
-        b.op("where", [first.into(), up.into(), down.into()])?
+        let first = b.binary(OpId::Lt, &places, Val::int(steps / 2))?;
+        b.op(OpId::Where, [first.into(), up.into(), down.into()])?
     } else {
         up
     };
     let out = match powers {
         true => {
             let base = b.full(&[], c.get("base").clone(), DType::F64)?;
-            b.binary("pow", &base, &out)?
+            b.binary(OpId::Pow, &base, &out)?
         }
         false => out,
     };
@@ -342,9 +348,9 @@ fn masked() -> Vec<Op> {
                     return b.full(&shape, c.get("fill").clone(), x.dtype()).map(Val::Leaf);
                 }
                 let places = clamped(b, c, x)?;
-                let out = b.op("index", [x.into(), places])?;
-                let kept = b.unary("logical_not", mask)?;
-                b.op("masked_fill", [out.into(), kept.into(), c.get("fill").clone()])
+                let out = b.op(OpId::Index, [x.into(), places])?;
+                let kept = b.unary(OpId::LogicalNot, mask)?;
+                b.op(OpId::MaskedFill, [out.into(), kept.into(), c.get("fill").clone()])
                     .map(Val::Leaf)
             },
         )
@@ -356,12 +362,12 @@ fn masked() -> Vec<Op> {
             |b, c| {
                 let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
                 if x.ty.numel() == Dim::Const(0) {
-                    return b.unary("clone", x).map(Val::Leaf);
+                    return b.unary(OpId::Clone, x).map(Val::Leaf);
                 }
                 let places = clamped(b, c, x)?;
-                let dropped = b.unary("logical_not", mask)?;
-                let values = b.op("masked_fill", [c.get("values").clone(), dropped.into(), Val::int(0)])?;
-                b.op("index_put", [x.into(), places, values.into(), Val::Bool(true)])
+                let dropped = b.unary(OpId::LogicalNot, mask)?;
+                let values = b.op(OpId::MaskedFill, [c.get("values").clone(), dropped.into(), Val::int(0)])?;
+                b.op(OpId::IndexPut, [x.into(), places, values.into(), Val::Bool(true)])
                     .map(Val::Leaf)
             },
         )
@@ -377,20 +383,23 @@ fn masked() -> Vec<Op> {
                 };
                 let limit = c.get("max_norm").clone();
                 let norm = b.op(
-                    "linalg_vector_norm",
+                    OpId::LinalgVectorNorm,
                     [w.into(), c.get("norm_type").clone(), ints_val(&[1]), Val::Bool(true)],
                 )?;
                 let none = b.full(std::slice::from_ref(rows), Val::Bool(false), DType::B8)?;
-                let flat = b.unary("ravel", at)?;
-                let used = b.op("index_fill", [none.into(), Val::int(0), flat.into(), Val::Bool(true)])?;
+                let flat = b.unary(OpId::Ravel, at)?;
+                let used = b.op(
+                    OpId::IndexFill,
+                    [none.into(), Val::int(0), flat.into(), Val::Bool(true)],
+                )?;
                 let used = b.unsqueeze(&used, 1)?;
-                let long = b.binary("gt", &norm, limit.clone())?;
-                let long = b.binary("logical_and", &long, &used)?;
-                let safe = b.binary("add", &norm, Val::Float(1e-7))?;
-                let scale = b.unary("reciprocal", &safe)?;
-                let scale = b.binary("mul", &scale, limit)?;
-                let scaled = b.binary("mul", w, &scale)?;
-                b.op("where", [long.into(), scaled.into(), w.into()]).map(Val::Leaf)
+                let long = b.binary(OpId::Gt, &norm, limit.clone())?;
+                let long = b.binary(OpId::LogicalAnd, &long, &used)?;
+                let safe = b.binary(OpId::Add, &norm, Val::Float(1e-7))?;
+                let scale = b.unary(OpId::Reciprocal, &safe)?;
+                let scale = b.binary(OpId::Mul, &scale, limit)?;
+                let scaled = b.binary(OpId::Mul, w, &scale)?;
+                b.op(OpId::Where, [long.into(), scaled.into(), w.into()]).map(Val::Leaf)
             },
         )
         .doc("the rows that indices name scaled down to a largest norm")
@@ -417,7 +426,7 @@ fn clamped(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Trac
         out.push(match (v.as_leaf(), x.shape()?.get(d)) {
             (Some(t), Some(n)) => {
                 let last = Val::Int(n.sub(&Dim::Const(1)));
-                b.op("clamp", [t.into(), Val::Int(n.mul(&Dim::Const(-1))), last])?
+                b.op(OpId::Clamp, [t.into(), Val::Int(n.mul(&Dim::Const(-1))), last])?
                     .into()
             }
             _ => v.clone(),

@@ -2,7 +2,7 @@
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -128,8 +128,8 @@ fn diagonals() -> Vec<Op> {
             match x.rank()? {
                 1 => diag_embed(b, x, c.int("diagonal")?, 0, 1),
                 2 => {
-                    let view = b.op("diagonal", [x.into(), k])?;
-                    b.unary("clone", &view)
+                    let view = b.op(OpId::Diagonal, [x.into(), k])?;
+                    b.unary(OpId::Clone, &view)
                 }
                 n => return Err(OpError::shape(format!("diag(): Supports 1D or 2D tensors. Got {n}D"))),
             }
@@ -138,7 +138,7 @@ fn diagonals() -> Vec<Op> {
         .doc("the diagonal of a matrix, or a matrix with a vector as its diagonal")
         .spelled("aten.diag.default torch.diag Tensor.diag"),
         Op::composite("diagflat", "diagflat(Tensor self, int offset=0) -> Tensor", |b, c| {
-            let flat = b.unary("ravel", c.leaf("self")?)?;
+            let flat = b.unary(OpId::Ravel, c.leaf("self")?)?;
             diag_embed(b, &flat, c.int("offset")?, 0, 1).map(Val::Leaf)
         })
         .doc("a matrix with all elements as its diagonal")
@@ -148,8 +148,8 @@ fn diagonals() -> Vec<Op> {
             if x.rank()? != 2 {
                 return Err(OpError::shape("trace: expected a matrix"));
             }
-            let d = b.op("diagonal", [x.into()])?;
-            b.reduce("sum", &d, &[0], false).map(Val::Leaf)
+            let d = b.op(OpId::Diagonal, [x.into()])?;
+            b.reduce(OpId::Sum, &d, &[0], false).map(Val::Leaf)
         })
         .doc("the sum of a matrix's diagonal")
         .spelled("aten.trace.default torch.trace Tensor.trace"),
@@ -163,7 +163,7 @@ fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::shape("`shifts` required"));
     }
     if dims.is_empty() && shifts.len() == 1 {
-        let flat = b.unary("ravel", x)?;
+        let flat = b.unary(OpId::Ravel, x)?;
         let flat = roll_dim(b, &flat, 0, &shifts[0])?;
         return b.reshape(&flat, x.shape()?).map(Val::Leaf);
     }
@@ -184,7 +184,7 @@ fn roll(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         }
         x = roll_dim(b, &x, d, s)?;
     }
-    b.op("clone", [x.into()]).map(Val::Leaf)
+    b.op(OpId::Clone, [x.into()]).map(Val::Leaf)
 }
 
 /// Two slices swapped.
@@ -227,7 +227,7 @@ fn rot90(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if p == q {
         return Err(OpError::shape("expected rotation dims to be different"));
     }
-    let flip = |b: &mut dyn Build, x: &Traced, d: &[i64]| b.op("flip", [x.into(), ints_val(d)]);
+    let flip = |b: &mut dyn Build, x: &Traced, d: &[i64]| b.op(OpId::Flip, [x.into(), ints_val(d)]);
     let (pi, qi) = (p as i64, q as i64);
     match c.int("k")?.rem_euclid(4) {
         1 => {
@@ -239,7 +239,7 @@ fn rot90(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             let y = flip(b, x, &[pi])?;
             b.transpose(&y, p, q)
         }
-        _ => b.op("clone", [x.into()]),
+        _ => b.op(OpId::Clone, [x.into()]),
     }
     .map(Val::Leaf)
 }
@@ -278,10 +278,13 @@ fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<
         out.push(t.mul(&n));
     }
     let y = b.reshape(x, &apart)?;
-    let y = b.op("expand", [y.into(), dims_val(&wide)])?;
-    let y = b.op("reshape", [y.into(), dims_val(&out)])?;
-    b.op("clone", [y.into(), Val::TorchName("torch.contiguous_format".into())])
-        .map(Val::Leaf)
+    let y = b.op(OpId::Expand, [y.into(), dims_val(&wide)])?;
+    let y = b.op(OpId::Reshape, [y.into(), dims_val(&out)])?;
+    b.op(
+        OpId::Clone,
+        [y.into(), Val::TorchName("torch.contiguous_format".into())],
+    )
+    .map(Val::Leaf)
 }
 
 fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -290,7 +293,7 @@ fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
         return Err(OpError::shape("Repeats must be non-negative"));
     }
     let (x, dim) = match c.opt_int("dim")? {
-        None => (b.unary("ravel", c.leaf("self")?)?, 0),
+        None => (b.unary(OpId::Ravel, c.leaf("self")?)?, 0),
         Some(d) => (c.leaf("self")?.clone(), wrap_dim(d, c.leaf("self")?.rank()?)?),
     };
     let x = if x.rank()? == 0 { b.unsqueeze(&x, 0)? } else { x };
@@ -299,15 +302,18 @@ fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     let mut wide = y.shape()?.to_vec();
     wide[dim + 1] = times.clone();
     out[dim] = out[dim].mul(&times);
-    let y = b.op("expand", [y.into(), dims_val(&wide)])?;
-    let y = b.op("reshape", [y.into(), dims_val(&out)])?;
-    b.op("clone", [y.into(), Val::TorchName("torch.contiguous_format".into())])
-        .map(Val::Leaf)
+    let y = b.op(OpId::Expand, [y.into(), dims_val(&wide)])?;
+    let y = b.op(OpId::Reshape, [y.into(), dims_val(&out)])?;
+    b.op(
+        OpId::Clone,
+        [y.into(), Val::TorchName("torch.contiguous_format".into())],
+    )
+    .map(Val::Leaf)
 }
 
 fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, dim) = match c.opt_int("dim")? {
-        None => (b.unary("ravel", c.leaf("self")?)?, 0),
+        None => (b.unary(OpId::Ravel, c.leaf("self")?)?, 0),
         Some(d) => (c.leaf("self")?.clone(), wrap_dim(d, c.leaf("self")?.rank()?)?),
     };
     let repeats = c.leaf("repeats")?;
@@ -326,8 +332,8 @@ fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Tra
         }
         _ => return Err(OpError::shape("repeats must be 0-dim or 1-dim tensor")),
     };
-    let at = b.op("repeat_indices", [repeats.into(), c.get("output_size").clone()])?;
-    b.op("index_select", [x.into(), Val::int(dim as i64), at.into()])
+    let at = b.op(OpId::RepeatIndices, [repeats.into(), c.get("output_size").clone()])?;
+    b.op(OpId::IndexSelect, [x.into(), Val::int(dim as i64), at.into()])
         .map(Val::Leaf)
 }
 
@@ -464,5 +470,5 @@ fn diag_embed(b: &mut dyn Build, x: &Traced, offset: i64, dim1: i64, dim2: i64) 
         Val::int(p as i64),
         Val::int(q as i64),
     ];
-    b.op("diagonal_scatter", args)
+    b.op(OpId::DiagonalScatter, args)
 }

@@ -1,6 +1,6 @@
 //! Tensors of another size that keep the first elements.
 
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -53,7 +53,7 @@ fn resized(b: &mut dyn Build, c: &Call<Traced>, shape: Vec<Dim>) -> OpResult<Val
             b.permute(&y, &order)?
         }
     };
-    b.unary("clone", &y).map(Val::Leaf)
+    b.unary(OpId::Clone, &y).map(Val::Leaf)
 }
 
 /// Whether the result's memory has the channels last.

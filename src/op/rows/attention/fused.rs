@@ -1,7 +1,7 @@
 //! What torch has as one op each: attention and a whole encoder layer, which its modules call where no gradients are wanted.
 
 use crate::op::emit::dims_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -74,10 +74,10 @@ fn masked_softmax(
     }
     let mask = b.reshape(mask, &shape)?;
     let left = b.op(
-        "masked_fill",
+        OpId::MaskedFill,
         [scores.into(), (&mask).into(), Val::Float(f64::NEG_INFINITY)],
     )?;
-    b.op("softmax", [left.into(), dim.clone()])
+    b.op(OpId::Softmax, [left.into(), dim.clone()])
 }
 
 /// Query, key and value as `[batch, heads, length, embedding / heads]`.
@@ -88,7 +88,7 @@ fn projected(b: &mut dyn Build, c: &Call<Traced>, heads: i64) -> OpResult<[Trace
         let [from, to] = [at, at + 1].map(|i: i64| Dim::Const(embed.saturating_mul(i)));
         let weight = b.slice(c.leaf("qkv_weight")?, 0, from.clone(), to.clone(), 1)?;
         let bias = b.slice(c.leaf("qkv_bias")?, 0, from, to, 1)?;
-        let y = b.op("linear", [x.into(), weight.into(), bias.into()])?;
+        let y = b.op(OpId::Linear, [x.into(), weight.into(), bias.into()])?;
         let [batch, len, _] = y.shape()? else {
             return Err(OpError::arg(name, "attention takes sequences of 3 dims"));
         };
@@ -105,11 +105,11 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("num_head", "attention has at least one head"));
     }
     let [q, k, v] = projected(b, c, heads)?;
-    let q = b.binary("mul", &q, Val::Float(1.0 / ((embed / heads) as f64).sqrt()))?;
+    let q = b.binary(OpId::Mul, &q, Val::Float(1.0 / ((embed / heads) as f64).sqrt()))?;
     let kt = b.transpose(&k, 2, 3)?;
     let scores = b.matmul(&q, &kt)?;
     let weights = match c.opt_leaf("mask") {
-        None => b.op("softmax", [(&scores).into(), Val::int(-1)])?,
+        None => b.op(OpId::Softmax, [(&scores).into(), Val::int(-1)])?,
         Some(mask) => {
             let kind = c.opt_int("mask_type")?;
             let kind = kind.ok_or_else(|| OpError::arg("mask_type", "Mask Type should be defined"))?;
@@ -121,13 +121,13 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let out = b.permute(&out, &[0, 2, 1, 3])?;
     let out = b.reshape(&out, c.leaf("query")?.shape()?)?;
     let [weight, bias] = ["proj_weight", "proj_bias"].map(|name| c.get(name).clone());
-    let out = b.op("linear", [out.into(), weight, bias])?;
+    let out = b.op(OpId::Linear, [out.into(), weight, bias])?;
     // Of nothing, torch gives no weights.
     let empty = c.leaf("query")?.shape()?.contains(&Dim::Const(0));
     let weights = match (c.bool("need_weights")? && !empty, c.bool("average_attn_weights")?) {
         (false, _) => Val::None,
         (true, false) => weights.into(),
-        (true, true) => b.reduce("mean", &weights, &[1], false)?.into(),
+        (true, true) => b.reduce(OpId::Mean, &weights, &[1], false)?.into(),
     };
     Ok(Val::Tuple(vec![out.into(), weights]))
 }
@@ -136,7 +136,7 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn norm(b: &mut dyn Build, c: &Call<Traced>, i: usize, x: &Traced) -> OpResult<Traced> {
     let [weight, bias] = ["weight", "bias"].map(|part| c.get(&format!("norm_{part}_{i}")).clone());
     let size = dims_val(&[Dim::Const(c.int("embed_dim")?)]);
-    b.op("layer_norm", [x.into(), size, weight, bias, c.get("eps").clone()])
+    b.op(OpId::LayerNorm, [x.into(), size, weight, bias, c.get("eps").clone()])
 }
 
 fn self_attention(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
@@ -152,7 +152,7 @@ fn self_attention(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<T
     let mut args: Vec<Val<Traced>> = [x, x, x].map(Val::from).to_vec();
     args.extend(parameters.map(|name| c.get(name).clone()));
     args.extend([Val::Bool(false), Val::Bool(false), c.get("mask_type").clone()]);
-    let out = b.call("_native_multi_head_attention", args)?;
+    let out = b.call(OpId::_NativeMultiHeadAttention, args)?;
     let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
     first.ok_or_else(|| OpError::arg("num_heads", "attention gives a tensor"))
 }
@@ -160,10 +160,10 @@ fn self_attention(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<T
 fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
     let linear = |b: &mut dyn Build, x: &Traced, i: usize| {
         let [weight, bias] = ["weight", "bias"].map(|part| c.get(&format!("ffn_{part}_{i}")).clone());
-        b.op("linear", [x.into(), weight, bias])
+        b.op(OpId::Linear, [x.into(), weight, bias])
     };
     let y = linear(b, x, 1)?;
-    let y = b.unary(if c.bool("use_gelu")? { "gelu" } else { "relu" }, &y)?;
+    let y = b.unary(if c.bool("use_gelu")? { OpId::Gelu } else { OpId::Relu }, &y)?;
     linear(b, &y, 2)
 }
 
@@ -174,7 +174,7 @@ fn encoder_layer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     for (i, part) in [(1, self_attention as Part), (2, feed_forward)] {
         let before = if first { norm(b, c, i, &x)? } else { x.clone() };
         let y = part(b, c, &before)?;
-        x = b.binary("add", &y, &x)?;
+        x = b.binary(OpId::Add, &y, &x)?;
         if !first {
             x = norm(b, c, i, &x)?;
         }

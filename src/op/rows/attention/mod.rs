@@ -7,7 +7,7 @@ mod transformer;
 use crate::op::emit::dims_val;
 use crate::op::rows::norms::softmax::{masked_rows, softmax};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows of the family.
@@ -41,7 +41,7 @@ fn scaled_dot_products() -> Vec<Op> {
             |b, c| {
                 let (out, scores) = attention(b, c, false)?;
                 let last = scores.rank()? - 1;
-                let lse = b.reduce("logsumexp", &scores, &[last], false)?;
+                let lse = b.reduce(OpId::Logsumexp, &scores, &[last], false)?;
                 Ok(Val::Tuple(vec![out.into(), lse.into()]))
             },
         )
@@ -113,7 +113,7 @@ fn repeat_heads(b: &mut dyn Build, t: &Traced, heads: &Dim) -> OpResult<Traced> 
     let mut wide = shape.clone();
     wide.insert(at + 1, times);
     let t = b.unsqueeze(t, at + 1)?;
-    let t = b.op("expand", [t.into(), dims_val(&wide)])?;
+    let t = b.op(OpId::Expand, [t.into(), dims_val(&wide)])?;
     let mut out = shape;
     out[at] = heads.clone();
     b.reshape(&t, &out)
@@ -121,7 +121,7 @@ fn repeat_heads(b: &mut dyn Build, t: &Traced, heads: &Dim) -> OpResult<Traced> 
 
 /// `0..n` as a column or row.
 fn positions(b: &mut dyn Build, n: &Dim, column: bool) -> OpResult<Traced> {
-    let v = b.op("arange", [Val::int(0), Val::Int(n.clone())])?;
+    let v = b.op(OpId::Arange, [Val::int(0), Val::Int(n.clone())])?;
     if column { b.unsqueeze(&v, 1) } else { Ok(v) }
 }
 
@@ -146,7 +146,7 @@ fn scaled(b: &mut dyn Build, q: &Traced, k: &Traced, scale: f64) -> OpResult<Tra
     let kr = k.rank()?;
     let kt = b.transpose(k, kr - 2, kr - 1)?;
     let scores = b.matmul(q, &kt)?;
-    b.binary("mul", &scores, Val::Float(scale))
+    b.binary(OpId::Mul, &scores, Val::Float(scale))
 }
 
 /// Attention with what is added to the scores in two parts, and with a choice of what masked rows give.
@@ -192,8 +192,11 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced
             positions(b, &len, true)?,
             positions(b, &k.shape()?[kr - 2].clone(), false)?,
         );
-        let seen = b.binary("ge", &rows, &columns)?;
-        scores = b.op("where", [seen.into(), (&scores).into(), Val::Float(f64::NEG_INFINITY)])?;
+        let seen = b.binary(OpId::Ge, &rows, &columns)?;
+        scores = b.op(
+            OpId::Where,
+            [seen.into(), (&scores).into(), Val::Float(f64::NEG_INFINITY)],
+        )?;
     }
     if let Some(mask) = mask {
         scores = add_mask(b, &scores, mask)?;
@@ -204,7 +207,7 @@ fn attention(b: &mut dyn Build, c: &Call<Traced>, gqa: bool) -> OpResult<(Traced
         p = masked_rows(b, &scores, &p, last)?;
     }
     if c.f64("dropout_p")? > 0.0 {
-        p = b.op("dropout", [p.into(), c.get("dropout_p").clone(), Val::Bool(true)])?;
+        p = b.op(OpId::Dropout, [p.into(), c.get("dropout_p").clone(), Val::Bool(true)])?;
     }
     let out = b.matmul(&p, &v)?;
     Ok((b.to_dtype(&out, dtype)?, scores))
@@ -221,7 +224,7 @@ fn add_mask(b: &mut dyn Build, scores: &Traced, mask: &Traced) -> OpResult<Trace
         )));
     }
     if mask.dtype() == DType::B8 {
-        return b.op("where", [mask.into(), scores.into(), Val::Float(f64::NEG_INFINITY)]);
+        return b.op(OpId::Where, [mask.into(), scores.into(), Val::Float(f64::NEG_INFINITY)]);
     }
     if !mask.dtype().is_float() {
         return Err(OpError::dtype(format!(
@@ -230,5 +233,5 @@ fn add_mask(b: &mut dyn Build, scores: &Traced, mask: &Traced) -> OpResult<Trace
         )));
     }
     let mask = b.to_dtype(mask, scores.dtype())?;
-    b.binary("add", scores, &mask)
+    b.binary(OpId::Add, scores, &mask)
 }

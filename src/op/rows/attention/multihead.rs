@@ -1,7 +1,7 @@
 //! Multi-head attention as `torch.nn` writes it: projections, heads, masks, attention, output projection.
 
 use crate::op::rows::norms::softmax::softmax;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -90,7 +90,7 @@ fn projected(b: &mut dyn Build, c: &Call<Traced>, x: [&Traced; 3]) -> OpResult<V
             Some(v) => part(b, v)?.into(),
             None => Val::None,
         };
-        out.push(b.op("linear", [t.into(), w.into(), bias])?);
+        out.push(b.op(OpId::Linear, [t.into(), w.into(), bias])?);
     }
     Ok(out)
 }
@@ -117,7 +117,7 @@ fn additive(b: &mut dyn Build, mask: &Traced, dtype: DType) -> OpResult<Traced> 
     }
     let zeros = b.full(mask.shape()?, Val::int(0), dtype)?;
     b.op(
-        "masked_fill",
+        OpId::MaskedFill,
         [zeros.into(), mask.into(), Val::Float(f64::NEG_INFINITY)],
     )
 }
@@ -140,7 +140,7 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
     let (q, k, v) = (heads(b, &p[0], n)?, heads(b, &p[1], n)?, heads(b, &p[2], n)?);
     let width = q.size(3)?.as_const();
     let width = width.ok_or_else(|| OpError::shape("the embedding size must be known"))?;
-    let q = b.binary("mul", &q, Val::Float(1.0 / (width as f64).sqrt()))?;
+    let q = b.binary(OpId::Mul, &q, Val::Float(1.0 / (width as f64).sqrt()))?;
     let kt = b.transpose(&k, 2, 3)?;
     let scores = b.matmul(&q, &kt)?;
     let scores = masked(b, c, scores, n, extra)?;
@@ -149,7 +149,7 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
     let out = b.permute(&out, &[2, 0, 1, 3])?;
     let out = b.reshape(&out, x[0].shape()?)?;
     let [weight, bias] = ["out_proj_weight", "out_proj_bias"].map(|name| c.get(name).clone());
-    let out = b.op("linear", [out.into(), weight, bias])?;
+    let out = b.op(OpId::Linear, [out.into(), weight, bias])?;
     let out = order.restored(b, out)?;
     let weights = match flag(c, "need_weights", true)? {
         true => Val::from(&shown(b, c, weights, order)?),
@@ -203,7 +203,7 @@ fn inputs(b: &mut dyn Build, c: &Call<Traced>, order: Order) -> OpResult<[Traced
 fn shown(b: &mut dyn Build, c: &Call<Traced>, weights: Traced, order: Order) -> OpResult<Traced> {
     let mut weights = weights;
     if flag(c, "average_attn_weights", true)? {
-        weights = b.reduce("mean", &weights, &[1], false)?;
+        weights = b.reduce(OpId::Mean, &weights, &[1], false)?;
     }
     if order.alone {
         weights = b.squeeze(&weights, 0)?;
@@ -242,7 +242,7 @@ fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i6
             return Ok(m.clone());
         }
         b.op(
-            "constant_pad_nd",
+            OpId::ConstantPadNd,
             [m.into(), crate::op::emit::ints_val(&[0, extra]), Val::int(0)],
         )
     };
@@ -253,7 +253,7 @@ fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i6
             let keys = m.shape()?[2].clone();
             m = b.reshape(&m, &[shape[0].clone(), Dim::Const(n), shape[2].clone(), keys])?;
         }
-        scores = b.binary("add", &scores, &m)?;
+        scores = b.binary(OpId::Add, &scores, &m)?;
     }
     if let Some(m) = c.opt_leaf("key_padding_mask") {
         let m = additive(b, m, scores.dtype())?;
@@ -265,7 +265,7 @@ fn masked(b: &mut dyn Build, c: &Call<Traced>, scores: Traced, n: i64, extra: i6
             shape[0].clone()
         };
         let m = b.reshape(&m, &[batch, Dim::Const(1), Dim::Const(1), keys])?;
-        scores = b.binary("add", &scores, &m)?;
+        scores = b.binary(OpId::Add, &scores, &m)?;
     }
     Ok(scores)
 }

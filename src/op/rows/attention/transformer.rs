@@ -1,7 +1,7 @@
 //! The layers of torch.nn's Transformer in eval mode: attention and a feed-forward part, each with its norm and residual.
 
 use crate::op::emit::dims_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced, by_name};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::Val;
 
 /// The rows.
@@ -167,7 +167,7 @@ fn attend(
         Val::None,
     ]);
     args.extend([get(c, masks[1]), Val::Bool(false), get(c, masks[0])]);
-    let out = b.call("multihead_attention", args)?;
+    let out = b.call(OpId::MultiheadAttention, args)?;
     let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
     first.ok_or_else(|| OpError::arg("nhead", "attention gives a tensor"))
 }
@@ -176,12 +176,16 @@ fn norm(b: &mut dyn Build, c: &Call<Traced>, name: &str, x: &Traced) -> OpResult
     let size = x.shape()?.last().cloned();
     let size = size.ok_or_else(|| OpError::shape("a transformer layer takes sequences"))?;
     let (weight, bias) = (get(c, name), get(c, &format!("{name}_bias")));
-    b.op("layer_norm", [x.into(), dims_val(&[size]), weight, bias, get(c, "eps")])
+    b.op(
+        OpId::LayerNorm,
+        [x.into(), dims_val(&[size]), weight, bias, get(c, "eps")],
+    )
 }
 
 fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
     let activation = match c.get("activation").as_str() {
-        Some(name @ ("relu" | "gelu")) => name,
+        Some("relu") => OpId::Relu,
+        Some("gelu") => OpId::Gelu,
         _ => {
             return Err(OpError::arg(
                 "activation",
@@ -190,9 +194,9 @@ fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Tra
             .help("export the model, or let torch2fxir.py write it"));
         }
     };
-    let y = b.op("linear", [x.into(), get(c, "linear1"), get(c, "linear1_bias")])?;
+    let y = b.op(OpId::Linear, [x.into(), get(c, "linear1"), get(c, "linear1_bias")])?;
     let y = b.unary(activation, &y)?;
-    b.op("linear", [y.into(), get(c, "linear2"), get(c, "linear2_bias")])
+    b.op(OpId::Linear, [y.into(), get(c, "linear2"), get(c, "linear2_bias")])
 }
 
 /// `x` with a part added to it, the norm before the part or behind the sum.
@@ -206,10 +210,10 @@ fn residual(
     if c.bool("norm_first")? {
         let normed = norm(b, c, name, x)?;
         let y = part(b, &normed)?;
-        return b.binary("add", x, &y);
+        return b.binary(OpId::Add, x, &y);
     }
     let y = part(b, x)?;
-    let sum = b.binary("add", x, &y)?;
+    let sum = b.binary(OpId::Add, x, &y)?;
     norm(b, c, name, &sum)
 }
 
@@ -242,12 +246,12 @@ fn decoder(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn stack(
     b: &mut dyn Build,
     c: &Call<Traced>,
-    layer: &str,
+    layer: OpId,
     x: &Traced,
     layers: &str,
     (before, after): (Vec<Val<Traced>>, Vec<Val<Traced>>),
 ) -> OpResult<Traced> {
-    let row = by_name(layer).ok_or_else(|| OpError::shape("no such layer"))?;
+    let row = layer.op();
     let weights = row.schema.params.len() - 1 - before.len() - after.len();
     let all = c.get(layers).items().unwrap_or_default().to_vec();
     if !all.len().is_multiple_of(weights) {
@@ -284,7 +288,7 @@ fn last_norm(
     }
     let size = x.shape()?.last().cloned();
     let size = size.ok_or_else(|| OpError::shape("a transformer takes sequences"))?;
-    b.op("layer_norm", [(&x).into(), dims_val(&[size]), weight, bias, eps])
+    b.op(OpId::LayerNorm, [(&x).into(), dims_val(&[size]), weight, bias, eps])
 }
 
 fn encoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
@@ -294,7 +298,7 @@ fn encoders(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Traced> {
     let x = stack(
         b,
         c,
-        "transformer_encoder_layer",
+        OpId::TransformerEncoderLayer,
         c.leaf("src")?,
         "layers",
         (shared(c), masks),
@@ -318,7 +322,7 @@ fn decode(b: &mut dyn Build, c: &Call<Traced>, memory: Val<Traced>, layers: &str
     stack(
         b,
         c,
-        "transformer_decoder_layer",
+        OpId::TransformerDecoderLayer,
         c.leaf("tgt")?,
         layers,
         (before, masks),
@@ -337,7 +341,7 @@ fn transformer(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let memory = stack(
         b,
         c,
-        "transformer_encoder_layer",
+        OpId::TransformerEncoderLayer,
         c.leaf("src")?,
         "encoder",
         (shared(c), masks),

@@ -6,7 +6,7 @@ mod tbc;
 use crate::op::emit::ints_val;
 use crate::op::rows::matmul::{contract_op, contracted};
 use crate::op::rows::spell::{list_text, text};
-use crate::op::{Build, Call, Contraction, Convolution, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Contraction, Convolution, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::types::{Dim, TensorType, Val};
 
 /// The rows of the family.
@@ -386,7 +386,7 @@ fn conv(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> 
         sides.iter().map(|s| s.0).collect()
     } else {
         x = b.op(
-            "constant_pad_nd",
+            OpId::ConstantPadNd,
             [(&x).into(), ints_val(&pad_list(&sides)), Val::int(0)],
         )?;
         vec![0; n]
@@ -404,7 +404,7 @@ fn conv(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> 
         zeros,
         g("groups"),
     ];
-    let out = b.op("convolution", args)?;
+    let out = b.op(OpId::Convolution, args)?;
     if added { b.squeeze(&out, 0) } else { Ok(out) }.map(Val::Leaf)
 }
 
@@ -414,10 +414,13 @@ fn conv_mode(b: &mut dyn Build, c: &Call<Traced>, rank: usize) -> OpResult<Val<T
     if mode != "zeros" {
         let n = c.leaf("weight")?.rank()?.saturating_sub(2);
         let sides = pad_list(&padding_of(c, n)?);
-        args[0] = b.call("pad", vec![c.get("input").clone(), ints_val(&sides), Val::str(mode)])?;
+        args[0] = b.call(
+            OpId::Pad,
+            vec![c.get("input").clone(), ints_val(&sides), Val::str(mode)],
+        )?;
         args[4] = Val::int(0);
     }
-    b.call(&format!("conv{rank}d"), args)
+    b.call(OpId::for_dims([OpId::Conv1d, OpId::Conv2d, OpId::Conv3d], rank), args)
 }
 
 fn conv_transpose(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Traced>> {
@@ -434,6 +437,6 @@ fn conv_transpose(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val
         g("output_padding"),
         g("groups"),
     ];
-    let out = b.op("convolution", args)?;
+    let out = b.op(OpId::Convolution, args)?;
     if added { b.squeeze(&out, 0) } else { Ok(out) }.map(Val::Leaf)
 }

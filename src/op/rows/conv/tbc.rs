@@ -1,7 +1,7 @@
 //! Convolution over sequences `[time, batch, channels]`.
 
 use crate::op::emit::ints_val;
-use crate::op::{Op, OpError};
+use crate::op::{Op, OpError, OpId};
 use crate::types::Val;
 
 /// The rows.
@@ -23,7 +23,7 @@ pub fn rows() -> Vec<Op> {
                     ints_val(&[1]),
                     ints_val(&[c.int("pad")?]),
                 ];
-                let y = b.op("conv1d", args)?;
+                let y = b.op(OpId::Conv1d, args)?;
                 b.permute(&y, &[2, 0, 1]).map(Val::Leaf)
             },
         )

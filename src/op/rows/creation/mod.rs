@@ -6,7 +6,7 @@ mod windows;
 use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
 use crate::op::rows::spell::{one, one_};
 use crate::op::sharing::{always, of_numbers};
-use crate::op::{Call, DtypeRule as D, ExprText, Meaning, Op, OpError, OpResult, ShapeRule};
+use crate::op::{Call, DtypeRule as D, ExprText, Meaning, Op, OpError, OpId, OpResult, ShapeRule};
 use crate::scalar::Number;
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
@@ -34,8 +34,8 @@ pub(in crate::op::rows) fn size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
         if let Some(n) = d.as_const()
             && n < 0
         {
-            return Err(OpError::shape(match c.op.name {
-                "zeros" => "zeros: Dimension size must be non-negative.".to_string(),
+            return Err(OpError::shape(match c.op.id() {
+                Some(OpId::Zeros) => "zeros: Dimension size must be non-negative.".to_string(),
                 _ => format!("Trying to create tensor with negative dimension {n}"),
             }));
         }
@@ -115,7 +115,7 @@ fn constants() -> Vec<Op> {
             "empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None) -> Tensor",
             |b, c| {
                 permuted_size(&c.types())?;
-                b.call("empty", vec![c.get("size").clone(), c.get("dtype").clone()])
+                b.call(OpId::Empty, vec![c.get("size").clone(), c.get("dtype").clone()])
             },
         )
         .doc("every element is 0; the order of the dims in memory means nothing here")
@@ -444,8 +444,8 @@ fn triangle_args<T>(c: &Call<T>) -> OpResult<(i64, i64, i64)> {
 
 /// The columns of one row of the triangle.
 fn columns<T>(c: &Call<T>, row: i64, col: i64, offset: i64) -> std::ops::Range<i64> {
-    match c.op.name {
-        "tril_indices" => 0..(row + offset + 1).clamp(0, col),
+    match c.op.id() {
+        Some(OpId::TrilIndices) => 0..(row + offset + 1).clamp(0, col),
         _ => (row + offset).clamp(0, col)..col,
     }
 }

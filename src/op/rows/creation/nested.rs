@@ -1,7 +1,7 @@
 //! `torch.tensor` of what is no number: nested lists, and tensors.
 
 use crate::op::emit::{dims_val, list_val};
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{Category, DType, Dim, Val};
 
 /// The deepest lists that are read.
@@ -15,7 +15,7 @@ pub fn row() -> Op {
         |b, c| {
             let (data, dtype) = (c.get("data"), c.opt_dtype("dtype"));
             if let Val::Leaf(x) = data {
-                let copy = b.op("clone", [x.into()])?;
+                let copy = b.op(OpId::Clone, [x.into()])?;
                 return b.to_dtype(&copy, dtype.unwrap_or(x.dtype())).map(Val::Leaf);
             }
             let dtype = dtype.or(found(data, DEEPEST)).unwrap_or(DType::F32);
@@ -51,12 +51,12 @@ fn nested(b: &mut dyn Build, c: &Call<Traced>, data: &Val<Traced>, dtype: DType,
         Val::Leaf(t) if t.ty.rank() == Some(0) => b.to_dtype(t, dtype),
         Val::List(items) | Val::Tuple(items) if depth > 0 => {
             if items.is_empty() {
-                return b.op("full", [dims_val(&[Dim::Const(0)]), Val::int(0), Val::DType(dtype)]);
+                return b.op(OpId::Full, [dims_val(&[Dim::Const(0)]), Val::int(0), Val::DType(dtype)]);
             }
             let parts: OpResult<Vec<Traced>> = items.iter().map(|v| nested(b, c, v, dtype, depth - 1)).collect();
-            b.op("stack", [list_val(&parts?), Val::int(0)])
+            b.op(OpId::Stack, [list_val(&parts?), Val::int(0)])
         }
-        Val::Bool(_) | Val::Int(_) | Val::Float(_) => b.op("tensor", [data.map(Clone::clone), Val::DType(dtype)]),
+        Val::Bool(_) | Val::Int(_) | Val::Float(_) => b.op(OpId::Tensor, [data.map(Clone::clone), Val::DType(dtype)]),
         v => Err(OpError::arg(
             "data",
             format!("`{}` makes no tensor of a {}", c.op.name, v.kind_name()),

@@ -2,7 +2,7 @@
 
 use crate::op::emit::{ints_val, list_val};
 use crate::op::rows::linalg::composites::powers;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 use std::f64::consts::TAU;
 
@@ -59,13 +59,13 @@ fn frequencies(b: &mut dyn Build, c: &Call<Traced>, half: bool) -> OpResult<Val<
     }
     let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
     let ends = if half { [0, n / 2 + 1] } else { [0, (n - 1) / 2 + 1] };
-    let mut k = b.op("arange", [Val::int(ends[0]), Val::int(ends[1])])?;
+    let mut k = b.op(OpId::Arange, [Val::int(ends[0]), Val::int(ends[1])])?;
     if !half {
-        let negative = b.op("arange", [Val::int(-(n / 2)), Val::int(0)])?;
+        let negative = b.op(OpId::Arange, [Val::int(-(n / 2)), Val::int(0)])?;
         k = b.cat(&[k, negative], 0)?;
     }
     let k = b.to_dtype(&k, dtype)?;
-    b.binary("mul", &k, Val::Float(1.0 / (n as f64 * d))).map(Val::Leaf)
+    b.binary(OpId::Mul, &k, Val::Float(1.0 / (n as f64 * d))).map(Val::Leaf)
 }
 
 fn windows() -> Vec<Op> {
@@ -91,10 +91,10 @@ fn windows() -> Vec<Op> {
         ),
         window!("bartlett", "", "a triangle", |b, c| shaped(b, c, &|b, t| {
             // 1 - |2 t - 1|
-            let t = b.binary("mul", t, Val::Float(2.0))?;
-            let t = b.binary("sub", &t, Val::Float(1.0))?;
-            let t = b.unary("abs", &t)?;
-            b.op("rsub", [t.into(), Val::Float(1.0)])
+            let t = b.binary(OpId::Mul, t, Val::Float(2.0))?;
+            let t = b.binary(OpId::Sub, &t, Val::Float(1.0))?;
+            let t = b.unary(OpId::Abs, &t)?;
+            b.op(OpId::Rsub, [t.into(), Val::Float(1.0)])
         }), "default" => "", "periodic" => ", bool periodic"),
         window!(
             "kaiser",
@@ -103,16 +103,16 @@ fn windows() -> Vec<Op> {
             |b, c| {
                 let beta = c.f64("beta")?;
                 shaped(b, c, &|b, t| {
-                    let t = b.binary("mul", t, Val::Float(2.0))?;
-                    let t = b.binary("sub", &t, Val::Float(1.0))?;
-                    let t = b.unary("square", &t)?;
-                    let t = b.op("rsub", [t.into(), Val::Float(1.0)])?;
-                    let t = b.op("clamp", [t.into(), Val::int(0)])?;
-                    let t = b.unary("sqrt", &t)?;
-                    let t = b.binary("mul", &t, Val::Float(beta))?;
-                    let (t, whole) = (b.unary("i0", &t)?, b.full(&[], Val::Float(beta), DType::F64)?);
-                    let whole = b.unary("i0", &whole)?;
-                    b.binary("div", &t, &whole)
+                    let t = b.binary(OpId::Mul, t, Val::Float(2.0))?;
+                    let t = b.binary(OpId::Sub, &t, Val::Float(1.0))?;
+                    let t = b.unary(OpId::Square, &t)?;
+                    let t = b.op(OpId::Rsub, [t.into(), Val::Float(1.0)])?;
+                    let t = b.op(OpId::Clamp, [t.into(), Val::int(0)])?;
+                    let t = b.unary(OpId::Sqrt, &t)?;
+                    let t = b.binary(OpId::Mul, &t, Val::Float(beta))?;
+                    let (t, whole) = (b.unary(OpId::I0, &t)?, b.full(&[], Val::Float(beta), DType::F64)?);
+                    let whole = b.unary(OpId::I0, &whole)?;
+                    b.binary(OpId::Div, &t, &whole)
                 })
             },
             "default" => "",
@@ -140,7 +140,7 @@ fn others() -> Vec<Op> {
                 let out = b.slice(&wide, 1, Dim::Const(0), columns, 1)?;
                 match c.bool("increasing")? {
                     true => Ok(out.into()),
-                    false => b.op("flip", [out.into(), ints_val(&[1])]).map(Val::Leaf),
+                    false => b.op(OpId::Flip, [out.into(), ints_val(&[1])]).map(Val::Leaf),
                 }
             },
         )
@@ -150,7 +150,7 @@ fn others() -> Vec<Op> {
             "lu",
             "lu(Tensor A, bool pivot=True, bool get_infos=False) -> Any",
             |b, c| {
-                let v = b.many("linalg_lu_factor_ex", [c.get("A").clone(), c.get("pivot").clone()])?;
+                let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
                 let wanted = if c.bool("get_infos")? { 3 } else { 2 };
                 Ok(Val::Tuple(v[..wanted].iter().map(Val::from).collect()))
             },
@@ -166,8 +166,8 @@ fn others() -> Vec<Op> {
                 let mut rest = c.leaf("indices")?.clone();
                 for n in sizes.iter().rev() {
                     let n = Val::Int(n.clone());
-                    out.push(b.binary("remainder", &rest, n.clone())?);
-                    rest = b.binary("floor_divide", &rest, n)?;
+                    out.push(b.binary(OpId::Remainder, &rest, n.clone())?);
+                    rest = b.binary(OpId::FloorDivide, &rest, n)?;
                 }
                 out.reverse();
                 Ok(Val::Tuple(list_val(&out).items().unwrap_or_default().to_vec()))
@@ -202,9 +202,9 @@ fn shaped(
         return b.full(&[Dim::Const(n)], Val::Float(1.0), dtype).map(Val::Leaf);
     }
     let last = if c.bool("periodic")? { n } else { n - 1 };
-    let places = b.op("arange", [Val::int(0), Val::int(n)])?;
+    let places = b.op(OpId::Arange, [Val::int(0), Val::int(n)])?;
     let places = b.to_dtype(&places, DType::F64)?;
-    let places = b.binary("div", &places, Val::Float(last as f64))?;
+    let places = b.binary(OpId::Div, &places, Val::Float(last as f64))?;
     let out = f(b, &places)?;
     b.to_dtype(&out, dtype).map(Val::Leaf)
 }
@@ -214,12 +214,12 @@ fn cosines(b: &mut dyn Build, c: &Call<Traced>, weights: &[f64]) -> OpResult<Val
     shaped(b, c, &|b, t| {
         let mut sum: Option<Traced> = None;
         for (k, w) in weights.iter().enumerate() {
-            let angle = b.binary("mul", t, Val::Float(TAU * k as f64))?;
-            let cos = b.unary("cos", &angle)?;
+            let angle = b.binary(OpId::Mul, t, Val::Float(TAU * k as f64))?;
+            let cos = b.unary(OpId::Cos, &angle)?;
             let sign = if k % 2 == 1 { -1.0 } else { 1.0 };
-            let term = b.binary("mul", &cos, Val::Float(sign * w))?;
+            let term = b.binary(OpId::Mul, &cos, Val::Float(sign * w))?;
             sum = Some(match sum {
-                Some(s) => b.binary("add", &s, &term)?,
+                Some(s) => b.binary(OpId::Add, &s, &term)?,
                 None => term,
             });
         }

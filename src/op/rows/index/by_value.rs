@@ -2,7 +2,7 @@
 
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{indices, zeros};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -38,8 +38,8 @@ fn found() -> Vec<Op> {
             "nonzero_tuple",
             "nonzero_tuple(Tensor self, *, bool as_tuple) -> Any",
             |b, c| match c.bool("as_tuple")? {
-                true => b.call("where_nonzero", vec![c.get("self").clone()]),
-                false => b.call("nonzero", vec![c.get("self").clone()]),
+                true => b.call(OpId::WhereNonzero, vec![c.get("self").clone()]),
+                false => b.call(OpId::Nonzero, vec![c.get("self").clone()]),
             },
         )
         .doc("nonzero, as rows or as one tensor per dim")
@@ -62,9 +62,9 @@ fn found() -> Vec<Op> {
             "where_nonzero",
             "where_nonzero(Tensor condition) -> Tensor[]",
             |b, c| {
-                let x = b.unary("atleast_1d", c.leaf("condition")?)?;
-                let rows = b.unary("nonzero", &x)?;
-                b.call("unbind", vec![rows.into(), Val::int(1)])
+                let x = b.unary(OpId::Atleast1d, c.leaf("condition")?)?;
+                let rows = b.unary(OpId::Nonzero, &x)?;
+                b.call(OpId::Unbind, vec![rows.into(), Val::int(1)])
             },
         )
         .doc("the indices of the elements that are not zero, one tensor per dim")
@@ -84,8 +84,9 @@ fn masked() -> Vec<Op> {
                 }
                 let shape = Sizes::default().broadcast(x.shape()?, mask.shape()?)?;
                 let (x, mask) = (b.expand(x, &shape)?, b.expand(mask, &shape)?);
-                let (x, mask) = (b.unary("ravel", &x)?, b.unary("ravel", &mask)?);
-                b.op("index", [x.into(), Val::List(vec![mask.into()])]).map(Val::Leaf)
+                let (x, mask) = (b.unary(OpId::Ravel, &x)?, b.unary(OpId::Ravel, &mask)?);
+                b.op(OpId::Index, [x.into(), Val::List(vec![mask.into()])])
+                    .map(Val::Leaf)
             },
         )
         .doc("the elements where the mask is true, as a vector")
@@ -213,7 +214,11 @@ fn unique_as_asked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>>
     let mut args = ["input", "sorted", "return_inverse", "return_counts"]
         .map(|p| c.get(p).clone())
         .to_vec();
-    let op = if c.is_none("dim") { "unique" } else { "unique_dim" };
+    let op = if c.is_none("dim") {
+        OpId::Unique
+    } else {
+        OpId::UniqueDim
+    };
     if !c.is_none("dim") {
         args.insert(1, c.get("dim").clone());
     }
@@ -304,15 +309,15 @@ fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let n = c.int("num_classes")?;
     if n == -1 {
-        return b.call("one_hot_by_max", vec![x.into()]);
+        return b.call(OpId::OneHotByMax, vec![x.into()]);
     }
     if n <= 0 {
         return Err(OpError::arg("num_classes", "num_classes should be positive"));
     }
-    let classes = b.op("arange", [Val::int(0), Val::int(n)])?;
+    let classes = b.op(OpId::Arange, [Val::int(0), Val::int(n)])?;
     let rank = x.rank()?;
     let wide = b.unsqueeze(x, rank)?;
-    let hot = b.binary("eq", &wide, &classes)?;
+    let hot = b.binary(OpId::Eq, &wide, &classes)?;
     b.to_dtype(&hot, DType::I64).map(Val::Leaf)
 }
 
@@ -494,22 +499,22 @@ fn isin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let hit = match (&x, &y) {
         (Val::Leaf(x), Val::Leaf(y)) => {
-            let flat = b.unary("ravel", y)?;
+            let flat = b.unary(OpId::Ravel, y)?;
             let rank = x.rank()?;
             let wide = b.unsqueeze(x, rank)?;
-            let eq = b.binary("eq", &wide, &flat)?;
-            b.reduce("any", &eq, &[rank], false)?
+            let eq = b.binary(OpId::Eq, &wide, &flat)?;
+            b.reduce(OpId::Any, &eq, &[rank], false)?
         }
-        (Val::Leaf(x), y) => b.binary("eq", x, y.clone())?,
+        (Val::Leaf(x), y) => b.binary(OpId::Eq, x, y.clone())?,
         (x, Val::Leaf(y)) => {
-            let eq = b.binary("eq", y, x.clone())?;
-            let flat = b.op("reshape", [eq.into(), dims_val(&[Dim::Const(-1)])])?;
-            b.reduce("any", &flat, &[0], false)?
+            let eq = b.binary(OpId::Eq, y, x.clone())?;
+            let flat = b.op(OpId::Reshape, [eq.into(), dims_val(&[Dim::Const(-1)])])?;
+            b.reduce(OpId::Any, &flat, &[0], false)?
         }
         _ => return Err(OpError::arg("elements", "isin needs a tensor")),
     };
     if c.bool("invert")? {
-        return b.unary("logical_not", &hit).map(Val::Leaf);
+        return b.unary(OpId::LogicalNot, &hit).map(Val::Leaf);
     }
     Ok(hit.into())
 }

@@ -1,7 +1,7 @@
 //! Embedding bags: sums, means or maxima of rows of a table.
 
 use crate::op::rows::dense::{Number, in_range, indices, native, with_number, zeros};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
 
@@ -30,7 +30,7 @@ pub fn rows() -> Vec<Op> {
                 if c.int("padding_idx")? < 0 {
                     args[8] = Val::None;
                 }
-                b.call("embedding_bag", args)
+                b.call(OpId::EmbeddingBag, args)
             },
         )
         .doc("embedding_bag; a padding_idx below 0 is none")
@@ -74,14 +74,14 @@ fn byte_unpack(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let part = |b: &mut dyn Build, from: i64, to: i64| b.slice(x, dim, Dim::Const(from), Dim::Const(to), 1);
     let float = |b: &mut dyn Build, from: i64| {
         let bytes = part(b, from, from + 4)?;
-        let bytes = b.unary("clone", &bytes)?;
-        b.op("view_dtype", [bytes.into(), Val::DType(DType::F32)])
+        let bytes = b.unary(OpId::Clone, &bytes)?;
+        b.op(OpId::ViewDtype, [bytes.into(), Val::DType(DType::F32)])
     };
     let (scale, offset) = (float(b, columns - 8)?, float(b, columns - 4)?);
     let values = part(b, 0, columns - 8)?;
     let values = b.to_dtype(&values, DType::F32)?;
-    let scaled = b.binary("mul", &values, &scale)?;
-    b.binary("add", &scaled, &offset).map(Val::Leaf)
+    let scaled = b.binary(OpId::Mul, &values, &scale)?;
+    b.binary(OpId::Add, &scaled, &offset).map(Val::Leaf)
 }
 
 fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -105,7 +105,7 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             input = b.reshape(&input, std::slice::from_ref(&n))?;
             weights = weights.map(|w| b.reshape(&w, std::slice::from_ref(&n))).transpose()?;
             let at = b.op(
-                "arange",
+                OpId::Arange,
                 [
                     Val::int(0),
                     Val::Int(rows.clone()),
@@ -113,7 +113,7 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
                     Val::DType(input.dtype()),
                 ],
             )?;
-            b.binary("mul", &at, Val::Int(len.clone()))?
+            b.binary(OpId::Mul, &at, Val::Int(len.clone()))?
         }
         (Some(_), [_, _]) => return Err(OpError::shape("if input is 2D, then offsets has to be None")),
         (Some(o), [_]) => o.clone(),
@@ -136,7 +136,7 @@ fn by_mode(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         c.get("include_last_offset").clone(),
         c.get("padding_idx").clone(),
     ];
-    let all = b.many("embedding_bag", args)?;
+    let all = b.many(OpId::EmbeddingBag, args)?;
     all.into_iter()
         .next()
         .map(Val::Leaf)

@@ -6,7 +6,7 @@ use crate::op::rows::dense::{around, in_bounds, indices, native};
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always;
 use crate::op::view::scattered_view;
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, View, wrap_dim};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, View, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -211,10 +211,10 @@ fn through_views() -> Vec<Op> {
                 let x = c.leaf("self")?;
                 let window = Window::of(&c.types())?;
                 window.check(&x.ty.numel(), x.dtype())?;
-                let rows = b.op("contiguous", [x.into()])?;
+                let rows = b.op(OpId::Contiguous, [x.into()])?;
                 let mut args = c.args.clone();
                 args[0] = (&rows).into();
-                b.op("as_strided_scatter", args).map(Val::Leaf)
+                b.op(OpId::AsStridedScatter, args).map(Val::Leaf)
             },
         )
         .doc("a copy with src written through sizes and strides over the elements in row-major order"),
@@ -477,7 +477,7 @@ fn write_view(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         return Err(OpError::shape(format!("`{}` is not a view", call.op.name)));
     };
     let part: View = f(&call)?;
-    if call.op.name == "as_strided" {
+    if call.op.is(OpId::AsStrided) {
         Window::of(&call)?.check(&Dim::from(x.numel()), x.dtype())?;
     }
     let src = src.to(x.dtype());

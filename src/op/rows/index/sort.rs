@@ -1,7 +1,7 @@
 //! Sorting and selecting by order.
 
 use crate::op::rows::dense::{around, native, zeros};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
@@ -24,7 +24,7 @@ fn orders() -> Vec<Op> {
         Op::composite(
             "argsort",
             "argsort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> Tensor",
-            |b, c| nth(b, "sort", c.args.clone(), 1),
+            |b, c| nth(b, OpId::Sort, c.args.clone(), 1),
         )
         .doc("where the elements in order are along a dim")
         .spelled("aten.argsort.default aten.argsort.stable torch.argsort Tensor.argsort")
@@ -33,7 +33,7 @@ fn orders() -> Vec<Op> {
             "argsort(Tensor self, int dim=-1, bool descending=False, bool? stable=None) -> Tensor",
         ),
         Op::composite("msort", "msort(Tensor self) -> Tensor", |b, c| {
-            nth(b, "sort", vec![c.get("self").clone(), Val::int(0)], 0)
+            nth(b, OpId::Sort, vec![c.get("self").clone(), Val::int(0)], 0)
         })
         .doc("the elements in order along the first dim")
         .spelled("aten.msort.default torch.msort Tensor.msort"),
@@ -56,7 +56,7 @@ fn orders() -> Vec<Op> {
     ]
 }
 
-fn nth(b: &mut dyn Build, op: &str, args: Vec<Val<Traced>>, n: usize) -> OpResult<Val<Traced>> {
+fn nth(b: &mut dyn Build, op: OpId, args: Vec<Val<Traced>>, n: usize) -> OpResult<Val<Traced>> {
     let mut v = b.many(op, args)?;
     if n >= v.len() {
         return Err(OpError::arg("self", format!("`{op}` gives {} tensors", v.len())));

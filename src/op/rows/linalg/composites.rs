@@ -3,7 +3,7 @@
 use super::errors::checked_inverse;
 use super::spectra::scaled_product;
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -126,7 +126,7 @@ fn tensors() -> Vec<Op> {
                         format!("linalg.vander: N must be greater than 1. Got {columns}."),
                     ));
                 }
-                let x = b.unary("atleast_1d", x)?;
+                let x = b.unary(OpId::Atleast1d, x)?;
                 powers(b, &x, &columns).map(Val::Leaf)
             },
         )
@@ -150,19 +150,19 @@ fn old_forms() -> Vec<Op> {
                 let (upper, turned) = (c.bool("upper")?, c.bool("transpose")?);
                 let m = if turned { b.transpose(a, rank - 2, rank - 1)? } else { a.clone() };
                 let args = [m.into(), rhs.into(), Val::Bool(upper != turned), Val::Bool(true), c.get("unitriangular").clone()];
-                let x = b.op("linalg_solve_triangular", args)?;
+                let x = b.op(OpId::LinalgSolveTriangular, args)?;
                 let lead = x.shape()?[..x.rank()? - 2].to_vec();
                 let full = [lead, a.shape()?[rank - 2..].to_vec()].concat();
                 let copy = b.expand(a, &full)?;
-                let copy = b.unary("clone", &copy)?;
+                let copy = b.unary(OpId::Clone, &copy)?;
                 Ok(Val::Tuple(vec![x.into(), copy.into()]))
             },
         )
         .doc("X with A X = self where A is triangular, and a copy of A")
         .spelled("aten.triangular_solve.default torch.triangular_solve Tensor.triangular_solve"),
         Op::composite("_linalg_det", "_linalg_det(Tensor A) -> (Tensor, Tensor, Tensor)", |b, c| {
-            let d = b.op("linalg_det", [c.get("A").clone()])?;
-            let v = b.many("linalg_lu_factor_ex", [c.get("A").clone()])?;
+            let d = b.op(OpId::LinalgDet, [c.get("A").clone()])?;
+            let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
             Ok(Val::Tuple([&d, &v[0], &v[1]].map(Val::from).to_vec()))
         })
         .doc("the determinant, and the factors of LU")
@@ -171,8 +171,8 @@ fn old_forms() -> Vec<Op> {
             "_linalg_slogdet",
             "_linalg_slogdet(Tensor A) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| {
-                let d = b.many("linalg_slogdet", [c.get("A").clone()])?;
-                let v = b.many("linalg_lu_factor_ex", [c.get("A").clone()])?;
+                let d = b.many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
+                let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
                 Ok(Val::Tuple([&d[0], &d[1], &v[0], &v[1]].map(Val::from).to_vec()))
             },
         )
@@ -185,7 +185,7 @@ fn old_forms() -> Vec<Op> {
                 None if x.rank()? == 2 => vec![0, 1],
                 None => return Err(OpError::shape("Expected a tensor with 2 dimensions")),
             };
-            b.call("linalg_matrix_norm", vec![x.into(), Val::str("nuc"), ints_val(&dims), c.get("keepdim").clone()])
+            b.call(OpId::LinalgMatrixNorm, vec![x.into(), Val::str("nuc"), ints_val(&dims), c.get("keepdim").clone()])
         })
         .doc("the sum of the singular values")
         .spelled("aten.nuclear_norm.dim torch.nuclear_norm")
@@ -222,7 +222,7 @@ fn tolerance(
     let greater = greater.ok_or_else(|| OpError::shape("the sizes of the matrices must be known"))?;
     let default = epsilon * greater as f64;
     let last = values.rank()? - 1;
-    let top = b.reduce("amax", values, &[last], true)?;
+    let top = b.reduce(OpId::Amax, values, &[last], true)?;
     let column = |b: &mut dyn Build, v: &Val<Traced>| -> OpResult<Val<Traced>> {
         Ok(match v {
             Val::Leaf(t) => b.unsqueeze(t, t.rank()?)?.into(),
@@ -232,21 +232,21 @@ fn tolerance(
     let relative = match (atol, rtol) {
         (_, Val::Leaf(_) | Val::Float(_) | Val::Int(_)) => column(b, rtol)?,
         (Val::Leaf(t), _) => {
-            let given = b.binary("gt", t, Val::int(0))?;
-            let r = b.op("where", [given.into(), Val::Float(0.0), Val::Float(default)])?;
+            let given = b.binary(OpId::Gt, t, Val::int(0))?;
+            let r = b.op(OpId::Where, [given.into(), Val::Float(0.0), Val::Float(default)])?;
             let r = b.to_dtype(&r, x.dtype())?;
             b.unsqueeze(&r, r.rank()?)?.into()
         }
         (a, _) if a.as_f64().is_some_and(|a| a > 0.0) => Val::Float(0.0),
         _ => Val::Float(default),
     };
-    let relative = b.binary("mul", &top, relative)?;
+    let relative = b.binary(OpId::Mul, &top, relative)?;
     let absolute = match column(b, atol)? {
         Val::None => return Ok(relative),
         Val::Leaf(t) => b.to_dtype(&t, x.dtype())?,
         number => b.full(&[], number, x.dtype())?,
     };
-    b.binary("maximum", &absolute, &relative)
+    b.binary(OpId::Maximum, &absolute, &relative)
 }
 
 fn pinv(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Traced>) -> OpResult<Val<Traced>> {
@@ -257,18 +257,18 @@ fn pinv(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Trac
         return b.full(&[lead, &[n, m]].concat(), Val::int(0), x.dtype()).map(Val::Leaf);
     }
     let (left, values, right) = if c.bool("hermitian")? {
-        let v = b.many("linalg_eigh", [x.into()])?;
+        let v = b.many(OpId::LinalgEigh, [x.into()])?;
         (v[1].clone(), v[0].clone(), v[1].clone())
     } else {
-        let v = b.many("linalg_svd", [x.into(), Val::Bool(false)])?;
+        let v = b.many(OpId::LinalgSvd, [x.into(), Val::Bool(false)])?;
         let rank = x.rank()?;
         (b.transpose(&v[2], rank - 2, rank - 1)?, v[1].clone(), v[0].clone())
     };
-    let sizes = b.unary("abs", &values)?;
+    let sizes = b.unary(OpId::Abs, &values)?;
     let least = tolerance(b, x, &sizes, atol, rtol)?;
-    let kept = b.binary("gt", &sizes, &least)?;
-    let inverse = b.unary("reciprocal", &values)?;
-    let inverse = b.op("where", [kept.into(), inverse.into(), Val::Float(0.0)])?;
+    let kept = b.binary(OpId::Gt, &sizes, &least)?;
+    let inverse = b.unary(OpId::Reciprocal, &values)?;
+    let inverse = b.op(OpId::Where, [kept.into(), inverse.into(), Val::Float(0.0)])?;
     scaled_product(b, &left, &inverse, &right).map(Val::Leaf)
 }
 
@@ -281,14 +281,14 @@ fn rank(b: &mut dyn Build, c: &Call<Traced>, atol: &Val<Traced>, rtol: &Val<Trac
     }
     let values = match c.bool("hermitian")? {
         true => {
-            let v = b.op("linalg_eigvalsh", [x.into()])?;
-            b.unary("abs", &v)?
+            let v = b.op(OpId::LinalgEigvalsh, [x.into()])?;
+            b.unary(OpId::Abs, &v)?
         }
-        false => b.op("linalg_svdvals", [x.into()])?,
+        false => b.op(OpId::LinalgSvdvals, [x.into()])?,
     };
     let least = tolerance(b, x, &values, atol, rtol)?;
-    let above = b.binary("gt", &values, &least)?;
-    b.op("sum", [above.into(), ints_val(&[-1])]).map(Val::Leaf)
+    let above = b.binary(OpId::Gt, &values, &least)?;
+    b.op(OpId::Sum, [above.into(), ints_val(&[-1])]).map(Val::Leaf)
 }
 
 /// By singular values for the norms that are of them; else from the inverse, whose norm is inf where there is none.
@@ -302,7 +302,7 @@ fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return b.full(&lead, Val::int(0), x.dtype()).map(Val::Leaf);
     }
     if spectral {
-        let s = b.op("linalg_svdvals", [x.into()])?;
+        let s = b.op(OpId::LinalgSvdvals, [x.into()])?;
         let end = s.shape()?[rank - 2].sub(&Dim::Const(1));
         let (top, low) = (b.select(&s, rank - 2, Dim::Const(0))?, b.select(&s, rank - 2, end)?);
         let (over, under) = if p.as_f64() == Some(-2.0) {
@@ -310,28 +310,28 @@ fn cond(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         } else {
             (top, low)
         };
-        return b.binary("div", &over, &under).map(Val::Leaf);
+        return b.binary(OpId::Div, &over, &under).map(Val::Leaf);
     }
     if p.as_str() == Some("nuc") {
-        let s = b.op("linalg_svdvals", [x.into()])?;
-        let inverse = b.unary("reciprocal", &s)?;
+        let s = b.op(OpId::LinalgSvdvals, [x.into()])?;
+        let inverse = b.unary(OpId::Reciprocal, &s)?;
         let (x, y) = (
-            b.reduce("sum", &s, &[rank - 2], false)?,
-            b.reduce("sum", &inverse, &[rank - 2], false)?,
+            b.reduce(OpId::Sum, &s, &[rank - 2], false)?,
+            b.reduce(OpId::Sum, &inverse, &[rank - 2], false)?,
         );
-        return b.binary("mul", &x, &y).map(Val::Leaf);
+        return b.binary(OpId::Mul, &x, &y).map(Val::Leaf);
     }
-    let inverse = b.many("linalg_inv_ex", [x.into()])?;
-    let singular = b.binary("gt", &inverse[1], Val::int(0))?;
+    let inverse = b.many(OpId::LinalgInvEx, [x.into()])?;
+    let singular = b.binary(OpId::Gt, &inverse[1], Val::int(0))?;
     let singular = b.unsqueeze(&singular, rank - 2)?;
     let singular = b.unsqueeze(&singular, rank - 1)?;
     let inverse = b.op(
-        "where",
+        OpId::Where,
         [singular.into(), Val::Float(f64::INFINITY), (&inverse[0]).into()],
     )?;
-    let norm = |b: &mut dyn Build, m: &Traced| b.op("linalg_matrix_norm", [m.into(), p.clone()]);
+    let norm = |b: &mut dyn Build, m: &Traced| b.op(OpId::LinalgMatrixNorm, [m.into(), p.clone()]);
     let (of_inverse, own) = (norm(b, &inverse)?, norm(b, x)?);
-    b.binary("mul", &of_inverse, &own).map(Val::Leaf)
+    b.binary(OpId::Mul, &of_inverse, &own).map(Val::Leaf)
 }
 
 fn product(dims: &[Dim]) -> Dim {
@@ -379,7 +379,7 @@ fn tensorsolve(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let square = b.reshape(&a, &[m.clone(), n])?;
     let flat = b.reshape(rhs, &[m])?;
-    let x = b.op("linalg_solve", [square.into(), flat.into()])?;
+    let x = b.op(OpId::LinalgSolve, [square.into(), flat.into()])?;
     b.reshape(&x, &out).map(Val::Leaf)
 }
 
@@ -392,6 +392,6 @@ pub(in crate::op::rows) fn powers(b: &mut dyn Build, x: &Traced, columns: &Dim) 
     let ones = b.full(column.shape()?, Val::int(1), dtype)?;
     let shape = [x.shape()?, &[columns.sub(&Dim::Const(1))]].concat();
     let repeated = b.expand(&column, &shape)?;
-    let products = b.op("cumprod", [repeated.into(), Val::int(rank as i64)])?;
+    let products = b.op(OpId::Cumprod, [repeated.into(), Val::int(rank as i64)])?;
     b.cat(&[ones, products], rank)
 }

@@ -1,7 +1,7 @@
 //! The check behind the functions of `torch.linalg` that can fail.
 
 use super::matrix::Matrix;
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Val};
 
@@ -56,13 +56,13 @@ pub(super) fn check_finite(api: &str, matrices: &[Matrix], a: &Tensor) -> OpResu
 /// A call of [`check`] on the codes that a factorization of the matrices `a` gave.
 pub(in crate::op::rows) fn checked(b: &mut dyn Build, api: &str, info: &Traced, a: &Traced) -> OpResult<()> {
     let is_matrix = Val::Bool(a.rank()? == 2);
-    b.call("_linalg_check_errors", vec![info.into(), Val::str(api), is_matrix])
+    b.call(OpId::_LinalgCheckErrors, vec![info.into(), Val::str(api), is_matrix])
         .map(|_| ())
 }
 
 /// The inverse, or the error of the function `api`.
 pub(in crate::op::rows) fn checked_inverse(b: &mut dyn Build, api: &str, a: &Traced) -> OpResult<Traced> {
-    let v = b.many("linalg_inv_ex", [a.into()])?;
+    let v = b.many(OpId::LinalgInvEx, [a.into()])?;
     checked(b, api, &v[1], a)?;
     Ok(v[0].clone())
 }
@@ -74,15 +74,15 @@ pub(super) fn check_diagonal(b: &mut dyn Build, l: &Traced) -> OpResult<()> {
         return Ok(());
     }
     let diagonal = b.op(
-        "diagonal",
+        OpId::Diagonal,
         [l.into(), Val::int(0), Val::int(rank - 2), Val::int(rank - 1)],
     )?;
-    let zero = b.binary("eq", &diagonal, Val::int(0))?;
-    let any = b.op("any", [(&zero).into(), Val::int(-1)])?;
+    let zero = b.binary(OpId::Eq, &diagonal, Val::int(0))?;
+    let any = b.op(OpId::Any, [(&zero).into(), Val::int(-1)])?;
     let number = b.to_dtype(&zero, DType::I32)?;
-    let place = b.op("argmax", [number.into(), Val::int(-1)])?;
-    let place = b.binary("add", &place, Val::int(1))?;
-    let code = b.op("where", [any.into(), place.into(), Val::int(0)])?;
+    let place = b.op(OpId::Argmax, [number.into(), Val::int(-1)])?;
+    let place = b.binary(OpId::Add, &place, Val::int(1))?;
+    let code = b.op(OpId::Where, [any.into(), place.into(), Val::int(0)])?;
     let code = b.to_dtype(&code, DType::I32)?;
     checked(b, "cholesky_inverse", &code, l)
 }

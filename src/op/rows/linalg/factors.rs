@@ -5,7 +5,7 @@ use super::factorize::{ldl, ldl_solve, lu, lu_parts, reflect, reflections};
 use super::matrix::{Matrix, batch, tensor};
 use super::{matrices, solve_batch, solved, square};
 use crate::op::pointwise::not_implemented;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -35,7 +35,7 @@ fn lu_rows() -> Vec<Op> {
             "linalg_lu_factor",
             "linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.many("linalg_lu_factor_ex", [c.get("A").clone(), c.get("pivot").clone()])?;
+                let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
                 checked(b, "torch.linalg.lu_factor", &v[2], c.leaf("A")?)?;
                 Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
             },
@@ -46,8 +46,8 @@ fn lu_rows() -> Vec<Op> {
             "linalg_lu",
             "linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor, Tensor, Tensor)",
             |b, c| {
-                let v = b.many("linalg_lu_factor_ex", [c.get("A").clone(), c.get("pivot").clone()])?;
-                b.call("lu_unpack", vec![(&v[0]).into(), (&v[1]).into()])
+                let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
+                b.call(OpId::LuUnpack, vec![(&v[0]).into(), (&v[1]).into()])
             },
         )
         .doc("P, L and U with P L U = A")
@@ -82,7 +82,7 @@ fn lu_solutions() -> Vec<Op> {
             "lu_solve",
             "lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor",
             |b, c| {
-                b.call("linalg_lu_solve", vec![c.get("LU_data").clone(), c.get("LU_pivots").clone(), c.get("self").clone()])
+                b.call(OpId::LinalgLuSolve, vec![c.get("LU_data").clone(), c.get("LU_pivots").clone(), c.get("self").clone()])
             },
         )
         .doc("X with A X = self from A's factors")
@@ -98,7 +98,7 @@ fn lu_solutions() -> Vec<Op> {
             "linalg_solve_ex",
             "linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.many("_linalg_solve_ex", c.args.clone())?;
+                let v = b.many(OpId::_LinalgSolveEx, c.args.clone())?;
                 Ok(Val::Tuple(vec![(&v[0]).into(), (&v[3]).into()]))
             },
         )
@@ -188,7 +188,7 @@ fn ldl_rows() -> Vec<Op> {
             "linalg_ldl_factor",
             "linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.many("linalg_ldl_factor_ex", [c.get("self").clone(), c.get("hermitian").clone()])?;
+                let v = b.many(OpId::LinalgLdlFactorEx, [c.get("self").clone(), c.get("hermitian").clone()])?;
                 checked(b, "torch.linalg.ldl_factor", &v[2], c.leaf("self")?)?;
                 Ok(Val::Tuple(v[..2].iter().map(Val::from).collect()))
             },
@@ -367,7 +367,7 @@ fn lu_solve(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 /// `B` may be a batch of vectors.
 fn solve_ex(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (a, rhs) = (c.leaf("A")?, c.leaf("B")?);
-    let factors = b.many("linalg_lu_factor_ex", [a.into(), Val::Bool(true)])?;
+    let factors = b.many(OpId::LinalgLuFactorEx, [a.into(), Val::Bool(true)])?;
     if c.bool("check_errors")? {
         checked(b, "torch.linalg.solve_ex", &factors[2], a)?;
     }
@@ -382,7 +382,7 @@ fn solve_ex(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         rhs.into(),
         c.get("left").clone(),
     ];
-    let x = b.op("linalg_lu_solve", args)?;
+    let x = b.op(OpId::LinalgLuSolve, args)?;
     let x = match vectors {
         true => b.squeeze(&x, x.rank()? - 1)?,
         false => x,
@@ -445,9 +445,9 @@ fn reflected_eye(
     columns: &Dim,
 ) -> OpResult<Traced> {
     let args = [Val::Int(m.clone()), Val::Int(columns.clone()), Val::DType(x.dtype())];
-    let eye = b.op("eye", args)?;
+    let eye = b.op(OpId::Eye, args)?;
     let eye = b.expand(&eye, &[lead, &[m.clone(), columns.clone()]].concat())?;
-    b.op("ormqr", [x.into(), tau.into(), eye.into()])
+    b.op(OpId::Ormqr, [x.into(), tau.into(), eye.into()])
 }
 
 fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
@@ -462,10 +462,10 @@ fn qr(b: &mut dyn Build, a: &Traced, mode: &str) -> OpResult<Val<Traced>> {
     }
     let least = with_least(&shape)?.pop().unwrap_or(Dim::Unknown);
     let columns = if mode == "complete" { m.clone() } else { least };
-    let v = b.many("geqrf", [a.into()])?;
+    let v = b.many(OpId::Geqrf, [a.into()])?;
     let dim = lead.len();
     let r = b.slice(&v[0], dim, Dim::Const(0), columns.clone(), 1)?;
-    let r = b.op("triu", [r.into()])?;
+    let r = b.op(OpId::Triu, [r.into()])?;
     let q = match mode {
         "r" => b.full(&[Dim::Const(0)], Val::int(0), a.dtype())?,
         _ => reflected_eye(b, &v[0], &v[1], lead, m, &columns)?,

@@ -14,7 +14,7 @@ use self::errors::{check_codes, check_diagonal, check_finite, check_info, checke
 use self::matrix::{Matrix, batch, cholesky_of, tensor};
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::spread;
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -88,9 +88,9 @@ fn determinants() -> Vec<Op> {
         .doc("the determinant's sign and the logarithm of its magnitude")
         .spelled("aten.linalg_slogdet.default aten.slogdet.default torch.linalg.slogdet torch.slogdet Tensor.slogdet"),
         Op::composite("logdet", "logdet(Tensor A) -> Tensor", |b, c| {
-            let v = b.many("linalg_slogdet", [c.get("A").clone()])?;
-            let negative = b.binary("lt", &v[0], Val::int(0))?;
-            b.op("where", [negative.into(), Val::Float(f64::NAN), (&v[1]).into()])
+            let v = b.many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
+            let negative = b.binary(OpId::Lt, &v[0], Val::int(0))?;
+            b.op(OpId::Where, [negative.into(), Val::Float(f64::NAN), (&v[1]).into()])
                 .map(Val::Leaf)
         })
         .doc("the logarithm of the determinant")
@@ -112,7 +112,7 @@ fn factors() -> Vec<Op> {
             "linalg_cholesky",
             "linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor",
             |b, c| {
-                let v = b.many("linalg_cholesky_ex", c.args.clone())?;
+                let v = b.many(OpId::LinalgCholeskyEx, c.args.clone())?;
                 checked(b, "linalg.cholesky", &v[1], c.leaf("self")?)?;
                 Ok((&v[0]).into())
             },
@@ -134,8 +134,11 @@ fn factors() -> Vec<Op> {
                 }
                 let t = b.transpose(l, rank - 2, rank - 1)?;
                 let (lower, upper) = if c.bool("upper")? { (&t, l) } else { (l, &t) };
-                let y = b.op("linalg_solve_triangular", [lower.into(), rhs.into(), Val::Bool(false)])?;
-                b.op("linalg_solve_triangular", [upper.into(), y.into(), Val::Bool(true)])
+                let y = b.op(
+                    OpId::LinalgSolveTriangular,
+                    [lower.into(), rhs.into(), Val::Bool(false)],
+                )?;
+                b.op(OpId::LinalgSolveTriangular, [upper.into(), y.into(), Val::Bool(true)])
                     .map(Val::Leaf)
             },
         )
@@ -148,9 +151,9 @@ fn factors() -> Vec<Op> {
                 let l = c.leaf("self")?;
                 check_diagonal(b, l)?;
                 let n = l.shape()?.last().cloned().unwrap_or(Dim::Const(0));
-                let eye = b.op("eye", [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
+                let eye = b.op(OpId::Eye, [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
                 let eye = b.expand(&eye, l.shape()?)?;
-                b.op("cholesky_solve", [eye.into(), l.into(), c.get("upper").clone()])
+                b.op(OpId::CholeskySolve, [eye.into(), l.into(), c.get("upper").clone()])
                     .map(Val::Leaf)
             },
         )

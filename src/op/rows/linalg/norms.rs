@@ -3,7 +3,7 @@
 use crate::op::emit::ints_val;
 use crate::op::pointwise::number_of;
 use crate::op::rows::reduce::{Spec, reduce, reduced_type, reduction, spec_of};
-use crate::op::{Build, Call, Combine, Meaning, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Combine, Meaning, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Val};
 
 /// The p-norm of the elements: `(Σ |x|^p)^(1/p)` and its limits.
@@ -129,10 +129,10 @@ fn norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             Some(d) => b.to_dtype(c.leaf("self")?, d)?.into(),
             None => x.clone(),
         };
-        return b.call("nuclear_norm", vec![x, dim.clone(), keep.clone()]);
+        return b.call(OpId::NuclearNorm, vec![x, dim.clone(), keep.clone()]);
     }
     let args = vec![x.clone(), p.clone(), dim.clone(), keep.clone(), c.get("dtype").clone()];
-    b.call("linalg_vector_norm", args)
+    b.call(OpId::LinalgVectorNorm, args)
 }
 
 fn linalg_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -147,7 +147,7 @@ fn linalg_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if vector {
         let ord = if whole { Val::int(2) } else { arg("ord") };
         return b.call(
-            "linalg_vector_norm",
+            OpId::LinalgVectorNorm,
             vec![arg("self"), ord, arg("dim"), arg("keepdim"), arg("dtype")],
         );
     }
@@ -159,7 +159,7 @@ fn linalg_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let dims = dims.unwrap_or(vec![0, 1]);
     let dims = ints_val(&dims);
     b.call(
-        "linalg_matrix_norm",
+        OpId::LinalgMatrixNorm,
         vec![arg("self"), arg("ord"), dims, arg("keepdim"), arg("dtype")],
     )
 }
@@ -178,12 +178,12 @@ fn matrix_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         (Some("fro"), _) => {
             let dims = ints_val(&dims.map(|d| d as i64));
             let args = [(&x).into(), Val::int(2), dims, Val::Bool(keep)];
-            return b.op("linalg_vector_norm", args).map(Val::Leaf);
+            return b.op(OpId::LinalgVectorNorm, args).map(Val::Leaf);
         }
         (None, Some(p)) if p.abs() == 1.0 || p.is_infinite() => norm_of_sums(b, &x, dims, p)?,
-        (Some("nuc"), _) => norm_of_singular_values(b, &x, dims, "sum")?,
-        (None, Some(2.0)) => norm_of_singular_values(b, &x, dims, "amax")?,
-        (None, Some(-2.0)) => norm_of_singular_values(b, &x, dims, "amin")?,
+        (Some("nuc"), _) => norm_of_singular_values(b, &x, dims, OpId::Sum)?,
+        (None, Some(2.0)) => norm_of_singular_values(b, &x, dims, OpId::Amax)?,
+        (None, Some(-2.0)) => norm_of_singular_values(b, &x, dims, OpId::Amin)?,
         _ => return Err(OpError::arg("ord", "linalg.matrix_norm: Order not supported.")),
     };
     if keep {
@@ -221,33 +221,28 @@ fn norm_of_sums(b: &mut dyn Build, x: &Traced, [rows, columns]: [usize; 2], p: f
     } else {
         (columns, rows)
     };
-    let x = b.unary("abs", x)?;
-    let sums = b.reduce("sum", &x, &[sum], true)?;
+    let x = b.unary(OpId::Abs, x)?;
+    let sums = b.reduce(OpId::Sum, &x, &[sum], true)?;
     // The maximum of nothing is 0 here.
     let none = sums.shape()?[best] == Dim::Const(0);
     let op = match p > 0.0 {
-        true if none => "sum",
-        true => "amax",
-        false => "amin",
+        true if none => OpId::Sum,
+        true => OpId::Amax,
+        false => OpId::Amin,
     };
     b.reduce(op, &sums, &[best], true)
 }
 
 /// The orders ±2 and the nuclear norm: `op` over the singular values. Keeps the dims.
-fn norm_of_singular_values(
-    b: &mut dyn Build,
-    x: &Traced,
-    [rows, columns]: [usize; 2],
-    op: &'static str,
-) -> OpResult<Traced> {
+fn norm_of_singular_values(b: &mut dyn Build, x: &Traced, [rows, columns]: [usize; 2], op: OpId) -> OpResult<Traced> {
     let rank = x.rank()?;
     let rest = (0..rank).filter(|d| ![rows, columns].contains(d));
     let order: Vec<usize> = rest.chain([rows, columns]).collect();
     let m = b.permute(x, &order)?;
-    let values = b.op("linalg_svdvals", [m.into()])?;
+    let values = b.op(OpId::LinalgSvdvals, [m.into()])?;
     // The greatest of none is 0 here.
     let none = values.shape()?.last() == Some(&Dim::Const(0));
-    let op = if none && op == "amax" { "sum" } else { op };
+    let op = if none && op == OpId::Amax { OpId::Sum } else { op };
     let mut out = b.reduce(op, &values, &[rank - 2], false)?;
     for d in [rows.min(columns), rows.max(columns)] {
         out = b.unsqueeze(&out, d)?;

@@ -6,7 +6,7 @@ use super::factors::{results, with_least};
 use super::matrix::{Matrix, batch, tensor};
 use super::{matrices, square};
 use crate::op::rows::dense::spread;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -39,7 +39,7 @@ fn eigenvalues() -> Vec<Op> {
             "linalg_eigvalsh",
             "linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor",
             |b, c| {
-                let mut v = b.many("linalg_eigh", c.args.clone())?;
+                let mut v = b.many(OpId::LinalgEigh, c.args.clone())?;
                 Ok(v.swap_remove(0).into())
             },
         )
@@ -49,7 +49,7 @@ fn eigenvalues() -> Vec<Op> {
             "_linalg_eigh",
             "_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) -> (Tensor, Tensor)",
             |b, c| {
-                let v = b.many("linalg_eigh", c.args[..2].to_vec())?;
+                let v = b.many(OpId::LinalgEigh, c.args[..2].to_vec())?;
                 let vectors = match c.bool("compute_v")? {
                     true => v[1].clone(),
                     false => b.full(&[Dim::Const(0)], Val::int(0), v[0].dtype())?,
@@ -63,9 +63,9 @@ fn eigenvalues() -> Vec<Op> {
             "linalg_matrix_sqrth",
             "linalg_matrix_sqrth(Tensor self) -> Tensor",
             |b, c| {
-                let v = b.many("linalg_eigh", [c.get("self").clone()])?;
-                let roots = b.op("clamp", [(&v[0]).into(), Val::int(0)])?;
-                let roots = b.unary("sqrt", &roots)?;
+                let v = b.many(OpId::LinalgEigh, [c.get("self").clone()])?;
+                let roots = b.op(OpId::Clamp, [(&v[0]).into(), Val::int(0)])?;
+                let roots = b.unary(OpId::Sqrt, &roots)?;
                 scaled_product(b, &v[1], &roots, &v[1]).map(Val::Leaf)
             },
         )
@@ -89,9 +89,9 @@ fn singular_values() -> Vec<Op> {
             "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
             |b, c| {
                 if c.bool("compute_uv")? {
-                    return b.call("linalg_svd", vec![c.get("A").clone(), c.get("full_matrices").clone()]);
+                    return b.call(OpId::LinalgSvd, vec![c.get("A").clone(), c.get("full_matrices").clone()]);
                 }
-                let s = b.op("linalg_svdvals", [c.get("A").clone()])?;
+                let s = b.op(OpId::LinalgSvdvals, [c.get("A").clone()])?;
                 let none = b.full(&[Dim::Const(0)], Val::int(0), s.dtype())?;
                 Ok(Val::Tuple(vec![(&none).into(), s.into(), none.into()]))
             },
@@ -114,7 +114,7 @@ fn singular_values() -> Vec<Op> {
                     "linalg.polar: input must have at least as many rows as columns, but got {m} by {n} matrices"
                 )));
             }
-            let v = b.many("linalg_svd", [a.into(), Val::Bool(false)])?;
+            let v = b.many(OpId::LinalgSvd, [a.into(), Val::Bool(false)])?;
             let right = b.transpose(&v[2], v[2].rank()? - 2, v[2].rank()? - 1)?;
             let unitary = b.matmul(&v[0], &v[2])?;
             let rest = scaled_product(b, &right, &v[1], &right)?;
@@ -312,7 +312,7 @@ pub(in crate::op::rows) fn scaled_product(
 ) -> OpResult<Traced> {
     let rank = left.rank()?;
     let row = b.unsqueeze(scale, rank - 2)?;
-    let scaled = b.binary("mul", left, &row)?;
+    let scaled = b.binary(OpId::Mul, left, &row)?;
     let right = b.transpose(right, rank - 2, rank - 1)?;
     b.matmul(&scaled, &right)
 }
@@ -326,11 +326,11 @@ fn old_svd(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     };
     if c.bool("compute_uv")? {
-        let v = b.many("linalg_svd", [x.into(), Val::Bool(!c.bool("some")?)])?;
+        let v = b.many(OpId::LinalgSvd, [x.into(), Val::Bool(!c.bool("some")?)])?;
         let right = b.transpose(&v[2], rank - 2, rank - 1)?;
         return Ok(Val::Tuple(vec![(&v[0]).into(), (&v[1]).into(), right.into()]));
     }
-    let s = b.op("linalg_svdvals", [x.into()])?;
+    let s = b.op(OpId::LinalgSvdvals, [x.into()])?;
     let u = b.full(&[lead, &[m.clone(), m.clone()]].concat(), Val::int(0), x.dtype())?;
     let v = b.full(&[lead, &[n.clone(), n.clone()]].concat(), Val::int(0), x.dtype())?;
     Ok(Val::Tuple(vec![u.into(), s.into(), v.into()]))

@@ -1,7 +1,7 @@
 //! `AdaptiveLogSoftmaxWithLoss`: a softmax over many classes, the rare ones in clusters (Grave et al. 2017,
 //! <https://arxiv.org/abs/1609.04309>).
 
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -34,22 +34,22 @@ fn log_probabilities(b: &mut dyn Build, c: &Call<Traced>, rows: &Traced) -> OpRe
         return Err(OpError::arg("cutoffs", "each cutoff begins a cluster of two matrices"));
     }
     let head = b.op(
-        "linear",
+        OpId::Linear,
         [rows.into(), c.get("head").clone(), c.get("head_bias").clone()],
     )?;
-    let head = b.op("log_softmax", [(&head).into(), Val::int(1)])?;
+    let head = b.op(OpId::LogSoftmax, [(&head).into(), Val::int(1)])?;
     let first = cutoffs[0];
     let mut parts = vec![b.slice(&head, 1, Dim::Const(0), Dim::Const(first), 1)?];
     for (i, pair) in tails.chunks_exact(2).enumerate() {
-        let hidden = b.op("linear", [rows.into(), pair[0].into()])?;
-        let scores = b.op("linear", [(&hidden).into(), pair[1].into()])?;
-        let scores = b.op("log_softmax", [(&scores).into(), Val::int(1)])?;
+        let hidden = b.op(OpId::Linear, [rows.into(), pair[0].into()])?;
+        let scores = b.op(OpId::Linear, [(&hidden).into(), pair[1].into()])?;
+        let scores = b.op(OpId::LogSoftmax, [(&scores).into(), Val::int(1)])?;
         let at = first + i as i64;
         let cluster = b.slice(&head, 1, Dim::Const(at), Dim::Const(at + 1), 1)?;
-        parts.push(b.binary("add", &scores, &cluster)?);
+        parts.push(b.binary(OpId::Add, &scores, &cluster)?);
     }
     let parts = parts.into_iter().map(Val::Leaf).collect();
-    b.op("cat", [Val::List(parts), Val::int(1)])
+    b.op(OpId::Cat, [Val::List(parts), Val::int(1)])
 }
 
 fn with_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -63,8 +63,8 @@ fn with_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let single = rank == 1;
     let (rows, classes) = match single {
         true => (
-            b.op("unsqueeze", [x.into(), Val::int(0)])?,
-            b.op("unsqueeze", [target.into(), Val::int(0)])?,
+            b.op(OpId::Unsqueeze, [x.into(), Val::int(0)])?,
+            b.op(OpId::Unsqueeze, [target.into(), Val::int(0)])?,
         ),
         false => (x.clone(), target.clone()),
     };
@@ -77,13 +77,13 @@ fn with_loss(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     }
     let all = log_probabilities(b, c, &rows)?;
-    let column = b.op("unsqueeze", [(&classes).into(), Val::int(1)])?;
-    let found = b.op("gather", [(&all).into(), Val::int(1), (&column).into()])?;
-    let out = b.op("squeeze", [(&found).into(), Val::int(1)])?;
-    let mean = b.op("mean", [(&out).into()])?;
-    let loss = b.unary("neg", &mean)?;
+    let column = b.op(OpId::Unsqueeze, [(&classes).into(), Val::int(1)])?;
+    let found = b.op(OpId::Gather, [(&all).into(), Val::int(1), (&column).into()])?;
+    let out = b.op(OpId::Squeeze, [(&found).into(), Val::int(1)])?;
+    let mean = b.op(OpId::Mean, [(&out).into()])?;
+    let loss = b.unary(OpId::Neg, &mean)?;
     let out = match single {
-        true => b.op("squeeze", [(&out).into(), Val::int(0)])?,
+        true => b.op(OpId::Squeeze, [(&out).into(), Val::int(0)])?,
         false => out,
     };
     Ok(Val::Tuple(vec![out.into(), loss.into()]))

@@ -2,7 +2,7 @@
 
 use super::{Reduction, finish, reduction};
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -107,11 +107,11 @@ fn nll_with_weight(
     let (dim, dtype) = (rank.min(2) - 1, x.dtype());
     let x = b.to_dtype(x, dtype.compute())?;
     let target = b.to_dtype(target, DType::I64)?;
-    let kept = b.binary("ne", &target, c.get("ignore_index").clone())?;
-    let index = b.op("where", [(&kept).into(), (&target).into(), Val::int(0)])?;
+    let kept = b.binary(OpId::Ne, &target, c.get("ignore_index").clone())?;
+    let index = b.op(OpId::Where, [(&kept).into(), (&target).into(), Val::int(0)])?;
     let index = b.unsqueeze(&index, dim)?;
     let picked = |b: &mut dyn Build, t: &Traced| -> OpResult<Traced> {
-        let v = b.op("gather", [t.into(), Val::int(dim as i64), (&index).into()])?;
+        let v = b.op(OpId::Gather, [t.into(), Val::int(dim as i64), (&index).into()])?;
         b.squeeze(&v, dim)
     };
     let value = picked(b, &x)?;
@@ -122,16 +122,16 @@ fn nll_with_weight(
         }
         None => b.full(value.shape()?, Val::int(1), x.dtype())?,
     };
-    let weight = b.op("where", [(&kept).into(), weight.into(), Val::int(0)])?;
-    let product = b.binary("mul", &value, &weight)?;
-    let product = b.unary("neg", &product)?;
-    let terms = b.op("where", [kept.into(), product.into(), Val::int(0)])?;
-    let all = b.op("sum", [weight.into()])?;
+    let weight = b.op(OpId::Where, [(&kept).into(), weight.into(), Val::int(0)])?;
+    let product = b.binary(OpId::Mul, &value, &weight)?;
+    let product = b.unary(OpId::Neg, &product)?;
+    let terms = b.op(OpId::Where, [kept.into(), product.into(), Val::int(0)])?;
+    let all = b.op(OpId::Sum, [weight.into()])?;
     if reduction(c)? != Reduction::Mean {
         return Ok((finish(b, c, &terms, dtype)?, all));
     }
-    let sum = b.op("sum", [terms.into()])?;
-    let mean = b.binary("div", &sum, &all)?;
+    let sum = b.op(OpId::Sum, [terms.into()])?;
+    let mean = b.binary(OpId::Div, &sum, &all)?;
     Ok((b.to_dtype(&mean, dtype)?.into(), all))
 }
 
@@ -149,7 +149,7 @@ fn cross_entropy(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let dtype = x.dtype();
     let x = b.to_dtype(x, dtype.compute())?;
-    let log = b.op("log_softmax", [(&x).into(), Val::int(dim as i64)])?;
+    let log = b.op(OpId::LogSoftmax, [(&x).into(), Val::int(dim as i64)])?;
     let out = if target.dtype().is_float() {
         against_probabilities(b, c, &log, target, dim, smoothing)?
     } else if smoothing > 0.0 {
@@ -178,15 +178,15 @@ fn against_probabilities(
         let Some(n) = classes.as_const() else {
             return Err(OpError::shape("label_smoothing needs a known number of classes"));
         };
-        target = b.binary("mul", &target, Val::Float(1.0 - smoothing))?;
-        target = b.binary("add", &target, Val::Float(smoothing / n as f64))?;
+        target = b.binary(OpId::Mul, &target, Val::Float(1.0 - smoothing))?;
+        target = b.binary(OpId::Add, &target, Val::Float(smoothing / n as f64))?;
     }
-    let mut terms = b.binary("mul", log, &target)?;
+    let mut terms = b.binary(OpId::Mul, log, &target)?;
     if let Some(w) = class_weights(b, c, log.rank()?, log.dtype())? {
-        terms = b.binary("mul", &terms, &w)?;
+        terms = b.binary(OpId::Mul, &terms, &w)?;
     }
-    let terms = b.op("sum", [terms.into(), ints_val(&[dim as i64])])?;
-    let terms = b.unary("neg", &terms)?;
+    let terms = b.op(OpId::Sum, [terms.into(), ints_val(&[dim as i64])])?;
+    let terms = b.unary(OpId::Neg, &terms)?;
     finish(b, c, &terms, log.dtype())?
         .as_leaf()
         .cloned()
@@ -206,26 +206,26 @@ fn smoothed(
         return Err(OpError::shape("label_smoothing needs a known number of classes"));
     };
     let nll = nll_loss(b, c, log, target)?;
-    let mut all = b.unary("neg", log)?;
+    let mut all = b.unary(OpId::Neg, log)?;
     let weights = class_weights(b, c, log.rank()?, log.dtype())?;
     if let Some(w) = &weights {
-        all = b.binary("mul", &all, w)?;
+        all = b.binary(OpId::Mul, &all, w)?;
     }
-    let all = b.op("sum", [all.into(), ints_val(&[dim as i64])])?;
-    let kept = b.binary("ne", target, c.get("ignore_index").clone())?;
-    let all = b.op("where", [(&kept).into(), all.into(), Val::int(0)])?;
+    let all = b.op(OpId::Sum, [all.into(), ints_val(&[dim as i64])])?;
+    let kept = b.binary(OpId::Ne, target, c.get("ignore_index").clone())?;
+    let all = b.op(OpId::Where, [(&kept).into(), all.into(), Val::int(0)])?;
     let all = match reduction(c)? {
         Reduction::None => all,
-        Reduction::Sum => b.op("sum", [all.into()])?,
+        Reduction::Sum => b.op(OpId::Sum, [all.into()])?,
         Reduction::Mean => {
-            let sum = b.op("sum", [all.into()])?;
+            let sum = b.op(OpId::Sum, [all.into()])?;
             let count = kept_weight(b, &kept, target, weights.as_ref(), log, dim)?;
-            b.binary("div", &sum, &count)?
+            b.binary(OpId::Div, &sum, &count)?
         }
     };
-    let all = b.binary("mul", &all, Val::Float(smoothing / classes as f64))?;
-    let nll = b.binary("mul", nll, Val::Float(1.0 - smoothing))?;
-    b.binary("add", &nll, &all)
+    let all = b.binary(OpId::Mul, &all, Val::Float(smoothing / classes as f64))?;
+    let nll = b.binary(OpId::Mul, nll, Val::Float(1.0 - smoothing))?;
+    b.binary(OpId::Add, &nll, &all)
 }
 
 /// What the mean divides by: the weights of the targets that are not ignored.
@@ -239,14 +239,14 @@ fn kept_weight(
 ) -> OpResult<Traced> {
     let Some(w) = weights else {
         let ones = b.to_dtype(kept, log.dtype())?;
-        return b.op("sum", [ones.into()]);
+        return b.op(OpId::Sum, [ones.into()]);
     };
     let w = b.expand(w, log.shape()?)?;
     let target = b.to_dtype(target, DType::I64)?;
-    let index = b.op("where", [kept.into(), target.into(), Val::int(0)])?;
+    let index = b.op(OpId::Where, [kept.into(), target.into(), Val::int(0)])?;
     let index = b.unsqueeze(&index, dim)?;
-    let picked = b.op("gather", [(&w).into(), Val::int(dim as i64), index.into()])?;
+    let picked = b.op(OpId::Gather, [(&w).into(), Val::int(dim as i64), index.into()])?;
     let picked = b.squeeze(&picked, dim)?;
-    let picked = b.op("where", [kept.into(), picked.into(), Val::int(0)])?;
-    b.op("sum", [picked.into()])
+    let picked = b.op(OpId::Where, [kept.into(), picked.into(), Val::int(0)])?;
+    b.op(OpId::Sum, [picked.into()])
 }

@@ -2,7 +2,7 @@
 
 use super::{finish, loss, wide};
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -90,7 +90,7 @@ fn embeddings() -> Vec<Op> {
                 let mut args: Vec<Val<Traced>> = c.args[..3].to_vec();
                 args.extend([c.get("margin").clone(), Val::Float(2.0), Val::Float(1e-6)]);
                 args.extend([c.get("swap").clone(), c.get("reduction").clone()]);
-                b.call("triplet_margin_loss", args)
+                b.call(OpId::TripletMarginLoss, args)
             },
         )
         .doc("triplet_margin_loss with the distance of pairwise_distance")
@@ -159,10 +159,10 @@ fn classes() -> Vec<Op> {
 
 /// In the operands' own dtype, as torch does: exp overflows early in f16.
 fn soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let negated = b.unary("neg", c.leaf("self")?)?;
-    let product = b.binary("mul", &negated, c.leaf("target")?)?;
-    let e = b.unary("exp", &product)?;
-    let terms = b.unary("log1p", &e)?;
+    let negated = b.unary(OpId::Neg, c.leaf("self")?)?;
+    let product = b.binary(OpId::Mul, &negated, c.leaf("target")?)?;
+    let e = b.unary(OpId::Exp, &product)?;
+    let terms = b.unary(OpId::Log1p, &e)?;
     finish(b, c, &terms, terms.dtype())
 }
 
@@ -176,29 +176,29 @@ fn cosine(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     }
     let dot = |b: &mut dyn Build, x: &Traced, y: &Traced| -> OpResult<Traced> {
-        let product = b.binary("mul", x, y)?;
-        b.op("sum", [product.into(), ints_val(&[dim])])
+        let product = b.binary(OpId::Mul, x, y)?;
+        b.op(OpId::Sum, [product.into(), ints_val(&[dim])])
     };
     let product = dot(b, x, y)?;
     let mut lengths = vec![];
     for t in [x, y] {
         let square = dot(b, t, t)?;
-        lengths.push(b.binary("add", &square, Val::Float(1e-12))?);
+        lengths.push(b.binary(OpId::Add, &square, Val::Float(1e-12))?);
     }
-    let length = b.binary("mul", &lengths[0], &lengths[1])?;
-    let length = b.unary("sqrt", &length)?;
-    let cos = b.binary("div", &product, &length)?;
-    let near = b.op("rsub", [(&cos).into(), Val::int(1)])?;
+    let length = b.binary(OpId::Mul, &lengths[0], &lengths[1])?;
+    let length = b.unary(OpId::Sqrt, &length)?;
+    let cos = b.binary(OpId::Div, &product, &length)?;
+    let near = b.op(OpId::Rsub, [(&cos).into(), Val::int(1)])?;
     let margin = number(b, c.get("margin"))?;
-    let far = b.binary("sub", &cos, margin)?;
-    let far = b.op("clamp", [far.into(), Val::int(0)])?;
+    let far = b.binary(OpId::Sub, &cos, margin)?;
+    let far = b.op(OpId::Clamp, [far.into(), Val::int(0)])?;
     let (same, other) = (
-        b.binary("eq", target, Val::int(1))?,
-        b.binary("eq", target, Val::int(-1))?,
+        b.binary(OpId::Eq, target, Val::int(1))?,
+        b.binary(OpId::Eq, target, Val::int(-1))?,
     );
-    let near = b.op("where", [same.into(), near.into(), Val::int(0)])?;
-    let far = b.op("where", [other.into(), far.into(), Val::int(0)])?;
-    let terms = b.binary("add", &near, &far)?;
+    let near = b.op(OpId::Where, [same.into(), near.into(), Val::int(0)])?;
+    let far = b.op(OpId::Where, [other.into(), far.into(), Val::int(0)])?;
+    let terms = b.binary(OpId::Add, &near, &far)?;
     finish(b, c, &terms, terms.dtype())
 }
 
@@ -225,24 +225,24 @@ fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     )?;
     let n = rows.shape()?[0].clone();
     let target_column = b.reshape(target, &[n.clone(), Dim::Const(1)])?;
-    let own = b.op("gather", [(&rows).into(), Val::int(1), (&target_column).into()])?;
-    let z = b.binary("sub", &rows, &own)?;
-    let z = b.binary("add", &z, c.get("margin").clone())?;
-    let mut z = b.op("clamp", [z.into(), Val::int(0)])?;
+    let own = b.op(OpId::Gather, [(&rows).into(), Val::int(1), (&target_column).into()])?;
+    let z = b.binary(OpId::Sub, &rows, &own)?;
+    let z = b.binary(OpId::Add, &z, c.get("margin").clone())?;
+    let mut z = b.op(OpId::Clamp, [z.into(), Val::int(0)])?;
     if p == 2.0 {
-        z = b.unary("square", &z)?;
+        z = b.unary(OpId::Square, &z)?;
     }
     if let Some(w) = c.opt_leaf("weight") {
         let flat = b.reshape(&target_column, std::slice::from_ref(&n))?;
-        let w = b.op("index_select", [w.into(), Val::int(0), flat.into()])?;
+        let w = b.op(OpId::IndexSelect, [w.into(), Val::int(0), flat.into()])?;
         let w = b.unsqueeze(&w, 1)?;
-        z = b.binary("mul", &z, &w)?;
+        z = b.binary(OpId::Mul, &z, &w)?;
     }
-    let places = b.op("arange", [Val::int(0), Val::Int(classes.clone())])?;
-    let is_own = b.binary("eq", &places, &target_column)?;
-    let z = b.op("where", [is_own.into(), Val::int(0), z.into()])?;
-    let sums = b.op("sum", [z.into(), ints_val(&[1])])?;
-    let terms = b.binary("div", &sums, Val::Int(classes))?;
+    let places = b.op(OpId::Arange, [Val::int(0), Val::Int(classes.clone())])?;
+    let is_own = b.binary(OpId::Eq, &places, &target_column)?;
+    let z = b.op(OpId::Where, [is_own.into(), Val::int(0), z.into()])?;
+    let sums = b.op(OpId::Sum, [z.into(), ints_val(&[1])])?;
+    let terms = b.binary(OpId::Div, &sums, Val::Int(classes))?;
     let terms = match target.rank()? {
         0 => b.squeeze(&terms, 0)?,
         _ => terms,
@@ -252,28 +252,28 @@ fn multi_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn multilabel_soft_margin(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, target) = (c.leaf("self")?, c.leaf("target")?);
-    let negated = b.unary("neg", x)?;
-    let (yes, no) = (b.unary("log_sigmoid", x)?, b.unary("log_sigmoid", &negated)?);
-    let rest = b.op("rsub", [target.into(), Val::int(1)])?;
-    let (yes, no) = (b.binary("mul", target, &yes)?, b.binary("mul", &rest, &no)?);
-    let sum = b.binary("add", &yes, &no)?;
-    let terms = b.unary("neg", &sum)?;
+    let negated = b.unary(OpId::Neg, x)?;
+    let (yes, no) = (b.unary(OpId::LogSigmoid, x)?, b.unary(OpId::LogSigmoid, &negated)?);
+    let rest = b.op(OpId::Rsub, [target.into(), Val::int(1)])?;
+    let (yes, no) = (b.binary(OpId::Mul, target, &yes)?, b.binary(OpId::Mul, &rest, &no)?);
+    let sum = b.binary(OpId::Add, &yes, &no)?;
+    let terms = b.unary(OpId::Neg, &sum)?;
     let terms = match c.opt_leaf("weight") {
-        Some(w) => b.binary("mul", &terms, w)?,
+        Some(w) => b.binary(OpId::Mul, &terms, w)?,
         None => terms,
     };
     let classes = x.shape()?.last().cloned().unwrap_or(Dim::Const(1));
-    let sums = b.op("sum", [terms.into(), ints_val(&[-1])])?;
-    let terms = b.binary("div", &sums, Val::Int(classes))?;
+    let sums = b.op(OpId::Sum, [terms.into(), ints_val(&[-1])])?;
+    let terms = b.binary(OpId::Div, &sums, Val::Int(classes))?;
     finish(b, c, &terms, terms.dtype())
 }
 
 fn ranking(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("input1")?, c.leaf("input2")?, c.leaf("target")?])?;
-    let d = b.binary("sub", &t[1], &t[0])?;
-    let d = b.binary("mul", &t[2], &d)?;
-    let d = b.binary("add", &d, c.get("margin").clone())?;
-    let terms = b.op("clamp", [d.into(), Val::int(0)])?;
+    let d = b.binary(OpId::Sub, &t[1], &t[0])?;
+    let d = b.binary(OpId::Mul, &t[2], &d)?;
+    let d = b.binary(OpId::Add, &d, c.get("margin").clone())?;
+    let terms = b.op(OpId::Clamp, [d.into(), Val::int(0)])?;
     finish(b, c, &terms, dtype)
 }
 
@@ -281,15 +281,15 @@ fn hinge(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let margin = number(b, c.get("margin"))?;
-    let rest = b.op("rsub", [x.into(), margin])?;
-    let rest = b.op("clamp", [rest.into(), Val::int(0)])?;
+    let rest = b.op(OpId::Rsub, [x.into(), margin])?;
+    let rest = b.op(OpId::Clamp, [rest.into(), Val::int(0)])?;
     let (one, minus) = (
-        b.binary("ne", target, Val::int(1))?,
-        b.binary("ne", target, Val::int(-1))?,
+        b.binary(OpId::Ne, target, Val::int(1))?,
+        b.binary(OpId::Ne, target, Val::int(-1))?,
     );
-    let left = b.op("where", [one.into(), rest.into(), Val::int(0)])?;
-    let right = b.op("where", [minus.into(), x.into(), Val::int(0)])?;
-    let terms = b.binary("add", &left, &right)?;
+    let left = b.op(OpId::Where, [one.into(), rest.into(), Val::int(0)])?;
+    let right = b.op(OpId::Where, [minus.into(), x.into(), Val::int(0)])?;
+    let terms = b.binary(OpId::Add, &left, &right)?;
     finish(b, c, &terms, dtype)
 }
 
@@ -306,17 +306,17 @@ fn triplet(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let how = [c.get("p").clone(), c.get("eps").clone()];
     let distance = |b: &mut dyn Build, x: &Traced, y: &Traced| {
         let args = [vec![x.into(), y.into()], how.to_vec()].concat();
-        b.op("pairwise_distance", args)
+        b.op(OpId::PairwiseDistance, args)
     };
     let near = distance(b, &t[0], &t[1])?;
     let mut far = distance(b, &t[0], &t[2])?;
     if c.bool("swap")? {
         let other = distance(b, &t[1], &t[2])?;
-        far = b.binary("minimum", &far, &other)?;
+        far = b.binary(OpId::Minimum, &far, &other)?;
     }
-    let d = b.binary("sub", &near, &far)?;
-    let d = b.binary("add", &d, c.get("margin").clone())?;
-    let terms = b.op("clamp", [d.into(), Val::int(0)])?;
+    let d = b.binary(OpId::Sub, &near, &far)?;
+    let d = b.binary(OpId::Add, &d, c.get("margin").clone())?;
+    let terms = b.op(OpId::Clamp, [d.into(), Val::int(0)])?;
     finish(b, c, &terms, dtype)
 }
 

@@ -7,7 +7,7 @@ mod classes;
 mod margins;
 mod sequences;
 
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val, promote_types};
 
 /// The rows of the family.
@@ -90,7 +90,7 @@ fn distances() -> Vec<Op> {
             "weighted_mse_loss",
             "mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
-            |b, c| loss_by_weight(b, c, "mse_loss", true),
+            |b, c| loss_by_weight(b, c, OpId::MseLoss, true),
         )
         .doc("squared differences times weights; their mean is over the sum of the weights")
         .spelled("torch.nn.functional.mse_loss"),
@@ -98,14 +98,14 @@ fn distances() -> Vec<Op> {
             "weighted_l1_loss",
             "l1_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
-            |b, c| loss_by_weight(b, c, "l1_loss", true),
+            |b, c| loss_by_weight(b, c, OpId::L1Loss, true),
         )
         .doc("absolute differences times weights; their mean is over the sum of the weights")
         .spelled("torch.nn.functional.l1_loss"),
         Op::composite(
             "weighted_huber_loss",
             "huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor",
-            |b, c| loss_by_weight(b, c, "huber_loss", false),
+            |b, c| loss_by_weight(b, c, OpId::HuberLoss, false),
         )
         .doc("huber_loss times weights; their mean is over the elements")
         .spelled("torch.nn.functional.huber_loss"),
@@ -249,8 +249,8 @@ pub(in crate::op::rows) fn finish(
 ) -> OpResult<Val<Traced>> {
     let out = match reduction(c)? {
         Reduction::None => terms.clone(),
-        Reduction::Mean => b.op("mean", [terms.into()])?,
-        Reduction::Sum => b.op("sum", [terms.into()])?,
+        Reduction::Mean => b.op(OpId::Mean, [terms.into()])?,
+        Reduction::Sum => b.op(OpId::Sum, [terms.into()])?,
     };
     match dtype.is_float() {
         true => b.to_dtype(&out, dtype).map(Val::Leaf),
@@ -284,13 +284,13 @@ fn difference(b: &mut dyn Build, c: &Call<Traced>, rounds: fn(DType) -> bool) ->
     if rounds(dtype) {
         (t, _) = stepwise(b, &operands)?;
     }
-    let d = b.binary("sub", &t[0], &t[1])?;
-    Ok((b.unary("abs", &d)?, dtype))
+    let d = b.binary(OpId::Sub, &t[0], &t[1])?;
+    Ok((b.unary(OpId::Abs, &d)?, dtype))
 }
 
 fn mse(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (z, dtype) = difference(b, c, |_| true)?;
-    let terms = b.binary("mul", &z, &z)?;
+    let terms = b.binary(OpId::Mul, &z, &z)?;
     finish(b, c, &terms, dtype)
 }
 
@@ -300,7 +300,7 @@ fn l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 }
 
 /// A loss whose terms are multiplied with `weight`, as `torch.nn.functional` writes it.
-fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: &str, over_weights: bool) -> OpResult<Val<Traced>> {
+fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: OpId, over_weights: bool) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
     let Some(weight) = c.opt_leaf("weight") else {
         let mut args = vec![x.into(), c.get("target").clone(), c.get("reduction").clone()];
@@ -320,29 +320,29 @@ fn loss_by_weight(b: &mut dyn Build, c: &Call<Traced>, loss: &str, over_weights:
         args.push(c.get("delta").clone());
     }
     let terms = b.op(loss, args)?;
-    let terms = b.binary("mul", &terms, weight)?;
+    let terms = b.binary(OpId::Mul, &terms, weight)?;
     match reduction(c)? {
         Reduction::None => Ok(terms.into()),
-        Reduction::Sum => b.call("sum", vec![(&terms).into()]),
+        Reduction::Sum => b.call(OpId::Sum, vec![(&terms).into()]),
         Reduction::Mean if over_weights => {
-            let (sum, weights) = (b.op("sum", [(&terms).into()])?, b.op("sum", [weight.into()])?);
-            b.binary("div", &sum, &weights).map(Val::Leaf)
+            let (sum, weights) = (b.op(OpId::Sum, [(&terms).into()])?, b.op(OpId::Sum, [weight.into()])?);
+            b.binary(OpId::Div, &sum, &weights).map(Val::Leaf)
         }
-        Reduction::Mean => b.call("mean", vec![(&terms).into()]),
+        Reduction::Mean => b.call(OpId::Mean, vec![(&terms).into()]),
     }
 }
 
 /// `z` below `limit` squared and halved, over `scale`; beyond, linear.
-fn rounded_corner(b: &mut dyn Build, z: &Traced, limit: f64, over: bool, within: &str) -> OpResult<Traced> {
-    let half = b.binary("mul", z, Val::Float(0.5))?;
-    let mut square = b.binary("mul", &half, z)?;
-    let mut line = b.binary("sub", z, Val::Float(0.5 * limit))?;
+fn rounded_corner(b: &mut dyn Build, z: &Traced, limit: f64, over: bool, within: OpId) -> OpResult<Traced> {
+    let half = b.binary(OpId::Mul, z, Val::Float(0.5))?;
+    let mut square = b.binary(OpId::Mul, &half, z)?;
+    let mut line = b.binary(OpId::Sub, z, Val::Float(0.5 * limit))?;
     match over {
-        true => square = b.binary("div", &square, Val::Float(limit))?,
-        false => line = b.binary("mul", &line, Val::Float(limit))?,
+        true => square = b.binary(OpId::Div, &square, Val::Float(limit))?,
+        false => line = b.binary(OpId::Mul, &line, Val::Float(limit))?,
     }
     let inside = b.binary(within, z, Val::Float(limit))?;
-    b.op("where", [inside.into(), square.into(), line.into()])
+    b.op(OpId::Where, [inside.into(), square.into(), line.into()])
 }
 
 fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -356,7 +356,7 @@ fn smooth_l1(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (z, dtype) = difference(b, c, |d| d == DType::F16)?;
     let terms = match beta == 0.0 {
         true => z,
-        false => rounded_corner(b, &z, beta, true, "lt")?,
+        false => rounded_corner(b, &z, beta, true, OpId::Lt)?,
     };
     finish(b, c, &terms, dtype)
 }
@@ -370,7 +370,7 @@ fn huber(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         ));
     }
     let (z, dtype) = difference(b, c, |d| d == DType::BF16)?;
-    let terms = rounded_corner(b, &z, delta, false, "le")?;
+    let terms = rounded_corner(b, &z, delta, false, OpId::Le)?;
     finish(b, c, &terms, dtype)
 }
 
@@ -378,14 +378,14 @@ fn bce(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let floor = Val::Float(-100.0);
-    let negated = b.unary("neg", x)?;
-    let other = b.unary("log1p", &negated)?;
-    let other = b.op("clamp", [other.into(), floor.clone()])?;
-    let log = b.unary("log", x)?;
-    let log = b.op("clamp", [log.into(), floor])?;
-    let rest = b.binary("sub", target, Val::Float(1.0))?;
-    let (left, right) = (b.binary("mul", &rest, &other)?, b.binary("mul", target, &log)?);
-    let terms = b.binary("sub", &left, &right)?;
+    let negated = b.unary(OpId::Neg, x)?;
+    let other = b.unary(OpId::Log1p, &negated)?;
+    let other = b.op(OpId::Clamp, [other.into(), floor.clone()])?;
+    let log = b.unary(OpId::Log, x)?;
+    let log = b.op(OpId::Clamp, [log.into(), floor])?;
+    let rest = b.binary(OpId::Sub, target, Val::Float(1.0))?;
+    let (left, right) = (b.binary(OpId::Mul, &rest, &other)?, b.binary(OpId::Mul, target, &log)?);
+    let terms = b.binary(OpId::Sub, &left, &right)?;
     let terms = weighted(b, c, terms)?;
     finish(b, c, &terms, dtype)
 }
@@ -395,7 +395,7 @@ pub(in crate::op::rows) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: 
     match c.opt_leaf("weight") {
         Some(w) => {
             let w = b.to_dtype(w, terms.dtype())?;
-            b.binary("mul", &terms, &w)
+            b.binary(OpId::Mul, &terms, &w)
         }
         None => Ok(terms),
     }
@@ -405,18 +405,18 @@ pub(in crate::op::rows) fn weighted(b: &mut dyn Build, c: &Call<Traced>, terms: 
 fn bce_logits(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = stepwise(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
-    let rest = b.op("rsub", [target.into(), Val::Float(1.0)])?;
-    let linear = b.binary("mul", &rest, x)?;
-    let log = b.unary("log_sigmoid", x)?;
-    let mut log = b.unary("neg", &log)?;
+    let rest = b.op(OpId::Rsub, [target.into(), Val::Float(1.0)])?;
+    let linear = b.binary(OpId::Mul, &rest, x)?;
+    let log = b.unary(OpId::LogSigmoid, x)?;
+    let mut log = b.unary(OpId::Neg, &log)?;
     if let Some(w) = c.opt_leaf("pos_weight") {
         let w = b.to_dtype(w, log.dtype())?;
-        let w = b.binary("sub", &w, Val::Float(1.0))?;
-        let w = b.binary("mul", &w, target)?;
-        let w = b.binary("add", &w, Val::Float(1.0))?;
-        log = b.binary("mul", &log, &w)?;
+        let w = b.binary(OpId::Sub, &w, Val::Float(1.0))?;
+        let w = b.binary(OpId::Mul, &w, target)?;
+        let w = b.binary(OpId::Add, &w, Val::Float(1.0))?;
+        log = b.binary(OpId::Mul, &log, &w)?;
     }
-    let terms = b.binary("add", &linear, &log)?;
+    let terms = b.binary(OpId::Add, &linear, &log)?;
     let terms = weighted(b, c, terms)?;
     finish(b, c, &terms, dtype)
 }
@@ -425,19 +425,19 @@ fn kl_div(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = stepwise(b, &[c.leaf("self")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let terms = if c.bool("log_target")? {
-        let d = b.binary("sub", target, x)?;
-        let weight = b.unary("exp", target)?;
-        b.binary("mul", &weight, &d)?
+        let d = b.binary(OpId::Sub, target, x)?;
+        let weight = b.unary(OpId::Exp, target)?;
+        b.binary(OpId::Mul, &weight, &d)?
     } else {
-        let (left, right) = (b.binary("xlogy", target, target)?, b.binary("mul", target, x)?);
-        b.binary("sub", &left, &right)?
+        let (left, right) = (b.binary(OpId::Xlogy, target, target)?, b.binary(OpId::Mul, target, x)?);
+        b.binary(OpId::Sub, &left, &right)?
     };
     if c.get("reduction").as_str() != Some("batchmean") {
         return finish(b, c, &terms, dtype);
     }
     let batch = x.shape()?.first().cloned().unwrap_or(Dim::Const(1));
-    let sum = b.op("sum", [terms.into()])?;
-    let mean = b.binary("div", &sum, Val::Int(batch))?;
+    let sum = b.op(OpId::Sum, [terms.into()])?;
+    let mean = b.binary(OpId::Div, &sum, Val::Int(batch))?;
     b.to_dtype(&mean, dtype).map(Val::Leaf)
 }
 
@@ -459,15 +459,15 @@ fn gaussian(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if own.len() != all.len() || !own.iter().zip(all).enumerate().all(fits) {
         return Err(OpError::shape("var is of incorrect size"));
     }
-    let var = b.op("clamp", [var.into(), c.get("eps").clone()])?;
-    let log = b.unary("log", &var)?;
-    let d = b.binary("sub", x, target)?;
-    let square = b.unary("square", &d)?;
-    let square = b.binary("div", &square, &var)?;
-    let sum = b.binary("add", &log, &square)?;
-    let mut terms = b.binary("mul", &sum, Val::Float(0.5))?;
+    let var = b.op(OpId::Clamp, [var.into(), c.get("eps").clone()])?;
+    let log = b.unary(OpId::Log, &var)?;
+    let d = b.binary(OpId::Sub, x, target)?;
+    let square = b.unary(OpId::Square, &d)?;
+    let square = b.binary(OpId::Div, &square, &var)?;
+    let sum = b.binary(OpId::Add, &log, &square)?;
+    let mut terms = b.binary(OpId::Mul, &sum, Val::Float(0.5))?;
     if c.bool("full")? {
-        terms = b.binary("add", &terms, Val::Float(0.5 * std::f64::consts::TAU.ln()))?;
+        terms = b.binary(OpId::Add, &terms, Val::Float(0.5 * std::f64::consts::TAU.ln()))?;
     }
     let dtype = terms.dtype();
     finish(b, c, &terms, dtype)
@@ -477,26 +477,26 @@ fn poisson(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (t, dtype) = wide(b, &[c.leaf("input")?, c.leaf("target")?])?;
     let (x, target) = (&t[0], &t[1]);
     let (rate, log) = match c.bool("log_input")? {
-        true => (b.unary("exp", x)?, x.clone()),
+        true => (b.unary(OpId::Exp, x)?, x.clone()),
         false => {
-            let shifted = b.binary("add", x, Val::Float(c.f64("eps")?))?;
-            (x.clone(), b.unary("log", &shifted)?)
+            let shifted = b.binary(OpId::Add, x, Val::Float(c.f64("eps")?))?;
+            (x.clone(), b.unary(OpId::Log, &shifted)?)
         }
     };
-    let product = b.binary("mul", target, &log)?;
-    let mut terms = b.binary("sub", &rate, &product)?;
+    let product = b.binary(OpId::Mul, target, &log)?;
+    let mut terms = b.binary(OpId::Sub, &rate, &product)?;
     if c.bool("full")? {
         // Stirling's approximation of log(target!), where target is above 1.
-        let log = b.unary("log", target)?;
-        let first = b.binary("mul", target, &log)?;
-        let round = b.binary("mul", target, Val::Float(std::f64::consts::TAU))?;
-        let round = b.unary("log", &round)?;
-        let round = b.binary("mul", &round, Val::Float(0.5))?;
-        let stirling = b.binary("sub", &first, target)?;
-        let stirling = b.binary("add", &stirling, &round)?;
-        let small = b.binary("le", target, Val::Float(1.0))?;
-        let stirling = b.op("where", [small.into(), Val::Float(0.0), stirling.into()])?;
-        terms = b.binary("add", &terms, &stirling)?;
+        let log = b.unary(OpId::Log, target)?;
+        let first = b.binary(OpId::Mul, target, &log)?;
+        let round = b.binary(OpId::Mul, target, Val::Float(std::f64::consts::TAU))?;
+        let round = b.unary(OpId::Log, &round)?;
+        let round = b.binary(OpId::Mul, &round, Val::Float(0.5))?;
+        let stirling = b.binary(OpId::Sub, &first, target)?;
+        let stirling = b.binary(OpId::Add, &stirling, &round)?;
+        let small = b.binary(OpId::Le, target, Val::Float(1.0))?;
+        let stirling = b.op(OpId::Where, [small.into(), Val::Float(0.0), stirling.into()])?;
+        terms = b.binary(OpId::Add, &terms, &stirling)?;
     }
     finish(b, c, &terms, dtype)
 }

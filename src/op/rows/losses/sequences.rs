@@ -2,7 +2,7 @@
 
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{indices, zeros};
-use crate::op::{Call, Meaning, Op, OpError, OpResult};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -54,7 +54,7 @@ pub fn rows() -> Vec<Op> {
             |b, c| {
                 let how = super::reduction(c)? as i64;
                 let args = [c.get("self").clone(), c.get("target").clone(), Val::int(how)];
-                let mut both = b.many("multilabel_margin_loss_forward", args)?;
+                let mut both = b.many(OpId::MultilabelMarginLossForward, args)?;
                 Ok(both.swap_remove(0).into())
             },
         )

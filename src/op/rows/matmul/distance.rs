@@ -1,7 +1,7 @@
 //! Distances, similarities and products of vectors.
 
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -25,8 +25,8 @@ fn distances() -> Vec<Op> {
             "pairwise_distance",
             "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
             |b, c| {
-                let d = b.call("sub", vec![c.get("x1").clone(), c.get("x2").clone()])?;
-                let d = b.binary("add", d, c.get("eps").clone())?;
+                let d = b.call(OpId::Sub, vec![c.get("x1").clone(), c.get("x2").clone()])?;
+                let d = b.binary(OpId::Add, d, c.get("eps").clone())?;
                 norm(b, &d, c.get("p"), c.bool("keepdim")?).map(Val::Leaf)
             },
         )
@@ -127,7 +127,7 @@ fn products() -> Vec<Op> {
 /// The p-norm along the last dim.
 fn norm(b: &mut dyn Build, x: &Traced, p: &Val<Traced>, keepdim: bool) -> OpResult<Traced> {
     b.op(
-        "linalg_vector_norm",
+        OpId::LinalgVectorNorm,
         [x.into(), p.clone(), ints_val(&[-1]), Val::Bool(keepdim)],
     )
 }
@@ -148,26 +148,26 @@ fn cosine_similarity(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
         let t = b.to_dtype(t, dtype)?;
         let t = b.expand(&t, &shape)?;
         let n = b.op(
-            "linalg_vector_norm",
+            OpId::LinalgVectorNorm,
             [(&t).into(), Val::int(2), ints_val(&[dim]), Val::Bool(true)],
         )?;
-        let n = b.binary("clamp", &n, c.get("eps").clone())?;
-        unit.push(b.binary("div", &t, &n)?);
+        let n = b.binary(OpId::Clamp, &n, c.get("eps").clone())?;
+        unit.push(b.binary(OpId::Div, &t, &n)?);
     }
-    let product = b.binary("mul", &unit[0], &unit[1])?;
-    b.reduce("sum", &product, &[dim as usize], false).map(Val::Leaf)
+    let product = b.binary(OpId::Mul, &unit[0], &unit[1])?;
+    b.reduce(OpId::Sum, &product, &[dim as usize], false).map(Val::Leaf)
 }
 
 /// `|x|² - 2xy + |y|²` as one product, as torch writes it.
 fn euclidean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, y) = (c.leaf("x1")?, c.leaf("x2")?);
     let norms = |b: &mut dyn Build, t: &Traced| {
-        let squares = b.binary("mul", t, t)?;
+        let squares = b.binary(OpId::Mul, t, t)?;
         let last = t
             .rank()?
             .checked_sub(1)
             .ok_or_else(|| OpError::shape("_euclidean_dist: X has no rows"))?;
-        let norms = b.reduce("sum", &squares, &[last], true)?;
+        let norms = b.reduce(OpId::Sum, &squares, &[last], true)?;
         let ones = b.full(norms.shape()?, Val::int(1), norms.dtype())?;
         OpResult::Ok((norms, ones, last))
     };
@@ -176,13 +176,13 @@ fn euclidean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     if y_last == 0 {
         return Err(OpError::shape("_euclidean_dist: X2 has no rows"));
     }
-    let scaled = b.binary("mul", x, Val::int(-2))?;
+    let scaled = b.binary(OpId::Mul, x, Val::int(-2))?;
     let left = b.cat(&[scaled, x_norms, x_ones], last)?;
     let right = b.cat(&[y.clone(), y_ones, y_norms], y_last)?;
     let right = b.transpose(&right, y_last - 1, y_last)?;
     let squares = b.matmul(&left, &right)?;
-    let squares = b.op("clamp", [squares.into(), Val::int(0)])?;
-    b.unary("sqrt", &squares).map(Val::Leaf)
+    let squares = b.op(OpId::Clamp, [squares.into(), Val::int(0)])?;
+    b.unary(OpId::Sqrt, &squares).map(Val::Leaf)
 }
 
 fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -205,7 +205,7 @@ fn cdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let (rx, ry) = (x.rank()?, y.rank()?);
     let (x, y) = (b.unsqueeze(x, rx - 1)?, b.unsqueeze(y, ry - 2)?);
-    let d = b.binary("sub", &x, &y)?;
+    let d = b.binary(OpId::Sub, &x, &y)?;
     norm(b, &d, c.get("p"), false).map(Val::Leaf)
 }
 
@@ -218,13 +218,13 @@ fn pdist(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         )));
     };
     let n = n.clone();
-    let pairs = b.op("triu_indices", [Val::Int(n.clone()), Val::Int(n), Val::int(1)])?;
+    let pairs = b.op(OpId::TriuIndices, [Val::Int(n.clone()), Val::Int(n), Val::int(1)])?;
     let mut side = vec![];
     for k in 0..2 {
         let at = b.select(&pairs, 0, Dim::Const(k))?;
-        side.push(b.op("index_select", [x.into(), Val::int(0), at.into()])?);
+        side.push(b.op(OpId::IndexSelect, [x.into(), Val::int(0), at.into()])?);
     }
-    let d = b.binary("sub", &side[0], &side[1])?;
+    let d = b.binary(OpId::Sub, &side[0], &side[1])?;
     norm(b, &d, c.get("p"), false).map(Val::Leaf)
 }
 
@@ -240,15 +240,15 @@ fn weight_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)
     };
     let all = c.int("dim")? == -1;
     let n = if dims.is_empty() {
-        b.unary("abs", v)?
+        b.unary(OpId::Abs, v)?
     } else {
         b.op(
-            "linalg_vector_norm",
+            OpId::LinalgVectorNorm,
             [v.into(), Val::int(2), ints_val(&dims), Val::Bool(!all)],
         )?
     };
-    let scale = b.binary("div", g, &n)?;
-    Ok((b.binary("mul", v, &scale)?, n))
+    let scale = b.binary(OpId::Div, g, &n)?;
+    Ok((b.binary(OpId::Mul, v, &scale)?, n))
 }
 
 /// `x1 * y2 - x2 * y1` and so on, each element a slice of the dim.
@@ -272,8 +272,8 @@ fn cross(b: &mut dyn Build, x: &Traced, y: &Traced, shape: &[Dim], dim: usize) -
     for (i, j) in [(1, 2), (2, 0), (0, 1)] {
         let (xi, yj) = (at(b, &x, i)?, at(b, &y, j)?);
         let (xj, yi) = (at(b, &x, j)?, at(b, &y, i)?);
-        let (p, q) = (b.binary("mul", &xi, &yj)?, b.binary("mul", &xj, &yi)?);
-        parts.push(b.binary("sub", &p, &q)?);
+        let (p, q) = (b.binary(OpId::Mul, &xi, &yj)?, b.binary(OpId::Mul, &xj, &yi)?);
+        parts.push(b.binary(OpId::Sub, &p, &q)?);
     }
     b.cat(&parts, dim)
 }
@@ -293,8 +293,8 @@ fn glu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let half = n.floordiv(&Dim::Const(2));
     let a = b.slice(x, dim, Dim::Const(0), half.clone(), 1)?;
     let g = b.slice(x, dim, half, n, 1)?;
-    let g = b.unary("sigmoid", &g)?;
-    b.binary("mul", &a, &g).map(Val::Leaf)
+    let g = b.unary(OpId::Sigmoid, &g)?;
+    b.binary(OpId::Mul, &a, &g).map(Val::Leaf)
 }
 
 /// By squaring.
@@ -312,18 +312,18 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         n = n
             .checked_neg()
             .ok_or_else(|| OpError::arg("n", "matrix_power of too low a power"))?;
-        inverse = b.op("linalg_inv", [x.into()])?;
+        inverse = b.op(OpId::LinalgInv, [x.into()])?;
         &inverse
     } else {
         x
     };
     if n == 0 {
         let size = x.shape()?[x.rank()? - 1].clone();
-        let eye = b.op("eye", [Val::Int(size)])?;
+        let eye = b.op(OpId::Eye, [Val::Int(size)])?;
         let eye = b.to_dtype(&eye, x.dtype())?;
         let shape = x.shape()?.to_vec();
         let y = b.expand(&eye, &shape)?;
-        return b.op("clone", [y.into()]).map(Val::Leaf);
+        return b.op(OpId::Clone, [y.into()]).map(Val::Leaf);
     }
     let (mut power, mut out) = (x.clone(), None::<Traced>);
     loop {

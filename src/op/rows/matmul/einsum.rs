@@ -1,6 +1,6 @@
 //! Einstein summation: products and sums of tensors by labelled dims.
 
-use crate::op::{Build, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val, promote_types};
 
 /// The rows.
@@ -183,7 +183,7 @@ fn diagonals(b: &mut dyn Build, mut t: Term) -> OpResult<Term> {
             ));
         }
         let args = [(&t.tensor).into(), Val::int(0), Val::int(i as i64), Val::int(j as i64)];
-        t.tensor = b.op("diagonal", args)?;
+        t.tensor = b.op(OpId::Diagonal, args)?;
         let label = t.labels[i];
         t.labels.remove(j);
         t.labels.remove(i);
@@ -209,7 +209,7 @@ fn summed(b: &mut dyn Build, t: Term, needed: &dyn Fn(&Label) -> bool) -> OpResu
     if dims.is_empty() {
         return Ok(t);
     }
-    let tensor = b.op("sum", [(&t.tensor).into(), dims_arg(&dims), Val::Bool(false)])?;
+    let tensor = b.op(OpId::Sum, [(&t.tensor).into(), dims_arg(&dims), Val::Bool(false)])?;
     Ok(without_dims(t, tensor, &dims))
 }
 
@@ -227,7 +227,7 @@ fn squeezed(b: &mut dyn Build, t: Term, dims: &[usize]) -> OpResult<Term> {
     if dims.is_empty() {
         return Ok(t);
     }
-    let tensor = b.op("squeeze", [(&t.tensor).into(), dims_arg(dims)])?;
+    let tensor = b.op(OpId::Squeeze, [(&t.tensor).into(), dims_arg(dims)])?;
     Ok(without_dims(t, tensor, dims))
 }
 
@@ -267,9 +267,9 @@ fn product(b: &mut dyn Build, x: Term, y: Term, needed: &dyn Fn(&Label) -> bool)
     let c = arranged(b, &y, [&batch, &inner, &columns])?;
     let out = if batch.is_empty() {
         let (a, c) = (b.squeeze(&a, 0)?, b.squeeze(&c, 0)?);
-        b.binary("mm", &a, &c)?
+        b.binary(OpId::Mm, &a, &c)?
     } else {
-        b.binary("bmm", &a, &c)?
+        b.binary(OpId::Bmm, &a, &c)?
     };
     let mut shape = sizes(&x, &batch)?;
     shape.extend(sizes(&x, &rows)?);

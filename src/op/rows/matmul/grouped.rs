@@ -1,7 +1,7 @@
 //! Matrix products of groups, of narrow integers, and with an activation behind them.
 
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Val};
 
 /// The rows.
@@ -17,7 +17,7 @@ pub fn rows() -> Vec<Op> {
         Op::composite(
             "grouped_mm_of",
             "grouped_mm(Tensor mat_a, Tensor mat_b, *, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
-            |b, c| b.call("_grouped_mm", c.args.clone()),
+            |b, c| b.call(OpId::_GroupedMm, c.args.clone()),
         )
         .doc("_grouped_mm, as torch.nn names its operands")
         .spelled("torch.nn.functional.grouped_mm"),
@@ -30,7 +30,7 @@ pub fn rows() -> Vec<Op> {
                 }
             }
             let (x, y) = (b.to_dtype(x, DType::I32)?, b.to_dtype(y, DType::I32)?);
-            b.binary("mm", &x, &y).map(Val::Leaf)
+            b.binary(OpId::Mm, &x, &y).map(Val::Leaf)
         })
         .doc("the product of int8 matrices in int32")
         .spelled("aten._int_mm.default torch._int_mm"),
@@ -39,8 +39,8 @@ pub fn rows() -> Vec<Op> {
             "_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False) -> \
              Tensor",
             |b, c| {
-                let y = b.op("addmm", &c.args[..5])?;
-                let activation = if c.bool("use_gelu")? { "gelu" } else { "relu" };
+                let y = b.op(OpId::Addmm, &c.args[..5])?;
+                let activation = if c.bool("use_gelu")? { OpId::Gelu } else { OpId::Relu };
                 b.unary(activation, &y).map(Val::Leaf)
             },
         )
@@ -52,8 +52,8 @@ pub fn rows() -> Vec<Op> {
 fn grouped(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, w, offs) = (c.leaf("self")?, c.leaf("mat2")?, c.opt_leaf("offs"));
     let product = match (x.rank()?, w.rank()?, offs) {
-        (2, 3, Some(offs)) => b.op("grouped_mm", [x.into(), w.into(), offs.into()])?,
-        (3, 3, None) => b.binary("bmm", x, w)?,
+        (2, 3, Some(offs)) => b.op(OpId::GroupedMm, [x.into(), w.into(), offs.into()])?,
+        (3, 3, None) => b.binary(OpId::Bmm, x, w)?,
         _ => {
             return Err(OpError::shape(format!(
                 "grouped_mm takes a matrix and a stack of them with offsets, or two stacks without, got {} and {}",

@@ -9,7 +9,7 @@ mod products;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::list_text;
 use crate::op::{
-    Build, Call, Contraction, Decompose, MatrixProduct, Meaning, Op, OpError, OpResult, Sizes, Traced, TypeRule,
+    Build, Call, Contraction, Decompose, MatrixProduct, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, TypeRule,
 };
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -150,7 +150,10 @@ fn with_addend() -> Vec<Op> {
                     bias.clone()
                 };
                 let (beta, alpha) = (c.get("beta").clone(), c.get("alpha").clone());
-                let y = b.op("addmm", [bias.into(), c.get("mat").clone(), column.into(), beta, alpha])?;
+                let y = b.op(
+                    OpId::Addmm,
+                    [bias.into(), c.get("mat").clone(), column.into(), beta, alpha],
+                )?;
                 b.squeeze(&y, 1).map(Val::Leaf)
             },
         )
@@ -179,7 +182,7 @@ fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
     let (row, column) = (x.rank()? == 1, y.rank()? == 1);
     let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
     let y = if column { b.unsqueeze(y, 1)? } else { y.clone() };
-    let mut out = b.binary("product", &x, &y)?;
+    let mut out = b.binary(OpId::Product, &x, &y)?;
     if column {
         let last = out.rank()? - 1;
         out = b.squeeze(&out, last)?;
@@ -240,13 +243,13 @@ fn linear_of_vectors(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
         let shape = bias.shape()?[lead..].to_vec();
         let bias = b.reshape(bias, &shape)?;
         let bias = b.to_dtype(&bias, out.dtype())?;
-        return b.binary("add", &out, &bias).map(Val::Leaf);
+        return b.binary(OpId::Add, &out, &bias).map(Val::Leaf);
     }
     let (x, w) = (c.leaf("input")?, c.leaf("weight")?);
     let (row, column) = (x.rank()? == 1, w.rank()? == 1);
     let x = if row { b.unsqueeze(x, 0)? } else { x.clone() };
     let w = if column { b.unsqueeze(w, 0)? } else { w.clone() };
-    let mut out = b.op("affine", [x.into(), w.into(), c.get("bias").clone()])?;
+    let mut out = b.op(OpId::Affine, [x.into(), w.into(), c.get("bias").clone()])?;
     if column {
         let last = out.rank()? - 1;
         out = b.squeeze(&out, last)?;
@@ -567,5 +570,5 @@ fn addbmm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         c.get("beta").clone(),
         c.get("alpha").clone(),
     ];
-    b.call("addmm", args)
+    b.call(OpId::Addmm, args)
 }

@@ -2,7 +2,7 @@
 
 use super::{saved_dtype, standardise, want_float};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -170,7 +170,7 @@ fn training_rows() -> Vec<Op> {
              training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
             |b, c| {
                 verify_batch(c)?;
-                b.call("_native_batch_norm_legit_functional", c.args.clone())
+                b.call(OpId::_NativeBatchNormLegitFunctional, c.args.clone())
             },
         )
         .doc("_native_batch_norm_legit_functional of a batch on which torch.nn trains"),
@@ -178,7 +178,7 @@ fn training_rows() -> Vec<Op> {
             "_batch_norm_with_update_functional",
             "_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-            |b, c| with_reserve(b, c, "_native_batch_norm_legit_functional", true),
+            |b, c| with_reserve(b, c, OpId::_NativeBatchNormLegitFunctional, true),
         )
         .doc("batch_norm in training, with the statistics used, an empty tensor, and the new running statistics")
         .spelled("aten._batch_norm_with_update_functional.default"),
@@ -186,7 +186,7 @@ fn training_rows() -> Vec<Op> {
             "_batch_norm_with_update",
             "_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, \
              float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
-            |b, c| with_reserve(b, c, "native_batch_norm", true),
+            |b, c| with_reserve(b, c, OpId::NativeBatchNorm, true),
         )
         .doc("batch_norm in training, with the statistics used and an empty tensor; the running statistics are written")
         .spelled("aten._batch_norm_with_update.default"),
@@ -194,7 +194,7 @@ fn training_rows() -> Vec<Op> {
             "_batch_norm_no_update",
             "_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float \
              momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
-            |b, c| with_reserve(b, c, "native_batch_norm", false),
+            |b, c| with_reserve(b, c, OpId::NativeBatchNorm, false),
         )
         .doc("batch_norm in evaluation, with empty tensors for what training saves")
         .spelled("aten._batch_norm_no_update.default"),
@@ -211,7 +211,7 @@ fn training_rows() -> Vec<Op> {
              use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
             |b, c| {
                 verify_spatial(c)?;
-                b.call("_instance_norm_functional", c.args.clone())
+                b.call(OpId::_InstanceNormFunctional, c.args.clone())
             },
         )
         .doc("_instance_norm_functional of items on which torch.nn trains"),
@@ -219,7 +219,7 @@ fn training_rows() -> Vec<Op> {
 }
 
 /// What `row` gives, with the memory behind the statistics that cuDNN keeps for the gradient: here none.
-fn with_reserve(b: &mut dyn Build, c: &Call<Traced>, row: &str, training: bool) -> OpResult<Val<Traced>> {
+fn with_reserve(b: &mut dyn Build, c: &Call<Traced>, row: OpId, training: bool) -> OpResult<Val<Traced>> {
     let mut args = c.args.clone();
     args.insert(5, Val::Bool(training));
     let Val::Tuple(mut out) = b.call(row, args)? else {
@@ -232,15 +232,18 @@ fn with_reserve(b: &mut dyn Build, c: &Call<Traced>, row: &str, training: bool) 
 
 /// The new running statistics: as [`functional`], with the means over the batch of each item's statistics.
 fn instance_functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let y = b.call("instance_norm", c.args.clone())?;
+    let y = b.call(OpId::InstanceNorm, c.args.clone())?;
     let x = c.leaf("input")?;
     let dims: Vec<usize> = (2..x.rank()?).collect();
     let wide = b.to_dtype(x, x.dtype().compute())?;
-    let mean = b.reduce("mean", &wide, &dims, false)?;
-    let var = b.op("var", [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)])?;
+    let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
+    let var = b.op(
+        OpId::Var,
+        [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)],
+    )?;
     let (mean, var) = (
-        b.reduce("mean", &mean, &[0], false)?,
-        b.reduce("mean", &var, &[0], false)?,
+        b.reduce(OpId::Mean, &mean, &[0], false)?,
+        b.reduce(OpId::Mean, &var, &[0], false)?,
     );
     let new = running(b, c, mean, var)?;
     Ok(Val::Tuple([vec![y], new].concat()))
@@ -251,9 +254,9 @@ fn running(b: &mut dyn Build, c: &Call<Traced>, mean: Traced, var: Traced) -> Op
     let m = c.f64("momentum")?;
     let mut out = vec![];
     for (name, new) in [("running_mean", mean), ("running_var", var)] {
-        let old = b.binary("mul", c.leaf(name)?, Val::Float(1.0 - m))?;
-        let new = b.binary("mul", &new, Val::Float(m))?;
-        let sum = b.binary("add", &old, &new)?;
+        let old = b.binary(OpId::Mul, c.leaf(name)?, Val::Float(1.0 - m))?;
+        let new = b.binary(OpId::Mul, &new, Val::Float(m))?;
+        let sum = b.binary(OpId::Add, &old, &new)?;
         out.push(b.to_dtype(&sum, c.leaf(name)?.dtype())?.into());
     }
     Ok(out)
@@ -269,8 +272,11 @@ fn functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let x = c.leaf("input")?;
         let dims: Vec<usize> = (0..x.rank()?).filter(|&d| d != 1).collect();
         let wide = b.to_dtype(x, x.dtype().compute())?;
-        let mean = b.reduce("mean", &wide, &dims, false)?;
-        let var = b.op("var", [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)])?;
+        let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
+        let var = b.op(
+            OpId::Var,
+            [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)],
+        )?;
         out.extend(running(b, c, mean, var)?);
     } else {
         out.extend([c.get("running_mean").clone(), c.get("running_var").clone()]);
@@ -320,28 +326,28 @@ fn normed(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Trac
     let compute = x.dtype().compute();
     // As torch's kernel: one factor and one addend per channel.
     let var = b.to_dtype(var, compute)?;
-    let var = b.binary("add", &var, Val::Float(eps))?;
-    let mut factor = b.unary("rsqrt", &var)?;
+    let var = b.binary(OpId::Add, &var, Val::Float(eps))?;
+    let mut factor = b.unary(OpId::Rsqrt, &var)?;
     if let Some(w) = c.opt_leaf("weight") {
         let w = b.to_dtype(w, compute)?;
-        factor = b.binary("mul", &factor, &w)?;
+        factor = b.binary(OpId::Mul, &factor, &w)?;
     }
     let mean = b.to_dtype(mean, compute)?;
-    let shift = b.binary("mul", &mean, &factor)?;
+    let shift = b.binary(OpId::Mul, &mean, &factor)?;
     let shift = match c.opt_leaf("bias") {
         Some(bias) => {
             let bias = b.to_dtype(bias, compute)?;
-            b.binary("sub", &bias, &shift)?
+            b.binary(OpId::Sub, &bias, &shift)?
         }
-        None => b.unary("neg", &shift)?,
+        None => b.unary(OpId::Neg, &shift)?,
     };
     let (factor, shift) = (
         along_channels(b, &factor, rank, compute)?,
         along_channels(b, &shift, rank, compute)?,
     );
     let wide = b.to_dtype(x, compute)?;
-    let y = b.binary("mul", &wide, &factor)?;
-    let y = b.binary("add", &y, &shift)?;
+    let y = b.binary(OpId::Mul, &wide, &factor)?;
+    let y = b.binary(OpId::Add, &y, &shift)?;
     Ok((b.to_dtype(&y, x.dtype())?, None))
 }
 
@@ -367,7 +373,7 @@ fn batch_stats(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Stats)>
     let wide = b.to_dtype(x, compute)?;
     let n = standardise(b, &wide, &dims, c.f64("eps")?)?;
     let mut y = n.out;
-    for (op, name) in [("mul", "weight"), ("add", "bias")] {
+    for (op, name) in [(OpId::Mul, "weight"), (OpId::Add, "bias")] {
         if let Some(t) = c.opt_leaf(name) {
             let t = along_channels(b, t, rank, compute)?;
             y = b.binary(op, &y, &t)?;
@@ -440,7 +446,7 @@ fn unbatched() -> Op {
                 args[6] = Val::Float(0.0);
             }
             args.extend([Val::Bool(true), Val::Bool(true)]);
-            let y = b.op("instance_norm", args)?;
+            let y = b.op(OpId::InstanceNorm, args)?;
             if alone { b.squeeze(&y, 0) } else { Ok(y) }.map(Val::Leaf)
         },
     )
@@ -468,14 +474,14 @@ fn instance(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             g("momentum"),
             g("eps"),
         ];
-        return b.call("batch_norm", args);
+        return b.call(OpId::BatchNorm, args);
     }
     check_channels(c, &x.shape()?[1])?;
     let compute = x.dtype().compute();
     let wide = b.to_dtype(x, compute)?;
     let dims: Vec<usize> = (2..rank).collect();
     let mut y = standardise(b, &wide, &dims, c.f64("eps")?)?.out;
-    for (op, name) in [("mul", "weight"), ("add", "bias")] {
+    for (op, name) in [(OpId::Mul, "weight"), (OpId::Add, "bias")] {
         if let Some(t) = c.opt_leaf(name) {
             let t = along_channels(b, t, rank, compute)?;
             y = b.binary(op, &y, &t)?;

@@ -5,7 +5,7 @@ pub(super) mod softmax;
 
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows of the family.
@@ -165,13 +165,13 @@ pub(in crate::op::rows) fn saved_dtype(c: &Call<Traced>) -> OpResult<DType> {
 
 /// `(x - mean) * rstd` over `dims` of `x` (f32 or f64), with the statistics, which keep the dims.
 pub(in crate::op::rows) fn standardise(b: &mut dyn Build, x: &Traced, dims: &[usize], eps: f64) -> OpResult<Normed> {
-    let mean = b.reduce("mean", x, dims, true)?;
-    let centred = b.binary("sub", x, &mean)?;
-    let squares = b.binary("mul", &centred, &centred)?;
-    let var = b.reduce("mean", &squares, dims, true)?;
-    let var = b.binary("add", &var, Val::Float(eps))?;
-    let rstd = b.unary("rsqrt", &var)?;
-    let out = b.binary("mul", &centred, &rstd)?;
+    let mean = b.reduce(OpId::Mean, x, dims, true)?;
+    let centred = b.binary(OpId::Sub, x, &mean)?;
+    let squares = b.binary(OpId::Mul, &centred, &centred)?;
+    let var = b.reduce(OpId::Mean, &squares, dims, true)?;
+    let var = b.binary(OpId::Add, &var, Val::Float(eps))?;
+    let rstd = b.unary(OpId::Rsqrt, &var)?;
+    let out = b.binary(OpId::Mul, &centred, &rstd)?;
     Ok(Normed { out, mean, rstd })
 }
 
@@ -223,7 +223,7 @@ fn last_dims(c: &Call<Traced>) -> OpResult<Vec<usize>> {
 /// `x * weight + bias` in the compute dtype; either may be missing.
 fn scale_shift(b: &mut dyn Build, x: Traced, weight: Option<&Traced>, bias: Option<&Traced>) -> OpResult<Traced> {
     let mut x = x;
-    for (op, t) in [("mul", weight), ("add", bias)] {
+    for (op, t) in [(OpId::Mul, weight), (OpId::Add, bias)] {
         if let Some(t) = t {
             let t = b.to_dtype(t, x.dtype())?;
             x = b.binary(op, &x, &t)?;
@@ -262,11 +262,11 @@ fn rms_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     } else {
         c.f64("eps")?
     };
-    let squares = b.binary("mul", &wide, &wide)?;
-    let mean = b.reduce("mean", &squares, &dims, true)?;
-    let mean = b.binary("add", &mean, Val::Float(eps))?;
-    let r = b.unary("rsqrt", &mean)?;
-    let out = b.binary("mul", &wide, &r)?;
+    let squares = b.binary(OpId::Mul, &wide, &wide)?;
+    let mean = b.reduce(OpId::Mean, &squares, &dims, true)?;
+    let mean = b.binary(OpId::Add, &mean, Val::Float(eps))?;
+    let r = b.unary(OpId::Rsqrt, &mean)?;
+    let out = b.binary(OpId::Mul, &wide, &r)?;
     let out = scale_shift(b, out, c.opt_leaf("weight"), None)?;
     Ok((b.to_dtype(&out, dtype)?, r))
 }
@@ -344,25 +344,31 @@ fn local_response_norm(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Trac
     if size < 1 {
         return Err(OpError::arg("size", format!("size must be at least 1, got {size}")));
     }
-    let squares = b.binary("mul", x, x)?;
+    let squares = b.binary(OpId::Mul, x, x)?;
     let mut pad = vec![0i64; 2 * (rank - 1)];
     let at = pad.len() - 2;
     pad[at] = size / 2;
     pad[at + 1] = (size - 1) / 2;
-    let padded = b.op("constant_pad_nd", [(&squares).into(), ints_val(&pad), Val::Float(0.0)])?;
-    let windows = b.op("unfold", [(&padded).into(), Val::int(1), Val::int(size), Val::int(1)])?;
+    let padded = b.op(
+        OpId::ConstantPadNd,
+        [(&squares).into(), ints_val(&pad), Val::Float(0.0)],
+    )?;
+    let windows = b.op(
+        OpId::Unfold,
+        [(&padded).into(), Val::int(1), Val::int(size), Val::int(1)],
+    )?;
     let mean = match x.dtype() {
         // Pools of ints divide as ints.
         DType::I64 => {
-            let sum = b.reduce("sum", &windows, &[rank], false)?;
-            b.binary("floor_divide", &sum, Val::int(size))?
+            let sum = b.reduce(OpId::Sum, &windows, &[rank], false)?;
+            b.binary(OpId::FloorDivide, &sum, Val::int(size))?
         }
-        _ => b.reduce("mean", &windows, &[rank], false)?,
+        _ => b.reduce(OpId::Mean, &windows, &[rank], false)?,
     };
-    let scaled = b.binary("mul", &mean, c.get("alpha").clone())?;
-    let base = b.binary("add", &scaled, c.get("k").clone())?;
-    let power = b.binary("pow", &base, c.get("beta").clone())?;
-    b.binary("div", x, &power).map(Val::Leaf)
+    let scaled = b.binary(OpId::Mul, &mean, c.get("alpha").clone())?;
+    let base = b.binary(OpId::Add, &scaled, c.get("k").clone())?;
+    let power = b.binary(OpId::Pow, &base, c.get("beta").clone())?;
+    b.binary(OpId::Div, x, &power).map(Val::Leaf)
 }
 
 /// torch's class reaches `(size + 1) / 2 - 1` channels to both sides and divides by `size`. Moving the window along, it never
@@ -379,22 +385,22 @@ fn cross_map_lrn(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("size", format!("size must be at least 1, got {size}")));
     }
     let reach = (size + 1) / 2 - 1;
-    let squares = b.binary("mul", x, x)?;
+    let squares = b.binary(OpId::Mul, x, x)?;
     let channels = x.shape()?[1].clone();
     let first = b.slice(&squares, 1, Dim::Const(0), Dim::Const(1), 1)?;
     let others = b.slice(&squares, 1, Dim::Const(1), channels, 1)?;
     let pad = ints_val(&[0, 0, 0, 0, reach + 1, reach]);
-    let padded = b.op("constant_pad_nd", [(&others).into(), pad, Val::Float(0.0)])?;
+    let padded = b.op(OpId::ConstantPadNd, [(&others).into(), pad, Val::Float(0.0)])?;
     let windows = b.op(
-        "unfold",
+        OpId::Unfold,
         [(&padded).into(), Val::int(1), Val::int(2 * reach + 1), Val::int(1)],
     )?;
-    let sum = b.reduce("sum", &windows, &[4], false)?;
-    let sum = b.binary("add", &sum, &first)?;
-    let scaled = b.binary("mul", &sum, Val::Float(c.f64("alpha")? / size as f64))?;
-    let base = b.binary("add", &scaled, c.get("k").clone())?;
-    let power = b.binary("pow", &base, Val::Float(-c.f64("beta")?))?;
-    b.binary("mul", &power, x).map(Val::Leaf)
+    let sum = b.reduce(OpId::Sum, &windows, &[4], false)?;
+    let sum = b.binary(OpId::Add, &sum, &first)?;
+    let scaled = b.binary(OpId::Mul, &sum, Val::Float(c.f64("alpha")? / size as f64))?;
+    let base = b.binary(OpId::Add, &scaled, c.get("k").clone())?;
+    let power = b.binary(OpId::Pow, &base, Val::Float(-c.f64("beta")?))?;
+    b.binary(OpId::Mul, &power, x).map(Val::Leaf)
 }
 
 fn normalize(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -404,8 +410,8 @@ fn normalize(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         p => p.clone(),
     };
     let args = vec![c.get("input").clone(), p, c.get("dim").clone(), Val::Bool(true)];
-    let norm = b.op("linalg_vector_norm", args)?;
-    let norm = b.binary("clamp", &norm, c.get("eps").clone())?;
+    let norm = b.op(OpId::LinalgVectorNorm, args)?;
+    let norm = b.binary(OpId::Clamp, &norm, c.get("eps").clone())?;
     let x = c.leaf("input")?;
-    b.binary("div", x, &norm).map(Val::Leaf)
+    b.binary(OpId::Div, x, &norm).map(Val::Leaf)
 }

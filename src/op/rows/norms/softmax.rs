@@ -1,6 +1,6 @@
 //! Softmax and its kin.
 
-use crate::op::{Build, Call, Op, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Val};
 
 /// The rows.
@@ -69,7 +69,7 @@ fn logarithms() -> Vec<Op> {
             "softmin(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| {
                 let negated: Body = ("softmax", |b, x, d| {
-                    let x = b.unary("neg", x)?;
+                    let x = b.unary(OpId::Neg, x)?;
                     softmax(b, &x, d)
                 });
                 by_dim(b, c, negated)
@@ -135,9 +135,9 @@ fn half_to_float(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<T
 /// `exp(x - max) / sum`, which cannot overflow.
 pub(in crate::op::rows) fn softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
     let e = shifted(b, x, dim)?;
-    let e = b.unary("exp", &e)?;
-    let sum = b.reduce("sum", &e, &[dim], true)?;
-    b.binary("div", &e, &sum)
+    let e = b.unary(OpId::Exp, &e)?;
+    let sum = b.reduce(OpId::Sum, &e, &[dim], true)?;
+    b.binary(OpId::Div, &e, &sum)
 }
 
 /// `x - max`; of an empty row there is no maximum and nothing to shift.
@@ -145,16 +145,16 @@ fn shifted(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
     if x.shape()?[dim] == crate::types::Dim::Const(0) {
         return Ok(x.clone());
     }
-    let max = b.reduce("amax", x, &[dim], true)?;
-    b.binary("sub", x, &max)
+    let max = b.reduce(OpId::Amax, x, &[dim], true)?;
+    b.binary(OpId::Sub, x, &max)
 }
 
 fn log_softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
     let s = shifted(b, x, dim)?;
-    let e = b.unary("exp", &s)?;
-    let sum = b.reduce("sum", &e, &[dim], true)?;
-    let log = b.unary("log", &sum)?;
-    b.binary("sub", &s, &log)
+    let e = b.unary(OpId::Exp, &s)?;
+    let sum = b.reduce(OpId::Sum, &e, &[dim], true)?;
+    let log = b.unary(OpId::Log, &sum)?;
+    b.binary(OpId::Sub, &s, &log)
 }
 
 fn safe_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -165,11 +165,11 @@ fn safe_softmax(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 /// `y` with zeros in the rows in which all of `x` is -inf.
 pub(in crate::op::rows) fn masked_rows(b: &mut dyn Build, x: &Traced, y: &Traced, dim: usize) -> OpResult<Traced> {
-    let masked = b.binary("eq", x, Val::Float(f64::NEG_INFINITY))?;
+    let masked = b.binary(OpId::Eq, x, Val::Float(f64::NEG_INFINITY))?;
     let rows = if x.rank()? == 0 {
         masked
     } else {
-        b.reduce("all", &masked, &[dim], true)?
+        b.reduce(OpId::All, &masked, &[dim], true)?
     };
-    b.op("where", [rows.into(), Val::int(0), y.into()])
+    b.op(OpId::Where, [rows.into(), Val::int(0), y.into()])
 }

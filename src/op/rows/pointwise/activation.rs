@@ -3,7 +3,7 @@
 use super::select::effective_bounds;
 use crate::op::pointwise::{dtypes, number_of, pointwise, pointwise_by};
 use crate::op::sharing::always;
-use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
@@ -196,19 +196,19 @@ fn smooth() -> Vec<Op> {
             "log_sigmoid_forward(Tensor self) -> (Tensor, Tensor)",
             |b, c| {
                 let x = c.leaf("self")?;
-                let out = b.unary("log_sigmoid", x)?;
-                let size = b.unary("abs", x)?;
-                let power = b.unary("neg", &size)?;
-                let buffer = b.unary("exp", &power)?;
+                let out = b.unary(OpId::LogSigmoid, x)?;
+                let size = b.unary(OpId::Abs, x)?;
+                let power = b.unary(OpId::Neg, &size)?;
+                let buffer = b.unary(OpId::Exp, &power)?;
                 Ok(Val::Tuple(vec![out.into(), buffer.into()]))
             },
         )
         .doc("log_sigmoid, and exp(-|self|) for its gradient")
         .spelled("aten.log_sigmoid_forward.default"),
         Op::composite("softsign", "softsign(Tensor self) -> Tensor", |b, c| {
-            let size = b.unary("abs", c.leaf("self")?)?;
-            let divisor = b.binary("add", &size, Val::int(1))?;
-            Ok(b.binary("div", c.leaf("self")?, &divisor)?.into())
+            let size = b.unary(OpId::Abs, c.leaf("self")?)?;
+            let divisor = b.binary(OpId::Add, &size, Val::int(1))?;
+            Ok(b.binary(OpId::Div, c.leaf("self")?, &divisor)?.into())
         })
         .doc("self / (1 + |self|)")
         .spelled("torch.nn.functional.softsign")
@@ -292,8 +292,8 @@ fn shrinking() -> Vec<Op> {
         .spelled("aten.softshrink.default torch.nn.functional.softshrink")
         .module("Softshrink(lambd=0.5) = softshrink(input, lambd)"),
         Op::composite("tanhshrink", "tanhshrink(Tensor self) -> Tensor", |b, c| {
-            let tanh = b.unary("tanh", c.leaf("self")?)?;
-            Ok(b.binary("sub", c.leaf("self")?, &tanh)?.into())
+            let tanh = b.unary(OpId::Tanh, c.leaf("self")?)?;
+            Ok(b.binary(OpId::Sub, c.leaf("self")?, &tanh)?.into())
         })
         .doc("self - tanh(self)")
         .spelled("torch.nn.functional.tanhshrink")
@@ -343,6 +343,6 @@ fn prelu(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             shape[1] = weights;
         }
     }
-    let w = b.op("view", [w.into(), crate::op::emit::dims_val(&shape)])?;
-    Ok(b.binary("_prelu_kernel", x, &w)?.into())
+    let w = b.op(OpId::View, [w.into(), crate::op::emit::dims_val(&shape)])?;
+    Ok(b.binary(OpId::_PreluKernel, x, &w)?.into())
 }

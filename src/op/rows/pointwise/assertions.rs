@@ -1,7 +1,7 @@
 //! Checks: what raises an error, and gives nothing.
 
 use crate::op::rows::python::truth;
-use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult, Sizes};
+use crate::op::{Call, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes};
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
 
 /// The rows. Passes drop one only where inference has shown that it holds.
@@ -115,8 +115,8 @@ fn checks() -> Vec<Op> {
             "_check_tensor_all",
             "_check_tensor_all(Tensor cond, Any message=None) -> ()",
             |b, c| {
-                let all = b.op("all", [c.leaf("cond")?.into()])?;
-                b.call("_assert_tensor", vec![all.into(), Val::str(&message(c))])
+                let all = b.op(OpId::All, [c.leaf("cond")?.into()])?;
+                b.call(OpId::_AssertTensor, vec![all.into(), Val::str(&message(c))])
             },
         )
         .doc("checks that all elements are true")

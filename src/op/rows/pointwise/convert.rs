@@ -3,7 +3,7 @@
 use super::assertions::ambiguous;
 use crate::op::layout::has_format;
 use crate::op::pointwise::pointwise;
-use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, DtypeRule, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::tensor::Scalar;
 use crate::types::{Category, DType, Dim, Kind, TensorType, Val};
 
@@ -127,7 +127,7 @@ fn to_copy() -> Op {
             let x = c.leaf("self")?;
             match c.opt_dtype("dtype") {
                 Some(d) if d != x.dtype() => b.to_dtype(x, d).map(Val::Leaf),
-                _ => b.op("clone", [x.into()]).map(Val::Leaf),
+                _ => b.op(OpId::Clone, [x.into()]).map(Val::Leaf),
             }
         },
     )
@@ -144,7 +144,7 @@ fn copy() -> Op {
             let (to, src) = (c.leaf("self")?, c.leaf("src")?);
             let src = b.expand(src, to.shape()?)?;
             match src.dtype() == to.dtype() {
-                true => b.op("clone", [(&src).into()]).map(Val::Leaf),
+                true => b.op(OpId::Clone, [(&src).into()]).map(Val::Leaf),
                 false => b.to_dtype(&src, to.dtype()).map(Val::Leaf),
             }
         },
@@ -173,7 +173,7 @@ fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     // A call that gives its operand itself is not decomposed.
     let moves = matches!(c.get("memory_format"), Val::TorchName(f) if !f.ends_with("preserve_format"));
     if dtype == x.dtype() && (moves || c.bool("copy")?) {
-        return b.op("clone", [x.into()]).map(Val::Leaf);
+        return b.op(OpId::Clone, [x.into()]).map(Val::Leaf);
     }
     b.to_dtype(x, dtype).map(Val::Leaf)
 }
@@ -227,7 +227,7 @@ fn first_number() -> Op {
             }
             let flat = b.reshape(x, &[Dim::Const(-1)])?;
             let first = b.select(&flat, 0, Dim::Const(0))?;
-            b.call("item", vec![first.into()])
+            b.call(OpId::Item, vec![first.into()])
         },
     )
     .doc("the first element as a number")
@@ -255,12 +255,12 @@ fn class_name() -> Op {
 fn python_numbers() -> Vec<Op> {
     vec![
         Op::composite("item_int", "item_int(Tensor self) -> int", |b, c| {
-            of_item(b, c, "sym_int")
+            of_item(b, c, OpId::SymInt)
         })
         .doc("the only element as an int, truncated")
         .spelled("builtins.int Tensor.__int__"),
         Op::composite("item_float", "item_float(Tensor self) -> float", |b, c| {
-            of_item(b, c, "sym_float")
+            of_item(b, c, OpId::SymFloat)
         })
         .doc("the only element as a float")
         .spelled("builtins.float Tensor.__float__"),
@@ -268,21 +268,21 @@ fn python_numbers() -> Vec<Op> {
             let elements = c.leaf("self")?.ty.numel();
             match elements.as_const() {
                 Some(n) if n != 1 => Err(ambiguous(n as usize)),
-                _ => of_item(b, c, "sym_bool"),
+                _ => of_item(b, c, OpId::SymBool),
             }
         })
         .doc("whether the only element is not zero")
         .spelled("builtins.bool Tensor.__bool__"),
         Op::composite("item_not", "item_not(Tensor self) -> bool", |b, c| {
-            of_item(b, c, "sym_not")
+            of_item(b, c, OpId::SymNot)
         })
         .doc("whether the only element is zero")
         .spelled("operator.not_"),
     ]
 }
 
-fn of_item(b: &mut dyn Build, c: &Call<Traced>, function: &str) -> OpResult<Val<Traced>> {
-    let number = b.call("item", vec![c.leaf("self")?.into()])?;
+fn of_item(b: &mut dyn Build, c: &Call<Traced>, function: OpId) -> OpResult<Val<Traced>> {
+    let number = b.call(OpId::Item, vec![c.leaf("self")?.into()])?;
     b.call(function, vec![number])
 }
 

@@ -1,15 +1,15 @@
 //! Arithmetic that torch's dispatcher is asked for with Python's numbers alone: `aten.add.Tensor(True, 2)` is a tensor of no
 //! dims, by torch's promotion, where Python's own operators give numbers.
 
-use crate::op::{Build, Call, Op, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpId, OpResult, Traced};
 use crate::types::{DType, Kind, Val};
 
 macro_rules! of_numbers {
-    ($base:literal, $name:literal, $rest:literal, $paths:literal) => {
+    ($id:ident, $base:literal, $name:literal, $rest:literal, $paths:literal) => {
         Op::composite(
             $name,
             concat!($base, "(Scalar self, Scalar other", $rest, ") -> Tensor"),
-            |b, c| of_numbers(b, c, $base),
+            |b, c| of_numbers(b, c, OpId::$id),
         )
         .doc(concat!($base, " of numbers as tensors of no dims"))
         .spelled($paths)
@@ -20,24 +20,28 @@ macro_rules! of_numbers {
 pub fn rows() -> Vec<Op> {
     vec![
         of_numbers!(
+            Add,
             "add",
             "add_numbers",
             ", *, Scalar alpha=1",
             "aten.add.Tensor aten.add.Scalar"
         ),
         of_numbers!(
+            Sub,
             "sub",
             "sub_numbers",
             ", *, Scalar alpha=1",
             "aten.sub.Tensor aten.sub.Scalar aten.subtract.Tensor aten.subtract.Scalar"
         ),
         of_numbers!(
+            Mul,
             "mul",
             "mul_numbers",
             "",
             "aten.mul.Tensor aten.mul.Scalar aten.multiply.Tensor aten.multiply.Scalar"
         ),
         of_numbers!(
+            Div,
             "div",
             "div_numbers",
             ", *, str? rounding_mode=None",
@@ -45,6 +49,7 @@ pub fn rows() -> Vec<Op> {
              aten.divide.Tensor_mode aten.divide.Scalar_mode aten.true_divide.Tensor aten.true_divide.Scalar"
         ),
         of_numbers!(
+            FloorDivide,
             "floor_divide",
             "floor_divide_numbers",
             "",
@@ -62,7 +67,7 @@ fn dtype_of(v: &Val<Traced>) -> DType {
     }
 }
 
-fn of_numbers(b: &mut dyn Build, c: &Call<Traced>, base: &str) -> OpResult<Val<Traced>> {
+fn of_numbers(b: &mut dyn Build, c: &Call<Traced>, base: OpId) -> OpResult<Val<Traced>> {
     let mut args = c.args.clone();
     for v in &mut args[..2] {
         let dtype = dtype_of(v);

@@ -1,7 +1,7 @@
 //! Affine quantization: numbers as integers with a scale and a zero point and back, as torch.ao's exported graphs write
 //! it (`quantized_decomposed`), and both in one (`fake_quantize`).
 
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -46,10 +46,10 @@ fn to_integers() -> Vec<Op> {
             "quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype) -> \
              Tensor",
             |b, c| {
-                let inverse = b.unary("reciprocal", c.leaf("scales")?)?;
-                let x = b.binary("mul", c.leaf("input")?, &inverse)?;
-                let x = b.binary("add", &x, c.leaf("zero_points")?)?;
-                let x = b.unary("round", &x)?;
+                let inverse = b.unary(OpId::Reciprocal, c.leaf("scales")?)?;
+                let x = b.binary(OpId::Mul, c.leaf("input")?, &inverse)?;
+                let x = b.binary(OpId::Add, &x, c.leaf("zero_points")?)?;
+                let x = b.unary(OpId::Round, &x)?;
                 bounded(b, c, &x)
             },
         )
@@ -67,8 +67,8 @@ fn from_integers() -> Vec<Op> {
             |b, c| {
                 let x = b.to_dtype(stored(c)?, c.opt_dtype("out_dtype").unwrap_or(DType::F32))?;
                 let (scale, zero) = (one(b, c, "scale")?, one(b, c, "zero_point")?);
-                let x = b.binary("sub", &x, zero)?;
-                b.binary("mul", &x, scale).map(Val::Leaf)
+                let x = b.binary(OpId::Sub, &x, zero)?;
+                b.binary(OpId::Mul, &x, scale).map(Val::Leaf)
             },
         )
         .doc("(input - zero_point) * scale")
@@ -91,10 +91,10 @@ fn from_integers() -> Vec<Op> {
                 let axis = wrap_dim(c.int("axis")?, x.rank()?)?;
                 if let Some(zeros) = c.opt_leaf("zero_points") {
                     let zeros = along(b, zeros, x.rank()?, axis)?;
-                    x = b.binary("sub", &x, &zeros)?;
+                    x = b.binary(OpId::Sub, &x, &zeros)?;
                 }
                 let scales = along(b, c.leaf("scales")?, x.rank()?, axis)?;
-                let x = b.binary("mul", &x, &scales)?;
+                let x = b.binary(OpId::Mul, &x, &scales)?;
                 b.to_dtype(&x, dtype).map(Val::Leaf)
             },
         )
@@ -105,8 +105,8 @@ fn from_integers() -> Vec<Op> {
             "dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, \
              ScalarType output_dtype) -> Tensor",
             |b, c| {
-                let x = b.binary("sub", c.leaf("input")?, c.leaf("zero_points")?)?;
-                let x = b.binary("mul", &x, c.leaf("scales")?)?;
+                let x = b.binary(OpId::Sub, c.leaf("input")?, c.leaf("zero_points")?)?;
+                let x = b.binary(OpId::Mul, &x, c.leaf("scales")?)?;
                 b.to_dtype(&x, c.opt_dtype("output_dtype").unwrap_or(DType::F32)).map(Val::Leaf)
             },
         )
@@ -180,7 +180,7 @@ fn one(b: &mut dyn Build, c: &Call<Traced>, name: &str) -> OpResult<Val<Traced>>
 /// `1 / scale`, of numbers in double precision.
 fn inverse(b: &mut dyn Build, scale: Val<Traced>) -> OpResult<Val<Traced>> {
     match scale {
-        Val::Leaf(t) => b.unary("reciprocal", &t).map(Val::Leaf),
+        Val::Leaf(t) => b.unary(OpId::Reciprocal, &t).map(Val::Leaf),
         number => Ok(Val::Float(1.0 / number.as_f64().unwrap_or(f64::NAN))),
     }
 }
@@ -208,7 +208,7 @@ fn stored(c: &Call<Traced>) -> OpResult<&Traced> {
 /// Within the bounds, in the dtype of the call.
 fn bounded(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Val<Traced>> {
     let x = b.op(
-        "clamp",
+        OpId::Clamp,
         [x.into(), c.get("quant_min").clone(), c.get("quant_max").clone()],
     )?;
     b.to_dtype(&x, c.opt_dtype("dtype").unwrap_or(x.dtype())).map(Val::Leaf)
@@ -224,9 +224,9 @@ fn quantize(b: &mut dyn Build, c: &Call<Traced>, axis: Option<usize>) -> OpResul
         None => (one(b, c, "scale")?, one(b, c, "zero_point")?),
     };
     let inverse = inverse(b, scale)?;
-    let x = b.binary("mul", &x, inverse)?;
-    let x = b.unary("round", &x)?;
-    let x = b.binary("add", &x, zero)?;
+    let x = b.binary(OpId::Mul, &x, inverse)?;
+    let x = b.unary(OpId::Round, &x)?;
+    let x = b.binary(OpId::Add, &x, zero)?;
     bounded(b, c, &x)
 }
 
@@ -239,15 +239,15 @@ fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: 
         Some(s) => Val::Float(f64::from(1.0 / s as f32)),
         None => inverse(b, scale.clone())?,
     };
-    let y = b.binary("mul", &x, inverse)?;
-    let y = b.unary("round", &y)?;
-    let y = b.binary("add", &y, zero.clone())?;
+    let y = b.binary(OpId::Mul, &x, inverse)?;
+    let y = b.unary(OpId::Round, &y)?;
+    let y = b.binary(OpId::Add, &y, zero.clone())?;
     let y = b.op(
-        "clamp",
+        OpId::Clamp,
         [y.into(), c.get("quant_min").clone(), c.get("quant_max").clone()],
     )?;
-    let y = b.binary("sub", &y, zero)?;
-    let y = b.binary("mul", &y, scale)?;
+    let y = b.binary(OpId::Sub, &y, zero)?;
+    let y = b.binary(OpId::Mul, &y, scale)?;
     b.to_dtype(&y, dtype).map(Val::Leaf)
 }
 
@@ -255,24 +255,24 @@ fn fake_quantize(b: &mut dyn Build, c: &Call<Traced>, scale: Val<Traced>, zero: 
 fn choose(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<Traced>> {
     let (low, high, eps) = (c.int("quant_min")?, c.int("quant_max")?, c.f64("eps")?);
     let span = high as f64 - low as f64;
-    let bounds = b.many("aminmax", [c.leaf("input")?.into()])?;
+    let bounds = b.many(OpId::Aminmax, [c.leaf("input")?.into()])?;
     let [least, most] = &bounds[..] else {
         return Err(OpError::shape("aminmax gives two tensors"));
     };
-    let least = b.op("clamp", [least.into(), Val::None, Val::int(0)])?;
-    let most = b.op("clamp", [most.into(), Val::int(0)])?;
+    let least = b.op(OpId::Clamp, [least.into(), Val::None, Val::int(0)])?;
+    let most = b.op(OpId::Clamp, [most.into(), Val::int(0)])?;
     let scale = match symmetric {
         true => {
-            let least = b.unary("neg", &least)?;
-            let size = b.binary("maximum", &least, &most)?;
-            b.binary("div", &size, Val::Float(span / 2.0))?
+            let least = b.unary(OpId::Neg, &least)?;
+            let size = b.binary(OpId::Maximum, &least, &most)?;
+            b.binary(OpId::Div, &size, Val::Float(span / 2.0))?
         }
         false => {
-            let size = b.binary("sub", &most, &least)?;
-            b.binary("div", &size, Val::Float(span))?
+            let size = b.binary(OpId::Sub, &most, &least)?;
+            b.binary(OpId::Div, &size, Val::Float(span))?
         }
     };
-    let scale = b.op("clamp", [scale.into(), Val::Float(eps)])?;
+    let scale = b.op(OpId::Clamp, [scale.into(), Val::Float(eps)])?;
     let zero = match symmetric {
         true => {
             let middle = if c.opt_dtype("dtype") == Some(DType::U8) {
@@ -283,11 +283,11 @@ fn choose(b: &mut dyn Build, c: &Call<Traced>, symmetric: bool) -> OpResult<Val<
             b.full(&[], Val::int(middle), DType::I64)?
         }
         false => {
-            let below = b.binary("div", &least, &scale)?;
-            let below = b.unary("round", &below)?;
+            let below = b.binary(OpId::Div, &least, &scale)?;
+            let below = b.unary(OpId::Round, &below)?;
             let below = b.to_dtype(&below, DType::I64)?;
-            let zero = b.binary("rsub", &below, Val::int(low))?;
-            b.op("clamp", [zero.into(), Val::int(low), Val::int(high)])?
+            let zero = b.binary(OpId::Rsub, &below, Val::int(low))?;
+            b.op(OpId::Clamp, [zero.into(), Val::int(low), Val::int(high)])?
         }
     };
     let scale = b.to_dtype(&scale, DType::F64)?;

@@ -3,7 +3,7 @@
 use crate::op::pointwise::not_implemented;
 use crate::op::random;
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};
 
@@ -53,7 +53,7 @@ fn rrelu_with_noise() -> [Op; 2] {
             |b, c| {
                 if !c.bool("training")? {
                     let slope = Val::Float((c.f64("lower")? + c.f64("upper")?) / 2.0);
-                    return b.op("leaky_relu", [c.leaf("self")?.into(), slope]).map(Val::Leaf);
+                    return b.op(OpId::LeakyRelu, [c.leaf("self")?.into(), slope]).map(Val::Leaf);
                 }
                 // The slopes would have to be written to `noise`.
                 Err(OpError::arg(
@@ -126,12 +126,12 @@ fn rrelu_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (x, lower, upper) = (c.leaf("self")?, c.f64("lower")?, c.f64("upper")?);
     if !c.bool("training")? {
         let slope = Val::Float((lower + upper) / 2.0);
-        return b.op("leaky_relu", [x.into(), slope]).map(Val::Leaf);
+        return b.op(OpId::LeakyRelu, [x.into(), slope]).map(Val::Leaf);
     }
     let noise = b.full(x.shape()?, Val::int(0), x.dtype())?;
     let bounds = [Val::Float(lower), Val::Float(upper), Val::Bool(true)];
     let both = b.many(
-        "rrelu_with_noise_functional",
+        OpId::RreluWithNoiseFunctional,
         [vec![x.into(), noise.into()], bounds.to_vec()].concat(),
     )?;
     let out = both.into_iter().next();

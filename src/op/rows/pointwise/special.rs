@@ -2,7 +2,7 @@
 
 use crate::op::rows::dense::{spread, zeros};
 use crate::op::rows::spell::{method_, one, special};
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, by_name, pointwise_rule};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, pointwise_rule};
 use crate::scalar::bessel;
 use crate::scalar::incomplete_gamma::{igamma, igammac};
 use crate::scalar::orthogonal::{self, Family, degree};
@@ -23,7 +23,7 @@ macro_rules! function {
         Op::new(
             concat!("special_", $n),
             concat!("special_", $n, "(Tensor ", $param, ") -> Tensor"),
-            |c, s| like(c, s, "ndtri"),
+            |c, s| like(c, s, OpId::Ndtri),
             Meaning::Routine(|c| mapped(c, &|x, _| bessel::$f(x))),
         )
         .doc($doc)
@@ -92,7 +92,7 @@ macro_rules! polynomial {
         Op::new(
             concat!("special_", $n),
             concat!("special_", $n, "(Any x, Any n) -> Tensor"),
-            |c, s| like(c, s, "zeta"),
+            |c, s| like(c, s, OpId::Zeta),
             Meaning::Routine(|c| evaluated(c, Family::$family, $shifted)),
         )
         .doc($doc)
@@ -173,7 +173,7 @@ fn gammas() -> Vec<Op> {
         Op::new(
             "igamma",
             "igamma(Tensor self, Tensor other) -> Tensor",
-            |c, s| like(c, s, "hypot"),
+            |c, s| like(c, s, OpId::Hypot),
             Meaning::Routine(|c| mapped(c, &igamma)),
         )
         .doc("the regularised lower incomplete gamma function of order self")
@@ -183,7 +183,7 @@ fn gammas() -> Vec<Op> {
         Op::new(
             "igammac",
             "igammac(Tensor self, Tensor other) -> Tensor",
-            |c, s| like(c, s, "hypot"),
+            |c, s| like(c, s, OpId::Hypot),
             Meaning::Routine(|c| mapped(c, &igammac)),
         )
         .doc("the regularised upper incomplete gamma function of order self")
@@ -194,8 +194,8 @@ fn gammas() -> Vec<Op> {
 }
 
 /// The type that the row `other` gives for these operands: promoted to floats and broadcast.
-fn like(c: &Call<TensorType>, sizes: &mut Sizes, other: &'static str) -> OpResult<Type> {
-    let op = by_name(other).ok_or_else(|| OpError::arg("self", format!("no row `{other}`")))?;
+fn like(c: &Call<TensorType>, sizes: &mut Sizes, other: OpId) -> OpResult<Type> {
+    let op = other.op();
     let own = c.op.name.trim_start_matches("special_");
     let args = c.args.clone();
     pointwise_rule(&Call { op, args }, sizes).map_err(|mut e| {

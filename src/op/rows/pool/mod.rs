@@ -7,7 +7,7 @@ use self::window::{Kind, Pool, averages, maxima};
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, TensorType, Type, Val};
 
 /// The rows of the family.
@@ -68,7 +68,7 @@ fn max_rows<const N: usize>() -> [Op; 2] {
                 "max_pool{N}d(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
                  int[{N}] dilation=1, bool ceil_mode=False, bool return_indices=False) -> Tensor"
             ),
-            |b, c| first_of(b, c, &format!("max_pool{N}d_with_indices")),
+            |b, c| first_of(b, c, OpId::for_dims([OpId::MaxPool1dWithIndices, OpId::MaxPool2dWithIndices, OpId::MaxPool3dWithIndices], N)),
         )
         .doc("the maximum of every window")
         .spelled(text!(
@@ -151,7 +151,20 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
         Op::composite(
             text!("adaptive_max_pool{N}d"),
             text!("adaptive_max_pool{N}d(Tensor self, Any output_size, bool return_indices=False) -> Tensor"),
-            |b, c| first_of(b, c, &format!("adaptive_max_pool{N}d_with_indices")),
+            |b, c| {
+                first_of(
+                    b,
+                    c,
+                    OpId::for_dims(
+                        [
+                            OpId::AdaptiveMaxPool1dWithIndices,
+                            OpId::AdaptiveMaxPool2dWithIndices,
+                            OpId::AdaptiveMaxPool3dWithIndices,
+                        ],
+                        N,
+                    ),
+                )
+            },
         )
         .doc("maxima of windows chosen so that the result has the given size")
         .spelled(text!("torch.nn.functional.adaptive_max_pool{N}d"))
@@ -169,7 +182,13 @@ fn lp_row<const N: usize>() -> Op {
             "lp_pool{N}d(Tensor input, float norm_type, int[{N}] kernel_size, int[{N}]? stride=None, \
              bool ceil_mode=False) -> Tensor"
         ),
-        |b, c| lp_pool(b, c, &format!("avg_pool{N}d")),
+        |b, c| {
+            lp_pool(
+                b,
+                c,
+                OpId::for_dims([OpId::AvgPool1d, OpId::AvgPool2d, OpId::AvgPool3d], N),
+            )
+        },
     )
     .doc("the p-norm of every window")
     .spelled(text!("torch.nn.functional.lp_pool{N}d"))
@@ -189,7 +208,7 @@ fn max_types(c: &Call<TensorType>, n: usize) -> OpResult<Type> {
 }
 
 /// The pool `op` of the same arguments, `return_indices` aside: both of its results if that is true, else the first.
-fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
+fn first_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     let own = c.op.schema.index_of("return_indices").unwrap_or(c.args.len());
     let dtype = c.args.first().and_then(Val::as_leaf).map(Traced::dtype);
     if let (Some(d), "max_pool1d", false) = (dtype.filter(|d| !d.is_float()), c.op.name, c.bool("return_indices")?) {
@@ -220,10 +239,10 @@ fn adaptive_type(c: &Call<TensorType>, n: usize, kind: Kind) -> OpResult<Type> {
 }
 
 /// As torch writes it: `(relu(sign(mean)) * |mean| * size) ** (1 / p)` of the powers.
-fn lp_pool(b: &mut dyn Build, c: &Call<Traced>, pool: &str) -> OpResult<Val<Traced>> {
+fn lp_pool(b: &mut dyn Build, c: &Call<Traced>, pool: OpId) -> OpResult<Val<Traced>> {
     let (x, p) = (c.leaf("input")?, c.f64("norm_type")?);
     let kernel = c.ints("kernel_size")?;
-    let power = b.binary("pow", x, Val::Float(p))?;
+    let power = b.binary(OpId::Pow, x, Val::Float(p))?;
     let zero = ints_val(&vec![0; kernel.len()]);
     let args = vec![
         power.into(),
@@ -233,11 +252,11 @@ fn lp_pool(b: &mut dyn Build, c: &Call<Traced>, pool: &str) -> OpResult<Val<Trac
         c.get("ceil_mode").clone(),
     ];
     let mean = b.op(pool, args)?;
-    let sign = b.unary("sign", &mean)?;
-    let abs = b.unary("abs", &mean)?;
-    let abs = b.unary("relu", &abs)?;
-    let y = b.binary("mul", &sign, &abs)?;
+    let sign = b.unary(OpId::Sign, &mean)?;
+    let abs = b.unary(OpId::Abs, &mean)?;
+    let abs = b.unary(OpId::Relu, &abs)?;
+    let y = b.binary(OpId::Mul, &sign, &abs)?;
     let count = kernel.iter().fold(1i64, |n, k| n.saturating_mul(*k));
-    let y = b.binary("mul", &y, Val::int(count))?;
-    b.binary("pow", &y, Val::Float(1.0 / p)).map(Val::Leaf)
+    let y = b.binary(OpId::Mul, &y, Val::int(count))?;
+    b.binary(OpId::Pow, &y, Val::Float(1.0 / p)).map(Val::Leaf)
 }

@@ -4,7 +4,7 @@ use super::window::{Kind, Pool};
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::dense::{indices, zeros};
 use crate::op::rows::spell::{list_text, text};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -118,7 +118,7 @@ fn backward() -> Vec<Op> {
                 let zeros = b.full(&shape, Val::int(0), x.dtype())?;
                 let (zeros, at, grad) = (flat(b, &zeros)?, flat(b, at)?, flat(b, grad)?);
                 let dim = Val::int(rank as i64 - 2);
-                let out = b.op("scatter_add", [zeros.into(), dim, at.into(), grad.into()])?;
+                let out = b.op(OpId::ScatterAdd, [zeros.into(), dim, at.into(), grad.into()])?;
                 b.reshape(&out, &shape).map(Val::Leaf)
             },
         )
@@ -219,15 +219,15 @@ fn by_windows(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<Tra
         3 => {
             let [_, stride, padding] = windows.map(|v| ints_val(&v));
             b.call(
-                "max_unpool3d",
+                OpId::MaxUnpool3d,
                 vec![x.into(), at.into(), dims_val(&size), stride, padding],
             )
         }
-        2 => b.call("max_unpool2d", vec![x.into(), at.into(), dims_val(&size)]),
+        2 => b.call(OpId::MaxUnpool2d, vec![x.into(), at.into(), dims_val(&size)]),
         _ => {
             let (x, at) = (b.unsqueeze(x, rank)?, b.unsqueeze(at, rank)?);
             size.push(Dim::Const(1));
-            let out = b.op("max_unpool2d", [x.into(), at.into(), dims_val(&size)])?;
+            let out = b.op(OpId::MaxUnpool2d, [x.into(), at.into(), dims_val(&size)])?;
             b.squeeze(&out, rank).map(Val::Leaf)
         }
     }
@@ -350,13 +350,17 @@ fn with_samples(b: &mut dyn Build, c: &Call<Traced>, n: usize) -> OpResult<Val<T
         Val::List(_) | Val::Tuple(_) => c.ints("output_size")?,
         _ => vec![c.int("output_size")?; n],
     };
+    let row = match n {
+        2 => OpId::FractionalMaxPool2d,
+        _ => OpId::FractionalMaxPool3d,
+    };
     let args = vec![
         x.into(),
         c.get("kernel_size").clone(),
         crate::op::emit::ints_val(&size),
         samples.into(),
     ];
-    let both = b.call(&format!("fractional_max_pool{n}d"), args)?;
+    let both = b.call(row, args)?;
     match (c.bool("return_indices")?, both.items().and_then(|v| v.first())) {
         (false, Some(values)) => Ok(values.clone()),
         _ => Ok(both),

@@ -2,7 +2,7 @@
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -13,8 +13,8 @@ pub fn rows() -> Vec<Op> {
 fn arithmetic() -> Vec<Op> {
     vec![
         Op::composite("prims_fma", "prims_fma(Tensor a, Any b, Tensor c) -> Tensor", |b, c| {
-            let product = b.binary("mul", c.leaf("a")?, c.get("b").clone())?;
-            b.binary("add", &product, c.leaf("c")?).map(Val::Leaf)
+            let product = b.binary(OpId::Mul, c.leaf("a")?, c.get("b").clone())?;
+            b.binary(OpId::Add, &product, c.leaf("c")?).map(Val::Leaf)
         })
         .doc("a * b + c, rounded twice as PyTorch's own kernel")
         .spelled("prims.fma.default"),
@@ -24,10 +24,10 @@ fn arithmetic() -> Vec<Op> {
             |b, c| {
                 let x = c.leaf("a")?;
                 let dim = crate::op::wrap_dim(c.int("dim")?, x.rank()?)?;
-                let max = b.reduce("amax", x, &[dim], true)?;
-                let rest = b.binary("sub", x, &max)?;
-                let exp = b.unary("exp", &rest)?;
-                let sum = b.reduce("sum", &exp, &[dim], true)?;
+                let max = b.reduce(OpId::Amax, x, &[dim], true)?;
+                let rest = b.binary(OpId::Sub, x, &max)?;
+                let exp = b.unary(OpId::Exp, &rest)?;
+                let sum = b.reduce(OpId::Sum, &exp, &[dim], true)?;
                 Ok(Val::Tuple(vec![max.into(), sum.into()]))
             },
         )
@@ -67,8 +67,8 @@ fn unflattened(b: &mut dyn Build, place: &Traced, sizes: &[Dim]) -> OpResult<Vec
     let mut rest = place.clone();
     for d in 1..sizes.len() {
         let inner = sizes[d..].iter().fold(Dim::Const(1), |p, n| p.mul(n));
-        out.push(b.op("div", [(&rest).into(), Val::Int(inner.clone()), Val::str("floor")])?);
-        rest = b.binary("remainder", &rest, Val::Int(inner))?;
+        out.push(b.op(OpId::Div, [(&rest).into(), Val::Int(inner.clone()), Val::str("floor")])?);
+        rest = b.binary(OpId::Remainder, &rest, Val::Int(inner))?;
     }
     out.push(rest);
     Ok(out)
@@ -80,8 +80,8 @@ fn flattened(b: &mut dyn Build, indices: &[Traced], sizes: &[Dim]) -> OpResult<T
         .split_first()
         .ok_or_else(|| OpError::arg("kernel_size", "a window has a dim"))?;
     rest.iter().zip(&sizes[1..]).try_fold(first.clone(), |sum, (i, n)| {
-        let sum = b.binary("mul", &sum, Val::Int(n.clone()))?;
-        b.binary("add", &sum, i)
+        let sum = b.binary(OpId::Mul, &sum, Val::Int(n.clone()))?;
+        b.binary(OpId::Add, &sum, i)
     })
 }
 
@@ -92,7 +92,7 @@ fn begins(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, d: usize) -> OpResult
     let dim = x.rank()? - n + d;
     let length = x.size(dim)?.clone();
     let places = b.op(
-        "arange",
+        OpId::Arange,
         [
             Val::int(0),
             Val::Int(length.clone()),
@@ -102,9 +102,9 @@ fn begins(b: &mut dyn Build, c: &Call<Traced>, x: &Traced, d: usize) -> OpResult
     )?;
     let mut shape = vec![Dim::Const(1); x.rank()?];
     shape[dim] = length;
-    let places = b.op("reshape", [places.into(), dims_val(&shape)])?;
-    let places = b.binary("mul", &places, Val::int(stride[d]))?;
-    b.binary("sub", &places, Val::int(padding[d]))
+    let places = b.op(OpId::Reshape, [places.into(), dims_val(&shape)])?;
+    let places = b.binary(OpId::Mul, &places, Val::int(stride[d]))?;
+    b.binary(OpId::Sub, &places, Val::int(padding[d]))
 }
 
 /// The number of dims of the windows, for which each list has an item.
@@ -126,7 +126,12 @@ fn window_rank(c: &Call<Traced>) -> OpResult<usize> {
 fn with_offsets(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let n = window_rank(c)?;
     let x = c.leaf("self")?;
-    let both = b.many(&format!("max_pool{n}d_with_indices"), c.args.clone())?;
+    let pools = [
+        OpId::MaxPool1dWithIndices,
+        OpId::MaxPool2dWithIndices,
+        OpId::MaxPool3dWithIndices,
+    ];
+    let both = b.many(OpId::for_dims(pools, n), c.args.clone())?;
     let [values, indices] = &both[..] else {
         return Err(OpError::arg("self", "max_pool gives two tensors"));
     };
@@ -135,8 +140,8 @@ fn with_offsets(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut within = vec![];
     for (d, place) in unflattened(b, indices, &sizes)?.iter().enumerate() {
         let begin = begins(b, c, indices, d)?;
-        let distance = b.binary("sub", place, &begin)?;
-        within.push(b.op("div", [distance.into(), Val::int(dilation[d]), Val::str("floor")])?);
+        let distance = b.binary(OpId::Sub, place, &begin)?;
+        within.push(b.op(OpId::Div, [distance.into(), Val::int(dilation[d]), Val::str("floor")])?);
     }
     let offsets = flattened(b, &within, &c.dims("kernel_size")?)?;
     let offsets = b.to_dtype(&offsets, DType::I8)?;
@@ -153,13 +158,17 @@ fn to_indices(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut places = vec![];
     for (d, within) in unflattened(b, &offsets, &c.dims("kernel_size")?)?.iter().enumerate() {
         let begin = begins(b, c, &offsets, d)?;
-        let distance = b.binary("mul", within, Val::int(dilation[d]))?;
-        places.push(b.binary("add", &begin, &distance)?);
+        let distance = b.binary(OpId::Mul, within, Val::int(dilation[d]))?;
+        places.push(b.binary(OpId::Add, &begin, &distance)?);
     }
     flattened(b, &places, &sizes).map(Val::Leaf)
 }
 
 /// As PyTorch's own kernels of these prims: draws from the one stream, whatever the seed tensors hold.
+fn random_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
+    b.op(op, [c.get("size").clone(), Val::DType(DType::F32)]).map(Val::Leaf)
+}
+
 fn random() -> Vec<Op> {
     vec![
         Op::composite(
@@ -182,8 +191,11 @@ fn random() -> Vec<Op> {
             "inductor_lookup_seed",
             "inductor_lookup_seed(Tensor seeds, int index) -> Tensor",
             |b, c| {
-                let one = b.op("select", [c.leaf("seeds")?.into(), Val::int(0), c.get("index").clone()])?;
-                b.unary("clone", &one).map(Val::Leaf)
+                let one = b.op(
+                    OpId::Select,
+                    [c.leaf("seeds")?.into(), Val::int(0), c.get("index").clone()],
+                )?;
+                b.unary(OpId::Clone, &one).map(Val::Leaf)
             },
         )
         .doc("one of several seeds")
@@ -192,9 +204,8 @@ fn random() -> Vec<Op> {
             "inductor_random",
             "inductor_random(SymInt[] size, Tensor seed, str mode, *, ScalarType? align_dtype=None) -> Tensor",
             |b, c| match c.str("mode")? {
-                mode @ ("rand" | "randn") => b
-                    .op(mode, [c.get("size").clone(), Val::DType(DType::F32)])
-                    .map(Val::Leaf),
+                "rand" => random_of(b, c, OpId::Rand),
+                "randn" => random_of(b, c, OpId::Randn),
                 _ => Err(OpError::arg("mode", "mode must be rand or randn")),
             },
         )
@@ -206,7 +217,7 @@ fn random() -> Vec<Op> {
             "inductor_randint(SymInt low, SymInt high, SymInt[] size, Tensor seed) -> Tensor",
             |b, c| {
                 let args = ["low", "high", "size"].map(|p| c.get(p).clone());
-                b.op("randint", args).map(Val::Leaf)
+                b.op(OpId::Randint, args).map(Val::Leaf)
             },
         )
         .doc("randint")
@@ -217,7 +228,7 @@ fn random() -> Vec<Op> {
 
 fn seeds_of(b: &mut dyn Build, size: Val<Traced>) -> OpResult<Val<Traced>> {
     b.op(
-        "randint",
+        OpId::Randint,
         [Val::int(0), Val::int(i64::MAX), size, Val::DType(DType::I64)],
     )
     .map(Val::Leaf)

@@ -7,7 +7,7 @@ mod inductor;
 
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -98,7 +98,7 @@ fn creation() -> Vec<Op> {
             text!("prims_normal(SymInt[] shape, *, Scalar mean, Scalar std, {PLACED}, Generator? generator=None) -> Tensor"),
             |b, c| {
                 let of = ["mean", "std", "shape", "dtype"].map(|name| c.get(name).clone());
-                b.call("normal_sized", of.to_vec())
+                b.call(OpId::NormalSized, of.to_vec())
             },
         )
         .doc("random numbers of a normal distribution")
@@ -120,12 +120,12 @@ fn iota(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         return Err(OpError::arg("step", "step must be nonzero"));
     }
     let dtype = c.get("dtype").clone();
-    let mut x = b.op("arange", [Val::int(0), Val::Int(length), Val::int(1), dtype])?;
+    let mut x = b.op(OpId::Arange, [Val::int(0), Val::Int(length), Val::int(1), dtype])?;
     if step != Dim::Const(1) {
-        x = b.binary("mul", &x, Val::Int(step))?;
+        x = b.binary(OpId::Mul, &x, Val::Int(step))?;
     }
     if start != Dim::Const(0) {
-        x = b.binary("add", &x, Val::Int(start))?;
+        x = b.binary(OpId::Add, &x, Val::Int(start))?;
     }
     Ok(x.into())
 }
@@ -143,29 +143,29 @@ fn arithmetic() -> Vec<Op> {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
             let truncated = !x.dtype().is_float();
             let mode = if truncated { Val::str("trunc") } else { Val::None };
-            b.op("div", [x.into(), y.into(), mode]).map(Val::Leaf)
+            b.op(OpId::Div, [x.into(), y.into(), mode]).map(Val::Leaf)
         })
         .doc("the quotient; of integers rounded towards zero")
         .spelled("prims.div.default"),
         Op::composite("prims_cbrt", "prims_cbrt(Tensor self) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
-            let size = b.unary("abs", x)?;
-            let root = b.binary("pow", &size, Val::Float(1.0 / 3.0))?;
-            b.binary("copysign", &root, x).map(Val::Leaf)
+            let size = b.unary(OpId::Abs, x)?;
+            let root = b.binary(OpId::Pow, &size, Val::Float(1.0 / 3.0))?;
+            b.binary(OpId::Copysign, &root, x).map(Val::Leaf)
         })
         .doc("the cube root")
         .spelled("prims.cbrt.default"),
         Op::composite(
             "prims_device_put",
             "prims_device_put(Tensor a, Device device, bool non_blocking=False) -> Tensor",
-            |b, c| b.unary("clone", c.leaf("a")?).map(Val::Leaf),
+            |b, c| b.unary(OpId::Clone, c.leaf("a")?).map(Val::Leaf),
         )
         .doc("a copy on a device: there is one")
         .spelled("prims.device_put.default"),
         Op::composite(
             "prims_copy_strided",
             "prims_copy_strided(Tensor a, SymInt[] stride) -> Tensor",
-            |b, c| b.unary("clone", c.leaf("a")?).map(Val::Leaf),
+            |b, c| b.unary(OpId::Clone, c.leaf("a")?).map(Val::Leaf),
         )
         .doc("a copy with other strides, which values do not show")
         .spelled("prims.copy_strided.default")
@@ -195,7 +195,7 @@ fn views() -> Vec<Op> {
         Op::composite(
             "prims_collapse",
             "prims_collapse(Tensor a, int start, int end) -> Tensor",
-            |b, c| b.op("flatten", c.args.clone()).map(Val::Leaf),
+            |b, c| b.op(OpId::Flatten, c.args.clone()).map(Val::Leaf),
         )
         .doc("the dims from start up to end, which is among them, as one")
         .spelled("prims.collapse.default prims.collapse_view.default"),
@@ -221,8 +221,8 @@ fn broadcast_in_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>
     for (&d, n) in at.iter().zip(x.shape()?) {
         own[d as usize] = n.clone();
     }
-    let x = b.op("reshape", [x.into(), dims_val(&own)])?;
-    b.op("expand", [x.into(), dims_val(&shape)]).map(Val::Leaf)
+    let x = b.op(OpId::Reshape, [x.into(), dims_val(&own)])?;
+    b.op(OpId::Expand, [x.into(), dims_val(&shape)]).map(Val::Leaf)
 }
 
 fn split_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -241,7 +241,7 @@ fn split_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         dim..=dim.min(shape.len().saturating_sub(1)),
         [outer.clone(), size.floordiv(&outer)],
     );
-    b.op("reshape", [x.into(), dims_val(&shape)]).map(Val::Leaf)
+    b.op(OpId::Reshape, [x.into(), dims_val(&shape)]).map(Val::Leaf)
 }
 
 fn reductions() -> Vec<Op> {
@@ -268,7 +268,7 @@ fn reductions() -> Vec<Op> {
             |b, c| {
                 let (x, dims) = (c.leaf("inp")?, c.get("dims").clone());
                 let y = b.op(
-                    "var",
+                    OpId::Var,
                     [x.into(), dims, Val::None, Val::Bool(false), c.get("correction").clone()],
                 )?;
                 in_dtype(b, c, y)
@@ -290,23 +290,23 @@ fn in_dtype(b: &mut dyn Build, c: &Call<Traced>, y: Traced) -> OpResult<Val<Trac
 fn reduced(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("inp")?;
     let own = c.opt_dtype("output_dtype").unwrap_or(x.dtype());
-    let row = c.op.name.strip_prefix("prims_").unwrap_or(c.op.name);
     let all = || (0..x.rank().unwrap_or(0) as i64).collect();
     let mut dims = c.opt_ints("dims")?.unwrap_or_else(all);
-    if dims.is_empty() && row == "prod" {
-        return b.unary("clone", x).map(Val::Leaf);
+    if dims.is_empty() && c.op.is(OpId::PrimsProd) {
+        return b.unary(OpId::Clone, x).map(Val::Leaf);
     }
     let typed = [Val::Bool(false), Val::DType(own)];
-    let y = match row {
+    let y = match c.op.id() {
         // One dim after the other, the last first.
-        "prod" => {
+        Some(OpId::PrimsProd) => {
             dims.sort();
             dims.iter().rev().try_fold(x.clone(), |y, &d| {
-                b.op("prod", [vec![y.into(), Val::int(d)], typed.to_vec()].concat())
+                b.op(OpId::Prod, [vec![y.into(), Val::int(d)], typed.to_vec()].concat())
             })?
         }
-        "sum" => b.op("sum", [vec![x.into(), ints_val(&dims)], typed.to_vec()].concat())?,
-        _ => b.op(row, [x.into(), ints_val(&dims), Val::Bool(false)])?,
+        Some(OpId::PrimsSum) => b.op(OpId::Sum, [vec![x.into(), ints_val(&dims)], typed.to_vec()].concat())?,
+        Some(OpId::PrimsAmax) => b.op(OpId::Amax, [x.into(), ints_val(&dims), Val::Bool(false)])?,
+        _ => b.op(OpId::Amin, [x.into(), ints_val(&dims), Val::Bool(false)])?,
     };
     b.to_dtype(&y, own).map(Val::Leaf)
 }

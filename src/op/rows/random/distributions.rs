@@ -3,7 +3,7 @@
 use super::{draw, float_type, result};
 use crate::op::emit::dims_val;
 use crate::op::random::{self, Generator};
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -21,10 +21,10 @@ fn bounded() -> Vec<Op> {
             "random(Tensor self, int from, int? to) -> Tensor",
             |b, c| {
                 if c.is_none("to") {
-                    return b.call("random_from", vec![c.get("self").clone(), c.get("from").clone()]);
+                    return b.call(OpId::RandomFrom, vec![c.get("self").clone(), c.get("from").clone()]);
                 }
                 b.call(
-                    "randint_like",
+                    OpId::RandintLike,
                     vec![c.get("self").clone(), c.get("from").clone(), c.get("to").clone()],
                 )
             },
@@ -55,7 +55,7 @@ fn bounded() -> Vec<Op> {
             |b, c| {
                 let (x, p) = (c.leaf("self")?, c.leaf("p")?);
                 let p = b.expand(p, x.shape()?)?;
-                let out = b.op("bernoulli", [p.into()])?;
+                let out = b.op(OpId::Bernoulli, [p.into()])?;
                 b.to_dtype(&out, x.dtype()).map(Val::Leaf)
             },
         )
@@ -207,8 +207,8 @@ fn sampled() -> Vec<Op> {
             let mean = c.leaf("mean")?;
             let zeros = b.full(mean.shape()?, Val::Float(0.0), mean.dtype())?;
             // The deviation is part of drawing: below 16 elements, torch multiplies in f64.
-            let x = b.op("normal_like", [zeros.into(), Val::Float(0.0), c.get("std").clone()])?;
-            b.op("add", [x.into(), mean.into()]).map(Val::Leaf)
+            let x = b.op(OpId::NormalLike, [zeros.into(), Val::Float(0.0), c.get("std").clone()])?;
+            b.op(OpId::Add, [x.into(), mean.into()]).map(Val::Leaf)
         })
         .doc("random numbers of normal distributions with one standard deviation")
         .spelled("aten.normal.Tensor_float torch.normal"),
@@ -219,7 +219,7 @@ fn sampled() -> Vec<Op> {
                 let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
                 let zeros = b.full(&c.dims("size")?, Val::Float(0.0), dtype)?;
                 b.call(
-                    "normal_like",
+                    OpId::NormalLike,
                     vec![zeros.into(), c.get("mean").clone(), c.get("std").clone()],
                 )
             },
@@ -257,9 +257,9 @@ fn spread(
     mean: Val<Traced>,
     std: Val<Traced>,
 ) -> OpResult<Val<Traced>> {
-    let normal = b.op("randn", [dims_val(shape), Val::DType(dtype)])?;
-    let x = b.op("mul", [normal.into(), std])?;
-    b.op("add", [x.into(), mean]).map(Val::Leaf)
+    let normal = b.op(OpId::Randn, [dims_val(shape), Val::DType(dtype)])?;
+    let x = b.op(OpId::Mul, [normal.into(), std])?;
+    b.op(OpId::Add, [x.into(), mean]).map(Val::Leaf)
 }
 
 fn poisson(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

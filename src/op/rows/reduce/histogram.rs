@@ -2,7 +2,7 @@
 
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::zeros;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -91,7 +91,7 @@ pub fn rows() -> Vec<Op> {
 
 /// The counts and the edges of `histogramdd` of the same arguments.
 fn parts_of(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Val<Traced>, Val<Traced>)> {
-    match b.call("histogramdd", c.args.clone())? {
+    match b.call(OpId::Histogramdd, c.args.clone())? {
         Val::Tuple(parts) if parts.len() == 2 => Ok((parts[0].clone(), parts[1].clone())),
         _ => Err(OpError::arg("self", "histogramdd gives counts and edges")),
     }

@@ -3,7 +3,7 @@
 use super::{reduced_dims, reduced_shape};
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::special;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -80,17 +80,17 @@ fn moments(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Traced)> {
     });
     let all: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
     // With no dims to reduce (a 0-d tensor) the list stays empty, which means all: the same.
-    let over = |b: &mut dyn Build, op: &str, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
-    let mean = over(b, "mean", &x)?;
-    let distance = b.binary("sub", &x, &mean)?;
-    let square = b.binary("mul", &distance, &distance)?;
-    let sum = over(b, "sum", &square)?;
-    let var = b.binary("div", &sum, freedom(c, count)?)?;
+    let over = |b: &mut dyn Build, op: OpId, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
+    let mean = over(b, OpId::Mean, &x)?;
+    let distance = b.binary(OpId::Sub, &x, &mean)?;
+    let square = b.binary(OpId::Mul, &distance, &distance)?;
+    let sum = over(b, OpId::Sum, &square)?;
+    let var = b.binary(OpId::Div, &sum, freedom(c, count)?)?;
     let keepdim = c.bool("keepdim")?;
     let shape = reduced_shape(x.shape()?, &dims, keepdim);
     let finish = |b: &mut dyn Build, t: Traced| match keepdim {
         true => Ok(t),
-        false => b.op("view", [(&t).into(), dims_val(&shape)]),
+        false => b.op(OpId::View, [(&t).into(), dims_val(&shape)]),
     };
     Ok((finish(b, var)?, finish(b, mean)?))
 }
@@ -121,7 +121,7 @@ fn var(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn std(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (var, _) = moments(b, c)?;
-    let std = b.unary("sqrt", &var)?;
+    let std = b.unary(OpId::Sqrt, &var)?;
     Ok(b.to_dtype(&std, c.leaf("self")?.dtype())?.into())
 }
 
@@ -136,7 +136,7 @@ fn var_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn std_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (var, mean) = moments(b, c)?;
-    let (std, d) = (b.unary("sqrt", &var)?, c.leaf("self")?.dtype());
+    let (std, d) = (b.unary(OpId::Sqrt, &var)?, c.leaf("self")?.dtype());
     Ok(Val::Tuple(vec![
         b.to_dtype(&std, d)?.into(),
         b.to_dtype(&mean, d)?.into(),
@@ -168,11 +168,11 @@ fn exponential() -> Vec<Op> {
                 let args = |x: &Traced| [x.into(), c.get("dim").clone(), c.get("keepdim").clone()];
                 // torch rounds the sum, which overflows in 16 bits, before it divides.
                 let given = b.to_dtype(x, d)?;
-                let sum = b.op("nansum", args(&given))?;
-                let nan = b.unary("isnan", x)?;
-                let there = b.unary("logical_not", &nan)?;
-                let count = b.op("sum", args(&there))?;
-                let mean = b.binary("div", &sum, &count)?;
+                let sum = b.op(OpId::Nansum, args(&given))?;
+                let nan = b.unary(OpId::Isnan, x)?;
+                let there = b.unary(OpId::LogicalNot, &nan)?;
+                let count = b.op(OpId::Sum, args(&there))?;
+                let mean = b.binary(OpId::Div, &sum, &count)?;
                 Ok(b.to_dtype(&mean, d)?.into())
             },
         )
@@ -190,25 +190,25 @@ fn logsumexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let shape = reduced_shape(x.shape()?, &dims, keepdim);
     let empty = dims.iter().any(|&d| x.shape().is_ok_and(|s| s[d] == Dim::Const(0)));
     let all: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
-    let over = |b: &mut dyn Build, op: &str, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
+    let over = |b: &mut dyn Build, op: OpId, x: &Traced| b.op(op, [x.into(), ints_val(&all), Val::Bool(true)]);
     let out = if empty {
-        let sum = over(b, "sum", &x)?;
-        b.unary("log", &sum)?
+        let sum = over(b, OpId::Sum, &x)?;
+        b.unary(OpId::Log, &sum)?
     } else {
-        let max = over(b, "amax", &x)?;
+        let max = over(b, OpId::Amax, &x)?;
         // An infinite maximum would give inf - inf.
-        let infinite = b.unary("isinf", &max)?;
-        let max = b.op("masked_fill", [(&max).into(), (&infinite).into(), Val::int(0)])?;
-        let rest = b.binary("sub", &x, &max)?;
-        let e = b.unary("exp", &rest)?;
-        let sum = over(b, "sum", &e)?;
-        let log = b.unary("log", &sum)?;
-        b.binary("add", &log, &max)?
+        let infinite = b.unary(OpId::Isinf, &max)?;
+        let max = b.op(OpId::MaskedFill, [(&max).into(), (&infinite).into(), Val::int(0)])?;
+        let rest = b.binary(OpId::Sub, &x, &max)?;
+        let e = b.unary(OpId::Exp, &rest)?;
+        let sum = over(b, OpId::Sum, &e)?;
+        let log = b.unary(OpId::Log, &sum)?;
+        b.binary(OpId::Add, &log, &max)?
     };
     let out = b.to_dtype(&out, result)?;
     Ok(match keepdim {
         true => out.into(),
-        false => b.op("view", [(&out).into(), dims_val(&shape)])?.into(),
+        false => b.op(OpId::View, [(&out).into(), dims_val(&shape)])?.into(),
     })
 }
 
@@ -218,14 +218,14 @@ fn places() -> Vec<Op> {
         Op::composite(
             "max_dim",
             "max(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-            |b, c| place(b, c, ["amax", "argmax"]),
+            |b, c| place(b, c, [OpId::Amax, OpId::Argmax]),
         )
         .doc("the largest along a dim and where the first of them is")
         .spelled("aten.max.dim torch.max Tensor.max"),
         Op::composite(
             "min_dim",
             "min(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-            |b, c| place(b, c, ["amin", "argmin"]),
+            |b, c| place(b, c, [OpId::Amin, OpId::Argmin]),
         )
         .doc("the smallest along a dim and where the first of them is")
         .spelled("aten.min.dim torch.min Tensor.min"),
@@ -238,8 +238,8 @@ fn places() -> Vec<Op> {
                     None => ints_val(&[]),
                 };
                 let x = c.leaf("self")?;
-                let mut one = |op| b.op(op, [x.into(), dims.clone(), c.get("keepdim").clone()]);
-                Ok(Val::Tuple(vec![one("amin")?.into(), one("amax")?.into()]))
+                let mut one = |op: OpId| b.op(op, [x.into(), dims.clone(), c.get("keepdim").clone()]);
+                Ok(Val::Tuple(vec![one(OpId::Amin)?.into(), one(OpId::Amax)?.into()]))
             },
         )
         .doc("the smallest and the largest")
@@ -247,7 +247,7 @@ fn places() -> Vec<Op> {
     ]
 }
 
-fn place(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [&str; 2]) -> OpResult<Val<Traced>> {
+fn place(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [OpId; 2]) -> OpResult<Val<Traced>> {
     let (x, dim, keepdim) = (c.leaf("self")?, c.int("dim")?, c.get("keepdim"));
     let at = crate::op::wrap_dim(dim, x.rank()?)?;
     if x.shape()?.get(at) == Some(&Dim::Const(0)) {
@@ -272,8 +272,8 @@ fn differences() -> Vec<Op> {
             "dist",
             "dist(Tensor self, Tensor other, Scalar p=2) -> Tensor",
             |b, c| {
-                let d = b.binary("sub", c.leaf("self")?, c.leaf("other")?)?;
-                b.call("linalg_vector_norm", vec![(&d).into(), c.get("p").clone()])
+                let d = b.binary(OpId::Sub, c.leaf("self")?, c.leaf("other")?)?;
+                b.call(OpId::LinalgVectorNorm, vec![(&d).into(), c.get("p").clone()])
             },
         )
         .doc("the p-norm of self - other")
@@ -299,7 +299,7 @@ fn diff(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let dim = crate::op::wrap_dim(c.int("dim")?, rank)?;
     if n == 0 {
-        return b.op("clone", [x.into()]).map(Val::Leaf);
+        return b.op(OpId::Clone, [x.into()]).map(Val::Leaf);
     }
     let parts = [c.opt_leaf("prepend"), Some(x), c.opt_leaf("append")];
     let parts: Vec<Traced> = parts.into_iter().flatten().cloned().collect();
@@ -308,7 +308,11 @@ fn diff(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     } else {
         x.clone()
     };
-    let op = if x.dtype() == DType::B8 { "logical_xor" } else { "sub" };
+    let op = if x.dtype() == DType::B8 {
+        OpId::LogicalXor
+    } else {
+        OpId::Sub
+    };
     for _ in 0..n {
         let size = x.shape()?[dim].clone();
         if size == Dim::Const(0) {

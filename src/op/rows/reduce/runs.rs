@@ -3,7 +3,7 @@
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{around, indices, zeros};
 use crate::op::rows::index::sort::float_order;
-use crate::op::{Call, Meaning, Op, OpError, OpResult, wrap_dim};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
@@ -33,7 +33,7 @@ pub fn rows() -> Vec<Op> {
             "unique_consecutive_as_asked",
             "unique_consecutive(Tensor input, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
             |b, c| {
-                let v = b.many("unique_consecutive", c.args.clone())?;
+                let v = b.many(OpId::UniqueConsecutive, c.args.clone())?;
                 let asked = [true, c.bool("return_inverse")?, c.bool("return_counts")?];
                 let mut out: Vec<Val<_>> = v.iter().zip(asked).filter(|(_, a)| *a).map(|(t, _)| t.into()).collect();
                 Ok(if out.len() == 1 { out.swap_remove(0) } else { Val::Tuple(out) })
@@ -74,7 +74,7 @@ fn unique_type(c: &Call<TensorType>) -> OpResult<Type> {
         false => TensorType::new(DType::I64, vec![Dim::Const(0)]),
     };
     // Slices in order come with both, as torch gives them.
-    let by_slices = c.op.name == "unique_dim" || dim.is_some();
+    let by_slices = c.op.is(OpId::UniqueDim) || dim.is_some();
     let all = [
         TensorType::new(x.dtype, shape),
         of(by_slices || c.bool("return_inverse")?, inverse),

@@ -3,7 +3,7 @@
 use crate::op::emit::ints_val;
 use crate::op::pointwise::not_implemented;
 use crate::op::rows::dense::{around, zeros};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -108,7 +108,7 @@ fn areas() -> Vec<Op> {
             |b, c| {
                 let (parts, dim) = strips(b, c)?;
                 let sum = [parts.into(), ints_val(&[dim as i64])];
-                b.op("sum", sum).map(Val::Leaf)
+                b.op(OpId::Sum, sum).map(Val::Leaf)
             },
         )
         .doc("the area below a curve by the trapezoidal rule")
@@ -129,7 +129,7 @@ fn areas() -> Vec<Op> {
             "cumulative_trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
             |b, c| {
                 let (parts, dim) = strips(b, c)?;
-                b.op("cumsum", [parts.into(), Val::int(dim as i64)]).map(Val::Leaf)
+                b.op(OpId::Cumsum, [parts.into(), Val::int(dim as i64)]).map(Val::Leaf)
             },
         )
         .doc("the areas below a curve up to each point by the trapezoidal rule")
@@ -170,14 +170,16 @@ fn quantile(b: &mut dyn Build, c: &Call<Traced>, ignores_nan: bool) -> OpResult<
             let order: Vec<usize> = (0..rank).filter(|&i| i != d).chain([d]).collect();
             b.permute(x, &order)?
         }
-        _ => b.unary("ravel", x)?,
+        _ => b.unary(OpId::Ravel, x)?,
     };
     let last = lanes.rank()? - 1;
     let size = lanes.shape()?[last].clone();
     if size == Dim::Const(0) {
         return Err(OpError::shape("quantile() input tensor must be non-empty"));
     }
-    let sorted = b.many("sort", [(&lanes).into(), Val::int(last as i64)])?.swap_remove(0);
+    let sorted = b
+        .many(OpId::Sort, [(&lanes).into(), Val::int(last as i64)])?
+        .swap_remove(0);
     let (q, vector) = fractions(b, c, x.dtype())?;
     let ranks = ranks(b, &sorted, &q, last, ignores_nan)?;
     let values = at_ranks(b, &sorted, &ranks, last, c.str("interpolation")?)?;
@@ -211,32 +213,32 @@ fn fractions(b: &mut dyn Build, c: &Call<Traced>, dtype: DType) -> OpResult<(Tra
 /// The fractional places of the quantiles along the last dim.
 fn ranks(b: &mut dyn Build, sorted: &Traced, q: &Traced, last: usize, ignores_nan: bool) -> OpResult<Traced> {
     if ignores_nan {
-        let nan = b.unary("isnan", sorted)?;
-        let valid = b.unary("logical_not", &nan)?;
-        let count = b.op("sum", [valid.into(), ints_val(&[last as i64]), Val::Bool(true)])?;
+        let nan = b.unary(OpId::Isnan, sorted)?;
+        let valid = b.unary(OpId::LogicalNot, &nan)?;
+        let count = b.op(OpId::Sum, [valid.into(), ints_val(&[last as i64]), Val::Bool(true)])?;
         let count = b.to_dtype(&count, sorted.dtype())?;
-        let end = b.binary("sub", &count, Val::int(1))?;
-        let ranks = b.binary("mul", q, &end)?;
-        return b.op("clamp", [ranks.into(), Val::int(0)]);
+        let end = b.binary(OpId::Sub, &count, Val::int(1))?;
+        let ranks = b.binary(OpId::Mul, q, &end)?;
+        return b.op(OpId::Clamp, [ranks.into(), Val::int(0)]);
     }
     let size = sorted.shape()?[last].clone();
     let end = size.sub(&Dim::Const(1));
-    let ranks = b.binary("mul", q, Val::Int(end.clone()))?;
+    let ranks = b.binary(OpId::Mul, q, Val::Int(end.clone()))?;
     // NaNs are sorted to the end.
     let tail = b.slice(sorted, last, end.clone(), size, 1)?;
-    let nan = b.unary("isnan", &tail)?;
-    b.op("where", [nan.into(), Val::Int(end), ranks.into()])
+    let nan = b.unary(OpId::Isnan, &tail)?;
+    b.op(OpId::Where, [nan.into(), Val::Int(end), ranks.into()])
 }
 
 fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how: &str) -> OpResult<Traced> {
     let gathered = |b: &mut dyn Build, ranks: &Traced| {
         let index = b.to_dtype(ranks, DType::I64)?;
-        b.op("gather", [sorted.into(), Val::int(last as i64), index.into()])
+        b.op(OpId::Gather, [sorted.into(), Val::int(last as i64), index.into()])
     };
     let rounding = match how {
-        "linear" | "midpoint" | "lower" => "floor",
-        "higher" => "ceil",
-        "nearest" => "round",
+        "linear" | "midpoint" | "lower" => OpId::Floor,
+        "higher" => OpId::Ceil,
+        "nearest" => OpId::Round,
         _ => {
             return Err(OpError::arg(
                 "interpolation",
@@ -251,13 +253,13 @@ fn at_ranks(b: &mut dyn Build, sorted: &Traced, ranks: &Traced, last: usize, how
     if !matches!(how, "linear" | "midpoint") {
         return Ok(low);
     }
-    let above = b.unary("ceil", ranks)?;
+    let above = b.unary(OpId::Ceil, ranks)?;
     let high = gathered(b, &above)?;
     let weight = match how {
-        "linear" => b.binary("sub", ranks, &below)?,
+        "linear" => b.binary(OpId::Sub, ranks, &below)?,
         _ => b.full(ranks.shape()?, Val::Float(0.5), ranks.dtype())?,
     };
-    b.op("lerp", [low.into(), high.into(), weight.into()])
+    b.op(OpId::Lerp, [low.into(), high.into(), weight.into()])
 }
 
 /// From `[rest…, quantiles]` to torch's order: the quantiles first if `q` is a vector, the reduced dims kept or not.
@@ -377,27 +379,27 @@ fn cov(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let correction = c.get("correction").clone();
     let (mean, norm) = match &weights {
         None => {
-            let mean = b.reduce("mean", &rows, &[1], true)?;
+            let mean = b.reduce(OpId::Mean, &rows, &[1], true)?;
             let n = b.full(&[], Val::Int(n), dtype)?;
-            (mean, b.binary("sub", &n, correction)?)
+            (mean, b.binary(OpId::Sub, &n, correction)?)
         }
         Some(w) => {
-            let total = b.op("sum", [w.into()])?;
-            let product = b.binary("mul", &rows, w)?;
-            let sum = b.reduce("sum", &product, &[1], true)?;
+            let total = b.op(OpId::Sum, [w.into()])?;
+            let product = b.binary(OpId::Mul, &rows, w)?;
+            let sum = b.reduce(OpId::Sum, &product, &[1], true)?;
             let norm = weighted_norm(b, c, w, &total)?;
-            (b.binary("div", &sum, &total)?, norm)
+            (b.binary(OpId::Div, &sum, &total)?, norm)
         }
     };
-    let norm = b.op("clamp", [norm.into(), Val::int(0)])?;
-    let centred = b.binary("sub", &rows, &mean)?;
+    let norm = b.op(OpId::Clamp, [norm.into(), Val::int(0)])?;
+    let centred = b.binary(OpId::Sub, &rows, &mean)?;
     let right = match &weights {
-        Some(w) => b.binary("mul", &centred, w)?,
+        Some(w) => b.binary(OpId::Mul, &centred, w)?,
         None => centred.clone(),
     };
     let right = b.transpose(&right, 0, 1)?;
-    let out = b.binary("mm", &centred, &right)?;
-    let out = b.binary("div", &out, &norm)?;
+    let out = b.binary(OpId::Mm, &centred, &right)?;
+    let out = b.binary(OpId::Div, &out, &norm)?;
     // torch squeezes the result: one variable has a variance, not a matrix.
     let out = match rows.shape()?[0] == Dim::Const(1) {
         true => b.reshape(&out, &[])?,
@@ -420,7 +422,7 @@ fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DTyp
             )));
         }
         let w = b.op(
-            "_non_negative",
+            OpId::_NonNegative,
             [w.into(), Val::str(&format!("cov(): {name} cannot be negative"))],
         )?;
         let w = match w.dtype().is_float() {
@@ -428,7 +430,7 @@ fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DTyp
             false => b.to_dtype(&w, dtype)?,
         };
         weights = Some(match weights {
-            Some(old) => b.binary("mul", &old, &w)?,
+            Some(old) => b.binary(OpId::Mul, &old, &w)?,
             None => w,
         });
     }
@@ -439,30 +441,31 @@ fn observation_weights(b: &mut dyn Build, c: &Call<Traced>, n: &Dim, dtype: DTyp
 fn weighted_norm(b: &mut dyn Build, c: &Call<Traced>, w: &Traced, total: &Traced) -> OpResult<Traced> {
     let correction = c.get("correction").clone();
     let Some(a) = c.opt_leaf("aweights") else {
-        return b.binary("sub", total, correction);
+        return b.binary(OpId::Sub, total, correction);
     };
     if c.get("correction").as_int() == Some(0) {
         return Ok(total.clone());
     }
-    let squares = b.binary("mul", w, a)?;
-    let squares = b.op("sum", [squares.into()])?;
-    let part = b.binary("div", &squares, total)?;
-    let part = b.binary("mul", &part, correction)?;
-    b.binary("sub", total, &part)
+    let squares = b.binary(OpId::Mul, w, a)?;
+    let squares = b.op(OpId::Sum, [squares.into()])?;
+    let part = b.binary(OpId::Div, &squares, total)?;
+    let part = b.binary(OpId::Mul, &part, correction)?;
+    b.binary(OpId::Sub, total, &part)
 }
 
 fn corrcoef(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let x = c.leaf("self")?;
-    let cov = b.op("cov", [x.into()])?;
+    let cov = b.op(OpId::Cov, [x.into()])?;
     if cov.rank()? == 0 {
-        return b.binary("div", &cov, &cov).map(Val::Leaf);
+        return b.binary(OpId::Div, &cov, &cov).map(Val::Leaf);
     }
-    let variances = b.op("diagonal", [(&cov).into()])?;
-    let deviations = b.unary("sqrt", &variances)?;
+    let variances = b.op(OpId::Diagonal, [(&cov).into()])?;
+    let deviations = b.unary(OpId::Sqrt, &variances)?;
     let column = b.unsqueeze(&deviations, 1)?;
-    let out = b.binary("div", &cov, &column)?;
-    let out = b.binary("div", &out, &deviations)?;
-    b.op("clamp", [out.into(), Val::int(-1), Val::int(1)]).map(Val::Leaf)
+    let out = b.binary(OpId::Div, &cov, &column)?;
+    let out = b.binary(OpId::Div, &out, &deviations)?;
+    b.op(OpId::Clamp, [out.into(), Val::int(-1), Val::int(1)])
+        .map(Val::Leaf)
 }
 
 /// The areas between neighbouring points of `y` along `dim`.
@@ -478,16 +481,16 @@ fn strips(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, usize)> {
         b.slice(y, dim, Dim::Const(1), size.clone(), 1)?,
         b.slice(y, dim, Dim::Const(0), end, 1)?,
     );
-    let sums = b.binary("add", &later, &earlier)?;
+    let sums = b.binary(OpId::Add, &later, &earlier)?;
     let product = match c.opt_leaf("x") {
-        None => b.binary("mul", &sums, c.get("dx").clone())?,
+        None => b.binary(OpId::Mul, &sums, c.get("dx").clone())?,
         Some(x) => {
             let x = as_long(b, x, rank, dim, &size)?;
-            let steps = b.op("diff", [x.into(), Val::int(1), Val::int(dim as i64)])?;
-            b.binary("mul", &steps, &sums)?
+            let steps = b.op(OpId::Diff, [x.into(), Val::int(1), Val::int(dim as i64)])?;
+            b.binary(OpId::Mul, &steps, &sums)?
         }
     };
-    Ok((b.binary("div", &product, Val::Float(2.0))?, dim))
+    Ok((b.binary(OpId::Div, &product, Val::Float(2.0))?, dim))
 }
 
 /// The places of a curve's points with as many dims as the curve, at least: a vector lies along `dim`, others are matched from the

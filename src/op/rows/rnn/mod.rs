@@ -4,7 +4,7 @@ mod steps;
 
 use self::steps::{CellKind, Sequence};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows of the family.
@@ -173,7 +173,7 @@ fn modules() -> Vec<Op> {
             "lstm_module",
             "lstm_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
              bidirectional, int proj_size) -> Any",
-            |b, c| run_module(b, c, "lstm"),
+            |b, c| run_module(b, c, OpId::Lstm),
             "LSTM(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, \
              proj_size=0) = lstm_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, \
              bidirectional, \
@@ -183,7 +183,7 @@ fn modules() -> Vec<Op> {
             "gru_module",
             "gru_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
              bidirectional, int proj_size) -> Any",
-            |b, c| run_module(b, c, "gru"),
+            |b, c| run_module(b, c, OpId::Gru),
             "GRU(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False) = \
              gru_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, bidirectional, 0)",
         ),
@@ -193,9 +193,9 @@ fn modules() -> Vec<Op> {
              bidirectional, int proj_size, str nonlinearity='tanh') -> Any",
             |b, c| {
                 let op = if c.str("nonlinearity")? == "relu" {
-                    "rnn_relu"
+                    OpId::RnnRelu
                 } else {
-                    "rnn_tanh"
+                    OpId::RnnTanh
                 };
                 run_module(b, c, op)
             },
@@ -252,7 +252,7 @@ fn initial_states(
     Ok(states)
 }
 
-fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Traced>> {
+fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Traced>> {
     let x = c.leaf("input")?;
     let batch_first = c.bool("batch_first")?;
     let alone = x.rank()? == 2;
@@ -264,8 +264,8 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Tra
             x.rank()?
         )));
     }
-    let states = initial_states(b, c, &x, &x.shape()?[at], op == "lstm", alone)?;
-    let hx = if op == "lstm" {
+    let states = initial_states(b, c, &x, &x.shape()?[at], op == OpId::Lstm, alone)?;
+    let hx = if op == OpId::Lstm {
         crate::op::emit::list_val(&states)
     } else {
         (&states[0]).into()
@@ -289,7 +289,7 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: &str) -> OpResult<Val<Tra
         }
     }
     let states: Vec<Val<Traced>> = all[1..].iter().map(Val::from).collect();
-    let state = if op == "lstm" {
+    let state = if op == OpId::Lstm {
         Val::Tuple(states)
     } else {
         states.into_iter().next().unwrap_or(Val::None)
@@ -321,14 +321,14 @@ fn cells() -> Vec<Op> {
         Op::composite(
             "rnn_tanh_cell",
             "rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
-            |b, c| plain_cell(b, c, "tanh"),
+            |b, c| plain_cell(b, c, OpId::Tanh),
         )
         .doc("one step of an RNN: tanh(W x + U h)")
         .spelled("aten.rnn_tanh_cell.default torch.rnn_tanh_cell torch._VF.rnn_tanh_cell"),
         Op::composite(
             "rnn_relu_cell",
             "rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
-            |b, c| plain_cell(b, c, "relu"),
+            |b, c| plain_cell(b, c, OpId::Relu),
         )
         .doc("one step of an RNN: relu(W x + U h)")
         .spelled("aten.rnn_relu_cell.default torch.rnn_relu_cell torch._VF.rnn_relu_cell"),
@@ -377,9 +377,11 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     };
     let x = if alone { b.unsqueeze(x, 0)? } else { x.clone() };
     let kind = c.str("kind")?;
-    let wanted = match kind {
-        "lstm_cell" => 2,
-        "gru_cell" | "rnn_relu_cell" | "rnn_tanh_cell" => 1,
+    let (op, wanted) = match kind {
+        "lstm_cell" => (OpId::LstmCell, 2),
+        "gru_cell" => (OpId::GruCell, 1),
+        "rnn_relu_cell" => (OpId::RnnReluCell, 1),
+        "rnn_tanh_cell" => (OpId::RnnTanhCell, 1),
         _ => return Err(OpError::arg("kind", format!("`{kind}` is not a recurrent cell"))),
     };
     let given: Vec<Traced> = match c.get("hx") {
@@ -411,7 +413,7 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     };
     let mut args = vec![x.into(), hx];
     args.extend(c.args[2..6].iter().cloned());
-    let out = b.call(kind, args)?;
+    let out = b.call(op, args)?;
     if !alone {
         return Ok(out);
     }
@@ -431,30 +433,34 @@ fn cell_module(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 /// `input @ w_ih.T + b_ih` and `h @ w_hh.T + b_hh`.
 fn projections(b: &mut dyn Build, c: &Call<Traced>, h: &Traced) -> OpResult<[Traced; 2]> {
     let g = |n: &str| c.get(n).clone();
-    let x = b.op("linear", [g("input"), g("w_ih"), g("b_ih")])?;
-    let h = b.op("linear", [h.into(), g("w_hh"), g("b_hh")])?;
+    let x = b.op(OpId::Linear, [g("input"), g("w_ih"), g("b_ih")])?;
+    let h = b.op(OpId::Linear, [h.into(), g("w_hh"), g("b_hh")])?;
     Ok([x, h])
 }
 
 /// `n` equal parts of the last dim.
 fn gates(b: &mut dyn Build, x: &Traced, n: i64) -> OpResult<Vec<Traced>> {
-    b.many("chunk", [x.into(), Val::int(n), Val::int(-1)])
+    b.many(OpId::Chunk, [x.into(), Val::int(n), Val::int(-1)])
 }
 
 fn lstm_cell(b: &mut dyn Build, c: &Call<Traced>, h: &Traced, cell: &Traced) -> OpResult<(Traced, Traced)> {
     let [x, h] = projections(b, c, h)?;
-    let all = b.binary("add", &x, &h)?;
+    let all = b.binary(OpId::Add, &x, &h)?;
     let parts = gates(b, &all, 4)?;
     let [i, f, g, o] = &parts[..] else {
         return Err(OpError::shape("lstm_cell: the weights must hold four gates"));
     };
-    let (i, f, o) = (b.unary("sigmoid", i)?, b.unary("sigmoid", f)?, b.unary("sigmoid", o)?);
-    let g = b.unary("tanh", g)?;
-    let kept = b.binary("mul", &f, cell)?;
-    let new = b.binary("mul", &i, &g)?;
-    let cell = b.binary("add", &kept, &new)?;
-    let t = b.unary("tanh", &cell)?;
-    Ok((b.binary("mul", &o, &t)?, cell))
+    let (i, f, o) = (
+        b.unary(OpId::Sigmoid, i)?,
+        b.unary(OpId::Sigmoid, f)?,
+        b.unary(OpId::Sigmoid, o)?,
+    );
+    let g = b.unary(OpId::Tanh, g)?;
+    let kept = b.binary(OpId::Mul, &f, cell)?;
+    let new = b.binary(OpId::Mul, &i, &g)?;
+    let cell = b.binary(OpId::Add, &kept, &new)?;
+    let t = b.unary(OpId::Tanh, &cell)?;
+    Ok((b.binary(OpId::Mul, &o, &t)?, cell))
 }
 
 /// `(h - n) * z + n` with the candidate `n = tanh(W x + r * (U h))`.
@@ -465,20 +471,20 @@ fn gru_cell(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let ([xr, xz, xn], [ur, uz, un]) = (&x[..], &u[..]) else {
         return Err(OpError::shape("gru_cell: the weights must hold three gates"));
     };
-    let r = b.binary("add", xr, ur)?;
-    let r = b.unary("sigmoid", &r)?;
-    let z = b.binary("add", xz, uz)?;
-    let z = b.unary("sigmoid", &z)?;
-    let n = b.binary("mul", &r, un)?;
-    let n = b.binary("add", xn, &n)?;
-    let n = b.unary("tanh", &n)?;
-    let y = b.binary("sub", h, &n)?;
-    let y = b.binary("mul", &y, &z)?;
-    b.binary("add", &y, &n).map(Val::Leaf)
+    let r = b.binary(OpId::Add, xr, ur)?;
+    let r = b.unary(OpId::Sigmoid, &r)?;
+    let z = b.binary(OpId::Add, xz, uz)?;
+    let z = b.unary(OpId::Sigmoid, &z)?;
+    let n = b.binary(OpId::Mul, &r, un)?;
+    let n = b.binary(OpId::Add, xn, &n)?;
+    let n = b.unary(OpId::Tanh, &n)?;
+    let y = b.binary(OpId::Sub, h, &n)?;
+    let y = b.binary(OpId::Mul, &y, &z)?;
+    b.binary(OpId::Add, &y, &n).map(Val::Leaf)
 }
 
-fn plain_cell(b: &mut dyn Build, c: &Call<Traced>, f: &str) -> OpResult<Val<Traced>> {
+fn plain_cell(b: &mut dyn Build, c: &Call<Traced>, f: OpId) -> OpResult<Val<Traced>> {
     let [x, u] = projections(b, c, c.leaf("hx")?)?;
-    let y = b.binary("add", &x, &u)?;
+    let y = b.binary(OpId::Add, &x, &u)?;
     b.unary(f, &y).map(Val::Leaf)
 }

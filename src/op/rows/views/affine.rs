@@ -3,7 +3,7 @@
 use super::{self_shape, view_op};
 use crate::op::rows::spell::list_text;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, wrap_dim};
 use crate::types::{DType, Dim, TensorType};
 
 /// The rows.
@@ -71,7 +71,7 @@ fn permutations() -> Vec<Op> {
             if x.rank()? == 0 {
                 return Err(OpError::shape("Input must be >= 1-d."));
             }
-            b.call("flip", vec![x.into(), crate::op::emit::ints_val(&[0])])
+            b.call(OpId::Flip, vec![x.into(), crate::op::emit::ints_val(&[0])])
         })
         .doc("the first dim in reverse order")
         .spelled("aten.flipud.default torch.flipud Tensor.flipud"),

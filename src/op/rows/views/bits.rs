@@ -9,7 +9,7 @@ use crate::types::{DType, Dim, TensorType, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let view = Op::new(
-        BITS,
+        BITS.name(),
         "view_dtype(Tensor self, ScalarType dtype) -> Tensor",
         |c, _| {
             let (from, shape) = c.shaped("self")?;

@@ -7,7 +7,7 @@ use crate::op::layout::Layout;
 use crate::op::rows::arrange::joining::constant_indices;
 use crate::op::sharing::is_expanded;
 use crate::op::view::write_through;
-use crate::op::{Build, Call, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
@@ -19,7 +19,7 @@ pub fn rows() -> Vec<Op> {
             let x = picked.last().clone();
             let out = match picked.indices.is_empty() {
                 true => x,
-                false => b.op("index", [x.into(), Val::List(std::mem::take(&mut picked.indices))])?,
+                false => b.op(OpId::Index, [x.into(), Val::List(std::mem::take(&mut picked.indices))])?,
             };
             Ok(out.into())
         })
@@ -51,9 +51,9 @@ impl Picked {
         self.views.last().map_or(&self.base, |(_, t)| t)
     }
 
-    fn view(&mut self, b: &mut dyn Build, op: &str, mut args: Vec<Val<Traced>>) -> OpResult<()> {
+    fn view(&mut self, b: &mut dyn Build, op: OpId, mut args: Vec<Val<Traced>>) -> OpResult<()> {
         args.insert(0, self.last().into());
-        let call = call_of(op, args)?;
+        let call = call_of(op.op(), args);
         let out = b.op(op, call.args.clone())?;
         self.views.push((call, out));
         Ok(())
@@ -96,7 +96,7 @@ fn list_tensor(b: &mut dyn Build, v: &[Val<Traced>], size: &Dim) -> OpResult<Tra
         )),
     });
     let rows = rows.collect::<OpResult<Vec<_>>>()?;
-    b.op("stack", [crate::op::emit::list_val(&rows), Val::int(0)])
+    b.op(OpId::Stack, [crate::op::emit::list_val(&rows), Val::int(0)])
 }
 
 /// The index as a sequence of items with lists made tensors and the dims that each takes.
@@ -215,13 +215,13 @@ fn pick(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpResult<Picked> {
                 (dim, own) = (dim + 1, own + 1);
             }
             Val::None => {
-                p.view(b, "unsqueeze", vec![Val::int(dim as i64)])?;
+                p.view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
                 dim += 1;
             }
             Val::Bool(on) => {
-                p.view(b, "unsqueeze", vec![Val::int(dim as i64)])?;
+                p.view(b, OpId::Unsqueeze, vec![Val::int(dim as i64)])?;
                 if !on {
-                    p.view(b, "slice", vec![Val::int(dim as i64), Val::int(0), Val::int(0)])?;
+                    p.view(b, OpId::Slice, vec![Val::int(dim as i64), Val::int(0), Val::int(0)])?;
                 }
                 dim += 1;
             }
@@ -240,7 +240,7 @@ fn pick(b: &mut dyn Build, x: Traced, index: &Val<Traced>) -> OpResult<Picked> {
                         "index {i} is out of bounds for dimension {own} with size {n}"
                     )));
                 }
-                p.view(b, "select", vec![Val::int(dim as i64), Val::Int(i)])?;
+                p.view(b, OpId::Select, vec![Val::int(dim as i64), Val::Int(i)])?;
                 own += 1;
             }
         }
@@ -277,7 +277,7 @@ fn slice_item(b: &mut dyn Build, p: &mut Picked, dim: usize, s: &[Val<Traced>; 3
     let bound = |d: Option<Dim>| d.map_or(Val::None, Val::Int);
     p.view(
         b,
-        "slice",
+        OpId::Slice,
         vec![Val::int(dim as i64), bound(start), bound(end), Val::int(step)],
     )
 }
@@ -341,12 +341,12 @@ fn setitem(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let mut new = if p.indices.is_empty() {
         let shape = target.shape()?.to_vec();
         let value = without_lead(b, &value, shape.len())?;
-        b.op("expand", [value.into(), dims_val(&shape)])?
+        b.op(OpId::Expand, [value.into(), dims_val(&shape)])?
     } else {
         let indices = Val::List(std::mem::take(&mut p.indices));
         // Leading dims of size 1 are dropped; those of an index are not known here, so all are.
         let value = without_lead(b, &value, ones_ahead(&value)?)?;
-        b.op("index_put", [target.into(), indices, value.into()])?
+        b.op(OpId::IndexPut, [target.into(), indices, value.into()])?
     };
     for (call, _) in p.views.iter().rev() {
         new = write_through(b, call, &new)?;

@@ -6,7 +6,7 @@ use crate::op::layout::Window;
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::contiguous_strides;
 use crate::types::{Dim, TensorType, Val};
 
@@ -73,9 +73,9 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let known: Option<Vec<usize>> = shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
     if shape.len() == 2 && !c.bool("wrap")? {
-        let diagonal = b.op("diagonal", [x.into()])?;
+        let diagonal = b.op(OpId::Diagonal, [x.into()])?;
         let src = b.full(diagonal.shape()?, c.get("fill_value").clone(), x.dtype())?;
-        let filled = b.op("diagonal_scatter", [x.into(), src.into()])?;
+        let filled = b.op(OpId::DiagonalScatter, [x.into(), src.into()])?;
         return Ok(filled.into());
     }
     let sizes = known.ok_or_else(|| OpError::shape("fill_diagonal_ needs sizes that are known"))?;
@@ -97,7 +97,7 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         dims_val(&dims(step)),
         Val::int(0),
     ];
-    b.op("strided_scatter", args).map(Val::Leaf)
+    b.op(OpId::StridedScatter, args).map(Val::Leaf)
 }
 
 /// `as_strided` over row-major elements. Functionalisation lowers a general `as_strided` to this once it knows the storage.
@@ -109,14 +109,14 @@ fn strided() -> Op {
             let x = c.leaf("self")?;
             let window = Window::of(&c.types())?;
             window.check(&x.ty.numel(), x.dtype())?;
-            let rows = b.op("contiguous", [x.into()])?;
+            let rows = b.op(OpId::Contiguous, [x.into()])?;
             let args = [
                 (&rows).into(),
                 dims_val(&window.size),
                 dims_val(&window.strides),
                 c.get("storage_offset").clone(),
             ];
-            b.op("as_strided", args).map(Val::Leaf)
+            b.op(OpId::AsStrided, args).map(Val::Leaf)
         },
     )
     .doc("any sizes and strides over the elements in row-major order");

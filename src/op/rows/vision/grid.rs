@@ -3,7 +3,7 @@
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{native, zeros};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -52,8 +52,8 @@ fn sampler(name: &'static str, schema: &'static str) -> Op {
 
 fn by_rank(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     match c.leaf("input")?.rank()? {
-        4 => b.call("grid_sampler_2d", c.args.clone()),
-        5 => b.call("grid_sampler_3d", c.args.clone()),
+        4 => b.call(OpId::GridSampler2d, c.args.clone()),
+        5 => b.call(OpId::GridSampler3d, c.args.clone()),
         n => Err(OpError::shape(format!(
             "grid_sampler(): expected 4D or 5D input, but got {n}D"
         ))),
@@ -77,7 +77,7 @@ fn by_name(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let padding = find("padding_mode", &["zeros", "border", "reflection"])?;
     let align = Val::Bool(!c.is_none("align_corners") && c.bool("align_corners")?);
     b.call(
-        "grid_sampler",
+        OpId::GridSampler,
         vec![c.get("input").clone(), c.get("grid").clone(), mode, padding, align],
     )
 }
@@ -286,7 +286,7 @@ fn coordinates(b: &mut dyn Build, n: &Dim, align: bool, dtype: DType) -> OpResul
         return b.full(&[Dim::Const(1)], Val::int(0), dtype);
     }
     let line = b.op(
-        "linspace",
+        OpId::Linspace,
         [Val::int(-1), Val::int(1), Val::Int(n.clone()), Val::DType(dtype)],
     )?;
     if align {
@@ -295,8 +295,8 @@ fn coordinates(b: &mut dyn Build, n: &Dim, align: bool, dtype: DType) -> OpResul
     let Some(k) = n.as_const().filter(|&k| k > 0) else {
         return Err(OpError::shape("affine_grid needs known sizes"));
     };
-    let line = b.binary("mul", &line, Val::int(k - 1))?;
-    b.binary("div", &line, Val::int(k))
+    let line = b.binary(OpId::Mul, &line, Val::int(k - 1))?;
+    b.binary(OpId::Div, &line, Val::int(k))
 }
 
 fn affine_grid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
@@ -324,7 +324,7 @@ fn affine_grid(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let line = b.reshape(&line, &shape)?;
         let mut full = space.to_vec();
         full.push(Dim::Const(1));
-        parts.push(b.op("expand", [line.into(), dims_val(&full)])?);
+        parts.push(b.op(OpId::Expand, [line.into(), dims_val(&full)])?);
     }
     let mut full = space.to_vec();
     full.push(Dim::Const(1));

@@ -10,7 +10,7 @@ mod rois;
 use crate::diag::Code;
 use crate::op::emit::{dims_val, ints_val};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -81,7 +81,7 @@ fn patch_merging_pad(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     let x = c.leaf("x")?;
     let (lead, [h, w], _) = image(x)?;
     let pad = ints_val(&[0, 0, 0, w % 2, 0, h % 2]);
-    let x = b.op("constant_pad_nd", [x.into(), pad, Val::int(0)])?;
+    let x = b.op(OpId::ConstantPadNd, [x.into(), pad, Val::int(0)])?;
     let at = lead.len();
     let mut parts = vec![];
     for (i, j) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
@@ -96,8 +96,8 @@ fn relative_position_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<T
     let n = sizes.iter().try_fold(1i64, |n, &s| n.checked_mul(s));
     let n = n.ok_or_else(|| OpError::arg("window_size", "the product of window_size overflows"))?;
     let indices = Val::List(vec![c.get("relative_position_index").clone()]);
-    let rows = b.op("index", [c.get("relative_position_bias_table").clone(), indices])?;
-    let grid = b.op("reshape", [rows.into(), ints_val(&[n, n, -1])])?;
+    let rows = b.op(OpId::Index, [c.get("relative_position_bias_table").clone(), indices])?;
+    let grid = b.op(OpId::Reshape, [rows.into(), ints_val(&[n, n, -1])])?;
     let heads = b.permute(&grid, &[2, 0, 1])?;
     b.unsqueeze(&heads, 0).map(Val::Leaf)
 }
@@ -198,7 +198,7 @@ impl Windows {
             return Ok(x.clone());
         }
         let shifts = self.shift.map(|s| s * sign);
-        b.op("roll", [x.into(), ints_val(&shifts), ints_val(&[1, 2])])
+        b.op(OpId::Roll, [x.into(), ints_val(&shifts), ints_val(&[1, 2])])
     }
 
     /// Which of the regions that the shift brought together each place is in, as `[windows, area]`.
@@ -206,20 +206,20 @@ impl Windows {
         let mut along = vec![];
         for d in 0..2 {
             let (n, w, s) = (self.size[d], self.window[d], self.shift[d]);
-            let i = b.op("arange", [Val::int(0), Val::int(n)])?;
+            let i = b.op(OpId::Arange, [Val::int(0), Val::int(n)])?;
             let mut region = b.full(&[Dim::Const(n)], Val::int(0), dtype)?;
             if s > 0 {
                 for edge in [n - w, n - s] {
-                    let behind = b.binary("ge", &i, Val::int(edge))?;
+                    let behind = b.binary(OpId::Ge, &i, Val::int(edge))?;
                     let behind = b.to_dtype(&behind, dtype)?;
-                    region = b.binary("add", &region, &behind)?;
+                    region = b.binary(OpId::Add, &region, &behind)?;
                 }
             }
             along.push(region);
         }
         let rows = b.unsqueeze(&along[0], 1)?;
-        let rows = b.binary("mul", &rows, Val::int(3))?;
-        let grid = b.binary("add", &rows, &along[1])?;
+        let rows = b.binary(OpId::Mul, &rows, Val::int(3))?;
+        let grid = b.binary(OpId::Add, &rows, &along[1])?;
         let [nh, nw] = self.counts().map(Dim::Const);
         let [wh, ww] = self.window.map(Dim::Const);
         let grid = b.reshape(&grid, &[nh.clone(), wh, nw.clone(), ww])?;
@@ -234,8 +234,8 @@ impl Windows {
         }
         let regions = self.regions(b, scores.dtype())?;
         let (columns, rows) = (b.unsqueeze(&regions, 1)?, b.unsqueeze(&regions, 2)?);
-        let differ = b.binary("ne", &columns, &rows)?;
-        let mask = b.op("where", [differ.into(), Val::Float(-100.0), Val::Float(0.0)])?;
+        let differ = b.binary(OpId::Ne, &columns, &rows)?;
+        let mask = b.op(OpId::Where, [differ.into(), Val::Float(-100.0), Val::Float(0.0)])?;
         let mask = b.to_dtype(&mask, scores.dtype())?;
         let mask = b.unsqueeze(&mask, 1)?;
         let shape = scores.shape()?.to_vec();
@@ -243,7 +243,7 @@ impl Windows {
         let mut apart = vec![self.batch.clone(), Dim::Const(count)];
         apart.extend_from_slice(&shape[1..]);
         let wide = b.reshape(scores, &apart)?;
-        let masked = b.binary("add", &wide, &mask)?;
+        let masked = b.binary(OpId::Add, &wide, &mask)?;
         b.reshape(&masked, &shape)
     }
 }
@@ -251,7 +251,7 @@ impl Windows {
 fn shifted_window_attention(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let (win, [h, w]) = Windows::of(c)?;
     let pad = ints_val(&[0, 0, 0, win.size[1] - w, 0, win.size[0] - h]);
-    let x = b.op("constant_pad_nd", [c.get("input").clone(), pad, Val::int(0)])?;
+    let x = b.op(OpId::ConstantPadNd, [c.get("input").clone(), pad, Val::int(0)])?;
     let x = win.roll(b, &x, -1)?;
     let x = win.split(b, &x)?;
     let y = attend(b, c, &win, &x)?;
@@ -270,7 +270,7 @@ fn qkv_bias(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     let zeros = b.full(std::slice::from_ref(&third), Val::int(0), bias.dtype())?;
     let end = third.mul(&Dim::Const(2));
     b.op(
-        "slice_scatter",
+        OpId::SliceScatter,
         [bias.into(), zeros.into(), Val::int(0), Val::Int(third), Val::Int(end)],
     )
     .map(Val::Leaf)
@@ -286,7 +286,7 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpR
     };
     let width = channels / heads;
     let bias = qkv_bias(b, c)?;
-    let qkv = b.op("linear", [x.into(), c.get("qkv_weight").clone(), bias])?;
+    let qkv = b.op(OpId::Linear, [x.into(), c.get("qkv_weight").clone(), bias])?;
     let n = x.shape()?[0].clone();
     let [area, k, h, d] = [win.area(), 3, heads, width].map(Dim::Const);
     let qkv = b.reshape(&qkv, &[n.clone(), area.clone(), k, h, d])?;
@@ -295,36 +295,37 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, win: &Windows, x: &Traced) -> OpR
     let (q, k, v) = (part(0)?, part(1)?, part(2)?);
     let scores = match c.opt_leaf("logit_scale") {
         Some(scale) => {
-            let unit = |b: &mut dyn Build, t: &Traced| b.op("normalize", [t.into(), Val::Float(2.0), ints_val(&[-1])]);
+            let unit =
+                |b: &mut dyn Build, t: &Traced| b.op(OpId::Normalize, [t.into(), Val::Float(2.0), ints_val(&[-1])]);
             let (q, k) = (unit(b, &q)?, unit(b, &k)?);
             let kt = b.transpose(&k, 2, 3)?;
             let scores = b.matmul(&q, &kt)?;
-            let scale = b.op("clamp", [scale.into(), Val::None, Val::Float(100f64.ln())])?;
-            let scale = b.unary("exp", &scale)?;
-            b.binary("mul", &scores, &scale)?
+            let scale = b.op(OpId::Clamp, [scale.into(), Val::None, Val::Float(100f64.ln())])?;
+            let scale = b.unary(OpId::Exp, &scale)?;
+            b.binary(OpId::Mul, &scores, &scale)?
         }
         None => {
-            let q = b.binary("mul", &q, Val::Float((width as f64).powf(-0.5)))?;
+            let q = b.binary(OpId::Mul, &q, Val::Float((width as f64).powf(-0.5)))?;
             let kt = b.transpose(&k, 2, 3)?;
             b.matmul(&q, &kt)?
         }
     };
-    let scores = b.binary("add", &scores, c.leaf("relative_position_bias")?)?;
+    let scores = b.binary(OpId::Add, &scores, c.leaf("relative_position_bias")?)?;
     let scores = win.mask(b, &scores)?;
     let p = crate::op::rows::norms::softmax::softmax(b, &scores, 3)?;
     let p = b.op(
-        "dropout",
+        OpId::Dropout,
         [p.into(), c.get("attention_dropout").clone(), c.get("training").clone()],
     )?;
     let y = b.matmul(&p, &v)?;
     let y = b.permute(&y, &[0, 2, 1, 3])?;
-    let y = b.op("reshape", [y.into(), dims_val(&[n, area, win.channels.clone()])])?;
+    let y = b.op(OpId::Reshape, [y.into(), dims_val(&[n, area, win.channels.clone()])])?;
     let y = b.op(
-        "linear",
+        OpId::Linear,
         [y.into(), c.get("proj_weight").clone(), c.get("proj_bias").clone()],
     )?;
     b.op(
-        "dropout",
+        OpId::Dropout,
         [y.into(), c.get("dropout").clone(), c.get("training").clone()],
     )
 }

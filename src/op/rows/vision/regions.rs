@@ -2,7 +2,7 @@
 
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Effect, Op, OpError, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
 /// The rows.
@@ -20,7 +20,7 @@ fn of_boxes() -> Vec<Op> {
             "roi_align_of",
             "roi_align(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1, bool \
              aligned=False) -> Tensor",
-            |b, c| features(b, c, "roi_align", &["sampling_ratio", "aligned"]),
+            |b, c| features(b, c, OpId::RoiAlign, &["sampling_ratio", "aligned"]),
         )
         .doc("roi_align of boxes `[image, x1, y1, x2, y2]`, or of a list with the boxes `[x1, y1, x2, y2]` of each image")
         .spelled("torchvision.ops.roi_align.roi_align torchvision.ops.roi_align")
@@ -31,7 +31,7 @@ fn of_boxes() -> Vec<Op> {
         Op::composite(
             "roi_pool_of",
             "roi_pool(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
-            |b, c| features(b, c, "roi_pool", &[]),
+            |b, c| features(b, c, OpId::RoiPool, &[]),
         )
         .doc("roi_pool of boxes as roi_align_of takes them")
         .spelled("torchvision.ops.roi_pool.roi_pool torchvision.ops.roi_pool")
@@ -39,7 +39,7 @@ fn of_boxes() -> Vec<Op> {
         Op::composite(
             "ps_roi_align_of",
             "ps_roi_align(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1) -> Tensor",
-            |b, c| features(b, c, "ps_roi_align", &["sampling_ratio"]),
+            |b, c| features(b, c, OpId::PsRoiAlign, &["sampling_ratio"]),
         )
         .doc("ps_roi_align of boxes as roi_align_of takes them")
         .spelled("torchvision.ops.ps_roi_align.ps_roi_align torchvision.ops.ps_roi_align")
@@ -50,7 +50,7 @@ fn of_boxes() -> Vec<Op> {
         Op::composite(
             "ps_roi_pool_of",
             "ps_roi_pool(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
-            |b, c| features(b, c, "ps_roi_pool", &[]),
+            |b, c| features(b, c, OpId::PsRoiPool, &[]),
         )
         .doc("ps_roi_pool of boxes as roi_align_of takes them")
         .spelled("torchvision.ops.ps_roi_pool.ps_roi_pool torchvision.ops.ps_roi_pool")
@@ -83,7 +83,7 @@ fn numbered(b: &mut dyn Build, boxes: &Val<Traced>) -> OpResult<Traced> {
 }
 
 /// The first result of the op `name`, whose further parameters are `more`.
-fn features(b: &mut dyn Build, c: &Call<Traced>, name: &str, more: &[&str]) -> OpResult<Val<Traced>> {
+fn features(b: &mut dyn Build, c: &Call<Traced>, name: OpId, more: &[&str]) -> OpResult<Val<Traced>> {
     let rois = numbered(b, c.get("boxes"))?;
     let size = c.ints("output_size")?;
     let mut args = vec![c.get("input").clone(), rois.into(), c.get("spatial_scale").clone()];
@@ -147,7 +147,7 @@ fn deform(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     let masked = c.opt_leaf("mask").is_some();
     args.extend([Val::int(channels / per_group), Val::int(groups), Val::Bool(masked)]);
-    b.call("deform_conv2d", args)
+    b.call(OpId::DeformConv2d, args)
 }
 
 /// DropBlock, which drops nothing in evaluation.
@@ -210,24 +210,24 @@ fn drop_block(b: &mut dyn Build, c: &Call<Traced>, spatial: usize) -> OpResult<V
     let mut shape = x.shape()?[..2].to_vec();
     shape.extend(centres.iter().map(|&n| Dim::Const(n)));
     let noise = b.full(&shape, Val::int(0), x.dtype())?;
-    let noise = b.op("bernoulli", [noise.into(), Val::Float(gamma)])?;
+    let noise = b.op(OpId::Bernoulli, [noise.into(), Val::Float(gamma)])?;
     let half = block / 2;
     let noise = b.op(
-        "constant_pad_nd",
+        OpId::ConstantPadNd,
         [noise.into(), ints_val(&vec![half; 2 * spatial]), Val::int(0)],
     )?;
     let every = |n: i64| ints_val(&vec![n; spatial]);
-    let pool = if spatial == 2 { "max_pool2d" } else { "max_pool3d" };
+    let pool = if spatial == 2 { OpId::MaxPool2d } else { OpId::MaxPool3d };
     let dropped = b.op(pool, [noise.into(), every(block), every(1), every(half)])?;
-    let kept = b.binary("rsub", &dropped, Val::int(1))?;
+    let kept = b.binary(OpId::Rsub, &dropped, Val::int(1))?;
     let all: Vec<usize> = (0..rank).collect();
-    let sum = b.reduce("sum", &kept, &all, false)?;
-    let sum = b.binary("add", &sum, c.get("eps").clone())?;
+    let sum = b.reduce(OpId::Sum, &kept, &all, false)?;
+    let sum = b.binary(OpId::Add, &sum, c.get("eps").clone())?;
     let count = b.op(
-        "full",
+        OpId::Full,
         [ints_val(&[]), Val::Int(kept.ty.numel()), Val::DType(x.dtype())],
     )?;
-    let scale = b.binary("div", &count, &sum)?;
-    let y = b.binary("mul", x, &kept)?;
-    b.binary("mul", &y, &scale).map(Val::Leaf)
+    let scale = b.binary(OpId::Div, &count, &sum)?;
+    let y = b.binary(OpId::Mul, x, &kept)?;
+    b.binary(OpId::Mul, &y, &scale).map(Val::Leaf)
 }

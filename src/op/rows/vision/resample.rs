@@ -3,7 +3,7 @@
 use super::resample_bytes::{Taps, fixed_point};
 use crate::op::rows::dense::{native, zeros};
 use crate::op::rows::spell::{list_text, text};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -412,15 +412,21 @@ fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         c.get("align_corners").clone()
     };
     let row = match (mode, n, smooth) {
-        ("nearest", 1..=3, false) => format!("upsample_nearest{n}d"),
-        ("nearest-exact", 1..=3, false) => format!("_upsample_nearest_exact{n}d"),
-        ("area", 1..=3, false) => return b.call(&format!("adaptive_avg_pool{n}d"), vec![x.into(), list(size)]),
-        ("linear", 1, false) => "upsample_linear1d".into(),
-        ("bilinear", 2, false) => "upsample_bilinear2d".into(),
-        ("bilinear", 2, true) => "_upsample_bilinear2d_aa".into(),
-        ("trilinear", 3, false) => "upsample_trilinear3d".into(),
-        ("bicubic", 2, false) => "upsample_bicubic2d".into(),
-        ("bicubic", 2, true) => "_upsample_bicubic2d_aa".into(),
+        ("nearest", 1, false) => OpId::UpsampleNearest1d,
+        ("nearest", 2, false) => OpId::UpsampleNearest2d,
+        ("nearest", 3, false) => OpId::UpsampleNearest3d,
+        ("nearest-exact", 1, false) => OpId::_UpsampleNearestExact1d,
+        ("nearest-exact", 2, false) => OpId::_UpsampleNearestExact2d,
+        ("nearest-exact", 3, false) => OpId::_UpsampleNearestExact3d,
+        ("area", 1, false) => return b.call(OpId::AdaptiveAvgPool1d, vec![x.into(), list(size)]),
+        ("area", 2, false) => return b.call(OpId::AdaptiveAvgPool2d, vec![x.into(), list(size)]),
+        ("area", 3, false) => return b.call(OpId::AdaptiveAvgPool3d, vec![x.into(), list(size)]),
+        ("linear", 1, false) => OpId::UpsampleLinear1d,
+        ("bilinear", 2, false) => OpId::UpsampleBilinear2d,
+        ("bilinear", 2, true) => OpId::_UpsampleBilinear2dAa,
+        ("trilinear", 3, false) => OpId::UpsampleTrilinear3d,
+        ("bicubic", 2, false) => OpId::UpsampleBicubic2d,
+        ("bicubic", 2, true) => OpId::_UpsampleBicubic2dAa,
         _ => {
             return Err(OpError::arg(
                 "mode",
@@ -434,5 +440,5 @@ fn interpolate(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
     }
     args.extend(vec![Val::None; n]);
     args.push(list(scale));
-    b.call(&row, args)
+    b.call(row, args)
 }

@@ -6,7 +6,7 @@ use crate::graph::{Graph, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::layout::{Layout, has_format, of_view};
 use crate::op::view::BITS;
-use crate::op::{Call, Meaning, Op, OpResult};
+use crate::op::{Call, Meaning, Op, OpId, OpResult};
 use crate::pass::build::full_args;
 use crate::pass::decompose_node;
 use crate::types::{TensorType, Val};
@@ -31,7 +31,10 @@ impl Functionalize<'_> {
         if self.is_operand(graph, n, op, resolved)? {
             return Ok(());
         }
-        if matches!(op.meaning, Meaning::Decompose(_)) && !matches!(op.name, "to" | "type_as") && op.aliases {
+        if matches!(op.meaning, Meaning::Decompose(_))
+            && !matches!(op.id(), Some(OpId::To | OpId::TypeAs))
+            && op.aliases
+        {
             // `split`, `chunk`, `getattr(x, "T")`: views one by one.
             self.normalize.rewrite(graph, n, resolved)?;
             let made = graph.id_bound();
@@ -49,7 +52,7 @@ impl Functionalize<'_> {
         let (Some(from), Some(to)) = (tensor_type(graph, x), tensor_type(graph, n)) else {
             return Ok(());
         };
-        if op.name == BITS && from.dtype != to.dtype {
+        if op.is(BITS) && from.dtype != to.dtype {
             let parent = self.place(graph, x);
             let layout = self.view_layout(graph, n, op, &parent)?;
             let place = step_from(graph, n, op, &parent, layout)?;
@@ -58,7 +61,7 @@ impl Functionalize<'_> {
         }
         if op.view.is_none() {
             // A conversion that converts nothing gives its operand.
-            let copies = full_args(op, graph, n)?.contains(&Val::Bool(true)) && op.name == "to";
+            let copies = full_args(op, graph, n)?.contains(&Val::Bool(true)) && op.is(OpId::To);
             let place = self.place(graph, x);
             if from == to && !copies && !moves(&types_of(graph, n, op)?, place.layout.as_ref()) {
                 self.places.insert(n, place);
@@ -100,7 +103,7 @@ impl Functionalize<'_> {
         if op.view.is_none() {
             return Ok(None);
         }
-        if op.name == "contiguous" && parent.layout.as_ref().and_then(|at| has_format(&call, at)) == Some(false) {
+        if op.is(OpId::Contiguous) && parent.layout.as_ref().and_then(|at| has_format(&call, at)) == Some(false) {
             return Ok(None);
         }
         let layout = parent.layout.as_ref().and_then(|at| of_view(&call, at));

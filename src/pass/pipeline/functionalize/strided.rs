@@ -9,15 +9,18 @@ use crate::op::emit::{dims_val, ints_val};
 use crate::op::layout::{Layout, Window};
 use crate::op::sharing::is_expanded;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{self, Build, Call, Op, OpError, OpResult, lift};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, lift};
 use crate::pass::build::full_args;
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// Whether the call reads the memory of its first argument rather than its elements.
 pub(super) fn reads_storage(resolved: &Resolved) -> bool {
-    resolved
-        .op()
-        .is_some_and(|op| matches!(op.name, "as_strided" | "as_strided_scatter" | "resize" | "resize_as"))
+    resolved.op().is_some_and(|op| {
+        matches!(
+            op.id(),
+            Some(OpId::AsStrided | OpId::AsStridedScatter | OpId::Resize | OpId::ResizeAs)
+        )
+    })
 }
 
 impl Functionalize<'_> {
@@ -68,9 +71,9 @@ impl Functionalize<'_> {
         resolved: &Resolved,
     ) -> Result<(), Fail> {
         self.normalize.rewrite(graph, n, resolved)?;
-        match op.name {
-            "as_strided" => return self.strided_view(graph, n, op).map(|_| ()),
-            "resize" | "resize_as" => return self.resized(graph, n, op),
+        match op.id() {
+            Some(OpId::AsStrided) => return self.strided_view(graph, n, op).map(|_| ()),
+            Some(OpId::Resize | OpId::ResizeAs) => return self.resized(graph, n, op),
             _ => {}
         }
         let (parent, steps, _) = self.window(graph, n, op)?;
@@ -250,12 +253,12 @@ impl Functionalize<'_> {
         if order.iter().enumerate().any(|(i, &d)| i != d) {
             at.shape = Some(order.iter().map(|&d| shape[d].clone()).collect());
             let dims: Vec<i64> = order.iter().map(|&d| d as i64).collect();
-            steps.push(step("permute", vec![ints_val(&dims)], &at));
+            steps.push(step(OpId::Permute, vec![ints_val(&dims)], &at));
         }
         let mut count = at.numel();
         if at.dtype != dtype {
             at.shape = Some(vec![count.clone()]);
-            steps.push(step("reshape", vec![dims_val(std::slice::from_ref(&count))], &at));
+            steps.push(step(OpId::Reshape, vec![dims_val(std::slice::from_ref(&count))], &at));
             let bytes = count.mul(&Dim::from(at.dtype.size()));
             count = bytes.exact_div(&Dim::from(dtype.size()))?;
             at = TensorType::new(dtype, vec![count.clone()]);
@@ -265,8 +268,8 @@ impl Functionalize<'_> {
     }
 }
 
-fn step(name: &str, rest: Vec<Arg>, ty: &TensorType) -> Step {
-    let op = op::by_name(name).unwrap_or_else(|| panic!("`{name}` is a row of the table"));
+fn step(id: OpId, rest: Vec<Arg>, ty: &TensorType) -> Step {
+    let op = id.op();
     let mut args = vec![Val::None];
     args.extend(rest);
     args.extend(
@@ -289,7 +292,7 @@ pub(super) fn window_step(window: &Window, offset: &Dim, dtype: DType) -> OpResu
         dims_val(&window.strides),
         Val::Int(offset.clone()),
     ];
-    Ok(step("strided", args, &TensorType::new(dtype, window.size.clone())))
+    Ok(step(OpId::Strided, args, &TensorType::new(dtype, window.size.clone())))
 }
 
 fn unknown(n: NodeId, graph: &Graph) -> OpError {

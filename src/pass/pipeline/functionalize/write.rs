@@ -64,7 +64,7 @@ impl Functionalize<'_> {
         let wanted: Vec<_> = targets.iter().map(|&x| tensor_type(graph, x)).collect();
         let values = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
             let traced = args.iter().map(|a| b.trace(a)).collect();
-            let results = b.call(op.name, traced)?;
+            let results = b.call_row(op, traced)?;
             let results = results.items().unwrap_or_default().to_vec();
             let b: &mut dyn Build = b;
             let cast = |(v, want): (Val<Traced>, Option<TensorType>)| match (v, want) {
@@ -104,8 +104,8 @@ impl Functionalize<'_> {
                 op,
                 args: args.iter().map(|a| b.trace(a)).collect(),
             };
-            let form = running::functional(&call).ok_or_else(|| OpError::shape("no statistics to update"))??;
-            let results = b.call(form.call.op.name, form.call.args.clone())?;
+            let form = running::functional(&call).ok_or_else(|| OpError::shape("no statistics to update"))?;
+            let results = b.call_row(form.call.op, form.call.args.clone())?;
             let results = results.items().unwrap_or_default();
             Ok((GraphBuilder::arg(&form.own(&call, results)), form.writes(results)))
         })?;

@@ -14,7 +14,7 @@ mod tests;
 use super::dce;
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, InsertPoint, NodeId};
-use crate::op::{Build, OpResult, Traced};
+use crate::op::{Build, OpId, OpResult, Traced};
 use crate::pass::build::{GraphBuilder, Source};
 use crate::pass::{Context, each_graph};
 use crate::types::{Dim, Val};
@@ -107,7 +107,7 @@ fn layer(m: &Matcher, states: Vec<NodeId>, steps: &HashMap<NodeId, Step>) -> Opt
 /// The nodes that join all states along a new or a leading dim of size 1.
 fn joins(m: &Matcher, states: &[NodeId], reversed: bool) -> Vec<(NodeId, bool)> {
     let join = |n: NodeId| {
-        let args = m.call(n, &["cat"])?;
+        let args = m.call(n, &[OpId::Cat])?;
         let items: Vec<NodeId> = args[0]
             .items()?
             .iter()
@@ -169,7 +169,7 @@ impl Layer {
                 false => {
                     let at = if self.reversed { self.states.len() - 1 - i } else { i };
                     let args = [out.into(), Val::int(0), Val::int(at as i64)];
-                    (b as &mut dyn Build).op("select", args)?
+                    (b as &mut dyn Build).op(OpId::Select, args)?
                 }
             };
             made.push((h, (b as &mut dyn Build).reshape(&state, &shape)?));
@@ -234,5 +234,5 @@ impl Layer {
 }
 
 fn flip(b: &mut dyn Build, x: &Traced) -> OpResult<Traced> {
-    b.op("flip", [x.into(), Val::List(vec![Val::int(0)])])
+    b.op(OpId::Flip, [x.into(), Val::List(vec![Val::int(0)])])
 }

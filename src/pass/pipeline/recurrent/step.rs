@@ -1,7 +1,8 @@
 //! One step of a recurrent layer, written out.
 
 use crate::graph::{Arg, Graph, NodeId};
-use crate::pass::build::{ITEM, full_args};
+use crate::op::OpId;
+use crate::pass::build::full_args;
 use crate::pass::canonical_op;
 use crate::types::Val;
 
@@ -9,7 +10,7 @@ use crate::types::Val;
 #[derive(Clone, Copy)]
 pub(super) struct Step {
     /// The row of the op table: `lstm`, `gru`, `rnn_tanh` or `rnn_relu`.
-    pub cell: &'static str,
+    pub cell: OpId,
     /// The cell state that the step gives, of an LSTM.
     pub c: Option<NodeId>,
     pub before: NodeId,
@@ -37,13 +38,13 @@ pub(super) struct Matcher<'g> {
 
 impl Matcher<'_> {
     /// The arguments of `n`, one per parameter, if it calls one of these ops.
-    pub fn call(&self, n: NodeId, ops: &[&str]) -> Option<Vec<Arg>> {
-        let op = canonical_op(self.graph, n).filter(|op| ops.contains(&op.name))?;
+    pub fn call(&self, n: NodeId, ops: &[OpId]) -> Option<Vec<Arg>> {
+        let op = canonical_op(self.graph, n).filter(|op| op.id().is_some_and(|id| ops.contains(&id)))?;
         full_args(op, self.graph, n).ok()
     }
 
     /// The tensor operands of a call with two, in both orders.
-    fn both(&self, n: NodeId, op: &str) -> Option<[(NodeId, NodeId); 2]> {
+    fn both(&self, n: NodeId, op: OpId) -> Option<[(NodeId, NodeId); 2]> {
         let args = self.call(n, &[op])?;
         // `add` and `sub` have a factor.
         if args.get(2).is_some_and(|a| a.as_f64() != Some(1.0)) {
@@ -60,7 +61,10 @@ impl Matcher<'_> {
     /// The value behind views that keep the order of its elements.
     pub fn strip(&self, mut n: NodeId) -> NodeId {
         while let Some(Val::Leaf(x)) = self
-            .call(n, &["view", "reshape", "squeeze", "unsqueeze", "clone"])
+            .call(
+                n,
+                &[OpId::View, OpId::Reshape, OpId::Squeeze, OpId::Unsqueeze, OpId::Clone],
+            )
             .and_then(|a| a.first().cloned())
         {
             n = x;
@@ -70,25 +74,25 @@ impl Matcher<'_> {
 
     /// What is split, if `n` is piece `k` of a tensor split into `of` equal pieces along its last dim.
     fn piece(&self, n: NodeId, k: i64, of: usize) -> Option<NodeId> {
-        let args = self.call(n, &[ITEM])?;
+        let args = self.call(n, &[OpId::ItemOf])?;
         let split = *args[0].as_leaf().filter(|_| args[1].as_int() == Some(k))?;
-        let x = *self.call(split, &["split_with_sizes", "split", "chunk"])?[0].as_leaf()?;
+        let x = *self.call(split, &[OpId::SplitWithSizes, OpId::Split, OpId::Chunk])?[0].as_leaf()?;
         let (whole, part) = (self.shape(x)?, self.shape(n)?);
         let last = whole.len().checked_sub(1)?;
         (part.len() == whole.len() && part[..last] == whole[..last] && part[last] * of == whole[last]).then_some(x)
     }
 
     /// What `f` is taken of.
-    fn of(&self, n: NodeId, f: &str) -> Option<NodeId> {
+    fn of(&self, n: NodeId, f: OpId) -> Option<NodeId> {
         self.call(n, &[f])?[0].as_leaf().copied()
     }
 
     fn product(&self, n: NodeId) -> Option<Product> {
         let n = self.strip(n);
-        let (x, w, bias) = if let Some(args) = self.call(n, &["mm"]) {
+        let (x, w, bias) = if let Some(args) = self.call(n, &[OpId::Mm]) {
             (*args[0].as_leaf()?, *args[1].as_leaf()?, None)
         } else {
-            let args = self.call(n, &["addmm"])?;
+            let args = self.call(n, &[OpId::Addmm])?;
             if args[3..].iter().any(|a| a.as_f64() != Some(1.0)) {
                 return None;
             }
@@ -115,9 +119,9 @@ impl Matcher<'_> {
     /// The inputs' products and the place in them that `n` is a slice of.
     fn slice(&self, n: NodeId) -> Option<(NodeId, i64)> {
         let n = self.strip(n);
-        let (args, step) = match self.call(n, &["select"]) {
+        let (args, step) = match self.call(n, &[OpId::Select]) {
             Some(args) => (args, false),
-            None => (self.call(n, &["slice"])?, true),
+            None => (self.call(n, &[OpId::Slice])?, true),
         };
         let x = *args[0].as_leaf()?;
         let at = args[2].as_int()?;
@@ -126,19 +130,19 @@ impl Matcher<'_> {
     }
 
     pub fn step(&self, h: NodeId) -> Option<Step> {
-        match self.graph[h].target() {
-            "mul" => self.lstm(h),
-            "mm" => self.projected(h),
-            "add" => self.gru(h),
-            "tanh" => self.plain(h, "rnn_tanh"),
-            "relu" => self.plain(h, "rnn_relu"),
+        match self.graph[h].op_id()? {
+            OpId::Mul => self.lstm(h),
+            OpId::Mm => self.projected(h),
+            OpId::Add => self.gru(h),
+            OpId::Tanh => self.plain(h, OpId::Tanh, OpId::RnnTanh),
+            OpId::Relu => self.plain(h, OpId::Relu, OpId::RnnRelu),
             _ => None,
         }
     }
 
     /// `h = f(W x + U h0)`.
-    fn plain(&self, h: NodeId, cell: &'static str) -> Option<Step> {
-        let sum = self.of(h, self.graph[h].target())?;
+    fn plain(&self, h: NodeId, f: OpId, cell: OpId) -> Option<Step> {
+        let sum = self.of(h, f)?;
         let (product, (inputs, at)) = self.sum_of_products(sum)?;
         Some(Step {
             cell,
@@ -154,7 +158,7 @@ impl Matcher<'_> {
 
     /// `U h0 + W x`: the first product, and of what the second is a slice.
     fn sum_of_products(&self, n: NodeId) -> Option<(Product, (NodeId, i64))> {
-        let sides = self.both(n, "add")?;
+        let sides = self.both(n, OpId::Add)?;
         sides
             .into_iter()
             .find_map(|(a, b)| Some((self.product(a)?, self.slice(b)?)))
@@ -163,7 +167,7 @@ impl Matcher<'_> {
     /// The products of all inputs, if `n` is that, and whether it is in reverse.
     pub fn inputs(&self, n: NodeId) -> Option<(Product, bool)> {
         let n = self.strip(n);
-        let flip = self.call(n, &["flip"]).filter(|args| {
+        let flip = self.call(n, &[OpId::Flip]).filter(|args| {
             let dims = args[1].items().unwrap_or_default();
             matches!(dims, [d] if d.as_int() == Some(0) || d.as_int() == Some(-3))
         });
@@ -178,15 +182,15 @@ impl Matcher<'_> {
     /// `x @ weight.T + bias` for `x` of rank 3, with the weight repeated.
     fn batched(&self, n: NodeId) -> Option<Product> {
         let n = self.strip(n);
-        let sum = self.both(n, "add").and_then(|sides| {
+        let sum = self.both(n, OpId::Add).and_then(|sides| {
             let bias = |b: NodeId| self.shape(b).is_some_and(|s| s.len() == 1);
             sides.into_iter().find(|(_, b)| bias(*b))
         });
         let (n, bias) = sum.map_or((n, None), |(a, b)| (self.strip(a), Some(b)));
-        let args = self.call(n, &["bmm", "matmul"])?;
+        let args = self.call(n, &[OpId::Bmm, OpId::Matmul])?;
         let (x, mut w) = (*args[0].as_leaf()?, *args[1].as_leaf()?);
         while self.shape(w)?.len() > 2 {
-            w = *self.call(w, &["view", "reshape", "expand"])?[0].as_leaf()?;
+            w = *self.call(w, &[OpId::View, OpId::Reshape, OpId::Expand])?[0].as_leaf()?;
         }
         let sizes = self.shape(n)?;
         let whole = sizes.len() == 3 && self.shape(x)?[..2] == sizes[..2];
@@ -200,35 +204,40 @@ impl Matcher<'_> {
 
     /// The matrix whose transpose `w` is.
     fn transposed(&self, w: NodeId) -> Option<NodeId> {
-        let (args, rank) = (self.call(w, &["permute", "transpose", "t"])?, self.shape(w)?.len());
+        let (args, rank) = (
+            self.call(w, &[OpId::Permute, OpId::Transpose, OpId::T])?,
+            self.shape(w)?.len(),
+        );
         (rank == 2 && self.swaps(&args)).then_some(*args[0].as_leaf()?)
     }
 
     /// `h = sigmoid(o) * tanh(c)`, `c = sigmoid(f) * c0 + sigmoid(i) * tanh(g)`, `[i, f, g, o] = W x + U h0`.
     fn lstm(&self, h: NodeId) -> Option<Step> {
         let (c, o) = self
-            .both(h, "mul")?
+            .both(h, OpId::Mul)?
             .into_iter()
-            .find_map(|(a, b)| Some((self.of(a, "tanh")?, self.of(b, "sigmoid")?)))?;
+            .find_map(|(a, b)| Some((self.of(a, OpId::Tanh)?, self.of(b, OpId::Sigmoid)?)))?;
         let gates = self.piece(o, 3, 4)?;
-        let gate = |n: NodeId, f: &str, k: i64| Some(self.piece(self.of(n, f)?, k, 4)? == gates);
+        let gate = |n: NodeId, f: OpId, k: i64| Some(self.piece(self.of(n, f)?, k, 4)? == gates);
         let new = |n: NodeId| {
-            let sides = self.both(n, "mul")?;
-            let is = |(i, g)| gate(i, "sigmoid", 0) == Some(true) && gate(g, "tanh", 2) == Some(true);
+            let sides = self.both(n, OpId::Mul)?;
+            let is = |(i, g)| gate(i, OpId::Sigmoid, 0) == Some(true) && gate(g, OpId::Tanh, 2) == Some(true);
             sides.into_iter().any(is).then_some(())
         };
         let kept = |n: NodeId| {
-            let sides = self.both(n, "mul")?;
-            let old = sides.into_iter().find(|(f, _)| gate(*f, "sigmoid", 1) == Some(true));
+            let sides = self.both(n, OpId::Mul)?;
+            let old = sides
+                .into_iter()
+                .find(|(f, _)| gate(*f, OpId::Sigmoid, 1) == Some(true));
             old.map(|(_, c)| c)
         };
         let c_before = self
-            .both(c, "add")?
+            .both(c, OpId::Add)?
             .into_iter()
             .find_map(|(a, b)| new(b).and_then(|()| kept(a)))?;
         let (product, (inputs, at)) = self.sum_of_products(gates)?;
         Some(Step {
-            cell: "lstm",
+            cell: OpId::Lstm,
             c: Some(c),
             before: self.strip(product.x),
             c_before: Some(c_before),
@@ -251,7 +260,7 @@ impl Matcher<'_> {
             }
             x = *self.graph[x].args().first()?.as_leaf()?;
         }
-        let step = self.call(inner, &["mul"]).and_then(|_| self.lstm(inner))?;
+        let step = self.call(inner, &[OpId::Mul]).and_then(|_| self.lstm(inner))?;
         alone(inner).then_some(Step {
             out: Some(product.weight),
             ..step
@@ -261,32 +270,32 @@ impl Matcher<'_> {
     /// `h = (h0 - n) * sigmoid(z) + n`, `n = tanh(xn + hn * sigmoid(r))`, `[r, z, n] = W x` and `U h0`.
     fn gru(&self, h: NodeId) -> Option<Step> {
         let (kept, new) = self
-            .both(h, "add")?
+            .both(h, OpId::Add)?
             .into_iter()
-            .find(|(a, b)| self.of(*b, "tanh").is_some() && self.both(*a, "mul").is_some())?;
-        let sides = self.both(kept, "mul")?;
+            .find(|(a, b)| self.of(*b, OpId::Tanh).is_some() && self.both(*a, OpId::Mul).is_some())?;
+        let sides = self.both(kept, OpId::Mul)?;
         let (difference, z) = sides
             .into_iter()
-            .find_map(|(a, b)| Some((self.both(a, "sub")?[0], self.of(b, "sigmoid")?)))?;
+            .find_map(|(a, b)| Some((self.both(a, OpId::Sub)?[0], self.of(b, OpId::Sigmoid)?)))?;
         let (xn, reset) = self
-            .both(self.of(new, "tanh")?, "add")?
+            .both(self.of(new, OpId::Tanh)?, OpId::Add)?
             .into_iter()
-            .find(|(_, b)| self.both(*b, "mul").is_some())?;
+            .find(|(_, b)| self.both(*b, OpId::Mul).is_some())?;
         let (hn, r) = self
-            .both(reset, "mul")?
+            .both(reset, OpId::Mul)?
             .into_iter()
-            .find_map(|(a, b)| Some((a, self.of(b, "sigmoid")?)))?;
+            .find_map(|(a, b)| Some((a, self.of(b, OpId::Sigmoid)?)))?;
         let (state, input) = (self.piece(hn, 2, 3)?, self.piece(xn, 2, 3)?);
         let gate = |n: NodeId, k: i64| {
             let is = |(a, b)| self.piece(a, k, 3) == Some(state) && self.piece(b, k, 3) == Some(input);
-            self.both(n, "add").is_some_and(|s| s.into_iter().any(is))
+            self.both(n, OpId::Add).is_some_and(|s| s.into_iter().any(is))
         };
         let product = self.product(state)?;
         let (inputs, at) = self.slice(input)?;
         let before = self.strip(product.x);
         let sound = difference.1 == new && self.strip(difference.0) == before && gate(r, 0) && gate(z, 1);
         sound.then_some(Step {
-            cell: "gru",
+            cell: OpId::Gru,
             c: None,
             before,
             c_before: None,
