@@ -1,6 +1,6 @@
 //! Ops as values: a variant for each row of the table.
 //!
-//! `id/table.rs` lists the variants and is written from the table, so that a row which is renamed or taken away is a
+//! `id/table.in` lists the variants and is written from the table, so that a row which is renamed or taken away is a
 //! compile error wherever it is named. Ops that are registered while the program runs have no id.
 
 use super::{Op, registry};
@@ -22,7 +22,7 @@ macro_rules! ids {
     };
 }
 
-include!("id/table.rs");
+include!("id/table.in");
 
 impl OpId {
     /// Every id, in the names' order.
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn every_row_has_an_id() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/op/id/table.rs");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/op/id/table.in");
         let table = table();
         if std::env::var("INSTA_UPDATE").is_ok_and(|v| v == "always") {
             std::fs::write(path, &table).unwrap();
@@ -93,7 +93,7 @@ mod tests {
         let found = std::fs::read_to_string(path).unwrap();
         assert!(
             found == table,
-            "src/op/id/table.rs is out of date: INSTA_UPDATE=always cargo test --lib op::id"
+            "src/op/id/table.in is out of date: INSTA_UPDATE=always cargo test --lib op::id"
         );
     }
 
