@@ -335,6 +335,7 @@ impl Binder<'_> {
                 ty: Some(ty.clone()).filter(|t| *t != Val::Unknown),
                 constant: None,
                 span: place.span,
+                is_tensor: false,
             };
             let found = parts.iter().position(|(p, _)| same(p, &path));
             let given = found.map(|i| parts.swap_remove(i).1);

@@ -5,7 +5,8 @@ use super::fill::Fill;
 use super::sizes;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::driver::files::FileArray;
-use crate::graph::{Arg, Graph, GraphModule, NodeId};
+use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use crate::op::{self, ParamType};
 use crate::source::Span;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
@@ -136,6 +137,8 @@ pub(super) struct Place {
     pub constant: Option<Value>,
     /// Where it is declared.
     pub span: Option<Span>,
+    /// Whether an op takes a tensor here, though the graph declares no type: a list of numbers is one then.
+    pub is_tensor: bool,
 }
 
 impl<'a> Binder<'a> {
@@ -167,6 +170,7 @@ impl Binder<'_> {
             ty: node.meta.ty.clone(),
             constant: node.args().first().filter(|_| fixed).and_then(default_value),
             span: node.meta.span,
+            is_tensor: node.meta.ty.as_ref().is_none_or(|t| *t == Val::Unknown) && is_used_as_tensor(self.graph, n),
         }
     }
 
@@ -243,6 +247,30 @@ pub(super) fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 pub(super) fn default_value(arg: &Arg) -> Option<Value> {
     arg.try_map(&mut |_: &NodeId| Err(())).ok()
+}
+
+/// Whether something that reads `n` takes a tensor there.
+fn is_used_as_tensor(graph: &Graph, n: NodeId) -> bool {
+    let is_n = |a: &Val<NodeId>| a.as_leaf() == Some(&n);
+    let takes_tensor = |ty: &ParamType| match ty {
+        ParamType::Optional(of) => **of == ParamType::Tensor,
+        ty => *ty == ParamType::Tensor,
+    };
+    graph[n].users().any(|u| {
+        let user = &graph[u];
+        match user.op() {
+            Opcode::CallMethod => user.args().first().is_some_and(is_n),
+            Opcode::CallModule => true,
+            Opcode::CallFunction => {
+                let path = op::canonical_path(user.target(), false);
+                op::candidates(&path).iter().any(|c| {
+                    let mut given = c.schema().params.iter().zip(user.args());
+                    given.any(|(param, a)| takes_tensor(&param.ty) && is_n(a))
+                })
+            }
+            _ => false,
+        }
+    })
 }
 
 #[cfg(test)]

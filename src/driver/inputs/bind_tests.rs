@@ -91,3 +91,33 @@ fn what_does_not_fit_is_told() {
     );
     assert!(titles(vec![fill("x", Fill::Ones), fill("other", Fill::Ones)], &[("N", 2)]).is_empty());
 }
+
+#[test]
+fn lists_are_tensors_where_an_untyped_graph_takes_one() {
+    let mut g = Graph::new();
+    let (x, sizes) = (g.placeholder("x", None), g.placeholder("sizes", None));
+    let args = vec![Val::Leaf(x), Val::Leaf(sizes)];
+    let y = g.call_function("torch.reshape", args, vec![]);
+    g.set_output(Val::Leaf(y));
+    let module = GraphModule::new("g", g);
+    let list = |name: &str, items: Vec<Value>| Provided {
+        name: name.into(),
+        given: Given::Value(Val::List(items)),
+        origin: COMMAND_LINE.into(),
+        must_match: true,
+    };
+    let ints = || vec![Val::int(1), Val::int(2)];
+    let (bound, _) = bind(&module, vec![list("x", ints()), list("sizes", ints())], Dims::new());
+    let bound = bound.unwrap();
+    assert_eq!(
+        bound.values[0].as_leaf().map(|t| t.ty().to_string()),
+        Some("i64[2]".into())
+    );
+    assert_eq!(bound.values[1], Val::List(ints()));
+    let floats = vec![Val::int(1), Val::Float(2.5)];
+    let (bound, _) = bind(&module, vec![list("x", floats), list("sizes", ints())], Dims::new());
+    assert_eq!(
+        bound.unwrap().values[0].as_leaf().map(|t| t.ty().to_string()),
+        Some("f32[2]".into())
+    );
+}

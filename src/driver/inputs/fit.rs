@@ -137,9 +137,15 @@ impl Binder<'_> {
 
     /// The value as the place's declared type wants it; binds sizes.
     pub(super) fn fit(&mut self, place: &Place, v: Value, origin: &str) -> Option<Value> {
-        let Some(declared) = &place.ty else { return Some(v) };
+        let undeclared = |v: Value| match literal::natural_tensor(&v).filter(|_| place.is_tensor) {
+            Some(t) => Val::Leaf(t),
+            None => v,
+        };
+        let Some(declared) = &place.ty else {
+            return Some(undeclared(v));
+        };
         match (declared, v) {
-            (Val::Unknown, v) => Some(v),
+            (Val::Unknown, v) => Some(undeclared(v)),
             (Val::Leaf(t), Val::Leaf(x)) => self.fit_tensor(place, t, &x.ty(), origin).then_some(Val::Leaf(x)),
             (Val::Leaf(t), v @ (Val::List(_) | Val::Tuple(_))) => match literal::tensor(&v, t.dtype, None) {
                 Ok(x) => self.fit(place, Val::Leaf(x), origin),

@@ -5,7 +5,7 @@ use crate::diag::Diagnostics;
 use crate::source::FileId;
 use crate::syntax;
 use crate::tensor::{Scalar, Tensor, byte_len, is_available};
-use crate::types::{DType, Dim, Kind, Type, Val};
+use crate::types::{DType, Dim, Kind, Type, Val, promote_types};
 
 /// How inputs are written.
 pub const HELP: &str = "write NAME=FILE.npy, NAME=zeros, NAME=ones, NAME=arange, NAME=rand:SEED, NAME=randn:SEED, NAME=NUMBER or \
@@ -83,6 +83,26 @@ pub fn tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor
         Ok(())
     })?;
     Ok(Tensor::from_scalars(dtype, shape, &elements))
+}
+
+/// The tensor that `torch.tensor` makes of nested lists of numbers; `None` for what is no list of them.
+pub fn natural_tensor(v: &Value) -> Option<Tensor> {
+    fn dtype(v: &Value) -> Option<DType> {
+        match v {
+            Val::Bool(_) => Some(DType::B8),
+            Val::Int(_) => Some(DType::I64),
+            Val::Float(_) => Some(DType::F32),
+            Val::List(items) | Val::Tuple(items) => {
+                let all: Vec<DType> = items.iter().map(dtype).collect::<Option<_>>()?;
+                all.into_iter()
+                    .reduce(|a, b| promote_types(a, b).unwrap_or(a))
+                    .or(Some(DType::F32))
+            }
+            _ => None,
+        }
+    }
+    v.items()?;
+    tensor(v, dtype(v)?, None).ok()
 }
 
 /// The lengths of nested lists, outermost first, as their first items show them.

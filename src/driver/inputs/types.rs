@@ -2,6 +2,7 @@
 
 use super::assign::is_nested;
 use super::bind::{Binder, Dims, Given, Place, Provided, type_of};
+use super::literal;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::GraphModule;
 use crate::pass;
@@ -80,6 +81,10 @@ impl Declarer<'_> {
                     Some(t) => type_of(&t),
                     None => return,
                 },
+                // A list that the graph declares nothing of is a tensor where an op takes one.
+                Val::Unknown if path.is_empty() && place.is_tensor => {
+                    literal::natural_tensor(v).map_or_else(|| type_of(v), |t| Val::Leaf(t.ty()))
+                }
                 _ => type_of(v),
             },
             Given::Typed(_, t) => t.clone(),
