@@ -82,7 +82,7 @@ fn effect(o: &Op) -> &'static str {
     match o.effect {
         Effect::Pure => "pure",
         Effect::Random => "random",
-        Effect::Effect => "effect",
+        Effect::External | Effect::Mutates | Effect::Interface => "effect",
     }
 }
 

@@ -5,30 +5,14 @@
 
 use super::torch::form::graph_names;
 use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
-use crate::op::{self, modules};
+pub use crate::op::Effect;
+use crate::op::{self, Op, Schema, modules};
 use crate::types::Val;
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
 
-/// What a node does beside computing its value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing: it may be merged, moved and dropped.
-    Pure,
-    /// It is a parameter or the result of the graph.
-    Interface,
-    /// It draws random numbers.
-    Random,
-    /// It writes to one of its arguments.
-    Mutates,
-    /// It checks something, or changes a setting.
-    External,
-}
-
-/// Functions that check or set something (`torch/fx/node.py`, `_side_effectful_functions`).
-const EXTERNAL: &[&str] = &[
-    "torch._assert",
-    "torch._assert_async",
+/// Functions that change a setting, which the table has no rows for (`torch/fx/node.py`, `_side_effectful_functions`).
+const SETTINGS: &[&str] = &[
     "torch._C._set_grad_enabled",
     "torch.amp.autocast_mode._enter_autocast",
     "torch.amp.autocast_mode._exit_autocast",
@@ -36,30 +20,9 @@ const EXTERNAL: &[&str] = &[
     "torch.amp._exit_autocast",
     "torch.autograd.grad_mode._enter_inference_mode",
     "torch.autograd.grad_mode._exit_inference_mode",
-    "aten._assert_async",
-    "aten._assert_scalar",
-    "aten._assert_tensor_metadata",
-    "aten.sym_constrain_range",
-    "aten.sym_constrain_range_for_size",
     "profiler._record_function_enter",
     "profiler._record_function_enter_new",
     "profiler._record_function_exit",
-];
-
-/// Functions that draw random numbers, by the last part of their path.
-const RANDOM: &[&str] = &[
-    "rand",
-    "randn",
-    "randint",
-    "randperm",
-    "rand_like",
-    "randn_like",
-    "randint_like",
-    "normal",
-    "poisson",
-    "bernoulli",
-    "multinomial",
-    "native_dropout",
 ];
 
 /// Functions that callers have said to have effects, by their paths.
@@ -123,7 +86,7 @@ pub fn effect(graph: &Graph, n: NodeId, module: Option<&GraphModule>) -> Effect 
 }
 
 /// Whether the node calls a function or method that a caller has said to have effects.
-pub fn is_registered_call(node: &Node) -> bool {
+fn is_registered_call(node: &Node) -> bool {
     let method = node.op() == Opcode::CallMethod;
     (method || node.op() == Opcode::CallFunction) && is_registered(node.target(), method)
 }
@@ -148,13 +111,10 @@ fn function_effect(node: &Node, module: Option<&GraphModule>) -> Effect {
     if names_impure_graph(node, module) {
         return Effect::External;
     }
-    if EXTERNAL.contains(&packet) || EXTERNAL.contains(&target) {
+    if SETTINGS.contains(&packet) || SETTINGS.contains(&target) {
         return Effect::External;
     }
-    match table_effect(node, false) {
-        Effect::Pure if RANDOM.contains(&name) && is_torch(&path) => Effect::Random,
-        e => e,
-    }
+    table_effect(node, false)
 }
 
 /// Whether an argument is a graph (`@then_graph`) that does anything beside computing.
@@ -167,10 +127,6 @@ fn names_impure_graph(node: &Node, module: Option<&GraphModule>) -> bool {
         .for_each(|v| graph_names(v, &mut names));
     let pure = |g: &Graph| called_graph_effect(g, module) == Effect::Pure;
     !names.iter().all(|name| m.graphs.get(name).is_none_or(pure))
-}
-
-fn is_torch(path: &str) -> bool {
-    path.starts_with("torch.") || path.starts_with("aten.") || !path.contains('.')
 }
 
 /// The keyword arguments that an overload such as `aten.topk.values` writes to.
@@ -221,42 +177,58 @@ fn in_place_dunder(name: &str) -> bool {
 }
 
 /// What the op table says of a spelling: the row's effect, arguments that its schema marks as written to, a true
-/// `inplace`. Dropout that does not train draws nothing.
+/// `inplace`.
 fn table_effect(node: &Node, is_method: bool) -> Effect {
     let path = op::canonical_path(node.target(), is_method);
+    let readings = op::candidates(&path);
+    if readings.is_empty() {
+        // An overload that the table does not have does what the others do.
+        let others = op::candidates(packet_and_name(&path).0);
+        let mut effects = others.iter().map(|c| row_effect(c.op, c.schema(), node));
+        return effects.find(|e| *e != Effect::Pure).unwrap_or(Effect::Pure);
+    }
     let mut result = Effect::Pure;
-    for c in op::candidates(&path) {
+    for c in readings {
         let schema = c.schema();
-        let given = |name: &str| {
-            let by_position = schema.index_of(name).and_then(|i| node.args().get(i));
-            by_position.or_else(|| node.kwarg(name))
-        };
+        let given = |name: &str| argument(schema, node, name);
         if c.form.is_some_and(|f| f.inplace) || schema.params.iter().any(|p| p.mutated) {
             return Effect::Mutates;
         }
         if given("inplace").is_some_and(is_true) || given("out").is_some_and(|v| !v.is_none()) {
             return Effect::Mutates;
         }
-        let trains = ["train", "training"].into_iter().find_map(|p| {
-            let default = || {
-                schema
-                    .index_of(p)
-                    .and_then(|i| schema.params[i].default.as_ref())
-                    .and_then(Val::as_int)
-            };
-            given(p)
-                .map(|v| is_true(v) || v.as_int().is_none())
-                .or_else(|| default().map(|d| d != 0))
-        });
-        let drops =
-            schema.index_of("dropout_p").is_none() || given("dropout_p").is_some_and(|v| v.as_f64() != Some(0.0));
-        match c.op.effect {
-            op::Effect::Random if trains != Some(false) && drops => result = Effect::Random,
-            op::Effect::Effect => result = Effect::External,
-            _ => {}
+        match row_effect(c.op, schema, node) {
+            Effect::Pure => {}
+            e => result = e,
         }
     }
     result
+}
+
+/// The argument that a node gives for a parameter.
+fn argument<'n>(schema: &Schema, node: &'n Node, name: &str) -> Option<&'n Arg> {
+    let by_position = schema.index_of(name).and_then(|i| node.args().get(i));
+    by_position.or_else(|| node.kwarg(name))
+}
+
+/// The row's effect in a call by one of its schemas.
+fn row_effect(op: &Op, schema: &Schema, node: &Node) -> Effect {
+    op.effect_where(|name| match argument(schema, node, name) {
+        Some(v) => v.as_f64(),
+        None => schema.params[schema.index_of(name)?].default.as_ref()?.as_f64(),
+    })
+}
+
+/// What the canonical call `n` of `op` does beside computing.
+pub fn canonical_effect(op: &Op, graph: &Graph, n: NodeId, module: &GraphModule) -> Effect {
+    if op.control().is_some() {
+        // What the graphs that it calls do.
+        return effect(graph, n, Some(module));
+    }
+    match is_registered_call(&graph[n]) {
+        true => Effect::External,
+        false => row_effect(op, &op.schema, &graph[n]),
+    }
 }
 
 fn is_true<T>(v: &Val<T>) -> bool {

@@ -98,9 +98,9 @@ impl Known {
                 return Ok(ty);
             }
             let checked = found.map(|at| layout::check_strides(&types, &ty, &at));
-            return match (checked, op.name) {
+            return match (checked, op.id()) {
                 (Some(Err(e)), _) if certain => Err(e),
-                (None | Some(Err(_)), "_assert_tensor_metadata") if !types.is_none("stride") => {
+                (None | Some(Err(_)), Some(OpId::_AssertTensorMetadata)) if !types.is_none("stride") => {
                     let e = OpError::arg(
                         "stride",
                         "the strides of `a` are not known here, so that they cannot be compared",

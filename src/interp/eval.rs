@@ -81,8 +81,8 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
         Meaning::Routine(_) if let Some(view) = scattered_view(types) => scattered(call, &view),
         Meaning::Routine(f) => placed(call, types, f(&call.map(|c| c.tensor().clone()))?),
         Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
-        Meaning::Host => match (call.op.name, call.args.first()) {
-            ("stride" | "is_contiguous" | "storage_offset", Some(Val::Leaf(x))) => {
+        Meaning::Host => match (call.op.id(), call.args.first()) {
+            (Some(OpId::Stride | OpId::IsContiguous | OpId::StorageOffset), Some(Val::Leaf(x))) => {
                 let value = layout::host_value(types, &x.layout())?;
                 python_value(call, value.unwrap_or(ty))
             }

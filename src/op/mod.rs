@@ -23,6 +23,7 @@ mod contraction;
 pub mod control;
 pub mod custom;
 mod demands;
+mod effect;
 pub mod emit;
 pub mod examples;
 mod id;
@@ -50,6 +51,7 @@ pub mod view;
 pub use bind::{BindError, Binding, Leniency, Origin, accepts, lift};
 pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use contraction::{Contraction, Convolution, MatrixProduct};
+pub use effect::Effect;
 pub use emit::decomposed_type;
 pub use id::OpId;
 pub use meaning::*;
@@ -62,19 +64,7 @@ pub use schema::{Literal, NoLeaf, Param, ParamType, Parameters, Schema, write_li
 pub use signature::overloads;
 pub use signature::texts as signature_texts;
 
-use crate::types::Val;
 use crate::types::{TensorType, Type};
-
-/// What an op does beside computing its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Nothing: may be merged, folded, dropped.
-    Pure,
-    /// Draws random numbers: never merged, folded or dropped.
-    Random,
-    /// Checks something or talks to the outside: never dropped.
-    Effect,
-}
 
 /// One spelling or several with the same schema.
 #[derive(Clone, Debug)]
@@ -319,22 +309,6 @@ impl Op {
     pub fn effect(mut self, effect: Effect) -> Op {
         self.effect = effect;
         self
-    }
-
-    /// What the op does beside computing when it is called with these arguments (one per parameter): a dropout that does
-    /// not train draws nothing.
-    pub fn effect_of<T>(&self, args: &[Val<T>]) -> Effect {
-        let off = |name: &str, off: &dyn Fn(&Val<T>) -> bool| {
-            let i = self.schema.index_of(name);
-            i.and_then(|i| args.get(i)).is_some_and(off)
-        };
-        let quiet = off("train", &|v| matches!(v, Val::Bool(false)))
-            || off("training", &|v| matches!(v, Val::Bool(false)))
-            || off("dropout_p", &|v| v.as_f64() == Some(0.0));
-        match self.effect {
-            Effect::Random if quiet => Effect::Pure,
-            e => e,
-        }
     }
 
     /// The control flow that the op is.

@@ -1,52 +1,52 @@
 //! Python's operators on Python numbers, symbolic sizes among them: `operator.floordiv(s0, 2)` in a traced graph.
 
-use super::{OpError, OpResult};
+use super::{OpError, OpId, OpResult};
 use crate::scalar::math::f64_binary;
 use crate::scalar::{Binary, Compare};
 use crate::types::{Dim, Kind, TensorType, Type, Val};
 use std::cmp::Ordering;
 
-/// The result of the row `name` on numbers alone; `None` if Python has no such operator or an argument is no number.
-pub fn apply(name: &str, args: &[Type]) -> Option<OpResult<Type>> {
+/// The result of the row `op` on numbers alone; `None` if Python has no such operator or an argument is no number.
+pub fn apply(op: OpId, args: &[Type]) -> Option<OpResult<Type>> {
     let (x, y) = (args.first()?, args.get(1));
     let is_number = |v: &Type| kind(v).is_some();
     if !is_number(x) {
         return None;
     }
-    if let Some(r) = unary(name, x) {
+    if let Some(r) = unary(op, x) {
         return Some(r);
     }
     let y = y.filter(|v| is_number(v))?;
-    if let Some(op) = comparison(name) {
-        return Some(Ok(compare(op, x, y)));
+    if let Some(c) = comparison(op) {
+        return Some(Ok(compare(c, x, y)));
     }
     if let Some(alpha) = args
         .get(2)
-        .filter(|v| matches!(name, "add" | "sub") && v.as_f64() != Some(1.0))
+        .filter(|v| matches!(op, OpId::Add | OpId::Sub) && v.as_f64() != Some(1.0))
     {
         let scaled = arithmetic(Binary::Mul, y, alpha, Dim::mul);
-        return Some(scaled.and_then(|y| apply(name, &[x.clone(), y]).unwrap_or(Ok(Val::Unknown))));
+        return Some(scaled.and_then(|y| apply(op, &[x.clone(), y]).unwrap_or(Ok(Val::Unknown))));
     }
-    Some(match name {
-        "add" => arithmetic(Binary::Add, x, y, Dim::add),
-        "sub" => arithmetic(Binary::Sub, x, y, Dim::sub),
-        "mul" => arithmetic(Binary::Mul, x, y, Dim::mul),
-        "div" => match args.get(2).and_then(Val::as_str) {
+    Some(match op {
+        OpId::Add => arithmetic(Binary::Add, x, y, Dim::add),
+        OpId::Sub => arithmetic(Binary::Sub, x, y, Dim::sub),
+        OpId::Mul => arithmetic(Binary::Mul, x, y, Dim::mul),
+        OpId::Div => match args.get(2).and_then(Val::as_str) {
             Some("floor") => division(Binary::FloorDiv, x, y, Dim::floordiv),
             Some("trunc") => division(Binary::TruncDiv, x, y, truncated),
             _ => true_division(x, y),
         },
-        "floor_divide" => division(Binary::FloorDiv, x, y, Dim::floordiv),
-        "remainder" => division(Binary::Mod, x, y, Dim::modulo),
-        "pow" => power(x, y),
-        "bitwise_and" => bits(x, y, |a, b| Some(a & b)),
-        "bitwise_or" => bits(x, y, |a, b| Some(a | b)),
-        "bitwise_xor" => bits(x, y, |a, b| Some(a ^ b)),
-        "bitwise_left_shift" => bits(x, y, |a, b| {
+        OpId::FloorDivide => division(Binary::FloorDiv, x, y, Dim::floordiv),
+        OpId::Remainder => division(Binary::Mod, x, y, Dim::modulo),
+        OpId::Pow => power(x, y),
+        OpId::BitwiseAnd => bits(x, y, |a, b| Some(a & b)),
+        OpId::BitwiseOr => bits(x, y, |a, b| Some(a | b)),
+        OpId::BitwiseXor => bits(x, y, |a, b| Some(a ^ b)),
+        OpId::BitwiseLeftShift => bits(x, y, |a, b| {
             let n = u32::try_from(b).ok().filter(|n| *n < 63)?;
             a.checked_mul(1 << n)
         }),
-        "bitwise_right_shift" => bits(x, y, |a, b| Some(a >> b.clamp(0, 63))),
+        OpId::BitwiseRightShift => bits(x, y, |a, b| Some(a >> b.clamp(0, 63))),
         _ => return None,
     })
 }
@@ -78,24 +78,24 @@ fn int(d: Dim) -> Type {
     }
 }
 
-fn unary(name: &str, x: &Type) -> Option<OpResult<Type>> {
-    let out = match (name, x) {
-        ("neg", Val::Float(f)) => Val::Float(-f),
-        ("abs", Val::Float(f)) => Val::Float(f.abs()),
-        ("neg" | "positive" | "abs" | "bitwise_not", Val::Any(Kind::Bool)) => Val::Any(Kind::Int),
-        ("neg" | "positive" | "abs", Val::Any(k)) => Val::Any(*k),
-        ("positive", Val::Float(_)) => x.clone(),
-        ("bitwise_not", Val::Float(_) | Val::Any(Kind::Float)) => {
+fn unary(op: OpId, x: &Type) -> Option<OpResult<Type>> {
+    let out = match (op, x) {
+        (OpId::Neg, Val::Float(f)) => Val::Float(-f),
+        (OpId::Abs, Val::Float(f)) => Val::Float(f.abs()),
+        (OpId::Neg | OpId::Positive | OpId::Abs | OpId::BitwiseNot, Val::Any(Kind::Bool)) => Val::Any(Kind::Int),
+        (OpId::Neg | OpId::Positive | OpId::Abs, Val::Any(k)) => Val::Any(*k),
+        (OpId::Positive, Val::Float(_)) => x.clone(),
+        (OpId::BitwiseNot, Val::Float(_) | Val::Any(Kind::Float)) => {
             return Some(Err(OpError::dtype("bad operand type for unary ~: 'float'")));
         }
-        ("neg", _) => int(as_dim(x)?.neg()),
-        ("positive", _) => int(as_dim(x)?),
-        ("abs", _) => int(as_dim(x)?
+        (OpId::Neg, _) => int(as_dim(x)?.neg()),
+        (OpId::Positive, _) => int(as_dim(x)?),
+        (OpId::Abs, _) => int(as_dim(x)?
             .as_const()
             .and_then(i64::checked_abs)
             .map_or(Dim::Unknown, Dim::Const)),
-        ("bitwise_not", _) => int(Dim::Const(-1).sub(&as_dim(x)?)),
-        ("logical_not", _) => match truth(x) {
+        (OpId::BitwiseNot, _) => int(Dim::Const(-1).sub(&as_dim(x)?)),
+        (OpId::LogicalNot, _) => match truth(x) {
             Some(b) => Val::Bool(!b),
             None => Val::Any(Kind::Bool),
         },
@@ -186,14 +186,14 @@ fn bits(x: &Type, y: &Type, f: fn(i64, i64) -> Option<i64>) -> OpResult<Type> {
     })
 }
 
-fn comparison(name: &str) -> Option<Compare> {
-    Some(match name {
-        "eq" => Compare::Eq,
-        "ne" => Compare::Ne,
-        "lt" => Compare::Lt,
-        "le" => Compare::Le,
-        "gt" => Compare::Gt,
-        "ge" => Compare::Ge,
+fn comparison(op: OpId) -> Option<Compare> {
+    Some(match op {
+        OpId::Eq => Compare::Eq,
+        OpId::Ne => Compare::Ne,
+        OpId::Lt => Compare::Lt,
+        OpId::Le => Compare::Le,
+        OpId::Gt => Compare::Gt,
+        OpId::Ge => Compare::Ge,
         _ => return None,
     })
 }
@@ -221,38 +221,44 @@ fn compare(op: Compare, x: &Type, y: &Type) -> Type {
 mod tests {
     use super::*;
 
-    fn run(name: &str, x: Type, y: Type) -> Type {
-        apply(name, &[x, y]).expect("an operator").expect("a value")
+    fn run(op: OpId, x: Type, y: Type) -> Type {
+        apply(op, &[x, y]).expect("an operator").expect("a value")
     }
 
     #[test]
     fn computes_as_python_does() {
         let n = || Val::Int(Dim::var("N"));
-        assert_eq!(run("add", Val::int(2), Val::Float(0.5)), Val::Float(2.5));
-        assert_eq!(run("floor_divide", Val::int(-7), Val::int(2)), Val::int(-4));
-        assert_eq!(run("floor_divide", Val::Float(1.0), Val::Float(0.1)), Val::Float(9.0));
-        assert_eq!(run("remainder", Val::int(-7), Val::int(3)), Val::int(2));
-        assert_eq!(run("div", Val::int(6), Val::int(4)), Val::Float(1.5));
-        let mode = |m: &str| apply("div", &[Val::int(-7), Val::int(2), Val::str(m)]);
+        assert_eq!(run(OpId::Add, Val::int(2), Val::Float(0.5)), Val::Float(2.5));
+        assert_eq!(run(OpId::FloorDivide, Val::int(-7), Val::int(2)), Val::int(-4));
+        assert_eq!(
+            run(OpId::FloorDivide, Val::Float(1.0), Val::Float(0.1)),
+            Val::Float(9.0)
+        );
+        assert_eq!(run(OpId::Remainder, Val::int(-7), Val::int(3)), Val::int(2));
+        assert_eq!(run(OpId::Div, Val::int(6), Val::int(4)), Val::Float(1.5));
+        let mode = |m: &str| apply(OpId::Div, &[Val::int(-7), Val::int(2), Val::str(m)]);
         assert_eq!(
             (mode("floor"), mode("trunc")),
             (Some(Ok(Val::int(-4))), Some(Ok(Val::int(-3))))
         );
         assert_eq!(
-            apply("add", &[Val::int(1), Val::int(2), Val::int(3)]),
+            apply(OpId::Add, &[Val::int(1), Val::int(2), Val::int(3)]),
             Some(Ok(Val::int(7)))
         );
-        assert_eq!(run("pow", Val::int(2), Val::int(-1)), Val::Float(0.5));
-        assert_eq!(run("pow", n(), Val::int(2)).to_string(), "int");
+        assert_eq!(run(OpId::Pow, Val::int(2), Val::int(-1)), Val::Float(0.5));
+        assert_eq!(run(OpId::Pow, n(), Val::int(2)).to_string(), "int");
         assert_eq!(
-            run("mul", n(), Val::int(2)),
+            run(OpId::Mul, n(), Val::int(2)),
             Val::Int(Dim::var("N").mul(&Dim::Const(2)))
         );
-        assert_eq!(run("eq", n(), n()), Val::Bool(true));
-        assert_eq!(run("eq", n(), Val::int(4)), Val::Any(Kind::Bool));
-        assert_eq!(run("lt", n(), run("add", n(), Val::int(1))), Val::Bool(true));
-        assert_eq!(run("bitwise_and", Val::Bool(true), Val::Bool(false)), Val::Bool(false));
-        assert!(apply("floor_divide", &[Val::int(1), Val::int(0)]).is_some_and(|r| r.is_err()));
-        assert!(apply("gelu", &[Val::int(1)]).is_none());
+        assert_eq!(run(OpId::Eq, n(), n()), Val::Bool(true));
+        assert_eq!(run(OpId::Eq, n(), Val::int(4)), Val::Any(Kind::Bool));
+        assert_eq!(run(OpId::Lt, n(), run(OpId::Add, n(), Val::int(1))), Val::Bool(true));
+        assert_eq!(
+            run(OpId::BitwiseAnd, Val::Bool(true), Val::Bool(false)),
+            Val::Bool(false)
+        );
+        assert!(apply(OpId::FloorDivide, &[Val::int(1), Val::int(0)]).is_some_and(|r| r.is_err()));
+        assert!(apply(OpId::Gelu, &[Val::int(1)]).is_none());
     }
 }

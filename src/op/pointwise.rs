@@ -73,13 +73,17 @@ pub fn pointwise_rule(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Ty
     }
     let tensors = call.args.iter().filter_map(Val::as_leaf);
     if matches!(p.shape, ShapeRule::Broadcast) && tensors.clone().next().is_none() {
-        return number::apply(call.op.name, &call.args).unwrap_or_else(|| {
-            let name = call.op.schema.params.first().map_or("self", |p| &p.name);
-            Err(OpError::arg(
-                name,
-                format!("`{}` needs a tensor among its operands", call.op.name),
-            ))
-        });
+        return call
+            .op
+            .id()
+            .and_then(|id| number::apply(id, &call.args))
+            .unwrap_or_else(|| {
+                let name = call.op.schema.params.first().map_or("self", |p| &p.name);
+                Err(OpError::arg(
+                    name,
+                    format!("`{}` needs a tensor among its operands", call.op.name),
+                ))
+            });
     }
     if let ExprText::By(f) = p.expr {
         f(call)?;

@@ -282,8 +282,8 @@ pub(super) fn check_numbers(call: &Call<TensorType>, d: DType) -> OpResult<()> {
     for (p, v) in call.op.schema.params.iter().zip(&call.args) {
         let converted = matches!(p.ty, ParamType::Number) && !call.op.is(OpId::Arange)
             || matches!(
-                (call.op.name, &*p.name),
-                ("fill" | "masked_fill", "value") | ("pow", "exponent")
+                (call.op.id(), &*p.name),
+                (Some(OpId::Fill | OpId::MaskedFill), "value") | (Some(OpId::Pow), "exponent")
             )
             || call.op.is(OpId::Where);
         let as_float = matches!(d, DType::F16 | DType::BF16) && !call.op.is(OpId::MaskedFill);

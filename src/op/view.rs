@@ -296,11 +296,16 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
 
 /// The call of the view that `slice_scatter` and its like write to. torch writes to a copy of the whole memory.
 pub fn scattered_view<T: Clone>(c: &Call<T>) -> Option<Call<T>> {
-    let name = c.op.name.strip_suffix("_scatter")?;
-    let op = super::by_name(name).filter(|_| matches!(name, "as_strided" | "diagonal" | "select" | "slice"))?;
+    let view = match c.op.id()? {
+        OpId::AsStridedScatter => OpId::AsStrided,
+        OpId::DiagonalScatter => OpId::Diagonal,
+        OpId::SelectScatter => OpId::Select,
+        OpId::SliceScatter => OpId::Slice,
+        _ => return None,
+    };
     let mut args = c.args.clone();
     args.remove(1);
-    Some(Call { op, args })
+    Some(Call { op: view.op(), args })
 }
 
 impl dyn Build + '_ {

@@ -69,7 +69,7 @@
 //! * *Writes.* In-place calls, `setitem` and writes to views are effects in dead code elimination and common
 //!   subexpressions; the interpreter models shared memory, and `functionalize` makes values of them.
 //! * *Common subexpressions that do not merge 1, 1.0 and True, 0.0 and -0.0, or two random draws.* Literals are compared bit for
-//!   bit, and `Op::effect_of` keeps random ops.
+//!   bit, and `Op::effect_where` keeps random ops.
 //! * *Python that means what the graph means.* `-2 ** x` and parameters named `nan` are written so that they do
 //!   (docs/language.md).
 //! * *A matcher with wildcards for literals, variadic lists, commutative operands, attributes, back-to-back matches.* Rules have all

@@ -30,8 +30,7 @@ pub use pipeline::simplify;
 pub use verify::verify_canonical;
 
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::graph::purity::is_registered_call;
-use crate::graph::{Graph, GraphModule, NodeId, Opcode, is_impure};
+use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::{self, Op};
 use extra::{assert_sizes, batch_linear, canonicalise, inputs, merge_matmul, merge_rows, reinplace, respell};
 use pipeline::{batch_norm, cse, dce, fold, functionalize, identities, inline, normalize, recognise, recurrent};
@@ -262,24 +261,6 @@ fn each_graph(
         changed += result?;
     }
     Ok(changed)
-}
-
-/// What the canonical call `n` of `op` does beside computing.
-fn effect(op: &'static Op, module: &GraphModule, graph: &Graph, n: NodeId) -> op::Effect {
-    if op.control().is_some() {
-        // What the graphs that it calls do.
-        return match is_impure(graph, n, Some(module)) {
-            true => op::Effect::Effect,
-            false => op::Effect::Pure,
-        };
-    }
-    if is_registered_call(&graph[n]) {
-        return op::Effect::Effect;
-    }
-    match build::full_args(op, graph, n) {
-        Ok(args) => op.effect_of(&args),
-        Err(_) => op.effect,
-    }
 }
 
 /// The row that a canonical node calls.

@@ -8,6 +8,7 @@ use super::pattern::Pattern;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::op;
+use crate::op::OpId;
 use crate::syntax::ast::{BinaryOp, UnaryOp, Value, ValueKind};
 use crate::syntax::resolve;
 use crate::tensor::{Scalar, Tensor};
@@ -302,11 +303,10 @@ impl Eval<'_> {
     fn filled(&self, n: NodeId) -> V {
         let node = &self.graph[n];
         let name = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
-        let name = op::candidates(&name).first().map_or("", |c| c.op.name);
-        let value = match name {
-            "zeros" | "zeros_like" => return Val::int(0),
-            "ones" | "ones_like" => return Val::int(1),
-            "full" | "full_like" => node.args().get(1).or_else(|| node.kwarg("fill_value")),
+        let value = match op::candidates(&name).first().and_then(|c| c.op.id()) {
+            Some(OpId::Zeros | OpId::ZerosLike) => return Val::int(0),
+            Some(OpId::Ones | OpId::OnesLike) => return Val::int(1),
+            Some(OpId::Full | OpId::FullLike) => node.args().get(1).or_else(|| node.kwarg("fill_value")),
             _ => None,
         };
         value.and_then(infer::literal).unwrap_or(Val::Unknown)

@@ -16,6 +16,7 @@ mod layers;
 mod mistakes;
 mod mutants;
 mod no_panic;
+mod op_names;
 mod output;
 mod positions;
 mod readme;

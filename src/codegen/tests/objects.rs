@@ -43,6 +43,6 @@ fn kernels_are_functions_with_constants() {
         .collect();
     assert!(undefined.contains(&"fxc_Tan_f64"), "{undefined:?}");
     let known = |name: &&str| name.is_empty() || crate::code::host_function(name).is_some();
-    assert!(undefined.iter().all(|n| known(n)), "{undefined:?}");
+    assert!(undefined.iter().all(known), "{undefined:?}");
     assert!(file.sections().any(|s| s.relocations().count() > 0));
 }

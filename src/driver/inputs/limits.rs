@@ -12,32 +12,32 @@ use crate::types::{Category, Dim, Type, Val};
 use std::collections::{BTreeMap, HashSet};
 
 /// Views and copies: their elements are those of their first operand.
-const SAME_ELEMENTS: &[&str] = &[
-    "view",
-    "reshape",
-    "flatten",
-    "unsqueeze",
-    "squeeze",
-    "slice",
-    "select",
-    "narrow",
-    "permute",
-    "transpose",
-    "t",
-    "expand",
-    "clone",
-    "contiguous",
-    "detach",
-    "alias",
-    "to_dtype",
-    "_to_copy",
-    "unbind",
-    "split",
-    "chunk",
-    "cat",
-    "stack",
-    "item_of",
-    "getitem",
+const SAME_ELEMENTS: &[OpId] = &[
+    OpId::View,
+    OpId::Reshape,
+    OpId::Flatten,
+    OpId::Unsqueeze,
+    OpId::Squeeze,
+    OpId::Slice,
+    OpId::Select,
+    OpId::Narrow,
+    OpId::Permute,
+    OpId::Transpose,
+    OpId::T,
+    OpId::Expand,
+    OpId::Clone,
+    OpId::Contiguous,
+    OpId::Detach,
+    OpId::Alias,
+    OpId::ToDtype,
+    OpId::_ToCopy,
+    OpId::Unbind,
+    OpId::Split,
+    OpId::Chunk,
+    OpId::Cat,
+    OpId::Stack,
+    OpId::ItemOf,
+    OpId::Getitem,
 ];
 
 /// The least limit found for an input.
@@ -107,7 +107,7 @@ fn limit(graph: &Graph, p: NodeId) -> Limit {
             }
             out.meet(of_call(graph, user, n));
             let first = graph[user].args().first().is_some_and(|a| a.leaves().contains(&&n));
-            if first && SAME_ELEMENTS.contains(&graph[user].target()) && seen.insert(user) {
+            if first && graph[user].op_id().is_some_and(|id| SAME_ELEMENTS.contains(&id)) && seen.insert(user) {
                 todo.push(user);
             }
         }

@@ -8,7 +8,7 @@ use super::ir::{Def, Tir, ValueId};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::lower::LowerError;
-use crate::op::{self, Call, OpError, OpResult, Traced};
+use crate::op::{self, Call, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, TensorType, Type, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -96,13 +96,13 @@ impl Reader<'_> {
         let turns = |u: NodeId| {
             let user = &self.graph[u];
             let ints = |v: &Val<NodeId>| Some(v.items()?.iter().filter_map(Val::as_int).collect::<Vec<i64>>());
-            match (user.target(), user.args()) {
-                ("transpose", [_, a, b]) => {
+            match (user.op_id(), user.args()) {
+                (Some(OpId::Transpose), [_, a, b]) => {
                     let mut dims = [a, b].map(|d| d.as_int().map(|d| d.rem_euclid(4)));
                     dims.sort();
                     dims == [Some(1), Some(2)]
                 }
-                ("permute", [_, dims]) => ints(dims).is_some_and(|d| {
+                (Some(OpId::Permute), [_, dims]) => ints(dims).is_some_and(|d| {
                     let place = |n: i64| d.iter().position(|&x| x.rem_euclid(4) == n);
                     d.len() == 4 && place(2) < place(1)
                 }),
@@ -254,7 +254,7 @@ impl Reader<'_> {
         // Values are row-major here. Inputs and attributes are so in torch too; of other values only `functionalize` knows.
         let own = |n: &NodeId| matches!(self.graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
         let first = node.args().first().and_then(Val::as_leaf);
-        if op.name.starts_with("as_strided") && !first.is_some_and(own) {
+        if matches!(op.id(), Some(OpId::AsStrided | OpId::AsStridedScatter)) && !first.is_some_and(own) {
             let title = format!(
                 "`{}` reads memory, which only the pass `functionalize` resolves",
                 op.name

@@ -145,48 +145,56 @@ enum Order {
 }
 
 /// Ops whose results torch makes in row-major order, though they compute element by element or decompose into what does.
-const ROW_MAJOR: [&str; 20] = [
-    "_log_softmax",
-    "_softmax",
-    "full",
-    "layer_norm",
-    "log_sigmoid",
-    "log_softmax",
-    "masked_fill",
-    "native_layer_norm",
-    "new_empty",
-    "new_full",
-    "new_ones",
-    "new_zeros",
-    "ones",
-    "renorm",
-    "rms_norm",
-    "rrelu",
-    "softmax",
-    "tril",
-    "triu",
-    "zeros",
+const ROW_MAJOR: [OpId; 20] = [
+    OpId::_LogSoftmax,
+    OpId::_Softmax,
+    OpId::Full,
+    OpId::LayerNorm,
+    OpId::LogSigmoid,
+    OpId::LogSoftmax,
+    OpId::MaskedFill,
+    OpId::NativeLayerNorm,
+    OpId::NewEmpty,
+    OpId::NewFull,
+    OpId::NewOnes,
+    OpId::NewZeros,
+    OpId::Ones,
+    OpId::Renorm,
+    OpId::RmsNorm,
+    OpId::Rrelu,
+    OpId::Softmax,
+    OpId::Tril,
+    OpId::Triu,
+    OpId::Zeros,
 ];
 
 /// Ops that clone their operand, or make a tensor like it, and write to that.
-const LIKE_FIRST: [&str; 7] = ["argsort", "clone", "flip", "index_fill", "index_put", "msort", "sort"];
+const LIKE_FIRST: [OpId; 7] = [
+    OpId::Argsort,
+    OpId::Clone,
+    OpId::Flip,
+    OpId::IndexFill,
+    OpId::IndexPut,
+    OpId::Msort,
+    OpId::Sort,
+];
 
 fn order_of(call: &Call<TensorType>) -> Order {
-    let name = call.op.name;
+    let listed = |list: &[OpId]| call.op.id().is_some_and(|id| list.contains(&id));
     // `2 ** x` is made in row-major order, `x ** 2` is not.
-    let of_number = name == "pow" && call.args.first().is_some_and(|x| x.as_leaf().is_none());
-    if of_number || ROW_MAJOR.contains(&name) {
+    let of_number = call.op.is(OpId::Pow) && call.args.first().is_some_and(|x| x.as_leaf().is_none());
+    if of_number || listed(&ROW_MAJOR) {
         return Order::RowMajor;
     }
-    if LIKE_FIRST.contains(&name) {
+    if listed(&LIKE_FIRST) {
         return Order::First;
     }
-    if name == "nonzero" {
+    if call.op.is(OpId::Nonzero) {
         return Order::Columns;
     }
     match call.op.meaning {
         Meaning::Pointwise(_) => Order::Operands,
-        _ if name.ends_with("_like") => Order::Operands,
+        _ if call.op.name.ends_with("_like") => Order::Operands,
         Meaning::Decompose(f) => Order::Parts(f),
         _ => Order::RowMajor,
     }
@@ -245,7 +253,7 @@ pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
 /// An error if a call of `view` has no strides for its result, or if `_assert_tensor_metadata` asks for strides that its tensor,
 /// which lies as `at` says, does not have. `out` is the type of the call's result.
 pub fn check_strides(call: &Call<TensorType>, out: &Type, at: &Layout) -> OpResult<()> {
-    if call.op.name.starts_with("view") {
+    if matches!(call.op.id(), Some(OpId::View | OpId::ViewAs)) {
         let from = call.leaf("self")?;
         let fixed = at.known_strides().is_some() && from.fixed_shape().is_some();
         let shape = out.as_leaf().and_then(TensorType::fixed_shape);

@@ -35,6 +35,7 @@ use super::schema::Literal;
 use super::{Op, OpError, all, by_name};
 use crate::diag::words::count;
 use crate::diag::{Code, nearest};
+use crate::op::OpId;
 use crate::types::Val;
 pub use form::TRAINING;
 use form::{Attr, Class, Condition, Expr, Need, PartAttributes};
@@ -264,7 +265,7 @@ pub fn is_guards(path: &str) -> bool {
 /// The call that checks nothing.
 pub fn no_guards() -> Option<ModuleCall> {
     Some(ModuleCall {
-        op: by_name("_assert_scalar")?,
+        op: OpId::_AssertScalar.op(),
         args: vec![Source::Value(Val::Bool(true))],
         kwargs: vec![],
         inplace: false,

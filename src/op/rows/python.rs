@@ -433,7 +433,7 @@ fn math() -> Vec<Op> {
                 .items()
                 .ok_or_else(|| OpError::arg("args", "sym_sum() takes a sequence of numbers"))?;
             items.iter().try_fold(Val::int(0), |sum, v| {
-                let sum = crate::op::number::apply("add", &[sum, v.clone()]);
+                let sum = crate::op::number::apply(OpId::Add, &[sum, v.clone()]);
                 sum.unwrap_or_else(|| Err(OpError::arg("args", "sym_sum() takes numbers")))
             })
         })

@@ -1,7 +1,7 @@
 //! Python's `==` and `!=` of what is no tensor: sizes, dtypes, strings, lists. Tensors and numbers are compared by `eq` and `ne`.
 
 use crate::op::number;
-use crate::op::{Call, Meaning, Op, OpResult};
+use crate::op::{Call, Meaning, Op, OpId, OpResult};
 use crate::types::{Kind, TensorType, Type, Val};
 
 /// The rows.
@@ -59,7 +59,7 @@ fn equal(a: &Type, b: &Type) -> Option<bool> {
     match (a, b) {
         (Val::Unknown | Val::Any(_), _) | (_, Val::Unknown | Val::Any(_)) => None,
         (Val::List(x), Val::List(y)) | (Val::Tuple(x), Val::Tuple(y)) => all_equal(x, y),
-        _ if is_number(a) && is_number(b) => match number::apply("eq", &[a.clone(), b.clone()]) {
+        _ if is_number(a) && is_number(b) => match number::apply(OpId::Eq, &[a.clone(), b.clone()]) {
             Some(Ok(Val::Bool(is))) => Some(is),
             _ => None,
         },

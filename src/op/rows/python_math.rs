@@ -1,7 +1,7 @@
 //! Python's own functions of numbers: `round(x, 2)`, `divmod(a, b)`, `math.log(n)`. Sizes in traced graphs go through these.
 
 use crate::op::number;
-use crate::op::{Call, Meaning, Op, OpError, OpResult, TypeRule};
+use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, TypeRule};
 use crate::types::{Dim, Kind, TensorType, Type, Val};
 
 /// The rows.
@@ -13,11 +13,11 @@ pub fn rows() -> Vec<Op> {
         .doc("a number rounded to so many decimals, halves of its exact value to even")
         .spelled("builtins.round"),
         host("divmod", "divmod(Any a, Any b) -> Any", |c, _| {
-            let part = |name: &str| {
+            let part = |op: OpId| {
                 let args = [c.get("a").clone(), c.get("b").clone()];
-                number::apply(name, &args).unwrap_or_else(|| Err(OpError::arg("a", "divmod() takes two numbers")))
+                number::apply(op, &args).unwrap_or_else(|| Err(OpError::arg("a", "divmod() takes two numbers")))
             };
-            Ok(Val::Tuple(vec![part("floor_divide")?, part("remainder")?]))
+            Ok(Val::Tuple(vec![part(OpId::FloorDivide)?, part(OpId::Remainder)?]))
         })
         .doc("the quotient rounded down, and what is left")
         .spelled("builtins.divmod"),

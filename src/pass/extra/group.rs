@@ -1,8 +1,9 @@
 //! Several nodes of one graph that are to become one: which of them may, and putting the new one in order.
 
+use crate::graph::purity::canonical_effect;
 use crate::graph::{Graph, GraphModule, NodeId};
 use crate::op::Effect;
-use crate::pass::{canonical_op, effect};
+use crate::pass::canonical_op;
 use std::collections::HashSet;
 
 /// The nodes in groups, in their order, so that none of a group needs another's result. Groups of one are left out.
@@ -34,7 +35,8 @@ fn needed(graph: &Graph, n: NodeId) -> HashSet<NodeId> {
 /// Whether nodes may change places as long as definitions stand before uses: at most one of them has an effect.
 pub fn is_free(module: &GraphModule, graph: &Graph) -> bool {
     let with_effect = |&n: &NodeId| {
-        graph[n].op().is_call() && canonical_op(graph, n).is_none_or(|op| effect(op, module, graph, n) != Effect::Pure)
+        graph[n].op().is_call()
+            && canonical_op(graph, n).is_none_or(|op| canonical_effect(op, graph, n, module) != Effect::Pure)
     };
     graph.iter().filter(with_effect).count() <= 1
 }

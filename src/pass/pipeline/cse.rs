@@ -6,10 +6,11 @@
 #![doc = include_str!("../examples/cse.md")]
 
 use crate::diag::Diagnostic;
+use crate::graph::purity::canonical_effect;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::op::Effect;
 use crate::pass::build::write_key;
-use crate::pass::{Context, canonical_op, each_graph, effect};
+use crate::pass::{Context, canonical_op, each_graph};
 use std::collections::HashMap;
 
 /// See the module.
@@ -39,7 +40,7 @@ fn key(module: &GraphModule, graph: &Graph, n: NodeId) -> Option<String> {
     if node.op() == Opcode::GetAttr {
         return Some(format!("get_attr {}", node.target()));
     }
-    let op = canonical_op(graph, n).filter(|op| effect(op, module, graph, n) == Effect::Pure)?;
+    let op = canonical_op(graph, n).filter(|op| canonical_effect(op, graph, n, module) == Effect::Pure)?;
     let mut parts: Vec<String> = vec![];
     for a in node.args() {
         let mut s = String::new();

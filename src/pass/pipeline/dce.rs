@@ -6,9 +6,10 @@
 #![doc = include_str!("../examples/dce.md")]
 
 use crate::diag::Diagnostic;
+use crate::graph::purity::canonical_effect;
 use crate::graph::{AttributeKind, Graph, GraphModule, NodeId, Opcode, is_impure};
 use crate::op::Effect;
-use crate::pass::{Context, canonical_op, each_graph, effect};
+use crate::pass::{Context, canonical_op, each_graph};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ fn is_dead(module: &GraphModule, graph: &Graph, n: NodeId) -> bool {
         return false;
     }
     match canonical_op(graph, n) {
-        Some(op) => effect(op, module, graph, n) == Effect::Pure,
+        Some(op) => canonical_effect(op, graph, n, module) == Effect::Pure,
         None => !is_impure(graph, n, Some(module)),
     }
 }

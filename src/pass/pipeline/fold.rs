@@ -6,12 +6,13 @@
 #![doc = include_str!("../examples/fold.md")]
 
 use crate::diag::Diagnostic;
+use crate::graph::purity::canonical_effect;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::interp;
 use crate::op::{Effect, OpId};
 use crate::pass::build::{Source, full_args};
-use crate::pass::{Context, canonical_op, each_graph, effect};
+use crate::pass::{Context, canonical_op, each_graph};
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{Category, DType, Type, Val};
 
@@ -65,7 +66,7 @@ fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
 /// The value of a node that depends on constants alone.
 fn constant_value(module: &GraphModule, graph: &Graph, n: NodeId, limit: usize) -> Option<Tensor> {
     let op = canonical_op(graph, n)?;
-    if effect(op, module, graph, n) != Effect::Pure || op.is(OpId::Full) || graph[n].users().len() == 0 {
+    if canonical_effect(op, graph, n, module) != Effect::Pure || op.is(OpId::Full) || graph[n].users().len() == 0 {
         return None;
     }
     let ty = graph[n].meta.ty.as_ref()?.as_leaf()?;

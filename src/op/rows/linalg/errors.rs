@@ -19,7 +19,7 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("raises the error of the function named if a factorization failed")
         .spelled("aten._linalg_check_errors.default torch._linalg_check_errors")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
     ]
 }
 

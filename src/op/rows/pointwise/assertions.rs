@@ -21,7 +21,7 @@ fn asserts() -> Vec<Op> {
         )
         .doc("checks a tensor's dtype, layout and sizes; there is one device")
         .spelled("aten._assert_tensor_metadata.default")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
         Op::new(
             "_assert_tensor",
             "_assert_tensor(Tensor condition, str message='') -> ()",
@@ -45,7 +45,7 @@ fn asserts() -> Vec<Op> {
         )
         .form("aten._assert_async.default", "_assert_async(Tensor condition) -> ()")
         .spelled("torch._assert torch._assert_async")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
         Op::new(
             "_assert_scalar",
             "_assert_scalar(Any condition, str message='') -> ()",
@@ -54,7 +54,7 @@ fn asserts() -> Vec<Op> {
         )
         .doc("checks that a number is not zero")
         .spelled("aten._assert_scalar.default torch._assert")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
     ]
 }
 
@@ -69,7 +69,7 @@ fn ranges() -> Vec<Op> {
         )
         .doc("checks that a number is within bounds")
         .spelled("aten.sym_constrain_range.default torch.sym_constrain_range")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
         Op::new(
             "sym_constrain_range_for_size",
             "sym_constrain_range_for_size(Any size, *, Any min=None, Any max=None) -> ()",
@@ -83,7 +83,7 @@ fn ranges() -> Vec<Op> {
         )
         .doc("checks that a size is within bounds, which begin at 0 where they are not given")
         .spelled("aten.sym_constrain_range_for_size.default torch.sym_constrain_range_for_size")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
     ]
 }
 
@@ -98,7 +98,7 @@ fn checks() -> Vec<Op> {
         )
         .doc("checks that a bool is true")
         .spelled("torch._check torch._check_value torch._check_index torch._check_type torch._check_not_implemented")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
         Op::new(
             "_check_is_size",
             "_check_is_size(Any i, Any message=None, *, Any max=None) -> ()",
@@ -110,7 +110,7 @@ fn checks() -> Vec<Op> {
         )
         .doc("checks that a number can be a size")
         .spelled("torch._check_is_size")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
         Op::composite(
             "_check_tensor_all",
             "_check_tensor_all(Tensor cond, Any message=None) -> ()",
@@ -121,7 +121,7 @@ fn checks() -> Vec<Op> {
         )
         .doc("checks that all elements are true")
         .spelled("torch._check_tensor_all")
-        .effect(Effect::Effect),
+        .effect(Effect::External),
     ]
 }
 

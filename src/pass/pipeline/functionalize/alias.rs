@@ -152,14 +152,8 @@ fn step_from(graph: &Graph, n: NodeId, op: &'static Op, parent: &Place, layout: 
 
 /// Whether the node is a dropout that drops nothing: torch gives the operand itself.
 pub(super) fn is_disabled_dropout(resolved: &Resolved) -> bool {
-    let Some(call) = resolved.types().filter(|c| c.op.name.contains("dropout")) else {
-        return false;
-    };
-    let off = |name: &str| {
-        call.op
-            .schema
-            .index_of(name)
-            .is_some_and(|i| call.args[i] == Val::Bool(false))
-    };
-    off("train") || off("training")
+    resolved.types().is_some_and(|call| {
+        let number = |p: &str| call.args.get(call.op.schema.index_of(p)?)?.as_f64();
+        call.op.drops_nothing(number)
+    })
 }
