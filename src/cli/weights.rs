@@ -7,6 +7,7 @@ use crate::graph::{self, Attribute, GraphModule};
 use crate::import;
 use crate::tensor::Tensor;
 use indexmap::IndexMap;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,16 +42,49 @@ impl WeightsSource {
     }
 }
 
-/// The values that the weights file of a model's text holds.
-pub struct Held(HashSet<Arc<str>>);
+/// The weights files that texts of a command name.
+#[derive(Default)]
+pub struct Held {
+    /// The values that the weights file of the model's text holds.
+    values: HashSet<Arc<str>>,
+    /// Files that are not to be written beside a text, because another text names them.
+    taken: RefCell<HashSet<PathBuf>>,
+}
 
 impl Held {
     /// Of a model as it was loaded: an archive's values are in no file that FXIR could name.
     pub fn of(m: &GraphModule) -> Held {
         let values = m.attributes.iter().filter(|(_, a)| has_to_be_stored(a));
         let names = values.map(|(n, _)| n.clone());
-        Held(m.weights.as_ref().map(|_| names.collect()).unwrap_or_default())
+        Held {
+            values: m.weights.as_ref().map(|_| names.collect()).unwrap_or_default(),
+            taken: RefCell::default(),
+        }
     }
+
+    /// Notes a file that texts other than those of the command name.
+    fn keep(&self, file: &Path) {
+        self.taken.borrow_mut().insert(place(file));
+    }
+
+    /// The weights file beside a text: named after it, and no file that belongs to another text.
+    fn beside(&self, text: &str) -> PathBuf {
+        let first = Path::new(text).with_extension("safetensors");
+        let others = (1..).map(|i| match i {
+            1 => format!("{text}.safetensors"),
+            i => format!("{text}.{i}.safetensors"),
+        });
+        let mut taken = self.taken.borrow_mut();
+        let mut free = std::iter::once(first.clone()).chain(others.map(PathBuf::from));
+        free.find(|p| taken.insert(place(p))).unwrap_or(first)
+    }
+}
+
+/// A file's path, the same however it is written.
+fn place(file: &Path) -> PathBuf {
+    let dir = file.parent().filter(|d| !d.as_os_str().is_empty());
+    let dir = std::fs::canonicalize(dir.unwrap_or(Path::new(".")));
+    dir.unwrap_or_default().join(file.file_name().unwrap_or_default())
 }
 
 fn has_to_be_stored(a: &Attribute) -> bool {
@@ -82,9 +116,12 @@ pub fn keep_values(app: &App, m: &mut GraphModule, held: &Held, to: &Target) -> 
         .filter(|(_, a)| has_to_be_stored(a))
         .map(|(n, _)| &**n)
         .collect();
-    let lost = stored.iter().filter(|n| !held.0.contains(**n)).count();
+    let lost = stored.iter().filter(|n| !held.values.contains(**n)).count();
     let beside = file.filter(|f| lost > 0 && (!Path::new(f).exists() || Path::new(f).is_file()));
-    let beside = beside.map(|f| Path::new(f).with_extension("safetensors").display().to_string());
+    let dir = Path::new(to.source).parent().unwrap_or(Path::new(""));
+    let read = m.weights.iter().map(|(path, _)| dir.join(path));
+    read.chain(app.session.weights.clone()).for_each(|f| held.keep(&f));
+    let beside = beside.map(|f| held.beside(f).display().to_string());
     if let Some(path) = to.weights.map(str::to_string).or(beside) {
         if to.weights.is_none() {
             app.progress(&format!("{path} holds {}", words::count(stored.len(), "weight")));
@@ -118,7 +155,7 @@ impl Dump {
         Dump {
             dir: dir.to_path_buf(),
             source: source.to_string(),
-            held: Held(HashSet::new()),
+            held: Held::default(),
             kept: IndexMap::new(),
         }
     }
@@ -139,7 +176,7 @@ impl Dump {
             .filter(|(_, a)| has_to_be_stored(a))
             .filter_map(|(n, a)| Some((n.clone(), a.value.clone()?)))
             .collect();
-        if stored.iter().all(|(n, _)| self.held.0.contains(n)) {
+        if stored.iter().all(|(n, _)| self.held.values.contains(n)) {
             carry_weights(&mut m, &self.source, Some(&path.display().to_string()));
         } else {
             let weights = self.keep(stored, name)?;

@@ -277,5 +277,8 @@ fn refused(graph: &Graph, n: NodeId, what: &str) -> Diagnostic {
     let title = format!("what autocast makes of `{}` is not known", graph[n].target());
     let d = Diagnostic::new(Code::E0201, title).at_opt(graph[n].meta.span, what.to_string());
     d.note(format!("it is {what}, and stands in a region with autocast on"))
-        .help("`exported_program.run_decompositions({})` before `torch.export.save` writes the conversions as calls")
+        .note(
+            "torch's `run_decompositions` keeps such an op and forgets autocast for it: other results than the model's",
+        )
+        .help("write what it computes as `torch.matmul` and pointwise ops in the model, or turn autocast off around it")
 }

@@ -43,6 +43,28 @@ fn graphs_of_stages_and_passes_run_from_their_files() {
 }
 
 #[test]
+fn texts_of_one_directory_have_weights_files_of_their_own() {
+    let dir = Dir::new("emitted-stem");
+    weights(&dir, "m.safetensors");
+    let model = dir.file("m.fxir", format!("weights \"m.safetensors\"\n{CONV_BN}"));
+    let want = ok(&["run", &model, "x=rand:1"]).out;
+    let paths = ["m.optimized", "./m.txt", "m.again"].map(|f| format!("{}/{f}", dir.0.display()));
+    // Two files that differ in nothing but what is behind the last point, and the model that must stay what it is.
+    let archive = root().join("tests/data/mlp.pt2").display().to_string();
+    let [optimized, graph, again] = &paths;
+    let emit = [format!("graph={graph}"), format!("optimized={optimized}")];
+    let emit = ["--emit", &emit[0], "--emit", &emit[1], "--dim", "x[0]=5"];
+    ok(&[&["compile", &archive][..], &emit].concat());
+    let inputs = ["--inputs", "tests/data/mlp.safetensors"];
+    same(&archive, &inputs, &[graph.clone(), optimized.clone()]);
+    weights(&dir, "m.safetensors");
+    ok(&["opt", &model, "-o", again]);
+    for f in [&model, again] {
+        assert_eq!(ok(&["run", f, "x=rand:1"]).out, want, "{f}");
+    }
+}
+
+#[test]
 fn a_text_without_values_says_how_they_are_had() {
     let dir = Dir::new("emitted-out");
     weights(&dir, "w.safetensors");

@@ -120,6 +120,11 @@ fn what_autocast_makes_of_some_ops_is_not_known() {
         titles,
         ["what autocast makes of `torch.ops.aten.inner.default` is not known"]
     );
+    let said = found.iter().flat_map(|d| &d.notes).cloned().collect::<String>();
+    assert!(
+        said.contains("`run_decompositions` keeps such an op and forgets autocast"),
+        "{said}"
+    );
 }
 
 /// A call of `mylib.accum`, wrapped.
