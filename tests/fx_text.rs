@@ -58,8 +58,8 @@ fn table_and_drawing_are_torchs() {
 }
 
 /// What `torch.export.load` of the archives prints: `print(exported_program)` and the code of its graph module.
-const PROGRAMS: [&str; 9] = [
-    "autocast", "branches", "buffers", "control", "mlp", "mutating", "random", "unsigned", "wrapped",
+const PROGRAMS: [&str; 10] = [
+    "autocast", "branches", "buffers", "control", "dropping", "mlp", "mutating", "random", "unsigned", "wrapped",
 ];
 
 fn data(name: &str, ext: &str) -> PathBuf {

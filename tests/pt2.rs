@@ -173,3 +173,8 @@ fn custom_ops_that_write_to_their_arguments() {
 fn random_numbers_in_their_order() {
     check("random");
 }
+
+#[test]
+fn modules_that_drop_elements_in_training() {
+    check("dropping");
+}

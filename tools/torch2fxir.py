@@ -413,6 +413,14 @@ def hyper_parameter(module, name):
     return v
 
 
+# Classes that drop elements within, which their call in FXIR does too.
+DROPPING = (nn.RNNBase, nn.MultiheadAttention)
+
+
+def drops(module):
+    return getattr(module, "dropout", 0.0) not in (0.0, 0)
+
+
 def constructor(module):
     """`Linear(in_features=3, out_features=4)`: arguments that are torch's defaults are left out."""
     cls = module_class(module)
@@ -441,6 +449,8 @@ def constructor(module):
             continue
         if default is inspect.Parameter.empty or type(v) is not type(default) or v != default:
             out.append(f"{name}={literal(v)}")
+    if module.training and drops(module):
+        out.append("training=True")
     return f"{cls.__name__}({', '.join(out)})"
 
 
@@ -714,7 +724,7 @@ class GraphWriter:
         if cls == "RReLU":
             lower, upper = literal(module.lower), literal(module.upper)
             return f"call_function torch.nn.functional.rrelu({args}, {lower}, {upper}, training=True)"
-        if getattr(module, "dropout", 0.0) not in (0.0, 0):
+        if drops(module) and not isinstance(module, DROPPING):
             raise Unsupported(f"`{cls}` with dropout in training mode")
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             return self.batch_norm(module, name, args)

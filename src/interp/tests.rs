@@ -29,6 +29,23 @@ pub(crate) fn numbers(v: &Value) -> Vec<f64> {
 }
 
 #[test]
+fn bessel_functions_overflow_where_the_exponential_does() {
+    let m = module(
+        "graph main {
+            %x : f32[3] = placeholder x
+            %a = call_function torch.special.i0(%x)
+            %b = call_function torch.special.i1(%x)
+            output (%a, %b)
+        }",
+    );
+    let out = run(&m, vec![f32s(&[3], &[89., -89., 0.])]).unwrap();
+    assert_eq!(
+        numbers(&out),
+        [f64::INFINITY, f64::INFINITY, 1., f64::INFINITY, f64::NEG_INFINITY, 0.]
+    );
+}
+
+#[test]
 fn graphs_call_graphs_and_python_computes_sizes() {
     let m = module(
         "graph main {

@@ -18,7 +18,7 @@ pub enum Effect {
 }
 
 /// Parameters that make a random op draw nothing where they are 0 or false: a dropout that does not train drops nothing.
-const QUIET: [&str; 3] = ["train", "training", "dropout_p"];
+const QUIET: [&str; 4] = ["train", "training", "dropout_p", "dropout"];
 
 impl Op {
     /// What a call does beside computing. `given` is the number that a parameter has in the call, if that is known; bools are 0

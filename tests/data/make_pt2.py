@@ -197,6 +197,21 @@ class Random(nn.Module):
         return few, many, kept, again, whole, odd, drawn, filled, torch.rand_like(x), torch.normal(p, 2.0)
 
 
+class Dropping(nn.Module):
+    """Modules that drop elements within, in training mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, num_layers=3, dropout=0.4, bidirectional=True)
+        self.gru = nn.GRU(4, 3, num_layers=2, dropout=0.4, batch_first=True)
+        self.rnn = nn.RNN(4, 3, num_layers=2, dropout=1.0)
+        self.alone = nn.RNN(4, 3, dropout=0.0)
+        self.attention = nn.MultiheadAttention(4, 2, dropout=0.4)
+
+    def forward(self, x):
+        return self.lstm(x), self.gru(x), self.rnn(x), self.alone(x), self.attention(x, x, x), torch.rand(3)
+
+
 def short_paths(graph):
     """Stack traces name files by their last two parts, so that the cases hold nothing of the machine they were made on."""
     for n in graph.nodes:
@@ -211,10 +226,10 @@ def short_graphs(program):
             short_paths(m.graph)
 
 
-def write(name, model, args, kwargs=None, shapes=None, core=False):
+def write(name, model, args, kwargs=None, shapes=None, core=False, train=False):
     kwargs = kwargs or {}
     torch.manual_seed(0)
-    program = torch.export.export(model.eval(), args, kwargs, dynamic_shapes=shapes, strict=False)
+    program = torch.export.export(model.train(train), args, kwargs, dynamic_shapes=shapes, strict=False)
     if core:
         program = program.run_decompositions()
     short_graphs(program)
@@ -263,3 +278,5 @@ if __name__ == "__main__":
     write("mutating_core", Mutating(), mutating, core=True)
     torch.manual_seed(6)
     write("unsigned", Unsigned(), (torch.randn(3, 4) * 1000,))
+    torch.manual_seed(8)
+    write("dropping", Dropping(), (torch.randn(5, 2, 4),), train=True)

@@ -7,7 +7,7 @@ use crate::op::{AffineIndex, Build, Call, IndexMap, OpId, OpResult, Traced};
 use crate::program::{Contract, Operand};
 use crate::types::{DType, TensorType, Val};
 
-/// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 as steps of their own; `None` for anything else, which stays a library call.
+/// `lstm`, `gru`, `rnn_tanh` and `rnn_relu` of f32 without dropout as steps of their own; `None` for anything else, which stays a library call.
 pub(in crate::lower) fn recognise(
     tir: &mut Tir,
     types: &Call<TensorType>,
@@ -20,6 +20,10 @@ pub(in crate::lower) fn recognise(
         Some(OpId::RnnRelu) => Cell::Relu,
         _ => return Ok(None),
     };
+    // What is dropped between layers is drawn where the stream is.
+    if types.bool("train")? && types.f64("dropout")? != 0.0 && types.int("num_layers")? > 1 {
+        return Ok(None);
+    }
     let x = *ids.leaf("input")?;
     let params: Vec<ValueId> = ids.leaves("params")?.into_iter().copied().collect();
     let states: Vec<ValueId> = match cell {

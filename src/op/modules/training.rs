@@ -34,10 +34,8 @@ pub(super) fn can_train(form: &Class, given: &HashMap<&str, Literal>) -> Result<
     if !is_something(given.get(TRAINING)) || has_training(form) {
         return Ok(());
     }
-    // Recurrent layers drop between one layer and the next.
-    let alone = given.get("num_layers").and_then(Val::as_int) == Some(1) && given.contains_key("hidden_size");
     let dropped = |p: &Param| drops(form, p.name) && given[p.name].as_f64().is_none_or(|x| x > 0.0);
-    let Some(p) = form.params.iter().find(|p| dropped(p)).filter(|_| !alone) else {
+    let Some(p) = form.params.iter().find(|p| dropped(p)) else {
         return Ok(());
     };
     let what = format!(

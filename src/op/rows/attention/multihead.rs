@@ -1,7 +1,7 @@
 //! Multi-head attention as `torch.nn` writes it: projections, heads, masks, attention, output projection.
 
 use crate::op::rows::norms::softmax::softmax;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -18,16 +18,19 @@ pub fn rows() -> Vec<Op> {
             forward,
         )
         .doc("attention of several heads on sequences `[length, batch, embedding]`: the output, and the weights if wanted")
-        .spelled("torch.nn.functional.multi_head_attention_forward"),
+        .spelled("torch.nn.functional.multi_head_attention_forward")
+        .effect(Effect::Random),
         Op::composite(
             "multihead_attention",
             "multihead_attention(Tensor query, Tensor key, Tensor value, int num_heads, bool batch_first, bool add_zero_attn, \
              Tensor? in_proj_weight, Tensor? in_proj_bias, Tensor? bias_k, Tensor? bias_v, Tensor out_proj_weight, Tensor? \
              out_proj_bias, Tensor? q_proj_weight, Tensor? k_proj_weight, Tensor? v_proj_weight, Any key_padding_mask=None, Any \
-             need_weights=None, Any attn_mask=None, Any average_attn_weights=None, Any is_causal=None) -> Any",
+             need_weights=None, Any attn_mask=None, Any average_attn_weights=None, Any is_causal=None, float dropout_p=0., bool \
+             training=False) -> Any",
             module_forward,
         )
         .doc("the forward of the module class: sequences may be `[batch, length, embedding]`")
+        .effect(Effect::Random)
         .module(
             "MultiheadAttention(embed_dim, num_heads, dropout=0.0, bias=True, add_bias_kv=False, add_zero_attn=False, kdim=None, \
              vdim=None, batch_first=False) = multihead_attention($0:query, $1:key, $2:value, num_heads, batch_first, \
@@ -38,7 +41,7 @@ pub fn rows() -> Vec<Op> {
              embed_dim] if \
              kdim and vdim, @k_proj_weight?[embed_dim, kdim] if kdim and vdim, @v_proj_weight?[embed_dim, \
              vdim] if kdim and vdim, $3:key_padding_mask?, $4:need_weights?, $5:attn_mask?, \
-             $6:average_attn_weights?, $7:is_causal?)",
+             $6:average_attn_weights?, $7:is_causal?, dropout, training)",
         ),
     ]
 }
@@ -49,12 +52,6 @@ fn forward(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
             "static_k",
             "multi_head_attention_forward with static keys or values is not known",
         ));
-    }
-    if c.bool("training")? && c.f64("dropout_p")? > 0.0 {
-        return Err(
-            OpError::arg("training", "attention in training mode drops random weights")
-                .help("trace the model in eval mode"),
-        );
     }
     attend(b, c, false)
 }
@@ -145,6 +142,9 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
     let scores = b.matmul(&q, &kt)?;
     let scores = masked(b, c, scores, n, extra)?;
     let weights = softmax(b, &scores, 3)?;
+    let weights = b.op(OpId::Dropout,
+        [weights.into(), c.get("dropout_p").clone(), c.get("training").clone()],
+    )?;
     let out = b.matmul(&weights, &v)?;
     let out = b.permute(&out, &[2, 0, 1, 3])?;
     let out = b.reshape(&out, x[0].shape()?)?;

@@ -1,7 +1,7 @@
-//! The layers of torch.nn's Transformer in eval mode: attention and a feed-forward part, each with its norm and residual.
+//! The layers of torch.nn's Transformer: attention and a feed-forward part, each with its norm and residual.
 
 use crate::op::emit::dims_val;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
 use crate::types::Val;
 
 /// The rows.
@@ -19,17 +19,18 @@ fn encoder_layer() -> Op {
     Op::composite(
         "transformer_encoder_layer",
         "transformer_encoder_layer(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool \
-         norm_first, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, Tensor? \
+         norm_first, float dropout, bool training, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, Tensor? \
          self_attn_out_bias, Tensor linear1, Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, Tensor \
          norm1, Tensor? norm1_bias, Tensor norm2, Tensor? norm2_bias, Tensor? src_mask=None, Tensor? \
          src_key_padding_mask=None, Any is_causal=None) -> Tensor",
         encoder,
     )
+    .effect(Effect::Random)
     .doc("self-attention, then two linear layers around an activation")
     .module(
         "TransformerEncoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', \
          layer_norm_eps=1e-05, batch_first=False, norm_first=False, bias=True) = transformer_encoder_layer($0:src, \
-         nhead, activation, layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight[3 * d_model, d_model], \
+         nhead, activation, layer_norm_eps, batch_first, norm_first, dropout, training, @self_attn.in_proj_weight[3 * d_model, d_model], \
          @self_attn.in_proj_bias?[3 * d_model] if bias, @self_attn.out_proj.weight[d_model, d_model], \
          @self_attn.out_proj.bias?[d_model] if bias, @linear1.weight[dim_feedforward, d_model], \
          @linear1.bias?[dim_feedforward] if bias, @linear2.weight[d_model, dim_feedforward], \
@@ -43,7 +44,7 @@ fn decoder_layer() -> Op {
     Op::composite(
         "transformer_decoder_layer",
         "transformer_decoder_layer(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool \
-         batch_first, bool norm_first, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, \
+         batch_first, bool norm_first, float dropout, bool training, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, \
          Tensor? self_attn_out_bias, Tensor cross_attn_in, Tensor? cross_attn_in_bias, Tensor cross_attn_out, \
          Tensor? cross_attn_out_bias, Tensor linear1, Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, \
          Tensor norm1, Tensor? norm1_bias, Tensor norm2, Tensor? norm2_bias, Tensor norm3, Tensor? norm3_bias, \
@@ -51,11 +52,12 @@ fn decoder_layer() -> Op {
          memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
         decoder,
     )
+    .effect(Effect::Random)
     .doc("self-attention, attention to the memory, then two linear layers around an activation")
     .module(
         "TransformerDecoderLayer(d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', \
          layer_norm_eps=1e-05, batch_first=False, norm_first=False, bias=True) = transformer_decoder_layer($0:tgt, \
-         $1:memory, nhead, activation, layer_norm_eps, batch_first, norm_first, @self_attn.in_proj_weight[3 * d_model, \
+         $1:memory, nhead, activation, layer_norm_eps, batch_first, norm_first, dropout, training, @self_attn.in_proj_weight[3 * d_model, \
          d_model], \
          @self_attn.in_proj_bias?[3 * d_model] if bias, @self_attn.out_proj.weight[d_model, d_model], \
          @self_attn.out_proj.bias?[d_model] if bias, \
@@ -78,12 +80,13 @@ fn encoder_stack() -> Op {
          Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
         |b, c| encoders(b, c).map(Val::Leaf),
     )
+    .effect(Effect::Random)
     .doc("encoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
     .module(
         "TransformerEncoder(encoder_layer=None, num_layers, norm=None, enable_nested_tensor=True, mask_check=True) \
          = transformer_encoder($0:src, %layers.0 is TransformerEncoderLayer.nhead, %layers.0 is \
          TransformerEncoderLayer.activation, %layers.0 is TransformerEncoderLayer.layer_norm_eps, %layers.0 is \
-         TransformerEncoderLayer.batch_first, %layers.0 is TransformerEncoderLayer.norm_first, @each num_layers of \
+         TransformerEncoderLayer.batch_first, %layers.0 is TransformerEncoderLayer.norm_first, %layers.0 is TransformerEncoderLayer.dropout, training, @each num_layers of \
          layers.* is TransformerEncoderLayer, @norm.weight?, @norm.bias?, %norm is LayerNorm.eps?, $1:mask?, \
          $2:src_key_padding_mask?, $3:is_causal?)",
     )
@@ -93,17 +96,18 @@ fn decoder_stack() -> Op {
     Op::composite(
         "transformer_decoder",
         "transformer_decoder(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool batch_first, \
-         bool norm_first, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, \
+         bool norm_first, float dropout, bool training, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, \
          Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \
          memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
         |b, c| decoders(b, c).map(Val::Leaf),
     )
+    .effect(Effect::Random)
     .doc("decoder layers one after another, then the norm if there is one; `layers` holds the weights of each in turn")
     .module(
         "TransformerDecoder(decoder_layer=None, num_layers, norm=None) = transformer_decoder($0:tgt, $1:memory, \
          %layers.0 is TransformerDecoderLayer.nhead, %layers.0 is TransformerDecoderLayer.activation, %layers.0 is \
          TransformerDecoderLayer.layer_norm_eps, %layers.0 is TransformerDecoderLayer.batch_first, %layers.0 is \
-         TransformerDecoderLayer.norm_first, @each num_layers of layers.* is TransformerDecoderLayer, \
+         TransformerDecoderLayer.norm_first, %layers.0 is TransformerDecoderLayer.dropout, training, @each num_layers of layers.* is TransformerDecoderLayer, \
          @norm.weight?, @norm.bias?, %norm is LayerNorm.eps?, $2:tgt_mask?, $3:memory_mask?, \
          $4:tgt_key_padding_mask?, $5:memory_key_padding_mask?, $6:tgt_is_causal?, $7:memory_is_causal?)",
     )
@@ -113,19 +117,20 @@ fn whole() -> Op {
     Op::composite(
         "transformer",
         "transformer(Tensor src, Tensor tgt, int nhead, Any activation, float eps, bool batch_first, bool \
-         norm_first, Tensor?[] encoder, Tensor encoder_norm, Tensor? encoder_norm_bias, Tensor?[] decoder, Tensor \
+         norm_first, float dropout, bool training, Tensor?[] encoder, Tensor encoder_norm, Tensor? encoder_norm_bias, Tensor?[] decoder, Tensor \
          decoder_norm, Tensor? decoder_norm_bias, Tensor? src_mask=None, Tensor? tgt_mask=None, Tensor? \
          memory_mask=None, Tensor? src_key_padding_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \
          memory_key_padding_mask=None, Any src_is_causal=None, Any tgt_is_causal=None, Any memory_is_causal=None) \
          -> Tensor",
         transformer,
     )
+    .effect(Effect::Random)
     .doc("an encoder's result for `src` as the memory of a decoder of `tgt`, both with a norm at their ends")
     .module(
         "Transformer(d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, \
          dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, layer_norm_eps=1e-05, \
          batch_first=False, norm_first=False, bias=True) = transformer($0:src, $1:tgt, nhead, activation, \
-         layer_norm_eps, batch_first, norm_first, @each num_encoder_layers of encoder.layers.* is \
+         layer_norm_eps, batch_first, norm_first, dropout, training, @each num_encoder_layers of encoder.layers.* is \
          TransformerEncoderLayer, @encoder.norm.weight[d_model], @encoder.norm.bias?[d_model] if bias, \
          @each num_decoder_layers of \
          decoder.layers.* is TransformerDecoderLayer, @decoder.norm.weight[d_model], \
@@ -167,9 +172,21 @@ fn attend(
         Val::None,
     ]);
     args.extend([get(c, masks[1]), Val::Bool(false), get(c, masks[0])]);
+    args.extend([Val::None, Val::None, get(c, "dropout"), get(c, "training")]);
     let out = b.call(OpId::MultiheadAttention, args)?;
     let first = out.items().and_then(|v| v.first()).and_then(Val::as_leaf).cloned();
-    first.ok_or_else(|| OpError::arg("nhead", "attention gives a tensor"))
+    let first = first.ok_or_else(|| OpError::arg("nhead", "attention gives a tensor"))?;
+    if !c.bool("batch_first")? || first.rank()? != 3 {
+        return dropped(b, c, &first);
+    }
+    // torch computes it with the length first, and draws in the order of memory.
+    let y = b.transpose(&first, 0, 1)?;
+    let y = dropped(b, c, &y)?;
+    b.transpose(&y, 0, 1)
+}
+
+fn dropped(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Traced> {
+    b.op(OpId::Dropout, [x.into(), get(c, "dropout"), get(c, "training")])
 }
 
 fn norm(b: &mut dyn Build, c: &Call<Traced>, name: &str, x: &Traced) -> OpResult<Traced> {
@@ -196,7 +213,9 @@ fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Tra
     };
     let y = b.op(OpId::Linear, [x.into(), get(c, "linear1"), get(c, "linear1_bias")])?;
     let y = b.unary(activation, &y)?;
-    b.op(OpId::Linear, [y.into(), get(c, "linear2"), get(c, "linear2_bias")])
+    let y = dropped(b, c, &y)?;
+    let y = b.op(OpId::Linear, [y.into(), get(c, "linear2"), get(c, "linear2_bias")])?;
+    dropped(b, c, &y)
 }
 
 /// `x` with a part added to it, the norm before the part or behind the sum.
@@ -270,9 +289,17 @@ fn stack(
 
 /// The arguments that all layers share and that stand before their weights.
 fn shared(c: &Call<Traced>) -> Vec<Val<Traced>> {
-    ["nhead", "activation", "eps", "batch_first", "norm_first"]
-        .map(|n| get(c, n))
-        .to_vec()
+    [
+        "nhead",
+        "activation",
+        "eps",
+        "batch_first",
+        "norm_first",
+        "dropout",
+        "training",
+    ]
+    .map(|n| get(c, n))
+    .to_vec()
 }
 
 /// The norm at the end of a stack.

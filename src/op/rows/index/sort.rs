@@ -262,7 +262,7 @@ fn searches() -> Vec<Op> {
             }),
         )
         .doc("which interval between boundaries each value is in")
-        .spelled("aten.bucketize.Tensor aten.bucketize.Scalar torch.bucketize Tensor.bucketize"),
+        .spelled("aten.bucketize.Tensor aten.bucketize.Scalar torch.bucketize"),
     ]
 }
 

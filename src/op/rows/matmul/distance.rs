@@ -113,7 +113,7 @@ fn products() -> Vec<Op> {
             cross(b, x, y, &shape, dim).map(Val::Leaf)
         })
         .doc("the vector product along a dim of size 3")
-        .spelled("aten.linalg_cross.default torch.linalg.cross torch.linalg_cross"),
+        .spelled("aten.linalg_cross.default torch.linalg.cross"),
         Op::composite("glu", "glu(Tensor self, int dim=-1) -> Tensor", glu)
             .doc("the first half of a dim times the sigmoid of the second")
             .spelled("aten.glu.default torch.nn.functional.glu torch._C._nn.glu")

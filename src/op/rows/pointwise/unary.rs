@@ -282,7 +282,8 @@ fn bessel() -> Vec<Op> {
         unary!(
             "i0",
             D::PromoteFloat,
-            "bessel_i0(self)",
+            // torch multiplies by the exponential, which is infinite before the function is.
+            "e = exp(abs(self)); where(isinf(e) & ~isinf(self), e, bessel_i0(self))",
             "modified Bessel function of the first kind, order 0"
         )
         .spelled(special!("i0"))
@@ -300,7 +301,7 @@ fn bessel() -> Vec<Op> {
             D::PromoteFloat,
             special!("i1"),
             "i1(Tensor self) -> Tensor",
-            "bessel_i1(self)",
+            "e = exp(abs(self)); where(isinf(e) & ~isinf(self), copysign(e, self), bessel_i1(self))",
             "modified Bessel function of the first kind, order 1",
         )
         .spelled(special!("modified_bessel_i1")),

@@ -4,7 +4,7 @@ mod steps;
 
 use self::steps::{CellKind, Sequence};
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// The rows of the family.
@@ -20,6 +20,7 @@ fn sequences() -> Vec<Op> {
         Op::new(name, schema, |c, _| sequence_type(c), Meaning::Routine(Sequence::run))
             .doc(doc)
             .spelled(paths)
+            .effect(Effect::Random)
     };
     vec![
         one(
@@ -63,6 +64,11 @@ pub(in crate::op::rows) fn kind_of(name: &str) -> CellKind {
     }
 }
 
+/// Whether the call drops elements between its layers.
+pub(in crate::op::rows) fn draws<T: Clone>(c: &Call<T>) -> OpResult<bool> {
+    Ok(c.bool("train")? && c.f64("dropout")? != 0.0 && c.int("num_layers")? > 1)
+}
+
 fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
     let (d, x) = c.shaped("input")?;
     let kind = kind_of(c.op.name);
@@ -76,12 +82,10 @@ fn sequence_type(c: &Call<TensorType>) -> OpResult<Type> {
             x.len()
         )));
     };
-    if c.bool("train")? && c.f64("dropout")? > 0.0 {
-        return Err(OpError::arg(
-            "train",
-            format!("{} in training mode draws random numbers between layers", c.op.name),
-        )
-        .help("export the model in eval mode"));
+    let p = c.f64("dropout")?;
+    if draws(c)? && !(0.0..=1.0).contains(&p) {
+        let title = format!("dropout probability has to be between 0 and 1, but got {p}");
+        return Err(OpError::arg("dropout", title));
     }
     let (time, batch) = if c.bool("batch_first")? { (b, a) } else { (a, b) };
     let states: Vec<&TensorType> = match kind {
@@ -166,31 +170,32 @@ fn modules() -> Vec<Op> {
     let one = |name, schema, f, text| {
         Op::composite(name, schema, f)
             .doc("the module's forward: zeros for a missing state, sequences without a batch dim")
+            .effect(Effect::Random)
             .module(text)
     };
     vec![
         one(
             "lstm_module",
             "lstm_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
-             bidirectional, int proj_size) -> Any",
+             bidirectional, int proj_size, float dropout, bool training) -> Any",
             |b, c| run_module(b, c, OpId::Lstm),
             "LSTM(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False, \
              proj_size=0) = lstm_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, \
-             bidirectional, \
-             proj_size)",
+             bidirectional, proj_size, dropout, training)",
         ),
         one(
             "gru_module",
             "gru_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
-             bidirectional, int proj_size) -> Any",
+             bidirectional, int proj_size, float dropout, bool training) -> Any",
             |b, c| run_module(b, c, OpId::Gru),
             "GRU(input_size, hidden_size, num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False) = \
-             gru_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, bidirectional, 0)",
+             gru_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, bidirectional, 0, \
+             dropout, training)",
         ),
         one(
             "rnn_module",
             "rnn_module(Tensor input, Any hx, Tensor[] params, int hidden_size, int num_layers, bool bias, bool batch_first, bool \
-             bidirectional, int proj_size, str nonlinearity='tanh') -> Any",
+             bidirectional, int proj_size, float dropout, bool training, str nonlinearity='tanh') -> Any",
             |b, c| {
                 let op = if c.str("nonlinearity")? == "relu" {
                     OpId::RnnRelu
@@ -201,7 +206,7 @@ fn modules() -> Vec<Op> {
             },
             "RNN(input_size, hidden_size, num_layers=1, nonlinearity='tanh', bias=True, batch_first=False, dropout=0.0, \
              bidirectional=False) = rnn_module($0:input, $1:hx?, @rnn_weights, hidden_size, num_layers, bias, batch_first, \
-             bidirectional, 0, nonlinearity)",
+             bidirectional, 0, dropout, training, nonlinearity)",
         ),
     ]
 }
@@ -277,8 +282,8 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Tra
         g("params"),
         g("bias"),
         g("num_layers"),
-        Val::Float(0.0),
-        Val::Bool(false),
+        g("dropout"),
+        g("training"),
         g("bidirectional"),
         g("batch_first"),
     ];

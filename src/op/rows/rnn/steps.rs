@@ -1,8 +1,8 @@
 //! The loops of recurrent networks: projections of the whole sequence, then step by step.
 
-use super::kind_of;
+use super::{draws, kind_of};
 use crate::op::rows::dense::zeros;
-use crate::op::{Call, OpError, OpResult};
+use crate::op::{Call, OpError, OpResult, random};
 use crate::tensor::{Element, Tensor};
 use crate::types::{DType, Val};
 
@@ -22,6 +22,8 @@ trait Real:
     fn sigmoid(self) -> Self;
     fn tanh(self) -> Self;
     fn relu(self) -> Self;
+    /// `1 / x`.
+    fn inverse(x: f64) -> Self;
 }
 
 macro_rules! reals {
@@ -29,6 +31,7 @@ macro_rules! reals {
         fn sigmoid(self) -> $t { 1.0 / (1.0 + (-self).exp()) }
         fn tanh(self) -> $t { <$t>::tanh(self) }
         fn relu(self) -> $t { if self < 0.0 { 0.0 } else { self } }
+        fn inverse(x: f64) -> $t { 1.0 / x as $t }
     })* };
 }
 reals!(f32, f64);
@@ -99,6 +102,9 @@ fn run<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         };
         layer = network.layer(l, &sizes, &layer)?;
         features = network.width * network.directions;
+        if l + 1 < network.layers && draws(c)? {
+            drop_some(c.f64("dropout")?, x.dtype(), &mut layer);
+        }
     }
     let mut shape = vec![time, batch, features];
     if batch_first {
@@ -110,6 +116,27 @@ fn run<T: Real>(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let last = network.last.iter().zip(&network.states);
     results.extend(last.map(|(v, s)| Val::Leaf(Tensor::from_slice(s.shape(), v).to(x.dtype()))));
     Ok(Val::Tuple(results))
+}
+
+/// Dropout between two layers: the numbers that torch draws, in row-major order.
+fn drop_some<T: Real>(p: f64, dtype: DType, x: &mut [T]) {
+    let kept = match p {
+        1.0 => T::default(),
+        p => Tensor::from_slice(&[1], &[T::inverse(1.0 - p)])
+            .to(dtype)
+            .to(T::DTYPE)
+            .as_slice::<T>()[0],
+    };
+    random::with(|g| {
+        for v in x {
+            let factor = if p < 1.0 && g.happens(1.0 - p) {
+                kept
+            } else {
+                T::default()
+            };
+            *v = *v * factor;
+        }
+    });
 }
 
 /// A recurrent network with its weights, on its way through a sequence.
