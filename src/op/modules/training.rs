@@ -5,7 +5,6 @@ use super::{CLASSES, base_name, is_something};
 use crate::diag::Code;
 use crate::op::schema::Literal;
 use crate::op::{OpError, write_literal};
-use crate::types::Val;
 use std::collections::HashMap;
 
 /// Whether a module of the class computes otherwise in training mode.

@@ -76,7 +76,7 @@ fn encoder_stack() -> Op {
     Op::composite(
         "transformer_encoder",
         "transformer_encoder(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool norm_first, \
-         Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, Tensor? mask=None, \
+         float dropout, bool training, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, Tensor? mask=None, \
          Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
         |b, c| encoders(b, c).map(Val::Leaf),
     )
