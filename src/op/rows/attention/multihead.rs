@@ -142,7 +142,8 @@ fn attend(b: &mut dyn Build, c: &Call<Traced>, batch_first: bool) -> OpResult<Va
     let scores = b.matmul(&q, &kt)?;
     let scores = masked(b, c, scores, n, extra)?;
     let weights = softmax(b, &scores, 3)?;
-    let weights = b.op(OpId::Dropout,
+    let weights = b.op(
+        OpId::Dropout,
         [weights.into(), c.get("dropout_p").clone(), c.get("training").clone()],
     )?;
     let out = b.matmul(&weights, &v)?;
