@@ -21,7 +21,7 @@
 //!
 //! **Meaning.** What an operation is stands in one row of the table in [`op`]: its schema, its spellings, its type rule and
 //! what it computes, in one of a few forms. Pointwise ops mean a [`scalar::Expr`]. The interpreter ([`interp`]) runs graphs straight
-//! from these meanings, node by node; it is the oracle that everything behind it is tested against.
+//! from these meanings, node by node; it is the oracle that everything after it is tested against.
 //!
 //! **Optimising.** [`pass`] rewrites graphs into canonical ones: no module calls, no in-place writes, one spelling. Most
 //! simplifications are rules written in FXIR, which [`rewrite`] matches and applies; a user's own rules go the same way.

@@ -596,7 +596,7 @@ class GraphWriter:
         return ", ".join(parts)
 
     def write(self):
-        # The tracer puts parameters behind its checks of `concrete_args`; FXIR has them first.
+        # The tracer puts parameters after its checks of `concrete_args`; FXIR has them first.
         nodes = sorted(self.gm.graph.nodes, key=lambda n: n.op != "placeholder")
         for n in nodes:
             try:

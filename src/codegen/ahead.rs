@@ -1,6 +1,6 @@
 //! Rows ahead: what a row kernel asks the memory for while it works on a row that is in the cache.
 //!
-//! A softmax or a norm reads a row from memory once, then once or twice more from the first cache, and writes it past the caches; behind
+//! A softmax or a norm reads a row from memory once, then once or twice more from the first cache, and writes it past the caches; after
 //! that the processor does not run ahead to the next row by itself. The second reading of a row therefore asks for the next row, line by
 //! line, into the second cache. By hand, over 128 MiB on one core, a layer norm takes 8.1 ms so, 12.5 ms without. The loop that writes past
 //! the caches has the memory at work already (there it costs a tenth), and without one the processor does run ahead (mean and
@@ -74,7 +74,7 @@ fn loads_of_rows<'k>(k: &Kernel, l: &'k Loop) -> Vec<(Value, Buf, &'k Index)> {
 }
 
 impl Lowering<'_> {
-    /// Asks for the lines `distance` bytes behind those that a group loads: a load of two f64 that nothing uses, of which
+    /// Asks for the lines `distance` bytes after those that a group loads: a load of two f64 that nothing uses, of which
     /// [`widen`](super::widen) makes a prefetch.
     pub(super) fn prefetch(&mut self, b: Buf, i: &Index, distance: i64) {
         if self.lane.is_none() || self.e.width != LINE {

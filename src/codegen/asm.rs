@@ -148,7 +148,7 @@ fn formatter() -> IntelFormatter {
     f
 }
 
-/// The instructions up to the constants behind them: to the last return that nothing branches beyond.
+/// The instructions up to the constants after them: to the last return that nothing branches beyond.
 fn instructions(code: &[u8]) -> Vec<Instruction> {
     let mut out = vec![];
     let mut farthest = 0;

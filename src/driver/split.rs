@@ -154,7 +154,7 @@ impl Hooks for Computed {
 }
 
 impl Split {
-    /// A tail behind what was compiled of the same graph.
+    /// A tail after what was compiled of the same graph.
     pub fn new(tail: Tail, head: Option<(Executable, Vec<NodeId>)>) -> Split {
         Split { tail, head }
     }

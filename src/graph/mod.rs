@@ -122,7 +122,7 @@ impl Graph {
         self.last
     }
 
-    /// The node behind `id` in order.
+    /// The node after `id` in order.
     pub fn next(&self, id: NodeId) -> Option<NodeId> {
         self.nodes[id].next
     }

@@ -145,7 +145,7 @@ pub struct GraphModule {
     pub dims: IndexMap<Arc<str>, DimRange>,
     /// Further conditions on sizes: `dim where N % 8 == 0`.
     pub guards: Vec<SizeGuard>,
-    /// What the entry graph was exported as, behind [`unlift`](super::unlift); [`lift`](super::lift) makes it that again. Passes
+    /// What the entry graph was exported as, after [`unlift`](super::unlift); [`lift`](super::lift) makes it that again. Passes
     /// may leave a graph that it does not fit any more.
     pub exported: Option<Signature>,
     /// The weights file as the source names it (relative to the source), and where it does.

@@ -207,7 +207,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Gives the new nodes behind `before` their place in the user's Python.
+    /// Gives the new nodes after `before` their place in the user's Python.
     fn locate(&mut self, v: &Value, before: Option<NodeId>) {
         let Some(metadata) = v.get("metadata") else { return };
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);

@@ -52,7 +52,7 @@ const MAX_CALL_DEPTH: usize = 64;
 #[derive(Clone, Debug, Default)]
 pub struct InferOptions {
     /// Types of the entry graph's inputs, in the order of its placeholders: example inputs, or the sizes a program is to
-    /// be compiled for. Placeholders behind the last one have their declared type.
+    /// be compiled for. Placeholders after the last one have their declared type.
     pub inputs: Vec<Type>,
 }
 

@@ -1,4 +1,4 @@
-//! Wrappers that change what the ops within them or behind them do, written out as calls that show it.
+//! Wrappers that change what the ops within them or after them do, written out as calls that show it.
 //!
 //! * `wrap_with_autocast("cpu", torch.bfloat16, True, …, @region, …)`: the region gets the conversions of
 //!   [`crate::op::autocast`] as calls, and the wrapper calls it with autocast off. A graph that is called in several ways has

@@ -25,7 +25,7 @@ pub unsafe trait Simd: Copy + 'static {
         // SAFETY: as for `splat`.
         unsafe { Self::splat(x) }
     }
-    /// `x * y + z` on half a vector, where `x` is the element `index * SCALE + AT` bytes behind `base`. For the body of a loop whose
+    /// `x * y + z` on half a vector, where `x` is the element `index * SCALE + AT` bytes after `base`. For the body of a loop whose
     /// addresses the compiler would make with an addition each: `SCALE` is 1, 2, 4 or 8.
     #[inline(always)]
     unsafe fn half_fma_at<const SCALE: usize, const AT: usize>(

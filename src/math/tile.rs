@@ -72,7 +72,7 @@ pub static ONE_SEGMENT: [usize; 1] = [0];
 /// segments, B for `V * LANES` elements at every product index, C (and the bias) for `cols` columns.
 pub type TileFn = unsafe fn(&TileJob);
 
-/// The registers of a tile: `R` rows of `V` vectors, and, if `H`, half a vector behind them.
+/// The registers of a tile: `R` rows of `V` vectors, and, if `H`, half a vector after them.
 struct Sums<S: Simd, const R: usize, const V: usize, const H: bool> {
     whole: [[S::V; V]; R],
     half: [<S::Half as Simd>::V; R],

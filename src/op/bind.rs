@@ -109,7 +109,7 @@ impl Binding {
         for (slot, &p) in positional.iter().enumerate() {
             let Some(v) = args.get(slot) else { break };
             at = slot + 1;
-            // A list of ints may be written as several arguments, but only as the first parameter or just behind `self`.
+            // A list of ints may be written as several arguments, but only as the first parameter or just after `self`.
             // What is not known is an int where there are more arguments than a list leaves room for: `x.reshape(%n, -1)`.
             let unknown = *v == Val::Unknown && args.len() > positional.len();
             let spread = slot <= 1 && is_open_int_list(&schema.params[p].ty) && (is_int(v) || unknown);

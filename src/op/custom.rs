@@ -4,7 +4,7 @@
 //! * [`declare`] takes a schema and a scalar expression: what `pointwise "…" = "…"` in a file means. Such an op fuses with
 //!   others and is vectorised like a row of the table.
 //!
-//! Both become an [`Op`] that [`resolve`](super::resolve) finds by its name, with torch's `.default` behind it or not:
+//! Both become an [`Op`] that [`resolve`](super::resolve) finds by its name, with torch's `.default` after it or not:
 //! the op of the schema `mylib::scale(Tensor x) -> Tensor` is `mylib.scale`, `torch.ops.mylib.scale` and
 //! `torch.ops.mylib.scale.default`. Ops live as long as the program.
 

@@ -143,7 +143,7 @@ impl dyn Build + '_ {
         self.op(OpId::Select, [x.into(), Val::int(dim as i64), Val::Int(index)])
     }
 
-    /// Tensors one behind the other along `dim`.
+    /// Tensors one after the other along `dim`.
     pub fn cat(&mut self, tensors: &[Traced], dim: usize) -> OpResult<Traced> {
         self.op(OpId::Cat, [list_val(tensors), Val::int(dim as i64)])
     }

@@ -47,7 +47,7 @@ impl Layout {
         Layout::dense(shape, contiguous_dims(shape))
     }
 
-    /// The columns of a matrix one behind the other from the start of a storage.
+    /// The columns of a matrix one after the other from the start of a storage.
     fn columns(shape: &[Dim]) -> Layout {
         let mut strides = vec![Dim::Const(1); shape.len()];
         if let (Some(step), Some(rows)) = (strides.get_mut(1), shape.first()) {

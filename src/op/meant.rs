@@ -18,7 +18,7 @@ struct Parts<'a> {
     overload: Option<&'a str>,
 }
 
-/// Families whose names have an overload behind the base.
+/// Families whose names have an overload after the base.
 const OVERLOADED: [&str; 5] = ["aten", "prims", "quantized_decomposed", "prim", "ATen"];
 
 fn parts(path: &str) -> Parts<'_> {

@@ -17,7 +17,7 @@ struct Entry<'a> {
     run: Run<'a>,
     /// What must hold before it (torch's `requires`).
     requires: Option<Check<'a>>,
-    /// What must hold behind it (torch's `ensures`).
+    /// What must hold after it (torch's `ensures`).
     ensures: Option<Check<'a>>,
 }
 
@@ -27,7 +27,7 @@ pub struct PassManager<'a> {
     passes: Vec<Entry<'a>>,
     constraints: Vec<(String, String)>,
     checks: Vec<Check<'a>>,
-    /// Whether the checks run only once, behind the last pass, instead of after each.
+    /// Whether the checks run only once, after the last pass, instead of after each.
     pub check_at_end: bool,
     /// Whether a check that fails is a remark of the pass rather than an error (torch's `suppress_check_failures`).
     pub suppress_check_failures: bool,
@@ -36,7 +36,7 @@ pub struct PassManager<'a> {
 }
 
 /// What must come before what, where both are given: the later one only sees what the earlier one makes. Passes that are not
-/// [`LEVEL_FREE`] also come behind `normalize`.
+/// [`LEVEL_FREE`] also come after `normalize`.
 pub const ORDER: [(&str, &str); 2] = [("inline", "functionalize"), ("functionalize", "normalize")];
 
 /// The passes that work on graphs at any level; all others look at canonical calls alone.
@@ -103,7 +103,7 @@ impl<'a> PassManager<'a> {
         });
     }
 
-    /// Adds a pass of the caller's with what must hold before and behind it (torch's `PassBase`).
+    /// Adds a pass of the caller's with what must hold before and after it (torch's `PassBase`).
     pub fn add_pass_with(
         &mut self,
         name: &'static str,

@@ -236,7 +236,7 @@ fn attribute(m: &mut GraphModule, path: &str, value: Tensor) {
     m.attributes.insert(path.into(), a);
 }
 
-/// A convolution, or product, and a batch normalisation of its `channels` channels behind it.
+/// A convolution, or product, and a batch normalisation of its `channels` channels after it.
 fn normalised(target: &str, input: &[usize], weight: &[usize], rest: Vec<Arg>, channels: usize) -> GraphModule {
     let mut g = G::new();
     let a = g.input("a", DType::F64, input);

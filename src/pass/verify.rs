@@ -1,4 +1,4 @@
-//! Whether a pass left a module as passes must: sound, typed and, behind `normalize`, canonical.
+//! Whether a pass left a module as passes must: sound, typed and, after `normalize`, canonical.
 
 use super::{PIPELINE, Pass, build, canonical_op};
 use crate::diag::{Code, Diagnostic, Diagnostics};

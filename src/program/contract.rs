@@ -54,7 +54,7 @@ pub struct Between {
 /// The most buffers of a kernel between the convolutions of an [`Expansion`]; all of them are one buffer.
 pub const MAX_BETWEEN_BUFFERS: usize = 4;
 
-/// Where the operands of a recurrent layer stand behind its inputs and first state.
+/// Where the operands of a recurrent layer come after its inputs and first state.
 #[derive(Clone, Copy)]
 pub struct RecurrentOperands {
     /// The first cell state of an LSTM.

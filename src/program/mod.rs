@@ -1,6 +1,6 @@
 //! Programs: steps over buffers, what lowering makes of a graph.
 //!
-//! `fxc print --format program` shows one; a linear layer with a GELU behind it has two buffers that callers see, the input
+//! `fxc print --format program` shows one; a linear layer with a GELU after it has two buffers that callers see, the input
 //! and the result, a weight, and one step, a matrix product whose tail is the kernel of the GELU.
 
 mod contract;

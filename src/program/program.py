@@ -94,7 +94,7 @@ def attention(out, q, k, v, bias, mask, scale, causal, safe, bf16=False):
 
 
 def recurrent(out, x, h, c, w, projection, bias, cell, reverse):
-    # x is [time, batch, gates * hidden]; out, flat, has the states of all steps and behind them the last cell state of an LSTM.
+    # x is [time, batch, gates * hidden]; out, flat, has the states of all steps and after them the last cell state of an LSTM.
     time, hidden = x.shape[0], w.shape[0] // (4 if cell == "lstm" else 3 if cell == "gru" else 1)
     states = out[:time * h.size].reshape((time,) + h.shape)
     for t in reversed(range(time)) if reverse else range(time):
@@ -183,7 +183,7 @@ def op_max_pool2d_with_indices(x, kernel, stride=(), padding=0, dilation=1, ceil
     for d in range(2):
         span = x.shape[d - 2] + 2 * padding[d] - dilation[d] * (kernel[d] - 1) - 1
         n = (-(-span // stride[d]) if ceil else span // stride[d]) + 1
-        # A window that begins behind the image and its padding in front does not count.
+        # A window that begins after the image and its padding in front does not count.
         sizes.append(n - 1 if ceil and (n - 1) * stride[d] >= x.shape[d - 2] + padding[d] else n)
     least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     values = np.full((len(image), *sizes), least, x.dtype)

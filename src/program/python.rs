@@ -13,7 +13,7 @@ use crate::types::{DType, TensorType, Val, write_float, write_str};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// What stands behind the kernels' own functions.
+/// What comes after the kernels' own functions.
 const PROGRAM: &str = include_str!("program.py");
 
 /// The program as a Python module.

@@ -127,7 +127,7 @@ fn has_unknown(v: &Val<Operand>) -> bool {
     }
 }
 
-/// Before which node the replacement goes: behind what it reads, before what reads it.
+/// Before which node the replacement goes: after what it reads, before what reads it.
 fn place(graph: &Graph, matched: &[NodeId], outputs: &[NodeId], read: &[NodeId]) -> Result<Option<NodeId>, String> {
     if let [only] = outputs {
         return Ok(Some(*only));

@@ -236,7 +236,7 @@ impl<'a> Side<'a> {
         n.map_or(Val::Unknown, Val::Leaf)
     }
 
-    /// `%a or %b or 1`: a hole for the first of these that matches. It stands behind what its alternatives are.
+    /// `%a or %b or 1`: a hole for the first of these that matches. It comes after what its alternatives are.
     fn either(&mut self, v: &Value) -> Arg {
         let name = format!("{v}");
         if let Some(&n) = self.known.get(&name) {

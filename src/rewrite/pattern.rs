@@ -165,7 +165,7 @@ impl Pattern {
                 .copied()
                 .collect()
         };
-        // Alternatives stand behind what they are made of, so that one walk in order sees operands first.
+        // Alternatives come after what they are made of, so that one walk in order sees operands first.
         for n in self.graph.iter() {
             let mut set = match self.holes.get(&n) {
                 Some(Hole::Either(list)) => {

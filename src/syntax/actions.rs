@@ -224,7 +224,7 @@ impl Cx {
         }
     }
 
-    /// `frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"), custom={"stage": "one"}` behind a line.
+    /// `frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"), custom={"stage": "one"}` after a line.
     pub fn origin(&mut self, parts: Vec<(Name, Value)>, l: usize, r: usize) -> Option<Box<Origin>> {
         let mut origin = Origin::default();
         for (key, value) in parts {

@@ -16,7 +16,7 @@ struct Piece {
     statement: bool,
 }
 
-/// Puts `graph main { … }` around the statements that stand in no graph, behind the items between them. A text with a
+/// Puts `graph main { … }` around the statements that stand in no graph, after the items between them. A text with a
 /// graph of its own keeps its tokens, unless what stands outside has inputs and a result and there is no `main`.
 pub fn frame(tokens: Vec<Spanned<'_>>) -> Vec<Spanned<'_>> {
     let pieces = pieces(&tokens);
@@ -92,7 +92,7 @@ fn pieces(tokens: &[Spanned<'_>]) -> Vec<Piece> {
 fn begins(tokens: &[Spanned<'_>], i: usize) -> Option<bool> {
     use Token::*;
     let next = |n: usize| tokens.get(i + n).map(|t| &t.1);
-    // A word behind an opcode or a keyword is a name.
+    // A word after an opcode or a keyword is a name.
     let before = i.checked_sub(1).map(|b| &tokens[b].1);
     let free = before.is_none_or(|t| t.ends_value() || *t == Dots);
     match &tokens[i].1 {

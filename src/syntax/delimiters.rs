@@ -256,7 +256,7 @@ impl<'s> Walk<'s> {
 }
 
 /// Whether a token begins another item of the file, by the two tokens after it: within a body it says that the body should have
-/// ended. A declaration says so only behind the body's result; before it, it stands in the wrong place.
+/// ended. A declaration says so only after the body's result; before it, it stands in the wrong place.
 fn begins_header(token: &Token<'_>, next: Option<&Token<'_>>, after: Option<&Token<'_>>, has_output: bool) -> bool {
     use Token::*;
     let named = next.is_some_and(|t| t.word().is_some());

@@ -1,7 +1,7 @@
 //! The tree as canonical text, comments kept.
 //!
 //! One item or statement a line, statements indented by four spaces, one space around `:` and `=`, at most one blank
-//! line where the source had some, always one around graphs and rules. A comment stays before or behind the line it
+//! line where the source had some, always one around graphs and rules. A comment stays before or after the line it
 //! stood at; one inside of a statement goes before it. A graph that torch printed stays as it is: that text is its
 //! canonical form. Formatting a formatted text changes nothing.
 
@@ -128,7 +128,7 @@ impl Printer<'_> {
         self.end_line(r.span.end);
     }
 
-    /// `head { … }tail`, with no line end behind the tail. Comments before byte `end` go into the body.
+    /// `head { … }tail`, with no line end after the tail. Comments before byte `end` go into the body.
     fn body(&mut self, head: &str, start: u32, b: &Body, tail: &str, end: u32) {
         if head.is_empty() {
             self.out.push(' ');
@@ -165,7 +165,7 @@ impl Printer<'_> {
         self.end_line(end);
     }
 
-    /// Ends the line, with the comment that stands behind byte `end` on its line.
+    /// Ends the line, with the comment that comes after byte `end` on its line.
     fn end_line(&mut self, end: u32) {
         if let Some((c, rest)) = self.comments.split_first() {
             let between = self.text.get(end as usize..c.span.start as usize);

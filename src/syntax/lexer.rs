@@ -1,4 +1,4 @@
-//! Text to tokens. Every text lexes: what begins no token is reported and left out.
+//! Text to tokens. Every text lexes: an unrecognised character is reported and left out.
 
 use super::ast::Comment;
 use super::token::{Extras, Token, too_large};

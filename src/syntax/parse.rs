@@ -209,7 +209,7 @@ fn bounds(tokens: &[Spanned<'_>]) -> Vec<usize> {
     tokens.iter().filter(|t| begins(&t.1)).map(|t| t.0).collect()
 }
 
-/// Leaves out what the parser did not expect, from `parsed` on, behind something in the same statement that was reported
+/// Leaves out what the parser did not expect, from `parsed` on, after something in the same statement that was reported
 /// before it: one slip is one finding.
 fn forget_consequences(errors: &mut Vec<Diagnostic>, parsed: usize, bounds: &[usize]) {
     let place = |d: &Diagnostic| d.labels.first().map_or(0, |l| l.span.range().start);

@@ -210,7 +210,7 @@ fn loc() -> impl Strategy<Value = Loc> {
     })
 }
 
-/// What stands behind a line; it says something.
+/// What comes after a line; it says something.
 fn origin() -> impl Strategy<Value = Box<Origin>> {
     let name = || prop::option::of("[a-z][0-9]{1,2}".prop_map(at));
     let pair = || (any::<String>(), any::<String>()).prop_map(|(a, b)| (a.into(), b.into()));

@@ -202,7 +202,7 @@ fn the_tour_shows_what_is_written() {
         let (command, text) = block.split_once('\n').unwrap();
         let args = command.strip_prefix("$ fxc ").expect("a command of fxc");
         let ran = fxc(&args.split_whitespace().collect::<Vec<_>>());
-        // Reports go to standard error: behind what is asked for, but for the passes', which come before it.
+        // Reports go to standard error: after what is asked for, but for the passes', which come before it.
         let [first, last] = [format!("{}{}", ran.out, ran.err), format!("{}{}", ran.err, ran.out)];
         assert!(
             is_excerpt(text, &first) || is_excerpt(text, &last),

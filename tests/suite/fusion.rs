@@ -105,7 +105,7 @@ graph products {
 }
 ";
 
-/// A 1x1 convolution and the depthwise one behind it: worth one step on a large image, not on a small one.
+/// A 1x1 convolution and the depthwise one after it: worth one step on a large image, not on a small one.
 const BANDS: &str = "
 graph bands {
     %x : f32[1, 16, 40, 40] = placeholder x

@@ -82,7 +82,7 @@ rewrite nearly(%x) {
 }
 ";
 
-/// What stands in `text` behind a line that holds `what`, with that line.
+/// What stands in `text` after a line that holds `what`, with that line.
 #[track_caller]
 fn says(what: &str, text: &str, wanted: &[&str]) {
     for w in wanted {

@@ -116,7 +116,7 @@ pub fn examples() -> Vec<String> {
         .collect()
 }
 
-/// The fenced blocks of a Markdown text: what stands behind the fence, and the block.
+/// The fenced blocks of a Markdown text: what comes after the fence, and the block.
 pub fn fences(text: &str) -> Vec<(String, String)> {
     let mut out = vec![];
     let mut lines = text.lines();

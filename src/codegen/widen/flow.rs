@@ -28,7 +28,7 @@ pub enum Place {
     Memory,
     /// The constant at this offset of the table.
     Constant(u64),
-    /// A constant behind the code.
+    /// A constant after the code.
     Behind,
     /// The explicit stack slot.
     Slot,

@@ -16,7 +16,7 @@
 //! slot: stores to it are wide, loads from it stay narrow.
 //!
 //! **What it assumes** of Cranelift's output, and rejects ([`Reject`]) where it does not find it: VEX encodings (legacy ones only for
-//! moves of registers and spills); no calls, no indirect branches, no addresses of constants behind the code (the constants themselves move along); vector operands in memory that are data, constants through the table's register,
+//! moves of registers and spills); no calls, no indirect branches, no addresses of constants after the code (the constants themselves move along); vector operands in memory that are data, constants through the table's register,
 //! the slot at the bottom of the frame, or spill slots above it; masks of choices that are all ones or all zeros in each lane, as
 //! comparisons give them. A function that is rejected is compiled again with `W = 16` and used as it is.
 //!
@@ -106,7 +106,7 @@ fn assert_features(flow: &Flow, out: &[Instruction], width: usize) {
     }
 }
 
-/// The bytes of `out`, with copies behind them of the constants that stood behind `code`.
+/// The bytes of `out`, with copies after them of the constants that came after `code`.
 fn encode(code: &[u8], mut out: Vec<Instruction>) -> Result<Wide, Reject> {
     let (mut bytes, mut uses) = (vec![], vec![]);
     for (n, i) in out.iter().enumerate().filter(|(_, i)| i.is_ip_rel_memory_operand()) {

@@ -178,7 +178,7 @@ fn differs(
     for m in graph.ids().into_iter().rev() {
         let draws = graph.is_before(m, n) && graph::is_impure(graph, m, None);
         if graph[m].op().is_call() && graph[m].users().len() == 0 && !draws {
-            // Nothing uses it: it stood behind the node.
+            // Nothing uses it: it came after the node.
             let _ = graph.erase_node(m);
         }
     }

@@ -19,7 +19,7 @@ pub enum Artifact {
     Graph,
     /// The same with the types that inference found.
     Typed,
-    /// The graph behind the passes, as FXIR.
+    /// The graph after the passes, as FXIR.
     Optimized,
     /// The same as Python that runs under PyTorch.
     OptimizedCode,
@@ -111,7 +111,7 @@ pub fn tree(tree: &ast::File, text: &str) -> String {
     syntax::format(tree, text)
 }
 
-/// The text of a module behind `Load`, `Check` or `Optimize`.
+/// The text of a module after `Load`, `Check` or `Optimize`.
 pub fn module(m: &GraphModule, artifact: Artifact) -> String {
     let entry = m.entry();
     match artifact {

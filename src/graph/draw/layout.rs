@@ -1,6 +1,6 @@
 //! Places for the nodes of a graph on paper: a layered layout, after Sugiyama.
 //!
-//! Each node gets the layer behind all it uses, edges over several layers get a joint in each layer between, the layers are
+//! Each node gets the layer after all it uses, edges over several layers get a joint in each layer between, the layers are
 //! ordered by the medians of their neighbours, and the nodes of a layer move towards their neighbours as far as there is
 //! room. All in one unit: points of the drawing.
 
@@ -75,7 +75,7 @@ pub fn layout(boxes: &Boxes) -> Layout {
     layers.finish(boxes, &chains)
 }
 
-/// The layer of each box: one behind the last of what leads to it. What nothing leads to stands just before its first use.
+/// The layer of each box: one after the last of what leads to it. What nothing leads to stands just before its first use.
 fn layers_of(boxes: &Boxes, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layer = vec![0; boxes.sizes.len()];
     let mut sorted = edges.to_vec();

@@ -102,7 +102,7 @@ impl Graph {
         Ok(self.inserting_at(point, f))
     }
 
-    /// Runs `f` with new nodes going behind `n`, in the order they are made; `None` is the end of the graph.
+    /// Runs `f` with new nodes going after `n`, in the order they are made; `None` is the end of the graph.
     pub fn inserting_after<R>(&mut self, n: Option<NodeId>, f: impl FnOnce(&mut Graph) -> R) -> EditResult<R> {
         if n.is_some_and(|n| !self.is_live(n)) {
             return Err(GraphError("Node to insert after is not in graph.".into()));

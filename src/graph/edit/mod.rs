@@ -210,7 +210,7 @@ impl Graph {
         }
     }
 
-    /// Moves `n` to just behind `after` (torch's `after.append(n)`).
+    /// Moves `n` to just after `after` (torch's `after.append(n)`).
     pub fn move_after(&mut self, n: NodeId, after: NodeId) {
         if n != after {
             self.unlink(n);

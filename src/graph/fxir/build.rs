@@ -287,7 +287,7 @@ impl Builder {
     }
 }
 
-/// Moves the placeholders that torch's tracer made behind its checks of `concrete_args` to the front: they are parameters
+/// Moves the placeholders that torch's tracer made after its checks of `concrete_args` to the front: they are parameters
 /// wherever they stand.
 fn placeholders_first(graph: &mut Graph) {
     let is_parameter = |n: NodeId| matches!(graph[n].op(), Opcode::Placeholder | Opcode::GetAttr);

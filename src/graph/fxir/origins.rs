@@ -1,4 +1,4 @@
-//! Where nodes came from, as FXIR writes it: frames of stack traces and modules are declared once, behind the graphs, each within
+//! Where nodes came from, as FXIR writes it: frames of stack traces and modules are declared once, after the graphs, each within
 //! the one around it; statements name the innermost.
 //!
 //! ```text

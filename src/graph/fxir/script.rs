@@ -1,6 +1,6 @@
 //! Calls as TorchScript writes them, as torch.fx does.
 //!
-//! TorchScript names no overload, gives every argument by position (those behind the `*` of the schema too), and has
+//! TorchScript names no overload, gives every argument by position (those after the `*` of the schema too), and has
 //! integers for dtypes, layouts and memory formats. The op table's schemas tell which overload is meant and what its
 //! arguments are.
 
@@ -36,7 +36,7 @@ pub(super) fn resolve(op: Opcode, target: &str, args: Vec<Arg>) -> Call {
     let mut by_name = false;
     for (p, a) in best.schema().params.iter().zip(args) {
         let a = named(&p.ty, a);
-        // Most overloads take the dtype by name only, and none refuses it so; nor what stands behind it.
+        // Most overloads take the dtype by name only, and none refuses it so; nor what comes after it.
         by_name |= p.keyword_only || p.name == "dtype";
         if !by_name {
             positional.push(a);
@@ -156,7 +156,7 @@ mod tests {
         let (target, args, kwargs) = resolve(Opcode::CallFunction, "torch.ops.aten.zeros", args);
         assert_eq!((&*target, args.len()), ("torch.ops.aten.zeros.default", 1));
         assert_eq!(kwargs[0], ("dtype".into(), Val::DType(DType::F32)));
-        // What stands behind a dtype goes by name with it.
+        // What comes after a dtype goes by name with it.
         let args = vec![x.clone(), int(7), Val::Bool(false), Val::Bool(true), Val::None];
         let (target, args, kwargs) = resolve(Opcode::CallFunction, "torch.ops.aten.to", args);
         assert_eq!((&*target, args.len()), ("torch.ops.aten.to.dtype", 1));

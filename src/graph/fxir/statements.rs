@@ -73,7 +73,7 @@ impl<'a> Statements<'a> {
         s.graph
     }
 
-    /// All nodes, without arguments: a statement may name one that stands behind it, which lint reports better.
+    /// All nodes, without arguments: a statement may name one that comes after it, which lint reports better.
     fn create(&mut self, body: &'a ast::Body) {
         let mut first: HashMap<&str, Span> = HashMap::new();
         // Names that the text gives come before those that are made.

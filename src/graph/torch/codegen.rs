@@ -37,7 +37,7 @@ use std::convert::Infallible;
 /// How a graph becomes a Python function, and how that function is called. By default as torch's own `CodeGen` does.
 pub trait CodeGen {
     /// The head of the function, without an end of line, and what stands before the body (torch's `gen_fn_def`). `params` are
-    /// `self` and the parameters with their annotations and defaults, `returns` is empty or ` -> T`. Lines behind the first
+    /// `self` and the parameters with their annotations and defaults, `returns` is empty or ` -> T`. Lines after the first
     /// are indented here.
     fn function(&self, params: &[String], returns: &str) -> String {
         format!("def forward({}){returns}:", params.join(", "))

@@ -91,7 +91,7 @@ fn percent_list(graph: &Graph, node: &Node) -> Option<String> {
     names.map(|n| n.join(","))
 }
 
-/// The text between ` : ` and the number of users. Inductor's tensor annotation has no space behind it.
+/// The text between ` : ` and the number of users. Inductor's tensor annotation has no space after it.
 fn annotation(node: &Node) -> String {
     match node.meta.annotation.as_deref() {
         None | Some("") => String::new(),

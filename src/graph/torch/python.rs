@@ -471,7 +471,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Python has no parameter without a default behind one that has one; constant inputs of exported programs stand anywhere.
+/// Python has no parameter without a default after one that has one; constant inputs of exported programs stand anywhere.
 fn leave_out_early_defaults(params: &mut [Parameter]) {
     let last = params
         .iter()

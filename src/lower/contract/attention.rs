@@ -104,7 +104,7 @@ pub(in crate::lower) fn recognise(
         causal: !biased && ids.bool("is_causal")?,
         scale,
         safe: !biased || ids.bool("safe")?,
-        rows_first: tir.turned && rank == 4,
+        rows_first: tir.users_swap_dims_1_2 && rank == 4,
     };
     let result: Vec<usize> = [&q[..rank - 1], &v[rank - 1..]].concat();
     push(tir, dtype, result, args, how).map(Some)

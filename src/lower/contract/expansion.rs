@@ -1,4 +1,4 @@
-//! A 1x1 convolution and the depthwise one behind it as one step, so that what is between them stays in cache.
+//! A 1x1 convolution and the depthwise one after it as one step, so that what is between them stays in cache.
 
 use crate::math::contract::{Conv, Expansion};
 use crate::program::{Between, BufferId, Contract, MAX_BETWEEN_BUFFERS, Place, Program, Step};

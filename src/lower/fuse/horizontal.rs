@@ -50,7 +50,7 @@ impl fmt::Display for Beside {
 
 /// Why two kernels that come one after the other are not one.
 #[derive(Clone, Debug, PartialEq)]
-pub enum NotBeside {
+pub enum MergeRefusal {
     /// One needs, directly or not, what the other computes.
     Dependent,
     /// Their loops have other sizes: those of both.
@@ -75,32 +75,34 @@ pub enum NotBeside {
     Late,
 }
 
-impl fmt::Display for NotBeside {
+impl fmt::Display for MergeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotBeside::Dependent => f.write_str("one needs what the other computes"),
-            NotBeside::Extents(a, b) => write!(f, "their loops have other sizes, {a:?} and {b:?}"),
-            NotBeside::Dims => f.write_str("they reduce other dims"),
-            NotBeside::Product => f.write_str("one reads a product's result, on pieces of which it may run"),
-            NotBeside::Views => f.write_str("one reads through views, and loops that suit it would not suit the other"),
-            NotBeside::Short(n) => write!(
+            MergeRefusal::Dependent => f.write_str("one needs what the other computes"),
+            MergeRefusal::Extents(a, b) => write!(f, "their loops have other sizes, {a:?} and {b:?}"),
+            MergeRefusal::Dims => f.write_str("they reduce other dims"),
+            MergeRefusal::Product => f.write_str("one reads a product's result, on pieces of which it may run"),
+            MergeRefusal::Views => {
+                f.write_str("one reads through views, and loops that suit it would not suit the other")
+            }
+            MergeRefusal::Short(n) => write!(
                 f,
                 "rows of {n} need the loops of a kernel of their own, which is worth more than starting one"
             ),
-            NotBeside::Large(n, most) => write!(
+            MergeRefusal::Large(n, most) => write!(
                 f,
                 "one takes {:.1} us, and starting it is little beside that (small ones take up to {:.1} us)",
                 n / 1e3,
                 most / 1e3
             ),
-            NotBeside::Ready(n) => write!(
+            MergeRefusal::Ready(n) => write!(
                 f,
                 "both read the same {}, but one has to wait for what the other does not need",
                 crate::tensor::shown_bytes(*n)
             ),
-            NotBeside::Buffers(n) => write!(f, "both together use {n} buffers, and one may use {BUFFERS}"),
-            NotBeside::Full => f.write_str("both together have more values than one may"),
-            NotBeside::Late => f.write_str("they became neighbours when others had been put together"),
+            MergeRefusal::Buffers(n) => write!(f, "both together use {n} buffers, and one may use {BUFFERS}"),
+            MergeRefusal::Full => f.write_str("both together have more values than one may"),
+            MergeRefusal::Late => f.write_str("they became neighbours when others had been put together"),
         }
     }
 }
@@ -161,25 +163,25 @@ impl Fuser<'_> {
     }
 
     /// Why two clusters are not one; `None` where nobody would expect them to be.
-    fn not_beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Option<NotBeside> {
+    fn not_beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Option<MergeRefusal> {
         let (x, y) = (self.cluster(a)?, self.cluster(b)?);
         let small = [x, y].map(|c| self.cost(c, users).nanoseconds() <= self.tir.limits.small);
         if small == [false; 2] && self.shared(x, y).1 < SHARED {
             return None;
         }
         if self.dependent(a, b) {
-            return Some(NotBeside::Dependent);
+            return Some(MergeRefusal::Dependent);
         }
         if x.space != y.space {
-            return Some(NotBeside::Extents(x.space.clone(), y.space.clone()));
+            return Some(MergeRefusal::Extents(x.space.clone(), y.space.clone()));
         }
         if x.reduced != y.reduced {
-            return Some(NotBeside::Dims);
+            return Some(MergeRefusal::Dims);
         }
         let why = [x, y].into_iter().find_map(|c| self.may_be_beside(c).err());
         let why = why.or_else(|| self.beside(a, b, users).err());
         let full = x.members.len() + y.members.len() >= MAX_MEMBERS;
-        Some(why.unwrap_or(if full { NotBeside::Full } else { NotBeside::Late }))
+        Some(why.unwrap_or(if full { MergeRefusal::Full } else { MergeRefusal::Late }))
     }
 
     fn dependent(&self, a: UnitId, b: UnitId) -> bool {
@@ -195,19 +197,19 @@ impl Fuser<'_> {
     }
 
     /// Whether a cluster may run together with others at all.
-    fn may_be_beside(&self, c: &Cluster) -> Result<(), NotBeside> {
+    fn may_be_beside(&self, c: &Cluster) -> Result<(), MergeRefusal> {
         let numel: usize = c.space.iter().product();
         let row = c.space.iter().rev().copied().find(|&s| s != 1).unwrap_or(1);
         if numel == 0 || (row < SHORT && numel > FEW) {
-            return Err(NotBeside::Short(row));
+            return Err(MergeRefusal::Short(row));
         }
         for m in &c.members {
             for o in self.tir.operands(m.value) {
                 if matches!(self.tir.value(cost::base(self.tir, o)).def, Def::Contract { .. }) {
-                    return Err(NotBeside::Product);
+                    return Err(MergeRefusal::Product);
                 }
                 if !self.reads_in_order(c, m, o) {
-                    return Err(NotBeside::Views);
+                    return Err(MergeRefusal::Views);
                 }
             }
         }
@@ -227,9 +229,9 @@ impl Fuser<'_> {
     }
 
     /// Why `a` and `b` are better one kernel, or why they are not.
-    fn beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Result<Beside, NotBeside> {
+    fn beside(&self, a: UnitId, b: UnitId, users: &[Users]) -> Result<Beside, MergeRefusal> {
         let (Some(x), Some(y), false) = (self.cluster(a), self.cluster(b), self.dependent(a, b)) else {
-            return Err(NotBeside::Dependent);
+            return Err(MergeRefusal::Dependent);
         };
         let (of_x, of_y) = (self.cost(x, users), self.cost(y, users));
         let (shared, bytes) = self.shared(x, y);
@@ -239,7 +241,7 @@ impl Fuser<'_> {
         };
         let buffers = buffers(x) + buffers(y) - shared;
         if buffers > BUFFERS {
-            return Err(NotBeside::Buffers(buffers));
+            return Err(MergeRefusal::Buffers(buffers));
         }
         let (small, large) = (of_x.nanoseconds(), of_y.nanoseconds());
         let together = self.deps[a.as_u32() as usize] == self.deps[b.as_u32() as usize];
@@ -249,8 +251,8 @@ impl Fuser<'_> {
         let most = self.tir.limits.small;
         match small.max(large) {
             n if n <= most => Ok(Beside::Small(small, large)),
-            _ if bytes >= SHARED => Err(NotBeside::Ready(bytes)),
-            n => Err(NotBeside::Large(n, most)),
+            _ if bytes >= SHARED => Err(MergeRefusal::Ready(bytes)),
+            n => Err(MergeRefusal::Large(n, most)),
         }
     }
 

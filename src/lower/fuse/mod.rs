@@ -20,7 +20,7 @@ pub mod join;
 mod units;
 
 use self::cluster::{Along, Cluster, Level, Member, Users, users};
-use self::horizontal::{Beside, NotBeside};
+use self::horizontal::{Beside, MergeRefusal};
 use self::join::Refusal;
 use self::units::Units;
 use crate::lower::ir::{Def, Tir, ValueId};
@@ -63,7 +63,7 @@ pub struct Fusion {
     /// Independent clusters that run as one: a value of each, and why.
     pub beside: Vec<(ValueId, ValueId, Beside)>,
     /// Clusters that follow each other and do not run as one: a value of each, and why.
-    pub not_beside: Vec<(ValueId, ValueId, NotBeside)>,
+    pub not_beside: Vec<(ValueId, ValueId, MergeRefusal)>,
 }
 
 pub(in crate::lower) struct Fuser<'a> {
@@ -74,7 +74,7 @@ pub(in crate::lower) struct Fuser<'a> {
     pub(in crate::lower) unit_of: Vec<Option<UnitId>>,
     refused: Vec<(ValueId, ValueId, Refusal)>,
     pub(in crate::lower) beside: Vec<(ValueId, ValueId, Beside)>,
-    pub(in crate::lower) not_beside: Vec<(ValueId, ValueId, NotBeside)>,
+    pub(in crate::lower) not_beside: Vec<(ValueId, ValueId, MergeRefusal)>,
     inlined: Vec<bool>,
     activated: HashMap<ValueId, ValueId>,
     /// The last call that did more than compute.
@@ -170,7 +170,7 @@ impl Fuser<'_> {
                 if *result == 0 {
                     let results = self.tir.calls[*call].results.clone();
                     let id = self.new_unit(Unit::Call(*call), &results);
-                    if self.tir.calls[*call].does_more() {
+                    if self.tir.calls[*call].has_side_effects() {
                         // Random numbers are drawn in the graph's order.
                         let before: Vec<UnitId> = self.last_effect.replace(id).into_iter().collect();
                         self.depend(id, &before);

@@ -200,7 +200,7 @@ pub struct RoutineCall {
 
 impl RoutineCall {
     /// Whether it may do more than compute: draw random numbers, or call graphs that do.
-    pub fn does_more(&self) -> bool {
+    pub fn has_side_effects(&self) -> bool {
         self.call.op.effect != op::Effect::Pure || !self.graphs.is_empty()
     }
 }
@@ -248,7 +248,7 @@ pub struct Tir {
     /// The node that values are being made for.
     pub(in crate::lower) name: Arc<str>,
     /// Whether what reads that node permutes its dims so that the third comes before the second.
-    pub(in crate::lower) turned: bool,
+    pub(in crate::lower) users_swap_dims_1_2: bool,
 }
 
 impl Tir {

@@ -65,7 +65,7 @@ impl Reader<'_> {
     fn node(&mut self, n: NodeId) -> Result<(), LowerError> {
         let node = &self.graph[n];
         self.tir.name = node.name().into();
-        self.tir.turned = self.is_turned(n);
+        self.tir.users_swap_dims_1_2 = self.users_swap_dims_1_2(n);
         let value = match node.op() {
             Opcode::Placeholder => self.placeholder(n),
             Opcode::GetAttr => self.attribute(n),
@@ -92,7 +92,7 @@ impl Reader<'_> {
     }
 
     /// Whether all users of `n`, and there are some, put its third dim before the second.
-    fn is_turned(&self, n: NodeId) -> bool {
+    fn users_swap_dims_1_2(&self, n: NodeId) -> bool {
         let turns = |u: NodeId| {
             let user = &self.graph[u];
             let ints = |v: &Val<NodeId>| Some(v.items()?.iter().filter_map(Val::as_int).collect::<Vec<i64>>());

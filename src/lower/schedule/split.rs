@@ -29,7 +29,7 @@ const MOST: usize = 32;
 /// The lanes of one group in columns.
 const GROUP: usize = 64;
 
-/// How rows are cut along their first loop: `parts` of `len` iterations, and `rest` iterations behind them.
+/// How rows are cut along their first loop: `parts` of `len` iterations, and `rest` iterations after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lower) struct Cut {
     pub parts: usize,

@@ -196,7 +196,7 @@ impl Scan<'_> {
         }
     }
 
-    /// `blocks` blocks of a row from `from` on; gives what is carried behind them.
+    /// `blocks` blocks of a row from `from` on; gives what is carried after them.
     fn chunk(
         &self,
         k: &mut KernelBuilder,

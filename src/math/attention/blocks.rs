@@ -46,7 +46,7 @@ struct Work {
     keys: Scratch,
     /// The last columns of the values, packed.
     values: Scratch,
-    /// Scores of some tiles of queries, and behind them a row of each mask.
+    /// Scores of some tiles of queries, and after them a row of each mask.
     scores: Scratch,
     /// Of each query the greatest score, the sum of weights, and what earlier results are multiplied by.
     state: Scratch,

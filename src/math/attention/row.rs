@@ -128,7 +128,7 @@ fn shift(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
-/// Scales and masks row `r`; lanes behind its last key become minus infinity. Gives the greatest score so far.
+/// Scales and masks row `r`; lanes after its last key become minus infinity. Gives the greatest score so far.
 #[inline(always)]
 unsafe fn greatest<S: Simd>(j: &RowsJob, r: usize) -> f32 {
     // SAFETY: as in `body`.

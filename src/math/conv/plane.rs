@@ -181,7 +181,7 @@ struct Job {
 /// A vector of the input, with column step `ST`.
 #[inline(always)]
 unsafe fn load<S: Simd, const ST: usize>(p: *const f32) -> S::V {
-    // SAFETY: the padded plane has slack behind it.
+    // SAFETY: the padded plane has slack after it.
     unsafe { if ST == 1 { S::load(p) } else { S::load_even(p) } }
 }
 

@@ -1,4 +1,4 @@
-//! Recurrent layers: one product of a matrix with the state per step, and the cell right behind it.
+//! Recurrent layers: one product of a matrix with the state per step, and the cell right after it.
 //!
 //! The recurrent weight is packed once so that a block of hidden units has all of its gates side by side: whoever computes a
 //! block has everything its cell needs, and one hand-over between threads per step is enough. Each thread keeps to its
@@ -80,7 +80,7 @@ pub struct StepJob {
     units: usize,
     columns: usize,
     weight: *const f32,
-    /// `[batch, gates * hidden]` of this step; null for a product with nothing behind it, a projection.
+    /// `[batch, gates * hidden]` of this step; null for a product with nothing after it, a projection.
     inputs: *const f32,
     bias: *const f32,
     /// `[batch, columns]`.

@@ -53,7 +53,7 @@ pub(super) unsafe fn half<S: Simd, const R: usize, const UNIT: bool>(t: &TileJob
     }
 }
 
-/// One product index, whose elements of A lie `AT` bytes behind the rows'.
+/// One product index, whose elements of A lie `AT` bytes after the rows'.
 #[inline(always)]
 unsafe fn step<S: Simd, const R: usize, const AT: usize>(acc: &mut [<S::Half as Simd>::V; R], a: &Rows, b: *const f32) {
     // SAFETY: the caller gives `R` rows and half a vector of B.

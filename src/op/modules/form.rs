@@ -214,7 +214,7 @@ fn parse_expr(class: &Class, e: &'static str) -> Result<Expr, String> {
     parse_literal(e).map(Expr::Value)
 }
 
-/// A name, and whether a `?` behind it says that it may be missing.
+/// A name, and whether a `?` after it says that it may be missing.
 fn maybe(name: &'static str) -> (&'static str, bool) {
     name.strip_suffix('?').map_or((name, false), |n| (n, true))
 }

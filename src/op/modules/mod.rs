@@ -474,7 +474,7 @@ fn constructor_args(
     let positional = form.params.iter().filter(|p| !p.keyword_only);
     let max = positional.clone().count();
     let own = args.len().min(max);
-    // What stands behind the form's own parameters goes by torch's names: `device`, `dtype`, `bias`.
+    // What comes after the form's own parameters goes by torch's names: `device`, `dtype`, `bias`.
     let names = super::signature::constructor_parameters(form.name);
     if args.len() > max.max(names.len()) {
         return Err(fail(format!(

@@ -1,6 +1,6 @@
 //! The sizes of a module's weights, from its constructor's arguments.
 //!
-//! A form writes them behind an attribute's name: `@weight[out_channels, in_channels // groups, *kernel_size:2]`.
+//! A form writes them after an attribute's name: `@weight[out_channels, in_channels // groups, *kernel_size:2]`.
 
 use crate::op::schema::Literal;
 use std::collections::HashMap;

@@ -118,7 +118,7 @@ pub(super) fn in_range(index: i64, size: usize, dim: usize) -> OpResult<usize> {
     }
 }
 
-/// Sizes before, at and behind `dim`: a tensor as `[outer, n, inner]`. A 0-d tensor is one element.
+/// Sizes before, at and after `dim`: a tensor as `[outer, n, inner]`. A 0-d tensor is one element.
 pub(super) fn around(shape: &[usize], dim: usize) -> (usize, usize, usize) {
     match shape.get(dim) {
         Some(&n) => (shape[..dim].iter().product(), n, shape[dim + 1..].iter().product()),

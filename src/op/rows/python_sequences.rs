@@ -11,7 +11,7 @@ pub fn rows() -> Vec<Op> {
     vec![
         // These may hold tensors, so that they are no host values but lists put together anew.
         Op::composite("joined", "joined(Any[] a, Any[] b) -> Any", joined)
-            .doc("the items of two lists or two tuples, one behind the other")
+            .doc("the items of two lists or two tuples, one after the other")
             .spelled("operator.add operator.iadd operator.concat"),
         Op::composite("repeated", "repeated(Any[] a, int b) -> Any", |_, c| {
             repeated(c.get("a"), c.get("b"))

@@ -37,7 +37,7 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
     made
 }
 
-/// Writes the conditions behind the inputs and gives how many those were.
+/// Writes the conditions after the inputs and gives how many those were.
 fn write(
     module: &GraphModule,
     graph: &mut Graph,

@@ -132,7 +132,7 @@ fn merge(module: &mut GraphModule, graph: &mut Graph, group: &[Linear]) -> Optio
     Some(())
 }
 
-/// Tensors of one dtype behind each other, as one of `shape`.
+/// Tensors of one dtype one after another, as one of `shape`.
 pub(in crate::pass) fn join(parts: &[&Tensor], shape: &[usize]) -> Option<Tensor> {
     let dtype = parts.first()?.dtype();
     crate::tensor::byte_len(dtype, shape)?;

@@ -186,7 +186,7 @@ impl<'a> Partitioner<'a> {
             && (self.allow_single_node || nodes.iter().filter(computes).count() > 1 || nodes.iter().any(alone))
     }
 
-    /// Takes calls that compute nothing out of the parts where only such calls stand before or behind them in the part.
+    /// Takes calls that compute nothing out of the parts where only such calls stand before or after them in the part.
     pub fn remove_bookend_non_compute_ops(&self, parts: &mut Vec<Part>) {
         for p in parts.iter_mut() {
             let inside: HashSet<NodeId> = p.nodes.iter().copied().collect();

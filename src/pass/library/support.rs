@@ -14,7 +14,7 @@ pub type Allowed = Option<Vec<DType>>;
 /// The dtypes that a target's arguments may have.
 #[derive(Clone, Debug, Default)]
 pub struct DTypes {
-    /// By position. Arguments behind the last are not looked at.
+    /// By position. Arguments after the last are not looked at.
     pub args: Vec<Allowed>,
     /// By name. Others are not looked at.
     pub kwargs: HashMap<String, Vec<DType>>,

@@ -228,7 +228,7 @@ fn calls(module: &GraphModule, name: &str, graph: &Graph) -> Vec<(NodeId, Arc<st
         .collect()
 }
 
-/// The graphs, each behind those it calls.
+/// The graphs, each after those it calls.
 fn callees_first(module: &GraphModule) -> Result<Vec<Arc<str>>, Diagnostic> {
     let mut order = vec![];
     let mut state: HashMap<Arc<str>, bool> = HashMap::new();

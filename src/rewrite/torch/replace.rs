@@ -158,7 +158,7 @@ fn erase_matched(graph: &mut Graph, pattern: &Graph, m: &InternalMatch) -> Resul
     Ok(())
 }
 
-/// Before the first user of a result; behind the last result if nothing uses any.
+/// Before the first user of a result; after the last result if nothing uses any.
 fn insert_point(graph: &Graph, m: &InternalMatch) -> Result<InsertPoint, PatternError> {
     if m.anchors.is_empty() {
         return error("The insert point can't be None");

@@ -421,7 +421,7 @@ pub struct Loc {
     pub span: Span,
 }
 
-/// What stands behind the line in `loc("model.py":13, frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"))`.
+/// What comes after the line in `loc("model.py":13, frame=f1, scope=s1, call=("conv2d_1", "function.conv2d"))`.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// The innermost frame of the stack trace.

@@ -318,7 +318,7 @@ impl Lower<'_> {
         self.start_pending(op, s.span, written, variable);
     }
 
-    /// torch names the node of `a += b` by a statement behind it: `iadd = a`, or fxc's `setitem = None`.
+    /// torch names the node of `a += b` by a statement after it: `iadd = a`, or fxc's `setitem = None`.
     fn names_pending(&mut self, name: &Arc<str>, span: Span, value: &Expr) -> bool {
         let Some(Pending { at, written, .. }) = &self.pending else {
             return false;
@@ -470,7 +470,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Follows the comments up to a statement: `# File: …` is where the statements behind it come from.
+    /// Follows the comments up to a statement: `# File: …` is where the statements after it come from.
     fn comments_before(&mut self, at: usize) {
         while let Some(c) = self.text.comments.get(self.comment).filter(|c| c.start < at) {
             let text = &self.text.text[c.clone()];

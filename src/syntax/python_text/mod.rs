@@ -13,7 +13,7 @@
 //! it, and `lower` makes of each function the statements of a graph: an infix operator is a call of `operator`'s
 //! function, `self.a.b(x)` a call of the module `a.b`, a bare `self.w` a `get_attr`. Every statement is one node, as torch
 //! writes them; expressions within expressions become nodes with names of their own. Classes within a class are the
-//! graphs of sub-modules. `# File: …` comments are the places of the nodes behind them.
+//! graphs of sub-modules. `# File: …` comments are the places of the nodes after them.
 
 pub mod lexer;
 mod lower;

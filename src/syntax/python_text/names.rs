@@ -107,7 +107,7 @@ pub fn annotation(e: &Expr) -> String {
     }
 }
 
-/// The path behind the name of a type.
+/// The path after the name of a type.
 fn path(name: &str) -> String {
     for (prefix, module) in [("typing_", "typing"), ("collections_abc_", "collections.abc")] {
         if let Some(rest) = name.strip_prefix(prefix) {

@@ -144,10 +144,10 @@ pub fn find(text: &str) -> Vec<Region> {
     out
 }
 
-/// The line behind the region that begins at line `first`.
+/// The line after the region that begins at line `first`.
 fn end_of(lines: &[Line<'_>], first: usize, kind: Kind) -> usize {
     let (base, prefix) = (indent(lines[first].text), lines[first].prefix);
-    // A `wrap` line belongs to the function behind it.
+    // A `wrap` line belongs to the function after it.
     let mut defined = kind != Kind::Code || lines[first].text.trim_start().starts_with("def ");
     let mut end = first + 1;
     let mut open = brackets(0, lines[first].text);
@@ -172,7 +172,7 @@ fn end_of(lines: &[Line<'_>], first: usize, kind: Kind) -> usize {
     end
 }
 
-/// How many brackets are open behind `line`, if `open` were before.
+/// How many brackets are open after `line`, if `open` were before.
 fn brackets(open: usize, line: &str) -> usize {
     let code = outside_strings(line).take_while(|(_, c)| *c != '#');
     code.fold(open, |open, (_, c)| match c {

@@ -1,4 +1,4 @@
-//! The signature and the ranges that `print(exported_program)` prints behind the class.
+//! The signature and the ranges that `print(exported_program)` prints after the class.
 
 use super::text_of;
 use super::tree::{Arg, Expr, ExprKind, Spec};

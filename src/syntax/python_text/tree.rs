@@ -227,7 +227,7 @@ impl Cx {
         self.expr(ExprKind::Int(value), start, end)
     }
 
-    /// A float or, behind a real one, the number of an imaginary one.
+    /// A float or, after a real one, the number of an imaginary one.
     pub fn number(text: &str) -> f64 {
         text.trim_end_matches(['j', 'J']).parse().unwrap_or(f64::NAN)
     }

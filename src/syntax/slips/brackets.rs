@@ -49,7 +49,7 @@ pub(in crate::syntax) fn pair<'s>(
         }
         let end = statement_end(&c, at);
         if let Some(found) = repair(&c, at, end) {
-            // A string that is not closed takes the brackets behind it with it.
+            // A string that is not closed takes the brackets after it with it.
             let open_string = |d: &Diagnostic| {
                 let start = d.labels.first().map_or(0, |l| l.span.range().start);
                 d.code == Code::E0003 && start >= tokens[at].0 && tokens.get(end).is_none_or(|t| start < t.0)
@@ -78,7 +78,7 @@ fn begins_statement(c: &Cursor<'_, '_>, at: usize) -> bool {
     }
 }
 
-/// The first token behind the statement that begins at `at`.
+/// The first token after the statement that begins at `at`.
 fn statement_end(c: &Cursor<'_, '_>, at: usize) -> usize {
     let indent = c.indent(c.tokens[at].0).len();
     let mut braces = 0usize;
@@ -146,7 +146,7 @@ fn pairs(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
     stack.is_empty()
 }
 
-/// Whether the brackets pair up to one `}`, behind which other items may stand.
+/// Whether the brackets pair up to one `}`, after which other items may stand.
 fn closes_body(c: &Cursor<'_, '_>, brackets: &[usize]) -> bool {
     (0..brackets.len()).any(|n| c.tokens[brackets[n]].1 == Token::RBrace && pairs(c, &brackets[..n]))
 }

@@ -85,7 +85,7 @@ fn infix(sign: &str) -> Option<(&'static str, u8)> {
 /// How deep an expression may nest to be read here.
 const DEEPEST: usize = 32;
 
-/// Reads the expression at token `at`: what it is, and the token behind it.
+/// Reads the expression at token `at`: what it is, and the token after it.
 pub(super) fn read(c: &Cursor<'_, '_>, at: usize) -> Option<(Expr, usize)> {
     sum(c, at, 0, 0)
 }
@@ -116,7 +116,7 @@ fn sum(c: &Cursor<'_, '_>, at: usize, least: u8, depth: usize) -> Option<(Expr, 
     Some((left, next))
 }
 
-/// The operator before token `at`, which may be one that FXIR has not, and the token behind it.
+/// The operator before token `at`, which may be one that FXIR has not, and the token after it.
 fn sign<'t>(c: &Cursor<'t, '_>, at: usize) -> Option<(&'t str, usize)> {
     let gap = c.gap(at).trim();
     if matches!(gap, "@" | "&" | "|" | "^") && !c.first_on_line(at) {
@@ -124,7 +124,7 @@ fn sign<'t>(c: &Cursor<'t, '_>, at: usize) -> Option<(&'t str, usize)> {
     }
     let (start, token, end) = c.tokens.get(at)?;
     let operator = token.is_operator() && !matches!(token, Token::In | Token::And | Token::Or | Token::Not);
-    // A word behind `//` is a comment's.
+    // A word after `//` is a comment's.
     let comment = *token == Token::SlashSlash
         && !matches!(
             c.token(at + 1),
@@ -238,7 +238,7 @@ fn is_sign(gap: &str) -> bool {
     matches!(gap, "@" | "&" | "|" | "^")
 }
 
-/// Expressions up to `close`, the token behind it, and whether there was a comma.
+/// Expressions up to `close`, the token after it, and whether there was a comma.
 fn items(c: &Cursor<'_, '_>, mut at: usize, close: &Token<'_>, depth: usize) -> Option<(Vec<Expr>, usize, bool)> {
     let (mut out, mut comma) = (vec![], false);
     loop {
@@ -259,7 +259,7 @@ fn items(c: &Cursor<'_, '_>, mut at: usize, close: &Token<'_>, depth: usize) -> 
 
 type Arguments = Vec<(Option<String>, Expr)>;
 
-/// A call's arguments and the token behind the bracket.
+/// A call's arguments and the token after the bracket.
 fn arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Arguments, usize)> {
     let mut out = vec![];
     loop {
@@ -280,7 +280,7 @@ fn arguments(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Argumen
     }
 }
 
-/// What stands in a subscript's brackets, and the token behind them.
+/// What stands in a subscript's brackets, and the token after them.
 fn subscript(c: &Cursor<'_, '_>, mut at: usize, depth: usize) -> Option<(Expr, usize)> {
     let (mut items, mut comma) = (vec![], false);
     loop {

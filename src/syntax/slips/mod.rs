@@ -72,7 +72,7 @@ pub(super) struct Cursor<'s, 't> {
 }
 
 impl<'s> Cursor<'s, '_> {
-    /// The text between token `at` and the one before it: spaces, comments, and what begins no token.
+    /// The text between token `at` and the one before it: spaces, comments, and unrecognised characters.
     fn gap(&self, at: usize) -> &'s str {
         let from = at.checked_sub(1).and_then(|i| self.tokens.get(i)).map_or(0, |t| t.2);
         let to = self.tokens.get(at).map_or(self.text.len(), |t| t.0);
@@ -97,7 +97,7 @@ impl<'s> Cursor<'s, '_> {
         Span::new(self.file, from, to)
     }
 
-    /// The byte behind the line that `byte` is on, without its line end.
+    /// The byte after the line that `byte` is on, without its line end.
     fn line_end(&self, byte: usize) -> usize {
         self.slice(byte..self.text.len())
             .find('\n')

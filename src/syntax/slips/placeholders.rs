@@ -5,7 +5,7 @@ use crate::diag::{Code, Diagnostic};
 use crate::syntax::token::Token;
 
 impl<'s> Mender<'s, '_, '_> {
-    /// What stands behind `placeholder`.
+    /// What comes after `placeholder`.
     pub(super) fn parameter(&mut self) {
         let c = self.c;
         let at = self.at;

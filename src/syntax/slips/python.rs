@@ -49,7 +49,7 @@ impl<'s> Mender<'s, '_, '_> {
         true
     }
 
-    /// The byte behind the last line of the block that begins at `start`.
+    /// The byte after the last line of the block that begins at `start`.
     fn block_end(&self, start: usize) -> usize {
         let indent = self.c.indent(start).len();
         let mut end = self.c.line_end(start);

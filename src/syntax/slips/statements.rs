@@ -99,7 +99,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.report(d.fix(span, "#", "write the comment with `#`"));
     }
 
-    /// What stands behind `output`: one value.
+    /// What comes after `output`: one value.
     fn results(&mut self) {
         let c = self.c;
         if let Some((start, Token::Assign, end)) = c.tokens.get(self.at) {
@@ -300,7 +300,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.close(&Token::LParen);
     }
 
-    /// What stands behind `=` and is no opcode.
+    /// What comes after `=` and is no opcode.
     fn right_side(&mut self) -> bool {
         let c = self.c;
         let at = self.at;

@@ -198,7 +198,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Takes the results that are the same literal in both branches out of these: they are known behind the branch. What is left
+    /// Takes the results that are the same literal in both branches out of these: they are known after the branch. What is left
     /// are the outputs that `cond` gives.
     fn common_results<'n>(&mut self, n: &'n Node, yes: &mut Turn, no: &mut Turn) -> Vec<&'n Typed> {
         let (a, b) = (std::mem::take(&mut yes.results), std::mem::take(&mut no.results));

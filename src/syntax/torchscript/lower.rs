@@ -48,7 +48,7 @@ pub(super) struct Lower<'a> {
     /// The loop at hand, if it goes along the rows of tensors.
     pub rows: Option<Rows>,
     used: HashSet<Arc<str>>,
-    /// Numbers behind the names that are taken.
+    /// Numbers after the names that are taken.
     counts: HashMap<String, usize>,
     pub stmts: Vec<Stmt>,
     pub broken: Vec<Arc<str>>,
@@ -247,7 +247,7 @@ impl Lower<'_> {
         self.call_with(n, kind, target, (positional, vec![]), number);
     }
 
-    /// [`call`](Lower::call) with keyword arguments behind the others.
+    /// [`call`](Lower::call) with keyword arguments after the others.
     pub(super) fn call_with(
         &mut self,
         n: &Node,

@@ -105,7 +105,7 @@ fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
             }
         }
     }
-    // A comment counts only behind a node.
+    // A comment counts only after a node.
     let mut kept: Vec<(usize, Token<'_>, usize)> = vec![];
     for t in tokens {
         let behind_node = matches!(
@@ -140,7 +140,10 @@ fn stray(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
         return Some(d.at(at, "these dots").help("paste the whole graph"));
     }
     let piece: String = text[from..to].chars().take(20).collect();
-    let d = Diagnostic::new(Code::E0013, format!("`{}` begins no token", piece.escape_debug()));
+    let d = Diagnostic::new(
+        Code::E0013,
+        format!("unrecognised text `{}`", piece.escape_debug()),
+    );
     Some(d.at(at, "TorchScript prints no such thing"))
 }
 

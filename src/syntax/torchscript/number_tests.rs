@@ -2,7 +2,7 @@ use super::super::ast::Item;
 use super::super::parse_text;
 use crate::source::FileId;
 
-/// The statements of the first graph behind its inputs, for a script of these lines on `%x : Tensor`.
+/// The statements of the first graph after its inputs, for a script of these lines on `%x : Tensor`.
 #[track_caller]
 pub(super) fn statements(lines: &str) -> Vec<String> {
     let text = format!("graph(%x : Tensor):\n{lines}  return (%x)\n");

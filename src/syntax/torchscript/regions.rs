@@ -41,7 +41,7 @@ struct Open {
     from: usize,
     /// The end of the last line that is surely of it.
     last: usize,
-    /// Whether a brace opened it, which one behind the result closes.
+    /// Whether a brace opened it, which one after the result closes.
     braces: bool,
     returned: bool,
 }

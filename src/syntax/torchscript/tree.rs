@@ -28,7 +28,7 @@ pub struct Node {
     pub attrs: Vec<Attr>,
     /// Its operands.
     pub args: Vec<Typed>,
-    /// The comment behind it.
+    /// The comment after it.
     pub place: Option<Arc<str>>,
     /// The blocks of `prim::If` and `prim::Loop`.
     pub blocks: Vec<Block>,

@@ -131,7 +131,7 @@ impl Typing {
         self.types.get(&v.name).cloned().unwrap_or_else(|| Ty::named("Tensor"))
     }
 
-    /// The types of a node's results; the last stands for those behind it.
+    /// The types of a node's results; the last stands for those after it.
     fn results(&self, n: &Node, carried: &[Ty]) -> Vec<Ty> {
         match &*n.op {
             "prim::Loop" => return carried.to_vec(),

@@ -27,7 +27,7 @@ enum Place {
     Mapped(Arc<Mmap>, usize),
     /// There, but in another order.
     Stored(Arc<Mmap>, usize, npy::Order),
-    /// In a compressed entry of an archive, behind so many bytes of its header.
+    /// In a compressed entry of an archive, after so many bytes of its header.
     Packed(Archive, usize, u64, npy::Order),
 }
 

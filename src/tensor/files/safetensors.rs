@@ -110,7 +110,7 @@ fn info<'a>(name: &'a str, value: &'a Value) -> Result<Info<'a>, String> {
     }
 }
 
-/// Checks that the tensors fill the `have` bytes behind the header without gaps and overlaps.
+/// Checks that the tensors fill the `have` bytes after the header without gaps and overlaps.
 fn check_layout(infos: &[Info], have: u64) -> Result<(), Found> {
     let mut order: Vec<&Info> = infos.iter().collect();
     order.sort_by_key(|i| (i.begin, i.end));

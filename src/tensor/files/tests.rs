@@ -129,7 +129,7 @@ fn compressed_arrays_are_unpacked_when_they_are_asked_for() {
     assert_eq!((array.dtype(), array.shape()), (DType::I16, &[2, 3][..]));
     let t = Tensor::from_slice::<i16>(&[2, 3], &[1, 2, 3, 4, 5, 6]);
     assert_eq!(array.read().expect("elements"), t);
-    // Its checksum, behind the signature, versions, flags, method and time.
+    // Its checksum, after the signature, versions, flags, method and time.
     let mut broken = bytes.clone();
     let central = (0..bytes.len())
         .rfind(|&i| bytes[i..].starts_with(b"PK\x01\x02"))

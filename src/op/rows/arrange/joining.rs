@@ -23,7 +23,7 @@ fn joined() -> Vec<Op> {
             cat_type,
             Meaning::Routine(cat),
         )
-        .doc("tensors one behind the other along a dim")
+        .doc("tensors one after the other along a dim")
         .spelled(
             "aten.cat.default aten.concat.default aten.concatenate.default torch.cat torch.concat torch.concatenate",
         ),
@@ -71,7 +71,7 @@ fn stacks() -> Vec<Op> {
         Op::composite("hstack", "hstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast1d, 1)
         })
-        .doc("tensors one behind the other along dim 1 (dim 0 of vectors)")
+        .doc("tensors one after the other along dim 1 (dim 0 of vectors)")
         .spelled("aten.hstack.default torch.hstack"),
         Op::composite("vstack", "vstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast2d, 0)
@@ -81,7 +81,7 @@ fn stacks() -> Vec<Op> {
         Op::composite("dstack", "dstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast3d, 2)
         })
-        .doc("tensors one behind the other along dim 2")
+        .doc("tensors one after the other along dim 2")
         .spelled("aten.dstack.default torch.dstack"),
         Op::composite("column_stack", "column_stack(Tensor[] tensors) -> Tensor", column_stack)
             .doc("vectors as columns and matrices side by side")

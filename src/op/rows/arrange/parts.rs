@@ -155,7 +155,7 @@ fn combinations(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
     let mut at: Vec<usize> = (0..r).map(|k| if again { 0 } else { k }).collect();
     for row in 0..rows {
         (0..r).for_each(|k| out.set(row * r + k, x.get(at[k])));
-        // The last place that can still move on; those behind it begin anew.
+        // The last place that can still move on; those after it begin anew.
         let most = |k: usize| if again { x.numel() - 1 } else { x.numel() - r + k };
         let Some(k) = (0..r).rev().find(|&k| at[k] < most(k)) else {
             break;

@@ -193,7 +193,7 @@ fn roll_dim(b: &mut dyn Build, x: &Traced, dim: usize, shift: &Dim) -> OpResult<
     if n == Dim::Const(0) {
         return Ok(x.clone());
     }
-    // The first `n - shift` elements go behind the last `shift`.
+    // The first `n - shift` elements go after the last `shift`.
     let cut = match (n.as_const(), shift.as_const()) {
         (Some(n), Some(s)) => Dim::Const((-s).rem_euclid(n)),
         (None, Some(s)) if s >= 0 => n.sub(&Dim::Const(s)),

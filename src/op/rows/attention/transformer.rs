@@ -218,7 +218,7 @@ fn feed_forward(b: &mut dyn Build, c: &Call<Traced>, x: &Traced) -> OpResult<Tra
     dropped(b, c, &y)
 }
 
-/// `x` with a part added to it, the norm before the part or behind the sum.
+/// `x` with a part added to it, the norm before the part or after the sum.
 fn residual(
     b: &mut dyn Build,
     c: &Call<Traced>,

@@ -31,7 +31,7 @@ pub fn rows() -> Vec<Op> {
     v
 }
 
-/// A window's row: its own parameters behind `periodic`, each with an overload that lacks those after it.
+/// A window's row: its own parameters after `periodic`, each with an overload that lacks those after it.
 macro_rules! window {
     ($n:literal, $more:literal, $doc:literal, $f:expr, $($overload:literal => $given:literal),*) => {
         Op::composite(

@@ -191,7 +191,7 @@ fn index_put_type(c: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Leaf(x.clone()))
 }
 
-/// Where the elements of `x[indices]` are: offsets of the index part, strides of the dims before and behind it.
+/// Where the elements of `x[indices]` are: offsets of the index part, strides of the dims before and after it.
 struct Places {
     shape: Vec<usize>,
     first: usize,

@@ -112,7 +112,7 @@ fn kth_type(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
     Ok(Val::Tuple(vec![t(d), t(DType::I64)]))
 }
 
-/// Keys that compare as torch orders elements: NaN behind everything.
+/// Keys that compare as torch orders elements: NaN after everything.
 enum Keys {
     Float(Vec<f64>),
     Int(Vec<i64>),

@@ -163,7 +163,7 @@ fn swap_symmetric(a: &mut Matrix, at: usize, p: usize, k: usize) {
     }
 }
 
-/// Column `k` eliminated from the columns behind it.
+/// Column `k` eliminated from the columns after it.
 fn eliminate_one(a: &mut Matrix, k: usize) {
     let scale = 1.0 / a.at(k, k);
     for j in k + 1..a.rows {
@@ -179,7 +179,7 @@ fn eliminate_one(a: &mut Matrix, k: usize) {
     }
 }
 
-/// Columns `k` and `k + 1` eliminated from those behind them.
+/// Columns `k` and `k + 1` eliminated from those after them.
 fn eliminate_pair(a: &mut Matrix, k: usize) {
     let beside = a.at(k + 1, k);
     let (d1, d2) = (a.at(k + 1, k + 1) / beside, a.at(k, k) / beside);

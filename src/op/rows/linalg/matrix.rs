@@ -5,7 +5,7 @@ use crate::op::rows::dense::zeros;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 
-/// A matrix in f64, rows behind each other.
+/// A matrix in f64, rows one after another.
 #[derive(Clone)]
 pub(in crate::op::rows) struct Matrix {
     /// How many rows.

@@ -196,7 +196,7 @@ fn ctc(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
         lengths(c, "input_lengths", batch)?,
         lengths(c, "target_lengths", batch)?,
     );
-    // Targets stand in rows, or all behind each other.
+    // Targets stand in rows, or all one after another.
     let row = if targets.rank() == 2 || single {
         targets.shape().last().copied()
     } else {

@@ -1,4 +1,4 @@
-//! Matrix products of groups, of narrow integers, and with an activation behind them.
+//! Matrix products of groups, of narrow integers, and with an activation after them.
 
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};

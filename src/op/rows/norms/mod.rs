@@ -81,7 +81,7 @@ fn group_rows() -> Vec<Op> {
                 group_norm(b, c, &shape, c.int("num_groups")?).map(|n| n.out.into())
             },
         )
-        .doc("normalised over groups of channels and all dims behind them")
+        .doc("normalised over groups of channels and all dims after them")
         .spelled("aten.group_norm.default torch.group_norm torch.nn.functional.group_norm")
         .module(
             "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True, *, bias=True) = group_norm(input, num_groups, \
@@ -123,7 +123,7 @@ fn other_rows() -> Vec<Op> {
             "cross_map_lrn2d(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
             cross_map_lrn,
         )
-        .doc("local_response_norm of images as torch's older class computes it: the first channel counts for all behind it")
+        .doc("local_response_norm of images as torch's older class computes it: the first channel counts for all after it")
         .module("CrossMapLRN2d(size, alpha=0.0001, beta=0.75, k=1) = cross_map_lrn2d(input, size, alpha, beta, k)"),
         Op::composite(
             "normalize",
