@@ -140,10 +140,7 @@ fn stray(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
         return Some(d.at(at, "these dots").help("paste the whole graph"));
     }
     let piece: String = text[from..to].chars().take(20).collect();
-    let d = Diagnostic::new(
-        Code::E0013,
-        format!("unrecognised text `{}`", piece.escape_debug()),
-    );
+    let d = Diagnostic::new(Code::E0013, format!("unrecognised text `{}`", piece.escape_debug()));
     Some(d.at(at, "TorchScript prints no such thing"))
 }
 
