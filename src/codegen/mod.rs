@@ -5,7 +5,7 @@
 //! lane. The optimisation level is `none`: it leaves constants beside their uses, where `speed` would
 //! hoist and spill them; what must be hoisted is hoisted here ([`kernel::hoist`](crate::kernel::hoist()), addresses in `memory`).
 //!
-//! One path writes a function ([`function`]) through Cranelift's `Module`, with two back ends: memory of this process ([`Jit`])
+//! One path (`function`) writes a kernel through Cranelift's `Module`, with two back ends: memory of this process ([`Jit`])
 //! and the bytes of an object file ([`object()`]). Code names what it calls ([`code::host_functions`](crate::code::host_functions)).
 //!
 //! Results do not depend on how the parallel loop is split: reductions run within one iteration, in an order that only
