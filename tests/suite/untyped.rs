@@ -269,8 +269,9 @@ fn training_mode_is_said_and_set() {
         "lstm.fxir",
         "module l = LSTM(3, 4, 2, dropout=0.5, training=True)\n%x : f32[5, 3] = placeholder x\n%y = call_module l(%x)\noutput %y\n",
     );
+    // Dropout between layers is drawn as torch draws it: the class has a training mode.
     let ran = fxc(&["check", &lstm]);
-    assert!(ran.code == 1 && ran.err.contains("evaluation mode only"), "{}", ran.err);
+    assert!(ran.code == 0 && !ran.err.contains("evaluation"), "{}", ran.err);
 }
 
 /// Calls with one argument replaced by something of another kind: what `check` accepts runs, but for what only values tell.
