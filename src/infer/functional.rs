@@ -10,7 +10,7 @@
 //! does: a graph of the file says it.
 
 use super::resolve::own_graph;
-use super::written::insert;
+use super::wrappers::insert;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 use crate::op;
@@ -38,8 +38,8 @@ pub fn wrapped(n: &Node) -> Option<&str> {
     }
 }
 
-/// Writes the call out, if the file says what the op does: what does not is reported as an unknown op.
-pub fn write_out(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
+/// Expands the call if the file defines the op. Otherwise inference reports an unknown op.
+pub fn expand(module: &GraphModule, graph: &mut Graph, n: NodeId) -> Result<(), Diagnostic> {
     let Some(path) = wrapped(&graph[n]) else { return Ok(()) };
     let Some(callee) = own_graph(module, path) else {
         return Ok(());

@@ -76,7 +76,7 @@ impl Known {
         let (Some(op), Some(types)) = (resolved.op(), resolved.types()) else {
             return Ok(ty);
         };
-        // What is not known of an operand is no error.
+        // An operand of unknown type is not an error by itself.
         if ty == Val::Unknown || types.args.iter().any(has_unknown) {
             return Ok(ty);
         }

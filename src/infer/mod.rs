@@ -20,7 +20,7 @@ mod resolved;
 mod solve;
 mod unknown;
 pub mod untyped;
-mod written;
+mod wrappers;
 
 pub use crate::graph::place_note;
 pub use call::{call_type, infer_node, inplace_type, stored_type, wrong_number};
@@ -31,7 +31,7 @@ pub use report::op_error;
 pub use resolve::{graph_callee, is_open, resolve_node, resolve_with};
 pub use resolved::{Callee, Operand, Resolved, arg_type, attribute_type, is_value, map, operand_type, result_type};
 pub use solve::{Guard, Origin, Solver};
-pub use written::{CONVERSIONS, written_out};
+pub use wrappers::{CONVERSIONS, expand_wrappers};
 
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{Arg, Gaps, Graph, GraphModule, NodeId, Opcode};
@@ -83,7 +83,7 @@ pub fn infer_sizes(module: &mut GraphModule, options: &InferOptions) -> Inferenc
 }
 
 fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> Inference {
-    let written = match written_out(module) {
+    let written = match expand_wrappers(module) {
         Ok(w) => w,
         Err(d) => {
             return Inference {

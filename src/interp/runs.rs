@@ -15,7 +15,7 @@ pub(super) enum Runs<'m> {
 impl<'m> Runs<'m> {
     /// What runs of a module, and why it cannot run.
     pub(super) fn of(module: &'m GraphModule) -> (Runs<'m>, Option<Diagnostic>) {
-        match infer::written_out(module) {
+        match infer::expand_wrappers(module) {
             Ok(Some(written)) => (Runs::Written(Arc::new(written)), None),
             Ok(None) => (Runs::Given(module), None),
             Err(d) => (Runs::Given(module), Some(d)),

@@ -32,7 +32,7 @@ mod tests;
 pub use contract::{expansion, recurrent};
 pub use fuse::{cluster, cost, explain, join};
 pub use ir::access;
-pub use pipeline::{Change, PIPELINE, StepInfo, lower_tir, trace};
+pub use pipeline::{PIPELINE, StepInfo, lower_tir, trace};
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule};

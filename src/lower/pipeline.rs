@@ -16,7 +16,7 @@ pub struct StepInfo {
 }
 
 /// What a step changes.
-pub enum Change {
+enum Change {
     /// The tensor IR.
     Tir(fn(&mut Tir) -> OpResult<()>),
     /// It decides which values one kernel computes.

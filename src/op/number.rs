@@ -6,7 +6,7 @@ use crate::scalar::{Binary, Compare};
 use crate::types::{Dim, Kind, TensorType, Type, Val};
 use std::cmp::Ordering;
 
-/// The result of the row `op` on numbers alone; `None` if Python has no such operator or an argument is no number.
+/// The result of the row `op` on plain numbers; `None` if Python has no such operator or an argument is not a number.
 pub fn apply(op: OpId, args: &[Type]) -> Option<OpResult<Type>> {
     let (x, y) = (args.first()?, args.get(1));
     let is_number = |v: &Type| kind(v).is_some();

@@ -6,7 +6,7 @@ use fxc::op::OpId;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Stages that know ops. What stands before them knows Python's and torch's names, what stands behind them programs.
+/// Stages that know ops. Earlier stages know the names of Python and torch, later stages know programs.
 const STAGES: [&str; 9] = [
     "op", "graph", "import", "infer", "interp", "rewrite", "pass", "lower", "driver",
 ];

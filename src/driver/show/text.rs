@@ -3,6 +3,7 @@
 use crate::code::CompiledKernels;
 use crate::driver::stage::Stage;
 use crate::graph::{self, GraphModule};
+use crate::lower;
 use crate::pass::{self, decompose};
 use crate::program::{self, Program};
 use crate::runtime::Executable;
@@ -139,11 +140,11 @@ pub fn module(m: &GraphModule, artifact: Artifact) -> String {
 pub fn tensor_ir(steps: &[(&'static str, String)]) -> String {
     let mut out = String::new();
     for (i, (step, text)) in steps.iter().enumerate() {
+        let info = lower::PIPELINE.iter().find(|s| s.name == *step);
+        let doc = info.map(|s| format!(": {}", s.doc)).unwrap_or_default();
         let changed = i == 0 || steps[i - 1].1 != *text;
-        match changed {
-            true => out.push_str(&format!("// {step}\n{text}\n")),
-            false => out.push_str(&format!("// {step}: no change\n\n")),
-        }
+        let text: &str = if changed { text } else { "// no change\n" };
+        out.push_str(&format!("// {step}{doc}\n{text}\n"));
     }
     out
 }

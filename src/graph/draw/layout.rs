@@ -75,7 +75,8 @@ pub fn layout(boxes: &Boxes) -> Layout {
     layers.finish(boxes, &chains)
 }
 
-/// The layer of each box: one after the last of what leads to it. What nothing leads to stands just before its first use.
+/// The layer of each box: one more than the highest layer among its predecessors. A box without predecessors goes into the layer
+/// just before its first use.
 fn layers_of(boxes: &Boxes, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layer = vec![0; boxes.sizes.len()];
     let mut sorted = edges.to_vec();

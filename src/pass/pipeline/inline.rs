@@ -8,7 +8,7 @@
 use crate::control::Control;
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
-use crate::infer::{CONVERSIONS, GATHERED, InferOptions, graph_callee, graph_inputs, infer, written_out};
+use crate::infer::{CONVERSIONS, GATHERED, InferOptions, expand_wrappers, graph_callee, graph_inputs, infer};
 use crate::op;
 use crate::pass::Context;
 use crate::pass::build::replace_with_value;
@@ -25,7 +25,7 @@ const MAX_COPIES: usize = 4096;
 /// Inlines every call of a graph.
 pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnostic> {
     let mut changed = 0;
-    if let Some(written) = written_out(module)? {
+    if let Some(written) = expand_wrappers(module)? {
         *module = written;
         changed += 1;
     }

@@ -2,7 +2,7 @@
 
 use crate::diag::Diagnostics;
 use crate::graph::{self, GraphModule};
-use crate::infer::{InferOptions, infer, written_out};
+use crate::infer::{InferOptions, expand_wrappers, infer};
 use crate::interp;
 use crate::source::FileId;
 use crate::syntax::parse_text;
@@ -100,9 +100,9 @@ fn a_graph_that_is_called_in_two_ways_has_a_copy_for_each() {
     let ty = |n: &str| graph[graph.find(n).unwrap()].meta.ty.clone().unwrap().to_string();
     assert_eq!((ty("on"), ty("off")), ("bf16[2, 2]".into(), "f32[2, 2]".into()));
     assert_eq!(module.graphs.len(), 3, "the module itself stays as it was");
-    let written = written_out(&module).unwrap().unwrap();
+    let written = expand_wrappers(&module).unwrap().unwrap();
     assert_eq!(written.graphs.len(), 4);
-    assert!(written_out(&written).unwrap().is_none());
+    assert!(expand_wrappers(&written).unwrap().is_none());
 }
 
 #[test]

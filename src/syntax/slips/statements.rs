@@ -300,7 +300,7 @@ impl<'s> Mender<'s, '_, '_> {
         self.close(&Token::LParen);
     }
 
-    /// What comes after `=` and is no opcode.
+    /// Reports what follows `=` if it is not an opcode.
     fn right_side(&mut self) -> bool {
         let c = self.c;
         let at = self.at;

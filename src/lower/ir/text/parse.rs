@@ -196,6 +196,10 @@ impl Reader {
             return self.reduction(line, c, dtype, shape);
         }
         let view = |map: IndexMap| Ok(Def::View { arg: line.arg(0)?, map });
+        let contract = |how: Contraction| {
+            let args = line.args.clone();
+            Ok(Def::Contract { args, how })
+        };
         match line.head {
             "input" => Ok(Def::Input(line.number.ok_or("expected the number of the input")?)),
             "constant" => match byte_len(dtype, shape).is_some_and(is_available) {
@@ -212,8 +216,8 @@ impl Reader {
                 offset: line.number("offset")?,
                 strides: line.list("strides")?,
             }),
-            "matmul" => self.matmul(line, dtype, shape),
-            "conv" => self.conv(line, dtype, shape),
+            "matmul" => contract(matmul(line, TensorType::fixed(dtype, shape))?),
+            "conv" => contract(conv(line, TensorType::fixed(dtype, shape))?),
             _ => Ok(Def::Special {
                 how: special(line)?,
                 args: line.args.clone(),
@@ -254,45 +258,6 @@ impl Reader {
         Ok(Def::Reduce { arg, dims, how })
     }
 
-    fn matmul(&self, line: &Line, dtype: DType, shape: &[usize]) -> Parsed<Def> {
-        line.arg(1)?;
-        let how = Contraction::MatMul(MatrixProduct {
-            a: 0,
-            b: 1,
-            bias: (line.args.len() > 2).then_some(2),
-            a_transposed: line.flag("transpose_a")?,
-            b_transposed: line.flag("transpose_b")?,
-            alpha: line.number("alpha")?.unwrap_or(1.0),
-            beta: line.number("beta")?.unwrap_or(1.0),
-            out: TensorType::fixed(dtype, shape),
-        });
-        let args = line.args.clone();
-        Ok(Def::Contract { args, how })
-    }
-
-    fn conv(&self, line: &Line, dtype: DType, shape: &[usize]) -> Parsed<Def> {
-        line.arg(1)?;
-        let transposed = line.flag("transposed")?;
-        let stride: Vec<usize> = line.list("stride")?;
-        let how = Contraction::Conv(Convolution {
-            input: 0,
-            weight: 1,
-            bias: (line.args.len() > 2).then_some(2),
-            padding: line.list("padding")?,
-            dilation: line.list("dilation")?,
-            transposed,
-            output_padding: match transposed {
-                true => line.list("output_padding")?,
-                false => vec![0; stride.len()],
-            },
-            groups: line.needed("groups")?,
-            out: TensorType::fixed(dtype, shape),
-            stride,
-        });
-        let args = line.args.clone();
-        Ok(Def::Contract { args, how })
-    }
-
     fn side_tables(&mut self, line: &Line, v: ValueId) -> Parsed<()> {
         match line.attributes.get("activation") {
             None => {}
@@ -310,6 +275,43 @@ impl Reader {
         }
         Ok(())
     }
+}
+
+/// A product of the first two operands, with the third added to it.
+fn matmul(line: &Line, out: TensorType) -> Parsed<Contraction> {
+    line.arg(1)?;
+    Ok(Contraction::MatMul(MatrixProduct {
+        a: 0,
+        b: 1,
+        bias: (line.args.len() > 2).then_some(2),
+        a_transposed: line.flag("transpose_a")?,
+        b_transposed: line.flag("transpose_b")?,
+        alpha: line.number("alpha")?.unwrap_or(1.0),
+        beta: line.number("beta")?.unwrap_or(1.0),
+        out,
+    }))
+}
+
+/// A convolution of the first operand with the second; the third is the bias.
+fn conv(line: &Line, out: TensorType) -> Parsed<Contraction> {
+    line.arg(1)?;
+    let transposed = line.flag("transposed")?;
+    let stride: Vec<usize> = line.list("stride")?;
+    Ok(Contraction::Conv(Convolution {
+        input: 0,
+        weight: 1,
+        bias: (line.args.len() > 2).then_some(2),
+        padding: line.list("padding")?,
+        dilation: line.list("dilation")?,
+        transposed,
+        output_padding: match transposed {
+            true => line.list("output_padding")?,
+            false => vec![0; stride.len()],
+        },
+        groups: line.needed("groups")?,
+        stride,
+        out,
+    }))
 }
 
 fn type_of(text: &str) -> Parsed<(DType, Vec<usize>)> {

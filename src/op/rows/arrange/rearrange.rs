@@ -278,8 +278,13 @@ fn repeat(b: &mut dyn Build, x: &Traced, times: &[Dim], tile: bool) -> OpResult<
         out.push(t.mul(&n));
     }
     let y = b.reshape(x, &apart)?;
-    let y = b.op(OpId::Expand, [y.into(), dims_val(&wide)])?;
-    let y = b.op(OpId::Reshape, [y.into(), dims_val(&out)])?;
+    repeated(b, &y, &wide, &out)
+}
+
+/// `y` expanded to `wide`, copied into memory of its own, in the shape `out`.
+fn repeated(b: &mut dyn Build, y: &Traced, wide: &[Dim], out: &[Dim]) -> OpResult<Val<Traced>> {
+    let y = b.op(OpId::Expand, [y.into(), dims_val(wide)])?;
+    let y = b.op(OpId::Reshape, [y.into(), dims_val(out)])?;
     b.op(
         OpId::Clone,
         [y.into(), Val::TorchName("torch.contiguous_format".into())],
@@ -302,13 +307,7 @@ fn repeat_interleave(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced
     let mut wide = y.shape()?.to_vec();
     wide[dim + 1] = times.clone();
     out[dim] = out[dim].mul(&times);
-    let y = b.op(OpId::Expand, [y.into(), dims_val(&wide)])?;
-    let y = b.op(OpId::Reshape, [y.into(), dims_val(&out)])?;
-    b.op(
-        OpId::Clone,
-        [y.into(), Val::TorchName("torch.contiguous_format".into())],
-    )
-    .map(Val::Leaf)
+    repeated(b, &y, &wide, &out)
 }
 
 fn repeat_interleave_by(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {

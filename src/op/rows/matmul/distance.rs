@@ -55,7 +55,7 @@ fn distances() -> Vec<Op> {
             "_pdist_forward(Tensor self, float p=2.0) -> Tensor",
             |b, c| {
                 let x = c.leaf("self")?;
-                // Of one row there is no pair, whatever it is.
+                // A single row has no pairs.
                 match x.shape()?.first() {
                     Some(Dim::Const(0 | 1)) => b.full(&[Dim::Const(0)], Val::int(0), x.dtype()).map(Val::Leaf),
                     _ => pdist(b, c),

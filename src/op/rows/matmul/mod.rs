@@ -194,7 +194,7 @@ fn as_matrices(b: &mut dyn Build, x: &Traced, y: &Traced) -> OpResult<Traced> {
     Ok(out)
 }
 
-/// Whether torch adds the bias to the product: one that is no vector, of an input that is no matrix. Such a bias may have another
+/// Whether torch adds the bias in a separate step: if the bias is not a vector and the input is not a matrix. Such a bias may have another
 /// dtype, and leading dims of size 1.
 fn is_added(c: &Call<TensorType>) -> OpResult<bool> {
     let Some(bias) = c.opt_leaf("bias") else {

@@ -1,4 +1,4 @@
-//! Wrappers that change what the ops within them or after them do, written out as calls that show it.
+//! Expands wrappers that change what ops compute into calls that say so.
 //!
 //! * `wrap_with_autocast("cpu", torch.bfloat16, True, …, @region, …)`: the region gets the conversions of
 //!   [`crate::op::autocast`] as calls, and the wrapper calls it with autocast off. A graph that is called in several ways has
@@ -21,8 +21,8 @@ use std::sync::Arc;
 /// The conversions that regions are written out with: rows of the op table.
 pub const CONVERSIONS: [&str; 2] = ["autocast_to", "autocast_widest"];
 
-/// The module with its wrappers written out, `None` if it has none.
-pub fn written_out(module: &GraphModule) -> Result<Option<GraphModule>, Diagnostic> {
+/// The module with its wrappers expanded, `None` if it has none.
+pub fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diagnostic> {
     let is_wrapper = |n: &Node| n.op() == Opcode::CallFunction && (is_on(n) || functional::is_call(n));
     let mut graphs = module.graphs.values();
     if !graphs.any(|g| g.iter().any(|n| is_wrapper(&g[n]))) {
@@ -142,7 +142,7 @@ impl Writer<'_> {
                     graph.set_target(n, Opcode::CallFunction, &name);
                 }
                 Some(_) => {}
-                None if functional::is_call(&graph[n]) => functional::write_out(self.module, &mut graph, n)?,
+                None if functional::is_call(&graph[n]) => functional::expand(self.module, &mut graph, n)?,
                 None => {
                     if let Some(dtype) = mode {
                         convert(self.module, &mut graph, n, dtype)?;

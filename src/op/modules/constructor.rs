@@ -1,0 +1,176 @@
+//! The arguments of a module's constructor: bound to its parameters, and refused where torch refuses them.
+
+use super::form::{Class, Expr, Need, TRAINING};
+use super::{hold, sizes};
+use crate::diag::Code;
+use crate::diag::words::count;
+use crate::op::schema::Literal;
+use crate::op::{BindError, OpError, write_literal};
+use crate::types::Val;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The value of every constructor parameter.
+pub(super) fn constructor_args(
+    form: &Class,
+    args: &[Literal],
+    kwargs: &[(Arc<str>, Literal)],
+) -> Result<HashMap<&'static str, Literal>, OpError> {
+    let fail = |what: String| OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(signature(form));
+    let positional = form.params.iter().filter(|p| !p.keyword_only);
+    let max = positional.clone().count();
+    let own = args.len().min(max);
+    // What comes after the form's own parameters goes by torch's names: `device`, `dtype`, `bias`.
+    let names = crate::op::signature::constructor_parameters(form.name);
+    if args.len() > max.max(names.len()) {
+        return Err(fail(format!(
+            "takes {} but {} are given",
+            count(max.max(names.len()), "constructor argument"),
+            args.len()
+        )));
+    }
+    let rest = names.into_iter().skip(own).zip(args[own..].iter().cloned());
+    let kwargs: Vec<(Arc<str>, Literal)> = rest.chain(kwargs.iter().cloned()).collect();
+    let mut out: HashMap<&'static str, Literal> = positional.zip(args).map(|(p, v)| (p.name, v.clone())).collect();
+    for (name, v) in &kwargs {
+        let Some(p) = form.params.iter().find(|p| p.name == &**name) else {
+            // Where and how weights are stored does not concern the graph.
+            if matches!(&**name, "device" | "dtype")
+                && form
+                    .args
+                    .iter()
+                    .any(|(_, e)| matches!(e, Expr::Attr(_) | Expr::RnnWeights | Expr::Each { .. }))
+            {
+                continue;
+            }
+            let e = fail(format!("has no constructor parameter `{name}`"));
+            return Err(OpError {
+                param: Some(name.to_string()),
+                ..e
+            });
+        };
+        if out.insert(p.name, v.clone()).is_some() {
+            let e = fail(format!("constructor parameter `{name}` is given twice"));
+            return Err(OpError {
+                param: Some(name.to_string()),
+                ..e
+            });
+        }
+    }
+    for p in &form.params {
+        if !out.contains_key(p.name) {
+            let v = p.default.clone();
+            out.insert(
+                p.name,
+                v.ok_or_else(|| fail(format!("constructor argument `{}` is missing", p.name)))?,
+            );
+        }
+    }
+    if let (Some(size_average), Some(reduce)) = (out.get("size_average"), out.get("reduce"))
+        && let Some(v) = legacy_reduction(size_average.as_int(), reduce.as_int())
+    {
+        out.insert("reduction", v);
+    }
+    Ok(out)
+}
+
+/// An error if torch does not take the arguments of a constructor.
+pub(super) fn check_values(
+    form: &Class,
+    given: &HashMap<&'static str, Literal>,
+    args: &[Literal],
+    kwargs: &[(Arc<str>, Literal)],
+) -> Result<(), OpError> {
+    check_types(form, args, kwargs)?;
+    crate::op::demands::check_module(form.name, given)?;
+    let attributes = form.args.iter().filter_map(|(_, e)| match e {
+        Expr::Attr(a) if !matches!(&a.need, Need::When(c) if !hold(c, given)) => Some(a),
+        _ => None,
+    });
+    if attributes.clone().next().is_some() {
+        check_device(form, args, kwargs)?;
+    }
+    let shapes = attributes.filter_map(|a| sizes::negative(&a.sizes, given));
+    match shapes.into_iter().next() {
+        None => Ok(()),
+        Some(shape) => {
+            let least = shape.iter().min().copied().unwrap_or(0);
+            let what = format!("Trying to create tensor with negative dimension {least}: {shape:?}");
+            Err(OpError::new(Code::E0202, what).help(signature(form)))
+        }
+    }
+}
+
+/// An error if `device`, by position or by name, is none. Only what has weights looks at it.
+fn check_device(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
+    let names = crate::op::signature::constructor_parameters(form.name);
+    let at = names.iter().position(|n| &**n == "device").and_then(|i| args.get(i));
+    let given = at.or_else(|| kwargs.iter().find(|(k, _)| &**k == "device").map(|(_, v)| v));
+    match given {
+        Some(Val::None | Val::Str(_) | Val::Device(_) | Val::Int(_)) | None => Ok(()),
+        Some(v) => {
+            let title = format!(
+                "constructor argument `device` of `{}` must be a device, not {}",
+                form.name,
+                v.kind_name()
+            );
+            Err(OpError::arg("device", title).help(signature(form)))
+        }
+    }
+}
+
+/// An error if torch does not take a constructor argument of this kind. What is wrong beside kinds, [`constructor_args`] says.
+fn check_types(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
+    // The mode is no argument of a constructor.
+    let own: Vec<_> = kwargs.iter().filter(|(k, _)| &**k != TRAINING).cloned().collect();
+    match crate::op::signature::check_constructor(form.name, args, &own) {
+        Err(BindError::WrongType {
+            param, expected, found, ..
+        }) => {
+            let title = format!(
+                "constructor argument `{param}` of `{}` must be {expected}, not {found}",
+                form.name
+            );
+            Err(OpError::arg(&param, title).help(signature(form)))
+        }
+        Err(BindError::TooMany { given, max }) => {
+            let most = count(max, "constructor argument");
+            let title = format!(
+                "`{}`: takes at most {most} by position but {given} are given",
+                form.name
+            );
+            Err(OpError::new(Code::E0203, title).help(signature(form)))
+        }
+        // Of `device` and `dtype`, which forms leave out, not every class has both.
+        Err(BindError::UnknownKeyword { name, .. }) => {
+            let title = format!("`{}`: has no constructor parameter `{name}`", form.name);
+            let e = OpError::new(Code::E0203, title).help(signature(form));
+            Err(OpError { param: Some(name), ..e })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The reduction that the deprecated arguments `size_average` and `reduce` of a loss ask for; `None` if neither is given.
+pub(in crate::op) fn legacy_reduction(size_average: Option<i64>, reduce: Option<i64>) -> Option<Literal> {
+    size_average.or(reduce)?;
+    Some(Val::str(match (size_average.unwrap_or(1), reduce.unwrap_or(1)) {
+        (_, 0) => "none",
+        (0, _) => "sum",
+        _ => "mean",
+    }))
+}
+
+fn signature(form: &Class) -> String {
+    let mut parts: Vec<String> = vec![];
+    for p in form.params.iter().filter(|p| p.name != TRAINING) {
+        if p.keyword_only && !parts.contains(&"*".to_string()) {
+            parts.push("*".into());
+        }
+        parts.push(match &p.default {
+            Some(d) => format!("{}={}", p.name, write_literal(d)),
+            None => p.name.into(),
+        });
+    }
+    format!("the constructor is `{}({})`", form.name, parts.join(", "))
+}
