@@ -3,9 +3,9 @@
 
 mod timing;
 
-use fxc::math::contract::*;
-use fxc::math::{Isa, native};
-use fxc::parallel::Pool;
+use fxc::internals::math::contract::*;
+use fxc::internals::math::{Isa, native};
+use fxc::internals::parallel::Pool;
 use fxc::types::DType;
 use timing::time;
 

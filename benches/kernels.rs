@@ -3,10 +3,10 @@
 
 mod timing;
 
-use fxc::codegen::{Options, compile};
-use fxc::kernel::{Kernel, KernelBuilder, ReduceOp, Role, Value};
-use fxc::scalar::{Binary, Unary};
-use fxc::tensor::{AlignedBytes, Scalar};
+use fxc::internals::codegen::{Options, compile};
+use fxc::internals::kernel::{Kernel, KernelBuilder, ReduceOp, Role, Value};
+use fxc::internals::scalar::{Binary, Unary};
+use fxc::internals::tensor::{AlignedBytes, Scalar};
 use fxc::types::DType::{self, F32};
 use std::time::Instant;
 use timing::time;

@@ -2,12 +2,9 @@
 //!
 //!     cargo run --release --example custom_op
 
-use fxc::diag::render::{Format, render};
-use fxc::driver::{Fill, Given, Provided, Request, Session, Staged, bind, compile, run};
-use fxc::op::custom::{CustomOp, register};
-use fxc::op::{Call, OpError, OpResult, Sizes};
-use fxc::tensor::{Scalar, Tensor};
+use fxc::custom::{Call, CustomOp, OpError, OpResult, Sizes, register};
 use fxc::types::{DType, TensorType, Type, Val};
+use fxc::{Error, Model, Options, Outputs, Scalar, Tensor};
 
 /// Each row divided by its largest magnitude, and these magnitudes.
 struct NormalizeRows;
@@ -58,26 +55,11 @@ graph main {
 }
 ";
 
-/// Compiles the model and gives its results for random numbers.
-pub fn compile_and_run(session: &mut Session) -> Staged<Vec<(String, Tensor)>> {
-    let model = session.load_text("model.fxir", MODEL)?;
-    let input = Provided {
-        name: "x".into(),
-        given: Given::Fill(Fill::Normal(1), Some(TensorType::fixed(DType::F32, &[3, 4]))),
-        origin: "this program".into(),
-        must_match: true,
-    };
-    let (bound, found) = bind::bind(&model.module, vec![input], Default::default());
-    session.diagnostics.extend(found);
-    let bound = bound.ok_or(fxc::driver::Reported)?;
-    let request = Request {
-        inputs: Some(bound.types.clone()),
-        dims: bound.dims.clone(),
-        ..Request::default()
-    };
-    let mut made = compile(session, model, &request)?;
-    let result = made.run(&bound).expect("nothing can fail at run time here");
-    Ok(run::named(&result))
+/// Compiles the model and gives its results for three rows.
+pub fn compile_and_run() -> Result<Outputs, Error> {
+    let compiled = Model::from_text(MODEL)?.compile(&Options::new())?;
+    let x: Vec<f32> = (0..12).map(|i| i as f32 - 6.0).collect();
+    compiled.run([Tensor::from_slice(&[3, 4], &x).into()])
 }
 
 /// Makes the op known.
@@ -86,16 +68,10 @@ pub fn add_op() {
 }
 
 #[allow(dead_code)]
-fn main() {
+fn main() -> Result<(), Error> {
     add_op();
-    let mut session = Session::new();
-    if let Ok(results) = compile_and_run(&mut session) {
-        for (name, tensor) in results {
-            println!("{name} {} {}", tensor.ty(), run::summary(&tensor));
-        }
-    } else {
-        let list: Vec<_> = session.diagnostics.iter().collect();
-        eprint!("{}", render(&session.sources, &list, Format::Human, false));
-        std::process::exit(1);
+    for t in compile_and_run()?.tensors() {
+        println!("{} {:?}", t.ty(), t.as_slice::<f32>());
     }
+    Ok(())
 }

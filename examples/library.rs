@@ -2,10 +2,9 @@
 //!
 //!     cargo run --release --example library
 
-use fxc::diag::render::{Format, render};
-use fxc::driver::{Fill, Given, Model, Provided, Request, Session, Staged, bind, compile, run};
-use fxc::graph::{Graph, GraphModule, Opcode};
-use fxc::types::{DType, TensorType, Val};
+use fxc::graph::{Graph, Opcode, torch_print};
+use fxc::types::Val;
+use fxc::{Error, Model, Options, Tensor};
 
 /// `relu(x @ w) + 1`, node by node: the calls are those of torch.fx's `Graph`.
 fn build() -> Graph {
@@ -31,43 +30,22 @@ fn relu_to_gelu(g: &mut Graph) {
     }
 }
 
-/// Compiles the module for 4x8 inputs and runs it on random numbers.
-fn compile_and_run(session: &mut Session, module: GraphModule) -> Staged<()> {
-    let matrix = |rows, columns| Some(TensorType::fixed(DType::F32, &[rows, columns]));
-    let input = |name: &str, seed, ty| Provided {
-        name: name.into(),
-        given: Given::Fill(Fill::Normal(seed), ty),
-        origin: "this program".into(),
-        must_match: true,
-    };
-    let inputs = vec![input("x", 1, matrix(4, 8)), input("w", 2, matrix(8, 3))];
-    let (bound, found) = bind::bind(&module, inputs, Default::default());
-    session.diagnostics.extend(found);
-    let bound = bound.ok_or(fxc::driver::Reported)?;
-
-    let request = Request {
-        inputs: Some(bound.types.clone()),
-        ..Request::default()
-    };
-    let mut made = compile(session, Model::new("example", module), &request)?;
-    println!("{}", fxc::graph::print(&made.module));
-
-    let result = made.run(&bound).expect("nothing can fail at run time here");
-    for (name, tensor) in run::named(&result) {
-        println!("{name} {} {}", tensor.ty(), run::summary(&tensor));
-    }
-    Ok(())
+/// A matrix of 0, 1/4, 2/4, …
+fn matrix(rows: usize, columns: usize) -> Tensor {
+    let data: Vec<f32> = (0..rows * columns).map(|i| i as f32 / 4.0).collect();
+    Tensor::from_slice(&[rows, columns], &data)
 }
 
-fn main() {
+fn main() -> Result<(), Error> {
     let mut graph = build();
     relu_to_gelu(&mut graph);
-    print!("{}\n\n", fxc::graph::torch_print::print(&graph, None));
+    print!("{}\n\n", torch_print::print(&graph, None));
 
-    let mut session = Session::new();
-    if compile_and_run(&mut session, GraphModule::new("example", graph)).is_err() {
-        let list: Vec<_> = session.diagnostics.iter().collect();
-        eprint!("{}", render(&session.sources, &list, Format::Human, false));
-        std::process::exit(1);
+    let compiled = Model::from(graph).compile(&Options::new())?;
+    // The sizes are those of the inputs: other sizes are compiled for when they come.
+    for rows in [2, 4] {
+        let out = compiled.run([("x", matrix(rows, 8)).into(), ("w", matrix(8, 3)).into()])?;
+        println!("{} {:?}", out[0].ty(), out[0].as_slice::<f32>());
     }
+    Ok(())
 }

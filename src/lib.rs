@@ -1,5 +1,18 @@
 //! fxc: the optimizing compiler for torch.fx graphs.
 //!
+//! ```
+//! use fxc::{Model, Options, Tensor};
+//!
+//! let model = Model::from_text("graph main { %x : f32[N] = placeholder x  %y = call_function torch.relu(%x)  output %y }")?;
+//! let compiled = model.compile(&Options::new())?;
+//! let out = compiled.run([Tensor::from_slice(&[2], &[-1.0f32, 2.0]).into()])?;
+//! assert_eq!(out[0].as_slice::<f32>(), [0.0, 2.0]);
+//! # Ok::<(), fxc::Error>(())
+//! ```
+//!
+//! [`Model`], [`Compiled`] and [`Session`] run models; [`graph`], [`pass`] and [`rewrite`] build and change graphs as torch.fx does,
+//! [`infer`] and [`interp`] are its shape propagation and its `Interpreter`; [`custom`] adds ops. The rest of the crate is the compiler, which makes no promises to other crates:
+//!
 //! ```text
 //!   text ──syntax::parse──▶ AST ──graph::build──▶ GraphModule ──infer──▶ typed ──pass::optimize──▶ canonical
 //!   .pt2 ──import::read_pt2──────────────────────────▲              │                                 │
@@ -40,34 +53,62 @@
 
 // Unsafe code stands where there are addresses: in the code that is made and run, in memory, in threads, in vectors.
 #![deny(unsafe_code)]
+// The public documentation says where things come from in the compiler.
+#![allow(rustdoc::private_intra_doc_links)]
 
-pub mod cli;
+mod api;
+#[cfg(feature = "cli")]
+mod cli;
 #[allow(unsafe_code)]
-pub mod code;
+mod code;
 #[allow(unsafe_code)]
-pub mod codegen;
-pub mod control;
+mod codegen;
+mod control;
 pub mod diag;
-pub mod driver;
+mod driver;
 pub mod graph;
-pub mod import;
+mod import;
 pub mod infer;
 pub mod interp;
-pub mod kernel;
-pub mod lower;
+mod kernel;
+mod lower;
 #[allow(unsafe_code)]
-pub mod math;
-pub mod op;
+mod math;
+mod op;
 #[allow(unsafe_code)]
-pub mod parallel;
+mod parallel;
 pub mod pass;
-pub mod program;
+mod program;
 pub mod rewrite;
 #[allow(unsafe_code)]
-pub mod runtime;
-pub mod scalar;
+mod runtime;
+mod scalar;
 pub mod source;
-pub mod syntax;
+mod syntax;
 #[allow(unsafe_code)]
-pub mod tensor;
+mod tensor;
 pub mod types;
+
+pub use api::{Compiled, Error, Input, Model, Options, Outputs, Session};
+pub use tensor::{Element, Scalar, Tensor};
+
+pub use driver::minimize;
+pub use op::random::seed as manual_seed;
+
+/// Ops of your own in Rust: a schema, a type rule and a computation, which every stage finds like a row of the table.
+pub mod custom {
+    pub use crate::op::custom::{CustomOp, register, registered};
+    pub use crate::op::{Call, Op, OpError, OpResult, Sizes};
+}
+
+/// The stages of the compiler, for its own program, tests and benchmarks. Nothing here is promised to stay as it is.
+#[doc(hidden)]
+pub mod internals {
+    macro_rules! stages {
+        ($($stage:ident)*) => { $(pub mod $stage { pub use crate::$stage::*; })* };
+    }
+
+    stages! { codegen driver import kernel lower math op parallel runtime scalar syntax tensor }
+    #[cfg(feature = "cli")]
+    stages! { cli }
+}

@@ -1,5 +1,5 @@
 //! The program: arguments in, exit code out.
 
 fn main() -> std::process::ExitCode {
-    fxc::cli::main()
+    fxc::internals::cli::main()
 }

@@ -47,7 +47,7 @@ impl Span {
 }
 
 /// One source file: its name as the user wrote it, and its text.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Source {
     /// The path as given, `<stdin>`, or a made-up name for text that has no file.
     pub name: String,
@@ -56,7 +56,7 @@ pub struct Source {
 }
 
 /// All source files of one compilation.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sources {
     files: Vec<Source>,
 }

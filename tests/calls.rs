@@ -1,7 +1,7 @@
 //! What a call costs besides the work: after the first nothing is allocated.
 
-use fxc::driver::{Request, Session, compile};
-use fxc::tensor::Tensor;
+use fxc::internals::driver::{Request, Session, compile};
+use fxc::internals::tensor::Tensor;
 use fxc::types::DType;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -15,7 +15,7 @@ fn text(name: &str) -> String {
 fn read(name: &str) -> GraphModule {
     let mut sources = Sources::new();
     let file = sources.add(name, text(&format!("{name}.graph")));
-    let (ast, found) = fxc::syntax::parse(&sources, file);
+    let (ast, found) = fxc::internals::syntax::parse(&sources, file);
     assert!(!found.has_errors(), "{name}: {:?}", found.iter().collect::<Vec<_>>());
     let (module, found) = build(&ast, name);
     assert!(!found.has_errors(), "{name}: {:?}", found.iter().collect::<Vec<_>>());
@@ -72,7 +72,7 @@ fn read_text(name: &str, ext: &str) -> (GraphModule, String) {
     let text = std::fs::read_to_string(data(name, ext)).unwrap_or_else(|e| panic!("{name}.{ext}: {e}"));
     let mut sources = Sources::new();
     let file = sources.add(name, text.as_str());
-    let (ast, found) = fxc::syntax::parse(&sources, file);
+    let (ast, found) = fxc::internals::syntax::parse(&sources, file);
     assert!(found.is_empty(), "{name}.{ext}: {:?}", found.iter().collect::<Vec<_>>());
     let (module, found) = build(&ast, name);
     assert!(found.is_empty(), "{name}.{ext}: {:?}", found.iter().collect::<Vec<_>>());
@@ -82,7 +82,7 @@ fn read_text(name: &str, ext: &str) -> (GraphModule, String) {
 #[test]
 fn exported_programs_print_as_torch_prints_them() {
     for name in PROGRAMS {
-        let (m, found) = fxc::import::read_exported(&data(name, "pt2")).expect("a sound archive");
+        let (m, found) = fxc::internals::import::read_exported(&data(name, "pt2")).expect("a sound archive");
         assert!(found.is_empty(), "{name}");
         let (again, text) = read_text(name, "program");
         // Reading the archive, torch forgets the range of a size that only a loop's graph has.
@@ -106,7 +106,7 @@ fn exported_programs_print_as_torch_prints_them() {
 #[test]
 fn programs_from_text_are_those_of_the_archives() {
     for name in PROGRAMS {
-        let (archive, _) = fxc::import::read_pt2(&data(name, "pt2")).expect("a sound archive");
+        let (archive, _) = fxc::internals::import::read_pt2(&data(name, "pt2")).expect("a sound archive");
         let (mut text, _) = read_text(name, "program");
         fxc::graph::unlift(&mut text).expect("a signature that fits");
         assert!(

@@ -8,10 +8,10 @@
 mod json_tensors;
 
 use fxc::diag::Diagnostic;
-use fxc::driver::{Bound, Request, Session, Stage, compile};
+use fxc::internals::driver::{Bound, Request, Session, Stage, compile};
+use fxc::internals::op::random;
+use fxc::internals::tensor::{Tensor, files};
 use fxc::interp;
-use fxc::op::random;
-use fxc::tensor::{Tensor, files};
 use fxc::types::{DType, Type, Val};
 use json_tensors::tensor;
 use serde_json::{Value as Json, json};
@@ -103,7 +103,7 @@ fn compiled(text: &str, inputs: &[Tensor]) -> Results {
     };
     let result = made.run(&bound).map_err(|e| words(&e))?;
     let graph = made.module.entry().ok_or("no graph")?;
-    Ok(leaves(&fxc::driver::run::user_result(graph, result)))
+    Ok(leaves(&fxc::internals::driver::run::user_result(graph, result)))
 }
 
 fn caught(run: impl FnOnce() -> Results) -> Results {

@@ -1,11 +1,11 @@
 //! Archives of `torch.export.save` run interpreted and compiled, and give what PyTorch gave.
 
-use fxc::driver::{Given, Model, Provided, Request, Session, Value, bind, compile, run};
 use fxc::graph::GraphModule;
-use fxc::import::read_pt2;
+use fxc::internals::driver::{Given, Model, Provided, Request, Session, Value, bind, compile, run};
+use fxc::internals::import::read_pt2;
+use fxc::internals::op::random;
+use fxc::internals::tensor::{Tensor, files};
 use fxc::interp;
-use fxc::op::random;
-use fxc::tensor::{Tensor, files};
 use fxc::types::Val;
 use std::collections::HashMap;
 use std::path::Path;

@@ -7,11 +7,11 @@
 
 use fxc::diag::Diagnostics;
 use fxc::graph::{GraphModule, lint};
-use fxc::import::read_pt2;
 use fxc::infer::{InferOptions, infer_sizes, is_value};
+use fxc::internals::import::read_pt2;
+use fxc::internals::tensor::{Tensor, files};
 use fxc::interp::{Interpreter, Value};
 use fxc::pass::{PassOptions, optimize};
-use fxc::tensor::{Tensor, files};
 use fxc::types::Val;
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -14,9 +14,9 @@ mod timing;
 mod compared {
     use super::hand::{self, Args, Hand};
     use super::timing::race;
-    use fxc::driver::{Request, Session, compile};
-    use fxc::runtime::Executable;
-    use fxc::tensor::{AlignedBytes, Scalar, Tensor};
+    use fxc::internals::driver::{Request, Session, compile};
+    use fxc::internals::runtime::Executable;
+    use fxc::internals::tensor::{AlignedBytes, Scalar, Tensor};
     use fxc::types::DType::F32;
 
     /// One kernel: its graph over `x`, `r` (matrices `[R, C]`), `w` and `b` (rows `[C]`), and the same by hand.

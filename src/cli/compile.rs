@@ -5,12 +5,11 @@ use super::model::ModelArgs;
 use super::weights::{Held, Target, WeightsFile, keep_values};
 use super::{App, Outcome, Stop, output};
 use crate::driver::text::Artifact;
-use crate::driver::{Compilation, Observer, Product, Request, Stage, Timer, compile, nothing_compiled};
+use crate::driver::{Compilation, Observer, Product, Request, Stage, Timer, compile, lock, nothing_compiled};
 use crate::graph::{self, GraphModule};
 use crate::program::{Program, Step};
 use crate::tensor::shown_bytes;
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Compile a model through all stages, and report what was done
@@ -46,7 +45,7 @@ fn parse_emit(text: &str) -> Result<(Artifact, Option<String>), String> {
 
 /// `fxc compile`.
 pub fn main(app: &mut App, args: &Args) -> Outcome {
-    let timer = Rc::new(RefCell::new(Timer::default()));
+    let timer = Arc::new(Mutex::new(Timer::default()));
     app.session.observe(timer.clone());
     args.weights.apply(app);
     let mut model = args.model.load(app)?;
@@ -59,7 +58,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     }
     let modules = Modules::default();
     if emit.iter().any(|(a, _)| is_fxir(*a)) {
-        modules.borrow_mut().push((Stage::Load, model.module.clone()));
+        lock(&modules).push((Stage::Load, model.module.clone()));
         app.session.observe(Keeper(modules.clone()));
     }
     let request = Request {
@@ -72,10 +71,9 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     };
     let made = compile(&mut app.session, model, &request)?;
     app.show();
-    report(app, args, &made, &assumed, &timer.borrow())?;
+    report(app, args, &made, &assumed, &lock(&timer))?;
     for ((artifact, path), (_, text)) in emit.iter().zip(&made.texts) {
-        let module = modules
-            .borrow()
+        let module = lock(&modules)
             .iter()
             .find(|m| m.0 == artifact.stage())
             .map(|m| m.1.clone());
@@ -89,7 +87,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
 }
 
 /// The modules that stages gave.
-type Modules = Rc<RefCell<Vec<(Stage, GraphModule)>>>;
+type Modules = Arc<Mutex<Vec<(Stage, GraphModule)>>>;
 
 /// Keeps the modules that stages give.
 struct Keeper(Modules);
@@ -97,7 +95,7 @@ struct Keeper(Modules);
 impl Observer for Keeper {
     fn after(&mut self, stage: Stage, product: Product, _time: Duration) {
         if let (Stage::Check | Stage::Optimize, Product::Module(m)) = (stage, product) {
-            self.0.borrow_mut().push((stage, m.clone()));
+            lock(&self.0).push((stage, m.clone()));
         }
     }
 }

@@ -76,6 +76,11 @@ impl Function {
         }
     }
 
+    /// The model's graphs, as they were read.
+    pub fn module(&self) -> &GraphModule {
+        &self.module
+    }
+
     /// How many combinations of sizes are compiled.
     pub fn compiled(&self) -> usize {
         self.versions.len()
@@ -89,6 +94,15 @@ impl Function {
     /// Gives a buffer the value that the next call finds.
     pub fn set_state(&mut self, path: &str, value: Tensor) {
         self.state.insert(path.into(), value);
+    }
+
+    /// Gives all buffers the values again that the model was read with.
+    pub fn reset(&mut self) {
+        let module = &self.module;
+        self.state.retain(|path, value| {
+            let first = module.attributes.get(path).and_then(|a| a.value.clone());
+            first.map(|t| *value = t).is_some()
+        });
     }
 
     /// Compiles for the inputs of one call, unless this is done: a later call with the same sizes only runs. What goes wrong is
@@ -111,7 +125,8 @@ impl Function {
         self.prepare(session, bound)?;
         let version = self.versions.last_mut().ok_or(Reported)?;
         let result = version.ready.run(&version.module, bound, &self.state);
-        let called = result.map(|v| called(&version.module, v));
+        let is_tuple = returns_tuple(&self.module);
+        let called = result.map(|v| called(&version.module, v, is_tuple));
         let called = called.map_err(|d| {
             session.report(self.located(d, bound));
             Reported
@@ -201,20 +216,27 @@ fn optimized_for_symbols(session: &mut Session, module: &GraphModule, request: &
     Some(module)
 }
 
-/// The leading results that are new values of buffers and inputs, and the others.
-fn called(module: &GraphModule, result: Value) -> Called {
+/// Whether the graph, as it was read, writes its result as a tuple.
+fn returns_tuple(module: &GraphModule) -> bool {
+    let output = module.entry().and_then(|g| Some(&g[g.output()?]));
+    output.is_some_and(|o| matches!(o.args().first(), Some(Val::Tuple(_))))
+}
+
+/// The leading results that are new values of buffers and inputs, and the others: a tuple, or the one that the graph returns.
+fn called(module: &GraphModule, result: Value, is_tuple: bool) -> Called {
     let mutations = module.entry().map_or(&[][..], |g| &g.mutations);
     match result {
         Val::Tuple(mut items) if !mutations.is_empty() && items.len() >= mutations.len() => {
-            let rest = items.split_off(mutations.len());
+            let mut rest = items.split_off(mutations.len());
             let tensors = items.into_iter().zip(mutations);
             let written = tensors.filter_map(|(v, m)| match v {
                 Val::Leaf(t) => Some((m.clone(), t)),
                 _ => None,
             });
+            let single = if is_tuple || rest.len() != 1 { None } else { rest.pop() };
             Called {
                 written: written.collect(),
-                result: Val::Tuple(rest),
+                result: single.unwrap_or(Val::Tuple(rest)),
             }
         }
         result => Called {

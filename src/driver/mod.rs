@@ -35,4 +35,4 @@ pub use load::Model;
 pub use ready::{Ready, State};
 pub use session::{Reported, Session, Staged, declared_types, input_types, thread_count};
 pub use show::{diff, json, model_explorer, netron, text};
-pub use stage::{Observer, Product, Stage, Timer};
+pub use stage::{Observer, Product, Stage, Timer, lock};

@@ -47,7 +47,7 @@ pub struct Session {
     pub target: Option<math::Isa>,
     /// The weights file to read instead of the one that a model names, or for a model that names none.
     pub weights: Option<PathBuf>,
-    observers: Vec<Box<dyn Observer>>,
+    observers: Vec<Box<dyn Observer + Send>>,
     /// The threads of the last executable, for the next with as many.
     pool: Option<Arc<Pool>>,
     /// The tensor IR after each step of the last lowering, if it is kept.
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// Lets `observer` watch the stages from now on.
-    pub fn observe(&mut self, observer: impl Observer + 'static) {
+    pub fn observe(&mut self, observer: impl Observer + Send + 'static) {
         self.observers.push(Box::new(observer));
     }
 

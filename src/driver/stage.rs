@@ -4,6 +4,7 @@ use crate::graph::GraphModule;
 use crate::pass::PassRun;
 use crate::program::Program;
 use crate::runtime::Executable;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The stages of a compilation, in order.
@@ -91,13 +92,18 @@ impl Timer {
     }
 }
 
+/// What an observer that others hold too has seen. (A panic elsewhere leaves it whole: each report is one call.)
+pub fn lock<O>(observer: &Mutex<O>) -> MutexGuard<'_, O> {
+    observer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A shared observer, which its owner can read while the session has it too.
-impl<O: Observer> Observer for std::rc::Rc<std::cell::RefCell<O>> {
+impl<O: Observer> Observer for Arc<Mutex<O>> {
     fn after(&mut self, stage: Stage, product: Product, time: Duration) {
-        self.borrow_mut().after(stage, product, time);
+        lock(self).after(stage, product, time);
     }
 
     fn after_pass(&mut self, run: &PassRun, module: &GraphModule) {
-        self.borrow_mut().after_pass(run, module);
+        lock(self).after_pass(run, module);
     }
 }

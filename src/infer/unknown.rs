@@ -115,7 +115,7 @@ fn make_known(d: Diagnostic, node: &Node) -> Diagnostic {
     let (parameters, x) = parameters(node);
     let d = d.help(format!(
         "an op of your own is defined as a graph of this file (`graph {name} {{ … }}`), as a scalar expression (`pointwise \
-         \"{schema}({parameters}) -> Tensor\" = \"{x} * 2\"`) or in Rust (`fxc::op::custom::register`)"
+         \"{schema}({parameters}) -> Tensor\" = \"{x} * 2\"`) or in Rust (`fxc::custom::register`)"
     ));
     match node.meta.target_span {
         None => {

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 ///
 /// A pointwise map with a broadcast operand, `out[i, j] = relu(x[i, j] + b[j])`:
 /// ```
-/// use fxc::kernel::{KernelBuilder, ReduceOp};
-/// use fxc::scalar::Binary;
-/// use fxc::tensor::Scalar;
+/// use fxc::internals::kernel::{KernelBuilder, ReduceOp};
+/// use fxc::internals::scalar::Binary;
+/// use fxc::internals::tensor::Scalar;
 /// use fxc::types::DType::F32;
 ///
 /// let mut k = KernelBuilder::new("bias_relu");
@@ -27,14 +27,14 @@ use std::collections::HashMap;
 ///     });
 /// });
 /// let kernel = k.finish().unwrap();
-/// # fxc::kernel::verify(&kernel).unwrap();
+/// # fxc::internals::kernel::verify(&kernel).unwrap();
 /// ```
 ///
 /// Rows in phases, with a local buffer: a softmax over the last dimension:
 /// ```
-/// # use fxc::kernel::{KernelBuilder, ReduceOp};
-/// # use fxc::scalar::{Binary, Unary};
-/// # use fxc::tensor::Scalar;
+/// # use fxc::internals::kernel::{KernelBuilder, ReduceOp};
+/// # use fxc::internals::scalar::{Binary, Unary};
+/// # use fxc::internals::tensor::Scalar;
 /// # use fxc::types::DType::F32;
 /// let mut k = KernelBuilder::new("softmax");
 /// let (x, out) = (k.input("x", F32, &[16, 64]), k.output("out", F32, &[16, 64]));
@@ -54,13 +54,13 @@ use std::collections::HashMap;
 ///         k.store(out, i[0] * 64 + j, r);
 ///     });
 /// });
-/// # fxc::kernel::verify(&k.finish().unwrap()).unwrap();
+/// # fxc::internals::kernel::verify(&k.finish().unwrap()).unwrap();
 /// ```
 ///
 /// A gather with a checked index (`embedding`), and a padded load:
 /// ```
-/// # use fxc::kernel::*;
-/// # use fxc::tensor::Scalar;
+/// # use fxc::internals::kernel::*;
+/// # use fxc::internals::tensor::Scalar;
 /// # use fxc::types::DType::{F32, I64};
 /// let mut k = KernelBuilder::new("embedding");
 /// let (ids, table, out) = (k.input("ids", I64, &[10]), k.input("table", F32, &[100, 32]), k.output("out", F32, &[10, 32]));

@@ -29,10 +29,9 @@ mod random_tests;
 #[cfg(test)]
 mod tests;
 
-pub use contract::{expansion, recurrent};
-pub use fuse::{cluster, cost, explain, join};
+pub use contract::expansion;
 pub use ir::access;
-pub use pipeline::{PIPELINE, StepInfo, lower_tir, trace};
+pub use pipeline::{PIPELINE, lower_tir, trace};
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule};

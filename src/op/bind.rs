@@ -86,14 +86,6 @@ const IGNORED: &[&str] = &[
 ];
 
 impl Binding {
-    /// A binding that takes exactly the positional arguments, in order.
-    pub fn positional(schema: &Schema) -> Binding {
-        Binding {
-            origins: (0..schema.params.len()).map(Origin::Positional).collect(),
-            types: schema.params.iter().map(|p| p.ty.clone()).collect(),
-        }
-    }
-
     /// Binds arguments of these types to `schema`.
     pub fn new(
         schema: &Schema,

@@ -76,7 +76,8 @@
 //!
 //! # Fold a batch normalisation into the convolution before it
 //! ```
-//! use fxc::driver::Session;
+//! use fxc::Model;
+//! use fxc::infer::{InferOptions, infer};
 //! use fxc::pass::PassManager;
 //! # let text = "
 //! # const w : f32[1, 1, 1, 1] = [[[[2.0]]]]
@@ -93,11 +94,10 @@
 //! #     %n = call_function torch.nn.functional.batch_norm(%c, %mean, %var, eps=0.0)
 //! #     output %n
 //! # }";
-//! let mut session = Session::new();
-//! let mut module = session.load_text("model", text).unwrap().module; // conv2d(x, w = 2, b = 1), mean 3, variance 4
-//! session.check(&mut module, &[]).unwrap();
+//! let mut module = Model::from_text(text).unwrap().into_module(); // conv2d(x, w = 2, b = 1), mean 3, variance 4
+//! infer(&mut module, &InferOptions::default());
 //! let mut passes = PassManager::of(&["normalize", "batch-norm", "dce"]).unwrap();
-//! session.run_passes(&mut module, &mut passes, &Default::default()).unwrap();
+//! passes.run(&mut module, &Default::default(), &mut |_, _| {}).unwrap();
 //! let graph = module.entry().unwrap();
 //! let calls: Vec<&str> = graph.iter().filter(|&n| graph[n].op().is_call()).map(|n| graph[n].target()).collect();
 //! assert_eq!(calls, ["conv2d"]);
@@ -130,7 +130,7 @@
 //! use fxc::diag::Diagnostic;
 //! use fxc::graph::{Graph, GraphModule};
 //! use fxc::interp::{Hooked, Hooks, Interpreter, Running};
-//! use fxc::tensor::Tensor;
+//! use fxc::Tensor;
 //! use fxc::types::Val;
 //!
 //! struct Watch(Vec<String>);
@@ -265,10 +265,8 @@
 //! What pickling is to torch.fx: the graph as FXIR, and its parameters, buffers and constants in a file of safetensors that
 //! it names. Nothing is traced again, so that what is read is what was written.
 //! ```
-//! use fxc::driver::Session;
 //! use fxc::graph::{Graph, GraphModule, print};
-//! use fxc::import::write_weights;
-//! use fxc::tensor::Tensor;
+//! use fxc::{Model, Tensor};
 //!
 //! let graph = Graph::trace(&["x"], |t, p| t.attribute("scale") * &p[0]);
 //! let mut module = GraphModule::new("scaled", graph);
@@ -276,14 +274,11 @@
 //! module.add_parameter("scale", scale.clone());
 //! let folder = std::env::temp_dir().join(format!("fxc-doc-{}", std::process::id()));
 //! std::fs::create_dir_all(&folder).unwrap();
-//! module.weights = Some(("scaled.safetensors".into(), None));
-//! write_weights(&module, &folder.join("scaled.safetensors"), |_, _| true).unwrap();
 //! let file = folder.join("scaled.fxir");
-//! std::fs::write(&file, print(&module)).unwrap();
+//! Model::from(module.clone()).save(&file).unwrap();
 //!
-//! let mut session = Session::new();
-//! let loaded = session.load(file.to_str().unwrap()).unwrap().module;
-//! assert_eq!(print(&loaded), print(&module));
+//! let loaded = Model::open(&file).unwrap().into_module();
+//! assert_eq!(print(&loaded).replace("weights \"scaled.safetensors\"\n", ""), print(&module));
 //! assert_eq!(loaded.attributes["scale"].value.as_ref(), Some(&scale));
 //! # std::fs::remove_dir_all(folder).unwrap();
 //! ```

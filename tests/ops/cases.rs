@@ -1,9 +1,9 @@
 //! The recorded cases: tensors and arguments as JSON, and the calls they make.
 
 use super::json::{dtype, number, tensor};
+use fxc::internals::op::{self, Call};
+use fxc::internals::tensor::Tensor;
 use fxc::interp;
-use fxc::op::{self, Call};
-use fxc::tensor::Tensor;
 use fxc::types::{Type, Val};
 use serde_json::Value as Json;
 use std::collections::HashMap;

@@ -1,11 +1,11 @@
 //! Every op of the table has a recorded case: no op is only said to be right.
 
 use super::cases;
-use fxc::driver::Session;
 use fxc::graph::GraphModule;
-use fxc::import::read_pt2;
 use fxc::infer;
-use fxc::op;
+use fxc::internals::driver::Session;
+use fxc::internals::import::read_pt2;
+use fxc::internals::op;
 use fxc::types::Val;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;

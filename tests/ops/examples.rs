@@ -1,10 +1,10 @@
 //! The examples of docs/ops.md: each is a call of its op, and runs.
 
 use fxc::diag::Code;
-use fxc::driver::Session;
+use fxc::internals::driver::Session;
+use fxc::internals::op::{self, examples};
+use fxc::internals::tensor::Tensor;
 use fxc::interp;
-use fxc::op::{self, examples};
-use fxc::tensor::Tensor;
 use fxc::types::{Type, Val};
 use std::collections::BTreeSet;
 

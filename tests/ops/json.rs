@@ -1,6 +1,6 @@
 //! Numbers, dtypes and tensors as the recorded answers hold them.
 
-use fxc::tensor::{Scalar, Tensor};
+use fxc::internals::tensor::{Scalar, Tensor};
 use fxc::types::DType;
 use serde_json::Value as Json;
 

@@ -2,8 +2,8 @@
 //! what torch refuses is refused, and the type rule holds for symbolic sizes too.
 
 use super::cases::{self, Inputs, Ran, check_file, run, value};
-use fxc::op::Call;
-use fxc::tensor::Tensor;
+use fxc::internals::op::Call;
+use fxc::internals::tensor::Tensor;
 use fxc::types::{DType, Dim, TensorType, Type, Val};
 use serde_json::Value as Json;
 

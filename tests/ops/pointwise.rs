@@ -3,7 +3,7 @@
 
 use super::cases::{self, Inputs, check_file, run};
 use super::json::tensor;
-use fxc::tensor::Tensor;
+use fxc::internals::tensor::Tensor;
 use fxc::types::DType;
 use serde_json::Value as Json;
 

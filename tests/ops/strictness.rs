@@ -1,6 +1,6 @@
 //! Right and wrong arguments against PyTorch's verdicts: `tests/torch/strictness.py --extract` wrote them.
 
-use fxc::driver::Session;
+use fxc::internals::driver::Session;
 use serde_json::{Value as Json, json};
 
 const CASES: &str = include_str!("../data/strictness.json");

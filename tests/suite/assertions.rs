@@ -1,7 +1,7 @@
 //! What checks something raises the same error compiled as interpreted, wherever it stands.
 
 use crate::support::{Dir, fxc};
-use fxc::op::{self, Effect};
+use fxc::internals::op::{self, Effect};
 use std::collections::HashSet;
 
 /// Graphs that must fail with a message: the rows that check, inputs, the body of a graph of `x` and `s` (whose elements are zero)

@@ -115,7 +115,7 @@ fn examples_of_the_language_page_parse() {
         }
         let mut sources = Sources::new();
         let file = sources.add("language.md", text.as_str());
-        let (_, found) = fxc::syntax::parse(&sources, file);
+        let (_, found) = fxc::internals::syntax::parse(&sources, file);
         let found: Vec<_> = found.iter().collect();
         let shown = fxc::diag::render::render(&sources, &found, fxc::diag::render::Format::Human, false);
         assert!(found.is_empty(), "{shown}");
@@ -151,11 +151,8 @@ mod custom_op;
 #[test]
 fn the_example_of_a_custom_op_runs() {
     custom_op::add_op();
-    let mut session = fxc::driver::Session::new();
-    let Ok(results) = custom_op::compile_and_run(&mut session) else {
-        panic!("{:?}", session.diagnostics)
-    };
-    let [(_, gelu), (_, scales)] = &results[..] else {
+    let results = custom_op::compile_and_run().unwrap();
+    let [gelu, scales] = results.tensors()[..] else {
         panic!("{} results", results.len())
     };
     assert_eq!((gelu.shape(), scales.shape()), (&[3, 4][..], &[3][..]));

@@ -1,10 +1,10 @@
 //! What is computed together: the report of fusion, the kernels, and their results, which no number of threads changes.
 
 use crate::support::{Dir, fxc, snapshot_in};
-use fxc::driver::text::Artifact;
-use fxc::driver::{Request, Session, Stage, compile};
+use fxc::internals::driver::text::Artifact;
+use fxc::internals::driver::{Request, Session, Stage, compile};
+use fxc::internals::tensor::Tensor;
 use fxc::interp;
-use fxc::tensor::Tensor;
 use fxc::types::{DType, Val};
 
 const SOFTMAX: &str = "
@@ -215,7 +215,7 @@ fn reports_and_kernels() {
         let kernels: String = program
             .kernels
             .iter()
-            .map(|k| format!("\n{}", fxc::kernel::python::function(k)))
+            .map(|k| format!("\n{}", fxc::internals::kernel::python::function(k)))
             .collect();
         let report = &made.texts[0].1;
         snapshot_in(

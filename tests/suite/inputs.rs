@@ -1,7 +1,7 @@
 //! What is given to a model, and what it keeps: every value is used or refused.
 
 use crate::support::{Dir, Ran, codes, fxc_in};
-use fxc::tensor::{Tensor, files};
+use fxc::internals::tensor::{Tensor, files};
 use std::path::Path;
 
 const SUM: &str = "graph main {

@@ -1,8 +1,8 @@
 //! Random convolutional graphs, compiled against interpreted: which values lie channels last must not show.
 
-use fxc::driver::{Request, Session, compile};
+use fxc::internals::driver::{Request, Session, compile};
+use fxc::internals::tensor::Tensor;
 use fxc::interp;
-use fxc::tensor::Tensor;
 use fxc::types::Val;
 use std::fmt::Write;
 

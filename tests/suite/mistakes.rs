@@ -2,7 +2,7 @@
 
 use crate::support::{Dir, fxc_in, root, snapshot_in};
 use fxc::diag::{Applicability, Diagnostic, Diagnostics, fix};
-use fxc::driver::Session;
+use fxc::internals::driver::Session;
 use fxc::source::FileId;
 use std::fmt::Write;
 

@@ -2,10 +2,10 @@
 //!
 //! The numbers are the same in every run; `FXC_MUTANTS=20 cargo test --test suite no_panic` makes twenty times as many.
 
-use fxc::driver::{Dims, Fill, Function, Given, Model, Provided, Request, Session, bind::bind};
 use fxc::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
+use fxc::internals::driver::{Dims, Fill, Function, Given, Model, Provided, Request, Session, bind::bind};
+use fxc::internals::op::{Op, ParamType};
 use fxc::interp;
-use fxc::op::{Op, ParamType};
 use fxc::types::{DType, Dim, TensorType, Val};
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};

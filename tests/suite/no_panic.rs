@@ -4,11 +4,11 @@
 use crate::mutants::{self, Random, exercise, rounds, survives};
 use crate::support::{Dir, examples, files, root};
 use fxc::diag::render::{Format, render};
-use fxc::driver::{Model, Session};
 use fxc::graph::{Graph, GraphModule};
-use fxc::import::bind_weights;
-use fxc::op::{Meaning, Op};
-use fxc::tensor::{Tensor, files as tensors};
+use fxc::internals::driver::{Model, Session};
+use fxc::internals::import::bind_weights;
+use fxc::internals::op::{Meaning, Op};
+use fxc::internals::tensor::{Tensor, files as tensors};
 use fxc::types::{DType, Val};
 use std::io::{Cursor, Read, Write};
 use std::path::Path;
@@ -78,7 +78,7 @@ fn graphs_with_odd_numbers_are_results_or_diagnostics() {
 #[test]
 fn calls_of_every_op_are_results_or_diagnostics() {
     let mut r = Random(13);
-    for op in fxc::op::all().iter().filter(|op| runs_by_itself(op)) {
+    for op in fxc::internals::op::all().iter().filter(|op| runs_by_itself(op)) {
         for _ in 0..rounds(1) {
             let module = mutants::call(op, &mut r);
             let text = fxc::graph::print(&module);

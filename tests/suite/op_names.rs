@@ -2,7 +2,7 @@
 
 use crate::layers::rust_files;
 use crate::support::root;
-use fxc::op::OpId;
+use fxc::internals::op::OpId;
 use std::collections::BTreeMap;
 use std::path::Path;
 

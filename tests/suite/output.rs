@@ -2,8 +2,8 @@
 //! nest; and the machine code that is shown is what runs.
 
 use crate::support::{Dir, fxc};
-use fxc::import::write_tensors;
-use fxc::tensor::Tensor;
+use fxc::internals::import::write_tensors;
+use fxc::internals::tensor::Tensor;
 
 /// A convolution and a batch normalisation, as torch's modules.
 pub const CONV_BN: &str = "module conv = Conv2d(3, 8, kernel_size=(3, 3))

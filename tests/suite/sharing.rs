@@ -1,10 +1,10 @@
 //! Memory that executables of one process share, and what a process takes.
 
 use crate::support::{Dir, fxc};
-use fxc::driver::{Request, Session, Stage, compile};
-use fxc::kernel::{LARGE, Role};
-use fxc::runtime::Executable;
-use fxc::tensor::{AlignedBytes, Tensor, files};
+use fxc::internals::driver::{Request, Session, Stage, compile};
+use fxc::internals::kernel::{LARGE, Role};
+use fxc::internals::runtime::Executable;
+use fxc::internals::tensor::{AlignedBytes, Tensor, files};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

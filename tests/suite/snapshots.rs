@@ -1,10 +1,10 @@
 //! Every stage of every example, as text, beside its source.
 
 use crate::support::{examples, root, snapshot_in};
-use fxc::codegen::Options;
 use fxc::diag::render::{Format, render};
-use fxc::driver::text::Artifact;
-use fxc::driver::{Dims, Fill, Given, Provided, Request, Session, Stage, bind, compile};
+use fxc::internals::codegen::Options;
+use fxc::internals::driver::text::Artifact;
+use fxc::internals::driver::{Dims, Fill, Given, Provided, Request, Session, Stage, bind, compile};
 use fxc::types::{DType, TensorType};
 
 /// Texts of the driver; kernels and their CLIF come after them. Machine code depends on the machine, so it has no snapshot.
@@ -80,7 +80,7 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
     let kernels: String = program
         .kernels
         .iter()
-        .map(|k| format!("\n{}", fxc::kernel::python::function(k)))
+        .map(|k| format!("\n{}", fxc::internals::kernel::python::function(k)))
         .collect();
     let mut texts: Vec<(&str, String)> = made.texts.into_iter().map(|(a, t)| (a.name(), t)).collect();
     texts.push(("kernels", format!("{program}{kernels}")));
@@ -89,8 +89,8 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
 }
 
 /// The kernels in Cranelift's IR, in vectors of 16 bytes. Without fused multiplication it is another one.
-fn clif(kernels: &[fxc::kernel::Kernel]) -> Option<String> {
-    if fxc::math::Isa::best() == fxc::math::Isa::Portable {
+fn clif(kernels: &[fxc::internals::kernel::Kernel]) -> Option<String> {
+    if fxc::internals::math::Isa::best() == fxc::internals::math::Isa::Portable {
         eprintln!("SKIPPED: this machine has no fused multiplication; the CLIF was not compared");
         return None;
     }
@@ -99,7 +99,7 @@ fn clif(kernels: &[fxc::kernel::Kernel]) -> Option<String> {
         width: Some(16),
         ..Options::default()
     };
-    let compiled = fxc::codegen::compile(kernels, options).expect("kernels that were compiled before");
-    let one = |(i, k): (usize, &fxc::kernel::Kernel)| format!("; {}\n{}\n", k.name, compiled.clif(i));
+    let compiled = fxc::internals::codegen::compile(kernels, options).expect("kernels that were compiled before");
+    let one = |(i, k): (usize, &fxc::internals::kernel::Kernel)| format!("; {}\n{}\n", k.name, compiled.clif(i));
     Some(kernels.iter().enumerate().map(one).collect())
 }

@@ -2,8 +2,8 @@
 
 use crate::support::{Dir, fxc, root};
 use fxc::diag::{Code, Diagnostic};
-use fxc::driver::{Dims, Fill, Function, Given, Provided, Request, Session, bind};
 use fxc::graph::Arg;
+use fxc::internals::driver::{Dims, Fill, Function, Given, Provided, Request, Session, bind};
 use fxc::interp::Interpreter;
 use fxc::types::{DType, Val};
 use std::fmt::Write;

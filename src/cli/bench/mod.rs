@@ -10,13 +10,12 @@ use crate::cli::inputs::{InputArgs, bound, with_random};
 use crate::cli::model::ModelArgs;
 use crate::cli::weights::WeightsFile;
 use crate::cli::{App, Outcome, Stop, output};
-use crate::driver::{Bound, Model, Ready, Request, Stage, State, Timer, compile, thread_count};
+use crate::driver::{Bound, Model, Ready, Request, Stage, State, Timer, compile, lock, thread_count};
 use crate::graph::GraphModule;
 use crate::runtime::{Executable, Profile};
 use serde_json::json;
-use std::cell::RefCell;
 use std::fmt::Write;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Measure how fast a compiled model runs, and what memory it takes
@@ -111,7 +110,7 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
         return sweep::run(app, args, sweep);
     }
     let start = Instant::now();
-    let timer = Rc::new(RefCell::new(Timer::default()));
+    let timer = Arc::new(Mutex::new(Timer::default()));
     app.session.observe(timer.clone());
     let model = args.model.load(app)?;
     if let Some(other) = &args.against {
@@ -123,9 +122,9 @@ pub fn main(app: &mut App, args: &Args) -> Outcome {
     app.show();
     let threads = thread_count(args.threads);
     let text = if args.json {
-        format!("{}\n", as_json(&measured, &ready, &timer.borrow(), threads))
+        format!("{}\n", as_json(&measured, &ready, &lock(&timer), threads))
     } else {
-        as_text(&measured, &ready, &timer.borrow(), threads)
+        as_text(&measured, &ready, &lock(&timer), threads)
     };
     output::stdout(text.as_bytes())
 }

@@ -67,6 +67,20 @@ pub fn restore(module: &mut GraphModule, provided: &mut Vec<Provided>) -> (Vec<(
     (restored, out)
 }
 
+/// The value that a program gives a buffer, if there is such a buffer and it is of this type.
+pub fn accept(module: &GraphModule, path: &str, given: Tensor) -> Result<Tensor, Diagnostic> {
+    if !has(module, path) {
+        return Err(unknown(module, path));
+    }
+    let provided = Provided {
+        name: path.into(),
+        given: Given::Value(Val::Leaf(given)),
+        origin: "the program".into(),
+        must_match: true,
+    };
+    value(module, path, &provided)
+}
+
 fn is_input(module: &GraphModule, name: &str) -> bool {
     let graph = module.entry();
     graph.is_some_and(|g| g.placeholders().iter().any(|&n| g[n].target() == name))

@@ -121,7 +121,7 @@ impl CodeGen for Boxed {
 /// use fxc::graph::codegen::{CodeGen, PyTree};
 /// use fxc::graph::{Graph, GraphModule, python};
 /// use fxc::interp::Interpreter;
-/// use fxc::tensor::Tensor;
+/// use fxc::Tensor;
 /// use fxc::types::Val;
 ///
 /// // forward(pair, scale) with a pair (a, b), which gives {"sum": …, "all": [a, …]}

@@ -7,8 +7,6 @@
 pub mod access;
 mod text;
 
-pub use text::TirError;
-
 use self::access::{Access, access};
 use crate::math::contract::{Activation, Cell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, Traced};

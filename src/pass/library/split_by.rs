@@ -146,7 +146,7 @@ pub struct FoldedModule {
 /// ```
 /// use fxc::graph::{Graph, GraphModule};
 /// use fxc::pass::split_by::split_const_subgraphs;
-/// use fxc::tensor::Tensor;
+/// use fxc::Tensor;
 ///
 /// let graph = Graph::trace(&["x"], |t, p| &p[0] * (t.attribute("w") + 1).method("exp", ()));
 /// let mut module = GraphModule::new("net", graph);

@@ -15,7 +15,7 @@ mod zipped;
 
 pub use array::Array;
 pub use kind::{HEAD, Kind, Pickled, Role};
-pub use zipped::{is_zip, open_zip};
+pub use zipped::open_zip;
 
 use super::{ALIGN, Tensor, byte_len};
 use crate::types::DType;

@@ -17,11 +17,6 @@ pub fn open_zip<T: AsRef<[u8]>>(bytes: T) -> ZipResult<ZipArchive<Cursor<T>>> {
     ZipArchive::with_config(config, Cursor::new(bytes))
 }
 
-/// Whether the first bytes of a file are those of a zip archive.
-pub fn is_zip(head: &[u8]) -> bool {
-    head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

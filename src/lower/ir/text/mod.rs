@@ -17,5 +17,3 @@ mod parse;
 mod print;
 #[cfg(test)]
 mod tests;
-
-pub use parse::TirError;

@@ -1,0 +1,127 @@
+//! A model as it was read or built.
+
+use super::compiled::Compiled;
+use super::error::Error;
+use super::options::Options;
+use super::worker::input_names;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::driver::{self, files};
+use crate::graph::{Attribute, Graph, GraphModule, print};
+use crate::import;
+use crate::source::Sources;
+use std::path::Path;
+
+/// A model: a graph, the graphs that it calls, and their weights.
+#[derive(Clone)]
+pub struct Model {
+    pub(super) name: String,
+    pub(super) module: GraphModule,
+    pub(super) sources: Sources,
+    warnings: Diagnostics,
+}
+
+impl Model {
+    /// Reads a file: a `.pt2` archive of `torch.export`, FXIR, or what torch prints of a graph. The content tells which. Weights are
+    /// mapped, not read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
+        Model::load(|session| session.load(&path.as_ref().to_string_lossy()))
+    }
+
+    /// Reads a text: FXIR, or what torch prints of a graph. A weights file that it names is looked for in the working directory.
+    pub fn from_text(text: &str) -> Result<Model, Error> {
+        Model::load(|session| session.load_text("<text>", text))
+    }
+
+    fn load(read: impl FnOnce(&mut driver::Session) -> driver::Staged<driver::Model>) -> Result<Model, Error> {
+        let mut session = driver::Session::new();
+        match read(&mut session) {
+            Ok(model) => Ok(Model {
+                name: model.name,
+                module: model.module,
+                sources: session.sources,
+                warnings: session.diagnostics,
+            }),
+            Err(driver::Reported) => Err(Error::new(session.diagnostics, &session.sources)),
+        }
+    }
+
+    /// Writes the model as FXIR. Parameters, buffers and constants that are not written out in the text go to a file of safetensors
+    /// beside it, which the text names: `model.fxir` and `model.safetensors`.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let saved = self.write(path);
+        saved.map_err(|d| Error::new(d.into(), &self.sources))
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Diagnostic> {
+        let mut module = self.module.clone();
+        let is_stored = |a: &Attribute| a.value.is_some() && !print::is_inline(a);
+        module.weights = None;
+        if module.attributes.values().any(is_stored) {
+            let weights = path.with_extension("safetensors");
+            import::write_weights(&module, &weights, |_, a| is_stored(a))?;
+            let name = weights.file_name().unwrap_or_default();
+            module.weights = Some((name.to_string_lossy().into_owned(), None));
+        }
+        files::write(path, print::print(&module).as_bytes())
+    }
+
+    /// The graphs with what they refer to.
+    pub fn module(&self) -> &GraphModule {
+        &self.module
+    }
+
+    /// The graphs, to be edited.
+    pub fn module_mut(&mut self) -> &mut GraphModule {
+        &mut self.module
+    }
+
+    /// The graphs with what they refer to.
+    pub fn into_module(self) -> GraphModule {
+        self.module
+    }
+
+    /// The names of the inputs, in order.
+    pub fn inputs(&self) -> Vec<String> {
+        input_names(&self.module)
+    }
+
+    /// What reading warned of.
+    pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.warnings.iter()
+    }
+
+    /// Checks the model as far as its declared types go, without compiling it. Gives the warnings.
+    pub fn check(&self) -> Result<Vec<Diagnostic>, Error> {
+        let mut session = driver::Session::new();
+        let mut module = self.module.clone();
+        match session.check(&mut module, &[]) {
+            Ok(()) => Ok(session.diagnostics.into_iter().collect()),
+            Err(driver::Reported) => Err(Error::new(session.diagnostics, &self.sources)),
+        }
+    }
+
+    /// Compiles the model. Where all sizes are declared or given this makes the code; code for other sizes is made in the first call
+    /// that has them.
+    pub fn compile(&self, options: &Options) -> Result<Compiled, Error> {
+        Compiled::new(self.clone(), options.clone())
+    }
+}
+
+impl From<GraphModule> for Model {
+    fn from(module: GraphModule) -> Model {
+        Model {
+            name: module.name.to_string(),
+            module,
+            sources: Sources::new(),
+            warnings: Diagnostics::new(),
+        }
+    }
+}
+
+/// A model of one graph and no weights.
+impl From<Graph> for Model {
+    fn from(graph: Graph) -> Model {
+        GraphModule::new("main", graph).into()
+    }
+}

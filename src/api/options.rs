@@ -1,0 +1,53 @@
+//! How a model is compiled.
+
+use crate::driver::{Dims, Request};
+use crate::pass::PassOptions;
+
+/// How a model is compiled. The default is what `fxc compile` does without flags.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub(super) threads: usize,
+    pub(super) exact: bool,
+    pub(super) passes: PassOptions,
+    pub(super) dims: Dims,
+}
+
+impl Options {
+    /// The default options.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// How many threads a call runs on, the caller's included; 0, the default, is one per processor.
+    pub fn threads(mut self, threads: usize) -> Options {
+        self.threads = threads;
+        self
+    }
+
+    /// Whether convolutions are the sums of their products, and no algorithm that rounds differently (Winograd) takes their place.
+    pub fn exact(mut self, exact: bool) -> Options {
+        self.exact = exact;
+        self
+    }
+
+    /// How the graph is optimised: which passes run, and rules of your own.
+    pub fn passes(mut self, passes: PassOptions) -> Options {
+        self.passes = passes;
+        self
+    }
+
+    /// Fixes a symbolic size: `dim("N", 8)` for `%x : f32[N, 2]`. Calls with another size fail.
+    pub fn dim(mut self, name: impl Into<String>, size: i64) -> Options {
+        self.dims.insert(name.into(), size);
+        self
+    }
+
+    pub(super) fn request(&self) -> Request {
+        Request {
+            threads: self.threads,
+            passes: self.passes.clone(),
+            dims: self.dims.clone(),
+            ..Request::default()
+        }
+    }
+}

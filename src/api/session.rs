@@ -1,0 +1,64 @@
+//! A compiled model with state.
+
+use super::compiled::Shared;
+use super::error::Error;
+use super::input::Input;
+use super::output::Outputs;
+use super::worker::Worker;
+use crate::driver::state;
+use crate::tensor::Tensor;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A compiled model that remembers what calls change: each call finds the buffers as the last one left them.
+pub struct Session {
+    shared: Arc<Shared>,
+    worker: Option<Worker>,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>) -> Session {
+        let worker = Some(shared.worker());
+        Session { shared, worker }
+    }
+
+    fn worker(&mut self) -> &mut Worker {
+        self.worker.get_or_insert_with(|| self.shared.worker())
+    }
+
+    /// Calls the model: see [`Compiled::run`](super::Compiled::run).
+    pub fn run(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
+        self.worker().run(inputs)
+    }
+
+    /// The buffers that calls have changed or [`Session::set_state`] has set, by path.
+    pub fn state(&self) -> BTreeMap<String, Tensor> {
+        let state = self.worker.iter().flat_map(|w| w.function.state());
+        state.map(|(path, t)| (path.to_string(), t.clone())).collect()
+    }
+
+    /// Gives a buffer the value that the next call finds. It must be of the buffer's dtype and shape.
+    pub fn set_state(&mut self, path: &str, value: Tensor) -> Result<(), Error> {
+        let model = self.shared.model();
+        match state::accept(model.module(), path, value) {
+            Ok(value) => {
+                self.worker().function.set_state(path, value);
+                Ok(())
+            }
+            Err(d) => Err(Error::new(d.into(), &model.sources)),
+        }
+    }
+
+    /// Gives all buffers their first values again.
+    pub fn reset(&mut self) {
+        self.worker().function.reset();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            self.shared.give_back(worker);
+        }
+    }
+}

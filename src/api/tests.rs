@@ -1,0 +1,161 @@
+use super::*;
+use crate::diag::Code;
+use crate::tensor::Tensor;
+
+fn model(text: &str) -> Model {
+    Model::from_text(text).unwrap()
+}
+
+const SCALE: &str = "graph main {
+    %x : f32[N, 2] = placeholder x
+    %by = placeholder by
+    %y = call_function operator.mul(%x, %by)
+    output %y
+}";
+
+const COUNTER: &str = "const total : f32[2] = [0, 0]
+graph main {
+    %x : f32[N, 2] = placeholder x
+    %t = get_attr total
+    %s = call_function torch.sum(%x, 0)
+    %u = call_method add_(%t, %s)
+    %y = call_function operator.mul(%t, 1)
+    output {\"total\": %y, \"rows\": 3}
+}";
+
+fn rows(n: usize) -> Tensor {
+    let data: Vec<f32> = (0..2 * n).map(|i| i as f32).collect();
+    Tensor::from_slice(&[n, 2], &data)
+}
+
+#[test]
+fn inputs_go_by_position_or_name() {
+    let compiled = model(SCALE).compile(&Options::new()).unwrap();
+    let by_position = compiled.run([rows(2).into(), 3i64.into()]).unwrap();
+    let by_name = compiled.run([("by", 3i64).into(), ("x", rows(2)).into()]).unwrap();
+    let mixed = compiled.run([("by", 3i64).into(), rows(2).into()]).unwrap();
+    for out in [by_position, by_name, mixed] {
+        assert_eq!(out[0].as_slice::<f32>(), [0.0, 3.0, 6.0, 9.0]);
+    }
+}
+
+#[test]
+fn calls_of_other_sizes_and_dtypes_compile_for_them() {
+    let compiled = model(SCALE).compile(&Options::new().threads(1)).unwrap();
+    for n in [1, 3, 2, 3] {
+        let out = compiled.run([rows(n).into(), 2.0.into()]).unwrap();
+        assert_eq!(out[0].shape(), [n, 2]);
+    }
+    let fixed = model(SCALE).compile(&Options::new().dim("N", 2)).unwrap();
+    assert!(fixed.run([rows(2).into(), 1i64.into()]).is_ok());
+    assert!(fixed.run([rows(3).into(), 1i64.into()]).is_err());
+}
+
+#[test]
+fn errors_are_one_line_or_the_whole_report() {
+    let e = Model::from_text(
+        "graph main {\n    %x : f32[2] = placeholder x\n    %y = call_function torch.rellu(%x)\n    output %z\n}",
+    );
+    let e = match e.and_then(|m| m.compile(&Options::new())) {
+        Err(e) => e,
+        Ok(_) => panic!("the text has two errors"),
+    };
+    let line = e.to_string();
+    assert!(!line.contains('\n') && line.ends_with("(and 1 more)"), "{line}");
+    let report = format!("{e:#}");
+    assert!(
+        report.contains("call_function torch.rellu(%x)") && report.contains("help"),
+        "{report}"
+    );
+    assert_eq!(format!("{e:?}"), report);
+    fn is_usable<T: std::error::Error + Send + Sync + Clone + 'static>(_: &T) {}
+    is_usable(&e);
+
+    let compiled = model(SCALE).compile(&Options::new()).unwrap();
+    let code = |inputs: Vec<Input>| compiled.run(inputs).err().and_then(|e| e.code());
+    assert_eq!(code(vec![rows(2).into()]), Some(Code::E0501));
+    assert_eq!(code(vec![rows(2).into(), 1i64.into(), 1i64.into()]), Some(Code::E0501));
+    assert_eq!(
+        code(vec![Tensor::scalar(1.0f32).into(), 1i64.into()]),
+        Some(Code::E0504)
+    );
+    let missing = Model::open("no/such/file.fxir").err().and_then(|e| e.code());
+    assert_eq!(missing, Some(Code::E0701));
+}
+
+#[test]
+fn calls_forget_and_sessions_remember() {
+    let compiled = model(COUNTER).compile(&Options::new()).unwrap();
+    for _ in 0..2 {
+        let out = compiled.run([rows(2).into()]).unwrap();
+        assert_eq!(out[0].as_slice::<f32>(), [2.0, 4.0]);
+    }
+    let mut session = compiled.session();
+    session.run([rows(2).into()]).unwrap();
+    let first = session.run([rows(2).into()]).unwrap();
+    session.run([rows(1).into()]).unwrap();
+    assert_eq!(first[0].as_slice::<f32>(), [4.0, 8.0]);
+    assert_eq!(session.state()["total"].as_slice::<f32>(), [4.0, 9.0]);
+    session
+        .set_state("total", Tensor::from_slice(&[2], &[1.0f32, 0.0]))
+        .unwrap();
+    let out = session.run([rows(1).into()]).unwrap();
+    assert_eq!(out[0].as_slice::<f32>(), [1.0, 1.0]);
+    assert!(session.set_state("total", Tensor::scalar(1.0f32)).is_err());
+    assert!(
+        session
+            .set_state("totl", Tensor::scalar(1.0f32))
+            .unwrap_err()
+            .report(false)
+            .contains("`total`")
+    );
+    session.reset();
+    let out = session.run([rows(2).into()]).unwrap();
+    assert_eq!(out[0].as_slice::<f32>(), [2.0, 4.0]);
+    drop(session);
+    let out = compiled.run([rows(2).into()]).unwrap();
+    assert_eq!(out[0].as_slice::<f32>(), [2.0, 4.0]);
+}
+
+#[test]
+fn results_keep_the_models_structure() {
+    let compiled = model(COUNTER).compile(&Options::new()).unwrap();
+    let out = compiled.run([rows(2).into()]).unwrap();
+    assert_eq!(out.len(), 1);
+    let crate::types::Val::Dict(items) = out.value() else {
+        panic!("{:?}", out.value());
+    };
+    assert_eq!(items[1].1.as_int(), Some(3));
+}
+
+#[test]
+fn threads_call_at_the_same_time() {
+    let compiled = model(COUNTER).compile(&Options::new().threads(2)).unwrap();
+    std::thread::scope(|scope| {
+        for n in 1..5 {
+            let compiled = compiled.clone();
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    let out = compiled.run([rows(n).into()]).unwrap();
+                    let n = n as f32;
+                    assert_eq!(out[0].as_slice::<f32>(), [n * (n - 1.0), n * n]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn graphs_built_in_code_compile() {
+    use crate::graph::Graph;
+    use crate::types::Val;
+    let mut g = Graph::new();
+    let x = g.placeholder("x", None);
+    let y = g.call_function("torch.relu", vec![Val::Leaf(x)], vec![]);
+    g.set_output(Val::Leaf(y));
+    let compiled = Model::from(g).compile(&Options::new()).unwrap();
+    let out = compiled
+        .run([Tensor::from_slice(&[2], &[-1.0f32, 1.0]).into()])
+        .unwrap();
+    assert_eq!(out[0].as_slice::<f32>(), [0.0, 1.0]);
+}

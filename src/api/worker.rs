@@ -1,0 +1,93 @@
+//! What one call at a time needs: the code for the sizes so far, memory and threads.
+
+use super::error::Error;
+use super::input::Input;
+use super::model::Model;
+use super::options::Options;
+use super::output::Outputs;
+use crate::diag::{Code, Diagnostic, Diagnostics};
+use crate::driver::{self, Bound, Called, Function, bind};
+use crate::graph::GraphModule;
+use crate::types::Type;
+
+/// The names of the entry graph's inputs, in order.
+pub(super) fn input_names(module: &GraphModule) -> Vec<String> {
+    let Some(graph) = module.entry() else { return vec![] };
+    let placeholders = graph.placeholders().into_iter();
+    placeholders.map(|n| graph[n].target().to_string()).collect()
+}
+
+/// A model's code with memory for one call at a time.
+pub(super) struct Worker {
+    session: driver::Session,
+    pub(super) function: Function,
+    options: Options,
+}
+
+impl Worker {
+    pub(super) fn new(model: &Model, options: &Options) -> Worker {
+        let mut session = driver::Session::new();
+        session.sources = model.sources.clone();
+        session.exact = options.exact;
+        let loaded = driver::Model::new(model.name.clone(), model.module.clone());
+        Worker {
+            session,
+            function: Function::new(loaded, options.request()),
+            options: options.clone(),
+        }
+    }
+
+    /// Makes the code if all sizes are known before a call; else checks the graph as it is declared.
+    pub(super) fn prepare(&mut self) -> Result<(), Error> {
+        let types = driver::input_types(self.function.module(), &self.options.dims);
+        let fixed = |t: &Type| {
+            let is_known = |t: &Type| t.leaves().iter().all(|t| t.fixed_shape().is_some());
+            !matches!(t, Type::Unknown | Type::Any(_)) && is_known(t)
+        };
+        let done = if types.iter().all(fixed) {
+            let bound = Bound {
+                values: vec![],
+                types,
+                dims: self.options.dims.clone(),
+            };
+            self.function.prepare(&mut self.session, &bound)
+        } else {
+            let mut module = self.function.module().clone();
+            self.session.check(&mut module, &types)
+        };
+        done.map_err(|driver::Reported| self.error())
+    }
+
+    /// The findings since the last call.
+    pub(super) fn take_findings(&mut self) -> Diagnostics {
+        std::mem::take(&mut self.session.diagnostics)
+    }
+
+    fn error(&mut self) -> Error {
+        Error::new(self.take_findings(), &self.session.sources)
+    }
+
+    fn bind(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Bound, Error> {
+        let names = input_names(self.function.module());
+        let count = names.len();
+        let mut names = names.into_iter();
+        let given: Option<Vec<_>> = inputs.into_iter().map(|i| i.provided(&mut names)).collect();
+        let Some(given) = given else {
+            let title = format!("the model takes {count} inputs, but more are given by position");
+            self.session.report(Diagnostic::new(Code::E0501, title));
+            return Err(self.error());
+        };
+        let (bound, found) = bind::bind(self.function.module(), given, self.options.dims.clone());
+        self.session.diagnostics.extend(found);
+        bound.ok_or_else(|| self.error())
+    }
+
+    /// Calls the model, whose buffers keep their new values.
+    pub(super) fn run(&mut self, inputs: impl IntoIterator<Item = Input>) -> Result<Outputs, Error> {
+        let bound = self.bind(inputs)?;
+        match self.function.call(&mut self.session, &bound) {
+            Ok(Called { result, .. }) => Ok(Outputs::new(result)),
+            Err(driver::Reported) => Err(self.error()),
+        }
+    }
+}
