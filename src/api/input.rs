@@ -10,7 +10,7 @@ use crate::types::Val;
 /// use fxc::{Input, Tensor};
 ///
 /// let by_position = Input::from(Tensor::scalar(1.0f32));
-/// let by_name = Input::from(("mask", Tensor::scalar(true)));
+/// let by_name = Input::from(("mask", Tensor::scalar(1i64)));
 /// let item = Input::from(("cache.keys", Tensor::scalar(0i64))); // an item of a nested input
 /// let number = Input::from(3i64); // for a parameter that is a Python int
 /// # let _ = (by_position, by_name, item, number);
