@@ -95,6 +95,11 @@ pub use tensor::{Element, Scalar, Tensor};
 pub use driver::minimize;
 pub use op::random::seed as manual_seed;
 
+/// The examples of docs/embedding.md, which the tests run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/embedding.md")]
+mod embedding {}
+
 /// Ops of your own in Rust: a schema, a type rule and a computation, which every stage finds like a row of the table.
 pub mod custom {
     pub use crate::op::custom::{CustomOp, register, registered};

@@ -8,6 +8,7 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::driver::{self, files};
 use crate::graph::{Attribute, Graph, GraphModule, print};
 use crate::import;
+use crate::pass::PassOptions;
 use crate::source::Sources;
 use std::path::Path;
 
@@ -97,6 +98,23 @@ impl Model {
         let mut module = self.module.clone();
         match session.check(&mut module, &[]) {
             Ok(()) => Ok(session.diagnostics.into_iter().collect()),
+            Err(driver::Reported) => Err(Error::new(session.diagnostics, &self.sources)),
+        }
+    }
+
+    /// Runs the passes on the model's graphs, as `fxc opt` does: what `compile` does first, for a graph that is to be looked at or
+    /// saved.
+    pub fn optimize(&mut self) -> Result<(), Error> {
+        let mut session = driver::Session::new();
+        let mut module = self.module.clone();
+        let done = session
+            .check(&mut module, &[])
+            .and_then(|()| session.optimize(&mut module, &PassOptions::default()));
+        match done {
+            Ok(_) => {
+                self.module = module;
+                Ok(())
+            }
             Err(driver::Reported) => Err(Error::new(session.diagnostics, &self.sources)),
         }
     }
