@@ -2,6 +2,7 @@
 //! arguments that do not fit and shapes that cannot be are reported where they stand in the rule.
 
 mod names;
+mod nested;
 
 use super::Rule;
 use super::pattern::{Hole, Pattern};
@@ -13,7 +14,7 @@ use crate::syntax::ast::{self, BinaryOp, Item, Op, Value, ValueKind};
 use crate::syntax::resolve;
 use crate::types::{DType, Val};
 use names::Names;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The name by which a pattern gives alternatives a name of their own.
@@ -41,15 +42,16 @@ fn rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     let mut found = Diagnostics::new();
     let mut names = Names::default();
     names.parameters(r, &mut found);
-    let pattern = Side::build(&r.pattern, &names, false, &mut found);
+    let pattern = Side::build(r, &names, false, &mut found);
+    let unnamed = pattern.unnamed.clone();
     let pattern = pattern.infer(&r.pattern, &mut found);
     let fault = pattern.fault().or_else(|| pattern.search_fault());
     if let Some(e) = fault.filter(|_| !found.has_errors()) {
         let d = Diagnostic::new(Code::E0801, format!("the rule `{}` cannot match: {e}", r.name.text));
         found.push(d.at(r.name.span, "this rule"));
     }
-    names.nodes(&pattern);
-    let replacement = Side::build(&r.replacement, &names, true, &mut found);
+    names.nodes(&pattern, &unnamed);
+    let replacement = Side::build(r, &names, true, &mut found);
     let replacement = replacement.infer(&r.replacement, &mut found);
     if let Some(e) = replacement.fault() {
         let d = Diagnostic::new(
@@ -82,6 +84,16 @@ fn rule(r: &ast::Rewrite, out: &mut Diagnostics) -> Option<Rule> {
     })
 }
 
+/// A call with a name.
+struct Call<'b> {
+    op: Opcode,
+    target: &'b ast::Name,
+    args: &'b ast::Args,
+    name: &'b str,
+    ty: Option<&'b ast::Type>,
+    span: Span,
+}
+
 /// One side of a rule on its way to a graph.
 struct Side<'a> {
     graph: Graph,
@@ -90,17 +102,27 @@ struct Side<'a> {
     known: HashMap<String, NodeId>,
     names: &'a Names,
     replacement: bool,
+    /// Whether calls nest, as in a rule of one line.
+    nests: bool,
+    /// The names that such a side mentions: a call without a name gets none of them.
+    mentioned: HashSet<Arc<str>>,
+    /// The calls without a name.
+    unnamed: HashSet<NodeId>,
     out: &'a mut Diagnostics,
 }
 
 impl<'a> Side<'a> {
-    fn build(body: &ast::Body, names: &'a Names, replacement: bool, out: &'a mut Diagnostics) -> Built {
+    fn build(r: &ast::Rewrite, names: &'a Names, replacement: bool, out: &'a mut Diagnostics) -> Built {
+        let body = if replacement { &r.replacement } else { &r.pattern };
         let mut s = Side {
             graph: Graph::new(),
             holes: HashMap::new(),
             known: HashMap::new(),
             names,
             replacement,
+            nests: r.one_line,
+            mentioned: nested::mentioned(body),
+            unnamed: HashSet::new(),
             out,
         };
         // A pattern has all of its parameters, so that one that is not used is noticed; a replacement those it names.
@@ -115,6 +137,7 @@ impl<'a> Side<'a> {
         Built {
             graph: s.graph,
             holes: s.holes,
+            unnamed: s.unnamed,
         }
     }
 
@@ -145,63 +168,80 @@ impl<'a> Side<'a> {
     }
 
     fn stmt(&mut self, s: &ast::Stmt) {
-        let (op, target, args, kwargs) = match &s.op {
+        let (op, target, args) = match &s.op {
             Op::Placeholder { target, .. } => {
                 let d = Diagnostic::new(Code::E0801, "a rule's parameters follow its name");
                 let help = format!("write `rewrite name(%{})`, with a type if it has one", target.text);
                 self.out.push(d.at(s.span, "a placeholder in a rule").help(help));
                 return;
             }
-            Op::GetAttr { target } => (Opcode::GetAttr, target, vec![], vec![]),
+            Op::GetAttr { target } => (Opcode::GetAttr, target, &ast::Args::default()),
             Op::Output { value } => {
-                let v = self.value(value);
+                let v = if self.nests {
+                    self.result(value)
+                } else {
+                    self.value(value)
+                };
                 let n = self.graph.set_output(v);
                 self.graph.meta_mut(n).span = Some(s.span);
                 return;
             }
             Op::Call { kind, target, args } => {
-                if *kind == ast::CallKind::Module {
-                    let d = Diagnostic::new(Code::E0801, "a rule cannot call a module");
-                    let d = d.at(target.span, "modules belong to one model");
-                    self.out
-                        .push(d.help("write the op that the module calls: a pattern of `linear` matches modules too"));
-                    return;
-                }
-                if &*target.text == EITHER && !self.replacement {
-                    return self.either_of(s, args);
-                }
                 let op = match kind {
+                    ast::CallKind::Function => Opcode::CallFunction,
                     ast::CallKind::Method => Opcode::CallMethod,
-                    _ => Opcode::CallFunction,
+                    ast::CallKind::Module => {
+                        let d = Diagnostic::new(Code::E0801, "a rule cannot call a module");
+                        let d = d.at(target.span, "modules belong to one model");
+                        let help = "write the op that the module calls: a pattern of `linear` matches modules too";
+                        self.out.push(d.help(help));
+                        return;
+                    }
                 };
-                let positional = args.positional.iter().map(|v| self.value(v)).collect();
-                let keyword = args
-                    .keyword
-                    .iter()
-                    .map(|(k, v)| (k.text.clone(), self.value(v)))
-                    .collect();
-                (op, target, positional, keyword)
+                (op, target, args)
             }
         };
         let Some(name) = &s.name else { return };
-        match self.graph.create_named(op, &target.text, args, kwargs, &name.text) {
-            Ok(n) => {
-                self.known.insert(name.text.to_string(), n);
-                let ty = s.ty.as_ref().map(|t| resolve::ty(t, self.out));
-                let meta = self.graph.meta_mut(n);
-                meta.span = Some(s.span);
-                meta.target_span = Some(target.span);
-                if let Op::Call { args, .. } = &s.op {
-                    meta.arg_spans = args.positional.iter().map(|v| v.span).collect();
-                }
-                meta.declared = ty.as_ref().is_some_and(|t| *t != Val::Unknown);
-                meta.ty = ty.filter(|t| *t != Val::Unknown);
-            }
-            Err(_) => {
-                let d = Diagnostic::new(Code::E0103, format!("`%{}` is defined twice", name.text));
-                self.out.push(d.at(name.span, "defined again here"));
-            }
+        let (ty, span) = (s.ty.as_ref(), s.span);
+        self.call(
+            Call {
+                op,
+                target,
+                args,
+                name: &name.text,
+                ty,
+                span,
+            },
+            name.span,
+        );
+    }
+
+    /// The node of a call, or the hole of alternatives; `named` is where its name stands.
+    fn call(&mut self, c: Call, named: Span) -> Option<NodeId> {
+        if c.op.is_call() && &*c.target.text == EITHER && !self.replacement {
+            return self.either_of(&c, named);
         }
+        let args = c.args.positional.iter().map(|v| self.value(v)).collect();
+        let keyword = c.args.keyword.iter();
+        let kwargs = keyword.map(|(k, v)| (k.text.clone(), self.value(v))).collect();
+        let Ok(n) = self.graph.create_named(c.op, &c.target.text, args, kwargs, c.name) else {
+            self.defined_twice(c.name, named);
+            return None;
+        };
+        self.known.insert(c.name.to_string(), n);
+        let ty = c.ty.map(|t| resolve::ty(t, self.out));
+        let meta = self.graph.meta_mut(n);
+        meta.span = Some(c.span);
+        meta.target_span = Some(c.target.span);
+        meta.arg_spans = c.args.positional.iter().map(|v| v.span).collect();
+        meta.declared = ty.as_ref().is_some_and(|t| *t != Val::Unknown);
+        meta.ty = ty.filter(|t| *t != Val::Unknown);
+        Some(n)
+    }
+
+    fn defined_twice(&mut self, name: &str, span: Span) {
+        let d = Diagnostic::new(Code::E0103, format!("`%{name}` is defined twice"));
+        self.out.push(d.at(span, "defined again here"));
     }
 
     fn value(&mut self, v: &Value) -> Arg {
@@ -216,6 +256,8 @@ impl<'a> Side<'a> {
             ValueKind::Slice(x) => Val::Slice(Box::new([0, 1, 2].map(|i| self.value(&x[i])))),
             ValueKind::Range(x) => Val::Range(Box::new([0, 1, 2].map(|i| self.value(&x[i])))),
             ValueKind::Binary(BinaryOp::Or, ..) if !self.replacement => self.either(v),
+            ValueKind::Call(f, args) if self.is_op(f) => self.nested(f, args, v.span),
+            ValueKind::Bound(b) => self.bound(b, v.span),
             ValueKind::Unary(..) | ValueKind::Binary(..) | ValueKind::Call(..) => self.computed(v),
             ValueKind::Name(n) if self.is_size(n) => self.computed(v),
             _ => resolve::value(v, &mut |_, _| None, self.out),
@@ -242,33 +284,37 @@ impl<'a> Side<'a> {
         if let Some(&n) = self.known.get(&name) {
             return Val::Leaf(n);
         }
-        let mut list = vec![];
-        let mut rest = v;
-        while let ValueKind::Binary(BinaryOp::Or, a, b) = &rest.kind {
-            list.push(self.value(b));
-            rest = a;
-        }
-        list.push(self.value(rest));
-        list.reverse();
+        let list = self.operands_of_or(v);
         self.alternatives(&name, list, v.span).map_or(Val::Unknown, Val::Leaf)
     }
 
+    fn operands_of_or(&mut self, v: &Value) -> Vec<Arg> {
+        let mut list = vec![];
+        let mut rest = v;
+        while let ValueKind::Binary(BinaryOp::Or, a, b) = &rest.kind {
+            list.push(&**b);
+            rest = a;
+        }
+        list.push(rest);
+        list.into_iter().rev().map(|v| self.value(v)).collect()
+    }
+
     /// `%r = call_function either(%a, %b, 1)`: the same with a name.
-    fn either_of(&mut self, s: &ast::Stmt, args: &ast::Args) {
-        let Some(name) = &s.name else { return };
-        if let Some((k, _)) = args.keyword.first() {
+    fn either_of(&mut self, c: &Call, named: Span) -> Option<NodeId> {
+        if let Some((k, _)) = c.args.keyword.first() {
             let d = Diagnostic::new(Code::E0801, "`either` takes no arguments by name");
             self.out.push(d.at(k.span, "alternatives are positional"));
         }
-        let list: Vec<Arg> = args.positional.iter().map(|v| self.value(v)).collect();
+        let list: Vec<Arg> = c.args.positional.iter().map(|v| self.value(v)).collect();
         if list.is_empty() {
             let d = Diagnostic::new(Code::E0801, "`either` without alternatives matches nothing");
-            self.out.push(d.at(s.span, "an alternative is missing"));
+            self.out.push(d.at(c.span, "an alternative is missing"));
         }
-        if self.alternatives(&name.text, list, s.span).is_none() {
-            let d = Diagnostic::new(Code::E0103, format!("`%{}` is defined twice", name.text));
-            self.out.push(d.at(name.span, "defined again here"));
+        let made = self.alternatives(c.name, list, c.span);
+        if made.is_none() {
+            self.defined_twice(c.name, named);
         }
+        made
     }
 
     fn alternatives(&mut self, name: &str, list: Vec<Arg>, span: Span) -> Option<NodeId> {
@@ -311,6 +357,7 @@ impl<'a> Side<'a> {
 struct Built {
     graph: Graph,
     holes: HashMap<NodeId, Hole>,
+    unnamed: HashSet<NodeId>,
 }
 
 impl Built {

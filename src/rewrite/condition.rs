@@ -99,7 +99,7 @@ impl Eval<'_> {
                     None => binary(*op, &a, &b)?,
                 }
             }
-            ValueKind::Call(f, args) => match (&*f.text, &args[..]) {
+            ValueKind::Call(f, args) => match (&*f.text, &args.positional[..]) {
                 ("bound", [x]) => Val::Bool(self.named(x).is_some()),
                 ("default", [x, otherwise]) => match self.named(x) {
                     Some(v) => v,

@@ -89,6 +89,48 @@ pub fn graph(
     })
 }
 
+/// A rewrite rule; one of one line has no list of parameters.
+pub fn rewrite(
+    mark: Option<RewriteMark>,
+    name: Name,
+    params: Option<Vec<RewriteParam>>,
+    pattern: Body,
+    replacement: Body,
+    condition: Option<Value>,
+    span: Span,
+) -> Item {
+    Item::Rewrite(Rewrite {
+        mark,
+        name,
+        one_line: params.is_none(),
+        params: params.unwrap_or_default(),
+        pattern,
+        replacement,
+        condition,
+        span,
+    })
+}
+
+/// A side of a rule of one line.
+pub fn side(value: Value) -> Body {
+    let Span { file, start, end } = value.span;
+    Body {
+        open: Span {
+            file,
+            start,
+            end: start,
+        },
+        close: Span { file, start: end, end },
+        stmts: vec![stmt(None, None, Op::Output { value }, None, Span { file, start, end })],
+        broken: vec![],
+    }
+}
+
+/// `%n : f32[2] = relu(%x)`, within a rule of one line.
+pub fn binding(name: Name, ty: Option<Type>, value: Option<Value>, span: Span) -> Value {
+    Value::new(ValueKind::Bound(Box::new(Binding { name, ty, value })), span)
+}
+
 /// A type at a place.
 pub fn ty(kind: TypeKind, span: Span) -> Type {
     Type { kind, span }
@@ -398,12 +440,7 @@ impl Cx {
                 self.errors.push(d);
             }
         }
-        if let Some((k, _)) = args.keyword.first().filter(|_| !is_value_call(&name.text)) {
-            let d = Diagnostic::new(Code::E0012, format!("`{}` takes no keyword arguments", name.text))
-                .at(k.span, "named here");
-            self.errors.push(d);
-        }
-        Value::new(ValueKind::Call(name, args.positional), span)
+        Value::new(ValueKind::Call(name, args), span)
     }
 }
 

@@ -96,6 +96,9 @@ fn begins(tokens: &[Spanned<'_>], i: usize) -> Option<bool> {
     let before = i.checked_sub(1).map(|b| &tokens[b].1);
     let free = before.is_none_or(|t| t.ends_value() || *t == Dots);
     match &tokens[i].1 {
+        // A rule of one line goes on here.
+        Node(_) if before == Some(&FatArrow) => None,
+        Node(_) if before == Some(&Colon) && i > 2 && tokens[i - 3].1 == Rewrite => None,
         Node(_) if matches!(next(1), Some(Assign | Colon)) => Some(true),
         Ident(_) if free && next(1) == Some(&Assign) && next(2).is_some_and(Token::is_opcode) => Some(true),
         Output if free && next(1) != Some(&Assign) => Some(true),

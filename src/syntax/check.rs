@@ -25,6 +25,7 @@ pub fn check(file: &mut File, errors: &mut Vec<Diagnostic>) {
         errors,
         nodes: BTreeSet::new(),
         rule: false,
+        nests: false,
     };
     for item in &mut file.items {
         match item {
@@ -62,7 +63,8 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
                 names(a, sizes);
                 names(b, sizes);
             }
-            ValueKind::Call(_, args) | ValueKind::Tuple(args) => args.iter().for_each(|a| names(a, sizes)),
+            ValueKind::Tuple(args) => args.iter().for_each(|a| names(a, sizes)),
+            ValueKind::Call(_, args) => args.positional.iter().for_each(|a| names(a, sizes)),
             _ => {}
         }
     }
@@ -80,8 +82,16 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
                     ty(t, sizes);
                 }
             }
-            body(&r.pattern, sizes);
-            body(&r.replacement, sizes);
+            for side in [&r.pattern, &r.replacement] {
+                body(side, sizes);
+                // The types within a rule of one line.
+                side.result().into_iter().for_each(|v| {
+                    v.visit(&mut |v| match &v.kind {
+                        ValueKind::Bound(b) => b.ty.iter().for_each(|t| ty(t, sizes)),
+                        _ => {}
+                    });
+                });
+            }
         }
         Item::Weights(_) | Item::Module(_) | Item::Pointwise(_) => {}
         Item::Signature(_) | Item::Frame(_) | Item::Scope(_) => {}
@@ -97,13 +107,17 @@ struct Check<'e> {
     nodes: BTreeSet<String>,
     /// Whether a rewrite rule is at hand, where literals and conditions may stand.
     rule: bool,
+    /// Whether a side of a rule of one line is at hand, where calls nest and may be named.
+    nests: bool,
 }
 
 impl Check<'_> {
     fn rewrite(&mut self, r: &mut Rewrite) {
         self.rule = true;
+        self.nests = r.one_line;
         self.body(&mut r.pattern);
         self.body(&mut r.replacement);
+        self.nests = false;
         if let Some(c) = &mut r.condition {
             self.value(c);
         }
@@ -167,6 +181,11 @@ impl Check<'_> {
             ValueKind::Slice(x) | ValueKind::Range(x) => x.iter_mut().for_each(|x| self.value(x)),
             ValueKind::Unary(..) | ValueKind::Binary(..) => self.operation(v),
             ValueKind::Call(..) => self.call(v),
+            ValueKind::Bound(b) if self.nests => b.value.iter_mut().for_each(|v| self.value(v)),
+            ValueKind::Bound(b) => {
+                let what = format!("a value named `%{}`", b.name.text);
+                self.misplaced(v, &what);
+            }
             _ => {}
         }
     }
@@ -192,10 +211,14 @@ impl Check<'_> {
         if super::actions::is_value_call(&f.text) {
             return; // Reported where it was read.
         }
-        if is_size_function(&f.text) && !self.rule {
-            return args.iter_mut().for_each(|a| self.size_operand(a));
+        if !self.nests {
+            self.errors.extend(named_argument(f, args));
         }
-        args.iter_mut().for_each(|a| self.value(a));
+        if is_size_function(&f.text) && !self.rule {
+            return args.positional.iter_mut().for_each(|a| self.size_operand(a));
+        }
+        args.positional.iter_mut().for_each(|a| self.value(a));
+        args.keyword.iter_mut().for_each(|(_, a)| self.value(a));
         if self.rule {
             return;
         }
@@ -282,6 +305,21 @@ impl Check<'_> {
         });
         Some(ValueKind::Unknown)
     }
+}
+
+/// Functions of sizes and conditions take arguments by position only.
+fn named_argument(f: &Name, args: &Args) -> Option<Diagnostic> {
+    let (k, _) = args.keyword.first()?;
+    let d = Diagnostic::new(Code::E0012, format!("`{}` takes no keyword arguments", f.text));
+    Some(d.at(k.span, "named here"))
+}
+
+/// What [`check`] says of the calls in a value that stands in no file.
+pub fn calls(value: &Value, errors: &mut Vec<Diagnostic>) {
+    value.visit(&mut |v| match &v.kind {
+        ValueKind::Call(f, args) if !super::actions::is_value_call(&f.text) => errors.extend(named_argument(f, args)),
+        _ => {}
+    });
 }
 
 fn arithmetic(op: BinaryOp) -> bool {

@@ -33,6 +33,8 @@ struct Walk<'s> {
     said: bool,
     /// Whether the body at hand has its result already.
     has_output: bool,
+    /// Whether a rule of one line is at hand.
+    one_line: bool,
     errors: Vec<Diagnostic>,
 }
 
@@ -46,6 +48,7 @@ pub fn balance<'s>(file: FileId, tokens: Vec<Spanned<'s>>, end: usize) -> (Optio
         top_operators: 0,
         said: false,
         has_output: false,
+        one_line: false,
         errors: vec![],
     };
     for i in 0..tokens.len() {
@@ -83,6 +86,7 @@ impl<'s> Walk<'s> {
                 self.begin_statement(start);
                 self.out.push((start, NodeDef(name), stop));
             }
+            Node(name) if defines && self.one_line && !self.is_key() => self.out.push((start, NodeDef(name), stop)),
             Ident(name) if defines && self.bare_name_may_begin() => {
                 self.begin_statement(start);
                 self.out.push((start, BareDef(name), stop));
@@ -100,9 +104,20 @@ impl<'s> Walk<'s> {
                 if header && !self.stack.is_empty() && !self.after_opcode() {
                     self.close_down_to(0, start);
                 }
+                if token == FatArrow && self.one_line {
+                    let end = self.out.last().map_or(start, |t| t.2);
+                    self.close_down_to(0, end);
+                }
+                if self.stack.is_empty() {
+                    let begins = token == Colon && matches!(self.out[..], [.., (_, Rewrite, _), _]);
+                    self.one_line = begins || self.one_line && !token.begins_item();
+                }
                 if token.is_operator() {
                     self.count_operator();
-                } else if matches!(token, Comma | Assign | Colon | FatArrow | Where) || token.begins_item() {
+                } else if matches!(token, Comma | Assign | Colon | FatArrow)
+                    || token == Where && self.stack.is_empty()
+                    || token.begins_item()
+                {
                     self.reset_operators();
                 }
                 self.out.push((start, token, stop));
@@ -112,13 +127,16 @@ impl<'s> Walk<'s> {
 
     /// A name that is followed by `=` or `:` begins a statement, unless it is a key in braces.
     fn statement_may_begin(&self) -> bool {
-        let in_body = self.stack.iter().any(|o| o.owner.is_some());
+        self.stack.iter().any(|o| o.owner.is_some()) && !self.is_key()
+    }
+
+    /// Whether the next token is a key in braces.
+    fn is_key(&self) -> bool {
         let in_dict = self
             .stack
             .last()
             .is_some_and(|o| o.owner.is_none() && o.token == Token::LBrace);
-        let key = matches!(self.out.last(), Some((_, Token::LBrace | Token::Comma, _)));
-        in_body && !(in_dict && key)
+        in_dict && matches!(self.out.last(), Some((_, Token::LBrace | Token::Comma, _)))
     }
 
     fn bare_name_may_begin(&self) -> bool {
@@ -262,7 +280,7 @@ fn begins_header(token: &Token<'_>, next: Option<&Token<'_>>, after: Option<&Tok
     let named = next.is_some_and(|t| t.word().is_some());
     match token {
         Graph => named && matches!(after, Some(LBrace | Updates | Called | As)),
-        Rewrite => named && matches!(after, Some(LParen)),
+        Rewrite => named && matches!(after, Some(LParen | Colon)),
         Exact | Fast => matches!(next, Some(Rewrite)),
         Module => has_output && named && matches!(after, Some(Assign)),
         Const | Param | Buffer => has_output && named && matches!(after, Some(Colon)),

@@ -84,6 +84,8 @@ const GROUPS: &[Group] = &[
             "?",
             "-",
             "not",
+            "%node =",
+            "where",
         ],
         words: "a value",
     },

@@ -30,8 +30,8 @@ pub fn format(file: &File, text: &str) -> String {
     p.out
 }
 
-/// Conditions of more characters are broken at their `and`s.
-const CONDITION: usize = 120;
+/// Conditions of more characters are broken at their `and`s, and rules of one line before `where` and `=>`.
+const WIDTH: usize = 120;
 
 struct Printer<'a> {
     out: String,
@@ -47,7 +47,10 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn item(&mut self, item: &Item) {
-        let block = matches!(item, Item::Graph(_) | Item::Rewrite(_) | Item::Signature(_));
+        let block = match item {
+            Item::Rewrite(r) => !r.one_line,
+            _ => matches!(item, Item::Graph(_) | Item::Signature(_)),
+        };
         self.blank |= block;
         match item {
             Item::Weights(w) => self.line(item, format!("weights {}", write_str(&w.path.text))),
@@ -73,6 +76,7 @@ impl Printer<'_> {
                 self.line(item, format!("pointwise {schema} = {expr}"));
             }
             Item::Graph(g) => self.graph(g),
+            Item::Rewrite(r) if r.one_line => self.line(item, one_line(r)),
             Item::Rewrite(r) => self.rewrite(r),
             Item::Signature(s) => self.line(item, s.to_string()),
             Item::Frame(d) => self.line(item, d.to_string()),
@@ -114,13 +118,8 @@ impl Printer<'_> {
     }
 
     fn rewrite(&mut self, r: &Rewrite) {
-        let mark = match r.mark {
-            None => "",
-            Some(RewriteMark::Exact) => "exact ",
-            Some(RewriteMark::Fast) => "fast ",
-        };
         let params: Vec<String> = r.params.iter().map(parameter).collect();
-        let head = format!("{mark}rewrite {}({})", r.name.text, params.join(", "));
+        let head = format!("{}rewrite {}({})", mark(r), r.name.text, params.join(", "));
         self.body(&head, r.span.start, &r.pattern, "", 0);
         self.out.push_str(" =>");
         let condition = r.condition.as_ref().map_or(String::new(), where_clause);
@@ -214,10 +213,36 @@ impl Printer<'_> {
     }
 }
 
+fn mark(r: &Rewrite) -> &'static str {
+    match r.mark {
+        None => "",
+        Some(RewriteMark::Exact) => "exact ",
+        Some(RewriteMark::Fast) => "fast ",
+    }
+}
+
+/// `rewrite name: pattern => replacement where condition`; what does not fit on the line goes on to the next.
+fn one_line(r: &Rewrite) -> String {
+    let side = |b: &Body| b.result().map_or(String::new(), Value::to_string);
+    let mut line = format!("{}rewrite {}: {}", mark(r), r.name.text, side(&r.pattern));
+    let mut column = line.len();
+    let mut add = |part: String| {
+        column += part.len();
+        if column > WIDTH {
+            line.push_str("\n   ");
+            column = 3 + part.len();
+        }
+        line.push_str(&part);
+    };
+    add(format!(" => {}", side(&r.replacement)));
+    r.condition.iter().for_each(|c| add(where_clause(c)));
+    line
+}
+
 /// ` where …`; a condition that does not fit on the line has one part a line.
 fn where_clause(c: &Value) -> String {
     let line = format!(" where {c}");
-    if line.len() <= CONDITION {
+    if line.len() <= WIDTH {
         return line;
     }
     let mut parts = vec![];
@@ -301,6 +326,24 @@ mod tests {
                 "# {comment} in {text}"
             );
         }
+    }
+
+    #[test]
+    fn a_rule_keeps_its_form() {
+        let lines =
+            "exact rewrite one: neg(neg(%x)) => %x  # c\nrewrite two: relu(%n = abs(%x : f32[A])) => %n where A > 1\n";
+        assert_eq!(stable(lines), lines);
+        let loose = "rewrite  f :mul( %x,\n  $a ) # c\n=> add(%x,alpha = $a)\n\n\ngraph g { output () }";
+        let want = "# c\nrewrite f: mul(%x, $a) => add(%x, alpha=$a)\n\ngraph g {\n    output ()\n}\n";
+        assert_eq!(stable(loose), want);
+    }
+
+    #[test]
+    fn a_rule_that_does_not_fit_a_line_goes_on() {
+        let (x, y) = (format!("%{}", "x".repeat(50)), format!("%{}", "y".repeat(50)));
+        let text = format!("rewrite f: add({x}, {y}) => mul({y}, {x}) where dtype({x}) == dtype({y})\n");
+        let want = format!("rewrite f: add({x}, {y})\n    => mul({y}, {x})\n    where dtype({x}) == dtype({y})\n");
+        assert_eq!(stable(&text), want);
     }
 
     #[test]

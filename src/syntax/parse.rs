@@ -158,6 +158,7 @@ pub fn parse_value(file: FileId, text: &str) -> (Option<Value>, Diagnostics) {
         let result = grammar::ValueParser::new().parse(&mut cx, t);
         result.map_err(|e| cx.errors.push(unexpected(file, e))).ok()
     });
+    result.iter().for_each(|v| check::calls(v, &mut cx.errors));
     (result, findings(cx))
 }
 
@@ -226,7 +227,7 @@ fn forget_consequences(errors: &mut Vec<Diagnostic>, parsed: usize, bounds: &[us
 fn note_broken(item: &mut Item, defined: &[(usize, Arc<str>)]) {
     let bodies = match item {
         Item::Graph(g) => vec![&mut g.body],
-        Item::Rewrite(r) => vec![&mut r.pattern, &mut r.replacement],
+        Item::Rewrite(r) if !r.one_line => vec![&mut r.pattern, &mut r.replacement],
         _ => vec![],
     };
     for b in bodies {
@@ -299,7 +300,7 @@ mod tests {
         let text = include_str!("testdata/language.fxir");
         let (file, findings) = parse_text(FileId(0), text);
         assert!(findings.is_empty(), "{findings:#?}");
-        assert_eq!(file.items.len(), 20);
+        assert_eq!(file.items.len(), 21);
     }
 
     #[test]

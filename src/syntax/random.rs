@@ -103,7 +103,7 @@ fn size() -> impl Strategy<Value = Value> {
                 let base = val(ValueKind::Name(n.text));
                 val(ValueKind::Binary(Pow, Box::new(base), Box::new(b)))
             }),
-            1 => (inner.clone(), inner).prop_map(|(a, b)| val(ValueKind::Call(at("max".into()), vec![a, b]))),
+            1 => (inner.clone(), inner).prop_map(|(a, b)| val(ValueKind::Call(at("max".into()), positional(vec![a, b])))),
         ]
     })
 }
@@ -134,7 +134,7 @@ fn condition() -> impl Strategy<Value = Value> {
         "[a-z]{1,3}".prop_map(|s| val(ValueKind::Literal(s.into()))),
         "[a-z]{1,3}".prop_map(|s| val(ValueKind::Call(
             at("dtype".into()),
-            vec![val(ValueKind::Node(s.into()))]
+            positional(vec![val(ValueKind::Node(s.into()))])
         ))),
     ];
     leaf.prop_recursive(4, 24, 2, |inner| {
@@ -178,6 +178,34 @@ fn ty() -> impl Strategy<Value = Type> {
 fn args() -> impl Strategy<Value = Args> {
     let keyword = prop::collection::vec((label(), value()), 0..3);
     (prop::collection::vec(value(), 0..4), keyword).prop_map(|(positional, keyword)| Args { positional, keyword })
+}
+
+fn positional(positional: Vec<Value>) -> Args {
+    Args {
+        positional,
+        keyword: vec![],
+    }
+}
+
+/// What may stand in a side of a rule of one line: values, calls, and names for them.
+fn nested() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        2 => value(),
+        1 => (node_name(), ty()).prop_map(|(name, ty)| actions::binding(name, Some(ty), None, Span::default())),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let keyword = prop::collection::vec((label(), inner.clone()), 0..2);
+        let args = (prop::collection::vec(inner.clone(), 0..3), keyword);
+        let call = ("op_[a-z]{2}", args)
+            .prop_map(|(name, (positional, keyword))| val(ValueKind::Call(at(name), Args { positional, keyword })))
+            .boxed();
+        prop_oneof![
+            2 => call.clone(),
+            1 => prop::collection::vec(inner, 0..3).prop_map(|v| val(ValueKind::List(v))),
+            1 => (node_name(), prop::option::of(ty()), call)
+                .prop_map(|(name, ty, call)| actions::binding(name, ty, Some(call), Span::default())),
+        ]
+    })
 }
 
 fn stmt() -> impl Strategy<Value = Stmt> {
@@ -339,18 +367,11 @@ fn rewrite() -> impl Strategy<Value = Item> {
     ];
     let params = prop::collection::vec(param, 0..3);
     let mark = prop::sample::select(vec![None, Some(RewriteMark::Exact), Some(RewriteMark::Fast)]);
-    let condition = prop::option::of(condition());
-    (mark, name(), params, body(), body(), condition).prop_map(
-        |(mark, name, params, pattern, replacement, condition)| {
-            Item::Rewrite(Rewrite {
-                mark,
-                name,
-                params,
-                pattern,
-                replacement,
-                condition,
-                span: Span::default(),
-            })
+    let side = || nested().prop_map(actions::side);
+    let sides = prop_oneof![(params.prop_map(Some), body(), body()), (Just(None), side(), side()),];
+    (mark, name(), sides, prop::option::of(condition())).prop_map(
+        |(mark, name, (params, pattern, replacement), condition)| {
+            actions::rewrite(mark, name, params, pattern, replacement, condition, Span::default())
         },
     )
 }

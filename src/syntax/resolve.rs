@@ -183,7 +183,7 @@ fn number(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
             (binary(*op, &ab[0], &ab[1]), w)
         }
         ValueKind::Call(f, args) if &*f.text == "Piecewise" => {
-            let pairs: Option<Vec<_>> = args.iter().map(pair).collect();
+            let pairs: Option<Vec<_>> = args.positional.iter().map(pair).collect();
             let Some(pairs) = pairs else {
                 return (not_a_size(v, d), true);
             };
@@ -193,7 +193,7 @@ fn number(v: &ast::Value, d: &mut Diagnostics) -> (Option<SizeExpr>, bool) {
             (SizeExpr::piecewise(parts.collect()), w)
         }
         ValueKind::Call(f, args) if is_size_function(&f.text) => {
-            let (args, w) = all(&args.iter().collect::<Vec<_>>());
+            let (args, w) = all(&args.positional.iter().collect::<Vec<_>>());
             let Some(args) = args else { return (None, w) };
             (SizeExpr::function(&f.text, args), w)
         }

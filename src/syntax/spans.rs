@@ -26,7 +26,12 @@ pub fn of_value(v: &mut Value, f: F) {
         }
         ValueKind::Call(n, args) => {
             of_name(n, f);
-            args.iter_mut().for_each(|x| of_value(x, f));
+            of_args(args, f);
+        }
+        ValueKind::Bound(b) => {
+            of_name(&mut b.name, f);
+            b.ty.iter_mut().for_each(|t| of_type(t, f));
+            b.value.iter_mut().for_each(|v| of_value(v, f));
         }
         _ => {}
     }

@@ -298,10 +298,11 @@ impl Display for Value {
             ValueKind::Unary(UnaryOp::Neg, a) => write!(f, "-{}", Operand(a, 7)),
             ValueKind::Unary(UnaryOp::Not, a) => write!(f, "not {}", Operand(a, 3)),
             ValueKind::Binary(op, a, b) => binary(f, *op, self, a, b),
-            ValueKind::Call(name, args) => {
-                write!(f, "{}(", name.text)?;
-                list(f, args, |f, x| x.fmt(f))?;
-                f.write_char(')')
+            ValueKind::Call(name, args) => write!(f, "{}{args}", name.text),
+            ValueKind::Bound(b) => {
+                write!(f, "%{}", b.name.text)?;
+                b.ty.iter().try_for_each(|t| write!(f, " : {t}"))?;
+                b.value.iter().try_for_each(|v| write!(f, " = {v}"))
             }
         }
     }

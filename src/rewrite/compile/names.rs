@@ -1,7 +1,9 @@
 //! What the names of a rule stand for, and whether its expressions use them as they may be used.
 
+use super::nested;
 use crate::diag::words;
 use crate::diag::{Code, Diagnostic, Diagnostics, nearest};
+use crate::graph::NodeId;
 use crate::rewrite::condition::FUNCTIONS;
 use crate::rewrite::pattern::{Hole, Pattern};
 use crate::source::Span;
@@ -21,12 +23,16 @@ pub(super) struct Names {
     /// Parameters and nodes that only some alternatives of the pattern bind.
     pub(super) sometimes: HashSet<Arc<str>>,
     sizes: HashSet<Arc<str>>,
+    /// Whether the rule is of one line, whose parameters are the names in its pattern.
+    one_line: bool,
 }
 
 impl Names {
     /// Takes in the parameters of a rule.
     pub(super) fn parameters(&mut self, r: &ast::Rewrite, out: &mut Diagnostics) {
-        for p in &r.params {
+        self.one_line = r.one_line;
+        let found = r.one_line.then(|| nested::parameters(&r.pattern));
+        for p in found.as_ref().unwrap_or(&r.params) {
             let (name, hole, span): (Arc<str>, Hole, Span) = match p {
                 RewriteParam::Node(n, ty) => {
                     let ty = ty.as_ref().map_or(Val::Unknown, |t| resolve::ty(t, out));
@@ -56,8 +62,8 @@ impl Names {
     }
 
     /// Takes in the nodes of the pattern.
-    pub(super) fn nodes(&mut self, p: &Pattern) {
-        for n in p.calls() {
+    pub(super) fn nodes(&mut self, p: &Pattern, unnamed: &HashSet<NodeId>) {
+        for n in p.calls().filter(|n| !unnamed.contains(n)) {
             let ty = p.graph[n].meta.ty.clone().unwrap_or(Val::Unknown);
             if p.graph[n].meta.declared {
                 self.sizes_of(&ty);
@@ -100,6 +106,9 @@ impl Names {
             .collect();
         match nearest(name, known) {
             Some(n) => d.help(format!("a similar name exists: `{n}`")),
+            None if self.one_line => d.help(format!(
+                "use `{shown}` in the rule's pattern, or give it to a part: `{shown} = …`"
+            )),
             None => d.help(format!("add `{shown}` to the rule's parameters")),
         }
     }
@@ -125,8 +134,8 @@ impl Names {
                 self.check_condition(b, out);
             }
             ValueKind::Call(f, args) => {
-                each(args);
-                check_call(f, args, out);
+                each(&args.positional);
+                check_call(f, &args.positional, out);
             }
             _ => {}
         }

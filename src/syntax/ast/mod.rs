@@ -7,7 +7,7 @@ mod dialect;
 mod value;
 
 pub use dialect::{Dialect, TorchForm, TorchPrint, TorchStmt, UsersTag};
-pub use value::{BinaryOp, Type, TypeKind, UnaryOp, Value, ValueKind};
+pub use value::{BinaryOp, Binding, Type, TypeKind, UnaryOp, Value, ValueKind};
 
 use crate::source::Span;
 use std::sync::Arc;
@@ -288,6 +288,16 @@ pub struct Body {
     pub close: Span,
 }
 
+impl Body {
+    /// What the last statement gives, if it is an output.
+    pub fn result(&self) -> Option<&Value> {
+        match &self.stmts.last()?.op {
+            Op::Output { value } => Some(value),
+            _ => None,
+        }
+    }
+}
+
 /// A rewrite rule.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
@@ -295,7 +305,9 @@ pub struct Rewrite {
     pub mark: Option<RewriteMark>,
     /// The rule's name.
     pub name: Name,
-    /// The parameters.
+    /// Whether it is written on one line: then its sides have one statement each, the output, in which calls nest.
+    pub one_line: bool,
+    /// The parameters; those of a rule of one line are the names in its pattern.
     pub params: Vec<RewriteParam>,
     /// What to look for.
     pub pattern: Body,

@@ -1,6 +1,6 @@
 //! Types and values as written.
 
-use super::Name;
+use super::{Args, Name};
 use crate::source::Span;
 use std::sync::Arc;
 
@@ -95,8 +95,21 @@ pub enum ValueKind {
     Unary(UnaryOp, Box<Value>),
     /// `a + b` and its like
     Binary(BinaryOp, Box<Value>, Box<Value>),
-    /// `max(a, b)` of sizes; in a rule's condition `dtype(%x)` and its like.
-    Call(Name, Vec<Value>),
+    /// `max(a, b)` of sizes; in a rule's condition `dtype(%x)` and its like; in a rule of one line, an op.
+    Call(Name, Args),
+    /// `%n = relu(%x)` and `%x : f32[N]`, in rules of one line
+    Bound(Box<Binding>),
+}
+
+/// What a rule of one line names or gives a type.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// The name.
+    pub name: Name,
+    /// The type, if it is given.
+    pub ty: Option<Type>,
+    /// What the name is for; a parameter stands for any value.
+    pub value: Option<Value>,
 }
 
 /// Operators of one operand.
@@ -160,5 +173,23 @@ impl Value {
     /// A value at a place.
     pub fn new(kind: ValueKind, span: Span) -> Value {
         Value { kind, span }
+    }
+
+    /// Shows this value and what is within it to `f`, in the order of the text.
+    pub fn visit<'a>(&'a self, f: &mut dyn FnMut(&'a Value)) {
+        f(self);
+        match &self.kind {
+            ValueKind::List(v) | ValueKind::Tuple(v) => v.iter().for_each(|v| v.visit(f)),
+            ValueKind::Dict(v) => v.iter().flat_map(|(k, v)| [k, v]).for_each(|v| v.visit(f)),
+            ValueKind::Slice(v) | ValueKind::Range(v) => v.iter().for_each(|v| v.visit(f)),
+            ValueKind::Unary(_, v) => v.visit(f),
+            ValueKind::Binary(_, a, b) => [a, b].into_iter().for_each(|v| v.visit(f)),
+            ValueKind::Call(_, args) => {
+                let named = args.keyword.iter().map(|(_, v)| v);
+                args.positional.iter().chain(named).for_each(|v| v.visit(f));
+            }
+            ValueKind::Bound(b) => b.value.iter().for_each(|v| v.visit(f)),
+            _ => {}
+        }
     }
 }

@@ -46,10 +46,14 @@ impl<'s> Mender<'s, '_, '_> {
             Token::Module if c.first_on_line(self.at) => self.module(),
             Token::Const if c.first_on_line(self.at) => self.constant(),
             Token::Exact | Token::Fast if c.first_on_line(self.at) => self.rule_after_word(),
-            Token::Minus if self.item == super::Item::Rewrite => self.arrow(),
-            Token::Ident("if" | "when" | "iff") if self.item == super::Item::Rewrite => self.condition(),
+            Token::Minus if self.is_rule() => self.arrow(),
+            Token::Ident("if" | "when" | "iff") if self.is_rule() => self.condition(),
             _ => false,
         }
+    }
+
+    fn is_rule(&self) -> bool {
+        matches!(self.item, super::Item::Rewrite | super::Item::OneLine)
     }
 
     fn is_label(&self, at: usize) -> bool {
@@ -71,7 +75,7 @@ impl<'s> Mender<'s, '_, '_> {
             Some(Token::LBrace | Token::Assign | Token::Colon | Token::LParen)
         );
         let near = nearest(word, KEYWORDS).filter(|_| declares);
-        let rule = RULES.contains(&word) && matches!(behind, Some(Token::LParen));
+        let rule = RULES.contains(&word) && matches!(behind, Some(Token::LParen | Token::Colon));
         let Some(meant) = near.or(graph.then_some("graph")).or(rule.then_some("rewrite")) else {
             return false;
         };

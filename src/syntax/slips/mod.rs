@@ -129,6 +129,8 @@ fn adjacent(c: &Cursor<'_, '_>, at: usize) -> bool {
 enum Item {
     Graph,
     Rewrite,
+    /// A rule of one line, in which calls nest.
+    OneLine,
     Other,
 }
 
@@ -166,7 +168,7 @@ impl<'s> Mender<'s, '_, '_> {
         let mended = match self.open.len() {
             0 => self.item_slip(),
             1 => self.in_body() && self.statement_slip(),
-            _ => self.argument_slip(),
+            _ => self.item != Item::OneLine && self.argument_slip(),
         };
         if !mended {
             self.take();
@@ -175,7 +177,7 @@ impl<'s> Mender<'s, '_, '_> {
 
     /// Brackets that were left open end where a statement begins on a line of its own.
     fn begin_line(&mut self, token: &Token<'s>) {
-        if self.open.len() < 2 || !self.c.first_on_line(self.at) {
+        if self.open.len() < 2 || self.item == Item::OneLine || !self.c.first_on_line(self.at) {
             return;
         }
         let defines = matches!(self.c.token(self.at + 1), Some(Token::Assign | Token::Colon));
@@ -205,6 +207,7 @@ impl<'s> Mender<'s, '_, '_> {
             Token::Assign if self.in_body() => self.in_type = false,
             Token::Graph if self.open.is_empty() => self.item = Item::Graph,
             Token::Rewrite if self.open.is_empty() => self.item = Item::Rewrite,
+            Token::Colon if self.open.is_empty() && self.item == Item::Rewrite => self.item = Item::OneLine,
             t if t.begins_item() && self.open.is_empty() => self.item = Item::Other,
             _ => {}
         }

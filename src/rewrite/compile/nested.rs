@@ -1,0 +1,284 @@
+//! Rules of one line, `relu(%n = abs(%x)) => %n`, in which calls nest: each becomes a node, as if it had a statement of its own.
+
+use super::{Call, Side};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::namer::candidate;
+use crate::graph::{Arg, Opcode};
+use crate::rewrite::condition::FUNCTIONS;
+use crate::source::Span;
+use crate::syntax::ast::{self, Args, BinaryOp, Binding, Name, RewriteParam, Value, ValueKind};
+use crate::types::Val;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The name of a side's result, unless the rule gives it another or uses this one otherwise.
+const RESULT: &str = "r";
+
+/// The parameters of a rule of one line: the names in its pattern that are not for something else in it, in the order of the text.
+pub(super) fn parameters(pattern: &ast::Body) -> Vec<RewriteParam> {
+    let mut nodes = HashSet::new();
+    let mut typed = HashSet::new();
+    visit(pattern, &mut |v| {
+        if let ValueKind::Bound(b) = &v.kind {
+            let set = if b.value.is_some() { &mut nodes } else { &mut typed };
+            set.insert(b.name.text.clone());
+        }
+    });
+    let mut seen: HashSet<String> = HashSet::new();
+    let mut out = vec![];
+    visit(pattern, &mut |v| match &v.kind {
+        ValueKind::Bound(b) if b.value.is_none() => out.push(RewriteParam::Node(b.name.clone(), b.ty.clone())),
+        ValueKind::Node(n) if !nodes.contains(n) && !typed.contains(n) && seen.insert(format!("%{n}")) => {
+            out.push(RewriteParam::Node(Name::new(&**n, v.span), None));
+        }
+        ValueKind::Literal(n) if seen.insert(format!("${n}")) => {
+            out.push(RewriteParam::Literal(Name::new(&**n, v.span)));
+        }
+        ValueKind::Rest(n) if seen.insert(format!("*{n}")) => out.push(RewriteParam::Rest(Name::new(&**n, v.span))),
+        _ => {}
+    });
+    out
+}
+
+/// The names of nodes that a side mentions.
+pub(super) fn mentioned(side: &ast::Body) -> HashSet<Arc<str>> {
+    let mut out = HashSet::new();
+    visit(side, &mut |v| match &v.kind {
+        ValueKind::Node(n) => out.extend([n.clone()]),
+        ValueKind::Bound(b) => out.extend([b.name.text.clone()]),
+        _ => {}
+    });
+    out
+}
+
+fn visit<'a>(side: &'a ast::Body, f: &mut dyn FnMut(&'a Value)) {
+    side.result().into_iter().for_each(|v| v.visit(f));
+}
+
+impl Side<'_> {
+    /// Whether a call of `f` is an op, and no function of rules.
+    pub(super) fn is_op(&self, f: &Name) -> bool {
+        self.nests && !FUNCTIONS.iter().any(|(n, _, _)| *n == &*f.text)
+    }
+
+    /// What the side gives: the call that it is has a name even if the text gives it none.
+    pub(super) fn result(&mut self, v: &Value) -> Arg {
+        match &v.kind {
+            ValueKind::Call(f, args) if self.is_op(f) => {
+                let name = self.fresh(RESULT);
+                self.call_of(f, args, &name, None, v.span, v.span)
+            }
+            ValueKind::Call(f, _) => {
+                let title = format!("`{}` is a function of rules here, and no op", f.text);
+                let help = format!("write the op with its module: `torch.{}`", f.text);
+                self.out.push(
+                    Diagnostic::new(Code::E0801, title)
+                        .at(f.span, "what a side gives")
+                        .help(help),
+                );
+                Val::Unknown
+            }
+            ValueKind::Binary(op, ..) if *op != BinaryOp::Or => {
+                let d = Diagnostic::new(
+                    Code::E0801,
+                    format!("`{}` is arithmetic on numbers, and no op", op.symbol()),
+                );
+                let d = d.at(v.span, "what a side gives");
+                self.out.push(d.help("write the op: `add(%x, %y)`"));
+                Val::Unknown
+            }
+            _ => self.value(v),
+        }
+    }
+
+    /// A call within another, which has no name.
+    pub(super) fn nested(&mut self, f: &Name, args: &Args, span: Span) -> Arg {
+        let name = self.fresh(&candidate(&f.text, true));
+        let made = self.call_of(f, args, &name, None, span, span);
+        if let Val::Leaf(n) = made {
+            self.unnamed.insert(n);
+        }
+        made
+    }
+
+    /// `%n = relu(%x)`, `%x : f32[2]`.
+    pub(super) fn bound(&mut self, b: &Binding, span: Span) -> Arg {
+        let value = match &b.value {
+            None if !self.replacement => return self.named(&b.name.text, span),
+            value => value.as_ref(),
+        };
+        match value.map(|v| &v.kind) {
+            Some(ValueKind::Call(f, args)) if self.is_op(f) => {
+                self.call_of(f, args, &b.name.text, b.ty.as_ref(), span, b.name.span)
+            }
+            Some(ValueKind::Binary(BinaryOp::Or, ..)) if !self.replacement => {
+                let list = value.map_or(vec![], |v| self.operands_of_or(v));
+                let made = self.alternatives(&b.name.text, list, span);
+                if made.is_none() {
+                    self.defined_twice(&b.name.text, b.name.span);
+                }
+                made.map_or(Val::Unknown, Val::Leaf)
+            }
+            _ => {
+                let [title, label, help] = match value {
+                    None => [
+                        "a type in a replacement",
+                        "given here",
+                        "give the parameter its type in the pattern",
+                    ],
+                    Some(_) => [
+                        "a name for what is no call",
+                        "only calls and alternatives have names",
+                        "leave the name out",
+                    ],
+                };
+                self.out
+                    .push(Diagnostic::new(Code::E0801, title).at(span, label).help(help));
+                Val::Unknown
+            }
+        }
+    }
+
+    fn call_of(
+        &mut self,
+        target: &Name,
+        args: &Args,
+        name: &str,
+        ty: Option<&ast::Type>,
+        span: Span,
+        named: Span,
+    ) -> Arg {
+        let op = Opcode::CallFunction;
+        let made = self.call(
+            Call {
+                op,
+                target,
+                args,
+                name,
+                ty,
+                span,
+            },
+            named,
+        );
+        made.map_or(Val::Unknown, Val::Leaf)
+    }
+
+    /// A name for a node that has none.
+    fn fresh(&self, base: &str) -> String {
+        let free = |n: &String| !self.mentioned.contains(n.as_str()) && !self.known.contains_key(n);
+        let numbered = (1..).map(|i| format!("{base}_{i}"));
+        std::iter::once(base.to_string())
+            .chain(numbered)
+            .find(free)
+            .unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::diag::Code;
+    use crate::graph::GraphModule;
+    use crate::infer::{InferOptions, infer};
+    use crate::rewrite::{Options, Rule, compile, rewrite};
+    use crate::source::FileId;
+    use crate::syntax::parse_text;
+
+    const MODEL: &str = "graph g { %x : f32[2, 3] = placeholder x  %y : f32[2, 3] = placeholder y
+        %n = call_method neg(%x)  %a = call_function torch.abs(%n)  %s = call_function torch.add(%a, %y)
+        %c = call_function torch.cat([%s, %x, %y], 1)
+        %e = call_function torch.add(%y, %x)  %t = call_function torch.mul(%e, 0.5)
+        output (%c, %t) }";
+
+    fn rule(text: &str) -> Rule {
+        let (tree, found) = parse_text(FileId(0), text);
+        assert!(found.is_empty(), "{text}: {found:#?}");
+        let (mut rules, found) = compile(&tree);
+        assert!(found.is_empty() && rules.len() == 1, "{text}: {found:#?}");
+        rules.remove(0)
+    }
+
+    /// The model after a rule, and how often it fired.
+    fn rewritten(text: &str) -> (String, usize) {
+        let (tree, _) = parse_text(FileId(0), MODEL);
+        let (mut module, _): (GraphModule, _) = crate::graph::build(&tree, "g");
+        infer(&mut module, &InferOptions::default());
+        let rule = rule(text);
+        let report = rewrite(&mut module, &[rule], &Options::default()).expect("the rule applies");
+        (crate::graph::print::print(&module), report.total())
+    }
+
+    #[test]
+    fn a_line_means_its_long_form() {
+        for (line, long) in [
+            (
+                "rewrite f: abs(neg(%x)) => abs(%x)",
+                "rewrite f(%x) { %n = call_function neg(%x)  %r = call_function abs(%n)  output %r }
+                 => { %r = call_function abs(%x)  output %r }",
+            ),
+            (
+                "rewrite f: add(%n = abs(%x : f32[A, B]), %y) => sub(%y, %m = mul(%n, A + B)) where dtype(%r) == dtype(%n)",
+                "rewrite f(%x : f32[A, B], %y) { %n = call_function abs(%x)  %r = call_function add(%n, %y)  output %r }
+                 => { %m = call_function mul(%n, A + B)  %r = call_function sub(%y, %m)  output %r }
+                 where dtype(%r) == dtype(%n)",
+            ),
+            (
+                "rewrite f: cat([add(%x, %y), *%rest], $d) => cat([exp(%x), *%rest], dim=$d) where $d == 1",
+                "rewrite f(%x, %y, *%rest, $d) { %a = call_function add(%x, %y)  %r = call_function cat([%a, *%rest], $d)  output %r }
+                 => { %exp = call_function exp(%x)  %r = call_function cat([%exp, *%rest], dim=$d)  output %r }
+                 where $d == 1",
+            ),
+            (
+                "rewrite f: mul(%e = add(%x, %y) or sub(%x, %y), 0.5 or 2.0) => div(%e, 4.0)",
+                "rewrite f(%x, %y) { %a = call_function add(%x, %y)  %b = call_function sub(%x, %y)
+                 %e = call_function either(%a, %b)  %r = call_function mul(%e, 0.5 or 2.0)  output %r }
+                 => { %r = call_function div(%e, 4.0)  output %r }",
+            ),
+            (
+                "rewrite f: (%a = neg(%x), torch.abs(%a)) => (%m = exp(%x), log(%m))",
+                "rewrite f(%x) { %a = call_function neg(%x)  %b = call_function abs(%a)  output (%a, %b) }
+                 => { %m = call_function exp(%x)  %log = call_function log(%m)  output (%m, %log) }",
+            ),
+        ] {
+            assert_eq!(rewritten(line), rewritten(long), "{line}");
+            assert_eq!(rewritten(line).1, 1, "{line}");
+        }
+        assert_eq!(rewritten("rewrite f: abs(neg(%r)) => exp(%r)").1, 1);
+    }
+
+    #[test]
+    fn mistakes_are_found_where_they_are() {
+        for (line, code, at, help) in [
+            ("f: relu(%x) => %y", Code::E0802, "%y", "use `%y` in the rule's pattern"),
+            ("f: relu(%x) => %x where users(%n) == 1", Code::E0802, "%n", "use `%n`"),
+            ("f: add(%m, %m = neg(%x)) => %x", Code::E0802, "%m", ""),
+            ("f: relu(neg(%x)) => %neg", Code::E0802, "%neg", "use `%neg`"),
+            ("f: rleu(%x) => %x", Code::E0201, "rleu", ""),
+            ("f: softmax(%x, dmi=1) => %x", Code::E0203, "", ""),
+            ("f: max(%x, %y) => %x", Code::E0801, "max", "`torch.max`"),
+            ("f: relu(%n = 1) => %x", Code::E0801, "%n = 1", "leave the name out"),
+            (
+                "f: relu(%x) => neg(%x : f32[2])",
+                Code::E0801,
+                "%x : f32[2]",
+                "in the pattern",
+            ),
+            ("f: add(%n = neg(%x), %n = abs(%x)) => %x", Code::E0103, "%n", ""),
+            ("f: relu(%x) => (%x, %x)", Code::E0801, "f", ""),
+            ("f: relu(%x) => %x where dtpye(%x) == f32", Code::E0803, "dtpye", ""),
+            ("f: relu(%x) => %x where size(%x, dim=1) == 2", Code::E0012, "dim", ""),
+            ("f: relu(%x) => %x where (%n = 1, 2) == 2", Code::E0012, "%n = 1", ""),
+        ] {
+            let text = format!("rewrite {line}\n");
+            let (tree, mut found) = parse_text(FileId(0), &text);
+            found.extend(compile(&tree).1);
+            let first = found
+                .iter()
+                .next()
+                .unwrap_or_else(|| panic!("{line}: nothing is found"));
+            let span = first.labels[0].span.range();
+            assert_eq!(first.code, code, "{line}: {first:#?}");
+            assert!(at.is_empty() || &text[span] == at, "{line}: {first:#?}");
+            assert!(format!("{first:?}").contains(help), "{line}: {first:#?}");
+        }
+    }
+}
