@@ -6,6 +6,7 @@ mod objects;
 mod ops;
 mod python;
 mod random;
+mod reductions;
 mod rows;
 mod snapshots;
 mod widths;
@@ -29,6 +30,14 @@ fn bytes(dtype: DType, values: &[Scalar]) -> Vec<u8> {
         v.cast(dtype).write(&mut out, i);
     }
     out
+}
+
+/// The kernel of a text, in which `{n}` and its like stand for sizes.
+fn kernel(text: &str, sizes: &[(&str, usize)]) -> Kernel {
+    let text = sizes.iter().fold(text.to_string(), |text, (name, size)| {
+        text.replace(&format!("{{{name}}}"), &size.to_string())
+    });
+    Kernel::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
 /// Runs a compiled kernel over `buffers` in chunks of at most `chunk` parallel iterations.

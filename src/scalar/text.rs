@@ -64,7 +64,7 @@ fn written(node: Node, texts: &[String]) -> String {
     format!("{head}({})", args.join(", "))
 }
 
-fn name(op: impl fmt::Debug) -> String {
+pub(crate) fn name(op: impl fmt::Debug) -> String {
     format!("{op:?}").to_lowercase()
 }
 
@@ -205,12 +205,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn unary(word: &str) -> Option<Unary> {
+pub(crate) fn unary(word: &str) -> Option<Unary> {
     let all = UNARY.iter().map(|u| u.1).chain([Unary::Not, Unary::BitNot]);
     all.into_iter().find(|op| name(op) == word)
 }
 
-fn binary(word: &str) -> Option<Binary> {
+pub(crate) fn binary(word: &str) -> Option<Binary> {
     let infix = INFIX.iter().filter_map(|i| match i.2 {
         Infix::Binary(op) => Some(op),
         Infix::Compare(_) => None,
@@ -219,7 +219,7 @@ fn binary(word: &str) -> Option<Binary> {
     all.into_iter().find(|op| name(op) == word)
 }
 
-fn compare(word: &str) -> Option<Compare> {
+pub(crate) fn compare(word: &str) -> Option<Compare> {
     Compare::ALL.into_iter().find(|op| name(op) == word)
 }
 

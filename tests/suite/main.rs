@@ -11,6 +11,7 @@ mod fixtures;
 mod fusion;
 mod inputs;
 mod islands;
+mod kernels;
 mod kinds;
 mod layers;
 mod mistakes;

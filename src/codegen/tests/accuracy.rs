@@ -1,23 +1,21 @@
 //! The polynomials against f64 over samples of all f32.
 
 use super::*;
-use crate::kernel::{KernelBuilder, Value};
+use crate::scalar::Unary;
 use crate::scalar::math::f64_unary;
-use crate::scalar::{Binary, Unary};
+use crate::scalar::text::name;
 
-/// A function of f32 on every number of `xs`.
-fn results(xs: &[f32], function: impl FnOnce(&mut KernelBuilder, Value) -> Value) -> Vec<f32> {
-    let mut k = KernelBuilder::new("f");
-    let (x, out) = (
-        k.input("x", DType::F32, &[xs.len()]),
-        k.output("out", DType::F32, &[xs.len()]),
-    );
-    k.parallel_vector(xs.len(), |k, i| {
-        let v = k.load(x, i);
-        let r = function(k, v);
-        k.store(out, i, r);
-    });
-    let k = k.finish().expect("verifies");
+/// A function of f32 on every number of `xs`: the lines that make `v1` of `v0`.
+fn results(xs: &[f32], function: &str) -> Vec<f32> {
+    let text = "kernel f
+        in x: f32[{n}]
+        out out: f32[{n}]
+        parallel vector for i0 in {n} {
+            v0: f32 = x[i0]
+            {function}
+            out[i0] = v1
+        }";
+    let k = kernel(&text.replace("{function}", function), &[("n", xs.len())]);
     let c = compile(std::slice::from_ref(&k), Options::default()).expect("compiles");
     let mut buffers = [
         AlignedBytes::from_slice(&xs.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>()),
@@ -46,7 +44,7 @@ fn worst(op: Unary, step: usize) -> (f64, f32) {
     ];
     let some = (0..u32::MAX).step_by(step).map(f32::from_bits);
     let xs: Vec<f32> = some.chain(special).collect();
-    let all = results(&xs, |k, v| k.unary(op, v));
+    let all = results(&xs, &format!("v1: f32 = {}(v0)", name(op)));
     let f = f64_unary(op).expect("a float function");
     let mut max = (0.0, 0.0);
     for (&x, got) in xs.iter().zip(all) {
@@ -87,10 +85,8 @@ fn one_plus_a_function_is_as_near_as_the_rounded_sum() {
             1e-40,
         ];
         let xs: Vec<f32> = (-40_000..40_000).map(|i| i as f32 / 3000.0).chain(specials).collect();
-        let got = results(&xs, |k, v| {
-            let (one, v) = (k.constant(Scalar::F32(1.0)), k.unary(op, v));
-            k.binary(Binary::Add, v, one)
-        });
+        let function = format!("v2: f32 = f32(1.0)\nv3: f32 = {}(v0)\nv1: f32 = add(v3, v2)", name(op));
+        let got = results(&xs, &function);
         let f = f64_unary(op).expect("a float function");
         for (&x, got) in xs.iter().zip(got) {
             let want = 1.0 + f(x as f64);
@@ -107,11 +103,7 @@ fn one_plus_a_function_is_as_near_as_the_rounded_sum() {
 fn shares_are_near_and_exact_at_their_ends() {
     let ends = [0.0, -0.0, f32::NEG_INFINITY, f32::MIN, -104.5, -1e-40, f32::NAN];
     let xs: Vec<f32> = (0..100_000).map(|i| i as f32 / -900.0).chain(ends).collect();
-    let got = results(&xs, |k, v| {
-        let e = k.unary(Unary::Exp, v);
-        k.mark_share(e);
-        e
-    });
+    let got = results(&xs, "v1: f32 = exp(v0) share");
     for (&x, got) in xs.iter().zip(got) {
         let want = (x as f64).exp();
         let limit = if want > 1e-20 { 3e-7 } else { 4e-7 };

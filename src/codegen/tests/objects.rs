@@ -3,21 +3,21 @@
 use super::kernels::softmax;
 use super::*;
 use crate::codegen::object;
-use crate::kernel::{Affine, KernelBuilder};
-use crate::scalar::Unary;
 use ::object::read::{Object, ObjectSection, ObjectSymbol};
 
 /// `tan` of doubles, which has no vector code.
 fn tangents() -> Kernel {
-    let mut k = KernelBuilder::new("tan");
-    let x = k.input("x", DType::F64, &[8]);
-    let y = k.output("y", DType::F64, &[8]);
-    k.parallel(&[8], |k, v| {
-        let value = k.load(x, Affine::from(v[0]));
-        let tan = k.unary(Unary::Tan, value);
-        k.store(y, Affine::from(v[0]), tan);
-    });
-    k.finish().expect("a kernel that verifies")
+    kernel(
+        "kernel tan
+        in x: f64[8]
+        out y: f64[8]
+        parallel for i0 in 8 {
+            v0: f64 = x[i0]
+            v1: f64 = tan(v0)
+            y[i0] = v1
+        }",
+        &[],
+    )
 }
 
 #[test]

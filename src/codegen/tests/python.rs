@@ -134,8 +134,8 @@ fn rows_and_windows() {
     for k in [
         super::kernels::softmax(4, 17),
         super::kernels::max_pool(8, 11, 1, 1),
-        super::kernels::arg_rows(ReduceOp::ArgMax, DType::F32, 50),
-        super::kernels::arg_rows(ReduceOp::ArgMin, DType::I32, 7),
+        super::reductions::arg_rows(ReduceOp::ArgMax, DType::F32, 50),
+        super::reductions::arg_rows(ReduceOp::ArgMin, DType::I32, 7),
     ] {
         let inputs = k.params().filter(|(_, b)| b.role == Role::In);
         let inputs = inputs.map(|(_, b)| rng.tensor(b.dtype, b.numel())).collect();

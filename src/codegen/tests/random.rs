@@ -151,6 +151,8 @@ proptest! {
     #[test]
     fn compiled_is_interpreted(seed: u64) {
         let (k, inputs) = kernel(seed);
+        let text = k.to_string();
+        assert_eq!(Kernel::parse(&text).map(|k| k.to_string()), Ok(text));
         check(&k, &inputs, 0);
     }
 }

@@ -4,65 +4,53 @@ use super::kernels::softmax;
 use super::*;
 use crate::codegen::ahead::ahead;
 use crate::codegen::rows::{ROWS, in_step};
-use crate::kernel::{Affine, KernelBuilder, ReduceOp};
-use crate::scalar::{Binary, Unary};
 use crate::types::DType::*;
 
 /// Over `[a, b]` rows of `n`: the sum, the largest, the place of the largest, a sum of integers, and the row with its mean taken off.
 fn many_ends(a: usize, b: usize, n: usize) -> Kernel {
-    let mut k = KernelBuilder::new("many_ends");
-    let shape = [a, b, n];
-    let x = k.input("x", F32, &shape);
-    let (sum, largest, place) = (
-        k.output("sum", F32, &[a, b]),
-        k.output("largest", F32, &[a, b]),
-        k.output("place", I64, &[a, b]),
-    );
-    let (whole, out) = (k.output("whole", I32, &[a, b]), k.output("out", F32, &shape));
-    let scratch = k.local("scratch", F32, &[n]);
-    k.parallel(&[a, b], |k, v| {
-        let (i, j) = (v[0], v[1]);
-        let at = |m| Affine::row_major(&[i, j, m], &shape);
-        let row = Affine::row_major(&[i, j], &[a, b]);
-        let total = k.vector_reduce(ReduceOp::Add, F32, n, |k, m| {
-            let v = k.load(x, at(m));
-            let twice = k.binary(Binary::Add, v, v);
-            k.store(scratch, m, twice);
-            v
-        });
-        let inits: Vec<Vec<_>> = [(ReduceOp::Max, F32), (ReduceOp::ArgMax, F32), (ReduceOp::Add, I32)]
-            .iter()
-            .map(|&(op, d)| {
-                let first = k.initial(op, d);
-                match op.arity() {
-                    1 => vec![first],
-                    _ => vec![first, k.constant(Scalar::Int(I64, i64::MAX))],
-                }
-            })
-            .collect();
-        let ops = [
-            (ReduceOp::Max, &inits[0][..]),
-            (ReduceOp::ArgMax, &inits[1][..]),
-            (ReduceOp::Add, &inits[2][..]),
-        ];
-        let ends = k.reduce(n, true, &ops, |k, m| {
-            let (v, index) = (k.load(x, at(m)), k.index(m));
-            let whole = k.cast(I32, v);
-            vec![v, v, index, whole]
-        });
-        let count = k.constant(Scalar::F32(n as f32));
-        let mean = k.binary(Binary::Div, total, count);
-        for (to, v) in [(sum, total), (largest, ends[0]), (place, ends[2]), (whole, ends[3])] {
-            k.store(to, row.clone(), v);
-        }
-        k.vector(n, |k, m| {
-            let twice = k.load(scratch, m);
-            let off = k.binary(Binary::Sub, twice, mean);
-            let y = k.unary(Unary::Abs, off);
-            k.store(out, at(m), y);
-        });
-    });
-    k.finish().unwrap_or_else(|e| panic!("{e}"))
+    kernel(
+        "kernel many_ends
+        in x: f32[{a}, {b}, {n}]
+        out sum: f32[{a}, {b}]
+        out largest: f32[{a}, {b}]
+        out place: i64[{a}, {b}]
+        out whole: i32[{a}, {b}]
+        out out: f32[{a}, {b}, {n}]
+        local scratch: f32[{n}]
+        parallel for i0, i1 in {a}, {b} {
+            v0: f32 = f32(0.0)
+            vector for i2 in {n} {
+                v1: f32 = x[{bn} * i0 + {n} * i1 + i2]
+                v2: f32 = add(v1, v1)
+                scratch[i2] = v2
+                reduce add v1 from v0 to v3: f32
+            }
+            v4: f32 = f32(-inf)
+            v5: i64 = i64(9223372036854775807)
+            v6: i32 = i32(0)
+            vector for i3 in {n} {
+                v7: f32 = x[{bn} * i0 + {n} * i1 + i3]
+                v8: i64 = index i3
+                v9: i32 = i32.cast(v7)
+                reduce max v7 from v4 to v10: f32
+                reduce argmax v7, v8 from v4, v5 to v11: f32, v12: i64
+                reduce add v9 from v6 to v13: i32
+            }
+            v14: f32 = f32({n}.0)
+            v15: f32 = div(v3, v14)
+            sum[{b} * i0 + i1] = v3
+            largest[{b} * i0 + i1] = v10
+            place[{b} * i0 + i1] = v12
+            whole[{b} * i0 + i1] = v13
+            vector for i4 in {n} {
+                v16: f32 = scratch[i4]
+                v17: f32 = sub(v16, v15)
+                v18: f32 = abs(v17)
+                out[{bn} * i0 + {n} * i1 + i4] = v18
+            }
+        }",
+        &[("a", a), ("b", b), ("n", n), ("bn", b * n)],
+    )
 }
 
 /// Sums differ from the interpreter's in order only.

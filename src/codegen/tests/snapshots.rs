@@ -1,47 +1,51 @@
 //! The texts of a few kernels.
 
 use super::*;
-use crate::kernel::{KernelBuilder, python};
+use crate::kernel::python;
 use crate::math::Isa;
-use crate::scalar::{Binary, Unary};
 
 /// `gelu(x + b)` over rows, with torch's exact gelu.
 fn bias_gelu() -> Kernel {
-    let mut k = KernelBuilder::new("bias_gelu");
-    let (x, b, out) = (
-        k.input("x", DType::F32, &[16, 64]),
-        k.input("b", DType::F32, &[64]),
-        k.output("out", DType::F32, &[16, 64]),
-    );
-    k.parallel(&[16], |k, i| {
-        k.vector(64, |k, j| {
-            let (x, b) = (k.load(x, i[0] * 64 + j), k.load(b, j));
-            let x = k.binary(Binary::Add, x, b);
-            let c = |k: &mut KernelBuilder, v| k.constant(Scalar::F32(v));
-            let (half, root, one) = (c(k, 0.5), c(k, std::f32::consts::FRAC_1_SQRT_2), c(k, 1.0));
-            let e = k.binary(Binary::Mul, x, root);
-            let e = k.unary(Unary::Erf, e);
-            let e = k.binary(Binary::Add, e, one);
-            let h = k.binary(Binary::Mul, x, half);
-            let r = k.binary(Binary::Mul, h, e);
-            k.store(out, i[0] * 64 + j, r);
-        });
-    });
-    k.finish().expect("verifies")
+    kernel(
+        "kernel bias_gelu
+        in x: f32[16, 64]
+        in b: f32[64]
+        out out: f32[16, 64]
+        parallel for i0 in 16 {
+            vector for i1 in 64 {
+                v0: f32 = x[64 * i0 + i1]
+                v1: f32 = b[i1]
+                v2: f32 = add(v0, v1)
+                v3: f32 = f32(0.5)
+                v4: f32 = f32(0.70710677)
+                v5: f32 = f32(1.0)
+                v6: f32 = mul(v2, v4)
+                v7: f32 = erf(v6)
+                v8: f32 = add(v7, v5)
+                v9: f32 = mul(v2, v3)
+                v10: f32 = mul(v9, v8)
+                out[64 * i0 + i1] = v10
+            }
+        }",
+        &[],
+    )
 }
 
 /// `relu(x) * 2` of i32, with a tail.
 fn small_integers() -> Kernel {
-    let mut k = KernelBuilder::new("twice_positive");
-    let (x, out) = (k.input("x", DType::I32, &[7]), k.output("out", DType::I32, &[7]));
-    k.parallel_vector(7, |k, i| {
-        let x = k.load(x, i);
-        let zero = k.constant(Scalar::from_i64(DType::I32, 0));
-        let x = k.binary(Binary::Max, x, zero);
-        let r = k.binary(Binary::Add, x, x);
-        k.store(out, i, r);
-    });
-    k.finish().expect("verifies")
+    kernel(
+        "kernel twice_positive
+        in x: i32[7]
+        out out: i32[7]
+        parallel vector for i0 in 7 {
+            v0: i32 = x[i0]
+            v1: i32 = i32(0)
+            v2: i32 = max(v0, v1)
+            v3: i32 = add(v2, v2)
+            out[i0] = v3
+        }",
+        &[],
+    )
 }
 
 #[test]

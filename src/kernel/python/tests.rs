@@ -4,25 +4,31 @@ use super::*;
 use std::process::Command;
 
 fn softmax() -> Kernel {
-    let mut k = KernelBuilder::new("softmax");
-    let (x, out) = (k.input("x", DType::F32, &[4, 8]), k.output("out", DType::F32, &[4, 8]));
-    let row = k.local("row", DType::F32, &[8]);
-    k.parallel(&[4], |k, i| {
-        let max = k.vector_reduce(ReduceOp::Max, DType::F32, 8, |k, j| k.load(x, i[0] * 8 + j));
-        let sum = k.vector_reduce(ReduceOp::Add, DType::F32, 8, |k, j| {
-            let v = k.load(x, i[0] * 8 + j);
-            let d = k.binary(Binary::Sub, v, max);
-            let e = k.unary(Unary::Exp, d);
-            k.store(row, j, e);
-            e
-        });
-        k.vector(8, |k, j| {
-            let e = k.load(row, j);
-            let r = k.binary(Binary::Div, e, sum);
-            k.store(out, i[0] * 8 + j, r);
-        });
-    });
-    k.finish().unwrap()
+    let text = "kernel softmax
+        in x: f32[4, 8]
+        out out: f32[4, 8]
+        local row: f32[8]
+        parallel for i0 in 4 {
+            v0: f32 = f32(-inf)
+            vector for i1 in 8 {
+                v1: f32 = x[8 * i0 + i1]
+                reduce max v1 from v0 to v2: f32
+            }
+            v3: f32 = f32(0.0)
+            vector for i2 in 8 {
+                v4: f32 = x[8 * i0 + i2]
+                v5: f32 = sub(v4, v2)
+                v6: f32 = exp(v5)
+                row[i2] = v6
+                reduce add v6 from v3 to v7: f32
+            }
+            vector for i3 in 8 {
+                v8: f32 = row[i3]
+                v9: f32 = div(v8, v7)
+                out[8 * i0 + i3] = v9
+            }
+        }";
+    Kernel::parse(text).unwrap()
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! Kernels to text.
+
+use crate::kernel::{Buf, Carry, Index, Inst, Kernel, Loop, Reduce, ReduceOp, Role, Stmt, Value};
+use crate::scalar::text::{constant, name};
+use crate::types::TensorType;
+use std::fmt::{self, Write};
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "kernel {}", self.name)?;
+        for (i, b) in self.buffers.iter().enumerate() {
+            let ty = TensorType::fixed(b.dtype, &b.shape);
+            let streams = if b.streams { " streams" } else { "" };
+            writeln!(f, "{} {}: {ty}{streams}", role(b.role), buffer(self, Buf(i as u32)))?;
+        }
+        block(f, self, &self.body, 0)
+    }
+}
+
+pub(super) fn role(r: Role) -> &'static str {
+    match r {
+        Role::In => "in",
+        Role::Out => "out",
+        Role::InOut => "inout",
+        Role::Local => "local",
+    }
+}
+
+/// A buffer's name; the second of a name has its number with it.
+fn buffer(k: &Kernel, b: Buf) -> String {
+    let name = &k.buffer(b).name;
+    let taken = k.buffers.iter().take(b.0 as usize).any(|o| o.name == *name);
+    match taken {
+        true => format!("{name}#{}", b.0),
+        false => name.clone(),
+    }
+}
+
+fn block(f: &mut fmt::Formatter<'_>, k: &Kernel, body: &[Stmt], depth: usize) -> fmt::Result {
+    let indent = "    ".repeat(depth);
+    for s in body {
+        match s {
+            Stmt::Let(v, i) => {
+                let share = if k.shares.contains(v) { " share" } else { "" };
+                writeln!(f, "{indent}{} = {}{share}", declared(k, *v), inst(k, i))?;
+            }
+            Stmt::Store(b, at, v) => writeln!(f, "{indent}{}[{}] = {}", buffer(k, *b), index(at), value(v))?,
+            Stmt::Loop(l) => nest(f, k, l, depth)?,
+        }
+    }
+    Ok(())
+}
+
+fn nest(f: &mut fmt::Formatter<'_>, k: &Kernel, l: &Loop, depth: usize) -> fmt::Result {
+    let indent = "    ".repeat(depth);
+    let parallel = if l.parallel { "parallel " } else { "" };
+    let vector = if l.vector { "vector " } else { "" };
+    let vars: Vec<String> = l.vars.iter().map(|v| format!("i{}", v.0)).collect();
+    let extents: Vec<String> = l.vars.iter().map(|&v| k.extent(v).to_string()).collect();
+    let (vars, extents) = (vars.join(", "), extents.join(", "));
+    writeln!(f, "{indent}{parallel}{vector}for {vars} in {extents} {{")?;
+    for c in &l.carries {
+        writeln!(f, "{indent}    {}", carry(k, c))?;
+    }
+    block(f, k, &l.body, depth + 1)?;
+    for r in &l.reduces {
+        writeln!(f, "{indent}    {}", reduce(k, r))?;
+    }
+    writeln!(f, "{indent}}}")
+}
+
+fn carry(k: &Kernel, c: &Carry) -> String {
+    let (phi, out) = (declared(k, c.phi), declared(k, c.out));
+    format!("carry {phi} from {} by {} to {out}", value(&c.init), value(&c.next))
+}
+
+fn reduce(k: &Kernel, r: &Reduce) -> String {
+    let list = |v: &[Value]| v.iter().map(value).collect::<Vec<_>>().join(", ");
+    let out: Vec<String> = r.out.iter().map(|&v| declared(k, v)).collect();
+    let (values, init) = (list(&r.value), list(&r.init));
+    format!("reduce {} {values} from {init} to {}", reduce_op(r.op), out.join(", "))
+}
+
+pub(super) fn reduce_op(op: ReduceOp) -> &'static str {
+    match op {
+        ReduceOp::Add => "add",
+        ReduceOp::Mul => "mul",
+        ReduceOp::Max => "max",
+        ReduceOp::Min => "min",
+        ReduceOp::And => "and",
+        ReduceOp::Or => "or",
+        ReduceOp::ArgMax => "argmax",
+        ReduceOp::ArgMin => "argmin",
+    }
+}
+
+fn value(v: &Value) -> String {
+    format!("v{}", v.0)
+}
+
+/// A value where it is defined: with its dtype, and the node it was computed for.
+fn declared(k: &Kernel, v: Value) -> String {
+    let node = k.node_of(v).map_or(String::new(), |n| format!(" @{n}"));
+    format!("{}: {}{node}", value(&v), k.dtype(v))
+}
+
+fn index(at: &Index) -> String {
+    let mut out = at.affine.to_string();
+    for (v, stride) in &at.dynamic {
+        let _ = write!(out, " + {stride} * v{}", v.0);
+    }
+    out
+}
+
+fn inst(k: &Kernel, i: &Inst) -> String {
+    let call = |head: String, args: &[&Value]| {
+        let args: Vec<String> = args.iter().map(|v| value(v)).collect();
+        format!("{head}({})", args.join(", "))
+    };
+    match i {
+        Inst::Const(s) => constant(*s),
+        Inst::Index(a) => format!("index {a}"),
+        Inst::Load(b, at, guard) => {
+            let mut out = format!("{}[{}]", buffer(k, *b), index(at));
+            if let Some(g) = guard {
+                let conds = g.conds.iter().map(|c| format!(" {} <= {} < {}", c.lo, c.expr, c.hi));
+                let conds: Vec<String> = conds.collect();
+                let _ = write!(out, " where{} else {}", conds.join(" and"), constant(g.other));
+            }
+            out
+        }
+        Inst::Bounded(v, size, bound) => format!("bounded({}, {size}, {})", value(v), name(bound)),
+        Inst::Unary(op, x) => call(name(op), &[x]),
+        Inst::Binary(op, x, y) => call(name(op), &[x, y]),
+        Inst::Compare(op, x, y) => call(name(op), &[x, y]),
+        Inst::Fma(x, y, z) => call("fma".into(), &[x, y, z]),
+        Inst::Select(c, x, y) => call("select".into(), &[c, x, y]),
+        Inst::Cast(d, x) => call(format!("{d}.cast"), &[x]),
+    }
+}
