@@ -24,7 +24,7 @@ mod hoist;
 mod interp;
 mod key;
 pub mod python;
-pub mod text;
+mod text;
 mod verify;
 
 pub use affine::{Affine, Cond, Index};

@@ -1,8 +1,8 @@
 //! From fused tensor IR to a program: clusters become loop nests, contractions and calls steps of their own.
 
 use super::access::access;
-use super::contract::{self, tail};
-use super::fuse::{Fusion, Unit, UnitId};
+use super::contract;
+use super::fuse::{Fusion, Unit, UnitId, tail};
 use super::ir::{self, Def, Tir, ValueId};
 use super::schedule::{self, Scheduled, Stored};
 use super::{LowerError, diagnostic, lower_tir, special};

@@ -280,6 +280,9 @@ impl Relayout<'_> {
         if let Some(&a) = self.old.activations.get(&v) {
             self.new.activations.insert(p, a);
         }
+        if let Some(&part) = self.old.softmax.get(&v) {
+            self.new.softmax.insert(p, part);
+        }
         Ok(p)
     }
 

@@ -207,6 +207,15 @@ pub struct Traced {
     pub ty: TensorType,
 }
 
+/// What a value is to the softmax that computes it. Only who writes the softmax knows, and compiled code gains by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SoftmaxPart {
+    /// `exp(x - m)`, with `m` the largest `x` of the row: of nothing above zero, and to be divided by the row's sum.
+    Exponential,
+    /// An exponential over the sum of its row.
+    Share,
+}
+
 /// What a decomposition writes to: a graph, an evaluator, or only types.
 pub trait Build {
     /// Applies a row, of the table or registered, to arguments in parameter order; trailing parameters that are left
@@ -217,6 +226,9 @@ pub trait Build {
     fn call(&mut self, op: OpId, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         self.call_row(op.op(), args)
     }
+
+    /// Says what a value is to a softmax, to a builder that can use it.
+    fn note_softmax(&mut self, _value: &Traced, _part: SoftmaxPart) {}
 }
 
 impl dyn Build + '_ {

@@ -43,6 +43,34 @@ fn stages_use_only_stages_before_them() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// The parts of lowering, in order.
+const LOWER: [&str; 9] = [
+    "ir", "contract", "special", "read", "layout", "fuse", "schedule", "emit", "place",
+];
+
+#[test]
+fn parts_of_lowering_use_only_parts_before_them() {
+    let lower = root().join("src/lower");
+    let mut wrong = vec![];
+    for file in rust_files(&lower) {
+        let inner = file.strip_prefix(&lower).unwrap();
+        let part = inner.iter().next().unwrap().to_string_lossy();
+        let Some(own) = LOWER.iter().position(|p| *p == part.trim_end_matches(".rs")) else {
+            continue;
+        };
+        let mut used = named_after(&file, "crate::lower::");
+        // A part that is a file names others by `super`.
+        if inner.iter().count() == 1 {
+            used.extend(named_after(&file, "super::"));
+        }
+        let later = used
+            .iter()
+            .filter(|u| LOWER.iter().position(|p| p == u).is_some_and(|i| i > own));
+        wrong.extend(later.map(|u| format!("{} uses `{u}`, a later part", inner.display())));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Stages that one does not use although they come before it: compiled models run without them.
 const APART: [(&str, &[&str]); 3] = [
     (
@@ -102,6 +130,11 @@ pub fn rust_files(dir: &Path) -> Vec<PathBuf> {
 
 /// The stages that a file names, outside of its tests and comments.
 fn uses(file: &Path) -> Vec<String> {
+    named_after(file, "crate::")
+}
+
+/// The modules that a file names after `prefix`, outside of its tests and comments.
+fn named_after(file: &Path, prefix: &str) -> Vec<String> {
     let name = file.file_name().unwrap().to_string_lossy().into_owned();
     let under_tests = file.components().any(|c| c.as_os_str() == "tests");
     if name.ends_with("tests.rs") || under_tests {
@@ -114,8 +147,8 @@ fn uses(file: &Path) -> Vec<String> {
         .lines()
         .map(|l| l.split("//").next().unwrap_or("").to_string() + "\n")
         .collect();
-    for (i, _) in code.match_indices("crate::") {
-        let rest = &code[i + "crate::".len()..];
+    for (i, _) in code.match_indices(prefix) {
+        let rest = &code[i + prefix.len()..];
         match rest.strip_prefix('{') {
             Some(group) => {
                 let group = &group[..group.find("};").unwrap_or(group.len())];

@@ -3,7 +3,6 @@
 pub(in crate::lower) mod attention;
 pub mod expansion;
 pub mod recurrent;
-pub(super) mod tail;
 
 use crate::diag::{Code, Diagnostic};
 use crate::lower::LowerError;

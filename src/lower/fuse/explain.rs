@@ -3,8 +3,7 @@
 use super::cluster::Cluster;
 use super::cost;
 use super::{Fusion, UnitId};
-use crate::lower::ir::{Tir, ValueId};
-use crate::lower::schedule::Scheduled;
+use crate::lower::ir::{Scheduled, Tir, ValueId};
 use crate::program::report::{Explained, Fused};
 use std::collections::HashMap;
 use std::sync::Arc;

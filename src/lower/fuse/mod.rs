@@ -17,6 +17,7 @@ pub mod cost;
 pub mod explain;
 mod horizontal;
 pub mod join;
+pub(super) mod tail;
 mod units;
 
 use self::cluster::{Along, Cluster, Level, Member, Users, users};

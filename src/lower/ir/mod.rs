@@ -5,11 +5,17 @@
 //! their own are decomposed on the way, computations on sizes disappear into constants.
 
 pub mod access;
+mod scheduled;
 mod text;
 
+pub mod access;
+mod scheduled;
+mod text;
+
+pub use scheduled::{Scheduled, Stored};
 use self::access::{Access, access};
 use crate::math::contract::{Activation, Cell};
-use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, Traced};
+use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, SoftmaxPart, Traced};
 use crate::scalar::Expr;
 use crate::tensor::{Tensor, byte_len};
 use crate::types::{DType, TensorType, Val};
@@ -239,6 +245,8 @@ pub struct Tir {
     pub output: Option<Val<ValueId>>,
     /// Activations: pointwise values that a contraction can apply to its result.
     pub activations: HashMap<ValueId, Activation>,
+    /// What pointwise f32 values are to a softmax.
+    pub softmax: HashMap<ValueId, SoftmaxPart>,
     /// Convolutions whose input or output has its channels last.
     pub channels_last: HashMap<ValueId, [bool; 2]>,
     /// From where on kernels are cut into parts, or put together.

@@ -4,7 +4,8 @@ use crate::diag::Code;
 use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{
-    self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpId, OpResult, Reduction, Sizes, Traced, lift,
+    self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpId, OpResult, Reduction, Sizes, SoftmaxPart,
+    Traced, lift,
 };
 use crate::types::{DType, TensorType, Val};
 use std::sync::Arc;
@@ -123,6 +124,13 @@ impl Tir {
 impl Build for Tir {
     fn call_row(&mut self, op: &'static Op, args: Vec<Val<Traced>>) -> OpResult<Val<Traced>> {
         self.apply(with_defaults(op, args))
+    }
+
+    fn note_softmax(&mut self, value: &Traced, part: SoftmaxPart) {
+        let v = ValueId(value.id);
+        if value.dtype() == DType::F32 && matches!(self.value(v).def, Def::Pointwise { .. }) {
+            self.softmax.insert(v, part);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::{LoopDim, Scheduler, Source, Stored};
 use crate::kernel::{Affine, KernelBuilder, ReduceOp, Role, Value, Var};
 use crate::lower::fuse::cluster::{Along, Level};
 use crate::lower::ir::{Def, ValueId};
-use crate::op::Combine;
+use crate::op::{Combine, SoftmaxPart};
 use crate::scalar::{Binary, Expr, Node, Unary};
 use crate::tensor::Scalar;
 use std::collections::{BTreeSet, HashMap};
@@ -386,14 +386,14 @@ impl Scheduler<'_> {
             .iter()
             .map(|s| self.operand(k, vars, s, known))
             .collect();
-        if self.is_share(v, expr) {
+        if self.multiplies_by_inverse(v) {
             let one = k.constant(Scalar::F32(1.0));
             let inverse = k.binary(Binary::Div, one, args[1]);
             return k.binary(Binary::Mul, args[0], inverse);
         }
         let along = &self.cluster.member(v).expect("a member").along;
         let value = k.inline(expr, &args, &index_of(vars, along))[0];
-        if self.is_below_max(v, expr) {
+        if self.tir.softmax.get(&v) == Some(&SoftmaxPart::Exponential) {
             k.mark_share(value);
         }
         value

@@ -15,40 +15,16 @@ mod emit;
 mod split;
 mod vars;
 
-use crate::kernel::{Buf, Kernel, KernelBuilder, Value, VerifyError};
+use crate::kernel::{Buf, KernelBuilder, Value, VerifyError};
 use crate::lower::fuse::Fusion;
 use crate::lower::fuse::cluster::{Along, Cluster, Level, broadcast_along, trace};
 use crate::lower::ir::access::access;
 use crate::lower::ir::{Def, Tir, ValueId};
-use crate::op::Combine;
-use crate::scalar::{Binary, Expr, Node, Unary};
+pub use crate::lower::ir::{Scheduled, Stored};
+use crate::op::SoftmaxPart;
+use crate::scalar::Node;
 use crate::tensor::Scalar;
-use crate::types::DType;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-/// A kernel with the buffers it takes, in the order of its parameters.
-pub struct Scheduled {
-    /// The kernel.
-    pub kernel: Kernel,
-    /// One per parameter.
-    pub buffers: Vec<Stored>,
-}
-
-/// What a buffer holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Stored {
-    /// A value.
-    Value(ValueId),
-    /// What the parts of a reduction's rows come to.
-    Parts {
-        /// The reduction.
-        of: ValueId,
-        /// How many parts a row has.
-        parts: usize,
-        /// How many rows there are.
-        rows: usize,
-    },
-}
 
 /// Where an operand of a member comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -174,54 +150,15 @@ impl Scheduler<'_> {
         matches!(self.tir.value(v).def, Def::Reduce { .. })
     }
 
-    /// Whether a value is an exponential over a sum of the row, as in softmax: such a quotient is a product with the sum's
-    /// inverse, of which there is one for each row. It is off by one more rounding, and exact where the exponential is one.
-    pub(in crate::lower) fn is_share(&self, v: ValueId, expr: &Expr) -> bool {
+    /// Whether a value is a softmax's quotient of operands that are both at hand, the sum once for a row: it is a product with the
+    /// sum's inverse, of which there is one for each row. It is off by one more rounding, and exact where the exponential is one.
+    pub(in crate::lower) fn multiplies_by_inverse(&self, v: ValueId) -> bool {
         let &[Source::Member(a), Source::Member(b)] = &self.sources[&v][..] else {
             return false;
         };
-        let root = |e: &Expr| e.roots.first().map(|&r| (e.node(r), e.dtype(r)));
-        let quotient = match root(expr) {
-            Some((Node::Binary(Binary::Div, x, y), DType::F32)) => {
-                matches!((expr.node(x), expr.node(y)), (Node::Arg(0), Node::Arg(1)))
-            }
-            _ => false,
-        };
-        let exponential = match &self.tir.value(a).def {
-            Def::Pointwise { expr, .. } => matches!(root(expr), Some((Node::Unary(Unary::Exp, _), _))),
-            _ => false,
-        };
         let level = |v: ValueId| self.cluster.member(v).map(|m| m.level);
-        quotient && exponential && level(a) == Some(Level::Full) && level(b) == Some(Level::Reduced)
-    }
-
-    /// Whether a value is the exponential of `x - m` with `m` the largest `x` of the row.
-    pub(in crate::lower) fn is_below_max(&self, v: ValueId, expr: &Expr) -> bool {
-        let is_exp = expr.roots.first().is_some_and(|&r| {
-            let of_arg = |x| matches!(expr.node(x), Node::Arg(0));
-            matches!(expr.node(r), Node::Unary(Unary::Exp, x) if of_arg(x)) && expr.dtype(r) == DType::F32
-        });
-        let &[Source::Member(difference)] = &self.sources[&v][..] else {
-            return false;
-        };
-        let Def::Pointwise { expr, .. } = &self.tir.value(difference).def else {
-            return false;
-        };
-        let is_difference = expr.roots.first().is_some_and(|&r| match expr.node(r) {
-            Node::Binary(Binary::Sub, x, y) => matches!((expr.node(x), expr.node(y)), (Node::Arg(0), Node::Arg(1))),
-            _ => false,
-        });
-        let [x, Source::Member(max)] = &self.sources[&difference][..] else {
-            return false;
-        };
-        let largest = match &self.tir.value(*max).def {
-            Def::Reduce { how, .. } => {
-                let plain = |e: &Expr| e.roots.first().is_some_and(|&r| matches!(e.node(r), Node::Arg(0)));
-                how.combine == Combine::Max && how.acc == DType::F32 && plain(&how.pre) && plain(&how.post)
-            }
-            _ => false,
-        };
-        is_exp && is_difference && largest && self.sources[max].first() == Some(x)
+        let at_hand = level(a) == Some(Level::Full) && level(b) == Some(Level::Reduced);
+        at_hand && self.tir.softmax.get(&v) == Some(&SoftmaxPart::Share)
     }
 
     fn find_stages(&mut self) {

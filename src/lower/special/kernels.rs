@@ -2,8 +2,7 @@
 
 use crate::kernel::{Affine, Bound, Buf, Cond, Index, KernelBuilder, ReduceOp, Value, Var, VerifyError, lowest};
 use crate::lower::ir::access::{Access, access};
-use crate::lower::ir::{Def, Special, Tir, ValueId, Window};
-use crate::lower::schedule::{Scheduled, Stored};
+use crate::lower::ir::{Def, Scheduled, Special, Stored, Tir, ValueId, Window};
 use crate::scalar::{Binary, Compare};
 use crate::tensor::Scalar;
 use crate::types::DType;

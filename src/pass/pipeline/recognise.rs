@@ -1,7 +1,7 @@
 //! Finds attention, rolls and slices that were written out op by op, as `run_decompositions` of `torch.export` leaves them.
 //!
 //! What is looked for stands in `rules/recognise.fxir`: a rule for attention, with its alternatives, one for the masks of windows
-//! side by side, two for the forms of attention that torch has, and two for `index_select` at constant places that follow
+//! side by side, two for the forms of attention that torch has, three for softmax and its logarithm, and two for `index_select` at constant places that follow
 //! each other. What torch has no op for (scores with a bias and a mask, and NaN in rows that are masked throughout) is
 //! `biased_attention`. (Unrolled recurrent layers are found in Rust, by the pass
 //! `recurrent`: they are a chain of as many steps as the sequence has items, and a rule has a fixed number of nodes.)

@@ -189,3 +189,24 @@ fn consecutive_places_are_slices_and_rolls() {
         assert_eq!(targets(&text), [becomes], "{places} of {n}");
     }
 }
+
+#[test]
+fn softmax_is_found() {
+    let written = |lines: &str, dtype: &str| {
+        targets(&format!(
+            "graph g {{ %x : {dtype}[3, 5] = placeholder x\n{lines}\noutput %y }}"
+        ))
+    };
+    let amax = "%m = call_function amax(%x, -1, keepdim=True)";
+    let max = "%both = call_method max(%x, -1, True)\n%m = call_function operator.getitem(%both, 0)";
+    let rest = "%s = call_function operator.sub(%x, %m)\n%e = call_method exp(%s)\n%sum = call_method sum(%e, -1, keepdim=True)";
+    let share = "%y = call_function operator.truediv(%e, %sum)";
+    let logarithm = "%l = call_function torch.log(%sum)\n%y = call_function sub(%s, %l)";
+    assert_eq!(written(&[amax, rest, share].join("\n"), "f32"), ["softmax"]);
+    assert_eq!(written(&[max, rest, share].join("\n"), "f32"), ["softmax"]);
+    assert_eq!(written(&[amax, rest, logarithm].join("\n"), "f32"), ["log_softmax"]);
+    assert_eq!(written(&[amax, rest, share].join("\n"), "f64").len(), 5);
+    // A sum over another dim is no softmax.
+    let other = rest.replace("sum(%e, -1", "sum(%e, 0");
+    assert_eq!(written(&[amax, &other, share].join("\n"), "f32").len(), 5);
+}

@@ -3,7 +3,7 @@
 use super::print::combine;
 use crate::lower::ir::{Attend, Def, Running, Special, Tir, ValueId, Window};
 use crate::math::contract::{Activation, Cell};
-use crate::op::{AffineIndex, Combine, Contraction, Convolution, IndexMap, MatrixProduct, Reduction};
+use crate::op::{AffineIndex, Combine, Contraction, Convolution, IndexMap, MatrixProduct, Reduction, SoftmaxPart};
 use crate::scalar::Expr;
 use crate::scalar::text::{parse_constant, parse_expr};
 use crate::tensor::{Tensor, byte_len, is_available};
@@ -266,6 +266,12 @@ impl Reader {
                 [lo, hi] => drop(self.tir.activations.insert(v, Activation::Clamp(lo, hi))),
                 _ => return Err("an activation is `relu` or `[lo, hi]`".into()),
             },
+        }
+        match line.attributes.get("softmax") {
+            None => {}
+            Some(&"exponential") => drop(self.tir.softmax.insert(v, SoftmaxPart::Exponential)),
+            Some(&"share") => drop(self.tir.softmax.insert(v, SoftmaxPart::Share)),
+            Some(_) => return Err("a part of a softmax is `exponential` or `share`".into()),
         }
         if line.attributes.contains_key("channels_last") {
             match line.list::<u8>("channels_last")?[..] {

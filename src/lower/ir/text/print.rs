@@ -2,7 +2,7 @@
 
 use crate::lower::ir::{Def, Running, Special, Tir, ValueId, Window};
 use crate::math::contract::Activation;
-use crate::op::{AffineIndex, Combine, Contraction, IndexMap, Reduction};
+use crate::op::{AffineIndex, Combine, Contraction, IndexMap, Reduction, SoftmaxPart};
 use crate::scalar::text::constant;
 use crate::scalar::{Expr, Node};
 use crate::types::{TensorType, pyrepr, write_float};
@@ -89,6 +89,11 @@ fn side_tables(tir: &Tir, v: ValueId) -> String {
         Some(Activation::Relu) => " activation=relu".into(),
         Some(Activation::Clamp(lo, hi)) => format!(" activation=[{lo:?}, {hi:?}]"),
     };
+    match tir.softmax.get(&v) {
+        None => {}
+        Some(SoftmaxPart::Exponential) => out.push_str(" softmax=exponential"),
+        Some(SoftmaxPart::Share) => out.push_str(" softmax=share"),
+    }
     if let Some(last) = tir.channels_last.get(&v) {
         let _ = write!(out, " channels_last={:?}", last.map(u8::from));
     }

@@ -7,6 +7,9 @@ const ALL: &str = "\
 %w: f32[64, 64] = constant
 %max: f32[4, 1] = max(%x) dims=[1] in=f32
 %sub: f32[4, 64] = map(%x, %max) { t0 = sub(a0, a1); mul(t0, exp(t0)) }
+%e: f32[4, 64] = map(%sub) { exp(a0) } softmax=exponential
+%sum: f32[4, 1] = sum(%e) dims=[1] in=f32
+%share: f32[4, 64] = map(%e, %sum) { div(a0, a1) } softmax=share
 %mean: f32[4, 1] = sum(%sub) dims=[1] in=f64 before { f64.cast(a0) } after { f32.cast(div(a0, f64(64.0))) }
 %t: f32[64, 4] = affine(%sub) at=[d1, 63+-1*d0]
 %flat: f32[256] = reshape(%sub)

@@ -1,6 +1,6 @@
 //! Softmax and its kin.
 
-use crate::op::{Build, Call, Op, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, Op, OpId, OpResult, SoftmaxPart, Traced, wrap_dim};
 use crate::types::{DType, Val};
 
 /// The rows.
@@ -135,9 +135,18 @@ fn half_to_float(b: &mut dyn Build, c: &Call<Traced>, f: Body) -> OpResult<Val<T
 /// `exp(x - max) / sum`, which cannot overflow.
 pub(in crate::op::rows) fn softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
     let e = shifted(b, x, dim)?;
-    let e = b.unary(OpId::Exp, &e)?;
+    let e = exponential(b, &e)?;
     let sum = b.reduce(OpId::Sum, &e, &[dim], true)?;
-    b.binary(OpId::Div, &e, &sum)
+    let share = b.binary(OpId::Div, &e, &sum)?;
+    b.note_softmax(&share, SoftmaxPart::Share);
+    Ok(share)
+}
+
+/// `exp(x - max)`, given the difference.
+pub(in crate::op::rows) fn exponential(b: &mut dyn Build, difference: &Traced) -> OpResult<Traced> {
+    let e = b.unary(OpId::Exp, difference)?;
+    b.note_softmax(&e, SoftmaxPart::Exponential);
+    Ok(e)
 }
 
 /// `x - max`; of an empty row there is no maximum and nothing to shift.
@@ -151,7 +160,7 @@ fn shifted(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
 
 fn log_softmax(b: &mut dyn Build, x: &Traced, dim: usize) -> OpResult<Traced> {
     let s = shifted(b, x, dim)?;
-    let e = b.unary(OpId::Exp, &s)?;
+    let e = exponential(b, &s)?;
     let sum = b.reduce(OpId::Sum, &e, &[dim], true)?;
     let log = b.unary(OpId::Log, &sum)?;
     b.binary(OpId::Sub, &s, &log)

@@ -1,6 +1,7 @@
 //! The prims of Inductor: what its decompositions and its passes over graphs make.
 
 use crate::op::emit::{dims_val, ints_val};
+use crate::op::rows::norms::softmax::exponential;
 use crate::op::rows::spell::text;
 use crate::op::{Build, Call, Effect, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
@@ -26,7 +27,7 @@ fn arithmetic() -> Vec<Op> {
                 let dim = crate::op::wrap_dim(c.int("dim")?, x.rank()?)?;
                 let max = b.reduce(OpId::Amax, x, &[dim], true)?;
                 let rest = b.binary(OpId::Sub, x, &max)?;
-                let exp = b.unary(OpId::Exp, &rest)?;
+                let exp = exponential(b, &rest)?;
                 let sum = b.reduce(OpId::Sum, &exp, &[dim], true)?;
                 Ok(Val::Tuple(vec![max.into(), sum.into()]))
             },

@@ -4,11 +4,10 @@
 //! value of the same size, and its kernel is one flat loop in which element `i` depends on elements `i` only. The
 //! contraction then runs where the cluster would have run, and writes into the cluster's buffer.
 
+use super::cluster::Cluster;
+use super::{Fusion, Unit, UnitId};
 use crate::kernel::{Index, Inst, Kernel, Stmt, Var};
-use crate::lower::fuse::cluster::Cluster;
-use crate::lower::fuse::{Fusion, Unit, UnitId};
-use crate::lower::ir::{Def, Tir, ValueId};
-use crate::lower::schedule::{Scheduled, Stored};
+use crate::lower::ir::{Def, Scheduled, Stored, Tir, ValueId};
 use crate::types::DType;
 use std::collections::HashMap;
 use std::fmt;
