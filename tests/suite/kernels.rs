@@ -1,8 +1,8 @@
 //! Kernels come back from their text: those of every example, and of every archive among the fixtures.
 
 use crate::support::{examples, root};
-use fxc::driver::{Dims, Request, Session, Stage, compile};
-use fxc::kernel::Kernel;
+use fxc::internals::driver::{Dims, Request, Session, Stage, compile};
+use fxc::internals::kernel::Kernel;
 
 #[test]
 fn every_kernel_comes_back_from_its_text() {

@@ -37,5 +37,3 @@ mod parse;
 mod print;
 #[cfg(test)]
 mod tests;
-
-pub use parse::KernelTextError;

@@ -8,11 +8,8 @@ pub mod access;
 mod scheduled;
 mod text;
 
-pub mod access;
-mod scheduled;
-mod text;
-
 pub use scheduled::{Scheduled, Stored};
+
 use self::access::{Access, access};
 use crate::math::contract::{Activation, Cell};
 use crate::op::{self, AffineIndex, Call, Contraction, IndexMap, OpError, OpResult, Reduction, SoftmaxPart, Traced};
