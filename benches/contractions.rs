@@ -4,8 +4,9 @@
 mod timing;
 
 use fxc::internals::math::contract::*;
-use fxc::internals::math::{Isa, native};
+use fxc::internals::math::native;
 use fxc::internals::parallel::Pool;
+use fxc::internals::target::{Isa, Target};
 use fxc::types::DType;
 use timing::time;
 
@@ -38,7 +39,7 @@ fn peak() -> f64 {
         x.iter().map(|&x| _mm256_cvtss_f32(x)).sum()
     }
     let flops = |lanes: usize| 2.0 * 10.0 * lanes as f64 * STEPS as f64 / 1e9;
-    let (lanes, chains): (usize, unsafe fn() -> f32) = match Isa::best() {
+    let (lanes, chains): (usize, unsafe fn() -> f32) = match Target::native().isa() {
         Isa::Avx512 => (16, wide),
         Isa::Avx2 => (8, narrow),
         Isa::Portable => return f64::NAN,
@@ -373,8 +374,8 @@ fn main() {
     };
     println!(
         "{} lanes ({}), peak {:.0} GFLOP/s a core, {all} cores",
-        Isa::best().lanes(),
-        Isa::best(),
+        Target::native().isa().lanes(),
+        Target::native().isa(),
         b.peak
     );
     println!("per thread count: median us, least us, GFLOP/s and % of peak of the least");

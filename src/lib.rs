@@ -85,6 +85,7 @@ mod runtime;
 mod scalar;
 pub mod source;
 mod syntax;
+mod target;
 #[allow(unsafe_code)]
 mod tensor;
 pub mod types;
@@ -113,7 +114,7 @@ pub mod internals {
         ($($stage:ident)*) => { $(pub mod $stage { pub use crate::$stage::*; })* };
     }
 
-    stages! { codegen driver import kernel lower math op parallel runtime scalar syntax tensor }
+    stages! { codegen driver import kernel lower math op parallel runtime scalar syntax target tensor }
     #[cfg(feature = "cli")]
     stages! { cli }
 }

@@ -5,8 +5,8 @@ use super::{App, Stop, output};
 use crate::diag::nearest;
 use crate::driver::{Dims, Model, Observer, Product, Stage, diff, sizes};
 use crate::graph::{self, GraphModule};
-use crate::math::Isa;
 use crate::pass::{self, PassRun};
+use crate::target;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,8 +18,9 @@ pub struct ModelArgs {
     /// Binds a symbolic size, named by its symbol (N=8) or as a dimension of an input (x[0]=8)
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     pub dims: Vec<(String, i64)>,
-    /// The instructions to use: x86-64-v2 (SSE4.2), x86-64-v3 (AVX2), x86-64-v4 (AVX-512) or native
-    #[arg(long, value_name = "LEVEL", value_parser = parse_target)]
+    /// The processor to compile for: x86-64-v2 (SSE4.2), x86-64-v3 (AVX2), x86-64-v4 (AVX-512) or native; `+NAME` adds a feature
+    /// (+avx512bf16), `-NAME` leaves one out (native-avx512f)
+    #[arg(long, value_name = "TARGET", value_parser = parse_target)]
     pub target: Option<Target>,
     /// Allow rewrites that change rounding, NaN or signed zeros
     #[arg(long, help_heading = "Passes")]
@@ -51,14 +52,14 @@ pub struct ModelArgs {
     pub remarks: bool,
 }
 
-/// A level of instructions; `None` for the machine's.
+/// A processor's features; `None` for the machine's.
 #[derive(Clone, Copy)]
-pub struct Target(Option<Isa>);
+pub struct Target(Option<target::Target>);
 
 fn parse_target(name: &str) -> Result<Target, String> {
     match name {
         "native" => Ok(Target(None)),
-        _ => Isa::named(name).map(|isa| Target(Some(isa))),
+        _ => target::Target::parse(name).map(|t| Target(Some(t))),
     }
 }
 

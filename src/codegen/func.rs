@@ -1,10 +1,10 @@
 //! One kernel as one CLIF function.
 
-use super::ahead::ahead;
 use super::asm::Source;
 use super::folds::{Folds, folds};
 use super::lanes::{Class, Emitter, Lanes, MEM};
 use super::memory::Partials;
+use super::prefetch::prefetches;
 use super::rows::Row;
 use super::table::Table;
 use crate::kernel::{self, Bound, Fault, Inst, Kernel, Role, Stmt, Var};
@@ -74,7 +74,7 @@ pub(super) struct Lowering<'a> {
     /// What is computed together.
     pub folds: Folds,
     /// Loads at which the next row is asked for, with its distance in bytes.
-    pub ahead: HashMap<kernel::Value, i64>,
+    pub prefetches: HashMap<kernel::Value, i64>,
     /// The rows in step, if there are any and none of them is current.
     pub in_step: Vec<Row>,
     /// Whether the code says which statement it comes from.
@@ -148,7 +148,7 @@ pub(super) fn define(
         aligned: false,
         may_stream: may_stream(k),
         folds: folds(k),
-        ahead: ahead(k),
+        prefetches: prefetches(k),
         in_step: vec![],
         places,
     };
@@ -322,7 +322,7 @@ impl Lowering<'_> {
             Inst::Const(s) => return Val::Const(*s),
             Inst::Load(b, i, g) => {
                 let x = self.load(*b, i, g);
-                if let Some(&distance) = self.ahead.get(&v) {
+                if let Some(&distance) = self.prefetches.get(&v) {
                     self.prefetch(*b, i, distance);
                 }
                 return x;

@@ -3,6 +3,7 @@
 use super::{Options, asm, calls, func, rows, table, wide, widen};
 use crate::code::{CodeText, FunctionInfo, host_functions};
 use crate::kernel::{Kernel, hoist};
+use crate::target::Target;
 use crate::tensor::AlignedBytes;
 use cranelift_codegen::ir::{UserExternalName, UserFuncName};
 use cranelift_codegen::{CompiledCode, Context};
@@ -76,8 +77,8 @@ impl Writer {
 
     /// The widest vectors that the options and the target allow, in bytes.
     fn widest(&self) -> usize {
-        let level = self.options.level.map_or(usize::MAX, |l| 4 * l.lanes());
-        self.options.width.unwrap_or(usize::MAX).min(level).min(wide::widest())
+        let target = self.options.target.unwrap_or_else(Target::native);
+        self.options.width.unwrap_or(usize::MAX).min(wide::widest(target))
     }
 
     /// The function of a kernel for vectors of `width` bytes; fails if its code cannot be widened.

@@ -89,7 +89,7 @@ impl Unit {
         let (module, writer, n) = match &mut self.0 {
             Some(parts) => parts,
             none => {
-                let mut builder = JITBuilder::with_isa(host(options.level)?, default_libcall_names());
+                let mut builder = JITBuilder::with_isa(host(options.target)?, default_libcall_names());
                 builder.symbol_lookup_fn(Box::new(address));
                 let module = JITModule::new(builder);
                 let writer = Writer::new(&module, options);

@@ -11,7 +11,6 @@
 //! Results do not depend on how the parallel loop is split: reductions run within one iteration, in an order that only
 //! the kernel decides, and lanes compute what scalars compute.
 
-mod ahead;
 mod analysis;
 mod asm;
 mod cache;
@@ -31,6 +30,7 @@ mod memory;
 mod object;
 mod ops;
 mod poly;
+mod prefetch;
 mod reduce;
 mod rows;
 mod table;
@@ -48,7 +48,7 @@ pub use cache::Cache;
 pub use jit::{Jit, compile};
 pub use object::object;
 
-use crate::math::Isa;
+use crate::target::{Feature, Target};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
 
@@ -59,30 +59,12 @@ pub struct Options {
     pub text: bool,
     /// The widest vectors to use, in bytes: 16, 32 or 64; `None` for the machine's widest.
     pub width: Option<usize>,
-    /// The level of instructions to use; `None` for the machine's.
-    pub level: Option<Isa>,
+    /// The features to use; `None` for the machine's.
+    pub target: Option<Target>,
 }
 
-/// Cranelift's names for what the levels of x86-64 have, from v2 on.
-const FEATURES: [(Isa, &str); 14] = [
-    (Isa::Portable, "has_sse3"),
-    (Isa::Portable, "has_ssse3"),
-    (Isa::Portable, "has_sse41"),
-    (Isa::Portable, "has_sse42"),
-    (Isa::Portable, "has_popcnt"),
-    (Isa::Avx2, "has_avx"),
-    (Isa::Avx2, "has_avx2"),
-    (Isa::Avx2, "has_fma"),
-    (Isa::Avx2, "has_bmi1"),
-    (Isa::Avx2, "has_bmi2"),
-    (Isa::Avx2, "has_lzcnt"),
-    (Isa::Avx512, "has_avx512f"),
-    (Isa::Avx512, "has_avx512dq"),
-    (Isa::Avx512, "has_avx512vl"),
-];
-
-/// The host's instruction set, or a level of it.
-fn host(level: Option<Isa>) -> Result<OwnedTargetIsa, String> {
+/// Cranelift's description of the machine, or of a target that has fewer features.
+fn host(target: Option<Target>) -> Result<OwnedTargetIsa, String> {
     let mut flags = settings::builder();
     let verify = if cfg!(debug_assertions) { "true" } else { "false" };
     for (name, value) in [
@@ -95,8 +77,9 @@ fn host(level: Option<Isa>) -> Result<OwnedTargetIsa, String> {
         flags.set(name, value).map_err(|e| e.to_string())?;
     }
     let flags = settings::Flags::new(flags);
-    let mut builder = cranelift_native::builder_with_options(level.is_none())?;
-    for (_, name) in FEATURES.iter().filter(|f| level.is_some_and(|l| f.0 <= l)) {
+    let mut builder = cranelift_native::builder_with_options(target.is_none())?;
+    let features = target.iter().flat_map(|t| t.features());
+    for name in features.filter_map(Feature::cranelift) {
         builder.enable(name).map_err(|e| e.to_string())?;
     }
     builder.finish(flags).map_err(|e| e.to_string())

@@ -27,7 +27,7 @@ pub fn object(kernels: &[Kernel], options: Options) -> Result<Vec<u8>, CodeError
 }
 
 fn module(options: Options) -> Result<ObjectModule, String> {
-    let builder = ObjectBuilder::new(host(options.level)?, "fxc", default_libcall_names());
+    let builder = ObjectBuilder::new(host(options.target)?, "fxc", default_libcall_names());
     Ok(ObjectModule::new(builder.map_err(|e| e.to_string())?))
 }
 

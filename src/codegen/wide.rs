@@ -3,24 +3,16 @@
 
 use crate::kernel::{Inst, Kernel, Loop, Stmt, Value, Var};
 use crate::scalar::{Binary, Unary};
+use crate::target::Target;
 use crate::types::DType;
 use std::collections::HashSet;
 
-/// The widest vectors of this machine that kernels can have, in bytes.
-pub(super) fn widest() -> usize {
-    #[cfg(all(target_arch = "x86_64", unix))]
-    {
-        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        // What `widen` makes of whole registers: products of 64-bit integers are DQ's.
-        let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq");
-        if avx2 && avx512 && is_x86_feature_detected!("avx512vl") {
-            return 64;
-        }
-        if avx2 {
-            return 32;
-        }
+/// The widest vectors that kernels can have on a target, in bytes: [`widen`](super::widen) rewrites x86-64 code of Unix systems.
+pub(super) fn widest(target: Target) -> usize {
+    match cfg!(all(target_arch = "x86_64", unix)) {
+        true => 4 * target.isa().lanes(),
+        false => 16,
     }
-    16
 }
 
 /// The width for `k`, at most `most`, and why it is not that.

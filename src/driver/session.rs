@@ -17,6 +17,7 @@ use crate::rewrite::{self, Rule};
 use crate::runtime::{self, Executable};
 use crate::source::Sources;
 use crate::syntax::ast;
+use crate::target::Target;
 use crate::types::{Dim, Type, Val};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,8 +44,8 @@ pub struct Session {
     pub lifted: bool,
     /// Whether nodes that nothing uses are reported in traced graphs too, of which nobody wrote the nodes.
     pub lints: bool,
-    /// The level of instructions to compile for; `None` for the machine's.
-    pub target: Option<math::Isa>,
+    /// The features of the processor to compile for; `None` for the machine's.
+    pub target: Option<Target>,
     /// The weights file to read instead of the one that a model names, or for a model that names none.
     pub weights: Option<PathBuf>,
     observers: Vec<Box<dyn Observer + Send>>,
@@ -295,7 +296,7 @@ impl Session {
     /// Makes a program ready to run on `threads` threads (0: as many as the machine has). `text` keeps the texts of its
     /// kernels' code.
     pub fn compile(&mut self, program: Program, threads: usize, text: bool) -> Staged<Executable> {
-        let library = self.target.and_then(math::Native::at).unwrap_or_else(math::native);
+        let library = self.target.map_or_else(math::native, math::Native::of);
         let options = runtime::Options {
             pool: self.pool(thread_count(threads)),
             library: Arc::new(library.exact(self.exact)),
@@ -322,7 +323,7 @@ impl Session {
     fn codegen(&self, text: bool) -> codegen::Options {
         codegen::Options {
             text,
-            level: self.target,
+            target: self.target,
             ..codegen::Options::default()
         }
     }

@@ -22,11 +22,12 @@ mod simd;
 mod tile;
 pub mod transpose;
 
-pub use isa::Isa;
+pub use crate::target::Isa;
 
+use crate::target::Target;
 use contract::*;
 
-/// fxc's own kernels at one instruction set level.
+/// fxc's own kernels in one instruction set.
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
     isa: Isa,
@@ -35,16 +36,16 @@ pub struct Native {
 
 /// fxc's own kernels for this machine.
 pub fn native() -> Native {
-    Native {
-        isa: Isa::best(),
-        exact: false,
-    }
+    Native::of(Target::native())
 }
 
 impl Native {
-    /// The kernels of a given level; `None` if the machine does not have it.
-    pub fn at(isa: Isa) -> Option<Native> {
-        (isa <= Isa::best()).then_some(Native { isa, exact: false })
+    /// The kernels that a target runs, which has no features that this machine lacks.
+    pub fn of(target: Target) -> Native {
+        Native {
+            isa: target.isa(),
+            exact: false,
+        }
     }
 
     /// The same kernels with (`true`) or without the promise that every convolution is the sum of its products, so that no faster

@@ -10,10 +10,10 @@
 
 pub mod narrow;
 
-use super::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::simd::{Avx2, Avx512};
 use super::simd::{Portable, Simd};
+use crate::target::Isa;
 
 /// What the accumulators start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

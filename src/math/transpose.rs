@@ -3,10 +3,10 @@
 //! Vectors of the source's contiguous dimension become vectors of the result's through register transposes of 8 x 8 (AVX2)
 //! or 4 x 4 elements of 4 bytes; other sizes go through tiles that fit the L1 cache.
 
-use super::isa::Isa;
 use super::pack::transpose4;
 use super::scratch::Shared;
 use crate::parallel::Pool;
+use crate::target::{Isa, Target};
 
 /// Elements of one chunk of a permutation, about.
 const CHUNK: usize = 16 * 1024;
@@ -251,7 +251,15 @@ unsafe fn copy_matrix<T: Copy + 'static>(
         if stride == 1 && rows == 1 {
             std::ptr::copy_nonoverlapping(src, dst, cols);
         } else if rows > 1 && std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>() {
-            transpose(Isa::best(), src.cast(), stride, cols, rows, dst.cast(), dst_row);
+            transpose(
+                Target::native().isa(),
+                src.cast(),
+                stride,
+                cols,
+                rows,
+                dst.cast(),
+                dst_row,
+            );
         } else {
             for r0 in (0..rows).step_by(SIDE) {
                 for c0 in (0..cols).step_by(SIDE) {

@@ -376,6 +376,14 @@ fn targets_give_the_same_results_with_their_own_instructions() {
     }
     assert!(ran_any || !is_v2(), "every target was skipped");
     assert_eq!(with("native", &["run", "examples/mlp.fxir", "x=rand:1"]).code, 0);
+    let ran = with("native-avx512f-avx2", &["run", &wide, "x=rand:1", "--check"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran = with("native+avx1024", &["run", &wide, "x=rand:1"]);
+    assert!(
+        ran.code == 2 && ran.err.contains("`avx1024` is not a feature"),
+        "{}",
+        ran.err
+    );
     let ran = with("pentium", &["run", "examples/mlp.fxir", "x=rand:1"]);
     assert!(ran.code == 2 && ran.err.contains("x86-64-v3"), "{}", ran.err);
 }

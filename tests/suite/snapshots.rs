@@ -90,7 +90,7 @@ fn stages(s: &mut Session, path: &str) -> Option<Vec<(&'static str, String)>> {
 
 /// The kernels in Cranelift's IR, in vectors of 16 bytes. Without fused multiplication it is another one.
 fn clif(kernels: &[fxc::internals::kernel::Kernel]) -> Option<String> {
-    if fxc::internals::math::Isa::best() == fxc::internals::math::Isa::Portable {
+    if fxc::internals::target::Target::native().isa() == fxc::internals::target::Isa::Portable {
         eprintln!("SKIPPED: this machine has no fused multiplication; the CLIF was not compared");
         return None;
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernel::python;
-use crate::math::Isa;
+use crate::target::{Isa, Target};
 
 /// `gelu(x + b)` over rows, with torch's exact gelu.
 fn bias_gelu() -> Kernel {
@@ -65,7 +65,7 @@ fn texts() {
         for (i, k) in kernels.iter().enumerate() {
             insta::assert_snapshot!(format!("kernel_{}_python", k.name), python::function(k));
             // Without fused multiplication the CLIF is another one.
-            if Isa::best() != Isa::Portable {
+            if Target::native().isa() != Isa::Portable {
                 insta::assert_snapshot!(format!("kernel_{}_clif", k.name), compiled.clif(i));
             }
         }

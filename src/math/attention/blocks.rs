@@ -3,12 +3,12 @@
 
 use super::row::{EndJob, RowsJob, end, scale, softmax};
 use crate::math::contract::{Attention, AttentionArgs, AttentionPlan, Mask};
-use crate::math::isa::Isa;
 use crate::math::matmul::dot::{self, DotJob};
 use crate::math::pack::pack_panel;
 use crate::math::scratch::{self, Scratch, Shared};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::types::DType;
 
 /// Keys of one block.

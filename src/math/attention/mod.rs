@@ -11,9 +11,9 @@ mod tests;
 
 use super::contract::{Attention, AttentionArgs, AttentionPlan, Mask, PlanError};
 use super::convert::{narrow_row, widen};
-use super::isa::Isa;
 use super::scratch::{self, Scratch, Shared};
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::types::DType;
 pub(super) use row::exp;
 

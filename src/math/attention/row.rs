@@ -216,7 +216,7 @@ per_isa! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::math::isa::Isa;
+    use crate::target::Isa;
 
     #[test]
     fn exponentials_are_exact_to_one_ulp() {

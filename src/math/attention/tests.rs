@@ -1,10 +1,10 @@
 //! Random attentions of every dtype, mask and layout against the reference.
 
 use super::super::contract::*;
-use super::super::isa::Isa;
 use super::super::reference::attention_ref;
 use super::plan;
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 use proptest::prelude::*;

@@ -3,10 +3,10 @@
 use super::plan_f32;
 use crate::math::contract::{Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError, Tail, Tile};
 use crate::math::convert::{narrow, widen};
-use crate::math::isa::Isa;
 use crate::math::scratch::{self, Shared};
 use crate::math::transpose::permute;
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::types::DType;
 
 /// A convolution of f16 or bf16: converted to f32, computed there, rounded once.

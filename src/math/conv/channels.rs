@@ -6,9 +6,9 @@ use super::strip::{Cut, Load, Output, Part, cut};
 use super::taps::{Job, kernel};
 use super::{Method, Operands};
 use crate::math::contract::{Conv, PlanError};
-use crate::math::isa::Isa;
 use crate::math::scratch;
 use crate::parallel::Pool;
+use crate::target::Isa;
 
 /// The method.
 pub struct Channels {

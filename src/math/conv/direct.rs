@@ -8,10 +8,10 @@ use super::row::{Row, bias_at};
 use super::strip::{Cut, Load, Output, Part, cut};
 use super::{Method, Operands};
 use crate::math::contract::{Conv, PlanError};
-use crate::math::isa::Isa;
 use crate::math::scratch;
 use crate::math::tile::Kernels;
 use crate::parallel::Pool;
+use crate::target::Isa;
 
 /// Pixels of a row when all pixels of an image form one line, and of a piece of a long row.
 const FLAT_ROW: usize = 112;

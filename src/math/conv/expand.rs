@@ -12,10 +12,10 @@ use super::channels::{Band, Channels};
 use super::direct::Direct;
 use super::{Parameters, check};
 use crate::math::contract::{Conv, ConvConstants, Expansion, ExpansionArgs, ExpansionPlan, PlanError, Tail, Tile};
-use crate::math::isa::Isa;
 use crate::math::scratch::{self, Shared};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
+use crate::target::Isa;
 
 /// Bytes of a band: a quarter of a 1 MB L2 cache, beside weights and the input.
 const BAND: usize = 256 << 10;

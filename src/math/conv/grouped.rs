@@ -8,11 +8,11 @@ use super::row::{Row, bias_at};
 use super::strip::{Load, Output, Part, cut};
 use super::{Method, Operands};
 use crate::math::contract::{Conv, PlanError};
-use crate::math::isa::Isa;
 use crate::math::scratch;
 use crate::math::tile::narrow::PIXEL;
 use crate::math::tile::{Kernels, TileFn};
 use crate::parallel::Pool;
+use crate::target::Isa;
 
 /// Channels of input that are copied at once, at least: a cache line.
 const LINE: usize = PIXEL;

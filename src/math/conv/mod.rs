@@ -36,9 +36,9 @@ mod transposed;
 mod winograd;
 
 use super::contract::{Constant, Conv, ConvArgs, ConvConstants, ConvPlan, Layout, PlanError};
-use super::isa::Isa;
 use super::matmul::packed::aligned;
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::tensor::AlignedBytes;
 use crate::types::DType;
 use std::sync::Arc;

@@ -3,11 +3,12 @@
 //! Copying costs about 1 / (output channels * taps) of the work and frees the kernels of every test for the border.
 
 use crate::math::contract::{Conv, Layout, PlanError};
-use crate::math::isa::{Isa, per_isa};
+use crate::math::isa::per_isa;
 use crate::math::scratch::{self, Shared};
 use crate::math::simd::Simd;
 use crate::math::transpose::transpose;
 use crate::parallel::Pool;
+use crate::target::Isa;
 
 /// Bytes of padded input to prepare at once: what stays in the last-level cache until it is used.
 const AT_ONCE: usize = 4 << 20;

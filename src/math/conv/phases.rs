@@ -9,10 +9,10 @@ use super::row::{Row, bias_at};
 use super::strip::{Cut, Load, cut};
 use super::{Method, Operands};
 use crate::math::contract::{Conv, PlanError};
-use crate::math::isa::Isa;
 use crate::math::scratch;
 use crate::math::tile::Kernels;
 use crate::parallel::Pool;
+use crate::target::Isa;
 
 /// The most phases.
 const PHASES: usize = 64;

@@ -2,10 +2,11 @@
 
 use super::{Method, Operands};
 use crate::math::contract::{Conv, Layout, Tile};
-use crate::math::isa::{Isa, per_isa};
+use crate::math::isa::per_isa;
 use crate::math::scratch;
 use crate::math::simd::Simd;
 use crate::parallel::Pool;
+use crate::target::Isa;
 
 /// The least width of the output for which rows fill vectors well enough.
 const NARROWEST: usize = 24;

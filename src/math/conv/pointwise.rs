@@ -4,9 +4,9 @@ use super::{bias_of, constant_bias};
 use crate::math::contract::{
     Addend, BatchDim, Conv, ConvArgs, ConvConstants, ConvPlan, Layout, MatMul, MatMulArgs, MatMulConstants, MatMulPlan,
 };
-use crate::math::isa::Isa;
 use crate::math::matmul::native::F32Plan;
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::types::DType;
 
 /// A plan of such a convolution.

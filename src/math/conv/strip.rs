@@ -6,9 +6,9 @@
 
 use super::Operands;
 use crate::math::contract::{Conv, Layout, Tile};
-use crate::math::isa::Isa;
 use crate::math::scratch::{self, Scratch};
 use crate::math::transpose::transpose;
+use crate::target::Isa;
 
 /// The output of a convolution.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! Random convolutions of every kind, dtype, layout and level against the reference.
 
 use super::super::contract::*;
-use super::super::isa::Isa;
 use super::super::reference::conv_ref;
 use super::plan;
 use crate::parallel::Pool;
+use crate::target::{Isa, Target};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 use proptest::prelude::*;
@@ -366,7 +366,7 @@ fn tails_see_every_element_once() {
             };
             let c = &case.conv;
             let (x, w, b) = operands(&case);
-            let plain = run(&case, Isa::best(), &pool, &x, &w, b.as_ref(), None);
+            let plain = run(&case, Target::native().isa(), &pool, &x, &w, b.as_ref(), None);
             let seen = std::sync::atomic::AtomicUsize::new(0);
             if c.dtype != DType::F32 {
                 continue;
@@ -375,7 +375,7 @@ fn tails_see_every_element_once() {
                 call: place,
                 context: (&raw const seen).cast(),
             };
-            let got = run(&case, Isa::best(), &pool, &x, &w, b.as_ref(), Some(tail));
+            let got = run(&case, Target::native().isa(), &pool, &x, &w, b.as_ref(), Some(tail));
             assert_eq!(seen.into_inner(), got.numel());
             let pixels = got.numel() / (c.batch * c.out_channels);
             for i in 0..got.numel() {
@@ -430,7 +430,7 @@ fn illegal_parameters_are_refused() {
         },
     ] {
         assert!(
-            plan(Isa::best(), true, &bad, ConvConstants::default()).is_err(),
+            plan(Target::native().isa(), true, &bad, ConvConstants::default()).is_err(),
             "{bad:?}"
         );
     }
@@ -439,7 +439,7 @@ fn illegal_parameters_are_refused() {
         bias: None,
     };
     assert_eq!(
-        plan(Isa::best(), true, &good, short).err(),
+        plan(Target::native().isa(), true, &good, short).err(),
         Some(PlanError::Constant { need: 576, got: 8 })
     );
 }

@@ -8,10 +8,10 @@ use crate::math::contract::{
     BatchDim, Constant, Conv, ConvArgs, ConvConstants, ConvPlan, MatMul, MatMulArgs, MatMulConstants, MatMulPlan,
     PlanError, Tile,
 };
-use crate::math::isa::Isa;
 use crate::math::matmul::native::F32Plan;
 use crate::math::scratch::{self, Shared};
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::types::DType;
 
 /// Elements of a block's product, about (4 MB).

@@ -4,9 +4,9 @@ use super::native::F32Plan;
 use super::{Offsets, Rect, run_tail};
 use crate::math::contract::{MatMul, MatMulArgs, MatMulConstants, MatMulPlan};
 use crate::math::convert::{self, widen};
-use crate::math::isa::Isa;
 use crate::math::scratch::{self, Shared};
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::types::DType;
 
 /// A plan of a 16-bit product.

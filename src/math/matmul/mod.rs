@@ -14,7 +14,7 @@ pub(crate) mod packed;
 mod tests;
 
 use super::contract::{Constant, MatMul, MatMulConstants, MatMulPlan, PlanError, Tail, Tile};
-use super::isa::Isa;
+use crate::target::Isa;
 use crate::types::DType;
 
 /// Plans a product for the instruction set `isa`, which the machine must have.

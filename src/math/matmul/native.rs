@@ -9,11 +9,11 @@ use super::grid::{self, Grid, Shape};
 use super::packed::Packed;
 use super::{Offsets, Rect, dot, run_tail};
 use crate::math::contract::{Addend, Constant, MatMul, MatMulArgs, MatMulConstants, MatMulPlan, Tail};
-use crate::math::isa::Isa;
 use crate::math::pack::pack_panel;
 use crate::math::scratch::{self, Shared};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
+use crate::target::Isa;
 
 /// A plan of an f32 product.
 pub(crate) struct F32Plan {

@@ -1,10 +1,10 @@
 //! Random products of every dtype, layout, level and operand kind against the reference.
 
 use super::super::contract::*;
-use super::super::isa::Isa;
 use super::super::reference::matmul_ref;
 use super::plan;
 use crate::parallel::Pool;
+use crate::target::{Isa, Target};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::DType;
 use proptest::prelude::*;
@@ -305,7 +305,7 @@ fn tails_see_every_element_once() {
             a: (constant == 1).then(|| a.bytes().into()),
             b: (constant == 2).then(|| b.bytes().into()),
         };
-        let plan = plan(Isa::best(), &desc, constants).expect("a plan");
+        let plan = plan(Target::native().isa(), &desc, constants).expect("a plan");
         let mut out = Tensor::zeros(DType::F32, &[2, m, n]);
         let seen = std::sync::atomic::AtomicUsize::new(0);
         let args = MatMulArgs {

@@ -12,10 +12,11 @@ mod tests;
 mod weight;
 
 use super::contract::{Cell, Constant, PlanError, Recurrent, RecurrentArgs, RecurrentConstants, RecurrentPlan};
-use super::isa::{Isa, per_isa};
+use super::isa::per_isa;
 use super::scratch::{self, Shared};
 use super::simd::Simd;
 use crate::parallel::Pool;
+use crate::target::Isa;
 use crate::tensor::AlignedBytes;
 use std::sync::Arc;
 use weight::Matrix;

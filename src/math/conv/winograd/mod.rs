@@ -18,10 +18,10 @@ use super::padded::Padded;
 use super::strip::{Output, Part, Strip};
 use super::{Method, Operands, panels};
 use crate::math::contract::{Conv, PlanError};
-use crate::math::isa::Isa;
 use crate::math::scratch::{self, Shared};
 use crate::math::tile::{Init, Kernels, ONE_SEGMENT, TileJob, Tiles};
 use crate::parallel::Pool;
+use crate::target::Isa;
 use transform::{Back, Forth, Fresh, Weights};
 
 /// Bytes of transformed input of one block: with its results it stays in a 1 MB L2 cache.

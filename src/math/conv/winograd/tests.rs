@@ -3,9 +3,9 @@
 use super::super::direct::Direct;
 use super::super::{ConvPlan, F32Plan, Method};
 use super::{Way, Winograd, extra, way};
-use crate::math::Isa;
 use crate::math::contract::{Activation, Conv, ConvArgs, ConvConstants, Layout};
 use crate::parallel::Pool;
+use crate::target::{Isa, Target};
 use proptest::prelude::*;
 
 const CASES: u32 = if cfg!(debug_assertions) { 20 } else { 300 };
@@ -136,7 +136,7 @@ fn errors_are_those_documented() {
         ((2, true), 6e-7),
         ((4, true), 2e-6),
     ] {
-        let got = run(Isa::best(), &conv, side, &Pool::new(1), &x, &w, &[]);
+        let got = run(Target::native().isa(), &conv, side, &Pool::new(1), &x, &w, &[]);
         let error = rms(&mut got.iter().zip(&want).map(|(&y, z)| y as f64 - z)) / size;
         assert!(error < most, "side {side:?}: {error:e}");
         println!("side {side:?}: {error:e}");
@@ -183,10 +183,10 @@ fn packed_weights_are_as_large_as_said_or_shared_by_sizes() {
                 batch,
                 ..Conv::new2d(channels, channels, [size, size], [3, 3])
             };
-            let plain = Direct::new(Isa::best(), &conv).expect("a plan");
+            let plain = Direct::new(Target::native().isa(), &conv).expect("a plan");
             let Some(way) = way(&conv, room) else { continue };
             assert_eq!(way.fresh, !room);
-            let method = Winograd::new(Isa::best(), &conv, way).expect("a plan");
+            let method = Winograd::new(Target::native().isa(), &conv, way).expect("a plan");
             let more = method.packed_len() - plain.packed_len();
             match room {
                 // Panels are filled up with zeros.

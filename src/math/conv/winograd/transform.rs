@@ -5,8 +5,9 @@
 //! square error at twice that of a plain sum of products in f32, where the usual 0, ±1, ±2 give four times. `F(2, 3)` is a
 //! little more accurate than the plain sum, because it adds fewer products.
 
-use crate::math::isa::{Isa, per_isa};
+use crate::math::isa::per_isa;
 use crate::math::simd::Simd;
+use crate::target::Isa;
 
 /// The smaller point of `F(4, 3)`, √½.
 const A: f64 = std::f64::consts::FRAC_1_SQRT_2;

@@ -1,4 +1,4 @@
-//! Rows ahead: what a row kernel asks the memory for while it works on a row that is in the cache.
+//! Prefetches: a row kernel asks for the next row while it works on a row that is in the cache.
 //!
 //! A softmax or a norm reads a row from memory once, then once or twice more from the first cache, and writes it past the caches; after
 //! that the processor does not run ahead to the next row by itself. The second reading of a row therefore asks for the next row, line by
@@ -21,7 +21,7 @@ const LARGE: usize = 1 << 20;
 const LINE: usize = 64;
 
 /// Loads that are a row's second reading, with the distance of the next row in bytes.
-pub(super) fn ahead(k: &Kernel) -> HashMap<Value, i64> {
+pub(super) fn prefetches(k: &Kernel) -> HashMap<Value, i64> {
     let mut out = HashMap::new();
     let Some(rows) = k.parallel_loop().filter(|l| !l.vector && may_stream(k)) else {
         return out;

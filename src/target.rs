@@ -1,0 +1,281 @@
+//! Processors as sets of features.
+//!
+//! A [`Target`] is the set of features that code may use. Everything else follows from the set: the instruction set that the
+//! hand-written kernels of [`math`](crate::math) run in ([`Target::isa`]), the width of the vectors that generated code has, and
+//! Cranelift's flags. This is the only file that asks the processor what it has.
+//!
+//! Sets are only partly ordered: a processor may have AVX-512 VNNI without AVX-512 BF16, or the reverse. So code asks for the features
+//! that it needs, never for "at least" a level.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+macro_rules! features {
+    ($($feature:ident $name:tt $shown:literal $cranelift:expr;)*) => {
+        /// A feature of a processor that code can need.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "the names are the vendors'")]
+        #[repr(u8)]
+        pub enum Feature {
+            $($feature),*
+        }
+
+        impl Feature {
+            /// All of them.
+            pub const ALL: &[Feature] = &[$(Feature::$feature),*];
+
+            /// Rust's name of the feature, which `--target` takes too.
+            pub fn name(self) -> &'static str {
+                match self { $(Feature::$feature => $name),* }
+            }
+
+            /// The vendor's name, for messages.
+            pub fn shown(self) -> &'static str {
+                match self { $(Feature::$feature => $shown),* }
+            }
+
+            /// Cranelift's flag, if Cranelift has code for it.
+            pub fn cranelift(self) -> Option<&'static str> {
+                match self { $(Feature::$feature => $cranelift),* }
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            fn is_detected(self) -> bool {
+                match self { $(Feature::$feature => is_x86_feature_detected!($name)),* }
+            }
+
+            #[cfg(not(target_arch = "x86_64"))]
+            fn is_detected(self) -> bool {
+                false
+            }
+        }
+    };
+}
+
+features! {
+    Sse3 "sse3" "SSE3" Some("has_sse3");
+    Ssse3 "ssse3" "SSSE3" Some("has_ssse3");
+    Sse41 "sse4.1" "SSE4.1" Some("has_sse41");
+    Sse42 "sse4.2" "SSE4.2" Some("has_sse42");
+    Popcnt "popcnt" "POPCNT" Some("has_popcnt");
+    Avx "avx" "AVX" Some("has_avx");
+    Avx2 "avx2" "AVX2" Some("has_avx2");
+    Fma "fma" "FMA" Some("has_fma");
+    F16c "f16c" "F16C" None;
+    Bmi1 "bmi1" "BMI1" Some("has_bmi1");
+    Bmi2 "bmi2" "BMI2" Some("has_bmi2");
+    Lzcnt "lzcnt" "LZCNT" Some("has_lzcnt");
+    Avx512F "avx512f" "AVX-512 F" Some("has_avx512f");
+    Avx512Dq "avx512dq" "AVX-512 DQ" Some("has_avx512dq");
+    Avx512Vl "avx512vl" "AVX-512 VL" Some("has_avx512vl");
+    Avx512Bw "avx512bw" "AVX-512 BW" None;
+    Avx512Cd "avx512cd" "AVX-512 CD" None;
+    Avx512Vnni "avx512vnni" "AVX-512 VNNI" None;
+    Avx512Bf16 "avx512bf16" "AVX-512 BF16" None;
+    Avx512Fp16 "avx512fp16" "AVX-512 FP16" None;
+}
+
+use Feature::*;
+
+/// What the micro-architecture levels of x86-64 add to the level before, by their names.
+const LEVELS: [(&str, &[Feature]); 3] = [
+    ("x86-64-v2", &[Sse3, Ssse3, Sse41, Sse42, Popcnt]),
+    ("x86-64-v3", &[Avx, Avx2, Fma, F16c, Bmi1, Bmi2, Lzcnt]),
+    ("x86-64-v4", &[Avx512F, Avx512Dq, Avx512Vl, Avx512Bw, Avx512Cd]),
+];
+
+/// An instruction set that kernels are written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// What every machine has; the Rust compiler vectorises for its baseline.
+    Portable,
+    /// x86-64 with AVX2 and FMA: 8 lanes of f32, 16 registers.
+    Avx2,
+    /// x86-64 with AVX-512 F, DQ and VL: 16 lanes of f32, 32 registers, masks.
+    Avx512,
+}
+
+impl Isa {
+    /// All of them, the widest vectors first: a target uses the first whose features it has.
+    const BY_PREFERENCE: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Portable];
+
+    /// The features that its code needs.
+    fn needs(self) -> &'static [Feature] {
+        match self {
+            Isa::Portable => &[],
+            Isa::Avx2 => &[Avx2, Fma],
+            Isa::Avx512 => &[Avx2, Fma, Avx512F, Avx512Dq, Avx512Vl],
+        }
+    }
+
+    /// Every instruction set that this machine can run, the narrowest vectors first.
+    pub fn available() -> Vec<Isa> {
+        let all = Isa::BY_PREFERENCE.into_iter().rev();
+        all.filter(|isa| Target::native().has_all(isa.needs())).collect()
+    }
+
+    /// Lanes of f32 in one vector.
+    pub fn lanes(self) -> usize {
+        match self {
+            Isa::Portable => 4,
+            Isa::Avx2 => 8,
+            Isa::Avx512 => 16,
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Isa::Portable => "portable",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+        })
+    }
+}
+
+/// The features that code may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// A bit for each feature, by its number.
+    features: u32,
+}
+
+impl Target {
+    /// All that this machine has.
+    pub fn native() -> Target {
+        static NATIVE: OnceLock<Target> = OnceLock::new();
+        *NATIVE.get_or_init(|| {
+            let found = Feature::ALL.iter().copied().filter(|f| f.is_detected());
+            found.fold(Target::default(), Target::with)
+        })
+    }
+
+    /// The target that a text names: `native` or a level of x86-64 (`x86-64-v3`), then features to add or leave out
+    /// (`x86-64-v4+avx512bf16`, `native-avx512f`). The error says what is wrong with it, or what this machine lacks of it.
+    pub fn parse(text: &str) -> Result<Target, String> {
+        let base = ["native"].into_iter().chain(LEVELS.iter().map(|l| l.0));
+        let base = base.into_iter().find(|b| text.starts_with(b));
+        let base = base.ok_or("the targets are x86-64-v2, x86-64-v3, x86-64-v4 and native")?;
+        let mut target = Target::level(base);
+        let mut rest = &text[base.len()..];
+        while let Some(sign) = rest.chars().next() {
+            let word = rest[sign.len_utf8()..].split(['+', '-']).next().unwrap_or_default();
+            let feature = Feature::ALL.iter().find(|f| f.name() == word);
+            target = match (sign, feature) {
+                ('+', Some(&f)) => target.with(f),
+                ('-', Some(&f)) => target.without(f),
+                _ => return Err(unknown_feature(&rest[sign.len_utf8()..])),
+            };
+            rest = &rest[sign.len_utf8() + word.len()..];
+        }
+        match Target::native().lacks(target) {
+            Some(feature) => Err(format!("this machine has no {}", feature.shown())),
+            None => Ok(target),
+        }
+    }
+
+    /// The native target, or the features of a level and of those before it.
+    fn level(name: &str) -> Target {
+        match LEVELS.iter().position(|l| l.0 == name) {
+            Some(i) => {
+                let features = LEVELS[..=i].iter().flat_map(|l| l.1);
+                features.fold(Target::default(), |t, &f| t.with(f))
+            }
+            None => Target::native(),
+        }
+    }
+
+    /// With one more feature.
+    pub fn with(self, feature: Feature) -> Target {
+        Target {
+            features: self.features | 1 << feature as u8,
+        }
+    }
+
+    /// Without a feature.
+    pub fn without(self, feature: Feature) -> Target {
+        Target {
+            features: self.features & !(1 << feature as u8),
+        }
+    }
+
+    /// Whether it has the feature.
+    pub fn has(self, feature: Feature) -> bool {
+        self.features & 1 << feature as u8 != 0
+    }
+
+    fn has_all(self, features: &[Feature]) -> bool {
+        features.iter().all(|&f| self.has(f))
+    }
+
+    /// Its features.
+    pub fn features(self) -> impl Iterator<Item = Feature> {
+        Feature::ALL.iter().copied().filter(move |&f| self.has(f))
+    }
+
+    /// A feature of `other` that this target has not.
+    fn lacks(self, other: Target) -> Option<Feature> {
+        other.features().find(|&f| !self.has(f))
+    }
+
+    /// The instruction set of the kernels that it runs.
+    pub fn isa(self) -> Isa {
+        let all = Isa::BY_PREFERENCE.into_iter();
+        all.into_iter()
+            .find(|isa| self.has_all(isa.needs()))
+            .unwrap_or(Isa::Portable)
+    }
+}
+
+fn unknown_feature(word: &str) -> String {
+    let names: Vec<&str> = Feature::ALL.iter().map(|f| f.name()).collect();
+    format!(
+        "`{word}` is not a feature: after the target, `+` and `-` take {}",
+        names.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_runs_the_widest_kernels_whose_features_it_has() {
+        let v3 = Target::level("x86-64-v3");
+        let v4 = Target::level("x86-64-v4");
+        assert_eq!((v3.isa(), v4.isa()), (Isa::Avx2, Isa::Avx512));
+        assert_eq!(v4.without(Avx512Vl).isa(), Isa::Avx2);
+        assert_eq!(v4.without(Avx2).isa(), Isa::Portable);
+        assert_eq!(v3.with(Avx512F).isa(), Isa::Avx2);
+        assert_eq!(Target::default().isa(), Isa::Portable);
+    }
+
+    #[test]
+    fn targets_are_compared_as_sets() {
+        let v2 = Target::level("x86-64-v2");
+        let (vnni, bf16) = (v2.with(Avx512Vnni), v2.with(Avx512Bf16));
+        assert_eq!(
+            (vnni.lacks(bf16), bf16.lacks(vnni)),
+            (Some(Avx512Bf16), Some(Avx512Vnni))
+        );
+        assert_eq!(vnni.lacks(v2), None);
+    }
+
+    #[test]
+    fn texts_name_targets() {
+        assert_eq!(Target::parse("native"), Ok(Target::native()));
+        let without = Target::parse("native-avx512f-avx2").unwrap();
+        assert!(!without.has(Avx512F) && without.isa() == Isa::Portable);
+        assert!(Target::parse("x86-64-v9").unwrap_err().contains("x86-64-v3"));
+        assert!(Target::parse("native+avx9").unwrap_err().contains("`avx9`"));
+        assert!(Target::parse("native+").unwrap_err().contains("avx2"));
+        assert!(Target::parse("native!é").is_err());
+    }
+
+    #[test]
+    fn the_portable_kernels_are_always_there() {
+        assert_eq!(Isa::available()[0], Isa::Portable);
+        assert!(Isa::available().contains(&Target::native().isa()));
+    }
+}
