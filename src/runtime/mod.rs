@@ -11,6 +11,8 @@ mod profile;
 mod shared;
 mod steps;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use executable::{Executable, Options, Routine, Routines, RunError};
 pub use profile::{Profile, ProfileRow};
