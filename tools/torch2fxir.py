@@ -421,6 +421,11 @@ def drops(module):
     return getattr(module, "dropout", 0.0) not in (0.0, 0)
 
 
+def averages(module):
+    """Whether it keeps the means of its statistics over all batches."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats and module.momentum is None
+
+
 def constructor(module):
     """`Linear(in_features=3, out_features=4)`: arguments that are torch's defaults are left out."""
     cls = module_class(module)
@@ -449,7 +454,7 @@ def constructor(module):
             continue
         if default is inspect.Parameter.empty or type(v) is not type(default) or v != default:
             out.append(f"{name}={literal(v)}")
-    if module.training and drops(module):
+    if module.training and (drops(module) or averages(module)):
         out.append("training=True")
     return f"{cls.__name__}({', '.join(out)})"
 
@@ -741,12 +746,12 @@ class GraphWriter:
             self.file.tensor(f"{name}.{a}", t, "param" if isinstance(t, nn.Parameter) else "buffer")
             return self.extra(re.sub(r"[^A-Za-z0-9_]", "_", f"p_{name}_{a}"), f"get_attr {path(f'{name}.{a}')}")
 
+        if averages(module):
+            return None  # the module's own call counts the batches
         weight, bias = attr("weight"), attr("bias")
         if not module.track_running_stats or module.running_mean is None:
             return (f"call_function torch.nn.functional.batch_norm({args}, None, None, {weight}, {bias}, True, 0.1, "
                     f"{literal(module.eps)})")
-        if module.momentum is None:
-            raise Unsupported("batch normalisation with a cumulative average in training mode")
         mean, var, count = attr("running_mean"), attr("running_var"), attr("num_batches_tracked")
         self.extra("count", f"call_method add_({count}, 1)")
         return (f"call_function torch.nn.functional.batch_norm({args}, {mean}, {var}, {weight}, {bias}, True, "

@@ -169,10 +169,23 @@ impl Binder<'_> {
             tensors,
             path,
         };
-        let call = modules::expand(m.constructed(), inputs, names, &below).ok()?;
-        let sources = call.args.iter().chain(call.kwargs.iter().map(|(_, s)| s));
-        let attrs = sources.flat_map(modules::Source::attributes);
-        Some(attrs.map(|a| format!("{path}.{a}").into()).collect())
+        let reads = |module| -> Option<Vec<Arc<str>>> {
+            let call = modules::expand(module, inputs, names, &below).ok()?;
+            let sources = call.args.iter().chain(call.kwargs.iter().map(|(_, s)| s));
+            let attrs = sources.flat_map(modules::Source::attributes);
+            Some(attrs.map(|a| format!("{path}.{a}").into()).collect())
+        };
+        let own = m.constructed();
+        let mut found = reads(own)?;
+        // Of what training alone reads, the module keeps what there is.
+        let training = [own.kwargs, &[(modules::TRAINING.into(), Val::Bool(true))]].concat();
+        let trained = modules::Constructed {
+            kwargs: &training,
+            ..own
+        };
+        let more = modules::trains(own.class).then(|| reads(trained)).flatten();
+        found.extend(more.into_iter().flatten().filter(|a| tensors.contains_key(&**a)));
+        Some(found)
     }
 
     fn fill(&mut self, file: &mut TensorFile) {

@@ -4,7 +4,7 @@
 //! modules, whatever their spelling, become a row of the op table with one argument per parameter.
 
 use super::call::has_unknown;
-use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, declared_attribute, refs, tensor_of};
+use super::resolved::{Callee, Operand, Resolved, arg_type, attribute_type, declared_attribute, refs, weight_of};
 use super::{report, unknown};
 use crate::diag::{Code, Diagnostic};
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
@@ -325,7 +325,7 @@ fn module_call(module: &GraphModule, graph: &Graph, node: NodeId, given: Resolve
         let sizes = call.sizes.iter().find(|(n, _)| &**n == name);
         let ty = match (declared_attribute(module, &at), sizes) {
             (Some(ty), _) => ty,
-            (None, Some((_, sizes))) => tensor_of(dtype, sizes),
+            (None, Some((_, sizes))) => weight_of(dtype, sizes),
             (None, None) => attribute_type(module, &at),
         };
         (at, ty)

@@ -243,11 +243,16 @@ fn implied_attribute(module: &GraphModule, path: &str) -> Option<Type> {
         .into_iter()
         .find_map(|i| Some((module.modules.get(&path[..i])?, &path[i + 1..])))?;
     let sizes = op::modules::attribute_sizes(decl.constructed(), name)?;
-    Some(tensor_of(DType::F32, &sizes))
+    Some(weight_of(DType::F32, &sizes))
+}
+
+/// The type of a module's weight; one without dims is a counter.
+pub(super) fn weight_of(dtype: DType, sizes: &[i64]) -> Type {
+    tensor_of(if sizes.is_empty() { DType::I64 } else { dtype }, sizes)
 }
 
 /// The type of a tensor of known sizes.
-pub(super) fn tensor_of(dtype: DType, sizes: &[i64]) -> Type {
+fn tensor_of(dtype: DType, sizes: &[i64]) -> Type {
     Val::Leaf(TensorType {
         dtype,
         shape: Some(sizes.iter().map(|&n| Dim::Const(n)).collect()),

@@ -216,6 +216,36 @@ fn missing_types_are_the_reason_that_is_stated() {
     );
 }
 
+/// Without a momentum, running statistics are means over all batches, which the module counts.
+#[test]
+fn statistics_without_momentum_are_means_over_all_batches() {
+    let dir = Dir::new("cumulative");
+    let text = |count: &str| {
+        format!(
+            "module bn = BatchNorm1d(1, momentum=None, affine=False, training=True)\nconst bn.running_mean : f32[1] = [7.0]\n\
+             const bn.running_var : f32[1] = [2.0]\n{count}%x : f32[2, 1] = placeholder x\n%y = call_module bn(%x)\noutput %y\n"
+        )
+    };
+    let counted = dir.file("bn.fxir", &text("const bn.num_batches_tracked : i64[] = 3\n"));
+    let ran = fxc(&["run", &counted, "x=arange", "--repeat", "2"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    // Of the batch, the mean is 0.5 and the variance that divides by one less 0.5: (7 * 3 + 0.5 * 2) / 5, (2 * 3 + 0.5 * 2) / 5.
+    for (name, want) in [
+        ("num_batches_tracked", "5"),
+        ("running_mean", "4.4"),
+        ("running_var", "1.4"),
+    ] {
+        let line = ran.out.lines().find(|l| l.starts_with(&format!("buffer.bn.{name}")));
+        assert!(
+            line.is_some_and(|l| l.ends_with(&format!(" {want}"))),
+            "{name}: {}",
+            ran.out
+        );
+    }
+    let ran = fxc(&["run", &dir.file("unknown.fxir", &text("")), "x=arange"]);
+    assert!(ran.err.contains("`num_batches_tracked`"), "{}", ran.err);
+}
+
 #[test]
 fn training_mode_is_said_and_set() {
     let dir = Dir::new("training");

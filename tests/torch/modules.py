@@ -3,10 +3,11 @@
 
 Each module is traced as one node, written by tools/torch2fxir.py and run compiled and interpreted; results must be PyTorch's
 within 1e-5 of their greatest magnitude. Classes that torch2fxir writes as graphs (those of transformers) are also written
-as modules by hand. A class of the table (`fxc ops`) without a case is a finding. Exit code 1 if there is one. Needs torch,
+as modules by hand. Batch normalisation is also run in training, batch after batch. A class of the table (`fxc ops`) without a case is a finding. Exit code 1 if there is one. Needs torch,
 torchvision, timm, numpy, safetensors; without them nothing is checked.
 """
 import argparse
+import itertools
 import json
 import os
 import re
@@ -305,6 +306,37 @@ def check(fxc, module, inputs, tmp):
         yield " ".join(["by hand", *flags]), differs(fxc, want, tmp, flags)
 
 
+def in_training(fxc):
+    """What differs in three batches in training: the results, and the statistics that a run hands to the next."""
+    shapes = {nn.BatchNorm1d: (4, 3), nn.BatchNorm2d: (4, 3, 5, 5), nn.BatchNorm3d: (2, 3, 4, 3, 3)}
+    for cls, momentum, form in itertools.product(shapes, (None, 0.3), ("printed", "torch2fxir")):
+        model = nn.Sequential(cls(3, momentum=momentum)).train()
+        gm = torch.fx.symbolic_trace(model)
+        with tempfile.TemporaryDirectory() as tmp:
+            inputs, state, out = (os.path.join(tmp, f"{n}.safetensors") for n in ("in", "state", "out"))
+            weights = os.path.join(tmp, "m.safetensors")
+            if form == "printed":
+                save_file({k: t.clone() for k, t in model.state_dict().items()}, weights)
+                with open(os.path.join(tmp, "m.txt"), "w") as f:
+                    f.write(f"Sequential(\n  (0): {model[0]}\n)\n\n\n{gm.code}")
+                run = [fxc, "run", os.path.join(tmp, "m.txt"), "--training", "--weights", weights]
+            else:
+                torch2fxir.write(gm, os.path.join(tmp, "m.fxir"))
+                run = [fxc, "run", os.path.join(tmp, "m.fxir")]
+            run += ["--inputs", inputs, "--outputs", out, "--save-state", state]
+            for turn in range(3):
+                x = torch.randn(shapes[cls]) * (turn + 1)
+                save_file({"input_1": x}, inputs)
+                want = {"output.0": model(x)} | {f"buffer.0.{k}": t for k, t in model[0].named_buffers()}
+                p = subprocess.run([*run, *(["--state", state] if turn else [])], capture_output=True, text=True)
+                what = p.stderr[:300] if p.returncode else None
+                if not what:
+                    got = load_file(out) | load_file(state)
+                    what = next((k for k, t in want.items()
+                                 if k not in got or got[k].dtype != t.dtype or not torch.allclose(got[k], t, rtol=1e-5, atol=1e-6)), None)
+                yield f"{model[0]} {form} in training, batch {turn + 1}", what
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--fxc", default="target/debug/fxc")
@@ -320,6 +352,11 @@ def main():
                 checked += 1
                 if what:
                     findings.append(f"{module} {how}: {what}")
+    if re.search(a.only, "BatchNorm"):
+        for case, what in in_training(a.fxc):
+            checked += 1
+            if what:
+                findings.append(f"{case}: {what}")
     print(f"{checked - len(findings)} of {checked} results are PyTorch's")
     table = json.loads(subprocess.run([a.fxc, "ops", "--format", "json"], capture_output=True, check=True).stdout)
     lacking = {m.split("(")[0] for row in table for m in row["modules"]} - classes

@@ -90,7 +90,7 @@ pub(super) fn check_values(
     if attributes.clone().next().is_some() {
         check_device(form, args, kwargs)?;
     }
-    let shapes = attributes.filter_map(|a| sizes::negative(&a.sizes, given));
+    let shapes = attributes.filter_map(|a| sizes::negative(a.sizes.as_deref()?, given));
     match shapes.into_iter().next() {
         None => Ok(()),
         Some(shape) => {

@@ -57,8 +57,8 @@ pub(super) enum Expr {
 pub(super) struct Attr {
     pub(super) name: &'static str,
     pub(super) need: Need,
-    /// Its sizes; none are declared of what only a file of weights can tell.
-    pub(super) sizes: Vec<Size>,
+    /// Its sizes, if they are declared: of some, only a file of weights can tell. No sizes are those of a counter.
+    pub(super) sizes: Option<Vec<Size>>,
 }
 
 /// Which attributes a part has; `*` in a path stands for the part's number.
@@ -76,6 +76,8 @@ pub(super) enum Need {
     /// If the weights have it. Where nothing is known of the weights, if these conditions hold.
     IfThere(Option<Vec<Condition>>),
     When(Vec<Condition>),
+    /// If these conditions hold, and nothing is known of the weights or they have it.
+    Where(Vec<Condition>),
 }
 
 /// `bias`, or `not kdim`: whether a constructor parameter is something.
@@ -221,19 +223,21 @@ fn maybe(name: &'static str) -> (&'static str, bool) {
 
 /// `weight`, `weight?`, `bias[out_features] if bias and …`; `known` tells the constructor's parameters.
 fn attribute(a: &'static str, known: impl Fn(&str) -> bool) -> Result<Expr, String> {
-    let (a, when) = match a.split_once(" if ") {
-        Some((a, when)) => (a, Some(conditions(when, &known)?)),
-        None => (a, None),
+    let (a, when, only_where) = match (a.split_once(" if "), a.split_once(" where ")) {
+        (Some((a, when)), _) => (a, Some(conditions(when, &known)?), false),
+        (None, Some((a, when))) => (a, Some(conditions(when, &known)?), true),
+        (None, None) => (a, None, false),
     };
     let (name, sizes) = match a.trim().split_once('[') {
         Some((name, sizes)) => {
             let sizes = sizes.strip_suffix(']').ok_or("expected `]` behind sizes")?;
             let sizes = pieces(sizes).into_iter().map(|s| Size::parse(s, &known));
-            (name, sizes.collect::<Result<_, _>>()?)
+            (name, Some(sizes.collect::<Result<_, _>>()?))
         }
-        None => (a.trim(), vec![]),
+        None => (a.trim(), None),
     };
     let (name, need) = match (maybe(name), when) {
+        ((name, true), Some(when)) if only_where => (name, Need::Where(when)),
         ((name, true), when) => (name, Need::IfThere(when)),
         ((name, false), Some(when)) => (name, Need::When(when)),
         ((name, false), None) => (name, Need::Always),

@@ -13,9 +13,10 @@
 //!   keyword argument `mask`;
 //! * `@weight`: the module's attribute; `@weight?` may be missing; `@bias if bias` is there when the constructor's
 //!   arguments say so (`and` joins several, `not kdim` is one) and is `None` otherwise; `@bias? if bias` is there if the weights
-//!   have it, or, where nothing is known of them, if the constructor's arguments say so;
+//!   have it, or, where nothing is known of them, if the constructor's arguments say so; `@bias? where bias` is there if the
+//!   constructor's arguments say so, unless the weights are known and have none;
 //! * `@weight[out_channels, in_channels // groups, *kernel_size:2]`: an attribute whose sizes follow from the constructor's
-//!   arguments;
+//!   arguments; `@num_batches_tracked[]` is a counter;
 //! * `@rnn_weights`: the list of weights and biases of a recurrent module, by layer and direction;
 //! * `@each num_layers of layers.*.weight layers.*.bias?`: the list of the attributes of each part, of which there are as many
 //!   as a constructor parameter says or is long; `@each num_layers of layers.* is TransformerEncoderLayer` are the attributes
@@ -193,7 +194,7 @@ pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> 
     let form = CLASSES.get(base_name(module.class))?.first()?;
     let given = constructor_args(form, module.args, module.kwargs).ok()?;
     form.args.iter().find_map(|(_, e)| match e {
-        Expr::Attr(a) if a.name == name => sizes::shape(&a.sizes, &given),
+        Expr::Attr(a) if a.name == name => sizes::shape(a.sizes.as_deref(), &given),
         Expr::RnnWeights => {
             let mut all = vec![];
             rnn_weights(form.name, &given, &mut all);
@@ -214,7 +215,7 @@ fn of_module(
     Ok(match expr {
         Expr::Attr(a) if wanted(a, given, below) => {
             let name: Arc<str> = a.name.into();
-            sizes.extend(sizes::shape(&a.sizes, given).map(|s| (name.clone(), s)));
+            sizes.extend(sizes::shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
             Source::Attr(name)
         }
         Expr::Input { .. } | Expr::Attr(..) => Source::Value(Val::None),
@@ -373,7 +374,7 @@ fn each(
                 list.push(Source::Value(Val::None));
                 continue;
             }
-            sizes.extend(sizes::shape(&a.sizes, given).map(|s| (name.clone(), s)));
+            sizes.extend(sizes::shape(a.sizes.as_deref(), given).map(|s| (name.clone(), s)));
             list.push(Source::Attr(name));
         }
     }
@@ -437,6 +438,7 @@ fn is_there(a: &Attr, path: &str, given: &HashMap<&str, Literal>, below: &dyn Be
         Need::IfThere(Some(conditions)) if !below.is_known() => hold(conditions, given),
         Need::IfThere(_) => below.has_attr(path),
         Need::When(conditions) => hold(conditions, given),
+        Need::Where(conditions) => hold(conditions, given) && (!below.is_known() || below.has_attr(path)),
     }
 }
 

@@ -79,11 +79,11 @@ impl Size {
 }
 
 /// The shape that sizes make; `None` if one is not known, or no tensor has it.
-pub(super) fn shape(sizes: &[Size], given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
-    let sizes: Vec<Vec<i64>> = sizes.iter().map(|s| s.of(given)).collect::<Option<_>>()?;
+pub(super) fn shape(sizes: Option<&[Size]>, given: &HashMap<&str, Literal>) -> Option<Vec<i64>> {
+    let sizes: Vec<Vec<i64>> = sizes?.iter().map(|s| s.of(given)).collect::<Option<_>>()?;
     let shape = sizes.concat();
     let fits = shape.iter().try_fold(8i64, |n, &d| n.checked_mul(d)).is_some();
-    (!shape.is_empty() && fits && shape.iter().all(|&d| d >= 0)).then_some(shape)
+    (fits && shape.iter().all(|&d| d >= 0)).then_some(shape)
 }
 
 /// The shape that sizes make where one is negative: torch has no such tensor.

@@ -1,5 +1,7 @@
-//! Batch and instance normalisation.
+//! Batch normalisation, and the rows of instance normalisation beside it.
 
+use super::instance_norm::{instance_functional, instance_norm, unbatched, verify_spatial};
+use super::statistics::{functional, tracked, want_count};
 use super::{saved_dtype, standardise, want_float};
 use crate::op::rows::spell::list_text;
 use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
@@ -19,15 +21,48 @@ pub fn rows() -> Vec<Op> {
     v
 }
 
+/// A module of batch normalisation: `$more` are constructor parameters, `$momentum` and `$cumulative` arguments, `$when` which form
+/// it is.
+macro_rules! module_form {
+    ($class:literal, $more:literal, $momentum:literal, $cumulative:literal, $when:literal) => {
+        concat!(
+            $class,
+            "(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, ",
+            $more,
+            "*, bias=True) = batch_norm(input, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
+             @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, ",
+            $momentum,
+            ", eps, True, True, @num_batches_tracked?[] where track_running_stats and training, ",
+            $cumulative,
+            ")",
+            $when
+        )
+    };
+}
+
+/// Both forms of a class.
+macro_rules! module_forms {
+    ($class:literal, $more:literal) => {
+        [
+            module_form!($class, $more, "0.0", "True", " when momentum=None"),
+            module_form!($class, $more, "momentum", "False", ""),
+        ]
+    };
+}
+
 fn batch_norm() -> Op {
-    let mut op = Op::composite(
+    let op = Op::composite(
         "batch_norm",
         "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, \
-         float? momentum, float eps, bool cudnn_enabled=True, bool verify=False) -> Tensor",
+         float momentum, float eps, bool cudnn_enabled=True, bool verify=False, Tensor? num_batches_tracked=None, \
+         bool cumulative=False) -> Tensor",
         |b, c| {
             let training = c.bool("training")?;
             if training && c.bool("verify")? {
                 verify_batch(c)?;
+            }
+            if training && c.bool("cumulative")? && c.opt_leaf("running_mean").is_some() {
+                want_count(c)?;
             }
             normed(b, c, training).map(|n| n.0.into())
         },
@@ -35,40 +70,27 @@ fn batch_norm() -> Op {
     .doc("normalised per channel, with running statistics or those of the batch")
     .form_with(
         "aten.batch_norm.default torch.batch_norm",
-        "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float? \
+        "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float \
          momentum, float eps, bool cudnn_enabled=True) -> Tensor",
         &[("verify", Val::Bool(false))],
     )
     .form_with(
         "torch.nn.functional.batch_norm",
         "batch_norm(Tensor input, Tensor? running_mean, Tensor? running_var, Tensor? weight=None, Tensor? bias=None, bool \
-         training=False, float? momentum=0.1, float eps=1e-05) -> Tensor",
+         training=False, float momentum=0.1, float eps=1e-05) -> Tensor",
         &[("verify", Val::Bool(true))],
     );
-    for text in [
-        "BatchNorm1d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
-         @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
-         momentum, eps, True, True)",
-        "BatchNorm2d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
-         @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
-         momentum, eps, True, True)",
-        "BatchNorm3d(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, *, bias=True) = batch_norm(input, \
-         @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
-         momentum, eps, True, True)",
-        "SyncBatchNorm(num_features, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, process_group=None, *, bias=True) = batch_norm(input, \
-         @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] if track_running_stats, training, \
-         momentum, eps, True, True)",
+    let forms = [
+        module_forms!("BatchNorm1d", ""),
+        module_forms!("BatchNorm2d", ""),
+        module_forms!("BatchNorm3d", ""),
+        module_forms!("SyncBatchNorm", "process_group=None, "),
+    ];
+    let op = forms.concat().into_iter().fold(op, Op::module);
+    op.module(
         "FrozenBatchNorm2d(num_features, eps=1e-05) = batch_norm(input, @weight[num_features], @bias[num_features], \
-         @running_mean[num_features], @running_var[num_features], False, \
-         None, eps)",
-    ] {
-        op = op.module(text);
-    }
-    op
+         @running_mean[num_features], @running_var[num_features], False, 0.0, eps)",
+    )
 }
 
 fn no_training() -> Op {
@@ -88,7 +110,7 @@ fn no_training() -> Op {
 }
 
 /// What torch.nn asks of a batch to train on, and ATen does not: more than one value a channel.
-fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
+pub(super) fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
     let shape = c.leaf("input")?.shape()?;
     let others = shape.iter().enumerate().filter(|(d, _)| *d != 1).map(|(_, n)| n);
     let one = others.fold(Dim::Const(1), |p, n| p.mul(n)) == Dim::Const(1);
@@ -102,21 +124,8 @@ fn verify_batch(c: &Call<Traced>) -> OpResult<()> {
     Err(OpError::shape(title))
 }
 
-/// What torch.nn asks of items to train on, and ATen does not: more than one value a channel.
-fn verify_spatial(c: &Call<Traced>) -> OpResult<()> {
-    let shape = c.leaf("input")?.shape()?;
-    let spatial = shape.iter().skip(2).fold(Dim::Const(1), |p, n| p.mul(n));
-    match spatial == Dim::Const(1) {
-        false => Ok(()),
-        true => Err(OpError::shape(format!(
-            "Expected more than 1 spatial element when training, got input size torch.Size({})",
-            list_text(shape)
-        ))),
-    }
-}
-
 /// Statistics of the batch as torch saves them, or nothing.
-fn with_statistics(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<Val<Traced>> {
+pub(super) fn with_statistics(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<Val<Traced>> {
     let (out, stats) = normed(b, c, training)?;
     let dtype = saved_dtype(c)?;
     let (mean, rstd) = match stats {
@@ -175,6 +184,14 @@ fn training_rows() -> Vec<Op> {
         )
         .doc("_native_batch_norm_legit_functional of a batch on which torch.nn trains"),
         Op::composite(
+            "tracked_batch_norm",
+            "tracked_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
+             training, float momentum, float eps, Tensor? num_batches_tracked, bool cumulative) -> (Tensor, Tensor, Tensor, \
+             Tensor, Tensor, Tensor)",
+            tracked,
+        )
+        .doc("verified_batch_norm, with the count of batches; cumulative statistics are means over all of them"),
+        Op::composite(
             "_batch_norm_with_update_functional",
             "_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
@@ -230,66 +247,8 @@ fn with_reserve(b: &mut dyn Build, c: &Call<Traced>, row: OpId, training: bool) 
     Ok(Val::Tuple(out))
 }
 
-/// The new running statistics: as [`functional`], with the means over the batch of each item's statistics.
-fn instance_functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let y = b.call(OpId::InstanceNorm, c.args.clone())?;
-    let x = c.leaf("input")?;
-    let dims: Vec<usize> = (2..x.rank()?).collect();
-    let wide = b.to_dtype(x, x.dtype().compute())?;
-    let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
-    let var = b.op(
-        OpId::Var,
-        [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)],
-    )?;
-    let (mean, var) = (
-        b.reduce(OpId::Mean, &mean, &[0], false)?,
-        b.reduce(OpId::Mean, &var, &[0], false)?,
-    );
-    let new = running(b, c, mean, var)?;
-    Ok(Val::Tuple([vec![y], new].concat()))
-}
-
-/// `(1 - momentum) * running + momentum * new` of mean and variance.
-fn running(b: &mut dyn Build, c: &Call<Traced>, mean: Traced, var: Traced) -> OpResult<Vec<Val<Traced>>> {
-    let m = c.f64("momentum")?;
-    let mut out = vec![];
-    for (name, new) in [("running_mean", mean), ("running_var", var)] {
-        let old = b.binary(OpId::Mul, c.leaf(name)?, Val::Float(1.0 - m))?;
-        let new = b.binary(OpId::Mul, &new, Val::Float(m))?;
-        let sum = b.binary(OpId::Add, &old, &new)?;
-        out.push(b.to_dtype(&sum, c.leaf(name)?.dtype())?.into());
-    }
-    Ok(out)
-}
-
-/// The new running statistics: `(1 - momentum) * running + momentum * batch`, the variance unbiased.
-fn functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let training = c.bool("training")?;
-    let Val::Tuple(mut out) = with_statistics(b, c, training)? else {
-        return Err(OpError::arg("input", "batch_norm gives three results"));
-    };
-    if training {
-        let x = c.leaf("input")?;
-        let dims: Vec<usize> = (0..x.rank()?).filter(|&d| d != 1).collect();
-        let wide = b.to_dtype(x, x.dtype().compute())?;
-        let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
-        let var = b.op(
-            OpId::Var,
-            [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)],
-        )?;
-        out.extend(running(b, c, mean, var)?);
-    } else {
-        out.extend([c.get("running_mean").clone(), c.get("running_var").clone()]);
-    }
-    Ok(Val::Tuple(out))
-}
-
-fn dims_list(dims: &[usize]) -> Val<Traced> {
-    Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect())
-}
-
 /// A vector along dim 1 of a tensor of `rank`.
-fn along_channels(b: &mut dyn Build, v: &Traced, rank: usize, dtype: DType) -> OpResult<Traced> {
+pub(super) fn along_channels(b: &mut dyn Build, v: &Traced, rank: usize, dtype: DType) -> OpResult<Traced> {
     let mut shape = vec![Dim::Const(1); rank];
     if let (Some(slot), [n]) = (shape.get_mut(1), v.shape()?) {
         *slot = n.clone();
@@ -351,7 +310,7 @@ fn normed(b: &mut dyn Build, c: &Call<Traced>, training: bool) -> OpResult<(Trac
     Ok((b.to_dtype(&y, x.dtype())?, None))
 }
 
-fn check_channels(c: &Call<Traced>, channels: &Dim) -> OpResult<()> {
+pub(super) fn check_channels(c: &Call<Traced>, channels: &Dim) -> OpResult<()> {
     for name in ["running_mean", "running_var", "weight", "bias"] {
         let Some(t) = c.op.schema.index_of(name).and_then(|i| c.args[i].as_leaf()) else {
             continue;
@@ -382,110 +341,4 @@ fn batch_stats(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<(Traced, Stats)>
     let channels = [x.shape()?[1].clone()];
     let (mean, rstd) = (b.reshape(&n.mean, &channels)?, b.reshape(&n.rstd, &channels)?);
     Ok((b.to_dtype(&y, x.dtype())?, Some((mean, rstd))))
-}
-
-fn instance_norm() -> Op {
-    let mut op = Op::composite(
-        "instance_norm",
-        "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool \
-         use_input_stats, float momentum, float eps, bool cudnn_enabled=True, bool verify=False) -> Tensor",
-        |b, c| {
-            if c.bool("use_input_stats")? && c.bool("verify")? {
-                verify_spatial(c)?;
-            }
-            instance(b, c)
-        },
-    )
-    .doc("normalised per channel of each item of the batch")
-    .form_with(
-        "aten.instance_norm.default torch.instance_norm",
-        "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool \
-         use_input_stats, float momentum, float eps, bool cudnn_enabled=True) -> Tensor",
-        &[("verify", Val::Bool(false))],
-    )
-    .form_with(
-        "torch.nn.functional.instance_norm",
-        "instance_norm(Tensor input, Tensor? running_mean=None, Tensor? running_var=None, Tensor? weight=None, Tensor? \
-         bias=None, bool use_input_stats=True, float momentum=0.1, float eps=1e-05) -> Tensor",
-        &[("verify", Val::Bool(true))],
-    );
-    for text in [
-        "InstanceNorm1d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 2, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
-         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
-        "InstanceNorm2d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 3, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
-         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
-        "InstanceNorm3d(num_features, eps=1e-05, momentum=0.1, affine=False, track_running_stats=False, *, bias=True) = \
-         instance_norm_unbatched(input, 4, @weight[num_features] if affine, @bias[num_features] if affine and bias, \
-         @running_mean[num_features] if track_running_stats, @running_var[num_features] \
-         if track_running_stats, ?track_running_stats and not training, momentum, eps)",
-    ] {
-        op = op.module(text);
-    }
-    op
-}
-
-/// The row behind the module classes: an input of `unbatched_rank` has no batch dim.
-fn unbatched() -> Op {
-    Op::composite(
-        "instance_norm_unbatched",
-        "instance_norm_unbatched(Tensor input, int unbatched_rank, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? \
-         running_var, bool running, float? momentum, float eps) -> Tensor",
-        |b, c| {
-            let x = c.leaf("input")?;
-            let alone = x.rank()? as i64 == c.int("unbatched_rank")?;
-            let input = if alone { b.unsqueeze(x, 0)? } else { x.clone() };
-            let mut args = c.args.clone();
-            args.remove(1);
-            args[0] = input.into();
-            args[5] = Val::Bool(!c.bool("running")?);
-            if c.is_none("momentum") {
-                args[6] = Val::Float(0.0);
-            }
-            args.extend([Val::Bool(true), Val::Bool(true)]);
-            let y = b.op(OpId::InstanceNorm, args)?;
-            if alone { b.squeeze(&y, 0) } else { Ok(y) }.map(Val::Leaf)
-        },
-    )
-    .doc("instance_norm of an input that may have no batch dim")
-}
-
-fn instance(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
-    let x = c.leaf("input")?;
-    want_float(x, "instance_norm")?;
-    let rank = x.rank()?;
-    if rank < 3 {
-        return Err(OpError::shape(format!(
-            "Expected at least 3D input (got {rank}D input)"
-        )));
-    }
-    if !c.bool("use_input_stats")? {
-        let g = |n: &str| c.get(n).clone();
-        let args = vec![
-            g("input"),
-            g("weight"),
-            g("bias"),
-            g("running_mean"),
-            g("running_var"),
-            Val::Bool(false),
-            g("momentum"),
-            g("eps"),
-        ];
-        return b.call(OpId::BatchNorm, args);
-    }
-    check_channels(c, &x.shape()?[1])?;
-    let compute = x.dtype().compute();
-    let wide = b.to_dtype(x, compute)?;
-    let dims: Vec<usize> = (2..rank).collect();
-    let mut y = standardise(b, &wide, &dims, c.f64("eps")?)?.out;
-    for (op, name) in [(OpId::Mul, "weight"), (OpId::Add, "bias")] {
-        if let Some(t) = c.opt_leaf(name) {
-            let t = along_channels(b, t, rank, compute)?;
-            y = b.binary(op, &y, &t)?;
-        }
-    }
-    b.to_dtype(&y, x.dtype()).map(Val::Leaf)
 }

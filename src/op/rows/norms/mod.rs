@@ -1,7 +1,9 @@
 //! Normalisations.
 
 mod batch_norm;
+mod instance_norm;
 pub(super) mod softmax;
+mod statistics;
 
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;

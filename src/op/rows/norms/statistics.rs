@@ -1,0 +1,98 @@
+//! The running statistics of normalisation in training.
+
+use super::batch_norm::{verify_batch, with_statistics};
+use crate::op::{Build, Call, OpError, OpId, OpResult, Traced};
+use crate::types::{DType, Val};
+
+type Update<'a> = dyn Fn(&mut dyn Build, Traced, Traced) -> OpResult<Vec<Val<Traced>>> + 'a;
+
+/// One more batch on which torch.nn trains.
+pub(super) fn tracked(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    verify_batch(c)?;
+    let count = b.binary(OpId::Add, want_count(c)?, Val::int(1))?;
+    let new = |b: &mut dyn Build, mean, var| match c.bool("cumulative")? {
+        true => cumulative(b, c, &count, mean, var),
+        false => running(b, c, mean, var),
+    };
+    let Val::Tuple(mut out) = updated(b, c, &new)? else {
+        return Err(OpError::arg("input", "batch_norm gives several results"));
+    };
+    out.push((&count).into());
+    Ok(Val::Tuple(out))
+}
+
+/// The new running statistics: `(1 - momentum) * running + momentum * batch`, the variance unbiased.
+pub(super) fn functional(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
+    updated(b, c, &|b, mean, var| running(b, c, mean, var))
+}
+
+/// The new running statistics, by `new` from the mean and the unbiased variance of the batch.
+fn updated(b: &mut dyn Build, c: &Call<Traced>, new: &Update<'_>) -> OpResult<Val<Traced>> {
+    let training = c.bool("training")?;
+    let Val::Tuple(mut out) = with_statistics(b, c, training)? else {
+        return Err(OpError::arg("input", "batch_norm gives three results"));
+    };
+    if training {
+        let x = c.leaf("input")?;
+        let dims: Vec<usize> = (0..x.rank()?).filter(|&d| d != 1).collect();
+        let wide = b.to_dtype(x, x.dtype().compute())?;
+        let mean = b.reduce(OpId::Mean, &wide, &dims, false)?;
+        let var = b.op(
+            OpId::Var,
+            [(&wide).into(), dims_list(&dims), Val::int(1), Val::Bool(false)],
+        )?;
+        out.extend(new(b, mean, var)?);
+    } else {
+        out.extend([c.get("running_mean").clone(), c.get("running_var").clone()]);
+    }
+    Ok(Val::Tuple(out))
+}
+
+/// `(1 - momentum) * running + momentum * new` of mean and variance.
+pub(super) fn running(b: &mut dyn Build, c: &Call<Traced>, mean: Traced, var: Traced) -> OpResult<Vec<Val<Traced>>> {
+    let m = c.f64("momentum")?;
+    let mut out = vec![];
+    for (name, new) in [("running_mean", mean), ("running_var", var)] {
+        let old = b.binary(OpId::Mul, c.leaf(name)?, Val::Float(1.0 - m))?;
+        let new = b.binary(OpId::Mul, &new, Val::Float(m))?;
+        let sum = b.binary(OpId::Add, &old, &new)?;
+        out.push(b.to_dtype(&sum, c.leaf(name)?.dtype())?.into());
+    }
+    Ok(out)
+}
+
+/// How many batches there were.
+pub(super) fn want_count(c: &Call<Traced>) -> OpResult<&Traced> {
+    c.opt_leaf("num_batches_tracked").ok_or_else(|| {
+        let title = "without a momentum, statistics are means over `num_batches_tracked` batches, which is not known";
+        OpError::arg("momentum", title)
+    })
+}
+
+/// The means over `count` batches, in f64 as torch computes them.
+fn cumulative(
+    b: &mut dyn Build,
+    c: &Call<Traced>,
+    count: &Traced,
+    mean: Traced,
+    var: Traced,
+) -> OpResult<Vec<Val<Traced>>> {
+    let count = b.to_dtype(count, DType::F64)?;
+    let share = b.unary(OpId::Reciprocal, &count)?;
+    let one = b.full(&[], Val::Float(1.0), DType::F64)?;
+    let rest = b.binary(OpId::Sub, &one, &share)?;
+    let mut out = vec![];
+    for (name, new) in [("running_mean", mean), ("running_var", var)] {
+        let dtype = c.leaf(name)?.dtype();
+        let (old, new) = (b.to_dtype(c.leaf(name)?, DType::F64)?, b.to_dtype(&new, DType::F64)?);
+        let old = b.binary(OpId::Mul, &old, &rest)?;
+        let new = b.binary(OpId::Mul, &new, &share)?;
+        let sum = b.binary(OpId::Add, &new, &old)?;
+        out.push(b.to_dtype(&sum, dtype)?.into());
+    }
+    Ok(out)
+}
+
+pub(super) fn dims_list(dims: &[usize]) -> Val<Traced> {
+    Val::List(dims.iter().map(|&d| Val::int(d as i64)).collect())
+}
