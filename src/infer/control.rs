@@ -4,12 +4,16 @@ use super::call::has_unknown;
 use super::{Infer, Origin, Types, check_bytes, report};
 use crate::control::{Control, Parts, items};
 use crate::diag::Code;
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, GraphModule, NodeId};
 use crate::infer::Resolved;
 use crate::op::control::parts;
 use crate::op::{Call, OpError, OpResult};
 use crate::types::{Dim, Kind, TensorType, Type, Val};
+use std::collections::HashSet;
 use std::sync::Arc;
+
+/// How many turns of a loop are followed.
+const MAX_TURNS: usize = 1024;
 
 impl Infer<'_> {
     /// The type of a control-flow call.
@@ -30,6 +34,9 @@ impl Infer<'_> {
 
     fn control_type(&mut self, graph: &Graph, n: NodeId, call: &Call<TensorType>) -> OpResult<Type> {
         let p = parts(call)?;
+        if let (Control::Cond, Some(Val::Bool(b))) = (p.control, &p.predicate) {
+            self.untaken.insert(p.graphs[usize::from(*b)].clone());
+        }
         let given = [&p.carried[..], &p.rows, &p.extra].concat();
         if given.iter().chain(&p.predicate).any(has_unknown) {
             return Ok(Val::Unknown);
@@ -68,6 +75,11 @@ impl Infer<'_> {
         Ok(self.solver.apply(&ty))
     }
 
+    /// Whether a graph is a branch that is not taken, or is called from one.
+    pub(super) fn is_untaken(&self, name: &Arc<str>) -> bool {
+        self.untaken.iter().any(|u| u == name || calls(self.module, u, name))
+    }
+
     fn cond(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
         if let Some(predicate) = &p.predicate {
             one_bool(predicate, "the predicate of `cond`")?;
@@ -87,6 +99,46 @@ impl Infer<'_> {
     }
 
     fn while_loop(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
+        match self.counted(p) {
+            Some(known) => {
+                // Its graphs still have types that hold in every turn.
+                let _ = self.quietly(|cx| cx.any_turn(graph, n, p));
+                Ok(known)
+            }
+            None => self.any_turn(graph, n, p),
+        }
+    }
+
+    /// What a loop over known numbers carries after its last turn; `None` if it carries anything else.
+    fn counted(&mut self, p: &Parts<TensorType>) -> Option<Type> {
+        if p.carried.is_empty() || !p.carried.iter().all(is_number) {
+            return None;
+        }
+        let before = self.done.len();
+        let last = self.quietly(|cx| cx.turns(p));
+        self.done.truncate(before);
+        last
+    }
+
+    fn turns(&mut self, p: &Parts<TensorType>) -> Option<Type> {
+        let mut carried = p.carried.clone();
+        for _ in 0..MAX_TURNS {
+            let inputs = [&carried[..], &p.extra].concat();
+            match self.called(&p.graphs[0], &inputs).ok()? {
+                Val::Bool(true) => {}
+                Val::Bool(false) => return Some(Val::Tuple(carried)),
+                _ => return None,
+            }
+            carried = items(&self.called(&p.graphs[1], &inputs).ok()?);
+            if carried.len() != p.carried.len() || !carried.iter().all(is_number) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// The type of a loop of which no turn is known.
+    fn any_turn(&mut self, graph: &Graph, n: NodeId, p: &Parts<TensorType>) -> OpResult<Type> {
         // Numbers may change from turn to turn.
         let carried: Vec<Type> = p.carried.iter().map(any_number).collect();
         let inputs = [&carried[..], &p.extra].concat();
@@ -217,9 +269,32 @@ impl Infer<'_> {
     }
 }
 
-/// A number that is not known before the graph runs.
+/// Whether the graph `from`, or one that it names, names the graph `to`.
+fn calls(module: &GraphModule, from: &str, to: &str) -> bool {
+    let (mut seen, mut left) = (HashSet::new(), vec![from]);
+    while let Some(graph) = left.pop().and_then(|name| module.graphs.get(name)) {
+        let args = graph.iter().flat_map(|n| graph[n].args());
+        for name in args.filter_map(|a| if let Val::Graph(g) = a { Some(&**g) } else { None }) {
+            if name == to {
+                return true;
+            }
+            if seen.insert(name) {
+                left.push(name);
+            }
+        }
+    }
+    false
+}
+
+/// A number that is known before the graph runs.
+fn is_number(v: &Type) -> bool {
+    matches!(v, Val::Int(_) | Val::Float(_) | Val::Bool(_))
+}
+
+/// A number or text that is not known before the graph runs.
 fn any_number(v: &Type) -> Type {
     match v {
+        Val::Str(_) => Val::Any(Kind::Str),
         Val::Int(_) => Val::Any(Kind::Int),
         Val::Float(_) => Val::Any(Kind::Float),
         Val::Bool(_) => Val::Any(Kind::Bool),

@@ -100,9 +100,13 @@ fn infer_with(module: &mut GraphModule, options: &InferOptions, gaps: &Gaps) -> 
     }
     let names: Vec<Arc<str>> = cx.module.graphs.keys().cloned().collect();
     for name in names {
-        if !cx.done.contains_key(&name) {
-            cx.graph(&name, None);
+        if cx.done.contains_key(&name) {
+            continue;
         }
+        match cx.module.printed && cx.is_untaken(&name) {
+            true => cx.quietly(|cx| cx.graph(&name, None)),
+            false => cx.graph(&name, None),
+        };
     }
     let implied = std::mem::take(&mut cx.implied);
     let claims = std::mem::take(&mut cx.claims);
@@ -149,6 +153,8 @@ struct Infer<'m> {
     /// Types of weights that modules' declarations imply.
     implied: IndexMap<Arc<str>, Type>,
     stack: Vec<Arc<str>>,
+    /// Branches that are known not to be taken.
+    untaken: HashSet<Arc<str>>,
     /// Nodes whose declared type says more than their op does.
     claims: HashSet<(Arc<str>, NodeId)>,
 }
@@ -166,6 +172,7 @@ impl<'m> Infer<'m> {
             memo: IndexMap::new(),
             implied: IndexMap::new(),
             stack: vec![],
+            untaken: HashSet::new(),
             claims: HashSet::new(),
         }
     }
@@ -237,6 +244,17 @@ impl<'m> Infer<'m> {
         }
         self.stack.pop();
         self.done.entry(name.clone()).or_insert(types);
+        result
+    }
+
+    /// What `f` gives; what it reports is dropped.
+    fn quietly<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        let kept = (
+            std::mem::take(&mut self.diagnostics),
+            std::mem::take(&mut self.unknowns),
+        );
+        let result = f(self);
+        (self.diagnostics, self.unknowns) = kept;
         result
     }
 

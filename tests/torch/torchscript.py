@@ -307,6 +307,53 @@ vision("googlenet", 96)
 vision("inception_v3", 96)
 
 
+@model(lambda g: torch.randn(2, 5, 16, generator=g), None, None, None)
+def encoder2():
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), 2)
+
+
+@model(lambda g: torch.randn(5, 2, 16, generator=g), None, None, None)
+def encoder_norm_first():
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, norm_first=True), 2)
+
+
+def of_timm(name, size):
+    def make():
+        import timm
+
+        return timm.create_model(name, pretrained=False)
+
+    MODELS[name] = (make, (r(1, 3, size, size),))
+
+
+of_timm("poolformer_s12", 64)
+of_timm("levit_128s", 224)
+
+
+@model(r(2, 6, 5, 5))
+class Groups(nn.Module):
+    """A loop over sizes whose number only the inputs say."""
+
+    def forward(self, x: Tensor):
+        return F.group_norm(F.relu(x), 2) + F.instance_norm(x)
+
+
+@model(r(3, 4))
+class Memo(nn.Module):
+    cache: dict[str, Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.cache = {}
+        self.l = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor):
+        key = str(x.device)
+        if key not in self.cache:
+            self.cache[key] = self.l.weight.sum(0)
+        return self.l(x) + self.cache[key]
+
+
 def flatten(v):
     if isinstance(v, Tensor):
         return [v]
@@ -350,7 +397,8 @@ def texts(module, inputs, own):
                 yield "inlined", str(scripted.inlined_graph), {}
                 yield "graph", f"{module}\n{scripted.graph}", {}
         if all(isinstance(i, Tensor) for i in inputs) and type(module).__name__ not in ("OnValues", "Early", "While", "Until"):
-            yield "traced", str(torch.jit.trace(module, inputs, strict=False, check_trace=False).inlined_graph), {}
+            graph = torch.jit.trace(module, inputs, strict=False, check_trace=False).inlined_graph
+            yield "traced", str(graph), unnamed(graph)
 
 
 def difference(fxc, text, state, inputs, want, folder):
@@ -416,7 +464,8 @@ def main():
             continue
         g = torch.Generator().manual_seed(1)
         inputs = [i(g) if callable(i) else i for i in inputs]
-        state = {k: v.clone().contiguous() for k, v in module.state_dict().items()}
+        state = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+        state = {k: v.detach().clone().contiguous() for k, v in state}
         state = state or {"unused": torch.zeros(1)}
         with torch.no_grad():
             want = module(*[i.clone() if isinstance(i, Tensor) else i for i in inputs])

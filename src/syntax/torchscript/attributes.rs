@@ -2,6 +2,7 @@
 
 use super::literal::{annotated, literal, ty};
 use super::lower::{Bound, Lower, OPTIONAL};
+use super::objects::Items;
 use super::tree::{Attr, Node, Typed};
 use crate::syntax::ast::{Name, Op, Type, TypeKind, Value, ValueKind};
 use std::sync::Arc;
@@ -48,6 +49,11 @@ impl Lower<'_> {
             self.bind(out, ValueKind::Opaque(path), false);
         } else if name == "training" {
             self.bind(out, ValueKind::Bool(false), true);
+        } else if &*out.ty.name == "Dict" && self.memos.contains(name.as_str()) {
+            let made = self.memo_dicts.get(&path).copied();
+            let id = made.unwrap_or_else(|| self.objects.add(Items::Dict(vec![])));
+            self.memo_dicts.insert(path, id);
+            self.env.insert(out.name.clone(), Bound::Object(id));
         } else if out.ty.is_number() || matches!(&*out.ty.name, "str" | "List" | "Dict" | "Optional" | "") {
             let why =
                 format!("the text does not hold the value of `{path}`; freeze the module with `torch.jit.freeze`");

@@ -1,5 +1,6 @@
 //! Functions of lists, dicts and strings: what the text decides, and what the graph does.
 
+use super::super::ast::Item;
 use super::number_tests::statements;
 
 /// `%n`, a number that is not known; `%0` to `%3`, constants; `%l`, the list `[3, 1, 2]`; `%s`, sizes that are not known.
@@ -39,6 +40,34 @@ fn functions_of_known_lists_are_literals() {
     ] {
         assert_eq!(given(&format!("  {line}\n"), "%a"), format!("({want})"), "{line}");
     }
+}
+
+/// A dict of a module that the script fills where a key is missing is empty at first, and is one dict wherever it is read.
+#[test]
+fn memos_of_modules_are_empty_at_first() {
+    let read = |at: &str| format!("{at} : Dict(str, Tensor) = prim::GetAttr[name=\"cache\"](%self)\n");
+    let script = |body: &str| {
+        let (r0, r1, r2) = (read("  %d"), read("      %e"), read("  %f"));
+        let body = body.replace("$d", &r0).replace("$e", &r1).replace("$f", &r2);
+        format!("graph(%self : __torch__.M, %x : Tensor):\n  %k : str = prim::Constant[value=\"cpu\"]()\n{body}")
+    };
+    let write = "      %y : Tensor = aten::relu(%x)\n$e       = aten::_set_item(%e, %k, %y)\n      -> ()\n";
+    let memo = format!(
+        "$d  %c : bool = aten::__contains__(%d, %k)\n  %m : bool = aten::__not__(%c)\n   = prim::If(%m)\n    block0():\n{write}    \
+         block1():\n      -> ()\n$f  %z : Tensor = aten::__getitem__(%f, %k)\n  return (%z)\n"
+    );
+    let found = super::super::parse_text(crate::source::FileId(0), &script(&memo));
+    assert!(found.1.is_empty(), "{:#?}", found.1);
+    let last = found.0.items.iter().find_map(|i| match i {
+        Item::Graph(g) => g.body.stmts.last(),
+        _ => None,
+    });
+    assert_eq!(last.map(|s| s.to_string()).as_deref(), Some("output %y"));
+    // What it holds decides what is computed: nothing is known of it.
+    let kept =
+        format!("$d$e       = aten::_set_item(%e, %k, %x)\n  %c : bool = aten::__contains__(%d, %k)\n  return (%c)\n");
+    let found = super::super::parse_text(crate::source::FileId(0), &script(&kept));
+    assert!(found.1.has_errors());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! TorchScript's graph as statements.
 
 use super::literal::{loc, ty};
+use super::memos::memos;
 use super::objects::Objects;
 use super::rows::Rows;
 use super::tree::{Attr, Node, Script, Ty, Typed};
@@ -35,6 +36,9 @@ pub(super) struct Lower<'a> {
     pub types: HashMap<Arc<str>, Ty>,
     /// Lists and dicts.
     pub objects: Objects,
+    /// The attributes that are memos, and the dicts that stand for those that were read, by path.
+    pub memos: HashSet<Arc<str>>,
+    pub memo_dicts: HashMap<Arc<str>, usize>,
     /// The tensors that bools were made of, by the bools' nodes.
     pub truths: HashMap<Arc<str>, Value>,
     /// The tensors whose rows the numbers count, by the numbers' nodes.
@@ -72,6 +76,8 @@ pub fn lower(script: &Script, number: usize, sequences: &Sequences, errors: &mut
         env: HashMap::new(),
         types: HashMap::new(),
         objects: Objects::default(),
+        memos: memos(&script.nodes),
+        memo_dicts: HashMap::new(),
         truths: HashMap::new(),
         lengths: HashMap::new(),
         rows: None,

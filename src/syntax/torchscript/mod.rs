@@ -25,6 +25,7 @@ mod known;
 mod lists;
 mod literal;
 mod lower;
+mod memos;
 mod numbers;
 mod objects;
 mod operators;

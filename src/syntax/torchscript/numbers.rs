@@ -94,6 +94,31 @@ impl Lower<'_> {
         true
     }
 
+    /// How many turns `range(low, high, step)` has, and which number it gives in a turn; `false` if the step's sign is not known.
+    pub(super) fn range(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
+        let [a, b, step] = values else { return false };
+        if op == "__derive_index" {
+            let apart = self.arithmetic(n, "operator.mul", vec![a.clone(), step.clone()]);
+            let number = self.arithmetic(n, "operator.add", vec![b.clone(), apart]);
+            self.bind_all(n, number.kind, true);
+            return true;
+        }
+        let int = |i: i64| Value::new(ValueKind::Int(i), n.span);
+        let (low, high, step) = match step.kind {
+            ValueKind::Int(s) if s > 0 => (a, b, s),
+            ValueKind::Int(s) if s < 0 && s > i64::MIN => (b, a, -s),
+            _ => return false,
+        };
+        let apart = self.arithmetic(n, "operator.sub", vec![high.clone(), low.clone()]);
+        let above = self.arithmetic(n, "operator.add", vec![apart, int(step - 1)]);
+        let turns = self.arithmetic(n, "operator.floordiv", vec![above, int(step)]);
+        match turns.kind {
+            ValueKind::Int(turns) => self.bind_all(n, ValueKind::Int(turns.max(0)), true),
+            _ => self.call(n, CallKind::Function, "builtins.max", vec![turns, int(0)], true),
+        }
+        true
+    }
+
     /// What compares and adds lists of numbers, one of which has items that the text says; `false` for anything else.
     pub(super) fn on_lists(&mut self, n: &Node, op: &str, values: &[Value]) -> bool {
         let items = |v: &Value| match &v.kind {

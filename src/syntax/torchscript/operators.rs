@@ -43,8 +43,12 @@ impl Lower<'_> {
                 self.call(n, CallKind::Method, op, values, number);
                 self.note_length(n);
             }
-            // Whether a value is None is known when the inputs are.
-            "__is__" | "__isnot__" if values.iter().any(|v| matches!(v.kind, ValueKind::None)) => {
+            // Whether a value is None, or an optional bool True, is known when the inputs are.
+            "__is__" | "__isnot__"
+                if values
+                    .iter()
+                    .any(|v| matches!(v.kind, ValueKind::None | ValueKind::Bool(_))) =>
+            {
                 let path = if op == "__is__" { "operator.eq" } else { "operator.ne" };
                 self.call(n, CallKind::Function, path, values, true);
             }
@@ -68,6 +72,7 @@ impl Lower<'_> {
             "ceil" | "floor" | "sqrt" | "trunc" if numbers => {
                 self.call(n, CallKind::Function, &format!("math.{op}"), values, true)
             }
+            "__range_length" | "__derive_index" if self.range(n, op, &values) => {}
             "abs" if numbers => self.call(n, CallKind::Function, "builtins.abs", values, true),
             "__getitem__" => self.call(n, CallKind::Function, "operator.getitem", values, false),
             _ => {
