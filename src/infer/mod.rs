@@ -9,6 +9,7 @@
 //!
 //! An error is reported once: the node's type becomes [`Val::Unknown`], which every rule passes on in silence.
 
+mod autocast;
 mod call;
 mod control;
 mod declared;

@@ -8,18 +8,18 @@
 //! The module that was read keeps its wrappers, so that it prints as it was. Inference and the interpreter look at a copy, whose
 //! nodes have the same ids; inlining, the first pass, writes the module itself out.
 
+use super::autocast::convert;
 use super::functional;
 use super::resolve::graph_callee;
-use crate::diag::{Code, Diagnostic};
+use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Node, NodeId, Opcode};
 use crate::op;
-use crate::op::autocast::{Policy, is_product, policy};
 use crate::types::{DType, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The conversions that regions are written out with: rows of the op table.
-pub const CONVERSIONS: [&str; 2] = ["autocast_to", "autocast_widest"];
+pub const CONVERSIONS: [&str; 3] = ["autocast_to", "autocast_widest", "autocast_contracted"];
 
 /// The module with its wrappers expanded, `None` if it has none.
 pub fn expand_wrappers(module: &GraphModule) -> Result<Option<GraphModule>, Diagnostic> {
@@ -185,53 +185,6 @@ fn is_target(n: &Node, name: &Arc<str>) -> bool {
     !n.args().iter().any(|a| matches!(a, Val::Graph(g) if g == name))
 }
 
-/// Converts what the node gives to its op as a region of autocast does.
-fn convert(module: &GraphModule, graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
-    let node = &graph[n];
-    if node.op() == Opcode::CallModule {
-        return match op::modules::is_guards(node.target()) {
-            true => Ok(()),
-            false => Err(refused(graph, n, "a module's own call")),
-        };
-    }
-    let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
-    if module.declared_op(&path).is_some() {
-        return Ok(());
-    }
-    let Some(policy) = policy(&path) else { return Ok(()) };
-    let to = match policy {
-        Policy::Lower => dtype,
-        Policy::Single | Policy::Widest => DType::F32,
-        Policy::Einsum => match einsum(node) {
-            Some(true) => dtype,
-            Some(false) => return Ok(()),
-            None => return Err(refused(graph, n, "an einsum of this kind")),
-        },
-        Policy::Pad if is_constant_pad(node) => return Ok(()),
-        Policy::Pad => DType::F32,
-        Policy::Mixed => return Err(refused(graph, n, "an op that is composed of others")),
-    };
-    let all: Vec<Arg> = graph[n].inputs().into_iter().map(Val::Leaf).collect();
-    let mut made: HashMap<NodeId, NodeId> = HashMap::new();
-    for i in graph[n].inputs() {
-        let (target, args) = match policy {
-            Policy::Widest => (
-                CONVERSIONS[1],
-                vec![Val::Leaf(i), Val::List(all.clone()), Val::DType(dtype)],
-            ),
-            _ => (CONVERSIONS[0], vec![Val::Leaf(i), Val::DType(to)]),
-        };
-        made.insert(i, insert(graph, n, target, args, vec![]));
-    }
-    // What `out` names is written to, and stays what it is.
-    let out = graph[n].kwarg("out").cloned();
-    graph.map_args(n, |i| Val::Leaf(made.get(&i).copied().unwrap_or(i)));
-    if let Some(out) = out {
-        graph.update_kwarg(n, "out", out);
-    }
-    Ok(())
-}
-
 /// Adds a call before a node, at its place in the source.
 pub(super) fn insert(
     graph: &mut Graph,
@@ -249,36 +202,4 @@ pub(super) fn insert(
     meta.take_place_of(&place);
     meta.span = place.span;
     new
-}
-
-/// Whether an einsum multiplies matrices, `None` where that is not known.
-fn einsum(n: &Node) -> Option<bool> {
-    let Some(Val::Str(equation)) = n.args().first() else {
-        return None;
-    };
-    let operands = match n.args() {
-        [_, Val::List(v) | Val::Tuple(v)] => v.len(),
-        args => args.len() - 1,
-    };
-    is_product(equation, operands)
-}
-
-fn is_constant_pad(n: &Node) -> bool {
-    let mode = n.args().get(2).or_else(|| n.kwarg("mode"));
-    match mode {
-        None => true,
-        Some(Val::Str(mode)) => matches!(&**mode, "constant" | "circular"),
-        // `aten.constant_pad_nd` and its like have no mode there.
-        Some(_) => true,
-    }
-}
-
-fn refused(graph: &Graph, n: NodeId, what: &str) -> Diagnostic {
-    let title = format!("what autocast makes of `{}` is not known", graph[n].target());
-    let d = Diagnostic::new(Code::E0201, title).at_opt(graph[n].meta.span, what.to_string());
-    d.note(format!("it is {what}, and stands in a region with autocast on"))
-        .note(
-            "torch's `run_decompositions` keeps such an op and forgets autocast for it: other results than the model's",
-        )
-        .help("write what it computes as `torch.matmul` and pointwise ops in the model, or turn autocast off around it")
 }

@@ -13,8 +13,16 @@ pub enum Policy {
     Single,
     /// They become f32 if one of them is, else they get the region's dtype, which they must have.
     Widest,
-    /// `einsum`: [`Policy::Lower`] where it is a product of matrices.
+    /// `einsum`: [`Policy::Lower`] where it is a product of matrices, step by step ([`steps`]).
     Einsum,
+    /// `tensordot`, `inner`: [`Policy::Lower`] where they are a product of matrices.
+    Contracted,
+    /// `matrix_power`: [`Policy::Lower`] from the square on; the inverse is [`Policy::Single`].
+    Power,
+    /// `lstm_cell`: [`Policy::Lower`], but for the cell's state.
+    LstmCell,
+    /// `gru_cell`: [`Policy::Lower`] in its products alone.
+    GruCell,
     /// `pad`: [`Policy::Single`] where it repeats or reflects elements.
     Pad,
     /// The op is composed of ops with policies of their own, in ways that depend on its arguments.
@@ -23,7 +31,7 @@ pub enum Policy {
 
 const LOWER: &str = "conv1d conv2d conv3d bmm mm linalg_vecdot baddbmm addmm _addmm_activation addbmm linear matmul conv_tbc \
      mkldnn_rnn_layer conv_transpose1d conv_transpose2d conv_transpose3d prelu scaled_dot_product_attention \
-     _native_multi_head_attention linalg_multi_dot multi_dot chain_matmul";
+     _native_multi_head_attention linalg_multi_dot multi_dot chain_matmul lstm rnn_tanh rnn_relu rnn_tanh_cell rnn_relu_cell";
 
 const SINGLE: &str = "avg_pool3d binary_cross_entropy grid_sampler grid_sample polar prod quantile nanquantile stft cdist \
      grid_sampler_2d _grid_sampler_2d_cpu_fallback grid_sampler_3d trace view_as_complex cholesky_inverse cholesky_solve inverse \
@@ -40,8 +48,8 @@ const SINGLE: &str = "avg_pool3d binary_cross_entropy grid_sampler grid_sample p
 
 const WIDEST: &str = "stack cat index_copy concat concatenate";
 
-const MIXED: &str = "bilinear corrcoef cov linalg_matrix_power matrix_power linalg_pinv tensordot inner lstm gru rnn_tanh rnn_relu \
-     lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell quantized_lstm _transformer_encoder_layer_fwd multi_head_attention_forward";
+const MIXED: &str =
+    "bilinear corrcoef cov linalg_pinv gru quantized_lstm _transformer_encoder_layer_fwd multi_head_attention_forward";
 
 fn has(list: &str, name: &str) -> bool {
     list.split_whitespace().any(|n| n == name)
@@ -60,6 +68,12 @@ pub fn policy(path: &str) -> Option<Policy> {
     match name {
         "einsum" => Some(Policy::Einsum),
         "pad" => Some(Policy::Pad),
+        _ if has("tensordot inner", name) => Some(Policy::Contracted),
+        _ if has("linalg_matrix_power matrix_power", name) => Some(Policy::Power),
+        _ if has("lstm_cell", name) => Some(Policy::LstmCell),
+        _ if has("gru_cell", name) => Some(Policy::GruCell),
+        // Packed sequences go another way than mkldnn's.
+        _ if has("lstm", name) && overload == "data" => Some(Policy::Mixed),
         _ if has(LOWER, name) => Some(Policy::Lower),
         _ if has(SINGLE, name) => Some(Policy::Single),
         _ if has(WIDEST, name) => Some(Policy::Widest),
@@ -87,29 +101,110 @@ fn name_of(path: &str) -> (&str, &str) {
     }
 }
 
-/// Whether an einsum of two operands multiplies matrices: it sums over a label that both have. `None` where it is composed in
-/// another way.
-pub fn is_product(equation: &str, operands: usize) -> Option<bool> {
-    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
-    let (inputs, output) = match equation.split_once("->") {
-        Some((i, o)) => (i, o.to_string()),
-        None => {
-            let once = |c: &char| c.is_alphabetic() && equation.matches(*c).count() == 1;
-            (&equation[..], equation.chars().filter(once).collect())
-        }
-    };
-    let terms: Vec<&str> = inputs.split(',').collect();
-    match (&terms[..], operands) {
-        ([_], 1) => Some(false),
-        ([a, b], 2) => {
-            let summed = |c: &char| c.is_alphabetic() && !output.contains(*c);
-            let alone = |x: &str, y: &str| x.chars().any(|c| summed(&c) && !y.contains(c));
-            let product = a.chars().any(|c| summed(&c) && b.contains(c));
-            // A label of one operand alone is summed before the product, in the operand's own dtype.
-            (!product || !alone(a, b) && !alone(b, a)).then_some(product)
-        }
-        _ => None,
+/// One of the einsums that an einsum is computed by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The operands by number: those of the einsum, then what the steps before give.
+    pub of: Vec<usize>,
+    /// What is computed of them.
+    pub equation: String,
+    /// Whether it is a product of matrices: it sums over a label that both have.
+    pub product: bool,
+}
+
+/// Labels of an operand; an ellipsis is `.`.
+type Labels = Vec<char>;
+
+/// The steps that torch computes an einsum in, from left to right: what one operand alone has is summed first, in the operand's
+/// own dtype. None for one operand; `None` if the equation is none.
+pub fn steps(equation: &str, operands: usize) -> Option<Vec<Step>> {
+    let (terms, output) = labels(equation)?;
+    if terms.len() != operands {
+        return None;
     }
+    let mut out = vec![];
+    if operands < 2 {
+        return Some(out);
+    }
+    let later = |i: usize| [terms[i..].concat(), output.clone()].concat();
+    let mut left = summed(operands, 0, &terms[0], &later(1), &mut out);
+    for (i, term) in terms.iter().enumerate().skip(1) {
+        let after = later(i + 1);
+        let right = summed(operands, i, term, &[&left.1[..], &after].concat(), &mut out);
+        let product = left.1.iter().any(|c| right.1.contains(c) && !after.contains(c));
+        let result = match i + 1 == operands {
+            true => output.clone(),
+            false => kept(&[&left.1[..], &right.1].concat(), &after),
+        };
+        let equation = format!("{},{}->{}", text(&left.1), text(&right.1), text(&result));
+        out.push(Step {
+            of: vec![left.0, right.0],
+            equation,
+            product,
+        });
+        left = (operands + out.len() - 1, result);
+    }
+    Some(out)
+}
+
+/// The operand, or its sum over the labels that nothing else has.
+fn summed(operands: usize, at: usize, term: &Labels, others: &[char], out: &mut Vec<Step>) -> (usize, Labels) {
+    let left = kept(term, others);
+    if term.iter().all(|c| others.contains(c)) {
+        return (at, term.clone());
+    }
+    out.push(Step {
+        of: vec![at],
+        equation: format!("{}->{}", text(term), text(&left)),
+        product: false,
+    });
+    (operands + out.len() - 1, left)
+}
+
+/// The labels that others have too, each once.
+fn kept(term: &[char], others: &[char]) -> Labels {
+    let mut out = vec![];
+    for c in term.iter().filter(|c| others.contains(c)) {
+        if !out.contains(c) {
+            out.push(*c);
+        }
+    }
+    out
+}
+
+fn text(labels: &[char]) -> String {
+    labels.iter().collect::<String>().replace('.', "...")
+}
+
+/// The labels of the operands and of the result.
+fn labels(equation: &str) -> Option<(Vec<Labels>, Labels)> {
+    let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
+    let equation = equation.replace("...", ".");
+    let (inputs, output) = match equation.split_once("->") {
+        Some((i, o)) => (i, Some(o)),
+        None => (&equation[..], None),
+    };
+    if !equation
+        .replace("->", ",")
+        .chars()
+        .all(|c| c.is_ascii_alphabetic() || ",.".contains(c))
+    {
+        return None;
+    }
+    let terms: Vec<Labels> = inputs.split(',').map(|t| t.chars().collect()).collect();
+    let output = output.map(|o| o.chars().collect()).unwrap_or_else(|| {
+        // Those that stand once, in their order, after the ellipsis.
+        let all = terms.concat();
+        let once = |c: &char| *c == '.' || all.iter().filter(|d| *d == c).count() == 1;
+        let mut out: Labels = all.iter().copied().filter(once).collect();
+        out.sort_unstable();
+        out.dedup();
+        out
+    });
+    output
+        .iter()
+        .all(|c| terms.concat().contains(c))
+        .then_some((terms, output))
 }
 
 #[cfg(test)]
@@ -134,26 +229,42 @@ mod tests {
             ("aten.softmax.int", None),
             ("aten.layer_norm.default", None),
             ("aten.cat.default", Some(Policy::Widest)),
-            ("aten.lstm.input", Some(Policy::Mixed)),
+            ("aten.lstm.input", Some(Policy::Lower)),
+            ("aten.lstm.data", Some(Policy::Mixed)),
+            ("aten.gru.input", Some(Policy::Mixed)),
         ] {
             assert_eq!(policy(path), want, "{path}");
         }
     }
 
     #[test]
-    fn einsum_is_a_product_where_it_sums_what_both_have() {
+    fn an_einsum_goes_from_left_to_right() {
         for (equation, operands, want) in [
-            ("ij,jk->ik", 2, Some(true)),
-            ("ij,jk", 2, Some(true)),
-            ("bi,bi->b", 2, Some(true)),
-            ("i,j->ij", 2, Some(false)),
-            ("bi,bi->bi", 2, Some(false)),
-            ("ij,kl->il", 2, Some(false)),
-            ("ij->ji", 1, Some(false)),
-            ("ijk,jl->il", 2, None),
-            ("ij,jk,kl->il", 3, None),
+            ("ij,jk->ik", 2, &["01 ij,jk->ik product"][..]),
+            ("ij, jk", 2, &["01 ij,jk->ik product"]),
+            ("bi,bi->b", 2, &["01 bi,bi->b product"]),
+            ("i,j->ij", 2, &["01 i,j->ij"]),
+            ("bi,bi->bi", 2, &["01 bi,bi->bi"]),
+            ("ij,kl->il", 2, &["0 ij->i", "1 kl->l", "23 i,l->il"]),
+            ("ij->ji", 1, &[]),
+            ("ijk,jl->il", 2, &["0 ijk->ij", "21 ij,jl->il product"]),
+            ("ij,jk,kl->il", 3, &["01 ij,jk->ik product", "32 ik,kl->il product"]),
+            ("...i,ij->...j", 2, &["01 ...i,ij->...j product"]),
+            ("ii,ij->j", 2, &["01 ii,ij->j product"]),
+            ("i,j,ij->", 3, &["01 i,j->ij", "32 ij,ij-> product"]),
         ] {
-            assert_eq!(is_product(equation, operands), want, "{equation}");
+            let step = |s: Step| {
+                let of: String = s.of.iter().map(usize::to_string).collect();
+                format!("{of} {}{}", s.equation, if s.product { " product" } else { "" })
+            };
+            let steps: Option<Vec<String>> = steps(equation, operands).map(|s| s.into_iter().map(step).collect());
+            assert_eq!(
+                steps.as_deref(),
+                Some(&want.iter().map(|w| w.to_string()).collect::<Vec<_>>()[..]),
+                "{equation}"
+            );
         }
+        assert_eq!(steps("ij,jk->ix", 2), None);
+        assert_eq!(steps("ij,jk->ik", 3), None);
     }
 }

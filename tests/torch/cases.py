@@ -70,7 +70,7 @@ def table(cases, argv=None, doc=""):
                 try:
                     torch.manual_seed(0)
                     model, args, kwargs = build()
-                    write(model.eval(), args, kwargs, folder)
+                    write(model.eval(), args, kwargs, folder, core=getattr(build, "core", True))
                 except Exception as e:
                     # Without an archive there is nothing to run; an archive without a core level is compared as far as it goes.
                     lines = str(e).strip().splitlines() or [""]
@@ -79,8 +79,9 @@ def table(cases, argv=None, doc=""):
                     if not os.path.exists(f"{folder}/export.pt2"):
                         continue
             cells, errors = compare(a.fxc, folder, modes)
-            good = [c is not None and c <= a.limit for c in cells]
-            passed, failed = passed + sum(good), failed + len(errors) + sum(c is not None and c > a.limit for c in cells)
+            limit = getattr(build, "limit", a.limit)
+            good = [c is not None and c <= limit for c in cells]
+            passed, failed = passed + sum(good), failed + len(errors) + sum(c is not None and c > limit for c in cells)
             shown = [f"{'-' if c is None else f'{c:.1e}':>9}" for c in cells]
             if a.compiled_only:
                 shown = [shown[0], " " * 9, shown[1], " " * 9]

@@ -120,15 +120,16 @@ class Heads(nn.Module):
         return self.a(v, v, v)
 
 
-def autocast(name, f, *args, dtype=torch.bfloat16):
-    """A region with autocast on, which the export level has as a graph of its own. No `einsum` and no reflecting `pad`, of which
-    run_decompositions() forgets what autocast does within them (tests/data/make_pt2.py has them)."""
+def autocast(name, f, *args, dtype=torch.bfloat16, core=True):
+    """A region with autocast on, which the export level has as a graph of its own. Without `core`: ops of which
+    run_decompositions() forgets what autocast does within them."""
 
     def region(*args):
         with torch.autocast("cpu", dtype):
             return f(*args)
 
     case(f"autocast {name}", region, *args)
+    CASES[-1][1].core = core
 
 
 a, b, square = x(6, 6), x(6, 6) * 0.5, x(1, 3, 8, 8)
@@ -149,6 +150,23 @@ autocast("binary_cross_entropy_with_logits", lambda a, b: F.binary_cross_entropy
 autocast("prod", lambda a: (a @ a).prod(-1), a)
 autocast("prelu", F.prelu, a, x(6).abs())
 autocast("f64", lambda a: a.double() @ a.double(), a)
+for equation, *sizes in [("ij,jk->ik", (3, 4), (4, 5)), ("ijk,jl->il", (2, 4, 3), (4, 5)), ("i,j->ij", (3,), (4,)),
+                         ("bi,bi->bi", (2, 3), (2, 3)), ("ij,kl->il", (3, 4), (2, 5)), ("...i,ij->...j", (2, 3, 4), (4, 5)),
+                         ("ii,ij->j", (4, 4), (4, 5)), ("bhid,bhjd->bhij", (2, 2, 3, 4), (2, 2, 5, 4)), ("ij->i", (3, 4))]:
+    autocast(f"einsum {equation}", lambda *v, e=equation: torch.einsum(e, *v), *[x(*s) for s in sizes], core=False)
+autocast("einsum of three", lambda *v: torch.ops.aten.einsum("ij,jk,kl->il", v), x(3, 4), x(4, 5), x(5, 2), core=False)
+autocast("tensordot", lambda a, b: (torch.tensordot(a, b, 1), torch.tensordot(a, b, 0), torch.tensordot(a, b, 2),
+                                    torch.tensordot(a, b, ([0], [1]))), a, b, core=False)
+autocast("inner", lambda a, b: (torch.inner(a, b), torch.inner(a[0], b[0]), torch.inner(a, b[0]), torch.inner(a, b[0, 0])), a, b, core=False)
+for power in [-3, -1, 0, 1, 2, 3, 5]:
+    autocast(f"matrix_power {power}", lambda a, n=power: torch.linalg.matrix_power(a, n), torch.eye(4) + x(4, 4) / 8, core=False)
+for cell in [nn.LSTMCell, nn.GRUCell, nn.RNNCell]:
+    for bias in [True, False]:
+        autocast(f"{cell.__name__} bias={bias}", cell(6, 4, bias), x(3, 6), core=False)
+for recurrent in [nn.LSTM, nn.RNN]:
+    for options in [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True}]:
+        autocast(f"{recurrent.__name__} {options}", recurrent(6, 4, **options), x(3, 5, 6), core=False)
+        CASES[-1][1].limit = 1e-2  # a unit or two of bf16, which oneDNN rounds to at other places
 autocast("writes", lambda a, b: (a @ b).add_(1).mul_(2), a, b)
 
 

@@ -20,6 +20,16 @@ pub fn rows() -> Vec<Op> {
             },
         )
         .doc("converted as autocast does it for ops that take several tensors: to f32 if a value is f32, else to the dtype"),
+        Op::composite(
+            "autocast_contracted",
+            "autocast_contracted(Any self, Any values, Any dims, ScalarType dtype) -> Any",
+            |b, c| match is_matrix_product(c.get("values"), c.get("dims"))? {
+                true => converted(b, c.get("self"), dtype(c)?),
+                false => Ok(c.get("self").clone()),
+            },
+        )
+        .doc("converted as autocast does it for `tensordot` over `dims`, and for `inner`, whose dims are None: to a dtype, unless \
+              only one number is left"),
         Op::composite("gathered", "gathered(Any items) -> Any", |_, c| Ok(c.get("items").clone()))
             .doc("its argument: the results of a call that was written out"),
     ]
@@ -43,6 +53,23 @@ fn converted(b: &mut dyn Build, v: &Val<Traced>, to: DType) -> OpResult<Val<Trac
         Val::Leaf(x) if is_eligible(x.dtype()) => b.to_dtype(x, to)?.into(),
         v => v.clone(),
     })
+}
+
+/// Whether a contraction of these tensors over so many dims is a product of matrices: sums over all dims are a dot product.
+fn is_matrix_product(values: &Val<Traced>, dims: &Val<Traced>) -> OpResult<bool> {
+    let count = match dims {
+        Val::None => 1,
+        dims => dims
+            .as_int()
+            .unwrap_or_else(|| dims.items().map_or(0, |v| v.len() as i64)),
+    };
+    let ranks = values
+        .leaves()
+        .into_iter()
+        .map(Traced::rank)
+        .collect::<OpResult<Vec<_>>>()?;
+    let scalar = dims.is_none() && ranks.contains(&0);
+    Ok(!scalar && !ranks.iter().all(|&r| r as i64 == count))
 }
 
 /// The dtype that an op of several tensors takes them in.

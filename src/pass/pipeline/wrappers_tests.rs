@@ -40,6 +40,11 @@ fn a_region_converts_what_its_ops_take() {
     let cat = "%c = call_function torch.ops.aten.cat.default([%a, %b])";
     let mse = "%c = call_function torch.ops.aten.mse_loss.default(%a, %b)";
     let on = "\"cpu\", torch.bfloat16, True, False";
+    let inner = "%c = call_function torch.ops.aten.inner.default(%a, %b)";
+    let tensordot = "%c = call_function torch.ops.aten.tensordot.default(%a, %b, [0, 1], [0, 1])";
+    let lone = "%c = call_function torch.ops.aten.einsum.default(\"ij,kj->\", [%a, %b])";
+    let outer = "%c = call_function torch.ops.aten.einsum.default(\"ij,kl->ijkl\", [%a, %b])";
+    let power = |n: i32| format!("%c = call_function torch.ops.aten.linalg_matrix_power.default(%a, {n})");
     for (head, types, body, want) in [
         (on, ["f32[2, 2]", "f32[2, 2]"], mm, "bf16[2, 2]"),
         (on, ["f32[2, 2]", "bf16[2, 2]"], mm, "bf16[2, 2]"),
@@ -48,6 +53,17 @@ fn a_region_converts_what_its_ops_take() {
         (on, ["f32[2, 2]", "bf16[2, 2]"], cat, "f32[4, 2]"),
         (on, ["bf16[2, 2]", "bf16[2, 2]"], cat, "bf16[4, 2]"),
         (on, ["bf16[2, 2]", "bf16[2, 2]"], mse, "f32[]"),
+        (on, ["f32[2, 2]", "f32[2, 2]"], inner, "bf16[2, 2]"),
+        (on, ["f32[2]", "f32[2]"], inner, "f32[]"),
+        (on, ["f32[2]", "f32[]"], inner, "f32[2]"),
+        (on, ["f32[2, 2]", "f32[2, 2]"], tensordot, "f32[]"),
+        (on, ["f32[2, 2, 3]", "f32[2, 2]"], tensordot, "bf16[3]"),
+        (on, ["f32[2, 2]", "f32[2, 2]"], lone, "bf16[]"),
+        (on, ["f32[2, 2]", "f32[2, 2]"], outer, "f32[2, 2, 2, 2]"),
+        (on, ["f32[2, 2]", "f32[2, 2]"], &power(1), "f32[2, 2]"),
+        (on, ["f32[2, 2]", "f32[2, 2]"], &power(3), "bf16[2, 2]"),
+        (on, ["f32[2, 2]", "f32[2, 2]"], &power(-1), "f32[2, 2]"),
+        (on, ["f32[2, 2]", "f32[2, 2]"], &power(-2), "bf16[2, 2]"),
         (
             "\"cpu\", torch.float16, True, False",
             ["f32[2, 2]", "f32[2, 2]"],
@@ -112,13 +128,13 @@ fn what_autocast_makes_of_some_ops_is_not_known() {
         %r = call_function torch.ops.higher_order.wrap_with_autocast(\"cpu\", torch.bfloat16, True, False, @region, %x)
         output %r
     }
-    graph region { %a = placeholder a  %b = call_function torch.ops.aten.inner.default(%a, %a)  output %b }
+    graph region { %a = placeholder a  %b = call_function torch.ops.aten.cov.default(%a)  output %b }
     ";
     let (_, found) = module(&text.replace("  ", "\n"));
     let titles: Vec<&str> = found.iter().map(|d| d.title.as_str()).collect();
     assert_eq!(
         titles,
-        ["what autocast makes of `torch.ops.aten.inner.default` is not known"]
+        ["what autocast makes of `torch.ops.aten.cov.default` is not known"]
     );
     let said = found.iter().flat_map(|d| &d.notes).cloned().collect::<String>();
     assert!(

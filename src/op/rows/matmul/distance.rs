@@ -325,6 +325,11 @@ fn matrix_power(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
         let y = b.expand(&eye, &shape)?;
         return b.op(OpId::Clone, [y.into()]).map(Val::Leaf);
     }
+    // As torch, which rounds the square first.
+    if n == 3 {
+        let square = b.matmul(x, x)?;
+        return b.matmul(&square, x).map(Val::Leaf);
+    }
     let (mut power, mut out) = (x.clone(), None::<Traced>);
     loop {
         if n & 1 == 1 {

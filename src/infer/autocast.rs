@@ -1,0 +1,213 @@
+//! Ops in a region with autocast on: what they take is converted, by calls before them ([`crate::op::autocast`]).
+
+use super::wrappers::{CONVERSIONS, insert};
+use crate::diag::{Code, Diagnostic};
+use crate::graph::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
+use crate::op;
+use crate::op::autocast::{Policy, policy, steps};
+use crate::types::{DType, Val};
+use std::collections::HashMap;
+
+/// Converts what the node gives to its op as a region of autocast does.
+pub(super) fn convert(module: &GraphModule, graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
+    let node = &graph[n];
+    if node.op() == Opcode::CallModule {
+        return match op::modules::is_guards(node.target()) {
+            true => Ok(()),
+            false => Err(refused(graph, n, "a module's own call")),
+        };
+    }
+    let path = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
+    if module.declared_op(&path).is_some() {
+        return Ok(());
+    }
+    let Some(policy) = policy(&path) else { return Ok(()) };
+    match policy {
+        Policy::Lower => to(graph, n, dtype),
+        Policy::Single => to(graph, n, DType::F32),
+        Policy::Widest => convert_all(graph, n, |x, all| {
+            (CONVERSIONS[1], vec![x, Val::List(all.to_vec()), Val::DType(dtype)])
+        }),
+        Policy::Einsum => return einsum(graph, n, dtype),
+        Policy::Contracted => {
+            let by = |name: &str| node.args().get(2).or_else(|| node.kwarg(name)).cloned();
+            let dims = match path.ends_with("inner") || path.contains(".inner.") {
+                true => Val::None,
+                false => by("dims_self").or_else(|| by("dims")).unwrap_or(Val::int(2)),
+            };
+            // `dims=([1], [0])` names those of both.
+            let dims = match dims.items() {
+                Some([first @ (Val::List(_) | Val::Tuple(_)), _]) => first.clone(),
+                _ => dims,
+            };
+            convert_all(graph, n, |x, all| {
+                let args = vec![x, Val::List(all.to_vec()), dims.clone(), Val::DType(dtype)];
+                (CONVERSIONS[2], args)
+            });
+        }
+        Policy::Power => return power(graph, n, dtype),
+        Policy::LstmCell => {
+            let state = node.args().get(1).and_then(|hx| hx.items()?.get(1).cloned());
+            to(graph, n, dtype);
+            let mut args = graph[n].args().to_vec();
+            if let (Some(Val::List(hx) | Val::Tuple(hx)), Some(state)) = (args.get_mut(1), state) {
+                hx[1] = state;
+            }
+            graph.set_args(n, args);
+        }
+        Policy::GruCell => return gru_cell(graph, n, dtype),
+        Policy::Pad if is_constant_pad(node) => {}
+        Policy::Pad => to(graph, n, DType::F32),
+        Policy::Mixed => return Err(refused(graph, n, "an op that is composed of others")),
+    }
+    Ok(())
+}
+
+/// A conversion to a dtype.
+fn to_dtype(x: Arg, dtype: DType) -> (&'static str, Vec<Arg>) {
+    (CONVERSIONS[0], vec![x, Val::DType(dtype)])
+}
+
+fn to(graph: &mut Graph, n: NodeId, dtype: DType) {
+    convert_all(graph, n, |x, _| to_dtype(x, dtype));
+}
+
+/// Converts the inputs of a node, each by a call of `conversion`, which is told of all.
+fn convert_all(graph: &mut Graph, n: NodeId, conversion: impl Fn(Arg, &[Arg]) -> (&'static str, Vec<Arg>)) {
+    let all: Vec<Arg> = graph[n].inputs().into_iter().map(Val::Leaf).collect();
+    let mut made: HashMap<NodeId, NodeId> = HashMap::new();
+    for i in graph[n].inputs() {
+        let (target, args) = conversion(Val::Leaf(i), &all);
+        made.insert(i, insert(graph, n, target, args, vec![]));
+    }
+    // What `out` names is written to, and stays what it is.
+    let out = graph[n].kwarg("out").cloned();
+    graph.map_args(n, |i| Val::Leaf(made.get(&i).copied().unwrap_or(i)));
+    if let Some(out) = out {
+        graph.update_kwarg(n, "out", out);
+    }
+}
+
+/// An einsum as the einsums that torch computes it by, of which the products convert.
+fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
+    let unknown = |graph: &Graph| Err(refused(graph, n, "an einsum of this kind"));
+    let (equation, operands, path) = match graph[n].args() {
+        [Val::Str(e), Val::List(v) | Val::Tuple(v), path @ ..] => (e.clone(), v.clone(), path.first().cloned()),
+        [Val::Str(e), v @ ..] => (e.clone(), v.to_vec(), None),
+        _ => return unknown(graph),
+    };
+    let path = path.or_else(|| graph[n].kwarg("path").cloned());
+    let in_order = operands.len() < 3 || path.is_none_or(|p| p.is_none());
+    if !in_order || !operands.iter().all(|v| v.as_leaf().is_some()) {
+        return unknown(graph);
+    }
+    // What is no equation is the op's to report.
+    let Some(steps) = steps(&equation, operands.len()) else {
+        return Ok(());
+    };
+    let mut values = operands;
+    let last = steps.len().saturating_sub(1);
+    for (i, step) in steps.into_iter().enumerate() {
+        let mut of: Vec<Arg> = step.of.iter().map(|&at| values[at].clone()).collect();
+        if step.product {
+            for x in &mut of {
+                let (target, args) = to_dtype(x.clone(), dtype);
+                *x = Val::Leaf(insert(graph, n, target, args, vec![]));
+            }
+        }
+        let args = vec![Val::Str(step.equation.into()), Val::List(of)];
+        if i < last {
+            values.push(Val::Leaf(insert(graph, n, "torch.einsum", args, vec![])));
+        } else {
+            graph.set_args(n, args);
+            graph.set_kwargs(n, vec![]);
+        }
+    }
+    Ok(())
+}
+
+/// A power of a matrix: products from the square on, of the inverse for negative ones.
+fn power(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
+    let node = &graph[n];
+    let exponent = node.args().get(1).or_else(|| node.kwarg("n")).and_then(Arg::as_int);
+    match (exponent, node.args().first()) {
+        (Some(0 | 1), _) => {}
+        (Some(2..), _) => to(graph, n, dtype),
+        (Some(-1), _) => to(graph, n, DType::F32),
+        (Some(e), Some(x)) if e > i64::MIN => {
+            let (target, args) = to_dtype(x.clone(), DType::F32);
+            let x = insert(graph, n, target, args, vec![]);
+            let inverse = insert(graph, n, "torch.linalg.inv", vec![Val::Leaf(x)], vec![]);
+            graph.set_args(n, vec![Val::Leaf(inverse), Val::int(-e)]);
+            to(graph, n, dtype);
+        }
+        _ => return Err(refused(graph, n, "a power that is not known")),
+    }
+    Ok(())
+}
+
+/// A cell whose products are converted, and whose state is not.
+fn gru_cell(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> {
+    let node = &graph[n];
+    let named = ["input", "hx", "w_ih", "w_hh", "b_ih", "b_hh"].iter().enumerate();
+    let given: Vec<Arg> = named
+        .map(|(i, name)| {
+            node.args()
+                .get(i)
+                .or_else(|| node.kwarg(name))
+                .cloned()
+                .unwrap_or(Val::None)
+        })
+        .collect();
+    let [x, h, w_ih, w_hh, b_ih, b_hh] = &given[..] else {
+        return Err(refused(graph, n, "a cell of this kind"));
+    };
+    let mut call = |target: &str, args: Vec<Arg>| Val::Leaf(insert(graph, n, target, args, vec![]));
+    let mut gates = |x: &Arg, w: &Arg, b: &Arg| {
+        let args = [x, w, b].map(|v| match v {
+            Val::Leaf(_) => {
+                let (target, args) = to_dtype(v.clone(), dtype);
+                call(target, args)
+            }
+            v => v.clone(),
+        });
+        let all = call("torch.nn.functional.linear", args.to_vec());
+        let all = call("torch.chunk", vec![all, Val::int(3), Val::int(-1)]);
+        [0, 1, 2].map(|i| call("operator.getitem", vec![all.clone(), Val::int(i)]))
+    };
+    let ([ri, zi, ni], [rh, zh, nh]) = (gates(x, w_ih, b_ih), gates(h, w_hh, b_hh));
+    let mut gate = |a: Arg, b: Arg| {
+        let sum = call("operator.add", vec![a, b]);
+        call("torch.sigmoid", vec![sum])
+    };
+    let (r, z) = (gate(rh, ri), gate(zh, zi));
+    let reset = call("operator.mul", vec![nh, r]);
+    let sum = call("operator.add", vec![ni, reset]);
+    let new = call("torch.tanh", vec![sum]);
+    let rest = call("operator.sub", vec![h.clone(), new.clone()]);
+    let part = call("operator.mul", vec![rest, z]);
+    graph.set_target(n, Opcode::CallFunction, "operator.add");
+    graph.set_args(n, vec![part, new]);
+    graph.set_kwargs(n, vec![]);
+    Ok(())
+}
+
+fn is_constant_pad(n: &Node) -> bool {
+    let mode = n.args().get(2).or_else(|| n.kwarg("mode"));
+    match mode {
+        None => true,
+        Some(Val::Str(mode)) => matches!(&**mode, "constant" | "circular"),
+        // `aten.constant_pad_nd` and its like have no mode there.
+        Some(_) => true,
+    }
+}
+
+fn refused(graph: &Graph, n: NodeId, what: &str) -> Diagnostic {
+    let title = format!("what autocast makes of `{}` is not known", graph[n].target());
+    let d = Diagnostic::new(Code::E0201, title).at_opt(graph[n].meta.span, what.to_string());
+    d.note(format!("it is {what}, and stands in a region with autocast on"))
+        .note(
+            "torch's `run_decompositions` keeps such an op and forgets autocast for it: other results than the model's",
+        )
+        .help("write what it computes as `torch.matmul` and pointwise ops in the model, or turn autocast off around it")
+}
