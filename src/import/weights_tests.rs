@@ -3,6 +3,15 @@ use crate::graph::{Graph, ModuleDecl};
 use crate::types::{DType, Val};
 use std::path::PathBuf;
 
+/// A file that is removed at the end.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 fn file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("fxc-weights-{}-{name}.safetensors", std::process::id()))
 }
@@ -41,30 +50,28 @@ fn module() -> GraphModule {
 
 #[test]
 fn weights_reach_attributes_and_modules() {
-    let path = file("good");
+    let kept = Temporary(file("good"));
+    let path = &kept.0;
     let t = |shape: &[usize]| Tensor::zeros(DType::F32, shape);
     let (w, b, fw, fb) = (t(&[2]), t(&[1]), t(&[3, 2]), t(&[3]));
-    files::write(&path, [("w", &w), ("b", &b), ("fc.weight", &fw), ("fc.bias", &fb)]).unwrap();
+    files::write(path, [("w", &w), ("b", &b), ("fc.weight", &fw), ("fc.bias", &fb)]).unwrap();
     let mut m = module();
-    assert!(bind_weights(&mut m, &path).is_empty());
+    assert!(bind_weights(&mut m, path).is_empty());
     assert_eq!(m.attributes["fc.weight"].value, Some(fw));
     assert_eq!(m.attributes["b"].ty, Some(Val::Leaf(b.ty())));
     // And back again.
-    write_weights(&m, &path, |name, _| name != "b").unwrap();
-    let d: Vec<_> = bind_weights(&mut module(), &path)
-        .into_iter()
-        .map(|d| d.title)
-        .collect();
+    write_weights(&m, path, |name, _| name != "b").unwrap();
+    let d: Vec<_> = bind_weights(&mut module(), path).into_iter().map(|d| d.title).collect();
     assert_eq!(d, [format!("`{}` has no weight `b`", path.display())]);
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
 fn all_that_is_wrong_is_said_at_once() {
-    let path = file("bad");
+    let kept = Temporary(file("bad"));
+    let path = &kept.0;
     let (w, extra) = (Tensor::zeros(DType::F16, &[2]), Tensor::zeros(DType::F32, &[1]));
-    files::write(&path, [("w", &w), ("fc.wieght", &extra), ("c", &extra)]).unwrap();
-    let d: Vec<_> = bind_weights(&mut module(), &path)
+    files::write(path, [("w", &w), ("fc.wieght", &extra), ("c", &extra)]).unwrap();
+    let d: Vec<_> = bind_weights(&mut module(), path)
         .into_iter()
         .map(|d| (d.code, d.notes))
         .collect();
@@ -74,14 +81,14 @@ fn all_that_is_wrong_is_said_at_once() {
         (Code::E0401, vec!["they are `b`, `fc.weight`, `fc.bias`".to_string()])
     );
     assert_eq!(d[2].0, Code::L0002);
-    std::fs::write(&path, [9u8; 40]).unwrap();
+    std::fs::write(path, [9u8; 40]).unwrap();
     assert_eq!(
-        bind_weights(&mut module(), &path).iter().next().unwrap().code,
+        bind_weights(&mut module(), path).iter().next().unwrap().code,
         Code::E0407
     );
-    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
     assert_eq!(
-        bind_weights(&mut module(), &path).iter().next().unwrap().notes,
+        bind_weights(&mut module(), path).iter().next().unwrap().notes,
         ["No such file or directory"]
     );
 }

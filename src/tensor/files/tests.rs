@@ -3,6 +3,7 @@
 use super::*;
 use crate::tensor::{Scalar, Storage, contiguous_strides};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes as a mapping.
 fn map_of(bytes: &[u8]) -> Arc<Mmap> {
@@ -22,10 +23,29 @@ fn problem(bytes: &[u8]) -> String {
     }
 }
 
-fn temporary(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("fxc-files-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).expect("a directory");
-    dir.join(name)
+/// The path of a file that is removed at the end.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new(name: &str) -> Temporary {
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let n = MADE.fetch_add(1, Ordering::Relaxed);
+        Temporary(std::env::temp_dir().join(format!("fxc-file-{}-{n}-{name}", std::process::id())))
+    }
+}
+
+impl std::ops::Deref for Temporary {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 fn samples() -> Vec<(String, Tensor)> {
@@ -44,7 +64,7 @@ fn samples() -> Vec<(String, Tensor)> {
 fn files_round_trip() {
     let all = samples();
     for name in ["a.npz", "a.safetensors"] {
-        let path = temporary(name);
+        let path = Temporary::new(name);
         write(&path, all.iter().map(|(n, t)| (n.as_str(), t))).expect("written");
         let back = read(&path).expect("read");
         assert_eq!(back.tensors.len(), all.len());
@@ -58,7 +78,7 @@ fn files_round_trip() {
         }
     }
     for (n, t) in all.iter().filter(|(_, t)| t.dtype() != DType::BF16) {
-        let path = temporary("a.npy");
+        let path = Temporary::new("a.npy");
         write(&path, [("x", t)]).expect("written");
         assert_eq!(read(&path).expect("read").tensors[""], *t, "{n}");
     }
@@ -68,7 +88,7 @@ fn files_round_trip() {
 fn aligned_tensors_are_not_copied() {
     let t = Tensor::from_slice::<f32>(&[4], &[1.0, 2.0, 3.0, 4.0]);
     for name in ["m.npy", "m.safetensors"] {
-        let path = temporary(name);
+        let path = Temporary::new(name);
         write(&path, [("x", &t)]).expect("written");
         let mut back = read(&path).expect("read");
         let t = &mut back.tensors[0];
@@ -277,8 +297,7 @@ fn broken_safetensors_files_say_what_is_wrong() {
 
 #[test]
 fn missing_and_empty_files_are_errors() {
-    let path = temporary("nothing.npy");
-    let _ = std::fs::remove_file(&path);
+    let path = Temporary::new("nothing.npy");
     assert!(matches!(
         read(&path),
         Err(FileError {
@@ -286,7 +305,7 @@ fn missing_and_empty_files_are_errors() {
             ..
         })
     ));
-    std::fs::write(&path, b"").expect("written");
+    std::fs::write(&*path, b"").expect("written");
     assert_eq!(read(&path).expect_err("empty").problem, Problem::Empty);
     assert!(matches!(
         read(&std::env::temp_dir()),
@@ -300,7 +319,7 @@ fn missing_and_empty_files_are_errors() {
         write(Path::new("x.txt"), [("x", &t)]).expect_err("no format").problem,
         Problem::UnknownFormat
     );
-    let twice = write(&temporary("twice.npz"), [("x", &t), ("x", &t)]).expect_err("one name");
+    let twice = write(&Temporary::new("twice.npz"), [("x", &t), ("x", &t)]).expect_err("one name");
     assert_eq!(
         (twice.tensor.as_deref(), twice.problem),
         (Some("x"), Problem::Duplicate)
@@ -323,13 +342,11 @@ proptest! {
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in proptest::option::of(any::<prop::sample::Index>()),
     ) {
-        let path = temporary(&format!("damage-{which}.{}", ["npy", "npz", "safetensors"][which]));
+        let path = Temporary::new(&format!("damage-{which}.{}", ["npy", "npz", "safetensors"][which]));
         let t = Tensor::from_slice::<f32>(&[2, 3], &[1.0; 6]);
-        if !path.exists() {
-            let tensors = [("a", &t), ("b", &t)];
-            write(&path, tensors.into_iter().take(if which == 0 { 1 } else { 2 })).expect("written");
-        }
-        let mut bytes = std::fs::read(&path).expect("bytes");
+        let tensors = [("a", &t), ("b", &t)];
+        write(&path, tensors.into_iter().take(if which == 0 { 1 } else { 2 })).expect("written");
+        let mut bytes = std::fs::read(&*path).expect("bytes");
         for (at, value) in changes {
             let at = at.index(bytes.len());
             bytes[at] = value;
