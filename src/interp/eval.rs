@@ -2,6 +2,7 @@
 
 use super::cell::{Cell, apply_view};
 use super::{contract, reduce};
+use crate::op::drawing::{draw_order, permutations};
 use crate::op::emit::call_of;
 use crate::op::layout::{self, Layout};
 use crate::op::pointwise::instantiate;
@@ -25,6 +26,21 @@ pub fn apply(call: &Call<Cell>) -> OpResult<Val<Cell>> {
         Some(Val::Leaf(x)) if call.op.gives_operand(&types, &ty, Some(&x.layout())) => Ok(Val::Leaf(x.clone())),
         _ => meaning(call, &types, ty),
     }
+}
+
+/// The result of a call that draws in the order of its operand's memory, `None` for any other.
+pub fn drawn(call: &Call<Cell>, in_place: bool) -> Option<OpResult<Val<Cell>>> {
+    let x = call.args.first()?.as_leaf()?;
+    let order = draw_order(&call.map(Cell::ty), &x.layout(), in_place)?;
+    let [there, back] = permutations(&order);
+    let permuted =
+        |x: &Cell, by: &Val<Cell>| apply(&call_of(OpId::Permute.op(), vec![Val::Leaf(x.clone()), by.clone()]));
+    let draw = || {
+        let mut turned = call.clone();
+        turned.args[0] = permuted(x, &there)?;
+        apply(&turned)?.try_map(&mut |c: &Cell| permuted(c, &back))
+    };
+    Some(draw())
 }
 
 fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Val<Cell>> {

@@ -354,7 +354,8 @@ impl<'m> Interpreter<'m> {
             .iter()
             .map(|(o, _)| self.operand(frame, n, o))
             .collect::<Result<_, _>>()?;
-        let result = apply(&call).and_then(|v| match &out[..] {
+        let result = eval::drawn(&call, resolved.inplace()).unwrap_or_else(|| apply(&call));
+        let result = result.and_then(|v| match &out[..] {
             [_, ..] => write_all(&out, v),
             _ if resolved.copies() => Ok(v.map(|c| Cell::new(c.fresh().tensor().clone()))),
             _ if resolved.inplace() => frame.store(&call, v),

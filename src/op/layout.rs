@@ -131,6 +131,21 @@ impl Layout {
         (self.is_ordered(shape, order.iter().rev().copied()) == Some(true)).then_some(order)
     }
 
+    /// The dims from the outermost to the innermost in memory, if that is another order than theirs, and no element lies where
+    /// another does.
+    pub fn memory_order(&self, shape: &[Dim]) -> Option<Vec<usize>> {
+        let strides = self.known_strides().filter(|s| s.len() == shape.len())?;
+        let one = |d: usize| shape[d] == Dim::Const(1);
+        let mut order: Vec<usize> = (0..shape.len()).filter(|&d| !one(d)).collect();
+        let sorted = |order: &[usize]| order.windows(2).all(|w| strides[w[0]] >= strides[w[1]]);
+        if order.iter().any(|&d| strides[d] < 1) || sorted(&order) {
+            return None;
+        }
+        order.sort_by_key(|&d| std::cmp::Reverse(strides[d]));
+        // Dims of one element may stand anywhere.
+        Some((0..shape.len()).filter(|&d| one(d)).chain(order).collect())
+    }
+
     /// The layout of a view of a tensor of shape `from`; `None` if torch copies there, or if it is not known.
     pub fn through(&self, from: &[Dim], view: &DimView) -> Option<Layout> {
         if self.strides.len() != from.len() {

@@ -23,6 +23,7 @@ mod contraction;
 pub mod control;
 pub mod custom;
 mod demands;
+pub mod drawing;
 mod effect;
 pub mod emit;
 pub mod examples;

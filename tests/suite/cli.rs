@@ -24,6 +24,31 @@ fn exit_codes_are_those_documented() {
     assert_eq!(fxc(&["run", &good]).code, 1);
 }
 
+/// What `torch.manual_seed(0)` draws for a transpose, whose memory lies in another order than its dims.
+#[test]
+fn draws_go_in_the_order_of_memory() {
+    let dir = Dir::new("draws");
+    let text = "%x : f32[2, 3] = placeholder x\n%t = call_method t(%x)\n%r = call_function torch.rand_like(%t)\n\
+                %d = call_function torch.nn.functional.dropout(%t, 0.5, True)\n%c = call_method clone(%t)\n\
+                %u = call_method random_(%c, 9)\noutput (%r, %d, %u)\n";
+    let path = dir.file("draws.fxir", text);
+    for how in ["--threads=1", "--interpret"] {
+        let ran = fxc(&["run", &path, "x=ones", "--seed", "0", how]);
+        let rows: Vec<&str> = ran
+            .out
+            .lines()
+            .filter_map(|l| l.split("]  ").last())
+            .map(str::trim)
+            .collect();
+        let want = [
+            "0.49626 0.13203 0.76822 0.30742 0.08848 0.63408",
+            "0 2 0 2 0 0",
+            "5 2 3 8 8 2",
+        ];
+        assert_eq!(rows, want, "{how}: {}", ran.err);
+    }
+}
+
 #[test]
 fn json_is_one_object_per_finding_and_nothing_else() {
     let dir = Dir::new("json");

@@ -31,7 +31,7 @@ fn bounded() -> Vec<Op> {
         )
         .doc("random whole numbers between two bounds, in self's shape")
         .spelled("aten.random.from")
-        .inplace("aten.random_.from Tensor.random_")
+        .inplace("aten.random_.from")
         .form_with(
             "aten.random.to",
             "random(Tensor self, int to) -> Tensor",
@@ -41,7 +41,8 @@ fn bounded() -> Vec<Op> {
             "aten.random_.to Tensor.random_",
             "random(Tensor self, int to) -> Tensor",
             &[("from", Val::Int(Dim::Const(0)))],
-        ),
+        )
+        .inplace_form("Tensor.random_", "random(Tensor self, int from, int? to) -> Tensor"),
         Op::new(
             "random_from",
             "random(Tensor self, int from) -> Tensor",

@@ -75,6 +75,20 @@ impl Functionalize<'_> {
         Ok(())
     }
 
+    /// A call that writes nothing: its result may be its operand, or a view of it.
+    pub(super) fn shared(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<(), Fail> {
+        match op.aliases && !resolved.copies() || is_disabled_dropout(resolved) {
+            true => self.alias(graph, n, op, resolved),
+            false => Ok(()),
+        }
+    }
+
     /// Puts the operand in the place of a call that gives it back; whether it is one.
     fn is_operand(&mut self, graph: &mut Graph, n: NodeId, op: &'static Op, resolved: &Resolved) -> Result<bool, Fail> {
         let (Some(types), Some(ty)) = (resolved.types(), graph[n].meta.ty.clone()) else {

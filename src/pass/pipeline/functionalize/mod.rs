@@ -23,6 +23,7 @@ use super::normalize::Normalize;
 use crate::diag::Diagnostic;
 use crate::graph::{Arg, Graph, GraphModule, InsertPoint, Mutation, NodeId, Opcode};
 use crate::infer::{self, Resolved};
+use crate::op::drawing::draws_as_it_lies;
 use crate::op::layout::Layout;
 use crate::op::{Call, Op, OpError, OpResult, Traced, running};
 use crate::pass::build::{GraphBuilder, Source};
@@ -45,8 +46,12 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
                     r.inplace() || !r.out.is_empty() || updates_statistics(&r) || strided::reads_storage(&r)
                 })
         };
+        let draws = |&n: &NodeId| {
+            let resolved = graph[n].op().is_call().then(|| infer::resolve_node(module, graph, n));
+            resolved.is_some_and(|r| r.is_ok_and(|r| r.op().is_some_and(draws_as_it_lies)))
+        };
         let count = graph.ids().iter().filter(|n| writes(n)).count();
-        if count == 0 {
+        if count == 0 && !graph.ids().iter().any(draws) {
             return Ok(0);
         }
         let mut pass = Functionalize {
@@ -56,6 +61,7 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             attributes: HashMap::new(),
             newest: HashMap::new(),
             layouts: HashMap::new(),
+            turned: 0,
             memory_is_read: graph.ids().iter().any(|&n| {
                 graph[n].op().is_call()
                     && infer::resolve_node(module, graph, n).is_ok_and(|r| strided::reads_storage(&r))
@@ -67,7 +73,7 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             }
         }
         pass.results(graph);
-        Ok(count)
+        Ok(count + pass.turned)
     })
 }
 
@@ -106,6 +112,8 @@ struct Functionalize<'m> {
     newest: HashMap<NodeId, NodeId>,
     /// Where torch has values of their own in memory, if not in row-major order; `None` if that is not known.
     layouts: HashMap<NodeId, Option<Layout>>,
+    /// How many draws were put in the order of memory.
+    turned: usize,
     /// Whether something reads memory rather than elements.
     memory_is_read: bool,
 }
@@ -138,10 +146,8 @@ impl Functionalize<'_> {
                 self.scatter_in_memory(graph, n, op, &resolved)
             }
             None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),
-            None if op.aliases && !resolved.copies() || alias::is_disabled_dropout(&resolved) => {
-                self.alias(graph, n, op, &resolved)
-            }
-            None => Ok(()),
+            None if draws_as_it_lies(op) => self.drawn(graph, n, op, &resolved),
+            None => self.shared(graph, n, op, &resolved),
         }
         .map_err(|e| match e {
             Fail::Op(e) => {

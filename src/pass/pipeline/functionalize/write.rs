@@ -4,10 +4,11 @@ use super::{Fail, Functionalize, Place, Root, Step, after, node_of, strided, ten
 use crate::diag::Code;
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
+use crate::op::drawing::{draw_order, permutations};
 use crate::op::layout::{Layout, Window};
 use crate::op::sharing::{is_expanded, may_share, refused, takes_shared, write_changes};
 use crate::op::view::write_through;
-use crate::op::{Build, Call, Op, OpError, OpResult, Sizes, Traced, running};
+use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Sizes, Traced, running};
 use crate::pass::build::{GraphBuilder, full_args, replace_with_value};
 use crate::types::{TensorType, Type, Val};
 
@@ -25,6 +26,13 @@ impl Functionalize<'_> {
         self.normalize.rewrite(graph, n, resolved)?;
         let ty = infer::infer_node(self.normalize.module(), graph, n)?;
         graph.meta_mut(n).ty = Some(ty.clone());
+        let n = match self.drawn_in_order(graph, n, op, resolved)? {
+            Some(drawn @ Val::Leaf(m)) => {
+                replace(graph, n, &drawn);
+                m
+            }
+            _ => n,
+        };
         if strided::reads_storage(resolved) && resolved.out.is_empty() {
             // `x.as_strided_(…)`: from here on, `x` is that view.
             let value = self.strided_view(graph, n, op)?;
@@ -47,6 +55,58 @@ impl Functionalize<'_> {
         let may = |at: &Layout| resolved.out.is_empty() && resolved.types().is_some_and(|c| takes_shared(&c, at));
         let shared = place.layout.as_ref().is_some_and(may);
         self.store(graph, x, value, place, shared)
+    }
+
+    /// A node that draws: in the order of memory.
+    pub(super) fn drawn(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<(), Fail> {
+        match self.drawn_in_order(graph, n, op, resolved)? {
+            Some(value) => {
+                replace(graph, n, &value);
+                Ok(())
+            }
+            None => self.shared(graph, n, op, resolved),
+        }
+    }
+
+    /// What stands for a node that draws in another order than that of its dims: the draw for its operand permuted.
+    fn drawn_in_order(
+        &mut self,
+        graph: &mut Graph,
+        n: NodeId,
+        op: &'static Op,
+        resolved: &Resolved,
+    ) -> Result<Option<Arg>, Fail> {
+        let operand = resolved.call().and_then(|c| c.args.first()?.as_leaf().cloned());
+        let (Some(types), Some(Operand::Node(x))) = (resolved.types(), operand) else {
+            return Ok(None);
+        };
+        let at = self.layout_of(graph, x);
+        let in_place = resolved.inplace();
+        let Some(order) = at.and_then(|at| draw_order(&types, &at, in_place)) else {
+            return Ok(None);
+        };
+        self.normalize.rewrite(graph, n, resolved)?;
+        let args = full_args(op, graph, n)?;
+        let value = written_at(graph, n, InsertPoint::Before(n), |b| -> OpResult<_> {
+            let [there, back] = permutations(&order);
+            let mut traced: Vec<Val<Traced>> = args.iter().map(|a| b.trace(a)).collect();
+            traced[0] = b.call_row(OpId::Permute.op(), vec![traced[0].clone(), there])?;
+            let drawn = b.call_row(op, traced)?;
+            let results: Val<Traced> =
+                drawn.try_map(&mut |t: &Traced| b.call_row(OpId::Permute.op(), vec![t.into(), back.clone()]))?;
+            Ok(GraphBuilder::arg(&results))
+        })?;
+        self.turned += 1;
+        if let (Val::Leaf(v), Some(layout)) = (&value, self.layouts.get(&n).cloned()) {
+            self.layouts.insert(*v, layout);
+        }
+        Ok(Some(value))
     }
 
     /// A node that writes its results to several tensors: `topk(x, 3, out=(values, indices))`.
