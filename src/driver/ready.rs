@@ -5,8 +5,9 @@ use super::run::arguments;
 use super::session::{Reported, Session, Staged};
 use super::split::{Split, Tail};
 use crate::diag::{Code, Diagnostic};
-use crate::graph::GraphModule;
+use crate::graph::{Graph, GraphModule};
 use crate::interp::Interpreter;
+use crate::lower::LowerError;
 use crate::program::Program;
 use crate::runtime::Executable;
 use crate::tensor::Tensor;
@@ -27,6 +28,7 @@ enum Way {
 }
 
 /// The program of a module as far as it can be compiled, and where it ends.
+#[derive(Default)]
 pub(super) struct Lowered {
     /// `None` if all that is computed depends on values.
     pub program: Option<Program>,
@@ -39,64 +41,51 @@ pub(super) struct Lowered {
     kept: Vec<crate::graph::NodeId>,
 }
 
-/// Lowers an optimised module: all of it, or what comes before the first size that depends on values.
+/// Lowers an optimised module: all of it, or what comes before the first size that depends on values. What is refused (a loop
+/// that carries a number) is interpreted as a whole.
 pub(super) fn lower(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Lowered> {
     let graph = module.entry().ok_or(Reported)?;
     let Some(tail) = Tail::of(graph) else {
-        return whole(session, module, dims);
+        return match session.try_lower(module, graph, dims) {
+            Ok(program) => Ok(Lowered {
+                program: Some(program),
+                ..Lowered::default()
+            }),
+            Err(e) => interpreted(session, graph, e),
+        };
     };
-    let (warning, nothing) = (Some(tail.warning(graph)), Some(tail.nothing_compiled(graph)));
-    let (mut program, mut kept) = (None, vec![]);
+    let mut lowered = Lowered {
+        warning: Some(tail.warning(graph)),
+        nothing: Some(tail.nothing_compiled(graph)),
+        ..Lowered::default()
+    };
     if let Some((head, nodes)) = tail.head(graph) {
-        let mut lowered = session.lower_graph(module, &head, dims)?;
+        let mut program = match session.try_lower(module, &head, dims) {
+            Ok(program) => program,
+            Err(e) => return interpreted(session, graph, e),
+        };
         // The head's results are the values that the tail uses.
-        lowered.mutations.clear();
-        (program, kept) = (Some(lowered), nodes);
+        program.mutations.clear();
+        (lowered.program, lowered.kept) = (Some(program), nodes);
     }
-    Ok(Lowered {
-        program,
-        tail: Some(tail),
-        warning,
-        nothing,
-        kept,
-    })
+    lowered.tail = Some(tail);
+    Ok(lowered)
 }
 
-/// Lowers a module whose sizes are known. What has no compiled form (a number that a loop carries) is interpreted.
-fn whole(session: &mut Session, module: &GraphModule, dims: &Dims) -> Staged<Lowered> {
-    let refused = match session.caught(|s| s.lower(module, dims)) {
-        Ok(program) => {
-            return Ok(Lowered {
-                program: Some(program),
-                tail: None,
-                warning: None,
-                nothing: None,
-                kept: vec![],
-            });
-        }
-        Err(found) => found,
-    };
-    let no_form = |d: &Diagnostic| d.code == Code::E0601;
-    let why = refused
-        .iter()
-        .all(no_form)
-        .then(|| refused.iter().next().cloned())
-        .flatten();
-    let tail = module.entry().and_then(Tail::all);
-    match (why, tail) {
-        (Some(why), Some(tail)) => {
-            let warning = Diagnostic::new(Code::L0003, format!("the graph runs in the interpreter: {}", why.title));
-            let span = why.labels.first().map(|l| l.span);
+/// What a graph runs as that is refused: all of it is interpreted, and a warning says so. Other errors are reported.
+fn interpreted(session: &mut Session, graph: &Graph, e: LowerError) -> Staged<Lowered> {
+    match (e, Tail::all(graph)) {
+        (LowerError::Refused(why), Some(tail)) => {
+            let title = format!("the graph runs in the interpreter: {}", why.reason());
             Ok(Lowered {
-                program: None,
                 tail: Some(tail),
-                warning: Some(warning.at_opt(span, "what is not compiled")),
-                nothing: Some(why),
-                kept: vec![],
+                warning: Some(Diagnostic::new(Code::L0003, title).at_opt(why.span(), "what is not compiled")),
+                nothing: Some(why.into()),
+                ..Lowered::default()
             })
         }
-        _ => {
-            session.diagnostics.extend(refused);
+        (e, _) => {
+            session.report(e.diagnostic());
             Err(Reported)
         }
     }

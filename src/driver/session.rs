@@ -8,7 +8,7 @@ use crate::codegen;
 use crate::diag::{Code, Diagnostic, Diagnostics};
 use crate::graph::{self, Gaps, Graph, GraphModule, NodeId};
 use crate::infer::{self, InferOptions};
-use crate::lower;
+use crate::lower::{self, LowerError};
 use crate::math;
 use crate::parallel::Pool;
 use crate::pass;
@@ -265,6 +265,19 @@ impl Session {
 
     /// [`Session::lower`] of a graph that refers to the module's attributes.
     pub fn lower_graph(&mut self, module: &GraphModule, graph: &Graph, dims: &Dims) -> Staged<Program> {
+        self.try_lower(module, graph, dims).map_err(|e| {
+            self.report(e.diagnostic());
+            Reported
+        })
+    }
+
+    /// [`Session::lower_graph`], which tells what is refused from what is wrong and reports neither.
+    pub(super) fn try_lower(
+        &mut self,
+        module: &GraphModule,
+        graph: &Graph,
+        dims: &Dims,
+    ) -> Result<Program, LowerError> {
         let start = Instant::now();
         let dims = dims.iter().map(|(k, v)| (k.clone(), *v)).collect();
         let mut texts = self.tensor_ir.as_ref().map(|_| vec![]);
@@ -274,16 +287,7 @@ impl Session {
             }
         });
         self.tensor_ir = texts;
-        match lowered {
-            Ok(program) => {
-                self.took(Stage::Lower, Product::Program(&program), start);
-                Ok(program)
-            }
-            Err(d) => {
-                self.diagnostics.push(*d);
-                Err(Reported)
-            }
-        }
+        lowered.inspect(|program| self.took(Stage::Lower, Product::Program(program), start))
     }
 
     fn pool(&mut self, threads: usize) -> Arc<Pool> {

@@ -1,15 +1,52 @@
 //! Reading a JSON document of a known shape: each accessor says what is wrong where it is.
 
+use crate::diag::Code;
 use serde_json::Value;
+use std::fmt;
 
-/// What is wrong with a document.
-pub(super) type Bad = String;
+/// Why a document cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Bad {
+    /// It is not what its schema says.
+    Malformed(String),
+    /// It holds what fxc has no form for.
+    Unsupported(String),
+}
+
+impl Bad {
+    /// Something that fxc has no form for.
+    pub fn unsupported(what: impl Into<String>) -> Bad {
+        Bad::Unsupported(what.into())
+    }
+
+    /// The same, with the part of the document that it is in: `node 3: expected a list`.
+    pub fn within(self, part: impl fmt::Display) -> Bad {
+        match self {
+            Bad::Malformed(why) => Bad::Malformed(format!("{part}: {why}")),
+            Bad::Unsupported(what) => Bad::Unsupported(format!("{part}: {what}")),
+        }
+    }
+
+    /// The code, and the text.
+    pub fn told(self) -> (Code, String) {
+        match self {
+            Bad::Malformed(why) => (Code::E0403, why),
+            Bad::Unsupported(what) => (Code::E0405, what),
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for Bad {
+    fn from(why: T) -> Bad {
+        Bad::Malformed(why.into())
+    }
+}
 
 /// The member `key` of an object.
 pub(super) fn get<'a>(v: &'a Value, key: &str) -> Result<&'a Value, Bad> {
     v.get(key).ok_or_else(|| match v {
-        Value::Object(_) => format!("`{key}` is missing"),
-        _ => format!("expected an object with `{key}`, found {}", kind(v)),
+        Value::Object(_) => format!("`{key}` is missing").into(),
+        _ => format!("expected an object with `{key}`, found {}", kind(v)).into(),
     })
 }
 
@@ -22,46 +59,49 @@ pub(super) fn optional<'a>(v: &'a Value, key: &str) -> Option<&'a Value> {
 pub(super) fn text<'a>(v: &'a Value, key: &str) -> Result<&'a str, Bad> {
     let s = get(v, key)?;
     s.as_str()
-        .ok_or_else(|| format!("`{key}` is {}, not a string", kind(s)))
+        .ok_or_else(|| format!("`{key}` is {}, not a string", kind(s)).into())
 }
 
 /// The list member `key`.
 pub(super) fn list<'a>(v: &'a Value, key: &str) -> Result<&'a [Value], Bad> {
-    items(get(v, key)?).map_err(|e| format!("`{key}`: {e}"))
+    items(get(v, key)?).map_err(|e| e.within(format_args!("`{key}`")))
 }
 
 /// The items of a list.
 pub(super) fn items(v: &Value) -> Result<&[Value], Bad> {
     v.as_array()
         .map(Vec::as_slice)
-        .ok_or_else(|| format!("expected a list, found {}", kind(v)))
+        .ok_or_else(|| format!("expected a list, found {}", kind(v)).into())
 }
 
 /// An integer of 64 bits.
 pub(super) fn int(v: &Value) -> Result<i64, Bad> {
     v.as_i64().ok_or_else(|| match v {
-        Value::Number(n) => format!("{n} is not an integer of 64 bits"),
-        _ => format!("expected an integer, found {}", kind(v)),
+        Value::Number(n) => format!("{n} is not an integer of 64 bits").into(),
+        _ => format!("expected an integer, found {}", kind(v)).into(),
     })
 }
 
 /// A number; torch writes those that JSON has not as strings.
 pub(super) fn float(v: &Value) -> Result<f64, Bad> {
     match v {
-        Value::Number(n) => n.as_f64().ok_or_else(|| format!("{n} is not a number of 64 bits")),
+        Value::Number(n) => n
+            .as_f64()
+            .ok_or_else(|| format!("{n} is not a number of 64 bits").into()),
         Value::String(s) => match s.as_str() {
             "Infinity" | "inf" => Ok(f64::INFINITY),
             "-Infinity" | "-inf" => Ok(f64::NEG_INFINITY),
             "NaN" | "nan" => Ok(f64::NAN),
-            _ => Err(format!("{s:?} is not a number")),
+            _ => Err(format!("{s:?} is not a number").into()),
         },
-        _ => Err(format!("expected a number, found {}", kind(v))),
+        _ => Err(format!("expected a number, found {}", kind(v)).into()),
     }
 }
 
 /// A bool.
 pub(super) fn boolean(v: &Value) -> Result<bool, Bad> {
-    v.as_bool().ok_or_else(|| format!("expected a bool, found {}", kind(v)))
+    v.as_bool()
+        .ok_or_else(|| format!("expected a bool, found {}", kind(v)).into())
 }
 
 /// A union: an object whose one member is named after its type, `{"as_int": 1}`.

@@ -51,7 +51,7 @@ impl Parts {
 }
 
 fn not_json(e: serde_json::Error) -> Bad {
-    format!("it is not JSON: {e}")
+    format!("it is not JSON: {e}").into()
 }
 
 /// A document without the nodes and types of its graph, and where these are.

@@ -61,12 +61,11 @@ fn read(path: &Path, lifted: bool) -> Result<(GraphModule, Diagnostics), Diagnos
     let read = reader.program();
     let read = read.and_then(|()| if lifted { Ok(()) } else { reader.unlift() });
     if let Err(e) = read {
-        let malformed = !e.starts_with("unsupported: ");
-        let why = e.trim_start_matches("unsupported: ").to_string();
-        let (code, what) = match malformed {
-            true => (Code::E0403, "is not what the schema of torch.export says"),
-            false => (Code::E0405, "holds what fxc cannot read"),
+        let what = match e {
+            Bad::Malformed(_) => "is not what the schema of torch.export says",
+            Bad::Unsupported(_) => "holds what fxc cannot read",
         };
+        let (code, why) = e.told();
         out.push(Diagnostic::new(code, format!("`{entry}` in `{}` {what}", archive.name)).note(why));
         return Err(out);
     }
@@ -236,7 +235,7 @@ impl Reader<'_> {
                 optional(range, key)
                     .map(int)
                     .transpose()
-                    .map_err(|e| format!("range of `{name}`: {e}"))
+                    .map_err(|e| e.within(format_args!("range of `{name}`")))
             };
             let (min, max) = (bound("min_val")?.unwrap_or(0), bound("max_val")?);
             let min = graph::traced_minimum(min);
@@ -254,11 +253,11 @@ fn inputs(scope: &mut Scope, json: &Value, signature: &Value) -> Result<Vec<Inpu
     let inputs = list(json, "inputs")?;
     if specs.len() != inputs.len() {
         let (a, b) = (specs.len(), inputs.len());
-        return Err(format!("the signature has {a} inputs, the graph {b}"));
+        return Err(format!("the signature has {a} inputs, the graph {b}").into());
     }
     let mut out = vec![];
     for (i, (input, spec)) in inputs.iter().zip(specs).enumerate() {
-        out.push(self::input(scope, i, input, spec).map_err(|e| format!("input {i}: {e}"))?);
+        out.push(self::input(scope, i, input, spec).map_err(|e| e.within(format_args!("input {i}")))?);
     }
     Ok(out)
 }
@@ -291,7 +290,7 @@ fn input(scope: &mut Scope, index: usize, input: &Value, spec: &Value) -> Result
         "parameter" => ("PARAMETER", "parameter_name"),
         "buffer" => ("BUFFER", "buffer_name"),
         "tensor_constant" => ("CONSTANT_TENSOR", "tensor_constant_name"),
-        _ => return Err(format!("unsupported: it is a `{kind}`")),
+        _ => return Err(Bad::unsupported(format!("it is a `{kind}`"))),
     };
     made.kind = word.into();
     made.target = Some(text(spec, key)?.into());
@@ -305,10 +304,10 @@ fn outputs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<OutputSpec>, 
     let specs = list(signature, "output_specs")?;
     if specs.len() != values.len() {
         let (a, b) = (specs.len(), values.len());
-        return Err(format!("the signature has {a} outputs, the graph {b}"));
+        return Err(format!("the signature has {a} outputs, the graph {b}").into());
     }
     let one = |(i, spec): (usize, &Value)| {
-        let (kind, spec) = union(spec).map_err(|e| format!("output {i}: {e}"))?;
+        let (kind, spec) = union(spec).map_err(|e| e.within(format_args!("output {i}")))?;
         let (word, key) = match kind {
             "user_output" => ("USER_OUTPUT", None),
             "loss_output" => ("LOSS_OUTPUT", None),
@@ -316,7 +315,7 @@ fn outputs(signature: &Value, values: &[graph::Arg]) -> Result<Vec<OutputSpec>, 
             "buffer_mutation" => ("BUFFER_MUTATION", Some("buffer_name")),
             "parameter_mutation" => ("PARAMETER_MUTATION", Some("parameter_name")),
             "user_input_mutation" => ("USER_INPUT_MUTATION", Some("user_input_name")),
-            _ => return Err(format!("unsupported: output {i} of the signature is a `{kind}`")),
+            _ => return Err(Bad::unsupported(format!("output {i} of the signature is a `{kind}`"))),
         };
         let arg = get(spec, "arg")?;
         // The argument of a new value is the tensor itself, that of a result a union.
@@ -340,7 +339,7 @@ fn nesting(gm: &Value, count: usize) -> Result<Option<Val<usize>>, Bad> {
     let leaves = (0..count).map(Val::Leaf).collect();
     treespec::nest(text(s, "out_spec")?, leaves)
         .map(Some)
-        .map_err(|e| format!("`out_spec`: {e}"))
+        .map_err(|e| e.within("`out_spec`"))
 }
 
 /// How the model is called: the specification of its inputs and the names of its parameters.

@@ -22,7 +22,7 @@ impl Scope {
     /// One argument. Graphs in it become graphs of the module.
     pub fn argument(&mut self, v: &Value, cx: &mut Context, depth: usize) -> Result<Arg, Bad> {
         if depth > MAX_DEPTH {
-            return Err(format!("unsupported: arguments nested more than {MAX_DEPTH} deep"));
+            return Err(Bad::unsupported(format!("arguments nested more than {MAX_DEPTH} deep")));
         }
         let (kind, v) = union(v)?;
         if let Some(value) = scalar(kind, v)? {
@@ -56,11 +56,11 @@ impl Scope {
                 Ok(Val::Dict(pairs.collect::<Result<Vec<_>, Bad>>()?))
             }
             "as_graph" => cx.graph(v),
-            "as_custom_obj" => Err(format!(
-                "unsupported: the custom object `{}`",
+            "as_custom_obj" => Err(Bad::unsupported(format!(
+                "the custom object `{}`",
                 text(v, "class_fqn").unwrap_or("of an unknown class")
-            )),
-            _ => Err(format!("unsupported: an argument of kind `{kind}`")),
+            ))),
+            _ => Err(Bad::unsupported(format!("an argument of kind `{kind}`"))),
         }
     }
 
@@ -79,7 +79,7 @@ impl Scope {
     fn symbolic(&self, v: &Value) -> Result<Arg, Bad> {
         match union(v)? {
             ("as_name", name) => self.value(name.as_str().ok_or("expected a name")?).map(Val::Leaf),
-            (kind, v) => scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is not a number")),
+            (kind, v) => scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is not a number").into()),
         }
     }
 }

@@ -38,7 +38,9 @@ impl Context {
     pub fn graph(&mut self, v: &Value) -> Result<Arg, Bad> {
         let wish = text(v, "name")?;
         if self.depth == MAX_GRAPH_DEPTH {
-            return Err(format!("unsupported: graphs nested more than {MAX_GRAPH_DEPTH} deep"));
+            return Err(Bad::unsupported(format!(
+                "graphs nested more than {MAX_GRAPH_DEPTH} deep"
+            )));
         }
         self.depth += 1;
         self.names.reserve("main");
@@ -48,12 +50,14 @@ impl Context {
         for (i, input) in list(json, "inputs")?.iter().enumerate() {
             scope
                 .placeholder(input, i)
-                .map_err(|e| format!("graph `{wish}`, input {i}: {e}"))?;
+                .map_err(|e| e.within(format_args!("graph `{wish}`, input {i}")))?;
         }
         scope
             .nodes(json, &Parts::default(), self)
-            .map_err(|e| format!("graph `{wish}`, {e}"))?;
-        let mut outputs = scope.outputs(json).map_err(|e| format!("graph `{wish}`: {e}"))?;
+            .map_err(|e| e.within(format_args!("graph `{wish}`")))?;
+        let mut outputs = scope
+            .outputs(json)
+            .map_err(|e| e.within(format_args!("graph `{wish}`")))?;
         let single = optional(json, "is_single_tensor_return").and_then(Value::as_bool) == Some(true);
         let result = match outputs.len() {
             1 if single => outputs.remove(0),
@@ -81,8 +85,8 @@ impl Scope {
     pub fn new(json: &Value, parts: &Parts) -> Result<Scope, Bad> {
         let mut types = HashMap::new();
         for part in parts.tensors() {
-            let (name, v) = part.map_err(|e| format!("`tensor_values`: {e}"))?;
-            let ty = tensor_type(&v).map_err(|e| format!("value `{name}`: {e}"))?;
+            let (name, v) = part.map_err(|e| e.within("`tensor_values`"))?;
+            let ty = tensor_type(&v).map_err(|e| e.within(format_args!("value `{name}`")))?;
             types.insert(name, Val::Leaf(ty));
         }
         let mut table = |key: &str, read: &dyn Fn(&Value) -> Result<Type, Bad>| -> Result<(), Bad> {
@@ -90,7 +94,10 @@ impl Scope {
                 return Ok(());
             };
             for (name, v) in values {
-                types.insert(name.clone(), read(v).map_err(|e| format!("value `{name}`: {e}"))?);
+                types.insert(
+                    name.clone(),
+                    read(v).map_err(|e| e.within(format_args!("value `{name}`")))?,
+                );
             }
             Ok(())
         };
@@ -110,13 +117,13 @@ impl Scope {
         self.values
             .get(name)
             .copied()
-            .ok_or_else(|| format!("`{name}` is used before it is defined"))
+            .ok_or_else(|| format!("`{name}` is used before it is defined").into())
     }
 
     /// A node called `name` (or something near it, if that is no identifier) that computes the value `name`.
     fn add(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> Result<NodeId, Bad> {
         if self.values.contains_key(name) {
-            return Err(format!("`{name}` is defined twice"));
+            return Err(format!("`{name}` is defined twice").into());
         }
         let n = self.named(op, target, args, kwargs, name);
         self.graph.meta_mut(n).ty = self.types.get(name).cloned();
@@ -141,7 +148,7 @@ impl Scope {
         let name = match kind {
             "as_tensor" => text(v, "name")?,
             "as_sym_int" | "as_sym_float" | "as_sym_bool" => text(v, "as_name")?,
-            "as_custom_obj" => return Err("unsupported: an input that is a custom object".into()),
+            "as_custom_obj" => return Err(Bad::unsupported("an input that is a custom object")),
             _ => {
                 let value = super::pt2_scalars::constant(input)?;
                 return Ok((self.bare_placeholder(&format!("arg{index}"))?, Some(value)));
@@ -160,12 +167,10 @@ impl Scope {
     pub fn nodes(&mut self, json: &Value, parts: &Parts, cx: &mut Context) -> Result<(), Bad> {
         let whole = list(json, "nodes")?.iter().map(|v| Ok(Cow::Borrowed(v)));
         for (i, v) in whole.chain(parts.nodes().map(|v| v.map(Cow::Owned))).enumerate() {
-            let v = v.map_err(|e| format!("node {i}: {e}"))?;
+            let v = v.map_err(|e| e.within(format_args!("node {i}")))?;
             let name = optional(&v, "name").and_then(Value::as_str).unwrap_or("");
-            self.node(&v, cx).map_err(|e| match e.strip_prefix("unsupported: ") {
-                Some(why) => format!("unsupported: node {i} (`{name}`): {why}"),
-                None => format!("node {i} (`{name}`): {e}"),
-            })?;
+            self.node(&v, cx)
+                .map_err(|e| e.within(format_args!("node {i} (`{name}`)")))?;
         }
         Ok(())
     }
@@ -173,19 +178,16 @@ impl Scope {
     fn node(&mut self, v: &Value, cx: &mut Context) -> Result<(), Bad> {
         let target = text(v, "target")?;
         if target.starts_with('#') {
-            return Err(format!("unsupported: the operator `{target}` of an extension"));
+            return Err(Bad::unsupported(format!("the operator `{target}` of an extension")));
         }
         let higher_order = target.starts_with("torch.ops.higher_order.");
         let mut args = vec![];
         let mut kwargs: Kwargs = vec![];
         for input in list(v, "inputs")? {
             let name = optional(input, "name").and_then(Value::as_str).unwrap_or("");
-            let value =
-                self.argument(get(input, "arg")?, cx, 0)
-                    .map_err(|e| match e.strip_prefix("unsupported: ") {
-                        Some(why) => format!("unsupported: argument `{name}`: {why}"),
-                        None => format!("argument `{name}`: {e}"),
-                    })?;
+            let value = self
+                .argument(get(input, "arg")?, cx, 0)
+                .map_err(|e| e.within(format_args!("argument `{name}`")))?;
             let positional = match optional(input, "kind").and_then(Value::as_i64) {
                 Some(1) => true,
                 Some(2) => false,
@@ -246,7 +248,7 @@ impl Scope {
         let parts = match outputs {
             [only] if !higher_order => match union(only)? {
                 ("as_none", _) => return Ok(()),
-                (kind, v) => items(v).map_err(|_| format!("unsupported: a result of kind `{kind}`"))?,
+                (kind, v) => items(v).map_err(|_| Bad::unsupported(format!("a result of kind `{kind}`")))?,
             },
             _ => outputs,
         };
@@ -284,7 +286,7 @@ impl Scope {
                     self.graph.meta_mut(n).ty = Some(ty.clone());
                     types.push(ty);
                 }
-                (kind, _) => return Err(format!("unsupported: a result of kind `{kind}`")),
+                (kind, _) => return Err(Bad::unsupported(format!("a result of kind `{kind}`"))),
             }
         }
         Ok(types)
@@ -295,7 +297,10 @@ impl Scope {
         let outputs = list(json, "outputs")?.iter().enumerate();
         let mut cx = Context::default();
         outputs
-            .map(|(i, v)| self.argument(v, &mut cx, 0).map_err(|e| format!("output {i}: {e}")))
+            .map(|(i, v)| {
+                self.argument(v, &mut cx, 0)
+                    .map_err(|e| e.within(format_args!("output {i}")))
+            })
             .collect()
     }
 }
@@ -338,8 +343,8 @@ pub(super) fn size(v: &Value) -> Result<Dim, Bad> {
         ("as_int", v) => super::json::int(v).map(Dim::Const),
         ("as_expr", v) => {
             let expr = text(v, "expr_str")?;
-            parse_size(expr).ok_or_else(|| format!("`{expr}` is not a size"))
+            parse_size(expr).ok_or_else(|| format!("`{expr}` is not a size").into())
         }
-        (kind, _) => Err(format!("`{kind}` is not a size")),
+        (kind, _) => Err(format!("`{kind}` is not a size").into()),
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn dtype(v: &Value) -> Result<DType, Bad> {
         31 => DType::F8E4M3FNUZ,
         32 => DType::F8E5M2FNUZ,
         33 => DType::F8E8M0FNU,
-        n => return Err(format!("{n} is not a dtype")),
+        n => return Err(format!("{n} is not a dtype").into()),
     })
 }
 
@@ -42,7 +42,7 @@ fn layout<T>(v: &Value) -> Result<Val<T>, Bad> {
         5 => "sparse_bsc",
         6 => "_mkldnn",
         7 => "strided",
-        n => return Err(format!("{n} is not a layout")),
+        n => return Err(format!("{n} is not a layout").into()),
     };
     Ok(Val::TorchName(name.into()))
 }
@@ -53,7 +53,7 @@ fn memory_format<T>(v: &Value) -> Result<Val<T>, Bad> {
         2 => "channels_last",
         3 => "channels_last_3d",
         4 => "preserve_format",
-        n => return Err(format!("{n} is not a memory format")),
+        n => return Err(format!("{n} is not a memory format").into()),
     };
     Ok(Val::TorchName(name.into()))
 }
@@ -69,7 +69,7 @@ fn device<T>(v: &Value) -> Result<Val<T>, Bad> {
 /// The union `ConstantValue`: the value of an input that tracing fixed.
 pub(super) fn constant(v: &Value) -> Result<Literal, Bad> {
     let (kind, v) = union(v)?;
-    scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is not a constant"))
+    scalar(kind, v)?.ok_or_else(|| format!("`{kind}` is not a constant").into())
 }
 
 /// The kinds of arguments that refer to nothing.

@@ -240,6 +240,12 @@ fn what_is_wrong_with_the_graph_is_said_with_the_entry() {
             Code::E0405,
             "`as_what`",
         ),
+        (
+            "input",
+            edited("{\"parameter\": {\"arg\"", "{\"custom_obj\": {\"arg\""),
+            Code::E0405,
+            "input 0: it is a `custom_obj`",
+        ),
         ("expr", edited("Symbol('", "Symbol("), Code::E0403, "is not a size"),
         (
             "spec",

@@ -72,7 +72,7 @@ impl<'a> Weights<'a> {
                 }
                 Some(Ok(view)) => view.clone(),
                 Some(Err(e)) => {
-                    out.push(self.bad(name, e));
+                    out.push(self.bad(name, e.clone()));
                     continue;
                 }
             };
@@ -88,7 +88,7 @@ impl<'a> Weights<'a> {
                     attribute.value = Some(t);
                 }
                 Err(Failure::Archive(d)) => out.push(d),
-                Err(Failure::View(e)) => out.push(self.bad(name, &e)),
+                Err(Failure::View(e)) => out.push(self.bad(name, e)),
             }
         }
         if !missing.is_empty() {
@@ -118,16 +118,13 @@ impl<'a> Weights<'a> {
         }
     }
 
-    fn bad(&self, name: &str, why: &str) -> Diagnostic {
-        let (code, why) = match why.strip_prefix("unsupported: ") {
-            Some(w) => (Code::E0405, w),
-            None => (Code::E0403, why),
-        };
+    fn bad(&self, name: &str, why: Bad) -> Diagnostic {
+        let (code, why) = why.told();
         Diagnostic::new(
             code,
             format!("the weight `{name}` of `{}` cannot be read", self.archive.name),
         )
-        .note(why.to_string())
+        .note(why)
     }
 
     fn load(&mut self, view: &View) -> Result<Tensor, Failure> {
@@ -208,7 +205,8 @@ impl View {
                 self.shape.iter().map(|n| n.to_string()).collect::<Vec<_>>().join("×"),
                 self.dtype,
                 self.offset
-            )),
+            )
+            .into()),
         }
     }
 
@@ -248,16 +246,16 @@ impl View {
 /// One row of a table.
 fn view(v: &Value, prefix: &str) -> Result<View, Bad> {
     if boolean(get(v, "use_pickle")?)? {
-        return Err("unsupported: it is stored as a pickled Python object".into());
+        return Err(Bad::unsupported("it is stored as a pickled Python object"));
     }
     let meta = get(v, "tensor_meta")?;
     let sizes = |key: &str| -> Result<Vec<usize>, Bad> { list(meta, key)?.iter().map(count).collect() };
     let (shape, strides) = (sizes("sizes")?, sizes("strides")?);
     if shape.len() != strides.len() {
-        return Err(format!("it has {} sizes but {} strides", shape.len(), strides.len()));
+        return Err(format!("it has {} sizes but {} strides", shape.len(), strides.len()).into());
     }
     if meta.get("layout").map(int).transpose()?.is_some_and(|l| l != 7) {
-        return Err("unsupported: it is not a dense tensor".into());
+        return Err(Bad::unsupported("it is not a dense tensor"));
     }
     Ok(View {
         entry: format!("{prefix}{}", text(v, "path_name")?),
@@ -270,5 +268,5 @@ fn view(v: &Value, prefix: &str) -> Result<View, Bad> {
 
 fn count(v: &Value) -> Result<usize, Bad> {
     let n = int(get(v, "as_int")?)?;
-    usize::try_from(n).map_err(|_| format!("{n} is not a size"))
+    usize::try_from(n).map_err(|_| format!("{n} is not a size").into())
 }

@@ -18,7 +18,7 @@ pub(super) fn nest(spec: &str, leaves: Vec<Val<usize>>) -> Result<Val<usize>, Ba
     let value = build(root, &mut leaves)?;
     match leaves.len() {
         0 => Ok(value),
-        n => Err(format!("it nests {} values, but there are {count}", count - n)),
+        n => Err(format!("it nests {} values, but there are {count}", count - n).into()),
     }
 }
 

@@ -5,11 +5,11 @@ use super::contract;
 use super::fuse::{Fusion, Unit, UnitId, tail};
 use super::ir::{self, Def, Tir, ValueId};
 use super::schedule::{self, Scheduled, Stored};
-use super::{LowerError, diagnostic, lower_tir, special};
+use super::{LowerError, lower_tir, special};
 use crate::diag::{Code, Diagnostic};
 use crate::math::contract::Activation;
-use crate::op::Call;
 use crate::op::control::parts;
+use crate::op::{Call, OpError};
 use crate::program::{Buffer, BufferId, Input, Operand, Place, Program, RoutineCall, Step, Tail};
 use crate::types::Val;
 use std::collections::{HashMap, HashSet};
@@ -285,7 +285,7 @@ fn call_step(call: Call<Operand>, graphs: &[Tir], outs: Vec<BufferId>) -> Result
         return Ok(Step::Routine { call, outs });
     }
     let graphs = graphs.iter().cloned().map(lower_tir).collect::<Result<_, _>>()?;
-    let parts = parts(&call).map_err(diagnostic)?;
+    let parts = parts(&call)?;
     Ok(Step::Control {
         op,
         parts,
@@ -296,13 +296,14 @@ fn call_step(call: Call<Operand>, graphs: &[Tir], outs: Vec<BufferId>) -> Result
 
 fn internal(name: &str, what: &str) -> LowerError {
     let d = Diagnostic::new(Code::E0602, format!("the kernel of `{name}` does not verify: {what}"));
-    Box::new(d.help("this is a fault in fxc; run it with --interpret, and please report the graph"))
+    d.help("this is a fault in fxc; run it with --interpret, and please report the graph")
+        .into()
 }
 
 impl Lowering<'_> {
     fn outputs(&mut self) -> Result<(), LowerError> {
         let Some(output) = &self.tir.output else {
-            return Err(Box::new(Diagnostic::new(Code::E0601, "the graph has no output")));
+            return Err(OpError::refused("the graph has no output").into());
         };
         let stored = |v: ValueId| self.fusion.stored[v.0 as usize];
         let result = output.map(|&v| {

@@ -21,6 +21,7 @@ mod layout;
 mod pipeline;
 mod place;
 mod read;
+mod refused;
 pub mod schedule;
 pub mod special;
 
@@ -32,16 +33,12 @@ mod tests;
 pub use contract::expansion;
 pub use ir::access;
 pub use pipeline::{PIPELINE, lower_tir, trace};
+pub use refused::LowerError;
 
-use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule};
-use crate::op::OpError;
 use crate::program::Program;
 use ir::Tir;
 use std::collections::HashMap;
-
-/// Why a graph cannot be lowered.
-pub type LowerError = Box<Diagnostic>;
 
 /// Lowers a graph of canonical ops. `dims` binds its symbolic sizes.
 pub fn lower(module: &GraphModule, graph: &Graph, dims: &HashMap<String, i64>) -> Result<Program, LowerError> {
@@ -65,11 +62,4 @@ pub fn lower_traced(
         kernel.places = places;
     }
     Ok(program)
-}
-
-/// The diagnostic of an op that cannot be lowered, without its place.
-fn diagnostic(e: OpError) -> LowerError {
-    let mut d = Diagnostic::new(e.code, e.title);
-    (d.notes, d.help) = (e.notes, e.help);
-    Box::new(d)
 }

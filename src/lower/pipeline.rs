@@ -2,7 +2,7 @@
 
 use super::fuse::{Fusion, fuse};
 use super::ir::Tir;
-use super::{LowerError, diagnostic, emit, expansion, layout, place};
+use super::{LowerError, emit, expansion, layout, place};
 use crate::op::OpResult;
 use crate::program::Program;
 
@@ -87,7 +87,7 @@ pub fn trace(mut tir: Tir, seen: &mut dyn FnMut(&'static str, &Tir)) -> Result<P
     for step in &PIPELINE {
         match step.change {
             Change::Tir(run) => {
-                run(&mut tir).map_err(diagnostic)?;
+                run(&mut tir)?;
                 seen(step.name, &tir);
             }
             Change::Fuse(run) => fusion = run(&tir),

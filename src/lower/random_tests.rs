@@ -313,7 +313,7 @@ proptest! {
             .iter()
             .map(|(_, v)| (0..t.value(*v.as_leaf().unwrap()).numel()).map(|i| ((i * 37 + 11) % 23) as f32 * 0.25 - 2.5).collect())
             .collect();
-        let p = lower_tir(t.clone()).unwrap_or_else(|e| panic!("{}", e.title));
+        let p = lower_tir(t.clone()).unwrap_or_else(|e| panic!("{e:?}"));
         let want = evaluate(&t, &inputs);
         let got = run(&p, &inputs);
         for (v, g) in t.output.as_ref().unwrap().leaves().into_iter().zip(&got) {

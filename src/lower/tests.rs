@@ -43,7 +43,7 @@ fn after(step: &str, text: &str) -> String {
             found = t.to_string();
         }
     });
-    lowered.unwrap_or_else(|e| panic!("{}", e.title));
+    lowered.unwrap_or_else(|e| panic!("{e:?}"));
     found
 }
 

@@ -1,7 +1,7 @@
 //! An op applied to bound arguments, and what can go wrong with it.
 
 use super::Op;
-use crate::diag::Code;
+use crate::diag::{Code, Diagnostic};
 use crate::scalar::EvalError;
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -19,6 +19,8 @@ pub struct Call<T> {
 pub struct OpError {
     /// The kind of error.
     pub code: Code,
+    /// Whether nothing is wrong with the call, but there is no code for it: the interpreter can run it.
+    pub refused: bool,
     /// What is wrong, with torch's text where torch has one.
     pub title: String,
     /// Why.
@@ -58,15 +60,31 @@ impl OpError {
         OpError::new(Code::E0502, title)
     }
 
+    /// A call that has no compiled form (E0601).
+    pub fn refused(why: impl Into<String>) -> OpError {
+        OpError {
+            refused: true,
+            ..OpError::new(Code::E0601, why)
+        }
+    }
+
     /// An error of any kind.
     pub fn new(code: Code, title: impl Into<String>) -> OpError {
         OpError {
             code,
+            refused: false,
             title: title.into(),
             notes: vec![],
             help: vec![],
             param: None,
         }
+    }
+
+    /// The diagnostic, without its place.
+    pub fn diagnostic(self) -> Diagnostic {
+        let mut d = Diagnostic::new(self.code, self.title);
+        (d.notes, d.help) = (self.notes, self.help);
+        d
     }
 
     /// Adds why.

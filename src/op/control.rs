@@ -2,15 +2,11 @@
 
 use super::{Call, OpError, OpResult};
 use crate::control::{Control, Parts};
-use crate::diag::Code;
 use crate::types::Val;
 
 /// Takes a call apart.
 pub fn parts<T: Clone>(call: &Call<T>) -> OpResult<Parts<T>> {
-    let control = call
-        .op
-        .control()
-        .ok_or_else(|| OpError::new(Code::E0601, "no control flow"))?;
+    let control = call.op.control().ok_or_else(|| OpError::refused("no control flow"))?;
     let must_be = |name: &str, what: &str| {
         let (op, given) = (call.op.name, call.get(name).kind_name());
         OpError::arg(name, format!("argument `{name}` of `{op}` must be {what}, not {given}"))

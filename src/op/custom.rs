@@ -183,7 +183,7 @@ fn check_expression(op: &'static Op) -> OpResult<()> {
 
 fn custom(op: &Op) -> OpResult<&'static dyn CustomOp> {
     op.custom
-        .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` is not a registered op", op.name)))
+        .ok_or_else(|| OpError::refused(format!("`{}` is not a registered op", op.name)))
 }
 
 fn infer(call: &Call<TensorType>, sizes: &mut Sizes) -> OpResult<Type> {

@@ -248,7 +248,7 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
     let rule = view
         .op
         .view
-        .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` is not a view", view.op.name)))?;
+        .ok_or_else(|| OpError::refused(format!("`{}` is not a view", view.op.name)))?;
     let dim_view = rule(&view.map(|t| t.ty.clone()), &mut Sizes::default())?;
     if matches!(dim_view.map, DimMap::Reshape) {
         return b.reshape(new, base.shape()?);

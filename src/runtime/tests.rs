@@ -32,7 +32,7 @@ fn options(threads: usize) -> Options {
 
 fn program(text: &str) -> Program {
     let tir = Tir::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    lower_tir(tir).unwrap_or_else(|e| panic!("{}", e.title))
+    lower_tir(tir).unwrap_or_else(|e| panic!("{e:?}"))
 }
 
 fn executable(program: Program, options: &Options) -> Executable {

@@ -146,7 +146,7 @@ fn outputs(graph: &mut Graph, signature: &Signature) -> Result<(), String> {
         }
         let target = written(graph, spec).ok_or_else(|| match &spec.target {
             Some(t) => format!("no input is called `{t}`"),
-            None => format!("unsupported: output {i} of the signature is a `{}`", spec.kind),
+            None => format!("output {i} of the signature is a `{}`", spec.kind),
         })?;
         let args = vec![Val::Leaf(target), value];
         let _ = graph.inserting_before(Some(output), |g| {

@@ -201,7 +201,7 @@ pub(in crate::lower) fn step(
             // Vectors are matrices with one row or column by the time they get here (see the op rows).
             if operands.iter().take(2).any(|o| o.shape.len() < 2) || out.len() < 2 {
                 let d = Diagnostic::new(Code::E0602, "a matrix product of operands that are not matrices");
-                return Err(Box::new(d));
+                return Err(d.into());
             }
             matmul(how, operands, dtype, out, act)
         }

@@ -291,7 +291,7 @@ impl Tir {
         let all = kernel.map(|v: Vec<DType>| [v, vec![dtype]].concat());
         if let Some(d) = all.and_then(|v| v.into_iter().find(|d| !d.is_computed())) {
             let title = format!("kernels know no {}", d.torch_name());
-            return Err(OpError::new(crate::diag::Code::E0601, title));
+            return Err(OpError::refused(title));
         }
         let id = ValueId(self.values.len() as u32);
         self.values.push(ValueDef {

@@ -1,6 +1,5 @@
 //! From calls of ops to values of the tensor IR: what each kind of meaning becomes, and what decompositions build.
 
-use crate::diag::Code;
 use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{
@@ -44,16 +43,16 @@ impl Tir {
             Meaning::Host => {
                 let ty = (call.op.rule)(&types, &mut Sizes::default())?;
                 ty.try_map(&mut |t| {
-                    Err(OpError::new(
-                        Code::E0601,
-                        format!("`{}` gives a tensor {t} on the host", call.op.name),
-                    ))
+                    Err(OpError::refused(format!(
+                        "`{}` gives a tensor {t} on the host",
+                        call.op.name
+                    )))
                 })
             }
-            Meaning::Control(_) => Err(OpError::new(
-                Code::E0601,
-                format!("`{}` calls graphs, which a decomposition cannot", call.op.name),
-            )),
+            Meaning::Control(_) => Err(OpError::refused(format!(
+                "`{}` calls graphs, which a decomposition cannot",
+                call.op.name
+            ))),
             Meaning::Routine(_) => match crate::lower::contract::recurrent::recognise(self, &types, &ids)? {
                 Some(r) => Ok(r),
                 None => self.routine(call.op, ids, &types),
@@ -95,11 +94,8 @@ impl Tir {
         let mut results = vec![];
         let out = ty.try_map(&mut |t: &TensorType| {
             let shape = t.fixed_shape().ok_or_else(|| {
-                OpError::new(
-                    Code::E0601,
-                    format!("the size of the result of `{}` depends on values", op.name),
-                )
-                .help("`fxc run` compiles what comes before it, and interprets the rest")
+                OpError::refused(format!("the size of the result of `{}` depends on values", op.name))
+                    .help("`fxc run` compiles what comes before it, and interprets the rest")
             })?;
             let v = self.push(
                 t.dtype,
@@ -144,12 +140,12 @@ pub(in crate::lower) fn with_defaults<T: Clone>(op: &'static Op, mut args: Vec<V
 
 fn leaf(call: &Call<ValueId>, param: usize) -> OpResult<ValueId> {
     let found = call.args[param].as_leaf().copied();
-    found.ok_or_else(|| OpError::new(Code::E0601, format!("`{}` needs a tensor here", call.op.name)))
+    found.ok_or_else(|| OpError::refused(format!("`{}` needs a tensor here", call.op.name)))
 }
 
 fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
     t.fixed_shape()
-        .ok_or_else(|| OpError::new(Code::E0601, format!("the size of {t} is not known")))
+        .ok_or_else(|| OpError::refused(format!("the size of {t} is not known")))
 }
 
 /// The activation of `math` that a pointwise call is.

@@ -2,10 +2,10 @@
 
 use super::Reader;
 use crate::control::{Control, Parts, items};
-use crate::diag::{Code, Diagnostic};
+use crate::diag::Code;
 use crate::graph::{NodeId, Opcode};
+use crate::lower::LowerError;
 use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
-use crate::lower::{LowerError, diagnostic};
 use crate::op::control::parts;
 use crate::op::{Call, OpError, OpResult, Traced};
 use crate::types::{TensorType, Type, Val};
@@ -15,37 +15,32 @@ const MAX_DEPTH: usize = 64;
 
 impl Reader<'_> {
     /// An error of a graph that node `n` calls.
-    pub(in crate::lower) fn inside(&self, n: NodeId, d: Diagnostic) -> LowerError {
-        let span = self.graph[n].meta.span;
-        match d.labels.first() {
-            Some(_) => Box::new(d.note(format!("called by `%{}`", self.graph[n].name()))),
-            None => Box::new(d.at_opt(span, "while compiling this")),
-        }
+    pub(in crate::lower) fn inside(&self, n: NodeId, e: LowerError) -> LowerError {
+        let node = &self.graph[n];
+        e.placed(|d| match d.labels.first() {
+            Some(_) => d.note(format!("called by `%{}`", node.name())),
+            None => d.at_opt(node.meta.span, "while compiling this"),
+        })
     }
 
     /// A control-flow call: tensor IR for its graphs, and values for the tensors of its result.
     pub(in crate::lower) fn control(&mut self, call: &Call<Traced>) -> Result<Val<ValueId>, LowerError> {
         if self.depth >= MAX_DEPTH {
             let title = format!("graphs that call graphs nest more than {MAX_DEPTH} deep");
-            return Err(diagnostic(OpError::new(Code::E0601, title)));
+            return Err(OpError::refused(title).into());
         }
         let types = call.map(|t| t.ty.clone());
-        let p = parts(&types).map_err(diagnostic)?;
+        let p = parts(&types)?;
         let mut graphs = vec![];
         for (i, name) in p.graphs.iter().enumerate() {
-            let inputs = inputs(&p, i).map_err(diagnostic)?;
+            let inputs = inputs(&p, i)?;
             let Some(graph) = self.module.graphs.get(name) else {
-                return Err(diagnostic(OpError::new(
-                    Code::E0110,
-                    format!("there is no graph `{name}`"),
-                )));
+                return Err(OpError::new(Code::E0110, format!("there is no graph `{name}`")).into());
             };
             if !graph.mutations.is_empty() {
                 let title =
                     format!("`{name}` writes to its inputs or to buffers, which a graph that is called may not");
-                return Err(diagnostic(
-                    OpError::new(Code::E0601, title).help("return the new values instead"),
-                ));
+                return Err(OpError::refused(title).help("return the new values instead").into());
             }
             let written = |n: NodeId| {
                 let entry = self.module.entry();
@@ -56,14 +51,13 @@ impl Reader<'_> {
                     "`{name}` reads the buffer `{}`, which its caller writes",
                     graph[n].target()
                 );
-                return Err(diagnostic(
-                    OpError::new(Code::E0601, title).help("pass the buffer's value as an operand"),
-                ));
+                let help = "pass the buffer's value as an operand";
+                return Err(OpError::refused(title).help(help).into());
             }
             graphs.push(Tir::read_for(self.module, graph, self.dims, &inputs, self.depth + 1)?);
         }
-        let ty = result(&p, &graphs).map_err(diagnostic)?;
-        self.tir.control(call, graphs, &ty).map_err(diagnostic)
+        let ty = result(&p, &graphs)?;
+        Ok(self.tir.control(call, graphs, &ty)?)
     }
 }
 
@@ -98,7 +92,7 @@ fn inputs(p: &Parts<TensorType>, i: usize) -> OpResult<Vec<Type>> {
     let number = |v: &Type| !matches!(v, Val::Leaf(_) | Val::None);
     if matches!(p.control, Control::While | Control::Scan) && p.carried.iter().any(number) {
         let title = "a number that is carried is known only when the graph runs";
-        let e = OpError::new(Code::E0601, title);
+        let e = OpError::refused(title);
         return Err(e.help("carry a 0-d tensor instead, or run it with --interpret"));
     }
     Ok(match p.control {

@@ -5,7 +5,7 @@ mod control;
 
 use self::build::with_defaults;
 use super::ir::{Def, Tir, ValueId};
-use crate::diag::{Code, Diagnostic};
+use crate::diag::Code;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::lower::LowerError;
 use crate::op::{self, Call, OpError, OpId, OpResult, Traced};
@@ -72,7 +72,7 @@ impl Reader<'_> {
             Opcode::CallFunction => {
                 let call = self.call(n).map_err(|e| self.error(n, e))?;
                 let result = match call.op.control() {
-                    Some(_) => self.control(&call).map_err(|d| self.inside(n, *d))?,
+                    Some(_) => self.control(&call).map_err(|d| self.inside(n, d))?,
                     None => {
                         let result = self.tir.apply(call).map_err(|e| self.error(n, e))?;
                         result.map(|t| ValueId(t.id))
@@ -84,7 +84,7 @@ impl Reader<'_> {
                 let result = node.args().first().cloned().unwrap_or(Val::None);
                 self.arg(&result).inspect(|r| self.tir.output = Some(r.clone()))
             }
-            op => Err(OpError::new(Code::E0601, format!("`{op}` is not canonical"))),
+            op => Err(OpError::refused(format!("`{op}` is not canonical"))),
         };
         let value = value.map_err(|e| self.error(n, e))?;
         self.env.insert(n, value);
@@ -115,18 +115,15 @@ impl Reader<'_> {
 
     fn error(&self, n: NodeId, e: OpError) -> LowerError {
         let node = &self.graph[n];
-        let mut d = Diagnostic::new(e.code, e.title).at_opt(node.meta.span, "while compiling this");
-        d.notes = e.notes;
-        d.help = e.help;
-        if node.meta.span.is_none() {
-            d.notes.push(format!("while compiling `%{}`", node.name()));
-        }
-        Box::new(d)
+        LowerError::from(e).placed(|d| match node.meta.span {
+            Some(_) => d.at_opt(node.meta.span, "while compiling this"),
+            None => d.note(format!("while compiling `%{}`", node.name())),
+        })
     }
 
     fn bind(&self, d: &Dim) -> OpResult<i64> {
         d.eval(&|v| self.dims.get(v).copied())
-            .ok_or_else(|| OpError::new(Code::E0601, format!("the size {d} is not bound")))
+            .ok_or_else(|| OpError::refused(format!("the size {d} is not bound")))
     }
 
     fn placeholder(&mut self, n: NodeId) -> OpResult<Val<ValueId>> {
@@ -200,9 +197,7 @@ impl Reader<'_> {
             Val::Int(d) => Ok(Val::int(self.bind(d)?)),
             Val::List(v) => Ok(Val::List(v.iter().map(|x| self.plain(x)).collect::<OpResult<_>>()?)),
             Val::Tuple(v) => Ok(Val::Tuple(v.iter().map(|x| self.plain(x)).collect::<OpResult<_>>()?)),
-            v => {
-                v.try_map(&mut |t: &TensorType| Err(OpError::new(Code::E0601, format!("a tensor {t} inside an input"))))
-            }
+            v => v.try_map(&mut |t: &TensorType| Err(OpError::refused(format!("a tensor {t} inside an input")))),
         }
     }
 
@@ -233,7 +228,7 @@ impl Reader<'_> {
     fn call(&mut self, n: NodeId) -> OpResult<Call<Traced>> {
         let node = &self.graph[n];
         let op = op::by_name(node.target())
-            .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` is not a canonical op", node.target())))?;
+            .ok_or_else(|| OpError::refused(format!("`{}` is not a canonical op", node.target())))?;
         let tir = &self.tir;
         let traced = |a: &Val<NodeId>| Ok(self.arg(a)?.map(|&v| tir.traced(v)));
         let mut call = with_defaults(op, node.args().iter().map(traced).collect::<OpResult<Vec<_>>>()?);
@@ -241,7 +236,7 @@ impl Reader<'_> {
             let i = op
                 .schema
                 .index_of(name)
-                .ok_or_else(|| OpError::new(Code::E0601, format!("`{}` has no parameter `{name}`", op.name)))?;
+                .ok_or_else(|| OpError::refused(format!("`{}` has no parameter `{name}`", op.name)))?;
             call.args[i] = traced(v)?;
         }
         if let Some(p) = open_parameter(&call) {
@@ -249,7 +244,7 @@ impl Reader<'_> {
                 "`{p}` of `{}` is a number that is known only when the graph runs",
                 op.name
             );
-            return Err(OpError::new(Code::E0601, title));
+            return Err(OpError::refused(title));
         }
         // Values are row-major here. Inputs and attributes are so in torch too; of other values only `functionalize` knows.
         let own = |n: &NodeId| matches!(self.graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
@@ -259,7 +254,7 @@ impl Reader<'_> {
                 "`{}` reads memory, which only the pass `functionalize` resolves",
                 op.name
             );
-            return Err(OpError::new(Code::E0601, title));
+            return Err(OpError::refused(title));
         }
         Ok(call)
     }

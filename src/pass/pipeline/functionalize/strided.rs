@@ -2,7 +2,6 @@
 
 use super::write::{replace, written_back};
 use super::{Fail, Functionalize, Place, Step, node_of, tensor_type, traced_step, written_at};
-use crate::diag::Code;
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::emit::{dims_val, ints_val};
@@ -300,5 +299,5 @@ fn unknown(n: NodeId, graph: &Graph) -> OpError {
         "the order in memory of what `{}` reads depends on sizes",
         graph[n].target()
     );
-    OpError::new(Code::E0601, title).help("give the sizes (`--fix`), or call `contiguous` before")
+    OpError::refused(title).help("give the sizes (`--fix`), or call `contiguous` before")
 }

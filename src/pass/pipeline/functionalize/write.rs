@@ -1,7 +1,6 @@
 //! Writes: the op without its write, and the new value of the memory.
 
 use super::{Fail, Functionalize, Place, Root, Step, after, node_of, strided, tensor_type, traced_step, written_at};
-use crate::diag::Code;
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
 use crate::op::drawing::{draw_order, permutations};
@@ -346,8 +345,7 @@ pub(super) fn replace(graph: &mut Graph, n: NodeId, value: &Arg) {
 fn target_node(target: &Operand) -> OpResult<NodeId> {
     match target {
         Operand::Node(x) => Ok(*x),
-        _ => Err(OpError::new(
-            Code::E0601,
+        _ => Err(OpError::refused(
             "a write to an item of a list cannot be made functional",
         )),
     }
