@@ -92,7 +92,11 @@ fn details(o: &Op) -> String {
     for form in &o.forms {
         let schema = own_schema(form).map(|p| format!("   {p}")).unwrap_or_default();
         let inplace = if form.inplace { "   in place" } else { "" };
-        let _ = writeln!(out, "    {}{schema}{inplace}", form.paths.join(" "));
+        let _ = writeln!(
+            out,
+            "    {}{schema}{inplace}",
+            form.paths().collect::<Vec<_>>().join(" ")
+        );
     }
     for m in &o.modules {
         let _ = writeln!(out, "    module {}", m.text);
@@ -150,7 +154,7 @@ fn write_op(out: &mut String, o: &Op) {
     let doc = o.doc.trim_end_matches('.');
     let _ = writeln!(out, "### {}\n\n`{}`\n\n{doc}.", o.name, o.schema);
     for form in &o.forms {
-        let paths: Vec<String> = form.paths.iter().map(|p| format!("`{p}`")).collect();
+        let paths: Vec<String> = form.paths().map(|p| format!("`{p}`")).collect();
         let schema = own_schema(form).map(|p| format!(" with `{p}`")).unwrap_or_default();
         let inplace = if form.inplace { ", in place" } else { "" };
         let _ = writeln!(out, "\nSpelled {}{schema}{inplace}.", paths.join(", "));
@@ -178,7 +182,7 @@ fn as_json(o: &Op) -> serde_json::Value {
     let forms: Vec<_> = o
         .forms
         .iter()
-        .map(|f| json!({"paths": f.paths, "schema": format!("{}{}", o.name, Parameters(&f.schema.as_ref().unwrap_or(&o.schema).params)), "inplace": f.inplace}))
+        .map(|f| json!({"paths": f.paths().collect::<Vec<_>>(), "schema": format!("{}{}", o.name, Parameters(&f.schema_of(o).params)), "inplace": f.inplace}))
         .collect();
     json!({
         "name": o.name,

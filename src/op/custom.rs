@@ -64,11 +64,11 @@ pub fn registered() -> Vec<&'static Op> {
 pub fn register(custom: impl CustomOp + 'static) -> OpResult<&'static Op> {
     let (name, schema) = read_schema(&custom.schema())?;
     let mut table = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
-    if super::registry::is_spelling(name) || table.by_path.contains_key(name) {
+    if super::table::is_spelling(name) || table.by_path.contains_key(name) {
         return Err(OpError::new(Code::E0103, format!("there is an op `{name}` already")));
     }
     let (doc, effect) = (leak(custom.doc()), custom.effect());
-    let mut op = Op::with_schema(name, schema, infer, Meaning::Routine(run))
+    let mut op = Op::with_schema(name, schema.into(), infer, Meaning::Routine(run))
         .doc(doc)
         .effect(effect);
     op.custom = Some(Box::leak(Box::new(custom)));
@@ -88,8 +88,8 @@ pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
             return Ok(op);
         }
     }
-    let (wanted, parsed) = read_schema(schema)?;
-    if super::registry::is_spelling(wanted) {
+    let (wanted, mut parsed) = read_schema(schema)?;
+    if super::table::is_spelling(wanted) {
         return Err(OpError::new(Code::E0103, format!("there is an op `{wanted}` already")));
     }
     check_parameters(&parsed)?;
@@ -103,8 +103,8 @@ pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
     }
     let text = leak(expr.to_string());
     let mut op = pointwise(name, "f(Tensor self) -> Tensor", DtypeRule::PromoteFloat, text).doc(text);
-    op.schema = parsed;
-    op.schema.name = name.to_string();
+    parsed.name = name.to_string();
+    op.schema = parsed.into();
     let op: &'static Op = Box::leak(Box::new(op));
     check_expression(op)?;
     table.add(op);

@@ -3,7 +3,7 @@
 //! `id/table.in` lists the variants and is written from the table, so that a row which is renamed or taken away is a
 //! compile error wherever it is named. Ops that are registered while the program runs have no id.
 
-use super::{Op, registry};
+use super::{Op, table};
 
 macro_rules! ids {
     ($($variant:ident $name:literal)*) => {
@@ -47,7 +47,7 @@ impl OpId {
 
     /// The row.
     pub fn op(self) -> &'static Op {
-        registry::row(self)
+        table::row(self)
     }
 }
 

@@ -1,20 +1,20 @@
 //! Ops by what people call them: any spelling, class of torch.nn or name without its path.
 
-use super::{Op, all, canonical_path, modules, outs, registry};
+use super::{Form, Op, all, canonical_path, modules, outs, registry, table};
 use crate::diag::nearest;
 
 /// The rows that `name` may mean, in the table's order: a canonical name, a spelling (`torch.add`, `aten::add.Tensor`,
 /// `F.relu`, `Tensor.view`), an overload packet (`aten.add`), a module class (`nn.ReLU`), or the last part of any of these.
 pub fn find(name: &str) -> Vec<&'static Op> {
     let name = full_path(name);
-    let writing = outs::writing(&name).filter(|_| !registry::is_spelling(&name));
+    let writing = outs::writing(&name).filter(|_| !table::is_spelling(&name));
     let path = canonical_path(writing.map_or(&name, |w| w.packet), false);
     let mut found: Vec<&Op> = registry::candidates(&path).iter().map(|c| c.op).collect();
     // A path that stands for a public name may be a spelling of its own, with other parameters.
     found.extend(
         all()
             .iter()
-            .filter(|op| op.forms.iter().any(|f| f.paths.contains(&&*name))),
+            .filter(|op| op.forms.iter().any(|f| f.paths().any(|p| p == name))),
     );
     if !path.contains('.') || path.starts_with("torch.nn.") {
         let class = path.rsplit('.').next().unwrap_or(&path);
@@ -37,7 +37,7 @@ pub fn similar(name: &str) -> Option<&'static str> {
     let name = full_path(name);
     let bare = |n: &str| n.to_lowercase().replace('_', "");
     let (head, last) = name.rsplit_once('.').unwrap_or(("", &name));
-    let known = || registry::spellings().chain(modules::classes());
+    let known = || table::spellings().chain(modules::classes());
     let same = |n: &&'static str| bare(last_name(n)) == bare(last);
     // Of several, the one of the same family, then the shortest.
     let order = |n: &&'static str| (!n.starts_with(head), n.len(), *n);
@@ -75,7 +75,7 @@ fn has_class(op: &Op, class: &str) -> bool {
 
 /// The last parts of an op's spellings.
 fn names(op: &'static Op) -> impl Iterator<Item = &'static str> {
-    op.forms.iter().flat_map(|f| &f.paths).map(|p| last_name(p))
+    op.forms.iter().flat_map(Form::paths).map(last_name)
 }
 
 /// `add` of `torch.add` and of `aten.add.Tensor`.
@@ -123,13 +123,7 @@ mod tests {
     fn every_spelling_and_class_is_found() {
         for op in all() {
             let classes = op.modules.iter().filter_map(|m| m.text.split('(').next());
-            for name in op
-                .forms
-                .iter()
-                .flat_map(|f| f.paths.iter().copied())
-                .chain(classes)
-                .chain([op.name])
-            {
+            for name in op.forms.iter().flat_map(|f| f.paths()).chain(classes).chain([op.name]) {
                 assert!(find(name).contains(&op), "{name}");
             }
         }

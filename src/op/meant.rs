@@ -95,7 +95,7 @@ struct Index {
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let mut by_base: HashMap<String, Vec<&'static str>> = HashMap::new();
     let mut families: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
-    for s in super::registry::table_spellings() {
+    for s in super::table::table_spellings() {
         let p = parts(s);
         by_base.entry(fold(p.base)).or_default().push(s);
         families.entry(p.family).or_default().push(p.base);

@@ -47,6 +47,7 @@ mod schema;
 pub mod sharing;
 mod signature;
 pub mod spell;
+mod table;
 pub mod view;
 
 pub use bind::{BindError, Binding, Leniency, Origin, accepts, lift};
@@ -58,26 +59,47 @@ pub use id::OpId;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
 pub use registry::{
-    Candidate, Spelling, all, by_name, candidates, canonical_path, check, imported, is_open, is_spelling, resolve,
-    resolve_among, resolve_checked, spellings,
+    Candidate, Spelling, candidates, canonical_path, check, imported, is_open, resolve, resolve_among, resolve_checked,
 };
-pub use schema::{Literal, NoLeaf, Param, ParamType, Parameters, Schema, write_literal};
+pub use schema::{LazySchema, Literal, NoLeaf, Param, ParamType, Parameters, Schema, write_literal};
 pub use signature::overloads;
 pub use signature::texts as signature_texts;
+pub use table::{all, by_name, is_spelling, spellings};
 
 use crate::types::{TensorType, Type};
 
 /// One spelling or several with the same schema.
 #[derive(Clone, Debug)]
 pub struct Form {
-    /// Paths: `aten.add.Tensor`, `torch.add`, `Tensor.add` (the method), `operator.add`.
-    pub paths: Vec<&'static str>,
+    /// Its paths, separated by white space.
+    text: &'static str,
     /// The schema where it differs from the row's; parameters go by name, others take the row's defaults.
-    pub schema: Option<Schema>,
+    pub schema: Option<LazySchema>,
     /// Parameters of the row that this spelling fixes.
     pub fixed: Vec<(&'static str, Literal)>,
     /// Writes its result to the first parameter (`add_`, `operator.iadd`).
     pub inplace: bool,
+}
+
+impl Form {
+    fn new(text: &'static str, schema: Option<&'static str>, inplace: bool) -> Form {
+        Form {
+            text,
+            schema: schema.map(LazySchema::new),
+            fixed: vec![],
+            inplace,
+        }
+    }
+
+    /// Paths: `aten.add.Tensor`, `torch.add`, `Tensor.add` (the method), `operator.add`.
+    pub fn paths(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
+        self.text.split_ascii_whitespace()
+    }
+
+    /// The schema of these spellings of `op`.
+    pub fn schema_of<'a>(&'a self, op: &'a Op) -> &'a Schema {
+        self.schema.as_ref().unwrap_or(&op.schema)
+    }
 }
 
 /// How a module class calls ops: `Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias?)`.
@@ -100,7 +122,7 @@ pub struct Op {
     /// Its id, if it is a row of the table.
     id: Option<OpId>,
     /// torch's schema: parameters, defaults, number of results.
-    pub schema: Schema,
+    pub schema: LazySchema,
     /// What it computes, in a line.
     pub doc: &'static str,
     /// Its spellings beside the bare canonical name.
@@ -145,13 +167,11 @@ impl PartialEq for Op {
 impl Op {
     /// A row. The doc, the spellings and the rest are added by the methods below.
     pub fn new(name: &'static str, schema: &'static str, rule: TypeRule, meaning: Meaning) -> Op {
-        Op::with_schema(name, Schema::parse(schema), rule, meaning)
+        Op::with_schema(name, LazySchema::new(schema).named(name), rule, meaning)
     }
 
-    /// [`Op::new`] with a schema that was read already.
-    pub(crate) fn with_schema(name: &'static str, mut schema: Schema, rule: TypeRule, meaning: Meaning) -> Op {
-        // Rows that share a schema text have a name each.
-        schema.name = name.to_string();
+    /// [`Op::new`] with a schema of this name.
+    fn with_schema(name: &'static str, schema: LazySchema, rule: TypeRule, meaning: Meaning) -> Op {
         Op {
             name,
             id: OpId::of(name),
@@ -193,75 +213,45 @@ impl Op {
         self
     }
 
-    /// Spellings with the row's own schema, separated by white space.
-    pub fn spelled(mut self, paths: &'static str) -> Op {
-        self.forms.push(Form {
-            paths: paths.split_whitespace().collect(),
-            schema: None,
-            fixed: vec![],
-            inplace: false,
-        });
+    fn with_form(mut self, form: Form) -> Op {
+        self.forms.push(form);
         self
+    }
+
+    /// Spellings with the row's own schema, separated by white space.
+    pub fn spelled(self, paths: &'static str) -> Op {
+        self.with_form(Form::new(paths, None, false))
     }
 
     /// Spellings with a schema of their own.
-    pub fn form(mut self, paths: &'static str, schema: &'static str) -> Op {
-        let schema = Some(Schema::parse(schema));
-        self.forms.push(Form {
-            paths: paths.split_whitespace().collect(),
-            schema,
-            fixed: vec![],
-            inplace: false,
-        });
-        self
+    pub fn form(self, paths: &'static str, schema: &'static str) -> Op {
+        self.with_form(Form::new(paths, Some(schema), false))
     }
 
     /// Spellings with a schema of their own that fix some of the row's parameters.
-    pub fn form_with(mut self, paths: &'static str, schema: &'static str, fixed: &[(&'static str, Literal)]) -> Op {
-        let schema = Some(Schema::parse(schema));
-        let paths = paths.split_whitespace().collect();
-        self.forms.push(Form {
-            paths,
-            schema,
+    pub fn form_with(self, paths: &'static str, schema: &'static str, fixed: &[(&'static str, Literal)]) -> Op {
+        self.with_form(Form {
             fixed: fixed.to_vec(),
-            inplace: false,
-        });
-        self
+            ..Form::new(paths, Some(schema), false)
+        })
     }
 
     /// Spellings that write the result to the first parameter, with the row's schema.
-    pub fn inplace(mut self, paths: &'static str) -> Op {
-        self.forms.push(Form {
-            paths: paths.split_whitespace().collect(),
-            schema: None,
-            fixed: vec![],
-            inplace: true,
-        });
-        self
+    pub fn inplace(self, paths: &'static str) -> Op {
+        self.with_form(Form::new(paths, None, true))
     }
 
     /// Spellings that write the result to the first parameter, with a schema of their own.
-    pub fn inplace_form(mut self, paths: &'static str, schema: &'static str) -> Op {
-        let schema = Some(Schema::parse(schema));
-        self.forms.push(Form {
-            paths: paths.split_whitespace().collect(),
-            schema,
-            fixed: vec![],
-            inplace: true,
-        });
-        self
+    pub fn inplace_form(self, paths: &'static str, schema: &'static str) -> Op {
+        self.with_form(Form::new(paths, Some(schema), true))
     }
 
     /// Spellings that write the result to the first parameter, with a schema of their own that fixes some parameters.
-    pub fn inplace_form_with(
-        mut self,
-        paths: &'static str,
-        schema: &'static str,
-        fixed: &[(&'static str, Literal)],
-    ) -> Op {
-        self = self.form_with(paths, schema, fixed);
-        self.forms.last_mut().expect("the form just added").inplace = true;
-        self
+    pub fn inplace_form_with(self, paths: &'static str, schema: &'static str, fixed: &[(&'static str, Literal)]) -> Op {
+        self.with_form(Form {
+            fixed: fixed.to_vec(),
+            ..Form::new(paths, Some(schema), true)
+        })
     }
 
     /// A module class that is this op. See [`ModuleForm`].

@@ -1,98 +1,13 @@
 //! From a spelling and the arguments' types to a row of the table.
 
 use super::bind::{Origin, find_param};
+use super::table::{self, is_spelling};
 use super::{
-    BindError, Binding, Form, Leniency, Literal, Op, OpId, OpResult, Schema, custom, demands, modules, numbers, outs,
-    rows, signature,
+    BindError, Binding, Form, Leniency, Literal, Op, OpResult, Schema, custom, demands, modules, numbers, outs,
+    signature,
 };
 use crate::op::{Call, lift};
 use crate::types::{Type, Val};
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
-struct Registry {
-    ops: Vec<Op>,
-    by_name: HashMap<&'static str, usize>,
-    /// Each id's row.
-    by_id: Vec<usize>,
-    /// Path to `(op, form)`; `None` is the bare canonical name. In table order, which is the order overloads are tried.
-    by_path: HashMap<&'static str, Vec<(usize, Option<usize>)>>,
-}
-
-static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    let ops = rows::all();
-    let mut by_name = HashMap::new();
-    let mut by_path: HashMap<&'static str, Vec<_>> = HashMap::new();
-    for (i, op) in ops.iter().enumerate() {
-        assert!(
-            by_name.insert(op.name, i).is_none(),
-            "op `{}` is declared twice",
-            op.name
-        );
-        by_path.entry(op.name).or_default().push((i, None));
-        for (f, form) in op.forms.iter().enumerate() {
-            for path in &form.paths {
-                by_path.entry(path).or_default().push((i, Some(f)));
-            }
-            // `aten.add` (torch's overload packet) tries every overload of `add`.
-            let mut packets: Vec<&str> = form.paths.iter().filter_map(|p| packet(p)).collect();
-            packets.dedup();
-            for p in packets {
-                by_path.entry(p).or_default().push((i, Some(f)));
-            }
-        }
-    }
-    // An id without a row is one of a table that is not written anew yet; a test says so.
-    let by_id = OpId::all()
-        .iter()
-        .map(|id| by_name.get(id.name()).copied().unwrap_or(usize::MAX));
-    Registry {
-        by_id: by_id.collect(),
-        ops,
-        by_name,
-        by_path,
-    }
-});
-
-fn packet(path: &'static str) -> Option<&'static str> {
-    let (head, _) = path.strip_prefix("aten.").and_then(|r| r.rsplit_once('.'))?;
-    Some(&path[..5 + head.len()])
-}
-
-/// Every row, in the table's order.
-pub fn all() -> &'static [Op] {
-    &REGISTRY.ops
-}
-
-/// The row of the canonical name.
-pub fn by_name(name: &str) -> Option<&'static Op> {
-    let row = REGISTRY.by_name.get(name).map(|&i| &REGISTRY.ops[i]);
-    row.or_else(|| custom::find(name).filter(|op| op.name == name))
-}
-
-/// The row of an id.
-pub(super) fn row(id: OpId) -> &'static Op {
-    &REGISTRY.ops[REGISTRY.by_id[id as usize]]
-}
-
-/// Whether the table has the name or spelling.
-pub fn is_spelling(path: &str) -> bool {
-    REGISTRY.by_path.contains_key(path)
-}
-
-/// Every spelling there is, canonical names included.
-pub fn spellings() -> impl Iterator<Item = &'static str> {
-    let custom = custom::registered()
-        .into_iter()
-        .filter(|op| op.custom.is_some())
-        .map(|op| op.name);
-    REGISTRY.by_path.keys().copied().chain(custom)
-}
-
-/// Every spelling of the table, canonical names included.
-pub(super) fn table_spellings() -> impl Iterator<Item = &'static str> {
-    REGISTRY.by_path.keys().copied()
-}
 
 /// A target as the table spells it: `torch.ops.aten.add.Tensor` is `aten.add.Tensor`, `torch.Tensor.add` and the method
 /// `add` are `Tensor.add`, `_operator.add` is `operator.add`.
@@ -140,15 +55,13 @@ fn registered(path: &str) -> Option<Candidate> {
     Some(Candidate { op, form: None })
 }
 
+/// The table's readings of a spelling.
+fn read(path: &str) -> impl Iterator<Item = Candidate> {
+    table::readings(path).map(|(op, form)| Candidate { op, form })
+}
+
 /// All readings of the spelling `path` (see [`canonical_path`]), in the order to try.
 pub fn candidates(path: &str) -> Vec<Candidate> {
-    let read = |path: &str| {
-        let list = REGISTRY.by_path.get(path).map(Vec::as_slice).unwrap_or_default();
-        list.iter().map(|&(op, form)| Candidate {
-            op: &REGISTRY.ops[op],
-            form: form.map(|f| &REGISTRY.ops[op].forms[f]),
-        })
-    };
     let own: Vec<Candidate> = read(path).chain(registered(path)).collect();
     match imported(path).filter(|_| own.is_empty()) {
         Some(full) => read(&full).collect(),
@@ -251,7 +164,7 @@ impl Spelling {
 impl Candidate {
     /// The schema of this reading.
     pub fn schema(&self) -> &'static Schema {
-        self.form.and_then(|f| f.schema.as_ref()).unwrap_or(&self.op.schema)
+        self.form.map_or(&self.op.schema, |f| f.schema_of(self.op))
     }
 
     /// Fits arguments of these types to this reading: as it is declared, or leniently (numbers for tensors where the op
@@ -359,7 +272,7 @@ fn resolve_path(
     };
     let (found, mut spelling) = first_that_fits(&candidates(path), args, kwargs, fits)?;
     spelling.copies = path.contains("_copy") && found.op.aliases;
-    spelling.named = REGISTRY.by_path.get_key_value(path).map(|(p, _)| (*p, found.schema()));
+    spelling.named = table::spelling(path).map(|p| (p, found.schema()));
     if checked {
         return Ok(spelling);
     }

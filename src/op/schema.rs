@@ -2,6 +2,8 @@
 
 use crate::types::{Val, write_float, write_str};
 use std::fmt;
+use std::ops::Deref;
+use std::sync::OnceLock;
 
 /// A value without leaves: what a schema's default can be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,6 +78,56 @@ impl Schema {
     /// The position of the parameter `name`.
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.params.iter().position(|p| p.name == name)
+    }
+}
+
+/// A row's schema: its text, which is parsed when something first reads it. A run reads few of the table's rows.
+#[derive(Clone, Debug)]
+pub struct LazySchema {
+    text: &'static str,
+    /// What stands for the name in the text; rows that share a text have a name each.
+    name: Option<&'static str>,
+    parsed: OnceLock<Schema>,
+}
+
+impl LazySchema {
+    /// A text of the table.
+    pub(super) fn new(text: &'static str) -> LazySchema {
+        LazySchema {
+            text,
+            name: None,
+            parsed: OnceLock::new(),
+        }
+    }
+
+    /// The schema under another name.
+    pub(super) fn named(mut self, name: &'static str) -> LazySchema {
+        self.name = Some(name);
+        self
+    }
+}
+
+impl From<Schema> for LazySchema {
+    fn from(schema: Schema) -> LazySchema {
+        LazySchema {
+            text: "",
+            name: None,
+            parsed: OnceLock::from(schema),
+        }
+    }
+}
+
+impl Deref for LazySchema {
+    type Target = Schema;
+
+    fn deref(&self) -> &Schema {
+        self.parsed.get_or_init(|| {
+            let mut schema = Schema::parse(self.text);
+            if let Some(name) = self.name {
+                schema.name = name.to_string();
+            }
+            schema
+        })
     }
 }
 
@@ -286,6 +338,12 @@ pub fn write_literal(v: &Literal) -> String {
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.name, Parameters(&self.params))
+    }
+}
+
+impl fmt::Display for LazySchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
     }
 }
 

@@ -64,7 +64,7 @@ pub fn spell<T: Clone + PartialEq>(op: &'static Op, args: &[Val<T>], is_number: 
     order.iter().find_map(|family| {
         let forms = op.forms.iter().filter(|f| !f.inplace);
         forms
-            .flat_map(|f| f.paths.iter().filter(|p| p.starts_with(family)).map(move |p| (f, *p)))
+            .flat_map(|f| f.paths().filter(|p| p.starts_with(family)).map(move |p| (f, p)))
             .find_map(|(form, path)| in_form(op, form, path, args, is_number))
     })
 }
@@ -93,7 +93,7 @@ fn in_form<T: Clone + PartialEq>(
     if path.starts_with("aten.") && path.matches('.').count() < 2 {
         return None;
     }
-    let schema = form.schema.as_ref().unwrap_or(&op.schema);
+    let schema = form.schema_of(op);
     let mut values = values(op, form, schema, args)?;
     // Convolutions have overloads of their own for padding that is a word; the functions of the torch module take both.
     let word = schema

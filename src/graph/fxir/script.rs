@@ -57,12 +57,14 @@ fn cost(schema: &op::Schema, args: &[Arg]) -> Option<(usize, usize)> {
 /// The overload of a packet that takes the arguments: the one of torch's that they fit best, of those that mean the row.
 fn overload(target: &str, row: &op::Candidate, args: &[Arg]) -> Option<String> {
     let packet = target.trim_start_matches("torch.ops.");
-    let paths = &row.form?.paths;
-    let own = |p: &&&str| p.strip_prefix(packet).is_some_and(|r| r.starts_with('.'));
-    let torch = op::overloads(packet).into_iter().filter(|s| paths.contains(&&*s.name));
+    let mut paths = row.form?.paths();
+    let own = |p: &&str| p.strip_prefix(packet).is_some_and(|r| r.starts_with('.'));
+    let torch = op::overloads(packet)
+        .into_iter()
+        .filter(|s| paths.clone().any(|p| p == s.name));
     let scored = torch.filter_map(|s| Some((cost(&s, args)?, s.name)));
     let best = scored.min_by_key(|(cost, _)| *cost).map(|(_, name)| name.to_string());
-    best.or_else(|| paths.iter().find(own).map(|p| p.to_string()))
+    best.or_else(|| paths.find(own).map(str::to_string))
 }
 
 /// The arguments without layout, device and pinning (and a memory format that is not given) at their end, which say where a

@@ -294,9 +294,7 @@ fn global(name: Arc<str>) -> Arc<str> {
     }
     let plain = |b: u8| if b == b'.' { b'_' } else { b };
     let same = |p: &&str| p.len() == name.len() && p.bytes().map(plain).eq(name.bytes().map(plain));
-    let mut paths = op::all()
-        .iter()
-        .flat_map(|o| o.forms.iter().flat_map(|f| f.paths.iter().copied()));
+    let mut paths = op::all().iter().flat_map(|o| o.forms.iter().flat_map(|f| f.paths()));
     paths.find(same).map_or(name.clone(), Arc::from)
 }
 

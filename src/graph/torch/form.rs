@@ -93,7 +93,7 @@ pub fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
         .forms
         .iter()
         .filter(|f| f.schema.is_none() && !f.inplace && f.fixed.is_empty());
-    let mut paths = own.flat_map(|f| f.paths.iter().copied());
+    let mut paths = own.flat_map(|f| f.paths());
     let found = paths
         .clone()
         .find(|p| p.starts_with("aten."))

@@ -19,7 +19,7 @@ use crate::diag::Code;
 use crate::types::Type;
 use expr::Expr;
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 use value::Value;
 
 static OPS: &str = include_str!("ops.txt");
@@ -35,23 +35,36 @@ struct Demand {
     param: Option<&'static str>,
 }
 
-type Table = HashMap<&'static str, Vec<Demand>>;
+/// A line's condition and message, which are parsed when a call is first checked against them.
+struct Line {
+    text: &'static str,
+    parsed: OnceLock<Demand>,
+}
+
+type Table = HashMap<&'static str, Vec<Line>>;
 
 static OF_OPS: LazyLock<Table> = LazyLock::new(|| table(OPS));
 static OF_MODULES: LazyLock<Table> = LazyLock::new(|| table(MODULES));
 
-/// Reads a table. Its lines are part of the program, so a bad one is a bug and panics (a test reads all).
+/// The lines of a table by name. They are part of the program, so a bad one is a bug and panics (a test reads all).
 fn table(text: &'static str) -> Table {
     let mut found = Table::new();
     let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
     for line in lines {
-        let (names, rest) = line.split_once(": ").unwrap_or_else(|| panic!("no names in {line:?}"));
+        let (names, text) = line.split_once(": ").unwrap_or_else(|| panic!("no names in {line:?}"));
         for name in names.split(' ') {
-            let demand = demand(rest).unwrap_or_else(|what| panic!("{line:?}: {what}"));
-            found.entry(name).or_default().push(demand);
+            let parsed = OnceLock::new();
+            found.entry(name).or_default().push(Line { text, parsed });
         }
     }
     found
+}
+
+impl Line {
+    fn demand(&self) -> &Demand {
+        let parse = || demand(self.text).unwrap_or_else(|what| panic!("{:?}: {what}", self.text));
+        self.parsed.get_or_init(parse)
+    }
 }
 
 fn demand(text: &'static str) -> Result<Demand, String> {
@@ -108,7 +121,7 @@ pub fn check(name: &str, schema: &Schema, args: impl FnOnce() -> Vec<Type>) -> O
         Some(v) => Value::of(v, &|t| Value::Tensor(t.dtype, t.shape.clone())),
         None => Value::Unknown,
     };
-    demands.iter().try_for_each(|d| d.check(&of))
+    demands.iter().try_for_each(|line| line.demand().check(&of))
 }
 
 /// An error if the arguments of a module's constructor, by name, are none that torch takes.
@@ -121,7 +134,7 @@ pub fn check_module(class: &str, given: &HashMap<&'static str, Literal>) -> OpRe
             .get(name)
             .map_or(Value::Unknown, |v| Value::of(v, &|x| match *x {}))
     };
-    demands.iter().try_for_each(|d| d.check(&of))
+    demands.iter().try_for_each(|line| line.demand().check(&of))
 }
 
 #[cfg(test)]
@@ -133,11 +146,11 @@ mod tests {
     fn demands_name_rows_and_their_parameters() {
         for (name, demands) in OF_OPS.iter() {
             let schemas: Vec<&Schema> = match by_name(name) {
-                Some(op) => vec![&op.schema],
+                Some(op) => vec![&*op.schema],
                 None => candidates(name).iter().map(Candidate::schema).collect(),
             };
             assert!(!schemas.is_empty(), "no row or spelling `{name}`");
-            for d in demands {
+            for d in demands.iter().map(Line::demand) {
                 let values = d.message.iter().filter_map(|(_, v)| v.as_ref());
                 for n in values.chain([&d.condition]).flat_map(Expr::names) {
                     let known = schemas.iter().any(|s| s.index_of(n).is_some());
@@ -147,7 +160,7 @@ mod tests {
         }
         for (class, demands) in OF_MODULES.iter() {
             let params = modules::constructor(class).unwrap_or_else(|| panic!("no class `{class}`"));
-            for d in demands {
+            for d in demands.iter().map(Line::demand) {
                 let values = d.message.iter().filter_map(|(_, v)| v.as_ref());
                 for n in values.chain([&d.condition]).flat_map(Expr::names) {
                     assert!(params.iter().any(|(p, _)| *p == n), "`{class}` has no parameter `{n}`");

@@ -28,24 +28,27 @@
 //!
 //! A class may have two forms: the one that ends in `when param='value'` holds for that value, the other otherwise.
 
+mod classes;
 mod constructor;
 mod form;
 mod sizes;
 mod training;
 
 use super::schema::Literal;
-use super::{Op, OpError, all, by_name};
+use super::{Op, OpError, by_name};
 use crate::diag::words::count;
 use crate::diag::{Code, nearest};
 use crate::op::OpId;
 use crate::types::Val;
+pub use classes::classes;
+use classes::{base_name, forms_of, named};
 pub(super) use constructor::legacy_reduction;
 use constructor::{check_values, constructor_args};
 pub use form::TRAINING;
 use form::{Attr, Class, Condition, Expr, Need, PartAttributes};
 pub use sizes::Sizes;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 pub use training::trains;
 
 /// Where an argument of a module's op comes from.
@@ -87,32 +90,11 @@ pub struct ModuleCall {
     pub sizes: Sizes,
 }
 
-/// Forms by class, those with a condition first.
-static CLASSES: LazyLock<HashMap<&'static str, Vec<Class>>> = LazyLock::new(|| {
-    let mut classes: HashMap<_, Vec<Class>> = HashMap::new();
-    for form in all().iter().flat_map(|op| &op.modules) {
-        let c = form::parse(form.text).unwrap_or_else(|what| panic!("module form {:?}: {what}", form.text));
-        classes.entry(c.name).or_default().push(c);
-    }
-    classes.values_mut().for_each(|v| v.sort_by_key(|c| c.when.is_none()));
-    classes
-});
-
-/// Every class there is a form of.
-pub fn classes() -> impl Iterator<Item = &'static str> {
-    CLASSES.keys().copied()
-}
-
 /// The constructor parameters of `class` in order, each with its default.
 pub fn constructor(class: &str) -> Option<Vec<(&'static str, Option<&'static Literal>)>> {
-    let c = CLASSES.get(base_name(class))?.first()?;
+    let c = forms_of(class)?.first()?;
     let own = c.params.iter().filter(|p| p.name != TRAINING);
     Some(own.map(|p| (p.name, p.default.as_ref())).collect())
-}
-
-/// `Linear` of `torch.nn.modules.linear.Linear`.
-fn base_name(class: &str) -> &str {
-    class.rsplit('.').next().unwrap_or(class)
 }
 
 /// A module as its class and the arguments of the constructor.
@@ -145,7 +127,7 @@ pub fn expand(
     below: &dyn Below,
 ) -> Result<ModuleCall, OpError> {
     let Constructed { class, args, kwargs } = module;
-    let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
+    let forms = forms_of(class).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
     check_values(&forms[0], &given, args, kwargs)?;
     let form = chosen(forms, &given)?;
@@ -191,7 +173,7 @@ pub fn expand(
 
 /// The sizes of a module's attribute, as far as the constructor's arguments tell them.
 pub fn attribute_sizes(module: Constructed<'_>, name: &str) -> Option<Vec<i64>> {
-    let form = CLASSES.get(base_name(module.class))?.first()?;
+    let form = forms_of(module.class)?.first()?;
     let given = constructor_args(form, module.args, module.kwargs).ok()?;
     form.args.iter().find_map(|(_, e)| match e {
         Expr::Attr(a) if a.name == name => sizes::shape(a.sizes.as_deref(), &given),
@@ -356,7 +338,7 @@ fn each(
             let parts = (0..count).flat_map(|i| paths.iter().map(move |p| source(i, p)));
             return Ok(Source::List(parts.collect()));
         }
-        PartAttributes::OfClass { path, class } => (path, &CLASSES[class][0]),
+        PartAttributes::OfClass { path, class } => (path, &named(class)[0]),
     };
     let mut list = vec![];
     for i in 0..count {
@@ -396,7 +378,7 @@ fn part_argument(
             format!("declare it as `module PATH.{path} = {class}(…)`; torch2fxir.py writes other parts as graphs");
         Err(OpError::new(Code::E0203, format!("`{}`: {what}", form.name)).help(help))
     };
-    let forms = &CLASSES[class];
+    let forms = named(class);
     let Some(part) = below.part(path) else {
         if !optional {
             return fail(format!("its part `{path}` is not declared"));
@@ -458,7 +440,7 @@ fn unknown_class(class: &str) -> OpError {
 /// Whether the class of a module is known and its constructor takes the arguments.
 pub fn check(module: Constructed<'_>) -> Result<(), OpError> {
     let Constructed { class, args, kwargs } = module;
-    let forms = CLASSES.get(base_name(class)).ok_or_else(|| unknown_class(class))?;
+    let forms = forms_of(class).ok_or_else(|| unknown_class(class))?;
     let given = constructor_args(&forms[0], args, kwargs)?;
     check_values(&forms[0], &given, args, kwargs)?;
     chosen(forms, &given).map(drop)
@@ -466,7 +448,7 @@ pub fn check(module: Constructed<'_>) -> Result<(), OpError> {
 
 /// Whether an unknown class is a known one but for a slip: `Linaer`.
 pub fn is_slip(class: &str) -> bool {
-    !CLASSES.contains_key(base_name(class)) && nearest(base_name(class), classes()).is_some()
+    forms_of(class).is_none() && nearest(base_name(class), classes()).is_some()
 }
 
 #[cfg(test)]

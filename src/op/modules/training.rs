@@ -1,7 +1,7 @@
 //! Modules in training mode.
 
 use super::form::{Class, Expr, Param, TRAINING};
-use super::{CLASSES, base_name, is_something};
+use super::{forms_of, is_something};
 use crate::diag::Code;
 use crate::op::schema::Literal;
 use crate::op::{OpError, write_literal};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Whether a module of the class computes otherwise in training mode.
 pub fn trains(class: &str) -> bool {
-    let forms = CLASSES.get(base_name(class)).map(Vec::as_slice).unwrap_or_default();
+    let forms = forms_of(class).unwrap_or_default();
     forms
         .iter()
         .any(|f| has_training(f) || f.params.iter().any(|p| drops(f, p.name)))

@@ -9,7 +9,7 @@
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::op::{Meaning, Op, OpId};
+use crate::op::{Form, Meaning, Op, OpId};
 use crate::pass::build::full_args;
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::types::Val;
@@ -95,7 +95,7 @@ fn in_place(op: &Op) -> Option<String> {
         .forms
         .iter()
         .filter(|f| f.inplace && f.schema.is_none() && f.fixed.is_empty());
-    let mut paths = forms.flat_map(|f| &f.paths);
+    let mut paths = forms.flat_map(Form::paths);
     paths.find(|p| p.starts_with("aten.")).map(|p| format!("torch.ops.{p}"))
 }
 

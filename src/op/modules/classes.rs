@@ -1,0 +1,49 @@
+//! The classes that rows declare, each with its forms.
+
+use super::form::{self, Class};
+use crate::op::all;
+use std::collections::HashMap;
+use std::sync::{LazyLock, OnceLock};
+
+/// A class's forms, which are parsed when a module of the class is first seen.
+#[derive(Default)]
+struct ClassForms {
+    texts: Vec<&'static str>,
+    parsed: OnceLock<Vec<Class>>,
+}
+
+static CLASSES: LazyLock<HashMap<&'static str, ClassForms>> = LazyLock::new(|| {
+    let mut classes: HashMap<_, ClassForms> = HashMap::new();
+    for form in all().iter().flat_map(|op| &op.modules) {
+        let name = form.text.split('(').next().unwrap_or_default().trim();
+        classes.entry(name).or_default().texts.push(form.text);
+    }
+    classes
+});
+
+/// The forms of a class, given by its name or path, those with a condition first.
+pub(super) fn forms_of(class: &str) -> Option<&'static [Class]> {
+    let class = CLASSES.get(base_name(class))?;
+    let parse = |text| form::parse(text).unwrap_or_else(|what| panic!("module form {text:?}: {what}"));
+    let forms = class.parsed.get_or_init(|| {
+        let mut forms: Vec<Class> = class.texts.iter().copied().map(parse).collect();
+        forms.sort_by_key(|c| c.when.is_none());
+        forms
+    });
+    Some(forms)
+}
+
+/// Every class there is a form of.
+pub fn classes() -> impl Iterator<Item = &'static str> {
+    CLASSES.keys().copied()
+}
+
+/// The forms of a class that another form names, which a test looks up for all.
+pub(super) fn named(class: &str) -> &'static [Class] {
+    forms_of(class).unwrap_or_else(|| panic!("no class `{class}`"))
+}
+
+/// `Linear` of `torch.nn.modules.linear.Linear`.
+pub(super) fn base_name(class: &str) -> &str {
+    class.rsplit('.').next().unwrap_or(class)
+}
