@@ -4,7 +4,7 @@ use super::call::has_unknown;
 use super::resolved::{Operand, Resolved};
 use crate::graph::NodeId;
 use crate::op::layout::{self, Layout, Window};
-use crate::op::{Meaning, OpError, OpId, OpResult};
+use crate::op::{Meaning, MemoryUse, OpError, OpId, OpResult};
 use crate::types::{Kind, Type, Val};
 use cranelift_entity::SecondaryMap;
 
@@ -80,18 +80,14 @@ impl Known {
         if ty == Val::Unknown || types.args.iter().any(has_unknown) {
             return Ok(ty);
         }
-        let asks = matches!(op.id(), Some(OpId::Stride | OpId::IsContiguous | OpId::StorageOffset));
-        let checks = matches!(
-            op.id(),
-            Some(OpId::AsStrided | OpId::AsStridedScatter | OpId::View | OpId::ViewAs | OpId::_AssertTensorMetadata)
-        );
-        if !asks && !checks {
+        let used = op.facts.memory;
+        if !matches!(used, MemoryUse::Asks | MemoryUse::Checks | MemoryUse::Window) {
             return Ok(ty);
         }
         let operands = resolved.call();
         let operand = operands.as_ref().and_then(|c| c.args.first()?.as_leaf());
         let found = operand.and_then(|o| self.layout(o));
-        if matches!(op.id(), Some(OpId::View | OpId::ViewAs | OpId::_AssertTensorMetadata)) {
+        if used == MemoryUse::Checks {
             let certain = operand.is_some_and(|o| matches!(o, Operand::Node(n) if self.certain[*n]));
             // The name alone is the canonical op: its view copies where it must, and what it asserts was compared before.
             if resolved.path().is_none_or(|p| !p.contains('.')) {
@@ -110,7 +106,7 @@ impl Known {
                 _ => Ok(ty),
             };
         }
-        if asks {
+        if used == MemoryUse::Asks {
             let value = found.as_ref().map(|at| layout::host_value(&types, at)).transpose()?;
             return Ok(value.flatten().unwrap_or_else(|| unknown(ty)));
         }

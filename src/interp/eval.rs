@@ -7,7 +7,7 @@ use crate::op::emit::call_of;
 use crate::op::layout::{self, Layout};
 use crate::op::pointwise::instantiate;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::scalar::eval_tensors;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, Type, Val};
@@ -97,8 +97,8 @@ fn meaning(call: &Call<Cell>, types: &Call<TensorType>, ty: Type) -> OpResult<Va
         Meaning::Routine(_) if let Some(view) = scattered_view(types) => scattered(call, &view),
         Meaning::Routine(f) => placed(call, types, f(&call.map(|c| c.tensor().clone()))?),
         Meaning::Control(_) => Err(OpError::value(format!("`{}` calls graphs", call.op.name))),
-        Meaning::Host => match (call.op.id(), call.args.first()) {
-            (Some(OpId::Stride | OpId::IsContiguous | OpId::StorageOffset), Some(Val::Leaf(x))) => {
+        Meaning::Host => match (call.op.facts.memory, call.args.first()) {
+            (MemoryUse::Asks, Some(Val::Leaf(x))) => {
                 let value = layout::host_value(types, &x.layout())?;
                 python_value(call, value.unwrap_or(ty))
             }

@@ -1,6 +1,6 @@
 //! What calls do beside computing their values: one answer for graphs, passes and the table.
 
-use super::{Op, OpId};
+use super::Op;
 
 /// What a call, or a node of a graph, does beside computing its value. Rows are pure, random or external.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,14 +32,6 @@ impl Op {
 
     /// Whether a call is a dropout that drops nothing: torch gives the operand itself.
     pub fn drops_nothing(&self, given: impl Fn(&str) -> Option<f64>) -> bool {
-        use OpId::{AlphaDropout, Dropout, FeatureAlphaDropout, FeatureDropout, NativeDropout};
-        let dropout = [
-            Dropout,
-            AlphaDropout,
-            FeatureDropout,
-            FeatureAlphaDropout,
-            NativeDropout,
-        ];
-        self.id().is_some_and(|id| dropout.contains(&id)) && self.effect_where(given) == Effect::Pure
+        self.facts.dropout && self.effect_where(given) == Effect::Pure
     }
 }

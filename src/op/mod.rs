@@ -27,6 +27,7 @@ pub mod drawing;
 mod effect;
 pub mod emit;
 pub mod examples;
+mod facts;
 mod id;
 pub mod layout;
 pub mod lookup;
@@ -55,6 +56,7 @@ pub use call::{Call, OpError, OpResult, Sizes, TypeRule, wrap_dim};
 pub use contraction::{Contraction, Convolution, MatrixProduct};
 pub use effect::Effect;
 pub use emit::decomposed_type;
+pub use facts::{Facts, Filled, MemoryOrder, MemoryUse};
 pub use id::OpId;
 pub use meaning::*;
 pub use pointwise::{instantiate, pointwise_rule};
@@ -146,6 +148,8 @@ pub struct Op {
     pub same_object: Option<fn(&Call<TensorType>, &layout::Layout) -> bool>,
     /// Which of its writes in place do not ask whether elements share a place in memory.
     pub shared_writes: Option<sharing::SharedWrites>,
+    /// What later stages act on.
+    pub facts: Facts,
     /// For views: the rule that also holds for symbolic sizes.
     pub view: Option<view::ViewRule>,
     /// For ops that were registered: what they compute.
@@ -187,6 +191,7 @@ impl Op {
             in_place: None,
             shared_writes: None,
             same_object: None,
+            facts: Facts::default(),
             view: None,
             custom: None,
         }

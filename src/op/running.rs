@@ -14,6 +14,19 @@ const WRITTEN: [usize; 3] = [3, 4, 10];
 /// The parameter that says whether statistics are means over all batches, which takes their number.
 const CUMULATIVE: usize = 11;
 
+/// How a row updates running statistics.
+#[derive(Clone, Copy, Debug)]
+pub struct Running {
+    /// The op that also gives the new statistics, as its last two results.
+    pub form: OpId,
+    /// That op where the parameter `verify` is true.
+    pub verified: Option<OpId>,
+    /// That op where batches are counted: it takes and gives their number too.
+    pub tracked: Option<OpId>,
+    /// The parameter without which nothing is updated; `None` if the row always trains.
+    pub training: Option<&'static str>,
+}
+
 /// The functional form of a call that updates running statistics.
 pub struct Functional<T> {
     /// The call. Its first results are those of the op, its last ones the new statistics.
@@ -24,30 +37,25 @@ pub struct Functional<T> {
 
 /// The functional form of a call that updates running statistics, `None` for other calls.
 pub fn functional<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
-    let verify = call.op.schema.index_of("verify").and_then(|i| call.args.get(i));
-    let verified = matches!(verify, Some(Val::Bool(true)));
+    let running = call.op.facts.running?;
+    let is_true = |p: &str| {
+        let given = call.op.schema.index_of(p).and_then(|i| call.args.get(i));
+        matches!(given, Some(Val::Bool(true)))
+    };
     let is_tensor = |&p: &usize| matches!(call.args.get(p), Some(Val::Leaf(_)));
     let [statistics @ .., counter] = WRITTEN;
     let cumulative = matches!(call.args.get(CUMULATIVE), Some(Val::Bool(true)));
-    let (form, own) = match call.op.id() {
-        Some(OpId::BatchNorm) if is_tensor(&counter) || cumulative => (OpId::TrackedBatchNorm, 3),
-        Some(OpId::BatchNorm) if verified => (OpId::VerifiedBatchNorm, 3),
-        Some(OpId::BatchNorm | OpId::NativeBatchNorm) => (OpId::_NativeBatchNormLegitFunctional, 3),
-        Some(OpId::_BatchNormWithUpdate) => (OpId::_BatchNormWithUpdateFunctional, 4),
-        Some(OpId::InstanceNorm) if verified => (OpId::VerifiedInstanceNorm, 1),
-        Some(OpId::InstanceNorm) => (OpId::_InstanceNormFunctional, 1),
-        _ => return None,
-    };
-    let always = call.op.schema.index_of("training").is_none() && own == 4;
-    let training = always || matches!(call.args.get(5), Some(Val::Bool(true)));
+    let tracked = running.tracked.filter(|_| is_tensor(&counter) || cumulative);
+    let verified = running.verified.filter(|_| is_true("verify"));
+    let training = running.training.is_none_or(is_true);
     (training && statistics.iter().all(is_tensor)).then(|| {
         let mut args: Vec<Val<T>> = call.args.iter().take(8).cloned().collect();
-        if form == OpId::TrackedBatchNorm {
+        if tracked.is_some() {
             args.extend([call.args[counter].clone(), Val::Bool(cumulative)]);
         }
         Functional {
-            call: call_of(form.op(), args),
-            own,
+            call: call_of(tracked.or(verified).unwrap_or(running.form).op(), args),
+            own: running.form.op().schema.results - statistics.len(),
         }
     })
 }
@@ -55,11 +63,9 @@ pub fn functional<T: Clone>(call: &Call<T>) -> Option<Functional<T>> {
 impl<T: Clone> Functional<T> {
     /// The result of `call`, which this is the form of, among the form's results.
     pub fn own(&self, call: &Call<T>, results: &[Val<T>]) -> Val<T> {
-        match call.op.id() {
-            Some(OpId::NativeBatchNorm | OpId::_BatchNormWithUpdate) => {
-                Val::Tuple(results.get(..self.own).unwrap_or_default().to_vec())
-            }
-            _ => results.first().cloned().unwrap_or(Val::Unknown),
+        match call.op.schema.results {
+            1 => results.first().cloned().unwrap_or(Val::Unknown),
+            _ => Val::Tuple(results.get(..self.own).unwrap_or_default().to_vec()),
         }
     }
 

@@ -296,13 +296,7 @@ pub fn write_through(b: &mut dyn Build, view: &Call<Traced>, new: &Traced) -> Op
 
 /// The call of the view that `slice_scatter` and its like write to. torch writes to a copy of the whole memory.
 pub fn scattered_view<T: Clone>(c: &Call<T>) -> Option<Call<T>> {
-    let view = match c.op.id()? {
-        OpId::AsStridedScatter => OpId::AsStrided,
-        OpId::DiagonalScatter => OpId::Diagonal,
-        OpId::SelectScatter => OpId::Select,
-        OpId::SliceScatter => OpId::Slice,
-        _ => return None,
-    };
+    let view = c.op.facts.scatter_to?;
     let mut args = c.args.clone();
     args.remove(1);
     Some(Call { op: view.op(), args })

@@ -8,7 +8,7 @@ use super::pattern::Pattern;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::op;
-use crate::op::OpId;
+use crate::op::Filled;
 use crate::syntax::ast::{BinaryOp, UnaryOp, Value, ValueKind};
 use crate::syntax::resolve;
 use crate::tensor::{Scalar, Tensor};
@@ -303,11 +303,16 @@ impl Eval<'_> {
     fn filled(&self, n: NodeId) -> V {
         let node = &self.graph[n];
         let name = op::canonical_path(node.target(), node.op() == Opcode::CallMethod);
-        let value = match op::candidates(&name).first().and_then(|c| c.op.id()) {
-            Some(OpId::Zeros | OpId::ZerosLike) => return Val::int(0),
-            Some(OpId::Ones | OpId::OnesLike) => return Val::int(1),
-            Some(OpId::Full | OpId::FullLike) => node.args().get(1).or_else(|| node.kwarg("fill_value")),
-            _ => None,
+        let candidates = op::candidates(&name);
+        let filled = candidates.first().and_then(|c| Some((c, c.op.filled()?)));
+        let value = match filled {
+            Some((_, Filled::Number(v))) => return Val::int(v),
+            Some((c, Filled::Parameter(p))) => {
+                let name = &*c.op.schema.params[p].name;
+                let by_position = c.schema().index_of(name).and_then(|i| node.args().get(i));
+                by_position.or_else(|| node.kwarg(name))
+            }
+            None => None,
         };
         value.and_then(infer::literal).unwrap_or(Val::Unknown)
     }

@@ -11,35 +11,6 @@ use crate::pass::{PassManager, PassOptions};
 use crate::types::{Category, Dim, Type, Val};
 use std::collections::{BTreeMap, HashSet};
 
-/// Views and copies: their elements are those of their first operand.
-const SAME_ELEMENTS: &[OpId] = &[
-    OpId::View,
-    OpId::Reshape,
-    OpId::Flatten,
-    OpId::Unsqueeze,
-    OpId::Squeeze,
-    OpId::Slice,
-    OpId::Select,
-    OpId::Narrow,
-    OpId::Permute,
-    OpId::Transpose,
-    OpId::T,
-    OpId::Expand,
-    OpId::Clone,
-    OpId::Contiguous,
-    OpId::Detach,
-    OpId::Alias,
-    OpId::ToDtype,
-    OpId::_ToCopy,
-    OpId::Unbind,
-    OpId::Split,
-    OpId::Chunk,
-    OpId::Cat,
-    OpId::Stack,
-    OpId::ItemOf,
-    OpId::Getitem,
-];
-
 /// The least limit found for an input.
 #[derive(Clone, Copy, Default)]
 struct Limit {
@@ -107,7 +78,7 @@ fn limit(graph: &Graph, p: NodeId) -> Limit {
             }
             out.meet(of_call(graph, user, n));
             let first = graph[user].args().first().is_some_and(|a| a.leaves().contains(&&n));
-            if first && graph[user].op_id().is_some_and(|id| SAME_ELEMENTS.contains(&id)) && seen.insert(user) {
+            if first && op::by_name(graph[user].target()).is_some_and(op::Op::has_same_elements) && seen.insert(user) {
                 todo.push(user);
             }
         }

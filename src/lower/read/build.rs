@@ -3,8 +3,8 @@
 use crate::lower::ir::{Def, RoutineCall, Tir, ValueId};
 use crate::math::contract::Activation;
 use crate::op::{
-    self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpId, OpResult, Reduction, Sizes, SoftmaxPart,
-    Traced, lift,
+    self, Build, Call, Contraction, IndexMap, Meaning, Op, OpError, OpResult, Reduction, Sizes, SoftmaxPart, Traced,
+    lift,
 };
 use crate::types::{DType, TensorType, Val};
 use std::sync::Arc;
@@ -150,18 +150,12 @@ fn fixed(t: &TensorType) -> OpResult<Vec<usize>> {
 
 /// The activation of `math` that a pointwise call is.
 fn activation(call: &Call<TensorType>) -> Option<Activation> {
-    if !matches!(call.op.id(), Some(OpId::Relu | OpId::Relu6 | OpId::Hardtanh))
-        || call.leaf("self").ok()?.dtype != DType::F32
-    {
+    let bounds = call.op.facts.clamp?;
+    if call.leaf("self").ok()?.dtype != DType::F32 {
         return None;
     }
-    match call.op.id() {
-        Some(OpId::Relu) => Some(Activation::Relu),
-        Some(OpId::Relu6) => Some(Activation::Clamp(0.0, 6.0)),
-        Some(OpId::Hardtanh) => Some(Activation::Clamp(
-            call.f64("min_val").ok()? as f32,
-            call.f64("max_val").ok()? as f32,
-        )),
-        _ => None,
-    }
+    Some(match bounds(call)? {
+        (0.0, f32::INFINITY) => Activation::Relu,
+        (low, high) => Activation::Clamp(low, high),
+    })
 }

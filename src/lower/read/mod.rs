@@ -8,7 +8,7 @@ use super::ir::{Def, Tir, ValueId};
 use crate::diag::Code;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
 use crate::lower::LowerError;
-use crate::op::{self, Call, OpError, OpId, OpResult, Traced};
+use crate::op::{self, Call, MemoryUse, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, TensorType, Type, Val};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -249,7 +249,7 @@ impl Reader<'_> {
         // Values are row-major here. Inputs and attributes are so in torch too; of other values only `functionalize` knows.
         let own = |n: &NodeId| matches!(self.graph[*n].op(), Opcode::Placeholder | Opcode::GetAttr);
         let first = node.args().first().and_then(Val::as_leaf);
-        if matches!(op.id(), Some(OpId::AsStrided | OpId::AsStridedScatter)) && !first.is_some_and(own) {
+        if op.facts.memory == MemoryUse::Window && !first.is_some_and(own) {
             let title = format!(
                 "`{}` reads memory, which only the pass `functionalize` resolves",
                 op.name

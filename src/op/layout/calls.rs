@@ -5,7 +5,7 @@ use crate::op::emit::call_of;
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::is_expanded;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, Decompose, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Decompose, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Type, Val};
 
 /// The layout of the tensor that a call makes, which is no view of its operands. `at` gives the layout of the tensor that
@@ -26,11 +26,11 @@ pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -
         return Some(own);
     }
     let operands = match order_of(call) {
-        Order::RowMajor => return Some(Layout::contiguous(shape)),
-        Order::Columns => return Some(Layout::columns(shape)),
+        Order::Known(MemoryOrder::RowMajor) => return Some(Layout::contiguous(shape)),
+        Order::Known(MemoryOrder::Columns) => return Some(Layout::columns(shape)),
         Order::Parts(f) => return decomposed(call, f, at),
-        Order::First => 1,
-        Order::Operands => call.args.len(),
+        Order::Known(MemoryOrder::First) => 1,
+        Order::Known(MemoryOrder::Operands) => call.args.len(),
     };
     let mut layouts = vec![];
     for (i, v) in call.args.iter().enumerate().take(operands) {
@@ -130,81 +130,32 @@ fn decomposed(call: &Call<TensorType>, f: Decompose, at: &dyn Fn(usize) -> Optio
     }
 }
 
-/// The order that the dims of a result have in memory.
+/// What the order of a result's dims in memory follows from.
 #[derive(Clone, Copy)]
 enum Order {
-    RowMajor,
-    /// A matrix, column by column.
-    Columns,
-    /// That of the first operand (torch's `empty_like`).
-    First,
-    /// What torch's `TensorIterator` makes of all operands' orders.
-    Operands,
-    /// That of what the op decomposes into.
+    Known(MemoryOrder),
+    /// What the op decomposes into.
     Parts(Decompose),
 }
 
-/// Ops whose results torch makes in row-major order, though they compute element by element or decompose into what does.
-const ROW_MAJOR: [OpId; 20] = [
-    OpId::_LogSoftmax,
-    OpId::_Softmax,
-    OpId::Full,
-    OpId::LayerNorm,
-    OpId::LogSigmoid,
-    OpId::LogSoftmax,
-    OpId::MaskedFill,
-    OpId::NativeLayerNorm,
-    OpId::NewEmpty,
-    OpId::NewFull,
-    OpId::NewOnes,
-    OpId::NewZeros,
-    OpId::Ones,
-    OpId::Renorm,
-    OpId::RmsNorm,
-    OpId::Rrelu,
-    OpId::Softmax,
-    OpId::Tril,
-    OpId::Triu,
-    OpId::Zeros,
-];
-
-/// Ops that clone their operand, or make a tensor like it, and write to that.
-const LIKE_FIRST: [OpId; 7] = [
-    OpId::Argsort,
-    OpId::Clone,
-    OpId::Flip,
-    OpId::IndexFill,
-    OpId::IndexPut,
-    OpId::Msort,
-    OpId::Sort,
-];
-
 fn order_of(call: &Call<TensorType>) -> Order {
-    let listed = |list: &[OpId]| call.op.id().is_some_and(|id| list.contains(&id));
     // `2 ** x` is made in row-major order, `x ** 2` is not.
-    let of_number = call.op.is(OpId::Pow) && call.args.first().is_some_and(|x| x.as_leaf().is_none());
-    if of_number || listed(&ROW_MAJOR) {
-        return Order::RowMajor;
+    if call.op.is(OpId::Pow) && call.args.first().is_some_and(|x| x.as_leaf().is_none()) {
+        return Order::Known(MemoryOrder::RowMajor);
     }
-    if listed(&LIKE_FIRST) {
-        return Order::First;
-    }
-    if call.op.is(OpId::Nonzero) {
-        return Order::Columns;
-    }
-    match call.op.meaning {
-        Meaning::Pointwise(_) => Order::Operands,
-        _ if call.op.name.ends_with("_like") => Order::Operands,
-        Meaning::Decompose(f) => Order::Parts(f),
-        _ => Order::RowMajor,
+    match (call.op.facts.order, &call.op.meaning) {
+        (Some(order), _) => Order::Known(order),
+        (None, Meaning::Pointwise(_)) => Order::Known(MemoryOrder::Operands),
+        (None, Meaning::Decompose(f)) => Order::Parts(*f),
+        _ => Order::Known(MemoryOrder::RowMajor),
     }
 }
 
 /// Whether the layout of the results does not follow from what the op computes.
 pub fn has_own_order(call: &Call<TensorType>) -> bool {
     match order_of(call) {
-        Order::RowMajor | Order::Columns | Order::Operands => matches!(call.op.meaning, Meaning::Decompose(_)),
-        Order::First => true,
+        Order::Known(MemoryOrder::First) => true,
+        Order::Known(_) => matches!(call.op.meaning, Meaning::Decompose(_)),
         Order::Parts(_) => false,
     }
 }
@@ -213,7 +164,7 @@ pub fn has_own_order(call: &Call<TensorType>) -> bool {
 pub fn of_results(call: &Call<TensorType>, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
     let first = call.args.first().and_then(Val::as_leaf);
     match (order_of(call), first) {
-        (Order::First, Some(x)) => iterated(x.shape.as_deref()?, &[(x.shape.as_deref()?, &at(0)?)]),
+        (Order::Known(MemoryOrder::First), Some(x)) => iterated(x.shape.as_deref()?, &[(x.shape.as_deref()?, &at(0)?)]),
         _ => Some(Layout::contiguous(&[])),
     }
 }
@@ -253,7 +204,7 @@ pub fn of_view(call: &Call<TensorType>, at: &Layout) -> Option<Layout> {
 /// An error if a call of `view` has no strides for its result, or if `_assert_tensor_metadata` asks for strides that its tensor,
 /// which lies as `at` says, does not have. `out` is the type of the call's result.
 pub fn check_strides(call: &Call<TensorType>, out: &Type, at: &Layout) -> OpResult<()> {
-    if matches!(call.op.id(), Some(OpId::View | OpId::ViewAs)) {
+    if call.op.view.is_some() {
         let from = call.leaf("self")?;
         let fixed = at.known_strides().is_some() && from.fixed_shape().is_some();
         let shape = out.as_leaf().and_then(TensorType::fixed_shape);

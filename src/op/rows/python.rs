@@ -1,6 +1,6 @@
 //! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
 
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, TypeRule, wrap_dim};
+use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced, TypeRule, wrap_dim};
 use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val, write_str};
 
 /// The rows.
@@ -17,6 +17,7 @@ pub fn rows() -> Vec<Op> {
     );
     v.push(
         Op::composite("item_of", "item_of(Any self, Any index) -> Any", item_of)
+            .same_elements()
             .doc("an item of a list, tuple or dict")
             .spelled("operator.getitem"),
     );
@@ -34,6 +35,7 @@ fn sizes() -> Vec<Op> {
         .doc("the number of elements")
         .spelled("Tensor.numel Tensor.nelement torch.numel aten.sym_numel.default aten.numel.default"),
         host("stride", "stride(Tensor self, int? dim=None) -> Any", stride)
+            .memory(MemoryUse::Asks)
             .doc("the strides of the tensor laid out in order, or that of a dim")
             .spelled("Tensor.stride aten.sym_stride.default aten.sym_stride.int"),
         host("dim", "dim(Tensor self) -> int", |c, _| {
@@ -72,6 +74,7 @@ fn kinds() -> Vec<Op> {
         host("is_contiguous", "is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> bool", |_, _| {
             Ok(Val::Bool(true))
         })
+        .memory(MemoryUse::Asks)
         .doc("True: every tensor here is laid out in order")
         .spelled("Tensor.is_contiguous aten.is_contiguous.default aten.is_contiguous.memory_format aten.sym_is_contiguous.default"),
         host("is_conj", "is_conj(Tensor self) -> bool", |_, _| Ok(Val::Bool(false)))
@@ -130,6 +133,7 @@ fn places() -> Vec<Op> {
         host("storage_offset", "storage_offset(Tensor self) -> int", |_, _| {
             Ok(Val::int(0))
         })
+        .memory(MemoryUse::Asks)
         .doc("0: every tensor here begins its memory")
         .spelled("Tensor.storage_offset aten.sym_storage_offset.default"),
         host("tensor_get_device", "get_device(Tensor self) -> int", |_, _| {

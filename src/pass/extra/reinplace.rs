@@ -9,7 +9,7 @@
 
 use crate::diag::Diagnostic;
 use crate::graph::{Graph, GraphModule, NodeId, Opcode};
-use crate::op::{Form, Meaning, Op, OpId};
+use crate::op::{Form, Meaning, Op};
 use crate::pass::build::full_args;
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::types::Val;
@@ -40,28 +40,13 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
     })
 }
 
-/// Ops that are made of others, and give new memory as torch computes them.
-const FRESH: [OpId; 11] = [
-    OpId::Linear,
-    OpId::Matmul,
-    OpId::Mm,
-    OpId::Bmm,
-    OpId::Addmm,
-    OpId::Baddbmm,
-    OpId::Softmax,
-    OpId::LogSoftmax,
-    OpId::LayerNorm,
-    OpId::GroupNorm,
-    OpId::BatchNorm,
-];
-
 /// Whether the result is new memory in any case.
 fn is_fresh(op: &Op) -> bool {
     let computed = matches!(
         op.meaning,
         Meaning::Pointwise(_) | Meaning::Reduce(_) | Meaning::Contract(_)
     );
-    !op.aliases && (computed || op.id().is_some_and(|id| FRESH.contains(&id)))
+    !op.aliases && (computed || op.facts.new_memory)
 }
 
 /// The in-place spelling that the node may have.

@@ -10,7 +10,7 @@ use crate::graph::purity::canonical_effect;
 use crate::graph::{Arg, Graph, GraphModule, NodeId, Opcode};
 use crate::infer::{self, Operand};
 use crate::interp;
-use crate::op::{Effect, OpId};
+use crate::op::{Effect, Filled, OpId};
 use crate::pass::build::{Source, full_args};
 use crate::pass::{Context, canonical_op, each_graph};
 use crate::tensor::{Scalar, Tensor, byte_len};
@@ -45,12 +45,13 @@ fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
         Category::Float => Some(Val::Float(v as f64)),
         Category::Complex => None,
     };
-    match op.id() {
-        Some(OpId::ZerosLike | OpId::NewZeros) => whole(0),
-        Some(OpId::OnesLike | OpId::NewOnes) => whole(1),
-        Some(OpId::FullLike | OpId::NewFull) => {
+    // Of what no operand is taken, nothing is left to fold.
+    graph[n].args().first()?.as_leaf()?;
+    match op.filled()? {
+        Filled::Number(v) => whole(v),
+        Filled::Parameter(p) => {
             let args = full_args(op, graph, n).ok()?;
-            let value = &args[op.schema.index_of("fill_value")?];
+            let value = &args[p];
             // Only where the number is one of the dtype as it stands: nothing is rounded here.
             match (ty.dtype.category(), value) {
                 (Category::Float, Val::Int(_) | Val::Float(_)) => value.as_f64().map(Val::Float),
@@ -59,7 +60,6 @@ fn filled(graph: &Graph, n: NodeId) -> Option<Arg> {
                 _ => None,
             }
         }
-        _ => None,
     }
 }
 

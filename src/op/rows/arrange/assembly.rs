@@ -1,7 +1,7 @@
 //! Tensors put together or rearranged by other ops: blocks, shifts, writes by index, limited norms.
 
 use crate::op::emit::ints_val;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced, wrap_dim};
+use crate::op::{Build, Call, MemoryOrder, Op, OpError, OpId, OpResult, Traced, wrap_dim};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -84,6 +84,7 @@ fn sums() -> Vec<Op> {
             "renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
             renorm,
         )
+        .order(MemoryOrder::RowMajor)
         .doc("the slices along a dim scaled down to a largest norm")
         .spelled("aten.renorm.default torch.renorm Tensor.renorm")
         .inplace("aten.renorm_.default Tensor.renorm_"),

@@ -23,6 +23,7 @@ fn joined() -> Vec<Op> {
             cat_type,
             Meaning::Routine(cat),
         )
+        .same_elements()
         .doc("tensors one after the other along a dim")
         .spelled(
             "aten.cat.default aten.concat.default aten.concatenate.default torch.cat torch.concat torch.concatenate",
@@ -35,6 +36,7 @@ fn joined() -> Vec<Op> {
         .doc("sequences of several lengths as one tensor, padded to the longest")
         .spelled("aten.pad_sequence.default torch.nn.utils.rnn.pad_sequence"),
         Op::composite("stack", "stack(Tensor[] tensors, int dim=0) -> Tensor", stack)
+            .same_elements()
             .doc("tensors side by side along a new dim")
             .spelled("aten.stack.default torch.stack"),
     ]

@@ -1,6 +1,6 @@
 //! Tensors of another size that keep the first elements.
 
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, MemoryUse, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows.
@@ -11,6 +11,7 @@ pub fn rows() -> Vec<Op> {
             "resize(Tensor self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor",
             |b, c| resized(b, c, c.dims("size")?),
         )
+        .memory(MemoryUse::Resizes)
         .doc("the first elements in row-major order in another shape; torch leaves open what follows them, which is NaN or the largest integer here, as where torch is deterministic")
         .spelled("aten.resize.default"),
         Op::composite(
@@ -18,6 +19,7 @@ pub fn rows() -> Vec<Op> {
             "resize_as(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor",
             |b, c| resized(b, c, c.leaf("the_template")?.shape()?.to_vec()),
         )
+        .memory(MemoryUse::Resizes)
         .doc("resize to the shape of another tensor")
         .spelled("aten.resize_as.default"),
     ]

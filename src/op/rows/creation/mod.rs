@@ -6,7 +6,7 @@ mod windows;
 use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
 use crate::op::rows::spell::{one, one_};
 use crate::op::sharing::{always, of_numbers};
-use crate::op::{Call, DtypeRule as D, ExprText, Meaning, Op, OpError, OpId, OpResult, ShapeRule};
+use crate::op::{Call, DtypeRule as D, ExprText, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, ShapeRule};
 use crate::scalar::Number;
 use crate::tensor::Tensor;
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
@@ -77,6 +77,7 @@ fn constants() -> Vec<Op> {
             size,
             "fill_value",
         )
+        .order(MemoryOrder::RowMajor)
         .doc("every element is the value; its kind decides the dtype unless one is given")
         .spelled("aten.full.default torch.full"),
         creation(
@@ -86,6 +87,7 @@ fn constants() -> Vec<Op> {
             size,
             "0",
         )
+        .order(MemoryOrder::RowMajor)
         .doc("every element is 0")
         .spelled("aten.zeros.default torch.zeros"),
         creation(
@@ -95,6 +97,7 @@ fn constants() -> Vec<Op> {
             size,
             "1",
         )
+        .order(MemoryOrder::RowMajor)
         .doc("every element is 1")
         .spelled("aten.ones.default torch.ones"),
         creation(
@@ -201,6 +204,7 @@ fn news() -> Vec<Op> {
             size,
             "fill_value",
         )
+        .order(MemoryOrder::RowMajor)
         .doc("the value, in self's dtype")
         .spelled("aten.new_full.default Tensor.new_full"),
         creation(
@@ -210,6 +214,7 @@ fn news() -> Vec<Op> {
             size,
             "0",
         )
+        .order(MemoryOrder::RowMajor)
         .doc("0, in self's dtype")
         .spelled("aten.new_zeros.default Tensor.new_zeros"),
         creation(
@@ -219,6 +224,7 @@ fn news() -> Vec<Op> {
             size,
             "1",
         )
+        .order(MemoryOrder::RowMajor)
         .doc("1, in self's dtype")
         .spelled("aten.new_ones.default Tensor.new_ones"),
         creation(
@@ -228,6 +234,7 @@ fn news() -> Vec<Op> {
             size,
             "0",
         )
+        .order(MemoryOrder::RowMajor)
         .doc("0 (torch: undefined), in self's dtype")
         .spelled("aten.new_empty.default Tensor.new_empty")
         .form(
@@ -375,6 +382,7 @@ fn matrices() -> Vec<Op> {
         triangle("tril", "tril(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
             matrix(c, "where(i0 <= i1 + diagonal, self, 0)")
         })
+        .order(MemoryOrder::RowMajor)
         .doc("0 above a diagonal of the last two dims")
         .spelled(one!("tril"))
         .inplace("aten.tril_.default Tensor.tril_")
@@ -382,6 +390,7 @@ fn matrices() -> Vec<Op> {
         triangle("triu", "triu(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
             matrix(c, "where(i0 >= i1 + diagonal, self, 0)")
         })
+        .order(MemoryOrder::RowMajor)
         .doc("0 below a diagonal of the last two dims")
         .spelled(one!("triu"))
         .inplace("aten.triu_.default Tensor.triu_")

@@ -2,7 +2,7 @@
 
 use crate::op::emit::dims_val;
 use crate::op::rows::dense::{indices, zeros};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::{Scalar, Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Val};
 
@@ -30,6 +30,7 @@ fn found() -> Vec<Op> {
             },
             Meaning::Routine(|c| nonzero(c.leaf("self")?).map(Val::Leaf)),
         )
+        .order(MemoryOrder::Columns)
         .doc("the indices of the elements that are not zero, as rows")
         .spelled(
             "aten.nonzero.default aten.argwhere.default torch.argwhere Tensor.argwhere torch.nonzero Tensor.nonzero",

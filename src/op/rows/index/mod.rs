@@ -10,7 +10,7 @@ use self::gather::copy_element;
 use crate::op::rows::dense::{in_bounds, zeros};
 use crate::op::rows::spell::list_text;
 use crate::op::view::strided_positions;
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes};
+use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpResult, Sizes};
 use crate::tensor::{Tensor, contiguous_strides};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -43,6 +43,7 @@ fn by_tensors() -> Vec<Op> {
             index_put_type,
             Meaning::Routine(index_put),
         )
+        .order(MemoryOrder::First)
         .doc("a copy with x[i, j, …] = values, or += values")
         .spelled(
             "aten.index_put.default aten._unsafe_index_put.default aten.index_put.hacked_twin torch.index_put Tensor.index_put",

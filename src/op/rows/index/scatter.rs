@@ -6,7 +6,7 @@ use crate::op::rows::dense::{around, in_bounds, indices, native};
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always;
 use crate::op::view::scattered_view;
-use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, View, wrap_dim};
+use crate::op::{Call, Meaning, MemoryOrder, MemoryUse, Op, OpError, OpId, OpResult, Sizes, View, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -162,6 +162,7 @@ fn by_index() -> Vec<Op> {
             },
             Meaning::Routine(index_fill),
         )
+        .order(MemoryOrder::First)
         .doc("a copy with the slices that index names along dim filled with a number")
         .spelled("aten.index_fill.int_Scalar aten.index_fill.int_Tensor torch.index_fill Tensor.index_fill")
         .inplace("aten.index_fill_.int_Scalar aten.index_fill_.int_Tensor Tensor.index_fill_")
@@ -178,6 +179,7 @@ fn through_views() -> Vec<Op> {
             write_type,
             write_view,
         )
+        .scatters_to(OpId::Slice)
         .doc("a copy with src written to a slice")
         .spelled("aten.slice_scatter.default torch.slice_scatter Tensor.slice_scatter"),
         op(
@@ -186,6 +188,7 @@ fn through_views() -> Vec<Op> {
             write_type,
             write_view,
         )
+        .scatters_to(OpId::Select)
         .doc("a copy with src written to one index of a dim")
         .spelled("aten.select_scatter.default torch.select_scatter Tensor.select_scatter"),
         op(
@@ -194,6 +197,7 @@ fn through_views() -> Vec<Op> {
             write_type,
             write_view,
         )
+        .scatters_to(OpId::Diagonal)
         .doc("a copy with src written to a diagonal")
         .spelled("aten.diagonal_scatter.default torch.diagonal_scatter Tensor.diagonal_scatter"),
         op(
@@ -202,6 +206,8 @@ fn through_views() -> Vec<Op> {
             write_type,
             write_view,
         )
+        .memory(MemoryUse::Window)
+        .scatters_to(OpId::AsStrided)
         .doc("a copy with src written to its memory through sizes and strides")
         .spelled("aten.as_strided_scatter.default torch.as_strided_scatter Tensor.as_strided_scatter"),
         Op::composite(

@@ -1,7 +1,7 @@
 //! Sorting and selecting by order.
 
 use crate::op::rows::dense::{around, native, zeros};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::{Scalar, Tensor};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 use std::cmp::Ordering;
@@ -19,6 +19,7 @@ fn orders() -> Vec<Op> {
             |c, _| both(c, None),
             Meaning::Routine(|c| sorted(c, c.bool("descending")?)),
         )
+        .order(MemoryOrder::First)
         .doc("the elements in order along a dim, and where they were; NaN is the greatest; equal ones keep their order")
         .spelled("aten.sort.default aten.sort.stable torch.sort Tensor.sort"),
         Op::composite(
@@ -26,6 +27,7 @@ fn orders() -> Vec<Op> {
             "argsort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> Tensor",
             |b, c| nth(b, OpId::Sort, c.args.clone(), 1),
         )
+        .order(MemoryOrder::First)
         .doc("where the elements in order are along a dim")
         .spelled("aten.argsort.default aten.argsort.stable torch.argsort Tensor.argsort")
         .form(
@@ -35,6 +37,7 @@ fn orders() -> Vec<Op> {
         Op::composite("msort", "msort(Tensor self) -> Tensor", |b, c| {
             nth(b, OpId::Sort, vec![c.get("self").clone(), Val::int(0)], 0)
         })
+        .order(MemoryOrder::First)
         .doc("the elements in order along the first dim")
         .spelled("aten.msort.default torch.msort Tensor.msort"),
         Op::new(

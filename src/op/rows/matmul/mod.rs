@@ -56,9 +56,11 @@ pub fn rows() -> Vec<Op> {
 fn products() -> Vec<Op> {
     vec![
         contract_op!("mm", "mm(Tensor self, Tensor mat2) -> Tensor", mm)
+            .new_memory()
             .doc("product of two matrices")
             .spelled("aten.mm.default torch.mm Tensor.mm torch.spmm"),
         contract_op!("bmm", "bmm(Tensor self, Tensor mat2) -> Tensor", bmm)
+            .new_memory()
             .doc("products of two batches of matrices")
             .spelled("aten.bmm.default torch.bmm Tensor.bmm"),
         contract_op!("product", "product(Tensor self, Tensor other) -> Tensor", matmul)
@@ -75,6 +77,7 @@ fn products() -> Vec<Op> {
             |c, s| contracted(matmul(c, s)?),
             |b, c| as_matrices(b, c.leaf("self")?, c.leaf("other")?).map(Val::Leaf),
         )
+        .new_memory()
         .doc("product of matrices or vectors, batch dims broadcast")
         .spelled(
             "aten.matmul.default aten.linalg_matmul.default torch.matmul torch.linalg.matmul Tensor.matmul \
@@ -106,6 +109,7 @@ fn products() -> Vec<Op> {
             linear_type,
             linear_of_vectors,
         )
+        .new_memory()
         .doc("input @ weight.T + bias")
         .spelled("aten.linear.default torch.nn.functional.linear torch._C._nn.linear")
         .module(
@@ -126,6 +130,7 @@ fn with_addend() -> Vec<Op> {
             "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             addmm
         )
+        .new_memory()
         .doc("beta * self + alpha * mat1 @ mat2")
         .spelled("aten.addmm.default torch.addmm Tensor.addmm")
         .inplace("aten.addmm_.default Tensor.addmm_"),
@@ -134,6 +139,7 @@ fn with_addend() -> Vec<Op> {
             "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             baddbmm
         )
+        .new_memory()
         .doc("beta * self + alpha * batch1 @ batch2, matrix by matrix")
         .spelled("aten.baddbmm.default torch.baddbmm Tensor.baddbmm")
         .inplace("aten.baddbmm_.default Tensor.baddbmm_"),

@@ -4,6 +4,7 @@ use super::instance_norm::{instance_functional, instance_norm, unbatched, verify
 use super::statistics::{functional, tracked, want_count};
 use super::{saved_dtype, standardise, want_float};
 use crate::op::rows::spell::list_text;
+use crate::op::running::Running;
 use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
@@ -67,6 +68,13 @@ fn batch_norm() -> Op {
             normed(b, c, training).map(|n| n.0.into())
         },
     )
+    .new_memory()
+    .updates_running(Running {
+        form: OpId::_NativeBatchNormLegitFunctional,
+        verified: Some(OpId::VerifiedBatchNorm),
+        tracked: Some(OpId::TrackedBatchNorm),
+        training: Some("training"),
+    })
     .doc("normalised per channel, with running statistics or those of the batch")
     .form_with(
         "aten.batch_norm.default torch.batch_norm",
@@ -159,6 +167,12 @@ fn legit() -> Op {
             with_statistics(b, c, training)
         },
     )
+    .updates_running(Running {
+        form: OpId::_NativeBatchNormLegitFunctional,
+        verified: None,
+        tracked: None,
+        training: Some("training"),
+    })
     .doc("batch_norm with the statistics used")
     .spelled("aten.native_batch_norm.default torch.native_batch_norm aten._native_batch_norm_legit.default")
 }
@@ -205,6 +219,12 @@ fn training_rows() -> Vec<Op> {
              float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| with_reserve(b, c, OpId::NativeBatchNorm, true),
         )
+        .updates_running(Running {
+            form: OpId::_BatchNormWithUpdateFunctional,
+            verified: None,
+            tracked: None,
+            training: None,
+        })
         .doc("batch_norm in training, with the statistics used and an empty tensor; the running statistics are written")
         .spelled("aten._batch_norm_with_update.default"),
         Op::composite(

@@ -4,6 +4,7 @@ use super::batch_norm::{along_channels, check_channels};
 use super::statistics::{dims_list, running};
 use super::{standardise, want_float};
 use crate::op::rows::spell::list_text;
+use crate::op::running::Running;
 use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{Dim, Val};
 
@@ -19,6 +20,12 @@ pub(super) fn instance_norm() -> Op {
             instance(b, c)
         },
     )
+    .updates_running(Running {
+        form: OpId::_InstanceNormFunctional,
+        verified: Some(OpId::VerifiedInstanceNorm),
+        tracked: None,
+        training: Some("use_input_stats"),
+    })
     .doc("normalised per channel of each item of the batch")
     .form_with(
         "aten.instance_norm.default torch.instance_norm",

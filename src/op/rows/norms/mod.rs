@@ -7,7 +7,7 @@ mod statistics;
 
 use crate::op::emit::ints_val;
 use crate::op::rows::spell::list_text;
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, MemoryOrder, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, Val};
 
 /// The rows of the family.
@@ -32,6 +32,8 @@ fn layer_rows() -> Vec<Op> {
              bool cudnn_enable=True) -> Tensor",
             |b, c| layer_norm(b, c).map(|n| n.out.into()),
         )
+        .new_memory()
+        .order(MemoryOrder::RowMajor)
         .doc("(x - mean) / sqrt(var + eps) * weight + bias over the last dims")
         .spelled("aten.layer_norm.default torch.layer_norm torch.nn.functional.layer_norm")
         .module(
@@ -48,6 +50,7 @@ fn layer_rows() -> Vec<Op> {
                 n.saved(b, c)
             },
         )
+        .order(MemoryOrder::RowMajor)
         .doc("layer_norm with the mean and 1 / sqrt(var + eps)")
         .spelled("aten.native_layer_norm.default torch.native_layer_norm"),
         Op::composite(
@@ -55,6 +58,7 @@ fn layer_rows() -> Vec<Op> {
             "rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
             |b, c| rms_norm(b, c).map(|(out, _)| out.into()),
         )
+        .order(MemoryOrder::RowMajor)
         .doc("x / sqrt(mean(x * x) + eps) * weight over the last dims")
         .spelled("aten.rms_norm.default torch.rms_norm torch.nn.functional.rms_norm")
         .module(
@@ -83,6 +87,7 @@ fn group_rows() -> Vec<Op> {
                 group_norm(b, c, &shape, c.int("num_groups")?).map(|n| n.out.into())
             },
         )
+        .new_memory()
         .doc("normalised over groups of channels and all dims after them")
         .spelled("aten.group_norm.default torch.group_norm torch.nn.functional.group_norm")
         .module(

@@ -1,6 +1,6 @@
 //! Softmax and its kin.
 
-use crate::op::{Build, Call, Op, OpId, OpResult, SoftmaxPart, Traced, wrap_dim};
+use crate::op::{Build, Call, MemoryOrder, Op, OpId, OpResult, SoftmaxPart, Traced, wrap_dim};
 use crate::types::{DType, Val};
 
 /// The rows.
@@ -15,6 +15,8 @@ fn quotients() -> Vec<Op> {
             "softmax(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| by_dim(b, c, SOFTMAX),
         )
+        .new_memory()
+        .order(MemoryOrder::RowMajor)
         .doc("exp(x) / sum(exp(x)) along a dim")
         .spelled("aten.softmax.int aten.special_softmax.default torch.softmax Tensor.softmax torch.special.softmax")
         .form(
@@ -28,6 +30,7 @@ fn quotients() -> Vec<Op> {
             "_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
             |b, c| half_to_float(b, c, SOFTMAX),
         )
+        .order(MemoryOrder::RowMajor)
         .doc("exp(x) / sum(exp(x)) along a dim")
         .spelled("aten._softmax.default torch._softmax"),
         Op::composite(
@@ -47,6 +50,8 @@ fn logarithms() -> Vec<Op> {
             "log_softmax(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| by_dim(b, c, LOG_SOFTMAX),
         )
+        .new_memory()
+        .order(MemoryOrder::RowMajor)
         .doc("x - log(sum(exp(x))) along a dim")
         .spelled(
             "aten.log_softmax.int aten.special_log_softmax.default torch.log_softmax Tensor.log_softmax \
@@ -62,6 +67,7 @@ fn logarithms() -> Vec<Op> {
             "_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
             |b, c| half_to_float(b, c, LOG_SOFTMAX),
         )
+        .order(MemoryOrder::RowMajor)
         .doc("x - log(sum(exp(x))) along a dim")
         .spelled("aten._log_softmax.default torch._log_softmax"),
         Op::composite(

@@ -3,7 +3,7 @@
 use super::select::effective_bounds;
 use crate::op::pointwise::{dtypes, number_of, pointwise, pointwise_by};
 use crate::op::sharing::always;
-use crate::op::{Build, Call, DtypeRule as D, Op, OpError, OpId, OpResult, Traced};
+use crate::op::{Build, Call, DtypeRule as D, MemoryOrder, Op, OpError, OpId, OpResult, Traced};
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// The rows.
@@ -54,6 +54,7 @@ fn rectifiers() -> Vec<Op> {
             "max(self, 0)",
             "self where it is positive (or NaN), else 0"
         )
+        .clamps(|_| Some((0.0, f32::INFINITY)))
         .spelled("torch.relu Tensor.relu")
         .inplace("torch.relu_ torch.nn.functional.relu_ Tensor.relu_")
         .module("ReLU(inplace=False) = relu(input)"),
@@ -64,6 +65,7 @@ fn rectifiers() -> Vec<Op> {
             "min(max(self, 0), 6)",
             "self between 0 and 6"
         )
+        .clamps(|_| Some((0.0, 6.0)))
         .module("ReLU6(inplace=False) = relu6(input)"),
         activation!(
             "leaky_relu",
@@ -101,6 +103,7 @@ fn clipped() -> Vec<Op> {
             "hardtanh",
             ", float min_val=-1., float max_val=1."
         )
+        .clamps(|c| Some((c.f64("min_val").ok()? as f32, c.f64("max_val").ok()? as f32)))
         .doc("self between two bounds")
         .spelled("aten.hardtanh.default")
         .inplace("aten.hardtanh_.default")
@@ -188,6 +191,7 @@ fn smooth() -> Vec<Op> {
             D::FloatOnly("log_sigmoid_cpu"),
             "min(self, 0) - log1p(exp(-abs(self)))",
         )
+        .order(MemoryOrder::RowMajor)
         .doc("log(sigmoid(self))")
         .spelled("aten.log_sigmoid.default torch.nn.functional.logsigmoid")
         .module("LogSigmoid() = log_sigmoid(input)"),

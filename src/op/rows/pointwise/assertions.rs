@@ -1,7 +1,7 @@
 //! Checks: what raises an error, and gives nothing.
 
 use crate::op::rows::python::truth;
-use crate::op::{Call, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes};
+use crate::op::{Call, Effect, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes};
 use crate::types::{DType, Dim, Kind, TensorType, Type, Val};
 
 /// The rows. Passes drop one only where inference has shown that it holds.
@@ -19,6 +19,7 @@ fn asserts() -> Vec<Op> {
             check_metadata,
             Meaning::Host,
         )
+        .memory(MemoryUse::Checks)
         .doc("checks a tensor's dtype, layout and sizes; there is one device")
         .spelled("aten._assert_tensor_metadata.default")
         .effect(Effect::External),

@@ -22,6 +22,7 @@ fn to_dtype() -> Op {
         DtypeRule::Given,
         "self",
     )
+    .same_elements()
     .doc("every element converted to a dtype")
     .spelled("prims.convert_element_type.default prims.convert_element_type")
 }
@@ -131,6 +132,7 @@ fn to_copy() -> Op {
             }
         },
     )
+    .same_elements()
     .doc("a copy, converted to a dtype")
     .spelled("aten._to_copy.default")
 }

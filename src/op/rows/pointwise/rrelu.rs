@@ -3,7 +3,7 @@
 use crate::op::pointwise::not_implemented;
 use crate::op::random;
 use crate::op::rows::spell::text;
-use crate::op::{Build, Call, Effect, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced};
+use crate::op::{Build, Call, Effect, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced};
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};
 
@@ -20,6 +20,7 @@ fn rrelu() -> Op {
     let of_aten = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? \
                    generator=None) -> Tensor";
     Op::composite("rrelu", schema, rrelu_of)
+        .order(MemoryOrder::RowMajor)
         .doc("leaky_relu with the mean of the slopes; in training with random ones between the two")
         .spelled("torch.rrelu")
         .form("aten.rrelu.default", of_aten)

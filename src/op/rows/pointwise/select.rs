@@ -3,7 +3,7 @@
 use crate::op::pointwise::{dtypes, not_implemented, number_of, overflow_error, overflows, pointwise, pointwise_by};
 use crate::op::rows::spell::{method_, one, one_, special};
 use crate::op::sharing::always;
-use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
+use crate::op::{Call, DtypeRule as D, MemoryOrder, Op, OpError, OpResult};
 use crate::types::{DType, TensorType};
 
 /// The rows.
@@ -193,6 +193,7 @@ fn selections() -> Vec<Op> {
                 ))),
             },
         )
+        .order(MemoryOrder::RowMajor)
         .doc("the value, converted to self's dtype, where the mask holds, else self")
         .spelled("aten.masked_fill.Scalar aten.masked_fill.Tensor torch.masked_fill Tensor.masked_fill")
         .inplace("aten.masked_fill_.Scalar aten.masked_fill_.Tensor Tensor.masked_fill_")

@@ -18,6 +18,7 @@ fn zeroing() -> Vec<Op> {
             "dropout(Tensor input, float p, bool train) -> Tensor",
             |b, c| plain(b, c, false),
         )
+        .dropout()
         .doc("elements zeroed with probability p and the rest scaled, in training; else the input")
         .spelled("aten.dropout.default torch.dropout")
         .form("torch.nn.functional.dropout", F_DROPOUT)
@@ -30,6 +31,7 @@ fn zeroing() -> Vec<Op> {
             "native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
             native,
         )
+        .dropout()
         .doc("dropout with the mask of what was kept")
         .spelled("aten.native_dropout.default torch.native_dropout"),
         Op::composite(
@@ -37,6 +39,7 @@ fn zeroing() -> Vec<Op> {
             "feature_dropout(Tensor input, float p, bool train) -> Tensor",
             |b, c| plain(b, c, true),
         )
+        .dropout()
         .doc("dropout of whole channels")
         .spelled("aten.feature_dropout.default torch.feature_dropout")
         .form(
@@ -60,6 +63,7 @@ fn alpha_and_depth() -> Vec<Op> {
             "alpha_dropout(Tensor input, float p, bool train) -> Tensor",
             |b, c| alpha(b, c, false),
         )
+        .dropout()
         .doc("dropout to SELU's negative limit that keeps mean and variance")
         .spelled("aten.alpha_dropout.default torch.alpha_dropout")
         .form("torch.nn.functional.alpha_dropout", F_ALPHA)
@@ -72,6 +76,7 @@ fn alpha_and_depth() -> Vec<Op> {
             "feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor",
             |b, c| alpha(b, c, true),
         )
+        .dropout()
         .doc("alpha_dropout of whole channels")
         .spelled("aten.feature_alpha_dropout.default torch.feature_alpha_dropout")
         .form("torch.nn.functional.feature_alpha_dropout", F_ALPHA)

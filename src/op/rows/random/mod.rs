@@ -7,7 +7,7 @@ mod gumbel;
 use crate::op::pointwise::not_implemented;
 use crate::op::random::{self, Generator};
 use crate::op::rows::creation::size;
-use crate::op::{Call, Effect, Meaning, Op, OpError, OpResult};
+use crate::op::{Call, Effect, Meaning, MemoryOrder, Op, OpError, OpResult};
 use crate::tensor::{Scalar, Tensor, byte_len};
 use crate::types::{DType, Dim, TensorType, Type, Val};
 
@@ -99,6 +99,7 @@ fn floats() -> Vec<Op> {
             |c, _| float_type(c),
             Meaning::Routine(uniform),
         )
+        .order(MemoryOrder::Operands)
         .doc("random numbers in [0, 1), in self's shape")
         .spelled("aten.rand_like.default aten.rand_like.generator torch.rand_like"),
         Op::new(
@@ -115,6 +116,7 @@ fn floats() -> Vec<Op> {
             |c, _| float_type(c),
             Meaning::Routine(normal),
         )
+        .order(MemoryOrder::Operands)
         .doc("random numbers of the standard normal distribution, in self's shape")
         .spelled("aten.randn_like.default aten.randn_like.generator torch.randn_like"),
     ]
@@ -177,6 +179,7 @@ fn integers() -> Vec<Op> {
             |c, _| integer_type(c),
             Meaning::Routine(integer),
         )
+        .order(MemoryOrder::Operands)
         .doc("random whole numbers from low up to high, in self's shape")
         .spelled("aten.randint_like.low_dtype aten.randint_like.low_generator_dtype torch.randint_like")
         .form_with(
@@ -196,6 +199,7 @@ fn integers() -> Vec<Op> {
                 draw_between(c, 0, high)
             }),
         )
+        .order(MemoryOrder::Operands)
         .doc("random whole numbers from 0 up to the number that a tensor holds, in self's shape")
         .spelled("aten.randint_like.Tensor aten.randint_like.Tensor_generator torch.randint_like"),
         Op::new(
@@ -279,6 +283,7 @@ fn normal_row() -> Op {
             draw_normal(c, mean, std)
         }),
     )
+    .order(MemoryOrder::Operands)
     .doc("random numbers of a normal distribution, in self's shape")
     .spelled("aten.normal_functional.default aten.normal.out")
     .inplace("aten.normal_.default Tensor.normal_")

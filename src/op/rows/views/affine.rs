@@ -3,7 +3,7 @@
 use super::{self_shape, view_op};
 use crate::op::rows::spell::list_text;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
-use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, wrap_dim};
+use crate::op::{Call, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, wrap_dim};
 use crate::types::{DType, Dim, TensorType};
 
 /// The rows.
@@ -58,6 +58,7 @@ fn permutations() -> Vec<Op> {
                  aten.moveaxis.intlist torch.moveaxis Tensor.moveaxis",
         ),
         view_op!("flip", "flip(Tensor self, int[] dims) -> Tensor", flip)
+            .order(MemoryOrder::First)
             .doc("some dims in reverse order")
             .spelled("aten.flip.default torch.flip Tensor.flip")
             .form_with(

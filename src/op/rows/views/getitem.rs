@@ -23,6 +23,7 @@ pub fn rows() -> Vec<Op> {
             };
             Ok(out.into())
         })
+        .same_elements()
         .doc("x[index]: ints, slices, None, Ellipsis, index tensors, masks, lists")
         .spelled("operator.getitem Tensor.__getitem__")
         .aliasing(),

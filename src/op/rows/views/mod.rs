@@ -9,7 +9,7 @@ mod splits;
 use crate::op::layout::has_format;
 use crate::op::rows::spell::list_text;
 use crate::op::view::{DimView, view_type};
-use crate::op::{Call, Meaning, Op, OpError, OpResult, Sizes, wrap_dim};
+use crate::op::{Call, Meaning, MemoryOrder, MemoryUse, Op, OpError, OpResult, Sizes, wrap_dim};
 use crate::types::{Dim, TensorType};
 
 /// A view row: its type rule and its meaning follow from one rule.
@@ -47,6 +47,7 @@ pub fn rows() -> Vec<Op> {
 fn reshapes() -> Vec<Op> {
     vec![
         view_op!("view", "view(Tensor self, SymInt[] size) -> Tensor", reshape)
+            .memory(MemoryUse::Checks)
             .doc("the same elements in another shape; one size may be -1")
             .spelled("aten.view.default aten._unsafe_view.default aten.view_copy.default torch.view_copy Tensor.view"),
         view_op!("reshape", "reshape(Tensor self, SymInt[] shape) -> Tensor", reshape)
@@ -77,6 +78,7 @@ fn reshapes() -> Vec<Op> {
         .spelled("aten.unflatten.int torch.unflatten Tensor.unflatten")
         .module("Unflatten(dim, unflattened_size) = unflatten(input, dim, unflattened_size)"),
         view_op!("view_as", "view_as(Tensor self, Tensor other) -> Tensor", like_other)
+            .memory(MemoryUse::Checks)
             .doc("the same elements in the other tensor's shape")
             .spelled("aten.view_as.default Tensor.view_as"),
         view_op!(
@@ -151,6 +153,7 @@ fn identities() -> Vec<Op> {
             .spelled("aten.contiguous.default Tensor.contiguous")
             .same_object(|c, at| has_format(c, at) == Some(true)),
         view_op!("clone", "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", identity)
+            .order(MemoryOrder::First)
             .doc("a copy")
             .spelled("aten.clone.default torch.clone Tensor.clone")
             .form("aten.lift_fresh_copy.default", "lift_fresh_copy(Tensor self) -> Tensor")

@@ -6,7 +6,7 @@ use crate::op::layout::Window;
 use crate::op::rows::spell::list_text;
 use crate::op::sharing::always;
 use crate::op::view::{DimIndex, DimMap, DimView, view_type};
-use crate::op::{Build, Call, Meaning, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
+use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::tensor::contiguous_strides;
 use crate::types::{Dim, TensorType, Val};
 
@@ -49,6 +49,7 @@ pub fn rows() -> Vec<Op> {
             "as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
             as_strided
         )
+        .memory(MemoryUse::Window)
         .doc("any sizes and strides over the memory of a tensor")
         .spelled("aten.as_strided.default aten.as_strided_copy.default torch.as_strided_copy torch.as_strided Tensor.as_strided")
         .inplace("aten.as_strided_.default torch.as_strided_ Tensor.as_strided_"),

@@ -17,6 +17,7 @@ fn along_a_dim() -> Vec<Op> {
             "split(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
             split,
         )
+        .same_elements()
         .doc("pieces of `split_size` elements along a dim; the last may be smaller")
         .spelled(
             "aten.split.Tensor torch.split Tensor.split torch.functional.split aten.unsafe_split.Tensor \
@@ -28,6 +29,7 @@ fn along_a_dim() -> Vec<Op> {
             "split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
             split_with_sizes,
         )
+        .same_elements()
         .doc("pieces of the given sizes along a dim")
         .spelled(
             "aten.split_with_sizes.default aten.unsafe_split_with_sizes.default aten.split_with_sizes_copy.default \
@@ -40,10 +42,12 @@ fn along_a_dim() -> Vec<Op> {
         )
         .aliasing(),
         Op::composite("chunk", "chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk)
+            .same_elements()
             .doc("at most `chunks` pieces of one size along a dim; the last may be smaller")
             .spelled("aten.chunk.default aten.unsafe_chunk.default torch.chunk Tensor.chunk torch.unsafe_chunk Tensor.unsafe_chunk")
             .aliasing(),
         Op::composite("unbind", "unbind(Tensor self, int dim=0) -> Tensor[]", unbind)
+            .same_elements()
             .doc("the selections at every index of a dim")
             .spelled("aten.unbind.int aten.unbind_copy.int torch.unbind_copy torch.unbind Tensor.unbind")
             .aliasing(),

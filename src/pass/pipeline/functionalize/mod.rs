@@ -142,7 +142,7 @@ impl Functionalize<'_> {
             }
             Some(target) => self.write(graph, n, op, &resolved, &target),
             None if strided::reads_storage(&resolved) => self.strided(graph, n, op, &resolved),
-            None if self.memory_is_read && op.name.ends_with("_scatter") => {
+            None if self.memory_is_read && op.facts.scatter_to.is_some() => {
                 self.scatter_in_memory(graph, n, op, &resolved)
             }
             None if updates_statistics(&resolved) => self.statistics(graph, n, op, &resolved),

@@ -8,18 +8,14 @@ use crate::op::emit::{dims_val, ints_val};
 use crate::op::layout::{Layout, Window};
 use crate::op::sharing::is_expanded;
 use crate::op::view::{BITS, scattered_view};
-use crate::op::{Build, Call, Op, OpError, OpId, OpResult, lift};
+use crate::op::{Build, Call, MemoryUse, Op, OpError, OpId, OpResult, lift};
 use crate::pass::build::full_args;
 use crate::types::{DType, Dim, TensorType, Val};
 
 /// Whether the call reads the memory of its first argument rather than its elements.
 pub(super) fn reads_storage(resolved: &Resolved) -> bool {
-    resolved.op().is_some_and(|op| {
-        matches!(
-            op.id(),
-            Some(OpId::AsStrided | OpId::AsStridedScatter | OpId::Resize | OpId::ResizeAs)
-        )
-    })
+    let used = resolved.op().map(|op| op.facts.memory);
+    matches!(used, Some(MemoryUse::Window | MemoryUse::Resizes))
 }
 
 impl Functionalize<'_> {
@@ -70,10 +66,11 @@ impl Functionalize<'_> {
         resolved: &Resolved,
     ) -> Result<(), Fail> {
         self.normalize.rewrite(graph, n, resolved)?;
-        match op.id() {
-            Some(OpId::AsStrided) => return self.strided_view(graph, n, op).map(|_| ()),
-            Some(OpId::Resize | OpId::ResizeAs) => return self.resized(graph, n, op),
-            _ => {}
+        if op.facts.memory == MemoryUse::Resizes {
+            return self.resized(graph, n, op);
+        }
+        if op.facts.scatter_to.is_none() {
+            return self.strided_view(graph, n, op).map(|_| ());
         }
         let (parent, steps, _) = self.window(graph, n, op)?;
         self.scatter(graph, n, op, parent, steps)
