@@ -6,14 +6,19 @@
 //! let graph = Graph::trace(&["x", "y"], |t, p| {
 //!     let (x, y) = (&p[0], &p[1]);
 //!     let sum = (x + y) * 2.0 - 1;
-//!     t.function("torch.relu", (sum,), &[]).method("sum", (-1,))
+//!     t.relu(sum).method("sum", (-1,))
 //! });
 //! let targets: Vec<&str> = graph.iter().map(|n| graph[n].target()).collect();
-//! assert_eq!(targets, ["x", "y", "operator.add", "operator.mul", "operator.sub", "torch.relu", "sum", "output"]);
+//! assert_eq!(targets, ["x", "y", "operator.add", "operator.mul", "operator.sub", "relu", "sum", "output"]);
 //! ```
+//!
+//! Ops of the table are methods of [`Tracer`]: their parameters are those that have no default, and [`Proxy::with`] gives others
+//! (`t.softmax(x, 1).with("dtype", DType::F64)`). Functions by other names are called through [`Tracer::function`].
 //!
 //! Modules ([`Module`]) are called through [`Tracer::module`]: those that are leaves become `call_module` nodes, others are
 //! recorded as what they compute. Control flow on a proxy's value cannot be written: a proxy is not a `bool`.
+
+mod calls;
 
 use super::{Arg, Graph, Loc, ModuleFrame, NodeId, Opcode};
 use crate::types::{DType, Val};
@@ -27,7 +32,6 @@ use std::sync::Arc;
 type IsLeaf = dyn Fn(&str, &dyn Module) -> bool;
 
 /// Where a closure's calls are recorded.
-#[derive(Clone)]
 pub struct Tracer {
     recording: Shared,
     leaf: Rc<IsLeaf>,

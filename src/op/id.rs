@@ -1,12 +1,13 @@
 //! Ops as values: a variant for each row of the table.
 //!
 //! `id/table.in` lists the variants and is written from the table, so that a row which is renamed or taken away is a
-//! compile error wherever it is named. Ops that are registered while the program runs have no id.
+//! compile error wherever it is named. A line also has the parameters without a default, those that go by name after the `;`:
+//! graphs that are recorded (`graph::trace`) have a method for each. Ops that are registered while the program runs have no id.
 
 use super::{Op, table};
 
 macro_rules! ids {
-    ($($variant:ident $name:literal)*) => {
+    ($($variant:ident $name:literal $method:ident($($param:ident),* $(; $($keyword:ident),*)?))*) => {
         /// A row of the op table.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
@@ -71,14 +72,42 @@ mod tests {
         lead.to_string() + &capital.collect::<String>()
     }
 
+    /// The name as Rust has it. `self` stands for what a method is called on.
+    fn ident(name: &str) -> String {
+        match name {
+            "self" => "input".into(),
+            "where" | "in" | "mod" | "type" | "move" | "ref" | "fn" | "use" | "as" | "loop" | "match" | "box" => {
+                format!("r#{name}")
+            }
+            _ => name.into(),
+        }
+    }
+
+    /// `add(input, other)`: the parameters without a default.
+    fn signature(op: &Op) -> String {
+        let params = &op.schema.params;
+        let by_place = params.iter().take_while(|p| p.default.is_none() && !p.keyword_only);
+        let by_name = params
+            .iter()
+            .skip(by_place.clone().count())
+            .filter(|p| p.default.is_none());
+        let by_place: Vec<String> = by_place.map(|p| ident(&p.name)).collect();
+        let by_name: Vec<&str> = by_name.map(|p| &*p.name).collect();
+        let by_name = match by_name.is_empty() {
+            true => String::new(),
+            false => format!("; {}", by_name.join(", ")),
+        };
+        format!("{}({}{by_name})", ident(op.name), by_place.join(", "))
+    }
+
     fn table() -> String {
-        let mut names: Vec<&str> = all().iter().map(|op| op.name).collect();
-        names.sort_unstable();
+        let mut rows: Vec<&Op> = all().iter().collect();
+        rows.sort_unstable_by_key(|op| op.name);
         let mut out = String::from(
             "// Written from the table's rows by `INSTA_UPDATE=always cargo test --lib op::id`.\n\nids! {\n",
         );
-        for name in names {
-            writeln!(out, "    {} \"{name}\"", variant(name)).unwrap();
+        for op in rows {
+            writeln!(out, "    {} \"{}\" {}", variant(op.name), op.name, signature(op)).unwrap();
         }
         out + "}\n"
     }

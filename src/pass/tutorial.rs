@@ -45,7 +45,7 @@
 //! ```
 //! use fxc::graph::Graph;
 //!
-//! let mut g = Graph::trace(&["x"], |t, p| t.function("torch.relu", (&p[0] + 1,), &[]));
+//! let mut g = Graph::trace(&["x"], |t, p| t.relu(&p[0] + 1));
 //! let error = g.erase_node(g.find("add").unwrap()).unwrap_err();
 //! assert_eq!(error.0, "Tried to erase Node add but it still had 1 users in the graph: {relu: None}!");
 //! ```

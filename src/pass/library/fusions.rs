@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// use fxc::types::{DType, TensorType, Val};
 ///
 /// let graph = Graph::trace(&["x"], |t, p| {
-///     let relu = t.function("torch.relu", (&p[0],), &[]);
+///     let relu = t.relu(&p[0]);
 ///     let size = relu.method("size", (0,));
 ///     relu.method("reshape", (size, -1)).method("exp", ())
 /// });
