@@ -8,8 +8,6 @@ use super::{Arg, Graph, GraphModule, Node, NodeId, Opcode};
 pub use crate::op::Effect;
 use crate::op::{self, Op, Schema, modules};
 use crate::types::Val;
-use std::collections::HashSet;
-use std::sync::{PoisonError, RwLock};
 
 /// Functions that change a setting, which the table has no rows for (`torch/fx/node.py`, `_side_effectful_functions`).
 const SETTINGS: &[&str] = &[
@@ -24,9 +22,6 @@ const SETTINGS: &[&str] = &[
     "profiler._record_function_enter_new",
     "profiler._record_function_exit",
 ];
-
-/// Functions that callers have said to have effects, by their paths.
-static REGISTERED: RwLock<Option<HashSet<String>>> = RwLock::new(None);
 
 /// Says that calls of a function do something beside computing their value, so that they are never dropped, merged or
 /// moved across each other, from now on and in every graph (torch's `has_side_effect`). `target` is the function in any spelling; a method
@@ -48,17 +43,12 @@ static REGISTERED: RwLock<Option<HashSet<String>>> = RwLock::new(None);
 pub fn has_side_effect(target: &str) {
     let path = op::canonical_path(target, false);
     let rows = op::candidates(&path).into_iter().map(|c| c.op.name.to_string());
-    let names: Vec<String> = rows.chain([path.clone()]).collect();
-    let mut known = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
-    known.get_or_insert_default().extend(names);
+    op::custom::add_effects(rows.chain([path.clone()]).collect());
 }
 
 /// Whether a caller has said that a function has effects.
 fn is_registered(target: &str, is_method: bool) -> bool {
-    let known = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
-    known
-        .as_ref()
-        .is_some_and(|k| k.contains(&op::canonical_path(target, is_method)))
+    op::custom::has_effect(|| op::canonical_path(target, is_method))
 }
 
 /// Whether dead code elimination must keep the node though nothing uses it. `module` gives the declarations of the

@@ -14,6 +14,7 @@ use crate::diag::Code;
 use crate::tensor::Tensor;
 use crate::types::{DType, TensorType, Type, Val};
 use indexmap::IndexMap;
+use std::collections::HashSet;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 /// An op of the user's own, in Rust.
@@ -44,8 +45,12 @@ struct Custom {
     by_path: IndexMap<&'static str, &'static Op>,
     /// Declarations, so that one that is read again is the same op.
     declared: IndexMap<(String, String), &'static Op>,
+    /// Functions that are said to have effects, by their paths: also some that have no row.
+    effects: HashSet<String>,
 }
 
+/// The one registry of the process. It extends the table, which belongs to the process too: files name what it holds by paths, and
+/// a graph that is parsed, copied or split must mean by a path what the graph it came from does.
 static CUSTOM: LazyLock<RwLock<Custom>> = LazyLock::new(Default::default);
 
 /// The registered op of a name or spelling.
@@ -58,6 +63,18 @@ pub(super) fn find(path: &str) -> Option<&'static Op> {
 pub fn registered() -> Vec<&'static Op> {
     let custom = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
     custom.ops.clone()
+}
+
+/// Says that functions have effects beside computing.
+pub(crate) fn add_effects(paths: Vec<String>) {
+    let mut custom = CUSTOM.write().unwrap_or_else(PoisonError::into_inner);
+    custom.effects.extend(paths);
+}
+
+/// Whether a function is said to have effects. Its path is asked for only if any function is.
+pub(crate) fn has_effect(path: impl FnOnce() -> String) -> bool {
+    let custom = CUSTOM.read().unwrap_or_else(PoisonError::into_inner);
+    !custom.effects.is_empty() && custom.effects.contains(&path())
 }
 
 /// Adds an op. An error if the schema cannot be read or the name is taken.
