@@ -119,7 +119,7 @@ pub fn declare(schema: &str, expr: &str) -> OpResult<&'static Op> {
         name = leak(format!("{wanted}_{i}"));
     }
     let text = leak(expr.to_string());
-    let mut op = pointwise(name, "f(Tensor self) -> Tensor", DtypeRule::PromoteFloat, text).doc(text);
+    let mut op = pointwise((name, "f(Tensor self) -> Tensor"), DtypeRule::PromoteFloat, text).doc(text);
     parsed.name = name.to_string();
     op.schema = parsed.into();
     let op: &'static Op = Box::leak(Box::new(op));

@@ -70,6 +70,25 @@ pub use table::{all, by_name, is_spelling, spellings};
 
 use crate::types::{TensorType, Type};
 
+/// A row's name with its schema: `relu(Tensor self) -> Tensor` gives both, and rows that share a schema have a name beside it.
+pub struct Declared {
+    name: &'static str,
+    schema: &'static str,
+}
+
+impl From<&'static str> for Declared {
+    fn from(schema: &'static str) -> Declared {
+        let name = schema.split('(').next().unwrap_or(schema);
+        Declared { name, schema }
+    }
+}
+
+impl From<(&'static str, &'static str)> for Declared {
+    fn from((name, schema): (&'static str, &'static str)) -> Declared {
+        Declared { name, schema }
+    }
+}
+
 /// One spelling or several with the same schema.
 #[derive(Clone, Debug)]
 pub struct Form {
@@ -102,6 +121,22 @@ impl Form {
     pub fn schema_of<'a>(&'a self, op: &'a Op) -> &'a Schema {
         self.schema.as_ref().unwrap_or(&op.schema)
     }
+}
+
+/// Spellings with the row's name for `@`; `aten.@` is the overload `default`. The table lives as long as the program, and so do its
+/// texts.
+fn with_name(row: &str, text: &'static str) -> &'static str {
+    if !text.contains('@') {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 64);
+    for path in text.split_ascii_whitespace() {
+        let packet = path.strip_prefix("aten.").is_some_and(|rest| !rest.contains('.'));
+        let overload = if packet { ".default " } else { " " };
+        out += &path.replace('@', row);
+        out += overload;
+    }
+    out.leak()
 }
 
 /// How a module class calls ops: `Linear(in_features, out_features, bias=True) = linear(input, @weight, @bias?)`.
@@ -170,7 +205,8 @@ impl PartialEq for Op {
 
 impl Op {
     /// A row. The doc, the spellings and the rest are added by the methods below.
-    pub fn new(name: &'static str, schema: &'static str, rule: TypeRule, meaning: Meaning) -> Op {
+    pub fn new(declared: impl Into<Declared>, rule: TypeRule, meaning: Meaning) -> Op {
+        let Declared { name, schema } = declared.into();
         Op::with_schema(name, LazySchema::new(schema).named(name), rule, meaning)
     }
 
@@ -198,8 +234,8 @@ impl Op {
     }
 
     /// A row whose type follows from what it decomposes into.
-    pub fn composite(name: &'static str, schema: &'static str, f: Decompose) -> Op {
-        Op::new(name, schema, decomposed_type, Meaning::Decompose(f))
+    pub fn composite(declared: impl Into<Declared>, f: Decompose) -> Op {
+        Op::new(declared, decomposed_type, Meaning::Decompose(f))
     }
 
     /// Its id; ops that were registered have none.
@@ -219,11 +255,14 @@ impl Op {
     }
 
     fn with_form(mut self, form: Form) -> Op {
-        self.forms.push(form);
+        self.forms.push(Form {
+            text: with_name(self.name, form.text),
+            ..form
+        });
         self
     }
 
-    /// Spellings with the row's own schema, separated by white space.
+    /// Spellings with the row's own schema, separated by white space; `@` is the row's name: `aten.@ torch.@ Tensor.@`.
     pub fn spelled(self, paths: &'static str) -> Op {
         self.with_form(Form::new(paths, None, false))
     }

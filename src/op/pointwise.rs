@@ -4,54 +4,46 @@ pub use super::promotion::{Dtypes, dtypes, not_implemented, number_of, overflow_
 
 use super::promotion::{check_numbers, is_condition, is_tensor_param, meaning, refused};
 use super::{
-    Call, DtypeRule, ExprText, Meaning, Op, OpError, OpResult, ParamType, Pointwise, PointwiseCall, ShapeRule, Sizes,
-    number,
+    Call, Declared, DtypeRule, ExprText, Meaning, Op, OpError, OpResult, ParamType, Pointwise, PointwiseCall,
+    ShapeRule, Sizes, number,
 };
 use crate::diag::Code;
 use crate::scalar::{Expr, Input, Number, Settings, parse};
 use crate::types::{Category, DType, Dim, TensorType, Type, Val};
 
 /// A pointwise row with a fixed expression and the broadcast shape.
-pub fn pointwise(name: &'static str, schema: &'static str, dtypes: DtypeRule, text: &'static str) -> Op {
-    pointwise_row(name, schema, dtypes, ShapeRule::Broadcast, ExprText::Fixed(text))
+pub fn pointwise(declared: impl Into<Declared>, dtypes: DtypeRule, text: &'static str) -> Op {
+    pointwise_row(declared, dtypes, ShapeRule::Broadcast, ExprText::Fixed(text))
 }
 
 /// A pointwise row whose expression depends on the arguments.
 pub fn pointwise_by(
-    name: &'static str,
-    schema: &'static str,
+    declared: impl Into<Declared>,
     dtypes: DtypeRule,
     text: fn(&Call<TensorType>) -> OpResult<&'static str>,
 ) -> Op {
-    pointwise_row(name, schema, dtypes, ShapeRule::Broadcast, ExprText::By(text))
+    pointwise_row(declared, dtypes, ShapeRule::Broadcast, ExprText::By(text))
 }
 
 /// A row that makes a tensor out of numbers and indices.
 pub fn creation(
-    name: &'static str,
-    schema: &'static str,
+    declared: impl Into<Declared>,
     dtypes: DtypeRule,
     shape: fn(&Call<TensorType>) -> OpResult<Vec<Dim>>,
     text: &'static str,
 ) -> Op {
-    pointwise_row(name, schema, dtypes, ShapeRule::By(shape), ExprText::Fixed(text))
+    pointwise_row(declared, dtypes, ShapeRule::By(shape), ExprText::Fixed(text))
 }
 
 /// A pointwise row.
-pub fn pointwise_row(
-    name: &'static str,
-    schema: &'static str,
-    dtypes: DtypeRule,
-    shape: ShapeRule,
-    expr: ExprText,
-) -> Op {
+pub fn pointwise_row(declared: impl Into<Declared>, dtypes: DtypeRule, shape: ShapeRule, expr: ExprText) -> Op {
     let meaning = Pointwise {
         dtypes,
         shape,
         expr,
         wide_numbers: false,
     };
-    Op::new(name, schema, pointwise_rule, Meaning::Pointwise(meaning))
+    Op::new(declared, pointwise_rule, Meaning::Pointwise(meaning))
 }
 
 impl Op {

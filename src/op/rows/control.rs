@@ -5,7 +5,7 @@ use crate::op::{Meaning, Op};
 use crate::types::Val;
 
 fn row(name: &'static str, schema: &'static str, control: Control) -> Op {
-    Op::new(name, schema, |_, _| Ok(Val::Unknown), Meaning::Control(control))
+    Op::new((name, schema), |_, _| Ok(Val::Unknown), Meaning::Control(control))
 }
 
 /// The rows.
@@ -17,7 +17,7 @@ pub fn rows() -> Vec<Op> {
             Control::Cond,
         )
         .doc("the result of one of two graphs, by a bool: `cond(%p, @then, @else, (%x,))`")
-        .spelled("higher_order.cond torch.cond torch._higher_order_ops.cond torch._higher_order_ops.cond.cond"),
+        .spelled("higher_order.@ torch.@ torch._higher_order_ops.@ torch._higher_order_ops.@.@"),
         row(
             "while_loop",
             "while_loop(Any cond_fn, Any body_fn, Any carried_inputs, Any additional_inputs=None) -> Any",
@@ -34,16 +34,16 @@ pub fn rows() -> Vec<Op> {
             Control::Scan,
         )
         .doc("a graph called for each row along dim 0, with values carried on: `scan(@combine, [%h], [%xs], (%w,))`")
-        .spelled("higher_order.scan"),
+        .spelled("higher_order.@"),
         row("map_impl", "map_impl(Any f, Any xs, Any pos_args=None) -> Any", Control::Map)
             .doc("a graph called for each row along dim 0, its results stacked: `map_impl(@f, [%xs], [%w])`")
-            .spelled("higher_order.map_impl"),
+            .spelled("higher_order.@"),
         row(
             "associative_scan",
             "associative_scan(Any combine_fn, Any xs, Any additional_inputs=None) -> Any",
             Control::AssociativeScan,
         )
         .doc("the running result of a graph of two operands along dim 0: `associative_scan(@f, [%xs], ())`")
-        .spelled("higher_order.associative_scan"),
+        .spelled("higher_order.@"),
     ]
 }

@@ -13,7 +13,6 @@ pub fn rows() -> Vec<Op> {
 
 fn sampled() -> Op {
     Op::composite(
-        "gradient",
         "gradient(Tensor self, *, Any spacing=None, Any dim=None, int edge_order=1) -> Tensor[]",
         gradient,
     )
@@ -51,7 +50,6 @@ fn sampled() -> Op {
 fn backward() -> Vec<Op> {
     vec![
         Op::composite(
-            "_softmax_backward_data",
             "_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
             |b, c| {
                 let (grad, y) = wide(b, c)?;
@@ -68,9 +66,8 @@ fn backward() -> Vec<Op> {
             },
         )
         .doc("the gradient of softmax")
-        .spelled("aten._softmax_backward_data.default torch._softmax_backward_data"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "_log_softmax_backward_data",
             "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
             |b, c| {
                 let (grad, y) = wide(b, c)?;
@@ -84,9 +81,8 @@ fn backward() -> Vec<Op> {
             },
         )
         .doc("the gradient of log_softmax")
-        .spelled("aten._log_softmax_backward_data.default torch._log_softmax_backward_data"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "native_dropout_backward",
             "native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
             |b, c| {
                 let product = b.binary(OpId::Mul, c.leaf("grad_output")?, c.leaf("mask")?)?;
@@ -94,7 +90,7 @@ fn backward() -> Vec<Op> {
             },
         )
         .doc("the gradient of native_dropout")
-        .spelled("aten.native_dropout_backward.default"),
+        .spelled("aten.@"),
     ]
 }
 

@@ -1,6 +1,8 @@
 //! Python's own functions on tensors, sizes and sequences: attributes, `len`, `getitem` of lists and dicts.
 
-use crate::op::{Build, Call, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced, TypeRule, wrap_dim};
+use crate::op::{
+    Build, Call, Declared, Meaning, MemoryUse, Op, OpError, OpId, OpResult, Sizes, Traced, TypeRule, wrap_dim,
+};
 use crate::types::{Category, DType, Dim, Kind, TensorType, Type, Val, write_str};
 
 /// The rows.
@@ -10,13 +12,13 @@ pub fn rows() -> Vec<Op> {
         .flatten()
         .collect();
     v.push(
-        Op::composite("getattr", "getattr(Any self, str name) -> Any", getattr)
+        Op::composite("getattr(Any self, str name) -> Any", getattr)
             .doc("an attribute: shape, ndim, dtype, device, T, mT, …")
-            .spelled("builtins.getattr")
+            .spelled("builtins.@")
             .aliasing(),
     );
     v.push(
-        Op::composite("item_of", "item_of(Any self, Any index) -> Any", item_of)
+        Op::composite("item_of(Any self, Any index) -> Any", item_of)
             .same_elements()
             .doc("an item of a list, tuple or dict")
             .spelled("operator.getitem"),
@@ -26,64 +28,64 @@ pub fn rows() -> Vec<Op> {
 
 fn sizes() -> Vec<Op> {
     vec![
-        host("size", "size(Tensor self, int? dim=None) -> Any", size)
+        host("size(Tensor self, int? dim=None) -> Any", size)
             .doc("the sizes, or the size of a dim")
-            .spelled("Tensor.size aten.sym_size.default aten.sym_size.int aten.size.default aten.size.int"),
-        host("numel", "numel(Tensor self) -> int", |c, _| {
+            .spelled("Tensor.@ aten.sym_size.default aten.sym_size.int aten.@ aten.@.int"),
+        host("numel(Tensor self) -> int", |c, _| {
             Ok(Val::Int(c.leaf("self")?.numel()))
         })
         .doc("the number of elements")
-        .spelled("Tensor.numel Tensor.nelement torch.numel aten.sym_numel.default aten.numel.default"),
-        host("stride", "stride(Tensor self, int? dim=None) -> Any", stride)
+        .spelled("Tensor.@ Tensor.nelement torch.@ aten.sym_numel.default aten.@"),
+        host("stride(Tensor self, int? dim=None) -> Any", stride)
             .memory(MemoryUse::Asks)
             .doc("the strides of the tensor laid out in order, or that of a dim")
-            .spelled("Tensor.stride aten.sym_stride.default aten.sym_stride.int"),
-        host("dim", "dim(Tensor self) -> int", |c, _| {
+            .spelled("Tensor.@ aten.sym_stride.default aten.sym_stride.int"),
+        host("dim(Tensor self) -> int", |c, _| {
             Ok(Val::int(c.shaped("self")?.1.len() as i64))
         })
         .doc("the number of dims")
-        .spelled("Tensor.dim Tensor.ndimension aten.dim.default"),
-        host("len", "len(Any self) -> int", len)
+        .spelled("Tensor.@ Tensor.ndimension aten.@"),
+        host("len(Any self) -> int", len)
             .doc("the number of items")
-            .spelled("builtins.len Tensor.__len__"),
+            .spelled("builtins.@ Tensor.__len__"),
     ]
 }
 
 fn kinds() -> Vec<Op> {
     vec![
-        host("is_floating_point", "is_floating_point(Tensor self) -> bool", |c, _| {
+        host("is_floating_point(Tensor self) -> bool", |c, _| {
             Ok(Val::Bool(c.leaf("self")?.dtype.is_float()))
         })
         .doc("whether the dtype is floating-point")
-        .spelled("torch.is_floating_point Tensor.is_floating_point aten.is_floating_point.default"),
-        host("is_complex", "is_complex(Tensor self) -> bool", |c, _| {
+        .spelled("torch.@ Tensor.@ aten.@"),
+        host("is_complex(Tensor self) -> bool", |c, _| {
             Ok(Val::Bool(c.leaf("self")?.dtype.category() == Category::Complex))
         })
         .doc("whether the dtype is complex")
-        .spelled("torch.is_complex Tensor.is_complex"),
-        host("is_signed", "is_signed(Tensor self) -> bool", |c, _| {
+        .spelled("torch.@ Tensor.@"),
+        host("is_signed(Tensor self) -> bool", |c, _| {
             Ok(Val::Bool(!matches!(c.leaf("self")?.dtype, DType::U8 | DType::B8 | DType::U16 | DType::U32 | DType::U64)))
         })
         .doc("whether the dtype has negative numbers")
-        .spelled("torch.is_signed Tensor.is_signed aten.is_signed.default"),
-        host("element_size", "element_size(Tensor self) -> int", |c, _| {
+        .spelled("torch.@ Tensor.@ aten.@"),
+        host("element_size(Tensor self) -> int", |c, _| {
             Ok(Val::int(c.leaf("self")?.dtype.size() as i64))
         })
         .doc("the bytes of an element")
-        .spelled("Tensor.element_size"),
-        host("is_contiguous", "is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> bool", |_, _| {
+        .spelled("Tensor.@"),
+        host("is_contiguous(Tensor self, MemoryFormat memory_format=contiguous_format) -> bool", |_, _| {
             Ok(Val::Bool(true))
         })
         .memory(MemoryUse::Asks)
         .doc("True: every tensor here is laid out in order")
-        .spelled("Tensor.is_contiguous aten.is_contiguous.default aten.is_contiguous.memory_format aten.sym_is_contiguous.default"),
-        host("is_conj", "is_conj(Tensor self) -> bool", |_, _| Ok(Val::Bool(false)))
+        .spelled("Tensor.@ aten.@ aten.@.memory_format aten.sym_is_contiguous.default"),
+        host("is_conj(Tensor self) -> bool", |_, _| Ok(Val::Bool(false)))
             .doc("False: no tensor here is to be conjugated or negated when it is read, or of inference mode")
             .spelled(
                 "torch.is_conj Tensor.is_conj aten.is_conj.default torch.is_neg Tensor.is_neg aten.is_neg.default torch.is_inference \
                  Tensor.is_inference aten.is_inference.default",
             ),
-        host("is_same_size", "is_same_size(Tensor self, Tensor other) -> bool", |c, _| {
+        host("is_same_size(Tensor self, Tensor other) -> bool", |c, _| {
             let (a, b) = (c.shaped("self")?.1, c.shaped("other")?.1);
             let apart = |(a, b): (&Dim, &Dim)| a.sub(b).as_const();
             let known: Option<Vec<i64>> = a.iter().zip(b).map(apart).collect();
@@ -94,26 +96,26 @@ fn kinds() -> Vec<Op> {
             })
         })
         .doc("whether the shapes are the same")
-        .spelled("torch.is_same_size Tensor.is_same_size aten.is_same_size.default"),
-        host("is_tensor", "is_tensor(Any obj) -> bool", |c, _| {
+        .spelled("torch.@ Tensor.@ aten.@"),
+        host("is_tensor(Any obj) -> bool", |c, _| {
             Ok(Val::Bool(c.get("obj").as_leaf().is_some()))
         })
         .doc("whether the value is a tensor")
-        .spelled("torch.is_tensor"),
+        .spelled("torch.@"),
     ]
 }
 
 fn sequences() -> Vec<Op> {
     vec![
         // These may hold tensors, so that they are no host values but lists put together anew.
-        Op::composite("torch_size", "torch_size(Any sizes) -> Any", |_, c| {
+        Op::composite("torch_size(Any sizes) -> Any", |_, c| {
             let items = c.get("sizes").items();
             let items = items.ok_or_else(|| OpError::arg("sizes", "torch.Size() takes a sequence of ints"))?;
             Ok(Val::Tuple(items.to_vec()))
         })
         .doc("a tuple of sizes")
         .spelled("torch.Size builtins.tuple"),
-        Op::composite("list", "list(Any items) -> Any", |_, c| match c.get("items").items() {
+        Op::composite("list(Any items) -> Any", |_, c| match c.get("items").items() {
             Some(v) => Ok(Val::List(v.to_vec())),
             None => Err(OpError::arg(
                 "items",
@@ -124,23 +126,19 @@ fn sequences() -> Vec<Op> {
             )),
         })
         .doc("a list of the items")
-        .spelled("builtins.list"),
+        .spelled("builtins.@"),
     ]
 }
 
 fn places() -> Vec<Op> {
     vec![
-        host("storage_offset", "storage_offset(Tensor self) -> int", |_, _| {
-            Ok(Val::int(0))
-        })
-        .memory(MemoryUse::Asks)
-        .doc("0: every tensor here begins its memory")
-        .spelled("Tensor.storage_offset aten.sym_storage_offset.default"),
-        host("tensor_get_device", "get_device(Tensor self) -> int", |_, _| {
-            Ok(Val::int(-1))
-        })
-        .doc("-1, which is the CPU")
-        .spelled("Tensor.get_device"),
+        host("storage_offset(Tensor self) -> int", |_, _| Ok(Val::int(0)))
+            .memory(MemoryUse::Asks)
+            .doc("0: every tensor here begins its memory")
+            .spelled("Tensor.@ aten.sym_storage_offset.default"),
+        host("tensor_get_device(Tensor self) -> int", |_, _| Ok(Val::int(-1)))
+            .doc("-1, which is the CPU")
+            .spelled("Tensor.get_device"),
     ]
 }
 
@@ -345,50 +343,50 @@ fn sequence_item(v: &[Val<Traced>], index: &Val<Traced>, wrap: Wrap) -> OpResult
 }
 
 /// An op without tensors, or of what is known of them: its rule gives its value.
-fn host(name: &'static str, schema: &'static str, rule: TypeRule) -> Op {
-    Op::new(name, schema, rule, Meaning::Host)
+fn host(declared: impl Into<Declared>, rule: TypeRule) -> Op {
+    Op::new(declared, rule, Meaning::Host)
 }
 
 fn choices() -> Vec<Op> {
     vec![
-        host("sym_max", "sym_max(Any a, Any b) -> Any", |c, _| extremum(c, true))
+        host("sym_max(Any a, Any b) -> Any", |c, _| extremum(c, true))
             .doc("the larger of two numbers")
-            .spelled("torch.sym_max builtins.max"),
-        host("sym_min", "sym_min(Any a, Any b) -> Any", |c, _| extremum(c, false))
+            .spelled("torch.@ builtins.max"),
+        host("sym_min(Any a, Any b) -> Any", |c, _| extremum(c, false))
             .doc("the smaller of two numbers")
-            .spelled("torch.sym_min builtins.min"),
-        host("max_of_several", "max(Any a, Any b, Any c) -> Any", |c, _| {
+            .spelled("torch.@ builtins.min"),
+        host("max_of_several(Any a, Any b, Any c) -> Any", |c, _| {
             extremum_of_three(c, true)
         })
         .doc("the largest of three numbers")
         .spelled("builtins.max"),
-        host("min_of_several", "min(Any a, Any b, Any c) -> Any", |c, _| {
+        host("min_of_several(Any a, Any b, Any c) -> Any", |c, _| {
             extremum_of_three(c, false)
         })
         .doc("the smallest of three numbers")
         .spelled("builtins.min"),
-        host("sym_int", "sym_int(Any a) -> int", |c, _| to_int(c.get("a")))
+        host("sym_int(Any a) -> int", |c, _| to_int(c.get("a")))
             .doc("a number truncated to an int")
-            .spelled("torch.sym_int builtins.int math.trunc"),
-        host("sym_float", "sym_float(Any a) -> float", |c, _| {
+            .spelled("torch.@ builtins.int math.trunc"),
+        host("sym_float(Any a) -> float", |c, _| {
             Ok(match c.get("a") {
                 Val::Str(s) => Val::Float(float_of(s)?),
                 v => v.as_f64().map_or(Val::Any(crate::types::Kind::Float), Val::Float),
             })
         })
         .doc("a number as a float")
-        .spelled("torch.sym_float builtins.float"),
-        host("sym_bool", "sym_bool(Any a) -> bool", |c, _| {
+        .spelled("torch.@ builtins.float"),
+        host("sym_bool(Any a) -> bool", |c, _| {
             Ok(truth(c.get("a")).map_or(Val::Any(crate::types::Kind::Bool), Val::Bool))
         })
         .doc("whether a number is not zero")
         .spelled("builtins.bool"),
-        host("sym_not", "sym_not(Any a) -> bool", |c, _| {
+        host("sym_not(Any a) -> bool", |c, _| {
             Ok(truth(c.get("a")).map_or(Val::Any(crate::types::Kind::Bool), |t| Val::Bool(!t)))
         })
         .doc("logical not of a number")
-        .spelled("torch.sym_not operator.not_"),
-        host("sym_ite", "sym_ite(Any b, Any t, Any f) -> Any", |c, _| {
+        .spelled("torch.@ operator.not_"),
+        host("sym_ite(Any b, Any t, Any f) -> Any", |c, _| {
             Ok(match c.get("b").as_int() {
                 Some(0) => c.get("f").clone(),
                 Some(_) => c.get("t").clone(),
@@ -396,26 +394,24 @@ fn choices() -> Vec<Op> {
             })
         })
         .doc("one of two numbers by a condition")
-        .spelled("torch.sym_ite"),
+        .spelled("torch.@"),
     ]
 }
 
 fn math() -> Vec<Op> {
     vec![
-        host("math_floor", "floor(Any a) -> int", |c, _| {
-            rounded(c.get("a"), f64::floor)
-        })
-        .doc("a number rounded down, as an int")
-        .spelled("math.floor"),
-        host("math_ceil", "ceil(Any a) -> int", |c, _| rounded(c.get("a"), f64::ceil))
+        host("math_floor(Any a) -> int", |c, _| rounded(c.get("a"), f64::floor))
+            .doc("a number rounded down, as an int")
+            .spelled("math.floor"),
+        host("math_ceil(Any a) -> int", |c, _| rounded(c.get("a"), f64::ceil))
             .doc("a number rounded up, as an int")
             .spelled("math.ceil"),
-        host("math_round", "round(Any a) -> int", |c, _| {
+        host("math_round(Any a) -> int", |c, _| {
             rounded(c.get("a"), f64::round_ties_even)
         })
         .doc("a number rounded to the nearest int, half to even")
         .spelled("builtins.round"),
-        host("math_prod", "prod(Any items) -> Any", |c, _| {
+        host("math_prod(Any items) -> Any", |c, _| {
             let items = c
                 .get("items")
                 .items()
@@ -431,7 +427,7 @@ fn math() -> Vec<Op> {
         })
         .doc("the product of numbers")
         .spelled("math.prod"),
-        host("sym_sum", "sym_sum(Any args) -> Any", |c, _| {
+        host("sym_sum(Any args) -> Any", |c, _| {
             let items = c
                 .get("args")
                 .items()
@@ -443,7 +439,7 @@ fn math() -> Vec<Op> {
         })
         .doc("the sum of numbers")
         .spelled("torch.sym_sum"),
-        host("math_sqrt", "sqrt(Any a) -> float", |c, _| match c.get("a").as_f64() {
+        host("math_sqrt(Any a) -> float", |c, _| match c.get("a").as_f64() {
             Some(x) if x < 0.0 => Err(OpError::value("math domain error")),
             Some(x) => Ok(Val::Float(x.sqrt())),
             None => Ok(Val::Any(crate::types::Kind::Float)),

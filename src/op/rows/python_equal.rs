@@ -9,8 +9,7 @@ pub fn rows() -> Vec<Op> {
     vec![
         with_forms(
             Op::new(
-                "equal_values",
-                "eq(Any a, Any b) -> bool",
+                "equal_values(Any a, Any b) -> bool",
                 |c, _| of_two(c, false),
                 Meaning::Host,
             )
@@ -19,8 +18,7 @@ pub fn rows() -> Vec<Op> {
         ),
         with_forms(
             Op::new(
-                "different_values",
-                "ne(Any a, Any b) -> bool",
+                "different_values(Any a, Any b) -> bool",
                 |c, _| of_two(c, true),
                 Meaning::Host,
             )

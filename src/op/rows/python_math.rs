@@ -1,18 +1,18 @@
 //! Python's own functions of numbers: `round(x, 2)`, `divmod(a, b)`, `math.log(n)`. Sizes in traced graphs go through these.
 
 use crate::op::number;
-use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, TypeRule};
+use crate::op::{Call, Declared, Meaning, Op, OpError, OpId, OpResult, TypeRule};
 use crate::types::{Dim, Kind, TensorType, Type, Val};
 
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let mut v = vec![
-        host("math_round_to", "round(Any a, Any ndigits) -> Any", |c, _| {
+        host("math_round_to(Any a, Any ndigits) -> Any", |c, _| {
             round_to(c.get("a"), c.get("ndigits"))
         })
         .doc("a number rounded to so many decimals, halves of its exact value to even")
         .spelled("builtins.round"),
-        host("divmod", "divmod(Any a, Any b) -> Any", |c, _| {
+        host("divmod(Any a, Any b) -> Any", |c, _| {
             let part = |op: OpId| {
                 let args = [c.get("a").clone(), c.get("b").clone()];
                 number::apply(op, &args).unwrap_or_else(|| Err(OpError::arg("a", "divmod() takes two numbers")))
@@ -21,13 +21,13 @@ pub fn rows() -> Vec<Op> {
         })
         .doc("the quotient rounded down, and what is left")
         .spelled("builtins.divmod"),
-        host("pow_mod", "pow(Any base, Any exp, Any mod) -> int", pow_mod)
+        host("pow_mod(Any base, Any exp, Any mod) -> int", pow_mod)
             .doc("a whole power modulo a whole number")
             .spelled("builtins.pow"),
-        host("math_gcd", "gcd(Any a, Any b) -> int", |c, _| of_ints(c, gcd))
+        host("math_gcd(Any a, Any b) -> int", |c, _| of_ints(c, gcd))
             .doc("the greatest common divisor")
             .spelled("math.gcd"),
-        host("math_lcm", "lcm(Any a, Any b) -> int", |c, _| {
+        host("math_lcm(Any a, Any b) -> int", |c, _| {
             of_ints(c, |a, b| match gcd(a, b)? {
                 0 => Some(0),
                 g => (a / g).checked_mul(b)?.checked_abs(),
@@ -35,14 +35,14 @@ pub fn rows() -> Vec<Op> {
         })
         .doc("the least common multiple")
         .spelled("math.lcm"),
-        host("math_isqrt", "isqrt(Any n) -> int", |c, _| match c.get("n").as_int() {
+        host("math_isqrt(Any n) -> int", |c, _| match c.get("n").as_int() {
             Some(n) if n < 0 => Err(OpError::value("isqrt() argument must be nonnegative")),
             Some(n) => Ok(Val::int(n.isqrt())),
             None => Ok(Val::Any(Kind::Int)),
         })
         .doc("the whole square root")
         .spelled("math.isqrt"),
-        host("math_log_base", "log(Any x, Any base) -> float", |c, _| {
+        host("math_log_base(Any x, Any base) -> float", |c, _| {
             let (x, base) = (c.get("x").as_f64(), c.get("base").as_f64());
             match (x, base) {
                 (Some(x), Some(b)) if x <= 0.0 || b <= 0.0 => Err(OpError::value("math domain error")),
@@ -60,14 +60,14 @@ pub fn rows() -> Vec<Op> {
     v
 }
 
-fn host(name: &'static str, schema: &'static str, rule: TypeRule) -> Op {
-    Op::new(name, schema, rule, Meaning::Host)
+fn host(declared: impl Into<Declared>, rule: TypeRule) -> Op {
+    Op::new(declared, rule, Meaning::Host)
 }
 
 /// One float in, one out, with Python's errors where the result is not finite.
 macro_rules! function {
     ($name:literal, $schema:literal, $paths:literal, $f:expr) => {
-        host($name, $schema, |c, _| of_float(c.get("a"), $f))
+        host(($name, $schema), |c, _| of_float(c.get("a"), $f))
             .doc(concat!($schema, ", of a number"))
             .spelled($paths)
     };
@@ -161,7 +161,7 @@ fn logarithm(f: fn(f64) -> f64) -> impl Fn(f64) -> f64 {
 
 macro_rules! of_two {
     ($name:literal, $schema:literal, $paths:literal, $f:expr) => {
-        host($name, $schema, |c, _| {
+        host(($name, $schema), |c, _| {
             match (c.get("x").as_f64(), c.get("y").as_f64()) {
                 (Some(x), Some(y)) => checked($f(x, y), x.is_nan() || y.is_nan(), x.is_finite() && y.is_finite()),
                 _ => unknown(&[c.get("x"), c.get("y")]),
@@ -202,17 +202,15 @@ fn of_two() -> Vec<Op> {
 
 fn predicates() -> Vec<Op> {
     vec![
-        host("math_isnan", "isnan(Any x) -> bool", |c, _| {
-            predicate(c.get("x"), f64::is_nan)
-        })
-        .doc("whether a number is NaN")
-        .spelled("math.isnan"),
-        host("math_isinf", "isinf(Any x) -> bool", |c, _| {
+        host("math_isnan(Any x) -> bool", |c, _| predicate(c.get("x"), f64::is_nan))
+            .doc("whether a number is NaN")
+            .spelled("math.isnan"),
+        host("math_isinf(Any x) -> bool", |c, _| {
             predicate(c.get("x"), f64::is_infinite)
         })
         .doc("whether a number is infinite")
         .spelled("math.isinf"),
-        host("math_isfinite", "isfinite(Any x) -> bool", |c, _| {
+        host("math_isfinite(Any x) -> bool", |c, _| {
             predicate(c.get("x"), f64::is_finite)
         })
         .doc("whether a number is finite")

@@ -10,15 +10,15 @@ const MAX_ITEMS: usize = 65_536;
 pub fn rows() -> Vec<Op> {
     vec![
         // These may hold tensors, so that they are no host values but lists put together anew.
-        Op::composite("joined", "joined(Any[] a, Any[] b) -> Any", joined)
+        Op::composite("joined(Any[] a, Any[] b) -> Any", joined)
             .doc("the items of two lists or two tuples, one after the other")
             .spelled("operator.add operator.iadd operator.concat"),
-        Op::composite("repeated", "repeated(Any[] a, int b) -> Any", |_, c| {
+        Op::composite("repeated(Any[] a, int b) -> Any", |_, c| {
             repeated(c.get("a"), c.get("b"))
         })
         .doc("the items of a list or tuple several times")
         .spelled("operator.mul operator.imul"),
-        Op::composite("times_sequence", "times_sequence(int a, Any[] b) -> Any", |_, c| {
+        Op::composite("times_sequence(int a, Any[] b) -> Any", |_, c| {
             repeated(c.get("b"), c.get("a"))
         })
         .doc("the items of a list or tuple several times")

@@ -7,22 +7,18 @@ use crate::types::{DType, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite("autocast_to", "autocast_to(Any self, ScalarType dtype) -> Any", |b, c| {
+        Op::composite("autocast_to(Any self, ScalarType dtype) -> Any", |b, c| {
             converted(b, c.get("self"), dtype(c)?)
         })
         .doc("converted as autocast does it: floats other than f64 to a dtype, in lists too; all else as it is"),
-        Op::composite(
-            "autocast_widest",
-            "autocast_widest(Any self, Any values, ScalarType dtype) -> Any",
+        Op::composite("autocast_widest(Any self, Any values, ScalarType dtype) -> Any",
             |b, c| {
                 let to = widest(c.get("values"), dtype(c)?)?;
                 converted(b, c.get("self"), to)
             },
         )
         .doc("converted as autocast does it for ops that take several tensors: to f32 if a value is f32, else to the dtype"),
-        Op::composite(
-            "autocast_contracted",
-            "autocast_contracted(Any self, Any values, Any dims, ScalarType dtype) -> Any",
+        Op::composite("autocast_contracted(Any self, Any values, Any dims, ScalarType dtype) -> Any",
             |b, c| match is_matrix_product(c.get("values"), c.get("dims"))? {
                 true => converted(b, c.get("self"), dtype(c)?),
                 false => Ok(c.get("self").clone()),
@@ -30,7 +26,7 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("converted as autocast does it for `tensordot` over `dims`, and for `inner`, whose dims are None: to a dtype, unless \
               only one number is left"),
-        Op::composite("gathered", "gathered(Any items) -> Any", |_, c| Ok(c.get("items").clone()))
+        Op::composite("gathered(Any items) -> Any", |_, c| Ok(c.get("items").clone()))
             .doc("its argument: the results of a call that was written out"),
     ]
 }

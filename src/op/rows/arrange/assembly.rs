@@ -11,47 +11,38 @@ pub fn rows() -> Vec<Op> {
 
 fn layouts() -> Vec<Op> {
     vec![
-        Op::composite("block_diag", "block_diag(Tensor[] tensors) -> Tensor", block_diag)
+        Op::composite("block_diag(Tensor[] tensors) -> Tensor", block_diag)
             .doc("matrices along the diagonal, zeros around")
-            .spelled("aten.block_diag.default torch.block_diag torch.functional.block_diag"),
-        Op::composite(
-            "fft_fftshift",
-            "fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor",
-            |b, c| shift(b, c, 0),
-        )
+            .spelled("aten.@ torch.@ torch.functional.@"),
+        Op::composite("fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", |b, c| {
+            shift(b, c, 0)
+        })
         .doc("the second half of each dim in front of the first")
-        .spelled("aten.fft_fftshift.default torch.fft.fftshift"),
-        Op::composite(
-            "fft_ifftshift",
-            "fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor",
-            |b, c| shift(b, c, 1),
-        )
+        .spelled("aten.@ torch.fft.fftshift"),
+        Op::composite("fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor", |b, c| {
+            shift(b, c, 1)
+        })
         .doc("fftshift undone")
-        .spelled("aten.fft_ifftshift.default torch.fft.ifftshift"),
+        .spelled("aten.@ torch.fft.ifftshift"),
         Op::composite(
-            "linalg_diagonal",
             "linalg_diagonal(Tensor A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
             |b, c| b.call(OpId::Diagonal, c.args.clone()),
         )
         .doc("the diagonal of the last two dims")
-        .spelled("aten.linalg_diagonal.default torch.linalg.diagonal")
+        .spelled("aten.@ torch.linalg.diagonal")
         .aliasing(),
     ]
 }
 
 fn writes() -> Vec<Op> {
     vec![
-        Op::composite(
-            "index_reduce",
-            "index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
+        Op::composite("index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
             index_reduce,
         )
         .doc("slices of source combined with those of self that index names")
-        .spelled("aten.index_reduce.default torch.index_reduce Tensor.index_reduce")
-        .inplace("aten.index_reduce_.default Tensor.index_reduce_"),
-        Op::composite(
-            "put",
-            "put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
+        Op::composite("put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor",
             |b, c| {
                 let x = c.leaf("self")?;
                 let shape = x.shape()?.to_vec();
@@ -63,38 +54,33 @@ fn writes() -> Vec<Op> {
             },
         )
         .doc("elements written at places in row-major order")
-        .spelled("aten.put.default torch.put Tensor.put")
-        .inplace("aten.put_.default Tensor.put_"),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
     ]
 }
 
 fn sums() -> Vec<Op> {
     vec![
+        Op::composite("sum_to_size(Tensor self, SymInt[] size) -> Tensor", sum_to_size)
+            .doc("broadcasting undone: the sum over the dims that were stretched")
+            .spelled("aten.@ Tensor.@")
+            .aliasing()
+            .same_object(|_, _| true),
         Op::composite(
-            "sum_to_size",
-            "sum_to_size(Tensor self, SymInt[] size) -> Tensor",
-            sum_to_size,
-        )
-        .doc("broadcasting undone: the sum over the dims that were stretched")
-        .spelled("aten.sum_to_size.default Tensor.sum_to_size")
-        .aliasing()
-        .same_object(|_, _| true),
-        Op::composite(
-            "renorm",
             "renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
             renorm,
         )
         .order(MemoryOrder::RowMajor)
         .doc("the slices along a dim scaled down to a largest norm")
-        .spelled("aten.renorm.default torch.renorm Tensor.renorm")
-        .inplace("aten.renorm_.default Tensor.renorm_"),
-        Op::composite("mvlgamma", "mvlgamma(Tensor self, int p) -> Tensor", mvlgamma)
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
+        Op::composite("mvlgamma(Tensor self, int p) -> Tensor", mvlgamma)
             .doc("the logarithm of the multivariate gamma function")
             .spelled(
                 "aten.mvlgamma.default torch.mvlgamma Tensor.mvlgamma aten.special_multigammaln.default \
                  torch.special.multigammaln",
             )
-            .inplace("aten.mvlgamma_.default Tensor.mvlgamma_"),
+            .inplace("aten.@_ Tensor.@_"),
     ]
 }
 

@@ -17,52 +17,41 @@ pub fn rows() -> Vec<Op> {
 
 fn joined() -> Vec<Op> {
     vec![
-        Op::new(
-            "cat",
-            "cat(Tensor[] tensors, int dim=0) -> Tensor",
+        Op::new("cat(Tensor[] tensors, int dim=0) -> Tensor",
             cat_type,
             Meaning::Routine(cat),
         )
         .same_elements()
         .doc("tensors one after the other along a dim")
-        .spelled(
-            "aten.cat.default aten.concat.default aten.concatenate.default torch.cat torch.concat torch.concatenate",
+        .spelled("aten.@ aten.concat.default aten.concatenate.default torch.@ torch.concat torch.concatenate",
         ),
-        Op::composite(
-            "pad_sequence",
-            "pad_sequence(Tensor[] sequences, bool batch_first=False, float padding_value=0., str padding_side='right') -> Tensor",
+        Op::composite("pad_sequence(Tensor[] sequences, bool batch_first=False, float padding_value=0., str padding_side='right') -> Tensor",
             pad_sequence,
         )
         .doc("sequences of several lengths as one tensor, padded to the longest")
-        .spelled("aten.pad_sequence.default torch.nn.utils.rnn.pad_sequence"),
-        Op::composite("stack", "stack(Tensor[] tensors, int dim=0) -> Tensor", stack)
+        .spelled("aten.@ torch.nn.utils.rnn.@"),
+        Op::composite("stack(Tensor[] tensors, int dim=0) -> Tensor", stack)
             .same_elements()
             .doc("tensors side by side along a new dim")
-            .spelled("aten.stack.default torch.stack"),
+            .spelled("aten.@ torch.@"),
     ]
 }
 
 fn of_least_rank() -> Vec<Op> {
     vec![
-        Op::composite(
-            "atleast_1d_all",
-            "atleast_1d_all(Tensor[] tensors) -> Tensor[]",
-            |b, c| each(b, c, OpId::Atleast1d),
-        )
+        Op::composite("atleast_1d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
+            each(b, c, OpId::Atleast1d)
+        })
         .doc("each tensor with one dim or more")
         .spelled("aten.atleast_1d.Sequence torch.atleast_1d"),
-        Op::composite(
-            "atleast_2d_all",
-            "atleast_2d_all(Tensor[] tensors) -> Tensor[]",
-            |b, c| each(b, c, OpId::Atleast2d),
-        )
+        Op::composite("atleast_2d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
+            each(b, c, OpId::Atleast2d)
+        })
         .doc("each tensor with two dims or more")
         .spelled("aten.atleast_2d.Sequence torch.atleast_2d"),
-        Op::composite(
-            "atleast_3d_all",
-            "atleast_3d_all(Tensor[] tensors) -> Tensor[]",
-            |b, c| each(b, c, OpId::Atleast3d),
-        )
+        Op::composite("atleast_3d_all(Tensor[] tensors) -> Tensor[]", |b, c| {
+            each(b, c, OpId::Atleast3d)
+        })
         .doc("each tensor with three dims or more")
         .spelled("aten.atleast_3d.Sequence torch.atleast_3d"),
     ]
@@ -70,50 +59,41 @@ fn of_least_rank() -> Vec<Op> {
 
 fn stacks() -> Vec<Op> {
     vec![
-        Op::composite("hstack", "hstack(Tensor[] tensors) -> Tensor", |b, c| {
+        Op::composite("hstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast1d, 1)
         })
         .doc("tensors one after the other along dim 1 (dim 0 of vectors)")
-        .spelled("aten.hstack.default torch.hstack"),
-        Op::composite("vstack", "vstack(Tensor[] tensors) -> Tensor", |b, c| {
+        .spelled("aten.@ torch.@"),
+        Op::composite("vstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast2d, 0)
         })
         .doc("tensors one below the other, vectors as rows")
-        .spelled("aten.vstack.default torch.vstack aten.row_stack.default torch.row_stack"),
-        Op::composite("dstack", "dstack(Tensor[] tensors) -> Tensor", |b, c| {
+        .spelled("aten.@ torch.@ aten.row_stack.default torch.row_stack"),
+        Op::composite("dstack(Tensor[] tensors) -> Tensor", |b, c| {
             side_by_side(b, c, OpId::Atleast3d, 2)
         })
         .doc("tensors one after the other along dim 2")
-        .spelled("aten.dstack.default torch.dstack"),
-        Op::composite("column_stack", "column_stack(Tensor[] tensors) -> Tensor", column_stack)
+        .spelled("aten.@ torch.@"),
+        Op::composite("column_stack(Tensor[] tensors) -> Tensor", column_stack)
             .doc("vectors as columns and matrices side by side")
-            .spelled("aten.column_stack.default torch.column_stack"),
+            .spelled("aten.@ torch.@"),
     ]
 }
 
 fn grids() -> Vec<Op> {
     vec![
         Op::composite(
-            "meshgrid",
             "meshgrid(Tensor[] tensors, *, str? indexing=None) -> Tensor[]",
             meshgrid,
         )
         .doc("vectors as the coordinates of a grid")
-        .spelled("aten.meshgrid.indexing aten.meshgrid.default torch.meshgrid torch.functional.meshgrid"),
-        Op::composite(
-            "broadcast_tensors",
-            "broadcast_tensors(Tensor[] tensors) -> Tensor[]",
-            broadcast_tensors,
-        )
-        .doc("tensors stretched to their common shape")
-        .spelled("aten.broadcast_tensors.default torch.broadcast_tensors torch.functional.broadcast_tensors"),
-        Op::composite(
-            "cartesian_prod",
-            "cartesian_prod(Tensor[] tensors) -> Tensor",
-            cartesian_prod,
-        )
-        .doc("all combinations of elements of vectors, as rows")
-        .spelled("aten.cartesian_prod.default torch.cartesian_prod torch.functional.cartesian_prod"),
+        .spelled("aten.@.indexing aten.@ torch.@ torch.functional.@"),
+        Op::composite("broadcast_tensors(Tensor[] tensors) -> Tensor[]", broadcast_tensors)
+            .doc("tensors stretched to their common shape")
+            .spelled("aten.@ torch.@ torch.functional.@"),
+        Op::composite("cartesian_prod(Tensor[] tensors) -> Tensor", cartesian_prod)
+            .doc("all combinations of elements of vectors, as rows")
+            .spelled("aten.@ torch.@ torch.functional.@"),
     ]
 }
 

@@ -17,7 +17,6 @@ pub fn rows() -> Vec<Op> {
 
 fn constant() -> Op {
     let mut op = Op::new(
-        "constant_pad_nd",
         "constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor",
         |c, _| {
             let (d, x) = c.shaped("self")?;
@@ -26,7 +25,7 @@ fn constant() -> Op {
         Meaning::Routine(constant_pad),
     )
     .doc("a constant around the tensor, from the last dim on; negative widths cut")
-    .spelled("aten.constant_pad_nd.default torch.constant_pad_nd");
+    .spelled("aten.@ torch.@");
     for text in [
         "ConstantPad1d(padding, value) = pad_all(input, padding, 1, 'constant', value)",
         "ConstantPad2d(padding, value) = pad_all(input, padding, 2, 'constant', value)",
@@ -133,18 +132,16 @@ fn constant_pad(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 
 fn pad() -> Op {
     Op::composite(
-        "pad",
         "pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor",
         |b, c| pad_mode(b, c.leaf("self")?, c.get("pad"), c.str("mode")?, c.get("value")),
     )
     .doc("padded from the last dim on: constant, reflect, replicate or circular")
-    .spelled("aten.pad.default torch.nn.functional.pad torch._C._nn.pad")
+    .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@")
 }
 
 /// The row behind the module classes: one width stands for all sides.
 fn pad_all() -> Op {
     Op::composite(
-        "pad_all",
         "pad_all(Tensor self, Any padding, int dims, str mode, Scalar? value=None) -> Tensor",
         |b, c| {
             let pad = match c.get("padding").as_int() {
@@ -189,7 +186,7 @@ fn pad_mode(
 }
 
 fn edges() -> Vec<Op> {
-    let op = |name, schema, rule, routine| Op::new(name, schema, rule, Meaning::Routine(routine));
+    let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Routine(routine));
     vec![
         op(
             "reflection_pad",
@@ -214,7 +211,7 @@ fn edges() -> Vec<Op> {
             |c| edge_pad(c, Edge::Wrap),
         )
         .doc("continued from the other edge, from the last dim on")
-        .spelled("aten._pad_circular.default"),
+        .spelled("aten.@"),
     ]
 }
 

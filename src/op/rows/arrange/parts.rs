@@ -18,7 +18,7 @@ pub fn rows() -> Vec<Op> {
 /// Comparisons whose result is one Python bool.
 fn whole() -> Vec<Op> {
     vec![
-        Op::composite("equal", "equal(Tensor self, Tensor other) -> bool", |b, c| {
+        Op::composite("equal(Tensor self, Tensor other) -> bool", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
             let differs = |(p, q): (&Dim, &Dim)| p.sub(q).as_const().is_some_and(|d| d != 0);
             if x.rank()? != y.rank()? || x.shape()?.iter().zip(y.shape()?).any(differs) {
@@ -28,9 +28,8 @@ fn whole() -> Vec<Op> {
             all_of(b, &same)
         })
         .doc("whether two tensors have the same shape and elements")
-        .spelled("aten.equal.default torch.equal Tensor.equal"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite(
-            "allclose",
             "allclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> bool",
             |b, c| {
                 let near = b.op(OpId::Isclose, c.args.clone())?;
@@ -38,8 +37,8 @@ fn whole() -> Vec<Op> {
             },
         )
         .doc("whether all elements are close to each other")
-        .spelled("aten.allclose.default torch.allclose Tensor.allclose"),
-        Op::composite("is_nonzero", "is_nonzero(Tensor self) -> bool", |b, c| {
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("is_nonzero(Tensor self) -> bool", |b, c| {
             let x = c.leaf("self")?;
             if let Some(n) = x.ty.numel().as_const().filter(|n| *n != 1) {
                 return Err(ambiguous(n as usize));
@@ -48,7 +47,7 @@ fn whole() -> Vec<Op> {
             all_of(b, &hit)
         })
         .doc("whether the only element is not zero")
-        .spelled("aten.is_nonzero.default torch.is_nonzero Tensor.is_nonzero"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -60,7 +59,6 @@ fn all_of(b: &mut dyn Build, x: &Traced) -> OpResult<Val<Traced>> {
 fn taken_apart() -> Vec<Op> {
     vec![
         Op::new(
-            "frexp",
             "frexp(Tensor self) -> (Tensor, Tensor)",
             |c, _| {
                 let x = c.leaf("self")?;
@@ -87,9 +85,8 @@ fn taken_apart() -> Vec<Op> {
             }),
         )
         .doc("a part in [0.5, 1) and the power of two to multiply it with")
-        .spelled("aten.frexp.Tensor torch.frexp Tensor.frexp"),
+        .spelled("aten.@.Tensor torch.@ Tensor.@"),
         Op::new(
-            "combinations",
             "combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor",
             |c, _| {
                 let (d, x) = c.shaped("self")?;
@@ -115,14 +112,13 @@ fn taken_apart() -> Vec<Op> {
             Meaning::Routine(combinations),
         )
         .doc("all choices of r elements, in order")
-        .spelled("aten.combinations.default torch.combinations"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "_chunk_cat",
             "_chunk_cat(Tensor[] tensors, int dim, int num_chunks) -> Tensor",
             chunk_cat,
         )
         .doc("tensors cut into chunks (the last filled up with zeros), and each chunk of all side by side")
-        .spelled("aten._chunk_cat.default torch._chunk_cat"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 
@@ -202,8 +198,7 @@ fn chunk_cat(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn by_tensors() -> Vec<Op> {
     vec![
         Op::composite(
-            "narrow_at",
-            "narrow(Tensor self, int dim, Tensor start, SymInt length) -> Tensor",
+            "narrow_at(Tensor self, int dim, Tensor start, SymInt length) -> Tensor",
             |b, c| {
                 let (x, start) = (c.leaf("self")?, c.leaf("start")?);
                 let dim = wrap_dim(c.int("dim")?, x.rank()?)?;
@@ -247,7 +242,7 @@ fn tensor_bounds(name: &'static str, torch: &'static str, powers: bool) -> Op {
             LIN_FORMS,
         ),
     };
-    let op = Op::composite(name, schema, rule).doc(match torch {
+    let op = Op::composite((name, schema), rule).doc(match torch {
         "linspace" => "linspace between numbers that tensors hold",
         _ => "logspace between numbers that tensors hold",
     });
@@ -339,7 +334,6 @@ fn spaced(b: &mut dyn Build, c: &Call<Traced>, powers: bool) -> OpResult<Val<Tra
 fn masked() -> Vec<Op> {
     vec![
         Op::composite(
-            "_unsafe_masked_index",
             "_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor",
             |b, c| {
                 let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
@@ -355,9 +349,8 @@ fn masked() -> Vec<Op> {
             },
         )
         .doc("elements at indices, and a value where the mask is false; the indices are clamped there")
-        .spelled("aten._unsafe_masked_index.default torch._unsafe_masked_index"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "_unsafe_masked_index_put_accumulate",
             "_unsafe_masked_index_put_accumulate(Tensor self, Tensor mask, Tensor?[] indices, Tensor values) -> Tensor",
             |b, c| {
                 let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
@@ -372,9 +365,8 @@ fn masked() -> Vec<Op> {
             },
         )
         .doc("values added at indices where the mask is true")
-        .spelled("aten._unsafe_masked_index_put_accumulate.default torch._unsafe_masked_index_put_accumulate"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "embedding_renorm",
             "embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor",
             |b, c| {
                 let (w, at) = (c.leaf("self")?, c.leaf("indices")?);
@@ -403,8 +395,8 @@ fn masked() -> Vec<Op> {
             },
         )
         .doc("the rows that indices name scaled down to a largest norm")
-        .spelled("aten.embedding_renorm.default")
-        .inplace("aten.embedding_renorm_.default torch.embedding_renorm_"),
+        .spelled("aten.@")
+        .inplace("aten.@_ torch.@_"),
     ]
 }
 

@@ -9,20 +9,12 @@ use crate::types::{DType, Dim, TensorType, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let mut v = vec![
-        Op::composite(
-            "roll",
-            "roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor",
-            roll,
-        )
-        .doc("shifted along dims, what leaves at one end enters at the other")
-        .spelled("aten.roll.default torch.roll Tensor.roll"),
-        Op::composite(
-            "rot90",
-            "rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor",
-            rot90,
-        )
-        .doc("rotated by k quarter turns in the plane of two dims")
-        .spelled("aten.rot90.default torch.rot90 Tensor.rot90"),
+        Op::composite("roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", roll)
+            .doc("shifted along dims, what leaves at one end enters at the other")
+            .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor", rot90)
+            .doc("rotated by k quarter turns in the plane of two dims")
+            .spelled("aten.@ torch.@ Tensor.@"),
     ];
     v.extend(repeats());
     v.extend(shuffles());
@@ -32,32 +24,29 @@ pub fn rows() -> Vec<Op> {
 
 fn repeats() -> Vec<Op> {
     vec![
-        Op::composite("repeat", "repeat(Tensor self, SymInt[] repeats) -> Tensor", |b, c| {
+        Op::composite("repeat(Tensor self, SymInt[] repeats) -> Tensor", |b, c| {
             repeat(b, c.leaf("self")?, &c.dims("repeats")?, false)
         })
         .doc("the whole tensor repeated along every dim")
-        .spelled("aten.repeat.default Tensor.repeat"),
-        Op::composite("tile", "tile(Tensor self, SymInt[] dims) -> Tensor", |b, c| {
+        .spelled("aten.@ Tensor.@"),
+        Op::composite("tile(Tensor self, SymInt[] dims) -> Tensor", |b, c| {
             repeat(b, c.leaf("self")?, &c.dims("dims")?, true)
         })
         .doc("the whole tensor repeated along the last dims")
-        .spelled("aten.tile.default torch.tile Tensor.tile"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite(
-            "repeat_interleave",
             "repeat_interleave(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor",
             repeat_interleave,
         )
         .doc("every element (slice of a dim) repeated in place")
-        .spelled("aten.repeat_interleave.self_int torch.repeat_interleave Tensor.repeat_interleave"),
+        .spelled("aten.@.self_int torch.@ Tensor.@"),
         Op::composite(
-            "repeat_interleave_by",
             "repeat_interleave_by(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor",
             repeat_interleave_by,
         )
         .doc("every element (slice of a dim) repeated as often as a tensor says")
         .spelled("aten.repeat_interleave.self_Tensor torch.repeat_interleave Tensor.repeat_interleave"),
         Op::new(
-            "repeat_indices",
             "repeat_indices(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
             |c, _| {
                 let (d, shape) = c.shaped("repeats")?;
@@ -84,45 +73,38 @@ fn repeats() -> Vec<Op> {
 fn shuffles() -> Vec<Op> {
     vec![
         Op::composite(
-            "pixel_shuffle",
             "pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
             pixel_shuffle,
         )
         .doc("channels spread over blocks of pixels")
-        .spelled("aten.pixel_shuffle.default torch.pixel_shuffle torch.nn.functional.pixel_shuffle")
+        .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("PixelShuffle(upscale_factor) = pixel_shuffle(input, upscale_factor)"),
         Op::composite(
-            "pixel_unshuffle",
             "pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor",
             pixel_unshuffle,
         )
         .doc("blocks of pixels gathered into channels")
-        .spelled("aten.pixel_unshuffle.default torch.pixel_unshuffle torch.nn.functional.pixel_unshuffle")
+        .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("PixelUnshuffle(downscale_factor) = pixel_unshuffle(input, downscale_factor)"),
-        Op::composite(
-            "channel_shuffle",
-            "channel_shuffle(Tensor self, SymInt groups) -> Tensor",
-            channel_shuffle,
-        )
-        .doc("channels of the groups taken in turn")
-        .spelled(
-            "aten.channel_shuffle.default torch.channel_shuffle torch.nn.functional.channel_shuffle \
+        Op::composite("channel_shuffle(Tensor self, SymInt groups) -> Tensor", channel_shuffle)
+            .doc("channels of the groups taken in turn")
+            .spelled(
+                "aten.channel_shuffle.default torch.channel_shuffle torch.nn.functional.channel_shuffle \
                  aten.native_channel_shuffle.default torch.native_channel_shuffle",
-        )
-        .module("ChannelShuffle(groups) = channel_shuffle(input, groups)"),
+            )
+            .module("ChannelShuffle(groups) = channel_shuffle(input, groups)"),
     ]
 }
 
 fn diagonals() -> Vec<Op> {
     vec![
         Op::composite(
-            "diag_embed",
             "diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor",
             |b, c| diag_embed(b, c.leaf("self")?, c.int("offset")?, c.int("dim1")?, c.int("dim2")?).map(Val::Leaf),
         )
         .doc("matrices with the last dim as their diagonal, zero elsewhere")
-        .spelled("aten.diag_embed.default torch.diag_embed Tensor.diag_embed"),
-        Op::composite("diag", "diag(Tensor self, int diagonal=0) -> Tensor", |b, c| {
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("diag(Tensor self, int diagonal=0) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
             let k = c.get("diagonal").clone();
             match x.rank()? {
@@ -136,14 +118,14 @@ fn diagonals() -> Vec<Op> {
             .map(Val::Leaf)
         })
         .doc("the diagonal of a matrix, or a matrix with a vector as its diagonal")
-        .spelled("aten.diag.default torch.diag Tensor.diag"),
-        Op::composite("diagflat", "diagflat(Tensor self, int offset=0) -> Tensor", |b, c| {
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("diagflat(Tensor self, int offset=0) -> Tensor", |b, c| {
             let flat = b.unary(OpId::Ravel, c.leaf("self")?)?;
             diag_embed(b, &flat, c.int("offset")?, 0, 1).map(Val::Leaf)
         })
         .doc("a matrix with all elements as its diagonal")
-        .spelled("aten.diagflat.default torch.diagflat Tensor.diagflat"),
-        Op::composite("trace", "trace(Tensor self) -> Tensor", |b, c| {
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("trace(Tensor self) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
             if x.rank()? != 2 {
                 return Err(OpError::shape("trace: expected a matrix"));
@@ -152,7 +134,7 @@ fn diagonals() -> Vec<Op> {
             b.reduce(OpId::Sum, &d, &[0], false).map(Val::Leaf)
         })
         .doc("the sum of a matrix's diagonal")
-        .spelled("aten.trace.default torch.trace Tensor.trace"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 

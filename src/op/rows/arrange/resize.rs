@@ -6,22 +6,18 @@ use crate::types::{DType, Dim, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "resize",
-            "resize(Tensor self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor",
+        Op::composite("resize(Tensor self, SymInt[] size, *, MemoryFormat? memory_format=None) -> Tensor",
             |b, c| resized(b, c, c.dims("size")?),
         )
         .memory(MemoryUse::Resizes)
         .doc("the first elements in row-major order in another shape; torch leaves open what follows them, which is NaN or the largest integer here, as where torch is deterministic")
-        .spelled("aten.resize.default"),
-        Op::composite(
-            "resize_as",
-            "resize_as(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor",
+        .spelled("aten.@"),
+        Op::composite("resize_as(Tensor self, Tensor the_template, *, MemoryFormat? memory_format=None) -> Tensor",
             |b, c| resized(b, c, c.leaf("the_template")?.shape()?.to_vec()),
         )
         .memory(MemoryUse::Resizes)
         .doc("resize to the shape of another tensor")
-        .spelled("aten.resize_as.default"),
+        .spelled("aten.@"),
     ]
 }
 

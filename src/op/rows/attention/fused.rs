@@ -7,9 +7,7 @@ use crate::types::{DType, Dim, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "_masked_softmax",
-            "_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor",
+        Op::composite("_masked_softmax(Tensor self, Tensor mask, int? dim=None, int? mask_type=None) -> Tensor",
             |b, c| {
                 let last = Val::int(-1);
                 let dim = if c.is_none("dim") { &last } else { c.get("dim") };
@@ -17,26 +15,22 @@ pub fn rows() -> Vec<Op> {
             },
         )
         .doc("softmax of what a bool mask leaves; the mask is `[rows, columns]` (0), `[batch, columns]` (1) or has all dims (2)")
-        .spelled("aten._masked_softmax.default torch._masked_softmax"),
-        Op::composite(
-            "_native_multi_head_attention",
-            "_native_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, \
+        .spelled("aten.@ torch.@"),
+        Op::composite("_native_multi_head_attention(Tensor query, Tensor key, Tensor value, int embed_dim, int num_head, Tensor qkv_weight, \
              Tensor qkv_bias, Tensor proj_weight, Tensor proj_bias, Tensor? mask=None, bool need_weights=True, bool \
              average_attn_weights=True, int? mask_type=None) -> Any",
             attention,
         )
         .doc("multi-head attention of sequences `[batch, length, embedding]`: the output, and the weights if wanted")
-        .spelled("aten._native_multi_head_attention.default torch._native_multi_head_attention"),
-        Op::composite(
-            "_transformer_encoder_layer_fwd",
-            "_transformer_encoder_layer_fwd(Tensor src, int embed_dim, int num_heads, Tensor qkv_weight, Tensor qkv_bias, Tensor \
+        .spelled("aten.@ torch.@"),
+        Op::composite("_transformer_encoder_layer_fwd(Tensor src, int embed_dim, int num_heads, Tensor qkv_weight, Tensor qkv_bias, Tensor \
              proj_weight, Tensor proj_bias, bool use_gelu, bool norm_first, float eps, Tensor norm_weight_1, Tensor \
              norm_bias_1, Tensor norm_weight_2, Tensor norm_bias_2, Tensor ffn_weight_1, Tensor ffn_bias_1, Tensor \
              ffn_weight_2, Tensor ffn_bias_2, Tensor? mask=None, int? mask_type=None) -> Tensor",
             encoder_layer,
         )
         .doc("an encoder layer of a transformer: self-attention, then two linear layers around an activation")
-        .spelled("aten._transformer_encoder_layer_fwd.default torch._transformer_encoder_layer_fwd"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 

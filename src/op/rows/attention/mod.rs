@@ -23,9 +23,7 @@ pub fn rows() -> Vec<Op> {
 
 fn scaled_dot_products() -> Vec<Op> {
     vec![
-        Op::composite(
-            "scaled_dot_product_attention",
-            "scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., \
+        Op::composite("scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., \
              bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
             |b, c| attention(b, c, c.bool("enable_gqa")?).map(|(out, _)| out.into()),
         )
@@ -34,9 +32,7 @@ fn scaled_dot_products() -> Vec<Op> {
             "aten.scaled_dot_product_attention.default torch.nn.functional.scaled_dot_product_attention \
              torch._C._nn.scaled_dot_product_attention",
         ),
-        Op::composite(
-            "_scaled_dot_product_flash_attention_for_cpu",
-            "_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool \
+        Op::composite("_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool \
              is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor, Tensor)",
             |b, c| {
                 let (out, scores) = attention(b, c, false)?;
@@ -46,10 +42,8 @@ fn scaled_dot_products() -> Vec<Op> {
             },
         )
         .doc("attention with the logarithms of the softmax's denominators")
-        .spelled("aten._scaled_dot_product_flash_attention_for_cpu.default"),
-        Op::composite(
-            "_scaled_dot_product_attention_math",
-            "_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float \
+        .spelled("aten.@"),
+        Op::composite("_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float \
              dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> \
              (Tensor, Tensor)",
             |b, c| {
@@ -61,14 +55,12 @@ fn scaled_dot_products() -> Vec<Op> {
             },
         )
         .doc("attention with the softmax")
-        .spelled("aten._scaled_dot_product_attention_math.default"),
+        .spelled("aten.@"),
     ]
 }
 
 fn biased_attention() -> Op {
-    Op::composite(
-        "biased_attention",
-        "biased_attention(Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? mask, *, float scale, bool safe) -> \
+    Op::composite("biased_attention(Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor? mask, *, float scale, bool safe) -> \
          Tensor",
         biased,
     )

@@ -7,9 +7,7 @@ use crate::types::{DType, Dim, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "multi_head_attention_forward",
-            "multi_head_attention_forward(Tensor query, Tensor key, Tensor value, int embed_dim_to_check, int num_heads, Tensor? \
+        Op::composite("multi_head_attention_forward(Tensor query, Tensor key, Tensor value, int embed_dim_to_check, int num_heads, Tensor? \
              in_proj_weight, Tensor? in_proj_bias, Tensor? bias_k, Tensor? bias_v, bool add_zero_attn, float dropout_p, Tensor \
              out_proj_weight, Tensor? out_proj_bias, bool training=True, Tensor? key_padding_mask=None, bool need_weights=True, \
              Tensor? attn_mask=None, bool use_separate_proj_weight=False, Tensor? q_proj_weight=None, Tensor? k_proj_weight=None, \
@@ -18,11 +16,9 @@ pub fn rows() -> Vec<Op> {
             forward,
         )
         .doc("attention of several heads on sequences `[length, batch, embedding]`: the output, and the weights if wanted")
-        .spelled("torch.nn.functional.multi_head_attention_forward")
+        .spelled("torch.nn.functional.@")
         .effect(Effect::Random),
-        Op::composite(
-            "multihead_attention",
-            "multihead_attention(Tensor query, Tensor key, Tensor value, int num_heads, bool batch_first, bool add_zero_attn, \
+        Op::composite("multihead_attention(Tensor query, Tensor key, Tensor value, int num_heads, bool batch_first, bool add_zero_attn, \
              Tensor? in_proj_weight, Tensor? in_proj_bias, Tensor? bias_k, Tensor? bias_v, Tensor out_proj_weight, Tensor? \
              out_proj_bias, Tensor? q_proj_weight, Tensor? k_proj_weight, Tensor? v_proj_weight, Any key_padding_mask=None, Any \
              need_weights=None, Any attn_mask=None, Any average_attn_weights=None, Any is_causal=None, float dropout_p=0., bool \

@@ -16,9 +16,7 @@ pub fn rows() -> Vec<Op> {
 }
 
 fn encoder_layer() -> Op {
-    Op::composite(
-        "transformer_encoder_layer",
-        "transformer_encoder_layer(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool \
+    Op::composite("transformer_encoder_layer(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool \
          norm_first, float dropout, bool training, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, Tensor? \
          self_attn_out_bias, Tensor linear1, Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, Tensor \
          norm1, Tensor? norm1_bias, Tensor norm2, Tensor? norm2_bias, Tensor? src_mask=None, Tensor? \
@@ -41,9 +39,7 @@ fn encoder_layer() -> Op {
 }
 
 fn decoder_layer() -> Op {
-    Op::composite(
-        "transformer_decoder_layer",
-        "transformer_decoder_layer(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool \
+    Op::composite("transformer_decoder_layer(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool \
          batch_first, bool norm_first, float dropout, bool training, Tensor self_attn_in, Tensor? self_attn_in_bias, Tensor self_attn_out, \
          Tensor? self_attn_out_bias, Tensor cross_attn_in, Tensor? cross_attn_in_bias, Tensor cross_attn_out, \
          Tensor? cross_attn_out_bias, Tensor linear1, Tensor? linear1_bias, Tensor linear2, Tensor? linear2_bias, \
@@ -73,9 +69,7 @@ fn decoder_layer() -> Op {
 }
 
 fn encoder_stack() -> Op {
-    Op::composite(
-        "transformer_encoder",
-        "transformer_encoder(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool norm_first, \
+    Op::composite("transformer_encoder(Tensor src, int nhead, Any activation, float eps, bool batch_first, bool norm_first, \
          float dropout, bool training, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, Tensor? mask=None, \
          Tensor? src_key_padding_mask=None, Any is_causal=None) -> Tensor",
         |b, c| encoders(b, c).map(Val::Leaf),
@@ -93,9 +87,7 @@ fn encoder_stack() -> Op {
 }
 
 fn decoder_stack() -> Op {
-    Op::composite(
-        "transformer_decoder",
-        "transformer_decoder(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool batch_first, \
+    Op::composite("transformer_decoder(Tensor tgt, Tensor memory, int nhead, Any activation, float eps, bool batch_first, \
          bool norm_first, float dropout, bool training, Tensor?[] layers, Tensor? norm=None, Tensor? norm_bias=None, float? norm_eps=None, \
          Tensor? tgt_mask=None, Tensor? memory_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \
          memory_key_padding_mask=None, Any tgt_is_causal=None, Any memory_is_causal=None) -> Tensor",
@@ -114,9 +106,7 @@ fn decoder_stack() -> Op {
 }
 
 fn whole() -> Op {
-    Op::composite(
-        "transformer",
-        "transformer(Tensor src, Tensor tgt, int nhead, Any activation, float eps, bool batch_first, bool \
+    Op::composite("transformer(Tensor src, Tensor tgt, int nhead, Any activation, float eps, bool batch_first, bool \
          norm_first, float dropout, bool training, Tensor?[] encoder, Tensor encoder_norm, Tensor? encoder_norm_bias, Tensor?[] decoder, Tensor \
          decoder_norm, Tensor? decoder_norm_bias, Tensor? src_mask=None, Tensor? tgt_mask=None, Tensor? \
          memory_mask=None, Tensor? src_key_padding_mask=None, Tensor? tgt_key_padding_mask=None, Tensor? \

@@ -9,26 +9,22 @@ use crate::types::{Dim, TensorType, Type, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "im2col",
-            "im2col(Tensor self, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor",
+        Op::new("im2col(Tensor self, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] stride=1) -> Tensor",
             im2col_type,
             Meaning::Routine(im2col),
         )
         .doc("every sliding block as a column")
-        .spelled("aten.im2col.default torch._C._nn.im2col torch.nn.functional.unfold")
+        .spelled("aten.@ torch._C._nn.@ torch.nn.functional.unfold")
         .module(
             "Unfold(kernel_size, dilation=1, padding=0, stride=1) = im2col(input, kernel_size, dilation, padding, stride)",
         ),
-        Op::new(
-            "col2im",
-            "col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] \
+        Op::new("col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation=1, int[2] padding=0, int[2] \
              stride=1) -> Tensor",
             col2im_type,
             Meaning::Routine(col2im),
         )
         .doc("columns added up where their blocks are")
-        .spelled("aten.col2im.default torch._C._nn.col2im torch.nn.functional.fold")
+        .spelled("aten.@ torch._C._nn.@ torch.nn.functional.fold")
         .module(
             "Fold(output_size, kernel_size, dilation=1, padding=0, stride=1) = col2im(input, output_size, kernel_size, dilation, \
              padding, stride)",

@@ -21,14 +21,12 @@ pub fn rows() -> Vec<Op> {
 }
 
 fn general() -> Op {
-    contract_op!(
-        "convolution",
-        "convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
+    contract_op!("convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
          bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
         convolution
     )
     .doc("convolution, plain or transposed, over 1 to 3 dims")
-    .spelled("aten.convolution.default torch.convolution")
+    .spelled("aten.@ torch.@")
     .form(
         "aten._convolution.default",
         "_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, \
@@ -51,12 +49,10 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
          padding_mode='zeros')"
     );
     [
-        Op::composite(
-            text!("conv{N}d"),
-            text!(
+        Op::composite((text!("conv{N}d"), text!(
                 "conv{N}d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride={ones}, Any padding=0, \
                  SymInt[{N}] dilation={ones}, SymInt groups=1) -> Tensor"
-            ),
+            )),
             |b, c| conv(b, c, N),
         )
         .doc("convolution; padding in numbers, or 'valid', or 'same'")
@@ -68,12 +64,10 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
              @bias[out_channels] if bias, stride, padding, dilation, groups) when \
              padding_mode='zeros'"
         )),
-        Op::composite(
-            text!("conv{N}d_mode"),
-            text!(
+        Op::composite((text!("conv{N}d_mode"), text!(
                 "conv{N}d_mode(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride=[1], Any padding=0, \
                  SymInt[{N}] dilation=[1], SymInt groups=1, str padding_mode='zeros') -> Tensor"
-            ),
+            )),
             |b, c| conv_mode(b, c, N),
         )
         .doc("convolution of an input padded as `pad` does in the mode")
@@ -81,13 +75,11 @@ fn of_rank<const N: usize>(ones: &str, overload: &str) -> [Op; 3] {
             "{module} = conv{N}d_mode(input, @weight[out_channels, in_channels // groups, *kernel_size:{N}], \
              @bias[out_channels] if bias, stride, padding, dilation, groups, padding_mode)"
         )),
-        Op::composite(
-            text!("conv_transpose{N}d"),
-            text!(
+        Op::composite((text!("conv_transpose{N}d"), text!(
                 "conv_transpose{N}d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[{N}] stride=[1], \
                  SymInt[{N}] padding=[0], SymInt[{N}] output_padding=[0], SymInt groups=1, SymInt[{N}] dilation=[1]) \
                  -> Tensor"
-            ),
+            )),
             |b, c| conv_transpose(b, c, N),
         )
         .doc("transposed convolution: the gradient of a convolution with respect to its input")

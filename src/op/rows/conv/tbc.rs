@@ -8,7 +8,6 @@ use crate::types::Val;
 pub fn rows() -> Vec<Op> {
     vec![
         Op::composite(
-            "conv_tbc",
             "conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor",
             |b, c| {
                 let (x, w) = (c.leaf("self")?, c.leaf("weight")?);
@@ -28,6 +27,6 @@ pub fn rows() -> Vec<Op> {
             },
         )
         .doc("convolution of `[time, batch, in]` with a weight `[kernel, in, out]`")
-        .spelled("aten.conv_tbc.default torch.conv_tbc torch.nn.functional.conv_tbc"),
+        .spelled("aten.@ torch.@ torch.nn.functional.@"),
     ]
 }

@@ -4,7 +4,6 @@ mod nested;
 mod windows;
 
 use crate::op::pointwise::{creation, dtypes, not_implemented, number_of, pointwise, pointwise_by, pointwise_row};
-use crate::op::rows::spell::{one, one_};
 use crate::op::sharing::{always, of_numbers};
 use crate::op::{Call, DtypeRule as D, ExprText, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, ShapeRule};
 use crate::scalar::Number;
@@ -71,7 +70,6 @@ fn permuted_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
 fn constants() -> Vec<Op> {
     vec![
         creation(
-            "full",
             "full(SymInt[] size, Scalar fill_value, ScalarType? dtype=None) -> Tensor",
             D::GivenByValue,
             size,
@@ -79,9 +77,8 @@ fn constants() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("every element is the value; its kind decides the dtype unless one is given")
-        .spelled("aten.full.default torch.full"),
+        .spelled("aten.@ torch.@"),
         creation(
-            "zeros",
             "zeros(SymInt[] size, ScalarType? dtype=None) -> Tensor",
             D::Given,
             size,
@@ -89,9 +86,8 @@ fn constants() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("every element is 0")
-        .spelled("aten.zeros.default torch.zeros"),
+        .spelled("aten.@ torch.@"),
         creation(
-            "ones",
             "ones(SymInt[] size, ScalarType? dtype=None) -> Tensor",
             D::Given,
             size,
@@ -99,22 +95,20 @@ fn constants() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("every element is 1")
-        .spelled("aten.ones.default torch.ones"),
+        .spelled("aten.@ torch.@"),
         creation(
-            "empty",
             "empty(SymInt[] size, ScalarType? dtype=None) -> Tensor",
             D::Given,
             size,
             "0",
         )
         .doc("every element is 0 (torch leaves them undefined)")
-        .spelled("aten.empty.memory_format torch.empty")
+        .spelled("aten.@.memory_format torch.@")
         .form(
             "aten.empty_strided.default torch.empty_strided",
             "empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None) -> Tensor",
         ),
         Op::composite(
-            "empty_permuted",
             "empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None) -> Tensor",
             |b, c| {
                 permuted_size(&c.types())?;
@@ -122,7 +116,7 @@ fn constants() -> Vec<Op> {
             },
         )
         .doc("every element is 0; the order of the dims in memory means nothing here")
-        .spelled("aten.empty_permuted.default torch.empty_permuted"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 
@@ -130,29 +124,27 @@ fn constants() -> Vec<Op> {
 fn numbers() -> Vec<Op> {
     vec![
         creation(
-            "scalar_tensor",
             "scalar_tensor(Scalar s, ScalarType? dtype=None) -> Tensor",
             D::Given,
             |_| Ok(vec![]),
             "s",
         )
         .doc("a 0-d tensor of the number; f32 unless a dtype is given")
-        .spelled("aten.scalar_tensor.default torch.scalar_tensor"),
+        .spelled("aten.@ torch.@"),
         creation(
-            "tensor",
             "tensor(Scalar data, ScalarType? dtype=None) -> Tensor",
             D::GivenByValue,
             |_| Ok(vec![]),
             "data",
         )
         .doc("a 0-d tensor of the number; its kind decides the dtype unless one is given")
-        .spelled("torch.tensor torch.as_tensor"),
+        .spelled("torch.@ torch.as_tensor"),
         nested::row(),
     ]
 }
 
 fn likes() -> Vec<Op> {
-    let like = |name, schema, text| pointwise(name, schema, D::Given, text);
+    let like = |name, schema, text| pointwise((name, schema), D::Given, text);
     vec![
         like(
             "full_like",
@@ -160,37 +152,37 @@ fn likes() -> Vec<Op> {
             "fill_value",
         )
         .doc("the value, in self's shape and dtype")
-        .spelled("aten.full_like.default torch.full_like"),
+        .spelled("aten.@ torch.@"),
         like(
             "zeros_like",
             "zeros_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             "0",
         )
         .doc("0, in self's shape and dtype")
-        .spelled("aten.zeros_like.default torch.zeros_like"),
+        .spelled("aten.@ torch.@"),
         like(
             "ones_like",
             "ones_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             "1",
         )
         .doc("1, in self's shape and dtype")
-        .spelled("aten.ones_like.default torch.ones_like"),
+        .spelled("aten.@ torch.@"),
         like(
             "empty_like",
             "empty_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             "0",
         )
         .doc("0 (torch: undefined), in self's shape and dtype")
-        .spelled("aten.empty_like.default torch.empty_like"),
-        pointwise("fill", "fill(Tensor self, Tensor value) -> Tensor", D::First, "value")
+        .spelled("aten.@ torch.@"),
+        pointwise("fill(Tensor self, Tensor value) -> Tensor", D::First, "value")
             .doc("the value, in self's shape and dtype")
-            .spelled("aten.fill.Scalar aten.fill.Tensor torch.fill")
-            .inplace("aten.fill_.Scalar aten.fill_.Tensor torch.fill_ Tensor.fill_")
+            .spelled("aten.@.Scalar aten.@.Tensor torch.@")
+            .inplace("aten.@_.Scalar aten.@_.Tensor torch.@_ Tensor.@_")
             .shared_writes(of_numbers),
-        pointwise("zero", "zero(Tensor self) -> Tensor", D::First, "0")
+        pointwise("zero(Tensor self) -> Tensor", D::First, "0")
             .doc("0, in self's shape and dtype")
-            .spelled("aten.zero.default")
-            .inplace(one_!("zero"))
+            .spelled("aten.@")
+            .inplace("aten.@_ torch.@_ Tensor.@_")
             .shared_writes(always),
     ]
 }
@@ -198,7 +190,6 @@ fn likes() -> Vec<Op> {
 fn news() -> Vec<Op> {
     vec![
         creation(
-            "new_full",
             "new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
             size,
@@ -206,9 +197,8 @@ fn news() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("the value, in self's dtype")
-        .spelled("aten.new_full.default Tensor.new_full"),
+        .spelled("aten.@ Tensor.@"),
         creation(
-            "new_zeros",
             "new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
             size,
@@ -216,9 +206,8 @@ fn news() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("0, in self's dtype")
-        .spelled("aten.new_zeros.default Tensor.new_zeros"),
+        .spelled("aten.@ Tensor.@"),
         creation(
-            "new_ones",
             "new_ones(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
             size,
@@ -226,9 +215,8 @@ fn news() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("1, in self's dtype")
-        .spelled("aten.new_ones.default Tensor.new_ones"),
+        .spelled("aten.@ Tensor.@"),
         creation(
-            "new_empty",
             "new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
             size,
@@ -236,7 +224,7 @@ fn news() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("0 (torch: undefined), in self's dtype")
-        .spelled("aten.new_empty.default Tensor.new_empty")
+        .spelled("aten.@ Tensor.@")
         .form(
             "aten.new_empty_strided.default",
             "new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None) -> Tensor",
@@ -245,7 +233,7 @@ fn news() -> Vec<Op> {
 }
 
 fn ranges() -> Vec<Op> {
-    let by = |name, schema, dtypes, shape, text| pointwise_row(name, schema, dtypes, ShapeRule::By(shape), text);
+    let by = |name, schema, dtypes, shape, text| pointwise_row((name, schema), dtypes, ShapeRule::By(shape), text);
     vec![
         by(
             "arange",
@@ -259,7 +247,7 @@ fn ranges() -> Vec<Op> {
             }),
         )
         .doc("start, start + step, … below end; i64 if all are ints, else f32")
-        .spelled("aten.arange.start_step torch.arange")
+        .spelled("aten.@.start_step torch.@")
         .form(
             "aten.arange.start",
             "arange(Scalar start, Scalar end, *, ScalarType? dtype=None) -> Tensor",
@@ -277,7 +265,7 @@ fn ranges() -> Vec<Op> {
             ExprText::By(|c| steps_text(c, ["f64(start)", LINSPACE])),
         )
         .doc("`steps` numbers from start to end, equally far apart")
-        .spelled("aten.linspace.default torch.linspace"),
+        .spelled("aten.@ torch.@"),
         by(
             "logspace",
             "logspace(Scalar start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None) -> Tensor",
@@ -286,7 +274,7 @@ fn ranges() -> Vec<Op> {
             ExprText::By(|c| steps_text(c, ["base ** f64(start)", LOGSPACE])),
         )
         .doc("the base to the powers of linspace(start, end, steps)")
-        .spelled("aten.logspace.default torch.logspace"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 
@@ -366,51 +354,48 @@ fn arange_size(c: &Call<TensorType>) -> OpResult<Vec<Dim>> {
 
 fn matrices() -> Vec<Op> {
     let triangle = |name, schema, text: fn(&Call<TensorType>) -> OpResult<&'static str>| {
-        pointwise_by(name, schema, D::First, text)
+        pointwise_by((name, schema), D::First, text)
     };
     vec![
         creation(
-            "eye",
             "eye(SymInt n, SymInt? m=None, *, ScalarType? dtype=None) -> Tensor",
             D::Given,
             eye_size,
             "where(i0 == i1, 1, 0)",
         )
         .doc("1 on the diagonal, else 0")
-        .spelled("aten.eye.m torch.eye")
+        .spelled("aten.@.m torch.@")
         .form("aten.eye.default", "eye(SymInt n, *, ScalarType? dtype=None) -> Tensor"),
         triangle("tril", "tril(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
             matrix(c, "where(i0 <= i1 + diagonal, self, 0)")
         })
         .order(MemoryOrder::RowMajor)
         .doc("0 above a diagonal of the last two dims")
-        .spelled(one!("tril"))
-        .inplace("aten.tril_.default Tensor.tril_")
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_")
         .shared_writes(always),
         triangle("triu", "triu(Tensor self, SymInt diagonal=0) -> Tensor", |c| {
             matrix(c, "where(i0 >= i1 + diagonal, self, 0)")
         })
         .order(MemoryOrder::RowMajor)
         .doc("0 below a diagonal of the last two dims")
-        .spelled(one!("triu"))
-        .inplace("aten.triu_.default Tensor.triu_")
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_")
         .shared_writes(always),
         Op::new(
-            "tril_indices",
             "tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
             Meaning::Routine(indices),
         )
         .doc("rows and columns of the elements on and below a diagonal")
-        .spelled("aten.tril_indices.default torch.tril_indices"),
+        .spelled("aten.@ torch.@"),
         Op::new(
-            "triu_indices",
             "triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=None) -> Tensor",
             |c, _| indices_type(c),
             Meaning::Routine(indices),
         )
         .doc("rows and columns of the elements on and above a diagonal")
-        .spelled("aten.triu_indices.default torch.triu_indices"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 

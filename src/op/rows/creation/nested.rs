@@ -9,19 +9,15 @@ const DEEPEST: usize = 64;
 
 /// The row.
 pub fn row() -> Op {
-    Op::composite(
-        "tensor_of",
-        "tensor_of(Any data, ScalarType? dtype=None) -> Tensor",
-        |b, c| {
-            let (data, dtype) = (c.get("data"), c.opt_dtype("dtype"));
-            if let Val::Leaf(x) = data {
-                let copy = b.op(OpId::Clone, [x.into()])?;
-                return b.to_dtype(&copy, dtype.unwrap_or(x.dtype())).map(Val::Leaf);
-            }
-            let dtype = dtype.or(found(data, DEEPEST)).unwrap_or(DType::F32);
-            nested(b, c, data, dtype, DEEPEST).map(Val::Leaf)
-        },
-    )
+    Op::composite("tensor_of(Any data, ScalarType? dtype=None) -> Tensor", |b, c| {
+        let (data, dtype) = (c.get("data"), c.opt_dtype("dtype"));
+        if let Val::Leaf(x) = data {
+            let copy = b.op(OpId::Clone, [x.into()])?;
+            return b.to_dtype(&copy, dtype.unwrap_or(x.dtype())).map(Val::Leaf);
+        }
+        let dtype = dtype.or(found(data, DEEPEST)).unwrap_or(DType::F32);
+        nested(b, c, data, dtype, DEEPEST).map(Val::Leaf)
+    })
     .doc("a tensor of the numbers in nested lists; their kinds decide the dtype unless one is given")
     .spelled("torch.tensor torch.as_tensor")
 }

@@ -12,21 +12,19 @@ pub fn rows() -> Vec<Op> {
     v.extend(others());
     v.push(
         Op::composite(
-            "fft_fftfreq",
             "fft_fftfreq(int n, float d=1., *, ScalarType? dtype=None) -> Tensor",
             |b, c| frequencies(b, c, false),
         )
         .doc("the frequencies of a discrete Fourier transform of n samples")
-        .spelled("aten.fft_fftfreq.default torch.fft.fftfreq"),
+        .spelled("aten.@ torch.fft.fftfreq"),
     );
     v.push(
         Op::composite(
-            "fft_rfftfreq",
             "fft_rfftfreq(int n, float d=1., *, ScalarType? dtype=None) -> Tensor",
             |b, c| frequencies(b, c, true),
         )
         .doc("the frequencies of a discrete Fourier transform of n real samples that are not negative")
-        .spelled("aten.fft_rfftfreq.default torch.fft.rfftfreq"),
+        .spelled("aten.@ torch.fft.rfftfreq"),
     );
     v
 }
@@ -34,9 +32,7 @@ pub fn rows() -> Vec<Op> {
 /// A window's row: its own parameters after `periodic`, each with an overload that lacks those after it.
 macro_rules! window {
     ($n:literal, $more:literal, $doc:literal, $f:expr, $($overload:literal => $given:literal),*) => {
-        Op::composite(
-            concat!($n, "_window"),
-            concat!($n, "_window(int window_length, bool periodic=True", $more, ", *, ScalarType? dtype=None) -> Tensor"),
+        Op::composite((concat!($n, "_window"), concat!($n, "_window(int window_length, bool periodic=True", $more, ", *, ScalarType? dtype=None) -> Tensor")),
             $f,
         )
         .doc($doc)
@@ -125,7 +121,6 @@ fn windows() -> Vec<Op> {
 fn others() -> Vec<Op> {
     vec![
         Op::composite(
-            "vander",
             "vander(Tensor x, int? N=None, bool increasing=False) -> Tensor",
             |b, c| {
                 let x = c.leaf("x")?;
@@ -145,36 +140,28 @@ fn others() -> Vec<Op> {
             },
         )
         .doc("the powers of every element of a vector as columns, the highest first")
-        .spelled("aten.vander.default torch.vander"),
-        Op::composite(
-            "lu",
-            "lu(Tensor A, bool pivot=True, bool get_infos=False) -> Any",
-            |b, c| {
-                let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
-                let wanted = if c.bool("get_infos")? { 3 } else { 2 };
-                Ok(Val::Tuple(v[..wanted].iter().map(Val::from).collect()))
-            },
-        )
+        .spelled("aten.@ torch.@"),
+        Op::composite("lu(Tensor A, bool pivot=True, bool get_infos=False) -> Any", |b, c| {
+            let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
+            let wanted = if c.bool("get_infos")? { 3 } else { 2 };
+            Ok(Val::Tuple(v[..wanted].iter().map(Val::from).collect()))
+        })
         .doc("linalg_lu_factor, with the places of pivots that are 0 if wanted")
-        .spelled("torch.lu torch.functional.lu Tensor.lu"),
-        Op::composite(
-            "unravel_index",
-            "unravel_index(Tensor indices, Any shape) -> Tensor[]",
-            |b, c| {
-                let sizes = c.dims("shape")?;
-                let mut out = vec![];
-                let mut rest = c.leaf("indices")?.clone();
-                for n in sizes.iter().rev() {
-                    let n = Val::Int(n.clone());
-                    out.push(b.binary(OpId::Remainder, &rest, n.clone())?);
-                    rest = b.binary(OpId::FloorDivide, &rest, n)?;
-                }
-                out.reverse();
-                Ok(Val::Tuple(list_val(&out).items().unwrap_or_default().to_vec()))
-            },
-        )
+        .spelled("torch.@ torch.functional.@ Tensor.@"),
+        Op::composite("unravel_index(Tensor indices, Any shape) -> Tensor[]", |b, c| {
+            let sizes = c.dims("shape")?;
+            let mut out = vec![];
+            let mut rest = c.leaf("indices")?.clone();
+            for n in sizes.iter().rev() {
+                let n = Val::Int(n.clone());
+                out.push(b.binary(OpId::Remainder, &rest, n.clone())?);
+                rest = b.binary(OpId::FloorDivide, &rest, n)?;
+            }
+            out.reverse();
+            Ok(Val::Tuple(list_val(&out).items().unwrap_or_default().to_vec()))
+        })
         .doc("places in row-major order as one index per dim")
-        .spelled("torch.unravel_index torch.functional.unravel_index"),
+        .spelled("torch.@ torch.functional.@"),
     ]
 }
 

@@ -19,7 +19,6 @@ pub fn rows() -> Vec<Op> {
 fn found() -> Vec<Op> {
     vec![
         Op::new(
-            "nonzero",
             "nonzero(Tensor self) -> Tensor",
             |c, _| {
                 let rank = c.shaped("self")?.1.len();
@@ -32,21 +31,16 @@ fn found() -> Vec<Op> {
         )
         .order(MemoryOrder::Columns)
         .doc("the indices of the elements that are not zero, as rows")
-        .spelled(
-            "aten.nonzero.default aten.argwhere.default torch.argwhere Tensor.argwhere torch.nonzero Tensor.nonzero",
-        ),
-        Op::composite(
-            "nonzero_tuple",
-            "nonzero_tuple(Tensor self, *, bool as_tuple) -> Any",
-            |b, c| match c.bool("as_tuple")? {
+        .spelled("aten.@ aten.argwhere.default torch.argwhere Tensor.argwhere torch.@ Tensor.@"),
+        Op::composite("nonzero_tuple(Tensor self, *, bool as_tuple) -> Any", |b, c| {
+            match c.bool("as_tuple")? {
                 true => b.call(OpId::WhereNonzero, vec![c.get("self").clone()]),
                 false => b.call(OpId::Nonzero, vec![c.get("self").clone()]),
-            },
-        )
+            }
+        })
         .doc("nonzero, as rows or as one tensor per dim")
         .spelled("torch.nonzero Tensor.nonzero"),
         Op::new(
-            "nonzero_static",
             "nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor",
             |c, _| {
                 let rank = c.shaped("self")?.1.len();
@@ -58,16 +52,12 @@ fn found() -> Vec<Op> {
             Meaning::Routine(nonzero_static),
         )
         .doc("the first `size` rows of nonzero, filled up with a value")
-        .spelled("aten.nonzero_static.default torch.nonzero_static Tensor.nonzero_static"),
-        Op::composite(
-            "where_nonzero",
-            "where_nonzero(Tensor condition) -> Tensor[]",
-            |b, c| {
-                let x = b.unary(OpId::Atleast1d, c.leaf("condition")?)?;
-                let rows = b.unary(OpId::Nonzero, &x)?;
-                b.call(OpId::Unbind, vec![rows.into(), Val::int(1)])
-            },
-        )
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("where_nonzero(Tensor condition) -> Tensor[]", |b, c| {
+            let x = b.unary(OpId::Atleast1d, c.leaf("condition")?)?;
+            let rows = b.unary(OpId::Nonzero, &x)?;
+            b.call(OpId::Unbind, vec![rows.into(), Val::int(1)])
+        })
         .doc("the indices of the elements that are not zero, one tensor per dim")
         .spelled("aten.where.default aten.nonzero_numpy.default torch.where"),
     ]
@@ -75,25 +65,20 @@ fn found() -> Vec<Op> {
 
 fn masked() -> Vec<Op> {
     vec![
-        Op::composite(
-            "masked_select",
-            "masked_select(Tensor self, Tensor mask) -> Tensor",
-            |b, c| {
-                let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
-                if mask.dtype() != DType::B8 {
-                    return Err(OpError::dtype("masked_select: expected BoolTensor for mask"));
-                }
-                let shape = Sizes::default().broadcast(x.shape()?, mask.shape()?)?;
-                let (x, mask) = (b.expand(x, &shape)?, b.expand(mask, &shape)?);
-                let (x, mask) = (b.unary(OpId::Ravel, &x)?, b.unary(OpId::Ravel, &mask)?);
-                b.op(OpId::Index, [x.into(), Val::List(vec![mask.into()])])
-                    .map(Val::Leaf)
-            },
-        )
+        Op::composite("masked_select(Tensor self, Tensor mask) -> Tensor", |b, c| {
+            let (x, mask) = (c.leaf("self")?, c.leaf("mask")?);
+            if mask.dtype() != DType::B8 {
+                return Err(OpError::dtype("masked_select: expected BoolTensor for mask"));
+            }
+            let shape = Sizes::default().broadcast(x.shape()?, mask.shape()?)?;
+            let (x, mask) = (b.expand(x, &shape)?, b.expand(mask, &shape)?);
+            let (x, mask) = (b.unary(OpId::Ravel, &x)?, b.unary(OpId::Ravel, &mask)?);
+            b.op(OpId::Index, [x.into(), Val::List(vec![mask.into()])])
+                .map(Val::Leaf)
+        })
         .doc("the elements where the mask is true, as a vector")
-        .spelled("aten.masked_select.default torch.masked_select Tensor.masked_select"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "masked_scatter",
             "masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor",
             |c, s| {
                 let (d, x) = c.shaped("self")?;
@@ -114,18 +99,17 @@ fn masked() -> Vec<Op> {
             Meaning::Routine(masked_scatter),
         )
         .doc("a copy with the elements of source written in order where the mask is true")
-        .spelled("aten.masked_scatter.default torch.masked_scatter Tensor.masked_scatter")
-        .inplace("aten.masked_scatter_.default Tensor.masked_scatter_"),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
     ]
 }
 
 fn counted() -> Vec<Op> {
     vec![
-        Op::composite("one_hot", "one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot)
+        Op::composite("one_hot(Tensor self, int num_classes=-1) -> Tensor", one_hot)
             .doc("a vector with one 1 for every class index")
-            .spelled("aten.one_hot.default torch.nn.functional.one_hot torch._C._nn.one_hot"),
+            .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@"),
         Op::new(
-            "histc",
             "histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor",
             |c, _| {
                 let x = c.leaf("self")?;
@@ -144,9 +128,8 @@ fn counted() -> Vec<Op> {
             Meaning::Routine(histc),
         )
         .doc("how many elements fall into each of `bins` equal intervals")
-        .spelled("aten.histc.default torch.histc Tensor.histc"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "bincount",
             "bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor",
             |c, _| {
                 let (d, x) = c.shaped("self")?;
@@ -165,15 +148,13 @@ fn counted() -> Vec<Op> {
             Meaning::Routine(bincount),
         )
         .doc("how often each integer occurs, or the sum of its weights")
-        .spelled("aten.bincount.default torch.bincount Tensor.bincount"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
 fn different() -> Vec<Op> {
     vec![
-        Op::new(
-            "unique",
-            "_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, \
+        Op::new("unique(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, \
              Tensor)",
             |c, _| {
                 let x = c.leaf("self")?;
@@ -192,20 +173,16 @@ fn different() -> Vec<Op> {
         )
         .doc("the different elements in order, where each element is among them, and how often each occurs")
         .spelled("aten._unique2.default"),
-        Op::composite(
-            "unique_as_asked",
-            "unique(Tensor input, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
+        Op::composite("unique_as_asked(Tensor input, bool sorted=True, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
             unique_as_asked,
         )
         .doc("the different elements, with what else is asked for")
         .spelled("torch.unique torch.functional.unique Tensor.unique"),
-        Op::composite(
-            "isin",
-            "isin(Any elements, Any test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
+        Op::composite("isin(Any elements, Any test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
             isin,
         )
         .doc("whether each element is among others")
-        .spelled("aten.isin.Tensor_Tensor aten.isin.Tensor_Scalar aten.isin.Scalar_Tensor torch.isin"),
+        .spelled("aten.@.Tensor_Tensor aten.@.Tensor_Scalar aten.@.Scalar_Tensor torch.@"),
     ]
 }
 
@@ -325,7 +302,6 @@ fn one_hot(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 /// `one_hot` whose number of classes is the largest index plus one.
 fn by_max() -> Op {
     Op::new(
-        "one_hot_by_max",
         "one_hot_by_max(Tensor self) -> Tensor",
         |c, _| {
             let mut shape = c.shaped("self")?.1.to_vec();

@@ -8,21 +8,16 @@ use crate::types::{DType, Dim, TensorType, Type, Val, promote_types};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "embedding_bag",
-            "embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
+        Op::new("embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
              sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int? padding_idx=None) -> (Tensor, \
              Tensor, Tensor, Tensor)",
             bag_type,
             Meaning::Routine(bags),
         )
         .doc("for every bag of indices the sum (mode 0), mean (1) or maximum (2) of the rows of weight")
-        .spelled(
-            "aten.embedding_bag.default aten.embedding_bag.padding_idx torch.embedding_bag",
+        .spelled("aten.@ aten.@.padding_idx torch.@",
         ),
-        Op::composite(
-            "_embedding_bag",
-            "_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
+        Op::composite("_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool \
              sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, \
              Tensor, Tensor, Tensor)",
             |b, c| {
@@ -38,16 +33,12 @@ pub fn rows() -> Vec<Op> {
             "aten._embedding_bag.default aten._embedding_bag_forward_only.default torch._embedding_bag \
              torch._embedding_bag_forward_only",
         ),
-        Op::composite(
-            "embedding_bag_byte_unpack",
-            "embedding_bag_byte_unpack(Tensor weight) -> Tensor",
+        Op::composite("embedding_bag_byte_unpack(Tensor weight) -> Tensor",
             byte_unpack,
         )
         .doc("rows of bytes, each followed by its f32 scale and offset, as f32")
-        .spelled("quantized.embedding_bag_byte_unpack.default"),
-        Op::composite(
-            "embedding_bag_mode",
-            "embedding_bag_mode(Tensor input, Tensor weight, Tensor? offsets=None, float? max_norm=None, float norm_type=2.0, bool \
+        .spelled("quantized.@.default"),
+        Op::composite("embedding_bag_mode(Tensor input, Tensor weight, Tensor? offsets=None, float? max_norm=None, float norm_type=2.0, bool \
              scale_grad_by_freq=False, str mode='mean', bool sparse=False, Tensor? per_sample_weights=None, bool \
              include_last_offset=False, int? padding_idx=None) -> Tensor",
             by_mode,

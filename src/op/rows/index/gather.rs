@@ -10,36 +10,32 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 pub fn rows() -> Vec<Op> {
     vec![
         Op::new(
-            "gather",
             "gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
             gather_type,
             Meaning::Routine(gather),
         )
         .doc("for every place of index, the element with that index along dim")
-        .spelled("aten.gather.default torch.gather Tensor.gather"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite(
-            "take_along_dim",
             "take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor",
             take_along_dim,
         )
         .doc("gather with the other dims broadcast; without dim, of all elements in a row")
-        .spelled("aten.take_along_dim.default torch.take_along_dim Tensor.take_along_dim"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "index_select",
             "index_select(Tensor self, int dim, Tensor index) -> Tensor",
             index_select_type,
             Meaning::Routine(index_select),
         )
         .doc("the slices along dim that index names")
-        .spelled("aten.index_select.default torch.index_select Tensor.index_select"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "take",
             "take(Tensor self, Tensor index) -> Tensor",
             take_type,
             Meaning::Routine(take),
         )
         .doc("the elements at places in row-major order")
-        .spelled("aten.take.default torch.take Tensor.take"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         embedding(),
         functional_embedding(),
     ]
@@ -47,7 +43,6 @@ pub fn rows() -> Vec<Op> {
 
 fn embedding() -> Op {
     Op::new(
-        "embedding",
         "embedding(Tensor weight, Tensor indices, SymInt? padding_idx=-1, bool scale_grad_by_freq=False, bool \
          sparse=False) -> Tensor",
         embedding_type,
@@ -62,7 +57,7 @@ fn embedding() -> Op {
         }),
     )
     .doc("the rows of weight that indices names")
-    .spelled("aten.embedding.default torch.embedding")
+    .spelled("aten.@ torch.@")
     .module(
         "Embedding(num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, \
          scale_grad_by_freq=False, sparse=False) = embedding(@weight[num_embeddings, embedding_dim], input, \
@@ -72,9 +67,7 @@ fn embedding() -> Op {
 
 /// `torch.nn.functional.embedding`, whose arguments stand in another order.
 fn functional_embedding() -> Op {
-    Op::composite(
-        "embedding_of",
-        "embedding_of(Tensor input, Tensor weight, int? padding_idx=None, float? max_norm=None, float norm_type=2.0, bool \
+    Op::composite("embedding_of(Tensor input, Tensor weight, int? padding_idx=None, float? max_norm=None, float norm_type=2.0, bool \
          scale_grad_by_freq=False, bool sparse=False) -> Tensor",
         |b, c| {
             if !c.is_none("max_norm") {

@@ -31,24 +31,25 @@ pub fn rows() -> Vec<Op> {
 
 fn by_tensors() -> Vec<Op> {
     vec![
-        Op::new("index", "index(Tensor self, Tensor?[] indices) -> Tensor", index_type, Meaning::Routine(index))
-            .doc("x[i, j, …] with index tensors, masks, and None for dims taken whole")
-            .spelled(
-                "aten.index.Tensor aten._unsafe_index.Tensor aten.index.Tensor_hacked_twin \
-                 aten._unsafe_index.Tensor_hacked_twin",
-            ),
         Op::new(
-            "index_put",
+            "index(Tensor self, Tensor?[] indices) -> Tensor",
+            index_type,
+            Meaning::Routine(index),
+        )
+        .doc("x[i, j, …] with index tensors, masks, and None for dims taken whole")
+        .spelled(
+            "aten.index.Tensor aten._unsafe_index.Tensor aten.index.Tensor_hacked_twin \
+                 aten._unsafe_index.Tensor_hacked_twin",
+        ),
+        Op::new(
             "index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
             index_put_type,
             Meaning::Routine(index_put),
         )
         .order(MemoryOrder::First)
         .doc("a copy with x[i, j, …] = values, or += values")
-        .spelled(
-            "aten.index_put.default aten._unsafe_index_put.default aten.index_put.hacked_twin torch.index_put Tensor.index_put",
-        )
-        .inplace("aten.index_put_.default aten.index_put_.hacked_twin Tensor.index_put_ torch.index_put_")
+        .spelled("aten.@ aten._unsafe_index_put.default aten.@.hacked_twin torch.@ Tensor.@")
+        .inplace("aten.@_ aten.@_.hacked_twin Tensor.@_ torch.@_")
         .shared_writes(|c, _| c.get("accumulate").as_int() == Some(0)),
     ]
 }

@@ -91,49 +91,40 @@ pub fn rows() -> Vec<Op> {
 
 fn scatters() -> Vec<Op> {
     vec![
-        Op::new(
-            "scatter",
-            "scatter(Tensor self, int dim, Tensor index, Tensor src, *, str? reduce=None) -> Tensor",
+        Op::new("scatter(Tensor self, int dim, Tensor index, Tensor src, *, str? reduce=None) -> Tensor",
             scatter_type,
             Meaning::Routine(|c| scatter(c, reduce_of(c)?)),
         )
         .doc("a copy with the elements of src written where index says along dim")
-        .spelled("aten.scatter.src aten.scatter.reduce torch.scatter Tensor.scatter")
-        .inplace("aten.scatter_.src aten.scatter_.reduce Tensor.scatter_"),
-        Op::new(
-            "scatter_value",
-            "scatter_value(Tensor self, int dim, Tensor index, Scalar value, *, str? reduce=None) -> Tensor",
+        .spelled("aten.@.src aten.@.reduce torch.@ Tensor.@")
+        .inplace("aten.@_.src aten.@_.reduce Tensor.@_"),
+        Op::new("scatter_value(Tensor self, int dim, Tensor index, Scalar value, *, str? reduce=None) -> Tensor",
             scatter_type,
             Meaning::Routine(|c| scatter(c, reduce_of(c)?)),
         )
         .doc("a copy with a number written where index says along dim")
         .spelled("aten.scatter.value aten.scatter.value_reduce torch.scatter Tensor.scatter")
         .inplace("aten.scatter_.value aten.scatter_.value_reduce Tensor.scatter_"),
-        Op::new(
-            "scatter_add",
-            "scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
+        Op::new("scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor",
             scatter_type,
             Meaning::Routine(|c| scatter(c, Reduce::Sum)),
         )
         .doc("a copy with the elements of src added where index says along dim")
-        .spelled("aten.scatter_add.default torch.scatter_add Tensor.scatter_add")
-        .inplace("aten.scatter_add_.default Tensor.scatter_add_"),
-        Op::new(
-            "scatter_reduce",
-            "scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
+        Op::new("scatter_reduce(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
             scatter_type,
             Meaning::Routine(scatter_reduce),
         )
         .doc("a copy with the elements of src combined into it where index says along dim")
-        .spelled("aten.scatter_reduce.two torch.scatter_reduce Tensor.scatter_reduce")
-        .inplace("aten.scatter_reduce_.two Tensor.scatter_reduce_"),
+        .spelled("aten.@.two torch.@ Tensor.@")
+        .inplace("aten.@_.two Tensor.@_"),
     ]
 }
 
 fn by_index() -> Vec<Op> {
     vec![
         Op::new(
-            "index_add",
             "index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
             index_source_type,
             Meaning::Routine(|c| {
@@ -142,19 +133,17 @@ fn by_index() -> Vec<Op> {
             }),
         )
         .doc("a copy with the slices of source added to those that index names along dim")
-        .spelled("aten.index_add.default torch.index_add Tensor.index_add")
-        .inplace("aten.index_add_.default Tensor.index_add_"),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
         Op::new(
-            "index_copy",
             "index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor",
             index_source_type,
             Meaning::Routine(|c| index_write(c, Reduce::Replace, &|v, _| v)),
         )
         .doc("a copy with the slices that index names along dim replaced by those of source")
-        .spelled("aten.index_copy.default torch.index_copy Tensor.index_copy")
-        .inplace("aten.index_copy_.default Tensor.index_copy_"),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
         Op::new(
-            "index_fill",
             "index_fill(Tensor self, int dim, Tensor index, Any value) -> Tensor",
             |c, _| {
                 wrap_dim(c.int("dim")?, c.shaped("self")?.1.len())?;
@@ -164,14 +153,14 @@ fn by_index() -> Vec<Op> {
         )
         .order(MemoryOrder::First)
         .doc("a copy with the slices that index names along dim filled with a number")
-        .spelled("aten.index_fill.int_Scalar aten.index_fill.int_Tensor torch.index_fill Tensor.index_fill")
-        .inplace("aten.index_fill_.int_Scalar aten.index_fill_.int_Tensor Tensor.index_fill_")
+        .spelled("aten.@.int_Scalar aten.@.int_Tensor torch.@ Tensor.@")
+        .inplace("aten.@_.int_Scalar aten.@_.int_Tensor Tensor.@_")
         .shared_writes(always),
     ]
 }
 
 fn through_views() -> Vec<Op> {
-    let op = |name, schema, rule, routine| Op::new(name, schema, rule, Meaning::Routine(routine));
+    let op = |name, schema, rule, routine| Op::new((name, schema), rule, Meaning::Routine(routine));
     vec![
         op(
             "slice_scatter",
@@ -181,7 +170,7 @@ fn through_views() -> Vec<Op> {
         )
         .scatters_to(OpId::Slice)
         .doc("a copy with src written to a slice")
-        .spelled("aten.slice_scatter.default torch.slice_scatter Tensor.slice_scatter"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         op(
             "select_scatter",
             "select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor",
@@ -190,7 +179,7 @@ fn through_views() -> Vec<Op> {
         )
         .scatters_to(OpId::Select)
         .doc("a copy with src written to one index of a dim")
-        .spelled("aten.select_scatter.default torch.select_scatter Tensor.select_scatter"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         op(
             "diagonal_scatter",
             "diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor",
@@ -199,7 +188,7 @@ fn through_views() -> Vec<Op> {
         )
         .scatters_to(OpId::Diagonal)
         .doc("a copy with src written to a diagonal")
-        .spelled("aten.diagonal_scatter.default torch.diagonal_scatter Tensor.diagonal_scatter"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         op(
             "as_strided_scatter",
             "as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
@@ -209,10 +198,8 @@ fn through_views() -> Vec<Op> {
         .memory(MemoryUse::Window)
         .scatters_to(OpId::AsStrided)
         .doc("a copy with src written to its memory through sizes and strides")
-        .spelled("aten.as_strided_scatter.default torch.as_strided_scatter Tensor.as_strided_scatter"),
-        Op::composite(
-            "strided_scatter",
-            "strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
             |b, c| {
                 let x = c.leaf("self")?;
                 let window = Window::of(&c.types())?;

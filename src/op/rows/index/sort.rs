@@ -14,48 +14,44 @@ pub fn rows() -> Vec<Op> {
 fn orders() -> Vec<Op> {
     vec![
         Op::new(
-            "sort",
             "sort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> (Tensor, Tensor)",
             |c, _| both(c, None),
             Meaning::Routine(|c| sorted(c, c.bool("descending")?)),
         )
         .order(MemoryOrder::First)
         .doc("the elements in order along a dim, and where they were; NaN is the greatest; equal ones keep their order")
-        .spelled("aten.sort.default aten.sort.stable torch.sort Tensor.sort"),
+        .spelled("aten.@ aten.@.stable torch.@ Tensor.@"),
         Op::composite(
-            "argsort",
             "argsort(Tensor self, int dim=-1, bool descending=False, *, bool? stable=None) -> Tensor",
             |b, c| nth(b, OpId::Sort, c.args.clone(), 1),
         )
         .order(MemoryOrder::First)
         .doc("where the elements in order are along a dim")
-        .spelled("aten.argsort.default aten.argsort.stable torch.argsort Tensor.argsort")
+        .spelled("aten.@ aten.@.stable torch.@ Tensor.@")
         .form(
             "torch.argsort Tensor.argsort",
             "argsort(Tensor self, int dim=-1, bool descending=False, bool? stable=None) -> Tensor",
         ),
-        Op::composite("msort", "msort(Tensor self) -> Tensor", |b, c| {
+        Op::composite("msort(Tensor self) -> Tensor", |b, c| {
             nth(b, OpId::Sort, vec![c.get("self").clone(), Val::int(0)], 0)
         })
         .order(MemoryOrder::First)
         .doc("the elements in order along the first dim")
-        .spelled("aten.msort.default torch.msort Tensor.msort"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "topk",
             "topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor, Tensor)",
             topk_type,
             Meaning::Routine(topk),
         )
         .doc("the k largest or smallest elements along a dim, and where they are")
-        .spelled("aten.topk.default torch.topk Tensor.topk"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "kthvalue",
             "kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
             kth_type,
             Meaning::Routine(kthvalue),
         )
         .doc("the k-th smallest element along a dim, and where it is")
-        .spelled("aten.kthvalue.default torch.kthvalue Tensor.kthvalue"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -227,7 +223,6 @@ fn kthvalue(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn searches() -> Vec<Op> {
     vec![
         Op::new(
-            "searchsorted",
             "searchsorted(Tensor sorted_sequence, Any self, *, bool out_int32=False, bool right=False, str? side=None, \
              Tensor? sorter=None) -> Tensor",
             search_type,
@@ -241,9 +236,8 @@ fn searches() -> Vec<Op> {
             }),
         )
         .doc("where each value would stand in an ordered row")
-        .spelled("aten.searchsorted.Tensor aten.searchsorted.Scalar torch.searchsorted"),
+        .spelled("aten.@.Tensor aten.@.Scalar torch.@"),
         Op::new(
-            "bucketize",
             "bucketize(Any self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
             |c, _| {
                 let b = c.shaped("boundaries")?.1;
@@ -265,7 +259,7 @@ fn searches() -> Vec<Op> {
             }),
         )
         .doc("which interval between boundaries each value is in")
-        .spelled("aten.bucketize.Tensor aten.bucketize.Scalar torch.bucketize"),
+        .spelled("aten.@.Tensor aten.@.Scalar torch.@"),
     ]
 }
 

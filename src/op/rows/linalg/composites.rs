@@ -17,7 +17,6 @@ pub fn rows() -> Vec<Op> {
 fn pseudo_inverses() -> Vec<Op> {
     vec![
         Op::composite(
-            "linalg_pinv",
             "linalg_pinv(Tensor self, *, Any atol=None, Any rtol=None, bool hermitian=False) -> Tensor",
             |b, c| pinv(b, c, c.get("atol"), c.get("rtol")),
         )
@@ -31,8 +30,7 @@ fn pseudo_inverses() -> Vec<Op> {
             "linalg_pinv(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",
         ),
         Op::composite(
-            "linalg_pinv_rcond",
-            "linalg_pinv(Tensor self, Any rcond=1e-15, bool hermitian=False) -> Tensor",
+            "linalg_pinv_rcond(Tensor self, Any rcond=1e-15, bool hermitian=False) -> Tensor",
             |b, c| pinv(b, c, &Val::Float(0.0), c.get("rcond")),
         )
         .doc("the pseudo-inverse: singular values up to rcond times the greatest count as 0")
@@ -54,7 +52,6 @@ fn pseudo_inverses() -> Vec<Op> {
 fn ranks() -> Vec<Op> {
     vec![
         Op::composite(
-            "linalg_matrix_rank",
             "linalg_matrix_rank(Tensor input, *, Any atol=None, Any rtol=None, bool hermitian=False) -> Tensor",
             |b, c| rank(b, c, c.get("atol"), c.get("rtol")),
         )
@@ -68,8 +65,7 @@ fn ranks() -> Vec<Op> {
             "linalg_matrix_rank(Tensor input, *, float? atol=None, float? rtol=None, bool hermitian=False) -> Tensor",
         ),
         Op::composite(
-            "linalg_matrix_rank_above",
-            "linalg_matrix_rank(Tensor input, Any tol, bool hermitian=False) -> Tensor",
+            "linalg_matrix_rank_above(Tensor input, Any tol, bool hermitian=False) -> Tensor",
             |b, c| rank(b, c, c.get("tol"), &Val::Float(0.0)),
         )
         .doc("how many singular values are above tol")
@@ -81,7 +77,7 @@ fn ranks() -> Vec<Op> {
             "aten.linalg_matrix_rank.tol_tensor torch.linalg.matrix_rank",
             "linalg_matrix_rank(Tensor input, Tensor tol, bool hermitian=False) -> Tensor",
         ),
-        Op::composite("linalg_cond", "linalg_cond(Tensor self, Any p=None) -> Tensor", cond)
+        Op::composite("linalg_cond(Tensor self, Any p=None) -> Tensor", cond)
             .doc("the norm of a matrix times that of its inverse")
             .spelled("torch.linalg.cond")
             .form(
@@ -94,52 +90,41 @@ fn ranks() -> Vec<Op> {
 
 fn tensors() -> Vec<Op> {
     vec![
+        Op::composite("linalg_tensorinv(Tensor self, int ind=2) -> Tensor", tensorinv)
+            .doc("the inverse of a tensor as a map from its last dims to its first `ind`")
+            .spelled("aten.@ torch.linalg.tensorinv"),
         Op::composite(
-            "linalg_tensorinv",
-            "linalg_tensorinv(Tensor self, int ind=2) -> Tensor",
-            tensorinv,
-        )
-        .doc("the inverse of a tensor as a map from its last dims to its first `ind`")
-        .spelled("aten.linalg_tensorinv.default torch.linalg.tensorinv"),
-        Op::composite(
-            "linalg_tensorsolve",
             "linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor",
             tensorsolve,
         )
         .doc("X with tensordot(self, X, X.ndim) = other")
-        .spelled("aten.linalg_tensorsolve.default torch.linalg.tensorsolve"),
-        Op::composite(
-            "linalg_vander",
-            "linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor",
-            |b, c| {
-                let x = c.leaf("x")?;
-                let columns = match (c.is_none("N"), x.shape()?.last()) {
-                    (false, _) => c.dims("N")?[0].clone(),
-                    (true, Some(n)) => n.clone(),
-                    (true, None) => {
-                        return Err(OpError::shape("Dimension specified as -1 but tensor has no dimensions"));
-                    }
-                };
-                if columns.as_const().is_some_and(|n| n <= 1) {
-                    return Err(OpError::arg(
-                        "N",
-                        format!("linalg.vander: N must be greater than 1. Got {columns}."),
-                    ));
+        .spelled("aten.@ torch.linalg.tensorsolve"),
+        Op::composite("linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor", |b, c| {
+            let x = c.leaf("x")?;
+            let columns = match (c.is_none("N"), x.shape()?.last()) {
+                (false, _) => c.dims("N")?[0].clone(),
+                (true, Some(n)) => n.clone(),
+                (true, None) => {
+                    return Err(OpError::shape("Dimension specified as -1 but tensor has no dimensions"));
                 }
-                let x = b.unary(OpId::Atleast1d, x)?;
-                powers(b, &x, &columns).map(Val::Leaf)
-            },
-        )
+            };
+            if columns.as_const().is_some_and(|n| n <= 1) {
+                return Err(OpError::arg(
+                    "N",
+                    format!("linalg.vander: N must be greater than 1. Got {columns}."),
+                ));
+            }
+            let x = b.unary(OpId::Atleast1d, x)?;
+            powers(b, &x, &columns).map(Val::Leaf)
+        })
         .doc("the powers of every element from 0 to N - 1, along a new last dim")
-        .spelled("aten.linalg_vander.default torch.linalg.vander"),
+        .spelled("aten.@ torch.linalg.vander"),
     ]
 }
 
 fn old_forms() -> Vec<Op> {
     vec![
-        Op::composite(
-            "triangular_solve",
-            "triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor, \
+        Op::composite("triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False) -> (Tensor, \
              Tensor)",
             |b, c| {
                 let (rhs, a) = (c.leaf("self")?, c.leaf("A")?);
@@ -159,17 +144,15 @@ fn old_forms() -> Vec<Op> {
             },
         )
         .doc("X with A X = self where A is triangular, and a copy of A")
-        .spelled("aten.triangular_solve.default torch.triangular_solve Tensor.triangular_solve"),
-        Op::composite("_linalg_det", "_linalg_det(Tensor A) -> (Tensor, Tensor, Tensor)", |b, c| {
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("_linalg_det(Tensor A) -> (Tensor, Tensor, Tensor)", |b, c| {
             let d = b.op(OpId::LinalgDet, [c.get("A").clone()])?;
             let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
             Ok(Val::Tuple([&d, &v[0], &v[1]].map(Val::from).to_vec()))
         })
         .doc("the determinant, and the factors of LU")
-        .spelled("aten._linalg_det.default"),
-        Op::composite(
-            "_linalg_slogdet",
-            "_linalg_slogdet(Tensor A) -> (Tensor, Tensor, Tensor, Tensor)",
+        .spelled("aten.@"),
+        Op::composite("_linalg_slogdet(Tensor A) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| {
                 let d = b.many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
                 let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone()])?;
@@ -177,8 +160,8 @@ fn old_forms() -> Vec<Op> {
             },
         )
         .doc("the determinant's sign and the logarithm of its magnitude, and the factors of LU")
-        .spelled("aten._linalg_slogdet.default"),
-        Op::composite("nuclear_norm", "nuclear_norm(Tensor self, int[2]? dim=None, bool keepdim=False) -> Tensor", |b, c| {
+        .spelled("aten.@"),
+        Op::composite("nuclear_norm(Tensor self, int[2]? dim=None, bool keepdim=False) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
             let dims = match c.opt_ints("dim")? {
                 Some(d) => d,
@@ -188,7 +171,7 @@ fn old_forms() -> Vec<Op> {
             b.call(OpId::LinalgMatrixNorm, vec![x.into(), Val::str("nuc"), ints_val(&dims), c.get("keepdim").clone()])
         })
         .doc("the sum of the singular values")
-        .spelled("aten.nuclear_norm.dim torch.nuclear_norm")
+        .spelled("aten.@.dim torch.@")
         .form("aten.nuclear_norm.default torch.nuclear_norm", "nuclear_norm(Tensor self, bool keepdim=False) -> Tensor"),
     ]
 }

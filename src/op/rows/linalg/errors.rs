@@ -9,7 +9,6 @@ use crate::types::{DType, Dim, Val};
 pub fn rows() -> Vec<Op> {
     vec![
         Op::new(
-            "_linalg_check_errors",
             "_linalg_check_errors(Tensor info, str api_name, *, bool is_matrix) -> ()",
             |c, _| match c.leaf("info")?.dtype {
                 DType::I32 => Ok(Val::None),
@@ -18,7 +17,7 @@ pub fn rows() -> Vec<Op> {
             Meaning::Routine(check),
         )
         .doc("raises the error of the function named if a factorization failed")
-        .spelled("aten._linalg_check_errors.default torch._linalg_check_errors")
+        .spelled("aten.@ torch.@")
         .effect(Effect::External),
     ]
 }

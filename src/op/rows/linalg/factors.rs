@@ -19,21 +19,17 @@ pub fn rows() -> Vec<Op> {
 
 fn lu_rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "linalg_lu_factor_ex",
-            "linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor, Tensor, Tensor)",
+        Op::new("linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor, Tensor, Tensor)",
             |c, _| lu_type(c),
             Meaning::Routine(lu_factor),
         )
         .doc("L below the diagonal and U from it on, the rows swapped, and 0 or the place of the first pivot that is 0")
-        .spelled("aten.linalg_lu_factor_ex.default torch.linalg.lu_factor_ex")
+        .spelled("aten.@ torch.linalg.lu_factor_ex")
         .form(
             "aten._lu_with_info.default torch._lu_with_info",
             "_lu_with_info(Tensor A, bool pivot=True, bool check_errors=True) -> (Tensor, Tensor, Tensor)",
         ),
-        Op::composite(
-            "linalg_lu_factor",
-            "linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor, Tensor)",
+        Op::composite("linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor, Tensor)",
             |b, c| {
                 let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
                 checked(b, "torch.linalg.lu_factor", &v[2], c.leaf("A")?)?;
@@ -41,34 +37,28 @@ fn lu_rows() -> Vec<Op> {
             },
         )
         .doc("L below the diagonal and U from it on, and the rows swapped")
-        .spelled("aten.linalg_lu_factor.default torch.linalg.lu_factor"),
-        Op::composite(
-            "linalg_lu",
-            "linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor, Tensor, Tensor)",
+        .spelled("aten.@ torch.linalg.lu_factor"),
+        Op::composite("linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor, Tensor, Tensor)",
             |b, c| {
                 let v = b.many(OpId::LinalgLuFactorEx, [c.get("A").clone(), c.get("pivot").clone()])?;
                 b.call(OpId::LuUnpack, vec![(&v[0]).into(), (&v[1]).into()])
             },
         )
         .doc("P, L and U with P L U = A")
-        .spelled("aten.linalg_lu.default torch.linalg.lu"),
-        Op::new(
-            "lu_unpack",
-            "lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor, Tensor, \
+        .spelled("aten.@ torch.linalg.lu"),
+        Op::new("lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor, Tensor, \
              Tensor)",
             |c, _| unpack_type(c),
             Meaning::Routine(unpack),
         )
         .doc("P, L and U of lu_factor's results; what is not asked for is empty")
-        .spelled("aten.lu_unpack.default torch.lu_unpack"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 
 fn lu_solutions() -> Vec<Op> {
     vec![
-        Op::new(
-            "linalg_lu_solve",
-            "linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor",
+        Op::new("linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor",
             |c, s| {
                 let (d, lu) = square(c, "LU")?;
                 same_dtype(c, "B", d)?;
@@ -77,41 +67,33 @@ fn lu_solutions() -> Vec<Op> {
             Meaning::Routine(lu_solve),
         )
         .doc("X with A X = B, or with X A = B, or with A transposed, from A's factors")
-        .spelled("aten.linalg_lu_solve.default torch.linalg.lu_solve"),
-        Op::composite(
-            "lu_solve",
-            "lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor",
+        .spelled("aten.@ torch.linalg.lu_solve"),
+        Op::composite("lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor",
             |b, c| {
                 b.call(OpId::LinalgLuSolve, vec![c.get("LU_data").clone(), c.get("LU_pivots").clone(), c.get("self").clone()])
             },
         )
         .doc("X with A X = self from A's factors")
-        .spelled("aten.lu_solve.default torch.lu_solve Tensor.lu_solve"),
-        Op::composite(
-            "_linalg_solve_ex",
-            "_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor, Tensor, Tensor)",
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor, Tensor, Tensor)",
             solve_ex,
         )
         .doc("X with A X = B, or with X A = B, A's factors, and 0 or the place of the first pivot that is 0")
-        .spelled("aten._linalg_solve_ex.default"),
-        Op::composite(
-            "linalg_solve_ex",
-            "linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor)",
+        .spelled("aten.@"),
+        Op::composite("linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor, Tensor)",
             |b, c| {
                 let v = b.many(OpId::_LinalgSolveEx, c.args.clone())?;
                 Ok(Val::Tuple(vec![(&v[0]).into(), (&v[3]).into()]))
             },
         )
         .doc("X with A X = B, or with X A = B, and 0 or the place of the first pivot that is 0")
-        .spelled("aten.linalg_solve_ex.default torch.linalg.solve_ex"),
+        .spelled("aten.@ torch.linalg.solve_ex"),
     ]
 }
 
 fn qr_rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "geqrf",
-            "geqrf(Tensor self) -> (Tensor, Tensor)",
+        Op::new("geqrf(Tensor self) -> (Tensor, Tensor)",
             |c, _| {
                 let (d, shape) = matrices(c, "self")?;
                 let tau = with_least(shape)?;
@@ -120,10 +102,8 @@ fn qr_rows() -> Vec<Op> {
             Meaning::Routine(geqrf),
         )
         .doc("R from the diagonal on, Householder's vectors below it, and their factors")
-        .spelled("aten.geqrf.default torch.geqrf Tensor.geqrf"),
-        Op::new(
-            "ormqr",
-            "ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::new("ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor",
             |c, _| {
                 let (d, x) = matrices(c, "self")?;
                 let (_, out) = matrices(c, "input3")?;
@@ -136,21 +116,17 @@ fn qr_rows() -> Vec<Op> {
             Meaning::Routine(ormqr),
         )
         .doc("the product of geqrf's Q, or of its transpose, with input3")
-        .spelled("aten.ormqr.default torch.ormqr Tensor.ormqr"),
-        Op::composite(
-            "linalg_householder_product",
-            "linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
             householder_product,
         )
         .doc("the first columns of geqrf's Q")
-        .spelled("aten.linalg_householder_product.default torch.linalg.householder_product")
+        .spelled("aten.@ torch.linalg.householder_product")
         .form(
             "aten.orgqr.default torch.orgqr Tensor.orgqr",
             "orgqr(Tensor input, Tensor tau) -> Tensor",
         ),
-        Op::composite(
-            "linalg_qr",
-            "linalg_qr(Tensor A, str mode='reduced') -> (Tensor, Tensor)",
+        Op::composite("linalg_qr(Tensor A, str mode='reduced') -> (Tensor, Tensor)",
             |b, c| {
                 let mode = c.str("mode")?.to_string();
                 if !["reduced", "complete", "r"].contains(&&*mode) {
@@ -162,20 +138,18 @@ fn qr_rows() -> Vec<Op> {
             },
         )
         .doc("Q with orthonormal columns and R, upper triangular, with Q R = A")
-        .spelled("aten.linalg_qr.default torch.linalg.qr"),
-        Op::composite("qr", "qr(Tensor self, bool some=True) -> (Tensor, Tensor)", |b, c| {
+        .spelled("aten.@ torch.linalg.qr"),
+        Op::composite("qr(Tensor self, bool some=True) -> (Tensor, Tensor)", |b, c| {
             qr(b, c.leaf("self")?, if c.bool("some")? { "reduced" } else { "complete" })
         })
         .doc("linalg_qr, reduced or complete")
-        .spelled("torch.qr Tensor.qr"),
+        .spelled("torch.@ Tensor.@"),
     ]
 }
 
 fn ldl_rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "linalg_ldl_factor_ex",
-            "linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor, Tensor, Tensor)",
+        Op::new("linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor, Tensor, Tensor)",
             |c, _| {
                 let (d, shape) = square(c, "self")?;
                 Ok(factors_type(d, shape, shape[..shape.len() - 1].to_vec()))
@@ -183,10 +157,8 @@ fn ldl_rows() -> Vec<Op> {
             Meaning::Routine(ldl_factor),
         )
         .doc("L and D of a symmetric matrix by Bunch and Kaufman, the rows swapped, and 0 or the place of the first 0 in D")
-        .spelled("aten.linalg_ldl_factor_ex.default torch.linalg.ldl_factor_ex"),
-        Op::composite(
-            "linalg_ldl_factor",
-            "linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor, Tensor)",
+        .spelled("aten.@ torch.linalg.ldl_factor_ex"),
+        Op::composite("linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor, Tensor)",
             |b, c| {
                 let v = b.many(OpId::LinalgLdlFactorEx, [c.get("self").clone(), c.get("hermitian").clone()])?;
                 checked(b, "torch.linalg.ldl_factor", &v[2], c.leaf("self")?)?;
@@ -194,10 +166,8 @@ fn ldl_rows() -> Vec<Op> {
             },
         )
         .doc("L and D of a symmetric matrix by Bunch and Kaufman, and the rows swapped")
-        .spelled("aten.linalg_ldl_factor.default torch.linalg.ldl_factor"),
-        Op::new(
-            "linalg_ldl_solve",
-            "linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
+        .spelled("aten.@ torch.linalg.ldl_factor"),
+        Op::new("linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor",
             |c, s| {
                 let (d, ld) = square(c, "LD")?;
                 let (_, b) = matrices(c, "B")?;
@@ -216,7 +186,7 @@ fn ldl_rows() -> Vec<Op> {
             }),
         )
         .doc("X with A X = B from A's factors")
-        .spelled("aten.linalg_ldl_solve.default torch.linalg.ldl_solve"),
+        .spelled("aten.@ torch.linalg.ldl_solve"),
     ]
 }
 

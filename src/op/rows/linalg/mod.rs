@@ -37,94 +37,80 @@ pub fn rows() -> Vec<Op> {
 
 fn inverses() -> Vec<Op> {
     vec![
-        Op::new(
-            "linalg_inv_ex",
-            "linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor, Tensor)",
+        Op::new("linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor, Tensor)",
             |c, _| with_info(c),
             Meaning::Routine(inverse),
         )
         .doc("the inverse, and 0 or the place of the pivot that is 0")
-        .spelled("aten.linalg_inv_ex.default torch.linalg.inv_ex"),
-        Op::composite("linalg_inv", "linalg_inv(Tensor A) -> Tensor", |b, c| {
+        .spelled("aten.@ torch.linalg.inv_ex"),
+        Op::composite("linalg_inv(Tensor A) -> Tensor", |b, c| {
             checked_inverse(b, "linalg.inv", c.leaf("A")?).map(Val::Leaf)
         })
         .doc("the inverse")
-        .spelled("aten.linalg_inv.default aten.inverse.default torch.linalg.inv torch.inverse Tensor.inverse"),
-        Op::new(
-            "linalg_solve",
-            "linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor",
+        .spelled("aten.@ aten.inverse.default torch.linalg.inv torch.inverse Tensor.inverse"),
+        Op::new("linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor",
             solve_type,
             Meaning::Routine(solve),
         )
         .doc("X with A X = B, or with X A = B")
-        .spelled("aten.linalg_solve.default torch.linalg.solve"),
-        Op::new(
-            "linalg_solve_triangular",
-            "linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
+        .spelled("aten.@ torch.linalg.solve"),
+        Op::new("linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
             triangular_type,
             Meaning::Routine(triangular),
         )
         .doc("X with A X = B, or with X A = B, where A is triangular")
-        .spelled("aten.linalg_solve_triangular.default torch.linalg.solve_triangular"),
+        .spelled("aten.@ torch.linalg.solve_triangular"),
     ]
 }
 
 fn determinants() -> Vec<Op> {
     vec![
         Op::new(
-            "linalg_det",
             "linalg_det(Tensor A) -> Tensor",
             scalar_type,
             Meaning::Routine(determinant),
         )
         .doc("the determinant")
-        .spelled("aten.linalg_det.default aten.det.default torch.linalg.det torch.det Tensor.det"),
+        .spelled("aten.@ aten.det.default torch.linalg.det torch.det Tensor.det"),
         Op::new(
-            "linalg_slogdet",
             "linalg_slogdet(Tensor A) -> (Tensor, Tensor)",
             |c, s| scalar_type(c, s).map(|t| Val::Tuple(vec![t.clone(), t])),
             Meaning::Routine(slogdet),
         )
         .doc("the determinant's sign and the logarithm of its magnitude")
-        .spelled("aten.linalg_slogdet.default aten.slogdet.default torch.linalg.slogdet torch.slogdet Tensor.slogdet"),
-        Op::composite("logdet", "logdet(Tensor A) -> Tensor", |b, c| {
+        .spelled("aten.@ aten.slogdet.default torch.linalg.slogdet torch.slogdet Tensor.slogdet"),
+        Op::composite("logdet(Tensor A) -> Tensor", |b, c| {
             let v = b.many(OpId::LinalgSlogdet, [c.get("A").clone()])?;
             let negative = b.binary(OpId::Lt, &v[0], Val::int(0))?;
             b.op(OpId::Where, [negative.into(), Val::Float(f64::NAN), (&v[1]).into()])
                 .map(Val::Leaf)
         })
         .doc("the logarithm of the determinant")
-        .spelled("aten.logdet.default torch.logdet Tensor.logdet"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
 fn factors() -> Vec<Op> {
     vec![
         Op::new(
-            "linalg_cholesky_ex",
             "linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor, Tensor)",
             |c, _| with_info(c),
             Meaning::Routine(cholesky),
         )
         .doc("the triangular L with L L^T = self, and 0 or the order of the minor that is not positive")
-        .spelled("aten.linalg_cholesky_ex.default torch.linalg.cholesky_ex"),
-        Op::composite(
-            "linalg_cholesky",
-            "linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor",
-            |b, c| {
-                let v = b.many(OpId::LinalgCholeskyEx, c.args.clone())?;
-                checked(b, "linalg.cholesky", &v[1], c.leaf("self")?)?;
-                Ok((&v[0]).into())
-            },
-        )
+        .spelled("aten.@ torch.linalg.cholesky_ex"),
+        Op::composite("linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor", |b, c| {
+            let v = b.many(OpId::LinalgCholeskyEx, c.args.clone())?;
+            checked(b, "linalg.cholesky", &v[1], c.leaf("self")?)?;
+            Ok((&v[0]).into())
+        })
         .doc("the triangular L with L L^T = self")
-        .spelled("aten.linalg_cholesky.default torch.linalg.cholesky")
+        .spelled("aten.@ torch.linalg.cholesky")
         .form(
             "aten.cholesky.default torch.cholesky Tensor.cholesky",
             "cholesky(Tensor self, bool upper=False) -> Tensor",
         ),
         Op::composite(
-            "cholesky_solve",
             "cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor",
             |b, c| {
                 let (rhs, l) = (c.leaf("self")?, c.leaf("input2")?);
@@ -143,30 +129,25 @@ fn factors() -> Vec<Op> {
             },
         )
         .doc("X with L L^T X = self")
-        .spelled("aten.cholesky_solve.default torch.cholesky_solve Tensor.cholesky_solve"),
-        Op::composite(
-            "cholesky_inverse",
-            "cholesky_inverse(Tensor self, bool upper=False) -> Tensor",
-            |b, c| {
-                let l = c.leaf("self")?;
-                check_diagonal(b, l)?;
-                let n = l.shape()?.last().cloned().unwrap_or(Dim::Const(0));
-                let eye = b.op(OpId::Eye, [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
-                let eye = b.expand(&eye, l.shape()?)?;
-                b.op(OpId::CholeskySolve, [eye.into(), l.into(), c.get("upper").clone()])
-                    .map(Val::Leaf)
-            },
-        )
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("cholesky_inverse(Tensor self, bool upper=False) -> Tensor", |b, c| {
+            let l = c.leaf("self")?;
+            check_diagonal(b, l)?;
+            let n = l.shape()?.last().cloned().unwrap_or(Dim::Const(0));
+            let eye = b.op(OpId::Eye, [Val::Int(n.clone()), Val::Int(n), Val::DType(l.dtype())])?;
+            let eye = b.expand(&eye, l.shape()?)?;
+            b.op(OpId::CholeskySolve, [eye.into(), l.into(), c.get("upper").clone()])
+                .map(Val::Leaf)
+        })
         .doc("the inverse of L L^T")
-        .spelled("aten.cholesky_inverse.default torch.cholesky_inverse Tensor.cholesky_inverse"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "linalg_svdvals",
             "linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor",
             singular_type,
             Meaning::Routine(singular_values),
         )
         .doc("the singular values, the largest first")
-        .spelled("aten.linalg_svdvals.default torch.linalg.svdvals"),
+        .spelled("aten.@ torch.linalg.svdvals"),
     ]
 }
 

@@ -53,9 +53,7 @@ fn norm_spec(c: &Call<TensorType>) -> OpResult<Spec> {
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        reduce!(
-            "linalg_vector_norm",
-            "linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
+        reduce!("linalg_vector_norm(Tensor self, Any ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? \
              dtype=None) -> Tensor",
             norm_spec
         )
@@ -82,16 +80,12 @@ pub fn rows() -> Vec<Op> {
             "aten.norm.ScalarOpt_dtype",
             "norm(Tensor self, Scalar? ord, *, ScalarType dtype) -> Tensor",
         ),
-        Op::composite(
-            "norm",
-            "norm(Tensor self, Any p='fro', Any dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+        Op::composite("norm(Tensor self, Any p='fro', Any dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             norm,
         )
         .doc("the p-norm of all elements or over dims; `nuc` is the norm of matrices")
-        .spelled("torch.norm torch.functional.norm Tensor.norm"),
-        Op::composite(
-            "linalg_norm",
-            "linalg_norm(Tensor self, Any ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+        .spelled("torch.@ torch.functional.@ Tensor.@"),
+        Op::composite("linalg_norm(Tensor self, Any ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             linalg_norm,
         )
         .doc("the norm of vectors, of matrices (two dims and an ord), or of all elements")
@@ -105,14 +99,12 @@ pub fn rows() -> Vec<Op> {
             "aten.linalg_norm.ord_str",
             "linalg_norm(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
         ),
-        Op::composite(
-            "linalg_matrix_norm",
-            "linalg_matrix_norm(Tensor self, Any ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) \
+        Op::composite("linalg_matrix_norm(Tensor self, Any ord='fro', int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) \
              -> Tensor",
             matrix_norm,
         )
         .doc("a norm of matrices: fro, nuc, inf, -inf, 1, -1, 2 or -2")
-        .spelled("aten.linalg_matrix_norm.str_ord torch.linalg.matrix_norm")
+        .spelled("aten.@.str_ord torch.linalg.matrix_norm")
         .form(
             "aten.linalg_matrix_norm.default",
             "linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], bool keepdim=False, *, ScalarType? dtype=None) -> \

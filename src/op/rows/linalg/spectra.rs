@@ -21,7 +21,6 @@ pub fn rows() -> Vec<Op> {
 fn eigenvalues() -> Vec<Op> {
     vec![
         Op::new(
-            "linalg_eigh",
             "linalg_eigh(Tensor self, str UPLO='L') -> (Tensor, Tensor)",
             |c, _| {
                 let (d, shape) = square(c, "self")?;
@@ -34,19 +33,14 @@ fn eigenvalues() -> Vec<Op> {
             Meaning::Routine(eigh),
         )
         .doc("the eigenvalues of symmetric matrices in ascending order, and eigenvectors as columns")
-        .spelled("aten.linalg_eigh.default torch.linalg.eigh"),
-        Op::composite(
-            "linalg_eigvalsh",
-            "linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor",
-            |b, c| {
-                let mut v = b.many(OpId::LinalgEigh, c.args.clone())?;
-                Ok(v.swap_remove(0).into())
-            },
-        )
+        .spelled("aten.@ torch.linalg.eigh"),
+        Op::composite("linalg_eigvalsh(Tensor self, str UPLO='L') -> Tensor", |b, c| {
+            let mut v = b.many(OpId::LinalgEigh, c.args.clone())?;
+            Ok(v.swap_remove(0).into())
+        })
         .doc("the eigenvalues of symmetric matrices in ascending order")
-        .spelled("aten.linalg_eigvalsh.default torch.linalg.eigvalsh"),
+        .spelled("aten.@ torch.linalg.eigvalsh"),
         Op::composite(
-            "_linalg_eigh",
             "_linalg_eigh(Tensor A, str UPLO='L', bool compute_v=True) -> (Tensor, Tensor)",
             |b, c| {
                 let v = b.many(OpId::LinalgEigh, c.args[..2].to_vec())?;
@@ -58,35 +52,27 @@ fn eigenvalues() -> Vec<Op> {
             },
         )
         .doc("the eigenvalues of symmetric matrices, with the eigenvectors if they are wanted")
-        .spelled("aten._linalg_eigh.default"),
-        Op::composite(
-            "linalg_matrix_sqrth",
-            "linalg_matrix_sqrth(Tensor self) -> Tensor",
-            |b, c| {
-                let v = b.many(OpId::LinalgEigh, [c.get("self").clone()])?;
-                let roots = b.op(OpId::Clamp, [(&v[0]).into(), Val::int(0)])?;
-                let roots = b.unary(OpId::Sqrt, &roots)?;
-                scaled_product(b, &v[1], &roots, &v[1]).map(Val::Leaf)
-            },
-        )
+        .spelled("aten.@"),
+        Op::composite("linalg_matrix_sqrth(Tensor self) -> Tensor", |b, c| {
+            let v = b.many(OpId::LinalgEigh, [c.get("self").clone()])?;
+            let roots = b.op(OpId::Clamp, [(&v[0]).into(), Val::int(0)])?;
+            let roots = b.unary(OpId::Sqrt, &roots)?;
+            scaled_product(b, &v[1], &roots, &v[1]).map(Val::Leaf)
+        })
         .doc("the square root of positive definite matrices; negative eigenvalues count as 0")
-        .spelled("aten.linalg_matrix_sqrth.default torch.linalg.matrix_sqrth"),
+        .spelled("aten.@ torch.linalg.matrix_sqrth"),
     ]
 }
 
 fn singular_values() -> Vec<Op> {
     vec![
-        Op::new(
-            "linalg_svd",
-            "linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
+        Op::new("linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
             |c, _| svd_type(c),
             Meaning::Routine(svd),
         )
         .doc("U, the singular values, the largest first, and V transposed, with A = U S V^T")
-        .spelled("aten.linalg_svd.default torch.linalg.svd"),
-        Op::composite(
-            "_linalg_svd",
-            "_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
+        .spelled("aten.@ torch.linalg.svd"),
+        Op::composite("_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> (Tensor, Tensor, Tensor)",
             |b, c| {
                 if c.bool("compute_uv")? {
                     return b.call(OpId::LinalgSvd, vec![c.get("A").clone(), c.get("full_matrices").clone()]);
@@ -97,15 +83,13 @@ fn singular_values() -> Vec<Op> {
             },
         )
         .doc("the singular values, with their vectors if they are wanted")
-        .spelled("aten._linalg_svd.default"),
-        Op::composite(
-            "svd",
-            "svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor, Tensor, Tensor)",
+        .spelled("aten.@"),
+        Op::composite("svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor, Tensor, Tensor)",
             old_svd,
         )
         .doc("U, the singular values and V; zeros for U and V if they are not wanted")
-        .spelled("aten.svd.default torch.svd Tensor.svd"),
-        Op::composite("linalg_polar", "linalg_polar(Tensor A) -> (Tensor, Tensor)", |b, c| {
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("linalg_polar(Tensor A) -> (Tensor, Tensor)", |b, c| {
             let a = c.leaf("A")?;
             if let [.., m, n] = a.shape()?
                 && m.sub(n).as_const().is_some_and(|d| d < 0)
@@ -121,15 +105,13 @@ fn singular_values() -> Vec<Op> {
             Ok(Val::Tuple(vec![unitary.into(), rest.into()]))
         })
         .doc("a matrix with orthonormal columns and a positive semidefinite one whose product is A")
-        .spelled("aten.linalg_polar.default torch.linalg.polar"),
+        .spelled("aten.@ torch.linalg.polar"),
     ]
 }
 
 fn functions() -> Vec<Op> {
     vec![
-        Op::new(
-            "linalg_matrix_exp",
-            "linalg_matrix_exp(Tensor self) -> Tensor",
+        Op::new("linalg_matrix_exp(Tensor self) -> Tensor",
             |c, _| exponential_type(c),
             Meaning::Routine(|c| {
                 let x = c.leaf("self")?;
@@ -142,14 +124,12 @@ fn functions() -> Vec<Op> {
             "aten.linalg_matrix_exp.default aten.matrix_exp.default torch.matrix_exp torch.linalg.matrix_exp \
              Tensor.matrix_exp",
         ),
-        Op::new(
-            "linalg_lstsq",
-            "linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) -> (Tensor, Tensor, Tensor, Tensor)",
+        Op::new("linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) -> (Tensor, Tensor, Tensor, Tensor)",
             lstsq_type,
             Meaning::Routine(lstsq),
         )
         .doc("X of least |A X - B|, the least itself if it is greater, with the squares of what is left, ranks and singular values")
-        .spelled("aten.linalg_lstsq.default torch.linalg.lstsq"),
+        .spelled("aten.@ torch.linalg.lstsq"),
     ]
 }
 

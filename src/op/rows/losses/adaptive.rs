@@ -7,9 +7,7 @@ use crate::types::{Dim, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "adaptive_log_softmax_with_loss",
-            "adaptive_log_softmax_with_loss(Tensor input, Tensor target, int[] cutoffs, Tensor head, Tensor? head_bias, Tensor[] \
+        Op::composite("adaptive_log_softmax_with_loss(Tensor input, Tensor target, int[] cutoffs, Tensor head, Tensor? head_bias, Tensor[] \
              tails) -> (Tensor, Tensor)",
             with_loss,
         )

@@ -8,9 +8,7 @@ use crate::types::{DType, Dim, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "nll_loss_nd",
-            "nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100) -> Tensor",
+        Op::composite("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100) -> Tensor",
             |b, c| {
                 let (x, target) = (c.leaf("self")?.clone(), c.leaf("target")?.clone());
                 nll_loss(b, c, &x, &target)
@@ -30,9 +28,7 @@ pub fn rows() -> Vec<Op> {
             "NLLLoss(weight=None, size_average=None, ignore_index=-100, reduce=None, reduction='mean') = nll_loss_nd($0:input, \
              $1:target, @weight?, reduction, ignore_index)",
         ),
-        Op::composite(
-            "nll_loss_forward",
-            "nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor, Tensor)",
+        Op::composite("nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) -> (Tensor, Tensor)",
             |b, c| {
                 let (x, target) = (c.leaf("self")?, c.leaf("target")?);
                 // A single item has a target of no dims.
@@ -48,10 +44,8 @@ pub fn rows() -> Vec<Op> {
             },
         )
         .doc("nll_loss_nd, and the sum of the weights")
-        .spelled("aten.nll_loss_forward.default aten.nll_loss2d_forward.default"),
-        Op::composite(
-            "cross_entropy_loss",
-            "cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100, float \
+        .spelled("aten.@ aten.nll_loss2d_forward.default"),
+        Op::composite("cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, Any reduction=1, SymInt ignore_index=-100, float \
              label_smoothing=0.0) -> Tensor",
             cross_entropy,
         )

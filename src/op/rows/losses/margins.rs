@@ -78,9 +78,7 @@ fn embeddings() -> Vec<Op> {
             "TripletMarginLoss(margin=1.0, p=2.0, eps=1e-06, swap=False, size_average=None, reduce=None, reduction='mean') = \
              triplet_margin_loss($0:anchor, $1:positive, $2:negative, margin, p, eps, swap, reduction)",
         ),
-        Op::composite(
-            "triplet_margin_with_distance_loss",
-            "triplet_margin_with_distance_loss(Tensor anchor, Tensor positive, Tensor negative, *, Any distance_function=None, \
+        Op::composite("triplet_margin_with_distance_loss(Tensor anchor, Tensor positive, Tensor negative, *, Any distance_function=None, \
              float margin=1.0, bool swap=False, str reduction='mean') -> Tensor",
             |b, c| {
                 if !c.is_none("distance_function") {
@@ -94,7 +92,7 @@ fn embeddings() -> Vec<Op> {
             },
         )
         .doc("triplet_margin_loss with the distance of pairwise_distance")
-        .spelled("torch.nn.functional.triplet_margin_with_distance_loss")
+        .spelled("torch.nn.functional.@")
         .module(
             "TripletMarginWithDistanceLoss(*, distance_function=None, margin=1.0, swap=False, reduction='mean') = \
              triplet_margin_with_distance_loss($0:anchor, $1:positive, $2:negative, distance_function=distance_function, \
@@ -121,9 +119,7 @@ fn embeddings() -> Vec<Op> {
 
 fn classes() -> Vec<Op> {
     vec![
-        Op::composite(
-            "multi_margin_loss",
-            "multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, Any reduction=1) -> \
+        Op::composite("multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, Any reduction=1) -> \
              Tensor",
             multi_margin,
         )
@@ -142,14 +138,12 @@ fn classes() -> Vec<Op> {
             "MultiMarginLoss(p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction='mean') = \
              multi_margin_loss($0:input, $1:target, p, margin, @weight?, reduction)",
         ),
-        Op::composite(
-            "multilabel_soft_margin_loss",
-            "multilabel_soft_margin_loss(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, Any reduce=None, \
+        Op::composite("multilabel_soft_margin_loss(Tensor self, Tensor target, Tensor? weight=None, Any size_average=None, Any reduce=None, \
              str reduction='mean') -> Tensor",
             multilabel_soft_margin,
         )
         .doc("binary_cross_entropy_with_logits, the mean over the last dim first")
-        .spelled("torch.nn.functional.multilabel_soft_margin_loss")
+        .spelled("torch.nn.functional.@")
         .module(
             "MultiLabelSoftMarginLoss(weight=None, size_average=None, reduce=None, reduction='mean') = \
              multilabel_soft_margin_loss($0:input, $1:target, @weight?, reduction=reduction)",

@@ -30,8 +30,10 @@ pub fn rows() -> Vec<Op> {
 macro_rules! loss {
     ($n:literal, $before:literal, $after:literal, $functional:literal, $f:path, $doc:literal) => {
         Op::composite(
-            $n,
-            concat!($n, "(", $before, ", Any reduction=1", $after, ") -> Tensor"),
+            (
+                $n,
+                concat!($n, "(", $before, ", Any reduction=1", $after, ") -> Tensor"),
+            ),
             $f,
         )
         .doc($doc)
@@ -86,25 +88,19 @@ fn distances() -> Vec<Op> {
             "half squared differences up to delta, linear beyond"
         )
         .module("HuberLoss(reduction='mean', delta=1.0) = huber_loss($0:input, $1:target, reduction, delta)"),
-        Op::composite(
-            "weighted_mse_loss",
-            "mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
+        Op::composite("weighted_mse_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
             |b, c| loss_by_weight(b, c, OpId::MseLoss, true),
         )
         .doc("squared differences times weights; their mean is over the sum of the weights")
         .spelled("torch.nn.functional.mse_loss"),
-        Op::composite(
-            "weighted_l1_loss",
-            "l1_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
+        Op::composite("weighted_l1_loss(Tensor self, Tensor target, Any size_average=None, Any reduce=None, str reduction='mean', Tensor? weight=None) \
              -> Tensor",
             |b, c| loss_by_weight(b, c, OpId::L1Loss, true),
         )
         .doc("absolute differences times weights; their mean is over the sum of the weights")
         .spelled("torch.nn.functional.l1_loss"),
-        Op::composite(
-            "weighted_huber_loss",
-            "huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor",
+        Op::composite("weighted_huber_loss(Tensor self, Tensor target, str reduction='mean', float delta=1.0, Tensor? weight=None) -> Tensor",
             |b, c| loss_by_weight(b, c, OpId::HuberLoss, false),
         )
         .doc("huber_loss times weights; their mean is over the elements")
@@ -123,9 +119,7 @@ fn cross_entropies() -> Vec<Op> {
             "-(target log(self) + (1 - target) log(1 - self)), logarithms at least -100"
         )
         .module("BCELoss(weight=None, size_average=None, reduce=None, reduction='mean') = binary_cross_entropy($0:input, $1:target, @weight?, reduction)"),
-        Op::composite(
-            "binary_cross_entropy_with_logits",
-            "binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, Any \
+        Op::composite("binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, Any \
              reduction=1) -> Tensor",
             bce_logits,
         )
@@ -154,9 +148,7 @@ fn cross_entropies() -> Vec<Op> {
 
 fn likelihoods() -> Vec<Op> {
     vec![
-        Op::composite(
-            "kl_div",
-            "kl_div(Tensor self, Tensor target, Any reduction=1, *, bool log_target=False) -> Tensor",
+        Op::composite("kl_div(Tensor self, Tensor target, Any reduction=1, *, bool log_target=False) -> Tensor",
             kl_div,
         )
         .doc("target (log(target) - self); `batchmean` is the sum over the first size")
@@ -177,9 +169,7 @@ fn likelihoods() -> Vec<Op> {
             "KLDivLoss(size_average=None, reduce=None, reduction='mean', log_target=False) = kl_div($0:input, $1:target, \
              reduction, log_target=log_target)",
         ),
-        Op::composite(
-            "poisson_nll_loss",
-            "poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, float eps=1e-08, Any reduction=1) \
+        Op::composite("poisson_nll_loss(Tensor input, Tensor target, bool log_input=True, bool full=False, float eps=1e-08, Any reduction=1) \
              -> Tensor",
             poisson,
         )
@@ -197,14 +187,12 @@ fn likelihoods() -> Vec<Op> {
             "PoissonNLLLoss(log_input=True, full=False, size_average=None, eps=1e-08, reduce=None, reduction='mean') = \
              poisson_nll_loss($0:log_input, $1:target, log_input, full, eps, reduction)",
         ),
-        Op::composite(
-            "gaussian_nll_loss",
-            "gaussian_nll_loss(Tensor input, Tensor target, Any var, bool full=False, float eps=1e-06, str reduction='mean') -> \
+        Op::composite("gaussian_nll_loss(Tensor input, Tensor target, Any var, bool full=False, float eps=1e-06, str reduction='mean') -> \
              Tensor",
             gaussian,
         )
         .doc("(log(var) + (input - target) ** 2 / var) / 2, with var at least eps")
-        .spelled("torch.nn.functional.gaussian_nll_loss")
+        .spelled("torch.nn.functional.@")
         .module(
             "GaussianNLLLoss(*, full=False, eps=1e-06, reduction='mean') = gaussian_nll_loss($0:input, $1:target, $2:var, full, \
              eps, reduction)",

@@ -14,7 +14,7 @@ const MULTILABEL: &str =
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::new("ctc_loss", CTC, |c, _| ctc_type(c), Meaning::Routine(ctc))
+        Op::new(("ctc_loss", CTC), |c, _| ctc_type(c), Meaning::Routine(ctc))
             .doc("-log of the probability of all alignments of the targets with the log_probs")
             .form(
                 "aten.ctc_loss.IntList",
@@ -40,17 +40,13 @@ pub fn rows() -> Vec<Op> {
                 "CTCLoss(blank=0, reduction='mean', zero_infinity=False) = ctc_loss($0:log_probs, $1:targets, \
                  $2:input_lengths, $3:target_lengths, blank, reduction, zero_infinity)",
             ),
-        Op::new(
-            "multilabel_margin_loss_forward",
-            MULTILABEL,
+        Op::new(("multilabel_margin_loss_forward", MULTILABEL),
             |c, _| multilabel_type(c),
             Meaning::Routine(multilabel),
         )
         .doc("multilabel_margin_loss, and which classes are targets")
         .spelled("aten.multilabel_margin_loss_forward.default"),
-        Op::composite(
-            "multilabel_margin_loss",
-            "multilabel_margin_loss(Tensor self, Tensor target, Any reduction=1) -> Tensor",
+        Op::composite("multilabel_margin_loss(Tensor self, Tensor target, Any reduction=1) -> Tensor",
             |b, c| {
                 let how = super::reduction(c)? as i64;
                 let args = [c.get("self").clone(), c.get("target").clone(), Val::int(how)];

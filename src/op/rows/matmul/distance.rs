@@ -14,15 +14,13 @@ pub fn rows() -> Vec<Op> {
 fn distances() -> Vec<Op> {
     vec![
         Op::composite(
-            "cosine_similarity",
             "cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor",
             cosine_similarity,
         )
         .doc("x1 · x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dim")
-        .spelled("aten.cosine_similarity.default torch.cosine_similarity torch.nn.functional.cosine_similarity")
+        .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("CosineSimilarity(dim=1, eps=1e-08) = cosine_similarity($0, $1, dim, eps)"),
         Op::composite(
-            "pairwise_distance",
             "pairwise_distance(Tensor x1, Tensor x2, float p=2.0, float eps=1e-06, bool keepdim=False) -> Tensor",
             |b, c| {
                 let d = b.call(OpId::Sub, vec![c.get("x1").clone(), c.get("x2").clone()])?;
@@ -31,96 +29,92 @@ fn distances() -> Vec<Op> {
             },
         )
         .doc("the p-norm of x1 - x2 + eps along the last dim")
-        .spelled("aten.pairwise_distance.default torch.pairwise_distance torch.nn.functional.pairwise_distance")
+        .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module("PairwiseDistance(p=2.0, eps=1e-06, keepdim=False) = pairwise_distance($0, $1, p, eps, keepdim)"),
         Op::composite(
-            "cdist",
             "cdist(Tensor x1, Tensor x2, float p=2.0, Any compute_mode=None) -> Tensor",
             cdist,
         )
         .doc("the p-norms between all rows of two matrices")
-        .spelled("aten.cdist.default aten._cdist_forward.default torch.cdist torch.functional.cdist"),
-        Op::composite(
-            "_euclidean_dist",
-            "_euclidean_dist(Tensor x1, Tensor x2) -> Tensor",
-            euclidean,
-        )
-        .doc("the Euclidean norms between all rows of two matrices, by one matrix product")
-        .spelled("aten._euclidean_dist.default torch._euclidean_dist"),
-        Op::composite("pdist", "pdist(Tensor self, float p=2.0) -> Tensor", pdist)
+        .spelled("aten.@ aten._cdist_forward.default torch.@ torch.functional.@"),
+        Op::composite("_euclidean_dist(Tensor x1, Tensor x2) -> Tensor", euclidean)
+            .doc("the Euclidean norms between all rows of two matrices, by one matrix product")
+            .spelled("aten.@ torch.@"),
+        Op::composite("pdist(Tensor self, float p=2.0) -> Tensor", pdist)
             .doc("the p-norms between all pairs of rows")
-            .spelled("aten.pdist.default torch.pdist torch.nn.functional.pdist"),
-        Op::composite(
-            "_pdist_forward",
-            "_pdist_forward(Tensor self, float p=2.0) -> Tensor",
-            |b, c| {
-                let x = c.leaf("self")?;
-                // A single row has no pairs.
-                match x.shape()?.first() {
-                    Some(Dim::Const(0 | 1)) => b.full(&[Dim::Const(0)], Val::int(0), x.dtype()).map(Val::Leaf),
-                    _ => pdist(b, c),
-                }
-            },
-        )
+            .spelled("aten.@ torch.@ torch.nn.functional.@"),
+        Op::composite("_pdist_forward(Tensor self, float p=2.0) -> Tensor", |b, c| {
+            let x = c.leaf("self")?;
+            // A single row has no pairs.
+            match x.shape()?.first() {
+                Some(Dim::Const(0 | 1)) => b.full(&[Dim::Const(0)], Val::int(0), x.dtype()).map(Val::Leaf),
+                _ => pdist(b, c),
+            }
+        })
         .doc("the p-norms between all pairs of rows, without a look at what has no pairs")
-        .spelled("aten._pdist_forward.default"),
-        Op::composite(
-            "_weight_norm",
-            "_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor",
-            |b, c| weight_norm(b, c).map(|(w, _)| w.into()),
-        )
+        .spelled("aten.@"),
+        Op::composite("_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor", |b, c| {
+            weight_norm(b, c).map(|(w, _)| w.into())
+        })
         .doc("g * v / |v|, the norm over all dims but one")
-        .spelled("aten._weight_norm.default torch._weight_norm"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "_weight_norm_interface",
             "_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)",
             |b, c| weight_norm(b, c).map(|(w, n)| Val::Tuple(vec![w.into(), n.into()])),
         )
         .doc("g * v / |v| and the norm")
-        .spelled("aten._weight_norm_interface.default"),
+        .spelled("aten.@"),
     ]
 }
 
 fn products() -> Vec<Op> {
     vec![
-        Op::composite("cross", "cross(Tensor self, Tensor other, int? dim=None) -> Tensor", |b, c| {
+        Op::composite("cross(Tensor self, Tensor other, int? dim=None) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
             let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
             let dim = match c.opt_int("dim")? {
                 Some(d) => wrap_dim(d, shape.len())?,
-                None => shape.iter().position(|d| *d == Dim::Const(3)).ok_or_else(|| OpError::shape("no dimension of size 3 in input"))?,
+                None => shape
+                    .iter()
+                    .position(|d| *d == Dim::Const(3))
+                    .ok_or_else(|| OpError::shape("no dimension of size 3 in input"))?,
             };
             cross(b, x, y, &shape, dim).map(Val::Leaf)
         })
         .doc("the vector product along a dim of size 3")
-        .spelled("aten.cross.default torch.cross Tensor.cross"),
-        Op::composite("linalg_cross", "linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", |b, c| {
-            let (x, y) = (c.leaf("self")?, c.leaf("other")?);
-            if x.rank()? != y.rank()? {
-                return Err(OpError::shape("linalg.cross: inputs must have the same number of dimensions."));
-            }
-            let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
-            let dim = wrap_dim(c.int("dim")?, shape.len())?;
-            let sizes = [x, y].map(|t| t.shape().ok()?.get(dim)?.as_const());
-            if let [Some(n), Some(m)] = sizes
-                && (n, m) != (3, 3)
-            {
-                return Err(OpError::shape(format!(
-                    "linalg.cross: inputs dimension {} must have length 3. Got {n} and {m}",
-                    c.int("dim")?
-                )));
-            }
-            cross(b, x, y, &shape, dim).map(Val::Leaf)
-        })
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite(
+            "linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor",
+            |b, c| {
+                let (x, y) = (c.leaf("self")?, c.leaf("other")?);
+                if x.rank()? != y.rank()? {
+                    return Err(OpError::shape(
+                        "linalg.cross: inputs must have the same number of dimensions.",
+                    ));
+                }
+                let shape = Sizes::default().broadcast(x.shape()?, y.shape()?)?;
+                let dim = wrap_dim(c.int("dim")?, shape.len())?;
+                let sizes = [x, y].map(|t| t.shape().ok()?.get(dim)?.as_const());
+                if let [Some(n), Some(m)] = sizes
+                    && (n, m) != (3, 3)
+                {
+                    return Err(OpError::shape(format!(
+                        "linalg.cross: inputs dimension {} must have length 3. Got {n} and {m}",
+                        c.int("dim")?
+                    )));
+                }
+                cross(b, x, y, &shape, dim).map(Val::Leaf)
+            },
+        )
         .doc("the vector product along a dim of size 3")
-        .spelled("aten.linalg_cross.default torch.linalg.cross"),
-        Op::composite("glu", "glu(Tensor self, int dim=-1) -> Tensor", glu)
+        .spelled("aten.@ torch.linalg.cross"),
+        Op::composite("glu(Tensor self, int dim=-1) -> Tensor", glu)
             .doc("the first half of a dim times the sigmoid of the second")
-            .spelled("aten.glu.default torch.nn.functional.glu torch._C._nn.glu")
+            .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@")
             .module("GLU(dim=-1) = glu(input, dim)"),
-        Op::composite("matrix_power", "matrix_power(Tensor self, int n) -> Tensor", matrix_power)
+        Op::composite("matrix_power(Tensor self, int n) -> Tensor", matrix_power)
             .doc("a square matrix multiplied by itself")
-            .spelled("aten.matrix_power.default aten.linalg_matrix_power.default torch.matrix_power torch.linalg.matrix_power Tensor.matrix_power"),
+            .spelled("aten.@ aten.linalg_matrix_power.default torch.@ torch.linalg.@ Tensor.@"),
     ]
 }
 

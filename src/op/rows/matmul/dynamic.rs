@@ -8,22 +8,18 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "_dyn_quant_pack_4bit_weight",
-            "_dyn_quant_pack_4bit_weight(Tensor weights, Tensor scales_zeros, Tensor? bias, int block_size, int in_features, int \
+        Op::composite("_dyn_quant_pack_4bit_weight(Tensor weights, Tensor scales_zeros, Tensor? bias, int block_size, int in_features, int \
              out_features) -> Tensor",
             pack,
         )
         .doc("weights, two of four bits in a byte, their scales and a bias as one vector of f32")
-        .spelled("aten._dyn_quant_pack_4bit_weight.default torch._dyn_quant_pack_4bit_weight"),
-        Op::new(
-            "_dyn_quant_matmul_4bit",
-            "_dyn_quant_matmul_4bit(Tensor inp, Tensor packed_weights, int block_size, int in_features, int out_features) -> Tensor",
+        .spelled("aten.@ torch.@"),
+        Op::new("_dyn_quant_matmul_4bit(Tensor inp, Tensor packed_weights, int block_size, int in_features, int out_features) -> Tensor",
             matmul_type,
             Meaning::Routine(matmul),
         )
         .doc("inp, its rows quantised to eight bits, times the packed weights of four bits")
-        .spelled("aten._dyn_quant_matmul_4bit.default torch._dyn_quant_matmul_4bit"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 

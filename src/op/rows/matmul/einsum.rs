@@ -7,12 +7,11 @@ use crate::types::{Dim, Val, promote_types};
 pub fn rows() -> Vec<Op> {
     vec![
         Op::composite(
-            "einsum",
             "einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor",
             |b, c| einsum(b, c.str("equation")?, &c.leaves("tensors")?).map(Val::Leaf),
         )
         .doc("sums of products over the labels that the result lacks: 'bij,bjk->bik'")
-        .spelled("aten.einsum.default torch.einsum torch.functional.einsum"),
+        .spelled("aten.@ torch.@ torch.functional.@"),
     ]
 }
 

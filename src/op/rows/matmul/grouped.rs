@@ -7,21 +7,17 @@ use crate::types::{DType, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "_grouped_mm",
-            "_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
+        Op::composite("_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
             grouped,
         )
         .doc("the rows of self up to each offset times the matrix of that group; without offsets, bmm")
-        .spelled("aten._grouped_mm.default torch._grouped_mm"),
-        Op::composite(
-            "grouped_mm_of",
-            "grouped_mm(Tensor mat_a, Tensor mat_b, *, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
+        .spelled("aten.@ torch.@"),
+        Op::composite("grouped_mm_of(Tensor mat_a, Tensor mat_b, *, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
             |b, c| b.call(OpId::_GroupedMm, c.args.clone()),
         )
         .doc("_grouped_mm, as torch.nn names its operands")
         .spelled("torch.nn.functional.grouped_mm"),
-        Op::composite("_int_mm", "_int_mm(Tensor self, Tensor mat2) -> Tensor", |b, c| {
+        Op::composite("_int_mm(Tensor self, Tensor mat2) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("mat2")?);
             for t in [x, y] {
                 if t.dtype() != DType::I8 {
@@ -33,10 +29,8 @@ pub fn rows() -> Vec<Op> {
             b.binary(OpId::Mm, &x, &y).map(Val::Leaf)
         })
         .doc("the product of int8 matrices in int32")
-        .spelled("aten._int_mm.default torch._int_mm"),
-        Op::composite(
-            "_addmm_activation",
-            "_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False) -> \
+        .spelled("aten.@ torch.@"),
+        Op::composite("_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False) -> \
              Tensor",
             |b, c| {
                 let y = b.op(OpId::Addmm, &c.args[..5])?;
@@ -45,7 +39,7 @@ pub fn rows() -> Vec<Op> {
             },
         )
         .doc("relu or gelu of addmm")
-        .spelled("aten._addmm_activation.default torch._addmm_activation"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 

@@ -15,9 +15,8 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 
 /// A contraction row: its type rule and its meaning follow from one rule.
 macro_rules! contract_op {
-    ($name:literal, $schema:literal, $rule:path) => {
+    ($schema:literal, $rule:path) => {
         Op::new(
-            $name,
             $schema,
             |c, s| contracted($rule(c, s)?),
             Meaning::Contract(|c| $rule(c, &mut Sizes::default())),
@@ -55,18 +54,17 @@ pub fn rows() -> Vec<Op> {
 
 fn products() -> Vec<Op> {
     vec![
-        contract_op!("mm", "mm(Tensor self, Tensor mat2) -> Tensor", mm)
+        contract_op!("mm(Tensor self, Tensor mat2) -> Tensor", mm)
             .new_memory()
             .doc("product of two matrices")
-            .spelled("aten.mm.default torch.mm Tensor.mm torch.spmm"),
-        contract_op!("bmm", "bmm(Tensor self, Tensor mat2) -> Tensor", bmm)
+            .spelled("aten.@ torch.@ Tensor.@ torch.spmm"),
+        contract_op!("bmm(Tensor self, Tensor mat2) -> Tensor", bmm)
             .new_memory()
             .doc("products of two batches of matrices")
-            .spelled("aten.bmm.default torch.bmm Tensor.bmm"),
-        contract_op!("product", "product(Tensor self, Tensor other) -> Tensor", matmul)
+            .spelled("aten.@ torch.@ Tensor.@"),
+        contract_op!("product(Tensor self, Tensor other) -> Tensor", matmul)
             .doc("product of batches of matrices, batch dims broadcast"),
         contract_op!(
-            "affine",
             "affine(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
             linear
         )
@@ -90,7 +88,7 @@ fn products() -> Vec<Op> {
             |b, c| as_matrices(b, c.leaf("self")?, c.leaf("vec")?).map(Val::Leaf),
         )
         .doc("product of a matrix and a vector")
-        .spelled("aten.mv.default torch.mv Tensor.mv"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         vector_op(
             "dot",
             "dot(Tensor self, Tensor tensor) -> Tensor",
@@ -98,7 +96,7 @@ fn products() -> Vec<Op> {
             |b, c| as_matrices(b, c.leaf("self")?, c.leaf("tensor")?).map(Val::Leaf),
         )
         .doc("inner product of two vectors")
-        .spelled("aten.dot.default torch.dot Tensor.dot")
+        .spelled("aten.@ torch.@ Tensor.@")
         .form(
             "aten.vdot.default torch.vdot Tensor.vdot",
             "vdot(Tensor self, Tensor tensor) -> Tensor",
@@ -111,7 +109,7 @@ fn products() -> Vec<Op> {
         )
         .new_memory()
         .doc("input @ weight.T + bias")
-        .spelled("aten.linear.default torch.nn.functional.linear torch._C._nn.linear")
+        .spelled("aten.@ torch.nn.functional.@ torch._C._nn.@")
         .module(
             "Linear(in_features, out_features, bias=True) = linear(input, @weight[out_features, in_features], \
              @bias[out_features] if bias)",
@@ -126,23 +124,21 @@ fn products() -> Vec<Op> {
 fn with_addend() -> Vec<Op> {
     vec![
         contract_op!(
-            "addmm",
             "addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             addmm
         )
         .new_memory()
         .doc("beta * self + alpha * mat1 @ mat2")
-        .spelled("aten.addmm.default torch.addmm Tensor.addmm")
-        .inplace("aten.addmm_.default Tensor.addmm_"),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
         contract_op!(
-            "baddbmm",
             "baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             baddbmm
         )
         .new_memory()
         .doc("beta * self + alpha * batch1 @ batch2, matrix by matrix")
-        .spelled("aten.baddbmm.default torch.baddbmm Tensor.baddbmm")
-        .inplace("aten.baddbmm_.default Tensor.baddbmm_"),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
         vector_op(
             "addmv",
             "addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
@@ -164,23 +160,22 @@ fn with_addend() -> Vec<Op> {
             },
         )
         .doc("beta * self + alpha * mat @ vec")
-        .spelled("aten.addmv.default torch.addmv Tensor.addmv")
-        .inplace("aten.addmv_.default torch.addmv_ Tensor.addmv_"),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ torch.@_ Tensor.@_"),
         Op::composite(
-            "addbmm",
             "addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             addbmm,
         )
         .doc("beta * self + alpha * the sum of batch1 @ batch2 over the batch")
-        .spelled("aten.addbmm.default torch.addbmm Tensor.addbmm")
-        .inplace("aten.addbmm_.default Tensor.addbmm_"),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
     ]
 }
 
 /// A row that torch defines for vectors too: products of matrices after reshaping, with a type rule of its own that has
 /// torch's messages.
 fn vector_op(name: &'static str, schema: &'static str, rule: TypeRule, f: Decompose) -> Op {
-    Op::new(name, schema, rule, Meaning::Decompose(f))
+    Op::new((name, schema), rule, Meaning::Decompose(f))
 }
 
 /// `a @ b` with a vector on the left as a row and on the right as a column, which the result lacks.

@@ -8,63 +8,51 @@ use crate::types::{DType, Dim, Val, promote_types};
 /// Rows that are products after reshaping.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite("outer", "outer(Tensor self, Tensor vec2) -> Tensor", outer)
+        Op::composite("outer(Tensor self, Tensor vec2) -> Tensor", outer)
             .doc("all products of an element of one vector with one of the other")
-            .spelled("aten.outer.default aten.ger.default torch.outer torch.ger Tensor.outer Tensor.ger"),
-        Op::composite("inner", "inner(Tensor self, Tensor other) -> Tensor", inner)
+            .spelled("aten.@ aten.ger.default torch.@ torch.ger Tensor.@ Tensor.ger"),
+        Op::composite("inner(Tensor self, Tensor other) -> Tensor", inner)
             .doc("sums of products along the last dims")
-            .spelled("aten.inner.default torch.inner Tensor.inner"),
-        Op::composite(
-            "tensordot",
-            "tensordot(Tensor self, Tensor other, Any dims_self=2, int[]? dims_other=None) -> Tensor",
+            .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("tensordot(Tensor self, Tensor other, Any dims_self=2, int[]? dims_other=None) -> Tensor",
             tensordot,
         )
         .doc("sums of products along pairs of dims")
-        .spelled("aten.tensordot.default")
+        .spelled("aten.@")
         .form(
             "torch.tensordot torch.functional.tensordot",
             "tensordot(Tensor a, Tensor b, Any dims_self=2) -> Tensor",
         ),
-        Op::composite(
-            "addr",
-            "addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
+        Op::composite("addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             addr,
         )
         .doc("beta * self + alpha * outer(vec1, vec2)")
-        .spelled("aten.addr.default torch.addr Tensor.addr")
-        .inplace("aten.addr_.default Tensor.addr_"),
-        Op::composite(
-            "vecdot",
-            "linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
+        Op::composite("vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor",
             vecdot,
         )
         .doc("sums of products along a dim")
-        .spelled("aten.linalg_vecdot.default torch.linalg.vecdot"),
-        Op::composite("multi_dot", "linalg_multi_dot(Tensor[] tensors) -> Tensor", multi_dot)
+        .spelled("aten.linalg_vecdot.default torch.linalg.@"),
+        Op::composite("multi_dot(Tensor[] tensors) -> Tensor", multi_dot)
             .doc("product of several matrices")
-            .spelled("aten.linalg_multi_dot.default torch.linalg.multi_dot aten.chain_matmul.default torch.chain_matmul torch.functional.chain_matmul"),
-        Op::composite(
-            "bilinear",
-            "bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor",
+            .spelled("aten.linalg_multi_dot.default torch.linalg.@ aten.chain_matmul.default torch.chain_matmul torch.functional.chain_matmul"),
+        Op::composite("bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor",
             bilinear,
         )
         .doc("input1 @ weight[o] @ input2 for every o, plus bias")
-        .spelled("aten.bilinear.default torch.bilinear torch.nn.functional.bilinear")
+        .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module(
             "Bilinear(in1_features, in2_features, out_features, bias=True) = bilinear($0, $1, @weight[out_features, \
              in1_features, in2_features], @bias[out_features] if bias)",
         ),
-        Op::composite(
-            "_trilinear",
-            "_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int \
+        Op::composite("_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int \
              unroll_dim=1) -> Tensor",
             trilinear,
         )
         .doc("i1 * i2 * i3, each with new dims where its `expand` says, summed over `sumdim`")
-        .spelled("aten._trilinear.default torch._trilinear"),
-        Op::composite(
-            "_weight_int8pack_mm",
-            "_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor",
+        .spelled("aten.@ torch.@"),
+        Op::composite("_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor",
             |b, c| {
                 let (x, w) = (c.leaf("self")?, c.leaf("mat2")?);
                 let w = b.to_dtype(w, x.dtype())?;
@@ -74,10 +62,10 @@ pub fn rows() -> Vec<Op> {
             },
         )
         .doc("self @ mat2.T * scales, where mat2 is i8")
-        .spelled("aten._weight_int8pack_mm.default torch._weight_int8pack_mm"),
-        Op::composite("kron", "kron(Tensor self, Tensor other) -> Tensor", kron)
+        .spelled("aten.@ torch.@"),
+        Op::composite("kron(Tensor self, Tensor other) -> Tensor", kron)
             .doc("Kronecker product")
-            .spelled("aten.kron.default torch.kron Tensor.kron"),
+            .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 

@@ -52,9 +52,7 @@ macro_rules! module_forms {
 }
 
 fn batch_norm() -> Op {
-    let op = Op::composite(
-        "batch_norm",
-        "batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, \
+    let op = Op::composite("batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, \
          float momentum, float eps, bool cudnn_enabled=True, bool verify=False, Tensor? num_batches_tracked=None, \
          bool cumulative=False) -> Tensor",
         |b, c| {
@@ -103,7 +101,6 @@ fn batch_norm() -> Op {
 
 fn no_training() -> Op {
     Op::composite(
-        "_native_batch_norm_legit_no_training",
         "_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
          running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
         |b, c| {
@@ -114,7 +111,7 @@ fn no_training() -> Op {
         },
     )
     .doc("batch_norm with running statistics")
-    .spelled("aten._native_batch_norm_legit_no_training.default")
+    .spelled("aten.@")
 }
 
 /// What torch.nn asks of a batch to train on, and ATen does not: more than one value a channel.
@@ -147,9 +144,7 @@ pub(super) fn with_statistics(b: &mut dyn Build, c: &Call<Traced>, training: boo
 }
 
 fn no_stats() -> Op {
-    Op::composite(
-        "_native_batch_norm_legit_no_stats",
-        "_native_batch_norm_legit_no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float \
+    Op::composite("_native_batch_norm_legit_no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float \
          eps) -> (Tensor, Tensor, Tensor)",
         |b, c| with_statistics(b, c, true),
     )
@@ -158,9 +153,7 @@ fn no_stats() -> Op {
 }
 
 fn legit() -> Op {
-    Op::composite(
-        "native_batch_norm",
-        "native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, \
+    Op::composite("native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, \
          float momentum, float eps) -> (Tensor, Tensor, Tensor)",
         |b, c| {
             let training = c.bool("training")?;
@@ -174,22 +167,18 @@ fn legit() -> Op {
         training: Some("training"),
     })
     .doc("batch_norm with the statistics used")
-    .spelled("aten.native_batch_norm.default torch.native_batch_norm aten._native_batch_norm_legit.default")
+    .spelled("aten.@ torch.@ aten._native_batch_norm_legit.default")
 }
 
 fn training_rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "_native_batch_norm_legit_functional",
-            "_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
+        Op::composite("_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
             functional,
         )
         .doc("batch_norm with the statistics used and the new running statistics")
-        .spelled("aten._native_batch_norm_legit_functional.default"),
-        Op::composite(
-            "verified_batch_norm",
-            "verified_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
+        .spelled("aten.@"),
+        Op::composite("verified_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
             |b, c| {
                 verify_batch(c)?;
@@ -197,25 +186,19 @@ fn training_rows() -> Vec<Op> {
             },
         )
         .doc("_native_batch_norm_legit_functional of a batch on which torch.nn trains"),
-        Op::composite(
-            "tracked_batch_norm",
-            "tracked_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
+        Op::composite("tracked_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              training, float momentum, float eps, Tensor? num_batches_tracked, bool cumulative) -> (Tensor, Tensor, Tensor, \
              Tensor, Tensor, Tensor)",
             tracked,
         )
         .doc("verified_batch_norm, with the count of batches; cumulative statistics are means over all of them"),
-        Op::composite(
-            "_batch_norm_with_update_functional",
-            "_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
+        Op::composite("_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor \
              running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
             |b, c| with_reserve(b, c, OpId::_NativeBatchNormLegitFunctional, true),
         )
         .doc("batch_norm in training, with the statistics used, an empty tensor, and the new running statistics")
-        .spelled("aten._batch_norm_with_update_functional.default"),
-        Op::composite(
-            "_batch_norm_with_update",
-            "_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, \
+        .spelled("aten.@"),
+        Op::composite("_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean, Tensor(b!) running_var, \
              float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| with_reserve(b, c, OpId::NativeBatchNorm, true),
         )
@@ -226,25 +209,19 @@ fn training_rows() -> Vec<Op> {
             training: None,
         })
         .doc("batch_norm in training, with the statistics used and an empty tensor; the running statistics are written")
-        .spelled("aten._batch_norm_with_update.default"),
-        Op::composite(
-            "_batch_norm_no_update",
-            "_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float \
+        .spelled("aten.@"),
+        Op::composite("_batch_norm_no_update(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, float \
              momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
             |b, c| with_reserve(b, c, OpId::NativeBatchNorm, false),
         )
         .doc("batch_norm in evaluation, with empty tensors for what training saves")
-        .spelled("aten._batch_norm_no_update.default"),
-        Op::composite(
-            "_instance_norm_functional",
-            "_instance_norm_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
+        .spelled("aten.@"),
+        Op::composite("_instance_norm_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
             instance_functional,
         )
         .doc("instance_norm with the new running statistics"),
-        Op::composite(
-            "verified_instance_norm",
-            "verified_instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
+        Op::composite("verified_instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, bool \
              use_input_stats, float momentum, float eps) -> (Tensor, Tensor, Tensor)",
             |b, c| {
                 verify_spatial(c)?;

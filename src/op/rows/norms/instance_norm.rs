@@ -10,7 +10,6 @@ use crate::types::{Dim, Val};
 
 pub(super) fn instance_norm() -> Op {
     let mut op = Op::composite(
-        "instance_norm",
         "instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool \
          use_input_stats, float momentum, float eps, bool cudnn_enabled=True, bool verify=False) -> Tensor",
         |b, c| {
@@ -73,9 +72,7 @@ pub(super) fn verify_spatial(c: &Call<Traced>) -> OpResult<()> {
 
 /// The row behind the module classes: an input of `unbatched_rank` has no batch dim.
 pub(super) fn unbatched() -> Op {
-    Op::composite(
-        "instance_norm_unbatched",
-        "instance_norm_unbatched(Tensor input, int unbatched_rank, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? \
+    Op::composite("instance_norm_unbatched(Tensor input, int unbatched_rank, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? \
          running_var, bool running, float? momentum, float eps) -> Tensor",
         |b, c| {
             let x = c.leaf("input")?;

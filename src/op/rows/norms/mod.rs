@@ -26,24 +26,20 @@ pub fn rows() -> Vec<Op> {
 
 fn layer_rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "layer_norm",
-            "layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, \
+        Op::composite("layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, \
              bool cudnn_enable=True) -> Tensor",
             |b, c| layer_norm(b, c).map(|n| n.out.into()),
         )
         .new_memory()
         .order(MemoryOrder::RowMajor)
         .doc("(x - mean) / sqrt(var + eps) * weight + bias over the last dims")
-        .spelled("aten.layer_norm.default torch.layer_norm torch.nn.functional.layer_norm")
+        .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module(
             "LayerNorm(normalized_shape, eps=1e-05, elementwise_affine=True, bias=True) = layer_norm(input, \
              [normalized_shape], @weight[*normalized_shape] if elementwise_affine, \
              @bias[*normalized_shape] if elementwise_affine and bias, eps)",
         ),
-        Op::composite(
-            "native_layer_norm",
-            "native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, \
+        Op::composite("native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, \
              Tensor, Tensor)",
             |b, c| {
                 let n = layer_norm(b, c)?;
@@ -52,35 +48,29 @@ fn layer_rows() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("layer_norm with the mean and 1 / sqrt(var + eps)")
-        .spelled("aten.native_layer_norm.default torch.native_layer_norm"),
-        Op::composite(
-            "rms_norm",
-            "rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
+        .spelled("aten.@ torch.@"),
+        Op::composite("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
             |b, c| rms_norm(b, c).map(|(out, _)| out.into()),
         )
         .order(MemoryOrder::RowMajor)
         .doc("x / sqrt(mean(x * x) + eps) * weight over the last dims")
-        .spelled("aten.rms_norm.default torch.rms_norm torch.nn.functional.rms_norm")
+        .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module(
             "RMSNorm(normalized_shape, eps=None, elementwise_affine=True) = rms_norm(input, [normalized_shape], \
              @weight[*normalized_shape] if \
              elementwise_affine, eps)",
         ),
-        Op::composite(
-            "_fused_rms_norm",
-            "_fused_rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
+        Op::composite("_fused_rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)",
             |b, c| rms_norm(b, c).map(|(out, r)| Val::Tuple(vec![out.into(), r.into()])),
         )
         .doc("rms_norm with 1 / sqrt(mean(x * x) + eps)")
-        .spelled("aten._fused_rms_norm.default"),
+        .spelled("aten.@"),
     ]
 }
 
 fn group_rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "group_norm",
-            "group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool \
+        Op::composite("group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool \
              cudnn_enabled=True) -> Tensor",
             |b, c| {
                 let shape = c.leaf("input")?.shape()?.to_vec();
@@ -89,15 +79,13 @@ fn group_rows() -> Vec<Op> {
         )
         .new_memory()
         .doc("normalised over groups of channels and all dims after them")
-        .spelled("aten.group_norm.default torch.group_norm torch.nn.functional.group_norm")
+        .spelled("aten.@ torch.@ torch.nn.functional.@")
         .module(
             "GroupNorm(num_groups, num_channels, eps=1e-05, affine=True, *, bias=True) = group_norm(input, num_groups, \
              @weight[num_channels] if \
              affine, @bias[num_channels] if affine and bias, eps)",
         ),
-        Op::composite(
-            "native_group_norm",
-            "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float \
+        Op::composite("native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float \
              eps) -> (Tensor, Tensor, Tensor)",
             |b, c| {
                 let shape = ["N", "C", "HxW"].map(|n| c.dims(n).map(|d| d[0].clone()));
@@ -109,36 +97,30 @@ fn group_rows() -> Vec<Op> {
             },
         )
         .doc("group_norm with the mean and 1 / sqrt(var + eps)")
-        .spelled("aten.native_group_norm.default torch.native_group_norm"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 
 fn other_rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "local_response_norm",
-            "local_response_norm(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
+        Op::composite("local_response_norm(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
             local_response_norm,
         )
         .doc("x / (k + alpha * the mean of x * x over neighbouring channels) ** beta")
-        .spelled("torch.nn.functional.local_response_norm")
+        .spelled("torch.nn.functional.@")
         .module(
             "LocalResponseNorm(size, alpha=0.0001, beta=0.75, k=1.0) = local_response_norm(input, size, alpha, beta, k)",
         ),
-        Op::composite(
-            "cross_map_lrn2d",
-            "cross_map_lrn2d(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
+        Op::composite("cross_map_lrn2d(Tensor input, int size, float alpha=0.0001, float beta=0.75, float k=1.0) -> Tensor",
             cross_map_lrn,
         )
         .doc("local_response_norm of images as torch's older class computes it: the first channel counts for all after it")
         .module("CrossMapLRN2d(size, alpha=0.0001, beta=0.75, k=1) = cross_map_lrn2d(input, size, alpha, beta, k)"),
-        Op::composite(
-            "normalize",
-            "normalize(Tensor input, Any p=2.0, int[1]? dim=1, float eps=1e-12) -> Tensor",
+        Op::composite("normalize(Tensor input, Any p=2.0, int[1]? dim=1, float eps=1e-12) -> Tensor",
             normalize,
         )
         .doc("x / max(norm(x), eps) along a dim")
-        .spelled("torch.nn.functional.normalize"),
+        .spelled("torch.nn.functional.@"),
     ]
 }
 

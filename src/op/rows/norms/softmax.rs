@@ -11,14 +11,13 @@ pub fn rows() -> Vec<Op> {
 fn quotients() -> Vec<Op> {
     vec![
         Op::composite(
-            "softmax",
             "softmax(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| by_dim(b, c, SOFTMAX),
         )
         .new_memory()
         .order(MemoryOrder::RowMajor)
         .doc("exp(x) / sum(exp(x)) along a dim")
-        .spelled("aten.softmax.int aten.special_softmax.default torch.softmax Tensor.softmax torch.special.softmax")
+        .spelled("aten.@.int aten.special_softmax.default torch.@ Tensor.@ torch.special.@")
         .form(
             "torch.nn.functional.softmax",
             "softmax(Tensor self, int? dim=None, int _stacklevel=3, ScalarType? dtype=None) -> Tensor",
@@ -26,27 +25,24 @@ fn quotients() -> Vec<Op> {
         .module("Softmax(dim=None) = softmax(input, dim)")
         .module("Softmax2d() = softmax(input, -3)"),
         Op::composite(
-            "_softmax",
             "_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
             |b, c| half_to_float(b, c, SOFTMAX),
         )
         .order(MemoryOrder::RowMajor)
         .doc("exp(x) / sum(exp(x)) along a dim")
-        .spelled("aten._softmax.default torch._softmax"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "_safe_softmax",
             "_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
             safe_softmax,
         )
         .doc("softmax that gives zeros where all of a row is -inf")
-        .spelled("aten._safe_softmax.default"),
+        .spelled("aten.@"),
     ]
 }
 
 fn logarithms() -> Vec<Op> {
     vec![
         Op::composite(
-            "log_softmax",
             "log_softmax(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| by_dim(b, c, LOG_SOFTMAX),
         )
@@ -63,15 +59,13 @@ fn logarithms() -> Vec<Op> {
         )
         .module("LogSoftmax(dim=None) = log_softmax(input, dim)"),
         Op::composite(
-            "_log_softmax",
             "_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
             |b, c| half_to_float(b, c, LOG_SOFTMAX),
         )
         .order(MemoryOrder::RowMajor)
         .doc("x - log(sum(exp(x))) along a dim")
-        .spelled("aten._log_softmax.default torch._log_softmax"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "softmin",
             "softmin(Tensor self, int? dim, ScalarType? dtype=None) -> Tensor",
             |b, c| {
                 let negated: Body = ("softmax", |b, x, d| {

@@ -35,7 +35,7 @@ macro_rules! functional {
 macro_rules! activation {
     ($n:literal, $params:literal, $rule:expr, $text:expr, $doc:literal) => {
         functional!(
-            pointwise($n, concat!($n, "(Tensor self", $params, ") -> Tensor"), $rule, $text),
+            pointwise(($n, concat!($n, "(Tensor self", $params, ") -> Tensor")), $rule, $text),
             $n,
             $params
         )
@@ -95,8 +95,7 @@ fn clipped() -> Vec<Op> {
     vec![
         functional!(
             pointwise_by(
-                "hardtanh",
-                hardtanh,
+                ("hardtanh", hardtanh),
                 D::NoBoolMessage("Bool inputs not supported for hardtanh"),
                 clip_text
             ),
@@ -140,7 +139,6 @@ fn clip_text(c: &Call<TensorType>) -> OpResult<&'static str> {
 fn smooth() -> Vec<Op> {
     vec![
         pointwise_by(
-            "gelu",
             "gelu(Tensor self, *, str approximate='none') -> Tensor",
             D::FloatOnly("GeluKernelImpl"),
             |c| match c.str("approximate")? {
@@ -153,12 +151,12 @@ fn smooth() -> Vec<Op> {
             },
         )
         .doc("self times the normal distribution function of self, or its tanh approximation")
-        .spelled("aten.gelu.default")
+        .spelled("aten.@")
         .form(
             "torch.nn.functional.gelu",
             "gelu(Tensor input, str approximate='none') -> Tensor",
         )
-        .inplace("aten.gelu_.default")
+        .inplace("aten.@_")
         .module("GELU(approximate='none') = gelu(input, approximate=approximate)"),
         activation!(
             "silu",
@@ -177,45 +175,39 @@ fn smooth() -> Vec<Op> {
         )
         .module("Mish(inplace=False) = mish(input)"),
         pointwise(
-            "softplus",
             "softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
             D::FloatOnly("softplus_cpu"),
             "where(self * beta > threshold, self, log1p(exp(self * beta)) / beta)",
         )
         .doc("log(1 + exp(beta * self)) / beta; self itself above the threshold")
-        .spelled("aten.softplus.default torch.nn.functional.softplus")
+        .spelled("aten.@ torch.nn.functional.@")
         .module("Softplus(beta=1.0, threshold=20.0) = softplus(input, beta, threshold)"),
         pointwise(
-            "log_sigmoid",
             "log_sigmoid(Tensor self) -> Tensor",
             D::FloatOnly("log_sigmoid_cpu"),
             "min(self, 0) - log1p(exp(-abs(self)))",
         )
         .order(MemoryOrder::RowMajor)
         .doc("log(sigmoid(self))")
-        .spelled("aten.log_sigmoid.default torch.nn.functional.logsigmoid")
+        .spelled("aten.@ torch.nn.functional.logsigmoid")
         .module("LogSigmoid() = log_sigmoid(input)"),
-        Op::composite(
-            "log_sigmoid_forward",
-            "log_sigmoid_forward(Tensor self) -> (Tensor, Tensor)",
-            |b, c| {
-                let x = c.leaf("self")?;
-                let out = b.unary(OpId::LogSigmoid, x)?;
-                let size = b.unary(OpId::Abs, x)?;
-                let power = b.unary(OpId::Neg, &size)?;
-                let buffer = b.unary(OpId::Exp, &power)?;
-                Ok(Val::Tuple(vec![out.into(), buffer.into()]))
-            },
-        )
+        Op::composite("log_sigmoid_forward(Tensor self) -> (Tensor, Tensor)", |b, c| {
+            let x = c.leaf("self")?;
+            let out = b.unary(OpId::LogSigmoid, x)?;
+            let size = b.unary(OpId::Abs, x)?;
+            let power = b.unary(OpId::Neg, &size)?;
+            let buffer = b.unary(OpId::Exp, &power)?;
+            Ok(Val::Tuple(vec![out.into(), buffer.into()]))
+        })
         .doc("log_sigmoid, and exp(-|self|) for its gradient")
-        .spelled("aten.log_sigmoid_forward.default"),
-        Op::composite("softsign", "softsign(Tensor self) -> Tensor", |b, c| {
+        .spelled("aten.@"),
+        Op::composite("softsign(Tensor self) -> Tensor", |b, c| {
             let size = b.unary(OpId::Abs, c.leaf("self")?)?;
             let divisor = b.binary(OpId::Add, &size, Val::int(1))?;
             Ok(b.binary(OpId::Div, c.leaf("self")?, &divisor)?.into())
         })
         .doc("self / (1 + |self|)")
-        .spelled("torch.nn.functional.softsign")
+        .spelled("torch.nn.functional.@")
         .module("Softsign() = softsign(input)"),
     ]
 }
@@ -265,16 +257,14 @@ fn exponential() -> Vec<Op> {
 fn shrinking() -> Vec<Op> {
     vec![
         pointwise(
-            "hardshrink",
             "hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
             D::FloatOnly("hardshrink_cpu"),
             "l = rounded(lambd); where((self >= -l) & (self <= l), 0, self)",
         )
         .doc("0 within lambd of 0, else self")
-        .spelled("aten.hardshrink.default torch.hardshrink torch.nn.functional.hardshrink Tensor.hardshrink")
+        .spelled("aten.@ torch.@ torch.nn.functional.@ Tensor.@")
         .module("Hardshrink(lambd=0.5) = hardshrink(input, lambd)"),
         pointwise_by(
-            "softshrink",
             "softshrink(Tensor self, Scalar lambd=0.5) -> Tensor",
             D::FloatOnly("softshrink_check"),
             |c| match number_of(c.get("lambd")).map(|n| n.to_f64()) {
@@ -293,14 +283,14 @@ fn shrinking() -> Vec<Op> {
             },
         )
         .doc("self moved towards 0 by lambd, and 0 within lambd of it")
-        .spelled("aten.softshrink.default torch.nn.functional.softshrink")
+        .spelled("aten.@ torch.nn.functional.@")
         .module("Softshrink(lambd=0.5) = softshrink(input, lambd)"),
-        Op::composite("tanhshrink", "tanhshrink(Tensor self) -> Tensor", |b, c| {
+        Op::composite("tanhshrink(Tensor self) -> Tensor", |b, c| {
             let tanh = b.unary(OpId::Tanh, c.leaf("self")?)?;
             Ok(b.binary(OpId::Sub, c.leaf("self")?, &tanh)?.into())
         })
         .doc("self - tanh(self)")
-        .spelled("torch.nn.functional.tanhshrink")
+        .spelled("torch.nn.functional.@")
         .module("Tanhshrink() = tanhshrink(input)"),
     ]
 }
@@ -308,16 +298,15 @@ fn shrinking() -> Vec<Op> {
 fn parametric() -> Vec<Op> {
     vec![
         pointwise(
-            "_prelu_kernel",
             "_prelu_kernel(Tensor self, Tensor weight) -> Tensor",
             D::Same("prelu_cpu"),
             "where(self > 0, self, self * weight)",
         )
         .doc("self, times the weight where it is negative")
-        .spelled("aten._prelu_kernel.default"),
-        Op::composite("prelu", "prelu(Tensor self, Tensor weight) -> Tensor", prelu)
+        .spelled("aten.@"),
+        Op::composite("prelu(Tensor self, Tensor weight) -> Tensor", prelu)
             .doc("self, times the channel's weight where it is negative; channels are dim 1")
-            .spelled("aten.prelu.default torch.prelu Tensor.prelu torch.nn.functional.prelu")
+            .spelled("aten.@ torch.@ Tensor.@ torch.nn.functional.@")
             .module("PReLU(num_parameters=1, init=0.25) = prelu(input, @weight[num_parameters])"),
     ]
 }

@@ -18,7 +18,7 @@ fn sums() -> Vec<Op> {
     let binary = "add(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor";
     let scalar = "add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor";
     vec![
-        pointwise_by("add", binary, D::Promote, |c| {
+        pointwise_by(("add", binary), D::Promote, |c| {
             scaled(
                 c,
                 [
@@ -34,7 +34,7 @@ fn sums() -> Vec<Op> {
         .inplace("aten.add_.Tensor Tensor.add_ operator.iadd Tensor.__iadd__")
         .inplace_form("aten.add_.Scalar", scalar)
         .commutative(),
-        pointwise_by("sub", binary, D::Subtract, |c| {
+        pointwise_by(("sub", binary), D::Subtract, |c| {
             scaled(
                 c,
                 [
@@ -50,7 +50,7 @@ fn sums() -> Vec<Op> {
         .form("aten.sub.Scalar aten.subtract.Scalar", scalar)
         .inplace("aten.sub_.Tensor aten.subtract_.Tensor Tensor.sub_ Tensor.subtract_ operator.isub Tensor.__isub__")
         .inplace_form("aten.sub_.Scalar aten.subtract_.Scalar", scalar),
-        pointwise_by("rsub", binary, D::Subtract, |c| {
+        pointwise_by(("rsub", binary), D::Subtract, |c| {
             scaled(
                 c,
                 [
@@ -63,7 +63,7 @@ fn sums() -> Vec<Op> {
         .doc("other - alpha * self")
         .spelled("aten.rsub.Tensor torch.rsub Tensor.__rsub__")
         .form("aten.rsub.Scalar", scalar),
-        pointwise_by("_add_relu", binary, D::Promote, |c| {
+        pointwise_by(("_add_relu", binary), D::Promote, |c| {
             scaled(
                 c,
                 [
@@ -84,7 +84,6 @@ fn sums() -> Vec<Op> {
 fn signs() -> Vec<Op> {
     vec![
         pointwise(
-            "neg",
             "neg(Tensor self) -> Tensor",
             D::NoBoolMessage(
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, \
@@ -93,28 +92,27 @@ fn signs() -> Vec<Op> {
             "-self",
         )
         .doc("-self; integers wrap")
-        .spelled(one!("neg"))
+        .spelled("aten.@ torch.@ Tensor.@")
         .spelled(one!("negative"))
-        .spelled("operator.neg Tensor.__neg__")
-        .inplace(one_!("neg"))
+        .spelled("operator.@ Tensor.__neg__")
+        .inplace("aten.@_ torch.@_ Tensor.@_")
         .inplace(one_!("negative")),
         pointwise(
-            "positive",
             "positive(Tensor self) -> Tensor",
             D::NoBoolMessage("The `+` operator, on a bool tensor is not supported."),
             "self",
         )
         .doc("self")
-        .spelled(one!("positive"))
+        .spelled("aten.@ torch.@ Tensor.@")
         .spelled("operator.pos Tensor.__pos__")
         .aliasing()
         .same_object(|_, _| true),
-        pointwise("abs", "abs(Tensor self) -> Tensor", D::NoBool("abs_cpu"), "abs(self)")
+        pointwise("abs(Tensor self) -> Tensor", D::NoBool("abs_cpu"), "abs(self)")
             .doc("the magnitude; integers wrap")
-            .spelled(one!("abs"))
+            .spelled("aten.@ torch.@ Tensor.@")
             .spelled(one!("absolute"))
-            .spelled("operator.abs builtins.abs Tensor.__abs__")
-            .inplace(one_!("abs"))
+            .spelled("operator.@ builtins.@ Tensor.__abs__")
+            .inplace("aten.@_ torch.@_ Tensor.@_")
             .inplace(method_!("absolute")),
     ]
 }
@@ -141,7 +139,7 @@ fn products() -> Vec<Op> {
         "square(Tensor self) -> Tensor",
     );
     vec![
-        pointwise("mul", binary, D::Promote, "self * other")
+        pointwise(("mul", binary), D::Promote, "self * other")
             .doc("self * other; on bools, and")
             .wide_numbers()
             .spelled(two!("mul"))
@@ -151,32 +149,22 @@ fn products() -> Vec<Op> {
             .inplace(two_!("multiply"))
             .inplace("operator.imul Tensor.__imul__")
             .commutative(),
-        pointwise("square", unary, D::BoolToInt, "self * self")
+        pointwise(("square", unary), D::BoolToInt, "self * self")
             .doc("self * self")
             .spelled(one!("square"))
             .inplace(one_!("square")),
-        Op::composite("ldexp", "ldexp(Tensor self, Tensor other) -> Tensor", ldexp)
+        Op::composite("ldexp(Tensor self, Tensor other) -> Tensor", ldexp)
             .doc("self * 2 ** other")
-            .spelled("aten.ldexp.Tensor torch.ldexp Tensor.ldexp")
-            .inplace(one_!("ldexp")),
-        pointwise(
-            "deg2rad",
-            "deg2rad(Tensor self) -> Tensor",
-            D::PromoteFloat,
-            "self * (pi / 180)",
-        )
-        .doc("degrees to radians")
-        .spelled(one!("deg2rad"))
-        .inplace(one_!("deg2rad")),
-        pointwise(
-            "rad2deg",
-            "rad2deg(Tensor self) -> Tensor",
-            D::PromoteFloat,
-            "self * (180 / pi)",
-        )
-        .doc("radians to degrees")
-        .spelled(one!("rad2deg"))
-        .inplace(one_!("rad2deg")),
+            .spelled("aten.@.Tensor torch.@ Tensor.@")
+            .inplace("aten.@_ torch.@_ Tensor.@_"),
+        pointwise("deg2rad(Tensor self) -> Tensor", D::PromoteFloat, "self * (pi / 180)")
+            .doc("degrees to radians")
+            .spelled("aten.@ torch.@ Tensor.@")
+            .inplace("aten.@_ torch.@_ Tensor.@_"),
+        pointwise("rad2deg(Tensor self) -> Tensor", D::PromoteFloat, "self * (180 / pi)")
+            .doc("radians to degrees")
+            .spelled("aten.@ torch.@ Tensor.@")
+            .inplace("aten.@_ torch.@_ Tensor.@_"),
     ]
 }
 
@@ -217,58 +205,49 @@ fn quotients() -> Vec<Op> {
     vec![
         div(),
         pointwise_by(
-            "floor_divide",
             "floor_divide(Tensor self, Tensor other) -> Tensor",
             D::NoBool("div_floor_cpu"),
             |c| Ok(if rounds_between(c)? { FLOOR_16 } else { "self // other" }),
         )
         .doc("self / other rounded down")
         .wide_numbers()
-        .spelled("aten.floor_divide.default aten.floor_divide.Scalar torch.floor_divide Tensor.floor_divide")
+        .spelled("aten.@ aten.@.Scalar torch.@ Tensor.@")
         .spelled("operator.floordiv Tensor.__floordiv__")
         .form(
             "Tensor.__rfloordiv__",
             "floor_divide(Tensor other, Tensor self) -> Tensor",
         )
-        .inplace(two_!("floor_divide"))
+        .inplace("aten.@_.Tensor aten.@_.Scalar Tensor.@_")
         .inplace("operator.ifloordiv Tensor.__ifloordiv__"),
         pointwise(
-            "remainder",
             "remainder(Tensor self, Tensor other) -> Tensor",
             D::NoBool("remainder_cpu"),
             "self % other",
         )
         .doc("what is left of self after whole multiples of other, with other's sign")
-        .spelled(two!("remainder"))
-        .spelled("aten.remainder.Scalar_Tensor operator.mod Tensor.__mod__")
+        .spelled("aten.@.Tensor aten.@.Scalar torch.@ Tensor.@")
+        .spelled("aten.@.Scalar_Tensor operator.mod Tensor.__mod__")
         .form("Tensor.__rmod__", "remainder(Tensor other, Tensor self) -> Tensor")
-        .inplace(two_!("remainder"))
+        .inplace("aten.@_.Tensor aten.@_.Scalar Tensor.@_")
         .inplace("operator.imod Tensor.__imod__"),
         pointwise(
-            "fmod",
             "fmod(Tensor self, Tensor other) -> Tensor",
             D::NoBool("fmod_cpu"),
             "fmod(self, other)",
         )
         .doc("what is left of self after whole multiples of other, with self's sign")
-        .spelled(two!("fmod"))
-        .inplace(two_!("fmod")),
-        pointwise(
-            "reciprocal",
-            "reciprocal(Tensor self) -> Tensor",
-            D::PromoteFloat,
-            "1 / self",
-        )
-        .doc("1 / self")
-        .spelled(one!("reciprocal"))
-        .inplace(one_!("reciprocal")),
+        .spelled("aten.@.Tensor aten.@.Scalar torch.@ Tensor.@")
+        .inplace("aten.@_.Tensor aten.@_.Scalar Tensor.@_"),
+        pointwise("reciprocal(Tensor self) -> Tensor", D::PromoteFloat, "1 / self")
+            .doc("1 / self")
+            .spelled("aten.@ torch.@ Tensor.@")
+            .inplace("aten.@_ torch.@_ Tensor.@_"),
     ]
 }
 
 fn div() -> Op {
     let plain = "div(Tensor self, Tensor other) -> Tensor";
     pointwise_by(
-        "div",
         "div(Tensor self, Tensor other, *, str? rounding_mode=None) -> Tensor",
         D::Division,
         |c| match c.get("rounding_mode").as_str() {
@@ -284,7 +263,7 @@ fn div() -> Op {
     )
     .doc("self / other, or rounded down (`floor`) or towards zero (`trunc`); integers give f32 unless rounded")
     .wide_numbers()
-    .spelled("aten.div.Tensor_mode aten.div.Scalar_mode torch.div Tensor.div")
+    .spelled("aten.@.Tensor_mode aten.@.Scalar_mode torch.@ Tensor.@")
     .spelled("aten.divide.Tensor_mode aten.divide.Scalar_mode torch.divide Tensor.divide")
     .form(
         "aten.div.Tensor aten.div.Scalar aten.divide.Tensor aten.divide.Scalar",
@@ -297,7 +276,7 @@ fn div() -> Op {
         "Tensor.__rtruediv__ Tensor.__rdiv__",
         "div(Tensor other, Tensor self) -> Tensor",
     )
-    .inplace("aten.div_.Tensor_mode aten.div_.Scalar_mode Tensor.div_")
+    .inplace("aten.@_.Tensor_mode aten.@_.Scalar_mode Tensor.@_")
     .inplace("aten.divide_.Tensor_mode aten.divide_.Scalar_mode Tensor.divide_")
     .inplace_form(
         "aten.div_.Tensor aten.div_.Scalar aten.divide_.Tensor aten.divide_.Scalar",
@@ -312,33 +291,27 @@ fn div() -> Op {
 fn divisors() -> Vec<Op> {
     vec![
         pointwise(
-            "gcd",
             "gcd(Tensor self, Tensor other) -> Tensor",
             D::IntOnly("gcd_cpu"),
             "gcd(self, other)",
         )
         .doc("the greatest common divisor of the magnitudes")
-        .spelled(one!("gcd"))
-        .inplace(one_!("gcd"))
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ torch.@_ Tensor.@_")
         .commutative(),
-        pointwise_by(
-            "lcm",
-            "lcm(Tensor self, Tensor other) -> Tensor",
-            D::IntOnly("lcm_cpu"),
-            |c| {
-                // C promotes narrow integers to int, so that the magnitude is taken before they wrap.
-                Ok(match dtypes(c)?.common.size() {
-                    1 | 2 => {
-                        "a = i32(self); b = i32(other); g = gcd(a, b); compute(where(g == 0, 0, abs(truncdiv(a, where(g \
+        pointwise_by("lcm(Tensor self, Tensor other) -> Tensor", D::IntOnly("lcm_cpu"), |c| {
+            // C promotes narrow integers to int, so that the magnitude is taken before they wrap.
+            Ok(match dtypes(c)?.common.size() {
+                1 | 2 => {
+                    "a = i32(self); b = i32(other); g = gcd(a, b); compute(where(g == 0, 0, abs(truncdiv(a, where(g \
                          == 0, 1, g)) * b)))"
-                    }
-                    _ => "g = gcd(self, other); where(g == 0, 0, abs(truncdiv(self, where(g == 0, 1, g)) * other))",
-                })
-            },
-        )
+                }
+                _ => "g = gcd(self, other); where(g == 0, 0, abs(truncdiv(self, where(g == 0, 1, g)) * other))",
+            })
+        })
         .doc("the least common multiple of the magnitudes; 0 if both are 0")
-        .spelled(one!("lcm"))
-        .inplace(one_!("lcm"))
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ torch.@_ Tensor.@_")
         .commutative(),
     ]
 }
@@ -347,7 +320,7 @@ fn powers() -> Vec<Op> {
     let schema = "pow(Tensor self, Tensor exponent) -> Tensor";
     let reversed = "pow(Tensor exponent, Tensor self) -> Tensor";
     vec![
-        pointwise_by("pow", schema, D::Promote, power)
+        pointwise_by(("pow", schema), D::Promote, power)
             .doc("self ** exponent; integers to negative integer tensors give 0 but for 1 and -1")
             .spelled("aten.pow.Tensor_Tensor aten.pow.Tensor_Scalar aten.pow.Scalar torch.pow Tensor.pow")
             .spelled("operator.pow builtins.pow Tensor.__pow__")
@@ -355,15 +328,14 @@ fn powers() -> Vec<Op> {
             .form("Tensor.__rpow__", reversed)
             .inplace("aten.pow_.Tensor aten.pow_.Scalar Tensor.pow_ operator.ipow Tensor.__ipow__"),
         pointwise(
-            "float_power",
             "float_power(Tensor self, Tensor exponent) -> Tensor",
             D::Double,
             "self ** exponent",
         )
         .doc("self ** exponent in f64")
-        .spelled("aten.float_power.Tensor_Tensor aten.float_power.Tensor_Scalar aten.float_power.Scalar")
-        .spelled("torch.float_power Tensor.float_power")
-        .inplace("aten.float_power_.Tensor aten.float_power_.Scalar Tensor.float_power_"),
+        .spelled("aten.@.Tensor_Tensor aten.@.Tensor_Scalar aten.@.Scalar")
+        .spelled("torch.@ Tensor.@")
+        .inplace("aten.@_.Tensor aten.@_.Scalar Tensor.@_"),
     ]
 }
 
@@ -400,7 +372,6 @@ fn power(c: &Call<TensorType>) -> OpResult<&'static str> {
 fn fused() -> Vec<Op> {
     vec![
         pointwise_by(
-            "addcmul",
             "addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
             D::NoBool("addcmul_cpu_out"),
             |c| {
@@ -413,26 +384,24 @@ fn fused() -> Vec<Op> {
             },
         )
         .doc("self + value * tensor1 * tensor2")
-        .spelled(one!("addcmul"))
-        .inplace(method_!("addcmul")),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
         pointwise(
-            "addcdiv",
             "addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
             D::Addcdiv,
             "self + value * tensor1 / tensor2",
         )
         .doc("self + value * tensor1 / tensor2")
-        .spelled(one!("addcdiv"))
-        .inplace(method_!("addcdiv")),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
         pointwise_by(
-            "lerp",
             "lerp(Tensor self, Tensor end, Tensor weight) -> Tensor",
             D::Same("lerp_kernel_scalar"),
             |_| Ok("where(abs(weight) < 0.5, fma(weight, end - self, self), fma(weight - 1, end - self, end))"),
         )
         .doc("from self to end by weight")
         .wide_numbers()
-        .spelled("aten.lerp.Scalar aten.lerp.Tensor torch.lerp Tensor.lerp")
-        .inplace("aten.lerp_.Scalar aten.lerp_.Tensor Tensor.lerp_"),
+        .spelled("aten.@.Scalar aten.@.Tensor torch.@ Tensor.@")
+        .inplace("aten.@_.Scalar aten.@_.Tensor Tensor.@_"),
     ]
 }

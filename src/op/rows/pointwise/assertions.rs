@@ -13,7 +13,6 @@ pub fn rows() -> Vec<Op> {
 fn asserts() -> Vec<Op> {
     vec![
         Op::new(
-            "_assert_tensor_metadata",
             "_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, \
              Device? device=None, Layout? layout=None) -> ()",
             check_metadata,
@@ -21,10 +20,9 @@ fn asserts() -> Vec<Op> {
         )
         .memory(MemoryUse::Checks)
         .doc("checks a tensor's dtype, layout and sizes; there is one device")
-        .spelled("aten._assert_tensor_metadata.default")
+        .spelled("aten.@")
         .effect(Effect::External),
         Op::new(
-            "_assert_tensor",
             "_assert_tensor(Tensor condition, str message='') -> ()",
             |_, _| Ok(Val::None),
             Meaning::Routine(|c| {
@@ -48,13 +46,12 @@ fn asserts() -> Vec<Op> {
         .spelled("torch._assert torch._assert_async")
         .effect(Effect::External),
         Op::new(
-            "_assert_scalar",
             "_assert_scalar(Any condition, str message='') -> ()",
             check_scalar,
             Meaning::Host,
         )
         .doc("checks that a number is not zero")
-        .spelled("aten._assert_scalar.default torch._assert")
+        .spelled("aten.@ torch._assert")
         .effect(Effect::External),
     ]
 }
@@ -63,16 +60,14 @@ fn asserts() -> Vec<Op> {
 fn ranges() -> Vec<Op> {
     vec![
         Op::new(
-            "sym_constrain_range",
             "sym_constrain_range(Any size, *, Any min=None, Any max=None) -> ()",
             |c, _| check_range(c, i64::MIN),
             Meaning::Host,
         )
         .doc("checks that a number is within bounds")
-        .spelled("aten.sym_constrain_range.default torch.sym_constrain_range")
+        .spelled("aten.@ torch.@")
         .effect(Effect::External),
         Op::new(
-            "sym_constrain_range_for_size",
             "sym_constrain_range_for_size(Any size, *, Any min=None, Any max=None) -> ()",
             |c, _| match c.get("max").as_int() {
                 Some(max) if max <= 2 => Err(OpError::value(format!(
@@ -83,7 +78,7 @@ fn ranges() -> Vec<Op> {
             Meaning::Host,
         )
         .doc("checks that a size is within bounds, which begin at 0 where they are not given")
-        .spelled("aten.sym_constrain_range_for_size.default torch.sym_constrain_range_for_size")
+        .spelled("aten.@ torch.@")
         .effect(Effect::External),
     ]
 }
@@ -92,16 +87,14 @@ fn ranges() -> Vec<Op> {
 fn checks() -> Vec<Op> {
     vec![
         Op::new(
-            "_check",
             "_check(Any cond, Any message=None) -> ()",
             check_condition,
             Meaning::Host,
         )
         .doc("checks that a bool is true")
-        .spelled("torch._check torch._check_value torch._check_index torch._check_type torch._check_not_implemented")
+        .spelled("torch.@ torch._check_value torch._check_index torch._check_type torch._check_not_implemented")
         .effect(Effect::External),
         Op::new(
-            "_check_is_size",
             "_check_is_size(Any i, Any message=None, *, Any max=None) -> ()",
             |c, _| match (c.get("i").as_int(), c.get("max").as_int()) {
                 (Some(i), max) if i < 0 || max.is_some_and(|max| i > max) => Err(failed(c)),
@@ -110,18 +103,14 @@ fn checks() -> Vec<Op> {
             Meaning::Host,
         )
         .doc("checks that a number can be a size")
-        .spelled("torch._check_is_size")
+        .spelled("torch.@")
         .effect(Effect::External),
-        Op::composite(
-            "_check_tensor_all",
-            "_check_tensor_all(Tensor cond, Any message=None) -> ()",
-            |b, c| {
-                let all = b.op(OpId::All, [c.leaf("cond")?.into()])?;
-                b.call(OpId::_AssertTensor, vec![all.into(), Val::str(&message(c))])
-            },
-        )
+        Op::composite("_check_tensor_all(Tensor cond, Any message=None) -> ()", |b, c| {
+            let all = b.op(OpId::All, [c.leaf("cond")?.into()])?;
+            b.call(OpId::_AssertTensor, vec![all.into(), Val::str(&message(c))])
+        })
         .doc("checks that all elements are true")
-        .spelled("torch._check_tensor_all")
+        .spelled("torch.@")
         .effect(Effect::External),
     ]
 }

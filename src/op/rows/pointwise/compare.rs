@@ -1,7 +1,7 @@
 //! Comparisons, predicates, logic and bits.
 
 use crate::op::pointwise::{dtypes, pointwise, pointwise_by};
-use crate::op::rows::spell::{method_, one, two, two_};
+use crate::op::rows::spell::{one, two, two_};
 use crate::op::{Call, DtypeRule as D, Op, OpError, OpResult};
 use crate::types::TensorType;
 
@@ -16,8 +16,7 @@ pub fn rows() -> Vec<Op> {
 macro_rules! comparison {
     ($n:literal, $op:literal, $doc:literal) => {
         pointwise(
-            $n,
-            concat!($n, "(Tensor self, Tensor other) -> Tensor"),
+            ($n, concat!($n, "(Tensor self, Tensor other) -> Tensor")),
             D::Compare,
             concat!("self ", $op, " other"),
         )
@@ -46,13 +45,12 @@ fn comparisons() -> Vec<Op> {
         comparison!("gt" = "greater", ">", "whether self > other"),
         comparison!("ge" = "greater_equal", ">=", "whether self >= other"),
         pointwise_by(
-            "isclose",
             "isclose(Tensor self, Tensor other, float rtol=1e-05, float atol=1e-08, bool equal_nan=False) -> Tensor",
             D::Compare,
             isclose,
         )
         .doc("whether |self - other| <= atol + rtol * |other|")
-        .spelled(one!("isclose")),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -85,7 +83,7 @@ fn isclose(c: &Call<TensorType>) -> OpResult<&'static str> {
 
 macro_rules! predicate {
     ($n:literal, $text:literal, $doc:literal) => {
-        pointwise($n, concat!($n, "(Tensor self) -> Tensor"), D::Predicate, $text)
+        pointwise(($n, concat!($n, "(Tensor self) -> Tensor")), D::Predicate, $text)
             .doc($doc)
             .spelled(one!($n))
     };
@@ -109,39 +107,36 @@ fn predicates() -> Vec<Op> {
 
 fn logic() -> Vec<Op> {
     vec![
-        pointwise("logical_not", "logical_not(Tensor self) -> Tensor", D::Logical, "~self")
+        pointwise("logical_not(Tensor self) -> Tensor", D::Logical, "~self")
             .doc("whether self is zero")
-            .spelled(one!("logical_not"))
-            .inplace(method_!("logical_not")),
+            .spelled("aten.@ torch.@ Tensor.@")
+            .inplace("aten.@_ Tensor.@_"),
         pointwise(
-            "logical_and",
             "logical_and(Tensor self, Tensor other) -> Tensor",
             D::Logical,
             "self & other",
         )
         .doc("whether neither is zero")
-        .spelled(one!("logical_and"))
-        .inplace(method_!("logical_and"))
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_")
         .commutative(),
         pointwise(
-            "logical_or",
             "logical_or(Tensor self, Tensor other) -> Tensor",
             D::Logical,
             "self | other",
         )
         .doc("whether one is not zero")
-        .spelled(one!("logical_or"))
-        .inplace(method_!("logical_or"))
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_")
         .commutative(),
         pointwise(
-            "logical_xor",
             "logical_xor(Tensor self, Tensor other) -> Tensor",
             D::Logical,
             "self ^ other",
         )
         .doc("whether exactly one is not zero")
-        .spelled(one!("logical_xor"))
-        .inplace(method_!("logical_xor"))
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_")
         .commutative(),
     ]
 }
@@ -149,8 +144,10 @@ fn logic() -> Vec<Op> {
 macro_rules! bitwise {
     ($n:literal, $operator:literal, $kernel:literal, $op:literal, $doc:literal) => {
         pointwise(
-            concat!("bitwise_", $n),
-            concat!("bitwise_", $n, "(Tensor self, Tensor other) -> Tensor"),
+            (
+                concat!("bitwise_", $n),
+                concat!("bitwise_", $n, "(Tensor self, Tensor other) -> Tensor"),
+            ),
             D::IntOrBool($kernel),
             concat!("self ", $op, " other"),
         )
@@ -209,8 +206,10 @@ macro_rules! bitwise {
 macro_rules! shift {
     ($n:literal, $short:literal, $kernel:literal, $op:literal, $doc:literal) => {
         pointwise(
-            concat!("bitwise_", $n, "_shift"),
-            concat!("bitwise_", $n, "_shift(Tensor self, Tensor other) -> Tensor"),
+            (
+                concat!("bitwise_", $n, "_shift"),
+                concat!("bitwise_", $n, "_shift(Tensor self, Tensor other) -> Tensor"),
+            ),
             D::IntOnly($kernel),
             concat!("self ", $op, " other"),
         )
@@ -285,15 +284,14 @@ fn bits() -> Vec<Op> {
         ),
         bitwise!("xor", "xor", "bitwise_xor_cpu", "^", "the bits that exactly one has"),
         pointwise(
-            "bitwise_not",
             "bitwise_not(Tensor self) -> Tensor",
             D::IntOrBool("bitwise_not_cpu"),
             "~self",
         )
         .doc("the other bits; on bools, not")
-        .spelled(one!("bitwise_not"))
+        .spelled("aten.@ torch.@ Tensor.@")
         .spelled("operator.invert operator.inv Tensor.__invert__")
-        .inplace(method_!("bitwise_not")),
+        .inplace("aten.@_ Tensor.@_"),
         shift!(
             "left",
             "lshift",

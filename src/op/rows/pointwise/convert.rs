@@ -17,7 +17,6 @@ pub fn rows() -> Vec<Op> {
 
 fn to_dtype() -> Op {
     pointwise(
-        "to_dtype",
         "to_dtype(Tensor self, ScalarType dtype) -> Tensor",
         DtypeRule::Given,
         "self",
@@ -30,7 +29,6 @@ fn to_dtype() -> Op {
 /// A step of its own: expressions know nothing of dtypes that are only stored.
 fn convert_stored() -> Op {
     Op::new(
-        "convert_stored",
         "convert_stored(Tensor self, ScalarType dtype) -> Tensor",
         |c, _| {
             let x = c.leaf("self")?;
@@ -73,7 +71,7 @@ const TO: &str = "to(Tensor self, ScalarType? dtype=None, *, Tensor? other=None,
                   bool? pin_memory=None, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor";
 
 fn to() -> Op {
-    let mut op = Op::composite("to", TO, convert)
+    let mut op = Op::composite(("to", TO), convert)
         .doc("converted to a dtype, or to another tensor's; itself if it has it")
         .form(
             "aten.to.dtype Tensor.to",
@@ -120,9 +118,7 @@ fn to() -> Op {
 }
 
 fn to_copy() -> Op {
-    Op::composite(
-        "_to_copy",
-        "_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, \
+    Op::composite("_to_copy(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, \
          bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor",
         |b, c| {
             let x = c.leaf("self")?;
@@ -134,13 +130,12 @@ fn to_copy() -> Op {
     )
     .same_elements()
     .doc("a copy, converted to a dtype")
-    .spelled("aten._to_copy.default")
+    .spelled("aten.@")
 }
 
 /// In place, this is how new values of buffers and inputs reach them.
 fn copy() -> Op {
     Op::composite(
-        "copy",
         "copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor",
         |b, c| {
             let (to, src) = (c.leaf("self")?, c.leaf("src")?);
@@ -152,16 +147,16 @@ fn copy() -> Op {
         },
     )
     .doc("the elements of another tensor, broadcast and converted")
-    .spelled("aten.copy.default")
-    .inplace("aten.copy_.default Tensor.copy_")
+    .spelled("aten.@")
+    .inplace("aten.@_ Tensor.@_")
 }
 
 fn type_as() -> Op {
-    Op::composite("type_as", "type_as(Tensor self, Tensor other) -> Tensor", |b, c| {
+    Op::composite("type_as(Tensor self, Tensor other) -> Tensor", |b, c| {
         b.to_dtype(c.leaf("self")?, c.leaf("other")?.dtype()).map(Val::Leaf)
     })
     .doc("converted to the other tensor's dtype")
-    .spelled("aten.type_as.default Tensor.type_as")
+    .spelled("aten.@ Tensor.@")
     .aliasing()
 }
 
@@ -182,7 +177,6 @@ fn convert(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn item() -> Op {
     Op::new(
-        "item",
         "item(Tensor self) -> Scalar",
         |c, _| {
             let x = c.leaf("self")?;
@@ -214,33 +208,28 @@ fn item() -> Op {
         }),
     )
     .doc("the only element as a number")
-    .spelled("aten.item.default Tensor.item")
+    .spelled("aten.@ Tensor.@")
 }
 
 /// torch's kernel behind `item` does not look for more elements.
 fn first_number() -> Op {
-    Op::composite(
-        "_local_scalar_dense",
-        "_local_scalar_dense(Tensor self) -> Scalar",
-        |b, c| {
-            let x = c.leaf("self")?;
-            if x.ty.numel() == Dim::Const(0) {
-                return Err(OpError::shape("_local_scalar_dense: Empty tensor not supported"));
-            }
-            let flat = b.reshape(x, &[Dim::Const(-1)])?;
-            let first = b.select(&flat, 0, Dim::Const(0))?;
-            b.call(OpId::Item, vec![first.into()])
-        },
-    )
+    Op::composite("_local_scalar_dense(Tensor self) -> Scalar", |b, c| {
+        let x = c.leaf("self")?;
+        if x.ty.numel() == Dim::Const(0) {
+            return Err(OpError::shape("_local_scalar_dense: Empty tensor not supported"));
+        }
+        let flat = b.reshape(x, &[Dim::Const(-1)])?;
+        let first = b.select(&flat, 0, Dim::Const(0))?;
+        b.call(OpId::Item, vec![first.into()])
+    })
     .doc("the first element as a number")
-    .spelled("aten._local_scalar_dense.default")
+    .spelled("aten.@")
 }
 
 /// What torch calls the class of a tensor of its dtype: `torch.FloatTensor`.
 fn class_name() -> Op {
     Op::new(
-        "type_name",
-        "type(Tensor self, ScalarType? dtype=None, bool non_blocking=False) -> str",
+        "type_name(Tensor self, ScalarType? dtype=None, bool non_blocking=False) -> str",
         |c, _| {
             Ok(Val::str(&format!(
                 "torch.{}Tensor",
@@ -256,17 +245,13 @@ fn class_name() -> Op {
 /// Python's `int`, `float`, `bool` and `not` of a one-element tensor.
 fn python_numbers() -> Vec<Op> {
     vec![
-        Op::composite("item_int", "item_int(Tensor self) -> int", |b, c| {
-            of_item(b, c, OpId::SymInt)
-        })
-        .doc("the only element as an int, truncated")
-        .spelled("builtins.int Tensor.__int__"),
-        Op::composite("item_float", "item_float(Tensor self) -> float", |b, c| {
-            of_item(b, c, OpId::SymFloat)
-        })
-        .doc("the only element as a float")
-        .spelled("builtins.float Tensor.__float__"),
-        Op::composite("item_bool", "item_bool(Tensor self) -> bool", |b, c| {
+        Op::composite("item_int(Tensor self) -> int", |b, c| of_item(b, c, OpId::SymInt))
+            .doc("the only element as an int, truncated")
+            .spelled("builtins.int Tensor.__int__"),
+        Op::composite("item_float(Tensor self) -> float", |b, c| of_item(b, c, OpId::SymFloat))
+            .doc("the only element as a float")
+            .spelled("builtins.float Tensor.__float__"),
+        Op::composite("item_bool(Tensor self) -> bool", |b, c| {
             let elements = c.leaf("self")?.ty.numel();
             match elements.as_const() {
                 Some(n) if n != 1 => Err(ambiguous(n as usize)),
@@ -275,11 +260,9 @@ fn python_numbers() -> Vec<Op> {
         })
         .doc("whether the only element is not zero")
         .spelled("builtins.bool Tensor.__bool__"),
-        Op::composite("item_not", "item_not(Tensor self) -> bool", |b, c| {
-            of_item(b, c, OpId::SymNot)
-        })
-        .doc("whether the only element is zero")
-        .spelled("operator.not_"),
+        Op::composite("item_not(Tensor self) -> bool", |b, c| of_item(b, c, OpId::SymNot))
+            .doc("whether the only element is zero")
+            .spelled("operator.not_"),
     ]
 }
 

@@ -7,8 +7,10 @@ use crate::types::{DType, Kind, Val};
 macro_rules! of_numbers {
     ($id:ident, $base:literal, $name:literal, $rest:literal, $paths:literal) => {
         Op::composite(
-            $name,
-            concat!($base, "(Scalar self, Scalar other", $rest, ") -> Tensor"),
+            (
+                $name,
+                concat!($base, "(Scalar self, Scalar other", $rest, ") -> Tensor"),
+            ),
             |b, c| of_numbers(b, c, OpId::$id),
         )
         .doc(concat!($base, " of numbers as tensors of no dims"))

@@ -15,9 +15,7 @@ pub fn rows() -> Vec<Op> {
 
 fn to_integers() -> Vec<Op> {
     vec![
-        Op::composite(
-            "quantize_per_tensor",
-            "quantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
+        Op::composite("quantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor",
             |b, c| quantize(b, c, None),
         )
         .doc("round(input / scale) + zero_point within bounds, as integers")
@@ -30,9 +28,7 @@ fn to_integers() -> Vec<Op> {
             "quantize_per_tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype) -> \
              Tensor",
         ),
-        Op::composite(
-            "quantize_per_channel",
-            "quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min, int quant_max, \
+        Op::composite("quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, int quant_min, int quant_max, \
              ScalarType dtype) -> Tensor",
             |b, c| {
                 let axis = wrap_dim(c.int("axis")?, c.leaf("input")?.rank()?)?;
@@ -40,10 +36,8 @@ fn to_integers() -> Vec<Op> {
             },
         )
         .doc("quantize_per_tensor with a scale and a zero point for each index of a dim")
-        .spelled("quantized_decomposed.quantize_per_channel.default"),
-        Op::composite(
-            "quantize_per_token",
-            "quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype) -> \
+        .spelled("quantized_decomposed.@.default"),
+        Op::composite("quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype) -> \
              Tensor",
             |b, c| {
                 let inverse = b.unary(OpId::Reciprocal, c.leaf("scales")?)?;
@@ -54,15 +48,13 @@ fn to_integers() -> Vec<Op> {
             },
         )
         .doc("round(input / scales + zero_points) within bounds, with scales for each row")
-        .spelled("quantized_decomposed.quantize_per_token.default"),
+        .spelled("quantized_decomposed.@.default"),
     ]
 }
 
 fn from_integers() -> Vec<Op> {
     vec![
-        Op::composite(
-            "dequantize_per_tensor",
-            "dequantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype, *, \
+        Op::composite("dequantize_per_tensor(Tensor input, Any scale, Any zero_point, int quant_min, int quant_max, ScalarType dtype, *, \
              ScalarType? out_dtype=None) -> Tensor",
             |b, c| {
                 let x = b.to_dtype(stored(c)?, c.opt_dtype("out_dtype").unwrap_or(DType::F32))?;
@@ -82,9 +74,7 @@ fn from_integers() -> Vec<Op> {
             "dequantize_per_tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype, \
              *, ScalarType? out_dtype=None) -> Tensor",
         ),
-        Op::composite(
-            "dequantize_per_channel",
-            "dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, int quant_max, \
+        Op::composite("dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, int quant_min, int quant_max, \
              ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor",
             |b, c| {
                 let (mut x, dtype) = (stored(c)?.clone(), c.opt_dtype("out_dtype").unwrap_or(DType::F32));
@@ -99,10 +89,8 @@ fn from_integers() -> Vec<Op> {
             },
         )
         .doc("dequantize_per_tensor with a scale and a zero point for each index of a dim")
-        .spelled("quantized_decomposed.dequantize_per_channel.default"),
-        Op::composite(
-            "dequantize_per_token",
-            "dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, \
+        .spelled("quantized_decomposed.@.default"),
+        Op::composite("dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype, \
              ScalarType output_dtype) -> Tensor",
             |b, c| {
                 let x = b.binary(OpId::Sub, c.leaf("input")?, c.leaf("zero_points")?)?;
@@ -111,15 +99,13 @@ fn from_integers() -> Vec<Op> {
             },
         )
         .doc("(input - zero_points) * scales, with scales for each row")
-        .spelled("quantized_decomposed.dequantize_per_token.default"),
+        .spelled("quantized_decomposed.@.default"),
     ]
 }
 
 fn fake() -> Vec<Op> {
     vec![
-        Op::composite(
-            "fake_quantize_per_tensor_affine",
-            "fake_quantize_per_tensor_affine(Tensor self, Any scale, Any zero_point, int quant_min, int quant_max) -> Tensor",
+        Op::composite("fake_quantize_per_tensor_affine(Tensor self, Any scale, Any zero_point, int quant_min, int quant_max) -> Tensor",
             |b, c| {
                 let (scale, zero) = (one(b, c, "scale")?, one(b, c, "zero_point")?);
                 fake_quantize(b, c, scale, zero)
@@ -134,9 +120,7 @@ fn fake() -> Vec<Op> {
             "aten.fake_quantize_per_tensor_affine.tensor_qparams torch.fake_quantize_per_tensor_affine",
             "fake_quantize_per_tensor_affine(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max) -> Tensor",
         ),
-        Op::composite(
-            "fake_quantize_per_channel_affine",
-            "fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int \
+        Op::composite("fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int \
              quant_max) -> Tensor",
             |b, c| {
                 let rank = c.leaf("self")?.rank()?;
@@ -147,15 +131,17 @@ fn fake() -> Vec<Op> {
             },
         )
         .doc("fake_quantize_per_tensor_affine with a scale and a zero point for each index of a dim")
-        .spelled("aten.fake_quantize_per_channel_affine.default torch.fake_quantize_per_channel_affine"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 
 fn parameters() -> Vec<Op> {
     let row = |name, symmetric: crate::op::Decompose| {
         Op::composite(
-            name,
-            "choose_qparams(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype) -> (Tensor, Tensor)",
+            (
+                name,
+                "choose_qparams(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype) -> (Tensor, Tensor)",
+            ),
             symmetric,
         )
     };

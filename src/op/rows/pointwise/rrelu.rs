@@ -19,7 +19,7 @@ fn rrelu() -> Op {
                   Tensor";
     let of_aten = "rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? \
                    generator=None) -> Tensor";
-    Op::composite("rrelu", schema, rrelu_of)
+    Op::composite(("rrelu", schema), rrelu_of)
         .order(MemoryOrder::RowMajor)
         .doc("leaky_relu with the mean of the slopes; in training with random ones between the two")
         .spelled("torch.rrelu")
@@ -40,32 +40,27 @@ fn rrelu_with_noise() -> [Op; 2] {
                           Generator? generator=None";
     [
         Op::new(
-            "rrelu_with_noise_functional",
             text!("rrelu_with_noise_functional({PARAMS}) -> (Tensor, Tensor)"),
             noise_type,
             Meaning::Routine(noisy),
         )
         .doc("rrelu, and the slope that each element was multiplied by in training")
-        .spelled("aten.rrelu_with_noise_functional.default")
+        .spelled("aten.@")
         .effect(Effect::Random),
-        Op::composite(
-            "rrelu_with_noise",
-            text!("rrelu_with_noise({PARAMS}) -> Tensor"),
-            |b, c| {
-                if !c.bool("training")? {
-                    let slope = Val::Float((c.f64("lower")? + c.f64("upper")?) / 2.0);
-                    return b.op(OpId::LeakyRelu, [c.leaf("self")?.into(), slope]).map(Val::Leaf);
-                }
-                // The slopes would have to be written to `noise`.
-                Err(OpError::arg(
-                    "training",
-                    "rrelu_with_noise in training writes to its argument `noise`",
-                )
-                .help("`rrelu_with_noise_functional` gives the new value as a result"))
-            },
-        )
+        Op::composite(text!("rrelu_with_noise({PARAMS}) -> Tensor"), |b, c| {
+            if !c.bool("training")? {
+                let slope = Val::Float((c.f64("lower")? + c.f64("upper")?) / 2.0);
+                return b.op(OpId::LeakyRelu, [c.leaf("self")?.into(), slope]).map(Val::Leaf);
+            }
+            // The slopes would have to be written to `noise`.
+            Err(OpError::arg(
+                "training",
+                "rrelu_with_noise in training writes to its argument `noise`",
+            )
+            .help("`rrelu_with_noise_functional` gives the new value as a result"))
+        })
         .doc("rrelu in evaluation")
-        .spelled("aten.rrelu_with_noise.default"),
+        .spelled("aten.@"),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Selections and functions of two tensors: maxima, bounds, `where`, angles.
 
 use crate::op::pointwise::{dtypes, not_implemented, number_of, overflow_error, overflows, pointwise, pointwise_by};
-use crate::op::rows::spell::{method_, one, one_, special};
+use crate::op::rows::spell::{method_, one, special};
 use crate::op::sharing::always;
 use crate::op::{Call, DtypeRule as D, MemoryOrder, Op, OpError, OpResult};
 use crate::types::{DType, TensorType};
@@ -16,7 +16,7 @@ pub fn rows() -> Vec<Op> {
 
 macro_rules! binary {
     ($n:literal, $rule:expr, $text:literal, $doc:literal) => {
-        pointwise($n, concat!($n, "(Tensor self, Tensor other) -> Tensor"), $rule, $text)
+        pointwise(($n, concat!($n, "(Tensor self, Tensor other) -> Tensor")), $rule, $text)
             .doc($doc)
             .spelled(one!($n))
     };
@@ -64,13 +64,12 @@ fn bounds() -> Vec<Op> {
     );
     vec![
         pointwise_by(
-            "clamp",
             "clamp(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor",
             D::Promote,
             clamp,
         )
         .doc("self between two bounds, the upper one winning; NaN stays, a NaN bound gives NaN")
-        .spelled("aten.clamp.default aten.clamp.Tensor torch.clamp Tensor.clamp")
+        .spelled("aten.@ aten.@.Tensor torch.@ Tensor.@")
         .spelled("aten.clip.default aten.clip.Tensor torch.clip Tensor.clip")
         .form(
             "aten.clamp_min.default aten.clamp_min.Tensor torch.clamp_min Tensor.clamp_min",
@@ -80,7 +79,7 @@ fn bounds() -> Vec<Op> {
             "aten.clamp_max.default aten.clamp_max.Tensor torch.clamp_max Tensor.clamp_max",
             high,
         )
-        .inplace("aten.clamp_.default aten.clamp_.Tensor torch.clamp_ Tensor.clamp_")
+        .inplace("aten.@_ aten.@_.Tensor torch.@_ Tensor.@_")
         .inplace("aten.clip_.default aten.clip_.Tensor torch.clip_ Tensor.clip_")
         .inplace_form(
             "aten.clamp_min_.default aten.clamp_min_.Tensor torch.clamp_min_ Tensor.clamp_min_",
@@ -91,15 +90,14 @@ fn bounds() -> Vec<Op> {
             high,
         ),
         pointwise(
-            "nan_to_num",
             "nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
             D::Promote,
             "inf = where(signbit(self), given(neginf, -largest()), given(posinf, largest())); where(isnan(self), \
              given(nan, 0), where(isinf(self), inf, self))",
         )
         .doc("NaN and infinities replaced: by 0 and the largest finite numbers unless given")
-        .spelled(one!("nan_to_num"))
-        .inplace(one_!("nan_to_num")),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ torch.@_ Tensor.@_"),
     ]
 }
 
@@ -171,19 +169,17 @@ pub(in crate::op::rows) fn effective_bounds(c: &Call<TensorType>, min: &str, max
 fn selections() -> Vec<Op> {
     vec![
         pointwise(
-            "where",
             "where(Tensor condition, Tensor self, Tensor other) -> Tensor",
             D::Promote,
             "where(condition, self, other)",
         )
         .doc("self where the condition holds, else other")
-        .spelled("aten.where.self aten.where.ScalarOther aten.where.ScalarSelf aten.where.Scalar torch.where")
+        .spelled("aten.@.self aten.@.ScalarOther aten.@.ScalarSelf aten.@.Scalar torch.@")
         .form(
             "Tensor.where",
             "where(Tensor self, Tensor condition, Tensor other) -> Tensor",
         ),
         pointwise_by(
-            "masked_fill",
             "masked_fill(Tensor self, Tensor mask, Tensor value) -> Tensor",
             D::First,
             |c| match c.opt_leaf("value").and_then(TensorType::rank) {
@@ -195,18 +191,13 @@ fn selections() -> Vec<Op> {
         )
         .order(MemoryOrder::RowMajor)
         .doc("the value, converted to self's dtype, where the mask holds, else self")
-        .spelled("aten.masked_fill.Scalar aten.masked_fill.Tensor torch.masked_fill Tensor.masked_fill")
-        .inplace("aten.masked_fill_.Scalar aten.masked_fill_.Tensor Tensor.masked_fill_")
+        .spelled("aten.@.Scalar aten.@.Tensor torch.@ Tensor.@")
+        .inplace("aten.@_.Scalar aten.@_.Tensor Tensor.@_")
         .shared_writes(always),
-        pointwise_by(
-            "heaviside",
-            "heaviside(Tensor self, Tensor values) -> Tensor",
-            D::Promote,
-            heaviside,
-        )
-        .doc("0 below 0, 1 above it, and the values at 0")
-        .spelled(one!("heaviside"))
-        .inplace(method_!("heaviside")),
+        pointwise_by("heaviside(Tensor self, Tensor values) -> Tensor", D::Promote, heaviside)
+            .doc("0 below 0, 1 above it, and the values at 0")
+            .spelled("aten.@ torch.@ Tensor.@")
+            .inplace("aten.@_ Tensor.@_"),
     ]
 }
 
@@ -238,18 +229,14 @@ fn angles() -> Vec<Op> {
         )
         .inplace(method_!("hypot"))
         .commutative(),
-        pointwise(
-            "copysign",
-            "copysign(Tensor self, Tensor other) -> Tensor",
+        pointwise("copysign(Tensor self, Tensor other) -> Tensor",
             D::PromoteFloat,
             "copysign(self, other)",
         )
         .doc("self's magnitude with other's sign")
         .spelled(crate::op::rows::spell::two!("copysign"))
         .inplace(crate::op::rows::spell::two_!("copysign")),
-        pointwise_by(
-            "nextafter",
-            "nextafter(Tensor self, Tensor other) -> Tensor",
+        pointwise_by("nextafter(Tensor self, Tensor other) -> Tensor",
             D::FloatOnly("nextafter_cpu"),
             |c| match dtypes(c)?.common {
                 // The neighbours of a 16-bit float are 2^13 or 2^16 neighbours of the f32 that it is computed in away; f16
@@ -263,8 +250,8 @@ fn angles() -> Vec<Op> {
             },
         )
         .doc("the next number from self towards other")
-        .spelled(one!("nextafter"))
-        .inplace(method_!("nextafter")),
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_"),
     ]
 }
 
@@ -286,18 +273,16 @@ fn logarithms() -> Vec<Op> {
         )
         .commutative(),
         pointwise(
-            "xlogy",
             "xlogy(Tensor self, Tensor other) -> Tensor",
             D::PromoteFloat,
             "where(isnan(other), nan, where(self == 0, 0, self * log(other)))",
         )
         .doc("self * log(other), and 0 where self is 0")
-        .spelled("aten.xlogy.Tensor aten.xlogy.Scalar_Other aten.xlogy.Scalar_Self torch.xlogy Tensor.xlogy")
+        .spelled("aten.@.Tensor aten.@.Scalar_Other aten.@.Scalar_Self torch.@ Tensor.@")
         .spelled("aten.special_xlogy.default aten.special_xlogy.other_scalar aten.special_xlogy.self_scalar")
-        .spelled("torch.special.xlogy")
-        .inplace("aten.xlogy_.Tensor aten.xlogy_.Scalar_Other torch.xlogy_ Tensor.xlogy_"),
+        .spelled("torch.special.@")
+        .inplace("aten.@_.Tensor aten.@_.Scalar_Other torch.@_ Tensor.@_"),
         pointwise(
-            "xlog1py",
             "xlog1py(Tensor self, Tensor other) -> Tensor",
             D::PromoteFloat,
             "where(isnan(other), nan, where(self == 0, 0, self * rounded(log1p(other))))",
@@ -306,7 +291,6 @@ fn logarithms() -> Vec<Op> {
         .spelled(special!("xlog1py"))
         .spelled("aten.special_xlog1py.other_scalar aten.special_xlog1py.self_scalar"),
         pointwise(
-            "zeta",
             "zeta(Tensor self, Tensor other) -> Tensor",
             D::WideFloat("zeta_cpu"),
             "zeta(self, other)",

@@ -1,7 +1,7 @@
 //! Special functions without vector code: Airy's and Bessel's functions, orthogonal polynomials, incomplete gamma functions.
 
 use crate::op::rows::dense::{spread, zeros};
-use crate::op::rows::spell::{method_, one, special};
+use crate::op::rows::spell::special;
 use crate::op::{Call, Meaning, Op, OpError, OpId, OpResult, Sizes, pointwise_rule};
 use crate::scalar::bessel;
 use crate::scalar::incomplete_gamma::{igamma, igammac};
@@ -21,8 +21,10 @@ pub fn rows() -> Vec<Op> {
 macro_rules! function {
     ($n:literal, $f:ident, $param:literal, $doc:literal) => {
         Op::new(
-            concat!("special_", $n),
-            concat!("special_", $n, "(Tensor ", $param, ") -> Tensor"),
+            (
+                concat!("special_", $n),
+                concat!("special_", $n, "(Tensor ", $param, ") -> Tensor"),
+            ),
             |c, s| like(c, s, OpId::Ndtri),
             Meaning::Routine(|c| mapped(c, &|x, _| bessel::$f(x))),
         )
@@ -90,8 +92,10 @@ fn functions() -> Vec<Op> {
 macro_rules! polynomial {
     ($n:literal, $family:ident, $shifted:literal, $doc:literal) => {
         Op::new(
-            concat!("special_", $n),
-            concat!("special_", $n, "(Any x, Any n) -> Tensor"),
+            (
+                concat!("special_", $n),
+                concat!("special_", $n, "(Any x, Any n) -> Tensor"),
+            ),
             |c, s| like(c, s, OpId::Zeta),
             Meaning::Routine(|c| evaluated(c, Family::$family, $shifted)),
         )
@@ -171,25 +175,23 @@ fn shifted_polynomials() -> Vec<Op> {
 fn gammas() -> Vec<Op> {
     vec![
         Op::new(
-            "igamma",
             "igamma(Tensor self, Tensor other) -> Tensor",
             |c, s| like(c, s, OpId::Hypot),
             Meaning::Routine(|c| mapped(c, &igamma)),
         )
         .doc("the regularised lower incomplete gamma function of order self")
-        .spelled(one!("igamma"))
+        .spelled("aten.@ torch.@ Tensor.@")
         .spelled("aten.special_gammainc.default torch.special.gammainc")
-        .inplace(method_!("igamma")),
+        .inplace("aten.@_ Tensor.@_"),
         Op::new(
-            "igammac",
             "igammac(Tensor self, Tensor other) -> Tensor",
             |c, s| like(c, s, OpId::Hypot),
             Meaning::Routine(|c| mapped(c, &igammac)),
         )
         .doc("the regularised upper incomplete gamma function of order self")
-        .spelled(one!("igammac"))
+        .spelled("aten.@ torch.@ Tensor.@")
         .spelled("aten.special_gammaincc.default torch.special.gammaincc")
-        .inplace(method_!("igammac")),
+        .inplace("aten.@_ Tensor.@_"),
     ]
 }
 

@@ -29,7 +29,7 @@ macro_rules! unary {
     };
     // In place as a method only.
     (method $n:literal, $rule:expr, $text:expr, $doc:literal) => {
-        pointwise($n, concat!($n, "(Tensor self) -> Tensor"), $rule, $text)
+        pointwise(($n, concat!($n, "(Tensor self) -> Tensor")), $rule, $text)
             .doc($doc)
             .spelled(one!($n))
             .inplace(method_!($n))
@@ -56,13 +56,12 @@ fn elementary() -> Vec<Op> {
         unary!(method "sign", D::Promote, "sign(self)", "-1, 0 or 1; NaN gives 0"),
         unary!(method "sgn", D::Promote, "sign(self)", "-1, 0 or 1; NaN gives 0"),
         pointwise(
-            "angle",
             "angle(Tensor self) -> Tensor",
             D::PromoteFloat,
             "where(isnan(self), self, where(self < 0, pi, 0))",
         )
         .doc("0, or pi for a negative number")
-        .spelled(one!("angle")),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -124,7 +123,6 @@ fn rounding() -> Vec<Op> {
             "the part after the point, with self's sign"
         ),
         pointwise_by(
-            "round",
             "round(Tensor self, *, int? decimals=None) -> Tensor",
             D::NoBool("round_vml_cpu"),
             |c| {
@@ -141,13 +139,13 @@ fn rounding() -> Vec<Op> {
             },
         )
         .doc("rounded to the nearest integer, or to so many decimals; halves to even")
-        .spelled("aten.round.decimals torch.round Tensor.round")
+        .spelled("aten.@.decimals torch.@ Tensor.@")
         .form(
             "aten.special_round.default torch.special.round",
             "special_round(Tensor self, *, int decimals=0) -> Tensor",
         )
         .form("aten.round.default builtins.round", "round(Tensor self) -> Tensor")
-        .inplace("aten.round_.decimals Tensor.round_ torch.round_")
+        .inplace("aten.@_.decimals Tensor.@_ torch.@_")
         .inplace_form("aten.round_.default", "round_(Tensor self) -> Tensor"),
     ]
 }
@@ -181,7 +179,6 @@ fn gamma_functions() -> Vec<Op> {
             .spelled(special!("digamma"))
             .spelled(special!("psi")),
         pointwise_by(
-            "polygamma",
             "polygamma(int n, Tensor self) -> Tensor",
             D::PromoteFloat,
             |c| match c.int("n")? {
@@ -210,21 +207,18 @@ fn logistic() -> Vec<Op> {
         unary!("sigmoid", D::PromoteFloat, "sigmoid(self)", "1 / (1 + exp(-self))")
             .spelled("torch.nn.functional.sigmoid torch.special.expit aten.special_expit.default")
             .module("Sigmoid() = sigmoid(input)"),
-        pointwise_by(
-            "logit",
-            "logit(Tensor self, float? eps=None) -> Tensor",
-            D::PromoteFloat,
-            |c| {
-                Ok(match c.is_none("eps") {
-                    true => "log(rounded(self / rounded(1 - self)))",
-                    false => "x = where(self < eps, eps, where(self > 1 - eps, 1 - eps, self)); log(rounded(x / rounded(1 - x)))",
-                })
-            },
-        )
+        pointwise_by("logit(Tensor self, float? eps=None) -> Tensor", D::PromoteFloat, |c| {
+            Ok(match c.is_none("eps") {
+                true => "log(rounded(self / rounded(1 - self)))",
+                false => {
+                    "x = where(self < eps, eps, where(self > 1 - eps, 1 - eps, self)); log(rounded(x / rounded(1 - x)))"
+                }
+            })
+        })
         .doc("log(self / (1 - self)), with self clamped to [eps, 1 - eps] if eps is given")
-        .spelled(one!("logit"))
+        .spelled("aten.@ torch.@ Tensor.@")
         .spelled(special!("logit"))
-        .inplace(one_!("logit")),
+        .inplace("aten.@_ torch.@_ Tensor.@_"),
     ]
 }
 
@@ -274,7 +268,7 @@ fn only_special(
     text: &'static str,
     doc: &'static str,
 ) -> Op {
-    pointwise(name, schema, dtypes, text).doc(doc).spelled(paths)
+    pointwise((name, schema), dtypes, text).doc(doc).spelled(paths)
 }
 
 fn bessel() -> Vec<Op> {

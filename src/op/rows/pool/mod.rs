@@ -39,12 +39,10 @@ fn max_rows<const N: usize>() -> [Op; 2] {
     let module =
         text!("MaxPool{N}d(kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False)");
     [
-        Op::new(
-            text!("max_pool{N}d_with_indices"),
-            text!(
+        Op::new((text!("max_pool{N}d_with_indices"), text!(
                 "max_pool{N}d_with_indices(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
                  int[{N}] dilation=1, bool ceil_mode=False) -> (Tensor, Tensor)"
-            ),
+            )),
             |c, _| max_types(c, N),
             Meaning::Routine(|c| maxima(c, N)),
         )
@@ -62,12 +60,10 @@ fn max_rows<const N: usize>() -> [Op; 2] {
         .module(text!(
             "{module} = max_pool{N}d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)"
         )),
-        Op::composite(
-            text!("max_pool{N}d"),
-            text!(
+        Op::composite((text!("max_pool{N}d"), text!(
                 "max_pool{N}d(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
                  int[{N}] dilation=1, bool ceil_mode=False, bool return_indices=False) -> Tensor"
-            ),
+            )),
             |b, c| first_of(b, c, OpId::for_dims([OpId::MaxPool1dWithIndices, OpId::MaxPool2dWithIndices, OpId::MaxPool3dWithIndices], N)),
         )
         .doc("the maximum of every window")
@@ -92,10 +88,12 @@ fn avg_row<const N: usize>() -> Op {
         ],
     };
     Op::new(
-        text!("avg_pool{N}d"),
-        text!(
-            "avg_pool{N}d(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
+        (
+            text!("avg_pool{N}d"),
+            text!(
+                "avg_pool{N}d(Tensor self, int[{N}] kernel_size, int[{N}]? stride=[], int[{N}] padding=0, \
              bool ceil_mode=False, bool count_include_pad=True{schema}) -> Tensor"
+            ),
         ),
         |c, _| avg_type(c, N),
         Meaning::Routine(|c| averages(c, N)),
@@ -119,8 +117,10 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
     };
     [
         Op::new(
-            text!("adaptive_avg_pool{N}d"),
-            text!("adaptive_avg_pool{N}d(Tensor self, Any output_size) -> Tensor"),
+            (
+                text!("adaptive_avg_pool{N}d"),
+                text!("adaptive_avg_pool{N}d(Tensor self, Any output_size) -> Tensor"),
+            ),
             |c, _| adaptive_type(c, N, Kind::AdaptiveAverage),
             Meaning::Routine(|c| averages(c, N)),
         )
@@ -132,8 +132,10 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
             "AdaptiveAvgPool{N}d(output_size) = adaptive_avg_pool{N}d(input, output_size)"
         )),
         Op::new(
-            text!("adaptive_max_pool{N}d_with_indices"),
-            text!("adaptive_max_pool{N}d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"),
+            (
+                text!("adaptive_max_pool{N}d_with_indices"),
+                text!("adaptive_max_pool{N}d_with_indices(Tensor self, Any output_size) -> (Tensor, Tensor)"),
+            ),
             |c, _| adaptive_type(c, N, Kind::AdaptiveMax),
             Meaning::Routine(|c| maxima(c, N)),
         )
@@ -149,8 +151,10 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
             ),
         ),
         Op::composite(
-            text!("adaptive_max_pool{N}d"),
-            text!("adaptive_max_pool{N}d(Tensor self, Any output_size, bool return_indices=False) -> Tensor"),
+            (
+                text!("adaptive_max_pool{N}d"),
+                text!("adaptive_max_pool{N}d(Tensor self, Any output_size, bool return_indices=False) -> Tensor"),
+            ),
             |b, c| {
                 first_of(
                     b,
@@ -177,10 +181,12 @@ fn adaptive_rows<const N: usize>() -> [Op; 3] {
 
 fn lp_row<const N: usize>() -> Op {
     Op::composite(
-        text!("lp_pool{N}d"),
-        text!(
-            "lp_pool{N}d(Tensor input, float norm_type, int[{N}] kernel_size, int[{N}]? stride=None, \
+        (
+            text!("lp_pool{N}d"),
+            text!(
+                "lp_pool{N}d(Tensor input, float norm_type, int[{N}] kernel_size, int[{N}]? stride=None, \
              bool ceil_mode=False) -> Tensor"
+            ),
         ),
         |b, c| {
             lp_pool(

@@ -20,32 +20,28 @@ pub fn rows() -> Vec<Op> {
 fn unpools() -> Vec<Op> {
     vec![
         Op::new(
-            "max_unpool2d",
             "max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor",
             |c, _| unpool_type(c, 2),
             Meaning::Routine(|c| unpool(c, 2)),
         )
         .doc("elements written to the places in each plane that indices name, zeros elsewhere")
-        .spelled("aten.max_unpool2d.default torch._C._nn.max_unpool2d"),
+        .spelled("aten.@ torch._C._nn.@"),
         Op::new(
-            "max_unpool3d",
             "max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
             |c, _| unpool_type(c, 3),
             Meaning::Routine(|c| unpool(c, 3)),
         )
         .doc("elements written to the places in each volume that indices name, zeros elsewhere")
-        .spelled("aten.max_unpool3d.default torch._C._nn.max_unpool3d"),
+        .spelled("aten.@ torch._C._nn.@"),
     ]
 }
 
 /// torch.nn's function and module of `N` dims.
 fn functional<const N: usize>() -> Op {
-    Op::composite(
-        text!("nn_max_unpool{N}d"),
-        text!(
+    Op::composite((text!("nn_max_unpool{N}d"), text!(
             "max_unpool{N}d(Tensor input, Tensor indices, int[{N}] kernel_size, int[{N}]? stride=None, int[{N}] padding=0, \
              int[]? output_size=None) -> Tensor"
-        ),
+        )),
         |b, c| by_windows(b, c, N),
     )
     .doc("max pooling undone: elements go back to where they were, zeros elsewhere")
@@ -58,12 +54,10 @@ fn functional<const N: usize>() -> Op {
 
 /// torch.nn's function and module of `N` dims, whose samples must be given.
 fn given_samples<const N: usize>() -> Op {
-    Op::composite(
-        text!("nn_fractional_max_pool{N}d"),
-        text!(
+    Op::composite((text!("nn_fractional_max_pool{N}d"), text!(
             "fractional_max_pool{N}d(Tensor input, int[{N}] kernel_size, Any output_size=None, Any output_ratio=None, \
              bool return_indices=False, Tensor? _random_samples=None) -> Any"
-        ),
+        )),
         |b, c| with_samples(b, c, N),
     )
     .doc("maxima over windows whose places the samples move; sizes are given, or ratios of them")
@@ -77,22 +71,18 @@ fn given_samples<const N: usize>() -> Op {
 
 fn fractional() -> Vec<Op> {
     vec![
-        Op::new(
-            "fractional_max_pool2d",
-            "fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)",
+        Op::new("fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)",
             |c, _| fractional_type(c, 2),
             Meaning::Routine(|c| fractional_maxima(c, 2)),
         )
         .doc("the maxima over windows whose places the samples move, and where they are")
-        .spelled("aten.fractional_max_pool2d.default torch._C._nn.fractional_max_pool2d"),
-        Op::new(
-            "fractional_max_pool3d",
-            "fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)",
+        .spelled("aten.@ torch._C._nn.@"),
+        Op::new("fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)",
             |c, _| fractional_type(c, 3),
             Meaning::Routine(|c| fractional_maxima(c, 3)),
         )
         .doc("the maxima over windows whose places the samples move, and where they are")
-        .spelled("aten.fractional_max_pool3d.default torch._C._nn.fractional_max_pool3d"),
+        .spelled("aten.@ torch._C._nn.@"),
         given_samples::<2>(),
         given_samples::<3>(),
     ]
@@ -100,9 +90,7 @@ fn fractional() -> Vec<Op> {
 
 fn backward() -> Vec<Op> {
     vec![
-        Op::composite(
-            "max_pool2d_with_indices_backward",
-            "max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, \
+        Op::composite("max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, \
              int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor",
             |b, c| {
                 let (grad, x, at) = (c.leaf("grad_output")?, c.leaf("self")?, c.leaf("indices")?);
@@ -123,7 +111,7 @@ fn backward() -> Vec<Op> {
             },
         )
         .doc("gradients added at the places of the maxima, zeros elsewhere")
-        .spelled("aten.max_pool2d_with_indices_backward.default"),
+        .spelled("aten.@"),
     ]
 }
 

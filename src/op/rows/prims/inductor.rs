@@ -13,14 +13,13 @@ pub fn rows() -> Vec<Op> {
 
 fn arithmetic() -> Vec<Op> {
     vec![
-        Op::composite("prims_fma", "prims_fma(Tensor a, Any b, Tensor c) -> Tensor", |b, c| {
+        Op::composite("prims_fma(Tensor a, Any b, Tensor c) -> Tensor", |b, c| {
             let product = b.binary(OpId::Mul, c.leaf("a")?, c.get("b").clone())?;
             b.binary(OpId::Add, &product, c.leaf("c")?).map(Val::Leaf)
         })
         .doc("a * b + c, rounded twice as PyTorch's own kernel")
         .spelled("prims.fma.default"),
         Op::composite(
-            "prepare_softmax_online",
             "prepare_softmax_online(Tensor a, int dim) -> (Tensor, Tensor)",
             |b, c| {
                 let x = c.leaf("a")?;
@@ -33,7 +32,7 @@ fn arithmetic() -> Vec<Op> {
             },
         )
         .doc("what softmax needs of a row: its largest element, and the sum of exp(a - largest)")
-        .spelled("prims.prepare_softmax_online.default"),
+        .spelled("prims.@.default"),
     ]
 }
 
@@ -41,24 +40,20 @@ const POOL: &str = "SymInt[] stride, SymInt[] padding, SymInt[] dilation";
 
 fn pools() -> Vec<Op> {
     vec![
-        Op::composite(
-            "_low_memory_max_pool_with_offsets",
-            text!(
+        Op::composite(text!(
                 "_low_memory_max_pool_with_offsets(Tensor self, SymInt[] kernel_size, {POOL}, bool ceil_mode) -> (Tensor, Tensor)"
             ),
             with_offsets,
         )
         .doc("max_pool2d or max_pool3d, and where in its window each maximum is, as i8")
-        .spelled("prims._low_memory_max_pool_with_offsets.default"),
-        Op::composite(
-            "_low_memory_max_pool_offsets_to_indices",
-            text!(
+        .spelled("prims.@.default"),
+        Op::composite(text!(
                 "_low_memory_max_pool_offsets_to_indices(Tensor self, SymInt[] kernel_size, SymInt[] input_size, {POOL}) -> Tensor"
             ),
             to_indices,
         )
         .doc("places in windows as places in the input")
-        .spelled("prims._low_memory_max_pool_offsets_to_indices.default"),
+        .spelled("prims.@.default"),
     ]
 }
 
@@ -172,37 +167,28 @@ fn random_of(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Trac
 
 fn random() -> Vec<Op> {
     vec![
-        Op::composite(
-            "inductor_seed",
-            "inductor_seed(Device device=None) -> Tensor",
-            |b, _| seeds_of(b, ints_val(&[])),
-        )
+        Op::composite("inductor_seed(Device device=None) -> Tensor", |b, _| {
+            seeds_of(b, ints_val(&[]))
+        })
         .doc("a random number to seed others with")
-        .spelled("prims.inductor_seed.default")
+        .spelled("prims.@.default")
         .effect(Effect::Random),
-        Op::composite(
-            "inductor_seeds",
-            "inductor_seeds(SymInt count, Device device=None) -> Tensor",
-            |b, c| seeds_of(b, Val::List(vec![c.get("count").clone()])),
-        )
+        Op::composite("inductor_seeds(SymInt count, Device device=None) -> Tensor", |b, c| {
+            seeds_of(b, Val::List(vec![c.get("count").clone()]))
+        })
         .doc("random numbers to seed others with")
-        .spelled("prims.inductor_seeds.default")
+        .spelled("prims.@.default")
         .effect(Effect::Random),
-        Op::composite(
-            "inductor_lookup_seed",
-            "inductor_lookup_seed(Tensor seeds, int index) -> Tensor",
-            |b, c| {
-                let one = b.op(
-                    OpId::Select,
-                    [c.leaf("seeds")?.into(), Val::int(0), c.get("index").clone()],
-                )?;
-                b.unary(OpId::Clone, &one).map(Val::Leaf)
-            },
-        )
+        Op::composite("inductor_lookup_seed(Tensor seeds, int index) -> Tensor", |b, c| {
+            let one = b.op(
+                OpId::Select,
+                [c.leaf("seeds")?.into(), Val::int(0), c.get("index").clone()],
+            )?;
+            b.unary(OpId::Clone, &one).map(Val::Leaf)
+        })
         .doc("one of several seeds")
-        .spelled("prims.inductor_lookup_seed.default"),
+        .spelled("prims.@.default"),
         Op::composite(
-            "inductor_random",
             "inductor_random(SymInt[] size, Tensor seed, str mode, *, ScalarType? align_dtype=None) -> Tensor",
             |b, c| match c.str("mode")? {
                 "rand" => random_of(b, c, OpId::Rand),
@@ -211,10 +197,9 @@ fn random() -> Vec<Op> {
             },
         )
         .doc("rand or randn, as `mode` says")
-        .spelled("prims.inductor_random.default")
+        .spelled("prims.@.default")
         .effect(Effect::Random),
         Op::composite(
-            "inductor_randint",
             "inductor_randint(SymInt low, SymInt high, SymInt[] size, Tensor seed) -> Tensor",
             |b, c| {
                 let args = ["low", "high", "size"].map(|p| c.get(p).clone());
@@ -222,7 +207,7 @@ fn random() -> Vec<Op> {
             },
         )
         .doc("randint")
-        .spelled("prims.inductor_randint.default")
+        .spelled("prims.@.default")
         .effect(Effect::Random),
     ]
 }

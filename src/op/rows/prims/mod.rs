@@ -77,30 +77,22 @@ pub fn spelled(mut op: Op) -> Op {
 fn creation() -> Vec<Op> {
     const PLACED: &str = "ScalarType dtype, Device device=None, bool requires_grad=False";
     vec![
-        Op::composite(
-            "prims_iota",
-            text!("prims_iota(SymInt length, *, SymInt start, SymInt step, {PLACED}) -> Tensor"),
+        Op::composite(text!("prims_iota(SymInt length, *, SymInt start, SymInt step, {PLACED}) -> Tensor"),
             iota,
         )
         .doc("start, start + step, …: `length` integers")
         .spelled("prims.iota.default"),
-        Op::composite(
-            "prims_empty_strided",
-            text!("prims_empty_strided(SymInt[] shape, SymInt[] strides, *, {PLACED}) -> Tensor"),
+        Op::composite(text!("prims_empty_strided(SymInt[] shape, SymInt[] strides, *, {PLACED}) -> Tensor"),
             empty,
         )
         .doc("a tensor whose elements nobody reads before they are written: zeros here")
         .spelled("prims.empty_strided.default"),
-        Op::composite(
-            "prims_empty_permuted",
-            text!("prims_empty_permuted(SymInt[] shape, int[] physical_layout, *, {PLACED}) -> Tensor"),
+        Op::composite(text!("prims_empty_permuted(SymInt[] shape, int[] physical_layout, *, {PLACED}) -> Tensor"),
             empty,
         )
         .doc("a tensor whose elements nobody reads before they are written: zeros here")
         .spelled("prims.empty_permuted.default"),
-        Op::composite(
-            "prims_normal",
-            text!("prims_normal(SymInt[] shape, *, Scalar mean, Scalar std, {PLACED}, Generator? generator=None) -> Tensor"),
+        Op::composite(text!("prims_normal(SymInt[] shape, *, Scalar mean, Scalar std, {PLACED}, Generator? generator=None) -> Tensor"),
             |b, c| {
                 let of = ["mean", "std", "shape", "dtype"].map(|name| c.get(name).clone());
                 b.call(OpId::NormalSized, of.to_vec())
@@ -144,7 +136,7 @@ fn empty(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 
 fn arithmetic() -> Vec<Op> {
     vec![
-        Op::composite("prims_div", "prims_div(Tensor self, Tensor other) -> Tensor", |b, c| {
+        Op::composite("prims_div(Tensor self, Tensor other) -> Tensor", |b, c| {
             let (x, y) = (c.leaf("self")?, c.leaf("other")?);
             let truncated = !x.dtype().is_float();
             let mode = if truncated { Val::str("trunc") } else { Val::None };
@@ -152,7 +144,7 @@ fn arithmetic() -> Vec<Op> {
         })
         .doc("the quotient; of integers rounded towards zero")
         .spelled("prims.div.default"),
-        Op::composite("prims_cbrt", "prims_cbrt(Tensor self) -> Tensor", |b, c| {
+        Op::composite("prims_cbrt(Tensor self) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
             let size = b.unary(OpId::Abs, x)?;
             let root = b.binary(OpId::Pow, &size, Val::Float(1.0 / 3.0))?;
@@ -161,17 +153,14 @@ fn arithmetic() -> Vec<Op> {
         .doc("the cube root")
         .spelled("prims.cbrt.default"),
         Op::composite(
-            "prims_device_put",
             "prims_device_put(Tensor a, Device device, bool non_blocking=False) -> Tensor",
             |b, c| b.unary(OpId::Clone, c.leaf("a")?).map(Val::Leaf),
         )
         .doc("a copy on a device: there is one")
         .spelled("prims.device_put.default"),
-        Op::composite(
-            "prims_copy_strided",
-            "prims_copy_strided(Tensor a, SymInt[] stride) -> Tensor",
-            |b, c| b.unary(OpId::Clone, c.leaf("a")?).map(Val::Leaf),
-        )
+        Op::composite("prims_copy_strided(Tensor a, SymInt[] stride) -> Tensor", |b, c| {
+            b.unary(OpId::Clone, c.leaf("a")?).map(Val::Leaf)
+        })
         .doc("a copy with other strides, which values do not show")
         .spelled("prims.copy_strided.default")
         .form(
@@ -184,31 +173,25 @@ fn arithmetic() -> Vec<Op> {
 fn views() -> Vec<Op> {
     vec![
         Op::composite(
-            "prims_broadcast_in_dim",
             "prims_broadcast_in_dim(Tensor a, SymInt[] shape, int[] broadcast_dimensions) -> Tensor",
             broadcast_in_dim,
         )
         .doc("expanded to a shape, in which each dim stands where `broadcast_dimensions` says")
         .spelled("prims.broadcast_in_dim.default"),
         Op::composite(
-            "prims_split_dim",
             "prims_split_dim(Tensor a, int dim, SymInt outer_length) -> Tensor",
             split_dim,
         )
         .doc("one dim as two")
         .spelled("prims.split_dim.default"),
-        Op::composite(
-            "prims_collapse",
-            "prims_collapse(Tensor a, int start, int end) -> Tensor",
-            |b, c| b.op(OpId::Flatten, c.args.clone()).map(Val::Leaf),
-        )
+        Op::composite("prims_collapse(Tensor a, int start, int end) -> Tensor", |b, c| {
+            b.op(OpId::Flatten, c.args.clone()).map(Val::Leaf)
+        })
         .doc("the dims from start up to end, which is among them, as one")
         .spelled("prims.collapse.default prims.collapse_view.default"),
-        Op::composite("prims_view_of", "prims_view_of(Tensor a) -> Tensor", |_, c| {
-            Ok(c.leaf("a")?.into())
-        })
-        .doc("the tensor itself")
-        .spelled("prims.view_of.default"),
+        Op::composite("prims_view_of(Tensor a) -> Tensor", |_, c| Ok(c.leaf("a")?.into()))
+            .doc("the tensor itself")
+            .spelled("prims.view_of.default"),
     ]
 }
 
@@ -252,8 +235,10 @@ fn split_dim(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn reductions() -> Vec<Op> {
     let reduction = |prim: &str, doc| {
         Op::composite(
-            text!("prims_{prim}"),
-            text!("prims_{prim}(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"),
+            (
+                text!("prims_{prim}"),
+                text!("prims_{prim}(Tensor inp, int[]? dims, *, ScalarType? output_dtype=None) -> Tensor"),
+            ),
             reduced,
         )
         .doc(doc)
@@ -268,7 +253,6 @@ fn reductions() -> Vec<Op> {
         reduction("amax", "the largest over dims, or over all"),
         reduction("amin", "the smallest over dims, or over all"),
         Op::composite(
-            "prims_var",
             "prims_var(Tensor inp, int[]? dims, float? correction=1, *, ScalarType? output_dtype=None) -> Tensor",
             |b, c| {
                 let (x, dims) = (c.leaf("inp")?, c.get("dims").clone());

@@ -16,19 +16,15 @@ pub fn rows() -> Vec<Op> {
 /// Forms of random ops with bounds, and with probabilities beside the tensor.
 fn bounded() -> Vec<Op> {
     vec![
-        Op::composite(
-            "random_between",
-            "random(Tensor self, int from, int? to) -> Tensor",
-            |b, c| {
-                if c.is_none("to") {
-                    return b.call(OpId::RandomFrom, vec![c.get("self").clone(), c.get("from").clone()]);
-                }
-                b.call(
-                    OpId::RandintLike,
-                    vec![c.get("self").clone(), c.get("from").clone(), c.get("to").clone()],
-                )
-            },
-        )
+        Op::composite("random_between(Tensor self, int from, int? to) -> Tensor", |b, c| {
+            if c.is_none("to") {
+                return b.call(OpId::RandomFrom, vec![c.get("self").clone(), c.get("from").clone()]);
+            }
+            b.call(
+                OpId::RandintLike,
+                vec![c.get("self").clone(), c.get("from").clone(), c.get("to").clone()],
+            )
+        })
         .doc("random whole numbers between two bounds, in self's shape")
         .spelled("aten.random.from")
         .inplace("aten.random_.from")
@@ -44,22 +40,17 @@ fn bounded() -> Vec<Op> {
         )
         .inplace_form("Tensor.random_", "random(Tensor self, int from, int? to) -> Tensor"),
         Op::new(
-            "random_from",
-            "random(Tensor self, int from) -> Tensor",
+            "random_from(Tensor self, int from) -> Tensor",
             same,
             Meaning::Routine(from_bound),
         )
         .doc("random whole numbers from a bound up to the greatest of the dtype, in self's shape"),
-        Op::composite(
-            "bernoulli_with",
-            "bernoulli(Tensor self, Tensor p) -> Tensor",
-            |b, c| {
-                let (x, p) = (c.leaf("self")?, c.leaf("p")?);
-                let p = b.expand(p, x.shape()?)?;
-                let out = b.op(OpId::Bernoulli, [p.into()])?;
-                b.to_dtype(&out, x.dtype()).map(Val::Leaf)
-            },
-        )
+        Op::composite("bernoulli_with(Tensor self, Tensor p) -> Tensor", |b, c| {
+            let (x, p) = (c.leaf("self")?, c.leaf("p")?);
+            let p = b.expand(p, x.shape()?)?;
+            let out = b.op(OpId::Bernoulli, [p.into()])?;
+            b.to_dtype(&out, x.dtype()).map(Val::Leaf)
+        })
         .doc("1 with the probabilities that a tensor holds, else 0, in self's shape")
         .spelled("aten.bernoulli.Tensor")
         .inplace("aten.bernoulli_.Tensor Tensor.bernoulli_"),
@@ -123,7 +114,6 @@ fn same(c: &Call<TensorType>, _: &mut Sizes) -> OpResult<Type> {
 fn shaped() -> Vec<Op> {
     vec![
         Op::new(
-            "geometric",
             "geometric(Tensor self, float p) -> Tensor",
             same,
             Meaning::Routine(|c| {
@@ -138,10 +128,9 @@ fn shaped() -> Vec<Op> {
             }),
         )
         .doc("how many trials of probability p it takes until one succeeds, in self's shape")
-        .spelled("aten.geometric.default")
-        .inplace("aten.geometric_.default Tensor.geometric_"),
+        .spelled("aten.@")
+        .inplace("aten.@_ Tensor.@_"),
         Op::new(
-            "cauchy",
             "cauchy(Tensor self, float median=0., float sigma=1.) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(|c| {
@@ -157,10 +146,9 @@ fn shaped() -> Vec<Op> {
             }),
         )
         .doc("random numbers of a Cauchy distribution, in self's shape")
-        .spelled("aten.cauchy.default")
-        .inplace("aten.cauchy_.default Tensor.cauchy_"),
+        .spelled("aten.@")
+        .inplace("aten.@_ Tensor.@_"),
         Op::new(
-            "log_normal",
             "log_normal(Tensor self, float mean=1., float std=2.) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(|c| {
@@ -173,11 +161,10 @@ fn shaped() -> Vec<Op> {
             }),
         )
         .doc("random numbers whose logarithms are normal, in self's shape")
-        .spelled("aten.log_normal.default")
-        .inplace("aten.log_normal_.default Tensor.log_normal_"),
+        .spelled("aten.@")
+        .inplace("aten.@_ Tensor.@_"),
         Op::new(
-            "random_whole",
-            "random(Tensor self) -> Tensor",
+            "random_whole(Tensor self) -> Tensor",
             same,
             Meaning::Routine(|c| draw(c, &mut |g, d| Scalar::Int(DType::I64, g.whole(d)))),
         )
@@ -190,21 +177,21 @@ fn shaped() -> Vec<Op> {
 /// Ops that draw by the distribution that a tensor gives.
 fn sampled() -> Vec<Op> {
     vec![
-        Op::composite("normal", "normal(Tensor mean, Tensor std) -> Tensor", |b, c| {
+        Op::composite("normal(Tensor mean, Tensor std) -> Tensor", |b, c| {
             let (mean, std) = (c.leaf("mean")?, c.leaf("std")?);
             let shape = Sizes::default().broadcast(mean.shape()?, std.shape()?)?;
             spread(b, &shape, mean.dtype(), mean.into(), std.into())
         })
         .doc("random numbers of normal distributions, each with its own mean and standard deviation")
-        .spelled("aten.normal.Tensor_Tensor torch.normal"),
-        Op::composite("normal_std", "normal(float mean, Tensor std) -> Tensor", |b, c| {
+        .spelled("aten.@.Tensor_Tensor torch.@"),
+        Op::composite("normal_std(float mean, Tensor std) -> Tensor", |b, c| {
             let std = c.leaf("std")?;
             let shape = std.shape()?.to_vec();
             spread(b, &shape, std.dtype(), c.get("mean").clone(), std.into())
         })
         .doc("random numbers of normal distributions with one mean")
         .spelled("aten.normal.float_Tensor torch.normal"),
-        Op::composite("normal_mean", "normal(Tensor mean, float std=1.) -> Tensor", |b, c| {
+        Op::composite("normal_mean(Tensor mean, float std=1.) -> Tensor", |b, c| {
             let mean = c.leaf("mean")?;
             let zeros = b.full(mean.shape()?, Val::Float(0.0), mean.dtype())?;
             // The deviation is part of drawing: below 16 elements, torch multiplies in f64.
@@ -214,8 +201,7 @@ fn sampled() -> Vec<Op> {
         .doc("random numbers of normal distributions with one standard deviation")
         .spelled("aten.normal.Tensor_float torch.normal"),
         Op::composite(
-            "normal_sized",
-            "normal(float mean, float std, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
+            "normal_sized(float mean, float std, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |b, c| {
                 let dtype = c.opt_dtype("dtype").unwrap_or(DType::F32);
                 let zeros = b.full(&c.dims("size")?, Val::Float(0.0), dtype)?;
@@ -228,25 +214,23 @@ fn sampled() -> Vec<Op> {
         .doc("random numbers of a normal distribution")
         .spelled("aten.normal.float_float torch.normal"),
         Op::new(
-            "poisson",
             "poisson(Tensor self) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(poisson),
         )
         .doc("random numbers of Poisson distributions with self's elements as means")
-        .spelled("torch.poisson")
+        .spelled("torch.@")
         .form(
             "aten.poisson.default",
             "poisson(Tensor self, Generator? generator=None) -> Tensor",
         ),
         Op::new(
-            "multinomial",
             "multinomial(Tensor self, SymInt num_samples, bool replacement=False) -> Tensor",
             multinomial_type,
             Meaning::Routine(multinomial),
         )
         .doc("positions drawn from each row with its elements as weights")
-        .spelled("aten.multinomial.default torch.multinomial Tensor.multinomial"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 

@@ -13,40 +13,36 @@ pub fn rows() -> Vec<Op> {
 
 fn zeroing() -> Vec<Op> {
     vec![
-        Op::composite(
-            "dropout",
-            "dropout(Tensor input, float p, bool train) -> Tensor",
-            |b, c| plain(b, c, false),
-        )
+        Op::composite("dropout(Tensor input, float p, bool train) -> Tensor", |b, c| {
+            plain(b, c, false)
+        })
         .dropout()
         .doc("elements zeroed with probability p and the rest scaled, in training; else the input")
-        .spelled("aten.dropout.default torch.dropout")
+        .spelled("aten.@ torch.@")
         .form("torch.nn.functional.dropout", F_DROPOUT)
-        .inplace("aten.dropout_.default torch.dropout_")
+        .inplace("aten.@_ torch.@_")
         .module("Dropout(p=0.5, inplace=False) = dropout(input, p, training)")
         .aliasing()
         .same_object(|c, _| c.get("train").as_int() == Some(0)),
         Op::composite(
-            "native_dropout",
             "native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
             native,
         )
         .dropout()
         .doc("dropout with the mask of what was kept")
-        .spelled("aten.native_dropout.default torch.native_dropout"),
+        .spelled("aten.@ torch.@"),
         Op::composite(
-            "feature_dropout",
             "feature_dropout(Tensor input, float p, bool train) -> Tensor",
             |b, c| plain(b, c, true),
         )
         .dropout()
         .doc("dropout of whole channels")
-        .spelled("aten.feature_dropout.default torch.feature_dropout")
+        .spelled("aten.@ torch.@")
         .form(
             "torch.nn.functional.dropout1d torch.nn.functional.dropout2d torch.nn.functional.dropout3d",
             F_DROPOUT,
         )
-        .inplace("aten.feature_dropout_.default torch.feature_dropout_")
+        .inplace("aten.@_ torch.@_")
         .module("Dropout1d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
         .module("Dropout2d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
         .module("Dropout3d(p=0.5, inplace=False) = feature_dropout(input, p, training)")
@@ -58,39 +54,35 @@ fn zeroing() -> Vec<Op> {
 /// Dropout that keeps mean and variance, and dropout of whole branches.
 fn alpha_and_depth() -> Vec<Op> {
     vec![
-        Op::composite(
-            "alpha_dropout",
-            "alpha_dropout(Tensor input, float p, bool train) -> Tensor",
-            |b, c| alpha(b, c, false),
-        )
+        Op::composite("alpha_dropout(Tensor input, float p, bool train) -> Tensor", |b, c| {
+            alpha(b, c, false)
+        })
         .dropout()
         .doc("dropout to SELU's negative limit that keeps mean and variance")
-        .spelled("aten.alpha_dropout.default torch.alpha_dropout")
+        .spelled("aten.@ torch.@")
         .form("torch.nn.functional.alpha_dropout", F_ALPHA)
-        .inplace("aten.alpha_dropout_.default torch.alpha_dropout_")
+        .inplace("aten.@_ torch.@_")
         .module("AlphaDropout(p=0.5, inplace=False) = alpha_dropout(input, p, training)")
         .aliasing()
         .same_object(|c, _| c.get("train").as_int() == Some(0)),
         Op::composite(
-            "feature_alpha_dropout",
             "feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor",
             |b, c| alpha(b, c, true),
         )
         .dropout()
         .doc("alpha_dropout of whole channels")
-        .spelled("aten.feature_alpha_dropout.default torch.feature_alpha_dropout")
+        .spelled("aten.@ torch.@")
         .form("torch.nn.functional.feature_alpha_dropout", F_ALPHA)
-        .inplace("aten.feature_alpha_dropout_.default torch.feature_alpha_dropout_")
+        .inplace("aten.@_ torch.@_")
         .module("FeatureAlphaDropout(p=0.5, inplace=False) = feature_alpha_dropout(input, p, training)")
         .aliasing()
         .same_object(|c, _| c.get("train").as_int() == Some(0)),
         Op::composite(
-            "stochastic_depth",
             "stochastic_depth(Tensor input, float p, str mode, bool training=True) -> Tensor",
             stochastic_depth,
         )
         .doc("the input in evaluation; in training, whole items or the batch zeroed with probability p")
-        .spelled("torchvision.ops.stochastic_depth.stochastic_depth torchvision.ops.stochastic_depth")
+        .spelled("torchvision.ops.@.@ torchvision.ops.@")
         .module("StochasticDepth(p, mode) = alias(input)")
         .module("DropPath(drop_prob=0.0, scale_by_keep=True) = alias(input)")
         .aliasing(),

@@ -8,13 +8,12 @@ use crate::types::Val;
 pub fn rows() -> Vec<Op> {
     vec![
         Op::composite(
-            "gumbel_softmax",
             "gumbel_softmax(Tensor logits, float tau=1, bool hard=False, float eps=1e-10, int dim=-1) -> Tensor",
             gumbel_softmax,
         )
         .doc("softmax of logits with Gumbel noise; `hard` rounds to the greatest")
         .effect(Effect::Random)
-        .spelled("torch.nn.functional.gumbel_softmax"),
+        .spelled("torch.nn.functional.@"),
     ]
 }
 

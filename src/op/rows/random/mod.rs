@@ -86,39 +86,35 @@ fn floats() -> Vec<Op> {
     let normal = |c: &Call<Tensor>| draw_normal(c, 0.0, 1.0);
     vec![
         Op::new(
-            "rand",
             "rand(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(uniform),
         )
         .doc("random numbers in [0, 1), equally likely")
-        .spelled("aten.rand.default aten.rand.generator torch.rand"),
+        .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
-            "rand_like",
             "rand_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(uniform),
         )
         .order(MemoryOrder::Operands)
         .doc("random numbers in [0, 1), in self's shape")
-        .spelled("aten.rand_like.default aten.rand_like.generator torch.rand_like"),
+        .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
-            "randn",
             "randn(SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(normal),
         )
         .doc("random numbers of the standard normal distribution")
-        .spelled("aten.randn.default aten.randn.generator torch.randn"),
+        .spelled("aten.@ aten.@.generator torch.@"),
         Op::new(
-            "randn_like",
             "randn_like(Tensor self, *, ScalarType? dtype=None) -> Tensor",
             |c, _| float_type(c),
             Meaning::Routine(normal),
         )
         .order(MemoryOrder::Operands)
         .doc("random numbers of the standard normal distribution, in self's shape")
-        .spelled("aten.randn_like.default aten.randn_like.generator torch.randn_like"),
+        .spelled("aten.@ aten.@.generator torch.@"),
     ]
 }
 
@@ -161,35 +157,32 @@ fn permutation(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn integers() -> Vec<Op> {
     vec![
         Op::new(
-            "randint",
             "randint(SymInt low, SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             |c, _| integer_type(c),
             Meaning::Routine(integer),
         )
         .doc("random whole numbers from low up to high, which is not among them")
-        .spelled("aten.randint.low aten.randint.low_generator torch.randint")
+        .spelled("aten.@.low aten.@.low_generator torch.@")
         .form_with(
             "aten.randint.default aten.randint.generator torch.randint",
             "randint(SymInt high, SymInt[] size, *, ScalarType? dtype=None) -> Tensor",
             &[("low", Val::Int(Dim::Const(0)))],
         ),
         Op::new(
-            "randint_like",
             "randint_like(Tensor self, SymInt low, SymInt high, *, ScalarType? dtype=None) -> Tensor",
             |c, _| integer_type(c),
             Meaning::Routine(integer),
         )
         .order(MemoryOrder::Operands)
         .doc("random whole numbers from low up to high, in self's shape")
-        .spelled("aten.randint_like.low_dtype aten.randint_like.low_generator_dtype torch.randint_like")
+        .spelled("aten.@.low_dtype aten.@.low_generator_dtype torch.@")
         .form_with(
             "aten.randint_like.default aten.randint_like.generator torch.randint_like",
             "randint_like(Tensor self, SymInt high, *, ScalarType? dtype=None) -> Tensor",
             &[("low", Val::Int(Dim::Const(0)))],
         ),
         Op::new(
-            "randint_like_below",
-            "randint_like(Tensor self, Tensor high, *, ScalarType? dtype=None) -> Tensor",
+            "randint_like_below(Tensor self, Tensor high, *, ScalarType? dtype=None) -> Tensor",
             |c, _| match c.leaf("high")?.rank() {
                 Some(0) | None => random_type(c, DType::I64).map(Val::Leaf),
                 Some(_) => Err(OpError::arg("high", "Expected a scalar tensor")),
@@ -203,7 +196,6 @@ fn integers() -> Vec<Op> {
         .doc("random whole numbers from 0 up to the number that a tensor holds, in self's shape")
         .spelled("aten.randint_like.Tensor aten.randint_like.Tensor_generator torch.randint_like"),
         Op::new(
-            "randperm",
             "randperm(SymInt n, *, ScalarType? dtype=None) -> Tensor",
             |c, _| match c.dims("n")?[0].as_const() {
                 Some(n) if n < 0 => Err(OpError::arg("n", format!("n must be non-negative, got {n}"))),
@@ -212,7 +204,7 @@ fn integers() -> Vec<Op> {
             Meaning::Routine(permutation),
         )
         .doc("0, 1, … n - 1 in random order")
-        .spelled("aten.randperm.default aten.randperm.generator torch.randperm"),
+        .spelled("aten.@ aten.@.generator torch.@"),
     ]
 }
 
@@ -222,7 +214,6 @@ fn filled() -> Vec<Op> {
 
 fn bernoulli_row() -> Op {
     Op::new(
-        "bernoulli",
         "bernoulli(Tensor self, float? p=None) -> Tensor",
         |c, _| random_type(c, DType::F32).map(Val::Leaf),
         Meaning::Routine(bernoulli),
@@ -244,7 +235,6 @@ fn bernoulli_row() -> Op {
 
 fn uniform_row() -> Op {
     Op::new(
-        "uniform",
         "uniform(Tensor self, float from=0., float to=1.) -> Tensor",
         |c, _| float_type(c),
         Meaning::Routine(|c| {
@@ -259,8 +249,8 @@ fn uniform_row() -> Op {
         }),
     )
     .doc("random numbers between two bounds, in self's shape")
-    .spelled("aten.uniform.default")
-    .inplace("aten.uniform_.default Tensor.uniform_")
+    .spelled("aten.@")
+    .inplace("aten.@_ Tensor.@_")
     .inplace_form(
         "torch.nn.init.uniform_",
         "uniform_(Tensor self, float a=0.0, float b=1.0, Generator? generator=None) -> Tensor",
@@ -269,8 +259,7 @@ fn uniform_row() -> Op {
 
 fn normal_row() -> Op {
     Op::new(
-        "normal_like",
-        "normal(Tensor self, float mean=0., float std=1.) -> Tensor",
+        "normal_like(Tensor self, float mean=0., float std=1.) -> Tensor",
         |c, _| float_type(c),
         Meaning::Routine(|c| {
             let (mean, std) = (c.f64("mean")?, c.f64("std")?);
@@ -295,7 +284,6 @@ fn normal_row() -> Op {
 
 fn exponential_row() -> Op {
     Op::new(
-        "exponential",
         "exponential(Tensor self, float lambd=1.) -> Tensor",
         |c, _| float_type(c),
         Meaning::Routine(|c| {
@@ -310,8 +298,8 @@ fn exponential_row() -> Op {
         }),
     )
     .doc("random numbers of an exponential distribution, in self's shape")
-    .spelled("aten.exponential.default")
-    .inplace("aten.exponential_.default Tensor.exponential_")
+    .spelled("aten.@")
+    .inplace("aten.@_ Tensor.@_")
 }
 
 fn bernoulli(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {

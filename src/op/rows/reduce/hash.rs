@@ -10,13 +10,12 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 pub fn rows() -> Vec<Op> {
     vec![
         Op::new(
-            "hash_tensor",
             "hash_tensor(Tensor self, int[1] dim=[], *, bool keepdim=False, int mode=0) -> Tensor",
             |c, _| hash_type(c),
             Meaning::Routine(hash),
         )
         .doc("the exclusive or of the elements' bits along dims: of floats as f64, of integers as i64; a `u64`")
-        .spelled("aten.hash_tensor.default torch.hash_tensor Tensor.hash_tensor"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 

@@ -9,9 +9,7 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "histogram",
-            "histogram(Tensor self, Any bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
+        Op::new("histogram(Tensor self, Any bins=100, *, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor)",
             |c, _| one_dim(c),
             Meaning::Routine(|c| {
@@ -32,9 +30,7 @@ pub fn rows() -> Vec<Op> {
             "aten.histogram.bins_tensor torch.histogram Tensor.histogram",
             "histogram(Tensor self, Tensor bins, *, Tensor? weight=None, bool density=False) -> (Tensor, Tensor)",
         ),
-        Op::new(
-            "histogramdd",
-            "histogramdd(Tensor self, Any bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
+        Op::new("histogramdd(Tensor self, Any bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor[])",
             |c, _| several_dims(c),
             Meaning::Routine(|c| {
@@ -62,9 +58,7 @@ pub fn rows() -> Vec<Op> {
             "histogramdd(Tensor self, Tensor[] bins, float[]? range=None, Tensor? weight=None, bool density=False) -> (Tensor, \
              Tensor[])",
         ),
-        Op::composite(
-            "_histogramdd_from_bins",
-            "_histogramdd_from_bins(Tensor self, Any bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> \
+        Op::composite("_histogramdd_from_bins(Tensor self, Any bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> \
              Tensor",
             |b, c| Ok(parts_of(b, c)?.0),
         )
@@ -78,14 +72,12 @@ pub fn rows() -> Vec<Op> {
             "aten._histogramdd_from_bin_tensors.default",
             "_histogramdd_from_bin_tensors(Tensor self, Tensor[] bins, *, Tensor? weight=None, bool density=False) -> Tensor",
         ),
-        Op::composite(
-            "_histogramdd_bin_edges",
-            "_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> \
+        Op::composite("_histogramdd_bin_edges(Tensor self, int[] bins, *, float[]? range=None, Tensor? weight=None, bool density=False) -> \
              Tensor[]",
             |b, c| Ok(parts_of(b, c)?.1),
         )
         .doc("the edges of histogramdd's cells along each axis")
-        .spelled("aten._histogramdd_bin_edges.default"),
+        .spelled("aten.@"),
     ]
 }
 

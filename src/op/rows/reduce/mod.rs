@@ -212,9 +212,8 @@ fn expression(text: &str, [from, common, to]: [DType; 3], p: f64, n: usize) -> O
 
 /// A reduction row: its type rule and its meaning follow from one spec.
 macro_rules! reduce {
-    ($name:literal, $schema:literal, $spec:path) => {
+    ($schema:literal, $spec:path) => {
         Op::new(
-            $name,
             $schema,
             |c, _| reduced_type(c, spec_of(c, $spec)?),
             Meaning::Reduce(|c| reduction(c, spec_of(c, $spec)?)),
@@ -293,36 +292,32 @@ fn count_spec(c: &Call<TensorType>) -> OpResult<Spec> {
 fn sums() -> Vec<Op> {
     vec![
         reduce!(
-            "sum",
             "sum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             sum_spec
         )
         .doc("the sum over some dims or all; integers and bools give i64, f16 and bf16 accumulate in f32")
-        .spelled("aten.sum.dim_IntList torch.sum Tensor.sum")
+        .spelled("aten.@.dim_IntList torch.@ Tensor.@")
         .form(
             "aten.sum.default",
             "sum(Tensor self, *, ScalarType? dtype=None) -> Tensor",
         ),
         reduce!(
-            "mean",
             "mean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             mean_spec
         )
         .doc("the mean over some dims or all; floats only")
-        .spelled("aten.mean.dim torch.mean Tensor.mean")
+        .spelled("aten.@.dim torch.@ Tensor.@")
         .form(
             "aten.mean.default",
             "mean(Tensor self, *, ScalarType? dtype=None) -> Tensor",
         ),
         reduce!(
-            "nansum",
             "nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             nansum_spec
         )
         .doc("the sum of what is not NaN")
-        .spelled("aten.nansum.default torch.nansum Tensor.nansum"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         reduce!(
-            "prod",
             "prod(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             prod_spec
         )
@@ -335,14 +330,10 @@ fn sums() -> Vec<Op> {
             "aten.prod.default torch.prod Tensor.prod",
             "prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
         ),
-        reduce!(
-            "count_nonzero",
-            "count_nonzero(Tensor self, int[1]? dim=None) -> Tensor",
-            count_spec
-        )
-        .doc("how many elements are not zero")
-        .spelled("aten.count_nonzero.default aten.count_nonzero.dim_IntList torch.count_nonzero")
-        .spelled("Tensor.count_nonzero"),
+        reduce!("count_nonzero(Tensor self, int[1]? dim=None) -> Tensor", count_spec)
+            .doc("how many elements are not zero")
+            .spelled("aten.@ aten.@.dim_IntList torch.@")
+            .spelled("Tensor.@"),
     ]
 }
 
@@ -362,25 +353,23 @@ fn min_spec(c: &Call<TensorType>) -> OpResult<Spec> {
 fn extrema() -> Vec<Op> {
     vec![
         reduce!(
-            "amax",
             "amax(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
             max_spec
         )
         .doc("the largest over some dims or all; NaN if there is one")
-        .spelled("aten.amax.default torch.amax Tensor.amax"),
-        reduce!("max", "max(Tensor self) -> Tensor", max_spec)
+        .spelled("aten.@ torch.@ Tensor.@"),
+        reduce!("max(Tensor self) -> Tensor", max_spec)
             .doc("the largest element; NaN if there is one")
-            .spelled("aten.max.default torch.max Tensor.max"),
+            .spelled("aten.@ torch.@ Tensor.@"),
         reduce!(
-            "amin",
             "amin(Tensor self, int[1]? dim=[], bool keepdim=False) -> Tensor",
             min_spec
         )
         .doc("the smallest over some dims or all; NaN if there is one")
-        .spelled("aten.amin.default torch.amin Tensor.amin"),
-        reduce!("min", "min(Tensor self) -> Tensor", min_spec)
+        .spelled("aten.@ torch.@ Tensor.@"),
+        reduce!("min(Tensor self) -> Tensor", min_spec)
             .doc("the smallest element; NaN if there is one")
-            .spelled("aten.min.default torch.min Tensor.min"),
+            .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -406,23 +395,21 @@ fn all_spec(c: &Call<TensorType>) -> OpResult<Spec> {
 fn logical() -> Vec<Op> {
     vec![
         reduce!(
-            "any",
             "any(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
             any_spec
         )
         .doc("whether an element is not zero; u8 gives u8")
-        .spelled("aten.any.dim aten.any.dims torch.any Tensor.any")
+        .spelled("aten.@.dim aten.@.dims torch.@ Tensor.@")
         .form(
             "aten.any.default aten._is_any_true.default torch._is_any_true",
             "any(Tensor self) -> Tensor",
         ),
         reduce!(
-            "all",
             "all(Tensor self, int[1]? dim=None, bool keepdim=False) -> Tensor",
             all_spec
         )
         .doc("whether no element is zero; u8 gives u8")
-        .spelled("aten.all.dim aten.all.dims torch.all Tensor.all")
+        .spelled("aten.@.dim aten.@.dims torch.@ Tensor.@")
         .form(
             "aten.all.default aten._is_all_true.default torch._is_all_true",
             "all(Tensor self) -> Tensor",

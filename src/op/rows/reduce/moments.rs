@@ -17,13 +17,11 @@ pub fn rows() -> Vec<Op> {
 /// A variance row with torch's three overloads.
 macro_rules! variance {
     ($n:literal, $out:literal, $f:path, $paths:literal) => {
-        Op::composite(
-            $n,
-            concat!(
+        Op::composite(($n, concat!(
                 $n,
                 "(Tensor self, int[1]? dim=None, bool? unbiased=None, bool keepdim=False, Scalar? correction=None) -> ",
                 $out
-            ),
+            )),
             $f,
         )
         .form(
@@ -146,15 +144,13 @@ fn std_mean(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn exponential() -> Vec<Op> {
     vec![
         Op::composite(
-            "logsumexp",
             "logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
             logsumexp,
         )
         .doc("log(sum(exp(self))), with the largest taken out first")
-        .spelled("aten.logsumexp.default torch.logsumexp Tensor.logsumexp")
+        .spelled("aten.@ torch.@ Tensor.@")
         .spelled(special!("logsumexp")),
         Op::composite(
-            "nanmean",
             "nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
             |b, c| {
                 let x = c.leaf("self")?;
@@ -177,7 +173,7 @@ fn exponential() -> Vec<Op> {
             },
         )
         .doc("the mean of what is not NaN")
-        .spelled("aten.nanmean.default torch.nanmean Tensor.nanmean"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -216,21 +212,18 @@ fn logsumexp(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 fn places() -> Vec<Op> {
     vec![
         Op::composite(
-            "max_dim",
-            "max(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+            "max_dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
             |b, c| place(b, c, [OpId::Amax, OpId::Argmax]),
         )
         .doc("the largest along a dim and where the first of them is")
         .spelled("aten.max.dim torch.max Tensor.max"),
         Op::composite(
-            "min_dim",
-            "min(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
+            "min_dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
             |b, c| place(b, c, [OpId::Amin, OpId::Argmin]),
         )
         .doc("the smallest along a dim and where the first of them is")
         .spelled("aten.min.dim torch.min Tensor.min"),
         Op::composite(
-            "aminmax",
             "aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)",
             |b, c| {
                 let dims = match c.opt_int("dim")? {
@@ -243,7 +236,7 @@ fn places() -> Vec<Op> {
             },
         )
         .doc("the smallest and the largest")
-        .spelled("aten.aminmax.default torch.aminmax Tensor.aminmax"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -268,23 +261,18 @@ fn place(b: &mut dyn Build, c: &Call<Traced>, [value, index]: [OpId; 2]) -> OpRe
 
 fn differences() -> Vec<Op> {
     vec![
-        Op::composite(
-            "dist",
-            "dist(Tensor self, Tensor other, Scalar p=2) -> Tensor",
-            |b, c| {
-                let d = b.binary(OpId::Sub, c.leaf("self")?, c.leaf("other")?)?;
-                b.call(OpId::LinalgVectorNorm, vec![(&d).into(), c.get("p").clone()])
-            },
-        )
+        Op::composite("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", |b, c| {
+            let d = b.binary(OpId::Sub, c.leaf("self")?, c.leaf("other")?)?;
+            b.call(OpId::LinalgVectorNorm, vec![(&d).into(), c.get("p").clone()])
+        })
         .doc("the p-norm of self - other")
-        .spelled("aten.dist.default torch.dist Tensor.dist"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::composite(
-            "diff",
             "diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor",
             diff,
         )
         .doc("each element minus the one before it along a dim, n times")
-        .spelled("aten.diff.default torch.diff Tensor.diff"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 

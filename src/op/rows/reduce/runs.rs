@@ -11,27 +11,21 @@ use std::cmp::Ordering;
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "unique_consecutive",
-            "unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor, \
+        Op::new("unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor, \
              Tensor, Tensor)",
             |c, _| unique_type(c),
             Meaning::Routine(|c| unique(c, false)),
         )
         .doc("the first of every run of equal elements (or slices along a dim), where each is among them, and the runs' lengths")
-        .spelled("aten.unique_consecutive.default"),
-        Op::new(
-            "unique_dim",
-            "unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, \
+        .spelled("aten.@"),
+        Op::new("unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, \
              Tensor, Tensor)",
             |c, _| unique_type(c),
             Meaning::Routine(|c| unique(c, true)),
         )
         .doc("the different slices along a dim in order, where each slice is among them, and how often each occurs")
-        .spelled("aten.unique_dim.default"),
-        Op::composite(
-            "unique_consecutive_as_asked",
-            "unique_consecutive(Tensor input, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
+        .spelled("aten.@"),
+        Op::composite("unique_consecutive_as_asked(Tensor input, bool return_inverse=False, bool return_counts=False, int? dim=None) -> Any",
             |b, c| {
                 let v = b.many(OpId::UniqueConsecutive, c.args.clone())?;
                 let asked = [true, c.bool("return_inverse")?, c.bool("return_counts")?];
@@ -41,15 +35,13 @@ pub fn rows() -> Vec<Op> {
         )
         .doc("the first of every run of equal elements, with what else is asked for")
         .spelled("torch.unique_consecutive torch.functional.unique_consecutive Tensor.unique_consecutive"),
-        Op::new(
-            "segment_reduce",
-            "segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int \
+        Op::new("segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None, Tensor? offsets=None, int \
              axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor",
             |c, _| segments_type(c),
             Meaning::Routine(segments),
         )
         .doc("the sum, mean, product, maximum or minimum of each stretch of a dim")
-        .spelled("aten.segment_reduce.default torch.segment_reduce"),
+        .spelled("aten.@ torch.@"),
     ]
 }
 

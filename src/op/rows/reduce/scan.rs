@@ -62,21 +62,19 @@ fn place_type(c: &Call<TensorType>, dtype: DType) -> OpResult<TensorType> {
 fn places() -> Vec<Op> {
     vec![
         Op::new(
-            "argmax",
             "argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
             |c, _| arg_type(c),
             Meaning::Routine(|c| arg_extremum(c, Ordering::Greater)),
         )
         .doc("where the largest is, the first of them; NaN is the largest")
-        .spelled("aten.argmax.default torch.argmax Tensor.argmax"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "argmin",
             "argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
             |c, _| arg_type(c),
             Meaning::Routine(|c| arg_extremum(c, Ordering::Less)),
         )
         .doc("where the smallest is, the first of them; NaN is the smallest")
-        .spelled("aten.argmin.default torch.argmin Tensor.argmin"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -131,18 +129,22 @@ fn medians() -> Vec<Op> {
         "median(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
     );
     vec![
-        Op::new("median", all, |c, _| median_type(c), Meaning::Routine(median))
+        Op::new(("median", all), |c, _| median_type(c), Meaning::Routine(median))
             .doc("the middle element, the lower of two; NaN if there is one")
             .spelled("aten.median.default torch.median Tensor.median"),
-        Op::new("median_dim", along, |c, _| median_type(c), Meaning::Routine(median))
+        Op::new(("median_dim", along), |c, _| median_type(c), Meaning::Routine(median))
             .doc("the middle element along a dim, the lower of two, and where it is; NaN if there is one")
             .spelled("aten.median.dim torch.median Tensor.median"),
-        Op::new("nanmedian", all, |c, _| median_type(c), Meaning::Routine(median))
+        Op::new(("nanmedian", all), |c, _| median_type(c), Meaning::Routine(median))
             .doc("the middle of what is not NaN, the lower of two")
             .spelled("aten.nanmedian.default torch.nanmedian Tensor.nanmedian"),
-        Op::new("nanmedian_dim", along, |c, _| median_type(c), Meaning::Routine(median))
-            .doc("the middle along a dim of what is not NaN, the lower of two, and where it is")
-            .spelled("aten.nanmedian.dim torch.nanmedian Tensor.nanmedian"),
+        Op::new(
+            ("nanmedian_dim", along),
+            |c, _| median_type(c),
+            Meaning::Routine(median),
+        )
+        .doc("the middle along a dim of what is not NaN, the lower of two, and where it is")
+        .spelled("aten.nanmedian.dim torch.nanmedian Tensor.nanmedian"),
     ]
 }
 
@@ -215,27 +217,24 @@ fn median(c: &Call<Tensor>) -> OpResult<Val<Tensor>> {
 fn sums() -> Vec<Op> {
     vec![
         Op::new(
-            "cumsum",
             "cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
             Meaning::Routine(|c| scan(c, 0., |a, x| a + x, i64::wrapping_add)),
         )
         .doc("the running sum along a dim; integers and bools give i64")
-        .spelled("aten.cumsum.default torch.cumsum Tensor.cumsum")
-        .inplace("aten.cumsum_.default Tensor.cumsum_")
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_")
         .in_place_if(keeps_dtype),
         Op::new(
-            "cumprod",
             "cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor",
             |c, _| scan_type(c),
             Meaning::Routine(|c| scan(c, 1., |a, x| a * x, i64::wrapping_mul)),
         )
         .doc("the running product along a dim; integers and bools give i64")
-        .spelled("aten.cumprod.default torch.cumprod Tensor.cumprod")
-        .inplace("aten.cumprod_.default Tensor.cumprod_")
+        .spelled("aten.@ torch.@ Tensor.@")
+        .inplace("aten.@_ Tensor.@_")
         .in_place_if(keeps_dtype),
         Op::new(
-            "logcumsumexp",
             "logcumsumexp(Tensor self, int dim) -> Tensor",
             |c, _| {
                 let d = c.leaf("self")?.dtype;
@@ -247,7 +246,7 @@ fn sums() -> Vec<Op> {
             Meaning::Routine(|c| scan(c, f64::NEG_INFINITY, log_add_exp, |a, _| a)),
         )
         .doc("the logarithm of the running sum of exponentials along a dim")
-        .spelled("aten.logcumsumexp.default torch.logcumsumexp Tensor.logcumsumexp"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
@@ -337,21 +336,19 @@ fn scan(c: &Call<Tensor>, start: f64, float: fn(f64, f64) -> f64, int: fn(i64, i
 fn extrema() -> Vec<Op> {
     vec![
         Op::new(
-            "cummax",
             "cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)",
             |c, _| running_type(c),
             Meaning::Routine(|c| running(c, Ordering::Greater)),
         )
         .doc("the running maximum along a dim and where the last of it is; NaN stays")
-        .spelled("aten.cummax.default torch.cummax Tensor.cummax"),
+        .spelled("aten.@ torch.@ Tensor.@"),
         Op::new(
-            "cummin",
             "cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)",
             |c, _| running_type(c),
             Meaning::Routine(|c| running(c, Ordering::Less)),
         )
         .doc("the running minimum along a dim and where the last of it is; NaN stays")
-        .spelled("aten.cummin.default torch.cummin Tensor.cummin"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 

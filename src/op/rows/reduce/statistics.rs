@@ -19,10 +19,12 @@ pub fn rows() -> Vec<Op> {
 macro_rules! quantile {
     ($n:literal, $doc:literal, $f:path) => {
         Op::composite(
-            $n,
-            concat!(
+            (
                 $n,
-                "(Tensor self, Any q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"
+                concat!(
+                    $n,
+                    "(Tensor self, Any q, int? dim=None, bool keepdim=False, *, str interpolation='linear') -> Tensor"
+                ),
             ),
             $f,
         )
@@ -62,20 +64,18 @@ fn quantiles() -> Vec<Op> {
 fn frequencies() -> Vec<Op> {
     vec![
         Op::new(
-            "mode",
             "mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor, Tensor)",
             |c, _| mode_type(c),
             Meaning::Routine(mode),
         )
         .doc("the most frequent element along a dim (the smallest of several), and a place of it")
-        .spelled("aten.mode.default torch.mode Tensor.mode"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
 fn covariances() -> Vec<Op> {
     vec![
         Op::new(
-            "_non_negative",
             "_non_negative(Tensor self, str message) -> Tensor",
             |c, _| Ok(Val::Leaf(c.leaf("self")?.clone())),
             Meaning::Routine(|c| {
@@ -88,22 +88,20 @@ fn covariances() -> Vec<Op> {
         )
         .doc("the tensor; an error if an element is negative"),
         Op::composite(
-            "cov",
             "cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor",
             cov,
         )
         .doc("the covariances of the rows")
-        .spelled("aten.cov.default torch.cov Tensor.cov"),
-        Op::composite("corrcoef", "corrcoef(Tensor self) -> Tensor", corrcoef)
+        .spelled("aten.@ torch.@ Tensor.@"),
+        Op::composite("corrcoef(Tensor self) -> Tensor", corrcoef)
             .doc("the correlations of the rows")
-            .spelled("aten.corrcoef.default torch.corrcoef Tensor.corrcoef"),
+            .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
 fn areas() -> Vec<Op> {
     vec![
         Op::composite(
-            "trapezoid",
             "trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
             |b, c| {
                 let (parts, dim) = strips(b, c)?;
@@ -125,7 +123,6 @@ fn areas() -> Vec<Op> {
             "trapezoid(Tensor y, *, float dx=1, int dim=-1) -> Tensor",
         ),
         Op::composite(
-            "cumulative_trapezoid",
             "cumulative_trapezoid(Tensor y, Tensor? x=None, *, Scalar dx=1, int dim=-1) -> Tensor",
             |b, c| {
                 let (parts, dim) = strips(b, c)?;

@@ -17,7 +17,7 @@ pub fn rows() -> Vec<Op> {
 
 fn sequences() -> Vec<Op> {
     let one = |name, schema, paths, doc| {
-        Op::new(name, schema, |c, _| sequence_type(c), Meaning::Routine(Sequence::run))
+        Op::new((name, schema), |c, _| sequence_type(c), Meaning::Routine(Sequence::run))
             .doc(doc)
             .spelled(paths)
             .effect(Effect::Random)
@@ -168,7 +168,7 @@ fn check_params(c: &Call<TensorType>, kind: CellKind, d: DType, x: &[Dim]) -> Op
 /// The rows behind the module classes: without a state it is zeros, and a batch dim may be missing.
 fn modules() -> Vec<Op> {
     let one = |name, schema, f, text| {
-        Op::composite(name, schema, f)
+        Op::composite((name, schema), f)
             .doc("the module's forward: zeros for a missing state, sequences without a batch dim")
             .effect(Effect::Random)
             .module(text)
@@ -304,9 +304,7 @@ fn run_module(b: &mut dyn Build, c: &Call<Traced>, op: OpId) -> OpResult<Val<Tra
 
 fn cells() -> Vec<Op> {
     vec![
-        Op::composite(
-            "lstm_cell",
-            "lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, \
+        Op::composite("lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> (Tensor, \
              Tensor)",
             |b, c| {
                 let hx: Vec<Traced> = c.leaves("hx")?.into_iter().cloned().collect();
@@ -315,31 +313,23 @@ fn cells() -> Vec<Op> {
             },
         )
         .doc("one step of an LSTM: hidden and cell state")
-        .spelled("aten.lstm_cell.default torch.lstm_cell torch._VF.lstm_cell"),
-        Op::composite(
-            "gru_cell",
-            "gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
+        .spelled("aten.@ torch.@ torch._VF.@"),
+        Op::composite("gru_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
             gru_cell,
         )
         .doc("one step of a GRU")
-        .spelled("aten.gru_cell.default torch.gru_cell torch._VF.gru_cell"),
-        Op::composite(
-            "rnn_tanh_cell",
-            "rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
+        .spelled("aten.@ torch.@ torch._VF.@"),
+        Op::composite("rnn_tanh_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
             |b, c| plain_cell(b, c, OpId::Tanh),
         )
         .doc("one step of an RNN: tanh(W x + U h)")
-        .spelled("aten.rnn_tanh_cell.default torch.rnn_tanh_cell torch._VF.rnn_tanh_cell"),
-        Op::composite(
-            "rnn_relu_cell",
-            "rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
+        .spelled("aten.@ torch.@ torch._VF.@"),
+        Op::composite("rnn_relu_cell(Tensor input, Tensor hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> Tensor",
             |b, c| plain_cell(b, c, OpId::Relu),
         )
         .doc("one step of an RNN: relu(W x + U h)")
-        .spelled("aten.rnn_relu_cell.default torch.rnn_relu_cell torch._VF.rnn_relu_cell"),
-        Op::composite(
-            "cell_module",
-            "cell_module(Tensor input, Any hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, int hidden_size, str kind) -> \
+        .spelled("aten.@ torch.@ torch._VF.@"),
+        Op::composite("cell_module(Tensor input, Any hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih, Tensor? b_hh, int hidden_size, str kind) -> \
              Any",
             cell_module,
         )

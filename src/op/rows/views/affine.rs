@@ -15,12 +15,10 @@ pub fn rows() -> Vec<Op> {
 
 fn permutations() -> Vec<Op> {
     vec![
-        view_op!("permute", "permute(Tensor self, int[] dims) -> Tensor", permute)
+        view_op!("permute(Tensor self, int[] dims) -> Tensor", permute)
             .doc("the dims in another order")
-            .spelled("aten.permute.default aten.permute_copy.default torch.permute torch.permute_copy Tensor.permute"),
-        view_op!(
-            "transpose",
-            "transpose(Tensor self, int dim0, int dim1) -> Tensor",
+            .spelled("aten.@ aten.@_copy torch.@ torch.@_copy Tensor.@"),
+        view_op!("transpose(Tensor self, int dim0, int dim1) -> Tensor",
             transpose
         )
         .doc("two dims swapped")
@@ -32,24 +30,22 @@ fn permutations() -> Vec<Op> {
             "aten.swapaxes.default torch.swapaxes Tensor.swapaxes",
             "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
         )
-        .inplace("aten.transpose_.default Tensor.transpose_ aten.swapdims_.default Tensor.swapdims_")
+        .inplace("aten.@_ Tensor.@_ aten.swapdims_.default Tensor.swapdims_")
         .inplace_form(
             "aten.swapaxes_.default Tensor.swapaxes_",
             "swapaxes(Tensor self, int dim0, int dim1) -> Tensor",
         ),
-        view_op!("t", "t(Tensor self) -> Tensor", t)
+        view_op!("t(Tensor self) -> Tensor", t)
             .doc("a matrix transposed; vectors and 0-d tensors stay")
-            .spelled("aten.t.default aten.t_copy.default torch.t torch.t_copy Tensor.t")
-            .inplace("aten.t_.default Tensor.t_"),
-        view_op!("numpy_T", "numpy_T(Tensor self) -> Tensor", numpy_t)
+            .spelled("aten.@ aten.@_copy torch.@ torch.@_copy Tensor.@")
+            .inplace("aten.@_ Tensor.@_"),
+        view_op!("numpy_T(Tensor self) -> Tensor", numpy_t)
             .doc("all dims in reverse order: `x.T`")
-            .spelled("aten.numpy_T.default"),
-        view_op!("mT", "mT(Tensor self) -> Tensor", m_t)
+            .spelled("aten.@"),
+        view_op!("mT(Tensor self) -> Tensor", m_t)
             .doc("the last two dims swapped")
-            .spelled("aten.mT.default aten.mH.default aten.adjoint.default torch.adjoint Tensor.adjoint aten.matrix_H.default"),
-        view_op!(
-            "movedim",
-            "movedim(Tensor self, int[1] source, int[1] destination) -> Tensor",
+            .spelled("aten.@ aten.mH.default aten.adjoint.default torch.adjoint Tensor.adjoint aten.matrix_H.default"),
+        view_op!("movedim(Tensor self, int[1] source, int[1] destination) -> Tensor",
             movedim
         )
         .doc("some dims moved to other places")
@@ -57,17 +53,17 @@ fn permutations() -> Vec<Op> {
             "aten.movedim.int aten.movedim.intlist torch.movedim Tensor.movedim aten.moveaxis.int \
                  aten.moveaxis.intlist torch.moveaxis Tensor.moveaxis",
         ),
-        view_op!("flip", "flip(Tensor self, int[] dims) -> Tensor", flip)
+        view_op!("flip(Tensor self, int[] dims) -> Tensor", flip)
             .order(MemoryOrder::First)
             .doc("some dims in reverse order")
-            .spelled("aten.flip.default torch.flip Tensor.flip")
+            .spelled("aten.@ torch.@ Tensor.@")
             .form_with(
                 "aten.fliplr.default torch.fliplr Tensor.fliplr",
                 "fliplr(Tensor self) -> Tensor",
                 &[("dims", crate::op::emit::ints_val(&[1]))],
             )
             .copies(),
-        Op::composite("flipud", "flipud(Tensor self) -> Tensor", |b, c| {
+        Op::composite("flipud(Tensor self) -> Tensor", |b, c| {
             let x = c.leaf("self")?;
             if x.rank()? == 0 {
                 return Err(OpError::shape("Input must be >= 1-d."));
@@ -75,26 +71,25 @@ fn permutations() -> Vec<Op> {
             b.call(OpId::Flip, vec![x.into(), crate::op::emit::ints_val(&[0])])
         })
         .doc("the first dim in reverse order")
-        .spelled("aten.flipud.default torch.flipud Tensor.flipud"),
+        .spelled("aten.@ torch.@ Tensor.@"),
     ]
 }
 
 fn stretched() -> Vec<Op> {
     vec![
         view_op!(
-            "expand",
             "expand(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor",
             expand
         )
         .doc("dims of size 1 stretched, and new ones in front; -1 keeps a size")
-        .spelled("aten.expand.default aten.expand_copy.default torch.expand_copy Tensor.expand")
+        .spelled("aten.@ aten.@_copy torch.@_copy Tensor.@")
         .form(
             "aten.broadcast_to.default torch.broadcast_to Tensor.broadcast_to",
             "broadcast_to(Tensor self, SymInt[] size) -> Tensor",
         ),
-        view_op!("expand_as", "expand_as(Tensor self, Tensor other) -> Tensor", expand_as)
+        view_op!("expand_as(Tensor self, Tensor other) -> Tensor", expand_as)
             .doc("stretched to the other tensor's shape")
-            .spelled("aten.expand_as.default Tensor.expand_as"),
+            .spelled("aten.@ Tensor.@"),
     ]
 }
 

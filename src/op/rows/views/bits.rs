@@ -9,8 +9,7 @@ use crate::types::{DType, Dim, TensorType, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     let view = Op::new(
-        BITS.name(),
-        "view_dtype(Tensor self, ScalarType dtype) -> Tensor",
+        (BITS.name(), "view_dtype(Tensor self, ScalarType dtype) -> Tensor"),
         |c, _| {
             let (from, shape) = c.shaped("self")?;
             let to = c.opt_dtype("dtype").unwrap_or(from);

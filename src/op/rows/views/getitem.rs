@@ -13,7 +13,7 @@ use crate::types::{DType, Dim, TensorType, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite("getitem", "getitem(Tensor self, Any index) -> Tensor", |b, c| {
+        Op::composite("getitem(Tensor self, Any index) -> Tensor", |b, c| {
             let x = c.leaf("self")?.clone();
             let mut picked = pick(b, x, c.get("index"))?;
             let x = picked.last().clone();
@@ -25,16 +25,12 @@ pub fn rows() -> Vec<Op> {
         })
         .same_elements()
         .doc("x[index]: ints, slices, None, Ellipsis, index tensors, masks, lists")
-        .spelled("operator.getitem Tensor.__getitem__")
+        .spelled("operator.@ Tensor.__getitem__")
         .aliasing(),
-        Op::composite(
-            "setitem",
-            "setitem(Tensor self, Any index, Any value) -> Tensor",
-            setitem,
-        )
-        .doc("a copy with x[index] = value")
-        .inplace("operator.setitem Tensor.__setitem__")
-        .shared_writes(assigns_shared),
+        Op::composite("setitem(Tensor self, Any index, Any value) -> Tensor", setitem)
+            .doc("a copy with x[index] = value")
+            .inplace("operator.@ Tensor.__setitem__")
+            .shared_writes(assigns_shared),
     ]
 }
 

@@ -14,9 +14,8 @@ use crate::types::{Dim, TensorType};
 
 /// A view row: its type rule and its meaning follow from one rule.
 macro_rules! view_op {
-    ($name:literal, $schema:literal, $rule:path) => {{
+    ($schema:literal, $rule:path) => {{
         let mut op = Op::new(
-            $name,
             $schema,
             |c, s| view_type(c, $rule(c, s)?),
             Meaning::View(|c| $rule(c, &mut Sizes::default())?.fix(0)),
@@ -46,56 +45,47 @@ pub fn rows() -> Vec<Op> {
 
 fn reshapes() -> Vec<Op> {
     vec![
-        view_op!("view", "view(Tensor self, SymInt[] size) -> Tensor", reshape)
+        view_op!("view(Tensor self, SymInt[] size) -> Tensor", reshape)
             .memory(MemoryUse::Checks)
             .doc("the same elements in another shape; one size may be -1")
-            .spelled("aten.view.default aten._unsafe_view.default aten.view_copy.default torch.view_copy Tensor.view"),
-        view_op!("reshape", "reshape(Tensor self, SymInt[] shape) -> Tensor", reshape)
+            .spelled("aten.@ aten._unsafe_view.default aten.@_copy torch.@_copy Tensor.@"),
+        view_op!("reshape(Tensor self, SymInt[] shape) -> Tensor", reshape)
             .doc("the same elements in another shape; one size may be -1")
-            .spelled("aten.reshape.default torch.reshape Tensor.reshape")
+            .spelled("aten.@ torch.@ Tensor.@")
             .form(
                 "aten._reshape_alias.default",
                 "_reshape_alias(Tensor self, SymInt[] shape, SymInt[] stride) -> Tensor",
             ),
         view_op!(
-            "flatten",
             "flatten(Tensor self, int start_dim=0, int end_dim=-1) -> Tensor",
             flatten
         )
         .doc("several dims as one")
         .same_object(|_, _| true)
-        .spelled("aten.flatten.using_ints torch.flatten Tensor.flatten")
+        .spelled("aten.@.using_ints torch.@ Tensor.@")
         .module("Flatten(start_dim=1, end_dim=-1) = flatten(input, start_dim, end_dim)"),
-        view_op!("ravel", "ravel(Tensor self) -> Tensor", ravel)
+        view_op!("ravel(Tensor self) -> Tensor", ravel)
             .doc("all dims as one")
-            .spelled("aten.ravel.default torch.ravel Tensor.ravel"),
-        view_op!(
-            "unflatten",
-            "unflatten(Tensor self, int dim, SymInt[] sizes) -> Tensor",
-            unflatten
-        )
-        .doc("one dim as several")
-        .spelled("aten.unflatten.int torch.unflatten Tensor.unflatten")
-        .module("Unflatten(dim, unflattened_size) = unflatten(input, dim, unflattened_size)"),
-        view_op!("view_as", "view_as(Tensor self, Tensor other) -> Tensor", like_other)
+            .spelled("aten.@ torch.@ Tensor.@"),
+        view_op!("unflatten(Tensor self, int dim, SymInt[] sizes) -> Tensor", unflatten)
+            .doc("one dim as several")
+            .spelled("aten.@.int torch.@ Tensor.@")
+            .module("Unflatten(dim, unflattened_size) = unflatten(input, dim, unflattened_size)"),
+        view_op!("view_as(Tensor self, Tensor other) -> Tensor", like_other)
             .memory(MemoryUse::Checks)
             .doc("the same elements in the other tensor's shape")
-            .spelled("aten.view_as.default Tensor.view_as"),
-        view_op!(
-            "reshape_as",
-            "reshape_as(Tensor self, Tensor other) -> Tensor",
-            like_other
-        )
-        .doc("the same elements in the other tensor's shape")
-        .spelled("aten.reshape_as.default Tensor.reshape_as"),
+            .spelled("aten.@ Tensor.@"),
+        view_op!("reshape_as(Tensor self, Tensor other) -> Tensor", like_other)
+            .doc("the same elements in the other tensor's shape")
+            .spelled("aten.@ Tensor.@"),
     ]
 }
 
 fn units() -> Vec<Op> {
     vec![
-        view_op!("squeeze", "squeeze(Tensor self, int[1]? dim=None) -> Tensor", squeeze)
+        view_op!("squeeze(Tensor self, int[1]? dim=None) -> Tensor", squeeze)
             .doc("without the dims of size 1: all of them, or those given")
-            .spelled("torch.squeeze Tensor.squeeze torch.squeeze_copy")
+            .spelled("torch.@ Tensor.@ torch.@_copy")
             .form(
                 "aten.squeeze.default aten.squeeze_copy.default",
                 "squeeze(Tensor self) -> Tensor",
@@ -108,32 +98,32 @@ fn units() -> Vec<Op> {
                 "aten.squeeze.dims aten.squeeze_copy.dims",
                 "squeeze(Tensor self, int[] dim) -> Tensor",
             )
-            .inplace("Tensor.squeeze_")
+            .inplace("Tensor.@_")
             .inplace_form("aten.squeeze_.default", "squeeze_(Tensor self) -> Tensor")
             .inplace_form("aten.squeeze_.dim", "squeeze_(Tensor self, int dim) -> Tensor")
             .inplace_form("aten.squeeze_.dims", "squeeze_(Tensor self, int[] dim) -> Tensor"),
-        view_op!("unsqueeze", "unsqueeze(Tensor self, int dim) -> Tensor", unsqueeze)
+        view_op!("unsqueeze(Tensor self, int dim) -> Tensor", unsqueeze)
             .doc("with a new dim of size 1")
-            .spelled("aten.unsqueeze.default aten.unsqueeze_copy.default torch.unsqueeze_copy torch.unsqueeze Tensor.unsqueeze")
-            .inplace("aten.unsqueeze_.default Tensor.unsqueeze_"),
-        view_op!("atleast_1d", "atleast_1d(Tensor self) -> Tensor", atleast_1d)
+            .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@")
+            .inplace("aten.@_ Tensor.@_"),
+        view_op!("atleast_1d(Tensor self) -> Tensor", atleast_1d)
             .doc("a 0-d tensor as one of one element")
             .same_object(|_, _| true)
-            .spelled("aten.atleast_1d.default torch.atleast_1d"),
-        view_op!("atleast_2d", "atleast_2d(Tensor self) -> Tensor", atleast_2d)
+            .spelled("aten.@ torch.@"),
+        view_op!("atleast_2d(Tensor self) -> Tensor", atleast_2d)
             .doc("with dims of size 1 in front up to rank 2")
             .same_object(|_, _| true)
-            .spelled("aten.atleast_2d.default torch.atleast_2d"),
-        view_op!("atleast_3d", "atleast_3d(Tensor self) -> Tensor", atleast_3d)
+            .spelled("aten.@ torch.@"),
+        view_op!("atleast_3d(Tensor self) -> Tensor", atleast_3d)
             .doc("with dims of size 1 up to rank 3")
             .same_object(|_, _| true)
-            .spelled("aten.atleast_3d.default torch.atleast_3d"),
+            .spelled("aten.@ torch.@"),
     ]
 }
 
 fn identities() -> Vec<Op> {
     vec![
-        view_op!("alias", "alias(Tensor self) -> Tensor", identity)
+        view_op!("alias(Tensor self) -> Tensor", identity)
             .doc("the tensor itself")
             .spelled(
                 "aten.alias.default aten.alias_copy.default torch.alias_copy aten.lift_fresh.default aten.lift.default aten.real.default torch.real \
@@ -144,18 +134,18 @@ fn identities() -> Vec<Op> {
             .form("Tensor.requires_grad_", "requires_grad_(Tensor self, bool requires_grad=True) -> Tensor")
             .inplace("aten.conj_physical_.default torch.conj_physical_ Tensor.conj_physical_")
             .module("Identity() = alias(input)"),
-        view_op!("detach", "detach(Tensor self) -> Tensor", identity)
+        view_op!("detach(Tensor self) -> Tensor", identity)
             .doc("the tensor itself, without gradient")
-            .spelled("aten.detach.default aten.detach_copy.default torch.detach_copy torch.detach Tensor.detach")
-            .inplace("aten.detach_.default torch.detach_ Tensor.detach_"),
-        view_op!("contiguous", "contiguous(Tensor self, *, MemoryFormat memory_format=contiguous_format) -> Tensor", identity)
+            .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@")
+            .inplace("aten.@_ torch.@_ Tensor.@_"),
+        view_op!("contiguous(Tensor self, *, MemoryFormat memory_format=contiguous_format) -> Tensor", identity)
             .doc("the tensor laid out in order, as every tensor here is")
-            .spelled("aten.contiguous.default Tensor.contiguous")
+            .spelled("aten.@ Tensor.@")
             .same_object(|c, at| has_format(c, at) == Some(true)),
-        view_op!("clone", "clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", identity)
+        view_op!("clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", identity)
             .order(MemoryOrder::First)
             .doc("a copy")
-            .spelled("aten.clone.default torch.clone Tensor.clone")
+            .spelled("aten.@ torch.@ Tensor.@")
             .form("aten.lift_fresh_copy.default", "lift_fresh_copy(Tensor self) -> Tensor")
             .copies(),
     ]

@@ -14,53 +14,47 @@ use crate::types::{Dim, TensorType, Val};
 pub fn rows() -> Vec<Op> {
     vec![
         view_op!(
-            "slice",
             "slice(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor",
             slice
         )
         .doc("the elements from start up to end in steps along a dim")
-        .spelled("aten.slice.Tensor aten.slice_copy.Tensor torch.slice_copy"),
-        view_op!("select", "select(Tensor self, int dim, SymInt index) -> Tensor", select)
+        .spelled("aten.@.Tensor aten.@_copy.Tensor torch.@_copy"),
+        view_op!("select(Tensor self, int dim, SymInt index) -> Tensor", select)
             .doc("the elements at one index of a dim, which goes")
-            .spelled("aten.select.int aten.select_copy.int torch.select_copy torch.select Tensor.select"),
+            .spelled("aten.@.int aten.@_copy.int torch.@_copy torch.@ Tensor.@"),
         view_op!(
-            "narrow",
             "narrow(Tensor self, int dim, SymInt start, SymInt length) -> Tensor",
             narrow
         )
         .doc("`length` elements from `start` along a dim")
-        .spelled("aten.narrow.default aten.narrow_copy.default torch.narrow_copy Tensor.narrow_copy torch.narrow Tensor.narrow"),
+        .spelled("aten.@ aten.@_copy torch.@_copy Tensor.@_copy torch.@ Tensor.@"),
         view_op!(
-            "diagonal",
             "diagonal(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor",
             diagonal
         )
         .doc("the diagonal of two dims, as the last dim")
-        .spelled("aten.diagonal.default aten.diagonal_copy.default torch.diagonal_copy torch.diagonal Tensor.diagonal"),
+        .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@"),
         view_op!(
-            "unfold",
             "unfold(Tensor self, int dimension, int size, int step) -> Tensor",
             unfold
         )
         .doc("windows of `size` elements every `step` along a dim; the window is the last dim")
-        .spelled("aten.unfold.default aten.unfold_copy.default torch.unfold_copy Tensor.unfold"),
+        .spelled("aten.@ aten.@_copy torch.@_copy Tensor.@"),
         view_op!(
-            "as_strided",
             "as_strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
             as_strided
         )
         .memory(MemoryUse::Window)
         .doc("any sizes and strides over the memory of a tensor")
-        .spelled("aten.as_strided.default aten.as_strided_copy.default torch.as_strided_copy torch.as_strided Tensor.as_strided")
-        .inplace("aten.as_strided_.default torch.as_strided_ Tensor.as_strided_"),
+        .spelled("aten.@ aten.@_copy torch.@_copy torch.@ Tensor.@")
+        .inplace("aten.@_ torch.@_ Tensor.@_"),
         strided(),
         Op::composite(
-            "fill_diagonal",
             "fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor",
             fill_diagonal,
         )
         .doc("one value on the main diagonal; `wrap` starts it again below where a matrix is tall")
-        .inplace("aten.fill_diagonal_.default Tensor.fill_diagonal_")
+        .inplace("aten.@_ Tensor.@_")
         .shared_writes(always),
     ]
 }
@@ -104,7 +98,6 @@ fn fill_diagonal(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 /// `as_strided` over row-major elements. Functionalisation lowers a general `as_strided` to this once it knows the storage.
 fn strided() -> Op {
     let mut op = Op::composite(
-        "strided",
         "strided(Tensor self, SymInt[] size, SymInt[] stride, SymInt storage_offset=0) -> Tensor",
         |b, c| {
             let x = c.leaf("self")?;

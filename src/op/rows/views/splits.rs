@@ -12,9 +12,7 @@ pub fn rows() -> Vec<Op> {
 
 fn along_a_dim() -> Vec<Op> {
     vec![
-        Op::composite(
-            "split",
-            "split(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
+        Op::composite("split(Tensor self, SymInt split_size, int dim=0) -> Tensor[]",
             split,
         )
         .same_elements()
@@ -24,9 +22,7 @@ fn along_a_dim() -> Vec<Op> {
                  torch.unsafe_split Tensor.unsafe_split aten.split_copy.Tensor torch.split_copy",
         )
         .aliasing(),
-        Op::composite(
-            "split_with_sizes",
-            "split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
+        Op::composite("split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
             split_with_sizes,
         )
         .same_elements()
@@ -41,27 +37,23 @@ fn along_a_dim() -> Vec<Op> {
             "split(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
         )
         .aliasing(),
-        Op::composite("chunk", "chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk)
+        Op::composite("chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk)
             .same_elements()
             .doc("at most `chunks` pieces of one size along a dim; the last may be smaller")
-            .spelled("aten.chunk.default aten.unsafe_chunk.default torch.chunk Tensor.chunk torch.unsafe_chunk Tensor.unsafe_chunk")
+            .spelled("aten.@ aten.unsafe_chunk.default torch.@ Tensor.@ torch.unsafe_chunk Tensor.unsafe_chunk")
             .aliasing(),
-        Op::composite("unbind", "unbind(Tensor self, int dim=0) -> Tensor[]", unbind)
+        Op::composite("unbind(Tensor self, int dim=0) -> Tensor[]", unbind)
             .same_elements()
             .doc("the selections at every index of a dim")
-            .spelled("aten.unbind.int aten.unbind_copy.int torch.unbind_copy torch.unbind Tensor.unbind")
+            .spelled("aten.@.int aten.@_copy.int torch.@_copy torch.@ Tensor.@")
             .aliasing(),
-        Op::composite(
-            "tensor_split",
-            "tensor_split(Tensor self, SymInt sections, int dim=0) -> Tensor[]",
+        Op::composite("tensor_split(Tensor self, SymInt sections, int dim=0) -> Tensor[]",
             tensor_split,
         )
         .doc("`sections` pieces whose sizes differ by at most one")
-        .spelled("aten.tensor_split.sections aten.tensor_split.tensor_indices_or_sections torch.tensor_split Tensor.tensor_split")
+        .spelled("aten.@.sections aten.@.tensor_indices_or_sections torch.@ Tensor.@")
         .aliasing(),
-        Op::composite(
-            "tensor_split_at",
-            "tensor_split_at(Tensor self, SymInt[] indices, int dim=0) -> Tensor[]",
+        Op::composite("tensor_split_at(Tensor self, SymInt[] indices, int dim=0) -> Tensor[]",
             tensor_split_at,
         )
         .doc("the pieces between the given indices")
@@ -78,7 +70,7 @@ fn along_named_dims() -> Vec<Op> {
             |b, c| side_split(b, c, 1),
         )
         .doc("cut along dim 1 (dim 0 of a vector)")
-        .spelled("aten.hsplit.int aten.hsplit.array torch.hsplit Tensor.hsplit")
+        .spelled("aten.@.int aten.@.array torch.@ Tensor.@")
         .form("Tensor.hsplit", "hsplit(Tensor self, int[] indices) -> Tensor[]"),
         sided(
             "vsplit",
@@ -86,7 +78,7 @@ fn along_named_dims() -> Vec<Op> {
             |b, c| side_split(b, c, 0),
         )
         .doc("cut along dim 0")
-        .spelled("aten.vsplit.int aten.vsplit.array torch.vsplit Tensor.vsplit")
+        .spelled("aten.@.int aten.@.array torch.@ Tensor.@")
         .form("Tensor.vsplit", "vsplit(Tensor self, int[] indices) -> Tensor[]"),
         sided(
             "dsplit",
@@ -94,13 +86,13 @@ fn along_named_dims() -> Vec<Op> {
             |b, c| side_split(b, c, 2),
         )
         .doc("cut along dim 2")
-        .spelled("aten.dsplit.int aten.dsplit.array torch.dsplit Tensor.dsplit")
+        .spelled("aten.@.int aten.@.array torch.@ Tensor.@")
         .form("Tensor.dsplit", "dsplit(Tensor self, int[] indices) -> Tensor[]"),
     ]
 }
 
 fn sided(name: &'static str, schema: &'static str, f: crate::op::Decompose) -> Op {
-    Op::composite(name, schema, f).aliasing()
+    Op::composite((name, schema), f).aliasing()
 }
 
 /// The operand, the dim and its size.

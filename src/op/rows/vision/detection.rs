@@ -10,24 +10,20 @@ use std::ops::{Add, Div, Mul, Sub};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "nms",
-            "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+        Op::new("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
             nms_type,
             Meaning::Routine(|c| by_dtype(c, "dets", nms::<f32>, nms::<f64>)),
         )
         .doc("the boxes `[x1, y1, x2, y2]`, by descending score, that overlap no box kept before by more than a limit (intersection over union)")
-        .spelled("torchvision.nms.default torchvision.ops.boxes.nms"),
-        Op::new(
-            "deform_conv2d",
-            "deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, \
+        .spelled("torchvision.@.default torchvision.ops.boxes.@"),
+        Op::new("deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, \
              SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) \
              -> Tensor",
             |c, _| deform_type(c),
             Meaning::Routine(|c| by_dtype(c, "input", deform::<f32>, deform::<f64>)),
         )
         .doc("convolution whose taps are moved by offsets and weighed by a mask")
-        .spelled("torchvision.deform_conv2d.default"),
+        .spelled("torchvision.@.default"),
     ]
 }
 

@@ -10,43 +10,37 @@ use crate::types::{DType, Dim, TensorType, Type, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::composite(
-            "grid_sampler",
-            "grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
+        Op::composite("grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
             by_rank,
         )
         .doc("the image at the coordinates of a grid, from -1 to 1")
-        .spelled("aten.grid_sampler.default torch.grid_sampler"),
+        .spelled("aten.@ torch.@"),
         sampler(
             "grid_sampler_2d",
             "grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
         )
-        .spelled("aten.grid_sampler_2d.default torch.grid_sampler_2d"),
+        .spelled("aten.@ torch.@"),
         sampler(
             "grid_sampler_3d",
             "grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",
         )
-        .spelled("aten.grid_sampler_3d.default torch.grid_sampler_3d"),
-        Op::composite(
-            "grid_sample",
-            "grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool? align_corners=None) -> \
+        .spelled("aten.@ torch.@"),
+        Op::composite("grid_sample(Tensor input, Tensor grid, str mode='bilinear', str padding_mode='zeros', bool? align_corners=None) -> \
              Tensor",
             by_name,
         )
         .doc("grid_sampler with its modes by name")
-        .spelled("torch.nn.functional.grid_sample"),
-        Op::composite(
-            "affine_grid_generator",
-            "affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners=False) -> Tensor",
+        .spelled("torch.nn.functional.@"),
+        Op::composite("affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners=False) -> Tensor",
             affine_grid,
         )
         .doc("the grid that an affine map makes of an image's coordinates")
-        .spelled("aten.affine_grid_generator.default torch.affine_grid_generator torch.nn.functional.affine_grid"),
+        .spelled("aten.@ torch.@ torch.nn.functional.affine_grid"),
     ]
 }
 
 fn sampler(name: &'static str, schema: &'static str) -> Op {
-    Op::new(name, schema, sample_type, Meaning::Routine(sample))
+    Op::new((name, schema), sample_type, Meaning::Routine(sample))
         .doc("the image at the coordinates of a grid, from -1 to 1")
 }
 

@@ -31,30 +31,24 @@ pub fn rows() -> Vec<Op> {
 
 fn parts_of_models() -> Vec<Op> {
     vec![
-        Op::composite(
-            "shifted_window_attention",
-            "shifted_window_attention(Tensor input, Tensor qkv_weight, Tensor proj_weight, Tensor relative_position_bias, int[] \
+        Op::composite("shifted_window_attention(Tensor input, Tensor qkv_weight, Tensor proj_weight, Tensor relative_position_bias, int[] \
              window_size, int num_heads, int[] shift_size, float attention_dropout=0.0, float dropout=0.0, Tensor? \
              qkv_bias=None, Tensor? proj_bias=None, Tensor? logit_scale=None, bool training=True) -> Tensor",
             shifted_window_attention,
         )
         .doc("attention within windows of an image `[N, H, W, C]`, shifted by half a window (Swin)")
         .effect(Effect::Random)
-        .spelled("torchvision.models.swin_transformer.shifted_window_attention"),
-        Op::composite("patch_merging_pad", "patch_merging_pad(Tensor x) -> Tensor", patch_merging_pad)
+        .spelled("torchvision.models.swin_transformer.@"),
+        Op::composite("patch_merging_pad(Tensor x) -> Tensor", patch_merging_pad)
             .doc("every second row and column side by side in the channels, padded to even sizes (Swin)")
             .spelled("torchvision.models.swin_transformer._patch_merging_pad"),
-        Op::composite(
-            "relative_position_bias",
-            "relative_position_bias(Tensor relative_position_bias_table, Tensor relative_position_index, int[] window_size) -> \
+        Op::composite("relative_position_bias(Tensor relative_position_bias_table, Tensor relative_position_index, int[] window_size) -> \
              Tensor",
             relative_position_bias,
         )
         .doc("the table's rows by relative position, as `[1, heads, N, N]` (Swin)")
         .spelled("torchvision.models.swin_transformer._get_relative_position_bias"),
-        Op::new(
-            "grouped_mm",
-            "grouped_mm(Tensor input, Tensor weight, Tensor offs) -> Tensor",
+        Op::new("grouped_mm(Tensor input, Tensor weight, Tensor offs) -> Tensor",
             grouped_type,
             Meaning::Routine(grouped_mm),
         )

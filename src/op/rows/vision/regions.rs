@@ -16,9 +16,7 @@ pub fn rows() -> Vec<Op> {
 /// The functions of torchvision.ops, which take boxes in two ways and one size for both dims.
 fn of_boxes() -> Vec<Op> {
     vec![
-        Op::composite(
-            "roi_align_of",
-            "roi_align(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1, bool \
+        Op::composite("roi_align_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1, bool \
              aligned=False) -> Tensor",
             |b, c| features(b, c, OpId::RoiAlign, &["sampling_ratio", "aligned"]),
         )
@@ -28,17 +26,13 @@ fn of_boxes() -> Vec<Op> {
             "RoIAlign(output_size, spatial_scale, sampling_ratio, aligned=False) = roi_align_of($0:input, $1:rois, output_size, \
              spatial_scale, sampling_ratio, aligned)",
         ),
-        Op::composite(
-            "roi_pool_of",
-            "roi_pool(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
+        Op::composite("roi_pool_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
             |b, c| features(b, c, OpId::RoiPool, &[]),
         )
         .doc("roi_pool of boxes as roi_align_of takes them")
         .spelled("torchvision.ops.roi_pool.roi_pool torchvision.ops.roi_pool")
         .module("RoIPool(output_size, spatial_scale) = roi_pool_of($0:input, $1:rois, output_size, spatial_scale)"),
-        Op::composite(
-            "ps_roi_align_of",
-            "ps_roi_align(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1) -> Tensor",
+        Op::composite("ps_roi_align_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0, int sampling_ratio=-1) -> Tensor",
             |b, c| features(b, c, OpId::PsRoiAlign, &["sampling_ratio"]),
         )
         .doc("ps_roi_align of boxes as roi_align_of takes them")
@@ -47,9 +41,7 @@ fn of_boxes() -> Vec<Op> {
             "PSRoIAlign(output_size, spatial_scale, sampling_ratio) = ps_roi_align_of($0:input, $1:rois, output_size, \
              spatial_scale, sampling_ratio)",
         ),
-        Op::composite(
-            "ps_roi_pool_of",
-            "ps_roi_pool(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
+        Op::composite("ps_roi_pool_of(Tensor input, Any boxes, int[2] output_size, float spatial_scale=1.0) -> Tensor",
             |b, c| features(b, c, OpId::PsRoiPool, &[]),
         )
         .doc("ps_roi_pool of boxes as roi_align_of takes them")
@@ -96,9 +88,7 @@ fn features(b: &mut dyn Build, c: &Call<Traced>, name: OpId, more: &[&str]) -> O
 }
 
 fn deformable() -> Op {
-    Op::composite(
-        "deform_conv2d_of",
-        "deform_conv2d(Tensor input, Tensor offset, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] \
+    Op::composite("deform_conv2d_of(Tensor input, Tensor offset, Tensor weight, Tensor? bias=None, int[2] stride=1, int[2] padding=0, int[2] \
          dilation=1, Tensor? mask=None) -> Tensor",
         deform,
     )
@@ -153,23 +143,19 @@ fn deform(b: &mut dyn Build, c: &Call<Traced>) -> OpResult<Val<Traced>> {
 /// DropBlock, which drops nothing in evaluation.
 fn blocks() -> Vec<Op> {
     vec![
-        Op::composite(
-            "drop_block2d",
-            "drop_block2d(Tensor input, float p, int block_size, bool inplace=False, float eps=1e-06, bool training=True) -> Tensor",
+        Op::composite("drop_block2d(Tensor input, float p, int block_size, bool inplace=False, float eps=1e-06, bool training=True) -> Tensor",
             |b, c| drop_block(b, c, 2),
         )
         .doc("the input in evaluation; in training, squares of it zeroed and the rest scaled")
-        .spelled("torchvision.ops.drop_block.drop_block2d torchvision.ops.drop_block2d")
+        .spelled("torchvision.ops.drop_block.@ torchvision.ops.@")
         .module("DropBlock2d(p, block_size, inplace=False, eps=1e-06) = alias(input)")
         .effect(Effect::Random)
         .aliasing(),
-        Op::composite(
-            "drop_block3d",
-            "drop_block3d(Tensor input, float p, int block_size, bool inplace=False, float eps=1e-06, bool training=True) -> Tensor",
+        Op::composite("drop_block3d(Tensor input, float p, int block_size, bool inplace=False, float eps=1e-06, bool training=True) -> Tensor",
             |b, c| drop_block(b, c, 3),
         )
         .doc("the input in evaluation; in training, cubes of it zeroed and the rest scaled")
-        .spelled("torchvision.ops.drop_block.drop_block3d torchvision.ops.drop_block3d")
+        .spelled("torchvision.ops.drop_block.@ torchvision.ops.@")
         .module("DropBlock3d(p, block_size, inplace=False, eps=1e-06) = alias(input)")
         .effect(Effect::Random)
         .aliasing(),

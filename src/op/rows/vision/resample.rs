@@ -56,7 +56,7 @@ fn row(name: &'static str, n: usize, mode: Mode) -> Op {
     let full =
         text!("{name}(Tensor self, SymInt[{n}]? output_size, {align}{scales}, float[]? scale_factors=None) -> Tensor");
     let vec = text!("{name}(Tensor self, SymInt[]? output_size, {align}float[]? scale_factors) -> Tensor");
-    Op::new(name, full, upsample_type, Meaning::Routine(upsample))
+    Op::new((name, full), upsample_type, Meaning::Routine(upsample))
         .doc("the image at another size")
         .spelled(text!("aten.{name}.default torch._C._nn.{name}"))
         .form(text!("aten.{name}.vec torch._C._nn.{name}"), vec)
@@ -341,14 +341,12 @@ where
 }
 
 fn interpolate_row() -> Op {
-    Op::composite(
-        "interpolate",
-        "interpolate(Tensor input, Any size=None, Any scale_factor=None, str mode='nearest', bool? align_corners=None, bool? \
+    Op::composite("interpolate(Tensor input, Any size=None, Any scale_factor=None, str mode='nearest', bool? align_corners=None, bool? \
          recompute_scale_factor=None, bool antialias=False) -> Tensor",
         interpolate,
     )
     .doc("the image at another size, by mode")
-    .spelled("torch.nn.functional.interpolate")
+    .spelled("torch.nn.functional.@")
     .form(
         "torch.nn.functional.upsample",
         "upsample(Tensor input, Any size=None, Any scale_factor=None, str mode='nearest', bool? align_corners=None) -> Tensor",

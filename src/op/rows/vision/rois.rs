@@ -10,18 +10,14 @@ use crate::types::{DType, TensorType, Type, Val};
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        Op::new(
-            "roi_align",
-            "roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
+        Op::new("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
              sampling_ratio, bool aligned) -> Tensor",
             |c, _| roi_type(c),
             Meaning::Routine(|c| by_dtype(c, "input", roi_align::<f32>, roi_align::<f64>)),
         )
         .doc("the mean of interpolated samples in each cell of each box `[image, x1, y1, x2, y2]` (Mask R-CNN)")
-        .spelled("torchvision.roi_align.default"),
-        Op::new(
-            "roi_pool",
-            "roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> Tensor[]",
+        .spelled("torchvision.@.default"),
+        Op::new("roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> Tensor[]",
             |c, _| {
                 let out = roi_type(c)?;
                 let places = out.map(|t| TensorType { dtype: DType::I32, ..t.clone() });
@@ -30,25 +26,21 @@ pub fn rows() -> Vec<Op> {
             Meaning::Routine(|c| by_dtype(c, "input", roi_pool::<f32>, roi_pool::<f64>)),
         )
         .doc("the greatest element in each cell of each box `[image, x1, y1, x2, y2]`, and where it is (Fast R-CNN)")
-        .spelled("torchvision.roi_pool.default"),
-        Op::new(
-            "ps_roi_align",
-            "ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
+        .spelled("torchvision.@.default"),
+        Op::new("ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int \
              sampling_ratio) -> (Tensor, Tensor)",
             |c, _| sensitive_type(c),
             Meaning::Routine(|c| by_dtype(c, "input", ps_roi_align::<f32>, ps_roi_align::<f64>)),
         )
         .doc("roi_align where each cell reads channels of its own, and which (Light-Head R-CNN)")
-        .spelled("torchvision.ps_roi_align.default"),
-        Op::new(
-            "ps_roi_pool",
-            "ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, \
+        .spelled("torchvision.@.default"),
+        Op::new("ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width) -> (Tensor, \
              Tensor)",
             |c, _| sensitive_type(c),
             Meaning::Routine(|c| by_dtype(c, "input", ps_roi_pool::<f32>, ps_roi_pool::<f64>)),
         )
         .doc("the mean over each cell of each box, where each cell reads channels of its own, and which (R-FCN)")
-        .spelled("torchvision.ps_roi_pool.default"),
+        .spelled("torchvision.@.default"),
     ]
 }
 
