@@ -68,7 +68,7 @@ fn agree_with_types(module: &fxc::graph::GraphModule, result: &Val<Tensor>) -> R
         return Ok(());
     };
     let Val::List(values) = result else {
-        return Err("the result is no list".into());
+        return Err("the result is not a list".into());
     };
     for (ty, value) in inferred.iter().zip(values) {
         let (Val::Leaf(ty), Val::Leaf(value)) = (ty, value) else {

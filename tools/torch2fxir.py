@@ -46,7 +46,7 @@ KNOWN = {"torch", "torchvision", "operator", "_operator", "math", "builtins", "e
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*\Z")
-# Operators of the language: the only words that are no names.
+# Operators of the language: the only words that are not names.
 RESERVED = {"and", "or", "not", "in", "True", "False", "None", "Ellipsis", "inf", "nan"}
 
 
@@ -875,7 +875,7 @@ TORCH_DTYPES = {v: k for k, v in DTYPES.items()}
 def random_input(text):
     m = re.match(r"\s*(\w+)\s*\[([\d,\s]*)\]\s*\Z", text)
     if not m or m[1] not in TORCH_DTYPES:
-        raise SystemExit(f"`{text}` is no type such as f32[1, 3]")
+        raise SystemExit(f"`{text}` is not a type such as f32[1, 3]")
     shape = [int(d) for d in m[2].split(",") if d.strip()]
     dtype = TORCH_DTYPES[m[1]]
     return torch.zeros(shape, dtype=dtype)

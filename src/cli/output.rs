@@ -27,7 +27,7 @@ pub fn artifact(path: Option<&str>, bytes: &[u8]) -> Result<(), Stop> {
     }
 }
 
-/// Writes a line of progress to standard error. Nobody may be reading it; that is no error.
+/// Writes a line of progress to standard error. Nobody may be reading it; that is not an error.
 pub fn progress(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -65,7 +65,7 @@ fn function(symbol: &'static str, address: *const ()) -> HostFunction {
     }
 }
 
-/// All of them. A place in this list is no part of any format: files name the symbols.
+/// All of them. A place in this list is not part of any format: files name the symbols.
 pub fn host_functions() -> &'static [HostFunction] {
     &table().0
 }

@@ -356,7 +356,7 @@ pub fn thread_count(threads: usize) -> usize {
 pub fn input_types(module: &GraphModule, dims: &Dims) -> Vec<Type> {
     let Some(graph) = module.entry() else { return vec![] };
     let types = declared_types(module, dims).into_iter();
-    // An input that is no tensor is compiled in, with its default.
+    // An input that is not a tensor is compiled in, with its default.
     let default = |p: NodeId| infer::literal(graph[p].args().first()?);
     let types = types.zip(graph.placeholders()).map(|(t, p)| default(p).unwrap_or(t));
     types.collect()

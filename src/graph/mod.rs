@@ -133,7 +133,7 @@ impl Graph {
     }
 
     /// Whether the graph gives the buffer `path` a new value ([`Graph::mutations`]): the next call sees that value, so that
-    /// the buffer is no constant.
+    /// the buffer is not a constant.
     pub fn writes_buffer(&self, path: &str) -> bool {
         let writes = |m: &Mutation| matches!(m, Mutation::Buffer(b) if **b == *path);
         self.mutations.iter().any(writes)

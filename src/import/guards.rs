@@ -17,7 +17,7 @@ const COMPARISONS: [(&str, Compare); 6] = [
     (">", Compare::Gt),
 ];
 
-/// The condition that `text` writes, over the sizes of the graph's inputs. `None` for what is no comparison of sizes.
+/// The condition that `text` writes, over the sizes of the graph's inputs. `None` for what is not a comparison of sizes.
 pub(super) fn parse(text: &str, graph: &Graph) -> Option<SizeGuard> {
     let named = with_sizes(text, graph)?;
     let (sign, compare) = COMPARISONS.iter().find(|(sign, _)| named.contains(sign))?;

@@ -47,7 +47,7 @@ pub(super) fn modules(stack: &str) -> Arc<[ModuleFrame]> {
     stack.split(';').filter_map(frame).collect()
 }
 
-/// The annotations of a node: a JSON object, whose values are kept as JSON where they are no strings.
+/// The annotations of a node: a JSON object, whose values are kept as JSON where they are not strings.
 pub(super) fn annotations(json: &str) -> Vec<(Arc<str>, Arc<str>)> {
     let Ok(serde_json::Value::Object(map)) = serde_json::from_str(json) else {
         return vec![];

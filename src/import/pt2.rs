@@ -128,8 +128,11 @@ fn find_model(archive: &Archive) -> Result<(String, String), Diagnostic> {
 fn other_kind(archive: &Archive) -> Diagnostic {
     let name = &archive.name;
     match archive.kind() {
-        Kind::Zip => Diagnostic::new(Code::E0402, format!("`{name}` is no archive of `torch.export.save`"))
-            .note("it has no entry `models/….json`"),
+        Kind::Zip => Diagnostic::new(
+            Code::E0402,
+            format!("`{name}` is not an archive of `torch.export.save`"),
+        )
+        .note("it has no entry `models/….json`"),
         kind => {
             let advice = kind.advice(Role::Model, name);
             Diagnostic::new(Code::E0703, format!("cannot read `{name}` as a model: it is {kind}")).help(advice)

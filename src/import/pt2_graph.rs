@@ -120,7 +120,7 @@ impl Scope {
             .ok_or_else(|| format!("`{name}` is used before it is defined").into())
     }
 
-    /// A node called `name` (or something near it, if that is no identifier) that computes the value `name`.
+    /// A node called `name` (or something near it, if that is not an identifier) that computes the value `name`.
     fn add(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> Result<NodeId, Bad> {
         if self.values.contains_key(name) {
             return Err(format!("`{name}` is defined twice").into());
@@ -131,7 +131,7 @@ impl Scope {
         Ok(n)
     }
 
-    /// A node of exactly this name, or of one made from it if it is no identifier or taken.
+    /// A node of exactly this name, or of one made from it if it is not an identifier or taken.
     fn named(&mut self, op: Opcode, target: &str, args: Vec<Arg>, kwargs: Kwargs, name: &str) -> NodeId {
         if name.is_ascii()
             && pyrepr::is_identifier(name)

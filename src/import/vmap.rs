@@ -24,7 +24,7 @@ fn role(graph: &Graph, n: NodeId) -> Option<&str> {
     node.target().strip_prefix(PREFIX).filter(|_| named)
 }
 
-/// Makes every region a graph and a call of it, innermost first; `name` gives the graphs' names. What is no well-formed region
+/// Makes every region a graph and a call of it, innermost first; `name` gives the graphs' names. What is not a well-formed region
 /// stays as it is, and is reported as unknown ops.
 pub(super) fn regions(graph: &mut Graph, mut name: impl FnMut() -> Arc<str>) -> Vec<(Arc<str>, Graph)> {
     for n in graph.ids() {

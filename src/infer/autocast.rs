@@ -101,7 +101,7 @@ fn einsum(graph: &mut Graph, n: NodeId, dtype: DType) -> Result<(), Diagnostic> 
     if !in_order || !operands.iter().all(|v| v.as_leaf().is_some()) {
         return unknown(graph);
     }
-    // What is no equation is the op's to report.
+    // What is not an equation is the op's to report.
     let Some(steps) = steps(&equation, operands.len()) else {
         return Ok(());
     };

@@ -139,7 +139,7 @@ fn scattered(call: &Call<Cell>, view: &Call<TensorType>) -> OpResult<Val<Cell>> 
     Ok(Val::Leaf(copy.fresh()))
 }
 
-/// The value of a call whose result is no tensor: the rule has computed it.
+/// The value of a call whose result is not a tensor: the rule has computed it.
 fn python_value(call: &Call<Cell>, ty: Type) -> OpResult<Val<Cell>> {
     let name = call.op.name;
     let value = ty.try_map(&mut |t| Err(OpError::value(format!("`{name}` has no value at run time: {t}"))))?;

@@ -115,7 +115,7 @@ impl<'a> Running<'a> {
 /// The result of one call by opcode and target: a function in any spelling, a method, a module or graph of `module`.
 ///
 /// # Errors
-/// What the call itself reports; an opcode that is no call (E0201).
+/// What the call itself reports; an opcode that is not a call (E0201).
 pub fn call(
     module: &GraphModule,
     op: Opcode,

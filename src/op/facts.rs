@@ -10,7 +10,7 @@ pub type Clamp = fn(&Call<TensorType>) -> Option<(f32, f32)>;
 /// What a row says of itself beside its type and its meaning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
-    /// The elements are those of the first parameter, some of them or all, though the row is no view.
+    /// The elements are those of the first parameter, some of them or all, though the row is not a view.
     same_elements: bool,
     /// The result has memory of its own in torch, though the row is made of others.
     pub new_memory: bool,

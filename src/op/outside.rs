@@ -39,7 +39,7 @@ pub const OUTSIDE: &[(&str, &[&str])] = &[
     ),
     (
         "the number of results depends on values",
-        &["tensor_split by a tensor that is no constant"],
+        &["tensor_split by a tensor that is not a constant"],
     ),
     (
         "shapes alone, computed before a graph is written",

@@ -63,7 +63,7 @@ fn promoting(call: &Call<TensorType>) -> impl Iterator<Item = &Type> {
         .map(|(_, v)| v)
 }
 
-/// The category of a number; `None` for what is no number.
+/// The category of a number; `None` for what is not a number.
 fn category<T>(v: &Val<T>) -> Option<Category> {
     Some(match v {
         Val::Bool(_) | Val::Any(Kind::Bool) => Category::Bool,

@@ -154,7 +154,7 @@ impl<'g> GraphBuilder<'g> {
         }
     }
 
-    /// An argument as a value to build with; nodes that are no tensors stand for what inference knows of them.
+    /// An argument as a value to build with; nodes that are not tensors stand for what inference knows of them.
     pub fn trace(&self, arg: &Arg) -> Val<Traced> {
         let r: Result<Val<Traced>, std::convert::Infallible> = arg.try_map(&mut |&n| {
             Ok(match self.traced(n) {

@@ -102,7 +102,7 @@ fn run(p: &Program, kernels: &[String]) -> String {
     out
 }
 
-/// The expression of input `n`. Buffers that the program changes are no inputs of `run`.
+/// The expression of input `n`. Buffers that the program changes are not inputs of `run`.
 fn input(p: &Program, n: usize) -> String {
     match p.inputs.get(n) {
         Some(i) if i.state.is_some() => format!("constants[\"state{n}\"]"),

@@ -52,7 +52,7 @@ pub(super) fn plan(
             return Err(format!("`%{}` would be two results at once", graph[*a].name()));
         }
     }
-    // What is one of several alternatives stands for a part of the pattern, and is no operand.
+    // What is one of several alternatives stands for a part of the pattern, and is not an operand.
     let operand = |n: &NodeId| !matches!(pattern.hole(*n), Some(Hole::Either(_)));
     let values = found
         .values

@@ -18,7 +18,7 @@
 //! no difference, and commutative ops match in both orders. Literals match bit for bit: 1, 1.0 and True differ, NaN
 //! is NaN. A parameter given where the op takes a list is the whole list. Two parameters may stand for the same value; the same parameter stands for the same value everywhere.
 //!
-//! A match is refused, with the reason in the [`Report`]'s remarks, if a value inside of it is used outside and is no result
+//! A match is refused, with the reason in the [`Report`]'s remarks, if a value inside of it is used outside and is not a result
 //! of the rule, if its condition is false or not known, or if it would move a computation across a write.
 
 mod apply;

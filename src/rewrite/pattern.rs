@@ -28,7 +28,7 @@ pub enum Hole {
     Either(Vec<Arg>),
 }
 
-/// Why a graph is no pattern. The text is torch's where torch has one.
+/// Why a graph is not a pattern. The text is torch's where torch has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError(pub String);
 
@@ -215,7 +215,7 @@ impl Pattern {
         self.graph[n].name()
     }
 
-    /// The nodes that are no holes and no output.
+    /// The nodes that are not holes and no output.
     pub fn calls(&self) -> impl Iterator<Item = NodeId> {
         let holes = &self.holes;
         let graph = &self.graph;

@@ -35,7 +35,7 @@ fn flow(parts: &Parts<Tensor>, graphs: &mut [Executable]) -> Result<Val<Tensor>,
         let graph = graphs
             .get_mut(i)
             .ok_or_else(|| ControlError("a program is missing".into()))?;
-        // Inputs that are no tensors were fixed when the program was made.
+        // Inputs that are not tensors were fixed when the program was made.
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|v| v.as_leaf().cloned()).collect();
         graph.run(&tensors).map_err(Fail::Inside)
     })

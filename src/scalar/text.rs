@@ -160,7 +160,7 @@ impl<'a> Parser<'a> {
             let end = self.rest.find(')').ok_or("a constant without `)`")?;
             let text = format!("{word}({})", &self.rest[..end]);
             self.rest = &self.rest[end + 1..];
-            let value = parse_constant(&text).ok_or_else(|| format!("`{text}` is no constant"))?;
+            let value = parse_constant(&text).ok_or_else(|| format!("`{text}` is not a constant"))?;
             return Ok(self.expr.constant(value));
         }
         let mut args = vec![self.value()?];
@@ -179,7 +179,7 @@ impl<'a> Parser<'a> {
                 None => Err(format!("there is no operand `{word}`")),
             },
             (_, Some(d)) => Ok(self.expr.out_index(d)),
-            _ => Err(format!("`{word}` is no value")),
+            _ => Err(format!("`{word}` is not a value")),
         }
     }
 
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(error("add(a0, a1)"), Err("`add` does not take these 2 operands".into()));
         assert_eq!(error("a7"), Err("there is no operand `a7`".into()));
         assert_eq!(error("exp(a0"), Err("expected `)` before ``".into()));
-        assert_eq!(error("f32(x)"), Err("`f32(x)` is no constant".into()));
+        assert_eq!(error("f32(x)"), Err("`f32(x)` is not a constant".into()));
         assert_eq!(error("a0 a0"), Err("`a0` after the expression".into()));
     }
 }

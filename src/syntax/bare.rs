@@ -156,7 +156,7 @@ mod tests {
         let text = format!("{helper}%x = placeholder x\n%y = call_function twice(%x)\noutput %y\n");
         let (tree, found) = read(&text);
         assert!(found.is_empty() && tree.items.len() == 2, "{found:?}");
-        // What a bracket too many leaves outside is no graph.
+        // What a bracket too many leaves outside is not a graph.
         let (_, found) = read("graph net { %x = placeholder x } %y = call_function relu(%x) output %y }");
         assert!(!found.is_empty());
         let (_, found) = read("graph main { %x = placeholder x output %x } %x = placeholder x output %x");

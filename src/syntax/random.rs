@@ -13,11 +13,11 @@ fn name() -> impl Strategy<Value = Name> {
         ])
         .prop_map(String::from),
     ];
-    word.prop_filter("operators are no names", |s| !token::RESERVED.contains(&&**s))
+    word.prop_filter("operators are not names", |s| !token::RESERVED.contains(&&**s))
         .prop_map(at)
 }
 
-/// A bare name that is no constant of Python.
+/// A bare name that is not a constant of Python.
 fn size_name() -> impl Strategy<Value = Name> {
     "[A-Z][a-z]?[0-9]?".prop_map(at)
 }

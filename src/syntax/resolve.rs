@@ -41,7 +41,7 @@ pub fn is_torch_symbol(name: &str) -> bool {
     digits.is_some_and(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The type that `t` writes. What cannot be told is [`Val::Unknown`]; a name that is no type is reported.
+/// The type that `t` writes. What cannot be told is [`Val::Unknown`]; a name that is not a type is reported.
 pub fn ty(t: &ast::Type, d: &mut Diagnostics) -> Type {
     match &t.kind {
         TypeKind::Tensor { dtype, shape } => {
@@ -110,7 +110,7 @@ fn word(w: &str, span: Span, d: &mut Diagnostics) -> Type {
     }
 }
 
-/// The size that `v` writes; reports what is no size or does not fit in 64 bits.
+/// The size that `v` writes; reports what is not a size or does not fit in 64 bits.
 pub fn size(v: &ast::Value, d: &mut Diagnostics) -> Dim {
     let (size, whole) = dim(v, d);
     match size {
@@ -298,7 +298,7 @@ pub fn value<T>(v: &ast::Value, node: &mut dyn FnMut(&str, Span) -> Option<Val<T
         ValueKind::Dict(x) => Val::Dict(x.iter().map(|(k, x)| (value(k, node, d), value(x, node, d))).collect()),
         ValueKind::Slice(x) => Val::Slice(three(seq(&x[..], d))),
         ValueKind::Range(x) => Val::Range(three(seq(&x[..], d))),
-        // What is no size here was reported where the text was checked.
+        // What is not a size here was reported where the text was checked.
         _ => match dim(v, &mut Diagnostics::new()) {
             (Some(Dim::Unknown), true) => {
                 let e = Diagnostic::new(Code::E0016, "size cannot be computed")

@@ -12,7 +12,7 @@ pub fn is_identifier(s: &str) -> bool {
         && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Whether `s` lexes as an identifier or a dotted path, and is no operator.
+/// Whether `s` lexes as an identifier or a dotted path, and is not an operator.
 fn is_path(s: &str) -> bool {
     let mut parts = s.split('.');
     let word = |p: &str| !p.is_empty() && p.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');

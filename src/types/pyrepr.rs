@@ -12,7 +12,7 @@ pub enum Style {
     /// `_format_arg` of `print(graph)`: strings, devices and dict keys as `str` gives them; inside slices and ranges it
     /// is `repr` again.
     Plain,
-    /// `_get_repr` of generated code: `repr`, but complex numbers whose `repr` is no safe source become calls.
+    /// `_get_repr` of generated code: `repr`, but complex numbers whose `repr` is not a safe source become calls.
     Code,
 }
 
@@ -108,7 +108,7 @@ fn dict<T>(out: &mut String, items: &[(Val<T>, Val<T>)], style: Style, leaf: &dy
     for (i, (k, x)) in items.iter().enumerate() {
         out.push_str(if i > 0 { ", " } else { "" });
         match k {
-            // `f"{k}"` of a key that is no string is its `str`, which is `repr` inside containers.
+            // `f"{k}"` of a key that is not a string is its `str`, which is `repr` inside containers.
             Val::Str(_) | Val::Device(_) => put(out, k, style, leaf),
             _ => put(out, k, inner(style), leaf),
         }

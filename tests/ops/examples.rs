@@ -15,7 +15,7 @@ fn ones(ty: &Type) -> Option<Val<Tensor>> {
     Some(Val::Leaf(Tensor::from_fn(t.dtype, &t.fixed_shape()?, |_| one)))
 }
 
-/// What is wrong with an example, if anything. Ones are no inputs of every op: an error of values is none of the example's.
+/// What is wrong with an example, if anything. Ones are not inputs of every op: an error of values is none of the example's.
 fn wrong(name: &str, text: &str) -> Option<String> {
     let mut session = Session::new();
     let Ok(mut model) = session.load_text("example", text) else {

@@ -12,7 +12,7 @@ pub fn number(v: &Json) -> Scalar {
         Json::Number(n) if n.is_u64() => Scalar::Int(DType::U64, n.as_u64().expect("an int") as i64),
         Json::Number(n) => Scalar::F64(n.as_f64().expect("a float")),
         Json::String(s) => Scalar::F64(s.parse().expect("nan or inf")),
-        v => panic!("{v} is no number"),
+        v => panic!("{v} is not a number"),
     }
 }
 

@@ -17,7 +17,7 @@ fn printed(model: &str, form: &str, more: &[&str]) -> String {
 
 fn keys(v: &Value, allowed: &[&str]) {
     for k in v.as_object().unwrap().keys() {
-        assert!(allowed.contains(&k.as_str()), "`{k}` is no field of the format: {v}");
+        assert!(allowed.contains(&k.as_str()), "`{k}` is not a field of the format: {v}");
     }
 }
 

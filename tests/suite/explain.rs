@@ -36,7 +36,7 @@ fn examples_do_what_the_page_says() {
             let Some(args) = arguments(info) else { continue };
             let ran = fxc_in(&dir.0, &args);
             let mut found = codes(&ran.err);
-            // Notes beside the point are no findings.
+            // Notes beside the point are not findings.
             found.retain(|f| Code::from_name(f).is_none_or(|c| c.severity() != Severity::Note) || f == c.name());
             let want: Vec<String> = if i == 0 { vec![c.name().to_string()] } else { vec![] };
             found.dedup();

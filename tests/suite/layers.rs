@@ -27,14 +27,14 @@ fn stages_use_only_stages_before_them() {
             continue;
         }
         let Some(own) = ORDER.iter().position(|s| *s == stage) else {
-            wrong.push(format!("src/{stage} is no stage of the order"));
+            wrong.push(format!("src/{stage} is not a stage of the order"));
             continue;
         };
         for used in uses(&file) {
             match ORDER.iter().position(|s| *s == used) {
                 Some(i) if i <= own => {}
                 Some(_) => wrong.push(format!("{} uses `{used}`, a later stage", inner.display())),
-                None => wrong.push(format!("{} uses `{used}`, which is no stage", inner.display())),
+                None => wrong.push(format!("{} uses `{used}`, which is not a stage", inner.display())),
             }
         }
     }

@@ -251,7 +251,7 @@ fn nested_arguments_print_back() {
         ok(&["print", &model, "-o", &fxir]);
         assert!(
             !std::fs::read_to_string(&fxir).unwrap().contains("placeholder self"),
-            "`self` is no input"
+            "`self` is not an input"
         );
         for m in [&model, &fxir] {
             assert_eq!(ok(&["print", m, "--format", "code"]).out, text, "{m}");

@@ -44,7 +44,7 @@ fn run(dir: &Dir, command: &str) -> Ran {
                 err: String::new(),
             }
         }
-        _ => panic!("`{command}` is no command of this page"),
+        _ => panic!("`{command}` is not a command of this page"),
     }
 }
 

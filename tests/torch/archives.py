@@ -1,7 +1,7 @@
 """Archives under names of every length, and files of other formats: python tests/torch/archives.py [--fxc BIN]
 
 `torch.export.save` writes a model under stems of 1 to 120 characters, with 1 to 300 weights, to a path and through a BytesIO; `fxc
-check` must read each. Then torch and other libraries write files that are no models, and fxc must say so in one message, within
+check` must read each. Then torch and other libraries write files that are not models, and fxc must say so in one message, within
 the time and the memory that the table shows.
 
 Needs: torch, numpy, safetensors; onnx, h5py and Pillow where they are installed. Without torch it says so and checks nothing.

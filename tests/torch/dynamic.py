@@ -62,7 +62,7 @@ def make(torch, zoo, name, folder):
             one = pytree.tree_unflatten(at_batch(torch, leaves, 1, 0), spec)
             model(*one[0], **one[1])
         except IndexError as e:
-            return f"its first dimension is no batch: {e}"
+            return f"its first dimension is not a batch: {e}"
         dynamic = (shapes[0], shapes[1])
         # Positional and keyword inputs are given by their names to `dynamic_shapes`.
         import inspect

@@ -60,7 +60,7 @@ UNDEFINED = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empt
 EXCEPTIONS = [
     (r"", r"compiled: E0601 the size of the result of", "sizes depend on values: `fxc run` interprets from there on (L0003)"),
     (r"^(equal|allclose|item)$", r"compiled: result 0 is missing", "the result is a Python number that depends on values: as above"),
-    (r"^tensor_split$", r"E0202", "the places to split at are a tensor that is no constant: sizes and number of the results depend on it"),
+    (r"^tensor_split$", r"E0202", "the places to split at are a tensor that is not a constant: sizes and number of the results depend on it"),
     (r"^matrix_exp$", r"instead of nan", "torch's exponential is NaN in half precision, fxc's is computed in f32"),
     (r"signal_windows_kaiser", r"instead of nan", "torch's i0 in f32 overflows from 88.7 on, fxc's from 91.9, as i0 does"),
 ]
@@ -71,7 +71,7 @@ def reason(op, message):
 
 
 class Skip(Exception):
-    """A sample that is no graph of tensors."""
+    """A sample that is not a graph of tensors."""
 
 
 # --- from a sample to FXIR ------------------------------------------------------------------------------------------
@@ -456,7 +456,7 @@ def near(got, want, tolerance):
 
 
 def as_near_as_torch(got, want, tolerance, ref, far):
-    """Whether the elements that are not torch's are no farther from those in f64 than torch's farthest, or than these move
+    """Whether the elements that are not torch's are not farther from those in f64 than torch's farthest, or than these move
     with their inputs' last places."""
     if ref is None or not torch.equal(got.isfinite(), want.isfinite()):
         return False

@@ -26,7 +26,7 @@ def blocks(text):
     return re.findall(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.M | re.S)
 
 
-# Its file's name is in what is exported, so it is no path of a machine.
+# Its file's name is in what is exported, so it is not a path of a machine.
 NET = """
 class Net(torch.nn.Module):
     def __init__(self):

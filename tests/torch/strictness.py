@@ -66,7 +66,7 @@ REFUSED = [
     (r"histogram.bin_ct|quantile.scalar|torch.gradient|matrix_norm", r"\[1?\] for (int|float|NoneType|str)", r"",
      "a tensor stands for a number that the graph must know before it runs"),
     (r"native_group_norm", r"^(0|False) for int", r"", "of no items torch gives memory that it has not written"),
-    (r"^operator\.i?mod$", r"str for", r"must be a Tensor", "Python formats a text, which is no call of torch"),
+    (r"^operator\.i?mod$", r"str for", r"must be a Tensor", "Python formats a text, which is not a call of torch"),
     (r"PReLU", r"\[\] for int", r"`num_parameters`", "torch makes a weight of any sizes, not of a number of them, without a look at what it was given"),
     (r"max_unpool1d", r"\[1.0\] for int|\[0, 0\] for int", r"", "torch does not look at it here"),
     (r"^operator\.(eq|ne)", r"", r"must be a Tensor", "Python compares what a tensor cannot be compared with by identity"),

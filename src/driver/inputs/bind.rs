@@ -28,7 +28,7 @@ pub enum Given {
     Value(Value),
     /// A value written out, of this type: `x:i64[2]=[1, 2]`.
     Typed(Value, Type),
-    /// A word that is no value by itself: a string, for an input that takes one.
+    /// A word that is not a value by itself: a string, for an input that takes one.
     Word(String),
     /// An array of a file. Its elements are read if its type is what the graph declares, so that no memory is taken for others.
     File(FileArray),
@@ -74,7 +74,7 @@ pub fn bind(module: &GraphModule, provided: Vec<Provided>, dims: Dims) -> (Optio
     };
     let mut b = Binder::new(module, graph, dims);
     b.check_dims();
-    // A type is no value: `types::declare` has seen to it.
+    // A type is not a value: `types::declare` has seen to it.
     let values = provided.into_iter().filter(|p| !matches!(p.given, Given::Type(_)));
     let slots = b.assign(values.collect());
     let values = b.values(slots);

@@ -72,7 +72,7 @@ pub fn tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor
     if !byte_len(dtype, shape).is_some_and(is_available) {
         return Err("it is too large".into());
     }
-    let wrong = |v: &Value| format!("{} is no element of type {dtype}", v.map(Tensor::ty));
+    let wrong = |v: &Value| format!("{} is not an element of type {dtype}", v.map(Tensor::ty));
     if v.items().is_none() {
         let x = element(v, dtype).ok_or_else(|| wrong(v))?;
         return Ok(Tensor::from_fn(dtype, shape, |_| x));
@@ -85,7 +85,7 @@ pub fn tensor(v: &Value, dtype: DType, shape: Option<&[usize]>) -> Result<Tensor
     Ok(Tensor::from_scalars(dtype, shape, &elements))
 }
 
-/// The tensor that `torch.tensor` makes of nested lists of numbers; `None` for what is no list of them.
+/// The tensor that `torch.tensor` makes of nested lists of numbers; `None` for what is not a list of them.
 pub fn natural_tensor(v: &Value) -> Option<Tensor> {
     fn dtype(v: &Value) -> Option<DType> {
         match v {

@@ -1,6 +1,6 @@
 //! Graphs as JSON that Netron opens: ONNX's `ModelProto` in the JSON form that Netron reads.
 //!
-//! The nodes are the graph's own, in a domain of their own (`fxc`): the file shows the graph and is no model that an ONNX
+//! The nodes are the graph's own, in a domain of their own (`fxc`): the file shows the graph and is not a model that an ONNX
 //! runtime could run. Attributes are initializers whose data stand elsewhere; graphs that others call are functions.
 
 use super::model_explorer::parameters;
@@ -122,7 +122,7 @@ fn info(g: &Graph, n: NodeId) -> Value {
     }
 }
 
-/// `TypeProto`. What is no tensor and no list of tensors has none.
+/// `TypeProto`. What is not a tensor and no list of tensors has none.
 fn value_type(t: &Type) -> Value {
     match t {
         Val::Leaf(t) => tensor_type(t),

@@ -121,7 +121,7 @@ pub fn module(m: &GraphModule, artifact: Artifact) -> String {
             .unwrap_or_default(),
         Artifact::OptimizedCode => {
             let mut spelled = m.clone();
-            // What torch has no name for is taken apart; what is no composite stays as it is, and Python will say so.
+            // What torch has no name for is taken apart; what is not a composite stays as it is, and Python will say so.
             let apart = decompose(&mut spelled, |op| !op.forms.is_empty() || op.custom.is_some());
             debug_assert!(apart.is_ok());
             let respell = pass::by_name("respell").map(|p| pass::run_pass(p, &mut spelled, &Default::default()));

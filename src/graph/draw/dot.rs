@@ -115,7 +115,7 @@ fn label(graph: &Graph, node: &Node, module: Option<&GraphModule>) -> String {
     out + "}"
 }
 
-/// The arguments that are no nodes: the edges show those. torch tells by the `%` in their text.
+/// The arguments that are not nodes: the edges show those. torch tells by the `%` in their text.
 fn arguments(graph: &Graph, node: &Node) -> (Vec<String>, Vec<String>) {
     let show = |v: &Arg| {
         Some(short(graph, v))

@@ -1,6 +1,6 @@
 //! A graph as a drawing: SVG without Graphviz.
 //!
-//! A box shows a node's name, what it calls with its arguments that are no nodes, its type, and the group it is of (the
+//! A box shows a node's name, what it calls with its arguments that are not nodes, its type, and the group it is of (the
 //! kernel that computes it); boxes of one group have one colour. The place in the user's Python is the box's tooltip.
 
 use super::layout::{Boxes, layout};
@@ -137,7 +137,7 @@ fn label(graph: &Graph, n: NodeId, groups: &Groups) -> Vec<String> {
     lines.into_iter().map(cut).collect()
 }
 
-/// The arguments that are no nodes: edges show those.
+/// The arguments that are not nodes: edges show those.
 fn literals(graph: &Graph, node: &Node) -> String {
     let name = |n: &NodeId| format!("%{}", graph[*n].name());
     let mut out: Vec<String> = vec![];

@@ -103,7 +103,7 @@ pub fn transform(graph: &Graph, t: &mut dyn Transformer) -> EditResult<Graph> {
 /// (torch's `extract_subgraph`). Attributes come along.
 ///
 /// # Errors
-/// A placeholder that is needed and is no input.
+/// A placeholder that is needed and is not an input.
 pub fn extract(graph: &Graph, inputs: &[NodeId], outputs: &[NodeId]) -> EditResult<Graph> {
     let mut needed: HashSet<NodeId> = HashSet::new();
     let mut todo: Vec<NodeId> = outputs.to_vec();

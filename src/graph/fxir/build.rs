@@ -118,7 +118,7 @@ impl Builder {
         self.module.modules.insert(m.name.text.clone(), decl);
     }
 
-    /// A hyper-parameter. A bare name that is no dtype is a string, as torch prints `padding_mode=circular`.
+    /// A hyper-parameter. A bare name that is not a dtype is a string, as torch prints `padding_mode=circular`.
     fn literal(&mut self, v: &ast::Value) -> Literal {
         let mut nodes = vec![];
         let value = resolve::value(

@@ -67,7 +67,7 @@ fn spelled(graph: &Graph, n: NodeId) -> Option<Spelled<NodeId>> {
 
 /// torch's full path of the function that a node calls: `aten.add.Tensor` is `torch.ops.aten.add.Tensor`, `_operator.add` is
 /// `operator.add`, `F.gelu` is `torch.nn.functional.gelu`, fxc's `gelu` is `torch.ops.aten.gelu.default`. `None` for a bare
-/// name that is no op of the table.
+/// name that is not an op of the table.
 pub fn torch_target(node: &Node) -> Option<Cow<'_, str>> {
     let target = node.target();
     if target.starts_with("aten.") || target.starts_with("prims.") {

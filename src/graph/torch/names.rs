@@ -210,7 +210,7 @@ impl Names {
     }
 }
 
-/// `base.a.b`, with `getattr` for parts that are no plain attribute names.
+/// `base.a.b`, with `getattr` for parts that are not plain attribute names.
 pub(super) fn format_target(base: &str, path: &str) -> String {
     let mut out = base.to_string();
     for part in path.split('.') {

@@ -7,13 +7,13 @@
 //!     return add
 //! ```
 //!
-//! Where torch's text computes something else than torch's own Interpreter does, or is no Python at all, the text here
+//! Where torch's text computes something else than torch's own Interpreter does, or is not Python at all, the text here
 //! is the one that is right:
 //!
 //! * `operator.pow(-2, x)` is `(-2) ** x`, and a method of a literal `(3).add(x)`;
 //! * a parameter that would hide a name the body needs (`nan`, `inf`, `torch`, `device`, `slice`), or that is no
 //!   identifier (`input.1`, `class`), is called by its node's name;
-//! * attribute names that are keywords or hold quotes go through `getattr`, keyword arguments that are no identifiers
+//! * attribute names that are keywords or hold quotes go through `getattr`, keyword arguments that are not identifiers
 //!   through `**{"from": 1}`;
 //! * `operator.iadd(a, b)` is `a += b` only if that cannot rebind a Python number that is used again; the value of
 //!   `operator.setitem` is `None`;

@@ -137,7 +137,7 @@ impl Reader {
         let found = roles.into_iter().find(|&r| role(r) == word);
         let (name, ty) = rest.split_once(": ").ok_or("expected `name: type`")?;
         let (ty, streams) = ty.strip_suffix(" streams").map_or((ty, false), |t| (t, true));
-        let wrong = || format!("`{ty}` is no type like `f32[2, 3]`");
+        let wrong = || format!("`{ty}` is not a type like `f32[2, 3]`");
         let (dtype, dims) = ty.strip_suffix(']').and_then(|t| t.split_once('[')).ok_or_else(wrong)?;
         let dims = dims.split(',').map(str::trim).filter(|d| !d.is_empty());
         let shape: Option<Vec<usize>> = dims.map(|d| d.parse().ok()).collect();
@@ -180,7 +180,7 @@ impl Reader {
         let op = [Add, Mul, Max, Min, And, Or, ArgMax, ArgMin]
             .into_iter()
             .find(|&op| reduce_op(op) == word);
-        let op = op.ok_or_else(|| format!("`{word}` is no reduction"))?;
+        let op = op.ok_or_else(|| format!("`{word}` is not a reduction"))?;
         let value = text.list(Text::value)?;
         text.expect("from")?;
         let init = text.list(Text::value)?;
@@ -211,7 +211,7 @@ impl Reader {
         let v = text.value()?;
         text.expect(":")?;
         let word = text.word();
-        let dtype = DType::from_short(word).ok_or_else(|| format!("`{word}` is no dtype"))?;
+        let dtype = DType::from_short(word).ok_or_else(|| format!("`{word}` is not a dtype"))?;
         let at = v.0 as usize;
         if self.values.len() <= at {
             self.values.resize(at + 1, None);
@@ -284,7 +284,7 @@ impl Reader {
                 "check" => Bound::Check,
                 "wrap" => Bound::Wrap,
                 "clamp" => Bound::Clamp,
-                word => return Err(format!("`{word}` is no bound (check, wrap, clamp)")),
+                word => return Err(format!("`{word}` is not a bound (check, wrap, clamp)")),
             };
             text.expect(")")?;
             return Ok(Inst::Bounded(v, size, bound));
@@ -363,7 +363,7 @@ impl<'a> Text<'a> {
 
     fn number<T: std::str::FromStr>(&mut self) -> Parsed<T> {
         let word = self.word();
-        word.parse().map_err(|_| format!("`{word}` is no number here"))
+        word.parse().map_err(|_| format!("`{word}` is not a number here"))
     }
 
     /// `v12`, `i3`
@@ -387,7 +387,7 @@ impl<'a> Text<'a> {
     fn constant(&mut self, dtype: &str) -> Parsed<Scalar> {
         let text = format!("{dtype}{})", self.until(&[')']));
         self.expect(")")?;
-        parse_constant(&text).ok_or_else(|| format!("`{text}` is no constant"))
+        parse_constant(&text).ok_or_else(|| format!("`{text}` is not a constant"))
     }
 
     fn signed(&mut self) -> Parsed<i64> {

@@ -61,7 +61,7 @@ fn mistakes_name_their_line() {
     };
     for (body, message) in [
         ("v0: f32 = x[i0", "line 5: expected `]` before ``"),
-        ("v0: q8 = x[i0]", "line 5: `q8` is no dtype"),
+        ("v0: q8 = x[i0]", "line 5: `q8` is not a dtype"),
         ("v0: f32 = frob(v0)", "line 5: `frob` does not take these 1 operands"),
         ("v0: f32 = x[i0] y", "line 5: `y` after the statement"),
         ("v0: f32 = x[i0]\nv0: f32 = x[i0]", "line 6: `v0` is defined twice"),
@@ -73,7 +73,7 @@ fn mistakes_name_their_line() {
             "v4000000000: f32 = x[i0]",
             "line 5: expected `v` with a number and not `v4000000000`",
         ),
-        ("v0: f32 = f32(x)", "line 5: `f32(x)` is no constant"),
+        ("v0: f32 = f32(x)", "line 5: `f32(x)` is not a constant"),
     ] {
         assert_eq!(error(body), Err(message.into()), "{body}");
     }

@@ -22,7 +22,7 @@ pub enum Refusal {
     Elsewhere,
     /// The kernel reduces other dims.
     Dims,
-    /// It is no kernel: a product, a special kernel or a library call.
+    /// It is not a kernel: a product, a special kernel or a library call.
     NoKernel,
 }
 

@@ -30,7 +30,7 @@ pub(in crate::lower) enum Apart {
     Result,
     /// The kernel reduces.
     Reduces,
-    /// The kernel stores several values, or one that is no f32.
+    /// The kernel stores several values, or one that is not an f32.
     Several,
     /// The kernel's result has other sizes.
     Sizes,

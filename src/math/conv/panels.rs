@@ -61,7 +61,7 @@ pub fn pack(pool: &Pool, conv: &Conv, nr: usize, weight: &[f32], packed: &mut [f
     let some = (BLOCK / (taps * nr)).clamp(1, channels);
     pool.run(panels, |p| {
         let Panel { channel, cols, .. } = panel(conv, nr, p);
-        // Weights that are no constants are packed in every run, which allocates nothing.
+        // Weights that are not constants are packed in every run, which allocates nothing.
         let mut block = scratch::take(some * taps * nr);
         for first in (0..channels).step_by(some) {
             let count = some.min(channels - first);

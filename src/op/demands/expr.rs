@@ -134,7 +134,7 @@ impl Parser {
             t if t.starts_with(|c: char| c.is_ascii_digit()) => match (t.parse(), t.parse()) {
                 (Ok(n), _) => Expr::Value(Value::int(n)),
                 (_, Ok(x)) => Expr::Value(Value::Float(x)),
-                _ => return Err(format!("{t:?} is no number")),
+                _ => return Err(format!("{t:?} is not a number")),
             },
             t if self.eat("(") => match FUNCTIONS.iter().find(|f| **f == t) {
                 Some(f) => Expr::Call(f, self.list(")")?),

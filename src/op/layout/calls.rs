@@ -8,7 +8,7 @@ use crate::op::view::{BITS, scattered_view};
 use crate::op::{Build, Call, Decompose, Meaning, MemoryOrder, Op, OpError, OpId, OpResult, Sizes, Traced, wrap_dim};
 use crate::types::{Dim, TensorType, Type, Val};
 
-/// The layout of the tensor that a call makes, which is no view of its operands. `at` gives the layout of the tensor that
+/// The layout of the tensor that a call makes, which is not a view of its operands. `at` gives the layout of the tensor that
 /// stands for a parameter. `None` if it is not known.
 pub fn of_result(call: &Call<TensorType>, out: &TensorType, at: &dyn Fn(usize) -> Option<Layout>) -> Option<Layout> {
     let shape = out.shape.as_deref()?;

@@ -121,7 +121,7 @@ fn check_device(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) 
 
 /// An error if torch does not take a constructor argument of this kind. What is wrong beside kinds, [`constructor_args`] says.
 fn check_types(form: &Class, args: &[Literal], kwargs: &[(Arc<str>, Literal)]) -> Result<(), OpError> {
-    // The mode is no argument of a constructor.
+    // The mode is not an argument of a constructor.
     let own: Vec<_> = kwargs.iter().filter(|(k, _)| &**k != TRAINING).cloned().collect();
     match crate::op::signature::check_constructor(form.name, args, &own) {
         Err(BindError::WrongType {

@@ -1,4 +1,4 @@
-//! Whole tensors as lines along one dim, for the routines that are no reduction: places of extrema, scans, medians.
+//! Whole tensors as lines along one dim, for the routines that are not reduction: places of extrema, scans, medians.
 
 use crate::op::OpResult;
 use crate::tensor::{Scalar, Tensor};

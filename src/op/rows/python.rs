@@ -107,7 +107,7 @@ fn kinds() -> Vec<Op> {
 
 fn sequences() -> Vec<Op> {
     vec![
-        // These may hold tensors, so that they are no host values but lists put together anew.
+        // These may hold tensors, so that they are not host values but lists put together anew.
         Op::composite("torch_size(Any sizes) -> Any", |_, c| {
             let items = c.get("sizes").items();
             let items = items.ok_or_else(|| OpError::arg("sizes", "torch.Size() takes a sequence of ints"))?;

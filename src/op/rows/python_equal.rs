@@ -1,4 +1,4 @@
-//! Python's `==` and `!=` of what is no tensor: sizes, dtypes, strings, lists. Tensors and numbers are compared by `eq` and `ne`.
+//! Python's `==` and `!=` of what is not a tensor: sizes, dtypes, strings, lists. Tensors and numbers are compared by `eq` and `ne`.
 
 use crate::op::number;
 use crate::op::{Call, Meaning, Op, OpId, OpResult};

@@ -9,7 +9,7 @@ const MAX_ITEMS: usize = 65_536;
 /// The rows.
 pub fn rows() -> Vec<Op> {
     vec![
-        // These may hold tensors, so that they are no host values but lists put together anew.
+        // These may hold tensors, so that they are not host values but lists put together anew.
         Op::composite("joined(Any[] a, Any[] b) -> Any", joined)
             .doc("the items of two lists or two tuples, one after the other")
             .spelled("operator.add operator.iadd operator.concat"),

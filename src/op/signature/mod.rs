@@ -194,7 +194,7 @@ fn check_operator(name: &str, args: &[Type], kwargs: &[(&str, &Type)]) -> Result
     }
     let path = format!("Tensor.__{}__", name.trim_end_matches('_'));
     let is_tensor = |v: &Type| matches!(v, Val::Leaf(_));
-    // What a tensor cannot be compared with is not equal to it, which is no error in Python.
+    // What a tensor cannot be compared with is not equal to it, which is not an error in Python.
     let comparable = |v: &Type| is_tensor(v) || is_number(v) || *v == Val::Unknown;
     if matches!(name, "eq" | "ne") && !args.iter().all(comparable) {
         return Ok(false);

@@ -1,6 +1,6 @@
 //! Removes inputs that nothing reads.
 //!
-//! The graph's interface changes: callers give fewer arguments. So this is no pass of the pipeline.
+//! The graph's interface changes: callers give fewer arguments. So this is not a pass of the pipeline.
 //!
 #![doc = include_str!("../examples/dead-inputs.md")]
 

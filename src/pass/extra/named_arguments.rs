@@ -43,7 +43,7 @@ pub fn run(module: &mut GraphModule, _cx: &mut Context) -> Result<usize, Diagnos
 pub type Named = (&'static Op, Vec<(Arc<str>, Val<Operand>)>);
 
 /// The op that a call means, in any spelling, and its arguments by parameter with defaults (torch's
-/// `Node.normalized_arguments`). A module's parameters are given by path. `None` for a node that is no call of an op.
+/// `Node.normalized_arguments`). A module's parameters are given by path. `None` for a node that is not a call of an op.
 ///
 /// # Errors
 /// A call that is wrong: what inference reports of it.

@@ -35,7 +35,7 @@ pub fn run(module: &mut GraphModule, cx: &mut Context) -> Result<usize, Diagnost
     })
 }
 
-/// Whether the node now is as torch spells it; `None` for one that is no canonical op.
+/// Whether the node now is as torch spells it; `None` for one that is not a canonical op.
 fn respell(graph: &mut Graph, n: NodeId) -> Option<bool> {
     let op = canonical_op(graph, n)?;
     let args = full_args(op, graph, n).ok()?;

@@ -1,4 +1,4 @@
-//! Groups of calls that must stay on one device because values that are no tensors pass between them: torch's
+//! Groups of calls that must stay on one device because values that are not tensors pass between them: torch's
 //! `FxNetAccFusionsFinder`.
 //!
 //! A backend that takes tensors only cannot be given half of `size = x.size(0); y = x.view(size, -1)`. Such calls, and what lies
@@ -70,7 +70,7 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The group that grows from `seed`: who reads a value of it that is no tensor, who makes one that it reads, and what lies
+    /// The group that grows from `seed`: who reads a value of it that is not a tensor, who makes one that it reads, and what lies
     /// on paths between its nodes.
     fn of(graph: &'a Graph, order: &'a HashMap<NodeId, usize>, seed: NodeId) -> Group<'a> {
         let mut group = Group {

@@ -224,7 +224,7 @@ impl<'a> Partitioner<'a> {
 /// partition_and_fuse(&mut module, "net", |graph, n| graph[n].target().starts_with("operator.")).unwrap();
 /// let graph = &module.graphs["net"];
 /// let calls = graph.iter().filter(|&n| graph[n].op().is_call()).map(|n| graph[n].target());
-/// // The sum needs the transform, and is alone: it is no part.
+/// // The sum needs the transform, and is alone: it is not part.
 /// assert_eq!(calls.collect::<Vec<_>>(), ["fused_0", "torch.fft.fft", "operator.add"]);
 /// ```
 ///

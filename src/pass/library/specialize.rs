@@ -1,6 +1,6 @@
 //! Fixing what callers would give: an input to a literal, a symbolic size to a number (torch's `concrete_args`).
 //!
-//! The input is no parameter any more, and the size has its value in every type and argument. What follows from it is for
+//! The input is not a parameter any more, and the size has its value in every type and argument. What follows from it is for
 //! the other passes to simplify.
 //!
 //! ```
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Fixes inputs of the entry graph, by name, and sizes. The types of all nodes must be inferred again then.
 ///
 /// # Errors
-/// A name that is no input (E0505), or a size outside of its declared range (E0504).
+/// A name that is not an input (E0505), or a size outside of its declared range (E0504).
 pub fn specialize(
     module: &mut GraphModule,
     inputs: &[(String, Literal)],

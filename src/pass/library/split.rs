@@ -86,7 +86,7 @@ pub(in crate::pass) fn find<'m>(module: &'m GraphModule, name: &str) -> Result<&
 /// Makes a graph of each part, and calls of them (torch's `fuse_by_partitions`). Gives the new graphs' names.
 ///
 /// # Errors
-/// Parts that need each other's results (`cycle exists between partitions!`), a node in two parts or that is no call.
+/// Parts that need each other's results (`cycle exists between partitions!`), a node in two parts or that is not a call.
 pub fn fuse(module: &mut GraphModule, name: &str, parts: &[Part]) -> Result<Vec<Arc<str>>, GraphError> {
     let graph = find(module, name)?.clone();
     let mut part: HashMap<NodeId, usize> = HashMap::new();

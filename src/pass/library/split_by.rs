@@ -101,7 +101,7 @@ pub fn split_by_size(
     split::split_module(module, name, |_, n| part.get(&n).copied().unwrap_or(0))
 }
 
-/// Moves calls whose result is no tensor into the part that uses it, with what stands between: sizes then need not cross
+/// Moves calls whose result is not a tensor into the part that uses it, with what stands between: sizes then need not cross
 /// from one backend to another. A call stays where a third part, or the graph itself, needs it.
 pub fn move_non_tensor_nodes_on_boundary(graph: &Graph, parts: &mut [Part]) {
     let is_tensor = |n: NodeId| matches!(graph[n].meta.ty, Some(Val::Leaf(_)));

@@ -20,7 +20,7 @@ pub struct DTypes {
     pub kwargs: HashMap<String, Vec<DType>>,
 }
 
-/// Supports the targets of `table`, each with any dtypes (`None`) or those given. What is no call is supported.
+/// Supports the targets of `table`, each with any dtypes (`None`) or those given. What is not a call is supported.
 pub fn targets<'a>(table: HashMap<String, Option<DTypes>>) -> Supports<'a> {
     Box::new(move |graph, n| {
         let node = &graph[n];

@@ -81,7 +81,7 @@ impl Norm {
         if tuple && graph[n].users().any(|u| item_index(graph, u, n) != Some(0)) {
             return Err("something reads its statistics".into());
         }
-        let input = *get("input").as_leaf().ok_or("its input is no tensor")?;
+        let input = *get("input").as_leaf().ok_or("its input is not a tensor")?;
         let ty = graph[input].meta.ty.as_ref().and_then(|t| t.as_leaf());
         let ty = ty.ok_or_else(|| untyped(graph, input))?.clone();
         let channels = ty

@@ -206,7 +206,7 @@ fn softmax_is_found() {
     assert_eq!(written(&[max, rest, share].join("\n"), "f32"), ["softmax"]);
     assert_eq!(written(&[amax, rest, logarithm].join("\n"), "f32"), ["log_softmax"]);
     assert_eq!(written(&[amax, rest, share].join("\n"), "f64").len(), 5);
-    // A sum over another dim is no softmax.
+    // A sum over another dim is not a softmax.
     let other = rest.replace("sum(%e, -1", "sum(%e, 0");
     assert_eq!(written(&[amax, &other, share].join("\n"), "f32").len(), 5);
 }

@@ -127,7 +127,7 @@ impl Side<'_> {
                         "give the parameter its type in the pattern",
                     ],
                     Some(_) => [
-                        "a name for what is no call",
+                        "a name for what is not a call",
                         "only calls and alternatives have names",
                         "leave the name out",
                     ],

@@ -56,7 +56,7 @@ impl<'a> Matcher<'a> {
         Some(state)
     }
 
-    /// A value inside the match that is used outside of it, and is no result.
+    /// A value inside the match that is used outside of it, and is not a result.
     fn used_outside(&self, found: &Match) -> Option<String> {
         let matched = found.matched(self.pattern);
         let outputs: Vec<NodeId> = (0..self.pattern.outputs.len())

@@ -61,7 +61,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A b8 beside a number that is no bool becomes what the expression computes in.
+    /// A b8 beside a number that is not a bool becomes what the expression computes in.
     pub(super) fn beside_number(&mut self, r: Ref, n: Number) -> Ref {
         match (self.expr.dtype(r), n) {
             (DType::B8, Number::Int(_) | Number::Float(_)) => self.expr.cast(self.settings.compute, r),

@@ -367,7 +367,7 @@ impl Lower<'_> {
             self.stmts.retain(|s| !matches!(s.op, Op::Placeholder { .. }));
             self.flattened = called(value);
             for e in names {
-                // Torch also flattens the module around `forward`, which is no input of the graph.
+                // Torch also flattens the module around `forward`, which is not an input of the graph.
                 let Some(name) = name_of(e).filter(|n| !self.is_self(n)) else {
                     continue;
                 };

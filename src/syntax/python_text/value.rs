@@ -240,7 +240,7 @@ impl Lower<'_> {
         Op::Call { kind, target, args }
     }
 
-    /// `**{"from": 1}`, which fxc writes for names that are no identifiers.
+    /// `**{"from": 1}`, which fxc writes for names that are not identifiers.
     fn keywords(&mut self, e: &Expr, args: &mut Args) {
         let ExprKind::Dict(entries) = &e.kind else {
             self.unreadable(e.span, "only a dict that is written out can be spread");
@@ -259,7 +259,7 @@ impl Lower<'_> {
         }
     }
 
-    /// `self.a.b` as `a.b`, with `getattr(self.a, "0")` for parts that are no identifiers.
+    /// `self.a.b` as `a.b`, with `getattr(self.a, "0")` for parts that are not identifiers.
     pub fn self_path(&self, e: &Expr) -> Option<String> {
         let (base, name) = match &e.kind {
             ExprKind::Attr(base, name) => (base.as_ref(), name.text.clone()),

@@ -1,4 +1,4 @@
-//! The words of torch's text that are no strings, and its brackets.
+//! The words of torch's text that are not strings, and its brackets.
 
 use super::is_ident;
 use crate::syntax::ast::ValueKind;

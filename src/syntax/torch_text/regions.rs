@@ -25,7 +25,7 @@ enum Head {
     Graph,
     Fragment,
     Stmt,
-    /// `%…` that is no statement of torch's; only in a region one that is malformed.
+    /// `%…` that is not a statement of torch's; only in a region one that is malformed.
     Percent,
     Return,
     Comment,

@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
         let errors = self.errors.len();
         match self.repr(range.clone()) {
             Some(v) => Some(v),
-            // Text that is no repr is a string.
+            // Text that is not a repr is a string.
             None if self.errors[errors..].iter().all(|e| e.code == Code::E0013) => {
                 self.errors.truncate(errors);
                 Some(self.string(&range))

@@ -130,7 +130,7 @@ fn parse(cx: &mut Cx, text: &str, range: Range<usize>) -> Option<Script> {
     }
 }
 
-/// What is no token; of the dots that stand for what was left out the first are reported.
+/// What is not a token; of the dots that stand for what was left out the first are reported.
 fn stray(cx: &Cx, text: &str, from: usize, to: usize) -> Option<Diagnostic> {
     let at = cx.span(from, to);
     if text[..from].ends_with('.') {

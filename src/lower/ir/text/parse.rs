@@ -321,7 +321,7 @@ fn conv(line: &Line, out: TensorType) -> Parsed<Contraction> {
 }
 
 fn type_of(text: &str) -> Parsed<(DType, Vec<usize>)> {
-    let wrong = || format!("`{text}` is no type like `f32[2, 3]`");
+    let wrong = || format!("`{text}` is not a type like `f32[2, 3]`");
     let at = text.find('[').ok_or_else(wrong)?;
     let dtype = DType::from_short(&text[..at]).ok_or_else(wrong)?;
     let dims = items(&text[at..]).ok_or_else(wrong)?;
@@ -400,7 +400,11 @@ fn special(line: &Line) -> Parsed<Special> {
             safe: line.flag("safe")?,
             rows_first: line.flag("rows_first")?,
         }),
-        head => return Err(format!("`{head}` is no operation of the tensor IR that can be read")),
+        head => {
+            return Err(format!(
+                "`{head}` is not an operation of the tensor IR that can be read"
+            ));
+        }
     })
 }
 

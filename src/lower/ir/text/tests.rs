@@ -41,11 +41,11 @@ fn mistakes_name_their_line() {
     let no_type = "%x: q8[2] = input 0";
     assert_eq!(
         error(no_type),
-        Err("line 1: `q8[2]` is no type like `f32[2, 3]`".into())
+        Err("line 1: `q8[2]` is not a type like `f32[2, 3]`".into())
     );
     let no_dims = "%x: f32[2] = input 0\n%y: f32[1] = sum(%x)";
     assert_eq!(error(no_dims), Err("line 2: `sum` needs `dims=[…]`".into()));
     let unknown = "%x: f32[2] = input 0\n%y: f32[2] = sort(%x)";
-    let message = "line 2: `sort` is no operation of the tensor IR that can be read";
+    let message = "line 2: `sort` is not an operation of the tensor IR that can be read";
     assert_eq!(error(unknown), Err(message.into()));
 }

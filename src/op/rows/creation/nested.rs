@@ -1,4 +1,4 @@
-//! `torch.tensor` of what is no number: nested lists, and tensors.
+//! `torch.tensor` of what is not a number: nested lists, and tensors.
 
 use crate::op::emit::{dims_val, list_val};
 use crate::op::{Build, Call, Op, OpError, OpId, OpResult, Traced};

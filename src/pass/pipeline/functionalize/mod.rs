@@ -61,6 +61,7 @@ pub fn functionalize(module: &mut GraphModule) -> Result<usize, Diagnostic> {
             attributes: HashMap::new(),
             newest: HashMap::new(),
             layouts: HashMap::new(),
+            is_written: count > 0,
             turned: 0,
             memory_is_read: graph.ids().iter().any(|&n| {
                 graph[n].op().is_call()
@@ -112,6 +113,8 @@ struct Functionalize<'m> {
     newest: HashMap<NodeId, NodeId>,
     /// Where torch has values of their own in memory, if not in row-major order; `None` if that is not known.
     layouts: HashMap<NodeId, Option<Layout>>,
+    /// Whether the graph writes at all; if it does not, it may still draw.
+    is_written: bool,
     /// How many draws were put in the order of memory.
     turned: usize,
     /// Whether something reads memory rather than elements.
@@ -198,7 +201,7 @@ impl Functionalize<'_> {
         Ok(value)
     }
 
-    /// Where a value lies; a value that is no view is its own root.
+    /// Where a value lies; a value that is not a view is its own root.
     fn place(&mut self, graph: &Graph, n: NodeId) -> Place {
         if let Some(p) = self.places.get(&n) {
             return p.clone();

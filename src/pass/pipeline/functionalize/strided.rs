@@ -19,7 +19,7 @@ pub(super) fn reads_storage(resolved: &Resolved) -> bool {
 }
 
 impl Functionalize<'_> {
-    /// Notes where the result of a call lies, if it is no view and not in row-major order.
+    /// Notes where the result of a call lies, if it is not a view and not in row-major order.
     pub(super) fn note_layout(&mut self, graph: &Graph, n: NodeId, resolved: &Resolved) {
         let Some(ty) = graph[n].meta.ty.as_ref() else { return };
         let known = |o: &Operand| match o {

@@ -1,5 +1,6 @@
 //! Writes: the op without its write, and the new value of the memory.
 
+use super::alias::is_disabled_dropout;
 use super::{Fail, Functionalize, Place, Root, Step, after, node_of, strided, tensor_type, traced_step, written_at};
 use crate::graph::{Arg, Graph, InsertPoint, NodeId};
 use crate::infer::{self, Operand, Resolved};
@@ -69,6 +70,8 @@ impl Functionalize<'_> {
                 replace(graph, n, &value);
                 Ok(())
             }
+            // Where nothing is written it does not matter whose memory the result has.
+            None if !self.is_written && !is_disabled_dropout(resolved) => Ok(()),
             None => self.shared(graph, n, op, resolved),
         }
     }

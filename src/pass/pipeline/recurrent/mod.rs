@@ -56,7 +56,7 @@ fn layers(graph: &Graph) -> Vec<Layer> {
     for n in graph.iter() {
         let Some(step) = m.step(n) else { continue };
         let goes_on = steps.get(&step.before).is_some_and(|s| follows(&m, s, &step));
-        // A state that two steps go on from is no chain.
+        // A state that two steps go on from is not a chain.
         if !goes_on || next.insert(step.before, n).is_some() {
             first.push(n);
         }
