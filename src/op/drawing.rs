@@ -36,7 +36,8 @@ pub fn draws_as_it_lies(op: &Op) -> bool {
 /// operand lies; `in_place` says that it is written to.
 pub fn draw_order(c: &Call<TensorType>, at: &Layout, in_place: bool) -> Option<Vec<usize>> {
     let id = c.op.id()?;
-    if !LIKE_OPERAND.contains(&id) && !(in_place && IN_PLACE.contains(&id)) {
+    let in_order = LIKE_OPERAND.contains(&id) || in_place && IN_PLACE.contains(&id);
+    if !in_order {
         return None;
     }
     let given = |name: &str| {

@@ -86,9 +86,10 @@ fn sizes_of(item: &Item, sizes: &mut BTreeSet<String>) {
                 body(side, sizes);
                 // The types within a rule of one line.
                 side.result().into_iter().for_each(|v| {
-                    v.visit(&mut |v| match &v.kind {
-                        ValueKind::Bound(b) => b.ty.iter().for_each(|t| ty(t, sizes)),
-                        _ => {}
+                    v.visit(&mut |v| {
+                        if let ValueKind::Bound(b) = &v.kind {
+                            b.ty.iter().for_each(|t| ty(t, sizes));
+                        }
                     });
                 });
             }

@@ -226,7 +226,7 @@ fn statistics_without_momentum_are_means_over_all_batches() {
              const bn.running_var : f32[1] = [2.0]\n{count}%x : f32[2, 1] = placeholder x\n%y = call_module bn(%x)\noutput %y\n"
         )
     };
-    let counted = dir.file("bn.fxir", &text("const bn.num_batches_tracked : i64[] = 3\n"));
+    let counted = dir.file("bn.fxir", text("const bn.num_batches_tracked : i64[] = 3\n"));
     let ran = fxc(&["run", &counted, "x=arange", "--repeat", "2"]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     // Of the batch, the mean is 0.5 and the variance that divides by one less 0.5: (7 * 3 + 0.5 * 2) / 5, (2 * 3 + 0.5 * 2) / 5.
@@ -242,7 +242,7 @@ fn statistics_without_momentum_are_means_over_all_batches() {
             ran.out
         );
     }
-    let ran = fxc(&["run", &dir.file("unknown.fxir", &text("")), "x=arange"]);
+    let ran = fxc(&["run", &dir.file("unknown.fxir", text("")), "x=arange"]);
     assert!(ran.err.contains("`num_batches_tracked`"), "{}", ran.err);
 }
 

@@ -67,9 +67,8 @@ fn memos_of_modules_are_empty_at_first() {
     });
     assert_eq!(last.map(|s| s.to_string()).as_deref(), Some("output %y"));
     // What it holds decides what is computed: nothing is known of it.
-    let kept =
-        format!("$d$e       = aten::_set_item(%e, %k, %x)\n  %c : bool = aten::__contains__(%d, %k)\n  return (%c)\n");
-    let found = super::super::parse_text(crate::source::FileId(0), &script(&kept));
+    let kept = "$d$e       = aten::_set_item(%e, %k, %x)\n  %c : bool = aten::__contains__(%d, %k)\n  return (%c)\n";
+    let found = super::super::parse_text(crate::source::FileId(0), &script(kept));
     assert!(found.1.has_errors());
 }
 
